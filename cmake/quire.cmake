@@ -1,0 +1,68 @@
+# Functions every folder's CMakeLists.txt uses: quire_library, quire_program, quire_test, quire_bench.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(GTest REQUIRED)
+find_package(benchmark REQUIRED)
+pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+
+# What all of our own code is compiled with.
+add_library(quire_flags INTERFACE)
+target_include_directories(quire_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(quire_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers)
+target_link_libraries(quire_flags INTERFACE Threads::Threads)
+if(QUIRE_SANITIZE)
+  add_compile_options(-fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${QUIRE_SANITIZE})
+endif()
+if(QUIRE_FAULTS)
+  target_compile_definitions(quire_flags INTERFACE QUIRE_FAULTS=1)
+endif()
+
+# quire_library(NAME SRCS a.cc b.cc LIBS other ...)
+function(quire_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SRCS})
+  target_link_libraries(${name} PUBLIC quire_flags ${ARG_LIBS})
+endfunction()
+
+# quire_program(NAME SRCS main.cc LIBS ...): lands in build/bin.
+function(quire_program name)
+  cmake_parse_arguments(ARG "" "" "SRCS;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()
+
+# quire_test(NAME SRCS name_test.cc LIBS ... [TIMEOUT seconds] [LABELS ...]): a GoogleTest program, one
+# ctest entry. Test data lies at QUIRE_SOURCE_DIR "/tests/testdata".
+function(quire_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;LIBS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                                             QUIRE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# quire_bench(NAME SRCS name_bench.cc LIBS ...): a Google Benchmark program in build/bench; never a test.
+function(quire_bench name)
+  cmake_parse_arguments(ARG "" "" "SRCS;LIBS" ${ARGN})
+  add_executable(${name} EXCLUDE_FROM_ALL ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS} benchmark::benchmark)
+  target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endfunction()

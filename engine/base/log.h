@@ -1,0 +1,42 @@
+// Structured logs to stderr, one event a line, as text or JSON. An event is a constant sentence and
+// typed fields; there is no way to format prompt text or a secret into it, by design: fields take
+// numbers, booleans and short strings the operator chose (paths, names, ids).
+//
+//   Log(Severity::kInfo, "model loaded", {{"path", dir}, {"seconds", 0.41}});
+//
+// Any thread. Lines are written by a background thread from a bounded queue; when it is full, events
+// are dropped and counted (LogDroppedTotal), never waited for.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace quire {
+
+enum class Severity : uint8_t { kDebug, kInfo, kWarning, kError };
+enum class LogFormat : uint8_t { kText, kJson };
+
+struct LogField {
+  std::string_view name;
+  std::variant<bool, int64_t, double, std::string> value;
+
+  LogField(std::string_view n, bool v) : name(n), value(v) {}
+  LogField(std::string_view n, int v) : name(n), value(int64_t{v}) {}
+  LogField(std::string_view n, long v) : name(n), value(int64_t{v}) {}
+  LogField(std::string_view n, long long v) : name(n), value(static_cast<int64_t>(v)) {}
+  LogField(std::string_view n, unsigned long v) : name(n), value(static_cast<int64_t>(v)) {}
+  LogField(std::string_view n, double v) : name(n), value(v) {}
+  LogField(std::string_view n, std::string v) : name(n), value(std::move(v)) {}
+  LogField(std::string_view n, const char* v) : name(n), value(std::string(v)) {}
+};
+
+// Starts the writer thread; before it, and after StopLog, events are written synchronously.
+void StartLog(LogFormat format, Severity minimum);
+void StopLog();  // flushes
+void Log(Severity severity, std::string_view event, std::initializer_list<LogField> fields = {});
+uint64_t LogDroppedTotal();
+
+}  // namespace quire

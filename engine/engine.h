@@ -1,0 +1,67 @@
+// Engine: tokens in, tokens out. Accepts or refuses a request with a Status and guarantees exactly one
+// FinishEvent per accepted request while the process lives, cancelled and failed ones included. Owns the
+// scheduler thread (the only writer of requests, rows and blocks) and the worker group behind a
+// Transport.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/output_sink.h"
+#include "engine/request.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/worker/transport.h"
+
+namespace quire {
+
+// What the engine did so far; a consistent-enough copy of counters for metrics and GetLoad. Any thread.
+struct EngineStats {
+  SchedulerLoad load;
+  uint64_t steps = 0;              // retired
+  uint64_t prompt_tokens = 0;      // computed, chunk by chunk
+  uint64_t generated_tokens = 0;
+  uint64_t preemptions = 0;
+  int64_t last_step_tokens = 0;    // of the last retired step
+  int64_t last_step_ns = 0;        // its duration in the worker
+  int64_t last_retired_ns = 0;     // steady clock; 0: none yet
+  bool work_waiting = false;       // live requests exist
+  std::string fault;               // empty while the worker group lives
+};
+
+// Counts admissions against bounds before anything is queued. Part of the engine's door.
+struct EngineLimits {
+  int32_t max_num_queued_reqs = 0;
+  int64_t max_num_queued_tokens = 0;
+  int32_t max_model_len = 0;
+};
+
+class Engine {
+ public:
+  // Takes the transport to a started worker group and starts the scheduler thread.
+  Engine(const SchedulerConfig& config, const EngineLimits& limits,
+         std::unique_ptr<Transport> transport, OutputSink* sink);
+  // Ends every live request with kDraining, stops the workers, joins. The sink outlives the engine.
+  ~Engine();
+
+  // Hands a request over. OK: its events follow. INVALID_ARGUMENT: it can never run here (message says
+  // which limit). UNAVAILABLE: queue full (requests or tokens), draining, or worker fault; retry later.
+  // Any thread; never blocks.
+  absl::Status Submit(std::unique_ptr<Request> request);
+  // Idempotent; unknown ids are ignored. Any thread; never blocks.
+  void Cancel(RequestId id, FinishReason reason);
+  void CancelAll(FinishReason reason);
+  // From now on Submit refuses with UNAVAILABLE; running and queued requests go on.
+  void StartDrain();
+  bool Idle() const;  // no live request
+  EngineStats Stats() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,27 @@
+// The whole vocabulary of tensor parallelism: who this rank is, and which slice of a dimension it holds.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/check.h"
+
+namespace quire {
+
+struct TpInfo {
+  int32_t rank = 0;
+  int32_t size = 1;
+};
+
+// The rank's part of a dimension that divides evenly.
+struct ShardRange {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+inline ShardRange Shard(int64_t total, TpInfo tp) {
+  CHECK_EQ(total % tp.size, 0);
+  const int64_t count = total / tp.size;
+  return {tp.rank * count, count};
+}
+
+}  // namespace quire

@@ -1,0 +1,52 @@
+// Backend: one rank's device. One page between model code and hardware: memory, order, the operations
+// of ops.h, and two collectives. Calls are enqueued in order; results are visible to the host after
+// CopyToHost + Synchronize. A rank's Backend is used by that rank's thread only. Any device fault ends
+// the process (faults are sticky and a restart is cheap).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/buffer.h"
+#include "kernels/ops.h"
+
+namespace quire {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "cpu (AVX-512, 2 threads)": for logs and GetServerInfo.
+  virtual std::string Describe() const = 0;
+  // Zeroed device memory, 256-byte aligned; an empty Buffer when the device has too little.
+  virtual Buffer Allocate(size_t bytes) = 0;
+  virtual void CopyToDevice(void* device, const void* host, size_t bytes) = 0;
+  virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
+  virtual void Synchronize() = 0;
+  // Runs fn; a device with graphs captures it at the first call per key and replays it afterwards.
+  virtual void RunCaptured(int64_t key, const std::function<void()>& fn) = 0;
+
+  virtual void Embed(const EmbedParams&) = 0;
+  virtual void RmsNorm(const RmsNormParams&) = 0;
+  virtual void MatMul(const MatMulParams&) = 0;
+  virtual void RopeStoreKv(const RopeStoreKvParams&) = 0;
+  virtual void PagedAttention(const PagedAttentionParams&) = 0;
+  virtual void SiluMul(const SiluMulParams&) = 0;
+  virtual void GatherRows(const GatherRowsParams&) = 0;
+  virtual void Sample(const SampleParams&) = 0;
+
+  // x = sum over ranks of x, added in rank order, so that every rank holds the same bits.
+  virtual void AllReduceSum(TensorView x) = 0;
+  // out[t] = concatenation over ranks of x[t]; x is [T, n], out is [T, n * ranks], x must not alias out.
+  virtual void AllGather(TensorView x, TensorView out) = 0;
+};
+
+// `ranks` backends over this machine's cores that share one collective group; each must be driven by
+// its own thread. threads_total <= 0 takes all cores of the process's affinity mask.
+std::vector<std::unique_ptr<Backend>> CreateCpuBackends(int ranks, int threads_total);
+
+}  // namespace quire

@@ -1,0 +1,147 @@
+// One params struct per operation: the written contract of the mathematics. Both backends implement
+// exactly this. Dimension letters: T tokens of the step, S sequences, R logit rows, H hidden size,
+// Q query heads, K key/value heads, D head dim, I intermediate size, V vocabulary (all of this rank).
+//
+// Every op's result for one token depends only on that token's own inputs (and, for attention, its
+// own sequence): the order of every sum is fixed by the shape, never by T, S or the thread count.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/tensor.h"
+
+namespace quire {
+
+// out[t] = table[ids[t] - vocab_begin]; rows outside the table are zeros (another rank holds them).
+struct EmbedParams {
+  const int32_t* ids;  // [T]
+  TensorView table;    // [V_local, H]
+  int32_t vocab_begin;
+  TensorView out;      // [T, H]
+};
+
+// If residual is set: residual += x, then x is taken from residual. out = x / rms(x) * weight over the
+// last dimension, rms(x) = sqrt(mean(x^2) + eps). out may alias x.
+struct RmsNormParams {
+  TensorView x;         // [T, H]
+  TensorView residual;  // [T, H] or empty; updated in place
+  TensorView weight;    // [H]
+  float eps;
+  TensorView out;       // [T, H]
+};
+
+// out = x * w^T + bias. x is [T, k], w is [n, k] (row per output feature, as checkpoints store it).
+struct MatMulParams {
+  TensorView x;     // [T, k]
+  TensorView w;     // [n, k]
+  TensorView bias;  // [n] or empty
+  TensorView out;   // [T, n]
+};
+
+// One layer of the paged KV pool. Element (block, kv, head, token, d) of the layer lies at
+// base + block * block_stride + kv * kv_stride + head * head_stride + token * D + d (in elements);
+// kv is 0 for K and 1 for V. Block 0 is the null block: padding writes there, nobody reads it.
+struct KvLayerView {
+  void* base = nullptr;  // already offset to the layer
+  DType dtype = DType::kF32;
+  int64_t block_stride = 0;
+  int64_t kv_stride = 0;
+  int64_t head_stride = 0;
+  int32_t block_size = 0;  // tokens per block
+  int32_t num_blocks = 0;
+  int32_t num_kv_heads = 0;  // K, of this rank
+  int32_t head_dim = 0;      // D
+};
+
+// Splits qkv rows into Q, K, V; optionally RMS-normalises each Q and K head; rotates Q and K by the
+// token's position (rotate-half pairs (i, i + D/2), as Hugging Face llama); writes K and V to the cache
+// slot of the token (slot = block * block_size + offset) and Q back in place.
+struct RopeStoreKvParams {
+  TensorView qkv;            // [T, (Q + 2K) * D]; the Q part is updated in place
+  int32_t num_heads;         // Q
+  const int32_t* positions;  // [T]
+  const int64_t* slots;      // [T]
+  TensorView cos_sin;        // [max_position, D] f32: D/2 cosines, then D/2 sines; scaling included
+  TensorView q_norm;         // [D] or empty
+  TensorView k_norm;         // [D] or empty
+  float norm_eps;
+  KvLayerView kv;
+};
+
+// Causal attention of each sequence's new queries over its paged context (the new tokens included).
+// Sequence s owns queries [query_begin[s], query_begin[s+1]); its last query sits at position
+// context_len[s] - 1. With window > 0 a query at position p sees keys in (p - window, p].
+struct PagedAttentionParams {
+  TensorView q;                // [T, Q * D], strided rows (the Q columns of qkv)
+  KvLayerView kv;
+  int32_t num_heads;           // Q
+  int32_t num_seqs;            // S
+  const int32_t* query_begin;  // [S + 1]
+  const int32_t* context_len;  // [S]
+  const int32_t* table_row;    // [S] row of block_table for the sequence
+  const int32_t* block_table;  // [rows, table_stride]
+  int64_t table_stride;
+  float scale;                 // usually 1 / sqrt(D)
+  int32_t window;              // 0: unlimited
+  TensorView out;              // [T, Q * D]
+};
+
+// out[t, i] = silu(gate_up[t, i]) * gate_up[t, I + i].
+struct SiluMulParams {
+  TensorView gate_up;  // [T, 2I]
+  TensorView out;      // [T, I]
+};
+
+// out[r] = x[rows[r]].
+struct GatherRowsParams {
+  TensorView x;         // [T, H]
+  const int32_t* rows;  // [R]
+  TensorView out;       // [R, H]
+};
+
+// The per-row sampling parameters the device needs; embedded in SamplingParams and copied whole, so
+// that nothing between the request codec and the sampler enumerates its fields. Ranges are checked by
+// SamplingParams::Validate, the only place that states them.
+struct SampleRow {
+  float temperature = 1.0f;         // 0: greedy
+  int32_t top_k = 0;                // 0: off
+  float top_p = 1.0f;               // 1: off
+  float min_p = 0.0f;               // 0: off
+  float repetition_penalty = 1.0f;  // over prompt and output; 1: off
+  float presence_penalty = 0.0f;    // over output; 0: off
+  float frequency_penalty = 0.0f;   // over output; 0: off
+  uint64_t seed = 0;                // key of the counter-based generator
+};
+
+struct LogitBias {
+  int32_t token = 0;
+  float bias = 0.0f;
+};
+
+// One row to sample. Order of operations: logit bias; banned tokens to -inf; repetition, presence and
+// frequency penalties; then greedy, or temperature, top_k, top_p, min_p and one draw. The draw is
+// keyed by (seed, num_known), the position of the new token, and by nothing else.
+struct SampleJob {
+  SampleRow params;
+  const int32_t* tokens = nullptr;  // [num_known] prompt, then output
+  int32_t num_prompt = 0;
+  int32_t num_known = 0;
+  const LogitBias* bias = nullptr;  // [num_bias], token ids unique
+  int32_t num_bias = 0;
+  const int32_t* banned = nullptr;  // [num_banned]: stop tokens before min_tokens is reached
+  int32_t num_banned = 0;
+};
+
+struct SampleResult {
+  int32_t token = 0;
+  float logprob = 0.0f;    // log softmax of the raw logits at `token`
+  int32_t nonfinite = 0;   // 1: the row held NaN or +Inf; token is meaningless and the row must fail
+};
+
+struct SampleParams {
+  TensorView logits;       // [R, V] f32; scratch: contents are undefined afterwards
+  const SampleJob* jobs;   // [R]
+  SampleResult* results;   // [R]
+};
+
+}  // namespace quire

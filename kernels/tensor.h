@@ -1,0 +1,70 @@
+// TensorView: a pointer, a dtype and up to four dimensions. Non-owning, row-major, dense except that
+// the first dimension may be strided (a column slice of a matrix is a view).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/check.h"
+#include "kernels/dtype.h"
+
+namespace quire {
+
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int rank = 0;
+  std::array<int64_t, 4> dim{};
+  int64_t row_stride = 0;  // elements from one index of dim[0] to the next
+
+  TensorView() = default;
+  // A dense tensor over `data`.
+  TensorView(void* data_in, DType dtype_in, std::initializer_list<int64_t> dims)
+      : data(data_in), dtype(dtype_in), rank(static_cast<int>(dims.size())) {
+    CHECK_LE(dims.size(), dim.size());
+    int i = 0;
+    row_stride = 1;
+    for (int64_t d : dims) {
+      if (i > 0) row_stride *= d;
+      dim[i++] = d;
+    }
+  }
+
+  bool empty() const { return data == nullptr; }
+  // Product of all dimensions.
+  int64_t size() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= dim[i];
+    return n;
+  }
+  // Bytes of a dense tensor of this shape.
+  int64_t bytes() const { return size() * static_cast<int64_t>(SizeOf(dtype)); }
+
+  template <typename T>
+  T* ptr() const {
+    return static_cast<T*>(data);
+  }
+  // Row `i` of dimension 0, as T.
+  template <typename T>
+  T* row(int64_t i) const {
+    return static_cast<T*>(data) + i * row_stride;
+  }
+  // Rows [begin, begin + count) of dimension 0.
+  TensorView Rows(int64_t begin, int64_t count) const {
+    TensorView view = *this;
+    view.data = static_cast<char*>(data) + begin * row_stride * static_cast<int64_t>(SizeOf(dtype));
+    view.dim[0] = count;
+    return view;
+  }
+  // Columns [begin, begin + count) of a matrix.
+  TensorView Columns(int64_t begin, int64_t count) const {
+    CHECK_EQ(rank, 2);
+    TensorView view = *this;
+    view.data = static_cast<char*>(data) + begin * static_cast<int64_t>(SizeOf(dtype));
+    view.dim[1] = count;
+    return view;
+  }
+};
+
+}  // namespace quire

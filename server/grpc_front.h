@@ -1,0 +1,55 @@
+// GrpcFront: the gRPC face of the server: listeners, services, health, reflection, and the streams of
+// live requests. Built against the traps of gRPC 1.51 that docs/grpc.md lists.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "server/metrics.h"
+#include "server/serving_model.h"
+
+namespace quire {
+
+struct FrontOptions {
+  std::string host = "127.0.0.1";  // ignored when uds is set
+  int port = 50051;                // 0: any free port
+  std::string uds;                 // path of a Unix socket (0700), instead of TCP
+  int64_t max_request_bytes = 4 << 20;
+  int64_t resource_quota_bytes = 256 << 20;
+  int max_connections = 10000;
+  int max_open_streams = 16384;    // live Generate calls; beyond: RESOURCE_EXHAUSTED
+  int64_t stream_buffer_bytes = 256 << 10;    // unsent output of one stream before it is shed
+  double slow_reader_timeout_seconds = 60;    // unsent output of one stream older than this: shed
+  double default_deadline_seconds = 600;      // when the client sets none
+  int text_threads = 0;            // 0: a quarter of the cores, at least 1
+  bool reflection = true;
+};
+
+// True while the engine makes progress or has nothing to do. Idle and busy are not sick: false only when
+// work waits and no step has retired for `limit_seconds`, or the worker group has died.
+bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds);
+
+class GrpcFront : public OutputSink {
+ public:
+  // Builds the front without listening; the engine is attached before Start (it needs this as its sink).
+  static std::unique_ptr<GrpcFront> Create(const FrontOptions& options, const ServingModel* model,
+                                           ServerMetrics* metrics);
+  // Binds and serves. ALREADY_EXISTS-like failures (port in use, socket path live) come back as
+  // UNAVAILABLE with the address and what to do.
+  virtual absl::Status Start(Engine* engine) = 0;
+  virtual int port() const = 0;
+  // Flips grpc.health.v1 of every service.
+  virtual void SetServing(bool serving) = 0;
+  // Refuses new requests with UNAVAILABLE; running streams go on.
+  virtual void StartDrain() = 0;
+  // True once a client has asked for Drain with exit_when_idle.
+  virtual bool DrainRequested() const = 0;
+  virtual int open_streams() const = 0;
+  // Ends what still runs with UNAVAILABLE, closes the listeners and joins within `grace_seconds`.
+  virtual void Shutdown(double grace_seconds) = 0;
+};
+
+}  // namespace quire

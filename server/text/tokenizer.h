@@ -1,0 +1,49 @@
+// Tokenizer: a byte-level BPE tokenizer read from a Hugging Face tokenizer.json. Immutable after Load;
+// any number of threads may use it at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace quire {
+
+struct TokenOffset {
+  int32_t begin = 0;  // byte offsets into the text
+  int32_t end = 0;
+};
+
+class Tokenizer {
+ public:
+  // Reads tokenizer.json. Whatever is not supported there is refused by name (INVALID_ARGUMENT).
+  static absl::StatusOr<std::unique_ptr<const Tokenizer>> Load(const std::string& path);
+  ~Tokenizer();
+
+  // Appends the ids of `text` (valid UTF-8, else INVALID_ARGUMENT with the byte offset). Added tokens
+  // written in the text become their ids only with parse_special; add_special applies the
+  // post-processor (BOS and the like). offsets, if given, gets one entry per id. Linear in the text.
+  absl::Status Encode(std::string_view text, bool add_special, bool parse_special,
+                      std::vector<int32_t>* ids, std::vector<TokenOffset>* offsets = nullptr) const;
+  // The bytes of one token; empty for special tokens when skip_special, and for ids without a token.
+  std::string_view TokenBytes(int32_t id, bool skip_special = true) const;
+  // All bytes of the ids joined; invalid UTF-8 is replaced by U+FFFD.
+  std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
+
+  // The id of a token written exactly so (added or vocabulary), if there is one.
+  std::optional<int32_t> IdOf(std::string_view token) const;
+  bool IsSpecial(int32_t id) const;
+  int32_t size() const;  // largest id + 1
+
+ private:
+  struct Data;
+  explicit Tokenizer(std::unique_ptr<const Data> data);
+  std::unique_ptr<const Data> data_;
+};
+
+}  // namespace quire
