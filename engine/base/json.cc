@@ -1,0 +1,183 @@
+// The guard around nlohmann-json: builds the value from SAX events, so that duplicate keys and
+// depth are seen while parsing and nothing recurses.
+#include "engine/base/json.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace quire {
+namespace {
+
+using nlohmann::json;
+
+// Walks the text and tells how far the lexer has read: SAX events carry no position of their own.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    *reached_ = ++at_;
+    return *this;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** reached_;
+};
+
+// Receives the events and builds the value. The innermost open container is open_.back();
+// containers further out do not change while it is open, so the pointers stay valid.
+class ValueBuilder {
+ public:
+  ValueBuilder(const JsonLimits& limits, const char* begin, const char* const* reached)
+      : limits_(limits), begin_(begin), reached_(reached) {}
+
+  bool null() { return Add(nullptr); }
+  bool boolean(bool v) { return Add(v); }
+  bool number_integer(json::number_integer_t v) { return Add(v); }
+  bool number_unsigned(json::number_unsigned_t v) { return Add(v); }
+  bool number_float(json::number_float_t v, const std::string&) { return Add(v); }
+  bool string(std::string& v) { return Add(std::move(v)); }
+  bool binary(json::binary_t&) { return Fail("binary value"); }
+  bool start_object(size_t) { return Open(json::object()); }
+  bool end_object() { return Close(); }
+  bool start_array(size_t) { return Open(json::array()); }
+  bool end_array() { return Close(); }
+
+  bool key(std::string& name) {
+    auto [at, inserted] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
+    // A key may be long or private: the offset alone finds the place.
+    if (!inserted) return Fail("duplicate key");
+    member_ = &at->second;
+    return true;
+  }
+
+  template <class Exception>
+  bool parse_error(size_t, const std::string&, const Exception& error) {
+    std::string reason = error.what();
+    // "[json.exception...] parse error at line 1, column 2: REASON; last read: 'TEXT'; expected X":
+    // the text read may be long or not UTF-8, so only REASON is kept.
+    if (size_t at = reason.find("] "); at != std::string::npos) reason.erase(0, at + 2);
+    if (size_t at = reason.find("column "); at != std::string::npos) {
+      at = reason.find(": ", at);
+      if (at != std::string::npos) reason.erase(0, at + 2);
+    }
+    if (size_t at = reason.find("; last read"); at != std::string::npos) reason.erase(at);
+    return Fail(reason.starts_with("number overflow") ? "number out of range" : reason);
+  }
+
+  const std::string& fault() const { return fault_; }
+  size_t fault_offset() const { return fault_offset_; }
+  json Take() { return std::move(root_); }
+
+ private:
+  json* Place(json&& value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_array()) {
+      return &open_.back()->get_ref<json::array_t&>().emplace_back(std::move(value));
+    }
+    *member_ = std::move(value);
+    return member_;
+  }
+  bool Add(json&& value) {
+    Place(std::move(value));
+    return true;
+  }
+  bool Open(json&& container) {
+    if (open_.size() >= static_cast<size_t>(limits_.max_depth)) {
+      return Fail(absl::StrCat("nested deeper than ", limits_.max_depth, " levels"));
+    }
+    open_.push_back(Place(std::move(container)));
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+  bool Fail(std::string reason) {
+    fault_ = std::move(reason);
+    fault_offset_ = static_cast<size_t>(*reached_ - begin_);
+    return false;
+  }
+
+  const JsonLimits limits_;
+  const char* const begin_;
+  const char* const* const reached_;
+
+  json root_;
+  std::vector<json*> open_;
+  json* member_ = nullptr;  // value slot of the key read last
+  std::string fault_;
+  size_t fault_offset_ = 0;
+};
+
+absl::Status Fault(const std::string& what, size_t offset, const std::string& reason) {
+  return absl::InvalidArgumentError(absl::StrCat(what, ": byte ", offset, ": ", reason));
+}
+
+}  // namespace
+
+absl::StatusOr<json> ParseJson(std::string_view text, const std::string& what,
+                               const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": ", text.size(), " bytes of JSON, the limit is ", limits.max_bytes));
+  }
+  // The lexer takes a zero byte for the end of the text and skips a byte order mark in silence.
+  if (size_t at = text.find('\0'); at != std::string_view::npos) {
+    return Fault(what, at, "zero byte");
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) return Fault(what, 0, "byte order mark");
+
+  const char* reached = text.data();
+  ValueBuilder builder(limits, text.data(), &reached);
+  CountingIterator begin(text.data(), &reached);
+  CountingIterator end(text.data() + text.size(), &reached);
+  if (!json::sax_parse(begin, end, &builder)) {
+    return Fault(what, builder.fault_offset(), builder.fault());
+  }
+  return builder.Take();
+}
+
+absl::StatusOr<json> ReadJsonFile(const std::string& path, const JsonLimits& limits) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) {
+    const std::string reason = absl::StrCat(path, ": ", std::strerror(errno));
+    return errno == ENOENT || errno == ENOTDIR ? absl::NotFoundError(reason)
+                                               : absl::InvalidArgumentError(reason);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  }
+  if (static_cast<size_t>(info.st_size) > limits.max_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", info.st_size, " bytes of JSON, the limit is ", limits.max_bytes));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  if (!file.read(text.data(), info.st_size)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  }
+  return ParseJson(text, path, limits);
+}
+
+}  // namespace quire
