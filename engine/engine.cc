@@ -1,0 +1,278 @@
+// The scheduler thread: inbox -> retire -> schedule -> publish -> deliver, asleep when there is
+// nothing to do.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/wake_event.h"
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+// Messages taken from the inbox in one turn of the loop, so that a flood of arrivals cannot hold up
+// the running sequences' next step.
+constexpr size_t kInboxPerTurn = 64;
+
+// What other threads ask of the scheduler thread: a request to add, or one (id 0: all) to end.
+struct Message {
+  std::unique_ptr<Request> request;
+  RequestId cancel = 0;
+  FinishReason reason = FinishReason::kNone;
+};
+
+}  // namespace
+
+struct Engine::State {
+  State(const SchedulerConfig& config, const EngineLimits& limits_in,
+        std::unique_ptr<Transport> transport_in, OutputSink* sink_in)
+      : limits(limits_in), sink(sink_in), transport(std::move(transport_in)), scheduler(config) {
+    transport->SetWake(&wake);
+    UpdateStats(nullptr);
+  }
+
+  void Run();
+  bool TakeMessages(int64_t now_ns);
+  bool RetireSteps();
+  bool StartStep();
+  void EndEverything(const std::string& fault, int64_t now_ns);
+  void Deliver();
+  void UpdateStats(const StepResult* retired);
+  void Post(Message message);
+
+  const EngineLimits limits;
+  OutputSink* const sink;
+
+  // Shared with submitting threads.
+  WakeEvent wake;
+  std::mutex inbox_mutex;
+  std::vector<Message> inbox;
+  std::atomic<bool> draining{false};
+  std::atomic<bool> stopping{false};
+  // Work not yet running: in the inbox, and in the scheduler's queue as of its last turn. A request
+  // counts in both for a moment, never in neither, so the bounds hold.
+  std::atomic<int64_t> inbox_reqs{0}, inbox_tokens{0};
+  std::atomic<int64_t> waiting_reqs{0}, waiting_tokens{0};
+  std::atomic<int64_t> live{0};  // accepted and not finished
+  mutable std::mutex stats_mutex;
+  EngineStats stats;
+
+  // Scheduler thread only.
+  std::unique_ptr<Transport> transport;
+  Scheduler scheduler;
+  SchedulerEvents events;
+  std::vector<Message> turn;  // taken from the inbox; [turn_next, end) still to do
+  size_t turn_next = 0;
+  bool faulted = false;
+  std::thread thread;
+};
+
+Engine::Engine(const SchedulerConfig& config, const EngineLimits& limits,
+               std::unique_ptr<Transport> transport, OutputSink* sink)
+    : state_(std::make_unique<State>(config, limits, std::move(transport), sink)) {
+  state_->thread = std::thread([state = state_.get()] { state->Run(); });
+}
+
+Engine::~Engine() {
+  StartDrain();
+  CancelAll(FinishReason::kDraining);
+  state_->stopping.store(true, std::memory_order_release);
+  state_->wake.Notify();
+  state_->thread.join();
+}
+
+absl::Status Engine::Submit(std::unique_ptr<Request> request) {
+  State& s = *state_;
+  const int64_t prompt = static_cast<int64_t>(request->prompt.size());
+  CHECK_GT(prompt, 0);
+  if (prompt >= s.limits.max_model_len) {
+    return absl::InvalidArgumentError(
+        "the prompt has " + std::to_string(prompt) + " tokens; the context of " +
+        std::to_string(s.limits.max_model_len) + " leaves no room for output");
+  }
+  if (!s.scheduler.Fits(prompt, request->sampling.max_tokens)) {
+    return absl::InvalidArgumentError(
+        "prompt and max_tokens together (" + std::to_string(prompt + request->sampling.max_tokens) +
+        " tokens) need more KV cache than the server has; ask for fewer tokens");
+  }
+  if (s.draining.load(std::memory_order_acquire)) {
+    return absl::UnavailableError("the server is draining");
+  }
+  {
+    std::lock_guard lock(s.stats_mutex);
+    if (!s.stats.fault.empty())
+      return absl::UnavailableError("the engine failed: " + s.stats.fault);
+  }
+  const int64_t reqs = s.inbox_reqs.load() + s.waiting_reqs.load();
+  const int64_t tokens = s.inbox_tokens.load() + s.waiting_tokens.load();
+  if (reqs >= s.limits.max_num_queued_reqs || tokens + prompt > s.limits.max_num_queued_tokens) {
+    return absl::UnavailableError("the queue is full (" + std::to_string(reqs) + " requests, " +
+                                  std::to_string(tokens) + " prompt tokens waiting); retry later");
+  }
+  s.live.fetch_add(1);
+  s.inbox_reqs.fetch_add(1);
+  s.inbox_tokens.fetch_add(prompt);
+  s.Post({std::move(request), 0, FinishReason::kNone});
+  return absl::OkStatus();
+}
+
+void Engine::Cancel(RequestId id, FinishReason reason) {
+  CHECK_NE(id, 0u);
+  state_->Post({nullptr, id, reason});
+}
+
+void Engine::CancelAll(FinishReason reason) { state_->Post({nullptr, 0, reason}); }
+
+void Engine::StartDrain() { state_->draining.store(true, std::memory_order_release); }
+
+bool Engine::Idle() const { return state_->live.load() == 0; }
+
+EngineStats Engine::Stats() const {
+  EngineStats stats;
+  {
+    std::lock_guard lock(state_->stats_mutex);
+    stats = state_->stats;
+  }
+  // The inbox is part of the queue as anybody outside sees it.
+  stats.load.waiting += static_cast<int32_t>(state_->inbox_reqs.load());
+  stats.load.waiting_tokens += state_->inbox_tokens.load();
+  stats.work_waiting = state_->live.load() > 0;
+  return stats;
+}
+
+void Engine::State::Post(Message message) {
+  {
+    std::lock_guard lock(inbox_mutex);
+    inbox.push_back(std::move(message));
+  }
+  wake.Notify();
+}
+
+void Engine::State::Run() {
+  for (;;) {
+    bool progress = TakeMessages(SteadyNowNs());
+    const int64_t now_ns = SteadyNowNs();
+    if (scheduler.NextDeadline() <= now_ns) scheduler.ExpireDeadlines(now_ns, events);
+    progress |= RetireSteps();
+    if (!faulted && !transport->fault().empty()) EndEverything(transport->fault(), now_ns);
+    progress |= StartStep();
+    Deliver();
+    if (progress) continue;
+    if (!faulted && scheduler.HasWork() && transport->in_flight() == 0) {
+      // The scheduler's own promise is that this cannot happen; if it does, nobody may wait for
+      // ever.
+      EndEverything("the scheduler found nothing to run", now_ns);
+      Deliver();
+      continue;
+    }
+    if (stopping.load(std::memory_order_acquire) && !scheduler.HasWork() &&
+        transport->in_flight() == 0) {
+      break;
+    }
+    wake.Wait(scheduler.NextDeadline());
+  }
+  transport.reset();  // sends the shutdown plan and joins the workers
+}
+
+bool Engine::State::TakeMessages(int64_t now_ns) {
+  if (turn_next == turn.size()) {
+    turn.clear();
+    turn_next = 0;
+    std::lock_guard lock(inbox_mutex);
+    turn.swap(inbox);
+  }
+  const size_t end = std::min(turn.size(), turn_next + kInboxPerTurn);
+  const bool any = turn_next < end;
+  int64_t added = 0;
+  int64_t added_tokens = 0;
+  for (; turn_next < end; ++turn_next) {
+    Message& message = turn[turn_next];
+    if (message.request != nullptr) {
+      ++added;
+      added_tokens += static_cast<int64_t>(message.request->prompt.size());
+      const RequestId id = message.request->id;
+      scheduler.Add(std::move(message.request), now_ns);
+      if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
+    } else if (message.cancel != 0) {
+      scheduler.Cancel(message.cancel, message.reason, now_ns, events);
+    } else {
+      scheduler.CancelAll(message.reason, now_ns, events);
+    }
+  }
+  if (any) {
+    UpdateStats(nullptr);
+    inbox_reqs.fetch_sub(added);
+    inbox_tokens.fetch_sub(added_tokens);
+  }
+  return any;
+}
+
+bool Engine::State::RetireSteps() {
+  bool any = false;
+  while (const StepResult* result = transport->Poll()) {
+    scheduler.Retire(*result, SteadyNowNs(), events);
+    UpdateStats(result);
+    transport->Release();
+    any = true;
+  }
+  return any;
+}
+
+bool Engine::State::StartStep() {
+  if (faulted || !scheduler.HasWork()) return false;
+  StepPlan* plan = transport->NextSlot();
+  if (plan == nullptr || !scheduler.Schedule(SteadyNowNs(), *plan, events)) return false;
+  int64_t prompt_tokens = 0;
+  for (const TokenRun& run : plan->token_runs) prompt_tokens += run.count;
+  transport->Publish();
+  std::lock_guard lock(stats_mutex);
+  stats.prompt_tokens += prompt_tokens;
+  return true;
+}
+
+void Engine::State::EndEverything(const std::string& fault, int64_t now_ns) {
+  Log(Severity::kError, "engine fault: ending every request", {{"fault", fault}});
+  scheduler.CancelAll(FinishReason::kEngineFault, now_ns, events);
+  faulted = true;
+  std::lock_guard lock(stats_mutex);
+  stats.fault = fault;
+}
+
+void Engine::State::Deliver() {
+  if (!events.tokens.empty() || !events.finishes.empty()) {
+    sink->OnStep(events.tokens, events.finishes);
+    live.fetch_sub(static_cast<int64_t>(events.finishes.size()));
+  }
+  if (!events.tokens.empty() || !events.finishes.empty() || events.preempted != 0) {
+    const SchedulerLoad load = scheduler.Load();
+    std::lock_guard lock(stats_mutex);
+    stats.load = load;
+    stats.generated_tokens += events.tokens.size();
+    stats.preemptions += events.preempted;
+  }
+  events.tokens.clear();
+  events.finishes.clear();
+  events.preempted = events.admitted = 0;
+}
+
+void Engine::State::UpdateStats(const StepResult* retired) {
+  const SchedulerLoad load = scheduler.Load();
+  waiting_reqs.store(load.waiting);
+  waiting_tokens.store(load.waiting_tokens);
+  std::lock_guard lock(stats_mutex);
+  stats.load = load;
+  if (retired == nullptr) return;
+  ++stats.steps;
+  stats.last_step_tokens = static_cast<int64_t>(retired->samples.size());
+  stats.last_step_ns = retired->finished_ns - retired->started_ns;
+  stats.last_retired_ns = SteadyNowNs();
+}
+
+}  // namespace quire

@@ -1,0 +1,96 @@
+// Hand-over of plans and results between the scheduler thread and the rank threads of one process.
+#include "engine/worker/in_process_transport.h"
+
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace quire {
+
+InProcessTransport::InProcessTransport(std::vector<std::unique_ptr<StepRunner>> runners, int depth)
+    : plans_(depth) {
+  CHECK(!runners.empty());
+  CHECK_GE(depth, 1);
+  for (auto& runner : runners) {
+    auto rank = std::make_unique<Rank>();
+    rank->runner = std::move(runner);
+    rank->results.resize(depth);
+    ranks_.push_back(std::move(rank));
+  }
+  for (auto& rank : ranks_) {
+    rank->thread = std::thread([this, &rank = *rank] { RunRank(rank); });
+  }
+}
+
+InProcessTransport::~InProcessTransport() {
+  if (!shutdown_sent_) {
+    // Results nobody polled still have to be produced before a slot is free for the last plan.
+    for (uint32_t done = released_; done != published_count_; ++done) {
+      for (auto& rank : ranks_) {
+        uint32_t finished = rank->finished.load(std::memory_order_acquire);
+        while (static_cast<int32_t>(finished - done) <= 0) {
+          rank->finished.wait(finished, std::memory_order_acquire);
+          finished = rank->finished.load(std::memory_order_acquire);
+        }
+      }
+    }
+    released_ = published_count_;
+    StepPlan* last = NextSlot();
+    last->Clear();
+    last->shutdown = true;
+    Publish();
+  }
+  for (auto& rank : ranks_) rank->thread.join();
+}
+
+StepPlan* InProcessTransport::NextSlot() {
+  if (in_flight() == static_cast<int>(plans_.size())) return nullptr;
+  return &plan(published_count_);
+}
+
+void InProcessTransport::Publish() {
+  CHECK(!shutdown_sent_);
+  shutdown_sent_ = plan(published_count_).shutdown;
+  ++published_count_;
+  published_.store(published_count_, std::memory_order_release);
+  published_.notify_all();
+}
+
+const StepResult* InProcessTransport::Poll() {
+  if (in_flight() == 0) return nullptr;
+  for (auto& rank : ranks_) {
+    const uint32_t finished = rank->finished.load(std::memory_order_acquire);
+    if (static_cast<int32_t>(finished - released_) <= 0) return nullptr;
+  }
+  const size_t slot = released_ % plans_.size();
+  const StepResult& first = ranks_.front()->results[slot];
+  for (auto& rank : ranks_) {
+    if (rank->results[slot].checksum != first.checksum && fault_.empty()) {
+      fault_ = "ranks sampled different tokens at step " + std::to_string(first.step);
+    }
+  }
+  return &first;
+}
+
+void InProcessTransport::Release() {
+  CHECK_GT(in_flight(), 0);
+  ++released_;
+}
+
+void InProcessTransport::RunRank(Rank& rank) {
+  for (uint32_t step = 0;; ++step) {
+    uint32_t published = published_.load(std::memory_order_acquire);
+    while (static_cast<int32_t>(published - step) <= 0) {
+      published_.wait(published, std::memory_order_acquire);
+      published = published_.load(std::memory_order_acquire);
+    }
+    const StepPlan& next = plan(step);
+    if (next.shutdown) return;
+    rank.runner->Run(next, rank.results[step % rank.results.size()]);
+    rank.finished.store(step + 1, std::memory_order_release);
+    rank.finished.notify_all();
+    if (WakeEvent* wake = wake_.load(std::memory_order_acquire)) wake->Notify();
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,54 @@
+// InProcessTransport: the worker group as threads of this process, one per rank, each executing
+// every plan on its own StepRunner. Used by the CPU device, by tests and for debugging.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/worker/step_runner.h"
+#include "engine/worker/transport.h"
+
+namespace quire {
+
+class InProcessTransport final : public Transport {
+ public:
+  // Starts one thread per runner. `depth` is the number of steps in flight.
+  InProcessTransport(std::vector<std::unique_ptr<StepRunner>> runners, int depth);
+  // Sends the shutdown plan if none was sent, and joins. Every published step must finish first.
+  ~InProcessTransport() override;
+
+  void SetWake(WakeEvent* wake) override { wake_.store(wake, std::memory_order_release); }
+  StepPlan* NextSlot() override;
+  void Publish() override;
+  const StepResult* Poll() override;
+  void Release() override;
+  int in_flight() const override { return static_cast<int>(published_count_ - released_); }
+  std::string fault() const override { return fault_; }
+
+ private:
+  struct Rank {
+    std::unique_ptr<StepRunner> runner;
+    std::vector<StepResult> results;    // [depth]
+    std::atomic<uint32_t> finished{0};  // steps this rank has finished, modulo 2^32
+    std::thread thread;
+  };
+
+  void RunRank(Rank& rank);
+  StepPlan& plan(uint32_t index) { return plans_[index % plans_.size()]; }
+
+  std::vector<StepPlan> plans_;  // [depth], written by the scheduler before `published_`
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::atomic<uint32_t> published_{0};  // ranks wait on it
+  std::atomic<WakeEvent*> wake_{nullptr};
+  // Scheduler thread only.
+  uint32_t published_count_ = 0;
+  uint32_t released_ = 0;
+  bool shutdown_sent_ = false;
+  std::string fault_;
+};
+
+}  // namespace quire
