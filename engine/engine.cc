@@ -61,6 +61,7 @@ struct Engine::State {
   std::atomic<int64_t> inbox_reqs{0}, inbox_tokens{0};
   std::atomic<int64_t> waiting_reqs{0}, waiting_tokens{0};
   std::atomic<int64_t> live{0};  // accepted and not finished
+  std::atomic<int64_t> work_since_ns{0};
   mutable std::mutex stats_mutex;
   EngineStats stats;
 
@@ -116,7 +117,7 @@ absl::Status Engine::Submit(std::unique_ptr<Request> request) {
     return absl::UnavailableError("the queue is full (" + std::to_string(reqs) + " requests, " +
                                   std::to_string(tokens) + " prompt tokens waiting); retry later");
   }
-  s.live.fetch_add(1);
+  if (s.live.fetch_add(1) == 0) s.work_since_ns.store(SteadyNowNs());
   s.inbox_reqs.fetch_add(1);
   s.inbox_tokens.fetch_add(prompt);
   s.Post({std::move(request), 0, FinishReason::kNone});
@@ -144,6 +145,7 @@ EngineStats Engine::Stats() const {
   stats.load.waiting += static_cast<int32_t>(state_->inbox_reqs.load());
   stats.load.waiting_tokens += state_->inbox_tokens.load();
   stats.work_waiting = state_->live.load() > 0;
+  stats.work_since_ns = state_->work_since_ns.load();
   return stats;
 }
 

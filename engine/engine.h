@@ -29,6 +29,7 @@ struct EngineStats {
   int64_t last_step_ns = 0;        // its duration in the worker
   int64_t last_retired_ns = 0;     // steady clock; 0: none yet
   bool work_waiting = false;       // live requests exist
+  int64_t work_since_ns = 0;       // steady clock; when the first of them came to an idle engine
   std::string fault;               // empty while the worker group lives
 };
 

@@ -29,7 +29,8 @@ struct FrontOptions {
 };
 
 // True while the engine makes progress or has nothing to do. Idle and busy are not sick: false only when
-// work waits and no step has retired for `limit_seconds`, or the worker group has died.
+// work waits and neither has a step retired nor has the work arrived within `limit_seconds`, or when the
+// worker group has died.
 bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds);
 
 class GrpcFront : public OutputSink {

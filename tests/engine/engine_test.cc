@@ -1,0 +1,250 @@
+// Engine: every accepted request gets its tokens in order and exactly one end, whatever crosses it.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <random>
+#include <semaphore>
+#include <thread>
+
+#include "engine/base/clock.h"
+#include "engine/worker/in_process_transport.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Samples the position itself: a prompt of n tokens is continued by n, n + 1, n + 2, ... Waits for
+// `gate` before each step when there is one.
+class PositionRunner : public StepRunner {
+ public:
+  explicit PositionRunner(std::counting_semaphore<>* gate = nullptr, uint64_t checksum = 0)
+      : gate_(gate), checksum_(checksum) {}
+  void Run(const StepPlan& plan, StepResult& result) override {
+    if (gate_ != nullptr) gate_->acquire();
+    result.step = plan.step;
+    result.checksum = checksum_;
+    result.samples.clear();
+    for (const RowWork& work : plan.work) {
+      if (work.sample) result.samples.push_back({work.row, {.token = work.start + work.count}});
+    }
+  }
+
+ private:
+  std::counting_semaphore<>* gate_;
+  uint64_t checksum_;
+};
+
+class RecordingSink : public OutputSink {
+ public:
+  struct Stream {
+    std::vector<int32_t> tokens;
+    std::vector<FinishEvent> ends;
+  };
+  void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
+    std::lock_guard lock(mutex_);
+    for (const TokenEvent& event : tokens) {
+      Stream& stream = streams_[event.id];
+      EXPECT_TRUE(stream.ends.empty()) << "a token after the end";
+      EXPECT_EQ(event.index, static_cast<int32_t>(stream.tokens.size()));
+      stream.tokens.push_back(event.token);
+    }
+    for (const FinishEvent& event : finishes) streams_[event.id].ends.push_back(event);
+    ended_ += finishes.size();
+    changed_.notify_all();
+  }
+  void AwaitEnds(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ >= count; });
+  }
+  void AwaitTokens(RequestId id, size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return streams_[id].tokens.size() >= count; });
+  }
+  Stream stream(RequestId id) {
+    std::lock_guard lock(mutex_);
+    return streams_[id];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Stream> streams_;
+  size_t ended_ = 0;
+};
+
+std::unique_ptr<Request> MakeRequest(RequestId id, int prompt, int max_tokens) {
+  auto request = std::make_unique<Request>();
+  request->id = id;
+  request->prompt.assign(prompt, 1);
+  request->sampling.max_tokens = max_tokens;
+  request->arrival_ns = SteadyNowNs();
+  return request;
+}
+
+struct Fixture {
+  explicit Fixture(std::counting_semaphore<>* gate = nullptr, EngineLimits limits = {64, 4096, 256},
+                   std::vector<uint64_t> checksums = {0}) {
+    const SchedulerConfig config{.num_blocks = 65,
+                                 .block_size = 16,
+                                 .max_model_len = 256,
+                                 .max_num_seqs = 8,
+                                 .max_num_batched_tokens = 64,
+                                 .max_num_queued_reqs = 4096};
+    std::vector<std::unique_ptr<StepRunner>> runners;
+    for (uint64_t checksum : checksums) {
+      runners.push_back(std::make_unique<PositionRunner>(gate, checksum));
+    }
+    engine = std::make_unique<Engine>(
+        config, limits, std::make_unique<InProcessTransport>(std::move(runners), 2), &sink);
+  }
+  RecordingSink sink;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST(EngineTest, StreamsTokensInOrderThenEndsOnce) {
+  Fixture f;
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 100, 5)).ok());
+  f.sink.AwaitEnds(1);
+  const auto stream = f.sink.stream(1);
+  EXPECT_THAT(stream.tokens, ::testing::ElementsAre(100, 101, 102, 103, 104));
+  ASSERT_EQ(stream.ends.size(), 1u);
+  EXPECT_EQ(stream.ends[0].reason, FinishReason::kMaxTokens);
+  EXPECT_EQ(stream.ends[0].usage.prompt_tokens, 100);
+  EXPECT_EQ(stream.ends[0].usage.completion_tokens, 5);
+  const RequestTimings& t = stream.ends[0].timings;
+  EXPECT_LE(t.arrival_ns, t.admitted_ns);
+  EXPECT_LT(t.admitted_ns, t.first_token_ns);
+  EXPECT_LE(t.first_token_ns, t.last_token_ns);
+}
+
+TEST(EngineTest, RefusesWhatCanNeverRun) {
+  Fixture f;
+  EXPECT_EQ(f.engine->Submit(MakeRequest(1, 256, 1)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(f.engine->Idle());
+}
+
+TEST(EngineTest, RefusesBeyondTheQueueBoundsAndRecovers) {
+  std::counting_semaphore<> gate(0);
+  Fixture f(&gate, {.max_num_queued_reqs = 4, .max_num_queued_tokens = 4096, .max_model_len = 256});
+  int accepted = 0;
+  absl::Status refused;
+  for (RequestId id = 1; id <= 64 && refused.ok(); ++id) {
+    refused = f.engine->Submit(MakeRequest(id, 4, 2));
+    accepted += refused.ok();
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("queue is full"));
+  gate.release(100000);
+  f.sink.AwaitEnds(accepted);
+  EXPECT_TRUE(f.engine->Submit(MakeRequest(1000, 4, 2)).ok());
+  f.sink.AwaitEnds(accepted + 1);
+}
+
+TEST(EngineTest, RefusesBeyondTheQueuedTokenBound) {
+  std::counting_semaphore<> gate(0);
+  Fixture f(&gate, {.max_num_queued_reqs = 64, .max_num_queued_tokens = 100, .max_model_len = 256});
+  EXPECT_EQ(f.engine->Submit(MakeRequest(1, 101, 2)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(f.engine->Submit(MakeRequest(2, 100, 2)).ok());
+  gate.release(100000);
+  f.sink.AwaitEnds(1);
+}
+
+TEST(EngineTest, CancelEndsARunningRequestAndItsBlocksReturn) {
+  Fixture f;
+  const int32_t free_before = f.engine->Stats().load.free_blocks;
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 200)).ok());
+  f.sink.AwaitTokens(1, 3);
+  f.engine->Cancel(1, FinishReason::kCancelled);
+  f.engine->Cancel(1, FinishReason::kCancelled);
+  f.engine->Cancel(77, FinishReason::kCancelled);
+  f.sink.AwaitEnds(1);
+  // A later request retires a step, so everything of the first has been released by then.
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(2, 4, 2)).ok());
+  f.sink.AwaitEnds(2);
+  EXPECT_THAT(f.sink.stream(1).ends.size(), 1u);
+  while (f.engine->Stats().load.free_blocks != free_before) std::this_thread::yield();
+  EXPECT_TRUE(f.engine->Idle());
+}
+
+TEST(EngineTest, DeadlineEndsARequestThatOnlyWaits) {
+  std::counting_semaphore<> gate(0);
+  Fixture f(&gate);
+  for (RequestId id = 1; id <= 8; ++id) ASSERT_TRUE(f.engine->Submit(MakeRequest(id, 4, 2)).ok());
+  auto late = MakeRequest(9, 4, 2);
+  late->deadline_ns = SteadyNowNs() + 10'000'000;
+  ASSERT_TRUE(f.engine->Submit(std::move(late)).ok());
+  f.sink.AwaitEnds(1);
+  EXPECT_EQ(f.sink.stream(9).ends.at(0).reason, FinishReason::kDeadline);
+  gate.release(100000);
+  f.sink.AwaitEnds(9);
+}
+
+TEST(EngineTest, DrainRefusesNewWorkAndFinishesOld) {
+  std::counting_semaphore<> gate(0);
+  Fixture f(&gate);
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 20)).ok());
+  f.engine->StartDrain();
+  EXPECT_EQ(f.engine->Submit(MakeRequest(2, 10, 20)).code(), absl::StatusCode::kUnavailable);
+  gate.release(100000);
+  f.sink.AwaitEnds(1);
+  EXPECT_EQ(f.sink.stream(1).ends.at(0).reason, FinishReason::kMaxTokens);
+  EXPECT_EQ(f.sink.stream(1).tokens.size(), 20u);
+}
+
+TEST(EngineTest, DestructionEndsLiveRequestsWithDraining) {
+  Fixture f;
+  for (RequestId id = 1; id <= 40; ++id) {
+    ASSERT_TRUE(f.engine->Submit(MakeRequest(id, 30, 200)).ok());
+  }
+  f.sink.AwaitTokens(1, 1);
+  f.engine.reset();
+  for (RequestId id = 1; id <= 40; ++id) EXPECT_EQ(f.sink.stream(id).ends.size(), 1u);
+}
+
+TEST(EngineTest, RanksThatDisagreeEndEverythingWithAFault) {
+  Fixture f(nullptr, {64, 4096, 256}, {1, 2});
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 20)).ok());
+  f.sink.AwaitEnds(1);
+  EXPECT_EQ(f.sink.stream(1).ends.at(0).reason, FinishReason::kEngineFault);
+  while (f.engine->Stats().fault.empty()) std::this_thread::yield();
+  EXPECT_EQ(f.engine->Submit(MakeRequest(2, 10, 20)).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(EngineTest, ManyThreadsSubmitAndCancelAndEachRequestEndsOnce) {
+  constexpr int kThreads = 4;
+  constexpr int kPerThread = 500;
+  Fixture f(nullptr, {100000, 1 << 24, 256});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < kPerThread; ++i) {
+        const RequestId id = 1 + t * kPerThread + i;
+        ASSERT_TRUE(f.engine->Submit(MakeRequest(id, 1 + random() % 100, 1 + random() % 30)).ok());
+        if (random() % 3 == 0)
+          f.engine->Cancel(id - random() % std::min(i + 1, 20), FinishReason::kCancelled);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  f.sink.AwaitEnds(kThreads * kPerThread);
+  for (RequestId id = 1; id <= kThreads * kPerThread; ++id) {
+    const auto stream = f.sink.stream(id);
+    ASSERT_EQ(stream.ends.size(), 1u) << id;
+    EXPECT_EQ(stream.ends[0].usage.completion_tokens, static_cast<int32_t>(stream.tokens.size()));
+    for (size_t i = 1; i < stream.tokens.size(); ++i) {
+      ASSERT_EQ(stream.tokens[i], stream.tokens[i - 1] + 1) << id;
+    }
+  }
+  const EngineStats stats = f.engine->Stats();
+  EXPECT_EQ(stats.load.waiting, 0);
+}
+
+}  // namespace
+}  // namespace quire
