@@ -34,8 +34,8 @@ struct LogField {
 };
 
 // Starts the writer thread; before it, and after StopLog, events are written synchronously.
-void StartLog(LogFormat format, Severity minimum);
-void StopLog();  // flushes
+void StartLog(LogFormat format, Severity minimum, int fd = 2);
+void StopLog();  // flushes; gives up after 3 s when nobody reads
 void Log(Severity severity, std::string_view event, std::initializer_list<LogField> fields = {});
 uint64_t LogDroppedTotal();
 

@@ -1,0 +1,216 @@
+// The log's formatter and its writer thread: a bounded queue of finished lines in front of one file
+// descriptor that may be slow, full or gone.
+#include "engine/base/log.h"
+
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdio>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "nlohmann/json.hpp"
+
+namespace quire {
+namespace {
+
+// 4096 lines of at most 4000 bytes: 16 MB in the worst case, some 400 KB in practice.
+constexpr size_t kMaxQueuedLines = 4096;
+// Below PIPE_BUF (4096): where poll says a pipe is writable, a line this long goes in without
+// blocking.
+constexpr size_t kMaxLineBytes = 4000;
+constexpr size_t kMaxTextBytes = 512;
+// How long a line may wait for a reader before it is dropped.
+constexpr int kWriteTimeoutMs = 1000;
+
+struct LogState {
+  std::atomic<Severity> minimum{Severity::kInfo};
+  std::atomic<uint64_t> dropped{0};
+  std::mutex mutex;  // guards all below
+  std::condition_variable changed;
+  std::deque<std::string> queue;
+  LogFormat format = LogFormat::kText;
+  int fd = STDERR_FILENO;
+  bool running = false;   // a writer thread takes from the queue
+  bool stopping = false;  // it ends once the queue is empty
+};
+
+// Never destroyed: threads may log while the process exits.
+LogState& State() {
+  static LogState* const state = new LogState;
+  return *state;
+}
+
+const char* SeverityName(Severity severity) {
+  static constexpr std::array<const char*, 4> kNames = {"DEBUG", "INFO", "WARNING", "ERROR"};
+  return kNames[static_cast<size_t>(severity)];
+}
+
+std::string WallTime() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  gmtime_r(&now.tv_sec, &parts);
+  char text[40];
+  const size_t used = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text + used, sizeof text - used, ".%03ldZ", now.tv_nsec / 1000000);
+  return text;
+}
+
+// A JSON string: control characters (terminal escapes, line breaks) and broken UTF-8 cannot pass.
+std::string Quoted(std::string_view text) {
+  return nlohmann::json(text.substr(0, kMaxTextBytes))
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+bool IsPlain(std::string_view text) {
+  if (text.empty() || text.size() > kMaxTextBytes) return false;
+  for (const char c : text) {
+    if (c <= ' ' || c > '~' || c == '"' || c == '=' || c == '\\') return false;
+  }
+  return true;
+}
+
+std::string FormatValue(const LogField& field, LogFormat format) {
+  if (const bool* flag = std::get_if<bool>(&field.value)) return *flag ? "true" : "false";
+  if (const int64_t* whole = std::get_if<int64_t>(&field.value)) return std::to_string(*whole);
+  if (const double* number = std::get_if<double>(&field.value)) {
+    if (!std::isfinite(*number)) return "null";
+    char text[32];
+    std::snprintf(text, sizeof text, "%.6g", *number);
+    return text;
+  }
+  const std::string& text = std::get<std::string>(field.value);
+  return format == LogFormat::kText && IsPlain(text) ? text : Quoted(text);
+}
+
+std::string FormatLine(LogFormat format, Severity severity, std::string_view event,
+                       std::initializer_list<LogField> fields) {
+  const bool json = format == LogFormat::kJson;
+  std::string line;
+  if (json) {
+    line = "{\"time\":\"" + WallTime() + "\",\"severity\":\"" + SeverityName(severity) +
+           "\",\"event\":" + Quoted(event);
+  } else {
+    line = WallTime() + ' ' + SeverityName(severity) + ' ';
+    line += event;
+  }
+  for (const LogField& field : fields) {
+    const std::string value = FormatValue(field, format);
+    // Whole fields only, so that a long line is still valid JSON.
+    if (line.size() + field.name.size() + value.size() + 8 > kMaxLineBytes) break;
+    line += json ? "," + Quoted(field.name) + ":" : " " + std::string(field.name) + "=";
+    line += value;
+  }
+  line += json ? "}\n" : "\n";
+  return line;
+}
+
+// False when the line could not be written whole in time.
+bool WriteLine(int fd, std::string_view line, int timeout_ms) {
+  while (!line.empty()) {
+    pollfd ready{fd, POLLOUT, 0};
+    const int polled = poll(&ready, 1, timeout_ms);
+    if (polled == 0) return false;
+    if (polled < 0 && errno != EINTR) return false;
+    if (polled < 0) continue;
+    const ssize_t written = write(fd, line.data(), line.size());
+    if (written < 0 && errno != EINTR && errno != EAGAIN) return false;
+    if (written > 0) line.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+void Drop(LogState& state, uint64_t lines) {
+  state.dropped.fetch_add(lines, std::memory_order_relaxed);
+}
+
+// Writes one line and, after a gap, first says how long the gap was.
+void Deliver(LogState& state, const std::string& line, int timeout_ms, uint64_t* reported_drops) {
+  const uint64_t drops = state.dropped.load(std::memory_order_relaxed);
+  if (drops != *reported_drops) {
+    const int64_t lost = static_cast<int64_t>(drops - *reported_drops);
+    // A leading newline ends whatever part of a line the gap left behind.
+    const std::string note = "\n" + FormatLine(state.format, Severity::kWarning,
+                                               "log events were dropped", {{"count", lost}});
+    if (WriteLine(state.fd, note, timeout_ms)) *reported_drops = drops;
+  }
+  if (!WriteLine(state.fd, line, timeout_ms)) Drop(state, 1);
+}
+
+void WriterLoop(LogState& state) {
+  uint64_t reported_drops = state.dropped.load(std::memory_order_relaxed);
+  std::unique_lock lock(state.mutex);
+  while (true) {
+    state.changed.wait(lock, [&] { return !state.queue.empty() || state.stopping; });
+    if (state.queue.empty()) break;
+    const std::string line = std::move(state.queue.front());
+    state.queue.pop_front();
+    // While stopping, a reader that has already stalled gets no second grace.
+    const bool stalled = state.dropped.load(std::memory_order_relaxed) != reported_drops;
+    const int timeout_ms = state.stopping && stalled ? 0 : kWriteTimeoutMs;
+    lock.unlock();
+    Deliver(state, line, timeout_ms, &reported_drops);
+    lock.lock();
+  }
+  state.running = false;
+  state.changed.notify_all();
+}
+
+}  // namespace
+
+void StartLog(LogFormat format, Severity minimum, int fd) {
+  LogState& state = State();
+  state.minimum.store(minimum, std::memory_order_relaxed);
+  const std::lock_guard lock(state.mutex);
+  state.format = format;
+  state.fd = fd;
+  if (state.running) return;
+  state.running = true;
+  state.stopping = false;
+  // Detached: a write that blocks for good must not keep the process from ending.
+  std::thread([&state] { WriterLoop(state); }).detach();
+}
+
+void StopLog() {
+  LogState& state = State();
+  std::unique_lock lock(state.mutex);
+  state.stopping = true;
+  state.changed.notify_all();
+  state.changed.wait_for(lock, std::chrono::milliseconds(3 * kWriteTimeoutMs),
+                         [&] { return !state.running; });
+}
+
+void Log(Severity severity, std::string_view event, std::initializer_list<LogField> fields) {
+  LogState& state = State();
+  if (severity < state.minimum.load(std::memory_order_relaxed)) return;
+  std::unique_lock lock(state.mutex);
+  const LogFormat format = state.format;
+  const int fd = state.fd;
+  const bool queued = state.running && !state.stopping;
+  lock.unlock();
+  std::string line = FormatLine(format, severity, event, fields);
+  if (!queued) {
+    if (!WriteLine(fd, line, kWriteTimeoutMs)) Drop(state, 1);
+    return;
+  }
+  lock.lock();
+  if (state.queue.size() >= kMaxQueuedLines) {
+    Drop(state, 1);
+    return;
+  }
+  state.queue.push_back(std::move(line));
+  state.changed.notify_all();
+}
+
+uint64_t LogDroppedTotal() { return State().dropped.load(std::memory_order_relaxed); }
+
+}  // namespace quire
