@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <variant>
 
 #include "absl/status/status.h"
 
@@ -32,5 +34,15 @@ struct EngineConfig {
   // OK, or INVALID_ARGUMENT listing every fault, one a line, each naming its flag.
   absl::Status Validate() const;
 };
+
+// One setting that has a flag: where its value lies and which values Validate accepts.
+struct EngineSetting {
+  std::string_view name;  // of the flag, without its dashes
+  std::variant<std::string EngineConfig::*, int32_t EngineConfig::*, int64_t EngineConfig::*> member;
+  int64_t lowest = 0;  // numbers: both ends are accepted
+  int64_t highest = 0;
+  std::string_view choices;  // words: "auto|cpu"; empty: any text
+};
+std::span<const EngineSetting> EngineSettings();
 
 }  // namespace quire

@@ -1,0 +1,105 @@
+// The accepted values of every engine setting, in one table, and the checks between settings.
+#include "engine/engine_config.h"
+
+#include <array>
+
+namespace quire {
+namespace {
+
+constexpr int64_t kMaxTokens = 16 << 20;  // longer than any context a model was made for
+
+constexpr std::string_view kDTypes = "auto|float32|bfloat16|float16";
+
+constexpr std::array kSettings = {
+    EngineSetting{"model", &EngineConfig::model},
+    EngineSetting{"device", &EngineConfig::device, 0, 0, "auto|cpu|cuda"},
+    EngineSetting{"dtype", &EngineConfig::dtype, 0, 0, kDTypes},
+    EngineSetting{"kv-cache-dtype", &EngineConfig::kv_cache_dtype, 0, 0, kDTypes},
+    EngineSetting{"tensor-parallel-size", &EngineConfig::tensor_parallel_size, 1, 64},
+    EngineSetting{"cpu-threads", &EngineConfig::cpu_threads, 0, 1024},
+    EngineSetting{"block-size", &EngineConfig::block_size, 0, 64},
+    EngineSetting{"kv-cache-memory-bytes", &EngineConfig::kv_cache_memory_bytes, 0,
+                  int64_t{1} << 46},
+    EngineSetting{"num-blocks-override", &EngineConfig::num_blocks_override, 0, 1 << 30},
+    EngineSetting{"max-model-len", &EngineConfig::max_model_len, 0, kMaxTokens},
+    EngineSetting{"max-num-seqs", &EngineConfig::max_num_seqs, 1, 4096},
+    EngineSetting{"max-num-batched-tokens", &EngineConfig::max_num_batched_tokens, 0, 1 << 20},
+    EngineSetting{"max-num-queued-reqs", &EngineConfig::max_num_queued_reqs, 1, 1 << 20},
+    EngineSetting{"max-num-queued-tokens", &EngineConfig::max_num_queued_tokens, 0,
+                  int64_t{1} << 40},
+};
+
+// Whether `word` is one of "a|b|c".
+bool IsChoice(std::string_view choices, std::string_view word) {
+  while (true) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == word) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
+void AddFault(std::string& faults, std::string_view fault) {
+  if (!faults.empty()) faults += '\n';
+  faults += fault;
+}
+
+void CheckValue(const EngineConfig& config, const EngineSetting& setting, std::string& faults) {
+  const std::string flag = "--" + std::string(setting.name) + " ";
+  if (const auto* text = std::get_if<std::string EngineConfig::*>(&setting.member)) {
+    const std::string& word = config.*(*text);
+    if (setting.choices.empty() || IsChoice(setting.choices, word)) return;
+    AddFault(faults, flag + word + ": choose one of " + std::string(setting.choices));
+    return;
+  }
+  int64_t value = 0;
+  if (const auto* narrow = std::get_if<int32_t EngineConfig::*>(&setting.member)) {
+    value = config.*(*narrow);
+  } else {
+    value = config.*std::get<int64_t EngineConfig::*>(setting.member);
+  }
+  if (value >= setting.lowest && value <= setting.highest) return;
+  AddFault(faults, flag + std::to_string(value) + ": must be from " +
+                       std::to_string(setting.lowest) + " to " + std::to_string(setting.highest));
+}
+
+bool IsBlockSize(int32_t tokens) {
+  return tokens == 0 || tokens == 16 || tokens == 32 || tokens == 64;
+}
+
+void CheckTogether(const EngineConfig& config, std::string& faults) {
+  if (!IsBlockSize(config.block_size)) {
+    AddFault(faults, "--block-size " + std::to_string(config.block_size) +
+                         ": choose 16, 32 or 64 tokens, or 0 for the device's own");
+  }
+  if (config.num_blocks_override != 0 && config.kv_cache_memory_bytes != 0) {
+    AddFault(faults,
+             "--num-blocks-override and --kv-cache-memory-bytes both size the KV cache: give one");
+  }
+  if (config.num_blocks_override == 1) {
+    AddFault(faults, "--num-blocks-override 1: must be at least 2, since block 0 holds nothing");
+  }
+  if (config.max_num_batched_tokens != 0 && config.max_num_batched_tokens < config.max_num_seqs) {
+    AddFault(faults, "--max-num-batched-tokens " + std::to_string(config.max_num_batched_tokens) +
+                         ": must be at least --max-num-seqs (" +
+                         std::to_string(config.max_num_seqs) +
+                         "), so that every running sequence gets its token in a step");
+  }
+  if (config.steps_in_flight != 1 && config.steps_in_flight != 2) {
+    AddFault(faults, "steps_in_flight must be 1 or 2");
+  }
+  if (config.max_partial_prefills < 1) AddFault(faults, "max_partial_prefills must be at least 1");
+}
+
+}  // namespace
+
+std::span<const EngineSetting> EngineSettings() { return kSettings; }
+
+absl::Status EngineConfig::Validate() const {
+  std::string faults;
+  for (const EngineSetting& setting : kSettings) CheckValue(*this, setting, faults);
+  CheckTogether(*this, faults);
+  return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
+}
+
+}  // namespace quire
