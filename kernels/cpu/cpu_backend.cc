@@ -1,0 +1,96 @@
+// The CPU backend: every call runs to completion before it returns, so order and visibility are
+// trivial.
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/check.h"
+#include "kernels/cpu/collective.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+int CoresOfThisProcess() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(std::shared_ptr<cpu::CollectiveGroup> group, int rank, int threads, bool may_spin)
+      : group_(std::move(group)), rank_(rank), pool_(threads, may_spin) {}
+
+  std::string Describe() const override {
+    return "cpu (" + std::to_string(pool_.threads()) + " threads)";
+  }
+
+  Buffer Allocate(size_t bytes) override {
+    // Anonymous mappings are zero, page-aligned, and cost memory only where touched.
+    const size_t size = std::max<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment, 1);
+    const size_t installed = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+    if (size > installed) return Buffer();
+    void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return Buffer();
+    madvise(data, size, MADV_HUGEPAGE);
+    return Buffer(data, size, [](void* p, size_t n) { munmap(p, n); });
+  }
+
+  void CopyToDevice(void* device, const void* host, size_t bytes) override {
+    if (bytes != 0) std::memcpy(device, host, bytes);
+  }
+  void CopyToHost(void* host, const void* device, size_t bytes) override {
+    if (bytes != 0) std::memcpy(host, device, bytes);
+  }
+  void Synchronize() override {}
+  void RunCaptured(int64_t, const std::function<void()>& fn) override { fn(); }
+
+  void Embed(const EmbedParams& p) override { cpu::Embed(p, pool_); }
+  void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(p, pool_); }
+  void MatMul(const MatMulParams& p) override { cpu::MatMul(p, pool_); }
+  void RopeStoreKv(const RopeStoreKvParams& p) override { cpu::RopeStoreKv(p, pool_); }
+  void PagedAttention(const PagedAttentionParams& p) override { cpu::PagedAttention(p, pool_); }
+  void SiluMul(const SiluMulParams& p) override { cpu::SiluMul(p, pool_); }
+  void GatherRows(const GatherRowsParams& p) override { cpu::GatherRows(p, pool_); }
+  void Sample(const SampleParams& p) override { cpu::Sample(p, pool_); }
+  void AllReduceSum(TensorView x) override { group_->AllReduceSum(rank_, x); }
+  void AllGather(TensorView x, TensorView out) override { group_->AllGather(rank_, x, out); }
+
+ private:
+  const std::shared_ptr<cpu::CollectiveGroup> group_;
+  const int rank_;
+  cpu::ThreadPool pool_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Backend>> CreateCpuBackends(int ranks, int threads_total) {
+  CHECK_GE(ranks, 1);
+  const int cores = CoresOfThisProcess();
+  if (threads_total <= 0) threads_total = cores;
+  const int threads = std::max(1, threads_total / ranks);
+  const bool may_spin = ranks * threads <= cores;
+  auto group = std::make_shared<cpu::CollectiveGroup>(ranks, may_spin);
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (int rank = 0; rank < ranks; ++rank) {
+    backends.push_back(std::make_unique<CpuBackend>(group, rank, threads, may_spin));
+  }
+  return backends;
+}
+
+}  // namespace quire

@@ -1,0 +1,19 @@
+// GatherRows: copies the rows whose logits are wanted.
+#include <cstring>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace quire::cpu {
+
+void GatherRows(const GatherRowsParams& p, ThreadPool& pool) {
+  CHECK(p.x.dtype == DType::kF32 && p.out.dtype == DType::kF32 && p.x.dim[1] == p.out.dim[1]);
+  const size_t bytes = static_cast<size_t>(p.out.dim[1]) * sizeof(float);
+  pool.ParallelFor(p.out.dim[0], 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      CHECK(p.rows[r] >= 0 && p.rows[r] < p.x.dim[0]);
+      std::memcpy(p.out.row<float>(r), p.x.row<float>(p.rows[r]), bytes);
+    }
+  });
+}
+
+}  // namespace quire::cpu
