@@ -1,0 +1,149 @@
+// `quire info` for people is a page of labelled lines; for programs it is one JSON object of the
+// four answers.
+#include "clients/cpp/control.h"
+
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "clients/cpp/json_output.h"
+#include "clients/cpp/report.h"
+
+namespace quire {
+namespace {
+
+struct Answers {
+  v1::ServerInfo server;
+  v1::ModelInfo model;
+  v1::Load load;
+  v1::MemoryPlan memory;
+};
+
+grpc::Status Ask(const Invocation& line, Connection& connection, Answers* answers) {
+  v1::Control::Stub& control = connection.control();
+  grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
+    return control.GetServerInfo(context, {}, &answers->server);
+  });
+  if (!status.ok()) return status;
+  v1::GetModelInfoRequest model;
+  if (line.model) model.set_model(*line.model);
+  status = connection.Run([&](grpc::ClientContext* context) {
+    return control.GetModelInfo(context, model, &answers->model);
+  });
+  if (!status.ok()) return status;
+  status = connection.Run(
+      [&](grpc::ClientContext* context) { return control.GetLoad(context, {}, &answers->load); });
+  if (!status.ok()) return status;
+  return connection.Run([&](grpc::ClientContext* context) {
+    return control.GetMemoryPlan(context, {}, &answers->memory);
+  });
+}
+
+// "STATE_READY" as "ready".
+std::string StateName(v1::ServerInfo::State state) {
+  std::string name = v1::ServerInfo::State_Name(state);
+  const std::string prefix = "STATE_";
+  if (name.compare(0, prefix.size(), prefix) == 0) name = name.substr(prefix.size());
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::string Bytes(uint64_t bytes) {
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+void Print(const v1::ServerInfo& server, std::ostream& out) {
+  out << absl::StrFormat("server   quire %s, %s, up %.0f s, instance %s\n", server.version(),
+                         StateName(server.state()), server.uptime_seconds(), server.instance_id());
+  out << absl::StrFormat("device   %s, tensor parallel size %d\n", server.device(),
+                         server.tensor_parallel_size());
+  out << absl::StrFormat("limits   %d running, %d queued requests, %s a request\n",
+                         server.max_running_requests(), server.max_queued_requests(),
+                         Bytes(server.max_request_bytes()));
+}
+
+void Print(const v1::ModelInfo& model, std::ostream& out) {
+  out << absl::StrFormat("model    %s (%s), %d parameters, %s, KV cache %s\n", model.model(),
+                         model.architecture(), model.num_parameters(), model.dtype(),
+                         model.kv_cache_dtype());
+  out << absl::StrFormat("shape    %d layers, hidden size %d, vocabulary %d, context %d tokens\n",
+                         model.num_layers(), model.hidden_size(), model.vocab_size(),
+                         model.max_model_len());
+  out << absl::StrFormat("ends at  token ids %s; chat template: %s\n",
+                         absl::StrJoin(model.eos_token_ids(), ", "),
+                         model.has_chat_template() ? "yes" : "no");
+}
+
+void Print(const v1::Load& load, std::ostream& out) {
+  out << absl::StrFormat("load     %d running, %d waiting requests (%d tokens), %d open streams\n",
+                         load.running_requests(), load.waiting_requests(), load.waiting_tokens(),
+                         load.open_streams());
+  out << absl::StrFormat("kv       %d of %d blocks free (%.1f%% used), %d preemptions\n",
+                         load.free_blocks(), load.total_blocks(), 100 * load.kv_usage(),
+                         load.preemptions());
+  out << absl::StrFormat("so far   %d steps, %d prompt and %d generated tokens\n", load.steps(),
+                         load.prompt_tokens(), load.generated_tokens());
+}
+
+void Print(const v1::MemoryPlan& memory, std::ostream& out) {
+  out << absl::StrFormat("memory   %s in all on each of %d ranks, KV cache of %d tokens\n",
+                         Bytes(memory.total_bytes()), memory.ranks(), memory.kv_tokens());
+  for (const v1::MemoryPlan::Part& part : memory.parts()) {
+    out << absl::StrFormat("         %-12s %s\n", part.name(), Bytes(part.bytes()));
+  }
+}
+
+}  // namespace
+
+int RunInfo(const Invocation& line, Connection& connection, Terminal& terminal) {
+  Answers answers;
+  const grpc::Status status = Ask(line, connection, &answers);
+  if (!status.ok()) return Report(status, terminal.err);
+  if (line.json) {
+    terminal.out << "{\"server\":" << ToJson(answers.server)
+                 << ",\"model\":" << ToJson(answers.model) << ",\"load\":" << ToJson(answers.load)
+                 << ",\"memory_plan\":" << ToJson(answers.memory) << "}\n";
+    return kExitOk;
+  }
+  Print(answers.server, terminal.out);
+  Print(answers.model, terminal.out);
+  Print(answers.load, terminal.out);
+  Print(answers.memory, terminal.out);
+  return kExitOk;
+}
+
+int RunAbort(const Invocation& line, Connection& connection, Terminal& terminal) {
+  v1::AbortRequest request;
+  for (const std::string& id : line.abort.request_ids) request.add_request_ids(id);
+  if (line.abort.all) request.set_all(true);
+  v1::AbortResponse response;
+  const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
+    return connection.control().Abort(context, request, &response);
+  });
+  if (!status.ok()) return Report(status, terminal.err);
+  if (line.json) {
+    PrintJson(response, terminal.out);
+  } else {
+    terminal.out << "aborted " << response.aborted() << "\n";
+  }
+  return kExitOk;
+}
+
+int RunDrain(const Invocation& line, Connection& connection, Terminal& terminal) {
+  v1::DrainRequest request;
+  if (line.exit_when_idle) request.set_exit_when_idle(true);
+  v1::DrainResponse response;
+  const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
+    return connection.control().Drain(context, request, &response);
+  });
+  if (!status.ok()) return Report(status, terminal.err);
+  if (line.json) {
+    PrintJson(response, terminal.out);
+  } else {
+    terminal.out << "draining: " << response.running_requests() << " running, "
+                 << response.waiting_requests() << " waiting\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace quire

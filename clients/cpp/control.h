@@ -1,0 +1,15 @@
+// RunInfo, RunAbort, RunDrain: what a server is and does, and how to stop things there.
+#pragma once
+
+#include "clients/cpp/connection.h"
+#include "clients/cpp/invocation.h"
+#include "clients/cpp/quire.h"
+
+namespace quire {
+
+// Each returns the exit code.
+int RunInfo(const Invocation& line, Connection& connection, Terminal& terminal);
+int RunAbort(const Invocation& line, Connection& connection, Terminal& terminal);
+int RunDrain(const Invocation& line, Connection& connection, Terminal& terminal);
+
+}  // namespace quire

@@ -1,0 +1,25 @@
+// Interrupt: carries one ctrl-C from the thread that waits for signals to whatever is running.
+#pragma once
+
+#include <functional>
+#include <mutex>
+
+namespace quire {
+
+class Interrupt {
+ public:
+  // Runs `cancel` at the first Raise, or at once if that has happened already. Until Disarm.
+  void Arm(std::function<void()> cancel);
+  // After this returns, the armed function is not running and will not run.
+  void Disarm();
+  // Any thread, but not a signal handler. False when nothing was armed to react.
+  bool Raise();
+  bool raised() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::function<void()> cancel_;  // guarded by mutex_
+  bool raised_ = false;           // guarded by mutex_
+};
+
+}  // namespace quire

@@ -1,0 +1,48 @@
+// From a command line to the function that runs it.
+#include "clients/cpp/quire.h"
+
+#include "clients/cpp/connection.h"
+#include "clients/cpp/control.h"
+#include "clients/cpp/generate.h"
+#include "clients/cpp/invocation.h"
+#include "clients/cpp/report.h"
+#include "clients/cpp/tokens.h"
+
+namespace quire {
+namespace {
+
+int Run(const Invocation& line, Connection& connection, Terminal& terminal) {
+  switch (line.command) {
+    case Command::kGenerate: return RunGenerate(line, connection, terminal);
+    case Command::kTokenize: return RunTokenize(line, connection, terminal);
+    case Command::kDetokenize: return RunDetokenize(line, connection, terminal);
+    case Command::kInfo: return RunInfo(line, connection, terminal);
+    case Command::kAbort: return RunAbort(line, connection, terminal);
+    case Command::kDrain: return RunDrain(line, connection, terminal);
+    case Command::kNone: break;
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+
+int RunQuire(const std::vector<std::string>& args, Terminal& terminal, Interrupt& interrupt) {
+  const ParsedLine parsed = ParseInvocation(args);
+  terminal.out << parsed.out << std::flush;
+  terminal.err << parsed.err << std::flush;
+  if (!parsed.invocation) return parsed.exit_code;
+  Connection connection(parsed.invocation->server, parsed.invocation->timeout_seconds, &interrupt);
+  const int code = Run(*parsed.invocation, connection, terminal);
+  terminal.out.flush();
+  if (interrupt.raised()) {
+    terminal.err << "quire: interrupted\n";
+    return kExitInterrupted;
+  }
+  if (code == kExitOk && !terminal.out) {
+    terminal.err << "quire: cannot write the output\n";
+    return kExitLocal;
+  }
+  return code;
+}
+
+}  // namespace quire

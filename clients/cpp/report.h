@@ -1,0 +1,27 @@
+// Report: how an RPC that failed is told to a human and to a script.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <ostream>
+#include <string>
+
+namespace quire {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitLocal = 1;  // cannot read, cannot write, or the server broke protocol
+inline constexpr int kExitUsage = 2;  // a mistake on the command line
+inline constexpr int kExitStatusBase = 10;    // plus the gRPC status code: 11 to 26
+inline constexpr int kExitInterrupted = 130;  // as shells report SIGINT
+
+// "INVALID_ARGUMENT", ... as gRPC spells them.
+const char* Name(grpc::StatusCode code);
+
+// Prints a failure as one line with code and message, then a line for each google.rpc detail;
+// nothing when the status is OK. Returns the exit code.
+int Report(const grpc::Status& status, std::ostream& err);
+
+// Prints "quire: <what>" and returns kExitLocal.
+int ReportLocal(const std::string& what, std::ostream& err);
+
+}  // namespace quire
