@@ -12,6 +12,8 @@
 
 namespace quire {
 
+struct MemoryPlan;
+
 class ServerMetrics {
  public:
   explicit ServerMetrics(const std::string& model_name);
@@ -31,8 +33,10 @@ class ServerMetrics {
   void StreamShed();
   // Seconds from a cancel reaching the server to the end of the request in the scheduler.
   void CancelToFree(double seconds);
-  // Start-up phases: "config", "tokenizer", "weights", "ready", ...
+  // Start-up phases: "plan", "tokenizer", "weights", "listen", and "ready" for all of them together.
   void StartupPhase(const std::string& phase, double seconds);
+  // What each rank's memory is planned to go to. Once, at start.
+  void MemoryPlanned(const MemoryPlan& plan);
 
   // The exposition text; gauges are refreshed from `stats` first.
   std::string Serialize(const EngineStats& stats);

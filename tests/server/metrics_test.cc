@@ -1,0 +1,242 @@
+// The exposition: every fact under its names, vLLM's bucket edges, and docs/metrics.md against a
+// scrape.
+#include "server/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine_setup.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+FinishEvent FinishedRequest(FinishReason reason) {
+  FinishEvent event;
+  event.reason = reason;
+  event.usage = {.prompt_tokens = 20, .completion_tokens = 11, .cached_tokens = 16};
+  event.timings = {.arrival_ns = 1 * kSecond,
+                   .admitted_ns = 2 * kSecond,
+                   .first_token_ns = 4 * kSecond,
+                   .last_token_ns = 9 * kSecond,
+                   .finished_ns = 10 * kSecond};
+  return event;
+}
+
+// Whether the page has `text`; the failure names the text, not the page of 60 KB.
+testing::AssertionResult Shows(const std::string& page, const std::string& text) {
+  if (page.find(text) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "not on the page: " << text;
+}
+
+// Every way in which a metric can come to life.
+void MoveEverything(ServerMetrics& metrics) {
+  metrics.RequestFinished(FinishedRequest(FinishReason::kEos));
+  metrics.RequestRejected(14);
+  metrics.InterTokenLatency(0.004);
+  metrics.RpcFinished("Generate", 0, 0.5);
+  metrics.StreamOpened();
+  metrics.StreamPaused();
+  metrics.StreamShed();
+  metrics.CancelToFree(0.002);
+  metrics.StartupPhase("ready", 0.4);
+  metrics.MemoryPlanned({.parts = {{"weights", 1000}}, .num_blocks = 7, .block_size = 16});
+}
+
+// name -> type, from the "# TYPE" lines.
+std::map<std::string, std::string> Families(const std::string& scrape) {
+  std::map<std::string, std::string> families;
+  std::istringstream in(scrape);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string hash, keyword, name, type;
+    words >> hash >> keyword >> name >> type;
+    if (hash == "#" && keyword == "TYPE") families[name] = type;
+  }
+  return families;
+}
+
+// name -> type, from the tables: the first column's name and every vLLM name take the row's type.
+std::map<std::string, std::string> Documented() {
+  std::map<std::string, std::string> families;
+  std::ifstream in(QUIRE_SOURCE_DIR "/docs/metrics.md");
+  const std::regex row(R"(^\| `([a-z0-9_:]+)` \| ([a-z]+) \|(.*)$)");
+  const std::regex alias("`(vllm:[a-z0-9_]+)`");
+  for (std::string line; std::getline(in, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, row)) continue;
+    families[match[1]] = match[2];
+    const std::string rest = match[3];
+    for (std::sregex_iterator it(rest.begin(), rest.end(), alias), end; it != end; ++it) {
+      families[(*it)[1]] = match[2];
+    }
+  }
+  return families;
+}
+
+TEST(MetricsTest, TheDocumentListsExactlyWhatIsExported) {
+  ServerMetrics metrics("demo");
+  MoveEverything(metrics);
+  const auto documented = Documented();
+  const auto exported = Families(metrics.Serialize({}));
+  for (const auto& [name, type] : exported) {
+    EXPECT_TRUE(documented.contains(name)) << name << " is exported and not documented";
+    EXPECT_EQ(documented.contains(name) ? documented.at(name) : type, type) << name;
+  }
+  for (const auto& [name, type] : documented) {
+    EXPECT_TRUE(exported.contains(name)) << name << " is documented and not exported";
+  }
+}
+
+TEST(MetricsTest, GaugesFollowTheEngine) {
+  ServerMetrics metrics("demo");
+  EngineStats stats;
+  stats.load = {.running = 3,
+                .waiting = 5,
+                .waiting_tokens = 70,
+                .free_blocks = 25,
+                .total_blocks = 100,
+                .tokens_in_flight = 60};
+  const std::string scrape = metrics.Serialize(stats);
+  for (const char* line : {"quire_requests_running{model_name=\"demo\"} 3\n",
+                           "vllm:num_requests_running{model_name=\"demo\"} 3\n",
+                           "vllm:num_requests_waiting{model_name=\"demo\"} 5\n",
+                           "quire_waiting_prompt_tokens{model_name=\"demo\"} 70\n",
+                           "vllm:kv_cache_usage_perc{model_name=\"demo\"} 0.75\n",
+                           "vllm:gpu_cache_usage_perc{model_name=\"demo\"} 0.75\n",
+                           "quire_running_tokens{model_name=\"demo\"} 60\n"}) {
+    EXPECT_TRUE(Shows(scrape, line));
+  }
+}
+
+TEST(MetricsTest, CountersRaiseToTheEnginesTotalsAndNeverFall) {
+  ServerMetrics metrics("demo");
+  EngineStats stats;
+  stats.generated_tokens = 100;
+  stats.preemptions = 2;
+  metrics.Serialize(stats);
+  stats.generated_tokens = 150;
+  const std::string scrape = metrics.Serialize(stats);
+  EXPECT_TRUE(Shows(scrape, "quire_generated_tokens_total{model_name=\"demo\"} 150\n"));
+  EXPECT_TRUE(Shows(scrape, "vllm:generation_tokens_total{model_name=\"demo\"} 150\n"));
+  EXPECT_TRUE(Shows(scrape, "vllm:num_preemptions_total{model_name=\"demo\"} 2\n"));
+  stats.generated_tokens = 140;
+  EXPECT_TRUE(Shows(metrics.Serialize(stats), "generated_tokens_total{model_name=\"demo\"} 150\n"));
+}
+
+TEST(MetricsTest, AFinishedRequestMovesItsHistograms) {
+  ServerMetrics metrics("demo");
+  metrics.RequestFinished(FinishedRequest(FinishReason::kMaxTokens));
+  const std::string scrape = metrics.Serialize({});
+  for (const char* line :
+       {"vllm:time_to_first_token_seconds_sum{model_name=\"demo\"} 3\n",
+        "vllm:e2e_request_latency_seconds_sum{model_name=\"demo\"} 9\n",
+        "vllm:request_queue_time_seconds_sum{model_name=\"demo\"} 1\n",
+        "vllm:request_prefill_time_seconds_sum{model_name=\"demo\"} 2\n",
+        "vllm:request_decode_time_seconds_sum{model_name=\"demo\"} 5\n",
+        "vllm:request_inference_time_seconds_sum{model_name=\"demo\"} 7\n",
+        "vllm:request_time_per_output_token_seconds_sum{model_name=\"demo\"} 0.5\n",
+        "vllm:request_prompt_tokens_sum{model_name=\"demo\"} 20\n",
+        "vllm:request_generation_tokens_sum{model_name=\"demo\"} 11\n",
+        "vllm:prefix_cache_queries_total{model_name=\"demo\"} 20\n",
+        "vllm:prefix_cache_hits_total{model_name=\"demo\"} 16\n",
+        "quire_requests_finished_total{model_name=\"demo\",reason=\"MAX_TOKENS\"} 1\n",
+        "vllm:request_success_total{model_name=\"demo\",finished_reason=\"length\"} 1\n",
+        "vllm:request_success_total{model_name=\"demo\",finished_reason=\"stop\"} 0\n"}) {
+    EXPECT_TRUE(Shows(scrape, line));
+  }
+}
+
+// A request that ended in the queue has no first token: it must not pull the averages to zero.
+TEST(MetricsTest, ARequestThatNeverRanHasNoLatencies) {
+  ServerMetrics metrics("demo");
+  FinishEvent event = FinishedRequest(FinishReason::kDeadline);
+  event.timings.admitted_ns = event.timings.first_token_ns = event.timings.last_token_ns = 0;
+  event.usage.completion_tokens = 0;
+  metrics.RequestFinished(event);
+  const std::string scrape = metrics.Serialize({});
+  EXPECT_TRUE(Shows(scrape, "quire_time_to_first_token_seconds_count{model_name=\"demo\"} 0\n"));
+  EXPECT_TRUE(Shows(scrape, "quire_request_queue_seconds_count{model_name=\"demo\"} 0\n"));
+  EXPECT_TRUE(Shows(scrape, "quire_request_seconds_count{model_name=\"demo\"} 1\n"));
+}
+
+// The edges of vLLM's dashboards, which ours must contain.
+TEST(MetricsTest, BucketsContainTheEdgesOfVllm) {
+  ServerMetrics metrics("demo");
+  const std::string scrape = metrics.Serialize({});
+  const std::map<std::string, std::vector<std::string>> edges = {
+      {"time_to_first_token_seconds",
+       {"0.001", "0.005", "0.01", "0.02", "0.04", "0.06", "0.08", "0.1", "0.25", "0.5", "0.75",
+        "1",     "2.5",   "5",    "7.5",  "10",   "20",   "40",   "80",  "160",  "640", "2560"}},
+      {"inter_token_latency_seconds",
+       {"0.01", "0.025", "0.05", "0.075", "0.1", "0.15", "0.2", "0.3", "0.4", "0.5", "0.75", "1",
+        "2.5", "5", "7.5", "10", "20", "40", "80"}},
+      {"e2e_request_latency_seconds",
+       {"0.3", "0.5", "0.8", "1",  "1.5", "2",   "2.5", "5",   "10",   "15",  "20",
+        "30",  "40",  "50",  "60", "120", "240", "480", "960", "1920", "7680"}},
+      {"request_prompt_tokens",
+       {"1", "2", "5", "10", "20", "50", "100", "200", "500", "1000", "2000", "5000", "10000"}},
+  };
+  for (const auto& [name, wanted] : edges) {
+    for (const std::string& edge : wanted) {
+      EXPECT_TRUE(
+          Shows(scrape, "vllm:" + name + "_bucket{model_name=\"demo\",le=\"" + edge + "\"}"));
+    }
+  }
+}
+
+TEST(MetricsTest, CallsAndRejectionsAreLabelledByGrpcCode) {
+  ServerMetrics metrics("demo");
+  metrics.RequestRejected(3);
+  metrics.RequestRejected(14);
+  metrics.RequestRejected(14);
+  metrics.RpcFinished("Tokenize", 0, 0.25);
+  metrics.RpcFinished("Tokenize", 99, 0.25);
+  const std::string scrape = metrics.Serialize({});
+  EXPECT_TRUE(Shows(
+      scrape, "quire_requests_rejected_total{model_name=\"demo\",code=\"INVALID_ARGUMENT\"} 1\n"));
+  EXPECT_TRUE(
+      Shows(scrape, "quire_requests_rejected_total{model_name=\"demo\",code=\"UNAVAILABLE\"} 2\n"));
+  EXPECT_TRUE(Shows(scrape, "code=\"OK\",method=\"Tokenize\"} 1\n"));
+  EXPECT_TRUE(Shows(scrape, "code=\"UNKNOWN\""));
+  EXPECT_TRUE(Shows(
+      scrape,
+      "quire_grpc_server_handling_seconds_sum{model_name=\"demo\",method=\"Tokenize\"} 0.5\n"));
+}
+
+// A model name is the operator's own text: quotes and newlines must not break the page.
+TEST(MetricsTest, ModelNamesAreEscaped) {
+  ServerMetrics metrics("a\"b\nc");
+  const std::string scrape = metrics.Serialize({});
+  EXPECT_TRUE(Shows(scrape, "{model_name=\"a\\\"b\\nc\"}"));
+  EXPECT_FALSE(Shows(scrape, "a\"b\nc"));
+}
+
+TEST(MetricsTest, ScrapesAndEventsMayOverlap) {
+  ServerMetrics metrics("demo");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        metrics.RequestFinished(FinishedRequest(FinishReason::kEos));
+        metrics.RequestRejected(t);
+        metrics.InterTokenLatency(0.001);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) metrics.Serialize({});
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(Shows(metrics.Serialize({}),
+                    "vllm:e2e_request_latency_seconds_count{model_name=\"demo\"} 600\n"));
+}
+
+}  // namespace
+}  // namespace quire
