@@ -1,7 +1,7 @@
 // Scheduler: continuous batching as a pure state machine. No threads, no clock, no device: the same
 // calls give the same plans. A sequence has computed <= planned <= known tokens; a step is a token
-// budget, filled with decoding sequences first, then running prefill chunks, then admissions. There are
-// no prefill and decode phases, and preemption is release and requeue.
+// budget, filled with decoding sequences first, then running prefill chunks, then admissions. There
+// are no prefill and decode phases, and preemption is release and requeue.
 //
 // One thread. Never allocates in the steady state (capacities are taken in the constructor).
 #pragma once
@@ -17,14 +17,14 @@
 namespace quire {
 
 struct SchedulerConfig {
-  int32_t num_blocks = 0;            // of the pool, the null block (id 0) included
-  int32_t block_size = 16;           // tokens
-  int32_t max_model_len = 0;         // tokens, prompt and output
-  int32_t max_num_seqs = 0;          // rows
+  int32_t num_blocks = 0;              // of the pool, the null block (id 0) included
+  int32_t block_size = 16;             // tokens
+  int32_t max_model_len = 0;           // tokens, prompt and output
+  int32_t max_num_seqs = 0;            // rows
   int32_t max_num_batched_tokens = 0;  // budget of a step
-  int32_t max_num_queued_reqs = 0;   // capacity of the queue; Engine refuses beyond it
+  int32_t max_num_queued_reqs = 0;     // capacity of the queue; Engine refuses beyond it
   int32_t max_partial_prefills = 4;
-  int32_t growth_horizon = 128;      // output tokens reserved at admission
+  int32_t growth_horizon = 128;  // output tokens reserved at admission
 };
 
 // What one call changed, to be delivered and counted by the caller. Reused: cleared by the caller.
@@ -36,12 +36,12 @@ struct SchedulerEvents {
 };
 
 struct SchedulerLoad {
-  int32_t running = 0;            // sequences holding a row
-  int32_t waiting = 0;            // queued, preempted ones included
-  int64_t waiting_tokens = 0;     // prompt tokens of the waiting
+  int32_t running = 0;         // sequences being computed
+  int32_t waiting = 0;         // queued, preempted ones included
+  int64_t waiting_tokens = 0;  // prompt tokens of the waiting
   int32_t free_blocks = 0;
-  int32_t total_blocks = 0;       // without the null block
-  int64_t tokens_in_flight = 0;   // known tokens of the running
+  int32_t total_blocks = 0;      // without the null block
+  int64_t tokens_in_flight = 0;  // known tokens of the running
 };
 
 class Scheduler {
@@ -54,24 +54,24 @@ class Scheduler {
   void Add(std::unique_ptr<Request> request, int64_t now_ns);
   // Whether a request of this many tokens can ever run alone in this pool.
   bool Fits(int64_t prompt_tokens, int64_t max_tokens) const;
-  // Ends a request with `reason`; unknown ids are ignored (the end may have crossed the cancel). The
-  // FinishEvent is emitted at once; blocks and row return when the steps in flight retire.
+  // Ends a request with `reason`; unknown ids are ignored (the end may have crossed the cancel).
+  // The FinishEvent is emitted at once; blocks and row return when the steps in flight retire.
   void Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
   // Ends every live request with `reason`.
   void CancelAll(FinishReason reason, int64_t now_ns, SchedulerEvents& events);
   // Ends requests whose deadline has passed.
   void ExpireDeadlines(int64_t now_ns, SchedulerEvents& events);
 
-  // Fills `plan` (cleared, its step number set). False: nothing to run now; the plan is unused and the
-  // step number not consumed.
+  // Fills `plan` (cleared, its step number set). False: nothing to run now; the plan is unused and
+  // the step number not consumed.
   bool Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events);
   // Takes the result of the oldest step in flight.
   void Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events);
-  // The workers are gone with all KV: requeues every live request by its tokens, empties the pool, and
-  // forgets the steps in flight. A request already requeued twice ends with kEngineFault.
+  // The workers are gone with all KV: requeues every live request by its tokens, empties the pool,
+  // and forgets the steps in flight. A request already requeued twice ends with kEngineFault.
   void RequeueAll(int64_t now_ns, SchedulerEvents& events);
 
-  bool HasWork() const;         // any live request
+  bool HasWork() const;  // any live request
   int32_t steps_in_flight() const;
   // Earliest deadline of any live request, kNoDeadline if none.
   int64_t NextDeadline() const;

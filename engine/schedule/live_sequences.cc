@@ -1,0 +1,263 @@
+// The transitions of a sequence's life.
+#include "engine/schedule/live_sequences.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+// Waiting ones, running ones sent back to the queue by preemption, and finishing ones that still
+// hold a row. More are accepted, at the price of an allocation.
+size_t RecordCapacity(const SchedulerConfig& config) {
+  return size_t(config.max_num_queued_reqs) + 2 * size_t(config.max_num_seqs);
+}
+
+bool Precedes(const Sequence* a, const Sequence* b) { return RunsBefore(*a, *b); }
+
+}  // namespace
+
+LiveSequences::LiveSequences(const SchedulerConfig& config)
+    : block_size_(config.block_size),
+      max_num_seqs_(config.max_num_seqs),
+      pool_(config.num_blocks),
+      block_tables_(config.max_num_seqs),
+      records_(RecordCapacity(config)),
+      ids_(RecordCapacity(config)),
+      queue_(RecordCapacity(config)) {
+  const int32_t blocks_per_sequence = (config.max_model_len + block_size_ - 1) / block_size_;
+  for (int32_t row = max_num_seqs_ - 1; row >= 0; --row) free_rows_.push_back(row);
+  for (auto& table : block_tables_) table.reserve(blocks_per_sequence);
+  free_records_.reserve(records_.size());
+  for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
+    free_records_.push_back(&*record);
+  }
+  deadlines_.Reserve(records_.size());
+  running_.reserve(max_num_seqs_);
+}
+
+Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end) {
+  if (free_records_.empty()) free_records_.push_back(&records_.emplace_back());
+  Sequence& sequence = *free_records_.back();
+  free_records_.pop_back();
+  sequence.state = SequenceState::kQueued;
+  sequence.hard_end = hard_end;
+  sequence.num_prompt = static_cast<int32_t>(request->prompt.size());
+  sequence.tokens = std::move(request->prompt);
+  sequence.tokens.reserve(hard_end);
+  sequence.order = next_order_++;
+  sequence.timings.arrival_ns = request->arrival_ns;
+  sequence.request = std::move(request);
+  ids_.Insert(sequence.request->id, &sequence);
+  if (sequence.request->deadline_ns != kNoDeadline) {
+    deadlines_.Insert({sequence.request->deadline_ns, sequence.order, &sequence});
+  }
+  queue_.Insert(sequence);
+  return sequence;
+}
+
+void LiveSequences::Admit(Sequence& sequence, int32_t blocks) {
+  CHECK(sequence.state == SequenceState::kQueued);
+  CHECK(pool_.Reserve(blocks));
+  queue_.Erase(sequence);
+  sequence.state = SequenceState::kRunning;
+  sequence.reserved = blocks;
+  sequence.row = free_rows_.back();
+  sequence.new_row = true;
+  sequence.bypassed = 0;
+  sequence.steps_unserved = 0;
+  sequence.blocks.swap(block_tables_[sequence.row]);
+  free_rows_.pop_back();
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, Precedes),
+                  &sequence);
+}
+
+void LiveSequences::Preempt(Sequence& sequence) {
+  CHECK(sequence.state == SequenceState::kRunning);
+  Suspend(sequence);
+  ++sequence.preemptions;
+  sequence.state = SequenceState::kPreempted;
+  queue_.Insert(sequence);
+  ReleaseIfDrained(sequence);
+}
+
+void LiveSequences::Requeue(Sequence& sequence) {
+  CHECK_EQ(sequence.steps_in_flight, 0);
+  if (sequence.state == SequenceState::kRunning) {
+    Suspend(sequence);
+    sequence.state = SequenceState::kPreempted;
+    queue_.Insert(sequence);
+  }
+  ReleaseIfDrained(sequence);
+}
+
+void LiveSequences::Finish(Sequence& sequence) {
+  CHECK(sequence.live());
+  if (sequence.state == SequenceState::kRunning) {
+    Suspend(sequence);
+  } else {
+    queue_.Erase(sequence);
+  }
+  ids_.Erase(sequence.request->id);
+  if (sequence.request->deadline_ns != kNoDeadline) {
+    deadlines_.Erase({sequence.request->deadline_ns, sequence.order, &sequence});
+  }
+  sequence.state = SequenceState::kFinishing;
+  ReleaseIfDrained(sequence);
+}
+
+// Takes a running sequence out of the running order and drops its reservation; its blocks are on
+// their way back.
+void LiveSequences::Suspend(Sequence& sequence) {
+  const auto place = std::lower_bound(running_.begin(), running_.end(), &sequence, Precedes);
+  CHECK(place != running_.end() && *place == &sequence);
+  running_.erase(place);
+  pool_.Unreserve(sequence.reserved);
+  sequence.reserved = 0;
+  draining_blocks_ += static_cast<int32_t>(sequence.blocks.size());
+}
+
+void LiveSequences::ReleaseIfDrained(Sequence& sequence) {
+  const bool leaving =
+      sequence.state == SequenceState::kPreempted || sequence.state == SequenceState::kFinishing;
+  if (!leaving || sequence.steps_in_flight > 0) return;
+  CHECK_EQ(sequence.pending, 0);
+  if (sequence.row != Sequence::kNoRow) ReleaseRowAndBlocks(sequence);
+  sequence.planned = sequence.computed = 0;
+  sequence.table_tokens = sequence.table_blocks = 0;
+  if (sequence.state == SequenceState::kPreempted) {
+    sequence.state = SequenceState::kQueued;
+    return;
+  }
+  sequence = Sequence();
+  free_records_.push_back(&sequence);
+}
+
+void LiveSequences::ReleaseRowAndBlocks(Sequence& sequence) {
+  draining_blocks_ -= static_cast<int32_t>(sequence.blocks.size());
+  // Deepest first: the first blocks of a prefix are the last to be taken by others.
+  while (!sequence.blocks.empty()) {
+    pool_.Release(sequence.blocks.back());
+    sequence.blocks.pop_back();
+  }
+  sequence.blocks.swap(block_tables_[sequence.row]);
+  free_rows_.push_back(sequence.row);
+  sequence.row = Sequence::kNoRow;
+}
+
+bool LiveSequences::TakeBlock(Sequence& sequence) {
+  if (sequence.reserved > 0) {
+    --sequence.reserved;
+    sequence.blocks.push_back(pool_.TakeReserved());
+    return true;
+  }
+  if (pool_.available() == 0) return false;
+  sequence.blocks.push_back(pool_.Take());
+  return true;
+}
+
+void LiveSequences::AppendToken(Sequence& sequence, int32_t token) {
+  CHECK_LT(sequence.known(), sequence.hard_end);
+  sequence.tokens.push_back(token);
+  if (sequence.state != SequenceState::kRunning) queue_.AddToken();
+}
+
+Sequence* LiveSequences::EarliestDeadline() const {
+  return deadlines_.empty() ? nullptr : deadlines_.begin()->sequence;
+}
+
+// Every record's holdings, and the sums over them.
+void LiveSequences::CheckInvariants() const {
+  pool_.CheckIntegrity();
+  std::vector<int32_t> refs(pool_.total() + 1, 0);
+  std::vector<bool> row_taken(max_num_seqs_, false);
+  int32_t reserved = 0;
+  int32_t draining = 0;
+  for (const Sequence& sequence : records_) {
+    CheckHoldings(sequence);
+    for (const BlockId block : sequence.blocks) ++refs[block];
+    reserved += sequence.reserved;
+    if (sequence.state != SequenceState::kRunning) {
+      draining += static_cast<int32_t>(sequence.blocks.size());
+    }
+    if (sequence.row == Sequence::kNoRow) continue;
+    CHECK(sequence.row >= 0 && sequence.row < max_num_seqs_);
+    CHECK(!row_taken[sequence.row]);
+    row_taken[sequence.row] = true;
+  }
+  CHECK_EQ(refs[kNullBlock], 0);
+  for (BlockId block = 0; block <= pool_.total(); ++block) {
+    CHECK_EQ(refs[block], pool_.refs(block));
+    CHECK_LE(refs[block], 1);  // a block with several holders is never written; nobody shares yet
+  }
+  CHECK_EQ(reserved, pool_.reserved());
+  CHECK_EQ(draining, draining_blocks_);
+  for (const int32_t row : free_rows_) {
+    CHECK(!row_taken[row] && block_tables_[row].empty());
+    row_taken[row] = true;
+  }
+  CHECK(std::find(row_taken.begin(), row_taken.end(), false) == row_taken.end());
+  CheckContainers();
+}
+
+void LiveSequences::CheckHoldings(const Sequence& s) const {
+  const int32_t capacity = static_cast<int32_t>(s.blocks.size()) * block_size_;
+  CHECK_EQ(s.request != nullptr, s.state != SequenceState::kFree);
+  CHECK(0 <= s.computed && s.computed <= s.planned && s.planned <= s.expected());
+  CHECK(s.expected() <= s.hard_end && s.planned <= capacity);
+  CHECK_LE(s.table_blocks, static_cast<int32_t>(s.blocks.size()));
+  switch (s.state) {
+    case SequenceState::kFree:
+    case SequenceState::kQueued:
+      CHECK(s.row == Sequence::kNoRow && s.blocks.empty() && s.reserved == 0);
+      CHECK(s.planned == 0 && s.pending == 0 && s.steps_in_flight == 0);
+      break;
+    case SequenceState::kRunning:
+      CHECK(s.row != Sequence::kNoRow && s.reserved >= 0);
+      // A prefill never has to preempt: the blocks of every known token are held or promised.
+      CHECK_GE(capacity + s.reserved * block_size_, s.known() - (s.remaining() <= 1));
+      break;
+    case SequenceState::kPreempted:
+    case SequenceState::kFinishing:
+      CHECK(s.row != Sequence::kNoRow && s.reserved == 0 && s.steps_in_flight > 0);
+      break;
+  }
+}
+
+// Every live sequence is in exactly one of queue and running order; ids and deadlines know the
+// live.
+void LiveSequences::CheckContainers() const {
+  size_t num_waiting = 0;
+  size_t num_running = 0;
+  size_t num_deadlines = 0;
+  size_t num_free = 0;
+  for (const Sequence& s : records_) {
+    num_waiting += s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted;
+    num_running += s.state == SequenceState::kRunning;
+    num_free += s.state == SequenceState::kFree;
+    if (!s.live()) continue;
+    CHECK(ids_.Find(s.request->id) == &s);
+    if (s.request->deadline_ns == kNoDeadline) continue;
+    ++num_deadlines;
+    CHECK(deadlines_.Contains({s.request->deadline_ns, s.order, nullptr}));
+  }
+  CHECK_EQ(num_free, free_records_.size());
+  CHECK_EQ(num_running, running_.size());
+  CHECK_EQ(num_waiting, queue_.size());
+  CHECK_EQ(num_waiting + num_running, ids_.size());
+  CHECK_EQ(num_deadlines, deadlines_.size());
+  CHECK(std::is_sorted(running_.begin(), running_.end(), Precedes));
+  for (const Sequence* s : running_) CHECK(s->state == SequenceState::kRunning);
+  int64_t tokens = 0;
+  for (const RequestQueue::Entry& entry : queue_) {
+    const Sequence& s = *entry.sequence;
+    CHECK(s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted);
+    CHECK(entry.arrival_ns == s.request->arrival_ns && entry.order == s.order);
+    tokens += s.known();
+  }
+  CHECK_EQ(tokens, queue_.num_tokens());
+}
+
+}  // namespace quire

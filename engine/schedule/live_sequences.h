@@ -1,0 +1,97 @@
+// LiveSequences: every sequence and what it holds: a place in the queue, or a row, blocks and a
+// reservation. Each transition of a sequence's life is one function here, so that nothing is held
+// or given back anywhere else.
+//
+//   Add -> queued -> Admit -> running -> Finish -> finishing -> gone
+//                      ^         |
+//                      +- Preempt / Requeue
+//
+// Row and blocks of a sequence with steps in flight stay its own until the last of them has retired
+// (ReleaseIfDrained): a step on its way may still write there.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/schedule/block_pool.h"
+#include "engine/schedule/id_index.h"
+#include "engine/schedule/recycling_set.h"
+#include "engine/schedule/request_queue.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/sequence.h"
+
+namespace quire {
+
+class LiveSequences {
+ public:
+  explicit LiveSequences(const SchedulerConfig& config);
+
+  // Queues a request whose tokens end at `hard_end` at the latest.
+  Sequence& Add(std::unique_ptr<Request> request, int32_t hard_end);
+  Sequence* Find(RequestId id) const { return ids_.Find(id); }
+  // Queued to running, with a row and the promise of `blocks` blocks. Requires both to be there.
+  void Admit(Sequence& sequence, int32_t blocks);
+  // Running to queue, because others need its blocks.
+  void Preempt(Sequence& sequence);
+  // Running or preempted to queue with nothing held: the worker died and forgot it.
+  void Requeue(Sequence& sequence);
+  // Any live state to finishing. The record may be gone on return.
+  void Finish(Sequence& sequence);
+  // Gives back what a preempted or finishing sequence holds once no step in flight knows it.
+  void ReleaseIfDrained(Sequence& sequence);
+
+  // One more block for a running sequence, from its reservation or else from what nobody was
+  // promised; false if there is none.
+  bool TakeBlock(Sequence& sequence);
+  // A sampled token, for a sequence that is running or was preempted meanwhile.
+  void AppendToken(Sequence& sequence, int32_t token);
+
+  const BlockPool& pool() const { return pool_; }
+  int32_t num_free_rows() const { return static_cast<int32_t>(free_rows_.size()); }
+  // Blocks that return when steps in flight retire.
+  int32_t draining_blocks() const { return draining_blocks_; }
+  const std::vector<Sequence*>& running() const { return running_; }  // first in order first
+  const RequestQueue& queue() const { return queue_; }
+  size_t num_live() const { return ids_.size(); }
+  // The live sequence with the earliest deadline, null if none has one.
+  Sequence* EarliestDeadline() const;
+  // All records, free ones included.
+  std::deque<Sequence>& records() { return records_; }
+  const std::deque<Sequence>& records() const { return records_; }
+
+  void CheckInvariants() const;
+
+ private:
+  struct Deadline {
+    int64_t deadline_ns = 0;
+    uint64_t order = 0;
+    Sequence* sequence = nullptr;
+    bool operator<(const Deadline& other) const {
+      return deadline_ns != other.deadline_ns ? deadline_ns < other.deadline_ns
+                                              : order < other.order;
+    }
+  };
+
+  void Suspend(Sequence& sequence);
+  void ReleaseRowAndBlocks(Sequence& sequence);
+  void CheckHoldings(const Sequence& sequence) const;
+  void CheckContainers() const;
+
+  const int32_t block_size_;
+  const int32_t max_num_seqs_;
+  BlockPool pool_;
+  std::vector<int32_t> free_rows_;
+  std::vector<std::vector<BlockId>> block_tables_;  // of free rows: empty, with their capacity
+  std::deque<Sequence> records_;                    // addresses are stable
+  std::vector<Sequence*> free_records_;
+  IdIndex ids_;                       // the live ones
+  RecyclingSet<Deadline> deadlines_;  // of the live ones that have one
+  RequestQueue queue_;
+  std::vector<Sequence*> running_;
+  int32_t draining_blocks_ = 0;
+  uint64_t next_order_ = 1;
+};
+
+}  // namespace quire

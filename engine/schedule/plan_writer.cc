@@ -1,0 +1,73 @@
+// Writing a chosen piece of work down as a plan: what the worker's row tables do not hold yet goes
+// in.
+#include <algorithm>
+
+#include "engine/schedule/step_planner.h"
+#include "kernels/check.h"
+
+namespace quire {
+
+void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record) {
+  if (choice.count == 0) return;
+  Sequence& s = *choice.sequence;
+  const int32_t end = s.planned + choice.count;
+  if (s.new_row) EmitNewRow(s, plan);
+  s.new_row = false;
+  EmitBlocks(s, end, plan);
+  EmitTokens(s, end, plan);
+  const bool sample = end == s.expected();
+  plan.work.push_back({s.row, s.planned, choice.count, sample});
+  plan.num_tokens += choice.count;
+  plan.num_samples += sample;
+  record.work.push_back({&s, choice.count, sample});
+  s.planned = end;
+  s.pending += sample;
+  s.table_tokens += sample;  // the worker writes what it samples
+  ++s.steps_in_flight;
+}
+
+void StepPlanner::EmitNewRow(const Sequence& sequence, StepPlan& plan) const {
+  const SamplingParams& sampling = sequence.request->sampling;
+  NewRow row;
+  row.row = sequence.row;
+  row.num_prompt = sequence.num_prompt;
+  row.sampling = sampling.row;
+  row.bias_begin = static_cast<uint32_t>(plan.biases.size());
+  row.bias_count = static_cast<uint32_t>(sampling.logit_bias.size());
+  plan.biases.insert(plan.biases.end(), sampling.logit_bias.begin(), sampling.logit_bias.end());
+  row.banned_begin = static_cast<uint32_t>(plan.banned.size());
+  if (sampling.min_tokens > sequence.num_output()) {
+    row.min_known = sequence.num_prompt + sampling.min_tokens;
+    for (const auto* ids : {&sampling.eos_token_ids, &sampling.stop_token_ids}) {
+      plan.banned.insert(plan.banned.end(), ids->begin(), ids->end());
+    }
+  }
+  row.banned_count = static_cast<uint32_t>(plan.banned.size()) - row.banned_begin;
+  plan.new_rows.push_back(row);
+}
+
+void StepPlanner::EmitBlocks(Sequence& sequence, int32_t end, StepPlan& plan) {
+  while (static_cast<int32_t>(sequence.blocks.size()) * config_.block_size < end) {
+    CHECK(sequences_.TakeBlock(sequence));  // reserved at admission
+  }
+  for (; sequence.table_blocks < static_cast<int32_t>(sequence.blocks.size());
+       ++sequence.table_blocks) {
+    plan.block_adds.push_back(
+        {sequence.row, sequence.table_blocks, sequence.blocks[sequence.table_blocks]});
+  }
+}
+
+void StepPlanner::EmitTokens(Sequence& sequence, int32_t end, StepPlan& plan) const {
+  if (sequence.table_tokens >= end) return;
+  TokenRun run;
+  run.row = sequence.row;
+  run.start = sequence.table_tokens;
+  run.begin = static_cast<uint32_t>(plan.tokens.size());
+  run.count = static_cast<uint32_t>(end - sequence.table_tokens);
+  plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + run.start,
+                     sequence.tokens.begin() + end);
+  plan.token_runs.push_back(run);
+  sequence.table_tokens = end;
+}
+
+}  // namespace quire

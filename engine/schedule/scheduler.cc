@@ -1,0 +1,240 @@
+// The scheduler's calls: what comes in (requests, cancels, results, faults) and what it changes.
+#include "engine/schedule/scheduler.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "engine/schedule/live_sequences.h"
+#include "engine/schedule/step_planner.h"
+#include "engine/schedule/steps_in_flight.h"
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+// A request that was running at this many worker deaths is suspected to be their cause.
+constexpr int32_t kMaxRequeues = 2;
+
+void ReservePlan(const SchedulerConfig& config, StepPlan& plan) {
+  const size_t num_blocks =
+      config.max_num_batched_tokens / config.block_size + size_t(config.max_num_seqs) * 2;
+  plan.new_rows.reserve(config.max_num_seqs);
+  plan.token_runs.reserve(config.max_num_seqs);
+  plan.block_adds.reserve(num_blocks);
+  plan.work.reserve(config.max_num_seqs);
+  plan.tokens.reserve(config.max_num_batched_tokens);
+}
+
+}  // namespace
+
+struct Scheduler::State {
+  explicit State(const SchedulerConfig& config_in)
+      : config(config_in),
+        sequences(config_in),
+        planner(config_in, sequences),
+        steps(config_in.max_num_seqs) {}
+
+  void Finish(Sequence& sequence, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
+  void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
+                    SchedulerEvents& events);
+  void CheckSteps() const;
+
+  const SchedulerConfig config;
+  LiveSequences sequences;
+  StepPlanner planner;
+  StepsInFlight steps;
+  uint64_t next_step = 1;
+};
+
+Scheduler::Scheduler(const SchedulerConfig& config) {
+  CHECK_GT(config.block_size, 0);
+  CHECK_GT(config.max_model_len, 1);
+  CHECK_GT(config.max_num_seqs, 0);
+  CHECK_GT(config.max_num_batched_tokens, 0);
+  CHECK_GE(config.max_num_queued_reqs, 0);
+  CHECK_GT(config.max_partial_prefills, 0);
+  CHECK_GE(config.growth_horizon, 0);
+  state_ = std::make_unique<State>(config);
+}
+
+Scheduler::~Scheduler() = default;
+
+bool Scheduler::Fits(int64_t prompt_tokens, int64_t max_tokens) const {
+  const SchedulerConfig& config = state_->config;
+  if (prompt_tokens < 1 || max_tokens < 1 || prompt_tokens >= config.max_model_len) return false;
+  const int64_t end = prompt_tokens + std::min(max_tokens, config.max_model_len - prompt_tokens);
+  // The last token is never computed.
+  return end - 1 <= int64_t{config.num_blocks - 1} * config.block_size;
+}
+
+void Scheduler::Add(std::unique_ptr<Request> request, int64_t /*now_ns*/) {
+  const int64_t num_prompt = static_cast<int64_t>(request->prompt.size());
+  const int64_t max_tokens = request->sampling.max_tokens;
+  CHECK(Fits(num_prompt, max_tokens));
+  const int64_t end = std::min<int64_t>(num_prompt + max_tokens, state_->config.max_model_len);
+  state_->sequences.Add(std::move(request), static_cast<int32_t>(end));
+}
+
+void Scheduler::Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events) {
+  Sequence* sequence = state_->sequences.Find(id);
+  if (sequence != nullptr) state_->Finish(*sequence, reason, now_ns, events);
+}
+
+void Scheduler::CancelAll(FinishReason reason, int64_t now_ns, SchedulerEvents& events) {
+  for (Sequence& sequence : state_->sequences.records()) {
+    if (sequence.live()) state_->Finish(sequence, reason, now_ns, events);
+  }
+}
+
+void Scheduler::ExpireDeadlines(int64_t now_ns, SchedulerEvents& events) {
+  while (NextDeadline() <= now_ns && NextDeadline() != kNoDeadline) {
+    state_->Finish(*state_->sequences.EarliestDeadline(), FinishReason::kDeadline, now_ns, events);
+  }
+}
+
+bool Scheduler::Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events) {
+  State& s = *state_;
+  plan.Clear();
+  ReservePlan(s.config, plan);
+  StepRecord& record = s.steps.Next();
+  s.planner.Plan(now_ns, plan, record, events);
+  if (plan.work.empty()) {
+    // Whatever waits now waits for a step to retire. Without one it would wait for ever.
+    CHECK(s.steps.size() > 0 || !HasWork());
+    return false;
+  }
+  plan.step = record.step = s.next_step++;
+  s.steps.Push();
+  return true;
+}
+
+void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events) {
+  State& s = *state_;
+  CHECK_GT(s.steps.size(), 0);
+  const StepRecord& record = s.steps.oldest();
+  CHECK_EQ(record.step, result.step);
+  size_t num_samples = 0;
+  for (const StepRecord::Work& work : record.work) {
+    Sequence& sequence = *work.sequence;
+    sequence.computed += work.count;
+    --sequence.steps_in_flight;
+    if (work.sample) {
+      CHECK_LT(num_samples, result.samples.size());
+      const SampledToken& sample = result.samples[num_samples++];
+      CHECK_EQ(sample.row, sequence.row);
+      --sequence.pending;
+      // A sequence that ended meanwhile has no use for the token; a preempted one has.
+      if (sequence.live()) s.AcceptSample(sequence, sample.result, now_ns, events);
+    }
+    s.sequences.ReleaseIfDrained(sequence);
+  }
+  CHECK_EQ(num_samples, result.samples.size());
+  s.steps.PopOldest();
+}
+
+void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
+                                    SchedulerEvents& events) {
+  if (result.nonfinite) {
+    Finish(sequence, FinishReason::kNumeric, now_ns, events);
+    return;
+  }
+  sequences.AppendToken(sequence, result.token);
+  const Request& request = *sequence.request;
+  events.tokens.push_back(
+      {request.id, request.cookie, result.token, sequence.num_output() - 1, result.logprob});
+  if (sequence.timings.first_token_ns == 0) sequence.timings.first_token_ns = now_ns;
+  sequence.timings.last_token_ns = now_ns;
+  const FinishReason reason = StopReason(sequence);
+  if (reason != FinishReason::kNone) Finish(sequence, reason, now_ns, events);
+}
+
+// Emits the end of a live sequence, then lets go of it.
+void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t now_ns,
+                              SchedulerEvents& events) {
+  FinishEvent event;
+  event.id = sequence.request->id;
+  event.cookie = sequence.request->cookie;
+  event.reason = reason;
+  if (reason == FinishReason::kEos || reason == FinishReason::kStopToken) {
+    event.stop_token = sequence.tokens.back();
+  }
+  event.usage.prompt_tokens = sequence.num_prompt;
+  event.usage.completion_tokens = sequence.num_output();
+  event.usage.preemptions = sequence.preemptions;
+  event.timings = sequence.timings;
+  event.timings.finished_ns = now_ns;
+  events.finishes.push_back(event);
+  sequences.Finish(sequence);
+}
+
+void Scheduler::RequeueAll(int64_t now_ns, SchedulerEvents& events) {
+  State& s = *state_;
+  s.steps.Clear();
+  s.next_step = 1;
+  for (Sequence& sequence : s.sequences.records()) {
+    sequence.steps_in_flight = sequence.pending = 0;
+    if (sequence.row == Sequence::kNoRow) continue;
+    if (!sequence.live()) {
+      s.sequences.ReleaseIfDrained(sequence);
+    } else if (++sequence.requeues > kMaxRequeues) {
+      s.Finish(sequence, FinishReason::kEngineFault, now_ns, events);
+    } else {
+      s.sequences.Requeue(sequence);
+    }
+  }
+  CHECK_EQ(s.sequences.pool().num_free(), s.sequences.pool().total());
+}
+
+bool Scheduler::HasWork() const { return state_->sequences.num_live() > 0; }
+
+int32_t Scheduler::steps_in_flight() const { return state_->steps.size(); }
+
+int64_t Scheduler::NextDeadline() const {
+  const Sequence* sequence = state_->sequences.EarliestDeadline();
+  return sequence == nullptr ? kNoDeadline : sequence->request->deadline_ns;
+}
+
+SchedulerLoad Scheduler::Load() const {
+  const LiveSequences& sequences = state_->sequences;
+  SchedulerLoad load;
+  load.running = static_cast<int32_t>(sequences.running().size());
+  load.waiting = static_cast<int32_t>(sequences.queue().size());
+  load.waiting_tokens = sequences.queue().num_tokens();
+  load.free_blocks = sequences.pool().num_free();
+  load.total_blocks = sequences.pool().total();
+  for (const Sequence* sequence : sequences.running()) load.tokens_in_flight += sequence->known();
+  return load;
+}
+
+void Scheduler::CheckInvariants() const {
+  state_->sequences.CheckInvariants();
+  state_->CheckSteps();
+}
+
+// What the steps in flight hold, added up per sequence, is what the sequences say.
+void Scheduler::State::CheckSteps() const {
+  struct Sum {
+    int32_t steps = 0, samples = 0, tokens = 0;
+  };
+  std::map<const Sequence*, Sum> sums;
+  for (int32_t i = 0; i < steps.size(); ++i) {
+    CHECK_EQ(steps[i].step + steps.size() - i, next_step);
+    for (const StepRecord::Work& work : steps[i].work) {
+      Sum& sum = sums[work.sequence];
+      ++sum.steps;
+      sum.samples += work.sample;
+      sum.tokens += work.count;
+    }
+  }
+  for (const Sequence& sequence : sequences.records()) {
+    const auto found = sums.find(&sequence);
+    const Sum sum = found == sums.end() ? Sum() : found->second;
+    CHECK_EQ(sum.steps, sequence.steps_in_flight);
+    CHECK_EQ(sum.samples, sequence.pending);
+    CHECK_EQ(sum.tokens, sequence.planned - sequence.computed);
+    CHECK(sequence.state != SequenceState::kFree || sum.steps == 0);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+// Order among sequences, and the stop rules on tokens.
+#include "engine/schedule/sequence.h"
+
+#include <algorithm>
+
+namespace quire {
+
+bool RunsBefore(const Sequence& a, const Sequence& b) {
+  if (a.request->priority != b.request->priority) {
+    return a.request->priority > b.request->priority;
+  }
+  if (a.request->arrival_ns != b.request->arrival_ns) {
+    return a.request->arrival_ns < b.request->arrival_ns;
+  }
+  return a.order < b.order;
+}
+
+FinishReason StopReason(const Sequence& sequence) {
+  const SamplingParams& sampling = sequence.request->sampling;
+  const int32_t token = sequence.tokens.back();
+  const auto holds = [token](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  if (sequence.num_output() > sampling.min_tokens) {
+    if (holds(sampling.eos_token_ids)) return FinishReason::kEos;
+    if (holds(sampling.stop_token_ids)) return FinishReason::kStopToken;
+  }
+  if (sequence.num_output() >= sampling.max_tokens) return FinishReason::kMaxTokens;
+  if (sequence.known() >= sequence.hard_end) return FinishReason::kContextLimit;
+  return FinishReason::kNone;
+}
+
+}  // namespace quire

@@ -1,0 +1,72 @@
+// Sequence: the scheduler's mutable record of one request.
+//
+// Positions are counted from 0 through prompt and output alike:
+//   computed   their step has retired
+//   planned    given to a step; KV is, or will be, in `blocks`
+//   known      the token is known here: the prompt, and every token retired so far
+//   expected   known + pending: the tokens that steps in flight will sample are counted too
+// computed <= planned <= expected <= hard_end. The next chunk is [planned, planned + n) with
+// n <= expected - planned, and it samples if it reaches `expected`. There is no other difference
+// between prefill and decode.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/schedule/block_pool.h"
+
+namespace quire {
+
+enum class SequenceState : uint8_t {
+  kFree,       // the record belongs to nobody
+  kQueued,     // in the queue; holds tokens only
+  kRunning,    // holds a row, blocks and perhaps a reservation
+  kPreempted,  // in the queue; row and blocks return when its steps in flight have retired
+  kFinishing,  // its end is delivered; row and blocks return likewise
+};
+
+struct Sequence {
+  static constexpr int32_t kNoRow = -1;
+
+  SequenceState state = SequenceState::kFree;
+  int32_t row = kNoRow;
+  int32_t planned = 0;
+  int32_t computed = 0;
+  int32_t pending = 0;          // samples of steps in flight
+  int32_t steps_in_flight = 0;  // steps not retired that hold work of this sequence
+  int32_t hard_end = 0;         // known never passes it: max_tokens or the context
+  int32_t num_prompt = 0;
+  int32_t table_tokens = 0;     // tokens in the worker's row table, sampled ones included
+  int32_t table_blocks = 0;     // blocks in the worker's row table
+  int32_t reserved = 0;         // blocks promised by the pool and not taken yet
+  bool new_row = false;         // the worker has not heard of this row's new owner
+  std::vector<int32_t> tokens;  // the known ones; capacity for hard_end
+  std::vector<BlockId> blocks;  // the block table
+
+  std::unique_ptr<Request> request;  // its prompt has moved into `tokens`
+  uint64_t order = 0;                // of Add: ties of arrival
+  int32_t preemptions = 0;
+  int32_t requeues = 0;        // after a worker death
+  int32_t bypassed = 0;        // admissions that overtook it while it waited at the head
+  int32_t steps_unserved = 0;  // steps in a row in which its prefill got no tokens
+  RequestTimings timings;
+
+  int32_t known() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t expected() const { return known() + pending; }
+  int32_t remaining() const { return expected() - planned; }
+  int32_t num_output() const { return known() - num_prompt; }
+  // More work can be planned: its certain end is not yet in a step in flight.
+  bool plannable() const { return expected() < hard_end; }
+  bool live() const { return state != SequenceState::kFree && state != SequenceState::kFinishing; }
+};
+
+// Whether `a` comes before `b` wherever one has to: higher priority, earlier arrival, earlier Add.
+bool RunsBefore(const Sequence& a, const Sequence& b);
+
+// Why the sequence ends with its last known token, kNone if it goes on. EOS, stop ids, max_tokens,
+// context, in this order; neither EOS nor stop ids before min_tokens.
+FinishReason StopReason(const Sequence& sequence);
+
+}  // namespace quire

@@ -1,0 +1,205 @@
+// Choosing the work of a step.
+#include "engine/schedule/step_planner.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "kernels/check.h"
+
+namespace quire {
+
+StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences)
+    : config_(config), sequences_(sequences) {
+  decodes_.reserve(config.max_num_seqs);
+  prefills_.reserve(config.max_num_seqs);
+}
+
+void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
+                       SchedulerEvents& events) {
+  decodes_.clear();
+  prefills_.clear();
+  budget_ = config_.max_num_batched_tokens;
+  claimed_blocks_ = unfinished_prefills_ = num_preempted_ = num_admitted_ = 0;
+  ChooseRunning();
+  ChoosePrefills();
+  // What a victim gives up is for the one it was preempted for; nobody new may take it.
+  if (num_preempted_ == 0) ChooseAdmissions(now_ns);
+  SpendLeftover();
+  for (const Choice& choice : decodes_) Emit(choice, plan, record);
+  for (const Choice& choice : prefills_) Emit(choice, plan, record);
+  events.preempted += num_preempted_;
+  events.admitted += num_admitted_;
+}
+
+// Gives one token to every running sequence that has one token left to compute, first in order
+// first, and collects those that have more. Victims come from behind in the same order, so they
+// have not been chosen yet.
+void StepPlanner::ChooseRunning() {
+  const std::vector<Sequence*>& running = sequences_.running();
+  for (size_t i = 0; i < running.size(); ++i) {
+    Sequence& sequence = *running[i];
+    if (!sequence.plannable()) continue;
+    if (sequence.remaining() > 1) {
+      prefills_.push_back({&sequence, 0});
+    } else if (budget_ > 0 && EnsureBlock(sequence)) {
+      decodes_.push_back({&sequence, 1});
+      --budget_;
+    }
+  }
+}
+
+// Finds the block for the next position, at the cost of others if need be. False: the sequence
+// waits in its row for a step or more. It never gives up its own blocks: whoever precedes it either
+// finishes or takes them.
+bool StepPlanner::EnsureBlock(Sequence& sequence) {
+  const int32_t capacity = static_cast<int32_t>(sequence.blocks.size()) * config_.block_size;
+  if (sequence.planned < capacity) return true;
+  while (!sequences_.TakeBlock(sequence)) {
+    // Blocks that are on their way back count before anybody is hurt.
+    if (claimed_blocks_ < sequences_.draining_blocks()) {
+      ++claimed_blocks_;
+      return false;
+    }
+    Sequence* victim = Victim(sequence);
+    if (victim == nullptr) return false;
+    sequences_.Preempt(*victim);
+    ++num_preempted_;
+  }
+  return true;
+}
+
+// The last in order that may be hurt for `beneficiary`'s sake, null if there is none behind it.
+Sequence* StepPlanner::Victim(const Sequence& beneficiary) const {
+  const std::vector<Sequence*>& running = sequences_.running();
+  for (auto victim = running.rbegin(); *victim != &beneficiary; ++victim) {
+    const bool lower_priority = (*victim)->request->priority < beneficiary.request->priority;
+    if (lower_priority || (*victim)->preemptions < kMaxPreemptions) return *victim;
+  }
+  return nullptr;
+}
+
+// Shares what the decoding sequences left among the running prefills: the shortest first, and all
+// the very long ones together at most half while shorter ones wait.
+void StepPlanner::ChoosePrefills() {
+  prefill_budget_ = budget_;
+  long_budget_ = std::max(1, prefill_budget_ / 2);
+  shortest_prefill_ = ShortestWaiting();
+  for (const Choice& choice : prefills_) {
+    shortest_prefill_ = std::min(shortest_prefill_, choice.sequence->remaining());
+  }
+  SortPrefills();
+  for (Choice& choice : prefills_) {
+    const int32_t remaining = choice.sequence->remaining();
+    choice.count = Capped(remaining);
+    budget_ -= choice.count;
+    if (remaining > prefill_budget_) long_budget_ = std::max(0, long_budget_ - choice.count);
+    unfinished_prefills_ += choice.count < remaining;
+  }
+}
+
+void StepPlanner::SortPrefills() {
+  const auto first = [](const Choice& a, const Choice& b) {
+    const bool a_aged = a.sequence->steps_unserved >= kMaxStepsUnserved;
+    const bool b_aged = b.sequence->steps_unserved >= kMaxStepsUnserved;
+    if (a_aged != b_aged) return a_aged;
+    const int32_t a_remaining = a.sequence->remaining();
+    const int32_t b_remaining = b.sequence->remaining();
+    if (!a_aged && a_remaining != b_remaining) return a_remaining < b_remaining;
+    return RunsBefore(*a.sequence, *b.sequence);
+  };
+  std::sort(prefills_.begin(), prefills_.end(), first);
+}
+
+// How much of a prefill of `tokens` tokens fits in what is left of the step.
+int32_t StepPlanner::Capped(int32_t tokens) const {
+  const bool must_share = tokens > prefill_budget_ && shortest_prefill_ < tokens;
+  return std::min({tokens, budget_, must_share ? long_budget_ : budget_});
+}
+
+int32_t StepPlanner::ShortestWaiting() const {
+  int32_t shortest = std::numeric_limits<int32_t>::max();
+  if (num_preempted_ > 0 || sequences_.num_free_rows() == 0) return shortest;
+  int32_t looked_at = 0;
+  for (auto entry = sequences_.queue().begin();
+       entry != sequences_.queue().end() && looked_at < kLookAhead; ++entry, ++looked_at) {
+    shortest = std::min(shortest, entry->sequence->known());
+  }
+  return shortest;
+}
+
+void StepPlanner::ChooseAdmissions(int64_t now_ns) {
+  std::array<Sequence*, kLookAhead> passed_over;
+  int32_t num_passed_over = 0;
+  const RequestQueue& queue = sequences_.queue();
+  auto entry = queue.begin();
+  for (int32_t looked_at = 0; looked_at < kLookAhead && entry != queue.end(); ++looked_at) {
+    if (budget_ == 0 || sequences_.num_free_rows() == 0) return;
+    Sequence& sequence = *entry->sequence;
+    ++entry;  // admission takes the sequence out of the queue
+    // Its own blocks are on their way back to it; nobody behind it may take them.
+    if (sequence.state == SequenceState::kPreempted) return;
+    if (TryAdmit(sequence, now_ns)) {
+      for (int32_t i = 0; i < num_passed_over; ++i) ++passed_over[i]->bypassed;
+      continue;
+    }
+    if (sequence.bypassed >= kMaxBypasses) return;
+    passed_over[num_passed_over++] = &sequence;
+  }
+}
+
+bool StepPlanner::TryAdmit(Sequence& sequence, int64_t now_ns) {
+  const int32_t count = FirstChunk(sequence);
+  if (count == 0) return false;
+  const int32_t blocks = BlocksToReserve(sequence);
+  if (blocks > sequences_.pool().available() - Watermark()) return false;
+  const int32_t tokens = sequence.known();
+  sequences_.Admit(sequence, blocks);
+  if (sequence.timings.admitted_ns == 0) sequence.timings.admitted_ns = now_ns;
+  prefills_.push_back({&sequence, count});
+  budget_ -= count;
+  if (tokens > prefill_budget_) long_budget_ = std::max(0, long_budget_ - count);
+  unfinished_prefills_ += count < tokens;
+  ++num_admitted_;
+  return true;
+}
+
+// Tokens a waiting sequence could begin with now; 0 if it may not begin.
+int32_t StepPlanner::FirstChunk(const Sequence& sequence) const {
+  const int32_t tokens = sequence.known();
+  // A sequence that has been overtaken often enough no longer makes room for shorter ones.
+  const int32_t count =
+      sequence.bypassed >= kMaxBypasses ? std::min(tokens, budget_) : Capped(tokens);
+  const bool unfinished = count < tokens;
+  return unfinished && unfinished_prefills_ >= config_.max_partial_prefills ? 0 : count;
+}
+
+// The whole prompt, and room to grow; all it can ever need if it was preempted too often.
+int32_t StepPlanner::BlocksToReserve(const Sequence& sequence) const {
+  const int32_t last = sequence.hard_end - 1;  // the last token is never computed
+  const int32_t grown =
+      sequence.preemptions >= kMaxPreemptions
+          ? last
+          : std::min(last - sequence.known(), config_.growth_horizon) + sequence.known();
+  return (grown + config_.block_size - 1) / config_.block_size;
+}
+
+// Blocks kept free so that every running sequence can cross a block edge without preempting
+// anybody. None when nothing runs, or else the largest request could never start.
+int32_t StepPlanner::Watermark() const {
+  const int32_t num_running = static_cast<int32_t>(sequences_.running().size());
+  return num_running == 0 ? 0 : std::max(sequences_.pool().total() / 100, num_running);
+}
+
+// Budget that nobody came for goes to the prefills in the step: a cap that served no one is lifted.
+void StepPlanner::SpendLeftover() {
+  for (Choice& choice : prefills_) {
+    const int32_t more = std::min(budget_, choice.sequence->remaining() - choice.count);
+    choice.count += more;
+    budget_ -= more;
+    int32_t& unserved = choice.sequence->steps_unserved;
+    unserved = choice.count > 0 ? 0 : unserved + 1;
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,73 @@
+// StepPlanner: decides who runs how many tokens in the next step. It first chooses (decoding
+// sequences, then running prefills, then admissions), then writes the choice down as a plan.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/schedule/live_sequences.h"
+#include "engine/schedule/steps_in_flight.h"
+#include "engine/step_plan.h"
+
+namespace quire {
+
+class StepPlanner {
+ public:
+  // Waiting sequences looked at in one step when the first of them do not fit.
+  static constexpr int32_t kLookAhead = 16;
+  // Admissions that may overtake a waiting sequence; then nobody passes it any more.
+  static constexpr int32_t kMaxBypasses = 32;
+  // Steps without a token after which a running prefill goes first, however long it is.
+  static constexpr int32_t kMaxStepsUnserved = 4;
+  // Preemptions after which a sequence is admitted with all the blocks it can ever need, and is no
+  // victim of its own priority any more. This ends every chain of preemptions.
+  static constexpr int32_t kMaxPreemptions = 2;
+
+  // `sequences` outlives the planner.
+  StepPlanner(const SchedulerConfig& config, LiveSequences& sequences);
+
+  // Fills `plan` and `record` (both empty on entry but for the step number) with one step; leaves
+  // them empty if nothing can run now. Counts into `events`.
+  void Plan(int64_t now_ns, StepPlan& plan, StepRecord& record, SchedulerEvents& events);
+
+ private:
+  struct Choice {
+    Sequence* sequence = nullptr;
+    int32_t count = 0;
+  };
+
+  void ChooseRunning();
+  bool EnsureBlock(Sequence& sequence);
+  Sequence* Victim(const Sequence& beneficiary) const;
+  void ChoosePrefills();
+  void SortPrefills();
+  void ChooseAdmissions(int64_t now_ns);
+  bool TryAdmit(Sequence& sequence, int64_t now_ns);
+  void SpendLeftover();
+  int32_t FirstChunk(const Sequence& sequence) const;
+  int32_t Capped(int32_t tokens) const;
+  int32_t BlocksToReserve(const Sequence& sequence) const;
+  int32_t Watermark() const;
+  int32_t ShortestWaiting() const;
+  void Emit(const Choice& choice, StepPlan& plan, StepRecord& record);
+  void EmitNewRow(const Sequence& sequence, StepPlan& plan) const;
+  void EmitBlocks(Sequence& sequence, int32_t end, StepPlan& plan);
+  void EmitTokens(Sequence& sequence, int32_t end, StepPlan& plan) const;
+
+  const SchedulerConfig config_;
+  LiveSequences& sequences_;
+
+  // Of the step being planned.
+  std::vector<Choice> decodes_;
+  std::vector<Choice> prefills_;  // running ones in serving order, then the admitted
+  int32_t budget_ = 0;            // tokens left
+  int32_t prefill_budget_ = 0;    // tokens left after the decoding sequences
+  int32_t long_budget_ = 0;       // tokens left for prefills longer than prefill_budget_
+  int32_t shortest_prefill_ = 0;  // tokens of the shortest prefill that runs or waits
+  int32_t claimed_blocks_ = 0;    // draining blocks that stalled sequences wait for
+  int32_t unfinished_prefills_ = 0;
+  int32_t num_preempted_ = 0;
+  int32_t num_admitted_ = 0;
+};
+
+}  // namespace quire

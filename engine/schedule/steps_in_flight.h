@@ -1,0 +1,45 @@
+// StepsInFlight: what each published and not yet retired step holds, oldest first, so that its
+// result can be matched with sequences. Reuses its records; allocates nothing once they have grown.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "engine/schedule/sequence.h"
+
+namespace quire {
+
+struct StepRecord {
+  struct Work {
+    Sequence* sequence = nullptr;  // its record is not reused before this step has retired
+    int32_t count = 0;
+    bool sample = false;
+  };
+  uint64_t step = 0;
+  std::vector<Work> work;  // in plan order
+};
+
+class StepsInFlight {
+ public:
+  // More than any transport's depth.
+  static constexpr int32_t kMaxSteps = 8;
+
+  explicit StepsInFlight(int32_t max_num_seqs);
+
+  int32_t size() const { return size_; }
+  const StepRecord& operator[](int32_t i) const { return ring_[(first_ + i) % kMaxSteps]; }
+  const StepRecord& oldest() const { return ring_[first_]; }
+  // The record of the next step, empty; in flight once Push is called. Requires size() < kMaxSteps.
+  StepRecord& Next();
+  void Push() { ++size_; }
+  void PopOldest();
+  void Clear();
+
+ private:
+  std::array<StepRecord, kMaxSteps> ring_;
+  int32_t first_ = 0;
+  int32_t size_ = 0;
+};
+
+}  // namespace quire
