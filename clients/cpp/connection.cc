@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-namespace quire {
+namespace quire::cli {
 
 Connection::Connection(const std::string& server, double timeout_seconds, Interrupt* interrupt)
     : timeout_seconds_(timeout_seconds), interrupt_(interrupt) {
@@ -35,4 +35,4 @@ grpc::Status Connection::Run(const std::function<grpc::Status(grpc::ClientContex
   return status;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

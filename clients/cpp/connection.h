@@ -12,7 +12,7 @@
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 
-namespace quire {
+namespace quire::cli {
 
 class Connection {
  public:
@@ -32,4 +32,4 @@ class Connection {
   std::unique_ptr<v1::Control::Stub> control_;
 };
 
-}  // namespace quire
+}  // namespace quire::cli

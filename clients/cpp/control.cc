@@ -9,7 +9,7 @@
 #include "clients/cpp/json_output.h"
 #include "clients/cpp/report.h"
 
-namespace quire {
+namespace quire::cli {
 namespace {
 
 struct Answers {
@@ -146,4 +146,4 @@ int RunDrain(const Invocation& line, Connection& connection, Terminal& terminal)
   return kExitOk;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

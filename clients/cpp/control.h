@@ -5,11 +5,11 @@
 #include "clients/cpp/invocation.h"
 #include "clients/cpp/quire.h"
 
-namespace quire {
+namespace quire::cli {
 
 // Each returns the exit code.
 int RunInfo(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunAbort(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunDrain(const Invocation& line, Connection& connection, Terminal& terminal);
 
-}  // namespace quire
+}  // namespace quire::cli

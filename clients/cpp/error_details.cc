@@ -6,7 +6,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
-namespace quire {
+namespace quire::cli {
 namespace {
 
 void Describe(const google::rpc::BadRequest& bad, std::vector<std::string>* lines) {
@@ -54,4 +54,4 @@ std::vector<std::string> DescribeErrorDetails(const std::string& status_bytes) {
   return lines;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

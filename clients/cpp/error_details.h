@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-namespace quire {
+namespace quire::cli {
 
 // One line per fact: field violations, quota violations, reason, retry delay. Details of other
 // types are named; bytes that are no google.rpc.Status give one line that says so; empty bytes give
 // none.
 std::vector<std::string> DescribeErrorDetails(const std::string& status_bytes);
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -11,7 +11,7 @@
 #include "clients/cpp/report.h"
 #include "clients/cpp/tokens.h"
 
-namespace quire {
+namespace quire::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -169,4 +169,4 @@ int RunGenerate(const Invocation& line, Connection& connection, Terminal& termin
   return RunStream(*request, line, connection, terminal);
 }
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -5,9 +5,9 @@
 #include "clients/cpp/invocation.h"
 #include "clients/cpp/quire.h"
 
-namespace quire {
+namespace quire::cli {
 
 // Returns the exit code.
 int RunGenerate(const Invocation& line, Connection& connection, Terminal& terminal);
 
-}  // namespace quire
+}  // namespace quire::cli

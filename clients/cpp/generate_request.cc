@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace quire {
+namespace quire::cli {
 namespace {
 
 bool IsChat(const PromptFlags& flags) { return flags.chat || flags.system.has_value(); }
@@ -93,4 +93,4 @@ v1::TokenizeRequest ToRequest(const TokenizeFlags& flags, const std::optional<st
   return request;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -9,7 +9,7 @@
 #include "clients/cpp/invocation.h"
 #include "quire/v1/inference.pb.h"
 
-namespace quire {
+namespace quire::cli {
 
 // `text` is the prompt or user message; ignored when the flags hold token ids. INVALID_ARGUMENT for
 // a
@@ -21,4 +21,4 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
 v1::TokenizeRequest ToRequest(const TokenizeFlags& flags, const std::optional<std::string>& model,
                               const std::string& text);
 
-}  // namespace quire
+}  // namespace quire::cli

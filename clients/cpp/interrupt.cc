@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace quire {
+namespace quire::cli {
 
 void Interrupt::Arm(std::function<void()> cancel) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -29,4 +29,4 @@ bool Interrupt::raised() const {
   return raised_;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

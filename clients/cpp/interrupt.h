@@ -4,7 +4,7 @@
 #include <functional>
 #include <mutex>
 
-namespace quire {
+namespace quire::cli {
 
 class Interrupt {
  public:
@@ -22,4 +22,4 @@ class Interrupt {
   bool raised_ = false;           // guarded by mutex_
 };
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -10,7 +10,7 @@
 
 #include "clients/cpp/report.h"
 
-namespace quire {
+namespace quire::cli {
 namespace {
 
 constexpr char kFooter[] =
@@ -189,4 +189,4 @@ ParsedLine ParseInvocation(const std::vector<std::string>& args) {
   return parsed;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

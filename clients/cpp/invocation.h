@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace quire {
+namespace quire::cli {
 
 enum class Command { kNone, kGenerate, kTokenize, kDetokenize, kInfo, kAbort, kDrain };
 
@@ -89,4 +89,4 @@ struct ParsedLine {
 // `args` without the program's name.
 ParsedLine ParseInvocation(const std::vector<std::string>& args);
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -3,7 +3,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
-namespace quire {
+namespace quire::cli {
 
 std::string ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -17,4 +17,4 @@ void PrintJson(const google::protobuf::Message& message, std::ostream& out) {
   out << ToJson(message) << "\n" << std::flush;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -6,7 +6,7 @@
 #include <ostream>
 #include <string>
 
-namespace quire {
+namespace quire::cli {
 
 // Without the line end. 64-bit integers are strings, as the proto JSON mapping has them.
 std::string ToJson(const google::protobuf::Message& message);
@@ -14,4 +14,4 @@ std::string ToJson(const google::protobuf::Message& message);
 // One line, flushed, so that a reader of a pipe sees it at once.
 void PrintJson(const google::protobuf::Message& message, std::ostream& out);
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -17,11 +17,11 @@ namespace {
 
 // Waits for SIGINT for as long as the process lives. The first one cancels what runs; one that
 // finds nothing to cancel, or a second one, ends the process.
-void WaitForInterrupts(quire::Interrupt* interrupt, sigset_t signals) {
+void WaitForInterrupts(quire::cli::Interrupt* interrupt, sigset_t signals) {
   for (bool first = true;; first = false) {
     int signal = 0;
     sigwait(&signals, &signal);
-    if (!first || !interrupt->Raise()) _exit(quire::kExitInterrupted);
+    if (!first || !interrupt->Raise()) _exit(quire::cli::kExitInterrupted);
   }
 }
 
@@ -37,10 +37,11 @@ int main(int argc, char** argv) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  auto* interrupt = new quire::Interrupt;
+  auto* interrupt = new quire::cli::Interrupt;
   std::thread(WaitForInterrupts, interrupt, signals).detach();
 
   std::ios::sync_with_stdio(false);
-  quire::Terminal terminal{std::cin, std::cout, std::cerr};
-  return quire::RunQuire(std::vector<std::string>(argv + 1, argv + argc), terminal, *interrupt);
+  quire::cli::Terminal terminal{std::cin, std::cout, std::cerr};
+  return quire::cli::RunQuire(std::vector<std::string>(argv + 1, argv + argc), terminal,
+                              *interrupt);
 }

@@ -8,7 +8,7 @@
 #include "clients/cpp/report.h"
 #include "clients/cpp/tokens.h"
 
-namespace quire {
+namespace quire::cli {
 namespace {
 
 int Run(const Invocation& line, Connection& connection, Terminal& terminal) {
@@ -45,4 +45,4 @@ int RunQuire(const std::vector<std::string>& args, Terminal& terminal, Interrupt
   return code;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -8,7 +8,7 @@
 
 #include "clients/cpp/interrupt.h"
 
-namespace quire {
+namespace quire::cli {
 
 // Where a command reads and writes.
 struct Terminal {
@@ -21,4 +21,4 @@ struct Terminal {
 // Blocks until the command is done or `interrupt` is raised.
 int RunQuire(const std::vector<std::string>& args, Terminal& terminal, Interrupt& interrupt);
 
-}  // namespace quire
+}  // namespace quire::cli

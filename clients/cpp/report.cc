@@ -3,7 +3,7 @@
 
 #include "clients/cpp/error_details.h"
 
-namespace quire {
+namespace quire::cli {
 
 const char* Name(grpc::StatusCode code) {
   static constexpr const char* kNames[] = {"OK",
@@ -42,4 +42,4 @@ int ReportLocal(const std::string& what, std::ostream& err) {
   return kExitLocal;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -6,7 +6,7 @@
 #include <ostream>
 #include <string>
 
-namespace quire {
+namespace quire::cli {
 
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitLocal = 1;  // cannot read, cannot write, or the server broke protocol
@@ -24,4 +24,4 @@ int Report(const grpc::Status& status, std::ostream& err);
 // Prints "quire: <what>" and returns kExitLocal.
 int ReportLocal(const std::string& what, std::ostream& err);
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -9,7 +9,7 @@
 #include "clients/cpp/json_output.h"
 #include "clients/cpp/report.h"
 
-namespace quire {
+namespace quire::cli {
 namespace {
 
 void PrintTokens(const v1::TokenizeResponse& response, bool offsets, std::ostream& out) {
@@ -77,4 +77,4 @@ int RunDetokenize(const Invocation& line, Connection& connection, Terminal& term
   return kExitOk;
 }
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -9,7 +9,7 @@
 #include "clients/cpp/invocation.h"
 #include "clients/cpp/quire.h"
 
-namespace quire {
+namespace quire::cli {
 
 // The argument, or all of `in` when there is none or it is "-". One line end at the very end of
 // `in` is the shell's, not the prompt's, and is dropped.
@@ -19,4 +19,4 @@ std::string ReadText(const std::optional<std::string>& argument, std::istream& i
 int RunTokenize(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunDetokenize(const Invocation& line, Connection& connection, Terminal& terminal);
 
-}  // namespace quire
+}  // namespace quire::cli

@@ -25,7 +25,7 @@
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 
-namespace quire {
+namespace quire::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -589,4 +589,4 @@ TEST_F(CliTest, AbortAndDrain) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::cli

@@ -52,8 +52,8 @@ def parameters_of(head):
 
 
 def opens_initialiser(head):
-    """Whether a brace after `head` starts a value, as in `b_{2}`, `= {` or `f({`: before a body there
-    is a blank, and no operator."""
+    """Whether a brace after `head` starts a value, as in `b_{2}`, `= {` or `f({`: before a body
+    there is a blank, and no operator."""
     return bool(re.search(r'[\w>\]]$', head) or re.search(r'[=(,{]$', head.rstrip()))
 
 

@@ -220,7 +220,7 @@ def banned_names(tree):
         if word:
             yield path, 1, f'file name says "{word}": name what it is'
         code = cpp_scan.code_only(tree.text(path)) if path.endswith(CPP) else tree.text(path)
-        for match in re.finditer(r'\b(?:class|struct|enum(?: class)?)\s+(\w+)', code):
+        for match in re.finditer(r'^ *(?:class|struct|enum(?: class)?)\s+(\w+)', code, flags=re.M):
             word = bad(re.findall(r'[A-Z][a-z]+|[A-Z]\d+|[A-Z]+(?![a-z])|[a-z]+', match.group(1)))
             if word:
                 number = code.count('\n', 0, match.start()) + 1
@@ -341,7 +341,7 @@ def both_ways(tree, source, pattern, doc, what):
 def documented(tree):
     yield from both_ways(tree, 'server/metrics.cc', r'"((?:quire_|vllm:)[a-z0-9_]+)"',
                          'docs/metrics.md', 'metric')
-    yield from both_ways(tree, 'clients/cpp/invocation.cc', r'"(?:-\w,)?(--[a-z-]+)"',
+    yield from both_ways(tree, 'clients/cpp/invocation.cc', r'"(?:-\w,)?(--[a-z][a-z-]*)"',
                          'docs/cli.md', 'flag')
 
 
