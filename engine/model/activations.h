@@ -1,0 +1,50 @@
+// Activations: the memory a decoder works in, taken once for the largest step; and the rotary
+// table.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "engine/model/linear.h"
+#include "engine/model/model.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tp.h"
+#include "kernels/backend.h"
+
+namespace quire {
+
+// The tensors of one step: T tokens, R rows whose logits are wanted; widths are this rank's. `qkv`
+// shares its memory with `gate_up`, `attention` with `gated`: attention is over when the
+// feed-forward begins.
+struct StepTensors {
+  TensorView residual;      // [T, H]
+  TensorView x;             // [T, H] input and output of each block
+  TensorView qkv;           // [T, (Q + 2K) * D]
+  TensorView attention;     // [T, Q * D]
+  TensorView gate_up;       // [T, 2I]
+  TensorView gated;         // [T, I]
+  TensorView row_residual;  // [R, H]
+  TensorView row_x;         // [R, H]
+  Vocabulary::Scratch vocabulary;
+};
+
+class Activations {
+ public:
+  // RESOURCE_EXHAUSTED with the size when the device has too little memory.
+  static absl::StatusOr<Activations> Create(const ModelConfig& config, TpInfo tp,
+                                            const ModelOptions& options, Backend& backend);
+  // Device bytes that Create will take.
+  static int64_t TotalBytes(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
+
+  // Views for a step of `tokens` and `rows`, which must fit the options.
+  StepTensors For(int32_t tokens, int32_t rows) const;
+  // [max_model_len, D], as RopeStoreKvParams wants it.
+  const TensorView& rope() const { return rope_; }
+
+ private:
+  Buffer storage_;
+  StepTensors largest_;
+  TensorView rope_;
+};
+
+}  // namespace quire

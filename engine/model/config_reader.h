@@ -1,0 +1,55 @@
+// ConfigReader: typed reading of one JSON object of a checkpoint. The first fault is kept and names
+// the file and the key, so that a caller reads all fields and asks once whether they were good.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "nlohmann/json.hpp"
+
+namespace quire {
+
+class ConfigReader {
+ public:
+  // `where` is the file, or "file: object". The object must outlive the reader.
+  ConfigReader(const nlohmann::json& object, std::string where);
+
+  // OK, or INVALID_ARGUMENT for the first fault.
+  const absl::Status& status() const { return status_; }
+  const std::string& where() const { return where_; }
+
+  // Present, perhaps as null.
+  bool Contains(const char* key) const;
+  // Present and not null.
+  bool Has(const char* key) const;
+  // The value, or null when absent.
+  const nlohmann::json& At(const char* key) const;
+
+  // An integer in [min, max]; a missing key is a fault. Returns min after a fault.
+  int64_t Int(const char* key, int64_t min, int64_t max);
+  std::optional<int64_t> OptionalInt(const char* key, int64_t min, int64_t max);
+  // A finite number in [min, max]; a missing key is a fault. Returns min after a fault.
+  double Number(const char* key, double min, double max);
+  std::optional<double> OptionalNumber(const char* key, double min, double max);
+  bool Bool(const char* key, bool fallback);
+  std::string String(const char* key, const std::string& fallback);
+  // One integer or a list of them, each in [min, max]; empty when absent.
+  std::vector<int64_t> IntList(const char* key, int64_t min, int64_t max);
+
+  // Records that the value of `key` cannot be served; `supported` says what can.
+  void Refuse(const char* key, const std::string& supported);
+  // Records any other fault.
+  void Fail(const std::string& message);
+  // Takes over the fault of a reader of an inner object.
+  void Adopt(const absl::Status& status);
+
+ private:
+  const nlohmann::json& object_;
+  const std::string where_;
+  absl::Status status_;
+};
+
+}  // namespace quire

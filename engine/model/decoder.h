@@ -1,0 +1,36 @@
+// Decoder: the llama-shaped family (Llama, Mistral, Qwen2, Qwen3), one equation for all; what
+// differs between them is which of its weights are there.
+#pragma once
+
+#include "engine/model/activations.h"
+#include "engine/model/decoder_weights.h"
+#include "engine/model/model.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tp.h"
+#include "kernels/backend.h"
+
+namespace quire {
+
+class Decoder final : public Model {
+ public:
+  // The backend must outlive this.
+  Decoder(const ModelConfig& config, TpInfo tp, DecoderWeights weights, Activations activations,
+          Backend& backend);
+
+  void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) override;
+
+ private:
+  void Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
+                 const StepTensors& s);
+  void FeedForward(const DecoderLayer& layer, const StepTensors& s);
+  void Logits(const ModelInput& input, const StepTensors& s, TensorView logits);
+
+  Backend& backend_;
+  const DecoderWeights weights_;
+  const Activations activations_;
+  const int32_t num_heads_;  // of this rank
+  const int32_t head_dim_;
+  const float norm_eps_;
+};
+
+}  // namespace quire

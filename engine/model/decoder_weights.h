@@ -1,0 +1,42 @@
+// DecoderWeights: the parts of a llama-shaped decoder on one rank, named as the equation in
+// decoder.cc uses them, and the list of which slices of which checkpoint tensors each is made of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/linear.h"
+#include "engine/model/model.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tp.h"
+#include "engine/model/weights.h"
+
+namespace quire {
+
+struct DecoderLayer {
+  TensorView input_norm;  // [H]
+  Linear qkv;             // q, k and v of this rank's heads, stacked
+  TensorView q_norm;      // [D] or empty
+  TensorView k_norm;      // [D] or empty
+  Linear o;
+  TensorView post_norm;  // [H]
+  Linear gate_up;        // gate and up of this rank's slice, stacked
+  Linear down;
+  int32_t window = 0;  // 0: unlimited
+};
+
+struct DecoderWeights {
+  Vocabulary vocabulary;
+  std::vector<DecoderLayer> layers;
+  TensorView final_norm;  // [H]
+  Weights storage;
+
+  static absl::StatusOr<DecoderWeights> Load(const std::string& dir, const ModelConfig& config,
+                                             TpInfo tp, DType dtype, Backend& backend);
+  // Device bytes that Load will take.
+  static int64_t TotalBytes(const ModelConfig& config, TpInfo tp, DType dtype);
+};
+
+}  // namespace quire

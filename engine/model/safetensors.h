@@ -1,0 +1,81 @@
+// Safetensors: reads the tensors of a checkpoint directory. Everything a header says is checked
+// against the file before it is believed, and bytes are read with pread: a bad file is an error
+// that names file, tensor and rule, never a signal.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/dtype.h"
+
+namespace quire {
+
+// Where one tensor lies. `dtype` keeps the file's own name ("BF16"), since files may hold types
+// that are never loaded.
+struct StoredTensor {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;  // first byte in the file
+  uint64_t bytes = 0;  // size of the elements, exactly
+  size_t file = 0;     // index into Checkpoint's files
+};
+
+// The DType of a stored name, or INVALID_ARGUMENT with the loadable ones.
+absl::StatusOr<DType> LoadableDType(std::string_view stored);
+
+// Parses a file's header: the first `8 + N` bytes, where `file_bytes` is the size of the whole.
+// `path` is for messages. Names are unique, and the tensors tile the rest of the file without holes
+// or overlaps.
+absl::StatusOr<std::map<std::string, StoredTensor>> ParseSafetensorsHeader(std::string_view header,
+                                                                           uint64_t file_bytes,
+                                                                           const std::string& path);
+
+// The tensors of a directory: model.safetensors, else the shards of model.safetensors.index.json.
+// Used by one thread.
+class Checkpoint {
+ public:
+  // NOT_FOUND when the directory holds neither; INVALID_ARGUMENT for a file that breaks a rule.
+  static absl::StatusOr<Checkpoint> Open(const std::string& dir);
+
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  // The file a tensor lies in; where the tensors should be, when there is no such one.
+  const std::string& path(const StoredTensor& tensor) const { return files_[tensor.file].path; }
+  const std::string& listing_path() const { return listing_path_; }
+
+  // Reads the tensor's bytes [offset, offset + out.size()), which must lie inside it.
+  absl::Status Read(const std::string& name, uint64_t offset, std::span<char> out) const;
+
+ private:
+  class Descriptor {
+   public:
+    explicit Descriptor(int fd) : fd_(fd) {}
+    Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Descriptor& operator=(Descriptor&&) = delete;
+    ~Descriptor();
+    int get() const { return fd_; }
+
+   private:
+    int fd_;
+  };
+  struct File {
+    std::string path;
+    Descriptor fd;
+  };
+
+  absl::Status AddFile(const std::string& path);
+  absl::Status OpenShards(const std::string& dir);
+
+  std::string listing_path_;
+  std::vector<File> files_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+}  // namespace quire

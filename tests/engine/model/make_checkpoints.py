@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+"""Makes tests/testdata/models: small random checkpoints with the logits and tokens transformers gives.
+
+Needs torch and transformers (5.x); the tests that read the result need neither. The output is fixed by
+the seeds below up to the arithmetic of the machine's torch. Run from the repository root:
+
+    python3 tests/engine/model/make_checkpoints.py --out tests/testdata/models
+
+Each checkpoint folder holds config.json, generation_config.json, *.safetensors and
+  expected.json  prompts, their 64 greedy tokens, the positions whose logits are kept, and errors of
+                 transformers itself (bf16 against f32) from which the test derives its bf16 tolerance;
+  expected.f32   the kept logits, little-endian float32, prompt by prompt, [positions, vocab_size].
+rope.json holds rotary tables of well-known configurations.
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+NUM_GREEDY = 64
+PROMPT_LENGTHS = (1, 17, 300)
+# Smallest accepted gap between the best and the second logit of a greedy step, as a fraction of the
+# row's root mean square: two hundred times the error float32 is expected to make, so that equality of
+# the tokens is a property of the model and not of the order of a sum.
+MIN_MARGIN = 2e-3
+
+BASE = dict(
+    vocab_size=256,
+    hidden_size=64,
+    intermediate_size=112,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=512,
+    rms_norm_eps=1e-5,
+    tie_word_embeddings=False,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+
+
+def rope(theta=10000.0, **more):
+    return dict(rope_type=more.pop("rope_type", "default"), rope_theta=theta, **more)
+
+
+# name -> config class, changes to BASE, and how to store it. "old" writes config.json as transformers 4
+# did (rope_theta, rope_scaling, torch_dtype), which is what most published checkpoints look like.
+CASES = {
+    "llama": (LlamaConfig, dict(vocab_size=259, num_hidden_layers=3), dict(old=True)),
+    "llama-tied-bias": (
+        LlamaConfig,
+        dict(num_key_value_heads=4, tie_word_embeddings=True, attention_bias=True, mlp_bias=True),
+        {},
+    ),
+    "llama-llama3": (
+        LlamaConfig,
+        dict(
+            head_dim=32,
+            intermediate_size=96,
+            rope_parameters=rope(
+                500000.0,
+                rope_type="llama3",
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=128,
+            ),
+        ),
+        dict(old=True),
+    ),
+    "llama-linear": (
+        LlamaConfig,
+        dict(rope_parameters=rope(rope_type="linear", factor=4.0)),
+        dict(old=True, old_type_key="type"),
+    ),
+    "llama-yarn": (
+        LlamaConfig,
+        dict(
+            head_dim=32,
+            intermediate_size=96,
+            rope_parameters=rope(
+                rope_type="yarn", factor=4.0, original_max_position_embeddings=128
+            ),
+        ),
+        {},
+    ),
+    "llama-bf16": (LlamaConfig, dict(), dict(dtype=torch.bfloat16)),
+    "llama-f16": (LlamaConfig, dict(), dict(dtype=torch.float16, old=True)),
+    "llama-sharded": (LlamaConfig, dict(intermediate_size=96), dict(max_shard_size="100KB")),
+    "mistral": (MistralConfig, dict(sliding_window=32), dict(old=True)),
+    "qwen2": (Qwen2Config, dict(rope_parameters=rope(1000000.0)), dict(old=True)),
+    "qwen2-sliding": (
+        Qwen2Config,
+        dict(
+            num_hidden_layers=3,
+            intermediate_size=96,
+            use_sliding_window=True,
+            sliding_window=32,
+            max_window_layers=1,
+        ),
+        {},
+    ),
+    "qwen3": (
+        Qwen3Config,
+        dict(
+            head_dim=32,
+            intermediate_size=96,
+            tie_word_embeddings=True,
+            rope_parameters=rope(1000000.0),
+        ),
+        {},
+    ),
+}
+
+ROPE_CASES = {
+    "default-10k": (128, 4096, rope()),
+    "linear": (128, 8192, rope(rope_type="linear", factor=2.0)),
+    "llama-3.1": (
+        128,
+        131072,
+        rope(
+            500000.0,
+            rope_type="llama3",
+            factor=8.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=8192,
+        ),
+    ),
+    "llama-3.2": (
+        64,
+        131072,
+        rope(
+            500000.0,
+            rope_type="llama3",
+            factor=32.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=8192,
+        ),
+    ),
+    "qwen-yarn": (
+        128,
+        131072,
+        rope(1000000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32768),
+    ),
+    "yarn-all-keys": (
+        64,
+        16384,
+        rope(
+            10000.0,
+            rope_type="yarn",
+            factor=16.0,
+            original_max_position_embeddings=1024,
+            beta_fast=64.0,
+            beta_slow=2.0,
+            attention_factor=1.25,
+        ),
+    ),
+    "yarn-mscale": (
+        64,
+        163840,
+        rope(
+            10000.0,
+            rope_type="yarn",
+            factor=40.0,
+            original_max_position_embeddings=4096,
+            mscale=0.8,
+            mscale_all_dim=0.5,
+        ),
+    ),
+    "yarn-no-truncate": (
+        64,
+        131072,
+        rope(
+            150000.0,
+            rope_type="yarn",
+            factor=32.0,
+            original_max_position_embeddings=4096,
+            truncate=False,
+        ),
+    ),
+}
+ROPE_POSITIONS = (1, 1000, 131071)
+
+
+def randomize(model, generator):
+    """Weights large enough that tokens vary and attention is peaked; norms and biases random too."""
+    for name, p in model.named_parameters():
+        noise = torch.randn(p.shape, generator=generator)
+        if "norm" in name:
+            p.data = 1.0 + 0.3 * noise
+        elif name.endswith("bias"):
+            p.data = 0.3 * noise
+        elif "embed_tokens" in name:
+            p.data = 0.5 * noise
+        else:
+            p.data = 0.2 * noise
+    model.tie_weights()
+
+
+def to_old_form(path, type_key):
+    config = json.loads(path.read_text())
+    parameters = config.pop("rope_parameters")
+    config["rope_theta"] = parameters.pop("rope_theta")
+    rope_type = parameters.pop("rope_type")
+    config["rope_scaling"] = None if rope_type == "default" else {type_key: rope_type, **parameters}
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("layer_types", None)
+    config["transformers_version"] = "4.45.0"
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+@torch.no_grad()
+def logits_of(model, ids):
+    out = model(torch.tensor([ids]), use_cache=False)
+    return out.logits[0].float()
+
+
+def greedy(model, prompt):
+    """The greedy continuation, every step recomputed without a cache, and its smallest margin."""
+    ids, margin = list(prompt), float("inf")
+    for _ in range(NUM_GREEDY):
+        row = logits_of(model, ids)[-1]
+        best = torch.topk(row, 2)
+        margin = min(margin, float((best.values[0] - best.values[1]) / row.square().mean().sqrt()))
+        ids.append(int(best.indices[0]))
+    return ids[len(prompt) :], margin
+
+
+def relative(a, b):
+    return float((a.double() - b.double()).norm() / b.double().norm())
+
+
+def find_prompt(model, length, vocab_size, generator):
+    for _ in range(50):
+        prompt = torch.randint(0, vocab_size, (length,), generator=generator).tolist()
+        tokens, margin = greedy(model, prompt)
+        if margin >= MIN_MARGIN and len(set(tokens)) >= 12:
+            return prompt, tokens, margin
+    raise RuntimeError("no prompt with a clear greedy continuation: change the scale of the weights")
+
+
+def make_case(name, out):
+    config_class, changes, store = CASES[name]
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(sum(name.encode()))
+    config = config_class(**{**BASE, "rope_parameters": rope(), **changes})
+    model = AutoModelForCausalLM.from_config(config)
+    randomize(model, generator)
+    folder = out / name
+    model.to(store.get("dtype", torch.float32)).save_pretrained(
+        folder, max_shard_size=store.get("max_shard_size", "1GB")
+    )
+    if store.get("old"):
+        to_old_form(folder / "config.json", store.get("old_type_key", "rope_type"))
+
+    # What is compared with is what was stored, read back.
+    model, bf16 = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    expected_rope, read_rope = config.rope_parameters, model.config.rope_parameters
+    assert {k: expected_rope[k] for k in expected_rope} == {
+        k: read_rope[k] for k in expected_rope
+    }, (expected_rope, read_rope)
+    f64 = copy.deepcopy(model).double()
+
+    kept, prompts, errors_bf16, error_f64, margin = [], [], [], 0.0, float("inf")
+    for length in PROMPT_LENGTHS:
+        prompt, tokens, prompt_margin = find_prompt(model, length, config.vocab_size, generator)
+        ids = prompt + tokens[:-1]
+        positions = sorted({0, length // 3, 2 * length // 3, length - 1, length + 20, len(ids) - 1})
+        rows = logits_of(model, ids)[positions]
+        kept.append(rows)
+        errors_bf16.append(relative(logits_of(bf16, ids)[positions], rows))
+        error_f64 = max(error_f64, relative(rows, logits_of(f64, ids)[positions]))
+        margin = min(margin, prompt_margin)
+        prompts.append(dict(tokens=prompt, greedy=tokens, positions=positions))
+    expected = dict(
+        vocab_size=config.vocab_size, bf16_relative_error=max(errors_bf16), prompts=prompts
+    )
+    (folder / "expected.json").write_text(json.dumps(expected) + "\n")
+    (folder / "expected.f32").write_bytes(torch.cat(kept).contiguous().numpy().tobytes())
+    print(
+        f"{name}: margin {margin:.4f}, f32 against f64 {error_f64:.1e}, "
+        f"bf16 against f32 {max(errors_bf16):.4f}, "
+        f"distinct {[len(set(p['greedy'])) for p in prompts]}",
+        flush=True,
+    )
+
+
+def make_rope(out):
+    tables = {}
+    for name, (head_dim, max_position, parameters) in ROPE_CASES.items():
+        config = LlamaConfig(
+            hidden_size=head_dim,
+            num_attention_heads=1,
+            head_dim=head_dim,
+            max_position_embeddings=max_position,
+            rope_parameters=dict(parameters),
+        )
+        embedding = LlamaRotaryEmbedding(config)
+        cos, sin = embedding(torch.zeros(1), torch.tensor([ROPE_POSITIONS]))
+        half = head_dim // 2
+        tables[name] = dict(
+            head_dim=head_dim,
+            max_position=max_position,
+            rope_parameters=parameters,
+            inv_freq=embedding.inv_freq.tolist(),
+            attention_scaling=embedding.attention_scaling,
+            positions=ROPE_POSITIONS,
+            cos=cos[0, :, :half].tolist(),
+            sin=sin[0, :, :half].tolist(),
+        )
+    (out / "rope.json").write_text(json.dumps(tables, indent=0) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--only", nargs="*", default=["rope", *CASES], help="names; all by default")
+    args = parser.parse_args()
+    torch.set_num_threads(2)
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name in args.only:
+        make_rope(args.out) if name == "rope" else make_case(name, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+// Every family on the CPU backend against transformers: logits, greedy tokens, chunked prefill,
+// batches, two ranks and 16-bit weights.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "tests/engine/model/model_runner.h"
+
+namespace quire::testing {
+namespace {
+
+using ::testing::ElementsAreArray;
+using ::testing::TestWithParam;
+using ::testing::Values;
+
+constexpr int32_t kWhole = 1000;  // a chunk longer than any prompt
+// Both sides compute in float32; transformers' own distance to float64 on these checkpoints is at
+// most 2e-6, and the roundings of the other order of summation are as many.
+constexpr double kTolerance = 1e-4;
+
+// The tokens whose logits are kept: the prompt and its continuation but for the last.
+std::vector<int32_t> Known(const Expected::Prompt& prompt) {
+  std::vector<int32_t> ids = prompt.tokens;
+  ids.insert(ids.end(), prompt.greedy.begin(), prompt.greedy.end() - 1);
+  return ids;
+}
+
+// Runs body(runner) on each of `ranks` rank threads.
+void OnRanks(const std::string& name, int32_t ranks, const RunnerOptions& options,
+             const std::function<void(int32_t rank, ModelRunner&)>& body) {
+  std::vector<std::unique_ptr<Backend>> backends = CreateCpuBackends(ranks, ranks);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      ModelRunner runner(name, {rank, ranks}, options, *backends[rank]);
+      body(rank, runner);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+class Parity : public TestWithParam<const char*> {
+ protected:
+  const Expected expected_ = ReadExpected(GetParam());
+};
+
+TEST_P(Parity, LogitsAndGreedyTokensAreThoseOfTransformers) {
+  OnRanks(GetParam(), 1, {}, [&](int32_t, ModelRunner& runner) {
+    for (const Expected::Prompt& prompt : expected_.prompts) {
+      SCOPED_TRACE(prompt.tokens.size());
+      const std::vector<float> logits = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
+      EXPECT_LT(RelativeError(logits, prompt.logits), kTolerance);
+      EXPECT_THAT(runner.Greedy(prompt.tokens, kWhole, static_cast<int32_t>(prompt.greedy.size())),
+                  ElementsAreArray(prompt.greedy));
+    }
+  });
+}
+
+TEST_P(Parity, ChunkedPrefillGivesTheSameBits) {
+  OnRanks(GetParam(), 1, {}, [&](int32_t, ModelRunner& runner) {
+    const Expected::Prompt& prompt = expected_.prompts.back();
+    const std::vector<float> whole = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
+    for (int32_t chunk : {7, 64}) {
+      EXPECT_EQ(runner.RunChunked(Known(prompt), chunk, prompt.positions), whole) << chunk;
+    }
+  });
+}
+
+TEST_P(Parity, NeighboursInTheBatchChangeNoBit) {
+  OnRanks(GetParam(), 1, {}, [&](int32_t, ModelRunner& runner) {
+    std::vector<float> alone;
+    std::vector<Slice> batch;
+    for (int32_t s = 0; s < 3; ++s) {
+      const std::vector<int32_t>& tokens = expected_.prompts[s].tokens;
+      const auto last = static_cast<int32_t>(tokens.size()) - 1;
+      const std::vector<float> logits = runner.RunChunked(tokens, kWhole, {last}, s);
+      alone.insert(alone.end(), logits.begin(), logits.end());
+      batch.push_back({.sequence = s, .tokens = tokens, .logit_rows = {last}});
+    }
+    EXPECT_EQ(runner.Run(batch), alone);
+    // Logits of no row at all are a step too: a chunk in the middle of a prompt.
+    EXPECT_TRUE(runner.Run({{.tokens = {5, 6}}}).empty());
+  });
+}
+
+TEST_P(Parity, TwoRanksGiveTheTokensOfOne) {
+  std::vector<std::vector<float>> logits[2];
+  std::vector<std::vector<int32_t>> tokens[2];
+  OnRanks(GetParam(), 2, {}, [&](int32_t rank, ModelRunner& runner) {
+    for (const Expected::Prompt& prompt : expected_.prompts) {
+      logits[rank].push_back(runner.RunChunked(Known(prompt), 64, prompt.positions));
+      tokens[rank].push_back(
+          runner.Greedy(prompt.tokens, kWhole, static_cast<int32_t>(prompt.greedy.size())));
+    }
+  });
+  EXPECT_EQ(logits[0], logits[1]);
+  for (size_t i = 0; i < expected_.prompts.size(); ++i) {
+    EXPECT_LT(RelativeError(logits[0][i], expected_.prompts[i].logits), kTolerance);
+    EXPECT_EQ(tokens[0][i], expected_.prompts[i].greedy);
+    EXPECT_EQ(tokens[1][i], expected_.prompts[i].greedy);
+  }
+}
+
+// The tolerance of bf16. One rounding to bf16 (8 significant bits) is off by at most u = 2^-8 and
+// by u / (2 sqrt(3)) * 1.4, about 0.4 u = 1.6e-3, in the root mean square over random mantissas. A
+// layer rounds its 4 products' weights, and K and V, along the path of a token; independent errors
+// add in quadrature, so L layers and the head give e = 1.6e-3 * sqrt(6 L + 2), 5e-3 to 7e-3 here,
+// times the network's own condition number: attention with logits of standard deviation s
+// multiplies an error of its scores by about s, here 2 to 5. That number is a property of the
+// weights, and measured: it is in the error of transformers when it computes the same checkpoint in
+// bf16, which rounds these operands and every activation besides. Rounding fewer things, we must
+// not be further off than it is.
+TEST_P(Parity, Bf16WeightsAndCacheStayWithinTheErrorOfBf16) {
+  const RunnerOptions options{.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16};
+  OnRanks(GetParam(), 1, options, [&](int32_t, ModelRunner& runner) {
+    double worst = 0;
+    for (const Expected::Prompt& prompt : expected_.prompts) {
+      const std::vector<float> logits = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
+      worst = std::max(worst, RelativeError(logits, prompt.logits));
+    }
+    EXPECT_LT(worst, expected_.bf16_relative_error);
+    EXPECT_GT(worst, 1e-5) << "nothing was rounded";
+    RecordProperty("relative_error", std::to_string(worst));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity,
+                         Values("llama", "llama-tied-bias", "llama-llama3", "llama-linear",
+                                "llama-yarn", "llama-bf16", "llama-f16", "llama-sharded", "mistral",
+                                "qwen2", "qwen2-sliding", "qwen3"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// A checkpoint kept in its own 16-bit type is the same model: widening is exact.
+TEST(StoredTypeTest, SixteenBitWeightsKeptAsStoredAreExact) {
+  const std::pair<const char*, DType> cases[] = {{"llama-bf16", DType::kBF16},
+                                                 {"llama-f16", DType::kF16}};
+  for (const auto& [name, dtype] : cases) {
+    const Expected expected = ReadExpected(name);
+    OnRanks(name, 1, {.weight_dtype = dtype}, [&](int32_t, ModelRunner& runner) {
+      for (const Expected::Prompt& prompt : expected.prompts) {
+        const std::vector<float> logits =
+            runner.RunChunked(Known(prompt), kWhole, prompt.positions);
+        EXPECT_LT(RelativeError(logits, prompt.logits), kTolerance);
+        EXPECT_EQ(runner.Greedy(prompt.tokens, kWhole, static_cast<int32_t>(prompt.greedy.size())),
+                  prompt.greedy);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace quire::testing
