@@ -205,8 +205,8 @@ void LiveSequences::CheckInvariants() const {
 void LiveSequences::CheckHoldings(const Sequence& s) const {
   const int32_t capacity = static_cast<int32_t>(s.blocks.size()) * block_size_;
   CHECK_EQ(s.request != nullptr, s.state != SequenceState::kFree);
-  CHECK(0 <= s.computed && s.computed <= s.planned && s.planned <= s.expected());
-  CHECK(s.expected() <= s.hard_end && s.planned <= capacity);
+  CHECK(0 <= s.computed && s.computed <= s.planned && s.planned <= capacity);
+  CHECK(!s.live() || (s.planned <= s.expected() && s.expected() <= s.hard_end));
   CHECK_LE(s.table_blocks, static_cast<int32_t>(s.blocks.size()));
   switch (s.state) {
     case SequenceState::kFree:

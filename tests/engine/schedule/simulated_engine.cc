@@ -1,0 +1,240 @@
+// Drives the scheduler, reads its plans back by request, and checks what comes out.
+#include "tests/engine/schedule/simulated_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace quire {
+namespace {
+
+std::unique_ptr<ShadowWorker> MakeWorker(const SchedulerConfig& config, const ShadowModel& model) {
+  ShadowWorkerOptions options;
+  options.num_blocks = config.num_blocks;
+  options.block_size = config.block_size;
+  options.max_num_seqs = config.max_num_seqs;
+  options.max_model_len = config.max_model_len;
+  options.max_num_batched_tokens = config.max_num_batched_tokens;
+  options.model = model;
+  options.abort_on_violation = false;
+  return std::make_unique<ShadowWorker>(options);
+}
+
+bool Holds(const std::vector<int32_t>& ids, int32_t token) {
+  return std::find(ids.begin(), ids.end(), token) != ids.end();
+}
+
+}  // namespace
+
+std::vector<int32_t> PromptOf(RequestId id, const RequestSpec& spec, int32_t vocab_size) {
+  std::vector<int32_t> prompt(spec.prompt_tokens);
+  uint64_t x = id * 7919;
+  for (int32_t& token : prompt) {
+    x = x * 6364136223846793005u + 1442695040888963407u;
+    token = static_cast<int32_t>((x >> 33) % static_cast<uint64_t>(vocab_size));
+  }
+  return prompt;
+}
+
+ExpectedOutcome Expect(RequestId id, const RequestSpec& spec, const ShadowModel& model,
+                       int32_t max_model_len) {
+  uint64_t prefix = ShadowModel::kNoTokens;
+  for (const int32_t token : PromptOf(id, spec, model.vocab_size)) {
+    prefix = ShadowModel::Extend(prefix, token);
+  }
+  std::vector<int32_t> ends = spec.stop_token_ids;
+  if (spec.stops_at_eos) ends.push_back(model.eos_token);
+  ExpectedOutcome expected;
+  for (int32_t length = spec.prompt_tokens;; ++length) {
+    const int32_t index = length - spec.prompt_tokens;
+    const bool may_stop = index >= spec.min_tokens;
+    const SampleResult next = model.Next(prefix, id, may_stop ? std::vector<int32_t>() : ends);
+    expected.reason = FinishReason::kNumeric;
+    if (next.nonfinite) return expected;
+    expected.tokens.push_back(next.token);
+    expected.reason = FinishReason::kEos;
+    if (may_stop && spec.stops_at_eos && next.token == model.eos_token) return expected;
+    expected.reason = FinishReason::kStopToken;
+    if (may_stop && Holds(spec.stop_token_ids, next.token)) return expected;
+    expected.reason = FinishReason::kMaxTokens;
+    if (index + 1 == spec.max_tokens) return expected;
+    expected.reason = FinishReason::kContextLimit;
+    if (length + 1 == max_model_len) return expected;
+    prefix = ShadowModel::Extend(prefix, next.token);
+  }
+}
+
+SimulatedEngine::SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model)
+    : config_(config), model_(model), scheduler_(config), worker_(MakeWorker(config, model)) {}
+
+RequestId SimulatedEngine::Add(const RequestSpec& spec) {
+  auto request = std::make_unique<Request>();
+  const RequestId id = next_id_++;
+  request->id = id;
+  request->cookie = reinterpret_cast<void*>(id);
+  request->prompt = PromptOf(id, spec, model_.vocab_size);
+  request->sampling.row.seed = id;
+  request->sampling.max_tokens = spec.max_tokens;
+  request->sampling.min_tokens = spec.min_tokens;
+  if (spec.stops_at_eos) request->sampling.eos_token_ids = {model_.eos_token};
+  request->sampling.stop_token_ids = spec.stop_token_ids;
+  request->priority = spec.priority;
+  request->arrival_ns = spec.arrival_ns;
+  request->deadline_ns = spec.deadline_ns;
+  specs_[id] = spec;
+  outcomes_[id];
+  scheduler_.Add(std::move(request), now_ns);
+  Settle();
+  return id;
+}
+
+void SimulatedEngine::Cancel(RequestId id, FinishReason reason) {
+  scheduler_.Cancel(id, reason, now_ns, events_);
+  Settle();
+}
+
+void SimulatedEngine::CancelAll(FinishReason reason) {
+  scheduler_.CancelAll(reason, now_ns, events_);
+  Settle();
+}
+
+void SimulatedEngine::ExpireDeadlines() {
+  scheduler_.ExpireDeadlines(now_ns, events_);
+  Settle();
+}
+
+bool SimulatedEngine::Schedule() {
+  StepPlan plan;
+  const int32_t preempted_before = preempted_;
+  const int32_t admitted_before = admitted_;
+  last_plan_.clear();
+  const bool any = scheduler_.Schedule(now_ns, plan, events_);
+  Settle();
+  if (preempted_ > preempted_before) {
+    EXPECT_EQ(admitted_, admitted_before) << "admitted in a step that preempted";
+  }
+  if (!any) return false;
+  CheckNobodyTouches(plan);
+  ReadPlan(plan);
+  flights_.back().plan = last_step_plan_ = std::move(plan);
+  return true;
+}
+
+void SimulatedEngine::Retire() {
+  worker_->Run(flights_.front().plan, last_result_);
+  EXPECT_EQ(worker_->violation(), "");
+  last_samplers_ = flights_.front().samplers;
+  flights_.pop_front();
+  scheduler_.Retire(last_result_, now_ns, events_);
+  Settle();
+}
+
+void SimulatedEngine::KillWorker() {
+  flights_.clear();
+  row_owner_.clear();
+  row_blocks_.clear();
+  worker_ = MakeWorker(config_, model_);
+  scheduler_.RequeueAll(now_ns, events_);
+  EXPECT_EQ(load().free_blocks, load().total_blocks);
+  Settle();
+}
+
+void SimulatedEngine::RunToEnd(int32_t depth, int32_t max_steps) {
+  while (HasWork()) {
+    while (steps_in_flight() < depth && HasWork() && Schedule()) {
+      ASSERT_GT(max_steps--, 0) << "no progress";
+    }
+    ASSERT_GT(steps_in_flight(), 0) << "live requests, and nothing to run";
+    Retire();
+    ++now_ns;
+  }
+  while (steps_in_flight() > 0) Retire();
+  ExpectIdle();
+}
+
+void SimulatedEngine::ExpectIdle() const {
+  EXPECT_FALSE(scheduler_.HasWork());
+  EXPECT_EQ(load().running, 0);
+  EXPECT_EQ(load().waiting, 0);
+  EXPECT_EQ(load().waiting_tokens, 0);
+  EXPECT_EQ(load().tokens_in_flight, 0);
+  EXPECT_EQ(load().free_blocks, load().total_blocks);
+  EXPECT_EQ(scheduler_.NextDeadline(), kNoDeadline);
+  for (const auto& [id, outcome] : outcomes_) EXPECT_TRUE(outcome.finished) << "request " << id;
+}
+
+void SimulatedEngine::ExpectUndisturbed(RequestId id) const {
+  const ExpectedOutcome expected = Expect(id, specs_.at(id), model_, config_.max_model_len);
+  EXPECT_EQ(outcome(id).tokens, expected.tokens) << "request " << id;
+  EXPECT_EQ(outcome(id).finish.reason, expected.reason) << "request " << id;
+}
+
+Share SimulatedEngine::ShareOf(RequestId id) const {
+  for (const Share& share : last_plan_) {
+    if (share.id == id) return share;
+  }
+  return {};
+}
+
+// Takes the events of a call: tokens in order and before the end, the end once and with true
+// counts.
+void SimulatedEngine::Settle() {
+  scheduler_.CheckInvariants();
+  for (const TokenEvent& event : events_.tokens) {
+    Outcome& outcome = outcomes_.at(event.id);
+    EXPECT_FALSE(outcome.finished) << "token after the end of request " << event.id;
+    EXPECT_EQ(event.cookie, reinterpret_cast<void*>(event.id));
+    EXPECT_EQ(event.index, static_cast<int32_t>(outcome.tokens.size()));
+    outcome.tokens.push_back(event.token);
+  }
+  for (const FinishEvent& event : events_.finishes) {
+    Outcome& outcome = outcomes_.at(event.id);
+    EXPECT_FALSE(outcome.finished) << "second end of request " << event.id;
+    EXPECT_EQ(event.cookie, reinterpret_cast<void*>(event.id));
+    EXPECT_EQ(event.usage.completion_tokens, static_cast<int32_t>(outcome.tokens.size()));
+    EXPECT_EQ(event.usage.prompt_tokens, specs_.at(event.id).prompt_tokens);
+    EXPECT_NE(event.reason, FinishReason::kNone);
+    outcome.finished = true;
+    outcome.finish = event;
+  }
+  last_finishes_ = events_.finishes;
+  preempted_ += events_.preempted;
+  admitted_ += events_.admitted;
+  events_ = {};
+}
+
+void SimulatedEngine::ReadPlan(const StepPlan& plan) {
+  for (const NewRow& row : plan.new_rows) {
+    row_owner_[row.row] = row.sampling.seed;
+    row_blocks_[row.row].clear();
+    EXPECT_EQ(row.num_prompt, specs_.at(row.sampling.seed).prompt_tokens);
+  }
+  for (const BlockAdd& add : plan.block_adds) row_blocks_[add.row].push_back(add.block);
+  Flight flight;
+  for (const RowWork& work : plan.work) {
+    const RequestId id = row_owner_.at(work.row);
+    EXPECT_FALSE(outcomes_.at(id).finished) << "work for request " << id << " after its end";
+    last_plan_.push_back({id, work.start, work.count, work.sample != 0});
+    flight.rows.insert(work.row);
+    flight.blocks.insert(row_blocks_[work.row].begin(), row_blocks_[work.row].end());
+    if (work.sample) flight.samplers.push_back(id);
+  }
+  flights_.push_back(std::move(flight));
+}
+
+// A row or block given to a sequence must not be in use by a step that has not retired.
+void SimulatedEngine::CheckNobodyTouches(const StepPlan& plan) {
+  for (const Flight& flight : flights_) {
+    for (const NewRow& row : plan.new_rows) {
+      EXPECT_FALSE(flight.rows.contains(row.row)) << "row " << row.row << " is still in flight";
+    }
+    for (const BlockAdd& add : plan.block_adds) {
+      EXPECT_FALSE(flight.blocks.contains(add.block))
+          << "block " << add.block << " is still in flight";
+    }
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,128 @@
+// SimulatedEngine: a scheduler driven by hand against a ShadowWorker, for tests. Results wait until
+// they are asked for, so any number of steps can be in flight. After every call it checks the
+// scheduler's invariants, the contract of the events, and that no row or block changes hands while
+// a step in flight may still touch it; each breach is a test failure.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "engine/schedule/scheduler.h"
+#include "engine/worker/shadow_worker.h"
+
+namespace quire {
+
+// What a test says about a request. Its id is also its sampling seed, by which plans are read back.
+struct RequestSpec {
+  int32_t prompt_tokens = 4;
+  int32_t max_tokens = 4;
+  int32_t min_tokens = 0;
+  int32_t priority = 0;
+  int64_t arrival_ns = 0;
+  int64_t deadline_ns = kNoDeadline;
+  bool stops_at_eos = true;
+  std::vector<int32_t> stop_token_ids;
+};
+
+struct Outcome {
+  std::vector<int32_t> tokens;
+  bool finished = false;
+  FinishEvent finish;
+};
+
+// One row's share of a plan, by request.
+struct Share {
+  RequestId id = 0;
+  int32_t start = 0;
+  int32_t count = 0;
+  bool sample = false;
+  bool operator==(const Share&) const = default;
+};
+
+// What a request gives when nobody interferes: the shadow model applied to its own tokens, token by
+// token. Knows nothing of schedules.
+struct ExpectedOutcome {
+  std::vector<int32_t> tokens;
+  FinishReason reason = FinishReason::kNone;
+};
+ExpectedOutcome Expect(RequestId id, const RequestSpec& spec, const ShadowModel& model,
+                       int32_t max_model_len);
+std::vector<int32_t> PromptOf(RequestId id, const RequestSpec& spec, int32_t vocab_size);
+
+class SimulatedEngine {
+ public:
+  explicit SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model = {});
+
+  RequestId Add(const RequestSpec& spec);
+  void Cancel(RequestId id, FinishReason reason = FinishReason::kCancelled);
+  void CancelAll(FinishReason reason);
+  void ExpireDeadlines();
+  // Publishes a step; false if there is nothing to run.
+  bool Schedule();
+  // Runs and retires the oldest step in flight. Requires one.
+  void Retire();
+  // Kills the worker and everything in flight; a fresh one takes over.
+  void KillWorker();
+  // Keeps `depth` steps in flight until nothing is live, then retires the rest. Fails the test if
+  // that takes more than `max_steps` steps.
+  void RunToEnd(int32_t depth, int32_t max_steps = 100000);
+  // Fails the test unless everything was given back.
+  void ExpectIdle() const;
+  // Fails the test unless the request gave exactly what Expect says.
+  void ExpectUndisturbed(RequestId id) const;
+
+  int64_t now_ns = 1;
+  const std::vector<Share>& last_plan() const { return last_plan_; }
+  const StepPlan& last_step_plan() const { return last_step_plan_; }
+  // The request's share of the last plan; count 0 if it has none.
+  Share ShareOf(RequestId id) const;
+  const Outcome& outcome(RequestId id) const { return outcomes_.at(id); }
+  const RequestSpec& spec(RequestId id) const { return specs_.at(id); }
+  const SchedulerLoad load() const { return scheduler_.Load(); }
+  int32_t steps_in_flight() const { return scheduler_.steps_in_flight(); }
+  int32_t preempted() const { return preempted_; }  // events so far
+  int32_t admitted() const { return admitted_; }
+  bool HasWork() const { return scheduler_.HasWork(); }
+  Scheduler& scheduler() { return scheduler_; }
+  // Ends delivered by the last call, and the samples of the last step retired.
+  const std::vector<FinishEvent>& last_finishes() const { return last_finishes_; }
+  const StepResult& last_result() const { return last_result_; }
+  // The requests of the last step retired that sampled, in plan order.
+  const std::vector<RequestId>& last_samplers() const { return last_samplers_; }
+
+ private:
+  struct Flight {
+    StepPlan plan;
+    std::set<int32_t> rows;
+    std::set<int32_t> blocks;
+    std::vector<RequestId> samplers;
+  };
+
+  void Settle();
+  void ReadPlan(const StepPlan& plan);
+  void CheckNobodyTouches(const StepPlan& plan);
+
+  const SchedulerConfig config_;
+  const ShadowModel model_;
+  Scheduler scheduler_;
+  std::unique_ptr<ShadowWorker> worker_;
+  SchedulerEvents events_;
+  std::deque<Flight> flights_;
+  std::vector<Share> last_plan_;
+  StepPlan last_step_plan_;
+  std::map<int32_t, RequestId> row_owner_;
+  std::map<int32_t, std::vector<int32_t>> row_blocks_;
+  std::map<RequestId, RequestSpec> specs_;
+  std::map<RequestId, Outcome> outcomes_;
+  std::vector<FinishEvent> last_finishes_;
+  std::vector<RequestId> last_samplers_;
+  StepResult last_result_;
+  RequestId next_id_ = 1;
+  int32_t preempted_ = 0;
+  int32_t admitted_ = 0;
+};
+
+}  // namespace quire
