@@ -1,0 +1,312 @@
+// Settings from flags, environment and file: precedence, names, values, contradictions, documents.
+#include "server/config_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "server/config_table.h"
+
+namespace quire {
+namespace {
+
+ParsedSettings MustParse(const Invocation& invocation) {
+  const auto parsed = ParseSettings(invocation);
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return parsed.ok() ? *parsed : ParsedSettings();
+}
+
+ParsedSettings MustParse(std::vector<std::string> arguments) {
+  return MustParse(Invocation{.arguments = std::move(arguments), .environment = {}});
+}
+
+std::string FaultOf(const Invocation& invocation) {
+  const auto parsed = ParseSettings(invocation);
+  EXPECT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(parsed.status().message());
+}
+
+std::string FaultOf(std::vector<std::string> arguments) {
+  return FaultOf(Invocation{.arguments = std::move(arguments), .environment = {}});
+}
+
+testing::AssertionResult Contains(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "'" << part << "' is not in '" << text << "'";
+}
+
+std::string WriteFile(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + "quire_config_flags_" + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::string ReadText(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(ConfigFlagsTest, NothingGivenIsTheDefaultsOnLoopback) {
+  const ParsedSettings parsed = MustParse(std::vector<std::string>{});
+  EXPECT_EQ(parsed.mode, StartMode::kServe);
+  EXPECT_EQ(parsed.settings.engine.model, "");
+  EXPECT_EQ(parsed.settings.server.front.host, "127.0.0.1");
+  EXPECT_EQ(parsed.settings.server.front.port, 50051);
+  EXPECT_EQ(parsed.settings.server.metrics_host, "127.0.0.1");
+  EXPECT_EQ(parsed.settings.server.metrics_port, 9464);
+  for (const EffectiveSetting& setting : ListSettings(parsed)) {
+    EXPECT_EQ(setting.source, SettingSource::kDefault) << setting.name;
+  }
+}
+
+TEST(ConfigFlagsTest, BothSpellingsOfAValueAndUnderscores) {
+  EXPECT_EQ(MustParse({"--max-num-seqs", "7"}).settings.engine.max_num_seqs, 7);
+  EXPECT_EQ(MustParse({"--max-num-seqs=8"}).settings.engine.max_num_seqs, 8);
+  EXPECT_EQ(MustParse({"--max_num_seqs", "9"}).settings.engine.max_num_seqs, 9);
+  EXPECT_TRUE(MustParse({"--max_num_seqs", "9"}).notices.empty());
+}
+
+TEST(ConfigFlagsTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  const std::string file =
+      WriteFile("all.json", R"({"port": 1001, "max-num-seqs": 11, "log-level": "debug"})");
+  const ParsedSettings parsed =
+      MustParse(Invocation{.arguments = {"--port", "3003", "--config", file},
+                           .environment = {{"QUIRE_PORT", "2002"}, {"QUIRE_MAX_NUM_SEQS", "22"}}});
+  EXPECT_EQ(parsed.settings.server.front.port, 3003);
+  EXPECT_EQ(parsed.settings.engine.max_num_seqs, 22);
+  EXPECT_EQ(parsed.settings.server.log_level, "debug");
+  for (const EffectiveSetting& setting : ListSettings(parsed)) {
+    if (setting.name == "port") {
+      EXPECT_EQ(setting.source, SettingSource::kFlag);
+    }
+    if (setting.name == "max-num-seqs") {
+      EXPECT_EQ(setting.source, SettingSource::kEnvironment);
+    }
+    if (setting.name == "log-level") {
+      EXPECT_EQ(setting.source, SettingSource::kFile);
+    }
+    if (setting.name == "host") {
+      EXPECT_EQ(setting.source, SettingSource::kDefault);
+    }
+  }
+}
+
+TEST(ConfigFlagsTest, TheFileCanBeNamedByTheEnvironment) {
+  const std::string file = WriteFile("env.json", R"({"port": 1001})");
+  const ParsedSettings parsed =
+      MustParse(Invocation{.arguments = {}, .environment = {{"QUIRE_CONFIG", file}}});
+  EXPECT_EQ(parsed.settings.server.front.port, 1001);
+}
+
+TEST(ConfigFlagsTest, UnitsAreUnderstood) {
+  EXPECT_EQ(MustParse({"--kv-cache-memory-bytes", "64MiB"}).settings.engine.kv_cache_memory_bytes,
+            67108864);
+  EXPECT_EQ(MustParse({"--kv-cache-memory-bytes", "1.5 GiB"}).settings.engine.kv_cache_memory_bytes,
+            1610612736);
+  EXPECT_EQ(MustParse({"--kv-cache-memory-bytes", "4096"}).settings.engine.kv_cache_memory_bytes,
+            4096);
+  EXPECT_EQ(MustParse({"--shutdown-timeout", "2min"}).settings.server.shutdown_timeout_seconds,
+            120);
+  EXPECT_EQ(MustParse({"--drain-delay", "250ms"}).settings.server.drain_delay_seconds, 0.25);
+  EXPECT_EQ(MustParse({"--hung-after", "30"}).settings.server.hung_after_seconds, 30);
+}
+
+TEST(ConfigFlagsTest, SwitchesGoBothWays) {
+  EXPECT_TRUE(MustParse({"--reflection"}).settings.server.front.reflection);
+  EXPECT_FALSE(MustParse({"--no-reflection"}).settings.server.front.reflection);
+  EXPECT_FALSE(MustParse({"--reflection=false"}).settings.server.front.reflection);
+  EXPECT_EQ(MustParse({"--dry-run"}).mode, StartMode::kDryRun);
+  EXPECT_TRUE(Contains(FaultOf({"--reflection", "--no-reflection"}), "give it once"));
+  EXPECT_TRUE(Contains(FaultOf({"--no-model"}), "no setting"));
+}
+
+TEST(ConfigFlagsTest, UnknownNamesGetTheNearestOne) {
+  EXPECT_TRUE(Contains(FaultOf({"--max-num-seq", "4"}), "--max-num-seq is no setting"));
+  EXPECT_TRUE(Contains(FaultOf({"--max-num-seq", "4"}), "nearest is --max-num-seqs"));
+  EXPECT_TRUE(Contains(FaultOf({"--prot=1"}), "--port"));
+  EXPECT_TRUE(Contains(FaultOf({"--contextlength", "4"}), "--max-model-len"));
+  EXPECT_TRUE(
+      Contains(FaultOf(Invocation{.arguments = {}, .environment = {{"QUIRE_MAXNUMSEQS", "4"}}}),
+               "QUIRE_MAXNUMSEQS is no setting; the nearest is QUIRE_MAX_NUM_SEQS"));
+  const std::string file = WriteFile("typo.json", R"({"log-formatt": "json"})");
+  EXPECT_TRUE(Contains(FaultOf({"--config", file}), "the nearest is log-format"));
+}
+
+TEST(ConfigFlagsTest, OtherServersNamesAreAcceptedWithANotice) {
+  const ParsedSettings parsed =
+      MustParse({"--model-path", "/m", "--tp", "2", "--context-length=128", "-np", "4"});
+  EXPECT_EQ(parsed.settings.engine.model, "/m");
+  EXPECT_EQ(parsed.settings.engine.tensor_parallel_size, 2);
+  EXPECT_EQ(parsed.settings.engine.max_model_len, 128);
+  EXPECT_EQ(parsed.settings.engine.max_num_seqs, 4);
+  ASSERT_EQ(parsed.notices.size(), 4u);
+  EXPECT_TRUE(Contains(parsed.notices[0], "--model-path"));
+  EXPECT_TRUE(Contains(parsed.notices[0], "called model"));
+  EXPECT_TRUE(Contains(FaultOf({"--tp", "2", "--tensor-parallel-size", "2"}), "give it once"));
+}
+
+TEST(ConfigFlagsTest, ValuesOutOfBoundsSayWhatIsAccepted) {
+  EXPECT_TRUE(Contains(FaultOf({"--max-num-seqs", "0"}), "--max-num-seqs '0': must be a whole number, 1 to 4096"));
+  EXPECT_TRUE(Contains(FaultOf({"--port", "-1"}), "0 to 65535"));
+  EXPECT_TRUE(Contains(FaultOf({"--port", "1.5"}), "whole number"));
+  EXPECT_TRUE(Contains(FaultOf({"--port", "80 "}), "0 to 65535"));
+  EXPECT_TRUE(Contains(FaultOf({"--port", "nan"}), "0 to 65535"));
+  EXPECT_TRUE(Contains(FaultOf({"--port="}), "0 to 65535"));
+  EXPECT_TRUE(Contains(FaultOf({"--port", "99999999999999999999999"}), "0 to 65535"));
+  EXPECT_TRUE(Contains(FaultOf({"--kv-cache-memory-bytes", "64GB"}), "KiB, MiB, GiB, TiB"));
+  EXPECT_TRUE(Contains(FaultOf({"--log-format", "xml"}), "one of text, json"));
+  EXPECT_TRUE(Contains(FaultOf({"--dtype", "int8"}), "auto, float32, bfloat16, float16"));
+  EXPECT_TRUE(Contains(FaultOf({"--reflection=maybe"}), "true or false"));
+  EXPECT_TRUE(Contains(FaultOf({"--block-size", "17"}), "16, 32 or 64"));
+}
+
+TEST(ConfigFlagsTest, EveryFaultIsListedAtOnce) {
+  const std::string faults = FaultOf({"--port", "x", "--bogus", "1", "--max-num-seqs", "0"});
+  EXPECT_TRUE(Contains(faults, "--port"));
+  EXPECT_TRUE(Contains(faults, "--bogus"));
+  EXPECT_TRUE(Contains(faults, "--max-num-seqs"));
+}
+
+TEST(ConfigFlagsTest, MissingAndStrayValuesAreErrors) {
+  EXPECT_TRUE(Contains(FaultOf({"--model"}), "--model needs a value"));
+  EXPECT_TRUE(Contains(FaultOf({"--model", "--port", "1"}), "--model needs a value"));
+  EXPECT_TRUE(Contains(FaultOf({"some/model"}), "unexpected argument 'some/model'"));
+  EXPECT_TRUE(Contains(FaultOf({"--"}), "unexpected argument"));
+  EXPECT_TRUE(Contains(FaultOf({"-"}), "unexpected argument"));
+  EXPECT_TRUE(Contains(FaultOf({""}), "unexpected argument"));
+  EXPECT_TRUE(Contains(FaultOf({"--=5"}), "unexpected argument"));
+}
+
+TEST(ConfigFlagsTest, ContradictionsAreErrorsWhereverTheyComeFrom) {
+  EXPECT_TRUE(Contains(FaultOf({"--uds", "/tmp/q", "--port", "1"}), "--uds and --port contradict"));
+  EXPECT_TRUE(Contains(FaultOf(Invocation{.arguments = {"--uds", "/tmp/q"},
+                                          .environment = {{"QUIRE_HOST", "127.0.0.1"}}}),
+                       "--uds and --host contradict"));
+  EXPECT_TRUE(Contains(FaultOf({"--num-blocks-override", "9", "--kv-cache-memory-bytes", "1MiB"}),
+                       "give one"));
+  EXPECT_TRUE(Contains(FaultOf({"--port", "7", "--metrics-port", "7"}), "a port each"));
+  EXPECT_TRUE(Contains(FaultOf({"--max-num-seqs", "300", "--max-num-batched-tokens", "299"}),
+                       "at least --max-num-seqs"));
+  EXPECT_EQ(MustParse({"--uds", "/tmp/q"}).settings.server.front.uds, "/tmp/q");
+}
+
+TEST(ConfigFlagsTest, PlaintextBeyondLoopbackIsRefusedWithAWayOut) {
+  for (const char* host : {"0.0.0.0", "::", "10.1.2.3", "example.org"}) {
+    const std::string fault = FaultOf({"--host", host});
+    EXPECT_TRUE(Contains(fault, "plaintext"));
+    EXPECT_TRUE(Contains(fault, "--uds"));
+    EXPECT_TRUE(Contains(fault, "HAProxy"));
+  }
+  EXPECT_EQ(MustParse({"--host", "::1"}).settings.server.front.host, "::1");
+}
+
+TEST(ConfigFlagsTest, FilesThatAreNoFlatObjectAreRefused) {
+  EXPECT_TRUE(Contains(FaultOf({"--config", "/nonexistent/q.json"}), "/nonexistent/q.json"));
+  EXPECT_TRUE(Contains(FaultOf({"--config", WriteFile("list.json", "[1]")}), "one JSON object"));
+  EXPECT_TRUE(Contains(FaultOf({"--config", WriteFile("null.json", R"({"port": null})")}),
+                       "must be a string"));
+  EXPECT_FALSE(FaultOf({"--config", WriteFile("deep.json", R"({"port": [[[1]]]})")}).empty());
+  EXPECT_FALSE(FaultOf({"--config", WriteFile("twice.json", R"({"port":1,"port":2})")}).empty());
+  EXPECT_FALSE(FaultOf({"--config", WriteFile("broken.json", R"({"port":)")}).empty());
+  const std::string twice = WriteFile("alias.json", R"({"max-num-seqs":1,"max_num_seqs":2})");
+  EXPECT_TRUE(Contains(FaultOf({"--config", twice}), "give it once"));
+}
+
+// A pod beside a Kubernetes Service named "quire" gets these from the cluster.
+TEST(ConfigFlagsTest, KubernetesServiceLinksAreNotSettings) {
+  const ParsedSettings parsed =
+      MustParse(Invocation{.arguments = {},
+                           .environment = {{"QUIRE_SERVICE_HOST", "10.0.0.1"},
+                                           {"QUIRE_SERVICE_PORT", "50051"},
+                                           {"QUIRE_SERVICE_PORT_GRPC", "50051"},
+                                           {"QUIRE_PORT", "tcp://10.0.0.1:50051"},
+                                           {"QUIRE_PORT_50051_TCP", "tcp://10.0.0.1:50051"},
+                                           {"QUIRE_PORT_50051_TCP_ADDR", "10.0.0.1"}}});
+  EXPECT_EQ(parsed.settings.server.front.port, 50051);
+  ASSERT_EQ(parsed.notices.size(), 1u);
+  EXPECT_TRUE(Contains(parsed.notices[0], "Kubernetes"));
+}
+
+TEST(ConfigFlagsTest, AnEmptyVariableIsNotSet) {
+  const ParsedSettings parsed = MustParse(
+      Invocation{.arguments = {}, .environment = {{"QUIRE_PORT", ""}, {"QUIRE_MODEL", ""}}});
+  EXPECT_EQ(parsed.settings.server.front.port, 50051);
+}
+
+TEST(ConfigFlagsTest, HelpAndVersionWinOverEverythingElse) {
+  EXPECT_EQ(MustParse({"--help", "--version"}).mode, StartMode::kHelp);
+  EXPECT_EQ(MustParse({"-h"}).mode, StartMode::kHelp);
+  EXPECT_EQ(MustParse({"--version", "--config", "/nonexistent"}).mode, StartMode::kVersion);
+}
+
+// The table itself.
+
+TEST(ConfigTableTest, EveryEngineSettingHasARowAndTheOtherWayRound) {
+  for (const EngineSetting& setting : EngineSettings()) {
+    EXPECT_NE(FindField(std::string(setting.name)).field, nullptr) << setting.name;
+  }
+  std::set<std::string_view> names;
+  for (const Field& field : Fields()) EXPECT_TRUE(names.insert(field.name).second) << field.name;
+  EXPECT_LE(names.size(), 40u);
+}
+
+// Reading a value and writing it again gives the value: for every default, so for every kind of
+// field.
+TEST(ConfigTableTest, DefaultsAreWithinTheirBoundsAndSurviveARoundTrip) {
+  for (const Field& field : Fields()) {
+    Settings settings;
+    const std::string text = FieldText(field, settings);
+    EXPECT_TRUE(SetField(field, text, settings).ok()) << field.name << " " << text;
+    EXPECT_EQ(FieldText(field, settings), text) << field.name;
+  }
+}
+
+TEST(ConfigTableTest, BothEndsOfEveryRangeAreAcceptedAndNothingBeyond) {
+  for (const Field& field : Fields()) {
+    if (field.highest == 0) continue;
+    Settings settings;
+    for (const double end : {field.lowest, field.highest}) {
+      EXPECT_TRUE(SetField(field, std::to_string(end), settings).ok()) << field.name << " " << end;
+    }
+    for (const double beyond : {field.lowest - 1, field.highest + 1}) {
+      EXPECT_FALSE(SetField(field, std::to_string(beyond), settings).ok()) << field.name << beyond;
+    }
+  }
+}
+
+TEST(ConfigTableTest, HelpShowsEverySetting) {
+  const std::string help = HelpText();
+  for (const Field& field : Fields()) {
+    EXPECT_TRUE(Contains(help, std::string(field.name)));
+    EXPECT_TRUE(Contains(help, std::string(field.help)));
+  }
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;
+}
+
+// docs/configuration.md has one line for each row, with the same default and bounds.
+TEST(ConfigTableTest, TheDocumentMatchesTheTable) {
+  const std::string document = ReadText(QUIRE_SOURCE_DIR "/docs/configuration.md");
+  const Settings defaults;
+  for (const Field& field : Fields()) {
+    const std::string text = FieldText(field, defaults);
+    const std::string line = "| `--" + std::string(field.name) + "` | " +
+                             (text.empty() ? "" : "`" + text + "`") + " | " +
+                             AcceptedValues(field) + " | " + std::string(field.help) + " |\n";
+    EXPECT_TRUE(document.find(line) != std::string::npos) << "missing line: " << line;
+  }
+}
+
+TEST(ConfigTableTest, TheExampleFileIsValid) {
+  const ParsedSettings parsed = MustParse({"--config", QUIRE_SOURCE_DIR "/deploy/config.example"});
+  EXPECT_EQ(parsed.settings.server.log_format, "json");
+}
+
+}  // namespace
+}  // namespace quire
