@@ -21,6 +21,7 @@ SKIPPED = {'.git', 'build', '.cache', '__pycache__', '.pytest_cache', 'node_modu
 MAX_LINES = {'.h': 250, '.cuh': 250, '.cc': 600, '.cu': 700, '.py': 600}
 MAX_TEST_LINES, MAX_COLUMNS, MAX_FUNCTION, MAX_KERNEL = 900, 100, 70, 150
 MAX_PARAMETERS, MAX_NESTING = 5, 4
+MAX_TEXT_BYTES = 1 << 20  # what is larger is data
 
 # Who may include whom: zone -> what it may see beside itself. A file belongs to its longest prefix.
 ZONES = {
@@ -87,7 +88,8 @@ class Tree:
         if path not in self.texts:
             return ''
         if self.texts[path] is None:
-            data = (self.root / path).read_bytes()
+            file = self.root / path
+            data = file.read_bytes() if file.stat().st_size < MAX_TEXT_BYTES else b''
             self.texts[path] = '' if b'\0' in data[:8192] else data.decode('utf-8', 'replace')
         return self.texts[path]
 
