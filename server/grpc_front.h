@@ -1,5 +1,5 @@
-// GrpcFront: the gRPC face of the server: listeners, services, health, reflection, and the streams of
-// live requests. Built against the traps of gRPC 1.51 that docs/grpc.md lists.
+// GrpcFront: the gRPC face of the server: listeners, services, health, reflection, and the streams
+// of live requests. Built against the traps of gRPC 1.51 that docs/grpc.md lists.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,23 @@ struct FrontOptions {
   int64_t max_request_bytes = 4 << 20;
   int64_t resource_quota_bytes = 256 << 20;
   int max_connections = 10000;
-  int max_open_streams = 16384;    // live Generate calls; beyond: RESOURCE_EXHAUSTED
-  int64_t stream_buffer_bytes = 256 << 10;    // unsent output of one stream before it is shed
-  double slow_reader_timeout_seconds = 60;    // unsent output of one stream older than this: shed
-  double default_deadline_seconds = 600;      // when the client sets none
-  int text_threads = 0;            // 0: a quarter of the cores, at least 1
+  int max_open_streams = 16384;             // live Generate calls; beyond: RESOURCE_EXHAUSTED
+  int64_t stream_buffer_bytes = 256 << 10;  // unsent output of one stream before it is shed
+  double slow_reader_timeout_seconds = 60;  // unsent output of one stream older than this: shed
+  double default_deadline_seconds = 600;    // when the client sets none
+  int text_threads = 0;                     // 0: a quarter of the cores, at least 1
   bool reflection = true;
 };
 
-// True while the engine makes progress or has nothing to do. Idle and busy are not sick: false only when
-// work waits and neither has a step retired nor has the work arrived within `limit_seconds`, or when the
-// worker group has died.
+// True while the engine makes progress or has nothing to do. Idle and busy are not sick: false only
+// when work waits and neither has a step retired nor has the work arrived within `limit_seconds`,
+// or when the worker group has died.
 bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds);
 
 class GrpcFront : public OutputSink {
  public:
-  // Builds the front without listening; the engine is attached before Start (it needs this as its sink).
+  // Builds the front without listening; the engine is attached before Start (it needs this as its
+  // sink).
   static std::unique_ptr<GrpcFront> Create(const FrontOptions& options, const ServingModel* model,
                                            ServerMetrics* metrics);
   // Binds and serves. ALREADY_EXISTS-like failures (port in use, socket path live) come back as

@@ -1,0 +1,69 @@
+// Acceptor: the server's own listening socket and accept loop. gRPC 1.51's loop stops for good
+// after one EMFILE; this one refuses what it cannot hold and goes on. Accepted sockets are handed
+// to gRPC.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace quire {
+
+class Acceptor {
+ public:
+  struct Options {
+    std::string host;         // an address or "localhost"; loopback only: there is no TLS here
+    int port = 0;             // 0: any free port
+    std::string uds;          // path of a Unix socket, instead of TCP
+    int max_connections = 0;  // beyond it a connection is accepted and closed at once
+  };
+  // Takes over a connected socket.
+  using Deliver = std::function<void(int fd)>;
+
+  // Binds and listens. UNAVAILABLE when the address is taken, INVALID_ARGUMENT when it cannot be
+  // one; both name it and say what to do. A stale Unix socket is replaced, a live one is not.
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const Options& options);
+  ~Acceptor();
+
+  int port() const { return port_; }  // 0 for a Unix socket
+  // Starts accepting; `deliver` runs on the accept thread.
+  void Start(Deliver deliver);
+  // Stops accepting, closes the socket, removes the Unix socket's path. Idempotent.
+  void Stop();
+
+ private:
+  Acceptor(int fd, const Options& options);
+
+  void Run();
+  // False: nothing more to accept now.
+  bool AcceptOne();
+  // Out of descriptors: gives up the spare one to accept a connection and close it, so that its
+  // client hears of it at once and the queue moves.
+  void RefuseOne();
+  bool HasRoom();
+  void Track(int fd);
+  void WaitForStop(int milliseconds);
+  bool Stopping();
+
+  const Options options_;
+  int fd_;
+  int stop_fd_ = -1;
+  int spare_fd_ = -1;
+  int port_ = 0;
+  ino_t uds_inode_ = 0;
+  Deliver deliver_;
+  std::thread thread_;
+
+  // Accept thread only. gRPC owns the sockets and does not say when it closes one, so a connection
+  // is known by its descriptor and its socket's inode: alive while fstat shows the same inode.
+  std::vector<ino_t> inode_by_fd_;
+  int tracked_ = 0;  // upper bound of the live connections
+};
+
+}  // namespace quire

@@ -1,0 +1,221 @@
+// Life cycle of the gRPC face: build, listen, serve, drain, shut down.
+#include "server/grpc_front.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/status_macros.h"
+#include "server/acceptor.h"
+#include "server/control_service.h"
+#include "server/inference_service.h"
+#include "server/output_shards.h"
+#include "server/reflection.h"
+#include "server/stall_watch.h"
+#include "server/stream_host.h"
+#include "server/stream_table.h"
+#include "server/text_pool.h"
+
+namespace quire {
+namespace {
+
+constexpr char kInference[] = "quire.v1.Inference";
+constexpr char kControl[] = "quire.v1.Control";
+
+// Ids and seeds of two processes should not coincide.
+uint64_t RandomKey() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+std::string Hex(uint64_t value) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text += kDigits[(value >> shift) & 15];
+  return text;
+}
+
+// gRPC's log prints raw header values on parse errors, so only where it complained is kept.
+void LogGrpcError(gpr_log_func_args* args) {
+  if (args->severity != GPR_LOG_SEVERITY_ERROR) return;
+  const std::string path = args->file;
+  Log(Severity::kWarning, "gRPC library error",
+      {{"file", path.substr(path.rfind('/') + 1)}, {"line", args->line}});
+}
+
+// The fence around gRPC 1.51; docs/grpc.md says what each line is for.
+void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota quota("quire");
+  quota.Resize(static_cast<size_t>(options.resource_quota_bytes));
+  quota.SetMaxThreads(64);
+  builder->SetResourceQuota(quota);
+  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
+  builder->SetMaxSendMessageSize(4 << 20);
+  const std::pair<const char*, int> arguments[] = {
+      {GRPC_ARG_MAX_METADATA_SIZE, 64 << 10},
+      {GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, 20'000},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000},
+      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000},
+      {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
+      {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5'000},
+      {GRPC_ARG_MAX_CONNECTION_IDLE_MS, 15 * 60 * 1000},
+      {GRPC_ARG_ALLOW_REUSEPORT, 0},
+  };
+  for (const auto& [name, value] : arguments) builder->AddChannelArgument(name, value);
+}
+
+class Front final : public GrpcFront {
+ public:
+  Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics);
+  ~Front() override { Shutdown(0); }
+
+  void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
+    shards_.OnStep(tokens, finishes);
+  }
+  absl::Status Start(Engine* engine) override;
+  int port() const override { return port_; }
+  void SetServing(bool serving) override;
+  void StartDrain() override { host_.draining.store(true); }
+  bool DrainRequested() const override { return drain_requested_.load(); }
+  int open_streams() const override { return table_.open(); }
+  void Shutdown(double grace_seconds) override;
+
+ private:
+  void Drain(bool exit_when_idle);
+  absl::Status BuildServer();
+
+  static int TextThreads(const FrontOptions& options) {
+    if (options.text_threads > 0) return options.text_threads;
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 4);
+  }
+
+  // Declared in the order of dependence: streams use the host, which points at the rest.
+  StreamHost host_;
+  StreamTable table_;
+  StallWatch stalls_;
+  OutputShards shards_;
+  std::unique_ptr<TextPool> text_pool_;
+  const int64_t started_ns_ = SteadyNowNs();
+  int port_ = 0;
+  std::atomic<bool> drain_requested_{false};
+  bool shut_down_ = false;
+  std::unique_ptr<RawService> inference_;
+  std::unique_ptr<RawService> control_;
+  std::unique_ptr<RawService> reflection_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics)
+    : table_(options.max_open_streams),
+      stalls_(static_cast<int64_t>(options.slow_reader_timeout_seconds * 1e9)),
+      shards_(TextThreads(options)),
+      text_pool_(std::make_unique<TextPool>(TextThreads(options),
+                                            static_cast<size_t>(options.max_open_streams),
+                                            static_cast<size_t>(options.resource_quota_bytes))) {
+  host_.options = options;
+  host_.model = model;
+  host_.metrics = metrics;
+  host_.table = &table_;
+  host_.stalls = &stalls_;
+  host_.text_pool = text_pool_.get();
+  host_.seed_key = RandomKey();
+}
+
+absl::Status Front::Start(Engine* engine) {
+  host_.engine = engine;
+  const FrontOptions& options = host_.options;
+  ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen({options.host, options.port, options.uds,
+                                                options.max_connections}));
+  RETURN_IF_ERROR(BuildServer());
+  port_ = acceptor_->port();
+  SetServing(true);
+  acceptor_->Start([this](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    connections_->HandleNewConnection(&connection);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Front::BuildServer() {
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  gpr_set_log_function(LogGrpcError);
+  grpc::EnableDefaultHealthCheckService(true);
+  inference_ = MakeInferenceService(&host_);
+  control_ = MakeControlService(&host_, {[this](bool exit_when_idle) { Drain(exit_when_idle); },
+                                         started_ns_, Hex(host_.seed_key)});
+  grpc::ServerBuilder builder;
+  SetFence(host_.options, &builder);
+  builder.RegisterService(inference_.get());
+  builder.RegisterService(control_.get());
+  if (host_.options.reflection) {
+    reflection_ = MakeReflectionService(
+        {kInference, kControl, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"});
+    builder.RegisterService(reflection_.get());
+  }
+  connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) return absl::InternalError("the gRPC library did not start its server");
+  return absl::OkStatus();
+}
+
+void Front::SetServing(bool serving) {
+  if (server_ == nullptr) return;
+  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+  const bool truth = serving && !host_.draining.load();
+  health->SetServingStatus(truth);
+  for (const char* name : {"", kInference, kControl}) health->SetServingStatus(name, truth);
+}
+
+void Front::Drain(bool exit_when_idle) {
+  SetServing(false);  // before anything is refused, so that balancers look elsewhere first
+  StartDrain();
+  SetServing(false);
+  host_.engine->StartDrain();
+  if (exit_when_idle) drain_requested_.store(true);
+}
+
+void Front::Shutdown(double grace_seconds) {
+  if (std::exchange(shut_down_, true) || server_ == nullptr) return;
+  StartDrain();
+  SetServing(false);
+  acceptor_->Stop();
+  const int64_t end_ns = SteadyNowNs() + static_cast<int64_t>(grace_seconds * 1e9);
+  host_.engine->CancelAll(FinishReason::kDraining);
+  table_.WaitEmpty(grace_seconds);
+  // What is left are health watchers, and streams whose reader or engine hangs: the deadline
+  // cancels them, and every reactor finishes when cancelled.
+  const int64_t left_ns = std::max<int64_t>(end_ns - SteadyNowNs(), 0);
+  server_->Shutdown(std::chrono::system_clock::now() +
+                    std::chrono::nanoseconds(std::min<int64_t>(left_ns, 100'000'000)));
+  text_pool_.reset();
+  server_.reset();
+}
+
+}  // namespace
+
+std::unique_ptr<GrpcFront> GrpcFront::Create(const FrontOptions& options, const ServingModel* model,
+                                             ServerMetrics* metrics) {
+  return std::make_unique<Front>(options, model, metrics);
+}
+
+}  // namespace quire

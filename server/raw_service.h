@@ -1,0 +1,41 @@
+// RawService: a gRPC service whose methods take and give bytes. Typed handlers of gRPC 1.51 answer
+// a malformed message or invalid UTF-8 with UNIMPLEMENTED and no text; ours parse for themselves
+// (wire_check.h) and say what is wrong.
+#pragma once
+
+#include <grpcpp/impl/codegen/server_callback_handlers.h>
+#include <grpcpp/impl/rpc_service_method.h>
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+
+namespace quire {
+
+class RawService : public grpc::Service {
+ public:
+  using Bytes = grpc::ByteBuffer;
+  // The request and response belong to the call and live until its OnDone.
+  using Unary =
+      std::function<grpc::ServerUnaryReactor*(grpc::CallbackServerContext*, const Bytes*, Bytes*)>;
+  using ServerStreaming =
+      std::function<grpc::ServerWriteReactor<Bytes>*(grpc::CallbackServerContext*, const Bytes*)>;
+  using Bidi = std::function<grpc::ServerBidiReactor<Bytes, Bytes>*(grpc::CallbackServerContext*)>;
+
+  // `path` is "/package.Service/Method" and outlives the service (a literal).
+  void Add(const char* path, Unary method);
+  void Add(const char* path, ServerStreaming method);
+  void Add(const char* path, Bidi method);
+
+ private:
+  void Add(const char* path, grpc::internal::RpcMethod::RpcType type,
+           grpc::internal::MethodHandler* handler);
+
+  int count_ = 0;
+};
+
+// A frame's bytes as gRPC wants them; copies.
+grpc::ByteBuffer ToByteBuffer(const void* data, size_t size);
+
+}  // namespace quire

@@ -1,0 +1,46 @@
+// StallWatch: one thread that looks at each live stream about once per slow-reader timeout and
+// sheds those whose oldest unsent output is older. One timer for all streams instead of a timer
+// each: nothing is armed or disarmed per token.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+namespace quire {
+
+class GenerationStream;
+
+class StallWatch {
+ public:
+  explicit StallWatch(int64_t timeout_ns);
+  ~StallWatch();
+
+  int64_t timeout_ns() const { return timeout_ns_; }
+  // From now until Forget. Any thread.
+  void Watch(std::shared_ptr<GenerationStream> stream);
+  void Forget(GenerationStream* stream);
+
+ private:
+  void Run();
+
+  const int64_t timeout_ns_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  // Under mutex_. The streams by the time of their next check.
+  std::set<std::pair<int64_t, GenerationStream*>> by_time_;
+  struct Entry {
+    std::shared_ptr<GenerationStream> stream;
+    int64_t check_ns = 0;
+  };
+  std::unordered_map<GenerationStream*, Entry> streams_;
+  std::thread thread_;
+};
+
+}  // namespace quire

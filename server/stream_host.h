@@ -1,0 +1,30 @@
+// StreamHost: what every live call shares. Built by GrpcFront, constant while calls live.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/engine.h"
+#include "server/grpc_front.h"
+#include "server/metrics.h"
+#include "server/serving_model.h"
+
+namespace quire {
+
+class StallWatch;
+class StreamTable;
+class TextPool;
+
+struct StreamHost {
+  FrontOptions options;
+  const ServingModel* model = nullptr;
+  ServerMetrics* metrics = nullptr;
+  Engine* engine = nullptr;
+  StreamTable* table = nullptr;
+  StallWatch* stalls = nullptr;
+  TextPool* text_pool = nullptr;
+  std::atomic<bool> draining{false};
+  std::atomic<uint64_t> seed_key{0};  // requests without a seed get one mixed from it
+};
+
+}  // namespace quire
