@@ -3,9 +3,11 @@
 // gives one token on any device and any number of ranks. ops.h says what is computed from these.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstdint>
+
+// Always inlined: code for several instruction sets includes this, and the linker must not let one
+// share the other's copy.
+#define QUIRE_EXACT [[gnu::always_inline]] inline
 
 namespace quire {
 
@@ -14,7 +16,7 @@ struct Philox4 {
   uint32_t word[4];
 };
 
-inline Philox4 Philox4x32(uint64_t key, Philox4 counter) {
+QUIRE_EXACT Philox4 Philox4x32(uint64_t key, Philox4 counter) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   Philox4 c = counter;
   for (int round = 0; round < 10; ++round) {
@@ -30,59 +32,73 @@ inline Philox4 Philox4x32(uint64_t key, Philox4 counter) {
 
 // e^x to 2 ulp for x in [-87, 88.37]; 0 below, e^88.37 above. r = x - n ln 2 lies in [-ln 2 / 2, ln
 // 2 / 2] and e^r = 1 + r + r^2 Q(r) with a minimax Q (relative error 3e-9 before rounding).
-inline float ExactExp(float x) {
+QUIRE_EXACT float ExactExp(float x) {
   constexpr float kRound =
       12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the bits
   if (x < -87.0f) return 0.0f;
   if (x > 88.37f) x = 88.37f;
-  const float t = std::fmaf(x, 1.44269502f, kRound);
+  const float t = __builtin_fmaf(x, 1.44269502f, kRound);
   const float n = t - kRound;
-  float r = std::fmaf(n, -0.693147182f, x);
-  r = std::fmaf(n, 1.90465421e-9f, r);
-  float q = std::fmaf(r, 0.0013814535923302174f, 0.00836874544620514f);
-  q = std::fmaf(q, r, 0.04166839271783829f);
-  q = std::fmaf(q, r, 0.1666652113199234f);
-  q = std::fmaf(q, r, 0.4999999403953552f);
-  const float e = std::fmaf(r * r, q, r) + 1.0f;
-  return e * std::bit_cast<float>((std::bit_cast<uint32_t>(t) + 127u) << 23);
+  float r = __builtin_fmaf(n, -0.693147182f, x);
+  r = __builtin_fmaf(n, 1.90465421e-9f, r);
+  float q = __builtin_fmaf(r, 0.0013814535923302174f, 0.00836874544620514f);
+  q = __builtin_fmaf(q, r, 0.04166839271783829f);
+  q = __builtin_fmaf(q, r, 0.1666652113199234f);
+  q = __builtin_fmaf(q, r, 0.4999999403953552f);
+  const float e = __builtin_fmaf(r * r, q, r) + 1.0f;
+  return e * __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, t) + 127u) << 23);
 }
 
 // e ln 2 + ln(1 + f) for f in [sqrt(1/2) - 1, sqrt(2) - 1].
-inline float ExactLogOf(float e, float f) {
-  float p = std::fmaf(f, 0.0674666315317154f, -0.11675640195608139f);
-  p = std::fmaf(p, f, 0.11888144910335541f);
-  p = std::fmaf(p, f, -0.1240558922290802f);
-  p = std::fmaf(p, f, 0.14219555258750916f);
-  p = std::fmaf(p, f, -0.1666799634695053f);
-  p = std::fmaf(p, f, 0.2000211924314499f);
-  p = std::fmaf(p, f, -0.25000008940696716f);
-  p = std::fmaf(p, f, 0.3333331346511841f);
-  p = std::fmaf(p, f, -0.5f);
-  p = std::fmaf(f * f, p, f);
-  return std::fmaf(e, 0.693147182f, std::fmaf(e, -1.90465421e-9f, p));
+QUIRE_EXACT float ExactLogOf(float e, float f) {
+  float p = __builtin_fmaf(f, 0.0674666315317154f, -0.11675640195608139f);
+  p = __builtin_fmaf(p, f, 0.11888144910335541f);
+  p = __builtin_fmaf(p, f, -0.1240558922290802f);
+  p = __builtin_fmaf(p, f, 0.14219555258750916f);
+  p = __builtin_fmaf(p, f, -0.1666799634695053f);
+  p = __builtin_fmaf(p, f, 0.2000211924314499f);
+  p = __builtin_fmaf(p, f, -0.25000008940696716f);
+  p = __builtin_fmaf(p, f, 0.3333331346511841f);
+  p = __builtin_fmaf(p, f, -0.5f);
+  p = __builtin_fmaf(f * f, p, f);
+  return __builtin_fmaf(e, 0.693147182f, __builtin_fmaf(e, -1.90465421e-9f, p));
+}
+
+// x = 2^e (1 + f) for a positive normal x, with f in the range ExactLogOf takes.
+struct LogArgument {
+  float e, f;
+};
+
+QUIRE_EXACT LogArgument SplitLog(float x) {
+  constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  const int32_t e = static_cast<int32_t>(bits - kSqrtHalf) >> 23;
+  const float m = __builtin_bit_cast(float, bits - (static_cast<uint32_t>(e) << 23));
+  return LogArgument{static_cast<float>(e), m - 1.0f};
 }
 
 // Natural logarithm of a positive normal number.
-inline float ExactLog(float x) {
-  constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const int32_t e = static_cast<int32_t>(bits - kSqrtHalf) >> 23;
-  const float m = std::bit_cast<float>(bits - (static_cast<uint32_t>(e) << 23));
-  return ExactLogOf(static_cast<float>(e), m - 1.0f);
+QUIRE_EXACT float ExactLog(float x) {
+  const LogArgument a = SplitLog(x);
+  return ExactLogOf(a.e, a.f);
 }
 
 // An exponential variate from 32 random bits: -ln(1 - v), v = (x + 1/2) / 2^32, with whichever of v
 // and 1 - v is smaller kept at full precision. Values lie in [2^-33, 22.9].
-inline float ExactExponential(uint32_t x) {
+QUIRE_EXACT float ExactExponential(uint32_t x) {
   const bool low = x < 0x80000000u;
-  const float v = (static_cast<float>(low ? x : ~x) + 0.5f) * 0x1p-32f;
-  if (!low) return -ExactLog(v);
-  return v < 0.292893219f ? -ExactLogOf(0.0f, -v) : -ExactLogOf(-1.0f, 1.0f - 2.0f * v);
+  const int32_t small = static_cast<int32_t>(low ? x : ~x);
+  const float v = (static_cast<float>(small) + 0.5f) * 0x1p-32f;
+  const LogArgument of_v = SplitLog(v);
+  const bool near_one = v < 0.292893219f;
+  const float e = low ? (near_one ? 0.0f : -1.0f) : of_v.e;
+  const float f = low ? (near_one ? -v : 1.0f - 2.0f * v) : of_v.f;
+  return -ExactLogOf(e, f);
 }
 
 // The noise of a token in the draw at `position`: the token with the largest scaled logit plus
 // noise is distributed as their softmax, and nobody needs a sum (Gumbel-max).
-inline float GumbelNoise(uint64_t seed, uint32_t position, uint32_t token) {
+QUIRE_EXACT float GumbelNoise(uint64_t seed, uint32_t position, uint32_t token) {
   const Philox4 random = Philox4x32(seed, Philox4{{token / 4, position, 0, 0}});
   return -ExactLog(ExactExponential(random.word[token % 4]));
 }

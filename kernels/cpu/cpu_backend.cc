@@ -1,5 +1,7 @@
 // The CPU backend: every call runs to completion before it returns, so order and visibility are
 // trivial.
+#include "kernels/cpu/cpu_backend.h"
+
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "kernels/check.h"
 #include "kernels/cpu/collective.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -33,11 +34,23 @@ int CoresOfThisProcess() {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(std::shared_ptr<cpu::CollectiveGroup> group, int rank, int threads, bool may_spin)
-      : group_(std::move(group)), rank_(rank), pool_(threads, may_spin) {}
+  struct Place {
+    int rank;
+    int threads;
+    bool may_spin;
+    cpu::Isa isa;
+  };
+
+  CpuBackend(std::shared_ptr<cpu::CollectiveGroup> group, const Place& place)
+      : group_(std::move(group)),
+        rank_(place.rank),
+        pool_(place.threads, place.may_spin),
+        cores_{pool_, cpu::KernelsFor(place.isa)} {}
 
   std::string Describe() const override {
-    return "cpu (" + std::to_string(pool_.threads()) + " threads)";
+    const int threads = pool_.threads();
+    return std::string("cpu (") + Name(cores_.kernels.isa) + ", " + std::to_string(threads) +
+           (threads == 1 ? " thread)" : " threads)");
   }
 
   Buffer Allocate(size_t bytes) override {
@@ -60,14 +73,14 @@ class CpuBackend final : public Backend {
   void Synchronize() override {}
   void RunCaptured(int64_t, const std::function<void()>& fn) override { fn(); }
 
-  void Embed(const EmbedParams& p) override { cpu::Embed(p, pool_); }
-  void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(p, pool_); }
-  void MatMul(const MatMulParams& p) override { cpu::MatMul(p, pool_); }
-  void RopeStoreKv(const RopeStoreKvParams& p) override { cpu::RopeStoreKv(p, pool_); }
-  void PagedAttention(const PagedAttentionParams& p) override { cpu::PagedAttention(p, pool_); }
-  void SiluMul(const SiluMulParams& p) override { cpu::SiluMul(p, pool_); }
-  void GatherRows(const GatherRowsParams& p) override { cpu::GatherRows(p, pool_); }
-  void Sample(const SampleParams& p) override { cpu::Sample(p, pool_); }
+  void Embed(const EmbedParams& p) override { cpu::Embed(p, cores_); }
+  void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(p, cores_); }
+  void MatMul(const MatMulParams& p) override { cpu::MatMul(p, cores_); }
+  void RopeStoreKv(const RopeStoreKvParams& p) override { cpu::RopeStoreKv(p, cores_); }
+  void PagedAttention(const PagedAttentionParams& p) override { cpu::PagedAttention(p, cores_); }
+  void SiluMul(const SiluMulParams& p) override { cpu::SiluMul(p, cores_); }
+  void GatherRows(const GatherRowsParams& p) override { cpu::GatherRows(p, cores_); }
+  void Sample(const SampleParams& p) override { cpu::Sample(p, cores_); }
   void AllReduceSum(TensorView x) override { group_->AllReduceSum(rank_, x); }
   void AllGather(TensorView x, TensorView out) override { group_->AllGather(rank_, x, out); }
 
@@ -75,22 +88,28 @@ class CpuBackend final : public Backend {
   const std::shared_ptr<cpu::CollectiveGroup> group_;
   const int rank_;
   cpu::ThreadPool pool_;
+  const cpu::Cores cores_;
 };
 
 }  // namespace
 
-std::vector<std::unique_ptr<Backend>> CreateCpuBackends(int ranks, int threads_total) {
-  CHECK_GE(ranks, 1);
+std::vector<std::unique_ptr<Backend>> CreateCpuBackends(const CpuOptions& options) {
+  CHECK_GE(options.ranks, 1);
   const int cores = CoresOfThisProcess();
-  if (threads_total <= 0) threads_total = cores;
-  const int threads = std::max(1, threads_total / ranks);
-  const bool may_spin = ranks * threads <= cores;
-  auto group = std::make_shared<cpu::CollectiveGroup>(ranks, may_spin);
+  const int total = options.threads_total > 0 ? options.threads_total : cores;
+  const int threads = std::max(1, total / options.ranks);
+  const bool may_spin = options.ranks * threads <= cores;
+  auto group = std::make_shared<cpu::CollectiveGroup>(options.ranks, may_spin);
   std::vector<std::unique_ptr<Backend>> backends;
-  for (int rank = 0; rank < ranks; ++rank) {
-    backends.push_back(std::make_unique<CpuBackend>(group, rank, threads, may_spin));
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    backends.push_back(std::make_unique<CpuBackend>(
+        group, CpuBackend::Place{rank, threads, may_spin, options.isa}));
   }
   return backends;
+}
+
+std::vector<std::unique_ptr<Backend>> CreateCpuBackends(int ranks, int threads_total) {
+  return CreateCpuBackends(CpuOptions{.ranks = ranks, .threads_total = threads_total});
 }
 
 }  // namespace quire

@@ -5,13 +5,14 @@
 
 namespace quire::cpu {
 
-void GatherRows(const GatherRowsParams& p, ThreadPool& pool) {
-  CHECK(p.x.dtype == DType::kF32 && p.out.dtype == DType::kF32 && p.x.dim[1] == p.out.dim[1]);
-  const size_t bytes = static_cast<size_t>(p.out.dim[1]) * sizeof(float);
-  pool.ParallelFor(p.out.dim[0], 64, [&](int64_t begin, int64_t end) {
+void GatherRows(const GatherRowsParams& p, const Cores& cores) {
+  const int64_t width = p.out.dim[1];
+  CHECK(p.x.dtype == DType::kF32 && p.out.dtype == DType::kF32 && p.x.dim[1] == width);
+  cores.pool.ParallelFor(p.out.dim[0], RowsPerRange(width / 8), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       CHECK(p.rows[r] >= 0 && p.rows[r] < p.x.dim[0]);
-      std::memcpy(p.out.row<float>(r), p.x.row<float>(p.rows[r]), bytes);
+      std::memcpy(p.out.row<float>(r), p.x.row<float>(p.rows[r]),
+                  static_cast<size_t>(width) * sizeof(float));
     }
   });
 }

@@ -1,30 +1,77 @@
-// MatMul: rows of w are split over the threads.
+// MatMul: the output is cut into blocks of rows of w and tokens, sized for the caches, which the
+// threads take in order; where a block ends changes nothing in its elements.
+#include <algorithm>
+
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace quire::cpu {
+namespace {
 
-void MatMul(const MatMulParams& p, ThreadPool& pool) {
+// A block's share of w stays in the second-level cache while its tokens pass by, eight at a time.
+constexpr int64_t kBlockBytes = 256 << 10;
+// Products below which another thread is not worth waking: about 4 microseconds of one core.
+constexpr int64_t kBlockProducts = 64 << 10;
+
+struct Cut {
+  int64_t rows, tokens;  // of one block
+};
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+Cut CutFor(const MatMulParams& p, int threads) {
+  const int64_t tokens = p.x.dim[0], k = std::max<int64_t>(1, p.x.dim[1]), n = p.w.dim[0];
+  constexpr int64_t kRows = 24;  // a multiple of every register tile
+  Cut cut{n, tokens};
+  if (tokens * n * k > kBlockProducts) {
+    const int64_t by_cache = kBlockBytes / (k * static_cast<int64_t>(SizeOf(p.w.dtype)));
+    const int64_t by_work = kBlockProducts / (k * std::min<int64_t>(tokens, 64));
+    // Four blocks a thread, so that a thread that loses its core does not hold up the others.
+    const int64_t by_threads = std::max(DivideUp(n, threads * 4), by_work);
+    cut.rows = DivideUp(std::max<int64_t>(1, std::min(by_cache, by_threads)), kRows) * kRows;
+    cut.tokens = 64;
+  }
+  return cut;
+}
+
+void AddBias(const MatMulParams& p, const MatMulBlock& b, int64_t first_row,
+             const VectorKernels& kernels) {
+  constexpr int64_t kPart = 256;
+  float bias[kPart];
+  for (int64_t r = 0; r < b.rows; r += kPart) {
+    const int64_t n = std::min(kPart, b.rows - r);
+    const char* from =
+        p.bias.ptr<char>() + (first_row + r) * static_cast<int64_t>(SizeOf(p.bias.dtype));
+    kernels.widen(Elements{from, p.bias.dtype}, bias, n);
+    for (int64_t t = 0; t < b.tokens; ++t) kernels.add(b.out + t * b.out_stride + r, bias, n);
+  }
+}
+
+}  // namespace
+
+void MatMul(const MatMulParams& p, const Cores& cores) {
   const int64_t tokens = p.x.dim[0], k = p.x.dim[1], n = p.w.dim[0];
+  CHECK(p.x.dtype == DType::kF32 && p.out.dtype == DType::kF32);
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
-  DispatchFloat(p.w.dtype, [&](auto tag) {
-    using W = decltype(tag);
-    pool.ParallelFor(n, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t j = begin; j < end; ++j) {
-        const W* w = p.w.row<W>(j);
-        float bias = 0;
-        if (!p.bias.empty()) {
-          bias = DispatchFloat(p.bias.dtype,
-                               [&](auto b) { return ToFloat(p.bias.ptr<decltype(b)>()[j]); });
-        }
-        for (int64_t t = 0; t < tokens; ++t) {
-          const float* x = p.x.row<float>(t);
-          float sum[8] = {};
-          for (int64_t i = 0; i < k; ++i) sum[i % 8] += x[i] * ToFloat(w[i]);
-          p.out.row<float>(t)[j] = ((sum[0] + sum[4]) + (sum[1] + sum[5])) +
-                                   ((sum[2] + sum[6]) + (sum[3] + sum[7])) + bias;
-        }
-      }
-    });
+  CHECK(p.bias.empty() || p.bias.size() == n);
+  if (tokens == 0 || n == 0) return;
+  const Cut cut = CutFor(p, cores.pool.threads());
+  const int64_t token_cuts = DivideUp(tokens, cut.tokens);
+  const int64_t blocks = DivideUp(n, cut.rows) * token_cuts;
+  cores.pool.ParallelFor(blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / token_cuts * cut.rows, token = i % token_cuts * cut.tokens;
+      const MatMulBlock block{.x = p.x.row<float>(token),
+                              .x_stride = p.x.row_stride,
+                              .tokens = std::min(cut.tokens, tokens - token),
+                              .w = RowOf(p.w, row),
+                              .w_stride = p.w.row_stride,
+                              .rows = std::min(cut.rows, n - row),
+                              .k = k,
+                              .out = p.out.row<float>(token) + row,
+                              .out_stride = p.out.row_stride};
+      cores.kernels.matmul(block);
+      if (!p.bias.empty()) AddBias(p, block, row, cores.kernels);
+    }
   });
 }
 

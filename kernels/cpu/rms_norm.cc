@@ -1,30 +1,23 @@
-// RmsNorm, one row at a time.
-#include <cmath>
-
+// RmsNorm: rows are independent and split over the threads.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace quire::cpu {
 
-void RmsNorm(const RmsNormParams& p, ThreadPool& pool) {
+void RmsNorm(const RmsNormParams& p, const Cores& cores) {
   const int64_t width = p.x.dim[1];
-  DispatchFloat(p.weight.dtype, [&](auto tag) {
-    using W = decltype(tag);
-    const W* weight = p.weight.ptr<W>();
-    pool.ParallelFor(p.x.dim[0], 16, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        const float* x = p.x.row<float>(t);
-        if (!p.residual.empty()) {
-          float* residual = p.residual.row<float>(t);
-          for (int64_t i = 0; i < width; ++i) residual[i] += x[i];
-          x = residual;
-        }
-        float sum = 0;
-        for (int64_t i = 0; i < width; ++i) sum += x[i] * x[i];
-        const float factor = 1.0f / std::sqrt(sum / static_cast<float>(width) + p.eps);
-        float* out = p.out.row<float>(t);
-        for (int64_t i = 0; i < width; ++i) out[i] = x[i] * factor * ToFloat(weight[i]);
+  CHECK(p.x.dtype == DType::kF32 && p.out.dtype == DType::kF32);
+  CHECK(p.out.dim[0] == p.x.dim[0] && p.out.dim[1] == width && p.weight.size() == width);
+  const Elements weight{p.weight.data, p.weight.dtype};
+  cores.pool.ParallelFor(p.x.dim[0], RowsPerRange(width / 4), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const float* x = p.x.row<float>(t);
+      if (!p.residual.empty()) {
+        float* residual = p.residual.row<float>(t);
+        cores.kernels.add(residual, x, width);
+        x = residual;
       }
-    });
+      cores.kernels.rms_norm(x, weight, p.eps, p.out.row<float>(t), width);
+    }
   });
 }
 

@@ -1,114 +1,193 @@
-// Sample: one row at a time.
+// Sample: rows are independent and split over the threads. What is kept and drawn is defined by
+// values and integer sums alone (ops.h), so selection may take any route: bins first, exact order
+// inside one.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/sampling_math.h"
 
 namespace quire::cpu {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Probabilities relative to the largest, in units of 2^-40: integer sums are the same in any order.
-uint64_t Mass(float e) { return static_cast<uint64_t>(e * 0x1p40f); }
+// Bins of scaled logits z <= 0: 32 to the unit, the last one open.
+constexpr int32_t kBins = 1024;
+int32_t BinOf(float z) { return static_cast<int32_t>(std::min(-z, 31.97f) * 32.0f); }
 
-void ApplyPenalties(const SampleJob& job, float* logits) {
-  const SampleRow& row = job.params;
-  if (row.repetition_penalty == 1.0f && row.presence_penalty == 0.0f &&
-      row.frequency_penalty == 0.0f) {
-    return;
+// Probability relative to the most likely token's, in units of 2^-40.
+uint64_t Mass(float e) { return static_cast<uint64_t>(static_cast<int64_t>(e * 0x1p40f)); }
+
+// What a thread keeps between rows, so that large vocabularies cost no allocation.
+struct RowScratch {
+  std::vector<std::pair<int32_t, float>> touched;
+  std::vector<int32_t> counts;  // all zero between rows
+  std::vector<float> z, e, picked;
+};
+
+class RowSampler {
+ public:
+  RowSampler(const VectorKernels& kernels, RowScratch& scratch)
+      : kernels_(kernels),
+        touched_(scratch.touched),
+        counts_(scratch.counts),
+        z_(scratch.z),
+        e_(scratch.e),
+        picked_(scratch.picked) {}
+
+  SampleResult Sample(const SampleJob& job, float* logits, int64_t vocab) {
+    vocab_ = vocab;
+    logits_ = logits;
+    touched_.clear();
+    const RowStats raw = kernels_.row_stats(logits, vocab);
+    if (raw.nonfinite) return SampleResult{.nonfinite = 1};
+    const uint64_t raw_mass = kernels_.exp_mass(logits, raw.top, vocab);
+    Modify(job);
+    const RowStats stats = touched_.empty() ? raw : kernels_.row_stats(logits, vocab);
+    if (stats.nonfinite) return SampleResult{.nonfinite = 1};
+    SampleResult result;
+    result.token = job.params.temperature == 0.0f
+                       ? static_cast<int32_t>(kernels_.find(logits, stats.top, vocab))
+                       : Draw(job, stats.top);
+    result.logprob = RawLogit(result.token) - raw.top -
+                     static_cast<float>(std::log(static_cast<double>(raw_mass) * 0x1p-40));
+    return result;
   }
-  std::unordered_map<int32_t, int32_t> output_count;
-  for (int32_t i = 0; i < job.num_known; ++i) {
-    output_count[job.tokens[i]] += i >= job.num_prompt ? 1 : 0;
+
+ private:
+  float& Touch(int32_t token) {
+    CHECK(token >= 0 && token < vocab_);
+    touched_.emplace_back(token, logits_[token]);
+    return logits_[token];
   }
-  for (const auto& [token, count] : output_count) {
-    float& l = logits[token];
-    l = l > 0 ? l / row.repetition_penalty : l * row.repetition_penalty;
-    if (count > 0) {
-      l -= row.frequency_penalty * static_cast<float>(count);
-      l -= row.presence_penalty;
+
+  // The logit before anything touched it: the first record counts.
+  float RawLogit(int32_t token) const {
+    for (const auto& [touched, raw] : touched_) {
+      if (touched == token) return raw;
+    }
+    return logits_[token];
+  }
+
+  void Modify(const SampleJob& job) {
+    for (int32_t i = 0; i < job.num_bias; ++i) Touch(job.bias[i].token) += job.bias[i].bias;
+    for (int32_t i = 0; i < job.num_banned; ++i) Touch(job.banned[i]) = -kInfinity;
+    const SampleRow& row = job.params;
+    if (row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f ||
+        row.frequency_penalty != 0.0f) {
+      Penalise(job);
     }
   }
-}
 
-// Smallest z that top_k and then top_p keep.
-float Threshold(const SampleRow& row, std::vector<float> z) {
-  std::sort(z.begin(), z.end(), std::greater<>());
-  if (row.top_k > 0 && row.top_k < static_cast<int64_t>(z.size())) {
-    const float kth = z[row.top_k - 1];
-    while (z.back() < kth) z.pop_back();
-  }
-  if (row.top_p >= 1.0f) return z.back();
-  uint64_t total = 0;
-  for (float v : z) total += Mass(ExactExp(v));
-  const uint64_t wanted = static_cast<uint64_t>(double{row.top_p} * static_cast<double>(total));
-  uint64_t above = 0, sum = 0;
-  float threshold = z[0];
-  for (size_t i = 0; i < z.size(); ++i) {
-    if (i > 0 && z[i] != z[i - 1]) above = sum;
-    if (i > 0 && above >= wanted) break;
-    threshold = z[i];
-    sum += Mass(ExactExp(z[i]));
-  }
-  return threshold;
-}
-
-int32_t Draw(const SampleJob& job, const float* logits, int64_t vocab, float top) {
-  const SampleRow& row = job.params;
-  std::vector<float> z(vocab);
-  for (int64_t i = 0; i < vocab; ++i) z[i] = (logits[i] - top) / row.temperature;
-  const float threshold = row.top_k > 0 || row.top_p < 1.0f ? Threshold(row, z) : -kInfinity;
-  int32_t best = -1;
-  float best_score = -kInfinity;
-  for (int64_t i = 0; i < vocab; ++i) {
-    if (z[i] < threshold || z[i] == -kInfinity || ExactExp(z[i]) < row.min_p) continue;
-    const float score = z[i] + GumbelNoise(row.seed, static_cast<uint32_t>(job.num_known),
-                                           static_cast<uint32_t>(i));
-    if (best < 0 || score > best_score) {
-      best = static_cast<int32_t>(i);
-      best_score = score;
+  void Penalise(const SampleJob& job) {
+    // counts_[token]: 2 for each occurrence in the output, 1 more for having been seen at all.
+    if (static_cast<int64_t>(counts_.size()) < vocab_) counts_.resize(vocab_, 0);
+    for (int32_t i = 0; i < job.num_known; ++i) {
+      CHECK(job.tokens[i] >= 0 && job.tokens[i] < vocab_);
+      int32_t& count = counts_[job.tokens[i]];
+      count = (count + (i >= job.num_prompt ? 2 : 0)) | 1;
+    }
+    for (int32_t i = 0; i < job.num_known; ++i) {
+      const int32_t count = std::exchange(counts_[job.tokens[i]], 0);
+      if (count == 0) continue;
+      float& logit = Touch(job.tokens[i]);
+      const float penalty = job.params.repetition_penalty;
+      logit = logit > 0.0f ? logit / penalty : logit * penalty;
+      if (count < 2) continue;
+      logit -= job.params.frequency_penalty * static_cast<float>(count / 2);
+      logit -= job.params.presence_penalty;
     }
   }
-  return best;
-}
 
-SampleResult SampleOne(const SampleJob& job, float* logits, int64_t vocab) {
-  float raw_top = -kInfinity;
-  for (int64_t i = 0; i < vocab; ++i) {
-    if (!(logits[i] < kInfinity)) return SampleResult{.nonfinite = 1};
-    raw_top = std::max(raw_top, logits[i]);
+  int32_t Draw(const SampleJob& job, float top) {
+    const SampleRow& row = job.params;
+    z_.resize(vocab_);
+    kernels_.scale_logits(logits_, top, row.temperature, z_.data(), vocab_);
+    float min_z = -kInfinity;
+    if (row.top_k > 0 && row.top_k < vocab_) min_z = KthLargest(row.top_k);
+    if (row.top_p < 1.0f) min_z = NucleusEdge(row.top_p, min_z);
+    const Drawn drawn = kernels_.draw(DrawRow{.z = z_.data(),
+                                              .vocab = vocab_,
+                                              .min_z = min_z,
+                                              .min_p = row.min_p,
+                                              .seed = row.seed,
+                                              .position = static_cast<uint32_t>(job.num_known)});
+    CHECK_GE(drawn.token, 0);
+    return drawn.token;
   }
-  if (raw_top == -kInfinity) return SampleResult{.nonfinite = 1};
-  uint64_t raw_mass = 0;
-  for (int64_t i = 0; i < vocab; ++i) raw_mass += Mass(ExactExp(logits[i] - raw_top));
-  const std::vector<float> raw(logits, logits + vocab);
 
-  for (int32_t i = 0; i < job.num_bias; ++i) logits[job.bias[i].token] += job.bias[i].bias;
-  for (int32_t i = 0; i < job.num_banned; ++i) logits[job.banned[i]] = -kInfinity;
-  ApplyPenalties(job, logits);
-  const float* top = std::max_element(logits, logits + vocab);
-  if (*top == -kInfinity) return SampleResult{.nonfinite = 1};
+  float KthLargest(int64_t k) {
+    std::vector<int64_t> count(kBins, 0);
+    for (float z : z_) ++count[BinOf(z)];
+    int32_t bin = 0;
+    for (; count[bin] < k; ++bin) k -= count[bin];
+    Collect(bin, -kInfinity);
+    std::nth_element(picked_.begin(), picked_.begin() + (k - 1), picked_.end(), std::greater<>());
+    return picked_[k - 1];
+  }
 
-  SampleResult result;
-  result.token = job.params.temperature == 0.0f ? static_cast<int32_t>(top - logits)
-                                                : Draw(job, logits, vocab, *top);
-  result.logprob = raw[result.token] - raw_top -
-                   static_cast<float>(std::log(static_cast<double>(raw_mass) * 0x1p-40));
-  return result;
-}
+  // The smallest z >= min_z such that the tokens above it hold less than top_p of the mass.
+  float NucleusEdge(float top_p, float min_z) {
+    std::vector<uint64_t> mass(kBins, 0);
+    e_.resize(vocab_);
+    kernels_.exp(z_.data(), e_.data(), vocab_);
+    uint64_t total = 0;
+    for (int64_t i = 0; i < vocab_; ++i) {
+      if (z_[i] < min_z) continue;
+      const uint64_t m = Mass(e_[i]);
+      mass[BinOf(z_[i])] += m;
+      total += m;
+    }
+    const uint64_t wanted = std::max<uint64_t>(
+        1, static_cast<uint64_t>(static_cast<double>(top_p) * static_cast<double>(total)));
+    uint64_t above = 0;
+    int32_t bin = 0;
+    for (; above + mass[bin] < wanted; ++bin) above += mass[bin];
+    Collect(bin, min_z);
+    std::sort(picked_.begin(), picked_.end(), std::greater<>());
+    e_.resize(picked_.size());
+    kernels_.exp(picked_.data(), e_.data(), static_cast<int64_t>(picked_.size()));
+    uint64_t sum = above;
+    float edge = picked_[0];
+    for (size_t i = 0; i < picked_.size(); ++i) {
+      if (picked_[i] != edge) {  // all tokens of one value are kept or none
+        if (sum >= wanted) break;
+        edge = picked_[i];
+      }
+      sum += Mass(e_[i]);
+    }
+    return edge;
+  }
+
+  // picked_ = the z of one bin that are at least min_z.
+  void Collect(int32_t bin, float min_z) {
+    picked_.clear();
+    for (float z : z_) {
+      if (BinOf(z) == bin && z >= min_z) picked_.push_back(z);
+    }
+  }
+
+  const VectorKernels& kernels_;
+  int64_t vocab_ = 0;
+  float* logits_ = nullptr;
+  std::vector<std::pair<int32_t, float>>& touched_;
+  std::vector<int32_t>& counts_;
+  std::vector<float>&z_, &e_, &picked_;
+};
 
 }  // namespace
 
-void Sample(const SampleParams& p, ThreadPool& pool) {
+void Sample(const SampleParams& p, const Cores& cores) {
   CHECK(p.logits.dtype == DType::kF32);
-  pool.ParallelFor(p.logits.dim[0], 1, [&](int64_t begin, int64_t end) {
+  cores.pool.ParallelFor(p.logits.dim[0], 1, [&](int64_t begin, int64_t end) {
+    thread_local RowScratch scratch;
+    RowSampler sampler(cores.kernels, scratch);
     for (int64_t r = begin; r < end; ++r) {
-      p.results[r] = SampleOne(p.jobs[r], p.logits.row<float>(r), p.logits.dim[1]);
+      p.results[r] = sampler.Sample(p.jobs[r], p.logits.row<float>(r), p.logits.dim[1]);
     }
   });
 }

@@ -1,19 +1,17 @@
-// SiluMul: the gate of a SwiGLU feed-forward layer.
-#include <cmath>
-
+// SiluMul: the gate of a SwiGLU feed-forward layer; rows are independent and split over the
+// threads.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace quire::cpu {
 
-void SiluMul(const SiluMulParams& p, ThreadPool& pool) {
+void SiluMul(const SiluMulParams& p, const Cores& cores) {
   const int64_t width = p.out.dim[1];
-  CHECK_EQ(p.gate_up.dim[1], 2 * width);
-  pool.ParallelFor(p.out.dim[0], 16, [&](int64_t begin, int64_t end) {
+  CHECK(p.gate_up.dtype == DType::kF32 && p.out.dtype == DType::kF32);
+  CHECK(p.gate_up.dim[0] == p.out.dim[0] && p.gate_up.dim[1] == 2 * width);
+  cores.pool.ParallelFor(p.out.dim[0], RowsPerRange(width / 2), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const float* gate = p.gate_up.row<float>(t);
-      const float* up = gate + width;
-      float* out = p.out.row<float>(t);
-      for (int64_t i = 0; i < width; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+      cores.kernels.silu_mul(gate, gate + width, p.out.row<float>(t), width);
     }
   });
 }

@@ -1,0 +1,21 @@
+// CPU backends with every choice spelled out: what CreateCpuBackends decides by looking at the
+// machine, tests and benchmarks set by hand.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+
+namespace quire {
+
+struct CpuOptions {
+  int ranks = 1;
+  int threads_total = 0;  // over all ranks; <= 0: all cores of the process's affinity mask
+  cpu::Isa isa = cpu::BestIsa();
+};
+
+std::vector<std::unique_ptr<Backend>> CreateCpuBackends(const CpuOptions& options);
+
+}  // namespace quire
