@@ -1,0 +1,231 @@
+// LoadModel: bad checkpoints by file and tensor, the memory plan against what is taken, conversions
+// and slices, and how long a small model takes to load.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "engine/base/json.h"
+#include "engine/model/model.h"
+#include "engine/model/weights.h"
+#include "tests/engine/model/model_runner.h"
+#include "tests/engine/model/temp_dir.h"
+
+namespace quire::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Counts the memory taken from the backend it stands before.
+class CountingBackend final : public Backend {
+ public:
+  std::string Describe() const override { return inner_->Describe(); }
+  Buffer Allocate(size_t bytes) override {
+    allocated_bytes += static_cast<int64_t>(bytes);
+    return bytes > limit_bytes ? Buffer() : inner_->Allocate(bytes);
+  }
+  void CopyToDevice(void* device, const void* host, size_t bytes) override {
+    inner_->CopyToDevice(device, host, bytes);
+  }
+  void CopyToHost(void* host, const void* device, size_t bytes) override {
+    inner_->CopyToHost(host, device, bytes);
+  }
+  void Synchronize() override { inner_->Synchronize(); }
+  void RunCaptured(int64_t key, const std::function<void()>& fn) override {
+    inner_->RunCaptured(key, fn);
+  }
+  void Embed(const EmbedParams& p) override { inner_->Embed(p); }
+  void RmsNorm(const RmsNormParams& p) override { inner_->RmsNorm(p); }
+  void MatMul(const MatMulParams& p) override { inner_->MatMul(p); }
+  void RopeStoreKv(const RopeStoreKvParams& p) override { inner_->RopeStoreKv(p); }
+  void PagedAttention(const PagedAttentionParams& p) override { inner_->PagedAttention(p); }
+  void SiluMul(const SiluMulParams& p) override { inner_->SiluMul(p); }
+  void GatherRows(const GatherRowsParams& p) override { inner_->GatherRows(p); }
+  void Sample(const SampleParams& p) override { inner_->Sample(p); }
+  void AllReduceSum(TensorView x) override { inner_->AllReduceSum(x); }
+  void AllGather(TensorView x, TensorView out) override { inner_->AllGather(x, out); }
+
+  int64_t allocated_bytes = 0;
+  size_t limit_bytes = SIZE_MAX;
+
+ private:
+  std::unique_ptr<Backend> inner_ = std::move(CreateCpuBackends(1, 1)[0]);
+};
+
+constexpr ModelOptions kOptions{.max_tokens = 32, .max_logit_rows = 4, .max_model_len = 128};
+
+// A copy of a checkpoint whose header and config a test edits.
+class EditedCheckpoint {
+ public:
+  explicit EditedCheckpoint(const std::string& name) {
+    config = *ReadJsonFile(ModelDir(name) + "/config.json");
+    std::ifstream file(ModelDir(name) + "/model.safetensors", std::ios::binary);
+    uint64_t length = 0;
+    file.read(reinterpret_cast<char*>(&length), 8);
+    std::string text(length, ' ');
+    file.read(text.data(), static_cast<std::streamsize>(length));
+    header = json::parse(text);
+    data.assign(std::istreambuf_iterator<char>(file), {});
+  }
+
+  // Appends a tensor of zeros.
+  void Add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
+           int64_t bytes) {
+    const size_t begin = data.size();
+    data.resize(begin + static_cast<size_t>(bytes));
+    header[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  absl::Status Load() const {
+    const TempDir dir;
+    dir.Write("config.json", config.dump());
+    dir.Write("model.safetensors", SafetensorsBytes(header.dump(), data));
+    absl::StatusOr<ModelConfig> loaded = ModelConfig::Load(dir.path());
+    if (!loaded.ok()) return loaded.status();
+    CountingBackend backend;
+    return LoadModel(dir.path(), *loaded, {}, kOptions, backend).status();
+  }
+  std::string Message() const {
+    const absl::Status status = Load();
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(std::string(status.message()), HasSubstr("/model.safetensors: tensor "));
+    return std::string(status.message());
+  }
+
+  using json = nlohmann::json;
+  json config, header;
+  std::string data;
+};
+
+TEST(LoadTest, TheCopyIsGood) {
+  EXPECT_TRUE(EditedCheckpoint("llama").Load().ok());
+  EXPECT_TRUE(EditedCheckpoint("qwen3").Load().ok());
+}
+
+TEST(LoadTest, NamesTheMissingTensor) {
+  for (const char* name : {"model.layers.1.self_attn.k_proj.weight", "model.norm.weight",
+                           "lm_head.weight", "model.embed_tokens.weight"}) {
+    EditedCheckpoint c("llama");
+    c.header["model.layers.0.rotary_emb.inv_freq"] = c.header[name];  // its bytes stay
+    c.header.erase(name);
+    EXPECT_THAT(c.Message(), AllOf(HasSubstr(name), HasSubstr("is missing")));
+  }
+  // The flags of the config ask for tensors that are not there.
+  EditedCheckpoint bias("llama");
+  bias.config["attention_bias"] = true;
+  EXPECT_THAT(bias.Message(), HasSubstr("self_attn.q_proj.bias\": is missing"));
+}
+
+TEST(LoadTest, NamesTheExtraTensorUnlessItIsHarmless) {
+  EditedCheckpoint extra("llama");
+  extra.Add("model.layers.0.self_attn.q_proj.bias", "F32", {64}, 256);
+  EXPECT_THAT(extra.Message(), AllOf(HasSubstr("self_attn.q_proj.bias"), HasSubstr("is not part")));
+  EditedCheckpoint fourth("llama");
+  fourth.config["num_hidden_layers"] = 2;
+  EXPECT_THAT(fourth.Message(), AllOf(HasSubstr("model.layers.2."), HasSubstr("is not part")));
+  EditedCheckpoint table("llama");
+  table.Add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {8}, 32);
+  EXPECT_TRUE(table.Load().ok());
+  EditedCheckpoint tied("qwen3");
+  tied.Add("lm_head.weight", "F32", {256, 64}, 65536);
+  EXPECT_TRUE(tied.Load().ok());
+}
+
+TEST(LoadTest, NamesTheMisshapenTensor) {
+  EditedCheckpoint transposed("llama");
+  transposed.header["model.layers.2.mlp.down_proj.weight"]["shape"] = {112, 64};
+  EXPECT_THAT(transposed.Message(),
+              AllOf(HasSubstr("down_proj.weight"), HasSubstr("has shape [112, 64]"),
+                    HasSubstr("makes it [64, 112]")));
+  EditedCheckpoint vector("llama");
+  vector.header["model.norm.weight"]["shape"] = {64, 1};
+  EXPECT_THAT(vector.Message(), AllOf(HasSubstr("model.norm.weight"), HasSubstr("[64, 1]")));
+  EditedCheckpoint config("llama");
+  config.config["vocab_size"] = 260;
+  EXPECT_THAT(config.Message(), AllOf(HasSubstr("embed_tokens"), HasSubstr("makes it [260, 64]")));
+}
+
+TEST(LoadTest, NamesTheTensorOfAnotherType) {
+  EditedCheckpoint c("llama");
+  c.header["model.norm.weight"]["dtype"] = "I32";
+  EXPECT_THAT(c.Message(), AllOf(HasSubstr("model.norm.weight"), HasSubstr("stored as I32"),
+                                 HasSubstr("F32, BF16, F16")));
+}
+
+TEST(LoadTest, SaysWhichMemoryDoesNotFit) {
+  const ModelConfig config = *ModelConfig::Load(ModelDir("llama"));
+  const ModelMemory plan = PlanModelMemory(config, {}, kOptions);
+  CountingBackend backend;
+  backend.limit_bytes = static_cast<size_t>(plan.weight_bytes) - 1;
+  absl::Status status = LoadModel(ModelDir("llama"), config, {}, kOptions, backend).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(plan.weight_bytes)));
+}
+
+TEST(LoadTest, TakesExactlyThePlannedMemoryAndNoneAfterwards) {
+  for (const char* name : {"llama", "llama-tied-bias", "qwen3"}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      const ModelConfig config = *ModelConfig::Load(ModelDir(name));
+      ModelOptions options = kOptions;
+      options.weight_dtype = dtype;
+      CountingBackend backend;
+      ASSERT_TRUE(LoadModel(ModelDir(name), config, {}, options, backend).ok());
+      const ModelMemory plan = PlanModelMemory(config, {}, options);
+      EXPECT_EQ(backend.allocated_bytes, plan.weight_bytes + plan.arena_bytes);
+      // Every parameter is held once: matrices in their type, norms and biases in float32.
+      const int64_t parameters = config.NumParameters();
+      EXPECT_GE(plan.weight_bytes, parameters * static_cast<int64_t>(SizeOf(dtype)));
+      EXPECT_LE(plan.weight_bytes, parameters * 4 + config.num_layers * 12 * 256 + 1024);
+    }
+  }
+  CountingBackend backend;
+  ModelRunner runner("llama", {}, {}, backend);
+  runner.RunChunked({1, 2, 3}, 2, {2});
+  const int64_t uploads_of_a_step = [&] {
+    const int64_t before = backend.allocated_bytes;
+    runner.Run({{.tokens = {1}, .logit_rows = {0}}});
+    return backend.allocated_bytes - before;
+  }();
+  // The runner's own uploads: five int32 and one int64 of a token, two offsets, a row.
+  EXPECT_EQ(uploads_of_a_step, 7 * 4 + 8);
+}
+
+TEST(WeightsTest, LoadsRectanglesConvertsAndPads) {
+  const TempDir dir;
+  // m = [[1, 2, 3], [4, 5, 6]] in bf16, v = [0.5, 1 + 2^-9] in f32.
+  std::string data;
+  for (float x : {1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}) {
+    const uint16_t bits = FromFloat<BF16>(x).bits;
+    data.append(reinterpret_cast<const char*>(&bits), 2);
+  }
+  for (float x : {0.5f, 1.0f + 0x1p-9f}) data.append(reinterpret_cast<const char*>(&x), 4);
+  dir.Write("model.safetensors",
+            SafetensorsBytes(R"({"m":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},)"
+                             R"("v":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}})",
+                             data));
+  absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const WeightPart right{.name = "m", .shape = {2, 3}, .rows = {0, 2}, .columns = {1, 2}};
+  const WeightPart bottom{.name = "m", .shape = {2, 3}, .rows = {1, 1}, .columns = {0, 2}};
+  const WeightPart vector{.name = "v", .shape = {2}, .rows = {1, 1}};
+  const std::vector<WeightSpec> specs = {
+      {.dtype = DType::kF32, .rows = 4, .columns = 2, .parts = {right, bottom}},
+      {.dtype = DType::kBF16, .rows = 1, .parts = {vector}},
+      {.dtype = DType::kF32},
+  };
+  CountingBackend backend;
+  const auto none = [](const std::string&) { return false; };
+  absl::StatusOr<Weights> weights = Weights::Load(*checkpoint, specs, none, backend);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(backend.allocated_bytes, Weights::TotalBytes(specs));
+  const float* m = (*weights)[0].ptr<float>();
+  EXPECT_THAT(std::vector<float>(m, m + 8), ElementsAre(2, 3, 5, 6, 4, 5, 0, 0));
+  // 1 + 2^-9 lies nearer to 1 than to the next bf16.
+  EXPECT_EQ(ToFloat((*weights)[1].ptr<BF16>()[0]), 1.0f);
+  EXPECT_TRUE((*weights)[2].empty());
+}
+
+}  // namespace
+}  // namespace quire::testing
