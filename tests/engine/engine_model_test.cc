@@ -1,0 +1,143 @@
+// The whole engine on a real checkpoint: a request's tokens are a function of the request alone,
+// whatever runs beside it, however its prompt is cut, however often it is preempted, on one rank or
+// two.
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "engine/base/clock.h"
+#include "engine/engine.h"
+#include "engine/engine_setup.h"
+#include "gtest/gtest.h"
+
+namespace quire {
+namespace {
+
+using Tokens = std::map<RequestId, std::vector<int32_t>>;
+const std::string kModel = QUIRE_SOURCE_DIR "/tests/testdata/models/llama";
+
+class CollectingSink : public OutputSink {
+ public:
+  void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
+    std::lock_guard lock(mutex_);
+    for (const TokenEvent& event : tokens) tokens_[event.id].push_back(event.token);
+    for (const FinishEvent& event : finishes) {
+      EXPECT_EQ(event.reason, FinishReason::kMaxTokens);
+      preemptions_ += event.usage.preemptions;
+    }
+    ended_ += finishes.size();
+    changed_.notify_all();
+  }
+  Tokens Await(size_t ends) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ >= ends; });
+    return tokens_;
+  }
+  int preemptions() const { return preemptions_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Tokens tokens_;
+  size_t ended_ = 0;
+  int preemptions_ = 0;
+};
+
+// Greedy, random, penalised: every kind of row side by side.
+std::unique_ptr<Request> MakeRequest(RequestId id) {
+  std::mt19937 random(static_cast<uint32_t>(id));
+  auto request = std::make_unique<Request>();
+  request->id = id;
+  request->prompt.resize(1 + random() % 80);
+  for (int32_t& token : request->prompt) token = static_cast<int32_t>(random() % 256);
+  SamplingParams& sampling = request->sampling;
+  sampling.max_tokens = 120 + static_cast<int32_t>(random() % 50);
+  sampling.row.seed = random();
+  sampling.row.temperature = id % 3 == 0 ? 0.0f : 1.0f;
+  sampling.row.top_k = id % 4 == 1 ? 20 : 0;
+  sampling.row.top_p = id % 5 == 2 ? 0.9f : 1.0f;
+  sampling.row.repetition_penalty = id % 6 == 5 ? 1.2f : 1.0f;
+  sampling.row.frequency_penalty = id % 7 == 6 ? 0.5f : 0.0f;
+  request->arrival_ns = SteadyNowNs();
+  return request;
+}
+
+constexpr RequestId kRequests = 12;
+
+struct Outcome {
+  Tokens tokens;
+  int preemptions = 0;
+};
+
+Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128) {
+  config.model = kModel;
+  config.device = "cpu";
+  absl::StatusOr<EngineSetup> setup = PlanEngine(config);
+  EXPECT_TRUE(setup.ok()) << setup.status();
+  setup->scheduler.growth_horizon = growth_horizon;
+  absl::StatusOr<std::unique_ptr<Transport>> transport = StartWorkers(*setup, nullptr);
+  EXPECT_TRUE(transport.ok()) << transport.status();
+  CollectingSink sink;
+  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink);
+  for (RequestId id = 1; id <= kRequests; ++id) {
+    const absl::Status status = engine.Submit(MakeRequest(id));
+    EXPECT_TRUE(status.ok()) << status;
+    if (!together) sink.Await(id);
+  }
+  Outcome run{sink.Await(kRequests), 0};
+  run.preemptions = sink.preemptions();
+  return run;
+}
+
+EngineConfig Config() {
+  EngineConfig config;
+  config.max_num_seqs = 16;
+  config.cpu_threads = 2;
+  config.max_model_len = 256;
+  return config;
+}
+
+// One at a time, whole prompts, one step in flight: the plainest way to serve, and the yardstick
+// here.
+const Tokens& Alone() {
+  static const Tokens* tokens = [] {
+    EngineConfig config = Config();
+    config.steps_in_flight = 1;
+    return new Tokens(RunAll(config, /*together=*/false).tokens);
+  }();
+  return *tokens;
+}
+
+TEST(EngineModelTest, TokensDoNotDependOnNeighbours) {
+  EXPECT_EQ(RunAll(Config(), true).tokens, Alone());
+}
+
+TEST(EngineModelTest, TokensDoNotDependOnChunking) {
+  EngineConfig config = Config();
+  config.max_num_batched_tokens = 17;
+  EXPECT_EQ(RunAll(config, true).tokens, Alone());
+}
+
+TEST(EngineModelTest, TokensDoNotDependOnStepsInFlight) {
+  EngineConfig config = Config();
+  config.steps_in_flight = 1;
+  EXPECT_EQ(RunAll(config, true).tokens, Alone());
+}
+
+TEST(EngineModelTest, TokensSurvivePreemption) {
+  EngineConfig config = Config();
+  config.num_blocks_override = 40;  // twelve requests want about 140; admission reserves part
+  const Outcome run = RunAll(config, true, /*growth_horizon=*/16);
+  EXPECT_EQ(run.tokens, Alone());
+  EXPECT_GT(run.preemptions, 0) << "the pool was not tight enough to prove anything";
+}
+
+TEST(EngineModelTest, TwoRanksGiveTheTokensOfOne) {
+  EngineConfig config = Config();
+  config.tensor_parallel_size = 2;
+  EXPECT_EQ(RunAll(config, true).tokens, Alone());
+}
+
+}  // namespace
+}  // namespace quire
