@@ -1,0 +1,193 @@
+// CPU time of the scheduler per step (Schedule, Retire and handing the events over) with every row
+// running, a queue of given length behind, two steps in flight, and arrivals, ends and cancels
+// going on. The worker is free of cost and outside the clock. Prints one JSON object a line.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/schedule/scheduler.h"
+#include "engine/worker/null_worker.h"
+#include "kernels/check.h"
+
+namespace {
+bool count_allocations = false;
+int64_t num_allocations = 0;
+}  // namespace
+
+void* operator new(size_t size) {
+  num_allocations += count_allocations;
+  if (void* p = std::malloc(size)) return p;
+  std::abort();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace quire {
+namespace {
+
+constexpr int32_t kRows = 256;
+constexpr int32_t kDepth = 2;
+constexpr int32_t kVocab = 32000;
+constexpr int kWarmUpSteps = 3000;
+constexpr int kSteps = 30000;
+constexpr double kP50Limit = 25.0;  // µs
+constexpr double kP99Limit = 50.0;
+
+double Quantile(std::vector<double>& values, double q) {
+  const size_t i = static_cast<size_t>(q * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + i, values.end());
+  return values[i];
+}
+
+// Runs `call` on the clock and with allocations counted; returns microseconds.
+template <typename Call>
+double Measure(Call call) {
+  count_allocations = true;
+  const auto begin = std::chrono::steady_clock::now();
+  call();
+  const auto end = std::chrono::steady_clock::now();
+  count_allocations = false;
+  return std::chrono::duration<double, std::micro>(end - begin).count();
+}
+
+class Load {
+ public:
+  explicit Load(int32_t num_waiting)
+      : num_waiting_(num_waiting), scheduler_(Config(num_waiting)), worker_(kVocab) {
+    events_.tokens.reserve(kRows);
+    events_.finishes.reserve(kRows);
+    free_plans_.resize(kDepth);
+    result_.samples.reserve(kRows);
+  }
+
+  void Run() {
+    for (int step = 0; step < kWarmUpSteps; ++step) Step();
+    step_us_.clear();
+    step_us_.reserve(kSteps);
+    add_us_.clear();
+    num_tokens_ = num_finishes_ = 0;
+    allocations_ = 0;
+    for (int step = 0; step < kSteps; ++step) Step();
+    scheduler_.CheckInvariants();
+    CHECK_GT(num_tokens_, int64_t{kSteps} * kRows * 8 / 10);
+  }
+
+  // Whether the limits hold.
+  bool Report() {
+    const double p50 = Quantile(step_us_, 0.5);
+    const double p99 = Quantile(step_us_, 0.99);
+    const double per_step = static_cast<double>(allocations_) / kSteps;
+    std::printf(
+        "{\"benchmark\": \"scheduler\", \"running\": %d, \"waiting\": %d, \"steps\": %d, "
+        "\"tokens_per_step\": %.1f, \"ends_per_step\": %.3f, "
+        "\"p50_us\": %.2f, \"p99_us\": %.2f, \"max_us\": %.2f, \"p50_limit_us\": %.0f, "
+        "\"p99_limit_us\": %.0f, \"allocations_per_step\": %.6f, \"add_p50_us\": %.2f}\n",
+        kRows, num_waiting_, kSteps, static_cast<double>(num_tokens_) / kSteps,
+        static_cast<double>(num_finishes_) / kSteps, p50, p99, Quantile(step_us_, 1.0), kP50Limit,
+        kP99Limit, per_step, Quantile(add_us_, 0.5));
+    return p50 <= kP50Limit && p99 <= kP99Limit && allocations_ == 0;
+  }
+
+ private:
+  static SchedulerConfig Config(int32_t num_waiting) {
+    SchedulerConfig config;
+    config.max_model_len = 4096;
+    config.max_num_seqs = kRows;
+    config.max_num_batched_tokens = 2048;
+    config.max_num_queued_reqs = num_waiting + kRows;
+    config.num_blocks = kRows * 40;
+    return config;
+  }
+
+  int32_t Between(int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(random_() % (high - low + 1));
+  }
+
+  void Add() {
+    auto request = std::make_unique<Request>();
+    request->id = next_id_++;
+    request->prompt.assign(Between(32, 400), 1);
+    request->sampling.max_tokens = Between(64, 500);
+    request->sampling.eos_token_ids = {kVocab};
+    request->arrival_ns = now_ns_;
+    if (Between(0, 1) == 0) request->deadline_ns = now_ns_ + Between(1'000'000, 2'000'000'000);
+    add_us_.push_back(0.0);
+    const auto begin = std::chrono::steady_clock::now();
+    scheduler_.Add(std::move(request), now_ns_);
+    const auto end = std::chrono::steady_clock::now();
+    add_us_.back() = std::chrono::duration<double, std::micro>(end - begin).count();
+  }
+
+  void Step() {
+    now_ns_ += 1000;
+    while (scheduler_.Load().running + scheduler_.Load().waiting < kRows + num_waiting_) Add();
+    StepPlan plan = std::move(free_plans_.back());
+    free_plans_.pop_back();
+    num_allocations = 0;
+    bool any = false;
+    double us = Measure([&] {
+      any = scheduler_.Schedule(now_ns_, plan, events_);
+      if (Between(0, 99) == 0) {
+        scheduler_.Cancel(next_id_ - 1, FinishReason::kCancelled, now_ns_, events_);
+      }
+    });
+    (any ? in_flight_ : free_plans_).push_back(std::move(plan));
+    if (static_cast<int32_t>(in_flight_.size()) == kDepth || !any) us += RetireOldest();
+    allocations_ += num_allocations;
+    step_us_.push_back(us);
+  }
+
+  double RetireOldest() {
+    worker_.Run(in_flight_.front(), result_);
+    const double us = Measure([&] {
+      scheduler_.Retire(result_, now_ns_, events_);
+      Deliver();
+    });
+    free_plans_.push_back(std::move(in_flight_.front()));
+    in_flight_.erase(in_flight_.begin());
+    return us;
+  }
+
+  void Deliver() {
+    num_tokens_ += static_cast<int64_t>(events_.tokens.size());
+    num_finishes_ += static_cast<int64_t>(events_.finishes.size());
+    events_.tokens.clear();
+    events_.finishes.clear();
+    events_.preempted = events_.admitted = 0;
+  }
+
+  const int32_t num_waiting_;
+  Scheduler scheduler_;
+  NullWorker worker_;
+  SchedulerEvents events_;
+  std::vector<StepPlan> free_plans_;
+  std::vector<StepPlan> in_flight_;
+  StepResult result_;
+  std::mt19937 random_{1};
+  RequestId next_id_ = 1;
+  int64_t now_ns_ = 1;
+  std::vector<double> step_us_;
+  std::vector<double> add_us_;
+  int64_t num_tokens_ = 0;
+  int64_t num_finishes_ = 0;
+  int64_t allocations_ = 0;
+};
+
+}  // namespace
+}  // namespace quire
+
+int main() {
+  bool within_limits = true;
+  for (const int32_t num_waiting : {0, 1000, 10000}) {
+    quire::Load load(num_waiting);
+    load.Run();
+    within_limits &= load.Report();
+  }
+  return within_limits ? 0 : 1;
+}
