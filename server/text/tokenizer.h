@@ -1,5 +1,5 @@
-// Tokenizer: a byte-level BPE tokenizer read from a Hugging Face tokenizer.json. Immutable after Load;
-// any number of threads may use it at once.
+// Tokenizer: a byte-level BPE tokenizer read from a Hugging Face tokenizer.json. Immutable after
+// Load; any number of threads may use it at once.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,14 @@ class Tokenizer {
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> Load(const std::string& path);
   ~Tokenizer();
 
-  // Appends the ids of `text` (valid UTF-8, else INVALID_ARGUMENT with the byte offset). Added tokens
-  // written in the text become their ids only with parse_special; add_special applies the
-  // post-processor (BOS and the like). offsets, if given, gets one entry per id. Linear in the text.
+  // Appends the ids of `text` (valid UTF-8, else INVALID_ARGUMENT with the byte offset). Special
+  // tokens written in the text become their ids only with parse_special; added tokens that are not
+  // special always do. add_special applies the post-processor (BOS and the like). offsets, if
+  // given, gets one entry per id. Linear in the text. On an error nothing is appended.
   absl::Status Encode(std::string_view text, bool add_special, bool parse_special,
                       std::vector<int32_t>* ids, std::vector<TokenOffset>* offsets = nullptr) const;
-  // The bytes of one token; empty for special tokens when skip_special, and for ids without a token.
+  // The bytes of one token; empty for special tokens when skip_special, and for ids without a
+  // token.
   std::string_view TokenBytes(int32_t id, bool skip_special = true) const;
   // All bytes of the ids joined; invalid UTF-8 is replaced by U+FFFD.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
@@ -42,6 +44,7 @@ class Tokenizer {
 
  private:
   struct Data;
+  class EncodePass;
   explicit Tokenizer(std::unique_ptr<const Data> data);
   std::unique_ptr<const Data> data_;
 };
