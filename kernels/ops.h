@@ -118,9 +118,17 @@ struct LogitBias {
   float bias = 0.0f;
 };
 
-// One row to sample. Order of operations: logit bias; banned tokens to -inf; repetition, presence and
-// frequency penalties; then greedy, or temperature, top_k, top_p, min_p and one draw. The draw is
-// keyed by (seed, num_known), the position of the new token, and by nothing else.
+// One row to sample. Order of operations: logit bias; banned tokens to -inf; repetition, frequency and
+// presence penalties; then greedy (the lowest token of equal logits), or a draw. With l the logits now
+// and top the largest, z = (l - top) / temperature and e = ExactExp(z), a draw keeps the tokens with
+//   top_k: z no less than the top_k-th largest;
+//   top_p: among those, less than top_p of the mass on tokens of strictly larger z, the mass of a token
+//          being floor(e * 2^40): integers, so that no order of summation matters;
+//   min_p: e >= min_p (the largest e is 1);
+// equal tokens at a threshold are all kept, as in vLLM for top_k; the order is vLLM's too. Of the kept
+// the one with the largest z + GumbelNoise(seed, num_known, token) is taken, the lowest token of equals:
+// this draws from their softmax and depends on (seed, position) alone. ExactExp and GumbelNoise are in
+// sampling_math.h; with them every backend, and any split of the vocabulary, takes the same token.
 struct SampleJob {
   SampleRow params;
   const int32_t* tokens = nullptr;  // [num_known] prompt, then output
@@ -135,7 +143,7 @@ struct SampleJob {
 struct SampleResult {
   int32_t token = 0;
   float logprob = 0.0f;    // log softmax of the raw logits at `token`
-  int32_t nonfinite = 0;   // 1: the row held NaN or +Inf; token is meaningless and the row must fail
+  int32_t nonfinite = 0;   // 1: the row held NaN or +Inf, or every token is at -inf; the row must fail
 };
 
 struct SampleParams {

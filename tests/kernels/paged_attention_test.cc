@@ -1,0 +1,283 @@
+// PagedAttention against double arithmetic over a poisoned pool: every slot a query may not see is
+// NaN, so touching one shows. Chunks, batch mates, threads and block sizes must not change a bit.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/cases.h"
+
+namespace quire {
+namespace {
+
+struct Shape {
+  int32_t heads, kv_heads, head_dim, block_size, window;
+};
+
+struct Sequence {
+  int32_t context, queries;
+};
+
+// Sequences over a shared pool, blocks in random order, unowned slots NaN.
+class AttentionCase {
+ public:
+  AttentionCase(const Shape& shape, DType cache, std::vector<Sequence> sequences,
+                double q_scale = 2.0)
+      : shape_(shape), cache_(cache), sequences_(std::move(sequences)) {
+    int32_t longest = 0, blocks = 1;
+    query_begin_.push_back(0);
+    for (const Sequence& s : sequences_) {
+      longest = std::max(longest, s.context);
+      blocks += BlocksOf(s.context);
+      query_begin_.push_back(query_begin_.back() + s.queries);
+      context_len_.push_back(s.context);
+    }
+    stride_ = BlocksOf(longest) + 1;
+    FillTable(blocks);
+    FillPool(blocks);
+    Random random(99);
+    q_ = Array::Normal(random, DType::kF32,
+                       {query_begin_.back(), (shape.heads + 5) * int64_t{shape.head_dim}}, q_scale);
+  }
+
+  // Runs sequence `s` alone for its queries [begin, begin + count), or all when s < 0.
+  void Attend(Backend& backend, Array& out, int s = -1, int32_t begin = 0, int32_t count = 0) {
+    const int32_t width = shape_.heads * shape_.head_dim;
+    PagedAttentionParams p{.q = q_.view().Columns(shape_.head_dim, width),
+                           .kv = View(),
+                           .num_heads = shape_.heads,
+                           .num_seqs = static_cast<int32_t>(sequences_.size()),
+                           .query_begin = query_begin_.data(),
+                           .context_len = context_len_.data(),
+                           .table_row = table_row_.data(),
+                           .block_table = table_.data(),
+                           .table_stride = stride_,
+                           .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+                           .window = shape_.window,
+                           .out = out.view()};
+    const int32_t one_begin[] = {0, count};
+    int32_t one_context = 0;
+    if (s >= 0) {
+      one_context = sequences_[s].context - sequences_[s].queries + begin + count;
+      p.q = p.q.Rows(query_begin_[s] + begin, count);
+      p.out = p.out.Rows(query_begin_[s] + begin, count);
+      p.num_seqs = 1;
+      p.query_begin = one_begin;
+      p.context_len = &one_context;
+      p.table_row += s;
+    }
+    backend.PagedAttention(p);
+  }
+
+  Array MakeOut() const {
+    Array out(DType::kF32, {query_begin_.back(), int64_t{shape_.heads} * shape_.head_dim});
+    out.Fill(NAN);
+    return out;
+  }
+
+  // Poisons the slots of positions [from, ...) of sequence `s`.
+  void PoisonFrom(int s, int32_t from) {
+    for (int32_t pos = from; pos < sequences_[s].context; ++pos)
+      FillToken(s, pos, [] { return NAN; });
+  }
+  void PoisonBefore(int s, int32_t to) {
+    for (int32_t pos = 0; pos < to; ++pos) FillToken(s, pos, [] { return NAN; });
+  }
+
+  void Check(const Array& out) const {
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      for (int32_t i = 0; i < sequences_[s].queries; ++i) {
+        for (int32_t h = 0; h < shape_.heads; ++h) CheckOne(out, static_cast<int>(s), i, h);
+      }
+    }
+  }
+
+ private:
+  int32_t BlocksOf(int32_t tokens) const {
+    return (tokens + shape_.block_size - 1) / shape_.block_size;
+  }
+
+  void FillTable(int32_t blocks) {
+    Random random(7);
+    std::vector<int32_t> ids;
+    for (int32_t b = 1; b < blocks; ++b) ids.push_back(b);
+    for (size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.Below(i)]);
+    const size_t rows = sequences_.size();
+    table_.assign(rows * stride_, 0);
+    for (size_t s = 0; s < rows; ++s) {
+      table_row_.push_back(static_cast<int32_t>(rows - 1 - s));
+      for (int32_t b = 0; b < BlocksOf(sequences_[s].context); ++b) {
+        table_[table_row_[s] * stride_ + b] = ids.back();
+        ids.pop_back();
+      }
+    }
+  }
+
+  void FillPool(int32_t blocks) {
+    pool_ = Array(cache_, {blocks, 2, shape_.kv_heads, shape_.block_size, shape_.head_dim});
+    pool_.Fill(NAN);
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      Random random(1000 + s);
+      for (int32_t pos = 0; pos < sequences_[s].context; ++pos) {
+        FillToken(static_cast<int>(s), pos, [&] { return static_cast<float>(random.Normal()); });
+      }
+    }
+  }
+
+  int64_t At(int s, int32_t pos, int kind, int32_t kv_head) const {
+    const int64_t block = table_[table_row_[s] * stride_ + pos / shape_.block_size];
+    const int64_t row = (block * 2 + kind) * shape_.kv_heads + kv_head;
+    return (row * shape_.block_size + pos % shape_.block_size) * shape_.head_dim;
+  }
+
+  template <typename Fn>
+  void FillToken(int s, int32_t pos, Fn value) {
+    for (int kind = 0; kind < 2; ++kind) {
+      for (int32_t h = 0; h < shape_.kv_heads; ++h) {
+        for (int32_t i = 0; i < shape_.head_dim; ++i) pool_.Set(At(s, pos, kind, h) + i, value());
+      }
+    }
+  }
+
+  KvLayerView View() {
+    KvLayerView kv;
+    kv.base = pool_.data();
+    kv.dtype = cache_;
+    kv.head_stride = int64_t{shape_.block_size} * shape_.head_dim;
+    kv.kv_stride = kv.head_stride * shape_.kv_heads;
+    kv.block_stride = kv.kv_stride * 2;
+    kv.block_size = shape_.block_size;
+    kv.num_blocks = static_cast<int32_t>(pool_.view().dim[0]);
+    kv.num_kv_heads = shape_.kv_heads;
+    kv.head_dim = shape_.head_dim;
+    return kv;
+  }
+
+  void CheckOne(const Array& out, int s, int32_t i, int32_t h) const {
+    const int32_t dim = shape_.head_dim;
+    const int32_t position = sequences_[s].context - sequences_[s].queries + i;
+    const int32_t first = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
+    const int32_t kv_head = h / (shape_.heads / shape_.kv_heads);
+    const int64_t t = query_begin_[s] + i;
+    const int64_t q_at = t * (shape_.heads + 5) * dim + (h + 1) * dim;
+    std::vector<double> score, mean(dim, 0.0);
+    double top = -INFINITY, total = 0, score_size = 0, value_size = 0;
+    for (int32_t pos = first; pos <= position; ++pos) {
+      double dot = 0, size = 0;
+      for (int32_t d = 0; d < dim; ++d) {
+        const double product = q_[q_at + d] * pool_[At(s, pos, 0, kv_head) + d];
+        dot += product;
+        size += std::abs(product);
+      }
+      score.push_back(dot / std::sqrt(static_cast<double>(dim)));
+      score_size = std::max(score_size, size / std::sqrt(static_cast<double>(dim)));
+      top = std::max(top, score.back());
+    }
+    for (int32_t pos = first; pos <= position; ++pos) {
+      const double weight = std::exp(score[pos - first] - top);
+      total += weight;
+      for (int32_t d = 0; d < dim; ++d) {
+        const double v = pool_[At(s, pos, 1, kv_head) + d];
+        mean[d] += weight * v;
+        value_size = std::max(value_size, std::abs(v));
+      }
+    }
+    // An error e in a score is a relative error e of its weight; sums add one rounding a key.
+    const double n = static_cast<double>(score.size());
+    const double bound =
+        value_size * 2 * ((SumError(dim) + 4 * kRounding) * score_size + (n + 16) * kRounding);
+    for (int32_t d = 0; d < dim; ++d) {
+      ASSERT_NEAR(out[(t * shape_.heads + h) * dim + d], mean[d] / total, bound)
+          << "sequence " << s << " query " << i << " head " << h << " dim " << d;
+    }
+  }
+
+  const Shape shape_;
+  const DType cache_;
+  const std::vector<Sequence> sequences_;
+  std::vector<int32_t> query_begin_, context_len_, table_row_, table_;
+  int64_t stride_ = 0;
+  Array pool_, q_;
+};
+
+const std::vector<Sequence> kRagged = {{1, 1}, {16, 16},  {17, 1},  {33, 20},  {65, 65},
+                                       {5, 0}, {200, 37}, {513, 2}, {1100, 1}, {700, 150}};
+
+TEST(PagedAttentionTest, MatchesDoubleArithmeticAndIsTheSameOnEveryMachine) {
+  for (const Shape& shape : {Shape{4, 2, 64, 16, 0},
+                             {6, 2, 32, 64, 0},
+                             {3, 1, 20, 16, 40},
+                             {2, 2, 128, 32, 300},
+                             {5, 1, 80, 16, 0}}) {
+    for (DType cache : kFloatTypes) {
+      AttentionCase c(shape, cache, kRagged);
+      Array first;
+      OnEveryMachine([&](Backend& backend, const Machine& machine) {
+        SCOPED_TRACE(machine.name() + " dim " + std::to_string(shape.head_dim) + " " + Name(cache));
+        Array out = c.MakeOut();
+        c.Attend(backend, out);
+        if (first.size() == 0) {
+          first = out.Copy();
+          if (cache != DType::kF16) c.Check(out);
+        }
+        ASSERT_TRUE(out.SameBits(first));
+      });
+    }
+  }
+}
+
+TEST(PagedAttentionTest, ChunksOfAPromptGiveTheBitsOfTheWhole) {
+  for (int32_t window : {0, 90}) {
+    AttentionCase c({4, 1, 32, 16, window}, DType::kBF16, {{40, 9}, {700, 700}});
+    OnEveryMachine([&](Backend& backend, const Machine& machine) {
+      SCOPED_TRACE(machine.name());
+      Array whole = c.MakeOut(), parts = c.MakeOut();
+      c.Attend(backend, whole);
+      c.Attend(backend, parts, 0, 0, 9);
+      for (int32_t begin = 0, count = 1; begin < 700;
+           begin += count, count = (count * 5 + 2) % 143) {
+        count = std::min(count, 700 - begin);
+        c.Attend(backend, parts, 1, begin, count);
+      }
+      EXPECT_TRUE(parts.SameBits(whole));
+    });
+  }
+}
+
+TEST(PagedAttentionTest, TheBlockSizeDoesNotChangeABit) {
+  Array first;
+  for (int32_t block_size : {16, 32, 64}) {
+    AttentionCase c({4, 2, 64, block_size, 0}, DType::kF32, {{600, 40}});
+    Array out = c.MakeOut();
+    c.Attend(*MakeBackend({cpu::BestIsa(), 2}), out);
+    if (first.size() == 0) first = out.Copy();
+    EXPECT_TRUE(out.SameBits(first)) << block_size;
+  }
+}
+
+TEST(PagedAttentionTest, NeverReadsKeysAQueryMayNotSee) {
+  for (DType cache : kFloatTypes) {
+    AttentionCase c({4, 2, 64, 16, 50}, cache, {{700, 700}});
+    OnEveryMachine([&](Backend& backend, const Machine& machine) {
+      SCOPED_TRACE(machine.name());
+      Array clean = c.MakeOut(), out = c.MakeOut();
+      // Queries [100, 120) see keys [51, 120); everything else may be NaN.
+      AttentionCase narrow({4, 2, 64, 16, 50}, cache, {{700, 700}});
+      narrow.PoisonFrom(0, 120);
+      narrow.PoisonBefore(0, 51);
+      c.Attend(backend, clean, 0, 100, 20);
+      narrow.Attend(backend, out, 0, 100, 20);
+      EXPECT_TRUE(out.SameBits(clean));
+    });
+  }
+}
+
+TEST(PagedAttentionTest, TakesScoresFartherApartThanAnExponentReaches) {
+  AttentionCase c({1, 1, 16, 16, 0}, DType::kF32, {{40, 40}}, 500.0);
+  OnEveryMachine([&](Backend& backend, const Machine& machine) {
+    SCOPED_TRACE(machine.name());
+    Array out = c.MakeOut();
+    c.Attend(backend, out);
+    c.Check(out);
+  });
+}
+
+}  // namespace
+}  // namespace quire

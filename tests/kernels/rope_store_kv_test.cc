@@ -1,0 +1,165 @@
+// RopeStoreKv against double arithmetic: rotation, head norms, and where K and V land in the pool.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/cases.h"
+
+namespace quire {
+namespace {
+
+struct Shape {
+  int32_t heads, kv_heads, head_dim, block_size;
+};
+
+constexpr int64_t kTokens = 37, kBlocks = 9, kPositions = 500, kLayers = 2;
+
+class RopeCase {
+ public:
+  RopeCase(const Shape& shape, DType cache, bool with_norm)
+      : shape_(shape), cache_(cache), with_norm_(with_norm), random_(shape.head_dim) {
+    const int64_t dim = shape.head_dim, half = dim / 2;
+    qkv_ = Array::Normal(random_, DType::kF32, {kTokens, (shape.heads + 2 * shape.kv_heads) * dim});
+    cos_sin_ = Array(DType::kF32, {kPositions, dim});
+    for (int64_t p = 0; p < kPositions; ++p) {
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(p) * std::pow(10000.0, -2.0 * i / dim);
+        cos_sin_.Set(p * dim + i, static_cast<float>(std::cos(angle)));
+        cos_sin_.Set(p * dim + half + i, static_cast<float>(std::sin(angle)));
+      }
+    }
+    q_norm_ = Array::Normal(random_, DType::kBF16, {dim});
+    k_norm_ = Array::Normal(random_, DType::kF32, {dim});
+    for (int64_t t = 0; t < kTokens; ++t) {
+      positions_.push_back(static_cast<int32_t>(random_.Below(kPositions)));
+      slots_.push_back(shape.block_size + t * 3);  // distinct, block 0 left alone
+    }
+    pool_ = Array(cache, {kBlocks, kLayers, 2, shape.kv_heads, shape.block_size, dim});
+    pool_.Fill(-77.0f);
+  }
+
+  KvLayerView View(Array& pool) const {
+    KvLayerView kv;
+    const int64_t per_head = int64_t{shape_.block_size} * shape_.head_dim;
+    kv.dtype = cache_;
+    kv.head_stride = per_head;
+    kv.kv_stride = per_head * shape_.kv_heads;
+    kv.block_stride = kv.kv_stride * 2 * kLayers;
+    // The second of two layers.
+    kv.base =
+        static_cast<char*>(pool.data()) + kv.kv_stride * 2 * static_cast<int64_t>(SizeOf(cache_));
+    kv.block_size = shape_.block_size;
+    kv.num_blocks = kBlocks;
+    kv.num_kv_heads = shape_.kv_heads;
+    kv.head_dim = shape_.head_dim;
+    return kv;
+  }
+
+  void Apply(Backend& backend, Array& qkv, Array& pool, int64_t begin, int64_t count) {
+    backend.RopeStoreKv({.qkv = qkv.view().Rows(begin, count),
+                         .num_heads = shape_.heads,
+                         .positions = positions_.data() + begin,
+                         .slots = slots_.data() + begin,
+                         .cos_sin = cos_sin_.view(),
+                         .q_norm = with_norm_ ? q_norm_.view() : TensorView(),
+                         .k_norm = with_norm_ ? k_norm_.view() : TensorView(),
+                         .norm_eps = 1e-6f,
+                         .kv = View(pool)});
+  }
+
+  // The head `h` of token `t`, normalised and rotated, in double.
+  std::vector<double> Expected(int64_t t, int64_t h) const {
+    const int64_t dim = shape_.head_dim, half = dim / 2;
+    std::vector<double> head(dim), out(dim);
+    const int64_t at = (t * (shape_.heads + 2 * shape_.kv_heads) + h) * dim;
+    for (int64_t i = 0; i < dim; ++i) head[i] = qkv_[at + i];
+    if (h >= shape_.heads + shape_.kv_heads) return head;  // V
+    if (with_norm_) {
+      double squares = 0;
+      for (double x : head) squares += x * x;
+      const double factor = 1.0 / std::sqrt(squares / static_cast<double>(dim) + 1e-6);
+      const Array& weight = h < shape_.heads ? q_norm_ : k_norm_;
+      for (int64_t i = 0; i < dim; ++i) head[i] *= factor * weight[i];
+    }
+    for (int64_t i = 0; i < half; ++i) {
+      const double c = cos_sin_[positions_[t] * dim + i],
+                   s = cos_sin_[positions_[t] * dim + half + i];
+      out[i] = head[i] * c - head[i + half] * s;
+      out[i + half] = head[i + half] * c + head[i] * s;
+    }
+    return out;
+  }
+
+  double Cached(const Array& pool, int64_t t, int kind, int64_t kv_head, int64_t i) const {
+    const int64_t block = slots_[t] / shape_.block_size, token = slots_[t] % shape_.block_size;
+    const int64_t row = (((block * kLayers + 1) * 2 + kind) * shape_.kv_heads + kv_head);
+    return pool[(row * shape_.block_size + token) * shape_.head_dim + i];
+  }
+
+  void Check(const Array& qkv, const Array& pool) const {
+    const int64_t dim = shape_.head_dim, heads = shape_.heads, kv_heads = shape_.kv_heads;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      for (int64_t h = 0; h < heads + 2 * kv_heads; ++h) {
+        const std::vector<double> expected = Expected(t, h);
+        double size = 0;
+        for (double x : expected) size = std::max(size, std::abs(x));
+        const double rounding = (SumError(dim) + 8 * kRounding) * 2 * size;
+        for (int64_t i = 0; i < dim; ++i) {
+          const bool is_q = h < heads;
+          const int kind = h >= heads + kv_heads ? 1 : 0;
+          const double got = is_q ? qkv[(t * (heads + 2 * kv_heads) + h) * dim + i]
+                                  : Cached(pool, t, kind, (h - heads) % kv_heads, i);
+          const double store = is_q ? 0.0 : StoreError(cache_) * std::abs(expected[i]);
+          // 2^-24: the smallest step of float16.
+          ASSERT_NEAR(got, expected[i], rounding + store + (is_q ? 0.0 : 0x1p-24))
+              << "token " << t << " head " << h << " dim " << i;
+        }
+      }
+    }
+    int64_t untouched = 0;
+    for (int64_t i = 0; i < pool.size(); ++i) untouched += pool[i] == -77.0 ? 1 : 0;
+    EXPECT_EQ(untouched, pool.size() - kTokens * 2 * kv_heads * dim);
+  }
+
+  const Array& qkv() const { return qkv_; }
+  const Array& pool() const { return pool_; }
+
+ private:
+  const Shape shape_;
+  const DType cache_;
+  const bool with_norm_;
+  Random random_;
+  Array qkv_, cos_sin_, q_norm_, k_norm_, pool_;
+  std::vector<int32_t> positions_;
+  std::vector<int64_t> slots_;
+};
+
+TEST(RopeStoreKvTest, MatchesDoubleArithmeticAndIsTheSameOnEveryMachineAndAlone) {
+  for (const Shape& shape :
+       {Shape{4, 2, 64, 16}, {3, 3, 16, 32}, {5, 1, 22, 64}, {1, 1, 128, 16}}) {
+    for (DType cache : kFloatTypes) {
+      for (bool with_norm : {false, true}) {
+        RopeCase c(shape, cache, with_norm);
+        Array first_qkv, first_pool;
+        OnEveryMachine([&](Backend& backend, const Machine& machine) {
+          SCOPED_TRACE(machine.name() + " dim " + std::to_string(shape.head_dim) + " " +
+                       Name(cache));
+          Array qkv = c.qkv().Copy(), pool = c.pool().Copy();
+          c.Apply(backend, qkv, pool, 0, kTokens);
+          if (first_qkv.size() == 0) {
+            first_qkv = qkv.Copy();
+            first_pool = pool.Copy();
+            c.Check(qkv, pool);
+          }
+          ASSERT_TRUE(qkv.SameBits(first_qkv));
+          ASSERT_TRUE(pool.SameBits(first_pool));
+          Array alone = c.qkv().Copy(), alone_pool = c.pool().Copy();
+          for (int64_t t = 0; t < kTokens; ++t) c.Apply(backend, alone, alone_pool, t, 1);
+          ASSERT_TRUE(alone.SameBits(first_qkv));
+          ASSERT_TRUE(alone_pool.SameBits(first_pool));
+        });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire
