@@ -140,6 +140,12 @@ class TidyTest(unittest.TestCase):
                             'tests/tidy/allowed.txt': 'function engine/foo.cc:F 82\n'})
         self.assertIn('no reason', ' '.join(str(c) for c in found))
 
+    def test_a_part_is_tested_with_its_whole(self):
+        whole = source('#include "engine/foo.h"\n#include "engine/part.h"')
+        part = {'engine/part.h': source(''), 'engine/part.cc': source('#include "engine/part.h"')}
+        self.assertTrue(complaints(part, 'tested_sources'))
+        self.assertEqual(complaints({**part, 'engine/foo.cc': whole}, 'tested_sources'), [])
+
     def test_words_in_comments_and_strings_are_no_code(self):
         body = '// throw, std::cout, getenv(x)\nconst char* kText = "throw usleep() \\" getenv(";'
         self.assertEqual(complaints({'engine/foo.cc': source(body)}, 'bans'), [])
