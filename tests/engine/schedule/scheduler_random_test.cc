@@ -18,7 +18,7 @@
 namespace quire {
 namespace {
 
-uint64_t only_seed = 0;          // --seed
+uint64_t only_seed = 0;            // --seed
 int64_t steps_wanted = 1'000'000;  // --steps
 
 class Program {
