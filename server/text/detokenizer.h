@@ -1,5 +1,6 @@
-// Detokenizer: one output stream's ids to text, incrementally. Emits whole code points only and never
-// any part of a stop string, also when it spans tokens: text that may still become a match is held back.
+// Detokenizer: one output stream's ids to text, incrementally. Emits whole code points only and
+// never any part of a stop string, also when it spans tokens: text that may still become a match is
+// held back.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +9,22 @@
 #include <vector>
 
 #include "server/text/tokenizer.h"
+#include "server/text/unicode.h"
 
 namespace quire {
 
 class Detokenizer {
  public:
   struct Options {
-    std::vector<std::string> stop;  // non-empty strings
+    std::vector<std::string> stop;  // non-empty, valid UTF-8
     bool include_stop = false;      // the matched stop string stays in the text
     bool skip_special = true;
   };
   // `tokenizer` outlives this.
   Detokenizer(const Tokenizer* tokenizer, Options options);
 
-  // Adds one token and appends the text that is now certain to `out`. Returns true when a stop string
-  // has matched: the text is final and later tokens are ignored.
+  // Adds one token and appends the text that is now certain to `out`. Returns true when a stop
+  // string has matched: the text is final and later tokens are ignored.
   bool Push(int32_t token, std::string* out);
   // The end of the stream: appends what was held back (an incomplete code point becomes U+FFFD).
   void Flush(std::string* out);
@@ -31,9 +33,21 @@ class Detokenizer {
   int matched_stop() const { return matched_stop_; }
 
  private:
+  // How much of one stop string the text ends with, kept as the text grows (Knuth, Morris, Pratt).
+  struct StopState {
+    std::vector<uint32_t>
+        border;  // by length matched: the longest shorter prefix that ends there too
+    uint32_t matched = 0;
+  };
+  // The stop string that ends with `byte`, the longest if several, -1 if none.
+  int Advance(char byte);
+  bool PushText(std::string_view text, std::string* out);
+
   const Tokenizer* tokenizer_;
   Options options_;
-  std::string held_;  // bytes not yet certain
+  Utf8Repair repair_;
+  std::vector<StopState> stops_;
+  std::string held_;  // text not yet certain
   int matched_stop_ = -1;
 };
 

@@ -1,0 +1,76 @@
+// Bytes to repaired text, repaired text through the stop strings, the certain part out.
+#include "server/text/detokenizer.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+
+namespace quire {
+
+Detokenizer::Detokenizer(const Tokenizer* tokenizer, Options options)
+    : tokenizer_(tokenizer), options_(std::move(options)) {
+  for (const std::string& stop : options_.stop) {
+    CHECK(!stop.empty());
+    StopState state;
+    state.border.resize(stop.size() + 1);
+    for (uint32_t i = 1, k = 0; i < stop.size(); ++i) {
+      while (k > 0 && stop[i] != stop[k]) k = state.border[k];
+      if (stop[i] == stop[k]) ++k;
+      state.border[i + 1] = k;
+    }
+    stops_.push_back(std::move(state));
+  }
+}
+
+int Detokenizer::Advance(char byte) {
+  int found = -1;
+  for (size_t i = 0; i < stops_.size(); ++i) {
+    const std::string& stop = options_.stop[i];
+    StopState& state = stops_[i];
+    while (state.matched > 0 && stop[state.matched] != byte) {
+      state.matched = state.border[state.matched];
+    }
+    if (stop[state.matched] == byte) ++state.matched;
+    if (state.matched < stop.size()) continue;
+    if (found < 0 || stop.size() > options_.stop[found].size()) found = static_cast<int>(i);
+  }
+  return found;
+}
+
+bool Detokenizer::PushText(std::string_view text, std::string* out) {
+  for (const char byte : text) {
+    held_.push_back(byte);
+    matched_stop_ = Advance(byte);
+    if (matched_stop_ < 0) continue;
+    if (!options_.include_stop) held_.resize(held_.size() - options_.stop[matched_stop_].size());
+    out->append(held_);
+    held_.clear();
+    return true;
+  }
+  // What may become a stop string is the longest end of the text that one starts with.
+  size_t uncertain = 0;
+  for (const StopState& state : stops_) uncertain = std::max<size_t>(uncertain, state.matched);
+  const size_t certain = held_.size() - uncertain;
+  out->append(held_, 0, certain);
+  held_.erase(0, certain);
+  return false;
+}
+
+bool Detokenizer::Push(int32_t token, std::string* out) {
+  if (matched_stop_ >= 0) return true;
+  const std::string_view bytes = tokenizer_->TokenBytes(token, options_.skip_special);
+  std::string text;
+  repair_.Push(bytes, &text);
+  return PushText(text, out);
+}
+
+void Detokenizer::Flush(std::string* out) {
+  if (matched_stop_ >= 0) return;
+  std::string text;
+  repair_.Finish(&text);
+  if (PushText(text, out)) return;
+  out->append(held_);
+  held_.clear();
+}
+
+}  // namespace quire
