@@ -99,11 +99,7 @@ bool Scheduler::Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events
   ReservePlan(s.config, plan);
   StepRecord& record = s.steps.Next();
   s.planner.Plan(now_ns, plan, record, events);
-  if (plan.work.empty()) {
-    // Whatever waits now waits for a step to retire. Without one it would wait for ever.
-    CHECK(s.steps.size() > 0 || !HasWork());
-    return false;
-  }
+  if (plan.work.empty()) return false;
   plan.step = record.step = s.next_step++;
   s.steps.Push();
   return true;

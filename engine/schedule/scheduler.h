@@ -52,7 +52,8 @@ class Scheduler {
   // Takes a validated request that fits the model and the pool (Fits). Its only exits are one
   // FinishEvent in some later call's events.
   void Add(std::unique_ptr<Request> request, int64_t now_ns);
-  // Whether a request of this many tokens can ever run alone in this pool.
+  // Whether a request of this many tokens can ever run alone in this pool. Reads the configuration
+  // only: any thread.
   bool Fits(int64_t prompt_tokens, int64_t max_tokens) const;
   // Ends a request with `reason`; unknown ids are ignored (the end may have crossed the cancel).
   // The FinishEvent is emitted at once; blocks and row return when the steps in flight retire.
@@ -62,8 +63,9 @@ class Scheduler {
   // Ends requests whose deadline has passed.
   void ExpireDeadlines(int64_t now_ns, SchedulerEvents& events);
 
-  // Fills `plan` (cleared, its step number set). False: nothing to run now; the plan is unused and
-  // the step number not consumed.
+  // Fills `plan` (cleared, its step number set). False: nothing to run before a step in flight
+  // retires or a request arrives; the plan is unused and the step number not consumed. Never false
+  // while a request is live and no step is in flight.
   bool Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events);
   // Takes the result of the oldest step in flight.
   void Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events);

@@ -119,6 +119,29 @@ TEST(SchedulerTest, BansEndTokensUntilMinTokens) {
   sim.ExpectUndisturbed(id);
 }
 
+// Not even when a worker ignores the ban.
+TEST(SchedulerTest, EndsWithNoStopTokenBeforeMinTokens) {
+  Scheduler scheduler(Config());
+  auto request = std::make_unique<Request>();
+  request->id = 9;
+  request->prompt = {1, 2};
+  request->sampling.max_tokens = 10;
+  request->sampling.min_tokens = 2;
+  request->sampling.eos_token_ids = {7};
+  scheduler.Add(std::move(request), 1);
+  StepPlan plan;
+  SchedulerEvents events;
+  for (size_t output = 1; output <= 3; ++output) {
+    ASSERT_TRUE(scheduler.Schedule(1, plan, events));
+    StepResult result;
+    result.step = plan.step;
+    result.samples.push_back({plan.work.at(0).row, {.token = 7}});
+    scheduler.Retire(result, 1, events);
+    EXPECT_EQ(events.tokens.size(), output);
+    EXPECT_EQ(events.finishes.size(), output == 3 ? 1u : 0u);
+  }
+}
+
 TEST(SchedulerTest, CopiesSamplingAndBiasesToTheRow) {
   Scheduler scheduler(Config());
   auto request = std::make_unique<Request>();
