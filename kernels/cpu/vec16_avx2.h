@@ -16,7 +16,7 @@ namespace {
 constexpr Isa kThisIsa = Isa::kAvx2;
 // Register tile of the matrix product: 6 accumulators are 12 of the 16 registers.
 constexpr int kTileTokens = 2, kTileRows = 3;
-constexpr int kKeysAtOnce = 4;
+constexpr int kRowsAtOnce = 2, kScoresAtOnce = 4;
 
 QUIRE_INLINE __m256 WidenBf16(__m128i bits) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
@@ -64,6 +64,9 @@ struct Vec16 {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   }
 };
+
+// Sixteen registers: operands are better left in memory.
+QUIRE_INLINE Vec16 InRegister(Vec16 a) { return a; }
 
 QUIRE_INLINE Vec16 operator+(Vec16 a, Vec16 b) {
   return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
@@ -147,6 +150,35 @@ QUIRE_INLINE __m256 Fold8(const Vec16* a) {
 
 QUIRE_INLINE void Sum8(const Vec16* a, float* sums) { _mm256_storeu_ps(sums, Fold8(a)); }
 QUIRE_INLINE Vec16 Sum16(const Vec16* a) { return {Fold8(a), Fold8(a + 8)}; }
+
+QUIRE_INLINE Words BitsOf(Vec16 a) {
+  Words r;
+  __builtin_memcpy(&r, &a, sizeof(r));
+  return r;
+}
+QUIRE_INLINE Vec16 FloatsOf(Words a) {
+  Vec16 r;
+  __builtin_memcpy(&r, &a, sizeof(r));
+  return r;
+}
+
+QUIRE_INLINE Words Less(Vec16 a, Vec16 b) {
+  return BitsOf(
+      Vec16{_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)});
+}
+
+QUIRE_INLINE Words MulHigh(Words a, uint32_t factor) {
+  const __m256i f = _mm256_set1_epi32(static_cast<int>(factor));
+  __m256i half[2];
+  __builtin_memcpy(half, &a, sizeof(a));
+  for (__m256i& v : half) {
+    const __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(v, f), 32);
+    const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(v, 32), f);
+    v = _mm256_blend_epi32(even, odd, 0xAA);
+  }
+  __builtin_memcpy(&a, half, sizeof(a));
+  return a;
+}
 
 }  // namespace
 }  // namespace quire::cpu

@@ -16,7 +16,7 @@ namespace {
 constexpr Isa kThisIsa = Isa::kAvx512;
 // Register tile of the matrix product: 24 accumulators and the operands fit 32 registers.
 constexpr int kTileTokens = 8, kTileRows = 3;
-constexpr int kKeysAtOnce = 16;
+constexpr int kRowsAtOnce = 4, kScoresAtOnce = 16;
 
 struct Vec16 {
   __m512 v;
@@ -49,6 +49,11 @@ struct Vec16 {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }
 };
+
+QUIRE_INLINE Vec16 InRegister(Vec16 a) {
+  asm("" : "+v"(a.v));
+  return a;
+}
 
 QUIRE_INLINE Vec16 operator+(Vec16 a, Vec16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 QUIRE_INLINE Vec16 operator-(Vec16 a, Vec16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
@@ -118,6 +123,20 @@ QUIRE_INLINE Vec16 Sum16(const Vec16* a) {
   const __m512 low = Fold2(FoldFour(a), FoldFour(a + 4));
   const __m512 high = Fold2(FoldFour(a + 8), FoldFour(a + 12));
   return {TransposeLanes(Fold1(low, high))};
+}
+
+QUIRE_INLINE Words BitsOf(Vec16 a) { return reinterpret_cast<Words>(a.v); }
+QUIRE_INLINE Vec16 FloatsOf(Words a) { return {reinterpret_cast<__m512>(a)}; }
+
+QUIRE_INLINE Words Less(Vec16 a, Vec16 b) {
+  return reinterpret_cast<Words>(_mm512_movm_epi32(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)));
+}
+
+QUIRE_INLINE Words MulHigh(Words a, uint32_t factor) {
+  const __m512i v = reinterpret_cast<__m512i>(a), f = _mm512_set1_epi32(static_cast<int>(factor));
+  const __m512i even = _mm512_srli_epi64(_mm512_mul_epu32(v, f), 32);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(v, 32), f);
+  return reinterpret_cast<Words>(_mm512_mask_blend_epi32(0xAAAA, even, odd));
 }
 
 }  // namespace

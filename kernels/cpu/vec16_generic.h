@@ -17,9 +17,10 @@ namespace quire::cpu {
 namespace {
 
 constexpr Isa kThisIsa = Isa::kGeneric;
-// Register tile of the matrix product, and keys whose scores are computed together.
+// Register tile of the matrix product; query rows that share a pass over a tile of keys, and sums
+// of scores kept in registers meanwhile.
 constexpr int kTileTokens = 2, kTileRows = 2;
-constexpr int kKeysAtOnce = 1;
+constexpr int kRowsAtOnce = 1, kScoresAtOnce = 1;
 
 struct Vec16 {
   float lane[16];
@@ -53,6 +54,10 @@ QUIRE_INLINE Vec16 EachLane(Fn fn) {
   for (int i = 0; i < 16; ++i) r.lane[i] = fn(i);
   return r;
 }
+
+// The same value, loaded once: compilers like to fold a load into each of its uses, and two loads a
+// cycle do not feed two multiply-adds.
+inline Vec16 InRegister(Vec16 a) { return a; }
 
 inline Vec16 operator+(Vec16 a, Vec16 b) {
   return EachLane([&](int i) { return a.lane[i] + b.lane[i]; });
@@ -121,6 +126,28 @@ inline void Sum8(const Vec16* a, float* sums) {
 // Lane i = Sum(a[i]) of 16 vectors.
 inline Vec16 Sum16(const Vec16* a) {
   return EachLane([&](int i) { return Sum(a[i]); });
+}
+
+inline Words BitsOf(const Vec16& a) {
+  Words r;
+  __builtin_memcpy(&r, &a, sizeof(r));
+  return r;
+}
+inline Vec16 FloatsOf(const Words& a) {
+  Vec16 r;
+  __builtin_memcpy(&r, &a, sizeof(r));
+  return r;
+}
+// All ones in the lanes where a < b.
+inline Words Less(const Vec16& a, const Vec16& b) {
+  Words r;
+  for (int i = 0; i < 16; ++i) r[i] = a.lane[i] < b.lane[i] ? ~0u : 0u;
+  return r;
+}
+// The upper halves of the 64-bit products.
+inline Words MulHigh(Words a, uint32_t factor) {
+  for (int i = 0; i < 16; ++i) a[i] = static_cast<uint32_t>((uint64_t{a[i]} * factor) >> 32);
+  return a;
 }
 
 }  // namespace

@@ -13,115 +13,179 @@
 namespace quire::cpu {
 namespace {
 
-// One tile's keys and values in f32, row by row; only rows [begin, end) may be read.
+// One tile's keys and values in f32, one row of head_dim after another; only rows [begin, end) hold
+// any.
 struct KeyTile {
-  const float* k[kKeyTile];
-  const float* v[kKeyTile];
+  const float* k;
+  const float* v;
   int64_t position;
   int begin, end;
 };
 
+// Query heads that see the same keys of a tile; row r is at q[r], its state at state + r * stride.
+struct Rows {
+  const float* q[kRowsAtOnce];
+  float* state;
+  int64_t stride;
+  int begin, end;  // keys of the tile they see, at least one
+};
+
+// Points the tile at the cache where that is possible: whole tiles of f32 in one block. Others are
+// copied, with zeros for the keys out of reach.
 template <typename C>
 void LoadTile(const AttentionBlock& b, KeyTile& tile) {
   const int64_t dim = b.head_dim;
-  float* room_k = b.room;
-  float* room_v = room_k + kKeyTile * dim;
-  const float* zeros = room_v + kKeyTile * dim;
-  for (int j = 0; j < kKeyTile; ++j) {
-    tile.k[j] = tile.v[j] = zeros;
-    if (j < tile.begin || j >= tile.end) continue;
+  const bool whole = tile.begin == 0 && tile.end == kKeyTile && b.block_size % kKeyTile == 0;
+  if constexpr (sizeof(C) == sizeof(float)) {
+    if (whole) {
+      tile.k = static_cast<const float*>(b.kv.data) +
+               b.blocks[tile.position / b.block_size] * b.block_stride +
+               tile.position % b.block_size * dim;
+      tile.v = tile.k + b.kv_stride;
+      return;
+    }
+  }
+  float* to_k = b.room;
+  float* to_v = b.room + kKeyTile * dim;
+  tile.k = to_k;
+  tile.v = to_v;
+  if (!whole) std::memset(to_k, 0, static_cast<size_t>(kKeyTile * dim) * sizeof(float));
+  for (int j = tile.begin; j < tile.end; ++j) {
     const int64_t position = tile.position + j;
     const C* k = static_cast<const C*>(b.kv.data) +
                  b.blocks[position / b.block_size] * b.block_stride + position % b.block_size * dim;
     const C* v = k + b.kv_stride;
-    if constexpr (sizeof(C) == sizeof(float)) {
-      tile.k[j] = k;
-      tile.v[j] = v;
-    } else {
-      float* to_k = room_k + j * dim;
-      float* to_v = room_v + j * dim;
-      EachVector(dim, [&](int64_t i, int n) {
-        StoreN(LoadN(k + i, n), to_k + i, n);
-        StoreN(LoadN(v + i, n), to_v + i, n);
-      });
-      tile.k[j] = to_k;
-      tile.v[j] = to_v;
-    }
+    EachVector(dim, [&](int64_t i, int n) {
+      StoreN(LoadN(k + i, n), to_k + j * dim + i, n);
+      StoreN(LoadN(v + i, n), to_v + j * dim + i, n);
+    });
   }
 }
 
-// Lane j: q . k[j].
-QUIRE_INLINE Vec16 Scores(const float* q, const KeyTile& tile, int64_t dim) {
-  Vec16 sum[kKeyTile];
+// scores[r], lane j: q[r] . k[j].
+template <int kRows>
+QUIRE_INLINE void Scores(const Rows& rows, const KeyTile& tile, int64_t dim, Vec16* scores) {
+  constexpr int kKeys = kScoresAtOnce / kRows;
+  Vec16 sum[kRows][kKeyTile];
 #pragma GCC unroll 16
-  for (int j0 = 0; j0 < kKeyTile; j0 += kKeysAtOnce) {
+  for (int j0 = 0; j0 < kKeyTile; j0 += kKeys) {
+    const float* k = tile.k + j0 * dim;
+    Vec16 part[kRows][kKeys];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (int j = 0; j < kKeysAtOnce; ++j) sum[j0 + j] = Vec16::Set(0.0f);
+      for (int j = 0; j < kKeys; ++j) part[r][j] = Vec16::Set(0.0f);
+    }
     EachVector(
         dim, [&](int64_t i, int n) __attribute__((always_inline)) {
-          const Vec16 part = LoadN(q + i, n);
+          Vec16 q[kRows];
+#pragma GCC unroll 4
+          for (int r = 0; r < kRows; ++r) q[r] = InRegister(LoadN(rows.q[r] + i, n));
 #pragma GCC unroll 16
-          for (int j = 0; j < kKeysAtOnce; ++j) {
-            sum[j0 + j] = Fma(part, LoadN(tile.k[j0 + j] + i, n), sum[j0 + j]);
+          for (int j = 0; j < kKeys; ++j) {
+            const Vec16 key = LoadN(k + j * dim + i, n);
+#pragma GCC unroll 4
+            for (int r = 0; r < kRows; ++r) part[r][j] = Fma(q[r], key, part[r][j]);
           }
         });
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int j = 0; j < kKeys; ++j) sum[r][j0 + j] = part[r][j];
+    }
   }
-  return Sum16(sum);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) scores[r] = Sum16(sum[r]);
 }
 
-// sum[0, 16 * kVectors) = sum * factor + weights . V.
-template <int kVectors>
-QUIRE_INLINE void AddValues(float* sum, const float* const* v, const float* weight, int begin,
-                            int end, float factor, int64_t at) {
-  Vec16 acc[kVectors];
+// Columns [at, at + 16 * kVectors) of the rows' sums: sum = sum * factor + weights . V.
+template <int kRows, int kVectors>
+QUIRE_INLINE void AddValues(const Rows& rows, const float* v, int64_t dim, const float* factor,
+                            const float (*weight)[16]) {
+  Vec16 acc[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) acc[i] = Vec16::Load(sum + at + 16 * i) * Vec16::Set(factor);
-  for (int j = begin; j < end; ++j) {
-    const Vec16 w = Vec16::Set(weight[j]);
-#pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) acc[i] = Fma(w, Vec16::Load(v[j] + at + 16 * i), acc[i]);
+    for (int i = 0; i < kVectors; ++i) {
+      acc[r][i] = Vec16::Load(rows.state + r * rows.stride + 16 * i) * Vec16::Set(factor[r]);
+    }
   }
+  for (int j = rows.begin; j < rows.end; ++j) {
+    Vec16 value[kVectors];
 #pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) acc[i].Store(sum + at + 16 * i);
+    for (int i = 0; i < kVectors; ++i) value[i] = InRegister(Vec16::Load(v + j * dim + 16 * i));
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const Vec16 w = Vec16::Set(weight[r][j]);
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) acc[r][i] = Fma(w, value[i], acc[r][i]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) acc[r][i].Store(rows.state + r * rows.stride + 16 * i);
+  }
 }
 
-// One query head against one tile, of which it sees keys [begin, end), at least one.
-QUIRE_INLINE void AttendTile(const AttentionBlock& b, const float* q, const KeyTile& tile,
-                             int begin, int end, float* state) {
-  const int64_t dim = b.head_dim;
-  const float minus_infinity = -__builtin_inff();
-  float& top = state[dim];
-  float& total = state[dim + 1];
-  const Vec16 scores =
-      KeepLanes(Scores(q, tile, dim) * Vec16::Set(b.scale), begin, end, minus_infinity);
-  const float tile_top = MaxLane(scores);
-  const float new_top = top > tile_top ? top : tile_top;
-  float change[16];
-  Exp(Vec16::Set(top - new_top)).Store(change);
-  const float factor = change[0];
-  const Vec16 weights = Exp(scores - Vec16::Set(new_top));
-  float weight[16];
-  weights.Store(weight);
-  top = new_top;
-  total = total * factor + Sum(weights);
-  int64_t i = 0;
-  for (; i + 128 <= dim; i += 128) AddValues<8>(state, tile.v, weight, begin, end, factor, i);
-  for (; i + 64 <= dim; i += 64) AddValues<4>(state, tile.v, weight, begin, end, factor, i);
-  for (; i + 16 <= dim; i += 16) AddValues<1>(state, tile.v, weight, begin, end, factor, i);
-  if (i == dim) return;
-  const int n = static_cast<int>(dim - i);
-  Vec16 acc = Vec16::LoadPart(state + i, n) * Vec16::Set(factor);
-  for (int j = begin; j < end; ++j) {
-    acc = Fma(Vec16::Set(weight[j]), Vec16::LoadPart(tile.v[j] + i, n), acc);
+// The columns behind the last full vector of a row.
+void AddLastValues(const Rows& rows, int row, const KeyTile& tile, int64_t dim, float factor,
+                   const float* weight) {
+  const int64_t at = dim / 16 * 16;
+  const int n = static_cast<int>(dim - at);
+  float* sum = rows.state + row * rows.stride + at;
+  Vec16 acc = Vec16::LoadPart(sum, n) * Vec16::Set(factor);
+  for (int j = rows.begin; j < rows.end; ++j) {
+    acc = Fma(Vec16::Set(weight[j]), Vec16::LoadPart(tile.v + j * dim + at, n), acc);
   }
-  acc.StorePart(state + i, n);
+  acc.StorePart(sum, n);
+}
+
+// kDim: the head dim where it is known to the compiler, else 0.
+template <int kDim, int kRows>
+QUIRE_INLINE void AttendTile(const AttentionBlock& b, const Rows& rows, const KeyTile& tile) {
+  const int64_t dim = kDim != 0 ? kDim : b.head_dim;
+  Vec16 scores[kRows];
+  Scores<kRows>(rows, tile, dim, scores);
+  float change[16] = {};  // top before less top now
+  float new_top[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    scores[r] = KeepLanes(scores[r] * Vec16::Set(b.scale), rows.begin, rows.end, -__builtin_inff());
+    const float top = rows.state[r * rows.stride + dim], tile_top = MaxLane(scores[r]);
+    new_top[r] = top > tile_top ? top : tile_top;
+    change[r] = top - new_top[r];
+  }
+  float factor[16], weight[kRows][16];
+  Exp(Vec16::Load(change)).Store(factor);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const Vec16 weights = Exp(scores[r] - Vec16::Set(new_top[r]));
+    weights.Store(weight[r]);
+    float* top_and_total = rows.state + r * rows.stride + dim;
+    top_and_total[0] = new_top[r];
+    top_and_total[1] = top_and_total[1] * factor[r] + Sum(weights);
+  }
+  constexpr int kWide = kScoresAtOnce / kRows < 8 ? kScoresAtOnce / kRows : 8;
+  Rows part = rows;
+  const float* v = tile.v;
+  int64_t left = dim;
+  const auto advance = [&](int64_t columns) {
+    part.state += columns;
+    v += columns;
+    left -= columns;
+  };
+  for (; left >= 16 * kWide; advance(16 * kWide)) {
+    AddValues<kRows, kWide>(part, v, dim, factor, weight);
+  }
+  for (; left >= 16; advance(16)) AddValues<kRows, 1>(part, v, dim, factor, weight);
+  if (left == 0) return;
+  for (int r = 0; r < kRows; ++r) AddLastValues(rows, r, tile, dim, factor[r], weight[r]);
 }
 
 QUIRE_INLINE int Clamp16(int64_t x) { return x < 0 ? 0 : x > 16 ? 16 : static_cast<int>(x); }
 
 void InitStates(const AttentionBlock& b) {
-  std::memset(b.room + 2 * kKeyTile * b.head_dim, 0,
-              static_cast<size_t>(b.head_dim) * sizeof(float));
   const int64_t stride = AttentionStateStride(b.head_dim);
   for (int64_t r = 0; r < int64_t{b.tokens} * b.group; ++r) {
     float* state = b.state + r * stride;
@@ -130,10 +194,76 @@ void InitStates(const AttentionBlock& b) {
   }
 }
 
+// All heads of tokens [token, token + count), which see keys [begin, end) of the tile.
+template <int kDim>
+void AttendTokens(const AttentionBlock& b, const KeyTile& tile, int32_t token, int32_t count,
+                  Rows rows) {
+  rows.stride = AttentionStateStride(b.head_dim);
+  const int64_t first = int64_t{token} * b.group, last = first + int64_t{count} * b.group;
+  const auto take = [&](int64_t row, int n) {
+    for (int r = 0; r < n; ++r) {
+      rows.q[r] = b.q + (row + r) / b.group * b.q_stride + (row + r) % b.group * b.head_dim;
+    }
+    rows.state = b.state + row * rows.stride;
+  };
+  int64_t row = first;
+  for (; row + kRowsAtOnce <= last; row += kRowsAtOnce) {
+    take(row, kRowsAtOnce);
+    AttendTile<kDim, kRowsAtOnce>(b, rows, tile);
+  }
+  if constexpr (kRowsAtOnce > 2) {
+    for (; row + 2 <= last; row += 2) {
+      take(row, 2);
+      AttendTile<kDim, 2>(b, rows, tile);
+    }
+  }
+  for (; row < last; ++row) {
+    take(row, 1);
+    AttendTile<kDim, 1>(b, rows, tile);
+  }
+}
+
+// Groups the tokens that see the same keys of the tile: all of them, away from the diagonal and
+// from the window's edge.
+template <int kDim>
+void AttendTokensOfTile(const AttentionBlock& b, const KeyTile& tile) {
+  const auto visible = [&](int32_t token) {
+    const int64_t position = b.position + token;
+    const int from = b.window > 0 ? Clamp16(position - b.window + 1 - tile.position) : 0;
+    const int to = Clamp16(position + 1 - tile.position);
+    Rows rows = {};
+    rows.begin = from > tile.begin ? from : tile.begin;
+    rows.end = to < tile.end ? to : tile.end;
+    return rows;
+  };
+  for (int32_t token = 0, count = 0; token < b.tokens; token += count) {
+    const Rows rows = visible(token);
+    for (count = 1; token + count < b.tokens; ++count) {
+      const Rows next = visible(token + count);
+      if (next.begin != rows.begin || next.end != rows.end) break;
+    }
+    if (rows.begin < rows.end) AttendTokens<kDim>(b, tile, token, count, rows);
+  }
+}
+
+// Asks for the tile after this one: it lies in another block, where no hardware prefetcher looks.
+template <typename C>
+QUIRE_INLINE void PrefetchTile(const AttentionBlock& b, int64_t position, int64_t end) {
+  constexpr int64_t kLine = 64 / sizeof(C);
+  if (position >= end) return;
+  const int64_t in_block = position % b.block_size, in_tile = b.block_size - in_block;
+  const C* k = static_cast<const C*>(b.kv.data) +
+               b.blocks[position / b.block_size] * b.block_stride + in_block * b.head_dim;
+  const int64_t count = (in_tile < kKeyTile ? in_tile : kKeyTile) * b.head_dim;
+  for (int64_t i = 0; i < count; i += kLine) {
+    __builtin_prefetch(k + i);
+    __builtin_prefetch(k + b.kv_stride + i);
+  }
+}
+
 template <typename C>
 void AttendOf(const AttentionBlock& b) {
   InitStates(b);
-  const int64_t stride = AttentionStateStride(b.head_dim);
   const int64_t last = b.position + b.tokens - 1;
   const int64_t first_key = b.window > 0 ? b.position - b.window + 1 : 0;
   const int64_t begin = b.keys_begin > first_key ? b.keys_begin : first_key;
@@ -144,18 +274,11 @@ void AttendOf(const AttentionBlock& b) {
     tile.begin = Clamp16(begin - at);
     tile.end = Clamp16(end - at);
     LoadTile<C>(b, tile);
-    for (int32_t t = 0; t < b.tokens; ++t) {
-      const int64_t position = b.position + t;
-      int from = tile.begin;
-      if (b.window > 0 && position - b.window + 1 - at > from) {
-        from = Clamp16(position - b.window + 1 - at);
-      }
-      const int to = Clamp16(position + 1 - at) < tile.end ? Clamp16(position + 1 - at) : tile.end;
-      if (from >= to) continue;
-      for (int32_t h = 0; h < b.group; ++h) {
-        AttendTile(b, b.q + t * b.q_stride + h * b.head_dim, tile, from, to,
-                   b.state + (int64_t{t} * b.group + h) * stride);
-      }
+    PrefetchTile<C>(b, at + kKeyTile, end);
+    switch (b.head_dim) {
+      case 64: AttendTokensOfTile<64>(b, tile); break;
+      case 128: AttendTokensOfTile<128>(b, tile); break;
+      default: AttendTokensOfTile<0>(b, tile); break;
     }
   }
 }

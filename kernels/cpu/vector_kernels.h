@@ -13,6 +13,10 @@
 
 namespace quire::cpu {
 
+// Sixteen integers, as the compiler's own vectors.
+using Words = uint32_t __attribute__((vector_size(64)));
+using Ints = int32_t __attribute__((vector_size(64)));
+
 // A typed, read-only run of f32, bf16 or f16 elements.
 struct Elements {
   const void* data = nullptr;
@@ -59,9 +63,8 @@ struct AttentionBlock {
 
 // Keys are taken in tiles that begin at multiples of this position, whoever asks.
 inline constexpr int32_t kKeyTile = 16;
-// Floats of AttentionBlock::room: a tile of K and of V widened to f32, and a row of zeros that
-// stands for keys out of reach.
-constexpr int64_t AttentionRoom(int64_t head_dim) { return (2 * kKeyTile + 1) * head_dim; }
+// Floats of AttentionBlock::room: a tile of K and of V in f32.
+constexpr int64_t AttentionRoom(int64_t head_dim) { return 2 * kKeyTile * head_dim; }
 
 constexpr int64_t AttentionStateStride(int64_t head_dim) { return (head_dim + 2 + 15) / 16 * 16; }
 

@@ -24,7 +24,7 @@ QUIRE_INLINE void Tile(const MatMulBlock& b, const float* x, const W* w, float* 
     for (int r = 0; r < kRows; ++r) row[r] = LoadN(w + r * b.w_stride + i, n);
 #pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) {
-      const Vec16 v = LoadN(x + t * b.x_stride + i, n);
+      const Vec16 v = InRegister(LoadN(x + t * b.x_stride + i, n));
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) sum[t * kRows + r] = Fma(v, row[r], sum[t * kRows + r]);
     }

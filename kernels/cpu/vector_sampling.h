@@ -49,7 +49,7 @@ void ScaleLogits(const float* x, float top, float temperature, float* z, int64_t
              [&](int64_t i, int n) { StoreN((LoadN(x + i, n) - shift) / divisor, z + i, n); });
 }
 
-constexpr int kDrawBlock = 64;  // tokens: sixteen Philox counters
+constexpr int kDrawBlock = 64;  // tokens: the four words of sixteen Philox counters
 
 int64_t FindValue(const float* x, float value, int64_t count) {
   int64_t i = 0;
@@ -62,80 +62,130 @@ int64_t FindValue(const float* x, float value, int64_t count) {
   return i;
 }
 
-// The random words of tokens [first, first + 64); first is a multiple of 4.
-QUIRE_INLINE void RandomWords(const DrawRow& row, uint32_t first, uint32_t* words) {
-  uint32_t c[4][16];
-  for (uint32_t i = 0; i < 16; ++i) {
-    c[0][i] = first / 4 + i;
-    c[1][i] = row.position;
-    c[2][i] = c[3][i] = 0;
-  }
+QUIRE_INLINE Words Select(Words mask, Words a, Words b) { return (a & mask) | (b & ~mask); }
+QUIRE_INLINE Vec16 Select(Words mask, Vec16 a, Vec16 b) {
+  return FloatsOf(Select(mask, BitsOf(a), BitsOf(b)));
+}
+// All ones where the sign bit is set.
+QUIRE_INLINE Words Negative(Words a) {
+  return reinterpret_cast<Words>(reinterpret_cast<Ints>(a) >> 31);
+}
+
+QUIRE_INLINE Vec16 ToFloats(Words a) {
+  using Floats = float __attribute__((vector_size(64)));
+  const Floats f = __builtin_convertvector(reinterpret_cast<Ints>(a), Floats);
+  return FloatsOf(reinterpret_cast<Words>(f));
+}
+
+// ExactLogOf, lane by lane.
+QUIRE_INLINE Vec16 LogOf(Vec16 e, Vec16 f) {
+  Vec16 p = Fma(f, Vec16::Set(0.0674666315317154f), Vec16::Set(-0.11675640195608139f));
+  p = Fma(p, f, Vec16::Set(0.11888144910335541f));
+  p = Fma(p, f, Vec16::Set(-0.1240558922290802f));
+  p = Fma(p, f, Vec16::Set(0.14219555258750916f));
+  p = Fma(p, f, Vec16::Set(-0.1666799634695053f));
+  p = Fma(p, f, Vec16::Set(0.2000211924314499f));
+  p = Fma(p, f, Vec16::Set(-0.25000008940696716f));
+  p = Fma(p, f, Vec16::Set(0.3333331346511841f));
+  p = Fma(p, f, Vec16::Set(-0.5f));
+  p = Fma(f * f, p, f);
+  return Fma(e, Vec16::Set(0.693147182f), Fma(e, Vec16::Set(-1.90465421e-9f), p));
+}
+
+struct LogArguments {
+  Vec16 e, f;
+};
+
+// SplitLog, lane by lane.
+QUIRE_INLINE LogArguments Split(Vec16 x) {
+  const Words bits = BitsOf(x);
+  const Words e = reinterpret_cast<Words>(reinterpret_cast<Ints>(bits - 0x3f3504f3u) >> 23);
+  return {ToFloats(e), FloatsOf(bits - (e << 23)) - Vec16::Set(1.0f)};
+}
+
+// GumbelNoise of sixteen random words.
+QUIRE_INLINE Vec16 Noise(Words words) {
+  const Vec16 zero = Vec16::Set(0.0f), one = Vec16::Set(1.0f), minus_one = Vec16::Set(-1.0f);
+  const Words high = Negative(words);
+  const Vec16 v = (ToFloats(words ^ high) + Vec16::Set(0.5f)) * Vec16::Set(0x1p-32f);
+  const LogArguments of_v = Split(v);
+  const Words near_one = Less(v, Vec16::Set(0.292893219f));
+  const Vec16 low_e = Select(near_one, zero, minus_one);
+  const Vec16 low_f = Select(near_one, zero - v, one - Vec16::Set(2.0f) * v);
+  const Vec16 exponential = zero - LogOf(Select(high, of_v.e, low_e), Select(high, of_v.f, low_f));
+  const LogArguments of_exponential = Split(exponential);
+  return zero - LogOf(of_exponential.e, of_exponential.f);
+}
+
+// The random words of tokens [first, first + 64), first a multiple of 64.
+QUIRE_INLINE void RandomWords(const DrawRow& row, uint32_t first, Words* c) {
+  const Words lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const Words zero = {};
+  c[0] = lanes + first / 4;
+  c[1] = zero + row.position;
+  c[2] = c[3] = zero;
   uint32_t k0 = static_cast<uint32_t>(row.seed), k1 = static_cast<uint32_t>(row.seed >> 32);
   for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < 16; ++i) {
-      const uint64_t a = uint64_t{0xD2511F53u} * c[0][i];
-      const uint64_t b = uint64_t{0xCD9E8D57u} * c[2][i];
-      c[0][i] = static_cast<uint32_t>(b >> 32) ^ c[1][i] ^ k0;
-      c[1][i] = static_cast<uint32_t>(b);
-      c[2][i] = static_cast<uint32_t>(a >> 32) ^ c[3][i] ^ k1;
-      c[3][i] = static_cast<uint32_t>(a);
-    }
+    const Words a_high = MulHigh(c[0], 0xD2511F53u), a_low = c[0] * 0xD2511F53u;
+    const Words b_high = MulHigh(c[2], 0xCD9E8D57u), b_low = c[2] * 0xCD9E8D57u;
+    c[0] = b_high ^ c[1] ^ k0;
+    c[1] = b_low;
+    c[2] = a_high ^ c[3] ^ k1;
+    c[3] = a_low;
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  for (int i = 0; i < 16; ++i) {
-    for (int w = 0; w < 4; ++w) words[4 * i + w] = c[w][i];
-  }
 }
 
-struct Lanes {
-  float score[kDrawBlock];
-  int32_t token[kDrawBlock];
+// The best token of each lane: of tokens 16 i + lane.
+struct BestOfLanes {
+  Vec16 score;
+  Words token;
 };
 
-// Scores tokens [first, first + 64) with scaled logits z; a z of -infinity takes no part.
-QUIRE_INLINE void DrawBlock(const DrawRow& row, int32_t first, const float* z, Lanes& best) {
-  uint32_t words[kDrawBlock];
-  RandomWords(row, static_cast<uint32_t>(first), words);
-  for (int i = 0; i < kDrawBlock; ++i) {
-    const float score = z[i] - ExactLog(ExactExponential(words[i]));
-    const bool better = score > best.score[i];
-    best.score[i] = better ? score : best.score[i];
-    best.token[i] = better ? first + i : best.token[i];
-  }
+// Whether any lane is above -infinity.
+QUIRE_INLINE bool AnyKept(Vec16 a, Vec16 b, Vec16 c, Vec16 d) {
+  return MaxLane(Max(Max(a, b), Max(c, d))) > kMinusInfinity;
+}
+
+// z of 16 tokens, -infinity where a filter drops the token.
+QUIRE_INLINE Vec16 Kept(const DrawRow& row, int64_t first) {
+  const int64_t left = row.vocab - first;
+  const Vec16 minus_infinity = Vec16::Set(kMinusInfinity);
+  if (left <= 0) return minus_infinity;
+  Vec16 z = left >= 16 ? Vec16::Load(row.z + first)
+                       : KeepLanes(Vec16::LoadPart(row.z + first, static_cast<int>(left)), 0,
+                                   static_cast<int>(left), kMinusInfinity);
+  z = Select(Less(z, Vec16::Set(row.min_z)), minus_infinity, z);
+  if (row.min_p > 0.0f) z = Select(Less(Exp(z), Vec16::Set(row.min_p)), minus_infinity, z);
+  return z;
 }
 
 Drawn DrawToken(const DrawRow& row) {
-  Lanes best;
-  for (int i = 0; i < kDrawBlock; ++i) {
-    best.score[i] = kMinusInfinity;
-    best.token[i] = -1;
-  }
+  const Words lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  BestOfLanes best = {Vec16::Set(kMinusInfinity), ~Words{}};
   for (int64_t first = 0; first < row.vocab; first += kDrawBlock) {
-    const int64_t left = row.vocab - first;
-    float z[kDrawBlock];
-    if (left >= kDrawBlock) {
-      for (int i = 0; i < kDrawBlock; ++i) z[i] = row.z[first + i];
-    } else {
-      for (int i = 0; i < kDrawBlock; ++i) z[i] = i < left ? row.z[first + i] : kMinusInfinity;
+    Vec16 z[4];
+    for (int i = 0; i < 4; ++i) z[i] = Kept(row, first + 16 * i);
+    if (!AnyKept(z[0], z[1], z[2], z[3])) continue;
+    Words words[4];
+    RandomWords(row, static_cast<uint32_t>(first), words);
+    for (uint32_t i = 0; i < 4; ++i) {
+      const Vec16 score = z[i] + Noise(words[i]);
+      const Words better = Less(best.score, score);
+      best.score = Select(better, score, best.score);
+      best.token = Select(better, lanes + (static_cast<uint32_t>(first) + 16 * i), best.token);
     }
-    if (row.min_p > 0.0f) {
-      float e[kDrawBlock];
-      ExpOfRow(z, e, kDrawBlock);
-      for (int i = 0; i < kDrawBlock; ++i) z[i] = e[i] >= row.min_p ? z[i] : kMinusInfinity;
-    }
-    int kept = 0;
-    for (int i = 0; i < kDrawBlock; ++i) {
-      z[i] = z[i] >= row.min_z ? z[i] : kMinusInfinity;
-      kept += z[i] > kMinusInfinity ? 1 : 0;
-    }
-    if (kept != 0) DrawBlock(row, static_cast<int32_t>(first), z, best);
   }
+  float score[16];
+  best.score.Store(score);
   Drawn drawn{kMinusInfinity, -1};
-  for (int i = 0; i < kDrawBlock; ++i) {
-    if (best.token[i] < 0) continue;
-    const bool tie_to_lower = best.score[i] == drawn.score && best.token[i] < drawn.token;
-    if (best.score[i] > drawn.score || tie_to_lower) drawn = {best.score[i], best.token[i]};
+  for (int i = 0; i < 16; ++i) {
+    const int32_t token = static_cast<int32_t>(best.token[i]);
+    if (token < 0) continue;
+    if (score[i] > drawn.score || (score[i] == drawn.score && token < drawn.token)) {
+      drawn = {score[i], token};
+    }
   }
   return drawn;
 }

@@ -98,7 +98,8 @@ int32_t ReferenceDraw(const std::vector<double>& probabilities, uint64_t seed, u
   int32_t token = -1;
   for (uint32_t i = 0; i < probabilities.size(); ++i) {
     if (probabilities[i] == 0.0) continue;
-    const uint32_t word = Philox4x32(seed, Philox4{{i / 4, position, 0, 0}}).word[i % 4];
+    const Philox4 counter = {{i / 64 * 16 + i % 16, position, 0, 0}};
+    const uint32_t word = Philox4x32(seed, counter).word[i / 16 % 4];
     const double score =
         std::log(probabilities[i]) - std::log(-std::log1p(-(word + 0.5) * 0x1p-32));
     if (score > best) {
