@@ -14,7 +14,7 @@ struct KvLayout {
   int32_t num_layers = 0;
   int32_t num_kv_heads = 0;  // of this rank
   int32_t head_dim = 0;
-  int32_t block_size = 0;    // tokens
+  int32_t block_size = 0;  // tokens
   DType dtype = DType::kF32;
 
   // Bytes of one block over all layers, K and V.
@@ -27,7 +27,8 @@ struct KvLayout {
 class KvCache {
  public:
   // RESOURCE_EXHAUSTED with the sizes when the device has too little memory.
-  static absl::StatusOr<KvCache> Create(Backend& backend, const KvLayout& layout, int32_t num_blocks);
+  static absl::StatusOr<KvCache> Create(Backend& backend, const KvLayout& layout,
+                                        int32_t num_blocks);
 
   KvLayerView layer(int32_t index) const;
   const KvLayout& layout() const { return layout_; }

@@ -25,9 +25,9 @@ struct ModelOptions {
   DType weight_dtype = DType::kF32;  // matrices are converted on load when stored otherwise
   // What is computed between them; the CPU backend knows float32 alone, whatever the weights.
   DType activation_dtype = DType::kF32;
-  int32_t max_tokens = 0;            // largest T of any step: sizes the activation arena
-  int32_t max_logit_rows = 0;        // largest R
-  int32_t max_model_len = 0;         // positions of the rope table
+  int32_t max_tokens = 0;      // largest T of any step: sizes the activation arena
+  int32_t max_logit_rows = 0;  // largest R
+  int32_t max_model_len = 0;   // positions of the rope table
 };
 
 // Bytes a rank will hold before its KV pool: computed from the config alone, before loading.
@@ -37,8 +37,10 @@ struct ModelMemory {
 };
 ModelMemory PlanModelMemory(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
 
-// Builds the architecture named in `config` (registry.cc) and loads its weights from DIR/*.safetensors.
-// Errors name file and tensor: missing, extra, misshapen, truncated, overlapping, lying headers.
+// Builds the architecture named in `config` (registry.cc) and loads its weights from
+// DIR/*.safetensors. Errors name file and tensor: missing, extra, misshapen, truncated,
+// overlapping, lying headers; RESOURCE_EXHAUSTED when the device has too little memory. The backend
+// must outlive the model.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& dir, const ModelConfig& config,
                                                  TpInfo tp, const ModelOptions& options,
                                                  Backend& backend);

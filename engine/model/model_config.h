@@ -1,5 +1,5 @@
-// ModelConfig: a checkpoint's config.json and generation_config.json as a validated struct. Covers the
-// llama shape by flags: Llama, Mistral, Qwen2, Qwen3.
+// ModelConfig: a checkpoint's config.json and generation_config.json as a validated struct. Covers
+// the llama shape by flags: Llama, Mistral, Qwen2, Qwen3.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
 struct RopeConfig {
   RopeScaling scaling = RopeScaling::kNone;
   double theta = 10000.0;
-  double factor = 1.0;                   // linear, llama3, yarn
-  double low_freq_factor = 1.0;          // llama3
-  double high_freq_factor = 4.0;         // llama3
-  int64_t original_max_position = 0;     // llama3, yarn
-  double beta_fast = 32.0;               // yarn
-  double beta_slow = 1.0;                // yarn
+  double factor = 1.0;                     // linear, llama3, yarn
+  double low_freq_factor = 1.0;            // llama3
+  double high_freq_factor = 4.0;           // llama3
+  int64_t original_max_position = 0;       // llama3, yarn
+  double beta_fast = 32.0;                 // yarn
+  double beta_slow = 1.0;                  // yarn
   std::optional<double> attention_factor;  // yarn; default from factor
   std::optional<double> mscale;            // yarn
   std::optional<double> mscale_all_dim;    // yarn
@@ -38,12 +38,12 @@ struct GenerationDefaults {
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
   std::optional<int32_t> max_new_tokens;
-  bool do_sample = true;   // false: greedy unless the request says otherwise
+  bool do_sample = true;  // false: greedy unless the request says otherwise
 };
 
 struct ModelConfig {
-  std::string architecture;    // "LlamaForCausalLM", ...
-  std::string model_type;      // "llama", ...
+  std::string architecture;  // "LlamaForCausalLM", ...
+  std::string model_type;    // "llama", ...
   int32_t hidden_size = 0;
   int32_t intermediate_size = 0;
   int32_t num_layers = 0;
@@ -53,21 +53,22 @@ struct ModelConfig {
   int32_t vocab_size = 0;      // width of the logits
   int32_t max_position = 0;    // context the model was made for
   int32_t sliding_window = 0;  // 0: none
-  std::vector<uint8_t> layer_is_sliding;  // [num_layers]; all of them for Mistral, per layer for Qwen
+  // [num_layers]: all of them for Mistral, per layer for Qwen.
+  std::vector<uint8_t> layer_is_sliding;
   float norm_eps = 1e-5f;
   bool tie_embeddings = false;
-  bool qkv_bias = false;       // Qwen2, or attention_bias
-  bool o_bias = false;         // attention_bias of llama
+  bool qkv_bias = false;  // Qwen2, or attention_bias
+  bool o_bias = false;    // attention_bias of llama
   bool mlp_bias = false;
-  bool qk_norm = false;        // Qwen3
+  bool qk_norm = false;  // Qwen3
   RopeConfig rope;
   DType stored_dtype = DType::kF32;  // torch_dtype of the checkpoint
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // generation_config first, else config.json
   GenerationDefaults generation;
 
-  // Reads DIR/config.json and DIR/generation_config.json (optional). Errors name the file, the key and
-  // what is supported; all size arithmetic is checked before anything is allocated.
+  // Reads DIR/config.json and DIR/generation_config.json (optional). Errors name the file, the key
+  // and what is supported. Sizes are bounded so that no product of them overflows int64.
   static absl::StatusOr<ModelConfig> Load(const std::string& dir);
   // OK if the model can be split over `ranks`; otherwise which dimension does not divide.
   absl::Status CheckTensorParallel(int32_t ranks) const;

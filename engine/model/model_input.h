@@ -1,5 +1,6 @@
-// ModelInput: the flat arrays of one step in device memory, self-consistent by construction and the same
-// on every rank (query_begin[S] == num_tokens). Filled by the worker from a StepPlan and its row tables.
+// ModelInput: the flat arrays of one step in device memory, self-consistent by construction and the
+// same on every rank (query_begin[S] == num_tokens). Filled by the worker from a StepPlan and its
+// row tables.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +8,9 @@
 namespace quire {
 
 struct ModelInput {
-  int32_t num_tokens = 0;      // T
-  int32_t num_seqs = 0;        // S
-  int32_t num_logit_rows = 0;  // R
+  int32_t num_tokens = 0;                // T
+  int32_t num_seqs = 0;                  // S
+  int32_t num_logit_rows = 0;            // R
   const int32_t* token_ids = nullptr;    // [T]
   const int32_t* positions = nullptr;    // [T]
   const int64_t* slots = nullptr;        // [T] block * block_size + offset
@@ -18,7 +19,7 @@ struct ModelInput {
   const int32_t* table_row = nullptr;    // [S] row of block_table
   const int32_t* block_table = nullptr;  // [rows, table_stride]
   int64_t table_stride = 0;
-  const int32_t* logit_rows = nullptr;   // [R] index into the T tokens
+  const int32_t* logit_rows = nullptr;  // [R] index into the T tokens
 };
 
 }  // namespace quire

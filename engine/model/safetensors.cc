@@ -290,7 +290,9 @@ absl::Status Checkpoint::AddFile(const std::string& path) {
 }
 
 absl::Status Checkpoint::Read(const std::string& name, uint64_t offset, std::span<char> out) const {
-  const StoredTensor& tensor = tensors_.at(name);
+  const auto it = tensors_.find(name);
+  CHECK(it != tensors_.end());
+  const StoredTensor& tensor = it->second;
   CHECK(offset <= tensor.bytes && out.size() <= tensor.bytes - offset);
   const File& file = files_[tensor.file];
   absl::Status read = ReadExactly(file.fd.get(), tensor.begin + offset, out);

@@ -1,4 +1,5 @@
-// The whole vocabulary of tensor parallelism: who this rank is, and which slice of a dimension it holds.
+// The whole vocabulary of tensor parallelism: who this rank is, and which slice of a dimension it
+// holds.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,11 @@
 #include <fstream>
 
 #include "engine/base/json.h"
+#include "engine/model/activations.h"
+#include "engine/model/decoder.h"
+#include "engine/model/decoder_weights.h"
 #include "engine/model/model.h"
+#include "engine/model/registry.h"
 #include "engine/model/weights.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/engine/model/temp_dir.h"
@@ -190,6 +194,61 @@ TEST(LoadTest, TakesExactlyThePlannedMemoryAndNoneAfterwards) {
   }();
   // The runner's own uploads: five int32 and one int64 of a token, two offsets, a row.
   EXPECT_EQ(uploads_of_a_step, 7 * 4 + 8);
+}
+
+TEST(RegistryTest, EveryFamilyOfTheConfigHasABuilder) {
+  for (const char* name :
+       {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    ASSERT_NE(FindArchitecture(name), nullptr);
+    EXPECT_STREQ(FindArchitecture(name)->name, name);
+  }
+  EXPECT_EQ(FindArchitecture("MixtralForCausalLM"), nullptr);
+  ModelConfig config = *ModelConfig::Load(ModelDir("llama"));
+  config.architecture = "MixtralForCausalLM";
+  CountingBackend backend;
+  EXPECT_EQ(LoadModel(ModelDir("llama"), config, {}, kOptions, backend).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST(DecoderWeightsTest, RanksShareMatricesAndRepeatNorms) {
+  const ModelConfig config = *ModelConfig::Load(ModelDir("llama"));
+  CountingBackend backend;
+  absl::StatusOr<DecoderWeights> whole =
+      DecoderWeights::Load(ModelDir("llama"), config, {}, DType::kF32, backend);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  ASSERT_EQ(whole->layers.size(), 3u);
+  // 259 rows of embedding and head become 2 x 130; the 7 norms of 64 stay whole.
+  const int64_t padding = 2 * 64 * 4, norms = 7 * 64 * 4;
+  for (int32_t rank : {0, 1}) {
+    const int64_t half = DecoderWeights::TotalBytes(config, {rank, 2}, DType::kF32);
+    EXPECT_EQ(2 * half, DecoderWeights::TotalBytes(config, {}, DType::kF32) + padding + norms);
+  }
+}
+
+TEST(ActivationsTest, ViewsFitTheStepAndDoNotOverlapWhileBothLive) {
+  const ModelConfig config = *ModelConfig::Load(ModelDir("llama"));
+  CountingBackend backend;
+  absl::StatusOr<Activations> activations = Activations::Create(config, {}, kOptions, backend);
+  ASSERT_TRUE(activations.ok()) << activations.status();
+  EXPECT_EQ(backend.allocated_bytes, Activations::TotalBytes(config, {}, kOptions));
+  const StepTensors s = activations->For(5, 2);
+  EXPECT_EQ(s.x.dim[0], 5);
+  EXPECT_EQ(s.qkv.dim[1], (4 + 2 * 2) * 16);
+  EXPECT_EQ(s.gate_up.dim[1], 2 * 112);
+  EXPECT_EQ(s.row_x.dim[0], 2);
+  EXPECT_EQ(activations->rope().dim[0], kOptions.max_model_len);
+  const StepTensors largest = activations->For(kOptions.max_tokens, kOptions.max_logit_rows);
+  for (const auto& live : {std::vector{largest.residual, largest.x, largest.qkv, largest.attention,
+                                       largest.row_x, largest.row_residual, activations->rope()},
+                           std::vector{largest.residual, largest.x, largest.gate_up, largest.gated,
+                                       largest.row_x, largest.row_residual, activations->rope()}}) {
+    for (const TensorView& a : live) {
+      for (const TensorView& b : live) {
+        if (&a == &b) continue;
+        EXPECT_TRUE(a.ptr<char>() + a.bytes() <= b.data || b.ptr<char>() + b.bytes() <= a.data);
+      }
+    }
+  }
 }
 
 TEST(WeightsTest, LoadsRectanglesConvertsAndPads) {

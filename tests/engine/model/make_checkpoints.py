@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/testdata/models: small random checkpoints with the logits and tokens transformers gives.
+"""Makes tests/testdata/models: small random checkpoints, and what transformers makes of them.
 
-Needs torch and transformers (5.x); the tests that read the result need neither. The output is fixed by
+Needs torch and transformers 5; the tests that read the result need neither. The output is fixed by
 the seeds below up to the arithmetic of the machine's torch. Run from the repository root:
 
     python3 tests/engine/model/make_checkpoints.py --out tests/testdata/models
 
 Each checkpoint folder holds config.json, generation_config.json, *.safetensors and
-  expected.json  prompts, their 64 greedy tokens, the positions whose logits are kept, and errors of
-                 transformers itself (bf16 against f32) from which the test derives its bf16 tolerance;
+  expected.json  prompts, their 64 greedy tokens, the positions whose logits are kept, and the error
+                 of transformers in bf16 against itself in f32, the tolerance of our bf16;
   expected.f32   the kept logits, little-endian float32, prompt by prompt, [positions, vocab_size].
 rope.json holds rotary tables of well-known configurations.
 """
@@ -25,8 +25,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 NUM_GREEDY = 64
 PROMPT_LENGTHS = (1, 17, 300)
 # Smallest accepted gap between the best and the second logit of a greedy step, as a fraction of the
-# row's root mean square: two hundred times the error float32 is expected to make, so that equality of
-# the tokens is a property of the model and not of the order of a sum.
+# row's root mean square: a thousand times the error of float32, so that equality of the tokens is a
+# property of the model and not of the order of a sum.
 MIN_MARGIN = 2e-3
 
 BASE = dict(
@@ -48,8 +48,8 @@ def rope(theta=10000.0, **more):
     return dict(rope_type=more.pop("rope_type", "default"), rope_theta=theta, **more)
 
 
-# name -> config class, changes to BASE, and how to store it. "old" writes config.json as transformers 4
-# did (rope_theta, rope_scaling, torch_dtype), which is what most published checkpoints look like.
+# name -> config class, changes to BASE, and how to store it. "old" writes config.json as
+# transformers 4 did (rope_theta, rope_scaling, torch_dtype): most published checkpoints are so.
 CASES = {
     "llama": (LlamaConfig, dict(vocab_size=259, num_hidden_layers=3), dict(old=True)),
     "llama-tied-bias": (
@@ -190,7 +190,7 @@ ROPE_POSITIONS = (1, 1000, 131071)
 
 
 def randomize(model, generator):
-    """Weights large enough that tokens vary and attention is peaked; norms and biases random too."""
+    """Weights so large that tokens vary and attention is peaked; norms and biases random too."""
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
         if "norm" in name:
@@ -209,7 +209,8 @@ def to_old_form(path, type_key):
     parameters = config.pop("rope_parameters")
     config["rope_theta"] = parameters.pop("rope_theta")
     rope_type = parameters.pop("rope_type")
-    config["rope_scaling"] = None if rope_type == "default" else {type_key: rope_type, **parameters}
+    scaling = {type_key: rope_type, **parameters}
+    config["rope_scaling"] = None if rope_type == "default" else scaling
     config["torch_dtype"] = config.pop("dtype")
     config.pop("layer_types", None)
     config["transformers_version"] = "4.45.0"
@@ -243,7 +244,7 @@ def find_prompt(model, length, vocab_size, generator):
         tokens, margin = greedy(model, prompt)
         if margin >= MIN_MARGIN and len(set(tokens)) >= 12:
             return prompt, tokens, margin
-    raise RuntimeError("no prompt with a clear greedy continuation: change the scale of the weights")
+    raise RuntimeError("no prompt has a clear greedy continuation: change the weights")
 
 
 def make_case(name, out):
@@ -262,7 +263,9 @@ def make_case(name, out):
 
     # What is compared with is what was stored, read back.
     model, bf16 = (
-        AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+        AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation="eager"
+        ).eval()
         for dtype in (torch.float32, torch.bfloat16)
     )
     expected_rope, read_rope = config.rope_parameters, model.config.rope_parameters
@@ -275,7 +278,8 @@ def make_case(name, out):
     for length in PROMPT_LENGTHS:
         prompt, tokens, prompt_margin = find_prompt(model, length, config.vocab_size, generator)
         ids = prompt + tokens[:-1]
-        positions = sorted({0, length // 3, 2 * length // 3, length - 1, length + 20, len(ids) - 1})
+        marks = {0, length // 3, 2 * length // 3, length - 1, length + 20, len(ids) - 1}
+        positions = sorted(marks)
         rows = logits_of(model, ids)[positions]
         kept.append(rows)
         errors_bf16.append(relative(logits_of(bf16, ids)[positions], rows))

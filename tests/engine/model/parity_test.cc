@@ -104,15 +104,16 @@ TEST_P(Parity, TwoRanksGiveTheTokensOfOne) {
   }
 }
 
-// The tolerance of bf16. One rounding to bf16 (8 significant bits) is off by at most u = 2^-8 of the
-// value, by 0.4 u = 1.6e-3 in the root mean square: u / sqrt(3) of the power of two below, times 0.7 for
-// the mean mantissa. A layer rounds the weights of its 4 products, and K and V, on the path of a token;
-// independent errors add in quadrature, so L layers, embedding and head give 1.6e-3 * sqrt(6 L + 2), 6e-3
-// to 7e-3 here, times the network's own condition: attention whose logits have the standard deviation s
-// multiplies an error of its scores by about s, here 2 to 5. That factor is a property of the weights and
-// has to be measured, and it is in the error that transformers makes when it computes the same
-// checkpoint in bf16 and rounds these operands and every activation besides (2 to 4.5 percent).
-// Rounding fewer things, we must not be further off than that.
+// The tolerance of bf16. One rounding to bf16 (8 significant bits) is off by at most u = 2^-8 of
+// the value, by 0.4 u = 1.6e-3 in the root mean square: u / sqrt(3) of the power of two below,
+// times 0.7 for the mean mantissa. A layer rounds the weights of its 4 products, and K and V, on
+// the path of a token; independent errors add in quadrature, so L layers, embedding and head
+// give 1.6e-3 * sqrt(6 L + 2), 6e-3 to 7e-3 here, times the network's own condition: attention
+// whose logits have the standard deviation s multiplies an error of its scores by about s, here 2
+// to 5. That factor is a property of the weights and has to be measured, and it is in the error
+// that transformers makes when it computes the same checkpoint in bf16 and rounds these operands
+// and every activation besides (2 to 4.5 percent). Rounding fewer things, we must not be further
+// off than that.
 TEST_P(Parity, Bf16WeightsAndCacheStayWithinTheErrorOfBf16) {
   const RunnerOptions options{.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16};
   OnRanks(GetParam(), 1, options, [&](int32_t, ModelRunner& runner) {
