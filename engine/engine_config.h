@@ -1,6 +1,6 @@
-// EngineConfig: every setting of the engine, as values. server/config_flags.cc holds the one field table
-// (name, default, help, bounds) that makes flags, environment variables, config file and --help of it;
-// Validate rejects and never repairs.
+// EngineConfig: every setting of the engine, as values, and the bounds of each.
+// server/config_table.cc gives the settings their help and makes flags, environment variables, file
+// keys and --help of them. Validate rejects and never repairs.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 namespace quire {
 
 struct EngineConfig {
-  std::string model;               // Hugging Face directory; empty: the bundled demo model
-  std::string device = "auto";     // auto, cpu (cuda follows); auto takes cpu without a GPU
-  std::string dtype = "auto";      // weights on the device: auto (as stored), float32, bfloat16, float16
+  std::string model;                    // Hugging Face directory; empty: the bundled demo model
+  std::string device = "auto";          // auto, cpu (cuda follows); auto takes cpu without a GPU
+  std::string dtype = "auto";           // weights: auto (as stored), float32, bfloat16, float16
   std::string kv_cache_dtype = "auto";  // auto (float32 on the cpu), float32, bfloat16, float16
   int32_t tensor_parallel_size = 1;
-  int32_t cpu_threads = 0;         // compute threads of the cpu device; 0: all cores
-  int32_t block_size = 0;          // tokens a KV block: 16, 32, 64; 0: 16 on the cpu, 64 on cuda
-  int64_t kv_cache_memory_bytes = 0;    // KV pool of the server; 0: 256 MiB on the cpu
-  int32_t num_blocks_override = 0;      // exact number of KV blocks; 0: from the bytes
-  int32_t max_model_len = 0;       // tokens of prompt and output; 0: what the model was made for
-  int32_t max_num_seqs = 256;      // running sequences
-  int32_t max_num_batched_tokens = 0;   // tokens a step; 0: 512 on the cpu, 2048 on cuda
+  int32_t cpu_threads = 0;            // compute threads of the cpu device; 0: all cores
+  int32_t block_size = 0;             // tokens a KV block: 16, 32, 64; 0: 16 on the cpu, 64 on cuda
+  int64_t kv_cache_memory_bytes = 0;  // KV pool of the server; 0: 256 MiB on the cpu
+  int32_t num_blocks_override = 0;    // exact number of KV blocks; 0: from the bytes
+  int32_t max_model_len = 0;          // tokens of prompt and output; 0: what the model was made for
+  int32_t max_num_seqs = 256;         // running sequences
+  int32_t max_num_batched_tokens = 0;  // tokens a step; 0: 512 on the cpu, 2048 on cuda
   int32_t max_num_queued_reqs = 16384;
-  int64_t max_num_queued_tokens = 0;    // prompt tokens waiting; 0: 8 Mi
-  int32_t steps_in_flight = 2;     // 1 or 2
+  int64_t max_num_queued_tokens = 0;  // prompt tokens waiting; 0: 8 Mi
+  int32_t steps_in_flight = 2;        // 1 or 2
   int32_t max_partial_prefills = 4;
 
   // OK, or INVALID_ARGUMENT listing every fault, one a line, each naming its flag.
@@ -37,8 +37,10 @@ struct EngineConfig {
 
 // One setting that has a flag: where its value lies and which values Validate accepts.
 struct EngineSetting {
+  using Member =
+      std::variant<std::string EngineConfig::*, int32_t EngineConfig::*, int64_t EngineConfig::*>;
   std::string_view name;  // of the flag, without its dashes
-  std::variant<std::string EngineConfig::*, int32_t EngineConfig::*, int64_t EngineConfig::*> member;
+  Member member;
   int64_t lowest = 0;  // numbers: both ends are accepted
   int64_t highest = 0;
   std::string_view choices;  // words: "auto|cpu"; empty: any text

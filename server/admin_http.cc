@@ -49,8 +49,10 @@ struct AdminHttp::State {
   std::mutex mutex;
   std::map<int, int64_t> opened_ns;  // by descriptor; an entry's descriptor is open
 
+  // What libmicrohttpd tells beyond these (version, body, its own state) does not matter here.
+  template <typename... Unused>
   static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url,
-                              const char* method, const char*, const char*, size_t*, void**) {
+                              const char* method, Unused...) {
     const std::string_view verb = method;
     if (verb != "GET" && verb != "HEAD") return Send(connection, WrongMethod());
     return Send(connection, static_cast<State*>(self)->pages(url));

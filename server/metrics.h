@@ -1,6 +1,6 @@
-// ServerMetrics: every exported metric as a named member, under quire_* names and, where vLLM has the
-// same fact, under its name too. docs/metrics.md documents each. Any thread: counters and histograms are
-// the library's own thread-safe ones, looked up once here.
+// ServerMetrics: every exported metric as a named member, under quire_* names and, where vLLM has
+// the same fact, under its name too. docs/metrics.md documents each. Any thread: counters and
+// histograms are the library's own thread-safe ones, looked up once here.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class ServerMetrics {
   void StreamShed();
   // Seconds from a cancel reaching the server to the end of the request in the scheduler.
   void CancelToFree(double seconds);
-  // Start-up phases: "plan", "tokenizer", "weights", "listen", and "ready" for all of them together.
+  // Start-up phases: "plan", "tokenizer", "weights", "listen", and "ready" for all together.
   void StartupPhase(const std::string& phase, double seconds);
   // What each rank's memory is planned to go to. Once, at start.
   void MemoryPlanned(const MemoryPlan& plan);

@@ -4,8 +4,8 @@
 //
 //   Log(Severity::kInfo, "model loaded", {{"path", dir}, {"seconds", 0.41}});
 //
-// Any thread. Lines are written by a background thread from a bounded queue; when it is full, events
-// are dropped and counted (LogDroppedTotal), never waited for.
+// Any thread. Lines are written by a background thread from a bounded queue; when it is full,
+// events are dropped and counted (LogDroppedTotal), never waited for.
 #pragma once
 
 #include <cstdint>

@@ -152,7 +152,8 @@ TEST(ConfigFlagsTest, OtherServersNamesAreAcceptedWithANotice) {
 }
 
 TEST(ConfigFlagsTest, ValuesOutOfBoundsSayWhatIsAccepted) {
-  EXPECT_TRUE(Contains(FaultOf({"--max-num-seqs", "0"}), "--max-num-seqs '0': must be a whole number, 1 to 4096"));
+  EXPECT_TRUE(Contains(FaultOf({"--max-num-seqs", "0"}),
+                       "--max-num-seqs '0': must be a whole number, 1 to 4096"));
   EXPECT_TRUE(Contains(FaultOf({"--port", "-1"}), "0 to 65535"));
   EXPECT_TRUE(Contains(FaultOf({"--port", "1.5"}), "whole number"));
   EXPECT_TRUE(Contains(FaultOf({"--port", "80 "}), "0 to 65535"));

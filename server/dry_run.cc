@@ -1,0 +1,60 @@
+// The plan as JSON, with keys in the order of the table of settings.
+#include "server/dry_run.h"
+
+#include "nlohmann/json.hpp"
+#include "server/config_table.h"
+
+namespace quire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json ConfigJson(Settings settings) {
+  Json config;
+  for (const Field& field : Fields()) {
+    std::visit([&](const auto* value) { config[field.name] = *value; }, field.ref(settings));
+  }
+  return config;
+}
+
+Json SourcesJson(const ParsedSettings& parsed) {
+  Json sources = Json::object();
+  for (const EffectiveSetting& setting : ListSettings(parsed)) {
+    if (setting.source != SettingSource::kDefault) sources[setting.name] = Name(setting.source);
+  }
+  return sources;
+}
+
+Json ModelJson(const ModelConfig& model) {
+  return {{"architecture", model.architecture},
+          {"parameters", model.NumParameters()},
+          {"vocab_size", model.vocab_size},
+          {"max_position", model.max_position},
+          {"stored_dtype", Name(model.stored_dtype)}};
+}
+
+Json MemoryJson(const MemoryPlan& plan) {
+  Json parts;
+  for (const MemoryPlan::Part& part : plan.parts) parts[part.name] = part.bytes;
+  return {{"ranks", plan.ranks},
+          {"bytes_per_rank", parts},
+          {"total_bytes_per_rank", plan.total_bytes()},
+          {"total_bytes", plan.total_bytes() * plan.ranks},
+          {"num_blocks", plan.num_blocks},
+          {"block_size", plan.block_size},
+          {"kv_tokens", plan.kv_tokens()}};
+}
+
+}  // namespace
+
+std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup) {
+  Settings resolved = parsed.settings;
+  resolved.engine = setup.config;
+  const Json plan = {{"config", ConfigJson(resolved)},
+                     {"sources", SourcesJson(parsed)},
+                     {"model", ModelJson(setup.model)},
+                     {"memory_plan", MemoryJson(setup.memory)}};
+  return plan.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace quire

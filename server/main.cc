@@ -1,0 +1,151 @@
+// quire-server: reads its settings, serves until SIGTERM, and says by its exit code how it ended.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "server/config_flags.h"
+#include "server/dry_run.h"
+#include "server/server.h"
+
+namespace quire {
+namespace {
+
+int Exit(ExitCode code) { return static_cast<int>(code); }
+
+Invocation ReadInvocation(int argc, char** argv, char** environment) {
+  Invocation invocation;
+  for (int i = 1; i < argc; ++i) invocation.arguments.emplace_back(argv[i]);
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view variable = *environment;
+    const size_t equals = variable.find('=');
+    if (!variable.starts_with("QUIRE_") || equals == std::string_view::npos) continue;
+    invocation.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  return invocation;
+}
+
+// The bundled model lies beside an installed program, else in the source tree.
+std::string DemoModel() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path installed = program.parent_path() / "../share/quire/models/demo";
+  if (std::filesystem::exists(installed / "config.json", error)) {
+    return std::filesystem::weakly_canonical(installed, error).string();
+  }
+  return QUIRE_SOURCE_DIR "/models/demo";
+}
+
+Severity SeverityOf(const std::string& level) {
+  if (level == "debug") return Severity::kDebug;
+  if (level == "warning") return Severity::kWarning;
+  return level == "error" ? Severity::kError : Severity::kInfo;
+}
+
+void LogSettings(const ParsedSettings& parsed) {
+  for (const std::string& notice : parsed.notices) {
+    Log(Severity::kWarning, "setting spelled differently", {{"notice", notice}});
+  }
+  for (const EffectiveSetting& setting : ListSettings(parsed)) {
+    if (setting.source == SettingSource::kDefault) continue;
+    Log(Severity::kInfo, "setting",
+        {{"name", std::string(setting.name)},
+         {"value", setting.value},
+         {"source", Name(setting.source)}});
+  }
+}
+
+// Ten thousand connections need as many descriptors; the soft limit is often 1024.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Blocked here, before any thread exists, so that only WatchSignals receives them.
+sigset_t BlockStopSignals() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTERM);
+  sigaddset(&stop, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  return stop;
+}
+
+[[noreturn]] void EndNow(ExitCode code) {
+  StopLog();
+  _exit(Exit(code));
+}
+
+// The first signal drains (or ends a server that is still loading), the second ends at once.
+void WatchSignals(sigset_t stop, Server* server) {
+  int signal = 0;
+  sigwait(&stop, &signal);
+  Log(Severity::kInfo, "signal", {{"name", strsignal(signal)}});
+  if (!server->Ready()) EndNow(ExitCode::kOk);
+  server->RequestDrain();
+  sigwait(&stop, &signal);
+  Log(Severity::kWarning, "second signal: ending at once", {{"name", strsignal(signal)}});
+  EndNow(ExitCode::kForced);
+}
+
+ExitCode Complain(const StartError& error) {
+  Log(Severity::kError, "cannot start", {{"reason", std::string(error.status.message())}});
+  return error.code;
+}
+
+int DryRun(const ParsedSettings& parsed) {
+  StartError error;
+  const std::optional<EngineSetup> setup = PlanServing(parsed.settings.engine, &error);
+  if (!setup) return Exit(Complain(error));
+  std::fputs(DryRunJson(parsed, *setup).c_str(), stdout);
+  return Exit(ExitCode::kOk);
+}
+
+int Serve(const ParsedSettings& parsed, sigset_t stop, int64_t started_ns) {
+  StartLog(parsed.settings.server.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
+           SeverityOf(parsed.settings.server.log_level));
+  LogSettings(parsed);
+  RaiseDescriptorLimit();
+  // Neither is destroyed: the signal thread may use the server until the process is gone.
+  static Server* const server = new Server(parsed.settings, started_ns);
+  std::thread(WatchSignals, stop, server).detach();
+  // Workers may be running by now: not the moment for the destructors that exit() calls.
+  if (const std::optional<StartError> error = server->Start()) EndNow(Complain(*error));
+  const ExitCode code = server->Run();
+  StopLog();
+  return Exit(code);
+}
+
+int Main(int argc, char** argv, char** environment) {
+  const int64_t started_ns = SteadyNowNs();
+  const sigset_t stop = BlockStopSignals();
+  std::signal(SIGPIPE, SIG_IGN);
+  absl::StatusOr<ParsedSettings> parsed = ParseSettings(ReadInvocation(argc, argv, environment));
+  if (!parsed.ok()) {
+    std::fprintf(stderr, "%s\nquire-server --help lists all settings.\n",
+                 std::string(parsed.status().message()).c_str());
+    return Exit(ExitCode::kBadConfig);
+  }
+  if (parsed->settings.engine.model.empty()) parsed->settings.engine.model = DemoModel();
+  switch (parsed->mode) {
+    case StartMode::kHelp: std::fputs(HelpText().c_str(), stdout); return Exit(ExitCode::kOk);
+    case StartMode::kVersion: std::puts("quire-server " QUIRE_VERSION); return Exit(ExitCode::kOk);
+    case StartMode::kDryRun: return DryRun(*parsed);
+    case StartMode::kServe: return Serve(*parsed, stop, started_ns);
+  }
+  return Exit(ExitCode::kBadConfig);
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) { return quire::Main(argc, argv, environ); }

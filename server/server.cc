@@ -1,0 +1,379 @@
+// Start-up, watch and shutdown, each in one function that reads as the list of what happens.
+#include "server/server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "server/admin_http.h"
+#include "server/listen_address.h"
+#include "server/metrics.h"
+#include "server/serving_model.h"
+#include "server/status_page.h"
+
+namespace quire {
+namespace {
+
+constexpr double kWatchSeconds = 1;        // between two looks at the engine
+constexpr double kDrainLookSeconds = .05;  // while only the last streams are waited for
+constexpr double kForcedExitSeconds = 5;   // beyond what draining may take
+
+double SecondsSince(int64_t start_ns) {
+  return static_cast<double>(SteadyNowNs() - start_ns) * 1e-9;
+}
+
+std::string ServedName(const Settings& settings) {
+  if (!settings.server.served_model_name.empty()) return settings.server.served_model_name;
+  std::error_code error;
+  const auto path = std::filesystem::weakly_canonical(settings.engine.model, error);
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// What went wrong on the way to a running engine: the device, or else what it was given.
+ExitCode DeviceOr(ExitCode otherwise, const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kInternal: return ExitCode::kDevice;
+    default: return otherwise;
+  }
+}
+
+AdminPage Verdict(bool good, const char* reason_if_not) {
+  if (good) return {.body = "ok\n"};
+  return {.status = 503, .body = std::string(reason_if_not) + "\n"};
+}
+
+// Ends the process if it is not disarmed in time: gRPC's shutdown may never return.
+class ForcedExit {
+ public:
+  explicit ForcedExit(double seconds) : thread_([this, seconds] { Wait(seconds); }) {}
+  ~ForcedExit() {
+    {
+      const std::lock_guard lock(mutex_);
+      disarmed_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void Wait(double seconds) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                          [&] { return disarmed_; })) {
+      return;
+    }
+    Log(Severity::kError, "shutdown hung; ending by force");
+    StopLog();
+    _exit(static_cast<int>(ExitCode::kForced));
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool disarmed_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace
+
+std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error) {
+  absl::StatusOr<EngineSetup> setup = PlanEngine(config);
+  if (setup.ok()) return *std::move(setup);
+  const bool model_is_fine = ModelConfig::Load(config.model).ok();
+  error->code = model_is_fine ? DeviceOr(ExitCode::kBadConfig, setup.status()) : ExitCode::kModel;
+  error->status = setup.status();
+  return std::nullopt;
+}
+
+struct Server::State {
+  State(const Settings& s, int64_t start) : settings(s), started_ns(start), metrics(ServedName(s)) {
+    model.name = ServedName(s);
+  }
+
+  std::optional<StartError> Listen();
+  std::optional<StartError> Load();
+  std::optional<StartError> Serve();
+  void EndPhase(const char* name);
+
+  void Watch();
+  void WaitForDrain();
+  // Looks at the server until `done` or `seconds` have passed.
+  template <typename Done>
+  void WatchUntil(double seconds, Done done);
+  ExitCode Drain();
+  void TearDown();
+
+  EngineStats Stats();
+  AdminPage Page(std::string_view path);
+  AdminPage StatusHtml();
+  std::string Address() const;
+  const char* StateName() const;
+
+  const Settings settings;
+  const int64_t started_ns;
+  int64_t phase_ns = started_ns;
+  ServerMetrics metrics;
+  ServingModel model;  // complete, and constant, once ready
+  std::atomic<bool> ready{false};
+  std::atomic<bool> healthy{true};
+  std::atomic<bool> draining{false};
+  bool faulted = false;  // Run's thread only
+
+  std::mutex drain_mutex;
+  std::condition_variable drain_changed;
+  bool drain_requested = false;
+
+  // The admin thread looks at these while they come and go.
+  std::mutex parts_mutex;
+  std::unique_ptr<GrpcFront> front;  // outlives the engine, whose sink it is
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<AdminHttp> admin;  // ends first: its pages look at everything above
+};
+
+// Start-up.
+
+void Server::State::EndPhase(const char* name) {
+  const int64_t now_ns = SteadyNowNs();
+  const double seconds = static_cast<double>(now_ns - std::exchange(phase_ns, now_ns)) * 1e-9;
+  metrics.StartupPhase(name, seconds);
+  Log(Severity::kDebug, "start-up phase done", {{"phase", name}, {"seconds", seconds}});
+}
+
+// Takes the admin port, and makes sure that the gRPC address can be had before time goes into
+// loading.
+std::optional<StartError> Server::State::Listen() {
+  const ServerConfig& config = settings.server;
+  absl::StatusOr<std::unique_ptr<AdminHttp>> port =
+      AdminHttp::Start({.host = config.metrics_host, .port = config.metrics_port},
+                       [this](std::string_view path) { return Page(path); });
+  if (!port.ok()) return StartError{ExitCode::kCannotListen, port.status()};
+  admin = *std::move(port);
+  const absl::Status address = config.front.uds.empty()
+                                   ? CheckTcpFree(config.front.host, config.front.port, "--port")
+                                   : CheckUnixSocketFree(config.front.uds);
+  if (!address.ok()) return StartError{ExitCode::kCannotListen, address};
+  return std::nullopt;
+}
+
+std::optional<StartError> Server::State::Load() {
+  StartError error;
+  std::optional<EngineSetup> setup = PlanServing(settings.engine, &error);
+  if (!setup) return error;
+  model.setup = *std::move(setup);
+  metrics.MemoryPlanned(model.setup.memory);
+  EndPhase("plan");
+
+  const std::string& directory = model.setup.config.model;
+  auto tokenizer = Tokenizer::Load(directory + "/tokenizer.json");
+  if (!tokenizer.ok()) return StartError{ExitCode::kModel, tokenizer.status()};
+  model.tokenizer = *std::move(tokenizer);
+  auto chat_template = ChatTemplate::Load(directory);
+  if (chat_template.ok()) {
+    model.chat_template = *std::move(chat_template);
+  } else if (chat_template.status().code() != absl::StatusCode::kNotFound) {
+    Log(Severity::kWarning, "chat template not usable: chat requests will be refused",
+        {{"reason", std::string(chat_template.status().message())}});
+  }
+  EndPhase("tokenizer");
+
+  auto transport = StartWorkers(model.setup, &model.device_description);
+  if (!transport.ok()) {
+    return StartError{DeviceOr(ExitCode::kModel, transport.status()), transport.status()};
+  }
+  const std::lock_guard lock(parts_mutex);
+  front = GrpcFront::Create(settings.server.front, &model, &metrics);
+  engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
+                                    *std::move(transport), front.get());
+  EndPhase("weights");
+  return std::nullopt;
+}
+
+std::optional<StartError> Server::State::Serve() {
+  const absl::Status status = front->Start(engine.get());
+  if (!status.ok()) return StartError{ExitCode::kCannotListen, status};
+  EndPhase("listen");
+  ready = true;
+  front->SetServing(true);
+  const double seconds = SecondsSince(started_ns);
+  metrics.StartupPhase("ready", seconds);
+  Log(Severity::kInfo, "READY",
+      {{"address", Address()},
+       {"port", front->port()},
+       {"metrics_port", admin->port()},
+       {"model", model.name},
+       {"device", model.device_description},
+       {"seconds", seconds}});
+  return std::nullopt;
+}
+
+// Watching.
+
+EngineStats Server::State::Stats() {
+  const std::lock_guard lock(parts_mutex);
+  return engine == nullptr ? EngineStats() : engine->Stats();
+}
+
+void Server::State::Watch() {
+  const EngineStats stats = Stats();
+  const int64_t now_ns = SteadyNowNs();
+  // One look earlier, so that health is off within hung_after of the last step, not one look later.
+  const double limit = settings.server.hung_after_seconds - kWatchSeconds;
+  const bool now_healthy = IsHealthy(stats, now_ns, limit);
+  if (now_healthy != healthy.exchange(now_healthy)) {
+    front->SetServing(now_healthy && !draining);
+    Log(now_healthy ? Severity::kInfo : Severity::kError,
+        now_healthy ? "the engine makes progress again"
+                    : "the engine makes no progress: not healthy",
+        {{"running", stats.load.running}, {"waiting", stats.load.waiting}, {"steps", stats.steps}});
+  }
+  faulted = !stats.fault.empty();
+  admin->CloseStale(now_ns);
+}
+
+void Server::State::WaitForDrain() {
+  std::unique_lock lock(drain_mutex);
+  while (!drain_requested && !faulted) {
+    drain_changed.wait_for(lock, std::chrono::duration<double>(kWatchSeconds));
+    lock.unlock();
+    Watch();
+    const bool asked_by_client = front->DrainRequested();
+    lock.lock();
+    drain_requested = drain_requested || asked_by_client;
+  }
+}
+
+template <typename Done>
+void Server::State::WatchUntil(double seconds, Done done) {
+  const int64_t start_ns = SteadyNowNs();
+  std::mutex mutex;  // nobody notifies: the time between two looks is what is waited for
+  std::condition_variable never;
+  std::unique_lock lock(mutex);
+  while (!done()) {
+    const double left = seconds - SecondsSince(start_ns);
+    if (left <= 0) return;
+    never.wait_for(lock, std::chrono::duration<double>(std::min(left, kDrainLookSeconds)));
+    Watch();
+  }
+}
+
+// Shutdown.
+
+ExitCode Server::State::Drain() {
+  const ServerConfig& config = settings.server;
+  const ForcedExit forced_exit(config.drain_delay_seconds + config.shutdown_timeout_seconds +
+                               kForcedExitSeconds);
+  draining = true;
+  front->SetServing(false);
+  Log(Severity::kInfo, "draining: not ready any more",
+      {{"open_streams", front->open_streams()},
+       {"drain_delay", config.drain_delay_seconds},
+       {"shutdown_timeout", config.shutdown_timeout_seconds}});
+  WatchUntil(config.drain_delay_seconds, [this] { return faulted; });
+  front->StartDrain();
+  engine->StartDrain();
+  WatchUntil(config.shutdown_timeout_seconds,
+             [this] { return faulted || (front->open_streams() == 0 && engine->Idle()); });
+  if (const int cut_short = front->open_streams(); cut_short > 0) {
+    Log(Severity::kWarning, "ending streams that did not finish in time", {{"streams", cut_short}});
+  }
+  const std::string fault = Stats().fault;
+  TearDown();
+  if (!fault.empty()) Log(Severity::kError, "ended after a device fault", {{"fault", fault}});
+  Log(Severity::kInfo, "stopped", {{"uptime", SecondsSince(started_ns)}});
+  return fault.empty() ? ExitCode::kOk : ExitCode::kDevice;
+}
+
+void Server::State::TearDown() {
+  // The grace is within the margin of ForcedExit.
+  if (front != nullptr && engine != nullptr) front->Shutdown(kForcedExitSeconds / 2);
+  std::unique_ptr<Engine> last_engine;
+  std::unique_ptr<GrpcFront> last_front;
+  {
+    const std::lock_guard lock(parts_mutex);
+    last_engine = std::move(engine);
+    last_front = std::move(front);
+  }
+  last_engine.reset();
+  last_front.reset();
+  admin.reset();
+}
+
+// Pages.
+
+std::string Server::State::Address() const {
+  const FrontOptions& options = settings.server.front;
+  if (!options.uds.empty()) return "unix:" + options.uds;
+  return options.host + ":" + std::to_string(front->port());
+}
+
+const char* Server::State::StateName() const {
+  if (draining) return "draining";
+  if (!ready) return "loading";
+  return healthy ? "ready" : "hung";
+}
+
+AdminPage Server::State::StatusHtml() {
+  StatusFacts facts{.state = StateName(), .model = model.name};
+  facts.uptime_seconds = SecondsSince(started_ns);
+  facts.engine = Stats();
+  const std::lock_guard lock(parts_mutex);
+  if (ready && front != nullptr) {
+    facts.device = model.device_description;
+    facts.address = Address();
+    facts.open_streams = front->open_streams();
+  }
+  return {.content_type = "text/html; charset=utf-8", .body = StatusPage(facts)};
+}
+
+AdminPage Server::State::Page(std::string_view path) {
+  if (path == "/metrics") {
+    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = metrics.Serialize(Stats())};
+  }
+  if (path == "/livez") return Verdict(healthy, "hung");
+  if (path == "/readyz") return Verdict(ready && healthy && !draining, StateName());
+  if (path == "/startupz") return Verdict(ready, "loading");
+  if (path == "/") return StatusHtml();
+  return {.status = 404, .body = "try /metrics, /livez, /readyz, /startupz or /\n"};
+}
+
+// The public face.
+
+Server::Server(const Settings& settings, int64_t started_ns)
+    : state_(std::make_unique<State>(settings, started_ns)) {}
+
+Server::~Server() { state_->TearDown(); }
+
+std::optional<StartError> Server::Start() {
+  if (auto error = state_->Listen()) return error;
+  if (auto error = state_->Load()) return error;
+  return state_->Serve();
+}
+
+bool Server::Ready() const { return state_->ready; }
+
+ExitCode Server::Run() {
+  state_->WaitForDrain();
+  return state_->Drain();
+}
+
+void Server::RequestDrain() {
+  {
+    const std::lock_guard lock(state_->drain_mutex);
+    state_->drain_requested = true;
+  }
+  state_->drain_changed.notify_all();
+}
+
+}  // namespace quire

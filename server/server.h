@@ -1,0 +1,57 @@
+// Server: one process's life. Owns the engine, the gRPC front and the admin port; start-up and
+// shutdown order are one function each (server.cc).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/engine_setup.h"
+#include "server/server_config.h"
+
+namespace quire {
+
+// What the process exits with; docs/configuration.md explains them to operators.
+enum class ExitCode : int {
+  kOk = 0,
+  kForced = 1,  // a second signal, or a shutdown that hung
+  kBadConfig = 2,
+  kCannotListen = 3,
+  kModel = 4,   // the model cannot be loaded
+  kDevice = 5,  // missing, too small, or failed while serving
+};
+
+struct StartError {
+  ExitCode code = ExitCode::kOk;
+  absl::Status status;
+};
+
+// Reads the model's configuration and plans the memory, taking none. On failure `error` holds why.
+std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error);
+
+class Server {
+ public:
+  // `settings` are validated and name a model directory. started_ns: when the process began, by the
+  // steady clock, for the time to READY.
+  Server(const Settings& settings, int64_t started_ns);
+  ~Server();
+
+  // Binds, loads and serves. The admin port answers from the start; requests are taken once this
+  // has returned without an error.
+  std::optional<StartError> Start();
+  // True once requests are taken.
+  bool Ready() const;
+  // Watches the health of a started server until a drain is asked for or the device fails, then
+  // shuts down in order. The thread that called Start.
+  ExitCode Run();
+  // Makes Run drain and return. Idempotent, any thread, at any time.
+  void RequestDrain();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,80 @@
+// A table of facts in a page that fits a phone.
+#include "server/status_page.h"
+
+#include <cstdio>
+#include <string_view>
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kHead =
+    "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+    "<meta http-equiv=\"refresh\" content=\"5\"><title>Quire</title><style>"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:1.5rem auto;padding:0 1rem;"
+    "color:#222;background:#fff}"
+    "table{width:100%;border-collapse:collapse}td{padding:.3rem 0;border-bottom:1px solid #ddd}"
+    "td+td{text-align:right;overflow-wrap:anywhere}a{margin-right:1rem}"
+    "@media(prefers-color-scheme:dark){body{color:#ddd;background:#111}td{border-color:#333}"
+    "a{color:#8bf}}</style></head><body>";
+
+std::string Escaped(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    switch (c) {
+      case '&': safe += "&amp;"; break;
+      case '<': safe += "&lt;"; break;
+      case '>': safe += "&gt;"; break;
+      case '"': safe += "&quot;"; break;
+      default: safe += c;
+    }
+  }
+  return safe;
+}
+
+std::string Row(std::string_view name, std::string_view value) {
+  return "<tr><td>" + std::string(name) + "</td><td>" + Escaped(value) + "</td></tr>";
+}
+
+std::string Duration(double seconds) {
+  const auto whole = static_cast<long long>(seconds);
+  char text[64];
+  std::snprintf(text, sizeof text, "%lld d %02lld:%02lld:%02lld", whole / 86400, whole / 3600 % 24,
+                whole / 60 % 60, whole % 60);
+  return text;
+}
+
+std::string KvUse(const SchedulerLoad& load) {
+  const int32_t used = load.total_blocks - load.free_blocks;
+  const double share = load.total_blocks == 0 ? 0 : 100.0 * used / load.total_blocks;
+  char text[64];
+  std::snprintf(text, sizeof text, "%d of %d blocks (%.0f %%)", used, load.total_blocks, share);
+  return text;
+}
+
+}  // namespace
+
+std::string StatusPage(const StatusFacts& facts) {
+  const SchedulerLoad& load = facts.engine.load;
+  std::string page(kHead);
+  page += "<h1>Quire is " + Escaped(facts.state) + "</h1><table>";
+  page += Row("Model", facts.model);
+  page += Row("Device", facts.device);
+  page += Row("gRPC", facts.address);
+  page += Row("Up", Duration(facts.uptime_seconds));
+  page += Row("Streams open", std::to_string(facts.open_streams));
+  page += Row("Requests running", std::to_string(load.running));
+  page += Row("Requests waiting", std::to_string(load.waiting));
+  page += Row("KV cache", KvUse(load));
+  page += Row("Steps", std::to_string(facts.engine.steps));
+  page += Row("Prompt tokens", std::to_string(facts.engine.prompt_tokens));
+  page += Row("Generated tokens", std::to_string(facts.engine.generated_tokens));
+  page += Row("Preemptions", std::to_string(facts.engine.preemptions));
+  if (!facts.engine.fault.empty()) page += Row("Fault", facts.engine.fault);
+  page +=
+      "</table><p><a href=\"/metrics\">metrics</a><a href=\"/livez\">livez</a>"
+      "<a href=\"/readyz\">readyz</a><a href=\"/startupz\">startupz</a></p></body></html>\n";
+  return page;
+}
+
+}  // namespace quire

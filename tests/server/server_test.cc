@@ -1,0 +1,119 @@
+// The server's life inside one process: start, watch, drain, what it says about itself. Signals and
+// exit codes are server_process_test.py's.
+#include "server/server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "engine/base/clock.h"
+#include "nlohmann/json.hpp"
+#include "server/dry_run.h"
+#include "server/listen_address.h"
+#include "server/status_page.h"
+
+namespace quire {
+namespace {
+
+Settings DemoSettings() {
+  Settings settings;
+  settings.engine.model = QUIRE_SOURCE_DIR "/models/demo";
+  settings.engine.kv_cache_memory_bytes = 16 << 20;
+  settings.server.front.port = 0;
+  settings.server.metrics_port = 0;
+  settings.server.shutdown_timeout_seconds = 5;
+  return settings;
+}
+
+TEST(ServerTest, StartsAndDrainsWhenAsked) {
+  Server server(DemoSettings(), SteadyNowNs());
+  EXPECT_FALSE(server.Ready());
+  const auto error = server.Start();
+  ASSERT_FALSE(error) << error->status;
+  EXPECT_TRUE(server.Ready());
+  std::thread asker([&] { server.RequestDrain(); });
+  EXPECT_EQ(server.Run(), ExitCode::kOk);
+  asker.join();
+}
+
+TEST(ServerTest, ADrainAskedForBeforeTheRunIsNotLost) {
+  Server server(DemoSettings(), SteadyNowNs());
+  server.RequestDrain();
+  ASSERT_FALSE(server.Start());
+  EXPECT_EQ(server.Run(), ExitCode::kOk);
+}
+
+TEST(ServerTest, AServerThatWasNeverStartedOrRunCanBeDestroyed) {
+  { const Server never_started(DemoSettings(), SteadyNowNs()); }
+  Server never_run(DemoSettings(), SteadyNowNs());
+  EXPECT_FALSE(never_run.Start());
+}
+
+TEST(ServerTest, TakenAddressesAreFoundBeforeTheModelIsLookedAt) {
+  const auto taken = ListenTcp("127.0.0.1", 0, "--port");
+  ASSERT_TRUE(taken.ok());
+  Settings settings = DemoSettings();
+  settings.engine.model = "/nonexistent";
+  settings.server.front.port = BoundPort(*taken);
+  Server server(settings, SteadyNowNs());
+  const auto error = server.Start();
+  close(*taken);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, ExitCode::kCannotListen);
+}
+
+ExitCode PlanErrorOf(const EngineConfig& config) {
+  StartError error;
+  return PlanServing(config, &error) ? ExitCode::kOk : error.code;
+}
+
+TEST(ServerTest, PlanErrorsTellModelSettingsAndDeviceApart) {
+  EngineConfig config = DemoSettings().engine;
+  EXPECT_EQ(PlanErrorOf(config), ExitCode::kOk);
+  config.max_model_len = 1 << 20;
+  EXPECT_EQ(PlanErrorOf(config), ExitCode::kBadConfig);
+  config = DemoSettings().engine;
+  config.device = "cuda";
+  EXPECT_EQ(PlanErrorOf(config), ExitCode::kDevice);
+  config = DemoSettings().engine;
+  config.model = QUIRE_SOURCE_DIR "/docs";
+  EXPECT_EQ(PlanErrorOf(config), ExitCode::kModel);
+}
+
+TEST(DryRunTest, ShowsWhatIsResolvedAndWhatWasGiven) {
+  ParsedSettings parsed = *ParseSettings(
+      {.arguments = {"--max-num-seqs", "8", "--drain-delay=1.5s"}, .environment = {}});
+  parsed.settings.engine.model = QUIRE_SOURCE_DIR "/models/demo";
+  StartError error;
+  const auto setup = PlanServing(parsed.settings.engine, &error);
+  ASSERT_TRUE(setup) << error.status;
+  const auto plan = nlohmann::json::parse(DryRunJson(parsed, *setup));
+  EXPECT_EQ(plan["config"]["max-num-seqs"], 8);
+  EXPECT_EQ(plan["config"]["drain-delay"], 1.5);
+  EXPECT_EQ(plan["config"]["device"], "cpu");
+  EXPECT_EQ(plan["config"]["reflection"], true);
+  EXPECT_EQ(plan["sources"], nlohmann::json({{"max-num-seqs", "flag"}, {"drain-delay", "flag"}}));
+  int64_t total = 0;
+  for (const auto& [part, bytes] : plan["memory_plan"]["bytes_per_rank"].items()) {
+    total += bytes.get<int64_t>();
+  }
+  EXPECT_EQ(plan["memory_plan"]["total_bytes_per_rank"], total);
+}
+
+TEST(StatusPageTest, ShowsTheFactsAndEscapesThem) {
+  StatusFacts facts{.state = "ready", .model = "<script>\"&"};
+  facts.uptime_seconds = 90061;
+  facts.engine.load = {.running = 3, .free_blocks = 75, .total_blocks = 100};
+  facts.engine.fault = "rank <1>";
+  const std::string page = StatusPage(facts);
+  for (const char* text : {"Quire is ready", "&lt;script&gt;&quot;&amp;", "1 d 01:01:01",
+                           "25 of 100 blocks (25 %)", "rank &lt;1&gt;", "name=\"viewport\""}) {
+    EXPECT_NE(page.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quire
