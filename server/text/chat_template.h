@@ -1,6 +1,6 @@
-// ChatTemplate: renders messages to a prompt with the checkpoint's own Jinja template, by an interpreter
-// of the subset that chat templates use, bounded in steps, depth, output and time. Never runs a
-// template that came with a request. Immutable after Load; any thread.
+// ChatTemplate: renders messages to a prompt with the checkpoint's own Jinja template, by an
+// interpreter of the subset that chat templates use, bounded in steps, depth, output and time.
+// Never runs a template that came with a request. Immutable after Load; any thread.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace quire {
 
 struct ChatMessage {
-  std::string role;     // "system", "user", "assistant", ...
+  std::string role;  // "system", "user", "assistant", ...
   std::string content;
 };
 
@@ -22,8 +22,8 @@ class ChatTemplate {
   static absl::StatusOr<std::unique_ptr<const ChatTemplate>> Parse(const std::string& source,
                                                                    const std::string& bos_token,
                                                                    const std::string& eos_token);
-  // Reads DIR/chat_template.jinja or tokenizer_config.json's chat_template; NOT_FOUND when the model
-  // has none.
+  // Reads DIR/chat_template.jinja or tokenizer_config.json's chat_template; NOT_FOUND when the
+  // model has none.
   static absl::StatusOr<std::unique_ptr<const ChatTemplate>> Load(const std::string& dir);
   ~ChatTemplate();
 

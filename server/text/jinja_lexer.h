@@ -1,0 +1,35 @@
+// The lexer of chat templates: source text to tokens, with trim_blocks and lstrip_blocks on, as
+// transformers renders them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace quire::jinja {
+
+struct Token {
+  enum class Kind : uint8_t {
+    kText,         // to be printed as it is
+    kOutputBegin,  // {{
+    kOutputEnd,
+    kBlockBegin,  // {%
+    kBlockEnd,
+    kName,
+    kString,  // its value, escapes resolved
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd,
+  };
+  Kind kind = Kind::kEnd;
+  std::string text;
+  int line = 1;
+};
+
+// INVALID_ARGUMENT with the line. The last token is kEnd.
+absl::StatusOr<std::vector<Token>> Tokenize(const std::string& source);
+
+}  // namespace quire::jinja
