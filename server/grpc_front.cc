@@ -1,6 +1,7 @@
 // Life cycle of the gRPC face: build, listen, serve, drain, shut down.
 #include "server/grpc_front.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -92,6 +93,7 @@ class Front final : public GrpcFront {
   void SetServing(bool serving) override;
   void StartDrain() override { host_.draining.store(true); }
   bool DrainRequested() const override { return drain_requested_.load(); }
+  bool Draining() const override { return host_.draining.load(); }
   int open_streams() const override { return table_.open(); }
   void Shutdown(double grace_seconds) override;
 
@@ -155,6 +157,8 @@ absl::Status Front::Start(Engine* engine) {
 }
 
 absl::Status Front::BuildServer() {
+  // A message that does not parse is answered with its field; the library would also print it.
+  google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   gpr_set_log_function(LogGrpcError);
   grpc::EnableDefaultHealthCheckService(true);
@@ -182,7 +186,6 @@ void Front::SetServing(bool serving) {
   if (server_ == nullptr) return;
   grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
   const bool truth = serving && !host_.draining.load();
-  health->SetServingStatus(truth);
   for (const char* name : {"", kInference, kControl}) health->SetServingStatus(name, truth);
 }
 

@@ -49,6 +49,8 @@ class GrpcFront : public OutputSink {
   virtual void StartDrain() = 0;
   // True once a client has asked for Drain with exit_when_idle.
   virtual bool DrainRequested() const = 0;
+  // True once new requests are refused, whoever asked for it.
+  virtual bool Draining() const = 0;
   virtual int open_streams() const = 0;
   // Ends what still runs with UNAVAILABLE, closes the listeners and joins within `grace_seconds`.
   virtual void Shutdown(double grace_seconds) = 0;

@@ -8,6 +8,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <map>
@@ -351,8 +352,8 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   kv_usage.Set(load.total_blocks == 0 ? 0 : static_cast<double>(used) / load.total_blocks);
   step_tokens.Set(static_cast<double>(stats.last_step_tokens));
   step_seconds.Set(static_cast<double>(stats.last_step_ns) * 1e-9);
-  const bool waits = stats.work_waiting && stats.last_retired_ns != 0;
-  step_age.Set(waits ? Seconds(stats.last_retired_ns, SteadyNowNs()) : 0);
+  const int64_t since_ns = std::max(stats.last_retired_ns, stats.work_since_ns);
+  step_age.Set(stats.work_waiting ? Seconds(since_ns, SteadyNowNs()) : 0);
   fault.Set(stats.fault.empty() ? 0 : 1);
   RaiseTo(steps, static_cast<double>(stats.steps));
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));

@@ -118,7 +118,8 @@ struct Server::State {
   AdminPage Page(std::string_view path);
   AdminPage StatusHtml();
   std::string Address() const;
-  const char* StateName() const;
+  bool Draining();
+  const char* StateName();
 
   const Settings settings;
   const int64_t started_ns;
@@ -317,8 +318,14 @@ std::string Server::State::Address() const {
   return options.host + ":" + std::to_string(front->port());
 }
 
-const char* Server::State::StateName() const {
-  if (draining) return "draining";
+// By a signal, or because a client asked for it.
+bool Server::State::Draining() {
+  const std::lock_guard lock(parts_mutex);
+  return draining || (front != nullptr && front->Draining());
+}
+
+const char* Server::State::StateName() {
+  if (Draining()) return "draining";
   if (!ready) return "loading";
   return healthy ? "ready" : "hung";
 }
@@ -342,7 +349,7 @@ AdminPage Server::State::Page(std::string_view path) {
             .body = metrics.Serialize(Stats())};
   }
   if (path == "/livez") return Verdict(healthy, "hung");
-  if (path == "/readyz") return Verdict(ready && healthy && !draining, StateName());
+  if (path == "/readyz") return Verdict(ready && healthy && !Draining(), StateName());
   if (path == "/startupz") return Verdict(ready, "loading");
   if (path == "/") return StatusHtml();
   return {.status = 404, .body = "try /metrics, /livez, /readyz, /startupz or /\n"};

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/engine_setup.h"
 
 namespace quire {
@@ -210,6 +211,18 @@ TEST(MetricsTest, CallsAndRejectionsAreLabelledByGrpcCode) {
   EXPECT_TRUE(Shows(
       scrape,
       "quire_grpc_server_handling_seconds_sum{model_name=\"demo\",method=\"Tokenize\"} 0.5\n"));
+}
+
+// The age grows only while somebody waits, from the last step or from when work came.
+TEST(MetricsTest, StepAgeCountsOnlyWhileWorkWaits) {
+  ServerMetrics metrics("demo");
+  EngineStats stats;
+  stats.last_retired_ns = SteadyNowNs() - 100 * kSecond;
+  EXPECT_TRUE(Shows(metrics.Serialize(stats), "quire_step_age_seconds{model_name=\"demo\"} 0\n"));
+  stats.work_waiting = true;
+  EXPECT_TRUE(Shows(metrics.Serialize(stats), "quire_step_age_seconds{model_name=\"demo\"} 100."));
+  stats.work_since_ns = SteadyNowNs() - 50 * kSecond;
+  EXPECT_TRUE(Shows(metrics.Serialize(stats), "quire_step_age_seconds{model_name=\"demo\"} 50."));
 }
 
 // A model name is the operator's own text: quotes and newlines must not break the page.

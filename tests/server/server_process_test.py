@@ -410,12 +410,17 @@ class Draining(unittest.TestCase):
 
     def test_a_client_may_ask_for_it(self):
         with Server() as server:
-            request = control_pb2.DrainRequest(exit_when_idle=True)
-            server.channel.unary_unary(
-                '/quire.v1.Control/Drain',
-                request_serializer=control_pb2.DrainRequest.SerializeToString,
-                response_deserializer=control_pb2.DrainResponse.FromString)(
-                    request, timeout=PATIENCE)
+            def drain(**fields):
+                server.channel.unary_unary(
+                    '/quire.v1.Control/Drain',
+                    request_serializer=control_pb2.DrainRequest.SerializeToString,
+                    response_deserializer=control_pb2.DrainResponse.FromString)(
+                        control_pb2.DrainRequest(**fields), timeout=PATIENCE)
+            drain()  # refuses, and stays
+            self.assertEqual(server.get('/readyz'), (503, 'draining\n'))
+            self.assertEqual(server.get('/livez')[0], 200)
+            self.assertEqual(server.health(), 2)
+            drain(exit_when_idle=True)
             self.assertEqual(server.wait(), 0)
 
     def test_a_reader_of_the_log_that_stalls_stops_nothing(self):
