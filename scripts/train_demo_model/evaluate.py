@@ -262,7 +262,7 @@ def write_greedy(bench, path):
     fields = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in about.items()]
     cases = []
     for case in greedy_cases(bench):
-        parts = [f"   {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in case.items()]
+        parts = [f"   {json.dumps(k)}: {json.dumps(v)}" for k, v in case.items()]
         cases.append("  {\n" + ",\n".join(parts) + "\n  }")
     body = ",\n".join(fields) + ',\n "cases": [\n' + ",\n".join(cases) + "\n ]"
     path.write_text("{\n" + body + "\n}\n")

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Answers many prompts at once, one a line: batch.py [--target T] < PROMPTS > JSON_LINES."""
+
+import argparse
+import concurrent.futures
+import json
+import sys
+import time
+
+from quire import Message, Options, Overloaded, QuireClient, QuireError
+
+TRIES = 5
+
+
+def answer(client: QuireClient, prompt: str, options: Options) -> dict:
+    """One prompt's answer as a JSON object; waits and tries again where the server is full."""
+    for attempt in range(TRIES):
+        try:
+            done = client.generate_text([Message("user", prompt)], options)
+            return {"prompt": prompt, "text": done.text, "reason": done.finished.reason.name}
+        except Overloaded as error:
+            if attempt == TRIES - 1:
+                return {"prompt": prompt, "error": str(error)}
+            time.sleep(error.retry_after or 1.0)
+        except QuireError as error:
+            return {"prompt": prompt, "error": str(error)}
+    raise AssertionError("unreachable")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default="127.0.0.1:50051")
+    parser.add_argument("--at-once", type=int, default=16)
+    parser.add_argument("--max-tokens", type=int, default=200)
+    args = parser.parse_args()
+    prompts = [line.strip() for line in sys.stdin if line.strip()]
+    options = Options(max_tokens=args.max_tokens, temperature=0.0)
+    failed = False
+    with QuireClient(args.target, timeout=300) as client:
+        with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+            for result in pool.map(lambda p: answer(client, p, options), prompts):
+                print(json.dumps(result, ensure_ascii=False))
+                failed |= "error" in result
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

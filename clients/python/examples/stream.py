@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Streams a continuation of a text: stream.py [--target HOST:PORT] [PROMPT]."""
+
+import argparse
+
+from quire import QuireClient, QuireError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default="127.0.0.1:50051")
+    parser.add_argument("--max-tokens", type=int, default=200)
+    parser.add_argument("prompt", nargs="?", default="Once upon a time")
+    args = parser.parse_args()
+    with QuireClient(args.target, timeout=120) as client:
+        print(args.prompt, end="", flush=True)
+        try:
+            stream = client.generate(args.prompt, max_tokens=args.max_tokens)
+            for delta in stream:
+                print(delta.text, end="", flush=True)
+        except QuireError as error:
+            print(f"\n{error}")
+            return 1
+        done = stream.finished
+        speed = done.usage.completion_tokens / max(done.timings.decode_seconds, 1e-9)
+        print(
+            f"\n\n{done.reason.name}: {done.usage.completion_tokens} tokens, {speed:.0f} a second"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,47 @@
+"""Client of Quire, a server for language models: see QuireClient."""
+
+from pkgutil import extend_path
+
+__path__ = extend_path(__path__, __name__)
+
+from quire.stubs import make_importable
+
+make_importable(__path__)
+
+# pylint: disable=wrong-import-position
+from quire.client import QuireClient
+from quire.errors import (
+    AlreadyExists,
+    Cancelled,
+    DeadlineExceeded,
+    FieldViolation,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    QuireError,
+    ServerFault,
+    Unavailable,
+)
+from quire.stream import Stream
+from quire.types import (
+    Accepted,
+    Completion,
+    Delta,
+    Finished,
+    FinishReason,
+    Load,
+    Message,
+    ModelInfo,
+    Options,
+    ServerInfo,
+    Timings,
+    Token,
+    Usage,
+)
+
+__all__ = [
+    "Accepted", "AlreadyExists", "Cancelled", "Completion", "DeadlineExceeded", "Delta",
+    "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Message", "ModelInfo",
+    "NotFound", "Options", "Overloaded", "QuireClient", "QuireError", "ServerFault", "ServerInfo",
+    "Stream", "Timings", "Token", "Unavailable", "Usage",
+]  # fmt: skip

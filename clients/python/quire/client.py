@@ -1,0 +1,160 @@
+"""QuireClient: generate, chat, tokenize and control, over one gRPC channel."""
+
+import dataclasses
+from typing import Any, List, Optional, Sequence, Union
+
+import grpc
+
+from quire import messages
+from quire.errors import calls_failing_as_ours
+from quire.messages import Prompt
+from quire.stream import Stream
+from quire.types import Completion, Load, Message, Options, ServerInfo, Token
+from quire.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
+
+DEFAULT_TARGET = "127.0.0.1:50051"
+UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+class QuireClient:
+    """A connection to one server. Threads may share it.
+
+    `target` is "host:port" or "unix:/path". With `credentials` the channel uses TLS. `timeout` is
+    the deadline in seconds of calls that name none; None means no deadline. Failures raise
+    QuireError.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        timeout: Optional[float] = None,
+        credentials: Optional[grpc.ChannelCredentials] = None,
+    ) -> None:
+        self._timeout = timeout
+        if credentials is None:
+            self._channel = grpc.insecure_channel(target, UNLIMITED)
+        else:
+            self._channel = grpc.secure_channel(target, credentials, UNLIMITED)
+        self._inference = inference_pb2_grpc.InferenceStub(self._channel)
+        self._control = control_pb2_grpc.ControlStub(self._channel)
+
+    def close(self) -> None:
+        """Ends the connection; live streams end with Cancelled."""
+        self._channel.close()
+
+    def __enter__(self) -> "QuireClient":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def generate(
+        self,
+        prompt: Prompt,
+        options: Options = Options(),
+        *,
+        timeout: Optional[float] = None,
+        **changes: Any,
+    ) -> Stream:
+        """Continues a text, token ids or a conversation, streaming.
+
+        `changes` are fields of Options that replace those of `options`:
+        generate("Once", max_tokens=9).
+        """
+        request = messages.generate_request(prompt, dataclasses.replace(options, **changes))
+        return Stream(self._inference.Generate(request, timeout=self._deadline(timeout)))
+
+    def generate_text(
+        self,
+        prompt: Prompt,
+        options: Options = Options(),
+        *,
+        timeout: Optional[float] = None,
+        **changes: Any,
+    ) -> Completion:
+        """Like generate(), but waits for the whole answer."""
+        request = messages.generate_request(prompt, dataclasses.replace(options, **changes))
+        result = self._call(self._inference.GenerateUnary, request, timeout)
+        return messages.completion_of(result)
+
+    def chat(
+        self,
+        conversation: Union[str, Sequence[Message]],
+        options: Options = Options(),
+        *,
+        timeout: Optional[float] = None,
+        **changes: Any,
+    ) -> Stream:
+        """Streams the assistant's next turn; a str is a conversation of one user's message."""
+        if isinstance(conversation, str):
+            conversation = [Message("user", conversation)]
+        return self.generate(conversation, options, timeout=timeout, **changes)
+
+    def tokenize(
+        self,
+        text: Union[str, Sequence[Message]],
+        *,
+        add_special_tokens: Optional[bool] = None,
+        offsets: bool = False,
+        timeout: Optional[float] = None,
+    ) -> List[Token]:
+        """The tokens that generate() would see for a text or a conversation."""
+        request = inference_pb2.TokenizeRequest(offsets=offsets)
+        if isinstance(text, str):
+            request.text = text
+        else:
+            request.chat.CopyFrom(messages.chat_messages(text))
+        if add_special_tokens is not None:
+            request.add_special_tokens = add_special_tokens
+        reply = self._call(self._inference.Tokenize, request, timeout)
+        if not offsets:
+            return [Token(i) for i in reply.token_ids]
+        return [Token(i, b, e) for i, b, e in zip(reply.token_ids, reply.begin, reply.end)]
+
+    def detokenize(
+        self,
+        token_ids: Sequence[int],
+        *,
+        skip_special_tokens: Optional[bool] = None,
+        timeout: Optional[float] = None,
+    ) -> str:
+        """The text of token ids."""
+        request = inference_pb2.DetokenizeRequest(token_ids=token_ids)
+        if skip_special_tokens is not None:
+            request.skip_special_tokens = skip_special_tokens
+        return self._call(self._inference.Detokenize, request, timeout).text
+
+    def info(self, *, timeout: Optional[float] = None) -> ServerInfo:
+        """What the server and its model are."""
+        server = self._call(
+            self._control.GetServerInfo, control_pb2.GetServerInfoRequest(), timeout
+        )
+        model = self._call(self._control.GetModelInfo, control_pb2.GetModelInfoRequest(), timeout)
+        return messages.server_info_of(server, model)
+
+    def load(self, *, timeout: Optional[float] = None) -> Load:
+        """How busy the server is."""
+        return messages.load_of(
+            self._call(self._control.GetLoad, control_pb2.GetLoadRequest(), timeout)
+        )
+
+    def abort(
+        self, *request_ids: str, everything: bool = False, timeout: Optional[float] = None
+    ) -> int:
+        """Ends live requests by id, or all of them; returns how many were live."""
+        request = control_pb2.AbortRequest(request_ids=request_ids, all=everything)
+        return self._call(self._control.Abort, request, timeout).aborted
+
+    def drain(self, *, exit_when_idle: bool = False, timeout: Optional[float] = None) -> int:
+        """Lets the server refuse new work; returns how many requests are still to finish."""
+        request = control_pb2.DrainRequest(exit_when_idle=exit_when_idle)
+        reply = self._call(self._control.Drain, request, timeout)
+        return reply.running_requests + reply.waiting_requests
+
+    def _deadline(self, timeout: Optional[float]) -> Optional[float]:
+        return self._timeout if timeout is None else timeout
+
+    def _call(self, method: Any, request: Any, timeout: Optional[float]) -> Any:
+        with calls_failing_as_ours():
+            return method(request, timeout=self._deadline(timeout))

@@ -1,0 +1,128 @@
+"""Between the dataclasses of quire.types and the messages of the proto."""
+
+import dataclasses
+from typing import Any, Dict, Sequence, Union, cast
+
+from quire.types import (
+    Accepted,
+    Completion,
+    Delta,
+    Finished,
+    FinishReason,
+    Load,
+    Message,
+    ModelInfo,
+    Options,
+    ServerInfo,
+    Timings,
+    Usage,
+)
+from quire.v1 import control_pb2, inference_pb2
+
+Prompt = Union[str, Sequence[int], Sequence[Message]]
+
+_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty", "seed",
+)  # fmt: skip
+_STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos")
+_OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens")
+_REQUEST = ("model", "request_id", "priority", "add_special_tokens")
+
+
+def _set(message: Any, options: Options, names: Sequence[str]) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            setattr(message, name, value)
+
+
+def chat_messages(messages: Sequence[Message]) -> inference_pb2.ChatMessages:
+    """A conversation whose last turn the model is to write."""
+    turns = [inference_pb2.ChatMessage(role=m.role, content=m.content) for m in messages]
+    return inference_pb2.ChatMessages(messages=turns)
+
+
+def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
+    """The request for a text, for token ids, or for a conversation."""
+    request = inference_pb2.GenerateRequest()
+    if isinstance(prompt, str):
+        request.text = prompt
+    elif len(prompt) > 0 and isinstance(prompt[0], Message):
+        request.chat.CopyFrom(chat_messages(cast(Sequence[Message], prompt)))
+    else:
+        request.token_ids.SetInParent()
+        request.token_ids.ids.extend(prompt)
+    _set(request, options, _REQUEST)
+    _set(request.sampling, options, _SAMPLING)
+    request.sampling.logit_bias.update(options.logit_bias)
+    _set(request.stop, options, _STOP)
+    stop = [options.stop] if isinstance(options.stop, str) else options.stop
+    request.stop.stop.extend(stop)
+    request.stop.stop_token_ids.extend(options.stop_token_ids)
+    _set(request.output, options, _OUTPUT)
+    return request
+
+
+def _values(message: Any, kind: Any) -> Dict[str, Any]:
+    """The fields of a message that the dataclass `kind` has too; lists become tuples."""
+    values = {}
+    for field in dataclasses.fields(kind):
+        if field.name in message.DESCRIPTOR.fields_by_name:
+            value = getattr(message, field.name)
+            plain = isinstance(value, (bool, int, float, str, bytes))
+            values[field.name] = value if plain else tuple(value)
+    return values
+
+
+def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
+    """The effective options, as the server echoes them."""
+    options = {name: getattr(message.sampling, name) for name in _SAMPLING}
+    options |= {name: getattr(message.stop, name) for name in _STOP}
+    options |= {name: getattr(message.output, name) for name in _OUTPUT}
+    options["logit_bias"] = dict(message.sampling.logit_bias)
+    options["stop"] = tuple(message.stop.stop)
+    options["stop_token_ids"] = tuple(message.stop.stop_token_ids)
+    options |= {"model": message.model, "request_id": request_id}
+    return Accepted(
+        request_id, message.model, message.prompt_tokens, message.queue_position, Options(**options)
+    )
+
+
+def delta_of(message: inference_pb2.TokenDelta) -> Delta:
+    """One frame of tokens."""
+    return Delta(**_values(message, Delta))
+
+
+def finished_of(message: inference_pb2.Finished) -> Finished:
+    """The terminal frame."""
+    return Finished(
+        reason=FinishReason(message.reason),
+        stop_token_id=message.stop_token_id if message.HasField("stop_token_id") else None,
+        stop_text=message.stop_text if message.HasField("stop_text") else None,
+        usage=Usage(**_values(message.usage, Usage)),
+        timings=Timings(**_values(message.timings, Timings)),
+    )
+
+
+def completion_of(message: inference_pb2.GenerateResult) -> Completion:
+    """The answer of GenerateUnary."""
+    return Completion(
+        text=message.text,
+        token_ids=tuple(message.token_ids),
+        logprobs=tuple(message.logprobs),
+        accepted=accepted_of(message.request_id, message.accepted),
+        finished=finished_of(message.finished),
+    )
+
+
+def server_info_of(server: control_pb2.ServerInfo, model: control_pb2.ModelInfo) -> ServerInfo:
+    """The server and its model in one."""
+    values = _values(server, ServerInfo)
+    state = control_pb2.ServerInfo.State.Name(server.state).removeprefix("STATE_")
+    return ServerInfo(**values | {"state": state, "model": ModelInfo(**_values(model, ModelInfo))})
+
+
+def load_of(message: control_pb2.Load) -> Load:
+    """How busy the server is."""
+    return Load(**_values(message, Load))

@@ -1,0 +1,182 @@
+"""What goes to the server and what comes back, as plain dataclasses."""
+
+import dataclasses
+import enum
+from typing import Mapping, Optional, Sequence, Union
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """One turn of a conversation; roles are "system", "user", "assistant"."""
+
+    role: str
+    content: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to generate. None leaves the choice to the server; the proto has ranges and defaults."""
+
+    max_tokens: Optional[int] = None
+    min_tokens: Optional[int] = None
+    stop: Union[str, Sequence[str]] = ()
+    stop_token_ids: Sequence[int] = ()
+    include_stop_in_output: Optional[bool] = None
+    ignore_eos: Optional[bool] = None
+
+    temperature: Optional[float] = None
+    top_k: Optional[int] = None
+    top_p: Optional[float] = None
+    min_p: Optional[float] = None
+    repetition_penalty: Optional[float] = None
+    presence_penalty: Optional[float] = None
+    frequency_penalty: Optional[float] = None
+    seed: Optional[int] = None
+    logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)
+
+    text: Optional[bool] = None
+    token_ids: Optional[bool] = None
+    logprobs: Optional[bool] = None
+    skip_special_tokens: Optional[bool] = None
+
+    model: Optional[str] = None
+    request_id: Optional[str] = None
+    priority: Optional[int] = None
+    add_special_tokens: Optional[bool] = None
+
+
+class FinishReason(enum.Enum):
+    """Why a completion ended; the values are those of the proto."""
+
+    UNSPECIFIED = 0
+    EOS = 1
+    STOP_TOKEN = 2
+    STOP_TEXT = 3
+    MAX_TOKENS = 4
+    CONTEXT_LIMIT = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Accepted:
+    """The request is queued. `options` are the effective ones, the server's defaults filled in."""
+
+    request_id: str
+    model: str
+    prompt_tokens: int
+    queue_position: int
+    options: Options
+
+
+@dataclasses.dataclass(frozen=True)
+class Delta:
+    """What was generated since the last Delta."""
+
+    text: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[float]
+    cumulative_tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """Tokens that the request cost."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    preemptions: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Timings:
+    """Seconds on the server's clock."""
+
+    queue_seconds: float
+    prefill_seconds: float
+    first_token_seconds: float
+    decode_seconds: float
+    total_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """The end of a completion; the token or text that stopped it, where there is one."""
+
+    reason: FinishReason
+    stop_token_id: Optional[int]
+    stop_text: Optional[str]
+    usage: Usage
+    timings: Timings
+
+
+@dataclasses.dataclass(frozen=True)
+class Completion:
+    """A whole answer."""
+
+    text: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[float]
+    accepted: Accepted
+    finished: Finished
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """One token of a text: its id and, if asked for, the bytes [begin, end) that it covers."""
+
+    id: int
+    begin: Optional[int] = None
+    end: Optional[int] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelInfo:
+    """The served model."""
+
+    model: str
+    architecture: str
+    num_parameters: int
+    vocab_size: int
+    max_model_len: int
+    num_layers: int
+    hidden_size: int
+    dtype: str
+    kv_cache_dtype: str
+    block_size: int
+    num_blocks: int
+    eos_token_ids: Sequence[int]
+    has_chat_template: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerInfo:
+    """The server and its model. `state` is "LOADING", "READY", "DRAINING" or "FAULTED"."""
+
+    version: str
+    device: str
+    models: Sequence[str]
+    tensor_parallel_size: int
+    uptime_seconds: float
+    instance_id: str
+    state: str
+    max_request_bytes: int
+    max_running_requests: int
+    max_queued_requests: int
+    model: ModelInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """How busy the server is."""
+
+    running_requests: int
+    waiting_requests: int
+    waiting_tokens: int
+    free_blocks: int
+    total_blocks: int
+    kv_usage: float
+    steps: int
+    generated_tokens: int
+    prompt_tokens: int
+    preemptions: int
+    open_streams: int

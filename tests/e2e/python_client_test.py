@@ -1,0 +1,265 @@
+#!/usr/bin/python3
+"""The Python client against a service written here: what it sends, what it makes of replies."""
+
+import concurrent.futures
+import importlib
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import grpc
+import quire
+from quire.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
+
+PROTOS = pathlib.Path(__file__).resolve().parents[2] / "proto"
+
+
+class Inference(inference_pb2_grpc.InferenceServicer):
+    """Answers every request with `frames`, or fails as `failure` says; keeps the last request."""
+
+    def __init__(self):
+        self.frames, self.failure, self.request, self.deadline = [], None, None, None
+        self.cancelled = threading.Event()
+        self.result = inference_pb2.GenerateResult()
+
+    def _fail(self, context):
+        code, message, details = self.failure
+        context.set_trailing_metadata((("grpc-status-details-bin", details),))
+        context.abort(code, message)
+
+    def Generate(self, request, context):
+        self.request, self.deadline = request, context.time_remaining()
+        context.add_callback(self.cancelled.set)
+        yield from self.frames
+        if self.failure:
+            self._fail(context)
+
+    def GenerateUnary(self, request, context):
+        self.request, self.deadline = request, context.time_remaining()
+        if self.failure:
+            self._fail(context)
+        return self.result
+
+    def Tokenize(self, request, context):
+        self.request = request
+        return inference_pb2.TokenizeResponse(token_ids=[5, 6], begin=[0, 2], end=[2, 5])
+
+
+class Control(control_pb2_grpc.ControlServicer):
+    """Keeps the last request."""
+
+    def Abort(self, request, context):
+        self.request = request
+        return control_pb2.AbortResponse(aborted=2)
+
+    def Drain(self, request, context):
+        self.request = request
+        return control_pb2.DrainResponse(running_requests=3, waiting_requests=4)
+
+
+def compiled_details():
+    """google.rpc's own generated modules: what the client reads by hand is written by them."""
+    out = tempfile.mkdtemp()
+    names = ["google/rpc/status.proto", "google/rpc/error_details.proto"]
+    subprocess.run(["protoc", f"--proto_path={PROTOS}", f"--python_out={out}", *names], check=True)
+    import google
+
+    google.__path__ = [*google.__path__, str(pathlib.Path(out) / "google")]
+    sys.path.append(out)
+    return [importlib.import_module(f"google.rpc.{n}_pb2") for n in ("status", "error_details")]
+
+
+class ServedTest(unittest.TestCase):
+    """A client and the service above."""
+
+    def setUp(self):
+        self.inference, self.control = Inference(), Control()
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(8))
+        inference_pb2_grpc.add_InferenceServicer_to_server(self.inference, self.server)
+        control_pb2_grpc.add_ControlServicer_to_server(self.control, self.server)
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+        self.client = quire.QuireClient(f"127.0.0.1:{port}", timeout=30)
+
+    def tearDown(self):
+        self.client.close()
+        self.server.stop(None).wait()
+
+
+class ClientTest(ServedTest):
+    def test_options_reach_the_request_and_nothing_else_does(self):
+        self.client.generate_text("hi")
+        plain = inference_pb2.GenerateRequest(text="hi")
+        sent = self.inference.request
+        for part in ("sampling", "stop", "output"):
+            self.assertEqual(getattr(sent, part).ByteSize(), 0)
+            sent.ClearField(part)
+        self.assertEqual(sent, plain)
+        self.client.generate_text(
+            [3, 1, 4], quire.Options(temperature=0.0, seed=7, stop=["a", "b"]), seed=2**63,
+            logit_bias={9: -1.5}, max_tokens=0, ignore_eos=False, logprobs=True, priority=-3,
+            stop_token_ids=[8], request_id="r1",
+        )  # fmt: skip
+        sent = self.inference.request
+        self.assertEqual(list(sent.token_ids.ids), [3, 1, 4])
+        self.assertTrue(sent.sampling.HasField("temperature"))
+        self.assertEqual((sent.sampling.temperature, sent.sampling.seed), (0.0, 2**63))
+        self.assertFalse(sent.sampling.HasField("top_p"))
+        self.assertEqual(dict(sent.sampling.logit_bias), {9: -1.5})
+        self.assertEqual((sent.stop.HasField("max_tokens"), sent.stop.max_tokens), (True, 0))
+        self.assertEqual((sent.stop.HasField("ignore_eos"), sent.stop.ignore_eos), (True, False))
+        self.assertEqual(list(sent.stop.stop), ["a", "b"])
+        self.assertEqual(list(sent.stop.stop_token_ids), [8])
+        self.assertEqual((sent.output.logprobs, sent.priority, sent.request_id), (True, -3, "r1"))
+
+    def test_one_stop_string_is_not_its_letters(self):
+        self.client.generate_text("hi", stop="END")
+        self.assertEqual(list(self.inference.request.stop.stop), ["END"])
+
+    def test_a_misspelt_option_is_refused_here(self):
+        with self.assertRaises(TypeError):
+            self.client.generate("hi", max_token=3)
+
+    def test_conversations(self):
+        list(self.client.chat("hi"))
+        self.assertEqual([m.role for m in self.inference.request.chat.messages], ["user"])
+        turns = [quire.Message("user", "a"), quire.Message("assistant", "b")]
+        list(self.client.chat(turns))
+        sent = [(m.role, m.content) for m in self.inference.request.chat.messages]
+        self.assertEqual(sent, [("user", "a"), ("assistant", "b")])
+
+    def test_stream(self):
+        response = inference_pb2.GenerateResponse
+        accepted = inference_pb2.Accepted(model="demo", prompt_tokens=4, queue_position=1)
+        accepted.sampling.temperature = 0.5
+        tokens = inference_pb2.TokenDelta
+        finished = inference_pb2.Finished(reason=3, stop_text="END")
+        finished.usage.completion_tokens = 3
+        finished.timings.total_seconds = 1.5
+        self.inference.frames = [
+            response(request_id="x", accepted=accepted),
+            response(tokens=tokens(token_ids=[1], text="A", logprobs=[-0.5], cumulative_tokens=1)),
+            response(tokens=tokens(token_ids=[2, 3], text="BC", cumulative_tokens=3)),
+            response(finished=finished),
+        ]
+        stream = self.client.generate("hi")
+        deltas = list(stream)
+        self.assertEqual([d.text for d in deltas], ["A", "BC"])
+        self.assertEqual([d.token_ids for d in deltas], [(1,), (2, 3)])
+        self.assertEqual(deltas[0].logprobs, (-0.5,))
+        self.assertEqual(deltas[1].cumulative_tokens, 3)
+        self.assertEqual((stream.accepted.request_id, stream.accepted.model), ("x", "demo"))
+        self.assertEqual(stream.accepted.options.temperature, 0.5)
+        self.assertEqual(stream.finished.reason, quire.FinishReason.STOP_TEXT)
+        self.assertEqual((stream.finished.stop_text, stream.finished.stop_token_id), ("END", None))
+        self.assertEqual(stream.finished.usage.completion_tokens, 3)
+        self.assertEqual(stream.finished.timings.total_seconds, 1.5)
+
+    def test_leaving_a_stream_cancels_it(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+
+        def frames():
+            yield inference_pb2.GenerateResponse(tokens=inference_pb2.TokenDelta(text="A"))
+            gate.wait()
+
+        self.inference.frames = frames()
+        with self.client.generate("hi") as stream:
+            self.assertEqual(next(stream).text, "A")
+        self.assertTrue(self.inference.cancelled.wait(30))
+        with self.assertRaises(quire.Cancelled):
+            next(stream)
+
+    def test_deadlines(self):
+        self.client.generate_text("hi")
+        self.assertAlmostEqual(self.inference.deadline, 30, delta=2)
+        self.client.generate_text("hi", timeout=5)
+        self.assertAlmostEqual(self.inference.deadline, 5, delta=2)
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        self.inference.frames = (gate.wait() for _ in range(1))
+        with self.assertRaises(quire.DeadlineExceeded):
+            list(self.client.generate("hi", timeout=0.1))
+
+    def test_tokens_and_control(self):
+        self.assertEqual(self.client.tokenize("hi"), [quire.Token(5), quire.Token(6)])
+        offsets = self.client.tokenize("hi", offsets=True, add_special_tokens=False)
+        self.assertEqual(offsets, [quire.Token(5, 0, 2), quire.Token(6, 2, 5)])
+        self.assertEqual(self.inference.request.add_special_tokens, False)
+        self.assertEqual(self.client.abort("a", "b"), 2)
+        self.assertEqual(list(self.control.request.request_ids), ["a", "b"])
+        self.assertEqual(self.client.drain(exit_when_idle=True), 7)
+        self.assertTrue(self.control.request.exit_when_idle)
+
+    def test_a_closed_client_and_a_missing_server(self):
+        self.client.close()
+        with self.assertRaises(quire.Cancelled):
+            self.client.generate_text("hi")
+        with quire.QuireClient("unix:/nonexistent/socket", timeout=10) as nobody:
+            with self.assertRaises(quire.Unavailable):
+                nobody.info()
+
+
+class ErrorTest(ServedTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.status, cls.details = compiled_details()
+
+    def fail_with(self, code, *details):
+        status = self.status.Status(code=code.value[0], message="no")
+        for detail in details:
+            status.details.add().Pack(detail)
+        self.inference.failure = (code, "no", status.SerializeToString())
+        with self.assertRaises(quire.QuireError) as unary:
+            self.client.generate_text("hi")
+        with self.assertRaises(type(unary.exception)) as streamed:
+            list(self.client.generate("hi"))
+        self.assertEqual(vars(unary.exception), vars(streamed.exception))
+        return unary.exception
+
+    def test_fields_are_named(self):
+        bad = self.details.BadRequest()
+        bad.field_violations.add(field="sampling.top_p", description="must be in (0, 1], not 2")
+        bad.field_violations.add(field="prompt", description="is empty")
+        error = self.fail_with(grpc.StatusCode.INVALID_ARGUMENT, bad)
+        self.assertIsInstance(error, quire.InvalidRequest)
+        self.assertEqual(str(error), "INVALID_ARGUMENT: no")
+        self.assertEqual(error.violations, (
+            quire.FieldViolation("sampling.top_p", "must be in (0, 1], not 2"),
+            quire.FieldViolation("prompt", "is empty")))  # fmt: skip
+
+    def test_overload_says_when_to_return(self):
+        info = self.details.ErrorInfo(reason="QUEUE_FULL", domain="quire")
+        info.metadata["limit"] = "300"
+        retry = self.details.RetryInfo()
+        retry.retry_delay.FromMilliseconds(129250)
+        error = self.fail_with(grpc.StatusCode.RESOURCE_EXHAUSTED, info, retry)
+        self.assertIsInstance(error, quire.Overloaded)
+        self.assertEqual((error.reason, error.metadata), ("QUEUE_FULL", {"limit": "300"}))
+        self.assertEqual(error.retry_after, 129.25)
+
+    def test_each_code_has_its_class(self):
+        for code, kind in (
+            (grpc.StatusCode.NOT_FOUND, quire.NotFound),
+            (grpc.StatusCode.ALREADY_EXISTS, quire.AlreadyExists),
+            (grpc.StatusCode.UNAVAILABLE, quire.Unavailable),
+            (grpc.StatusCode.FAILED_PRECONDITION, quire.InvalidRequest),
+            (grpc.StatusCode.INTERNAL, quire.ServerFault),
+        ):
+            error = self.fail_with(code)
+            self.assertIs(type(error), kind)
+            self.assertEqual(error.code, code)
+
+    def test_damaged_details_leave_the_status(self):
+        for damage in (b"\xff", b"\x1a\x7f", b"\x1a\x02\x0a\x7f", b"\x0b", b"\x80" * 40):
+            self.inference.failure = (grpc.StatusCode.INTERNAL, "no", damage)
+            with self.assertRaises(quire.ServerFault) as caught:
+                self.client.generate_text("hi")
+            self.assertEqual(caught.exception.message, "no")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,49 @@
+"""A quire-server for the tests of the Python client: started on a Unix socket, awaited, stopped."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import grpc
+
+BINARY = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
+START_SECONDS = 120  # with sanitizers and a busy machine; a plain build needs less than one
+
+
+class RunningServer:
+    """Serves the bundled model, or what `flags` say, until stop()."""
+
+    def __init__(self, *flags):
+        self._folder = tempfile.TemporaryDirectory()
+        self.target = f"unix:{self._folder.name}/quire.sock"
+        self._log = tempfile.TemporaryFile(mode="w+")
+        listen = ["--uds", f"{self._folder.name}/quire.sock", "--metrics-port", "0"]
+        self.process = subprocess.Popen(
+            [BINARY, *listen, *flags], stdout=self._log, stderr=self._log
+        )
+        channel = grpc.insecure_channel(self.target)
+        try:
+            grpc.channel_ready_future(channel).result(timeout=START_SECONDS)
+        except grpc.FutureTimeoutError:
+            log = self.log()
+            self.stop()
+            raise AssertionError(f"the server did not start; its log:\n{log}") from None
+        finally:
+            channel.close()
+
+    def log(self):
+        self._log.seek(0)
+        return self._log.read()
+
+    def stop(self):
+        """Ends the server at once and returns its exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self._folder.cleanup()
+        self._log.close()
+        return self.process.wait()
