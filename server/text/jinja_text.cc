@@ -153,7 +153,10 @@ std::string Replace(std::string_view text, std::string_view from, std::string_vi
   return out;
 }
 
-std::string ToUpper(std::string_view text) { return MapCodePoints(text, Upper); }
+std::string ToUpper(std::string_view text) {
+  return MapCodePoints(Replace(text, "\u00DF", "SS", -1),
+                       Upper);  // the one common letter that grows
+}
 std::string ToLower(std::string_view text) { return MapCodePoints(text, Lower); }
 
 std::string Capitalize(std::string_view text) {
