@@ -4,6 +4,13 @@
 #include "clients/cpp/error_details.h"
 
 namespace quire::cli {
+namespace {
+
+bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
 
 const char* Name(grpc::StatusCode code) {
   static constexpr const char* kNames[] = {"OK",
@@ -31,7 +38,7 @@ int Report(const grpc::Status& status, std::ostream& err) {
   if (status.ok()) return kExitOk;
   err << "quire: " << Name(status.error_code()) << ": " << status.error_message() << "\n";
   for (const std::string& line : DescribeErrorDetails(status.error_details())) {
-    err << "  " << line << "\n";
+    if (!EndsWith(line, ": " + status.error_message())) err << "  " << line << "\n";
   }
   err.flush();
   return kExitStatusBase + static_cast<int>(status.error_code());

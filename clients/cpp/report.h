@@ -17,8 +17,8 @@ inline constexpr int kExitInterrupted = 130;  // as shells report SIGINT
 // "INVALID_ARGUMENT", ... as gRPC spells them.
 const char* Name(grpc::StatusCode code);
 
-// Prints a failure as one line with code and message, then a line for each google.rpc detail;
-// nothing when the status is OK. Returns the exit code.
+// Prints a failure as one line with code and message, then a line for each google.rpc detail that
+// says more than the message; nothing when the status is OK. Returns the exit code.
 int Report(const grpc::Status& status, std::ostream& err);
 
 // Prints "quire: <what>" and returns kExitLocal.

@@ -30,6 +30,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // What a server of this project sends when it refuses: a google.rpc.Status, serialised by the
 // Python classes of google.rpc, holding BadRequest (two violations), RetryInfo (1.5 s), ErrorInfo,
@@ -473,6 +474,14 @@ TEST_F(CliTest, ErrorsKeepTheTextSoFarAndTellWhy) {
   EXPECT_THAT(err_, HasSubstr("quire: RESOURCE_EXHAUSTED: too many streams\n"));
   EXPECT_THAT(err_, HasSubstr("  field sampling.top_p: must be in (0, 1]\n"));
   EXPECT_THAT(err_, HasSubstr("  retry after 1.5 s\n"));
+}
+
+TEST_F(CliTest, ADetailThatOnlyRepeatsTheMessageIsLeftOut) {
+  inference_.status =
+      grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "must be in (0, 1]", FromHex(kDetailsHex));
+  EXPECT_EQ(Run({"generate", "go"}), 13);
+  EXPECT_THAT(err_, Not(HasSubstr("sampling.top_p")));
+  EXPECT_THAT(err_, HasSubstr("  field stop.max_tokens: at least 1\n"));
 }
 
 TEST_F(CliTest, EveryStatusCodeHasItsExitCode) {
