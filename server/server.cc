@@ -97,7 +97,8 @@ std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* e
 }
 
 struct Server::State {
-  State(const Settings& s, int64_t start) : settings(s), started_ns(start), metrics(ServedName(s)) {
+  State(const Settings& s, int64_t start, WorkerStarter starter)
+      : settings(s), started_ns(start), start_workers(std::move(starter)), metrics(ServedName(s)) {
     model.name = ServedName(s);
   }
 
@@ -123,6 +124,7 @@ struct Server::State {
 
   const Settings settings;
   const int64_t started_ns;
+  const WorkerStarter start_workers;
   int64_t phase_ns = started_ns;
   ServerMetrics metrics;
   ServingModel model;  // complete, and constant, once ready
@@ -188,7 +190,7 @@ std::optional<StartError> Server::State::Load() {
   }
   EndPhase("tokenizer");
 
-  auto transport = StartWorkers(model.setup, &model.device_description);
+  auto transport = start_workers(model.setup, &model.device_description);
   if (!transport.ok()) {
     return StartError{DeviceOr(ExitCode::kModel, transport.status()), transport.status()};
   }
@@ -233,9 +235,10 @@ void Server::State::Watch() {
   const bool now_healthy = IsHealthy(stats, now_ns, limit);
   if (now_healthy != healthy.exchange(now_healthy)) {
     front->SetServing(now_healthy && !draining);
-    Log(now_healthy ? Severity::kInfo : Severity::kError,
-        now_healthy ? "the engine makes progress again"
-                    : "the engine makes no progress: not healthy",
+    const char* what = now_healthy           ? "the engine makes progress again"
+                       : stats.fault.empty() ? "the engine makes no progress: not healthy"
+                                             : "the engine is dead: not healthy";
+    Log(now_healthy ? Severity::kInfo : Severity::kError, what,
         {{"running", stats.load.running}, {"waiting", stats.load.waiting}, {"steps", stats.steps}});
   }
   faulted = !stats.fault.empty();
@@ -357,8 +360,8 @@ AdminPage Server::State::Page(std::string_view path) {
 
 // The public face.
 
-Server::Server(const Settings& settings, int64_t started_ns)
-    : state_(std::make_unique<State>(settings, started_ns)) {}
+Server::Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers)
+    : state_(std::make_unique<State>(settings, started_ns, std::move(start_workers))) {}
 
 Server::~Server() { state_->TearDown(); }
 
@@ -369,6 +372,10 @@ std::optional<StartError> Server::Start() {
 }
 
 bool Server::Ready() const { return state_->ready; }
+
+int Server::port() const { return state_->front->port(); }
+
+int Server::metrics_port() const { return state_->admin->port(); }
 
 ExitCode Server::Run() {
   state_->WaitForDrain();

@@ -2,6 +2,8 @@
 // shutdown order are one function each (server.cc).
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,11 +33,15 @@ struct StartError {
 // Reads the model's configuration and plans the memory, taking none. On failure `error` holds why.
 std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error);
 
+// StartWorkers, or what a test puts in its place.
+using WorkerStarter =
+    std::function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineSetup&, std::string*)>;
+
 class Server {
  public:
   // `settings` are validated and name a model directory. started_ns: when the process began, by the
   // steady clock, for the time to READY.
-  Server(const Settings& settings, int64_t started_ns);
+  Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers = StartWorkers);
   ~Server();
 
   // Binds, loads and serves. The admin port answers from the start; requests are taken once this
@@ -43,6 +49,9 @@ class Server {
   std::optional<StartError> Start();
   // True once requests are taken.
   bool Ready() const;
+  // Of a started server; port is 0 on a Unix socket.
+  int port() const;
+  int metrics_port() const;
   // Watches the health of a started server until a drain is asked for or the device fails, then
   // shuts down in order. The thread that called Start.
   ExitCode Run();
