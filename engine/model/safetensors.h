@@ -46,8 +46,9 @@ class Checkpoint {
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  // The file a tensor lies in; where the tensors should be, when there is no such one.
+  // The file a tensor lies in.
   const std::string& path(const StoredTensor& tensor) const { return files_[tensor.file].path; }
+  // The file that lists all tensors: the only one, or the index.
   const std::string& listing_path() const { return listing_path_; }
 
   // Reads the tensor's bytes [offset, offset + out.size()), which must lie inside it.

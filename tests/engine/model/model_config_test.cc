@@ -84,6 +84,36 @@ TEST(ModelConfigTest, ReadsTheLlamaShape) {
   EXPECT_EQ(c.NumParameters(), 3 * (2 * 4096 + 2 * 2048 + 3 * 7168 + 128) + 2 * 16384 + 64);
 }
 
+// Configurations of published models, against the parameter counts on their model cards.
+TEST(ModelConfigTest, CountsTheParametersOfPublishedModels) {
+  const auto count = [](const char* patch, const char* architecture) {
+    return With(patch, architecture).NumParameters();
+  };
+  EXPECT_EQ(count(R"({"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+                "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256})",
+                  "LlamaForCausalLM"),
+            8'030'261'248);
+  EXPECT_EQ(count(R"({"hidden_size":2048,"intermediate_size":8192,"num_hidden_layers":16,
+                "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,
+                "tie_word_embeddings":true})",
+                  "LlamaForCausalLM"),
+            1'235'814'400);
+  EXPECT_EQ(count(R"({"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+                "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":32000})",
+                  "MistralForCausalLM"),
+            7'241'732'096);
+  EXPECT_EQ(count(R"({"hidden_size":896,"intermediate_size":4864,"num_hidden_layers":24,
+                "num_attention_heads":14,"num_key_value_heads":2,"vocab_size":151936,
+                "tie_word_embeddings":true})",
+                  "Qwen2ForCausalLM"),
+            494'032'768);
+  EXPECT_EQ(count(R"({"hidden_size":1024,"intermediate_size":3072,"num_hidden_layers":28,
+                "num_attention_heads":16,"num_key_value_heads":8,"head_dim":128,
+                "vocab_size":151936,"tie_word_embeddings":true})",
+                  "Qwen3ForCausalLM"),
+            596'049'920);
+}
+
 TEST(ModelConfigTest, FamiliesDifferByFlags) {
   const ModelConfig llama = With(R"({"attention_bias":true,"mlp_bias":true})");
   EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
