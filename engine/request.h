@@ -16,30 +16,30 @@ inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
 struct Request {
   RequestId id = 0;
-  // Returned untouched in every event of this request: the sink's own pointer to its stream. The sink
-  // keeps it alive until it has received the request's FinishEvent.
+  // Returned untouched in every event of this request: the sink's own pointer to its stream. The
+  // sink keeps it alive until it has received the request's FinishEvent.
   void* cookie = nullptr;
-  std::vector<int32_t> prompt;    // at least one token, each in [0, vocab)
+  std::vector<int32_t> prompt;  // at least one token, each in [0, vocab)
   SamplingParams sampling;
-  int32_t priority = 0;           // higher runs first; ties by arrival
-  int64_t arrival_ns = 0;         // steady clock, stamped when the RPC arrived
+  int32_t priority = 0;               // higher runs first; ties by arrival
+  int64_t arrival_ns = 0;             // steady clock, stamped when the RPC arrived
   int64_t deadline_ns = kNoDeadline;  // steady clock
 };
 
 // Why a request ended. kStopText comes from the text layer through Engine::Cancel.
 enum class FinishReason : uint8_t {
-  kNone,          // still running
-  kEos,           // the model's end-of-sequence token
-  kStopToken,     // one of stop_token_ids
-  kStopText,      // one of the stop strings
+  kNone,       // still running
+  kEos,        // the model's end-of-sequence token
+  kStopToken,  // one of stop_token_ids
+  kStopText,   // one of the stop strings
   kMaxTokens,
   kContextLimit,  // the model's context or the KV pool is full
   kDeadline,
-  kCancelled,     // by the client: RPC cancel or Abort
-  kSlowReader,    // the client did not read for too long
-  kDraining,      // the server is going away
-  kNumeric,       // NaN or Inf in this request's logits
-  kEngineFault,   // the worker died or hung and the request could not be requeued
+  kCancelled,    // by the client: RPC cancel or Abort
+  kSlowReader,   // the client did not read for too long
+  kDraining,     // the server is going away
+  kNumeric,      // NaN or Inf in this request's logits
+  kEngineFault,  // the worker died or hung and the request could not be requeued
 };
 const char* Name(FinishReason reason);  // "EOS", "STOP_TOKEN", ...
 

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
 #include "server/listen_address.h"
@@ -81,11 +82,6 @@ absl::StatusOr<int> ListenUnix(const std::string& path) {
   return fd;
 }
 
-ino_t InodeOf(int fd) {
-  struct stat info {};
-  return fstat(fd, &info) == 0 ? info.st_ino : 0;
-}
-
 // What the process's descriptor limit leaves for connections.
 int ConnectionCap(int wanted) {
   rlimit limit{};
@@ -112,6 +108,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& option
 
 Acceptor::Acceptor(int fd, const Options& options)
     : options_(options),
+      connections_(options.max_connections, options.max_calls),
       fd_(fd),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_fd_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
@@ -165,8 +162,7 @@ void Acceptor::Run() {
 bool Acceptor::AcceptOne() {
   const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd >= 0) {
-    Track(fd);
-    if (!HasRoom()) {
+    if (!connections_.Add(fd)) {
       close(fd);
       return true;
     }
@@ -184,35 +180,26 @@ bool Acceptor::AcceptOne() {
   }
 }
 
+// At most one line a second, however hard they knock.
+void Acceptor::LogRefusal() {
+  ++refused_;
+  const int64_t now_ns = SteadyNowNs();
+  if (now_ns < next_log_ns_) return;
+  next_log_ns_ = now_ns + 1'000'000'000;
+  Log(Severity::kWarning, "out of file descriptors: connections refused", {{"total", refused_}});
+}
+
 void Acceptor::RefuseOne() {
   if (spare_fd_ >= 0) {
     close(spare_fd_);
     const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) close(fd);
     spare_fd_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    Log(Severity::kWarning, "out of file descriptors: connection refused", {});
+    LogRefusal();
     if (spare_fd_ >= 0) return;
   }
   WaitForStop(kBackOffMs);
   spare_fd_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-void Acceptor::Track(int fd) {
-  const auto at = static_cast<size_t>(fd);
-  if (at >= inode_by_fd_.size()) inode_by_fd_.resize(at + 1, 0);
-  // The kernel gives a number again only after its last owner is closed.
-  if (inode_by_fd_[at] == 0) ++tracked_;
-  inode_by_fd_[at] = InodeOf(fd);
-}
-
-bool Acceptor::HasRoom() {
-  if (tracked_ <= options_.max_connections) return true;
-  for (size_t fd = 0; fd < inode_by_fd_.size(); ++fd) {
-    if (inode_by_fd_[fd] == 0 || InodeOf(static_cast<int>(fd)) == inode_by_fd_[fd]) continue;
-    inode_by_fd_[fd] = 0;
-    --tracked_;
-  }
-  return tracked_ <= options_.max_connections;
 }
 
 }  // namespace quire

@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/connection_table.h"
 
 namespace quire {
 
@@ -22,6 +22,7 @@ class Acceptor {
     int port = 0;             // 0: any free port
     std::string uds;          // path of a Unix socket, instead of TCP
     int max_connections = 0;  // beyond it a connection is accepted and closed at once
+    int max_calls = 0;        // open calls of one connection before it is cut off; 0: no limit
   };
   // Takes over a connected socket.
   using Deliver = std::function<void(int fd)>;
@@ -32,6 +33,7 @@ class Acceptor {
   ~Acceptor();
 
   int port() const { return port_; }  // 0 for a Unix socket
+  ConnectionTable& connections() { return connections_; }
   // Starts accepting; `deliver` runs on the accept thread.
   void Start(Deliver deliver);
   // Stops accepting, closes the socket, removes the Unix socket's path. Idempotent.
@@ -46,12 +48,12 @@ class Acceptor {
   // Out of descriptors: gives up the spare one to accept a connection and close it, so that its
   // client hears of it at once and the queue moves.
   void RefuseOne();
-  bool HasRoom();
-  void Track(int fd);
+  void LogRefusal();
   void WaitForStop(int milliseconds);
   bool Stopping();
 
   const Options options_;
+  ConnectionTable connections_;
   int fd_;
   int stop_fd_ = -1;
   int spare_fd_ = -1;
@@ -59,11 +61,9 @@ class Acceptor {
   ino_t uds_inode_ = 0;
   Deliver deliver_;
   std::thread thread_;
-
-  // Accept thread only. gRPC owns the sockets and does not say when it closes one, so a connection
-  // is known by its descriptor and its socket's inode: alive while fstat shows the same inode.
-  std::vector<ino_t> inode_by_fd_;
-  int tracked_ = 0;  // upper bound of the live connections
+  // Accept thread only.
+  int64_t refused_ = 0;
+  int64_t next_log_ns_ = 0;
 };
 
 }  // namespace quire

@@ -10,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
+#include "server/connection_table.h"
 #include "server/generation_stream.h"
 #include "server/stall_watch.h"
 #include "server/status_codec.h"
@@ -48,12 +49,14 @@ class GenerateCall {
       : host_(host),
         method_(shape == GenerationStream::Shape::kStream ? "Generate" : "GenerateUnary"),
         opened_ns_(SteadyNowNs()),
+        port_(ConnectionTable::PortOf(context.peer())),
         stream_(std::make_shared<GenerationStream>(
             host, outlet, shape, DeadlineNs(context, host->options.default_deadline_seconds))) {}
 
   // The whole way to the engine. From here on the call may end at any time.
   void Start(const grpc::ByteBuffer& request) {
     const std::shared_ptr<GenerationStream> stream = stream_;
+    host_->connections->CallOpened(port_);
     host_->metrics->StreamOpened();
     if (const absl::Status status = Open(request, stream); !status.ok()) stream->Refuse(status);
   }
@@ -66,6 +69,7 @@ class GenerateCall {
     host_->metrics->StreamClosed();
     host_->metrics->RpcFinished(method_, stream_->final_code(),
                                 static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
+    host_->connections->CallClosed(port_);
     host_->table->Leave();
   }
 
@@ -93,6 +97,7 @@ class GenerateCall {
   StreamHost* const host_;
   const char* const method_;
   const int64_t opened_ns_;
+  const int port_;  // of the peer
   const std::shared_ptr<GenerationStream> stream_;
 };
 

@@ -15,6 +15,9 @@
 namespace quire {
 namespace {
 
+// A delta's memory up to this size is reused for the next one.
+constexpr int64_t kKeptBytes = 2048;
+
 // Names the request in logs and Abort when its client did not. The key differs between processes,
 // so that ids of two servers do not meet in one log.
 std::string MakeRequestId(uint64_t key, RequestId id) {
@@ -55,6 +58,8 @@ void GenerationStream::Delta::Append(Delta& from) {
 }
 
 void GenerationStream::Delta::Clear() {
+  // What one burst needed is not kept for the rest of a stream's life.
+  if (bytes() > kKeptBytes) *this = Delta();
   token_ids.clear();
   logprobs.clear();
   text.clear();

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
@@ -35,6 +36,10 @@ namespace {
 
 constexpr char kInference[] = "quire.v1.Inference";
 constexpr char kControl[] = "quire.v1.Control";
+
+// Of one connection. Several times what proxies allow: who waits is for the engine's queue to
+// decide.
+constexpr int kMaxConcurrentStreams = 1024;
 
 // Ids and seeds of two processes should not coincide.
 uint64_t RandomKey() {
@@ -67,7 +72,7 @@ void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxSendMessageSize(4 << 20);
   const std::pair<const char*, int> arguments[] = {
       {GRPC_ARG_MAX_METADATA_SIZE, 64 << 10},
-      {GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024},
+      {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams},
       {GRPC_ARG_KEEPALIVE_TIME_MS, 20'000},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000},
       {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
@@ -143,8 +148,12 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
 absl::Status Front::Start(Engine* engine) {
   host_.engine = engine;
   const FrontOptions& options = host_.options;
-  ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen({options.host, options.port, options.uds,
-                                                options.max_connections}));
+  // A connection has at most kMaxConcurrentStreams live streams, so twice as many open calls are
+  // mostly ones that it has already reset.
+  ASSIGN_OR_RETURN(
+      acceptor_, Acceptor::Listen({options.host, options.port, options.uds, options.max_connections,
+                                   2 * kMaxConcurrentStreams}));
+  host_.connections = &acceptor_->connections();
   RETURN_IF_ERROR(BuildServer());
   port_ = acceptor_->port();
   SetServing(true);
@@ -157,6 +166,9 @@ absl::Status Front::Start(Engine* engine) {
 }
 
 absl::Status Front::BuildServer() {
+  // Debian builds Abseil with the deadlock detector on: a global lock and graph behind every mutex
+  // of gRPC, a tenth of the server's time.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // A message that does not parse is answered with its field; the library would also print it.
   google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);

@@ -1,37 +1,29 @@
-// Parse, answer, count, finish.
+// Answer, count, finish.
 #include "server/message_call.h"
 
-#include <string>
+#include <memory>
 
 #include "engine/base/clock.h"
 #include "server/status_codec.h"
 #include "server/text_pool.h"
-#include "server/wire_check.h"
 
 namespace quire {
 namespace {
 
-using google::protobuf::Message;
-
 struct Call {
   StreamHost* host;
   std::string method;
-  const Message* request_prototype;
-  const Message* response_prototype;
-  MessageFunction function;
-
-  absl::Status Answer(const grpc::ByteBuffer& in, grpc::ByteBuffer* out) const {
-    const std::unique_ptr<Message> request(request_prototype->New());
-    const std::unique_ptr<Message> response(response_prototype->New());
-    absl::Status status = ParseMessage(in, request.get());
-    if (status.ok()) status = function(*request, response.get());
-    if (!status.ok()) return status;
-    const std::string bytes = response->SerializeAsString();
-    *out = ToByteBuffer(bytes.data(), bytes.size());
-    return status;
-  }
+  BytesFunction function;
 
   // The reactor is gRPC's own: it needs nothing but to be finished once.
+  void Answer(const grpc::ByteBuffer& in, grpc::ByteBuffer* out, int64_t started_ns,
+              grpc::ServerUnaryReactor* reactor) const {
+    std::string bytes;
+    const absl::Status status = function(in, &bytes);
+    if (status.ok()) *out = ToByteBuffer(bytes.data(), bytes.size());
+    Finish(status, started_ns, reactor);
+  }
+
   void Finish(const absl::Status& status, int64_t started_ns,
               grpc::ServerUnaryReactor* reactor) const {
     host->metrics->RpcFinished(method, static_cast<int>(status.code()),
@@ -42,23 +34,21 @@ struct Call {
 
 }  // namespace
 
-RawService::Unary MessageCall(StreamHost* host, const char* path, CallCost cost,
-                              const Message* request_prototype, const Message* response_prototype,
-                              MessageFunction function) {
+RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
+                            BytesFunction function) {
   const std::string name(path);
-  const auto call =
-      std::make_shared<const Call>(Call{host, name.substr(name.rfind('/') + 1), request_prototype,
-                                        response_prototype, std::move(function)});
+  const auto call = std::make_shared<const Call>(
+      Call{host, name.substr(name.rfind('/') + 1), std::move(function)});
   return [call, cost](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
                       grpc::ByteBuffer* out) {
     const int64_t started_ns = SteadyNowNs();
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     if (cost == CallCost::kQuick) {
-      call->Finish(call->Answer(*in, out), started_ns, reactor);
+      call->Answer(*in, out, started_ns, reactor);
       return reactor;
     }
     const absl::Status queued = call->host->text_pool->Run(
-        in->Length(), [=] { call->Finish(call->Answer(*in, out), started_ns, reactor); });
+        in->Length(), [=] { call->Answer(*in, out, started_ns, reactor); });
     if (!queued.ok()) call->Finish(queued, started_ns, reactor);
     return reactor;
   };

@@ -2,15 +2,15 @@
 // generation.
 #pragma once
 
-#include <google/protobuf/message.h>
-
+#include <cstdint>
 #include <functional>
-#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "server/raw_service.h"
 #include "server/stream_host.h"
+#include "server/wire_check.h"
 
 namespace quire {
 
@@ -18,27 +18,26 @@ namespace quire {
 // text pool.
 enum class CallCost : uint8_t { kQuick, kLinearInRequest };
 
-using MessageFunction =
-    std::function<absl::Status(const google::protobuf::Message&, google::protobuf::Message*)>;
+using BytesFunction = std::function<absl::Status(const grpc::ByteBuffer&, std::string*)>;
 
-// The prototypes are the message types' default instances. `path` is a literal.
-RawService::Unary MessageCall(StreamHost* host, const char* path, CallCost cost,
-                              const google::protobuf::Message* request_prototype,
-                              const google::protobuf::Message* response_prototype,
-                              MessageFunction function);
+// `path` is a literal.
+RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
+                            BytesFunction function);
 
 // Registers absl::Status function(const Request&, Response*) under `path`.
 template <typename Request, typename Response, typename Function>
 void AddCall(RawService* service, StreamHost* host, const char* path, CallCost cost,
              Function function) {
-  service->Add(
-      path,
-      MessageCall(host, path, cost, &Request::default_instance(), &Response::default_instance(),
-                  [function = std::move(function)](const google::protobuf::Message& request,
-                                                   google::protobuf::Message* response) {
-                    return function(static_cast<const Request&>(request),
-                                    static_cast<Response*>(response));
-                  }));
+  service->Add(path, BytesCall(host, path, cost,
+                               [function = std::move(function)](const grpc::ByteBuffer& in,
+                                                                std::string* out) {
+                                 Request request;
+                                 Response response;
+                                 absl::Status status = ParseMessage(in, &request);
+                                 if (status.ok()) status = function(request, &response);
+                                 if (status.ok()) response.SerializeToString(out);
+                                 return status;
+                               }));
 }
 
 }  // namespace quire

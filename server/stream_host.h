@@ -11,6 +11,7 @@
 
 namespace quire {
 
+class ConnectionTable;
 class StallWatch;
 class StreamTable;
 class TextPool;
@@ -20,6 +21,7 @@ struct StreamHost {
   const ServingModel* model = nullptr;
   ServerMetrics* metrics = nullptr;
   Engine* engine = nullptr;
+  ConnectionTable* connections = nullptr;
   StreamTable* table = nullptr;
   StallWatch* stalls = nullptr;
   TextPool* text_pool = nullptr;

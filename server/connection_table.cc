@@ -1,0 +1,87 @@
+// Descriptors are gRPC's to close, so everything here is looked at twice before it is touched.
+#include "server/connection_table.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+#include "engine/base/log.h"
+
+namespace quire {
+namespace {
+
+ino_t InodeOf(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+// The peer's TCP port, 0 when the descriptor is no connected TCP socket.
+int PeerPort(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  if (address.ss_family == AF_INET) {
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  }
+  if (address.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  }
+  return 0;
+}
+
+}  // namespace
+
+ConnectionTable::ConnectionTable(int max_connections, int max_calls)
+    : max_connections_(max_connections), max_calls_(max_calls), fd_by_port_(65536, -1) {}
+
+bool ConnectionTable::Add(int fd) {
+  const auto at = static_cast<size_t>(fd);
+  const int port = PeerPort(fd);
+  std::lock_guard lock(mutex_);
+  if (at >= inode_by_fd_.size()) inode_by_fd_.resize(at + 1, 0);
+  // The kernel gives a number again only after its last owner is closed.
+  if (inode_by_fd_[at] == 0) ++tracked_;
+  inode_by_fd_[at] = InodeOf(fd);
+  fd_by_port_[static_cast<size_t>(port)] = fd;
+  return HasRoom();
+}
+
+bool ConnectionTable::HasRoom() {
+  if (tracked_ <= max_connections_) return true;
+  for (size_t fd = 0; fd < inode_by_fd_.size(); ++fd) {
+    if (inode_by_fd_[fd] == 0 || InodeOf(static_cast<int>(fd)) == inode_by_fd_[fd]) continue;
+    inode_by_fd_[fd] = 0;
+    --tracked_;
+  }
+  return tracked_ <= max_connections_;
+}
+
+int ConnectionTable::PortOf(const std::string& peer) {
+  if (peer.rfind("ipv", 0) != 0) return 0;
+  const size_t colon = peer.rfind(':');
+  return static_cast<int>(std::strtol(peer.c_str() + colon + 1, nullptr, 10)) & 0xFFFF;
+}
+
+void ConnectionTable::CallOpened(int port) {
+  if (port == 0) return;
+  const int open = open_calls_[static_cast<size_t>(port)].fetch_add(1, std::memory_order_relaxed);
+  // Only the call that passes the limit, so that a flood does not also hammer the lock.
+  if (max_calls_ > 0 && open == max_calls_) Cut(port);
+}
+
+void ConnectionTable::CallClosed(int port) {
+  if (port != 0) open_calls_[static_cast<size_t>(port)].fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ConnectionTable::Cut(int port) {
+  std::lock_guard lock(mutex_);
+  const int fd = fd_by_port_[static_cast<size_t>(port)];
+  if (fd < 0 || PeerPort(fd) != port) return;
+  Log(Severity::kWarning, "connection cut: it opens and resets calls faster than they can end",
+      {{"peer_port", port}, {"open_calls", max_calls_}});
+  (void)shutdown(fd, SHUT_RDWR);
+}
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+// ConnectionTable: the connections that were handed to gRPC, which closes them without telling.
+// Holds the cap on connections, and cuts one off whose calls show that it resets streams faster
+// than they can be cleaned up (CVE-2023-44487, which gRPC 1.51 has no defence against).
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+class ConnectionTable {
+ public:
+  // `max_calls` is the number of open calls no honest connection can pass; 0: no limit.
+  ConnectionTable(int max_connections, int max_calls);
+
+  // Takes note of an accepted socket; false when that is one too many. The accept thread.
+  bool Add(int fd);
+
+  // What CallOpened and CallClosed count by: the TCP port in gRPC's name of a peer
+  // ("ipv4:127.0.0.1:4711"), 0 when it has none.
+  static int PortOf(const std::string& peer);
+  // Any thread.
+  void CallOpened(int port);
+  void CallClosed(int port);
+
+ private:
+  bool HasRoom();  // under mutex_
+  void Cut(int port);
+
+  const int max_connections_;
+  const int max_calls_;
+  std::mutex mutex_;
+  // By descriptor, under mutex_: the inode of the socket it was, 0 for none. A connection is alive
+  // while fstat shows the same inode.
+  std::vector<ino_t> inode_by_fd_;
+  int tracked_ = 0;  // upper bound of the live connections
+  // By the peer's port. Peers are on this machine (there is no listening beyond it), so a port
+  // names one of them at a time.
+  std::vector<int> fd_by_port_;                           // under mutex_
+  std::array<std::atomic<int32_t>, 65536> open_calls_{};  // a call is in it from Opened to Closed
+};
+
+}  // namespace quire
