@@ -1,5 +1,5 @@
-// Untrusted JSON, parsed behind a guard: nlohmann-json keeps the last of duplicate keys in silence and
-// recurses without a limit, so text goes through a SAX pass that refuses both.
+// Untrusted JSON, parsed behind a guard: nlohmann-json keeps the last of duplicate keys in silence
+// and recurses without a limit, so text goes through a SAX pass that refuses both.
 #pragma once
 
 #include <cstddef>

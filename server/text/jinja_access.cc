@@ -1,10 +1,12 @@
 // How values are taken apart (attributes, items, slices, iteration) and tested.
+#include "server/text/jinja_access.h"
+
 #include <algorithm>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/text/jinja_functions.h"
+#include "server/text/jinja_format.h"
 #include "server/text/jinja_text.h"
 #include "server/text/unicode.h"
 

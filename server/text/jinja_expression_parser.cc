@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/text/jinja_functions.h"
+#include "server/text/jinja_access.h"
+#include "server/text/jinja_filters.h"
+#include "server/text/jinja_methods.h"
 
 namespace quire::jinja {
 

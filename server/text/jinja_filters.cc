@@ -1,4 +1,6 @@
 // The filters of chat templates.
+#include "server/text/jinja_filters.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -7,7 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/text/jinja_functions.h"
+#include "server/text/jinja_format.h"
+#include "server/text/jinja_methods.h"
 #include "server/text/jinja_text.h"
 
 namespace quire::jinja {

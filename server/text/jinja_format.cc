@@ -1,4 +1,6 @@
-// Printing of template values as Python's str(), repr() and json.dumps() do.
+// Python's notation for numbers, strings and containers.
+#include "server/text/jinja_format.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -6,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
-#include "server/text/jinja_value.h"
 #include "server/text/unicode.h"
 
 namespace quire::jinja {

@@ -9,7 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
-#include "server/text/jinja_functions.h"
+#include "server/text/jinja_access.h"
+#include "server/text/jinja_filters.h"
+#include "server/text/jinja_format.h"
+#include "server/text/jinja_methods.h"
 #include "server/text/jinja_operators.h"
 
 namespace quire::jinja {

@@ -1,10 +1,12 @@
 // Methods of strings, lists and dicts that chat templates call.
+#include "server/text/jinja_methods.h"
+
 #include <algorithm>
 #include <cctype>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/text/jinja_functions.h"
+#include "server/text/jinja_filters.h"
 #include "server/text/jinja_text.h"
 #include "server/text/unicode.h"
 

@@ -93,16 +93,5 @@ class Value {
 bool Equal(const Value& a, const Value& b);
 // -1, 0 or 1; INVALID_ARGUMENT for values that have no order.
 absl::StatusOr<int> Compare(const Value& a, const Value& b);
-// As Python's str(): what {{ }} prints. An undefined value prints nothing.
-std::string ToString(const Value& value);
-
-struct JsonStyle {
-  int indent = -1;  // negative: one line
-  bool sort_keys = false;
-  std::string item_separator = ", ";
-  std::string key_separator = ": ";
-};
-// As Python's json.dumps(ensure_ascii=False).
-absl::StatusOr<std::string> ToJson(const Value& value, const JsonStyle& style);
 
 }  // namespace quire::jinja

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes unicode_tables.cc: the character classes that tokenizer patterns see.
 
-The classes are those of Unicode 16.0, which the regular expressions of the `tokenizers` package have
-carried since 0.21; its NFC is that of Unicode 9.0. Needs Python 3.11 (whose unicodedata is 14.0, as
-PCRE2 10.42's), `pip install unicodedata2==16.0.0`, and Debian's unicode-data for the ages.
+The classes are those of Unicode 16.0, as in the regular expressions of `tokenizers` 0.23; the NFC
+of that package is the one of Unicode 9.0. Needs Python 3.11 (whose unicodedata is 14.0, as PCRE2
+10.42's), `pip install unicodedata2==16.0.0`, and Debian's unicode-data for the ages.
 
 usage: make_unicode_tables.py > unicode_tables.cc
 """
@@ -64,11 +64,14 @@ def main():
     numbers = ranges(c for c in CODE_POINTS if category[c][0] == "N")
 
     new = newer_than_unicode9()
-    seconds = {int(unicode16.decomposition(chr(c)).split()[-1], 16) for c in CODE_POINTS if canonical(c)}
-    inert = ranges(
-        c for c in new if unicode16.combining(chr(c)) or canonical(c) or c in seconds)
+    seconds = {
+        int(unicode16.decomposition(chr(c)).split()[-1], 16) for c in CODE_POINTS if canonical(c)
+    }
+    inert = ranges(c for c in new if unicode16.combining(chr(c)) or canonical(c) or c in seconds)
 
-    print("// Character classes of Unicode 16.0, written by make_unicode_tables.py; not edited by hand.")
+    print(
+        "// Character classes of Unicode 16.0, by make_unicode_tables.py, not by hand."
+    )
     print('#include "server/text/unicode_tables.h"')
     print()
     print("#include <iterator>")
@@ -78,17 +81,23 @@ def main():
     print("// clang-format off")
     print_table("kLetterRanges", r"\p{L}", letters)
     print_table("kNumberRanges", r"\p{N}", numbers)
-    print_table("kNfcInertRanges",
-                "Take part in normalization today but were unassigned in Unicode 9.0.", inert)
+    print_table(
+        "kNfcInertRanges",
+        "Take part in normalization today but were unassigned in Unicode 9.0.",
+        inert,
+    )
 
     since14 = []
     for name in sorted(set(category.values()) - {"Cn", "Co", "Cs"}):
-        added = [c for c in CODE_POINTS if category[c] == name and unicode14.category(chr(c)) != name]
+        added = [
+            c for c in CODE_POINTS if category[c] == name and unicode14.category(chr(c)) != name
+        ]
         since14 += [(name, first, last) for first, last in ranges(added)]
-    moved = [c for c in CODE_POINTS
-             if unicode14.category(chr(c)) not in ("Cn", category[c])]
-    print("// General categories that Unicode 14.0 does not give: code points assigned since"
-          f" ({len(moved)} moved).")
+    moved = [c for c in CODE_POINTS if unicode14.category(chr(c)) not in ("Cn", category[c])]
+    print(
+        "// General categories that Unicode 14.0 does not give: code points assigned since"
+        f" ({len(moved)} moved)."
+    )
     print("const CategoryRange kSinceUnicode14[] = {")
     line = "   "
     for name, first, last in since14:

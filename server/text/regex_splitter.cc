@@ -1,6 +1,8 @@
 // Patterns without a scanner: translated from the dialect of the `tokenizers` package (Oniguruma,
 // Ruby syntax, Unicode 16.0) to PCRE2 with Unicode 14.0. Constructs that the two read in different
 // ways are refused rather than guessed.
+#include "server/text/regex_splitter.h"
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -10,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
-#include "server/text/piece_splitter.h"
 #include "server/text/unicode_tables.h"
 
 namespace quire {

@@ -1,8 +1,9 @@
 // Scanners written by hand for the patterns of GPT-2, Llama 3 and Qwen, and for single digits. Each
 // loop turn takes the branches of the pattern in order and emits one piece.
+#include "server/text/scanner.h"
+
 #include <cstring>
 
-#include "server/text/piece_splitter.h"
 #include "server/text/unicode.h"
 
 namespace quire {
@@ -10,9 +11,11 @@ namespace quire {
 const char kGpt2Pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 const char kLlama3Pattern[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+)"
+    R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 const char kQwen2Pattern[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)"
+    R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 namespace {
 

@@ -196,6 +196,15 @@ class Tokenizer::EncodePass {
   std::vector<uint32_t> ends_;
 };
 
+absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::Load(const std::string& path) {
+  ASSIGN_OR_RETURN(const TokenizerFile file, ReadTokenizerFile(path));
+  auto data = std::make_unique<Data>();
+  if (absl::Status status = data->Build(file); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  }
+  return std::unique_ptr<const Tokenizer>(new Tokenizer(std::move(data)));
+}
+
 Tokenizer::Tokenizer(std::unique_ptr<const Data> data) : data_(std::move(data)) {}
 Tokenizer::~Tokenizer() = default;
 

@@ -1,5 +1,5 @@
 // What a loaded Tokenizer holds: built once from a TokenizerFile, then only read. Private to
-// tokenizer.cc and tokenizer_load.cc.
+// tokenizer.cc.
 #pragma once
 
 #include <memory>

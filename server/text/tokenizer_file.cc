@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "server/text/piece_splitter.h"
+#include "server/text/scanner.h"
 
 namespace quire {
 namespace {

@@ -1,4 +1,4 @@
-// Character classes of Unicode 16.0, written by make_unicode_tables.py; not edited by hand.
+// Character classes of Unicode 16.0, by make_unicode_tables.py, not by hand.
 #include "server/text/unicode_tables.h"
 
 #include <iterator>

@@ -26,7 +26,8 @@ std::string Refusal(std::string_view text, const JsonLimits& limits = {}) {
 
 TEST(ParseJsonTest, BuildsTheWholeValue) {
   auto value = ParseJson(
-      R"( {"a": [1, -2, 2.5, true, false, null, "x\u00e9\n"], "b": {"a": {}, "c": []}, "d": 18446744073709551615} )",
+      R"( {"a": [1, -2, 2.5, true, false, null, "x\u00e9\n"],
+           "b": {"a": {}, "c": []}, "d": 18446744073709551615} )",
       "the field");
   ASSERT_TRUE(value.ok()) << value.status();
   const nlohmann::json expected = {

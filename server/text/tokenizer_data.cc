@@ -1,11 +1,14 @@
-// Builds a Tokenizer's tables from tokenizer.json and checks that its parts fit together.
+// Builds the tables of a tokenizer and checks that the parts of its file fit together.
+#include "server/text/tokenizer_data.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/text/byte_alphabet.h"
 #include "server/text/nfc.h"
-#include "server/text/tokenizer_data.h"
+#include "server/text/regex_splitter.h"
+#include "server/text/scanner.h"
 
 namespace quire {
 
@@ -127,15 +130,6 @@ absl::Status Tokenizer::Data::Build(const TokenizerFile& file) {
   ids_before = file.ids_before;
   ids_after = file.ids_after;
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::Load(const std::string& path) {
-  ASSIGN_OR_RETURN(const TokenizerFile file, ReadTokenizerFile(path));
-  auto data = std::make_unique<Data>();
-  if (absl::Status status = data->Build(file); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-  }
-  return std::unique_ptr<const Tokenizer>(new Tokenizer(std::move(data)));
 }
 
 }  // namespace quire

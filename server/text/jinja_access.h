@@ -1,4 +1,4 @@
-// The filters, tests and methods that chat templates may use, as pure functions of values.
+// How values of a chat template are taken apart and tested, and what calls are given.
 #pragma once
 
 #include <string>
@@ -19,16 +19,6 @@ struct Arguments {
   const Value* Find(size_t index, std::string_view name) const;
 };
 
-// Whether a template may use the name at all; what a method means depends on its object.
-bool IsFilter(std::string_view name);
-bool IsTest(std::string_view name);
-bool IsMethod(std::string_view name);
-
-// INVALID_ARGUMENT for arguments that do not fit.
-absl::StatusOr<Value> ApplyFilter(std::string_view name, const Value& value, const Arguments& args);
-absl::StatusOr<bool> ApplyTest(std::string_view name, const Value& value, const Arguments& args);
-absl::StatusOr<Value> CallMethod(std::string_view name, const Value& object, const Arguments& args);
-
 // value.name and value[key], undefined when there is none; INVALID_ARGUMENT on an undefined value.
 absl::StatusOr<Value> GetAttribute(const Value& value, const std::string& name);
 absl::StatusOr<Value> GetItem(const Value& value, const Value& key);
@@ -39,5 +29,9 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item);
 // What a for loop visits: items, keys, or code points.
 absl::StatusOr<List> Iterate(const Value& value);
 int64_t LengthOf(const Value& value);  // -1: has none
+
+// Whether a template may use the name of a test; then `value is name(args)`.
+bool IsTest(std::string_view name);
+absl::StatusOr<bool> ApplyTest(std::string_view name, const Value& value, const Arguments& args);
 
 }  // namespace quire::jinja

@@ -1,0 +1,21 @@
+// Splitters written by hand: the patterns of GPT-2, Llama 3 and Qwen, and digits.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "server/text/piece_splitter.h"
+
+namespace quire {
+
+extern const char kGpt2Pattern[];
+extern const char kLlama3Pattern[];
+extern const char kQwen2Pattern[];
+
+// The scanner for a pattern written exactly as one of the three above, else nullptr.
+std::unique_ptr<const PieceSplitter> MakeScanner(std::string_view pattern);
+
+// Numeric code points apart from the rest: each alone, or in runs.
+std::unique_ptr<const PieceSplitter> MakeDigitSplitter(bool individual);
+
+}  // namespace quire
