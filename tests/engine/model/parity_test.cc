@@ -52,7 +52,10 @@ TEST_P(Parity, LogitsAndGreedyTokensAreThoseOfTransformers) {
     for (const Expected::Prompt& prompt : expected_.prompts) {
       SCOPED_TRACE(prompt.tokens.size());
       const std::vector<float> logits = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
-      EXPECT_LT(RelativeError(logits, prompt.logits), kTolerance);
+      const double error = RelativeError(logits, prompt.logits);
+      EXPECT_LT(error, kTolerance);
+      RecordProperty("error_after_" + std::to_string(prompt.tokens.size()),
+                     ::testing::PrintToString(error));
       EXPECT_THAT(runner.Greedy(prompt.tokens, kWhole, static_cast<int32_t>(prompt.greedy.size())),
                   ElementsAreArray(prompt.greedy));
     }
