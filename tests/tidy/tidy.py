@@ -267,7 +267,10 @@ def listed_sources(tree):
     for path in tree.code('.cc', '.cu'):
         folder = Path(path).parent
         for parent in [folder, *folder.parents]:
-            words = re.split(r'[\s()"]+', tree.text(str(parent / 'CMakeLists.txt')))
+            cmake = tree.text(str(parent / 'CMakeLists.txt'))
+            words = set(re.split(r'[\s()"]+', cmake))
+            for end in re.findall(r'\$\{\w+\}(\w*\.cc)', cmake):  # of a foreach over stems
+                words |= {word + end for word in words}
             if str(Path(path).relative_to(parent)) in words:
                 break
         else:
@@ -297,7 +300,8 @@ def tested_sources(tree):
         for path in reached:
             del untested[path]
             folder = Path(path).parent
-            seen |= {n for _, n, _ in includes(tree, path) if Path(n).parent == folder}
+            for name in (path, str(Path(path).with_suffix('.h'))):
+                seen |= {n for _, n, _ in includes(tree, name) if Path(n).parent == folder}
     for path in untested:
         granted = tree.allowed.get(('test', path))
         if granted:

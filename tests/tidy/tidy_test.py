@@ -146,6 +146,14 @@ class TidyTest(unittest.TestCase):
         self.assertTrue(complaints(part, 'tested_sources'))
         self.assertEqual(complaints({**part, 'engine/foo.cc': whole}, 'tested_sources'), [])
 
+    def test_a_foreach_lists_sources_by_their_stems(self):
+        found = complaints({
+            'tests/engine/CMakeLists.txt': 'foreach(op foo bar)\n  quire_test(${op}_test SRCS '
+                                           '${op}_test.cc)\nendforeach()\n',
+            'tests/engine/bar_test.cc': source(''), 'tests/engine/baz_test.cc': source('')},
+            'listed_sources')
+        self.assertEqual([c[1] for c in found], ['tests/engine/baz_test.cc'])
+
     def test_words_in_comments_and_strings_are_no_code(self):
         body = '// throw, std::cout, getenv(x)\nconst char* kText = "throw usleep() \\" getenv(";'
         self.assertEqual(complaints({'engine/foo.cc': source(body)}, 'bans'), [])
