@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/config_table.h"
+#include "server/server_config.h"
 
 namespace quire {
 namespace {

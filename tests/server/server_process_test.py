@@ -376,6 +376,7 @@ class Draining(unittest.TestCase):
                 while True:  # until the flag, set right after the event, is seen
                     end_of(server.generate(1))
             self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertIn('draining', refused.exception.details())
             stream.cancel()
             self.assertEqual(server.wait(), 0)
 
