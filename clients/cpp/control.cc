@@ -86,8 +86,10 @@ void Print(const v1::Load& load, std::ostream& out) {
 }
 
 void Print(const v1::MemoryPlan& memory, std::ostream& out) {
-  out << absl::StrFormat("memory   %s in all on each of %d ranks, KV cache of %d tokens\n",
-                         Bytes(memory.total_bytes()), memory.ranks(), memory.kv_tokens());
+  const std::string where =
+      memory.ranks() > 1 ? absl::StrFormat(" on each of %d ranks", memory.ranks()) : "";
+  out << absl::StrFormat("memory   %s%s, KV cache of %d tokens\n", Bytes(memory.total_bytes()),
+                         where, memory.kv_tokens());
   for (const v1::MemoryPlan::Part& part : memory.parts()) {
     out << absl::StrFormat("         %-12s %s\n", part.name(), Bytes(part.bytes()));
   }

@@ -344,6 +344,17 @@ def links(tree):
                 yield path, number, f'{match.group(1)}: no such file'
 
 
+def named_documents(tree):
+    """A comment that sends its reader to a document sends them to one that exists."""
+    for path in tree.code(*CPP, '.py', '.proto', 'CMakeLists.txt', '.txt'):
+        if path.startswith('tests/tidy/'):
+            continue
+        for number, line in enumerate(tree.lines(path), 1):
+            for name in re.findall(r'\b(docs/[\w/.-]+\.md)', line):
+                if not (tree.root / name).exists():
+                    yield path, number, f'{name}: no such document'
+
+
 def anchors(tree, path):
     heads = re.findall(r'^#+ (.*)$', tree.text(path), flags=re.M)
     return {re.sub(r'[^\w -]', '', h.lower()).replace(' ', '-') for h in heads}
@@ -418,7 +429,7 @@ def unused_exceptions(tree):
 
 RULES = [layering, include_cycles, dead_headers, file_lengths, function_sizes, columns,
          banned_names, bans, leftovers, listed_sources, tested_sources, first_lines, links,
-         documented, scripts, forbidden_words, formatting,
+         named_documents, documented, scripts, forbidden_words, formatting,
          unused_exceptions]  # last: it looks at what the others used
 
 

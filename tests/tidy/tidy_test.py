@@ -80,6 +80,7 @@ BROKEN = [  # rule, changed files, what the complaint must say
     ('links', {'docs/page.md': '[gone](gone.md)'}, 'no such file'),
     ('links', {'docs/page.md': '[other](other.md#nowhere)'}, 'no such heading'),
     ('links', {'docs/page.md': 'see `engine/gone.cc`'}, 'no such file'),
+    ('named_documents', {'engine/foo.h': source('// See docs/gone.md.')}, 'no such document'),
     ('documented', {'server/metrics.cc': source('f("quire_steps_total");'),
                     'docs/metrics.md': '# Metrics\n'}, 'is not documented'),
     ('documented', {'server/metrics.cc': source(''),
