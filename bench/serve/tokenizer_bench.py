@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Compares Quire's tokenizer with the `tokenizers` package on the same text, in one run, on one core.
+
+The text is English documentation and source code found on this machine; a vocabulary of realistic
+size is trained on other files of the same kind and kept in the working directory. Both must give the
+same ids.
+
+usage: pip install tokenizers==0.23.3; tokenizer_bench.py BUILD_DIR [VOCABULARY_SIZE]
+"""
+
+import glob
+import gzip
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["RAYON_NUM_THREADS"] = "1"
+
+import tokenizers  # noqa: E402
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
+
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+ENGLISH = ["/usr/share/perl/**/*.pod", "/usr/share/info/*.gz", "/usr/share/doc/**/*.gz"]
+CODE = [sysconfig.get_paths()["stdlib"] + "/**/*.py", "/usr/include/**/*.h"]
+DOCUMENT_BYTES = 16 << 10
+TEST_BYTES = 12 << 20
+ROUNDS = 3
+
+
+def read_files(patterns, limit):
+    """Text of at most `limit` bytes, in the order of file names' last parts, which mixes folders."""
+    paths = [p for pattern in patterns for p in glob.glob(pattern, recursive=True)]
+    total = 0
+    for path in sorted(set(paths), key=os.path.basename):
+        try:
+            opener = gzip.open if path.endswith(".gz") else open
+            with opener(path, "rb") as file:
+                text = file.read().decode("utf-8").replace("\x1e", "")
+        except (OSError, UnicodeDecodeError, EOFError):
+            continue
+        total += len(text)
+        yield text
+        if total > limit:
+            return
+
+
+def documents():
+    """Half English, half code, cut to pieces of one size."""
+    out = []
+    for patterns in (ENGLISH, CODE):
+        text = "\n".join(read_files(patterns, 40 << 20))
+        out.append([text[i : i + DOCUMENT_BYTES] for i in range(0, len(text), DOCUMENT_BYTES)])
+    count = min(map(len, out))
+    return [d for pair in zip(out[0][:count], out[1][:count]) for d in pair]
+
+
+def train(path, lines, size):
+    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.save(path)
+
+
+def package_speed(path, texts):
+    """MB/s of the faster of its two ways, and the hash of all ids."""
+    tokenizer = Tokenizer.from_file(path)
+    size = sum(len(text.encode()) for text in texts)
+    state = 0xCBF29CE484222325
+    for text in texts:
+        for token in tokenizer.encode(text, add_special_tokens=False).ids:
+            state = ((state ^ token) * 0x100000001B3) & ((1 << 64) - 1)
+    best = 1e9
+    for _ in range(ROUNDS):
+        for encode in (
+            lambda: tokenizer.encode_batch_fast(texts, add_special_tokens=False),
+            lambda: [tokenizer.encode(text, add_special_tokens=False) for text in texts],
+        ):
+            begin = time.perf_counter()
+            encode()
+            best = min(best, time.perf_counter() - begin)
+    return size / best / 1e6, f"{state:016x}"
+
+
+def main():
+    build = sys.argv[1]
+    size = int(sys.argv[2]) if len(sys.argv) > 2 else 64000
+    work = os.path.join(build, "tokenizer_bench")
+    os.makedirs(work, exist_ok=True)
+    texts = documents()
+    count = TEST_BYTES // DOCUMENT_BYTES
+    step = max(len(texts) // count, 2)
+    held_out = texts[::step][:count]
+    path = os.path.join(work, f"vocabulary_{size}.json")
+    if not os.path.exists(path):
+        train(path, (text for i, text in enumerate(texts) if i % step), size)
+    text_path = os.path.join(work, "documents")
+    with open(text_path, "w", encoding="utf-8", newline="") as out:
+        out.write("\x1e".join(held_out))
+    program = os.path.join(build, "bench", "tokenizer_bench")
+    ours = subprocess.run([program, path, text_path], check=True, capture_output=True, text=True)
+    lines = [json.loads(line) for line in ours.stdout.splitlines()]
+    speed, digest = package_speed(path, held_out)
+    assert digest == lines[1]["hash"], "the two do not give the same ids"
+    result = {
+        "package": tokenizers.__version__,
+        "vocabulary": size,
+        "package_mb_per_s": round(speed, 1),
+        "ratio": round(lines[1]["encode_mb_per_s"] / speed, 1),
+    }
+    for line in lines + [result]:
+        print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()
