@@ -22,16 +22,22 @@ class PairQueue {
  public:
   bool empty() const { return ranks_.empty(); }
   void Push(uint32_t rank, uint32_t position) {
-    auto [at, inserted] = buckets_.try_emplace(rank);
-    if (inserted) ranks_.push(rank);
-    at->second.Push(position);
+    Recent& recent = recent_[rank % kRecent];
+    if (recent.bucket == nullptr || recent.rank != rank) {
+      auto [at, inserted] = buckets_.try_emplace(rank);
+      if (inserted) ranks_.push(rank);
+      recent = {rank, &at->second};
+    }
+    recent.bucket->Push(position);
   }
   std::pair<uint32_t, uint32_t> Pop() {
     const uint32_t rank = ranks_.top();
-    const auto at = buckets_.find(rank);
-    const uint32_t position = at->second.Pop();
-    if (at->second.empty()) {
-      buckets_.erase(at);
+    Recent& recent = recent_[rank % kRecent];
+    if (recent.bucket == nullptr || recent.rank != rank) recent = {rank, &buckets_.at(rank)};
+    const uint32_t position = recent.bucket->Pop();
+    if (recent.bucket->empty()) {
+      recent.bucket = nullptr;
+      buckets_.erase(rank);
       ranks_.pop();
     }
     return {rank, position};
@@ -69,8 +75,16 @@ class PairQueue {
     bool is_heap_ = false;
   };
 
+  // Buckets used last, by rank: a long piece uses few at a time. The map's nodes do not move.
+  struct Recent {
+    uint32_t rank = 0;
+    Bucket* bucket = nullptr;
+  };
+  static constexpr size_t kRecent = 64;
+
   std::unordered_map<uint32_t, Bucket> buckets_;
   std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ranks_;
+  std::array<Recent, kRecent> recent_;
 };
 
 uint64_t PairOf(int32_t left, int32_t right) {

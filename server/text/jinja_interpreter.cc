@@ -14,6 +14,7 @@
 #include "server/text/jinja_format.h"
 #include "server/text/jinja_methods.h"
 #include "server/text/jinja_operators.h"
+#include "server/text/jinja_value.h"
 
 namespace quire::jinja {
 namespace {

@@ -158,11 +158,11 @@ class PatternTranslator {
         out_ += "\\x0B";
         return absl::OkStatus();
       case 'u': return TranslateUnicodeEscape();
+      case 'x': return CopyHexEscape();
       case 'r':
       case 'n':
       case 't':
-      case 'f':
-      case 'x': Copy(2); return absl::OkStatus();
+      case 'f': Copy(2); return absl::OkStatus();
       default:
         if (static_cast<uint8_t>(c) < 0x80 && ispunct(c)) {
           Copy(2);
@@ -179,6 +179,16 @@ class PatternTranslator {
     }
     absl::StrAppend(&out_, "\\x{", absl::string_view(digits.data(), digits.size()), "}");
     at_ += 6;
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyHexEscape() {
+    const bool braces = in_.substr(at_ + 2).starts_with("{");
+    const size_t close = braces ? in_.find('}', at_) : at_ + 3;
+    if (close == std::string_view::npos || close >= in_.size()) {
+      return Refuse(at_, "\\x without its digits");
+    }
+    Copy(close + 1 - at_);
     return absl::OkStatus();
   }
 

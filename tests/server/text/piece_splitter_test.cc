@@ -1,0 +1,147 @@
+// The scanners written by hand against the same patterns in PCRE2, and what patterns are refused.
+#include "server/text/piece_splitter.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/text/regex_splitter.h"
+#include "server/text/scanner.h"
+#include "server/text/unicode.h"
+#include "tests/server/text/string_recipe.h"
+
+namespace quire {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<uint32_t> Ends(const PieceSplitter& splitter, std::string_view text) {
+  std::vector<uint32_t> ends;
+  const absl::Status status = splitter.Split(text, &ends);
+  EXPECT_TRUE(status.ok()) << status;
+  return ends;
+}
+
+std::vector<std::string> Pieces(const PieceSplitter& splitter, const std::string& text) {
+  std::vector<std::string> out;
+  uint32_t begin = 0;
+  for (const uint32_t end : Ends(splitter, text)) {
+    out.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  EXPECT_EQ(begin, text.size());
+  return out;
+}
+
+std::unique_ptr<const PieceSplitter> Regex(const std::string& pattern) {
+  auto splitter = MakeRegexSplitter(pattern);
+  EXPECT_TRUE(splitter.ok()) << splitter.status();
+  return std::move(splitter).value();
+}
+
+class ScannerTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  const std::unique_ptr<const PieceSplitter> scanner_ = MakeScanner(GetParam());
+  const std::unique_ptr<const PieceSplitter> regex_ = Regex(GetParam());
+};
+
+TEST_P(ScannerTest, EqualsTheRegexOnGeneratedStrings) {
+  const StringRecipe recipe = StringRecipe::Read();
+  RecipeRandom random(99);
+  for (int i = 0; i < 30000; ++i) {
+    const std::string text = recipe.Make(&random);
+    ASSERT_EQ(Ends(*scanner_, text), Ends(*regex_, text)) << text;
+  }
+}
+
+TEST_P(ScannerTest, EqualsTheRegexAroundEveryCodePoint) {
+  // A few hundred code points a text, each in every neighbourhood that a branch looks at.
+  std::string text;
+  for (char32_t c = 1; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    // The private planes are one case.
+    if (c >= 0xF0100 && c < 0x10FF00) continue;
+    std::string one;
+    AppendUtf8(c, &one);
+    text += "x" + one + "y " + one + " '" + one + "1" + one + "\n" + one;
+    if (text.size() < 8192) continue;
+    ASSERT_EQ(Ends(*scanner_, text), Ends(*regex_, text)) << "up to " << static_cast<uint32_t>(c);
+    text.clear();
+  }
+}
+
+TEST_P(ScannerTest, EqualsTheRegexOnEveryShortText) {
+  const std::vector<std::string> alphabet = {"a", "S",  "'",  "1",        "!",
+                                             " ", "\n", "\t", "\xC5\xBF", "\xC3\xA9"};
+  for (int n = 0; n < 100000; ++n) {
+    std::string text;
+    for (int i = 0, rest = n; i < 5; ++i, rest /= 10) text += alphabet[rest % 10];
+    ASSERT_EQ(Ends(*scanner_, text), Ends(*regex_, text)) << text;
+  }
+}
+
+TEST_P(ScannerTest, TakesTheEmptyText) { EXPECT_TRUE(Ends(*scanner_, "").empty()); }
+
+INSTANTIATE_TEST_SUITE_P(Patterns, ScannerTest,
+                         ::testing::Values(kGpt2Pattern, kLlama3Pattern, kQwen2Pattern));
+
+TEST(ScannerTest, KnowsOnlyExactPatterns) {
+  EXPECT_EQ(MakeScanner(std::string(kGpt2Pattern) + " "), nullptr);
+  EXPECT_EQ(MakeScanner(""), nullptr);
+}
+
+TEST(DigitSplitterTest, SetsDigitsApart) {
+  using List = std::vector<std::string>;
+  EXPECT_EQ(Pieces(*MakeDigitSplitter(true), "ab12 \u0663x"),
+            (List{"ab", "1", "2", " ", "\u0663", "x"}));
+  EXPECT_EQ(Pieces(*MakeDigitSplitter(false), "ab12\u0663 7"), (List{"ab", "12\u0663", " ", "7"}));
+}
+
+TEST(RegexSplitterTest, KeepsTheTextBetweenMatches) {
+  EXPECT_EQ(Pieces(*Regex("\\p{L}+"), "ab, cd!"),
+            (std::vector<std::string>{"ab", ", ", "cd", "!"}));
+}
+
+TEST(RegexSplitterTest, ReadsEscapesAsTheOtherEngineDoes) {
+  // In PCRE2 \v is a class and \s holds U+180E.
+  EXPECT_EQ(Pieces(*Regex("\\v"), "a\nb\vc"), (std::vector<std::string>{"a\nb", "\v", "c"}));
+  EXPECT_EQ(Pieces(*Regex("\\s+"), "a\u180E\u2003b"),
+            (std::vector<std::string>{"a\u180E", "\u2003", "b"}));
+  EXPECT_EQ(Pieces(*Regex("\\u00e9|\\x{4e16}"), "x\u00e9y\u4e16").size(), 4u);
+  EXPECT_EQ(Pieces(*Regex("\\d+"), "a1\u0663b"), (std::vector<std::string>{"a", "1\u0663", "b"}));
+}
+
+TEST(RegexSplitterTest, NamesWhatItRefuses) {
+  const auto refusal = [](const std::string& pattern) {
+    auto splitter = MakeRegexSplitter(pattern);
+    EXPECT_FALSE(splitter.ok()) << pattern;
+    return std::string(splitter.status().message());
+  };
+  for (const char* pattern :
+       {"^a",      "a$",         "\\w+",  "\\bx",        "\\hx",   "\\Rx",    "(?i)a",
+        "(?i:z)x", "a{,3}b",     "a{2}+", "[[:alpha:]]", "[a&&b]", "(?<n>a)", "(*FAIL)a",
+        "\\1",     "\\p{Alpha}", "[\\S]", "\\pL",        "\\Kx",   "(?R)x"}) {
+    EXPECT_THAT(refusal(pattern), HasSubstr("not supported")) << pattern;
+  }
+  EXPECT_THAT(refusal("a*"), HasSubstr("matches the empty text"));
+  EXPECT_THAT(refusal("(a"), HasSubstr("does not compile"));
+  EXPECT_THAT(refusal("[a"), HasSubstr("class without an end"));
+  EXPECT_THAT(refusal(std::string(100'000, 'a')), HasSubstr("longer than"));
+}
+
+TEST(RegexSplitterTest, GivesUpOnExplodingPatterns) {
+  const auto splitter = Regex("(a+)+[!?]");
+  std::vector<uint32_t> ends;
+  const absl::Status status = splitter->Split(std::string(64, 'a'), &ends);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+}
+
+TEST(RegexSplitterTest, TakesAMillionOfOneLetter) {
+  EXPECT_EQ(
+      Ends(*Regex("[\\p{Lu}\\p{Lo}\\p{Ll}]*[\\p{Ll}\\p{Lo}]+|\\s+"), std::string(1 << 20, 'a')),
+      std::vector<uint32_t>{1 << 20});
+}
+
+}  // namespace
+}  // namespace quire
