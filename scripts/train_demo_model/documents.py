@@ -87,9 +87,9 @@ class Writer:
             chat.turn(*world.poem(rng))
         elif roll < stories + 0.12:
             chat.turn(*world.sentence(rng))
-        elif roll < stories + 0.14:
+        elif roll < stories + 0.16:
             chat.turn(*world.meeting(rng, recall.name(rng, self.grammar)))
-        elif roll < stories + 0.17:
+        elif roll < stories + 0.2:
             words = rng.choice(
                 [
                     recall.digits(rng, 3, 8),

@@ -3,6 +3,11 @@
 import dataclasses
 
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
+ONSETS = "b br c ch cl d dr f fr g gr h j k kr l m n p pr qu r s sh st t th tr v w y z".split() + [
+    ""
+]
+NUCLEI = "a e i o u a e i o ai ee ea ia io ie ou".split()
+CODAS = "n r l s x th ck m rt nd tt ll nn st h d k".split() + [""] * 12
 
 
 def digits(rng, low, high):
@@ -23,10 +28,17 @@ class Fact:
 
 
 def name(rng, grammar):
+    """A name from the stories, or one that nobody has: those must be copied letter by letter."""
     roll = rng.random()
-    if roll < 0.7:
+    if roll < 0.5:
         return rng.choice(grammar.classes[rng.choice(["girl", "boy", "petname"])])
-    return made_up_word(rng, rng.randint(2, 3)).capitalize()
+    if roll < 0.65:
+        return made_up_word(rng, rng.randint(2, 3)).capitalize()
+    sounds = [
+        rng.choice(ONSETS) + rng.choice(NUCLEI) + rng.choice(CODAS)
+        for _ in range(rng.choice([1, 2, 2, 3]))
+    ]
+    return "".join(sounds).capitalize()
 
 
 def named_fact(rng, grammar, thing=None, who=None):
