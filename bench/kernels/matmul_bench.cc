@@ -15,11 +15,13 @@
 namespace quire {
 namespace {
 
-int threads = 2;  // the argument
+// The arguments: threads, and 0, 1 or 2 for the generic, AVX2 or AVX-512 kernels.
+int threads = 2;
+cpu::Isa isa = cpu::BestIsa();
 
 Backend& TheBackend() {
   static const std::unique_ptr<Backend> backend =
-      std::move(CreateCpuBackends(CpuOptions{.threads_total = threads})[0]);
+      std::move(CreateCpuBackends(CpuOptions{.threads_total = threads, .isa = isa})[0]);
   return *backend;
 }
 
@@ -96,7 +98,7 @@ void MatMul(benchmark::State& state, const Shape& s) {
   state.counters["GFLOP/s"] = per_second(flops, 1e9);
   state.counters["of_read"] =
       per_second(bytes, ReadBandwidth(weights.data(), weights.bytes(), threads));
-  static const double fma_peak = FmaPeak(cpu::BestIsa(), threads);
+  static const double fma_peak = FmaPeak(isa, threads);
   state.counters["of_fma_peak"] = per_second(flops, fma_peak);
 }
 
@@ -122,6 +124,7 @@ int main(int argc, char** argv) {
   quire::Register({1, 4096, 14336, DType::kF32});
   quire::Register({64, 4096, 4096, DType::kBF16});
   benchmark::Initialize(&argc, argv);
-  if (argc == 2) quire::threads = std::atoi(argv[1]);
+  if (argc > 1) quire::threads = std::atoi(argv[1]);
+  if (argc > 2) quire::isa = static_cast<quire::cpu::Isa>(std::atoi(argv[2]));
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -22,6 +22,14 @@ QUIRE_INLINE __m256 WidenBf16(__m128i bits) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
+QUIRE_INLINE __m256 Load8(const float* p) { return _mm256_loadu_ps(p); }
+QUIRE_INLINE __m256 Load8(const BF16* p) {
+  return WidenBf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+QUIRE_INLINE __m256 Load8(const F16* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
 // All ones in the lanes below n.
 QUIRE_INLINE __m256i LaneMask(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -31,14 +39,9 @@ struct Vec16 {
   __m256 lo, hi;
 
   static QUIRE_INLINE Vec16 Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-  static QUIRE_INLINE Vec16 Load(const float* p) {
-    return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
-  }
-  static QUIRE_INLINE Vec16 Load(const BF16* p) {
-    return {WidenBf16(Bits(p)), WidenBf16(Bits(p + 8))};
-  }
-  static QUIRE_INLINE Vec16 Load(const F16* p) {
-    return {_mm256_cvtph_ps(Bits(p)), _mm256_cvtph_ps(Bits(p + 8))};
+  template <typename T>
+  static QUIRE_INLINE Vec16 Load(const T* p) {
+    return {Load8(p), Load8(p + 8)};
   }
   static QUIRE_INLINE Vec16 LoadPart(const float* p, int n) {
     return {_mm256_maskload_ps(p, LaneMask(n)), _mm256_maskload_ps(p + 8, LaneMask(n - 8))};
@@ -56,12 +59,6 @@ struct Vec16 {
   QUIRE_INLINE void StorePart(float* p, int n) const {
     _mm256_maskstore_ps(p, LaneMask(n), lo);
     _mm256_maskstore_ps(p + 8, LaneMask(n - 8), hi);
-  }
-
- private:
-  template <typename T>
-  static QUIRE_INLINE __m128i Bits(const T* p) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   }
 };
 
@@ -128,6 +125,37 @@ QUIRE_INLINE bool AnyBad(Vec16 a) {
   const __m256 bad = _mm256_or_ps(_mm256_cmp_ps(a.lo, infinity, _CMP_NLT_UQ),
                                   _mm256_cmp_ps(a.hi, infinity, _CMP_NLT_UQ));
   return _mm256_movemask_ps(bad) != 0;
+}
+
+// One half after the other: two rows of x, one of w and the sums are all that the registers hold.
+template <int kTokens, int kRows, typename W>
+QUIRE_INLINE void MultiplyAdd(const float* x, int64_t x_stride, const W* w, int64_t w_stride,
+                              Vec16* sum) {
+  __m256 v[kTokens];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) v[t] = _mm256_loadu_ps(x + t * x_stride);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    __m256 row = Load8(w + r * w_stride);
+    asm("" : "+x"(row));  // loaded once, not folded into each use
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      __m256& s = sum[t * kRows + r].lo;
+      s = _mm256_fmadd_ps(v[t], row, s);
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) v[t] = _mm256_loadu_ps(x + t * x_stride + 8);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    __m256 row = Load8(w + r * w_stride + 8);
+    asm("" : "+x"(row));
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      __m256& s = sum[t * kRows + r].hi;
+      s = _mm256_fmadd_ps(v[t], row, s);
+    }
+  }
 }
 
 // [a4 b4]: the four lanes left of each of two vectors after two levels.

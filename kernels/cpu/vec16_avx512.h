@@ -91,6 +91,20 @@ QUIRE_INLINE bool AnyBad(Vec16 a) {
   return _mm512_cmp_ps_mask(a.v, infinity, _CMP_NLT_UQ) != 0;
 }
 
+template <int kTokens, int kRows, typename W>
+QUIRE_INLINE void MultiplyAdd(const float* x, int64_t x_stride, const W* w, int64_t w_stride,
+                              Vec16* sum) {
+  Vec16 row[kRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) row[r] = Vec16::Load(w + r * w_stride);
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    const Vec16 v = InRegister(Vec16::Load(x + t * x_stride));
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) sum[t * kRows + r] = Fma(v, row[r], sum[t * kRows + r]);
+  }
+}
+
 // Adds lane i + 8 to lane i of a and of b: eight sums of each.
 QUIRE_INLINE __m512 Fold8(__m512 a, __m512 b) {
   return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));

@@ -119,6 +119,18 @@ inline bool AnyBad(Vec16 a) {
   return bad;
 }
 
+// A step of a register tile: sum[t * kRows + r] += sixteen products of row t of x and row r of w.
+template <int kTokens, int kRows, typename W>
+inline void MultiplyAdd(const float* x, int64_t x_stride, const W* w, int64_t w_stride,
+                        Vec16* sum) {
+  Vec16 row[kRows];
+  for (int r = 0; r < kRows; ++r) row[r] = Vec16::Load(w + r * w_stride);
+  for (int t = 0; t < kTokens; ++t) {
+    const Vec16 v = InRegister(Vec16::Load(x + t * x_stride));
+    for (int r = 0; r < kRows; ++r) sum[t * kRows + r] = Fma(v, row[r], sum[t * kRows + r]);
+  }
+}
+
 // sums[i] = Sum(a[i]) for 8 vectors.
 inline void Sum8(const Vec16* a, float* sums) {
   for (int i = 0; i < 8; ++i) sums[i] = Sum(a[i]);

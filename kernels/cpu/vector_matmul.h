@@ -18,20 +18,22 @@ QUIRE_INLINE void Tile(const MatMulBlock& b, const float* x, const W* w, float* 
   Vec16 sum[(kSums + 7) / 8 * 8];
 #pragma GCC unroll 32
   for (Vec16& s : sum) s = Vec16::Set(0.0f);
-  const auto step = [&](int64_t i, int n) __attribute__((always_inline)) {
-    Vec16 row[kRows];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) row[r] = LoadN(w + r * b.w_stride + i, n);
-#pragma GCC unroll 16
-    for (int t = 0; t < kTokens; ++t) {
-      const Vec16 v = InRegister(LoadN(x + t * b.x_stride + i, n));
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) sum[t * kRows + r] = Fma(v, row[r], sum[t * kRows + r]);
-    }
-  };
   int64_t i = 0;
-  for (; i + 16 <= b.k; i += 16) step(i, 16);
-  if (i < b.k) step(i, static_cast<int>(b.k - i));
+  for (; i + 16 <= b.k; i += 16) {
+    MultiplyAdd<kTokens, kRows>(x + i, b.x_stride, w + i, b.w_stride, sum);
+  }
+  if (i < b.k) {
+    const int n = static_cast<int>(b.k - i);
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      const Vec16 v = Vec16::LoadPart(x + t * b.x_stride + i, n);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const Vec16 row = Vec16::LoadPart(w + r * b.w_stride + i, n);
+        sum[t * kRows + r] = Fma(v, row, sum[t * kRows + r]);
+      }
+    }
+  }
   float result[(kSums + 7) / 8 * 8];
 #pragma GCC unroll 4
   for (int s = 0; s < kSums; s += 8) Sum8(sum + s, result + s);
