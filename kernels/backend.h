@@ -1,7 +1,7 @@
-// Backend: one rank's device. One page between model code and hardware: memory, order, the operations
-// of ops.h, and two collectives. Calls are enqueued in order; results are visible to the host after
-// CopyToHost + Synchronize. A rank's Backend is used by that rank's thread only. Any device fault ends
-// the process (faults are sticky and a restart is cheap).
+// Backend: one rank's device. One page between model code and hardware: memory, order, the
+// operations of ops.h, and two collectives. Calls are enqueued in order; results are visible to the
+// host after CopyToHost + Synchronize. A rank's Backend is used by that rank's thread only. Any
+// device fault ends the process (faults are sticky and a restart is cheap).
 #pragma once
 
 #include <cstddef>
@@ -41,12 +41,13 @@ class Backend {
 
   // x = sum over ranks of x, added in rank order, so that every rank holds the same bits.
   virtual void AllReduceSum(TensorView x) = 0;
-  // out[t] = concatenation over ranks of x[t]; x is [T, n], out is [T, n * ranks], x must not alias out.
+  // out[t] = concatenation over ranks of x[t]; x is [T, n], out is [T, n * ranks], x must not alias
+  // out.
   virtual void AllGather(TensorView x, TensorView out) = 0;
 };
 
-// `ranks` backends over this machine's cores that share one collective group; each must be driven by
-// its own thread. threads_total <= 0 takes all cores of the process's affinity mask.
+// `ranks` backends over this machine's cores that share one collective group; each must be driven
+// by its own thread. threads_total <= 0 takes all cores of the process's affinity mask.
 std::vector<std::unique_ptr<Backend>> CreateCpuBackends(int ranks, int threads_total);
 
 }  // namespace quire

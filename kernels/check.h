@@ -1,5 +1,5 @@
-// CHECK macros: our own invariants, on in every build; a failure prints file, line and condition and
-// aborts. Never for user input (that is absl::Status at the boundary).
+// CHECK macros: our own invariants, on in every build; a failure prints file, line and condition
+// and aborts. Never for user input (that is absl::Status at the boundary).
 #pragma once
 
 #include <cstdio>
@@ -13,9 +13,9 @@ namespace quire::internal {
 }
 }  // namespace quire::internal
 
-#define CHECK(condition)                                                      \
-  (__builtin_expect(!!(condition), 1)                                         \
-       ? static_cast<void>(0)                                                 \
+#define CHECK(condition)              \
+  (__builtin_expect(!!(condition), 1) \
+       ? static_cast<void>(0)         \
        : ::quire::internal::CheckFailed(__FILE__, __LINE__, #condition))
 #define CHECK_EQ(a, b) CHECK((a) == (b))
 #define CHECK_NE(a, b) CHECK((a) != (b))

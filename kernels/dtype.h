@@ -1,4 +1,5 @@
-// Element types of tensors, their sizes, and the scalar bf16/f16 conversions (round to nearest even).
+// Element types of tensors, their sizes, and the scalar bf16/f16 conversions (round to nearest
+// even).
 #pragma once
 
 #include <bit>
@@ -35,9 +36,7 @@ struct F16 {
 
 inline float ToFloat(float x) { return x; }
 inline float ToFloat(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
-inline float ToFloat(F16 x) {
-  return static_cast<float>(std::bit_cast<_Float16>(x.bits));
-}
+inline float ToFloat(F16 x) { return static_cast<float>(std::bit_cast<_Float16>(x.bits)); }
 
 template <typename T>
 T FromFloat(float x);

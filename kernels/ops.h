@@ -1,6 +1,7 @@
 // One params struct per operation: the written contract of the mathematics. Both backends implement
 // exactly this. Dimension letters: T tokens of the step, S sequences, R logit rows, H hidden size,
-// Q query heads, K key/value heads, D head dim, I intermediate size, V vocabulary (all of this rank).
+// Q query heads, K key/value heads, D head dim, I intermediate size, V vocabulary (all of this
+// rank).
 //
 // Every op's result for one token depends only on that token's own inputs (and, for attention, its
 // own sequence): the order of every sum is fixed by the shape, never by T, S or the thread count.
@@ -17,17 +18,17 @@ struct EmbedParams {
   const int32_t* ids;  // [T]
   TensorView table;    // [V_local, H]
   int32_t vocab_begin;
-  TensorView out;      // [T, H]
+  TensorView out;  // [T, H]
 };
 
-// If residual is set: residual += x, then x is taken from residual. out = x / rms(x) * weight over the
-// last dimension, rms(x) = sqrt(mean(x^2) + eps). out may alias x.
+// If residual is set: residual += x, then x is taken from residual. out = x / rms(x) * weight over
+// the last dimension, rms(x) = sqrt(mean(x^2) + eps). out may alias x.
 struct RmsNormParams {
   TensorView x;         // [T, H]
   TensorView residual;  // [T, H] or empty; updated in place
   TensorView weight;    // [H]
   float eps;
-  TensorView out;       // [T, H]
+  TensorView out;  // [T, H]
 };
 
 // out = x * w^T + bias. x is [T, k], w is [n, k] (row per output feature, as checkpoints store it).
@@ -54,8 +55,8 @@ struct KvLayerView {
 };
 
 // Splits qkv rows into Q, K, V; optionally RMS-normalises each Q and K head; rotates Q and K by the
-// token's position (rotate-half pairs (i, i + D/2), as Hugging Face llama); writes K and V to the cache
-// slot of the token (slot = block * block_size + offset) and Q back in place.
+// token's position (rotate-half pairs (i, i + D/2), as Hugging Face llama); writes K and V to the
+// cache slot of the token (slot = block * block_size + offset) and Q back in place.
 struct RopeStoreKvParams {
   TensorView qkv;            // [T, (Q + 2K) * D]; the Q part is updated in place
   int32_t num_heads;         // Q
@@ -72,7 +73,7 @@ struct RopeStoreKvParams {
 // Sequence s owns queries [query_begin[s], query_begin[s+1]); its last query sits at position
 // context_len[s] - 1. With window > 0 a query at position p sees keys in (p - window, p].
 struct PagedAttentionParams {
-  TensorView q;                // [T, Q * D], strided rows (the Q columns of qkv)
+  TensorView q;  // [T, Q * D], strided rows (the Q columns of qkv)
   KvLayerView kv;
   int32_t num_heads;           // Q
   int32_t num_seqs;            // S
@@ -81,9 +82,9 @@ struct PagedAttentionParams {
   const int32_t* table_row;    // [S] row of block_table for the sequence
   const int32_t* block_table;  // [rows, table_stride]
   int64_t table_stride;
-  float scale;                 // usually 1 / sqrt(D)
-  int32_t window;              // 0: unlimited
-  TensorView out;              // [T, Q * D]
+  float scale;     // usually 1 / sqrt(D)
+  int32_t window;  // 0: unlimited
+  TensorView out;  // [T, Q * D]
 };
 
 // out[t, i] = silu(gate_up[t, i]) * gate_up[t, I + i].
@@ -100,8 +101,8 @@ struct GatherRowsParams {
 };
 
 // The per-row sampling parameters the device needs; embedded in SamplingParams and copied whole, so
-// that nothing between the request codec and the sampler enumerates its fields. Ranges are checked by
-// SamplingParams::Validate, the only place that states them.
+// that nothing between the request codec and the sampler enumerates its fields. Ranges are checked
+// by SamplingParams::Validate, the only place that states them.
 struct SampleRow {
   float temperature = 1.0f;         // 0: greedy
   int32_t top_k = 0;                // 0: off
@@ -118,17 +119,19 @@ struct LogitBias {
   float bias = 0.0f;
 };
 
-// One row to sample. Order of operations: logit bias; banned tokens to -inf; repetition, frequency and
-// presence penalties; then greedy (the lowest token of equal logits), or a draw. With l the logits now
-// and top the largest, z = (l - top) / temperature and e = ExactExp(z), a draw keeps the tokens with
-//   top_k: z no less than the top_k-th largest;
-//   top_p: among those, less than top_p of the mass on tokens of strictly larger z, the mass of a token
-//          being floor(e * 2^40): integers, so that no order of summation matters;
-//   min_p: e >= min_p (the largest e is 1);
-// equal tokens at a threshold are all kept, as in vLLM for top_k; the order is vLLM's too. Of the kept
-// the one with the largest z + GumbelNoise(seed, num_known, token) is taken, the lowest token of equals:
-// this draws from their softmax and depends on (seed, position) alone. ExactExp and GumbelNoise are in
-// sampling_math.h; with them every backend, and any split of the vocabulary, takes the same token.
+// One row to sample. Order of operations: logit bias; banned tokens to -inf; repetition, frequency
+// and presence penalties; then greedy (the lowest token of equal logits), or a draw.
+//
+// A draw. With l the logits now and top the largest, z = (l - top) / temperature, e = ExactExp(z)
+// and the mass of a token floor(e * 2^40), an integer so that no order of summation matters, it
+// keeps
+// - top_k: tokens whose z is no less than the top_k-th largest; of those
+// - top_p: tokens with less than top_p of the mass on tokens of strictly larger z; of those
+// - min_p: tokens with e >= min_p (the largest e is 1).
+// This is vLLM's order; equal tokens at a threshold are all kept. Of the kept it takes the largest
+// z + GumbelNoise(seed, num_known, token), the lowest token of equals: a draw from their softmax
+// that depends on (seed, position) alone. ExactExp and GumbelNoise are in sampling_math.h; with
+// them every backend, and any split of the vocabulary over ranks, takes the same token.
 struct SampleJob {
   SampleRow params;
   const int32_t* tokens = nullptr;  // [num_known] prompt, then output
@@ -142,14 +145,16 @@ struct SampleJob {
 
 struct SampleResult {
   int32_t token = 0;
-  float logprob = 0.0f;    // log softmax of the raw logits at `token`
-  int32_t nonfinite = 0;   // 1: the row held NaN or +Inf, or every token is at -inf; the row must fail
+  float logprob = 0.0f;  // log softmax of the raw logits at `token`
+  // 1: the row held NaN or +Inf, or every token is at -inf; token is meaningless, the row must
+  // fail.
+  int32_t nonfinite = 0;
 };
 
 struct SampleParams {
-  TensorView logits;       // [R, V] f32; scratch: contents are undefined afterwards
-  const SampleJob* jobs;   // [R]
-  SampleResult* results;   // [R]
+  TensorView logits;      // [R, V] f32; scratch: contents are undefined afterwards
+  const SampleJob* jobs;  // [R]
+  SampleResult* results;  // [R]
 };
 
 }  // namespace quire

@@ -4,14 +4,13 @@
 namespace quire::cpu {
 namespace {
 
-void Store(const KvLayerView& kv, int64_t slot, int kind, int64_t head, const float* from,
-           const VectorKernels& kernels) {
+// Where a token's K (kind 0) or V (kind 1) of one head lies in the pool.
+void* PlaceOf(const KvLayerView& kv, int64_t slot, int kind, int64_t head) {
   const int64_t block = slot / kv.block_size, token = slot % kv.block_size;
   CHECK(slot >= 0 && block < kv.num_blocks);
   const int64_t at =
       block * kv.block_stride + kind * kv.kv_stride + head * kv.head_stride + token * kv.head_dim;
-  char* to = static_cast<char*>(kv.base) + at * static_cast<int64_t>(SizeOf(kv.dtype));
-  kernels.narrow(from, to, kv.dtype, kv.head_dim);
+  return static_cast<char*>(kv.base) + at * static_cast<int64_t>(SizeOf(kv.dtype));
 }
 
 void OneToken(const RopeStoreKvParams& p, int64_t t, const VectorKernels& kernels) {
@@ -28,8 +27,10 @@ void OneToken(const RopeStoreKvParams& p, int64_t t, const VectorKernels& kernel
     kernels.rotate(head, cos, cos + half, half);
   }
   for (int64_t h = 0; h < kv_heads; ++h) {
-    Store(p.kv, p.slots[t], 0, h, row + (heads + h) * dim, kernels);
-    Store(p.kv, p.slots[t], 1, h, row + (heads + kv_heads + h) * dim, kernels);
+    const float* k = row + (heads + h) * dim;
+    const float* v = k + kv_heads * dim;
+    kernels.narrow(k, PlaceOf(p.kv, p.slots[t], 0, h), p.kv.dtype, dim);
+    kernels.narrow(v, PlaceOf(p.kv, p.slots[t], 1, h), p.kv.dtype, dim);
   }
 }
 
