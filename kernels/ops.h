@@ -128,10 +128,11 @@ struct LogitBias {
 // - top_k: tokens whose z is no less than the top_k-th largest; of those
 // - top_p: tokens with less than top_p of the mass on tokens of strictly larger z; of those
 // - min_p: tokens with e >= min_p (the largest e is 1).
-// This is vLLM's order; equal tokens at a threshold are all kept. Of the kept it takes the largest
-// z + GumbelNoise(seed, num_known, token), the lowest token of equals: a draw from their softmax
-// that depends on (seed, position) alone. ExactExp and GumbelNoise are in sampling_math.h; with
-// them every backend, and any split of the vocabulary over ranks, takes the same token.
+// This is the order of Hugging Face transformers; equal tokens at a threshold are all kept. Of the
+// kept it takes the largest z + GumbelNoise(seed, num_known, token), the lowest token of equals: a
+// draw from their softmax that depends on (seed, position) alone. ExactExp and GumbelNoise are in
+// sampling_math.h; with them every backend, and any split of the vocabulary over ranks, takes the
+// same token.
 struct SampleJob {
   SampleRow params;
   const int32_t* tokens = nullptr;  // [num_known] prompt, then output
