@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares Quire's tokenizer with the `tokenizers` package on the same text, in one run, on one core.
+"""Compares Quire's tokenizer with the `tokenizers` package: same text, one run, one core.
 
 The text is English documentation and source code found on this machine; a vocabulary of realistic
-size is trained on other files of the same kind and kept in the working directory. Both must give the
+size is trained on other files of the same kind and kept in the build directory. Both must give the
 same ids.
 
 usage: pip install tokenizers==0.23.3; tokenizer_bench.py BUILD_DIR [VOCABULARY_SIZE]
@@ -35,7 +35,7 @@ ROUNDS = 3
 
 
 def read_files(patterns, limit):
-    """Text of at most `limit` bytes, in the order of file names' last parts, which mixes folders."""
+    """Text of at most `limit` bytes, in the order of file names, which mixes folders."""
     paths = [p for pattern in patterns for p in glob.glob(pattern, recursive=True)]
     total = 0
     for path in sorted(set(paths), key=os.path.basename):

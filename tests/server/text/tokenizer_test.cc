@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,18 +28,18 @@ std::string PathOf(const std::string& name) {
   return QUIRE_SOURCE_DIR "/tests/testdata/tokenizers/" + name + ".json";
 }
 
-const Tokenizer& Load(const std::string& name) {
+std::unique_ptr<const Tokenizer> Load(const std::string& name) {
   auto tokenizer = Tokenizer::Load(PathOf(name));
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-  return *std::move(tokenizer).value().release();
+  return std::move(tokenizer).value();
 }
 const Tokenizer& Gpt2() {
-  static const Tokenizer& tokenizer = Load("gpt2");
-  return tokenizer;
+  static const auto tokenizer = Load("gpt2");
+  return *tokenizer;
 }
 const Tokenizer& Qwen2() {
-  static const Tokenizer& tokenizer = Load("qwen2");
-  return tokenizer;
+  static const auto tokenizer = Load("qwen2");
+  return *tokenizer;
 }
 
 std::vector<int32_t> Encode(const Tokenizer& tokenizer, const std::string& text,
@@ -204,7 +205,8 @@ TEST(TokenizerTest, ParsesSpecialTokensOnlyWhenAsked) {
 }
 
 TEST(TokenizerTest, AddsSpecialTokensOnlyWhenAsked) {
-  const Tokenizer& llama = Load("llama3");
+  const auto loaded = Load("llama3");
+  const Tokenizer& llama = *loaded;
   const int32_t bos = llama.IdOf("<|begin_of_text|>").value();
   std::vector<int32_t> with = Encode(llama, "hi", true), without = Encode(llama, "hi", false);
   ASSERT_EQ(with.front(), bos);

@@ -1,0 +1,206 @@
+// Every fuzz target on a few thousand seeded mutations of real inputs, in every build.
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/base/json.h"
+#include "gtest/gtest.h"
+#include "tests/fuzz/parser_targets.h"
+
+namespace quire {
+namespace {
+
+using Target = void (*)(std::string_view);
+
+std::string ReadData(const std::string& name) {
+  std::ifstream file(QUIRE_SOURCE_DIR "/tests/testdata/" + name, std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A tokenizer file small enough to be loaded thousands of times: all bytes and a few merges.
+std::string SmallTokenizerFile() {
+  nlohmann::json root =
+      ReadJsonFile(QUIRE_SOURCE_DIR "/tests/testdata/tokenizers/llama3.json").value();
+  nlohmann::json& model = root["model"];
+  model["merges"].get_ref<nlohmann::json::array_t&>().resize(20);
+  nlohmann::json kept = nlohmann::json::object();
+  for (const auto& [token, id] : model["vocab"].items()) {
+    if (id.get<int>() < 280) kept[token] = id;
+  }
+  model["vocab"] = kept;
+  return root.dump();
+}
+
+class Mutator {
+ public:
+  Mutator(std::vector<std::string> seeds, std::vector<std::string> words, uint32_t seed)
+      : seeds_(std::move(seeds)), words_(std::move(words)), random_(seed) {}
+
+  std::string Next() {
+    std::string input = Pick(seeds_);
+    for (size_t edits = 1 + Below(4); edits > 0; --edits) Edit(&input);
+    return input;
+  }
+
+ private:
+  size_t Below(size_t n) { return random_() % n; }
+  const std::string& Pick(const std::vector<std::string>& list) { return list[Below(list.size())]; }
+  void Edit(std::string* input) {
+    const size_t at = Below(input->size() + 1);
+    switch (Below(6)) {
+      case 0: input->insert(at, Pick(words_)); break;
+      case 1: input->erase(at, 1 + Below(8)); break;
+      case 2:
+        if (at < input->size()) (*input)[at] = static_cast<char>(Below(256));
+        break;
+      case 3: input->insert(at, input->substr(Below(input->size() + 1), 1 + Below(60))); break;
+      case 4: input->replace(at, Pick(words_).size(), Pick(words_)); break;
+      default: {
+        const std::string& other = Pick(seeds_);
+        input->insert(at, other.substr(Below(other.size() + 1), 1 + Below(80)));
+      }
+    }
+  }
+
+  const std::vector<std::string> seeds_, words_;
+  std::mt19937 random_;
+};
+
+void RunMutations(Target target, Mutator mutator, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    const std::string input = mutator.Next();
+    target(input);
+  }
+}
+
+TEST(ParserFuzzTest, Json) {
+  RunMutations(
+      FuzzJson,
+      Mutator({R"({"a":[1,-2.5e3,"\u00e9\\",true],"b":{"c":null,"d":""},"e":[[],{}]})",
+               "[[[[[[[[]]]]]]]]", "\"text\"", "18446744073709551615"},
+              {"{", "}", "[", "]", "\"a\":", ",", "\\u0061", "1e5", "null", "\xC3\xA9", "-0"}, 1),
+      30000);
+}
+
+TEST(ParserFuzzTest, TokenizerFileText) {
+  RunMutations(FuzzTokenizerFile,
+               Mutator({SmallTokenizerFile()},
+                       {"null", "true", "\"\"", "[]", "{}", "-1", "1e9", "\"\\u0120\""}, 2),
+               1000);
+}
+
+// Valid JSON with some values exchanged: gets past the reader and into the checks behind it.
+TEST(ParserFuzzTest, TokenizerFileValues) {
+  const nlohmann::json original = nlohmann::json::parse(SmallTokenizerFile());
+  const nlohmann::json leaves = original.flatten();
+  std::vector<std::string> paths;
+  for (const auto& [path, value] : leaves.items()) {
+    // The vocabulary has most of the leaves: a few of its entries are enough.
+    const bool many = path.starts_with("/model/vocab") || path.starts_with("/model/merges");
+    if (!many || paths.size() % 7 == 0) paths.push_back(path);
+  }
+  const std::vector<nlohmann::json> values = {nullptr,
+                                              true,
+                                              false,
+                                              0,
+                                              1,
+                                              255,
+                                              400,
+                                              -1,
+                                              1e300,
+                                              "",
+                                              "a",
+                                              "ByteLevel",
+                                              "Split",
+                                              "NFC",
+                                              "Isolated",
+                                              "\\p{L}+|\\s",
+                                              "(a+)+b",
+                                              "Removed",
+                                              "a b",
+                                              "\u0120a",
+                                              "<|eot_id|>",
+                                              "A",
+                                              nlohmann::json::array(),
+                                              nlohmann::json::object(),
+                                              {{"type", "NFC"}},
+                                              {{"type", "Digits"}, {"individual_digits", true}}};
+  std::mt19937 random(5);
+  for (int i = 0; i < 1500; ++i) {
+    nlohmann::json root = original;
+    for (unsigned edits = 1 + random() % 2; edits > 0; --edits) {
+      nlohmann::json::json_pointer at(paths[random() % paths.size()]);
+      for (unsigned up = random() % 3; up > 0 && !at.empty(); --up) at = at.parent_pointer();
+      if (root.contains(at)) root[at] = values[random() % values.size()];
+    }
+    FuzzTokenizerFile(root.dump());
+  }
+}
+
+TEST(ParserFuzzTest, Encode) {
+  RunMutations(
+      FuzzEncode,
+      Mutator(
+          {"Hello, world! It's 2026.\n\n\tTabs and  spaces \r\n",
+           "<|im_start|>user\nna\xC3\xAFve \xE4\xB8\x96\xE7\x95\x8C<|im_end|>",
+           "'Ll'\xC5\xBF 1234 \xCC\x81\xCC\xA7", std::string(200, 'a'), std::string(100, ' ')},
+          {"'s", "'LL", "\n", " ", "\xE2\x80\x83", "\xF0\x9F\x98\x80", "\xCC\x88", "123",
+           "<|im_end|>", "<mask>", "[END]", "\xE1\x85\xA1", "\xEA\xB0\x80", std::string("\0", 1)},
+          3),
+      6000);
+}
+
+TEST(ParserFuzzTest, ChatTemplate) {
+  std::vector<std::string> seeds;
+  for (const char* name : {"chatml", "llama31", "mistral", "qwen3", "macros", "deepseek"}) {
+    seeds.push_back(ReadData("chat_templates/" + std::string(name) + ".jinja"));
+  }
+  const auto snippets =
+      ReadJsonFile(QUIRE_SOURCE_DIR "/tests/testdata/chat_templates/snippets.json").value();
+  for (const auto& expression : snippets["expressions"]) {
+    seeds.push_back("{{ [" + expression.get<std::string>() + "] }}");
+  }
+  for (const auto& statement : snippets["statements"])
+    seeds.push_back(statement.get<std::string>());
+  RunMutations(FuzzChatTemplate,
+               Mutator(seeds,
+                       {"{{",
+                        "}}",
+                        "{%",
+                        "%}",
+                        "-%}",
+                        "{#",
+                        "#}",
+                        "|",
+                        "(",
+                        ")",
+                        "[",
+                        "]",
+                        "loop.index0",
+                        "messages",
+                        " if ",
+                        " else ",
+                        "{% endfor %}",
+                        "{% for x in messages %}",
+                        "{% set x = 1 %}",
+                        "not ",
+                        "**",
+                        "'",
+                        "\"",
+                        ".",
+                        "~",
+                        "range(9)",
+                        "|list",
+                        "|tojson",
+                        "namespace()",
+                        "9223372036854775807",
+                        "-1"},
+                       4),
+               20000);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,124 @@
+// The bodies of the fuzz targets; CHECK is the oracle.
+#include "tests/fuzz/parser_targets.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "engine/base/json.h"
+#include "kernels/check.h"
+#include "server/text/chat_template.h"
+#include "server/text/detokenizer.h"
+#include "server/text/regex_splitter.h"
+#include "server/text/scanner.h"
+#include "server/text/tokenizer.h"
+#include "server/text/unicode.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxOutputBytes = 4 << 20;
+
+const Tokenizer& TestTokenizer(const char* name) {
+  auto tokenizer =
+      Tokenizer::Load(QUIRE_SOURCE_DIR "/tests/testdata/tokenizers/" + std::string(name) + ".json");
+  CHECK(tokenizer.ok());
+  return *std::move(tokenizer).value().release();
+}
+
+// Offsets rise, lie in the text and start where code points do.
+void CheckOffsets(const std::vector<TokenOffset>& offsets, std::string_view text) {
+  for (const TokenOffset& offset : offsets) {
+    CHECK(offset.begin >= 0 && offset.begin <= offset.end);
+    CHECK_LE(static_cast<size_t>(offset.end), text.size());
+    CHECK_EQ(CodePointBegin(text, static_cast<size_t>(offset.begin)),
+             static_cast<size_t>(offset.begin));
+  }
+}
+
+void CheckEncode(const Tokenizer& tokenizer, std::string_view text, bool exact) {
+  std::vector<int32_t> ids, plain;
+  std::vector<TokenOffset> offsets;
+  const absl::Status status = tokenizer.Encode(text, true, true, &ids, &offsets);
+  CHECK_EQ(status.ok(), FindInvalidUtf8(text) == std::string_view::npos);
+  if (!status.ok()) return;
+  CHECK_EQ(ids.size(), offsets.size());
+  CheckOffsets(offsets, text);
+  for (const int32_t id : ids) CHECK(id >= 0 && id < tokenizer.size());
+  CHECK(tokenizer.Encode(text, false, false, &plain).ok());
+  if (exact) CHECK(tokenizer.Decode(plain, false) == text);
+
+  std::string streamed;
+  Detokenizer detokenizer(&tokenizer, {.skip_special = false});
+  for (const int32_t id : plain) detokenizer.Push(id, &streamed);
+  detokenizer.Flush(&streamed);
+  CHECK(streamed == tokenizer.Decode(plain, false));
+}
+
+struct SplitterPair {
+  std::unique_ptr<const PieceSplitter> scanner, regex;
+};
+
+}  // namespace
+
+void FuzzJson(std::string_view bytes) {
+  constexpr int kDepth = 16;
+  const auto ours = ParseJson(bytes, "input", {.max_depth = kDepth});
+  if (!ours.ok()) return;
+  const auto theirs = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  CHECK(*ours == theirs);
+  // What is printed reads back; every key was there once.
+  CHECK(*ParseJson(ours->dump(), "printed") == *ours);
+}
+
+void FuzzTokenizerFile(std::string_view bytes) {
+  static const std::string path = "/tmp/quire_fuzz_" + std::to_string(getpid()) + ".json";
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto tokenizer = Tokenizer::Load(path);
+  unlink(path.c_str());
+  if (!tokenizer.ok()) return;
+  CheckEncode(**tokenizer, "Hello, world! It's 2026.\n\n\tna\xC3\xAFve <|endoftext|>", false);
+  CheckEncode(**tokenizer, std::string(300, 'a'), false);
+}
+
+void FuzzEncode(std::string_view bytes) {
+  static const Tokenizer& gpt2 = TestTokenizer("gpt2");
+  static const Tokenizer& llama3 = TestTokenizer("llama3");
+  static const Tokenizer& qwen2 = TestTokenizer("qwen2");
+  static const Tokenizer& prefixed = TestTokenizer("prefixed");
+  CheckEncode(gpt2, bytes, true);
+  CheckEncode(llama3, bytes, true);
+  CheckEncode(qwen2, bytes, false);
+  CheckEncode(prefixed, bytes, false);
+  if (FindInvalidUtf8(bytes) != std::string_view::npos) return;
+  static const std::vector<SplitterPair>& pairs = *new std::vector<SplitterPair>([] {
+    std::vector<SplitterPair> out;
+    for (const char* pattern : {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern}) {
+      out.push_back({MakeScanner(pattern), MakeRegexSplitter(pattern).value()});
+    }
+    return out;
+  }());
+  for (const SplitterPair& pair : pairs) {
+    std::vector<uint32_t> scanned, matched;
+    CHECK(pair.scanner->Split(bytes, &scanned).ok());
+    CHECK(pair.regex->Split(bytes, &matched).ok());
+    CHECK(scanned == matched);
+  }
+}
+
+void FuzzChatTemplate(std::string_view bytes) {
+  const auto parsed = ChatTemplate::Parse(std::string(bytes), "<s>", "</s>");
+  if (!parsed.ok()) return;
+  for (const bool add_generation_prompt : {false, true}) {
+    const auto text =
+        (*parsed)->Render({{"system", "Be \xC3\xA9xact."}, {"user", "1 < 2"}, {"assistant", ""}},
+                          add_generation_prompt);
+    if (!text.ok()) continue;
+    CHECK_LE(text->size(), kMaxOutputBytes);
+    CHECK_EQ(FindInvalidUtf8(*text), std::string::npos);
+  }
+}
+
+}  // namespace quire
