@@ -22,9 +22,9 @@ absl::Status CheckDevice(EngineConfig& config) {
                                   " is not in this build; use --device cpu");
 }
 
-absl::StatusOr<DType> ParseDType(const std::string& flag, const std::string& value,
-                                 DType automatic) {
-  if (value == "auto") return automatic;
+// The dtype a setting names; "auto" is replaced by the name of `automatic`.
+absl::StatusOr<DType> ResolveDType(const std::string& flag, DType automatic, std::string& value) {
+  if (value == "auto") value = Name(automatic);
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     if (value == Name(dtype)) return dtype;
   }
@@ -128,13 +128,13 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested) {
   }
   if (config.max_num_queued_tokens == 0) config.max_num_queued_tokens = kDefaultQueuedTokens;
   ASSIGN_OR_RETURN(setup.model_options.weight_dtype,
-                   ParseDType("--dtype", config.dtype, setup.model.stored_dtype));
+                   ResolveDType("--dtype", setup.model.stored_dtype, config.dtype));
   setup.kv_layout.num_layers = setup.model.num_layers;
   setup.kv_layout.num_kv_heads = setup.model.num_kv_heads / config.tensor_parallel_size;
   setup.kv_layout.head_dim = setup.model.head_dim;
   setup.kv_layout.block_size = config.block_size;
   ASSIGN_OR_RETURN(setup.kv_layout.dtype,
-                   ParseDType("--kv-cache-dtype", config.kv_cache_dtype, DType::kF32));
+                   ResolveDType("--kv-cache-dtype", DType::kF32, config.kv_cache_dtype));
   RETURN_IF_ERROR(PlanBlocks(setup));
   setup.model_options.max_tokens = config.max_num_batched_tokens;
   setup.model_options.max_logit_rows = config.max_num_seqs;
