@@ -2,6 +2,7 @@
 #include "server/connection_table.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -34,7 +35,7 @@ int PeerPort(int fd) {
 }  // namespace
 
 ConnectionTable::ConnectionTable(int max_connections, int max_calls)
-    : max_connections_(max_connections), max_calls_(max_calls), fd_by_port_(65536, -1) {}
+    : max_connections_(max_connections), max_calls_(max_calls) {}
 
 bool ConnectionTable::Add(int fd) {
   const auto at = static_cast<size_t>(fd);
@@ -44,7 +45,7 @@ bool ConnectionTable::Add(int fd) {
   // The kernel gives a number again only after its last owner is closed.
   if (inode_by_fd_[at] == 0) ++tracked_;
   inode_by_fd_[at] = InodeOf(fd);
-  fd_by_port_[static_cast<size_t>(port)] = fd;
+  fd_by_port_[static_cast<size_t>(port)].store(fd + 1, std::memory_order_relaxed);
   return HasRoom();
 }
 
@@ -76,12 +77,18 @@ void ConnectionTable::CallClosed(int port) {
 }
 
 void ConnectionTable::Cut(int port) {
-  std::lock_guard lock(mutex_);
-  const int fd = fd_by_port_[static_cast<size_t>(port)];
+  const int fd = fd_by_port_[static_cast<size_t>(port)].load(std::memory_order_relaxed) - 1;
   if (fd < 0 || PeerPort(fd) != port) return;
   Log(Severity::kWarning, "connection cut: it opens and resets calls faster than they can end",
       {{"peer_port", port}, {"open_calls", max_calls_}});
   (void)shutdown(fd, SHUT_RDWR);
+}
+
+void ConnectionTable::SetCork(int port, bool corked) {
+  const int fd = fd_by_port_[static_cast<size_t>(port)].load(std::memory_order_relaxed) - 1;
+  // Should the descriptor be another socket's by now, that one is corked for a moment: no harm.
+  const int value = corked ? 1 : 0;
+  if (fd >= 0) (void)setsockopt(fd, IPPROTO_TCP, TCP_CORK, &value, sizeof(value));
 }
 
 }  // namespace quire

@@ -29,6 +29,10 @@ class ConnectionTable {
   void CallOpened(int port);
   void CallClosed(int port);
 
+  // While corked, the kernel gathers a connection's small frames into full segments; uncorking
+  // sends what is there. Any thread; two who cork at once only gather less.
+  void SetCork(int port, bool corked);
+
  private:
   bool HasRoom();  // under mutex_
   void Cut(int port);
@@ -42,8 +46,8 @@ class ConnectionTable {
   int tracked_ = 0;  // upper bound of the live connections
   // By the peer's port. Peers are on this machine (there is no listening beyond it), so a port
   // names one of them at a time.
-  std::vector<int> fd_by_port_;                           // under mutex_
-  std::array<std::atomic<int32_t>, 65536> open_calls_{};  // a call is in it from Opened to Closed
+  std::array<std::atomic<int>, 65536> fd_by_port_{};  // plus one; 0: none
+  std::array<std::atomic<int32_t>, 65536> open_calls_{};
 };
 
 }  // namespace quire

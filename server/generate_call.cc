@@ -51,7 +51,8 @@ class GenerateCall {
         opened_ns_(SteadyNowNs()),
         port_(ConnectionTable::PortOf(context.peer())),
         stream_(std::make_shared<GenerationStream>(
-            host, outlet, shape, DeadlineNs(context, host->options.default_deadline_seconds))) {}
+            host, outlet, shape, port_,
+            DeadlineNs(context, host->options.default_deadline_seconds))) {}
 
   // The whole way to the engine. From here on the call may end at any time.
   void Start(const grpc::ByteBuffer& request) {

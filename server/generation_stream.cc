@@ -66,10 +66,11 @@ void GenerationStream::Delta::Clear() {
   tokens = 0;
 }
 
-GenerationStream::GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape,
+GenerationStream::GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape, int port,
                                    int64_t deadline_ns)
     : host_(host),
       shape_(shape),
+      port_(port),
       arrival_ns_(SteadyNowNs()),
       deadline_ns_(deadline_ns),
       id_(host->table->NextId()),
@@ -314,8 +315,8 @@ void GenerationStream::Pump(std::unique_lock<std::mutex> lock) {
 void GenerationStream::EncodeTokens(std::string* frame) {
   static thread_local v1::GenerateResponse response;
   response.Clear();
-  response.set_request_id(request_id_);
   if (accepted_message_ != nullptr) {
+    response.set_request_id(request_id_);
     response.set_allocated_accepted(accepted_message_.release());
   } else {
     cumulative_ += pending_.tokens;

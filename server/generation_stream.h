@@ -51,11 +51,14 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   enum class Shape : uint8_t { kStream, kUnary };
 
   // `outlet` lives until it has called Closed; `host` outlives the stream.
-  GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape, int64_t deadline_ns);
+  // `port` names the peer's connection (ConnectionTable::PortOf).
+  GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape, int port,
+                   int64_t deadline_ns);
   ~GenerationStream();
 
   RequestId id() const { return id_; }
   const std::string& request_id() const { return request_id_; }
+  int port() const { return port_; }
 
   // --- The transport and the text pool, in this order.
   // Takes a decoded request and claims its request id; ALREADY_EXISTS when a live request has it.
@@ -119,6 +122,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
 
   StreamHost* const host_;
   const Shape shape_;
+  const int port_;
   const int64_t arrival_ns_;
   const int64_t deadline_ns_;
   const RequestId id_;

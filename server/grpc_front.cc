@@ -154,6 +154,7 @@ absl::Status Front::Start(Engine* engine) {
       acceptor_, Acceptor::Listen({options.host, options.port, options.uds, options.max_connections,
                                    2 * kMaxConcurrentStreams}));
   host_.connections = &acceptor_->connections();
+  shards_.SetConnections(host_.connections);
   RETURN_IF_ERROR(BuildServer());
   port_ = acceptor_->port();
   SetServing(true);

@@ -4,10 +4,15 @@
 #include <limits>
 
 #include "engine/base/clock.h"
+#include "server/connection_table.h"
 #include "server/generation_stream.h"
 
 namespace quire {
 namespace {
+
+// From so many streams of one connection on, two system calls to cork it cost less than the
+// segments they save.
+constexpr uint16_t kCorkedStreams = 4;
 
 GenerationStream* StreamOf(void* cookie) { return static_cast<GenerationStream*>(cookie); }
 
@@ -17,7 +22,8 @@ OutputShards::OutputShards(int threads) {
   for (int i = 0; i < threads; ++i) {
     shards_.push_back(std::make_unique<Shard>());
     Shard* shard = shards_.back().get();
-    shard->thread = std::thread([shard] { Run(*shard); });
+    shard->streams_of_port.resize(65536, 0);
+    shard->thread = std::thread([this, shard] { Run(*shard); });
   }
 }
 
@@ -71,7 +77,6 @@ void OutputShards::HandOver(Shard& shard) {
 
 void OutputShards::Run(Shard& shard) {
   Batch batch;
-  std::vector<GenerationStream*> touched;
   for (;;) {
     bool stopping = false;
     {
@@ -80,7 +85,7 @@ void OutputShards::Run(Shard& shard) {
       stopping = shard.stopping;
     }
     if (!batch.tokens.empty() || !batch.finishes.empty()) {
-      Deliver(batch, touched);
+      Deliver(shard, batch);
     } else if (stopping) {
       return;
     } else {
@@ -89,11 +94,11 @@ void OutputShards::Run(Shard& shard) {
   }
 }
 
-void OutputShards::Deliver(Batch& batch, std::vector<GenerationStream*>& touched) {
-  const auto touch = [&touched](GenerationStream* stream) {
+void OutputShards::Deliver(Shard& shard, Batch& batch) {
+  const auto touch = [&shard](GenerationStream* stream) {
     if (stream->gathered) return;
     stream->gathered = true;
-    touched.push_back(stream);
+    shard.touched.push_back(stream);
   };
   for (const Token& token : batch.tokens) {
     token.stream->TakeToken(token.token, token.logprob, token.now_ns);
@@ -104,15 +109,29 @@ void OutputShards::Deliver(Batch& batch, std::vector<GenerationStream*>& touched
     StreamOf(event.cookie)->TakeFinish(event, now_ns);
     touch(StreamOf(event.cookie));
   }
-  for (GenerationStream* stream : touched) {
-    stream->gathered = false;
-    stream->Flush();
-  }
+  FlushTouched(shard);
   // Only now: a stream may be destroyed by this.
   for (const FinishEvent& event : batch.finishes) StreamOf(event.cookie)->Release();
   batch.tokens.clear();
   batch.finishes.clear();
-  touched.clear();
+}
+
+void OutputShards::FlushTouched(Shard& shard) {
+  for (const GenerationStream* stream : shard.touched) {
+    const auto port = static_cast<size_t>(stream->port());
+    if (port != 0 && ++shard.streams_of_port[port] == kCorkedStreams) {
+      shard.ports.push_back(stream->port());
+      connections_->SetCork(stream->port(), true);
+    }
+  }
+  for (GenerationStream* stream : shard.touched) {
+    stream->gathered = false;
+    shard.streams_of_port[static_cast<size_t>(stream->port())] = 0;
+    stream->Flush();
+  }
+  for (const int port : shard.ports) connections_->SetCork(port, false);
+  shard.ports.clear();
+  shard.touched.clear();
 }
 
 }  // namespace quire

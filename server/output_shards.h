@@ -15,11 +15,14 @@
 
 namespace quire {
 
+class ConnectionTable;
 class GenerationStream;
 
 class OutputShards {
  public:
   explicit OutputShards(int threads);
+  // Lets bursts of writes to one connection be gathered. Before the first OnStep; outlives this.
+  void SetConnections(ConnectionTable* connections) { connections_ = connections; }
   // Delivers what is queued, then joins. No OnStep may follow.
   ~OutputShards();
 
@@ -47,13 +50,19 @@ class OutputShards {
     Batch inbox;  // under mutex
     bool stopping = false;
     WakeEvent wake;
+    // The shard's thread only, for the length of one batch.
+    std::vector<GenerationStream*> touched;
+    std::vector<uint16_t> streams_of_port;  // [65536] touched streams of a connection
+    std::vector<int> ports;                 // with any
     std::thread thread;
   };
 
   void HandOver(Shard& shard);
-  static void Run(Shard& shard);
-  static void Deliver(Batch& batch, std::vector<GenerationStream*>& touched);
+  void Run(Shard& shard);
+  void Deliver(Shard& shard, Batch& batch);
+  void FlushTouched(Shard& shard);
 
+  ConnectionTable* connections_ = nullptr;
   std::vector<std::unique_ptr<Shard>> shards_;
 };
 

@@ -1,0 +1,164 @@
+// Readers that are slow, stop, or never begin: their streams are coalesced, then shed; nobody else
+// notices.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/server/h2_client.h"
+#include "tests/server/test_server.h"
+
+namespace quire {
+namespace {
+
+constexpr char kGenerate[] = "/quire.v1.Inference/Generate";
+
+TestServerOptions LongAnswers() {
+  TestServerOptions options;
+  options.num_blocks = 4097;
+  options.max_model_len = 65536;
+  return options;
+}
+
+TEST(SlowReaderTest, GetsFewerLargerFramesAndMissesNothing) {
+  TestServerOptions options = LongAnswers();
+  options.front.stream_buffer_bytes = 8 << 20;
+  TestServer server(options);
+  grpc::ClientContext context;
+  constexpr uint32_t kTokens = 60000;
+  const auto stub = v1::Inference::NewStub(server.NewChannel(/*fixed_window=*/true));
+  const auto reader = stub->Generate(&context, AskFor(kTokens));
+  // Nothing is read until the engine is through: what is beyond the windows waits in one frame.
+  EXPECT_TRUE(TestServer::Eventually([&] {
+    return server.engine().Idle() && server.engine().Stats().generated_tokens == kTokens;
+  }));
+  v1::GenerateResponse frame;
+  uint32_t tokens = 0;
+  int frames = 0;
+  int largest = 0;
+  std::string text;
+  while (reader->Read(&frame)) {
+    if (!frame.has_tokens()) continue;
+    ++frames;
+    tokens += static_cast<uint32_t>(frame.tokens().token_ids_size());
+    largest = std::max(largest, frame.tokens().token_ids_size());
+    EXPECT_EQ(frame.tokens().cumulative_tokens(), tokens);
+    text += frame.tokens().text();
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(tokens, kTokens);
+  EXPECT_EQ(text.size(), kTokens);
+  EXPECT_LT(frames, static_cast<int>(kTokens) / 2);
+  EXPECT_GT(largest, 1000);
+  server.ExpectNothingLeft();
+}
+
+TEST(SlowReaderTest, IsShedWhenItsBufferIsFullAndLearnsWhy) {
+  TestServerOptions options = LongAnswers();
+  options.front.stream_buffer_bytes = 16 << 10;
+  TestServer server(options);
+  grpc::ClientContext context;
+  v1::GenerateRequest request = AskFor(60000);
+  const auto stub = v1::Inference::NewStub(server.NewChannel(/*fixed_window=*/true));
+  const auto reader = stub->Generate(&context, request);
+  EXPECT_TRUE(TestServer::Eventually(
+      [&] { return server.engine().Stats().generated_tokens > 0 && server.engine().Idle(); }));
+  EXPECT_LT(server.engine().Stats().generated_tokens, 60000u);
+  v1::GenerateResponse frame;
+  uint32_t tokens = 0;
+  while (reader->Read(&frame)) {
+    if (!frame.has_tokens()) continue;
+    tokens += static_cast<uint32_t>(frame.tokens().token_ids_size());
+    EXPECT_EQ(frame.tokens().cumulative_tokens(), tokens);
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Reason(status), "SLOW_READER");
+  EXPECT_GT(tokens, 0u);
+  server.ExpectNothingLeft();
+}
+
+TEST(SlowReaderTest, IsShedWhenItsOutputIsTooOldAndTheStreamIsTornDown) {
+  TestServerOptions options = LongAnswers();
+  options.front.stream_buffer_bytes = 64 << 20;
+  options.front.slow_reader_timeout_seconds = 0.3;
+  TestServer server(options);
+  H2Client client(server.front().port(), /*initial_window=*/0);
+  client.AddMessage(client.AddHeaders(kGenerate), AskFor(1000).SerializeAsString());
+  ASSERT_TRUE(client.Send(false));
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 1; }));
+  // The peer grants no window at all, so not even the status could be delivered to it.
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 0; }));
+  server.ExpectNothingLeft();
+}
+
+TEST(SlowReaderTest, PatientStreamsOutliveTheTimeout) {
+  TestServerOptions options;
+  options.front.slow_reader_timeout_seconds = 0.1;
+  TestServer server(options);
+  server.gate().Allow(2);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    server.gate().Allow(-1);
+  });
+  // Nothing is unsent while the engine thinks, so there is nothing to be shed for.
+  EXPECT_TRUE(Stream(server.inference(), AskFor(20)).status.ok());
+  later.join();
+}
+
+TEST(SlowReaderTest, AThousandReadersThatNeverReadDisturbNobody) {
+  TestServerOptions options = LongAnswers();
+  options.num_blocks = 16385;
+  options.max_num_seqs = 256;
+  options.front.stream_buffer_bytes = 16 << 10;
+  options.front.slow_reader_timeout_seconds = 0.5;
+  TestServer server(options);
+  ASSERT_TRUE(Stream(server.inference(), AskFor(100)).status.ok());
+  const int64_t before = ResidentBytes();
+  std::vector<std::unique_ptr<H2Client>> readers;
+  const std::string request = AskFor(5000).SerializeAsString();
+  for (int i = 0; i < 10; ++i) {
+    readers.push_back(std::make_unique<H2Client>(server.front().port(), i % 2 == 0 ? 0 : 65535));
+    for (int k = 0; k < 100; ++k) {
+      readers.back()->AddMessage(readers.back()->AddHeaders(kGenerate), request);
+    }
+    ASSERT_TRUE(readers.back()->Send(false));
+  }
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() > 500; }));
+  int64_t peak = 0;
+  for (int i = 0; i < 20; ++i) {
+    const StreamedOutput out = Stream(server.inference(), AskFor(200));
+    EXPECT_TRUE(out.status.ok()) << out.status.error_message();
+    EXPECT_EQ(out.ids.size(), 200u);
+    peak = std::max(peak, ResidentBytes());
+  }
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 0; }));
+  peak = std::max(peak, ResidentBytes());
+  // 1,000 streams of at most 16 KiB of ours, a window of 64 KiB for half of them, and gRPC's own 18
+  // KB each.
+  EXPECT_LT(peak - before, 120 << 20);
+  server.ExpectNothingLeft();
+}
+
+TEST(DisconnectTest, FinAndResetFreeTheRequests) {
+  TestServer server;
+  server.gate().Allow(3);
+  auto fin = std::make_unique<H2Client>(server.front().port());
+  H2Client reset(server.front().port());
+  for (H2Client* client : {fin.get(), &reset}) {
+    for (int i = 0; i < 5; ++i) {
+      client->AddMessage(client->AddHeaders(kGenerate), AskFor(1000).SerializeAsString());
+    }
+    ASSERT_TRUE(client->Send(true));
+  }
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 10; }));
+  reset.Vanish();
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 5; }));
+  fin.reset();
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 0; }));
+  server.gate().Allow(-1);
+  server.ExpectNothingLeft();
+}
+
+}  // namespace
+}  // namespace quire

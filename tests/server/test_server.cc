@@ -1,0 +1,289 @@
+// The fixture of every test that talks gRPC.
+#include "tests/server/test_server.h"
+
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/worker/in_process_transport.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "server/metrics.h"
+#include "server/serving_model.h"
+
+namespace quire {
+namespace {
+
+std::string Utf8(int code_point) {
+  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
+  return {static_cast<char>(0xC0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 63))};
+}
+
+// How byte-level BPE writes a byte in tokenizer.json: printable Latin-1 as itself, the other bytes
+// in order from U+0100 on.
+std::string ByteName(int byte) {
+  int next = 256;
+  for (int b = 0; b < 256; ++b) {
+    const bool printable =
+        (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+    const int code_point = printable ? b : next++;
+    if (b == byte) return Utf8(code_point);
+  }
+  return "";
+}
+
+nlohmann::json SpecialToken(int id, const std::string& content) {
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
+
+std::unique_ptr<const Tokenizer> ByteTokenizer() {
+  nlohmann::json vocab;
+  for (int byte = 0; byte < 256; ++byte) vocab[ByteName(byte)] = byte;
+  const nlohmann::json byte_level = {{"type", "ByteLevel"},
+                                     {"add_prefix_space", false},
+                                     {"trim_offsets", false},
+                                     {"use_regex", true}};
+  nlohmann::json single = {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+                           {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}};
+  nlohmann::json pair = {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
+                         {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}};
+  nlohmann::json json = {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", {SpecialToken(kTestBos, "<s>"), SpecialToken(kTestEos, "</s>")}},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", byte_level},
+      {"post_processor",
+       {{"type", "TemplateProcessing"},
+        {"single", single},
+        {"pair", pair},
+        {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {kTestBos}}, {"tokens", {"<s>"}}}}}}}},
+      {"decoder", byte_level},
+      {"model",
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", nullptr},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", false},
+        {"byte_fallback", false},
+        {"vocab", vocab},
+        {"merges", nlohmann::json::array()}}}};
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("quire-test-tokenizer-" + std::to_string(getpid()) + ".json");
+  std::ofstream(path) << json;
+  auto tokenizer = Tokenizer::Load(path);
+  std::filesystem::remove(path);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return std::move(tokenizer).value();
+}
+
+google::rpc::Status Details(const grpc::Status& status) {
+  google::rpc::Status details;
+  details.ParseFromString(status.error_details());
+  return details;
+}
+
+template <typename Detail>
+Detail Find(const grpc::Status& status) {
+  Detail found;
+  const google::rpc::Status details = Details(status);
+  for (const auto& any : details.details()) {
+    if (any.UnpackTo(&found)) return found;
+  }
+  return {};
+}
+
+}  // namespace
+
+void Gate::Allow(int64_t steps) {
+  std::lock_guard lock(mutex_);
+  allowed_ = steps;
+  changed_.notify_all();
+}
+
+void Gate::Pass() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return allowed_ != 0; });
+  if (allowed_ > 0) --allowed_;
+}
+
+ScriptRunner::ScriptRunner(std::vector<int32_t> script, Gate* gate)
+    : script_(std::move(script)), gate_(gate) {}
+
+void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
+  if (!plan.shutdown) gate_->Pass();
+  result.step = plan.step;
+  result.checksum = 0;
+  result.samples.clear();
+  for (const NewRow& row : plan.new_rows) {
+    if (static_cast<size_t>(row.row) >= num_prompt_.size()) num_prompt_.resize(row.row + 1);
+    num_prompt_[static_cast<size_t>(row.row)] = row.num_prompt;
+  }
+  for (const RowWork& work : plan.work) {
+    if (!work.sample) continue;
+    const int32_t k = work.start + work.count - num_prompt_[static_cast<size_t>(work.row)];
+    result.samples.push_back({work.row,
+                              {.token = script_[static_cast<size_t>(k) % script_.size()],
+                               .logprob = -static_cast<float>(k) - 0.5f}});
+  }
+}
+
+TestServer::TestServer(TestServerOptions options) : options_(std::move(options)) {
+  options_.front.port = 0;
+  if (options_.front.text_threads == 0) options_.front.text_threads = 1;
+  std::vector<int32_t> script = options_.script_ids;
+  if (script.empty()) {
+    for (const char c : options_.script) script.push_back(static_cast<uint8_t>(c));
+  }
+  model_.name = "test-model";
+  model_.device_description = "script";
+  model_.tokenizer = ByteTokenizer();
+  if (!options_.chat_template.empty()) {
+    auto parsed = ChatTemplate::Parse(options_.chat_template, "<s>", "</s>");
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    model_.chat_template = std::move(parsed).value();
+  }
+  EngineSetup& setup = model_.setup;
+  setup.model.architecture = "ScriptForCausalLM";
+  setup.model.vocab_size = kTestVocab;
+  setup.model.eos_token_ids = {kTestEos};
+  setup.model.generation = options_.generation;
+  setup.config.max_num_seqs = options_.max_num_seqs;
+  setup.config.tensor_parallel_size = 1;
+  setup.memory.num_blocks = options_.num_blocks;
+  setup.memory.block_size = 16;
+  setup.memory.parts = {{"weights", 1000}, {"kv_cache", 2000}};
+  setup.scheduler = {.num_blocks = options_.num_blocks,
+                     .block_size = 16,
+                     .max_model_len = options_.max_model_len,
+                     .max_num_seqs = options_.max_num_seqs,
+                     .max_num_batched_tokens = 512,
+                     .max_num_queued_reqs = options_.max_num_queued_reqs};
+  setup.limits = {.max_num_queued_reqs = options_.max_num_queued_reqs,
+                  .max_num_queued_tokens = options_.max_num_queued_tokens,
+                  .max_model_len = options_.max_model_len};
+  metrics_ = std::make_unique<ServerMetrics>(model_.name);
+  front_ = GrpcFront::Create(options_.front, &model_, metrics_.get());
+  std::vector<std::unique_ptr<StepRunner>> runners;
+  runners.push_back(std::make_unique<ScriptRunner>(script, &gate_));
+  engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
+                                     std::make_unique<InProcessTransport>(std::move(runners), 2),
+                                     front_.get());
+  const absl::Status started = front_->Start(engine_.get());
+  EXPECT_TRUE(started.ok()) << started;
+  channel_ = NewChannel();
+  inference_ = v1::Inference::NewStub(channel_);
+  control_ = v1::Control::NewStub(channel_);
+}
+
+TestServer::~TestServer() {
+  gate_.Allow(-1);
+  front_->Shutdown(5);
+  engine_.reset();
+}
+
+std::string TestServer::address() const {
+  return options_.front.uds.empty() ? "127.0.0.1:" + std::to_string(front_->port())
+                                    : "unix:" + options_.front.uds;
+}
+
+std::shared_ptr<grpc::Channel> TestServer::NewChannel(bool fixed_window) const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  if (fixed_window) arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), arguments);
+}
+
+v1::Load TestServer::Load() {
+  grpc::ClientContext context;
+  v1::Load load;
+  const grpc::Status status = control_->GetLoad(&context, {}, &load);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return load;
+}
+
+void TestServer::ExpectNothingLeft() {
+  // Blocks return when the steps in flight have retired, which may be after the end of a request.
+  EXPECT_TRUE(Eventually([this] {
+    const SchedulerLoad load = engine_->Stats().load;
+    return engine_->Idle() && front_->open_streams() == 0 && load.free_blocks == load.total_blocks;
+  }));
+  const v1::Load load = Load();
+  EXPECT_EQ(load.free_blocks(), load.total_blocks());
+  EXPECT_EQ(load.total_blocks(), static_cast<uint32_t>(options_.num_blocks - 1));
+  EXPECT_EQ(load.running_requests(), 0u);
+  EXPECT_EQ(load.waiting_requests(), 0u);
+  EXPECT_EQ(load.open_streams(), 0u);
+}
+
+bool TestServer::Eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+v1::GenerateRequest AskFor(uint32_t max_tokens) {
+  v1::GenerateRequest request;
+  request.set_text("hi");
+  request.mutable_stop()->set_max_tokens(max_tokens);
+  return request;
+}
+
+StreamedOutput Stream(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
+                      grpc::ClientContext* context) {
+  grpc::ClientContext own;
+  StreamedOutput out;
+  const auto reader = stub.Generate(context != nullptr ? context : &own, request);
+  v1::GenerateResponse frame;
+  while (reader->Read(&frame)) {
+    out.frames.push_back(frame);
+    if (frame.has_accepted()) out.accepted = frame.accepted();
+    if (frame.has_finished()) out.finished = frame.finished();
+    if (!frame.has_tokens()) continue;
+    const v1::TokenDelta& delta = frame.tokens();
+    out.text += delta.text();
+    out.ids.insert(out.ids.end(), delta.token_ids().begin(), delta.token_ids().end());
+    out.logprobs.insert(out.logprobs.end(), delta.logprobs().begin(), delta.logprobs().end());
+    const bool ids_asked = !request.output().has_token_ids() || request.output().token_ids();
+    out.gap_free &= !ids_asked || delta.cumulative_tokens() == out.ids.size();
+  }
+  out.status = reader->Finish();
+  return out;
+}
+
+std::string ViolatedField(const grpc::Status& status) {
+  const auto bad = Find<google::rpc::BadRequest>(status);
+  return bad.field_violations_size() == 0 ? "" : bad.field_violations(0).field();
+}
+
+std::string Reason(const grpc::Status& status) {
+  return Find<google::rpc::ErrorInfo>(status).reason();
+}
+
+double RetrySeconds(const grpc::Status& status) {
+  const auto retry = Find<google::rpc::RetryInfo>(status).retry_delay();
+  return static_cast<double>(retry.seconds()) + 1e-9 * retry.nanos();
+}
+
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0;
+  int64_t resident = 0;
+  file >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace quire

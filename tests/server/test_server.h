@@ -1,0 +1,125 @@
+// TestServer: a GrpcFront on a free port over the real Engine, with a worker that speaks a script.
+// Its tokenizer gives every byte the token id of the byte's value, so that expected ids can be read
+// off the text: 'a' is 97. Ids 256 and 257 are <s> (prepended to text) and </s> (end of sequence).
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/worker/step_runner.h"
+#include "quire/v1/control.grpc.pb.h"
+#include "quire/v1/inference.grpc.pb.h"
+#include "server/grpc_front.h"
+
+namespace quire {
+
+inline constexpr int32_t kTestBos = 256;
+inline constexpr int32_t kTestEos = 257;
+inline constexpr int32_t kTestVocab = 258;
+
+// Lets a test hold the worker, and let it go on.
+class Gate {
+ public:
+  // At most this many steps run until the next call; -1: any number.
+  void Allow(int64_t steps);
+  void Pass();  // the worker, once per step
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t allowed_ = -1;
+};
+
+// Every sequence is answered with the same tokens, over and over: token k of the output is
+// script[k % size]. The log probability of output token k is -k - 0.5.
+class ScriptRunner final : public StepRunner {
+ public:
+  ScriptRunner(std::vector<int32_t> script, Gate* gate);
+  void Run(const StepPlan& plan, StepResult& result) override;
+
+ private:
+  const std::vector<int32_t> script_;
+  Gate* const gate_;
+  std::vector<int32_t> num_prompt_;  // by row
+};
+
+struct TestServerOptions {
+  FrontOptions front;
+  std::string script = "abcdefghij";  // bytes the worker says
+  std::vector<int32_t> script_ids;    // instead of `script` when not empty
+  int32_t num_blocks = 257;           // the null block included; 16 tokens each
+  int32_t max_model_len = 2048;
+  int32_t max_num_seqs = 64;
+  int32_t max_num_queued_reqs = 1024;
+  int64_t max_num_queued_tokens = 1 << 20;
+  std::string chat_template;  // Jinja; empty: none
+  GenerationDefaults generation;
+};
+
+class TestServer {
+ public:
+  explicit TestServer(TestServerOptions options = {});
+  ~TestServer();
+
+  GrpcFront& front() { return *front_; }
+  Engine& engine() { return *engine_; }
+  Gate& gate() { return gate_; }
+  std::string address() const;
+  // A connection of its own; with a fixed window of 64 KiB it takes no more than that unread.
+  std::shared_ptr<grpc::Channel> NewChannel(bool fixed_window = false) const;
+  v1::Inference::Stub& inference() { return *inference_; }
+  v1::Control::Stub& control() { return *control_; }
+  std::shared_ptr<grpc::Channel> channel() { return channel_; }
+
+  v1::Load Load();
+  // Waits until the engine is idle and then expects that every block is free and no stream open.
+  void ExpectNothingLeft();
+  // Waits for a condition that some thread of the server will make true; fails after ten seconds.
+  static bool Eventually(const std::function<bool()>& condition);
+
+ private:
+  TestServerOptions options_;
+  Gate gate_;
+  ServingModel model_;
+  std::unique_ptr<ServerMetrics> metrics_;
+  std::unique_ptr<GrpcFront> front_;
+  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> inference_;
+  std::unique_ptr<v1::Control::Stub> control_;
+};
+
+// A request for `max_tokens` tokens after the prompt "hi".
+v1::GenerateRequest AskFor(uint32_t max_tokens);
+
+// What one stream brought.
+struct StreamedOutput {
+  grpc::Status status;
+  std::vector<v1::GenerateResponse> frames;
+  std::string text;
+  std::vector<uint32_t> ids;
+  std::vector<float> logprobs;
+  bool gap_free = true;  // every cumulative_tokens was right
+  v1::Accepted accepted;
+  v1::Finished finished;
+};
+StreamedOutput Stream(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
+                      grpc::ClientContext* context = nullptr);
+
+// google.rpc details of an error: the violated field, the reason, and whether a retry is advised.
+std::string ViolatedField(const grpc::Status& status);
+std::string Reason(const grpc::Status& status);
+double RetrySeconds(const grpc::Status& status);
+
+// Resident memory of this process.
+int64_t ResidentBytes();
+
+}  // namespace quire
