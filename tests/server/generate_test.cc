@@ -406,6 +406,43 @@ TEST(GenerateTest, TooManyOpenStreamsAreRefused) {
   EXPECT_TRUE(Stream(server.inference(), AskFor(2)).status.ok());
 }
 
+TEST(GenerateTest, OutputThatIsNotANumberIsInternalForThisRequestOnly) {
+  TestServer server;
+  server.gate().Allow(3);
+  grpc::ClientContext context;
+  const auto reader = server.inference().Generate(&context, AskFor(1000));
+  v1::GenerateResponse frame;
+  ASSERT_TRUE(reader->Read(&frame));
+  ASSERT_TRUE(reader->Read(&frame));
+  server.gate().SpoilSamples();
+  server.gate().Allow(-1);
+  while (reader->Read(&frame)) {
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(Reason(status), "NUMERIC");
+  server.ExpectNothingLeft();
+}
+
+TEST(GenerateTest, DeathOfTheWorkersIsInternalThenUnavailable) {
+  TestServerOptions options;
+  options.ranks = 2;
+  TestServer server(options);
+  EXPECT_TRUE(Stream(server.inference(), AskFor(5)).status.ok());
+  server.gate().BreakRanks();
+  const grpc::Status running = Stream(server.inference(), AskFor(5)).status;
+  EXPECT_EQ(running.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(Reason(running), "ENGINE_FAULT");
+  const grpc::Status later = Stream(server.inference(), AskFor(5)).status;
+  EXPECT_EQ(later.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Reason(later), "ENGINE_FAULT");
+  EXPECT_GT(RetrySeconds(later), 0);
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  ASSERT_TRUE(server.control().GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.state(), v1::ServerInfo::STATE_FAULTED);
+}
+
 TEST(GenerateTest, ShutdownEndsStreamsWithUnavailable) {
   TestServer server;
   server.gate().Allow(3);

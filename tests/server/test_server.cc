@@ -115,13 +115,13 @@ void Gate::Pass() {
   if (allowed_ > 0) --allowed_;
 }
 
-ScriptRunner::ScriptRunner(std::vector<int32_t> script, Gate* gate)
-    : script_(std::move(script)), gate_(gate) {}
+ScriptRunner::ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank)
+    : script_(std::move(script)), gate_(gate), rank_(rank) {}
 
 void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
   if (!plan.shutdown) gate_->Pass();
   result.step = plan.step;
-  result.checksum = 0;
+  result.checksum = gate_->broken() ? rank_ : 0;
   result.samples.clear();
   for (const NewRow& row : plan.new_rows) {
     if (static_cast<size_t>(row.row) >= num_prompt_.size()) num_prompt_.resize(row.row + 1);
@@ -132,7 +132,8 @@ void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
     const int32_t k = work.start + work.count - num_prompt_[static_cast<size_t>(work.row)];
     result.samples.push_back({work.row,
                               {.token = script_[static_cast<size_t>(k) % script_.size()],
-                               .logprob = -static_cast<float>(k) - 0.5f}});
+                               .logprob = -static_cast<float>(k) - 0.5f,
+                               .nonfinite = gate_->spoiled() ? 1 : 0}});
   }
 }
 
@@ -173,7 +174,9 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   metrics_ = std::make_unique<ServerMetrics>(model_.name);
   front_ = GrpcFront::Create(options_.front, &model_, metrics_.get());
   std::vector<std::unique_ptr<StepRunner>> runners;
-  runners.push_back(std::make_unique<ScriptRunner>(script, &gate_));
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    runners.push_back(std::make_unique<ScriptRunner>(script, &gate_, static_cast<uint64_t>(rank)));
+  }
   engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
                                      std::make_unique<InProcessTransport>(std::move(runners), 2),
                                      front_.get());

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,8 +32,16 @@ class Gate {
   // At most this many steps run until the next call; -1: any number.
   void Allow(int64_t steps);
   void Pass();  // the worker, once per step
+  // From now on every sample is not a number.
+  void SpoilSamples() { spoiled_.store(true); }
+  bool spoiled() const { return spoiled_.load(); }
+  // From now on the ranks disagree, which the engine takes for the death of the worker group.
+  void BreakRanks() { broken_.store(true); }
+  bool broken() const { return broken_.load(); }
 
  private:
+  std::atomic<bool> spoiled_{false};
+  std::atomic<bool> broken_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t allowed_ = -1;
@@ -42,12 +51,13 @@ class Gate {
 // script[k % size]. The log probability of output token k is -k - 0.5.
 class ScriptRunner final : public StepRunner {
  public:
-  ScriptRunner(std::vector<int32_t> script, Gate* gate);
+  ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank);
   void Run(const StepPlan& plan, StepResult& result) override;
 
  private:
   const std::vector<int32_t> script_;
   Gate* const gate_;
+  const uint64_t rank_;
   std::vector<int32_t> num_prompt_;  // by row
 };
 
@@ -58,6 +68,7 @@ struct TestServerOptions {
   int32_t num_blocks = 257;           // the null block included; 16 tokens each
   int32_t max_model_len = 2048;
   int32_t max_num_seqs = 64;
+  int ranks = 1;
   int32_t max_num_queued_reqs = 1024;
   int64_t max_num_queued_tokens = 1 << 20;
   std::string chat_template;  // Jinja; empty: none
