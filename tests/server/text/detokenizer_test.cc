@@ -148,6 +148,25 @@ TEST(DetokenizerTest, IgnoresIdsWithoutAToken) {
   EXPECT_EQ(Stream({-1, 1 << 20, ByteTokens("a")[0]}, {}).text, "a");
 }
 
+TEST(DetokenizerTest, FindsStopsThatOverlapThemselves) {
+  // Falling back from "aabaaab" to a shorter match takes more than one step.
+  EXPECT_EQ(Stream(ByteTokens("aabaaabaabaaab!"), {.stop = {"aabaabaaa", "aabaabaaab"}}).stop, 0);
+  std::mt19937 random(8);
+  const auto letters = [&random](size_t size) {
+    std::string out;
+    while (out.size() < size) out += random() % 3 == 0 ? 'b' : 'a';
+    return out;
+  };
+  for (int round = 0; round < 20000; ++round) {
+    const Detokenizer::Options options{
+        .stop = {letters(1 + random() % 9), letters(2 + random() % 9)}};
+    const std::vector<int32_t> tokens = ByteTokens(letters(30));
+    const Streamed expected = Naive(tokens, options), streamed = Stream(tokens, options);
+    ASSERT_EQ(streamed.text, expected.text) << options.stop[0] << " " << options.stop[1];
+    ASSERT_EQ(streamed.stop, expected.stop);
+  }
+}
+
 TEST(DetokenizerTest, EqualsTheNaiveCutOnRandomStreams) {
   std::mt19937 random(7);
   const std::vector<std::string> alphabet = {"a",    "b",    "ab",   "\xC3\xA9", "\xF0\x9F\x98\x80",
