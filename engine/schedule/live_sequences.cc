@@ -22,6 +22,7 @@ bool Precedes(const Sequence* a, const Sequence* b) { return RunsBefore(*a, *b);
 LiveSequences::LiveSequences(const SchedulerConfig& config)
     : block_size_(config.block_size),
       max_num_seqs_(config.max_num_seqs),
+      max_output_(config.max_model_len - 1),
       pool_(config.num_blocks),
       block_tables_(config.max_num_seqs),
       records_(RecordCapacity(config)),
@@ -30,6 +31,10 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
   const int32_t blocks_per_sequence = (config.max_model_len + block_size_ - 1) / block_size_;
   for (int32_t row = max_num_seqs_ - 1; row >= 0; --row) free_rows_.push_back(row);
   for (auto& table : block_tables_) table.reserve(blocks_per_sequence);
+  // Of every row, and of as many preempted ones, who keep theirs. Memory that nothing is written to
+  // is only addresses.
+  spare_outputs_.resize(2 * size_t(max_num_seqs_));
+  for (auto& output : spare_outputs_) output.reserve(max_output_);
   free_records_.reserve(records_.size());
   for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
     free_records_.push_back(&*record);
@@ -45,8 +50,6 @@ Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end)
   sequence.state = SequenceState::kQueued;
   sequence.hard_end = hard_end;
   sequence.num_prompt = static_cast<int32_t>(request->prompt.size());
-  sequence.tokens = std::move(request->prompt);
-  sequence.tokens.reserve(hard_end);
   sequence.order = next_order_++;
   sequence.timings.arrival_ns = request->arrival_ns;
   sequence.request = std::move(request);
@@ -69,6 +72,7 @@ void LiveSequences::Admit(Sequence& sequence, int32_t blocks) {
   sequence.bypassed = 0;
   sequence.steps_unserved = 0;
   sequence.blocks.swap(block_tables_[sequence.row]);
+  if (sequence.output.capacity() == 0) TakeOutputBuffer(sequence);
   free_rows_.pop_back();
   running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, Precedes),
                   &sequence);
@@ -129,8 +133,10 @@ void LiveSequences::ReleaseIfDrained(Sequence& sequence) {
   sequence.table_tokens = sequence.table_blocks = 0;
   if (sequence.state == SequenceState::kPreempted) {
     sequence.state = SequenceState::kQueued;
+    if (sequence.output.empty()) GiveBackOutputBuffer(sequence);
     return;
   }
+  GiveBackOutputBuffer(sequence);
   sequence = Sequence();
   free_records_.push_back(&sequence);
 }
@@ -147,6 +153,22 @@ void LiveSequences::ReleaseRowAndBlocks(Sequence& sequence) {
   sequence.row = Sequence::kNoRow;
 }
 
+void LiveSequences::TakeOutputBuffer(Sequence& sequence) {
+  if (spare_outputs_.empty()) {
+    sequence.output.reserve(max_output_);
+    return;
+  }
+  sequence.output.swap(spare_outputs_.back());
+  spare_outputs_.pop_back();
+}
+
+// None to give back if the sequence was never admitted.
+void LiveSequences::GiveBackOutputBuffer(Sequence& sequence) {
+  if (sequence.output.capacity() == 0) return;
+  sequence.output.clear();
+  spare_outputs_.emplace_back().swap(sequence.output);
+}
+
 bool LiveSequences::TakeBlock(Sequence& sequence) {
   if (sequence.reserved > 0) {
     --sequence.reserved;
@@ -160,7 +182,7 @@ bool LiveSequences::TakeBlock(Sequence& sequence) {
 
 void LiveSequences::AppendToken(Sequence& sequence, int32_t token) {
   CHECK_LT(sequence.known(), sequence.hard_end);
-  sequence.tokens.push_back(token);
+  sequence.output.push_back(token);
   if (sequence.state != SequenceState::kRunning) queue_.AddToken();
 }
 
@@ -194,6 +216,9 @@ void LiveSequences::CheckInvariants() const {
   }
   CHECK_EQ(reserved, pool_.reserved());
   CHECK_EQ(draining, draining_blocks_);
+  for (const auto& output : spare_outputs_) {
+    CHECK(output.empty() && output.capacity() >= static_cast<size_t>(max_output_));
+  }
   for (const int32_t row : free_rows_) {
     CHECK(!row_taken[row] && block_tables_[row].empty());
     row_taken[row] = true;
@@ -208,6 +233,9 @@ void LiveSequences::CheckHoldings(const Sequence& s) const {
   CHECK(0 <= s.computed && s.computed <= s.planned && s.planned <= capacity);
   CHECK(!s.live() || (s.planned <= s.expected() && s.expected() <= s.hard_end));
   CHECK_LE(s.table_blocks, static_cast<int32_t>(s.blocks.size()));
+  const bool has_output_buffer = s.row != Sequence::kNoRow || !s.output.empty();
+  CHECK(has_output_buffer ? s.output.capacity() >= static_cast<size_t>(max_output_)
+                          : s.output.capacity() == 0);
   switch (s.state) {
     case SequenceState::kFree:
     case SequenceState::kQueued:

@@ -76,15 +76,19 @@ class LiveSequences {
 
   void Suspend(Sequence& sequence);
   void ReleaseRowAndBlocks(Sequence& sequence);
+  void TakeOutputBuffer(Sequence& sequence);
+  void GiveBackOutputBuffer(Sequence& sequence);
   void CheckHoldings(const Sequence& sequence) const;
   void CheckContainers() const;
 
   const int32_t block_size_;
   const int32_t max_num_seqs_;
+  const int32_t max_output_;
   BlockPool pool_;
   std::vector<int32_t> free_rows_;
-  std::vector<std::vector<BlockId>> block_tables_;  // of free rows: empty, with their capacity
-  std::deque<Sequence> records_;                    // addresses are stable
+  std::vector<std::vector<BlockId>> block_tables_;   // of free rows: empty, with their capacity
+  std::vector<std::vector<int32_t>> spare_outputs_;  // empty, with capacity for max_output_
+  std::deque<Sequence> records_;                     // addresses are stable
   std::vector<Sequence*> free_records_;
   IdIndex ids_;                       // the live ones
   RecyclingSet<Deadline> deadlines_;  // of the live ones that have one

@@ -64,8 +64,16 @@ void StepPlanner::EmitTokens(Sequence& sequence, int32_t end, StepPlan& plan) co
   run.start = sequence.table_tokens;
   run.begin = static_cast<uint32_t>(plan.tokens.size());
   run.count = static_cast<uint32_t>(end - sequence.table_tokens);
-  plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + run.start,
-                     sequence.tokens.begin() + end);
+  const int32_t num_prompt = sequence.num_prompt;
+  if (run.start < num_prompt) {
+    const auto prompt = sequence.request->prompt.begin();
+    plan.tokens.insert(plan.tokens.end(), prompt + run.start, prompt + std::min(end, num_prompt));
+  }
+  if (end > num_prompt) {
+    const auto output = sequence.output.begin();
+    plan.tokens.insert(plan.tokens.end(), output + std::max(run.start - num_prompt, 0),
+                       output + (end - num_prompt));
+  }
   plan.token_runs.push_back(run);
   sequence.table_tokens = end;
 }

@@ -153,7 +153,7 @@ void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t n
   event.cookie = sequence.request->cookie;
   event.reason = reason;
   if (reason == FinishReason::kEos || reason == FinishReason::kStopToken) {
-    event.stop_token = sequence.tokens.back();
+    event.stop_token = sequence.output.back();
   }
   event.usage.prompt_tokens = sequence.num_prompt;
   event.usage.completion_tokens = sequence.num_output();

@@ -17,7 +17,7 @@ bool RunsBefore(const Sequence& a, const Sequence& b) {
 
 FinishReason StopReason(const Sequence& sequence) {
   const SamplingParams& sampling = sequence.request->sampling;
-  const int32_t token = sequence.tokens.back();
+  const int32_t token = sequence.output.back();
   const auto holds = [token](const std::vector<int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), token) != ids.end();
   };

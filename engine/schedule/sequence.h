@@ -21,7 +21,7 @@ namespace quire {
 
 enum class SequenceState : uint8_t {
   kFree,       // the record belongs to nobody
-  kQueued,     // in the queue; holds tokens only
+  kQueued,     // in the queue; holds its tokens only
   kRunning,    // holds a row, blocks and perhaps a reservation
   kPreempted,  // in the queue; row and blocks return when its steps in flight have retired
   kFinishing,  // its end is delivered; row and blocks return likewise
@@ -38,25 +38,27 @@ struct Sequence {
   int32_t steps_in_flight = 0;  // steps not retired that hold work of this sequence
   int32_t hard_end = 0;         // known never passes it: max_tokens or the context
   int32_t num_prompt = 0;
-  int32_t table_tokens = 0;     // tokens in the worker's row table, sampled ones included
-  int32_t table_blocks = 0;     // blocks in the worker's row table
-  int32_t reserved = 0;         // blocks promised by the pool and not taken yet
-  bool new_row = false;         // the worker has not heard of this row's new owner
-  std::vector<int32_t> tokens;  // the known ones; capacity for hard_end
+  int32_t table_tokens = 0;  // tokens in the worker's row table, sampled ones included
+  int32_t table_blocks = 0;  // blocks in the worker's row table
+  int32_t reserved = 0;      // blocks promised by the pool and not taken yet
+  bool new_row = false;      // the worker has not heard of this row's new owner
+  // The known tokens behind the prompt, which stays in the request. Capacity for all there can ever
+  // be from admission on; none while nothing is known and no row is held.
+  std::vector<int32_t> output;
   std::vector<BlockId> blocks;  // the block table
 
-  std::unique_ptr<Request> request;  // its prompt has moved into `tokens`
-  uint64_t order = 0;                // of Add: ties of arrival
+  std::unique_ptr<Request> request;
+  uint64_t order = 0;  // of Add: ties of arrival
   int32_t preemptions = 0;
   int32_t requeues = 0;        // after a worker death
   int32_t bypassed = 0;        // admissions that overtook it while it waited at the head
   int32_t steps_unserved = 0;  // steps in a row in which its prefill got no tokens
   RequestTimings timings;
 
-  int32_t known() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t known() const { return num_prompt + num_output(); }
   int32_t expected() const { return known() + pending; }
   int32_t remaining() const { return expected() - planned; }
-  int32_t num_output() const { return known() - num_prompt; }
+  int32_t num_output() const { return static_cast<int32_t>(output.size()); }
   // More work can be planned: its certain end is not yet in a step in flight.
   bool plannable() const { return expected() < hard_end; }
   bool live() const { return state != SequenceState::kFree && state != SequenceState::kFinishing; }

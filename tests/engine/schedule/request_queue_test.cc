@@ -24,7 +24,7 @@ std::vector<std::unique_ptr<Waiting>> MakeSequences(int count, std::mt19937& ran
     waiting->sequence.request->priority = static_cast<int32_t>(random() % 3);
     waiting->sequence.request->arrival_ns = static_cast<int64_t>(random() % 5);
     waiting->sequence.order = i;
-    waiting->sequence.tokens.assign(1 + random() % 9, 0);
+    waiting->sequence.num_prompt = static_cast<int32_t>(1 + random() % 9);
     all.push_back(std::move(waiting));
   }
   return all;

@@ -1,8 +1,10 @@
-// Scheduler: once warm, planning, retiring, ending and expiring allocate nothing.
+// Scheduler: once warm, planning, retiring, ending and expiring allocate nothing; adding never does
+// while the queue is within its capacity, however long the request may live.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <new>
 #include <utility>
@@ -14,10 +16,14 @@
 namespace {
 bool counting = false;
 int64_t num_allocations = 0;
+int64_t largest_allocation = 0;  // bytes
 }  // namespace
 
 void* operator new(size_t size) {
   num_allocations += counting;
+  if (counting && static_cast<int64_t>(size) > largest_allocation) {
+    largest_allocation = static_cast<int64_t>(size);
+  }
   if (void* p = std::malloc(size)) return p;
   std::abort();
 }
@@ -67,7 +73,13 @@ TEST(SchedulerAllocationTest, AllocatesNothingOnceWarm) {
   int64_t finished = 0;
   for (int64_t step = 0; step < 6000; ++step) {
     if (step == 2000) num_allocations = 0;
-    while (scheduler.Load().waiting < 150) scheduler.Add(MakeRequest(next_id++, step), step);
+    while (scheduler.Load().waiting < 150) {
+      auto request = MakeRequest(next_id++, step);
+      Counted([&] {
+        scheduler.Add(std::move(request), step);
+        return true;
+      });
+    }
     ASSERT_TRUE(Counted([&] { return scheduler.Schedule(step, plans[step % 2], events); }));
     if (step == 0) continue;
     worker.Run(plans[(step + 1) % 2], result);
@@ -88,6 +100,45 @@ TEST(SchedulerAllocationTest, AllocatesNothingOnceWarm) {
   EXPECT_EQ(num_allocations, 0);
   EXPECT_GT(preempted, 0);
   EXPECT_GT(finished, 1000);
+}
+
+// A request without max_tokens may live to the end of the context; that room is not its own while
+// it waits.
+TEST(SchedulerAllocationTest, WaitingCostsThePromptOnly) {
+  SchedulerConfig config;
+  config.num_blocks = 10000;
+  config.block_size = 16;
+  config.max_model_len = 131072;
+  config.max_num_seqs = 2;
+  config.max_num_batched_tokens = 64;
+  config.max_num_queued_reqs = 1000;
+  Scheduler scheduler(config);
+  SchedulerEvents events;
+  events.finishes.reserve(1000);
+  num_allocations = largest_allocation = 0;
+  for (RequestId id = 1; id <= 1000; ++id) {
+    auto request = MakeRequest(id, 0);
+    request->sampling.max_tokens = std::numeric_limits<int32_t>::max();
+    Counted([&] {
+      scheduler.Add(std::move(request), 0);
+      return true;
+    });
+  }
+  EXPECT_EQ(num_allocations, 0);
+  // Beyond the capacity of the records (1000 and twice the rows), what one request adds is small,
+  // now and then an index doubles.
+  num_allocations = largest_allocation = 0;
+  for (RequestId id = 1001; id <= 1200; ++id) {
+    auto request = MakeRequest(id, 0);
+    request->sampling.max_tokens = std::numeric_limits<int32_t>::max();
+    Counted([&] {
+      scheduler.Add(std::move(request), 0);
+      return true;
+    });
+  }
+  EXPECT_LE(num_allocations, 200 * 4);
+  EXPECT_LE(largest_allocation, 131072);
+  scheduler.CheckInvariants();
 }
 
 }  // namespace
