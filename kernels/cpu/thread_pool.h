@@ -21,9 +21,10 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls fn(begin, end) for disjoint ranges that cover [0, count), each at most `grain` long, from
-  // any of the pool's threads; returns when all are done. Who runs which range is not fixed: fn's
-  // results must not depend on it. One caller at a time; fn must not call ParallelFor.
+  // Calls fn(begin, end) for disjoint ranges that cover [0, count), from any of the pool's threads;
+  // returns when all are done. A range is `grain` long, the last one shorter; a pool of one thread
+  // takes all of [0, count) in one. How [0, count) is cut and who runs which range is not fixed:
+  // fn's results must not depend on it. One caller at a time; fn must not call ParallelFor.
   template <typename Fn>
   void ParallelFor(int64_t count, int64_t grain, const Fn& fn) {
     if (count <= 0) return;

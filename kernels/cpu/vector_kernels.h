@@ -108,7 +108,7 @@ struct VectorKernels {
   RowStats (*row_stats)(const float* x, int64_t n);
   // Sum of floor(exp(x - top) * 2^40): an integer, so the same in any order.
   uint64_t (*exp_mass)(const float* x, float top, int64_t n);
-  // x = (x - top) / temperature.
+  // e = exp(x), the bits of ExactExp; NaN stays NaN.
   void (*exp)(const float* x, float* e, int64_t n);
   // z = (x - top) / temperature.
   void (*scale_logits)(const float* x, float top, float temperature, float* z, int64_t n);
