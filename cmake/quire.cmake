@@ -1,4 +1,5 @@
-# Functions every folder's CMakeLists.txt uses: quire_library, quire_program, quire_test, quire_bench.
+# Functions every folder's CMakeLists.txt uses: quire_library, quire_program, quire_test,
+# quire_bench.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(Protobuf REQUIRED)
@@ -40,8 +41,8 @@ function(quire_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# quire_test(NAME SRCS name_test.cc LIBS ... [TIMEOUT seconds] [LABELS ...]): a GoogleTest program, one
-# ctest entry. Test data lies at QUIRE_SOURCE_DIR "/tests/testdata".
+# quire_test(NAME SRCS name_test.cc LIBS ... [TIMEOUT seconds] [LABELS ...]): a GoogleTest program,
+# one ctest entry. Test data lies at QUIRE_SOURCE_DIR "/tests/testdata".
 function(quire_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;LIBS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -58,7 +59,8 @@ function(quire_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
-# quire_bench(NAME SRCS name_bench.cc LIBS ...): a Google Benchmark program in build/bench; never a test.
+# quire_bench(NAME SRCS name_bench.cc LIBS ...): a Google Benchmark program in build/bench; never a
+# test.
 function(quire_bench name)
   cmake_parse_arguments(ARG "" "" "SRCS;LIBS" ${ARGN})
   add_executable(${name} EXCLUDE_FROM_ALL ${ARG_SRCS})

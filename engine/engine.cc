@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,6 +27,24 @@ struct Message {
   FinishReason reason = FinishReason::kNone;
 };
 
+// What one turn of the loop has done, until it is added to the stats.
+struct TurnCounts {
+  int64_t taken_reqs = 0;
+  int64_t taken_tokens = 0;
+  uint64_t steps = 0;
+  uint64_t prompt_tokens = 0;
+  int64_t last_step_tokens = 0;
+  int64_t last_step_ns = 0;
+  int64_t last_retired_ns = 0;
+  std::string fault;
+};
+
+// What of a published plan is counted when its result comes back.
+struct PublishedStep {
+  int64_t tokens = 0;
+  int64_t prompt_tokens = 0;
+};
+
 }  // namespace
 
 struct Engine::State {
@@ -35,16 +52,18 @@ struct Engine::State {
         std::unique_ptr<Transport> transport_in, OutputSink* sink_in)
       : limits(limits_in), sink(sink_in), transport(std::move(transport_in)), scheduler(config) {
     transport->SetWake(&wake);
-    UpdateStats(nullptr);
+    PublishStats();
   }
 
   void Run();
-  bool TakeMessages(int64_t now_ns);
+  bool TakeMessages(bool stop);
+  void Take(Message& message, bool stop);
   bool RetireSteps();
+  void CountStep(const StepResult& result);
   bool StartStep();
-  void EndEverything(const std::string& fault, int64_t now_ns);
+  void EndEverything(const std::string& fault);
   void Deliver();
-  void UpdateStats(const StepResult* retired);
+  void PublishStats();
   void Post(Message message);
 
   const EngineLimits limits;
@@ -71,6 +90,8 @@ struct Engine::State {
   SchedulerEvents events;
   std::vector<Message> turn;  // taken from the inbox; [turn_next, end) still to do
   size_t turn_next = 0;
+  std::vector<PublishedStep> published;  // one per step in flight, oldest first
+  TurnCounts counts;
   bool faulted = false;
   std::thread thread;
 };
@@ -111,15 +132,19 @@ absl::Status Engine::Submit(std::unique_ptr<Request> request) {
     if (!s.stats.fault.empty())
       return absl::UnavailableError("the engine failed: " + s.stats.fault);
   }
-  const int64_t reqs = s.inbox_reqs.load() + s.waiting_reqs.load();
-  const int64_t tokens = s.inbox_tokens.load() + s.waiting_tokens.load();
+  // Counted before the bounds are looked at, so that submitting threads cannot overshoot them
+  // together.
+  const int64_t reqs = s.inbox_reqs.fetch_add(1) + s.waiting_reqs.load();
+  const int64_t tokens = s.inbox_tokens.fetch_add(prompt) + s.waiting_tokens.load();
   if (reqs >= s.limits.max_num_queued_reqs || tokens + prompt > s.limits.max_num_queued_tokens) {
+    s.inbox_reqs.fetch_sub(1);
+    s.inbox_tokens.fetch_sub(prompt);
     return absl::UnavailableError("the queue is full (" + std::to_string(reqs) + " requests, " +
                                   std::to_string(tokens) + " prompt tokens waiting); retry later");
   }
-  if (s.live.fetch_add(1) == 0) s.work_since_ns.store(SteadyNowNs());
-  s.inbox_reqs.fetch_add(1);
-  s.inbox_tokens.fetch_add(prompt);
+  // In this order: whoever sees live work sees since when.
+  if (s.live.load() == 0) s.work_since_ns.store(SteadyNowNs());
+  s.live.fetch_add(1);
   s.Post({std::move(request), 0, FinishReason::kNone});
   return absl::OkStatus();
 }
@@ -159,31 +184,31 @@ void Engine::State::Post(Message message) {
 
 void Engine::State::Run() {
   for (;;) {
-    bool progress = TakeMessages(SteadyNowNs());
-    const int64_t now_ns = SteadyNowNs();
-    if (scheduler.NextDeadline() <= now_ns) scheduler.ExpireDeadlines(now_ns, events);
+    // Read before the inbox: what was posted before the stop is still taken.
+    const bool stop = stopping.load(std::memory_order_acquire);
+    bool progress = TakeMessages(stop);
+    if (const int64_t now_ns = SteadyNowNs(); scheduler.NextDeadline() <= now_ns) {
+      scheduler.ExpireDeadlines(now_ns, events);
+      progress = true;
+    }
     progress |= RetireSteps();
-    if (!faulted && !transport->fault().empty()) EndEverything(transport->fault(), now_ns);
+    if (!faulted && !transport->fault().empty()) EndEverything(transport->fault());
     progress |= StartStep();
-    Deliver();
-    if (progress) continue;
-    if (!faulted && scheduler.HasWork() && transport->in_flight() == 0) {
+    if (!progress && !faulted && scheduler.HasWork() && transport->in_flight() == 0) {
       // The scheduler's own promise is that this cannot happen; if it does, nobody may wait for
       // ever.
-      EndEverything("the scheduler found nothing to run", now_ns);
-      Deliver();
-      continue;
+      EndEverything("the scheduler found nothing to run");
+      progress = true;
     }
-    if (stopping.load(std::memory_order_acquire) && !scheduler.HasWork() &&
-        transport->in_flight() == 0) {
-      break;
-    }
+    Deliver();
+    if (progress) continue;
+    if (stop && !scheduler.HasWork() && transport->in_flight() == 0) break;
     wake.Wait(scheduler.NextDeadline());
   }
   transport.reset();  // sends the shutdown plan and joins the workers
 }
 
-bool Engine::State::TakeMessages(int64_t now_ns) {
+bool Engine::State::TakeMessages(bool stop) {
   if (turn_next == turn.size()) {
     turn.clear();
     turn_next = 0;
@@ -192,89 +217,105 @@ bool Engine::State::TakeMessages(int64_t now_ns) {
   }
   const size_t end = std::min(turn.size(), turn_next + kInboxPerTurn);
   const bool any = turn_next < end;
-  int64_t added = 0;
-  int64_t added_tokens = 0;
-  for (; turn_next < end; ++turn_next) {
-    Message& message = turn[turn_next];
-    if (message.request != nullptr) {
-      ++added;
-      added_tokens += static_cast<int64_t>(message.request->prompt.size());
-      const RequestId id = message.request->id;
-      scheduler.Add(std::move(message.request), now_ns);
-      if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
-    } else if (message.cancel != 0) {
+  for (; turn_next < end; ++turn_next) Take(turn[turn_next], stop);
+  return any;
+}
+
+void Engine::State::Take(Message& message, bool stop) {
+  const int64_t now_ns = SteadyNowNs();
+  if (message.request == nullptr) {
+    if (message.cancel != 0) {
       scheduler.Cancel(message.cancel, message.reason, now_ns, events);
     } else {
       scheduler.CancelAll(message.reason, now_ns, events);
     }
+    return;
   }
-  if (any) {
-    UpdateStats(nullptr);
-    inbox_reqs.fetch_sub(added);
-    inbox_tokens.fetch_sub(added_tokens);
-  }
-  return any;
+  ++counts.taken_reqs;
+  counts.taken_tokens += static_cast<int64_t>(message.request->prompt.size());
+  const RequestId id = message.request->id;
+  scheduler.Add(std::move(message.request), now_ns);
+  if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
+  if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
 }
 
 bool Engine::State::RetireSteps() {
   bool any = false;
   while (const StepResult* result = transport->Poll()) {
-    scheduler.Retire(*result, SteadyNowNs(), events);
-    UpdateStats(result);
+    // Looked at before the result is believed: tokens that ranks disagree on go to nobody.
+    if (!faulted && !transport->fault().empty()) EndEverything(transport->fault());
+    if (!faulted) {
+      scheduler.Retire(*result, SteadyNowNs(), events);
+      CountStep(*result);
+    }
+    published.erase(published.begin());
     transport->Release();
     any = true;
   }
   return any;
 }
 
+void Engine::State::CountStep(const StepResult& result) {
+  ++counts.steps;
+  counts.prompt_tokens += published.front().prompt_tokens;
+  counts.last_step_tokens = published.front().tokens;
+  counts.last_step_ns = result.finished_ns - result.started_ns;
+  counts.last_retired_ns = SteadyNowNs();
+}
+
 bool Engine::State::StartStep() {
   if (faulted || !scheduler.HasWork()) return false;
   StepPlan* plan = transport->NextSlot();
   if (plan == nullptr || !scheduler.Schedule(SteadyNowNs(), *plan, events)) return false;
-  int64_t prompt_tokens = 0;
-  for (const TokenRun& run : plan->token_runs) prompt_tokens += run.count;
+  PublishedStep step{.tokens = plan->num_tokens};
+  for (const TokenRun& run : plan->token_runs) step.prompt_tokens += run.count;
+  published.push_back(step);
   transport->Publish();
-  std::lock_guard lock(stats_mutex);
-  stats.prompt_tokens += prompt_tokens;
   return true;
 }
 
-void Engine::State::EndEverything(const std::string& fault, int64_t now_ns) {
+void Engine::State::EndEverything(const std::string& fault) {
   Log(Severity::kError, "engine fault: ending every request", {{"fault", fault}});
+  // Whatever the workers still return is not believed any more: the scheduler forgets the steps in
+  // flight with the rows and blocks they used.
+  const int64_t now_ns = SteadyNowNs();
+  scheduler.RequeueAll(now_ns, events);
   scheduler.CancelAll(FinishReason::kEngineFault, now_ns, events);
   faulted = true;
-  std::lock_guard lock(stats_mutex);
-  stats.fault = fault;
+  counts.fault = fault;
 }
 
 void Engine::State::Deliver() {
+  PublishStats();
   if (!events.tokens.empty() || !events.finishes.empty()) {
     sink->OnStep(events.tokens, events.finishes);
     live.fetch_sub(static_cast<int64_t>(events.finishes.size()));
-  }
-  if (!events.tokens.empty() || !events.finishes.empty() || events.preempted != 0) {
-    const SchedulerLoad load = scheduler.Load();
-    std::lock_guard lock(stats_mutex);
-    stats.load = load;
-    stats.generated_tokens += events.tokens.size();
-    stats.preemptions += events.preempted;
   }
   events.tokens.clear();
   events.finishes.clear();
   events.preempted = events.admitted = 0;
 }
 
-void Engine::State::UpdateStats(const StepResult* retired) {
+void Engine::State::PublishStats() {
   const SchedulerLoad load = scheduler.Load();
   waiting_reqs.store(load.waiting);
   waiting_tokens.store(load.waiting_tokens);
+  // Only now that they count as waiting or running.
+  inbox_reqs.fetch_sub(counts.taken_reqs);
+  inbox_tokens.fetch_sub(counts.taken_tokens);
   std::lock_guard lock(stats_mutex);
   stats.load = load;
-  if (retired == nullptr) return;
-  ++stats.steps;
-  stats.last_step_tokens = static_cast<int64_t>(retired->samples.size());
-  stats.last_step_ns = retired->finished_ns - retired->started_ns;
-  stats.last_retired_ns = SteadyNowNs();
+  stats.steps += counts.steps;
+  stats.prompt_tokens += counts.prompt_tokens;
+  stats.generated_tokens += events.tokens.size();
+  stats.preemptions += events.preempted;
+  if (counts.steps > 0) {
+    stats.last_step_tokens = counts.last_step_tokens;
+    stats.last_step_ns = counts.last_step_ns;
+    stats.last_retired_ns = counts.last_retired_ns;
+  }
+  if (!counts.fault.empty()) stats.fault = counts.fault;
+  counts = {};
 }
 
 }  // namespace quire

@@ -1,7 +1,7 @@
-// Engine: tokens in, tokens out. Accepts or refuses a request with a Status and guarantees exactly one
-// FinishEvent per accepted request while the process lives, cancelled and failed ones included. Owns the
-// scheduler thread (the only writer of requests, rows and blocks) and the worker group behind a
-// Transport.
+// Engine: tokens in, tokens out. Accepts or refuses a request with a Status and guarantees exactly
+// one FinishEvent per accepted request while the process lives, cancelled and failed ones included.
+// Owns the scheduler thread (the only writer of requests, rows and blocks) and the worker group
+// behind a Transport.
 #pragma once
 
 #include <atomic>
@@ -18,22 +18,23 @@
 
 namespace quire {
 
-// What the engine did so far; a consistent-enough copy of counters for metrics and GetLoad. Any thread.
+// What the engine did so far; a consistent-enough copy of counters for metrics and GetLoad. Any
+// thread.
 struct EngineStats {
   SchedulerLoad load;
-  uint64_t steps = 0;              // retired
-  uint64_t prompt_tokens = 0;      // computed, chunk by chunk
+  uint64_t steps = 0;          // retired
+  uint64_t prompt_tokens = 0;  // known tokens computed; once more after a preemption
   uint64_t generated_tokens = 0;
   uint64_t preemptions = 0;
-  int64_t last_step_tokens = 0;    // of the last retired step
-  int64_t last_step_ns = 0;        // its duration in the worker
-  int64_t last_retired_ns = 0;     // steady clock; 0: none yet
-  bool work_waiting = false;       // live requests exist
-  int64_t work_since_ns = 0;       // steady clock; when the first of them came to an idle engine
-  std::string fault;               // empty while the worker group lives
+  int64_t last_step_tokens = 0;  // computed by the last retired step
+  int64_t last_step_ns = 0;      // its duration in the worker
+  int64_t last_retired_ns = 0;   // steady clock; 0: none yet
+  bool work_waiting = false;     // live requests exist
+  int64_t work_since_ns = 0;     // steady clock; when the first of them came to an idle engine
+  std::string fault;             // empty while the worker group lives
 };
 
-// Counts admissions against bounds before anything is queued. Part of the engine's door.
+// What the engine's door refuses beyond, before anything is queued.
 struct EngineLimits {
   int32_t max_num_queued_reqs = 0;
   int64_t max_num_queued_tokens = 0;
@@ -45,12 +46,13 @@ class Engine {
   // Takes the transport to a started worker group and starts the scheduler thread.
   Engine(const SchedulerConfig& config, const EngineLimits& limits,
          std::unique_ptr<Transport> transport, OutputSink* sink);
-  // Ends every live request with kDraining, stops the workers, joins. The sink outlives the engine.
+  // Ends every live request with kDraining, stops the workers, joins. The sink outlives the engine;
+  // no other call may be running or follow.
   ~Engine();
 
-  // Hands a request over. OK: its events follow. INVALID_ARGUMENT: it can never run here (message says
-  // which limit). UNAVAILABLE: queue full (requests or tokens), draining, or worker fault; retry later.
-  // Any thread; never blocks.
+  // Hands a request over. OK: its events follow. INVALID_ARGUMENT: it can never run here (message
+  // says which limit). UNAVAILABLE: queue full (requests or tokens), draining, or worker fault;
+  // retry later. Any thread; never blocks.
   absl::Status Submit(std::unique_ptr<Request> request);
   // Idempotent; unknown ids are ignored. Any thread; never blocks.
   void Cancel(RequestId id, FinishReason reason);

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kDefaultCpuKvBytes = int64_t{256} << 20;
 constexpr int64_t kDefaultQueuedTokens = int64_t{8} << 20;
 
-absl::Status CheckDevice(EngineConfig& config) {
+absl::Status ResolveDevice(EngineConfig& config) {
   if (config.device == "auto") config.device = "cpu";
   if (config.device == "cpu") return absl::OkStatus();
   return absl::UnimplementedError("--device " + config.device +
@@ -36,9 +36,11 @@ absl::StatusOr<DType> ResolveDType(const std::string& flag, DType automatic, std
 absl::Status PlanBlocks(EngineSetup& setup) {
   EngineConfig& config = setup.config;
   const int64_t block_bytes = setup.kv_layout.block_bytes() * config.tensor_parallel_size;
-  if (config.kv_cache_memory_bytes == 0) config.kv_cache_memory_bytes = kDefaultCpuKvBytes;
   int64_t blocks = config.num_blocks_override;
-  if (blocks == 0) blocks = config.kv_cache_memory_bytes / block_bytes;
+  if (blocks == 0) {
+    if (config.kv_cache_memory_bytes == 0) config.kv_cache_memory_bytes = kDefaultCpuKvBytes;
+    blocks = config.kv_cache_memory_bytes / block_bytes;
+  }
   blocks = std::min<int64_t>(blocks, INT32_MAX / config.block_size);
   const int64_t capacity = (blocks - 1) * config.block_size;  // block 0 holds nothing
   if (capacity < config.block_size) {
@@ -118,7 +120,7 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested) {
                                " is not a readable directory; give a Hugging Face checkpoint "
                                "directory (config.json, tokenizer.json, *.safetensors)");
   }
-  RETURN_IF_ERROR(CheckDevice(config));
+  RETURN_IF_ERROR(ResolveDevice(config));
   setup.device = config.device;
   ASSIGN_OR_RETURN(setup.model, ModelConfig::Load(config.model));
   RETURN_IF_ERROR(setup.model.CheckTensorParallel(config.tensor_parallel_size));
@@ -126,7 +128,7 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested) {
   if (config.max_num_batched_tokens == 0) {
     config.max_num_batched_tokens = std::max(512, config.max_num_seqs);
   }
-  if (config.max_num_queued_tokens == 0) config.max_num_queued_tokens = kDefaultQueuedTokens;
+
   ASSIGN_OR_RETURN(setup.model_options.weight_dtype,
                    ResolveDType("--dtype", setup.model.stored_dtype, config.dtype));
   setup.kv_layout.num_layers = setup.model.num_layers;
@@ -136,6 +138,15 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested) {
   ASSIGN_OR_RETURN(setup.kv_layout.dtype,
                    ResolveDType("--kv-cache-dtype", DType::kF32, config.kv_cache_dtype));
   RETURN_IF_ERROR(PlanBlocks(setup));
+  if (config.max_num_queued_tokens == 0) {
+    config.max_num_queued_tokens = std::max<int64_t>(kDefaultQueuedTokens, config.max_model_len);
+  }
+  if (config.max_num_queued_tokens < config.max_model_len) {
+    return absl::InvalidArgumentError(
+        "--max-num-queued-tokens " + std::to_string(config.max_num_queued_tokens) +
+        " would refuse a prompt of --max-model-len " + std::to_string(config.max_model_len) +
+        " for ever: raise it to at least that");
+  }
   setup.model_options.max_tokens = config.max_num_batched_tokens;
   setup.model_options.max_logit_rows = config.max_num_seqs;
   setup.model_options.max_model_len = config.max_model_len;

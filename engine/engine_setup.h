@@ -1,6 +1,6 @@
-// EngineSetup: from an EngineConfig to everything the engine is built with. PlanEngine resolves every
-// "auto" and computes the memory plan from config.json alone; StartWorkers takes the memory, loads the
-// weights and starts the worker group.
+// EngineSetup: from an EngineConfig to everything the engine is built with. PlanEngine resolves
+// every "auto" and computes the memory plan from config.json alone; StartWorkers takes the memory,
+// loads the weights and starts the worker group.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct MemoryPlan {
   };
   std::vector<Part> parts;
   int32_t ranks = 1;
-  int32_t num_blocks = 0;   // the null block included
-  int32_t block_size = 0;   // tokens
+  int32_t num_blocks = 0;  // the null block included
+  int32_t block_size = 0;  // tokens
   int64_t total_bytes() const;
   int64_t kv_tokens() const { return int64_t{num_blocks - 1} * block_size; }
 };
@@ -37,16 +37,16 @@ struct EngineSetup {
   SchedulerConfig scheduler;
   EngineLimits limits;
   ModelOptions model_options;
-  KvLayout kv_layout;       // of one rank
-  std::string device;       // "cpu"
+  KvLayout kv_layout;  // of one rank
+  std::string device;  // "cpu"
 };
 
-// Reads the model's config files. Errors: unreadable directory, unsupported model, sizes that do not fit
-// together (each a sentence that says what to change).
+// Reads the model's config files. Errors: unreadable directory, unsupported model, sizes that do
+// not fit together (each a sentence that says what to change).
 absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& config);
 
-// Loads the model on every rank (threads of this process on the cpu) and returns the transport to the
-// running group. device_description receives Backend::Describe of rank 0.
+// Loads the model on every rank (threads of this process on the cpu) and returns the transport to
+// the running group. device_description receives Backend::Describe of rank 0.
 absl::StatusOr<std::unique_ptr<Transport>> StartWorkers(const EngineSetup& setup,
                                                         std::string* device_description);
 

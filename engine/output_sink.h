@@ -1,5 +1,5 @@
-// OutputSink: where the engine delivers. One call per retired step, on the scheduler thread, with every
-// token and every end of that step; it must not block, throw or call back into the engine.
+// OutputSink: where the engine delivers. One call per retired step, on the scheduler thread, with
+// every token and every end of that step; it must not block, throw or call back into the engine.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct TokenEvent {
   RequestId id = 0;
   void* cookie = nullptr;
   int32_t token = 0;
-  int32_t index = 0;      // 0-based position in the output
+  int32_t index = 0;  // 0-based position in the output
   float logprob = 0.0f;
 };
 
@@ -30,9 +30,10 @@ struct FinishEvent {
 class OutputSink {
  public:
   virtual ~OutputSink() = default;
-  // Tokens are in output order per request; a request's finish comes after all its tokens. Both spans
-  // are valid only during the call.
-  virtual void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) = 0;
+  // Tokens are in output order per request; a request's finish comes after all its tokens. Both
+  // spans are valid only during the call.
+  virtual void OnStep(std::span<const TokenEvent> tokens,
+                      std::span<const FinishEvent> finishes) = 0;
 };
 
 }  // namespace quire

@@ -1,10 +1,10 @@
-// StepPlan and StepResult: what the scheduler decides for one step and what comes back, as plain data.
-// The scheduler is the only writer of plans; workers execute them and decide nothing, so ranks cannot
-// diverge. A plan speaks of rows (stable slots of the workers' row tables), blocks and tokens, never of
-// requests.
+// StepPlan and StepResult: what the scheduler decides for one step and what comes back, as plain
+// data. The scheduler is the only writer of plans; workers execute them and decide nothing, so
+// ranks cannot diverge. A plan speaks of rows (stable slots of the workers' row tables), blocks and
+// tokens, never of requests.
 //
-// Vectors are reused from step to step and keep their capacity: a steady step allocates nothing. Every
-// element is trivially copyable so that a shared-memory transport can flatten the vectors.
+// Vectors are reused from step to step and keep their capacity: a steady step allocates nothing.
+// Every element is trivially copyable so that a shared-memory transport can flatten the vectors.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ namespace quire {
 // A sequence takes over a row. Sent before the row's first work; resets the row's table entries.
 struct NewRow {
   int32_t row = 0;
-  int32_t num_prompt = 0;         // penalties count tokens from here on as output
+  int32_t num_prompt = 0;  // penalties count tokens from here on as output
   SampleRow sampling;
-  uint32_t bias_begin = 0;        // [begin, begin + count) of StepPlan::biases
+  uint32_t bias_begin = 0;  // [begin, begin + count) of StepPlan::biases
   uint32_t bias_count = 0;
-  uint32_t banned_begin = 0;      // of StepPlan::banned: EOS and stop ids, banned while
-  uint32_t banned_count = 0;      // num_known < min_known
+  uint32_t banned_begin = 0;  // of StepPlan::banned: EOS and stop ids, banned while
+  uint32_t banned_count = 0;  // num_known < min_known
   int32_t min_known = 0;
 };
 
-// Known tokens of a row, to be written into its token table before the forward pass: a prefill chunk
-// (or, after a preemption, prompt and output alike).
+// Known tokens of a row, to be written into its token table before the forward pass: a prefill
+// chunk (or, after a preemption, prompt and output alike).
 struct TokenRun {
   int32_t row = 0;
-  int32_t start = 0;        // position of the first token
-  uint32_t begin = 0;       // [begin, begin + count) of StepPlan::tokens
+  int32_t start = 0;   // position of the first token
+  uint32_t begin = 0;  // [begin, begin + count) of StepPlan::tokens
   uint32_t count = 0;
 };
 
@@ -42,10 +42,10 @@ struct BlockAdd {
   int32_t block = 0;
 };
 
-// One row's share of the step: positions [start, start + count) run through the model. Their tokens are
-// in the row's token table: from this or an earlier TokenRun, or sampled by an earlier step (possibly
-// one whose result the scheduler has not seen yet). With sample set, a token is drawn from the last
-// position's logits and written at position start + count.
+// One row's share of the step: positions [start, start + count) run through the model. Their tokens
+// are in the row's token table: from this or an earlier TokenRun, or sampled by an earlier step
+// (possibly one whose result the scheduler has not seen yet). With sample set, a token is drawn
+// from the last position's logits and written at position start + count.
 struct RowWork {
   int32_t row = 0;
   int32_t start = 0;
@@ -54,7 +54,7 @@ struct RowWork {
 };
 
 struct StepPlan {
-  uint64_t step = 0;  // consecutive from 1
+  uint64_t step = 0;        // consecutive from 1
   int32_t num_tokens = 0;   // sum of work[i].count
   int32_t num_samples = 0;  // works with sample set
   bool shutdown = false;    // the last plan: workers finish and exit

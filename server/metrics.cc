@@ -181,7 +181,8 @@ struct ServerMetrics::State {
   Gauge& fault = OneGauge("quire_engine_fault", "1 once the worker group has died.");
   Counter& steps = OneCounter("quire_steps_total", "Steps retired.");
   Counter& prompt_tokens =
-      OneCounter("quire_prompt_tokens_total", "Prompt tokens computed, chunk by chunk.");
+      OneCounter("quire_prompt_tokens_total",
+                 "Known tokens computed, chunk by chunk; again after a preemption.");
   Counter& generated_tokens = OneCounter("quire_generated_tokens_total", "Tokens generated.");
   Counter& preemptions =
       OneCounter("quire_preemptions_total", "Times a running request was put back in the queue.");

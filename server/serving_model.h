@@ -1,5 +1,5 @@
-// ServingModel: what the front end needs to know of the model it serves. Immutable once built; shared by
-// all RPC threads.
+// ServingModel: what the front end needs to know of the model it serves. Immutable once built;
+// shared by all RPC threads.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace quire {
 
 struct ServingModel {
-  std::string name;                // --served-model-name, default the directory's base name
+  std::string name;  // --served-model-name, default the directory's base name
   EngineSetup setup;
   std::string device_description;  // e.g. "cpu (AVX-512, 2 threads)"
   std::unique_ptr<const Tokenizer> tokenizer;

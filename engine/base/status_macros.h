@@ -9,8 +9,8 @@
 #define QUIRE_CONCAT_INNER(a, b) a##b
 #define QUIRE_CONCAT(a, b) QUIRE_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                        \
-  do {                                                     \
+#define RETURN_IF_ERROR(expression)                                         \
+  do {                                                                      \
     if (absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 

@@ -36,7 +36,8 @@ class WakeEvent {
             notified);
       }
     }
-    state_.store(kAwake, std::memory_order_release);
+    // An exchange, so that what the notifier wrote before Notify is seen from here on.
+    state_.exchange(kAwake, std::memory_order_acq_rel);
   }
 
  private:

@@ -70,8 +70,8 @@ SampleJob RowTables::Job(int32_t row, int32_t num_known) const {
 }
 
 void RowTables::SetToken(int32_t row, int32_t position, int32_t token) {
-  // The last position of the context has no slot to feed back from: nothing is planned after it.
-  if (position < max_model_len_) tokens(row)[position] = token;
+  CHECK(position >= 0 && position < max_model_len_);
+  tokens(row)[position] = token;
 }
 
 }  // namespace quire

@@ -149,10 +149,36 @@ TEST(EngineTest, RefusesBeyondTheQueueBoundsAndRecovers) {
 TEST(EngineTest, RefusesBeyondTheQueuedTokenBound) {
   std::counting_semaphore<> gate(0);
   Fixture f(&gate, {.max_num_queued_reqs = 64, .max_num_queued_tokens = 100, .max_model_len = 256});
-  EXPECT_EQ(f.engine->Submit(MakeRequest(1, 101, 2)).code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(f.engine->Submit(MakeRequest(2, 100, 2)).ok());
+  // Eight take every row; the ninth stays in the queue, whenever the eight are admitted.
+  for (RequestId id = 1; id <= 8; ++id) ASSERT_TRUE(f.engine->Submit(MakeRequest(id, 4, 2)).ok());
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(9, 60, 2)).ok());
+  EXPECT_EQ(f.engine->Submit(MakeRequest(10, 60, 2)).code(), absl::StatusCode::kUnavailable);
   gate.release(100000);
-  f.sink.AwaitEnds(1);
+  f.sink.AwaitEnds(9);
+}
+
+TEST(EngineTest, AdmittedRequestsLeaveTheQueueBeforeTheirFirstStepEnds) {
+  std::counting_semaphore<> gate(0);
+  Fixture f(&gate, {.max_num_queued_reqs = 2, .max_num_queued_tokens = 4096, .max_model_len = 256});
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 4, 2)).ok());
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(2, 4, 2)).ok());
+  // The first step is stuck at the gate: only admission can have made room.
+  while (f.engine->Stats().load.waiting != 0) std::this_thread::yield();
+  EXPECT_TRUE(f.engine->Submit(MakeRequest(3, 4, 2)).ok());
+  gate.release(100000);
+  f.sink.AwaitEnds(3);
+}
+
+TEST(EngineTest, ARequestThatArrivesTooLateLeavesNoTraceInTheQueue) {
+  Fixture f(nullptr,
+            {.max_num_queued_reqs = 1, .max_num_queued_tokens = 4096, .max_model_len = 256});
+  for (RequestId id = 1; id <= 3; ++id) {
+    auto late = MakeRequest(id, 4, 2);
+    late->deadline_ns = SteadyNowNs() - 1;
+    ASSERT_TRUE(f.engine->Submit(std::move(late)).ok()) << id;
+    f.sink.AwaitEnds(id);
+    while (f.engine->Stats().load.waiting != 0) std::this_thread::yield();
+  }
 }
 
 TEST(EngineTest, CancelEndsARunningRequestAndItsBlocksReturn) {
@@ -212,8 +238,22 @@ TEST(EngineTest, RanksThatDisagreeEndEverythingWithAFault) {
   ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 20)).ok());
   f.sink.AwaitEnds(1);
   EXPECT_EQ(f.sink.stream(1).ends.at(0).reason, FinishReason::kEngineFault);
-  while (f.engine->Stats().fault.empty()) std::this_thread::yield();
+  EXPECT_TRUE(f.sink.stream(1).tokens.empty()) << "tokens nobody can vouch for";
+  const EngineStats stats = f.engine->Stats();
+  EXPECT_THAT(stats.fault, HasSubstr("step 1"));
+  EXPECT_EQ(stats.load.free_blocks, stats.load.total_blocks);
   EXPECT_EQ(f.engine->Submit(MakeRequest(2, 10, 20)).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(EngineTest, CountsWhatTheStepsComputed) {
+  Fixture f;
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 100, 5)).ok());  // chunks of 64 and 36, four decodes
+  f.sink.AwaitEnds(1);
+  const EngineStats stats = f.engine->Stats();
+  EXPECT_EQ(stats.prompt_tokens, 100u);
+  EXPECT_EQ(stats.generated_tokens, 5u);
+  EXPECT_EQ(stats.last_step_tokens, 1);
+  EXPECT_GE(stats.steps, 6u);
 }
 
 TEST(EngineTest, ManyThreadsSubmitAndCancelAndEachRequestEndsOnce) {
