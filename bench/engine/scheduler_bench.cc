@@ -1,5 +1,5 @@
-// CPU time of the scheduler per step (Schedule, Retire and handing the events over) with every row
-// running, a queue of given length behind, two steps in flight, and arrivals, ends and cancels
+// CPU time of the scheduler per step (Schedule, Retire, Load, handing the events over) with every
+// row running, a queue of given length behind, two steps in flight, and arrivals, ends and cancels
 // going on. The worker is free of cost and outside the clock. Prints one JSON object a line.
 #include <algorithm>
 #include <chrono>
@@ -148,6 +148,7 @@ class Load {
     const double us = Measure([&] {
       scheduler_.Retire(result_, now_ns_, events_);
       Deliver();
+      CHECK_LE(scheduler_.Load().running, kRows);
     });
     free_plans_.push_back(std::move(in_flight_.front()));
     in_flight_.erase(in_flight_.begin());

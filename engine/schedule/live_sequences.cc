@@ -76,6 +76,7 @@ void LiveSequences::Admit(Sequence& sequence, int32_t blocks) {
   free_rows_.pop_back();
   running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, Precedes),
                   &sequence);
+  running_tokens_ += sequence.known();
 }
 
 void LiveSequences::Preempt(Sequence& sequence) {
@@ -118,6 +119,7 @@ void LiveSequences::Suspend(Sequence& sequence) {
   const auto place = std::lower_bound(running_.begin(), running_.end(), &sequence, Precedes);
   CHECK(place != running_.end() && *place == &sequence);
   running_.erase(place);
+  running_tokens_ -= sequence.known();
   pool_.Unreserve(sequence.reserved);
   sequence.reserved = 0;
   draining_blocks_ += static_cast<int32_t>(sequence.blocks.size());
@@ -183,7 +185,11 @@ bool LiveSequences::TakeBlock(Sequence& sequence) {
 void LiveSequences::AppendToken(Sequence& sequence, int32_t token) {
   CHECK_LT(sequence.known(), sequence.hard_end);
   sequence.output.push_back(token);
-  if (sequence.state != SequenceState::kRunning) queue_.AddToken();
+  if (sequence.state == SequenceState::kRunning) {
+    ++running_tokens_;
+  } else {
+    queue_.AddToken();
+  }
 }
 
 Sequence* LiveSequences::EarliestDeadline() const {
@@ -277,8 +283,13 @@ void LiveSequences::CheckContainers() const {
   CHECK_EQ(num_waiting + num_running, ids_.size());
   CHECK_EQ(num_deadlines, deadlines_.size());
   CHECK(std::is_sorted(running_.begin(), running_.end(), Precedes));
-  for (const Sequence* s : running_) CHECK(s->state == SequenceState::kRunning);
   int64_t tokens = 0;
+  for (const Sequence* s : running_) {
+    CHECK(s->state == SequenceState::kRunning);
+    tokens += s->known();
+  }
+  CHECK_EQ(tokens, running_tokens_);
+  tokens = 0;
   for (const RequestQueue::Entry& entry : queue_) {
     const Sequence& s = *entry.sequence;
     CHECK(s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted);

@@ -53,6 +53,7 @@ class LiveSequences {
   // Blocks that return when steps in flight retire.
   int32_t draining_blocks() const { return draining_blocks_; }
   const std::vector<Sequence*>& running() const { return running_; }  // first in order first
+  int64_t running_tokens() const { return running_tokens_; }          // known tokens of the running
   const RequestQueue& queue() const { return queue_; }
   size_t num_live() const { return ids_.size(); }
   // The live sequence with the earliest deadline, null if none has one.
@@ -94,6 +95,7 @@ class LiveSequences {
   RecyclingSet<Deadline> deadlines_;  // of the live ones that have one
   RequestQueue queue_;
   std::vector<Sequence*> running_;
+  int64_t running_tokens_ = 0;
   int32_t draining_blocks_ = 0;
   uint64_t next_order_ = 1;
 };

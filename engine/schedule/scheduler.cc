@@ -199,7 +199,7 @@ SchedulerLoad Scheduler::Load() const {
   load.waiting_tokens = sequences.queue().num_tokens();
   load.free_blocks = sequences.pool().num_free();
   load.total_blocks = sequences.pool().total();
-  for (const Sequence* sequence : sequences.running()) load.tokens_in_flight += sequence->known();
+  load.tokens_in_flight = sequences.running_tokens();
   return load;
 }
 

@@ -77,7 +77,7 @@ class Scheduler {
   int32_t steps_in_flight() const;
   // Earliest deadline of any live request, kNoDeadline if none.
   int64_t NextDeadline() const;
-  SchedulerLoad Load() const;
+  SchedulerLoad Load() const;  // O(1)
 
   // Recomputes every derived count from first principles; aborts on a difference. O(state).
   void CheckInvariants() const;

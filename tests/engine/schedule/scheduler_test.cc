@@ -411,7 +411,18 @@ TEST(SchedulerTest, CountsItsLoad) {
   EXPECT_EQ(sim.load().tokens_in_flight, 7);
   EXPECT_EQ(sim.load().free_blocks, 98);
   EXPECT_EQ(sim.load().total_blocks, 100);
+  sim.Schedule();
+  sim.Retire();
+  EXPECT_EQ(sim.load().tokens_in_flight, 8);  // a token more known
+  sim.Add({.prompt_tokens = 5, .max_tokens = 9, .priority = 1});
+  sim.KillWorker();
+  EXPECT_EQ(sim.load().tokens_in_flight, 0);  // of the running, and nobody runs
+  EXPECT_EQ(sim.load().waiting_tokens, 8 + 7 + 5);
+  sim.Schedule();
+  EXPECT_EQ(sim.load().tokens_in_flight, 5);
+  EXPECT_EQ(sim.load().waiting_tokens, 8 + 7);
   sim.CancelAll(FinishReason::kDraining);
+  sim.Retire();
   sim.ExpectIdle();
 }
 
