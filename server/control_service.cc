@@ -17,7 +17,6 @@
 namespace quire {
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
 constexpr int kMaxAbortIds = 65536;
 
 v1::ServerInfo::State StateOf(const StreamHost& host) {
@@ -27,7 +26,7 @@ v1::ServerInfo::State StateOf(const StreamHost& host) {
 
 void FillServerInfo(const StreamHost& host, const ControlHooks& hooks, v1::ServerInfo* info) {
   const EngineConfig& config = host.model->setup.config;
-  info->set_version(kVersion);
+  info->set_version(QUIRE_VERSION);
   info->set_device(host.model->device_description);
   info->add_models(host.model->name);
   info->set_tensor_parallel_size(static_cast<uint32_t>(config.tensor_parallel_size));

@@ -115,6 +115,7 @@ class Front final : public GrpcFront {
   StreamHost host_;
   StreamTable table_;
   StallWatch stalls_;
+  std::unique_ptr<Acceptor> acceptor_;
   OutputShards shards_;
   std::unique_ptr<TextPool> text_pool_;
   const int64_t started_ns_ = SteadyNowNs();
@@ -126,7 +127,6 @@ class Front final : public GrpcFront {
   std::unique_ptr<RawService> reflection_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<Acceptor> acceptor_;
 };
 
 Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics)

@@ -1,0 +1,58 @@
+// TextPool: bounded by jobs and by bytes, and nothing queued is lost.
+#include "server/text_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <semaphore>
+
+namespace quire {
+namespace {
+
+TEST(TextPoolTest, RunsEverythingBeforeItEnds) {
+  std::atomic<int> ran{0};
+  {
+    TextPool pool(2, 1000, 1000);
+    for (int i = 0; i < 500; ++i) {
+      while (!pool.Run(1, [&] { ++ran; }).ok()) {
+      }
+    }
+  }
+  EXPECT_EQ(ran.load(), 500);
+}
+
+TEST(TextPoolTest, RefusesBeyondItsJobsAndBytes) {
+  std::binary_semaphore started{0};
+  std::binary_semaphore release{0};
+  TextPool pool(1, 3, 100);
+  ASSERT_TRUE(pool.Run(10,
+                       [&] {
+                         started.release();
+                         release.acquire();
+                       })
+                  .ok());
+  started.acquire();  // the one thread is busy, the queue empty
+  // A job larger than all is taken when nothing waits; then the bytes are used up.
+  EXPECT_TRUE(pool.Run(1000, [] {}).ok());
+  EXPECT_EQ(pool.Run(1, [] {}).code(), absl::StatusCode::kUnavailable);
+  release.release();
+}
+
+TEST(TextPoolTest, CountsJobsThatWait) {
+  std::binary_semaphore started{0};
+  std::binary_semaphore release{0};
+  TextPool pool(1, 3, 100);
+  ASSERT_TRUE(pool.Run(10,
+                       [&] {
+                         started.release();
+                         release.acquire();
+                       })
+                  .ok());
+  started.acquire();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(pool.Run(1, [] {}).ok());
+  EXPECT_EQ(pool.Run(1, [] {}).code(), absl::StatusCode::kUnavailable);
+  release.release();
+}
+
+}  // namespace
+}  // namespace quire
