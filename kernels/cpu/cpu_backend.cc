@@ -77,7 +77,7 @@ class CpuBackend final : public Backend {
   void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(p, cores_); }
   void MatMul(const MatMulParams& p) override { cpu::MatMul(p, cores_); }
   void RopeStoreKv(const RopeStoreKvParams& p) override { cpu::RopeStoreKv(p, cores_); }
-  void PagedAttention(const PagedAttentionParams& p) override { cpu::PagedAttention(p, cores_); }
+  void PagedAttention(const PagedAttentionParams& p) override { cpu::PagedAttention(p, cores_, attention_space_); }
   void SiluMul(const SiluMulParams& p) override { cpu::SiluMul(p, cores_); }
   void GatherRows(const GatherRowsParams& p) override { cpu::GatherRows(p, cores_); }
   void Sample(const SampleParams& p) override { cpu::Sample(p, cores_); }
@@ -89,6 +89,7 @@ class CpuBackend final : public Backend {
   const int rank_;
   cpu::ThreadPool pool_;
   const cpu::Cores cores_;
+  cpu::AttentionSpace attention_space_;
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 // are f32; weights, norm weights, biases and the KV cache f32, bf16 or f16.
 #pragma once
 
+#include <memory>
+
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/ops.h"
@@ -14,11 +16,24 @@ struct Cores {
   const VectorKernels& kernels;
 };
 
+// Where attention keeps partial results while it spreads one context over threads: of a fixed size,
+// however long the context, so that no step takes memory that was not planned. One per rank.
+struct AttentionSpace {
+  explicit AttentionSpace(int64_t num_floats = kFloats)
+      : floats(num_floats), data(std::make_unique_for_overwrite<float[]>(num_floats)) {}
+
+  // 8 MB: three pieces of 64 heads of 128 for each of 64 threads.
+  static constexpr int64_t kFloats = int64_t{2} << 20;
+
+  const int64_t floats;
+  const std::unique_ptr<float[]> data;  // pages nobody writes to cost nothing
+};
+
 void Embed(const EmbedParams& p, const Cores& cores);
 void RmsNorm(const RmsNormParams& p, const Cores& cores);
 void MatMul(const MatMulParams& p, const Cores& cores);
 void RopeStoreKv(const RopeStoreKvParams& p, const Cores& cores);
-void PagedAttention(const PagedAttentionParams& p, const Cores& cores);
+void PagedAttention(const PagedAttentionParams& p, const Cores& cores, AttentionSpace& space);
 void SiluMul(const SiluMulParams& p, const Cores& cores);
 void GatherRows(const GatherRowsParams& p, const Cores& cores);
 void Sample(const SampleParams& p, const Cores& cores);

@@ -2,6 +2,7 @@
 // an online softmax of its own, and the spans are folded in order; so a long decode may be spread
 // over threads, and a prompt computed in any chunks, without a bit changing.
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -20,14 +21,30 @@ struct Item {
   int32_t kv_head;
   int64_t position;               // of the first query
   int64_t first_span, num_spans;  // that hold visible keys
-  int64_t state;                  // of the first span, in rows of the split buffer
+};
+
+// One span of an item, and where its states go.
+struct Piece {
+  const Item* item;
+  int64_t span;  // of the item's
+  float* state;
+};
+
+// What a thread keeps between calls, so that a step allocates nothing.
+struct AttentionPlan {
+  std::vector<Item> items;
+  std::vector<Piece> round;
 };
 
 class Attention {
  public:
-  Attention(const PagedAttentionParams& p, const Cores& cores)
+  Attention(const PagedAttentionParams& p, const Cores& cores, AttentionSpace& space,
+            AttentionPlan& plan)
       : p_(p),
         cores_(cores),
+        space_(space),
+        items_(plan.items),
+        round_(plan.round),
         dim_(p.kv.head_dim),
         group_(p.num_heads / p.kv.num_kv_heads),
         stride_(AttentionStateStride(dim_)) {
@@ -38,22 +55,23 @@ class Attention {
 
   void Run() {
     PlanItems();
-    // With too few items for the threads, spans are spread instead.
-    if (static_cast<int64_t>(items_.size()) < 2 * cores_.pool.threads() &&
-        num_spans_ > static_cast<int64_t>(items_.size())) {
+    const int64_t items = static_cast<int64_t>(items_.size()), threads = cores_.pool.threads();
+    // With too few items for the threads, spans are spread instead, unless fewer of them have room.
+    const int64_t at_once = std::min(num_spans_, space_.floats / (most_rows_ * stride_) - 1);
+    if (threads > 1 && items < 2 * threads && items < at_once) {
       RunSplit();
       return;
     }
-    cores_.pool.ParallelFor(static_cast<int64_t>(items_.size()), ItemsPerRange(),
-                            [&](int64_t begin, int64_t end) {
-                              for (int64_t i = begin; i < end; ++i) RunWhole(items_[i]);
-                            });
+    cores_.pool.ParallelFor(items, ItemsPerRange(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) RunWhole(items_[i]);
+    });
   }
 
  private:
   int64_t Rows(const Item& item) const { return int64_t{item.queries} * group_; }
 
   void PlanItems() {
+    items_.clear();
     const int32_t at_once = static_cast<int32_t>(std::max<int64_t>(1, kMaxStates / group_));
     for (int32_t s = 0; s < p_.num_seqs; ++s) {
       const int32_t begin = p_.query_begin[s], end = p_.query_begin[s + 1];
@@ -66,10 +84,10 @@ class Attention {
         const int64_t first_span = first_key / kSpan;
         const int64_t spans = (position + queries - 1) / kSpan - first_span + 1;
         for (int32_t h = 0; h < p_.kv.num_kv_heads; ++h) {
-          items_.push_back({s, q, queries, h, position, first_span, spans, num_states_});
-          num_states_ += spans * queries * group_;
+          items_.push_back({s, q, queries, h, position, first_span, spans});
           num_spans_ += spans;
         }
+        most_rows_ = std::max<int64_t>(most_rows_, int64_t{queries} * group_);
       }
     }
   }
@@ -135,41 +153,70 @@ class Attention {
     Finish(item, states.data());
   }
 
+  // Spans in order, in rounds of as many as the space holds. Its first rows keep the sums of an
+  // item that goes on in the next round; so they are folded in the same order as in RunWhole.
   void RunSplit() {
-    std::vector<float> states(num_states_ * stride_);
-    std::vector<std::pair<int32_t, int64_t>> spans;  // item, span of the item
-    for (size_t i = 0; i < items_.size(); ++i) {
-      for (int64_t s = 0; s < items_[i].num_spans; ++s) spans.emplace_back(i, s);
-    }
-    const auto state_of = [&](const Item& item, int64_t span) {
-      return states.data() + (item.state + span * Rows(item)) * stride_;
-    };
-    cores_.pool.ParallelFor(static_cast<int64_t>(spans.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const Item& item = items_[spans[i].first];
-        const int64_t span = spans[i].second;
-        ComputeSpan(item, item.first_span + span, state_of(item, span));
+    float* const kept = space_.data.get();
+    float* sums = kept;  // of the item being folded
+    size_t item = 0;
+    int64_t span = 0;
+    while (item < items_.size()) {
+      PlanRound(item, span);
+      cores_.pool.ParallelFor(
+          static_cast<int64_t>(round_.size()), 1, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+              const Piece& piece = round_[i];
+              ComputeSpan(*piece.item, piece.item->first_span + piece.span, piece.state);
+            }
+          });
+      for (const Piece& piece : round_) {
+        if (piece.span == 0) {
+          sums = piece.state;
+        } else {
+          Fold(*piece.item, sums, piece.state);
+        }
+        if (piece.span == piece.item->num_spans - 1) Finish(*piece.item, sums);
       }
-    });
-    for (const Item& item : items_) {
-      for (int64_t i = 1; i < item.num_spans; ++i) Fold(item, state_of(item, 0), state_of(item, i));
-      Finish(item, state_of(item, 0));
+      if (span > 0 && sums != kept) {
+        std::memcpy(kept, sums, static_cast<size_t>(Rows(items_[item]) * stride_) * sizeof(float));
+        sums = kept;
+      }
     }
+  }
+
+  // Fills round_ from (item, span) on, and moves them past what it holds.
+  void PlanRound(size_t& item, int64_t& span) {
+    round_.clear();
+    int64_t used = most_rows_ * stride_;
+    while (item < items_.size()) {
+      const int64_t floats = Rows(items_[item]) * stride_;
+      if (used + floats > space_.floats) break;
+      round_.push_back({&items_[item], span, space_.data.get() + used});
+      used += floats;
+      if (++span == items_[item].num_spans) {
+        ++item;
+        span = 0;
+      }
+    }
+    CHECK(!round_.empty());
   }
 
   const PagedAttentionParams& p_;
   const Cores& cores_;
+  AttentionSpace& space_;
+  std::vector<Item>& items_;
+  std::vector<Piece>& round_;
   const int64_t dim_;
   const int32_t group_;
   const int64_t stride_;
-  std::vector<Item> items_;
-  int64_t num_states_ = 0, num_spans_ = 0;
+  int64_t most_rows_ = 1, num_spans_ = 0;
 };
 
 }  // namespace
 
-void PagedAttention(const PagedAttentionParams& p, const Cores& cores) {
-  Attention(p, cores).Run();
+void PagedAttention(const PagedAttentionParams& p, const Cores& cores, AttentionSpace& space) {
+  thread_local AttentionPlan plan;
+  Attention(p, cores, space, plan).Run();
 }
 
 }  // namespace quire::cpu

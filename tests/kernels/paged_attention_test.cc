@@ -2,6 +2,7 @@
 // NaN, so touching one shows. Chunks, batch mates, threads and block sizes must not change a bit.
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "tests/kernels/cases.h"
 
 namespace quire {
@@ -37,32 +38,23 @@ class AttentionCase {
                        {query_begin_.back(), (shape.heads + 5) * int64_t{shape.head_dim}}, q_scale);
   }
 
-  // Runs sequence `s` alone for its queries [begin, begin + count), or all when s < 0.
-  void Attend(Backend& backend, Array& out, int s = -1, int32_t begin = 0, int32_t count = 0) {
-    const int32_t width = shape_.heads * shape_.head_dim;
-    PagedAttentionParams p{.q = q_.view().Columns(shape_.head_dim, width),
-                           .kv = View(),
-                           .num_heads = shape_.heads,
-                           .num_seqs = static_cast<int32_t>(sequences_.size()),
-                           .query_begin = query_begin_.data(),
-                           .context_len = context_len_.data(),
-                           .table_row = table_row_.data(),
-                           .block_table = table_.data(),
-                           .table_stride = stride_,
-                           .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
-                           .window = shape_.window,
-                           .out = out.view()};
+  // Runs all sequences.
+  void Attend(Backend& backend, Array& out) { backend.PagedAttention(Params(out)); }
+  void Attend(const cpu::Cores& cores, cpu::AttentionSpace& space, Array& out) {
+    cpu::PagedAttention(Params(out), cores, space);
+  }
+
+  // Runs sequence `s` alone for its queries [begin, begin + count).
+  void Attend(Backend& backend, Array& out, int s, int32_t begin, int32_t count) {
+    PagedAttentionParams p = Params(out);
     const int32_t one_begin[] = {0, count};
-    int32_t one_context = 0;
-    if (s >= 0) {
-      one_context = sequences_[s].context - sequences_[s].queries + begin + count;
-      p.q = p.q.Rows(query_begin_[s] + begin, count);
-      p.out = p.out.Rows(query_begin_[s] + begin, count);
-      p.num_seqs = 1;
-      p.query_begin = one_begin;
-      p.context_len = &one_context;
-      p.table_row += s;
-    }
+    const int32_t one_context = sequences_[s].context - sequences_[s].queries + begin + count;
+    p.q = p.q.Rows(query_begin_[s] + begin, count);
+    p.out = p.out.Rows(query_begin_[s] + begin, count);
+    p.num_seqs = 1;
+    p.query_begin = one_begin;
+    p.context_len = &one_context;
+    p.table_row += s;
     backend.PagedAttention(p);
   }
 
@@ -90,6 +82,22 @@ class AttentionCase {
   }
 
  private:
+  PagedAttentionParams Params(Array& out) {
+    const int32_t width = shape_.heads * shape_.head_dim;
+    return {.q = q_.view().Columns(shape_.head_dim, width),
+            .kv = View(),
+            .num_heads = shape_.heads,
+            .num_seqs = static_cast<int32_t>(sequences_.size()),
+            .query_begin = query_begin_.data(),
+            .context_len = context_len_.data(),
+            .table_row = table_row_.data(),
+            .block_table = table_.data(),
+            .table_stride = stride_,
+            .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+            .window = shape_.window,
+            .out = out.view()};
+  }
+
   int32_t BlocksOf(int32_t tokens) const {
     return (tokens + shape_.block_size - 1) / shape_.block_size;
   }
@@ -238,6 +246,24 @@ TEST(PagedAttentionTest, ChunksOfAPromptGiveTheBitsOfTheWhole) {
       }
       EXPECT_TRUE(parts.SameBits(whole));
     });
+  }
+}
+
+// Items of 8 rows of 32 floats and 24 and 18 spans, and one of 32 rows and 1 span.
+TEST(PagedAttentionTest, TheSpaceToSplitInDoesNotChangeABit) {
+  AttentionCase c({8, 1, 16, 16, 0}, DType::kF32, {{12000, 1}, {9000, 1}, {100, 4}});
+  cpu::ThreadPool alone(1, false), three(3, false);
+  const cpu::VectorKernels& kernels = cpu::KernelsFor(cpu::BestIsa());
+  cpu::AttentionSpace none(0);
+  Array whole = c.MakeOut();
+  c.Attend({alone, kernels}, none, whole);
+  c.Check(whole);
+  // In rows: none, too few to split, the fewest, odd ones that break items anywhere, and plenty.
+  for (int64_t rows : {0, 128, 160, 161, 170, 200, 240, 300, 399, 10000}) {
+    cpu::AttentionSpace space(rows * 32);
+    Array out = c.MakeOut();
+    c.Attend({three, kernels}, space, out);
+    EXPECT_TRUE(out.SameBits(whole)) << rows;
   }
 }
 
