@@ -123,7 +123,11 @@ TEST(ControlTest, AbortEndsTheNamedRequests) {
       ends[i] = Stream(server.inference(), request).status;
     });
   }
-  EXPECT_TRUE(TestServer::Eventually([&] { return server.Load().running_requests() == 3; }));
+  // Whoever comes after the third step waits in the queue: Abort reaches it there as well.
+  EXPECT_TRUE(TestServer::Eventually([&] {
+    const v1::Load load = server.Load();
+    return load.running_requests() + load.waiting_requests() == 3;
+  }));
   v1::AbortRequest abort;
   v1::AbortResponse aborted;
   grpc::ClientContext contexts[3];
