@@ -88,7 +88,8 @@ void Scheduler::CancelAll(FinishReason reason, int64_t now_ns, SchedulerEvents& 
 }
 
 void Scheduler::ExpireDeadlines(int64_t now_ns, SchedulerEvents& events) {
-  while (NextDeadline() <= now_ns && NextDeadline() != kNoDeadline) {
+  for (int32_t i = 0; i < kMaxExpiriesPerCall; ++i) {
+    if (NextDeadline() == kNoDeadline || NextDeadline() > now_ns) return;
     state_->Finish(*state_->sequences.EarliestDeadline(), FinishReason::kDeadline, now_ns, events);
   }
 }

@@ -31,8 +31,8 @@ struct SchedulerConfig {
 struct SchedulerEvents {
   std::vector<TokenEvent> tokens;
   std::vector<FinishEvent> finishes;
-  int32_t preempted = 0;
-  int32_t admitted = 0;
+  int32_t preempted = 0;  // by Schedule: running ones sent back to the queue
+  int32_t admitted = 0;   // by Schedule: waiting ones that began or resumed
 };
 
 struct SchedulerLoad {
@@ -46,6 +46,8 @@ struct SchedulerLoad {
 
 class Scheduler {
  public:
+  static constexpr int32_t kMaxExpiriesPerCall = 64;
+
   explicit Scheduler(const SchedulerConfig& config);
   ~Scheduler();
 
@@ -58,9 +60,11 @@ class Scheduler {
   // Ends a request with `reason`; unknown ids are ignored (the end may have crossed the cancel).
   // The FinishEvent is emitted at once; blocks and row return when the steps in flight retire.
   void Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
-  // Ends every live request with `reason`.
+  // Ends every live request with `reason`, however many in one call: for shutdown, and for an
+  // engine that cannot go on.
   void CancelAll(FinishReason reason, int64_t now_ns, SchedulerEvents& events);
-  // Ends requests whose deadline has passed.
+  // Ends requests whose deadline has passed, earliest first, at most kMaxExpiriesPerCall of them.
+  // If there are more, NextDeadline stays in the past: call again soon.
   void ExpireDeadlines(int64_t now_ns, SchedulerEvents& events);
 
   // Fills `plan` (cleared, its step number set). False: nothing to run before a step in flight

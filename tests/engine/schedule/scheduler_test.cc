@@ -299,6 +299,27 @@ TEST(SchedulerTest, EndsWhatHasPassedItsDeadlineWaitingOrRunning) {
   sim.ExpectUndisturbed(other);
 }
 
+// However many deadlines pass at once, one call stays short; the next one is due at once.
+TEST(SchedulerTest, EndsAtMost64DeadlinesACallEarliestFirst) {
+  SimulatedEngine sim(Config());
+  constexpr int32_t kRequests = 150;
+  // The later one is added, the earlier it ends.
+  for (int32_t i = 0; i < kRequests; ++i) sim.Add({.deadline_ns = 1000 - i});
+  sim.Schedule();
+  sim.now_ns = 2000;
+  int32_t ended = 0;
+  for (const int32_t expected : {64, 64, 22, 0}) {
+    EXPECT_EQ(sim.scheduler().NextDeadline() <= sim.now_ns, expected > 0);
+    sim.ExpireDeadlines();
+    ASSERT_EQ(sim.last_finishes().size(), static_cast<size_t>(expected));
+    for (const FinishEvent& finish : sim.last_finishes()) {
+      EXPECT_EQ(finish.id, static_cast<RequestId>(kRequests - ended++));
+    }
+  }
+  sim.Retire();
+  sim.ExpectIdle();
+}
+
 TEST(SchedulerTest, FailsOnlyTheRowWithoutFiniteLogits) {
   ShadowModel model;
   model.nan_probability = 0.2;
@@ -403,7 +424,9 @@ TEST(SchedulerTest, CountsItsLoad) {
   sim.Add({.prompt_tokens = 7, .max_tokens = 9});
   EXPECT_EQ(sim.load().waiting, 2);
   EXPECT_EQ(sim.load().waiting_tokens, 13);
+  EXPECT_EQ(sim.admitted(), 0);
   sim.Schedule();
+  EXPECT_EQ(sim.admitted(), 1);
   sim.Retire();
   EXPECT_EQ(sim.load().running, 1);
   EXPECT_EQ(sim.load().waiting, 1);
@@ -414,11 +437,13 @@ TEST(SchedulerTest, CountsItsLoad) {
   sim.Schedule();
   sim.Retire();
   EXPECT_EQ(sim.load().tokens_in_flight, 8);  // a token more known
+  EXPECT_EQ(sim.admitted(), 1);
   sim.Add({.prompt_tokens = 5, .max_tokens = 9, .priority = 1});
   sim.KillWorker();
   EXPECT_EQ(sim.load().tokens_in_flight, 0);  // of the running, and nobody runs
   EXPECT_EQ(sim.load().waiting_tokens, 8 + 7 + 5);
   sim.Schedule();
+  EXPECT_EQ(sim.admitted(), 2);
   EXPECT_EQ(sim.load().tokens_in_flight, 5);
   EXPECT_EQ(sim.load().waiting_tokens, 8 + 7);
   sim.CancelAll(FinishReason::kDraining);
