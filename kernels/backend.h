@@ -22,7 +22,8 @@ class Backend {
 
   // "cpu (AVX-512, 2 threads)": for logs and GetServerInfo.
   virtual std::string Describe() const = 0;
-  // Zeroed device memory, 256-byte aligned; an empty Buffer when the device has too little.
+  // Zeroed device memory, 256-byte aligned; an empty Buffer when the device has too little,
+  // counting what every backend of this process holds of it.
   virtual Buffer Allocate(size_t bytes) = 0;
   virtual void CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
@@ -47,7 +48,8 @@ class Backend {
 };
 
 // `ranks` backends over this machine's cores that share one collective group; each must be driven
-// by its own thread. threads_total <= 0 takes all cores of the process's affinity mask.
+// by its own thread. threads_total <= 0 takes all cores this process may use: of its affinity mask,
+// as far as the quota of its control group goes.
 std::vector<std::unique_ptr<Backend>> CreateCpuBackends(int ranks, int threads_total);
 
 }  // namespace quire

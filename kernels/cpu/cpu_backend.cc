@@ -2,22 +2,22 @@
 // trivial.
 #include "kernels/cpu/cpu_backend.h"
 
-#include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "kernels/check.h"
 #include "kernels/cpu/collective.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/host_limits.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace quire {
@@ -25,11 +25,17 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 
-int CoresOfThisProcess() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+// Bytes that buffers of all backends hold. Their pages take memory only when touched, so the system
+// grants more than there is and kills later; what could never fit is refused here instead.
+std::atomic<size_t> allocated{0};
+
+bool Reserve(size_t bytes) {
+  const size_t usable = cpu::UsableMemory();
+  size_t before = allocated.load();
+  do {
+    if (before > usable || bytes > usable - before) return false;
+  } while (!allocated.compare_exchange_weak(before, before + bytes));
+  return true;
 }
 
 class CpuBackend final : public Backend {
@@ -54,14 +60,20 @@ class CpuBackend final : public Backend {
   }
 
   Buffer Allocate(size_t bytes) override {
-    // Anonymous mappings are zero, page-aligned, and cost memory only where touched.
+    if (bytes > std::numeric_limits<size_t>::max() - kAlignment) return Buffer();
     const size_t size = std::max<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment, 1);
-    const size_t installed = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-    if (size > installed) return Buffer();
+    if (!Reserve(size)) return Buffer();
+    // Anonymous mappings are zero, page-aligned, and cost memory only where touched.
     void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return Buffer();
+    if (data == MAP_FAILED) {
+      allocated -= size;
+      return Buffer();
+    }
     madvise(data, size, MADV_HUGEPAGE);
-    return Buffer(data, size, [](void* p, size_t n) { munmap(p, n); });
+    return Buffer(data, size, [](void* p, size_t n) {
+      munmap(p, n);
+      allocated -= n;
+    });
   }
 
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
@@ -77,7 +89,9 @@ class CpuBackend final : public Backend {
   void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(p, cores_); }
   void MatMul(const MatMulParams& p) override { cpu::MatMul(p, cores_); }
   void RopeStoreKv(const RopeStoreKvParams& p) override { cpu::RopeStoreKv(p, cores_); }
-  void PagedAttention(const PagedAttentionParams& p) override { cpu::PagedAttention(p, cores_, attention_space_); }
+  void PagedAttention(const PagedAttentionParams& p) override {
+    cpu::PagedAttention(p, cores_, attention_space_);
+  }
   void SiluMul(const SiluMulParams& p) override { cpu::SiluMul(p, cores_); }
   void GatherRows(const GatherRowsParams& p) override { cpu::GatherRows(p, cores_); }
   void Sample(const SampleParams& p) override { cpu::Sample(p, cores_); }
@@ -96,7 +110,7 @@ class CpuBackend final : public Backend {
 
 std::vector<std::unique_ptr<Backend>> CreateCpuBackends(const CpuOptions& options) {
   CHECK_GE(options.ranks, 1);
-  const int cores = CoresOfThisProcess();
+  const int cores = cpu::UsableCores();
   const int total = options.threads_total > 0 ? options.threads_total : cores;
   const int threads = std::max(1, total / options.ranks);
   const bool may_spin = options.ranks * threads <= cores;

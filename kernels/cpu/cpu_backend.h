@@ -12,7 +12,7 @@ namespace quire {
 
 struct CpuOptions {
   int ranks = 1;
-  int threads_total = 0;  // over all ranks; <= 0: all cores of the process's affinity mask
+  int threads_total = 0;  // over all ranks; <= 0: all cores this process may use
   cpu::Isa isa = cpu::BestIsa();
 };
 
