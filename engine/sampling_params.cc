@@ -93,7 +93,8 @@ absl::Status SamplingParams::Validate(int32_t vocab_size) const {
   }
   RETURN_IF_ERROR(CheckPositive("top_p", row.top_p, 1));
   RETURN_IF_ERROR(CheckRange("min_p", row.min_p, 0, 1));
-  RETURN_IF_ERROR(CheckPositive("repetition_penalty", row.repetition_penalty, 10));
+  // Dividing by much less would make infinities of ordinary logits.
+  RETURN_IF_ERROR(CheckRange("repetition_penalty", row.repetition_penalty, 0.01f, 10));
   RETURN_IF_ERROR(CheckRange("presence_penalty", row.presence_penalty, -2, 2));
   RETURN_IF_ERROR(CheckRange("frequency_penalty", row.frequency_penalty, -2, 2));
   RETURN_IF_ERROR(CheckLogitBias(logit_bias, vocab_size));

@@ -48,7 +48,7 @@ void AddSampling(CLI::App* app, SamplingFlags* flags) {
   app->add_option("--min-p", flags->min_p,
                   "Keep tokens this likely relative to the top one, [0, 1]")
       ->group(group);
-  app->add_option("--repetition-penalty", flags->repetition_penalty, "(0, 10]; 1 is off")
+  app->add_option("--repetition-penalty", flags->repetition_penalty, "[0.01, 10]; 1 is off")
       ->group(group);
   app->add_option("--presence-penalty", flags->presence_penalty, "[-2, 2]; 0 is off")->group(group);
   app->add_option("--frequency-penalty", flags->frequency_penalty, "[-2, 2]; 0 is off")

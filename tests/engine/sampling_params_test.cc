@@ -40,7 +40,7 @@ TEST(SamplingParamsTest, FloatsHaveTheirRanges) {
       {"temperature", &SampleRow::temperature, 0, 100, true},
       {"top_p", &SampleRow::top_p, 0, 1, false},
       {"min_p", &SampleRow::min_p, 0, 1, true},
-      {"repetition_penalty", &SampleRow::repetition_penalty, 0, 10, false},
+      {"repetition_penalty", &SampleRow::repetition_penalty, 0.01f, 10, true},
       {"presence_penalty", &SampleRow::presence_penalty, -2, 2, true},
       {"frequency_penalty", &SampleRow::frequency_penalty, -2, 2, true},
   };
@@ -65,6 +65,18 @@ TEST(SamplingParamsTest, FloatsHaveTheirRanges) {
       EXPECT_FALSE(check(bad)) << range.field;
     }
   }
+}
+
+// What the penalty can do to a logit stays a finite number.
+TEST(SamplingParamsTest, NoPenaltyOverflowsALogit) {
+  SamplingParams params = Good();
+  for (const float penalty : {1e-38f, 1e-6f, 0.009f}) {
+    params.row.repetition_penalty = penalty;
+    EXPECT_THAT(std::string(params.Validate(kVocab).message()),
+                StartsWith("repetition_penalty must be between 0.01 and 10, not "));
+  }
+  params.row.repetition_penalty = 0.01f;
+  EXPECT_TRUE(params.Validate(kVocab).ok());
 }
 
 TEST(SamplingParamsTest, CountsAndIdsHaveTheirRanges) {
