@@ -10,6 +10,7 @@
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/config_reader.h"
+#include "engine/sampling_params.h"
 
 namespace quire {
 namespace {
@@ -289,19 +290,34 @@ void RefuseWhatChangesResults(ConfigReader& in) {
   if (in.Bool("is_encoder_decoder", false)) in.Refuse("is_encoder_decoder", "false: decoder only");
 }
 
-void ReadGeneration(ConfigReader& in, GenerationDefaults& out) {
-  const auto number = [&in](const char* key, double min, double max) -> std::optional<float> {
-    const std::optional<double> v = in.OptionalNumber(key, min, max);
+// Defaults that a request may not ask for by itself would have every request refused that leaves
+// them alone. The message begins with the key.
+absl::Status CheckAsRequest(const GenerationDefaults& defaults, int32_t vocab_size) {
+  SamplingParams asked;
+  asked.row.temperature = defaults.temperature.value_or(asked.row.temperature);
+  asked.row.top_k = defaults.top_k.value_or(asked.row.top_k);
+  asked.row.top_p = defaults.top_p.value_or(asked.row.top_p);
+  asked.row.min_p = defaults.min_p.value_or(asked.row.min_p);
+  asked.row.repetition_penalty = defaults.repetition_penalty.value_or(asked.row.repetition_penalty);
+  asked.max_tokens = defaults.max_new_tokens.value_or(1);
+  return asked.Validate(vocab_size);
+}
+
+void ReadGeneration(ConfigReader& in, int32_t vocab_size, GenerationDefaults& out) {
+  const auto number = [&in](const char* key) -> std::optional<float> {
+    const std::optional<double> v = in.OptionalNumber(key, -kHuge, kHuge);
     if (!v.has_value()) return std::nullopt;
     return static_cast<float>(*v);
   };
-  out.temperature = number("temperature", 0.0, 1e6);
-  out.top_p = number("top_p", 0.0, 1.0);
-  out.min_p = number("min_p", 0.0, 1.0);
-  out.repetition_penalty = number("repetition_penalty", 1e-6, 1e6);
+  out.temperature = number("temperature");
+  out.top_p = number("top_p");
+  out.min_p = number("min_p");
+  out.repetition_penalty = number("repetition_penalty");
   if (auto v = in.OptionalInt("top_k", -1, kMaxVocab)) out.top_k = std::max<int64_t>(*v, 0);
   if (auto v = in.OptionalInt("max_new_tokens", 1, kMaxPosition)) out.max_new_tokens = *v;
   out.do_sample = in.Bool("do_sample", true);
+  const absl::Status allowed = CheckAsRequest(out, vocab_size);
+  if (!allowed.ok()) in.Fail(std::string(allowed.message()));
 }
 
 void ReadSpecialTokens(ConfigReader& config, ConfigReader& generation, ModelConfig& out) {
@@ -349,7 +365,7 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir) {
   if (absl::IsNotFound(generation_json.status())) generation_json = nlohmann::json::object();
   RETURN_IF_ERROR(generation_json.status());
   ConfigReader generation(*generation_json, generation_path);
-  ReadGeneration(generation, out.generation);
+  ReadGeneration(generation, out.vocab_size, out.generation);
   ReadSpecialTokens(in, generation, out);
   RETURN_IF_ERROR(in.status());
   RETURN_IF_ERROR(generation.status());

@@ -30,7 +30,8 @@ struct RopeConfig {
   bool truncate = true;                    // yarn
 };
 
-// Defaults of the checkpoint's generation_config.json; absent fields stay unset.
+// Defaults of the checkpoint's generation_config.json, each one that a request could ask for too;
+// absent fields stay unset.
 struct GenerationDefaults {
   std::optional<float> temperature;
   std::optional<int32_t> top_k;
