@@ -146,8 +146,8 @@ void Deliver(LogState& state, const std::string& line, int timeout_ms, uint64_t*
   if (!WriteLine(state.fd, line, timeout_ms)) Drop(state, 1);
 }
 
-void WriterLoop(LogState& state) {
-  uint64_t reported_drops = state.dropped.load(std::memory_order_relaxed);
+// `reported_drops` is how many there were at StartLog: those since then are told.
+void WriterLoop(LogState& state, uint64_t reported_drops) {
   std::unique_lock lock(state.mutex);
   while (true) {
     state.changed.wait(lock, [&] { return !state.queue.empty() || state.stopping; });
@@ -177,7 +177,8 @@ void StartLog(LogFormat format, Severity minimum, int fd) {
   state.running = true;
   state.stopping = false;
   // Detached: a write that blocks for good must not keep the process from ending.
-  std::thread([&state] { WriterLoop(state); }).detach();
+  const uint64_t drops = state.dropped.load(std::memory_order_relaxed);
+  std::thread([&state, drops] { WriterLoop(state, drops); }).detach();
 }
 
 void StopLog() {
