@@ -3,9 +3,9 @@
 
 The text is English documentation and source code found on this machine; a vocabulary of realistic
 size is trained on other files of the same kind and kept in the build directory. Both must give the
-same ids.
+same ids. Times are CPU times.
 
-usage: pip install tokenizers==0.23.3; tokenizer_bench.py BUILD_DIR [VOCABULARY_SIZE]
+usage: pip install tokenizers==0.23.3; tokenizer_bench.py BUILD_DIR [RESULT_JSON]
 """
 
 import glob
@@ -31,6 +31,7 @@ ENGLISH = ["/usr/share/perl/**/*.pod", "/usr/share/info/*.gz", "/usr/share/doc/*
 CODE = [sysconfig.get_paths()["stdlib"] + "/**/*.py", "/usr/include/**/*.h"]
 DOCUMENT_BYTES = 16 << 10
 TEST_BYTES = 12 << 20
+VOCABULARY = 64000
 ROUNDS = 3
 
 
@@ -91,24 +92,33 @@ def package_speed(path, texts):
             lambda: tokenizer.encode_batch_fast(texts, add_special_tokens=False),
             lambda: [tokenizer.encode(text, add_special_tokens=False) for text in texts],
         ):
-            begin = time.perf_counter()
+            begin = time.process_time()
             encode()
-            best = min(best, time.perf_counter() - begin)
+            best = min(best, time.process_time() - begin)
     return size / best / 1e6, f"{state:016x}"
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} threads" if names else "unknown"
 
 
 def main():
     build = sys.argv[1]
-    size = int(sys.argv[2]) if len(sys.argv) > 2 else 64000
     work = os.path.join(build, "tokenizer_bench")
     os.makedirs(work, exist_ok=True)
     texts = documents()
     count = TEST_BYTES // DOCUMENT_BYTES
     step = max(len(texts) // count, 2)
     held_out = texts[::step][:count]
-    path = os.path.join(work, f"vocabulary_{size}.json")
+    path = os.path.join(work, f"vocabulary_{VOCABULARY}.json")
     if not os.path.exists(path):
-        train(path, (text for i, text in enumerate(texts) if i % step), size)
+        train(path, (text for i, text in enumerate(texts) if i % step), VOCABULARY)
     text_path = os.path.join(work, "documents")
     with open(text_path, "w", encoding="utf-8", newline="") as out:
         out.write("\x1e".join(held_out))
@@ -118,13 +128,22 @@ def main():
     speed, digest = package_speed(path, held_out)
     assert digest == lines[1]["hash"], "the two do not give the same ids"
     result = {
+        "benchmark": "tokenizer",
+        "commit": output("git", "rev-parse", "HEAD"),
+        "machine": machine(),
+        "vocabulary": VOCABULARY,
+        "load_ms": lines[0]["load_ms"],
+        "documents": lines[1],
+        "one_letter": lines[2:],
         "package": tokenizers.__version__,
-        "vocabulary": size,
         "package_mb_per_s": round(speed, 1),
         "ratio": round(lines[1]["encode_mb_per_s"] / speed, 1),
     }
-    for line in lines + [result]:
-        print(json.dumps(line))
+    text = json.dumps(result, indent=2, ensure_ascii=False)
+    print(text)
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], "w", encoding="utf-8") as out:
+            out.write(text + "\n")
 
 
 if __name__ == "__main__":

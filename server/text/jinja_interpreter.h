@@ -15,7 +15,7 @@ namespace quire::jinja {
 struct Limits {
   int64_t steps = 1'000'000;  // an evaluation is one step, and so are 64 bytes of text made
   size_t output_bytes = 4 << 20;
-  int64_t time_ns = 100'000'000;
+  int64_t time_ns = 100'000'000;  // of the calling thread's CPU time
 };
 
 struct Outcome {

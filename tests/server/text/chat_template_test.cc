@@ -127,7 +127,7 @@ TEST(ChatTemplateTest, BoundsWork) {
       ::testing::AnyOf(HasSubstr("steps"), HasSubstr("ms"), HasSubstr("bytes")));
   EXPECT_THAT(ParseError("{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(40) %}"
                          "{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}"),
-              HasSubstr("bytes of text"));
+              ::testing::AnyOf(HasSubstr("bytes of text"), HasSubstr("ms")));
   EXPECT_THAT(ParseError("{% set ns = namespace(l=[1]) %}{% for i in range(40) %}"
                          "{% set ns.l = ns.l + ns.l %}{% endfor %}"),
               ::testing::AnyOf(HasSubstr("steps"), HasSubstr("ms")));
