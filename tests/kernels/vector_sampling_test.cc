@@ -121,8 +121,20 @@ TEST(VectorSamplingTest, NoiseIsTheScalarOneInEveryLane) {
   });
 }
 
-// Where random words take the edges of the noise: the smallest and largest, and the sides of 1/2,
-// where low words turn to high ones and the float of a word rounds up to 1/2.
+TEST(VectorSamplingTest, NoiseIsTheScalarOneForManyWords) {
+  OnEveryIsa([&](const VectorKernels& kernels) {
+    std::vector<float> z(64, -kInfinity);
+    for (uint32_t position = 0; position < 300000; ++position) {
+      ASSERT_EQ(Bits(NoiseOf(kernels, z, 5, position, position % 64)),
+                Bits(GumbelNoise(5, position, position % 64)))
+          << position;
+    }
+  });
+}
+
+// Where random words take the edges of the noise: the smallest and largest, the sides of 1/2, where
+// low words turn to high ones and the float of a word rounds up to 1/2, and the sides of 1 -
+// sqrt(1/2), where the logarithm's argument changes.
 TEST(VectorSamplingTest, NoiseOfTheWordsAtTheEdges) {
   constexpr uint64_t kSeed = 0x9e3779b97f4a7c15u;
   struct Edge {
@@ -131,7 +143,8 @@ TEST(VectorSamplingTest, NoiseOfTheWordsAtTheEdges) {
   constexpr Edge kEdges[] = {{12312, 60390, 0x00000000u},  {27066, 61236, 0x00000001u},
                              {12591, 46544, 0xfffffffeu},  {15539, 813, 0xffffffffu},
                              {49803, 66663, 0x7fffffffu},  {21914, 16158, 0x80000000u},
-                             {138996, 27722, 0x7fffff40u}, {72557, 127318, 0x80000040u}};
+                             {138996, 27722, 0x7fffff40u}, {72557, 127318, 0x80000040u},
+                             {33, 20451, 0x4afb0c85u},     {140, 121139, 0x4afb0cd9u}};
   OnEveryIsa([&](const VectorKernels& kernels) {
     std::vector<float> z(128000, -kInfinity);
     for (const Edge& edge : kEdges) {
