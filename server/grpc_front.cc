@@ -70,6 +70,11 @@ void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
   builder->SetMaxSendMessageSize(4 << 20);
+  // The library inflates a whole message before it looks at the size: a megabyte sent would be a
+  // gigabyte held.
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
   const std::pair<const char*, int> arguments[] = {
       {GRPC_ARG_MAX_METADATA_SIZE, 64 << 10},
       {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams},
@@ -177,7 +182,7 @@ absl::Status Front::BuildServer() {
   grpc::EnableDefaultHealthCheckService(true);
   inference_ = MakeInferenceService(&host_);
   control_ = MakeControlService(&host_, {[this](bool exit_when_idle) { Drain(exit_when_idle); },
-                                         started_ns_, Hex(host_.seed_key)});
+                                         started_ns_, Hex(RandomKey())});
   grpc::ServerBuilder builder;
   SetFence(host_.options, &builder);
   builder.RegisterService(inference_.get());

@@ -156,6 +156,21 @@ TEST(RapidResetTest, AHundredThousandResetsStayUnderTheQuota) {
   server.ExpectNothingLeft();
 }
 
+TEST(CompressionTest, CompressedRequestsAreRefusedBeforeTheyAreInflated) {
+  TestServer server;
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    v1::TokenizeRequest request;
+    request.set_text(std::string(1 << 20, 'a'));
+    v1::TokenizeResponse response;
+    const grpc::Status status = server.inference().Tokenize(&context, request, &response);
+    EXPECT_EQ(status.error_code(), Code::UNIMPLEMENTED) << status.error_message();
+    EXPECT_EQ(response.token_ids_size(), 0);
+  }
+  EXPECT_TRUE(Stream(server.inference(), AskFor(1)).status.ok());
+}
+
 TEST(PortTest, SecondServerOnThePortIsRefused) {
   TestServer server;
   FrontOptions options;
