@@ -31,6 +31,9 @@ constexpr int kSendBufferBytes = 256 << 10;
 // The socket counts as writable only below this much unsent data, so that what waits, waits with
 // us.
 constexpr int kNotSentLowWaterBytes = 128 << 10;
+// A peer that leaves sent data unacknowledged, or its receive window shut, for so long is gone. The
+// library cannot end a call while a write to its socket is blocked.
+constexpr int kUserTimeoutMs = 30'000;
 // Descriptors kept for everything that is not a connection: files, pipes, the admin port.
 constexpr int kReservedDescriptors = 64;
 // How long to hold back when the kernel refuses for lack of memory or descriptors.
@@ -46,6 +49,7 @@ void SetUp(int fd, bool tcp) {
   if (!tcp) return;
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kNotSentLowWaterBytes);
+  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
 }
 
 // Adopts a socket as a listener of ours: non-blocking, with a queue that a burst of clients fits

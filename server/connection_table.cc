@@ -13,6 +13,8 @@
 namespace quire {
 namespace {
 
+constexpr char kResets[] = "it opens and resets calls faster than they can end";
+
 ino_t InodeOf(int fd) {
   struct stat info {};
   return fstat(fd, &info) == 0 ? info.st_ino : 0;
@@ -69,19 +71,34 @@ void ConnectionTable::CallOpened(int port) {
   if (port == 0) return;
   const int open = open_calls_[static_cast<size_t>(port)].fetch_add(1, std::memory_order_relaxed);
   // Only the call that passes the limit, so that a flood does not also hammer the lock.
-  if (max_calls_ > 0 && open == max_calls_) Cut(port);
+  if (max_calls_ > 0 && open == max_calls_) Cut(port, kResets);
 }
 
 void ConnectionTable::CallClosed(int port) {
   if (port != 0) open_calls_[static_cast<size_t>(port)].fetch_sub(1, std::memory_order_relaxed);
 }
 
-void ConnectionTable::Cut(int port) {
+void ConnectionTable::Cut(int port, const char* reason) {
+  if (port == 0) return;
   const int fd = fd_by_port_[static_cast<size_t>(port)].load(std::memory_order_relaxed) - 1;
   if (fd < 0 || PeerPort(fd) != port) return;
-  Log(Severity::kWarning, "connection cut: it opens and resets calls faster than they can end",
-      {{"peer_port", port}, {"open_calls", max_calls_}});
+  Log(Severity::kWarning, "connection cut", {{"reason", reason}, {"peer_port", port}});
   (void)shutdown(fd, SHUT_RDWR);
+}
+
+void ConnectionTable::CutAll(const char* reason) {
+  int64_t cut = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (size_t at = 0; at < inode_by_fd_.size(); ++at) {
+      const int fd = static_cast<int>(at);
+      if (inode_by_fd_[at] == 0 || InodeOf(fd) != inode_by_fd_[at]) continue;
+      if (shutdown(fd, SHUT_RDWR) == 0) ++cut;
+    }
+  }
+  if (cut > 0) {
+    Log(Severity::kWarning, "all connections cut", {{"reason", reason}, {"connections", cut}});
+  }
 }
 
 void ConnectionTable::SetCork(int port, bool corked) {

@@ -29,13 +29,17 @@ class ConnectionTable {
   void CallOpened(int port);
   void CallClosed(int port);
 
+  // Shuts a connection down at once, whatever is in flight on it; its calls end as cancelled. Any
+  // thread. The first by its peer's port, nothing if unknown.
+  void Cut(int port, const char* reason);
+  void CutAll(const char* reason);
+
   // While corked, the kernel gathers a connection's small frames into full segments; uncorking
   // sends what is there. Any thread; two who cork at once only gather less.
   void SetCork(int port, bool corked);
 
  private:
   bool HasRoom();  // under mutex_
-  void Cut(int port);
 
   const int max_connections_;
   const int max_calls_;

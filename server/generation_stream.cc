@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
+#include "server/connection_table.h"
 #include "server/stall_watch.h"
 #include "server/status_codec.h"
 #include "server/stream_table.h"
@@ -17,6 +18,8 @@ namespace {
 
 // A delta's memory up to this size is reused for the next one.
 constexpr int64_t kKeptBytes = 2048;
+// How long the transport may take to end a call that was reset.
+constexpr int64_t kResetNs = 5'000'000'000;
 
 // Names the request in logs and Abort when its client did not. The key differs between processes,
 // so that ids of two servers do not meet in one log.
@@ -188,8 +191,15 @@ int64_t GenerationStream::CheckStall(int64_t now_ns) {
   // Even the status could not be delivered: the peer has stopped reading altogether.
   lock.unlock();
   std::lock_guard outlet_lock(outlet_mutex_);
-  if (outlet_ != nullptr) outlet_->Reset();
-  return now_ns + timeout_ns;
+  if (outlet_ == nullptr) return now_ns + timeout_ns;
+  // A reset waits behind a write that the peer's full socket blocks. Such a connection is of no use
+  // to its other streams either.
+  if (std::exchange(reset_, true)) {
+    host_->connections->Cut(port_, "its peer has stopped reading");
+  } else {
+    outlet_->Reset();
+  }
+  return now_ns + std::min(timeout_ns, kResetNs);
 }
 
 bool GenerationStream::IsStopId(int32_t token) const {

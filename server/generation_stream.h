@@ -162,6 +162,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   // Separate from mutex_ so that Reset cannot meet a destroyed outlet, and may call back.
   std::mutex outlet_mutex_;
   StreamOutlet* outlet_;  // null once closed
+  bool reset_ = false;    // Reset was called
 };
 
 }  // namespace quire

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
@@ -40,6 +41,9 @@ constexpr char kControl[] = "quire.v1.Control";
 // Of one connection. Several times what proxies allow: who waits is for the engine's queue to
 // decide.
 constexpr int kMaxConcurrentStreams = 1024;
+
+// What the library may take to end its calls, first by itself, then cancelled.
+constexpr int64_t kShutdownNs = 100'000'000;
 
 // Ids and seeds of two processes should not coincide.
 uint64_t RandomKey() {
@@ -226,8 +230,17 @@ void Front::Shutdown(double grace_seconds) {
   // What is left are health watchers, and streams whose reader or engine hangs: the deadline
   // cancels them, and every reactor finishes when cancelled.
   const int64_t left_ns = std::max<int64_t>(end_ns - SteadyNowNs(), 0);
-  server_->Shutdown(std::chrono::system_clock::now() +
-                    std::chrono::nanoseconds(std::min<int64_t>(left_ns, 100'000'000)));
+  const int64_t wait_ns = std::min<int64_t>(left_ns, kShutdownNs);
+  // A call whose write a full socket blocks cannot be cancelled; only cutting the connection ends
+  // it.
+  absl::Notification down;
+  std::thread cutter([&] {
+    if (down.WaitForNotificationWithTimeout(absl::Nanoseconds(wait_ns + kShutdownNs))) return;
+    host_.connections->CutAll("the server goes away and its calls do not end");
+  });
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(wait_ns));
+  down.Notify();
+  cutter.join();
   text_pool_.reset();
   server_.reset();
 }

@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-enum : uint8_t { kData = 0, kHeaders = 1, kRstStream = 3, kSettings = 4 };
+enum : uint8_t { kData = 0, kHeaders = 1, kRstStream = 3, kSettings = 4, kWindowUpdate = 8 };
 constexpr uint8_t kEndStream = 1;
 constexpr uint8_t kEndHeaders = 4;
 constexpr uint32_t kCancel = 8;
@@ -89,6 +89,10 @@ void H2Client::AddMessage(uint32_t stream, const std::string& message) {
 }
 
 void H2Client::AddReset(uint32_t stream) { AddFrame(kRstStream, 0, stream, Big32(kCancel)); }
+
+void H2Client::AddWideWindow() {
+  AddFrame(kWindowUpdate, 0, 0, Big32(kWidestWindow - 65535));
+}
 
 bool H2Client::DrainOnce() {
   char buffer[65536];

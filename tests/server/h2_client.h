@@ -14,6 +14,7 @@ class H2Client {
  public:
   // Connects and sends the preface and SETTINGS (with this initial window for the server's data).
   explicit H2Client(int port, uint32_t initial_window = 65535);
+  static constexpr uint32_t kWidestWindow = 0x7FFFFFFF;
   ~H2Client();  // closes
 
   bool connected() const { return fd_ >= 0; }
@@ -23,6 +24,8 @@ class H2Client {
                       const std::vector<std::pair<std::string, std::string>>& extra = {});
   void AddMessage(uint32_t stream, const std::string& message);  // DATA, END_STREAM
   void AddReset(uint32_t stream);                                // RST_STREAM CANCEL
+  // Opens the connection's window, which no SETTINGS can, as wide as it goes.
+  void AddWideWindow();
   // Writes what was added; reads and drops what the server says meanwhile if `drain`, so that
   // neither side blocks for ever. False when the server has closed the connection.
   bool Send(bool drain);

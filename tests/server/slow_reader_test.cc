@@ -92,6 +92,51 @@ TEST(SlowReaderTest, IsShedWhenItsOutputIsTooOldAndTheStreamIsTornDown) {
   server.ExpectNothingLeft();
 }
 
+// Wide windows, and a socket that nobody reads: the transport's own write blocks.
+std::unique_ptr<H2Client> FillSocket(TestServer& server) {
+  auto client = std::make_unique<H2Client>(server.front().port(), H2Client::kWidestWindow);
+  client->AddWideWindow();
+  for (int i = 0; i < 8; ++i) {
+    client->AddMessage(client->AddHeaders(kGenerate), AskFor(60000).SerializeAsString());
+  }
+  EXPECT_TRUE(client->Send(false));
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 8; }));
+  return client;
+}
+
+TestServerOptions EightLongAnswers() {
+  TestServerOptions options = LongAnswers();
+  options.num_blocks = 8 * 4097;
+  options.front.stream_buffer_bytes = 16 << 10;
+  return options;
+}
+
+TEST(SlowReaderTest, AFullSocketIsCutWhenItsStreamsCannotEvenBeReset) {
+  TestServerOptions options = EightLongAnswers();
+  options.front.slow_reader_timeout_seconds = 0.3;
+  TestServer server(options);
+  const auto client = FillSocket(server);
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 0; }));
+  server.ExpectNothingLeft();
+}
+
+TEST(SlowReaderTest, AFullSocketDoesNotHoldUpTheShutdown) {
+  TestServer server(EightLongAnswers());
+  const auto client = FillSocket(server);
+  // Once nothing moves any more, the socket and every buffer before it are full.
+  uint64_t tokens = 0;
+  EXPECT_TRUE(TestServer::Eventually([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const uint64_t before = std::exchange(tokens, server.engine().Stats().generated_tokens);
+    return tokens > 0 && tokens == before;
+  }));
+  EXPECT_GT(server.front().open_streams(), 0);
+  const auto start = std::chrono::steady_clock::now();
+  server.front().Shutdown(0.2);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(server.front().open_streams(), 0);
+}
+
 TEST(SlowReaderTest, PatientStreamsOutliveTheTimeout) {
   TestServerOptions options;
   options.front.slow_reader_timeout_seconds = 0.1;
