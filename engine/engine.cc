@@ -20,11 +20,14 @@ namespace {
 // the running sequences' next step.
 constexpr size_t kInboxPerTurn = 64;
 
-// What other threads ask of the scheduler thread: a request to add, or one (id 0: all) to end.
+// What other threads ask of the scheduler thread.
 struct Message {
-  std::unique_ptr<Request> request;
-  RequestId cancel = 0;
-  FinishReason reason = FinishReason::kNone;
+  enum class Kind : uint8_t { kAdd, kCancel, kCancelAll, kPause, kResume };
+
+  Kind kind = Kind::kAdd;
+  std::unique_ptr<Request> request;           // kAdd
+  RequestId id = 0;                           // kCancel, kPause, kResume
+  FinishReason reason = FinishReason::kNone;  // kCancel, kCancelAll
 };
 
 // What one turn of the loop has done, until it is added to the stats.
@@ -58,6 +61,7 @@ struct Engine::State {
   void Run();
   bool TakeMessages(bool stop);
   void Take(Message& message, bool stop);
+  void Add(std::unique_ptr<Request> request, bool stop);
   bool RetireSteps();
   void CountStep(const StepResult& result);
   bool StartStep();
@@ -145,16 +149,22 @@ absl::Status Engine::Submit(std::unique_ptr<Request> request) {
   // In this order: whoever sees live work sees since when.
   if (s.live.load() == 0) s.work_since_ns.store(SteadyNowNs());
   s.live.fetch_add(1);
-  s.Post({std::move(request), 0, FinishReason::kNone});
+  s.Post({.request = std::move(request)});
   return absl::OkStatus();
 }
 
 void Engine::Cancel(RequestId id, FinishReason reason) {
   CHECK_NE(id, 0u);
-  state_->Post({nullptr, id, reason});
+  state_->Post({.kind = Message::Kind::kCancel, .id = id, .reason = reason});
 }
 
-void Engine::CancelAll(FinishReason reason) { state_->Post({nullptr, 0, reason}); }
+void Engine::CancelAll(FinishReason reason) {
+  state_->Post({.kind = Message::Kind::kCancelAll, .reason = reason});
+}
+
+void Engine::SetPaused(RequestId id, bool paused) {
+  state_->Post({.kind = paused ? Message::Kind::kPause : Message::Kind::kResume, .id = id});
+}
 
 void Engine::StartDrain() { state_->draining.store(true, std::memory_order_release); }
 
@@ -169,7 +179,7 @@ EngineStats Engine::Stats() const {
   // The inbox is part of the queue as anybody outside sees it.
   stats.load.waiting += static_cast<int32_t>(state_->inbox_reqs.load());
   stats.load.waiting_tokens += state_->inbox_tokens.load();
-  stats.work_waiting = state_->live.load() > 0;
+  stats.work_waiting = state_->live.load() > stats.load.paused;
   stats.work_since_ns = state_->work_since_ns.load();
   return stats;
 }
@@ -202,7 +212,7 @@ void Engine::State::Run() {
     }
     Deliver();
     if (progress) continue;
-    if (stop && !scheduler.HasWork() && transport->in_flight() == 0) break;
+    if (stop && live.load() == 0 && transport->in_flight() == 0) break;
     wake.Wait(scheduler.NextDeadline());
   }
   transport.reset();  // sends the shutdown plan and joins the workers
@@ -223,18 +233,25 @@ bool Engine::State::TakeMessages(bool stop) {
 
 void Engine::State::Take(Message& message, bool stop) {
   const int64_t now_ns = SteadyNowNs();
-  if (message.request == nullptr) {
-    if (message.cancel != 0) {
-      scheduler.Cancel(message.cancel, message.reason, now_ns, events);
-    } else {
-      scheduler.CancelAll(message.reason, now_ns, events);
-    }
-    return;
+  switch (message.kind) {
+    case Message::Kind::kAdd: return Add(std::move(message.request), stop);
+    case Message::Kind::kCancel:
+      return scheduler.Cancel(message.id, message.reason, now_ns, events);
+    case Message::Kind::kCancelAll: return scheduler.CancelAll(message.reason, now_ns, events);
+    case Message::Kind::kPause: return scheduler.SetPaused(message.id, true);
+    case Message::Kind::kResume:
+      if (!scheduler.HasWork()) work_since_ns.store(now_ns);
+      return scheduler.SetPaused(message.id, false);
   }
+}
+
+void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
+  const int64_t now_ns = SteadyNowNs();
   ++counts.taken_reqs;
-  counts.taken_tokens += static_cast<int64_t>(message.request->prompt.size());
-  const RequestId id = message.request->id;
-  scheduler.Add(std::move(message.request), now_ns);
+  counts.taken_tokens += static_cast<int64_t>(request->prompt.size());
+  const RequestId id = request->id;
+  if (!scheduler.HasWork()) work_since_ns.store(now_ns);
+  scheduler.Add(std::move(request), now_ns);
   if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
   if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
 }

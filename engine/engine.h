@@ -29,7 +29,7 @@ struct EngineStats {
   int64_t last_step_tokens = 0;  // computed by the last retired step
   int64_t last_step_ns = 0;      // its duration in the worker
   int64_t last_retired_ns = 0;   // steady clock; 0: none yet
-  bool work_waiting = false;     // live requests exist
+  bool work_waiting = false;     // live requests exist that are not paused
   int64_t work_since_ns = 0;     // steady clock; when the first of them came to an idle engine
   std::string fault;             // empty while the worker group lives
 };
@@ -57,6 +57,10 @@ class Engine {
   // Idempotent; unknown ids are ignored. Any thread; never blocks.
   void Cancel(RequestId id, FinishReason reason);
   void CancelAll(FinishReason reason);
+  // Stops or resumes computing a request whose reader is behind; a few tokens may still come after
+  // a pause. A paused request holds neither row nor KV blocks. Idempotent; unknown ids are ignored.
+  // Any thread; never blocks.
+  void SetPaused(RequestId id, bool paused);
   // From now on Submit refuses with UNAVAILABLE; running and queued requests go on.
   void StartDrain();
   bool Idle() const;  // no live request

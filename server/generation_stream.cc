@@ -149,6 +149,11 @@ void GenerationStream::WriteDone(bool ok) {
     End(StatusOf(FinishReason::kCancelled));
     CancelInEngine(FinishReason::kCancelled);
   }
+  // Not before most of it is read: a pause costs the computation of what was known.
+  if (paused_ && pending_.bytes() <= host_->options.stream_buffer_bytes / 8) {
+    paused_ = false;
+    host_->engine->SetPaused(id_, false);
+  }
   Pump(std::move(lock));
 }
 
@@ -256,6 +261,7 @@ void GenerationStream::Flush() {
   } else if (shape_ == Shape::kStream && writing_ && unsent > bound / 2 && !paused_) {
     paused_ = true;
     host_->metrics->StreamPaused();
+    host_->engine->SetPaused(id_, true);
   }
   Pump(std::move(lock));
 }
@@ -336,7 +342,6 @@ void GenerationStream::EncodeTokens(std::string* frame) {
     if (ask_.send_text) delta->set_text(pending_.text);
     delta->set_cumulative_tokens(cumulative_);
     pending_.Clear();
-    paused_ = false;
   }
   response.SerializeToString(frame);
 }

@@ -151,7 +151,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   std::optional<FinishEvent> finish_;
   absl::Status end_;       // not OK: end with this as soon as possible, dropping what is pending
   bool shed_ = false;      // the end may overtake a stuck write
-  bool paused_ = false;    // pending passed half its bound
+  bool paused_ = false;    // unsent output passed half its bound: the engine holds the request
   bool writing_ = false;   // from the decision to write until WriteDone
   bool starting_ = false;  // a thread is inside StreamOutlet::Write
   int64_t in_flight_bytes_ = 0;

@@ -98,10 +98,32 @@ void LiveSequences::Requeue(Sequence& sequence) {
   ReleaseIfDrained(sequence);
 }
 
+void LiveSequences::Pause(Sequence& sequence) {
+  CHECK(sequence.live() && !sequence.paused);
+  if (sequence.state == SequenceState::kRunning) {
+    Suspend(sequence);
+    sequence.state = SequenceState::kPreempted;
+  } else {
+    queue_.Erase(sequence);
+  }
+  sequence.paused = true;
+  ++num_paused_;
+  ReleaseIfDrained(sequence);
+}
+
+void LiveSequences::Resume(Sequence& sequence) {
+  CHECK(sequence.live() && sequence.paused);
+  sequence.paused = false;
+  --num_paused_;
+  queue_.Insert(sequence);
+}
+
 void LiveSequences::Finish(Sequence& sequence) {
   CHECK(sequence.live());
   if (sequence.state == SequenceState::kRunning) {
     Suspend(sequence);
+  } else if (sequence.paused) {
+    --num_paused_;
   } else {
     queue_.Erase(sequence);
   }
@@ -187,7 +209,7 @@ void LiveSequences::AppendToken(Sequence& sequence, int32_t token) {
   sequence.output.push_back(token);
   if (sequence.state == SequenceState::kRunning) {
     ++running_tokens_;
-  } else {
+  } else if (!sequence.paused) {
     queue_.AddToken();
   }
 }
@@ -260,15 +282,18 @@ void LiveSequences::CheckHoldings(const Sequence& s) const {
   }
 }
 
-// Every live sequence is in exactly one of queue and running order; ids and deadlines know the
-// live.
+// Every live sequence is in exactly one of queue and running order, or paused; ids and deadlines
+// know the live.
 void LiveSequences::CheckContainers() const {
   size_t num_waiting = 0;
   size_t num_running = 0;
+  size_t num_paused = 0;
   size_t num_deadlines = 0;
   size_t num_free = 0;
   for (const Sequence& s : records_) {
-    num_waiting += s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted;
+    const bool waiting = s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted;
+    num_waiting += waiting && !s.paused;
+    num_paused += waiting && s.paused;
     num_running += s.state == SequenceState::kRunning;
     num_free += s.state == SequenceState::kFree;
     if (!s.live()) continue;
@@ -280,7 +305,8 @@ void LiveSequences::CheckContainers() const {
   CHECK_EQ(num_free, free_records_.size());
   CHECK_EQ(num_running, running_.size());
   CHECK_EQ(num_waiting, queue_.size());
-  CHECK_EQ(num_waiting + num_running, ids_.size());
+  CHECK_EQ(num_paused, num_paused_);
+  CHECK_EQ(num_waiting + num_running + num_paused, ids_.size());
   CHECK_EQ(num_deadlines, deadlines_.size());
   CHECK(std::is_sorted(running_.begin(), running_.end(), Precedes));
   int64_t tokens = 0;
@@ -293,6 +319,7 @@ void LiveSequences::CheckContainers() const {
   for (const RequestQueue::Entry& entry : queue_) {
     const Sequence& s = *entry.sequence;
     CHECK(s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted);
+    CHECK(!s.paused);
     CHECK(entry.arrival_ns == s.request->arrival_ns && entry.order == s.order);
     tokens += s.known();
   }

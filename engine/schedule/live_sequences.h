@@ -4,7 +4,7 @@
 //
 //   Add -> queued -> Admit -> running -> Finish -> finishing -> gone
 //                      ^         |
-//                      +- Preempt / Requeue
+//                      +- Preempt / Requeue / Pause, Resume
 //
 // Row and blocks of a sequence with steps in flight stay its own until the last of them has retired
 // (ReleaseIfDrained): a step on its way may still write there.
@@ -37,6 +37,9 @@ class LiveSequences {
   void Preempt(Sequence& sequence);
   // Running or preempted to queue with nothing held: the worker died and forgot it.
   void Requeue(Sequence& sequence);
+  // Out of queue or running order, keeping only its tokens, until Resume queues it again.
+  void Pause(Sequence& sequence);
+  void Resume(Sequence& sequence);
   // Any live state to finishing. The record may be gone on return.
   void Finish(Sequence& sequence);
   // Gives back what a preempted or finishing sequence holds once no step in flight knows it.
@@ -56,6 +59,7 @@ class LiveSequences {
   int64_t running_tokens() const { return running_tokens_; }          // known tokens of the running
   const RequestQueue& queue() const { return queue_; }
   size_t num_live() const { return ids_.size(); }
+  size_t num_paused() const { return num_paused_; }  // of the live
   // The live sequence with the earliest deadline, null if none has one.
   Sequence* EarliestDeadline() const;
   // All records, free ones included.
@@ -96,6 +100,7 @@ class LiveSequences {
   RequestQueue queue_;
   std::vector<Sequence*> running_;
   int64_t running_tokens_ = 0;
+  size_t num_paused_ = 0;
   int32_t draining_blocks_ = 0;
   uint64_t next_order_ = 1;
 };

@@ -81,6 +81,16 @@ void Scheduler::Cancel(RequestId id, FinishReason reason, int64_t now_ns, Schedu
   if (sequence != nullptr) state_->Finish(*sequence, reason, now_ns, events);
 }
 
+void Scheduler::SetPaused(RequestId id, bool paused) {
+  Sequence* sequence = state_->sequences.Find(id);
+  if (sequence == nullptr || sequence->paused == paused) return;
+  if (paused) {
+    state_->sequences.Pause(*sequence);
+  } else {
+    state_->sequences.Resume(*sequence);
+  }
+}
+
 void Scheduler::CancelAll(FinishReason reason, int64_t now_ns, SchedulerEvents& events) {
   for (Sequence& sequence : state_->sequences.records()) {
     if (sequence.live()) state_->Finish(sequence, reason, now_ns, events);
@@ -183,7 +193,9 @@ void Scheduler::RequeueAll(int64_t now_ns, SchedulerEvents& events) {
   CHECK_EQ(s.sequences.pool().num_free(), s.sequences.pool().total());
 }
 
-bool Scheduler::HasWork() const { return state_->sequences.num_live() > 0; }
+bool Scheduler::HasWork() const {
+  return state_->sequences.num_live() > state_->sequences.num_paused();
+}
 
 int32_t Scheduler::steps_in_flight() const { return state_->steps.size(); }
 
@@ -197,6 +209,7 @@ SchedulerLoad Scheduler::Load() const {
   SchedulerLoad load;
   load.running = static_cast<int32_t>(sequences.running().size());
   load.waiting = static_cast<int32_t>(sequences.queue().size());
+  load.paused = static_cast<int32_t>(sequences.num_paused());
   load.waiting_tokens = sequences.queue().num_tokens();
   load.free_blocks = sequences.pool().num_free();
   load.total_blocks = sequences.pool().total();

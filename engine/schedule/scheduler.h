@@ -38,6 +38,7 @@ struct SchedulerEvents {
 struct SchedulerLoad {
   int32_t running = 0;         // sequences being computed
   int32_t waiting = 0;         // queued, preempted ones included
+  int32_t paused = 0;          // neither, because their readers are behind
   int64_t waiting_tokens = 0;  // prompt tokens of the waiting
   int32_t free_blocks = 0;
   int32_t total_blocks = 0;      // without the null block
@@ -60,6 +61,10 @@ class Scheduler {
   // Ends a request with `reason`; unknown ids are ignored (the end may have crossed the cancel).
   // The FinishEvent is emitted at once; blocks and row return when the steps in flight retire.
   void Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
+  // A request whose reader is behind: it gives up row and blocks, disturbs nobody, and goes on
+  // where it stopped, with the same tokens, when it is no longer paused. Tokens of steps in flight
+  // still come. Idempotent; unknown ids are ignored.
+  void SetPaused(RequestId id, bool paused);
   // Ends every live request with `reason`, however many in one call: for shutdown, and for an
   // engine that cannot go on.
   void CancelAll(FinishReason reason, int64_t now_ns, SchedulerEvents& events);
@@ -69,7 +74,7 @@ class Scheduler {
 
   // Fills `plan` (cleared, its step number set). False: nothing to run before a step in flight
   // retires or a request arrives; the plan is unused and the step number not consumed. Never false
-  // while a request is live and no step is in flight.
+  // while HasWork and no step is in flight.
   bool Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events);
   // Takes the result of the oldest step in flight.
   void Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events);
@@ -77,7 +82,7 @@ class Scheduler {
   // and forgets the steps in flight. A request already requeued twice ends with kEngineFault.
   void RequeueAll(int64_t now_ns, SchedulerEvents& events);
 
-  bool HasWork() const;  // any live request
+  bool HasWork() const;  // any live request that is not paused
   int32_t steps_in_flight() const;
   // Earliest deadline of any live request, kNoDeadline if none.
   int64_t NextDeadline() const;

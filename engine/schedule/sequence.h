@@ -21,9 +21,9 @@ namespace quire {
 
 enum class SequenceState : uint8_t {
   kFree,       // the record belongs to nobody
-  kQueued,     // in the queue; holds its tokens only
+  kQueued,     // in the queue unless paused; holds its tokens only
   kRunning,    // holds a row, blocks and perhaps a reservation
-  kPreempted,  // in the queue; row and blocks return when its steps in flight have retired
+  kPreempted,  // likewise; row and blocks return when its steps in flight have retired
   kFinishing,  // its end is delivered; row and blocks return likewise
 };
 
@@ -42,6 +42,7 @@ struct Sequence {
   int32_t table_blocks = 0;  // blocks in the worker's row table
   int32_t reserved = 0;      // blocks promised by the pool and not taken yet
   bool new_row = false;      // the worker has not heard of this row's new owner
+  bool paused = false;       // its reader is behind: neither runs nor waits in the queue
   // The known tokens behind the prompt, which stays in the request. Capacity for all there can ever
   // be from admission on; none while nothing is known and no row is held.
   std::vector<int32_t> output;

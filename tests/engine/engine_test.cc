@@ -198,6 +198,36 @@ TEST(EngineTest, CancelEndsARunningRequestAndItsBlocksReturn) {
   while (!f.engine->Idle()) std::this_thread::yield();
 }
 
+TEST(EngineTest, APausedRequestWaitsAndIsNoSignOfSickness) {
+  std::counting_semaphore<> gate(5);
+  Fixture f(&gate);
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 200)).ok());
+  f.sink.AwaitTokens(1, 3);
+  f.engine->SetPaused(1, true);
+  while (f.engine->Stats().load.paused != 1) std::this_thread::yield();
+  gate.release(100000);
+  EngineStats stats = f.engine->Stats();
+  EXPECT_FALSE(stats.work_waiting);
+  EXPECT_FALSE(f.engine->Idle());
+  // Everybody else goes on.
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(2, 4, 5)).ok());
+  f.sink.AwaitEnds(1);
+  EXPECT_EQ(f.sink.stream(2).tokens.size(), 5u);
+  const int64_t resumed_ns = SteadyNowNs();
+  f.engine->SetPaused(1, false);
+  f.sink.AwaitEnds(2);
+  EXPECT_EQ(f.sink.stream(1).tokens.size(), 200u);
+  EXPECT_GE(f.engine->Stats().work_since_ns, resumed_ns);
+}
+
+TEST(EngineTest, DestructionEndsPausedRequests) {
+  Fixture f;
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 200)).ok());
+  f.engine->SetPaused(1, true);
+  f.engine.reset();
+  EXPECT_EQ(f.sink.stream(1).ends.size(), 1u);
+}
+
 TEST(EngineTest, DeadlineEndsARequestThatOnlyWaits) {
   std::counting_semaphore<> gate(0);
   Fixture f(&gate);

@@ -1,5 +1,5 @@
-// Readers that are slow, stop, or never begin: their streams are coalesced, then shed; nobody else
-// notices.
+// Readers that are slow, stop, or never begin: their streams are coalesced, then paused, then shed;
+// nobody else notices.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -53,14 +53,39 @@ TEST(SlowReaderTest, GetsFewerLargerFramesAndMissesNothing) {
   server.ExpectNothingLeft();
 }
 
-TEST(SlowReaderTest, IsShedWhenItsBufferIsFullAndLearnsWhy) {
+TEST(SlowReaderTest, IsPausedWhenItsBufferFillsAndGoesOnWhenItReads) {
   TestServerOptions options = LongAnswers();
-  options.front.stream_buffer_bytes = 16 << 10;
+  options.front.stream_buffer_bytes = 32 << 10;
   TestServer server(options);
   grpc::ClientContext context;
-  v1::GenerateRequest request = AskFor(60000);
+  constexpr uint32_t kTokens = 30000;
   const auto stub = v1::Inference::NewStub(server.NewChannel(/*fixed_window=*/true));
-  const auto reader = stub->Generate(&context, request);
+  const auto reader = stub->Generate(&context, AskFor(kTokens));
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.engine().Stats().load.paused == 1; }));
+  const EngineStats stats = server.engine().Stats();
+  EXPECT_LT(stats.generated_tokens, kTokens);
+  EXPECT_EQ(stats.load.free_blocks, stats.load.total_blocks) << "a paused request holds blocks";
+  EXPECT_TRUE(Stream(server.inference(), AskFor(5)).status.ok()) << "others must not notice";
+  v1::GenerateResponse frame;
+  uint32_t tokens = 0;
+  while (reader->Read(&frame)) {
+    if (!frame.has_tokens()) continue;
+    tokens += static_cast<uint32_t>(frame.tokens().token_ids_size());
+    EXPECT_EQ(frame.tokens().cumulative_tokens(), tokens);
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(tokens, kTokens);
+  server.ExpectNothingLeft();
+}
+
+TEST(SlowReaderTest, IsShedWhenItIsPausedForTooLongAndLearnsWhy) {
+  TestServerOptions options = LongAnswers();
+  options.front.stream_buffer_bytes = 16 << 10;
+  options.front.slow_reader_timeout_seconds = 0.3;
+  TestServer server(options);
+  grpc::ClientContext context;
+  const auto stub = v1::Inference::NewStub(server.NewChannel(/*fixed_window=*/true));
+  const auto reader = stub->Generate(&context, AskFor(60000));
   EXPECT_TRUE(TestServer::Eventually(
       [&] { return server.engine().Stats().generated_tokens > 0 && server.engine().Idle(); }));
   EXPECT_LT(server.engine().Stats().generated_tokens, 60000u);
