@@ -223,7 +223,7 @@ struct ServerMetrics::State {
   // `mutex`.
   Gauge& streams = OneGauge("quire_streams_open", "Generate calls not yet ended.");
   Counter& paused =
-      OneCounter("quire_slow_reader_paused_total", "Times a stream stopped for a slow reader.");
+      OneCounter("quire_slow_reader_paused_total", "Times a request was paused for a slow reader.");
   Counter& shed =
       OneCounter("quire_slow_reader_shed_total", "Streams ended because nobody read them.");
   Family<Counter>& rejected =
