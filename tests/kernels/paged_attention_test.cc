@@ -74,9 +74,12 @@ class AttentionCase {
   }
 
   void Check(const Array& out) const {
+    const std::vector<double> pool = Doubles(pool_), q = Doubles(q_);
     for (size_t s = 0; s < sequences_.size(); ++s) {
       for (int32_t i = 0; i < sequences_[s].queries; ++i) {
-        for (int32_t h = 0; h < shape_.heads; ++h) CheckOne(out, static_cast<int>(s), i, h);
+        for (int32_t h = 0; h < shape_.heads; ++h) {
+          CheckOne(out, pool.data(), q.data(), {static_cast<int>(s), i, h});
+        }
       }
     }
   }
@@ -158,19 +161,32 @@ class AttentionCase {
     return kv;
   }
 
-  void CheckOne(const Array& out, int s, int32_t i, int32_t h) const {
+  static std::vector<double> Doubles(const Array& array) {
+    std::vector<double> doubles(array.size());
+    for (int64_t i = 0; i < array.size(); ++i) doubles[i] = array[i];
+    return doubles;
+  }
+
+  struct Which {
+    int sequence;
+    int32_t query, head;
+  };
+
+  void CheckOne(const Array& out, const double* pool, const double* all_q, Which which) const {
+    const auto [s, i, h] = which;
     const int32_t dim = shape_.head_dim;
     const int32_t position = sequences_[s].context - sequences_[s].queries + i;
     const int32_t first = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
     const int32_t kv_head = h / (shape_.heads / shape_.kv_heads);
     const int64_t t = query_begin_[s] + i;
-    const int64_t q_at = t * (shape_.heads + 5) * dim + (h + 1) * dim;
+    const double* q = all_q + t * (shape_.heads + 5) * dim + (h + 1) * dim;
     std::vector<double> score, mean(dim, 0.0);
     double top = -INFINITY, total = 0, score_size = 0, value_size = 0;
     for (int32_t pos = first; pos <= position; ++pos) {
+      const double* k = pool + At(s, pos, 0, kv_head);
       double dot = 0, size = 0;
       for (int32_t d = 0; d < dim; ++d) {
-        const double product = q_[q_at + d] * pool_[At(s, pos, 0, kv_head) + d];
+        const double product = q[d] * k[d];
         dot += product;
         size += std::abs(product);
       }
@@ -180,11 +196,11 @@ class AttentionCase {
     }
     for (int32_t pos = first; pos <= position; ++pos) {
       const double weight = std::exp(score[pos - first] - top);
+      const double* v = pool + At(s, pos, 1, kv_head);
       total += weight;
       for (int32_t d = 0; d < dim; ++d) {
-        const double v = pool_[At(s, pos, 1, kv_head) + d];
-        mean[d] += weight * v;
-        value_size = std::max(value_size, std::abs(v));
+        mean[d] += weight * v[d];
+        value_size = std::max(value_size, std::abs(v[d]));
       }
     }
     // An error e in a score is a relative error e of its weight; sums add one rounding a key.
