@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& option
 
 Acceptor::Acceptor(int fd, const Options& options)
     : options_(options),
-      connections_(options.max_connections, options.max_calls),
+      connections_({options.max_connections, options.max_calls, options.max_calls_uds}),
       fd_(fd),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_fd_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {}

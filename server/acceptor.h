@@ -22,7 +22,9 @@ class Acceptor {
     int port = 0;             // 0: any free port
     std::string uds;          // path of a Unix socket, instead of TCP
     int max_connections = 0;  // beyond it a connection is accepted and closed at once
-    int max_calls = 0;        // open calls of one connection before it is cut off; 0: no limit
+    // Open calls of one connection before it is cut off, and of all on a Unix socket; 0: no limit.
+    int max_calls = 0;
+    int max_calls_uds = 0;
   };
   // Takes over a connected socket.
   using Deliver = std::function<void(int fd)>;

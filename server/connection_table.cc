@@ -36,8 +36,7 @@ int PeerPort(int fd) {
 
 }  // namespace
 
-ConnectionTable::ConnectionTable(int max_connections, int max_calls)
-    : max_connections_(max_connections), max_calls_(max_calls) {}
+ConnectionTable::ConnectionTable(const Limits& limits) : limits_(limits) {}
 
 bool ConnectionTable::Add(int fd) {
   const auto at = static_cast<size_t>(fd);
@@ -52,13 +51,13 @@ bool ConnectionTable::Add(int fd) {
 }
 
 bool ConnectionTable::HasRoom() {
-  if (tracked_ <= max_connections_) return true;
+  if (tracked_ <= limits_.connections) return true;
   for (size_t fd = 0; fd < inode_by_fd_.size(); ++fd) {
     if (inode_by_fd_[fd] == 0 || InodeOf(static_cast<int>(fd)) == inode_by_fd_[fd]) continue;
     inode_by_fd_[fd] = 0;
     --tracked_;
   }
-  return tracked_ <= max_connections_;
+  return tracked_ <= limits_.connections;
 }
 
 int ConnectionTable::PortOf(const std::string& peer) {
@@ -68,14 +67,16 @@ int ConnectionTable::PortOf(const std::string& peer) {
 }
 
 void ConnectionTable::CallOpened(int port) {
-  if (port == 0) return;
+  const int limit = port == 0 ? limits_.calls_without_port : limits_.calls;
   const int open = open_calls_[static_cast<size_t>(port)].fetch_add(1, std::memory_order_relaxed);
   // Only the call that passes the limit, so that a flood does not also hammer the lock.
-  if (max_calls_ > 0 && open == max_calls_) Cut(port, kResets);
+  if (limit == 0 || open != limit) return;
+  if (port == 0) return CutAll(kResets);
+  Cut(port, kResets);
 }
 
 void ConnectionTable::CallClosed(int port) {
-  if (port != 0) open_calls_[static_cast<size_t>(port)].fetch_sub(1, std::memory_order_relaxed);
+  open_calls_[static_cast<size_t>(port)].fetch_sub(1, std::memory_order_relaxed);
 }
 
 void ConnectionTable::Cut(int port, const char* reason) {

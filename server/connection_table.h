@@ -16,14 +16,20 @@ namespace quire {
 
 class ConnectionTable {
  public:
-  // `max_calls` is the number of open calls no honest connection can pass; 0: no limit.
-  ConnectionTable(int max_connections, int max_calls);
+  struct Limits {
+    int connections = 0;
+    // Open calls that no honest connection can pass; 0: no limit.
+    int calls = 0;
+    // The same for all connections that have no port, together.
+    int calls_without_port = 0;
+  };
+  explicit ConnectionTable(const Limits& limits);
 
   // Takes note of an accepted socket; false when that is one too many. The accept thread.
   bool Add(int fd);
 
   // What CallOpened and CallClosed count by: the TCP port in gRPC's name of a peer
-  // ("ipv4:127.0.0.1:4711"), 0 when it has none.
+  // ("ipv4:127.0.0.1:4711"), 0 when it has none: all peers of a Unix socket count as one.
   static int PortOf(const std::string& peer);
   // Any thread.
   void CallOpened(int port);
@@ -41,8 +47,7 @@ class ConnectionTable {
  private:
   bool HasRoom();  // under mutex_
 
-  const int max_connections_;
-  const int max_calls_;
+  const Limits limits_;
   std::mutex mutex_;
   // By descriptor, under mutex_: the inode of the socket it was, 0 for none. A connection is alive
   // while fstat shows the same inode.
@@ -52,6 +57,22 @@ class ConnectionTable {
   // names one of them at a time.
   std::array<std::atomic<int>, 65536> fd_by_port_{};  // plus one; 0: none
   std::array<std::atomic<int32_t>, 65536> open_calls_{};
+};
+
+// A call that counts as open for as long as this lives: a member of its reactor.
+class OpenCall {
+ public:
+  OpenCall(ConnectionTable* table, const std::string& peer)
+      : table_(table), port_(ConnectionTable::PortOf(peer)) {
+    table_->CallOpened(port_);
+  }
+  ~OpenCall() { table_->CallClosed(port_); }
+  OpenCall(const OpenCall&) = delete;
+  OpenCall& operator=(const OpenCall&) = delete;
+
+ private:
+  ConnectionTable* const table_;
+  const int port_;
 };
 
 }  // namespace quire

@@ -3,7 +3,7 @@
 
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
-#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
@@ -24,6 +24,7 @@
 #include "engine/base/status_macros.h"
 #include "server/acceptor.h"
 #include "server/control_service.h"
+#include "server/health_service.h"
 #include "server/inference_service.h"
 #include "server/output_shards.h"
 #include "server/reflection.h"
@@ -94,6 +95,32 @@ void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
   for (const auto& [name, value] : arguments) builder->AddChannelArgument(name, value);
 }
 
+// Methods that nobody serves: also their calls are counted.
+class UnknownMethods final : public grpc::CallbackGenericService {
+ public:
+  explicit UnknownMethods(const StreamHost* host) : host_(host) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    return new Refusal(host_->connections, context->peer());
+  }
+
+ private:
+  class Refusal final : public grpc::ServerGenericBidiReactor {
+   public:
+    Refusal(ConnectionTable* connections, const std::string& peer) : call_(connections, peer) {
+      Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
+                          "this server has no such method; server reflection lists what it has"));
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    const OpenCall call_;
+  };
+
+  const StreamHost* const host_;
+};
+
 class Front final : public GrpcFront {
  public:
   Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics);
@@ -134,6 +161,9 @@ class Front final : public GrpcFront {
   std::unique_ptr<RawService> inference_;
   std::unique_ptr<RawService> control_;
   std::unique_ptr<RawService> reflection_;
+  HealthBoard health_board_{{"", kInference, kControl}};
+  std::unique_ptr<RawService> health_;
+  UnknownMethods unknown_{&host_};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -161,7 +191,8 @@ absl::Status Front::Start(Engine* engine) {
   // mostly ones that it has already reset.
   ASSIGN_OR_RETURN(
       acceptor_, Acceptor::Listen({options.host, options.port, options.uds, options.max_connections,
-                                   2 * kMaxConcurrentStreams}));
+                                   2 * kMaxConcurrentStreams,
+                                   options.max_open_streams + 2 * kMaxConcurrentStreams}));
   host_.connections = &acceptor_->connections();
   shards_.SetConnections(host_.connections);
   RETURN_IF_ERROR(BuildServer());
@@ -183,17 +214,20 @@ absl::Status Front::BuildServer() {
   google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   gpr_set_log_function(LogGrpcError);
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::EnableDefaultHealthCheckService(false);
   inference_ = MakeInferenceService(&host_);
   control_ = MakeControlService(&host_, {[this](bool exit_when_idle) { Drain(exit_when_idle); },
                                          started_ns_, Hex(RandomKey())});
+  health_ = MakeHealthService(&host_, &health_board_);
   grpc::ServerBuilder builder;
   SetFence(host_.options, &builder);
   builder.RegisterService(inference_.get());
   builder.RegisterService(control_.get());
+  builder.RegisterService(health_.get());
+  builder.RegisterCallbackGenericService(&unknown_);
   if (host_.options.reflection) {
-    reflection_ = MakeReflectionService(
-        {kInference, kControl, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"});
+    reflection_ = MakeReflectionService(&host_, {kInference, kControl, "grpc.health.v1.Health",
+                                                 "grpc.reflection.v1.ServerReflection"});
     builder.RegisterService(reflection_.get());
   }
   connections_ = builder.experimental().AddExternalConnectionAcceptor(
@@ -204,12 +238,7 @@ absl::Status Front::BuildServer() {
   return absl::OkStatus();
 }
 
-void Front::SetServing(bool serving) {
-  if (server_ == nullptr) return;
-  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-  const bool truth = serving && !host_.draining.load();
-  for (const char* name : {"", kInference, kControl}) health->SetServingStatus(name, truth);
-}
+void Front::SetServing(bool serving) { health_board_.Set(serving && !host_.draining.load()); }
 
 void Front::Drain(bool exit_when_idle) {
   SetServing(false);  // before anything is refused, so that balancers look elsewhere first

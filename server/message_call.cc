@@ -4,18 +4,27 @@
 #include <memory>
 
 #include "engine/base/clock.h"
+#include "server/connection_table.h"
 #include "server/status_codec.h"
 #include "server/text_pool.h"
 
 namespace quire {
 namespace {
 
+class AnswerReactor final : public grpc::ServerUnaryReactor {
+ public:
+  AnswerReactor(ConnectionTable* connections, const std::string& peer) : call_(connections, peer) {}
+  void OnDone() override { delete this; }
+
+ private:
+  const OpenCall call_;
+};
+
 struct Call {
   StreamHost* host;
   std::string method;
   BytesFunction function;
 
-  // The reactor is gRPC's own: it needs nothing but to be finished once.
   void Answer(const grpc::ByteBuffer& in, grpc::ByteBuffer* out, int64_t started_ns,
               grpc::ServerUnaryReactor* reactor) const {
     std::string bytes;
@@ -42,15 +51,15 @@ RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
   return [call, cost](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
                       grpc::ByteBuffer* out) {
     const int64_t started_ns = SteadyNowNs();
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    auto* reactor = new AnswerReactor(call->host->connections, context->peer());
     if (cost == CallCost::kQuick) {
       call->Answer(*in, out, started_ns, reactor);
-      return reactor;
+      return static_cast<grpc::ServerUnaryReactor*>(reactor);
     }
     const absl::Status queued = call->host->text_pool->Run(
         in->Length(), [=] { call->Answer(*in, out, started_ns, reactor); });
     if (!queued.ok()) call->Finish(queued, started_ns, reactor);
-    return reactor;
+    return static_cast<grpc::ServerUnaryReactor*>(reactor);
   };
 }
 

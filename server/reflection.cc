@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "server/connection_table.h"
 #include "server/status_codec.h"
 #include "server/wire_check.h"
 
@@ -64,7 +65,9 @@ void Answer(const ServerReflectionRequest& request, const std::vector<std::strin
 // latter fails.
 class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  explicit ReflectionReactor(const std::vector<std::string>* services) : services_(services) {
+  ReflectionReactor(const std::vector<std::string>* services, ConnectionTable* connections,
+                    const std::string& peer)
+      : services_(services), call_(connections, peer) {
     StartRead(&in_);
   }
 
@@ -89,18 +92,20 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
 
  private:
   const std::vector<std::string>* const services_;
+  const OpenCall call_;
   grpc::ByteBuffer in_;
   grpc::ByteBuffer out_;
 };
 
 }  // namespace
 
-std::unique_ptr<RawService> MakeReflectionService(std::vector<std::string> services) {
+std::unique_ptr<RawService> MakeReflectionService(StreamHost* host,
+                                                  std::vector<std::string> services) {
   auto service = std::make_unique<RawService>();
   const auto names = std::make_shared<const std::vector<std::string>>(std::move(services));
-  const auto start = [names](grpc::CallbackServerContext*) {
+  const auto start = [host, names](grpc::CallbackServerContext* context) {
     return static_cast<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*>(
-        new ReflectionReactor(names.get()));
+        new ReflectionReactor(names.get(), host->connections, context->peer()));
   };
   service->Add("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
                RawService::Bidi(start));

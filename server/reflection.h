@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "server/raw_service.h"
+#include "server/stream_host.h"
 
 namespace quire {
 
-// `services` are full names whose descriptors are linked in.
-std::unique_ptr<RawService> MakeReflectionService(std::vector<std::string> services);
+// `services` are full names whose descriptors are linked in. `host` outlives the service.
+std::unique_ptr<RawService> MakeReflectionService(StreamHost* host,
+                                                  std::vector<std::string> services);
 
 }  // namespace quire
