@@ -2,8 +2,9 @@
 // here; OnCancel must lead to Finish; OnDone comes last, once, and deletes.
 #include "server/generate_call.h"
 
+#include <grpc/support/time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -21,16 +22,19 @@
 namespace quire {
 namespace {
 
+// Beyond it a deadline is none: thirty years, within what 64 bits of nanoseconds hold.
+constexpr int64_t kLongestSeconds = 1'000'000'000;
+
 // The call's deadline on the steady clock; the server's own when the client set none.
 int64_t DeadlineNs(const grpc::CallbackServerContext& context, double default_seconds) {
   const int64_t now_ns = SteadyNowNs();
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) {
+  const gpr_timespec deadline = context.raw_deadline();
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
     return now_ns + static_cast<int64_t>(default_seconds * 1e9);
   }
-  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      deadline - std::chrono::system_clock::now());
-  return now_ns + left.count();
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  if (left.tv_sec > kLongestSeconds) return kNoDeadline;
+  return now_ns + left.tv_sec * 1'000'000'000 + left.tv_nsec;
 }
 
 // splitmix64: seeds of requests that bring none are spread over all 64 bits.

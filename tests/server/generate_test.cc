@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/server/h2_client.h"
 #include "tests/server/test_server.h"
 
 namespace quire {
@@ -24,6 +25,22 @@ std::string Repeat(const std::string& text, size_t bytes) {
   std::string out;
   while (out.size() < bytes) out += text;
   return out.substr(0, bytes);
+}
+
+TEST(GenerateTest, TheLongestDeadlineIsNotOneThatHasPassed) {
+  TestServer server;
+  for (const auto& timeout : {"2562047H", "99999999H", "99999999S"}) {
+    H2Client client(server.front().port());
+    const uint32_t stream =
+        client.AddHeaders("/quire.v1.Inference/Generate", {{"grpc-timeout", timeout}});
+    client.AddMessage(stream, AskFor(7).SerializeAsString());
+    const uint64_t before = server.engine().Stats().generated_tokens;
+    ASSERT_TRUE(client.Send(true));
+    EXPECT_TRUE(TestServer::Eventually([&] {
+      return server.engine().Stats().generated_tokens == before + 7;
+    })) << timeout;
+  }
+  server.ExpectNothingLeft();
 }
 
 TEST(GenerateTest, StreamsAcceptedThenTokensThenFinished) {
