@@ -20,7 +20,8 @@ struct FrontOptions {
   int64_t max_request_bytes = 4 << 20;
   int64_t resource_quota_bytes = 256 << 20;
   int max_connections = 10000;
-  int max_open_streams = 16384;             // live Generate calls; beyond: RESOURCE_EXHAUSTED
+  // Live Generate calls; beyond: UNAVAILABLE. More than may run and wait, which the engine bounds.
+  int max_open_streams = 16384 + 1024;
   int64_t stream_buffer_bytes = 256 << 10;  // unsent output of one stream before it is shed
   double slow_reader_timeout_seconds = 60;  // unsent output of one stream older than this: shed
   double default_deadline_seconds = 600;    // when the client sets none

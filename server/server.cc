@@ -25,6 +25,7 @@ namespace {
 
 constexpr double kWatchSeconds = 1;        // between two looks at the engine
 constexpr double kDrainLookSeconds = .05;  // while only the last streams are waited for
+constexpr int kCallsBeyondQueue = 1024;    // that are being parsed, refused or ended
 constexpr double kForcedExitSeconds = 5;   // beyond what draining may take
 
 double SecondsSince(int64_t start_ns) {
@@ -36,6 +37,14 @@ std::string ServedName(const Settings& settings) {
   std::error_code error;
   const auto path = std::filesystem::weakly_canonical(settings.engine.model, error);
   return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// The settings of the front, with room for every call that the engine may hold.
+FrontOptions FrontFor(const Settings& settings) {
+  FrontOptions options = settings.server.front;
+  options.max_open_streams =
+      settings.engine.max_num_queued_reqs + settings.engine.max_num_seqs + kCallsBeyondQueue;
+  return options;
 }
 
 // What went wrong on the way to a running engine: the device, or else what it was given.
@@ -195,7 +204,7 @@ std::optional<StartError> Server::State::Load() {
     return StartError{DeviceOr(ExitCode::kModel, transport.status()), transport.status()};
   }
   const std::lock_guard lock(parts_mutex);
-  front = GrpcFront::Create(settings.server.front, &model, &metrics);
+  front = GrpcFront::Create(FrontFor(settings), &model, &metrics);
   engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
                                     *std::move(transport), front.get());
   EndPhase("weights");

@@ -13,7 +13,7 @@ StreamTable::StreamTable(int max_open) : max_open_(max_open) {}
 
 absl::Status StreamTable::Enter() {
   if (open_.fetch_add(1, std::memory_order_relaxed) < max_open_) return absl::OkStatus();
-  return Refusal(absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
+  return Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
                  "the server has " + std::to_string(max_open_) +
                      " open calls, which is its limit; retry when some have ended",
                  1);

@@ -24,7 +24,7 @@ class StreamTable {
   // Numbers never repeat within a process.
   RequestId NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Counts a call in, or refuses with RESOURCE_EXHAUSTED. Every call that came in leaves once,
+  // Counts a call in, or refuses with UNAVAILABLE. Every call that came in leaves once,
   // refused ones included.
   absl::Status Enter();
   void Leave();

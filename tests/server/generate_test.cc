@@ -410,7 +410,7 @@ TEST(GenerateTest, TooManyOpenStreamsAreRefused) {
     ASSERT_TRUE(readers[i]->Read(&frame));
   }
   const grpc::Status third = Stream(server.inference(), AskFor(2)).status;
-  EXPECT_EQ(third.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(third.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Reason(third), "TOO_MANY_STREAMS");
   EXPECT_GT(RetrySeconds(third), 0.0);
   server.gate().Allow(-1);
