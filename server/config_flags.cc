@@ -114,13 +114,17 @@ void SettingsParser::ReadArguments(const std::vector<std::string>& arguments) {
   for (size_t index = 0; index < arguments.size();) index = ReadFlag(arguments, index);
 }
 
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
 // Kubernetes puts QUIRE_PORT=tcp://10.0.0.1:50051 and its relatives into every pod next to a
-// Service called "quire". They cannot be meant as settings.
+// Service called "quire", and QUIRE_SERVER_PORT and so on for one called "quire-server". They
+// cannot be meant as settings.
 bool IsServiceLink(const std::string& name, const std::string& value) {
-  if (name == "QUIRE_SERVICE_HOST" || name.starts_with("QUIRE_SERVICE_PORT")) return true;
-  if (name == "QUIRE_PORT") return value.starts_with("tcp://") || value.starts_with("udp://");
-  return name.starts_with("QUIRE_PORT_") &&
-         name.find_first_of("0123456789") == std::string_view("QUIRE_PORT_").size();
+  if (name.ends_with("_SERVICE_HOST")) return true;
+  if (name.find("_SERVICE_PORT") != std::string::npos) return true;
+  if (name.ends_with("_PORT")) return value.starts_with("tcp://") || value.starts_with("udp://");
+  const size_t port = name.find("_PORT_");
+  return port != std::string::npos && port + 6 < name.size() && IsDigit(name[port + 6]);
 }
 
 void SettingsParser::ReadEnvironment(const Invocation& invocation) {

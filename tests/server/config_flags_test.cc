@@ -228,6 +228,10 @@ TEST(ConfigFlagsTest, KubernetesServiceLinksAreNotSettings) {
                                            {"QUIRE_SERVICE_PORT", "50051"},
                                            {"QUIRE_SERVICE_PORT_GRPC", "50051"},
                                            {"QUIRE_PORT", "tcp://10.0.0.1:50051"},
+                                           {"QUIRE_SERVER_SERVICE_HOST", "10.0.0.1"},
+                                           {"QUIRE_SERVER_SERVICE_PORT_GRPC", "50051"},
+                                           {"QUIRE_SERVER_PORT", "tcp://10.0.0.1:50051"},
+                                           {"QUIRE_SERVER_PORT_50051_TCP_PROTO", "tcp"},
                                            {"QUIRE_PORT_50051_TCP", "tcp://10.0.0.1:50051"},
                                            {"QUIRE_PORT_50051_TCP_ADDR", "10.0.0.1"}}});
   EXPECT_EQ(parsed.settings.server.front.port, 50051);
