@@ -40,6 +40,15 @@ absl::Status CannotListen(const std::string& address, const std::string& reason)
   return absl::UnavailableError("cannot listen on " + address + ": " + reason);
 }
 
+// That a socket can be made at `path`, where nothing is yet.
+absl::Status CheckFolder(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return CannotListen(
+      path, "folder " + folder + ": " + strerror(errno) + "; make it or choose another --uds");
+}
+
 }  // namespace
 
 absl::StatusOr<int> ListenTcp(const std::string& host, int port, const std::string& flag) {
@@ -90,18 +99,20 @@ absl::Status CheckUnixSocketFree(const std::string& path) {
                                   " bytes; choose a shorter --uds");
   }
   struct stat file {};
-  if (stat(path.c_str(), &file) != 0) return absl::OkStatus();
+  if (stat(path.c_str(), &file) != 0) return CheckFolder(path);
   if (!S_ISSOCK(file.st_mode)) {
     return CannotListen(path,
                         "a file that is no socket is there; remove it or choose another --uds");
   }
   path.copy(address.sun_path, path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  // Without waiting: a live server whose queue is full would let us.
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return CannotListen(path, strerror(errno));
-  const bool live = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  const bool connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  const int error = connected ? EADDRINUSE : errno;
   close(fd);
-  if (live) return CannotListen(path, Reason(EADDRINUSE, "--uds"));
-  return absl::OkStatus();
+  if (error == ECONNREFUSED) return absl::OkStatus();  // nobody listens there any more
+  return CannotListen(path, Reason(error == EAGAIN ? EADDRINUSE : error, "--uds"));
 }
 
 bool IsLoopback(const std::string& host) {

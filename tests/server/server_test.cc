@@ -3,10 +3,13 @@
 #include "server/server.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "engine/base/clock.h"
 #include "nlohmann/json.hpp"
@@ -49,6 +52,38 @@ TEST(ServerTest, AServerThatWasNeverStartedOrRunCanBeDestroyed) {
   { const Server never_started(DemoSettings(), SteadyNowNs()); }
   Server never_run(DemoSettings(), SteadyNowNs());
   EXPECT_FALSE(never_run.Start());
+}
+
+TEST(ServerTest, ASocketsMissingFolderIsFoundBeforeTheModelIsLookedAt) {
+  Settings settings = DemoSettings();
+  settings.engine.model = "/nonexistent";
+  settings.server.front.uds = "/nonexistent-folder/quire.sock";
+  const auto error = Server(settings, SteadyNowNs()).Start();
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, ExitCode::kCannotListen);
+  EXPECT_NE(error->status.message().find("/nonexistent-folder/"), absl::string_view::npos);
+}
+
+TEST(ListenAddressTest, ASocketWithAFullQueueIsLiveAndHoldsNobodyUp) {
+  const std::string path = testing::TempDir() + "/full-" + std::to_string(getpid());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const auto* where = reinterpret_cast<const sockaddr*>(&address);
+  const int live = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(live, where, sizeof(address)), 0);
+  ASSERT_EQ(listen(live, 0), 0);
+  std::vector<int> queued;
+  int result = 0;
+  while (result == 0) {
+    queued.push_back(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    result = connect(queued.back(), where, sizeof(address));
+  }
+  EXPECT_EQ(CheckUnixSocketFree(path).code(), absl::StatusCode::kUnavailable);
+  for (const int fd : queued) close(fd);
+  close(live);
+  EXPECT_TRUE(CheckUnixSocketFree(path).ok());
+  unlink(path.c_str());
 }
 
 TEST(ServerTest, TakenAddressesAreFoundBeforeTheModelIsLookedAt) {
