@@ -226,7 +226,7 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   if (ask_.sampling.logprobs) gathered_.logprobs.push_back(logprob);
   // A token that ends the sequence is part of the ids, never of the text.
   if (!detokenizer_.has_value() || IsStopId(token)) return;
-  text_done_ = detokenizer_->Push(token, &gathered_.text);
+  text_done_ = detokenizer_->Push(token, &gathered_.text, delivered_ >= ask_.sampling.min_tokens);
   if (text_done_) host_->engine->Cancel(id_, FinishReason::kStopText);
   if (!ask_.send_text) gathered_.text.clear();
 }

@@ -56,11 +56,15 @@ bool Detokenizer::PushText(std::string_view text, std::string* out) {
   return false;
 }
 
-bool Detokenizer::Push(int32_t token, std::string* out) {
+bool Detokenizer::Push(int32_t token, std::string* out, bool scan) {
   if (matched_stop_ >= 0) return true;
   const std::string_view bytes = tokenizer_->TokenBytes(token, options_.skip_special);
   std::string text;
   repair_.Push(bytes, &text);
+  if (!scan) {
+    out->append(text);
+    return false;
+  }
   return PushText(text, out);
 }
 

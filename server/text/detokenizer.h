@@ -25,7 +25,9 @@ class Detokenizer {
 
   // Adds one token and appends the text that is now certain to `out`. Returns true when a stop
   // string has matched: the text is final and later tokens are ignored.
-  bool Push(int32_t token, std::string* out);
+  // With `scan` off the token's text is let through without looking for stop strings; only at the
+  // beginning of a stream.
+  bool Push(int32_t token, std::string* out, bool scan = true);
   // The end of the stream: appends what was held back (an incomplete code point becomes U+FFFD).
   void Flush(std::string* out);
   // Index into Options::stop of the match, -1 if none. With several matches the one that ends first

@@ -27,6 +27,17 @@ std::string Repeat(const std::string& text, size_t bytes) {
   return out.substr(0, bytes);
 }
 
+TEST(GenerateTest, NoStopStringEndsBeforeMinTokens) {
+  TestServer server;  // says abcdefghij, over and over
+  v1::GenerateRequest request = AskFor(50);
+  request.mutable_stop()->add_stop("bc");
+  request.mutable_stop()->set_min_tokens(5);
+  const StreamedOutput out = Stream(server.inference(), request);
+  ASSERT_TRUE(out.status.ok());
+  EXPECT_EQ(out.text, "abcdefghija");
+  EXPECT_EQ(out.finished.reason(), v1::FINISH_REASON_STOP_TEXT);
+}
+
 TEST(GenerateTest, TheLongestDeadlineIsNotOneThatHasPassed) {
   TestServer server;
   for (const auto& timeout : {"2562047H", "99999999H", "99999999S"}) {
