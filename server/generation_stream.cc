@@ -83,8 +83,15 @@ GenerationStream::~GenerationStream() = default;
 
 absl::Status GenerationStream::Take(GenerationAsk ask) {
   ask_ = std::move(ask);
-  request_id_ = ask_.request_id.empty() ? MakeRequestId(host_->seed_key, id_) : ask_.request_id;
-  RETURN_IF_ERROR(host_->table->Claim(request_id_, shared_from_this()));
+  request_id_ = ask_.request_id;
+  // A client may have chosen what the server would make up: then it makes up another.
+  absl::Status claimed = absl::AlreadyExistsError("");
+  for (uint64_t key = host_->seed_key; absl::IsAlreadyExists(claimed); ++key) {
+    if (ask_.request_id.empty()) request_id_ = MakeRequestId(key, id_);
+    claimed = host_->table->Claim(request_id_, shared_from_this());
+    if (!ask_.request_id.empty()) break;
+  }
+  RETURN_IF_ERROR(claimed);
   std::lock_guard lock(mutex_);
   claimed_ = true;
   return absl::OkStatus();
