@@ -2,6 +2,7 @@
 #include "server/control_service.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -91,6 +92,14 @@ void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {
   load->set_open_streams(static_cast<uint32_t>(std::max(open_streams, 0)));
 }
 
+// An id named twice is one request.
+std::vector<std::string> Distinct(const google::protobuf::RepeatedPtrField<std::string>& ids) {
+  std::vector<std::string> distinct(ids.begin(), ids.end());
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  return distinct;
+}
+
 absl::Status Abort(StreamHost* host, const v1::AbortRequest& request, v1::AbortResponse* response) {
   if (request.request_ids().empty() && !request.all()) {
     return InvalidField("request_ids", "is empty; name requests, or set all");
@@ -99,9 +108,7 @@ absl::Status Abort(StreamHost* host, const v1::AbortRequest& request, v1::AbortR
     return InvalidField("request_ids", "has more than 65536 ids; use several calls, or all");
   }
   const auto streams =
-      request.all()
-          ? host->table->All()
-          : host->table->Find({request.request_ids().begin(), request.request_ids().end()});
+      request.all() ? host->table->All() : host->table->Find(Distinct(request.request_ids()));
   for (const auto& stream : streams) stream->Abort();
   response->set_aborted(static_cast<uint32_t>(streams.size()));
   return absl::OkStatus();
