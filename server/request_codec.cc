@@ -334,7 +334,10 @@ void EncodeFinished(const FinishEvent& event, const std::string& stop_text,
   timings->set_queue_seconds(Seconds(at.arrival_ns, at.admitted_ns));
   timings->set_prefill_seconds(Seconds(at.admitted_ns, at.first_token_ns));
   timings->set_first_token_seconds(Seconds(at.arrival_ns, at.first_token_ns));
-  timings->set_decode_seconds(Seconds(at.first_token_ns, at.last_token_ns));
+  // The two ends are taken on different threads; one token takes no time to decode.
+  if (event.usage.completion_tokens > 1) {
+    timings->set_decode_seconds(Seconds(at.first_token_ns, at.last_token_ns));
+  }
   timings->set_total_seconds(Seconds(at.arrival_ns, at.finished_ns));
 }
 
