@@ -58,7 +58,10 @@ absl::StatusOr<int> ListenTcp(const std::string& host, int port, const std::stri
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   AddressList list;
   const std::string service = std::to_string(port);
-  if (const int error = getaddrinfo(host.c_str(), service.c_str(), &hints, &list.first)) {
+  // An IPv6 address may come as it is written before a port.
+  const bool bracketed = host.starts_with('[') && host.ends_with(']');
+  const std::string bare = bracketed ? host.substr(1, host.size() - 2) : host;
+  if (const int error = getaddrinfo(bare.c_str(), service.c_str(), &hints, &list.first)) {
     return CannotListen(address, gai_strerror(error));
   }
   const addrinfo& where = *list.first;

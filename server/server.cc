@@ -327,7 +327,9 @@ void Server::State::TearDown() {
 std::string Server::State::Address() const {
   const FrontOptions& options = settings.server.front;
   if (!options.uds.empty()) return "unix:" + options.uds;
-  return options.host + ":" + std::to_string(front->port());
+  const bool bare_ipv6 = options.host.find(':') != std::string::npos && options.host[0] != '[';
+  const std::string host = bare_ipv6 ? "[" + options.host + "]" : options.host;
+  return host + ":" + std::to_string(front->port());
 }
 
 // By a signal, or because a client asked for it.
