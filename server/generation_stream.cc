@@ -245,6 +245,9 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   } else if (detokenizer_.has_value() && ask_.send_text && StatusOf(event.reason).ok()) {
     detokenizer_->Flush(&gathered_.text);
   }
+  if (ask_.until_context && event.reason == FinishReason::kMaxTokens) {
+    event.reason = FinishReason::kContextLimit;
+  }
   event.usage.completion_tokens = delivered_;
   host_->metrics->RequestFinished(event);
   gathered_finish_ = event;

@@ -149,6 +149,7 @@ absl::Status ApplyLimits(const ServingModel& model, GenerationAsk* ask) {
     const int64_t wanted =
         model.setup.model.generation.max_new_tokens.value_or(std::numeric_limits<int32_t>::max());
     sampling.max_tokens = static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, room));
+    ask->until_context = wanted > room;
   }
   return WithFieldPath(sampling.Validate(model.setup.model.vocab_size));
 }

@@ -34,6 +34,7 @@ struct GenerationAsk {
   bool add_special_tokens = true;
   std::vector<int32_t> prompt;  // given for kTokenIds, else filled by CompletePrompt
   SamplingParams sampling;      // max_tokens is 0 until CompletePrompt when the client left it out
+  bool until_context = false;   // nobody named max_tokens: it is what the context has room for
   bool send_text = true;
   bool send_token_ids = true;
   bool skip_special_tokens = true;

@@ -38,6 +38,17 @@ TEST(GenerateTest, NoStopStringEndsBeforeMinTokens) {
   EXPECT_EQ(out.finished.reason(), v1::FINISH_REASON_STOP_TEXT);
 }
 
+TEST(GenerateTest, WithoutMaxTokensTheContextIsWhatEnds) {
+  TestServerOptions options;
+  options.max_model_len = 64;
+  TestServer server(options);
+  v1::GenerateRequest request;
+  request.set_text("hi");
+  const StreamedOutput out = Stream(server.inference(), request);
+  EXPECT_EQ(out.ids.size(), 61u);  // 64 without <s>hi
+  EXPECT_EQ(out.finished.reason(), v1::FINISH_REASON_CONTEXT_LIMIT);
+}
+
 TEST(GenerateTest, TheLongestDeadlineIsNotOneThatHasPassed) {
   TestServer server;
   for (const auto& timeout : {"2562047H", "99999999H", "99999999S"}) {
