@@ -130,6 +130,14 @@ std::string ViolatedField(const grpc::Status& status);
 std::string Reason(const grpc::Status& status);
 double RetrySeconds(const grpc::Status& status);
 
+// Bounds on resident memory are for the program as users run it; a sanitizer's shadow and
+// quarantine come on top.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int64_t kMemoryFactor = 12;
+#else
+inline constexpr int64_t kMemoryFactor = 1;
+#endif
+
 // Resident memory of this process.
 int64_t ResidentBytes();
 
