@@ -119,7 +119,8 @@ class RunningServer {
   }
   std::unique_ptr<Transport> StartScript() {
     std::vector<std::unique_ptr<StepRunner>> runners;
-    runners.push_back(std::make_unique<ScriptRunner>(std::vector<int32_t>{100}, &gate));
+    runners.push_back(
+        std::make_unique<ScriptRunner>(std::vector<int32_t>{100}, &gate, uint64_t{0}));
     return std::make_unique<MortalTransport>(
         std::make_unique<InProcessTransport>(std::move(runners), 2), &dead);
   }
