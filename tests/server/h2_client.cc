@@ -90,9 +90,7 @@ void H2Client::AddMessage(uint32_t stream, const std::string& message) {
 
 void H2Client::AddReset(uint32_t stream) { AddFrame(kRstStream, 0, stream, Big32(kCancel)); }
 
-void H2Client::AddWideWindow() {
-  AddFrame(kWindowUpdate, 0, 0, Big32(kWidestWindow - 65535));
-}
+void H2Client::AddWideWindow() { AddFrame(kWindowUpdate, 0, 0, Big32(kWidestWindow - 65535)); }
 
 bool H2Client::DrainOnce() {
   char buffer[65536];
