@@ -143,7 +143,9 @@ class CliTest(unittest.TestCase):
         self.assertEqual(cut.rstrip('\n'), whole[:whole.index(stop)].rstrip('\n'))
 
     def test_stats_and_info_are_readable(self):
-        run = self.server.quire('generate', '--stats', '--max-tokens', '8', 'Once')
+        # Enough tokens to come in more than one frame, or there is no time between them to divide by.
+        run = self.server.quire(
+            'generate', '--stats', '--max-tokens', '500', '--ignore-eos', 'Once')
         for words in ('prompt tokens:', 'time to first token:', 'tokens per second:'):
             self.assertIn(words, run.stderr.decode())
         info = self.run_ok('info')
