@@ -143,7 +143,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual(cut.rstrip('\n'), whole[:whole.index(stop)].rstrip('\n'))
 
     def test_stats_and_info_are_readable(self):
-        # Enough tokens to come in more than one frame, or there is no time between them to divide by.
+        # Enough tokens for more than one frame, or there is no time between them.
         run = self.server.quire(
             'generate', '--stats', '--max-tokens', '500', '--ignore-eos', 'Once')
         for words in ('prompt tokens:', 'time to first token:', 'tokens per second:'):
