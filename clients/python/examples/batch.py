@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from quire import Message, Options, Overloaded, QuireClient, QuireError
+from quire import Message, Options, QuireClient, QuireError
 
 TRIES = 5
 
@@ -18,12 +18,11 @@ def answer(client: QuireClient, prompt: str, options: Options) -> dict:
         try:
             done = client.generate_text([Message("user", prompt)], options)
             return {"prompt": prompt, "text": done.text, "reason": done.finished.reason.name}
-        except Overloaded as error:
-            if attempt == TRIES - 1:
-                return {"prompt": prompt, "error": str(error)}
-            time.sleep(error.retry_after or 1.0)
         except QuireError as error:
-            return {"prompt": prompt, "error": str(error)}
+            # The server says after how long another try makes sense, if it does.
+            if attempt == TRIES - 1 or error.retry_after is None:
+                return {"prompt": prompt, "error": str(error)}
+            time.sleep(error.retry_after)
     raise AssertionError("unreachable")
 
 

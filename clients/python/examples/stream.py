@@ -22,10 +22,12 @@ def main() -> int:
             print(f"\n{error}")
             return 1
         done = stream.finished
-        speed = done.usage.completion_tokens / max(done.timings.decode_seconds, 1e-9)
-        print(
-            f"\n\n{done.reason.name}: {done.usage.completion_tokens} tokens, {speed:.0f} a second"
-        )
+        tokens = done.usage.completion_tokens
+        print(f"\n\n{done.reason.name}: {tokens} tokens", end="")
+        # From the first token to the last there are one fewer intervals than tokens.
+        if done.timings.decode_seconds > 0:
+            print(f", {(tokens - 1) / done.timings.decode_seconds:.0f} a second", end="")
+        print()
     return 0
 
 
