@@ -22,7 +22,7 @@ target_include_directories(quire_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(quire_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers)
 target_link_libraries(quire_flags INTERFACE Threads::Threads)
 if(QUIRE_SANITIZE)
-  # gcc warns of uninitialised members of std::function where its own instrumentation hides the store.
+  # gcc warns of uninitialised members of std::function where its instrumentation hides the store.
   add_compile_options(-fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer -g1
                       -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${QUIRE_SANITIZE})
