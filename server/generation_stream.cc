@@ -18,6 +18,10 @@ namespace {
 
 // A delta's memory up to this size is reused for the next one.
 constexpr int64_t kKeptBytes = 2048;
+// All of a GenerateResult but its output: 16 stop strings of 256 bytes, 1024 biases and 64 ids of
+// at most 14 each, and some numbers. The output itself takes no more than Delta::bytes says: ids of
+// a vocabulary below 2^28 are varints of at most 4 bytes.
+constexpr int64_t kReplyHeadBytes = 64 << 10;
 // How long the transport may take to end a call that was reset.
 constexpr int64_t kResetNs = 5'000'000'000;
 
@@ -272,6 +276,12 @@ void GenerationStream::Flush() {
     paused_ = true;
     host_->metrics->StreamPaused();
     host_->engine->SetPaused(id_, true);
+  } else if (shape_ == Shape::kUnary &&
+             pending_.bytes() > host_->options.max_reply_bytes - kReplyHeadBytes) {
+    // At once: nobody could be told of the tokens that would follow.
+    End(ReplyTooLarge(host_->options.max_reply_bytes,
+                      "use Generate, which streams, or lower stop.max_tokens"));
+    CancelInEngine(FinishReason::kCancelled);
   }
   Pump(std::move(lock));
 }

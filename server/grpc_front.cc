@@ -74,7 +74,7 @@ void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
   quota.SetMaxThreads(64);
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
-  builder->SetMaxSendMessageSize(4 << 20);
+  builder->SetMaxSendMessageSize(static_cast<int>(options.max_reply_bytes));
   // The library inflates a whole message before it looks at the size: a megabyte sent would be a
   // gigabyte held.
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {

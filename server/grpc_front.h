@@ -18,6 +18,7 @@ struct FrontOptions {
   int port = 50051;                // 0: any free port
   std::string uds;                 // path of a Unix socket (0700), instead of TCP
   int64_t max_request_bytes = 4 << 20;
+  int64_t max_reply_bytes = 4 << 20;  // what clients accept by default; larger is refused by us
   int64_t resource_quota_bytes = 256 << 20;
   int max_connections = 10000;
   // Live Generate calls; beyond: UNAVAILABLE. More than may run and wait, which the engine bounds.

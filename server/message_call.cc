@@ -1,6 +1,8 @@
 // Answer, count, finish.
 #include "server/message_call.h"
 
+#include <google/protobuf/message_lite.h>
+
 #include <memory>
 
 #include "engine/base/clock.h"
@@ -42,6 +44,13 @@ struct Call {
 };
 
 }  // namespace
+
+absl::Status CheckReplySize(const StreamHost& host, const google::protobuf::MessageLite& reply) {
+  const int64_t limit_bytes = host.options.max_reply_bytes;
+  if (static_cast<int64_t>(reply.ByteSizeLong()) <= limit_bytes) return absl::OkStatus();
+  return ReplyTooLarge(limit_bytes,
+                       "ask for less in one call: a shorter text, fewer ids, no offsets");
+}
 
 RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
                             BytesFunction function) {

@@ -12,6 +12,10 @@
 #include "server/stream_host.h"
 #include "server/wire_check.h"
 
+namespace google::protobuf {
+class MessageLite;
+}
+
 namespace quire {
 
 // Where the function runs: on gRPC's thread when it is quick whatever the client sent, else on the
@@ -19,6 +23,9 @@ namespace quire {
 enum class CallCost : uint8_t { kQuick, kLinearInRequest };
 
 using BytesFunction = std::function<absl::Status(const grpc::ByteBuffer&, std::string*)>;
+
+// The library would end the call with a status of its own, which says nothing of what to change.
+absl::Status CheckReplySize(const StreamHost& host, const google::protobuf::MessageLite& reply);
 
 // `path` is a literal.
 RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
@@ -29,12 +36,13 @@ template <typename Request, typename Response, typename Function>
 void AddCall(RawService* service, StreamHost* host, const char* path, CallCost cost,
              Function function) {
   service->Add(path, BytesCall(host, path, cost,
-                               [function = std::move(function)](const grpc::ByteBuffer& in,
-                                                                std::string* out) {
+                               [host, function = std::move(function)](const grpc::ByteBuffer& in,
+                                                                      std::string* out) {
                                  Request request;
                                  Response response;
                                  absl::Status status = ParseMessage(in, &request);
                                  if (status.ok()) status = function(request, &response);
+                                 if (status.ok()) status = CheckReplySize(*host, response);
                                  if (status.ok()) response.SerializeToString(out);
                                  return status;
                                }));

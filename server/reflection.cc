@@ -9,6 +9,7 @@
 
 #include "grpc/reflection/v1/reflection.pb.h"
 #include "server/connection_table.h"
+#include "server/message_call.h"
 #include "server/status_codec.h"
 #include "server/wire_check.h"
 
@@ -65,9 +66,9 @@ void Answer(const ServerReflectionRequest& request, const std::vector<std::strin
 // latter fails.
 class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  ReflectionReactor(const std::vector<std::string>* services, ConnectionTable* connections,
+  ReflectionReactor(const StreamHost* host, const std::vector<std::string>* services,
                     const std::string& peer)
-      : services_(services), call_(connections, peer) {
+      : host_(host), services_(services), call_(host->connections, peer) {
     StartRead(&in_);
   }
 
@@ -80,6 +81,9 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
     response.set_valid_host(request.host());
     *response.mutable_original_request() = request;
     Answer(request, *services_, &response);
+    // A request is sent back within its answer, so a large one could not be answered.
+    const absl::Status fits = CheckReplySize(*host_, response);
+    if (!fits.ok()) return Finish(ToGrpcStatus(fits));
     const std::string bytes = response.SerializeAsString();
     out_ = ToByteBuffer(bytes.data(), bytes.size());
     StartWrite(&out_);
@@ -91,6 +95,7 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   void OnDone() override { delete this; }
 
  private:
+  const StreamHost* const host_;
   const std::vector<std::string>* const services_;
   const OpenCall call_;
   grpc::ByteBuffer in_;
@@ -105,7 +110,7 @@ std::unique_ptr<RawService> MakeReflectionService(StreamHost* host,
   const auto names = std::make_shared<const std::vector<std::string>>(std::move(services));
   const auto start = [host, names](grpc::CallbackServerContext* context) {
     return static_cast<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*>(
-        new ReflectionReactor(names.get(), host->connections, context->peer()));
+        new ReflectionReactor(host, names.get(), context->peer()));
   };
   service->Add("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
                RawService::Bidi(start));

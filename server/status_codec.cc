@@ -41,6 +41,12 @@ absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std
   return status;
 }
 
+absl::Status ReplyTooLarge(int64_t limit_bytes, const std::string& instead) {
+  return Refusal(absl::StatusCode::kResourceExhausted, "REPLY_TOO_LARGE",
+                 "the reply exceeds the " + std::to_string(limit_bytes) +
+                     " bytes that one message may have: " + instead);
+}
+
 absl::Status StatusOf(FinishReason reason) {
   using absl::StatusCode;
   switch (reason) {

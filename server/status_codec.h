@@ -2,6 +2,7 @@
 // function that turns it into a grpc::Status with google.rpc details. docs/errors.md has the table.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,6 +22,10 @@ absl::Status InvalidField(const std::string& field, const std::string& descripti
 // retry_seconds > 0, when to come back (RetryInfo).
 absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std::string& message,
                      double retry_seconds = 0);
+
+// A reply that one message may not hold (FrontOptions::max_reply_bytes); `instead` says what to ask
+// for.
+absl::Status ReplyTooLarge(int64_t limit_bytes, const std::string& instead);
 
 // How a request that the engine accepted has ended. OK for every regular end.
 absl::Status StatusOf(FinishReason reason);
