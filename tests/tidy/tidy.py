@@ -49,7 +49,8 @@ ZONES = {
 REQUEST_FILES = ('request', 'sampling_params', 'output_sink', 'engine_config', 'step_plan')
 PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/')
 RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/')
-RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/e2e/', 'tests/fuzz/', 'bench/')
+RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/clients/', 'tests/e2e/', 'tests/fuzz/',
+              'bench/')
 CUDA_HEADER = re.compile(r'cuda|cublas|nccl|cooperative_groups')
 CUDA_PLACES = ('kernels/cuda/', 'engine/worker/cuda_', 'tests/gpu/', 'bench/kernels/')
 
