@@ -1,0 +1,19 @@
+// Run records made by hand or by a formula, for tests of the figures and the reports.
+#pragma once
+
+#include "clients/load/run_record.h"
+
+namespace quire::load {
+
+struct MadeTimes {
+  int64_t planned_ms, sent_ms, first_ms, last_ms, end_ms;
+};
+
+// A request that ended kOk, of the given times and tokens.
+RequestRecord MadeRequest(MadeTimes times, int prompt_tokens = 1, int output_tokens = 2);
+
+// 1.502 s, nine requests that count (five ok, one each failed, cancelled, incomplete, pending), one
+// warm-up and one slow reader; summary_test.cc has its figures. No limits, not detailed.
+RunRecord HandMadeRun();
+
+}  // namespace quire::load
