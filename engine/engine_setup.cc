@@ -75,13 +75,16 @@ void PlanMemory(EngineSetup& setup) {
   const EngineConfig& config = setup.config;
   const ModelMemory model = PlanModelMemory(
       setup.model, {.rank = 0, .size = config.tensor_parallel_size}, setup.model_options);
+  const RowTables::Shape tables{.num_rows = config.max_num_seqs,
+                                .max_model_len = config.max_model_len,
+                                .block_size = config.block_size};
   setup.memory.ranks = config.tensor_parallel_size;
   setup.memory.parts = {
       {"weights", model.weight_bytes},
       {"activations", model.arena_bytes},
       {"logits", int64_t{4} * config.max_num_seqs * setup.model.vocab_size},
-      {"row_tables",
-       RowTables::Bytes(config.max_num_seqs, config.max_model_len, config.block_size)},
+      {"row_tables", RowTables::Bytes(tables)},
+      {"step_arrays", StepArrays::Bytes(tables, config.max_num_batched_tokens)},
       {"kv_cache", setup.memory.num_blocks * setup.kv_layout.block_bytes()},
   };
 }

@@ -42,17 +42,6 @@ struct BlockAdd {
   int32_t block = 0;
 };
 
-// One row's share of the step: positions [start, start + count) run through the model. Their tokens
-// are in the row's token table: from this or an earlier TokenRun, or sampled by an earlier step
-// (possibly one whose result the scheduler has not seen yet). With sample set, a token is drawn
-// from the last position's logits and written at position start + count.
-struct RowWork {
-  int32_t row = 0;
-  int32_t start = 0;
-  int32_t count = 0;
-  int32_t sample = 0;
-};
-
 struct StepPlan {
   uint64_t step = 0;        // consecutive from 1
   int32_t num_tokens = 0;   // sum of work[i].count

@@ -25,11 +25,26 @@ class Backend {
   // Zeroed device memory, 256-byte aligned; an empty Buffer when the device has too little,
   // counting what every backend of this process holds of it.
   virtual Buffer Allocate(size_t bytes) = 0;
+  // Zeroed host memory that the device reads and writes in place, and copies at full speed.
+  virtual Buffer AllocateHost(size_t bytes) = 0;
   virtual void CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
   virtual void Synchronize() = 0;
-  // Runs fn; a device with graphs captures it at the first call per key and replays it afterwards.
+  // A point in the order of calls; marks count up from 1.
+  virtual uint64_t Mark() = 0;
+  // Blocks until everything enqueued before the mark is done and visible to the host. The only call
+  // that another thread may make, one at a time, for marks no more than 8 behind the newest.
+  virtual void WaitFor(uint64_t mark) = 0;
+  // Runs fn; a device with graphs captures it at the first call per key and replays it afterwards,
+  // so fn must enqueue the same calls with the same arguments each time. Key 0 is never captured.
   virtual void RunCaptured(int64_t key, const std::function<void()>& fn) = 0;
+
+  virtual void BeginStep(const BeginStepParams&) = 0;
+  virtual void EndStep(const EndStepParams&) = 0;
+  virtual void FillUniform(const FillUniformParams&) = 0;
+  // Once a step, before its first PagedAttention, with the params of any layer: devices that divide
+  // the work by the lengths of the contexts do it here, for all layers.
+  virtual void PlanAttention(const PagedAttentionParams&) = 0;
 
   virtual void Embed(const EmbedParams&) = 0;
   virtual void RmsNorm(const RmsNormParams&) = 0;

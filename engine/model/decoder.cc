@@ -21,6 +21,7 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
   // h lives in s.residual; a block's output waits in s.x until the next norm adds it. Before the
   // first norm nothing waits.
   TensorView x = s.residual, residual;
+  backend_.PlanAttention(AttentionParams(input, cache.layer(0), weights_.layers[0], s));
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
     backend_.RmsNorm(
@@ -49,19 +50,26 @@ void Decoder::Attention(const DecoderLayer& layer, const ModelInput& input, cons
                         .k_norm = layer.k_norm,
                         .norm_eps = norm_eps_,
                         .kv = kv});
-  backend_.PagedAttention({.q = s.qkv.Columns(0, s.attention.dim[1]),
-                           .kv = kv,
-                           .num_heads = num_heads_,
-                           .num_seqs = input.num_seqs,
-                           .query_begin = input.query_begin,
-                           .context_len = input.context_len,
-                           .table_row = input.table_row,
-                           .block_table = input.block_table,
-                           .table_stride = input.table_stride,
-                           .scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
-                           .window = layer.window,
-                           .out = s.attention});
+  backend_.PagedAttention(AttentionParams(input, kv, layer, s));
   layer.o.Apply(backend_, s.attention, s.x);
+}
+
+PagedAttentionParams Decoder::AttentionParams(const ModelInput& input, const KvLayerView& kv,
+                                              const DecoderLayer& layer,
+                                              const StepTensors& s) const {
+  return {.q = s.qkv.Columns(0, s.attention.dim[1]),
+          .kv = kv,
+          .num_heads = num_heads_,
+          .num_seqs = input.num_seqs,
+          .query_begin = input.query_begin,
+          .context_len = input.context_len,
+          .table_row = input.table_row,
+          .block_table = input.block_table,
+          .table_stride = input.table_stride,
+          .scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+          .window = layer.window,
+          .max_query_len = input.max_query_len,
+          .out = s.attention};
 }
 
 void Decoder::FeedForward(const DecoderLayer& layer, const StepTensors& s) {

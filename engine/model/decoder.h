@@ -22,6 +22,8 @@ class Decoder final : public Model {
  private:
   void Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
                  const StepTensors& s);
+  PagedAttentionParams AttentionParams(const ModelInput& input, const KvLayerView& kv,
+                                       const DecoderLayer& layer, const StepTensors& s) const;
   void FeedForward(const DecoderLayer& layer, const StepTensors& s);
   void Logits(const ModelInput& input, const StepTensors& s, TensorView logits);
 

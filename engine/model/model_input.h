@@ -11,6 +11,7 @@ struct ModelInput {
   int32_t num_tokens = 0;                // T
   int32_t num_seqs = 0;                  // S
   int32_t num_logit_rows = 0;            // R
+  int32_t max_query_len = 0;             // of any of the S
   const int32_t* token_ids = nullptr;    // [T]
   const int32_t* positions = nullptr;    // [T]
   const int64_t* slots = nullptr;        // [T] block * block_size + offset

@@ -1,77 +1,94 @@
-// Applies plans to the tables and turns rows into sampling jobs.
+// Lays the tables out in one allocation and keeps the host's share of each row.
 #include "engine/worker/row_tables.h"
 
-#include <algorithm>
+#include <string>
 
 #include "kernels/check.h"
 
 namespace quire {
 namespace {
 
-int64_t BlocksPerRow(int32_t max_model_len, int32_t block_size) {
-  return (int64_t{max_model_len} + block_size - 1) / block_size;
+int64_t BlocksPerRow(const RowTables::Shape& shape) {
+  return (int64_t{shape.max_model_len} + shape.block_size - 1) / shape.block_size;
 }
+
+// Bytes of the tables of one row, in the order they are laid out in.
+int64_t TokenBytes(const RowTables::Shape& shape) { return int64_t{4} * shape.max_model_len; }
+int64_t BlockBytes(const RowTables::Shape& shape) { return 4 * BlocksPerRow(shape); }
+constexpr int64_t kBiasBytes = int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases;
+constexpr int64_t kBannedBytes = int64_t{4} * RowTables::kMaxBanned;
 
 }  // namespace
 
-RowTables::RowTables(int32_t num_rows, int32_t max_model_len, int32_t block_size)
-    : max_model_len_(max_model_len),
-      blocks_per_row_(BlocksPerRow(max_model_len, block_size)),
-      block_size_(block_size),
-      tokens_(num_rows * max_model_len_),
-      blocks_(num_rows * blocks_per_row_),
-      sampling_(num_rows) {}
+int64_t RowTables::Bytes(const Shape& shape) {
+  return (int64_t{shape.num_rows} + 1) *
+         (kBiasBytes + kBannedBytes + TokenBytes(shape) + BlockBytes(shape));
+}
 
-int64_t RowTables::Bytes(int32_t num_rows, int32_t max_model_len, int32_t block_size) {
-  return int64_t{num_rows} * (max_model_len + BlocksPerRow(max_model_len, block_size)) * 4;
+absl::StatusOr<RowTables> RowTables::Create(const Shape& shape, Backend& backend) {
+  RowTables tables;
+  tables.memory_ = backend.Allocate(static_cast<size_t>(Bytes(shape)));
+  if (tables.memory_.empty()) {
+    return absl::ResourceExhaustedError("no memory for the row tables of --max-num-seqs " +
+                                        std::to_string(shape.num_rows) + " sequences (" +
+                                        std::to_string(Bytes(shape)) + " bytes)");
+  }
+  tables.shape_ = shape;
+  tables.blocks_per_row_ = BlocksPerRow(shape);
+  tables.rows_.resize(shape.num_rows + 1);
+  const int64_t rows = int64_t{shape.num_rows} + 1;
+  char* at = static_cast<char*>(tables.memory_.data());
+  tables.biases_ = reinterpret_cast<LogitBias*>(at);
+  at += rows * kBiasBytes;
+  tables.banned_ = reinterpret_cast<int32_t*>(at);
+  at += rows * kBannedBytes;
+  tables.tokens_ = reinterpret_cast<int32_t*>(at);
+  at += rows * TokenBytes(shape);
+  tables.blocks_ = reinterpret_cast<int32_t*>(at);
+  return tables;
 }
 
 void RowTables::Apply(const StepPlan& plan) {
-  for (const NewRow& row : plan.new_rows) {
-    Sampling& sampling = sampling_.at(row.row);
-    sampling.params = row.sampling;
-    sampling.num_prompt = row.num_prompt;
-    sampling.min_known = row.min_known;
-    CHECK_LE(size_t{row.bias_begin} + row.bias_count, plan.biases.size());
-    CHECK_LE(size_t{row.banned_begin} + row.banned_count, plan.banned.size());
-    const LogitBias* biases = plan.biases.data() + row.bias_begin;
-    sampling.biases.assign(biases, biases + row.bias_count);
-    const int32_t* banned = plan.banned.data() + row.banned_begin;
-    sampling.banned.assign(banned, banned + row.banned_count);
-    std::fill_n(&blocks_[row.row * blocks_per_row_], blocks_per_row_, 0);
-  }
-  for (const TokenRun& run : plan.token_runs) {
-    CHECK_LT(static_cast<size_t>(run.row), sampling_.size());
-    CHECK(run.start >= 0 && run.start + int64_t{run.count} <= max_model_len_);
-    CHECK_LE(size_t{run.begin} + run.count, plan.tokens.size());
-    std::copy_n(plan.tokens.data() + run.begin, run.count, tokens(run.row) + run.start);
+  for (const NewRow& added : plan.new_rows) {
+    CHECK(added.row >= 0 && added.row < shape_.num_rows);
+    CHECK_LE(added.bias_count, uint32_t{kMaxBiases});
+    CHECK_LE(added.banned_count, uint32_t{kMaxBanned});
+    rows_[added.row] = {.params = added.sampling,
+                        .num_prompt = added.num_prompt,
+                        .min_known = added.min_known,
+                        .num_biases = static_cast<int32_t>(added.bias_count),
+                        .num_banned = static_cast<int32_t>(added.banned_count)};
   }
   for (const BlockAdd& add : plan.block_adds) {
-    CHECK_LT(static_cast<size_t>(add.row), sampling_.size());
-    CHECK(add.index >= 0 && add.index < blocks_per_row_);
-    blocks_[add.row * blocks_per_row_ + add.index] = add.block;
+    CHECK(add.row >= 0 && add.row < shape_.num_rows);
+    CHECK_LT(add.index, blocks_per_row_);
+    CHECK_EQ(add.index, rows_[add.row].num_blocks);
+    CHECK_NE(add.block, 0);
+    ++rows_[add.row].num_blocks;
   }
+}
+
+void RowTables::CheckCovered(const RowWork& work) const {
+  CHECK(work.row >= 0 && work.row < shape_.num_rows);
+  CHECK(work.start >= 0 && work.count > 0);
+  CHECK_LE(int64_t{work.start} + work.count,
+           int64_t{rows_[work.row].num_blocks} * shape_.block_size);
 }
 
 SampleJob RowTables::Job(int32_t row, int32_t num_known) const {
-  const Sampling& sampling = sampling_[row];
+  CHECK(num_known >= 0 && num_known < shape_.max_model_len);
+  const Row& known = rows_[row];
   SampleJob job;
-  job.params = sampling.params;
+  job.params = known.params;
   job.tokens = tokens(row);
-  job.num_prompt = sampling.num_prompt;
+  job.drawn = tokens(row) + num_known;
+  job.num_prompt = known.num_prompt;
   job.num_known = num_known;
-  job.bias = sampling.biases.data();
-  job.num_bias = static_cast<int32_t>(sampling.biases.size());
-  if (num_known < sampling.min_known) {
-    job.banned = sampling.banned.data();
-    job.num_banned = static_cast<int32_t>(sampling.banned.size());
-  }
+  job.bias = biases(row);
+  job.num_bias = known.num_biases;
+  job.banned = banned(row);
+  job.num_banned = num_known < known.min_known ? known.num_banned : 0;
   return job;
-}
-
-void RowTables::SetToken(int32_t row, int32_t position, int32_t token) {
-  CHECK(position >= 0 && position < max_model_len_);
-  tokens(row)[position] = token;
 }
 
 }  // namespace quire

@@ -1,10 +1,13 @@
-// One step of one rank: apply the plan, run the model, sample, report.
+// One step of one rank: write its message, enqueue its operations, collect what was sampled.
 #include "engine/worker/worker.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "engine/base/clock.h"
+#include "engine/base/status_macros.h"
+#include "kernels/check.h"
 
 namespace quire {
 namespace {
@@ -27,61 +30,85 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
                                                        std::unique_ptr<Backend> backend,
                                                        std::unique_ptr<Model> model,
                                                        KvCache cache) {
+  const RowTables::Shape shape = options.TableShape(cache.layout().block_size);
+  std::unique_ptr<Worker> worker(
+      new Worker(options, std::move(backend), std::move(model), std::move(cache)));
+  ASSIGN_OR_RETURN(worker->tables_, RowTables::Create(shape, *worker->backend_));
+  ASSIGN_OR_RETURN(worker->arrays_, StepArrays::Create(shape, options.max_num_batched_tokens,
+                                                       options.steps_in_flight, *worker->backend_));
   const size_t bytes = sizeof(float) * options.max_num_seqs * options.vocab_size;
-  Buffer logits = backend->Allocate(bytes);
-  if (logits.empty()) {
+  worker->logits_ = worker->backend_->Allocate(bytes);
+  if (worker->logits_.empty()) {
     return absl::ResourceExhaustedError("no memory for the logits of --max-num-seqs " +
                                         std::to_string(options.max_num_seqs) + " sequences (" +
                                         std::to_string(bytes) + " bytes)");
   }
-  return std::unique_ptr<Worker>(new Worker(options, std::move(backend), std::move(model),
-                                            std::move(cache), std::move(logits)));
+  return worker;
 }
 
 Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
-               std::unique_ptr<Model> model, KvCache cache, Buffer logits)
+               std::unique_ptr<Model> model, KvCache cache)
     : options_(options),
       backend_(std::move(backend)),
       cache_(std::move(cache)),
-      logits_(std::move(logits)),
       model_(std::move(model)),
-      tables_(options.max_num_seqs, options.max_model_len, cache_.layout().block_size),
-      builder_(options.max_num_batched_tokens, options.max_num_seqs) {
-  jobs_.reserve(options.max_num_seqs);
-  sampled_.reserve(options.max_num_seqs);
+      flights_(options.steps_in_flight) {
+  for (Flight& flight : flights_) flight.rows.reserve(options.max_num_seqs);
+}
+
+int32_t Worker::GraphSize(const StepPlan& plan) const {
+  for (const RowWork& work : plan.work) {
+    if (work.count != 1 || !work.sample) return 0;
+  }
+  const auto size = std::lower_bound(options_.graph_sizes.begin(), options_.graph_sizes.end(),
+                                     static_cast<int32_t>(plan.work.size()));
+  return size == options_.graph_sizes.end() ? 0 : *size;
+}
+
+void Worker::Launch(const StepPlan& plan) {
+  CHECK_LT(launched_ - collected_, flights_.size());
+  Flight& flight = flights_[launched_ % flights_.size()];
+  flight.step = plan.step;
+  flight.started_ns = SteadyNowNs();
+  flight.rows.clear();
+  for (const RowWork& work : plan.work) {
+    if (work.sample) flight.rows.push_back(work.row);
+  }
+  tables_.Apply(plan);
+  const int32_t size = GraphSize(plan);
+  const StepShape shape = StepMessageWriter::Write(plan, tables_, size, arrays_.message(launched_),
+                                                   arrays_.message_capacity());
+  backend_->RunCaptured(size, [&] { Enqueue(shape); });
+  flight.mark = backend_->Mark();
+  ++launched_;
+}
+
+void Worker::Enqueue(const StepShape& shape) {
+  backend_->BeginStep(arrays_.Begin(shape, tables_));
+  const TensorView logits(logits_.data(), DType::kF32, {shape.num_samples, options_.vocab_size});
+  model_->Forward(arrays_.Input(shape, tables_), cache_, logits);
+  if (shape.num_samples > 0) backend_->Sample(arrays_.Sample(logits));
+  backend_->EndStep(arrays_.End(shape));
+}
+
+void Worker::Collect(StepResult& result) {
+  const Flight& flight = flights_[collected_ % flights_.size()];
+  backend_->WaitFor(flight.mark);
+  const SampleResult* sampled = arrays_.results(collected_);
+  result.step = flight.step;
+  result.started_ns = flight.started_ns;
+  result.samples.clear();
+  for (size_t i = 0; i < flight.rows.size(); ++i) {
+    result.samples.push_back({flight.rows[i], sampled[i]});
+  }
+  result.checksum = Checksum(result);
+  result.finished_ns = SteadyNowNs();
+  ++collected_;
 }
 
 void Worker::Run(const StepPlan& plan, StepResult& result) {
-  result.step = plan.step;
-  result.started_ns = SteadyNowNs();
-  result.samples.clear();
-  tables_.Apply(plan);
-  const ModelInput input = builder_.Build(plan, tables_);
-  const TensorView logits(logits_.data(), DType::kF32, {plan.num_samples, options_.vocab_size});
-  model_->Forward(input, cache_, logits);
-  Sample(plan, result);
-  result.checksum = Checksum(result);
-  result.finished_ns = SteadyNowNs();
-}
-
-void Worker::Sample(const StepPlan& plan, StepResult& result) {
-  jobs_.clear();
-  for (const RowWork& work : plan.work) {
-    if (work.sample) jobs_.push_back(tables_.Job(work.row, work.start + work.count));
-  }
-  sampled_.resize(jobs_.size());
-  if (!jobs_.empty()) {
-    const TensorView logits(logits_.data(), DType::kF32, {plan.num_samples, options_.vocab_size});
-    backend_->Sample({.logits = logits, .jobs = jobs_.data(), .results = sampled_.data()});
-  }
-  backend_->Synchronize();
-  size_t next = 0;
-  for (const RowWork& work : plan.work) {
-    if (!work.sample) continue;
-    const SampleResult& sampled = sampled_[next++];
-    tables_.SetToken(work.row, work.start + work.count, sampled.token);
-    result.samples.push_back({work.row, sampled});
-  }
+  Launch(plan);
+  Collect(result);
 }
 
 }  // namespace quire

@@ -1,5 +1,7 @@
 // Worker: one rank: a Backend, a Model, its KV cache and row tables. Executes plans and decides
-// nothing. Its tables live in host memory, which is device memory on the CPU.
+// nothing. A step is enqueued on the device and collected later, so that the next one can be behind
+// it already; a step in which every row decodes one token is captured once per batch size of
+// `graph_sizes` and replayed.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "engine/model/kv_cache.h"
 #include "engine/model/model.h"
-#include "engine/worker/batch_builder.h"
 #include "engine/worker/row_tables.h"
+#include "engine/worker/step_arrays.h"
 #include "engine/worker/step_runner.h"
 
 namespace quire {
@@ -20,33 +22,60 @@ struct WorkerOptions {
   int32_t max_num_batched_tokens = 0;
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
+  int32_t steps_in_flight = 1;
+  std::vector<int32_t> graph_sizes;  // batch sizes to capture, ascending; none on the CPU
+
+  RowTables::Shape TableShape(int32_t block_size) const {
+    return {.num_rows = max_num_seqs, .max_model_len = max_model_len, .block_size = block_size};
+  }
 };
 
 class Worker final : public StepRunner {
  public:
-  // Takes memory for the logits; RESOURCE_EXHAUSTED with the size when the device has too little.
+  // Takes memory for tables, arrays and logits; RESOURCE_EXHAUSTED with the size when the device
+  // has too little.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(const WorkerOptions& options,
                                                         std::unique_ptr<Backend> backend,
                                                         std::unique_ptr<Model> model,
                                                         KvCache cache);
 
+  // Enqueues a step; at most `steps_in_flight` may wait to be collected. Never blocks on the
+  // device.
+  void Launch(const StepPlan& plan);
+  // Waits for the oldest step launched and fills its result. Another thread than Launch's may call
+  // it; the two then need no lock if each step's Launch happens before its Collect.
+  void Collect(StepResult& result);
+  // Launch and Collect.
   void Run(const StepPlan& plan, StepResult& result) override;
 
+  Backend& backend() { return *backend_; }
+
  private:
+  // A step on the device.
+  struct Flight {
+    uint64_t step = 0;
+    uint64_t mark = 0;
+    int64_t started_ns = 0;
+    std::vector<int32_t> rows;  // that sample, in plan order
+  };
+
   Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
-         std::unique_ptr<Model> model, KvCache cache, Buffer logits);
-  void Sample(const StepPlan& plan, StepResult& result);
+         std::unique_ptr<Model> model, KvCache cache);
+  // Rows a plan is padded to when it is to be captured; 0: it is not.
+  int32_t GraphSize(const StepPlan& plan) const;
+  void Enqueue(const StepShape& shape);
 
   const WorkerOptions options_;
   // Declared in this order because model and cache release memory of the backend.
   std::unique_ptr<Backend> backend_;
   KvCache cache_;
-  Buffer logits_;  // [max_num_seqs, V] f32
+  Buffer logits_;  // [max_num_seqs + 1, V] f32
   std::unique_ptr<Model> model_;
   RowTables tables_;
-  BatchBuilder builder_;
-  std::vector<SampleJob> jobs_;        // [R]
-  std::vector<SampleResult> sampled_;  // [R]
+  StepArrays arrays_;
+  uint64_t launched_ = 0;
+  uint64_t collected_ = 0;
+  std::vector<Flight> flights_;  // [steps_in_flight], a ring
 };
 
 }  // namespace quire

@@ -76,6 +76,7 @@ class CpuBackend final : public Backend {
     });
   }
 
+  Buffer AllocateHost(size_t bytes) override { return Allocate(bytes); }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
     if (bytes != 0) std::memcpy(device, host, bytes);
   }
@@ -83,8 +84,15 @@ class CpuBackend final : public Backend {
     if (bytes != 0) std::memcpy(host, device, bytes);
   }
   void Synchronize() override {}
+  uint64_t Mark() override { return ++marks_; }
+  void WaitFor(uint64_t) override {}
   void RunCaptured(int64_t, const std::function<void()>& fn) override { fn(); }
 
+  void BeginStep(const BeginStepParams& p) override { cpu::BeginStep(p); }
+  void EndStep(const EndStepParams& p) override { cpu::EndStep(p); }
+  void FillUniform(const FillUniformParams& p) override { cpu::FillUniform(p, cores_); }
+  // Attention divides its work itself, call by call.
+  void PlanAttention(const PagedAttentionParams&) override {}
   void Embed(const EmbedParams& p) override { cpu::Embed(p, cores_); }
   void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(p, cores_); }
   void MatMul(const MatMulParams& p) override { cpu::MatMul(p, cores_); }
@@ -104,6 +112,7 @@ class CpuBackend final : public Backend {
   cpu::ThreadPool pool_;
   const cpu::Cores cores_;
   cpu::AttentionSpace attention_space_;
+  uint64_t marks_ = 0;
 };
 
 }  // namespace

@@ -29,6 +29,9 @@ struct AttentionSpace {
   const std::unique_ptr<float[]> data;  // pages nobody writes to cost nothing
 };
 
+void BeginStep(const BeginStepParams& p);
+void EndStep(const EndStepParams& p);
+void FillUniform(const FillUniformParams& p, const Cores& cores);
 void Embed(const EmbedParams& p, const Cores& cores);
 void RmsNorm(const RmsNormParams& p, const Cores& cores);
 void MatMul(const MatMulParams& p, const Cores& cores);

@@ -188,6 +188,7 @@ void Sample(const SampleParams& p, const Cores& cores) {
     RowSampler sampler(cores.kernels, scratch);
     for (int64_t r = begin; r < end; ++r) {
       p.results[r] = sampler.Sample(p.jobs[r], p.logits.row<float>(r), p.logits.dim[1]);
+      if (p.jobs[r].drawn != nullptr) *p.jobs[r].drawn = p.results[r].token;
     }
   });
 }

@@ -51,6 +51,7 @@ TEST(PagedAttentionMemoryTest, TakesNoneForALongContext) {
                              .table_stride = kBlocks,
                              .scale = 0.125f,
                              .window = 0,
+                             .max_query_len = query_begin[1],
                              .out = out.view()});
   };
   attend();

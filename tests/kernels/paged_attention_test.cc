@@ -98,6 +98,7 @@ class AttentionCase {
             .table_stride = stride_,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
             .window = shape_.window,
+            .max_query_len = query_begin_.back(),
             .out = out.view()};
   }
 

@@ -31,6 +31,7 @@ class CountingBackend final : public Backend {
     allocated_bytes += static_cast<int64_t>(bytes);
     return bytes > limit_bytes ? Buffer() : inner_->Allocate(bytes);
   }
+  Buffer AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
     inner_->CopyToDevice(device, host, bytes);
   }
@@ -41,6 +42,12 @@ class CountingBackend final : public Backend {
   void RunCaptured(int64_t key, const std::function<void()>& fn) override {
     inner_->RunCaptured(key, fn);
   }
+  uint64_t Mark() override { return inner_->Mark(); }
+  void WaitFor(uint64_t mark) override { inner_->WaitFor(mark); }
+  void BeginStep(const BeginStepParams& p) override { inner_->BeginStep(p); }
+  void EndStep(const EndStepParams& p) override { inner_->EndStep(p); }
+  void FillUniform(const FillUniformParams& p) override { inner_->FillUniform(p); }
+  void PlanAttention(const PagedAttentionParams& p) override { inner_->PlanAttention(p); }
   void Embed(const EmbedParams& p) override { inner_->Embed(p); }
   void RmsNorm(const RmsNormParams& p) override { inner_->RmsNorm(p); }
   void MatMul(const MatMulParams& p) override { inner_->MatMul(p); }

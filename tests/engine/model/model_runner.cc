@@ -110,7 +110,9 @@ const T* ModelRunner::Upload(const std::vector<T>& values) {
 std::vector<float> ModelRunner::Run(const std::vector<Slice>& slices) {
   std::vector<int32_t> ids, positions, query_begin = {0}, context_len, table_row, logit_rows;
   std::vector<int64_t> slots;
+  size_t max_query_len = 0;
   for (const Slice& slice : slices) {
+    max_query_len = std::max(max_query_len, slice.tokens.size());
     const auto begin = static_cast<int32_t>(ids.size());
     for (int32_t row : slice.logit_rows) logit_rows.push_back(begin + row);
     for (size_t i = 0; i < slice.tokens.size(); ++i) {
@@ -128,6 +130,7 @@ std::vector<float> ModelRunner::Run(const std::vector<Slice>& slices) {
   const ModelInput input{.num_tokens = static_cast<int32_t>(ids.size()),
                          .num_seqs = static_cast<int32_t>(slices.size()),
                          .num_logit_rows = static_cast<int32_t>(logit_rows.size()),
+                         .max_query_len = static_cast<int32_t>(max_query_len),
                          .token_ids = Upload(ids),
                          .positions = Upload(positions),
                          .slots = Upload(slots),

@@ -1,0 +1,26 @@
+// FillUniform: every element from its own counter, so that the split over threads does not show.
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/sampling_math.h"
+
+namespace quire::cpu {
+
+void FillUniform(const FillUniformParams& p, const Cores& cores) {
+  CHECK_EQ(p.out.size() == 0 ? 0 : p.out.row_stride * p.out.dim[0], p.out.size());  // dense
+  DispatchFloat(p.out.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    T* out = p.out.ptr<T>();
+    cores.pool.ParallelFor(
+        (p.out.size() + 3) / 4, RowsPerRange(40), [&](int64_t begin, int64_t end) {
+          for (int64_t quad = begin; quad < end; ++quad) {
+            const Philox4 random = Philox4x32(p.seed, {{static_cast<uint32_t>(quad), 0, 0, 0}});
+            const int64_t count = std::min<int64_t>(4, p.out.size() - quad * 4);
+            for (int64_t i = 0; i < count; ++i) {
+              const float u = (static_cast<float>(random.word[i]) + 0.5f) * 0x1p-32f;
+              out[quad * 4 + i] = FromFloat<T>(p.amplitude * (2.0f * u - 1.0f));
+            }
+          }
+        });
+  });
+}
+
+}  // namespace quire::cpu
