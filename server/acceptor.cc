@@ -122,8 +122,9 @@ Acceptor::~Acceptor() {
   close(stop_fd_);
 }
 
-void Acceptor::Start(Deliver deliver) {
+void Acceptor::Start(Deliver deliver, std::function<void()> refused) {
   deliver_ = std::move(deliver);
+  refused_ = std::move(refused);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -168,6 +169,7 @@ bool Acceptor::AcceptOne() {
   if (fd >= 0) {
     if (!connections_.Add(fd)) {
       close(fd);
+      NoteRefusal("as many are open as may be");
       return true;
     }
     SetUp(fd, options_.uds.empty());
@@ -184,13 +186,12 @@ bool Acceptor::AcceptOne() {
   }
 }
 
-// At most one line a second, however hard they knock.
-void Acceptor::LogRefusal() {
-  ++refused_;
-  const int64_t now_ns = SteadyNowNs();
-  if (now_ns < next_log_ns_) return;
-  next_log_ns_ = now_ns + 1'000'000'000;
-  Log(Severity::kWarning, "out of file descriptors: connections refused", {{"total", refused_}});
+void Acceptor::NoteRefusal(const char* why) {
+  refused_();
+  if (const int64_t count = refusals_.Count(SteadyNowNs()); count > 0) {
+    Log(Severity::kWarning, "connections refused",
+        {{"reason", why}, {"count", count}, {"limit", options_.max_connections}});
+  }
 }
 
 void Acceptor::RefuseOne() {
@@ -199,7 +200,7 @@ void Acceptor::RefuseOne() {
     const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) close(fd);
     spare_fd_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    LogRefusal();
+    if (fd >= 0) NoteRefusal("out of file descriptors");
     if (spare_fd_ >= 0) return;
   }
   WaitForStop(kBackOffMs);

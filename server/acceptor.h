@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/connection_table.h"
+#include "server/log_pace.h"
 
 namespace quire {
 
@@ -36,8 +37,9 @@ class Acceptor {
 
   int port() const { return port_; }  // 0 for a Unix socket
   ConnectionTable& connections() { return connections_; }
-  // Starts accepting; `deliver` runs on the accept thread.
-  void Start(Deliver deliver);
+  // Starts accepting. Both run on the accept thread: `deliver` takes a connection, `refused` hears
+  // of one that was closed for lack of room or descriptors.
+  void Start(Deliver deliver, std::function<void()> refused);
   // Stops accepting, closes the socket, removes the Unix socket's path. Idempotent.
   void Stop();
 
@@ -50,7 +52,8 @@ class Acceptor {
   // Out of descriptors: gives up the spare one to accept a connection and close it, so that its
   // client hears of it at once and the queue moves.
   void RefuseOne();
-  void LogRefusal();
+  // Counts a connection that was closed, and says why in the log.
+  void NoteRefusal(const char* why);
   void WaitForStop(int milliseconds);
   bool Stopping();
 
@@ -62,10 +65,9 @@ class Acceptor {
   int port_ = 0;
   ino_t uds_inode_ = 0;
   Deliver deliver_;
+  std::function<void()> refused_;
+  LogPace refusals_;
   std::thread thread_;
-  // Accept thread only.
-  int64_t refused_ = 0;
-  int64_t next_log_ns_ = 0;
 };
 
 }  // namespace quire

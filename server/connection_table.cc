@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
 
 namespace quire {
@@ -83,7 +84,10 @@ void ConnectionTable::Cut(int port, const char* reason) {
   if (port == 0) return;
   const int fd = fd_by_port_[static_cast<size_t>(port)].load(std::memory_order_relaxed) - 1;
   if (fd < 0 || PeerPort(fd) != port) return;
-  Log(Severity::kWarning, "connection cut", {{"reason", reason}, {"peer_port", port}});
+  if (const int64_t count = cuts_.Count(SteadyNowNs()); count > 0) {
+    Log(Severity::kWarning, "connections cut",
+        {{"reason", reason}, {"last_peer_port", port}, {"count", count}});
+  }
   (void)shutdown(fd, SHUT_RDWR);
 }
 

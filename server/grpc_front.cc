@@ -26,6 +26,7 @@
 #include "server/control_service.h"
 #include "server/health_service.h"
 #include "server/inference_service.h"
+#include "server/log_pace.h"
 #include "server/output_shards.h"
 #include "server/reflection.h"
 #include "server/stall_watch.h"
@@ -59,12 +60,16 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-// gRPC's log prints raw header values on parse errors, so only where it complained is kept.
+// gRPC's log prints raw header values on parse errors, so only where it complained is kept; and
+// many of its errors are a client's doing, one for each of its calls.
 void LogGrpcError(gpr_log_func_args* args) {
+  static LogPace pace;
   if (args->severity != GPR_LOG_SEVERITY_ERROR) return;
+  const int64_t count = pace.Count(SteadyNowNs());
+  if (count == 0) return;
   const std::string path = args->file;
   Log(Severity::kWarning, "gRPC library error",
-      {{"file", path.substr(path.rfind('/') + 1)}, {"line", args->line}});
+      {{"file", path.substr(path.rfind('/') + 1)}, {"line", args->line}, {"count", count}});
 }
 
 // The fence around gRPC 1.51; docs/grpc.md says what each line is for.
@@ -198,11 +203,12 @@ absl::Status Front::Start(Engine* engine) {
   RETURN_IF_ERROR(BuildServer());
   port_ = acceptor_->port();
   SetServing(true);
-  acceptor_->Start([this](int fd) {
+  const auto deliver = [this](int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
     connections_->HandleNewConnection(&connection);
-  });
+  };
+  acceptor_->Start(deliver, [this] { host_.metrics->ConnectionRejected(); });
   return absl::OkStatus();
 }
 

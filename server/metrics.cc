@@ -221,6 +221,8 @@ struct ServerMetrics::State {
 
   // Streams and calls. Rejections and calls are labelled by what callers say, looked up under
   // `mutex`.
+  Counter& connections_rejected =
+      OneCounter("quire_connections_rejected_total", "Connections closed as soon as they came.");
   Gauge& streams = OneGauge("quire_streams_open", "Generate calls not yet ended.");
   Counter& paused =
       OneCounter("quire_slow_reader_paused_total", "Times a request was paused for a slow reader.");
@@ -321,6 +323,7 @@ void ServerMetrics::RpcFinished(const std::string& method, int grpc_code, double
   histogram->Observe(seconds);
 }
 
+void ServerMetrics::ConnectionRejected() { state_->connections_rejected.Increment(); }
 void ServerMetrics::StreamOpened() { state_->streams.Increment(); }
 void ServerMetrics::StreamClosed() { state_->streams.Decrement(); }
 void ServerMetrics::StreamPaused() { state_->paused.Increment(); }

@@ -26,6 +26,8 @@ class ServerMetrics {
   // Seconds between two consecutive tokens of one stream, as retired by the engine.
   void InterTokenLatency(double seconds);
   void RpcFinished(const std::string& method, int grpc_code, double seconds);
+  // A connection was closed as soon as it came.
+  void ConnectionRejected();
   void StreamOpened();
   void StreamClosed();
   // A stream's buffer filled because its reader is slow: paused, or in the end shed.

@@ -91,6 +91,8 @@ class TestServer {
   std::shared_ptr<grpc::Channel> channel() { return channel_; }
 
   v1::Load Load();
+  // What the admin port would show.
+  std::string Metrics() { return metrics_->Serialize(engine_->Stats()); }
   // Waits until the engine is idle and then expects that every block is free and no stream open.
   void ExpectNothingLeft();
   // Waits for a condition that some thread of the server will make true; fails after ten seconds.
