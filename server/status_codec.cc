@@ -20,6 +20,20 @@ constexpr char kRetrySeconds[] = "quire/retry_seconds";
 // google.rpc messages are named by type URLs under this prefix, whoever defines them.
 constexpr char kTypeUrlPrefix[] = "type.googleapis.com";
 
+// A status travels in metadata, of which clients take 8 KiB, and has its message three times: once
+// with up to 3 characters a byte and twice, in the details, with 4 characters for 3 bytes.
+constexpr size_t kMaxMessageBytes = 1024;
+
+// The message, cut between two code points when it is longer than can arrive: what a chat template
+// says may hold the client's own words.
+std::string Sendable(const absl::string_view message) {
+  std::string text(message.data(), message.size());
+  if (text.size() <= kMaxMessageBytes) return text;
+  size_t end = kMaxMessageBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
 void AddDetail(const google::protobuf::Message& detail, google::rpc::Status* status) {
   status->add_details()->PackFrom(detail, kTypeUrlPrefix);
 }
@@ -79,7 +93,7 @@ absl::Status StatusOf(FinishReason reason) {
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());
-  const std::string message(status.message().data(), status.message().size());
+  const std::string message = Sendable(status.message());
   google::rpc::Status details;
   details.set_code(static_cast<int>(code));
   details.set_message(message);

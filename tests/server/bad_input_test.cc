@@ -370,5 +370,20 @@ TEST(MalformedTest, ValidUtf8PrefixAgreesWithTheDefinition) {
   }
 }
 
+// A status travels in metadata, of which clients take 8 KiB: a longer one would reach nobody.
+TEST(ChatTest, WhatATemplateSaysAtLengthStillArrives) {
+  TestServerOptions options;
+  options.chat_template = "{{ raise_exception('no role ' + messages[0].role) }}";
+  TestServer server(options);
+  v1::GenerateRequest request;
+  v1::ChatMessage* message = request.mutable_chat()->add_messages();
+  for (int i = 0; i < 50'000; ++i) message->mutable_role()->append("\xE2\x82\xAC");
+  const grpc::Status status = Stream(server.inference(), request).status;
+  EXPECT_EQ(status.error_code(), Code::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_EQ(ViolatedField(status), "chat");
+  EXPECT_THAT(status.error_message(), HasSubstr("no role \xE2\x82\xAC\xE2\x82\xAC"));
+  EXPECT_TRUE(status.error_message().ends_with("\xE2\x82\xAC..."));
+}
+
 }  // namespace
 }  // namespace quire
