@@ -19,7 +19,9 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 # What all of our own code is compiled with.
 add_library(quire_flags INTERFACE)
 target_include_directories(quire_flags INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(quire_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers)
+target_compile_options(quire_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-missing-field-initializers>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_link_libraries(quire_flags INTERFACE Threads::Threads)
 if(QUIRE_SANITIZE)
   # gcc warns of uninitialised members of std::function where its instrumentation hides the store.

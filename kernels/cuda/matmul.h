@@ -1,0 +1,36 @@
+// MatMul: matrix products by cuBLASLt with algorithms chosen by timing, and by an own kernel for
+// few tokens where that wins. Which algorithm a shape takes is decided once and kept in a file, so
+// that the same machine gives the same bits from start to start.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/ops.h"
+
+namespace quire::cuda {
+
+class MatMul {
+ public:
+  // Device bytes that `workspace` must have.
+  static int64_t WorkspaceBytes();
+
+  // `workspace` is device memory, 256-byte aligned, and outlives this. `cache_file` may be empty.
+  MatMul(const Device& device, void* workspace, const std::string& cache_file);
+  ~MatMul();
+
+  // Enqueues. The first product of a shape chooses its algorithm and must not be within a capture:
+  // run every captured step once before.
+  void Run(const MatMulParams& p);
+  // Writes what was chosen to the cache file, if it changed; a file that cannot be written is
+  // reported on stderr and costs the next start its time.
+  void SaveChoices();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire::cuda
