@@ -13,24 +13,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "bench/serve/paced_server.h"
 #include "engine/base/clock.h"
-#include "engine/engine.h"
-#include "engine/worker/in_process_transport.h"
-#include "engine/worker/null_worker.h"
 #include "kernels/check.h"
 #include "quire/v1/inference.grpc.pb.h"
-#include "server/grpc_front.h"
 
 namespace quire {
 namespace {
@@ -207,77 +201,10 @@ int ClientMain(int orders, int reports) {
 
 // --- The server's process.
 
-// A NullWorker whose steps take a given time, as a device's would.
-class PacedWorker final : public StepRunner {
- public:
-  PacedWorker(int32_t vocab_size, const std::atomic<int64_t>* step_ns)
-      : worker_(vocab_size), step_ns_(step_ns) {}
-  void Run(const StepPlan& plan, StepResult& result) override {
-    const int64_t step_ns = step_ns_->load();
-    if (step_ns > 0) {
-      next_ns_ = std::max(next_ns_ + step_ns, SteadyNowNs());
-      std::this_thread::sleep_until(
-          std::chrono::steady_clock::time_point(std::chrono::nanoseconds(next_ns_)));
-    }
-    worker_.Run(plan, result);
-  }
-
- private:
-  NullWorker worker_;
-  const std::atomic<int64_t>* const step_ns_;
-  int64_t next_ns_ = 0;
-};
-
-class Server {
- public:
-  Server() {
-    auto tokenizer = Tokenizer::Load(QUIRE_SOURCE_DIR "/models/demo/tokenizer.json");
-    CHECK(tokenizer.ok());
-    model_.name = "null";
-    model_.tokenizer = std::move(tokenizer).value();
-    const int32_t blocks = kStreams * (kMaxTokens / 16 + 64);
-    EngineSetup& setup = model_.setup;
-    setup.model.vocab_size = model_.tokenizer->size();
-    setup.memory.num_blocks = blocks;
-    setup.memory.block_size = 16;
-    setup.scheduler = {.num_blocks = blocks,
-                       .block_size = 16,
-                       .max_model_len = 2 * kMaxTokens,
-                       .max_num_seqs = kStreams,
-                       .max_num_batched_tokens = 2048,
-                       .max_num_queued_reqs = 1024};
-    setup.limits = {.max_num_queued_reqs = 1024,
-                    .max_num_queued_tokens = 1 << 20,
-                    .max_model_len = 2 * kMaxTokens};
-    FrontOptions options;
-    options.port = 0;
-    metrics_ = std::make_unique<ServerMetrics>(model_.name);
-    front_ = GrpcFront::Create(options, &model_, metrics_.get());
-    std::vector<std::unique_ptr<StepRunner>> runners;
-    runners.push_back(std::make_unique<PacedWorker>(setup.model.vocab_size, &step_ns_));
-    engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
-                                       std::make_unique<InProcessTransport>(std::move(runners), 2),
-                                       front_.get());
-    CHECK(front_->Start(engine_.get()).ok());
-  }
-  ~Server() {
-    front_->Shutdown(5);
-    engine_.reset();
-  }
-
-  int32_t port() const { return front_->port(); }
-  // 0: as fast as it goes.
-  void SetRate(int tokens_per_second) {
-    step_ns_.store(tokens_per_second == 0 ? 0 : 1'000'000'000LL * kStreams / tokens_per_second);
-  }
-
- private:
-  std::atomic<int64_t> step_ns_{0};
-  ServingModel model_;
-  std::unique_ptr<ServerMetrics> metrics_;
-  std::unique_ptr<GrpcFront> front_;
-  std::unique_ptr<Engine> engine_;
-};
+// Nanoseconds of a step in which every stream gets one token; 0: as fast as it goes.
+int64_t StepFor(int tokens_per_second) {
+  return tokens_per_second == 0 ? 0 : 1'000'000'000LL * kStreams / tokens_per_second;
+}
 
 void Print(int rate, const Report& report, double server_cpu) {
   const double seconds = 1e-9 * static_cast<double>(report.last_ns - report.first_ns);
@@ -296,11 +223,12 @@ void Print(int rate, const Report& report, double server_cpu) {
 }
 
 int ServerMain(int orders, int reports, std::vector<int> rates) {
-  Server server;
-  Write(orders, server.port());
+  PacedServer server({.num_streams = kStreams, .max_model_len = 2 * kMaxTokens});
+  CHECK(server.Start().ok());
+  Write(orders, int32_t{server.port()});
   rates.insert(rates.begin(), 20'000);  // warms both sides up; not reported
   for (const int rate : rates) {
-    server.SetRate(rate);
+    server.SetStep(StepFor(rate));
     const double cpu_before = CpuSeconds();
     const int32_t tokens =
         rate == 0 ? kUnpacedTokens : static_cast<int32_t>(rate * kSeconds / kStreams);
