@@ -8,6 +8,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/worker/in_process_transport.h"
 #include "engine/worker/worker.h"
+#include "kernels/cpu/host_limits.h"
 
 namespace quire {
 namespace {
@@ -42,6 +43,7 @@ absl::Status PlanBlocks(EngineSetup& setup) {
     blocks = config.kv_cache_memory_bytes / block_bytes;
   }
   blocks = std::min<int64_t>(blocks, INT32_MAX / config.block_size);
+  if (config.num_blocks_override > 0) config.kv_cache_memory_bytes = blocks * block_bytes;
   const int64_t capacity = (blocks - 1) * config.block_size;  // block 0 holds nothing
   if (capacity < config.block_size) {
     return absl::InvalidArgumentError("the KV cache holds " +
@@ -128,6 +130,7 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested) {
   ASSIGN_OR_RETURN(setup.model, ModelConfig::Load(config.model));
   RETURN_IF_ERROR(setup.model.CheckTensorParallel(config.tensor_parallel_size));
   if (config.block_size == 0) config.block_size = 16;
+  if (config.cpu_threads == 0) config.cpu_threads = cpu::UsableCores();
   if (config.max_num_batched_tokens == 0) {
     config.max_num_batched_tokens = std::max(512, config.max_num_seqs);
   }

@@ -48,7 +48,7 @@ Json MemoryJson(const MemoryPlan& plan) {
 }  // namespace
 
 std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup) {
-  Settings resolved = parsed.settings;
+  Settings resolved = ResolveServer(parsed.settings);
   resolved.engine = setup.config;
   const Json plan = {{"config", ConfigJson(resolved)},
                      {"sources", SourcesJson(parsed)},

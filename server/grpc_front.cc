@@ -147,10 +147,7 @@ class Front final : public GrpcFront {
   void Drain(bool exit_when_idle);
   absl::Status BuildServer();
 
-  static int TextThreads(const FrontOptions& options) {
-    if (options.text_threads > 0) return options.text_threads;
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 4);
-  }
+  static int TextThreads(const FrontOptions& options) { return std::max(1, options.text_threads); }
 
   // Declared in the order of dependence: streams use the host, which points at the rest.
   StreamHost host_;

@@ -26,7 +26,7 @@ struct FrontOptions {
   int64_t stream_buffer_bytes = 256 << 10;  // unsent output of one stream before it is shed
   double slow_reader_timeout_seconds = 60;  // unsent output of one stream older than this: shed
   double default_deadline_seconds = 600;    // when the client sets none
-  int text_threads = 0;                     // 0: a quarter of the cores, at least 1
+  int text_threads = 0;                     // see ResolveServer; 0 is taken for 1
   bool reflection = true;
 };
 

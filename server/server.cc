@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -30,13 +29,6 @@ constexpr double kForcedExitSeconds = 5;   // beyond what draining may take
 
 double SecondsSince(int64_t start_ns) {
   return static_cast<double>(SteadyNowNs() - start_ns) * 1e-9;
-}
-
-std::string ServedName(const Settings& settings) {
-  if (!settings.server.served_model_name.empty()) return settings.server.served_model_name;
-  std::error_code error;
-  const auto path = std::filesystem::weakly_canonical(settings.engine.model, error);
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
 // The settings of the front, with room for every call that the engine may hold.
@@ -107,8 +99,11 @@ std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* e
 
 struct Server::State {
   State(const Settings& s, int64_t start, WorkerStarter starter)
-      : settings(s), started_ns(start), start_workers(std::move(starter)), metrics(ServedName(s)) {
-    model.name = ServedName(s);
+      : settings(ResolveServer(s)),
+        started_ns(start),
+        start_workers(std::move(starter)),
+        metrics(settings.server.served_model_name) {
+    model.name = settings.server.served_model_name;
   }
 
   std::optional<StartError> Listen();

@@ -1,6 +1,10 @@
 // Checks between the server's settings.
 #include "server/server_config.h"
 
+#include <algorithm>
+#include <filesystem>
+
+#include "kernels/cpu/host_limits.h"
 #include "server/listen_address.h"
 
 namespace quire {
@@ -19,6 +23,20 @@ absl::Status ServerConfig::Validate() const {
               ": requests and metrics need a port each";
   }
   return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
+}
+
+Settings ResolveServer(Settings settings) {
+  ServerConfig& server = settings.server;
+  if (server.served_model_name.empty()) {
+    std::error_code error;
+    const auto path = std::filesystem::weakly_canonical(settings.engine.model, error);
+    server.served_model_name =
+        (path.has_filename() ? path : path.parent_path()).filename().string();
+  }
+  if (server.front.text_threads == 0) {
+    server.front.text_threads = std::max(1, cpu::UsableCores() / 4);
+  }
+  return settings;
 }
 
 }  // namespace quire

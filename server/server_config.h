@@ -34,4 +34,8 @@ struct Settings {
   bool dry_run = false;
 };
 
+// With what 0 and an empty text stand for in the server's part, as PlanEngine does for the
+// engine's: the threads for text and the model's name. `settings` name a model directory.
+Settings ResolveServer(Settings settings);
+
 }  // namespace quire

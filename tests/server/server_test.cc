@@ -3,6 +3,7 @@
 #include "server/server.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -129,12 +130,45 @@ TEST(DryRunTest, ShowsWhatIsResolvedAndWhatWasGiven) {
   EXPECT_EQ(plan["config"]["drain-delay"], 1.5);
   EXPECT_EQ(plan["config"]["device"], "cpu");
   EXPECT_EQ(plan["config"]["reflection"], true);
+  EXPECT_EQ(plan["config"]["served-model-name"], "demo");
   EXPECT_EQ(plan["sources"], nlohmann::json({{"max-num-seqs", "flag"}, {"drain-delay", "flag"}}));
   int64_t total = 0;
   for (const auto& [part, bytes] : plan["memory_plan"]["bytes_per_rank"].items()) {
     total += bytes.get<int64_t>();
   }
   EXPECT_EQ(plan["memory_plan"]["total_bytes_per_rank"], total);
+}
+
+// Threads are of the cores that the process may use, not of those that the machine has.
+TEST(DryRunTest, ShowsWhatZeroAndEmptyStandFor) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int core = 0; CPU_COUNT(&one) == 0; ++core) {
+    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  ParsedSettings parsed = *ParseSettings({});
+  parsed.settings = DemoSettings();
+  const auto config_of = [&parsed] {
+    StartError error;
+    const auto setup = PlanServing(parsed.settings.engine, &error);
+    return nlohmann::json::parse(DryRunJson(parsed, setup.value()))["config"];
+  };
+  EXPECT_EQ(config_of()["cpu-threads"], 1);
+  EXPECT_EQ(config_of()["text-threads"], 1);
+  parsed.settings.engine.kv_cache_memory_bytes = 0;
+  parsed.settings.engine.num_blocks_override = 300;
+  parsed.settings.engine.cpu_threads = 7;
+  parsed.settings.server.front.text_threads = 3;
+  parsed.settings.server.served_model_name = "other";
+  EXPECT_EQ(config_of()["cpu-threads"], 7);
+  EXPECT_EQ(config_of()["text-threads"], 3);
+  EXPECT_EQ(config_of()["served-model-name"], "other");
+  // 300 blocks of 16 tokens, K and V of 5 layers and 2 heads of 64 in float32.
+  EXPECT_EQ(config_of()["kv-cache-memory-bytes"], 300 * 16 * 2 * 5 * 2 * 64 * 4);
+  sched_setaffinity(0, sizeof(before), &before);
 }
 
 TEST(StatusPageTest, ShowsTheFactsAndEscapesThem) {
