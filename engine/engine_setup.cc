@@ -7,7 +7,6 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/worker/in_process_transport.h"
-#include "engine/worker/worker.h"
 #include "kernels/cpu/host_limits.h"
 
 namespace quire {
@@ -91,21 +90,6 @@ void PlanMemory(EngineSetup& setup) {
   };
 }
 
-absl::StatusOr<std::unique_ptr<StepRunner>> MakeWorker(const EngineSetup& setup, TpInfo tp,
-                                                       std::unique_ptr<Backend> backend) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadModel(setup.config.model, setup.model, tp, setup.model_options, *backend));
-  ASSIGN_OR_RETURN(KvCache cache,
-                   KvCache::Create(*backend, setup.kv_layout, setup.memory.num_blocks));
-  const WorkerOptions options{.max_num_seqs = setup.config.max_num_seqs,
-                              .max_num_batched_tokens = setup.config.max_num_batched_tokens,
-                              .max_model_len = setup.config.max_model_len,
-                              .vocab_size = setup.model.vocab_size};
-  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
-                   Worker::Create(options, std::move(backend), std::move(model), std::move(cache)));
-  return std::unique_ptr<StepRunner>(std::move(worker));
-}
-
 }  // namespace
 
 int64_t MemoryPlan::total_bytes() const {
@@ -170,6 +154,20 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested) {
   return setup;
 }
 
+WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank) {
+  return {.model_dir = setup.config.model,
+          .model = setup.model,
+          .tp = {.rank = rank, .size = setup.config.tensor_parallel_size},
+          .model_options = setup.model_options,
+          .kv_layout = setup.kv_layout,
+          .num_blocks = setup.memory.num_blocks,
+          .worker = {.max_num_seqs = setup.config.max_num_seqs,
+                     .max_num_batched_tokens = setup.config.max_num_batched_tokens,
+                     .max_model_len = setup.config.max_model_len,
+                     .vocab_size = setup.model.vocab_size,
+                     .steps_in_flight = setup.config.steps_in_flight}};
+}
+
 absl::StatusOr<std::unique_ptr<Transport>> StartWorkers(const EngineSetup& setup,
                                                         std::string* device_description) {
   const int32_t ranks = setup.config.tensor_parallel_size;
@@ -178,8 +176,8 @@ absl::StatusOr<std::unique_ptr<Transport>> StartWorkers(const EngineSetup& setup
   if (device_description != nullptr) *device_description = backends.front()->Describe();
   std::vector<std::unique_ptr<StepRunner>> workers;
   for (int32_t rank = 0; rank < ranks; ++rank) {
-    ASSIGN_OR_RETURN(std::unique_ptr<StepRunner> worker,
-                     MakeWorker(setup, {.rank = rank, .size = ranks}, std::move(backends[rank])));
+    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
+                     MakeWorker(SpecOf(setup, rank), std::move(backends[rank])));
     workers.push_back(std::move(worker));
   }
   return std::unique_ptr<Transport>(

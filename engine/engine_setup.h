@@ -13,6 +13,7 @@
 #include "engine/engine_config.h"
 #include "engine/model/model.h"
 #include "engine/model/model_config.h"
+#include "engine/worker/worker_spec.h"
 
 namespace quire {
 
@@ -44,6 +45,9 @@ struct EngineSetup {
 // Reads the model's config files. Errors: unreadable directory, unsupported model, sizes that do
 // not fit together (each a sentence that says what to change).
 absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& config);
+
+// What the worker of a rank is built from.
+WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank);
 
 // Loads the model on every rank (threads of this process on the cpu) and returns the transport to
 // the running group. device_description receives Backend::Describe of rank 0.

@@ -11,14 +11,17 @@
 namespace quire {
 namespace {
 
-// Norm weights and biases are a few thousandths of the bytes and stay as exact as they can be.
-constexpr DType kVectorDType = DType::kF32;
+// Norm weights are a few thousandths of the bytes and stay as exact as they can be.
+constexpr DType kNormDType = DType::kF32;
 
 // Writes the specs in the order in which Assemble takes their tensors.
 class SpecWriter {
  public:
-  SpecWriter(const ModelConfig& config, TpInfo tp, DType dtype)
-      : config_(config), tp_(tp), dtype_(dtype) {}
+  SpecWriter(const ModelConfig& config, TpInfo tp, const ModelOptions& options)
+      : config_(config),
+        tp_(tp),
+        dtype_(options.weight_dtype),
+        bias_dtype_(options.activation_dtype) {}
 
   std::vector<WeightSpec> Write() {
     VocabularyRows("model.embed_tokens.weight", true);
@@ -52,7 +55,7 @@ class SpecWriter {
   }
 
   void Norm(const std::string& name, int64_t size, bool present) {
-    WeightSpec spec{.dtype = kVectorDType};
+    WeightSpec spec{.dtype = kNormDType};
     if (present) {
       spec.rows = size;
       spec.parts.push_back({.name = name, .shape = {size}, .rows = {0, size}});
@@ -64,7 +67,7 @@ class SpecWriter {
   void Columns(const std::vector<Output>& outputs, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
     WeightSpec weight{.dtype = dtype_, .columns = hidden};
-    WeightSpec bias{.dtype = kVectorDType};
+    WeightSpec bias{.dtype = bias_dtype_};
     for (const auto& [name, size] : outputs) {
       const ShardRange shard = Shard(size, tp_);
       weight.rows += shard.count;
@@ -89,7 +92,7 @@ class SpecWriter {
                             .shape = {hidden, inputs},
                             .rows = {0, hidden},
                             .columns = shard});
-    WeightSpec bias{.dtype = kVectorDType};
+    WeightSpec bias{.dtype = bias_dtype_};
     if (has_bias) {
       bias.rows = tp_.rank == 0 ? hidden : 0;
       bias.parts.push_back({.name = name + ".bias", .shape = {hidden}, .rows = {0, bias.rows}});
@@ -117,6 +120,7 @@ class SpecWriter {
   const ModelConfig& config_;
   const TpInfo tp_;
   const DType dtype_;
+  const DType bias_dtype_;
   std::vector<WeightSpec> specs_;
 };
 
@@ -155,7 +159,7 @@ DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
 
 absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
                                                     const ModelConfig& config, TpInfo tp,
-                                                    DType dtype, Backend& backend) {
+                                                    const ModelOptions& options, Backend& backend) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
   // Tables that old converters stored though they follow from the config, and a head that is the
   // embedding again.
@@ -163,13 +167,14 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
     return name.ends_with("rotary_emb.inv_freq") ||
            (config.tie_embeddings && name == "lm_head.weight");
   };
-  const std::vector<WeightSpec> specs = SpecWriter(config, tp, dtype).Write();
+  const std::vector<WeightSpec> specs = SpecWriter(config, tp, options).Write();
   ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, backend));
   return Assemble(config, tp, std::move(storage));
 }
 
-int64_t DecoderWeights::TotalBytes(const ModelConfig& config, TpInfo tp, DType dtype) {
-  return Weights::TotalBytes(SpecWriter(config, tp, dtype).Write());
+int64_t DecoderWeights::TotalBytes(const ModelConfig& config, TpInfo tp,
+                                   const ModelOptions& options) {
+  return Weights::TotalBytes(SpecWriter(config, tp, options).Write());
 }
 
 }  // namespace quire

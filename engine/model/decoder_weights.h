@@ -34,9 +34,10 @@ struct DecoderWeights {
   Weights storage;
 
   static absl::StatusOr<DecoderWeights> Load(const std::string& dir, const ModelConfig& config,
-                                             TpInfo tp, DType dtype, Backend& backend);
+                                             TpInfo tp, const ModelOptions& options,
+                                             Backend& backend);
   // Device bytes that Load will take.
-  static int64_t TotalBytes(const ModelConfig& config, TpInfo tp, DType dtype);
+  static int64_t TotalBytes(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
 };
 
 }  // namespace quire

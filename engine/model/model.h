@@ -23,7 +23,8 @@ class Model {
 
 struct ModelOptions {
   DType weight_dtype = DType::kF32;  // matrices are converted on load when stored otherwise
-  // What is computed between them; the CPU backend knows float32 alone, whatever the weights.
+  // What is computed between them, and what biases are held in; the CPU backend knows float32
+  // alone, whatever the weights.
   DType activation_dtype = DType::kF32;
   int32_t max_tokens = 0;      // largest T of any step: sizes the activation arena
   int32_t max_logit_rows = 0;  // largest R

@@ -13,14 +13,13 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDecoder(const ModelSource& source, Backend& backend) {
   const auto& [dir, config, tp, options] = source;
-  ASSIGN_OR_RETURN(DecoderWeights weights,
-                   DecoderWeights::Load(dir, config, tp, options.weight_dtype, backend));
+  ASSIGN_OR_RETURN(DecoderWeights weights, DecoderWeights::Load(dir, config, tp, options, backend));
   ASSIGN_OR_RETURN(Activations activations, Activations::Create(config, tp, options, backend));
   return std::make_unique<Decoder>(config, tp, std::move(weights), std::move(activations), backend);
 }
 
 ModelMemory PlanDecoder(const ModelConfig& config, TpInfo tp, const ModelOptions& options) {
-  return {.weight_bytes = DecoderWeights::TotalBytes(config, tp, options.weight_dtype),
+  return {.weight_bytes = DecoderWeights::TotalBytes(config, tp, options),
           .arena_bytes = Activations::TotalBytes(config, tp, options)};
 }
 

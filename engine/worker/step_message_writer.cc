@@ -57,6 +57,12 @@ int64_t MaxPatches(const StepPlan& plan) {
                               plan.block_adds.size());
 }
 
+void WriteNobody(const RowTables& tables, int32_t count, RowWork* work, SampleJob* job) {
+  *work = {.row = tables.nobody(), .start = 0, .count = count, .sample = 1};
+  *job = tables.Job(tables.nobody(), 1);
+  job->params.temperature = 0;
+}
+
 void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, Message& message) {
   StepMessage& head = message.head();
   RowWork* work = message.At<RowWork>(head.work_at);
@@ -66,11 +72,7 @@ void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, M
     *work++ = planned;
     if (planned.sample) *jobs++ = tables.Job(planned.row, planned.start + planned.count);
   }
-  for (int32_t i = 0; i < padding; ++i) {
-    *work++ = {.row = tables.nobody(), .start = 0, .count = 1, .sample = 1};
-    *jobs = tables.Job(tables.nobody(), 1);
-    (*jobs++).params.temperature = 0;
-  }
+  for (int32_t i = 0; i < padding; ++i) WriteNobody(tables, 1, work++, jobs++);
 }
 
 void WritePatches(const StepPlan& plan, const RowTables& tables, Message& message) {
@@ -131,6 +133,27 @@ StepShape StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables
     shape.max_query_len = std::max(shape.max_query_len, work.count);
   }
   return shape;
+}
+
+StepShape StepMessageWriter::WriteIdle(const RowTables& tables, int32_t num_tokens, bool decode,
+                                       void* slot, int64_t capacity) {
+  const int32_t longest = decode ? 1 : std::min(num_tokens, tables.shape().max_model_len);
+  Message message(slot, capacity);
+  StepMessage& head = message.head();
+  head.num_patches = 0;
+  head.num_rows = head.num_samples = (num_tokens + longest - 1) / longest;
+  head.patches_at = message.Take<Patch>(0);
+  head.work_at = message.Take<RowWork>(head.num_rows);
+  head.jobs_at = message.Take<SampleJob>(head.num_samples);
+  for (int32_t i = 0, left = num_tokens; i < head.num_rows; ++i, left -= longest) {
+    WriteNobody(tables, std::min(left, longest), message.At<RowWork>(head.work_at) + i,
+                message.At<SampleJob>(head.jobs_at) + i);
+  }
+  head.bytes = static_cast<uint32_t>(message.used());
+  return {.num_tokens = num_tokens,
+          .num_seqs = head.num_rows,
+          .num_samples = head.num_samples,
+          .max_query_len = longest};
 }
 
 }  // namespace quire

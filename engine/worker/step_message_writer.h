@@ -27,6 +27,10 @@ class StepMessageWriter {
   // breaks its own rules or overflows the slot.
   static StepShape Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows,
                          void* slot, int64_t capacity);
+  // The message of a step that serves no one: `num_tokens` tokens of the row of nobody, as one
+  // sequence or more; one token each when `decode` is set.
+  static StepShape WriteIdle(const RowTables& tables, int32_t num_tokens, bool decode, void* slot,
+                             int64_t capacity);
 };
 
 }  // namespace quire

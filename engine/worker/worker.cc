@@ -56,6 +56,30 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
   for (Flight& flight : flights_) flight.rows.reserve(options.max_num_seqs);
 }
 
+void Worker::Warm() {
+  // Rows that sample are bounded, so short idle prefills cannot serve for the largest step.
+  std::vector<int32_t> sizes = {options_.max_num_batched_tokens};
+  for (int32_t size = 16; size < options_.max_num_batched_tokens; size *= 2) {
+    sizes.insert(sizes.end(), {size, size + size / 2});
+  }
+  for (int32_t size : sizes) {
+    if (size <= options_.max_num_batched_tokens) RunIdle(size, /*decode=*/false, /*capture=*/false);
+  }
+  for (size_t i = options_.graph_sizes.size(); i-- > 0;) {
+    RunIdle(options_.graph_sizes[i], /*decode=*/true, /*capture=*/false);
+    RunIdle(options_.graph_sizes[i], /*decode=*/true, /*capture=*/true);
+  }
+}
+
+void Worker::RunIdle(int32_t num_tokens, bool decode, bool capture) {
+  CHECK_EQ(launched_, collected_);
+  const StepShape shape = StepMessageWriter::WriteIdle(
+      tables_, num_tokens, decode, arrays_.message(launched_), arrays_.message_capacity());
+  backend_->RunCaptured(capture ? num_tokens : 0, [&] { Enqueue(shape); });
+  backend_->Synchronize();
+  launched_ = ++collected_;
+}
+
 int32_t Worker::GraphSize(const StepPlan& plan) const {
   for (const RowWork& work : plan.work) {
     if (work.count != 1 || !work.sample) return 0;

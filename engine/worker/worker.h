@@ -39,6 +39,11 @@ class Worker final : public StepRunner {
                                                         std::unique_ptr<Model> model,
                                                         KvCache cache);
 
+  // Runs steps that serve no one, so that nothing happens for the first time in service: prefills
+  // up to the largest step, then each graph size, largest first, once as it is and once captured.
+  // Before the first Launch.
+  void Warm();
+
   // Enqueues a step; at most `steps_in_flight` may wait to be collected. Never blocks on the
   // device.
   void Launch(const StepPlan& plan);
@@ -64,6 +69,8 @@ class Worker final : public StepRunner {
   // Rows a plan is padded to when it is to be captured; 0: it is not.
   int32_t GraphSize(const StepPlan& plan) const;
   void Enqueue(const StepShape& shape);
+  // One step of nobody, waited for.
+  void RunIdle(int32_t num_tokens, bool decode, bool capture);
 
   const WorkerOptions options_;
   // Declared in this order because model and cache release memory of the backend.

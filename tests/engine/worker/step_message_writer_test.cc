@@ -1,5 +1,6 @@
 // RowTables, StepMessageWriter and StepArrays: a plan's rows become the arrays the model reads,
 // position by position, through the message that a device executes.
+// Covers engine/worker/row_tables.cc
 #include "engine/worker/step_message_writer.h"
 
 #include "engine/worker/step_arrays.h"
@@ -112,6 +113,20 @@ TEST_F(StepMessageWriterTest, PaddingRunsTheRowOfNobodyOnTheNullBlock) {
   EXPECT_THAT(Copy(input.table_row, 3), ElementsAre(0, 3, 3));
   EXPECT_THAT(Copy(input.context_len, 3), ElementsAre(6, 1, 1));
   EXPECT_THAT(Copy(input.slots, 3), ElementsAre(9 * 4 + 1, 0, 0));
+  EXPECT_THAT(Copy(input.logit_rows, 3), ElementsAre(0, 1, 2));
+}
+
+TEST_F(StepMessageWriterTest, AnIdleStepIsSplitByTheLongestSequence) {
+  shape_ = StepMessageWriter::WriteIdle(tables_, /*num_tokens=*/8, /*decode=*/false,
+                                        arrays_.message(step_), arrays_.message_capacity());
+  EXPECT_EQ(shape_.num_seqs, 1);
+  shape_ = StepMessageWriter::WriteIdle(tables_, /*num_tokens=*/3, /*decode=*/true,
+                                        arrays_.message(step_), arrays_.message_capacity());
+  EXPECT_EQ(shape_.num_seqs, 3);
+  EXPECT_EQ(shape_.max_query_len, 1);
+  backend_->BeginStep(arrays_.Begin(shape_, tables_));
+  const ModelInput input = arrays_.Input(shape_, tables_);
+  EXPECT_THAT(Copy(input.slots, 3), ElementsAre(0, 0, 0)) << "the null block";
   EXPECT_THAT(Copy(input.logit_rows, 3), ElementsAre(0, 1, 2));
 }
 

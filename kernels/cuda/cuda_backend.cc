@@ -1,0 +1,254 @@
+// The CUDA backend: memory, order and capture; the operations are one file each.
+#include "kernels/cuda/cuda_backend.h"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "kernels/check.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/graph_set.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/paged_attention.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+cuda::AttentionLimits LimitsOf(const CudaOptions& options) {
+  return {.max_rows = options.max_rows,
+          .max_tokens = options.max_tokens,
+          .max_context = options.max_context,
+          .max_kv_tokens = options.max_kv_tokens,
+          .num_heads = options.num_heads,
+          .num_kv_heads = options.num_kv_heads,
+          .head_dim = options.head_dim};
+}
+
+// Where the parts of the backend's own memory begin.
+struct Space {
+  int64_t attention = 0;
+  int64_t sample = 0;
+  int64_t workspace = 0;
+  int64_t bytes = 0;
+};
+
+Space Layout(const CudaOptions& options, int num_sms) {
+  Space space;
+  space.sample = Aligned(cuda::PagedAttention::SpaceBytes(LimitsOf(options), num_sms));
+  space.workspace =
+      space.sample + Aligned(cuda::SampleSpaceBytes(options.max_rows, options.vocab_size));
+  space.bytes = space.workspace + Aligned(cuda::MatMul::WorkspaceBytes());
+  return space;
+}
+
+int SmsOf(int ordinal) {
+  int count = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, ordinal));
+  return count;
+}
+
+// The stream and its events; destroyed after everything that uses them.
+class Stream {
+ public:
+  Stream() {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    for (cudaEvent_t& event : events_) {
+      CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    }
+  }
+  ~Stream() {
+    cudaStreamSynchronize(stream_);
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+    cudaStreamDestroy(stream_);
+  }
+  cudaStream_t get() const { return stream_; }
+  // Marks count from 1; the events of the last 16 are kept.
+  uint64_t Mark() {
+    ++marks_;
+    CUDA_CHECK(cudaEventRecord(events_[marks_ % events_.size()], stream_));
+    return marks_;
+  }
+  void WaitFor(uint64_t mark) { CUDA_CHECK(cudaEventSynchronize(events_[mark % events_.size()])); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  std::array<cudaEvent_t, 16> events_{};
+  uint64_t marks_ = 0;
+};
+
+class Implementation final : public CudaBackend {
+ public:
+  Implementation(const CudaOptions& options, std::string description, Buffer space)
+      : options_(options),
+        description_(std::move(description)),
+        space_(std::move(space)),
+        device_{.ordinal = options.ordinal,
+                .num_sms = SmsOf(options.ordinal),
+                .stream = stream_.get(),
+                .dependent_launch = options.dependent_launch},
+        layout_(Layout(options, device_.num_sms)),
+        attention_(LimitsOf(options), device_, At(layout_.attention)),
+        matmul_(device_, At(layout_.workspace), options.algorithm_cache),
+        graphs_(device_.stream),
+        allocated_(layout_.bytes) {}
+
+  ~Implementation() override { Synchronize(); }
+
+  std::string Describe() const override { return description_; }
+
+  Buffer Allocate(size_t bytes) override {
+    CHECK(!sealed_);
+    const size_t size =
+        std::max<size_t>(static_cast<size_t>(Aligned(static_cast<int64_t>(bytes))), kAlignment);
+    void* data = nullptr;
+    if (cudaMalloc(&data, size) != cudaSuccess) {
+      cudaGetLastError();  // the caller says what was missing
+      return Buffer();
+    }
+    CUDA_CHECK(cudaMemsetAsync(data, 0, size, device_.stream));
+    allocated_ += static_cast<int64_t>(size);
+    return Buffer(data, size, [](void* p, size_t) { cudaFree(p); });
+  }
+
+  Buffer AllocateHost(size_t bytes) override {
+    CHECK(!sealed_);
+    void* data = nullptr;
+    const size_t size = std::max<size_t>(bytes, 1);
+    if (cudaHostAlloc(&data, size, cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess) {
+      cudaGetLastError();
+      return Buffer();
+    }
+    std::memset(data, 0, size);
+    return Buffer(data, size, [](void* p, size_t) { cudaFreeHost(p); });
+  }
+
+  void CopyToDevice(void* to, const void* from, size_t bytes) override {
+    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device_.stream));
+  }
+  void CopyToHost(void* to, const void* from, size_t bytes) override {
+    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device_.stream));
+  }
+  void Synchronize() override { CUDA_CHECK(cudaStreamSynchronize(device_.stream)); }
+  uint64_t Mark() override { return stream_.Mark(); }
+  void WaitFor(uint64_t mark) override { stream_.WaitFor(mark); }
+
+  void RunCaptured(int64_t key, const std::function<void()>& fn) override {
+    if (key == 0 || !options_.capture) return fn();
+    graphs_.Run(key, fn);
+  }
+
+  void BeginStep(const BeginStepParams& p) override { cuda::BeginStep(p, device_); }
+  void EndStep(const EndStepParams& p) override { cuda::EndStep(p, device_); }
+  void FillUniform(const FillUniformParams& p) override { cuda::FillUniform(p, device_); }
+  void PlanAttention(const PagedAttentionParams& p) override { attention_.Plan(p); }
+  void Embed(const EmbedParams& p) override { cuda::Embed(p, device_); }
+  void RmsNorm(const RmsNormParams& p) override { cuda::RmsNorm(p, device_); }
+  void MatMul(const MatMulParams& p) override { matmul_.Run(p); }
+  void RopeStoreKv(const RopeStoreKvParams& p) override { cuda::RopeStoreKv(p, device_); }
+  void PagedAttention(const PagedAttentionParams& p) override { attention_.Run(p); }
+  void SiluMul(const SiluMulParams& p) override { cuda::SiluMul(p, device_); }
+  void GatherRows(const GatherRowsParams& p) override { cuda::GatherRows(p, device_); }
+  void Sample(const SampleParams& p) override { cuda::Sample(p, At(layout_.sample), device_); }
+
+  // One rank: nothing to exchange.
+  void AllReduceSum(TensorView) override {}
+  void AllGather(TensorView x, TensorView out) override {
+    CUDA_CHECK(cudaMemcpyAsync(out.data, x.data, static_cast<size_t>(x.bytes()),
+                               cudaMemcpyDeviceToDevice, device_.stream));
+  }
+
+  int64_t allocated_bytes() const override { return allocated_; }
+  void Seal() override {
+    matmul_.SaveChoices();
+    sealed_ = true;
+  }
+  std::vector<GraphStats> graphs() const override { return graphs_.stats(); }
+
+ private:
+  void* At(int64_t offset) const { return static_cast<char*>(space_.data()) + offset; }
+
+  const CudaOptions options_;
+  const std::string description_;
+  // In this order: graphs and operations go before the memory and the stream they use.
+  const Buffer space_;
+  Stream stream_;
+  const cuda::Device device_;
+  const Space layout_;
+  cuda::PagedAttention attention_;
+  cuda::MatMul matmul_;
+  cuda::GraphSet graphs_;
+  int64_t allocated_;
+  bool sealed_ = false;
+};
+
+std::string UuidOf(const cudaDeviceProp& properties) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    const auto byte = static_cast<unsigned char>(properties.uuid.bytes[i]);
+    text += {kHex[byte / 16], kHex[byte % 16]};
+  }
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<CudaDeviceInfo> DescribeCudaDevice(int ordinal, std::string* why) {
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && ordinal >= count) error = cudaErrorNoDevice;
+  cudaDeviceProp properties;
+  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, ordinal);
+  if (error == cudaSuccess) error = cudaSetDevice(ordinal);
+  size_t free = 0, total = 0;
+  if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
+  int driver = 0;
+  if (error == cudaSuccess) error = cudaDriverGetVersion(&driver);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    *why = "CUDA device " + std::to_string(ordinal) + " of " + std::to_string(count) +
+           " cannot be used: " + cudaGetErrorString(error);
+    return nullptr;
+  }
+  auto info = std::make_unique<CudaDeviceInfo>();
+  info->name = properties.name;
+  info->uuid = UuidOf(properties);
+  info->compute_capability = properties.major * 10 + properties.minor;
+  info->num_sms = properties.multiProcessorCount;
+  info->total_bytes = static_cast<int64_t>(total);
+  info->free_bytes = static_cast<int64_t>(free);
+  info->driver = std::to_string(driver / 1000) + "." + std::to_string(driver % 1000 / 10);
+  if (info->compute_capability != 90) {
+    *why = info->name + " has compute capability " + std::to_string(properties.major) + "." +
+           std::to_string(properties.minor) + "; this build is for 9.0 (H100, H200)";
+    return nullptr;
+  }
+  return info;
+}
+
+int64_t CudaBackendBytes(const CudaOptions& options) {
+  return Layout(options, SmsOf(options.ordinal)).bytes;
+}
+
+std::unique_ptr<CudaBackend> CudaBackend::Create(const CudaOptions& options, std::string* why) {
+  const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(options.ordinal, why);
+  if (info == nullptr) return nullptr;
+  const int64_t bytes = Layout(options, info->num_sms).bytes;
+  void* space = nullptr;
+  if (cudaMalloc(&space, static_cast<size_t>(bytes)) != cudaSuccess) {
+    cudaGetLastError();
+    *why = info->name + " has no room for " + std::to_string(bytes) +
+           " bytes of workspace; lower --max-num-batched-tokens or --max-num-seqs";
+    return nullptr;
+  }
+  Buffer owned(space, static_cast<size_t>(bytes), [](void* p, size_t) { cudaFree(p); });
+  CUDA_CHECK(cudaMemset(space, 0, static_cast<size_t>(bytes)));
+  return std::make_unique<Implementation>(options, "cuda (" + info->name + ")", std::move(owned));
+}
+
+}  // namespace quire
