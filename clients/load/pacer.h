@@ -1,0 +1,51 @@
+// Pacer: the thread that sends each request at its time.
+//
+// It sleeps to absolute times of the steady clock, woken early only by an earlier request or a
+// freed slot, and does nothing but start streams that were prepared before they were due.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "clients/load/send_queue.h"
+
+namespace quire::load {
+
+// Nanoseconds of the steady clock.
+int64_t NowNs();
+
+class Pacer {
+ public:
+  // Runs on the pacer's thread, one at a time; the times are those of the queue.
+  using Send = std::function<void(EligibleSend)>;
+
+  // All times of the queue are base_ns + what is written there.
+  Pacer(SendQueue queue, int64_t base_ns, Send send);
+  ~Pacer();  // stops
+  Pacer(const Pacer&) = delete;
+
+  void Add(DueSend send);
+  void Release();
+  // Blocks until fewer than `most` requests with takes_slot wait, or it is stopped.
+  void WaitForRoom(size_t most);
+  // No Send begins after this returns, and none is running. Returns what was not sent.
+  std::vector<DueSend> Stop();
+
+ private:
+  void Loop();
+
+  const int64_t base_ns_;
+  const Send send_;
+  std::mutex mutex_;
+  std::condition_variable changed_;  // the queue, or stopped_
+  std::condition_variable room_;
+  SendQueue queue_;       // guarded by mutex_
+  bool stopped_ = false;  // guarded by mutex_
+  std::thread thread_;    // last: it uses all of the above
+};
+
+}  // namespace quire::load
