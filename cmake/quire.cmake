@@ -14,7 +14,6 @@ find_package(benchmark REQUIRED)
 pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
 # What all of our own code is compiled with.
 add_library(quire_flags INTERFACE)

@@ -1,4 +1,6 @@
 // Tokenize, Detokenize, Control, health and reflection over real gRPC.
+// Covers server/control_service.cc, server/health_service.cc, server/inference_service.cc
+// Covers server/message_call.cc, server/raw_service.cc, server/reflection.cc
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>

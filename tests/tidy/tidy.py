@@ -34,11 +34,12 @@ ZONES = {
     'engine/model/': ['kernels/', 'engine/base/', 'engine/request'],
     'engine/worker/': ['kernels/', 'engine/base/', 'engine/request', 'engine/schedule/',
                        'engine/model/'],
-    'engine/': ['kernels/', 'kernels/cpu/host_limits.h', 'engine/base/', 'engine/request', 'engine/schedule/', 'engine/model/',
-                'engine/worker/'],
+    'engine/': ['kernels/', 'kernels/cpu/host_limits.h', 'engine/base/', 'engine/request',
+                'engine/schedule/', 'engine/model/', 'engine/worker/'],
     'server/text/': ['kernels/check.h', 'engine/base/'],
-    'server/': ['kernels/check.h', 'kernels/cpu/host_limits.h', 'engine/', 'engine/base/', 'engine/request', 'engine/schedule/',
-                'engine/model/', 'engine/worker/', 'server/text/', 'proto/'],
+    'server/': ['kernels/check.h', 'kernels/cpu/host_limits.h', 'engine/', 'engine/base/',
+                'engine/request', 'engine/schedule/', 'engine/model/', 'engine/worker/',
+                'server/text/', 'proto/'],
     'clients/cpp/': ['proto/'],
     'clients/load/': ['proto/'],
     'proto/': [],
@@ -287,30 +288,24 @@ def header_of(tree, path):
 
 
 def tested_sources(tree):
-    """A source has a test of its name, or one that includes its header, or is a part of such a one:
-    included by a tested source of its own folder."""
-    tests = {Path(p).stem for p in tree.texts if p.startswith('tests/')}
-    seen = {n for p in tree.code() if p.startswith('tests/') for _, n, _ in includes(tree, p)}
-    untested = {p: header_of(tree, p)
-                for p in tree.code('.cc', '.cu')
-                if p.startswith(('engine/', 'server/', 'kernels/')) and not is_main(p)}
-    reached = True
-    while reached:
-        reached = [p for p, header in untested.items()
-                   if header in seen or Path(p).stem + '_test' in tests]
-        for path in reached:
-            del untested[path]
-            folder = Path(path).parent
-            for name in (path, str(Path(path).with_suffix('.h'))):
-                seen |= {n for _, n, _ in includes(tree, name) if Path(n).parent == folder}
-    for path in untested:
-        granted = tree.allowed.get(('test', path))
-        if granted:
-            tree.used.add(('test', path))
-            if granted[0] != '-' and granted[0] not in tree.texts:
-                yield path, 1, f'allowed.txt says {granted[0]} tests it; no such file'
-        else:
-            yield path, 1, f'no {Path(path).stem}_test.cc and no test that includes its header'
+    """A source has a test of its name, or one that includes its header, or one that says so: a line
+    `// Covers PATH, PATH` in the test. What only other sources include is not tested by that."""
+    tests = {p for p in tree.texts if p.startswith('tests/')}
+    names = {Path(p).stem for p in tests}
+    covered = {n for p in tree.code() if p in tests for _, n, _ in includes(tree, p)}
+    for path in tests:
+        for number, line in enumerate(tree.lines(path), 1):
+            match = re.match(r'(?://|#) Covers (.*)', line)
+            for name in re.findall(r'[^\s,]+', match.group(1)) if match else []:
+                covered.add(name)
+                if name not in tree.texts:
+                    yield path, number, f'covers {name}: no such file'
+    for path in tree.code('.cc', '.cu'):
+        if is_main(path) or not path.startswith(('engine/', 'server/', 'kernels/')):
+            continue
+        if not {path, header_of(tree, path)} & covered and Path(path).stem + '_test' not in names:
+            yield path, 1, (f'no {Path(path).stem}_test.cc, no test that includes its header or '
+                            f'says "Covers {path}"')
 
 
 def first_lines(tree):
@@ -405,15 +400,16 @@ def forbidden_words(tree):
 
 
 def formatting(tree):
-    """Only with the version the tree is formatted by: others differ in small things."""
-    tool = shutil.which('clang-format')
-    if not tool or 'version 14.' not in subprocess.run([tool, '--version'], capture_output=True,
-                                                       text=True, check=True).stdout:
+    """Only by the version the tree is formatted with: others differ in small things."""
+    tools = [t for t in map(shutil.which, ('clang-format-14', 'clang-format')) if t and 'version 14.'
+             in subprocess.run([t, '--version'], capture_output=True, text=True, check=True).stdout]
+    if not tools:
+        yield '.clang-format', 1, 'clang-format of version 14 is missing: scripts/deps installs it'
         return
     files = [p for p in tree.code() if not generated(tree, p)]
     if not files:
         return
-    run = subprocess.run([tool, '--dry-run', '--ferror-limit=1', *files], cwd=tree.root,
+    run = subprocess.run([tools[0], '--dry-run', '--ferror-limit=1', *files], cwd=tree.root,
                          capture_output=True, text=True, check=False)
     warned = re.findall(r'^([^\s:]+):\d+:\d+: warning: code should be', run.stderr, flags=re.M)
     for path in sorted(set(warned)):

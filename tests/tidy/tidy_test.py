@@ -3,6 +3,7 @@
 
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import cpp_scan
@@ -72,8 +73,10 @@ BROKEN = [  # rule, changed files, what the complaint must say
     ('leftovers', {'engine/foo.cc': source('// TO' 'DO: later')}, 'open an issue'),
     ('listed_sources', {'engine/bar.cc': source('')}, 'no CMakeLists.txt'),
     ('tested_sources', {'engine/bar.cc': source('')}, 'no bar_test.cc'),
-    ('tested_sources', {'engine/bar.cc': source(''), 'tests/tidy/allowed.txt':
-                        'test engine/bar.cc tests/none_test.cc  # because\n'}, 'no such file'),
+    ('tested_sources', {'engine/foo.cc': source('#include "engine/foo.h"\n#include "engine/bar.h"'),
+                        'engine/bar.h': source(''), 'engine/bar.cc': source('')}, 'no bar_test.cc'),
+    ('tested_sources', {'tests/engine/foo_test.cc': source('// Covers engine/none.cc')},
+     'no such file'),
     ('first_lines', {'engine/foo.cc': '#include "engine/foo.h"\n'}, 'one sentence'),
     ('first_lines', {'engine/foo.cc': '// foo\n'}, 'one sentence'),
     ('first_lines', {'tool.py': 'import os\n'}, 'one sentence'),
@@ -116,8 +119,6 @@ class TidyTest(unittest.TestCase):
 
     def test_every_rule_can_fail(self):
         for rule, changes, words in BROKEN:
-            if rule == 'formatting' and not complaints(changes, rule):
-                continue  # without the right clang-format the rule is silent
             with self.subTest(rule=rule, files=sorted(changes)):
                 found = complaints(changes, rule)
                 self.assertTrue(any(words in c[-1] for c in found), f'wanted {words!r}: {found}')
@@ -141,11 +142,23 @@ class TidyTest(unittest.TestCase):
                             'tests/tidy/allowed.txt': 'function engine/foo.cc:F 82\n'})
         self.assertIn('no reason', ' '.join(str(c) for c in found))
 
-    def test_a_part_is_tested_with_its_whole(self):
-        whole = source('#include "engine/foo.h"\n#include "engine/part.h"')
-        part = {'engine/part.h': source(''), 'engine/part.cc': source('#include "engine/part.h"')}
-        self.assertTrue(complaints(part, 'tested_sources'))
-        self.assertEqual(complaints({**part, 'engine/foo.cc': whole}, 'tested_sources'), [])
+    def test_a_part_is_tested_by_whoever_says_so(self):
+        part = {'engine/part.h': source(''), 'engine/part.cc': source('#include "engine/part.h"'),
+                'engine/foo.cc': source('#include "engine/foo.h"\n#include "engine/part.h"')}
+        self.assertEqual(len(complaints(part, 'tested_sources')), 1)
+        for says, passes in (('// Covers engine/none.h, engine/part.cc', True),
+                             ('// Covers engine/part.h', True), ('// covers engine/part.cc', False),
+                             ('const char k[] = "// Covers engine/part.cc";', False)):
+            found = complaints({**part, 'tests/engine/foo_test.cc': source(says),
+                                'engine/none.h': source('')}, 'tested_sources')
+            self.assertEqual([c[1] for c in found if 'part' in c[1]],
+                             [] if passes else ['engine/part.cc'], says)
+
+    def test_a_missing_formatter_is_no_silence(self):
+        for which in (lambda tool: None, lambda tool: '/bin/echo'):  # none, or of another version
+            with unittest.mock.patch('tidy.shutil.which', which):
+                found = complaints({}, 'formatting')
+            self.assertIn('scripts/deps', ' '.join(c[-1] for c in found))
 
     def test_a_foreach_lists_sources_by_their_stems(self):
         found = complaints({

@@ -1,5 +1,10 @@
 // ChatTemplate: equal to jinja2 on every golden, refusals that name their reason, and bounds that
 // hold.
+// Covers server/text/jinja_access.cc, server/text/jinja_expression_parser.cc
+// Covers server/text/jinja_filters.cc, server/text/jinja_format.cc
+// Covers server/text/jinja_interpreter.cc, server/text/jinja_lexer.cc, server/text/jinja_methods.cc
+// Covers server/text/jinja_operators.cc, server/text/jinja_parser.cc, server/text/jinja_text.cc
+// Covers server/text/jinja_value.cc
 #include "server/text/chat_template.h"
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
 // The scanners written by hand against the same patterns in PCRE2, and what patterns are refused.
+// Covers server/text/unicode_tables.cc
 #include "server/text/piece_splitter.h"
 
 #include <string>

@@ -1,5 +1,6 @@
 // Tokenizer: what it refuses in tokenizer.json and by which name, added tokens, offsets, and
 // threads.
+// Covers server/text/byte_alphabet.cc, server/text/tokenizer_data.cc
 #include "server/text/tokenizer.h"
 
 #include <unistd.h>
