@@ -5,9 +5,11 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <sstream>
 
+#include "absl/strings/numbers.h"
 #include "clients/cpp/report.h"
 
 namespace quire::cli {
@@ -23,10 +25,22 @@ constexpr char kFooter[] =
     "may\n"
     "stand before or after the command.";
 
-// A list that never swallows the words after it: one value a flag, or several with commas.
+// Whole numbers from 0 on: T is an optional of one or a vector. CLI11 alone takes -1 for a large
+// number, a large one for the largest, and an empty word for none at all.
 template <typename T>
-CLI::Option* AddIdList(CLI::App* app, const char* name, T* list, const char* help) {
-  return app->add_option(name, *list, help)->delimiter(',')->allow_extra_args(false);
+CLI::Option* AddCount(CLI::App* app, const char* name, T* value, const char* help) {
+  return app->add_option(name, *value, help)->check([](const std::string& word) -> std::string {
+    typename T::value_type number = 0;
+    if (absl::SimpleAtoi(word, &number)) return "";
+    constexpr auto kLargest = std::numeric_limits<typename T::value_type>::max();
+    return "must be a whole number from 0 to " + std::to_string(kLargest) + ", not '" + word + "'";
+  });
+}
+
+// A list that never swallows the words after it: one value a flag, or several with commas.
+CLI::Option* AddIdList(CLI::App* app, const char* name, std::vector<uint32_t>* list,
+                       const char* help) {
+  return AddCount(app, name, list, help)->delimiter(',')->allow_extra_args(false);
 }
 
 void AddPrompt(CLI::App* app, PromptFlags* flags) {
@@ -42,7 +56,7 @@ void AddPrompt(CLI::App* app, PromptFlags* flags) {
 void AddSampling(CLI::App* app, SamplingFlags* flags) {
   const char* group = "Sampling (unset: the model's or the server's default)";
   app->add_option("--temperature", flags->temperature, "0 is greedy; up to 100")->group(group);
-  app->add_option("--top-k", flags->top_k, "Keep the k most likely tokens; 0 is off")->group(group);
+  AddCount(app, "--top-k", &flags->top_k, "Keep the k most likely tokens; 0 is off")->group(group);
   app->add_option("--top-p", flags->top_p, "Keep the likeliest tokens up to this sum, (0, 1]")
       ->group(group);
   app->add_option("--min-p", flags->min_p,
@@ -53,7 +67,7 @@ void AddSampling(CLI::App* app, SamplingFlags* flags) {
   app->add_option("--presence-penalty", flags->presence_penalty, "[-2, 2]; 0 is off")->group(group);
   app->add_option("--frequency-penalty", flags->frequency_penalty, "[-2, 2]; 0 is off")
       ->group(group);
-  app->add_option("--seed", flags->seed, "The same seed gives the same tokens")->group(group);
+  AddCount(app, "--seed", &flags->seed, "The same seed gives the same tokens")->group(group);
   app->add_option("--logit-bias", flags->logit_bias, "ID=VALUE, repeatable; value in [-100, 100]")
       ->allow_extra_args(false)
       ->group(group);
@@ -61,8 +75,8 @@ void AddSampling(CLI::App* app, SamplingFlags* flags) {
 
 void AddStop(CLI::App* app, StopFlags* flags) {
   const char* group = "Where to stop";
-  app->add_option("-n,--max-tokens", flags->max_tokens, "Output tokens at most")->group(group);
-  app->add_option("--min-tokens", flags->min_tokens, "No end before this many output tokens")
+  AddCount(app, "-n,--max-tokens", &flags->max_tokens, "Output tokens at most")->group(group);
+  AddCount(app, "--min-tokens", &flags->min_tokens, "No end before this many output tokens")
       ->group(group);
   app->add_option("--stop", flags->stop, "End when the text contains this; repeatable")
       ->allow_extra_args(false)
@@ -98,8 +112,7 @@ void AddTokens(CLI::App* app, Invocation* line) {
   AddPrompt(tokenize, &line->tokenize.prompt);
   tokenize->add_flag("--offsets", line->tokenize.offsets, "One line a token: id, begin, end byte");
   CLI::App* detokenize = app->add_subcommand("detokenize", "Print the text of token ids");
-  detokenize
-      ->add_option("ids", line->detokenize.token_ids, "Token ids; read from stdin when absent")
+  AddCount(detokenize, "ids", &line->detokenize.token_ids, "Token ids; read from stdin when absent")
       ->delimiter(',');
   detokenize->add_flag("--keep-special-tokens", line->detokenize.keep_special_tokens,
                        "Leave special tokens in the text");

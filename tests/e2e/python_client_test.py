@@ -131,6 +131,14 @@ class ClientTest(ServedTest):
         sent = [(m.role, m.content) for m in self.inference.request.chat.messages]
         self.assertEqual(sent, [("user", "a"), ("assistant", "b")])
 
+    def test_a_conversation_is_never_taken_for_token_ids(self):
+        # The server refuses it as what it is.
+        list(self.client.chat([]))
+        self.assertEqual(self.inference.request.WhichOneof("prompt"), "chat")
+        for wrong in ([{"role": "user", "content": "hi"}], [1, 2], ["hi"]):
+            with self.assertRaisesRegex(TypeError, "quire.Message, not"):
+                self.client.chat(wrong)
+
     def test_stream(self):
         response = inference_pb2.GenerateResponse
         accepted = inference_pb2.Accepted(model="demo", prompt_tokens=4, queue_position=1)

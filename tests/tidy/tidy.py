@@ -401,8 +401,9 @@ def forbidden_words(tree):
 
 def formatting(tree):
     """Only by the version the tree is formatted with: others differ in small things."""
-    tools = [t for t in map(shutil.which, ('clang-format-14', 'clang-format')) if t and 'version 14.'
-             in subprocess.run([t, '--version'], capture_output=True, text=True, check=True).stdout]
+    found = filter(None, map(shutil.which, ('clang-format-14', 'clang-format')))
+    tools = [t for t in found if 'version 14.' in subprocess.run(
+        [t, '--version'], capture_output=True, text=True, check=True).stdout]
     if not tools:
         yield '.clang-format', 1, 'clang-format of version 14 is missing: scripts/deps installs it'
         return

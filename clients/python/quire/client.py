@@ -89,7 +89,8 @@ class QuireClient:
         """Streams the assistant's next turn; a str is a conversation of one user's message."""
         if isinstance(conversation, str):
             conversation = [Message("user", conversation)]
-        return self.generate(conversation, options, timeout=timeout, **changes)
+        request = messages.chat_request(conversation, dataclasses.replace(options, **changes))
+        return Stream(self._inference.Generate(request, timeout=self._deadline(timeout)))
 
     def tokenize(
         self,

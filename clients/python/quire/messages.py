@@ -39,20 +39,35 @@ def _set(message: Any, options: Options, names: Sequence[str]) -> None:
 
 def chat_messages(messages: Sequence[Message]) -> inference_pb2.ChatMessages:
     """A conversation whose last turn the model is to write."""
+    for message in messages:
+        if not isinstance(message, Message):
+            raise TypeError(f"a conversation is of quire.Message, not {type(message).__name__}")
     turns = [inference_pb2.ChatMessage(role=m.role, content=m.content) for m in messages]
     return inference_pb2.ChatMessages(messages=turns)
 
 
 def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
     """The request for a text, for token ids, or for a conversation."""
+    if len(prompt) > 0 and isinstance(prompt[0], Message):
+        return chat_request(cast(Sequence[Message], prompt), options)
     request = inference_pb2.GenerateRequest()
     if isinstance(prompt, str):
         request.text = prompt
-    elif len(prompt) > 0 and isinstance(prompt[0], Message):
-        request.chat.CopyFrom(chat_messages(cast(Sequence[Message], prompt)))
     else:
         request.token_ids.SetInParent()
         request.token_ids.ids.extend(prompt)
+    _set_options(request, options)
+    return request
+
+
+def chat_request(messages: Sequence[Message], options: Options) -> inference_pb2.GenerateRequest:
+    """The request for a conversation, also for one without a turn: the server refuses that."""
+    request = inference_pb2.GenerateRequest(chat=chat_messages(messages))
+    _set_options(request, options)
+    return request
+
+
+def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> None:
     _set(request, options, _REQUEST)
     _set(request.sampling, options, _SAMPLING)
     request.sampling.logit_bias.update(options.logit_bias)
@@ -61,7 +76,6 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
     request.stop.stop.extend(stop)
     request.stop.stop_token_ids.extend(options.stop_token_ids)
     _set(request.output, options, _OUTPUT)
-    return request
 
 
 def _values(message: Any, kind: Any) -> Dict[str, Any]:
