@@ -251,7 +251,7 @@ void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
   counts.taken_tokens += static_cast<int64_t>(request->prompt.size());
   const RequestId id = request->id;
   if (!scheduler.HasWork()) work_since_ns.store(now_ns);
-  scheduler.Add(std::move(request), now_ns);
+  scheduler.Add(std::move(request));
   if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
   if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
 }

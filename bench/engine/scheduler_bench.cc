@@ -119,7 +119,7 @@ class Load {
     if (Between(0, 1) == 0) request->deadline_ns = now_ns_ + Between(1'000'000, 2'000'000'000);
     add_us_.push_back(0.0);
     const auto begin = std::chrono::steady_clock::now();
-    scheduler_.Add(std::move(request), now_ns_);
+    scheduler_.Add(std::move(request));
     const auto end = std::chrono::steady_clock::now();
     add_us_.back() = std::chrono::duration<double, std::micro>(end - begin).count();
   }

@@ -68,7 +68,7 @@ bool Scheduler::Fits(int64_t prompt_tokens, int64_t max_tokens) const {
   return end - 1 <= int64_t{config.num_blocks - 1} * config.block_size;
 }
 
-void Scheduler::Add(std::unique_ptr<Request> request, int64_t /*now_ns*/) {
+void Scheduler::Add(std::unique_ptr<Request> request) {
   const int64_t num_prompt = static_cast<int64_t>(request->prompt.size());
   const int64_t max_tokens = request->sampling.max_tokens;
   CHECK(Fits(num_prompt, max_tokens));

@@ -54,7 +54,7 @@ class Scheduler {
 
   // Takes a validated request that fits the model and the pool (Fits). Its only exits are one
   // FinishEvent in some later call's events.
-  void Add(std::unique_ptr<Request> request, int64_t now_ns);
+  void Add(std::unique_ptr<Request> request);
   // Whether a request of this many tokens can ever run alone in this pool. Reads the configuration
   // only: any thread.
   bool Fits(int64_t prompt_tokens, int64_t max_tokens) const;

@@ -76,7 +76,7 @@ TEST(SchedulerAllocationTest, AllocatesNothingOnceWarm) {
     while (scheduler.Load().waiting < 150) {
       auto request = MakeRequest(next_id++, step);
       Counted([&] {
-        scheduler.Add(std::move(request), step);
+        scheduler.Add(std::move(request));
         return true;
       });
     }
@@ -120,7 +120,7 @@ TEST(SchedulerAllocationTest, WaitingCostsThePromptOnly) {
     auto request = MakeRequest(id, 0);
     request->sampling.max_tokens = std::numeric_limits<int32_t>::max();
     Counted([&] {
-      scheduler.Add(std::move(request), 0);
+      scheduler.Add(std::move(request));
       return true;
     });
   }
@@ -132,7 +132,7 @@ TEST(SchedulerAllocationTest, WaitingCostsThePromptOnly) {
     auto request = MakeRequest(id, 0);
     request->sampling.max_tokens = std::numeric_limits<int32_t>::max();
     Counted([&] {
-      scheduler.Add(std::move(request), 0);
+      scheduler.Add(std::move(request));
       return true;
     });
   }

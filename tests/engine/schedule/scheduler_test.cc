@@ -130,7 +130,7 @@ TEST(SchedulerTest, EndsWithNoStopTokenBeforeMinTokens) {
   request->sampling.max_tokens = 10;
   request->sampling.min_tokens = 2;
   request->sampling.eos_token_ids = {7};
-  scheduler.Add(std::move(request), 1);
+  scheduler.Add(std::move(request));
   StepPlan plan;
   SchedulerEvents events;
   for (size_t output = 1; output <= 3; ++output) {
@@ -153,7 +153,7 @@ TEST(SchedulerTest, CopiesSamplingAndBiasesToTheRow) {
   request->sampling.row.temperature = 0.25f;
   request->sampling.row.seed = 77;
   request->sampling.logit_bias = {{5, 1.5f}, {6, -2.0f}};
-  scheduler.Add(std::move(request), 1);
+  scheduler.Add(std::move(request));
   StepPlan plan;
   SchedulerEvents events;
   ASSERT_TRUE(scheduler.Schedule(1, plan, events));

@@ -85,7 +85,7 @@ RequestId SimulatedEngine::Add(const RequestSpec& spec) {
   request->deadline_ns = spec.deadline_ns;
   specs_[id] = spec;
   outcomes_[id];
-  scheduler_.Add(std::move(request), now_ns);
+  scheduler_.Add(std::move(request));
   Settle();
   return id;
 }
