@@ -11,6 +11,11 @@ Each checkpoint folder holds config.json, generation_config.json, *.safetensors 
                  of transformers in bf16 against itself in f32, the tolerance of our bf16;
   expected.f32   the kept logits, little-endian float32, prompt by prompt, [positions, vocab_size].
 rope.json holds rotary tables of well-known configurations.
+
+With --wide the checkpoints have head dims of 64 and 128 and weights of 16 bits, as a GPU's kernels
+want them; a few megabytes each, so they are made where they are needed and not kept. Their
+expected.json holds the margin of every greedy step besides: where the best logit is hardly better
+than the second, another order of roundings may choose the second.
 """
 
 import argparse
@@ -117,6 +122,9 @@ CASES = {
     ),
 }
 
+# What --wide changes: head_dim 32 of a case becomes 128.
+WIDE = dict(hidden_size=256, intermediate_size=320, head_dim=64)
+
 ROPE_CASES = {
     "default-10k": (128, 4096, rope()),
     "linear": (128, 8192, rope(rope_type="linear", factor=2.0)),
@@ -189,8 +197,9 @@ ROPE_CASES = {
 ROPE_POSITIONS = (1, 1000, 131071)
 
 
-def randomize(model, generator):
+def randomize(model, generator, width):
     """Weights so large that tokens vary and attention is peaked; norms and biases random too."""
+    spread = 0.2 * (BASE["hidden_size"] / width) ** 0.5
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
         if "norm" in name:
@@ -200,7 +209,7 @@ def randomize(model, generator):
         elif "embed_tokens" in name:
             p.data = 0.5 * noise
         else:
-            p.data = 0.2 * noise
+            p.data = spread * noise
     model.tie_weights()
 
 
@@ -224,14 +233,14 @@ def logits_of(model, ids):
 
 
 def greedy(model, prompt):
-    """The greedy continuation, every step recomputed without a cache, and its smallest margin."""
-    ids, margin = list(prompt), float("inf")
+    """The greedy continuation, every step recomputed without a cache, and the steps' margins."""
+    ids, margins = list(prompt), []
     for _ in range(NUM_GREEDY):
         row = logits_of(model, ids)[-1]
         best = torch.topk(row, 2)
-        margin = min(margin, float((best.values[0] - best.values[1]) / row.square().mean().sqrt()))
+        margins.append(float((best.values[0] - best.values[1]) / row.square().mean().sqrt()))
         ids.append(int(best.indices[0]))
-    return ids[len(prompt) :], margin
+    return ids[len(prompt) :], margins
 
 
 def relative(a, b):
@@ -241,19 +250,27 @@ def relative(a, b):
 def find_prompt(model, length, vocab_size, generator):
     for _ in range(50):
         prompt = torch.randint(0, vocab_size, (length,), generator=generator).tolist()
-        tokens, margin = greedy(model, prompt)
-        if margin >= MIN_MARGIN and len(set(tokens)) >= 12:
-            return prompt, tokens, margin
+        tokens, margins = greedy(model, prompt)
+        if min(margins) >= MIN_MARGIN and len(set(tokens)) >= 12:
+            return prompt, tokens, margins
     raise RuntimeError("no prompt has a clear greedy continuation: change the weights")
 
 
-def make_case(name, out):
+def widened(changes, store):
+    head_dim = 128 if changes.get("head_dim") == 32 else 64
+    dtype = torch.float16 if store.get("dtype") == torch.float16 else torch.bfloat16
+    return {**changes, **WIDE, "head_dim": head_dim}, {**store, "dtype": dtype}
+
+
+def make_case(name, out, wide):
     config_class, changes, store = CASES[name]
+    if wide:
+        changes, store = widened(changes, store)
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(sum(name.encode()))
     config = config_class(**{**BASE, "rope_parameters": rope(), **changes})
     model = AutoModelForCausalLM.from_config(config)
-    randomize(model, generator)
+    randomize(model, generator, config.hidden_size)
     folder = out / name
     model.to(store.get("dtype", torch.float32)).save_pretrained(
         folder, max_shard_size=store.get("max_shard_size", "1GB")
@@ -276,7 +293,7 @@ def make_case(name, out):
 
     kept, prompts, errors_bf16, error_f64, margin = [], [], [], 0.0, float("inf")
     for length in PROMPT_LENGTHS:
-        prompt, tokens, prompt_margin = find_prompt(model, length, config.vocab_size, generator)
+        prompt, tokens, margins = find_prompt(model, length, config.vocab_size, generator)
         ids = prompt + tokens[:-1]
         marks = {0, length // 3, 2 * length // 3, length - 1, length + 20, len(ids) - 1}
         positions = sorted(marks)
@@ -284,8 +301,10 @@ def make_case(name, out):
         kept.append(rows)
         errors_bf16.append(relative(logits_of(bf16, ids)[positions], rows))
         error_f64 = max(error_f64, relative(rows, logits_of(f64, ids)[positions]))
-        margin = min(margin, prompt_margin)
+        margin = min(margin, *margins)
         prompts.append(dict(tokens=prompt, greedy=tokens, positions=positions))
+        if wide:
+            prompts[-1]["margins"] = margins
     expected = dict(
         vocab_size=config.vocab_size, bf16_relative_error=max(errors_bf16), prompts=prompts
     )
@@ -327,13 +346,18 @@ def make_rope(out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/testdata/models"))
+    parser.add_argument("--names", action="store_true", help="print the checkpoints' names and stop")
+    parser.add_argument("--wide", action="store_true", help="for a GPU: see above")
     parser.add_argument("--only", nargs="*", default=["rope", *CASES], help="names; all by default")
     args = parser.parse_args()
+    if args.names:
+        print("\n".join(CASES))
+        return
     torch.set_num_threads(2)
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.only:
-        make_rope(args.out) if name == "rope" else make_case(name, args.out)
+        make_rope(args.out) if name == "rope" else make_case(name, args.out, args.wide)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ int32_t BlockOf(int32_t sequence, int32_t index) {
 }  // namespace
 
 std::string ModelDir(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
   return std::string(QUIRE_SOURCE_DIR) + "/tests/testdata/models/" + name;
 }
 
@@ -46,6 +47,7 @@ Expected ReadExpected(const std::string& name) {
     item.at("tokens").get_to(prompt.tokens);
     item.at("greedy").get_to(prompt.greedy);
     item.at("positions").get_to(prompt.positions);
+    prompt.margins = item.value("margins", std::vector<double>());
     prompt.logits.resize(prompt.positions.size() * expected.vocab_size);
     file.read(reinterpret_cast<char*>(prompt.logits.data()),
               static_cast<std::streamsize>(prompt.logits.size() * sizeof(float)));
@@ -76,6 +78,7 @@ ModelRunner::ModelRunner(const std::string& name, TpInfo tp, const RunnerOptions
                          Backend& backend)
     : backend_(backend), config_(Good(ModelConfig::Load(ModelDir(name)))) {
   const ModelOptions model_options{.weight_dtype = options.weight_dtype,
+                                   .activation_dtype = options.activation_dtype,
                                    .max_tokens = kMaxTokens,
                                    .max_logit_rows = kMaxLogitRows,
                                    .max_model_len = kBlocksPerSequence * kBlockSize};

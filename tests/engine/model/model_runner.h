@@ -18,6 +18,8 @@ struct Expected {
   struct Prompt {
     std::vector<int32_t> tokens;
     std::vector<int32_t> greedy;     // the 64 tokens that follow
+    std::vector<double> margins;     // of each, over the second best, in units of the logits' RMS;
+                                     // only of checkpoints made for it
     std::vector<int32_t> positions;  // of tokens + greedy, whose logits are kept
     std::vector<float> logits;       // [positions, vocab_size]
   };
@@ -26,6 +28,7 @@ struct Expected {
   std::vector<Prompt> prompts;
 };
 
+// tests/testdata/models/NAME, or the name itself when it is a path.
 std::string ModelDir(const std::string& name);
 Expected ReadExpected(const std::string& name);
 
@@ -34,6 +37,7 @@ double RelativeError(const std::vector<float>& a, const std::vector<float>& b);
 
 struct RunnerOptions {
   DType weight_dtype = DType::kF32;
+  DType activation_dtype = DType::kF32;
   DType kv_dtype = DType::kF32;
 };
 
