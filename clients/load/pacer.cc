@@ -36,12 +36,13 @@ Pacer::Pacer(SendQueue queue, int64_t base_ns, Send send)
 
 Pacer::~Pacer() { Stop(); }
 
-void Pacer::Add(DueSend send) {
+bool Pacer::Add(DueSend send) {
   std::lock_guard lock(mutex_);
-  if (stopped_) return;
+  if (stopped_) return false;
   const int64_t before = queue_.NextNs();
   queue_.Add(std::move(send));
   if (queue_.NextNs() < before) changed_.notify_one();
+  return true;
 }
 
 void Pacer::Release() {
@@ -51,11 +52,6 @@ void Pacer::Release() {
   if (queue_.NextNs() < before) changed_.notify_one();
 }
 
-void Pacer::WaitForRoom(size_t most) {
-  std::unique_lock lock(mutex_);
-  room_.wait(lock, [&] { return stopped_ || queue_.waiting() < most; });
-}
-
 std::vector<DueSend> Pacer::Stop() {
   std::vector<DueSend> unsent;
   {
@@ -63,7 +59,6 @@ std::vector<DueSend> Pacer::Stop() {
     stopped_ = true;
     unsent = queue_.TakeAll();
     changed_.notify_all();
-    room_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
   return unsent;
@@ -74,7 +69,6 @@ void Pacer::Loop() {
   std::unique_lock lock(mutex_);
   while (!stopped_) {
     if (auto eligible = queue_.Take(NowNs() - base_ns_)) {
-      room_.notify_one();
       lock.unlock();
       send_(*std::move(eligible));
       lock.lock();

@@ -28,10 +28,9 @@ class Pacer {
   ~Pacer();  // stops
   Pacer(const Pacer&) = delete;
 
-  void Add(DueSend send);
+  // False, and nothing happens, once it is stopped.
+  bool Add(DueSend send);
   void Release();
-  // Blocks until fewer than `most` requests with takes_slot wait, or it is stopped.
-  void WaitForRoom(size_t most);
   // No Send begins after this returns, and none is running. Returns what was not sent.
   std::vector<DueSend> Stop();
 
@@ -42,10 +41,9 @@ class Pacer {
   const Send send_;
   std::mutex mutex_;
   std::condition_variable changed_;  // the queue, or stopped_
-  std::condition_variable room_;
-  SendQueue queue_;       // guarded by mutex_
-  bool stopped_ = false;  // guarded by mutex_
-  std::thread thread_;    // last: it uses all of the above
+  SendQueue queue_;                  // guarded by mutex_
+  bool stopped_ = false;             // guarded by mutex_
+  std::thread thread_;               // last: it uses all of the above
 };
 
 }  // namespace quire::load

@@ -10,7 +10,6 @@ SendQueue::SendQueue(const std::vector<int64_t>& slots_free_ns)
     : limited_(true), slots_free_ns_(slots_free_ns.begin(), slots_free_ns.end()) {}
 
 void SendQueue::Add(DueSend send) {
-  waiting_ += send.takes_slot;
   Entries& entries = limited_ && send.takes_slot ? slotted_ : unslotted_;
   entries.push(Entry{std::move(send), next_order_++});
 }
@@ -33,7 +32,6 @@ std::optional<EligibleSend> SendQueue::Take(int64_t now_ns) {
   EligibleSend taken{std::move(const_cast<Entry&>(entries.top()).send), eligible};
   entries.pop();
   if (takes_slot) slots_free_ns_.pop();
-  waiting_ -= taken.send.takes_slot;
   return taken;
 }
 
@@ -50,7 +48,6 @@ std::vector<DueSend> SendQueue::TakeAll() {
   for (Entries* entries : {&slotted_, &unslotted_}) {
     for (; !entries->empty(); entries->pop()) all.push_back(entries->top().send);
   }
-  waiting_ = 0;
   return all;
 }
 

@@ -46,8 +46,6 @@ class SendQueue {
   // A slot is free again from now_ns on. Ignored without a limit.
   void Release(int64_t now_ns);
 
-  // Waiting requests with takes_slot, limited or not.
-  size_t waiting() const { return waiting_; }
   // Empties the queue.
   std::vector<DueSend> TakeAll();
 
@@ -67,7 +65,6 @@ class SendQueue {
 
   bool limited_ = false;
   uint64_t next_order_ = 0;
-  size_t waiting_ = 0;
   Entries slotted_, unslotted_;
   std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> slots_free_ns_;
 };

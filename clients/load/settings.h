@@ -48,7 +48,7 @@ struct WorkloadSettings {
   std::string name = "custom";  // for the report: "W3"
   int32_t num_prompts = 0;      // requests, or conversations; 0: 1000, or what the duration holds
   double duration_seconds = 0;  // no request is planned after this; 0: no limit
-  int32_t num_warmups = 0;      // requests sent before, one after the other, and not counted
+  int32_t num_warmups = 0;      // requests sent before, eight at a time, and not counted
   uint64_t seed = 0;
 
   LengthSpec input_len{LengthSpec::Kind::kFixed, 1024, 0};

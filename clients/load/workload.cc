@@ -145,6 +145,7 @@ Lengths Workload::Clipped(Lengths lengths) const {
 PlannedRequest Workload::Request(int64_t i) const {
   PlannedRequest request = Draw(static_cast<uint64_t>(i));
   request.due_ns = DueNs(i);
+  request.family = i;
   if (conversations_) {
     Random random(settings_.seed, Draw::kConversation, request.key);
     request.conversation = static_cast<int32_t>(i & 0x3fffffff);
@@ -247,6 +248,7 @@ std::vector<PlannedRequest> Workload::NextTurns(const PlannedRequest& ended,
     PlannedRequest turn;
     turn.key = Mix(way, Draw::kTurn, static_cast<uint64_t>(branch)) | (uint64_t{1} << 63);
     turn.conversation = branch == 0 ? ended.conversation : next_fork_++;
+    turn.family = ended.family;
     turn.turn = ended.turn + 1;
     turn.turns = ended.turns;
     Random random(settings_.seed, Draw::kTurn, turn.key);

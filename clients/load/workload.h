@@ -28,6 +28,7 @@ struct ModelFacts {
 struct PlannedRequest {
   int64_t due_ns = 0;  // from the start of the run; a closed loop's are 0
   uint64_t key = 0;    // its place, which decides its draws
+  int64_t family = 0;  // its number, or that of its conversation's first turn
   int32_t conversation = -1;
   int32_t turn = 0;
   int32_t turns = 1;  // of its conversation

@@ -1,0 +1,35 @@
+// Health: whether a run measured the server, or something else.
+#pragma once
+
+#include "clients/load/latency_histogram.h"
+#include "clients/load/run_record.h"
+#include "clients/load/settings.h"
+
+namespace quire::load {
+
+// What the process has used so far.
+struct ProcessUse {
+  double cpu_seconds = 0;
+  int64_t peak_rss_bytes = 0;
+};
+ProcessUse UsedSoFar();
+
+// Cores that this process's working threads can fill: gRPC's readers and the pacer, no more than
+// the machine lends.
+int32_t CoresUsed();
+
+// Share of the offered rate that was served: the time in which the middle 90 % of the measured
+// requests were planned, over the time in which the middle 90 % ended; near 1 when the server keeps
+// up, whatever its latency. 1 when fewer than 20 requests ended.
+double ServedShare(const RunRecord& run);
+
+// Less than this, and a rate counts as not met.
+inline constexpr double kServedAtLeast = 0.9;
+
+// Judges the client: fills all but invalid_because from the arguments, then that from the limits:
+// lag under 1 ms at p99 when requests are sent by a schedule or as slots free up, and CPU under 80
+// % of the cores it can use.
+ClientHealth JudgeClient(const LatencyHistogram& lags, double cpu_seconds, double wall_seconds,
+                         int64_t peak_rss_bytes);
+
+}  // namespace quire::load

@@ -1,0 +1,27 @@
+// ParseOptions: the command line of quire-load as Settings. Flags have the names of vLLM's serve
+// benchmark where it has one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clients/load/settings.h"
+
+namespace quire::load {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;  // nothing run, or a run failed, partial or invalid
+inline constexpr int kExitUsage = 2;   // a mistake on the command line
+
+// How a parse ended: with settings to run, or with an exit code and what to print before exiting.
+struct ParsedOptions {
+  std::optional<Settings> settings;
+  int exit_code = kExitOk;  // kExitOk for --help and --version, kExitUsage for a mistake
+  std::string out, err;
+};
+
+// `args` without the program's name. Progress is kLive with `terminal`, unless --quiet.
+ParsedOptions ParseOptions(const std::vector<std::string>& args, bool terminal);
+
+}  // namespace quire::load
