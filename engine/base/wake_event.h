@@ -1,50 +1,67 @@
 // WakeEvent: lets one thread sleep until any other has news for it. Notifying a thread that is
-// awake costs one atomic exchange; a notification is never lost.
+// awake costs one atomic exchange; a notification is never lost. With its word in shared memory,
+// other processes can notify too.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <limits>
-#include <mutex>
+#include <memory>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/futex.h"
 
 namespace quire {
 
 class WakeEvent {
  public:
+  WakeEvent() = default;
+  WakeEvent(const WakeEvent&) = delete;
+  WakeEvent& operator=(const WakeEvent&) = delete;
+
   // Any thread.
-  void Notify() {
-    if (state_.exchange(kNotified, std::memory_order_acq_rel) != kSleeping) return;
-    // The sleeper set kSleeping under the lock, so after this it is inside wait.
-    { std::lock_guard lock(mutex_); }
-    wake_.notify_one();
+  void Notify() { Notify(*word_); }
+  // By its word alone: how another process does it. A process that dies in here may leave a
+  // notification that wakes nobody at once; see kSharedPatienceNs.
+  static void Notify(std::atomic<uint32_t>& word) {
+    if (word.exchange(kNotified, std::memory_order_acq_rel) == kSleeping) FutexWake(word);
   }
 
   // The one sleeping thread: returns once notified since the last Wait, or at `deadline_ns` of the
-  // steady clock.
+  // steady clock, or for no reason.
   void Wait(int64_t deadline_ns) {
-    int expected = kAwake;
-    std::unique_lock lock(mutex_);
-    if (state_.compare_exchange_strong(expected, kSleeping, std::memory_order_acq_rel)) {
-      const auto notified = [this] { return state_.load(std::memory_order_acquire) == kNotified; };
-      if (deadline_ns == std::numeric_limits<int64_t>::max()) {
-        wake_.wait(lock, notified);
-      } else {
-        wake_.wait_until(
-            lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline_ns)),
-            notified);
+    uint32_t expected = kAwake;
+    if (word_->compare_exchange_strong(expected, kSleeping, std::memory_order_acq_rel)) {
+      if (shared_ != nullptr) {
+        deadline_ns = std::min(deadline_ns, SteadyNowNs() + kSharedPatienceNs);
+      }
+      while (word_->load(std::memory_order_acquire) == kSleeping &&
+             (deadline_ns == kNoFutexDeadline || SteadyNowNs() < deadline_ns)) {
+        FutexWait(*word_, kSleeping, deadline_ns);
       }
     }
     // An exchange, so that what the notifier wrote before Notify is seen from here on.
-    state_.exchange(kAwake, std::memory_order_acq_rel);
+    word_->exchange(kAwake, std::memory_order_acq_rel);
+  }
+
+  // From now on the state lies in `word`, which is zero and stays mapped while this holds it. Only
+  // before any other thread knows of this event.
+  void Share(std::shared_ptr<std::atomic<uint32_t>> word) {
+    shared_ = std::move(word);
+    word_ = shared_.get();
   }
 
  private:
-  enum : int { kAwake, kNotified, kSleeping };
-  std::atomic<int> state_{kAwake};
-  std::mutex mutex_;
-  std::condition_variable wake_;
+  static constexpr uint32_t kAwake = 0, kNotified = 1, kSleeping = 2;
+  // What the death of a notifying process can cost.
+  static constexpr int64_t kSharedPatienceNs = 100'000'000;
+
+  std::atomic<uint32_t> own_{kAwake};
+  std::atomic<uint32_t>* word_ = &own_;
+  // Shared because threads may notify after the other holders of the memory are gone.
+  std::shared_ptr<std::atomic<uint32_t>> shared_;
 };
 
 }  // namespace quire
