@@ -61,6 +61,7 @@ class ValueBuilder {
   bool end_array() { return Close(); }
 
   bool key(std::string& name) {
+    if (!Count()) return false;
     auto [at, inserted] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
     // A key may be long or private: the offset alone finds the place.
     if (!inserted) return Fail("duplicate key");
@@ -98,7 +99,13 @@ class ValueBuilder {
     *member_ = std::move(value);
     return member_;
   }
+  // False when there are too many.
+  bool Count() {
+    if (++num_values_ <= limits_.max_values) return true;
+    return Fail(absl::StrCat("more than ", limits_.max_values, " keys and values"));
+  }
   bool Add(json&& value) {
+    if (!Count()) return false;
     Place(std::move(value));
     return true;
   }
@@ -106,6 +113,7 @@ class ValueBuilder {
     if (open_.size() >= static_cast<size_t>(limits_.max_depth)) {
       return Fail(absl::StrCat("nested deeper than ", limits_.max_depth, " levels"));
     }
+    if (!Count()) return false;
     open_.push_back(Place(std::move(container)));
     return true;
   }
@@ -124,6 +132,7 @@ class ValueBuilder {
   const char* const* const reached_;
 
   json root_;
+  size_t num_values_ = 0;
   std::vector<json*> open_;
   json* member_ = nullptr;  // value slot of the key read last
   std::string fault_;

@@ -14,6 +14,9 @@ namespace quire {
 struct JsonLimits {
   int max_depth = 64;
   size_t max_bytes = size_t{256} << 20;
+  // Keys and values. One may take 3 bytes of text ("[],") and 100 of memory: this, not the text,
+  // bounds what a file can make us hold.
+  size_t max_values = size_t{16} << 20;
 };
 
 // Parses `text` strictly (no comments, no trailing text, valid UTF-8, no duplicate keys, no NaN).

@@ -55,7 +55,7 @@ class SpecWriter {
   }
 
   void Norm(const std::string& name, int64_t size, bool present) {
-    WeightSpec spec{.dtype = kNormDType};
+    WeightSpec spec{.dtype = kNormDType, .dummy = 1};
     if (present) {
       spec.rows = size;
       spec.parts.push_back({.name = name, .shape = {size}, .rows = {0, size}});
@@ -160,6 +160,11 @@ DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
 absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
                                                     const ModelConfig& config, TpInfo tp,
                                                     const ModelOptions& options, Backend& backend) {
+  const std::vector<WeightSpec> specs = SpecWriter(config, tp, options).Write();
+  if (options.dummy_weights) {
+    ASSIGN_OR_RETURN(Weights storage, Weights::MakeDummy(specs, backend));
+    return Assemble(config, tp, std::move(storage));
+  }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
   // Tables that old converters stored though they follow from the config, and a head that is the
   // embedding again.
@@ -167,7 +172,6 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
     return name.ends_with("rotary_emb.inv_freq") ||
            (config.tie_embeddings && name == "lm_head.weight");
   };
-  const std::vector<WeightSpec> specs = SpecWriter(config, tp, options).Write();
   ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, backend));
   return Assemble(config, tp, std::move(storage));
 }

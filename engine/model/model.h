@@ -26,6 +26,7 @@ struct ModelOptions {
   // What is computed between them, and what biases are held in; the CPU backend knows float32
   // alone, whatever the weights.
   DType activation_dtype = DType::kF32;
+  bool dummy_weights = false;  // random ones of the right shapes: no safetensors are read
   int32_t max_tokens = 0;      // largest T of any step: sizes the activation arena
   int32_t max_logit_rows = 0;  // largest R
   int32_t max_model_len = 0;   // positions of the rope table

@@ -20,7 +20,10 @@ namespace quire {
 namespace {
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // of the reference implementation
+// A tensor takes some 120 bytes of header and 12 keys and values. The largest files have a few
+// thousand tensors; these bounds admit 300,000 and hold a hostile header to some 300 MB of memory.
+constexpr uint64_t kMaxHeaderBytes = 64 << 20;
+constexpr size_t kMaxHeaderValues = 4 << 20;
 constexpr size_t kMaxRank = 8;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
@@ -204,8 +207,10 @@ absl::StatusOr<std::map<std::string, StoredTensor>> ParseSafetensorsHeader(
   std::string_view text = header.substr(kLengthBytes);
   if (!text.starts_with('{')) return Bad(path, "the header does not begin with '{'");
   // Depth 3: the header, a tensor, its shape.
-  ASSIGN_OR_RETURN(nlohmann::json json, ParseJson(text, absl::StrCat(path, ": header"),
-                                                  {.max_depth = 3, .max_bytes = kMaxHeaderBytes}));
+  ASSIGN_OR_RETURN(
+      nlohmann::json json,
+      ParseJson(text, absl::StrCat(path, ": header"),
+                {.max_depth = 3, .max_bytes = kMaxHeaderBytes, .max_values = kMaxHeaderValues}));
   std::map<std::string, StoredTensor> tensors;
   for (const auto& [name, entry] : json.items()) {
     if (name == "__metadata__") {

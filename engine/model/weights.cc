@@ -142,22 +142,37 @@ int64_t Weights::TotalBytes(std::span<const WeightSpec> specs) {
   return total;
 }
 
-absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
-                                      std::span<const WeightSpec> specs,
-                                      const std::function<bool(const std::string&)>& ignorable,
-                                      Backend& backend) {
-  RETURN_IF_ERROR(CheckNames(checkpoint, specs, ignorable));
+// One allocation, cut in the order of the specs.
+absl::StatusOr<Weights> Weights::Allocate(std::span<const WeightSpec> specs, Backend& backend) {
   Weights weights;
   const int64_t total = TotalBytes(specs);
   weights.storage_ = backend.Allocate(static_cast<size_t>(total));
   if (weights.storage_.empty()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the device has no room for ", total, " bytes of weights of ",
-                     checkpoint.listing_path(), "; use more ranks or a smaller weight type"));
+        absl::StrCat("the device has no room for ", total,
+                     " bytes of weights; use more ranks or a smaller weight type"));
   }
-  PartLoader loader(checkpoint, backend);
   char* at = static_cast<char*>(weights.storage_.data());
   for (const WeightSpec& spec : specs) {
+    TensorView view;
+    if (spec.rows > 0 && spec.columns > 0) view = {at, spec.dtype, {spec.rows, spec.columns}};
+    if (spec.rows > 0 && spec.columns == 0) view = {at, spec.dtype, {spec.rows}};
+    weights.views_.push_back(view);
+    at += BytesOf(spec);
+  }
+  return weights;
+}
+
+absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
+                                      std::span<const WeightSpec> specs,
+                                      const std::function<bool(const std::string&)>& ignorable,
+                                      Backend& backend) {
+  RETURN_IF_ERROR(CheckNames(checkpoint, specs, ignorable));
+  ASSIGN_OR_RETURN(Weights weights, Allocate(specs, backend));
+  PartLoader loader(checkpoint, backend);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const WeightSpec& spec = specs[i];
+    char* const at = weights.views_[i].ptr<char>();
     const int64_t row_bytes = Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype));
     int64_t row = 0;
     for (const WeightPart& part : spec.parts) {
@@ -165,12 +180,31 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
       RETURN_IF_ERROR(loader.Load(part, spec.dtype, at + row * row_bytes));
       row += part.rows.count;
     }
-    TensorView view;
-    if (spec.rows > 0 && spec.columns > 0) view = {at, spec.dtype, {spec.rows, spec.columns}};
-    if (spec.rows > 0 && spec.columns == 0) view = {at, spec.dtype, {spec.rows}};
-    weights.views_.push_back(view);
-    at += BytesOf(spec);
   }
+  return weights;
+}
+
+absl::StatusOr<Weights> Weights::MakeDummy(std::span<const WeightSpec> specs, Backend& backend) {
+  constexpr float kAmplitude = 0.02f * 1.7320508f;  // a uniform distribution's to its deviation
+  ASSIGN_OR_RETURN(Weights weights, Allocate(specs, backend));
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const TensorView& view = weights.views_[i];
+    if (view.empty()) continue;
+    if (specs[i].columns > 0) {
+      backend.FillUniform({.out = view, .seed = i, .amplitude = kAmplitude});
+      continue;
+    }
+    std::vector<char> values(static_cast<size_t>(view.bytes()));
+    DispatchFloat(view.dtype, [&](auto tag) {
+      const auto value = FromFloat<decltype(tag)>(specs[i].dummy);
+      for (size_t at = 0; at < values.size(); at += sizeof(value)) {
+        std::memcpy(&values[at], &value, sizeof(value));
+      }
+    });
+    backend.CopyToDevice(view.data, values.data(), values.size());
+    backend.Synchronize();
+  }
+  backend.Synchronize();
   return weights;
 }
 

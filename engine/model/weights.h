@@ -30,6 +30,7 @@ struct WeightSpec {
   int64_t rows = 0;
   int64_t columns = 0;  // 0: a vector of `rows`
   std::vector<WeightPart> parts;
+  float dummy = 0;  // what a vector is filled with where random weights are asked for
 };
 
 class Weights {
@@ -40,7 +41,10 @@ class Weights {
                                       std::span<const WeightSpec> specs,
                                       const std::function<bool(const std::string&)>& ignorable,
                                       Backend& backend);
-  // Device bytes that Load will take.
+  // Random weights of the same shapes, for benchmarks: matrices uniform with a standard deviation
+  // of 0.02, vectors constant. RESOURCE_EXHAUSTED as Load.
+  static absl::StatusOr<Weights> MakeDummy(std::span<const WeightSpec> specs, Backend& backend);
+  // Device bytes that either will take.
   static int64_t TotalBytes(std::span<const WeightSpec> specs);
 
   // The tensor of specs[index]; an empty view when it has no rows.
@@ -48,6 +52,8 @@ class Weights {
   size_t size() const { return views_.size(); }
 
  private:
+  static absl::StatusOr<Weights> Allocate(std::span<const WeightSpec> specs, Backend& backend);
+
   Buffer storage_;
   std::vector<TensorView> views_;
 };

@@ -64,6 +64,16 @@ TEST(ParseJsonTest, BoundsTheSize) {
             "the field: 7 bytes of JSON, the limit is 6");
 }
 
+TEST(ParseJsonTest, BoundsTheKeysAndValues) {
+  const std::string text = R"({"a": [1, [], {}], "b": null})";  // 2 keys, 6 values
+  EXPECT_TRUE(ParseJson(text, "x", {.max_values = 8}).ok());
+  for (const size_t fewer : {7, 5, 1, 0}) {
+    const absl::Status status = ParseJson(text, "x", {.max_values = fewer}).status();
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("more than " + std::to_string(fewer) + " keys and values"));
+  }
+}
+
 TEST(ParseJsonTest, RefusesWhatIsNotJson) {
   for (std::string_view text :
        {"",        " ",         "{",     "[1,]",     "{\"a\":1,}",  "{} {}",    "[1] x",

@@ -232,6 +232,25 @@ TEST(DecoderWeightsTest, RanksShareMatricesAndRepeatNorms) {
   }
 }
 
+// One row of one matrix and one norm: what the numbers are is FillUniform's affair.
+TEST(DecoderWeightsTest, DummyWeightsNeedNoCheckpoint) {
+  const ModelConfig config = *ModelConfig::Load(ModelDir("qwen2"));
+  CountingBackend backend;
+  const absl::StatusOr<DecoderWeights> dummy =
+      DecoderWeights::Load("/nowhere", config, {}, {.dummy_weights = true}, backend);
+  ASSERT_TRUE(dummy.ok()) << dummy.status();
+  EXPECT_EQ(backend.allocated_bytes, DecoderWeights::TotalBytes(config, {}, ModelOptions{}));
+  EXPECT_EQ(dummy->layers[1].post_norm.ptr<float>()[63], 1.0f);
+  const Weights& storage = dummy->storage;
+  double squares = 0;
+  for (int64_t i = 0; i < storage[0].size(); ++i) {
+    const double value = storage[0].ptr<float>()[i];
+    squares += value * value;
+  }
+  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(storage[0].size())), 0.02, 0.001);
+  EXPECT_NE(storage[1].row<float>(0)[0], storage[0].row<float>(0)[0]);
+}
+
 TEST(ActivationsTest, ViewsFitTheStepAndDoNotOverlapWhileBothLive) {
   const ModelConfig config = *ModelConfig::Load(ModelDir("llama"));
   CountingBackend backend;

@@ -77,10 +77,35 @@ TEST(SafetensorsTest, RefusesLyingLengths) {
   EXPECT_THAT(with_length(0), HasSubstr("does not begin with '{'"));
   EXPECT_THAT(with_length(1), HasSubstr("header: byte"));
   EXPECT_THAT(with_length(sizeof(kGoodHeader)), HasSubstr("header: byte"));
-  EXPECT_THAT(with_length(100'000'000), HasSubstr("header of 100000000 bytes in a file of"));
-  EXPECT_THAT(with_length(100'000'001), HasSubstr("the limit is 100000000"));
+  EXPECT_THAT(with_length(64 << 20), HasSubstr("header of 67108864 bytes in a file of"));
+  EXPECT_THAT(with_length((64 << 20) + 1), HasSubstr("the limit is 67108864"));
   EXPECT_THAT(with_length(uint64_t{1} << 63), HasSubstr("the limit is"));
   EXPECT_THAT(with_length(~uint64_t{0}), HasSubstr("the limit is"));
+}
+
+// Far more tensors than a real file has, each with a long name.
+TEST(SafetensorsTest, TakesAHundredThousandTensors) {
+  std::string header = "{";
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string at = std::to_string(i);
+    header += (i == 0 ? "\"model.layers.61.mlp.experts." : ",\"model.layers.61.mlp.experts.") + at +
+              R"(.down_proj.weight":{"dtype":"U8","shape":[1,1],"data_offsets":[)" + at + "," +
+              std::to_string(i + 1) + "]}";
+  }
+  TempDir dir;
+  dir.Write("model.safetensors", SafetensorsBytes(header + "}", std::string(100'000, 'x')));
+  absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ(checkpoint->tensors().size(), 100'000u);
+}
+
+// A header of nothing but brackets takes twenty times its size as a tree, and is given up early.
+TEST(SafetensorsTest, RefusesAHeaderThatIsAllStructure) {
+  std::string header = R"({"a":[[])";
+  for (int i = 0; i < 5'000'000; ++i) header += ",[]";
+  const std::string message = OpenMessage(SafetensorsBytes(header + "]}", ""));
+  EXPECT_THAT(message, HasSubstr("header: byte 12582"));  // of 15,000,000
+  EXPECT_THAT(message, HasSubstr("more than 4194304 keys and values"));
 }
 
 TEST(SafetensorsTest, RefusesBytesAfterTheLastTensor) {

@@ -1,0 +1,149 @@
+// The plan codec: whatever a plan holds arrives, and bytes that nobody encoded are refused without
+// reading past their end.
+#include "engine/worker/plan_codec.h"
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "engine/worker/row_tables.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire {
+namespace {
+
+template <typename T>
+std::vector<std::byte> Raw(const std::vector<T>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+void ExpectEqual(const StepPlan& a, const StepPlan& b) {
+  EXPECT_EQ(a.step, b.step);
+  EXPECT_EQ(a.num_tokens, b.num_tokens);
+  EXPECT_EQ(a.num_samples, b.num_samples);
+  EXPECT_EQ(a.shutdown, b.shutdown);
+  EXPECT_EQ(Raw(a.new_rows), Raw(b.new_rows));
+  EXPECT_EQ(Raw(a.token_runs), Raw(b.token_runs));
+  EXPECT_EQ(Raw(a.block_adds), Raw(b.block_adds));
+  EXPECT_EQ(Raw(a.work), Raw(b.work));
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(Raw(a.biases), Raw(b.biases));
+  EXPECT_EQ(a.banned, b.banned);
+}
+
+// Elements of random bytes: the codec may not care what they mean.
+template <typename T>
+void FillRandom(std::vector<T>& values, size_t count, std::mt19937_64& random) {
+  values.resize(count);
+  for (T& value : values) {
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      reinterpret_cast<unsigned char*>(&value)[i] = static_cast<unsigned char>(random());
+    }
+  }
+}
+
+StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full) {
+  const auto count = [&](int64_t most) {
+    return static_cast<size_t>(full ? most : static_cast<int64_t>(random() % (most + 1)));
+  };
+  StepPlan plan;
+  plan.step = random();
+  plan.num_tokens = static_cast<int32_t>(random());
+  plan.num_samples = static_cast<int32_t>(random());
+  plan.shutdown = random() % 2 == 0;
+  FillRandom(plan.new_rows, count(bounds.max_rows), random);
+  FillRandom(plan.token_runs, count(bounds.max_rows), random);
+  FillRandom(plan.block_adds, count(bounds.num_blocks), random);
+  FillRandom(plan.work, count(bounds.max_rows), random);
+  FillRandom(plan.tokens, count(bounds.max_tokens), random);
+  FillRandom(plan.biases, count(bounds.max_rows * RowTables::kMaxBiases), random);
+  FillRandom(plan.banned, count(bounds.max_rows * RowTables::kMaxBanned), random);
+  return plan;
+}
+
+TEST(PlanCodecTest, WhateverAPlanHoldsArrives) {
+  std::mt19937_64 random(1);
+  const PlanBounds bounds{.max_rows = 3, .max_tokens = 7, .num_blocks = 5};
+  StepPlan decoded;  // reused, as the worker does
+  for (int i = 0; i < 200; ++i) {
+    const StepPlan plan = RandomPlan(bounds, random, /*full=*/i == 0);
+    std::vector<std::byte> bytes(static_cast<size_t>(bounds.PlanBytes()));
+    const size_t used = EncodePlan(plan, bytes);
+    ASSERT_LE(used, bytes.size());
+    ASSERT_TRUE(DecodePlan(bytes, decoded));
+    ExpectEqual(decoded, plan);
+    ASSERT_TRUE(DecodePlan(std::span(bytes).first(used), decoded));
+    EXPECT_FALSE(DecodePlan(std::span(bytes).first(used - 1), decoded));
+  }
+}
+
+TEST(PlanCodecTest, TheBoundsAreTight) {
+  std::mt19937_64 random(2);
+  const PlanBounds bounds{.max_rows = 4, .max_tokens = 9, .num_blocks = 3};
+  std::vector<std::byte> bytes(static_cast<size_t>(bounds.PlanBytes()));
+  EXPECT_EQ(EncodePlan(RandomPlan(bounds, random, true), bytes), bytes.size());
+  StepResult result;
+  result.samples.resize(4);
+  bytes.resize(static_cast<size_t>(bounds.ResultBytes()));
+  EXPECT_EQ(EncodeResult(result, bytes), bytes.size());
+}
+
+TEST(PlanCodecDeathTest, APlanBeyondItsBoundsIsABug) {
+  std::vector<std::byte> bytes(8);
+  EXPECT_DEATH(EncodePlan(StepPlan(), bytes), "CHECK failed");
+}
+
+StepResult SomeResult() {
+  StepResult result{.step = 7, .checksum = 99, .started_ns = -5, .finished_ns = 1'000'000'000'000};
+  result.samples = {{.row = 3, .result = {.token = 17, .logprob = -0.25f, .nonfinite = 0}},
+                    {.row = 1, .result = {.token = 2, .logprob = -1.5f, .nonfinite = 1}}};
+  return result;
+}
+
+TEST(PlanCodecTest, AResultArrives) {
+  const StepResult result = SomeResult();
+  std::vector<std::byte> bytes(1000);
+  EncodeResult(result, bytes);
+  StepResult decoded;
+  ASSERT_TRUE(DecodeResult(bytes, decoded));
+  EXPECT_EQ(decoded.step, result.step);
+  EXPECT_EQ(decoded.checksum, result.checksum);
+  EXPECT_EQ(decoded.started_ns, result.started_ns);
+  EXPECT_EQ(decoded.finished_ns, result.finished_ns);
+  EXPECT_EQ(Raw(decoded.samples), Raw(result.samples));
+}
+
+// Any change to the head shows, and none reads beyond the bytes (the address sanitizer watches).
+TEST(PlanCodecTest, ResultsOfAWorkerThatWentMadAreRefused) {
+  std::vector<std::byte> good(1000);
+  const size_t used = EncodeResult(SomeResult(), good);
+  const size_t head = used - Raw(SomeResult().samples).size();
+  std::mt19937_64 random(3);
+  StepResult decoded;
+  for (size_t bit = 0; bit < head * 8; ++bit) {
+    const std::vector<std::byte> exact(good.begin(), good.begin() + static_cast<long>(used));
+    std::vector<std::byte> bad = exact;
+    bad[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_FALSE(DecodeResult(bad, decoded)) << "bit " << bit;
+  }
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<std::byte> bad(random() % 300);
+    for (std::byte& byte : bad) byte = static_cast<std::byte>(random());
+    // As often as not with a believable beginning.
+    if (i % 2 == 0) std::memcpy(bad.data(), good.data(), std::min(bad.size(), random() % (head)));
+    EXPECT_FALSE(DecodeResult(bad, decoded));
+  }
+}
+
+TEST(PlanCodecTest, APlanIsNoResult) {
+  std::vector<std::byte> bytes(1000);
+  EncodePlan(StepPlan(), bytes);
+  StepResult result;
+  EXPECT_FALSE(DecodeResult(bytes, result));
+}
+
+}  // namespace
+}  // namespace quire
