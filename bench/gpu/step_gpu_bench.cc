@@ -1,0 +1,243 @@
+// Whole steps of a model's shape on the GPU with random weights: decode at batch sizes and context
+// lengths, prefill, start-up, what the graphs cost; each beside the floor of its bytes or
+// operations by the rates measured in this run. Prints one JSON object a line.
+//
+//   step_gpu_bench [MODEL...]     folders of bench/gpu/models; default all. From the repository's
+//   root.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/worker/cuda_worker.h"
+#include "kernels/check.h"
+#include "kernels/cuda/check.h"
+
+namespace quire {
+namespace {
+
+constexpr int32_t kBlockSize = 64;
+constexpr int32_t kMaxSeqs = 256;
+constexpr int32_t kMaxTokens = 8192;
+constexpr int32_t kMaxLen = 16384;
+constexpr int32_t kSlotsAhead = 8;       // deeper than in service, to see the device alone
+constexpr double kMatrixFlops = 788e12;  // bf16 on random data, measured on this device
+
+// Bytes a second of a large copy within the device, read and written.
+double CopyRate() {
+  constexpr size_t kBytes = size_t{4} << 30;
+  void *from = nullptr, *to = nullptr;
+  CUDA_CHECK(cudaMalloc(&from, kBytes));
+  CUDA_CHECK(cudaMalloc(&to, kBytes));
+  CUDA_CHECK(cudaMemset(from, 0x5A, kBytes));
+  cudaEvent_t begin, end;
+  CUDA_CHECK(cudaEventCreate(&begin));
+  CUDA_CHECK(cudaEventCreate(&end));
+  float best_ms = 1e9f;
+  for (int i = 0; i < 5; ++i) {
+    CUDA_CHECK(cudaEventRecord(begin));
+    CUDA_CHECK(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice));
+    CUDA_CHECK(cudaEventRecord(end));
+    CUDA_CHECK(cudaEventSynchronize(end));
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    best_ms = std::min(best_ms, ms);
+  }
+  CUDA_CHECK(cudaFree(from));
+  CUDA_CHECK(cudaFree(to));
+  return 2.0 * kBytes / (best_ms * 1e-3);
+}
+
+WorkerSpec SpecFor(const std::string& name) {
+  WorkerSpec spec;
+  spec.model_dir = "bench/gpu/models/" + name;
+  absl::StatusOr<ModelConfig> model = ModelConfig::Load(spec.model_dir);
+  CHECK(model.ok());
+  spec.model = *std::move(model);
+  spec.model_options = {.weight_dtype = DType::kBF16,
+                        .activation_dtype = DType::kBF16,
+                        .dummy_weights = true,
+                        .max_tokens = kMaxTokens,
+                        .max_logit_rows = kMaxSeqs + 1,
+                        .max_model_len = kMaxLen};
+  spec.kv_layout = {.num_layers = spec.model.num_layers,
+                    .num_kv_heads = spec.model.num_kv_heads,
+                    .head_dim = spec.model.head_dim,
+                    .block_size = kBlockSize,
+                    .dtype = DType::kBF16};
+  spec.num_blocks = 1 + kMaxSeqs * 20 + kMaxLen / kBlockSize;
+  spec.worker = {.max_num_seqs = kMaxSeqs,
+                 .max_num_batched_tokens = kMaxTokens,
+                 .max_model_len = kMaxLen,
+                 .vocab_size = spec.model.vocab_size,
+                 .steps_in_flight = kSlotsAhead,
+                 .graph_sizes = DefaultGraphSizes(kMaxSeqs)};
+  return spec;
+}
+
+// Bytes that a decode step must read: every weight but the embedding once, and K and V of the
+// contexts.
+double DecodeBytes(const ModelConfig& m, double batch, double context) {
+  const double heads = (m.num_heads + 2.0 * m.num_kv_heads) * m.head_dim;
+  const double layer = m.hidden_size * (heads + double(m.num_heads) * m.head_dim) +
+                       3.0 * m.hidden_size * m.intermediate_size;
+  const double weights = 2 * (m.num_layers * layer + double(m.hidden_size) * m.vocab_size);
+  const double kv = 4.0 * m.num_layers * m.num_kv_heads * m.head_dim * batch * context;
+  return weights + kv;
+}
+
+double PrefillFlops(const ModelConfig& m, double tokens) {
+  const double heads = (m.num_heads + 2.0 * m.num_kv_heads) * m.head_dim;
+  const double layer = m.hidden_size * (heads + double(m.num_heads) * m.head_dim) +
+                       3.0 * m.hidden_size * m.intermediate_size;
+  const double attention = 2.0 * tokens * m.num_heads * m.head_dim;  // causal: half of 4 T^2
+  return tokens * m.num_layers * (2 * layer + attention);
+}
+
+class Bench {
+ public:
+  explicit Bench(const std::string& name) : name_(name), spec_(SpecFor(name)) {
+    const int64_t begin_ns = SteadyNowNs();
+    absl::StatusOr<std::unique_ptr<Worker>> worker =
+        MakeCudaWorker(spec_, CudaOptionsFor(spec_, 0, "build/gpu-algorithms"), &report_);
+    CHECK(worker.ok());
+    worker_ = *std::move(worker);
+    std::printf(
+        "{\"model\": \"%s\", \"start_seconds\": %.3f, \"load_seconds\": %.3f, "
+        "\"warm_seconds\": %.3f, \"planned_bytes\": %lld, \"measured_bytes\": %lld}\n",
+        name.c_str(), static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9, report_.load_seconds,
+        report_.warm_seconds, static_cast<long long>(report_.planned_bytes),
+        static_cast<long long>(report_.measured_bytes));
+    PrintGraphs();
+  }
+
+  // Steps of `batch` sequences at `context`, `ahead` of them in flight: seconds a step.
+  double Decode(int32_t batch, int32_t context, int32_t ahead, int32_t steps) {
+    Begin(batch, context + steps + 8);
+    // Real keys and values: attention over zeros draws less power, and runs faster, than it should.
+    const int32_t rows_at_once = kMaxTokens / context;
+    for (int32_t row = 0; row < batch; row += rows_at_once) {
+      Launch(row, std::min(rows_at_once, batch - row), 0, context);
+      Collect();
+    }
+    for (int32_t i = 0; i < 8; ++i) Launch(0, batch, context + i, 1), Collect();
+    const int64_t begin_ns = SteadyNowNs();
+    for (int32_t i = 0, done = 0; done < steps; ++done) {
+      for (; i < steps && i - done < ahead; ++i) Launch(0, batch, context + 8 + i, 1);
+      Collect();
+    }
+    return static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9 / steps;
+  }
+
+  // The whole prompt of one sequence in one step: seconds.
+  double Prefill(int32_t tokens) {
+    double best = 1e9;
+    for (int32_t i = 0; i < 4; ++i) {
+      Begin(1, tokens);
+      const int64_t begin_ns = SteadyNowNs();
+      Launch(0, 1, 0, tokens);
+      Collect();
+      best = std::min(best, static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9);
+    }
+    return best;
+  }
+
+  const ModelConfig& model() const { return spec_.model; }
+
+ private:
+  void PrintGraphs() const {
+    int64_t bytes = 0, largest = 0;
+    double ms = 0;
+    for (const GraphStats& graph : report_.graphs) {
+      bytes += graph.bytes;
+      largest = graph.bytes > 0 && largest == 0 ? graph.bytes : largest;
+      ms += graph.capture_ms;
+    }
+    const GraphStats& last = report_.graphs.back();
+    std::printf(
+        "{\"model\": \"%s\", \"graphs\": %zu, \"capture_ms\": %.1f, \"bytes\": %lld, "
+        "\"largest_bytes\": %lld, \"nodes_of_largest\": %d}\n",
+        name_.c_str(), report_.graphs.size(), ms, static_cast<long long>(bytes),
+        static_cast<long long>(last.bytes), last.nodes);
+  }
+
+  // Gives `rows` rows blocks for `tokens` tokens each, in an order that is not that of memory.
+  void Begin(int32_t rows, int32_t tokens) {
+    plan_.Clear();
+    const int32_t blocks = (tokens + kBlockSize - 1) / kBlockSize;
+    CHECK_LE(rows * blocks, spec_.num_blocks - 1);
+    int64_t next = 0;
+    for (int32_t row = 0; row < rows; ++row) {
+      plan_.new_rows.push_back({.row = row, .num_prompt = tokens, .sampling = {.temperature = 0}});
+      for (int32_t i = 0; i < blocks; ++i, ++next) {
+        const auto block = static_cast<int32_t>(1 + next * 7919 % (spec_.num_blocks - 1));
+        plan_.block_adds.push_back({row, i, block});
+      }
+    }
+    plan_changes_sent_ = false;
+  }
+
+  void Launch(int32_t first, int32_t rows, int32_t start, int32_t count) {
+    if (plan_changes_sent_) {
+      plan_.new_rows.clear();
+      plan_.block_adds.clear();
+    }
+    plan_changes_sent_ = true;
+    plan_.step = ++step_;
+    plan_.work.clear();
+    for (int32_t row = first; row < first + rows; ++row) {
+      plan_.work.push_back({.row = row, .start = start, .count = count, .sample = 1});
+    }
+    plan_.num_tokens = rows * count;
+    plan_.num_samples = rows;
+    worker_->Launch(plan_);
+  }
+  void Collect() { worker_->Collect(result_); }
+
+  const std::string name_;
+  const WorkerSpec spec_;
+  CudaWorkerReport report_;
+  std::unique_ptr<Worker> worker_;
+  StepPlan plan_;
+  StepResult result_;
+  uint64_t step_ = 0;
+  bool plan_changes_sent_ = false;
+};
+
+void Measure(const std::string& name, double copy_rate) {
+  Bench bench(name);
+  for (int32_t batch : {1, 8, 64, 256}) {
+    constexpr int32_t kContext = 1024;
+    const double floor = DecodeBytes(bench.model(), batch, kContext) / copy_rate;
+    const double alone = bench.Decode(batch, kContext, kSlotsAhead, 40);
+    const double served = bench.Decode(batch, kContext, 2, 40);
+    std::printf(
+        "{\"model\": \"%s\", \"decode_batch\": %d, \"context\": %d, \"step_ms\": %.3f, "
+        "\"device_step_ms\": %.3f, \"floor_ms\": %.3f, \"fraction\": %.3f}\n",
+        name.c_str(), batch, kContext, served * 1e3, alone * 1e3, floor * 1e3, floor / served);
+  }
+  for (int32_t tokens : {2048, 8192}) {
+    const double floor = PrefillFlops(bench.model(), tokens) / kMatrixFlops;
+    const double seconds = bench.Prefill(tokens);
+    std::printf(
+        "{\"model\": \"%s\", \"prefill\": %d, \"ms\": %.2f, \"floor_ms\": %.2f, "
+        "\"fraction\": %.3f}\n",
+        name.c_str(), tokens, seconds * 1e3, floor * 1e3, floor / seconds);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  std::vector<std::string> names(argv + 1, argv + argc);
+  if (names.empty()) names = {"llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b"};
+  const double copy_rate = quire::CopyRate();
+  std::printf("{\"copy_bytes_per_second\": %.4g}\n", copy_rate);
+  for (const std::string& name : names) quire::Measure(name, copy_rate);
+  return 0;
+}
