@@ -1,5 +1,5 @@
-# Decides whether the CUDA backend is built: sets QUIRE_HAS_CUDA, enables the language, and finds the
-# toolkit's libraries. Sanitized builds leave it out: the sanitizers do not know device memory.
+# Decides whether the CUDA backend is built: sets QUIRE_HAS_CUDA, enables the language, and finds
+# the toolkit's libraries. Sanitized builds leave it out: the sanitizers do not know device memory.
 set(QUIRE_HAS_CUDA FALSE)
 if(NOT QUIRE_CUDA STREQUAL "OFF" AND NOT QUIRE_SANITIZE)
   include(CheckLanguage)

@@ -34,6 +34,8 @@ ZONES = {
     'engine/model/': ['kernels/', 'engine/base/', 'engine/request'],
     'engine/worker/': ['kernels/', 'engine/base/', 'engine/request', 'engine/schedule/',
                        'engine/model/'],
+    'engine/worker/cuda_': ['kernels/', 'kernels/cuda/', 'engine/base/', 'engine/model/',
+                            'engine/worker/'],
     'engine/': ['kernels/', 'kernels/cpu/host_limits.h', 'engine/base/', 'engine/request',
                 'engine/schedule/', 'engine/model/', 'engine/worker/'],
     'server/text/': ['kernels/check.h', 'engine/base/'],
@@ -53,7 +55,7 @@ RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/')
 RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/clients/', 'tests/e2e/', 'tests/fuzz/',
               'bench/')
 CUDA_HEADER = re.compile(r'cuda|cublas|nccl|cooperative_groups')
-CUDA_PLACES = ('kernels/cuda/', 'engine/worker/cuda_', 'tests/gpu/', 'bench/kernels/')
+CUDA_PLACES = ('kernels/cuda/', 'engine/worker/cuda_', 'tests/gpu/', 'bench/gpu/')
 
 BANNED_WORDS = {'manager', 'helper', 'helpers', 'util', 'utils', 'misc', 'common', 'handler',
                 'impl'}

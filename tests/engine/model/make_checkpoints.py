@@ -347,7 +347,7 @@ def make_rope(out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/testdata/models"))
-    parser.add_argument("--names", action="store_true", help="print the checkpoints' names and stop")
+    parser.add_argument("--names", action="store_true", help="print the names and stop")
     parser.add_argument("--wide", action="store_true", help="for a GPU: see above")
     parser.add_argument("--only", nargs="*", default=["rope", *CASES], help="names; all by default")
     args = parser.parse_args()
