@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kLengthBytes = 8;
 // A tensor takes some 120 bytes of header and 12 keys and values. The largest files have a few
-// thousand tensors; these bounds admit 300,000 and hold a hostile header to some 300 MB of memory.
+// thousand tensors; these bounds admit 300,000 and hold a hostile header to some 400 MB of memory.
 constexpr uint64_t kMaxHeaderBytes = 64 << 20;
 constexpr size_t kMaxHeaderValues = 4 << 20;
 constexpr size_t kMaxRank = 8;
