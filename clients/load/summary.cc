@@ -19,13 +19,6 @@ double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 // When a request's answer was complete: its last tokens, or its status when it had none.
 int64_t AnsweredNs(const RequestRecord& r) { return r.last_ns != 0 ? r.last_ns : r.end_ns; }
 
-double PercentileOfSorted(const std::vector<double>& sorted, double percent) {
-  const double position = percent / 100 * static_cast<double>(sorted.size() - 1);
-  const auto rank = static_cast<size_t>(position);
-  if (rank + 1 >= sorted.size()) return sorted.back();
-  return sorted[rank] + (position - static_cast<double>(rank)) * (sorted[rank + 1] - sorted[rank]);
-}
-
 LatencyFigures FiguresOf(std::vector<double> ms) {
   LatencyFigures f;
   if (ms.empty()) return f;
@@ -171,6 +164,13 @@ double BestSecond(const RunRecord& run) {
 }
 
 }  // namespace
+
+double PercentileOfSorted(const std::vector<double>& sorted, double percent) {
+  const double position = percent / 100 * static_cast<double>(sorted.size() - 1);
+  const auto rank = static_cast<size_t>(position);
+  if (rank + 1 >= sorted.size()) return sorted.back();
+  return sorted[rank] + (position - static_cast<double>(rank)) * (sorted[rank + 1] - sorted[rank]);
+}
 
 bool Counts(const RequestRecord& request) { return !request.warmup && !request.slow_reader; }
 

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "clients/load/run_record.h"
 
@@ -64,5 +65,8 @@ bool Counts(const RequestRecord& request);
 double TtftMs(const RequestRecord& request);  // 0 without a token
 double TpotMs(const RequestRecord& request);  // 0 for up to one token
 double E2eMs(const RequestRecord& request);
+
+// numpy.percentile of values in ascending order, at least one.
+double PercentileOfSorted(const std::vector<double>& sorted, double percent);
 
 }  // namespace quire::load

@@ -75,4 +75,94 @@ RunRecord HandMadeRun() {
   return run;
 }
 
+namespace {
+
+// One server: a prompt takes its turn, then decodes at a speed that falls with the queue.
+RequestRecord Served(double arrival, double* busy_until, std::mt19937_64* random) {
+  std::lognormal_distribution<double> prompts(5.5, 0.9), outputs(4.7, 0.7);
+  std::exponential_distribution<double> jitter(1.0);
+  const int prompt = std::clamp(static_cast<int>(prompts(*random)), 8, 4000);
+  const int output = std::clamp(static_cast<int>(outputs(*random)), 1, 800);
+  const double start = std::max(arrival, *busy_until);
+  *busy_until = start + 0.02 + prompt * 1e-4;
+  const double queue = start - arrival;
+  const double first = *busy_until + 0.01 * jitter(*random);
+  const double gap = 0.018 + 0.004 * std::min(queue, 4.0) + 0.002 * jitter(*random);
+  const double last = first + gap * (output - 1);
+  const auto ns = [](double seconds) { return static_cast<int64_t>(seconds * 1e9); };
+  RequestRecord r = MadeRequest({}, prompt, output);
+  r.planned_ns = ns(arrival);
+  r.sent_ns = r.planned_ns + ns(2e-5 * jitter(*random));
+  r.first_ns = ns(first);
+  r.last_ns = ns(last);
+  r.end_ns = r.last_ns + 200000;
+  r.server_queue_seconds = queue;
+  return r;
+}
+
+void AddGaps(const RequestRecord& r, std::mt19937_64* random, RunRecord* run) {
+  std::exponential_distribution<double> jitter(1.0);
+  const double mean =
+      r.output_tokens > 1 ? (r.last_ns - r.first_ns) * 1e-9 / (r.output_tokens - 1) : 0;
+  for (int i = 1; i < r.output_tokens; ++i) {
+    const double stall = jitter(*random) > 5 ? 6 : 1;  // another request's prefill
+    const double gap = mean * (0.7 + 0.25 * jitter(*random)) * stall;
+    run->gaps.Add(gap);
+    run->gaps_per_token.Add(gap);
+  }
+}
+
+void AddTimeline(RunRecord* run) {
+  const auto seconds = static_cast<int>(run->duration_ns / 1000000000) + 1;
+  for (int t = 1; t <= seconds; ++t) {
+    TimelinePoint point;
+    point.seconds = t;
+    double held = 0;
+    for (const RequestRecord& r : run->requests) {
+      const double sent = r.sent_ns * 1e-9, first = r.first_ns * 1e-9, last = r.last_ns * 1e-9;
+      point.sent += sent >= t - 1 && sent < t;
+      point.finished += last >= t - 1 && last < t;
+      point.in_flight += sent < t && last >= t;
+      held += sent < t && last >= t ? r.prompt_tokens + r.output_tokens : 0;
+      const double overlap = std::min<double>(last, t) - std::max<double>(first, t - 1);
+      if (overlap > 0 && last > first) {
+        point.tokens += static_cast<int64_t>(r.output_tokens * overlap / (last - first));
+      }
+    }
+    const bool scraped = t % 20 < 17;  // now and then /metrics does not answer
+    if (scraped) {
+      point.kv_usage = std::min(1.0, held / 60000);
+      point.running = std::min(point.in_flight, 64);
+      point.waiting = point.in_flight - point.running;
+    }
+    run->timeline.push_back(point);
+  }
+}
+
+}  // namespace
+
+RunRecord PlausibleRun(double rate, double seconds) {
+  RunRecord run = HandMadeRun();
+  run.requests.clear();
+  run.timeline.clear();
+  run.gaps = run.gaps_per_token = LatencyHistogram();
+  run.info.model = "Llama-3.1-8B-Instruct";
+  run.info.workload = "W2";
+  run.info.arrival = "poisson";
+  run.info.request_rate = rate;
+  run.info.limits = {500, 30, 0};
+  std::mt19937_64 random(static_cast<uint64_t>(rate * 1000));
+  std::exponential_distribution<double> wait(rate);
+  double busy_until = 0;
+  for (double at = wait(random); at < seconds; at += wait(random)) {
+    run.requests.push_back(Served(at, &busy_until, &random));
+    run.requests.back().index = run.requests.size() - 1;
+    AddGaps(run.requests.back(), &random, &run);
+    run.duration_ns = std::max(run.duration_ns, run.requests.back().end_ns);
+  }
+  AddTimeline(&run);
+  run.health = {2e-4, 9e-4, 0.21, 96 << 20, ""};
+  return run;
+}
+
 }  // namespace quire::load

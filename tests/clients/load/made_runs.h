@@ -16,4 +16,8 @@ RequestRecord MadeRequest(MadeTimes times, int prompt_tokens = 1, int output_tok
 // warm-up and one slow reader; summary_test.cc has its figures. No limits, not detailed.
 RunRecord HandMadeRun();
 
+// A run against a server that is busy at 20 requests/s: Poisson arrivals at the given rate, waiting
+// as in a queue, everything filled in; the same for the same arguments.
+RunRecord PlausibleRun(double rate, double seconds);
+
 }  // namespace quire::load
