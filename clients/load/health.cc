@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kLagLimitSeconds = 1e-3;
 constexpr double kCpuLimit = 0.8;
+constexpr int32_t kDeadlineExceeded = 4;  // gRPC's status
 
 // Time between the 5th and the 95th percentile of the sorted times.
 double MiddleSeconds(std::vector<int64_t>& times) {
@@ -46,9 +47,11 @@ int32_t CoresUsed() {
 double ServedShare(const RunRecord& run) {
   std::vector<int64_t> planned, ended;
   for (const RequestRecord& request : run.requests) {
-    if (request.warmup || request.outcome == Outcome::kPending || request.turn > 0) continue;
+    const bool served = request.outcome == Outcome::kOk || request.outcome == Outcome::kCancelled;
+    const bool late = request.status_code == kDeadlineExceeded;
+    if (request.warmup || request.sent_ns == 0 || request.turn > 0 || late) continue;
     planned.push_back(request.planned_ns);
-    if (request.outcome == Outcome::kOk) ended.push_back(request.end_ns);
+    if (served) ended.push_back(request.end_ns);
   }
   if (ended.size() < 20) return 1;
   const double planned_seconds = MiddleSeconds(planned);

@@ -20,7 +20,8 @@ int32_t CoresUsed();
 
 // Share of the offered rate that was served: the time in which the middle 90 % of the measured
 // requests were planned, over the time in which the middle 90 % ended; near 1 when the server keeps
-// up, whatever its latency. 1 when fewer than 20 requests ended.
+// up, whatever its latency. Requests that missed a deadline of the workload are left out. 1 when
+// fewer than 20 ended.
 double ServedShare(const RunRecord& run);
 
 // Less than this, and a rate counts as not met.

@@ -292,8 +292,8 @@ void LoadRun::Send(EligibleSend eligible) {
   // A closed loop plans a request for when there is room for it.
   if (phase_.closed && record.turn == 0) record.planned_ns = eligible.eligible_ns;
   stream->channel = target_->Join();
-  // The record may be the reader's as soon as the call has started.
-  const bool opening = phase_.closed && eligible.eligible_ns == phase_.start_ns;
+  // What opens a run all at once is due when nobody could have sent it all.
+  const bool opening = eligible.eligible_ns == phase_.start_ns;
   const int64_t lag_ns = Now() - eligible.eligible_ns;
   if (!record.warmup && !opening) lags_.Add(1e-9 * static_cast<double>(lag_ns));
   stream->Start(target_->stub(stream->channel));

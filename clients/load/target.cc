@@ -61,6 +61,7 @@ absl::Status Target::Learn(const std::string& model) {
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(address_);
   v1::ServerInfo server;
   const grpc::Status asked = AskServer(channel, kAnswerWithin, &server);
+  if (asked.error_message().find("http1") != std::string::npos) return NotQuire(address_, asked);
   if (asked.error_code() == grpc::StatusCode::UNAVAILABLE ||
       asked.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return NobodyThere(address_, asked);
