@@ -28,6 +28,9 @@ class InProcessTransport final : public Transport {
   void Release() override;
   int in_flight() const override { return static_cast<int>(published_count_ - released_); }
   std::string fault() const override { return fault_; }
+  // A thread that died took the process with it; ranks that disagree cannot be trusted again.
+  bool Recover() override { return false; }
+  bool recovering() override { return false; }
 
  private:
   struct Rank {

@@ -138,11 +138,10 @@ bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
 }
 
 size_t EncodeResult(const StepResult& result, std::span<std::byte> out) {
-  const Head head{
-      .magic = kResultMagic,
-      .step = result.step,
-      .word = {result.checksum, static_cast<uint64_t>(result.started_ns),
-               static_cast<uint64_t>(result.finished_ns)}};
+  const Head head{.magic = kResultMagic,
+                  .step = result.step,
+                  .word = {result.checksum, static_cast<uint64_t>(result.started_ns),
+                           static_cast<uint64_t>(result.finished_ns)}};
   return Write(head, out, result.samples);
 }
 

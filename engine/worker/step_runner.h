@@ -16,4 +16,16 @@ class StepRunner {
   virtual void Run(const StepPlan& plan, StepResult& result) = 0;
 };
 
+// StepPipeline: something that begins a step while others are not yet collected, at most as many as
+// it was made for; the last to be launched is the last to be collected.
+class StepPipeline {
+ public:
+  virtual ~StepPipeline() = default;
+  // Begins a step. Like StepRunner::Run, but for the result.
+  virtual void Launch(const StepPlan& plan) = 0;
+  // Waits for the oldest step launched and fills its result. Another thread than Launch's may call
+  // it, if each step's Launch happens before its Collect.
+  virtual void Collect(StepResult& result) = 0;
+};
+
 }  // namespace quire

@@ -30,7 +30,7 @@ struct WorkerOptions {
   }
 };
 
-class Worker final : public StepRunner {
+class Worker final : public StepRunner, public StepPipeline {
  public:
   // Takes memory for tables, arrays and logits; RESOURCE_EXHAUSTED with the size when the device
   // has too little.
@@ -46,10 +46,10 @@ class Worker final : public StepRunner {
 
   // Enqueues a step; at most `steps_in_flight` may wait to be collected. Never blocks on the
   // device.
-  void Launch(const StepPlan& plan);
+  void Launch(const StepPlan& plan) override;
   // Waits for the oldest step launched and fills its result. Another thread than Launch's may call
   // it; the two then need no lock if each step's Launch happens before its Collect.
-  void Collect(StepResult& result);
+  void Collect(StepResult& result) override;
   // Launch and Collect.
   void Run(const StepPlan& plan, StepResult& result) override;
 

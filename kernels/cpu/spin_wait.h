@@ -6,19 +6,13 @@
 #include <chrono>
 #include <cstdint>
 
+#include "kernels/cpu_relax.h"
+
 namespace quire::cpu {
 
 // Long enough to bridge two operations of a step of a small model, short enough that a sleeping
 // server costs nothing and a neighbour that needs the core waits less than a scheduler tick.
 inline constexpr std::chrono::microseconds kSpin{20};
-
-inline void CpuRelax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Returns once `value` differs from `old`. Whoever changes it must call notify_all.
 inline void SpinThenWait(const std::atomic<uint32_t>& value, uint32_t old, bool may_spin) {

@@ -63,6 +63,8 @@ class MortalTransport final : public Transport {
   void Release() override { inner_->Release(); }
   int in_flight() const override { return inner_->in_flight(); }
   std::string fault() const override { return dead_->load() ? "rank 0 died" : ""; }
+  bool Recover() override { return false; }
+  bool recovering() override { return false; }
 
  private:
   std::unique_ptr<Transport> inner_;

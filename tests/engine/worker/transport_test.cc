@@ -1,0 +1,250 @@
+// Every Transport: order, depth, joining of ranks, divergence, and shutdown with work in flight;
+// with ranks as threads, and with ranks behind shared memory.
+#include "engine/worker/transport.h"
+
+#include <semaphore>
+#include <thread>
+
+#include "engine/worker/in_process_transport.h"
+#include "engine/worker/rank_loop.h"
+#include "engine/worker/run_pipeline.h"
+#include "engine/worker/shared_memory_transport.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire {
+namespace {
+
+using ::testing::HasSubstr;
+using Runners = std::vector<std::unique_ptr<StepRunner>>;
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+// Answers each plan with its step number and a token per sampling row, after `gate` lets it
+// through.
+class GatedRunner : public StepRunner {
+ public:
+  GatedRunner(std::counting_semaphore<>* gate, uint64_t checksum_bias)
+      : gate_(gate), checksum_bias_(checksum_bias) {}
+  void Run(const StepPlan& plan, StepResult& result) override {
+    if (gate_ != nullptr) gate_->acquire();
+    result.step = plan.step;
+    result.checksum = plan.step + checksum_bias_;
+    result.samples.clear();
+    for (const RowWork& work : plan.work) {
+      if (work.sample) result.samples.push_back({work.row, {.token = work.start}});
+    }
+  }
+
+ private:
+  std::counting_semaphore<>* gate_;
+  uint64_t checksum_bias_;
+};
+
+// Threads of the transport's own.
+struct ThreadRanks {
+  std::unique_ptr<Transport> Start(Runners runners, int depth) {
+    return std::make_unique<InProcessTransport>(std::move(runners), depth);
+  }
+};
+
+// Rank loops that know nothing but the descriptors of the memory, as processes would.
+struct SharedRanks {
+  ~SharedRanks() {
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::unique_ptr<Transport> Start(Runners runners, int depth) {
+    StepMemory::Shape shape{.ranks = static_cast<int32_t>(runners.size()), .depth = depth};
+    shape.bounds = {.max_rows = 4, .max_tokens = 64, .num_blocks = 16};
+    memory = std::make_shared<StepMemory>(
+        *StepMemory::Create(*SharedMemory::Create("quire steps"), shape));
+    // Zeroed, and as good as a page of shared memory for threads.
+    bell = std::make_shared<std::atomic<uint32_t>>(0);
+    for (size_t rank = 0; rank < runners.size(); ++rank) {
+      threads.emplace_back([this, depth, rank, runner = std::move(runners[rank])]() mutable {
+        RunPipeline pipeline(std::move(runner), depth);
+        RankLoop loop(*memory, *bell, pipeline, {.rank = static_cast<int32_t>(rank)});
+        EXPECT_TRUE(loop.Run().ok());
+      });
+    }
+    return std::make_unique<SharedMemoryTransport>(memory, bell, /*vocab_size=*/100);
+  }
+  std::shared_ptr<StepMemory> memory;
+  std::shared_ptr<std::atomic<uint32_t>> bell;
+  std::vector<std::thread> threads;
+};
+
+template <typename Ranks>
+class TransportTest : public ::testing::Test {
+ protected:
+  void Start(const std::vector<std::counting_semaphore<>*>& gates, uint64_t bias_of_last = 0,
+             int depth = 2) {
+    Runners runners;
+    for (size_t i = 0; i < gates.size(); ++i) {
+      runners.push_back(
+          std::make_unique<GatedRunner>(gates[i], i + 1 == gates.size() ? bias_of_last : 0));
+    }
+    transport = ranks.Start(std::move(runners), depth);
+    transport->SetWake(&wake);
+  }
+  void Publish(uint64_t step) {
+    StepPlan* plan = transport->NextSlot();
+    ASSERT_NE(plan, nullptr);
+    plan->Clear();
+    plan->step = step;
+    plan->work = {{.row = 3, .start = static_cast<int32_t>(step % 50), .count = 1, .sample = 1},
+                  {.row = 1, .start = 0, .count = 2, .sample = 0}};
+    transport->Publish();
+  }
+  // Null once the transport has a fault.
+  const StepResult* Await() {
+    const StepResult* result = transport->Poll();
+    while (result == nullptr && transport->fault().empty()) {
+      wake.Wait(kNever);
+      result = transport->Poll();
+    }
+    return result;
+  }
+
+  std::counting_semaphore<> gate{0}, other_gate{0};
+  WakeEvent wake;  // outlives the transport
+  Ranks ranks;     // joined after it
+  std::unique_ptr<Transport> transport;
+};
+
+using Kinds = ::testing::Types<ThreadRanks, SharedRanks>;
+TYPED_TEST_SUITE(TransportTest, Kinds);
+
+TYPED_TEST(TransportTest, ResultsComeInStepOrderOverManySteps) {
+  this->Start({nullptr, nullptr});
+  uint64_t published = 0;
+  for (uint64_t retired = 1; retired <= 5000; ++retired) {
+    while (this->transport->NextSlot() != nullptr) this->Publish(++published);
+    const StepResult* result = this->Await();
+    ASSERT_NE(result, nullptr) << this->transport->fault();
+    EXPECT_EQ(result->step, retired);
+    ASSERT_EQ(result->samples.size(), 1u);
+    EXPECT_EQ(result->samples[0].row, 3);
+    EXPECT_EQ(result->samples[0].result.token, static_cast<int32_t>(retired % 50));
+    this->transport->Release();
+  }
+  EXPECT_EQ(this->transport->in_flight(), static_cast<int>(published - 5000));
+}
+
+TYPED_TEST(TransportTest, NoSlotWhileDepthStepsAreInFlight) {
+  this->Start({&this->gate});
+  this->Publish(1);
+  this->Publish(2);
+  EXPECT_EQ(this->transport->NextSlot(), nullptr);
+  EXPECT_EQ(this->transport->Poll(), nullptr);
+  this->gate.release();
+  EXPECT_EQ(this->Await()->step, 1u);
+  EXPECT_EQ(this->transport->NextSlot(), nullptr) << "a result in use still holds its slot";
+  this->transport->Release();
+  EXPECT_NE(this->transport->NextSlot(), nullptr);
+  this->gate.release();
+}
+
+TYPED_TEST(TransportTest, ResultIsVisibleOnlyWhenEveryRankHasFinished) {
+  this->Start({&this->gate, &this->other_gate});
+  this->Publish(1);
+  this->gate.release();
+  this->wake.Wait(kNever);  // rank 0 has reported
+  EXPECT_EQ(this->transport->Poll(), nullptr);
+  this->other_gate.release();
+  EXPECT_EQ(this->Await()->step, 1u);
+}
+
+TYPED_TEST(TransportTest, RanksThatDisagreeAreAFault) {
+  this->Start({nullptr, nullptr}, /*bias_of_last=*/1);
+  this->Publish(1);
+  this->Await();
+  EXPECT_THAT(this->transport->fault(), HasSubstr("different tokens at step 1"));
+  EXPECT_FALSE(this->transport->Recover());
+  EXPECT_FALSE(this->transport->recovering());
+}
+
+TYPED_TEST(TransportTest, DestructionWithStepsNobodyPolledLeavesNoRankBehind) {
+  this->gate.release(2);
+  this->Start({&this->gate, nullptr});
+  this->Publish(1);
+  this->Publish(2);
+  this->transport.reset();  // hangs or crashes if a rank is left behind
+}
+
+// What a rank that went mad might publish; the server survives it with a fault.
+class MadRankTest : public ::testing::Test {
+ protected:
+  MadRankTest() {
+    const StepMemory::Shape shape{
+        .ranks = 1, .depth = 2, .bounds = {.max_rows = 4, .max_tokens = 64, .num_blocks = 16}};
+    memory_ = std::make_shared<StepMemory>(
+        *StepMemory::Create(*SharedMemory::Create("quire steps"), shape));
+    transport_ = std::make_unique<SharedMemoryTransport>(
+        memory_, std::make_shared<std::atomic<uint32_t>>(0), /*vocab_size=*/100);
+    StepPlan* plan = transport_->NextSlot();
+    plan->step = 1;
+    plan->work = {{.row = 3, .start = 0, .count = 1, .sample = 1}};
+    transport_->Publish();
+  }
+  std::string FaultAfter(const StepResult& result, int times = 1) {
+    SharedRing ring = memory_->results(0);
+    EncodeResult(result, ring.slot(0));
+    for (int i = 0; i < times; ++i) ring.Publish();
+    EXPECT_EQ(transport_->Poll(), nullptr);
+    EXPECT_EQ(transport_->Poll(), nullptr);
+    return transport_->fault();
+  }
+  std::shared_ptr<StepMemory> memory_;
+  std::unique_ptr<SharedMemoryTransport> transport_;
+};
+
+StepResult Answer(uint64_t step, int32_t row, int32_t token) {
+  StepResult result{.step = step};
+  result.samples = {{row, {.token = token}}};
+  return result;
+}
+
+TEST_F(MadRankTest, AnotherStep) {
+  EXPECT_THAT(FaultAfter(Answer(2, 3, 5)), HasSubstr("result of step 2 at step 1"));
+}
+TEST_F(MadRankTest, AnotherRow) {
+  EXPECT_THAT(FaultAfter(Answer(1, 2, 5)), HasSubstr("wrong row"));
+}
+TEST_F(MadRankTest, TokensThatDoNotExist) {
+  EXPECT_THAT(FaultAfter(Answer(1, 3, 100)), HasSubstr("outside the vocabulary"));
+}
+TEST_F(MadRankTest, NegativeTokens) {
+  EXPECT_THAT(FaultAfter(Answer(1, 3, -1)), HasSubstr("outside the vocabulary"));
+}
+TEST_F(MadRankTest, TooFewSamples) {
+  EXPECT_THAT(FaultAfter({.step = 1}), HasSubstr("0 samples instead of 1"));
+}
+TEST_F(MadRankTest, MoreStepsThanThereAre) {
+  EXPECT_THAT(FaultAfter(Answer(1, 3, 5), /*times=*/2), HasSubstr("finished step 2 of 1"));
+}
+TEST_F(MadRankTest, Noise) {
+  for (std::byte& byte : memory_->results(0).slot(0)) byte = std::byte{0xA5};
+  memory_->results(0).Publish();
+  EXPECT_EQ(transport_->Poll(), nullptr);
+  EXPECT_THAT(transport_->fault(), HasSubstr("no result"));
+}
+TEST_F(MadRankTest, ARowThatIsNoNumberHasNoToken) {
+  StepResult result = Answer(1, 3, -77);
+  result.samples[0].result.nonfinite = 1;
+  EncodeResult(result, memory_->results(0).slot(0));
+  memory_->results(0).Publish();
+  EXPECT_NE(transport_->Poll(), nullptr) << transport_->fault();
+}
+
+TEST(RankLoopTest, BytesThatAreNoPlanEndTheRank) {
+  const StepMemory::Shape shape{.ranks = 1, .depth = 1, .bounds = {1, 1, 1}};
+  StepMemory memory = *StepMemory::Create(*SharedMemory::Create("quire steps"), shape);
+  memory.plans().Publish();
+  std::atomic<uint32_t> bell{0};
+  RunPipeline pipeline(nullptr, 1);
+  EXPECT_EQ(RankLoop(memory, bell, pipeline, {}).Run().code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace quire
