@@ -153,6 +153,11 @@ class StubServer::State::Call final : public grpc::ServerWriteReactor<v1::Genera
 
   void OnWriteDone(bool ok) override {
     if (!ok || next_ == frames_.size()) {
+      {
+        // Before the client can know of the end and begin another.
+        std::lock_guard lock(state_.mutex);
+        --state_.open_calls;
+      }
       Finish(grpc::Status(ok ? reply_.code : grpc::StatusCode::CANCELLED, reply_.message));
       return;
     }
@@ -164,13 +169,7 @@ class StubServer::State::Call final : public grpc::ServerWriteReactor<v1::Genera
     std::lock_guard lock(state_.mutex);
     state_.calls[index_].cancelled = true;
   }
-  void OnDone() override {
-    {
-      std::lock_guard lock(state_.mutex);
-      --state_.open_calls;
-    }
-    delete this;
-  }
+  void OnDone() override { delete this; }
 
  private:
   // The frames in order, each with its distance from the one before.
@@ -262,13 +261,17 @@ grpc::ServerUnaryReactor* StubServer::State::GetServerInfo(grpc::CallbackServerC
 }
 
 grpc::ServerUnaryReactor* StubServer::State::GetModelInfo(grpc::CallbackServerContext* context,
-                                                          const v1::GetModelInfoRequest*,
+                                                          const v1::GetModelInfoRequest* request,
                                                           v1::ModelInfo* info) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (!request->model().empty() && request->model() != options.model) {
+    reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, "no such model"));
+    return reactor;
+  }
   info->set_model(options.model);
   info->set_vocab_size(1000);
   info->set_max_model_len(1 << 20);
   info->set_has_chat_template(true);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
