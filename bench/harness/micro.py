@@ -1,0 +1,119 @@
+"""The benchmarks that are programs of their own: how each is run, and which of the numbers it
+prints are figures.
+
+A point of a result is {"label", "figures", "judged"}: judged are the figures that compare judges.
+"""
+
+import json
+import sys
+
+from . import machine, process
+
+GOOGLE = ["--benchmark_format=json"]
+SCRIPTS = machine.ROOT / "bench" / "serve"
+
+# name -> ninja targets, command below the build directory, timeout in seconds
+PROGRAMS = {
+    "scheduler": (["scheduler_bench"], lambda b: [b / "bench/scheduler_bench"], 120),
+    "stream": (["stream_bench"], lambda b: [b / "bench/stream_bench"], 120),
+    "tokenizer": (
+        ["tokenizer_bench"],
+        lambda b: [sys.executable, SCRIPTS / "tokenizer_bench.py", b],
+        600,
+    ),
+    "demo": (
+        ["demo_bench", "quire-server"],
+        lambda b: [b / "bench/demo_bench", b / "bin/quire-server"],
+        120,
+    ),
+    "matmul": (["matmul_bench"], lambda b: [b / "bench/matmul_bench", *GOOGLE], 300),
+    "paged_attention": (
+        ["paged_attention_bench"],
+        lambda b: [b / "bench/paged_attention_bench", *GOOGLE],
+        300,
+    ),
+    "sample": (["sample_bench"], lambda b: [b / "bench/sample_bench", *GOOGLE], 300),
+}
+
+
+def parse(output):
+    """One JSON document, or one JSON object a line."""
+    try:
+        return json.loads(output)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def point(label, figures, judged):
+    figures = {k: v for k, v in figures.items() if isinstance(v, (int, float))}
+    return {"label": label, "figures": figures, "judged": [k for k in judged if k in figures]}
+
+
+def google_points(name, document):
+    """Of a Google Benchmark document; a wrong result is an error of the whole run."""
+    points = []
+    for entry in document["benchmarks"]:
+        if entry.get("error_occurred"):
+            raise process.BenchError(f"{name}: {entry['name']}: {entry.get('error_message')}")
+        figures = {"time_ns": entry["real_time"]}
+        for counter in ("GB/s", "GFLOP/s", "of_read", "of_fma_peak", "of_one_pass"):
+            if counter in entry:
+                figures[counter] = entry[counter]
+        points.append(point(entry["name"], figures, ["time_ns"]))
+    return points
+
+
+def scheduler_points(rows):
+    for row in rows:
+        figures = {"step_us_p50": row["p50_us"], "step_us_p99": row["p99_us"]}
+        figures["add_us_p50"] = row["add_p50_us"]
+        figures["allocations_per_step"] = row["allocations_per_step"]
+        yield point(f"waiting {row['waiting']}", figures, ["step_us_p50", "step_us_p99"])
+
+
+def stream_points(rows):
+    for row in rows:
+        pace = row["paced_tokens_per_second"]
+        figures = dict(row)
+        # A share of a fast machine's time: latency under the pace is what the next row shows.
+        judged = ["tokens_per_second", "server_cpu_us_per_token"]
+        yield point(f"paced {pace}" if pace else "unpaced", figures, judged)
+
+
+def tokenizer_points(document):
+    figures = {k: v for k, v in document["documents"].items() if k not in ("bytes", "tokens")}
+    figures["times_the_package"] = document["ratio"]
+    judged = ["encode_mb_per_s", "encode_with_offsets_mb_per_s", "detokenize_ns_per_token"]
+    yield point("documents", figures, judged)
+    for row in document["one_letter"]:
+        figures = {"ns_per_byte_64k": row["kb_64_ns_per_byte"]}
+        figures["ns_per_byte_1m"] = row["kb_1024_ns_per_byte"]
+        yield point(f"one letter {row['unit']!r}", figures, [])
+
+
+def demo_points(document):
+    row = document[0] if isinstance(document, list) else document
+    judged = ["alone_tokens_per_second", "together_tokens_per_second"]
+    yield point("demo model", row, judged)
+
+
+def points_of(name, document):
+    if name == "scheduler":
+        return list(scheduler_points(document))
+    if name == "stream":
+        return list(stream_points(document))
+    if name == "tokenizer":
+        return list(tokenizer_points(document))
+    if name == "demo":
+        return list(demo_points(document))
+    return google_points(name, document)
+
+
+def execute(name, build):
+    """The points of one run."""
+    _, command, timeout = PROGRAMS[name]
+    done = process.run(command(build), timeout)
+    if done.status != 0:
+        last = "\n".join(done.stderr.splitlines()[-10:])
+        raise process.BenchError(f"{name} ended with status {done.status}\n{last}")
+    return points_of(name, parse(done.stdout))

@@ -1,0 +1,100 @@
+"""A run: one benchmark by name, from programs to a result that says what it was made of."""
+
+import datetime
+import json
+import pathlib
+import subprocess
+
+from . import machine, micro, workloads
+from .process import BenchError
+
+RESULTS = machine.ROOT / "bench" / "results"
+
+
+def names():
+    """Everything that can be run: the workloads, then the programs of their own."""
+    return [*workloads.names(), *micro.PROGRAMS]
+
+
+def default_names():
+    """What runs when nothing is named: all but what takes minutes."""
+    return [n for n in names() if n in micro.PROGRAMS or not workloads.load(n).data.get("long")]
+
+
+def check(wanted):
+    unknown = [name for name in wanted if name not in names()]
+    if unknown:
+        raise BenchError(f"no benchmark {', '.join(unknown)}; there are {', '.join(names())}")
+
+
+def prepare(wanted, build):
+    """Builds what the benchmarks need, in a build directory that CMake knows or will know."""
+    targets = set()
+    for name in wanted:
+        own = micro.PROGRAMS.get(name)
+        targets.update(own[0] if own else workloads.load(name).targets())
+    if not (build / "build.ninja").exists():
+        configure = ["cmake", "-G", "Ninja", "-S", machine.ROOT, "-B", build]
+        subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(
+        ["ninja", "-C", build, *sorted(targets)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise BenchError(f"{build} does not build:\n{done.stdout[-3000:]}")
+
+
+def execute(name, build, size="cpu", model=None):
+    """One run of one benchmark: {"points": [...]}. Correctness comes first: a wrong answer, a lost
+    token or a failed request is a BenchError and no figure."""
+    check([name])
+    if name in micro.PROGRAMS:
+        return {"points": micro.execute(name, build)}
+    return {"points": workloads.load(name).execute(build, size, model)}
+
+
+def judged_figures(run):
+    """The figures of a run that comparing builds is about."""
+    return {
+        f"{point['label']}: {figure}": point["figures"][figure]
+        for point in run["points"]
+        for figure in point["judged"]
+    }
+
+
+def result(name, build, size, model, all_runs):
+    """A result file's content."""
+    content = {
+        "name": name,
+        "size": size,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        **machine.commit(),
+        "machine": machine.machine(),
+        "build": machine.build_type(build),
+        "model": str(model or "models/demo"),
+    }
+    if name not in micro.PROGRAMS:
+        content["workload"] = workloads.load(name).describe(size)
+    content["runs"] = all_runs
+    return content
+
+
+def store(content, out=None):
+    """Writes a result to `out`, or as the newest of its name and, once, into the history."""
+    if out is not None:
+        out.write_text(json.dumps(content, indent=1) + "\n")
+        return [out]
+    newest = RESULTS / content["size"] / f"{content['name']}.json"
+    day = content["date"][:10]
+    history = RESULTS / "history" / content["size"] / content["name"]
+    kept = [newest, history / f"{day}-{content['commit']}.json"]
+    brief = {k: v for k, v in content.items() if k not in ("workload", "runs")}
+    brief["points"] = [
+        {k: point[k] for k in ("label", "judged")}
+        | {"figures": {f: point["figures"][f] for f in point["judged"]}}
+        for point in content["runs"][-1]["points"]
+    ]
+    for path, value in zip(kept, (content, brief)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        indent = 1 if path is newest else None
+        path.write_text(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+    return [pathlib.Path(p).relative_to(machine.ROOT) for p in kept]
