@@ -68,26 +68,30 @@ class Writer {
     return !error;
   }
   WrittenReports Done() {
-    if (!written_.status.ok()) {
-      const std::string kept =
-          written_.files.empty() ? "; no report was written"
-                                 : absl::StrCat("; written: ", absl::StrJoin(written_.files, ", "));
-      written_.status = absl::Status(written_.status.code(),
-                                     absl::StrCat(written_.status.message(), kept,
-                                                  "; free space or name another --result-dir"));
-    }
+    if (written_.status.ok()) return std::move(written_);
+    std::string told(written_.status.message());
+    if (!others_.empty()) absl::StrAppend(&told, " (nor ", absl::StrJoin(others_, ", "), ")");
+    absl::StrAppend(&told,
+                    written_.files.empty()
+                        ? "; no report was written"
+                        : absl::StrCat("; written: ", absl::StrJoin(written_.files, ", ")),
+                    "; free space or name another --result-dir");
+    written_.status = absl::Status(written_.status.code(), told);
     return std::move(written_);
   }
 
  private:
   void Note(const std::string& path, const absl::Status& status) {
-    if (status.ok()) {
-      std::vector<std::string>& files = written_.files;
-      if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
-    } else if (written_.status.ok()) {
-      written_.status = status;
+    if (!status.ok()) {
+      if (!written_.status.ok()) others_.push_back(path);
+      if (written_.status.ok()) written_.status = status;
+      return;
     }
+    std::vector<std::string>& files = written_.files;
+    if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
   }
+
+  std::vector<std::string> others_;  // that failed after the first
   WrittenReports written_;
 };
 

@@ -14,7 +14,8 @@ namespace quire::load {
 // What became of the reports. Each is tried, whatever happened to the others.
 struct WrittenReports {
   std::vector<std::string> files;  // complete on disk, in the order written
-  absl::Status status;             // the first failure: path, reason, what was kept
+  absl::Status
+      status;  // the first failure's path and reason, other paths that failed, what is kept
 };
 
 // Writes the reports of one run, or of a sweep, into `directory`, made if missing:

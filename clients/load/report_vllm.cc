@@ -1,6 +1,6 @@
 // The block and the JSON of `vllm bench serve`, as it writes them when asked for the metrics
 // ttft, tpot, itl, e2el and the percentiles 50, 90, 95, 99.
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
