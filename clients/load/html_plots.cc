@@ -61,6 +61,15 @@ void AddMarks(const LatencyFigures& figures, const TimeUnit& unit, Plot* plot) {
   absl::StrAppend(&plot->description, ", greatest ", Duration(figures.max), ".");
 }
 
+// Where a log axis begins: a stray smallest value, or tokens that came at once, would stretch it
+// over decades with nothing in them.
+double LowEnd(const Curve& distribution) {
+  for (const auto& [ms, percent] : distribution) {
+    if (percent >= 1 && ms > 0) return ms;
+  }
+  return distribution.front().first;
+}
+
 std::string LatencyFigure(const LatencyPlot& what, const std::vector<RunRecord>& runs,
                           const std::vector<Summary>& summaries) {
   const std::vector<size_t> chosen = Chosen(runs.size());
@@ -69,13 +78,14 @@ std::string LatencyFigure(const LatencyPlot& what, const std::vector<RunRecord>&
   for (size_t i : chosen) {
     curves.push_back(Distribution(runs[i], what.latency));
     if (curves.back().empty()) continue;
-    least = std::min(least, curves.back().front().first);
+    least = std::min(least, LowEnd(curves.back()));
     greatest = std::max(greatest, curves.back().back().first);
   }
   const TimeUnit unit = UnitFor(greatest);
   Plot plot{.title = what.title};
-  plot.x = {.label = absl::StrCat(unit.name, WantsLog(least, greatest) ? " (log scale)" : ""),
-            .log = WantsLog(least, greatest)};
+  const bool log = WantsLog(least, greatest);
+  plot.x = {.label = absl::StrCat(unit.name, log ? " (log scale)" : ""), .log = log};
+  if (log) plot.x.low = least * unit.per_ms, plot.x.high = greatest * unit.per_ms;
   plot.y = {.label = absl::StrCat("% of ", what.of), .low = 0, .high = 100};
   for (size_t i = 0; i < chosen.size(); ++i) {
     for (auto& point : curves[i]) point.first *= unit.per_ms;

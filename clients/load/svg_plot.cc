@@ -205,10 +205,12 @@ std::vector<double> RoundTicks(double low, double high, bool log, int wanted) {
     const int last = static_cast<int>(std::floor(std::log10(high)));
     const double decades = std::log10(high / low);
     const int every = std::max(1, static_cast<int>(std::ceil(decades / wanted)));
+    // 1, 2, 5 in each decade if there is room for them; or 1, 3; or the decades alone.
+    const bool thirds = decades * 3 <= wanted + 1, halves = !thirds && decades * 2 <= wanted + 1;
     for (int e = first; e <= last; ++e) {
-      for (int m : {1, 2, 5}) {
+      for (int m : {1, 2, 3, 5}) {
+        const bool shown = m == 1 ? e % every == 0 : m == 3 ? halves : thirds;
         const double tick = m * std::pow(10.0, e);
-        const bool shown = m == 1 ? e % every == 0 : decades * 3 <= wanted + 1;
         if (shown && tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) ticks.push_back(tick);
       }
     }

@@ -51,8 +51,8 @@ struct Plot {
 std::string Figure(const Plot& plot);
 
 // Round values inside [low, high], about `wanted` of them: 1, 2, 5 times powers of ten; on a log
-// axis the decades, with 2 and 5 of each where there is room. Empty unless low < high, and both are
-// finite.
+// axis the decades, with 2 and 5 or 3 of each where there is room. Empty unless low < high, and
+// both are finite.
 std::vector<double> RoundTicks(double low, double high, bool log, int wanted);
 
 }  // namespace quire::load

@@ -224,6 +224,7 @@ TEST(SvgPlotTest, TicksAreRound) {
   EXPECT_THAT(RoundTicks(-3, 7, false, 5), ElementsAre(-2, 0, 2, 4, 6));
   EXPECT_THAT(RoundTicks(1, 1e6, true, 5), ElementsAre(1, 100, 1e4, 1e6));
   EXPECT_THAT(RoundTicks(3, 120, true, 5), ElementsAre(5, 10, 20, 50, 100));
+  EXPECT_THAT(RoundTicks(2, 700, true, 5), ElementsAre(3, 10, 30, 100, 300));
   EXPECT_THAT(RoundTicks(40, 60, true, 4), ElementsAre(40, 45, 50, 55, 60));
   EXPECT_THAT(RoundTicks(5, 5, false, 5), IsEmpty());
   EXPECT_THAT(RoundTicks(0, 5, true, 5), IsEmpty());
@@ -235,6 +236,13 @@ TEST(SvgPlotTest, AMissingValueLiftsThePen) {
   plot.x = {.low = 0, .high = 4};
   plot.series = {{.points = {{0, 0}, {1, 5}, {2, kNan}, {3, 5}, {4, kInfinity}}}};
   EXPECT_THAT(Figure(plot), HasSubstr("d=\"M0.0 1000.0L250.0 500.0M750.0 500.0h0\""));
+}
+
+TEST(SvgPlotTest, ValuesBeyondAFixedAxisLieOnItsEdge) {
+  Plot plot{.title = "t", .y = {.low = 0, .high = 10}};
+  plot.x = {.low = 0, .high = 4};
+  plot.series = {{.points = {{-1, 0}, {5, 20}}}};
+  EXPECT_THAT(Figure(plot), HasSubstr("d=\"M0.0 1000.0L1000.0 0.0\""));
 }
 
 TEST(SvgPlotTest, ALogAxisLeavesOutWhatItCannotShow) {

@@ -96,6 +96,17 @@ TEST(SummaryTest, RatesDivideByTheDuration) {
   EXPECT_NEAR(s.steady_output_throughput, 16 / 1.0206, kNear);
 }
 
+// Ends at 0, 100, ..., 1000 ms: p10 and p90 lie on the second and the last but one. A wave that
+// ends on the first bound was made before it: eight requests in 0.8 s.
+TEST(SummaryTest, TheSteadyStretchHasOneBoundOnly) {
+  RunRecord run;
+  for (int i = 0; i <= 10; ++i) {
+    run.requests.push_back(MadeRequest({0, 0, 1, 100 * i, 100 * i}, 1, 7));
+    run.requests.back().last_ns += i == 0;  // 0 would say that it never came
+  }
+  EXPECT_NEAR(Summarize(run).steady_output_throughput, 70, kNear);
+}
+
 TEST(SummaryTest, PeaksAreOfTheBestSecondAndTheFullestMoment) {
   RunRecord run = HandMadeRun();
   const Summary s = Summarize(run);
@@ -124,7 +135,7 @@ TEST(SummaryTest, GoodputCountsRequestsWithinEveryLimit) {
     run.info.limits = limits;
     return Summarize(run).goodput * 1.502;
   };
-  EXPECT_NEAR(goodput({150, 100, 1050}), 3, kNear);   // a value on its limit is good
+  EXPECT_NEAR(goodput({100, 100, 1050}), 3, kNear);   // a value on its limit is good
   EXPECT_NEAR(goodput({150, 99.9, 1050}), 1, kNear);  // only the one without a token
   EXPECT_NEAR(goodput({0, 99.9, 0}), 3, kNear);       // one token or none: TPOT 0
   EXPECT_NEAR(goodput({0, 0, 1000}), 3, kNear);
