@@ -1,4 +1,5 @@
 // quire-server: reads its settings, serves until SIGTERM, and says by its exit code how it ended.
+#include <grpc/grpc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -110,7 +111,10 @@ int DryRun(const ParsedSettings& parsed) {
   return Exit(ExitCode::kOk);
 }
 
-int Serve(const ParsedSettings& parsed, sigset_t stop, int64_t started_ns) {
+[[noreturn]] void Serve(const ParsedSettings& parsed, sigset_t stop, int64_t started_ns) {
+  // Until the process is gone: the library's own end waits for its threads, one of which may poll
+  // for ten seconds after a flood of resets.
+  grpc_init();
   StartLog(parsed.settings.server.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
            SeverityOf(parsed.settings.server.log_level));
   LogSettings(parsed);
@@ -120,9 +124,7 @@ int Serve(const ParsedSettings& parsed, sigset_t stop, int64_t started_ns) {
   std::thread(WatchSignals, stop, server).detach();
   // Workers may be running by now: not the moment for the destructors that exit() calls.
   if (const std::optional<StartError> error = server->Start()) EndNow(Complain(*error));
-  const ExitCode code = server->Run();
-  StopLog();
-  return Exit(code);
+  EndNow(server->Run());
 }
 
 int Main(int argc, char** argv, char** environment) {
@@ -140,7 +142,7 @@ int Main(int argc, char** argv, char** environment) {
     case StartMode::kHelp: std::fputs(HelpText().c_str(), stdout); return Exit(ExitCode::kOk);
     case StartMode::kVersion: std::puts("quire-server " QUIRE_VERSION); return Exit(ExitCode::kOk);
     case StartMode::kDryRun: return DryRun(*parsed);
-    case StartMode::kServe: return Serve(*parsed, stop, started_ns);
+    case StartMode::kServe: Serve(*parsed, stop, started_ns);
   }
   return Exit(ExitCode::kBadConfig);
 }

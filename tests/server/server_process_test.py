@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -352,6 +353,32 @@ class Watching(unittest.TestCase):
             self.assertNotIn(canary, ''.join(line for line in server.log if line) + pages)
 
 
+def flood_with_resets(port, path, count):
+    """Opens and resets so many calls in plain HTTP/2, anew whenever the server cuts the line."""
+    def frame(kind, flags, stream, payload):
+        return (len(payload).to_bytes(3, 'big') + bytes([kind, flags])
+                + stream.to_bytes(4, 'big') + payload)
+
+    def literal(name, value):  # a header, uncompressed
+        return b'\0' + bytes([len(name)]) + name + bytes([len(value)]) + value
+    headers = (b'\x83\x86' + literal(b':path', path) + literal(b':authority', b'x')  # POST, http
+               + literal(b'content-type', b'application/grpc') + literal(b'te', b'trailers'))
+    while count > 0:
+        with socket.create_connection(('127.0.0.1', port), timeout=1) as line:
+            try:
+                line.sendall(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + frame(4, 0, 0, b''))
+                for stream in range(1, 2 * count, 2000):
+                    line.sendall(b''.join(
+                        frame(1, 4, i, headers) + frame(3, 0, i, (8).to_bytes(4, 'big'))
+                        for i in range(stream, stream + 2000, 2)))
+                    count -= 1000
+                    while select.select([line], [], [], 0)[0]:  # or neither side would get on
+                        if not line.recv(65536):
+                            raise ConnectionError('cut')
+            except OSError:
+                pass  # cut
+
+
 class Draining(unittest.TestCase):
     def test_sigterm_lets_a_running_stream_finish(self):
         with Server() as server:
@@ -408,6 +435,13 @@ class Draining(unittest.TestCase):
                 server.signal(second)
                 self.assertEqual(server.wait(), 1)
                 server.event('second signal')
+
+    def test_a_flood_of_resets_just_before_does_not_hold_it_up(self):
+        with Server('--shutdown-timeout', '0s') as server:  # 5 s later it would end by force
+            flood_with_resets(
+                server.port, b'/grpc.reflection.v1.ServerReflection/ServerReflectionInfo', 80000)
+            server.signal()
+            self.assertEqual(server.wait(), 0, server.log)
 
     def test_a_client_may_ask_for_it(self):
         with Server() as server:
