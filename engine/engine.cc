@@ -39,6 +39,7 @@ struct TurnCounts {
   int64_t last_step_tokens = 0;
   int64_t last_step_ns = 0;
   int64_t last_retired_ns = 0;
+  uint64_t recoveries = 0;
   std::string fault;
 };
 
@@ -62,6 +63,7 @@ struct Engine::State {
   bool TakeMessages(bool stop);
   void Take(Message& message, bool stop);
   void Add(std::unique_ptr<Request> request, bool stop);
+  void NoticeFault();
   bool RetireSteps();
   void CountStep(const StepResult& result);
   bool StartStep();
@@ -96,7 +98,8 @@ struct Engine::State {
   size_t turn_next = 0;
   std::vector<PublishedStep> published;  // one per step in flight, oldest first
   TurnCounts counts;
-  bool faulted = false;
+  bool recovering = false;
+  bool faulted = false;  // for good
   std::thread thread;
 };
 
@@ -202,9 +205,11 @@ void Engine::State::Run() {
       progress = true;
     }
     progress |= RetireSteps();
-    if (!faulted && !transport->fault().empty()) EndEverything(transport->fault());
+    NoticeFault();
+    recovering = transport->recovering();
     progress |= StartStep();
-    if (!progress && !faulted && scheduler.HasWork() && transport->in_flight() == 0) {
+    const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
+    if (!progress && could_start && scheduler.HasWork()) {
       // The scheduler's own promise is that this cannot happen; if it does, nobody may wait for
       // ever.
       EndEverything("the scheduler found nothing to run");
@@ -212,7 +217,8 @@ void Engine::State::Run() {
     }
     Deliver();
     if (progress) continue;
-    if (stop && live.load() == 0 && transport->in_flight() == 0) break;
+    // What a faulted group still has in flight may never come.
+    if (stop && live.load() == 0 && (faulted || transport->in_flight() == 0)) break;
     wake.Wait(scheduler.NextDeadline());
   }
   transport.reset();  // sends the shutdown plan and joins the workers
@@ -256,11 +262,27 @@ void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
   if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
 }
 
+// If others will take the place of the workers that died, every live request goes back to the queue
+// with the tokens it has; they are computed again, and the next ones are those that would have
+// come.
+void Engine::State::NoticeFault() {
+  const std::string fault = faulted ? "" : transport->fault();
+  if (fault.empty()) return;
+  if (!transport->Recover()) return EndEverything(fault);
+  published.clear();
+  scheduler.RequeueAll(SteadyNowNs(), events);
+  ++counts.recoveries;
+  const SchedulerLoad load = scheduler.Load();
+  Log(Severity::kWarning, "requests wait for new workers",
+      {{"fault", fault}, {"waiting", load.waiting}, {"ended", events.finishes.size()}});
+}
+
 bool Engine::State::RetireSteps() {
   bool any = false;
   while (const StepResult* result = transport->Poll()) {
     // Looked at before the result is believed: tokens that ranks disagree on go to nobody.
-    if (!faulted && !transport->fault().empty()) EndEverything(transport->fault());
+    NoticeFault();
+    if (!faulted && published.empty()) return true;  // the result went with its group
     if (!faulted) {
       scheduler.Retire(*result, SteadyNowNs(), events);
       CountStep(*result);
@@ -326,6 +348,8 @@ void Engine::State::PublishStats() {
   stats.prompt_tokens += counts.prompt_tokens;
   stats.generated_tokens += events.tokens.size();
   stats.preemptions += events.preempted;
+  stats.recovering = recovering;
+  stats.recoveries += counts.recoveries;
   if (counts.steps > 0) {
     stats.last_step_tokens = counts.last_step_tokens;
     stats.last_step_ns = counts.last_step_ns;

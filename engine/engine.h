@@ -31,7 +31,9 @@ struct EngineStats {
   int64_t last_retired_ns = 0;   // steady clock; 0: none yet
   bool work_waiting = false;     // live requests exist that are not paused
   int64_t work_since_ns = 0;     // steady clock; when the first of them came to an idle engine
-  std::string fault;             // empty while the worker group lives
+  std::string fault;             // why the worker group is dead for good; empty while it is not
+  bool recovering = false;       // the workers died, and others are being started in their place
+  uint64_t recoveries = 0;       // times the workers died and others were to come
 };
 
 // What the engine's door refuses beyond, before anything is queued.

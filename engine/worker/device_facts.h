@@ -1,0 +1,34 @@
+// What a device is before anything is loaded, and what a worker reports once it is ready.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace quire {
+
+struct DeviceFacts {
+  std::string kind;           // "cpu", "cuda"
+  std::string name;           // for people
+  int64_t total_bytes = 0;    // of memory
+  int64_t free_bytes = 0;     // of which nobody holds, this process's context included
+  int64_t backend_bytes = 0;  // that the backend will take for itself, whatever the model
+};
+
+struct WorkerReport {
+  // A batch size whose steps are captured.
+  struct Graph {
+    int32_t size = 0;
+    int32_t nodes = 0;
+    double capture_ms = 0;
+    int64_t bytes = 0;
+  };
+
+  std::string description;                              // Backend::Describe
+  std::vector<std::pair<std::string, int64_t>> memory;  // measured bytes, by part
+  std::vector<std::pair<std::string, double>> seconds;  // that starting took, by phase
+  std::vector<Graph> graphs;
+};
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+// OutputLines: what a worker writes to its stdout and stderr, line by line into our log.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "engine/base/log.h"
+
+namespace quire {
+
+class OutputLines {
+ public:
+  OutputLines(int32_t rank, pid_t pid) : rank_(rank), pid_(pid) {}
+
+  // Logs the whole lines that a non-blocking descriptor has by now; false at its end.
+  bool ReadFrom(int fd);
+  // The last line, whole or not, shortened: often says why it ended. Empty if there was none.
+  std::string_view last() const { return last_; }
+
+ private:
+  void Append(std::string_view text);
+  void EndLine();
+
+  const int32_t rank_;
+  const pid_t pid_;
+  std::string line_;
+  std::string last_;
+};
+
+// Of a line in our own log's text format, else kWarning: whoever writes anything else to stderr
+// has a reason.
+Severity SeverityOfLine(std::string_view line);
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+// RestartingTransport: one worker group after the other, as one Transport.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/worker/transport.h"
+
+namespace quire {
+
+// Gives worker groups, one at a time. Any thread.
+class WorkerGroups {
+ public:
+  virtual ~WorkerGroups() = default;
+  // Notified whenever the answers below change; see Transport::SetWake.
+  virtual void SetWake(WakeEvent* wake) = 0;
+  // The transport to the group that runs now; null while none does, or when it was taken before.
+  virtual std::unique_ptr<Transport> Take() = 0;
+  // Why the group taken last is dead; empty while it lives.
+  virtual std::string Fault() = 0;
+  // Why there will be no more groups; empty while there may be.
+  virtual std::string End() = 0;
+  // The group taken last cannot be believed any more: it is as good as dead.
+  virtual void Condemn(const std::string& why) = 0;
+};
+
+class RestartingTransport final : public Transport {
+ public:
+  // The first group must be there.
+  explicit RestartingTransport(std::unique_ptr<WorkerGroups> groups);
+  // Sends the group its last plan, then ends it.
+  ~RestartingTransport() override;
+
+  void SetWake(WakeEvent* wake) override { groups_->SetWake(wake); }
+  StepPlan* NextSlot() override { return current_ == nullptr ? nullptr : current_->NextSlot(); }
+  void Publish() override { current_->Publish(); }
+  const StepResult* Poll() override { return current_ == nullptr ? nullptr : current_->Poll(); }
+  void Release() override { current_->Release(); }
+  int in_flight() const override { return current_ == nullptr ? 0 : current_->in_flight(); }
+  std::string fault() const override;
+  bool Recover() override;
+  bool recovering() override;
+
+ private:
+  const std::unique_ptr<WorkerGroups> groups_;
+  std::unique_ptr<Transport> current_;  // null after Recover until there is another
+};
+
+}  // namespace quire

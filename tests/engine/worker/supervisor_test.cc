@@ -1,0 +1,326 @@
+// Worker processes under supervision: they start with nothing but what they need, end with their
+// parent, are replaced when they die or stand still, and when that happens too often no more.
+#include "engine/worker/supervisor.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include "engine/base/clock.h"
+#include "engine/engine.h"
+#include "engine/worker/restarting_transport.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+std::vector<WorkerOrder> Orders(const std::string& device, int32_t ranks, bool start) {
+  std::vector<WorkerOrder> orders;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    WorkerOrder order{.start = start, .device = device};
+    order.spec.model_dir = QUIRE_SOURCE_DIR "/models/demo";
+    order.spec.tp = {.rank = rank, .size = ranks};
+    order.spec.num_blocks = 65;
+    order.spec.worker = {.max_num_seqs = 8,
+                         .max_num_batched_tokens = 64,
+                         .max_model_len = 1024,
+                         .vocab_size = 2048,
+                         .steps_in_flight = 2};
+    orders.push_back(order);
+  }
+  return orders;
+}
+
+SupervisorOptions Options() {
+  return {.program = QUIRE_BINARY_DIR "/tests/engine/worker/scripted_worker",
+          .first_backoff_seconds = 0.001};
+}
+
+std::unique_ptr<Supervisor> Describe(const std::string& device, int32_t ranks = 1,
+                                     const SupervisorOptions& options = Options()) {
+  return std::make_unique<Supervisor>(options, Orders(device, ranks, false));
+}
+
+std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
+
+// The living children of this process.
+std::vector<pid_t> Workers() {
+  std::vector<pid_t> pids;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    // "pid (name) state parent ...", where the name may hold anything.
+    std::istringstream rest(line.substr(line.rfind(')') + 1));
+    char state = 0;
+    pid_t parent = 0;
+    rest >> state >> parent;
+    if (parent == getpid() && state != 'Z') pids.push_back(std::stoi(line));
+  }
+  std::sort(pids.begin(), pids.end());
+  return pids;
+}
+
+TEST(SupervisorTest, DescribesTheDeviceOfTheRankWithTheLeastMemory) {
+  const auto supervisor = Describe("steady", 3);
+  const absl::StatusOr<DeviceFacts> facts = supervisor->AwaitFacts();
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->kind, "steady");
+  EXPECT_EQ(facts->total_bytes, 1000);
+  EXPECT_EQ(facts->free_bytes, 898);
+}
+
+TEST(SupervisorTest, WorkersInheritWhatTheyNeedAndNothingElse) {
+  const int leak = dup(2);  // as a library might, without O_CLOEXEC
+  const auto supervisor = Describe("steady");
+  EXPECT_EQ(supervisor->AwaitFacts()->name, "0 1 2 3 4 5 ");
+  close(leak);
+}
+
+TEST(SupervisorTest, ReportsWhatLoadingTook) {
+  const auto supervisor = Describe("steady", 2);
+  ASSERT_TRUE(supervisor->AwaitFacts().ok());
+  supervisor->Load(Orders("steady", 2, true));
+  const absl::StatusOr<WorkerReport> report = supervisor->AwaitReady();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->description, "scripted");
+  EXPECT_EQ(report->memory.at(0).second, 12345);
+  EXPECT_EQ(report->seconds.at(0).first, "load");
+  EXPECT_EQ(report->graphs.at(0).nodes, 300);
+  EXPECT_TRUE(supervisor->End().empty());
+}
+
+TEST(SupervisorTest, AProgramThatIsNotThereIsAnError) {
+  SupervisorOptions options = Options();
+  options.program = "/nonexistent/quire-worker";
+  const absl::Status status = Describe("steady", 1, options)->AwaitFacts().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(MessageOf(status), HasSubstr("/nonexistent/quire-worker"));
+}
+
+TEST(SupervisorTest, AnAbsentDeviceIsAnErrorInTheWorkersWords) {
+  const absl::Status status = Describe("absent")->AwaitFacts().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(MessageOf(status), HasSubstr("there is no such device here"));
+  EXPECT_EQ(Describe("quantum")->AwaitFacts().status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(SupervisorTest, AWorkerThatDiesAtStartIsAnErrorWithItsLastWords) {
+  const auto supervisor = Describe("dies-describing");
+  const std::string message = MessageOf(supervisor->AwaitFacts().status());
+  EXPECT_THAT(message, AllOf(HasSubstr("worker 0 (pid "), HasSubstr("exited with code 7"),
+                             HasSubstr("no license for this device")));
+  EXPECT_EQ(MessageOf(supervisor->AwaitReady().status()), message);
+  EXPECT_EQ(supervisor->End(), message);
+}
+
+TEST(SupervisorTest, ADeviceThatIsTooSmallIsAnErrorInTheWorkersWords) {
+  const auto supervisor = Describe("too-small");
+  ASSERT_TRUE(supervisor->AwaitFacts().ok());
+  supervisor->Load(Orders("too-small", 1, true));
+  const absl::Status status = supervisor->AwaitReady().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(MessageOf(status), HasSubstr("no room for 12345 bytes of weights"));
+}
+
+TEST(SupervisorTest, DestructionEndsAWorkerThatHangs) {
+  auto supervisor = Describe("hangs-describing");
+  while (Workers().empty()) usleep(1000);
+  supervisor.reset();
+  EXPECT_TRUE(Workers().empty());
+}
+
+TEST(SupervisorTest, WhatWorkersWriteReachesTheLogAndNeverBlocksThem) {
+  ::testing::internal::CaptureStderr();
+  const auto supervisor = Describe("chatters");
+  ASSERT_TRUE(supervisor->AwaitFacts().ok());
+  supervisor->Load(Orders("chatters", 1, true));
+  EXPECT_TRUE(supervisor->AwaitReady().ok());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, AllOf(HasSubstr("WARNING worker says rank=0 pid="),
+                         HasSubstr("line=\"loading tensor number 3000 of many\"")));
+}
+
+TEST(OutputLinesTest, ALineSaysHowBadItIs) {
+  EXPECT_EQ(SeverityOfLine("2026-11-20T18:47:17.474Z INFO model loaded"), Severity::kInfo);
+  EXPECT_EQ(SeverityOfLine("2026-11-20T18:47:17.474Z ERROR oh"), Severity::kError);
+  EXPECT_EQ(SeverityOfLine("engine/x.cc:1: CHECK failed: a"), Severity::kWarning);
+  EXPECT_EQ(SeverityOfLine(""), Severity::kWarning);
+  EXPECT_EQ(SeverityOfLine(" "), Severity::kWarning);
+}
+
+// An engine over worker processes that sample positions: a prompt of n tokens is continued by n,
+// n + 1, n + 2, ..., whatever happens to the workers meanwhile.
+class EngineOverProcesses : public ::testing::Test, public OutputSink {
+ protected:
+  void Start(const std::string& device, int32_t ranks, SupervisorOptions options = Options()) {
+    auto supervisor = Describe(device, ranks, options);
+    ASSERT_TRUE(supervisor->AwaitFacts().ok());
+    supervisor->Load(Orders(device, ranks, true));
+    ASSERT_TRUE(supervisor->AwaitReady().ok());
+    supervisor_ = supervisor.get();
+    const SchedulerConfig config{.num_blocks = 65,
+                                 .block_size = 16,
+                                 .max_model_len = 1024,
+                                 .max_num_seqs = 8,
+                                 .max_num_batched_tokens = 64,
+                                 .max_num_queued_reqs = 64};
+    engine_ = std::make_unique<Engine>(config, EngineLimits{64, 1 << 20, 1024},
+                                       std::make_unique<RestartingTransport>(std::move(supervisor)),
+                                       this);
+  }
+  void TearDown() override {
+    engine_.reset();
+    EXPECT_TRUE(Workers().empty());
+  }
+  absl::Status Submit(RequestId id, int prompt, int max_tokens) {
+    auto request = std::make_unique<Request>();
+    request->id = id;
+    request->prompt.assign(prompt, 1);
+    request->sampling.max_tokens = max_tokens;
+    request->arrival_ns = SteadyNowNs();
+    return engine_->Submit(std::move(request));
+  }
+  void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
+    const std::lock_guard lock(mutex_);
+    for (const TokenEvent& event : tokens) {
+      EXPECT_EQ(event.index, static_cast<int32_t>(streams_[event.id].size()));
+      streams_[event.id].push_back(event.token);
+    }
+    for (const FinishEvent& event : finishes) ends_[event.id] = event.reason;
+    changed_.notify_all();
+  }
+  void Await(const std::function<bool()>& condition) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, condition);
+  }
+  void AwaitTokens(RequestId id, size_t count) {
+    Await([&] { return streams_[id].size() >= count || ends_.contains(id); });
+  }
+  FinishReason AwaitEnd(RequestId id) {
+    Await([&] { return ends_.contains(id); });
+    return ends_[id];
+  }
+  void ExpectPositions(RequestId id, int prompt, int count) {
+    EXPECT_EQ(AwaitEnd(id), FinishReason::kMaxTokens);
+    ASSERT_EQ(streams_[id].size(), static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) EXPECT_EQ(streams_[id][i], prompt + i);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, std::vector<int32_t>> streams_;
+  std::map<RequestId, FinishReason> ends_;
+  Supervisor* supervisor_ = nullptr;  // the engine's
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(EngineOverProcesses, StreamsPositions) {
+  Start("steady", 2);
+  for (RequestId id = 1; id <= 8; ++id) ASSERT_TRUE(Submit(id, 10 * id, 100).ok());
+  for (RequestId id = 1; id <= 8; ++id) ExpectPositions(id, 10 * id, 100);
+  EXPECT_EQ(supervisor_->restarts(), 0u);
+}
+
+TEST_F(EngineOverProcesses, AKilledWorkerIsReplacedAndStreamsGoOn) {
+  Start("steady", 2);
+  ASSERT_TRUE(Submit(1, 10, 900).ok());
+  ASSERT_TRUE(Submit(2, 20, 900).ok());
+  AwaitTokens(1, 50);
+  const std::vector<pid_t> before = Workers();
+  ASSERT_EQ(before.size(), 2u);
+  kill(before[1], SIGKILL);
+  ExpectPositions(1, 10, 900);
+  ExpectPositions(2, 20, 900);
+  EXPECT_EQ(supervisor_->restarts(), 1u);
+  for (const pid_t pid : Workers()) EXPECT_THAT(before, ::testing::Not(::testing::Contains(pid)));
+  EXPECT_TRUE(engine_->Stats().fault.empty());
+}
+
+TEST_F(EngineOverProcesses, AStoppedWorkerIsFoundAndReplaced) {
+  SupervisorOptions options = Options();
+  options.step_timeout_seconds = 0.2;
+  Start("steady", 2, options);
+  ASSERT_TRUE(Submit(1, 10, 900).ok());
+  AwaitTokens(1, 50);
+  const std::vector<pid_t> before = Workers();
+  kill(before.at(0), SIGSTOP);
+  ExpectPositions(1, 10, 900);
+  EXPECT_EQ(supervisor_->restarts(), 1u);
+}
+
+TEST_F(EngineOverProcesses, RequestsWaitWhileTheWorkersAreAway) {
+  SupervisorOptions options = Options();
+  options.first_backoff_seconds = 0.3;
+  Start("steady", 1, options);
+  ASSERT_TRUE(Submit(1, 10, 900).ok());
+  AwaitTokens(1, 50);
+  kill(Workers().at(0), SIGKILL);
+  while (!engine_->Stats().recovering) usleep(1000);
+  EXPECT_TRUE(Submit(2, 20, 30).ok());
+  ExpectPositions(2, 20, 30);
+  ExpectPositions(1, 10, 900);
+  EXPECT_FALSE(engine_->Stats().recovering);
+}
+
+TEST_F(EngineOverProcesses, AnIdleEngineRecoversToo) {
+  Start("steady", 1);
+  kill(Workers().at(0), SIGKILL);
+  while (supervisor_->restarts() == 0 || engine_->Stats().recovering) usleep(1000);
+  ASSERT_TRUE(Submit(1, 10, 30).ok());
+  ExpectPositions(1, 10, 30);
+}
+
+// Twenty steps a life: a request that is there at each death is taken for the cause at the third,
+// and those that come later are served.
+TEST_F(EngineOverProcesses, ARequestThatSawThreeDeathsEndsAndTheOthersGoOn) {
+  Start("dies-at-step-20", 1);
+  ASSERT_TRUE(Submit(1, 10, 900).ok());
+  EXPECT_EQ(AwaitEnd(1), FinishReason::kEngineFault);
+  for (size_t i = 0; i < streams_[1].size(); ++i) {
+    EXPECT_EQ(streams_[1][i], 10 + static_cast<int32_t>(i));
+  }
+  ASSERT_TRUE(Submit(2, 10, 10).ok());
+  ExpectPositions(2, 10, 10);
+  EXPECT_EQ(supervisor_->restarts(), 3u);
+}
+
+TEST_F(EngineOverProcesses, TooManyDeathsAreTheEnd) {
+  Start("dies-at-step-20", 1);
+  for (RequestId id = 1; ends_.count(id) == 0 && id < 10; ++id) {
+    ASSERT_TRUE(Submit(id, 10, 900).ok());
+    EXPECT_EQ(AwaitEnd(id), FinishReason::kEngineFault);
+    if (!engine_->Stats().fault.empty()) break;
+  }
+  while (engine_->Stats().fault.empty()) usleep(1000);
+  EXPECT_THAT(engine_->Stats().fault,
+              AllOf(HasSubstr("failed 4 times within 300 s"), HasSubstr("fell off the bus"),
+                    HasSubstr("killed by signal 6 (Aborted)")));
+  const absl::Status refused = Submit(99, 10, 10);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(engine_->Stats().recovering);
+}
+
+TEST_F(EngineOverProcesses, RanksThatDisagreeAreReplaced) {
+  Start("disagrees-at-step-20", 2);
+  ASSERT_TRUE(Submit(1, 10, 40).ok());  // 18 tokens of each life are believed
+  ExpectPositions(1, 10, 40);
+  EXPECT_EQ(supervisor_->restarts(), 2u);
+}
+
+}  // namespace
+}  // namespace quire
