@@ -6,8 +6,10 @@
 #include <cstdint>
 
 // Always inlined: code for several instruction sets includes this, and the linker must not let one
-// share the other's copy.
+// share the other's copy. A device's code defines it before it includes this.
+#ifndef QUIRE_EXACT
 #define QUIRE_EXACT [[gnu::always_inline]] inline
+#endif
 
 namespace quire {
 

@@ -1,0 +1,245 @@
+// BeginStep and EndStep: the frame of a step, read from and written to host memory in place. One
+// block each: what they move is little, and what they cost is the latency of a read over PCIe
+// (about a microsecond), so BeginStep brings the message in with one such read, or two.
+#include <algorithm>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/row_math.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 1024;
+constexpr int kWarps = kThreads / 32;
+// What is kept of a message on the multiprocessor; the rest is read where it is used.
+constexpr uint32_t kStageBytes = 128 << 10;
+
+struct BeginArgs {
+  BeginStepParams p;
+  uint32_t first_bytes;  // of the message, brought in before its length is known
+  uint32_t log_block_size;
+};
+
+// A work's share of the step's tokens and samples: the unit of the scan over works.
+struct Counts {
+  int32_t tokens, samples;
+};
+
+// A message, the beginning of which lies on the multiprocessor.
+class Message {
+ public:
+  __device__ Message(const char* host, char* stage) : host_(host), stage_(stage) {}
+
+  // Brings in bytes [begin, end), multiples of 16, at most kStageBytes.
+  __device__ void Bring(uint32_t begin, uint32_t end) {
+    for (uint32_t at = begin + threadIdx.x * 16; at < end; at += kThreads * 16) {
+      *reinterpret_cast<uint4*>(stage_ + at) = *reinterpret_cast<const uint4*>(host_ + at);
+    }
+    staged_ = end;
+  }
+  __device__ const StepMessage& head() const {
+    return *reinterpret_cast<const StepMessage*>(stage_);
+  }
+  // Bytes [offset, offset + bytes), wherever they lie.
+  __device__ const char* At(uint32_t offset, uint64_t bytes) const {
+    return (offset + bytes <= staged_ ? stage_ : host_) + offset;
+  }
+
+ private:
+  const char* const host_;
+  char* const stage_;
+  uint32_t staged_ = 0;
+};
+
+// Copies `bytes`, a multiple of 4, with `count` threads of which this is number `index`.
+__device__ void Copy(void* to, const char* from, uint32_t bytes, int index, int count) {
+  const bool wide = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 == 0;
+  uint32_t done = 0;
+  if (wide) {
+    done = bytes / 16 * 16;
+#pragma unroll 4
+    for (uint32_t i = index; i < bytes / 16; i += count) {
+      static_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+    }
+  }
+#pragma unroll 4
+  for (uint32_t i = done / 4 + index; i < bytes / 4; i += count) {
+    static_cast<uint32_t*>(to)[i] = reinterpret_cast<const uint32_t*>(from)[i];
+  }
+}
+
+__device__ void ApplyPatches(const Message& message) {
+  const StepMessage& head = message.head();
+  const auto* patches = reinterpret_cast<const Patch*>(
+      message.At(head.patches_at, head.num_patches * uint64_t{sizeof(Patch)}));
+  for (int i = threadIdx.x / 32; i < head.num_patches; i += kWarps) {
+    const Patch patch = patches[i];
+    Copy(patch.to, message.At(patch.from, patch.bytes), patch.bytes, threadIdx.x % 32, 32);
+  }
+}
+
+// Exclusive sum over the block's threads; `total` is the sum over all.
+__device__ Counts ExclusiveSum(Counts mine, Counts* total) {
+  __shared__ Counts of_warp[kWarps];
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto scan = [lane](Counts c) {
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int32_t tokens = __shfl_up_sync(0xffffffffu, c.tokens, distance);
+      const int32_t samples = __shfl_up_sync(0xffffffffu, c.samples, distance);
+      if (lane >= distance) c = {c.tokens + tokens, c.samples + samples};
+    }
+    return c;
+  };
+  const Counts inclusive = scan(mine);
+  if (lane == 31) of_warp[warp] = inclusive;
+  __syncthreads();
+  const Counts sums = scan(of_warp[lane]);
+  const unsigned before = warp == 0 ? 0 : warp - 1;
+  const int32_t tokens = __shfl_sync(0xffffffffu, sums.tokens, before);
+  const int32_t samples = __shfl_sync(0xffffffffu, sums.samples, before);
+  *total = {__shfl_sync(0xffffffffu, sums.tokens, 31), __shfl_sync(0xffffffffu, sums.samples, 31)};
+  __syncthreads();  // of_warp is free again
+  return {(warp == 0 ? 0 : tokens) + inclusive.tokens - mine.tokens,
+          (warp == 0 ? 0 : samples) + inclusive.samples - mine.samples};
+}
+
+// The arrays by sequence and by logit row; `begins` gets where each work's tokens begin.
+__device__ void ExpandWorks(const BeginStepParams& p, const RowWork* works, int32_t* begins) {
+  Counts before = {0, 0};
+  for (int first = 0; first < p.num_seqs; first += kThreads) {
+    const int s = first + threadIdx.x;
+    const RowWork work = s < p.num_seqs ? works[s] : RowWork{};
+    Counts total;
+    const Counts mine = ExclusiveSum({work.count, work.sample != 0}, &total);
+    if (s < p.num_seqs) {
+      const int32_t begin = before.tokens + mine.tokens, end = begin + work.count;
+      DeviceCheck(work.start >= 0 && work.count >= 0 && end <= p.num_tokens);
+      begins[s] = begin;
+      p.query_begin[s + 1] = end;
+      p.context_len[s] = work.start + work.count;
+      p.table_row[s] = work.row;
+      if (work.sample != 0) p.logit_rows[before.samples + mine.samples] = end - 1;
+    }
+    before = {before.tokens + total.tokens, before.samples + total.samples};
+  }
+  DeviceCheck(before.tokens == p.num_tokens && before.samples == p.num_samples);
+  if (threadIdx.x == 0) p.query_begin[0] = 0;
+}
+
+// The work that token t belongs to: the last one that begins at t or before and is not empty.
+__device__ int WorkOf(int32_t t, const RowWork* works, const int32_t* begins, int num_works) {
+  const int guess = min(t, num_works - 1);  // right where every work is one token
+  if (begins[guess] == t && works[guess].count > 0) return guess;
+  int low = 0, high = num_works;  // begins[low] <= t < begins[high]
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (begins[middle] <= t ? low : high) = middle;
+  }
+  return low;
+}
+
+__device__ void ExpandTokens(const BeginArgs& a, const RowWork* works, const int32_t* begins) {
+  constexpr int kAtOnce = 4;  // reads of the tables in flight
+  const BeginStepParams& p = a.p;
+  const int32_t offset_mask = (1 << a.log_block_size) - 1;
+  for (int32_t first = threadIdx.x; first < p.num_tokens; first += kAtOnce * kThreads) {
+    int32_t token[kAtOnce], block[kAtOnce], position[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int32_t t = first + i * kThreads;
+      if (t >= p.num_tokens) continue;
+      const int s = WorkOf(t, works, begins, p.num_seqs);
+      const int64_t row = works[s].row;
+      position[i] = works[s].start + t - begins[s];
+      token[i] = p.token_table[row * p.token_stride + position[i]];
+      block[i] = p.block_table[row * p.table_stride + (position[i] >> a.log_block_size)];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int32_t t = first + i * kThreads;
+      if (t >= p.num_tokens) continue;
+      p.token_ids[t] = token[i];
+      p.positions[t] = position[i];
+      p.slots[t] = (int64_t{block[i]} << a.log_block_size) + (position[i] & offset_mask);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) BeginStepKernel(BeginArgs a) {
+  extern __shared__ uint4 shared[];
+  PdlTrigger();
+  PdlWait();
+  const BeginStepParams& p = a.p;
+  const auto slot = static_cast<int64_t>(*p.ring.step % static_cast<uint64_t>(p.ring.slots));
+  char* stage = reinterpret_cast<char*>(shared);
+  Message message(static_cast<const char*>(p.ring.messages) + slot * p.ring.message_stride, stage);
+  message.Bring(0, a.first_bytes);
+  __syncthreads();
+  const StepMessage& head = message.head();
+  DeviceCheck(head.bytes <= p.ring.message_stride && head.num_rows == p.num_seqs &&
+              head.num_samples == p.num_samples);
+  const uint32_t bytes = min((head.bytes + 15) / 16 * 16, kStageBytes);
+  if (bytes > a.first_bytes) {
+    message.Bring(a.first_bytes, bytes);
+    __syncthreads();
+  }
+  const auto* works = reinterpret_cast<const RowWork*>(
+      message.At(head.work_at, p.num_seqs * uint64_t{sizeof(RowWork)}));
+  const uint32_t job_bytes = p.num_samples * uint32_t{sizeof(SampleJob)};
+  auto* begins = reinterpret_cast<int32_t*>(stage + kStageBytes);
+  ApplyPatches(message);
+  Copy(p.jobs, message.At(head.jobs_at, job_bytes), job_bytes, threadIdx.x, kThreads);
+  ExpandWorks(p, works, begins);
+  // The tables are read as the patches of all warps left them.
+  __syncthreads();
+  ExpandTokens(a, works, begins);
+}
+
+__global__ void __launch_bounds__(kThreads) EndStepKernel(EndStepParams p) {
+  PdlTrigger();
+  PdlWait();
+  const uint64_t step = *p.ring.step;
+  const auto slot = static_cast<int64_t>(step % static_cast<uint64_t>(p.ring.slots));
+  Copy(p.ring.results + slot * p.ring.result_stride, reinterpret_cast<const char*>(p.results),
+       p.num_samples * uint32_t{sizeof(SampleResult)}, threadIdx.x, kThreads);
+  __threadfence_system();
+  __syncthreads();  // every thread has read the step and written its results
+  if (threadIdx.x == 0) *p.ring.step = step + 1;
+}
+
+int Log2(int32_t power) {
+  int log = 0;
+  while ((1 << log) < power) ++log;
+  CHECK_EQ(1 << log, power);
+  return log;
+}
+
+}  // namespace
+
+void BeginStep(const BeginStepParams& p, const Device& device) {
+  CHECK(reinterpret_cast<uintptr_t>(p.ring.messages) % 16 == 0 && p.ring.message_stride % 16 == 0);
+  // Head, works and jobs follow each other closely; common steps have few patches beside them.
+  constexpr int64_t kFewPatches = 1536;
+  const int64_t expected = static_cast<int64_t>(sizeof(StepMessage)) + kFewPatches +
+                           p.num_seqs * int64_t{sizeof(RowWork)} +
+                           p.num_samples * int64_t{sizeof(SampleJob)};
+  const int64_t first = std::min(
+      {(expected + 15) / 16 * 16, p.ring.message_stride, static_cast<int64_t>(kStageBytes)});
+  const size_t shared = kStageBytes + static_cast<size_t>(p.num_seqs + 1) * sizeof(int32_t);
+  constexpr int kMostShared = 227 << 10;
+  CHECK_LE(shared, static_cast<size_t>(kMostShared) - 1024);
+  static const cudaError_t allowed = cudaFuncSetAttribute(
+      BeginStepKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared - 1024);
+  CUDA_CHECK(allowed);
+  Launch(device, {.threads = kThreads, .shared_bytes = shared}, BeginStepKernel,
+         BeginArgs{.p = p,
+                   .first_bytes = static_cast<uint32_t>(first),
+                   .log_block_size = static_cast<uint32_t>(Log2(p.block_size))});
+}
+
+void EndStep(const EndStepParams& p, const Device& device) {
+  Launch(device, {.threads = kThreads}, EndStepKernel, p);
+}
+
+}  // namespace quire::cuda
