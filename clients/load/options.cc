@@ -22,29 +22,28 @@ constexpr char kFooter[] =
     "Exit codes: 0 success; 1 nothing could be run, or a run failed, ended early or is invalid;\n"
     "2 a mistake on the command line. docs/load.md defines every figure.";
 
-// A flag whose text `parse` turns into *value, or refuses with what it wants instead.
+struct FlagWords {
+  const char* name;
+  const char* help;
+  const char* wants;  // what its text must be
+};
+
+// A flag whose text `parse` turns into *value, or into nothing when it is not what it must be.
 template <typename T, typename Parse>
-CLI::Option* AddParsed(CLI::App* app, const std::string& name, T* value, Parse parse,
-                       const std::string& help, const std::string& wants) {
+CLI::Option* AddParsed(CLI::App* app, const FlagWords& words, T* value, Parse parse) {
+  const std::string wants = words.wants;
   return app
       ->add_option_function<std::string>(
-          name,
-          [=](const std::string& text) {
-            const std::optional<T> parsed = parse(text);
-            if (!parsed) {
-              throw CLI::ValidationError(name, "is \"" + text + "\" but wants " + wants);
-            }
-            *value = *parsed;
-          },
-          help)
+          words.name, [=](const std::string& text) { *value = *parse(text); }, words.help)
+      ->check([=](const std::string& text) {
+        return parse(text) ? "" : "is \"" + text + "\" but wants " + wants;
+      })
       ->type_name("");
 }
 
-CLI::Option* AddLength(CLI::App* app, const std::string& name, LengthSpec* value,
-                       const std::string& help) {
-  return AddParsed(
-             app, name, value, [](const std::string& t) { return ParseLengthSpec(t, 1); }, help,
-             "512, 128:512 or normal:512:64, in tokens from 1 up")
+CLI::Option* AddLength(CLI::App* app, const char* name, LengthSpec* value, const char* help) {
+  const FlagWords words{name, help, "512, 128:512 or normal:512:64, in tokens from 1 up"};
+  return AddParsed(app, words, value, [](const std::string& t) { return ParseLengthSpec(t, 1); })
       ->type_name("LENGTH");
 }
 
@@ -70,14 +69,14 @@ void AddTarget(CLI::App* app, Settings* s) {
 void AddArrival(CLI::App* app, Settings* s, std::string* ramp) {
   const char* group = "Arrival";
   ArrivalSettings* a = &s->arrival;
-  AddParsed(app, "--request-rate", &a->request_rate, ParseRate,
-            "Requests/s; inf: all at once, or a closed loop with --max-concurrency",
-            "a number above 0, or inf")
-      ->group(group);
-  AddParsed(app, "--burstiness", &a->burstiness, ParseRate,
-            "Gamma shape of the gaps: 1 Poisson, less is burstier, inf evenly spaced",
-            "a number above 0, or inf")
-      ->group(group);
+  const FlagWords rate{"--request-rate",
+                       "Requests/s; inf: all at once, or a closed loop with --max-concurrency",
+                       "a number above 0, or inf"};
+  AddParsed(app, rate, &a->request_rate, ParseRate)->group(group);
+  const FlagWords burstiness{
+      "--burstiness", "Gamma shape of the gaps: 1 Poisson, less is burstier, inf evenly spaced",
+      "a number above 0, or inf"};
+  AddParsed(app, burstiness, &a->burstiness, ParseRate)->group(group);
   app->add_option("--max-concurrency", a->max_concurrency,
                   "Requests in flight at most (conversations, if there are any)")
       ->check(CLI::Range(1, 1'000'000))
@@ -95,10 +94,10 @@ void AddArrival(CLI::App* app, Settings* s, std::string* ramp) {
                   "Seconds in which --max-concurrency is reached")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
-  AddParsed(app, "--sweep", &s->sweep_rates, ParseRates,
-            "A run at each of these rates, then growing until the server saturates",
-            "rates above 0 with commas: 1,4,16")
-      ->group(group);
+  const FlagWords sweep{"--sweep",
+                        "A run at each of these rates, then growing until the server saturates",
+                        "rates above 0 with commas: 1,4,16"};
+  AddParsed(app, sweep, &s->sweep_rates, ParseRates)->group(group);
   app->add_option("--sweep-step", s->sweep_step, "Growth of the rate then")
       ->check(CLI::Range(1.01, 10.0))
       ->group(group)
@@ -179,13 +178,12 @@ void AddConversations(CLI::App* app, WorkloadSettings* w) {
 
 void AddTraits(CLI::App* app, WorkloadSettings* w) {
   const char* group = "Mixture";
-  AddParsed(app, "--priorities", &w->priorities, ParsePriorities, "Priorities and their weights",
-            "priority:weight with commas: 0:0.9,10:0.1")
-      ->group(group);
+  const FlagWords priorities{"--priorities", "Priorities and their weights",
+                             "priority:weight with commas: 0:0.9,10:0.1"};
+  AddParsed(app, priorities, &w->priorities, ParsePriorities)->group(group);
   AddShare(app, "--deadline-share", &w->deadline_share, "Requests with a deadline")->group(group);
-  AddParsed(app, "--deadline", &w->deadline_seconds, ParseRange, "Their seconds: 2 or 0.5:2",
-            "seconds, or a range: 0.5:2")
-      ->group(group);
+  const FlagWords deadline{"--deadline", "Their seconds: 2 or 0.5:2", "seconds, or a range: 0.5:2"};
+  AddParsed(app, deadline, &w->deadline_seconds, ParseRange)->group(group);
   AddShare(app, "--cancel-share", &w->cancel_share, "Requests that the client cancels")
       ->group(group);
   AddLength(app, "--cancel-after", &w->cancel_after, "After so many tokens [1]")->group(group);

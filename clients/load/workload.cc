@@ -57,21 +57,22 @@ absl::Status Workload::Load() {
 void Workload::PlanArrivals() {
   const bool paced = arrival_.ramp != Ramp::kNone || std::isfinite(arrival_.request_rate);
   const bool timed = settings_.duration_seconds > 0;
+  const bool by_trace = !trace_.empty() && !paced && !IsClosedLoop(arrival_);
+  const auto rows = static_cast<int64_t>(trace_.size());
   if (settings_.num_prompts > 0) {
-    size_ = settings_.num_prompts;
-  } else if (!trace_.empty()) {
-    size_ = static_cast<int64_t>(trace_.size());
-  } else if (timed) {
-    size_ = paced ? ArrivalsWithin(arrival_, settings_.duration_seconds) : kEndless;
+    size_ = by_trace ? std::min<int64_t>(settings_.num_prompts, rows) : settings_.num_prompts;
+  } else if (timed && paced) {
+    size_ = ArrivalsWithin(arrival_, settings_.duration_seconds);
+  } else if (timed && !by_trace) {
+    size_ = kEndless;
   } else {
-    size_ = kDefaultPrompts;
+    size_ = trace_.empty() ? kDefaultPrompts : rows;
   }
-  if (!trace_.empty()) size_ = std::min(size_, static_cast<int64_t>(trace_.size()));
   next_fork_ = static_cast<int32_t>(std::min<int64_t>(size_, 1 << 30));
 
   if (paced) {
     due_ns_ = ArrivalTimes(arrival_, size_, settings_.seed);
-  } else if (!trace_.empty() && !IsClosedLoop(arrival_)) {
+  } else if (by_trace) {
     for (int64_t i = 0; i < size_; ++i) {
       const double seconds = trace_[static_cast<size_t>(i)].arrival_seconds / arrival_.trace_speed;
       due_ns_.push_back(static_cast<int64_t>(std::llround(seconds * 1e9)));
