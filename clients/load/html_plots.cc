@@ -85,7 +85,7 @@ std::string LatencyFigure(const LatencyPlot& what, const std::vector<RunRecord>&
   Plot plot{.title = what.title};
   const bool log = WantsLog(least, greatest);
   plot.x = {.label = absl::StrCat(unit.name, log ? " (log scale)" : ""), .log = log};
-  if (log) plot.x.low = least * unit.per_ms, plot.x.high = greatest * unit.per_ms;
+  if (log) plot.x.low = least * unit.per_ms;
   plot.y = {.label = absl::StrCat("% of ", what.of), .low = 0, .high = 100};
   for (size_t i = 0; i < chosen.size(); ++i) {
     for (auto& point : curves[i]) point.first *= unit.per_ms;

@@ -94,7 +94,7 @@ std::string KeyFigures(const Summary& s) {
                   LatencyCard("Time per output token", s.tpot),
                   LatencyCard("Inter-token latency", s.itl), LatencyCard("End to end", s.e2e),
                   Card("In flight", Readable(s.mean_concurrency), "requests",
-                       absl::StrCat("on average; at most ", Readable(s.peak_concurrency))));
+                       absl::StrCat("mean; at most ", Readable(s.peak_concurrency))));
   return out + "</dl>\n";
 }
 

@@ -24,7 +24,7 @@ class Scale {
       low_ = axis.low;
       high_ = axis.high;
     } else if (log_) {
-      low_ = least > 0 ? least : 1;
+      low_ = axis.low > 0 ? axis.low : least > 0 ? least : 1;
       high_ = std::max(most, low_);
       if (high_ < low_ * 1.2) low_ /= 1.5, high_ *= 1.5;
     } else {
@@ -253,8 +253,11 @@ std::string Figure(const Plot& plot) {
     // A limit far from all values would press them into a corner; it is left out then.
     const Axis& axis = limit.vertical ? plot.x : plot.y;
     Extent& extent = limit.vertical ? xs : ys;
+    const bool fixed = axis.high > axis.low;
     const double reach = axis.log ? 10 : 2;
-    if (limit.value < extent.least / reach || limit.value > extent.most * reach) continue;
+    const double low = fixed ? axis.low : extent.least / reach;
+    const double high = fixed ? axis.high : extent.most * reach;
+    if (limit.value < low || limit.value > high) continue;
     extent.Add(limit.value, axis.log);
     absl::StrAppend(&limits, "; dotted: ", Escape(limit.label));
   }

@@ -9,10 +9,11 @@
 namespace quire::load {
 
 struct Axis {
-  std::string label;         // "time, s"
-  bool log = false;          // only values above 0 are drawn then
-  bool from_zero = false;    // starts at 0 whatever the data
-  double low = 0, high = 0;  // used when high is above low; otherwise from the data
+  std::string label;       // "time, s"
+  bool log = false;        // only values above 0 are drawn then
+  bool from_zero = false;  // starts at 0 whatever the data
+  // Both ends when high is above low; low alone, where a log axis begins; otherwise from the data.
+  double low = 0, high = 0;
 };
 
 struct Series {

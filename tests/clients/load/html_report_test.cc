@@ -245,6 +245,22 @@ TEST(SvgPlotTest, ValuesBeyondAFixedAxisLieOnItsEdge) {
   EXPECT_THAT(Figure(plot), HasSubstr("d=\"M0.0 1000.0L1000.0 0.0\""));
 }
 
+TEST(SvgPlotTest, ALimitIsNamedWhereItIsDrawnAndOnlyThere) {
+  Plot plot{.title = "t", .y = {.low = 0, .high = 100}};
+  plot.x = {.log = true};
+  plot.series = {{.points = {{1, 0}, {10, 100}}}};
+  for (double value : {0.5, 5.0, 50.0}) {  // the axis is stretched to a limit that is near
+    plot.limits = {{value, true, "limit"}};
+    EXPECT_THAT(Figure(plot), HasSubstr("; dotted: limit")) << value;
+    EXPECT_THAT(Figure(plot), HasSubstr("class=\"limit\"")) << value;
+  }
+  plot.limits = {{5000, true, "limit"}};
+  EXPECT_THAT(Figure(plot), Not(HasSubstr("limit")));
+  plot.x = {.log = true, .low = 1, .high = 10};
+  plot.limits = {{50, true, "limit"}};
+  EXPECT_THAT(Figure(plot), Not(HasSubstr("limit")));
+}
+
 TEST(SvgPlotTest, ALogAxisLeavesOutWhatItCannotShow) {
   Plot plot{.title = "t", .y = {.log = true, .low = 1, .high = 100}};
   plot.x = {.low = 0, .high = 2};
