@@ -129,9 +129,8 @@ absl::StatusOr<std::vector<RunRecord>> RunSweep(const Settings& settings, std::s
     const RunRecord& last = runs.back();
     const bool saturated =
         ServedShare(last) < kServedAtLeast || !WithinLimits(Summarize(last), settings.limits);
-    if (saturated || last.end != RunEnd::kCompleted || !last.health.invalid_because.empty()) {
-      return runs;
-    }
+    const bool judged = last.requests.size() >= kEnoughToJudge || i < settings.sweep_rates.size();
+    if (saturated || !judged || last.end != RunEnd::kCompleted) return runs;
   }
 }
 

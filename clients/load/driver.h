@@ -26,7 +26,8 @@ absl::StatusOr<RunRecord> Run(const Settings& settings, std::stop_token stop,
 
 // A run for each of Settings::sweep_rates, then for rates growing by sweep_step, until one
 // saturates the server: it finishes less than 0.9 of the offered rate, or its p99 is outside
-// Settings::limits. The saturating run is the last. Ends early with a run that did not complete.
+// Settings::limits. The saturating run is the last. Ends early with a run that did not complete, or
+// that is too short to be judged.
 absl::StatusOr<std::vector<RunRecord>> RunSweep(const Settings& settings, std::stop_token stop,
                                                 std::ostream* progress);
 

@@ -53,7 +53,10 @@ double ServedShare(const RunRecord& run) {
     planned.push_back(request.planned_ns);
     if (served) ended.push_back(request.end_ns);
   }
-  if (ended.size() < 20) return 1;
+  if (planned.size() < kEnoughToJudge) return 1;
+  if (ended.size() < kEnoughToJudge) {
+    return static_cast<double>(ended.size()) / static_cast<double>(planned.size());
+  }
   const double planned_seconds = MiddleSeconds(planned);
   const double ended_seconds = MiddleSeconds(ended);
   if (ended_seconds <= 0) return 1;

@@ -1,6 +1,9 @@
 // Health: whether a run measured the server, or something else.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "clients/load/latency_histogram.h"
 #include "clients/load/run_record.h"
 #include "clients/load/settings.h"
@@ -21,8 +24,9 @@ int32_t CoresUsed();
 // Share of the offered rate that was served: the time in which the middle 90 % of the measured
 // requests were planned, over the time in which the middle 90 % ended; near 1 when the server keeps
 // up, whatever its latency. Requests that missed a deadline of the workload are left out. 1 when
-// fewer than 20 ended.
+// fewer than kEnoughToJudge were sent.
 double ServedShare(const RunRecord& run);
+inline constexpr size_t kEnoughToJudge = 20;
 
 // Less than this, and a rate counts as not met.
 inline constexpr double kServedAtLeast = 0.9;
