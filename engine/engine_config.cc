@@ -1,32 +1,38 @@
 // The accepted values of every engine setting, in one table, and the checks between settings.
 #include "engine/engine_config.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdio>
 
 namespace quire {
 namespace {
 
-constexpr int64_t kMaxTokens = 16 << 20;  // longer than any context a model was made for
+constexpr double kMaxTokens = 16 << 20;  // longer than any context a model was made for
 
 constexpr std::string_view kDTypes = "auto|float32|bfloat16|float16";
 
 constexpr std::array kSettings = {
     EngineSetting{"model", &EngineConfig::model},
+    EngineSetting{"load-format", &EngineConfig::load_format, 0, 0, "auto|safetensors|dummy"},
     EngineSetting{"device", &EngineConfig::device, 0, 0, "auto|cpu|cuda"},
     EngineSetting{"dtype", &EngineConfig::dtype, 0, 0, kDTypes},
     EngineSetting{"kv-cache-dtype", &EngineConfig::kv_cache_dtype, 0, 0, kDTypes},
     EngineSetting{"tensor-parallel-size", &EngineConfig::tensor_parallel_size, 1, 64},
     EngineSetting{"cpu-threads", &EngineConfig::cpu_threads, 0, 1024},
     EngineSetting{"block-size", &EngineConfig::block_size, 0, 64},
-    EngineSetting{"kv-cache-memory-bytes", &EngineConfig::kv_cache_memory_bytes, 0,
-                  int64_t{1} << 46},
+    EngineSetting{"kv-cache-memory-bytes", &EngineConfig::kv_cache_memory_bytes, 0, 0x1p46},
+    EngineSetting{"gpu-memory-utilization", &EngineConfig::gpu_memory_utilization, 0.05, 1},
     EngineSetting{"num-blocks-override", &EngineConfig::num_blocks_override, 0, 1 << 30},
     EngineSetting{"max-model-len", &EngineConfig::max_model_len, 0, kMaxTokens},
     EngineSetting{"max-num-seqs", &EngineConfig::max_num_seqs, 1, 4096},
     EngineSetting{"max-num-batched-tokens", &EngineConfig::max_num_batched_tokens, 0, 1 << 20},
     EngineSetting{"max-num-queued-reqs", &EngineConfig::max_num_queued_reqs, 1, 1 << 20},
-    EngineSetting{"max-num-queued-tokens", &EngineConfig::max_num_queued_tokens, 0,
-                  int64_t{1} << 40},
+    EngineSetting{"max-num-queued-tokens", &EngineConfig::max_num_queued_tokens, 0, 0x1p40},
+    EngineSetting{"cudagraph-capture-sizes", &EngineConfig::cudagraph_capture_sizes},
+    EngineSetting{"worker-process", &EngineConfig::worker_process, 0, 0, "auto|on|off"},
+    EngineSetting{"worker-step-timeout", &EngineConfig::worker_step_timeout_seconds, 0.05, 86400},
 };
 
 // Whether `word` is one of "a|b|c".
@@ -37,6 +43,12 @@ bool IsChoice(std::string_view choices, std::string_view word) {
     if (bar == std::string_view::npos) return false;
     choices.remove_prefix(bar + 1);
   }
+}
+
+std::string Text(double number) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.15g", number);
+  return text.data();
 }
 
 void AddFault(std::string& faults, std::string_view fault) {
@@ -52,15 +64,17 @@ void CheckValue(const EngineConfig& config, const EngineSetting& setting, std::s
     AddFault(faults, flag + word + ": choose one of " + std::string(setting.choices));
     return;
   }
-  int64_t value = 0;
+  double value = 0;
   if (const auto* narrow = std::get_if<int32_t EngineConfig::*>(&setting.member)) {
     value = config.*(*narrow);
+  } else if (const auto* wide = std::get_if<int64_t EngineConfig::*>(&setting.member)) {
+    value = static_cast<double>(config.*(*wide));
   } else {
-    value = config.*std::get<int64_t EngineConfig::*>(setting.member);
+    value = config.*std::get<double EngineConfig::*>(setting.member);
   }
-  if (value >= setting.lowest && value <= setting.highest) return;
-  AddFault(faults, flag + std::to_string(value) + ": must be from " +
-                       std::to_string(setting.lowest) + " to " + std::to_string(setting.highest));
+  if (value >= setting.lowest && value <= setting.highest) return;  // false for NaN
+  AddFault(faults, flag + Text(value) + ": must be from " + Text(setting.lowest) + " to " +
+                       Text(setting.highest));
 }
 
 bool IsBlockSize(int32_t tokens) {
@@ -85,6 +99,15 @@ void CheckTogether(const EngineConfig& config, std::string& faults) {
                          std::to_string(config.max_num_seqs) +
                          "), so that every running sequence gets its token in a step");
   }
+  if (!GraphSizes(config.cudagraph_capture_sizes, config.max_num_seqs)) {
+    AddFault(faults, "--cudagraph-capture-sizes " + config.cudagraph_capture_sizes +
+                         ": give auto, none, or batch sizes like 1,2,4,8");
+  }
+  if (config.device == "cuda" && config.worker_process == "off") {
+    AddFault(faults,
+             "--worker-process off: the server holds no GPU; ranks on --device cuda are "
+             "processes of their own");
+  }
   if (config.steps_in_flight != 1 && config.steps_in_flight != 2) {
     AddFault(faults, "steps_in_flight must be 1 or 2");
   }
@@ -94,6 +117,33 @@ void CheckTogether(const EngineConfig& config, std::string& faults) {
 }  // namespace
 
 std::span<const EngineSetting> EngineSettings() { return kSettings; }
+
+std::optional<std::vector<int32_t>> GraphSizes(const std::string& text, int32_t max_num_seqs) {
+  std::vector<int32_t> sizes;
+  if (text == "none") return sizes;
+  if (text == "auto") {
+    for (int32_t size = 1; size < max_num_seqs;) {
+      sizes.push_back(size);
+      size += size < 8 ? size : size < 64 ? 8 : 16;
+    }
+    sizes.push_back(max_num_seqs);
+    return sizes;
+  }
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (;;) {
+    int32_t size = 0;
+    const auto [behind, error] = std::from_chars(at, end, size);
+    if (error != std::errc() || size < 1) return std::nullopt;
+    if (size <= max_num_seqs) sizes.push_back(size);
+    if (behind == end) break;
+    if (*behind != ',') return std::nullopt;
+    at = behind + 1;
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
 
 absl::Status EngineConfig::Validate() const {
   std::string faults;

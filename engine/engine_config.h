@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -15,21 +17,30 @@ namespace quire {
 
 struct EngineConfig {
   std::string model;                    // Hugging Face directory; empty: the bundled demo model
-  std::string device = "auto";          // auto, cpu (cuda follows); auto takes cpu without a GPU
+  std::string load_format = "auto";     // auto, safetensors, dummy (random weights, no files)
+  std::string device = "auto";          // auto, cpu, cuda; auto takes cpu without a GPU
   std::string dtype = "auto";           // weights: auto (as stored), float32, bfloat16, float16
-  std::string kv_cache_dtype = "auto";  // auto (float32 on the cpu), float32, bfloat16, float16
+  std::string kv_cache_dtype = "auto";  // auto: float32 on the cpu, as the weights on cuda
   int32_t tensor_parallel_size = 1;
   int32_t cpu_threads = 0;            // compute threads of the cpu device; 0: all cores
   int32_t block_size = 0;             // tokens a KV block: 16, 32, 64; 0: 16 on the cpu, 64 on cuda
-  int64_t kv_cache_memory_bytes = 0;  // KV pool of the server; 0: 256 MiB on the cpu
-  int32_t num_blocks_override = 0;    // exact number of KV blocks; 0: from the bytes
-  int32_t max_model_len = 0;          // tokens of prompt and output; 0: what the model was made for
-  int32_t max_num_seqs = 256;         // running sequences
+  int64_t kv_cache_memory_bytes = 0;  // KV pool of the server; 0: 256 MiB on the cpu, what
+                                      // gpu_memory_utilization leaves on cuda
+  double gpu_memory_utilization = 0.9;  // share of a GPU's memory that the server may fill
+  int32_t num_blocks_override = 0;      // exact number of KV blocks; 0: from the bytes
+  int32_t max_model_len = 0;   // tokens of prompt and output; 0: what the model was made for
+  int32_t max_num_seqs = 256;  // running sequences
   int32_t max_num_batched_tokens = 0;  // tokens a step; 0: 512 on the cpu, 2048 on cuda
   int32_t max_num_queued_reqs = 16384;
   int64_t max_num_queued_tokens = 0;  // prompt tokens waiting; 0: 8 Mi
   int32_t steps_in_flight = 2;        // 1 or 2
   int32_t max_partial_prefills = 4;
+  // Batch sizes whose decode steps are captured as CUDA graphs: auto, none, or "1,2,4"; see
+  // GraphSizes.
+  std::string cudagraph_capture_sizes = "auto";
+  std::string worker_process = "auto";      // ranks as processes: auto (on cuda), on, off
+  std::string worker_program;               // path of quire-worker; empty: beside this program
+  double worker_step_timeout_seconds = 30;  // a worker process that stands still is replaced
 
   // OK, or INVALID_ARGUMENT listing every fault, one a line, each naming its flag.
   absl::Status Validate() const;
@@ -37,14 +48,18 @@ struct EngineConfig {
 
 // One setting that has a flag: where its value lies and which values Validate accepts.
 struct EngineSetting {
-  using Member =
-      std::variant<std::string EngineConfig::*, int32_t EngineConfig::*, int64_t EngineConfig::*>;
+  using Member = std::variant<std::string EngineConfig::*, int32_t EngineConfig::*,
+                              int64_t EngineConfig::*, double EngineConfig::*>;
   std::string_view name;  // of the flag, without its dashes
   Member member;
-  int64_t lowest = 0;  // numbers: both ends are accepted
-  int64_t highest = 0;
+  double lowest = 0;  // numbers: both ends are accepted
+  double highest = 0;
   std::string_view choices;  // words: "auto|cpu"; empty: any text
 };
 std::span<const EngineSetting> EngineSettings();
+
+// The batch sizes that cudagraph_capture_sizes means, ascending, none above `max_num_seqs`. auto:
+// 1, 2, 4, then every 8 to 64, then every 16, and the largest. nullopt: not such a text.
+std::optional<std::vector<int32_t>> GraphSizes(const std::string& text, int32_t max_num_seqs);
 
 }  // namespace quire

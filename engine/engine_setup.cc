@@ -1,12 +1,14 @@
-// Resolves every "auto", adds the memory up before any is taken, and starts the CPU worker group.
+// Resolves every "auto", and adds the memory up before any is taken.
 #include "engine/engine_setup.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <utility>
 
 #include "engine/base/status_macros.h"
-#include "engine/worker/in_process_transport.h"
+#include "engine/worker/worker.h"
 #include "kernels/cpu/host_limits.h"
 
 namespace quire {
@@ -15,12 +17,7 @@ namespace {
 constexpr int64_t kDefaultCpuKvBytes = int64_t{256} << 20;
 constexpr int64_t kDefaultQueuedTokens = int64_t{8} << 20;
 
-absl::Status ResolveDevice(EngineConfig& config) {
-  if (config.device == "auto") config.device = "cpu";
-  if (config.device == "cpu") return absl::OkStatus();
-  return absl::UnimplementedError("--device " + config.device +
-                                  " is not in this build; use --device cpu");
-}
+bool OnGpu(const EngineSetup& setup) { return setup.device == "cuda"; }
 
 // The dtype a setting names; "auto" is replaced by the name of `automatic`.
 absl::StatusOr<DType> ResolveDType(const std::string& flag, DType automatic, std::string& value) {
@@ -32,14 +29,130 @@ absl::StatusOr<DType> ResolveDType(const std::string& flag, DType automatic, std
                                     " is unknown; use auto, float32, bfloat16 or float16");
 }
 
+absl::Status ResolveDTypes(EngineSetup& setup) {
+  EngineConfig& config = setup.config;
+  ModelOptions& options = setup.model_options;
+  const DType stored = setup.model.stored_dtype;
+  if (!OnGpu(setup)) {
+    ASSIGN_OR_RETURN(options.weight_dtype, ResolveDType("--dtype", stored, config.dtype));
+    ASSIGN_OR_RETURN(setup.kv_layout.dtype,
+                     ResolveDType("--kv-cache-dtype", DType::kF32, config.kv_cache_dtype));
+    return absl::OkStatus();
+  }
+  const DType narrow = stored == DType::kF32 ? DType::kBF16 : stored;
+  ASSIGN_OR_RETURN(options.weight_dtype, ResolveDType("--dtype", narrow, config.dtype));
+  if (options.weight_dtype == DType::kF32) {
+    return absl::InvalidArgumentError(
+        "--dtype float32 runs on the cpu only: on cuda use bfloat16 or float16");
+  }
+  options.activation_dtype = options.weight_dtype;
+  ASSIGN_OR_RETURN(setup.kv_layout.dtype,
+                   ResolveDType("--kv-cache-dtype", options.weight_dtype, config.kv_cache_dtype));
+  if (setup.kv_layout.dtype != options.weight_dtype) {
+    return absl::InvalidArgumentError("--kv-cache-dtype " + config.kv_cache_dtype +
+                                      ": on cuda the KV cache has the type of the weights, " +
+                                      Name(options.weight_dtype));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveRanks(EngineSetup& setup) {
+  EngineConfig& config = setup.config;
+  RETURN_IF_ERROR(setup.model.CheckTensorParallel(config.tensor_parallel_size));
+  if (OnGpu(setup) && config.tensor_parallel_size > 1) {
+    return absl::UnimplementedError("--tensor-parallel-size " +
+                                    std::to_string(config.tensor_parallel_size) +
+                                    " is not possible on cuda yet: use 1");
+  }
+  if (config.worker_process == "auto") config.worker_process = OnGpu(setup) ? "on" : "off";
+  if (!OnGpu(setup) && config.worker_process == "on" && config.tensor_parallel_size > 1) {
+    return absl::UnimplementedError(
+        "--worker-process on with --tensor-parallel-size " +
+        std::to_string(config.tensor_parallel_size) +
+        ": ranks of the cpu exchange data as threads of one process; use --worker-process off");
+  }
+  return absl::OkStatus();
+}
+
+void ResolveSizes(EngineSetup& setup) {
+  EngineConfig& config = setup.config;
+  if (config.block_size == 0) config.block_size = OnGpu(setup) ? 64 : 16;
+  if (config.cpu_threads == 0) config.cpu_threads = cpu::UsableCores();
+  if (config.max_num_batched_tokens == 0) {
+    config.max_num_batched_tokens = std::max(OnGpu(setup) ? 2048 : 512, config.max_num_seqs);
+  }
+  if (OnGpu(setup)) {
+    setup.graph_sizes = *GraphSizes(config.cudagraph_capture_sizes, config.max_num_seqs);
+  }
+  if (config.load_format == "auto") config.load_format = "safetensors";
+  setup.kv_layout.num_layers = setup.model.num_layers;
+  setup.kv_layout.num_kv_heads = setup.model.num_kv_heads / config.tensor_parallel_size;
+  setup.kv_layout.head_dim = setup.model.head_dim;
+  setup.kv_layout.block_size = config.block_size;
+  setup.model_options.max_tokens = config.max_num_batched_tokens;
+  setup.model_options.max_logit_rows = config.max_num_seqs;
+  setup.model_options.dummy_weights = config.load_format == "dummy";
+  setup.model_options.weights_in_place = !OnGpu(setup);
+}
+
+// Tokens a sequence may have, as far as it is known: at most what the model was made for.
+int32_t LongestContext(const EngineSetup& setup) {
+  return setup.config.max_model_len > 0 ? setup.config.max_model_len : setup.model.max_position;
+}
+
+// What a rank holds beside its KV pool, for contexts of at most `max_model_len`.
+std::vector<MemoryPlan::Part> FixedParts(const EngineSetup& setup, int32_t max_model_len) {
+  const EngineConfig& config = setup.config;
+  ModelOptions options = setup.model_options;
+  options.max_model_len = max_model_len;
+  const ModelMemory model =
+      PlanModelMemory(setup.model, {.rank = 0, .size = config.tensor_parallel_size}, options);
+  const RowTables::Shape tables{.num_rows = config.max_num_seqs,
+                                .max_model_len = max_model_len,
+                                .block_size = config.block_size};
+  std::vector<MemoryPlan::Part> parts = {
+      {"weights", model.weight_bytes},
+      {"activations", model.arena_bytes},
+      {"logits", int64_t{4} * config.max_num_seqs * setup.model.vocab_size},
+      {"row_tables", RowTables::Bytes(tables)},
+      {"step_arrays", StepArrays::Bytes(tables, config.max_num_batched_tokens)},
+  };
+  if (OnGpu(setup)) parts.push_back({"backend", setup.memory.device.backend_bytes});
+  return parts;
+}
+
+int64_t Sum(const std::vector<MemoryPlan::Part>& parts) {
+  int64_t total = 0;
+  for (const MemoryPlan::Part& part : parts) total += part.bytes;
+  return total;
+}
+
+// The bytes that the KV pool gets when nobody says how many. The rest of a GPU: its budget is a
+// share of all its memory, less what others, and this process's context, hold already.
+int64_t DefaultKvBytes(EngineSetup& setup) {
+  MemoryPlan& memory = setup.memory;
+  if (!OnGpu(setup)) return kDefaultCpuKvBytes;
+  memory.parts = FixedParts(setup, LongestContext(setup));
+  return std::max<int64_t>(0, memory.budget_bytes - memory.total_bytes());
+}
+
+absl::Status TooSmall(const EngineSetup& setup) {
+  return absl::ResourceExhaustedError(
+      "the GPU is too small for this: use a smaller --max-num-seqs, --max-num-batched-tokens or "
+      "--max-model-len, a larger --gpu-memory-utilization, or a smaller model\n" +
+      setup.memory.Table());
+}
+
 // How many blocks the pool gets, and that one sequence of max_model_len fits into it.
 absl::Status PlanBlocks(EngineSetup& setup) {
   EngineConfig& config = setup.config;
   const int64_t block_bytes = setup.kv_layout.block_bytes() * config.tensor_parallel_size;
   int64_t blocks = config.num_blocks_override;
   if (blocks == 0) {
-    if (config.kv_cache_memory_bytes == 0) config.kv_cache_memory_bytes = kDefaultCpuKvBytes;
+    const bool automatic = config.kv_cache_memory_bytes == 0;
+    if (automatic) config.kv_cache_memory_bytes = DefaultKvBytes(setup);
     blocks = config.kv_cache_memory_bytes / block_bytes;
+    if (automatic && OnGpu(setup) && blocks < 2) return TooSmall(setup);
   }
   blocks = std::min<int64_t>(blocks, INT32_MAX / config.block_size);
   if (config.num_blocks_override > 0) config.kv_cache_memory_bytes = blocks * block_bytes;
@@ -72,33 +185,56 @@ absl::Status PlanBlocks(EngineSetup& setup) {
   return absl::OkStatus();
 }
 
-void PlanMemory(EngineSetup& setup) {
-  const EngineConfig& config = setup.config;
-  const ModelMemory model = PlanModelMemory(
-      setup.model, {.rank = 0, .size = config.tensor_parallel_size}, setup.model_options);
-  const RowTables::Shape tables{.num_rows = config.max_num_seqs,
-                                .max_model_len = config.max_model_len,
-                                .block_size = config.block_size};
-  setup.memory.ranks = config.tensor_parallel_size;
-  setup.memory.parts = {
-      {"weights", model.weight_bytes},
-      {"activations", model.arena_bytes},
-      {"logits", int64_t{4} * config.max_num_seqs * setup.model.vocab_size},
-      {"row_tables", RowTables::Bytes(tables)},
-      {"step_arrays", StepArrays::Bytes(tables, config.max_num_batched_tokens)},
-      {"kv_cache", setup.memory.num_blocks * setup.kv_layout.block_bytes()},
-  };
+absl::Status PlanMemory(EngineSetup& setup, const DeviceFacts& device) {
+  MemoryPlan& memory = setup.memory;
+  memory.ranks = setup.config.tensor_parallel_size;
+  memory.device = device;
+  if (OnGpu(setup)) {
+    const auto share = static_cast<int64_t>(setup.config.gpu_memory_utilization *
+                                            static_cast<double>(device.total_bytes));
+    memory.budget_bytes = share - (device.total_bytes - device.free_bytes);
+  }
+  RETURN_IF_ERROR(PlanBlocks(setup));
+  memory.parts = FixedParts(setup, setup.config.max_model_len);
+  memory.parts.push_back({"kv_cache", memory.num_blocks * setup.kv_layout.block_bytes()});
+  if (OnGpu(setup) && memory.total_bytes() > memory.budget_bytes) return TooSmall(setup);
+  setup.model_options.max_model_len = setup.config.max_model_len;
+  return absl::OkStatus();
+}
+
+absl::Status PlanQueue(EngineConfig& config) {
+  if (config.max_num_queued_tokens == 0) {
+    config.max_num_queued_tokens = std::max<int64_t>(kDefaultQueuedTokens, config.max_model_len);
+  }
+  if (config.max_num_queued_tokens >= config.max_model_len) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--max-num-queued-tokens " + std::to_string(config.max_num_queued_tokens) +
+      " would refuse a prompt of --max-model-len " + std::to_string(config.max_model_len) +
+      " for ever: raise it to at least that");
 }
 
 }  // namespace
 
-int64_t MemoryPlan::total_bytes() const {
-  int64_t total = 0;
-  for (const Part& part : parts) total += part.bytes;
-  return total;
+int64_t MemoryPlan::total_bytes() const { return Sum(parts); }
+
+std::string MemoryPlan::Table() const {
+  std::string table;
+  const auto line = [&table](const std::string& name, int64_t bytes) {
+    std::array<char, 80> text;
+    std::snprintf(text.data(), text.size(), "  %-24s %10.1f MiB\n", name.c_str(),
+                  static_cast<double>(bytes) * 0x1p-20);
+    table += text.data();
+  };
+  for (const Part& part : parts) line(part.name, part.bytes);
+  line("all of the above", total_bytes());
+  if (budget_bytes == 0) return table;
+  line("the budget", budget_bytes);
+  line("in use before", device.total_bytes - device.free_bytes);
+  line("the device (" + device.name + ")", device.total_bytes);
+  return table;
 }
 
-absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested) {
+absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& requested) {
   RETURN_IF_ERROR(requested.Validate());
   EngineSetup setup;
   setup.config = requested;
@@ -109,38 +245,20 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested) {
                                " is not a readable directory; give a Hugging Face checkpoint "
                                "directory (config.json, tokenizer.json, *.safetensors)");
   }
-  RETURN_IF_ERROR(ResolveDevice(config));
+  if (config.device == "auto") config.device = "cpu";
   setup.device = config.device;
   ASSIGN_OR_RETURN(setup.model, ModelConfig::Load(config.model));
-  RETURN_IF_ERROR(setup.model.CheckTensorParallel(config.tensor_parallel_size));
-  if (config.block_size == 0) config.block_size = 16;
-  if (config.cpu_threads == 0) config.cpu_threads = cpu::UsableCores();
-  if (config.max_num_batched_tokens == 0) {
-    config.max_num_batched_tokens = std::max(512, config.max_num_seqs);
-  }
+  RETURN_IF_ERROR(ResolveRanks(setup));
+  RETURN_IF_ERROR(ResolveDTypes(setup));
+  ResolveSizes(setup);
+  return setup;
+}
 
-  ASSIGN_OR_RETURN(setup.model_options.weight_dtype,
-                   ResolveDType("--dtype", setup.model.stored_dtype, config.dtype));
-  setup.kv_layout.num_layers = setup.model.num_layers;
-  setup.kv_layout.num_kv_heads = setup.model.num_kv_heads / config.tensor_parallel_size;
-  setup.kv_layout.head_dim = setup.model.head_dim;
-  setup.kv_layout.block_size = config.block_size;
-  ASSIGN_OR_RETURN(setup.kv_layout.dtype,
-                   ResolveDType("--kv-cache-dtype", DType::kF32, config.kv_cache_dtype));
-  RETURN_IF_ERROR(PlanBlocks(setup));
-  if (config.max_num_queued_tokens == 0) {
-    config.max_num_queued_tokens = std::max<int64_t>(kDefaultQueuedTokens, config.max_model_len);
-  }
-  if (config.max_num_queued_tokens < config.max_model_len) {
-    return absl::InvalidArgumentError(
-        "--max-num-queued-tokens " + std::to_string(config.max_num_queued_tokens) +
-        " would refuse a prompt of --max-model-len " + std::to_string(config.max_model_len) +
-        " for ever: raise it to at least that");
-  }
-  setup.model_options.max_tokens = config.max_num_batched_tokens;
-  setup.model_options.max_logit_rows = config.max_num_seqs;
-  setup.model_options.max_model_len = config.max_model_len;
-  PlanMemory(setup);
+absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested, const DeviceFacts& device) {
+  ASSIGN_OR_RETURN(EngineSetup setup, DraftEngine(requested));
+  RETURN_IF_ERROR(PlanMemory(setup, device));
+  RETURN_IF_ERROR(PlanQueue(setup.config));
+  const EngineConfig& config = setup.config;
   setup.scheduler = {.num_blocks = setup.memory.num_blocks,
                      .block_size = config.block_size,
                      .max_model_len = config.max_model_len,
@@ -163,25 +281,10 @@ WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank) {
           .num_blocks = setup.memory.num_blocks,
           .worker = {.max_num_seqs = setup.config.max_num_seqs,
                      .max_num_batched_tokens = setup.config.max_num_batched_tokens,
-                     .max_model_len = setup.config.max_model_len,
+                     .max_model_len = LongestContext(setup),
                      .vocab_size = setup.model.vocab_size,
-                     .steps_in_flight = setup.config.steps_in_flight}};
-}
-
-absl::StatusOr<std::unique_ptr<Transport>> StartWorkers(const EngineSetup& setup,
-                                                        std::string* device_description) {
-  const int32_t ranks = setup.config.tensor_parallel_size;
-  std::vector<std::unique_ptr<Backend>> backends =
-      CreateCpuBackends(ranks, setup.config.cpu_threads);
-  if (device_description != nullptr) *device_description = backends.front()->Describe();
-  std::vector<std::unique_ptr<StepRunner>> workers;
-  for (int32_t rank = 0; rank < ranks; ++rank) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
-                     MakeWorker(SpecOf(setup, rank), std::move(backends[rank])));
-    workers.push_back(std::move(worker));
-  }
-  return std::unique_ptr<Transport>(
-      std::make_unique<InProcessTransport>(std::move(workers), setup.config.steps_in_flight));
+                     .steps_in_flight = setup.config.steps_in_flight,
+                     .graph_sizes = setup.graph_sizes}};
 }
 
 }  // namespace quire

@@ -1,10 +1,9 @@
 // EngineSetup: from an EngineConfig to everything the engine is built with. PlanEngine resolves
-// every "auto" and computes the memory plan from config.json alone; StartWorkers takes the memory,
-// loads the weights and starts the worker group.
+// every "auto" and computes the memory plan from config.json and the facts of the device alone;
+// engine_workers.h takes the memory, loads the weights and starts the worker group.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "engine/engine_config.h"
 #include "engine/model/model.h"
 #include "engine/model/model_config.h"
+#include "engine/worker/device_facts.h"
 #include "engine/worker/worker_spec.h"
 
 namespace quire {
@@ -25,10 +25,15 @@ struct MemoryPlan {
   };
   std::vector<Part> parts;
   int32_t ranks = 1;
-  int32_t num_blocks = 0;  // the null block included
-  int32_t block_size = 0;  // tokens
+  int32_t num_blocks = 0;    // the null block included
+  int32_t block_size = 0;    // tokens
+  DeviceFacts device;        // as it was before
+  int64_t budget_bytes = 0;  // of a GPU: what the parts may add up to; 0: not limited
+
   int64_t total_bytes() const;
   int64_t kv_tokens() const { return int64_t{num_blocks - 1} * block_size; }
+  // One line a part, for people.
+  std::string Table() const;
 };
 
 struct EngineSetup {
@@ -38,20 +43,22 @@ struct EngineSetup {
   SchedulerConfig scheduler;
   EngineLimits limits;
   ModelOptions model_options;
-  KvLayout kv_layout;  // of one rank
-  std::string device;  // "cpu"
+  KvLayout kv_layout;                // of one rank
+  std::vector<int32_t> graph_sizes;  // ascending; none on the cpu
+  std::string device;                // "cpu", "cuda"
 };
 
-// Reads the model's config files. Errors: unreadable directory, unsupported model, sizes that do
-// not fit together (each a sentence that says what to change).
-absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& config);
+// Everything that does not depend on how much memory the device has: what the engine will be but
+// for its KV blocks, its context if that follows from them, and its memory plan. Reads the model's
+// config files. --device auto is taken for cpu. Errors: unreadable directory, unsupported model,
+// settings that do not fit together (each a sentence that says what to change).
+absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& config);
 
-// What the worker of a rank is built from.
+// The whole. `device` is what the draft's device said of itself; the cpu needs to say nothing.
+// RESOURCE_EXHAUSTED, with the plan's table, when a GPU is too small.
+absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& config, const DeviceFacts& device = {});
+
+// What the worker of a rank is built from. Of a draft: the largest that may come of it.
 WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank);
-
-// Loads the model on every rank (threads of this process on the cpu) and returns the transport to
-// the running group. device_description receives Backend::Describe of rank 0.
-absl::StatusOr<std::unique_ptr<Transport>> StartWorkers(const EngineSetup& setup,
-                                                        std::string* device_description);
 
 }  // namespace quire

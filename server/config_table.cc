@@ -30,19 +30,31 @@ struct EngineRow {
 
 constexpr EngineRow kEngineRows[] = {
     {"model", kModel, "Hugging Face directory to serve; empty: the bundled demo model"},
-    {"dtype", kModel, "type of the weights in memory; auto: as stored"},
+    {"dtype", kModel,
+     "type of the weights in memory; auto: as stored, on cuda bfloat16 for float32"},
+    {"load-format", kModel,
+     "where weights come from; auto: safetensors; dummy: random ones, for benchmarks"},
     {"max-model-len", kModel,
      "tokens of prompt and output together; 0: what the model was made for"},
     {"device", kMemory, "where the model runs; auto: a GPU if there is one"},
     {"tensor-parallel-size", kMemory, "ranks that share the model"},
     {"cpu-threads", kMemory, "compute threads of the cpu device; 0: all cores"},
-    {"kv-cache-dtype", kMemory, "type of the KV cache; auto: float32 on the cpu"},
-    {"kv-cache-memory-bytes", kMemory, "KV cache of the whole server; 0: 256 MiB on the cpu",
+    {"kv-cache-dtype", kMemory,
+     "type of the KV cache; auto: float32 on the cpu, as the weights on cuda"},
+    {"kv-cache-memory-bytes", kMemory,
+     "KV cache of the whole server; 0: 256 MiB on the cpu, the rest of the GPU on cuda",
      FieldUnit::kBytes},
+    {"gpu-memory-utilization", kMemory, "share of a GPU's memory that the server may fill"},
     {"num-blocks-override", kMemory, "exact number of KV blocks; 0: from the bytes"},
-    {"block-size", kMemory, "tokens of a KV block: 16, 32 or 64; 0: 16 on the cpu"},
+    {"block-size", kMemory, "tokens of a KV block: 16, 32 or 64; 0: 16 on the cpu, 64 on cuda"},
+    {"cudagraph-capture-sizes", kMemory,
+     "batch sizes captured as CUDA graphs: auto, none or 1,2,4,8"},
+    {"worker-process", kMemory, "run each rank as a process of its own; auto: on cuda"},
+    {"worker-step-timeout", kMemory,
+     "a worker process that has work and ends no step for so long is replaced",
+     FieldUnit::kSeconds},
     {"max-num-seqs", kBatching, "requests that run at once"},
-    {"max-num-batched-tokens", kBatching, "tokens of a step; 0: 512 on the cpu"},
+    {"max-num-batched-tokens", kBatching, "tokens of a step; 0: 512 on the cpu, 2048 on cuda"},
     {"max-num-queued-reqs", kBatching, "requests that may wait; beyond, UNAVAILABLE"},
     {"max-num-queued-tokens", kBatching, "prompt tokens that may wait; 0: 8 Mi"},
 };
@@ -61,8 +73,8 @@ Field MakeField(const EngineRow& row) {
     return std::visit([&](auto pointer) -> FieldRef { return &(settings.engine.*pointer); },
                       member);
   };
-  field.lowest = static_cast<double>(setting.lowest);
-  field.highest = static_cast<double>(setting.highest);
+  field.lowest = setting.lowest;
+  field.highest = setting.highest;
   field.choices = setting.choices;
   return field;
 }
@@ -140,6 +152,12 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"cache-block-seq-len", "block-size"},
     {"num-gpu-blocks-override", "num-blocks-override"},
     {"max-cache-size", "kv-cache-memory-bytes"},
+    {"mem-fraction-static", "gpu-memory-utilization"},
+    {"cuda-graph-sizes", "cudagraph-capture-sizes"},
+    {"cuda-graph-bs", "cudagraph-capture-sizes"},
+    {"cuda-graphs", "cudagraph-capture-sizes"},
+    {"cudagraph-capture-batch-sizes", "cudagraph-capture-sizes"},
+    {"cuda-graph-batch-sizes", "cudagraph-capture-sizes"},
     {"context-length", "max-model-len"},
     {"max-seq-len", "max-model-len"},
     {"session-len", "max-model-len"},
@@ -235,7 +253,9 @@ std::string BytesText(double bytes) {
 
 absl::Status NotAccepted(const Field& field) {
   std::string sentence = "must be ";
-  if (field.unit == FieldUnit::kNone && field.highest > 0) sentence += "a whole number, ";
+  Settings settings;
+  const bool whole = !std::holds_alternative<double*>(field.ref(settings));
+  if (whole && field.unit == FieldUnit::kNone && field.highest > 0) sentence += "a whole number, ";
   sentence += AcceptedValues(field);
   if (field.unit == FieldUnit::kBytes) sentence += ", in bytes or with KiB, MiB, GiB, TiB";
   if (field.unit == FieldUnit::kSeconds) sentence += ", in seconds or with ms, s, min, h";

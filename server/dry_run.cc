@@ -36,13 +36,19 @@ Json ModelJson(const ModelConfig& model) {
 Json MemoryJson(const MemoryPlan& plan) {
   Json parts;
   for (const MemoryPlan::Part& part : plan.parts) parts[part.name] = part.bytes;
-  return {{"ranks", plan.ranks},
-          {"bytes_per_rank", parts},
-          {"total_bytes_per_rank", plan.total_bytes()},
-          {"total_bytes", plan.total_bytes() * plan.ranks},
-          {"num_blocks", plan.num_blocks},
-          {"block_size", plan.block_size},
-          {"kv_tokens", plan.kv_tokens()}};
+  Json memory = {{"ranks", plan.ranks},
+                 {"bytes_per_rank", parts},
+                 {"total_bytes_per_rank", plan.total_bytes()},
+                 {"total_bytes", plan.total_bytes() * plan.ranks},
+                 {"num_blocks", plan.num_blocks},
+                 {"block_size", plan.block_size},
+                 {"kv_tokens", plan.kv_tokens()}};
+  if (plan.budget_bytes == 0) return memory;
+  memory["budget_bytes"] = plan.budget_bytes;
+  memory["device"] = {{"name", plan.device.name},
+                      {"total_bytes", plan.device.total_bytes},
+                      {"free_bytes", plan.device.free_bytes}};
+  return memory;
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ struct FrontOptions {
 
 // True while the engine makes progress or has nothing to do. Idle and busy are not sick: false only
 // when work waits and neither has a step retired nor has the work arrived within `limit_seconds`,
-// or when the worker group has died.
+// or when the worker group has died, until another has taken its place.
 bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds);
 
 class GrpcFront : public OutputSink {

@@ -6,7 +6,7 @@
 namespace quire {
 
 bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds) {
-  if (!stats.fault.empty()) return false;
+  if (!stats.fault.empty() || stats.recovering) return false;
   if (!stats.work_waiting) return true;
   // The wait begins when work came to an idle engine, and again with every retired step.
   const int64_t since_ns = std::max(stats.last_retired_ns, stats.work_since_ns);

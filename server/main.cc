@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -98,8 +99,12 @@ void WatchSignals(sigset_t stop, Server* server) {
   EndNow(ExitCode::kForced);
 }
 
+// A line of the log for each line of the reason: it may be a table.
 ExitCode Complain(const StartError& error) {
-  Log(Severity::kError, "cannot start", {{"reason", std::string(error.status.message())}});
+  std::istringstream reason{std::string(error.status.message())};
+  for (std::string line; std::getline(reason, line);) {
+    Log(Severity::kError, "cannot start", {{"reason", line}});
+  }
   return error.code;
 }
 

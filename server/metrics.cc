@@ -178,7 +178,11 @@ struct ServerMetrics::State {
       OneGauge("quire_step_seconds", "Duration of the last retired step in the worker.");
   Gauge& step_age = OneGauge("quire_step_age_seconds",
                              "Seconds since a step retired, while requests are live; else 0.");
-  Gauge& fault = OneGauge("quire_engine_fault", "1 once the worker group has died.");
+  Gauge& fault = OneGauge("quire_engine_fault", "1 once the worker group has died for good.");
+  Gauge& recovering =
+      OneGauge("quire_engine_recovering", "1 while other workers are started for those that died.");
+  Counter& recoveries = OneCounter("quire_engine_recoveries_total",
+                                   "Times the workers died and others were to come.");
   Counter& steps = OneCounter("quire_steps_total", "Steps retired.");
   Counter& prompt_tokens =
       OneCounter("quire_prompt_tokens_total",
@@ -242,6 +246,14 @@ struct ServerMetrics::State {
   // Start and process.
   Family<Gauge>& startup = Gauges("quire_startup_phase_seconds", "What starting took, by phase.");
   Family<Gauge>& memory = Gauges("quire_memory_plan_bytes", "Planned memory of a rank, by part.");
+  Family<Gauge>& worker_seconds =
+      Gauges("quire_worker_start_seconds", "What starting a worker took, by phase.");
+  Family<Gauge>& worker_memory =
+      Gauges("quire_worker_memory_bytes", "Memory of a worker as measured after its start.");
+  Family<Gauge>& graph_nodes = Gauges("quire_cuda_graph_nodes", "Nodes of a captured step.");
+  Family<Gauge>& graph_seconds =
+      Gauges("quire_cuda_graph_capture_seconds", "What capturing a step took.");
+  Family<Gauge>& graph_bytes = Gauges("quire_cuda_graph_bytes", "Memory that a capture took.");
   Family<Gauge>& kv_info = Gauges("quire_kv_cache_info", "1; the KV cache's shape as labels.");
   Counter& log_dropped =
       OneCounter("quire_log_dropped_total", "Log events that could not be written.");
@@ -344,6 +356,22 @@ void ServerMetrics::MemoryPlanned(const MemoryPlan& plan) {
       .Set(1);
 }
 
+void ServerMetrics::WorkersStarted(const WorkerReport& report) {
+  State& state = *state_;
+  for (const auto& [phase, seconds] : report.seconds) {
+    state.worker_seconds.Add({{"phase", phase}}).Set(seconds);
+  }
+  for (const auto& [part, bytes] : report.memory) {
+    state.worker_memory.Add({{"part", part}}).Set(static_cast<double>(bytes));
+  }
+  for (const WorkerReport::Graph& graph : report.graphs) {
+    const Labels size = {{"size", std::to_string(graph.size)}};
+    state.graph_nodes.Add(size).Set(graph.nodes);
+    state.graph_seconds.Add(size).Set(graph.capture_ms * 1e-3);
+    state.graph_bytes.Add(size).Set(static_cast<double>(graph.bytes));
+  }
+}
+
 void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   const SchedulerLoad& load = stats.load;
   running.Set(load.running);
@@ -359,6 +387,8 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   const int64_t since_ns = std::max(stats.last_retired_ns, stats.work_since_ns);
   step_age.Set(stats.work_waiting ? Seconds(since_ns, SteadyNowNs()) : 0);
   fault.Set(stats.fault.empty() ? 0 : 1);
+  recovering.Set(stats.recovering ? 1 : 0);
+  RaiseTo(recoveries, static_cast<double>(stats.recoveries));
   RaiseTo(steps, static_cast<double>(stats.steps));
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
   RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));

@@ -13,6 +13,7 @@
 namespace quire {
 
 struct MemoryPlan;
+struct WorkerReport;
 
 class ServerMetrics {
  public:
@@ -39,6 +40,8 @@ class ServerMetrics {
   void StartupPhase(const std::string& phase, double seconds);
   // What each rank's memory is planned to go to. Once, at start.
   void MemoryPlanned(const MemoryPlan& plan);
+  // What starting the workers took. Once, at start.
+  void WorkersStarted(const WorkerReport& report);
 
   // The exposition text; gauges are refreshed from `stats` first.
   std::string Serialize(const EngineStats& stats);

@@ -7,12 +7,15 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/status_macros.h"
+#include "engine/engine_workers.h"
 #include "server/admin_http.h"
 #include "server/listen_address.h"
 #include "server/metrics.h"
@@ -88,12 +91,41 @@ class ForcedExit {
 
 }  // namespace
 
-std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error) {
-  absl::StatusOr<EngineSetup> setup = PlanEngine(config);
-  if (setup.ok()) return *std::move(setup);
+namespace {
+
+StartError PlanError(const EngineConfig& config, const absl::Status& status) {
   const bool model_is_fine = ModelConfig::Load(config.model).ok();
-  error->code = model_is_fine ? DeviceOr(ExitCode::kBadConfig, setup.status()) : ExitCode::kModel;
-  error->status = setup.status();
+  return {model_is_fine ? DeviceOr(ExitCode::kBadConfig, status) : ExitCode::kModel, status};
+}
+
+// The parts of the model that turn text into tokens.
+struct TextParts {
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<const ChatTemplate> chat_template;  // null: there is none, or none that works
+};
+
+absl::StatusOr<TextParts> LoadText(const std::string& directory) {
+  TextParts parts;
+  ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::Load(directory + "/tokenizer.json"));
+  auto chat_template = ChatTemplate::Load(directory);
+  if (chat_template.ok()) {
+    parts.chat_template = *std::move(chat_template);
+  } else if (chat_template.status().code() != absl::StatusCode::kNotFound) {
+    Log(Severity::kWarning, "chat template not usable: chat requests will be refused",
+        {{"reason", std::string(chat_template.status().message())}});
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error) {
+  absl::StatusOr<EngineSetup> setup = [&config]() -> absl::StatusOr<EngineSetup> {
+    ASSIGN_OR_RETURN(const auto workers, EngineWorkers::Find(config));
+    return PlanEngine(workers->config(), workers->device());
+  }();
+  if (setup.ok()) return *std::move(setup);
+  *error = PlanError(config, setup.status());
   return std::nullopt;
 }
 
@@ -108,6 +140,8 @@ struct Server::State {
 
   std::optional<StartError> Listen();
   std::optional<StartError> Load();
+  absl::Status Plan();
+  absl::StatusOr<std::unique_ptr<Transport>> StartWorkers();
   std::optional<StartError> Serve();
   void EndPhase(const char* name);
 
@@ -128,7 +162,8 @@ struct Server::State {
 
   const Settings settings;
   const int64_t started_ns;
-  const WorkerStarter start_workers;
+  const WorkerStarter start_workers;       // null: `workers`
+  std::unique_ptr<EngineWorkers> workers;  // from Plan to StartWorkers
   int64_t phase_ns = started_ns;
   ServerMetrics metrics;
   ServingModel model;  // complete, and constant, once ready
@@ -173,28 +208,43 @@ std::optional<StartError> Server::State::Listen() {
   return std::nullopt;
 }
 
-std::optional<StartError> Server::State::Load() {
-  StartError error;
-  std::optional<EngineSetup> setup = PlanServing(settings.engine, &error);
-  if (!setup) return error;
-  model.setup = *std::move(setup);
+absl::Status Server::State::Plan() {
+  EngineConfig config = settings.engine;
+  DeviceFacts device;
+  if (!start_workers) {
+    ASSIGN_OR_RETURN(workers, EngineWorkers::Find(config));
+    config = workers->config();
+    device = workers->device();
+  }
+  ASSIGN_OR_RETURN(model.setup, PlanEngine(config, device));
   metrics.MemoryPlanned(model.setup.memory);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
+  if (start_workers) return start_workers(model.setup, &model.device_description);
+  WorkerReport report;
+  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, workers->Start(model.setup, &report));
+  workers.reset();
+  model.device_description = report.description;
+  metrics.WorkersStarted(report);
+  return transport;
+}
+
+std::optional<StartError> Server::State::Load() {
+  // While the device is found and described.
+  auto text = std::async(std::launch::async, LoadText, settings.engine.model);
+  const absl::Status planned = Plan();
+  if (!planned.ok()) return PlanError(settings.engine, planned);
   EndPhase("plan");
 
-  const std::string& directory = model.setup.config.model;
-  auto tokenizer = Tokenizer::Load(directory + "/tokenizer.json");
-  if (!tokenizer.ok()) return StartError{ExitCode::kModel, tokenizer.status()};
-  model.tokenizer = *std::move(tokenizer);
-  auto chat_template = ChatTemplate::Load(directory);
-  if (chat_template.ok()) {
-    model.chat_template = *std::move(chat_template);
-  } else if (chat_template.status().code() != absl::StatusCode::kNotFound) {
-    Log(Severity::kWarning, "chat template not usable: chat requests will be refused",
-        {{"reason", std::string(chat_template.status().message())}});
-  }
+  absl::StatusOr<TextParts> parts = text.get();
+  if (!parts.ok()) return StartError{ExitCode::kModel, parts.status()};
+  model.tokenizer = std::move(parts->tokenizer);
+  model.chat_template = std::move(parts->chat_template);
   EndPhase("tokenizer");
 
-  auto transport = start_workers(model.setup, &model.device_description);
+  absl::StatusOr<std::unique_ptr<Transport>> transport = StartWorkers();
   if (!transport.ok()) {
     return StartError{DeviceOr(ExitCode::kModel, transport.status()), transport.status()};
   }
@@ -239,9 +289,10 @@ void Server::State::Watch() {
   const bool now_healthy = IsHealthy(stats, now_ns, limit);
   if (now_healthy != healthy.exchange(now_healthy)) {
     front->SetServing(now_healthy && !draining);
-    const char* what = now_healthy           ? "the engine makes progress again"
-                       : stats.fault.empty() ? "the engine makes no progress: not healthy"
-                                             : "the engine is dead: not healthy";
+    const char* what = now_healthy            ? "the engine makes progress again"
+                       : !stats.fault.empty() ? "the engine is dead: not healthy"
+                       : stats.recovering     ? "the engine has lost its workers: not healthy"
+                                              : "the engine makes no progress: not healthy";
     Log(now_healthy ? Severity::kInfo : Severity::kError, what,
         {{"running", stats.load.running}, {"waiting", stats.load.waiting}, {"steps", stats.steps}});
   }
@@ -336,6 +387,7 @@ bool Server::State::Draining() {
 const char* Server::State::StateName() {
   if (Draining()) return "draining";
   if (!ready) return "loading";
+  if (Stats().recovering) return "recovering";
   return healthy ? "ready" : "hung";
 }
 
@@ -357,8 +409,12 @@ AdminPage Server::State::Page(std::string_view path) {
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics.Serialize(Stats())};
   }
-  if (path == "/livez") return Verdict(healthy, "hung");
-  if (path == "/readyz") return Verdict(ready && healthy && !Draining(), StateName());
+  const bool recovering = Stats().recovering;
+  // To end the process would not bring the workers back sooner.
+  if (path == "/livez") return Verdict(healthy || recovering, "hung");
+  if (path == "/readyz") {
+    return Verdict(ready && healthy && !recovering && !Draining(), StateName());
+  }
   if (path == "/startupz") return Verdict(ready, "loading");
   if (path == "/") return StatusHtml();
   return {.status = 404, .body = "try /metrics, /livez, /readyz, /startupz or /\n"};

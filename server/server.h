@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine_setup.h"
+#include "engine/worker/transport.h"
 #include "server/server_config.h"
 
 namespace quire {
@@ -30,10 +31,11 @@ struct StartError {
   absl::Status status;
 };
 
-// Reads the model's configuration and plans the memory, taking none. On failure `error` holds why.
+// Reads the model's configuration and plans the memory, taking none; worker processes are started
+// only to describe their device. On failure `error` holds why.
 std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error);
 
-// StartWorkers, or what a test puts in its place.
+// What a test puts in the place of EngineWorkers: transport and description of the device.
 using WorkerStarter =
     std::function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineSetup&, std::string*)>;
 
@@ -41,7 +43,7 @@ class Server {
  public:
   // `settings` are validated and name a model directory. started_ns: when the process began, by the
   // steady clock, for the time to READY.
-  Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers = StartWorkers);
+  Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers = {});
   ~Server();
 
   // Binds, loads and serves. The admin port answers from the start; requests are taken once this

@@ -30,6 +30,8 @@ struct ModelOptions {
   int32_t max_tokens = 0;      // largest T of any step: sizes the activation arena
   int32_t max_logit_rows = 0;  // largest R
   int32_t max_model_len = 0;   // positions of the rope table
+  // The device's memory is the host's: files are read straight into it.
+  bool weights_in_place = false;
 };
 
 // Bytes a rank will hold before its KV pool: computed from the config alone, before loading.

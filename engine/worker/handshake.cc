@@ -52,6 +52,8 @@ Json SpecJson(const WorkerSpec& spec) {
           {"activation_dtype", Name(model.activation_dtype)},
           {"max_tokens", model.max_tokens},
           {"max_logit_rows", model.max_logit_rows},
+          {"dummy_weights", model.dummy_weights},
+          {"weights_in_place", model.weights_in_place},
           {"num_layers", kv.num_layers},
           {"num_kv_heads", kv.num_kv_heads},
           {"head_dim", kv.head_dim},
@@ -84,6 +86,8 @@ WorkerSpec ReadSpec(ConfigReader& reader) {
   spec.model_options.max_tokens = Int32(reader, "max_tokens");
   spec.model_options.max_logit_rows = Int32(reader, "max_logit_rows");
   spec.model_options.max_model_len = spec.worker.max_model_len;
+  spec.model_options.dummy_weights = reader.Bool("dummy_weights", false);
+  spec.model_options.weights_in_place = reader.Bool("weights_in_place", false);
   spec.kv_layout = {.num_layers = Int32(reader, "num_layers"),
                     .num_kv_heads = Int32(reader, "num_kv_heads"),
                     .head_dim = Int32(reader, "head_dim"),

@@ -1,29 +1,35 @@
 // EngineConfig::Validate: the defaults pass, every bound holds, and all faults are named at once.
 #include "engine/engine_config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 
 namespace quire {
 namespace {
 
+using ::testing::ElementsAre;
+
 std::string Faults(const EngineConfig& config) { return std::string(config.Validate().message()); }
 
 TEST(EngineConfigTest, TheDefaultsAreValid) { EXPECT_TRUE(EngineConfig().Validate().ok()); }
 
-void SetNumber(EngineConfig& config, const EngineSetting& setting, int64_t value) {
+void SetNumber(EngineConfig& config, const EngineSetting& setting, double value) {
   if (const auto* narrow = std::get_if<int32_t EngineConfig::*>(&setting.member)) {
     config.*(*narrow) = static_cast<int32_t>(value);
+  } else if (const auto* wide = std::get_if<int64_t EngineConfig::*>(&setting.member)) {
+    config.*(*wide) = static_cast<int64_t>(value);
   } else {
-    config.*std::get<int64_t EngineConfig::*>(setting.member) = value;
+    config.*std::get<double EngineConfig::*>(setting.member) = value;
   }
 }
 
 TEST(EngineConfigTest, ValuesBeyondABoundAreRefusedByName) {
   for (const EngineSetting& setting : EngineSettings()) {
     if (setting.highest == 0) continue;
-    for (const int64_t beyond : {setting.lowest - 1, setting.highest + 1}) {
+    for (const double beyond : {setting.lowest - 1, setting.highest + 1}) {
       EngineConfig config;
       SetNumber(config, setting, beyond);
       EXPECT_NE(Faults(config).find("--" + std::string(setting.name)), std::string::npos)
@@ -70,6 +76,39 @@ TEST(EngineConfigTest, ContradictionsAreRefused) {
   EXPECT_FALSE(narrow.Validate().ok());
   narrow.max_num_batched_tokens = 32;
   EXPECT_TRUE(narrow.Validate().ok());
+}
+
+TEST(EngineConfigTest, AShareThatIsNoNumberIsRefused) {
+  EngineConfig config;
+  config.gpu_memory_utilization = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(Faults(config).find("--gpu-memory-utilization nan: must be from 0.05 to 1"),
+            std::string::npos)
+      << Faults(config);
+}
+
+TEST(EngineConfigTest, GraphSizesAreRead) {
+  EXPECT_THAT(*GraphSizes("1,2,8", 256), ElementsAre(1, 2, 8));
+  EXPECT_THAT(*GraphSizes("8,2,1,2", 4), ElementsAre(1, 2));
+  EXPECT_THAT(*GraphSizes("none", 256), ElementsAre());
+  EXPECT_THAT(*GraphSizes("auto", 1), ElementsAre(1));
+  EXPECT_THAT(*GraphSizes("auto", 20), ElementsAre(1, 2, 4, 8, 16, 20));
+  EXPECT_THAT(*GraphSizes("auto", 100),
+              ElementsAre(1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 100));
+  EXPECT_EQ(GraphSizes("auto", 256)->size(), 23u);
+  for (const char* text : {"", ",", "1,", ",1", "1 2", "0", "-1", "1,x", "all", "99999999999"}) {
+    EXPECT_FALSE(GraphSizes(text, 256).has_value()) << text;
+  }
+  EngineConfig config;
+  config.cudagraph_capture_sizes = "often";
+  EXPECT_NE(Faults(config).find("--cudagraph-capture-sizes often"), std::string::npos);
+}
+
+TEST(EngineConfigTest, TheServerHoldsNoGpu) {
+  EngineConfig config;
+  config.worker_process = "off";
+  EXPECT_TRUE(config.Validate().ok());
+  config.device = "cuda";
+  EXPECT_NE(Faults(config).find("--worker-process off"), std::string::npos);
 }
 
 }  // namespace

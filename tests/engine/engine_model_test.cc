@@ -9,7 +9,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/engine.h"
-#include "engine/engine_setup.h"
+#include "engine/engine_workers.h"
 #include "gtest/gtest.h"
 
 namespace quire {
@@ -77,7 +77,8 @@ Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128)
   absl::StatusOr<EngineSetup> setup = PlanEngine(config);
   EXPECT_TRUE(setup.ok()) << setup.status();
   setup->scheduler.growth_horizon = growth_horizon;
-  absl::StatusOr<std::unique_ptr<Transport>> transport = StartWorkers(*setup, nullptr);
+  WorkerReport report;
+  absl::StatusOr<std::unique_ptr<Transport>> transport = StartThreads(*setup, &report);
   EXPECT_TRUE(transport.ok()) << transport.status();
   CollectingSink sink;
   Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink);

@@ -50,6 +50,10 @@ void MoveEverything(ServerMetrics& metrics) {
   metrics.CancelToFree(0.002);
   metrics.StartupPhase("ready", 0.4);
   metrics.MemoryPlanned({.parts = {{"weights", 1000}}, .num_blocks = 7, .block_size = 16});
+  metrics.WorkersStarted({.description = "",
+                          .memory = {{"measured", 12}},
+                          .seconds = {{"load", 0.5}},
+                          .graphs = {{.size = 8, .nodes = 3, .capture_ms = 2, .bytes = 4}}});
 }
 
 // name -> type, from the "# TYPE" lines.
@@ -114,6 +118,25 @@ TEST(MetricsTest, GaugesFollowTheEngine) {
                            "vllm:kv_cache_usage_perc{model_name=\"demo\"} 0.75\n",
                            "vllm:gpu_cache_usage_perc{model_name=\"demo\"} 0.75\n",
                            "quire_running_tokens{model_name=\"demo\"} 60\n"}) {
+    EXPECT_TRUE(Shows(scrape, line));
+  }
+}
+
+TEST(MetricsTest, WhatStartingTheWorkersTookIsShown) {
+  ServerMetrics metrics("demo");
+  MoveEverything(metrics);
+  EngineStats stats;
+  stats.recovering = true;
+  stats.recoveries = 2;
+  const std::string scrape = metrics.Serialize(stats);
+  for (const char* line :
+       {"quire_worker_start_seconds{model_name=\"demo\",phase=\"load\"} 0.5\n",
+        "quire_worker_memory_bytes{model_name=\"demo\",part=\"measured\"} 12\n",
+        "quire_cuda_graph_nodes{model_name=\"demo\",size=\"8\"} 3\n",
+        "quire_cuda_graph_capture_seconds{model_name=\"demo\",size=\"8\"} 0.002\n",
+        "quire_cuda_graph_bytes{model_name=\"demo\",size=\"8\"} 4\n",
+        "quire_engine_recovering{model_name=\"demo\"} 1\n",
+        "quire_engine_recoveries_total{model_name=\"demo\"} 2\n"}) {
     EXPECT_TRUE(Shows(scrape, line));
   }
 }

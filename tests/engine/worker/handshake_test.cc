@@ -29,6 +29,7 @@ WorkerOrder SomeOrder() {
   spec.model_options.max_tokens = 2048;
   spec.model_options.max_logit_rows = 256;
   spec.model_options.max_model_len = 8192;
+  spec.model_options.dummy_weights = spec.model_options.weights_in_place = true;
   spec.kv_layout = {.num_layers = 32,
                     .num_kv_heads = 4,
                     .head_dim = 128,
@@ -57,6 +58,7 @@ TEST(HandshakeTest, AnOrderArrives) {
   EXPECT_EQ(got->spec.tp.rank, 1);
   EXPECT_EQ(got->spec.model_options.activation_dtype, DType::kF16);
   EXPECT_EQ(got->spec.model_options.max_model_len, 8192);
+  EXPECT_TRUE(got->spec.model_options.dummy_weights && got->spec.model_options.weights_in_place);
   EXPECT_EQ(got->spec.kv_layout.block_bytes(), sent.spec.kv_layout.block_bytes());
   EXPECT_EQ(got->spec.worker.vocab_size, 128256);
   EXPECT_THAT(got->spec.worker.graph_sizes, ElementsAre(1, 2, 4));
