@@ -42,8 +42,9 @@ class Backend {
   virtual void BeginStep(const BeginStepParams&) = 0;
   virtual void EndStep(const EndStepParams&) = 0;
   virtual void FillUniform(const FillUniformParams&) = 0;
-  // Once a step, before its first PagedAttention, with the params of any layer: devices that divide
-  // the work by the lengths of the contexts do it here, for all layers.
+  // Once a step, before its first PagedAttention, with the params of any layer, and again before a
+  // layer whose window is another: devices that divide the work by the lengths of the contexts do
+  // it here, for all layers that follow.
   virtual void PlanAttention(const PagedAttentionParams&) = 0;
 
   virtual void Embed(const EmbedParams&) = 0;

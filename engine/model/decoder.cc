@@ -21,13 +21,13 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
   // h lives in s.residual; a block's output waits in s.x until the next norm adds it. Before the
   // first norm nothing waits.
   TensorView x = s.residual, residual;
-  backend_.PlanAttention(AttentionParams(input, cache.layer(0), weights_.layers[0], s));
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
     backend_.RmsNorm(
         {.x = x, .residual = residual, .weight = layer.input_norm, .eps = norm_eps_, .out = s.x});
     x = s.x, residual = s.residual;
-    Attention(layer, input, cache.layer(static_cast<int32_t>(i)), s);
+    const bool plan = i == 0 || layer.window != weights_.layers[i - 1].window;
+    Attention(layer, input, cache.layer(static_cast<int32_t>(i)), s, plan);
     backend_.RmsNorm({.x = s.x,
                       .residual = s.residual,
                       .weight = layer.post_norm,
@@ -39,7 +39,7 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
 }
 
 void Decoder::Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
-                        const StepTensors& s) {
+                        const StepTensors& s, bool plan) {
   layer.qkv.Apply(backend_, s.x, s.qkv);
   backend_.RopeStoreKv({.qkv = s.qkv,
                         .num_heads = num_heads_,
@@ -50,7 +50,9 @@ void Decoder::Attention(const DecoderLayer& layer, const ModelInput& input, cons
                         .k_norm = layer.k_norm,
                         .norm_eps = norm_eps_,
                         .kv = kv});
-  backend_.PagedAttention(AttentionParams(input, kv, layer, s));
+  const PagedAttentionParams attention = AttentionParams(input, kv, layer, s);
+  if (plan) backend_.PlanAttention(attention);
+  backend_.PagedAttention(attention);
   layer.o.Apply(backend_, s.attention, s.x);
 }
 

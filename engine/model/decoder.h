@@ -20,8 +20,9 @@ class Decoder final : public Model {
   void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) override;
 
  private:
+  // `plan`: the step's attention is to be planned first.
   void Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
-                 const StepTensors& s);
+                 const StepTensors& s, bool plan);
   PagedAttentionParams AttentionParams(const ModelInput& input, const KvLayerView& kv,
                                        const DecoderLayer& layer, const StepTensors& s) const;
   void FeedForward(const DecoderLayer& layer, const StepTensors& s);

@@ -41,6 +41,7 @@ class PagedAttention {
   const AttentionLimits limits_;
   const Device device_;
   void* const space_;
+  int32_t planned_window_ = 0;
 };
 
 }  // namespace quire::cuda

@@ -1,0 +1,70 @@
+// GraphTimer: microseconds of one of many kernels in a graph, as a captured step runs them, and the
+// rate at which this device copies.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/launch.h"
+
+namespace quire::gpu {
+
+class GraphTimer {
+ public:
+  GraphTimer() {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaDeviceGetAttribute(&device_.num_sms, cudaDevAttrMultiProcessorCount, 0));
+    CUDA_CHECK(cudaEventCreate(&begin_));
+    CUDA_CHECK(cudaEventCreate(&end_));
+  }
+
+  const cuda::Device& device() const { return device_; }
+
+  // Median microseconds of `enqueue(i)`, i from 0 to count - 1, over several replays. Inputs that i
+  // chooses among should be more together than the cache holds.
+  double Microseconds(int count, const std::function<void(int)>& enqueue) const {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_CHECK(cudaDeviceSynchronize());
+    CUDA_CHECK(cudaStreamBeginCapture(device_.stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < count; ++i) enqueue(i);
+    CUDA_CHECK(cudaStreamEndCapture(device_.stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    std::vector<float> times;
+    for (int replay = 0; replay < 13; ++replay) {
+      CUDA_CHECK(cudaEventRecord(begin_, device_.stream));
+      CUDA_CHECK(cudaGraphLaunch(exec, device_.stream));
+      CUDA_CHECK(cudaEventRecord(end_, device_.stream));
+      CUDA_CHECK(cudaEventSynchronize(end_));
+      float ms;
+      CUDA_CHECK(cudaEventElapsedTime(&ms, begin_, end_));
+      if (replay >= 2) times.push_back(ms);
+    }
+    CUDA_CHECK(cudaGraphExecDestroy(exec));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2] * 1000.0 / count;
+  }
+
+  // Bytes a second of a large copy, read and written.
+  double CopyRate() const {
+    constexpr size_t kBytes = size_t{2} << 30;
+    char* data;
+    CUDA_CHECK(cudaMalloc(&data, 2 * kBytes));
+    CUDA_CHECK(cudaMemset(data, 1, 2 * kBytes));
+    const double us = Microseconds(4, [&](int) {
+      CUDA_CHECK(
+          cudaMemcpyAsync(data + kBytes, data, kBytes, cudaMemcpyDeviceToDevice, device_.stream));
+    });
+    CUDA_CHECK(cudaFree(data));
+    return 2.0 * kBytes / (us * 1e-6);
+  }
+
+ private:
+  cuda::Device device_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+}  // namespace quire::gpu

@@ -1,0 +1,296 @@
+// The matrix products of Llama-3.1-8B on one device: each shape alone and all of a step together,
+// in graphs over the weights of 32 layers, beside the time in which their bytes could be moved or
+// their arithmetic done. Prints one JSON object a line. Usage: matmul_gpu_bench [TOKENS...]
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/algorithm_search.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/matmul.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr double kBytesPerSecond = 4.3e12, kFlopsPerSecond = 788e12;
+constexpr int kLayers = 32;
+constexpr int64_t kMaxLogitRows = 256;
+
+struct Shape {
+  const char* name;
+  int64_t n, k;
+  int layers;
+  DType out;
+};
+constexpr Shape kShapes[] = {{"qkv", 6144, 4096, kLayers, DType::kBF16},
+                             {"o", 4096, 4096, kLayers, DType::kBF16},
+                             {"gate_up", 28672, 4096, kLayers, DType::kBF16},
+                             {"down", 4096, 14336, kLayers, DType::kBF16},
+                             {"lm_head", 128256, 4096, 1, DType::kF32}};
+constexpr size_t kHead = 4;
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Uniform in [-1, 1), a period of a million and three: no cache sees the repetition.
+std::vector<uint16_t> Pattern(float amplitude) {
+  std::minstd_rand random(1);
+  std::uniform_real_distribution<float> uniform(-amplitude, amplitude);
+  std::vector<uint16_t> pattern(1000003);
+  for (uint16_t& v : pattern) v = FromFloat<BF16>(uniform(random)).bits;
+  return pattern;
+}
+
+uint16_t* Filled(int64_t count, const std::vector<uint16_t>& pattern) {
+  uint16_t* data;
+  CUDA_CHECK(cudaMalloc(&data, static_cast<size_t>(count) * 2));
+  int64_t done = std::min(count, static_cast<int64_t>(pattern.size()));
+  CUDA_CHECK(
+      cudaMemcpy(data, pattern.data(), static_cast<size_t>(done) * 2, cudaMemcpyHostToDevice));
+  for (; done < count; done *= 2) {
+    CUDA_CHECK(cudaMemcpy(data + done, data, static_cast<size_t>(std::min(done, count - done)) * 2,
+                          cudaMemcpyDeviceToDevice));
+  }
+  CUDA_CHECK(cudaDeviceSynchronize());
+  return data;
+}
+
+class Bench {
+ public:
+  explicit Bench(int64_t max_tokens) {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaDeviceGetAttribute(&device_.num_sms, cudaDevAttrMultiProcessorCount, 0));
+    for (size_t i = 0; i < std::size(kShapes); ++i) {
+      const Shape& s = kShapes[i];
+      weights_[i] = Filled(s.layers * s.n * s.k, pattern_);
+    }
+    x_ = Filled(max_tokens * 14336, pattern_);
+    CUDA_CHECK(cudaMalloc(&out_, static_cast<size_t>(max_tokens) * 28672 * 2 +
+                                     static_cast<size_t>(kMaxLogitRows) * 128256 * 4));
+    void* workspace;
+    CUDA_CHECK(cudaMalloc(&workspace, static_cast<size_t>(MatMul::WorkspaceBytes())));
+    matmul_ = std::make_unique<MatMul>(device_, workspace, "");
+    CUDA_CHECK(cublasLtCreate(&lt_.handle));
+    lt_.workspace = workspace;
+    lt_.workspace_bytes = static_cast<size_t>(MatMul::WorkspaceBytes());
+    lt_.stream = device_.stream;
+  }
+
+  void CopyCeiling() {
+    const size_t bytes = size_t{3} << 30;
+    const double ms = Milliseconds(5, [&] {
+      CUDA_CHECK(cudaMemcpyAsync(weights_[2], weights_[2] + bytes / 2, bytes,
+                                 cudaMemcpyDeviceToDevice, device_.stream));
+    });
+    std::printf("{\"what\": \"copy\", \"gb_per_s\": %.0f}\n",
+                2 * static_cast<double>(bytes) / ms / 1e6);
+  }
+
+  // False if any sampled output is not what float64 says.
+  bool Right(int64_t tokens) {
+    for (size_t i = 0; i < std::size(kShapes); ++i) {
+      const MatMulParams p = Params(i, 0, Tokens(i, tokens));
+      matmul_->Run(p);
+      CUDA_CHECK(cudaDeviceSynchronize());
+      std::minstd_rand random(3);
+      for (int sample = 0; sample < 50; ++sample) {
+        const int64_t t = static_cast<int64_t>(random()) % p.x.dim[0];
+        const int64_t row = static_cast<int64_t>(random()) % p.w.dim[0];
+        if (!Right(p, t, row)) {
+          std::fprintf(stderr, "%s: token %ld row %ld is wrong: not timed\n", kShapes[i].name,
+                       static_cast<long>(t), static_cast<long>(row));
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  void OneShape(size_t i, int64_t tokens) {
+    const Shape& s = kShapes[i];
+    const int64_t t = Tokens(i, tokens);
+    const int times = s.layers == 1 ? 4 : s.layers;
+    const auto report = [&](const char* kernel, double ms) {
+      const double floor = Floor(i, t), us = ms * 1000 / times;
+      std::printf(
+          "{\"what\": \"%s\", \"tokens\": %ld, \"kernel\": \"%s\", \"us\": %.2f, "
+          "\"floor_us\": %.2f, \"fraction\": %.3f}\n",
+          s.name, static_cast<long>(t), kernel, us, floor * 1e6, floor * 1e6 / us);
+    };
+    report(t <= 16 ? "own" : "cublas", Milliseconds(11, [&] {
+             for (int layer = 0; layer < times; ++layer) {
+               matmul_->Run(Params(i, layer % s.layers, t));
+             }
+           }));
+    if (t > 16) return;
+    choices_[i] = AlgorithmSearch(Params(i, 0, t), lt_).Fastest(t);
+    report("cublas", Milliseconds(11, [&] {
+             for (int layer = 0; layer < times; ++layer) {
+               CUDA_CHECK(
+                   LtProduct(Params(i, layer % s.layers, t)).Enqueue(lt_, choices_[i].algorithm));
+             }
+           }));
+  }
+
+  void WholeStep(int64_t tokens) {
+    double floor = 0;
+    for (size_t i = 0; i < std::size(kShapes); ++i) {
+      floor += Floor(i, Tokens(i, tokens)) * kShapes[i].layers * 1000;
+    }
+    const auto step = [&](const std::function<void(size_t, int)>& run) {
+      for (int layer = 0; layer < kLayers; ++layer) {
+        for (size_t i = 0; i < kHead; ++i) run(i, layer);
+      }
+      run(kHead, 0);
+    };
+    const auto report = [&](const char* kernel, double ms) {
+      std::printf(
+          "{\"what\": \"step\", \"tokens\": %ld, \"kernel\": \"%s\", \"ms\": %.4f, "
+          "\"floor_ms\": %.4f, \"fraction\": %.3f}\n",
+          static_cast<long>(tokens), kernel, ms, floor, floor / ms);
+    };
+    report(tokens <= 16 ? "own" : "cublas", Milliseconds(11, [&] {
+             step([&](size_t i, int layer) { matmul_->Run(Params(i, layer, Tokens(i, tokens))); });
+           }));
+    if (tokens > 16) return;
+    report(
+        "cublas", Milliseconds(11, [&] {
+          step([&](size_t i, int layer) {
+            CUDA_CHECK(
+                LtProduct(Params(i, layer, Tokens(i, tokens))).Enqueue(lt_, choices_[i].algorithm));
+          });
+        }));
+  }
+
+  // Time of the host for a product whose algorithm is known, and for a first one.
+  void HostTime(int64_t tokens) {
+    double begin = Seconds();
+    for (size_t i = 0; i < std::size(kShapes); ++i) matmul_->Run(Params(i, 0, Tokens(i, tokens)));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const double first = Seconds() - begin;
+    begin = Seconds();
+    constexpr int kCalls = 200;
+    for (int i = 0; i < kCalls; ++i) matmul_->Run(Params(1, 0, std::min<int64_t>(tokens, 17)));
+    const double later = (Seconds() - begin) / kCalls;
+    CUDA_CHECK(cudaDeviceSynchronize());
+    std::printf("{\"what\": \"host\", \"tokens\": %ld, \"first_ms\": %.1f, \"later_us\": %.2f}\n",
+                static_cast<long>(tokens), first * 1e3, later * 1e6);
+  }
+
+ private:
+  static int64_t Tokens(size_t i, int64_t tokens) {
+    return i == kHead ? (tokens > kMaxLogitRows ? 1 : tokens) : tokens;
+  }
+  static double Floor(size_t i, int64_t tokens) {
+    const auto n = static_cast<double>(kShapes[i].n), k = static_cast<double>(kShapes[i].k);
+    const auto t = static_cast<double>(tokens);
+    const double bytes = 2 * (n * k + t * k) + t * n * static_cast<double>(SizeOf(kShapes[i].out));
+    return std::max(bytes / kBytesPerSecond, 2 * t * n * k / kFlopsPerSecond);
+  }
+
+  MatMulParams Params(size_t i, int layer, int64_t tokens) const {
+    const Shape& s = kShapes[i];
+    return {.x = TensorView(x_, DType::kBF16, {tokens, s.k}),
+            .w = TensorView(weights_[i] + layer * s.n * s.k, DType::kBF16, {s.n, s.k}),
+            .bias = {},
+            .out = TensorView(out_, s.out, {tokens, s.n})};
+  }
+
+  bool Right(const MatMulParams& p, int64_t t, int64_t row) {
+    double sum = 0, size = 0;
+    for (int64_t c = 0; c < p.w.dim[1]; ++c) {
+      const size_t x = static_cast<size_t>(t * p.w.dim[1] + c) % pattern_.size();
+      const size_t w = static_cast<size_t>(row * p.w.dim[1] + c) % pattern_.size();
+      const double product = static_cast<double>(ToFloat(BF16{pattern_[x]})) *
+                             static_cast<double>(ToFloat(BF16{pattern_[w]}));
+      sum += product;
+      size += std::abs(product);
+    }
+    float got;
+    if (p.out.dtype == DType::kF32) {
+      CUDA_CHECK(cudaMemcpy(&got, p.out.row<float>(t) + row, 4, cudaMemcpyDeviceToHost));
+    } else {
+      BF16 bits;
+      CUDA_CHECK(cudaMemcpy(&bits, p.out.row<BF16>(t) + row, 2, cudaMemcpyDeviceToHost));
+      got = ToFloat(bits);
+    }
+    return std::abs(got - sum) <= 0x1p-8 * std::abs(sum) + 1e-6 * size;
+  }
+
+  // Median time of replays of what `enqueue` enqueues.
+  double Milliseconds(int replays, const std::function<void()>& enqueue) {
+    enqueue();  // algorithms are chosen outside of the capture
+    CUDA_CHECK(cudaStreamSynchronize(device_.stream));
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_CHECK(cudaStreamBeginCapture(device_.stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    CUDA_CHECK(cudaStreamEndCapture(device_.stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    cudaEvent_t begin, end;
+    CUDA_CHECK(cudaEventCreate(&begin));
+    CUDA_CHECK(cudaEventCreate(&end));
+    std::vector<float> times;
+    for (int i = 0; i < replays + 2; ++i) {
+      CUDA_CHECK(cudaEventRecord(begin, device_.stream));
+      CUDA_CHECK(cudaGraphLaunch(exec, device_.stream));
+      CUDA_CHECK(cudaEventRecord(end, device_.stream));
+      CUDA_CHECK(cudaEventSynchronize(end));
+      float ms;
+      CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+      if (i >= 2) times.push_back(ms);
+    }
+    CUDA_CHECK(cudaEventDestroy(begin));
+    CUDA_CHECK(cudaEventDestroy(end));
+    CUDA_CHECK(cudaGraphExecDestroy(exec));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    std::nth_element(times.begin(), times.begin() + replays / 2, times.end());
+    return times[static_cast<size_t>(replays / 2)];
+  }
+
+  Device device_;
+  const std::vector<uint16_t> pattern_ = Pattern(1);
+  std::array<uint16_t*, std::size(kShapes)> weights_{};
+  uint16_t* x_ = nullptr;
+  void* out_ = nullptr;
+  std::unique_ptr<MatMul> matmul_;
+  LtDevice lt_;
+  std::array<Choice, std::size(kShapes)> choices_;
+};
+
+int Main(std::vector<int64_t> tokens) {
+  if (tokens.empty()) tokens = {1, 8, 16, 64, 256, 2048, 8192};
+  Bench bench(*std::max_element(tokens.begin(), tokens.end()));
+  // The largest first, as a server starts: it chooses for all the others.
+  std::sort(tokens.rbegin(), tokens.rend());
+  for (const int64_t t : tokens) bench.HostTime(t);
+  for (const int64_t t : tokens) {
+    if (!bench.Right(t)) return 1;
+  }
+  bench.CopyCeiling();
+  for (const int64_t t : tokens) {
+    for (size_t i = 0; i < std::size(kShapes); ++i) {
+      if (i != kHead || t <= kMaxLogitRows) bench.OneShape(i, t);
+    }
+    bench.WholeStep(t);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace quire::cuda
+
+int main(int argc, char** argv) {
+  std::vector<int64_t> tokens;
+  for (int i = 1; i < argc; ++i) tokens.push_back(std::atoll(argv[i]));
+  return quire::cuda::Main(tokens);
+}

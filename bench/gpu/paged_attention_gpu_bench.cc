@@ -1,0 +1,296 @@
+// Attention of Llama-3.1-8B (32 query and 8 key/value heads of 128) on one device, in graphs over
+// the pools of 32 layers: decode beside the time in which its keys and values could be read,
+// prefill beside that of its arithmetic. Each shape is compared with float64 first. Prints one JSON
+// object a line. Usage: paged_attention_gpu_bench [decode] [prefill]
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/paged_attention.h"
+
+namespace quire::cuda {
+namespace {
+
+// What this kind of device reads in runs of 16 KiB, and its rate in products of random numbers.
+constexpr double kBytesPerSecond = 4.47e12, kFlopsPerSecond = 788e12;
+constexpr int kLayers = 32;
+constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+constexpr int64_t kMaxTokens = 16384, kMaxKvTokens = (256 << 10) + (64 << 10);
+
+struct Shape {
+  int sequences, context, queries;
+};
+
+using Bits = uint16_t;
+double Value(Bits bits) { return ToFloat(BF16{bits}); }
+
+template <typename T>
+T* OnDevice(const std::vector<T>& values) {
+  T* data;
+  CUDA_CHECK(cudaMalloc(&data, values.size() * sizeof(T)));
+  CUDA_CHECK(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return data;
+}
+
+// Uniform in [-amplitude, amplitude), a period of a million and three: no cache sees the
+// repetition.
+Bits* Filled(int64_t count, float amplitude) {
+  std::minstd_rand random(1);
+  std::uniform_real_distribution<float> uniform(-amplitude, amplitude);
+  std::vector<Bits> pattern(std::min<int64_t>(count, 1000003));
+  for (Bits& v : pattern) v = FromFloat<BF16>(uniform(random)).bits;
+  Bits* data;
+  CUDA_CHECK(cudaMalloc(&data, static_cast<size_t>(count) * 2));
+  auto done = static_cast<int64_t>(pattern.size());
+  CUDA_CHECK(cudaMemcpy(data, pattern.data(), pattern.size() * 2, cudaMemcpyHostToDevice));
+  for (; done < count; done *= 2) {
+    CUDA_CHECK(cudaMemcpy(data + done, data, static_cast<size_t>(std::min(done, count - done)) * 2,
+                          cudaMemcpyDeviceToDevice));
+  }
+  CUDA_CHECK(cudaDeviceSynchronize());
+  return data;
+}
+
+class Bench {
+ public:
+  Bench() {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaDeviceGetAttribute(&device_.num_sms, cudaDevAttrMultiProcessorCount, 0));
+    const AttentionLimits limits{.max_rows = 256,
+                                 .max_tokens = kMaxTokens,
+                                 .max_context = 32768,
+                                 .max_kv_tokens = kMaxKvTokens,
+                                 .num_heads = kHeads,
+                                 .num_kv_heads = kKvHeads,
+                                 .head_dim = kHeadDim};
+    const auto bytes = static_cast<size_t>(PagedAttention::SpaceBytes(limits, device_.num_sms));
+    void* space;
+    CUDA_CHECK(cudaMalloc(&space, bytes));
+    CUDA_CHECK(cudaMemset(space, 0, bytes));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    attention_ = std::make_unique<PagedAttention>(limits, device_, space);
+    pool_ = Filled(kMaxKvTokens * kLayers * 2 * kKvHeads * kHeadDim, 1.0f);
+    q_ = Filled(kMaxTokens * kQStride, 4.0f);
+    CUDA_CHECK(cudaMalloc(&out_, kMaxTokens * kHeads * kHeadDim * 2));
+  }
+
+  void CopyCeiling() {
+    const size_t bytes = size_t{4} << 30;
+    // Not as a graph, whose copies may take a slower engine.
+    const double us = MedianTime([&] {
+      CUDA_CHECK(cudaMemcpyAsync(pool_, pool_ + bytes / 2, bytes, cudaMemcpyDeviceToDevice,
+                                 device_.stream));
+    });
+    std::printf("{\"what\": \"copy\", \"gb_per_s\": %.0f}\n",
+                2e-3 * static_cast<double>(bytes) / us);
+  }
+
+  void Measure(const Shape& s, int block_size) {
+    Prepare(s, block_size);
+    if (!Right(s)) return;
+    const double plan = Microseconds([&] {
+      for (int i = 0; i < kLayers; ++i) attention_->Plan(Params(s, 0));
+    });
+    const double run = Microseconds([&] {
+      for (int layer = 0; layer < kLayers; ++layer) attention_->Run(Params(s, layer));
+    });
+    const double us = run / kLayers, pairs = s.queries * (s.context - (s.queries - 1) / 2.0);
+    const double flops = 4.0 * s.sequences * pairs * kHeads * kHeadDim;
+    const double bytes = 2.0 * 2 * s.sequences * s.context * kKvHeads * kHeadDim;
+    const double floor = std::max(bytes / kBytesPerSecond, flops / kFlopsPerSecond) * 1e6;
+    std::printf(
+        "{\"what\": \"attention\", \"sequences\": %d, \"context\": %d, \"queries\": %d, "
+        "\"block\": %d, \"us\": %.2f, \"floor_us\": %.2f, \"fraction\": %.3f, \"tb_per_s\": %.2f, "
+        "\"tflops\": %.0f, \"plan_us\": %.2f}\n",
+        s.sequences, s.context, s.queries, block_size, us, floor, floor / us, bytes / us * 1e-6,
+        flops / us * 1e-6, plan / kLayers);
+    std::fflush(stdout);
+  }
+
+ private:
+  static constexpr int64_t kQStride = (kHeads + 2 * kKvHeads) * kHeadDim;
+
+  void Prepare(const Shape& s, int block_size) {
+    kv_.dtype = DType::kBF16;
+    kv_.head_stride = block_size * kHeadDim;
+    kv_.kv_stride = kv_.head_stride * kKvHeads;
+    kv_.block_stride = kv_.kv_stride * 2 * kLayers;
+    kv_.block_size = block_size;
+    kv_.num_blocks = static_cast<int32_t>(kMaxKvTokens / block_size);
+    kv_.num_kv_heads = kKvHeads;
+    kv_.head_dim = kHeadDim;
+    per_row_ = (s.context + block_size - 1) / block_size;
+    std::vector<int32_t> ids(kv_.num_blocks - 1), begin, context, row;
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i + 1);
+    std::shuffle(ids.begin(), ids.end(), std::minstd_rand(5));
+    ids.resize(static_cast<size_t>(per_row_) * s.sequences);
+    for (int i = 0; i <= s.sequences; ++i) {
+      begin.push_back(i * s.queries);
+      context.push_back(s.context);
+      row.push_back(i);
+    }
+    for (int32_t* old : {begin_, context_, row_, table_}) CUDA_CHECK(cudaFree(old));
+    begin_ = OnDevice(begin);
+    context_ = OnDevice(context);
+    row_ = OnDevice(row);
+    table_ = OnDevice(ids);
+    host_table_ = ids;
+  }
+
+  PagedAttentionParams Params(const Shape& s, int layer) const {
+    KvLayerView kv = kv_;
+    kv.base = pool_ + layer * 2 * kv_.kv_stride;
+    const int64_t tokens = int64_t{s.sequences} * s.queries;
+    return {.q = TensorView(q_, DType::kBF16, {tokens, kQStride}).Columns(0, kHeads * kHeadDim),
+            .kv = kv,
+            .num_heads = kHeads,
+            .num_seqs = s.sequences,
+            .query_begin = begin_,
+            .context_len = context_,
+            .table_row = row_,
+            .block_table = table_,
+            .table_stride = per_row_,
+            .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+            .window = 0,
+            .max_query_len = s.queries,
+            .out = TensorView(out_, DType::kBF16, {tokens, kHeads * kHeadDim})};
+  }
+
+  std::vector<Bits> Fetch(const Bits* from, int64_t count) const {
+    std::vector<Bits> to(static_cast<size_t>(count));
+    CUDA_CHECK(cudaMemcpy(to.data(), from, to.size() * 2, cudaMemcpyDeviceToHost));
+    return to;
+  }
+
+  // A few rows of a layer against float64.
+  bool Right(const Shape& s) {
+    const int layer = 3;
+    const PagedAttentionParams p = Params(s, layer);
+    CUDA_CHECK(cudaMemset(out_, 0xff, static_cast<size_t>(p.out.bytes())));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    attention_->Plan(p);
+    attention_->Run(p);
+    CUDA_CHECK(cudaDeviceSynchronize());
+    std::minstd_rand random(3);
+    for (int sample = 0; sample < 12; ++sample) {
+      const int sequence = static_cast<int>(random() % s.sequences);
+      const int query = static_cast<int>(random() % s.queries),
+                head = static_cast<int>(random() % 32);
+      const double error = Error(s, p, sequence, query, head);
+      if (error < 0.01) continue;
+      std::printf("{\"what\": \"wrong\", \"sequences\": %d, \"context\": %d, \"error\": %.3g}\n",
+                  s.sequences, s.context, error);
+      return false;
+    }
+    return true;
+  }
+
+  // ||out - reference|| / ||reference|| of one row.
+  double Error(const Shape& s, const PagedAttentionParams& p, int sequence, int query,
+               int head) const {
+    const int64_t t = int64_t{sequence} * s.queries + query;
+    const std::vector<Bits> q = Fetch(q_ + t * kQStride + head * kHeadDim, kHeadDim);
+    const std::vector<Bits> out = Fetch(out_ + (t * kHeads + head) * kHeadDim, kHeadDim);
+    const int visible = s.context - s.queries + query + 1, kv_head = head / (kHeads / kKvHeads);
+    std::vector<double> mean(kHeadDim, 0.0);
+    double total = 0;
+    for (int begin = 0; begin < visible; begin += p.kv.block_size) {
+      const int64_t block = host_table_[sequence * per_row_ + begin / p.kv.block_size];
+      const Bits* base = static_cast<const Bits*>(p.kv.base) + block * p.kv.block_stride +
+                         kv_head * p.kv.head_stride;
+      const std::vector<Bits> k = Fetch(base, p.kv.head_stride);
+      const std::vector<Bits> v = Fetch(base + p.kv.kv_stride, p.kv.head_stride);
+      for (int i = 0; i < std::min(p.kv.block_size, visible - begin); ++i) {
+        double dot = 0;
+        for (int d = 0; d < kHeadDim; ++d) dot += Value(q[d]) * Value(k[i * kHeadDim + d]);
+        const double weight = std::exp(dot * static_cast<double>(p.scale));
+        total += weight;
+        for (int d = 0; d < kHeadDim; ++d) mean[d] += weight * Value(v[i * kHeadDim + d]);
+      }
+    }
+    double error = 0, size = 0;
+    for (int d = 0; d < kHeadDim; ++d) {
+      error += std::pow(Value(out[d]) - mean[d] / total, 2);
+      size += std::pow(mean[d] / total, 2);
+    }
+    return std::isnan(error) ? INFINITY : std::sqrt(error / size);
+  }
+
+  // Median time of fn's work, replayed as a graph.
+  double Microseconds(const std::function<void()>& fn) {
+    fn();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_CHECK(cudaStreamBeginCapture(device_.stream, cudaStreamCaptureModeThreadLocal));
+    fn();
+    CUDA_CHECK(cudaStreamEndCapture(device_.stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    const double us = MedianTime([&] { CUDA_CHECK(cudaGraphLaunch(exec, device_.stream)); });
+    CUDA_CHECK(cudaGraphExecDestroy(exec));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    return us;
+  }
+
+  double MedianTime(const std::function<void()>& enqueue) {
+    cudaEvent_t from, to;
+    CUDA_CHECK(cudaEventCreate(&from));
+    CUDA_CHECK(cudaEventCreate(&to));
+    std::vector<float> times;
+    for (int i = 0; i < 9; ++i) {
+      CUDA_CHECK(cudaEventRecord(from, device_.stream));
+      enqueue();
+      CUDA_CHECK(cudaEventRecord(to, device_.stream));
+      CUDA_CHECK(cudaEventSynchronize(to));
+      float ms;
+      CUDA_CHECK(cudaEventElapsedTime(&ms, from, to));
+      if (i > 1) times.push_back(ms);
+    }
+    CUDA_CHECK(cudaEventDestroy(from));
+    CUDA_CHECK(cudaEventDestroy(to));
+    std::sort(times.begin(), times.end());
+    return 1e3 * static_cast<double>(times[times.size() / 2]);
+  }
+
+  Device device_;
+  std::unique_ptr<PagedAttention> attention_;
+  Bits *pool_ = nullptr, *q_ = nullptr, *out_ = nullptr;
+  int32_t *begin_ = nullptr, *context_ = nullptr, *row_ = nullptr, *table_ = nullptr;
+  std::vector<int32_t> host_table_;
+  int64_t per_row_ = 0;
+  KvLayerView kv_;
+};
+
+}  // namespace
+}  // namespace quire::cuda
+
+int main(int argc, char** argv) {
+  using quire::cuda::Shape;
+  const auto wanted = [&](const char* name) {
+    return argc == 1 || std::any_of(argv + 1, argv + argc,
+                                    [&](const char* a) { return std::strcmp(a, name) == 0; });
+  };
+  quire::cuda::Bench bench;
+  bench.CopyCeiling();
+  if (wanted("decode")) {
+    for (const Shape& s : {Shape{1, 1024, 1}, Shape{8, 1024, 1}, Shape{64, 1024, 1},
+                           Shape{256, 1024, 1}, Shape{1, 4096, 1}, Shape{8, 4096, 1},
+                           Shape{64, 4096, 1}, Shape{1, 16384, 1}, Shape{256, 128, 1}}) {
+      bench.Measure(s, 64);
+    }
+    bench.Measure({64, 4096, 1}, 32);
+    bench.Measure({64, 4096, 1}, 16);
+  }
+  if (wanted("prefill")) {
+    for (const Shape& s : {Shape{1, 512, 512}, Shape{1, 2048, 2048}, Shape{1, 8192, 8192},
+                           Shape{4, 2048, 2048}, Shape{1, 8192, 512}, Shape{1, 16384, 2048}}) {
+      bench.Measure(s, 64);
+    }
+    bench.Measure({1, 8192, 8192}, 16);
+  }
+}

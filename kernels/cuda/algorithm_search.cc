@@ -1,0 +1,127 @@
+// Two rounds: every candidate a few times, then those near the best more often.
+#include "kernels/cuda/algorithm_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "kernels/cuda/check.h"
+
+namespace quire::cuda {
+namespace {
+
+// Copies of the weights come to more than twice the level-2 cache of any present device.
+constexpr int64_t kRotatedBytes = 160 << 20;
+// What other users of the device keep free for themselves.
+constexpr size_t kSpareBytes = 256 << 20;
+constexpr int kCandidates = 16;
+constexpr int kFinalists = 4;
+constexpr float kNearBest = 1.2f;  // a candidate further from the best is not timed again
+constexpr float kTie = 1.01f;      // within this the heuristic's order decides
+constexpr float kFinalMicroseconds = 400;
+constexpr int kMaxRepeats = 20;
+
+}  // namespace
+
+struct AlgorithmSearch::Candidate {
+  AlgorithmWords algorithm;
+  cudaEvent_t begin = nullptr, end = nullptr;
+  float microseconds = std::numeric_limits<float>::infinity();
+};
+
+AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const LtDevice& device)
+    : p_(p), device_(device) {
+  // The last row of w may end at its last element, short of its stride.
+  const int64_t bytes =
+      ((p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]) * static_cast<int64_t>(SizeOf(p.w.dtype));
+  const int64_t pitch = (bytes + 255) / 256 * 256;
+  const int64_t copies = (kRotatedBytes + bytes - 1) / bytes - 1;
+  products_.assign(1, p);
+  size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  const size_t needed = static_cast<size_t>(copies * pitch);
+  if (copies == 0 || free < needed + kSpareBytes) return;
+  if (cudaMalloc(&scratch_, needed) != cudaSuccess) {
+    cudaGetLastError();  // not sticky: memory was taken since it was counted
+    scratch_ = nullptr;
+    return;
+  }
+  for (int64_t i = 0; i < copies; ++i) {
+    MatMulParams& product = products_.emplace_back(p);
+    product.w.data = static_cast<char*>(scratch_) + i * pitch;
+    CUDA_CHECK(cudaMemcpyAsync(product.w.data, p.w.data, static_cast<size_t>(bytes),
+                               cudaMemcpyDeviceToDevice, device.stream));
+  }
+}
+
+AlgorithmSearch::~AlgorithmSearch() {
+  CUDA_CHECK(cudaStreamSynchronize(device_.stream));
+  CUDA_CHECK(cudaFree(scratch_));
+}
+
+bool AlgorithmSearch::Repeat(const Candidate& candidate, int times) {
+  for (int i = 0; i < times; ++i) {
+    turn_ = (turn_ + 1) % products_.size();
+    const cublasStatus_t status = LtProduct(products_[turn_]).Enqueue(device_, candidate.algorithm);
+    if (status != CUBLAS_STATUS_SUCCESS) return false;
+  }
+  return true;
+}
+
+void AlgorithmSearch::Time(std::vector<Candidate>& candidates, int times) {
+  // One that fails keeps its infinite time, and leaves with the slow ones.
+  for (Candidate& c : candidates) {
+    CUDA_CHECK(cudaEventCreate(&c.begin));
+    CUDA_CHECK(cudaEventCreate(&c.end));
+    const bool works = Repeat(c, 1);  // loads its kernel
+    CUDA_CHECK(cudaEventRecord(c.begin, device_.stream));
+    if (works) Repeat(c, times);
+    CUDA_CHECK(cudaEventRecord(c.end, device_.stream));
+    if (!works) c.microseconds = -1;
+  }
+  CUDA_CHECK(cudaStreamSynchronize(device_.stream));
+  for (Candidate& c : candidates) {
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, c.begin, c.end));
+    const bool works = c.microseconds >= 0;
+    c.microseconds =
+        works ? ms * 1000 / static_cast<float>(times) : std::numeric_limits<float>::infinity();
+    CUDA_CHECK(cudaEventDestroy(c.begin));
+    CUDA_CHECK(cudaEventDestroy(c.end));
+  }
+}
+
+Choice AlgorithmSearch::Fastest(int64_t tokens) {
+  for (MatMulParams& product : products_) {
+    product.x = p_.x.Rows(0, tokens);
+    product.out = p_.out.Rows(0, tokens);
+  }
+  std::vector<Candidate> candidates;
+  for (const AlgorithmWords& a : LtProduct(products_[0]).Candidates(device_, kCandidates)) {
+    candidates.push_back({.algorithm = a});
+  }
+  CHECK(!candidates.empty());
+  Time(candidates, 2);
+  const auto faster = [](const Candidate& a, const Candidate& b) {
+    return a.microseconds < b.microseconds;
+  };
+  const float near =
+      std::min_element(candidates.begin(), candidates.end(), faster)->microseconds * kNearBest;
+  CHECK(near < std::numeric_limits<float>::infinity());
+  std::vector<float> times;
+  for (const Candidate& c : candidates) times.push_back(c.microseconds);
+  std::sort(times.begin(), times.end());
+  const float last = times[std::min<size_t>(kFinalists, times.size()) - 1];
+  std::erase_if(candidates,
+                [&](const Candidate& c) { return c.microseconds > near || c.microseconds > last; });
+  if (candidates.size() > 1) {
+    Time(candidates, std::clamp(static_cast<int>(kFinalMicroseconds / near), 3, kMaxRepeats));
+  }
+  const float best = std::min_element(candidates.begin(), candidates.end(), faster)->microseconds;
+  const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
+    return c.microseconds <= best * kTie;
+  });
+  return {.algorithm = chosen->algorithm, .microseconds = chosen->microseconds};
+}
+
+}  // namespace quire::cuda

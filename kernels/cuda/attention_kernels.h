@@ -1,0 +1,64 @@
+// The kernels of PagedAttention and what they are launched with.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/paged_attention.h"
+#include "kernels/ops.h"
+
+namespace quire::cuda {
+
+// Arrays in the device memory that PagedAttention works in. Counters are zero between launches.
+struct AttentionSpace {
+  DecodeSequence* sequences = nullptr;  // [max_rows]
+  DecodeRange* ranges = nullptr;        // [DecodeCtas]
+  uint32_t* arrivals = nullptr;  // [DecodeCtas] of the ranges that share a head, at its owner
+  // A row of a state is D floats of the sum, the top and the sum of weights; a range keeps its own
+  // one behind the other, and the one of the head it owns and shares at the end of its stride.
+  float* states = nullptr;
+  int64_t state_stride = 0;  // floats of a range
+  PrefillTile* tiles = nullptr;
+  int32_t* num_tiles = nullptr;
+  uint32_t* tickets = nullptr;  // taken of the prefill tiles' heads
+};
+
+constexpr int32_t StateRowFloats(int32_t head_dim) { return head_dim + 4; }
+
+// A layer's attention as the kernels take it.
+struct AttentionArgs {
+  const void* q;
+  int64_t q_stride;
+  void* out;
+  int64_t out_stride;
+  const void* kv;
+  int64_t block_stride, kv_stride, head_stride;
+  int32_t block_shift;  // log2 of a block's tokens
+  int32_t num_kv_heads;
+  int32_t group;           // G
+  uint32_t group_inverse;  // ceil(2^31 / G)
+  int32_t window;
+  float scale_log2;  // of scores whose exponential is taken to base 2
+  const int32_t* block_table;
+  int64_t table_stride;
+  AttentionSpace space;
+
+  // Of a row of a tile: which query, row / G (exact below 2^27), and which head of the group.
+  constexpr int32_t QueryOf(int32_t row) const {
+    return static_cast<int32_t>(static_cast<uint64_t>(row) * group_inverse >> 31);
+  }
+  constexpr int32_t InGroup(int32_t row) const { return row - QueryOf(row) * group; }
+};
+
+// CTAs of the decode kernel: as many as fit at once.
+constexpr int32_t DecodeCtas(int32_t head_dim, int num_sms) {
+  return num_sms * (head_dim == 128 ? 2 : 3);
+}
+
+void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device);
+// At most `max_tiles` tiles were planned.
+void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
+                   const Device& device);
+
+}  // namespace quire::cuda

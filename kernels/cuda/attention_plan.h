@@ -1,0 +1,172 @@
+// How attention divides a step, as plain arithmetic that the device and the tests on a host share.
+//
+// Decoding sequences are those whose queries times G (query heads a key/value head) fill at most
+// the 16 rows of one matrix instruction. Their contexts are cut into chunks; a unit is one chunk of
+// one key/value head. Units are numbered by sequence, then head, then chunk, and every CTA of the
+// decode kernel takes one contiguous range of them, of about equal cost.
+//
+// A head whose chunks fall into several ranges is shared: the range that holds its first chunk is
+// the owner. The owner's state of the chunks it holds and the states of all later chunks, each by
+// itself, are folded in order by whichever range arrives last, so that the order of every sum
+// depends on the sequence alone.
+#pragma once
+
+#include <cstdint>
+
+namespace quire::cuda {
+
+inline constexpr int32_t kDecodeRows = 16;  // rows of a matrix instruction: queries * G
+inline constexpr int32_t kDecodeTile = 64;  // tokens a decode CTA takes at once, 16 a warp
+inline constexpr int32_t kPrefillRows = 128;
+inline constexpr int32_t kMaxChunks = 128;  // of one head
+inline constexpr int32_t kMaxRanges = 1024;
+// Cost of a unit in quarters of a tile's time: 4 a tile, 1 for the merge at its end, and 2 a head
+// for its queries.
+inline constexpr int32_t kTileCost = 4, kUnitCost = 1, kHeadCost = 2;
+
+constexpr int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+// A sequence of the decode kernel. Chunk c covers tokens [first + c * chunk, ...) up to the next
+// chunk or the end of the context; first is a multiple of 16, so that no warp's 16 tokens are in
+// two blocks.
+struct alignas(16) DecodeSequence {
+  int32_t query_begin = 0;
+  int32_t num_queries = 0;
+  int32_t context = 0;
+  int32_t start = 0;  // the first token that any query sees
+  int32_t chunk = 0;
+  int32_t num_chunks = 0;
+  int32_t table_row = 0;
+  int32_t reserved = 0;
+
+  constexpr int32_t first() const { return start & ~15; }
+};
+
+// A CTA's units: num_units from (sequence, head, chunk) on; sequence counts among the decoding
+// ones. Where it begins or ends in the middle of a head, that head's owner and number of ranges.
+struct alignas(16) DecodeRange {
+  int32_t sequence = 0;
+  int32_t head = 0;
+  int32_t chunk = 0;
+  int32_t num_units = 0;
+  int32_t begin_owner = 0;
+  int32_t begin_sharers = 0;
+  int32_t end_sharers = 0;  // the owner is this range, or that of its beginning
+  int32_t reserved = 0;
+  DecodeSequence first;  // what `sequence` is, so that one load finds both
+};
+
+// 128 rows of a prefill sequence: query * G + (head in its group), from first_row on.
+struct alignas(16) PrefillTile {
+  int32_t query_begin = 0;
+  int32_t num_queries = 0;
+  int32_t context = 0;
+  int32_t table_row = 0;
+  int32_t first_row = 0;
+  int32_t reserved[3] = {};
+};
+
+constexpr bool Decodes(int32_t num_queries, int32_t group) {
+  return num_queries > 0 && num_queries * group <= kDecodeRows;
+}
+
+// Tokens a chunk has: the fewest, a power of two from 64 on, that cut `visible` tokens into no more
+// chunks than the rank's heads need to occupy two CTAs on each of 132 multiprocessors about twice.
+// Twice as many where the partial states have twice the rows. Changing it changes output bits.
+constexpr int32_t ChunkTokens(int32_t visible, int32_t rows, int32_t num_kv_heads) {
+  int32_t chunks = 512 / num_kv_heads;
+  chunks = chunks < 16 ? 16 : chunks > kMaxChunks ? kMaxChunks : chunks;
+  int32_t tokens = kDecodeTile;
+  while (int64_t{tokens} * chunks < visible) tokens *= 2;
+  return rows > 8 ? tokens * 2 : tokens;
+}
+
+constexpr DecodeSequence PlanDecode(DecodeSequence s, int32_t group, int32_t num_kv_heads,
+                                    int32_t window) {
+  const int32_t seen = window > 0 ? window + s.num_queries - 1 : s.context;
+  s.start = s.context > seen ? s.context - seen : 0;
+  const int32_t visible = s.context - s.first();
+  s.chunk = ChunkTokens(visible, s.num_queries * group, num_kv_heads);
+  s.num_chunks = CeilDiv(visible, s.chunk);
+  return s;
+}
+
+constexpr int32_t CostOfHead(const DecodeSequence& s) {
+  return CeilDiv(s.context - s.first(), kDecodeTile) * kTileCost + s.num_chunks * kUnitCost +
+         kHeadCost;
+}
+
+// The unit that begins nearest to `cost` into the sequence; may be the one behind its last.
+constexpr int32_t UnitAt(const DecodeSequence& s, int32_t cost) {
+  const int32_t head = cost / CostOfHead(s), rest = cost % CostOfHead(s);
+  const int32_t full = s.chunk / kDecodeTile * kTileCost + kUnitCost;
+  const int32_t chunk = (rest + full / 2) / full;
+  return head * s.num_chunks + (chunk < s.num_chunks ? chunk : s.num_chunks);
+}
+
+// Index of the last of `count` ascending values that is <= value; values[0] <= value.
+template <typename T>
+constexpr int32_t LastAtMost(const T* values, int32_t count, T value) {
+  int32_t low = 0, high = count;
+  while (high - low > 1) {
+    const int32_t middle = (low + high) / 2;
+    (values[middle] <= value ? low : high) = middle;
+  }
+  return low;
+}
+
+// A step's decoding sequences as running sums, [num_sequences + 1] each.
+struct DecodeSums {
+  const DecodeSequence* sequences = nullptr;
+  const int32_t* cost_begin = nullptr;
+  const int32_t* unit_begin = nullptr;
+  int32_t num_sequences = 0;
+  int32_t num_ranges = 0;  // in use; the other CTAs have no units
+
+  // Where range `r` begins; num_units and the rest are not set.
+  constexpr DecodeRange Begin(int32_t r) const {
+    if (r >= num_ranges || num_sequences == 0) return {.sequence = num_sequences};
+    const auto cost = static_cast<int32_t>(int64_t{cost_begin[num_sequences]} * r / num_ranges);
+    const int32_t s = LastAtMost(cost_begin, num_sequences, cost);
+    const int32_t unit = UnitAt(sequences[s], cost - cost_begin[s]);
+    if (unit == unit_begin[s + 1] - unit_begin[s]) return {.sequence = s + 1};
+    const int32_t chunks = sequences[s].num_chunks;
+    return {.sequence = s, .head = unit / chunks, .chunk = unit % chunks};
+  }
+  constexpr int32_t UnitOf(const DecodeRange& range) const {
+    if (range.sequence == num_sequences) return unit_begin[num_sequences];
+    return unit_begin[range.sequence] + range.head * sequences[range.sequence].num_chunks +
+           range.chunk;
+  }
+};
+
+// The ranges of a step by number.
+struct RangeSums {
+  const int32_t* begins = nullptr;  // [num_ranges + 1] the first unit, of those of all sequences
+  const int32_t* filled = nullptr;  // [num_ranges] ranges up to and with this one that have units
+  int32_t num_ranges = 0;
+
+  // The range that has a unit, and how many ranges have some of the units [begin, end).
+  constexpr int32_t RangeOf(int32_t unit) const { return LastAtMost(begins, num_ranges, unit); }
+  constexpr int32_t Sharers(int32_t begin, int32_t end) const {
+    return filled[RangeOf(end - 1)] - filled[RangeOf(begin)] + 1;
+  }
+};
+
+// Range `r`, which begins at `range`, filled in; range r + 1 begins at `next`.
+constexpr DecodeRange FillRange(const DecodeSums& sums, const RangeSums& ranges, int32_t r,
+                                DecodeRange range, const DecodeRange& next) {
+  range.num_units = ranges.begins[r + 1] - ranges.begins[r];
+  if (range.num_units == 0) return range;
+  range.first = sums.sequences[range.sequence];
+  const int32_t begin = ranges.begins[r] - range.chunk;
+  range.begin_owner = ranges.RangeOf(begin);
+  range.begin_sharers = ranges.Sharers(begin, begin + range.first.num_chunks);
+  if (next.chunk > 0) {
+    const int32_t end = ranges.begins[r + 1] - next.chunk;
+    range.end_sharers = ranges.Sharers(end, end + sums.sequences[next.sequence].num_chunks);
+  }
+  return range;
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,532 @@
+// PagedAttention on the device against double arithmetic over a poisoned pool: every slot that no
+// query may see is NaN, so touching one shows. Bits must not depend on batch mates, on how a prompt
+// is cut, on repetition, on graphs or on dependent launch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <thread>
+
+#include "kernels/cuda/paged_attention.h"
+#include "tests/gpu/device_array.h"
+#include "tests/kernels/cases.h"
+
+namespace quire::gpu {
+namespace {
+
+using cuda::AttentionLimits;
+using cuda::Device;
+
+struct Shape {
+  int32_t heads, kv_heads, head_dim, block_size, window = 0;
+  DType dtype = DType::kBF16;
+  int64_t block_padding = 0;  // elements from the end of a block to the next
+};
+
+struct Sequence {
+  int32_t context, queries;
+  uint64_t seed = 0;  // of its contents; 0: its place in the batch
+};
+
+Device TestDevice(bool dependent_launch = true) {
+  static const Device device = [] {
+    Device d;
+    CUDA_CHECK(cudaStreamCreate(&d.stream));  // in order with the default stream's copies
+    CUDA_CHECK(cudaDeviceGetAttribute(&d.num_sms, cudaDevAttrMultiProcessorCount, 0));
+    return d;
+  }();
+  Device d = device;
+  d.dependent_launch = dependent_launch;
+  return d;
+}
+
+// The operation with space of its own, which keeps nothing but counters at zero between steps.
+class Attention {
+ public:
+  explicit Attention(const Shape& shape, const Device& device = TestDevice())
+      : limits_{.max_rows = 300,
+                .max_tokens = 20000,
+                .max_context = 40000,
+                .max_kv_tokens = 1 << 20,
+                .num_heads = shape.heads,
+                .num_kv_heads = shape.kv_heads,
+                .head_dim = shape.head_dim},
+        space_(cuda::PagedAttention::SpaceBytes(limits_, device.num_sms)),
+        op_(limits_, device, Zeroed(space_)) {}
+
+  void Enqueue(const PagedAttentionParams& p) {
+    op_.Plan(p);
+    op_.Run(p);
+  }
+  // Of the whole space, which ends with its canary.
+  void CheckSpace() const { space_.Get(); }
+
+ private:
+  static void* Zeroed(const DeviceArray<char>& space) {
+    CUDA_CHECK(cudaMemset(space.data(), 0, space.size()));
+    return space.data();
+  }
+
+  const AttentionLimits limits_;
+  const DeviceArray<char> space_;
+  cuda::PagedAttention op_;
+};
+
+uint16_t Bits(DType dtype, float x) {
+  return dtype == DType::kBF16 ? FromFloat<BF16>(x).bits : FromFloat<F16>(x).bits;
+}
+double Value(DType dtype, uint16_t bits) {
+  return dtype == DType::kBF16 ? ToFloat(BF16{bits}) : ToFloat(F16{bits});
+}
+
+// Sequences over a pool, blocks in random order, what is not owned NaN.
+class Batch {
+ public:
+  Batch(const Shape& shape, std::vector<Sequence> sequences, double q_scale = 2.0)
+      : shape_(shape), sequences_(std::move(sequences)) {
+    int32_t longest = 0, blocks = 1;
+    query_begin_.push_back(0);
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      if (sequences_[s].seed == 0) sequences_[s].seed = 1000 + s;
+      longest = std::max(longest, sequences_[s].context);
+      blocks += BlocksOf(sequences_[s].context);
+      query_begin_.push_back(query_begin_.back() + sequences_[s].queries);
+      context_len_.push_back(sequences_[s].context);
+    }
+    stride_ = BlocksOf(longest);
+    FillTable(blocks);
+    FillPool(blocks);
+    FillQueries(q_scale);
+    Upload();
+  }
+
+  PagedAttentionParams Params(const DeviceArray<uint16_t>& out) const {
+    const int32_t width = shape_.heads * shape_.head_dim;
+    int32_t most = 1;
+    for (const Sequence& s : sequences_) most = std::max(most, s.queries);
+    const int64_t tokens = query_begin_.back();
+    return {.q = TensorView(device_q_->data(), shape_.dtype, {tokens, QStride()})
+                     .Columns(shape_.head_dim, width),
+            .kv = View(),
+            .num_heads = shape_.heads,
+            .num_seqs = static_cast<int32_t>(sequences_.size()),
+            .query_begin = device_begin_->data(),
+            .context_len = device_context_->data(),
+            .table_row = device_row_->data(),
+            .block_table = device_table_->data(),
+            .table_stride = stride_,
+            .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+            .window = shape_.window,
+            .max_query_len = most,
+            .out = TensorView(out.data(), shape_.dtype, {tokens, width})};
+  }
+  // Queries [begin, begin + count) of sequence `s` alone.
+  PagedAttentionParams Part(const DeviceArray<uint16_t>& out, int s, int32_t begin, int32_t count) {
+    CUDA_CHECK(cudaDeviceSynchronize());  // the arrays of the part before live until here
+    PagedAttentionParams p = Params(out);
+    const Sequence& sequence = sequences_[s];
+    part_begin_ = std::make_unique<DeviceArray<int32_t>>(std::vector<int32_t>{0, count});
+    part_context_ = std::make_unique<DeviceArray<int32_t>>(
+        std::vector<int32_t>{sequence.context - sequence.queries + begin + count});
+    p.q = p.q.Rows(query_begin_[s] + begin, count);
+    p.out = p.out.Rows(query_begin_[s] + begin, count);
+    p.num_seqs = 1;
+    p.query_begin = part_begin_->data();
+    p.context_len = part_context_->data();
+    p.table_row += s;
+    p.max_query_len = count;
+    return p;
+  }
+
+  DeviceArray<uint16_t> MakeOut() const {
+    return DeviceArray<uint16_t>(int64_t{query_begin_.back()} * shape_.heads * shape_.head_dim);
+  }
+  std::vector<uint16_t> Run(Attention& attention) const {
+    const DeviceArray<uint16_t> out = MakeOut();
+    attention.Enqueue(Params(out));
+    return out.Get();
+  }
+  // The rows of sequence `s` in an output.
+  std::vector<uint16_t> RowsOf(const std::vector<uint16_t>& out, int s) const {
+    const int64_t width = int64_t{shape_.heads} * shape_.head_dim;
+    return {out.begin() + query_begin_[s] * width, out.begin() + query_begin_[s + 1] * width};
+  }
+
+  void SetContexts(const std::vector<int32_t>& contexts) {
+    context_len_ = contexts;
+    device_context_->Set(contexts);
+  }
+
+  void Check(const std::vector<uint16_t>& out) const {
+    struct Item {
+      int sequence;
+      int32_t query;
+    };
+    std::vector<Item> items;
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      for (int32_t i = 0; i < sequences_[s].queries; ++i) items.push_back({static_cast<int>(s), i});
+    }
+    const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::string> wrong(threads);
+    std::vector<std::thread> workers;
+    for (unsigned w = 0; w < threads; ++w) {
+      workers.emplace_back([&, w] {
+        for (size_t i = w; i < items.size() && wrong[w].empty(); i += threads) {
+          for (int32_t h = 0; h < shape_.heads && wrong[w].empty(); ++h) {
+            wrong[w] = CheckRow(out, items[i].sequence, items[i].query, h);
+          }
+        }
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    for (const std::string& what : wrong) EXPECT_EQ(what, "");
+  }
+
+ private:
+  int64_t QStride() const { return (shape_.heads + 2 * shape_.kv_heads + 1) * shape_.head_dim; }
+  int32_t BlocksOf(int32_t tokens) const {
+    return (tokens + shape_.block_size - 1) / shape_.block_size;
+  }
+  int64_t HeadStride() const { return int64_t{shape_.block_size} * shape_.head_dim; }
+  int64_t BlockStride() const { return 2 * HeadStride() * shape_.kv_heads + shape_.block_padding; }
+
+  void FillTable(int32_t blocks) {
+    Random random(7);
+    std::vector<int32_t> ids;
+    for (int32_t b = 1; b < blocks; ++b) ids.push_back(b);
+    for (size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.Below(i)]);
+    num_blocks_ = blocks;
+    const size_t rows = sequences_.size();
+    table_.assign(rows * stride_, 0);
+    for (size_t s = 0; s < rows; ++s) {
+      table_row_.push_back(static_cast<int32_t>(rows - 1 - s));
+      for (int32_t b = 0; b < BlocksOf(sequences_[s].context); ++b) {
+        table_[table_row_[s] * stride_ + b] = ids.back();
+        ids.pop_back();
+      }
+    }
+  }
+
+  // Position in the pool of what a token of a sequence has.
+  int64_t At(int s, int32_t pos, int kind, int32_t kv_head) const {
+    const int64_t block = table_[table_row_[s] * stride_ + pos / shape_.block_size];
+    return block * BlockStride() + (int64_t{kind} * shape_.kv_heads + kv_head) * HeadStride() +
+           int64_t{pos % shape_.block_size} * shape_.head_dim;
+  }
+
+  void FillPool(int32_t blocks) {
+    const uint16_t nan = 0xffff;
+    pool_.assign(blocks * BlockStride(), nan);
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      Random random(sequences_[s].seed);
+      for (int32_t pos = 0; pos < sequences_[s].context; ++pos) {
+        for (int kind = 0; kind < 2; ++kind) {
+          for (int32_t h = 0; h < shape_.kv_heads; ++h) {
+            for (int32_t d = 0; d < shape_.head_dim; ++d) {
+              const bool seen = shape_.window == 0 ||
+                                pos > sequences_[s].context - sequences_[s].queries - shape_.window;
+              const auto x = static_cast<float>(random.Uniform() * 4 - 2);
+              pool_[At(static_cast<int>(s), pos, kind, h) + d] = seen ? Bits(shape_.dtype, x) : nan;
+            }
+          }
+        }
+      }
+    }
+  }
+
+  void FillQueries(double q_scale) {
+    q_.assign(query_begin_.back() * QStride(), 0xffff);
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      Random random(sequences_[s].seed ^ 0x5555);
+      for (int32_t i = 0; i < sequences_[s].queries; ++i) {
+        uint16_t* row = q_.data() + (query_begin_[s] + i) * QStride() + shape_.head_dim;
+        for (int32_t d = 0; d < shape_.heads * shape_.head_dim; ++d) {
+          row[d] = Bits(shape_.dtype, static_cast<float>(random.Normal() * q_scale));
+        }
+      }
+    }
+  }
+
+  void Upload() {
+    using Ints = DeviceArray<int32_t>;
+    device_pool_ = std::make_unique<DeviceArray<uint16_t>>(pool_);
+    device_q_ = std::make_unique<DeviceArray<uint16_t>>(q_);
+    device_begin_ = std::make_unique<Ints>(query_begin_);
+    device_context_ = std::make_unique<Ints>(context_len_);
+    device_row_ = std::make_unique<Ints>(table_row_);
+    device_table_ = std::make_unique<Ints>(table_);
+  }
+
+  KvLayerView View() const {
+    KvLayerView kv;
+    kv.base = device_pool_->data();
+    kv.dtype = shape_.dtype;
+    kv.head_stride = HeadStride();
+    kv.kv_stride = kv.head_stride * shape_.kv_heads;
+    kv.block_stride = BlockStride();
+    kv.block_size = shape_.block_size;
+    kv.num_blocks = num_blocks_;
+    kv.num_kv_heads = shape_.kv_heads;
+    kv.head_dim = shape_.head_dim;
+    return kv;
+  }
+
+  // Empty if right. A weight and a result are rounded to the type once each; what is left is float
+  // arithmetic over the sum of |weight * value|. Weights of f16 are multiples of 2^-24.
+  std::string CheckRow(const std::vector<uint16_t>& out, int s, int32_t i, int32_t h) const {
+    const int32_t dim = shape_.head_dim, kv_head = h / (shape_.heads / shape_.kv_heads);
+    const int32_t position = context_len_[s] - sequences_[s].queries + i;
+    const int32_t first = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
+    const int64_t t = query_begin_[s] + i;
+    const uint16_t* q = q_.data() + t * QStride() + (h + 1) * dim;
+    std::vector<double> query(dim), mean(dim, 0.0), size(dim, 0.0), score;
+    for (int32_t d = 0; d < dim; ++d) query[d] = Value(shape_.dtype, q[d]);
+    double top = -INFINITY, total = 0;
+    for (int32_t pos = first; pos <= position; ++pos) {
+      const uint16_t* k = pool_.data() + At(s, pos, 0, kv_head);
+      double dot = 0;
+      for (int32_t d = 0; d < dim; ++d) dot += query[d] * Value(shape_.dtype, k[d]);
+      score.push_back(dot / std::sqrt(static_cast<double>(dim)));
+      top = std::max(top, score.back());
+    }
+    for (int32_t pos = first; pos <= position; ++pos) {
+      const double weight = std::exp(score[pos - first] - top);
+      const uint16_t* v = pool_.data() + At(s, pos, 1, kv_head);
+      total += weight;
+      for (int32_t d = 0; d < dim; ++d) {
+        const double product = weight * Value(shape_.dtype, v[d]);
+        mean[d] += product;
+        size[d] += std::abs(product);
+      }
+    }
+    const double unit = StoreError(shape_.dtype);
+    const double tiny =
+        shape_.dtype == DType::kF16 ? 2.0 * static_cast<double>(score.size()) * 0x1p-25 : 0.0;
+    for (int32_t d = 0; d < dim; ++d) {
+      const double want = mean[d] / total, spread = size[d] / total;
+      const double bound = (unit + 2e-4) * spread + unit * std::abs(want) + tiny / total + 1e-7;
+      const double got = Value(shape_.dtype, out[(t * shape_.heads + h) * dim + d]);
+      if (std::abs(got - want) <= bound) continue;
+      return "sequence " + std::to_string(s) + " context " + std::to_string(context_len_[s]) +
+             " query " + std::to_string(i) + " head " + std::to_string(h) + " dim " +
+             std::to_string(d) + ": " + std::to_string(got) + " is not " + std::to_string(want) +
+             " within " + std::to_string(bound);
+    }
+    return "";
+  }
+
+  const Shape shape_;
+  std::vector<Sequence> sequences_;
+  std::vector<int32_t> query_begin_, context_len_, table_row_, table_;
+  int64_t stride_ = 0;
+  int32_t num_blocks_ = 0;
+  std::vector<uint16_t> pool_, q_;
+  std::unique_ptr<DeviceArray<uint16_t>> device_pool_, device_q_;
+  std::unique_ptr<DeviceArray<int32_t>> device_begin_, device_context_, device_row_, device_table_;
+  std::unique_ptr<DeviceArray<int32_t>> part_begin_, part_context_;
+};
+
+std::string NameOf(const Shape& s) {
+  return std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " heads of " +
+         std::to_string(s.head_dim) + " blocks of " + std::to_string(s.block_size) + " window " +
+         std::to_string(s.window) + " " + Name(s.dtype);
+}
+
+// Contexts on both sides of every border of a tile, a block, a chunk.
+std::vector<Sequence> Borders() {
+  std::vector<Sequence> all;
+  for (int32_t n :
+       {1,   2,   15,  16,  17,  31,  33,  47,  48,  63,  64,   65,   79,   80,   81,  127,
+        128, 129, 191, 192, 193, 255, 256, 257, 511, 513, 1023, 1024, 1025, 2047, 2049}) {
+    all.push_back({n, 1});
+  }
+  return all;
+}
+
+const std::vector<Shape> kShapes = {
+    {4, 1, 128, 64},
+    {8, 2, 128, 16},
+    {8, 8, 128, 32},
+    {6, 2, 64, 16},
+    {16, 1, 128, 64, 0, DType::kF16},
+    {10, 2, 64, 64, 0, DType::kF16},
+    {7, 1, 128, 32, 100},
+    {4, 2, 64, 32, 33},
+    {16, 8, 64, 64},
+};
+
+TEST(PagedAttentionGpuTest, DecodesContextsOfEveryLength) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(NameOf(shape));
+    Attention attention(shape);
+    const Batch batch(shape, Borders());
+    batch.Check(batch.Run(attention));
+    attention.CheckSpace();
+  }
+}
+
+TEST(PagedAttentionGpuTest, DecodesOneLongContext) {
+  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{16, 1, 64, 16}, Shape{4, 4, 128, 32}}) {
+    for (int32_t context : {4097, 16390, 33000}) {
+      SCOPED_TRACE(NameOf(shape) + " context " + std::to_string(context));
+      Attention attention(shape);
+      const Batch batch(shape, {{context, 1}});
+      batch.Check(batch.Run(attention));
+      attention.CheckSpace();
+    }
+  }
+}
+
+TEST(PagedAttentionGpuTest, AnswersShortAndLongQueriesOfOneStep) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(NameOf(shape));
+    Attention attention(shape);
+    const Batch batch(shape, {{1, 1},
+                              {16, 16},
+                              {17, 1},
+                              {33, 20},
+                              {65, 65},
+                              {5, 0},
+                              {200, 37},
+                              {513, 2},
+                              {1100, 1},
+                              {700, 150},
+                              {1030, 3},
+                              {129, 129},
+                              {300, 130},
+                              {64, 5},
+                              {90, 8},
+                              {257, 16},
+                              {1500, 33},
+                              {2, 2}});
+    batch.Check(batch.Run(attention));
+    attention.CheckSpace();
+  }
+}
+
+TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
+  for (const Shape& shape :
+       {Shape{4, 1, 128, 64}, Shape{5, 1, 64, 16}, Shape{4, 2, 128, 32, 700}}) {
+    SCOPED_TRACE(NameOf(shape));
+    Attention attention(shape);
+    const Batch batch(shape, {{1400, 1400}});
+    batch.Check(batch.Run(attention));
+  }
+}
+
+TEST(PagedAttentionGpuTest, TakesScoresFartherApartThanAnExponentReaches) {
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    const Shape shape{4, 1, 128, 16, 0, dtype};
+    Attention attention(shape);
+    const Batch batch(shape, {{600, 1}, {90, 90}}, 100.0);
+    batch.Check(batch.Run(attention));
+  }
+}
+
+// A pool of more than 2^31 elements.
+TEST(PagedAttentionGpuTest, ReachesBlocksFarApart) {
+  const Shape shape{4, 1, 128, 64, 0, DType::kBF16, 40 << 20};
+  Attention attention(shape);
+  const Batch batch(shape, {{1500, 1}, {2000, 1}, {130, 130}});
+  batch.Check(batch.Run(attention));
+}
+
+TEST(PagedAttentionGpuTest, BitsDoNotDependOnTheBatch) {
+  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{4, 4, 64, 16}, Shape{16, 1, 128, 32}}) {
+    SCOPED_TRACE(NameOf(shape));
+    Attention attention(shape);
+    const std::vector<Sequence> chosen = {{1, 1, 1},  {700, 1, 2},  {5000, 1, 3},
+                                          {64, 1, 4}, {300, 40, 5}, {1025, 1, 6}};
+    for (const Sequence& sequence : chosen) {
+      const std::vector<uint16_t> alone = Batch(shape, {sequence}).Run(attention);
+      Random random(sequence.seed);
+      for (int mates : {1, 6, 63, 255}) {
+        std::vector<Sequence> all;
+        for (int i = 0; i < mates; ++i) {
+          const auto context = static_cast<int32_t>(1 + random.Below(mates > 100 ? 300 : 900));
+          const bool prefill = random.Below(8) == 0;
+          all.push_back({context, prefill ? std::min(context, 50) : 1, 100 + random.Next() % 1000});
+        }
+        const int place = static_cast<int>(random.Below(mates + 1));
+        all.insert(all.begin() + place, sequence);
+        const Batch batch(shape, all);
+        EXPECT_EQ(batch.RowsOf(batch.Run(attention), place), alone)
+            << "context " << sequence.context << " among " << mates;
+      }
+    }
+  }
+}
+
+TEST(PagedAttentionGpuTest, ChunksOfAPromptGiveTheBitsOfTheWhole) {
+  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{6, 2, 64, 16, 90}, Shape{3, 1, 128, 32}}) {
+    SCOPED_TRACE(NameOf(shape));
+    Attention attention(shape);
+    Batch batch(shape, {{40, 9}, {900, 900}});
+    const DeviceArray<uint16_t> whole = batch.MakeOut(), parts = batch.MakeOut();
+    attention.Enqueue(batch.Params(whole));
+    attention.Enqueue(batch.Part(parts, 0, 0, 9));
+    for (int32_t begin = 0, count = 17; begin < 900; begin += count) {
+      count = std::min(17 + count * 5 % 143, 900 - begin);
+      if (900 - begin - count < 17) count = 900 - begin;  // fewer go to the decode kernel
+      attention.Enqueue(batch.Part(parts, 1, begin, count));
+    }
+    EXPECT_EQ(parts.Get(), whole.Get());
+  }
+}
+
+TEST(PagedAttentionGpuTest, RepeatsBitForBit) {
+  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 32}}) {
+    const Batch batch(shape, {{3000, 1}, {100, 1}, {700, 200}, {9000, 1}, {65, 1}, {20, 3}});
+    Attention attention(shape), plain(shape, TestDevice(false));
+    const std::vector<uint16_t> first = batch.Run(attention);
+    DeviceArray<uint16_t> out = batch.MakeOut();
+    for (int i = 0; i < 20; ++i) {
+      out.Poison();
+      (i % 2 == 0 ? attention : plain).Enqueue(batch.Params(out));
+      ASSERT_EQ(out.Get(), first) << i;
+    }
+  }
+}
+
+// A captured step replayed while the contexts grow: nothing of a length may be in the graph, and
+// every counter is as it was. Layers follow one another without a pause.
+TEST(PagedAttentionGpuTest, ReplaysAGraphOverGrowingContexts) {
+  const Shape shape{8, 2, 128, 64};
+  std::vector<Sequence> longest;
+  for (int i = 0; i < 24; ++i) longest.push_back({i % 5 == 0 ? 6000 : 60 + 37 * i, 1});
+  for (int i = 0; i < 8; ++i) longest.push_back({1, 1});  // padding
+  Batch batch(shape, longest);
+  Attention attention(shape), eager(shape);
+  const DeviceArray<uint16_t> out = batch.MakeOut(), other = batch.MakeOut();
+
+  const cudaStream_t stream = TestDevice().stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  const PagedAttentionParams p = batch.Params(out), q = batch.Params(other);
+  attention.Enqueue(q);
+  for (int layer = 0; layer < 6; ++layer) attention.Enqueue(layer % 2 == 0 ? p : q);
+  CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+
+  for (int32_t shrink : {50, 20, 7, 1, 0}) {
+    std::vector<int32_t> contexts;
+    for (const Sequence& s : longest) {
+      contexts.push_back(std::max(1, s.context - shrink * s.context / 60));
+    }
+    batch.SetContexts(contexts);
+    CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    CUDA_CHECK(cudaGraphLaunch(exec, stream));
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const std::vector<uint16_t> replayed = out.Get();
+    EXPECT_EQ(other.Get(), replayed);
+    EXPECT_EQ(batch.Run(eager), replayed) << shrink;
+    batch.Check(replayed);
+  }
+  CUDA_CHECK(cudaGraphExecDestroy(exec));
+  CUDA_CHECK(cudaGraphDestroy(graph));
+}
+
+}  // namespace
+}  // namespace quire::gpu

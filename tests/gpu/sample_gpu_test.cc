@@ -1,0 +1,316 @@
+// Sample on the device draws the CPU backend's token from the same logits, which that one's own
+// test compares with double arithmetic: on rows of every shape that its search can meet.
+#include <algorithm>
+#include <thread>
+
+#include "tests/gpu/op_test.h"
+
+namespace quire::gpu {
+namespace {
+
+Backend& Cpu() {
+  static const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 0)[0]);
+  return *backend;
+}
+
+enum Kind { kNormal, kFlat, kPeaked, kTied, kHoles, kEqual, kOneHot, kTwoLevels, kWide, kNumKinds };
+constexpr const char* kKindNames[] = {"normal", "flat",    "peaked",     "tied", "holes",
+                                      "equal",  "one-hot", "two levels", "wide"};
+
+float Logit(Kind kind, Random& random, int64_t i, int64_t vocab) {
+  // A sum of uniforms: near enough to normal, and quick.
+  const uint64_t bits = random.Next();
+  float normal = -6.0f;
+  for (int k = 0; k < 8; ++k) normal += static_cast<float>(bits >> (8 * k) & 255) * (1.5f / 255);
+  switch (kind) {
+    case kNormal: return normal * 1.7f;
+    case kFlat: return normal * 0.05f;
+    case kPeaked: return normal * 2.0f + (i % 997 == 3 ? 12.0f : 0.0f);
+    case kTied: return std::round(normal * 3.0f) / 4.0f;
+    case kHoles: return bits % 3 == 0 ? -INFINITY : normal;
+    case kEqual: return 1.25f;
+    case kOneHot: return i == vocab / 3 ? 9.0f : -INFINITY;
+    case kTwoLevels: return i % 2 == 0 ? 1.0f : 0.96875f;
+    default: return normal * 1e4f;
+  }
+}
+
+// Settings that lead everywhere: no filter, few kept, many kept, edges among ties, and all at once.
+SampleRow Setting(Random& random, int64_t vocab) {
+  SampleRow row;
+  const double t = random.Uniform();
+  row.temperature = t < 0.1   ? 0.0f
+                    : t < 0.4 ? 1.0f
+                              : static_cast<float>(0.1 + 2 * random.Uniform());
+  const double k = random.Uniform();
+  if (k < 0.15) row.top_k = 1 + static_cast<int32_t>(random.Below(60));
+  if (k >= 0.15 && k < 0.3) row.top_k = 1 + static_cast<int32_t>(random.Below(vocab + 3));
+  const double p = random.Uniform();
+  if (p < 0.3) row.top_p = static_cast<float>(random.Uniform());
+  if (p >= 0.3 && p < 0.5) row.top_p = 0.95f;
+  if (p >= 0.5 && p < 0.55) row.top_p = 0.5f;
+  if (p >= 0.55 && p < 0.6) row.top_p = 0.999999f;
+  if (random.Below(5) == 0) row.min_p = static_cast<float>(random.Uniform() * 0.3);
+  row.seed = random.Next();
+  return row;
+}
+
+// Rows of one vocabulary with their jobs, on the host and on the device.
+class Batch {
+ public:
+  Batch(int64_t rows, int64_t vocab, uint64_t seed, int64_t gap = 0)
+      : rows_(rows), vocab_(vocab), logits_(DType::kF32, {rows, vocab}) {
+    kinds_.resize(static_cast<size_t>(rows));
+    jobs_.resize(static_cast<size_t>(rows));
+    lists_.resize(static_cast<size_t>(rows));
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] {
+        for (int64_t r = i; r < rows; r += kThreads) MakeRow(r, seed);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    device_logits_ = std::make_unique<DeviceTensor>(DType::kF32, rows, vocab, gap);
+    Upload();
+  }
+
+  // Results of rows [begin, begin + count), and the tokens written where jobs say.
+  std::vector<SampleResult> OnDevice(const cuda::Device& device, int64_t begin, int64_t count) {
+    DeviceArray<SampleResult> results(count);
+    Enqueue(device, begin, count, results.data());
+    return results.Get();
+  }
+  std::vector<SampleResult> OnDevice(const cuda::Device& device) {
+    return OnDevice(device, 0, rows_);
+  }
+  void Enqueue(const cuda::Device& device, int64_t begin, int64_t count, SampleResult* results) {
+    cuda::Sample({.logits = device_logits_->view().Rows(begin, count),
+                  .jobs = device_jobs_->data() + begin,
+                  .results = results},
+                 nullptr, device);
+  }
+  std::vector<SampleResult> OnCpu() {
+    Array scratch = logits_.Copy();
+    std::vector<SampleResult> results(static_cast<size_t>(rows_));
+    Cpu().Sample({.logits = scratch.view(), .jobs = jobs_.data(), .results = results.data()});
+    return results;
+  }
+  std::vector<int32_t> drawn() const { return device_drawn_->Get(); }
+  void Overwrite(int64_t row, int64_t token, float logit) {
+    logits_.Set(row * vocab_ + token, logit);
+  }
+  SampleJob& job(int64_t row) { return jobs_[static_cast<size_t>(row)]; }
+  // Brings logits, jobs and lists to the device.
+  void Upload();
+
+  std::string Describe(int64_t row) const {
+    const SampleJob& job = jobs_[static_cast<size_t>(row)];
+    const SampleRow& p = job.params;
+    return "row " + std::to_string(row) + " of " + std::to_string(vocab_) + ", " +
+           kKindNames[kinds_[static_cast<size_t>(row)]] + ": temperature " +
+           std::to_string(p.temperature) + " top_k " + std::to_string(p.top_k) + " top_p " +
+           std::to_string(p.top_p) + " min_p " + std::to_string(p.min_p) + " known " +
+           std::to_string(job.num_known) + " biases " + std::to_string(job.num_bias) + " banned " +
+           std::to_string(job.num_banned);
+  }
+
+ private:
+  static constexpr int kThreads = 16;
+  struct Lists {
+    std::vector<int32_t> tokens, banned;
+    std::vector<LogitBias> bias;
+  };
+
+  void MakeRow(int64_t r, uint64_t seed) {
+    Random random(seed * 1000003 + static_cast<uint64_t>(r));
+    const auto kind = static_cast<Kind>(random.Below(kNumKinds));
+    kinds_[static_cast<size_t>(r)] = kind;
+    float* row = logits_.floats() + r * vocab_;
+    for (int64_t i = 0; i < vocab_; ++i) row[i] = Logit(kind, random, i, vocab_);
+    SampleJob& job = jobs_[static_cast<size_t>(r)];
+    Lists& lists = lists_[static_cast<size_t>(r)];
+    job.params = Setting(random, vocab_);
+    job.num_known = static_cast<int32_t>(random.Below(500));
+    if (random.Below(3) == 0) MakeLists(random, job, lists);
+    if (random.Below(100) == 0) row[random.Below(vocab_)] = random.Below(2) == 0 ? NAN : INFINITY;
+  }
+  void MakeLists(Random& random, SampleJob& job, Lists& lists) {
+    const bool whole = random.Below(20) == 0;
+    job.num_known = static_cast<int32_t>(random.Below(whole ? 131072 : 3000));
+    job.num_prompt = static_cast<int32_t>(random.Below(job.num_known + 1));
+    for (int32_t i = 0; i < job.num_known; ++i) {
+      lists.tokens.push_back(static_cast<int32_t>(random.Below(std::min<int64_t>(vocab_, 400))));
+    }
+    if (random.Below(2) == 0) job.params.repetition_penalty = 1.2f;
+    if (random.Below(2) == 0) job.params.presence_penalty = 0.7f;
+    if (random.Below(2) == 0) job.params.frequency_penalty = 0.013f;
+    if (random.Below(2) == 0) {
+      const int64_t stride = std::max<int64_t>(vocab_ / (1 + random.Below(1024)), 1);
+      for (int64_t token = 0; token < vocab_ && lists.bias.size() < 1024; token += stride) {
+        lists.bias.push_back(
+            {static_cast<int32_t>(token), static_cast<float>(random.Normal() * 3)});
+      }
+    }
+    if (random.Below(2) == 0) {
+      for (int i = 0; i < 5; ++i) {
+        lists.banned.push_back(static_cast<int32_t>(random.Below(vocab_)));
+      }
+    }
+  }
+
+  const int64_t rows_, vocab_;
+  Array logits_;
+  std::vector<Kind> kinds_;
+  std::vector<SampleJob> jobs_;
+  std::vector<Lists> lists_;
+  std::unique_ptr<DeviceTensor> device_logits_;
+  std::unique_ptr<DeviceArray<SampleJob>> device_jobs_;
+  std::unique_ptr<DeviceArray<int32_t>> device_tokens_, device_drawn_;
+  std::unique_ptr<DeviceArray<LogitBias>> device_bias_;
+};
+
+void Batch::Upload() {
+  device_logits_->Set(logits_);
+  std::vector<int32_t> tokens(1, 0);
+  std::vector<LogitBias> bias(1);
+  for (size_t r = 0; r < jobs_.size(); ++r) {
+    for (int32_t token : lists_[r].tokens) tokens.push_back(token);
+    for (int32_t token : lists_[r].banned) tokens.push_back(token);
+    for (const LogitBias& b : lists_[r].bias) bias.push_back(b);
+  }
+  device_tokens_ = std::make_unique<DeviceArray<int32_t>>(tokens);
+  device_bias_ = std::make_unique<DeviceArray<LogitBias>>(bias);
+  device_drawn_ = std::make_unique<DeviceArray<int32_t>>(rows_);
+  std::vector<SampleJob> on_device = jobs_;
+  int64_t token_at = 1, bias_at = 1;
+  for (size_t r = 0; r < jobs_.size(); ++r) {
+    const Lists& lists = lists_[r];
+    SampleJob& here = jobs_[r];
+    SampleJob& there = on_device[r];
+    here.tokens = lists.tokens.data();
+    here.banned = lists.banned.data();
+    here.bias = lists.bias.data();
+    here.num_banned = there.num_banned = static_cast<int32_t>(lists.banned.size());
+    here.num_bias = there.num_bias = static_cast<int32_t>(lists.bias.size());
+    there.tokens = device_tokens_->data() + token_at;
+    token_at += static_cast<int64_t>(lists.tokens.size());
+    there.banned = device_tokens_->data() + token_at;
+    token_at += static_cast<int64_t>(lists.banned.size());
+    there.bias = device_bias_->data() + bias_at;
+    bias_at += static_cast<int64_t>(lists.bias.size());
+    there.drawn = device_drawn_->data() + r;
+  }
+  device_jobs_ = std::make_unique<DeviceArray<SampleJob>>(on_device);
+}
+
+bool SameBits(const SampleResult& a, const SampleResult& b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+// Logprobs may differ in the last place where the libraries' logarithms do.
+void ExpectSame(Batch& batch, const std::vector<SampleResult>& got,
+                const std::vector<SampleResult>& expected, int64_t* inexact) {
+  for (size_t r = 0; r < got.size(); ++r) {
+    ASSERT_EQ(got[r].nonfinite, expected[r].nonfinite) << batch.Describe(static_cast<int64_t>(r));
+    ASSERT_EQ(got[r].token, expected[r].token) << batch.Describe(static_cast<int64_t>(r));
+    const float x = got[r].logprob, y = expected[r].logprob;
+    *inexact += x != y;
+    ASSERT_LE(std::abs(x - y), std::abs(y) * 0x1p-22) << batch.Describe(static_cast<int64_t>(r));
+  }
+}
+
+TEST(SampleGpuTest, DrawsTheTokenOfTheCpu) {
+  struct Size {
+    int64_t rows, vocab, gap;
+  };
+  int64_t compared = 0, inexact = 0;
+  for (const Size& size :
+       {Size{3000, 97, 0}, Size{1500, 1000, 0}, Size{700, 5003, 1}, Size{3000, 32000, 0},
+        Size{8, 32000, 0}, Size{700, 128256, 0}, Size{1, 128256, 4}, Size{600, 151936, 0},
+        Size{8, 151936, 0}, Size{500, 262144, 0}, Size{3, 262144, 0}}) {
+    for (int64_t done = 0; done < size.rows; done += 256) {
+      const int64_t rows = std::min<int64_t>(256, size.rows - done);
+      Batch batch(rows, size.vocab, static_cast<uint64_t>(size.vocab + done), size.gap);
+      const std::vector<SampleResult> got = batch.OnDevice(TestDevice());
+      ExpectSame(batch, got, batch.OnCpu(), &inexact);
+      if (HasFatalFailure()) return;
+      const std::vector<int32_t> drawn = batch.drawn();
+      for (size_t r = 0; r < got.size(); ++r) ASSERT_EQ(drawn[r], got[r].token);
+      compared += rows;
+    }
+  }
+  EXPECT_GE(compared, 10000);
+  RecordProperty("rows", static_cast<int>(compared));
+  RecordProperty("logprobs_one_place_off", static_cast<int>(inexact));
+  std::printf("%ld rows, %ld logprobs one place off\n", static_cast<long>(compared),
+              static_cast<long>(inexact));
+}
+
+TEST(SampleGpuTest, RowsThatHoldNoAnswerAreFlagged) {
+  Batch batch(4, 2000, 1);
+  for (int64_t r = 0; r < 4; ++r) {
+    for (int64_t i = 0; i < 2000; ++i) batch.Overwrite(r, i, r == 3 ? -INFINITY : 1.0f);
+    batch.job(r).params.temperature = static_cast<float>(r % 2);
+  }
+  batch.Overwrite(0, 1999, NAN);
+  batch.Overwrite(1, 0, INFINITY);
+  batch.Upload();
+  const std::vector<SampleResult> got = batch.OnDevice(TestDevice());
+  EXPECT_EQ(got[0].nonfinite, 1);
+  EXPECT_EQ(got[1].nonfinite, 1);
+  EXPECT_EQ(got[2].nonfinite, 0);
+  EXPECT_EQ(got[3].nonfinite, 1);
+}
+
+TEST(SampleGpuTest, GivesTheResultOfARowAloneInAnyBatch) {
+  // Few rows take more blocks each than many.
+  for (int64_t vocab : {32000, 128256}) {
+    Batch batch(256, vocab, 99);
+    const std::vector<SampleResult> together = batch.OnDevice(TestDevice());
+    for (int64_t count : {1, 2, 17, 100}) {
+      for (int64_t begin = 0; begin + count <= 256; begin += count + 13) {
+        const std::vector<SampleResult> part = batch.OnDevice(TestDevice(), begin, count);
+        for (int64_t r = 0; r < count; ++r) {
+          ASSERT_TRUE(
+              SameBits(part[static_cast<size_t>(r)], together[static_cast<size_t>(begin + r)]))
+              << batch.Describe(begin + r);
+        }
+      }
+    }
+  }
+}
+
+TEST(SampleGpuTest, RepeatsTheSameBits) {
+  Batch batch(64, 50000, 5);
+  std::vector<SampleResult> results;
+  ExpectSameBits([&](const cuda::Device& device) { results = batch.OnDevice(device); },
+                 [&] {
+                   return std::string(reinterpret_cast<const char*>(results.data()),
+                                      results.size() * sizeof(SampleResult));
+                 });
+}
+
+TEST(SampleGpuTest, ACapturedGraphGivesTheSameBits) {
+  Batch batch(40, 128256, 6);
+  const cuda::Device device = TestDevice();
+  const std::vector<SampleResult> expected = batch.OnDevice(device);
+  DeviceArray<SampleResult> results(40);
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CUDA_CHECK(cudaDeviceSynchronize());
+  CUDA_CHECK(cudaStreamBeginCapture(device.stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < 3; ++i) batch.Enqueue(device, 0, 40, results.data());
+  CUDA_CHECK(cudaStreamEndCapture(device.stream, &graph));
+  CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  for (int replay = 0; replay < 5; ++replay) {
+    results.Poison();
+    CUDA_CHECK(cudaGraphLaunch(exec, device.stream));
+    const std::vector<SampleResult> got = results.Get();
+    for (size_t r = 0; r < got.size(); ++r) ASSERT_TRUE(SameBits(got[r], expected[r])) << r;
+  }
+  CUDA_CHECK(cudaGraphExecDestroy(exec));
+  CUDA_CHECK(cudaGraphDestroy(graph));
+}
+
+}  // namespace
+}  // namespace quire::gpu
