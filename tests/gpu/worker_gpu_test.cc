@@ -1,7 +1,9 @@
 // The engine on a GPU with the demo model: the greedy tokens transformers gave, the same tokens
 // whether steps are captured or not, and nothing lost in ten thousand requests. Runs from the
-// repository's root. Covers engine/worker/cuda_worker.cc, kernels/cuda/cuda_backend.cc,
-// kernels/cuda/graph_set.cc
+// repository's root.
+//
+// Covers engine/worker/cuda_worker.cc kernels/cuda/cuda_backend.cc
+// Covers kernels/cuda/graph_set.cc
 #include "engine/worker/cuda_worker.h"
 
 #include <cuda_runtime.h>
