@@ -1,5 +1,7 @@
 // Worker processes under supervision: they start with nothing but what they need, end with their
 // parent, are replaced when they die or stand still, and when that happens too often no more.
+// Covers engine/worker/output_lines.cc, engine/worker/worker_group.cc
+// Covers engine/worker/worker_process.cc
 #include "engine/worker/supervisor.h"
 
 #include <signal.h>

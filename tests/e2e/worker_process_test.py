@@ -1,0 +1,267 @@
+#!/usr/bin/python3
+"""Ranks as processes, and their deaths, over real gRPC: worker_process_test.py QUIRE_SERVER.
+
+On the cpu, where a request's tokens never depend on what happens around it: whatever is done to the
+workers, streams go on with the tokens of an undisturbed run.
+"""
+# Covers engine/worker/cpu_device.cc, engine/worker/no_gpu_device.cc, engine/worker/worker_spec.cc
+
+import http.client
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import quire
+import running_server
+from running_server import RunningServer
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+AS_PROCESS = ("--device", "cpu", "--worker-process", "on")
+PATIENCE = 60  # seconds: beyond it something hangs; never how long a thing should take
+LONG = quire.Options(temperature=1.0, seed=7, ignore_eos=True, max_tokens=1500)
+PROMPTS = ("Once upon a time", "Tell me a story about a fox.", "The secret number of Mia is")
+
+
+def await_true(condition, what):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"never: {what}")
+        time.sleep(0.005)
+
+
+def alive(pid):
+    """Whether a process exists and is more than a remembered exit code."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Stream:
+    """A running request whose tokens are read by a thread of its own."""
+
+    def __init__(self, client, prompt):
+        self.ids, self.error, self.finished = [], None, None
+        self._stream = client.generate(prompt, LONG)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        try:
+            for delta in self._stream:
+                self.ids.extend(delta.token_ids)
+            self.finished = self._stream.finished
+        except quire.QuireError as error:
+            self.error = error
+
+    def await_tokens(self, count):
+        await_true(lambda: len(self.ids) >= count or not self._thread.is_alive(), "tokens")
+
+    def join(self):
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "the stream never ended"
+        return self
+
+
+class Server(RunningServer):
+    """A server, and what can be seen and done to its workers."""
+
+    def __init__(self, *flags):
+        super().__init__(*AS_PROCESS, *flags)
+        self.client = quire.QuireClient(self.target, timeout=120)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.client.close()
+        self.stop()
+
+    def workers(self):
+        """The process numbers of the workers that were started, dead ones included."""
+        return [int(pid) for pid in re.findall(r"worker started rank=0 pid=(\d+)", self.log())]
+
+    def worker(self):
+        """The one that lives; waits for it."""
+        await_true(lambda: alive(self.workers()[-1]), "a living worker")
+        return self.workers()[-1]
+
+    def get(self, path):
+        port = int(re.search(r" READY .*metrics_port=(\d+)", self.log()).group(1))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def metric(self, name):
+        return float(re.search(rf"^{name}{{.*}} (\S+)$", self.get("/metrics")[1], re.M).group(1))
+
+
+class WorkerProcessTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        undisturbed = RunningServer("--device", "cpu", "--worker-process", "off")
+        client = quire.QuireClient(undisturbed.target, timeout=120)
+        cls.expected = [list(client.generate_text(p, LONG).token_ids) for p in PROMPTS]
+        client.close()
+        undisturbed.stop()
+
+    def check(self, streams):
+        for stream, expected in zip(streams, self.expected):
+            self.assertIsNone(stream.join().error)
+            self.assertEqual(stream.finished.reason, quire.FinishReason.MAX_TOKENS)
+            self.assertEqual(stream.ids, expected)
+
+    def test_a_process_gives_the_tokens_of_a_thread(self):
+        with Server() as server:
+            self.check([Stream(server.client, prompt) for prompt in PROMPTS])
+            worker = server.worker()
+            self.assertEqual(server.stop(), 0)
+            self.assertFalse(alive(worker))
+
+    def test_streams_go_on_when_the_worker_is_killed(self):
+        with Server() as server:
+            streams = [Stream(server.client, prompt) for prompt in PROMPTS]
+            for stream in streams:
+                stream.await_tokens(100)
+            for stream in streams:
+                self.assertIsNone(stream.finished, "ended before the worker could be killed")
+            os.kill(server.worker(), signal.SIGKILL)
+            self.check(streams)
+            self.assertEqual(len(server.workers()), 2)
+            self.assertIn("was killed by signal 9 (Killed)", server.log())
+            self.assertEqual(server.metric("quire_engine_recoveries_total"), 1)
+            self.assertEqual(server.metric("quire_engine_recovering"), 0)
+            self.assertEqual(server.get("/readyz"), (200, "ok\n"))
+
+    def test_a_worker_that_stands_still_is_replaced(self):
+        with Server("--worker-step-timeout", "300ms") as server:
+            streams = [Stream(server.client, prompt) for prompt in PROMPTS]
+            streams[0].await_tokens(100)
+            os.kill(server.worker(), signal.SIGSTOP)
+            self.check(streams)
+            self.assertEqual(len(server.workers()), 2)
+            self.assertIn("has finished no step for", server.log())
+
+    def test_health_is_off_and_requests_wait_until_the_workers_are_back(self):
+        with Server() as server:
+            stream = Stream(server.client, PROMPTS[0])
+            stream.await_tokens(100)
+            os.kill(server.worker(), signal.SIGKILL)
+            await_true(lambda: len(server.workers()) == 2, "a second worker")
+            newcomer = server.workers()[1]
+            os.kill(newcomer, signal.SIGSTOP)
+            await_true(lambda: server.get("/readyz") == (503, "recovering\n"), "not ready")
+            self.assertEqual(server.get("/livez")[0], 200)
+            late = Stream(server.client, PROMPTS[1])
+            await_true(lambda: "has lost its workers" in server.log(), "health turned off")
+            self.assertEqual(late.ids, [])
+            os.kill(newcomer, signal.SIGCONT)
+            self.check([stream, late])
+            await_true(lambda: server.get("/readyz") == (200, "ok\n"), "ready again")
+
+    def test_a_request_that_sees_three_deaths_ends_and_a_fourth_is_the_end_of_all(self):
+        with Server() as server:
+            stream = Stream(server.client, PROMPTS[0])
+            for deaths in (1, 2, 3):
+                stream.await_tokens(len(stream.ids) + 5)
+                os.kill(server.worker(), signal.SIGKILL)
+                await_true(lambda: len(server.workers()) == deaths + 1, "another worker")
+            self.assertIsInstance(stream.join().error, quire.ServerFault)
+            self.assertEqual(stream.ids, self.expected[0][: len(stream.ids)])
+            # The others go on.
+            short = server.client.generate_text(PROMPTS[1], LONG, max_tokens=20)
+            self.assertEqual(list(short.token_ids), self.expected[1][:20])
+            last = Stream(server.client, PROMPTS[1])
+            last.await_tokens(5)
+            os.kill(server.worker(), signal.SIGKILL)
+            self.assertIsNotNone(last.join().error)
+            self.assertEqual(last.ids, self.expected[1][: len(last.ids)])
+            self.assertEqual(server.process.wait(PATIENCE), 5)
+            self.assertIn("the workers failed 4 times within 300 s", server.log())
+
+    def test_a_killed_server_takes_its_worker_along(self):
+        with Server() as server:
+            Stream(server.client, PROMPTS[0]).await_tokens(10)
+            worker = server.worker()
+            server.process.kill()
+            began = time.monotonic()
+            await_true(lambda: not alive(worker), "the worker's end")
+            self.assertLess(time.monotonic() - began, 1)
+
+    def test_signals_to_everybody_drain(self):
+        with Server() as server:
+            stream = Stream(server.client, PROMPTS[0])
+            stream.await_tokens(10)
+            for pid in (server.worker(), server.process.pid):
+                os.kill(pid, signal.SIGTERM)
+            self.check([stream])
+            self.assertEqual(server.process.wait(PATIENCE), 0)
+
+
+class StartTest(unittest.TestCase):
+    """What an operator reads when the workers cannot start."""
+
+    def start(self, *flags, server=None):
+        return subprocess.run(
+            [server or running_server.BINARY, "--port", "0", "--metrics-port", "0", *AS_PROCESS,
+             *flags], capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_a_broken_checkpoint_is_named(self):
+        model = self.folder / "model"
+        shutil.copytree(ROOT / "models" / "demo", model)
+        weights = next(model.glob("*.safetensors"))
+        weights.chmod(0o644)
+        with open(weights, "r+b") as file:
+            file.truncate(weights.stat().st_size - 100)
+        done = self.start("--model", str(model))
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn(str(weights), done.stderr)
+        self.assertIn("worker 0 (pid ", done.stderr)
+
+    def test_a_missing_program_is_named(self):
+        lonely = self.folder / "quire-server"
+        shutil.copy(running_server.BINARY, lonely)
+        done = self.start("--model", str(ROOT / "models" / "demo"), server=lonely)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn(f"{self.folder}/quire-worker", done.stderr)
+        self.assertIn("belongs beside quire-server", done.stderr)
+
+    def test_ranks_of_the_cpu_are_threads(self):
+        done = self.start("--tensor-parallel-size", "2")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("use --worker-process off", done.stderr)
+
+    def test_a_plan_starts_no_model(self):
+        done = self.start("--dry-run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('"worker-process": "on"', done.stdout)
+        self.assertIn("worker started", done.stderr)
+
+    def test_a_worker_by_itself_says_what_it_is(self):
+        worker = running_server.BINARY.with_name("quire-worker")
+        for flags in ((), ("--rank=0", "--server=1"), ("--help",)):
+            done = subprocess.run([worker, *flags], capture_output=True, text=True,
+                                  timeout=PATIENCE, stdin=subprocess.DEVNULL, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("is a part of quire-server", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
