@@ -24,10 +24,6 @@ constexpr int32_t kSilentBeforeProbe = 10;
 // In RequestRecord::index: prepared for a closed loop whose time was over; left out.
 constexpr uint64_t kDropped = ~uint64_t{0};
 
-int64_t PromptTokens(const PlannedRequest& request) {
-  return static_cast<int64_t>(request.token_ids.size());
-}
-
 }  // namespace
 
 LoadRun::LoadRun(const Settings& settings, Workload* workload, Target* target)
@@ -230,7 +226,7 @@ void LoadRun::PlanNext() {
     std::lock_guard lock(mutex_);
     ++next_;
     ++unsent_;
-    unsent_tokens_ += PromptTokens(request);
+    unsent_tokens_ += static_cast<int64_t>(request.token_ids.size());
     if (request.conversation >= 0) family_turns_[request.family] = 1;
   }
   Enqueue(std::move(request));
@@ -282,7 +278,7 @@ void LoadRun::Send(EligibleSend eligible) {
     std::lock_guard lock(mutex_);
     if (stream->plan().turn == 0) {
       --unsent_;
-      unsent_tokens_ -= PromptTokens(stream->plan());
+      unsent_tokens_ -= stream->record().prompt_tokens;
       if (MayPlanNext()) planner_wakes_.notify_one();
     }
     if (!drop) live_.insert(stream);

@@ -10,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "clients/load/load_command.h"
 
 namespace {
@@ -31,8 +30,6 @@ void WaitForSignals(std::stop_source stop, sigset_t signals) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Debian builds it in; it takes a global lock behind each mutex of gRPC.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // Blocked before gRPC starts its threads, so that only the waiting thread ever sees a signal.
   sigset_t signals;
   sigemptyset(&signals);

@@ -54,6 +54,7 @@ Stream::Stream(PlannedRequest plan, v1::GenerateRequest message, RequestRecord* 
       surroundings_(surroundings),
       keep_tokens_(keep_tokens),
       message_(std::make_unique<v1::GenerateRequest>(std::move(message))) {
+  if (!keep_tokens_) std::vector<uint32_t>().swap(plan_.token_ids);
   if (surroundings_->detailed) {
     const auto most = static_cast<size_t>(plan_.max_tokens);
     record_->gap_seconds.reserve(most);

@@ -50,7 +50,8 @@ v1::GenerateRequest ToMessage(const PlannedRequest& plan, const WorkloadSettings
 class Stream final : public grpc::ClientReadReactor<v1::GenerateResponse>,
                      public std::enable_shared_from_this<Stream> {
  public:
-  // `record` and `surroundings` outlive it. `keep_tokens`: the answer's ids are wanted at the end.
+  // `record` and `surroundings` outlive it. `keep_tokens`: the ids of prompt and answer are wanted
+  // at the end.
   Stream(PlannedRequest plan, v1::GenerateRequest message, RequestRecord* record,
          StreamSurroundings* surroundings, bool keep_tokens);
 
@@ -75,7 +76,7 @@ class Stream final : public grpc::ClientReadReactor<v1::GenerateResponse>,
   void Judge(const grpc::Status& status);
   int64_t Now() const;
 
-  const PlannedRequest plan_;
+  PlannedRequest plan_;  // its prompt only if keep_tokens
   RequestRecord* const record_;
   StreamSurroundings* const surroundings_;
   const bool keep_tokens_;

@@ -12,8 +12,10 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "clients/load/health.h"
 #include "clients/load/load_command.h"
 #include "clients/load/options.h"
 #include "clients/load/summary.h"
@@ -24,6 +26,7 @@ namespace quire::load {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 LengthSpec Fixed(double value) { return {LengthSpec::Kind::kFixed, value, 0}; }
@@ -162,7 +165,12 @@ TEST(DriverTest, CancelsArePlannedEnds) {
     EXPECT_GE(request.output_tokens, 3);
     EXPECT_LT(request.output_tokens, 16);
   }
-  for (const StubCall& call : server.stub().calls()) EXPECT_TRUE(call.cancelled);
+  // The server hears of it a moment after the client is done.
+  const auto heard = [&] {
+    const std::vector<StubCall> calls = server.stub().calls();
+    return std::all_of(calls.begin(), calls.end(), [](const StubCall& c) { return c.cancelled; });
+  };
+  while (!heard()) std::this_thread::yield();
 }
 
 TEST(DriverTest, DeadlinesPass) {
@@ -307,23 +315,26 @@ TEST(DriverTest, AServerThatFallsBehindIsSaturated) {
   settings.arrival.request_rate = 100;
   settings.arrival.burstiness = std::numeric_limits<double>::infinity();
   const RunRecord run = Record(settings);
-  EXPECT_THAT(run.health.invalid_because, HasSubstr("the server saturated: it served 5"));
+  EXPECT_NEAR(ServedShare(run), 0.5, 0.1);
+  // On a busy machine the client may be late too, which is said first.
+  EXPECT_THAT(run.health.invalid_because, AnyOf(HasSubstr("the server saturated: it served"),
+                                                HasSubstr("the client was the bottleneck")));
 }
 
 TEST(DriverTest, ASweepEndsWithTheRateThatSaturates) {
-  // Each run has 40 requests; in the third they come back at half the pace at which they were sent.
+  // Each run has 30 requests; in the third they come back at half the pace at which they were sent.
   StubServer stub({.script = [](uint64_t index, const v1::GenerateRequest&) {
-    const double behind = index < 80 ? 0 : static_cast<double>(index - 80) / 80;
+    const double behind = index < 60 ? 0 : 0.032 * static_cast<double>(index - 60);
     return SteadyReply(0.01 + behind, 1, 0);
   }});
-  Settings settings = For(stub, 40);
+  Settings settings = For(stub, 30);
   settings.arrival.burstiness = std::numeric_limits<double>::infinity();
-  settings.sweep_rates = {64};
+  settings.sweep_rates = {20};
   const auto runs = RunSweep(settings, {}, nullptr);
   ASSERT_TRUE(runs.ok()) << runs.status();
   ASSERT_EQ(runs->size(), 3u);
-  EXPECT_EQ((*runs)[1].info.request_rate, 80);
-  EXPECT_EQ((*runs)[2].info.request_rate, 100);
+  EXPECT_EQ((*runs)[1].info.request_rate, 25);
+  EXPECT_EQ((*runs)[2].info.request_rate, 31.25);
 }
 
 TEST(DriverTest, ASweepEndsWithTheRateOutsideTheLimits) {
@@ -332,7 +343,7 @@ TEST(DriverTest, ASweepEndsWithTheRateOutsideTheLimits) {
   }});
   Settings settings = For(stub, 40);
   settings.arrival.burstiness = std::numeric_limits<double>::infinity();
-  settings.sweep_rates = {50, 60, 70};
+  settings.sweep_rates = {40, 50, 60};
   settings.limits.ttft_ms = 150;
   const auto runs = RunSweep(settings, {}, nullptr);
   ASSERT_TRUE(runs.ok()) << runs.status();
