@@ -5,7 +5,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cmath>
+#include <cstddef>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -17,11 +18,31 @@ constexpr double kLagLimitSeconds = 1e-3;
 constexpr double kCpuLimit = 0.8;
 constexpr int32_t kDeadlineExceeded = 4;  // gRPC's status
 
-// Time between the 5th and the 95th percentile of the sorted times.
-double MiddleSeconds(std::vector<int64_t>& times) {
-  std::sort(times.begin(), times.end());
-  const size_t cut = times.size() / 20;
-  return 1e-9 * static_cast<double>(times[times.size() - 1 - cut] - times[cut]);
+// A request's arrival and what it took from there, in seconds.
+struct Served {
+  double planned = 0, took = 0;
+};
+
+// How much `took` grows with each second of `planned`, by least squares, less two standard errors
+// of that; not below 0.
+double SureGrowth(const std::vector<Served>& served) {
+  const auto n = static_cast<double>(served.size());
+  double x_mean = 0, y_mean = 0;
+  for (const Served& s : served) {
+    x_mean += s.planned / n;
+    y_mean += s.took / n;
+  }
+  double xx = 0, xy = 0, yy = 0;
+  for (const Served& s : served) {
+    const double x = s.planned - x_mean, y = s.took - y_mean;
+    xx += x * x;
+    xy += x * y;
+    yy += y * y;
+  }
+  if (xx <= 0) return 0;
+  const double slope = xy / xx;
+  const double residual = std::max(0.0, yy - slope * xy) / (n - 2);
+  return std::max(0.0, slope - 2 * std::sqrt(residual / xx));
 }
 
 }  // namespace
@@ -45,24 +66,21 @@ int32_t CoresUsed() {
 }
 
 double ServedShare(const RunRecord& run) {
-  std::vector<int64_t> planned, ended;
+  size_t sent = 0;
+  std::vector<Served> served;  // in order of arrival, as the record is
   for (const RequestRecord& request : run.requests) {
-    const bool served = request.outcome == Outcome::kOk || request.outcome == Outcome::kCancelled;
     const bool late = request.status_code == kDeadlineExceeded;
     if (request.warmup || request.sent_ns == 0 || request.turn > 0 || late) continue;
-    planned.push_back(request.planned_ns);
-    if (served) ended.push_back(request.end_ns);
+    ++sent;
+    if (request.outcome != Outcome::kOk && request.outcome != Outcome::kCancelled) continue;
+    served.push_back({1e-9 * static_cast<double>(request.planned_ns),
+                      1e-9 * static_cast<double>(request.end_ns - request.planned_ns)});
   }
-  if (planned.size() < kEnoughToJudge) return 1;
-  if (ended.size() < kEnoughToJudge) {
-    return static_cast<double>(ended.size()) / static_cast<double>(planned.size());
-  }
-  const double planned_seconds = MiddleSeconds(planned);
-  const double ended_seconds = MiddleSeconds(ended);
-  if (ended_seconds <= 0) return 1;
-  const double ratio =
-      static_cast<double>(ended.size()) / static_cast<double>(planned.size()) * planned_seconds;
-  return std::min(1.0, ratio / ended_seconds);
+  if (sent < kEnoughToJudge) return 1;
+  const double accepted = static_cast<double>(served.size()) / static_cast<double>(sent);
+  if (served.size() < kEnoughToJudge) return accepted;
+  served.erase(served.begin(), served.begin() + static_cast<ptrdiff_t>(served.size() / 5));
+  return accepted / (1 + SureGrowth(served));
 }
 
 ClientHealth JudgeClient(const LatencyHistogram& lags, double cpu_seconds, double wall_seconds,

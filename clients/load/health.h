@@ -21,10 +21,13 @@ ProcessUse UsedSoFar();
 // the machine lends.
 int32_t CoresUsed();
 
-// Share of the offered rate that was served: the time in which the middle 90 % of the measured
-// requests were planned, over the time in which the middle 90 % ended; near 1 when the server keeps
-// up, whatever its latency. Requests that missed a deadline of the workload are left out. 1 when
-// fewer than kEnoughToJudge were sent.
+// Share of the offered rate that was served. A server that serves a share s of what arrives falls
+// 1 / s - 1 seconds further behind in every second, and so much longer does each request take than
+// one planned a second before: s follows from the slope of the time from plan to end against the
+// planned time, by least squares without the first fifth, in which the server fills. Slowness that
+// does not grow is no saturation, and the slope's noise is in the server's favour (two standard
+// errors). Refused requests count as not served; those that missed a deadline of the workload not
+// at all. 1 when fewer than kEnoughToJudge were sent.
 double ServedShare(const RunRecord& run);
 inline constexpr size_t kEnoughToJudge = 20;
 

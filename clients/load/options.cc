@@ -125,8 +125,9 @@ void AddExtent(CLI::App* app, Settings* s) {
       ->capture_default_str();
 }
 
-void AddPrompts(CLI::App* app, WorkloadSettings* w) {
+void AddPrompts(CLI::App* app, Settings* s) {
   const char* group = "Prompts and answers";
+  WorkloadSettings* w = &s->workload;
   AddLength(app, "--random-input-len", &w->input_len, "Prompt tokens, drawn at random [1024]")
       ->group(group);
   AddLength(app, "--random-output-len", &w->output_len, "Tokens asked for [128]")->group(group);
@@ -136,6 +137,10 @@ void AddPrompts(CLI::App* app, WorkloadSettings* w) {
   app->add_option("--trace", w->trace_file, "Lengths and times from a file")->group(group);
   app->add_option("--trace-block", w->trace_block, "Tokens of each of its hash_ids")
       ->check(CLI::Range(1, 1 << 20))
+      ->group(group)
+      ->capture_default_str();
+  app->add_option("--trace-speed", s->arrival.trace_speed, "Its times are divided by this")
+      ->check(CLI::PositiveNumber)
       ->group(group)
       ->capture_default_str();
   app->add_option("--prompt-file", w->prompt_file, "Texts from a file, one a line")->group(group);
@@ -156,8 +161,13 @@ void AddPrompts(CLI::App* app, WorkloadSettings* w) {
       ->group(group);
   app->add_option("--top-p", w->top_p)->check(CLI::Range(0.0, 1.0))->group(group);
   app->add_option("--top-k", w->top_k)->check(CLI::NonNegativeNumber)->group(group);
-  app->add_flag("!--no-text", w->text, "Do not ask for text")->group(group);
-  app->add_flag("!--no-token-ids", w->token_ids, "Do not ask for token ids")->group(group);
+  const auto leave_out = [&](const char* name, bool* asked, const char* help) {
+    app->add_flag_callback(
+           name, [asked] { *asked = false; }, help)
+        ->group(group);
+  };
+  leave_out("--no-text", &w->text, "Do not ask for text");
+  leave_out("--no-token-ids", &w->token_ids, "Do not ask for token ids");
 }
 
 void AddConversations(CLI::App* app, WorkloadSettings* w) {
@@ -289,6 +299,9 @@ std::string MixtureContradiction(const CLI::App& app) {
   if (said("--num-prefixes") && !said("--random-prefix-len")) {
     return "--num-prefixes needs --random-prefix-len";
   }
+  if ((said("--trace-speed") || said("--trace-block")) && !said("--trace")) {
+    return "--trace-speed and --trace-block need --trace";
+  }
   if (said("--result-filename") && !said("--result-dir")) {
     return "--result-filename needs --result-dir";
   }
@@ -330,7 +343,7 @@ ParsedOptions ParseOptions(const std::vector<std::string>& args, bool terminal) 
   AddTarget(&app, &settings);
   AddArrival(&app, &settings, &words.ramp);
   AddExtent(&app, &settings);
-  AddPrompts(&app, &settings.workload);
+  AddPrompts(&app, &settings);
   AddConversations(&app, &settings.workload);
   AddTraits(&app, &settings.workload);
   AddResults(&app, &settings, &words);

@@ -165,6 +165,7 @@ TEST(OptionsTest, ContradictionsSayWhatToLeaveOut) {
       {"--cancel-after", "4"},
       {"--slow-reader-delay", "4"},
       {"--num-prefixes", "4"},
+      {"--trace-speed", "4"},
       {"--result-filename", "f"},
   };
   for (const auto& args : contradictions) {

@@ -14,6 +14,7 @@
 #include "clients/load/health.h"
 #include "clients/load/metrics_scraper.h"
 #include "clients/load/progress.h"
+#include "clients/load/random.h"
 #include "clients/load/tally.h"
 
 namespace quire::load {
@@ -113,6 +114,18 @@ TEST(HealthTest, AServerThatKeepsUpServesItAll) {
 TEST(HealthTest, AServerThatFallsBehindServesItsShare) {
   EXPECT_NEAR(ServedShare(Queueing(0, 0.020)), 0.5, 0.01);
   EXPECT_NEAR(ServedShare(Queueing(0, 0.0125)), 0.8, 0.01);
+}
+
+// Answers of very different lengths, some as long as the run: nothing grows.
+TEST(HealthTest, VariedLatenciesAreNoSaturation) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    RunRecord run = Queueing(0, 0.001);
+    for (size_t i = 0; i < run.requests.size(); ++i) {
+      Random random(seed, Draw::kLengths, i);
+      run.requests[i].end_ns += static_cast<int64_t>(1e9 * random.Exponential() * 0.3);
+    }
+    EXPECT_GT(ServedShare(run), kServedAtLeast) << seed;
+  }
 }
 
 TEST(HealthTest, RefusedRequestsAreNotServed) {
