@@ -15,6 +15,8 @@ namespace quire {
 namespace {
 
 constexpr int64_t kDefaultCpuKvBytes = int64_t{256} << 20;
+// Enough to read from the page cache as fast as a device takes it.
+constexpr int32_t kMaxLoadThreads = 16;
 constexpr int64_t kDefaultQueuedTokens = int64_t{8} << 20;
 
 bool OnGpu(const EngineSetup& setup) { return setup.device == "cuda"; }
@@ -93,6 +95,7 @@ void ResolveSizes(EngineSetup& setup) {
   setup.model_options.max_logit_rows = config.max_num_seqs;
   setup.model_options.dummy_weights = config.load_format == "dummy";
   setup.model_options.weights_in_place = !OnGpu(setup);
+  setup.model_options.load_threads = std::min(cpu::UsableCores(), kMaxLoadThreads);
 }
 
 // Tokens a sequence may have, as far as it is known: at most what the model was made for.

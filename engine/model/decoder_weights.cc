@@ -172,7 +172,8 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
     return name.ends_with("rotary_emb.inv_freq") ||
            (config.tie_embeddings && name == "lm_head.weight");
   };
-  ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, backend));
+  const WeightReading how{.threads = options.load_threads, .in_place = options.weights_in_place};
+  ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, how, backend));
   return Assemble(config, tp, std::move(storage));
 }
 

@@ -32,6 +32,7 @@ struct ModelOptions {
   int32_t max_model_len = 0;   // positions of the rope table
   // The device's memory is the host's: files are read straight into it.
   bool weights_in_place = false;
+  int32_t load_threads = 1;  // that read files
 };
 
 // Bytes a rank will hold before its KV pool: computed from the config alone, before loading.

@@ -39,7 +39,7 @@ absl::StatusOr<std::map<std::string, StoredTensor>> ParseSafetensorsHeader(std::
                                                                            const std::string& path);
 
 // The tensors of a directory: model.safetensors, else the shards of model.safetensors.index.json.
-// Used by one thread.
+// Constant once open: any number of threads may read.
 class Checkpoint {
  public:
   // NOT_FOUND when the directory holds neither; INVALID_ARGUMENT for a file that breaks a rule.

@@ -1,5 +1,4 @@
-// From stored tensors to device tensors: check names and shapes, then copy rectangle by rectangle
-// through a small staging buffer, converting on the way.
+// From stored tensors to device tensors: check names and shapes, then list the rectangles to read.
 #include "engine/model/weights.h"
 
 #include <algorithm>
@@ -13,8 +12,7 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kAlignment = 256;         // of each tensor; what vector loads of any device want
-constexpr int64_t kStagingBytes = 4 << 20;  // of stored rows at a time
+constexpr int64_t kAlignment = 256;  // of each tensor; what vector loads of any device want
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -64,75 +62,20 @@ absl::Status CheckNames(const Checkpoint& checkpoint, std::span<const WeightSpec
   return absl::OkStatus();
 }
 
-// Converts `count` elements; `from` may be unaligned, as bytes of a file are.
-template <typename From, typename To>
-void ConvertRow(const char* from, char* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    From in;
-    std::memcpy(&in, from + i * sizeof(From), sizeof(From));
-    const To out = FromFloat<To>(ToFloat(in));
-    std::memcpy(to + i * sizeof(To), &out, sizeof(To));
-  }
+// The part's rectangle as pieces that go to `device`.
+void AddPart(const Checkpoint& checkpoint, const WeightPart& part, DType dtype, char* device,
+             std::vector<WeightPiece>& pieces) {
+  const bool is_vector = part.shape.size() == 1;
+  const auto& [name, stored] = *checkpoint.tensors().find(part.name);
+  AddPieces({.name = &name,
+             .from = *LoadableDType(stored.dtype),
+             .to = dtype,
+             .stored_width = is_vector ? 1 : part.shape[1],
+             .rows = part.rows,
+             .columns = is_vector ? ShardRange{0, 1} : part.columns,
+             .device = device},
+            pieces);
 }
-
-// Copies parts of one checkpoint to the device; keeps its staging memory from part to part.
-class PartLoader {
- public:
-  PartLoader(const Checkpoint& checkpoint, Backend& backend)
-      : checkpoint_(checkpoint), backend_(backend) {}
-
-  // Writes the part's rectangle densely at `device`, as `dtype`.
-  absl::Status Load(const WeightPart& part, DType dtype, char* device) {
-    if (part.rows.count == 0) return absl::OkStatus();
-    const StoredTensor& stored = checkpoint_.tensors().find(part.name)->second;
-    from_ = *LoadableDType(stored.dtype);
-    to_ = dtype;
-    const bool is_vector = part.shape.size() == 1;
-    const int64_t stored_width = is_vector ? 1 : part.shape[1];
-    const ShardRange columns = is_vector ? ShardRange{0, 1} : part.columns;
-    const auto row_bytes = static_cast<int64_t>(stored_width * SizeOf(from_));
-    const int64_t step = std::clamp<int64_t>(kStagingBytes / row_bytes, 1, part.rows.count);
-    for (int64_t done = 0; done < part.rows.count; done += step) {
-      const int64_t rows = std::min(step, part.rows.count - done);
-      read_.resize(static_cast<size_t>(rows * row_bytes));
-      const int64_t offset = (part.rows.begin + done) * row_bytes;
-      RETURN_IF_ERROR(checkpoint_.Read(part.name, static_cast<uint64_t>(offset), read_));
-      const std::span<const char> dense = Convert(rows, stored_width, columns);
-      backend_.CopyToDevice(device, dense.data(), dense.size());
-      // The staging memory is written again next.
-      backend_.Synchronize();
-      device += dense.size();
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  // The columns of the rows just read, dense and converted.
-  std::span<const char> Convert(int64_t rows, int64_t stored_width, ShardRange columns) {
-    const bool whole = columns.count == stored_width;
-    if (from_ == to_ && whole) return read_;
-    const auto from_size = static_cast<int64_t>(SizeOf(from_));
-    const auto to_size = static_cast<int64_t>(SizeOf(to_));
-    converted_.resize(static_cast<size_t>(rows * columns.count * to_size));
-    DispatchFloat(from_, [&](auto from_tag) {
-      DispatchFloat(to_, [&](auto to_tag) {
-        for (int64_t r = 0; r < rows; ++r) {
-          ConvertRow<decltype(from_tag), decltype(to_tag)>(
-              read_.data() + (r * stored_width + columns.begin) * from_size,
-              converted_.data() + r * columns.count * to_size, columns.count);
-        }
-      });
-    });
-    return converted_;
-  }
-
-  const Checkpoint& checkpoint_;
-  Backend& backend_;
-  DType from_ = DType::kF32;
-  DType to_ = DType::kF32;
-  std::vector<char> read_;
-  std::vector<char> converted_;
-};
 
 }  // namespace
 
@@ -166,10 +109,10 @@ absl::StatusOr<Weights> Weights::Allocate(std::span<const WeightSpec> specs, Bac
 absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
                                       std::span<const WeightSpec> specs,
                                       const std::function<bool(const std::string&)>& ignorable,
-                                      Backend& backend) {
+                                      const WeightReading& how, Backend& backend) {
   RETURN_IF_ERROR(CheckNames(checkpoint, specs, ignorable));
   ASSIGN_OR_RETURN(Weights weights, Allocate(specs, backend));
-  PartLoader loader(checkpoint, backend);
+  std::vector<WeightPiece> pieces;
   for (size_t i = 0; i < specs.size(); ++i) {
     const WeightSpec& spec = specs[i];
     char* const at = weights.views_[i].ptr<char>();
@@ -177,10 +120,11 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
     int64_t row = 0;
     for (const WeightPart& part : spec.parts) {
       CHECK_LE(row + part.rows.count, spec.rows);
-      RETURN_IF_ERROR(loader.Load(part, spec.dtype, at + row * row_bytes));
+      AddPart(checkpoint, part, spec.dtype, at + row * row_bytes, pieces);
       row += part.rows.count;
     }
   }
+  RETURN_IF_ERROR(ReadWeights(checkpoint, pieces, how, backend));
   return weights;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/tp.h"
+#include "engine/model/weight_reader.h"
 #include "kernels/backend.h"
 
 namespace quire {
@@ -40,7 +41,7 @@ class Weights {
   static absl::StatusOr<Weights> Load(const Checkpoint& checkpoint,
                                       std::span<const WeightSpec> specs,
                                       const std::function<bool(const std::string&)>& ignorable,
-                                      Backend& backend);
+                                      const WeightReading& how, Backend& backend);
   // Random weights of the same shapes, for benchmarks: matrices uniform with a standard deviation
   // of 0.02, vectors constant. RESOURCE_EXHAUSTED as Load.
   static absl::StatusOr<Weights> MakeDummy(std::span<const WeightSpec> specs, Backend& backend);

@@ -277,7 +277,14 @@ TEST(ActivationsTest, ViewsFitTheStepAndDoNotOverlapWhileBothLive) {
   }
 }
 
-TEST(WeightsTest, LoadsRectanglesConvertsAndPads) {
+// One thread and more, through buffers and straight into place.
+class WeightsTest : public ::testing::TestWithParam<WeightReading> {};
+INSTANTIATE_TEST_SUITE_P(Ways, WeightsTest,
+                         ::testing::Values(WeightReading{1, false}, WeightReading{3, false},
+                                           WeightReading{1, true}, WeightReading{3, true}));
+
+TEST_P(WeightsTest, LoadsRectanglesConvertsAndPads) {
+  const WeightReading how = GetParam();
   const TempDir dir;
   // m = [[1, 2, 3], [4, 5, 6]] in bf16, v = [0.5, 1 + 2^-9] in f32.
   std::string data;
@@ -302,7 +309,7 @@ TEST(WeightsTest, LoadsRectanglesConvertsAndPads) {
   };
   CountingBackend backend;
   const auto none = [](const std::string&) { return false; };
-  absl::StatusOr<Weights> weights = Weights::Load(*checkpoint, specs, none, backend);
+  absl::StatusOr<Weights> weights = Weights::Load(*checkpoint, specs, none, how, backend);
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ(backend.allocated_bytes, Weights::TotalBytes(specs));
   const float* m = (*weights)[0].ptr<float>();
@@ -310,6 +317,73 @@ TEST(WeightsTest, LoadsRectanglesConvertsAndPads) {
   // 1 + 2^-9 lies nearer to 1 than to the next bf16.
   EXPECT_EQ(ToFloat((*weights)[1].ptr<BF16>()[0]), 1.0f);
   EXPECT_TRUE((*weights)[2].empty());
+}
+
+// A matrix of several pieces whose values follow from their places.
+TEST_P(WeightsTest, LoadsMatricesOfManyPieces) {
+  constexpr int64_t kRows = 5000, kColumns = 3000;
+  const TempDir dir;
+  std::string data(kRows * kColumns * 2, '\0');
+  const auto value = [](int64_t i) {
+    return static_cast<uint16_t>((i * 2654435761u >> 7) & 0x3fff);
+  };
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+    const uint16_t bits = value(i);  // below 0x4000: a number in any 16-bit type
+    std::memcpy(&data[i * 2], &bits, 2);
+  }
+  dir.Write("model.safetensors",
+            SafetensorsBytes(R"({"m":{"dtype":"BF16","shape":[5000,3000],"data_offsets":[0,)" +
+                                 std::to_string(data.size()) + "]}}",
+                             data));
+  absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const WeightPart whole{
+      .name = "m", .shape = {kRows, kColumns}, .rows = {0, kRows}, .columns = {0, kColumns}};
+  WeightPart middle = whole;
+  middle.rows = {100, 4000};
+  middle.columns = {1000, 1500};
+  const std::vector<WeightSpec> specs = {
+      {.dtype = DType::kBF16, .rows = kRows, .columns = kColumns, .parts = {whole}},
+      {.dtype = DType::kF32, .rows = 4000, .columns = 1500, .parts = {middle}},
+  };
+  const auto none = [](const std::string&) { return false; };
+  CountingBackend backend;
+  absl::StatusOr<Weights> weights = Weights::Load(*checkpoint, specs, none, GetParam(), backend);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(std::memcmp((*weights)[0].data, data.data(), data.size()), 0);
+  int64_t wrong = 0;
+  for (int64_t r = 0; r < 4000; ++r) {
+    for (int64_t c = 0; c < 1500; ++c) {
+      const BF16 stored{value((r + 100) * kColumns + c + 1000)};
+      wrong += (*weights)[1].row<float>(r)[c] != ToFloat(stored);
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+// A file that shrinks while it is read: the first tensor that suffers is named, whoever reads.
+TEST_P(WeightsTest, NamesTheFirstTensorThatCannotBeRead) {
+  const TempDir dir;
+  const std::string data(40 << 20, 'x');
+  const std::string path =
+      dir.Write("model.safetensors",
+                SafetensorsBytes(
+                    R"({"a":{"dtype":"F32","shape":[5242880],"data_offsets":[0,20971520]},)"
+                    R"("b":{"dtype":"F32","shape":[5242880],"data_offsets":[20971520,41943040]}})",
+                    data));
+  absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  std::filesystem::resize_file(path, 15 << 20);
+  std::vector<WeightSpec> specs;
+  for (const char* name : {"a", "b"}) {
+    const WeightPart part{.name = name, .shape = {5242880}, .rows = {0, 5242880}};
+    specs.push_back({.dtype = DType::kF32, .rows = 5242880, .parts = {part}});
+  }
+  const auto none = [](const std::string&) { return false; };
+  CountingBackend backend;
+  const absl::Status status = Weights::Load(*checkpoint, specs, none, GetParam(), backend).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor \"a\""));
 }
 
 }  // namespace
