@@ -12,6 +12,7 @@
 #include "engine/model/decoder_weights.h"
 #include "engine/model/model.h"
 #include "engine/model/registry.h"
+#include "engine/model/weight_reader.h"
 #include "engine/model/weights.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/engine/model/temp_dir.h"

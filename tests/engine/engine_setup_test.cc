@@ -1,0 +1,165 @@
+// PlanEngine: what a device's facts make of the settings. The GPUs here are numbers: no device is
+// asked for.
+#include "engine/engine_setup.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/model/temp_dir.h"
+
+namespace quire {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// The shape of Llama-3.1-8B; only config.json is there.
+class EngineSetupTest : public ::testing::Test {
+ protected:
+  EngineSetupTest() {
+    dir_.Write("config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+      "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+      "torch_dtype": "bfloat16", "tie_word_embeddings": false, "hidden_act": "silu"})");
+    config_.model = dir_.path();
+    config_.device = "cuda";
+  }
+  absl::StatusOr<EngineSetup> Plan(int64_t total = 141 * kGiB, int64_t used = kGiB) {
+    return PlanEngine(config_, {.kind = "cuda",
+                                .name = "a GPU of paper",
+                                .total_bytes = total,
+                                .free_bytes = total - used,
+                                .backend_bytes = 512 * kMiB});
+  }
+  std::string Refusal() { return std::string(Plan().status().message()); }
+  static int64_t Part(const EngineSetup& setup, const std::string& name) {
+    for (const MemoryPlan::Part& part : setup.memory.parts) {
+      if (part.name == name) return part.bytes;
+    }
+    ADD_FAILURE() << "no part " << name;
+    return 0;
+  }
+
+  const testing::TempDir dir_;
+  EngineConfig config_;
+};
+
+TEST_F(EngineSetupTest, AGpuHasDefaultsOfItsOwn) {
+  const absl::StatusOr<EngineSetup> setup = Plan();
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  EXPECT_EQ(setup->config.block_size, 64);
+  EXPECT_EQ(setup->config.max_num_batched_tokens, 2048);
+  EXPECT_EQ(setup->config.worker_process, "on");
+  EXPECT_EQ(setup->config.load_format, "safetensors");
+  EXPECT_EQ(setup->model_options.weight_dtype, DType::kBF16);
+  EXPECT_EQ(setup->model_options.activation_dtype, DType::kBF16);
+  EXPECT_EQ(setup->kv_layout.dtype, DType::kBF16);
+  EXPECT_FALSE(setup->model_options.weights_in_place);
+  EXPECT_EQ(setup->graph_sizes.size(), 23u);
+  EXPECT_EQ(SpecOf(*setup, 0).worker.graph_sizes, setup->graph_sizes);
+  EXPECT_EQ(setup->config.max_model_len, 131072);
+}
+
+TEST_F(EngineSetupTest, TheKvCacheTakesWhatTheBudgetLeaves) {
+  const absl::StatusOr<EngineSetup> setup = Plan();
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  // K and V, 32 layers, 8 heads, 64 tokens, 128 numbers of two bytes.
+  const int64_t block = 2 * 32 * 8 * 64 * 128 * 2;
+  EXPECT_EQ(setup->kv_layout.block_bytes(), block);
+  // 8,030,261,248 parameters of two bytes; norms and what alignment adds are a few MiB more.
+  EXPECT_GE(Part(*setup, "weights"), int64_t{8'030'261'248} * 2);
+  EXPECT_LE(Part(*setup, "weights"), int64_t{8'030'261'248} * 2 + 4 * kMiB);
+  EXPECT_EQ(Part(*setup, "backend"), 512 * kMiB);
+  const auto budget = static_cast<int64_t>(0.9 * static_cast<double>(141 * kGiB)) - kGiB;
+  int64_t fixed = 0;
+  for (const char* part :
+       {"weights", "activations", "logits", "row_tables", "step_arrays", "backend"}) {
+    fixed += Part(*setup, part);
+  }
+  EXPECT_EQ(setup->memory.budget_bytes, budget);
+  EXPECT_EQ(setup->memory.num_blocks, (budget - fixed) / block);
+  EXPECT_EQ(Part(*setup, "kv_cache"), setup->memory.num_blocks * block);
+  EXPECT_EQ(setup->scheduler.num_blocks, setup->memory.num_blocks);
+}
+
+TEST_F(EngineSetupTest, WhatOthersHoldAndAShareThatIsSmallerLeaveLess) {
+  const int32_t all = Plan()->memory.num_blocks;
+  const int32_t shared = Plan(141 * kGiB, 11 * kGiB)->memory.num_blocks;
+  EXPECT_EQ(all - shared, 10 * kGiB / (8 * kMiB));
+  config_.gpu_memory_utilization = 0.5;
+  EXPECT_NEAR(all - Plan()->memory.num_blocks, 0.4 * 141 * 128, 1);  // 128 blocks a GiB
+}
+
+TEST_F(EngineSetupTest, TheContextFollowsFromASmallPool) {
+  const absl::StatusOr<EngineSetup> setup = Plan(24 * kGiB);
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  EXPECT_LT(setup->config.max_model_len, 131072);
+  EXPECT_EQ(setup->config.max_model_len, setup->memory.kv_tokens());
+  EXPECT_LE(setup->memory.total_bytes(), setup->memory.budget_bytes);
+  // A draft does not know it yet and counts with the longest.
+  EXPECT_EQ(SpecOf(*DraftEngine(config_), 0).worker.max_model_len, 131072);
+}
+
+TEST_F(EngineSetupTest, AGpuThatIsTooSmallIsRefusedWithTheTable) {
+  const absl::Status status = Plan(16 * kGiB).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("--gpu-memory-utilization"), HasSubstr("weights"), HasSubstr("15317.0 MiB"),
+            HasSubstr("in use before"), HasSubstr("1024.0 MiB"), HasSubstr("a GPU of paper")));
+  // Nor does it help to ask for a pool that the rest does not leave.
+  config_.kv_cache_memory_bytes = 130 * kGiB;
+  EXPECT_EQ(Plan().status().code(), absl::StatusCode::kResourceExhausted);
+  config_.kv_cache_memory_bytes = 10 * kGiB;
+  EXPECT_EQ(Plan()->memory.num_blocks, 1280);
+}
+
+TEST_F(EngineSetupTest, RefusesWhatAGpuCannotDo) {
+  config_.tensor_parallel_size = 2;
+  EXPECT_THAT(Refusal(), HasSubstr("--tensor-parallel-size 2 is not possible on cuda yet"));
+  config_.tensor_parallel_size = 1;
+  config_.dtype = "float32";
+  EXPECT_THAT(Refusal(), HasSubstr("--dtype float32 runs on the cpu only"));
+  config_.dtype = "float16";
+  EXPECT_EQ(Plan()->kv_layout.dtype, DType::kF16);
+  config_.kv_cache_dtype = "bfloat16";
+  EXPECT_THAT(Refusal(), HasSubstr("--kv-cache-dtype bfloat16"));
+}
+
+TEST_F(EngineSetupTest, ChosenGraphSizesReachTheWorker) {
+  config_.cudagraph_capture_sizes = "16,1,300";
+  EXPECT_THAT(Plan()->graph_sizes, ElementsAre(1, 16));
+  config_.device = "cpu";
+  config_.max_model_len = 512;
+  EXPECT_THAT(PlanEngine(config_)->graph_sizes, ElementsAre());
+}
+
+TEST_F(EngineSetupTest, TheCpuIsAsItWas) {
+  config_.device = "auto";
+  config_.max_model_len = 512;
+  const absl::StatusOr<EngineSetup> setup = PlanEngine(config_);
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  EXPECT_EQ(setup->device, "cpu");
+  EXPECT_EQ(setup->config.worker_process, "off");
+  EXPECT_EQ(setup->config.kv_cache_memory_bytes, 256 * kMiB);
+  EXPECT_EQ(setup->kv_layout.dtype, DType::kF32);
+  EXPECT_EQ(setup->model_options.activation_dtype, DType::kF32);
+  EXPECT_TRUE(setup->model_options.weights_in_place);
+  EXPECT_EQ(setup->memory.budget_bytes, 0);
+  config_.worker_process = "on";
+  EXPECT_EQ(PlanEngine(config_)->config.worker_process, "on");
+  config_.tensor_parallel_size = 2;
+  EXPECT_EQ(PlanEngine(config_).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(EngineSetupTest, DummyWeightsNeedNoFiles) {
+  config_.load_format = "dummy";
+  EXPECT_TRUE(SpecOf(*Plan(), 0).model_options.dummy_weights);
+}
+
+}  // namespace
+}  // namespace quire
