@@ -170,11 +170,12 @@ void LoadRun::End(RunEnd end, const std::string& reason) {
   end_ = end;
   end_reason_ = reason;
   surroundings_.ending.store(true);
-  const auto unsent = static_cast<int64_t>(pacer_->Stop().size());
+  const std::vector<DueSend> unsent = pacer_->Stop();
   std::vector<std::shared_ptr<Stream>> live;
   {
     std::lock_guard lock(mutex_);
-    outstanding_ -= unsent;
+    outstanding_ -= static_cast<int64_t>(unsent.size());
+    for (const DueSend& send : unsent) live_.erase(send.stream);
     live.assign(live_.begin(), live_.end());
     planner_wakes_.notify_all();
   }
@@ -266,33 +267,38 @@ void LoadRun::Enqueue(PlannedRequest request) {
   const bool keep_tokens = request.turn + 1 < request.turns;
   send.stream = std::make_shared<Stream>(std::move(request), std::move(message), record,
                                          &surroundings_, keep_tokens);
+  const std::shared_ptr<Stream> stream = send.stream;
+  {
+    std::lock_guard lock(mutex_);
+    live_.insert(stream);
+  }
   if (pacer_->Add(std::move(send))) return;
   std::lock_guard lock(mutex_);
+  live_.erase(stream);
   LeaveOutstanding();
 }
 
+// Nothing waits here that could make a request late: what needs the run's mutex comes after it.
 void LoadRun::Send(EligibleSend eligible) {
   const std::shared_ptr<Stream>& stream = eligible.send.stream;
-  const bool drop = Drop(eligible);
-  {
-    std::lock_guard lock(mutex_);
-    if (stream->plan().turn == 0) {
-      --unsent_;
-      unsent_tokens_ -= stream->record().prompt_tokens;
-      if (MayPlanNext()) planner_wakes_.notify_one();
-    }
-    if (!drop) live_.insert(stream);
-  }
-  if (drop) return;
   RequestRecord& record = stream->record();
-  // A closed loop plans a request for when there is room for it.
-  if (phase_.closed && record.turn == 0) record.planned_ns = eligible.eligible_ns;
-  stream->channel = target_->Join();
-  // What opens a run all at once is due when nobody could have sent it all.
-  const bool opening = eligible.eligible_ns == phase_.start_ns;
-  const int64_t lag_ns = Now() - eligible.eligible_ns;
-  if (!record.warmup && !opening) lags_.Add(1e-9 * static_cast<double>(lag_ns));
-  stream->Start(target_->stub(stream->channel));
+  const bool first_turn = stream->plan().turn == 0;
+  const int64_t prompt_tokens = record.prompt_tokens;  // the reader's to change, once started
+  if (!Drop(eligible)) {
+    // A closed loop plans a request for when there is room for it.
+    if (phase_.closed && first_turn) record.planned_ns = eligible.eligible_ns;
+    stream->channel = target_->Join();
+    // What opens a run all at once is due when nobody could have sent it all.
+    const bool opening = eligible.eligible_ns == phase_.start_ns;
+    const int64_t lag_ns = Now() - eligible.eligible_ns;
+    if (!record.warmup && !opening) lags_.Add(1e-9 * static_cast<double>(lag_ns));
+    stream->Start(target_->stub(stream->channel));
+  }
+  if (!first_turn) return;
+  std::lock_guard lock(mutex_);
+  --unsent_;
+  unsent_tokens_ -= prompt_tokens;
+  if (MayPlanNext()) planner_wakes_.notify_one();
 }
 
 // A closed loop's request that found no room before the time was over was never planned.
@@ -302,6 +308,7 @@ bool LoadRun::Drop(const EligibleSend& eligible) {
   pacer_->Release();
   std::lock_guard lock(mutex_);
   phase_.count = next_;
+  live_.erase(eligible.send.stream);
   LeaveOutstanding();
   return true;
 }

@@ -93,8 +93,8 @@ class LoadRun final : public StreamEnds {
   int64_t outstanding_ = 0;    // prepared, not ended; or ended with turns to follow
   EndedTurns ended_turns_;
   std::deque<RequestRecord> records_;
-  std::unordered_set<std::shared_ptr<Stream>> live_;
-  std::map<int64_t, int32_t> family_turns_;  // live or planned turns of each conversation
+  std::unordered_set<std::shared_ptr<Stream>> live_;  // prepared, not ended
+  std::map<int64_t, int32_t> family_turns_;           // live or planned turns of each conversation
   // To here.
 
   std::unique_ptr<Pacer> pacer_;

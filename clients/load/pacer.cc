@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 namespace quire::load {
@@ -28,59 +29,90 @@ int64_t NowNs() {
       .count();
 }
 
-Pacer::Pacer(SendQueue queue, int64_t base_ns, Send send)
-    : base_ns_(base_ns),
-      send_(std::move(send)),
-      queue_(std::move(queue)),
-      thread_([this] { Loop(); }) {}
+// Holds the pacer's mutex while it lives.
+class Pacer::Hold {
+ public:
+  explicit Hold(Pacer* pacer) : mutex_(&pacer->mutex_) { pthread_mutex_lock(mutex_); }
+  ~Hold() { pthread_mutex_unlock(mutex_); }
+  Hold(const Hold&) = delete;
 
-Pacer::~Pacer() { Stop(); }
+ private:
+  pthread_mutex_t* const mutex_;
+};
+
+Pacer::Pacer(SendQueue queue, int64_t base_ns, Send send)
+    : base_ns_(base_ns), send_(std::move(send)), queue_(std::move(queue)) {
+  pthread_mutexattr_t inherit;
+  pthread_mutexattr_init(&inherit);
+  pthread_mutexattr_setprotocol(&inherit, PTHREAD_PRIO_INHERIT);
+  pthread_mutex_init(&mutex_, &inherit);
+  pthread_mutexattr_destroy(&inherit);
+  pthread_condattr_t steady;
+  pthread_condattr_init(&steady);
+  pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+  pthread_cond_init(&changed_, &steady);
+  pthread_condattr_destroy(&steady);
+  thread_ = std::thread([this] { Loop(); });
+}
+
+Pacer::~Pacer() {
+  Stop();
+  pthread_cond_destroy(&changed_);
+  pthread_mutex_destroy(&mutex_);
+}
 
 bool Pacer::Add(DueSend send) {
-  std::lock_guard lock(mutex_);
+  Hold hold(this);
   if (stopped_) return false;
   const int64_t before = queue_.NextNs();
   queue_.Add(std::move(send));
-  if (queue_.NextNs() < before) changed_.notify_one();
+  if (queue_.NextNs() < before) pthread_cond_signal(&changed_);
   return true;
 }
 
 void Pacer::Release() {
-  std::lock_guard lock(mutex_);
+  const int64_t now_ns = NowNs() - base_ns_;
+  Hold hold(this);
   const int64_t before = queue_.NextNs();
-  queue_.Release(NowNs() - base_ns_);
-  if (queue_.NextNs() < before) changed_.notify_one();
+  queue_.Release(now_ns);
+  if (queue_.NextNs() < before) pthread_cond_signal(&changed_);
 }
 
 std::vector<DueSend> Pacer::Stop() {
   std::vector<DueSend> unsent;
   {
-    std::lock_guard lock(mutex_);
+    Hold hold(this);
     stopped_ = true;
     unsent = queue_.TakeAll();
-    changed_.notify_all();
+    pthread_cond_signal(&changed_);
   }
   if (thread_.joinable()) thread_.join();
   return unsent;
 }
 
+void Pacer::WaitUntil(int64_t queue_ns) {
+  if (queue_ns == SendQueue::kNever) {
+    pthread_cond_wait(&changed_, &mutex_);
+    return;
+  }
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t at = base_ns_ + queue_ns;
+  const timespec until{at / kSecond, at % kSecond};
+  pthread_cond_timedwait(&changed_, &mutex_, &until);
+}
+
 void Pacer::Loop() {
   AskForPunctuality();
-  std::unique_lock lock(mutex_);
-  while (!stopped_) {
-    if (auto eligible = queue_.Take(NowNs() - base_ns_)) {
-      lock.unlock();
-      send_(*std::move(eligible));
-      lock.lock();
-      continue;
+  for (;;) {
+    std::optional<EligibleSend> eligible;
+    {
+      Hold hold(this);
+      while (!stopped_ && !(eligible = queue_.Take(NowNs() - base_ns_))) {
+        WaitUntil(queue_.NextNs());
+      }
+      if (!eligible) return;
     }
-    const int64_t next = queue_.NextNs();
-    if (next == SendQueue::kNever) {
-      changed_.wait(lock);
-    } else {
-      changed_.wait_until(
-          lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(base_ns_ + next)));
-    }
+    send_(*std::move(eligible));
   }
 }
 

@@ -4,10 +4,10 @@
 // freed slot, and does nothing but start streams that were prepared before they were due.
 #pragma once
 
-#include <condition_variable>
+#include <pthread.h>
+
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -35,15 +35,19 @@ class Pacer {
   std::vector<DueSend> Stop();
 
  private:
+  class Hold;
   void Loop();
+  void WaitUntil(int64_t queue_ns);  // requires mutex_
 
   const int64_t base_ns_;
   const Send send_;
-  std::mutex mutex_;
-  std::condition_variable changed_;  // the queue, or stopped_
-  SendQueue queue_;                  // guarded by mutex_
-  bool stopped_ = false;             // guarded by mutex_
-  std::thread thread_;               // last: it uses all of the above
+  // Hands its waiter's priority to its holder: the pacer may be a real-time thread, and must not
+  // wait for a holder whom the server's threads keep from the processor.
+  pthread_mutex_t mutex_;
+  pthread_cond_t changed_;  // the queue, or stopped_
+  SendQueue queue_;         // guarded by mutex_
+  bool stopped_ = false;    // guarded by mutex_
+  std::thread thread_;      // last: it uses all of the above
 };
 
 }  // namespace quire::load
