@@ -32,22 +32,27 @@ QUIRE_EXACT Philox4 Philox4x32(uint64_t key, Philox4 counter) {
   return c;
 }
 
-// e^x to 2 ulp for x in [-87, 88.37]; 0 below, e^88.37 above. r = x - n ln 2 lies in [-ln 2 / 2, ln
-// 2 / 2] and e^r = 1 + r + r^2 Q(r) with a minimax Q (relative error 3e-9 before rounding).
-QUIRE_EXACT float ExactExp(float x) {
-  constexpr float kRound =
-      12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the bits
-  if (x < -87.0f) return 0.0f;
-  if (x > 88.37f) x = 88.37f;
-  const float t = __builtin_fmaf(x, 1.44269502f, kRound);
-  const float n = t - kRound;
+// e^(x - n ln 2) for x within ln 2 / 2 of n ln 2: with r that difference, 1 + r + r^2 Q(r) and a
+// minimax Q (relative error 3e-9 before rounding).
+QUIRE_EXACT float ExactExpOf(float x, float n) {
   float r = __builtin_fmaf(n, -0.693147182f, x);
   r = __builtin_fmaf(n, 1.90465421e-9f, r);
   float q = __builtin_fmaf(r, 0.0013814535923302174f, 0.00836874544620514f);
   q = __builtin_fmaf(q, r, 0.04166839271783829f);
   q = __builtin_fmaf(q, r, 0.1666652113199234f);
   q = __builtin_fmaf(q, r, 0.4999999403953552f);
-  const float e = __builtin_fmaf(r * r, q, r) + 1.0f;
+  return __builtin_fmaf(r * r, q, r) + 1.0f;
+}
+
+// 1.5 * 2^23: adding it leaves the nearest integer in the bits.
+inline constexpr float kExpRound = 12582912.0f;
+
+// e^x to 2 ulp for x in [-87, 88.37]; 0 below, e^88.37 above.
+QUIRE_EXACT float ExactExp(float x) {
+  if (x < -87.0f) return 0.0f;
+  if (x > 88.37f) x = 88.37f;
+  const float t = __builtin_fmaf(x, 1.44269502f, kExpRound);
+  const float e = ExactExpOf(x, t - kExpRound);
   return e * __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, t) + 127u) << 23);
 }
 

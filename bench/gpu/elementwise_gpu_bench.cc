@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "bench/gpu/graph_timer.h"
@@ -45,21 +47,21 @@ class Bench {
 
   void RunAll(int64_t tokens) {
     const int64_t hidden = tokens * kHidden;
-    Report("rms_norm", tokens, 2 * hidden, 2,
+    Report("rms_norm", tokens, 2 * hidden,
            [&](int i) { cuda::RmsNorm(Norm(i, tokens, false), timer_.device()); });
-    Report("rms_norm_residual", tokens, 4 * hidden, 3,
+    Report("rms_norm_residual", tokens, 4 * hidden,
            [&](int i) { cuda::RmsNorm(Norm(i, tokens, true), timer_.device()); });
-    Report("silu_mul", tokens, 3 * tokens * kIntermediate, 3, [&](int i) {
+    Report("silu_mul", tokens, 3 * tokens * kIntermediate, [&](int i) {
       bf16* at = Place(i, 3 * tokens * kIntermediate);
       cuda::SiluMul({.gate_up = View(at, tokens, 2 * kIntermediate),
                      .out = View(at + 2 * tokens * kIntermediate, tokens, kIntermediate)},
                     timer_.device());
     });
     for (bool normalised : {false, true}) {
-      Report(normalised ? "rope_store_kv_qk_norm" : "rope_store_kv", tokens, 2 * tokens * kQkv, 2,
+      Report(normalised ? "rope_store_kv_qk_norm" : "rope_store_kv", tokens, 2 * tokens * kQkv,
              [&](int i) { cuda::RopeStoreKv(Rope(i, tokens, normalised), timer_.device()); });
     }
-    Report("embed", tokens, 2 * hidden, 2, [&](int i) {
+    Report("embed", tokens, 2 * hidden, [&](int i) {
       cuda::Embed({.ids = ids_,
                    .table = View(pool_, kVocab, kHidden),
                    .vocab_begin = 0,
@@ -67,10 +69,11 @@ class Bench {
                   timer_.device());
     });
     if (tokens <= 256) {
-      Report("gather_rows", tokens, 2 * hidden, 2, [&](int i) {
+      const int32_t* rows = Reversed(tokens);
+      Report("gather_rows", tokens, 2 * hidden, [&](int i) {
         bf16* at = Place(i, 2 * hidden);
         cuda::GatherRows({.x = View(at, tokens, kHidden),
-                          .rows = rows_(tokens),
+                          .rows = rows,
                           .out = View(at + hidden, tokens, kHidden)},
                          timer_.device());
       });
@@ -84,6 +87,64 @@ class Bench {
                         timer_.device());
     });
     std::printf("{\"what\": \"fill_uniform\", \"gb_per_s\": %.0f}\n", 2.0 * size / us / 1e3);
+  }
+
+  // The frame of a step of `rows` works of `count` tokens each: no floor but latency, of PCIe too.
+  void Frame(int32_t rows, int32_t count) {
+    constexpr int64_t kStride = 1 << 17;
+    char* ring_memory;
+    CUDA_CHECK(cudaHostAlloc(&ring_memory, kStride + rows * sizeof(SampleResult),
+                             cudaHostAllocMapped | cudaHostAllocPortable));
+    StepMessage head{.num_rows = rows, .num_samples = rows, .patches_at = sizeof(StepMessage)};
+    head.work_at = head.patches_at;
+    head.jobs_at = head.work_at + rows * sizeof(RowWork);
+    head.bytes = head.jobs_at + rows * sizeof(SampleJob);
+    std::memset(ring_memory, 0, kStride);
+    std::memcpy(ring_memory, &head, sizeof(head));
+    for (int32_t r = 0; r < rows; ++r) {
+      const RowWork work{.row = r, .start = 0, .count = count, .sample = 1};
+      std::memcpy(ring_memory + head.work_at + r * sizeof(work), &work, sizeof(work));
+    }
+    uint64_t* step;
+    CUDA_CHECK(cudaMalloc(&step, sizeof(*step)));
+    CUDA_CHECK(cudaMemset(step, 0, sizeof(*step)));
+    const StepRing ring{.messages = ring_memory,
+                        .message_stride = kStride,
+                        .results = reinterpret_cast<SampleResult*>(ring_memory + kStride),
+                        .result_stride = rows,
+                        .slots = 1,
+                        .step = step};
+    // Tables and outputs lie in the pool, each a megabyte from the next.
+    const auto part = [&](int i) { return pool_ + (int64_t{i} << 22); };
+    const BeginStepParams begin{.ring = ring,
+                                .num_tokens = rows * count,
+                                .num_seqs = rows,
+                                .num_samples = rows,
+                                .token_table = reinterpret_cast<int32_t*>(part(0)),
+                                .token_stride = 8192,
+                                .block_table = reinterpret_cast<int32_t*>(part(2)),
+                                .table_stride = 256,
+                                .block_size = kBlockSize,
+                                .token_ids = reinterpret_cast<int32_t*>(part(3)),
+                                .positions = reinterpret_cast<int32_t*>(part(4)),
+                                .slots = reinterpret_cast<int64_t*>(part(5)),
+                                .query_begin = reinterpret_cast<int32_t*>(part(6)),
+                                .context_len = reinterpret_cast<int32_t*>(part(7)),
+                                .table_row = reinterpret_cast<int32_t*>(part(8)),
+                                .logit_rows = reinterpret_cast<int32_t*>(part(9)),
+                                .jobs = reinterpret_cast<SampleJob*>(part(10))};
+    const double begin_us =
+        timer_.Microseconds(50, [&](int) { cuda::BeginStep(begin, timer_.device()); });
+    const EndStepParams end{
+        .ring = ring, .results = reinterpret_cast<SampleResult*>(part(11)), .num_samples = rows};
+    const double end_us =
+        timer_.Microseconds(50, [&](int) { cuda::EndStep(end, timer_.device()); });
+    std::printf(
+        "{\"what\": \"step\", \"rows\": %d, \"tokens\": %d, \"begin_us\": %.2f, "
+        "\"end_us\": %.2f}\n",
+        rows, rows * count, begin_us, end_us);
+    CUDA_CHECK(cudaFreeHost(ring_memory));
+    CUDA_CHECK(cudaFree(step));
   }
 
   // Whether an element of each operation is what the host computes.
@@ -113,15 +174,10 @@ class Bench {
     CUDA_CHECK(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
     return data;
   }
-  const int32_t* rows_(int64_t tokens) {
-    if (static_cast<int64_t>(gathered_.size()) != tokens) {
-      gathered_.resize(static_cast<size_t>(tokens));
-      for (int64_t i = 0; i < tokens; ++i) {
-        gathered_[static_cast<size_t>(i)] = static_cast<int32_t>(tokens - 1 - i);
-      }
-      device_rows_ = Upload(gathered_);
-    }
-    return device_rows_;
+  static const int32_t* Reversed(int64_t tokens) {
+    std::vector<int32_t> rows;
+    for (int64_t i = 0; i < tokens; ++i) rows.push_back(static_cast<int32_t>(tokens - 1 - i));
+    return Upload(rows);
   }
   static TensorView View(bf16* data, int64_t rows, int64_t columns) {
     return TensorView(data, DType::kBF16, {rows, columns});
@@ -179,9 +235,8 @@ class Bench {
                    .head_dim = kDim}};
   }
 
-  void Report(const char* name, int64_t tokens, int64_t elements, int tensors,
+  void Report(const char* name, int64_t tokens, int64_t elements,
               const std::function<void(int)>& enqueue) {
-    (void)tensors;
     const int count = tokens <= 256 ? 200 : 20;
     const double us = timer_.Microseconds(count, enqueue);
     const double floor = 2.0 * static_cast<double>(elements) / copy_rate_ * 1e6;
@@ -196,8 +251,6 @@ class Bench {
   int32_t* ids_ = nullptr;
   int64_t* slots_ = nullptr;
   float* cos_sin_ = nullptr;
-  std::vector<int32_t> gathered_;
-  int32_t* device_rows_ = nullptr;
   double copy_rate_ = 0;
 };
 
@@ -214,6 +267,9 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) tokens.push_back(std::atol(argv[i]));
   if (tokens.empty()) tokens = {1, 8, 64, 256, 2048, 8192};
   for (int64_t t : tokens) bench.RunAll(t);
+  for (const auto& [rows, count] : {std::pair{1, 1}, {64, 1}, {256, 1}, {1, 8192}, {4, 2048}}) {
+    bench.Frame(rows, count);
+  }
   bench.Fill();
   return 0;
 }

@@ -12,14 +12,13 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeads = 4;  // of one token that a lane takes
 
 template <typename T, typename Weight>
 struct RopeArgs {
   T* qkv;
   int64_t stride;
   int32_t num_tokens, num_heads, num_kv_heads;
-  int32_t groups;  // of kHeads heads a token
+  int32_t groups;  // of heads that the same lanes take, a token
   const int32_t* positions;
   int32_t max_position;
   const int64_t* slots;
@@ -32,38 +31,49 @@ struct RopeArgs {
   int32_t log_block_size;
 };
 
-// Normalises a head's row over its kLanes lanes: the order of the sum is that of the lanes'
-// numbers.
-template <typename T, int kLanes>
-__device__ __forceinline__ void Normalise(Eight& x, const Eight& weight, float eps) {
+// Sum over the kLanes lanes of a head's row, in the order of the lanes' numbers.
+template <int kLanes>
+__device__ __forceinline__ float SumOfHead(float x) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    x += __shfl_xor_sync(0xffffffffu, x, distance);
+  }
+  return x;
+}
+
+template <typename T, int kLanes, typename Weight>
+__device__ __forceinline__ Eight Normalised(const Eight& x, const Packed<Weight>& norm, float eps) {
+  const Eight weight = Unpack(norm);
+  Eight y;
   float squares = 0.0f;
 #pragma unroll
   for (int j = 0; j < 8; ++j) squares = fmaf(x.at[j], x.at[j], squares);
-#pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    squares += __shfl_xor_sync(0xffffffffu, squares, distance);
-  }
-  const float factor = rsqrtf(squares / static_cast<float>(kLanes * 8) + eps);
+  const float factor = rsqrtf(SumOfHead<kLanes>(squares) / static_cast<float>(kLanes * 8) + eps);
   // Rounded before the weight and after, as Hugging Face's norms are.
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    x.at[j] = Rounded<T>(Rounded<T>(x.at[j] * factor) * weight.at[j]);
+    y.at[j] = Rounded<T>(Rounded<T>(x.at[j] * factor) * weight.at[j]);
   }
+  return y;
 }
 
-// Lanes of the first half hold x[i], those of the second x[i + D / 2]. `sin` is negated there where
-// the formula subtracts.
+// Lanes of the first half hold x[i], those of the second x[i + D / 2]; `sin` is negative where the
+// formula subtracts.
 template <int kLanes>
-__device__ __forceinline__ void Rotate(Eight& x, const Eight& cos, const Eight& sin) {
+__device__ __forceinline__ Eight Rotated(const Eight& x, const Eight& cos, const Eight& sin) {
+  Eight y;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     const float partner = __shfl_xor_sync(0xffffffffu, x.at[j], kLanes / 2);
-    x.at[j] = x.at[j] * cos.at[j] + partner * sin.at[j];
+    y.at[j] = x.at[j] * cos.at[j] + partner * sin.at[j];
   }
+  return y;
 }
 
-template <typename T, typename Weight, int kDim, bool kNormalised>
-__global__ void __launch_bounds__(kThreads) RopeStoreKvKernel(RopeArgs<T, Weight> a) {
+// A group of lanes takes kHeads neighbouring heads of one token.
+template <typename T, typename Weight, int kDim, bool kNormalised, int kHeads>
+__global__ void __launch_bounds__(kThreads, kNormalised || sizeof(T) > 2 ? 2 : 4)
+    RopeStoreKvKernel(RopeArgs<T, Weight> a) {
   constexpr int kLanes = kDim / 8;
   PdlTrigger();
   PdlWait();
@@ -77,14 +87,14 @@ __global__ void __launch_bounds__(kThreads) RopeStoreKvKernel(RopeArgs<T, Weight
   const int rotated = a.num_heads + a.num_kv_heads;
   const int heads = live ? rotated + a.num_kv_heads : 0;
 
+  const int64_t slot = a.slots[t];
+  const int32_t position = a.positions[t];
   T* row = a.qkv + t * a.stride + at;
   Packed<T> x[kHeads];
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     if (first + i < heads) x[i] = LoadPacked(row + (first + i) * kDim);
   }
-  const int64_t slot = a.slots[t];
-  const int32_t position = a.positions[t];
   DeviceCheck(position >= 0 && position < a.max_position && slot >= 0 && slot < a.num_slots);
   const float* table = a.cos_sin + int64_t{position} * kDim + at % (kDim / 2);
   const Eight cos = LoadEight(table);
@@ -95,16 +105,17 @@ __global__ void __launch_bounds__(kThreads) RopeStoreKvKernel(RopeArgs<T, Weight
                    (slot & ((int64_t{1} << a.log_block_size) - 1)) * kDim + at;
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
+    // Heads of one warp may be of different kinds: all shuffle, each keeps what it needs.
     const int head = first + i;
     const bool is_q = head < a.num_heads;
-    // Heads of one warp may be of different kinds: all shuffle, each keeps what it needs.
     Eight y = Unpack(x[i]);
     if constexpr (kNormalised) {
       const Weight* norm = is_q ? a.q_norm : a.k_norm;
-      Normalise<T, kLanes>(y, norm != nullptr ? LoadEight(norm + at) : Eight{}, a.eps);
-      if (norm == nullptr) y = Unpack(x[i]);
+      const Packed<Weight> weight = norm != nullptr ? LoadPacked(norm + at) : Packed<Weight>();
+      const Eight normalised = Normalised<T, kLanes>(y, weight, a.eps);
+      if (norm != nullptr) y = normalised;
     }
-    Rotate<kLanes>(y, cos, sin);
+    y = Rotated<kLanes>(y, cos, sin);
     if (head >= heads) continue;
     if (is_q) {
       StoreEight(row + head * kDim, y);
@@ -116,16 +127,31 @@ __global__ void __launch_bounds__(kThreads) RopeStoreKvKernel(RopeArgs<T, Weight
   }
 }
 
+template <typename T, typename Weight, int kDim, bool kNormalised>
+void LaunchHeads(RopeArgs<T, Weight> args, const Device& device) {
+  constexpr int kMany = 4;
+  const int heads = args.num_heads + 2 * args.num_kv_heads;
+  const int64_t lanes = int64_t{args.num_tokens} * heads * (kDim / 8);
+  // Several heads a lane share its cosines, once there are more than enough for all lanes.
+  const int each = lanes >= int64_t{device.num_sms} * 1024 * kMany ? kMany : 1;
+  args.groups = (heads + each - 1) / each;
+  const Grid grid{.blocks = Blocks(int64_t{args.num_tokens} * args.groups * (kDim / 8), kThreads),
+                  .threads = kThreads};
+  Launch(device, grid,
+         each == 1 ? RopeStoreKvKernel<T, Weight, kDim, kNormalised, 1>
+                   : RopeStoreKvKernel<T, Weight, kDim, kNormalised, kMany>,
+         args);
+}
+
 template <typename T, typename Weight>
 void LaunchRope(const RopeStoreKvParams& p, const Device& device) {
-  const int32_t heads = p.num_heads + 2 * p.kv.num_kv_heads;
   const RopeArgs<T, Weight> args{
       .qkv = p.qkv.ptr<T>(),
       .stride = p.qkv.row_stride,
       .num_tokens = static_cast<int32_t>(p.qkv.dim[0]),
       .num_heads = p.num_heads,
       .num_kv_heads = p.kv.num_kv_heads,
-      .groups = (heads + kHeads - 1) / kHeads,
+      .groups = 0,
       .positions = p.positions,
       .max_position = static_cast<int32_t>(p.cos_sin.dim[0]),
       .slots = p.slots,
@@ -139,20 +165,14 @@ void LaunchRope(const RopeStoreKvParams& p, const Device& device) {
       .head_stride = p.kv.head_stride,
       .num_slots = int64_t{p.kv.num_blocks} * p.kv.block_size,
       .log_block_size = std::countr_zero(static_cast<uint32_t>(p.kv.block_size))};
-  const int64_t items = p.qkv.dim[0] * args.groups;
-  const Grid grid{.blocks = Blocks(items * p.kv.head_dim / 8, kThreads), .threads = kThreads};
-  const bool normalised = !p.q_norm.empty() || !p.k_norm.empty();
+  const bool normalised = args.q_norm != nullptr || args.k_norm != nullptr;
   if (p.kv.head_dim == 128) {
-    Launch(device, grid,
-           normalised ? RopeStoreKvKernel<T, Weight, 128, true>
-                      : RopeStoreKvKernel<T, Weight, 128, false>,
-           args);
+    normalised ? LaunchHeads<T, Weight, 128, true>(args, device)
+               : LaunchHeads<T, Weight, 128, false>(args, device);
   } else {
     CHECK_EQ(p.kv.head_dim, 64);
-    Launch(device, grid,
-           normalised ? RopeStoreKvKernel<T, Weight, 64, true>
-                      : RopeStoreKvKernel<T, Weight, 64, false>,
-           args);
+    normalised ? LaunchHeads<T, Weight, 64, true>(args, device)
+               : LaunchHeads<T, Weight, 64, false>(args, device);
   }
 }
 

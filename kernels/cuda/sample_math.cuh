@@ -10,16 +10,67 @@ namespace quire::cuda {
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
 inline constexpr float kInfinity = __builtin_inff();
 
-// Mass of a token with scaled logit z <= 0. Below -40 it is 0, and e^-40 is 0 in these units too,
-// so nothing smaller need be told apart.
-__device__ __forceinline__ uint64_t MassOf(float z) {
-  return static_cast<uint64_t>(ExactExp(fmaxf(z, -40.0f)) * 0x1p40f);
+// The mass floor(ExactExp(z) * 2^40) of a token with scaled logit z <= 0, before the floor. Below
+// -40 it is 0, and so it is at -40, so nothing smaller need be told apart; what is left of ExactExp
+// is its kernel, with 2^40 already in the exponent.
+__device__ __forceinline__ float WeightOf(float z) {
+  constexpr float kRound = kExpRound + 40.0f;
+  const float x = fmaxf(z, -40.0f);
+  const float t = __fmaf_rn(x, 1.44269502f, kRound);
+  const float e = ExactExpOf(x, t - kRound);
+  return __uint_as_float((__float_as_uint(t) << 23) + __float_as_uint(e));
 }
+__device__ __forceinline__ uint64_t MassOf(float z) { return static_cast<uint64_t>(WeightOf(z)); }
+// The sum of four. Conversions to 64 bits are slow, and most tokens do not need them.
+__device__ __forceinline__ uint64_t MassOf(const float4& z) {
+  const float4 w = {WeightOf(z.x), WeightOf(z.y), WeightOf(z.z), WeightOf(z.w)};
+  if (fmaxf(fmaxf(w.x, w.y), fmaxf(w.z, w.w)) < 0x1p30f) {
+    return static_cast<uint32_t>(w.x) + static_cast<uint32_t>(w.y) + static_cast<uint32_t>(w.z) +
+           static_cast<uint32_t>(w.w);
+  }
+  return static_cast<uint64_t>(w.x) + static_cast<uint64_t>(w.y) + static_cast<uint64_t>(w.z) +
+         static_cast<uint64_t>(w.w);
+}
+
+// Quotients by one divisor, correctly rounded as by IEEE division.
+struct Divisor {
+  float value, reciprocal;
+  bool plain;  // far from where anything below could under- or overflow
+
+  __device__ explicit Divisor(float divisor)
+      : value(divisor),
+        reciprocal(1.0f / divisor),
+        plain(divisor > 0x1p-40f && divisor < 0x1p40f) {}
+
+  // The quotient from a correctly rounded reciprocal: two corrections by its exact remainder, as
+  // compilers expand a division.
+  __device__ __forceinline__ float Quotient(float x) const {
+    float q = x * reciprocal;
+    q = __fmaf_rn(__fmaf_rn(-value, q, x), reciprocal, q);
+    return __fmaf_rn(__fmaf_rn(-value, q, x), reciprocal, q);
+  }
+  // Of four x <= 0.
+  __device__ __forceinline__ float4 Divide(const float4& x) const {
+    const float least = fminf(fminf(x.x, x.y), fminf(x.z, x.w));
+    const float most = fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w));
+    if (plain && least > -0x1p60f && most < -0x1p-60f) {
+      return {Quotient(x.x), Quotient(x.y), Quotient(x.z), Quotient(x.w)};
+    }
+    return {x.x / value, x.y / value, x.z / value, x.w / value};
+  }
+};
 
 // z <= 0 as an integer that grows as z falls; equal for equal z.
 __device__ __forceinline__ uint32_t KeyOf(float z) { return __float_as_uint(z) & 0x7fffffffu; }
 __device__ __forceinline__ float FromKey(uint32_t key) { return -__uint_as_float(key); }
 inline constexpr uint32_t kLastKey = 0x7f800000u;  // of -infinity
+
+// The larger of the two, NaN if one is.
+__device__ __forceinline__ float LargerOrNan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
 
 // Any float but NaN as an integer of the same order; both zeros give the same.
 __device__ __forceinline__ uint32_t Ordered(float x) {

@@ -15,33 +15,11 @@ inline constexpr int kMaxCluster = 16;
 // Slices are whole pairs of the 64-token blocks that share random counters.
 inline constexpr int kSliceUnit = 128;
 
-// What a warp finds in its part of the row.
+// What is known of logits before they are scaled.
 struct Extremes {
   uint64_t best;  // Scored logit as modified: the top and its lowest token
   float raw_top;  // largest logit before modification
   uint32_t bad;   // whether any logit is NaN or +infinity
-};
-
-// One value for each warp of every block of the cluster.
-template <typename T>
-using OfWarps = T[kMaxCluster * kSampleWarps];
-
-// Shared memory of a block, before its slice. Other blocks write to the first block's only, except
-// where said.
-struct SampleShared {
-  SampleJob job;
-  OfWarps<Extremes> extremes;  // every block's
-  OfWarps<uint64_t> raw_mass, mass, drawn;
-  uint32_t bins[kBins];      // tokens of the slice,
-  uint32_t row_bins[kBins];  // and of the row
-  Orders orders;             // every block's
-  Search search;
-  Crossing found;
-  uint32_t floor;  // Ordered score that some token of the slice reaches
-  uint32_t num_few;
-  float few_z[kFew];
-  int32_t few_token[kFew];
-  uint64_t few_mass[kFew];
 };
 
 // A block's tokens [first, first + size); those from the vocabulary's end on stand at -infinity.
@@ -51,6 +29,44 @@ struct Slice {
   int32_t first, size, vocab;
 };
 
+// What all threads know of their row.
+struct Row {
+  Slice slice;
+  bool modified;      // by biases, bans or penalties
+  Extremes extremes;  // of the whole row, once its logits are read
+};
+
+// One value for each block of the cluster, and for each warp of this one.
+template <typename T>
+using OfBlocks = T[kMaxCluster];
+template <typename T>
+using OfWarps = T[kSampleWarps];
+
+// Shared memory of a block, before its slice. Other blocks write to the first block's only, except
+// where said.
+struct alignas(16) SampleShared {
+  SampleJob job;
+  Row row;
+  OfBlocks<Extremes> extremes;  // every block's
+  OfBlocks<uint64_t> raw_mass, mass, drawn;
+  OfWarps<Extremes> warp_extremes;
+  OfWarps<uint64_t> warp_raw_mass, warp_mass, warp_drawn;
+  Orders orders;  // every block's
+  Search search;
+  Crossing found;
+  uint32_t floor;  // Ordered score that some token of the slice reaches
+  uint32_t num_few;
+  uint32_t bins[kBins];  // tokens of the slice
+  union {
+    uint32_t row_bins[kBins];  // tokens of the row; zero whenever the few are gathered
+    struct {
+      float z[kFew];
+      int32_t token[kFew];
+      uint64_t mass[kFew];
+    } few;
+  };
+};
+
 // The blocks of one row.
 class Cluster {
  public:
@@ -58,7 +74,6 @@ class Cluster {
 
   __device__ uint32_t rank() const { return group_.block_rank(); }
   __device__ uint32_t size() const { return group_.num_blocks(); }
-  __device__ uint32_t num_warps() const { return size() * kSampleWarps; }
   // Where `mine`, in this block's shared memory, lies in the memory of block `rank`.
   template <typename T>
   __device__ T* At(T* mine, uint32_t rank) const {
@@ -68,38 +83,49 @@ class Cluster {
   __device__ void Sync() const { group_.sync(); }
   __device__ void Arrive() { group_.barrier_arrive(); }
   __device__ void Wait() { group_.barrier_wait(); }
-  // Puts a warp's value into `table` of block `to`; one lane calls.
+  // Puts this block's value into `table` of block `to`; one thread calls.
   template <typename T>
-  __device__ void Tell(OfWarps<T>& table, const T& value, uint32_t to) const {
-    *At(&table[rank() * kSampleWarps + threadIdx.x / 32], to) = value;
+  __device__ void Tell(OfBlocks<T>& table, const T& value, uint32_t to) const {
+    *At(&table[rank()], to) = value;
   }
 
  private:
   cooperative_groups::cluster_group group_;
 };
 
-// What the warps of all blocks told, together: the same in all lanes of a warp.
-__device__ inline uint64_t TotalOf(const OfWarps<uint64_t>& table, uint32_t num_warps) {
-  uint64_t sum = 0;
-  for (uint32_t i = threadIdx.x % 32; i < num_warps; i += 32) sum += table[i];
-  return WarpTotal(sum);
+// Sums and maxima over a table, the same in all lanes of a warp.
+__device__ __forceinline__ uint64_t TotalOf(const uint64_t* table, uint32_t count) {
+  return WarpTotal(threadIdx.x % 32 < count ? table[threadIdx.x % 32] : 0);
 }
-__device__ inline uint64_t LargestOf(const OfWarps<uint64_t>& table, uint32_t num_warps) {
-  uint64_t largest = 0;
-  for (uint32_t i = threadIdx.x % 32; i < num_warps; i += 32) largest = Larger(largest, table[i]);
-  return WarpLargest(largest);
+__device__ __forceinline__ uint64_t LargestOf(const uint64_t* table, uint32_t count) {
+  return WarpLargest(threadIdx.x % 32 < count ? table[threadIdx.x % 32] : 0);
 }
 __device__ __forceinline__ Extremes OverWarp(const Extremes& mine) {
   return {WarpLargest(mine.best), WarpMax(mine.raw_top),
           __any_sync(kAllLanes, mine.bad != 0) ? 1u : 0u};
 }
-__device__ inline Extremes ExtremesOf(const OfWarps<Extremes>& table, uint32_t num_warps) {
-  Extremes all = {0, -kInfinity, 0};
-  for (uint32_t i = threadIdx.x % 32; i < num_warps; i += 32) {
-    all = {Larger(all.best, table[i].best), fmaxf(all.raw_top, table[i].raw_top),
-           all.bad | table[i].bad};
-  }
-  return OverWarp(all);
+__device__ __forceinline__ Extremes ExtremesOf(const Extremes* table, uint32_t count) {
+  return OverWarp(threadIdx.x % 32 < count ? table[threadIdx.x % 32] : Extremes{0, -kInfinity, 0});
+}
+
+// The same over the block's threads, by way of `room`; its next user must be a barrier away.
+__device__ __forceinline__ uint64_t BlockTotal(uint64_t mine, OfWarps<uint64_t>& room) {
+  mine = WarpTotal(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  return TotalOf(room, kSampleWarps);
+}
+__device__ __forceinline__ uint64_t BlockLargest(uint64_t mine, OfWarps<uint64_t>& room) {
+  mine = WarpLargest(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  return LargestOf(room, kSampleWarps);
+}
+__device__ __forceinline__ Extremes OverBlock(Extremes mine, OfWarps<Extremes>& room) {
+  mine = OverWarp(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+  __syncthreads();
+  return ExtremesOf(room, kSampleWarps);
 }
 
 // What modifies a token's logit, marked in the place of its value until that is read. From bit 0:
@@ -118,8 +144,9 @@ __device__ __forceinline__ bool IsModified(const SampleJob& job) {
 
 // Marks the row's tokens: each block takes a share of the lists and marks in whichever block has
 // the token.
-__device__ __noinline__ inline void MarkTokens(const SampleJob& job, const Slice& slice,
-                                               const Cluster& cluster) {
+__device__ __noinline__ inline void MarkTokens(const Cluster& cluster, SampleShared& shared) {
+  const SampleJob& job = shared.job;
+  const Slice slice = shared.row.slice;
   auto* marks = reinterpret_cast<uint32_t*>(slice.values);
   for (int i = threadIdx.x; i < slice.size; i += kSampleThreads) marks[i] = 0;
   cluster.Sync();
@@ -176,6 +203,30 @@ __device__ __forceinline__ float4 RawFour(const Slice& slice, int32_t token) {
   return four;
 }
 
+// Starts copying four logits to shared memory, where the vocabulary has ended -infinity.
+template <bool kAligned>
+__device__ __forceinline__ void FetchFour(const Slice& slice, int i) {
+  const int32_t token = slice.first + i;
+  constexpr int kWords = kAligned ? 4 : 1;
+#pragma unroll
+  for (int j = 0; j < 4; j += kWords) {
+    float* to = slice.values + i + j;
+    if (token + j < slice.vocab) {
+      const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+      if constexpr (kAligned) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(slice.row + token));
+      } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at),
+                     "l"(slice.row + token + j));
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) to[k] = -kInfinity;
+    }
+  }
+}
+__device__ __forceinline__ void AwaitFetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // Calls fn(i) for the first of each four values that are this thread's.
 template <typename Fn>
 __device__ __forceinline__ void EachFour(const Slice& slice, Fn fn) {
@@ -184,9 +235,12 @@ __device__ __forceinline__ void EachFour(const Slice& slice, Fn fn) {
 __device__ __forceinline__ float4& FourAt(const Slice& slice, int i) {
   return *reinterpret_cast<float4*>(slice.values + i);
 }
+__device__ __forceinline__ float4 operator-(const float4& a, float b) {
+  return {a.x - b, a.y - b, a.z - b, a.w - b};
+}
 // Calls fn(value, j) for each of the four, j = 0 to 3.
 template <typename Fn>
-__device__ __forceinline__ void EachOf(float4& four, Fn fn) {
+__device__ __forceinline__ void EachOf(const float4& four, Fn fn) {
   fn(four.x, 0);
   fn(four.y, 1);
   fn(four.z, 2);

@@ -8,10 +8,16 @@
 
 namespace quire::cuda {
 
-inline constexpr int kSampleThreads = 512;
+// Three blocks of this many threads, with slices of 64 KB, fill a multiprocessor.
+inline constexpr int kSampleThreads = 384;
 inline constexpr int kSampleWarps = kSampleThreads / 32;
-inline constexpr int kBins = 2 * kSampleThreads;
+inline constexpr int kBins = 1024;
 inline constexpr int kFew = 256;  // tokens that are compared one by one
+
+// The bin of 32 to the unit, the last one open, of z <= 0.
+__device__ __forceinline__ uint32_t LinearBinOf(float z) {
+  return static_cast<uint32_t>(fminf(z * -32.0f, kBins - 0.5f));
+}
 
 // Bins over the keys [first, last]: linear ones of 1/32 in z, the last one open; or runs of
 // 2^shift keys.
@@ -21,8 +27,7 @@ struct Bins {
   bool linear;
 
   __device__ uint32_t Of(uint32_t key) const {
-    if (!linear) return (key - first) >> shift;
-    return static_cast<uint32_t>(fminf(__uint_as_float(key), (kBins - 0.5f) / 32.0f) * 32.0f);
+    return linear ? LinearBinOf(-__uint_as_float(key)) : (key - first) >> shift;
   }
   __device__ uint32_t FirstKey(uint32_t bin) const {
     return linear ? __float_as_uint(static_cast<float>(bin) / 32.0f) : first + (bin << shift);
@@ -33,7 +38,7 @@ struct Bins {
   }
 };
 
-__device__ __forceinline__ Bins LinearBins() { return {0, kLastKey, 0, true}; }
+__device__ __forceinline__ Bins LinearBins(uint32_t last) { return {0, last, 0, true}; }
 
 // The narrowest runs that cover [first, last].
 __device__ __forceinline__ Bins BinsOver(uint32_t first, uint32_t last) {
@@ -58,7 +63,7 @@ struct Search {
   uint32_t rank;       // the edge is the rank-th token of the bins and behind
   uint32_t num_above;  // tokens before the bins
   uint64_t wanted;     // the edge is the first key with this much mass before it or at it
-  uint64_t above;      // mass before mass_end
+  uint64_t above;      // mass before the bins
   // Where to go back to when the bins turn out to begin behind the edge.
   uint32_t before_first, before_num_above;
   uint64_t before_above;
@@ -120,24 +125,27 @@ struct Crossing {
 // one does, or to the end. `found` is the block's, to be read after a barrier.
 __device__ inline void FindCrossing(const uint32_t* counts, const Bins& bins, const Search& search,
                                     Crossing* found) {
-  BinSum bin[2];
+  constexpr int kEach = (kBins + kSampleThreads - 1) / kSampleThreads;
+  BinSum bin[kEach], sum = {0, 0, 0};
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t b = threadIdx.x * 2 + i;
-    bin[i] = search.by_mass ? BoundsOf(bins, b, counts[b]) : BinSum{counts[b], 0, 0};
+  for (int i = 0; i < kEach; ++i) {
+    const uint32_t b = threadIdx.x * kEach + i;
+    const uint32_t count = b < kBins ? counts[b] : 0;
+    bin[i] = search.by_mass ? BoundsOf(bins, b, count) : BinSum{count, 0, 0};
+    sum = sum + bin[i];
   }
-  BinSum before = ExclusiveSum(bin[0] + bin[1]);
+  BinSum before = ExclusiveSum(sum);
+  // Whether a sum as far as a bin has reached the goal, by the upper and by the lower bound.
+  const auto may = [&](const BinSum& s) {
+    return search.by_mass ? search.above + s.high >= search.wanted : s.count >= search.rank;
+  };
+  const auto must = [&](const BinSum& s) {
+    return search.by_mass ? search.above + s.low >= search.wanted : s.count >= search.rank;
+  };
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t b = threadIdx.x * 2 + i;
+  for (int i = 0; i < kEach; ++i) {
+    const uint32_t b = threadIdx.x * kEach + i;
     const BinSum through = before + bin[i];
-    // Whether a sum as far as a bin has reached the goal, by the upper and by the lower bound.
-    const auto may = [&](const BinSum& sum) {
-      return search.by_mass ? search.above + sum.high >= search.wanted : sum.count >= search.rank;
-    };
-    const auto must = [&](const BinSum& sum) {
-      return search.by_mass ? search.above + sum.low >= search.wanted : sum.count >= search.rank;
-    };
     if (may(through) && !may(before)) {
       found->first = b;
       found->before_first = before.count;
@@ -171,18 +179,17 @@ __device__ inline Orders AfterRank(const Orders& done, const Crossing& found, fl
   if (first != last) {
     search.rank -= found.before_first;
     search.num_above += found.before_first;
-    return {Next::kCount, kLastKey, BinsOver(first, last), 0, 0};
+    return {Next::kCount, 0, BinsOver(first, last), 0, 0};
   }
   if (top_p >= 1.0f) return DrawThrough(last);
   search = {.by_mass = true};
-  return {Next::kCount, last, LinearBins(), 0, last + 1};
+  return {Next::kCount, 0, LinearBins(min(last, kLastKey - 1)), 0, last + 1};
 }
 
 // After a count for top_p, with search.above as of the first of its bins.
 __device__ inline Orders AfterMass(const Orders& done, const Crossing& found, Search& search) {
   const Bins& bins = done.bins;
-  const uint32_t first = bins.FirstKey(found.first);
-  const uint32_t last = min(bins.LastKey(found.last), done.last_key);
+  const uint32_t first = bins.FirstKey(found.first), last = bins.LastKey(found.last);
   if (search.num_above + found.through_last <= kFew) return GatherThrough(last);
   if (first == last) return DrawThrough(last);
   search.before_first = bins.first;
@@ -190,12 +197,12 @@ __device__ inline Orders AfterMass(const Orders& done, const Crossing& found, Se
   search.before_above = search.above;
   if (bins.linear || last - first <= (bins.last - bins.first) / 2) {
     search.num_above += found.before_first;
-    return {Next::kCount, done.last_key, BinsOver(first, last), bins.first, first};
+    return {Next::kCount, 0, BinsOver(first, last), bins.first, first};
   }
   // The bounds are too loose to narrow by half: ask first whether the edge is in the first bin.
   search.num_above += found.through_first;
   const uint32_t begin = bins.LastKey(found.first) + 1;
-  return {Next::kCount, done.last_key, BinsOver(begin, last), bins.first, begin};
+  return {Next::kCount, 0, BinsOver(begin, last), bins.first, begin};
 }
 
 // The mass that an edge must reach.
@@ -217,7 +224,7 @@ __device__ inline bool TakeMass(const Orders& done, uint64_t mass, float top_p, 
   if (search.above < search.wanted) return true;
   search.above = search.before_above;
   search.num_above = search.before_num_above;
-  *back = {Next::kCount, done.last_key, BinsOver(search.before_first, done.bins.first - 1), 0, 0};
+  *back = {Next::kCount, 0, BinsOver(search.before_first, done.bins.first - 1), 0, 0};
   return false;
 }
 

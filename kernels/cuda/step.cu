@@ -1,9 +1,11 @@
-// BeginStep and EndStep: the frame of a step, read from and written to host memory in place. One
-// block each: what they move is little, and what they cost is the latency of a read over PCIe
-// (about a microsecond), so BeginStep brings the message in with one such read, or two.
+// BeginStep and EndStep: the frame of a step, read from and written to host memory in place. What
+// they move is little, and what they cost is the latency of a read over PCIe (above a microsecond),
+// so one block brings the message in with one such read, or two, and applies it; the jobs, which
+// are most of its bytes in a decoding step, go to other blocks.
 #include <algorithm>
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/row_layout.h"
 #include "kernels/cuda/row_math.cuh"
 
 namespace quire::cuda {
@@ -12,7 +14,9 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 // What is kept of a message on the multiprocessor; the rest is read where it is used.
-constexpr uint32_t kStageBytes = 128 << 10;
+constexpr uint32_t kStageBytes = 64 << 10;
+// Of jobs that a block copies: 16 bytes a thread.
+constexpr uint32_t kJobBytes = kThreads * 16;
 
 struct BeginArgs {
   BeginStepParams p;
@@ -68,13 +72,26 @@ __device__ void Copy(void* to, const char* from, uint32_t bytes, int index, int 
   }
 }
 
+// A warp a patch, and the whole block for large ones: the bytes are still in host memory, and what
+// counts is how many reads are in flight.
 __device__ void ApplyPatches(const Message& message) {
+  constexpr uint32_t kLarge = 2048;
   const StepMessage& head = message.head();
   const auto* patches = reinterpret_cast<const Patch*>(
       message.At(head.patches_at, head.num_patches * uint64_t{sizeof(Patch)}));
+  const int lane = threadIdx.x % 32;
+  bool any_large = false;
   for (int i = threadIdx.x / 32; i < head.num_patches; i += kWarps) {
     const Patch patch = patches[i];
-    Copy(patch.to, message.At(patch.from, patch.bytes), patch.bytes, threadIdx.x % 32, 32);
+    any_large |= patch.bytes > kLarge;
+    if (patch.bytes > kLarge) continue;
+    Copy(patch.to, message.At(patch.from, patch.bytes), patch.bytes, lane, 32);
+  }
+  if (__syncthreads_or(any_large) == 0) return;
+  for (int i = 0; i < head.num_patches; ++i) {
+    const Patch patch = patches[i];
+    if (patch.bytes <= kLarge) continue;
+    Copy(patch.to, message.At(patch.from, patch.bytes), patch.bytes, threadIdx.x, kThreads);
   }
 }
 
@@ -166,34 +183,55 @@ __device__ void ExpandTokens(const BeginArgs& a, const RowWork* works, const int
   }
 }
 
-__global__ void __launch_bounds__(kThreads) BeginStepKernel(BeginArgs a) {
-  extern __shared__ uint4 shared[];
-  PdlTrigger();
-  PdlWait();
+// Applies the message's patches and expands its works.
+__device__ void ApplyMessage(const BeginArgs& a, const char* slot, char* stage) {
   const BeginStepParams& p = a.p;
-  const auto slot = static_cast<int64_t>(*p.ring.step % static_cast<uint64_t>(p.ring.slots));
-  char* stage = reinterpret_cast<char*>(shared);
-  Message message(static_cast<const char*>(p.ring.messages) + slot * p.ring.message_stride, stage);
+  Message message(slot, stage);
   message.Bring(0, a.first_bytes);
   __syncthreads();
   const StepMessage& head = message.head();
   DeviceCheck(head.bytes <= p.ring.message_stride && head.num_rows == p.num_seqs &&
               head.num_samples == p.num_samples);
-  const uint32_t bytes = min((head.bytes + 15) / 16 * 16, kStageBytes);
+  // As far as patches and works are listed. Jobs are for other blocks, and what patches copy goes
+  // from host memory to its place.
+  const uint32_t listed = max(head.patches_at + head.num_patches * uint32_t{sizeof(Patch)},
+                              head.work_at + p.num_seqs * uint32_t{sizeof(RowWork)});
+  const uint32_t bytes = min(listed, kStageBytes);
   if (bytes > a.first_bytes) {
     message.Bring(a.first_bytes, bytes);
     __syncthreads();
   }
   const auto* works = reinterpret_cast<const RowWork*>(
       message.At(head.work_at, p.num_seqs * uint64_t{sizeof(RowWork)}));
-  const uint32_t job_bytes = p.num_samples * uint32_t{sizeof(SampleJob)};
   auto* begins = reinterpret_cast<int32_t*>(stage + kStageBytes);
   ApplyPatches(message);
-  Copy(p.jobs, message.At(head.jobs_at, job_bytes), job_bytes, threadIdx.x, kThreads);
   ExpandWorks(p, works, begins);
   // The tables are read as the patches of all warps left them.
   __syncthreads();
   ExpandTokens(a, works, begins);
+}
+
+// A block's share of the jobs.
+__device__ void CopyJobs(const BeginArgs& a, const char* slot) {
+  const auto& head = *reinterpret_cast<const StepMessage*>(slot);
+  const char* from = slot + head.jobs_at;
+  const uint32_t bytes = a.p.num_samples * uint32_t{sizeof(SampleJob)};
+  const uint32_t begin = (blockIdx.x - 1) * kJobBytes, end = min(begin + kJobBytes, bytes);
+  Copy(reinterpret_cast<char*>(a.p.jobs) + begin, from + begin, end - begin, threadIdx.x, kThreads);
+}
+
+__global__ void __launch_bounds__(kThreads) BeginStepKernel(BeginArgs a) {
+  extern __shared__ uint4 stage[];
+  PdlTrigger();
+  PdlWait();
+  const StepRing& ring = a.p.ring;
+  const auto number = static_cast<int64_t>(*ring.step % static_cast<uint64_t>(ring.slots));
+  const char* slot = static_cast<const char*>(ring.messages) + number * ring.message_stride;
+  if (blockIdx.x == 0) {
+    ApplyMessage(a, slot, reinterpret_cast<char*>(stage));
+  } else {
+    CopyJobs(a, slot);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) EndStepKernel(EndStepParams p) {
@@ -219,11 +257,10 @@ int Log2(int32_t power) {
 
 void BeginStep(const BeginStepParams& p, const Device& device) {
   CHECK(reinterpret_cast<uintptr_t>(p.ring.messages) % 16 == 0 && p.ring.message_stride % 16 == 0);
-  // Head, works and jobs follow each other closely; common steps have few patches beside them.
+  // The head, the works and the patches of a common step.
   constexpr int64_t kFewPatches = 1536;
   const int64_t expected = static_cast<int64_t>(sizeof(StepMessage)) + kFewPatches +
-                           p.num_seqs * int64_t{sizeof(RowWork)} +
-                           p.num_samples * int64_t{sizeof(SampleJob)};
+                           p.num_seqs * int64_t{sizeof(RowWork)};
   const int64_t first = std::min(
       {(expected + 15) / 16 * 16, p.ring.message_stride, static_cast<int64_t>(kStageBytes)});
   const size_t shared = kStageBytes + static_cast<size_t>(p.num_seqs + 1) * sizeof(int32_t);
@@ -232,7 +269,9 @@ void BeginStep(const BeginStepParams& p, const Device& device) {
   static const cudaError_t allowed = cudaFuncSetAttribute(
       BeginStepKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared - 1024);
   CUDA_CHECK(allowed);
-  Launch(device, {.threads = kThreads, .shared_bytes = shared}, BeginStepKernel,
+  const unsigned job_blocks = Blocks(p.num_samples * int64_t{sizeof(SampleJob)}, kJobBytes);
+  Launch(device, {.blocks = 1 + job_blocks, .threads = kThreads, .shared_bytes = shared},
+         BeginStepKernel,
          BeginArgs{.p = p,
                    .first_bytes = static_cast<uint32_t>(first),
                    .log_block_size = static_cast<uint32_t>(Log2(p.block_size))});
