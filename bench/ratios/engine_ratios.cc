@@ -10,6 +10,7 @@
 #include "bench/ratios/ratio.h"
 #include "engine/base/clock.h"
 #include "engine/engine_setup.h"
+#include "engine/engine_workers.h"
 #include "kernels/check.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "server/grpc_front.h"
@@ -93,8 +94,8 @@ EngineSetup DemoOnOneCore() {
 }
 
 std::unique_ptr<Transport> Workers(const EngineSetup& setup) {
-  std::string device;
-  auto workers = StartWorkers(setup, &device);
+  WorkerReport report;
+  auto workers = StartThreads(setup, &report);
   CHECK(workers.ok());
   return *std::move(workers);
 }
