@@ -94,24 +94,23 @@ class HeadState {
     }
   }
 
-  // Folds a head's states from memory, the ones at base + at[c] for c in [first, last), and stores
-  // it. The loads of several states are under way before the first is needed.
+  // Folds a head's states from memory, the ones at base + at.begin[c] for c in [at.first, at.last),
+  // and stores it. The next states are read while some are folded.
   __device__ void FoldAndStore(const DecodeSequence& s, int head, const float* base,
                                const Span& at) const {
 #pragma unroll 1
     for (int row = row_; row < s.num_queries * a_.group; row += kRows) {
-      Piece sum;
+      Piece sum, some[kAtOnce];
       sum.Reset();
+      ReadSome(base, at, at.first, row, some);
 #pragma unroll 1
       for (int c = at.first; c < at.last; c += kAtOnce) {
         Piece next[kAtOnce];
+        ReadSome(base, at, c + kAtOnce, row, next);
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
-          next[i] = Read(base + at.begin[min(c + i, at.last - 1)], row);
-        }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          if (c + i < at.last) sum.Fold(next[i]);
+          sum.Fold(some[i]);
+          some[i] = next[i];
         }
       }
       Store(s, head, row, sum);
@@ -120,7 +119,7 @@ class HeadState {
 
  private:
   static constexpr int kLanes = D / 4;
-  static constexpr int kAtOnce = 8;  // states that are read before the first is folded
+  static constexpr int kAtOnce = 8;  // states on their way
   static constexpr int kRows = kDecodeThreads / kLanes;
   static constexpr int kPieces = kDecodeRows / kRows;
   static_assert(kRows <= kMergeRows);
@@ -180,6 +179,16 @@ class HeadState {
     const float4 o = __ldcg(reinterpret_cast<const float4*>(from + lane_ * 4));
     const float2 top = __ldcg(reinterpret_cast<const float2*>(from + D));
     return {{o.x, o.y, o.z, o.w}, top.x, top.y};
+  }
+
+  // Behind the last come empty states, whose folding changes nothing.
+  __device__ __forceinline__ void ReadSome(const float* base, const Span& at, int c, int row,
+                                           Piece (&some)[kAtOnce]) const {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      some[i].Reset();
+      if (c + i < at.last) some[i] = Read(base + at.begin[c + i], row);
+    }
   }
 
   __device__ void Store(const DecodeSequence& s, int head, int row, const Piece& sum) const {

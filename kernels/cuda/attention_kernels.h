@@ -49,6 +49,12 @@ struct AttentionArgs {
     return static_cast<int32_t>(static_cast<uint64_t>(row) * group_inverse >> 31);
   }
   constexpr int32_t InGroup(int32_t row) const { return row - QueryOf(row) * group; }
+  // The token behind the last that a row of a tile sees; rows behind the sequence's last see as far
+  // as that.
+  constexpr int32_t EndFor(const PrefillTile& tile, int32_t row) const {
+    const int32_t query = QueryOf(tile.first_row + row), last = tile.num_queries - 1;
+    return tile.context - last + (query < last ? query : last);
+  }
 };
 
 // CTAs of the decode kernel: as many as fit at once.
@@ -57,8 +63,10 @@ constexpr int32_t DecodeCtas(int32_t head_dim, int num_sms) {
 }
 
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device);
-// At most `max_tiles` tiles were planned.
+// At most `max_tiles` tiles were planned. The second one multiplies by mma.sync.
 void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
                    const Device& device);
+void LaunchPlainPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
+                        const Device& device);
 
 }  // namespace quire::cuda

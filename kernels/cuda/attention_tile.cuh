@@ -149,11 +149,11 @@ struct RunningRows {
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Takes in kBlocks * 8 scores a row: raises top, scales what is there, turns the scores into
-  // weights.
+  // Takes in kBlocks * 8 scores a row: raises top and the sum, turns the scores into weights, and
+  // gives the factors that o has yet to be multiplied by.
   template <int kBlocks>
-  __device__ __forceinline__ void TakeScores(float (&s)[kBlocks][4], float scale_log2) {
-    float scale[2];
+  __device__ __forceinline__ void Raise(float (&s)[kBlocks][4], float scale_log2,
+                                        float (&factor)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float top_here = fmaxf(s[0][2 * r], s[0][2 * r + 1]);
@@ -163,7 +163,7 @@ struct RunningRows {
       }
       const float next = fmaxf(top[r], QuadMax(top_here) * scale_log2);
       const float base = FiniteTop(next);
-      scale[r] = Exp2(top[r] - base);
+      factor[r] = Exp2(top[r] - base);
       top[r] = next;
       float sum_here = 0.0f;
 #pragma unroll
@@ -172,18 +172,37 @@ struct RunningRows {
         s[b][2 * r + 1] = Exp2(fmaf(s[b][2 * r + 1], scale_log2, -base));
         sum_here += s[b][2 * r] + s[b][2 * r + 1];
       }
-      sum[r] = fmaf(sum[r], scale[r], sum_here);
-    }
-    // A factor of one changes no bit, so it may be left out for the whole warp.
-    if (!__any_sync(0xffffffffu, scale[0] != 1.0f || scale[1] != 1.0f)) return;
-#pragma unroll
-    for (auto& block : o) {
-      block[0] *= scale[0];
-      block[1] *= scale[0];
-      block[2] *= scale[1];
-      block[3] *= scale[1];
+      sum[r] = fmaf(sum[r], factor[r], sum_here);
     }
   }
+
+  // A factor of one changes no bit, so it is left out where the whole warp has it.
+  __device__ __forceinline__ void Scale(const float (&factor)[2]) {
+    if (!__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) return;
+#pragma unroll
+    for (auto& block : o) {
+      block[0] *= factor[0];
+      block[1] *= factor[0];
+      block[2] *= factor[1];
+      block[3] *= factor[1];
+    }
+  }
+
+  template <int kBlocks>
+  __device__ __forceinline__ void TakeScores(float (&s)[kBlocks][4], float scale_log2) {
+    float factor[2];
+    Raise(s, scale_log2, factor);
+    Scale(factor);
+  }
 };
+
+// The weights of 16 tokens, columns 2 t and 2 t + 1 of eight, as the left operand of a product.
+template <typename T, int kBlocks>
+__device__ __forceinline__ void PackWeights(const float (&s)[kBlocks][4], int t, uint32_t (&p)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    p[i] = Pack<T>(s[2 * t + i / 2][i % 2 * 2], s[2 * t + i / 2][i % 2 * 2 + 1]);
+  }
+}
 
 }  // namespace quire::cuda

@@ -25,13 +25,18 @@ struct AttentionLimits {
   int32_t head_dim = 0;
 };
 
+// How prefill multiplies: a warpgroup at a time (wgmma), or a warp at a time (mma.sync), the slower
+// one that the other is compared with.
+enum class PrefillProducts { kWarpgroup, kWarp };
+
 class PagedAttention {
  public:
   // Device bytes that `space` must have.
   static int64_t SpaceBytes(const AttentionLimits& limits, int num_sms);
 
   // `space` is zeroed device memory, 256-byte aligned, and outlives this.
-  PagedAttention(const AttentionLimits& limits, const Device& device, void* space);
+  PagedAttention(const AttentionLimits& limits, const Device& device, void* space,
+                 PrefillProducts products = PrefillProducts::kWarpgroup);
 
   // Enqueue. Plan comes once a step, before the step's first Run, with the params of any layer.
   void Plan(const PagedAttentionParams& p);
@@ -41,6 +46,7 @@ class PagedAttention {
   const AttentionLimits limits_;
   const Device device_;
   void* const space_;
+  const PrefillProducts products_;
   int32_t planned_window_ = 0;
 };
 

@@ -216,8 +216,8 @@ __device__ __forceinline__ void TakeTile(const Queries<T, D>& q, const Sight& si
     }
   }
   rows.TakeScores(s, sight.scale_log2);
-  const uint32_t p[4] = {Pack<T>(s[0][0], s[0][1]), Pack<T>(s[0][2], s[0][3]),
-                         Pack<T>(s[1][0], s[1][1]), Pack<T>(s[1][2], s[1][3])};
+  uint32_t p[4];
+  PackWeights<T>(s, 0, p);
 #pragma unroll
   for (int d = 0; d < D / 16; ++d) {
     uint32_t m[4];
@@ -242,33 +242,36 @@ __device__ int64_t SumAt(const AttentionSpace& space, int owner, int num_rows) {
   return StatesAt(space, owner + 1) - num_rows * StateRowFloats(D);
 }
 
-// What the last CTA of a head works with in shared memory.
+// What the last CTA of a head works with in shared memory, for the heads at both ends of its range.
 struct Arrival {
-  int64_t states[kMaxChunks];  // where each chunk's state lies, the owner's sum at its last chunk
-  int first;                   // that chunk
+  int64_t states[2]
+                [kMaxChunks];  // where each chunk's state lies, the owner's sum at its last chunk
+  int first[2];                // that chunk
   bool last[2];
 };
 
+// By all warps but the first.
 template <int D>
 __device__ void ListStates(const AttentionSpace& space, const SharedHead& h, int num_rows,
-                           Arrival* arrival) {
-  for (int r = h.owner + 1 + static_cast<int>(threadIdx.x); r < static_cast<int>(gridDim.x);
-       r += kDecodeThreads) {
-    const int4 range = __ldcg(reinterpret_cast<const int4*>(&space.ranges[r]));
+                           int64_t* states, int* first) {
+  for (int r = h.owner + 1 + static_cast<int>(threadIdx.x) - 32; r < static_cast<int>(gridDim.x);
+       r += kDecodeThreads - 32) {
+    const int4 range = *reinterpret_cast<const int4*>(&space.ranges[r]);
     if (range.x != h.sequence || range.y != h.head) break;
     const int begin = range.z, end = min(begin + range.w, h.s.num_chunks);
     if (r == h.owner + 1) {
-      arrival->first = begin - 1;
-      arrival->states[begin - 1] = SumAt<D>(space, h.owner, num_rows);
+      *first = begin - 1;
+      states[begin - 1] = SumAt<D>(space, h.owner, num_rows);
     }
     for (int c = begin; c < end; ++c) {
-      arrival->states[c] = StatesAt(space, r) + (c - begin) * num_rows * StateRowFloats(D);
+      states[c] = StatesAt(space, r) + (c - begin) * num_rows * StateRowFloats(D);
     }
   }
 }
 
 // A CTA is done: the heads it shares at both ends of its range are finished by whoever comes last.
-// Arriving at the very end keeps the fence from waiting for copies of K and V.
+// Arriving at the very end keeps the fence from waiting for copies of K and V; the states are
+// listed meanwhile, needed or not.
 template <typename T, int D>
 __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const SharedHead& end,
                        const HeadState<T, D>& state, Arrival* arrival) {
@@ -283,16 +286,19 @@ __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const Sh
     arrival->last[1] = is_last(end);
     __threadfence();
   }
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const SharedHead h = i == 0 ? begin : end;
+    if (threadIdx.x < 32 || h.sharers == 0) continue;
+    ListStates<D>(a.space, h, h.s.num_queries * a.group, arrival->states[i], &arrival->first[i]);
+  }
   __syncthreads();
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     if (!arrival->last[i]) continue;
     const SharedHead h = i == 0 ? begin : end;
-    ListStates<D>(a.space, h, h.s.num_queries * a.group, arrival);
-    __syncthreads();
     state.FoldAndStore(h.s, h.head, a.space.states,
-                       {arrival->states, arrival->first, h.s.num_chunks});
-    __syncthreads();
+                       {arrival->states[i], arrival->first[i], h.s.num_chunks});
   }
 }
 

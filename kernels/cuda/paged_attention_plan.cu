@@ -260,8 +260,9 @@ int64_t PagedAttention::SpaceBytes(const AttentionLimits& limits, int num_sms) {
   return LayOut(limits, num_sms).end;
 }
 
-PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& device, void* space)
-    : limits_(limits), device_(device), space_(space) {
+PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& device, void* space,
+                               PrefillProducts products)
+    : limits_(limits), device_(device), space_(space), products_(products) {
   CHECK(limits.head_dim == 64 || limits.head_dim == 128);
   CHECK_EQ(limits.num_heads % limits.num_kv_heads, 0);
   CHECK_LE(limits.num_heads / limits.num_kv_heads, kDecodeRows);
@@ -296,8 +297,12 @@ void PagedAttention::Run(const PagedAttentionParams& p) {
   const bool all_decode = Decodes(p.max_query_len, args.group);
   const bool all_prefill = p.num_seqs == 1 && !all_decode;
   if (!all_prefill) LaunchDecode(p, args, device_);
-  if (!all_decode) {
-    LaunchPrefill(p, args, MaxPrefillTiles(p.q.dim[0], p.num_seqs, args.group), device_);
+  if (all_decode) return;
+  const int64_t max_tiles = MaxPrefillTiles(p.q.dim[0], p.num_seqs, args.group);
+  if (products_ == PrefillProducts::kWarp) {
+    LaunchPlainPrefill(p, args, max_tiles, device_);
+  } else {
+    LaunchPrefill(p, args, max_tiles, device_);
   }
 }
 

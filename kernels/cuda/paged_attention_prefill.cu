@@ -191,12 +191,7 @@ struct WarpRows {
     for (int t = 0; t < kStep / 16; ++t) {
       uint32_t p[2][4];
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          p[m][i] = Pack<T>(s[m][2 * t + i / 2][i % 2 * 2], s[m][2 * t + i / 2][i % 2 * 2 + 1]);
-        }
-      }
+      for (int m = 0; m < 2; ++m) PackWeights<T>(s[m], t, p[m]);
 #pragma unroll
       for (int d = 0; d < D / 16; ++d) {
         uint32_t b[4];
@@ -324,7 +319,7 @@ void LaunchTyped(const AttentionArgs& args, int64_t max_items, const Device& dev
 
 }  // namespace
 
-void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
+void LaunchPlainPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
                    const Device& device) {
   const int64_t max_items = max_tiles * args.num_kv_heads;
   DispatchHalf(p.kv.dtype, [&](auto tag) {

@@ -17,6 +17,7 @@ namespace {
 
 using cuda::AttentionLimits;
 using cuda::Device;
+using cuda::PrefillProducts;
 
 struct Shape {
   int32_t heads, kv_heads, head_dim, block_size, window = 0;
@@ -44,7 +45,8 @@ Device TestDevice(bool dependent_launch = true) {
 // The operation with space of its own, which keeps nothing but counters at zero between steps.
 class Attention {
  public:
-  explicit Attention(const Shape& shape, const Device& device = TestDevice())
+  explicit Attention(const Shape& shape, const Device& device = TestDevice(),
+                     PrefillProducts products = PrefillProducts::kWarpgroup)
       : limits_{.max_rows = 300,
                 .max_tokens = 20000,
                 .max_context = 40000,
@@ -53,7 +55,7 @@ class Attention {
                 .num_kv_heads = shape.kv_heads,
                 .head_dim = shape.head_dim},
         space_(cuda::PagedAttention::SpaceBytes(limits_, device.num_sms)),
-        op_(limits_, device, Zeroed(space_)) {}
+        op_(limits_, device, Zeroed(space_), products) {}
 
   void Enqueue(const PagedAttentionParams& p) {
     op_.Plan(p);
@@ -409,9 +411,11 @@ TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
   for (const Shape& shape :
        {Shape{4, 1, 128, 64}, Shape{5, 1, 64, 16}, Shape{4, 2, 128, 32, 700}}) {
     SCOPED_TRACE(NameOf(shape));
-    Attention attention(shape);
     const Batch batch(shape, {{1400, 1400}});
-    batch.Check(batch.Run(attention));
+    for (PrefillProducts products : {PrefillProducts::kWarpgroup, PrefillProducts::kWarp}) {
+      Attention attention(shape, TestDevice(), products);
+      batch.Check(batch.Run(attention));
+    }
   }
 }
 
