@@ -33,6 +33,7 @@ absl::Status RankLoop::Run() {
 
 absl::Status RankLoop::LaunchAll() {
   const SharedRing plans = memory_.plans();
+  const int32_t depth = memory_.shape().depth;
   StepPlan plan;
   for (uint64_t step = 0;; ++step) {
     while (plans.published() == step) plans.AwaitChange(step, place_.spin_ns);
@@ -40,6 +41,10 @@ absl::Status RankLoop::LaunchAll() {
       return absl::InternalError("plan " + std::to_string(step + 1) + " cannot be read");
     }
     if (plan.shutdown) return absl::OkStatus();
+    // The server has seen the result that makes room, so this thread sees the collecting of it.
+    if (step - collected_.load(std::memory_order_acquire) >= static_cast<uint64_t>(depth)) {
+      return absl::InternalError("plan " + std::to_string(step + 1) + " came too early");
+    }
     pipeline_.Launch(plan);
     heartbeat_.launched.store(step + 1, std::memory_order_relaxed);
     Beat();
@@ -59,6 +64,7 @@ void RankLoop::CollectAll() {
       launched = launched_.load(std::memory_order_acquire);
     }
     pipeline_.Collect(result);
+    collected_.store(step + 1, std::memory_order_release);
     EncodeResult(result, results.slot(step));
     results.Publish();
     WakeEvent::Notify(bell_);

@@ -22,8 +22,8 @@ class RankLoop {
   RankLoop(const StepMemory& memory, std::atomic<uint32_t>& bell, StepPipeline& pipeline,
            const Place& place);
 
-  // Returns after the plan that says shutdown, or INTERNAL for bytes that are no plan; every step
-  // launched is then published.
+  // Returns after the plan that says shutdown, or INTERNAL for bytes that are no plan and for a
+  // plan beyond the steps in flight; every step launched is then published.
   absl::Status Run();
 
  private:
@@ -38,6 +38,7 @@ class RankLoop {
   Heartbeat& heartbeat_;
   // Steps launched; the top bit: no more will be.
   std::atomic<uint64_t> launched_{0};
+  std::atomic<uint64_t> collected_{0};
 };
 
 }  // namespace quire

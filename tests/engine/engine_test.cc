@@ -160,8 +160,9 @@ TEST(EngineTest, RefusesBeyondTheQueuedTokenBound) {
 TEST(EngineTest, AdmittedRequestsLeaveTheQueueBeforeTheirFirstStepEnds) {
   std::counting_semaphore<> gate(0);
   Fixture f(&gate, {.max_num_queued_reqs = 2, .max_num_queued_tokens = 4096, .max_model_len = 256});
-  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 4, 2)).ok());
-  ASSERT_TRUE(f.engine->Submit(MakeRequest(2, 4, 2)).ok());
+  // One step each, so that the first does not take both of those that may be in flight.
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 4, 1)).ok());
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(2, 4, 1)).ok());
   // The first step is stuck at the gate: only admission can have made room.
   while (f.engine->Stats().load.waiting != 0) std::this_thread::yield();
   EXPECT_TRUE(f.engine->Submit(MakeRequest(3, 4, 2)).ok());
