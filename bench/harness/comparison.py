@@ -56,40 +56,41 @@ def verdict_of(ratios, threshold):
     return "equal"
 
 
-def judge(before_runs, after_runs, threshold=THRESHOLD):
-    """Judgements on every figure that all runs have; each run is a dict from figure to number.
+def judgement(figure, pairs, threshold):
+    """Of one figure, from its values before and after in each pair."""
+    before, after = zip(*pairs)
+    ratios = [worsening(figure, a, b) for a, b in pairs]
+    return Judgement(
+        figure=figure,
+        before=statistics.median(before),
+        after=statistics.median(after),
+        ratios=ratios,
+        band=max(spread(before), spread(after)),
+        verdict=verdict_of(ratios, threshold),
+    )
 
-    The i-th run of one side was made beside the i-th of the other.
+
+def judge(before_runs, after_runs, threshold=THRESHOLD):
+    """Judgements on every figure of the first run; each run is a dict from figure to number.
+
+    The i-th run of one side was made beside the i-th of the other. A pair that lacks a figure says
+    nothing of it.
     """
-    pairs = list(zip(before_runs, after_runs))
-    if not pairs:
-        return []
-    names = [
-        name
-        for name in pairs[0][0]
-        if all(worsening(name, a.get(name), b.get(name)) is not None for a, b in pairs)
-    ]
     judgements = []
-    for name in names:
-        ratios = [worsening(name, a[name], b[name]) for a, b in pairs]
-        before, after = [a[name] for a, _ in pairs], [b[name] for _, b in pairs]
-        judgements.append(
-            Judgement(
-                figure=name,
-                before=statistics.median(before),
-                after=statistics.median(after),
-                ratios=ratios,
-                band=max(spread(before), spread(after)),
-                verdict=verdict_of(ratios, threshold),
-            )
-        )
+    for name in before_runs[0] if before_runs else []:
+        pairs = [
+            (a[name], b[name])
+            for a, b in zip(before_runs, after_runs)
+            if worsening(name, a.get(name), b.get(name)) is not None
+        ]
+        if pairs:
+            judgements.append(judgement(name, pairs, threshold))
     return judgements
 
 
 def lost(before_runs, after_runs):
-    """Figures that every run before has and some run after lacks."""
-    names = [n for n in before_runs[0] if all(n in run for run in before_runs)]
-    return [n for n in names if not all(n in run for run in after_runs)]
+    """Figures that the first run before has and the first after lacks."""
+    return [name for name in before_runs[0] if name not in after_runs[0]]
 
 
 def regressions(judgements):

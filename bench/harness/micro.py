@@ -82,9 +82,9 @@ def stream_points(rows):
 
 def tokenizer_points(document):
     figures = {k: v for k, v in document["documents"].items() if k not in ("bytes", "tokens")}
-    figures["times_the_package"] = document["ratio"]
+    figures["times_the_package"] = document.get("ratio")
     judged = ["encode_mb_per_s", "encode_with_offsets_mb_per_s", "detokenize_ns_per_token"]
-    yield point("documents", figures, judged)
+    yield point(f"documents, vocabulary {document['vocabulary']}", figures, judged)
     for row in document["one_letter"]:
         figures = {"ns_per_byte_64k": row["kb_64_ns_per_byte"]}
         figures["ns_per_byte_1m"] = row["kb_1024_ns_per_byte"]

@@ -182,8 +182,9 @@ class LoadRun:
             path = trace or next(
                 w.format(workloads=FOLDER) for w in spec["load"] if w.endswith(".jsonl")
             )
-            rows = pathlib.Path(path).read_text().splitlines()[: counts["planned"]]
-            expected = sum(json.loads(row)["output_length"] for row in rows)
+            rows = pathlib.Path(path).read_text().splitlines()
+            lengths = [json.loads(row)["output_length"] for row in rows]
+            expected = sum(lengths[i % len(lengths)] for i in range(counts["planned"]))
         elif tokens:
             expected = tokens * counts["planned"]
         else:

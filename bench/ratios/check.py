@@ -2,8 +2,8 @@
 """Holds the ratios of this build against the committed baseline: check.py PROGRAM [--update].
 
 A ratio compares two speeds of one run (vector code with plain, a batch with one sequence), so that
-it says the same on any machine. Below 60 % of the baseline fails, if a second run does not do better:
-a shared machine can spoil one. --update writes the baseline.
+it says the same on any machine. Below 60 % of the baseline fails, if a second run does not do
+better: a shared machine can spoil one. --update writes the baseline.
 """
 
 import json

@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
   options.num_queued = 16384;
   options.metrics_port = 0;
   options.front.resource_quota_bytes = int64_t{1} << 30;
-  double step_ms = 0;
+  double step_ms = 0, token_us = 0;
   CLI::App app("null_server: the server without a model");
   app.add_option("--port", options.front.port, "for gRPC; 0: any free one");
   app.add_option("--metrics-port", options.metrics_port, "for /metrics; 0: any free one; -1: none");
@@ -53,8 +53,11 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 24));
   app.add_option("--step-ms", step_ms, "duration of a step: each stream gets a token a step")
       ->check(CLI::Range(0.0, 60'000.0));
+  app.add_option("--token-us", token_us, "and so much longer for each token of the step")
+      ->check(CLI::Range(0.0, 1e6));
   CLI11_PARSE(app, argc, argv);
   options.step_ns = static_cast<int64_t>(step_ms * 1e6);
+  options.token_ns = static_cast<int64_t>(token_us * 1e3);
   options.front.max_open_streams = options.num_streams + options.num_queued + 1024;
   return Serve(options);
 }

@@ -22,10 +22,10 @@ constexpr int32_t kBlockSize = 16;
 // the one before: a late start is not made up for.
 class PacedWorker final : public StepRunner {
  public:
-  PacedWorker(int32_t vocab_size, const std::atomic<int64_t>* step_ns)
-      : worker_(vocab_size), step_ns_(step_ns) {}
+  PacedWorker(int32_t vocab_size, const std::atomic<int64_t>* step_ns, int64_t token_ns)
+      : worker_(vocab_size), step_ns_(step_ns), token_ns_(token_ns) {}
   void Run(const StepPlan& plan, StepResult& result) override {
-    const int64_t step_ns = step_ns_->load();
+    const int64_t step_ns = step_ns_->load() + plan.num_tokens * token_ns_;
     if (step_ns > 0 && !plan.shutdown) {
       next_ns_ = std::max(next_ns_ + step_ns, SteadyNowNs());
       std::this_thread::sleep_until(
@@ -37,6 +37,7 @@ class PacedWorker final : public StepRunner {
  private:
   NullWorker worker_;
   const std::atomic<int64_t>* const step_ns_;
+  const int64_t token_ns_;
   int64_t next_ns_ = 0;
 };
 
@@ -69,7 +70,8 @@ PacedServer::PacedServer(const PacedServerOptions& options)
   metrics_ = std::make_unique<ServerMetrics>(model_.name);
   front_ = GrpcFront::Create(options_.front, &model_, metrics_.get());
   std::vector<std::unique_ptr<StepRunner>> runners;
-  runners.push_back(std::make_unique<PacedWorker>(setup.model.vocab_size, &step_ns_));
+  runners.push_back(
+      std::make_unique<PacedWorker>(setup.model.vocab_size, &step_ns_, options.token_ns));
   engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
                                      std::make_unique<InProcessTransport>(std::move(runners), 2),
                                      front_.get());

@@ -23,7 +23,10 @@ struct PacedServerOptions {
   // Tokens that the prompts' chunks of one step may have together.
   int32_t num_prefill_tokens = 2048;
   int metrics_port = -1;  // serves /metrics; 0: any free one, -1: none
-  int64_t step_ns = 0;    // 0: as fast as it goes
+  // A step takes step_ns and token_ns for each of its tokens. Both 0: as fast as it goes, which is
+  // faster than any reader.
+  int64_t step_ns = 0;
+  int64_t token_ns = 0;
 };
 
 // Any thread may ask for the ports and change the pace.

@@ -57,6 +57,14 @@ class JudgeTest(unittest.TestCase):
     def test_a_regression_shows_through_a_drift_larger_than_itself(self):
         self.assertEqual(self.verdict("tpot_ms", (10, 15, 11), (10.8, 16.4, 12.0)), "worse")
 
+    def test_a_confirmation_that_fails_takes_the_charge_back(self):
+        self.assertEqual(self.verdict("tpot_ms", (10,) * 5, (11, 11, 11, 10.2, 11)), "equal")
+
+    def test_a_pair_without_the_figure_says_nothing_of_it(self):
+        before = runs("tpot_ms", 10, 10, 10) + [{"other": 1}]
+        after = runs("tpot_ms", 11, 11, 11) + [{"other": 1}]
+        self.assertEqual(only(comparison.judge(before, after)).verdict, "worse")
+
     def test_better_needs_every_pair_too(self):
         self.assertEqual(self.verdict("tpot_ms", (10, 10, 10), (9, 9, 9)), "better")
         self.assertEqual(self.verdict("tpot_ms", (10, 10, 10), (9, 9, 9.8)), "equal")
