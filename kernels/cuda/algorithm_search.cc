@@ -1,4 +1,4 @@
-// Two rounds: every candidate a few times, then those near the best more often.
+// Two rounds: every candidate a few times, then the best of them more often.
 #include "kernels/cuda/algorithm_search.h"
 
 #include <algorithm>
@@ -15,18 +15,17 @@ constexpr int64_t kRotatedBytes = 160 << 20;
 // What other users of the device keep free for themselves.
 constexpr size_t kSpareBytes = 256 << 20;
 constexpr int kCandidates = 16;
-constexpr int kFinalists = 4;
-constexpr float kNearBest = 1.2f;  // a candidate further from the best is not timed again
-constexpr float kTie = 1.01f;      // within this the heuristic's order decides
-constexpr float kFinalMicroseconds = 400;
-constexpr int kMaxRepeats = 20;
+constexpr size_t kFinalists = 3;
+constexpr int kFirstRepeats = 3, kMaxRepeats = 40;
+constexpr float kFinalMicroseconds = 1000;  // of each finalist, unless that is over kMaxRepeats
 
 }  // namespace
 
 struct AlgorithmSearch::Candidate {
   AlgorithmWords algorithm;
   cudaEvent_t begin = nullptr, end = nullptr;
-  float microseconds = std::numeric_limits<float>::infinity();
+  bool works = false;
+  float microseconds = 0;  // infinite if it does not work
 };
 
 AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const LtDevice& device)
@@ -69,23 +68,20 @@ bool AlgorithmSearch::Repeat(const Candidate& candidate, int times) {
 }
 
 void AlgorithmSearch::Time(std::vector<Candidate>& candidates, int times) {
-  // One that fails keeps its infinite time, and leaves with the slow ones.
   for (Candidate& c : candidates) {
     CUDA_CHECK(cudaEventCreate(&c.begin));
     CUDA_CHECK(cudaEventCreate(&c.end));
-    const bool works = Repeat(c, 1);  // loads its kernel
+    c.works = Repeat(c, 1);  // loads its kernel, too
     CUDA_CHECK(cudaEventRecord(c.begin, device_.stream));
-    if (works) Repeat(c, times);
+    if (c.works) Repeat(c, times);
     CUDA_CHECK(cudaEventRecord(c.end, device_.stream));
-    if (!works) c.microseconds = -1;
   }
   CUDA_CHECK(cudaStreamSynchronize(device_.stream));
   for (Candidate& c : candidates) {
     float ms = 0;
     CUDA_CHECK(cudaEventElapsedTime(&ms, c.begin, c.end));
-    const bool works = c.microseconds >= 0;
     c.microseconds =
-        works ? ms * 1000 / static_cast<float>(times) : std::numeric_limits<float>::infinity();
+        c.works ? ms * 1000 / static_cast<float>(times) : std::numeric_limits<float>::infinity();
     CUDA_CHECK(cudaEventDestroy(c.begin));
     CUDA_CHECK(cudaEventDestroy(c.end));
   }
@@ -101,27 +97,17 @@ Choice AlgorithmSearch::Fastest(int64_t tokens) {
     candidates.push_back({.algorithm = a});
   }
   CHECK(!candidates.empty());
-  Time(candidates, 2);
   const auto faster = [](const Candidate& a, const Candidate& b) {
     return a.microseconds < b.microseconds;
   };
-  const float near =
-      std::min_element(candidates.begin(), candidates.end(), faster)->microseconds * kNearBest;
-  CHECK(near < std::numeric_limits<float>::infinity());
-  std::vector<float> times;
-  for (const Candidate& c : candidates) times.push_back(c.microseconds);
-  std::sort(times.begin(), times.end());
-  const float last = times[std::min<size_t>(kFinalists, times.size()) - 1];
-  std::erase_if(candidates,
-                [&](const Candidate& c) { return c.microseconds > near || c.microseconds > last; });
-  if (candidates.size() > 1) {
-    Time(candidates, std::clamp(static_cast<int>(kFinalMicroseconds / near), 3, kMaxRepeats));
-  }
-  const float best = std::min_element(candidates.begin(), candidates.end(), faster)->microseconds;
-  const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
-    return c.microseconds <= best * kTie;
-  });
-  return {.algorithm = chosen->algorithm, .microseconds = chosen->microseconds};
+  Time(candidates, kFirstRepeats);
+  std::stable_sort(candidates.begin(), candidates.end(), faster);
+  CHECK(candidates[0].works);
+  const int repeats = static_cast<int>(kFinalMicroseconds / candidates[0].microseconds);
+  candidates.resize(std::min(candidates.size(), kFinalists));
+  Time(candidates, std::clamp(repeats, kFirstRepeats, kMaxRepeats));
+  const Candidate& best = *std::min_element(candidates.begin(), candidates.end(), faster);
+  return {.algorithm = best.algorithm, .microseconds = best.microseconds};
 }
 
 }  // namespace quire::cuda

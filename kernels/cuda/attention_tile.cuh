@@ -10,11 +10,9 @@
 
 #include <cstdint>
 
-namespace quire::cuda {
+#include "kernels/cuda/warp_tile.cuh"
 
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
+namespace quire::cuda {
 
 // Byte offset of vector `v` of row `r`.
 template <int D>
@@ -31,19 +29,6 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool va
 __device__ __forceinline__ void CopyAsync4(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void CopyCommit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Until no more than the `kPending` newest groups of this thread are on their way; 0: no copy.
-template <int kPending>
-__device__ __forceinline__ void CopyWait() {
-  if constexpr (kPending == 0) {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-  } else {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-  }
-}
-
 // This lane's address for loading the four matrices of 16 rows and vectors 0 and 1: rows 0-7 and
 // 8-15 of vector 0, then of vector 1. The address for vectors 2 d and 2 d + 1 is this one ^
 // VectorPair(d) if rows begin at a multiple of 256 bytes.
@@ -65,29 +50,6 @@ __device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&m)[4], uint32_
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                : "r"(address)
                : "memory");
-}
-
-// c += a * b: a 16 x 16, b 16 x 8.
-template <typename T>
-__device__ __forceinline__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                            uint32_t b1);
-template <>
-__device__ __forceinline__ void MultiplyAdd<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4],
-                                                           uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <>
-__device__ __forceinline__ void MultiplyAdd<__half>(float (&c)[4], const uint32_t (&a)[4],
-                                                    uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Two neighbours of a row, the first in the low half.

@@ -87,14 +87,15 @@ Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
     return *table.Find(shape);
   }
   AlgorithmSearch search(p, lt);
-  const size_t last = BucketOf(p.x.dim[0]);
+  // From the largest down: its products take long enough to bring the clocks up.
   const size_t first = FitsSkinnyMatMul(p) ? BucketOf(kMaxSkinnyTokens) + 1 : 0;
-  for (size_t bucket = first; bucket <= last; ++bucket) {
+  const ProductShape own = shape;
+  for (size_t bucket = BucketOf(p.x.dim[0]) + 1; bucket-- > first;) {
     shape.tokens = kBuckets[bucket];
     if (table.Find(shape) != nullptr) continue;
-    table.Put(shape, search.Fastest(std::min<int64_t>(kBuckets[bucket], p.x.dim[0])));
+    table.Put(shape, search.Fastest(std::min<int64_t>(shape.tokens, p.x.dim[0])));
   }
-  return *table.Find(shape);
+  return *table.Find(own);
 }
 
 void MatMul::State::Run(const MatMulParams& p) {

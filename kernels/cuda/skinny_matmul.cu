@@ -3,56 +3,54 @@
 //
 // Matrix units take 16 rows of w as their first operand (a group) and 8 tokens as their second (a
 // tile). A block owns a run of groups, the same number for every block give or take one, and goes
-// over them in passes of at most kMaxGroups. Within a pass the columns are cut into chunks of 64,
-// dealt to the warps in turn; each warp sums its own chunks in registers, and the warps' sums are
-// added in the order of the warps. So k alone fixes the order of each sum.
+// over them in passes of a few. Within a pass the columns are cut into chunks of 64, dealt to the
+// warps in turn; each warp sums its own chunks in registers, and the warps' sums are added in the
+// order of the warps. So k alone fixes the order of each sum.
 //
-// Two more warps have the copy engine bring the weights, 16 rows of 512 columns at a time, and the
-// activations into two rings in shared memory. The weights need nothing of a predecessor, so their
-// ring is filled before PdlWait: two blocks fit on a multiprocessor, and the next product's weights
-// arrive while this one's last sums are being added.
+// A warp's weights come through a ring of asynchronous copies in which every lane copies what it
+// reads itself: no barriers, no bank conflicts. Filling the ring needs nothing of a predecessor, so
+// it is done before PdlWait: memory is busy with the next product's weights as soon as a block of
+// this one has ended, whatever small kernels run between the two.
 #include <algorithm>
 
 #include "kernels/check.h"
-#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/skinny_matmul.h"
+#include "kernels/cuda/warp_tile.cuh"
 
 namespace quire::cuda {
 namespace {
 
-constexpr int kWarps = 8;  // that multiply; one more copies weights, one activations
-constexpr int kThreads = (kWarps + 2) * 32;
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * 32;
 constexpr int kGroupRows = 16;
 constexpr int kTileTokens = 8;
+// Groups of a pass: each pass reads the activations again, each group takes four registers a tile.
 constexpr int kMaxGroups = 4;
-constexpr int kChunk = 64;              // columns
-constexpr int kSpan = kWarps * kChunk;  // columns of a stage: a chunk for each warp
-// 64 bytes between the rows put the two rows that eight lanes read into different banks.
-constexpr int kRowPitch = kSpan * 2 + 64;
-constexpr int kWeightBytes = kGroupRows * kRowPitch;
-template <int kTiles>
-constexpr int kWeightStages = 6 - kTiles;
-constexpr int kActivationStages = 2;
-// Of them, those being filled. At 4.3 TB/s and a latency of 1 us a multiprocessor needs 33 KB on
-// their way; more only make a queue that the activations have to stand in as well.
-constexpr int kInFlight = 3;
+constexpr int kChunk = 64;  // columns; 128 bytes of a row are one line of the cache
+// A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven of them a warp keep 112 KB on their
+// way to a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us.
+constexpr int kSlots = 7;
+// While a predecessor runs, fewer: its own loads would have to queue behind them.
+constexpr int kEarlySlots = 2;
+constexpr int kUnitVectors = 4;
+constexpr int kUnitBytes = kUnitVectors * 32 * 16;
+static_assert(kUnitBytes == kGroupRows * kChunk * 2);
 
 // Sums of two tiles of a group (or of one tile of two groups) are exchanged at a time: one output a
 // thread. 20 floats a token: the eight rows and four token pairs of a store hit 32 banks.
 constexpr int kExchanged = 2;
 constexpr int kTokenPitch = 20;
-template <int kTiles>
 struct Shared {
-  static constexpr int kWeights = kWeightStages<kTiles>;
-  alignas(128) char weights[kWeights][kWeightBytes];
-  char activations[kActivationStages][kTiles * kTileTokens * kRowPitch];
+  alignas(128) char rings[kWarps][kSlots][kUnitBytes];
   float sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
-  Barrier weights_full[kWeights], weights_empty[kWeights];
-  Barrier activations_full[kActivationStages], activations_empty[kActivationStages];
 };
-static_assert(kExchanged * kTileTokens * kGroupRows == kWarps * 32);
+static_assert(kExchanged * kTileTokens * kGroupRows == kThreads);
+// One block a multiprocessor. If two fitted, the next product's blocks would come while this one's
+// are there; a multiprocessor where a small kernel has taken the room would get none of them, and
+// another two, which take almost twice as long.
+static_assert(2 * (sizeof(Shared) + 1024) > 228 * 1024);
 
 struct Product {
   const void* x;
@@ -65,15 +63,34 @@ struct Product {
 
 __host__ __device__ constexpr int DivideUp(int a, int b) { return (a + b - 1) / b; }
 
-// The groups of one block, cut into passes of nearly equal size.
+// The groups of one block, cut into passes whose sizes differ by at most one: in a pass of a single
+// group the activations would hold up the weights.
 struct Share {
-  int begin, end, passes;
+  int begin, end;
+  int pass_groups, larger_passes;  // the first `larger_passes` have one group more
 
-  __device__ Share(int groups, int block, int blocks)
-      : begin(static_cast<int64_t>(groups) * block / blocks),
-        end(static_cast<int64_t>(groups) * (block + 1) / blocks),
-        passes(DivideUp(end - begin, kMaxGroups)) {}
-  __device__ int PassBegin(int pass) const { return begin + (end - begin) * pass / passes; }
+  __device__ explicit Share(int groups)
+      : begin(static_cast<int64_t>(groups) * blockIdx.x / gridDim.x),
+        end(static_cast<int64_t>(groups) * (blockIdx.x + 1) / gridDim.x) {
+    const int passes = DivideUp(end - begin, kMaxGroups);
+    pass_groups = (end - begin) / passes;
+    larger_passes = (end - begin) % passes;
+  }
+};
+
+// A pass of a share; behind the last, `begin` is the share's end.
+struct Pass {
+  int begin, groups, larger_left;
+
+  __device__ explicit Pass(const Share& share)
+      : begin(share.begin),
+        groups(share.pass_groups + (share.larger_passes > 0)),
+        larger_left(share.larger_passes) {}
+  __device__ __forceinline__ void Advance(const Share& share) {
+    begin += groups;
+    --larger_left;
+    groups = share.pass_groups + (larger_left > 0);
+  }
 };
 
 // What a lane holds of the two operands. Of 32 columns the matrix units want lane (row, quarter) to
@@ -87,198 +104,170 @@ struct Activations {
   uint4 at[kTiles][2];  // [tile][half of the chunk]
 };
 
-// A place in a ring of stages.
-template <int kStages>
-class Ring {
+__device__ __forceinline__ uint64_t EvictFirst() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Copies 16 bytes, or writes 16 zero bytes if `bytes` is 0. A miss brings the whole line at once:
+// memory is read in larger pieces than the 64 bytes of a row that one copy of a warp covers.
+__device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, int bytes,
+                                          uint64_t policy) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+      "l"(from), "r"(bytes), "l"(policy)
+      : "memory");
+}
+// One warp's weights in the order of use: pass by pass, chunk by chunk, group by group.
+template <typename T>
+class WeightStream {
  public:
-  __device__ __forceinline__ int stage() const { return stage_; }
-  // Of the barriers' phases in this round of the ring.
-  __device__ __forceinline__ int parity() const { return parity_; }
-  __device__ __forceinline__ void Advance() {
-    if (++stage_ < kStages) return;
-    stage_ = 0;
-    parity_ ^= 1;
+  // Fills the ring.
+  __device__ WeightStream(const Product& p, const Share& share, Shared& shared)
+      : p_(p),
+        share_(share),
+        row_(threadIdx.x % 32 / 4),
+        column_(threadIdx.x % 4 * 8),
+        ring_(SharedAddress(shared.rings[threadIdx.x / 32]) + threadIdx.x % 32 * 16),
+        policy_(EvictFirst()),
+        pass_(share),
+        chunk_(threadIdx.x / 32) {
+    if (chunk_ * kChunk >= p.k) pass_.begin = share.end;  // nothing for this warp
+#pragma unroll 1
+    for (int i = 0; i < kSlots; ++i) {
+      if (i >= kEarlySlots) CopyWait<kEarlySlots - 1>();
+      Fetch();
+    }
+  }
+
+  // Waits for the oldest unit and reads it.
+  __device__ __forceinline__ WeightUnit Take() const {
+    CopyWait<kSlots - 1>();
+    WeightUnit unit;
+    const uint32_t from = ring_ + slot_ * kUnitBytes;
+#pragma unroll
+    for (int i = 0; i < kUnitVectors; ++i) {
+      uint4& v = unit.at[i / 2][i % 2];
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                   : "r"(from + i * 512)
+                   : "memory");
+    }
+    return unit;
+  }
+  // Begins to copy the next unit, if there is one, to the slot of the oldest: after its use.
+  __device__ __forceinline__ void Fetch() {
+    if (pass_.begin < share_.end) {
+      Copy();
+      Advance();
+    }
+    CopyCommit();
+    slot_ = slot_ == kSlots - 1 ? 0 : slot_ + 1;
   }
 
  private:
-  int stage_ = 0, parity_ = 0;
+  // Rows behind the last are read as the last; their sums are never stored.
+  __device__ __forceinline__ const T* Row(int row) const {
+    return static_cast<const T*>(p_.w) + min(row, p_.n - 1) * p_.w_stride;
+  }
+  __device__ __forceinline__ void Copy() const {
+    const uint32_t to = ring_ + slot_ * kUnitBytes;
+    const int row = (pass_.begin + group_) * kGroupRows + row_;
+    const T* const low = Row(row);
+    const T* const high = Row(row + 8);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int column = chunk_ * kChunk + half * 32 + column_;
+      const int bytes = column < p_.k ? 16 : 0;
+      const int at = min(column, p_.k - 8);
+      CopyAsync(to + half * 2 * 512, low + at, bytes, policy_);
+      CopyAsync(to + (half * 2 + 1) * 512, high + at, bytes, policy_);
+    }
+  }
+  __device__ __forceinline__ void Advance() {
+    if (++group_ < pass_.groups) return;
+    group_ = 0;
+    chunk_ += kWarps;
+    if (chunk_ * kChunk < p_.k) return;
+    chunk_ = threadIdx.x / 32;
+    pass_.Advance(share_);
+  }
+
+  const Product& p_;
+  const Share& share_;
+  const int row_, column_;  // of this lane within a group and within half a chunk
+  const uint32_t ring_;     // this lane's 16 bytes of the first vector of the first slot
+  const uint64_t policy_;
+  int slot_ = 0;
+  Pass pass_;  // of the unit to fetch next
+  int chunk_, group_ = 0;
 };
 
-// A warp has rows of at most a span copied, one a lane.
-__device__ __forceinline__ void CopyRows(char* to, const void* from, int64_t stride_bytes, int rows,
-                                         int bytes, Barrier& full, uint64_t policy) {
-  const int lane = threadIdx.x % 32;
-  if (lane == 0) full.ArriveAndExpect(rows * bytes);
-  __syncwarp();
-  if (lane < rows) {
-    BulkCopy(to + lane * kRowPitch, static_cast<const char*>(from) + lane * stride_bytes, bytes,
-             full, policy);
-  }
-}
+// One warp's activations: its chunks in turn, and again from the first for the next pass.
+template <typename T, int kTiles>
+class ActivationStream {
+ public:
+  __device__ explicit ActivationStream(const Product& p)
+      : p_(p),
+        token_(threadIdx.x % 32 / 4),
+        column_(threadIdx.x % 4 * 8),
+        chunk_(threadIdx.x / 32) {}
 
-// The warp that copies weights: all of the block's in the order of use, pass by pass, span by span,
-// group by group.
-template <int kTiles>
-__device__ __forceinline__ void CopyWeights(const Product& p, const Share& share,
-                                            Shared<kTiles>& shared) {
-  const uint64_t policy = EvictFirst();
-  Ring<kWeightStages<kTiles>> at, landed;
-  int filling = 0;
-  for (int pass = 0; pass < share.passes; ++pass) {
-    for (int column = 0; column < p.k; column += kSpan) {
-      for (int group = share.PassBegin(pass); group < share.PassBegin(pass + 1); ++group) {
-        if (filling == kInFlight) {
-          shared.weights_full[landed.stage()].Wait(landed.parity());
-          landed.Advance();
-        } else {
-          ++filling;
-        }
-        shared.weights_empty[at.stage()].Wait(at.parity() ^ 1);
-        CopyRows(shared.weights[at.stage()],
-                 static_cast<const char*>(p.w) + group * kGroupRows * p.w_stride * 2 + column * 2,
-                 p.w_stride * 2, min(kGroupRows, p.n - group * kGroupRows),
-                 min(kSpan, p.k - column) * 2, shared.weights_full[at.stage()], policy);
-        at.Advance();
+  __device__ __forceinline__ Activations<kTiles> Next() {
+    Activations<kTiles> x;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int token = tile * kTileTokens + token_;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int column = chunk_ * kChunk + half * 32 + column_;
+        const T* const from = static_cast<const T*>(p_.x) + token * p_.x_stride + column;
+        const bool within = token < p_.tokens && column < p_.k;
+        x.at[tile][half] = within ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
       }
     }
+    chunk_ += kWarps;
+    if (chunk_ * kChunk >= p_.k) chunk_ = threadIdx.x / 32;
+    return x;
   }
-}
 
-// The warp that copies activations: all of them, for each pass again.
-template <int kTiles>
-__device__ __forceinline__ void CopyActivations(const Product& p, const Share& share,
-                                                Shared<kTiles>& shared) {
-  const uint64_t policy = EvictNormal();
-  Ring<kActivationStages> at;
-  for (int pass = 0; pass < share.passes; ++pass) {
-    for (int column = 0; column < p.k; column += kSpan) {
-      shared.activations_empty[at.stage()].Wait(at.parity() ^ 1);
-      CopyRows(shared.activations[at.stage()], static_cast<const char*>(p.x) + column * 2,
-               p.x_stride * 2, p.tokens, min(kSpan, p.k - column) * 2,
-               shared.activations_full[at.stage()], policy);
-      at.Advance();
-    }
-  }
-}
-
-__device__ __forceinline__ uint4 Read(const char* from) {
-  return *reinterpret_cast<const uint4*>(from);
-}
-// Gives a stage back to the warp that fills it.
-__device__ __forceinline__ void Release(Barrier& empty) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) empty.Arrive();
-}
-
-__device__ __forceinline__ void Multiply(float (&sum)[4], const uint4& low, const uint4& high,
-                                         const uint4& x, __nv_bfloat16) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(low.x), "r"(high.x), "r"(low.y), "r"(high.y), "r"(x.x), "r"(x.y));
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(low.z), "r"(high.z), "r"(low.w), "r"(high.w), "r"(x.z), "r"(x.w));
-}
-__device__ __forceinline__ void Multiply(float (&sum)[4], const uint4& low, const uint4& high,
-                                         const uint4& x, __half) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(low.x), "r"(high.x), "r"(low.y), "r"(high.y), "r"(x.x), "r"(x.y));
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(low.z), "r"(high.z), "r"(low.w), "r"(high.w), "r"(x.z), "r"(x.w));
-}
+ private:
+  const Product& p_;
+  const int token_, column_;
+  int chunk_;
+};
 
 template <int kTiles>
 using Sums = float[kMaxGroups][kTiles][4];
 
-// A multiplying warp's places in the two rings, and its lanes' places within a stage.
-template <int kTiles>
-class Operands {
- public:
-  __device__ explicit Operands(Shared<kTiles>& shared)
-      : shared_(shared),
-        lane_(threadIdx.x % 32 / 4 * kRowPitch + threadIdx.x / 32 * kChunk * 2 +
-              threadIdx.x % 4 * 16) {}
-
-  __device__ __forceinline__ Activations<kTiles> NextActivations() {
-    const int stage = activations_.stage();
-    shared_.activations_full[stage].Wait(activations_.parity());
-    const char* const from = shared_.activations[stage] + lane_;
-    Activations<kTiles> x;
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        x.at[tile][half] = Read(from + tile * kTileTokens * kRowPitch + half * 64);
-      }
-    }
-    Release(shared_.activations_empty[stage]);
-    activations_.Advance();
-    return x;
-  }
-  __device__ __forceinline__ WeightUnit NextWeights() {
-    const int stage = weights_.stage();
-    shared_.weights_full[stage].Wait(weights_.parity());
-    const char* const from = shared_.weights[stage] + lane_;
-    WeightUnit w;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      w.at[half][0] = Read(from + half * 64);
-      w.at[half][1] = Read(from + 8 * kRowPitch + half * 64);
-    }
-    Release(shared_.weights_empty[stage]);
-    weights_.Advance();
-    return w;
-  }
-
- private:
-  Shared<kTiles>& shared_;
-  const int lane_;
-  Ring<kActivationStages> activations_;
-  Ring<kWeightStages<kTiles>> weights_;
-};
-
-// Adds a chunk of the pass's groups to the sums. `columns` of it exist: what the stages hold in
-// place of the others may be anything.
+// Adds one chunk of the pass's groups to the sums, fetching a unit for each one used.
 template <typename T, int kTiles>
-__device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups, int columns,
-                                         Operands<kTiles>& operands) {
-  Activations<kTiles> x = operands.NextActivations();
-  const int column = threadIdx.x % 4 * 8;
+__device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups, WeightStream<T>& weights,
+                                         const Activations<kTiles>& x) {
 #pragma unroll
   for (int group = 0; group < kMaxGroups; ++group) {
     if (group >= groups) break;
-    WeightUnit w = operands.NextWeights();
+    const WeightUnit w = weights.Take();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const bool within = column + half * 32 < columns;
-      if (columns < kChunk && !within) w.at[half][0] = w.at[half][1] = uint4{0, 0, 0, 0};
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        if (columns < kChunk && !within) x.at[tile][half] = uint4{0, 0, 0, 0};
-        Multiply(sums[group][tile], w.at[half][0], w.at[half][1], x.at[tile][half], T{});
+        const uint4& low = w.at[half][0];
+        const uint4& high = w.at[half][1];
+        const uint4& column = x.at[tile][half];
+        MultiplyAdd<T>(sums[group][tile], {low.x, high.x, low.y, high.y}, column.x, column.y);
+        MultiplyAdd<T>(sums[group][tile], {low.z, high.z, low.w, high.w}, column.z, column.w);
       }
     }
+    weights.Fetch();
   }
-}
-
-__device__ __forceinline__ void SyncMultipliers() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
 }
 
 // Adds the warps' sums of one pass, in the order of the warps, and stores them.
 template <typename Out, int kTiles>
-__device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& sums, int begin,
-                                          int end, Shared<kTiles>& shared) {
+__device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& sums,
+                                          const Pass& pass, Shared& shared) {
   constexpr int kGroupsAtOnce = kExchanged / kTiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x % kGroupRows;
@@ -286,8 +275,8 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
   const int part = threadIdx.x / (kGroupRows * kTileTokens);
 #pragma unroll
   for (int first = 0; first < kMaxGroups; first += kGroupsAtOnce) {
-    if (begin + first >= end) break;
-    SyncMultipliers();  // the sums exchanged before these have been read
+    if (first >= pass.groups) break;
+    __syncthreads();  // the sums exchanged before these have been read
 #pragma unroll
     for (int i = 0; i < kExchanged; ++i) {
       const float(&sum)[4] = sums[first + i / kTiles][i % kTiles];
@@ -296,64 +285,51 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
         shared.sums[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sum[j];
       }
     }
-    SyncMultipliers();
+    __syncthreads();
     float total = shared.sums[0][part][token][row];
 #pragma unroll
     for (int i = 1; i < kWarps; ++i) total += shared.sums[i][part][token][row];
-    const int group = begin + first + part / kTiles;
+    const int group = first + part / kTiles;
     const int t = part % kTiles * kTileTokens + token;
-    const int r = group * kGroupRows + row;
-    if (group < end && r < p.n && t < p.tokens) {
+    const int r = (pass.begin + group) * kGroupRows + row;
+    if (group < pass.groups && r < p.n && t < p.tokens) {
       if (p.bias != nullptr) total += ToFloat(static_cast<const Out*>(p.bias)[r]);
       static_cast<Out*>(p.out)[t * p.out_stride + r] = FromFloat<Out>(total);
     }
   }
 }
 
-// The multiplying warps: the passes one after the other.
 template <typename T, typename Out, int kTiles>
-__device__ __forceinline__ void MultiplyAndStore(const Product& p, const Share& share,
-                                                 Shared<kTiles>& shared) {
-  Operands<kTiles> operands(shared);
-  for (int pass = 0; pass < share.passes; ++pass) {
-    const int begin = share.PassBegin(pass), end = share.PassBegin(pass + 1);
-    Sums<kTiles> sums = {};
-    for (int column = threadIdx.x / 32 * kChunk; column < p.k + threadIdx.x / 32 * kChunk;
-         column += kSpan) {
-      AddChunk<T, kTiles>(sums, end - begin, p.k - column, operands);
-    }
-    StoreSums<Out, kTiles>(p, sums, begin, end, shared);
-  }
-}
-
-template <typename T, typename Out, int kTiles>
-__global__ void __launch_bounds__(kThreads, 2) SkinnyKernel(const __grid_constant__ Product p) {
-  extern __shared__ __align__(128) char shared_bytes[];
-  Shared<kTiles>& shared = *reinterpret_cast<Shared<kTiles>*>(shared_bytes);
-  const Share share(DivideUp(p.n, kGroupRows), blockIdx.x, gridDim.x);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kWeightStages<kTiles>; ++i) {
-      shared.weights_full[i].Init(1);
-      shared.weights_empty[i].Init(kWarps);
-    }
-    for (int i = 0; i < kActivationStages; ++i) {
-      shared.activations_full[i].Init(1);
-      shared.activations_empty[i].Init(kWarps);
-    }
-    PublishBarriers();
-  }
-  __syncthreads();
+__global__ void __launch_bounds__(kThreads, 1) SkinnyKernel(const __grid_constant__ Product p) {
+  extern __shared__ __align__(128) char bytes[];
+  Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  const Share share(DivideUp(p.n, kGroupRows));
   PdlTrigger();
-  const int warp = threadIdx.x / 32;
-  if (warp == kWarps) CopyWeights<kTiles>(p, share, shared);
+  WeightStream<T> weights(p, share, shared);
   PdlWait();
-  if (warp < kWarps) MultiplyAndStore<T, Out, kTiles>(p, share, shared);
-  if (warp > kWarps) CopyActivations<kTiles>(p, share, shared);
+
+  // Two chunks of activations are on their way, since they come with a latency of their own.
+  ActivationStream<T, kTiles> activations(p);
+  Activations<kTiles> x0 = activations.Next(), x1 = activations.Next();
+  const int chunks = DivideUp(p.k, kChunk);
+  for (Pass pass(share); pass.begin < share.end; pass.Advance(share)) {
+    Sums<kTiles> sums = {};
+    int chunk = threadIdx.x / 32;
+    for (; chunk + kWarps < chunks; chunk += 2 * kWarps) {
+      AddChunk<T, kTiles>(sums, pass.groups, weights, x0);
+      x0 = activations.Next();
+      AddChunk<T, kTiles>(sums, pass.groups, weights, x1);
+      x1 = activations.Next();
+    }
+    if (chunk < chunks) {
+      AddChunk<T, kTiles>(sums, pass.groups, weights, x0);
+      x0 = x1;
+      x1 = activations.Next();
+    }
+    StoreSums<Out, kTiles>(p, sums, pass, shared);
+  }
 }
 
-size_t SharedBytes(int tokens) {
-  return tokens <= kTileTokens ? sizeof(Shared<1>) : sizeof(Shared<2>);
-}
 template <typename T, typename Out>
 auto KernelFor(int tokens) {
   return tokens <= kTileTokens ? SkinnyKernel<T, Out, 1> : SkinnyKernel<T, Out, 2>;
@@ -364,7 +340,7 @@ void Prepare() {
   for (int tokens : {1, kMaxSkinnyTokens}) {
     CUDA_CHECK(cudaFuncSetAttribute(KernelFor<T, Out>(tokens),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(SharedBytes(tokens))));
+                                    static_cast<int>(sizeof(Shared))));
   }
 }
 
@@ -401,7 +377,7 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
   const int groups = DivideUp(product.n, kGroupRows);
   const Grid grid{.blocks = static_cast<unsigned>(std::min(device.num_sms, groups)),
                   .threads = kThreads,
-                  .shared_bytes = SharedBytes(product.tokens)};
+                  .shared_bytes = sizeof(Shared)};
   DispatchHalf(p.x.dtype, [&](auto tag) {
     using T = decltype(tag);
     if (p.out.dtype == DType::kF32) {

@@ -15,7 +15,8 @@ inline constexpr int kMaxSkinnyTokens = 16;
 void PrepareSkinnyMatMul();
 // Whether the rows of x and w can be read 16 bytes at a time. Says nothing of the number of tokens.
 bool FitsSkinnyMatMul(const MatMulParams& p);
-// Enqueues a product of 1 to kMaxSkinnyTokens tokens that fits.
+// Enqueues a product of 1 to kMaxSkinnyTokens tokens that fits. Reads w before its predecessor on
+// the stream has ended: nothing that is still on its way may be writing it.
 void SkinnyMatMul(const MatMulParams& p, const Device& device);
 
 }  // namespace quire::cuda

@@ -1,4 +1,5 @@
 // MatMul on the device: against float64, exact on integers, and the same bits whatever the batch.
+// Covers kernels/cuda/algorithm_search.cc, kernels/cuda/lt_product.cc
 #include "kernels/cuda/matmul.h"
 
 #include <algorithm>
