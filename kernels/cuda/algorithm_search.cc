@@ -1,7 +1,8 @@
-// Two rounds: every candidate a few times, then the best of them more often.
+// Two rounds: every candidate a few times, then the best of them in turns.
 #include "kernels/cuda/algorithm_search.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -10,14 +11,17 @@
 namespace quire::cuda {
 namespace {
 
-// Copies of the weights come to more than twice the level-2 cache of any present device.
-constexpr int64_t kRotatedBytes = 160 << 20;
+// The weights and their copies come to ten times the level-2 cache of any present device, so that
+// next to nothing of one is found there when its turn comes again.
+constexpr int64_t kRotatedBytes = 600 << 20;
 // What other users of the device keep free for themselves.
-constexpr size_t kSpareBytes = 256 << 20;
+constexpr int64_t kSpareBytes = 256 << 20;
 constexpr int kCandidates = 16;
-constexpr size_t kFinalists = 3;
-constexpr int kFirstRepeats = 3, kMaxRepeats = 40;
-constexpr float kFinalMicroseconds = 1000;  // of each finalist, unless that is over kMaxRepeats
+constexpr int kFirstRepeats = 3;
+// Finalists run in turns, so that all of them see the same clocks; the median turn counts.
+constexpr size_t kFinalists = 3, kTurns = 5;
+constexpr float kTurnMicroseconds = 1500;
+constexpr float kMaxRepeats = 100;
 
 }  // namespace
 
@@ -34,13 +38,13 @@ AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const LtDevice& device)
   const int64_t bytes =
       ((p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]) * static_cast<int64_t>(SizeOf(p.w.dtype));
   const int64_t pitch = (bytes + 255) / 256 * 256;
-  const int64_t copies = (kRotatedBytes + bytes - 1) / bytes - 1;
-  products_.assign(1, p);
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  const size_t needed = static_cast<size_t>(copies * pitch);
-  if (copies == 0 || free < needed + kSpareBytes) return;
-  if (cudaMalloc(&scratch_, needed) != cudaSuccess) {
+  const int64_t room = (static_cast<int64_t>(free) - kSpareBytes) / pitch;
+  const int64_t copies = std::min((kRotatedBytes + bytes - 1) / bytes - 1, room);
+  products_.assign(1, p);
+  if (copies <= 0) return;
+  if (cudaMalloc(&scratch_, static_cast<size_t>(copies * pitch)) != cudaSuccess) {
     cudaGetLastError();  // not sticky: memory was taken since it was counted
     scratch_ = nullptr;
     return;
@@ -103,9 +107,18 @@ Choice AlgorithmSearch::Fastest(int64_t tokens) {
   Time(candidates, kFirstRepeats);
   std::stable_sort(candidates.begin(), candidates.end(), faster);
   CHECK(candidates[0].works);
-  const int repeats = static_cast<int>(kFinalMicroseconds / candidates[0].microseconds);
   candidates.resize(std::min(candidates.size(), kFinalists));
-  Time(candidates, std::clamp(repeats, kFirstRepeats, kMaxRepeats));
+  const int repeats = static_cast<int>(
+      std::clamp(kTurnMicroseconds / candidates[0].microseconds, 1.0f, kMaxRepeats));
+  std::vector<std::array<float, kTurns>> times(candidates.size());
+  for (size_t turn = 0; turn < kTurns; ++turn) {
+    Time(candidates, repeats);
+    for (size_t i = 0; i < candidates.size(); ++i) times[i][turn] = candidates[i].microseconds;
+  }
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    std::sort(times[i].begin(), times[i].end());
+    candidates[i].microseconds = times[i][kTurns / 2];
+  }
   const Candidate& best = *std::min_element(candidates.begin(), candidates.end(), faster);
   return {.algorithm = best.algorithm, .microseconds = best.microseconds};
 }

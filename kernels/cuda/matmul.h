@@ -21,8 +21,15 @@ class MatMul {
   MatMul(const Device& device, void* workspace, const std::string& cache_file);
   ~MatMul();
 
-  // Enqueues. The first product of a shape chooses its algorithm and must not be within a capture:
-  // run every captured step once before.
+  // Enqueues. x and w are of one type, bf16 or f16, out of that type or f32, a bias of out's type.
+  //
+  // The first product of some weights' shape chooses algorithms for its own number of tokens and
+  // all smaller ones, so the largest step should come first; it waits for the device, and takes
+  // some device memory for the time if there is any. Within a capture nothing is timed: run every
+  // captured step once before, or it gets the library's first guess.
+  //
+  // Up to 16 tokens the weights are read before the predecessor on the stream has ended
+  // (skinny_matmul.h).
   void Run(const MatMulParams& p);
   // Writes what was chosen to the cache file, if it changed; a file that cannot be written is
   // reported on stderr and costs the next start its time.
