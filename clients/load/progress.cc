@@ -17,7 +17,8 @@ constexpr int64_t kTicksBetweenLines = 10;
 std::string Milliseconds(std::vector<double>& sorted, double share) {
   if (sorted.empty()) return "-";
   const auto at = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1));
-  return absl::StrFormat("%.3g", 1e3 * sorted[at]);
+  const double ms = 1e3 * sorted[at];
+  return ms < 100 ? absl::StrFormat("%.3g", ms) : absl::StrFormat("%.0f", ms);
 }
 
 }  // namespace
@@ -33,7 +34,8 @@ void Progress::Tick(double seconds, const Tally::Totals& totals, std::vector<dou
   last_.push_back({seconds, totals, std::move(ttfts)});
   if (last_.size() > kSeconds + 1) last_.pop_front();
   if (style_ == ProgressStyle::kLive) {
-    *out_ << '\r' << Line() << "\x1b[K" << std::flush;
+    // Without wrapping: what a narrow terminal cannot show must not begin a second line.
+    *out_ << "\x1b[?7l\r" << Line() << "\x1b[K\x1b[?7h" << std::flush;
   } else if (ticks_ % kTicksBetweenLines == 0) {
     *out_ << Line() << std::endl;
   }

@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "clients/load/pacer.h"
@@ -108,9 +109,10 @@ class Notes {
 
 TEST(PacerTest, SendsInOrderAndNeverEarly) {
   Notes notes;
-  Pacer pacer(SendQueue(), notes.base_ns, notes.Sender());
   const int64_t soon = NowNs() - notes.base_ns;
-  for (const int64_t ms : {20, 5, 10, 0}) pacer.Add(At(soon + ms * 1'000'000));
+  SendQueue queue;
+  for (const int64_t ms : {20, 5, 10, 0}) queue.Add(At(soon + ms * 1'000'000));
+  Pacer pacer(std::move(queue), notes.base_ns, notes.Sender());
   EXPECT_EQ(notes.Await(4),
             (std::vector<int64_t>{soon, soon + 5'000'000, soon + 10'000'000, soon + 20'000'000}));
   EXPECT_TRUE(notes.never_early());
