@@ -235,6 +235,9 @@ TEST(HealthTest, PolicyKnowsIdleBusyHungAndDead) {
   EXPECT_FALSE(IsHealthy(stats, 1006 * kSecond, 10));  // no step for longer than that
   stats.last_retired_ns = 1004 * kSecond;
   EXPECT_TRUE(IsHealthy(stats, 1006 * kSecond, 10));  // busy
+  stats.recovering = true;
+  EXPECT_FALSE(IsHealthy(stats, 1006 * kSecond, 10));  // no workers, however short a time
+  stats.recovering = false;
   stats.fault = "worker 0 died";
   EXPECT_FALSE(IsHealthy(stats, 1006 * kSecond, 10));
   stats.work_waiting = false;
