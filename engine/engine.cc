@@ -47,14 +47,22 @@ struct TurnCounts {
 struct PublishedStep {
   int64_t tokens = 0;
   int64_t prompt_tokens = 0;
+  int32_t graph_size = 0;  // 0: not captured
 };
 
 }  // namespace
 
 struct Engine::State {
   State(const SchedulerConfig& config, const EngineLimits& limits_in,
-        std::unique_ptr<Transport> transport_in, OutputSink* sink_in)
-      : limits(limits_in), sink(sink_in), transport(std::move(transport_in)), scheduler(config) {
+        std::unique_ptr<Transport> transport_in, OutputSink* sink_in,
+        std::vector<int32_t> graph_sizes_in)
+      : limits(limits_in),
+        sink(sink_in),
+        graph_sizes(std::move(graph_sizes_in)),
+        transport(std::move(transport_in)),
+        scheduler(config) {
+    for (const int32_t size : graph_sizes) graphs.push_back({.size = size});
+    stats.graphs = graphs;
     transport->SetWake(&wake);
     PublishStats();
   }
@@ -74,6 +82,7 @@ struct Engine::State {
 
   const EngineLimits limits;
   OutputSink* const sink;
+  const std::vector<int32_t> graph_sizes;
 
   // Shared with submitting threads.
   WakeEvent wake;
@@ -98,14 +107,17 @@ struct Engine::State {
   size_t turn_next = 0;
   std::vector<PublishedStep> published;  // one per step in flight, oldest first
   TurnCounts counts;
+  std::vector<GraphUse> graphs;  // of graph_sizes
   bool recovering = false;
   bool faulted = false;  // for good
   std::thread thread;
 };
 
 Engine::Engine(const SchedulerConfig& config, const EngineLimits& limits,
-               std::unique_ptr<Transport> transport, OutputSink* sink)
-    : state_(std::make_unique<State>(config, limits, std::move(transport), sink)) {
+               std::unique_ptr<Transport> transport, OutputSink* sink,
+               std::vector<int32_t> graph_sizes)
+    : state_(std::make_unique<State>(config, limits, std::move(transport), sink,
+                                     std::move(graph_sizes))) {
   state_->thread = std::thread([state = state_.get()] { state->Run(); });
 }
 
@@ -300,13 +312,17 @@ void Engine::State::CountStep(const StepResult& result) {
   counts.last_step_tokens = published.front().tokens;
   counts.last_step_ns = result.finished_ns - result.started_ns;
   counts.last_retired_ns = SteadyNowNs();
+  const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
+  if (graph == graphs.end()) return;
+  ++graph->replays;
+  graph->padded_rows += static_cast<uint64_t>(graph->size - published.front().tokens);
 }
 
 bool Engine::State::StartStep() {
   if (faulted || !scheduler.HasWork()) return false;
   StepPlan* plan = transport->NextSlot();
   if (plan == nullptr || !scheduler.Schedule(SteadyNowNs(), *plan, events)) return false;
-  PublishedStep step{.tokens = plan->num_tokens};
+  PublishedStep step{.tokens = plan->num_tokens, .graph_size = GraphSizeFor(*plan, graph_sizes)};
   for (const TokenRun& run : plan->token_runs) step.prompt_tokens += run.count;
   published.push_back(step);
   transport->Publish();
@@ -354,6 +370,7 @@ void Engine::State::PublishStats() {
     stats.last_step_tokens = counts.last_step_tokens;
     stats.last_step_ns = counts.last_step_ns;
     stats.last_retired_ns = counts.last_retired_ns;
+    stats.graphs = graphs;
   }
   if (!counts.fault.empty()) stats.fault = counts.fault;
   counts = {};

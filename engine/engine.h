@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/output_sink.h"
 #include "engine/request.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/worker/graph_use.h"
 #include "engine/worker/transport.h"
 
 namespace quire {
@@ -34,6 +36,7 @@ struct EngineStats {
   std::string fault;             // why the worker group is dead for good; empty while it is not
   bool recovering = false;       // the workers died, and others are being started in their place
   uint64_t recoveries = 0;       // times the workers died and others were to come
+  std::vector<GraphUse> graphs;  // one per batch size whose steps are captured, ascending
 };
 
 // What the engine's door refuses beyond, before anything is queued.
@@ -45,9 +48,11 @@ struct EngineLimits {
 
 class Engine {
  public:
-  // Takes the transport to a started worker group and starts the scheduler thread.
+  // Takes the transport to a started worker group and starts the scheduler thread. `graph_sizes`
+  // are those the workers capture.
   Engine(const SchedulerConfig& config, const EngineLimits& limits,
-         std::unique_ptr<Transport> transport, OutputSink* sink);
+         std::unique_ptr<Transport> transport, OutputSink* sink,
+         std::vector<int32_t> graph_sizes = {});
   // Ends every live request with kDraining, stops the workers, joins. The sink outlives the engine;
   // no other call may be running or follow.
   ~Engine();

@@ -38,6 +38,10 @@ class Backend {
   // Runs fn; a device with graphs captures it at the first call per key and replays it afterwards,
   // so fn must enqueue the same calls with the same arguments each time. Key 0 is never captured.
   virtual void RunCaptured(int64_t key, const std::function<void()>& fn) = 0;
+  // What is enqueued between the two goes by a name in profiles: "layer 3". Ranges nest. Without a
+  // profiler they cost nothing worth counting, and in a replayed step nothing.
+  virtual void BeginRange(const char* name, int64_t number) = 0;
+  virtual void EndRange() = 0;
 
   virtual void BeginStep(const BeginStepParams&) = 0;
   virtual void EndStep(const EndStepParams&) = 0;
@@ -61,6 +65,20 @@ class Backend {
   // out[t] = concatenation over ranks of x[t]; x is [T, n], out is [T, n * ranks], x must not alias
   // out.
   virtual void AllGather(TensorView x, TensorView out) = 0;
+};
+
+// A range of a profile: as long as it lives.
+class NamedRange {
+ public:
+  NamedRange(Backend& backend, const char* name, int64_t number) : backend_(backend) {
+    backend_.BeginRange(name, number);
+  }
+  ~NamedRange() { backend_.EndRange(); }
+  NamedRange(const NamedRange&) = delete;
+  NamedRange& operator=(const NamedRange&) = delete;
+
+ private:
+  Backend& backend_;
 };
 
 // `ranks` backends over this machine's cores that share one collective group; each must be driven

@@ -254,6 +254,10 @@ struct ServerMetrics::State {
   Family<Gauge>& graph_seconds =
       Gauges("quire_cuda_graph_capture_seconds", "What capturing a step took.");
   Family<Gauge>& graph_bytes = Gauges("quire_cuda_graph_bytes", "Memory that a capture took.");
+  Family<Counter>& graph_replays =
+      Counters("quire_cuda_graph_replays_total", "Steps that were replayed from a capture.");
+  Family<Gauge>& graph_padding =
+      Gauges("quire_cuda_graph_padded_ratio", "Share of their rows that was nobody's, 0 to 1.");
   Family<Gauge>& kv_info = Gauges("quire_kv_cache_info", "1; the KV cache's shape as labels.");
   Counter& log_dropped =
       OneCounter("quire_log_dropped_total", "Log events that could not be written.");
@@ -393,6 +397,11 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
   RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));
   RaiseTo(preemptions, static_cast<double>(stats.preemptions));
+  for (const GraphUse& graph : stats.graphs) {
+    const Labels size = {{"size", std::to_string(graph.size)}};
+    RaiseTo(graph_replays.Add(size), static_cast<double>(graph.replays));
+    graph_padding.Add(size).Set(graph.padded_share());
+  }
 }
 
 void ServerMetrics::State::RefreshProcess() {

@@ -17,6 +17,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/engine_workers.h"
 #include "server/admin_http.h"
+#include "server/graph_log.h"
 #include "server/listen_address.h"
 #include "server/metrics.h"
 #include "server/serving_model.h"
@@ -228,6 +229,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
   workers.reset();
   model.device_description = report.description;
   metrics.WorkersStarted(report);
+  LogGraphs(report);
   return transport;
 }
 
@@ -251,7 +253,7 @@ std::optional<StartError> Server::State::Load() {
   const std::lock_guard lock(parts_mutex);
   front = GrpcFront::Create(FrontFor(settings), &model, &metrics);
   engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
-                                    *std::move(transport), front.get());
+                                    *std::move(transport), front.get(), model.setup.graph_sizes);
   EndPhase("weights");
   return std::nullopt;
 }
@@ -346,8 +348,10 @@ ExitCode Server::State::Drain() {
   if (const int cut_short = front->open_streams(); cut_short > 0) {
     Log(Severity::kWarning, "ending streams that did not finish in time", {{"streams", cut_short}});
   }
-  const std::string fault = Stats().fault;
+  const EngineStats last = Stats();
+  const std::string& fault = last.fault;
   TearDown();
+  LogGraphUse(last);
   if (!fault.empty()) Log(Severity::kError, "ended after a device fault", {{"fault", fault}});
   Log(Severity::kInfo, "stopped", {{"uptime", SecondsSince(started_ns)}});
   return fault.empty() ? ExitCode::kOk : ExitCode::kDevice;

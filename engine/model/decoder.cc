@@ -22,6 +22,7 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
   // first norm nothing waits.
   TensorView x = s.residual, residual;
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const NamedRange range(backend_, "layer", static_cast<int64_t>(i));
     const DecoderLayer& layer = weights_.layers[i];
     backend_.RmsNorm(
         {.x = x, .residual = residual, .weight = layer.input_norm, .eps = norm_eps_, .out = s.x});

@@ -1,12 +1,12 @@
 // One step of one rank: write its message, enqueue its operations, collect what was sampled.
 #include "engine/worker/worker.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
+#include "engine/worker/graph_use.h"
 #include "kernels/check.h"
 
 namespace quire {
@@ -80,15 +80,6 @@ void Worker::RunIdle(int32_t num_tokens, bool decode, bool capture) {
   launched_ = ++collected_;
 }
 
-int32_t Worker::GraphSize(const StepPlan& plan) const {
-  for (const RowWork& work : plan.work) {
-    if (work.count != 1 || !work.sample) return 0;
-  }
-  const auto size = std::lower_bound(options_.graph_sizes.begin(), options_.graph_sizes.end(),
-                                     static_cast<int32_t>(plan.work.size()));
-  return size == options_.graph_sizes.end() ? 0 : *size;
-}
-
 void Worker::Launch(const StepPlan& plan) {
   CHECK_LT(launched_ - collected_, flights_.size());
   Flight& flight = flights_[launched_ % flights_.size()];
@@ -98,8 +89,9 @@ void Worker::Launch(const StepPlan& plan) {
   for (const RowWork& work : plan.work) {
     if (work.sample) flight.rows.push_back(work.row);
   }
+  const NamedRange range(*backend_, "step", static_cast<int64_t>(plan.step));
   tables_.Apply(plan);
-  const int32_t size = GraphSize(plan);
+  const int32_t size = GraphSizeFor(plan, options_.graph_sizes);
   const StepShape shape = StepMessageWriter::Write(plan, tables_, size, arrays_.message(launched_),
                                                    arrays_.message_capacity());
   backend_->RunCaptured(size, [&] { Enqueue(shape); });

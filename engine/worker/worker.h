@@ -66,8 +66,6 @@ class Worker final : public StepRunner, public StepPipeline {
 
   Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
          std::unique_ptr<Model> model, KvCache cache);
-  // Rows a plan is padded to when it is to be captured; 0: it is not.
-  int32_t GraphSize(const StepPlan& plan) const;
   void Enqueue(const StepShape& shape);
   // One step of nobody, waited for.
   void RunIdle(int32_t num_tokens, bool decode, bool capture);

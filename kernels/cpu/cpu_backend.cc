@@ -87,6 +87,8 @@ class CpuBackend final : public Backend {
   uint64_t Mark() override { return ++marks_; }
   void WaitFor(uint64_t) override {}
   void RunCaptured(int64_t, const std::function<void()>& fn) override { fn(); }
+  void BeginRange(const char*, int64_t) override {}
+  void EndRange() override {}
 
   void BeginStep(const BeginStepParams& p) override { cpu::BeginStep(p); }
   void EndStep(const EndStepParams& p) override { cpu::EndStep(p); }

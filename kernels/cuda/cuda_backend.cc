@@ -11,6 +11,7 @@
 #include "kernels/cuda/graph_set.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/profile_ranges.h"
 
 namespace quire {
 namespace {
@@ -140,6 +141,8 @@ class Implementation final : public CudaBackend {
     if (key == 0 || !options_.capture) return fn();
     graphs_.Run(key, fn);
   }
+  void BeginRange(const char* name, int64_t number) override { ranges_.Begin(name, number); }
+  void EndRange() override { ranges_.End(); }
 
   void BeginStep(const BeginStepParams& p) override { cuda::BeginStep(p, device_); }
   void EndStep(const EndStepParams& p) override { cuda::EndStep(p, device_); }
@@ -181,6 +184,7 @@ class Implementation final : public CudaBackend {
   cuda::PagedAttention attention_;
   cuda::MatMul matmul_;
   cuda::GraphSet graphs_;
+  cuda::ProfileRanges ranges_;
   int64_t allocated_;
   bool sealed_ = false;
 };

@@ -100,8 +100,9 @@ struct Fixture {
     for (uint64_t checksum : checksums) {
       runners.push_back(std::make_unique<PositionRunner>(gate, checksum));
     }
-    engine = std::make_unique<Engine>(
-        config, limits, std::make_unique<InProcessTransport>(std::move(runners), 2), &sink);
+    engine = std::make_unique<Engine>(config, limits,
+                                      std::make_unique<InProcessTransport>(std::move(runners), 2),
+                                      &sink, std::vector<int32_t>{2, 4});
   }
   RecordingSink sink;
   std::unique_ptr<Engine> engine;
@@ -121,6 +122,20 @@ TEST(EngineTest, StreamsTokensInOrderThenEndsOnce) {
   EXPECT_LE(t.arrival_ns, t.admitted_ns);
   EXPECT_LT(t.admitted_ns, t.first_token_ns);
   EXPECT_LE(t.first_token_ns, t.last_token_ns);
+}
+
+TEST(EngineTest, CountsTheStepsOfEachGraphAndTheirPadding) {
+  Fixture f;
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 6)).ok());
+  f.sink.AwaitEnds(1);
+  // The prompt is no graph's; the five tokens after its own are one row each in a graph of two.
+  const std::vector<GraphUse> graphs = f.engine->Stats().graphs;
+  ASSERT_EQ(graphs.size(), 2u);
+  EXPECT_EQ(graphs[0].size, 2);
+  EXPECT_EQ(graphs[0].replays, 5u);
+  EXPECT_EQ(graphs[0].padded_rows, 5u);
+  EXPECT_EQ(graphs[1].size, 4);
+  EXPECT_EQ(graphs[1].replays, 0u);
 }
 
 TEST(EngineTest, RefusesWhatCanNeverRun) {

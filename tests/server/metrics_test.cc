@@ -91,7 +91,7 @@ TEST(MetricsTest, TheDocumentListsExactlyWhatIsExported) {
   ServerMetrics metrics("demo");
   MoveEverything(metrics);
   const auto documented = Documented();
-  const auto exported = Families(metrics.Serialize({}));
+  const auto exported = Families(metrics.Serialize({.graphs = {{.size = 8}}}));
   for (const auto& [name, type] : exported) {
     EXPECT_TRUE(documented.contains(name)) << name << " is exported and not documented";
     EXPECT_EQ(documented.contains(name) ? documented.at(name) : type, type) << name;
@@ -128,6 +128,7 @@ TEST(MetricsTest, WhatStartingTheWorkersTookIsShown) {
   EngineStats stats;
   stats.recovering = true;
   stats.recoveries = 2;
+  stats.graphs = {{.size = 8, .replays = 10, .padded_rows = 20}};
   const std::string scrape = metrics.Serialize(stats);
   for (const char* line :
        {"quire_worker_start_seconds{model_name=\"demo\",phase=\"load\"} 0.5\n",
@@ -135,6 +136,8 @@ TEST(MetricsTest, WhatStartingTheWorkersTookIsShown) {
         "quire_cuda_graph_nodes{model_name=\"demo\",size=\"8\"} 3\n",
         "quire_cuda_graph_capture_seconds{model_name=\"demo\",size=\"8\"} 0.002\n",
         "quire_cuda_graph_bytes{model_name=\"demo\",size=\"8\"} 4\n",
+        "quire_cuda_graph_replays_total{model_name=\"demo\",size=\"8\"} 10\n",
+        "quire_cuda_graph_padded_ratio{model_name=\"demo\",size=\"8\"} 0.25\n",
         "quire_engine_recovering{model_name=\"demo\"} 1\n",
         "quire_engine_recoveries_total{model_name=\"demo\"} 2\n"}) {
     EXPECT_TRUE(Shows(scrape, line));

@@ -14,6 +14,7 @@
 #include "engine/model/registry.h"
 #include "engine/model/weight_reader.h"
 #include "engine/model/weights.h"
+#include "tests/engine/forwarding_backend.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/engine/model/temp_dir.h"
 
@@ -25,46 +26,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Counts the memory taken from the backend it stands before.
-class CountingBackend final : public Backend {
+class CountingBackend final : public ForwardingBackend {
  public:
-  std::string Describe() const override { return inner_->Describe(); }
   Buffer Allocate(size_t bytes) override {
     allocated_bytes += static_cast<int64_t>(bytes);
-    return bytes > limit_bytes ? Buffer() : inner_->Allocate(bytes);
+    return bytes > limit_bytes ? Buffer() : ForwardingBackend::Allocate(bytes);
   }
-  Buffer AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }
-  void CopyToDevice(void* device, const void* host, size_t bytes) override {
-    inner_->CopyToDevice(device, host, bytes);
-  }
-  void CopyToHost(void* host, const void* device, size_t bytes) override {
-    inner_->CopyToHost(host, device, bytes);
-  }
-  void Synchronize() override { inner_->Synchronize(); }
-  void RunCaptured(int64_t key, const std::function<void()>& fn) override {
-    inner_->RunCaptured(key, fn);
-  }
-  uint64_t Mark() override { return inner_->Mark(); }
-  void WaitFor(uint64_t mark) override { inner_->WaitFor(mark); }
-  void BeginStep(const BeginStepParams& p) override { inner_->BeginStep(p); }
-  void EndStep(const EndStepParams& p) override { inner_->EndStep(p); }
-  void FillUniform(const FillUniformParams& p) override { inner_->FillUniform(p); }
-  void PlanAttention(const PagedAttentionParams& p) override { inner_->PlanAttention(p); }
-  void Embed(const EmbedParams& p) override { inner_->Embed(p); }
-  void RmsNorm(const RmsNormParams& p) override { inner_->RmsNorm(p); }
-  void MatMul(const MatMulParams& p) override { inner_->MatMul(p); }
-  void RopeStoreKv(const RopeStoreKvParams& p) override { inner_->RopeStoreKv(p); }
-  void PagedAttention(const PagedAttentionParams& p) override { inner_->PagedAttention(p); }
-  void SiluMul(const SiluMulParams& p) override { inner_->SiluMul(p); }
-  void GatherRows(const GatherRowsParams& p) override { inner_->GatherRows(p); }
-  void Sample(const SampleParams& p) override { inner_->Sample(p); }
-  void AllReduceSum(TensorView x) override { inner_->AllReduceSum(x); }
-  void AllGather(TensorView x, TensorView out) override { inner_->AllGather(x, out); }
 
   int64_t allocated_bytes = 0;
   size_t limit_bytes = SIZE_MAX;
-
- private:
-  std::unique_ptr<Backend> inner_ = std::move(CreateCpuBackends(1, 1)[0]);
 };
 
 constexpr ModelOptions kOptions{.max_tokens = 32, .max_logit_rows = 4, .max_model_len = 128};

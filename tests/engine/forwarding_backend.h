@@ -1,0 +1,51 @@
+// ForwardingBackend: stands before a CPU backend and passes every call on, so that a test can
+// override the few it wants to see.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/backend.h"
+
+namespace quire::testing {
+
+class ForwardingBackend : public Backend {
+ public:
+  std::string Describe() const override { return inner_->Describe(); }
+  Buffer Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
+  Buffer AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }
+  void CopyToDevice(void* device, const void* host, size_t bytes) override {
+    inner_->CopyToDevice(device, host, bytes);
+  }
+  void CopyToHost(void* host, const void* device, size_t bytes) override {
+    inner_->CopyToHost(host, device, bytes);
+  }
+  void Synchronize() override { inner_->Synchronize(); }
+  void RunCaptured(int64_t key, const std::function<void()>& fn) override {
+    inner_->RunCaptured(key, fn);
+  }
+  void BeginRange(const char* name, int64_t number) override { inner_->BeginRange(name, number); }
+  void EndRange() override { inner_->EndRange(); }
+  uint64_t Mark() override { return inner_->Mark(); }
+  void WaitFor(uint64_t mark) override { inner_->WaitFor(mark); }
+  void BeginStep(const BeginStepParams& p) override { inner_->BeginStep(p); }
+  void EndStep(const EndStepParams& p) override { inner_->EndStep(p); }
+  void FillUniform(const FillUniformParams& p) override { inner_->FillUniform(p); }
+  void PlanAttention(const PagedAttentionParams& p) override { inner_->PlanAttention(p); }
+  void Embed(const EmbedParams& p) override { inner_->Embed(p); }
+  void RmsNorm(const RmsNormParams& p) override { inner_->RmsNorm(p); }
+  void MatMul(const MatMulParams& p) override { inner_->MatMul(p); }
+  void RopeStoreKv(const RopeStoreKvParams& p) override { inner_->RopeStoreKv(p); }
+  void PagedAttention(const PagedAttentionParams& p) override { inner_->PagedAttention(p); }
+  void SiluMul(const SiluMulParams& p) override { inner_->SiluMul(p); }
+  void GatherRows(const GatherRowsParams& p) override { inner_->GatherRows(p); }
+  void Sample(const SampleParams& p) override { inner_->Sample(p); }
+  void AllReduceSum(TensorView x) override { inner_->AllReduceSum(x); }
+  void AllGather(TensorView x, TensorView out) override { inner_->AllGather(x, out); }
+
+ private:
+  const std::unique_ptr<Backend> inner_ = std::move(CreateCpuBackends(1, 1)[0]);
+};
+
+}  // namespace quire::testing

@@ -1,0 +1,89 @@
+// Worker: which captured step a plan runs as, and what a profile of a step shows. Its arithmetic is
+// proved by the engine's tests with a model.
+#include "engine/worker/worker.h"
+
+#include "engine/engine_setup.h"
+#include "engine/worker/graph_use.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/forwarding_backend.h"
+
+namespace quire {
+namespace {
+
+StepPlan Decoding(int32_t rows) {
+  StepPlan plan{.step = 1, .num_tokens = rows, .num_samples = rows};
+  for (int32_t row = 0; row < rows; ++row) {
+    plan.new_rows.push_back({.row = row, .num_prompt = 1});
+    plan.block_adds.push_back({row, 0, 1 + row});
+    plan.work.push_back({.row = row, .start = 0, .count = 1, .sample = 1});
+  }
+  return plan;
+}
+
+TEST(GraphSizeTest, IsTheLeastThatHoldsEveryRow) {
+  constexpr std::array<int32_t, 3> kSizes = {1, 4, 8};
+  EXPECT_EQ(GraphSizeFor(Decoding(1), kSizes), 1);
+  EXPECT_EQ(GraphSizeFor(Decoding(2), kSizes), 4);
+  EXPECT_EQ(GraphSizeFor(Decoding(4), kSizes), 4);
+  EXPECT_EQ(GraphSizeFor(Decoding(8), kSizes), 8);
+  EXPECT_EQ(GraphSizeFor(Decoding(9), kSizes), 0);
+  EXPECT_EQ(GraphSizeFor(Decoding(1), {}), 0);
+}
+
+TEST(GraphSizeTest, PrefillsAreNotCaptured) {
+  constexpr std::array<int32_t, 1> kSizes = {8};
+  StepPlan plan = Decoding(3);
+  plan.work[1].count = 2;
+  EXPECT_EQ(GraphSizeFor(plan, kSizes), 0);
+  plan = Decoding(3);
+  plan.work[2].sample = 0;  // a chunk of one token that is not its prompt's last
+  EXPECT_EQ(GraphSizeFor(plan, kSizes), 0);
+}
+
+TEST(GraphUseTest, ThePaddedShareIsOfAllRowsComputed) {
+  EXPECT_EQ((GraphUse{.size = 8}).padded_share(), 0);
+  EXPECT_EQ((GraphUse{.size = 8, .replays = 4, .padded_rows = 8}).padded_share(), 0.25);
+}
+
+// Writes the names of ranges down, as a profiler would.
+class RangeRecorder final : public testing::ForwardingBackend {
+ public:
+  explicit RangeRecorder(std::vector<std::string>* ranges) : ranges_(ranges) {}
+  void BeginRange(const char* name, int64_t number) override {
+    ranges_->push_back(std::string(depth_++, '>') + name + " " + std::to_string(number));
+  }
+  void EndRange() override { --depth_; }
+
+ private:
+  std::vector<std::string>* const ranges_;
+  size_t depth_ = 0;
+};
+
+TEST(WorkerTest, StepsAndLayersHaveNamesInProfiles) {
+  EngineConfig config;
+  config.model = QUIRE_SOURCE_DIR "/models/demo";
+  config.device = "cpu";
+  config.max_num_seqs = 2;
+  const absl::StatusOr<EngineSetup> setup = PlanEngine(config);
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  std::vector<std::string> ranges;
+  const absl::StatusOr<std::unique_ptr<Worker>> worker =
+      MakeWorker(SpecOf(*setup, 0), std::make_unique<RangeRecorder>(&ranges));
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  std::vector<std::string> expected;
+  StepResult result;
+  for (uint64_t step = 1; step <= 2; ++step) {
+    StepPlan plan = Decoding(2);
+    plan.step = step;
+    (*worker)->Run(plan, result);
+    expected.push_back("step " + std::to_string(step));
+    for (int32_t layer = 0; layer < setup->model.num_layers; ++layer) {
+      expected.push_back(">layer " + std::to_string(layer));
+    }
+  }
+  EXPECT_EQ(ranges, expected);
+}
+
+}  // namespace
+}  // namespace quire
