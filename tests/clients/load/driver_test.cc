@@ -339,12 +339,12 @@ TEST(DriverTest, ASweepEndsWithTheRateThatSaturates) {
 
 TEST(DriverTest, ASweepEndsWithTheRateOutsideTheLimits) {
   StubServer stub({.script = [](uint64_t index, const v1::GenerateRequest&) {
-    return SteadyReply(index < 40 ? 0.01 : 0.2, 1, 0);
+    return SteadyReply(index < 30 ? 0.01 : 1.0, 1, 0);
   }});
-  Settings settings = For(stub, 40);
+  Settings settings = For(stub, 30);
   settings.arrival.burstiness = std::numeric_limits<double>::infinity();
-  settings.sweep_rates = {40, 50, 60};
-  settings.limits.ttft_ms = 150;
+  settings.sweep_rates = {30, 40, 50};
+  settings.limits.ttft_ms = 700;
   const auto runs = RunSweep(settings, {}, nullptr);
   ASSERT_TRUE(runs.ok()) << runs.status();
   EXPECT_EQ(runs->size(), 2u);
