@@ -163,8 +163,7 @@ TEST_P(RapidResetTest, AHundredThousandResetsStayUnderTheQuota) {
   TestServerOptions options;
   options.front.resource_quota_bytes = 64 << 20;
   TestServer server(options);
-  // Fewer where a sanitizer makes each many times as dear.
-  const int resets = static_cast<int>(100'000 / kMemoryFactor);
+  const int resets = 100'000 / kFloodFactor;
   EXPECT_LT(GrowthUnderResets(server, GetParam(), resets), kMemoryFactor * (300 << 20));
   server.ExpectNothingLeft();
 }
