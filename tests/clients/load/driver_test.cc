@@ -232,6 +232,24 @@ TEST(DriverTest, WithoutIdsTokensAreCountedBySequenceNumber) {
   EXPECT_EQ(Summarize(run).broken_sequences, 0);
 }
 
+TEST(DriverTest, ABrokenStreamSaysHow) {
+  const std::pair<StubFault, const char*> faults[] = {
+      {StubFault::kLostFrame, "cumulative_tokens has a gap"},
+      {StubFault::kRepeatedFrame, "cumulative_tokens has a gap or a repetition"},
+      {StubFault::kFrameAfterFinished, "after Finished"},
+      {StubFault::kNoFinished, "without Finished"}};
+  for (const auto& [fault, words] : faults) {
+    StubReply reply = SteadyReply(0, 5, 0);
+    reply.fault = fault;
+    Listener server(reply);
+    const RunRecord run = Record(For(server.stub(), 1));
+    ASSERT_EQ(run.requests.size(), 1u);
+    EXPECT_TRUE(run.requests[0].sequence_broken);
+    EXPECT_EQ(run.requests[0].outcome, Outcome::kFailed);
+    EXPECT_THAT(run.requests[0].error, HasSubstr(words));
+  }
+}
+
 TEST(DriverTest, AClosedLoopHoldsItsConcurrency) {
   Listener server(SteadyReply(0.02, 1, 0));
   Settings settings = For(server.stub(), 30);
