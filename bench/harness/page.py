@@ -26,9 +26,10 @@ summary { cursor: pointer; font-weight: 600; padding: .3rem 0; }
 .figure > div { display: flex; justify-content: space-between; gap: .5rem; }
 .name { overflow-wrap: anywhere; }
 .value { font-variant-numeric: tabular-nums; white-space: nowrap; }
-svg { width: 100%; height: 44px; display: block; } polyline { fill: none; stroke: var(--mark);
-  stroke-width: 1.5; vector-effect: non-scaling-stroke; }
-circle { fill: var(--mark); } .worse { color: var(--bad); } .better { color: var(--good); }
+svg { width: 100%; height: 44px; display: block; }
+polyline { fill: none; stroke: var(--mark); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
+polyline.last { stroke-width: 6; stroke-linecap: round; }
+.worse { color: var(--bad); } .better { color: var(--good); }
 """
 
 
@@ -78,7 +79,10 @@ def series(entries):
 
 
 def plot(values):
-    """A line from zero up, with a dot at the last value; the commits are its title."""
+    """A line from zero up, with a dot at the last value; the commits are its title. One value alone
+    says all there is."""
+    if len(values) < 2:
+        return ""
     top = max(max(v for _, v in values), 1e-12)
     step = (WIDTH - 2 * PAD) / max(len(values) - 1, 1)
     spots = [
@@ -86,12 +90,12 @@ def plot(values):
         for i, (_, v) in enumerate(values)
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+    last = "{:.1f},{:.1f}".format(*spots[-1])
     title = "\n".join(f"{commit}: {number(v)}" for commit, v in values[-20:])
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img">'
         f"<title>{html.escape(title)}</title>"
-        f'<polyline points="{line}"/>'
-        f'<circle cx="{spots[-1][0]:.1f}" cy="{spots[-1][1]:.1f}" r="3"/>'
+        f'<polyline points="{line}"/><polyline class="last" points="{last} {last}"/>'
         "</svg>"
     )
 
@@ -112,7 +116,7 @@ def change(figure, values):
 def figure_block(figure, values):
     better = "less" if comparison.smaller_is_better(figure) else "more"
     return (
-        f'<div class="figure"><div><span class="name">{html.escape(figure)} '
+        f'<div class="figure"><div><span class="name">{html.escape(figure.replace("_", " "))} '
         f'<span class="soft">{better} is better</span></span>'
         f'<span class="value">{number(values[-1][1])}{change(figure, values)}</span></div>'
         f"{plot(values)}</div>"

@@ -96,8 +96,11 @@ def run(command, timeout, watch=()):
     command = [str(word) for word in command]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.monotonic()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        killer = threading.Timer(timeout, process.kill)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+        )
+        # With whatever it started itself.
+        killer = threading.Timer(timeout, lambda: os.killpg(process.pid, signal.SIGKILL))
         killer.start()
         ended = threading.Event()
         resident = []
@@ -112,6 +115,9 @@ def run(command, timeout, watch=()):
         watcher.start()
         try:
             _, status, usage = os.wait4(process.pid, 0)
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGINT)
+            raise
         finally:
             killer.cancel()
             ended.set()

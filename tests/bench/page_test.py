@@ -40,7 +40,7 @@ def render(*entries):
 class Balance(html.parser.HTMLParser):
     """Fails on a tag that is closed out of turn."""
 
-    VOID = {"meta", "br", "polyline", "circle"}
+    VOID = {"meta", "br", "polyline"}
 
     def __init__(self):
         super().__init__()
