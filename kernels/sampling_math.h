@@ -6,9 +6,10 @@
 #include <cstdint>
 
 // Always inlined: code for several instruction sets includes this, and the linker must not let one
-// share the other's copy. A device's code defines it before it includes this.
+// share the other's copy. A device's code defines these before it includes this.
 #ifndef QUIRE_EXACT
 #define QUIRE_EXACT [[gnu::always_inline]] inline
+#define QUIRE_WIDE_PRODUCT(a, b) (uint64_t{a} * uint64_t{b})  // of 32-bit words
 #endif
 
 namespace quire {
@@ -22,8 +23,8 @@ QUIRE_EXACT Philox4 Philox4x32(uint64_t key, Philox4 counter) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   Philox4 c = counter;
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * c.word[0];
-    const uint64_t b = uint64_t{0xCD9E8D57u} * c.word[2];
+    const uint64_t a = QUIRE_WIDE_PRODUCT(0xD2511F53u, c.word[0]);
+    const uint64_t b = QUIRE_WIDE_PRODUCT(0xCD9E8D57u, c.word[2]);
     c = Philox4{{static_cast<uint32_t>(b >> 32) ^ c.word[1] ^ k0, static_cast<uint32_t>(b),
                  static_cast<uint32_t>(a >> 32) ^ c.word[3] ^ k1, static_cast<uint32_t>(a)}};
     k0 += 0x9E3779B9u;

@@ -94,19 +94,31 @@ __device__ __forceinline__ float ScoreOf(uint64_t scored) {
 
 __device__ __forceinline__ uint64_t Larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+// Over the 32 lanes, by the instructions that reduce 32-bit words.
 __device__ __forceinline__ uint64_t WarpLargest(uint64_t x) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    x = Larger(x, __shfl_xor_sync(kAllLanes, x, distance));
-  }
-  return x;
+  const auto high = static_cast<uint32_t>(x >> 32);
+  const uint32_t top = __reduce_max_sync(kAllLanes, high);
+  const uint32_t low = high == top ? static_cast<uint32_t>(x) : 0;
+  return uint64_t{top} << 32 | __reduce_max_sync(kAllLanes, low);
 }
+__device__ __forceinline__ float WarpTop(float x) {
+  return FromOrdered(__reduce_max_sync(kAllLanes, Ordered(x)));
+}
+// In parts of 22 bits, whose sums fit into a word.
 __device__ __forceinline__ uint64_t WarpTotal(uint64_t x) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    x += __shfl_xor_sync(kAllLanes, x, distance);
-  }
-  return x;
+  constexpr int kBits = 22;
+  constexpr uint32_t kMask = (1u << kBits) - 1;
+  const uint32_t low = __reduce_add_sync(kAllLanes, static_cast<uint32_t>(x) & kMask);
+  const uint32_t middle = __reduce_add_sync(kAllLanes, static_cast<uint32_t>(x >> kBits) & kMask);
+  const uint32_t high = __reduce_add_sync(kAllLanes, static_cast<uint32_t>(x >> (2 * kBits)));
+  return low + (uint64_t{middle} << kBits) + (uint64_t{high} << (2 * kBits));
+}
+
+// Binary logarithm as the special function unit gives it.
+__device__ __forceinline__ float RoughLog2(float x) {
+  float log;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log) : "f"(x));
+  return log;
 }
 
 }  // namespace quire::cuda

@@ -3,8 +3,7 @@
 // the number of blocks nor the order in which they answer shows in a result.
 #pragma once
 
-#include <cooperative_groups.h>
-
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/sample_search.cuh"
 #include "kernels/ops.h"
@@ -22,18 +21,28 @@ struct Extremes {
   uint32_t bad;   // whether any logit is NaN or +infinity
 };
 
+// A share of the row's sums.
+struct Masses {
+  uint64_t raw;     // of the raw logits
+  uint64_t scaled;  // of those to draw from
+};
+
+// A block's last word to the first.
+struct Verdict {
+  uint64_t raw_mass;
+  uint64_t best;  // Scored draw
+};
+
+// A token to draw from.
+struct Candidate {
+  float z;
+  int32_t token;
+};
+
 // A block's tokens [first, first + size); those from the vocabulary's end on stand at -infinity.
 struct Slice {
   const float* row;  // the whole row, in device memory
-  float* values;     // [size] in shared memory: logits as modified, later scaled
   int32_t first, size, vocab;
-};
-
-// What all threads know of their row.
-struct Row {
-  Slice slice;
-  bool modified;      // by biases, bans or penalties
-  Extremes extremes;  // of the whole row, once its logits are read
 };
 
 // One value for each block of the cluster, and for each warp of this one.
@@ -42,90 +51,80 @@ using OfBlocks = T[kMaxCluster];
 template <typename T>
 using OfWarps = T[kSampleWarps];
 
-// Shared memory of a block, before its slice. Other blocks write to the first block's only, except
-// where said.
+// Shared memory of a block. Other blocks write to the first block's only, except where said.
 struct alignas(16) SampleShared {
   SampleJob job;
-  Row row;
-  OfBlocks<Extremes> extremes;  // every block's
-  OfBlocks<uint64_t> raw_mass, mass, drawn;
+  Slice slice;
+  bool modified;                      // the row, by biases, bans or penalties
+  Extremes extremes;                  // of the row, once its logits are read
+  Masses masses;                      // of the slice
+  OfBlocks<Extremes> block_extremes;  // every block's
+  OfBlocks<Masses> block_masses;
+  OfBlocks<Verdict> verdicts;
   OfWarps<Extremes> warp_extremes;
-  OfWarps<uint64_t> warp_raw_mass, warp_mass, warp_drawn;
+  OfWarps<Masses> warp_masses;
+  OfWarps<uint64_t> warp_best;
+  // For the slice's logits, all blocks' extremes, the bins and masses of a count (a turn a count,
+  // each warp of the cluster a party), the first block's orders (likewise), the few candidates, and
+  // all verdicts.
+  Mailbox slice_box, extremes_box, counts_box, orders_box, few_box, verdicts_box;
   Orders orders;  // every block's
   Search search;
   Crossing found;
+  Orders next;     // what the first block is about to order
+  bool behind;     // whether the edge lies in the bins counted, or behind them
   uint32_t floor;  // Ordered score that some token of the slice reaches
   uint32_t num_few;
-  uint32_t bins[kBins];  // tokens of the slice
+  alignas(16) uint32_t bins[kBins];  // tokens of the slice
   union {
-    uint32_t row_bins[kBins];  // tokens of the row; zero whenever the few are gathered
+    alignas(16) uint32_t row_bins[kBins];  // tokens of the row; zero whenever the few are gathered
     struct {
-      float z[kFew];
-      int32_t token[kFew];
+      Candidate candidate[kFew];
       uint64_t mass[kFew];
     } few;
   };
 };
 
-// The blocks of one row.
-class Cluster {
- public:
-  __device__ Cluster() : group_(cooperative_groups::this_cluster()) {}
-
-  __device__ uint32_t rank() const { return group_.block_rank(); }
-  __device__ uint32_t size() const { return group_.num_blocks(); }
-  // Where `mine`, in this block's shared memory, lies in the memory of block `rank`.
-  template <typename T>
-  __device__ T* At(T* mine, uint32_t rank) const {
-    return group_.map_shared_rank(mine, rank);
-  }
-  // A barrier of all threads of all blocks, whole or in halves.
-  __device__ void Sync() const { group_.sync(); }
-  __device__ void Arrive() { group_.barrier_arrive(); }
-  __device__ void Wait() { group_.barrier_wait(); }
-  // Puts this block's value into `table` of block `to`; one thread calls.
-  template <typename T>
-  __device__ void Tell(OfBlocks<T>& table, const T& value, uint32_t to) const {
-    *At(&table[rank()], to) = value;
-  }
-
- private:
-  cooperative_groups::cluster_group group_;
-};
-
-// Sums and maxima over a table, the same in all lanes of a warp.
-__device__ __forceinline__ uint64_t TotalOf(const uint64_t* table, uint32_t count) {
-  return WarpTotal(threadIdx.x % 32 < count ? table[threadIdx.x % 32] : 0);
+// This block's, and behind it the slice's values: logits as modified, later scaled.
+__device__ __forceinline__ SampleShared& Shared() {
+  extern __shared__ uint4 sample_memory[];
+  return *reinterpret_cast<SampleShared*>(sample_memory);
 }
-__device__ __forceinline__ uint64_t LargestOf(const uint64_t* table, uint32_t count) {
-  return WarpLargest(threadIdx.x % 32 < count ? table[threadIdx.x % 32] : 0);
+__device__ __forceinline__ float* Values() { return reinterpret_cast<float*>(&Shared() + 1); }
+__device__ __forceinline__ float4& FourAt(int i) {
+  return *reinterpret_cast<float4*>(Values() + i);
+}
+
+// What is told, together: the same in all lanes of a warp.
+__device__ __forceinline__ uint64_t OverWarp(uint64_t best) { return WarpLargest(best); }
+__device__ __forceinline__ Masses OverWarp(const Masses& mine) {
+  return {WarpTotal(mine.raw), WarpTotal(mine.scaled)};
+}
+__device__ __forceinline__ Verdict OverWarp(const Verdict& mine) {
+  return {WarpTotal(mine.raw_mass), WarpLargest(mine.best)};
 }
 __device__ __forceinline__ Extremes OverWarp(const Extremes& mine) {
-  return {WarpLargest(mine.best), WarpMax(mine.raw_top),
+  return {WarpLargest(mine.best), WarpTop(mine.raw_top),
           __any_sync(kAllLanes, mine.bad != 0) ? 1u : 0u};
 }
-__device__ __forceinline__ Extremes ExtremesOf(const Extremes* table, uint32_t count) {
-  return OverWarp(threadIdx.x % 32 < count ? table[threadIdx.x % 32] : Extremes{0, -kInfinity, 0});
+// What a lane without anything to tell has.
+__device__ __forceinline__ Extremes Nothing(const Extremes*) { return {0, -kInfinity, 0}; }
+template <typename T>
+__device__ __forceinline__ T Nothing(const T*) {
+  return T{};
 }
-
-// The same over the block's threads, by way of `room`; its next user must be a barrier away.
-__device__ __forceinline__ uint64_t BlockTotal(uint64_t mine, OfWarps<uint64_t>& room) {
-  mine = WarpTotal(mine);
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
-  __syncthreads();
-  return TotalOf(room, kSampleWarps);
+template <typename T>
+__device__ __forceinline__ T OverTable(const T* table, uint32_t count) {
+  const uint32_t lane = threadIdx.x % 32;
+  return OverWarp(lane < count ? table[lane] : Nothing(table));
 }
-__device__ __forceinline__ uint64_t BlockLargest(uint64_t mine, OfWarps<uint64_t>& room) {
-  mine = WarpLargest(mine);
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
+// Over the block's threads, by way of `room`; its next user must be a barrier away.
+template <typename T>
+__device__ __forceinline__ T OverBlock(const T& mine, OfWarps<T>& room) {
+  const T of_warp = OverWarp(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = of_warp;
   __syncthreads();
-  return LargestOf(room, kSampleWarps);
-}
-__device__ __forceinline__ Extremes OverBlock(Extremes mine, OfWarps<Extremes>& room) {
-  mine = OverWarp(mine);
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
-  __syncthreads();
-  return ExtremesOf(room, kSampleWarps);
+  return OverTable(room, kSampleWarps);
 }
 
 // What modifies a token's logit, marked in the place of its value until that is read. From bit 0:
@@ -144,10 +143,10 @@ __device__ __forceinline__ bool IsModified(const SampleJob& job) {
 
 // Marks the row's tokens: each block takes a share of the lists and marks in whichever block has
 // the token.
-__device__ __noinline__ inline void MarkTokens(const Cluster& cluster, SampleShared& shared) {
-  const SampleJob& job = shared.job;
-  const Slice slice = shared.row.slice;
-  auto* marks = reinterpret_cast<uint32_t*>(slice.values);
+__device__ __noinline__ inline void MarkTokens(Cluster cluster) {
+  const SampleJob& job = Shared().job;
+  const Slice slice = Shared().slice;
+  auto* marks = reinterpret_cast<uint32_t*>(Values());
   for (int i = threadIdx.x; i < slice.size; i += kSampleThreads) marks[i] = 0;
   cluster.Sync();
   const auto place = [&](int32_t token) {
@@ -203,40 +202,17 @@ __device__ __forceinline__ float4 RawFour(const Slice& slice, int32_t token) {
   return four;
 }
 
-// Starts copying four logits to shared memory, where the vocabulary has ended -infinity.
-template <bool kAligned>
-__device__ __forceinline__ void FetchFour(const Slice& slice, int i) {
-  const int32_t token = slice.first + i;
-  constexpr int kWords = kAligned ? 4 : 1;
-#pragma unroll
-  for (int j = 0; j < 4; j += kWords) {
-    float* to = slice.values + i + j;
-    if (token + j < slice.vocab) {
-      const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-      if constexpr (kAligned) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(slice.row + token));
-      } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at),
-                     "l"(slice.row + token + j));
-      }
-    } else {
-#pragma unroll
-      for (int k = 0; k < kWords; ++k) to[k] = -kInfinity;
-    }
-  }
-}
-__device__ __forceinline__ void AwaitFetched() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // Calls fn(i) for the first of each four values that are this thread's.
 template <typename Fn>
-__device__ __forceinline__ void EachFour(const Slice& slice, Fn fn) {
-  for (int i = threadIdx.x * 4; i < slice.size; i += kSampleThreads * 4) fn(i);
-}
-__device__ __forceinline__ float4& FourAt(const Slice& slice, int i) {
-  return *reinterpret_cast<float4*>(slice.values + i);
+__device__ __forceinline__ void EachFour(Fn fn) {
+  const int size = Shared().slice.size;
+  for (int i = threadIdx.x * 4; i < size; i += kSampleThreads * 4) fn(i);
 }
 __device__ __forceinline__ float4 operator-(const float4& a, float b) {
   return {a.x - b, a.y - b, a.z - b, a.w - b};
+}
+__device__ __forceinline__ float Largest(const float4& a) {
+  return fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w));
 }
 // Calls fn(value, j) for each of the four, j = 0 to 3.
 template <typename Fn>
@@ -245,6 +221,28 @@ __device__ __forceinline__ void EachOf(const float4& four, Fn fn) {
   fn(four.y, 1);
   fn(four.z, 2);
   fn(four.w, 3);
+}
+
+// Brings the slice's logits into shared memory: by one bulk copy, or each thread those it reads.
+template <bool kAligned>
+__device__ __forceinline__ void FetchSlice() {
+  const Slice slice = Shared().slice;
+  const int count = max(min(slice.vocab - slice.first, slice.size), 0);
+  if constexpr (kAligned) {
+    if (threadIdx.x == 0) {
+      const uint32_t bytes = count * uint32_t{sizeof(float)};
+      Shared().slice_box.Expect(bytes);
+      if (bytes > 0) CopyBulk(Values(), slice.row + slice.first, bytes, Shared().slice_box);
+    }
+    if (count < slice.size) {
+      EachFour([&](int i) {
+        if (i >= count) FourAt(i) = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
+      });
+    }
+    Shared().slice_box.Await(0);
+  } else {
+    EachFour([&](int i) { FourAt(i) = RawFour<false>(slice, slice.first + i); });
+  }
 }
 
 }  // namespace quire::cuda

@@ -14,13 +14,18 @@ inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kBins = 1024;
 inline constexpr int kFew = 256;  // tokens that are compared one by one
 
-// The bin of 32 to the unit, the last one open, of z <= 0.
+// The linear bin, of 32 to the unit, of z <= 0 above -32: rounded to zero, 2^23 + x has the whole
+// part of x in its low bits.
 __device__ __forceinline__ uint32_t LinearBinOf(float z) {
-  return static_cast<uint32_t>(fminf(z * -32.0f, kBins - 0.5f));
+  return __float_as_uint(__fmaf_rz(z, -32.0f, 0x1p23f)) - __float_as_uint(0x1p23f);
 }
+__device__ __forceinline__ uint32_t FirstKeyOfLinear(uint32_t bin) {
+  return __float_as_uint(static_cast<float>(bin) / 32.0f);
+}
+// The last of the linear bins is left for what lies behind all that are searched.
+inline constexpr uint32_t kLastLinear = kBins - 2;
 
-// Bins over the keys [first, last]: linear ones of 1/32 in z, the last one open; or runs of
-// 2^shift keys.
+// Bins over the keys [first, last]: linear, or runs of 2^shift keys.
 struct Bins {
   uint32_t first, last;
   uint32_t shift;
@@ -30,7 +35,7 @@ struct Bins {
     return linear ? LinearBinOf(-__uint_as_float(key)) : (key - first) >> shift;
   }
   __device__ uint32_t FirstKey(uint32_t bin) const {
-    return linear ? __float_as_uint(static_cast<float>(bin) / 32.0f) : first + (bin << shift);
+    return linear ? FirstKeyOfLinear(bin) : first + (bin << shift);
   }
   __device__ uint32_t LastKey(uint32_t bin) const {
     if (bin + 1 == kBins) return last;
@@ -38,7 +43,10 @@ struct Bins {
   }
 };
 
-__device__ __forceinline__ Bins LinearBins(uint32_t last) { return {0, last, 0, true}; }
+// Through linear bin `bin`, but no further than `last`.
+__device__ __forceinline__ Bins LinearBins(uint32_t bin, uint32_t last = kLastKey - 1) {
+  return {0, min(FirstKeyOfLinear(bin + 1) - 1, last), 0, true};
+}
 
 // The narrowest runs that cover [first, last].
 __device__ __forceinline__ Bins BinsOver(uint32_t first, uint32_t last) {
@@ -50,8 +58,9 @@ __device__ __forceinline__ Bins BinsOver(uint32_t first, uint32_t last) {
 
 // What all threads of all blocks of a row do next.
 enum class Next : int32_t { kCount, kGather, kDraw };
-struct Orders {
+struct alignas(8) Orders {
   Next next;
+  uint32_t num_kept;              // kGather: the tokens that are not
   uint32_t last_key;              // tokens behind it are out
   Bins bins;                      // kCount: count the tokens of these keys, as far as last_key,
   uint32_t mass_begin, mass_end;  // and add up the mass of those with keys in [begin, end)
@@ -107,11 +116,8 @@ __device__ inline BinSum ExclusiveSum(const BinSum& mine) {
   }
   if (lane == 31) of_warp[warp] = sum;
   __syncthreads();
-  BinSum before = {0, 0, 0};
-  for (unsigned w = 0; w < warp; ++w) before = before + of_warp[w];
-  __syncthreads();  // of_warp is free again
-  return {before.count + sum.count - mine.count, before.low + sum.low - mine.low,
-          before.high + sum.high - mine.high};
+  for (unsigned w = 0; w < warp; ++w) sum = sum + of_warp[w];
+  return {sum.count - mine.count, sum.low - mine.low, sum.high - mine.high};
 }
 
 // Where the search crosses its goal, as bins and as tokens before and through them.
@@ -120,10 +126,11 @@ struct Crossing {
   uint32_t before_first, through_first, through_last;
 };
 
-// Finds the crossing of `counts` [kBins]: of rank by counts, or of wanted mass by its bounds. With
-// bounds, the edge lies in the bins from where the upper one reaches the goal to where the lower
-// one does, or to the end. `found` is the block's, to be read after a barrier.
-__device__ inline void FindCrossing(const uint32_t* counts, const Bins& bins, const Search& search,
+// Finds the crossing of `counts` [kBins], and leaves them zero: of rank by counts, or of wanted
+// mass by its bounds. With bounds, the edge lies in the bins from where the upper one reaches the
+// goal to where the lower one does, or to the end. `found` is the block's, to be read after a
+// barrier; a barrier must lie between two calls.
+__device__ inline void FindCrossing(uint32_t* counts, const Bins& bins, const Search& search,
                                     Crossing* found) {
   constexpr int kEach = (kBins + kSampleThreads - 1) / kSampleThreads;
   BinSum bin[kEach], sum = {0, 0, 0};
@@ -131,6 +138,7 @@ __device__ inline void FindCrossing(const uint32_t* counts, const Bins& bins, co
   for (int i = 0; i < kEach; ++i) {
     const uint32_t b = threadIdx.x * kEach + i;
     const uint32_t count = b < kBins ? counts[b] : 0;
+    if (b < kBins) counts[b] = 0;
     bin[i] = search.by_mass ? BoundsOf(bins, b, count) : BinSum{count, 0, 0};
     sum = sum + bin[i];
   }
@@ -159,50 +167,58 @@ __device__ inline void FindCrossing(const uint32_t* counts, const Bins& bins, co
   }
 }
 
-__device__ inline Orders GatherThrough(uint32_t last_key) {
-  return {Next::kGather, last_key, {}, 0, 0};
+__device__ inline Orders GatherThrough(uint32_t last_key, uint32_t num_kept) {
+  return {Next::kGather, num_kept, last_key, {}, 0, 0};
+}
+__device__ inline Orders CountOver(const Bins& bins, uint32_t mass_begin, uint32_t mass_end) {
+  return {Next::kCount, 0, 0, bins, mass_begin, mass_end};
 }
 __device__ inline Orders DrawThrough(uint32_t last_key) {
-  return {Next::kDraw, last_key, {}, 0, 0};
+  return {Next::kDraw, 0, last_key, {}, 0, 0};
 }
 
 // After a count for top_k.
 __device__ inline Orders AfterRank(const Orders& done, const Crossing& found, float top_p,
                                    Search& search) {
-  uint32_t first = kLastKey, last = kLastKey;
-  // Fewer tokens than top_k above -infinity: all are kept.
+  uint32_t first = kLastKey, last = kLastKey, before = found.through_last;
   if (found.through_last >= search.rank) {
     first = done.bins.FirstKey(found.first);
     last = done.bins.LastKey(found.first);
-    if (search.num_above + found.through_first <= kFew) return GatherThrough(last);
-  }
+    before = found.before_first;
+    const uint32_t kept = search.num_above + found.through_first;
+    if (kept <= kFew) return GatherThrough(last, kept);
+  } else if (done.bins.linear) {
+    first = done.bins.last + 1;
+    last = kLastKey - 1;
+  }  // otherwise fewer tokens than top_k are above -infinity, and all are kept
   if (first != last) {
-    search.rank -= found.before_first;
-    search.num_above += found.before_first;
-    return {Next::kCount, 0, BinsOver(first, last), 0, 0};
+    search.rank -= before;
+    search.num_above += before;
+    return CountOver(BinsOver(first, last), 0, 0);
   }
   if (top_p >= 1.0f) return DrawThrough(last);
   search = {.by_mass = true};
-  return {Next::kCount, 0, LinearBins(min(last, kLastKey - 1)), 0, last + 1};
+  return CountOver(LinearBins(kLastLinear, last), 0, last + 1);
 }
 
 // After a count for top_p, with search.above as of the first of its bins.
 __device__ inline Orders AfterMass(const Orders& done, const Crossing& found, Search& search) {
   const Bins& bins = done.bins;
   const uint32_t first = bins.FirstKey(found.first), last = bins.LastKey(found.last);
-  if (search.num_above + found.through_last <= kFew) return GatherThrough(last);
+  const uint32_t kept = search.num_above + found.through_last;
+  if (kept <= kFew) return GatherThrough(last, kept);
   if (first == last) return DrawThrough(last);
   search.before_first = bins.first;
   search.before_num_above = search.num_above;
   search.before_above = search.above;
   if (bins.linear || last - first <= (bins.last - bins.first) / 2) {
     search.num_above += found.before_first;
-    return {Next::kCount, 0, BinsOver(first, last), bins.first, first};
+    return CountOver(BinsOver(first, last), bins.first, first);
   }
   // The bounds are too loose to narrow by half: ask first whether the edge is in the first bin.
   search.num_above += found.through_first;
   const uint32_t begin = bins.LastKey(found.first) + 1;
-  return {Next::kCount, 0, BinsOver(begin, last), bins.first, begin};
+  return CountOver(BinsOver(begin, last), bins.first, begin);
 }
 
 // The mass that an edge must reach.
@@ -224,7 +240,7 @@ __device__ inline bool TakeMass(const Orders& done, uint64_t mass, float top_p, 
   if (search.above < search.wanted) return true;
   search.above = search.before_above;
   search.num_above = search.before_num_above;
-  *back = {Next::kCount, 0, BinsOver(search.before_first, done.bins.first - 1), 0, 0};
+  *back = CountOver(BinsOver(search.before_first, done.bins.first - 1), 0, 0);
   return false;
 }
 
