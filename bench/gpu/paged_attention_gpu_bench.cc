@@ -1,7 +1,7 @@
-// Attention of Llama-3.1-8B (32 query and 8 key/value heads of 128) on one device, in graphs over
-// the pools of 32 layers: decode beside the time in which its keys and values could be read,
-// prefill beside that of its arithmetic. Each shape is compared with float64 first. Prints one JSON
-// object a line. Usage: paged_attention_gpu_bench [decode] [prefill]
+// Attention of several models on one device, in graphs over the pools of 32 layers: decode beside
+// the time in which its keys and values could be read, prefill beside that of its arithmetic. Each
+// shape is compared with float64 first. Prints one JSON object a line.
+// Usage: paged_attention_gpu_bench [decode] [prefill] [MODEL...]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -20,8 +20,17 @@ namespace {
 // What this kind of device reads in runs of 16 KiB, and its rate in products of random numbers.
 constexpr double kBytesPerSecond = 4.47e12, kFlopsPerSecond = 788e12;
 constexpr int kLayers = 32;
-constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 constexpr int64_t kMaxTokens = 16384, kMaxKvTokens = (256 << 10) + (64 << 10);
+
+struct Model {
+  const char* name;
+  int heads, kv_heads, head_dim;
+};
+// The last is one of four ranks.
+constexpr Model kModels[] = {{"llama-3.1-8b", 32, 8, 128},
+                             {"llama-3.2-1b", 32, 8, 64},
+                             {"qwen2.5-0.5b", 14, 2, 64},
+                             {"llama-3.1-70b-tp4", 16, 2, 128}};
 
 struct Shape {
   int sequences, context, queries;
@@ -59,29 +68,40 @@ Bits* Filled(int64_t count, float amplitude) {
 
 class Bench {
  public:
-  Bench() {
+  explicit Bench(const Model& model)
+      : model_(model),
+        width_(int64_t{model.heads} * model.head_dim),
+        q_stride_(width_ + 2 * model.kv_heads * model.head_dim) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking));
     CUDA_CHECK(cudaDeviceGetAttribute(&device_.num_sms, cudaDevAttrMultiProcessorCount, 0));
     const AttentionLimits limits{.max_rows = 256,
                                  .max_tokens = kMaxTokens,
                                  .max_context = 32768,
                                  .max_kv_tokens = kMaxKvTokens,
-                                 .num_heads = kHeads,
-                                 .num_kv_heads = kKvHeads,
-                                 .head_dim = kHeadDim};
+                                 .num_heads = model.heads,
+                                 .num_kv_heads = model.kv_heads,
+                                 .head_dim = model.head_dim};
     const auto bytes = static_cast<size_t>(PagedAttention::SpaceBytes(limits, device_.num_sms));
-    void* space;
-    CUDA_CHECK(cudaMalloc(&space, bytes));
-    CUDA_CHECK(cudaMemset(space, 0, bytes));
+    CUDA_CHECK(cudaMalloc(&space_, bytes));
+    CUDA_CHECK(cudaMemset(space_, 0, bytes));
     CUDA_CHECK(cudaDeviceSynchronize());
-    attention_ = std::make_unique<PagedAttention>(limits, device_, space);
-    pool_ = Filled(kMaxKvTokens * kLayers * 2 * kKvHeads * kHeadDim, 1.0f);
-    q_ = Filled(kMaxTokens * kQStride, 4.0f);
-    CUDA_CHECK(cudaMalloc(&out_, kMaxTokens * kHeads * kHeadDim * 2));
+    attention_ = std::make_unique<PagedAttention>(limits, device_, space_);
+    pool_ = Filled(kMaxKvTokens * kLayers * 2 * model.kv_heads * model.head_dim, 1.0f);
+    q_ = Filled(kMaxTokens * q_stride_, 4.0f);
+    CUDA_CHECK(cudaMalloc(&out_, static_cast<size_t>(kMaxTokens * width_) * 2));
+  }
+  ~Bench() {
+    for (void* data :
+         {space_, static_cast<void*>(pool_), static_cast<void*>(q_), static_cast<void*>(out_)}) {
+      CUDA_CHECK(cudaFree(data));
+    }
+    for (int32_t* data : {begin_, context_, row_, table_}) CUDA_CHECK(cudaFree(data));
+    CUDA_CHECK(cudaStreamDestroy(device_.stream));
   }
 
   void CopyCeiling() {
-    const size_t bytes = size_t{4} << 30;
+    const int64_t pool = kMaxKvTokens * kLayers * 2 * model_.kv_heads * model_.head_dim * 2;
+    const auto bytes = static_cast<size_t>(std::min(pool / 2, int64_t{4} << 30));
     // Not as a graph, whose copies may take a slower engine.
     const double us = MedianTime([&] {
       CUDA_CHECK(cudaMemcpyAsync(pool_, pool_ + bytes / 2, bytes, cudaMemcpyDeviceToDevice,
@@ -101,30 +121,29 @@ class Bench {
       for (int layer = 0; layer < kLayers; ++layer) attention_->Run(Params(s, layer));
     });
     const double us = run / kLayers, pairs = s.queries * (s.context - (s.queries - 1) / 2.0);
-    const double flops = 4.0 * s.sequences * pairs * kHeads * kHeadDim;
-    const double bytes = 2.0 * 2 * s.sequences * s.context * kKvHeads * kHeadDim;
+    const double flops = 4.0 * s.sequences * pairs * static_cast<double>(width_);
+    const double bytes = 4.0 * s.sequences * s.context * model_.kv_heads * model_.head_dim;
     const double floor = std::max(bytes / kBytesPerSecond, flops / kFlopsPerSecond) * 1e6;
     std::printf(
-        "{\"what\": \"attention\", \"sequences\": %d, \"context\": %d, \"queries\": %d, "
+        "{\"what\": \"attention\", \"model\": \"%s\", \"sequences\": %d, \"context\": %d, "
+        "\"queries\": %d, "
         "\"block\": %d, \"us\": %.2f, \"floor_us\": %.2f, \"fraction\": %.3f, \"tb_per_s\": %.2f, "
         "\"tflops\": %.0f, \"plan_us\": %.2f}\n",
-        s.sequences, s.context, s.queries, block_size, us, floor, floor / us, bytes / us * 1e-6,
-        flops / us * 1e-6, plan / kLayers);
+        model_.name, s.sequences, s.context, s.queries, block_size, us, floor, floor / us,
+        bytes / us * 1e-6, flops / us * 1e-6, plan / kLayers);
     std::fflush(stdout);
   }
 
  private:
-  static constexpr int64_t kQStride = (kHeads + 2 * kKvHeads) * kHeadDim;
-
   void Prepare(const Shape& s, int block_size) {
     kv_.dtype = DType::kBF16;
-    kv_.head_stride = block_size * kHeadDim;
-    kv_.kv_stride = kv_.head_stride * kKvHeads;
+    kv_.head_stride = int64_t{block_size} * model_.head_dim;
+    kv_.kv_stride = kv_.head_stride * model_.kv_heads;
     kv_.block_stride = kv_.kv_stride * 2 * kLayers;
     kv_.block_size = block_size;
     kv_.num_blocks = static_cast<int32_t>(kMaxKvTokens / block_size);
-    kv_.num_kv_heads = kKvHeads;
-    kv_.head_dim = kHeadDim;
+    kv_.num_kv_heads = model_.kv_heads;
+    kv_.head_dim = model_.head_dim;
     per_row_ = (s.context + block_size - 1) / block_size;
     std::vector<int32_t> ids(kv_.num_blocks - 1), begin, context, row;
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i + 1);
@@ -147,19 +166,19 @@ class Bench {
     KvLayerView kv = kv_;
     kv.base = pool_ + layer * 2 * kv_.kv_stride;
     const int64_t tokens = int64_t{s.sequences} * s.queries;
-    return {.q = TensorView(q_, DType::kBF16, {tokens, kQStride}).Columns(0, kHeads * kHeadDim),
+    return {.q = TensorView(q_, DType::kBF16, {tokens, q_stride_}).Columns(0, width_),
             .kv = kv,
-            .num_heads = kHeads,
+            .num_heads = model_.heads,
             .num_seqs = s.sequences,
             .query_begin = begin_,
             .context_len = context_,
             .table_row = row_,
             .block_table = table_,
             .table_stride = per_row_,
-            .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+            .scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim)),
             .window = 0,
             .max_query_len = s.queries,
-            .out = TensorView(out_, DType::kBF16, {tokens, kHeads * kHeadDim})};
+            .out = TensorView(out_, DType::kBF16, {tokens, width_})};
   }
 
   std::vector<Bits> Fetch(const Bits* from, int64_t count) const {
@@ -181,7 +200,7 @@ class Bench {
     for (int sample = 0; sample < 12; ++sample) {
       const int sequence = static_cast<int>(random() % s.sequences);
       const int query = static_cast<int>(random() % s.queries),
-                head = static_cast<int>(random() % 32);
+                head = static_cast<int>(random() % model_.heads);
       const double error = Error(s, p, sequence, query, head);
       if (error < 0.01) continue;
       std::printf("{\"what\": \"wrong\", \"sequences\": %d, \"context\": %d, \"error\": %.3g}\n",
@@ -194,11 +213,12 @@ class Bench {
   // ||out - reference|| / ||reference|| of one row.
   double Error(const Shape& s, const PagedAttentionParams& p, int sequence, int query,
                int head) const {
-    const int64_t t = int64_t{sequence} * s.queries + query;
-    const std::vector<Bits> q = Fetch(q_ + t * kQStride + head * kHeadDim, kHeadDim);
-    const std::vector<Bits> out = Fetch(out_ + (t * kHeads + head) * kHeadDim, kHeadDim);
-    const int visible = s.context - s.queries + query + 1, kv_head = head / (kHeads / kKvHeads);
-    std::vector<double> mean(kHeadDim, 0.0);
+    const int64_t t = int64_t{sequence} * s.queries + query, dim = model_.head_dim;
+    const std::vector<Bits> q = Fetch(q_ + t * q_stride_ + head * dim, dim);
+    const std::vector<Bits> out = Fetch(out_ + t * width_ + head * dim, dim);
+    const int visible = s.context - s.queries + query + 1;
+    const int kv_head = head / (model_.heads / model_.kv_heads);
+    std::vector<double> mean(static_cast<size_t>(dim), 0.0);
     double total = 0;
     for (int begin = 0; begin < visible; begin += p.kv.block_size) {
       const int64_t block = host_table_[sequence * per_row_ + begin / p.kv.block_size];
@@ -208,14 +228,14 @@ class Bench {
       const std::vector<Bits> v = Fetch(base + p.kv.kv_stride, p.kv.head_stride);
       for (int i = 0; i < std::min(p.kv.block_size, visible - begin); ++i) {
         double dot = 0;
-        for (int d = 0; d < kHeadDim; ++d) dot += Value(q[d]) * Value(k[i * kHeadDim + d]);
+        for (int d = 0; d < dim; ++d) dot += Value(q[d]) * Value(k[i * dim + d]);
         const double weight = std::exp(dot * static_cast<double>(p.scale));
         total += weight;
-        for (int d = 0; d < kHeadDim; ++d) mean[d] += weight * Value(v[i * kHeadDim + d]);
+        for (int d = 0; d < dim; ++d) mean[d] += weight * Value(v[i * dim + d]);
       }
     }
     double error = 0, size = 0;
-    for (int d = 0; d < kHeadDim; ++d) {
+    for (int d = 0; d < dim; ++d) {
       error += std::pow(Value(out[d]) - mean[d] / total, 2);
       size += std::pow(mean[d] / total, 2);
     }
@@ -257,8 +277,11 @@ class Bench {
     return 1e3 * static_cast<double>(times[times.size() / 2]);
   }
 
+  const Model model_;
+  const int64_t width_, q_stride_;
   Device device_;
   std::unique_ptr<PagedAttention> attention_;
+  void* space_ = nullptr;
   Bits *pool_ = nullptr, *q_ = nullptr, *out_ = nullptr;
   int32_t *begin_ = nullptr, *context_ = nullptr, *row_ = nullptr, *table_ = nullptr;
   std::vector<int32_t> host_table_;
@@ -271,26 +294,33 @@ class Bench {
 
 int main(int argc, char** argv) {
   using quire::cuda::Shape;
-  const auto wanted = [&](const char* name) {
-    return argc == 1 || std::any_of(argv + 1, argv + argc,
-                                    [&](const char* a) { return std::strcmp(a, name) == 0; });
+  const auto named = [&](const char* name) {
+    return std::any_of(argv + 1, argv + argc,
+                       [&](const char* a) { return std::strcmp(a, name) == 0; });
   };
-  quire::cuda::Bench bench;
-  bench.CopyCeiling();
-  if (wanted("decode")) {
-    for (const Shape& s : {Shape{1, 1024, 1}, Shape{8, 1024, 1}, Shape{64, 1024, 1},
-                           Shape{256, 1024, 1}, Shape{1, 4096, 1}, Shape{8, 4096, 1},
-                           Shape{64, 4096, 1}, Shape{1, 16384, 1}, Shape{256, 128, 1}}) {
-      bench.Measure(s, 64);
+  const bool any_model =
+      std::none_of(std::begin(quire::cuda::kModels), std::end(quire::cuda::kModels),
+                   [&](const auto& model) { return named(model.name); });
+  const bool any_kind = !named("decode") && !named("prefill");
+  for (const quire::cuda::Model& model : quire::cuda::kModels) {
+    if (!any_model && !named(model.name)) continue;
+    quire::cuda::Bench bench(model);
+    bench.CopyCeiling();
+    if (any_kind || named("decode")) {
+      for (const Shape& s : {Shape{1, 1024, 1}, Shape{8, 1024, 1}, Shape{64, 1024, 1},
+                             Shape{256, 1024, 1}, Shape{1, 4096, 1}, Shape{8, 4096, 1},
+                             Shape{64, 4096, 1}, Shape{1, 16384, 1}, Shape{256, 128, 1}}) {
+        bench.Measure(s, 64);
+      }
+      for (int block_size : {32, 16}) bench.Measure({64, 4096, 1}, block_size);
     }
-    bench.Measure({64, 4096, 1}, 32);
-    bench.Measure({64, 4096, 1}, 16);
-  }
-  if (wanted("prefill")) {
-    for (const Shape& s : {Shape{1, 512, 512}, Shape{1, 2048, 2048}, Shape{1, 8192, 8192},
-                           Shape{4, 2048, 2048}, Shape{1, 8192, 512}, Shape{1, 16384, 2048}}) {
-      bench.Measure(s, 64);
+    if (any_kind || named("prefill")) {
+      for (const Shape& s :
+           {Shape{1, 512, 512}, Shape{1, 2048, 2048}, Shape{1, 8192, 8192}, Shape{4, 2048, 2048},
+            Shape{1, 8192, 512}, Shape{1, 16384, 2048}, Shape{1, 8192, 64}}) {
+        bench.Measure(s, 64);
+      }
+      bench.Measure({1, 8192, 8192}, 16);
     }
-    bench.Measure({1, 8192, 8192}, 16);
   }
 }

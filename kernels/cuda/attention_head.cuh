@@ -32,12 +32,6 @@ struct Piece {
   }
 };
 
-// Offsets in floats of the states of a head's chunks.
-struct Span {
-  const int64_t* begin;
-  int first, last;
-};
-
 // Thread t has columns t % kLanes * 4 of rows t / kLanes + i * kRows. A row of a state in memory is
 // D floats of the sum, the top, the sum of weights, and padding to 16 bytes.
 template <typename T, int D>
@@ -94,32 +88,24 @@ class HeadState {
     }
   }
 
-  // Folds a head's states from memory, the ones at base + at.begin[c] for c in [at.first, at.last),
-  // and stores it. The next states are read while some are folded.
-  __device__ void FoldAndStore(const DecodeSequence& s, int head, const float* base,
-                               const Span& at) const {
-#pragma unroll 1
-    for (int row = row_; row < s.num_queries * a_.group; row += kRows) {
-      Piece sum, some[kAtOnce];
-      sum.Reset();
-      ReadSome(base, at, at.first, row, some);
-#pragma unroll 1
-      for (int c = at.first; c < at.last; c += kAtOnce) {
-        Piece next[kAtOnce];
-        ReadSome(base, at, c + kAtOnce, row, next);
+  // Folds `count` states of num_rows rows that lie one behind the other in shared memory.
+  __device__ void FoldShared(const float* states, int num_rows, int count) {
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          sum.Fold(some[i]);
-          some[i] = next[i];
-        }
+    for (int i = 0; i < kPieces; ++i) {
+      if (Row(i) >= num_rows) break;
+      const float* from = states + Row(i) * StateRowFloats(D);
+#pragma unroll 4
+      for (int c = 0; c < count; ++c) {
+        const float4 o = *reinterpret_cast<const float4*>(from + lane_ * 4);
+        const float2 top = *reinterpret_cast<const float2*>(from + D);
+        sum_[i].Fold({{o.x, o.y, o.z, o.w}, top.x, top.y});
+        from += num_rows * StateRowFloats(D);
       }
-      Store(s, head, row, sum);
     }
   }
 
  private:
   static constexpr int kLanes = D / 4;
-  static constexpr int kAtOnce = 8;  // states on their way
   static constexpr int kRows = kDecodeThreads / kLanes;
   static constexpr int kPieces = kDecodeRows / kRows;
   static_assert(kRows <= kMergeRows);
@@ -171,24 +157,6 @@ class HeadState {
     *reinterpret_cast<float4*>(to + lane_ * 4) =
         make_float4(piece.o[0], piece.o[1], piece.o[2], piece.o[3]);
     if (lane_ == 0) *reinterpret_cast<float2*>(to + D) = make_float2(piece.top, piece.sum);
-  }
-
-  // Past the first-level cache, which is not coherent.
-  __device__ Piece Read(const float* state, int row) const {
-    const float* from = state + row * StateRowFloats(D);
-    const float4 o = __ldcg(reinterpret_cast<const float4*>(from + lane_ * 4));
-    const float2 top = __ldcg(reinterpret_cast<const float2*>(from + D));
-    return {{o.x, o.y, o.z, o.w}, top.x, top.y};
-  }
-
-  // Behind the last come empty states, whose folding changes nothing.
-  __device__ __forceinline__ void ReadSome(const float* base, const Span& at, int c, int row,
-                                           Piece (&some)[kAtOnce]) const {
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      some[i].Reset();
-      if (c + i < at.last) some[i] = Read(base + at.begin[c + i], row);
-    }
   }
 
   __device__ void Store(const DecodeSequence& s, int head, int row, const Piece& sum) const {

@@ -62,6 +62,14 @@ constexpr int32_t DecodeCtas(int32_t head_dim, int num_sms) {
   return num_sms * (head_dim == 128 ? 2 : 3);
 }
 
+// Lets a kernel have more than 48 KiB of shared memory, which must be asked for once.
+template <auto kKernel, uint32_t kBytes>
+void AllowShared() {
+  static const cudaError_t asked =
+      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  CUDA_CHECK(asked);
+}
+
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device);
 // At most `max_tiles` tiles were planned. The second one multiplies by mma.sync.
 void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,

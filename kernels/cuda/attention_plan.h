@@ -56,7 +56,8 @@ struct alignas(16) DecodeRange {
   DecodeSequence first;  // what `sequence` is, so that one load finds both
 };
 
-// 128 rows of a prefill sequence: query * G + (head in its group), from first_row on.
+// 128 rows of a prefill sequence, row = query * G + (head in its group), from first_row on, of
+// every key/value head.
 struct alignas(16) PrefillTile {
   int32_t query_begin = 0;
   int32_t num_queries = 0;
@@ -70,14 +71,16 @@ constexpr bool Decodes(int32_t num_queries, int32_t group) {
   return num_queries > 0 && num_queries * group <= kDecodeRows;
 }
 
-// Tokens a chunk has: the fewest, a power of two from 64 on, that cut `visible` tokens into no more
-// chunks than the rank's heads need to occupy two CTAs on each of 132 multiprocessors about twice.
-// Twice as many where the partial states have twice the rows. Changing it changes output bits.
+// Tokens a chunk has, a power of two from 64 on. More chunks occupy more multiprocessors, larger
+// ones are merged and folded less often: the number of chunks grows with the square root of the
+// tokens, to 16 at 32768 tokens and 8 heads. Fewer heads are cut finer. Chunks are twice as large
+// where the partial states have twice the rows. Changing any of this changes output bits.
 constexpr int32_t ChunkTokens(int32_t visible, int32_t rows, int32_t num_kv_heads) {
-  int32_t chunks = 512 / num_kv_heads;
-  chunks = chunks < 16 ? 16 : chunks > kMaxChunks ? kMaxChunks : chunks;
+  const int64_t tokens_of_8_heads = int64_t{visible} * num_kv_heads / 8;
   int32_t tokens = kDecodeTile;
-  while (int64_t{tokens} * chunks < visible) tokens *= 2;
+  int64_t most = 2 * kDecodeTile;
+  for (; most < tokens_of_8_heads; most *= 4) tokens *= 2;
+  while (int64_t{tokens} * kMaxChunks < visible) tokens *= 2;
   return rows > 8 ? tokens * 2 : tokens;
 }
 
@@ -96,9 +99,13 @@ constexpr int32_t CostOfHead(const DecodeSequence& s) {
          kHeadCost;
 }
 
-// The unit that begins nearest to `cost` into the sequence; may be the one behind its last.
-constexpr int32_t UnitAt(const DecodeSequence& s, int32_t cost) {
-  const int32_t head = cost / CostOfHead(s), rest = cost % CostOfHead(s);
+// The unit that begins nearest to `cost` into the sequence; may be the one behind its last. A
+// head's beginning that is within `tolerance` is preferred: no range shares that head.
+constexpr int32_t UnitAt(const DecodeSequence& s, int32_t cost, int32_t tolerance) {
+  const int32_t of_head = CostOfHead(s);
+  const int32_t head = cost / of_head, rest = cost % of_head;
+  if (rest <= tolerance) return head * s.num_chunks;
+  if (of_head - rest <= tolerance) return (head + 1) * s.num_chunks;
   const int32_t full = s.chunk / kDecodeTile * kTileCost + kUnitCost;
   const int32_t chunk = (rest + full / 2) / full;
   return head * s.num_chunks + (chunk < s.num_chunks ? chunk : s.num_chunks);
@@ -126,9 +133,13 @@ struct DecodeSums {
   // Where range `r` begins; num_units and the rest are not set.
   constexpr DecodeRange Begin(int32_t r) const {
     if (r >= num_ranges || num_sequences == 0) return {.sequence = num_sequences};
-    const auto cost = static_cast<int32_t>(int64_t{cost_begin[num_sequences]} * r / num_ranges);
+    // Ranges need not be equal: memory is what they wait for, and one that is left takes what the
+    // others have left.
+    const int32_t each = cost_begin[num_sequences] / num_ranges;
+    const int32_t rest = cost_begin[num_sequences] % num_ranges;
+    const int32_t cost = each * r + rest * r / num_ranges, tolerance = each * 3 / 10;
     const int32_t s = LastAtMost(cost_begin, num_sequences, cost);
-    const int32_t unit = UnitAt(sequences[s], cost - cost_begin[s]);
+    const int32_t unit = UnitAt(sequences[s], cost - cost_begin[s], tolerance);
     if (unit == unit_begin[s + 1] - unit_begin[s]) return {.sequence = s + 1};
     const int32_t chunks = sequences[s].num_chunks;
     return {.sequence = s, .head = unit / chunks, .chunk = unit % chunks};

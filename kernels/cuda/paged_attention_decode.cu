@@ -242,63 +242,102 @@ __device__ int64_t SumAt(const AttentionSpace& space, int owner, int num_rows) {
   return StatesAt(space, owner + 1) - num_rows * StateRowFloats(D);
 }
 
-// What the last CTA of a head works with in shared memory, for the heads at both ends of its range.
+// Where the states of a head lie, one a chunk from its owner's last chunk on, where the owner's sum
+// stands.
+struct StateList {
+  int64_t at[kMaxChunks];
+  int first;
+};
+
+// What a CTA works with in shared memory when it is done, for the heads at both ends of its range.
 struct Arrival {
-  int64_t states[2]
-                [kMaxChunks];  // where each chunk's state lies, the owner's sum at its last chunk
-  int first[2];                // that chunk
+  StateList states[2];
   bool last[2];
 };
 
 // By all warps but the first.
 template <int D>
 __device__ void ListStates(const AttentionSpace& space, const SharedHead& h, int num_rows,
-                           int64_t* states, int* first) {
+                           StateList* list) {
   for (int r = h.owner + 1 + static_cast<int>(threadIdx.x) - 32; r < static_cast<int>(gridDim.x);
        r += kDecodeThreads - 32) {
     const int4 range = *reinterpret_cast<const int4*>(&space.ranges[r]);
     if (range.x != h.sequence || range.y != h.head) break;
     const int begin = range.z, end = min(begin + range.w, h.s.num_chunks);
     if (r == h.owner + 1) {
-      *first = begin - 1;
-      states[begin - 1] = SumAt<D>(space, h.owner, num_rows);
+      list->first = begin - 1;
+      list->at[begin - 1] = SumAt<D>(space, h.owner, num_rows);
     }
     for (int c = begin; c < end; ++c) {
-      states[c] = StatesAt(space, r) + (c - begin) * num_rows * StateRowFloats(D);
+      list->at[c] = StatesAt(space, r) + (c - begin) * num_rows * StateRowFloats(D);
     }
   }
 }
 
+// Whether this CTA is the last of those that share a head to say that its states are written. If
+// so, those of the others can be read. The counter wraps to zero by itself.
+__device__ bool ArrivesLast(const AttentionSpace& space, int owner, int sharers) {
+  if (sharers == 0) return false;
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(space.arrivals + owner), "r"(sharers - 1)
+               : "memory");
+  return before + 1 == static_cast<uint32_t>(sharers);
+}
+
+// Folds a head's states from memory, as many at a time as there is room for in the stages, and
+// stores it.
+template <typename T, int D>
+__device__ void FoldHead(const AttentionArgs& a, const SharedHead& h, const StateList& list,
+                         char* shared, HeadState<T, D>& state) {
+  const int num_rows = h.s.num_queries * a.group, vectors = num_rows * StateRowFloats(D) / 4;
+  const int room = static_cast<int>(Sizes<D>::kMergeAt) / (vectors * 16);
+  state.Reset();
+#pragma unroll 1
+  for (int c = list.first; c < h.s.num_chunks; c += room) {
+    const int count = min(room, h.s.num_chunks - c);
+    // Asynchronous copies pass by the first-level cache, which is not coherent.
+    for (int i = threadIdx.x / 32; i < count; i += kDecodeWarps) {
+      const float* from = a.space.states + list.at[c + i];
+      const uint32_t to = SharedAddress(shared) + i * vectors * 16;
+      for (int v = threadIdx.x % 32; v < vectors; v += 32) {
+        CopyAsync(to + v * 16, from + v * 4, true);
+      }
+    }
+    CopyWait<0>();
+    __syncthreads();
+    state.FoldShared(reinterpret_cast<const float*>(shared), num_rows, count);
+    __syncthreads();
+  }
+  state.Store(h.s, h.head);
+}
+
 // A CTA is done: the heads it shares at both ends of its range are finished by whoever comes last.
-// Arriving at the very end keeps the fence from waiting for copies of K and V; the states are
+// Arriving at the very end keeps the arrival from waiting for copies of K and V; the states are
 // listed meanwhile, needed or not.
 template <typename T, int D>
 __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const SharedHead& end,
-                       const HeadState<T, D>& state, Arrival* arrival) {
+                       char* shared, HeadState<T, D>& state) {
+  auto* arrival = reinterpret_cast<Arrival*>(shared + Sizes<D>::kMergeAt);
   __syncthreads();  // all threads have written their states and read what was merged last
-  if (threadIdx.x == 0) {
-    const auto is_last = [&](const SharedHead& h) {  // the counter wraps to zero by itself
-      return h.sharers > 0 && atomicInc(a.space.arrivals + h.owner, h.sharers - 1) + 1 ==
-                                  static_cast<uint32_t>(h.sharers);
-    };
-    __threadfence();
-    arrival->last[0] = is_last(begin);
-    arrival->last[1] = is_last(end);
-    __threadfence();
+  if (threadIdx.x < 2) {
+    const bool first = threadIdx.x == 0;
+    arrival->last[threadIdx.x] =
+        ArrivesLast(a.space, first ? begin.owner : end.owner, first ? begin.sharers : end.sharers);
   }
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const SharedHead h = i == 0 ? begin : end;
     if (threadIdx.x < 32 || h.sharers == 0) continue;
-    ListStates<D>(a.space, h, h.s.num_queries * a.group, arrival->states[i], &arrival->first[i]);
+    ListStates<D>(a.space, h, h.s.num_queries * a.group, &arrival->states[i]);
   }
   __syncthreads();
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     if (!arrival->last[i]) continue;
     const SharedHead h = i == 0 ? begin : end;
-    state.FoldAndStore(h.s, h.head, a.space.states,
-                       {arrival->states[i], arrival->first[i], h.s.num_chunks});
+    FoldHead(a, h, arrival->states[i], shared, state);
   }
 }
 
@@ -366,18 +405,13 @@ __global__ __launch_bounds__(kDecodeThreads, Sizes<D>::kMinCtas) void DecodeKern
     new_head = walk.begins_head();
   }
   if (begin.sharers > 0 || end.sharers > 0) {
-    Arrive(a, begin, end, state, reinterpret_cast<Arrival*>(shared + Sizes<D>::kMergeAt));
+    Arrive(a, begin, end, shared, state);
   }
 }
 
 template <typename T, int D>
 void LaunchTyped(const AttentionArgs& args, const Device& device) {
-  static const bool configured = [] {
-    CUDA_CHECK(cudaFuncSetAttribute(DecodeKernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    Sizes<D>::kSharedBytes));
-    return true;
-  }();
-  (void)configured;
+  AllowShared<DecodeKernel<T, D>, Sizes<D>::kSharedBytes>();
   const auto ctas = static_cast<uint32_t>(DecodeCtas(D, device.num_sms));
   Launch(device,
          {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = Sizes<D>::kSharedBytes},

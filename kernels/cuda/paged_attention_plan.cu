@@ -35,6 +35,14 @@ __device__ Sums operator+(const Sums& a, const Sums& b) {
   return {a.sequences + b.sequences, a.units + b.units, a.cost + b.cost, a.tiles + b.tiles};
 }
 
+__device__ Sums operator-(const Sums& a, const Sums& b) {
+  return {a.sequences - b.sequences, a.units - b.units, a.cost - b.cost, a.tiles - b.tiles};
+}
+
+__device__ Sums ShuffleFrom(const Sums& a, int lane) {
+  return {__shfl_sync(0xffffffffu, a.sequences, lane), __shfl_sync(0xffffffffu, a.units, lane),
+          __shfl_sync(0xffffffffu, a.cost, lane), __shfl_sync(0xffffffffu, a.tiles, lane)};
+}
 __device__ Sums ShuffleUp(const Sums& a, int distance) {
   return {__shfl_up_sync(0xffffffffu, a.sequences, distance),
           __shfl_up_sync(0xffffffffu, a.units, distance),
@@ -44,7 +52,8 @@ __device__ Sums ShuffleUp(const Sums& a, int distance) {
 
 // The sum over the threads before this one; `total` is the sum over all.
 __device__ Sums SumBefore(const Sums& mine, Sums* total) {
-  __shared__ Sums of_warp[kThreads / 32];
+  static_assert(kThreads == 32 * 32);
+  __shared__ Sums of_warp[32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   Sums sum = mine;
 #pragma unroll
@@ -54,15 +63,16 @@ __device__ Sums SumBefore(const Sums& mine, Sums* total) {
   }
   if (lane == 31) of_warp[warp] = sum;
   __syncthreads();
-  Sums before{}, all{};
-  for (int w = 0; w < kThreads / 32; ++w) {
-    if (w < warp) before = before + of_warp[w];
-    all = all + of_warp[w];
+  Sums warps = of_warp[lane];  // up to and with warp `lane`, after this
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const Sums other = ShuffleUp(warps, distance);
+    if (lane >= distance) warps = warps + other;
   }
   __syncthreads();
-  *total = all;
-  return {before.sequences + sum.sequences - mine.sequences, before.units + sum.units - mine.units,
-          before.cost + sum.cost - mine.cost, before.tiles + sum.tiles - mine.tiles};
+  *total = ShuffleFrom(warps, 31);
+  const Sums before = ShuffleFrom(warps, warp == 0 ? 0 : warp - 1);
+  return (warp == 0 ? Sums{} : before) + (sum - mine);
 }
 
 // Running sums in shared memory, [max_rows + 1] each.

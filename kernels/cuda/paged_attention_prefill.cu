@@ -299,19 +299,13 @@ __global__ __launch_bounds__(kThreads,
     const uint32_t item = ticket;
     __syncthreads();
     if (item >= items) return;
-    // Tiles of one sequence and different heads are as long as one another: heads vary fastest.
     TakeItem<T, D>(a, a.space.tiles[item / a.num_kv_heads], item % a.num_kv_heads, shared);
   }
 }
 
 template <typename T, int D>
 void LaunchTyped(const AttentionArgs& args, int64_t max_items, const Device& device) {
-  static const bool configured = [] {
-    CUDA_CHECK(cudaFuncSetAttribute(
-        PrefillKernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes<D>::kSharedBytes));
-    return true;
-  }();
-  (void)configured;
+  AllowShared<PrefillKernel<T, D>, Sizes<D>::kSharedBytes>();
   const auto ctas = static_cast<uint32_t>(std::min<int64_t>(2 * device.num_sms, max_items));
   Launch(device, {.blocks = ctas, .threads = kThreads, .shared_bytes = Sizes<D>::kSharedBytes},
          PrefillKernel<T, D>, args);
@@ -320,7 +314,7 @@ void LaunchTyped(const AttentionArgs& args, int64_t max_items, const Device& dev
 }  // namespace
 
 void LaunchPlainPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
-                   const Device& device) {
+                        const Device& device) {
   const int64_t max_items = max_tiles * args.num_kv_heads;
   DispatchHalf(p.kv.dtype, [&](auto tag) {
     using T = decltype(tag);

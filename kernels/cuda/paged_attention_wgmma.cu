@@ -312,7 +312,7 @@ class Consumer {
     Work w;
     w.rows.Reset();
     rings_.q.WaitFull(i);
-    const uint64_t q = DescribeTile(rings_.q.Slot(i) + group_ * kGroupRows * kPanelRowBytes);
+    const TileOperand q(rings_.q.Slot(i) + group_ * kGroupRows * kPanelRowBytes);
     TakeFirst(q, span.begin, sight, w);
 #pragma unroll 1
     for (int token = span.begin + kTokens; token < span.end; token += kTokens) {
@@ -331,7 +331,8 @@ class Consumer {
     Store(item, i, w.rows);
   }
 
-  __device__ __forceinline__ void TakeFirst(uint64_t q, int token, const Sight& sight, Work& w) {
+  __device__ __forceinline__ void TakeFirst(const TileOperand& q, int token, const Sight& sight,
+                                            Work& w) {
     rings_.k.WaitFull(taken_);
     ProductsFence();
     StartScores(q, taken_, w.s);
@@ -347,7 +348,8 @@ class Consumer {
   // The scores of a tile and the values of the one before. From the fence to the last wait there is
   // no branch: with one, the products would be waited for one by one.
   template <bool kMasked>
-  __device__ __forceinline__ void TakeNext(uint64_t q, int token, const Sight& sight, Work& w) {
+  __device__ __forceinline__ void TakeNext(const TileOperand& q, int token, const Sight& sight,
+                                           Work& w) {
     rings_.v.WaitFull(taken_);
     rings_.k.WaitFull(taken_ + 1);
     SyncNamed(kTurn + group_, 2 * kGroupThreads);
@@ -372,21 +374,21 @@ class Consumer {
     ring.Empty(n).ArriveIf(lane_ == 0);
   }
 
-  __device__ __forceinline__ void StartScores(uint64_t q, uint32_t n, Scores& s) const {
-    const uint64_t k = DescribeTile(rings_.k.Slot(n));
+  __device__ __forceinline__ void StartScores(const TileOperand& q, uint32_t n, Scores& s) const {
+    const TileOperand k(rings_.k.Slot(n));
 #pragma unroll
     for (int d = 0; d < D / 16; ++d) {
       const uint32_t at = d / 4 * kPanelBytes + d % 4 * 32;
-      ProductOfTiles<T>(s, Advance(q, at), Advance(k, at), d > 0);
+      ProductOfTiles<T>(s, q.At(at), k.At(at), d > 0);
     }
     ProductsCommit();
   }
 
   __device__ __forceinline__ void StartValues(uint32_t n, Work& w) const {
-    const uint64_t v = DescribeTile(rings_.v.Slot(n), kPanelBytes);
+    const TileOperand v(rings_.v.Slot(n), kPanelBytes);
 #pragma unroll
     for (int t = 0; t < kSteps; ++t) {
-      ProductOfFragments<T>(w.rows.o, w.p[t], Advance(v, t * 16 * kPanelRowBytes));
+      ProductOfFragments<T>(w.rows.o, w.p[t], v.At(t * 16 * kPanelRowBytes));
     }
     ProductsCommit();
   }
@@ -491,12 +493,7 @@ CUtensorMap DescribePool(const KvLayerView& kv) {
 template <typename T, int D>
 void LaunchTyped(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_items,
                  const Device& device) {
-  static const bool configured = [] {
-    CUDA_CHECK(cudaFuncSetAttribute(
-        PrefillKernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, Layout<D>::kSharedBytes));
-    return true;
-  }();
-  (void)configured;
+  AllowShared<PrefillKernel<T, D>, Layout<D>::kSharedBytes>();
   const auto ctas = static_cast<uint32_t>(std::min<int64_t>(device.num_sms, max_items));
   Launch(device, {.blocks = ctas, .threads = kThreads, .shared_bytes = Layout<D>::kSharedBytes},
          PrefillKernel<T, D>, args, DescribePool(p.kv));

@@ -123,16 +123,22 @@ __device__ __forceinline__ void Settle(float (&x)[kBlocks][4]) {
   }
 }
 
-// Describes a tile at `address`. Rows of the product are rows of the tile (`group_bytes` unused),
-// or its columns, in groups of 64 that are `group_bytes` apart.
-__device__ __forceinline__ uint64_t DescribeTile(uint32_t address, uint32_t group_bytes = 16) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = 1024 >> 4;
-  return kSwizzle128 | kEightRows << 32 | uint64_t{group_bytes >> 4} << 16 | (address >> 4);
-}
-// The same tile, `bytes` further on.
-__device__ __forceinline__ uint64_t Advance(uint64_t description, uint32_t bytes) {
-  return description + (bytes >> 4);
-}
+// A tile as an operand. Rows of the product are rows of the tile, or its columns, in groups of 64
+// that are `group_bytes` apart.
+struct TileOperand {
+  uint32_t low;
+
+  // The same for all threads, which the compiler is told by a shuffle: operands are uniform
+  // registers.
+  __device__ __forceinline__ explicit TileOperand(uint32_t address, uint32_t group_bytes = 16)
+      : low(__shfl_sync(0xffffffffu, address >> 4 | group_bytes >> 4 << 16, 0)) {}
+
+  // From `bytes` further on.
+  __device__ __forceinline__ uint64_t At(uint32_t bytes) const {
+    constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32;
+    return kSwizzle128 | kEightRows | (low + (bytes >> 4));
+  }
+};
 
 // Operands of an accumulator: its registers by number, and as block after block of eight columns.
 #define QUIRE_NUMBERS_32                                                                  \
