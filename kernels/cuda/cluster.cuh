@@ -112,9 +112,10 @@ class Cluster {
         "r"(value), "r"(AddressAt(&mailbox.state, to))
         : "memory");
   }
-  // Announces this party's share of a turn of a mailbox of block `to`, before or after it.
+  // Announces this party's share of a turn of a mailbox of block `to`, before or after it. Orders
+  // no other memory.
   __device__ void Announce(uint32_t bytes, Mailbox& mailbox, uint32_t to) const {
-    asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
+    asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      AddressAt(&mailbox.state, to)),
                  "r"(bytes)
                  : "memory");

@@ -101,8 +101,7 @@ __device__ uint64_t WeighRaw() {
 struct Scaling {
   float top;
   float temperature;
-  bool weighs;     // their mass is wanted
-  bool counts;     // and their numbers in linear bins,
+  bool weighs;     // their mass is wanted; their numbers in linear bins are,
   float behind_z;  // where z of no more are counted as this
 };
 
@@ -119,7 +118,7 @@ __device__ Masses WeighPlain(const Scaling& scaling) {
     const float4 z = FourAt(i) - scaling.top;
     FourAt(i) = z;
     mass += MassOf(z);
-    if (scaling.counts) CountLinear(z, scaling.behind_z);
+    CountLinear(z, scaling.behind_z);
   });
   return {mass, mass};
 }
@@ -138,7 +137,7 @@ __device__ Masses Weigh(const Scaling& scaling) {
     FourAt(i) = z;
     masses.raw += MassOf(raw - raw_top);
     if (scaling.weighs) masses.scaled += MassOf(z);
-    if (scaling.counts) CountLinear(z, scaling.behind_z);
+    CountLinear(z, scaling.behind_z);
   });
   return masses;
 }
@@ -307,23 +306,34 @@ __device__ __forceinline__ float ScoreBound(float z, uint32_t word) {
 // No noise is larger: -ln(2^-33).
 constexpr float kMostNoise = 22.9f;
 
-// Draws from the slice's tokens as far as `last_key`. A lane takes the four tokens of one random
-// counter; tokens whose noise cannot lift them over what the slice has reached are passed over.
-__device__ uint64_t DrawSlice(uint32_t last_key) {
+// Which of the slice's values are drawn from, and how they are to be read: z is
+// (value - top) / temperature, unless that was done to all before.
+struct Drawing {
+  uint32_t last_key;
+  float top, temperature;
+};
+
+// Draws from the slice's tokens. A lane takes the four tokens of one random counter; tokens whose
+// noise cannot lift them over what the slice has reached are passed over, by a z that is only
+// nearly right where values are not yet scaled: bounds have margins for that.
+__device__ uint64_t DrawSlice(const Drawing& drawing) {
   SampleShared& shared = Shared();
   const SampleRow& params = shared.job.params;
   const uint64_t seed = params.seed;
-  const float min_p = params.min_p;
+  const float min_p = params.min_p, top = drawing.top;
+  const float scale = fminf(1.0f / drawing.temperature, 1e30f);  // 0 times it is 0
   const auto position = static_cast<uint32_t>(shared.job.num_known);
   const int lane = threadIdx.x % 32, size = shared.slice.size, first = shared.slice.first;
   const volatile uint32_t& reached = shared.floor;
-  float min_z = FromKey(min(last_key, kLastKey - 1));
+  float min_z = FromKey(min(drawing.last_key, kLastKey - 1));
   // Far below what min_p keeps, whatever the rounding.
   if (min_p > 0.0f) min_z = fmaxf(min_z, __logf(min_p) - 0.01f);
   uint64_t best = 0;
   for (int pair = threadIdx.x / 32; pair * kSliceUnit < size; pair += kSampleWarps) {
     const int at = pair * kSliceUnit + lane / 16 * 64 + lane % 16;
-    const float4 z = {Values()[at], Values()[at + 16], Values()[at + 32], Values()[at + 48]};
+    const float4 values = {Values()[at], Values()[at + 16], Values()[at + 32], Values()[at + 48]};
+    const float4 less = values - top;
+    const float4 z = {less.x * scale, less.y * scale, less.z * scale, less.w * scale};
     const float floor = FromOrdered(reached);
     const float least = fmaxf(min_z, floor - kMostNoise);
     if (!__any_sync(kAllLanes, Largest(z) >= least)) continue;
@@ -334,10 +344,12 @@ __device__ uint64_t DrawSlice(uint32_t last_key) {
     const bool may = Largest(bound) >= floor - kNoiseScale;
     if (!__any_sync(kAllLanes, may)) continue;
     if (may) {
-      EachOf(z, [&](float one, int i) {
-        if (one < least || (min_p > 0.0f && ExactExp(one) < min_p)) return;
+      EachOf(z, [&](float nearly, int i) {
+        if (nearly < least) return;
+        const float exact = (Values()[at + i * 16] - top) / drawing.temperature;
+        if (min_p > 0.0f && ExactExp(exact) < min_p) return;
         const float noise = -ExactLog(ExactExponential(random.word[i]));
-        best = Larger(best, Scored(one + noise, token + i * 16));
+        best = Larger(best, Scored(exact + noise, token + i * 16));
       });
     }
     const uint32_t of_warp = __reduce_max_sync(kAllLanes, static_cast<uint32_t>(best >> 32));
@@ -376,39 +388,44 @@ __device__ Verdict Conclude(uint64_t best, Cluster cluster) {
   return OverTable(shared.verdicts, cluster.size());
 }
 
-// Draws a token. The first block returns the row's verdict.
+// Draws a token from those that top_k and top_p keep. The first block returns the row's verdict.
 template <bool kAligned>
-__device__ Verdict Draw(Cluster cluster) {
+__device__ Verdict DrawFiltered(bool by_rank, Cluster cluster) {
   SampleShared& shared = Shared();
   const SampleRow& params = shared.job.params;
-  const bool by_rank = ByRank(params, shared.slice.vocab);
-  const bool filtered = by_rank || params.top_p < 1.0f;
   {
-    const uint32_t last_bin = filtered ? BeginSearch(params, by_rank) : 0;
+    const uint32_t last_bin = BeginSearch(params, by_rank);
     const Scaling scaling = {.top = ScoreOf(shared.extremes.best),
                              .temperature = params.temperature,
-                             .weighs = filtered && !by_rank,
-                             .counts = filtered,
+                             .weighs = !by_rank,
                              .behind_z = (static_cast<float>(last_bin) + 1.5f) / -32.0f};
     const bool plain = params.temperature == 1.0f && !shared.modified;
     const Masses masses =
         OverBlock(plain ? WeighPlain(scaling) : Weigh<kAligned>(scaling), shared.warp_masses);
     if (threadIdx.x == 0) shared.masses = masses;
-    __syncthreads();
   }
-  uint32_t last_key = kLastKey;
-  if (filtered) {
-    SearchEdge(cluster);
-    last_key = shared.orders.last_key;
-    if (shared.orders.next == Next::kGather) {
-      Gather(cluster);
-      if (cluster.rank() != 0) return {};
-      shared.few_box.Await(0);
-      const uint64_t best = DrawFew();
-      return {OverTable(shared.block_masses, cluster.size()).raw, best};
-    }
+  __syncthreads();
+  SearchEdge(cluster);
+  if (shared.orders.next == Next::kDraw) {
+    return Conclude(DrawSlice({shared.orders.last_key, 0.0f, 1.0f}), cluster);
   }
-  return Conclude(DrawSlice(last_key), cluster);
+  Gather(cluster);
+  if (cluster.rank() != 0) return {};
+  shared.few_box.Await(0);
+  const uint64_t best = DrawFew();
+  return {OverTable(shared.block_masses, cluster.size()).raw, best};
+}
+
+// Takes the top token, or draws one from all.
+template <bool kAligned>
+__device__ Verdict TakeOrDraw(Cluster cluster) {
+  SampleShared& shared = Shared();
+  const Masses masses = OverBlock({WeighRaw<kAligned>(), 0}, shared.warp_masses);
+  if (threadIdx.x == 0) shared.masses = masses;
+  const float temperature = shared.job.params.temperature;
+  const uint64_t top = shared.extremes.best;
+  return Conclude(temperature == 0.0f ? top : DrawSlice({kLastKey, ScoreOf(top), temperature}),
+                  cluster);
 }
 
 // The answer of a row with a verdict. The logits in device memory are still the raw ones.
@@ -484,14 +501,11 @@ __global__ void __launch_bounds__(kSampleThreads, 3) SampleKernel(SampleArgs a) 
 
   SampleResult result = {.token = 0, .logprob = 0.0f, .nonfinite = 1};
   if (extremes.bad == 0 && extremes.raw_top > -kInfinity && ScoreOf(extremes.best) > -kInfinity) {
-    Verdict verdict;
-    if (shared.job.params.temperature != 0.0f) {
-      verdict = Draw<kAligned>(cluster);
-    } else {
-      const Masses masses = OverBlock({WeighRaw<kAligned>(), 0}, shared.warp_masses);
-      if (threadIdx.x == 0) shared.masses = masses;
-      verdict = Conclude(extremes.best, cluster);
-    }
+    const SampleRow& params = shared.job.params;
+    const bool by_rank = ByRank(params, a.vocab);
+    const bool filtered = params.temperature != 0.0f && (by_rank || params.top_p < 1.0f);
+    const Verdict verdict =
+        filtered ? DrawFiltered<kAligned>(by_rank, cluster) : TakeOrDraw<kAligned>(cluster);
     if (cluster.rank() == 0 && threadIdx.x == 0) result = Answer(verdict);
   }
   if (cluster.rank() == 0 && threadIdx.x == 0) {
