@@ -23,7 +23,9 @@ CudaOptions OptionsOf(const WorkerOrder& order) {
 absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
   std::string why;
   const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(order.spec.tp.rank, &why);
-  if (info == nullptr) return absl::UnavailableError(why);
+  if (info == nullptr) {
+    return absl::UnavailableError("--device cuda: " + why + "; --device cpu needs none");
+  }
   CudaOptions options = OptionsOf(order);
   // The pool is not sized yet; it cannot hold more than the device does.
   const int64_t token_bytes = order.spec.kv_layout.block_bytes() / order.spec.kv_layout.block_size;

@@ -6,6 +6,7 @@ time and no token, and what the server says of the device is what the driver say
 tests/gpu/run from the repository's root; talks through the `quire` command, as GPU hosts have no
 gRPC packages.
 """
+# Covers engine/worker/cuda_device.cc
 import json
 import os
 import pathlib

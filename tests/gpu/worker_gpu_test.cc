@@ -73,6 +73,7 @@ EngineSetup Plan(const Settings& settings) {
   absl::StatusOr<EngineSetup> setup = PlanEngine(config);
   CHECK(setup.ok());
   setup->model_options.activation_dtype = DType::kBF16;
+  setup->model_options.weights_in_place = false;
   return *std::move(setup);
 }
 

@@ -2,6 +2,7 @@
 // reading past their end.
 #include "engine/worker/plan_codec.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -133,7 +134,7 @@ TEST(PlanCodecTest, ResultsOfAWorkerThatWentMadAreRefused) {
     std::vector<std::byte> bad(random() % 300);
     for (std::byte& byte : bad) byte = static_cast<std::byte>(random());
     // As often as not with a believable beginning.
-    if (i % 2 == 0) std::memcpy(bad.data(), good.data(), std::min(bad.size(), random() % (head)));
+    if (i % 2 == 0) std::copy_n(good.begin(), std::min(bad.size(), random() % head), bad.begin());
     EXPECT_FALSE(DecodeResult(bad, decoded));
   }
 }
