@@ -13,8 +13,9 @@ namespace quire::cuda {
 // Arrays in the device memory that PagedAttention works in. Counters are zero between launches.
 struct AttentionSpace {
   DecodeSequence* sequences = nullptr;  // [max_rows]
-  DecodeRange* ranges = nullptr;        // [DecodeCtas]
-  uint32_t* arrivals = nullptr;  // [DecodeCtas] of the ranges that share a head, at its owner
+  DecodeRange* ranges = nullptr;        // [CTAs of the decode kernel]
+  uint32_t* arrivals =
+      nullptr;  // [CTAs of the decode kernel] of the ranges that share a head, at its owner
   // A row of a state is D floats of the sum, the top and the sum of weights; a range keeps its own
   // one behind the other, and the one of the head it owns and shares at the end of its stride.
   float* states = nullptr;
@@ -57,10 +58,8 @@ struct AttentionArgs {
   }
 };
 
-// CTAs of the decode kernel: as many as fit at once.
-constexpr int32_t DecodeCtas(int32_t head_dim, int num_sms) {
-  return num_sms * (head_dim == 128 ? 2 : 3);
-}
+// Of the decode kernel: all that there are run at once.
+inline constexpr int kDecodeCtasPerSm = 2;
 
 // Lets a kernel have more than 48 KiB of shared memory, which must be asked for once.
 template <auto kKernel, uint32_t kBytes>

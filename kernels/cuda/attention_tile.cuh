@@ -111,11 +111,11 @@ struct RunningRows {
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Takes in kBlocks * 8 scores a row: raises top and the sum, turns the scores into weights, and
-  // gives the factors that o has yet to be multiplied by.
+  // Takes in kBlocks * 8 scores a row, in three steps that others may stand between: raises top,
+  // and gives the factors that o has yet to be multiplied by;
   template <int kBlocks>
-  __device__ __forceinline__ void Raise(float (&s)[kBlocks][4], float scale_log2,
-                                        float (&factor)[2]) {
+  __device__ __forceinline__ void RaiseTop(const float (&s)[kBlocks][4], float scale_log2,
+                                           float (&factor)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float top_here = fmaxf(s[0][2 * r], s[0][2 * r + 1]);
@@ -124,9 +124,18 @@ struct RunningRows {
         top_here = fmaxf(top_here, fmaxf(s[b][2 * r], s[b][2 * r + 1]));
       }
       const float next = fmaxf(top[r], QuadMax(top_here) * scale_log2);
-      const float base = FiniteTop(next);
-      factor[r] = Exp2(top[r] - base);
+      factor[r] = Exp2(top[r] - FiniteTop(next));
       top[r] = next;
+      sum[r] *= factor[r];
+    }
+  }
+
+  // turns the scores into weights and sums them;
+  template <int kBlocks>
+  __device__ __forceinline__ void Weigh(float (&s)[kBlocks][4], float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float base = FiniteTop(top[r]);
       float sum_here = 0.0f;
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
@@ -134,11 +143,12 @@ struct RunningRows {
         s[b][2 * r + 1] = Exp2(fmaf(s[b][2 * r + 1], scale_log2, -base));
         sum_here += s[b][2 * r] + s[b][2 * r + 1];
       }
-      sum[r] = fmaf(sum[r], factor[r], sum_here);
+      sum[r] += sum_here;
     }
   }
 
-  // A factor of one changes no bit, so it is left out where the whole warp has it.
+  // and multiplies o. A factor of one changes no bit, so it is left out where the whole warp has
+  // it.
   __device__ __forceinline__ void Scale(const float (&factor)[2]) {
     if (!__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) return;
 #pragma unroll
@@ -153,7 +163,8 @@ struct RunningRows {
   template <int kBlocks>
   __device__ __forceinline__ void TakeScores(float (&s)[kBlocks][4], float scale_log2) {
     float factor[2];
-    Raise(s, scale_log2, factor);
+    RaiseTop(s, scale_log2, factor);
+    Weigh(s, scale_log2);
     Scale(factor);
   }
 };

@@ -4,7 +4,7 @@
 //
 // A CTA of four warps walks the range of units it was given (attention_plan.h), 64 tokens at a
 // time. Each warp owns 16 of them, K and V, in stages of its own: no barrier stands in the loop,
-// and the stages run on across units. In flight are 3 stages * 4 warps * 8 KiB * 2 CTAs = 192 KiB a
+// and the stages run on across units. In flight are 24 KiB * 4 warps * 2 CTAs = 192 KiB a
 // multiprocessor, where 33 KiB cover the latency of memory at its full rate.
 // At the end of a unit the four states are merged in the order of the warps, and the unit's state
 // is folded into the sum of the units before it: in registers where this CTA had all of them, else
@@ -22,13 +22,12 @@ constexpr int kWarpTokens = kDecodeTile / kDecodeWarps;  // 16: one block of the
 
 template <int D>
 struct Sizes {
-  static constexpr int kStages = D == 128 ? 3 : 4;
-  static constexpr int kMinCtas = D == 128 ? 2 : 3;
+  static constexpr int kStages = D == 128 ? 3 : 6;
   static constexpr uint32_t kTileBytes = kWarpTokens * D * 2;  // a warp's K, and its V
   static constexpr uint32_t kStageBytes = 2 * kTileBytes;
   static constexpr uint32_t kWarpBytes = kStages * kStageBytes;
   static constexpr uint32_t kMergeAt = kDecodeWarps * kWarpBytes;
-  // With 1 KiB a CTA of the system's, 227 KiB of the 228 at D = 128, 220 at D = 64.
+  // Two CTAs, with 1 KiB each of the system's, have 227 KiB of a multiprocessor's 228.
   static constexpr uint32_t kSharedBytes = kMergeAt + HeadState<__half, D>::kMergeBytes;
 };
 
@@ -342,7 +341,7 @@ __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const Sh
 }
 
 template <typename T, int D>
-__global__ __launch_bounds__(kDecodeThreads, Sizes<D>::kMinCtas) void DecodeKernel(
+__global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel(
     const __grid_constant__ AttentionArgs a) {
   extern __shared__ __align__(1024) char shared[];
   PdlWait();
@@ -412,7 +411,7 @@ __global__ __launch_bounds__(kDecodeThreads, Sizes<D>::kMinCtas) void DecodeKern
 template <typename T, int D>
 void LaunchTyped(const AttentionArgs& args, const Device& device) {
   AllowShared<DecodeKernel<T, D>, Sizes<D>::kSharedBytes>();
-  const auto ctas = static_cast<uint32_t>(DecodeCtas(D, device.num_sms));
+  const auto ctas = static_cast<uint32_t>(kDecodeCtasPerSm * device.num_sms);
   Launch(device,
          {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = Sizes<D>::kSharedBytes},
          DecodeKernel<T, D>, args);

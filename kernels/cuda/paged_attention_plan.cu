@@ -178,7 +178,7 @@ int64_t MaxPrefillTiles(int64_t tokens, int64_t rows, int64_t group) {
 }
 
 SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
-  const int64_t ctas = DecodeCtas(limits.head_dim, num_sms);
+  const int64_t ctas = kDecodeCtasPerSm * num_sms;
   const int64_t group = limits.num_heads / limits.num_kv_heads;
   int64_t at = 0;
   const auto take = [&](int64_t bytes) {
@@ -276,7 +276,7 @@ PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& devi
   CHECK(limits.head_dim == 64 || limits.head_dim == 128);
   CHECK_EQ(limits.num_heads % limits.num_kv_heads, 0);
   CHECK_LE(limits.num_heads / limits.num_kv_heads, kDecodeRows);
-  CHECK_LE(DecodeCtas(limits.head_dim, device.num_sms), kMaxRanges);
+  CHECK_LE(kDecodeCtasPerSm * device.num_sms, kMaxRanges);
   CHECK_LE(limits.max_rows, 3200);  // three sums a row in the plan's 48 KiB of shared memory
 }
 
@@ -292,7 +292,7 @@ void PagedAttention::Plan(const PagedAttentionParams& p) {
       .num_kv_heads = p.kv.num_kv_heads,
       .window = p.window,
       .num_sms = device_.num_sms,
-      .num_ctas = DecodeCtas(limits_.head_dim, device_.num_sms),
+      .num_ctas = kDecodeCtasPerSm * device_.num_sms,
       .max_rows = limits_.max_rows,
       .space = SpaceAt(limits_, device_.num_sms, space_),
   };

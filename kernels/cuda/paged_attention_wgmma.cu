@@ -11,6 +11,10 @@
 //
 // Tiles come in the order of their positions and tokens that a row does not see change nothing, so
 // a row's bits depend on its position alone.
+//
+// On an H200 a warpgroup takes 2750 cycles a tile at D = 128, in which the tensor cores work 2048
+// for the two: products 1024, tops 500, exponentials and packing 1100. It is what lies between two
+// turns that is too long, not memory (96 % of what is read comes from the second-level cache).
 #include <algorithm>
 #include <climits>
 
@@ -65,6 +69,7 @@ struct Ring {
     }
   }
   __device__ void WaitFull(uint32_t n) const { Full(n).Wait(n / kSlots); }
+  __device__ bool IsFull(uint32_t n) const { return Full(n).IsOver(n / kSlots); }
   // The first use of a slot finds it empty: a barrier's phase before the first is over.
   __device__ void WaitEmpty(uint32_t n) const { Empty(n).Wait(n / kSlots + 1); }
 };
@@ -341,7 +346,8 @@ class Consumer {
     Release(rings_.k, taken_);
     if (!sight.SeesAll(token)) sight.Mask(token, w.s);
     float factor[2];
-    w.rows.Raise(w.s, a_.scale_log2, factor);
+    w.rows.RaiseTop(w.s, a_.scale_log2, factor);
+    w.rows.Weigh(w.s, a_.scale_log2);
     PackAll(w);
   }
 
@@ -350,8 +356,10 @@ class Consumer {
   template <bool kMasked>
   __device__ __forceinline__ void TakeNext(const TileOperand& q, int token, const Sight& sight,
                                            Work& w) {
-    rings_.v.WaitFull(taken_);
-    rings_.k.WaitFull(taken_ + 1);
+    // Both are asked before either is waited for.
+    const bool has_v = rings_.v.IsFull(taken_), has_k = rings_.k.IsFull(taken_ + 1);
+    if (!has_v) rings_.v.WaitFull(taken_);
+    if (!has_k) rings_.k.WaitFull(taken_ + 1);
     SyncNamed(kTurn + group_, 2 * kGroupThreads);
     ProductsFence();
     StartScores(q, taken_ + 1, w.s);
@@ -361,12 +369,15 @@ class Consumer {
     Settle(w.s);
     Release(rings_.k, taken_ + 1);
     if constexpr (kMasked) sight.Mask(token, w.s);
+    // The tops are found under the products of the values; the exponentials, which take longer than
+    // all else, share their time with the packing.
     float factor[2];
-    w.rows.Raise(w.s, a_.scale_log2, factor);
+    w.rows.RaiseTop(w.s, a_.scale_log2, factor);
     ProductsWait<0>();
     Settle(w.rows.o);
     Release(rings_.v, taken_++);
     w.rows.Scale(factor);
+    w.rows.Weigh(w.s, a_.scale_log2);
     PackAll(w);
   }
 

@@ -49,16 +49,20 @@ struct Barrier {
                  : "memory");
   }
   __device__ __forceinline__ void Wait(uint32_t phase) const {
+    while (!IsOver(phase)) {
+    }
+  }
+  // May be suspended for a while before it says no.
+  __device__ __forceinline__ bool IsOver(uint32_t phase) const {
     uint32_t over;
-    do {
-      asm volatile(
-          "{\n.reg .pred p;\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, p;\n}"
-          : "=r"(over)
-          : "r"(address), "r"(phase & 1)
-          : "memory");
-    } while (over == 0);
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(over)
+        : "r"(address), "r"(phase & 1)
+        : "memory");
+    return over != 0;
   }
 };
 
