@@ -6,23 +6,15 @@
 // Covers kernels/cuda/graph_set.cc
 #include "engine/worker/cuda_worker.h"
 
-#include <cuda_runtime.h>
-
-#include <atomic>
 #include <condition_variable>
-#include <map>
 #include <mutex>
-#include <random>
 
-#include "engine/base/clock.h"
 #include "engine/base/json.h"
 #include "engine/engine.h"
-#include "engine/engine_setup.h"
 #include "engine/worker/in_process_transport.h"
-#include "gtest/gtest.h"
-#include "kernels/cuda/check.h"
+#include "tests/gpu/demo_worker.h"
 
-namespace quire {
+namespace quire::gpu {
 namespace {
 
 using Tokens = std::map<RequestId, std::vector<int32_t>>;
@@ -55,42 +47,13 @@ class CollectingSink : public OutputSink {
   size_t ended_ = 0;
 };
 
-struct Settings {
-  bool capture = true;
-  bool dependent_launch = true;
-  int32_t max_num_seqs = 64;
-  int32_t max_num_batched_tokens = 512;
-};
-
-EngineSetup Plan(const Settings& settings) {
-  EngineConfig config;
-  config.model = "models/demo";
-  config.device = "cpu";  // only for the plan; the workers below are the GPU's
-  config.block_size = 64;
-  config.kv_cache_dtype = "bfloat16";
-  config.max_num_seqs = settings.max_num_seqs;
-  config.max_num_batched_tokens = settings.max_num_batched_tokens;
-  absl::StatusOr<EngineSetup> setup = PlanEngine(config);
-  CHECK(setup.ok());
-  setup->model_options.activation_dtype = DType::kBF16;
-  setup->model_options.weights_in_place = false;
-  return *std::move(setup);
-}
-
 // An engine over one GPU worker in this process.
 class GpuEngine {
  public:
-  explicit GpuEngine(const Settings& settings) {
-    const EngineSetup setup = Plan(settings);
-    WorkerSpec spec = SpecOf(setup, 0);
-    spec.worker.graph_sizes = DefaultGraphSizes(settings.max_num_seqs);
-    CudaOptions options = CudaOptionsFor(spec, 0, "");
-    options.capture = settings.capture;
-    options.dependent_launch = settings.dependent_launch;
-    absl::StatusOr<std::unique_ptr<Worker>> worker = MakeCudaWorker(spec, options, &report);
-    EXPECT_TRUE(worker.ok()) << worker.status();
+  explicit GpuEngine(const DemoSettings& settings) {
+    const EngineSetup setup = DemoSetup(settings);
     std::vector<std::unique_ptr<StepRunner>> workers;
-    workers.push_back(*std::move(worker));
+    workers.push_back(MakeDemoWorker(settings, &report));
     engine = std::make_unique<Engine>(
         setup.scheduler, setup.limits,
         std::make_unique<InProcessTransport>(std::move(workers), setup.config.steps_in_flight),
@@ -101,25 +64,6 @@ class GpuEngine {
   CollectingSink sink;
   std::unique_ptr<Engine> engine;
 };
-
-// Greedy, random, penalised: every kind of row side by side.
-std::unique_ptr<Request> MakeRequest(RequestId id, int32_t longest_prompt, int32_t max_tokens) {
-  std::mt19937 random(static_cast<uint32_t>(id));
-  auto request = std::make_unique<Request>();
-  request->id = id;
-  request->prompt.resize(1 + random() % longest_prompt);
-  for (int32_t& token : request->prompt) token = static_cast<int32_t>(random() % 2000);
-  SamplingParams& sampling = request->sampling;
-  sampling.max_tokens = 1 + static_cast<int32_t>(random() % max_tokens);
-  sampling.row.seed = random();
-  sampling.row.temperature = id % 3 == 0 ? 0.0f : 1.0f;
-  sampling.row.top_k = id % 4 == 1 ? 20 : 0;
-  sampling.row.top_p = id % 5 == 2 ? 0.9f : 1.0f;
-  sampling.row.repetition_penalty = id % 6 == 5 ? 1.2f : 1.0f;
-  sampling.row.frequency_penalty = id % 7 == 6 ? 0.5f : 0.0f;
-  request->arrival_ns = SteadyNowNs();
-  return request;
-}
 
 TEST(GpuWorkerTest, GreedyTokensAreThoseOfTransformers) {
   GpuEngine gpu({});
@@ -158,18 +102,9 @@ TEST(GpuWorkerTest, GreedyTokensAreThoseOfTransformers) {
 // matrix products may depend on how many there are.
 class PlannedSteps {
  public:
-  explicit PlannedSteps(const Settings& settings) {
-    const EngineSetup setup = Plan(settings);
-    WorkerSpec spec = SpecOf(setup, 0);
-    spec.worker.graph_sizes = DefaultGraphSizes(settings.max_num_seqs);
-    spec.worker.steps_in_flight = 2;
-    CudaOptions options = CudaOptionsFor(spec, 0, "");
-    options.capture = settings.capture;
-    options.dependent_launch = settings.dependent_launch;
+  explicit PlannedSteps(const DemoSettings& settings) {
     CudaWorkerReport report;
-    absl::StatusOr<std::unique_ptr<Worker>> worker = MakeCudaWorker(spec, options, &report);
-    EXPECT_TRUE(worker.ok()) << worker.status();
-    worker_ = *std::move(worker);
+    worker_ = MakeDemoWorker(settings, &report);
   }
 
   // Prompts of `rows` rows in chunks, then `steps` steps of all of them, two in flight.
@@ -198,8 +133,8 @@ class PlannedSteps {
 
   void Prefill(int32_t row, int32_t length, std::mt19937& random) {
     plan_.Clear();
-    const std::unique_ptr<Request> request = MakeRequest(row, 1, 1);
-    plan_.new_rows = {{.row = row, .num_prompt = length, .sampling = request->sampling.row}};
+    const uint64_t id = static_cast<uint64_t>(row);
+    plan_.new_rows = {{.row = row, .num_prompt = length, .sampling = MixedSampling(id, id + 1)}};
     for (int32_t i = 0; i < length; ++i) plan_.tokens.push_back(random() % 2000);
     plan_.token_runs = {{.row = row, .count = static_cast<uint32_t>(length)}};
     for (int32_t i = 0; i < kBlocksPerRow; ++i) {
@@ -273,4 +208,4 @@ TEST(GpuWorkerTest, TenThousandRequestsLeakNothing) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::gpu
