@@ -71,7 +71,7 @@ struct Engine::State {
   bool TakeMessages(bool stop);
   void Take(Message& message, bool stop);
   void Add(std::unique_ptr<Request> request, bool stop);
-  void NoticeFault();
+  bool NoticeFault();
   bool RetireSteps();
   void CountStep(const StepResult& result);
   bool StartStep();
@@ -217,7 +217,7 @@ void Engine::State::Run() {
       progress = true;
     }
     progress |= RetireSteps();
-    NoticeFault();
+    progress |= NoticeFault();
     recovering = transport->recovering();
     progress |= StartStep();
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
@@ -229,8 +229,7 @@ void Engine::State::Run() {
     }
     Deliver();
     if (progress) continue;
-    // What a faulted group still has in flight may never come.
-    if (stop && live.load() == 0 && (faulted || transport->in_flight() == 0)) break;
+    if (stop && live.load() == 0 && transport->in_flight() == 0) break;
     wake.Wait(scheduler.NextDeadline());
   }
   transport.reset();  // sends the shutdown plan and joins the workers
@@ -276,29 +275,31 @@ void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
 
 // If others will take the place of the workers that died, every live request goes back to the queue
 // with the tokens it has; they are computed again, and the next ones are those that would have
-// come.
-void Engine::State::NoticeFault() {
+// come. True when there was a fault: the transport has then forgotten the steps in flight.
+bool Engine::State::NoticeFault() {
   const std::string fault = faulted ? "" : transport->fault();
-  if (fault.empty()) return;
-  if (!transport->Recover()) return EndEverything(fault);
+  if (fault.empty()) return false;
+  const bool others_come = transport->Recover();
   published.clear();
+  if (!others_come) {
+    EndEverything(fault);
+    return true;
+  }
   scheduler.RequeueAll(SteadyNowNs(), events);
   ++counts.recoveries;
   const SchedulerLoad load = scheduler.Load();
   Log(Severity::kWarning, "requests wait for new workers",
       {{"fault", fault}, {"waiting", load.waiting}, {"ended", events.finishes.size()}});
+  return true;
 }
 
 bool Engine::State::RetireSteps() {
   bool any = false;
   while (const StepResult* result = transport->Poll()) {
     // Looked at before the result is believed: tokens that ranks disagree on go to nobody.
-    NoticeFault();
-    if (!faulted && published.empty()) return true;  // the result went with its group
-    if (!faulted) {
-      scheduler.Retire(*result, SteadyNowNs(), events);
-      CountStep(*result);
-    }
+    if (NoticeFault()) return true;
+    scheduler.Retire(*result, SteadyNowNs(), events);
+    CountStep(*result);
     published.erase(published.begin());
     transport->Release();
     any = true;

@@ -26,10 +26,15 @@ class InProcessTransport final : public Transport {
   void Publish() override;
   const StepResult* Poll() override;
   void Release() override;
-  int in_flight() const override { return static_cast<int>(published_count_ - released_); }
+  int in_flight() const override {
+    return forgotten_ ? 0 : static_cast<int>(published_count_ - released_);
+  }
   std::string fault() const override { return fault_; }
   // A thread that died took the process with it; ranks that disagree cannot be trusted again.
-  bool Recover() override { return false; }
+  bool Recover() override {
+    forgotten_ = true;
+    return false;
+  }
   bool recovering() override { return false; }
 
  private:
@@ -51,6 +56,7 @@ class InProcessTransport final : public Transport {
   uint32_t published_count_ = 0;
   uint32_t released_ = 0;
   bool shutdown_sent_ = false;
+  bool forgotten_ = false;  // steps in flight go on, and nobody asks for them
   std::string fault_;
 };
 

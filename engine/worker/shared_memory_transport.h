@@ -27,10 +27,15 @@ class SharedMemoryTransport final : public Transport {
   void Publish() override;
   const StepResult* Poll() override;
   void Release() override;
-  int in_flight() const override { return static_cast<int>(published_ - released_); }
+  int in_flight() const override {
+    return forgotten_ ? 0 : static_cast<int>(published_ - released_);
+  }
   std::string fault() const override { return fault_; }
   // This group is the only one it knows.
-  bool Recover() override { return false; }
+  bool Recover() override {
+    forgotten_ = true;
+    return false;
+  }
   bool recovering() override { return false; }
 
  private:
@@ -53,6 +58,7 @@ class SharedMemoryTransport final : public Transport {
   std::vector<Expected> expected_;   // [depth], a ring
   std::vector<StepResult> results_;  // [ranks], of the oldest step in flight once it is `joined_`
   bool joined_ = false;
+  bool forgotten_ = false;
   uint64_t published_ = 0;
   uint64_t released_ = 0;
   std::string fault_;

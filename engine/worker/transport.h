@@ -34,8 +34,9 @@ class Transport {
   virtual int in_flight() const = 0;
   // Empty while healthy or recovering; otherwise one sentence on what died.
   virtual std::string fault() const = 0;
-  // After a fault. True: the steps in flight are forgotten, and a group that knows nothing of what
-  // the last one knew will come; its first step is number 1. False: none will.
+  // After a fault: forgets the steps in flight, and what Poll returned last. True: a group that
+  // knows nothing of what the last one knew will come; its first step is number 1. False: none
+  // will, and nothing is published any more.
   virtual bool Recover() = 0;
   // True from Recover until the next group is there, or until it is certain that none will be.
   virtual bool recovering() = 0;

@@ -59,16 +59,20 @@ class MortalTransport final : public Transport {
   void SetWake(WakeEvent* wake) override { inner_->SetWake(wake); }
   StepPlan* NextSlot() override { return inner_->NextSlot(); }
   void Publish() override { inner_->Publish(); }
-  const StepResult* Poll() override { return inner_->Poll(); }
+  const StepResult* Poll() override { return forgotten_ ? nullptr : inner_->Poll(); }
   void Release() override { inner_->Release(); }
-  int in_flight() const override { return inner_->in_flight(); }
+  int in_flight() const override { return forgotten_ ? 0 : inner_->in_flight(); }
   std::string fault() const override { return dead_->load() ? "rank 0 died" : ""; }
-  bool Recover() override { return false; }
+  bool Recover() override {
+    forgotten_ = true;
+    return false;
+  }
   bool recovering() override { return false; }
 
  private:
   std::unique_ptr<Transport> inner_;
   const std::atomic<bool>* const dead_;
+  bool forgotten_ = false;
 };
 
 // A server on the demo model whose worker says the same token for ever, when the gate lets it.

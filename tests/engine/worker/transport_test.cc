@@ -7,6 +7,7 @@
 
 #include "engine/worker/in_process_transport.h"
 #include "engine/worker/rank_loop.h"
+#include "engine/worker/restarting_transport.h"
 #include "engine/worker/run_pipeline.h"
 #include "engine/worker/shared_memory_transport.h"
 #include "gmock/gmock.h"
@@ -160,8 +161,12 @@ TYPED_TEST(TransportTest, RanksThatDisagreeAreAFault) {
   this->Publish(1);
   this->Await();
   EXPECT_THAT(this->transport->fault(), HasSubstr("different tokens at step 1"));
+  this->Publish(2);
+  EXPECT_EQ(this->transport->in_flight(), 2);
   EXPECT_FALSE(this->transport->Recover());
   EXPECT_FALSE(this->transport->recovering());
+  EXPECT_EQ(this->transport->in_flight(), 0);
+  EXPECT_EQ(this->transport->Poll(), nullptr);
 }
 
 TYPED_TEST(TransportTest, DestructionWithStepsNobodyPolledLeavesNoRankBehind) {
@@ -235,6 +240,107 @@ TEST_F(MadRankTest, ARowThatIsNoNumberHasNoToken) {
   EncodeResult(result, memory_->results(0).slot(0));
   memory_->results(0).Publish();
   EXPECT_NE(transport_->Poll(), nullptr) << transport_->fault();
+}
+
+// Groups that live and die as a test says.
+class ScriptedGroups : public WorkerGroups {
+ public:
+  // What the transport asks of a group, and what became of it.
+  class Group : public Transport {
+   public:
+    void SetWake(WakeEvent*) override {}
+    StepPlan* NextSlot() override { return &plan; }
+    void Publish() override { ++published; }
+    const StepResult* Poll() override { return published > 0 ? &result : nullptr; }
+    void Release() override { --published; }
+    int in_flight() const override { return published; }
+    std::string fault() const override { return own_fault; }
+    bool Recover() override { return false; }
+    bool recovering() override { return false; }
+    StepPlan plan;
+    StepResult result;
+    int published = 0;
+    std::string own_fault;
+  };
+
+  void SetWake(WakeEvent*) override {}
+  std::unique_ptr<Transport> Take() override {
+    if (next != nullptr) fault.clear();
+    return std::move(next);
+  }
+  std::string Fault() override { return fault; }
+  std::string End() override { return end; }
+  void Condemn(const std::string& why) override { condemned = why; }
+  Group* Offer() {
+    auto group = std::make_unique<Group>();
+    Group* const raw = group.get();
+    next = std::move(group);
+    return raw;
+  }
+  std::unique_ptr<Transport> next;
+  std::string fault, end, condemned;
+};
+
+class RestartingTransportTest : public ::testing::Test {
+ protected:
+  RestartingTransportTest() {
+    auto groups = std::make_unique<ScriptedGroups>();
+    groups_ = groups.get();
+    first_ = groups_->Offer();
+    transport_ = std::make_unique<RestartingTransport>(std::move(groups));
+    transport_->Publish();
+    transport_->Publish();
+  }
+  ScriptedGroups* groups_;
+  ScriptedGroups::Group* first_;
+  std::unique_ptr<RestartingTransport> transport_;
+};
+
+TEST_F(RestartingTransportTest, ForgetsADeadGroupAndTakesTheNext) {
+  EXPECT_EQ(transport_->in_flight(), 2);
+  EXPECT_EQ(transport_->fault(), "");
+  groups_->fault = "it died";
+  EXPECT_EQ(transport_->fault(), "it died");
+  EXPECT_TRUE(transport_->Recover());
+  EXPECT_EQ(groups_->condemned, "");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(transport_->recovering());
+    EXPECT_EQ(transport_->fault(), "");
+    EXPECT_EQ(transport_->NextSlot(), nullptr);
+    EXPECT_EQ(transport_->Poll(), nullptr);
+    EXPECT_EQ(transport_->in_flight(), 0);
+  }
+  ScriptedGroups::Group* const second = groups_->Offer();
+  EXPECT_FALSE(transport_->recovering());
+  EXPECT_EQ(transport_->NextSlot(), &second->plan);
+  EXPECT_EQ(transport_->fault(), "");
+}
+
+TEST_F(RestartingTransportTest, AGroupThatCannotBeBelievedIsCondemned) {
+  first_->own_fault = "ranks sampled different tokens";
+  EXPECT_EQ(transport_->fault(), "ranks sampled different tokens");
+  EXPECT_TRUE(transport_->Recover());
+  EXPECT_EQ(groups_->condemned, "ranks sampled different tokens");
+  EXPECT_EQ(transport_->fault(), "");
+}
+
+TEST_F(RestartingTransportTest, TheEndIsAFaultForGood) {
+  groups_->fault = groups_->end = "it died too often";
+  EXPECT_EQ(transport_->fault(), "it died too often");
+  EXPECT_FALSE(transport_->Recover());
+  EXPECT_FALSE(transport_->recovering());
+  EXPECT_EQ(transport_->fault(), "it died too often");
+  EXPECT_EQ(transport_->in_flight(), 0);
+}
+
+TEST_F(RestartingTransportTest, TheEndMayComeWhileRecovering) {
+  groups_->fault = "it died";
+  EXPECT_TRUE(transport_->Recover());
+  EXPECT_TRUE(transport_->recovering());
+  groups_->end = "no other could be started";
+  EXPECT_FALSE(transport_->recovering());
+  EXPECT_EQ(transport_->fault(), "no other could be started");
+  EXPECT_FALSE(transport_->Recover());
 }
 
 TEST(RankLoopTest, BytesThatAreNoPlanEndTheRank) {
