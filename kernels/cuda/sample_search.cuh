@@ -60,9 +60,9 @@ __device__ __forceinline__ Bins BinsOver(uint32_t first, uint32_t last) {
 enum class Next : int32_t { kCount, kGather, kDraw };
 struct alignas(8) Orders {
   Next next;
-  uint32_t num_kept;              // kGather: the tokens that are not
-  uint32_t last_key;              // tokens behind it are out
-  Bins bins;                      // kCount: count the tokens of these keys, as far as last_key,
+  uint32_t num_kept;              // kGather: the tokens as far as last_key
+  uint32_t last_key;              // kGather, kDraw: tokens behind it are out
+  Bins bins;                      // kCount: count the tokens of these keys,
   uint32_t mass_begin, mass_end;  // and add up the mass of those with keys in [begin, end)
 };
 
