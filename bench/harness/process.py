@@ -97,7 +97,7 @@ def run(command, timeout, watch=()):
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.monotonic()
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0
         )
         # With whatever it started itself.
         killer = threading.Timer(timeout, lambda: os.killpg(process.pid, signal.SIGKILL))
