@@ -15,6 +15,7 @@ namespace quire::load {
 namespace {
 
 constexpr double kLagLimitSeconds = 1e-3;
+constexpr double kEmptySlotLimit = 0.01;
 constexpr double kCpuLimit = 0.8;
 constexpr int32_t kDeadlineExceeded = 4;  // gRPC's status
 
@@ -83,18 +84,32 @@ double ServedShare(const RunRecord& run) {
   return accepted / (1 + SureGrowth(served));
 }
 
-ClientHealth JudgeClient(const LatencyHistogram& lags, double cpu_seconds, double wall_seconds,
-                         int64_t peak_rss_bytes) {
+double LagLimit(const RunRecord& run, bool closed_loop) {
+  if (!closed_loop) return kLagLimitSeconds;
+  std::vector<int64_t> took_ns;
+  for (const RequestRecord& request : run.requests) {
+    if (request.warmup || request.outcome != Outcome::kOk) continue;
+    took_ns.push_back(request.end_ns - request.sent_ns);
+  }
+  if (took_ns.empty()) return kLagLimitSeconds;
+  const auto middle = took_ns.begin() + static_cast<ptrdiff_t>(took_ns.size() / 2);
+  std::nth_element(took_ns.begin(), middle, took_ns.end());
+  return std::max(kLagLimitSeconds, kEmptySlotLimit * 1e-9 * static_cast<double>(*middle));
+}
+
+ClientHealth JudgeClient(const LatencyHistogram& lags, double lag_limit, const ProcessUse& used,
+                         double wall_seconds) {
   ClientHealth health;
   health.lag_p99_seconds = lags.Percentile(99);
   health.lag_max_seconds = lags.max();
-  health.cpu_share = wall_seconds > 0 ? cpu_seconds / (wall_seconds * CoresUsed()) : 0;
-  health.peak_rss_bytes = peak_rss_bytes;
-  if (health.lag_p99_seconds >= kLagLimitSeconds) {
+  health.cpu_share = wall_seconds > 0 ? used.cpu_seconds / (wall_seconds * CoresUsed()) : 0;
+  health.peak_rss_bytes = used.peak_rss_bytes;
+  if (health.lag_p99_seconds >= lag_limit) {
     health.invalid_because = absl::StrFormat(
-        "the client was the bottleneck: one request in 100 was sent %.3g ms late or more, and 1 ms "
-        "is the limit; give it a core that the server does not use, or ask for a lower rate",
-        1e3 * health.lag_p99_seconds);
+        "the client was the bottleneck: one request in 100 was sent %.3g ms late or more, and "
+        "%.3g ms is the limit; give it a core that the server does not use, or ask for a lower "
+        "rate",
+        1e3 * health.lag_p99_seconds, 1e3 * lag_limit);
   } else if (health.cpu_share > kCpuLimit) {
     health.invalid_because = absl::StrFormat(
         "the client was the bottleneck: it used %.0f %% of the %d cores it can fill, and 80 %% is "

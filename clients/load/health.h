@@ -34,10 +34,14 @@ inline constexpr size_t kEnoughToJudge = 20;
 // Less than this, and a rate counts as not met.
 inline constexpr double kServedAtLeast = 0.9;
 
+// How late a client may send, in seconds. By a schedule 1 ms. A closed loop has none: there
+// lateness leaves a slot empty, so a hundredth of the median request's time is allowed if that is
+// longer.
+double LagLimit(const RunRecord& run, bool closed_loop);
+
 // Judges the client: fills all but invalid_because from the arguments, then that from the limits:
-// lag under 1 ms at p99 when requests are sent by a schedule or as slots free up, and CPU under 80
-// % of the cores it can use.
-ClientHealth JudgeClient(const LatencyHistogram& lags, double cpu_seconds, double wall_seconds,
-                         int64_t peak_rss_bytes);
+// p99 of the lag under `lag_limit` seconds, and CPU under 80 % of the cores it can use.
+ClientHealth JudgeClient(const LatencyHistogram& lags, double lag_limit, const ProcessUse& used,
+                         double wall_seconds);
 
 }  // namespace quire::load

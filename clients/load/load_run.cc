@@ -379,7 +379,9 @@ RunRecord LoadRun::Finish() {
   run.duration_ns = std::max<int64_t>(0, last_end - first_sent);
   tally_.AddGapsTo(&run.gaps, &run.gaps_per_token);
   run.timeline = std::move(timeline_);
-  run.health = JudgeClient(lags_, cpu_seconds_, wall_seconds_, UsedSoFar().peak_rss_bytes);
+  const double lag_limit = LagLimit(run, IsClosedLoop(settings_.arrival));
+  run.health =
+      JudgeClient(lags_, lag_limit, {cpu_seconds_, UsedSoFar().peak_rss_bytes}, wall_seconds_);
   return run;
 }
 

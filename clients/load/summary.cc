@@ -118,17 +118,22 @@ void CountRequests(const RunRecord& run, Summary* s) {
 
 // Tokens of the requests that finished after the first tenth and up to the last tenth of all
 // finish times, over the time between: neither the filling of the batch nor its draining counts.
-double SteadyThroughput(const RunRecord& run) {
+// Requests that all end together, as one wave of equal lengths does, have no such stretch: the rate
+// is then that of the whole run.
+double SteadyThroughput(const RunRecord& run, double whole_run) {
   std::vector<double> finish_ns;
   for (const RequestRecord& r : run.requests) {
     if (Counts(r) && r.outcome == Outcome::kOk) {
       finish_ns.push_back(static_cast<double>(AnsweredNs(r)));
     }
   }
+  constexpr double kShortestShare = 0.1;
   if (finish_ns.empty()) return 0;
   std::sort(finish_ns.begin(), finish_ns.end());
   const double from = PercentileOfSorted(finish_ns, 10), to = PercentileOfSorted(finish_ns, 90);
-  if (to <= from) return 0;
+  if (to <= from || to - from < kShortestShare * static_cast<double>(run.duration_ns)) {
+    return whole_run;
+  }
   int64_t tokens = 0;
   for (const RequestRecord& r : run.requests) {
     const auto finish = static_cast<double>(AnsweredNs(r));
@@ -187,7 +192,7 @@ Summary Summarize(const RunRecord& run) {
   s.duration_seconds = Seconds(run.duration_ns);
   CountRequests(run, &s);
   SummarizeLatencies(run, &s);
-  s.steady_output_throughput = SteadyThroughput(run);
+  s.steady_output_throughput = SteadyThroughput(run, s.output_throughput);
   s.peak_output_tokens_per_second = BestSecond(run);
   s.peak_concurrency = PeakConcurrency(run);
   return s;

@@ -38,7 +38,7 @@ struct Summary {
   double request_throughput = 0;        // completed / duration
   double output_throughput = 0;         // output tokens / duration
   double total_throughput = 0;          // input and output tokens / duration
-  double steady_output_throughput = 0;  // over the middle 80 % of finish times
+  double steady_output_throughput = 0;  // over the middle 80 % of finish times, if they lie apart
   double peak_output_tokens_per_second = 0;  // best second of the timeline
   int32_t peak_concurrency = 0;
   double mean_concurrency = 0;  // sum of E2E / duration

@@ -107,6 +107,16 @@ TEST(SummaryTest, TheSteadyStretchHasOneBoundOnly) {
   EXPECT_NEAR(Summarize(run).steady_output_throughput, 70, kNear);
 }
 
+// A wave of equal requests: ten, sent at once, that end within 45 ms after a second.
+TEST(SummaryTest, AWaveThatEndsTogetherHasTheRateOfTheWholeRun) {
+  RunRecord run;
+  run.duration_ns = 1'045'000'000;
+  for (int i = 0; i < 10; ++i) {
+    run.requests.push_back(MadeRequest({0, 0, 1, 1000 + 5 * i, 1000 + 5 * i}, 1, 7));
+  }
+  EXPECT_NEAR(Summarize(run).steady_output_throughput, 70 / 1.045, kNear);
+}
+
 TEST(SummaryTest, PeaksAreOfTheBestSecondAndTheFullestMoment) {
   RunRecord run = HandMadeRun();
   const Summary s = Summarize(run);

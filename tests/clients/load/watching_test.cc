@@ -16,6 +16,7 @@
 #include "clients/load/progress.h"
 #include "clients/load/random.h"
 #include "clients/load/tally.h"
+#include "tests/clients/load/made_runs.h"
 
 namespace quire::load {
 namespace {
@@ -153,13 +154,37 @@ TEST(HealthTest, TheClientsLimits) {
   punctual.Add(0.0005, 1000);
   late.Add(0.0005, 970);
   late.Add(0.004, 30);
-  EXPECT_EQ(JudgeClient(punctual, 1, 10, 5).invalid_because, "");
-  EXPECT_EQ(JudgeClient(LatencyHistogram(), 1, 10, 5).invalid_because, "");
-  EXPECT_THAT(JudgeClient(late, 1, 10, 5).invalid_because, HasSubstr("sent 4 ms late"));
+  EXPECT_EQ(JudgeClient(punctual, 0.001, {1, 5}, 10).invalid_because, "");
+  EXPECT_EQ(JudgeClient(LatencyHistogram(), 0.001, {1, 5}, 10).invalid_because, "");
+  EXPECT_THAT(JudgeClient(late, 0.001, {1, 5}, 10).invalid_because, HasSubstr("sent 4 ms late"));
   const double cores = CoresUsed();
-  EXPECT_THAT(JudgeClient(punctual, 9 * cores, 10, 5).invalid_because, HasSubstr("it used 90 %"));
-  EXPECT_NEAR(JudgeClient(punctual, 5 * cores, 10, 5).cpu_share, 0.5, 1e-9);
+  EXPECT_THAT(JudgeClient(punctual, 0.001, {9 * cores, 5}, 10).invalid_because,
+              HasSubstr("it used 90 %"));
+  EXPECT_NEAR(JudgeClient(punctual, 0.001, {5 * cores, 5}, 10).cpu_share, 0.5, 1e-9);
   EXPECT_GT(UsedSoFar().peak_rss_bytes, 1 << 20);
+}
+
+// Requests of 1, 2, ..., 9 s, one that failed at once and a warm-up of a minute.
+TEST(HealthTest, AClosedLoopMayLeaveASlotEmptyForAHundredthOfItsRequests) {
+  RunRecord run;
+  for (int i = 1; i <= 9; ++i) {
+    run.requests.push_back(MadeRequest({0, 0, 1, 1000 * i, 1000 * i}));
+  }
+  run.requests.push_back(MadeRequest({0, 0, 1, 1, 1}));
+  run.requests.back().outcome = Outcome::kFailed;
+  run.requests.push_back(MadeRequest({0, 0, 1, 60'000, 60'000}));
+  run.requests.back().warmup = true;
+  EXPECT_NEAR(LagLimit(run, true), 0.05, 1e-9);
+  EXPECT_EQ(LagLimit(run, false), 0.001);
+  run.requests.resize(1);
+  run.requests.front().end_ns = run.requests.front().sent_ns + 20'000'000;
+  EXPECT_EQ(LagLimit(run, true), 0.001);  // a hundredth of 20 ms is less
+  EXPECT_EQ(LagLimit(RunRecord(), true), 0.001);
+
+  LatencyHistogram late;
+  late.Add(0.004, 100);
+  EXPECT_EQ(JudgeClient(late, 0.05, {1, 5}, 10).invalid_because, "");
+  EXPECT_THAT(JudgeClient(late, 0.0035, {1, 5}, 10).invalid_because, HasSubstr("3.5 ms is the"));
 }
 
 TEST(MetricsScraperTest, FindsTheGauges) {
