@@ -12,6 +12,9 @@ namespace quire {
 // Unique within one server process, never reused, never 0.
 using RequestId = uint64_t;
 
+// Whose request it is: nothing cached is shared between tenants. Given by server/identity.h alone.
+using TenantId = uint64_t;
+
 inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
 struct Request {
@@ -21,6 +24,9 @@ struct Request {
   void* cookie = nullptr;
   std::vector<int32_t> prompt;  // at least one token, each in [0, vocab)
   SamplingParams sampling;
+  TenantId tenant = 0;
+  bool bypass_cache = false;          // neither uses nor leaves anything in the prefix cache
+  uint64_t turn = 0;                  // of a session, from SessionStore::BeginTurn; 0: none
   int32_t priority = 0;               // higher runs first; ties by arrival
   int64_t arrival_ns = 0;             // steady clock, stamped when the RPC arrived
   int64_t deadline_ns = kNoDeadline;  // steady clock

@@ -1,12 +1,15 @@
-// Counts, and a stack of free ids.
+// Counts, a state per block, and a stack of free ids.
 #include "engine/schedule/block_pool.h"
+
+#include <algorithm>
 
 #include "kernels/check.h"
 
 namespace quire {
 
-BlockPool::BlockPool(int32_t num_blocks) : refs_(num_blocks, 0) {
+BlockPool::BlockPool(int32_t num_blocks) : states_(num_blocks, BlockState::kFree) {
   CHECK_GE(num_blocks, 2);
+  states_[kNullBlock] = BlockState::kNull;
   free_.reserve(num_blocks - 1);
   for (BlockId block = num_blocks - 1; block > kNullBlock; --block) free_.push_back(block);
 }
@@ -35,35 +38,50 @@ BlockId BlockPool::Take() {
 }
 
 BlockId BlockPool::Pop() {
-  const BlockId block = free_.back();
-  free_.pop_back();
-  refs_[block] = 1;
+  BlockId block = kNullBlock;
+  if (!free_.empty()) {
+    block = free_.back();
+    free_.pop_back();
+  } else {
+    block = reclaimer_->Reclaim();
+    CHECK(states_[block] == BlockState::kCached);
+    --num_cached_;
+  }
+  states_[block] = BlockState::kTaken;
   return block;
-}
-
-void BlockPool::Share(BlockId block) {
-  CHECK(block > kNullBlock && block <= total());
-  CHECK_GT(refs_[block], 0);
-  ++refs_[block];
 }
 
 void BlockPool::Release(BlockId block) {
   CHECK(block > kNullBlock && block <= total());
-  CHECK_GT(refs_[block], 0);
-  if (--refs_[block] == 0) free_.push_back(block);
+  CHECK(states_[block] != BlockState::kFree);
+  num_cached_ -= states_[block] == BlockState::kCached;
+  states_[block] = BlockState::kFree;
+  free_.push_back(block);
+}
+
+void BlockPool::Cache(BlockId block) {
+  CHECK(states_[block] == BlockState::kTaken);
+  states_[block] = BlockState::kCached;
+  ++num_cached_;
+}
+
+void BlockPool::Uncache(BlockId block) {
+  CHECK(states_[block] == BlockState::kCached);
+  CHECK_GT(available(), 0);
+  states_[block] = BlockState::kTaken;
+  --num_cached_;
 }
 
 void BlockPool::CheckIntegrity() const {
-  CHECK(reserved_ >= 0 && reserved_ <= num_free());
-  CHECK_EQ(refs_[kNullBlock], 0);
-  std::vector<bool> is_free(refs_.size(), false);
+  CHECK(reserved_ >= 0 && available() >= 0);
+  CHECK(states_[kNullBlock] == BlockState::kNull);
+  CHECK_EQ(std::count(states_.begin(), states_.end(), BlockState::kCached), num_cached_);
+  CHECK_EQ(std::count(states_.begin(), states_.end(), BlockState::kFree), num_free());
+  std::vector<bool> is_free(states_.size(), false);
   for (const BlockId block : free_) {
-    CHECK(block > kNullBlock && block <= total());
+    CHECK(states_[block] == BlockState::kFree);
     CHECK(!is_free[block]);
     is_free[block] = true;
-  }
-  for (BlockId block = kNullBlock + 1; block <= total(); ++block) {
-    CHECK_EQ(is_free[block], refs_[block] == 0);
   }
 }
 

@@ -49,7 +49,8 @@ ZONES = {
     'bench/': None,
 }
 # The files of engine/ that carry requests and settings lie below schedule and model.
-REQUEST_FILES = ('request', 'sampling_params', 'output_sink', 'engine_config', 'step_plan')
+REQUEST_FILES = ('request', 'session', 'sampling_params', 'output_sink', 'engine_config', 'step_plan',
+                 'copy_plan')
 PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/')
 RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/')
 RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/clients/', 'tests/e2e/', 'tests/fuzz/',

@@ -1,15 +1,26 @@
-// BlockPool: counts, promises, and the null block.
+// BlockPool: counts, promises, cached blocks, and the null block.
 #include "engine/schedule/block_pool.h"
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <deque>
 #include <random>
 #include <set>
 #include <vector>
 
 namespace quire {
 namespace {
+
+// Gives cached blocks up in the order in which they were cached.
+class OldestFirst final : public BlockReclaimer {
+ public:
+  BlockId Reclaim() override {
+    const BlockId block = cached.front();
+    cached.pop_front();
+    return block;
+  }
+  std::deque<BlockId> cached;
+};
 
 TEST(BlockPoolTest, HandsOutEveryBlockOnceAndNeverTheNullBlock) {
   BlockPool pool(6);
@@ -45,85 +56,113 @@ TEST(BlockPoolTest, KeepsItsPromisesWhateverElseIsTaken) {
   pool.CheckIntegrity();
 }
 
-TEST(BlockPoolTest, FreesASharedBlockWithItsLastHolder) {
+TEST(BlockPoolTest, TakesCachedBlocksWhenNoneIsFree) {
+  BlockPool pool(4);
+  OldestFirst reclaimer;
+  pool.SetReclaimer(&reclaimer);
+  const BlockId first = pool.Take();
+  const BlockId second = pool.Take();
+  for (const BlockId block : {second, first}) {
+    pool.Cache(block);
+    reclaimer.cached.push_back(block);
+  }
+  EXPECT_EQ(pool.num_cached(), 2);
+  EXPECT_EQ(pool.available(), 3);
+  const BlockId free = pool.Take();
+  EXPECT_TRUE(free != first && free != second);
+  ASSERT_TRUE(pool.Reserve(1));
+  EXPECT_EQ(pool.TakeReserved(), second);
+  EXPECT_EQ(pool.Take(), first);
+  EXPECT_EQ(pool.num_cached(), 0);
+  EXPECT_EQ(pool.available(), 0);
+  pool.CheckIntegrity();
+}
+
+TEST(BlockPoolTest, PromisesCachedBlocks) {
   BlockPool pool(3);
   const BlockId block = pool.Take();
-  pool.Share(block);
-  EXPECT_EQ(pool.refs(block), 2);
-  pool.Release(block);
-  EXPECT_EQ(pool.num_free(), 1);
-  pool.CheckIntegrity();
+  pool.Cache(block);
+  EXPECT_TRUE(pool.Reserve(2));
+  EXPECT_FALSE(pool.Reserve(1));
   pool.Release(block);
   EXPECT_EQ(pool.num_free(), 2);
+  EXPECT_EQ(pool.available(), 0);
   pool.CheckIntegrity();
 }
 
 TEST(BlockPoolDeathTest, AbortsOnWrongOwnership) {
   BlockPool pool(3);
   const BlockId block = pool.Take();
+  EXPECT_DEATH(pool.Uncache(block), "CHECK failed");
   pool.Release(block);
   EXPECT_DEATH(pool.Release(block), "CHECK failed");
-  EXPECT_DEATH(pool.Share(block), "CHECK failed");
+  EXPECT_DEATH(pool.Cache(block), "CHECK failed");
+  EXPECT_DEATH(pool.Uncache(block), "CHECK failed");
   EXPECT_DEATH(pool.Release(kNullBlock), "CHECK failed");
+  EXPECT_DEATH(pool.Cache(kNullBlock), "CHECK failed");
   EXPECT_DEATH(pool.Release(3), "CHECK failed");
   EXPECT_DEATH(pool.TakeReserved(), "CHECK failed");
   EXPECT_DEATH(pool.Unreserve(1), "CHECK failed");
 }
 
-// Against a map of holders: every count is right after every call.
-TEST(BlockPoolTest, AgreesWithACountOfHoldersOverRandomCalls) {
+TEST(BlockPoolDeathTest, AbortsWhenAPromisedBlockIsTakenBackFromTheCache) {
+  BlockPool pool(2);
+  const BlockId block = pool.Take();
+  pool.Cache(block);
+  ASSERT_TRUE(pool.Reserve(1));
+  EXPECT_DEATH(pool.Uncache(block), "CHECK failed");
+}
+
+// Against two sets: every count is right after every call.
+TEST(BlockPoolTest, AgreesWithSetsOverRandomCalls) {
   std::mt19937 random(20240611);
   BlockPool pool(12);
-  std::map<BlockId, int32_t> holders;
+  OldestFirst reclaimer;
+  pool.SetReclaimer(&reclaimer);
+  std::set<BlockId> taken;
+  std::deque<BlockId>& cached = reclaimer.cached;
   int32_t reserved = 0;
-  const auto any_held = [&] {
-    return std::next(holders.begin(), random() % holders.size())->first;
-  };
-  for (int i = 0; i < 20000; ++i) {
-    const int32_t available = pool.total() - static_cast<int32_t>(holders.size()) - reserved;
-    switch (random() % 6) {
-      case 0: {
-        const int32_t count = static_cast<int32_t>(random() % 6);
-        const bool can = count <= available;
-        ASSERT_EQ(pool.Reserve(count), can);
-        reserved += can ? count : 0;
-        break;
-      }
-      case 1:
-        if (reserved > 0) {
-          ASSERT_TRUE(holders.emplace(pool.TakeReserved(), 1).second);
-          --reserved;
-        }
-        break;
-      case 2:
-        if (available > 0) {
-          ASSERT_TRUE(holders.emplace(pool.Take(), 1).second);
-        }
-        break;
-      case 3:
-        if (!holders.empty()) {
-          const BlockId block = any_held();
-          pool.Share(block);
-          ++holders[block];
-        }
-        break;
-      case 4:
-        if (!holders.empty()) {
-          const BlockId block = any_held();
-          pool.Release(block);
-          if (--holders[block] == 0) holders.erase(block);
-        }
-        break;
-      default:
-        if (reserved > 0 && random() % 2) {
-          pool.Unreserve(1);
-          --reserved;
-        }
+  const auto any_taken = [&] { return *std::next(taken.begin(), random() % taken.size()); };
+  for (int i = 0; i < 50000; ++i) {
+    const int32_t num_free = pool.total() - static_cast<int32_t>(taken.size() + cached.size());
+    const int32_t available = pool.total() - static_cast<int32_t>(taken.size()) - reserved;
+    const BlockId oldest = cached.empty() ? kNullBlock : cached.front();
+    const uint32_t dice = random() % 8;
+    if (dice == 0) {
+      const int32_t count = static_cast<int32_t>(random() % 6);
+      const bool can = count <= available;
+      ASSERT_EQ(pool.Reserve(count), can);
+      reserved += can ? count : 0;
+    } else if ((dice == 1 && reserved > 0) || (dice == 2 && available > 0)) {
+      const BlockId block = dice == 1 ? pool.TakeReserved() : pool.Take();
+      ASSERT_TRUE(taken.insert(block).second);
+      ASSERT_TRUE(num_free > 0 || block == oldest);
+      reserved -= dice == 1;
+    } else if (dice == 3 && !taken.empty()) {
+      const BlockId block = any_taken();
+      pool.Release(block);
+      taken.erase(block);
+    } else if (dice == 4 && !taken.empty()) {
+      const BlockId block = any_taken();
+      pool.Cache(block);
+      taken.erase(block);
+      cached.push_back(block);
+    } else if (dice == 5 && !cached.empty() && available > 0) {
+      pool.Uncache(oldest);
+      cached.pop_front();
+      taken.insert(oldest);
+    } else if (dice == 6 && !cached.empty()) {
+      pool.Release(oldest);
+      cached.pop_front();
+    } else if (dice == 7 && reserved > 0) {
+      pool.Unreserve(1);
+      --reserved;
     }
     pool.CheckIntegrity();
-    ASSERT_EQ(pool.num_free(), pool.total() - static_cast<int32_t>(holders.size()));
-    ASSERT_EQ(pool.reserved(), reserved);
-    for (const auto& [block, count] : holders) ASSERT_EQ(pool.refs(block), count);
+    ASSERT_EQ(pool.num_cached(), static_cast<int32_t>(cached.size()));
+    ASSERT_EQ(pool.available(), pool.total() - static_cast<int32_t>(taken.size()) - reserved);
+    for (const BlockId block : taken) ASSERT_EQ(pool.state(block), BlockState::kTaken);
+    for (const BlockId block : cached) ASSERT_EQ(pool.state(block), BlockState::kCached);
   }
 }
 

@@ -1,0 +1,85 @@
+// ReferenceTree: the prefix tree once more, slow and obvious: a list of nodes with their tokens,
+// nothing counted, nothing sorted; who holds, keeps or descends from whom is found by looking at
+// all nodes. Run in lockstep with the real tree it must agree on every answer and every victim.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "engine/schedule/prefix_tree.h"
+
+namespace quire {
+
+class ReferenceTree {
+ public:
+  struct Node {
+    Node* parent = nullptr;       // null: a root
+    std::vector<int32_t> tokens;  // its own
+    bool tail = false;
+    NodeId id = kNoNode;  // in the real tree
+    NodeKv kv;
+    bool doomed = false;  // has a page only until its copy ends
+    int32_t holders = 0;
+    std::set<uint64_t> keepers;
+    int64_t used = 0;  // when it was let go last
+
+    bool has_block() const { return kv.block != kNullBlock; }
+    bool has_page() const { return kv.page != kNoPage && !doomed; }
+    bool has_kv() const { return has_block() || kv.page != kNoPage; }
+    bool copying() const { return kv.loading || kv.storing; }
+  };
+
+  ReferenceTree(int32_t block_size, int32_t num_pages)
+      : block_size_(block_size), num_pages_(num_pages) {}
+
+  Node* Find(TenantId tenant, const std::vector<int32_t>& tokens);
+  Node* Child(Node* parent, const std::vector<int32_t>& tokens);  // null if there is none
+  std::vector<Node*> All();                                       // but the roots
+  std::vector<Node*> Chain(Node* node);                           // the deepest first, no root
+  std::vector<Node*> Children(Node* node);
+  bool Held(Node* node);
+  bool Kept(Node* node);
+  int32_t Depth(Node* node);
+  int32_t NumTokens(Node* node);
+  int32_t HoldCost(Node* node);
+  int32_t NumBlocks();     // of the tree
+  int32_t NumEvictable();  // of them
+  int32_t NumLossless();
+  int32_t NumFreePages();
+  bool PageToHave(Node* parent);
+  Node* Victim();         // whose block goes first; null if there is none
+  Node* OldestUnsaved();  // null if there is none
+  Node* SparePage();      // whose page goes first; null if there is none
+
+  void Hold(Node* node) { ++node->holders; }
+  void Release(Node* node);
+  void Keep(Node* node, uint64_t keeper);
+  void Unkeep(Node* node, uint64_t keeper);
+  Node* Add(Node* parent, const std::vector<int32_t>& tokens, bool tail);
+  // The victim loses its block.
+  void Evict();
+  // The node is given `page`, which has to be free; first the oldest spare one goes if there is
+  // none.
+  void GivePage(Node* node, PageId page);
+  void EndCopy(Node* node);
+  void LosePage(Node* node);
+  void LosePages(Node* top);
+  void TakeTail(Node* tail);
+  void ForgetDevice();
+
+ private:
+  std::vector<Node*> Below(Node* top);  // children before parents, itself last
+  void Forget(Node* node);
+  void Use(Node* node) { node->used = ++clock_; }
+
+  const int32_t block_size_;
+  const int32_t num_pages_;
+  std::list<Node> nodes_;
+  std::map<TenantId, Node> roots_;
+  int64_t clock_ = 0;
+};
+
+}  // namespace quire
