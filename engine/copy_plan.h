@@ -49,7 +49,7 @@ enum class CopyStatus : uint8_t {
 struct CopyAck {
   uint64_t job = 0;
   CopyStatus status = CopyStatus::kOk;
-  int32_t num_good = 0;  // copies, in the job's order, whose bytes are there; the least of all ranks
+  int32_t num_good = 0;  // copies, in the job's order, whose bytes are there; least of all ranks
   int64_t bytes = 0;     // of all ranks
   int64_t ns = 0;        // of the slowest rank, without its time in the queue
 };

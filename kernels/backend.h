@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/block_copier.h"
 #include "kernels/buffer.h"
 #include "kernels/ops.h"
 
@@ -38,6 +39,8 @@ class Backend {
   // Runs fn; a device with graphs captures it at the first call per key and replays it afterwards,
   // so fn must enqueue the same calls with the same arguments each time. Key 0 is never captured.
   virtual void RunCaptured(int64_t key, const std::function<void()>& fn) = 0;
+  // Copies beside this order, by threads of their own. Takes no device memory.
+  virtual std::unique_ptr<BlockCopier> MakeBlockCopier() = 0;
   // What is enqueued between the two goes by a name in profiles: "layer 3". Ranges nest. Without a
   // profiler they cost nothing worth counting, and in a replayed step nothing.
   virtual void BeginRange(const char* name, int64_t number) = 0;

@@ -32,7 +32,8 @@ absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, Wor
   std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, order.cpu_threads).front());
   report->description = backend->Describe();
   const int64_t begin_ns = SteadyNowNs();
-  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, MakeWorker(order.spec, std::move(backend)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
+                   MakeWorker(order.spec, std::move(backend), order.arena));
   report->seconds = {{"load", static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9}};
   return std::unique_ptr<StepPipeline>(std::move(worker));
 }

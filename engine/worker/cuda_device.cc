@@ -40,7 +40,7 @@ absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
 absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, WorkerReport* report) {
   CudaWorkerReport cuda;
   ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
-                   MakeCudaWorker(order.spec, OptionsOf(order), &cuda));
+                   MakeCudaWorker(order.spec, OptionsOf(order), &cuda, order.arena));
   report->description = worker->backend().Describe();
   report->memory = {{"planned", cuda.planned_bytes}, {"measured", cuda.measured_bytes}};
   report->seconds = {{"load", cuda.load_seconds}, {"warm", cuda.warm_seconds}};

@@ -42,7 +42,8 @@ std::vector<int32_t> DefaultGraphSizes(int32_t max_num_seqs) {
 
 absl::StatusOr<std::unique_ptr<Worker>> MakeCudaWorker(const WorkerSpec& spec,
                                                        const CudaOptions& options,
-                                                       CudaWorkerReport* report) {
+                                                       CudaWorkerReport* report,
+                                                       std::shared_ptr<HostArena> arena) {
   std::string why;
   const std::unique_ptr<CudaDeviceInfo> before = DescribeCudaDevice(options.ordinal, &why);
   if (before == nullptr) return absl::UnavailableError(why);
@@ -50,7 +51,8 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeCudaWorker(const WorkerSpec& spec,
   if (created == nullptr) return absl::ResourceExhaustedError(why);
   CudaBackend& backend = *created;
   int64_t begin_ns = SteadyNowNs();
-  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, MakeWorker(spec, std::move(created)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
+                   MakeWorker(spec, std::move(created), std::move(arena)));
   report->load_seconds = SecondsSince(begin_ns);
   begin_ns = SteadyNowNs();
   worker->Warm();

@@ -29,9 +29,11 @@ struct CudaWorkerReport {
   int64_t measured_bytes = 0;  // what the driver says is gone since the context was made
 };
 
-// RESOURCE_EXHAUSTED when the device has too little memory; UNAVAILABLE when there is none.
+// RESOURCE_EXHAUSTED when the device has too little memory; UNAVAILABLE when there is none. `arena`
+// as MakeWorker's.
 absl::StatusOr<std::unique_ptr<Worker>> MakeCudaWorker(const WorkerSpec& spec,
                                                        const CudaOptions& options,
-                                                       CudaWorkerReport* report);
+                                                       CudaWorkerReport* report,
+                                                       std::shared_ptr<HostArena> arena = nullptr);
 
 }  // namespace quire

@@ -61,6 +61,8 @@ Json SpecJson(const WorkerSpec& spec) {
           {"block_size", kv.block_size},
           {"kv_dtype", Name(kv.dtype)},
           {"num_blocks", spec.num_blocks},
+          {"num_pages", spec.num_pages},
+          {"kv_checksum", spec.kv_checksum},
           {"max_num_seqs", spec.worker.max_num_seqs},
           {"max_num_batched_tokens", spec.worker.max_num_batched_tokens},
           {"max_model_len", spec.worker.max_model_len},
@@ -96,6 +98,8 @@ WorkerSpec ReadSpec(ConfigReader& reader) {
                     .block_size = Int32(reader, "block_size"),
                     .dtype = DTypeOf(reader, "kv_dtype")};
   spec.num_blocks = Int32(reader, "num_blocks");
+  spec.num_pages = Int32(reader, "num_pages");
+  spec.kv_checksum = reader.Bool("kv_checksum", false);
   return spec;
 }
 
@@ -190,7 +194,9 @@ StepMemory::Shape StepShapeOf(const WorkerSpec& spec) {
           .depth = spec.worker.steps_in_flight,
           .bounds = {.max_rows = spec.worker.max_num_seqs,
                      .max_tokens = spec.worker.max_num_batched_tokens,
-                     .num_blocks = spec.num_blocks}};
+                     .num_blocks = spec.num_blocks},
+          .num_pages = spec.num_pages,
+          .block_bytes = spec.kv_layout.block_bytes()};
 }
 
 std::string EncodeOrder(const WorkerOrder& order) {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,7 +30,10 @@ struct WorkerOrder {
   int32_t cpu_threads = 0;
   int64_t spin_ns = 0;  // of the step thread, before it sleeps
   WorkerSpec spec;      // of this rank; the model's config is left to be read from its directory
-  // The worker's own: where it may keep what it measured; empty: nowhere. Does not travel.
+  // What follows does not travel in words. The rank's host memory: the server's, which the process
+  // inherits, and then the worker's view of it; null: there is none.
+  std::shared_ptr<HostArena> arena;
+  // The worker's own: where it may keep what it measured; empty: nowhere.
   std::string cache_dir;
 };
 

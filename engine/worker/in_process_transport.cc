@@ -17,12 +17,34 @@ InProcessTransport::InProcessTransport(std::vector<std::unique_ptr<StepRunner>> 
     rank->results.resize(depth);
     ranks_.push_back(std::move(rank));
   }
+  StartCopies();
   for (auto& rank : ranks_) {
     rank->thread = std::thread([this, &rank = *rank] { RunRank(rank); });
   }
 }
 
+void InProcessTransport::StartCopies() {
+  std::vector<CopyRings> rings;
+  int64_t block_bytes = 0;
+  for (auto& rank : ranks_) {
+    CopyRunner* const runner = rank->runner->copies();
+    CHECK_EQ(runner == nullptr, ranks_.front()->runner->copies() == nullptr);
+    if (runner == nullptr) continue;
+    block_bytes = runner->block_bytes();
+    rank->ring_memory.resize(static_cast<size_t>(CopyRings::Bytes()) / sizeof(Rank::Line));
+    rings.emplace_back(rank->ring_memory.front().bytes);
+    rank->copies = std::make_unique<CopyEngine>(*runner, rings.back(), [this] { Notify(); });
+  }
+  copies_ = std::make_unique<CopyDispatch>(rings, block_bytes);
+}
+
+void InProcessTransport::EndCopies() {
+  copies_->End();
+  for (auto& rank : ranks_) rank->copies.reset();
+}
+
 InProcessTransport::~InProcessTransport() {
+  if (!forgotten_) EndCopies();
   if (!shutdown_sent_) {
     // Results nobody polled still have to be produced before a slot is free for the last plan.
     for (uint32_t done = released_; done != published_count_; ++done) {
@@ -54,6 +76,11 @@ void InProcessTransport::Publish() {
   ++published_count_;
   published_.store(published_count_, std::memory_order_release);
   published_.notify_all();
+}
+
+bool InProcessTransport::Recover() {
+  if (!std::exchange(forgotten_, true)) EndCopies();
+  return false;
 }
 
 const StepResult* InProcessTransport::Poll() {
@@ -89,8 +116,12 @@ void InProcessTransport::RunRank(Rank& rank) {
     rank.runner->Run(next, rank.results[step % rank.results.size()]);
     rank.finished.store(step + 1, std::memory_order_release);
     rank.finished.notify_all();
-    if (WakeEvent* wake = wake_.load(std::memory_order_acquire)) wake->Notify();
+    Notify();
   }
+}
+
+void InProcessTransport::Notify() {
+  if (WakeEvent* wake = wake_.load(std::memory_order_acquire)) wake->Notify();
 }
 
 }  // namespace quire

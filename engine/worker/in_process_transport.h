@@ -1,5 +1,6 @@
-// InProcessTransport: the worker group as threads of this process, one per rank, each executing
-// every plan on its own StepRunner. Used by the CPU device, by tests and for debugging.
+// InProcessTransport: the worker group as threads of this process: one per rank, executing every
+// plan on its own StepRunner, and those of the ranks' copies. Used by the CPU device, by tests and
+// for debugging.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/worker/copy_dispatch.h"
+#include "engine/worker/copy_engine.h"
 #include "engine/worker/step_runner.h"
 #include "engine/worker/transport.h"
 
@@ -16,9 +19,11 @@ namespace quire {
 
 class InProcessTransport final : public Transport {
  public:
-  // Starts one thread per runner. `depth` is the number of steps in flight.
+  // Starts one thread per runner, and those of its copies, which all ranks have or none. `depth` is
+  // the number of steps in flight.
   InProcessTransport(std::vector<std::unique_ptr<StepRunner>> runners, int depth);
-  // Sends the shutdown plan if none was sent, and joins. Every published step must finish first.
+  // Sends the shutdown plan if none was sent, and joins. Every published step, and every copy, must
+  // finish first.
   ~InProcessTransport() override;
 
   void SetWake(WakeEvent* wake) override { wake_.store(wake, std::memory_order_release); }
@@ -29,12 +34,11 @@ class InProcessTransport final : public Transport {
   int in_flight() const override {
     return forgotten_ ? 0 : static_cast<int>(published_count_ - released_);
   }
-  std::string fault() const override { return fault_; }
+  bool Submit(const CopyJob& job) override { return !forgotten_ && copies_->Submit(job); }
+  bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_->Poll(ack); }
+  std::string fault() const override { return fault_.empty() ? copies_->fault() : fault_; }
   // A thread that died took the process with it; ranks that disagree cannot be trusted again.
-  bool Recover() override {
-    forgotten_ = true;
-    return false;
-  }
+  bool Recover() override;
   bool recovering() override { return false; }
 
  private:
@@ -43,15 +47,25 @@ class InProcessTransport final : public Transport {
     std::vector<StepResult> results;    // [depth]
     std::atomic<uint32_t> finished{0};  // steps this rank has finished, modulo 2^32
     std::thread thread;
+    // Not shared with anybody, but of the same form as if it were.
+    struct alignas(64) Line {
+      std::byte bytes[64];
+    };
+    std::vector<Line> ring_memory;
+    std::unique_ptr<CopyEngine> copies;  // null: it has none
   };
 
+  void StartCopies();
+  void EndCopies();
   void RunRank(Rank& rank);
+  void Notify();
   StepPlan& plan(uint32_t index) { return plans_[index % plans_.size()]; }
 
   std::vector<StepPlan> plans_;  // [depth], written by the scheduler before `published_`
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::atomic<uint32_t> published_{0};  // ranks wait on it
   std::atomic<WakeEvent*> wake_{nullptr};
+  std::unique_ptr<CopyDispatch> copies_;
   // Scheduler thread only.
   uint32_t published_count_ = 0;
   uint32_t released_ = 0;

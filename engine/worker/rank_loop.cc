@@ -1,11 +1,13 @@
 // The step thread and the thread that collects.
 #include "engine/worker/rank_loop.h"
 
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/base/wake_event.h"
+#include "engine/worker/copy_engine.h"
 
 namespace quire {
 namespace {
@@ -23,6 +25,10 @@ RankLoop::RankLoop(const StepMemory& memory, std::atomic<uint32_t>& bell, StepPi
       heartbeat_(memory.heartbeat(place.rank)) {}
 
 absl::Status RankLoop::Run() {
+  std::optional<CopyEngine> copies;
+  if (CopyRunner* const runner = pipeline_.copies()) {
+    copies.emplace(*runner, memory_.copies(place_.rank), [this] { WakeEvent::Notify(bell_); });
+  }
   std::thread collector([this] { CollectAll(); });
   const absl::Status status = LaunchAll();
   launched_.fetch_or(kEnded, std::memory_order_release);

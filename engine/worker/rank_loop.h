@@ -1,5 +1,6 @@
 // RankLoop: the life of one rank behind shared memory: plans in, steps launched, results out. Two
-// threads: one waits for plans and never for the device, one waits for the device.
+// threads: one waits for plans and never for the device, one waits for the device. Beside them
+// those of its copies, if it has any.
 #pragma once
 
 #include <atomic>

@@ -20,7 +20,8 @@ class WorkerGroups {
   virtual std::string Fault() = 0;
   // Why there will be no more groups; empty while there may be.
   virtual std::string End() = 0;
-  // The group taken last cannot be believed any more: it is as good as dead.
+  // The group taken last cannot be believed any more. It is dead when this returns: nobody writes
+  // to the host's memory any more.
   virtual void Condemn(const std::string& why) = 0;
 };
 
@@ -37,6 +38,8 @@ class RestartingTransport final : public Transport {
   const StepResult* Poll() override { return current_ == nullptr ? nullptr : current_->Poll(); }
   void Release() override { current_->Release(); }
   int in_flight() const override { return current_ == nullptr ? 0 : current_->in_flight(); }
+  bool Submit(const CopyJob& job) override { return current_ != nullptr && current_->Submit(job); }
+  bool PollCopy(CopyAck& ack) override { return current_ != nullptr && current_->PollCopy(ack); }
   std::string fault() const override;
   bool Recover() override;
   bool recovering() override;

@@ -21,6 +21,7 @@ class RunPipeline final : public StepPipeline {
   void Collect(StepResult& result) override {
     std::swap(result, results_[collected_++ % results_.size()]);
   }
+  CopyRunner* copies() override { return runner_->copies(); }
 
  private:
   const std::unique_ptr<StepRunner> runner_;

@@ -6,6 +6,17 @@
 #include "kernels/check.h"
 
 namespace quire {
+namespace {
+
+CopyDispatch CopiesOf(const StepMemory& memory) {
+  std::vector<CopyRings> ranks;
+  for (int32_t rank = 0; rank < memory.shape().ranks && memory.shape().num_pages > 0; ++rank) {
+    ranks.push_back(memory.copies(rank));
+  }
+  return {ranks, memory.shape().block_bytes};
+}
+
+}  // namespace
 
 SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<StepMemory> memory,
                                              std::shared_ptr<std::atomic<uint32_t>> bell,
@@ -13,11 +24,13 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<StepMemory> memory,
     : memory_(std::move(memory)),
       bell_(std::move(bell)),
       vocab_size_(vocab_size),
+      copies_(CopiesOf(*memory_)),
       plans_(memory_->plans()),
       expected_(static_cast<size_t>(memory_->shape().depth)),
       results_(static_cast<size_t>(memory_->shape().ranks)) {}
 
 SharedMemoryTransport::~SharedMemoryTransport() {
+  copies_.End();
   plan_.Clear();
   plan_.shutdown = true;
   Send(plan_);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/worker/copy_dispatch.h"
 #include "engine/worker/step_memory.h"
 #include "engine/worker/transport.h"
 
@@ -19,7 +20,7 @@ class SharedMemoryTransport final : public Transport {
   // WakeEvent; ranks ring it. Sampled tokens lie in [0, vocab_size).
   SharedMemoryTransport(std::shared_ptr<StepMemory> memory,
                         std::shared_ptr<std::atomic<uint32_t>> bell, int32_t vocab_size);
-  // Sends the shutdown plan, and waits for nothing.
+  // Sends the shutdown plan and the last copy jobs, and waits for nothing.
   ~SharedMemoryTransport() override;
 
   void SetWake(WakeEvent* wake) override { wake->Share(bell_); }
@@ -30,7 +31,11 @@ class SharedMemoryTransport final : public Transport {
   int in_flight() const override {
     return forgotten_ ? 0 : static_cast<int>(published_ - released_);
   }
-  std::string fault() const override { return fault_; }
+  bool Submit(const CopyJob& job) override {
+    return !forgotten_ && fault_.empty() && copies_.Submit(job);
+  }
+  bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_.Poll(ack); }
+  std::string fault() const override { return fault_.empty() ? copies_.fault() : fault_; }
   // This group is the only one it knows.
   bool Recover() override {
     forgotten_ = true;
@@ -53,6 +58,7 @@ class SharedMemoryTransport final : public Transport {
   const std::shared_ptr<StepMemory> memory_;
   const std::shared_ptr<std::atomic<uint32_t>> bell_;
   const int32_t vocab_size_;
+  CopyDispatch copies_;
   SharedRing plans_;
   StepPlan plan_;                    // being built
   std::vector<Expected> expected_;   // [depth], a ring

@@ -1,4 +1,4 @@
-// The layout: the plans, then rank by rank a heartbeat and the results.
+// The layout: the plans, then rank by rank a heartbeat, the results and the copies.
 #include "engine/worker/step_memory.h"
 
 #include <string>
@@ -35,7 +35,8 @@ SharedRing::Shape StepMemory::ResultRing() const {
 }
 
 int64_t StepMemory::RankBytes() const {
-  return static_cast<int64_t>(sizeof(Heartbeat)) + SharedRing::Bytes(ResultRing());
+  return static_cast<int64_t>(sizeof(Heartbeat)) + SharedRing::Bytes(ResultRing()) +
+         CopyRings::Bytes();
 }
 
 int64_t StepMemory::TotalBytes() const {
@@ -51,6 +52,10 @@ SharedRing StepMemory::plans() const { return {memory_.data(), PlanRing()}; }
 
 SharedRing StepMemory::results(int32_t rank) const {
   return {RankMemory(rank) + sizeof(Heartbeat), ResultRing()};
+}
+
+CopyRings StepMemory::copies(int32_t rank) const {
+  return CopyRings(RankMemory(rank) + sizeof(Heartbeat) + SharedRing::Bytes(ResultRing()));
 }
 
 Heartbeat& StepMemory::heartbeat(int32_t rank) const {

@@ -1,11 +1,12 @@
 // StepMemory: what the server and the ranks of one worker group share: a ring of plans that all
-// ranks read, and for each rank a ring of results and a heartbeat.
+// ranks read, and for each rank a heartbeat, a ring of results, and the rings of its copies.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "engine/worker/copy_rings.h"
 #include "engine/worker/plan_codec.h"
 #include "engine/worker/shared_memory.h"
 #include "engine/worker/shared_ring.h"
@@ -25,6 +26,8 @@ class StepMemory {
     int32_t ranks = 0;
     int32_t depth = 0;  // steps in flight
     PlanBounds bounds;
+    int32_t num_pages = 0;    // of host memory; 0: nothing is copied
+    int64_t block_bytes = 0;  // of one rank
 
     bool operator==(const Shape&) const = default;
   };
@@ -38,6 +41,7 @@ class StepMemory {
   // One slot more than steps in flight, for the plan that ends the ranks.
   SharedRing plans() const;
   SharedRing results(int32_t rank) const;
+  CopyRings copies(int32_t rank) const;
   Heartbeat& heartbeat(int32_t rank) const;
 
  private:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/step_plan.h"
+#include "engine/worker/copy_runner.h"
 
 namespace quire {
 
@@ -14,6 +15,8 @@ class StepRunner {
   // one thread. Aborts on a plan that breaks the protocol: that is a scheduler bug, never user
   // input.
   virtual void Run(const StepPlan& plan, StepResult& result) = 0;
+  // What copies between its blocks and the host's pages, on threads of its own; null: nothing does.
+  virtual CopyRunner* copies() { return nullptr; }
 };
 
 // StepPipeline: something that begins a step while others are not yet collected, at most as many as
@@ -26,6 +29,8 @@ class StepPipeline {
   // Waits for the oldest step launched and fills its result. Another thread than Launch's may call
   // it, if each step's Launch happens before its Collect.
   virtual void Collect(StepResult& result) = 0;
+  // As StepRunner's.
+  virtual CopyRunner* copies() { return nullptr; }
 };
 
 }  // namespace quire

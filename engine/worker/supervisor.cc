@@ -109,11 +109,10 @@ std::string Supervisor::End() {
 }
 
 void Supervisor::Condemn(const std::string& why) {
-  {
-    const std::lock_guard lock(mutex_);
-    condemned_ = why;
-  }
+  std::unique_lock lock(mutex_);
+  condemned_ = why;
   Nudge();
+  changed_.wait(lock, [this] { return !taken_; });
 }
 
 void Supervisor::Nudge() {
@@ -236,6 +235,7 @@ void Supervisor::Bury(const absl::Status& death) {
     fresh_ = nullptr;
     wake = wake_;
   }
+  changed_.notify_all();
   if (wake != nullptr) wake->Notify();
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "engine/base/wake_event.h"
+#include "engine/copy_plan.h"
 #include "engine/step_plan.h"
 
 namespace quire {
@@ -18,8 +19,8 @@ namespace quire {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Notified whenever Poll, recovering or fault may have news. Set once, before the first Publish
-  // and before other threads know of `wake`; outlives this.
+  // Notified whenever Poll, PollCopy, recovering or fault may have news. Set once, before the first
+  // Publish and before other threads know of `wake`; outlives this.
   virtual void SetWake(WakeEvent* wake) = 0;
   // The slot to build the next plan in; valid until Publish. Null while `depth` plans are in
   // flight, and while recovering.
@@ -32,11 +33,17 @@ class Transport {
   virtual void Release() = 0;
   // Plans published and not yet released.
   virtual int in_flight() const = 0;
+  // Sends a copy job; its ack follows from PollCopy, in any order between the directions. False,
+  // and nothing sent, after a fault, while recovering and where there is no host memory to copy to.
+  // Requires fewer than CopyJob::kMaxInFlight jobs of its direction in flight.
+  virtual bool Submit(const CopyJob& job) = 0;
+  // Takes the next finished copy job of all ranks; false if there is none.
+  virtual bool PollCopy(CopyAck& ack) = 0;
   // Empty while healthy or recovering; otherwise one sentence on what died.
   virtual std::string fault() const = 0;
-  // After a fault: forgets the steps in flight, and what Poll returned last. True: a group that
-  // knows nothing of what the last one knew will come; its first step is number 1. False: none
-  // will, and nothing is published any more.
+  // After a fault: forgets the steps and copies in flight, and what Poll returned last; nobody
+  // copies any more when it returns. True: a group that knows nothing of what the last one knew
+  // will come; its first step is number 1. False: none will, and nothing is published any more.
   virtual bool Recover() = 0;
   // True from Recover until the next group is there, or until it is certain that none will be.
   virtual bool recovering() = 0;

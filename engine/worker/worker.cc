@@ -56,6 +56,11 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
   for (Flight& flight : flights_) flight.rows.reserve(options.max_num_seqs);
 }
 
+void Worker::CopyTo(std::shared_ptr<HostArena> arena, bool checksum) {
+  copies_ =
+      std::make_unique<PoolCopies>(cache_, std::move(arena), backend_->MakeBlockCopier(), checksum);
+}
+
 void Worker::Warm() {
   // Rows that sample are bounded, so short idle prefills cannot serve for the largest step.
   std::vector<int32_t> sizes = {options_.max_num_batched_tokens};

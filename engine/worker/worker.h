@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/model/kv_cache.h"
 #include "engine/model/model.h"
+#include "engine/worker/pool_copies.h"
 #include "engine/worker/row_tables.h"
 #include "engine/worker/step_arrays.h"
 #include "engine/worker/step_runner.h"
@@ -39,6 +40,9 @@ class Worker final : public StepRunner, public StepPipeline {
                                                         std::unique_ptr<Model> model,
                                                         KvCache cache);
 
+  // Gives the KV pool an arena to copy to and from; see PoolCopies. Before the first Launch.
+  void CopyTo(std::shared_ptr<HostArena> arena, bool checksum);
+
   // Runs steps that serve no one, so that nothing happens for the first time in service: prefills
   // up to the largest step, then each graph size, largest first, once as it is and once captured.
   // Before the first Launch.
@@ -52,6 +56,7 @@ class Worker final : public StepRunner, public StepPipeline {
   void Collect(StepResult& result) override;
   // Launch and Collect.
   void Run(const StepPlan& plan, StepResult& result) override;
+  CopyRunner* copies() override { return copies_.get(); }
 
   Backend& backend() { return *backend_; }
 
@@ -80,7 +85,8 @@ class Worker final : public StepRunner, public StepPipeline {
   StepArrays arrays_;
   uint64_t launched_ = 0;
   uint64_t collected_ = 0;
-  std::vector<Flight> flights_;  // [steps_in_flight], a ring
+  std::vector<Flight> flights_;         // [steps_in_flight], a ring
+  std::unique_ptr<PoolCopies> copies_;  // null without an arena
 };
 
 }  // namespace quire

@@ -32,10 +32,12 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(
   ASSIGN_OR_RETURN(group->unsized_, SharedMemory::Create("quire steps"));
   for (const WorkerOrder& order : orders) {
     const int32_t rank = order.spec.tp.rank;
-    ASSIGN_OR_RETURN(WorkerProcess process, WorkerProcess::Start({.program = program,
-                                                                  .rank = rank,
-                                                                  .memory_fd = group->unsized_.fd(),
-                                                                  .bell_fd = bell_fd}));
+    ASSIGN_OR_RETURN(WorkerProcess process,
+                     WorkerProcess::Start({.program = program,
+                                           .rank = rank,
+                                           .memory_fd = group->unsized_.fd(),
+                                           .bell_fd = bell_fd,
+                                           .arena_fd = order.arena ? order.arena->fd() : -1}));
     Log(Severity::kInfo, "worker started",
         {{"rank", rank}, {"pid", static_cast<int>(process.pid())}, {"device", order.device}});
     RETURN_IF_ERROR(SendMessage(process.socket(), EncodeOrder(order)));
@@ -155,19 +157,37 @@ void WorkerGroup::Load(const std::vector<WorkerOrder>& orders) {
 
 void WorkerGroup::CheckProgress(int64_t now_ns, double timeout_seconds) {
   CHECK(state_ == State::kReady);
-  const uint64_t published = memory_->plans().published();
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = *ranks_[i];
-    const uint64_t finished = memory_->heartbeat(static_cast<int32_t>(i)).finished.load();
-    if (finished != rank.finished || finished >= published || rank.waiting_since_ns == 0) {
-      rank.finished = finished;
-      rank.waiting_since_ns = now_ns;
+  for (size_t i = 0; i < ranks_.size() && state_ == State::kReady; ++i) {
+    CheckRank(*ranks_[i], static_cast<int32_t>(i), now_ns, timeout_seconds);
+  }
+}
+
+void WorkerGroup::CheckRank(Rank& rank, int32_t index, int64_t now_ns, double timeout_seconds) {
+  const auto stands_still = [&](Progress& progress, uint64_t asked, uint64_t finished) {
+    if (finished != progress.finished || finished >= asked || progress.waiting_since_ns == 0) {
+      progress.finished = finished;
+      progress.waiting_since_ns = now_ns;
     }
-    if (static_cast<double>(now_ns - rank.waiting_since_ns) * 1e-9 <= timeout_seconds) continue;
-    return Condemn(absl::UnavailableError(
-        NameOf(rank) + " has finished no step for " +
-        std::to_string((now_ns - rank.waiting_since_ns) / 1'000'000) + " ms (step " +
-        std::to_string(finished + 1) + " of " + std::to_string(published) + ")"));
+    return static_cast<double>(now_ns - progress.waiting_since_ns) * 1e-9 > timeout_seconds;
+  };
+  const auto condemn = [&](const char* what, const Progress& progress, uint64_t asked) {
+    Condemn(absl::UnavailableError(
+        NameOf(rank) + " has finished no " + what + " for " +
+        std::to_string((now_ns - progress.waiting_since_ns) / 1'000'000) + " ms (" + what + " " +
+        std::to_string(progress.finished + 1) + " of " + std::to_string(asked) + ")"));
+  };
+  const uint64_t steps = memory_->plans().published();
+  if (stands_still(rank.steps, steps, memory_->heartbeat(index).finished.load())) {
+    return condemn("step", rank.steps, steps);
+  }
+  for (const CopyDirection direction : kCopyDirections) {
+    const bool loads = direction == CopyDirection::kLoad;
+    Progress& copies = loads ? rank.loads : rank.stores;
+    const CopyRings rings = memory_->copies(index);
+    const uint64_t jobs = rings.jobs(direction).published();
+    if (stands_still(copies, jobs, rings.acks(direction).published())) {
+      return condemn(loads ? "load" : "store", copies, jobs);
+    }
   }
 }
 

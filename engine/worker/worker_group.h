@@ -48,8 +48,8 @@ class WorkerGroup {
   void Handle();
   // From kDescribed to kLoading: one order per rank, of starting.
   void Load(const std::vector<WorkerOrder>& orders);
-  // Of a group that is ready: kills it when a rank has work and finished no step for so long.
-  // Looked at often, it knows since when.
+  // Of a group that is ready: kills it when a rank has work and finished no step, or no copy, for
+  // so long. Looked at often, it knows since when.
   void CheckProgress(int64_t now_ns, double timeout_seconds);
   // Kills the group, for this reason.
   void Condemn(const absl::Status& why);
@@ -57,6 +57,11 @@ class WorkerGroup {
   void AwaitEnd(double seconds);
 
  private:
+  // Work of one kind: how much is done, and since when no more is though there is some.
+  struct Progress {
+    uint64_t finished = 0;
+    int64_t waiting_since_ns = 0;
+  };
   struct Rank {
     Rank(WorkerProcess process_in, int32_t rank)
         : process(std::move(process_in)), output(rank, process.pid()) {}
@@ -71,8 +76,7 @@ class WorkerGroup {
     bool ready = false;
     WorkerReport report;
     // The state of CheckProgress.
-    uint64_t finished = 0;
-    int64_t waiting_since_ns = 0;
+    Progress steps, loads, stores;
   };
 
   WorkerGroup() = default;
@@ -82,6 +86,7 @@ class WorkerGroup {
   absl::Status EndOf(Rank& rank);
   std::string NameOf(const Rank& rank) const;
   void MoveOn();
+  void CheckRank(Rank& rank, int32_t index, int64_t now_ns, double timeout_seconds);
 
   State state_ = State::kDescribing;
   absl::Status death_;

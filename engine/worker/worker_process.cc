@@ -22,7 +22,7 @@
 namespace quire {
 namespace {
 
-constexpr int kFirstClosed = kWorkerBell + 1;
+constexpr int kFirstUnused = kWorkerArena + 1;
 
 absl::Status Failed(const std::string& what, int error) {
   const std::string message = what + ": " + std::strerror(error);
@@ -31,7 +31,7 @@ absl::Status Failed(const std::string& what, int error) {
 
 // A copy above all numbers that the new process uses, so that no dup2 there overwrites a source.
 absl::StatusOr<Descriptor> Lifted(int fd) {
-  Descriptor copy(fcntl(fd, F_DUPFD_CLOEXEC, kFirstClosed));
+  Descriptor copy(fcntl(fd, F_DUPFD_CLOEXEC, kFirstUnused));
   if (copy.get() < 0) return Failed("duplicating a descriptor", errno);
   return copy;
 }
@@ -64,24 +64,23 @@ struct Attributes {
   posix_spawnattr_t attributes;
 };
 
+// One of our descriptors, and its number there.
 struct Inherited {
-  int socket, memory, bell, output;
+  int fd, number;
 };
 
-absl::StatusOr<pid_t> Spawn(const WorkerProcess::Options& options, const Inherited& fds) {
+// The numbers ascend.
+absl::StatusOr<pid_t> Spawn(const WorkerProcess::Options& options,
+                            const std::vector<Inherited>& inherited) {
   std::vector<Descriptor> sources;
-  for (const int fd : {fds.socket, fds.memory, fds.bell, fds.output}) {
-    ASSIGN_OR_RETURN(Descriptor source, Lifted(fd));
-    sources.push_back(std::move(source));
-  }
   FileActions files;
   posix_spawn_file_actions_addopen(&files.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files.actions, sources[3].get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files.actions, sources[3].get(), STDERR_FILENO);
-  posix_spawn_file_actions_adddup2(&files.actions, sources[0].get(), kWorkerSocket);
-  posix_spawn_file_actions_adddup2(&files.actions, sources[1].get(), kWorkerMemory);
-  posix_spawn_file_actions_adddup2(&files.actions, sources[2].get(), kWorkerBell);
-  posix_spawn_file_actions_addclosefrom_np(&files.actions, kFirstClosed);
+  for (const Inherited& each : inherited) {
+    ASSIGN_OR_RETURN(Descriptor source, Lifted(each.fd));
+    posix_spawn_file_actions_adddup2(&files.actions, source.get(), each.number);
+    sources.push_back(std::move(source));
+  }
+  posix_spawn_file_actions_addclosefrom_np(&files.actions, inherited.back().number + 1);
   const Attributes attributes;
   std::string program = options.program;
   std::array<std::string, 2> flags = {"--rank=" + std::to_string(options.rank),
@@ -115,10 +114,13 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Start(const Options& options) {
   process.output_ = Descriptor(ends[0]);
   const Descriptor its_output(ends[1]);
   fcntl(process.output(), F_SETFL, O_NONBLOCK);
-  ASSIGN_OR_RETURN(process.pid_, Spawn(options, {.socket = its_socket.get(),
-                                                 .memory = options.memory_fd,
-                                                 .bell = options.bell_fd,
-                                                 .output = its_output.get()}));
+  std::vector<Inherited> inherited = {{its_output.get(), STDOUT_FILENO},
+                                      {its_output.get(), STDERR_FILENO},
+                                      {its_socket.get(), kWorkerSocket},
+                                      {options.memory_fd, kWorkerMemory},
+                                      {options.bell_fd, kWorkerBell}};
+  if (options.arena_fd >= 0) inherited.push_back({options.arena_fd, kWorkerArena});
+  ASSIGN_OR_RETURN(process.pid_, Spawn(options, inherited));
   process.pidfd_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid_, 0)));
   if (process.pidfd() < 0) return Failed("pidfd_open", errno);
   return process;

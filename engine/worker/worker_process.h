@@ -1,5 +1,6 @@
 // WorkerProcess: one rank's process, as its parent holds it. It inherits a socket, the memory of
-// its group and the scheduler's bell, and nothing else; it ends with its parent.
+// its group, the scheduler's bell and its host arena, if it has one, and nothing else; it ends with
+// its parent.
 #pragma once
 
 #include <sys/types.h>
@@ -17,6 +18,7 @@ namespace quire {
 inline constexpr int kWorkerSocket = 3;
 inline constexpr int kWorkerMemory = 4;
 inline constexpr int kWorkerBell = 5;
+inline constexpr int kWorkerArena = 6;
 
 class WorkerProcess {
  public:
@@ -25,6 +27,7 @@ class WorkerProcess {
     int32_t rank = 0;
     int memory_fd = -1;
     int bell_fd = -1;
+    int arena_fd = -1;  // -1: none
   };
 
   // NOT_FOUND when there is no such program. The calling thread must outlive the process, which

@@ -121,7 +121,15 @@ class Program {
     return SendMessage(kWorkerSocket, EncodeWord(word));
   }
 
-  absl::Status Serve(const WorkerDevice& device, const WorkerOrder& order) {
+  static absl::Status AttachArena(WorkerOrder& order) {
+    ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(Descriptor(kWorkerArena)));
+    ASSIGN_OR_RETURN(HostArena arena,
+                     HostArena::Attach(std::move(memory), order.spec.arena_shape()));
+    order.arena = std::make_shared<HostArena>(std::move(arena));
+    return absl::OkStatus();
+  }
+
+  absl::Status Serve(const WorkerDevice& device, WorkerOrder order) {
     ASSIGN_OR_RETURN(SharedMemory shared, SharedMemory::Map(Descriptor(kWorkerMemory)));
     ASSIGN_OR_RETURN(const StepMemory memory,
                      StepMemory::Attach(std::move(shared), StepShapeOf(order.spec)));
@@ -129,6 +137,7 @@ class Program {
     if (bell.bytes() < static_cast<int64_t>(sizeof(std::atomic<uint32_t>))) {
       return absl::InternalError("the bell has no memory");
     }
+    if (order.spec.num_pages > 0) RETURN_IF_ERROR(AttachArena(order));
     WorkerReport report;
     ASSIGN_OR_RETURN(const std::unique_ptr<StepPipeline> pipeline, device.make(order, &report));
     RETURN_IF_ERROR(Say(report));

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/check.h"
+#include "kernels/cpu/block_copier.h"
 #include "kernels/cpu/collective.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/host_limits.h"
@@ -87,6 +88,9 @@ class CpuBackend final : public Backend {
   uint64_t Mark() override { return ++marks_; }
   void WaitFor(uint64_t) override {}
   void RunCaptured(int64_t, const std::function<void()>& fn) override { fn(); }
+  std::unique_ptr<BlockCopier> MakeBlockCopier() override {
+    return std::make_unique<cpu::PlainBlockCopier>();
+  }
   void BeginRange(const char*, int64_t) override {}
   void EndRange() override {}
 

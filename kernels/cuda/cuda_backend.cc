@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "kernels/cuda/block_copier.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/graph_set.h"
 #include "kernels/cuda/matmul.h"
@@ -141,6 +142,9 @@ class Implementation final : public CudaBackend {
     if (key == 0 || !options_.capture) return fn();
     graphs_.Run(key, fn);
   }
+  std::unique_ptr<BlockCopier> MakeBlockCopier() override {
+    return std::make_unique<cuda::StreamBlockCopier>(options_.ordinal);
+  }
   void BeginRange(const char* name, int64_t number) override { ranges_.Begin(name, number); }
   void EndRange() override { ranges_.End(); }
 
@@ -170,6 +174,7 @@ class Implementation final : public CudaBackend {
     sealed_ = true;
   }
   std::vector<GraphStats> graphs() const override { return graphs_.stats(); }
+  void* stream() const override { return device_.stream; }
 
  private:
   void* At(int64_t offset) const { return static_cast<char*>(space_.data()) + offset; }

@@ -63,6 +63,8 @@ class CudaBackend : public Backend {
   // From now on Allocate aborts: nothing may take device memory in service.
   virtual void Seal() = 0;
   virtual std::vector<GraphStats> graphs() const = 0;
+  // The cudaStream_t that everything is enqueued on, to be timed from outside.
+  virtual void* stream() const = 0;
 };
 
 }  // namespace quire

@@ -25,6 +25,7 @@ class ForwardingBackend : public Backend {
   void RunCaptured(int64_t key, const std::function<void()>& fn) override {
     inner_->RunCaptured(key, fn);
   }
+  std::unique_ptr<BlockCopier> MakeBlockCopier() override { return inner_->MakeBlockCopier(); }
   void BeginRange(const char* name, int64_t number) override { inner_->BeginRange(name, number); }
   void EndRange() override { inner_->EndRange(); }
   uint64_t Mark() override { return inner_->Mark(); }

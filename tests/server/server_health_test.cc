@@ -62,6 +62,8 @@ class MortalTransport final : public Transport {
   const StepResult* Poll() override { return forgotten_ ? nullptr : inner_->Poll(); }
   void Release() override { inner_->Release(); }
   int in_flight() const override { return forgotten_ ? 0 : inner_->in_flight(); }
+  bool Submit(const CopyJob& job) override { return inner_->Submit(job); }
+  bool PollCopy(CopyAck& ack) override { return inner_->PollCopy(ack); }
   std::string fault() const override { return dead_->load() ? "rank 0 died" : ""; }
   bool Recover() override {
     forgotten_ = true;

@@ -36,6 +36,8 @@ WorkerOrder SomeOrder() {
                     .block_size = 64,
                     .dtype = DType::kBF16};
   spec.num_blocks = 999;
+  spec.num_pages = 4321;
+  spec.kv_checksum = true;
   spec.worker = {.max_num_seqs = 256,
                  .max_num_batched_tokens = 2048,
                  .max_model_len = 8192,
@@ -60,6 +62,8 @@ TEST(HandshakeTest, AnOrderArrives) {
   EXPECT_EQ(got->spec.model_options.max_model_len, 8192);
   EXPECT_TRUE(got->spec.model_options.dummy_weights && got->spec.model_options.weights_in_place);
   EXPECT_EQ(got->spec.kv_layout.block_bytes(), sent.spec.kv_layout.block_bytes());
+  EXPECT_EQ(got->spec.num_pages, 4321);
+  EXPECT_TRUE(got->spec.kv_checksum);
   EXPECT_EQ(got->spec.worker.vocab_size, 128256);
   EXPECT_THAT(got->spec.worker.graph_sizes, ElementsAre(1, 2, 4));
   EXPECT_EQ(StepShapeOf(got->spec), StepShapeOf(sent.spec));

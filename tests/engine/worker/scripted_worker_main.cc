@@ -3,11 +3,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
+#include "engine/worker/pool_copies.h"
 #include "engine/worker/run_pipeline.h"
 #include "engine/worker/worker_program.h"
 
@@ -15,7 +18,7 @@ namespace quire {
 namespace {
 
 // Samples the position itself. Dies before the step of that number, if it is not 0.
-class PositionRunner final : public StepRunner {
+class PositionRunner : public StepRunner {
  public:
   explicit PositionRunner(uint64_t last_step, uint64_t checksum_at = 0, int32_t rank = 0)
       : last_step_(last_step), checksum_at_(checksum_at), rank_(rank) {}
@@ -36,6 +39,66 @@ class PositionRunner final : public StepRunner {
   const uint64_t last_step_;
   const uint64_t checksum_at_;
   const int32_t rank_;
+};
+
+// How the second store ends.
+enum class SecondStore { kGood, kDies, kHangs, kLies };
+
+// A real pool, whose copies are real too but for the second store.
+class MisledCopies final : public CopyRunner {
+ public:
+  MisledCopies(const WorkerOrder& order, SecondStore second)
+      : cache_(*KvCache::Create(*backend_, order.spec.kv_layout, order.spec.num_blocks)),
+        arena_(order.arena),
+        second_(second),
+        inner_(cache_, order.arena, backend_->MakeBlockCopier(), order.spec.kv_checksum) {}
+  int64_t block_bytes() const override { return inner_.block_bytes(); }
+  void Begin(CopyDirection direction, std::span<const BlockCopy> copies) override {
+    if (direction == CopyDirection::kStore && ++stores_ == 2) page_ = copies.front().page;
+    inner_.Begin(direction, copies);
+  }
+  Outcome Finish(CopyDirection direction) override {
+    const Outcome outcome = inner_.Finish(direction);
+    if (direction == CopyDirection::kLoad || stores_ != 2) return outcome;
+    if (second_ == SecondStore::kDies) Die();
+    while (second_ == SecondStore::kHangs) pause();
+    if (second_ == SecondStore::kLies) {
+      std::thread([this] { ScribbleForEver(); }).detach();
+      return {CopyStatus::kOk, 99};
+    }
+    return outcome;
+  }
+
+ private:
+  // Half of the page is there, and half is not.
+  void Die() {
+    const std::span<std::byte> page = arena_->page(page_);
+    std::fill(page.begin() + page.size() / 2, page.end(), std::byte{0});
+    raise(SIGKILL);
+  }
+  void ScribbleForEver() {
+    for (unsigned char value = 0;; ++value) {
+      for (std::byte& byte : arena_->page(page_)) byte = std::byte{value};
+    }
+  }
+
+  const std::unique_ptr<Backend> backend_ = std::move(CreateCpuBackends(1, 1)[0]);
+  const KvCache cache_;
+  const std::shared_ptr<HostArena> arena_;
+  const SecondStore second_;
+  PoolCopies inner_;
+  int stores_ = 0;
+  PageId page_ = kNoPage;
+};
+
+class CopyingRunner final : public PositionRunner {
+ public:
+  CopyingRunner(const WorkerOrder& order, SecondStore second)
+      : PositionRunner(0), copies_(order, second) {}
+  CopyRunner* copies() override { return &copies_; }
+
+ private:
+  MisledCopies copies_;
 };
 
 // The numbers of all open descriptors.
@@ -81,6 +144,12 @@ absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, Wor
       order.spec.worker.steps_in_flight);
 }
 
+template <SecondStore kSecond>
+absl::StatusOr<std::unique_ptr<StepPipeline>> MakeCopying(const WorkerOrder& order, WorkerReport*) {
+  return std::make_unique<RunPipeline>(std::make_unique<CopyingRunner>(order, kSecond),
+                                       order.spec.worker.steps_in_flight);
+}
+
 absl::StatusOr<std::unique_ptr<StepPipeline>> MakeNothing(const WorkerOrder&, WorkerReport*) {
   return absl::ResourceExhaustedError("the device has no room for 12345 bytes of weights");
 }
@@ -99,8 +168,13 @@ int main(int argc, char** argv) {
   using namespace quire;
   const std::array devices = {
       WorkerDevice{"steady", Describe, Make<0>},
+      WorkerDevice{"cuda", Describe, Make<0>},
       WorkerDevice{"dies-at-step-20", Describe, Make<20>},
       WorkerDevice{"disagrees-at-step-20", Describe, Make<0, 20>},
+      WorkerDevice{"copies", Describe, MakeCopying<SecondStore::kGood>},
+      WorkerDevice{"dies-in-store-2", Describe, MakeCopying<SecondStore::kDies>},
+      WorkerDevice{"hangs-in-store-2", Describe, MakeCopying<SecondStore::kHangs>},
+      WorkerDevice{"lies-about-store-2", Describe, MakeCopying<SecondStore::kLies>},
       WorkerDevice{"absent", DescribeNothing, Make<0>},
       WorkerDevice{"dies-describing", DieDescribing, Make<0>},
       WorkerDevice{"hangs-describing", HangDescribing, Make<0>},

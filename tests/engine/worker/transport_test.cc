@@ -3,21 +3,17 @@
 #include "engine/worker/transport.h"
 
 #include <semaphore>
-#include <thread>
 
-#include "engine/worker/in_process_transport.h"
-#include "engine/worker/rank_loop.h"
 #include "engine/worker/restarting_transport.h"
-#include "engine/worker/run_pipeline.h"
-#include "engine/worker/shared_memory_transport.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "tests/engine/worker/transport_ranks.h"
 
 namespace quire {
 namespace {
 
 using ::testing::HasSubstr;
-using Runners = std::vector<std::unique_ptr<StepRunner>>;
+using testing::RankKinds;
+using testing::Runners;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
@@ -40,39 +36,6 @@ class GatedRunner : public StepRunner {
  private:
   std::counting_semaphore<>* gate_;
   uint64_t checksum_bias_;
-};
-
-// Threads of the transport's own.
-struct ThreadRanks {
-  std::unique_ptr<Transport> Start(Runners runners, int depth) {
-    return std::make_unique<InProcessTransport>(std::move(runners), depth);
-  }
-};
-
-// Rank loops that know nothing but the descriptors of the memory, as processes would.
-struct SharedRanks {
-  ~SharedRanks() {
-    for (std::thread& thread : threads) thread.join();
-  }
-  std::unique_ptr<Transport> Start(Runners runners, int depth) {
-    StepMemory::Shape shape{.ranks = static_cast<int32_t>(runners.size()), .depth = depth};
-    shape.bounds = {.max_rows = 4, .max_tokens = 64, .num_blocks = 16};
-    memory = std::make_shared<StepMemory>(
-        *StepMemory::Create(*SharedMemory::Create("quire steps"), shape));
-    // Zeroed, and as good as a page of shared memory for threads.
-    bell = std::make_shared<std::atomic<uint32_t>>(0);
-    for (size_t rank = 0; rank < runners.size(); ++rank) {
-      threads.emplace_back([this, depth, rank, runner = std::move(runners[rank])]() mutable {
-        RunPipeline pipeline(std::move(runner), depth);
-        RankLoop loop(*memory, *bell, pipeline, {.rank = static_cast<int32_t>(rank)});
-        EXPECT_TRUE(loop.Run().ok());
-      });
-    }
-    return std::make_unique<SharedMemoryTransport>(memory, bell, /*vocab_size=*/100);
-  }
-  std::shared_ptr<StepMemory> memory;
-  std::shared_ptr<std::atomic<uint32_t>> bell;
-  std::vector<std::thread> threads;
 };
 
 template <typename Ranks>
@@ -113,8 +76,7 @@ class TransportTest : public ::testing::Test {
   std::unique_ptr<Transport> transport;
 };
 
-using Kinds = ::testing::Types<ThreadRanks, SharedRanks>;
-TYPED_TEST_SUITE(TransportTest, Kinds);
+TYPED_TEST_SUITE(TransportTest, RankKinds);
 
 TYPED_TEST(TransportTest, ResultsComeInStepOrderOverManySteps) {
   this->Start({nullptr, nullptr});
@@ -254,12 +216,18 @@ class ScriptedGroups : public WorkerGroups {
     const StepResult* Poll() override { return published > 0 ? &result : nullptr; }
     void Release() override { --published; }
     int in_flight() const override { return published; }
+    bool Submit(const CopyJob&) override { return ++copies > 0; }
+    bool PollCopy(CopyAck& ack) override {
+      ack.job = 1;
+      return copies > 0 && copies-- > 0;
+    }
     std::string fault() const override { return own_fault; }
     bool Recover() override { return false; }
     bool recovering() override { return false; }
     StepPlan plan;
     StepResult result;
     int published = 0;
+    int copies = 0;
     std::string own_fault;
   };
 
@@ -301,9 +269,15 @@ TEST_F(RestartingTransportTest, ForgetsADeadGroupAndTakesTheNext) {
   EXPECT_EQ(transport_->fault(), "");
   groups_->fault = "it died";
   EXPECT_EQ(transport_->fault(), "it died");
+  CopyAck ack;
+  EXPECT_TRUE(transport_->Submit({}));
+  EXPECT_TRUE(transport_->Submit({}));
+  EXPECT_TRUE(transport_->PollCopy(ack));
   EXPECT_TRUE(transport_->Recover());
   EXPECT_EQ(groups_->condemned, "");
   for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(transport_->Submit({}));
+    EXPECT_FALSE(transport_->PollCopy(ack));
     EXPECT_TRUE(transport_->recovering());
     EXPECT_EQ(transport_->fault(), "");
     EXPECT_EQ(transport_->NextSlot(), nullptr);
@@ -313,6 +287,8 @@ TEST_F(RestartingTransportTest, ForgetsADeadGroupAndTakesTheNext) {
   ScriptedGroups::Group* const second = groups_->Offer();
   EXPECT_FALSE(transport_->recovering());
   EXPECT_EQ(transport_->NextSlot(), &second->plan);
+  EXPECT_FALSE(transport_->PollCopy(ack));
+  EXPECT_TRUE(transport_->Submit({}));
   EXPECT_EQ(transport_->fault(), "");
 }
 

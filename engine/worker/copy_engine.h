@@ -1,0 +1,34 @@
+// CopyEngine: executes the copy jobs of one rank: takes them from its rings, has its CopyRunner do
+// them, and answers. A thread for each direction, so that a load never waits for a store.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "engine/worker/copy_rings.h"
+#include "engine/worker/copy_runner.h"
+
+namespace quire {
+
+class CopyEngine {
+ public:
+  // Starts. `runner` and the memory of `rings` outlive this; `notify` is called, on any of its
+  // threads, after each ack.
+  CopyEngine(CopyRunner& runner, const CopyRings& rings, std::function<void()> notify);
+  // Finishes what has begun; at once after the last message, within SharedRing::kPatienceNs without
+  // one.
+  ~CopyEngine();
+
+ private:
+  class Lane;
+
+  CopyRunner& runner_;
+  const CopyRings rings_;
+  const std::function<void()> notify_;
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace quire

@@ -1,0 +1,82 @@
+// Blocks and pages as addresses, checksums, and pinning.
+#include "engine/worker/pool_copies.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+BlockCopier::Direction DeviceDirection(CopyDirection direction) {
+  return direction == CopyDirection::kStore ? BlockCopier::Direction::kToHost
+                                            : BlockCopier::Direction::kToDevice;
+}
+
+}  // namespace
+
+PoolCopies::PoolCopies(const KvCache& cache, std::shared_ptr<HostArena> arena,
+                       std::unique_ptr<BlockCopier> copier, bool checksum)
+    : cache_(cache), arena_(std::move(arena)), checksum_(checksum), copier_(std::move(copier)) {
+  CHECK_EQ(cache_.layout().block_bytes(), arena_->shape().page_bytes);
+}
+
+// From the first page on, so that what pages the scheduler takes first are soon fast.
+void PoolCopies::Prepare(const std::atomic<bool>& stop) {
+  if (copier_->pin_bytes() == 0) return;
+  const int64_t begin_ns = SteadyNowNs();
+  const int64_t stride = arena_->stride();
+  const auto pin_bytes = static_cast<int64_t>(copier_->pin_bytes());
+  const auto at_once = static_cast<int32_t>(std::max<int64_t>(1, pin_bytes / stride));
+  const int32_t num_pages = arena_->shape().num_pages;
+  PageId pinned = 0;
+  while (pinned < num_pages && !stop.load(std::memory_order_acquire)) {
+    const int32_t count = std::min(at_once, num_pages - pinned);
+    if (!copier_->Pin(arena_->page(pinned).data(), static_cast<size_t>(count * stride))) {
+      Log(Severity::kWarning, "host memory for KV is not all pinned: the rest is copied slowly",
+          {{"pinned_bytes", pinned * stride}, {"bytes", num_pages * stride}});
+      return;
+    }
+    pinned += count;
+  }
+  Log(Severity::kInfo, "host memory for KV is pinned",
+      {{"bytes", pinned * stride},
+       {"seconds", static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9}});
+}
+
+void PoolCopies::Begin(CopyDirection direction, std::span<const BlockCopy> copies) {
+  Lane& lane = lanes_[static_cast<size_t>(direction)];
+  CHECK_LT(lane.begun - lane.finished, lane.batches.size());
+  Batch& batch = lane.batches[lane.begun++ % lane.batches.size()];
+  batch.number = 0;
+  batch.outcome = {};
+  batch.unsigned_pages.clear();
+  lane.copies.clear();
+  for (const BlockCopy& copy : copies) {
+    CHECK(0 < copy.block && copy.block < cache_.num_blocks());
+    if (checksum_ && direction == CopyDirection::kLoad && !arena_->Intact(copy.page)) {
+      batch.outcome.status = CopyStatus::kCorrupt;
+      break;
+    }
+    lane.copies.push_back({cache_.block_data(copy.block), arena_->page(copy.page).data()});
+    if (checksum_ && direction == CopyDirection::kStore) batch.unsigned_pages.push_back(copy.page);
+  }
+  batch.outcome.num_good = static_cast<int32_t>(lane.copies.size());
+  if (lane.copies.empty()) return;
+  batch.number =
+      copier_->Begin(DeviceDirection(direction), lane.copies, static_cast<size_t>(block_bytes()));
+}
+
+CopyRunner::Outcome PoolCopies::Finish(CopyDirection direction) {
+  Lane& lane = lanes_[static_cast<size_t>(direction)];
+  CHECK_LT(lane.finished, lane.begun);
+  const Batch& batch = lane.batches[lane.finished++ % lane.batches.size()];
+  if (batch.number > 0) copier_->WaitFor(DeviceDirection(direction), batch.number);
+  for (const PageId page : batch.unsigned_pages) arena_->Sign(page);
+  return batch.outcome;
+}
+
+}  // namespace quire

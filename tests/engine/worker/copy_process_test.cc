@@ -1,0 +1,132 @@
+// Worker processes that die, stop or lie in the middle of a copy: the pages of the host outlive
+// them, and nobody writes there once the server has recovered.
+#include <limits>
+
+#include "engine/worker/restarting_transport.h"
+#include "engine/worker/supervisor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/worker/copy_pool.h"
+
+namespace quire {
+namespace {
+
+using testing::CopyPool;
+using ::testing::HasSubstr;
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+constexpr CopyDirection kStore = CopyDirection::kStore;
+constexpr CopyDirection kLoad = CopyDirection::kLoad;
+
+class CopyProcesses : public ::testing::Test {
+ protected:
+  void Start(const std::string& device, double timeout_seconds = 30) {
+    WorkerOrder order{.device = device, .arena = arena_};
+    order.spec.model_dir = QUIRE_SOURCE_DIR "/models/demo";
+    order.spec.kv_layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim = 8, .block_size = 16};
+    order.spec.num_blocks = 9;
+    order.spec.num_pages = 20;
+    order.spec.worker = {.max_num_seqs = 8,
+                         .max_num_batched_tokens = 64,
+                         .max_model_len = 1024,
+                         .vocab_size = 2048,
+                         .steps_in_flight = 2};
+    const SupervisorOptions options{
+        .program = QUIRE_BINARY_DIR "/tests/engine/worker/scripted_worker",
+        .step_timeout_seconds = timeout_seconds,
+        .first_backoff_seconds = 0.001};
+    auto supervisor = std::make_unique<Supervisor>(options, std::vector{order});
+    ASSERT_TRUE(supervisor->AwaitFacts().ok());
+    ASSERT_TRUE(arena_->Allocate(order.spec.arena_shape()).ok());
+    order.start = true;
+    supervisor->Load({order});
+    ASSERT_TRUE(supervisor->AwaitReady().ok());
+    transport_ = std::make_unique<RestartingTransport>(std::move(supervisor));
+    transport_->SetWake(&wake_);
+    for (PageId page = 0; page < 10; ++page) CopyPool::Fill(arena_->page(page), page + 1);
+  }
+  void Submit(CopyDirection direction, int32_t block, PageId page) {
+    ASSERT_TRUE(transport_->Submit({++job_, direction, {{block, page}}}));
+  }
+  // Whether it came.
+  bool Await() {
+    CopyAck ack;
+    while (!transport_->PollCopy(ack)) {
+      if (!transport_->fault().empty()) return false;
+      wake_.Wait(kNever);
+    }
+    EXPECT_EQ(ack.status, CopyStatus::kOk);
+    EXPECT_EQ(ack.job, job_);
+    return true;
+  }
+  // The page's bytes travel through a block to another page.
+  void Move(PageId from, int32_t block, PageId to) {
+    Submit(kLoad, block, from);
+    EXPECT_TRUE(Await());
+    Submit(kStore, block, to);
+    EXPECT_TRUE(Await());
+    EXPECT_TRUE(Holds(to, from + 1));
+  }
+  bool Holds(PageId page, uint32_t seed) { return CopyPool::Holds(arena_->page(page), seed); }
+  void RecoverAndWait() {
+    ASSERT_TRUE(transport_->Recover());
+    CopyAck ack;
+    EXPECT_FALSE(transport_->PollCopy(ack));
+    while (transport_->recovering()) {
+      EXPECT_FALSE(transport_->Submit({++job_, kStore, {{1, 1}}}));
+      wake_.Wait(kNever);
+    }
+    EXPECT_EQ(transport_->fault(), "");
+    EXPECT_FALSE(transport_->PollCopy(ack));
+  }
+  // Begins a store that its worker does not survive, then goes on with the next.
+  void LoseTheSecondStore(const std::string& why) {
+    Move(3, 1, 12);
+    Submit(kStore, 1, 13);
+    EXPECT_FALSE(Await());
+    EXPECT_THAT(transport_->fault(), HasSubstr(why));
+    RecoverAndWait();
+    for (PageId page = 0; page < 10; ++page) EXPECT_TRUE(Holds(page, page + 1)) << page;
+    EXPECT_TRUE(Holds(12, 4)) << "what was acked is there";
+    Move(5, 2, 13);
+  }
+
+  const std::shared_ptr<HostArena> arena_ = std::make_shared<HostArena>(*HostArena::Create());
+  WakeEvent wake_;
+  std::unique_ptr<Transport> transport_;
+  uint64_t job_ = 0;
+};
+
+TEST_F(CopyProcesses, MoveBytes) {
+  Start("copies");
+  for (PageId page = 0; page < 8; ++page) Move(page, 1 + page, 10 + page);
+}
+
+TEST_F(CopyProcesses, OneThatDiesInMidCopyTakesNoPageWithIt) {
+  Start("dies-in-store-2");
+  LoseTheSecondStore("killed by signal 9");
+}
+
+TEST_F(CopyProcesses, OneThatStandsStillInACopyIsReplaced) {
+  Start("hangs-in-store-2", /*timeout_seconds=*/0.2);
+  LoseTheSecondStore("has finished no store for");
+}
+
+TEST_F(CopyProcesses, OneThatLiesIsReplaced) {
+  Start("lies-about-store-2");
+  LoseTheSecondStore("answered with 99 good copies");
+}
+
+TEST_F(CopyProcesses, NobodyWritesToThePagesOnceRecovered) {
+  Start("lies-about-store-2");
+  Move(3, 1, 12);
+  Submit(kStore, 1, 13);
+  EXPECT_FALSE(Await());
+  ASSERT_TRUE(transport_->Recover());
+  CopyPool::Fill(arena_->page(13), 99);  // what was being scribbled on
+  while (transport_->recovering()) wake_.Wait(kNever);
+  EXPECT_TRUE(Holds(13, 99));
+}
+
+}  // namespace
+}  // namespace quire
