@@ -96,8 +96,9 @@ class PrefixTree final : public BlockReclaimer {
   // keeper's own number, a small one: an array is indexed by it.
   void Keep(NodeId node, uint64_t keeper);
   void Unkeep(NodeId node, uint64_t keeper);
-  // Keepers of it, and its children that are kept.
-  int32_t NumKeeps(NodeId node) const { return nodes_[node].keeps; }
+  // Of its children, those that are kept, be it for nodes below them.
+  int32_t NumKeptChildren(NodeId node) const { return nodes_[node].keeps - keepers_.size(node); }
+  int32_t NumKeepers(NodeId node) const { return keepers_.size(node); }
 
   // --- Growth. `parent` is held by the caller. Lowers available() never.
   struct Inserted {

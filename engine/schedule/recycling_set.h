@@ -46,6 +46,9 @@ class RecyclingSet {
   }
 
   bool Contains(const Key& key) const { return set_.contains(key); }
+  // The first element that is not before / that is behind `key`.
+  const_iterator LowerBound(const Key& key) const { return set_.lower_bound(key); }
+  const_iterator UpperBound(const Key& key) const { return set_.upper_bound(key); }
   const_iterator begin() const { return set_.begin(); }
   const_iterator end() const { return set_.end(); }
   size_t size() const { return set_.size(); }

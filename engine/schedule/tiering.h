@@ -1,0 +1,153 @@
+// Tiering: decides which blocks are copied when. Pure: jobs out, acks in. A store and a load are
+// the same thing in two directions: a chain of nodes held until the last copy's end, a page and a
+// block each. Eviction never copies (prefix_tree.h), so nothing here is on the way of an
+// allocation.
+//
+// Loads go before stores. Stores are for sessions whose idle time has come, for those a client
+// asked to offload, and, when lossless blocks fall below the low watermark, for the longest idle
+// until the high one is reached. A restore is done if it is expected to cost less than computing
+// again; both costs are measured as the server runs.
+//
+// Whatever becomes of those who wait for a copy, its block and its page stay out of anybody's reach
+// until its ack comes or the workers are gone. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "engine/copy_plan.h"
+#include "engine/schedule/measured_rate.h"
+#include "engine/schedule/prefix_tree.h"
+#include "engine/schedule/session_store.h"
+
+namespace quire {
+
+struct TieringConfig {
+  int64_t block_bytes = 0;          // of all ranks
+  double low_watermark = 0.1;       // of the pool's blocks: lossless ones below which stores begin
+  double high_watermark = 0.2;      // and at which they end
+  double job_timeout_seconds = 10;  // a job not acked by then has failed for whoever waits for it
+};
+
+struct TieringStats {
+  int64_t stored_bytes = 0, loaded_bytes = 0;
+  int64_t stored_blocks = 0, loaded_blocks = 0;
+  int64_t failed_jobs = 0, late_jobs = 0, corrupt_pages = 0;
+  int64_t pages_dropped = 0;      // from the host, for want of room, of sessions
+  int64_t restores_declined = 0;  // because computing again was expected to be faster
+  double store_bytes_per_second = 0, load_bytes_per_second = 0;  // as measured; 0: not yet
+  int32_t jobs_in_flight = 0;
+  int32_t used_pages = 0, total_pages = 0;
+};
+
+class Tiering {
+ public:
+  // All outlive this.
+  Tiering(const TieringConfig& config, BlockPool& pool, PrefixTree& tree, SessionStore& sessions);
+
+  // --- Restores, for a sequence that waits. A ticket is > 0.
+  struct Restore {
+    uint64_t ticket = 0;
+    int32_t blocks = 0;  // to be loaded
+  };
+  // What loading all of the chain to `node` (held by the caller) that is on the host alone needs of
+  // blocks; 0: others load it already. nullopt: there is nothing to wait for, or computing `tokens`
+  // again is expected to be faster.
+  std::optional<int32_t> BlocksToRestore(NodeId node, int32_t tokens, int64_t now_ns);
+  // Begins; the blocks are taken from those reserved by the caller in the pool. Requires that
+  // BlocksToRestore had a value, and nothing since.
+  Restore BeginRestore(NodeId node, int64_t now_ns);
+  // Done, failed or late alike: the sequence looks at what the tree then has. The ticket ends; of
+  // one that is unknown this is true.
+  bool Finished(uint64_t ticket, int64_t now_ns);
+  // Ends the ticket. Copies not yet sent are not sent any more.
+  void Abandon(uint64_t ticket);
+
+  // --- Once a turn of the scheduler's loop, bounded work. Fills `job`; false: nothing to send now.
+  bool NextJob(int64_t now_ns, CopyJob& job);
+  // Acks of unknown jobs are ignored.
+  void OnAck(const CopyAck& ack, int64_t now_ns);
+  // Prefill's measured speed: that so many tokens took so long.
+  void OnPrefill(int32_t tokens, int64_t ns);
+  // The workers are gone: every job has failed, every ticket has ended. Before
+  // PrefixTree::ForgetDevice.
+  void ForgetJobs();
+  int64_t NextTimer() const;
+  bool HasWork() const;  // jobs in flight or waiting to be sent
+
+  const TieringStats& stats() const { return stats_; }
+  void CheckInvariants() const;
+
+ private:
+  // A chain on its way.
+  struct Task {
+    NodeId node = kNoNode;       // held
+    std::vector<NodeId> todo;    // parents first; those of a load are `loading` from the beginning
+    size_t sent = 0;             // of `todo`
+    int32_t in_flight = 0;       // of those sent
+    int32_t cost = 0;            // blocks that its hold made unavailable
+    std::vector<NodeId> others;  // of the chain, loaded by other tasks
+    bool awaited = false;        // a ticket has not ended yet
+    bool failed = false;
+    int64_t deadline_ns = kNoDeadline;
+    bool all_sent() const { return sent == todo.size(); }
+  };
+  using Tasks = std::map<uint64_t, Task>;  // by ticket: oldest first
+  struct Piece {
+    NodeId node = kNoNode;
+    Tasks* tasks = nullptr;  // one of the three below
+    uint64_t ticket = 0;
+  };
+  struct Flight {
+    CopyDirection direction = CopyDirection::kStore;
+    std::vector<Piece> pieces;  // in the job's order; those of a task are neighbours
+    int64_t deadline_ns = 0;
+    bool late = false;
+  };
+
+  bool CanSend(CopyDirection direction) const;
+  bool Pays(int32_t blocks, int32_t tokens, int64_t now_ns);
+  void FindMissing(NodeId node);
+  uint64_t Begin(Tasks& tasks, NodeId node, const std::vector<NodeId>& todo);
+  void BeginPrefetches();
+  uint64_t BeginStore(NodeId node);
+  bool UnderPressure();
+  void Send(Tasks& tasks, uint64_t ticket);
+  void SendLoads(Tasks& tasks);
+  void SendStores(int64_t now_ns);
+  bool SendStore(uint64_t ticket);
+  int32_t Room() const;  // copies that the job being made may still take
+  void Lapse(int64_t now_ns);
+  void EndPiece(const Flight& flight, const Piece& piece, bool ok, bool page_bad);
+  void Fail(Task& task, bool load);
+  void EndIfDone(Tasks& tasks, uint64_t ticket);
+  void Measure(const Flight& flight, const CopyAck& ack, int32_t good, int64_t now_ns);
+  void CountUse();
+
+  const TieringConfig config_;
+  const int32_t max_copies_;  // of a job
+  const int64_t timeout_ns_;
+  BlockPool& pool_;
+  PrefixTree& tree_;
+  SessionStore& sessions_;
+  Tasks restores_, prefetches_, stores_;
+  std::map<uint64_t, Flight> flights_;  // by job
+  uint64_t last_ticket_ = 0;
+  uint64_t last_job_ = 0;
+  int32_t loading_ = 0;      // blocks not there yet, of all loads
+  int32_t store_costs_ = 0;  // of all stores
+  bool pressed_ = false;
+  int64_t now_ns_ = 0;         // of the last NextJob
+  int64_t no_room_until_ = 0;  // when to try again to store under pressure
+  int32_t declined_ = 0;       // in a row
+  MeasuredRate prefill_, store_rate_, load_rate_;
+  TieringStats stats_;
+  // Reused: the chain looked at, what of it is to be loaded, what others load; the job being made.
+  std::vector<NodeId> chain_, missing_, loading_by_others_;
+  std::vector<Piece> pieces_;
+  std::vector<BlockCopy> copies_;
+};
+
+}  // namespace quire

@@ -1,0 +1,336 @@
+// Random programs of clients, turns, pressure and faults against a model that knows only what a
+// session must remember: its tokens. Whoever reads KV checks it (SessionWorld).
+// Covers engine/schedule/session_book.cc
+// Covers engine/schedule/session_tiers.cc
+// Covers engine/session.cc
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "tests/engine/schedule/session_world.h"
+
+namespace quire {
+namespace {
+
+struct ModelSession {
+  std::vector<int32_t> tokens;
+  uint64_t turns = 0;
+  bool busy = false;
+  double ttl_seconds = 0;
+  int64_t used_ns = 0;
+};
+using Id = std::pair<TenantId, SessionName>;
+
+class Program {
+ public:
+  Program(uint64_t seed, const WorldConfig& config, bool faults)
+      : rng_(seed), world_(config), faults_(faults) {}
+
+  void Step() {
+    world_.now_ns += Below(4) == 0 ? Below(2'000'000'000) : Below(1'000'000);
+    world_.sessions.Expire(world_.now_ns, 1000);
+    ExpireModel();
+    const int32_t what = Below(100);
+    if (what < 18)
+      BeginTurn();
+    else if (what < 40)
+      AdvanceTurn();
+    else if (what < 52)
+      EndTurn();
+    else if (what < 62)
+      Client();
+    else if (what < 80)
+      world_.Send();
+    else
+      AckSome();
+    if (faults_ && Below(5000) == 0) LoseDevice();
+  }
+
+  void Check() {
+    world_.CheckInvariants();
+    EXPECT_EQ(world_.sessions.num_sessions(), static_cast<int64_t>(model_.size()));
+    int64_t tokens = 0;
+    for (const auto& [id, expected] : model_) {
+      const auto info = world_.sessions.Get(id.first, id.second);
+      ASSERT_TRUE(info.ok()) << id.second;
+      const int32_t size = static_cast<int32_t>(expected.tokens.size());
+      tokens += size;
+      ASSERT_EQ(info->position, size);
+      ASSERT_EQ(info->turns, expected.turns);
+      ASSERT_EQ(info->state == SessionState::kActive, expected.busy);
+      const SessionTiers& tiers = info->tiers;
+      ASSERT_GE(tiers.absent_tokens, 0);
+      ASSERT_LE(std::max(tiers.device_tokens, tiers.host_tokens), size - tiers.absent_tokens);
+      ASSERT_GE(tiers.device_tokens + tiers.host_tokens, size - tiers.absent_tokens);
+      world_.CheckKv(id.first, expected.tokens);
+    }
+    EXPECT_EQ(world_.sessions.num_tokens(), tokens);
+  }
+
+  // Everything ends; then nothing is held and nothing is left.
+  void Finish() {
+    while (!turns_.empty()) {
+      auto& [id, turn] = *turns_.begin();
+      world_.Abort(turn);
+      EndModel(id);
+    }
+    world_.Pump();
+    Check();
+    EXPECT_FALSE(world_.tiering.HasWork());
+    EXPECT_EQ(world_.pool.reserved(), 0);
+    for (const auto& [id, expected] : model_) {
+      ASSERT_TRUE(world_.sessions.Unpin(id.first, id.second, world_.now_ns).ok());
+    }
+    world_.CheckInvariants();
+    EXPECT_EQ(world_.pool.num_free() + world_.pool.num_cached(), world_.pool.total());
+    for (const auto& [id, expected] : std::exchange(model_, {})) {
+      ASSERT_TRUE(world_.sessions.Close(id.first, id.second).ok());
+    }
+    world_.CheckInvariants();
+    EXPECT_EQ(world_.sessions.num_tokens(), 0);
+    EXPECT_EQ(world_.tree.num_free_pages(), world_.tree.num_pages());
+  }
+
+  const SessionWorld& world() const { return world_; }
+  int64_t restored_turns() const { return restored_turns_; }
+
+ private:
+  int64_t Below(int64_t limit) {
+    return std::uniform_int_distribution<int64_t>(0, limit - 1)(rng_);
+  }
+  Id SomeId() { return {Below(2), "s" + std::to_string(Below(8))}; }
+  std::vector<int32_t> NewTokens() {
+    // Few different ones, so that sessions share beginnings.
+    return SomeTokens(static_cast<int32_t>(1 + Below(14)), static_cast<int32_t>(Below(2)));
+  }
+
+  void ExpireModel() {
+    std::erase_if(model_, [this](const auto& entry) {
+      const ModelSession& session = entry.second;
+      return !session.busy &&
+             session.used_ns + static_cast<int64_t>(session.ttl_seconds * 1e9) <= world_.now_ns;
+    });
+  }
+
+  void BeginTurn() {
+    const Id id = SomeId();
+    const auto found = model_.find(id);
+    if (found == model_.end()) return Create(id);
+    if (found->second.tokens.size() > 100) return Truncate(id);
+    auto turn = world_.Begin(id.first, id.second, NewTokens());
+    if (found->second.busy) {
+      EXPECT_FALSE(turn);
+    } else if (turn) {
+      found->second.busy = true;
+      restored_turns_ += turn->ticket != 0;
+      turns_[id] = std::move(*turn);
+    } else {
+      found->second.used_ns = world_.now_ns;  // aborted for want of blocks
+    }
+  }
+
+  std::map<Id, WorldTurn>::iterator SomeTurn() {
+    return std::next(turns_.begin(), Below(static_cast<int64_t>(turns_.size())));
+  }
+
+  void AdvanceTurn() {
+    if (turns_.empty()) return;
+    const auto it = SomeTurn();
+    WorldTurn& turn = it->second;
+    if (computed_.contains(turn.turn)) return;
+    if (world_.Advance(turn)) {
+      computed_.insert(turn.turn);
+    } else if (turn.turn == 0) {
+      EndModel(it->first);
+    }
+  }
+
+  void EndTurn() {
+    if (turns_.empty()) return;
+    const auto it = SomeTurn();
+    WorldTurn& turn = it->second;
+    const uint64_t number = turn.turn;
+    ModelSession& session = model_.at(it->first);
+    if (computed_.contains(number) && Below(4) > 0) {
+      std::vector<int32_t> expected = turn.tokens;
+      const std::vector<int32_t> output = NewTokens();
+      expected.insert(expected.end(), output.begin(), output.end());
+      world_.Commit(turn, output);
+      const auto info = world_.sessions.Get(it->first.first, it->first.second);
+      if (info->turns > session.turns) {  // there was room for the output
+        session.tokens = expected;
+        ++session.turns;
+      }
+    } else {
+      world_.Abort(turn);
+    }
+    computed_.erase(number);
+    EndModel(it->first);
+  }
+
+  void EndModel(const Id& id) {
+    ModelSession& session = model_.at(id);
+    session.busy = false;
+    session.used_ns = world_.now_ns;
+    turns_.erase(Id(id));
+  }
+
+  void Create(const Id& id) {
+    const SessionOptions options{.ttl_seconds = static_cast<double>(1 + Below(600)),
+                                 .idle_offload_after_seconds = static_cast<double>(Below(4)),
+                                 .retain_priority = static_cast<int32_t>(Below(3) - 1)};
+    ASSERT_TRUE(world_.sessions.Create(id.first, id.second, options, world_.now_ns).ok());
+    model_[id] = {.ttl_seconds = options.ttl_seconds, .used_ns = world_.now_ns};
+  }
+
+  void Truncate(const Id& id) {
+    ModelSession& session = model_.at(id);
+    const int32_t size = static_cast<int32_t>(session.tokens.size());
+    const int32_t position = Below(3) == 0
+                                 ? size - static_cast<int32_t>(Below(std::min(size + 1, 4)))
+                                 : static_cast<int32_t>(Below(size + 1));
+    const auto info = world_.sessions.Truncate(id.first, id.second, position, world_.now_ns);
+    EXPECT_EQ(info.ok(), !session.busy);
+    if (info.ok()) session.tokens.resize(position);
+  }
+
+  void Fork(const Id& from) {
+    const Id to = {from.first, SomeId().second};
+    const ModelSession& session = model_.at(from);
+    const auto info =
+        world_.sessions.Fork(from.first, from.second, to.second, std::nullopt, world_.now_ns);
+    EXPECT_EQ(info.ok(), !session.busy && !model_.contains(to));
+    if (!info.ok()) return;
+    ModelSession copy = session;
+    copy.turns = 0;
+    copy.used_ns = world_.now_ns;
+    model_[to] = copy;
+  }
+
+  void Client() {
+    const Id id = SomeId();
+    auto& [tenant, name] = id;
+    const auto found = model_.find(id);
+    SessionStore& sessions = world_.sessions;
+    const int64_t now = world_.now_ns;
+    if (found == model_.end()) {
+      EXPECT_EQ(sessions.Offload(tenant, name, now).status().code(), absl::StatusCode::kNotFound);
+      return;
+    }
+    const bool busy = found->second.busy;
+    switch (Below(8)) {
+      case 0: EXPECT_EQ(sessions.Offload(tenant, name, now).ok(), !busy); break;
+      case 1: EXPECT_EQ(sessions.Prefetch(tenant, name, now).ok(), !busy); break;
+      case 2: (void)sessions.Pin(tenant, name, now); break;
+      case 3: EXPECT_TRUE(sessions.Unpin(tenant, name, now).ok()); break;
+      case 4:
+        EXPECT_TRUE(sessions.Touch(tenant, name, std::nullopt, now).ok());
+        found->second.used_ns = now;
+        break;
+      case 5: Fork(id); break;
+      case 6: Truncate(id); break;
+      case 7:
+        EXPECT_EQ(sessions.Close(tenant, name).ok(), !busy);
+        if (!busy) model_.erase(found);
+        break;
+    }
+  }
+
+  void AckSome() {
+    if (world_.jobs.empty()) return;
+    const size_t i = Below(static_cast<int64_t>(world_.jobs.size()));
+    if (Below(3) == 0) return world_.Execute(i);
+    if (!faults_ || Below(4) > 0) return world_.Ack(i);
+    const bool load = world_.jobs[i].job.direction == CopyDirection::kLoad;
+    const auto count = static_cast<int32_t>(world_.jobs[i].job.copies.size());
+    switch (Below(3)) {
+      case 0: world_.Ack(i, CopyStatus::kFailed); break;
+      case 1:
+        if (load) world_.Ack(i, CopyStatus::kCorrupt, static_cast<int32_t>(Below(count)));
+        break;
+      case 2: world_.now_ns += 11'000'000'000; break;  // whatever is in flight is late
+    }
+  }
+
+  void LoseDevice() {
+    while (!turns_.empty()) {
+      const auto it = turns_.begin();
+      computed_.erase(it->second.turn);
+      world_.Abort(it->second);
+      EndModel(it->first);
+    }
+    world_.LoseDevice();
+  }
+
+  std::mt19937_64 rng_;
+  SessionWorld world_;
+  const bool faults_;
+  std::map<Id, ModelSession> model_;
+  std::map<Id, WorldTurn> turns_;
+  std::set<uint64_t> computed_;
+  int64_t restored_turns_ = 0;
+};
+
+void RunProgram(uint64_t seed, const WorldConfig& config, bool faults, int32_t steps) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Program program(seed, config, faults);
+  for (int32_t i = 0; i < steps; ++i) {
+    program.Step();
+    if (i % 16 == 0) program.Check();
+    if (testing::Test::HasFailure()) return;
+  }
+  program.Finish();
+  const TieringStats& stats = program.world().tiering.stats();
+  EXPECT_GT(stats.stored_blocks, 0);
+  EXPECT_GT(stats.loaded_blocks, 0);
+  EXPECT_GT(program.restored_turns(), 0);
+  if (faults) {
+    EXPECT_GT(stats.failed_jobs, 0);
+    EXPECT_GT(stats.late_jobs, 0);
+    EXPECT_GT(stats.corrupt_pages, 0);
+  }
+}
+
+WorldConfig Small(int32_t blocks, int32_t pages) {
+  WorldConfig config;
+  config.num_blocks = blocks + 1;
+  config.num_pages = pages;
+  return config;
+}
+
+// So that other programs than the ones below can be run: QUIRE_SEEDS=first:count.
+TEST(SessionRandomTest, SurvivesEveryFault) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    RunProgram(seed, Small(40, 30), true, 20'000);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(SessionRandomTest, WorksWithLittleRoomOnTheHost) {
+  for (uint64_t seed = 101; seed <= 104; ++seed) {
+    RunProgram(seed, Small(60, 7), true, 20'000);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(SessionRandomTest, WorksWithLittleRoomOnTheDevice) {
+  for (uint64_t seed = 201; seed <= 204; ++seed) {
+    RunProgram(seed, Small(24, 100), true, 20'000);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(SessionRandomTest, WorksWithoutFaults) {
+  for (uint64_t seed = 301; seed <= 304; ++seed) {
+    RunProgram(seed, Small(40, 30), false, 20'000);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace quire

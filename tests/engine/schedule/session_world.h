@@ -1,0 +1,111 @@
+// SessionWorld: the pool, the tree, the sessions and Tiering over an emulated device and host, in
+// which every slot of KV is a hash of the tokens up to it. Whoever reads a block checks it, so that
+// anything stale, foreign, lost or early fails at once. Copies are executed when the test says so,
+// and end as it says; what is written to a block or a page at a wrong time is seen by who reads it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/schedule/session_store.h"
+#include "engine/schedule/tiering.h"
+
+namespace quire {
+
+struct WorldConfig {
+  int32_t num_blocks = 65;  // the null block included
+  int32_t num_pages = 64;
+  int32_t block_size = 4;
+  SessionConfig sessions = {.max_sessions = 64,
+                            .max_sessions_per_tenant = 64,
+                            .max_session_tokens = 1 << 20,
+                            .max_model_len = 1 << 16,
+                            .default_ttl_seconds = 1000,
+                            .max_ttl_seconds = 10000,
+                            .default_idle_offload_seconds = 2,
+                            .max_pinned_share = 0.25};
+  TieringConfig tiering = {.block_bytes = 1 << 20};
+};
+
+// A turn under way.
+struct WorldTurn {
+  uint64_t turn = 0;
+  TenantId tenant = 0;
+  std::vector<int32_t> tokens;  // known: of the session, and of the prompt
+  NodeId node = kNoNode;        // held, the deepest that is used
+  uint64_t ticket = 0;          // of a restore; 0: none
+  int32_t found = 0;            // tokens whose KV was on the device when it was admitted
+  int32_t tail_end = 0;         // tokens whose KV is there, with a tail that was taken over
+  std::vector<BlockId> own;     // blocks that the tree did not adopt
+  BlockId partial = kNullBlock;
+};
+
+class SessionWorld {
+ public:
+  explicit SessionWorld(const WorldConfig& config = WorldConfig());
+
+  // --- Turns. Begins one with `added` new tokens behind the session's; nullopt if it was refused
+  // or there is no room. It may wait for a restore.
+  std::optional<WorldTurn> Begin(TenantId tenant, const SessionName& name,
+                                 const std::vector<int32_t>& added);
+  // True once the turn has what it waited for: then it has been computed as well. False too if
+  // there was no room to compute it; `turn.turn` is 0 then, and the turn aborted.
+  bool Advance(WorldTurn& turn);
+  // Ends it with these output tokens, the last one's KV unknown.
+  void Commit(WorldTurn& turn, const std::vector<int32_t>& output);
+  void Abort(WorldTurn& turn);
+  // All of it at once, copies included; false if there was no room.
+  bool Converse(TenantId tenant, const SessionName& name, const std::vector<int32_t>& added,
+                const std::vector<int32_t>& output);
+
+  // --- Copies. Takes what Tiering wants sent.
+  bool Send();
+  // Copies the bytes of the i-th of the jobs in flight; a broken one writes rubbish.
+  void Execute(size_t i, bool broken = false);
+  // Executed if it was not, it ends as `status` says; copies from `num_good` on are rubbish.
+  void Ack(size_t i, CopyStatus status = CopyStatus::kOk, int32_t num_good = 0);
+  // Sends and acks until nothing is left to do.
+  void Pump();
+  // The workers die: whatever is on the device or in flight is lost. No turn may be under way.
+  void LoseDevice();
+
+  // Every block and page that Find leads to has the KV that it should have.
+  void CheckKv(TenantId tenant, const std::vector<int32_t>& tokens);
+  void CheckInvariants() const;
+
+  struct Job {
+    CopyJob job;
+    bool executed = false;
+  };
+
+  const WorldConfig config;
+  BlockPool pool;
+  PrefixTree tree;
+  SessionStore sessions;
+  Tiering tiering;
+  int64_t now_ns = 1'000'000'000;
+  std::deque<Job> jobs;
+
+ private:
+  using Kv = std::vector<uint64_t>;  // by slot
+
+  std::vector<uint64_t> Hashes(TenantId tenant, const std::vector<int32_t>& tokens) const;
+  void CheckSlots(const Kv& kv, const std::vector<uint64_t>& hashes, int32_t begin, int32_t end);
+  NodeId DeepestOnDevice(NodeId node) const;
+  void TakeTail(WorldTurn& turn);
+  bool Compute(WorldTurn& turn);
+  bool Grow(WorldTurn& turn);
+  void Release(WorldTurn& turn);
+
+  std::vector<Kv> blocks_, pages_;
+  uint64_t rubbish_ = 0;
+};
+
+// `count` tokens that depend on `seed`.
+std::vector<int32_t> SomeTokens(int32_t count, int32_t seed);
+
+}  // namespace quire
