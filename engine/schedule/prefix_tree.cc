@@ -120,6 +120,7 @@ void PrefixTree::Keep(NodeId node, uint64_t keeper) {
 }
 
 void PrefixTree::Unkeep(NodeId node, uint64_t keeper) {
+  CHECK(keeper < static_cast<uint64_t>(keepers_.num_ids()));
   CHECK_EQ(keepers_.ListOf(static_cast<int32_t>(keeper)), node);
   keepers_.Erase(static_cast<int32_t>(keeper));
   for (NodeId id = node; id != kNoNode && --nodes_[id].keeps == 0; id = nodes_[id].parent) {

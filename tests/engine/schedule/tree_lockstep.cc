@@ -1,0 +1,318 @@
+// The same to both, and the same answer from both.
+#include "tests/engine/schedule/tree_lockstep.h"
+
+#include <algorithm>
+
+namespace quire {
+
+using Node = ReferenceTree::Node;
+
+TreeLockstep::TreeLockstep(const Shape& shape)
+    : shape_(shape),
+      pool_(shape.num_blocks + 1),
+      tree_(pool_, shape.block_size, shape.num_pages, shape.hash_seed),
+      reference_(shape.block_size, shape.num_pages) {
+  tree_.SetKeeper(this);
+}
+
+void TreeLockstep::OnLost(uint64_t keeper, NodeId parent) {
+  ++tally_.moved_keepers;
+  EXPECT_TRUE(parent == kNoNode || tree_.Depth(parent) > 0);
+  kept_[keeper] = parent;
+}
+
+// --- Holders.
+
+Node* TreeLockstep::Find(TenantId tenant, const Tokens& tokens) {
+  Node* node = reference_.Find(tenant, tokens);
+  const NodeId id = tree_.Find(tenant, tokens);
+  // The tree forgets the root of a tenant that has nothing and makes it anew; the reference keeps
+  // it.
+  const bool idle_root =
+      node->parent == nullptr && node->holders == 0 && reference_.Children(node).empty();
+  if (idle_root) node->id = id;
+  EXPECT_EQ(id, node->id);
+  tally_.found += node->parent != nullptr;
+  return node;
+}
+
+bool TreeLockstep::Hold(Node* node) {
+  const int32_t cost = reference_.HoldCost(node);
+  EXPECT_EQ(tree_.HoldCost(node->id), cost);
+  if (cost > pool_.available()) return false;
+  tree_.Hold(node->id);
+  reference_.Hold(node);
+  holders_.push_back(node);
+  return true;
+}
+
+void TreeLockstep::Release(Node* node) {
+  holders_.erase(std::ranges::find(holders_, node));
+  tree_.Release(node->id);
+  reference_.Release(node);
+}
+
+void TreeLockstep::ReleaseAll() {
+  while (!holders_.empty()) Release(holders_.back());
+}
+
+void TreeLockstep::Keep(Node* node, uint64_t keeper) {
+  tree_.Keep(node->id, keeper);
+  reference_.Keep(node, keeper);
+  kept_[keeper] = node->id;
+}
+
+void TreeLockstep::Unkeep(uint64_t keeper) {
+  for (Node* node : reference_.All()) {
+    if (!node->keepers.contains(keeper)) continue;
+    ASSERT_EQ(kept_[keeper], node->id);
+    tree_.Unkeep(node->id, keeper);
+    reference_.Unkeep(node, keeper);
+    kept_.erase(keeper);
+    return;
+  }
+}
+
+// --- Growth.
+
+Node* TreeLockstep::Insert(Node* parent, const Tokens& tokens) {
+  const BlockId block = Take();
+  if (block == kNullBlock) return nullptr;
+  Node* node = reference_.Child(parent, tokens);
+  const bool has_block = node != nullptr && node->has_block();
+  const bool adopted = !has_block || !reference_.Held(node);
+  tally_.husks_filled += node != nullptr && !node->has_kv();
+  tally_.not_adopted += !adopted;
+  tally_.swapped += has_block && adopted;
+  const auto inserted = tree_.Insert(parent->id, tokens, block);
+  EXPECT_EQ(inserted.adopted, adopted);
+  if (node == nullptr) {
+    node = reference_.Add(parent, tokens, false);
+    node->id = inserted.node;
+  }
+  EXPECT_EQ(inserted.node, node->id);
+  if (adopted) {
+    node->kv.block = block;
+  } else {
+    private_.push_back(block);
+  }
+  reference_.Hold(node);
+  holders_.push_back(node);
+  return node;
+}
+
+Node* TreeLockstep::InsertTail(Node* parent, const Tokens& tokens) {
+  const BlockId block = Take();
+  if (block == kNullBlock) return nullptr;
+  Node* node = reference_.Add(parent, tokens, true);
+  node->id = tree_.InsertTail(parent->id, static_cast<int32_t>(tokens.size()), block);
+  node->kv.block = block;
+  reference_.Hold(node);
+  holders_.push_back(node);
+  return node;
+}
+
+bool TreeLockstep::TakeTail(Node* tail) {
+  const BlockId expected = tail->holders == 1 ? tail->kv.block : kNullBlock;
+  EXPECT_EQ(tree_.TakeTail(tail->id), expected);
+  if (expected == kNullBlock) return false;
+  ++tally_.tails_taken;
+  private_.push_back(expected);
+  holders_.erase(std::ranges::find(holders_, tail));
+  reference_.TakeTail(tail);
+  return true;
+}
+
+// --- Tiers.
+
+bool TreeLockstep::BeginStore(Node* node) {
+  if (!Hold(node)) return false;
+  holders_.pop_back();
+  const bool can = reference_.PageToHave(node->parent);
+  EXPECT_EQ(tree_.BeginStore(node->id) != kNoPage, can);
+  if (can) {
+    GivePage(node);
+    copies_.push_back({node});
+  } else {
+    tree_.Release(node->id);
+    reference_.Release(node);
+  }
+  return can;
+}
+
+void TreeLockstep::GivePage(Node* node) {
+  const size_t before = reference_.All().size();
+  reference_.GivePage(node, tree_.Kv(node->id).page);
+  tally_.pages_reclaimed += reference_.All().size() < before;
+  node->kv.storing = true;
+}
+
+bool TreeLockstep::BeginLoad(Node* node) {
+  if (reference_.HoldCost(node) >= pool_.available() || !Hold(node)) return false;
+  holders_.pop_back();
+  const BlockId block = Take();
+  tree_.BeginLoad(node->id, block);
+  node->kv.block = block;
+  node->kv.loading = true;
+  copies_.push_back({node, true});
+  return true;
+}
+
+Node* TreeLockstep::Import(Node* parent, const Tokens& tokens, bool tail) {
+  Node* node = tail ? nullptr : reference_.Child(parent, tokens);
+  const bool has_page = node != nullptr && node->kv.page != kNoPage;
+  const bool can = (has_page || reference_.PageToHave(parent)) &&
+                   (node == nullptr || reference_.HoldCost(node) <= pool_.available());
+  const auto imported = tree_.InsertOnHost(parent->id, tokens, tail);
+  EXPECT_EQ(imported.node != kNoNode, can);
+  if (!can) return nullptr;
+  EXPECT_EQ(imported.adopted, !has_page);
+  if (node == nullptr) {
+    node = reference_.Add(parent, tokens, tail);
+    node->id = imported.node;
+  }
+  EXPECT_EQ(imported.node, node->id);
+  reference_.Hold(node);
+  if (has_page) {
+    holders_.push_back(node);
+    return nullptr;
+  }
+  GivePage(node);
+  copies_.push_back({node, false, true});
+  return node;
+}
+
+void TreeLockstep::EndCopy(Node* node, bool ok, bool page_bad) {
+  const auto copy = std::ranges::find(copies_, node, &Copy::node);
+  const bool load = copy->load;
+  const bool doomed = node->doomed;
+  copies_.erase(copy);
+  if (load) {
+    tree_.EndLoad(node->id, ok, page_bad);
+    if (!ok) node->kv.block = kNullBlock;
+  } else {
+    tree_.EndStore(node->id, ok);
+  }
+  reference_.EndCopy(node);
+  if (!doomed && (load ? page_bad : !ok)) reference_.LosePages(node);
+  for (Node* each : reference_.All()) tally_.doomed += each->doomed;
+  Compare();
+  tree_.Release(node->id);
+  reference_.Release(node);
+}
+
+bool TreeLockstep::DropBlock(Node* node) {
+  const bool can = node->has_page() && node->has_block() && !reference_.Held(node);
+  EXPECT_EQ(tree_.DropBlock(node->id), can);
+  if (can) node->kv.block = kNullBlock;
+  return can;
+}
+
+bool TreeLockstep::DropPage(Node* node) {
+  const bool can = node->has_page() && !reference_.Held(node) &&
+                   std::ranges::none_of(reference_.Children(node),
+                                        [](Node* child) { return child->has_page(); });
+  EXPECT_EQ(tree_.DropPage(node->id), can);
+  if (can) reference_.LosePage(node);
+  return can;
+}
+
+// --- The pool.
+
+BlockId TreeLockstep::Take() {
+  if (pool_.available() == 0) return kNullBlock;
+  Node* victim = pool_.num_free() == 0 ? reference_.Victim() : nullptr;
+  BlockId expected = kNullBlock;
+  if (victim != nullptr) {
+    expected = victim->kv.block;
+    ++tally_.evicted;
+    num_kept_lost_ += victim == reference_.OldestUnsaved();
+    reference_.Evict();
+  }
+  const BlockId block = pool_.Take();
+  EXPECT_TRUE(expected == kNullBlock || block == expected);
+  return block;
+}
+
+void TreeLockstep::TakePrivate() {
+  const BlockId block = Take();
+  if (block != kNullBlock) private_.push_back(block);
+}
+
+void TreeLockstep::ReleasePrivate(size_t i) {
+  pool_.Release(private_[i]);
+  private_.erase(private_.begin() + i);
+}
+
+// An import is the server's own and goes on.
+void TreeLockstep::ForgetDevice() {
+  ++tally_.devices_lost;
+  std::vector<Copy> copies = copies_;
+  std::erase_if(copies, [](const Copy& copy) { return copy.import; });
+  for (const Copy& copy : copies) EndCopy(copy.node, false);
+  tree_.ForgetDevice();
+  reference_.ForgetDevice();
+}
+
+void TreeLockstep::Quiesce() {
+  while (!copies_.empty()) EndCopy(copies_.back().node, false);
+  ReleaseAll();
+  while (!kept_.empty()) {
+    const uint64_t keeper = kept_.begin()->first;
+    Unkeep(keeper);
+    kept_.erase(keeper);
+  }
+  while (!private_.empty()) ReleasePrivate(0);
+  pool_.Unreserve(pool_.reserved());
+  Compare();
+  ASSERT_EQ(pool_.available(), shape_.num_blocks);
+  ASSERT_EQ(tree_.num_free_pages(), shape_.num_pages);
+  while (pool_.available() > 0) TakePrivate();
+  Compare();
+  for (Node* node : reference_.All()) ASSERT_TRUE(node->has_page());
+}
+
+// --- Everything that can be seen.
+
+void TreeLockstep::Compare() {
+  if (testing::Test::HasFailure()) return;
+  tree_.CheckInvariants();
+  std::map<uint64_t, NodeId> kept;
+  for (Node* node : reference_.All()) {
+    CompareNode(node);
+    for (const uint64_t keeper : node->keepers) kept[keeper] = node->id;
+  }
+  std::map<uint64_t, NodeId> told = kept_;
+  std::erase_if(told, [](const auto& each) { return each.second == kNoNode; });
+  EXPECT_EQ(told, kept);
+  CompareNumbers();
+}
+
+void TreeLockstep::CompareNode(Node* node) {
+  const NodeKv& kv = tree_.Kv(node->id);
+  ASSERT_EQ(kv.block, node->kv.block);
+  ASSERT_EQ(kv.page, node->kv.page);
+  ASSERT_EQ(kv.loading, node->kv.loading);
+  ASSERT_EQ(kv.storing, node->kv.storing);
+  ASSERT_EQ(tree_.Held(node->id), reference_.Held(node));
+  ASSERT_EQ(tree_.IsTail(node->id), node->tail);
+  ASSERT_EQ(tree_.Depth(node->id), reference_.Depth(node));
+  ASSERT_EQ(tree_.NumTokens(node->id), reference_.NumTokens(node));
+  ASSERT_EQ(tree_.Parent(node->id), node->parent->id);
+}
+
+void TreeLockstep::CompareNumbers() {
+  const int32_t in_use = static_cast<int32_t>(private_.size()) + reference_.NumBlocks();
+  ASSERT_EQ(pool_.num_free(), shape_.num_blocks - in_use);
+  ASSERT_EQ(pool_.num_cached(), reference_.NumEvictable());
+  ASSERT_GE(pool_.available(), 0);
+  ASSERT_EQ(tree_.num_lossless(), reference_.NumLossless());
+  ASSERT_EQ(tree_.num_free_pages(), reference_.NumFreePages());
+  ASSERT_EQ(tree_.num_evicted(), tally_.evicted);
+  ASSERT_EQ(tree_.num_kept_lost(), num_kept_lost_);
+  Node* unsaved = reference_.OldestUnsaved();
+  ASSERT_EQ(tree_.OldestUnsaved(), unsaved == nullptr ? kNoNode : unsaved->id);
+  tally_.kept_lost = num_kept_lost_;
+}
+
+}  // namespace quire

@@ -1,0 +1,100 @@
+// TreeLockstep: a prefix tree with its pool, and the reference beside it. Every method does the
+// same to both and expects the same answer; what is not possible now (no block to be had) is not
+// done to either, and said so. After each, Compare looks at everything that can be seen.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "tests/engine/schedule/reference_tree.h"
+
+namespace quire {
+
+class TreeLockstep final : public NodeKeeper {
+ public:
+  using Node = ReferenceTree::Node;
+  using Tokens = std::vector<int32_t>;
+
+  struct Shape {
+    int32_t block_size = 1;
+    int32_t num_blocks = 0;  // the null block not counted
+    int32_t num_pages = 0;
+    uint64_t hash_seed = 0;  // 0: all hashes are equal
+  };
+  struct Copy {
+    Node* node = nullptr;
+    bool load = false;
+    bool import = false;
+  };
+  // How often what is rare happened.
+  struct Tally {
+    int64_t found = 0, evicted = 0, kept_lost = 0, moved_keepers = 0, not_adopted = 0, swapped = 0;
+    int64_t husks_filled = 0, pages_reclaimed = 0, doomed = 0, devices_lost = 0, tails_taken = 0;
+  };
+
+  explicit TreeLockstep(const Shape& shape);
+
+  // --- Holders. A found or inserted node that is not null comes held, but Find's own.
+  Node* Find(TenantId tenant, const Tokens& tokens);
+  bool Hold(Node* node);
+  void Release(Node* node);
+  void ReleaseAll();
+  void Keep(Node* node, uint64_t keeper);
+  void Unkeep(uint64_t keeper);  // whatever it keeps
+
+  // --- Growth.
+  Node* Insert(Node* parent, const Tokens& tokens);
+  Node* InsertTail(Node* parent, const Tokens& tokens);
+  bool TakeTail(Node* tail);
+
+  // --- Tiers. A copy holds its node.
+  bool BeginStore(Node* node);
+  bool BeginLoad(Node* node);
+  // Null also when there is a page already: then the node is held all the same.
+  Node* Import(Node* parent, const Tokens& tokens, bool tail);
+  void EndCopy(Node* node, bool ok, bool page_bad = false);
+  bool DropBlock(Node* node);
+  bool DropPage(Node* node);
+
+  // --- The pool; blocks that are not the tree's are private.
+  BlockId Take();  // kNullBlock: none is to be had
+  void TakePrivate();
+  void ReleasePrivate(size_t i);
+  void ForgetDevice();  // fails the copies of the device
+
+  // With nobody left all blocks and pages can be had, and are. Ends everything in between.
+  void Quiesce();
+  void Compare();
+
+  BlockPool& pool() { return pool_; }
+  PrefixTree& tree() { return tree_; }
+  ReferenceTree& reference() { return reference_; }
+  const std::vector<Node*>& holders() const { return holders_; }  // one entry a hold
+  const std::vector<Copy>& copies() const { return copies_; }
+  size_t num_private() const { return private_.size(); }
+  const Tally& tally() const { return tally_; }
+
+  void OnLost(uint64_t keeper, NodeId parent) override;
+
+ private:
+  void GivePage(Node* node);
+  void CompareNode(Node* node);
+  void CompareNumbers();
+
+  const Shape shape_;
+  BlockPool pool_;
+  PrefixTree tree_;
+  ReferenceTree reference_;
+  std::vector<Node*> holders_;
+  std::vector<Copy> copies_;
+  std::vector<BlockId> private_;
+  std::map<uint64_t, NodeId> kept_;  // what each keeper was told last
+  int64_t num_kept_lost_ = 0;
+  Tally tally_;
+};
+
+}  // namespace quire
