@@ -10,6 +10,7 @@ namespace quire {
 namespace {
 
 constexpr double kMaxTokens = 16 << 20;  // longer than any context a model was made for
+constexpr double kYear = 366 * 86400;
 
 constexpr std::string_view kDTypes = "auto|float32|bfloat16|float16";
 
@@ -30,6 +31,16 @@ constexpr std::array kSettings = {
     EngineSetting{"max-num-batched-tokens", &EngineConfig::max_num_batched_tokens, 0, 1 << 20},
     EngineSetting{"max-num-queued-reqs", &EngineConfig::max_num_queued_reqs, 1, 1 << 20},
     EngineSetting{"max-num-queued-tokens", &EngineConfig::max_num_queued_tokens, 0, 0x1p40},
+    EngineSetting{"enable-prefix-caching", &EngineConfig::enable_prefix_caching},
+    EngineSetting{"kv-offloading-size", &EngineConfig::kv_offloading_size, -1, 0x1p16},
+    EngineSetting{"kv-checksum", &EngineConfig::kv_checksum},
+    EngineSetting{"max-sessions", &EngineConfig::max_sessions, 0, 1 << 20},
+    EngineSetting{"max-session-tokens", &EngineConfig::max_session_tokens, 0, 0x1p40},
+    EngineSetting{"session-ttl", &EngineConfig::session_ttl_seconds, 1, kYear},
+    EngineSetting{"session-max-ttl", &EngineConfig::session_max_ttl_seconds, 1, kYear},
+    EngineSetting{"session-idle-offload-after", &EngineConfig::session_idle_offload_after_seconds,
+                  0, 86400},
+    EngineSetting{"session-pin-share", &EngineConfig::session_pin_share, 0, 1},
     EngineSetting{"cudagraph-capture-sizes", &EngineConfig::cudagraph_capture_sizes},
     EngineSetting{"worker-process", &EngineConfig::worker_process, 0, 0, "auto|on|off"},
     EngineSetting{"worker-step-timeout", &EngineConfig::worker_step_timeout_seconds, 0.05, 86400},
@@ -64,6 +75,7 @@ void CheckValue(const EngineConfig& config, const EngineSetting& setting, std::s
     AddFault(faults, flag + word + ": choose one of " + std::string(setting.choices));
     return;
   }
+  if (std::holds_alternative<bool EngineConfig::*>(setting.member)) return;
   double value = 0;
   if (const auto* narrow = std::get_if<int32_t EngineConfig::*>(&setting.member)) {
     value = config.*(*narrow);
@@ -79,6 +91,25 @@ void CheckValue(const EngineConfig& config, const EngineSetting& setting, std::s
 
 bool IsBlockSize(int32_t tokens) {
   return tokens == 0 || tokens == 16 || tokens == 32 || tokens == 64;
+}
+
+void CheckTiers(const EngineConfig& config, std::string& faults) {
+  if (config.kv_offloading_size < 0 && config.kv_offloading_size != -1) {
+    AddFault(faults, "--kv-offloading-size " + Text(config.kv_offloading_size) +
+                         ": give GiB, 0 for none, or -1 for a size that follows from the KV cache");
+  }
+  if (!(config.kv_low_watermark >= 0 && config.kv_low_watermark <= config.kv_high_watermark &&
+        config.kv_high_watermark <= 1)) {
+    AddFault(faults, "kv_low_watermark and kv_high_watermark must rise from 0 to 1");
+  }
+  if (config.max_sessions_per_tenant < 0) {
+    AddFault(faults, "max_sessions_per_tenant must not be negative");
+  }
+  if (config.session_ttl_seconds > config.session_max_ttl_seconds) {
+    AddFault(faults, "--session-ttl " + Text(config.session_ttl_seconds) +
+                         ": must not exceed --session-max-ttl (" +
+                         Text(config.session_max_ttl_seconds) + ")");
+  }
 }
 
 void CheckTogether(const EngineConfig& config, std::string& faults) {
@@ -108,6 +139,7 @@ void CheckTogether(const EngineConfig& config, std::string& faults) {
              "--worker-process off: the server holds no GPU; ranks on --device cuda are "
              "processes of their own");
   }
+  CheckTiers(config, faults);
   if (config.steps_in_flight != 1 && config.steps_in_flight != 2) {
     AddFault(faults, "steps_in_flight must be 1 or 2");
   }

@@ -33,7 +33,23 @@ struct EngineConfig {
   int32_t max_num_batched_tokens = 0;  // tokens a step; 0: 512 on the cpu, 2048 on cuda
   int32_t max_num_queued_reqs = 16384;
   int64_t max_num_queued_tokens = 0;  // prompt tokens waiting; 0: 8 Mi
-  int32_t steps_in_flight = 2;        // 1 or 2
+  bool enable_prefix_caching = true;  // prompts find the KV of equal beginnings
+  // Host memory for KV that leaves the device, in GiB, of the whole server. 0: none; -1: as much as
+  // the KV pool, at most a quarter of the memory that this process may use.
+  double kv_offloading_size = -1;
+  bool kv_checksum = false;  // of every block in host memory, verified when it comes back
+  // Shares of the pool: with fewer blocks that cost nothing to lose than the low one, KV of idle
+  // sessions is copied out until there are as many as the high one.
+  double kv_low_watermark = 0.1;
+  double kv_high_watermark = 0.2;
+  int32_t max_sessions = 16384;  // of all tenants
+  int32_t max_sessions_per_tenant = 16384;
+  int64_t max_session_tokens = 0;                 // of all sessions of a tenant; 0: 64 Mi
+  double session_ttl_seconds = 3600;              // without use, where a session does not say
+  double session_idle_offload_after_seconds = 2;  // likewise
+  double session_max_ttl_seconds = 86400;         // the longest that a session may say
+  double session_pin_share = 0.25;                // of the pool: what pins may hold together
+  int32_t steps_in_flight = 2;                    // 1 or 2
   int32_t max_partial_prefills = 4;
   // Batch sizes whose decode steps are captured as CUDA graphs: auto, none, or "1,2,4"; see
   // GraphSizes.
@@ -48,8 +64,9 @@ struct EngineConfig {
 
 // One setting that has a flag: where its value lies and which values Validate accepts.
 struct EngineSetting {
-  using Member = std::variant<std::string EngineConfig::*, int32_t EngineConfig::*,
-                              int64_t EngineConfig::*, double EngineConfig::*>;
+  using Member =
+      std::variant<std::string EngineConfig::*, bool EngineConfig::*, int32_t EngineConfig::*,
+                   int64_t EngineConfig::*, double EngineConfig::*>;
   std::string_view name;  // of the flag, without its dashes
   Member member;
   double lowest = 0;  // numbers: both ends are accepted

@@ -18,6 +18,8 @@ constexpr int64_t kDefaultCpuKvBytes = int64_t{256} << 20;
 // Enough to read from the page cache as fast as a device takes it.
 constexpr int32_t kMaxLoadThreads = 16;
 constexpr int64_t kDefaultQueuedTokens = int64_t{8} << 20;
+constexpr int64_t kDefaultSessionTokens = int64_t{64} << 20;
+constexpr double kGiB = 0x1p30;
 
 bool OnGpu(const EngineSetup& setup) { return setup.device == "cuda"; }
 
@@ -103,6 +105,16 @@ int32_t LongestContext(const EngineSetup& setup) {
   return setup.config.max_model_len > 0 ? setup.config.max_model_len : setup.model.max_position;
 }
 
+// What a GPU's driver takes beside all that is asked of it: for captured steps, and for kernels,
+// which it loads when they are first launched. Measured on an H200, and rounded up.
+int64_t DriverBytes(const EngineSetup& setup) {
+  constexpr int64_t kKernelBytes = int64_t{32} << 20;
+  constexpr int64_t kCallBytes = int64_t{3} << 10;
+  constexpr int64_t kCallsPerLayer = 10, kOtherCalls = 10;
+  const int64_t calls = kCallsPerLayer * setup.model.num_layers + kOtherCalls;
+  return kKernelBytes + static_cast<int64_t>(setup.graph_sizes.size()) * calls * kCallBytes;
+}
+
 // What a rank holds beside its KV pool, for contexts of at most `max_model_len`.
 std::vector<MemoryPlan::Part> FixedParts(const EngineSetup& setup, int32_t max_model_len) {
   const EngineConfig& config = setup.config;
@@ -120,7 +132,9 @@ std::vector<MemoryPlan::Part> FixedParts(const EngineSetup& setup, int32_t max_m
       {"row_tables", RowTables::Bytes(tables)},
       {"step_arrays", StepArrays::Bytes(tables, config.max_num_batched_tokens)},
   };
-  if (OnGpu(setup)) parts.push_back({"backend", setup.memory.device.backend_bytes});
+  if (!OnGpu(setup)) return parts;
+  parts.push_back({"backend", setup.memory.device.backend_bytes});
+  parts.push_back({"driver", DriverBytes(setup)});
   return parts;
 }
 
@@ -205,6 +219,42 @@ absl::Status PlanMemory(EngineSetup& setup, const DeviceFacts& device) {
   return absl::OkStatus();
 }
 
+std::string GiBText(int64_t bytes) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.2f GiB", static_cast<double>(bytes) / kGiB);
+  return text.data();
+}
+
+// How many pages of host memory there are for KV that leaves the device.
+absl::Status PlanPages(EngineSetup& setup, int64_t limit) {
+  EngineConfig& config = setup.config;
+  MemoryPlan& memory = setup.memory;
+  memory.host_limit_bytes = limit;
+  const int64_t page = setup.kv_layout.block_bytes() * memory.ranks;
+  // On the cpu everything else is in the same memory.
+  const int64_t rest = OnGpu(setup) ? 0 : memory.total_bytes() * memory.ranks;
+  const int64_t free = std::max<int64_t>(0, limit - rest);
+  if (config.kv_offloading_size == -1) {
+    const int64_t pages = std::min({int64_t{memory.num_blocks - 1}, limit / 4 / page, free / page});
+    config.kv_offloading_size = static_cast<double>(pages * page) / kGiB;
+  }
+  const auto wanted = static_cast<int64_t>(config.kv_offloading_size * kGiB);
+  if (wanted > free) {
+    return absl::InvalidArgumentError(
+        "--kv-offloading-size: " + GiBText(wanted) + " of host memory, beside " + GiBText(rest) +
+        " for everything else, are more than the " + GiBText(limit) +
+        " that this process may use (its machine's memory, or its container's limit): give at "
+        "most " +
+        std::to_string(free >> 20) + "MiB");
+  }
+  memory.num_pages = static_cast<int32_t>(std::min<int64_t>(wanted / page, INT32_MAX));
+  memory.host_bytes = memory.num_pages * page;
+  if (wanted == 0 || memory.num_pages > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("--kv-offloading-size: " + std::to_string(wanted) +
+                                    " bytes do not hold a KV block of " + std::to_string(page) +
+                                    " bytes: give more, or 0 for none");
+}
+
 absl::Status PlanQueue(EngineConfig& config) {
   if (config.max_num_queued_tokens == 0) {
     config.max_num_queued_tokens = std::max<int64_t>(kDefaultQueuedTokens, config.max_model_len);
@@ -214,6 +264,30 @@ absl::Status PlanQueue(EngineConfig& config) {
       "--max-num-queued-tokens " + std::to_string(config.max_num_queued_tokens) +
       " would refuse a prompt of --max-model-len " + std::to_string(config.max_model_len) +
       " for ever: raise it to at least that");
+}
+
+SchedulerConfig SchedulerOf(const EngineSetup& setup) {
+  const EngineConfig& config = setup.config;
+  return {.num_blocks = setup.memory.num_blocks,
+          .block_size = config.block_size,
+          .max_model_len = config.max_model_len,
+          .max_num_seqs = config.max_num_seqs,
+          .max_num_batched_tokens = config.max_num_batched_tokens,
+          .max_num_queued_reqs = config.max_num_queued_reqs,
+          .max_partial_prefills = config.max_partial_prefills,
+          .prefix_cache = config.enable_prefix_caching,
+          .num_pages = setup.memory.num_pages,
+          .sessions = {.max_sessions = config.max_sessions,
+                       .max_sessions_per_tenant = config.max_sessions_per_tenant,
+                       .max_session_tokens = config.max_session_tokens,
+                       .max_model_len = config.max_model_len,
+                       .default_ttl_seconds = config.session_ttl_seconds,
+                       .max_ttl_seconds = config.session_max_ttl_seconds,
+                       .default_idle_offload_seconds = config.session_idle_offload_after_seconds,
+                       .max_pinned_share = config.session_pin_share},
+          .tiering = {.block_bytes = setup.kv_layout.block_bytes() * setup.memory.ranks,
+                      .low_watermark = config.kv_low_watermark,
+                      .high_watermark = config.kv_high_watermark}};
 }
 
 }  // namespace
@@ -230,10 +304,12 @@ std::string MemoryPlan::Table() const {
   };
   for (const Part& part : parts) line(part.name, part.bytes);
   line("all of the above", total_bytes());
-  if (budget_bytes == 0) return table;
-  line("the budget", budget_bytes);
-  line("in use before", device.total_bytes - device.free_bytes);
-  line("the device (" + device.name + ")", device.total_bytes);
+  if (budget_bytes > 0) {
+    line("the budget", budget_bytes);
+    line("in use before", device.total_bytes - device.free_bytes);
+    line("the device (" + device.name + ")", device.total_bytes);
+  }
+  if (host_bytes > 0) line("host memory for KV", host_bytes);
   return table;
 }
 
@@ -257,18 +333,18 @@ absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& requested) {
   return setup;
 }
 
-absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested, const DeviceFacts& device) {
+absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested, const DeviceFacts& device,
+                                       int64_t host_limit_bytes) {
   ASSIGN_OR_RETURN(EngineSetup setup, DraftEngine(requested));
   RETURN_IF_ERROR(PlanMemory(setup, device));
+  if (host_limit_bytes == 0) host_limit_bytes = static_cast<int64_t>(cpu::UsableMemory());
+  RETURN_IF_ERROR(PlanPages(setup, host_limit_bytes));
   RETURN_IF_ERROR(PlanQueue(setup.config));
-  const EngineConfig& config = setup.config;
-  setup.scheduler = {.num_blocks = setup.memory.num_blocks,
-                     .block_size = config.block_size,
-                     .max_model_len = config.max_model_len,
-                     .max_num_seqs = config.max_num_seqs,
-                     .max_num_batched_tokens = config.max_num_batched_tokens,
-                     .max_num_queued_reqs = config.max_num_queued_reqs,
-                     .max_partial_prefills = config.max_partial_prefills};
+  EngineConfig& config = setup.config;
+  if (config.max_session_tokens == 0) {
+    config.max_session_tokens = std::max<int64_t>(kDefaultSessionTokens, config.max_model_len);
+  }
+  setup.scheduler = SchedulerOf(setup);
   setup.limits = {.max_num_queued_reqs = config.max_num_queued_reqs,
                   .max_num_queued_tokens = config.max_num_queued_tokens,
                   .max_model_len = config.max_model_len};
@@ -282,6 +358,8 @@ WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank) {
           .model_options = setup.model_options,
           .kv_layout = setup.kv_layout,
           .num_blocks = setup.memory.num_blocks,
+          .num_pages = setup.memory.num_pages,
+          .kv_checksum = setup.config.kv_checksum,
           .worker = {.max_num_seqs = setup.config.max_num_seqs,
                      .max_num_batched_tokens = setup.config.max_num_batched_tokens,
                      .max_model_len = LongestContext(setup),

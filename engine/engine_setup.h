@@ -17,7 +17,8 @@
 
 namespace quire {
 
-// What each rank's memory goes to, in bytes, computed before loading.
+// What each rank's memory goes to, in bytes, and what the host gives beside it, computed before
+// loading.
 struct MemoryPlan {
   struct Part {
     std::string name;  // "weights", "activations", "kv_cache", "row_tables"
@@ -29,9 +30,13 @@ struct MemoryPlan {
   int32_t block_size = 0;    // tokens
   DeviceFacts device;        // as it was before
   int64_t budget_bytes = 0;  // of a GPU: what the parts may add up to; 0: not limited
+  int32_t num_pages = 0;     // of host memory for KV that leaves the device: blocks on every rank
+  int64_t host_bytes = 0;    // that they take, of all ranks; not among the parts
+  int64_t host_limit_bytes = 0;  // what this process may use of the host
 
   int64_t total_bytes() const;
   int64_t kv_tokens() const { return int64_t{num_blocks - 1} * block_size; }
+  int64_t host_kv_tokens() const { return int64_t{num_pages} * block_size; }
   // One line a part, for people.
   std::string Table() const;
 };
@@ -55,8 +60,10 @@ struct EngineSetup {
 absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& config);
 
 // The whole. `device` is what the draft's device said of itself; the cpu needs to say nothing.
+// `host_limit_bytes` is the memory of the host that may be used; 0: what this process may.
 // RESOURCE_EXHAUSTED, with the plan's table, when a GPU is too small.
-absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& config, const DeviceFacts& device = {});
+absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& config, const DeviceFacts& device = {},
+                                       int64_t host_limit_bytes = 0);
 
 // What the worker of a rank is built from. Of a draft: the largest that may come of it.
 WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank);

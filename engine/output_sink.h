@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/request.h"
+#include "engine/session.h"
 
 namespace quire {
 
@@ -25,6 +26,8 @@ struct FinishEvent {
   int32_t stop_token = -1;  // for kEos and kStopToken
   Usage usage;
   RequestTimings timings;
+  Residency residency;
+  int32_t position = 0;  // of a turn that was appended: its session's tokens; else 0
 };
 
 class OutputSink {

@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kModel = "Model";
 constexpr std::string_view kMemory = "Device and memory";
 constexpr std::string_view kBatching = "Batching and admission";
+constexpr std::string_view kSessions = "Sessions and cache";
 constexpr std::string_view kListening = "Listening";
 constexpr std::string_view kOperations = "Operations";
 
@@ -57,6 +58,19 @@ constexpr EngineRow kEngineRows[] = {
     {"max-num-batched-tokens", kBatching, "tokens of a step; 0: 512 on the cpu, 2048 on cuda"},
     {"max-num-queued-reqs", kBatching, "requests that may wait; beyond, UNAVAILABLE"},
     {"max-num-queued-tokens", kBatching, "prompt tokens that may wait; 0: 8 Mi"},
+    {"enable-prefix-caching", kSessions, "compute equal beginnings of prompts once"},
+    {"kv-offloading-size", kSessions,
+     "host memory for idle KV; 0: none; -1: as the KV cache, up to a quarter of all",
+     FieldUnit::kGibibytes},
+    {"kv-checksum", kSessions, "verify KV that comes back from host memory; it costs host time"},
+    {"session-idle-offload-after", kSessions, "idle time after which a session's KV is copied out",
+     FieldUnit::kSeconds},
+    {"session-ttl", kSessions, "a session unused for so long ends, unless it says otherwise",
+     FieldUnit::kSeconds},
+    {"session-max-ttl", kSessions, "the longest that a session may say", FieldUnit::kSeconds},
+    {"session-pin-share", kSessions, "share of the KV cache that pinned sessions may hold"},
+    {"max-sessions", kSessions, "sessions there may be; beyond, RESOURCE_EXHAUSTED"},
+    {"max-session-tokens", kSessions, "tokens of all sessions of a tenant; 0: 64 Mi"},
 };
 
 EngineSetting EngineSettingOf(std::string_view name) {
@@ -76,6 +90,7 @@ Field MakeField(const EngineRow& row) {
   field.lowest = setting.lowest;
   field.highest = setting.highest;
   field.choices = setting.choices;
+  field.is_switch = std::holds_alternative<bool EngineConfig::*>(setting.member);
   return field;
 }
 
@@ -126,7 +141,8 @@ std::vector<Field> AllRows() {
   for (const EngineRow& row : kEngineRows) rows.push_back(MakeField(row));
   for (Field& field : ServerRows()) rows.push_back(std::move(field));
   const auto rank = [](std::string_view group) {
-    constexpr std::string_view kOrder[] = {kModel, kMemory, kBatching, kListening, kOperations};
+    constexpr std::string_view kOrder[] = {kModel,    kMemory,    kBatching,
+                                           kSessions, kListening, kOperations};
     return std::find(std::begin(kOrder), std::end(kOrder), group) - std::begin(kOrder);
   };
   std::stable_sort(rows.begin(), rows.end(),
@@ -211,6 +227,7 @@ struct Suffix {
 };
 constexpr Suffix kByteSuffixes[] = {
     {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+constexpr Suffix kGibibyteSuffixes[] = {{"MiB", 0x1p-10}, {"GiB", 1}, {"TiB", 0x1p10}};
 constexpr Suffix kTimeSuffixes[] = {{"ms", 1e-3}, {"min", 60}, {"s", 1}, {"h", 3600}};
 
 // Takes a known suffix off `text`; the factor it stands for.
@@ -228,6 +245,7 @@ double TakeSuffix(std::string_view& text, std::span<const Suffix> suffixes) {
 double ReadNumber(FieldUnit unit, std::string_view text) {
   double factor = 1;
   if (unit == FieldUnit::kBytes) factor = TakeSuffix(text, kByteSuffixes);
+  if (unit == FieldUnit::kGibibytes) factor = TakeSuffix(text, kGibibyteSuffixes);
   if (unit == FieldUnit::kSeconds) factor = TakeSuffix(text, kTimeSuffixes);
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -258,6 +276,7 @@ absl::Status NotAccepted(const Field& field) {
   if (whole && field.unit == FieldUnit::kNone && field.highest > 0) sentence += "a whole number, ";
   sentence += AcceptedValues(field);
   if (field.unit == FieldUnit::kBytes) sentence += ", in bytes or with KiB, MiB, GiB, TiB";
+  if (field.unit == FieldUnit::kGibibytes) sentence += ", or with MiB, GiB, TiB";
   if (field.unit == FieldUnit::kSeconds) sentence += ", in seconds or with ms, s, min, h";
   return absl::InvalidArgumentError(sentence);
 }
@@ -357,6 +376,7 @@ std::string AcceptedValues(const Field& field) {
     return BytesText(field.lowest) + " to " + BytesText(field.highest);
   }
   const std::string range = NumberText(field.lowest) + " to " + NumberText(field.highest);
+  if (field.unit == FieldUnit::kGibibytes) return range + " GiB";
   return field.unit == FieldUnit::kSeconds ? range + " s" : range;
 }
 

@@ -19,7 +19,7 @@ namespace quire {
 
 using FieldRef = std::variant<std::string*, int32_t*, int64_t*, double*, bool*>;
 
-enum class FieldUnit : uint8_t { kNone, kBytes, kSeconds };
+enum class FieldUnit : uint8_t { kNone, kBytes, kGibibytes, kSeconds };
 
 struct Field {
   std::string_view name;  // "max-num-seqs"

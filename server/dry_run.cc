@@ -42,7 +42,11 @@ Json MemoryJson(const MemoryPlan& plan) {
                  {"total_bytes", plan.total_bytes() * plan.ranks},
                  {"num_blocks", plan.num_blocks},
                  {"block_size", plan.block_size},
-                 {"kv_tokens", plan.kv_tokens()}};
+                 {"kv_tokens", plan.kv_tokens()},
+                 {"host_bytes", plan.host_bytes},
+                 {"num_pages", plan.num_pages},
+                 {"host_kv_tokens", plan.host_kv_tokens()},
+                 {"host_limit_bytes", plan.host_limit_bytes}};
   if (plan.budget_bytes == 0) return memory;
   memory["budget_bytes"] = plan.budget_bytes;
   memory["device"] = {{"name", plan.device.name},

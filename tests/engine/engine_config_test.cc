@@ -76,6 +76,31 @@ TEST(EngineConfigTest, ContradictionsAreRefused) {
   EXPECT_FALSE(narrow.Validate().ok());
   narrow.max_num_batched_tokens = 32;
   EXPECT_TRUE(narrow.Validate().ok());
+
+  EngineConfig brief;
+  brief.session_max_ttl_seconds = 60;
+  EXPECT_NE(Faults(brief).find("--session-ttl 3600: must not exceed --session-max-ttl (60)"),
+            std::string::npos)
+      << Faults(brief);
+  brief.session_ttl_seconds = 60;
+  EXPECT_TRUE(brief.Validate().ok());
+
+  EngineConfig upside_down;
+  upside_down.kv_low_watermark = 0.3;
+  EXPECT_NE(Faults(upside_down).find("kv_low_watermark"), std::string::npos);
+  upside_down.kv_high_watermark = 0.3;
+  EXPECT_TRUE(upside_down.Validate().ok());
+}
+
+TEST(EngineConfigTest, HostMemoryIsASizeNoneOrFollows) {
+  EngineConfig config;
+  for (const double size : {-1.0, 0.0, 0.25, 64.0}) {
+    config.kv_offloading_size = size;
+    EXPECT_TRUE(config.Validate().ok()) << size;
+  }
+  config.kv_offloading_size = -0.5;
+  EXPECT_NE(Faults(config).find("--kv-offloading-size -0.5: give GiB, 0 for none"),
+            std::string::npos);
 }
 
 TEST(EngineConfigTest, AShareThatIsNoNumberIsRefused) {

@@ -29,11 +29,13 @@ class EngineSetupTest : public ::testing::Test {
     config_.device = "cuda";
   }
   absl::StatusOr<EngineSetup> Plan(int64_t total = 141 * kGiB, int64_t used = kGiB) {
-    return PlanEngine(config_, {.kind = "cuda",
-                                .name = "a GPU of paper",
-                                .total_bytes = total,
-                                .free_bytes = total - used,
-                                .backend_bytes = 512 * kMiB});
+    return PlanEngine(config_,
+                      {.kind = "cuda",
+                       .name = "a GPU of paper",
+                       .total_bytes = total,
+                       .free_bytes = total - used,
+                       .backend_bytes = 512 * kMiB},
+                      host_);
   }
   std::string Refusal() { return std::string(Plan().status().message()); }
   static int64_t Part(const EngineSetup& setup, const std::string& name) {
@@ -46,6 +48,7 @@ class EngineSetupTest : public ::testing::Test {
 
   const testing::TempDir dir_;
   EngineConfig config_;
+  int64_t host_ = 512 * kGiB;
 };
 
 TEST_F(EngineSetupTest, AGpuHasDefaultsOfItsOwn) {
@@ -74,10 +77,12 @@ TEST_F(EngineSetupTest, TheKvCacheTakesWhatTheBudgetLeaves) {
   EXPECT_GE(Part(*setup, "weights"), int64_t{8'030'261'248} * 2);
   EXPECT_LE(Part(*setup, "weights"), int64_t{8'030'261'248} * 2 + 4 * kMiB);
   EXPECT_EQ(Part(*setup, "backend"), 512 * kMiB);
+  // 23 captures of about 330 calls.
+  EXPECT_NEAR(static_cast<double>(Part(*setup, "driver")), (32 + 22) * kMiB, 2.0 * kMiB);
   const auto budget = static_cast<int64_t>(0.9 * static_cast<double>(141 * kGiB)) - kGiB;
   int64_t fixed = 0;
   for (const char* part :
-       {"weights", "activations", "logits", "row_tables", "step_arrays", "backend"}) {
+       {"weights", "activations", "logits", "row_tables", "step_arrays", "backend", "driver"}) {
     fixed += Part(*setup, part);
   }
   EXPECT_EQ(setup->memory.budget_bytes, budget);
@@ -154,6 +159,78 @@ TEST_F(EngineSetupTest, TheCpuIsAsItWas) {
   EXPECT_EQ(PlanEngine(config_)->config.worker_process, "on");
   config_.tensor_parallel_size = 2;
   EXPECT_EQ(PlanEngine(config_).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(EngineSetupTest, HostMemoryHoldsWhatTheDeviceDoesUpToAQuarter) {
+  const absl::StatusOr<EngineSetup> roomy = Plan();
+  ASSERT_TRUE(roomy.ok()) << roomy.status();
+  EXPECT_EQ(roomy->memory.num_pages, roomy->memory.num_blocks - 1);
+  EXPECT_EQ(roomy->memory.host_bytes, int64_t{roomy->memory.num_pages} * 8 * kMiB);
+  EXPECT_EQ(roomy->memory.host_limit_bytes, 512 * kGiB);
+  EXPECT_EQ(roomy->config.kv_offloading_size, roomy->memory.num_pages / 128.0);
+  EXPECT_EQ(roomy->scheduler.num_pages, roomy->memory.num_pages);
+  host_ = 31 * kGiB;
+  EXPECT_EQ(Plan()->memory.host_bytes, 31 * kGiB / 4);
+  EXPECT_THAT(Plan()->memory.Table(), HasSubstr("host memory for KV           7936.0 MiB"));
+}
+
+TEST_F(EngineSetupTest, HostMemoryIsOfTheWholeServer) {
+  config_.device = "cpu";
+  config_.max_model_len = 512;
+  config_.kv_cache_dtype = "bfloat16";
+  config_.kv_offloading_size = 2;
+  EXPECT_EQ(PlanEngine(config_, {}, host_)->memory.num_pages, 2 * 512);  // blocks of 2 MiB
+  config_.tensor_parallel_size = 2;
+  const absl::StatusOr<EngineSetup> two = PlanEngine(config_, {}, host_);
+  EXPECT_EQ(two->memory.num_pages, 2 * 512);
+  EXPECT_EQ(two->memory.host_bytes, 2 * kGiB);
+  EXPECT_EQ(two->scheduler.tiering.block_bytes, 2 * kMiB);
+  config_.kv_offloading_size = 0;
+  EXPECT_EQ(PlanEngine(config_, {}, host_)->memory.num_pages, 0);
+}
+
+TEST_F(EngineSetupTest, MoreHostMemoryThanThereIsIsRefusedWithNumbers) {
+  config_.kv_offloading_size = 513;
+  EXPECT_EQ(Plan().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("513.00 GiB of host memory, beside 0.00 GiB"),
+                               HasSubstr("the 512.00 GiB"), HasSubstr("at most 524288MiB")));
+  config_.kv_offloading_size = 512;
+  EXPECT_EQ(Plan()->memory.host_bytes, 512 * kGiB);
+  config_.kv_offloading_size = 0.001;
+  EXPECT_THAT(Refusal(), HasSubstr("do not hold a KV block of 8388608 bytes"));
+  // On the cpu the weights want their share: 15 GiB, and a pool of a quarter.
+  config_.device = "cpu";
+  config_.max_model_len = 512;
+  config_.kv_offloading_size = 10;
+  EXPECT_THAT(std::string(PlanEngine(config_, {}, 20 * kGiB).status().message()),
+              AllOf(HasSubstr("10.00 GiB"), HasSubstr("20.00 GiB")));
+  EXPECT_TRUE(PlanEngine(config_, {}, 40 * kGiB).ok());
+  // Nobody asked for it: as much as there is, down to none.
+  config_.kv_offloading_size = -1;
+  EXPECT_EQ(PlanEngine(config_, {}, 10 * kGiB)->memory.num_pages, 0);
+}
+
+TEST_F(EngineSetupTest, SettingsOfSessionsReachTheScheduler) {
+  config_.enable_prefix_caching = false;
+  config_.max_sessions = 10;
+  config_.session_ttl_seconds = 60;
+  config_.session_max_ttl_seconds = 600;
+  config_.session_idle_offload_after_seconds = 5;
+  config_.session_pin_share = 0.5;
+  config_.kv_low_watermark = 0.05;
+  const SchedulerConfig scheduler = Plan()->scheduler;
+  EXPECT_FALSE(scheduler.prefix_cache);
+  EXPECT_EQ(scheduler.sessions.max_sessions, 10);
+  EXPECT_EQ(scheduler.sessions.max_sessions_per_tenant, 16384);
+  EXPECT_EQ(scheduler.sessions.max_session_tokens, int64_t{64} << 20);
+  EXPECT_EQ(scheduler.sessions.max_model_len, 131072);
+  EXPECT_EQ(scheduler.sessions.default_ttl_seconds, 60);
+  EXPECT_EQ(scheduler.sessions.max_ttl_seconds, 600);
+  EXPECT_EQ(scheduler.sessions.default_idle_offload_seconds, 5);
+  EXPECT_EQ(scheduler.sessions.max_pinned_share, 0.5);
+  EXPECT_EQ(scheduler.tiering.block_bytes, 8 * kMiB);
+  EXPECT_EQ(scheduler.tiering.low_watermark, 0.05);
+  EXPECT_EQ(scheduler.tiering.high_watermark, 0.2);
 }
 
 TEST_F(EngineSetupTest, DummyWeightsNeedNoFiles) {
