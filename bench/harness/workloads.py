@@ -1,7 +1,8 @@
 """The workloads W1 to W9: a data file each (bench/serve/workloads), run by quire-load on a server.
 
 A file has a section for each size, and a section has points, each of which is one call of
-quire-load. What is common to all points stands in the section.
+quire-load. What is common to all points stands in the section; a point's `server` and `load` add to
+those of its section.
 
     program    what serves: quire-server, or null_server (no model)
     server     its flags
@@ -14,6 +15,7 @@ quire-load. What is common to all points stands in the section.
     mix        {file, every, prompt, output}: every so manieth request of a trace becomes a long one
     sweep      true: the call sweeps over rates and makes a point of each, of which those at `rates`
                are judged, and one of the best
+    baseline   label of an earlier point: how many times better this one is becomes a point too
     parts      other benchmarks whose points belong to the workload
     timeout    seconds of a point
 """
@@ -29,7 +31,7 @@ from .process import BenchError
 FOLDER = machine.ROOT / "bench" / "serve" / "workloads"
 KNOWN = {
     "program", "server", "load", "label", "tokens", "judged", "floor", "mix", "sweep", "rates",
-    "parts", "timeout", "point",
+    "parts", "timeout", "point", "baseline",
 }  # fmt: skip
 
 
@@ -58,6 +60,8 @@ def flat_figures(record):
             if statistic != "count" and values["count"] > 0:
                 figures[f"{name}_{statistic.replace('.', '_')}"] = value
     figures["peak_concurrency"] = record["counts"]["peak_concurrency"]
+    residency = record.get("residency", {})
+    figures |= {f"kv_{k}": v for k, v in residency.items() if k != "outcomes"}
     return figures
 
 
@@ -96,8 +100,11 @@ class Workload:
         with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
             load_run = LoadRun(build, size, model, pathlib.Path(folder))
             for point in section.get("point", []):
-                flags = section.get("load", []) + point.get("load", [])
-                points += load_run.measure({**section, **point, "load": flags})
+                joined = {k: section.get(k, []) + point.get(k, []) for k in ("server", "load")}
+                points += load_run.measure({**section, **point, **joined})
+        for point in section.get("point", []):
+            if "baseline" in point:
+                points.append(gains(points, point["label"], point["baseline"]))
         return points
 
 
@@ -251,6 +258,17 @@ def short_itl_ms_p99(results, long_prompt):
         for gap in itls
     ]
     return 1e3 * percentile(gaps, 99)
+
+
+def gains(points, label, baseline):
+    """How many times better a point's judged figures are than those of another of the same run."""
+    ours, theirs = (next(p for p in points if p["label"] == name) for name in (label, baseline))
+    figures = {}
+    for figure in ours["judged"]:
+        worse = comparison.worsening(figure, theirs["figures"].get(figure), ours["figures"][figure])
+        if worse:
+            figures[f"{figure}_gain"] = 1 / worse
+    return {"label": f"{label}, over {baseline}", "figures": figures, "judged": list(figures)}
 
 
 def best_of(points):

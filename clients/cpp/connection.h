@@ -11,6 +11,7 @@
 #include "clients/cpp/interrupt.h"
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
+#include "quire/v1/sessions.grpc.pb.h"
 
 namespace quire::cli {
 
@@ -24,12 +25,14 @@ class Connection {
 
   v1::Inference::Stub& inference() { return *inference_; }
   v1::Control::Stub& control() { return *control_; }
+  v1::Sessions::Stub& sessions() { return *sessions_; }
 
  private:
   const double timeout_seconds_;
   Interrupt* const interrupt_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Control::Stub> control_;
+  std::unique_ptr<v1::Sessions::Stub> sessions_;
 };
 
 }  // namespace quire::cli

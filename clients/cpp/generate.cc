@@ -1,163 +1,97 @@
-// Frames of the stream to stdout as they come; the speed, when asked for, to stderr at the end.
+// One prompt, or with a session one turn after the other: what is typed goes on where the last
+// answer ended.
 #include "clients/cpp/generate.h"
 
-#include <chrono>
-#include <optional>
+#include <istream>
 #include <string>
+#include <utility>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
+#include "clients/cpp/answer.h"
 #include "clients/cpp/generate_request.h"
-#include "clients/cpp/json_output.h"
 #include "clients/cpp/report.h"
+#include "clients/cpp/session_output.h"
 #include "clients/cpp/tokens.h"
 
 namespace quire::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double Seconds(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-// What was measured of one completion, as its reader saw it.
-struct Speed {
-  Clock::time_point start = Clock::now();
-  std::optional<Clock::time_point> first;  // frame with tokens
-  Clock::time_point last;
-  uint32_t first_tokens = 0;  // tokens in that first frame
-  uint32_t tokens = 0;
-
-  void Count(const v1::TokenDelta& delta) {
-    last = Clock::now();
-    tokens = delta.cumulative_tokens();
-    if (first) return;
-    first = last;
-    first_tokens = tokens;
-  }
-};
-
-std::string FinishName(const v1::Finished& finished) {
-  std::string name = v1::FinishReason_Name(finished.reason());
-  const std::string prefix = "FINISH_REASON_";
-  return name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : name;
-}
-
-// tokens/s counts the tokens after the first frame over the time they took to arrive: the time to
-// the first token, which is prefill and queue, is its own number.
-void PrintSpeed(const Speed& speed, const v1::Finished& finished, std::ostream& err) {
-  const double decode = speed.first ? Seconds(*speed.first, speed.last) : 0;
-  const uint32_t counted = speed.tokens - speed.first_tokens;
-  err << absl::StrFormat("prompt tokens:       %d\n", finished.usage().prompt_tokens());
-  err << absl::StrFormat("completion tokens:   %d (%s)\n", finished.usage().completion_tokens(),
-                         FinishName(finished));
-  if (speed.first) {
-    err << absl::StrFormat("time to first token: %.1f ms\n",
-                           1e3 * Seconds(speed.start, *speed.first));
-  }
-  if (decode > 0 && counted > 0) {
-    err << absl::StrFormat("tokens per second:   %.1f\n", counted / decode);
-  }
-  err << absl::StrFormat("total time:          %.3f s\n", Seconds(speed.start, Clock::now()));
-}
-
-// The server's own clock, for an answer that came in one piece.
-void PrintTimings(const v1::Finished& finished, std::ostream& err) {
-  const v1::Timings& timings = finished.timings();
-  const uint32_t tokens = finished.usage().completion_tokens();
-  err << absl::StrFormat("prompt tokens:       %d\n", finished.usage().prompt_tokens());
-  err << absl::StrFormat("completion tokens:   %d (%s)\n", tokens, FinishName(finished));
-  err << absl::StrFormat("time to first token: %.1f ms\n", 1e3 * timings.first_token_seconds());
-  if (tokens > 1 && timings.decode_seconds() > 0) {
-    err << absl::StrFormat("tokens per second:   %.1f\n", (tokens - 1) / timings.decode_seconds());
-  }
-  err << absl::StrFormat("total time:          %.3f s\n", timings.total_seconds());
-}
-
-// Prints what a frame says; text without line ends of our own.
-class FramePrinter {
+// Turns of one session. A chat sends its whole history each time; a text only what is new.
+class Conversation {
  public:
-  FramePrinter(const Invocation& line, std::ostream& out)
-      : json_(line.json), ids_(line.generate.print_ids), out_(out) {}
+  Conversation(const Invocation& line, Connection& connection, Terminal& terminal)
+      : line_(line),
+        terminal_(terminal),
+        printer_(line, connection, terminal),
+        position_(line.generate.expected_position) {}
 
-  void Print(const v1::GenerateResponse& frame) {
-    if (json_) return PrintJson(frame, out_);
-    if (!frame.has_tokens()) return;
-    if (ids_) return PrintIds(frame.tokens().token_ids());
-    PrintText(frame.tokens().text());
-  }
-  void Print(const v1::GenerateResult& result) {
-    if (json_) return PrintJson(result, out_);
-    if (ids_) return PrintIds(result.token_ids());
-    PrintText(result.text());
-  }
-  // Ends the last line, so that what follows on the screen starts on its own.
-  void End() {
-    if (open_line_) out_ << "\n" << std::flush;
+  // Returns the exit code.
+  int Turn(const std::string& text) {
+    auto request = ToRequest(line_.generate, line_.model, text);
+    if (!request.ok()) {
+      terminal_.err << "quire: " << std::string(request.status().message()) << std::endl;
+      return kExitUsage;
+    }
+    if (request->has_chat()) JoinHistory(&*request);
+    if (position_) request->set_expected_position(*position_);
+    Answer answer;
+    const int code = printer_.Print(*request, &answer);
+    if (code != kExitOk) return code;
+    if (!answer.finished.has_position()) {
+      return ReportLocal("the server keeps no sessions: it answered as if none was asked for",
+                         terminal_.err);
+    }
+    position_ = answer.finished.position();
+    if (!line_.json) {
+      terminal_.err << DescribeTurn(answer.finished, *line_.generate.session) << std::endl;
+    }
+    if (request->has_chat()) Remember(request->chat(), answer.text);
+    return kExitOk;
   }
 
  private:
-  void PrintText(const std::string& text) {
-    if (text.empty()) return;
-    out_ << text << std::flush;
-    open_line_ = text.back() != '\n';
-  }
-  template <typename Ids>
-  void PrintIds(const Ids& ids) {
-    for (const uint32_t id : ids) {
-      out_ << (open_line_ ? " " : "") << id;
-      open_line_ = true;
-    }
-    out_.flush();
+  // Only the first turn brings the system's message. A history that is not ours must not be cut
+  // away: a chat begins an empty session, unless a position was given.
+  void JoinHistory(v1::GenerateRequest* request) {
+    if (!position_) position_ = 0;
+    if (history_.messages().empty()) return;
+    v1::ChatMessages whole = history_;
+    *whole.add_messages() = *request->chat().messages().rbegin();
+    *request->mutable_chat() = std::move(whole);
   }
 
-  const bool json_;
-  const bool ids_;
-  std::ostream& out_;
-  bool open_line_ = false;
+  void Remember(const v1::ChatMessages& asked, const std::string& answer) {
+    history_ = asked;
+    v1::ChatMessage* message = history_.add_messages();
+    message->set_role("assistant");
+    message->set_content(answer);
+  }
+
+  const Invocation& line_;
+  Terminal& terminal_;
+  AnswerPrinter printer_;
+  std::optional<uint32_t> position_;  // of the session, when known
+  v1::ChatMessages history_;          // of a chat
 };
 
-int RunStream(const v1::GenerateRequest& request, const Invocation& line, Connection& connection,
-              Terminal& terminal) {
-  FramePrinter printer(line, terminal.out);
-  Speed speed;
-  std::optional<v1::Finished> finished;
-  const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
-    auto reader = connection.inference().Generate(context, request);
-    v1::GenerateResponse frame;
-    while (reader->Read(&frame)) {
-      if (frame.has_tokens()) speed.Count(frame.tokens());
-      if (frame.has_finished()) finished = frame.finished();
-      printer.Print(frame);
-      if (!terminal.out) context->TryCancel();  // nobody can read on: do not let the server work on
-    }
-    return reader->Finish();
-  });
-  printer.End();
-  if (!terminal.out) return ReportLocal("cannot write the output", terminal.err);
-  if (!status.ok()) return Report(status, terminal.err);
-  if (!finished) return ReportLocal("the stream ended without a Finished frame", terminal.err);
-  if (line.generate.stats) PrintSpeed(speed, *finished, terminal.err);
-  return kExitOk;
-}
-
-int RunWhole(const v1::GenerateRequest& request, const Invocation& line, Connection& connection,
-             Terminal& terminal) {
-  v1::GenerateResult result;
-  const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
-    return connection.inference().GenerateUnary(context, request, &result);
-  });
-  if (!status.ok()) return Report(status, terminal.err);
-  FramePrinter printer(line, terminal.out);
-  printer.Print(result);
-  printer.End();
-  if (line.generate.stats) PrintTimings(result.finished(), terminal.err);
-  return kExitOk;
+int RunTurns(const Invocation& line, Connection& connection, Terminal& terminal) {
+  Conversation conversation(line, connection, terminal);
+  const PromptFlags& prompt = line.generate.prompt;
+  if (!prompt.token_ids.empty()) return conversation.Turn("");
+  if (prompt.text) return conversation.Turn(ReadText(prompt.text, terminal.in));
+  for (std::string text;;) {
+    if (terminal.typed) terminal.err << "> " << std::flush;
+    if (!std::getline(terminal.in, text)) return kExitOk;
+    if (text.empty()) continue;
+    const int code = conversation.Turn(text);
+    if (code != kExitOk) return code;
+  }
 }
 
 }  // namespace
 
 int RunGenerate(const Invocation& line, Connection& connection, Terminal& terminal) {
+  if (line.generate.session) return RunTurns(line, connection, terminal);
   const PromptFlags& prompt = line.generate.prompt;
   const std::string text = prompt.token_ids.empty() ? ReadText(prompt.text, terminal.in) : "";
   const auto request = ToRequest(line.generate, line.model, text);
@@ -165,8 +99,8 @@ int RunGenerate(const Invocation& line, Connection& connection, Terminal& termin
     terminal.err << "quire: " << std::string(request.status().message()) << std::endl;
     return kExitUsage;
   }
-  if (line.generate.no_stream) return RunWhole(*request, line, connection, terminal);
-  return RunStream(*request, line, connection, terminal);
+  Answer answer;
+  return AnswerPrinter(line, connection, terminal).Print(*request, &answer);
 }
 
 }  // namespace quire::cli

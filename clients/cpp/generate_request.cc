@@ -76,6 +76,12 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
   if (flags.logprobs) request.mutable_output()->set_logprobs(true);
   if (flags.keep_special_tokens) request.mutable_output()->set_skip_special_tokens(false);
   if (flags.priority) request.set_priority(*flags.priority);
+  if (flags.session) {
+    request.set_session_id(*flags.session);
+    request.set_create_session(true);
+  }
+  if (flags.expected_position) request.set_expected_position(*flags.expected_position);
+  if (flags.no_prefix_cache) request.set_bypass_prefix_cache(true);
   return request;
 }
 
@@ -91,6 +97,17 @@ v1::TokenizeRequest ToRequest(const TokenizeFlags& flags, const std::optional<st
   if (flags.prompt.no_special_tokens) request.set_add_special_tokens(false);
   if (flags.offsets) request.set_offsets(true);
   return request;
+}
+
+std::optional<v1::SessionOptions> ToOptions(const SessionFlags& flags) {
+  v1::SessionOptions options;
+  if (flags.ttl_seconds) options.set_ttl_seconds(*flags.ttl_seconds);
+  if (flags.idle_offload_after_seconds) {
+    options.set_idle_offload_after_seconds(*flags.idle_offload_after_seconds);
+  }
+  if (flags.retain_priority) options.set_retain_priority(*flags.retain_priority);
+  if (options.ByteSizeLong() == 0) return std::nullopt;
+  return options;
 }
 
 }  // namespace quire::cli

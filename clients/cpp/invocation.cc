@@ -1,4 +1,5 @@
-// The flags of `quire`: the one place where their names and help texts are written.
+// The flags of `quire`: the place where their names and help texts are written, but for those of
+// `quire session`.
 #include "clients/cpp/invocation.h"
 
 #include <CLI/App.hpp>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "clients/cpp/report.h"
+#include "clients/cpp/session_flags.h"
 
 namespace quire::cli {
 namespace {
@@ -97,6 +99,17 @@ void AddGenerate(CLI::App* app, GenerateFlags* flags) {
       ->excludes("--system");
   app->add_option("--request-id", flags->request_id, "A name to `quire abort` it by");
   app->add_option("--priority", flags->priority, "[-100, 100]; higher runs first");
+  app->add_option(
+         "--session", flags->session,
+         "A turn of this session, made if there is none; without TEXT each line of stdin is "
+         "a turn")
+      ->option_text("NAME");
+  AddCount(app, "--expected-position", &flags->expected_position,
+           "Fail unless the session has so many tokens")
+      ->needs("--session");
+  app->add_flag("--no-prefix-cache", flags->no_prefix_cache,
+                "Neither use nor leave anything in the prefix cache")
+      ->excludes("--session");
   app->add_flag("--print-ids", flags->print_ids, "Print token ids instead of text");
   app->add_flag("--keep-special-tokens", flags->keep_special_tokens,
                 "Leave special tokens in the text");
@@ -139,6 +152,7 @@ Command CommandOf(const std::string& name) {
   if (name == "generate") return Command::kGenerate;
   if (name == "tokenize") return Command::kTokenize;
   if (name == "detokenize") return Command::kDetokenize;
+  if (name == "session") return Command::kSession;
   if (name == "info") return Command::kInfo;
   if (name == "abort") return Command::kAbort;
   if (name == "drain") return Command::kDrain;
@@ -152,6 +166,17 @@ std::string Contradiction(const Invocation& line) {
   }
   if (line.command == Command::kGenerate && line.generate.print_ids && line.json) {
     return "--print-ids and --json exclude each other: JSON frames hold the ids anyway";
+  }
+  const bool chat_session = line.generate.session &&
+                            (line.generate.prompt.chat || line.generate.prompt.system.has_value());
+  if (chat_session && (line.generate.print_ids || line.generate.keep_special_tokens)) {
+    return "a chat in a session is sent again each turn, as plain text: leave out --print-ids and "
+           "--keep-special-tokens";
+  }
+  if (line.command == Command::kSession && line.session.verb.empty()) {
+    return "session needs a verb: create, get, list, fork, truncate, touch, offload, prefetch, "
+           "pin, "
+           "unpin, close, watch, export or import";
   }
   if (line.command == Command::kAbort && line.abort.request_ids.empty() && !line.abort.all) {
     return "abort needs request ids, or --all";
@@ -178,6 +203,7 @@ ParsedLine ParseInvocation(const std::vector<std::string>& args) {
   AddShared(&app, &line);
   AddGenerate(app.add_subcommand("generate", "Stream a completion"), &line.generate);
   AddTokens(&app, &line);
+  AddSession(&app, &line.session);
   AddControl(&app, &line);
 
   std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 takes them
@@ -192,7 +218,9 @@ ParsedLine ParseInvocation(const std::vector<std::string>& args) {
     return parsed;
   }
   if (app.get_subcommands().empty()) {
-    return Mistake("a command is required: generate, tokenize, detokenize, info, abort or drain");
+    return Mistake(
+        "a command is required: generate, tokenize, detokenize, session, info, abort or "
+        "drain");
   }
   line.command = CommandOf(app.get_subcommands().front()->get_name());
   const std::string contradiction = Contradiction(line);

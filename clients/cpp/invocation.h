@@ -9,7 +9,7 @@
 
 namespace quire::cli {
 
-enum class Command { kNone, kGenerate, kTokenize, kDetokenize, kInfo, kAbort, kDrain };
+enum class Command { kNone, kGenerate, kTokenize, kDetokenize, kSession, kInfo, kAbort, kDrain };
 
 // The words after a command that say what to send: the text (from stdin when absent) or token ids.
 struct PromptFlags {
@@ -42,11 +42,14 @@ struct GenerateFlags {
   StopFlags stop;
   std::optional<std::string> request_id;
   std::optional<int32_t> priority;
-  bool logprobs = false;             // shown by --json
-  bool print_ids = false;            // token ids on stdout instead of text
-  bool keep_special_tokens = false;  // special tokens stay in the text
-  bool no_stream = false;            // GenerateUnary: one message at the end
-  bool stats = false;                // speed to stderr
+  std::optional<std::string> session;         // made if there is none
+  std::optional<uint32_t> expected_position;  // of the session, before the first turn
+  bool no_prefix_cache = false;               // neither use nor leave anything there
+  bool logprobs = false;                      // shown by --json
+  bool print_ids = false;                     // token ids on stdout instead of text
+  bool keep_special_tokens = false;           // special tokens stay in the text
+  bool no_stream = false;                     // GenerateUnary: one message at the end
+  bool stats = false;                         // speed to stderr
 };
 
 struct TokenizeFlags {
@@ -57,6 +60,17 @@ struct TokenizeFlags {
 struct DetokenizeFlags {
   std::vector<uint32_t> token_ids;  // from stdin when empty
   bool keep_special_tokens = false;
+};
+
+// Of `quire session VERB`.
+struct SessionFlags {
+  std::string verb;                     // "create", "get", ... as typed
+  std::optional<std::string> name;      // absent: the server makes one
+  std::optional<std::string> new_name;  // of a fork; absent: likewise
+  std::optional<uint32_t> position;     // of fork and truncate
+  std::optional<double> ttl_seconds, idle_offload_after_seconds;
+  std::optional<int32_t> retain_priority;
+  std::string file;  // of export and import; "-": stdout, stdin
 };
 
 struct AbortFlags {
@@ -74,6 +88,7 @@ struct Invocation {
   GenerateFlags generate;
   TokenizeFlags tokenize;
   DetokenizeFlags detokenize;
+  SessionFlags session;
   AbortFlags abort;
   bool exit_when_idle = false;  // drain
 };

@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   std::thread(WaitForInterrupts, interrupt, signals).detach();
 
   std::ios::sync_with_stdio(false);
-  quire::cli::Terminal terminal{std::cin, std::cout, std::cerr};
+  quire::cli::Terminal terminal{std::cin, std::cout, std::cerr, isatty(STDIN_FILENO) == 1};
   return quire::cli::RunQuire(std::vector<std::string>(argv + 1, argv + argc), terminal,
                               *interrupt);
 }

@@ -6,6 +6,7 @@
 #include "clients/cpp/generate.h"
 #include "clients/cpp/invocation.h"
 #include "clients/cpp/report.h"
+#include "clients/cpp/session.h"
 #include "clients/cpp/tokens.h"
 
 namespace quire::cli {
@@ -16,6 +17,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal) {
     case Command::kGenerate: return RunGenerate(line, connection, terminal);
     case Command::kTokenize: return RunTokenize(line, connection, terminal);
     case Command::kDetokenize: return RunDetokenize(line, connection, terminal);
+    case Command::kSession: return RunSession(line, connection, terminal);
     case Command::kInfo: return RunInfo(line, connection, terminal);
     case Command::kAbort: return RunAbort(line, connection, terminal);
     case Command::kDrain: return RunDrain(line, connection, terminal);

@@ -15,6 +15,7 @@ struct Terminal {
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
+  bool typed = false;  // a person types at `in`, and is prompted on `err`
 };
 
 // Parses `args` (without the program's name), runs the command and returns the process's exit code.

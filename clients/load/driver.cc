@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <random>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -53,6 +54,8 @@ RunInfo Describe(const Settings& settings, const Target& target) {
   info.max_concurrency = arrival.max_concurrency;
   info.seed = workload.seed;
   info.detailed = settings.detailed;
+  info.conversations = HasConversations(workload);
+  info.sessions = !workload.session_prefix.empty();
   info.limits = settings.limits;
   info.metadata = settings.metadata;
   return info;
@@ -81,12 +84,27 @@ bool WithinLimits(const Summary& summary, const GoodputLimits& limits) {
          (limits.e2e_ms <= 0 || p99(summary.e2e) <= limits.e2e_ms);
 }
 
+// What the names of a run's sessions begin with, unlike those of any other run; empty when its
+// conversations send their histories again.
+absl::StatusOr<std::string> SessionPrefix(const Settings& settings, const Target& target) {
+  if (settings.sessions == SessionUse::kOff || !HasConversations(settings.workload)) return "";
+  if (target.KeepsSessions())
+    return absl::StrFormat("load-%s-%08x-", UtcNow(), std::random_device()());
+  if (settings.sessions == SessionUse::kAuto) return "";
+  return absl::FailedPreconditionError(
+      absl::StrCat("the server at ", settings.server,
+                   " keeps no sessions; with --sessions off histories are sent again"));
+}
+
 }  // namespace
 
-absl::StatusOr<RunRecord> Run(const Settings& settings, std::stop_token stop,
-                              std::ostream* progress) {
+absl::StatusOr<RunRecord> Run(const Settings& asked, std::stop_token stop, std::ostream* progress) {
+  Settings settings = asked;
   auto target = Target::Connect(settings);
   if (!target.ok()) return target.status();
+  auto prefix = SessionPrefix(settings, **target);
+  if (!prefix.ok()) return prefix.status();
+  settings.workload.session_prefix = *std::move(prefix);
   auto workload = Workload::Create(settings.workload, settings.arrival, (*target)->model());
   if (!workload.ok()) return workload.status();
   const absl::Status opened = (*target)->Open(ConnectionsOf(settings, **workload));

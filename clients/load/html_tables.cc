@@ -10,6 +10,7 @@
 #include "clients/load/curves.h"
 #include "clients/load/html_plots.h"
 #include "clients/load/html_text.h"
+#include "clients/load/turn_figures.h"
 #include "clients/load/verdict.h"
 
 namespace quire::load {
@@ -147,6 +148,36 @@ std::string TimelineTable(const RunRecord& run) {
                 Readable(s.kv_percent), Readable(s.running), Readable(s.waiting)});
   }
   return out + "</tbody></table></div></details>\n";
+}
+
+std::string TurnsTable(const RunRecord& run) {
+  if (!run.info.conversations) return "";
+  const TurnFigures f = SummarizeTurns(run);
+  std::string out = absl::StrCat(
+      "<div class=\"scroll\"><table><caption>Time to first token by turn, milliseconds; histories ",
+      run.info.sessions ? "kept in sessions" : "sent again each turn", ".</caption>",
+      HeadRow({"turn", "requests", "mean", "p50", "p90", "p99"}), "<tbody>\n");
+  const auto row = [&](const std::string& name, const LatencyFigures& ttft) {
+    out += Row(name,
+               {Readable(static_cast<double>(ttft.count)), Readable(ttft.mean),
+                Readable(ttft.median), Readable(ttft.percentile[1]), Readable(ttft.percentile[4])});
+  };
+  for (size_t i = 0; i < f.ttft.size(); ++i) row(absl::StrCat(i + 1), f.ttft[i]);
+  row("later", f.ttft_later);
+  absl::StrAppend(&out,
+                  "</tbody></table></div>\n<table class=\"facts full\"><caption>Tokens of "
+                  "prompts by where their KV came from.</caption><tbody>\n");
+  const auto tokens = [](int64_t count) { return Readable(static_cast<double>(count)); };
+  absl::StrAppend(
+      &out, Fact("the device", tokens(f.device_tokens)), Fact("the host", tokens(f.host_tokens)),
+      Fact("computed again", tokens(f.recomputed_tokens)), Fact("new", tokens(f.new_tokens)));
+  if (f.restore.count > 0) {
+    absl::StrAppend(
+        &out,
+        Fact("restores", absl::StrCat(f.restore.count, ", ", Duration(f.restore.median),
+                                      " at p50, ", Duration(f.restore.percentile[4]), " at p99")));
+  }
+  return out + "</tbody></table>\n";
 }
 
 std::string ErrorTable(const RunRecord& run) {

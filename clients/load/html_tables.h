@@ -15,6 +15,8 @@ std::string PercentileTables(const Summary& summary);
 std::string PointsTable(const std::vector<RunRecord>& runs, const std::vector<Summary>& summaries);
 // The numbers of the plots over time, at most 24 rows, folded away. Empty without a timeline.
 std::string TimelineTable(const RunRecord& run);
+// TTFT by turn, and where the KV of histories came from. Empty without conversations.
+std::string TurnsTable(const RunRecord& run);
 // What failed and how often, the ten most frequent. Empty when nothing did.
 std::string ErrorTable(const RunRecord& run);
 // How the run was made.

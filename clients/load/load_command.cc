@@ -6,6 +6,7 @@
 #include "clients/load/report_files.h"
 #include "clients/load/reports.h"
 #include "clients/load/summary.h"
+#include "clients/load/turn_figures.h"
 #include "clients/load/verdict.h"
 
 namespace quire::load {
@@ -60,7 +61,7 @@ int RunLoadCommand(const std::vector<std::string>& args, std::stop_token stop, s
   std::vector<Summary> summaries;
   for (const RunRecord& run : *runs) {
     summaries.push_back(Summarize(run));
-    out << VllmText(run, summaries.back()) << std::flush;
+    out << VllmText(run, summaries.back()) << TurnsText(run) << std::flush;
     good &= Accept(run, summaries.back(), err);
   }
   if (!out) {

@@ -34,6 +34,9 @@ LoadRun::LoadRun(const Settings& settings, Workload* workload, Target* target)
   surroundings_.slow_delay_seconds = settings.workload.slow_delay_seconds;
   surroundings_.tally = &tally_;
   surroundings_.ends = this;
+  if (!settings.workload.session_prefix.empty()) {
+    sessions_ = std::make_unique<SessionCalls>(target->MakeSessionsStub());
+  }
 }
 
 RunRecord LoadRun::Execute(std::stop_token stop, std::ostream* out) {
@@ -92,6 +95,7 @@ void LoadRun::RunPhase(const Phase& phase, std::stop_token stop) {
   Watch(stop);
   planner.join();
   pacer_->Stop();
+  if (sessions_ != nullptr) sessions_->Wait();
   if (surroundings_.silent_in_a_row.load() > 0 && end_ == RunEnd::kCompleted) CheckServer();
 }
 
@@ -239,8 +243,23 @@ void LoadRun::PlanTurnsAfter(const std::shared_ptr<Stream>& ended) {
   std::erase_if(next, [this](const PlannedRequest& turn) {
     return surroundings_.ending.load() || turn.due_ns > phase_.plan_until_ns;
   });
-  LeaveFamily(ended->plan().family, static_cast<int32_t>(next.size()));
-  for (PlannedRequest& turn : next) Enqueue(std::move(turn));
+  const auto fork = std::find_if(next.begin(), next.end(),
+                                 [](const PlannedRequest& turn) { return !turn.fork_of.empty(); });
+  if (fork == next.end()) return GoOn(*ended, std::move(next));
+  // Before either branch adds to the session that both begin with.
+  SessionFork wanted{fork->fork_of, fork->session, fork->position};
+  sessions_->Fork(wanted, [this, ended, turns = std::move(next)] { GoOn(*ended, turns); });
+}
+
+void LoadRun::GoOn(const Stream& ended, std::vector<PlannedRequest> turns) {
+  if (surroundings_.ending.load()) turns.clear();
+  const std::string& session = ended.plan().session;
+  const bool goes_on = std::any_of(turns.begin(), turns.end(), [&](const PlannedRequest& turn) {
+    return turn.session == session;
+  });
+  if (!goes_on && sessions_ != nullptr) sessions_->Close(session);
+  LeaveFamily(ended.plan().family, static_cast<int32_t>(turns.size()));
+  for (PlannedRequest& turn : turns) Enqueue(std::move(turn));
   std::lock_guard lock(mutex_);
   LeaveOutstanding();
 }
@@ -259,7 +278,7 @@ void LoadRun::Enqueue(PlannedRequest request) {
   record->warmup = request.warmup;
   record->slow_reader = request.slow_reader;
   record->planned_ns = request.due_ns;
-  record->prompt_tokens = static_cast<int32_t>(request.token_ids.size());
+  record->prompt_tokens = request.position + static_cast<int32_t>(request.token_ids.size());
   record->requested_tokens = request.max_tokens;
   DueSend send;
   send.due_ns = request.due_ns;
@@ -319,6 +338,7 @@ void LoadRun::OnEnd(const std::shared_ptr<Stream>& stream) {
   const bool goes_on = plan.turn + 1 < plan.turns && stream->record().outcome == Outcome::kOk &&
                        !surroundings_.ending.load();
   if (!goes_on) LeaveFamily(plan.family, 0);
+  if (!goes_on && !plan.session.empty()) sessions_->Close(plan.session);
   std::lock_guard lock(mutex_);
   live_.erase(stream);
   if (goes_on) {

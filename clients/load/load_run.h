@@ -19,6 +19,7 @@
 #include "clients/load/pacer.h"
 #include "clients/load/progress.h"
 #include "clients/load/run_record.h"
+#include "clients/load/session_calls.h"
 #include "clients/load/settings.h"
 #include "clients/load/stream.h"
 #include "clients/load/tally.h"
@@ -59,6 +60,8 @@ class LoadRun final : public StreamEnds {
   void Plan();
   void PlanNext();
   void PlanTurnsAfter(const std::shared_ptr<Stream>& ended);
+  // On the planner's thread, or when a fork was answered.
+  void GoOn(const Stream& ended, std::vector<PlannedRequest> turns);
   void Enqueue(PlannedRequest request);
   bool MayPlanNext() const;  // requires mutex_
 
@@ -104,6 +107,7 @@ class LoadRun final : public StreamEnds {
   std::vector<TimelinePoint> timeline_;
   Tally::Totals last_totals_;
   double cpu_seconds_ = 0, wall_seconds_ = 0;
+  std::unique_ptr<SessionCalls> sessions_;  // null without sessions; last: its answers use all this
 };
 
 }  // namespace quire::load

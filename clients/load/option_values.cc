@@ -90,6 +90,13 @@ std::optional<std::vector<std::pair<int32_t, double>>> ParsePriorities(const std
   return priorities;
 }
 
+std::optional<SessionUse> ParseSessionUse(const std::string& text) {
+  if (text == "auto") return SessionUse::kAuto;
+  if (text == "on") return SessionUse::kOn;
+  if (text == "off") return SessionUse::kOff;
+  return std::nullopt;
+}
+
 std::optional<GoodputLimits> ParseGoodput(const std::vector<std::string>& words) {
   GoodputLimits limits;
   for (const std::string& word : words) {

@@ -26,6 +26,8 @@ std::optional<Range> ParseRange(const std::string& text);
 std::optional<std::vector<double>> ParseRates(const std::string& text);
 // "0:0.9,10:0.1": priority in [-100, 100] and its weight, above 0.
 std::optional<std::vector<std::pair<int32_t, double>>> ParsePriorities(const std::string& text);
+// "auto", "on" or "off".
+std::optional<SessionUse> ParseSessionUse(const std::string& text);
 // {"ttft:500", "tpot:30", "e2el:1000"}: milliseconds above 0.
 std::optional<GoodputLimits> ParseGoodput(const std::vector<std::string>& words);
 // "KEY=VALUE", the key not empty.

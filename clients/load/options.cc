@@ -13,6 +13,7 @@
 #include "clients/load/arrivals.h"
 #include "clients/load/lengths.h"
 #include "clients/load/option_values.h"
+#include "clients/load/workload.h"
 
 namespace quire::load {
 namespace {
@@ -170,8 +171,9 @@ void AddPrompts(CLI::App* app, Settings* s) {
   leave_out("--no-token-ids", &w->token_ids, "Do not ask for token ids");
 }
 
-void AddConversations(CLI::App* app, WorkloadSettings* w) {
+void AddConversations(CLI::App* app, Settings* s) {
   const char* group = "Conversations";
+  WorkloadSettings* w = &s->workload;
   AddLength(app, "--turns", &w->turns, "Turns of a conversation [1]")->group(group);
   AddLength(app, "--turn-input-len", &w->turn_input_len, "New tokens of each later turn [256]")
       ->group(group);
@@ -184,6 +186,9 @@ void AddConversations(CLI::App* app, WorkloadSettings* w) {
   AddShare(app, "--fork-probability", &w->fork_probability,
            "That a turn is followed by two that share its history")
       ->group(group);
+  const FlagWords sessions{"--sessions", "The server keeps the histories [auto: if it can]",
+                           "auto, on or off"};
+  AddParsed(app, sessions, &s->sessions, ParseSessionUse)->group(group);
 }
 
 void AddTraits(CLI::App* app, WorkloadSettings* w) {
@@ -244,15 +249,16 @@ std::string LengthContradiction(const CLI::App& app, const WorkloadSettings& w) 
            "--random-prefix-len";
   }
   if (w.chat && !said("--prompt-file")) return "--chat needs the texts of --prompt-file";
-  const bool conversations = w.turns.kind != LengthSpec::Kind::kFixed || w.turns.a > 1;
+  const bool conversations = HasConversations(w);
   if (conversations && (said("--trace") || said("--prompt-file"))) {
     return "--turns makes conversations of random tokens; leave out --trace and --prompt-file";
   }
   if (conversations && !w.token_ids) {
     return "--turns needs the answers' token ids; leave out --no-token-ids";
   }
-  if (!conversations && (said("--think-time") || said("--fork-probability"))) {
-    return "--think-time and --fork-probability need conversations: --turns 2 or more";
+  if (!conversations &&
+      (said("--think-time") || said("--fork-probability") || said("--sessions"))) {
+    return "--think-time, --fork-probability and --sessions need conversations: --turns 2 or more";
   }
   return "";
 }
@@ -344,7 +350,7 @@ ParsedOptions ParseOptions(const std::vector<std::string>& args, bool terminal) 
   AddArrival(&app, &settings, &words.ramp);
   AddExtent(&app, &settings);
   AddPrompts(&app, &settings);
-  AddConversations(&app, &settings.workload);
+  AddConversations(&app, &settings);
   AddTraits(&app, &settings.workload);
   AddResults(&app, &settings, &words);
 

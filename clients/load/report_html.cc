@@ -109,6 +109,7 @@ std::string Folded(const std::string& title, const std::string& content) {
 
 std::string OneRun(const RunRecord& run, const Summary& s) {
   return absl::StrCat(KeyFigures(s), Section("What went wrong", ErrorTable(run)),
+                      Section("Conversations", TurnsTable(run)),
                       Section("Latency", LatencyPlots({run}, {s})),
                       Section("Over time", TimePlots(run) + TimelineTable(run)),
                       Section("Every percentile", PercentileTables(s)));

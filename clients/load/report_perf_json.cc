@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "clients/load/reports.h"
+#include "clients/load/turn_figures.h"
 #include "clients/load/verdict.h"
 
 namespace quire::load {
@@ -51,6 +52,7 @@ Json SettingsOf(const RunInfo& info) {
   j["burstiness"] = std::isfinite(info.burstiness) ? Json(info.burstiness) : Json("inf");
   j["max_concurrency"] = info.max_concurrency;
   j["seed"] = info.seed;
+  j["sessions"] = info.sessions;
   j["goodput_ttft_ms"] = info.limits.ttft_ms;
   j["goodput_tpot_ms"] = info.limits.tpot_ms;
   j["goodput_e2e_ms"] = info.limits.e2e_ms;
@@ -100,7 +102,7 @@ Json RatesOf(const Summary& s) {
   return j;
 }
 
-Json LatenciesOf(const Summary& s) {
+Json LatenciesOf(const Summary& s, const TurnFigures& turns) {
   Json j;
   j["ttft_ms"] = LatencyOf(s.ttft);
   j["ttft_sched_ms"] = LatencyOf(s.ttft_sched);
@@ -111,6 +113,22 @@ Json LatenciesOf(const Summary& s) {
   j["e2e_sched_ms"] = LatencyOf(s.e2e_sched);
   j["server_queue_ms"] = LatencyOf(s.queue);
   j["client_lag_ms"] = LatencyOf(s.client_lag);
+  j["ttft_first_turn_ms"] = LatencyOf(turns.ttft.empty() ? LatencyFigures() : turns.ttft[0]);
+  j["ttft_later_turns_ms"] = LatencyOf(turns.ttft_later);
+  j["restore_ms"] = LatencyOf(turns.restore);
+  return j;
+}
+
+// Where the KV of prompts came from, in tokens; requests by outcome.
+Json ResidencyOf(const TurnFigures& turns) {
+  Json j;
+  j["device_tokens"] = turns.device_tokens;
+  j["host_tokens"] = turns.host_tokens;
+  j["recomputed_tokens"] = turns.recomputed_tokens;
+  j["new_tokens"] = turns.new_tokens;
+  for (size_t i = 0; i < turns.outcomes.size(); ++i) {
+    j["outcomes"][OutcomeName(i)] = turns.outcomes[i];
+  }
   return j;
 }
 
@@ -150,6 +168,7 @@ Json TimelineOf(const std::vector<TimelinePoint>& timeline) {
 
 std::string PerfJsonLine(const RunRecord& run, const Summary& s) {
   const Verdict verdict = Judge(run, s);
+  const TurnFigures turns = SummarizeTurns(run);
   Json j;
   j["format"] = "quire-load/1";
   j["date"] = run.info.date;
@@ -161,7 +180,11 @@ std::string PerfJsonLine(const RunRecord& run, const Summary& s) {
   j["client"] = ClientOf(run.health);
   j["counts"] = CountsOf(s);
   j["rates"] = RatesOf(s);
-  j["latencies"] = LatenciesOf(s);
+  j["latencies"] = LatenciesOf(s, turns);
+  j["residency"] = ResidencyOf(turns);
+  j["ttft_ms_by_turn"] = Json::array();
+  for (const LatencyFigures& figures : turns.ttft)
+    j["ttft_ms_by_turn"].push_back(LatencyOf(figures));
   j["timeline"] = TimelineOf(run.timeline);
   return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -25,6 +25,17 @@ enum class Outcome : uint8_t {
 };
 const char* Name(Outcome outcome);
 
+// Where the KV of what was known of a prompt came from, as Finished says.
+struct ResidencyRecord {
+  // Numbers of the proto's outcomes: unknown, none, device, restored, partial, recomputed.
+  static constexpr size_t kOutcomes = 6;
+  uint8_t outcome = 0;
+  int32_t device_tokens = 0;
+  int32_t host_tokens = 0;
+  int32_t recomputed_tokens = 0;
+  double restore_seconds = 0;
+};
+
 struct RequestRecord {
   uint64_t index = 0;         // in order of planned arrival
   int32_t conversation = -1;  // of a multi-turn workload; -1: none
@@ -39,12 +50,13 @@ struct RequestRecord {
   int64_t last_ns = 0;     // last frame with tokens received
   int64_t end_ns = 0;      // status received
 
-  int32_t prompt_tokens = 0;              // as the server counted; before that, as planned
-  int32_t requested_tokens = 0;           // max_tokens asked for
-  int32_t output_tokens = 0;              // received, summed over frames
-  int32_t frames = 0;                     // frames with tokens
-  int32_t cached_tokens = 0;              // usage: prompt tokens found in the cache
-  int32_t preemptions = 0;                // usage
+  int32_t prompt_tokens = 0;     // as the server counted; before that, as planned
+  int32_t requested_tokens = 0;  // max_tokens asked for
+  int32_t output_tokens = 0;     // received, summed over frames
+  int32_t frames = 0;            // frames with tokens
+  int32_t cached_tokens = 0;     // usage: prompt tokens found in the cache
+  int32_t preemptions = 0;       // usage
+  ResidencyRecord residency;
   double server_queue_seconds = 0;        // timings of Finished
   double server_first_token_seconds = 0;  // timings of Finished
 
@@ -109,6 +121,8 @@ struct RunInfo {
   int32_t max_concurrency = 0;  // 0: unlimited
   uint64_t seed = 0;
   bool detailed = false;
+  bool conversations = false;
+  bool sessions = false;  // of the server's hold the histories
   GoodputLimits limits;
   std::vector<std::pair<std::string, std::string>> metadata;  // --metadata KEY=VALUE
 };

@@ -43,6 +43,9 @@ struct ArrivalSettings {
   double trace_speed = 1;  // a trace's times are divided by it
 };
 
+// Whether the turns of a conversation are turns of a session of the server's: kAuto if it has any.
+enum class SessionUse { kAuto, kOff, kOn };
+
 // What is asked.
 struct WorkloadSettings {
   std::string name = "custom";  // for the report: "W3"
@@ -63,12 +66,14 @@ struct WorkloadSettings {
   int32_t prefix_len = 0;    // shared tokens before each prompt
   int32_t num_prefixes = 1;  // different shared prefixes
 
-  // Conversations: a turn's prompt is the history with the received tokens, and new tokens.
+  // Conversations: a turn's prompt is the history with the received tokens, and new tokens; in a
+  // session it is the new tokens alone.
   LengthSpec turns{LengthSpec::Kind::kFixed, 1, 0};
   LengthSpec turn_input_len{LengthSpec::Kind::kFixed, 256, 0};  // new tokens of later turns
   double think_seconds_median = 0;  // before each later turn, log-normal
   double think_sigma = 0;
   double fork_probability = 0;  // that a turn has a second answer asked of the same history
+  std::string session_prefix;   // names of sessions begin so; "": histories are sent again
 
   std::vector<std::pair<int32_t, double>> priorities;  // priority and its weight; empty: all 0
   double deadline_share = 0;                           // of requests that have a deadline
@@ -98,6 +103,7 @@ struct Settings {
   WorkloadSettings workload;
   std::vector<double> sweep_rates;  // one run each, then growing by sweep_step until saturated
   double sweep_step = 1.25;
+  SessionUse sessions = SessionUse::kAuto;
   GoodputLimits limits;
 
   bool detailed = false;

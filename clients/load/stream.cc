@@ -18,6 +18,17 @@ std::chrono::system_clock::time_point After(double seconds) {
 
 double Seconds(int64_t ns) { return 1e-9 * static_cast<double>(ns); }
 
+ResidencyRecord ToRecord(const v1::Residency& residency) {
+  ResidencyRecord record;
+  const auto outcome = static_cast<size_t>(residency.outcome());
+  record.outcome = outcome < ResidencyRecord::kOutcomes ? static_cast<uint8_t>(outcome) : 0;
+  record.device_tokens = static_cast<int32_t>(residency.device_tokens());
+  record.host_tokens = static_cast<int32_t>(residency.host_tokens());
+  record.recomputed_tokens = static_cast<int32_t>(residency.recomputed_tokens());
+  record.restore_seconds = residency.restore_seconds();
+  return record;
+}
+
 }  // namespace
 
 v1::GenerateRequest ToMessage(const PlannedRequest& plan, const WorkloadSettings& settings,
@@ -44,12 +55,18 @@ v1::GenerateRequest ToMessage(const PlannedRequest& plan, const WorkloadSettings
   message.mutable_output()->set_text(settings.text);
   message.mutable_output()->set_token_ids(settings.token_ids);
   if (plan.priority != 0) message.set_priority(plan.priority);
+  if (!plan.session.empty()) {
+    message.set_session_id(plan.session);
+    message.set_expected_position(static_cast<uint32_t>(plan.position));
+    message.set_create_session(plan.turn == 0);
+  }
   return message;
 }
 
 Stream::Stream(PlannedRequest plan, v1::GenerateRequest message, RequestRecord* record,
                StreamSurroundings* surroundings, bool keep_tokens)
     : plan_(std::move(plan)),
+      prompt_end_(plan_.position + static_cast<int32_t>(plan_.token_ids.size())),
       record_(record),
       surroundings_(surroundings),
       keep_tokens_(keep_tokens),
@@ -133,8 +150,13 @@ void Stream::TakeFinished(const v1::Finished& finished) {
   record_->preemptions = static_cast<int32_t>(usage.preemptions());
   record_->server_queue_seconds = finished.timings().queue_seconds();
   record_->server_first_token_seconds = finished.timings().first_token_seconds();
+  record_->residency = ToRecord(finished.residency());
   if (static_cast<int32_t>(usage.completion_tokens()) != record_->output_tokens) {
     Break("Finished counts other tokens than came");
+  }
+  const auto position = static_cast<int32_t>(finished.position());
+  if (!plan_.session.empty() && position != prompt_end_ + record_->output_tokens) {
+    Break("Finished puts the session's end elsewhere than behind the tokens of its turns");
   }
 }
 

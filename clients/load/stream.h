@@ -76,7 +76,8 @@ class Stream final : public grpc::ClientReadReactor<v1::GenerateResponse>,
   void Judge(const grpc::Status& status);
   int64_t Now() const;
 
-  PlannedRequest plan_;  // its prompt only if keep_tokens
+  PlannedRequest plan_;       // its prompt only if keep_tokens
+  const int32_t prompt_end_;  // of the session, if there is one
   RequestRecord* const record_;
   StreamSurroundings* const surroundings_;
   const bool keep_tokens_;

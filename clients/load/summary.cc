@@ -19,26 +19,7 @@ double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 // When a request's answer was complete: its last tokens, or its status when it had none.
 int64_t AnsweredNs(const RequestRecord& r) { return r.last_ns != 0 ? r.last_ns : r.end_ns; }
 
-LatencyFigures FiguresOf(std::vector<double> ms) {
-  LatencyFigures f;
-  if (ms.empty()) return f;
-  std::sort(ms.begin(), ms.end());
-  f.count = static_cast<int64_t>(ms.size());
-  double sum = 0, squares = 0;
-  for (double x : ms) sum += x;
-  f.mean = sum / static_cast<double>(f.count);
-  for (double x : ms) squares += (x - f.mean) * (x - f.mean);
-  f.std = std::sqrt(squares / static_cast<double>(f.count));
-  f.min = ms.front();
-  f.max = ms.back();
-  f.median = PercentileOfSorted(ms, 50);
-  for (size_t i = 0; i < kPercentiles.size(); ++i) {
-    f.percentile[i] = PercentileOfSorted(ms, kPercentiles[i]);
-  }
-  return f;
-}
-
-LatencyFigures FiguresOf(const LatencyHistogram& seconds) {
+LatencyFigures FiguresOfGaps(const LatencyHistogram& seconds) {
   LatencyFigures f;
   f.count = seconds.count();
   f.mean = seconds.mean() * kMsPerSecond;
@@ -76,8 +57,8 @@ void SummarizeLatencies(const RunRecord& run, Summary* s) {
   s->e2e_sched = FiguresOf(std::move(e2e_sched));
   s->queue = FiguresOf(std::move(queue));
   s->client_lag = FiguresOf(std::move(lag));
-  s->itl = FiguresOf(run.gaps);
-  s->itl_per_token = FiguresOf(run.gaps_per_token);
+  s->itl = FiguresOfGaps(run.gaps);
+  s->itl_per_token = FiguresOfGaps(run.gaps_per_token);
 }
 
 bool Meets(const RequestRecord& r, const GoodputLimits& limits) {
@@ -169,6 +150,25 @@ double BestSecond(const RunRecord& run) {
 }
 
 }  // namespace
+
+LatencyFigures FiguresOf(std::vector<double> ms) {
+  LatencyFigures f;
+  if (ms.empty()) return f;
+  std::sort(ms.begin(), ms.end());
+  f.count = static_cast<int64_t>(ms.size());
+  double sum = 0, squares = 0;
+  for (double x : ms) sum += x;
+  f.mean = sum / static_cast<double>(f.count);
+  for (double x : ms) squares += (x - f.mean) * (x - f.mean);
+  f.std = std::sqrt(squares / static_cast<double>(f.count));
+  f.min = ms.front();
+  f.max = ms.back();
+  f.median = PercentileOfSorted(ms, 50);
+  for (size_t i = 0; i < kPercentiles.size(); ++i) {
+    f.percentile[i] = PercentileOfSorted(ms, kPercentiles[i]);
+  }
+  return f;
+}
 
 double PercentileOfSorted(const std::vector<double>& sorted, double percent) {
   const double position = percent / 100 * static_cast<double>(sorted.size() - 1);

@@ -60,6 +60,9 @@ struct Summary {
 
 Summary Summarize(const RunRecord& run);
 
+// Of values in any order.
+LatencyFigures FiguresOf(std::vector<double> ms);
+
 // One request's share in the figures above, for plots and lists of requests; in milliseconds.
 bool Counts(const RequestRecord& request);
 double TtftMs(const RequestRecord& request);  // 0 without a token

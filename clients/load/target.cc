@@ -140,6 +140,18 @@ v1::Inference::Stub* Target::stub(int32_t connection) {
   return connections_[static_cast<size_t>(connection)]->stub.get();
 }
 
+std::unique_ptr<v1::Sessions::Stub> Target::MakeSessionsStub() const {
+  return v1::Sessions::NewStub(connections_[0]->channel);
+}
+
+bool Target::KeepsSessions() const {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kAnswerWithin);
+  v1::ListSessionsResponse sessions;
+  const auto stub = v1::Sessions::NewStub(MakeChannel(address_));
+  return stub->List(&context, v1::ListSessionsRequest(), &sessions).ok();
+}
+
 bool Target::Answers() const {
   v1::ServerInfo info;
   return AskServer(MakeChannel(address_), std::chrono::seconds(2), &info).ok();

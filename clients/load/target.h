@@ -13,6 +13,7 @@
 #include "clients/load/settings.h"
 #include "clients/load/workload.h"
 #include "quire/v1/inference.grpc.pb.h"
+#include "quire/v1/sessions.grpc.pb.h"
 
 namespace quire::load {
 
@@ -33,6 +34,11 @@ class Target {
   void Leave(int32_t connection);
   v1::Inference::Stub* stub(int32_t connection);
 
+  // On the first connection; after Open.
+  std::unique_ptr<v1::Sessions::Stub> MakeSessionsStub() const;
+
+  // Whether the server has the service Sessions. Blocks.
+  bool KeepsSessions() const;
   // Whether a fresh connection gets an answer within two seconds. Blocks.
   bool Answers() const;
 

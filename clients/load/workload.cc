@@ -19,12 +19,16 @@ constexpr int64_t kMostChecked = 100'000;
 
 }  // namespace
 
+bool HasConversations(const WorkloadSettings& settings) {
+  return settings.turns.kind != LengthSpec::Kind::kFixed || settings.turns.a > 1;
+}
+
 Workload::Workload(const WorkloadSettings& settings, const ArrivalSettings& arrival,
                    const ModelFacts& model)
     : settings_(settings),
       arrival_(arrival),
       model_(model),
-      conversations_(settings.turns.kind != LengthSpec::Kind::kFixed || settings.turns.a > 1) {}
+      conversations_(HasConversations(settings)) {}
 
 absl::StatusOr<std::unique_ptr<Workload>> Workload::Create(const WorkloadSettings& settings,
                                                            const ArrivalSettings& arrival,
@@ -151,6 +155,7 @@ PlannedRequest Workload::Request(int64_t i) const {
     Random random(settings_.seed, Draw::kConversation, request.key);
     request.conversation = static_cast<int32_t>(i & 0x3fffffff);
     request.turns = random.Length(settings_.turns, 1);
+    request.session = SessionOf(request.conversation);
   }
   DrawTraits(&request);
   return request;
@@ -237,6 +242,11 @@ void Workload::DrawTraits(PlannedRequest* request) const {
   request->slow_reader = slow < settings_.slow_share;
 }
 
+std::string Workload::SessionOf(int32_t conversation) const {
+  if (settings_.session_prefix.empty()) return "";
+  return absl::StrCat(settings_.session_prefix, conversation);
+}
+
 std::vector<PlannedRequest> Workload::NextTurns(const PlannedRequest& ended,
                                                 const std::vector<uint32_t>& received,
                                                 int64_t end_ns) {
@@ -259,11 +269,19 @@ std::vector<PlannedRequest> Workload::NextTurns(const PlannedRequest& ended,
     const int32_t added = random.Length(settings_.turn_input_len, 1);
     turn.max_tokens = LengthsOf(turn.key).output;
     turn.sampling_seed = Mix(settings_.seed, Draw::kSampling, turn.key);
-    turn.token_ids.reserve(ended.token_ids.size() + received.size() + static_cast<size_t>(added));
-    turn.token_ids = ended.token_ids;
-    turn.token_ids.insert(turn.token_ids.end(), received.begin(), received.end());
+    turn.session = SessionOf(turn.conversation);
+    if (turn.session.empty()) {
+      turn.token_ids.reserve(ended.token_ids.size() + received.size() + static_cast<size_t>(added));
+      turn.token_ids = ended.token_ids;
+      turn.token_ids.insert(turn.token_ids.end(), received.begin(), received.end());
+    } else {
+      if (branch > 0) turn.fork_of = ended.session;
+      turn.position =
+          ended.position + static_cast<int32_t>(ended.token_ids.size() + received.size());
+    }
     AppendTokens(random, added, &turn.token_ids);
-    const auto total = static_cast<int64_t>(turn.token_ids.size()) + turn.max_tokens;
+    const auto total =
+        turn.position + static_cast<int64_t>(turn.token_ids.size()) + turn.max_tokens;
     if (total > model_.max_model_len) return {};
     DrawTraits(&turn);
     next.push_back(std::move(turn));

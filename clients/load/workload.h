@@ -39,9 +39,14 @@ struct PlannedRequest {
   double deadline_seconds = 0;  // 0: none
   int32_t cancel_after = 0;     // tokens; 0: never
   uint64_t sampling_seed = 0;
-  std::vector<uint32_t> token_ids;  // the prompt, unless there is a text
+  std::vector<uint32_t> token_ids;  // the prompt, unless there is a text; in a session, what is new
   std::string text;
+  std::string session;   // "": none
+  int32_t position = 0;  // tokens that the session has before
+  std::string fork_of;   // the session is to begin as this one's first `position` tokens
 };
+
+bool HasConversations(const WorkloadSettings& settings);
 
 class Workload {
  public:
@@ -65,6 +70,7 @@ class Workload {
   // What follows a turn that ended well at end_ns: nothing, the next turn, or with a fork two of
   // them. `ended` holds its prompt; `received` is the answer's tokens. A conversation ends early
   // when the context is full.
+  // In a session the first continues that of `ended`.
   std::vector<PlannedRequest> NextTurns(const PlannedRequest& ended,
                                         const std::vector<uint32_t>& received, int64_t end_ns);
 
@@ -85,6 +91,7 @@ class Workload {
   void DrawPrompt(uint64_t key, int32_t length, PlannedRequest* request) const;
   void AppendTokens(Random& random, int64_t count, std::vector<uint32_t>* ids) const;
   int64_t PrefixOf(uint64_t key) const;
+  std::string SessionOf(int32_t conversation) const;
 
   const WorkloadSettings settings_;
   const ArrivalSettings arrival_;

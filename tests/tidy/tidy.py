@@ -49,8 +49,8 @@ ZONES = {
     'bench/': None,
 }
 # The files of engine/ that carry requests and settings lie below schedule and model.
-REQUEST_FILES = ('request', 'session', 'sampling_params', 'output_sink', 'engine_config', 'step_plan',
-                 'copy_plan')
+REQUEST_FILES = ('request', 'session', 'sampling_params', 'output_sink', 'engine_config',
+                 'step_plan', 'copy_plan')
 PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/')
 RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/')
 RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/clients/', 'tests/e2e/', 'tests/fuzz/',
@@ -359,23 +359,23 @@ def anchors(tree, path):
     return {re.sub(r'[^\w -]', '', h.lower()).replace(' ', '-') for h in heads}
 
 
-def both_ways(tree, source, pattern, doc, what):
-    """What the pattern finds in source stands in doc, and what it finds in doc is in source."""
-    if not (tree.text(source) and tree.text(doc)):
+def both_ways(tree, sources, pattern, doc, what):
+    """What the pattern finds in the sources stands in doc, and what it finds in doc is in one."""
+    if not (tree.text(sources[0]) and tree.text(doc)):
         return
-    names = set(re.findall(pattern, tree.text(source)))
+    names = {n: path for path in sources for n in re.findall(pattern, tree.text(path))}
     written = set(re.findall(r'(?<![\w-])' + pattern.strip('"'), tree.text(doc)))
-    for name in sorted(names - written):
-        yield doc, 1, f'{what} {name} of {source} is not documented'
-    for name in sorted(written - names):
-        yield doc, 1, f'{what} {name} is documented but not in {source}'
+    for name in sorted(set(names) - written):
+        yield doc, 1, f'{what} {name} of {names[name]} is not documented'
+    for name in sorted(written - set(names)):
+        yield doc, 1, f'{what} {name} is documented but not in {" or ".join(sources)}'
 
 
 def documented(tree):
-    yield from both_ways(tree, 'server/metrics.cc', r'"((?:quire_|vllm:)[a-z0-9_]+)"',
-                         'docs/metrics.md', 'metric')
-    yield from both_ways(tree, 'clients/cpp/invocation.cc', r'"(?:-\w,)?(--[a-z][a-z-]*)"',
-                         'docs/cli.md', 'flag')
+    yield from both_ways(tree, ('server/metrics.cc', 'server/cache_metrics.cc'),
+                         r'"((?:quire_|vllm:)[a-z0-9_]+)"', 'docs/metrics.md', 'metric')
+    yield from both_ways(tree, ('clients/cpp/invocation.cc', 'clients/cpp/session_flags.cc'),
+                         r'"(?:-\w,)?(--[a-z][a-z-]*)"', 'docs/cli.md', 'flag')
 
 
 def scripts(tree):

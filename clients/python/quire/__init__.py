@@ -10,6 +10,7 @@ make_importable(__path__)
 
 # pylint: disable=wrong-import-position
 from quire.client import QuireClient
+from quire.conversation import Conversation
 from quire.errors import (
     AlreadyExists,
     Cancelled,
@@ -22,6 +23,7 @@ from quire.errors import (
     ServerFault,
     Unavailable,
 )
+from quire.sessions import Sessions
 from quire.stream import Stream
 from quire.types import (
     Accepted,
@@ -33,15 +35,21 @@ from quire.types import (
     Message,
     ModelInfo,
     Options,
+    Outcome,
+    Residency,
     ServerInfo,
+    Session,
+    SessionOptions,
+    SessionState,
     Timings,
     Token,
     Usage,
 )
 
 __all__ = [
-    "Accepted", "AlreadyExists", "Cancelled", "Completion", "DeadlineExceeded", "Delta",
-    "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Message", "ModelInfo",
-    "NotFound", "Options", "Overloaded", "QuireClient", "QuireError", "ServerFault", "ServerInfo",
-    "Stream", "Timings", "Token", "Unavailable", "Usage",
+    "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
+    "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Message",
+    "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "QuireClient", "QuireError",
+    "Residency", "ServerFault", "ServerInfo", "Session", "SessionOptions", "SessionState",
+    "Sessions", "Stream", "Timings", "Token", "Unavailable", "Usage",
 ]  # fmt: skip

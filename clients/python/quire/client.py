@@ -1,4 +1,4 @@
-"""QuireClient: generate, chat, tokenize and control, over one gRPC channel."""
+"""QuireClient: generate, chat, tokenize, sessions and control, over one gRPC channel."""
 
 import dataclasses
 from typing import Any, List, Optional, Sequence, Union
@@ -6,8 +6,10 @@ from typing import Any, List, Optional, Sequence, Union
 import grpc
 
 from quire import messages
+from quire.conversation import Conversation
 from quire.errors import calls_failing_as_ours
 from quire.messages import Prompt
+from quire.sessions import Sessions
 from quire.stream import Stream
 from quire.types import Completion, Load, Message, Options, ServerInfo, Token
 from quire.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
@@ -21,7 +23,7 @@ class QuireClient:
 
     `target` is "host:port" or "unix:/path". With `credentials` the channel uses TLS. `timeout` is
     the deadline in seconds of calls that name none; None means no deadline. Failures raise
-    QuireError.
+    QuireError. `sessions` are the caller's conversations that the server keeps.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class QuireClient:
             self._channel = grpc.secure_channel(target, credentials, UNLIMITED)
         self._inference = inference_pb2_grpc.InferenceStub(self._channel)
         self._control = control_pb2_grpc.ControlStub(self._channel)
+        self.sessions = Sessions(self._channel, timeout)
 
     def close(self) -> None:
         """Ends the connection; live streams end with Cancelled."""
@@ -91,6 +94,13 @@ class QuireClient:
             conversation = [Message("user", conversation)]
         request = messages.chat_request(conversation, dataclasses.replace(options, **changes))
         return Stream(self._inference.Generate(request, timeout=self._deadline(timeout)))
+
+    def conversation(self, session_id: str, position: Optional[int] = None) -> Conversation:
+        """Turns of a session, which is made by the first one if there is none.
+
+        `position` is the number of tokens that the session is believed to have.
+        """
+        return Conversation(self._inference.Generate, session_id, position, self._timeout)
 
     def tokenize(
         self,

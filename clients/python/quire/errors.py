@@ -31,15 +31,15 @@ class QuireError(Exception):
 
 
 class InvalidRequest(QuireError):
-    """The request itself is wrong; sending it again changes nothing."""
+    """The request itself is wrong, or does not fit the session as it is: see `reason`."""
 
 
 class NotFound(QuireError):
-    """No such model."""
+    """No such model or session."""
 
 
 class AlreadyExists(QuireError):
-    """Another live request has this request_id."""
+    """Another live request has this request_id, or another session this name."""
 
 
 class Overloaded(QuireError):

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any, Dict, Sequence, Union, cast
 
+from google.protobuf import message as protobuf
+
 from quire.types import (
     Accepted,
     Completion,
@@ -13,11 +15,16 @@ from quire.types import (
     Message,
     ModelInfo,
     Options,
+    Outcome,
+    Residency,
     ServerInfo,
+    Session,
+    SessionOptions,
+    SessionState,
     Timings,
     Usage,
 )
-from quire.v1 import control_pb2, inference_pb2
+from quire.v1 import control_pb2, inference_pb2, sessions_pb2
 
 Prompt = Union[str, Sequence[int], Sequence[Message]]
 
@@ -27,7 +34,10 @@ _SAMPLING = (
 )  # fmt: skip
 _STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos")
 _OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens")
-_REQUEST = ("model", "request_id", "priority", "add_special_tokens")
+_REQUEST = (
+    "model", "request_id", "priority", "add_special_tokens", "session_id", "expected_position",
+    "create_session", "bypass_prefix_cache",
+)  # fmt: skip
 
 
 def _set(message: Any, options: Options, names: Sequence[str]) -> None:
@@ -84,8 +94,10 @@ def _values(message: Any, kind: Any) -> Dict[str, Any]:
     for field in dataclasses.fields(kind):
         if field.name in message.DESCRIPTOR.fields_by_name:
             value = getattr(message, field.name)
-            plain = isinstance(value, (bool, int, float, str, bytes))
-            values[field.name] = value if plain else tuple(value)
+            if isinstance(value, (bool, int, float, str, bytes)):
+                values[field.name] = value
+            elif not isinstance(value, protobuf.Message):
+                values[field.name] = tuple(value)
     return values
 
 
@@ -116,7 +128,27 @@ def finished_of(message: inference_pb2.Finished) -> Finished:
         stop_text=message.stop_text if message.HasField("stop_text") else None,
         usage=Usage(**_values(message.usage, Usage)),
         timings=Timings(**_values(message.timings, Timings)),
+        residency=residency_of(message.residency),
+        position=message.position if message.HasField("position") else None,
     )
+
+
+def residency_of(message: inference_pb2.Residency) -> Residency:
+    """Where the KV came from."""
+    return Residency(**_values(message, Residency) | {"outcome": Outcome(message.outcome)})
+
+
+def session_options(options: SessionOptions) -> sessions_pb2.SessionOptions:
+    """The options that are given."""
+    given = {k: v for k, v in dataclasses.asdict(options).items() if v is not None}
+    return sessions_pb2.SessionOptions(**given)
+
+
+def session_of(message: sessions_pb2.Session) -> Session:
+    """A session as it is now."""
+    options = SessionOptions(**_values(message.options, SessionOptions))
+    state = SessionState(message.state)
+    return Session(**_values(message, Session) | {"state": state, "options": options})
 
 
 def completion_of(message: inference_pb2.GenerateResult) -> Completion:

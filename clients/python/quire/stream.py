@@ -1,6 +1,6 @@
 """Stream: a completion while it is generated."""
 
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from quire import messages
 from quire.errors import calls_failing_as_ours
@@ -15,8 +15,11 @@ class Stream(Iterator[Delta]):
     cancel.
     """
 
-    def __init__(self, call: Any) -> None:
+    def __init__(
+        self, call: Any, on_finished: Optional[Callable[[Finished], None]] = None
+    ) -> None:
         self._call = call
+        self._on_finished = on_finished
         self.accepted: Optional[Accepted] = None
         self.finished: Optional[Finished] = None
 
@@ -30,6 +33,8 @@ class Stream(Iterator[Delta]):
                     return messages.delta_of(frame.tokens)
                 elif event == "finished":
                     self.finished = messages.finished_of(frame.finished)
+                    if self._on_finished:
+                        self._on_finished(self.finished)
         raise StopIteration
 
     def cancel(self) -> None:

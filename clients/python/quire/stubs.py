@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 REPOSITORY_PROTOS = pathlib.Path(__file__).resolve().parents[3] / "proto"
-PROTOS = ("quire/v1/inference.proto", "quire/v1/control.proto")
+PROTOS = ("quire/v1/inference.proto", "quire/v1/control.proto", "quire/v1/sessions.proto")
 
 
 class StubsMissing(ImportError):

@@ -44,6 +44,11 @@ class Options:
     priority: Optional[int] = None
     add_special_tokens: Optional[bool] = None
 
+    session_id: Optional[str] = None
+    expected_position: Optional[int] = None
+    create_session: Optional[bool] = None
+    bypass_prefix_cache: Optional[bool] = None
+
 
 class FinishReason(enum.Enum):
     """Why a completion ended; the values are those of the proto."""
@@ -98,15 +103,42 @@ class Timings:
     total_seconds: float
 
 
+class Outcome(enum.Enum):
+    """What became of the KV known from before; the values are those of the proto."""
+
+    UNSPECIFIED = 0
+    NONE = 1
+    DEVICE = 2
+    RESTORED = 3
+    PARTIAL = 4
+    RECOMPUTED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Residency:
+    """Where the KV of the prompt, or of the session's tokens, came from."""
+
+    outcome: Outcome
+    device_tokens: int
+    host_tokens: int
+    recomputed_tokens: int
+    restore_seconds: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """The end of a completion; the token or text that stopped it, where there is one."""
+    """The end of a completion; the token or text that stopped it, where there is one.
+
+    `position` is the number of tokens that the session has now, None without a session.
+    """
 
     reason: FinishReason
     stop_token_id: Optional[int]
     stop_text: Optional[str]
     usage: Usage
     timings: Timings
+    residency: Residency
+    position: Optional[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,3 +212,43 @@ class Load:
     prompt_tokens: int
     preemptions: int
     open_streams: int
+
+
+class SessionState(enum.Enum):
+    """Where a session's KV is; the values are those of the proto."""
+
+    UNSPECIFIED = 0
+    ACTIVE = 1
+    RESIDENT_IDLE = 2
+    OFFLOADING = 3
+    HOST = 4
+    RESTORING = 5
+    DROPPED = 6
+    CLOSED = 7
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionOptions:
+    """What a session is made with and changed to. None leaves the choice to the server."""
+
+    ttl_seconds: Optional[float] = None
+    idle_offload_after_seconds: Optional[float] = None
+    retain_priority: Optional[int] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A conversation that the server keeps; `position` is its number of tokens."""
+
+    session_id: str
+    state: SessionState
+    position: int
+    turns: int
+    options: SessionOptions
+    pinned: bool
+    device_tokens: int
+    host_tokens: int
+    absent_tokens: int
+    idle_seconds: float
+    expires_in_seconds: float
+    age_seconds: float

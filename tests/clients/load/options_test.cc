@@ -46,6 +46,12 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(Parsed({"--quiet"}).progress, ProgressStyle::kNone);
 }
 
+TEST(OptionsTest, SessionsAreTakenWhereTheyAre) {
+  EXPECT_EQ(Parsed({"--turns", "3"}).sessions, SessionUse::kAuto);
+  EXPECT_EQ(Parsed({"--turns", "3", "--sessions", "off"}).sessions, SessionUse::kOff);
+  EXPECT_EQ(Parsed({"--turns", "3", "--sessions", "on"}).sessions, SessionUse::kOn);
+}
+
 TEST(OptionsTest, EveryWordFindsItsPlace) {
   const Settings s = Parsed({"--server",
                              "unix:/run/q",
@@ -154,6 +160,8 @@ TEST(OptionsTest, ContradictionsSayWhatToLeaveOut) {
       {"--turns", "3", "--trace", "t"},
       {"--turns", "3", "--no-token-ids"},
       {"--think-time", "3"},
+      {"--sessions", "on"},
+      {"--sessions", "perhaps", "--turns", "3"},
       {"--ramp-up-strategy", "linear"},
       {"--ramp-up-end-rps", "4"},
       {"--request-rate", "4", "--sweep", "1,2"},

@@ -147,7 +147,9 @@ class StubServer::State::Call final : public grpc::ServerWriteReactor<v1::Genera
     state_.peak_open_calls = std::max(state_.peak_open_calls, ++state_.open_calls);
     due_ns_ = state_.clock.FromSteady(now_ns);
     reply_ = state_.options.script(index_, request);
-    Script(request);
+    prompt_end_ = static_cast<uint32_t>(request.token_ids().ids_size());
+    JoinSession(request);
+    Script();
     StartWrite(&frames_[0].first);
   }
 
@@ -157,6 +159,7 @@ class StubServer::State::Call final : public grpc::ServerWriteReactor<v1::Genera
         // Before the client can know of the end and begin another.
         std::lock_guard lock(state_.mutex);
         --state_.open_calls;
+        if (!session_.empty()) state_.options.sessions->EndTurn(session_, prompt_end_ + tokens_);
       }
       Finish(grpc::Status(ok ? reply_.code : grpc::StatusCode::CANCELLED, reply_.message));
       return;
@@ -172,22 +175,32 @@ class StubServer::State::Call final : public grpc::ServerWriteReactor<v1::Genera
   void OnDone() override { delete this; }
 
  private:
+  void JoinSession(const v1::GenerateRequest& request) {
+    if (state_.options.sessions == nullptr || !request.has_session_id()) return;
+    const grpc::Status status = state_.options.sessions->BeginTurn(request, &prompt_end_);
+    if (status.ok()) {
+      session_ = request.session_id();
+      return;
+    }
+    reply_.no_frames = true;
+    reply_.code = status.error_code();
+    reply_.message = status.error_message();
+  }
+
   // The frames in order, each with its distance from the one before.
-  void Script(const v1::GenerateRequest& request) {
+  void Script() {
     v1::GenerateResponse frame;
     frame.mutable_accepted()->set_model(state_.options.model);
-    const auto prompt_tokens = static_cast<uint32_t>(request.token_ids().ids_size());
-    frame.mutable_accepted()->set_prompt_tokens(prompt_tokens);
+    frame.mutable_accepted()->set_prompt_tokens(prompt_end_);
     frames_.emplace_back(frame, 0.0);
     const size_t num_frames = reply_.no_frames ? 0 : reply_.gap_seconds.size() + 1;
-    uint32_t tokens = 0;
     for (size_t i = 0; i < num_frames; ++i) {
       const int32_t count = i < reply_.frame_tokens.size() ? reply_.frame_tokens[i] : 1;
-      tokens += static_cast<uint32_t>(count);
+      tokens_ += static_cast<uint32_t>(count);
       frame.Clear();
       for (int32_t k = 0; k < count; ++k) frame.mutable_tokens()->add_token_ids(7);
       frame.mutable_tokens()->set_text(" word");
-      frame.mutable_tokens()->set_cumulative_tokens(tokens);
+      frame.mutable_tokens()->set_cumulative_tokens(tokens_);
       const double gap = i == 0 ? reply_.first_seconds : reply_.gap_seconds[i - 1];
       const bool middle = i == num_frames / 2;
       if (middle && reply_.fault == StubFault::kLostFrame) continue;
@@ -199,8 +212,13 @@ class StubServer::State::Call final : public grpc::ServerWriteReactor<v1::Genera
     frame.Clear();
     v1::Finished& finished = *frame.mutable_finished();
     finished.set_reason(v1::FINISH_REASON_MAX_TOKENS);
-    finished.mutable_usage()->set_prompt_tokens(prompt_tokens);
-    finished.mutable_usage()->set_completion_tokens(tokens);
+    finished.mutable_usage()->set_prompt_tokens(prompt_end_);
+    finished.mutable_usage()->set_completion_tokens(tokens_);
+    *finished.mutable_residency() = reply_.residency;
+    if (!session_.empty()) {
+      const bool wrong = reply_.fault == StubFault::kWrongPosition;
+      finished.set_position(prompt_end_ + tokens_ + (wrong ? 1 : 0));
+    }
     finished.mutable_timings()->set_queue_seconds(reply_.queue_seconds);
     finished.mutable_timings()->set_first_token_seconds(reply_.first_seconds);
     frames_.emplace_back(frame, 0.0);
@@ -222,6 +240,9 @@ class StubServer::State::Call final : public grpc::ServerWriteReactor<v1::Genera
   State& state_;
   size_t index_ = 0;
   StubReply reply_;
+  std::string session_;      // a turn of it; "": none
+  uint32_t prompt_end_ = 0;  // of the session, if there is one
+  uint32_t tokens_ = 0;      // of the answer
   std::vector<std::pair<v1::GenerateResponse, double>> frames_;
   size_t next_ = 1;     // the first goes out in the constructor
   int64_t due_ns_ = 0;  // of the frame written last, on the stub's clock
@@ -284,6 +305,7 @@ StubServer::StubServer(StubOptions options) : state_(std::make_unique<State>(std
   if (!state_->options.wrong_service) {
     builder.RegisterService(static_cast<v1::Inference::CallbackService*>(state_.get()));
     builder.RegisterService(static_cast<v1::Control::CallbackService*>(state_.get()));
+    if (state_->options.sessions != nullptr) builder.RegisterService(state_->options.sessions);
   } else {
     builder.RegisterCallbackGenericService(&state_->nothing);
   }

@@ -15,6 +15,7 @@
 
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
+#include "tests/clients/load/stub_sessions.h"
 
 namespace quire::load {
 
@@ -25,6 +26,7 @@ enum class StubFault {
   kRepeatedFrame,       // the middle frame comes twice
   kFrameAfterFinished,  // the last frame comes again after Finished
   kNoFinished,          // status OK without Finished
+  kWrongPosition,       // Finished puts the session's end one token too far
 };
 
 // One request's answer. The stream is Accepted at once, a frame `first_seconds` after the request's
@@ -39,6 +41,7 @@ struct StubReply {
   std::string message;
   bool no_frames = false;
   StubFault fault = StubFault::kNone;
+  v1::Residency residency;  // said in Finished
 };
 
 // Every frame `gap_seconds` after the one before, one token each.
@@ -54,7 +57,8 @@ struct StubOptions {
   // Closes every connection and the port, so many seconds after the first request's arrival; 0:
   // never.
   double dies_after_seconds = 0;
-  bool wrong_service = false;  // knows nothing of quire.v1
+  bool wrong_service = false;        // knows nothing of quire.v1
+  StubSessions* sessions = nullptr;  // served, and outlives the server; null: none
   std::string model = "stub";
 };
 

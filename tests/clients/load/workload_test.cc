@@ -195,6 +195,40 @@ TEST(WorkloadTest, AForkSharesHistoryOnly) {
   EXPECT_EQ(next[1].family, 0);
 }
 
+// What is asked is the same, but the history is not sent.
+TEST(WorkloadTest, ATurnOfASessionSendsWhatIsNewToWhereTheLastEnded) {
+  WorkloadSettings settings = Small();
+  settings.turns = Fixed(3);
+  settings.turn_input_len = Fixed(6);
+  settings.fork_probability = 1;
+  const auto plain = Make(settings);
+  settings.session_prefix = "run-";
+  const auto workload = Make(settings);
+  const PlannedRequest first = workload->Request(5);
+  EXPECT_EQ(first.token_ids, plain->Request(5).token_ids);
+  EXPECT_EQ(first.session, "run-5");
+  EXPECT_EQ(first.position, 0);
+  const std::vector<uint32_t> answer = {1, 2, 3};
+  const auto sent_again = plain->NextTurns(plain->Request(5), answer, 0);
+  const auto next = workload->NextTurns(first, answer, 0);
+  ASSERT_EQ(next.size(), 2u);
+  const auto shared = static_cast<ptrdiff_t>(first.token_ids.size()) + 3;
+  for (size_t branch = 0; branch < 2; ++branch) {
+    const std::vector<uint32_t>& whole = sent_again[branch].token_ids;
+    EXPECT_EQ(next[branch].token_ids, std::vector<uint32_t>(whole.begin() + shared, whole.end()));
+    EXPECT_EQ(next[branch].position, shared);
+    EXPECT_EQ(next[branch].max_tokens, sent_again[branch].max_tokens);
+    EXPECT_EQ(next[branch].sampling_seed, sent_again[branch].sampling_seed);
+  }
+  EXPECT_EQ(next[0].session, "run-5");
+  EXPECT_EQ(next[0].fork_of, "");
+  EXPECT_EQ(next[1].session, "run-400");
+  EXPECT_EQ(next[1].fork_of, "run-5");
+  EXPECT_EQ(workload->NextTurns(next[1], answer, 0)[0].position, shared + 6 + 3);
+  EXPECT_TRUE(workload->NextTurns(first, std::vector<uint32_t>(990), 0).empty());  // context full
+  EXPECT_EQ(workload->Warmup(0).session, "");
+}
+
 TEST(WorkloadTest, ThinkTimeIsLogNormal) {
   WorkloadSettings settings = Small();
   settings.turns = Fixed(2);
