@@ -1,0 +1,142 @@
+// What the prefix cache costs the scheduler: finding, holding and releasing the chain of a prompt
+// of 2048 tokens, and replacing cached chains by new ones block for block, in a full pool of 2^20
+// tokens with a host arena of the same size. The prompt is the same each time ("hot": a system
+// prompt) or each time another ("cold": its nodes have left the processor's caches). Checks that
+// nothing allocates. Prints one JSON object a line.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "engine/schedule/prefix_tree.h"
+#include "kernels/check.h"
+
+namespace {
+int64_t num_allocations = 0;
+}  // namespace
+
+void* operator new(size_t size) {
+  ++num_allocations;
+  if (void* p = std::malloc(size)) return p;
+  std::abort();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace quire {
+namespace {
+
+constexpr int32_t kPromptTokens = 2048;
+constexpr int32_t kPrompts = 512;  // that fill the pool
+constexpr int32_t kVocab = 128000;
+constexpr int kRounds = 20000;
+
+double Microseconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+double Median(std::vector<double>& values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+class PrefixTreeBench {
+ public:
+  explicit PrefixTreeBench(int32_t block_size)
+      : block_size_(block_size),
+        num_blocks_(kPrompts * kPromptTokens / block_size),
+        pool_(num_blocks_ + 1),
+        tree_(pool_, block_size, num_blocks_) {
+    find_.reserve(kRounds);
+    hold_.reserve(kRounds);
+    release_.reserve(kRounds);
+    for (int i = 0; i < kPrompts; ++i) {
+      prompts_.push_back(RandomPrompt());
+      InsertChain(prompts_.back());
+    }
+  }
+
+  void Run() {
+    const int64_t before = num_allocations;
+    TimeLookups("hot", 1);
+    TimeLookups("cold", kPrompts);
+    CHECK_EQ(num_allocations, before);
+    TimeReplacement();
+    tree_.CheckInvariants();
+  }
+
+ private:
+  std::vector<int32_t> RandomPrompt() {
+    std::vector<int32_t> prompt(kPromptTokens);
+    for (int32_t& token : prompt) token = static_cast<int32_t>(random_() % kVocab);
+    return prompt;
+  }
+
+  void InsertChain(std::span<const int32_t> tokens) {
+    NodeId node = tree_.Find(0, {});
+    tree_.Hold(node);
+    for (; !tokens.empty(); tokens = tokens.subspan(block_size_)) {
+      const auto inserted = tree_.Insert(node, tokens.first(block_size_), pool_.Take());
+      tree_.Release(node);
+      node = inserted.node;
+    }
+    tree_.Release(node);
+  }
+
+  void TimeLookups(const char* name, int num_prompts) {
+    find_.clear();
+    hold_.clear();
+    release_.clear();
+    for (int i = 0; i < kRounds; ++i) {
+      const std::vector<int32_t>& prompt = prompts_[i % num_prompts];
+      const auto begin = std::chrono::steady_clock::now();
+      const NodeId node = tree_.Find(0, prompt);
+      const auto found = std::chrono::steady_clock::now();
+      tree_.Hold(node);
+      const auto held = std::chrono::steady_clock::now();
+      tree_.Release(node);
+      const auto released = std::chrono::steady_clock::now();
+      CHECK_EQ(tree_.NumTokens(node), kPromptTokens);
+      find_.push_back(Microseconds(found - begin));
+      hold_.push_back(Microseconds(held - found));
+      release_.push_back(Microseconds(released - held));
+    }
+    std::printf(
+        "{\"block_size\": %d, \"prompt_tokens\": %d, \"lookup\": \"%s\", \"find_us\": %.2f, "
+        "\"hold_us\": %.2f, \"release_us\": %.2f}\n",
+        block_size_, kPromptTokens, name, Median(find_), Median(hold_), Median(release_));
+  }
+
+  // Every block of a new prompt costs another one its own: Take, Reclaim, Forget, Insert, Release.
+  void TimeReplacement() {
+    const int64_t evicted_before = tree_.num_evicted();
+    for (std::vector<int32_t>& prompt : prompts_) prompt = RandomPrompt();
+    const int64_t allocations_before = num_allocations;
+    const auto begin = std::chrono::steady_clock::now();
+    for (const std::vector<int32_t>& prompt : prompts_) InsertChain(prompt);
+    const auto end = std::chrono::steady_clock::now();
+    CHECK_EQ(num_allocations, allocations_before);
+    CHECK_EQ(tree_.num_evicted() - evicted_before, num_blocks_);
+    std::printf("{\"block_size\": %d, \"replace_ns_per_block\": %.1f}\n", block_size_,
+                1000 * Microseconds(end - begin) / num_blocks_);
+  }
+
+  const int32_t block_size_;
+  const int32_t num_blocks_;
+  std::mt19937_64 random_{1};
+  BlockPool pool_;
+  PrefixTree tree_;
+  std::vector<std::vector<int32_t>> prompts_;
+  std::vector<double> find_, hold_, release_;
+};
+
+}  // namespace
+}  // namespace quire
+
+int main() {
+  for (const int32_t block_size : {16, 64}) quire::PrefixTreeBench(block_size).Run();
+}
