@@ -1,6 +1,7 @@
 // EngineWorkers: which device --device means, and the same tokens from ranks of either kind.
 #include "engine/engine_workers.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <filesystem>
 #include <map>
@@ -15,6 +16,7 @@
 namespace quire {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
@@ -30,7 +32,16 @@ EngineConfig Config(const std::string& worker_process) {
   return config;
 }
 
-bool HasGpu() { return std::filesystem::exists("/dev/nvidia0"); }
+bool HasGpu() { return std::filesystem::exists(kGpuDriver); }
+
+// --device auto with a worker whose device "cuda" always works.
+EngineConfig AutoConfig(const std::string& worker_process) {
+  EngineConfig config = Config(worker_process);
+  config.device = "auto";
+  config.worker_program = QUIRE_BINARY_DIR "/tests/engine/worker/scripted_worker";
+  return config;
+}
+constexpr char kSomeDriver[] = "/dev/null", kNoDriver[] = "/nonexistent";
 
 class CollectingSink : public OutputSink {
  public:
@@ -86,16 +97,103 @@ TEST(EngineWorkersTest, AProcessGivesTheTokensOfAThread) {
   EXPECT_EQ(Tokens(Config("on")), threads);
 }
 
+// Pages that the server wrote travel through the pool of each rank to other pages.
+void MovePages(const EngineConfig& config) {
+  const auto workers = *EngineWorkers::Find(config);
+  EngineSetup setup = *PlanEngine(workers->config(), workers->device());
+  ASSERT_GE(setup.memory.num_pages, 40);
+  WorkerReport report;
+  const std::unique_ptr<Transport> transport = *workers->Start(setup, &report);
+  WakeEvent wake;
+  transport->SetWake(&wake);
+  const HostArenas& arenas = workers->arenas();
+  ASSERT_EQ(arenas.size(), static_cast<size_t>(config.tensor_parallel_size));
+  CopyJob load{.job = 1, .direction = CopyDirection::kLoad};
+  CopyJob store{.job = 2, .direction = CopyDirection::kStore};
+  for (PageId page = 0; page < 20; ++page) {
+    for (size_t rank = 0; rank < arenas.size(); ++rank) {
+      const std::span<std::byte> bytes = arenas[rank]->page(page);
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = static_cast<std::byte>(i * 7 + rank + page * 31);
+      }
+      arenas[rank]->Sign(page);
+    }
+    load.copies.push_back({1 + page, page});
+    store.copies.push_back({1 + page, 39 - page});
+  }
+  for (const CopyJob& job : {load, store}) {
+    ASSERT_TRUE(transport->Submit(job));
+    CopyAck ack;
+    while (!transport->PollCopy(ack)) wake.Wait(SteadyNowNs() + 1'000'000'000);
+    EXPECT_EQ(ack.job, job.job);
+    EXPECT_EQ(ack.status, CopyStatus::kOk);
+    EXPECT_EQ(ack.bytes, 20 * setup.kv_layout.block_bytes() * config.tensor_parallel_size);
+  }
+  for (const auto& arena : arenas) {
+    for (PageId page = 0; page < 20; ++page) {
+      const std::span<const std::byte> from = arena->page(page), to = arena->page(39 - page);
+      EXPECT_TRUE(std::equal(from.begin(), from.end(), to.begin())) << page;
+      EXPECT_TRUE(arena->Intact(39 - page));
+    }
+  }
+}
+
+TEST(EngineWorkersTest, PagesTravelThroughThePoolOfThreadsAndOfAProcess) {
+  EngineConfig config = Config("off");
+  config.kv_checksum = true;
+  MovePages(config);
+  config.worker_process = "on";
+  MovePages(config);
+  config.worker_process = "off";
+  config.tensor_parallel_size = 2;
+  MovePages(config);
+}
+
+TEST(EngineWorkersTest, WithoutHostMemoryNothingIsCopied) {
+  EngineConfig config = Config("off");
+  config.kv_offloading_size = 0;
+  for (const char* process : {"off", "on"}) {
+    config.worker_process = process;
+    const auto workers = *EngineWorkers::Find(config);
+    WorkerReport report;
+    const std::unique_ptr<Transport> transport =
+        *workers->Start(*PlanEngine(workers->config(), workers->device()), &report);
+    EXPECT_TRUE(workers->arenas().empty());
+    EXPECT_FALSE(transport->Submit({1, CopyDirection::kStore, {{1, 1}}}));
+  }
+}
+
 TEST(EngineWorkersTest, OnTheCpuRanksAreThreadsUnlessAskedOtherwise) {
   EXPECT_EQ((*EngineWorkers::Find(Config("auto")))->device().kind, "");
   EXPECT_EQ((*EngineWorkers::Find(Config("on")))->device().kind, "cpu");
 }
 
-TEST(EngineWorkersTest, AutoTakesTheCpuWithoutAGpu) {
-  if (HasGpu()) GTEST_SKIP() << "there is a GPU here";
-  EngineConfig config = Config("auto");
-  config.device = "auto";
-  EXPECT_EQ((*EngineWorkers::Find(config))->config().device, "cpu");
+TEST(EngineWorkersTest, AutoTakesTheGpuThatAWorkerCanUse) {
+  const auto workers = EngineWorkers::Find(AutoConfig("auto"), kSomeDriver);
+  ASSERT_TRUE(workers.ok()) << workers.status();
+  EXPECT_EQ((*workers)->config().device, "cuda");
+  EXPECT_EQ((*workers)->device().kind, "cuda");
+  EXPECT_EQ((*workers)->device().total_bytes, 1000);
+}
+
+TEST(EngineWorkersTest, AutoTakesTheCpuWhereThereIsNoDriver) {
+  const auto workers = EngineWorkers::Find(AutoConfig("auto"), kNoDriver);
+  ASSERT_TRUE(workers.ok()) << workers.status();
+  EXPECT_EQ((*workers)->config().device, "cpu");
+  EXPECT_EQ((*workers)->device().kind, "");
+}
+
+TEST(EngineWorkersTest, AutoTakesTheCpuWhereNoWorkerCanUseTheGpu) {
+  EngineConfig no_program = AutoConfig("auto");
+  no_program.worker_program = "/nonexistent/quire-worker";
+  EngineConfig no_processes = AutoConfig("off");
+  EngineConfig wide = AutoConfig("auto");
+  wide.dtype = "float32";  // which the GPU does not do
+  for (const EngineConfig& config : {no_program, no_processes, wide}) {
+    const auto workers = EngineWorkers::Find(config, kSomeDriver);
+    ASSERT_TRUE(workers.ok()) << workers.status();
+    EXPECT_EQ((*workers)->config().device, "cpu");
+  }
 }
 
 TEST(EngineWorkersTest, AGpuThatIsAskedForAndNotThereIsAnError) {
@@ -116,6 +214,21 @@ TEST(EngineWorkersTest, AMissingProgramIsAnErrorOfTheDevice) {
   const absl::Status status = EngineWorkers::Find(config).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/nonexistent/quire-worker"));
+}
+
+TEST(EngineWorkersTest, AWorkerThatFindsTooLittleMemorySaysSoWithThePlan) {
+  EngineConfig config = Config("on");
+  config.num_blocks_override = 100'000'000;  // terabytes
+  const absl::StatusOr<std::unique_ptr<EngineWorkers>> workers = EngineWorkers::Find(config);
+  ASSERT_TRUE(workers.ok()) << workers.status();
+  const absl::StatusOr<EngineSetup> setup = PlanEngine((*workers)->config(), (*workers)->device());
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  WorkerReport report;
+  const absl::Status status = (*workers)->Start(*setup, &report).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("worker 0 (pid "), HasSubstr("KV"), HasSubstr("\n  weights "),
+                    HasSubstr("\n  kv_cache "), HasSubstr("\n  all of the above ")));
 }
 
 TEST(EngineWorkersTest, WhatIsWrongWithAnyDeviceIsSaidBeforeOneIsAsked) {
