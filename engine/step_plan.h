@@ -42,10 +42,22 @@ struct BlockAdd {
   int32_t block = 0;
 };
 
+// Tokens that the runs of one plan hold at most. Rows learn all their tokens, those whose KV was
+// found as well (penalties and the sampler read them), so the budget of a step does not bound them:
+// sequences that found much are spread over steps. One of any length can always begin.
+inline constexpr int32_t MaxFoundTokens(int32_t max_model_len) {
+  constexpr int32_t kEnough = 65536;  // so that short contexts are not spread at all
+  return max_model_len > kEnough ? max_model_len : kEnough;
+}
+inline constexpr int32_t MaxPlanTokens(int32_t max_num_batched_tokens, int32_t max_model_len) {
+  return max_num_batched_tokens + MaxFoundTokens(max_model_len);
+}
+
 struct StepPlan {
   uint64_t step = 0;        // consecutive from 1
   int32_t num_tokens = 0;   // sum of work[i].count
   int32_t num_samples = 0;  // works with sample set
+  int32_t num_found = 0;    // tokens of the runs whose KV was found, not computed; stays here
   bool shutdown = false;    // the last plan: workers finish and exit
   std::vector<NewRow> new_rows;
   std::vector<TokenRun> token_runs;
@@ -57,7 +69,7 @@ struct StepPlan {
 
   void Clear() {
     step = 0;
-    num_tokens = num_samples = 0;
+    num_tokens = num_samples = num_found = 0;
     shutdown = false;
     new_rows.clear();
     token_runs.clear();

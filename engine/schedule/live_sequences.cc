@@ -17,13 +17,24 @@ size_t RecordCapacity(const SchedulerConfig& config) {
 
 bool Precedes(const Sequence* a, const Sequence* b) { return RunsBefore(*a, *b); }
 
+void InsertInOrder(std::vector<Sequence*>& sequences, Sequence& sequence) {
+  const auto place = std::upper_bound(sequences.begin(), sequences.end(), &sequence, Precedes);
+  sequences.insert(place, &sequence);
+}
+
+void EraseInOrder(std::vector<Sequence*>& sequences, Sequence& sequence) {
+  const auto place = std::lower_bound(sequences.begin(), sequences.end(), &sequence, Precedes);
+  CHECK(place != sequences.end() && *place == &sequence);
+  sequences.erase(place);
+}
+
 }  // namespace
 
 LiveSequences::LiveSequences(const SchedulerConfig& config)
     : block_size_(config.block_size),
       max_num_seqs_(config.max_num_seqs),
       max_output_(config.max_model_len - 1),
-      pool_(config.num_blocks),
+      kv_(config),
       block_tables_(config.max_num_seqs),
       records_(RecordCapacity(config)),
       ids_(RecordCapacity(config)),
@@ -41,6 +52,7 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
   }
   deadlines_.Reserve(records_.size());
   running_.reserve(max_num_seqs_);
+  restoring_.reserve(max_num_seqs_);
 }
 
 Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end) {
@@ -61,12 +73,14 @@ Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end)
   return sequence;
 }
 
-void LiveSequences::Admit(Sequence& sequence, int32_t blocks) {
-  CHECK(sequence.state == SequenceState::kQueued);
-  CHECK(pool_.Reserve(blocks));
-  queue_.Erase(sequence);
+void LiveSequences::Admit(Sequence& sequence, const SequenceKv::Found& found, int32_t blocks) {
+  if (sequence.state == SequenceState::kRestoring) {
+    EraseInOrder(restoring_, sequence);
+  } else {
+    CHECK(sequence.state == SequenceState::kQueued);
+    queue_.Erase(sequence);
+  }
   sequence.state = SequenceState::kRunning;
-  sequence.reserved = blocks;
   sequence.row = free_rows_.back();
   sequence.new_row = true;
   sequence.bypassed = 0;
@@ -74,9 +88,29 @@ void LiveSequences::Admit(Sequence& sequence, int32_t blocks) {
   sequence.blocks.swap(block_tables_[sequence.row]);
   if (sequence.output.capacity() == 0) TakeOutputBuffer(sequence);
   free_rows_.pop_back();
-  running_.insert(std::upper_bound(running_.begin(), running_.end(), &sequence, Precedes),
-                  &sequence);
+  kv_.Share(sequence, found, blocks);
+  InsertInOrder(running_, sequence);
   running_tokens_ += sequence.known();
+}
+
+SequenceKv::Restore LiveSequences::BeginRestore(Sequence& sequence, const SequenceKv::Found& found,
+                                                int32_t blocks, int32_t room, int64_t now_ns) {
+  CHECK(sequence.state == SequenceState::kQueued);
+  const auto restore = kv_.BeginRestore(sequence, found, blocks, room, now_ns);
+  if (restore != SequenceKv::Restore::kBegun) return restore;
+  queue_.Erase(sequence);
+  sequence.state = SequenceState::kRestoring;
+  sequence.bypassed = 0;
+  InsertInOrder(restoring_, sequence);
+  return restore;
+}
+
+void LiveSequences::Withdraw(Sequence& sequence) {
+  CHECK(sequence.state == SequenceState::kRestoring);
+  kv_.AbandonRestore(sequence);
+  EraseInOrder(restoring_, sequence);
+  sequence.state = SequenceState::kQueued;
+  queue_.Insert(sequence);
 }
 
 void LiveSequences::Preempt(Sequence& sequence) {
@@ -90,6 +124,7 @@ void LiveSequences::Preempt(Sequence& sequence) {
 
 void LiveSequences::Requeue(Sequence& sequence) {
   CHECK_EQ(sequence.steps_in_flight, 0);
+  if (sequence.state == SequenceState::kRestoring) Withdraw(sequence);
   if (sequence.state == SequenceState::kRunning) {
     Suspend(sequence);
     sequence.state = SequenceState::kPreempted;
@@ -100,6 +135,7 @@ void LiveSequences::Requeue(Sequence& sequence) {
 
 void LiveSequences::Pause(Sequence& sequence) {
   CHECK(sequence.live() && !sequence.paused);
+  if (sequence.state == SequenceState::kRestoring) Withdraw(sequence);
   if (sequence.state == SequenceState::kRunning) {
     Suspend(sequence);
     sequence.state = SequenceState::kPreempted;
@@ -120,6 +156,7 @@ void LiveSequences::Resume(Sequence& sequence) {
 
 void LiveSequences::Finish(Sequence& sequence) {
   CHECK(sequence.live());
+  if (sequence.state == SequenceState::kRestoring) Withdraw(sequence);
   if (sequence.state == SequenceState::kRunning) {
     Suspend(sequence);
   } else if (sequence.paused) {
@@ -132,17 +169,14 @@ void LiveSequences::Finish(Sequence& sequence) {
     deadlines_.Erase({sequence.request->deadline_ns, sequence.order, &sequence});
   }
   sequence.state = SequenceState::kFinishing;
-  ReleaseIfDrained(sequence);
 }
 
 // Takes a running sequence out of the running order and drops its reservation; its blocks are on
 // their way back.
 void LiveSequences::Suspend(Sequence& sequence) {
-  const auto place = std::lower_bound(running_.begin(), running_.end(), &sequence, Precedes);
-  CHECK(place != running_.end() && *place == &sequence);
-  running_.erase(place);
+  EraseInOrder(running_, sequence);
   running_tokens_ -= sequence.known();
-  pool_.Unreserve(sequence.reserved);
+  kv_.pool().Unreserve(sequence.reserved);
   sequence.reserved = 0;
   draining_blocks_ += static_cast<int32_t>(sequence.blocks.size());
 }
@@ -167,11 +201,7 @@ void LiveSequences::ReleaseIfDrained(Sequence& sequence) {
 
 void LiveSequences::ReleaseRowAndBlocks(Sequence& sequence) {
   draining_blocks_ -= static_cast<int32_t>(sequence.blocks.size());
-  // Deepest first: the first blocks of a prefix are the last to be taken by others.
-  while (!sequence.blocks.empty()) {
-    pool_.Release(sequence.blocks.back());
-    sequence.blocks.pop_back();
-  }
+  kv_.Release(sequence);
   sequence.blocks.swap(block_tables_[sequence.row]);
   free_rows_.push_back(sequence.row);
   sequence.row = Sequence::kNoRow;
@@ -194,19 +224,22 @@ void LiveSequences::GiveBackOutputBuffer(Sequence& sequence) {
 }
 
 bool LiveSequences::TakeBlock(Sequence& sequence) {
+  BlockPool& pool = kv_.pool();
   if (sequence.reserved > 0) {
     --sequence.reserved;
-    sequence.blocks.push_back(pool_.TakeReserved());
+    sequence.blocks.push_back(pool.TakeReserved());
     return true;
   }
-  if (pool_.available() == 0) return false;
-  sequence.blocks.push_back(pool_.Take());
+  if (pool.available() == 0) return false;
+  sequence.blocks.push_back(pool.Take());
   return true;
 }
 
 void LiveSequences::AppendToken(Sequence& sequence, int32_t token) {
   CHECK_LT(sequence.known(), sequence.hard_end);
   sequence.output.push_back(token);
+  sequence.proved = sequence.computed;
+  kv_.Commit(sequence);
   if (sequence.state == SequenceState::kRunning) {
     ++running_tokens_;
   } else if (!sequence.paused) {
@@ -220,14 +253,13 @@ Sequence* LiveSequences::EarliestDeadline() const {
 
 // Every record's holdings, and the sums over them.
 void LiveSequences::CheckInvariants() const {
-  pool_.CheckIntegrity();
-  std::vector<int32_t> refs(pool_.total() + 1, 0);
+  std::vector<int32_t> owners(pool().total() + 1, 0);
   std::vector<bool> row_taken(max_num_seqs_, false);
   int32_t reserved = 0;
   int32_t draining = 0;
   for (const Sequence& sequence : records_) {
     CheckHoldings(sequence);
-    for (const BlockId block : sequence.blocks) ++refs[block];
+    kv_.CheckHoldings(sequence, owners);
     reserved += sequence.reserved;
     if (sequence.state != SequenceState::kRunning) {
       draining += static_cast<int32_t>(sequence.blocks.size());
@@ -237,11 +269,8 @@ void LiveSequences::CheckInvariants() const {
     CHECK(!row_taken[sequence.row]);
     row_taken[sequence.row] = true;
   }
-  CHECK_EQ(refs[kNullBlock], 0);
-  for (BlockId block = 0; block <= pool_.total(); ++block) {
-    CHECK_EQ(refs[block], pool_.state(block) == BlockState::kTaken);
-  }
-  CHECK_EQ(reserved, pool_.reserved());
+  kv_.CheckInvariants(owners);
+  CHECK_EQ(reserved, pool().reserved());
   CHECK_EQ(draining, draining_blocks_);
   for (const auto& output : spare_outputs_) {
     CHECK(output.empty() && output.capacity() >= static_cast<size_t>(max_output_));
@@ -257,7 +286,8 @@ void LiveSequences::CheckInvariants() const {
 void LiveSequences::CheckHoldings(const Sequence& s) const {
   const int32_t capacity = static_cast<int32_t>(s.blocks.size()) * block_size_;
   CHECK_EQ(s.request != nullptr, s.state != SequenceState::kFree);
-  CHECK(0 <= s.computed && s.computed <= s.planned && s.planned <= capacity);
+  CHECK(0 <= s.proved && s.proved <= s.computed);
+  CHECK(s.computed <= s.planned && s.planned <= capacity);
   CHECK(!s.live() || (s.planned <= s.expected() && s.expected() <= s.hard_end));
   CHECK_LE(s.table_blocks, static_cast<int32_t>(s.blocks.size()));
   const bool has_output_buffer = s.row != Sequence::kNoRow || !s.output.empty();
@@ -268,6 +298,11 @@ void LiveSequences::CheckHoldings(const Sequence& s) const {
     case SequenceState::kQueued:
       CHECK(s.row == Sequence::kNoRow && s.blocks.empty() && s.reserved == 0);
       CHECK(s.planned == 0 && s.pending == 0 && s.steps_in_flight == 0);
+      CHECK(s.node == kNoNode && s.restore == 0);
+      break;
+    case SequenceState::kRestoring:
+      CHECK(s.row == Sequence::kNoRow && s.blocks.empty() && s.reserved >= 0);
+      CHECK(s.planned == 0 && s.steps_in_flight == 0 && s.node != kNoNode && !s.paused);
       break;
     case SequenceState::kRunning:
       CHECK(s.row != Sequence::kNoRow && s.reserved >= 0);
@@ -286,6 +321,7 @@ void LiveSequences::CheckHoldings(const Sequence& s) const {
 void LiveSequences::CheckContainers() const {
   size_t num_waiting = 0;
   size_t num_running = 0;
+  size_t num_restoring = 0;
   size_t num_paused = 0;
   size_t num_deadlines = 0;
   size_t num_free = 0;
@@ -294,6 +330,7 @@ void LiveSequences::CheckContainers() const {
     num_waiting += waiting && !s.paused;
     num_paused += waiting && s.paused;
     num_running += s.state == SequenceState::kRunning;
+    num_restoring += s.state == SequenceState::kRestoring;
     num_free += s.state == SequenceState::kFree;
     if (!s.live()) continue;
     CHECK(ids_.Find(s.request->id) == &s);
@@ -303,11 +340,13 @@ void LiveSequences::CheckContainers() const {
   }
   CHECK_EQ(num_free, free_records_.size());
   CHECK_EQ(num_running, running_.size());
+  CHECK_EQ(num_restoring, restoring_.size());
   CHECK_EQ(num_waiting, queue_.size());
   CHECK_EQ(num_paused, num_paused_);
-  CHECK_EQ(num_waiting + num_running + num_paused, ids_.size());
+  CHECK_EQ(num_waiting + num_running + num_restoring + num_paused, ids_.size());
   CHECK_EQ(num_deadlines, deadlines_.size());
   CHECK(std::is_sorted(running_.begin(), running_.end(), Precedes));
+  CHECK(std::is_sorted(restoring_.begin(), restoring_.end(), Precedes));
   int64_t tokens = 0;
   for (const Sequence* s : running_) {
     CHECK(s->state == SequenceState::kRunning);

@@ -2,9 +2,10 @@
 // reservation. Each transition of a sequence's life is one function here, so that nothing is held
 // or given back anywhere else.
 //
-//   Add -> queued -> Admit -> running -> Finish -> finishing -> gone
-//                      ^         |
-//                      +- Preempt / Requeue / Pause, Resume
+//   Add -> queued -----------> Admit -> running -> Finish -> finishing -> gone
+//           ^   ^ +- restoring -+          |
+//           |   +- Withdraw -+             |
+//           +- Preempt / Requeue / Pause, Resume
 //
 // Row and blocks of a sequence with steps in flight stay its own until the last of them has retired
 // (ReleaseIfDrained): a step on its way may still write there.
@@ -21,6 +22,7 @@
 #include "engine/schedule/request_queue.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/sequence.h"
+#include "engine/schedule/sequence_kv.h"
 
 namespace quire {
 
@@ -31,8 +33,15 @@ class LiveSequences {
   // Queues a request whose tokens end at `hard_end` at the latest.
   Sequence& Add(std::unique_ptr<Request> request, int32_t hard_end);
   Sequence* Find(RequestId id) const { return ids_.Find(id); }
-  // Queued to running, with a row and the promise of `blocks` blocks. Requires both to be there.
-  void Admit(Sequence& sequence, int32_t blocks);
+  // Queued to running, with a row, what was found of its KV, and the promise of `blocks` more
+  // blocks. Requires all to be there.
+  void Admit(Sequence& sequence, const SequenceKv::Found& found, int32_t blocks);
+  // Queued to restoring, if what was found on the host is worth it and there is room for `blocks`
+  // in all.
+  SequenceKv::Restore BeginRestore(Sequence& sequence, const SequenceKv::Found& found,
+                                   int32_t blocks, int32_t room, int64_t now_ns);
+  // Restoring to queue, with nothing held.
+  void Withdraw(Sequence& sequence);
   // Running to queue, because others need its blocks.
   void Preempt(Sequence& sequence);
   // Running or preempted to queue with nothing held: the worker died and forgot it.
@@ -40,23 +49,27 @@ class LiveSequences {
   // Out of queue or running order, keeping only its tokens, until Resume queues it again.
   void Pause(Sequence& sequence);
   void Resume(Sequence& sequence);
-  // Any live state to finishing. The record may be gone on return.
+  // Any live state to finishing; ReleaseIfDrained is to follow.
   void Finish(Sequence& sequence);
-  // Gives back what a preempted or finishing sequence holds once no step in flight knows it.
+  // Gives back what a preempted or finishing sequence holds once no step in flight knows it. The
+  // record of a finishing one is gone then.
   void ReleaseIfDrained(Sequence& sequence);
 
   // One more block for a running sequence, from its reservation or else from what nobody was
   // promised; false if there is none.
   bool TakeBlock(Sequence& sequence);
-  // A sampled token, for a sequence that is running or was preempted meanwhile.
+  // A finite sample's token, for a sequence that is running or was preempted meanwhile.
   void AppendToken(Sequence& sequence, int32_t token);
 
-  const BlockPool& pool() const { return pool_; }
+  SequenceKv& kv() { return kv_; }
+  const SequenceKv& kv() const { return kv_; }
+  const BlockPool& pool() const { return kv_.pool(); }
   int32_t num_free_rows() const { return static_cast<int32_t>(free_rows_.size()); }
   // Blocks that return when steps in flight retire.
   int32_t draining_blocks() const { return draining_blocks_; }
-  const std::vector<Sequence*>& running() const { return running_; }  // first in order first
-  int64_t running_tokens() const { return running_tokens_; }          // known tokens of the running
+  const std::vector<Sequence*>& running() const { return running_; }      // first in order first
+  const std::vector<Sequence*>& restoring() const { return restoring_; }  // likewise
+  int64_t running_tokens() const { return running_tokens_; }  // known tokens of the running
   const RequestQueue& queue() const { return queue_; }
   size_t num_live() const { return ids_.size(); }
   size_t num_paused() const { return num_paused_; }  // of the live
@@ -89,7 +102,7 @@ class LiveSequences {
   const int32_t block_size_;
   const int32_t max_num_seqs_;
   const int32_t max_output_;
-  BlockPool pool_;
+  SequenceKv kv_;
   std::vector<int32_t> free_rows_;
   std::vector<std::vector<BlockId>> block_tables_;   // of free rows: empty, with their capacity
   std::vector<std::vector<int32_t>> spare_outputs_;  // empty, with capacity for max_output_
@@ -99,6 +112,7 @@ class LiveSequences {
   RecyclingSet<Deadline> deadlines_;  // of the live ones that have one
   RequestQueue queue_;
   std::vector<Sequence*> running_;
+  std::vector<Sequence*> restoring_;
   int64_t running_tokens_ = 0;
   size_t num_paused_ = 0;
   int32_t draining_blocks_ = 0;

@@ -59,6 +59,7 @@ void StepPlanner::EmitBlocks(Sequence& sequence, int32_t end, StepPlan& plan) {
 
 void StepPlanner::EmitTokens(Sequence& sequence, int32_t end, StepPlan& plan) const {
   if (sequence.table_tokens >= end) return;
+  plan.num_found += std::max(0, sequence.planned - sequence.table_tokens);
   TokenRun run;
   run.row = sequence.row;
   run.start = sequence.table_tokens;

@@ -16,14 +16,21 @@ namespace {
 // A request that was running at this many worker deaths is suspected to be their cause.
 constexpr int32_t kMaxRequeues = 2;
 
+// Whether what was said in a turn that ended so belongs to its session.
+bool EndsTurn(FinishReason reason) {
+  return reason == FinishReason::kEos || reason == FinishReason::kStopToken ||
+         reason == FinishReason::kStopText || reason == FinishReason::kMaxTokens ||
+         reason == FinishReason::kContextLimit;
+}
+
 void ReservePlan(const SchedulerConfig& config, StepPlan& plan) {
-  const size_t num_blocks =
-      config.max_num_batched_tokens / config.block_size + size_t(config.max_num_seqs) * 2;
+  const size_t num_tokens = MaxPlanTokens(config.max_num_batched_tokens, config.max_model_len);
+  const size_t num_blocks = num_tokens / config.block_size + size_t(config.max_num_seqs) * 2;
   plan.new_rows.reserve(config.max_num_seqs);
   plan.token_runs.reserve(config.max_num_seqs);
   plan.block_adds.reserve(num_blocks);
   plan.work.reserve(config.max_num_seqs);
-  plan.tokens.reserve(config.max_num_batched_tokens);
+  plan.tokens.reserve(num_tokens);
 }
 
 }  // namespace
@@ -36,6 +43,9 @@ struct Scheduler::State {
         steps(config_in.max_num_seqs) {}
 
   void Finish(Sequence& sequence, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
+  void ReleaseIfDrained(Sequence& sequence, int64_t now_ns, SchedulerEvents& events);
+  void EmitEnd(const Sequence& sequence, int32_t position, int64_t now_ns, SchedulerEvents& events);
+  void MeasurePrefill(const StepResult& result, int32_t prefill_tokens);
   void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                     SchedulerEvents& events);
   void CheckSteps() const;
@@ -45,6 +55,7 @@ struct Scheduler::State {
   StepPlanner planner;
   StepsInFlight steps;
   uint64_t next_step = 1;
+  int64_t last_finished_ns = 0;  // of the last step retired
 };
 
 Scheduler::Scheduler(const SchedulerConfig& config) {
@@ -76,9 +87,12 @@ void Scheduler::Add(std::unique_ptr<Request> request) {
   state_->sequences.Add(std::move(request), static_cast<int32_t>(end));
 }
 
-void Scheduler::Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events) {
+void Scheduler::Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events,
+                       int32_t keep_output) {
   Sequence* sequence = state_->sequences.Find(id);
-  if (sequence != nullptr) state_->Finish(*sequence, reason, now_ns, events);
+  if (sequence == nullptr) return;
+  sequence->keep_output = keep_output;
+  state_->Finish(*sequence, reason, now_ns, events);
 }
 
 void Scheduler::SetPaused(RequestId id, bool paused) {
@@ -122,9 +136,11 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
   const StepRecord& record = s.steps.oldest();
   CHECK_EQ(record.step, result.step);
   size_t num_samples = 0;
+  int32_t prefill_tokens = 0;
   for (const StepRecord::Work& work : record.work) {
     Sequence& sequence = *work.sequence;
     sequence.computed += work.count;
+    prefill_tokens += work.count > 1 ? work.count : 0;
     --sequence.steps_in_flight;
     if (work.sample) {
       CHECK_LT(num_samples, result.samples.size());
@@ -134,10 +150,19 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
       // A sequence that ended meanwhile has no use for the token; a preempted one has.
       if (sequence.live()) s.AcceptSample(sequence, sample.result, now_ns, events);
     }
-    s.sequences.ReleaseIfDrained(sequence);
+    s.ReleaseIfDrained(sequence, now_ns, events);
   }
+  s.MeasurePrefill(result, prefill_tokens);
   CHECK_EQ(num_samples, result.samples.size());
   s.steps.PopOldest();
+}
+
+// Steps overlap on the device's queue: one begins when the one before it ends.
+void Scheduler::State::MeasurePrefill(const StepResult& result, int32_t prefill_tokens) {
+  const int64_t began_ns = std::max(result.started_ns, last_finished_ns);
+  last_finished_ns = result.finished_ns;
+  if (prefill_tokens == 0 || result.finished_ns <= began_ns) return;
+  sequences.kv().tiering().OnPrefill(prefill_tokens, result.finished_ns - began_ns);
 }
 
 void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
@@ -156,23 +181,44 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
   if (reason != FinishReason::kNone) Finish(sequence, reason, now_ns, events);
 }
 
-// Emits the end of a live sequence, then lets go of it.
+// Lets go of a live sequence. Its end is emitted at once, that of a turn when its session can go
+// on.
 void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t now_ns,
                               SchedulerEvents& events) {
+  sequence.end = reason;
+  if (sequence.request->turn == 0) EmitEnd(sequence, 0, now_ns, events);
+  sequences.Finish(sequence);
+  ReleaseIfDrained(sequence, now_ns, events);
+}
+
+void Scheduler::State::ReleaseIfDrained(Sequence& sequence, int64_t now_ns,
+                                        SchedulerEvents& events) {
+  const bool ended = sequence.state == SequenceState::kFinishing && sequence.steps_in_flight == 0;
+  if (ended && sequence.request->turn != 0) {
+    const int32_t position = sequences.kv().EndTurn(sequence, EndsTurn(sequence.end), now_ns);
+    EmitEnd(sequence, position, now_ns, events);
+  }
+  sequences.ReleaseIfDrained(sequence);
+}
+
+void Scheduler::State::EmitEnd(const Sequence& sequence, int32_t position, int64_t now_ns,
+                               SchedulerEvents& events) {
   FinishEvent event;
   event.id = sequence.request->id;
   event.cookie = sequence.request->cookie;
-  event.reason = reason;
-  if (reason == FinishReason::kEos || reason == FinishReason::kStopToken) {
+  event.reason = sequence.end;
+  if (event.reason == FinishReason::kEos || event.reason == FinishReason::kStopToken) {
     event.stop_token = sequence.output.back();
   }
   event.usage.prompt_tokens = sequence.num_prompt;
   event.usage.completion_tokens = sequence.num_output();
+  event.usage.cached_tokens = sequence.residency.device_tokens + sequence.residency.host_tokens;
   event.usage.preemptions = sequence.preemptions;
+  event.residency = sequence.residency;
+  event.position = position;
   event.timings = sequence.timings;
   event.timings.finished_ns = now_ns;
   events.finishes.push_back(event);
-  sequences.Finish(sequence);
 }
 
 void Scheduler::RequeueAll(int64_t now_ns, SchedulerEvents& events) {
@@ -181,17 +227,52 @@ void Scheduler::RequeueAll(int64_t now_ns, SchedulerEvents& events) {
   s.next_step = 1;
   for (Sequence& sequence : s.sequences.records()) {
     sequence.steps_in_flight = sequence.pending = 0;
+    if (sequence.state == SequenceState::kRestoring) s.sequences.Withdraw(sequence);
     if (sequence.row == Sequence::kNoRow) continue;
     if (!sequence.live()) {
-      s.sequences.ReleaseIfDrained(sequence);
+      s.ReleaseIfDrained(sequence, now_ns, events);
     } else if (++sequence.requeues > kMaxRequeues) {
       s.Finish(sequence, FinishReason::kEngineFault, now_ns, events);
     } else {
       s.sequences.Requeue(sequence);
     }
   }
-  CHECK_EQ(s.sequences.pool().num_free(), s.sequences.pool().total());
+  s.sequences.kv().ForgetDevice();
 }
+
+SessionStore& Scheduler::sessions() { return state_->sequences.kv().sessions(); }
+
+bool Scheduler::NextCopy(int64_t now_ns, CopyJob& job) {
+  return state_->sequences.kv().tiering().NextJob(now_ns, job);
+}
+
+void Scheduler::OnCopy(const CopyAck& ack, int64_t now_ns) {
+  state_->sequences.kv().tiering().OnAck(ack, now_ns);
+}
+
+void Scheduler::OnTimer(int64_t now_ns, SchedulerEvents& events) {
+  ExpireDeadlines(now_ns, events);
+  sessions().Expire(now_ns, kMaxExpiriesPerCall);
+}
+
+int64_t Scheduler::NextTimer() const {
+  const SequenceKv& kv = state_->sequences.kv();
+  return std::min({NextDeadline(), kv.sessions().NextTimer(), kv.tiering().NextTimer()});
+}
+
+bool Scheduler::WaitsForCopies() const {
+  const LiveSequences& sequences = state_->sequences;
+  const BlockPool& pool = sequences.pool();
+  const bool held_by_others = sequences.running().empty() && steps_in_flight() == 0 &&
+                              pool.num_free() + pool.num_cached() < pool.total();
+  return held_by_others || sequences.kv().tiering().HasWork();
+}
+
+const TieringStats& Scheduler::tiering_stats() const {
+  return state_->sequences.kv().tiering().stats();
+}
+
+CacheStats Scheduler::cache_stats() const { return state_->sequences.kv().stats(); }
 
 bool Scheduler::HasWork() const {
   return state_->sequences.num_live() > state_->sequences.num_paused();
@@ -209,9 +290,11 @@ SchedulerLoad Scheduler::Load() const {
   SchedulerLoad load;
   load.running = static_cast<int32_t>(sequences.running().size());
   load.waiting = static_cast<int32_t>(sequences.queue().size());
+  load.restoring = static_cast<int32_t>(sequences.restoring().size());
   load.paused = static_cast<int32_t>(sequences.num_paused());
   load.waiting_tokens = sequences.queue().num_tokens();
-  load.free_blocks = sequences.pool().num_free();
+  load.free_blocks = sequences.pool().num_free() + sequences.pool().num_cached();
+  load.cached_blocks = sequences.pool().num_cached();
   load.total_blocks = sequences.pool().total();
   load.tokens_in_flight = sequences.running_tokens();
   return load;

@@ -88,8 +88,11 @@ class Scheduler {
   // only: any thread.
   bool Fits(int64_t prompt_tokens, int64_t max_tokens) const;
   // Ends a request with `reason`; unknown ids are ignored (the end may have crossed the cancel).
-  // The FinishEvent is emitted at once; blocks and row return when the steps in flight retire.
-  void Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
+  // The FinishEvent is emitted at once; blocks and row return when the steps in flight retire. Of a
+  // session's turn it is emitted then, when the next turn may begin. The session keeps the first
+  // `keep_output` tokens of the output.
+  void Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events,
+              int32_t keep_output = kKeepAll);
   // A request whose reader is behind: it gives up row and blocks, disturbs nobody, and goes on
   // where it stopped, with the same tokens, when it is no longer paused. Tokens of steps in flight
   // still come. Idempotent; unknown ids are ignored.
@@ -103,19 +106,36 @@ class Scheduler {
 
   // Fills `plan` (cleared, its step number set). False: nothing to run before a step in flight
   // retires or a request arrives; the plan is unused and the step number not consumed. Never false
-  // while HasWork and no step is in flight.
+  // while HasWork, no step is in flight and WaitsForCopies is false.
   bool Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events);
   // Takes the result of the oldest step in flight.
   void Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events);
-  // The workers are gone with all KV: requeues every live request by its tokens, empties the pool,
-  // and forgets the steps in flight. A request already requeued twice ends with kEngineFault.
+  // The workers are gone with all KV but the host's: requeues every live request by its tokens,
+  // empties the pool, and forgets the steps and copies in flight. A request already requeued twice
+  // ends with kEngineFault.
   void RequeueAll(int64_t now_ns, SchedulerEvents& events);
+
+  // --- Copies between device and host, and what else sessions want of time.
+  SessionStore& sessions();
+  // The next copy job to be sent now; false if there is none. Its ack is to follow, kFailed if it
+  // could not be sent.
+  bool NextCopy(int64_t now_ns, CopyJob& job);
+  void OnCopy(const CopyAck& ack, int64_t now_ns);
+  // Ends requests whose deadline has passed and sessions whose lease has run out; bounded. To be
+  // called every turn of the loop, and at NextTimer.
+  void OnTimer(int64_t now_ns, SchedulerEvents& events);
+  int64_t NextTimer() const;  // kNoDeadline if there is none
+  // Copies are under way, or others than requests (pins, exports) hold blocks: work that cannot run
+  // now may have to wait for them.
+  bool WaitsForCopies() const;
 
   bool HasWork() const;  // any live request that is not paused
   int32_t steps_in_flight() const;
   // Earliest deadline of any live request, kNoDeadline if none.
   int64_t NextDeadline() const;
   SchedulerLoad Load() const;  // O(1)
+  const TieringStats& tiering_stats() const;
+  CacheStats cache_stats() const;
 
   // Recomputes every derived count from first principles; aborts on a difference. O(state).
   void CheckInvariants() const;

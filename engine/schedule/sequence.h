@@ -1,27 +1,32 @@
 // Sequence: the scheduler's mutable record of one request.
 //
 // Positions are counted from 0 through prompt and output alike:
-//   computed   their step has retired
+//   proved     computed, and a finite sample behind them has shown that they are sound
+//   computed   their step has retired, or their KV was found
 //   planned    given to a step; KV is, or will be, in `blocks`
 //   known      the token is known here: the prompt, and every token retired so far
 //   expected   known + pending: the tokens that steps in flight will sample are counted too
-// computed <= planned <= expected <= hard_end. The next chunk is [planned, planned + n) with
-// n <= expected - planned, and it samples if it reaches `expected`. There is no other difference
-// between prefill and decode.
+// proved <= computed <= planned <= expected <= hard_end. The next chunk is [planned, planned + n)
+// with n <= expected - planned, and it samples if it reaches `expected`. There is no other
+// difference between prefill and decode.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "engine/request.h"
 #include "engine/schedule/block_pool.h"
+#include "engine/schedule/prefix_tree.h"
+#include "engine/session.h"
 
 namespace quire {
 
 enum class SequenceState : uint8_t {
   kFree,       // the record belongs to nobody
   kQueued,     // in the queue unless paused; holds its tokens only
+  kRestoring,  // holds nodes of the tree and a reservation, no row: its KV comes from the host
   kRunning,    // holds a row, blocks and perhaps a reservation
   kPreempted,  // likewise; row and blocks return when its steps in flight have retired
   kFinishing,  // its end is delivered; row and blocks return likewise
@@ -34,6 +39,7 @@ struct Sequence {
   int32_t row = kNoRow;
   int32_t planned = 0;
   int32_t computed = 0;
+  int32_t proved = 0;
   int32_t pending = 0;          // samples of steps in flight
   int32_t steps_in_flight = 0;  // steps not retired that hold work of this sequence
   int32_t hard_end = 0;         // known never passes it: max_tokens or the context
@@ -47,6 +53,7 @@ struct Sequence {
   // be from admission on; none while nothing is known and no row is held.
   std::vector<int32_t> output;
   std::vector<BlockId> blocks;  // the block table
+  NodeId node = kNoNode;        // the deepest it holds of the prefix tree
 
   std::unique_ptr<Request> request;
   uint64_t order = 0;  // of Add: ties of arrival
@@ -54,6 +61,15 @@ struct Sequence {
   int32_t requeues = 0;        // after a worker death
   int32_t bypassed = 0;        // admissions that overtook it while it waited at the head
   int32_t steps_unserved = 0;  // steps in a row in which its prefill got no tokens
+  uint64_t restore = 0;        // the ticket of what it waits for
+  int64_t restore_begin_ns = 0;
+  int32_t found_before_restore = 0;  // tokens: on the device, when the restore began
+  bool computes = false;             // a restore has failed it: what it does not find it computes
+  int32_t tail_tokens = 0;           // with which it took over its session's tail, 0: it did not
+  Residency residency;               // when it was first admitted
+  // Of the end of a turn, which is delivered when its steps in flight have retired.
+  FinishReason end = FinishReason::kNone;
+  int32_t keep_output = std::numeric_limits<int32_t>::max();  // tokens that the session keeps
   RequestTimings timings;
 
   int32_t known() const { return num_prompt + num_output(); }

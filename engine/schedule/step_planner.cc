@@ -20,11 +20,13 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   decodes_.clear();
   prefills_.clear();
   budget_ = config_.max_num_batched_tokens;
+  found_budget_ = MaxFoundTokens(config_.max_model_len);
   claimed_blocks_ = unfinished_prefills_ = num_preempted_ = num_admitted_ = 0;
+  made_room_ = false;
   ChooseRunning();
   ChoosePrefills();
   // What a victim gives up is for the one it was preempted for; nobody new may take it.
-  if (num_preempted_ == 0) ChooseAdmissions(now_ns);
+  if (!made_room_) ChooseAdmissions(now_ns);
   SpendLeftover();
   for (const Choice& choice : decodes_) Emit(choice, plan, record);
   for (const Choice& choice : prefills_) Emit(choice, plan, record);
@@ -60,6 +62,12 @@ bool StepPlanner::EnsureBlock(Sequence& sequence) {
     if (claimed_blocks_ < sequences_.draining_blocks()) {
       ++claimed_blocks_;
       return false;
+    }
+    // Those who have no row yet lose nothing: what they loaded is on the host still.
+    made_room_ = true;
+    if (!sequences_.restoring().empty()) {
+      sequences_.Withdraw(*sequences_.restoring().back());
+      continue;
     }
     Sequence* victim = Victim(sequence);
     if (victim == nullptr) return false;
@@ -119,7 +127,7 @@ int32_t StepPlanner::Capped(int32_t tokens) const {
 
 int32_t StepPlanner::ShortestWaiting() const {
   int32_t shortest = std::numeric_limits<int32_t>::max();
-  if (num_preempted_ > 0 || sequences_.num_free_rows() == 0) return shortest;
+  if (made_room_ || sequences_.num_free_rows() == 0) return shortest;
   int32_t looked_at = 0;
   for (auto entry = sequences_.queue().begin();
        entry != sequences_.queue().end() && looked_at < kLookAhead; ++entry, ++looked_at) {
@@ -129,6 +137,7 @@ int32_t StepPlanner::ShortestWaiting() const {
 }
 
 void StepPlanner::ChooseAdmissions(int64_t now_ns) {
+  BeginRestored(now_ns);
   std::array<Sequence*, kLookAhead> passed_over;
   int32_t num_passed_over = 0;
   const RequestQueue& queue = sequences_.queue();
@@ -148,25 +157,65 @@ void StepPlanner::ChooseAdmissions(int64_t now_ns) {
   }
 }
 
+// Those whose KV has come back from the host come before all that wait.
+void StepPlanner::BeginRestored(int64_t now_ns) {
+  SequenceKv& kv = sequences_.kv();
+  const std::vector<Sequence*>& restoring = sequences_.restoring();
+  for (size_t i = 0; i < restoring.size();) {
+    Sequence& sequence = *restoring[i];
+    const size_t before = restoring.size();
+    if (kv.tiering().Finished(sequence.restore, now_ns)) {
+      const bool ended = sequence.restore == 0;
+      if (!ended && !kv.EndRestore(sequence, BlocksToReserve(sequence), now_ns)) {
+        sequences_.Withdraw(sequence);
+      } else if (budget_ > 0 && sequences_.num_free_rows() > 0) {
+        TryBegin(sequence, kv.Look(sequence), sequence.reserved, now_ns);
+      }
+    }
+    i += restoring.size() == before;
+  }
+}
+
 bool StepPlanner::TryAdmit(Sequence& sequence, int64_t now_ns) {
-  const int32_t count = FirstChunk(sequence);
-  if (count == 0) return false;
+  SequenceKv& kv = sequences_.kv();
+  const int32_t room = sequences_.pool().available() - Watermark();
   const int32_t blocks = BlocksToReserve(sequence);
-  if (blocks > sequences_.pool().available() - Watermark()) return false;
-  const int32_t tokens = sequence.known();
-  sequences_.Admit(sequence, blocks);
-  if (sequence.timings.admitted_ns == 0) sequence.timings.admitted_ns = now_ns;
+  // Looking costs time, so not where it cannot help.
+  if (blocks - kv.MostBlocks(sequence) > room) return false;
+  const SequenceKv::Found found = kv.Look(sequence);
+  if (found.target != kNoNode && !sequence.computes) {
+    const auto restore = sequences_.BeginRestore(sequence, found, blocks, room, now_ns);
+    if (restore != SequenceKv::Restore::kCompute) return restore == SequenceKv::Restore::kBegun;
+  }
+  return TryBegin(sequence, found, room, now_ns);
+}
+
+// `room`: blocks that the sequence may make unavailable.
+bool StepPlanner::TryBegin(Sequence& sequence, const SequenceKv::Found& found, int32_t room,
+                           int64_t now_ns) {
+  const int32_t tokens = sequence.known() - found.num_tokens;
+  const int32_t count = FirstChunk(sequence, tokens);
+  if (count == 0 || found.num_tokens > found_budget_) return false;
+  const int32_t blocks = BlocksToReserve(sequence) - found.num_blocks;
+  // Holding what was found makes it unavailable to others, as taking would.
+  if (blocks + found.hold_cost > room) return false;
+  sequences_.Admit(sequence, found, blocks);
+  if (sequence.timings.admitted_ns == 0) {
+    sequence.timings.admitted_ns = now_ns;
+    sequences_.kv().Account(sequence, found);
+  }
   prefills_.push_back({&sequence, count});
   budget_ -= count;
+  found_budget_ -= found.num_tokens;
   if (tokens > prefill_budget_) long_budget_ = std::max(0, long_budget_ - count);
   unfinished_prefills_ += count < tokens;
   ++num_admitted_;
   return true;
 }
 
-// Tokens a waiting sequence could begin with now; 0 if it may not begin.
-int32_t StepPlanner::FirstChunk(const Sequence& sequence) const {
-  const int32_t tokens = sequence.known();
+// How many of the `tokens` that a waiting sequence has to compute it could begin with now; 0 if it
+// may not begin.
+int32_t StepPlanner::FirstChunk(const Sequence& sequence, int32_t tokens) const {
   // A sequence that has been overtaken often enough no longer makes room for shorter ones.
   const int32_t count =
       sequence.bypassed >= kMaxBypasses ? std::min(tokens, budget_) : Capped(tokens);

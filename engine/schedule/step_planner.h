@@ -1,5 +1,6 @@
 // StepPlanner: decides who runs how many tokens in the next step. It first chooses (decoding
-// sequences, then running prefills, then admissions), then writes the choice down as a plan.
+// sequences, then running prefills, then those whose KV came back from the host, then admissions),
+// then writes the choice down as a plan.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +43,11 @@ class StepPlanner {
   void ChoosePrefills();
   void SortPrefills();
   void ChooseAdmissions(int64_t now_ns);
+  void BeginRestored(int64_t now_ns);
   bool TryAdmit(Sequence& sequence, int64_t now_ns);
+  bool TryBegin(Sequence& sequence, const SequenceKv::Found& found, int32_t room, int64_t now_ns);
   void SpendLeftover();
-  int32_t FirstChunk(const Sequence& sequence) const;
+  int32_t FirstChunk(const Sequence& sequence, int32_t tokens) const;
   int32_t Capped(int32_t tokens) const;
   int32_t BlocksToReserve(const Sequence& sequence) const;
   int32_t Watermark() const;
@@ -63,9 +66,11 @@ class StepPlanner {
   int32_t budget_ = 0;            // tokens left
   int32_t prefill_budget_ = 0;    // tokens left after the decoding sequences
   int32_t long_budget_ = 0;       // tokens left for prefills longer than prefill_budget_
+  int32_t found_budget_ = 0;      // tokens left that are found, not computed
   int32_t shortest_prefill_ = 0;  // tokens of the shortest prefill that runs or waits
   int32_t claimed_blocks_ = 0;    // draining blocks that stalled sequences wait for
   int32_t unfinished_prefills_ = 0;
+  bool made_room_ = false;  // at the cost of others
   int32_t num_preempted_ = 0;
   int32_t num_admitted_ = 0;
 };

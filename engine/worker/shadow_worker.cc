@@ -107,7 +107,8 @@ void ShadowWorker::ApplyNewRow(const StepPlan& plan, const NewRow& new_row) {
   row.tokens.clear();
   row.prefix.assign(1, ShadowModel::kNoTokens);
   row.blocks.clear();
-  row.computed = 0;
+  row.computed = -1;
+  row.broken = false;
   row.last_step = 0;
 }
 
@@ -140,7 +141,9 @@ void ShadowWorker::CheckWork(const RowWork& work) {
   const int32_t capacity = static_cast<int32_t>(row.blocks.size()) * options_.block_size;
   Require(row.last_step != last_step_, "row twice in a step", work.row);
   Require(work.count > 0, "empty work", work.row);
-  Require(work.start == row.computed, "work does not continue the row's computed tokens", work.row);
+  // What lies before the first work was computed by others: the slots will tell.
+  const bool next = row.computed < 0 ? work.start >= 0 : work.start == row.computed;
+  Require(next, "work does not continue the row's computed tokens", work.row);
   Require(end <= known, "work on tokens that nobody knows", work.row);
   Require(end <= capacity, "work beyond the row's blocks", work.row);
   Require(!work.sample || end == known, "sample in the middle of the known tokens", work.row);
@@ -154,7 +157,8 @@ void ShadowWorker::RunWork(const RowWork& work, StepResult& result) {
   if (violation_.empty()) {
     Row& row = rows_[work.row];
     const int32_t end = work.start + work.count;
-    for (int32_t position = 0; position < work.start; ++position) {
+    if (row.computed < 0) row.finite = work.start;
+    for (int32_t position = 0; position < work.start && !row.broken; ++position) {
       const bool own = Slot(row, position) == row.prefix[position + 1];
       if (!Require(own, "a KV slot holds something else than the row's prefix", work.row)) break;
     }
@@ -166,9 +170,19 @@ void ShadowWorker::RunWork(const RowWork& work, StepResult& result) {
     if (work.sample) {
       sampled.result = Sample(row);
       AppendToken(row, sampled.result.token);
+      if (sampled.result.nonfinite) Spoil(row);
+      row.finite = end;
     }
   }
   if (work.sample) result.samples.push_back(sampled);
+}
+
+// Whoever else reads this will notice.
+void ShadowWorker::Spoil(Row& row) {
+  row.broken = true;
+  for (int32_t position = row.finite; position < row.computed; ++position) {
+    Slot(row, position) ^= ShadowModel::kNoTokens;
+  }
 }
 
 SampleResult ShadowWorker::Sample(const Row& row) const {
@@ -176,6 +190,12 @@ SampleResult ShadowWorker::Sample(const Row& row) const {
   const std::span<const int32_t> banned =
       ban ? std::span<const int32_t>(row.banned) : std::span<const int32_t>();
   return options_.model.Next(row.prefix.back(), row.params.sampling.seed, banned);
+}
+
+std::span<uint64_t> ShadowWorker::Block(int32_t block) {
+  CHECK(block > 0 && block < options_.num_blocks);
+  return std::span(slots_).subspan(static_cast<size_t>(block) * options_.block_size,
+                                   options_.block_size);
 }
 
 uint64_t& ShadowWorker::Slot(const Row& row, int32_t position) {

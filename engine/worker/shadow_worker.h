@@ -1,8 +1,9 @@
 // ShadowWorker: a StepRunner without a model, for tests of whoever makes plans. Every KV slot holds
 // a hash of the tokens up to and including its own, attention is the check that slots 0 .. p-1 of a
 // row carry exactly the hashes of the row's tokens, and the next token is a function of the last
-// hash. A stale, lost, foreign or prematurely freed block, a wrong token run, or a sample at the
-// wrong place is therefore a deterministic failure, and the right output of every request is known
+// hash. What a row computed since its last finite sample is spoilt by one that is not finite. A
+// stale, lost, foreign or prematurely freed block, a wrong token run, or a sample at the wrong
+// place is therefore a deterministic failure, and the right output of every request is known
 // beforehand.
 #pragma once
 
@@ -48,6 +49,8 @@ class ShadowWorker : public StepRunner {
   // What the first bad plan did wrong; empty if there was none. After a violation nothing is
   // checked or computed any more, and every sample is token 0.
   const std::string& violation() const { return violation_; }
+  // The KV of a block, a hash a slot; for who copies blocks.
+  std::span<uint64_t> Block(int32_t block);
 
  private:
   struct Row {
@@ -57,7 +60,9 @@ class ShadowWorker : public StepRunner {
     std::vector<int32_t> tokens;
     std::vector<uint64_t> prefix;  // [i] hashes the first i tokens
     std::vector<int32_t> blocks;
-    int32_t computed = 0;
+    int32_t computed = -1;  // -1: nothing yet, so its first work says where it begins
+    int32_t finite = 0;     // positions that a finite sample has proved, or that were found
+    bool broken = false;    // a sample was not finite: what follows does not matter
     uint64_t last_step = 0;
   };
 
@@ -70,6 +75,7 @@ class ShadowWorker : public StepRunner {
   void CheckWork(const RowWork& work);
   void CheckTotals(const StepPlan& plan);
   SampleResult Sample(const Row& row) const;
+  void Spoil(Row& row);
   uint64_t& Slot(const Row& row, int32_t position);
   static void AppendToken(Row& row, int32_t token);
 

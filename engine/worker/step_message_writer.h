@@ -19,7 +19,7 @@ struct StepShape {
 
 class StepMessageWriter {
  public:
-  // Room for the largest message of a step of `max_tokens` tokens, in bytes.
+  // Room for the largest message of a step that computes `max_tokens` tokens, in bytes.
   static int64_t MaxBytes(const RowTables::Shape& shape, int32_t max_tokens);
 
   // `slot` holds `capacity` bytes of host memory. Writes the message of `plan`, whose rows `tables`

@@ -28,10 +28,65 @@ std::vector<ReferenceScheduler::Entry*> ReferenceScheduler::InOrder(Place place)
   return found;
 }
 
+ReferenceScheduler::Prefix ReferenceScheduler::PrefixOf(const Entry& entry, int32_t blocks) const {
+  Prefix prefix = {static_cast<int64_t>(entry.spec.tenant)};
+  const auto tokens = entry.tokens.begin();
+  prefix.insert(prefix.end(), tokens, tokens + int64_t{blocks} * config_.block_size);
+  return prefix;
+}
+
+bool ReferenceScheduler::UsesCache(const Entry& entry) const {
+  return config_.prefix_cache && !entry.spec.bypass_cache;
+}
+
+// Blocks of the longest cached prefix that leaves a token to compute.
+int32_t ReferenceScheduler::FindPrefix(const Entry& entry) const {
+  int32_t blocks = UsesCache(entry) ? (entry.known() - 1) / config_.block_size : 0;
+  while (blocks > 0 && !cache_.contains(PrefixOf(entry, blocks))) --blocks;
+  return blocks;
+}
+
+int32_t ReferenceScheduler::Unheld() const {
+  int32_t unheld = 0;
+  for (const auto& [prefix, cached] : cache_) unheld += cached.holders == 0;
+  return unheld;
+}
+
+// What nobody uses goes when there is nothing else, the longest unused first.
+void ReferenceScheduler::Evict() {
+  auto victim = cache_.end();
+  for (auto it = cache_.begin(); it != cache_.end(); ++it) {
+    if (it->second.holders > 0) continue;
+    if (victim == cache_.end() || it->second.left_at < victim->second.left_at) victim = it;
+  }
+  cache_.erase(victim);
+  ++num_evicted_;
+}
+
+void ReferenceScheduler::Take(Entry& entry, int32_t blocks) {
+  for (; blocks > 0; --blocks) {
+    if (Free() == Unheld()) Evict();
+    ++entry.blocks;
+    ++entry.own;
+  }
+}
+
+// A finite sample has proved all that is computed: the full blocks are for all to find.
+void ReferenceScheduler::Commit(Entry& entry) {
+  if (!UsesCache(entry)) return;
+  for (; (entry.held + 1) * config_.block_size <= entry.computed; ++entry.held) {
+    Cached& cached = cache_[PrefixOf(entry, entry.held + 1)];
+    entry.own -= cached.holders == 0;  // who is held by others keeps their block
+    num_duplicates_ += cached.holders > 0;
+    ++cached.holders;
+  }
+}
+
+// Free, or cached and unused.
 int32_t ReferenceScheduler::Free() const {
   int32_t free = config_.num_blocks - 1;
-  for (const Entry& entry : entries_) free -= entry.blocks;
-  return free;
+  for (const Entry& entry : entries_) free -= entry.own;
+  return free - static_cast<int32_t>(cache_.size()) + Unheld();
 }
 
 int32_t ReferenceScheduler::Promised() const {
@@ -54,13 +109,13 @@ int32_t ReferenceScheduler::Rows() const {
 
 void ReferenceScheduler::Add(RequestId id, const RequestSpec& spec) {
   Entry entry{.id = id, .spec = spec, .number = next_number_++};
-  entry.known = spec.prompt_tokens;
+  entry.tokens = PromptOf(id, spec, model_.vocab_size);
   entry.end = std::min(spec.prompt_tokens + spec.max_tokens, config_.max_model_len);
   entries_.push_back(entry);
 }
 
 ReferenceScheduler::End ReferenceScheduler::Finish(Entry& entry, FinishReason reason) {
-  const End end{entry.id, reason};
+  const End end{entry.id, reason, std::max(entry.cached_tokens, 0)};
   entry.place = kEnded;
   entry.promised = 0;
   TryToEmpty(entry);
@@ -69,7 +124,11 @@ ReferenceScheduler::End ReferenceScheduler::Finish(Entry& entry, FinishReason re
 
 void ReferenceScheduler::TryToEmpty(Entry& entry) {
   if (entry.place == kRunning || entry.flights > 0) return;
-  entry.blocks = entry.planned = 0;
+  for (; entry.held > 0; --entry.held) {
+    Cached& cached = cache_.at(PrefixOf(entry, entry.held));
+    if (--cached.holders == 0) cached.left_at = ++clock_;
+  }
+  entry.blocks = entry.own = entry.planned = entry.computed = 0;
 }
 
 std::vector<ReferenceScheduler::End> ReferenceScheduler::Cancel(RequestId id, FinishReason reason) {
@@ -109,7 +168,7 @@ bool ReferenceScheduler::Grow(Entry& entry, int32_t& claims, bool& preempted) {
   for (;;) {
     if (entry.promised > 0 || Free() > Promised()) {
       entry.promised -= entry.promised > 0;
-      ++entry.blocks;
+      Take(entry, 1);
       return true;
     }
     if (Draining() > claims) {
@@ -136,7 +195,7 @@ std::vector<Share> ReferenceScheduler::Schedule() {
   std::vector<Entry*> prefills;
   chosen_.clear();
   for (Entry* entry : InOrder(kRunning)) {
-    if (entry->place != kRunning || entry->known + entry->sampling == entry->end) continue;
+    if (entry->place != kRunning || entry->known() + entry->sampling == entry->end) continue;
     if (entry->Left() > 1) {
       prefills.push_back(entry);
     } else if (budget > 0 && Grow(*entry, claims, preempted)) {
@@ -151,10 +210,10 @@ std::vector<Share> ReferenceScheduler::Schedule() {
     if (count == 0) continue;
     const bool sample = count == entry->Left();
     plan.push_back({entry->id, entry->planned, count, sample});
-    flight.push_back({entry, sample});
+    flight.push_back({entry, count, sample});
     const int32_t need = BlocksFor(entry->planned + count, config_.block_size);
     entry->promised -= std::max(0, need - entry->blocks);
-    entry->blocks = std::max(entry->blocks, need);
+    Take(*entry, need - entry->blocks);
     entry->planned += count;
     entry->sampling += sample;
     ++entry->flights;
@@ -171,7 +230,7 @@ void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, i
   std::vector<Entry*> waiting = InOrder(kWaiting);
   if (waiting.size() > 16) waiting.resize(16);
   if (preempted || Rows() == config_.max_num_seqs) waiting.clear();
-  for (const Entry* entry : waiting) shortest = std::min(shortest, entry->known);
+  for (const Entry* entry : waiting) shortest = std::min(shortest, entry->known());
   for (const Entry* entry : prefills) shortest = std::min(shortest, entry->Left());
   std::sort(prefills.begin(), prefills.end(), [](Entry* a, Entry* b) {
     const bool a_old = a->unserved >= 4, b_old = b->unserved >= 4;
@@ -201,14 +260,24 @@ void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, i
     const int32_t total = config_.num_blocks - 1;
     const int32_t watermark = running == 0 ? 0 : std::max(total / 100, running);
     const bool patient = entry->bypassed >= 32;
-    const int32_t count = patient ? std::min(entry->known, budget) : share_of(entry->known);
+    const int32_t found = FindPrefix(*entry);
+    const int32_t left = entry->known() - found * config_.block_size;
+    const int32_t count = patient ? std::min(left, budget) : share_of(left);
     const int32_t all = entry->end - 1;
-    const int32_t some = std::min(all, entry->known + config_.growth_horizon);
-    const int32_t need = BlocksFor(entry->preemptions >= 2 ? all : some, config_.block_size);
-    const bool may_begin = count == entry->known || unfinished < config_.max_partial_prefills;
-    if (count > 0 && may_begin && Free() - Promised() - watermark >= need) {
+    const int32_t some = std::min(all, entry->known() + config_.growth_horizon);
+    const int32_t total_need = BlocksFor(entry->preemptions >= 2 ? all : some, config_.block_size);
+    const int32_t need = total_need - found;
+    int32_t unheld = 0;  // found ones that count as free until this one holds them
+    for (int32_t i = 1; i <= found; ++i) unheld += cache_.at(PrefixOf(*entry, i)).holders == 0;
+    const bool may_begin = count == left || unfinished < config_.max_partial_prefills;
+    if (count > 0 && may_begin && Free() - Promised() - watermark >= need + unheld) {
       entry->place = kRunning;
       entry->promised = need;
+      for (int32_t i = 1; i <= found; ++i) ++cache_.at(PrefixOf(*entry, i)).holders;
+      entry->blocks = entry->held = found;
+      entry->planned = entry->computed = found * config_.block_size;
+      if (entry->cached_tokens < 0) entry->cached_tokens = entry->planned;
+      num_found_tokens_ += entry->planned;
       entry->bypassed = entry->unserved = 0;
       for (Entry* other : passed) ++other->bypassed;
       serve(entry, count);
@@ -219,6 +288,10 @@ void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, i
       passed.push_back(entry);
     }
   }
+  SpendLeftover(first, budget);
+}
+
+void ReferenceScheduler::SpendLeftover(size_t first, int32_t budget) {
   for (size_t i = first; i < chosen_.size(); ++i) {
     auto& [entry, count] = chosen_[i];
     const int32_t more = std::min(budget, entry->Left() - count);
@@ -229,16 +302,16 @@ void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, i
 }
 
 bool ReferenceScheduler::Stops(const Entry& entry, int32_t token, FinishReason& reason) const {
-  const int32_t output = entry.known - entry.spec.prompt_tokens;
+  const int32_t output = entry.known() - entry.spec.prompt_tokens;
   const auto& stops = entry.spec.stop_token_ids;
   const bool may_stop = output > entry.spec.min_tokens;
-  if (may_stop && entry.spec.stops_at_eos && token == eos_token_) {
+  if (may_stop && entry.spec.stops_at_eos && token == model_.eos_token) {
     reason = FinishReason::kEos;
   } else if (may_stop && std::count(stops.begin(), stops.end(), token) > 0) {
     reason = FinishReason::kStopToken;
   } else if (output == entry.spec.max_tokens) {
     reason = FinishReason::kMaxTokens;
-  } else if (entry.known == config_.max_model_len) {
+  } else if (entry.known() == config_.max_model_len) {
     reason = FinishReason::kContextLimit;
   } else {
     return false;
@@ -254,11 +327,15 @@ std::vector<ReferenceScheduler::End> ReferenceScheduler::Retire(
     Entry& entry = *flight.entry;
     --entry.flights;
     entry.sampling -= flight.sample;
+    entry.computed += flight.count;
     FinishReason reason = FinishReason::kNumeric;
     if (flight.sample) {
       const SampleResult& result = samples.at(next++).result;
       if (entry.place != kEnded) {
-        entry.known += !result.nonfinite;
+        if (!result.nonfinite) {
+          entry.tokens.push_back(result.token);
+          Commit(entry);
+        }
         if (result.nonfinite || Stops(entry, result.token, reason)) {
           ends.push_back(Finish(entry, reason));
         }
@@ -286,6 +363,7 @@ std::vector<ReferenceScheduler::End> ReferenceScheduler::KillWorker() {
     }
     TryToEmpty(entry);
   }
+  cache_.clear();
   return ends;
 }
 
@@ -293,11 +371,12 @@ SchedulerLoad ReferenceScheduler::Load() const {
   SchedulerLoad load;
   load.total_blocks = config_.num_blocks - 1;
   load.free_blocks = Free();
+  load.cached_blocks = Unheld();
   for (const Entry& entry : entries_) {
     load.running += entry.place == kRunning;
     load.waiting += entry.place == kWaiting;
-    load.waiting_tokens += entry.place == kWaiting ? entry.known : 0;
-    load.tokens_in_flight += entry.place == kRunning ? entry.known : 0;
+    load.waiting_tokens += entry.place == kWaiting ? entry.known() : 0;
+    load.tokens_in_flight += entry.place == kRunning ? entry.known() : 0;
   }
   return load;
 }

@@ -1,10 +1,12 @@
 // ReferenceScheduler: the scheduling policy once more, in slow and obvious code that shares nothing
 // with the real one: a list of requests, everything counted anew from it at every call, blocks as
-// numbers only. Run in lockstep with the real scheduler it must make the same decisions.
+// numbers only, cached prefixes as the tokens they spell. Run in lockstep with the real scheduler
+// it must make the same decisions.
 #pragma once
 
 #include <deque>
 #include <list>
+#include <map>
 #include <vector>
 
 #include "tests/engine/schedule/simulated_engine.h"
@@ -16,11 +18,12 @@ class ReferenceScheduler {
   struct End {
     RequestId id;
     FinishReason reason;
+    int32_t cached_tokens;
     bool operator==(const End&) const = default;
   };
 
-  ReferenceScheduler(const SchedulerConfig& config, int32_t eos_token)
-      : config_(config), eos_token_(eos_token) {}
+  ReferenceScheduler(const SchedulerConfig& config, const ShadowModel& model)
+      : config_(config), model_(model) {}
 
   void Add(RequestId id, const RequestSpec& spec);
   std::vector<End> Cancel(RequestId id, FinishReason reason);
@@ -38,6 +41,9 @@ class ReferenceScheduler {
   int32_t num_blocked_queues() const { return num_blocked_queues_; }
   int32_t num_aged_prefills() const { return num_aged_prefills_; }
   int32_t num_spared() const { return num_spared_; }
+  int64_t num_found_tokens() const { return num_found_tokens_; }
+  int32_t num_evicted() const { return num_evicted_; }
+  int32_t num_duplicates() const { return num_duplicates_; }
   // Tokens that can still be computed if nothing more arrives: bounds the steps to the end.
   int64_t WorkLeft() const;
 
@@ -49,18 +55,36 @@ class ReferenceScheduler {
     int64_t number;
     int32_t end;
     Place place = kWaiting;
-    int32_t known, planned = 0, sampling = 0, flights = 0;
-    int32_t blocks = 0, promised = 0;
+    std::vector<int32_t> tokens;
+    int32_t planned = 0, computed = 0, sampling = 0, flights = 0;
+    int32_t blocks = 0, own = 0, promised = 0;  // of its blocks, those that are in no cached prefix
+    int32_t held = 0;                           // cached prefixes, of 1, 2, .. blocks
+    int32_t cached_tokens = -1;                 // found at the first admission
     int32_t preemptions = 0, deaths = 0, bypassed = 0, unserved = 0;
-    int32_t Left() const { return known + sampling - planned; }
+    int32_t known() const { return static_cast<int32_t>(tokens.size()); }
+    int32_t Left() const { return known() + sampling - planned; }
   };
   struct Flight {
     Entry* entry;
+    int32_t count;
     bool sample;
+  };
+  // The tenant, then the tokens of a prefix of whole blocks.
+  using Prefix = std::vector<int64_t>;
+  struct Cached {
+    int32_t holders = 0;
+    int64_t left_at = 0;  // when its last holder left
   };
 
   static bool Before(const Entry* a, const Entry* b);
   std::vector<Entry*> InOrder(Place place);
+  Prefix PrefixOf(const Entry& entry, int32_t blocks) const;
+  bool UsesCache(const Entry& entry) const;
+  int32_t FindPrefix(const Entry& entry) const;
+  int32_t Unheld() const;
+  void Take(Entry& entry, int32_t blocks);
+  void Evict();
+  void Commit(Entry& entry);
   int32_t Free() const;
   int32_t Promised() const;
   int32_t Draining() const;
@@ -71,18 +95,23 @@ class ReferenceScheduler {
   End Finish(Entry& entry, FinishReason reason);
   bool Stops(const Entry& entry, int32_t token, FinishReason& reason) const;
   void Prefill(std::vector<Entry*> prefills, bool preempted, int32_t budget);
-  void Commit();
+  void SpendLeftover(size_t first, int32_t budget);
 
   const SchedulerConfig config_;
-  const int32_t eos_token_;
+  const ShadowModel model_;
   std::list<Entry> entries_;
   std::deque<std::vector<Flight>> flights_;
+  std::map<Prefix, Cached> cache_;
   std::vector<std::pair<Entry*, int32_t>> chosen_;
   int64_t next_number_ = 0;
   int32_t preempted_ = 0;
   int32_t num_blocked_queues_ = 0;
   int32_t num_aged_prefills_ = 0;
   int32_t num_spared_ = 0;
+  int64_t num_found_tokens_ = 0;
+  int32_t num_evicted_ = 0;
+  int32_t num_duplicates_ = 0;
+  int64_t clock_ = 0;
 };
 
 }  // namespace quire

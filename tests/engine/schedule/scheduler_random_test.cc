@@ -32,7 +32,7 @@ class Program {
         long_prompt_one_in_(Between(1, 20)),
         long_output_one_in_(Between(1, 10)),
         sim_(config_, model_),
-        reference_(config_, model_.eos_token) {}
+        reference_(config_, model_) {}
 
   void Run() {
     const int32_t num_operations = OneIn(10) ? Between(1000, 6000) : Between(50, 600);
@@ -64,6 +64,7 @@ class Program {
     config.max_num_queued_reqs = 24;
     config.max_partial_prefills = Between(1, 4);
     config.growth_horizon = OneIn(2) ? 0 : Between(0, 32);
+    config.prefix_cache = !OneIn(10);
     return config;
   }
 
@@ -102,6 +103,12 @@ class Program {
     RequestSpec spec;
     spec.prompt_tokens = Between(1, OneIn(long_prompt_one_in_) ? config_.max_model_len : 10);
     spec.max_tokens = Between(1, OneIn(long_output_one_in_) ? config_.max_model_len : 10);
+    if (OneIn(2)) {
+      spec.prompt_tokens = Between(1, std::max(10, config_.max_model_len / 2));
+      spec.prompt = SharedPrompt(spec.prompt_tokens);
+    }
+    spec.tenant = OneIn(4) ? 1 : 0;
+    spec.bypass_cache = OneIn(10);
     if (!sim_.scheduler().Fits(spec.prompt_tokens, spec.max_tokens)) return;
     spec.priority = OneIn(3) ? Between(-1, 1) : 0;
     // Mostly in order of arrival, sometimes late from another thread, sometimes equal.
@@ -113,6 +120,21 @@ class Program {
     reference_.Add(sim_.Add(spec), spec);
     ++num_requests_;
     CompareLoads();
+  }
+
+  // One of two texts, or what an earlier request said with its answer, and then its own tokens.
+  std::vector<int32_t> SharedPrompt(int32_t size) {
+    const RequestId other = static_cast<RequestId>(Between(0, num_requests_));
+    std::vector<int32_t> prompt = PromptOf(1000 + other % 2, {.prompt_tokens = size}, 50);
+    if (other > 0 && OneIn(2)) {
+      prompt = PromptOf(other, sim_.spec(other), model_.vocab_size);
+      const std::vector<int32_t>& output = sim_.outcome(other).tokens;
+      prompt.insert(prompt.end(), output.begin(), output.end());
+    }
+    const int32_t shared = OneIn(2) ? size : Between(0, size);
+    prompt.resize(std::min<size_t>(prompt.size(), shared));
+    while (static_cast<int32_t>(prompt.size()) < size) prompt.push_back(Between(0, 49));
+    return prompt;
   }
 
   void Cancel() {
@@ -144,7 +166,7 @@ class Program {
     call();
     std::vector<ReferenceScheduler::End> ends;
     for (const FinishEvent& event : sim_.last_finishes()) {
-      ends.push_back({event.id, event.reason});
+      ends.push_back({event.id, event.reason, event.usage.cached_tokens});
       ++reasons_[event.reason];
     }
     const auto by_id = [](const auto& a, const auto& b) { return a.id < b.id; };
@@ -161,6 +183,7 @@ class Program {
     EXPECT_EQ(load.waiting, expected.waiting);
     EXPECT_EQ(load.waiting_tokens, expected.waiting_tokens);
     EXPECT_EQ(load.free_blocks, expected.free_blocks);
+    EXPECT_EQ(load.cached_blocks, expected.cached_blocks);
     EXPECT_EQ(load.total_blocks, expected.total_blocks);
     EXPECT_EQ(load.tokens_in_flight, expected.tokens_in_flight);
   }
@@ -221,6 +244,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   int64_t num_blocked_queues = 0;
   int64_t num_aged_prefills = 0;
   int64_t num_spared = 0;
+  int64_t num_found_tokens = 0;
+  int64_t num_evicted = 0;
+  int64_t num_duplicates = 0;
   std::map<FinishReason, int64_t> reasons;
   uint64_t seed = only_seed != 0 ? only_seed : 1;
   for (;; ++seed) {
@@ -232,12 +258,17 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
     num_blocked_queues += program.reference().num_blocked_queues();
     num_aged_prefills += program.reference().num_aged_prefills();
     num_spared += program.reference().num_spared();
+    num_found_tokens += program.reference().num_found_tokens();
+    num_evicted += program.reference().num_evicted();
+    num_duplicates += program.reference().num_duplicates();
     for (const auto& [reason, count] : program.reasons()) reasons[reason] += count;
     if (testing::Test::HasFailure() || only_seed != 0 || num_steps >= steps_wanted) break;
   }
   std::cout << num_steps << " steps, " << num_preempted << " preemptions, " << num_spared
             << " victims spared, " << num_blocked_queues << " times a queue closed for its head, "
-            << num_aged_prefills << " aged prefills, last seed " << seed;
+            << num_aged_prefills << " aged prefills, " << num_found_tokens << " tokens found, "
+            << num_evicted << " blocks evicted, " << num_duplicates << " duplicates, last seed "
+            << seed;
   for (const auto& [reason, count] : reasons) {
     std::cout << ", reason " << static_cast<int>(reason) << ": " << count;
   }
@@ -248,6 +279,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   EXPECT_GT(num_blocked_queues, 0);
   EXPECT_GT(num_aged_prefills, 0);
   EXPECT_GT(num_spared, 0);
+  EXPECT_GT(num_found_tokens, num_steps / 10);
+  EXPECT_GT(num_evicted, num_steps / 100);
+  EXPECT_GT(num_duplicates, 0);
   for (const FinishReason reason :
        {FinishReason::kEos, FinishReason::kStopToken, FinishReason::kMaxTokens,
         FinishReason::kContextLimit, FinishReason::kDeadline, FinishReason::kCancelled,

@@ -29,6 +29,7 @@ bool Holds(const std::vector<int32_t>& ids, int32_t token) {
 }  // namespace
 
 std::vector<int32_t> PromptOf(RequestId id, const RequestSpec& spec, int32_t vocab_size) {
+  if (!spec.prompt.empty()) return spec.prompt;
   std::vector<int32_t> prompt(spec.prompt_tokens);
   uint64_t x = id * 7919;
   for (int32_t& token : prompt) {
@@ -83,7 +84,10 @@ RequestId SimulatedEngine::Add(const RequestSpec& spec) {
   request->priority = spec.priority;
   request->arrival_ns = spec.arrival_ns;
   request->deadline_ns = spec.deadline_ns;
+  request->tenant = spec.tenant;
+  request->bypass_cache = spec.bypass_cache;
   specs_[id] = spec;
+  specs_[id].prompt_tokens = static_cast<int32_t>(request->prompt.size());
   outcomes_[id];
   scheduler_.Add(std::move(request));
   Settle();
@@ -118,6 +122,7 @@ bool SimulatedEngine::Schedule() {
   if (!any) return false;
   CheckNobodyTouches(plan);
   ReadPlan(plan);
+  CheckNobodyReads();
   flights_.back().plan = last_step_plan_ = std::move(plan);
   return true;
 }
@@ -218,21 +223,47 @@ void SimulatedEngine::ReadPlan(const StepPlan& plan) {
     EXPECT_FALSE(outcomes_.at(id).finished) << "work for request " << id << " after its end";
     last_plan_.push_back({id, work.start, work.count, work.sample != 0});
     flight.rows.insert(work.row);
-    flight.blocks.insert(row_blocks_[work.row].begin(), row_blocks_[work.row].end());
+    for (size_t i = 0; i < row_blocks_[work.row].size(); ++i) {
+      const std::pair used(row_blocks_[work.row][i], id);
+      const int32_t begin = static_cast<int32_t>(i) * config_.block_size;
+      if (begin < work.start + work.count) flight.blocks.insert(used);
+      if (begin + config_.block_size > work.start) flight.written.insert(used);
+    }
     if (work.sample) flight.samplers.push_back(id);
+    CheckTenant(work, specs_.at(id).tenant);
   }
   flights_.push_back(std::move(flight));
 }
 
-// A row or block given to a sequence must not be in use by a step that has not retired.
+// No tenant reads what another one wrote, however equal it is.
+void SimulatedEngine::CheckTenant(const RowWork& work, TenantId tenant) {
+  const std::vector<int32_t>& blocks = row_blocks_[work.row];
+  const int32_t end = work.start + work.count;
+  for (int32_t i = 0; i * config_.block_size < end; ++i) {
+    TenantId& owner = block_tenant_[blocks[i]];
+    if (i * config_.block_size >= work.start) owner = tenant;
+    EXPECT_EQ(owner, tenant) << "block " << blocks[i] << " of another tenant";
+  }
+}
+
+// A row given to a sequence must not be in use by a step that has not retired.
 void SimulatedEngine::CheckNobodyTouches(const StepPlan& plan) {
   for (const Flight& flight : flights_) {
     for (const NewRow& row : plan.new_rows) {
       EXPECT_FALSE(flight.rows.contains(row.row)) << "row " << row.row << " is still in flight";
     }
-    for (const BlockAdd& add : plan.block_adds) {
-      EXPECT_FALSE(flight.blocks.contains(add.block))
-          << "block " << add.block << " is still in flight";
+  }
+}
+
+// What the last plan writes, or will write soon, no other request may read or write in any step in
+// flight, the same one included.
+void SimulatedEngine::CheckNobodyReads() {
+  for (const auto& [block, id] : flights_.back().written) {
+    for (const Flight& flight : flights_) {
+      for (auto it = flight.blocks.lower_bound({block, 0});
+           it != flight.blocks.end() && it->first == block; ++it) {
+        EXPECT_EQ(it->second, id) << "block " << block << " is still in flight";
+      }
     }
   }
 }

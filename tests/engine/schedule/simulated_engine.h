@@ -25,6 +25,9 @@ struct RequestSpec {
   int64_t deadline_ns = kNoDeadline;
   bool stops_at_eos = true;
   std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> prompt;  // empty: prompt_tokens tokens of its own
+  TenantId tenant = 0;
+  bool bypass_cache = false;
 };
 
 struct Outcome {
@@ -97,13 +100,16 @@ class SimulatedEngine {
   struct Flight {
     StepPlan plan;
     std::set<int32_t> rows;
-    std::set<int32_t> blocks;
+    std::set<std::pair<int32_t, RequestId>> blocks;  // and who reads or writes them
+    std::set<std::pair<int32_t, RequestId>> written;
     std::vector<RequestId> samplers;
   };
 
   void Settle();
   void ReadPlan(const StepPlan& plan);
+  void CheckTenant(const RowWork& work, TenantId tenant);
   void CheckNobodyTouches(const StepPlan& plan);
+  void CheckNobodyReads();
 
   const SchedulerConfig config_;
   const ShadowModel model_;
@@ -114,6 +120,7 @@ class SimulatedEngine {
   std::vector<Share> last_plan_;
   StepPlan last_step_plan_;
   std::map<int32_t, RequestId> row_owner_;
+  std::map<int32_t, TenantId> block_tenant_;  // who wrote a block last
   std::map<int32_t, std::vector<int32_t>> row_blocks_;
   std::map<RequestId, RequestSpec> specs_;
   std::map<RequestId, Outcome> outcomes_;

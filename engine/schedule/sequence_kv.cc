@@ -1,0 +1,300 @@
+// Finding, sharing, committing and releasing the KV of sequences.
+#include "engine/schedule/sequence_kv.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace quire {
+
+SequenceKv::SequenceKv(const SchedulerConfig& config)
+    : block_size_(config.block_size),
+      prefix_cache_(config.prefix_cache),
+      pool_(config.num_blocks),
+      tree_(pool_, config.block_size, config.num_pages),
+      sessions_(config.sessions, config.block_size, tree_),
+      tiering_(config.tiering, pool_, tree_, sessions_) {
+  tokens_.reserve(config.max_model_len);
+  chain_.reserve(config.max_model_len / block_size_ + 2);
+}
+
+// A session's KV is what it is for, so its turns use the tree even where prompts do not.
+bool SequenceKv::UsesCache(const Sequence& sequence) const {
+  const Request& request = *sequence.request;
+  return (prefix_cache_ || request.turn != 0) && !request.bypass_cache;
+}
+
+int32_t SequenceKv::MostBlocks(const Sequence& sequence) const {
+  if (!UsesCache(sequence)) return 0;
+  return (sequence.known() - 1) / block_size_ + (sequence.request->turn != 0);
+}
+
+// The known tokens in one piece.
+std::span<const int32_t> SequenceKv::Known(const Sequence& sequence) {
+  const std::vector<int32_t>& prompt = sequence.request->prompt;
+  if (sequence.output.empty()) return prompt;
+  tokens_.assign(prompt.begin(), prompt.end());
+  tokens_.insert(tokens_.end(), sequence.output.begin(), sequence.output.end());
+  return tokens_;
+}
+
+// The tokens of block `index`, which are known, in one piece.
+std::span<const int32_t> SequenceKv::BlockTokens(const Sequence& sequence, int32_t index) {
+  const std::vector<int32_t>& prompt = sequence.request->prompt;
+  const int32_t begin = index * block_size_;
+  const int32_t end = begin + block_size_;
+  if (end <= sequence.num_prompt) return std::span(prompt).subspan(begin, block_size_);
+  const int32_t output_end = end - sequence.num_prompt;
+  if (begin >= sequence.num_prompt) {
+    return std::span(sequence.output).subspan(output_end - block_size_, block_size_);
+  }
+  tokens_.assign(prompt.begin() + begin, prompt.end());
+  tokens_.insert(tokens_.end(), sequence.output.begin(), sequence.output.begin() + output_end);
+  return tokens_;
+}
+
+// How many tokens the prompt of a turn has in common with its session.
+int32_t SequenceKv::SharedWithSession(const Sequence& sequence) const {
+  const std::span<const int32_t> tokens = sessions_.TokensOf(sequence.request->turn);
+  const std::vector<int32_t>& prompt = sequence.request->prompt;
+  const auto end = std::mismatch(tokens.begin(), tokens.end(), prompt.begin(), prompt.end()).first;
+  return static_cast<int32_t>(end - tokens.begin());
+}
+
+// The deepest ancestor of a node, itself included, up to which all can be read.
+NodeId SequenceKv::Readable(NodeId node) const {
+  NodeId readable = node;
+  for (; tree_.Depth(node) > 0; node = tree_.Parent(node)) {
+    if (!tree_.Kv(node).on_device()) readable = tree_.Parent(node);
+  }
+  return readable;
+}
+
+SequenceKv::Found SequenceKv::Look(const Sequence& sequence) {
+  Found found;
+  if (!UsesCache(sequence)) return found;
+  const std::span<const int32_t> tokens = Known(sequence);
+  NodeId deepest = tree_.Find(sequence.request->tenant, tokens.first(tokens.size() - 1));
+  const int32_t whole = tree_.Depth(deepest) * block_size_;
+  const NodeId tail = sessions_.TailOf(sequence.request->turn);
+  int32_t tail_tokens = 0;
+  // What somebody else holds of a tail is being stored: it is not worth waiting for.
+  if (tail != kNoNode && tree_.Parent(tail) == deepest && !tree_.Held(tail)) {
+    tail_tokens = std::min({tree_.NumTokens(tail), SharedWithSession(sequence),
+                            static_cast<int32_t>(tokens.size()) - 1}) -
+                  whole;
+  }
+  if (tail_tokens > 0) deepest = tail;
+  const NodeId readable = Readable(deepest);
+  found.hold_cost = tree_.HoldCost(readable);
+  found.num_blocks = tree_.Depth(readable);
+  if (readable != deepest) found.target = deepest;
+  if (tail_tokens > 0 && readable == tail) {
+    found.tail = tail;
+    found.node = tree_.Parent(tail);
+    found.num_tokens = whole + tail_tokens;
+  } else {
+    found.node = readable;
+    found.num_tokens = found.num_blocks * block_size_;
+  }
+  return found;
+}
+
+void SequenceKv::Share(Sequence& sequence, const Found& found, int32_t blocks) {
+  CHECK(sequence.blocks.empty());
+  const NodeId held_before = std::exchange(sequence.node, found.node);
+  pool_.Unreserve(sequence.reserved);
+  if (found.node != kNoNode) {
+    tree_.Hold(found.node);
+    tree_.Chain(found.node, chain_);
+    for (const NodeId node : chain_) sequence.blocks.push_back(tree_.Kv(node).block);
+  }
+  if (found.tail != kNoNode) {
+    tree_.Hold(found.tail);
+    sequence.blocks.push_back(tree_.TakeTail(found.tail));
+    CHECK_NE(sequence.blocks.back(), kNullBlock);
+    sequence.tail_tokens = found.num_tokens;
+  }
+  if (held_before != kNoNode) tree_.Release(held_before);
+  CHECK(pool_.Reserve(blocks));
+  sequence.reserved = blocks;
+  sequence.planned = sequence.computed = sequence.proved = found.num_tokens;
+}
+
+void SequenceKv::Account(Sequence& sequence, const Found& found) {
+  Residency& residency = sequence.residency;
+  const bool restored = sequence.restore_begin_ns != 0;
+  residency.host_tokens =
+      restored ? std::max(0, found.num_tokens - sequence.found_before_restore) : 0;
+  residency.device_tokens = found.num_tokens - residency.host_tokens;
+  stats_.queried_tokens += sequence.num_prompt;
+  stats_.device_tokens += residency.device_tokens;
+  stats_.host_tokens += residency.host_tokens;
+  stats_.computed_tokens += sequence.num_prompt - found.num_tokens;
+  if (!UsesCache(sequence)) return;
+  // The last token of a session has never been computed.
+  const int32_t session = static_cast<int32_t>(sessions_.TokensOf(sequence.request->turn).size());
+  const int32_t known_before = std::clamp(SharedWithSession(sequence), 0, std::max(0, session - 1));
+  residency.recomputed_tokens = std::max(0, known_before - found.num_tokens);
+  using enum Residency::Outcome;
+  if (residency.recomputed_tokens > 0) {
+    residency.outcome = found.num_tokens > 0 ? kPartial : kRecomputed;
+  } else if (found.num_tokens > 0) {
+    residency.outcome = residency.host_tokens > 0 ? kRestored : kDevice;
+  }
+}
+
+void SequenceKv::Commit(Sequence& sequence) {
+  if (sequence.node == kNoNode) return;
+  const int32_t full = sequence.proved / block_size_;
+  for (int32_t depth = tree_.Depth(sequence.node); depth < full; ++depth) {
+    const NodeId parent = sequence.node;
+    const BlockId block = sequence.blocks[depth];
+    sequence.node = tree_.Insert(parent, BlockTokens(sequence, depth), block).node;
+    tree_.Release(parent);
+  }
+}
+
+// Whether block `index` of the table belongs to the tree; `chain_` is the sequence's.
+bool SequenceKv::IsShared(const Sequence& sequence, size_t index) const {
+  return index < chain_.size() && tree_.Kv(chain_[index]).block == sequence.blocks[index];
+}
+
+void SequenceKv::Release(Sequence& sequence) {
+  chain_.clear();
+  if (sequence.node != kNoNode) tree_.Chain(sequence.node, chain_);
+  for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) {
+    const BlockId block = sequence.blocks.back();
+    const bool given_away = block == kNullBlock || IsShared(sequence, sequence.blocks.size() - 1);
+    if (!given_away) pool_.Release(block);
+  }
+  if (sequence.node != kNoNode) tree_.Release(sequence.node);
+  sequence.node = kNoNode;
+  sequence.proved = sequence.tail_tokens = 0;
+}
+
+// The block behind the whole ones, of which `kv_tokens` make up the beginning, becomes a tail,
+// which comes held; kNoNode if there is nothing in it, or if it is full and the tree's by now.
+NodeId SequenceKv::KeepTail(Sequence& sequence, int32_t kv_tokens) {
+  const int32_t full = kv_tokens / block_size_;
+  const int32_t filled = kv_tokens % block_size_;
+  if (filled == 0 || tree_.Depth(sequence.node) != full) return kNoNode;
+  const BlockId block = std::exchange(sequence.blocks[full], kNullBlock);
+  return tree_.InsertTail(sequence.node, filled, block);
+}
+
+int32_t SequenceKv::EndTurn(Sequence& sequence, bool commit, int64_t now_ns) {
+  const uint64_t turn = sequence.request->turn;
+  const int32_t kept = sequence.num_prompt + std::min(sequence.keep_output, sequence.num_output());
+  const int32_t kv_tokens = commit ? std::min(kept, sequence.proved) : sequence.tail_tokens;
+  NodeId node = sequence.node;
+  const NodeId tail = node == kNoNode ? kNoNode : KeepTail(sequence, kv_tokens);
+  if (commit) {
+    while (node != kNoNode && tree_.Depth(node) > kv_tokens / block_size_) {
+      node = tree_.Parent(node);
+    }
+    const std::span<const int32_t> tokens = Known(sequence).first(kept);
+    sessions_.CommitTurn(turn, {tokens.begin(), tokens.end()}, node, tail, now_ns);
+  } else {
+    sessions_.AbortTurn(turn, tail, now_ns);
+  }
+  if (tail != kNoNode) tree_.Release(tail);
+  return commit ? kept : 0;
+}
+
+SequenceKv::Restore SequenceKv::BeginRestore(Sequence& sequence, const Found& found, int32_t blocks,
+                                             int32_t room, int64_t now_ns) {
+  const int32_t hold_cost = tree_.HoldCost(found.target);
+  if (hold_cost > room) return Restore::kNoRoom;
+  tree_.Hold(found.target);
+  const int32_t tokens = tree_.NumTokens(found.target) - found.num_tokens;
+  const auto loads = tiering_.BlocksToRestore(found.target, tokens, now_ns);
+  // Blocks of the chain that are there, or that others load, are not needed.
+  const int32_t needed = blocks - tree_.Depth(found.target) + loads.value_or(0);
+  if (!loads.has_value() || hold_cost + needed > room) {
+    tree_.Release(found.target);
+    return loads.has_value() ? Restore::kNoRoom : Restore::kCompute;
+  }
+  CHECK(pool_.Reserve(needed));
+  const Tiering::Restore restore = tiering_.BeginRestore(found.target, now_ns);
+  sequence.node = found.target;
+  sequence.restore = restore.ticket;
+  sequence.reserved = needed - restore.blocks;
+  sequence.restore_begin_ns = now_ns;
+  sequence.found_before_restore = found.num_tokens;
+  return Restore::kBegun;
+}
+
+bool SequenceKv::EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns) {
+  sequence.restore = 0;
+  const bool first = sequence.timings.admitted_ns == 0;
+  if (first) sequence.residency.restore_ns = now_ns - sequence.restore_begin_ns;
+  // A tail is taken over only when the sequence begins; until then it is its session's.
+  const NodeId target = sequence.node;
+  const NodeId readable = Readable(target);
+  sequence.node = tree_.IsTail(readable) ? tree_.Parent(readable) : readable;
+  sequence.computes = readable != target;
+  tree_.Hold(sequence.node);
+  tree_.Release(target);
+  const int32_t needed = blocks - tree_.Depth(sequence.node);
+  if (needed > sequence.reserved && !pool_.Reserve(needed - sequence.reserved)) return false;
+  if (needed < sequence.reserved) pool_.Unreserve(sequence.reserved - needed);
+  sequence.reserved = needed;
+  return true;
+}
+
+void SequenceKv::AbandonRestore(Sequence& sequence) {
+  if (sequence.restore != 0) tiering_.Abandon(sequence.restore);
+  sequence.restore = 0;
+  pool_.Unreserve(sequence.reserved);
+  sequence.reserved = 0;
+  tree_.Release(sequence.node);
+  sequence.node = kNoNode;
+}
+
+void SequenceKv::ForgetDevice() {
+  tiering_.ForgetJobs();
+  tree_.ForgetDevice();
+  CHECK_EQ(pool_.num_free(), pool_.total());
+}
+
+CacheStats SequenceKv::stats() const {
+  CacheStats stats = stats_;
+  stats.evicted_blocks = tree_.num_evicted();
+  stats.kept_lost = tree_.num_kept_lost();
+  stats.cached_blocks = pool_.num_cached();
+  stats.host_pages = tree_.num_pages();
+  stats.host_pages_used = tree_.num_pages() - tree_.num_free_pages();
+  stats.sessions = sessions_.num_sessions();
+  stats.session_tokens = sessions_.num_tokens();
+  std::ranges::copy(sessions_.CountByState(), stats.sessions_by_state.begin());
+  return stats;
+}
+
+void SequenceKv::CheckHoldings(const Sequence& sequence, std::vector<int32_t>& owners) const {
+  chain_.clear();
+  if (sequence.node != kNoNode) {
+    CHECK(tree_.Held(sequence.node));
+    tree_.Chain(sequence.node, chain_);
+  }
+  if (sequence.state == SequenceState::kRestoring) return;  // no table yet
+  CHECK_LE(chain_.size(), sequence.blocks.size());
+  for (size_t i = 0; i < sequence.blocks.size(); ++i) {
+    if (!IsShared(sequence, i)) ++owners[sequence.blocks[i]];
+  }
+}
+
+void SequenceKv::CheckInvariants(const std::vector<int32_t>& owners) const {
+  pool_.CheckIntegrity();
+  tree_.CheckInvariants();
+  sessions_.CheckInvariants();
+  tiering_.CheckInvariants();
+  CHECK_EQ(owners[kNullBlock], 0);
+  for (BlockId block = kNullBlock; block <= pool_.total(); ++block) {
+    CHECK_LE(owners[block], 1);
+    CHECK(owners[block] == 0 || pool_.state(block) == BlockState::kTaken);
+  }
+}
+
+}  // namespace quire

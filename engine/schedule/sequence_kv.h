@@ -1,0 +1,105 @@
+// SequenceKv: where the KV of sequences comes from and where it goes. A block of a sequence's table
+// is its own, or belongs to the prefix tree, which shares it; the sequence holds the deepest node
+// of the chain that its full blocks make. Its full blocks become nodes when a finite sample has
+// proved them; a block whose equal was there already stays the sequence's own beside it, because a
+// table in flight is never rewritten. When it lets go, its nodes stay cached, and a turn's session
+// gets the partly filled block as well.
+//
+// LiveSequences says when, this says what. Owns all that knows of KV: pool, tree, sessions,
+// tiering. One thread; in the steady state it allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/schedule/block_pool.h"
+#include "engine/schedule/prefix_tree.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/sequence.h"
+#include "engine/schedule/session_store.h"
+#include "engine/schedule/tiering.h"
+
+namespace quire {
+
+class SequenceKv {
+ public:
+  explicit SequenceKv(const SchedulerConfig& config);
+
+  // What of a waiting sequence's tokens is there, at least one of them left to compute.
+  struct Found {
+    NodeId node = kNoNode;    // the deepest that can be read; kNoNode: the cache is not used
+    NodeId tail = kNoNode;    // behind it, for the sequence to take over
+    int32_t num_tokens = 0;   // of both
+    int32_t num_blocks = 0;   // likewise
+    int32_t hold_cost = 0;    // blocks of them that others could have until they are held
+    NodeId target = kNoNode;  // when there is more, on the host: its deepest node
+  };
+  // Valid until pool or tree change.
+  Found Look(const Sequence& sequence);
+  // The most blocks that Look could find.
+  int32_t MostBlocks(const Sequence& sequence) const;
+
+  // The sequence holds what was found and begins behind it, with the promise of `blocks` more in
+  // place of what it was promised before.
+  void Share(Sequence& sequence, const Found& found, int32_t blocks);
+  // What the sequence's client and the stats are told of its first admission.
+  void Account(Sequence& sequence, const Found& found);
+  // What a finite sample has proved is there for others.
+  void Commit(Sequence& sequence);
+  // Gives back all blocks, deepest first: the beginning of a prefix is the last to be taken.
+  void Release(Sequence& sequence);
+  // Gives a turn's session what it keeps of tokens and KV: all that was delivered, or what it had.
+  // Release follows. Requires that no step in flight knows the sequence. Returns the position.
+  int32_t EndTurn(Sequence& sequence, bool commit, int64_t now_ns);
+
+  // --- Restores: what is found on the host comes back before the sequence begins.
+  enum class Restore { kBegun, kNoRoom, kCompute };
+  // The sequence needs `blocks` in all, and may make `room` blocks unavailable. Begun: it holds the
+  // target, and is promised the rest of its blocks.
+  Restore BeginRestore(Sequence& sequence, const Found& found, int32_t blocks, int32_t room,
+                       int64_t now_ns);
+  // The restore's ticket has ended: the sequence holds what came, and is promised the rest of
+  // `blocks`. False if something did not come and there are no blocks to compute it with.
+  bool EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns);
+  // Gives up what a restoring sequence holds.
+  void AbandonRestore(Sequence& sequence);
+
+  // The workers are gone with all blocks. Requires that no sequence has any.
+  void ForgetDevice();
+
+  BlockPool& pool() { return pool_; }
+  const BlockPool& pool() const { return pool_; }
+  SessionStore& sessions() { return sessions_; }
+  const SessionStore& sessions() const { return sessions_; }
+  Tiering& tiering() { return tiering_; }
+  const Tiering& tiering() const { return tiering_; }
+  CacheStats stats() const;
+
+  // Adds the blocks that are the sequence's own to `owners`, by block; aborts when it does not hold
+  // those that are not.
+  void CheckHoldings(const Sequence& sequence, std::vector<int32_t>& owners) const;
+  // `owners` of all sequences.
+  void CheckInvariants(const std::vector<int32_t>& owners) const;
+
+ private:
+  bool UsesCache(const Sequence& sequence) const;
+  bool IsShared(const Sequence& sequence, size_t index) const;
+  std::span<const int32_t> Known(const Sequence& sequence);
+  std::span<const int32_t> BlockTokens(const Sequence& sequence, int32_t index);
+  int32_t SharedWithSession(const Sequence& sequence) const;
+  NodeId Readable(NodeId node) const;
+  NodeId KeepTail(Sequence& sequence, int32_t kv_tokens);
+
+  const int32_t block_size_;
+  const bool prefix_cache_;
+  BlockPool pool_;
+  PrefixTree tree_;
+  SessionStore sessions_;
+  Tiering tiering_;
+  CacheStats stats_;                   // what is counted here
+  std::vector<int32_t> tokens_;        // room for a sequence's
+  mutable std::vector<NodeId> chain_;  // of the sequence looked at
+};
+
+}  // namespace quire
