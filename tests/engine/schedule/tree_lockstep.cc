@@ -299,6 +299,10 @@ void TreeLockstep::CompareNode(Node* node) {
   ASSERT_EQ(tree_.Depth(node->id), reference_.Depth(node));
   ASSERT_EQ(tree_.NumTokens(node->id), reference_.NumTokens(node));
   ASSERT_EQ(tree_.Parent(node->id), node->parent->id);
+  ASSERT_EQ(tree_.NumKeepers(node->id), static_cast<int32_t>(node->keepers.size()));
+  std::vector<Node*> children = reference_.Children(node);
+  ASSERT_EQ(tree_.NumKeptChildren(node->id),
+            std::ranges::count_if(children, [&](Node* child) { return reference_.Kept(child); }));
 }
 
 void TreeLockstep::CompareNumbers() {
