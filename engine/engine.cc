@@ -1,5 +1,5 @@
-// The scheduler thread: inbox -> retire -> schedule -> publish -> deliver, asleep when there is
-// nothing to do.
+// The scheduler thread: inbox -> timers -> retire -> copies done -> schedule -> publish -> copies
+// to do -> deliver, asleep when there is nothing to do.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -22,12 +22,14 @@ constexpr size_t kInboxPerTurn = 64;
 
 // What other threads ask of the scheduler thread.
 struct Message {
-  enum class Kind : uint8_t { kAdd, kCancel, kCancelAll, kPause, kResume };
+  enum class Kind : uint8_t { kAdd, kCancel, kCancelAll, kPause, kResume, kAsk };
 
   Kind kind = Kind::kAdd;
   std::unique_ptr<Request> request;           // kAdd
   RequestId id = 0;                           // kCancel, kPause, kResume
   FinishReason reason = FinishReason::kNone;  // kCancel, kCancelAll
+  int32_t keep_output = kKeepAll;             // kCancel
+  Engine::SessionAsk ask;                     // kAsk
 };
 
 // What one turn of the loop has done, until it is added to the stats.
@@ -73,6 +75,8 @@ struct Engine::State {
   void Add(std::unique_ptr<Request> request, bool stop);
   bool NoticeFault();
   bool RetireSteps();
+  bool FinishCopies();
+  bool StartCopies();
   void CountStep(const StepResult& result);
   bool StartStep();
   void EndEverything(const std::string& fault);
@@ -106,6 +110,7 @@ struct Engine::State {
   std::vector<Message> turn;  // taken from the inbox; [turn_next, end) still to do
   size_t turn_next = 0;
   std::vector<PublishedStep> published;  // one per step in flight, oldest first
+  CopyJob copy;                          // the next to be sent
   TurnCounts counts;
   std::vector<GraphUse> graphs;  // of graph_sizes
   bool recovering = false;
@@ -168,9 +173,10 @@ absl::Status Engine::Submit(std::unique_ptr<Request> request) {
   return absl::OkStatus();
 }
 
-void Engine::Cancel(RequestId id, FinishReason reason) {
+void Engine::Cancel(RequestId id, FinishReason reason, int32_t keep_output) {
   CHECK_NE(id, 0u);
-  state_->Post({.kind = Message::Kind::kCancel, .id = id, .reason = reason});
+  state_->Post(
+      {.kind = Message::Kind::kCancel, .id = id, .reason = reason, .keep_output = keep_output});
 }
 
 void Engine::CancelAll(FinishReason reason) {
@@ -179,6 +185,10 @@ void Engine::CancelAll(FinishReason reason) {
 
 void Engine::SetPaused(RequestId id, bool paused) {
   state_->Post({.kind = paused ? Message::Kind::kPause : Message::Kind::kResume, .id = id});
+}
+
+void Engine::Ask(SessionAsk ask) {
+  state_->Post({.kind = Message::Kind::kAsk, .ask = std::move(ask)});
 }
 
 void Engine::StartDrain() { state_->draining.store(true, std::memory_order_release); }
@@ -212,16 +222,15 @@ void Engine::State::Run() {
     // Read before the inbox: what was posted before the stop is still taken.
     const bool stop = stopping.load(std::memory_order_acquire);
     bool progress = TakeMessages(stop);
-    if (const int64_t now_ns = SteadyNowNs(); scheduler.NextDeadline() <= now_ns) {
-      scheduler.ExpireDeadlines(now_ns, events);
-      progress = true;
-    }
+    scheduler.OnTimer(SteadyNowNs(), events);
     progress |= RetireSteps();
+    progress |= FinishCopies();
     progress |= NoticeFault();
     recovering = transport->recovering();
     progress |= StartStep();
+    progress |= !stop && StartCopies();
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
-    if (!progress && could_start && scheduler.HasWork()) {
+    if (!progress && could_start && scheduler.HasWork() && !scheduler.WaitsForCopies()) {
       // The scheduler's own promise is that this cannot happen; if it does, nobody may wait for
       // ever.
       EndEverything("the scheduler found nothing to run");
@@ -230,7 +239,9 @@ void Engine::State::Run() {
     Deliver();
     if (progress) continue;
     if (stop && live.load() == 0 && transport->in_flight() == 0) break;
-    wake.Wait(scheduler.NextDeadline());
+    // Without workers the timers of copies cannot be served.
+    const bool copying = !faulted && !recovering;
+    wake.Wait(copying ? scheduler.NextTimer() : scheduler.NextDeadline());
   }
   transport.reset();  // sends the shutdown plan and joins the workers
 }
@@ -253,12 +264,13 @@ void Engine::State::Take(Message& message, bool stop) {
   switch (message.kind) {
     case Message::Kind::kAdd: return Add(std::move(message.request), stop);
     case Message::Kind::kCancel:
-      return scheduler.Cancel(message.id, message.reason, now_ns, events);
+      return scheduler.Cancel(message.id, message.reason, now_ns, events, message.keep_output);
     case Message::Kind::kCancelAll: return scheduler.CancelAll(message.reason, now_ns, events);
     case Message::Kind::kPause: return scheduler.SetPaused(message.id, true);
     case Message::Kind::kResume:
       if (!scheduler.HasWork()) work_since_ns.store(now_ns);
       return scheduler.SetPaused(message.id, false);
+    case Message::Kind::kAsk: return message.ask(scheduler.sessions(), now_ns);
   }
 }
 
@@ -307,6 +319,32 @@ bool Engine::State::RetireSteps() {
   return any;
 }
 
+bool Engine::State::FinishCopies() {
+  CopyAck ack;
+  bool any = false;
+  while (!faulted && transport->PollCopy(ack)) {
+    // As with results.
+    if (NoticeFault()) return true;
+    scheduler.OnCopy(ack, SteadyNowNs());
+    any = true;
+  }
+  return any;
+}
+
+// Also for sessions whose requests have long ended. A job that the transport does not take has
+// failed: its workers are dying, or there is no host memory.
+bool Engine::State::StartCopies() {
+  if (faulted || recovering) return false;
+  bool any = false;
+  while (scheduler.NextCopy(SteadyNowNs(), copy)) {
+    any = true;
+    if (transport->Submit(copy)) continue;
+    scheduler.OnCopy({.job = copy.job, .status = CopyStatus::kFailed}, SteadyNowNs());
+    break;
+  }
+  return any;
+}
+
 void Engine::State::CountStep(const StepResult& result) {
   ++counts.steps;
   counts.prompt_tokens += published.front().prompt_tokens;
@@ -325,6 +363,7 @@ bool Engine::State::StartStep() {
   if (plan == nullptr || !scheduler.Schedule(SteadyNowNs(), *plan, events)) return false;
   PublishedStep step{.tokens = plan->num_tokens, .graph_size = GraphSizeFor(*plan, graph_sizes)};
   for (const TokenRun& run : plan->token_runs) step.prompt_tokens += run.count;
+  step.prompt_tokens -= plan->num_found;
   published.push_back(step);
   transport->Publish();
   return true;
@@ -361,6 +400,8 @@ void Engine::State::PublishStats() {
   inbox_tokens.fetch_sub(counts.taken_tokens);
   std::lock_guard lock(stats_mutex);
   stats.load = load;
+  stats.cache = scheduler.cache_stats();
+  stats.tiering = scheduler.tiering_stats();
   stats.steps += counts.steps;
   stats.prompt_tokens += counts.prompt_tokens;
   stats.generated_tokens += events.tokens.size();

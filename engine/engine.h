@@ -1,11 +1,12 @@
 // Engine: tokens in, tokens out. Accepts or refuses a request with a Status and guarantees exactly
 // one FinishEvent per accepted request while the process lives, cancelled and failed ones included.
-// Owns the scheduler thread (the only writer of requests, rows and blocks) and the worker group
-// behind a Transport.
+// Owns the scheduler thread (the only writer of requests, sessions, rows and blocks) and the worker
+// group behind a Transport.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ namespace quire {
 // thread.
 struct EngineStats {
   SchedulerLoad load;
+  CacheStats cache;
+  TieringStats tiering;
   uint64_t steps = 0;          // retired
   uint64_t prompt_tokens = 0;  // known tokens computed; once more after a preemption
   uint64_t generated_tokens = 0;
@@ -61,13 +64,19 @@ class Engine {
   // says which limit). UNAVAILABLE: queue full (requests or tokens), draining, or worker fault;
   // retry later. Any thread; never blocks.
   absl::Status Submit(std::unique_ptr<Request> request);
-  // Idempotent; unknown ids are ignored. Any thread; never blocks.
-  void Cancel(RequestId id, FinishReason reason);
+  // Idempotent; unknown ids are ignored. `keep_output`: tokens of the output that the session of a
+  // turn keeps, since its reader was given no more. Any thread; never blocks.
+  void Cancel(RequestId id, FinishReason reason, int32_t keep_output = kKeepAll);
   void CancelAll(FinishReason reason);
   // Stops or resumes computing a request whose reader is behind; a few tokens may still come after
   // a pause. A paused request holds neither row nor KV blocks. Idempotent; unknown ids are ignored.
   // Any thread; never blocks.
   void SetPaused(RequestId id, bool paused);
+  // Runs `ask` on the scheduler thread, between two steps: it must not block, nor call the engine
+  // and wait. In the order of the calls, also while draining, while workers are replaced, and after
+  // a fault. Those that have not run when the engine ends are dropped. Any thread; never blocks.
+  using SessionAsk = std::function<void(SessionStore& sessions, int64_t now_ns)>;
+  void Ask(SessionAsk ask);
   // From now on Submit refuses with UNAVAILABLE; running and queued requests go on.
   void StartDrain();
   bool Idle() const;  // no live request

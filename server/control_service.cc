@@ -75,6 +75,8 @@ void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out) {
   out->set_num_blocks(static_cast<uint32_t>(std::max(plan.num_blocks - 1, 0)));
   out->set_block_size(static_cast<uint32_t>(plan.block_size));
   out->set_kv_tokens(static_cast<uint64_t>(plan.kv_tokens()));
+  out->set_host_bytes(static_cast<uint64_t>(plan.host_bytes));
+  out->set_host_kv_tokens(static_cast<uint64_t>(plan.host_kv_tokens()));
 }
 
 void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {
@@ -90,6 +92,11 @@ void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {
   load->set_prompt_tokens(stats.prompt_tokens);
   load->set_preemptions(stats.preemptions);
   load->set_open_streams(static_cast<uint32_t>(std::max(open_streams, 0)));
+  load->set_cached_blocks(static_cast<uint32_t>(stats.cache.cached_blocks));
+  load->set_host_pages_used(static_cast<uint32_t>(stats.cache.host_pages_used));
+  load->set_host_pages(static_cast<uint32_t>(stats.cache.host_pages));
+  load->set_sessions(static_cast<uint64_t>(stats.cache.sessions));
+  load->set_session_tokens(static_cast<uint64_t>(stats.cache.session_tokens));
 }
 
 // An id named twice is one request.

@@ -1,6 +1,7 @@
 // A table of facts in a page that fits a phone.
 #include "server/status_page.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 
@@ -52,6 +53,34 @@ std::string KvUse(const SchedulerLoad& load) {
   return text;
 }
 
+std::string HostUse(const CacheStats& cache) {
+  if (cache.host_pages == 0) return "none";
+  char text[64];
+  std::snprintf(text, sizeof text, "%d of %d pages (%.0f %%)", cache.host_pages_used,
+                cache.host_pages, 100.0 * cache.host_pages_used / cache.host_pages);
+  return text;
+}
+
+// Of the prompts' tokens, and how many of them had to come from the host.
+std::string HitRate(const CacheStats& cache) {
+  const double queried = static_cast<double>(std::max<int64_t>(cache.queried_tokens, 1));
+  char text[64];
+  std::snprintf(text, sizeof text, "%.0f %%, %.0f %% from the host",
+                100.0 * static_cast<double>(cache.device_tokens + cache.host_tokens) / queried,
+                100.0 * static_cast<double>(cache.host_tokens) / queried);
+  return text;
+}
+
+std::string SessionsText(const CacheStats& cache) {
+  std::string text = std::to_string(cache.sessions);
+  for (size_t i = 0; i < cache.sessions_by_state.size(); ++i) {
+    if (cache.sessions_by_state[i] == 0) continue;
+    text += ", " + std::to_string(cache.sessions_by_state[i]) + " " +
+            Name(static_cast<SessionState>(i));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string StatusPage(const StatusFacts& facts) {
@@ -66,6 +95,9 @@ std::string StatusPage(const StatusFacts& facts) {
   page += Row("Requests running", std::to_string(load.running));
   page += Row("Requests waiting", std::to_string(load.waiting));
   page += Row("KV cache", KvUse(load));
+  page += Row("Host memory for KV", HostUse(facts.engine.cache));
+  page += Row("Prompt tokens found", HitRate(facts.engine.cache));
+  page += Row("Sessions", SessionsText(facts.engine.cache));
   page += Row("Steps", std::to_string(facts.engine.steps));
   page += Row("Prompt tokens", std::to_string(facts.engine.prompt_tokens));
   page += Row("Generated tokens", std::to_string(facts.engine.generated_tokens));

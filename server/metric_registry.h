@@ -1,0 +1,47 @@
+// MetricRegistry: Prometheus metrics that carry the model's name, each made in a line.
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <string>
+
+namespace quire {
+
+struct MetricRegistry {
+  using Counter = prometheus::Counter;
+  using Gauge = prometheus::Gauge;
+  using Histogram = prometheus::Histogram;
+  using Buckets = Histogram::BucketBoundaries;
+  template <typename T>
+  using Family = prometheus::Family<T>;
+
+  explicit MetricRegistry(const std::string& model_name) : labels{{"model_name", model_name}} {}
+
+  Family<Gauge>& Gauges(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry);
+  }
+  Family<Counter>& Counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry);
+  }
+  Family<Histogram>& Histograms(const char* name, const char* help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels).Register(registry);
+  }
+  Gauge& OneGauge(const char* name, const char* help) { return Gauges(name, help).Add({}); }
+  Counter& OneCounter(const char* name, const char* help) { return Counters(name, help).Add({}); }
+  Histogram& OneHistogram(const char* name, const char* help, const Buckets& buckets) {
+    return Histograms(name, help).Add({}, buckets);
+  }
+
+  const prometheus::Labels labels;
+  prometheus::Registry registry;
+};
+
+// Moves a counter to a total that somebody else counts. One thread at a time.
+inline void RaiseTo(prometheus::Counter& counter, double total) {
+  if (total > counter.Value()) counter.Increment(total - counter.Value());
+}
+
+}  // namespace quire

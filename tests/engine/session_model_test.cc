@@ -1,0 +1,309 @@
+// Sessions on a real checkpoint: what a conversation says is a function of its tokens alone, never
+// of where its KV has been: kept, offloaded, lost, shared with a fork, or outliving its workers.
+// Covers engine/worker/host_arena.cc engine/worker/copy_engine.cc
+#include <signal.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <random>
+#include <sstream>
+
+#include "engine/base/clock.h"
+#include "engine/engine_workers.h"
+#include "gtest/gtest.h"
+#include "tests/engine/session_client.h"
+
+namespace quire {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+constexpr int kTurns = 6;
+
+class CollectingSink : public OutputSink {
+ public:
+  struct Reply {
+    Tokens tokens;
+    FinishEvent end;
+    bool ended = false;
+  };
+  void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
+    const std::lock_guard lock(mutex_);
+    for (const TokenEvent& event : tokens) replies_[event.id].tokens.push_back(event.token);
+    for (const FinishEvent& event : finishes) {
+      replies_[event.id].end = event;
+      replies_[event.id].ended = true;
+    }
+    changed_.notify_all();
+  }
+  Reply Await(RequestId id) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return replies_[id].ended; });
+    return replies_[id];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Reply> replies_;
+};
+
+// What is said in a turn of a conversation, and how it is to be answered: greedily, randomly and
+// with penalties, which read all of the conversation's tokens.
+Tokens Text(int conversation, int turn) {
+  std::mt19937 random(static_cast<uint32_t>(conversation * 100 + turn));
+  Tokens text(1 + random() % 45);
+  for (int32_t& token : text) token = static_cast<int32_t>(random() % 256);
+  return text;
+}
+SamplingParams Sampling(int conversation, int turn) {
+  SamplingParams sampling;
+  sampling.max_tokens = 10 + (turn * 7 + conversation) % 25;
+  sampling.row.seed = static_cast<uint64_t>(conversation * 10 + turn);
+  sampling.row.temperature = turn % 3 == 0 ? 0.0f : 1.0f;
+  sampling.row.repetition_penalty = turn % 2 == 1 ? 1.2f : 1.0f;
+  sampling.row.frequency_penalty = turn % 4 == 2 ? 0.4f : 0.0f;
+  return sampling;
+}
+
+EngineConfig Config() {
+  EngineConfig config;
+  config.model = QUIRE_SOURCE_DIR "/tests/testdata/models/llama";
+  config.device = "cpu";
+  config.cpu_threads = 2;
+  config.max_model_len = 512;
+  config.max_num_seqs = 8;
+  config.kv_checksum = true;
+  config.session_idle_offload_after_seconds = 3600;
+  config.worker_program = QUIRE_BINARY_DIR "/bin/quire-worker";
+  return config;
+}
+
+class Server {
+ public:
+  explicit Server(const EngineConfig& config) {
+    absl::StatusOr<std::unique_ptr<EngineWorkers>> workers = EngineWorkers::Find(config);
+    EXPECT_TRUE(workers.ok()) << workers.status();
+    absl::StatusOr<EngineSetup> setup = PlanEngine((*workers)->config(), (*workers)->device());
+    EXPECT_TRUE(setup.ok()) << setup.status();
+    WorkerReport report;
+    absl::StatusOr<std::unique_ptr<Transport>> transport = (*workers)->Start(*setup, &report);
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    engine_ =
+        std::make_unique<Engine>(setup->scheduler, setup->limits, *std::move(transport), &sink_);
+  }
+
+  CollectingSink::Reply Generate(std::unique_ptr<Request> request, const SamplingParams& sampling) {
+    request->id = ++last_id_;
+    request->sampling = sampling;
+    request->arrival_ns = SteadyNowNs();
+    const absl::Status status = engine_->Submit(std::move(request));
+    EXPECT_TRUE(status.ok()) << status;
+    CollectingSink::Reply reply = sink_.Await(last_id_);
+    EXPECT_EQ(reply.end.reason, FinishReason::kMaxTokens);
+    return reply;
+  }
+  // A turn of a conversation, held under `name`.
+  CollectingSink::Reply Say(const SessionName& name, int conversation, int turn) {
+    absl::Status status;
+    auto request = BeginTurn(*engine_, name, Text(conversation, turn), &status);
+    EXPECT_TRUE(status.ok()) << status;
+    return Generate(std::move(request), Sampling(conversation, turn));
+  }
+  void Create(const SessionName& name) {
+    const auto created = CreateSession(*engine_, name, {});
+    EXPECT_TRUE(created.ok()) << created.status();
+  }
+  // Until nothing of the session is on the device.
+  void Offload(const SessionName& name) {
+    const auto asked = Asked<absl::StatusOr<SessionInfo>>(
+        *engine_,
+        [&](SessionStore& sessions, int64_t now_ns) { return sessions.Offload(0, name, now_ns); });
+    EXPECT_TRUE(asked.ok()) << asked.status();
+    AwaitSession(*engine_, name, [](const SessionInfo& info) {
+      return info.tiers.device_tokens == 0 && info.tiers.host_tokens == info.position - 1;
+    });
+  }
+  Engine& engine() { return *engine_; }
+
+ private:
+  CollectingSink sink_;
+  std::unique_ptr<Engine> engine_;
+  RequestId last_id_ = 0;
+};
+
+using Replies = std::vector<Tokens>;  // by turn
+
+// The yardstick: no sessions, no cache, one request at a time, each with its whole conversation.
+const Replies& Plain(int conversation) {
+  static std::map<int, Replies> known;
+  Replies& replies = known[conversation];
+  if (!replies.empty()) return replies;
+  EngineConfig config = Config();
+  config.enable_prefix_caching = false;
+  config.kv_offloading_size = 0;
+  Server server(config);
+  Tokens said;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const Tokens text = Text(conversation, turn);
+    said.insert(said.end(), text.begin(), text.end());
+    auto request = std::make_unique<Request>();
+    request->prompt = said;
+    replies.push_back(server.Generate(std::move(request), Sampling(conversation, turn)).tokens);
+    said.insert(said.end(), replies.back().begin(), replies.back().end());
+  }
+  return replies;
+}
+
+TEST(SessionModelTest, TheDeviceKeepsWhatATurnNeeds) {
+  Server server(Config());
+  server.Create("s");
+  int32_t position = 0;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const auto reply = server.Say("s", 1, turn);
+    EXPECT_EQ(reply.tokens, Plain(1)[turn]) << turn;
+    EXPECT_EQ(reply.end.residency.outcome,
+              turn == 0 ? Residency::Outcome::kNone : Residency::Outcome::kDevice);
+    EXPECT_EQ(reply.end.residency.device_tokens, std::max(0, position - 1));
+    EXPECT_EQ(reply.end.residency.recomputed_tokens, 0);
+    position = reply.end.position;
+  }
+}
+
+TEST(SessionModelTest, OffloadedAfterEachTurnItSaysTheSame) {
+  for (const int ranks : {1, 2}) {
+    EngineConfig config = Config();
+    config.tensor_parallel_size = ranks;
+    Server server(config);
+    server.Create("s");
+    int32_t position = 0;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const auto reply = server.Say("s", 1, turn);
+      EXPECT_EQ(reply.tokens, Plain(1)[turn]) << turn;
+      EXPECT_EQ(reply.end.residency.device_tokens + reply.end.residency.host_tokens +
+                    reply.end.residency.recomputed_tokens,
+                std::max(0, position - 1));
+      position = reply.end.position;
+      server.Offload("s");
+    }
+    const EngineStats stats = server.engine().Stats();
+    EXPECT_GT(stats.tiering.stored_blocks, 0);
+    EXPECT_GT(stats.tiering.loaded_blocks, 0) << "nothing ever came back";
+    EXPECT_EQ(stats.tiering.corrupt_pages, 0);
+  }
+}
+
+TEST(SessionModelTest, AForkSaysWhatTheOriginalWouldHave) {
+  Server server(Config());
+  server.Create("s");
+  for (int turn = 0; turn < 3; ++turn) server.Say("s", 1, turn);
+  const auto fork = [&](const SessionName& from, const SessionName& name) {
+    const auto forked = Asked<absl::StatusOr<SessionInfo>>(
+        server.engine(), [&](SessionStore& sessions, int64_t now_ns) {
+          return sessions.Fork(0, from, name, std::nullopt, now_ns);
+        });
+    EXPECT_TRUE(forked.ok()) << forked.status();
+  };
+  server.Offload("s");
+  fork("s", "from-the-host");
+  fork("s", "beside-it");
+  for (const char* name : {"from-the-host", "s", "beside-it"}) {
+    for (int turn = 3; turn < kTurns; ++turn) {
+      EXPECT_EQ(server.Say(name, 1, turn).tokens, Plain(1)[turn]) << name << " " << turn;
+      if (turn == 4) fork(name, std::string(name) + "-again");
+    }
+    EXPECT_EQ(server.Say(std::string(name) + "-again", 1, 5).tokens, Plain(1)[5]) << name;
+  }
+}
+
+TEST(SessionModelTest, TruncatedAndSaidAgainItIsTheSame) {
+  Server server(Config());
+  server.Create("s");
+  std::vector<int32_t> positions;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    positions.push_back(server.Say("s", 1, turn).end.position);
+  }
+  for (const int back_to : {4, 2, 0}) {
+    const auto cut = Asked<absl::StatusOr<SessionInfo>>(
+        server.engine(), [&](SessionStore& sessions, int64_t now_ns) {
+          return sessions.Truncate(0, "s", positions[back_to], now_ns);
+        });
+    ASSERT_TRUE(cut.ok()) << cut.status();
+    for (int turn = back_to + 1; turn < kTurns; ++turn) {
+      EXPECT_EQ(server.Say("s", 1, turn).tokens, Plain(1)[turn]) << back_to << " " << turn;
+    }
+  }
+}
+
+// Eight conversations, a pool for two, and a host for all, for three or for next to none.
+TEST(SessionModelTest, UnderPressureItSaysTheSame) {
+  constexpr int kConversations = 8;
+  for (const int32_t pages : {400, 100, 2}) {
+    EngineConfig config = Config();
+    config.num_blocks_override = 65;
+    config.max_num_seqs = 4;
+    config.session_idle_offload_after_seconds = 0;
+    constexpr double kPageBytes = 2 * 3 * 2 * 16 * 16 * 4;  // K, V; layers, heads, tokens, width
+    config.kv_offloading_size = pages * kPageBytes / (1 << 30);
+    Server server(config);
+    for (int c = 0; c < kConversations; ++c) server.Create(std::to_string(c));
+    for (int turn = 0; turn < kTurns; ++turn) {
+      for (int c = 0; c < kConversations; ++c) {
+        EXPECT_EQ(server.Say(std::to_string(c), c, turn).tokens, Plain(c)[turn])
+            << pages << " pages, turn " << turn << " of " << c;
+      }
+    }
+    EXPECT_EQ(server.engine().Stats().cache.host_pages, pages);
+  }
+}
+
+// The living children of this process.
+std::vector<pid_t> Workers() {
+  std::vector<pid_t> pids;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    // "pid (name) state parent ...", where the name may hold anything.
+    std::istringstream rest(line.substr(line.rfind(')') + 1));
+    char state = 0;
+    pid_t parent = 0;
+    rest >> state >> parent;
+    if (parent == getpid() && state != 'Z') pids.push_back(std::stoi(line));
+  }
+  return pids;
+}
+
+TEST(SessionModelTest, ItOutlivesItsWorkers) {
+  EngineConfig config = Config();
+  config.worker_process = "on";
+  Server server(config);
+  server.Create("kept");
+  server.Create("lost");
+  for (int turn = 0; turn < 4; ++turn) {
+    const auto kept = server.Say("kept", 1, turn);
+    const auto lost = server.Say("lost", 2, turn);
+    EXPECT_EQ(kept.tokens, Plain(1)[turn]) << turn;
+    EXPECT_EQ(lost.tokens, Plain(2)[turn]) << turn;
+    if (turn > 0) {
+      // What was on the host is there still; what was not is computed again from the tokens.
+      EXPECT_EQ(lost.end.residency.outcome, Residency::Outcome::kRecomputed);
+      EXPECT_EQ(lost.end.residency.device_tokens, 0);
+    }
+    if (turn == 3) break;
+    server.Offload("kept");
+    ASSERT_EQ(Workers().size(), 1u);
+    kill(Workers().at(0), SIGKILL);
+    while (server.engine().Stats().recoveries != static_cast<uint64_t>(turn + 1)) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(GetSession(server.engine(), "kept")->tiers.host_tokens, kept.end.position - 1);
+    EXPECT_EQ(GetSession(server.engine(), "lost")->state, SessionState::kDropped);
+  }
+}
+
+}  // namespace
+}  // namespace quire
