@@ -4,8 +4,8 @@
 //
 // A context is cut into chunks whose length depends on its own length only, and partial results are
 // folded in order of position by whoever finishes last: a sequence's bits do not depend on its
-// neighbours, on the number of multiprocessors or on the batch. They do depend on the kernel: the
-// last tokens of a prompt have other bits if they come alone, in a step of 16 / G tokens or fewer.
+// neighbours, on the number of multiprocessors or on the batch. They do depend on the kernel: a
+// prompt's tokens have other bits if their sequence has at most 16 / G of them in the step.
 #pragma once
 
 #include <cstdint>
