@@ -132,6 +132,25 @@ class Bench {
     return static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9 / steps;
   }
 
+  // Seconds in which the device had nothing to do between two steps, of `steps` with two in flight:
+  // from the end of one to the beginning of the next, by the device's own clock.
+  double Idle(int32_t batch, int32_t context, int32_t steps) {
+    stamps_.clear();
+    stamping_ = true;
+    Decode(batch, context, 2, steps);
+    stamping_ = false;
+    double idle_ms = 0;
+    int32_t gaps = 0;
+    // The last ones: those before are of prompts, and of steps that were waited for.
+    for (size_t i = stamps_.size() - 2 * steps + 2; i < stamps_.size(); i += 2, ++gaps) {
+      float ms = 0;
+      CUDA_CHECK(cudaEventElapsedTime(&ms, stamps_[i - 1], stamps_[i]));
+      idle_ms += ms;
+    }
+    for (const cudaEvent_t stamp : stamps_) CUDA_CHECK(cudaEventDestroy(stamp));
+    return idle_ms * 1e-3 / gaps;
+  }
+
   // The whole prompt of one sequence in one step: seconds.
   double Prefill(int32_t tokens) {
     double best = 1e9;
@@ -148,20 +167,29 @@ class Bench {
   const ModelConfig& model() const { return spec_.model; }
 
  private:
+  // What all captured steps share: what the largest of them works in.
+  int64_t SharedBytes() const {
+    ModelOptions options = spec_.model_options;
+    options.max_tokens = kMaxSeqs;
+    CudaOptions backend = CudaOptionsFor(spec_, 0, "");
+    backend.max_tokens = kMaxSeqs;
+    return PlanModelMemory(spec_.model, spec_.tp, options).arena_bytes + CudaBackendBytes(backend) +
+           int64_t{4} * kMaxSeqs * spec_.model.vocab_size;
+  }
+
   void PrintGraphs() const {
-    int64_t bytes = 0, largest = 0;
+    int64_t bytes = 0;
     double ms = 0;
     for (const GraphStats& graph : report_.graphs) {
       bytes += graph.bytes;
-      largest = graph.bytes > 0 && largest == 0 ? graph.bytes : largest;
       ms += graph.capture_ms;
     }
     const GraphStats& last = report_.graphs.back();
     std::printf(
         "{\"model\": \"%s\", \"graphs\": %zu, \"capture_ms\": %.1f, \"bytes\": %lld, "
-        "\"largest_bytes\": %lld, \"nodes_of_largest\": %d}\n",
+        "\"largest_bytes\": %lld, \"shared_bytes\": %lld, \"nodes_of_largest\": %d}\n",
         name_.c_str(), report_.graphs.size(), ms, static_cast<long long>(bytes),
-        static_cast<long long>(last.bytes), last.nodes);
+        static_cast<long long>(last.bytes), static_cast<long long>(SharedBytes()), last.nodes);
   }
 
   // Gives `rows` rows blocks for `tokens` tokens each, in an order that is not that of memory.
@@ -193,9 +221,16 @@ class Bench {
     }
     plan_.num_tokens = rows * count;
     plan_.num_samples = rows;
+    if (stamping_) Stamp();
     worker_->Launch(plan_);
+    if (stamping_) Stamp();
   }
   void Collect() { worker_->Collect(result_); }
+  void Stamp() {
+    auto& backend = static_cast<CudaBackend&>(worker_->backend());
+    CUDA_CHECK(cudaEventCreate(&stamps_.emplace_back()));
+    CUDA_CHECK(cudaEventRecord(stamps_.back(), static_cast<cudaStream_t>(backend.stream())));
+  }
 
   const std::string name_;
   const WorkerSpec spec_;
@@ -205,6 +240,8 @@ class Bench {
   StepResult result_;
   uint64_t step_ = 0;
   bool plan_changes_sent_ = false;
+  bool stamping_ = false;
+  std::vector<cudaEvent_t> stamps_;  // before and after each step
 };
 
 void Measure(const std::string& name, double copy_rate) {
@@ -214,10 +251,12 @@ void Measure(const std::string& name, double copy_rate) {
     const double floor = DecodeBytes(bench.model(), batch, kContext) / copy_rate;
     const double alone = bench.Decode(batch, kContext, kSlotsAhead, 40);
     const double served = bench.Decode(batch, kContext, 2, 40);
+    const double idle = bench.Idle(batch, kContext, 40);
     std::printf(
         "{\"model\": \"%s\", \"decode_batch\": %d, \"context\": %d, \"step_ms\": %.3f, "
-        "\"device_step_ms\": %.3f, \"floor_ms\": %.3f, \"fraction\": %.3f}\n",
-        name.c_str(), batch, kContext, served * 1e3, alone * 1e3, floor * 1e3, floor / served);
+        "\"device_step_ms\": %.3f, \"floor_ms\": %.3f, \"fraction\": %.3f, \"idle_us\": %.2f}\n",
+        name.c_str(), batch, kContext, served * 1e3, alone * 1e3, floor * 1e3, floor / served,
+        idle * 1e6);
   }
   for (int32_t tokens : {2048, 8192}) {
     const double floor = PrefillFlops(bench.model(), tokens) / kMatrixFlops;

@@ -1,0 +1,71 @@
+"""bench/results/gpu.json: what tests/gpu/run found, run by run.
+
+A report is {"numbers": [...], "runs": [...]}. A run has the hash of the sources that its programs
+were built from, the device's state before and after, and under tests, benches and sanitizers an
+entry for each program. A new run takes the place of what older ones say of the same programs, so
+each is there once, and a report may be made in parts.
+"""
+import json
+
+import report_numbers
+
+KINDS = ("tests", "benches", "sanitizers")
+
+
+def without(older, run):
+    """An older run less what a newer one did again; a sanitizer's tools count one by one."""
+    left = dict(older)
+    for kind in ("tests", "benches"):
+        left[kind] = {name: entry for name, entry in older[kind].items() if name not in run[kind]}
+    left["sanitizers"] = {}
+    for name, tools in older["sanitizers"].items():
+        again = run["sanitizers"].get(name, {})
+        if rest := {tool: entry for tool, entry in tools.items() if tool not in again}:
+            left["sanitizers"][name] = rest
+    return left
+
+
+def finished(tools):
+    return {tool: entry for tool, entry in tools.items() if entry["status"] != "not finished"}
+
+
+def read_runs(path):
+    return json.loads(path.read_text())["runs"] if path.exists() else []
+
+
+def latest(runs, kind):
+    """Every program's entry; of sanitizers, every program's tools."""
+    entries = {}
+    for run in runs:
+        for name, entry in run[kind].items():
+            entries[name] = entries.get(name, {}) | entry if kind == "sanitizers" else entry
+    return entries
+
+
+class Report:
+    """Of one run, kept in a file as it grows: a run that is cut short keeps what it has."""
+
+    def __init__(self, path, sources):
+        self.path = path
+        self.older = read_runs(path) if path else []
+        self.run = {"sources": sources} | {kind: {} for kind in KINDS}
+
+    def add(self, kind, name, entry):
+        if kind == "sanitizers":
+            # What does not get done again takes no older finding's place.
+            done = latest(self.older, kind).get(name, {})
+            entry = {t: found for t, found in entry.items() if t in finished(entry) or t not in done}
+        self.run[kind][name] = entry
+        self.save()
+
+    def runs(self):
+        older = [without(run, self.run) for run in self.older]
+        return [run for run in older if any(run[kind] for kind in KINDS)] + [self.run]
+
+    def numbers(self):
+        return report_numbers.collect(latest(self.runs(), "benches"))
+
+    def save(self):
+        if self.path:
+            report = {"numbers": self.numbers(), "runs": self.runs()}
+            self.path.write_text(json.dumps(report, indent=1) + "\n")

@@ -1,0 +1,92 @@
+"""The numbers a report is read for, each beside what it must be, what it aims at, and its floor."""
+
+# name, unit, must, aim, bench, the line's key values, value field (or function), floor field.
+STEP, SERVE, ATTENTION = "step_gpu_bench", "serve_bench", "paged_attention_gpu_bench"
+BIG = "llama-3.1-8b"
+
+
+def over_the_largest(line):
+    """Percent that all captures take beyond the largest with what it works in."""
+    alone = line["shared_bytes"] + line["largest_bytes"]
+    return 100 * (line["bytes"] - line["largest_bytes"]) / alone
+
+
+def decode(model, batch, must=None, aim=None):
+    return (f"{model} decode, batch {batch}, 1k context", "ms", must, aim, STEP,
+            {"model": model, "decode_batch": batch}, "step_ms", "floor_ms")
+
+
+def start(what, must=None, aim=None):
+    return (f"exec to READY: {what}", "s", must, aim, SERVE, {"start": what}, "seconds", None)
+
+
+NUMBERS = [
+    decode(BIG, 1, 4.6, 3.85),
+    decode(BIG, 8, 5.0, 4.1),
+    decode(BIG, 64, 7.5, 6.5),
+    decode(BIG, 256, 16.8, 15.0),
+    ("decode attention, 64 x 4k", "us", 300, 258, ATTENTION,
+     {"sequences": 64, "context": 4096, "queries": 1, "block": 64}, "us", "floor_us"),
+    (f"{BIG} prefill 2k", "ms", 48, 44, STEP, {"model": BIG, "prefill": 2048}, "ms", "floor_ms"),
+    (f"{BIG} prefill 8k", "ms", 226, 190, STEP, {"model": BIG, "prefill": 8192}, "ms", "floor_ms"),
+    ("GPU idle between decode steps, batch 256", "us", 35, 10, STEP,
+     {"model": BIG, "decode_batch": 256}, "idle_us", None),
+    ("all graphs: capture", "ms", 2000, 500, STEP, {"model": BIG, "graphs": None}, "capture_ms",
+     None),
+    ("all graphs: memory over the largest alone", "%", 10, 5, STEP, {"model": BIG, "graphs": None},
+     over_the_largest, None),
+    start("dummy", 5, 1.5),
+    start("dummy, first of all"),
+    start("safetensors", 10, 4),
+    ("offline 1000 in, 1000 out, output tokens", "/s", -12000, -16600, SERVE,
+     {"offline": "1000 in, 1000 out"}, "output_tokens_per_second", None),
+    decode("llama-3.2-1b", 1, 0.8, 0.66),
+    decode("llama-3.2-1b", 256),
+    decode("qwen2.5-0.5b", 1),
+    decode("qwen2.5-0.5b", 256),
+]
+
+
+def find(lines, keys):
+    """The first line that has the keys, with these values where they are not None."""
+    for line in lines:
+        if all(key in line and value in (None, line[key]) for key, value in keys.items()):
+            return line
+    return None
+
+
+def verdict(value, must, aim):
+    """Limits below zero are of numbers that are to be large."""
+    if must is None:
+        return ""
+    if must < 0:
+        value = -value
+    return "aim" if value <= aim else "must" if value <= must else "MISSED"
+
+
+def collect(benches):
+    """What the report's benches say of NUMBERS."""
+    found = []
+    for name, unit, must, aim, bench, keys, field, floor_field in NUMBERS:
+        line = find(benches.get(bench, {}).get("result", []), keys)
+        value = None if line is None else field(line) if callable(field) else line.get(field)
+        if value is None:
+            continue
+        entry = {"name": name, "value": round(value, 3), "unit": unit}
+        if must is not None:
+            entry |= {"must": abs(must), "aim": abs(aim), "reached": verdict(value, must, aim)}
+        if floor_field is not None:
+            entry["floor"] = line[floor_field]
+        found.append(entry)
+    return found
+
+
+def table(numbers):
+    rows = [("", "measured", "", "floor", "must", "aim", "")]
+    for number in numbers:
+        rows.append((number["name"], f"{number['value']:g}", number["unit"],
+                     f"{number.get('floor', ''):}", f"{number.get('must', ''):}",
+                     f"{number.get('aim', ''):}", number.get("reached", "")))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+                     for row in rows)

@@ -1,0 +1,77 @@
+"""compute-sanitizer over the GPU tests: the tests that cover the most code with the least work."""
+import concurrent.futures
+import re
+import subprocess
+import time
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+# Program -> tests. Under a sanitizer a kernel is ten to a hundred times slower.
+SUITES = {
+    "embed_gpu_test": "*",
+    "fill_uniform_gpu_test": "*",
+    "gather_rows_gpu_test": "*",
+    "silu_mul_gpu_test": "*.MatchesDoubleArithmetic",
+    "rms_norm_gpu_test": "*.MatchesDoubleArithmetic:*.AChain*",
+    "rope_store_kv_gpu_test": "*",
+    "step_gpu_test": "*",
+    "sample_gpu_test": "*.RowsThatHoldNoAnswer*:*.GivesTheResultOfARowAlone*",
+    "matmul_gpu_test": "*.TakesStridedRows*:*.TakesRowsThatAreNotAligned:"
+                       "*.FewTokensHaveTheSameBitsInASlice*",
+    "paged_attention_gpu_test": "*.AnswersShortAndLong*:*.ChunksOfAPrompt*:*.BitsDoNotDepend*",
+    "model_gpu_test": "*NeighboursInTheBatch*/llama:*NeighboursInTheBatch*/qwen3",
+    "nonfinite_gpu_test": "*.ASickRow*",
+}
+# Slower than the others by far: less of the same.
+RACE_SUITES = {
+    "rms_norm_gpu_test": "*.AChain*",
+    "sample_gpu_test": "*.RowsThatHoldNoAnswer*",
+    "paged_attention_gpu_test": "*.ChunksOfAPrompt*",
+}
+PASSED = re.compile(r"\[  PASSED  \] (\d+) test")
+SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
+AT_ONCE = 8
+LIMIT_SECONDS = 150  # for all together: what does not finish by then says so
+
+
+def check(program, tool, environment, until):
+    """One program under one tool: what it found, and how long it took."""
+    begin = time.monotonic()
+    tests = SUITES[program.name]
+    if tool == "racecheck":
+        tests = RACE_SUITES.get(program.name, tests)
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "8",
+               program, f"--gtest_filter={tests}", "--gtest_brief=1"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment,
+                              timeout=max(until - begin, 0.1))
+    except subprocess.TimeoutExpired:
+        return {"status": "not finished", "seconds": round(time.monotonic() - begin, 1)}
+    said = done.stdout + done.stderr
+    found, passed = SUMMARY.search(said), PASSED.search(said)
+    entry = {"status": done.returncode, "seconds": round(time.monotonic() - begin, 1),
+             "tests": int(passed.group(1)) if passed else 0,
+             "findings": int(found.group(1) or found.group(2)) if found else None}
+    if done.returncode != 0:
+        entry["said"] = [line for line in said.splitlines() if line.startswith("=")][:60]
+        entry["said"] += said.splitlines()[-10:] if found is None else []
+    return entry
+
+
+def run_sanitizers(programs, environment):
+    """{program: {tool: entry}} for those that have a suite."""
+    until = time.monotonic() + LIMIT_SECONDS
+    jobs = [(program, tool) for tool in TOOLS for program in programs if program.name in SUITES]
+    results = {}
+
+    def run(job):
+        program, tool = job
+        entry = check(program, tool, environment, until)
+        results.setdefault(program.name, {})[tool] = entry
+        print(f"{program.name} {tool}: {entry['status']}, {entry.get('tests', 0)} tests, "
+              f"{entry.get('findings')} findings, {entry['seconds']} s", flush=True)
+        for line in entry.get("said", [])[:12]:
+            print(f"  {line}", flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(run, jobs))
+    return results
