@@ -121,7 +121,7 @@ class PrefixTreeBench {
     const auto end = std::chrono::steady_clock::now();
     CHECK_EQ(num_allocations, allocations_before);
     CHECK_EQ(tree_.num_evicted() - evicted_before, num_blocks_);
-    std::printf("{\"block_size\": %d, \"replace_ns_per_block\": %.1f}\n", block_size_,
+    std::printf("{\"block_size\": %d, \"replace_block_ns\": %.1f}\n", block_size_,
                 1000 * Microseconds(end - begin) / num_blocks_);
   }
 
