@@ -95,7 +95,7 @@ SessionStore::Survey SessionStore::Look(Slot slot) const {
   const int32_t size = static_cast<int32_t>(record.tokens.size());
   Survey survey;
   int32_t present = 0;
-  bool loading = false, storing = false;
+  bool loading = false, storing = false, own = true;
   ++work_;
   for (NodeId node = record.kept; node != kNoNode; node = Above(node)) {
     const NodeKv& kv = tree_.Kv(node);
@@ -106,7 +106,8 @@ SessionStore::Survey SessionStore::Look(Slot slot) const {
     if (kv.on_device() || kv.on_host()) present += count;
     loading |= kv.loading;
     storing |= kv.storing;
-    survey.has_pages |= kv.page != kNoPage;
+    own = own && !WantedByOthers(slot, node);
+    survey.has_pages |= own && kv.page != kNoPage;
     ++work_;
   }
   survey.tiers.absent_tokens = size - present;

@@ -168,7 +168,7 @@ class SessionStore final : public NodeKeeper {
   struct Survey {
     SessionState state = SessionState::kDropped;
     SessionTiers tiers;
-    bool has_pages = false;
+    bool has_pages = false;  // that others do not want
   };
   struct Filling {
     NodeId node = kNoNode;
@@ -181,6 +181,8 @@ class SessionStore final : public NodeKeeper {
   Slot SlotOf(uint64_t turn) const;  // kNoSlot if unknown
   NodeId Above(NodeId node) const;   // kNoNode: the root
   NodeId WholeBlocks(NodeId node, int32_t position) const;
+  SessionBook::Wanted MostWantedAt(NodeId node) const;
+  bool WantedByOthers(Slot slot, NodeId node) const;
   Survey Look(Slot slot) const;
   SessionInfo InfoOf(Slot slot) const;
   int64_t OffloadTime(const SessionRecord& record, int64_t now_ns) const;

@@ -19,22 +19,30 @@ constexpr int32_t kMaxSessions = 16;
 constexpr int64_t kMaxWork = 256;
 // Between two looks around: at 256 nodes of 10 ns each under half a percent of a core.
 constexpr int64_t kLookInterval = 1'000'000;
-// After a store that came to nothing: 4, 8, ... seconds, 4096 at most.
+// After a store that came to nothing: 4, 8, ... 512 seconds. From then on it is stored under
+// pressure, or when it was used again; so its tries are those of its use, however long it is idle.
 constexpr int64_t kFirstRetry = 4'000'000'000;
-constexpr int32_t kMaxDoublings = 10;
+constexpr int32_t kMaxRetries = 8;
 
 constexpr Wanted kLeast{std::numeric_limits<int32_t>::min(), 0, 0};
 constexpr Wanted kMost{std::numeric_limits<int32_t>::max(), 0, 0};
 
+}  // namespace
+
 // The most wanted session whose deepest node this is; kLeast: none.
-Wanted MostWantedAt(const SessionBook& book, NodeId node) {
-  auto it = book.keepers().LowerBound({node, kMost});
-  if (it == book.keepers().begin()) return kLeast;
+SessionBook::Wanted SessionStore::MostWantedAt(NodeId node) const {
+  auto it = book_.keepers().LowerBound({node, kMost});
+  if (it == book_.keepers().begin()) return kLeast;
   --it;
   return it->first == node ? it->second : kLeast;
 }
 
-}  // namespace
+// Of the session's chain: whether others branch off below it, or a more wanted one ends there.
+bool SessionStore::WantedByOthers(Slot slot, NodeId node) const {
+  const int32_t own = node == book_[slot].kept ? 1 : 0;
+  if (tree_.NumKeptChildren(node) > 1 - own) return true;
+  return tree_.NumKeepers(node) > own && book_.WantedOf(slot) < MostWantedAt(node);
+}
 
 int64_t SessionStore::OffloadTime(const SessionRecord& record, int64_t now_ns) const {
   if (record.kept == kNoNode || tree_.num_pages() == 0) return kNoDeadline;
@@ -102,9 +110,9 @@ NodeId SessionStore::NextIdle(int64_t now_ns) {
     const NodeId kept = book_[slot].kept;
     const bool stored = tree_.Kv(kept).on_host();
     book_.Change(slot, [&](SessionRecord& record) {
-      const int32_t doublings = std::min<int32_t>(record.attempts, kMaxDoublings);
-      record.offload_ns = stored ? kNoDeadline : now_ns + (kFirstRetry << doublings);
-      record.attempts = static_cast<uint8_t>(doublings + 1);
+      const int32_t tries = record.attempts++;
+      const bool again = !stored && tries < kMaxRetries;
+      record.offload_ns = again ? now_ns + (kFirstRetry << tries) : kNoDeadline;
       record.has_pages = true;
     });
     if (!stored) return kept;
@@ -131,7 +139,7 @@ void SessionStore::DropBlocks(Slot slot) {
 }
 
 int32_t SessionStore::MakeRoom(int32_t pages, NodeId node) {
-  return MakeRoomFor(pages, MostWantedAt(book_, node));
+  return MakeRoomFor(pages, MostWantedAt(node));
 }
 
 int32_t SessionStore::MakeRoomFor(int32_t pages, const Wanted& wanted) {
@@ -155,9 +163,7 @@ int32_t SessionStore::DropPages(Slot slot, int32_t pages) {
   while (dropped < pages && node != kNoNode) {
     ++work_;
     const NodeId above = Above(node);
-    const bool branches = tree_.NumKeptChildren(node) > (node == book_[slot].kept ? 0 : 1);
-    if (branches || book_.WantedOf(slot) < MostWantedAt(book_, node)) break;
-    if (!tree_.DropPage(node)) break;
+    if (WantedByOthers(slot, node) || !tree_.DropPage(node)) break;
     ++dropped;
     node = above;
   }
