@@ -1,13 +1,17 @@
 // Seeded random programs of everything that can happen to a prefix tree and its pool, in lockstep
 // with a slow reference: lookups, holds, keeps, growth, tails, copies that end in any order and any
 // way, imports, drops, pressure, and lost devices. A failure prints its seed; --seed=N runs that
-// program alone, --steps=N runs programs until so many operations are done.
+// program alone and, if it fails, leaves out what the failure does not need and prints the rest.
+// --steps=N runs programs until so many operations are done.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -33,7 +37,8 @@ void PrintSeed(int) { std::fprintf(stderr, "failed; repeat with --seed=%lu\n", r
 class Program {
  public:
   explicit Program(uint64_t seed)
-      : random_(seed),
+      : seed_(seed),
+        random_(seed),
         block_size_(Between(1, 3)),
         vocab_(OneIn(3) ? 1 : 2),
         num_tenants_(OneIn(8) ? 200 : 2),
@@ -42,12 +47,16 @@ class Program {
                .num_pages = OneIn(5) ? 0 : Between(1, 14),
                .hash_seed = OneIn(2) ? 0 : seed}) {}
 
-  void Run(int32_t num_operations) {
-    for (int32_t i = 0; i < num_operations && !testing::Test::HasFailure(); ++i) {
-      RandomOperation();
+  // Operations are numbers: each draws from its own random numbers, so that others can be left out.
+  void Run(const std::vector<int32_t>& operations, bool print) {
+    for (const int32_t i : operations) {
+      random_.seed(seed_ << 20 | i);
+      const char* name = RandomOperation();
+      if (print) std::cout << "  " << i << " " << name << std::endl;
       both_.Compare();
+      if (testing::Test::HasFailure()) return;
     }
-    if (!testing::Test::HasFailure()) both_.Quiesce();
+    both_.Quiesce();
   }
 
   const TreeLockstep::Tally& tally() const { return both_.tally(); }
@@ -77,20 +86,31 @@ class Program {
   }
   bool room_for_holders() { return both_.holders().size() <= kMaxHolders; }
 
-  void RandomOperation() {
-    const int32_t dice = Between(0, 99);
-    if (dice < 15) return Find();
-    if (dice < 26) return Release();
-    if (dice < 46) return Grow();
-    if (dice < 56) return KeepOrUnkeep();
-    if (dice < 61) return TakeTail();
-    if (dice < 67) return BeginStore();
-    if (dice < 72) return BeginLoad();
-    if (dice < 82) return EndCopy();
-    if (dice < 87) return Import();
-    if (dice < 92) return Drop();
-    if (dice < 99) return UsePool();
-    if (OneIn(4)) LoseDevice();
+  const char* RandomOperation() {
+    struct Operation {
+      int32_t weight;
+      const char* name;
+      void (Program::*run)();
+    };
+    static constexpr Operation kOperations[] = {
+        {30, "find", &Program::Find},
+        {22, "release", &Program::Release},
+        {40, "grow", &Program::Grow},
+        {20, "keep or unkeep", &Program::KeepOrUnkeep},
+        {10, "take tail", &Program::TakeTail},
+        {12, "begin store", &Program::BeginStore},
+        {10, "begin load", &Program::BeginLoad},
+        {20, "end copy", &Program::EndCopy},
+        {10, "import", &Program::Import},
+        {10, "drop", &Program::Drop},
+        {14, "use pool", &Program::UsePool},
+        {1, "lose device", &Program::LoseDevice},
+    };
+    int32_t dice = Between(0, 198);
+    const Operation* operation = kOperations;
+    while (dice >= operation->weight) dice -= (operation++)->weight;
+    (this->*operation->run)();
+    return operation->name;
   }
 
   void Find() {
@@ -179,10 +199,12 @@ class Program {
   }
 
   void LoseDevice() {
+    if (!OneIn(2)) return;
     if (!OneIn(4)) both_.ReleaseAll();  // else some hold on, as pins do
     both_.ForgetDevice();
   }
 
+  const uint64_t seed_;
   std::mt19937_64 random_;
   const int32_t block_size_;
   const int32_t vocab_;
@@ -190,22 +212,64 @@ class Program {
   TreeLockstep both_;
 };
 
+// In a process of its own, for a failed CHECK ends it.
+bool Fails(uint64_t seed, const std::vector<int32_t>& operations) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::freopen("/dev/null", "w", stdout);
+    std::freopen("/dev/null", "w", stderr);
+    Program(seed).Run(operations, false);
+    _exit(testing::Test::HasFailure());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status != 0;
+}
+
+// The failure again, with as few operations as it takes; ever smaller pieces are left out.
+void Shrink(uint64_t seed, std::vector<int32_t> operations) {
+  for (size_t piece = operations.size() / 2; piece > 0; piece /= 2) {
+    for (size_t at = 0; at + piece <= operations.size();) {
+      std::vector<int32_t> fewer = operations;
+      fewer.erase(fewer.begin() + at, fewer.begin() + at + piece);
+      if (Fails(seed, fewer)) {
+        operations = fewer;
+      } else {
+        at += piece;
+      }
+    }
+  }
+  std::cout << operations.size() << " operations are enough:\n";
+  Program(seed).Run(operations, true);
+}
+
+std::vector<int32_t> OperationsOf(uint64_t seed) {
+  std::vector<int32_t> operations(seed % 10 == 0 ? 3000 : 300);
+  std::iota(operations.begin(), operations.end(), 0);
+  return operations;
+}
+
 TEST(PrefixTreeRandomTest, AgreesWithTheReference) {
   using Tally = TreeLockstep::Tally;
   constexpr int64_t Tally::*kCounts[] = {
       &Tally::found,           &Tally::evicted, &Tally::kept_lost,    &Tally::moved_keepers,
       &Tally::not_adopted,     &Tally::swapped, &Tally::husks_filled, &Tally::tails_taken,
       &Tally::pages_reclaimed, &Tally::doomed,  &Tally::devices_lost};
+  if (only_seed != 0) {
+    running_seed = only_seed;
+    const std::vector<int32_t> operations = OperationsOf(only_seed);
+    if (Fails(only_seed, operations)) Shrink(only_seed, operations);
+    return;
+  }
   Tally sum;
   int64_t steps = 0;
-  for (uint64_t seed = std::max<uint64_t>(only_seed, 1); steps < steps_wanted; ++seed) {
+  for (uint64_t seed = 1; steps < steps_wanted; ++seed) {
     running_seed = seed;
+    const std::vector<int32_t> operations = OperationsOf(seed);
     Program program(seed);
-    const int32_t length = seed % 10 == 0 ? 3000 : 300;
-    program.Run(length);
-    steps += length;
+    program.Run(operations, false);
+    steps += static_cast<int64_t>(operations.size());
     if (HasFailure()) return PrintSeed(0);
-    if (only_seed != 0) return;
     for (const auto count : kCounts) sum.*count += program.tally().*count;
   }
   std::cout << steps << " operations;";
