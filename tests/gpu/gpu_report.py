@@ -54,7 +54,8 @@ class Report:
         if kind == "sanitizers":
             # What does not get done again takes no older finding's place.
             done = latest(self.older, kind).get(name, {})
-            entry = {t: found for t, found in entry.items() if t in finished(entry) or t not in done}
+            new = finished(entry)
+            entry = {tool: entry[tool] for tool in entry if tool in new or tool not in done}
         self.run[kind][name] = entry
         self.save()
 

@@ -27,6 +27,9 @@ RACE_SUITES = {
     "sample_gpu_test": "*.RowsThatHoldNoAnswer*",
     "paged_attention_gpu_test": "*.ChunksOfAPrompt*",
 }
+# Racecheck's records of this one take more memory than a machine of 128 GB has; its kernels are those
+# of the other programs.
+TOO_LARGE = {("nonfinite_gpu_test", "racecheck")}
 PASSED = re.compile(r"\[  PASSED  \] (\d+) test")
 SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
 AT_ONCE = 8
@@ -60,7 +63,8 @@ def check(program, tool, environment, until):
 def run_sanitizers(programs, environment):
     """{program: {tool: entry}} for those that have a suite."""
     until = time.monotonic() + LIMIT_SECONDS
-    jobs = [(program, tool) for tool in TOOLS for program in programs if program.name in SUITES]
+    jobs = [(program, tool) for tool in TOOLS for program in programs
+            if program.name in SUITES and (program.name, tool) not in TOO_LARGE]
     results = {}
 
     def run(job):
