@@ -27,8 +27,8 @@ RACE_SUITES = {
     "sample_gpu_test": "*.RowsThatHoldNoAnswer*",
     "paged_attention_gpu_test": "*.ChunksOfAPrompt*",
 }
-# Racecheck's records of this one take more memory than a machine of 128 GB has; its kernels are those
-# of the other programs.
+# Racecheck's records of this one take more memory than a machine of 128 GB has; its kernels are
+# those of the other programs.
 TOO_LARGE = {("nonfinite_gpu_test", "racecheck")}
 PASSED = re.compile(r"\[  PASSED  \] (\d+) test")
 SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
