@@ -65,6 +65,7 @@ class CopyEngine::Lane {
     const std::span<const BlockCopy> copies(message_.copies, count);
     Begun& job = begun_[num_begun_ % begun_.size()];
     job = {.ack = {.job = message_.job}, .batches = count == 1 ? 1 : 2, .at_ns = SteadyNowNs()};
+    engine_.acked_.load(std::memory_order_acquire);
     engine_.runner_.Begin(direction_, copies.first((count + 1) / 2));
     if (count > 1) engine_.runner_.Begin(direction_, copies.subspan((count + 1) / 2));
     ++num_begun_;
@@ -86,6 +87,7 @@ class CopyEngine::Lane {
     idle_since_ns_ = now_ns;
     std::memcpy(acks_.slot(num_acked_).data(), &job.ack, sizeof job.ack);
     ++num_acked_;
+    engine_.acked_.fetch_add(1, std::memory_order_release);
     acks_.Publish();
     engine_.notify_();
   }

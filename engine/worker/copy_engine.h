@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -28,6 +29,9 @@ class CopyEngine {
   const CopyRings rings_;
   const std::function<void()> notify_;
   std::atomic<bool> stop_{false};
+  // Jobs acked. A job of the other direction that follows from an ack sees what was copied, though
+  // the order between the two passes through the scheduler, maybe in another process.
+  std::atomic<uint64_t> acked_{0};
   std::vector<std::thread> threads_;
 };
 

@@ -1,18 +1,24 @@
 // Worker processes that die, stop or lie in the middle of a copy: the pages of the host outlive
 // them, and nobody writes there once the server has recovered.
+#include <signal.h>
+
+#include <algorithm>
 #include <limits>
+#include <thread>
 
 #include "engine/worker/restarting_transport.h"
 #include "engine/worker/supervisor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/worker/copy_pool.h"
+#include "tests/engine/worker/living_workers.h"
 
 namespace quire {
 namespace {
 
 using testing::CopyPool;
 using ::testing::HasSubstr;
+using testing::Workers;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 constexpr CopyDirection kStore = CopyDirection::kStore;
@@ -122,10 +128,15 @@ TEST_F(CopyProcesses, NobodyWritesToThePagesOnceRecovered) {
   Move(3, 1, 12);
   Submit(kStore, 1, 13);
   EXPECT_FALSE(Await());
+  while (Holds(13, 4)) std::this_thread::yield();  // until it is being scribbled on
+  const pid_t scribbler = Workers().front();
   ASSERT_TRUE(transport_->Recover());
-  CopyPool::Fill(arena_->page(13), 99);  // what was being scribbled on
-  while (transport_->recovering()) wake_.Wait(kNever);
-  EXPECT_TRUE(Holds(13, 99));
+  EXPECT_NE(kill(scribbler, 0), 0) << "it is gone, and was waited for";
+  const std::span<const std::byte> page = arena_->page(13);
+  const std::vector<std::byte> left(page.begin(), page.end());
+  while (transport_->recovering()) {
+    ASSERT_TRUE(std::equal(page.begin(), page.end(), left.begin()));
+  }
 }
 
 }  // namespace

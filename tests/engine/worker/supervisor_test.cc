@@ -7,26 +7,24 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <condition_variable>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
-#include <sstream>
 
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "engine/worker/restarting_transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/engine/worker/living_workers.h"
 
 namespace quire {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::Workers;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
@@ -58,24 +56,6 @@ std::unique_ptr<Supervisor> Describe(const std::string& device, int32_t ranks = 
 }
 
 std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
-
-// The living children of this process.
-std::vector<pid_t> Workers() {
-  std::vector<pid_t> pids;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "stat");
-    std::string line;
-    if (!std::getline(file, line)) continue;
-    // "pid (name) state parent ...", where the name may hold anything.
-    std::istringstream rest(line.substr(line.rfind(')') + 1));
-    char state = 0;
-    pid_t parent = 0;
-    rest >> state >> parent;
-    if (parent == getpid() && state != 'Z') pids.push_back(std::stoi(line));
-  }
-  std::sort(pids.begin(), pids.end());
-  return pids;
-}
 
 TEST(SupervisorTest, DescribesTheDeviceOfTheRankWithTheLeastMemory) {
   const auto supervisor = Describe("steady", 3);

@@ -1,0 +1,33 @@
+// The worker processes of a test.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace quire::testing {
+
+// The living children of this process.
+inline std::vector<pid_t> Workers() {
+  std::vector<pid_t> pids;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    // "pid (name) state parent ...", where the name may hold anything.
+    std::istringstream rest(line.substr(line.rfind(')') + 1));
+    char state = 0;
+    pid_t parent = 0;
+    rest >> state >> parent;
+    if (parent == getpid() && state != 'Z') pids.push_back(std::stoi(line));
+  }
+  std::sort(pids.begin(), pids.end());
+  return pids;
+}
+
+}  // namespace quire::testing
