@@ -179,6 +179,33 @@ bool SessionWorld::Converse(TenantId tenant, const SessionName& name,
   return true;
 }
 
+// --- Bytes.
+
+void SessionWorld::CheckPages(TenantId tenant, const std::vector<int32_t>& tokens,
+                              int32_t kv_tokens, const std::vector<PageId>& pages) {
+  const std::vector<uint64_t> hashes = Hashes(tenant, tokens);
+  int32_t begin = 0;
+  for (const PageId page : pages) {
+    const int32_t end = std::min(kv_tokens, begin + config.block_size);
+    CHECK_LT(begin, end);
+    CheckSlots(pages_[page], hashes, begin, end);
+    begin = end;
+  }
+  CHECK_EQ(begin, kv_tokens);
+}
+
+void SessionWorld::FillPages(TenantId tenant, const std::vector<int32_t>& tokens,
+                             const std::vector<PageId>& pages) {
+  const std::vector<uint64_t> hashes = Hashes(tenant, tokens);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i] == kNoPage) continue;
+    for (size_t slot = 0; slot < pages_[pages[i]].size(); ++slot) {
+      const size_t token = i * config.block_size + slot;
+      pages_[pages[i]][slot] = token < hashes.size() ? hashes[token] : 0;
+    }
+  }
+}
+
 // --- Copies.
 
 bool SessionWorld::Send() {

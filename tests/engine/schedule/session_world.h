@@ -62,6 +62,12 @@ class SessionWorld {
   bool Converse(TenantId tenant, const SessionName& name, const std::vector<int32_t>& added,
                 const std::vector<int32_t>& output);
 
+  // --- Bytes. Pages of an export must have, and those of an import get, what the tokens say.
+  void CheckPages(TenantId tenant, const std::vector<int32_t>& tokens, int32_t kv_tokens,
+                  const std::vector<PageId>& pages);
+  void FillPages(TenantId tenant, const std::vector<int32_t>& tokens,
+                 const std::vector<PageId>& pages);
+
   // --- Copies. Takes what Tiering wants sent.
   bool Send();
   // Copies the bytes of the i-th of the jobs in flight; a broken one writes rubbish.
