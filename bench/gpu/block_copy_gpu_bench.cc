@@ -174,12 +174,37 @@ size_t FreeBytes() {
   return free;
 }
 
-void PrintPinning(CopyRunner& copies) {
+void PrintSteps(const char* beside, const std::vector<double>& ms,
+                const std::vector<double>& alone) {
+  std::printf(
+      "{\"decode\": %d, \"beside\": \"%s\", \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"p50_ratio\": "
+      "%.3f, "
+      "\"p99_ratio\": %.3f}\n",
+      kRows, beside, Quantile(ms, 0.5), Quantile(ms, 0.99),
+      Quantile(ms, 0.5) / Quantile(alone, 0.5), Quantile(ms, 0.99) / Quantile(alone, 0.99));
+  std::fflush(stdout);
+}
+
+// Pins the arena while rows decode, in short runs.
+void MeasurePinning(CopyRunner& copies, Decoding& decoding) {
+  constexpr int32_t kFew = kSteps / 10;
+  const std::vector<double> alone = decoding.Run(kFew);
   const size_t before = FreeBytes();
-  const int64_t begin_ns = SteadyNowNs();
-  const std::atomic<bool> stop{false};
-  copies.Prepare(stop);
-  const double seconds = Seconds(begin_ns);
+  double seconds = 0;
+  std::atomic<bool> pinned{false};
+  std::thread pinning([&] {
+    const std::atomic<bool> stop{false};
+    const int64_t begin_ns = SteadyNowNs();
+    copies.Prepare(stop);
+    seconds = Seconds(begin_ns);
+    pinned = true;
+  });
+  std::vector<double> ms;
+  while (!pinned) {
+    for (const double step : decoding.Run(kFew)) ms.push_back(step);
+  }
+  pinning.join();
+  PrintSteps("pinning", ms, alone);
   const double gib = static_cast<double>(kPages * copies.block_bytes()) / (1 << 30);
   std::printf("{\"pinned_gib\": %.2f, \"seconds_per_gib\": %.3f, \"device_bytes\": %lld}\n", gib,
               seconds / gib, static_cast<long long>(before - FreeBytes()));
@@ -191,32 +216,16 @@ struct Mix {
 };
 constexpr Mix kMixes[] = {{"restore", false, true}, {"offload", true, false}, {"both", true, true}};
 
-void Measure() {
-  const WorkerSpec spec = Spec();
-  auto arena = std::make_shared<HostArena>(*HostArena::Create());
-  CHECK(arena->Allocate(spec.arena_shape()).ok());
-  CudaWorkerReport report;
-  auto made = MakeCudaWorker(spec, CudaOptionsFor(spec, 0, "build/gpu-algorithms"), &report, arena);
-  CHECK(made.ok());
-  Worker& worker = **made;
-  {
-    Prepared runner(*worker.copies());
-    SessionCopier unpinned(runner, kPlaces);
-    std::printf("{\"unpinned\": \"restore\", \"gbps\": %.2f}\n", unpinned.Rate(false, true, 1));
-  }
-  PrintPinning(*worker.copies());
-  Prepared runner(*worker.copies());
-  SessionCopier copier(runner, kPlaces);
+void MeasureCopies(SessionCopier& copier) {
   for (const Mix& mix : kMixes) {
     std::vector<double> rates;
     for (int i = 0; i < 11; ++i) rates.push_back(copier.Rate(mix.stores, mix.loads, 1));
     std::printf("{\"copy\": \"%s\", \"beside\": \"nothing\", \"gbps\": %.2f, \"worst\": %.2f}\n",
                 mix.name, Quantile(rates, 0.5), Quantile(rates, 0));
   }
-  Decoding decoding(worker);
-  const std::vector<double> alone = decoding.Run(kSteps);
-  std::printf("{\"decode\": \"alone\", \"rows\": %d, \"p50_ms\": %.3f, \"p99_ms\": %.3f}\n", kRows,
-              Quantile(alone, 0.5), Quantile(alone, 0.99));
+}
+
+void MeasureBoth(SessionCopier& copier, Decoding& decoding, const std::vector<double>& alone) {
   for (const Mix& mix : kMixes) {
     std::atomic<bool> stop{false};
     std::vector<double> rates;
@@ -228,13 +237,32 @@ void Measure() {
     copying.join();
     rates.pop_back();  // went on beside nothing
     CHECK(!rates.empty());
-    std::printf(
-        "{\"copy\": \"%s\", \"beside\": \"decode\", \"gbps\": %.2f, \"worst\": %.2f, "
-        "\"step_p50_ms\": %.3f, \"step_p99_ms\": %.3f, \"p50_ratio\": %.3f, \"p99_ratio\": %.3f}\n",
-        mix.name, Quantile(rates, 0.5), Quantile(rates, 0), Quantile(ms, 0.5), Quantile(ms, 0.99),
-        Quantile(ms, 0.5) / Quantile(alone, 0.5), Quantile(ms, 0.99) / Quantile(alone, 0.99));
-    std::fflush(stdout);
+    std::printf("{\"copy\": \"%s\", \"beside\": \"decode\", \"gbps\": %.2f, \"worst\": %.2f}\n",
+                mix.name, Quantile(rates, 0.5), Quantile(rates, 0));
+    PrintSteps(mix.name, ms, alone);
   }
+}
+
+void Measure() {
+  const WorkerSpec spec = Spec();
+  auto arena = std::make_shared<HostArena>(*HostArena::Create());
+  CHECK(arena->Allocate(spec.arena_shape()).ok());
+  CudaWorkerReport report;
+  auto made = MakeCudaWorker(spec, CudaOptionsFor(spec, 0, "build/gpu-algorithms"), &report, arena);
+  CHECK(made.ok());
+  Worker& worker = **made;
+  Decoding decoding(worker);
+  const std::vector<double> alone = decoding.Run(kSteps);
+  PrintSteps("nothing", alone, alone);
+  Prepared runner(*worker.copies());
+  SessionCopier copier(runner, kPlaces);
+  copier.Rate(true, true, 1);  // pages that nobody touched before take their time
+  std::printf(
+      "{\"copy\": \"restore\", \"beside\": \"nothing\", \"pinned\": false, \"gbps\": %.2f}\n",
+      copier.Rate(false, true, 1));
+  MeasurePinning(*worker.copies(), decoding);
+  MeasureCopies(copier);
+  MeasureBoth(copier, decoding, alone);
 }
 
 }  // namespace
