@@ -72,13 +72,13 @@ std::string HitRate(const CacheStats& cache) {
 }
 
 std::string SessionsText(const CacheStats& cache) {
-  std::string text = std::to_string(cache.sessions);
+  std::string states;
   for (size_t i = 0; i < cache.sessions_by_state.size(); ++i) {
     if (cache.sessions_by_state[i] == 0) continue;
-    text += ", " + std::to_string(cache.sessions_by_state[i]) + " " +
-            Name(static_cast<SessionState>(i));
+    states += (states.empty() ? " (" : ", ") + std::to_string(cache.sessions_by_state[i]) + " " +
+              Name(static_cast<SessionState>(i));
   }
-  return text;
+  return std::to_string(cache.sessions) + (states.empty() ? "" : states + ")");
 }
 
 }  // namespace

@@ -15,6 +15,9 @@ SCRIPTS = machine.ROOT / "bench" / "serve"
 # name -> ninja targets, command below the build directory, timeout in seconds
 PROGRAMS = {
     "scheduler": (["scheduler_bench"], lambda b: [b / "bench/scheduler_bench"], 120),
+    "session": (["session_bench"], lambda b: [b / "bench/session_bench"], 120),
+    "prefix_tree": (["prefix_tree_bench"], lambda b: [b / "bench/prefix_tree_bench"], 120),
+    "copy": (["copy_bench"], lambda b: [b / "bench/copy_bench"], 120),
     "stream": (["stream_bench"], lambda b: [b / "bench/stream_bench"], 120),
     "tokenizer": (
         ["tokenizer_bench"],
@@ -71,6 +74,23 @@ def scheduler_points(rows):
         yield point(f"waiting {row['waiting']}", figures, ["step_us_p50", "step_us_p99"])
 
 
+def session_points(rows):
+    for row in rows:
+        judged = ["resident_ms", "restored_ms", "recomputed_ms"]
+        yield point(f"{row['tokens']} tokens, {row['outcome']}", row, judged)
+
+
+def prefix_tree_points(rows):
+    for row in rows:
+        judged = [k for k in row if k.endswith(("_us", "_ns"))]
+        yield point(f"blocks of {row['block_size']}, {row.get('lookup', 'replaced')}", row, judged)
+
+
+def copy_points(rows):
+    for row in rows:
+        yield point(f"{row['what']}, blocks of {row['block_bytes']}", row, ["gbps", "fraction"])
+
+
 def stream_points(rows):
     for row in rows:
         pace = row["paced_tokens_per_second"]
@@ -100,6 +120,12 @@ def demo_points(document):
 def points_of(name, document):
     if name == "scheduler":
         return list(scheduler_points(document))
+    if name == "session":
+        return list(session_points(document))
+    if name == "prefix_tree":
+        return list(prefix_tree_points(document))
+    if name == "copy":
+        return list(copy_points(document))
     if name == "stream":
         return list(stream_points(document))
     if name == "tokenizer":
