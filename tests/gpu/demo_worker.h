@@ -34,6 +34,7 @@ inline EngineSetup DemoSetup(const DemoSettings& settings) {
   config.model = "models/demo";
   config.device = "cuda";
   config.kv_cache_memory_bytes = int64_t{256} << 20;
+  config.kv_offloading_size = 0;  // who wants an arena makes it
   config.max_num_seqs = settings.max_num_seqs;
   config.max_num_batched_tokens = settings.max_num_batched_tokens;
   absl::StatusOr<EngineSetup> setup =
