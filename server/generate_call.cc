@@ -55,8 +55,10 @@ class GenerateCall {
         opened_ns_(SteadyNowNs()),
         port_(ConnectionTable::PortOf(context.peer())),
         stream_(std::make_shared<GenerationStream>(
-            host, outlet, shape, port_,
-            DeadlineNs(context, host->options.default_deadline_seconds))) {
+            host, outlet, shape,
+            GenerationStream::Caller{
+                host->options.identity(context), port_,
+                DeadlineNs(context, host->options.default_deadline_seconds)})) {
     published_.store(stream_.get(), std::memory_order_release);
   }
 

@@ -7,8 +7,11 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
+#include "engine/schedule/session_store.h"
 #include "quire/v1/inference.pb.h"
 #include "server/connection_table.h"
+#include "server/serial_thread.h"
+#include "server/session_codec.h"
 #include "server/stall_watch.h"
 #include "server/status_codec.h"
 #include "server/stream_table.h"
@@ -73,13 +76,12 @@ void GenerationStream::Delta::Clear() {
   tokens = 0;
 }
 
-GenerationStream::GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape, int port,
-                                   int64_t deadline_ns)
+GenerationStream::GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape,
+                                   const Caller& caller)
     : host_(host),
       shape_(shape),
-      port_(port),
+      caller_(caller),
       arrival_ns_(SteadyNowNs()),
-      deadline_ns_(deadline_ns),
       id_(host->table->NextId()),
       outlet_(outlet) {}
 
@@ -107,16 +109,71 @@ std::unique_ptr<Request> GenerationStream::MakeRequest() {
   request->cookie = this;
   request->prompt = std::move(ask_.prompt);
   request->sampling = ask_.sampling;
+  request->tenant = caller_.tenant;
+  request->bypass_cache = ask_.bypass_cache;
+  request->turn = turn_;
   request->priority = ask_.priority;
   request->arrival_ns = arrival_ns_;
-  request->deadline_ns = deadline_ns_;
+  request->deadline_ns = caller_.deadline_ns;
   return request;
 }
 
 void GenerationStream::Submit() {
-  if (const absl::Status status = CompletePrompt(*host_->model, &ask_); !status.ok()) {
-    return Refuse(status);
+  const absl::Status status = TokenizePrompt(*host_->model, &ask_);
+  if (!status.ok()) return Refuse(status);
+  if (ask_.session_id.empty()) return SubmitPrompt({});
+  BeginTurn();
+}
+
+void GenerationStream::BeginTurn() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!end_.ok()) return;  // cancelled while its prompt was tokenised
   }
+  host_->engine->Ask([self = shared_from_this()](SessionStore& sessions, int64_t now_ns) {
+    absl::StatusOr<TurnStart> start = self->OpenTurn(sessions, now_ns);
+    self->host_->session_thread->Post([self, start = std::move(start)]() mutable {
+      if (!start.ok()) return self->Refuse(start.status());
+      self->turn_ = start->turn;
+      self->SubmitPrompt(std::move(start->tokens));
+    });
+  });
+}
+
+absl::StatusOr<TurnStart> GenerationStream::OpenTurn(SessionStore& sessions, int64_t now_ns) {
+  const auto begin = [&] {
+    return sessions.BeginTurn(caller_.tenant, ask_.session_id, ask_.expected_position, now_ns);
+  };
+  absl::StatusOr<TurnStart> start = begin();
+  if (absl::IsNotFound(start.status()) && ask_.create_session) {
+    const auto created = sessions.Create(caller_.tenant, ask_.session_id, {}, now_ns);
+    if (!created.ok()) return FromStore(created.status());
+    start = begin();
+    created_session_ = start.ok();
+    if (!start.ok()) sessions.Close(caller_.tenant, ask_.session_id).IgnoreError();
+  }
+  if (start.ok()) return start;
+  std::optional<int32_t> position;
+  if (IsReason(start.status(), "WRONG_POSITION")) {
+    const auto session = sessions.Get(caller_.tenant, ask_.session_id);
+    position = session.ok() ? session->position : 0;
+  }
+  return FromStore(start.status(), "expected_position", position);
+}
+
+void GenerationStream::AbandonTurn() {
+  if (turn_ == 0) return;
+  host_->engine->Ask([turn = std::exchange(turn_, 0), tenant = caller_.tenant,
+                      unborn = created_session_ ? ask_.session_id : SessionName()](
+                         SessionStore& sessions, int64_t now_ns) {
+    sessions.AbortTurn(turn, now_ns);
+    if (!unborn.empty()) sessions.Close(tenant, unborn).IgnoreError();
+  });
+}
+
+void GenerationStream::SubmitPrompt(std::vector<int32_t> session_tokens) {
+  const absl::Status fits = FitPrompt(*host_->model, std::move(session_tokens), &ask_);
+  if (!fits.ok()) return Refuse(fits);
   if (ask_.send_text || !ask_.sampling.stop.empty()) {
     detokenizer_.emplace(
         host_->model->tokenizer.get(),
@@ -128,7 +185,7 @@ void GenerationStream::Submit() {
   std::unique_ptr<Request> request = MakeRequest();
   {
     std::lock_guard lock(mutex_);
-    if (!end_.ok()) return;  // cancelled while its prompt was tokenised
+    if (!end_.ok()) return AbandonTurn();  // cancelled on the way here
     accepted_message_ = std::move(message);
   }
   until_finish_ = shared_from_this();
@@ -146,6 +203,7 @@ void GenerationStream::Submit() {
 }
 
 void GenerationStream::Refuse(const absl::Status& status) {
+  AbandonTurn();  // before the client can know: it may send the turn again at once
   host_->metrics->RequestRejected(static_cast<int>(status.code()));
   std::unique_lock lock(mutex_);
   End(status);
@@ -170,7 +228,7 @@ void GenerationStream::WriteDone(bool ok) {
 
 void GenerationStream::Cancelled() {
   const FinishReason reason =
-      SteadyNowNs() >= deadline_ns_ ? FinishReason::kDeadline : FinishReason::kCancelled;
+      SteadyNowNs() >= caller_.deadline_ns ? FinishReason::kDeadline : FinishReason::kCancelled;
   std::unique_lock lock(mutex_);
   if (ended_) return;
   End(StatusOf(reason));
@@ -211,7 +269,7 @@ int64_t GenerationStream::CheckStall(int64_t now_ns) {
   // A reset waits behind a write that the peer's full socket blocks. Such a connection is of no use
   // to its other streams either.
   if (std::exchange(reset_, true)) {
-    host_->connections->Cut(port_, "its peer has stopped reading");
+    host_->connections->Cut(caller_.port, "its peer has stopped reading");
   } else {
     outlet_->Reset();
   }
@@ -238,12 +296,23 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   // A token that ends the sequence is part of the ids, never of the text.
   if (!detokenizer_.has_value() || IsStopId(token)) return;
   text_done_ = detokenizer_->Push(token, &gathered_.text, delivered_ >= ask_.sampling.min_tokens);
-  if (text_done_) host_->engine->Cancel(id_, FinishReason::kStopText);
+  if (text_done_) host_->engine->Cancel(id_, FinishReason::kStopText, delivered_);
   if (!ask_.send_text) gathered_.text.clear();
+}
+
+void GenerationStream::TrimTurn(FinishEvent& event) {
+  const int32_t given = event.usage.prompt_tokens + delivered_;
+  if (event.position <= given) return;
+  event.position = given;
+  host_->engine->Ask([tenant = caller_.tenant, name = ask_.session_id, given](
+                         SessionStore& sessions, int64_t now_ns) {
+    sessions.Truncate(tenant, name, given, now_ns).IgnoreError();
+  });
 }
 
 void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   if (text_done_) {
+    if (event.reason != FinishReason::kStopText) TrimTurn(event);
     event.reason = FinishReason::kStopText;
     event.timings.last_token_ns = last_token_ns_;
   } else if (detokenizer_.has_value() && ask_.send_text && StatusOf(event.reason).ok()) {

@@ -21,11 +21,14 @@
 
 #include "absl/status/status.h"
 #include "engine/output_sink.h"
+#include "engine/session.h"
 #include "server/request_codec.h"
 #include "server/stream_host.h"
 #include "server/text/detokenizer.h"
 
 namespace quire {
+
+class SessionStore;
 
 namespace v1 {
 class Accepted;
@@ -50,20 +53,25 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
  public:
   enum class Shape : uint8_t { kStream, kUnary };
 
+  struct Caller {
+    TenantId tenant = 0;
+    int port = 0;  // of the peer's connection (ConnectionTable::PortOf)
+    int64_t deadline_ns = kNoDeadline;
+  };
+
   // `outlet` lives until it has called Closed; `host` outlives the stream.
-  // `port` names the peer's connection (ConnectionTable::PortOf).
-  GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape, int port,
-                   int64_t deadline_ns);
+  GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape, const Caller& caller);
   ~GenerationStream();
 
   RequestId id() const { return id_; }
   const std::string& request_id() const { return request_id_; }
-  int port() const { return port_; }
+  int port() const { return caller_.port; }
 
   // --- The transport and the text pool, in this order.
   // Takes a decoded request and claims its request id; ALREADY_EXISTS when a live request has it.
   absl::Status Take(GenerationAsk ask);
-  // Completes the prompt and hands the request to the engine; on failure ends the call itself.
+  // Completes the prompt, opens the turn if it is one of a session, and hands the request to the
+  // engine; on failure ends the call itself.
   void Submit();
   // Ends a call that the engine has not accepted.
   void Refuse(const absl::Status& status);
@@ -110,6 +118,14 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
 
   bool IsStopId(int32_t token) const;
   std::unique_ptr<Request> MakeRequest();
+  void BeginTurn();
+  // On the scheduler thread.
+  absl::StatusOr<TurnStart> OpenTurn(SessionStore& sessions, int64_t now_ns);
+  void SubmitPrompt(std::vector<int32_t> session_tokens);
+  // Gives back a turn that the engine will never hear of.
+  void AbandonTurn();
+  // The session keeps what the client was given, whatever came behind a stop string.
+  void TrimTurn(FinishEvent& event);
   // Does what the state calls for, until there is nothing to do; the transport is called unlocked.
   void Pump(std::unique_lock<std::mutex> lock);
   // All below: under mutex_.
@@ -122,14 +138,15 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
 
   StreamHost* const host_;
   const Shape shape_;
-  const int port_;
+  const Caller caller_;
   const int64_t arrival_ns_;
-  const int64_t deadline_ns_;
   const RequestId id_;
   // Written by Take and Submit, constant once the engine has the request.
   std::string request_id_;
   bool claimed_ = false;
   GenerationAsk ask_;
+  uint64_t turn_ = 0;             // of the session; 0: none is open
+  bool created_session_ = false;  // by this turn
   std::atomic<bool> overrun_{false};
   std::atomic<int> final_code_{0};
   std::shared_ptr<GenerationStream> until_finish_;

@@ -22,6 +22,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
+#include "engine/schedule/session_store.h"
 #include "server/acceptor.h"
 #include "server/control_service.h"
 #include "server/health_service.h"
@@ -29,6 +30,9 @@
 #include "server/log_pace.h"
 #include "server/output_shards.h"
 #include "server/reflection.h"
+#include "server/serial_thread.h"
+#include "server/session_watches.h"
+#include "server/sessions_service.h"
 #include "server/stall_watch.h"
 #include "server/stream_host.h"
 #include "server/stream_table.h"
@@ -39,6 +43,7 @@ namespace {
 
 constexpr char kInference[] = "quire.v1.Inference";
 constexpr char kControl[] = "quire.v1.Control";
+constexpr char kSessions[] = "quire.v1.Sessions";
 
 // Of one connection. Several times what proxies allow: who waits is for the engine's queue to
 // decide.
@@ -134,7 +139,7 @@ class Front final : public GrpcFront {
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     shards_.OnStep(tokens, finishes);
   }
-  absl::Status Start(Engine* engine) override;
+  absl::Status Start(Engine* engine, HostArenas arenas) override;
   int port() const override { return port_; }
   void SetServing(bool serving) override;
   void StartDrain() override { host_.draining.store(true); }
@@ -156,14 +161,17 @@ class Front final : public GrpcFront {
   std::unique_ptr<Acceptor> acceptor_;
   OutputShards shards_;
   std::unique_ptr<TextPool> text_pool_;
+  SessionWatches watches_;
+  SerialThread session_thread_;
   const int64_t started_ns_ = SteadyNowNs();
   int port_ = 0;
   std::atomic<bool> drain_requested_{false};
   bool shut_down_ = false;
   std::unique_ptr<RawService> inference_;
   std::unique_ptr<RawService> control_;
+  std::unique_ptr<RawService> sessions_;
   std::unique_ptr<RawService> reflection_;
-  HealthBoard health_board_{{"", kInference, kControl}};
+  HealthBoard health_board_{{"", kInference, kControl, kSessions}};
   std::unique_ptr<RawService> health_;
   UnknownMethods unknown_{&host_};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
@@ -183,11 +191,14 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
   host_.table = &table_;
   host_.stalls = &stalls_;
   host_.text_pool = text_pool_.get();
+  host_.session_thread = &session_thread_;
+  host_.watches = &watches_;
   host_.seed_key = RandomKey();
 }
 
-absl::Status Front::Start(Engine* engine) {
+absl::Status Front::Start(Engine* engine, HostArenas arenas) {
   host_.engine = engine;
+  host_.arenas = std::move(arenas);
   const FrontOptions& options = host_.options;
   // A connection has at most kMaxConcurrentStreams live streams, so twice as many open calls are
   // mostly ones that it has already reset.
@@ -198,6 +209,9 @@ absl::Status Front::Start(Engine* engine) {
   host_.connections = &acceptor_->connections();
   shards_.SetConnections(host_.connections);
   RETURN_IF_ERROR(BuildServer());
+  engine->Ask([watches = &watches_](SessionStore& sessions, int64_t) {
+    sessions.SetObserver([watches](const SessionInfo& info) { watches->Tell(info); });
+  });
   port_ = acceptor_->port();
   SetServing(true);
   const auto deliver = [this](int fd) {
@@ -221,16 +235,19 @@ absl::Status Front::BuildServer() {
   inference_ = MakeInferenceService(&host_);
   control_ = MakeControlService(&host_, {[this](bool exit_when_idle) { Drain(exit_when_idle); },
                                          started_ns_, Hex(RandomKey())});
+  sessions_ = MakeSessionsService(&host_);
   health_ = MakeHealthService(&host_, &health_board_);
   grpc::ServerBuilder builder;
   SetFence(host_.options, &builder);
   builder.RegisterService(inference_.get());
   builder.RegisterService(control_.get());
+  builder.RegisterService(sessions_.get());
   builder.RegisterService(health_.get());
   builder.RegisterCallbackGenericService(&unknown_);
   if (host_.options.reflection) {
-    reflection_ = MakeReflectionService(&host_, {kInference, kControl, "grpc.health.v1.Health",
-                                                 "grpc.reflection.v1.ServerReflection"});
+    reflection_ =
+        MakeReflectionService(&host_, {kInference, kControl, kSessions, "grpc.health.v1.Health",
+                                       "grpc.reflection.v1.ServerReflection"});
     builder.RegisterService(reflection_.get());
   }
   connections_ = builder.experimental().AddExternalConnectionAcceptor(
@@ -274,6 +291,7 @@ void Front::Shutdown(double grace_seconds) {
   down.Notify();
   cutter.join();
   text_pool_.reset();
+  session_thread_.Stop();
   server_.reset();
 }
 

@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "engine/worker/host_arena.h"
+#include "server/identity.h"
 #include "server/metrics.h"
 #include "server/serving_model.h"
 
@@ -28,6 +30,7 @@ struct FrontOptions {
   double default_deadline_seconds = 600;    // when the client sets none
   int text_threads = 0;                     // see ResolveServer; 0 is taken for 1
   bool reflection = true;
+  Identity identity = OneTenant;  // whose a call is
 };
 
 // True while the engine makes progress or has nothing to do. Idle and busy are not sick: false only
@@ -43,7 +46,8 @@ class GrpcFront : public OutputSink {
                                            ServerMetrics* metrics);
   // Binds and serves. ALREADY_EXISTS-like failures (port in use, socket path live) come back as
   // UNAVAILABLE with the address and what to do.
-  virtual absl::Status Start(Engine* engine) = 0;
+  // `arenas` by rank, for the export and import of sessions; empty where there is no host memory.
+  virtual absl::Status Start(Engine* engine, HostArenas arenas = {}) = 0;
   virtual int port() const = 0;
   // Flips grpc.health.v1 of every service.
   virtual void SetServing(bool serving) = 0;

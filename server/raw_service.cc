@@ -24,6 +24,11 @@ void RawService::Add(const char* path, ServerStreaming method) {
       new grpc::internal::CallbackServerStreamingHandler<Bytes, Bytes>(std::move(method)));
 }
 
+void RawService::Add(const char* path, ClientStreaming method) {
+  Add(path, RpcMethod::CLIENT_STREAMING,
+      new grpc::internal::CallbackClientStreamingHandler<Bytes, Bytes>(std::move(method)));
+}
+
 void RawService::Add(const char* path, Bidi method) {
   Add(path, RpcMethod::BIDI_STREAMING,
       new grpc::internal::CallbackBidiHandler<Bytes, Bytes>(std::move(method)));

@@ -21,11 +21,14 @@ class RawService : public grpc::Service {
       std::function<grpc::ServerUnaryReactor*(grpc::CallbackServerContext*, const Bytes*, Bytes*)>;
   using ServerStreaming =
       std::function<grpc::ServerWriteReactor<Bytes>*(grpc::CallbackServerContext*, const Bytes*)>;
+  using ClientStreaming =
+      std::function<grpc::ServerReadReactor<Bytes>*(grpc::CallbackServerContext*, Bytes*)>;
   using Bidi = std::function<grpc::ServerBidiReactor<Bytes, Bytes>*(grpc::CallbackServerContext*)>;
 
   // `path` is "/package.Service/Method" and outlives the service (a literal).
   void Add(const char* path, Unary method);
   void Add(const char* path, ServerStreaming method);
+  void Add(const char* path, ClientStreaming method);
   void Add(const char* path, Bidi method);
 
  private:

@@ -7,12 +7,12 @@
 
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
+#include "server/session_codec.h"
 #include "server/status_codec.h"
 
 namespace quire {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxMessages = 4096;
 constexpr int32_t kMaxPriority = 100;
 
@@ -21,18 +21,6 @@ int32_t Narrow(uint32_t value) {
   return value > static_cast<uint32_t>(std::numeric_limits<int32_t>::max())
              ? std::numeric_limits<int32_t>::max()
              : static_cast<int32_t>(value);
-}
-
-absl::Status CheckRequestId(const std::string& id) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == ':' || c == '-';
-  };
-  if (id.empty()) return InvalidField("request_id", "is empty; leave it out to get one");
-  if (id.size() > kMaxRequestIdBytes || !std::all_of(id.begin(), id.end(), allowed)) {
-    return InvalidField("request_id", "must be at most 128 bytes of [A-Za-z0-9._:-]");
-  }
-  return absl::OkStatus();
 }
 
 void DecodeSampling(const v1::SamplingParams& in, const GenerationDefaults& defaults, uint64_t seed,
@@ -118,6 +106,27 @@ absl::Status DecodePrompt(const v1::GenerateRequest& request, const ServingModel
   return InvalidField("prompt", "missing; set one of text, token_ids, chat");
 }
 
+absl::Status DecodeTurn(const v1::GenerateRequest& request, GenerationAsk* ask) {
+  ask->bypass_cache = request.bypass_prefix_cache();
+  if (!request.has_session_id()) {
+    if (request.has_expected_position()) {
+      return InvalidField("expected_position", "is of a session; set session_id too");
+    }
+    if (request.create_session()) return InvalidField("create_session", "needs a session_id");
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(CheckName("session_id", request.session_id()));
+  if (ask->bypass_cache) {
+    return InvalidField("bypass_prefix_cache", "a session keeps its KV; set one of the two");
+  }
+  ask->session_id = request.session_id();
+  if (request.has_expected_position()) {
+    ask->expected_position = Narrow(request.expected_position());
+  }
+  ask->create_session = request.create_session();
+  return absl::OkStatus();
+}
+
 // Tokens of prompt and output that one request may have here: the context, or the pool if smaller.
 int64_t ContextLimit(const ServingModel& model) {
   return std::min<int64_t>(model.setup.limits.max_model_len, model.setup.memory.kv_tokens());
@@ -135,8 +144,11 @@ absl::Status ApplyLimits(const ServingModel& model, GenerationAsk* ask) {
   const int64_t prompt = static_cast<int64_t>(ask->prompt.size());
   const int64_t room = ContextLimit(model) - prompt;
   if (room < 1) {
-    return InvalidField("prompt", "has " + std::to_string(prompt) + " tokens; " + LimitText(model) +
-                                      " leaves no room for output; shorten the prompt");
+    return InvalidField("prompt",
+                        "has " + std::to_string(prompt) + " tokens; " + LimitText(model) +
+                            " leaves no room for output; " +
+                            (ask->session_id.empty() ? "shorten the prompt"
+                                                     : "truncate the session, or start another"));
   }
   SamplingParams& sampling = ask->sampling;
   if (sampling.max_tokens > room) {
@@ -154,22 +166,22 @@ absl::Status ApplyLimits(const ServingModel& model, GenerationAsk* ask) {
   return WithFieldPath(sampling.Validate(model.setup.model.vocab_size));
 }
 
-absl::Status TokenizePrompt(const ServingModel& model, GenerationAsk* ask) {
-  const bool chat = ask->kind == GenerationAsk::Prompt::kChat;
-  if (chat) {
-    ASSIGN_OR_RETURN(ask->text, RenderChat(ask->messages, ask->add_generation_prompt, model));
-  }
-  const absl::Status status = model.tokenizer->Encode(ask->text, !chat && ask->add_special_tokens,
-                                                      /*parse_special=*/true, &ask->prompt);
-  const std::string field = chat ? "chat" : "text";
-  if (!status.ok()) {
-    return InvalidField(field, std::string(status.message().data(), status.message().size()));
-  }
-  if (ask->prompt.empty()) return InvalidField(field, "the prompt is empty: it yields no token");
-  // The text is not needed again, and a waiting request should not hold it.
-  ask->text = std::string();
-  ask->messages = {};
+// The ids that the post-processor puts before and behind every text.
+absl::Status FrameOfText(const Tokenizer& tokenizer, GenerationAsk* ask) {
+  std::vector<int32_t> bare;
+  std::vector<int32_t> framed;
+  RETURN_IF_ERROR(tokenizer.Encode("a", false, true, &bare));
+  RETURN_IF_ERROR(tokenizer.Encode("a", true, true, &framed));
+  const auto at = std::search(framed.begin(), framed.end(), bare.begin(), bare.end());
+  if (at == framed.end()) return absl::OkStatus();
+  ask->text_head.assign(framed.begin(), at);
+  ask->text_foot.assign(at + static_cast<std::ptrdiff_t>(bare.size()), framed.end());
   return absl::OkStatus();
+}
+
+absl::Status EmptyPrompt(const GenerationAsk& ask) {
+  return InvalidField(ask.kind == GenerationAsk::Prompt::kChat ? "chat" : "text",
+                      "the prompt is empty: it yields no token");
 }
 
 void EncodeSampling(const SamplingParams& in, v1::SamplingParams* out) {
@@ -193,6 +205,25 @@ void EncodeStop(const SamplingParams& in, v1::StopConditions* out) {
   for (const int32_t id : in.stop_token_ids) out->add_stop_token_ids(static_cast<uint32_t>(id));
   out->set_include_stop_in_output(in.include_stop_in_output);
   out->set_ignore_eos(in.ignore_eos);
+}
+
+v1::Residency::Outcome WireOutcome(Residency::Outcome outcome) {
+  switch (outcome) {
+    case Residency::Outcome::kNone: return v1::Residency::OUTCOME_NONE;
+    case Residency::Outcome::kDevice: return v1::Residency::OUTCOME_DEVICE;
+    case Residency::Outcome::kRestored: return v1::Residency::OUTCOME_RESTORED;
+    case Residency::Outcome::kPartial: return v1::Residency::OUTCOME_PARTIAL;
+    case Residency::Outcome::kRecomputed: return v1::Residency::OUTCOME_RECOMPUTED;
+  }
+  return v1::Residency::OUTCOME_UNSPECIFIED;
+}
+
+void EncodeResidency(const Residency& in, v1::Residency* out) {
+  out->set_outcome(WireOutcome(in.outcome));
+  out->set_device_tokens(static_cast<uint32_t>(in.device_tokens));
+  out->set_host_tokens(static_cast<uint32_t>(in.host_tokens));
+  out->set_recomputed_tokens(static_cast<uint32_t>(in.recomputed_tokens));
+  out->set_restore_seconds(static_cast<double>(in.restore_ns) * 1e-9);
 }
 
 v1::FinishReason WireReason(FinishReason reason) {
@@ -274,7 +305,7 @@ absl::StatusOr<GenerationAsk> DecodeGenerate(const v1::GenerateRequest& request,
                                              const ServingModel& model, uint64_t seed) {
   GenerationAsk ask;
   if (request.has_request_id()) {
-    RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+    RETURN_IF_ERROR(CheckName("request_id", request.request_id()));
     ask.request_id = request.request_id();
   }
   if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
@@ -289,6 +320,7 @@ absl::StatusOr<GenerationAsk> DecodeGenerate(const v1::GenerateRequest& request,
     return InvalidField("stop.max_tokens", "must be at least 1");
   }
   RETURN_IF_ERROR(DecodeOutput(request.output(), &ask));
+  RETURN_IF_ERROR(DecodeTurn(request, &ask));
   // Ranges are checked before the prompt costs anything; an absent max_tokens is not known yet.
   SamplingParams& sampling = ask.sampling;
   const bool open_end = sampling.max_tokens == 0;
@@ -299,8 +331,41 @@ absl::StatusOr<GenerationAsk> DecodeGenerate(const v1::GenerateRequest& request,
   return ask;
 }
 
-absl::Status CompletePrompt(const ServingModel& model, GenerationAsk* ask) {
-  if (ask->kind != GenerationAsk::Prompt::kTokenIds) RETURN_IF_ERROR(TokenizePrompt(model, ask));
+absl::Status TokenizePrompt(const ServingModel& model, GenerationAsk* ask) {
+  if (ask->kind == GenerationAsk::Prompt::kTokenIds) return absl::OkStatus();
+  const bool chat = ask->kind == GenerationAsk::Prompt::kChat;
+  if (chat) {
+    ASSIGN_OR_RETURN(ask->text, RenderChat(ask->messages, ask->add_generation_prompt, model));
+  }
+  // Whether a turn's text is its session's first is not known yet.
+  const bool framed = !chat && ask->add_special_tokens;
+  const bool turn = !ask->session_id.empty();
+  if (framed && turn) RETURN_IF_ERROR(FrameOfText(*model.tokenizer, ask));
+  const absl::Status status = model.tokenizer->Encode(ask->text, framed && !turn,
+                                                      /*parse_special=*/true, &ask->prompt);
+  if (!status.ok()) {
+    return InvalidField(chat ? "chat" : "text",
+                        std::string(status.message().data(), status.message().size()));
+  }
+  if (ask->prompt.empty() && !turn) return EmptyPrompt(*ask);
+  // The text is not needed again, and a waiting request should not hold it.
+  ask->text = std::string();
+  ask->messages = {};
+  return absl::OkStatus();
+}
+
+absl::Status FitPrompt(const ServingModel& model, std::vector<int32_t> session_tokens,
+                       GenerationAsk* ask) {
+  std::vector<int32_t>& prompt = ask->prompt;
+  if (ask->kind == GenerationAsk::Prompt::kText && session_tokens.empty()) {
+    prompt.insert(prompt.begin(), ask->text_head.begin(), ask->text_head.end());
+    prompt.insert(prompt.end(), ask->text_foot.begin(), ask->text_foot.end());
+  }
+  if (prompt.empty()) return EmptyPrompt(*ask);
+  if (ask->kind != GenerationAsk::Prompt::kChat && !session_tokens.empty()) {
+    session_tokens.insert(session_tokens.end(), prompt.begin(), prompt.end());
+    prompt = std::move(session_tokens);
+  }
   return ApplyLimits(model, ask);
 }
 
@@ -340,6 +405,8 @@ void EncodeFinished(const FinishEvent& event, const std::string& stop_text,
     timings->set_decode_seconds(Seconds(at.first_token_ns, at.last_token_ns));
   }
   timings->set_total_seconds(Seconds(at.arrival_ns, at.finished_ns));
+  EncodeResidency(event.residency, finished->mutable_residency());
+  if (event.position > 0) finished->set_position(static_cast<uint32_t>(event.position));
 }
 
 }  // namespace quire

@@ -1,9 +1,10 @@
 // RequestCodec: proto to engine structs and back. Every field check that needs no tokenizer happens
-// in DecodeGenerate; what depends on the prompt's length happens in CompletePrompt. Behind this
-// door a request is valid.
+// in DecodeGenerate; what depends on the prompt's length happens in FitPrompt. Behind this door a
+// request is valid.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@ class Finished;
 class GenerateRequest;
 }  // namespace v1
 
-// A request in the engine's words, before and after its prompt is tokenised.
+// A request in the engine's words, before and after its prompt is complete.
 struct GenerationAsk {
   enum class Prompt : uint8_t { kText, kTokenIds, kChat };
   std::string request_id;  // as the client chose; empty: the server makes one
@@ -32,13 +33,19 @@ struct GenerationAsk {
   std::vector<ChatMessage> messages;  // kChat
   bool add_generation_prompt = true;
   bool add_special_tokens = true;
-  std::vector<int32_t> prompt;  // given for kTokenIds, else filled by CompletePrompt
-  SamplingParams sampling;      // max_tokens is 0 until CompletePrompt when the client left it out
+  std::vector<int32_t> prompt;  // given for kTokenIds, else filled by TokenizePrompt
+  SamplingParams sampling;      // max_tokens is 0 until FitPrompt when the client left it out
   bool until_context = false;   // nobody named max_tokens: it is what the context has room for
   bool send_text = true;
   bool send_token_ids = true;
   bool skip_special_tokens = true;
   int32_t priority = 0;
+  bool bypass_cache = false;
+  std::string session_id;  // a turn of it; empty: none
+  std::optional<int32_t> expected_position;
+  bool create_session = false;
+  // What the tokenizer puts around a text: in a session only around the first.
+  std::vector<int32_t> text_head, text_foot;
 
   // Bytes of text still to be tokenised.
   size_t TextBytes() const;
@@ -52,9 +59,13 @@ absl::Status CheckModelName(const std::string& name, const ServingModel& model);
 absl::StatusOr<GenerationAsk> DecodeGenerate(const v1::GenerateRequest& request,
                                              const ServingModel& model, uint64_t seed);
 
-// Renders and tokenises the prompt, checks it against the context and the KV pool, and gives
-// max_tokens its default. Costs time linear in the text: not for gRPC's threads.
-absl::Status CompletePrompt(const ServingModel& model, GenerationAsk* ask);
+// Renders and tokenises the prompt. Costs time linear in the text: not for gRPC's threads.
+absl::Status TokenizePrompt(const ServingModel& model, GenerationAsk* ask);
+
+// Puts the session's tokens before what a turn appends (a chat is the whole conversation already),
+// checks the prompt against the context and the KV pool, and gives max_tokens its default.
+absl::Status FitPrompt(const ServingModel& model, std::vector<int32_t> session_tokens,
+                       GenerationAsk* ask);
 
 // Messages to the model's prompt text, by its own template.
 absl::Status DecodeChat(const v1::ChatMessages& chat, const ServingModel& model,

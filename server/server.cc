@@ -20,6 +20,7 @@
 #include "server/graph_log.h"
 #include "server/listen_address.h"
 #include "server/metrics.h"
+#include "server/model_identity.h"
 #include "server/serving_model.h"
 #include "server/status_page.h"
 
@@ -165,6 +166,7 @@ struct Server::State {
   const int64_t started_ns;
   const WorkerStarter start_workers;       // null: `workers`
   std::unique_ptr<EngineWorkers> workers;  // from Plan to StartWorkers
+  HostArenas arenas;
   int64_t phase_ns = started_ns;
   ServerMetrics metrics;
   ServingModel model;  // complete, and constant, once ready
@@ -226,6 +228,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
   if (start_workers) return start_workers(model.setup, &model.device_description);
   WorkerReport report;
   ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, workers->Start(model.setup, &report));
+  arenas = workers->arenas();
   workers.reset();
   model.device_description = report.description;
   metrics.WorkersStarted(report);
@@ -244,6 +247,9 @@ std::optional<StartError> Server::State::Load() {
   if (!parts.ok()) return StartError{ExitCode::kModel, parts.status()};
   model.tokenizer = std::move(parts->tokenizer);
   model.chat_template = std::move(parts->chat_template);
+  const absl::StatusOr<uint64_t> identity = ModelIdentity(model.setup);
+  if (!identity.ok()) return StartError{ExitCode::kModel, identity.status()};
+  model.identity = *identity;
   EndPhase("tokenizer");
 
   absl::StatusOr<std::unique_ptr<Transport>> transport = StartWorkers();
@@ -259,7 +265,7 @@ std::optional<StartError> Server::State::Load() {
 }
 
 std::optional<StartError> Server::State::Serve() {
-  const absl::Status status = front->Start(engine.get());
+  const absl::Status status = front->Start(engine.get(), arenas);
   if (!status.ok()) return StartError{ExitCode::kCannotListen, status};
   EndPhase("listen");
   ready = true;

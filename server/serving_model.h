@@ -2,6 +2,7 @@
 // shared by all RPC threads.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -12,7 +13,8 @@
 namespace quire {
 
 struct ServingModel {
-  std::string name;  // --served-model-name, default the directory's base name
+  std::string name;       // --served-model-name, default the directory's base name
+  uint64_t identity = 0;  // ModelIdentity
   EngineSetup setup;
   std::string device_description;  // e.g. "cpu (AVX-512, 2 threads)"
   std::unique_ptr<const Tokenizer> tokenizer;

@@ -16,6 +16,7 @@ namespace {
 constexpr char kField[] = "quire/field";
 constexpr char kReason[] = "quire/reason";
 constexpr char kRetrySeconds[] = "quire/retry_seconds";
+constexpr char kFact[] = "quire/fact/";  // and the fact's name
 
 // google.rpc messages are named by type URLs under this prefix, whoever defines them.
 constexpr char kTypeUrlPrefix[] = "type.googleapis.com";
@@ -38,6 +39,15 @@ void AddDetail(const google::protobuf::Message& detail, google::rpc::Status* sta
   status->add_details()->PackFrom(detail, kTypeUrlPrefix);
 }
 
+void AddFacts(const absl::Status& status, google::rpc::ErrorInfo* info) {
+  constexpr size_t kPrefix = sizeof(kFact) - 1;
+  status.ForEachPayload([info](absl::string_view url, const absl::Cord& value) {
+    if (url.substr(0, kPrefix) != kFact) return;
+    const absl::string_view name = url.substr(kPrefix);
+    (*info->mutable_metadata())[std::string(name.data(), name.size())] = std::string(value);
+  });
+}
+
 }  // namespace
 
 absl::Status InvalidField(const std::string& field, const std::string& description) {
@@ -53,6 +63,14 @@ absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std
   if (retry_seconds > 0)
     status.SetPayload(kRetrySeconds, absl::Cord(std::to_string(retry_seconds)));
   return status;
+}
+
+void AddReason(const std::string& reason, absl::Status* status) {
+  status->SetPayload(kReason, absl::Cord(reason));
+}
+
+void AddFact(const std::string& name, const std::string& value, absl::Status* status) {
+  status->SetPayload(kFact + name, absl::Cord(value));
 }
 
 absl::Status ReplyTooLarge(int64_t limit_bytes, const std::string& instead) {
@@ -108,6 +126,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     google::rpc::ErrorInfo info;
     info.set_reason(std::string(*reason));
     info.set_domain("quire");
+    AddFacts(status, &info);
     AddDetail(info, &details);
   }
   if (const auto retry = status.GetPayload(kRetrySeconds)) {

@@ -23,6 +23,11 @@ absl::Status InvalidField(const std::string& field, const std::string& descripti
 absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std::string& message,
                      double retry_seconds = 0);
 
+// Adds a reason to a status that has none, and a fact to what programs can read beside the reason
+// (ErrorInfo.metadata).
+void AddReason(const std::string& reason, absl::Status* status);
+void AddFact(const std::string& name, const std::string& value, absl::Status* status);
+
 // A reply that one message may not hold (FrontOptions::max_reply_bytes); `instead` says what to ask
 // for.
 absl::Status ReplyTooLarge(int64_t limit_bytes, const std::string& instead);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "engine/engine.h"
+#include "engine/worker/host_arena.h"
 #include "server/grpc_front.h"
 #include "server/metrics.h"
 #include "server/serving_model.h"
@@ -12,6 +13,8 @@
 namespace quire {
 
 class ConnectionTable;
+class SerialThread;
+class SessionWatches;
 class StallWatch;
 class StreamTable;
 class TextPool;
@@ -25,6 +28,10 @@ struct StreamHost {
   StreamTable* table = nullptr;
   StallWatch* stalls = nullptr;
   TextPool* text_pool = nullptr;
+  SerialThread* session_thread = nullptr;
+  SessionWatches* watches = nullptr;
+  HostArenas arenas;  // by rank; empty: no host memory
+  int transfers = 0;  // exports and imports under way; the session thread's
   std::atomic<bool> draining{false};
   std::atomic<uint64_t> seed_key{0};  // requests without a seed get one mixed from it
 };

@@ -2,9 +2,11 @@
 #include "tests/server/test_server.h"
 
 #include <grpcpp/create_channel.h>
+#include <grpcpp/server_context.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +20,8 @@
 
 namespace quire {
 namespace {
+
+constexpr int64_t kTestBlockBytes = 256;
 
 std::string Utf8(int code_point) {
   if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
@@ -115,8 +119,41 @@ void Gate::Pass() {
   if (allowed_ > 0) --allowed_;
 }
 
-ScriptRunner::ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank)
-    : script_(std::move(script)), gate_(gate), rank_(rank) {}
+ScriptCopies::ScriptCopies(int32_t num_blocks, std::shared_ptr<HostArena> arena)
+    : arena_(std::move(arena)),
+      pool_(static_cast<size_t>(num_blocks) * static_cast<size_t>(block_bytes())) {}
+
+void ScriptCopies::Begin(CopyDirection direction, std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) {
+    const std::span<std::byte> page = arena_->page(copy.page);
+    std::byte* const block = pool_.data() + copy.block * block_bytes();
+    if (direction == CopyDirection::kStore) {
+      std::copy_n(block, page.size(), page.data());
+    } else {
+      std::copy_n(page.data(), page.size(), block);
+    }
+  }
+  begun_[static_cast<size_t>(direction)].push_back(static_cast<int32_t>(copies.size()));
+}
+
+CopyRunner::Outcome ScriptCopies::Finish(CopyDirection direction) {
+  std::deque<int32_t>& begun = begun_[static_cast<size_t>(direction)];
+  const int32_t count = begun.front();
+  begun.pop_front();
+  return {.num_good = count};
+}
+
+TenantId TenantInMetadata(const grpc::ServerContextBase& call) {
+  const auto& metadata = call.client_metadata();
+  const auto found = metadata.find(kTestTenant);
+  return found == metadata.end()
+             ? 0
+             : std::stoull(std::string(found->second.data(), found->second.size()));
+}
+
+ScriptRunner::ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank,
+                           std::unique_ptr<CopyRunner> copies)
+    : script_(std::move(script)), gate_(gate), rank_(rank), copies_(std::move(copies)) {}
 
 void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
   if (!plan.shutdown) gate_->Pass();
@@ -167,24 +204,50 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
                      .max_model_len = options_.max_model_len,
                      .max_num_seqs = options_.max_num_seqs,
                      .max_num_batched_tokens = 512,
-                     .max_num_queued_reqs = options_.max_num_queued_reqs};
+                     .max_num_queued_reqs = options_.max_num_queued_reqs,
+                     .num_pages = options_.num_pages,
+                     .sessions = options_.sessions,
+                     .tiering = {.block_bytes = kTestBlockBytes * options_.ranks}};
+  setup.scheduler.sessions.max_model_len = options_.max_model_len;
   setup.limits = {.max_num_queued_reqs = options_.max_num_queued_reqs,
                   .max_num_queued_tokens = options_.max_num_queued_tokens,
                   .max_model_len = options_.max_model_len};
+  setup.memory.ranks = options_.ranks;
+  setup.kv_layout = {
+      .num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .block_size = 16, .dtype = DType::kF32};
+  EXPECT_EQ(setup.kv_layout.block_bytes(), kTestBlockBytes);
+  model_.identity = options_.model_identity;
+  MakeArenas();
   metrics_ = std::make_unique<ServerMetrics>(model_.name);
   front_ = GrpcFront::Create(options_.front, &model_, metrics_.get());
   std::vector<std::unique_ptr<StepRunner>> runners;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    runners.push_back(std::make_unique<ScriptRunner>(script, &gate_, static_cast<uint64_t>(rank)));
+    std::unique_ptr<CopyRunner> copies;
+    if (!arenas_.empty()) {
+      copies =
+          std::make_unique<ScriptCopies>(options_.num_blocks, arenas_[static_cast<size_t>(rank)]);
+    }
+    runners.push_back(std::make_unique<ScriptRunner>(script, &gate_, static_cast<uint64_t>(rank),
+                                                     std::move(copies)));
   }
   engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
                                      std::make_unique<InProcessTransport>(std::move(runners), 2),
                                      front_.get());
-  const absl::Status started = front_->Start(engine_.get());
+  const absl::Status started = front_->Start(engine_.get(), arenas_);
   EXPECT_TRUE(started.ok()) << started;
   channel_ = NewChannel();
   inference_ = v1::Inference::NewStub(channel_);
   control_ = v1::Control::NewStub(channel_);
+  sessions_ = v1::Sessions::NewStub(channel_);
+}
+
+void TestServer::MakeArenas() {
+  for (int rank = 0; rank < options_.ranks && options_.num_pages > 0; ++rank) {
+    auto arena = HostArena::Create();
+    EXPECT_TRUE(arena.ok()) << arena.status();
+    arenas_.push_back(std::make_shared<HostArena>(*std::move(arena)));
+    EXPECT_TRUE(arenas_.back()->Allocate({options_.num_pages, kTestBlockBytes}).ok());
+  }
 }
 
 TestServer::~TestServer() {
@@ -274,6 +337,12 @@ std::string ViolatedField(const grpc::Status& status) {
 
 std::string Reason(const grpc::Status& status) {
   return Find<google::rpc::ErrorInfo>(status).reason();
+}
+
+std::string Fact(const grpc::Status& status, const std::string& name) {
+  const auto info = Find<google::rpc::ErrorInfo>(status);
+  const auto found = info.metadata().find(name);
+  return found == info.metadata().end() ? "" : found->second;
 }
 
 double RetrySeconds(const grpc::Status& status) {

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,9 +16,11 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/worker/host_arena.h"
 #include "engine/worker/step_runner.h"
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
+#include "quire/v1/sessions.grpc.pb.h"
 #include "server/grpc_front.h"
 
 namespace quire {
@@ -47,17 +50,35 @@ class Gate {
   int64_t allowed_ = -1;
 };
 
+// Copies whole blocks between a pool, which nothing else fills, and an arena.
+class ScriptCopies final : public CopyRunner {
+ public:
+  ScriptCopies(int32_t num_blocks, std::shared_ptr<HostArena> arena);
+  int64_t block_bytes() const override { return arena_->shape().page_bytes; }
+  void Begin(CopyDirection direction, std::span<const BlockCopy> copies) override;
+  Outcome Finish(CopyDirection direction) override;
+
+ private:
+  const std::shared_ptr<HostArena> arena_;
+  std::vector<std::byte> pool_;
+  std::deque<int32_t> begun_[2];  // copies of each batch, by direction
+};
+
 // Every sequence is answered with the same tokens, over and over: token k of the output is
 // script[k % size]. The log probability of output token k is -k - 0.5.
 class ScriptRunner final : public StepRunner {
  public:
-  ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank);
+  // `copies` may be null: there is no host memory.
+  ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank,
+               std::unique_ptr<CopyRunner> copies = nullptr);
   void Run(const StepPlan& plan, StepResult& result) override;
+  CopyRunner* copies() override { return copies_.get(); }
 
  private:
   const std::vector<int32_t> script_;
   Gate* const gate_;
   const uint64_t rank_;
+  const std::unique_ptr<CopyRunner> copies_;
   std::vector<int32_t> num_prompt_;  // by row
 };
 
@@ -73,7 +94,20 @@ struct TestServerOptions {
   int64_t max_num_queued_tokens = 1 << 20;
   std::string chat_template;  // Jinja; empty: none
   GenerationDefaults generation;
+  int32_t num_pages = 0;  // of host memory, for 16 tokens each
+  SessionConfig sessions = {.max_sessions = 100,
+                            .max_sessions_per_tenant = 50,
+                            .max_session_tokens = 1 << 20,
+                            .default_ttl_seconds = 3600,
+                            .max_ttl_seconds = 86400,
+                            .default_idle_offload_seconds = 3600,
+                            .max_pinned_share = 0.25};
+  uint64_t model_identity = 1;
 };
+
+// Whose a call is, if FrontOptions::identity is this: what its metadata says by this name, else 0.
+inline constexpr char kTestTenant[] = "x-test-tenant";
+TenantId TenantInMetadata(const grpc::ServerContextBase& call);
 
 class TestServer {
  public:
@@ -88,9 +122,12 @@ class TestServer {
   std::shared_ptr<grpc::Channel> NewChannel(bool fixed_window = false) const;
   v1::Inference::Stub& inference() { return *inference_; }
   v1::Control::Stub& control() { return *control_; }
+  v1::Sessions::Stub& sessions() { return *sessions_; }
   std::shared_ptr<grpc::Channel> channel() { return channel_; }
 
   v1::Load Load();
+  // The arena of a rank, for a look at its bytes.
+  HostArena& arena(int rank) { return *arenas_[static_cast<size_t>(rank)]; }
   // What the admin port would show.
   std::string Metrics() { return metrics_->Serialize(engine_->Stats()); }
   // Waits until the engine is idle and then expects that every block is free and no stream open.
@@ -99,15 +136,19 @@ class TestServer {
   static bool Eventually(const std::function<bool()>& condition);
 
  private:
+  void MakeArenas();
+
   TestServerOptions options_;
   Gate gate_;
   ServingModel model_;
   std::unique_ptr<ServerMetrics> metrics_;
+  HostArenas arenas_;
   std::unique_ptr<GrpcFront> front_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Control::Stub> control_;
+  std::unique_ptr<v1::Sessions::Stub> sessions_;
 };
 
 // A request for `max_tokens` tokens after the prompt "hi".
@@ -130,6 +171,8 @@ StreamedOutput Stream(v1::Inference::Stub& stub, const v1::GenerateRequest& requ
 // google.rpc details of an error: the violated field, the reason, and whether a retry is advised.
 std::string ViolatedField(const grpc::Status& status);
 std::string Reason(const grpc::Status& status);
+// ErrorInfo.metadata; empty if it is not there.
+std::string Fact(const grpc::Status& status, const std::string& name);
 double RetrySeconds(const grpc::Status& status);
 
 // Bounds on resident memory are for the program as users run it; a sanitizer's shadow and

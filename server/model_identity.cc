@@ -1,0 +1,79 @@
+// What goes into the hash, in a fixed order.
+#include "server/model_identity.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+
+#include "engine/base/status_macros.h"
+#include "engine/model/safetensors.h"
+
+namespace quire {
+namespace {
+
+// Samples of a tensor: enough to tell a fine-tuned model from its base, which changes every weight
+// a little.
+constexpr uint64_t kSamples = 4;
+constexpr uint64_t kSampleBytes = 1024;
+
+void AddNumber(double value, std::string* facts) { *facts += std::to_string(value) + " "; }
+
+std::string FactsOf(const ModelConfig& model) {
+  std::string facts = model.architecture + " ";
+  for (const int32_t size :
+       {model.hidden_size, model.intermediate_size, model.num_layers, model.num_heads,
+        model.num_kv_heads, model.head_dim, model.vocab_size, model.sliding_window}) {
+    facts += std::to_string(size) + " ";
+  }
+  facts.append(model.layer_is_sliding.begin(), model.layer_is_sliding.end());
+  for (const bool flag :
+       {model.tie_embeddings, model.qkv_bias, model.o_bias, model.mlp_bias, model.qk_norm}) {
+    facts += flag ? "1 " : "0 ";
+  }
+  const RopeConfig& rope = model.rope;
+  for (const double value :
+       {double{model.norm_eps} * 1e6, static_cast<double>(rope.scaling), rope.theta, rope.factor,
+        rope.low_freq_factor, rope.high_freq_factor,
+        static_cast<double>(rope.original_max_position), rope.beta_fast, rope.beta_slow,
+        rope.attention_factor.value_or(-1), rope.mscale.value_or(-1),
+        rope.mscale_all_dim.value_or(-1), static_cast<double>(rope.truncate)}) {
+    AddNumber(value, &facts);
+  }
+  return facts;
+}
+
+// Name, type, shape and bytes from places spread over the tensor.
+absl::Status AddTensor(const Checkpoint& checkpoint, const std::string& name,
+                       const StoredTensor& tensor, std::string* facts) {
+  *facts += name + " " + tensor.dtype;
+  for (const int64_t size : tensor.shape) *facts += " " + std::to_string(size);
+  std::array<char, kSampleBytes> sample;
+  const uint64_t bytes = std::min(kSampleBytes, tensor.bytes);
+  for (uint64_t i = 0; i < kSamples; ++i) {
+    const uint64_t offset = (tensor.bytes - bytes) / (kSamples - 1) * i;
+    RETURN_IF_ERROR(checkpoint.Read(name, offset, std::span(sample.data(), bytes)));
+    facts->append(sample.data(), bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ModelIdentity(const EngineSetup& setup) {
+  std::string facts = FactsOf(setup.model) + setup.config.dtype;
+  uint64_t hash = XXH3_64bits(facts.data(), facts.size());
+  if (setup.config.load_format == "dummy") return hash;
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(setup.config.model));
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    facts.clear();
+    RETURN_IF_ERROR(AddTensor(checkpoint, name, tensor, &facts));
+    hash = XXH3_64bits_withSeed(facts.data(), facts.size(), hash);
+  }
+  return hash;
+}
+
+}  // namespace quire

@@ -1,0 +1,34 @@
+// SerialThread: one thread that runs what it is given, one thing after another: whatever only its
+// jobs touch needs no lock. What the calls of the Sessions service do beyond the scheduler happens
+// here: it is short, or cut into pieces of a megabyte.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace quire {
+
+class SerialThread {
+ public:
+  SerialThread();
+  ~SerialThread();  // as Stop
+  // Any thread; never blocks. Once stopped, jobs are dropped. The queue is bounded by its users:
+  // each has a few jobs at a time.
+  void Post(std::function<void()> job);
+  // Runs what is queued, then ends the thread. Idempotent; not from a job.
+  void Stop();
+
+ private:
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::function<void()>> jobs_;  // under mutex_
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace quire

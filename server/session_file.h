@@ -1,0 +1,135 @@
+// SessionFile: a session as bytes: its tokens, and the KV of their beginning, block by block as the
+// host's pages hold it. docs/session-format.md is the format. Both directions work on pieces of any
+// size, so that no session needs to be held twice.
+//
+// What is read comes from anywhere: nothing is believed before its checksum was right, every length
+// is checked before memory is taken for it, and each refusal says what is wrong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace quire {
+
+// What a server must have in common with the file's: differing in any of these, a file is refused.
+struct SessionFileShape {
+  std::string model;            // its name, for people
+  uint64_t model_identity = 0;  // model_identity.h
+  std::string kv_layout = "block,layer,kv,head,token,dim";
+  std::string kv_dtype;
+  int32_t num_layers = 0;
+  int32_t num_kv_heads = 0;  // of one rank
+  int32_t head_dim = 0;
+  int32_t block_size = 0;  // tokens
+  int32_t ranks = 0;
+  int64_t block_bytes = 0;  // of one rank
+};
+
+struct SessionFileHeader {
+  SessionFileShape shape;
+  int32_t num_tokens = 0;
+  int32_t kv_tokens = 0;  // from the first on; their blocks follow, the last may be partly filled
+
+  int32_t num_blocks() const { return (kv_tokens + shape.block_size - 1) / shape.block_size; }
+};
+
+// The bytes of a rank's part of a block; empty (when reading): nobody wants them.
+using BlockBytes = std::function<std::span<std::byte>(int32_t block, int32_t rank)>;
+
+// XXH3-64 of bytes that come in pieces.
+class RunningHash {
+ public:
+  RunningHash();
+  ~RunningHash();
+  RunningHash(const RunningHash&) = delete;
+  RunningHash& operator=(const RunningHash&) = delete;
+  void Add(const void* data, size_t size);
+  uint64_t TakeValue();  // and begins anew
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+class SessionFileWriter {
+ public:
+  // `bytes_of` is called while Next is; what it returns holds still until the block is written.
+  SessionFileWriter(const SessionFileHeader& header, const std::vector<int32_t>& tokens,
+                    BlockBytes bytes_of);
+  // Appends the file's next bytes, at most `limit` (> 0); false when there are none.
+  bool Next(size_t limit, std::string* out);
+
+ private:
+  // Piece `index_`: the head; of each block its ranks' bytes and their checksum; the end.
+  bool NextPiece();
+
+  const SessionFileHeader header_;
+  const BlockBytes bytes_of_;
+  std::string head_;       // header and tokens
+  std::string checksums_;  // of header, tokens and blocks so far
+  std::string mark_;       // a block's checksum, or the end
+  int64_t index_ = 0;
+  std::span<const std::byte> piece_;  // what is left of it
+  RunningHash hash_;                  // of the block so far
+};
+
+class SessionFileReader {
+ public:
+  // What is imported here, and how many tokens of how large a vocabulary a session may have.
+  struct Limits {
+    SessionFileShape shape;
+    int32_t max_tokens = 0;
+    int32_t vocab_size = 0;
+  };
+
+  explicit SessionFileReader(Limits limits);
+  // Takes bytes from the front of `bytes`: all of them, but that it stops once before the first
+  // block (AwaitsPages), until SetPages. INVALID_ARGUMENT for what is no session file or damaged,
+  // FAILED_PRECONDITION for what does not fit this server, with both values; nothing after that.
+  absl::Status Take(std::string_view* bytes);
+  bool AwaitsPages() const { return stage_ == Stage::kPages; }
+  void SetPages(BlockBytes bytes_of);
+  // No more bytes will come. OK if the file is complete.
+  absl::Status Finish() const;
+
+  // From AwaitsPages on.
+  const SessionFileHeader& header() const { return header_; }
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  // Blocks whose checksum was right.
+  int32_t blocks_read() const { return block_; }
+
+ private:
+  enum class Stage : uint8_t { kMagic, kHeader, kTokens, kPages, kBlocks, kBlockSum, kEnd, kDone };
+
+  bool Gather(std::string_view* bytes, size_t size);
+  absl::Status TakeMagic();
+  absl::Status TakeHeader();
+  absl::Status TakeTokens();
+  void TakeBlockBytes(std::string_view* bytes);
+  absl::Status TakeBlockSum();
+  absl::Status TakeEnd();
+  absl::Status CheckShape() const;
+
+  const Limits limits_;
+  Stage stage_ = Stage::kMagic;
+  std::string gathered_;   // of a part that is looked at whole
+  std::string checksums_;  // as the writer's
+  size_t header_bytes_ = 0;
+  SessionFileHeader header_;
+  std::vector<int32_t> tokens_;
+  BlockBytes bytes_of_;
+  int32_t block_ = 0;
+  int32_t rank_ = 0;
+  int64_t offset_ = 0;  // in the rank's part of the block
+  RunningHash hash_;    // of the block so far
+};
+
+}  // namespace quire

@@ -1,0 +1,218 @@
+#!/usr/bin/python3
+"""A conversation of six turns with the demo model, whatever is done to its KV between them, over
+real gRPC: sessions_test.py QUIRE_SERVER.
+
+The tokens expected are those of requests that know of no session: each sends all tokens so far and
+bypasses the prefix cache, to a server without host memory.
+"""
+# Covers server/session_transfer.cc, server/model_identity.cc
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+import quire
+from quire import SessionState
+from running_server import RunningServer
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PATIENCE = 60  # seconds: beyond it something hangs; never how long a thing should take
+CPU = ("--device", "cpu")
+SAMPLING = quire.Options(temperature=0.8, top_p=0.95, max_tokens=60, skip_special_tokens=False)
+WORDS = (
+    "Hello, my name is Ben. Remember this: The secret number of Mia is 4172.",
+    "Tell me a story about a dragon who was lonely.",
+    "What is my name?",
+    "How do I plant a seed?",
+    "What is a KV cache?",
+    "What is the secret number of Mia?",
+)
+
+
+def spoken(turn):
+    """What a user's turn is, written out; the answer before it may have lost its end."""
+    end = "" if turn == 0 else "<|end|>"
+    return f"{end}<|user|>{WORDS[turn]}<|end|><|assistant|>"
+
+
+def await_true(condition, what):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"never: {what}")
+        time.sleep(0.005)
+
+
+class Server(RunningServer):
+    def __init__(self, *flags):
+        super().__init__(*CPU, *flags)
+        self.client = quire.QuireClient(self.target, timeout=120)
+        self.sessions = self.client.sessions
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.client.close()
+        self.stop()
+
+    def say(self, name, turn):
+        """One turn; its tokens and how it ended."""
+        done = self.client.generate_text(
+            spoken(turn), SAMPLING, seed=turn, session_id=name, create_session=True
+        )
+        return list(done.token_ids), done.finished
+
+    def offload(self, name):
+        """Copies all KV to the host and off the device."""
+        self.sessions.offload(name)
+        await_true(lambda: self.sessions.get(name).state == SessionState.HOST, "KV on the host")
+
+    def workers(self):
+        return [int(pid) for pid in re.findall(r"worker started rank=0 pid=(\d+)", self.log())]
+
+
+class SessionsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.expected, cls.positions, tokens = [], [], []
+        with Server("--kv-offloading-size", "0") as server:
+            for turn in range(len(WORDS)):
+                said = server.client.tokenize(spoken(turn), add_special_tokens=turn == 0)
+                tokens += [token.id for token in said]
+                done = server.client.generate_text(
+                    tokens, SAMPLING, seed=turn, bypass_prefix_cache=True
+                )
+                assert done.finished.usage.cached_tokens == 0
+                tokens += list(done.token_ids)
+                cls.expected.append(list(done.token_ids))
+                cls.positions.append(len(tokens))
+
+    def check(self, turn, said):
+        ids, finished = said
+        self.assertEqual(ids, self.expected[turn], f"turn {turn}: {finished}")
+        self.assertEqual(finished.position, self.positions[turn])
+        return finished.residency
+
+    def test_the_conversation_means_something(self):
+        self.assertGreater(len({tuple(ids) for ids in self.expected}), 4)
+        self.assertGreater(self.positions[-1], 200)
+
+    def test_never_offloaded(self):
+        for flags in (("--kv-offloading-size", "0"), ("--session-idle-offload-after", "1h")):
+            with Server(*flags) as server:
+                for turn in range(len(WORDS)):
+                    residency = self.check(turn, server.say("talk", turn))
+                    if turn > 0:
+                        # All of it but the last token sampled, which was never computed.
+                        self.assertEqual(residency.device_tokens, self.positions[turn - 1] - 1)
+                        self.assertEqual(residency.recomputed_tokens, 0)
+
+    def test_offloaded_after_every_turn(self):
+        with Server() as server:
+            restored = 0
+            for turn in range(len(WORDS)):
+                residency = self.check(turn, server.say("talk", turn))
+                restored += residency.host_tokens
+                server.offload("talk")
+                session = server.sessions.get("talk")
+                self.assertEqual(session.device_tokens, 0)
+                self.assertEqual(session.host_tokens, self.positions[turn] - 1)
+            self.assertGreater(restored, 0)
+
+    def test_offloaded_when_idle(self):
+        with Server("--session-idle-offload-after", "0") as server:
+            for turn in range(len(WORDS)):
+                self.check(turn, server.say("talk", turn))
+                await_true(
+                    lambda: server.sessions.get("talk").host_tokens == self.positions[turn] - 1,
+                    "an idle session on the host",
+                )
+
+    def test_forked_before_every_turn(self):
+        with Server() as server:
+            for turn in range(len(WORDS)):
+                if turn > 0:
+                    server.sessions.fork(f"talk-{turn - 1}", f"talk-{turn}")
+                self.check(turn, server.say(f"talk-{turn}", turn))
+            # The parents know nothing of what their children said.
+            for turn in range(len(WORDS)):
+                self.assertEqual(
+                    server.sessions.get(f"talk-{turn}").position, self.positions[turn]
+                )
+            # A branch from the middle goes its own way, and the trunk on as before.
+            server.sessions.fork("talk-5", "branch", position=self.positions[2])
+            self.check(3, server.say("branch", 3))
+            server.sessions.truncate("talk-5", self.positions[3])
+            self.check(4, server.say("talk-5", 4))
+            self.check(5, server.say("talk-5", 5))
+
+    def test_exported_and_imported_into_a_fresh_server(self):
+        file = None
+        for turn in range(len(WORDS)):
+            with Server() as server:
+                if file is not None:
+                    session = server.sessions.import_(file, "talk")
+                    self.assertEqual(session.position, self.positions[turn - 1])
+                    self.assertEqual(session.host_tokens, self.positions[turn - 1] - 1)
+                    self.assertEqual(b"".join(server.sessions.export("talk")), b"".join(file))
+                residency = self.check(turn, server.say("talk", turn))
+                if turn > 0:
+                    self.assertEqual(residency.device_tokens, 0)
+                file = list(server.sessions.export("talk"))
+
+    def test_tokens_travel_where_there_is_no_host_memory(self):
+        with Server("--kv-offloading-size", "0") as server:
+            for turn in range(3):
+                self.check(turn, server.say("talk", turn))
+            file = list(server.sessions.export("talk"))
+        with Server() as server:
+            self.assertEqual(server.sessions.import_(file, "talk").absent_tokens, self.positions[2])
+            for turn in range(3, len(WORDS)):
+                self.check(turn, server.say("talk", turn))
+
+    def test_a_worker_killed_between_turns(self):
+        # A fourth death within five minutes would be the server's.
+        kept = {0: True, 1: False, 3: True}  # turn before the death: whether the host has its KV
+        with Server("--worker-process", "on", "--session-idle-offload-after", "1h") as server:
+            for turn in range(len(WORDS)):
+                residency = self.check(turn, server.say("talk", turn))
+                if turn - 1 in kept:
+                    self.assertEqual(residency.device_tokens, 0)
+                    self.assertGreater(residency.host_tokens, 0)
+                    self.assertEqual(residency.recomputed_tokens == 0, kept[turn - 1])
+                if turn not in kept:
+                    continue
+                if kept[turn]:
+                    server.offload("talk")
+                deaths = len(server.workers())
+                os.kill(server.workers()[-1], signal.SIGKILL)
+                await_true(lambda: len(server.workers()) > deaths, "another worker")
+
+    def test_a_file_of_another_model_is_refused(self):
+        with Server() as server:
+            self.check(0, server.say("talk", 0))
+            file = b"".join(server.sessions.export("talk"))
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "other"
+            shutil.copytree(ROOT / "models" / "demo", model)
+            weights = next(model.glob("*.safetensors"))
+            weights.chmod(0o644)
+            with open(weights, "r+b") as data:
+                data.seek(-1, os.SEEK_END)
+                last = data.read(1)[0]
+                data.seek(-1, os.SEEK_END)
+                data.write(bytes([last ^ 1]))
+            with Server("--model", str(model)) as server:
+                with self.assertRaisesRegex(quire.QuireError, "of model 'demo'.*'other'"):
+                    server.sessions.import_(file, "talk")
+                self.assertEqual(server.sessions.list(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

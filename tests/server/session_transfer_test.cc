@@ -1,0 +1,255 @@
+// Export and Import over real gRPC: what one server sends another takes, and sends on bit for bit;
+// bad files, foreign files and lost clients leave nothing behind.
+// Covers server/session_transfer.cc
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/session_client.h"
+
+namespace quire {
+namespace {
+
+using Sessions = v1::Sessions::Stub;
+using grpc::StatusCode;
+
+TestServerOptions WithPages(int32_t num_pages = 64) {
+  TestServerOptions options;
+  options.num_pages = num_pages;
+  options.ranks = 2;
+  return options;
+}
+
+// A session of 62 tokens, 61 with KV, of which the server's arenas hold something recognisable.
+void Converse(TestServer& server, SessionClient& client, const std::string& name) {
+  client.Create(name);
+  ASSERT_TRUE(client.Say(name, std::string(40, 'x'), 10).status.ok());
+  ASSERT_EQ(client.Say(name, "y", 10).finished.position(), 62u);
+  client.Do(&Sessions::Offload, name);
+  ASSERT_TRUE(TestServer::Eventually([&] { return client.Get(name).host_tokens() == 61; }));
+  for (int rank = 0; rank < 2; ++rank) {
+    for (PageId page = 0; page < server.arena(rank).shape().num_pages; ++page) {
+      uint8_t next = static_cast<uint8_t>(rank * 100 + page);
+      for (std::byte& byte : server.arena(rank).page(page)) byte = std::byte{next += 7};
+    }
+  }
+}
+
+TEST(TransferTest, ASessionMovesWithItsKv) {
+  TestServer server(WithPages());
+  SessionClient client(server);
+  Converse(server, client, "a");
+  const std::string file = client.Export("a");
+  ASSERT_TRUE(client.status.ok()) << client.status.error_message();
+  EXPECT_GT(file.size(), 4u * 2 * 256);
+  EXPECT_EQ(client.Get("a").position(), 62u);
+  for (const size_t piece : {size_t{100}, size_t{1} << 20}) {
+    TestServer other(WithPages());
+    SessionClient there(other);
+    v1::Session session = there.Import("b", file, piece);
+    ASSERT_TRUE(there.status.ok()) << there.status.error_message();
+    EXPECT_EQ(session.session_id(), "b");
+    EXPECT_EQ(session.position(), 62u);
+    EXPECT_EQ(session.host_tokens(), 61u);
+    EXPECT_EQ(session.absent_tokens(), 1u);
+    EXPECT_EQ(session.state(), v1::SESSION_STATE_HOST);
+    EXPECT_EQ(there.Export("b"), file);
+    const v1::Finished finished = there.Say("b", "and", 3).finished;
+    EXPECT_EQ(finished.position(), 68u);
+    EXPECT_EQ(finished.usage().prompt_tokens(), 65u);
+    EXPECT_EQ(finished.residency().host_tokens() + finished.residency().recomputed_tokens(), 61u);
+    EXPECT_TRUE(there.Close("b").ok());
+    other.ExpectNothingLeft();
+  }
+  EXPECT_EQ(client.Say("a", "and", 3).finished.position(), 68u);
+}
+
+TEST(TransferTest, WhatIsOnTheDeviceComesToTheHostFirst) {
+  TestServer server(WithPages());
+  SessionClient client(server);
+  client.Create("a");
+  ASSERT_TRUE(client.Say("a", std::string(40, 'x'), 10).status.ok());
+  EXPECT_EQ(client.Get("a").host_tokens(), 0u);
+  const std::string file = client.Export("a");
+  ASSERT_TRUE(client.status.ok());
+  TestServer other(WithPages());
+  SessionClient there(other);
+  EXPECT_EQ(there.Import("a", file).host_tokens(), 50u);
+}
+
+TEST(TransferTest, WithoutHostMemoryTokensTravel) {
+  TestServer server;
+  SessionClient client(server);
+  client.Create("a");
+  ASSERT_TRUE(client.Say("a", "hello", 5).status.ok());
+  const std::string file = client.Export("a");
+  ASSERT_TRUE(client.status.ok()) << client.status.error_message();
+  TestServer other;
+  SessionClient there(other);
+  const v1::Session session = there.Import("a", file);
+  ASSERT_TRUE(there.status.ok()) << there.status.error_message();
+  EXPECT_EQ(session.position(), 11u);
+  EXPECT_EQ(session.absent_tokens(), 11u);
+  EXPECT_EQ(there.Say("a", "more", 2).finished.residency().outcome(),
+            v1::Residency::OUTCOME_RECOMPUTED);
+  // An empty session as well.
+  client.Create("empty");
+  there.Import("empty", client.Export("empty"));
+  EXPECT_TRUE(there.status.ok()) << there.status.error_message();
+}
+
+// Where there is no room for all of it, the rest travels as tokens.
+TEST(TransferTest, AFullHostTakesWhatItCan) {
+  TestServer server(WithPages());
+  SessionClient client(server);
+  Converse(server, client, "a");
+  const std::string file = client.Export("a");
+  TestServer other(WithPages(2));
+  SessionClient there(other);
+  const v1::Session session = there.Import("a", file);
+  ASSERT_TRUE(there.status.ok()) << there.status.error_message();
+  EXPECT_EQ(session.host_tokens(), 32u);
+  EXPECT_EQ(session.position(), 62u);
+  EXPECT_EQ(there.Say("a", "and", 3).finished.position(), 68u);
+}
+
+TEST(TransferTest, BadFilesAreRefusedAndLeaveNothing) {
+  TestServer server(WithPages());
+  SessionClient client(server);
+  Converse(server, client, "a");
+  const std::string file = client.Export("a");
+  TestServer other(WithPages(8));
+  SessionClient there(other);
+  const auto expect = [&](const std::string& bytes, StatusCode code, const std::string& reason) {
+    there.Import("b", bytes);
+    EXPECT_EQ(there.status.error_code(), code);
+    EXPECT_EQ(Reason(there.status), reason) << there.status.error_message();
+    EXPECT_TRUE(TestServer::Eventually([&] { return there.List().sessions_size() == 0; }));
+  };
+  for (size_t length = 1; length < file.size(); length += 97) {
+    expect(file.substr(0, length), StatusCode::INVALID_ARGUMENT, "SESSION_FILE_DAMAGED");
+  }
+  for (size_t at = 20; at < file.size(); at += 89) {
+    std::string flipped = file;
+    flipped[at] = static_cast<char>(flipped[at] ^ 16);
+    expect(flipped, StatusCode::INVALID_ARGUMENT, "SESSION_FILE_DAMAGED");
+  }
+  expect("", StatusCode::INVALID_ARGUMENT, "SESSION_FILE_DAMAGED");
+  expect("this is a text, not a session", StatusCode::INVALID_ARGUMENT, "NOT_A_SESSION_FILE");
+  expect(file + "!", StatusCode::INVALID_ARGUMENT, "SESSION_FILE_DAMAGED");
+  std::string version = file;
+  version[8] = 2;
+  expect(version, StatusCode::FAILED_PRECONDITION, "SESSION_FILE_MISMATCH");
+  // All pages are there for one that is right.
+  EXPECT_EQ(there.Import("b", file).host_tokens(), 61u) << there.status.error_message();
+  there.Import("b", file);
+  EXPECT_EQ(Reason(there.status), "SESSION_EXISTS");
+  EXPECT_EQ(there.Get("b").position(), 62u);
+}
+
+TEST(TransferTest, FilesOfOtherModelsAndShapesAreRefused) {
+  TestServer server(WithPages());
+  SessionClient client(server);
+  Converse(server, client, "a");
+  const std::string file = client.Export("a");
+  TestServerOptions model = WithPages();
+  model.model_identity = 2;
+  TestServerOptions ranks = WithPages();
+  ranks.ranks = 1;
+  TestServerOptions context = WithPages();
+  context.max_model_len = 48;
+  for (const TestServerOptions& options : {model, ranks, context}) {
+    TestServer other(options);
+    SessionClient there(other);
+    there.Import("b", file);
+    EXPECT_EQ(there.status.error_code(), StatusCode::FAILED_PRECONDITION);
+    EXPECT_EQ(Reason(there.status), "SESSION_FILE_MISMATCH");
+    EXPECT_EQ(there.List().sessions_size(), 0);
+  }
+}
+
+TEST(TransferTest, TheFirstMessageHasTheNameAndOptions) {
+  TestServer server;
+  SessionClient client(server);
+  client.Create("a");
+  const std::string file = client.Export("a");
+  const auto import = [&](const v1::ImportSessionRequest& first,
+                          const v1::ImportSessionRequest& second) {
+    grpc::ClientContext context;
+    v1::Session session;
+    const auto writer = server.sessions().Import(&context, &session);
+    writer->Write(first);
+    writer->Write(second);
+    writer->WritesDone();
+    client.status = writer->Finish();
+    return session;
+  };
+  v1::ImportSessionRequest first;
+  first.mutable_options()->set_ttl_seconds(77);
+  v1::ImportSessionRequest second;
+  second.mutable_chunk()->set_data(file);
+  const v1::Session session = import(first, second);
+  ASSERT_TRUE(client.status.ok()) << client.status.error_message();
+  EXPECT_EQ(session.session_id().size(), 34u);
+  EXPECT_EQ(session.options().ttl_seconds(), 77);
+  second.set_session_id("late");
+  import(first, second);
+  EXPECT_EQ(ViolatedField(client.status), "session_id");
+  first.mutable_options()->set_ttl_seconds(-1);
+  import(first, second);
+  EXPECT_EQ(ViolatedField(client.status), "options.ttl_seconds");
+}
+
+// A client that goes away in the middle of an import or of an export.
+TEST(TransferTest, LostClientsLeaveNothingBehind) {
+  TestServer server(WithPages(8));
+  SessionClient client(server);
+  Converse(server, client, "a");
+  const std::string file = client.Export("a");
+  TestServer other(WithPages(4));
+  SessionClient there(other);
+  for (size_t length = 0; length < file.size(); length += 151) {
+    grpc::ClientContext context;
+    v1::Session session;
+    const auto writer = other.sessions().Import(&context, &session);
+    v1::ImportSessionRequest request;
+    request.set_session_id("b");
+    request.mutable_chunk()->set_data(file.substr(0, length));
+    writer->Write(request);
+    if (length % 2 == 0) {
+      EXPECT_LE(there.List().sessions_size(), 1);  // and time passes
+    }
+    context.TryCancel();
+    EXPECT_EQ(writer->Finish().error_code(), StatusCode::CANCELLED);
+    EXPECT_TRUE(TestServer::Eventually([&] { return there.List().sessions_size() == 0; }));
+  }
+  EXPECT_EQ(there.Import("b", file).host_tokens(), 61u) << there.status.error_message();
+  for (int round = 0; round < 20; ++round) {
+    grpc::ClientContext context;
+    v1::ExportSessionRequest request;
+    request.set_session_id("a");
+    const auto reader = server.sessions().Export(&context, request);
+    v1::SessionChunk chunk;
+    if (round % 2 == 1) reader->Read(&chunk);
+    context.TryCancel();
+    reader->Finish();
+    EXPECT_TRUE(TestServer::Eventually(
+        [&] { return client.Get("a").state() != v1::SESSION_STATE_ACTIVE; }));
+  }
+  EXPECT_EQ(client.Export("a"), file);
+  server.ExpectNothingLeft();
+}
+
+TEST(TransferTest, AnExportThatNobodyReadsEnds) {
+  TestServerOptions options = WithPages();
+  options.front.default_deadline_seconds = 0.2;
+  TestServer server(options);
+  SessionClient client(server);
+  Converse(server, client, "a");
+  grpc::ClientContext context;
+  v1::Session session;
+  const auto writer = server.sessions().Import(&context, &session);
+  EXPECT_EQ(writer->Finish().error_code(), StatusCode::DEADLINE_EXCEEDED);
+}
+
+}  // namespace
+}  // namespace quire
