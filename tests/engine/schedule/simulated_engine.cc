@@ -67,12 +67,40 @@ ExpectedOutcome Expect(RequestId id, const RequestSpec& spec, const ShadowModel&
   }
 }
 
-SimulatedEngine::SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model)
-    : config_(config), model_(model), scheduler_(config), worker_(MakeWorker(config, model)) {}
+SimulatedEngine::SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model,
+                                 const ShadowFaults& faults)
+    : config_(config),
+      model_(model),
+      scheduler_(config),
+      worker_(MakeWorker(config, model)),
+      copier_(config.num_pages, config.block_size, faults) {}
 
 RequestId SimulatedEngine::Add(const RequestSpec& spec) {
+  if (!spec.session.empty()) {
+    const absl::StatusOr<TurnStart> start =
+        scheduler_.sessions().BeginTurn(spec.tenant, spec.session, std::nullopt, now_ns);
+    if (!start.ok()) return 0;
+    EXPECT_EQ(start->tokens, SessionTokens(spec.tenant, spec.session));
+    RequestSpec turn = spec;
+    turn.session.clear();
+    turn.prompt = start->tokens;
+    const std::vector<int32_t> said = PromptOf(next_id_, spec, model_.vocab_size);
+    turn.prompt.insert(turn.prompt.end(), said.begin(), said.end());
+    if (!scheduler_.Fits(static_cast<int64_t>(turn.prompt.size()), spec.max_tokens)) {
+      scheduler_.sessions().AbortTurn(start->turn, now_ns);
+      Settle();
+      return 0;
+    }
+    return AddRequest(turn, spec.session, start->turn);
+  }
+  return AddRequest(spec, "", 0);
+}
+
+RequestId SimulatedEngine::AddRequest(const RequestSpec& spec, const std::string& session,
+                                      uint64_t turn) {
   auto request = std::make_unique<Request>();
   const RequestId id = next_id_++;
+  request->turn = turn;
   request->id = id;
   request->cookie = reinterpret_cast<void*>(id);
   request->prompt = PromptOf(id, spec, model_.vocab_size);
@@ -87,6 +115,7 @@ RequestId SimulatedEngine::Add(const RequestSpec& spec) {
   request->tenant = spec.tenant;
   request->bypass_cache = spec.bypass_cache;
   specs_[id] = spec;
+  specs_[id].session = session;
   specs_[id].prompt_tokens = static_cast<int32_t>(request->prompt.size());
   outcomes_[id];
   scheduler_.Add(std::move(request));
@@ -94,9 +123,80 @@ RequestId SimulatedEngine::Add(const RequestSpec& spec) {
   return id;
 }
 
-void SimulatedEngine::Cancel(RequestId id, FinishReason reason) {
-  scheduler_.Cancel(id, reason, now_ns, events_);
+void SimulatedEngine::Cancel(RequestId id, FinishReason reason, int32_t keep_output) {
+  const auto found = outcomes_.find(id);
+  // The first end counts.
+  const bool first = found != outcomes_.end() && ended_.insert(id).second;
+  if (first) found->second.keep_output = keep_output;
+  scheduler_.Cancel(id, reason, now_ns, events_, keep_output);
   Settle();
+}
+
+void SimulatedEngine::OnTimer() {
+  scheduler_.OnTimer(now_ns, events_);
+  Settle();
+}
+
+bool SimulatedEngine::SendCopy() {
+  CopyJob job;
+  if (!scheduler_.NextCopy(now_ns, job)) return false;
+  CheckCopies(job);
+  copier_.Submit(job, *worker_);
+  EXPECT_EQ(copier_.violation(), "");
+  copies_.push_back(job);
+  Settle();
+  return true;
+}
+
+bool SimulatedEngine::FinishCopy(CopyDirection direction) {
+  if (copier_.in_flight(direction) == 0) return false;
+  const CopyAck ack = copier_.Finish(direction, *worker_);
+  std::erase_if(copies_, [&](const CopyJob& job) { return job.job == ack.job; });
+  scheduler_.OnCopy(ack, now_ns);
+  Settle();
+  return true;
+}
+
+void SimulatedEngine::RunCopies() {
+  bool any = true;
+  while (any) {
+    any = SendCopy();
+    any |= FinishCopy(CopyDirection::kLoad);
+    any |= FinishCopy(CopyDirection::kStore);
+  }
+}
+
+void SimulatedEngine::CreateSession(TenantId tenant, const std::string& name) {
+  EXPECT_TRUE(scheduler_.sessions().Create(tenant, name, {}, now_ns).ok());
+  SessionTokens(tenant, name).clear();
+}
+
+void SimulatedEngine::CheckSession(TenantId tenant, const std::string& name) {
+  const auto info = scheduler_.sessions().Get(tenant, name);
+  const auto start = scheduler_.sessions().BeginTurn(tenant, name, std::nullopt, now_ns);
+  if (!info.ok() || !start.ok()) return;
+  EXPECT_EQ(start->tokens, SessionTokens(tenant, name));
+  EXPECT_EQ(info->position, static_cast<int32_t>(start->tokens.size()));
+  scheduler_.sessions().AbortTurn(start->turn, now_ns);
+  Settle();
+}
+
+// A turn that ended well appends its prompt and what was kept of its output.
+void SimulatedEngine::EndTurn(const FinishEvent& event) {
+  const RequestSpec& spec = specs_.at(event.id);
+  const Outcome& outcome = outcomes_.at(event.id);
+  const bool well =
+      event.reason == FinishReason::kEos || event.reason == FinishReason::kStopToken ||
+      event.reason == FinishReason::kStopText || event.reason == FinishReason::kMaxTokens ||
+      event.reason == FinishReason::kContextLimit;
+  EXPECT_EQ(well, event.position > 0);
+  if (!well) return;
+  std::vector<int32_t>& tokens = SessionTokens(spec.tenant, spec.session);
+  tokens = spec.prompt;
+  const int32_t keep = event.reason == FinishReason::kStopText ? outcome.keep_output : kKeepAll;
+  const auto kept = std::min<size_t>(keep, outcome.tokens.size());
+  tokens.insert(tokens.end(), outcome.tokens.begin(), outcome.tokens.begin() + kept);
+  EXPECT_EQ(event.position, static_cast<int32_t>(tokens.size()));
 }
 
 void SimulatedEngine::CancelAll(FinishReason reason) {
@@ -129,6 +229,8 @@ bool SimulatedEngine::Schedule() {
 
 void SimulatedEngine::Retire() {
   worker_->Run(flights_.front().plan, last_result_);
+  last_result_.started_ns = last_end_ns_;
+  last_result_.finished_ns = last_end_ns_ += ns_per_token * flights_.front().plan.num_tokens;
   EXPECT_EQ(worker_->violation(), "");
   last_samplers_ = flights_.front().samplers;
   flights_.pop_front();
@@ -141,6 +243,8 @@ void SimulatedEngine::KillWorker() {
   row_owner_.clear();
   row_blocks_.clear();
   worker_ = MakeWorker(config_, model_);
+  copier_.Die();
+  copies_.clear();
   scheduler_.RequeueAll(now_ns, events_);
   EXPECT_EQ(load().free_blocks, load().total_blocks);
   Settle();
@@ -148,14 +252,23 @@ void SimulatedEngine::KillWorker() {
 
 void SimulatedEngine::RunToEnd(int32_t depth, int32_t max_steps) {
   while (HasWork()) {
+    OnTimer();
+    while (SendCopy()) {
+    }
     while (steps_in_flight() < depth && HasWork() && Schedule()) {
       ASSERT_GT(max_steps--, 0) << "no progress";
     }
-    ASSERT_GT(steps_in_flight(), 0) << "live requests, and nothing to run";
-    Retire();
+    bool copied = FinishCopy(CopyDirection::kLoad) | FinishCopy(CopyDirection::kStore);
+    copied |= SendCopy();  // a restore may just have begun
+    ASSERT_TRUE(copied || steps_in_flight() > 0 || !HasWork())
+        << "live requests, and nothing to run: " << load().waiting << " waiting, " << load().running
+        << " running, " << load().restoring << " restoring, " << load().free_blocks << " of "
+        << load().total_blocks << " blocks to be had";
+    if (steps_in_flight() > 0) Retire();
     ++now_ns;
   }
   while (steps_in_flight() > 0) Retire();
+  RunCopies();
   ExpectIdle();
 }
 
@@ -186,7 +299,7 @@ Share SimulatedEngine::ShareOf(RequestId id) const {
 // Takes the events of a call: tokens in order and before the end, the end once and with true
 // counts.
 void SimulatedEngine::Settle() {
-  scheduler_.CheckInvariants();
+  if (++calls_ % check_every == 0) scheduler_.CheckInvariants();
   for (const TokenEvent& event : events_.tokens) {
     Outcome& outcome = outcomes_.at(event.id);
     EXPECT_FALSE(outcome.finished) << "token after the end of request " << event.id;
@@ -203,6 +316,12 @@ void SimulatedEngine::Settle() {
     EXPECT_NE(event.reason, FinishReason::kNone);
     outcome.finished = true;
     outcome.finish = event;
+    ended_.insert(event.id);
+    // The first work began behind what was found.
+    const int32_t found = event.usage.cached_tokens;
+    EXPECT_EQ(found, std::max(outcome.first_start, 0)) << "request " << event.id;
+    EXPECT_EQ(found, event.residency.device_tokens + event.residency.host_tokens);
+    if (!specs_.at(event.id).session.empty()) EndTurn(event);
   }
   last_finishes_ = events_.finishes;
   preempted_ += events_.preempted;
@@ -221,6 +340,7 @@ void SimulatedEngine::ReadPlan(const StepPlan& plan) {
   for (const RowWork& work : plan.work) {
     const RequestId id = row_owner_.at(work.row);
     EXPECT_FALSE(outcomes_.at(id).finished) << "work for request " << id << " after its end";
+    if (outcomes_.at(id).first_start < 0) outcomes_.at(id).first_start = work.start;
     last_plan_.push_back({id, work.start, work.count, work.sample != 0});
     flight.rows.insert(work.row);
     for (size_t i = 0; i < row_blocks_[work.row].size(); ++i) {
@@ -233,6 +353,25 @@ void SimulatedEngine::ReadPlan(const StepPlan& plan) {
     CheckTenant(work, specs_.at(id).tenant);
   }
   flights_.push_back(std::move(flight));
+}
+
+// A block being stored is written by no step, one being loaded is touched by none; what a tenant
+// stored comes back to that tenant.
+void SimulatedEngine::CheckCopies(const CopyJob& job) {
+  const bool store = job.direction == CopyDirection::kStore;
+  for (const BlockCopy& copy : job.copies) {
+    for (const Flight& flight : flights_) {
+      const auto& used = store ? flight.written : flight.blocks;
+      const auto it = used.lower_bound({copy.block, 0});
+      EXPECT_FALSE(it != used.end() && it->first == copy.block)
+          << "block " << copy.block << " is in flight";
+    }
+    if (store) {
+      page_tenant_[copy.page] = block_tenant_[copy.block];
+    } else {
+      block_tenant_[copy.block] = page_tenant_[copy.page];
+    }
+  }
 }
 
 // No tenant reads what another one wrote, however equal it is.
@@ -264,6 +403,15 @@ void SimulatedEngine::CheckNobodyReads() {
            it != flight.blocks.end() && it->first == block; ++it) {
         EXPECT_EQ(it->second, id) << "block " << block << " is still in flight";
       }
+    }
+  }
+  for (const CopyJob& job : copies_) {
+    const bool store = job.direction == CopyDirection::kStore;
+    const auto& used = store ? flights_.back().written : flights_.back().blocks;
+    for (const BlockCopy& copy : job.copies) {
+      const auto it = used.lower_bound({copy.block, 0});
+      EXPECT_FALSE(it != used.end() && it->first == copy.block)
+          << "block " << copy.block << " is being copied";
     }
   }
 }

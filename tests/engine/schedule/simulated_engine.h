@@ -1,7 +1,8 @@
-// SimulatedEngine: a scheduler driven by hand against a ShadowWorker, for tests. Results wait until
-// they are asked for, so any number of steps can be in flight. After every call it checks the
-// scheduler's invariants, the contract of the events, and that no row or block changes hands while
-// a step in flight may still touch it; each breach is a test failure.
+// SimulatedEngine: a scheduler driven by hand against a ShadowWorker and a ShadowCopier, for tests.
+// Results and acks wait until they are asked for, so any number of steps and copies can be in
+// flight. After every call it checks the scheduler's invariants, the contract of the events, and
+// that no row or block changes hands while a step or copy in flight may still touch it; each breach
+// is a test failure. What sessions should be by now is known beside the scheduler's own book.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "engine/schedule/scheduler.h"
+#include "engine/worker/shadow_copier.h"
 #include "engine/worker/shadow_worker.h"
 
 namespace quire {
@@ -28,12 +30,15 @@ struct RequestSpec {
   std::vector<int32_t> prompt;  // empty: prompt_tokens tokens of its own
   TenantId tenant = 0;
   bool bypass_cache = false;
+  std::string session;  // not empty: a turn of it; `prompt` is what follows its tokens
 };
 
 struct Outcome {
   std::vector<int32_t> tokens;
   bool finished = false;
   FinishEvent finish;
+  int32_t first_start = -1;  // of its first work
+  int32_t keep_output = kKeepAll;
 };
 
 // One row's share of a plan, by request.
@@ -57,10 +62,27 @@ std::vector<int32_t> PromptOf(RequestId id, const RequestSpec& spec, int32_t voc
 
 class SimulatedEngine {
  public:
-  explicit SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model = {});
+  explicit SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model = {},
+                           const ShadowFaults& faults = {});
 
+  // 0: a turn that the session store refuses.
   RequestId Add(const RequestSpec& spec);
-  void Cancel(RequestId id, FinishReason reason = FinishReason::kCancelled);
+  void Cancel(RequestId id, FinishReason reason = FinishReason::kCancelled,
+              int32_t keep_output = kKeepAll);
+  void OnTimer();
+  // Sends a copy job; false if there is none to be sent now.
+  bool SendCopy();
+  // Ends the oldest job of a direction; false if there is none.
+  bool FinishCopy(CopyDirection direction);
+  // Sends and ends all copies there are to do now.
+  void RunCopies();
+  // Whether the session has just the tokens it should have.
+  void CheckSession(TenantId tenant, const std::string& name);
+  // The tokens that the session should have. Whoever changes it by another way than a turn says so.
+  std::vector<int32_t>& SessionTokens(TenantId tenant, const std::string& name) {
+    return sessions_[{tenant, name}];
+  }
+  void CreateSession(TenantId tenant, const std::string& name);
   void CancelAll(FinishReason reason);
   void ExpireDeadlines();
   // Publishes a step; false if there is nothing to run.
@@ -78,6 +100,8 @@ class SimulatedEngine {
   void ExpectUndisturbed(RequestId id) const;
 
   int64_t now_ns = 1;
+  int64_t ns_per_token = 0;  // that steps seem to take
+  int32_t check_every = 1;   // calls: invariants are checked after every so many
   const std::vector<Share>& last_plan() const { return last_plan_; }
   const StepPlan& last_step_plan() const { return last_step_plan_; }
   // The request's share of the last plan; count 0 if it has none.
@@ -105,16 +129,26 @@ class SimulatedEngine {
     std::vector<RequestId> samplers;
   };
 
+  RequestId AddRequest(const RequestSpec& spec, const std::string& session, uint64_t turn);
   void Settle();
   void ReadPlan(const StepPlan& plan);
   void CheckTenant(const RowWork& work, TenantId tenant);
   void CheckNobodyTouches(const StepPlan& plan);
   void CheckNobodyReads();
+  void CheckCopies(const CopyJob& job);
+  void EndTurn(const FinishEvent& event);
 
   const SchedulerConfig config_;
   const ShadowModel model_;
   Scheduler scheduler_;
   std::unique_ptr<ShadowWorker> worker_;
+  ShadowCopier copier_;
+  std::map<std::pair<TenantId, std::string>, std::vector<int32_t>> sessions_;
+  std::map<int32_t, TenantId> page_tenant_;
+  std::vector<CopyJob> copies_;  // in flight
+  std::set<RequestId> ended_;    // or to be ended
+  int64_t last_end_ns_ = 0;
+  int32_t calls_ = 0;
   SchedulerEvents events_;
   std::deque<Flight> flights_;
   std::vector<Share> last_plan_;

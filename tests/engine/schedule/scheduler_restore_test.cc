@@ -1,0 +1,383 @@
+// Scheduler, sessions and tiers: turns find what their session left, wherever it is; and whatever
+// happens at any moment of a restore or of a store costs time alone. Moments are enumerated, not
+// drawn: each test runs once for every one of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/engine/schedule/simulated_engine.h"
+
+namespace quire {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+// Blocks of 4 tokens; sessions go to the host when a client asks for it.
+SchedulerConfig Config(int32_t usable_blocks = 60, int32_t num_pages = 60) {
+  SchedulerConfig config;
+  config.num_blocks = usable_blocks + 1;
+  config.block_size = 4;
+  config.max_model_len = 200;
+  config.max_num_seqs = 4;
+  config.max_num_batched_tokens = 64;
+  config.max_num_queued_reqs = 64;
+  config.growth_horizon = 0;
+  config.num_pages = num_pages;
+  config.sessions = {.max_sessions = 100,
+                     .max_sessions_per_tenant = 100,
+                     .max_session_tokens = 1'000'000,
+                     .max_model_len = config.max_model_len,
+                     .default_ttl_seconds = 1e6,
+                     .max_ttl_seconds = 1e6,
+                     .default_idle_offload_seconds = 1000,
+                     .max_pinned_share = 0.5};
+  config.tiering = {.block_bytes = 32, .low_watermark = 0, .high_watermark = 0};
+  return config;
+}
+
+// A turn of session "s": 10 tokens in, 9 out.
+RequestSpec Turn() {
+  return {.prompt_tokens = 10, .max_tokens = 9, .stops_at_eos = false, .session = "s"};
+}
+
+class Conversation : public SimulatedEngine {
+ public:
+  explicit Conversation(const SchedulerConfig& config = Config(), const ShadowFaults& faults = {})
+      : SimulatedEngine(config, {}, faults) {
+    CreateSession(0, "s");
+  }
+
+  SessionStore& store() { return scheduler().sessions(); }
+  SessionInfo Info() { return store().Get(0, "s").value(); }
+  // A turn from its beginning to its end; its residency.
+  Residency Say() {
+    const RequestId id = Add(Turn());
+    EXPECT_NE(id, 0u);
+    RunToEnd(2);
+    ExpectUndisturbed(id);
+    return outcome(id).finish.residency;
+  }
+  void Offload() {
+    EXPECT_TRUE(store().Offload(0, "s", now_ns).ok());
+    RunCopies();
+    now_ns += kSecond;
+    OnTimer();
+  }
+  // One thing after another as in the engine's loop, each a moment; false: there is nothing to do.
+  bool Move(int32_t turn) {
+    for (int32_t i = 0; i < 10; ++i) {
+      switch ((turn + i) % 5) {
+        case 0:
+          if (SendCopy()) return true;
+          break;
+        case 1:
+          if (steps_in_flight() < 2 && HasWork() && Schedule()) return true;
+          break;
+        case 2:
+          if (FinishCopy(CopyDirection::kLoad)) return true;
+          break;
+        case 3:
+          if (FinishCopy(CopyDirection::kStore)) return true;
+          break;
+        default:
+          if (steps_in_flight() == 0) break;
+          Retire();
+          return true;
+      }
+    }
+    return false;
+  }
+};
+
+TEST(SchedulerRestoreTest, ATurnFindsAllThatItsSessionLeftOnTheDevice) {
+  Conversation sim;
+  EXPECT_EQ(sim.Say().outcome, Residency::Outcome::kNone);
+  const RequestId id = sim.Add(Turn());
+  sim.Schedule();
+  // Of 19 tokens the last was never computed; the tail of two is taken over.
+  EXPECT_THAT(sim.last_plan(), ElementsAre(Share{id, 18, 11, true}));
+  sim.RunToEnd(2);
+  const Residency residency = sim.outcome(id).finish.residency;
+  EXPECT_EQ(residency.outcome, Residency::Outcome::kDevice);
+  EXPECT_EQ(residency.device_tokens, 18);
+  EXPECT_EQ(residency.recomputed_tokens, 0);
+  EXPECT_EQ(sim.Info().position, 38);
+  EXPECT_EQ(sim.Info().state, SessionState::kResidentIdle);
+}
+
+TEST(SchedulerRestoreTest, ATurnOfAnOffloadedSessionIsRestored) {
+  Conversation sim;
+  sim.Say();
+  sim.Offload();
+  EXPECT_EQ(sim.Info().state, SessionState::kHost);
+  EXPECT_EQ(sim.load().cached_blocks, 0);
+  const RequestId id = sim.Add(Turn());
+  EXPECT_FALSE(sim.Schedule());
+  EXPECT_EQ(sim.load().restoring, 1);
+  EXPECT_TRUE(sim.scheduler().WaitsForCopies());
+  sim.RunCopies();
+  sim.Schedule();
+  EXPECT_THAT(sim.last_plan(), ElementsAre(Share{id, 18, 11, true}));
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(id);
+  const Residency residency = sim.outcome(id).finish.residency;
+  EXPECT_EQ(residency.outcome, Residency::Outcome::kRestored);
+  EXPECT_EQ(residency.device_tokens, 0);
+  EXPECT_EQ(residency.host_tokens, 18);
+}
+
+TEST(SchedulerRestoreTest, GoingIdleAgainStoresTheNewAlone) {
+  Conversation sim;
+  sim.Say();
+  sim.Offload();
+  sim.Say();
+  const int64_t before = sim.scheduler().tiering_stats().stored_blocks;
+  EXPECT_EQ(before, 5);
+  sim.Offload();
+  EXPECT_EQ(sim.scheduler().tiering_stats().stored_blocks - before, 6);  // 37 tokens, 16 are there
+}
+
+TEST(SchedulerRestoreTest, OthersRunWhileOneIsRestored) {
+  Conversation sim;
+  sim.Say();
+  sim.Offload();
+  const RequestId turn = sim.Add(Turn());
+  const RequestId other = sim.Add({.prompt_tokens = 5, .max_tokens = 3, .stops_at_eos = false});
+  sim.Schedule();
+  EXPECT_THAT(sim.last_plan(), ElementsAre(Share{other, 0, 5, true}));
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(turn);
+  sim.ExpectUndisturbed(other);
+}
+
+// A stop string that was found in the text: the tokens behind it were never said.
+TEST(SchedulerRestoreTest, KeepsOnlyWhatTheClientWasGiven) {
+  for (int32_t keep = 0; keep <= 6; ++keep) {
+    Conversation sim;
+    sim.Say();
+    const RequestId id = sim.Add(Turn());
+    while (sim.outcome(id).tokens.size() < 6) {
+      sim.Schedule();
+      sim.Retire();
+    }
+    sim.Schedule();
+    sim.Cancel(id, FinishReason::kStopText, keep);
+    EXPECT_FALSE(sim.outcome(id).finished);  // a step knows it still
+    sim.Retire();
+    EXPECT_EQ(sim.outcome(id).finish.position, 29 + keep);
+    EXPECT_GE(sim.Say().device_tokens, (29 + keep) / 4 * 4 - (keep == 0 ? 4 : 0));
+  }
+}
+
+TEST(SchedulerRestoreTest, ATurnThatFailedLeavesItsSessionAsItWas) {
+  for (const int32_t steps : {0, 1, 2, 3, 7}) {
+    Conversation sim;
+    sim.Say();
+    const RequestId id = sim.Add(Turn());
+    for (int32_t i = 0; i < steps; ++i) {
+      sim.Schedule();
+      sim.Retire();
+    }
+    sim.Cancel(id);
+    EXPECT_EQ(sim.Info().position, 19);
+    const Residency residency = sim.Say();
+    // Once its block is full the tail belongs to others, and two tokens are computed anew.
+    const bool whole = steps == 0;
+    EXPECT_GE(residency.device_tokens, whole ? 18 : 16);
+    EXPECT_EQ(residency.device_tokens + residency.recomputed_tokens,
+              std::max(18, residency.device_tokens));
+  }
+}
+
+TEST(SchedulerRestoreTest, APreemptedRequestOfASessionIsRestored) {
+  // Room for the turn and a little; what comes with a higher priority takes all of it.
+  Conversation sim(Config(14, 60));
+  sim.Say();
+  sim.Offload();
+  RequestSpec spec = Turn();
+  spec.max_tokens = 24;
+  const RequestId turn = sim.Add(spec);
+  sim.RunCopies();
+  while (sim.outcome(turn).tokens.size() < 3) {
+    sim.Schedule();
+    sim.RunCopies();
+    if (sim.steps_in_flight() > 0) sim.Retire();
+  }
+  const RequestId big =
+      sim.Add({.prompt_tokens = 10, .max_tokens = 40, .priority = 1, .stops_at_eos = false});
+  sim.RunToEnd(1);
+  EXPECT_GT(sim.preempted(), 0);
+  EXPECT_GT(sim.scheduler().tiering_stats().loaded_blocks, 5);  // twice
+  sim.ExpectUndisturbed(turn);
+  sim.ExpectUndisturbed(big);
+}
+
+// --- Every moment.
+
+struct Disturbance {
+  const char* name;
+  std::function<void(Conversation&, RequestId)> act;
+};
+
+std::vector<Disturbance> Disturbances() {
+  return {
+      {"cancel", [](Conversation& sim, RequestId id) { sim.Cancel(id); }},
+      {"stop", [](Conversation& sim, RequestId id) { sim.Cancel(id, FinishReason::kStopText, 1); }},
+      {"pause",
+       [](Conversation& sim, RequestId id) {
+         sim.scheduler().SetPaused(id, true);
+         sim.Move(0);
+         sim.scheduler().SetPaused(id, false);
+       }},
+      {"death", [](Conversation& sim, RequestId) { sim.KillWorker(); }},
+      {"touch",
+       [](Conversation& sim, RequestId) {
+         // Refused while the turn runs, and harmless.
+         static_cast<void>(sim.store().Offload(0, "s", sim.now_ns));
+         static_cast<void>(sim.store().Prefetch(0, "s", sim.now_ns));
+         static_cast<void>(sim.store().Pin(0, "s", sim.now_ns));
+         static_cast<void>(sim.store().Unpin(0, "s", sim.now_ns));
+       }},
+      {"time",
+       [](Conversation& sim, RequestId) {
+         sim.now_ns += 1000 * kSecond;
+         sim.OnTimer();
+       }},
+      {"crowd", [](Conversation& sim, RequestId) {
+         for (int32_t i = 0; i < 4; ++i) {
+           sim.Add({.prompt_tokens = 30, .max_tokens = 20, .priority = 1, .stops_at_eos = false});
+         }
+       }}};
+}
+
+// The conversation goes on after whatever happened, and nothing is held when it is over.
+void Conclude(Conversation& sim, RequestId id) {
+  sim.RunToEnd(2);
+  EXPECT_TRUE(sim.outcome(id).finished);
+  sim.CheckSession(0, "s");
+  sim.Say();
+  sim.Offload();
+  sim.Say();
+  ASSERT_TRUE(sim.store().Close(0, "s").ok());
+  sim.ExpectIdle();
+  EXPECT_EQ(sim.scheduler().cache_stats().host_pages_used, 0);
+}
+
+// Restores a session and disturbs that at the `moment`-th move; false when it was over before.
+bool DisturbRestore(const Disturbance& disturbance, int32_t moment, const ShadowFaults& faults) {
+  Conversation sim(Config(40, 30), {.seed = faults.seed});
+  sim.Say();
+  sim.Say();
+  sim.Offload();
+  EXPECT_EQ(sim.load().cached_blocks, 0);
+  const RequestId id = sim.Add(Turn());
+  for (int32_t i = 0; i < moment; ++i) {
+    if (!sim.Move(i)) return false;
+  }
+  disturbance.act(sim, id);
+  Conclude(sim, id);
+  return true;
+}
+
+TEST(SchedulerRestoreTest, SurvivesEveryDisturbanceAtEveryMomentOfARestore) {
+  for (const Disturbance& disturbance : Disturbances()) {
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      int32_t moment = 0;
+      for (;; ++moment) {
+        SCOPED_TRACE(std::string(disturbance.name) + " at moment " + std::to_string(moment));
+        if (!DisturbRestore(disturbance, moment, {.seed = seed}) || testing::Test::HasFailure())
+          break;
+      }
+      EXPECT_GT(moment, 20);
+    }
+  }
+}
+
+// Stores a session, begins its next turn at every moment of that, and disturbs both at every later
+// one.
+bool DisturbStore(const Disturbance& disturbance, int32_t begin, int32_t moment) {
+  Conversation sim(Config(40, 30));
+  sim.Say();
+  EXPECT_TRUE(sim.store().Offload(0, "s", sim.now_ns).ok());
+  for (int32_t i = 0; i < begin; ++i) {
+    if (!sim.Move(i)) return false;
+  }
+  const RequestId id = sim.Add(Turn());
+  for (int32_t i = 0; i < moment; ++i) {
+    if (!sim.Move(i)) return false;
+  }
+  disturbance.act(sim, id);
+  Conclude(sim, id);
+  return true;
+}
+
+TEST(SchedulerRestoreTest, SurvivesEveryDisturbanceAtEveryMomentOfAStore) {
+  for (const Disturbance& disturbance : Disturbances()) {
+    int32_t moments = 0;
+    for (int32_t begin = 0; DisturbStore(disturbance, begin, 0); ++begin) {
+      for (int32_t moment = 1; DisturbStore(disturbance, begin, moment); ++moment) {
+        SCOPED_TRACE(std::string(disturbance.name) + " at moment " + std::to_string(moment));
+        ASSERT_FALSE(testing::Test::HasFailure());
+        ++moments;
+      }
+    }
+    EXPECT_GT(moments, 20);
+  }
+}
+
+TEST(SchedulerRestoreTest, ComputesWhatDoesNotComeBack) {
+  for (const ShadowFaults& faults : {ShadowFaults{.fail = 1.0}, ShadowFaults{.corrupt = 1.0}}) {
+    Conversation sim(Config(), faults);
+    sim.Say();
+    sim.Offload();
+    const bool stored = sim.Info().state == SessionState::kHost;
+    EXPECT_EQ(stored, faults.fail == 0);
+    const Residency residency = sim.Say();
+    EXPECT_EQ(residency.recomputed_tokens, stored ? 18 : 0);
+    EXPECT_EQ(residency.outcome,
+              stored ? Residency::Outcome::kRecomputed : Residency::Outcome::kDevice);
+    EXPECT_EQ(sim.scheduler().tiering_stats().corrupt_pages > 0, stored);
+  }
+}
+
+// --- Many.
+
+TEST(SchedulerRestoreTest, TenThousandIdleSessionsComeBackToAPoolForFifty) {
+  constexpr int32_t kSessions = 10000;
+  SchedulerConfig config = Config(50 * 10, kSessions * 10);
+  config.sessions.max_sessions = config.sessions.max_sessions_per_tenant = kSessions;
+  config.sessions.default_idle_offload_seconds = 0;
+  config.max_num_seqs = 16;
+  SimulatedEngine sim(config);
+  sim.check_every = 100000;
+  const auto name = [](int32_t i) { return "session-" + std::to_string(i); };
+  for (int32_t i = 0; i < kSessions; ++i) sim.CreateSession(0, name(i));
+  int64_t restored = 0;
+  for (int32_t turn = 0; turn < 2; ++turn) {
+    for (int32_t i = 0; i < kSessions; i += 10) {
+      std::vector<RequestId> ids;
+      for (int32_t j = 0; j < 10; ++j) {
+        RequestSpec spec = Turn();
+        spec.session = name((i + j) * 7919 % kSessions);
+        ids.push_back(sim.Add(spec));
+      }
+      sim.RunToEnd(2);
+      sim.now_ns += 1'000'000;
+      for (const RequestId id : ids) {
+        sim.ExpectUndisturbed(id);
+        restored += sim.outcome(id).finish.residency.outcome == Residency::Outcome::kRestored;
+      }
+      ASSERT_FALSE(testing::Test::HasFailure());
+    }
+  }
+  EXPECT_EQ(restored, kSessions);
+  EXPECT_EQ(sim.scheduler().cache_stats().sessions, kSessions);
+}
+
+}  // namespace
+}  // namespace quire
