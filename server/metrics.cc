@@ -2,10 +2,6 @@
 // second name, so the two can never differ.
 #include "server/metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
@@ -19,6 +15,8 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/engine_setup.h"
+#include "server/cache_metrics.h"
+#include "server/metric_registry.h"
 #include "server/process_stats.h"
 
 namespace quire {
@@ -62,9 +60,9 @@ constexpr Alias kAliases[] = {
     {"quire_prompt_tokens_total", "vllm:prompt_tokens_total"},
     {"quire_generated_tokens_total", "vllm:generation_tokens_total"},
     {"quire_preemptions_total", "vllm:num_preemptions_total"},
-    {"quire_prefix_cache_query_tokens_total", "vllm:prefix_cache_queries_total"},
-    {"quire_prefix_cache_hit_tokens_total", "vllm:prefix_cache_hits_total"},
-    {"quire_prefix_cache_hit_tokens_total", "vllm:prompt_tokens_cached_total"},
+    {"quire_prefix_cache_queried_tokens_total", "vllm:prefix_cache_queries_total"},
+    {"quire_kv_stored_bytes_total", "vllm:kv_offload_store_bytes_total"},
+    {"quire_kv_loaded_bytes_total", "vllm:kv_offload_load_bytes_total"},
     {"quire_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"},
     {"quire_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
     {"quire_time_per_output_token_seconds", "vllm:request_time_per_output_token_seconds"},
@@ -126,33 +124,11 @@ double Seconds(int64_t from_ns, int64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
 }
 
-// Moves a counter to a total that somebody else counts.
-void RaiseTo(Counter& counter, double total) {
-  if (total > counter.Value()) counter.Increment(total - counter.Value());
-}
-
 }  // namespace
 
-struct ServerMetrics::State {
-  explicit State(const std::string& model_name) : labels{{"model_name", model_name}} {}
+struct ServerMetrics::State : MetricRegistry {
+  using MetricRegistry::MetricRegistry;
 
-  template <typename T>
-  using Family = prometheus::Family<T>;
-
-  Family<Gauge>& Gauges(const char* name, const char* help) {
-    return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry);
-  }
-  Family<Counter>& Counters(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry);
-  }
-  Family<Histogram>& Histograms(const char* name, const char* help) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Labels(labels).Register(registry);
-  }
-  Gauge& OneGauge(const char* name, const char* help) { return Gauges(name, help).Add({}); }
-  Counter& OneCounter(const char* name, const char* help) { return Counters(name, help).Add({}); }
-  Histogram& OneHistogram(const char* name, const char* help, const Buckets& buckets) {
-    return Histograms(name, help).Add({}, buckets);
-  }
   // Process metrics carry no model, as everywhere.
   Gauge& ProcessGauge(const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
@@ -161,8 +137,7 @@ struct ServerMetrics::State {
   void RefreshEngine(const EngineStats& stats);
   void RefreshProcess();
 
-  const Labels labels;
-  prometheus::Registry registry;
+  CacheMetrics cache{*this};
 
   // Load, refreshed by each scrape from the engine's own counts.
   Gauge& running = OneGauge("quire_requests_running", "Requests holding a row of the batch.");
@@ -171,7 +146,8 @@ struct ServerMetrics::State {
       OneGauge("quire_waiting_prompt_tokens", "Prompt tokens of the waiting requests.");
   Gauge& live_tokens = OneGauge("quire_running_tokens", "Known tokens of the running requests.");
   Gauge& kv_blocks = OneGauge("quire_kv_blocks", "Usable blocks of the KV cache.");
-  Gauge& kv_blocks_free = OneGauge("quire_kv_blocks_free", "Blocks of the KV cache not in use.");
+  Gauge& kv_blocks_free =
+      OneGauge("quire_kv_blocks_free", "Blocks of the KV cache not in use, cached ones included.");
   Gauge& kv_usage = OneGauge("quire_kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.");
   Gauge& step_tokens = OneGauge("quire_step_tokens", "Tokens of the last retired step.");
   Gauge& step_seconds =
@@ -194,10 +170,6 @@ struct ServerMetrics::State {
   // Requests.
   std::array<Counter*, kNumReasons> finished{};
   std::array<Counter*, kNumReasons> vllm_success{};
-  Counter& prefix_queries = OneCounter("quire_prefix_cache_query_tokens_total",
-                                       "Prompt tokens looked up in the prefix cache.");
-  Counter& prefix_hits = OneCounter("quire_prefix_cache_hit_tokens_total",
-                                    "Prompt tokens whose KV was found, not computed.");
   Histogram& first_token = OneHistogram("quire_time_to_first_token_seconds",
                                         "Arrival to first token.", FirstTokenBuckets());
   Histogram& inter_token = OneHistogram("quire_inter_token_latency_seconds",
@@ -300,8 +272,7 @@ void ServerMetrics::RequestFinished(const FinishEvent& event) {
   const Usage& usage = event.usage;
   state.prompt_length.Observe(usage.prompt_tokens);
   state.output_length.Observe(usage.completion_tokens);
-  state.prefix_queries.Increment(usage.prompt_tokens);
-  state.prefix_hits.Increment(usage.cached_tokens);
+  state.cache.Found(event.residency);
 
   const RequestTimings& at = event.timings;
   state.request_time.Observe(Seconds(at.arrival_ns, at.finished_ns));
@@ -397,6 +368,7 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
   RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));
   RaiseTo(preemptions, static_cast<double>(stats.preemptions));
+  cache.Refresh(stats);
   for (const GraphUse& graph : stats.graphs) {
     const Labels size = {{"size", std::to_string(graph.size)}};
     RaiseTo(graph_replays.Add(size), static_cast<double>(graph.replays));

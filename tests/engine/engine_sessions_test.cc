@@ -242,7 +242,7 @@ TEST_F(EngineSessionsTest, AnIdleSessionIsCopiedOutWithNoRequestLive) {
   const CopyJob job = transport_->AwaitJob(0);
   EXPECT_EQ(job.direction, CopyDirection::kStore);
   EXPECT_EQ(job.copies.size(), 3u);  // two whole blocks and the tail
-  EXPECT_TRUE(engine_->Idle());
+  while (!engine_->Idle()) std::this_thread::yield();
   EXPECT_EQ(GetSession(*engine_, "s")->state, SessionState::kOffloading);
   transport_->Ack(CopyingTransport::GoodAck(job));
   const SessionInfo info =

@@ -1,5 +1,6 @@
 // The exposition: every fact under its names, vLLM's bucket edges, and docs/metrics.md against a
 // scrape.
+// Covers server/cache_metrics.cc
 #include "server/metrics.h"
 
 #include <gtest/gtest.h>
@@ -173,11 +174,80 @@ TEST(MetricsTest, AFinishedRequestMovesItsHistograms) {
         "vllm:request_time_per_output_token_seconds_sum{model_name=\"demo\"} 0.5\n",
         "vllm:request_prompt_tokens_sum{model_name=\"demo\"} 20\n",
         "vllm:request_generation_tokens_sum{model_name=\"demo\"} 11\n",
-        "vllm:prefix_cache_queries_total{model_name=\"demo\"} 20\n",
-        "vllm:prefix_cache_hits_total{model_name=\"demo\"} 16\n",
         "quire_requests_finished_total{model_name=\"demo\",reason=\"MAX_TOKENS\"} 1\n",
         "vllm:request_success_total{model_name=\"demo\",finished_reason=\"length\"} 1\n",
         "vllm:request_success_total{model_name=\"demo\",finished_reason=\"stop\"} 0\n"}) {
+    EXPECT_TRUE(Shows(scrape, line));
+  }
+}
+
+TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
+  ServerMetrics metrics("demo");
+  EngineStats stats;
+  stats.load.restoring = 2;
+  stats.cache = {.queried_tokens = 1000,
+                 .device_tokens = 600,
+                 .host_tokens = 300,
+                 .computed_tokens = 100,
+                 .evicted_blocks = 7,
+                 .kept_lost = 3,
+                 .cached_blocks = 9,
+                 .host_pages_used = 5,
+                 .host_pages = 8,
+                 .sessions = 4,
+                 .session_tokens = 444,
+                 .sessions_by_state = {0, 1, 0, 3}};
+  stats.tiering.stored_bytes = 4096;
+  stats.tiering.loaded_blocks = 2;
+  stats.tiering.corrupt_pages = 1;
+  stats.tiering.load_bytes_per_second = 5e9;
+  const std::string scrape = metrics.Serialize(stats);
+  for (const char* line :
+       {"quire_prefix_cache_queried_tokens_total{model_name=\"demo\"} 1000\n",
+        "vllm:prefix_cache_queries_total{model_name=\"demo\"} 1000\n",
+        "quire_prefix_cache_hit_tokens_total{model_name=\"demo\",tier=\"device\"} 600\n",
+        "quire_prefix_cache_hit_tokens_total{model_name=\"demo\",tier=\"host\"} 300\n",
+        "vllm:prefix_cache_hits_total{model_name=\"demo\"} 600\n",
+        "vllm:external_prefix_cache_queries_total{model_name=\"demo\"} 400\n",
+        "vllm:external_prefix_cache_hits_total{model_name=\"demo\"} 300\n",
+        "vllm:prompt_tokens_cached_total{model_name=\"demo\"} 900\n",
+        "quire_kv_evicted_blocks_total{model_name=\"demo\"} 7\n",
+        "quire_session_kv_lost_blocks_total{model_name=\"demo\"} 3\n",
+        "quire_kv_blocks_cached{model_name=\"demo\"} 9\n",
+        "quire_host_pages{model_name=\"demo\"} 8\n",
+        "quire_host_pages_used{model_name=\"demo\"} 5\n",
+        "quire_session_tokens{model_name=\"demo\"} 444\n",
+        "quire_sessions{model_name=\"demo\",state=\"RESIDENT_IDLE\"} 1\n",
+        "quire_sessions{model_name=\"demo\",state=\"HOST\"} 3\n",
+        "quire_sessions{model_name=\"demo\",state=\"ACTIVE\"} 0\n",
+        "quire_requests_restoring{model_name=\"demo\"} 2\n",
+        "quire_kv_stored_bytes_total{model_name=\"demo\"} 4096\n",
+        "vllm:kv_offload_store_bytes_total{model_name=\"demo\"} 4096\n",
+        "quire_kv_loaded_blocks_total{model_name=\"demo\"} 2\n",
+        "quire_kv_corrupt_pages_total{model_name=\"demo\"} 1\n",
+        "quire_kv_copy_bytes_per_second{model_name=\"demo\",direction=\"load\"} 5000000000\n"}) {
+    EXPECT_TRUE(Shows(scrape, line));
+  }
+}
+
+TEST(MetricsTest, WhatARequestHadFoundIsCounted) {
+  ServerMetrics metrics("demo");
+  FinishEvent event = FinishedRequest(FinishReason::kEos);
+  metrics.RequestFinished(event);
+  event.residency = {.outcome = Residency::Outcome::kPartial,
+                     .device_tokens = 16,
+                     .host_tokens = 64,
+                     .recomputed_tokens = 5,
+                     .restore_ns = kSecond / 4};
+  metrics.RequestFinished(event);
+  const std::string scrape = metrics.Serialize({});
+  for (const char* line :
+       {"quire_request_residency_total{model_name=\"demo\",outcome=\"NONE\"} 1\n",
+        "quire_request_residency_total{model_name=\"demo\",outcome=\"PARTIAL\"} 1\n",
+        "quire_request_residency_total{model_name=\"demo\",outcome=\"RESTORED\"} 0\n",
+        "quire_session_recomputed_tokens_total{model_name=\"demo\"} 5\n",
+        "quire_kv_restore_seconds_count{model_name=\"demo\"} 1\n",
+        "quire_kv_restore_seconds_sum{model_name=\"demo\"} 0.25\n"}) {
     EXPECT_TRUE(Shows(scrape, line));
   }
 }
