@@ -253,8 +253,7 @@ class Program {
   // A session leaves as bytes and comes back under another name some time later.
   void Transfer() {
     if (import_) {
-      const auto [id, turn] = *std::exchange(import_, std::nullopt);
-      const bool ok = Below(4) > 0;
+      const auto [id, turn, ok] = *std::exchange(import_, std::nullopt);
       EXPECT_EQ(world_.sessions.EndImport(turn, ok, world_.now_ns).ok(), ok);
       if (!ok) model_.erase(id);
       if (ok) EndModel(id);
@@ -278,13 +277,14 @@ class Program {
     world_.sessions.AbortTurn(bytes->turn, world_.now_ns);
     found->second.used_ns = world_.now_ns;
     if (!start.ok()) return;
-    world_.FillPages(to.first, import.tokens, start->pages);
+    const bool complete = Below(4) > 0;
+    if (complete) world_.FillPages(to.first, import.tokens, start->pages);
     const auto size = static_cast<int32_t>(import.tokens.size());
     model_[to] = {.tokens = import.tokens,
                   .busy = true,
                   .ttl_seconds = 300,
                   .unknown = size - import.kv_tokens};
-    import_ = {to, start->turn};
+    import_ = {to, start->turn, complete};
   }
 
   void AckSome() {
@@ -320,7 +320,12 @@ class Program {
   std::map<Id, ModelSession> model_;
   std::map<Id, WorldTurn> turns_;
   std::set<uint64_t> computed_;
-  std::optional<std::pair<Id, uint64_t>> import_;  // its session, its turn
+  struct Import {
+    Id id;
+    uint64_t turn = 0;
+    bool complete = false;
+  };
+  std::optional<Import> import_;
   int64_t restored_turns_ = 0;
 };
 

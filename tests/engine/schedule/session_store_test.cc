@@ -290,6 +290,16 @@ TEST_F(SessionStoreTest, APinKeepsBlocksFromEvictionAndGrowsWithTheSession) {
   world_.CheckInvariants();
 }
 
+TEST_F(SessionStoreTest, ATurnTakesTheTailOfAPinnedSession) {
+  Grow("a", 15);
+  ASSERT_TRUE(store().Pin(kTenant, "a", 1).ok());
+  auto turn = world_.Begin(kTenant, "a", SomeTokens(3, 2));
+  ASSERT_TRUE(turn && world_.Advance(*turn));
+  EXPECT_EQ(turn->tail_end, 14);
+  world_.Abort(*turn);
+  world_.CheckInvariants();
+}
+
 TEST_F(SessionStoreTest, PinsCountEachBlockOnceAgainstTheQuota) {
   // A quarter of 64 blocks: 16.
   Grow("a", 41);  // 10 blocks
@@ -318,6 +328,13 @@ TEST_F(SessionStoreTest, APinDoesNotBreakAReservation) {
   EXPECT_FALSE(Get("a").pinned);
   world_.pool.Unreserve(world_.pool.reserved());
   EXPECT_TRUE(store().Pin(kTenant, "a", 1).ok());
+  // Nor does what a turn lets go of when it ends.
+  const auto turn = store().BeginTurn(kTenant, "a", 15, 1);
+  ASSERT_TRUE(world_.pool.Reserve(world_.pool.available()));
+  store().AbortTurn(turn->turn, 1);
+  EXPECT_EQ(world_.pool.available(), 0);
+  EXPECT_TRUE(Get("a").pinned);
+  world_.CheckInvariants();
 }
 
 // --- Sessions as bytes.

@@ -185,6 +185,49 @@ TEST_F(TieringTest, LosesTheLeastWantedPagesFirstTailFirst) {
   world.CheckInvariants();
 }
 
+TEST_F(TieringTest, LosesNoPageThatAMoreWantedSessionEndsWith) {
+  WorldConfig config;
+  config.num_pages = 8;
+  SessionWorld world(config);
+  Grow(world, "template", 17, 1, 100);
+  ASSERT_TRUE(world.sessions.Fork(0, "template", "fork", std::nullopt, world.now_ns).ok());
+  ASSERT_TRUE(world.sessions.Touch(0, "fork", SessionOptions{.retain_priority = -9}, 1).ok());
+  ASSERT_TRUE(world.Converse(0, "fork", SomeTokens(8, 2), {1}));  // 6 blocks, and a tail
+  world.now_ns += 3 * kSecond;
+  world.Pump();
+  ASSERT_EQ(world.tiering.stats().used_pages, 7);
+  Grow(world, "new", 33, 3);
+  world.now_ns += 3 * kSecond;
+  world.Pump();
+  EXPECT_EQ(Get(world, "template").tiers.host_tokens, 16);
+  EXPECT_EQ(Get(world, "fork").tiers.host_tokens, 16);
+  EXPECT_EQ(Get(world, "new").tiers.host_tokens, 16);
+  // The fork's own pages went; now it ends where the template does.
+  std::vector<BlockId> taken;
+  while (world.pool.available() > 0) taken.push_back(world.pool.Take());
+  for (const BlockId block : taken) world.pool.Release(block);
+  Grow(world, "newer", 25, 4);
+  world.now_ns += 3 * kSecond;
+  world.Pump();
+  EXPECT_EQ(Get(world, "template").tiers.host_tokens, 16);
+  EXPECT_EQ(Get(world, "new").tiers.host_tokens, 0);
+  world.CheckInvariants();
+}
+
+TEST_F(TieringTest, AStoreDoesNotBreakAReservation) {
+  SessionWorld world;
+  Grow(world, "a", 17);
+  ASSERT_TRUE(world.pool.Reserve(world.pool.available() - 3));
+  world.now_ns += 3 * kSecond;
+  EXPECT_FALSE(world.Send());
+  world.pool.Unreserve(1);
+  world.now_ns += 4 * kSecond;
+  ASSERT_TRUE(world.Send());
+  EXPECT_EQ(world.pool.available(), 0);
+  world.Ack(0);
+  EXPECT_EQ(world.pool.available(), 4);
+}
+
 TEST_F(TieringTest, StoresUnderPressureUntilTheHighWatermark) {
   WorldConfig config;
   config.sessions.default_idle_offload_seconds = 1000;
@@ -272,6 +315,34 @@ TEST_F(TieringTest, ALateJobKeepsItsBlocksAndPagesUntilItsAck) {
   world.Ack(0);
   EXPECT_EQ(world.pool.available(), 4);
   for (const BlockId block : taken) world.pool.Release(block);
+  world.CheckInvariants();
+}
+
+TEST_F(TieringTest, SendsNoMoreOfWhatIsLateOrGivenUp) {
+  WorldConfig config;
+  config.tiering.block_bytes = 16 << 20;  // four to a job
+  SessionWorld world(config);
+  Grow(world, "a", 49);  // twelve blocks
+  Offload(world, "a");
+  ASSERT_TRUE(world.sessions.Prefetch(0, "a", world.now_ns).ok());
+  ASSERT_TRUE(world.Send() && world.Send());
+  EXPECT_EQ(world.pool.num_free(), world.pool.total() - 12);
+  world.now_ns += 10 * kSecond;
+  EXPECT_FALSE(world.Send());
+  EXPECT_EQ(world.pool.num_free(), world.pool.total() - 8);
+  world.Ack(0);
+  EXPECT_FALSE(world.Send());
+  world.Ack(0);
+  EXPECT_EQ(Get(world, "a").tiers.device_tokens, 32);
+  Offload(world, "a");
+
+  auto turn = world.Begin(0, "a", {1});
+  ASSERT_TRUE(turn && world.Send());
+  world.Abort(*turn);
+  EXPECT_FALSE(world.Send());
+  EXPECT_EQ(world.pool.num_free(), world.pool.total() - 4);
+  world.Ack(0);
+  EXPECT_FALSE(world.tiering.HasWork());
   world.CheckInvariants();
 }
 
@@ -378,6 +449,8 @@ TEST_F(TieringTest, TheDeviceMayDieAtAnyMomentOfARestore) {
     world.Abort(turn);
     world.LoseDevice();
     EXPECT_EQ(world.sessions.Get(0, "a")->state, SessionState::kHost);
+    CHECK(world.sessions.Prefetch(0, "a", world.now_ns).ok() && world.Send());
+    EXPECT_EQ(world.jobs[0].job.job, 1u);  // a new life of the workers
     EXPECT_EQ(world.sessions.Get(0, "a")->tiers.host_tokens, 40);
   });
 }
@@ -478,6 +551,36 @@ TEST_F(TieringTest, IgnoresAcksOfJobsThatItDoesNotKnow) {
 }
 
 // --- Many sessions.
+
+TEST_F(TieringTest, TenThousandSessionsLiveOnAPoolForFifty) {
+  constexpr int32_t kSessions = 10'000;
+  WorldConfig config;
+  config.num_blocks = 50 * 4 + 1;
+  config.num_pages = kSessions * 4;
+  config.sessions.max_sessions = config.sessions.max_sessions_per_tenant = kSessions;
+  config.sessions.default_ttl_seconds = config.sessions.max_ttl_seconds = 1e6;
+  SessionWorld world(config);
+  for (int32_t i = 0; i < kSessions; ++i) {
+    Grow(world, "s" + std::to_string(i), 15, i);
+    world.now_ns += kSecond / 4;
+    world.sessions.Expire(world.now_ns, 1);
+    world.Pump();
+  }
+  world.now_ns += 3 * kSecond;
+  world.Pump();
+  EXPECT_EQ(world.tree.num_kept_lost(), 0);
+  EXPECT_EQ(world.tiering.stats().stored_blocks, 4 * kSessions);
+  for (int32_t i = 0; i < kSessions - 60; ++i) {  // the last ones are still on the device
+    const std::string name = "s" + std::to_string(i);
+    ASSERT_EQ(Get(world, name).state, SessionState::kHost);
+    ASSERT_TRUE(world.Converse(0, name, SomeTokens(1, i), {1}));
+    ASSERT_EQ(Get(world, name).tiers.absent_tokens, 1);
+    world.now_ns += kSecond / 4;
+    world.Pump();
+  }
+  EXPECT_GE(world.tiering.stats().loaded_blocks, 4 * (kSessions - 60));
+  world.CheckInvariants();
+}
 
 // What a few calls of every kind look at, while so many other sessions are idle.
 int64_t WorkAmong(int32_t num_idle) {
