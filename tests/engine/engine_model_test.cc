@@ -26,6 +26,7 @@ class CollectingSink : public OutputSink {
     for (const FinishEvent& event : finishes) {
       EXPECT_EQ(event.reason, FinishReason::kMaxTokens);
       preemptions_ += event.usage.preemptions;
+      cached_tokens_ += event.usage.cached_tokens;
     }
     ended_ += finishes.size();
     changed_.notify_all();
@@ -36,6 +37,7 @@ class CollectingSink : public OutputSink {
     return tokens_;
   }
   int preemptions() const { return preemptions_; }
+  int cached_tokens() const { return cached_tokens_; }
 
  private:
   std::mutex mutex_;
@@ -43,6 +45,7 @@ class CollectingSink : public OutputSink {
   Tokens tokens_;
   size_t ended_ = 0;
   int preemptions_ = 0;
+  int cached_tokens_ = 0;
 };
 
 // Greedy, random, penalised: every kind of row side by side.
@@ -67,11 +70,13 @@ std::unique_ptr<Request> MakeRequest(RequestId id) {
 constexpr RequestId kRequests = 12;
 
 struct Outcome {
-  Tokens tokens;
+  Tokens tokens;  // of the last round
   int preemptions = 0;
+  int cached_tokens = 0;
 };
 
-Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128) {
+// In each round but the first all of a prompt's whole blocks are found.
+Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128, int rounds = 1) {
   config.model = kModel;
   config.device = "cpu";
   absl::StatusOr<EngineSetup> setup = PlanEngine(config);
@@ -82,13 +87,22 @@ Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128)
   EXPECT_TRUE(transport.ok()) << transport.status();
   CollectingSink sink;
   Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink);
-  for (RequestId id = 1; id <= kRequests; ++id) {
-    const absl::Status status = engine.Submit(MakeRequest(id));
-    EXPECT_TRUE(status.ok()) << status;
-    if (!together) sink.Await(id);
+  Outcome run;
+  for (int round = 0; round < rounds; ++round) {
+    const RequestId before = kRequests * static_cast<RequestId>(round);
+    for (RequestId id = 1; id <= kRequests; ++id) {
+      std::unique_ptr<Request> request = MakeRequest(id);
+      request->id = before + id;
+      const absl::Status status = engine.Submit(std::move(request));
+      EXPECT_TRUE(status.ok()) << status;
+      if (!together) sink.Await(before + id);
+    }
+    Tokens tokens = sink.Await(before + kRequests);
+    run.tokens.clear();
+    for (RequestId id = 1; id <= kRequests; ++id) run.tokens[id] = tokens[before + id];
   }
-  Outcome run{sink.Await(kRequests), 0};
   run.preemptions = sink.preemptions();
+  run.cached_tokens = sink.cached_tokens();
   return run;
 }
 
@@ -119,6 +133,20 @@ TEST(EngineModelTest, TokensDoNotDependOnChunking) {
   EngineConfig config = Config();
   config.max_num_batched_tokens = 17;
   EXPECT_EQ(RunAll(config, true).tokens, Alone());
+}
+
+// Rows learn the tokens that were found as well, for their penalties: many more than a step
+// computes.
+TEST(EngineModelTest, TokensDoNotDependOnWhatWasFound) {
+  EngineConfig config = Config();
+  config.max_num_batched_tokens = 17;
+  const Outcome run = RunAll(config, true, 128, /*rounds=*/2);
+  EXPECT_EQ(run.tokens, Alone());
+  int whole_blocks = 0;
+  for (RequestId id = 1; id <= kRequests; ++id) {
+    whole_blocks += static_cast<int>(MakeRequest(id)->prompt.size() - 1) / 16 * 16;
+  }
+  EXPECT_EQ(run.cached_tokens, whole_blocks);
 }
 
 TEST(EngineModelTest, TokensDoNotDependOnStepsInFlight) {
