@@ -41,7 +41,7 @@ std::vector<WorkerOrder> OrdersFor(const EngineSetup& setup, const HostArenas& a
   return orders;
 }
 
-// For each rank one, without pages.
+// For each rank one, without pages, to be inherited.
 absl::StatusOr<HostArenas> CreateArenas(int32_t ranks) {
   HostArenas arenas;
   for (int32_t rank = 0; rank < ranks; ++rank) {
@@ -122,16 +122,20 @@ absl::StatusOr<std::unique_ptr<Transport>> EngineWorkers::Start(const EngineSetu
 absl::StatusOr<std::unique_ptr<Transport>> StartThreads(const EngineSetup& setup,
                                                         WorkerReport* report, HostArenas* arenas) {
   const int32_t ranks = setup.config.tensor_parallel_size;
-  ASSIGN_OR_RETURN(HostArenas own, CreateArenas(ranks));
-  RETURN_IF_ERROR(AllocateArenas(setup, own));
+  HostArenas own;
   std::vector<std::unique_ptr<Backend>> backends =
       CreateCpuBackends(ranks, setup.config.cpu_threads);
   report->description = backends.front()->Describe();
   std::vector<std::unique_ptr<StepRunner>> workers;
   for (int32_t rank = 0; rank < ranks; ++rank) {
+    const WorkerSpec spec = SpecOf(setup, rank);
+    std::shared_ptr<HostArena> arena;
+    if (spec.num_pages > 0) {
+      ASSIGN_OR_RETURN(HostArena pages, HostArena::CreatePrivate(spec.arena_shape()));
+      arena = own.emplace_back(std::make_shared<HostArena>(std::move(pages)));
+    }
     ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
-                     MakeWorker(SpecOf(setup, rank), std::move(backends[rank]),
-                                own.empty() ? nullptr : own[rank]));
+                     MakeWorker(spec, std::move(backends[rank]), std::move(arena)));
     workers.push_back(std::move(worker));
   }
   if (arenas != nullptr) *arenas = std::move(own);

@@ -45,14 +45,15 @@ double Median(std::vector<double> values) {
 
 class Bench {
  public:
-  // Blocks of 16 tokens with `head_dim` * 1 KiB bytes.
-  explicit Bench(int32_t head_dim)
-      : layout_{.num_layers = 4, .num_kv_heads = 2, .head_dim = head_dim, .block_size = 16},
+  // Blocks of 16 tokens with `head_dim` * 1 KiB bytes; with the host memory of ranks that are
+  // threads, or of those that inherit it.
+  Bench(int32_t head_dim, bool inherited)
+      : ranks_(inherited ? "process" : "threads"),
+        layout_{.num_layers = 4, .num_kv_heads = 2, .head_dim = head_dim, .block_size = 16},
         blocks_(static_cast<int32_t>(kSessionBytes / layout_.block_bytes())),
         cache_(*KvCache::Create(*backend_, layout_, 1 + 2 * blocks_)),
-        arena_(std::make_shared<HostArena>(*HostArena::Create())),
+        arena_(MakeArena({2 * blocks_, layout_.block_bytes()}, inherited)),
         plain_(static_cast<size_t>(kSessionBytes)) {
-    CHECK(arena_->Allocate({2 * blocks_, layout_.block_bytes()}).ok());
     for (int32_t block = 1; block <= 2 * blocks_; ++block) {
       std::memset(cache_.block_data(block), block, Bytes());
     }
@@ -79,6 +80,13 @@ class Bench {
   struct Rates {
     std::vector<double> copies, plain;
   };
+
+  static std::shared_ptr<HostArena> MakeArena(const HostArena::Shape& shape, bool inherited) {
+    if (!inherited) return std::make_shared<HostArena>(*HostArena::CreatePrivate(shape));
+    auto arena = std::make_shared<HostArena>(*HostArena::Create());
+    CHECK(arena->Allocate(shape).ok());
+    return arena;
+  }
 
   size_t Bytes() const { return static_cast<size_t>(layout_.block_bytes()); }
 
@@ -133,8 +141,10 @@ class Bench {
   }
 
   void Print(const char* name, const Rates& rates, double fraction) const {
-    std::printf("{\"benchmark\": \"copy\", \"what\": \"%s\", \"block_bytes\": %lld, \"gbps\": %.2f",
-                name, static_cast<long long>(layout_.block_bytes()), Median(rates.copies));
+    std::printf(
+        "{\"benchmark\": \"copy\", \"what\": \"%s\", \"ranks\": \"%s\", \"block_bytes\": %lld, "
+        "\"gbps\": %.2f",
+        name, ranks_, static_cast<long long>(layout_.block_bytes()), Median(rates.copies));
     if (!rates.plain.empty()) {
       std::printf(", \"memcpy_gbps\": %.2f, \"fraction\": %.3f", Median(rates.plain), fraction);
     }
@@ -142,6 +152,7 @@ class Bench {
     std::fflush(stdout);
   }
 
+  const char* const ranks_;
   const std::unique_ptr<Backend> backend_ = std::move(CreateCpuBackends(1, 1)[0]);
   const KvLayout layout_;
   const int32_t blocks_;  // of a session
@@ -154,6 +165,8 @@ class Bench {
 }  // namespace quire
 
 int main() {
-  for (const int32_t head_dim : {32, 2048}) quire::Bench(head_dim).Run();
+  for (const bool inherited : {false, true}) {
+    for (const int32_t head_dim : {32, 2048}) quire::Bench(head_dim, inherited).Run();
+  }
   return 0;
 }

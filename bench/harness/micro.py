@@ -88,7 +88,8 @@ def prefix_tree_points(rows):
 
 def copy_points(rows):
     for row in rows:
-        yield point(f"{row['what']}, blocks of {row['block_bytes']}", row, ["gbps", "fraction"])
+        label = f"{row['what']}, ranks as {row['ranks']}, blocks of {row['block_bytes']}"
+        yield point(label, row, ["gbps", "fraction"])
 
 
 def stream_points(rows):

@@ -30,9 +30,17 @@ absl::Status HostArena::Allocate(const Shape& shape) {
   CHECK(shape.num_pages > 0 && shape.page_bytes > 0);
   shape_ = shape;
   RETURN_IF_ERROR(memory_.Allocate(TotalBytes()));
-  // Fewer faults and translations, where the system has such pages; nothing depends on it.
-  madvise(memory_.data(), static_cast<size_t>(memory_.bytes()), MADV_HUGEPAGE);
+  AdviseHugePages();
   return absl::OkStatus();
+}
+
+absl::StatusOr<HostArena> HostArena::CreatePrivate(const Shape& shape) {
+  CHECK(shape.num_pages > 0 && shape.page_bytes > 0);
+  HostArena arena{SharedMemory()};
+  arena.shape_ = shape;
+  ASSIGN_OR_RETURN(arena.memory_, SharedMemory::Private(arena.TotalBytes()));
+  arena.AdviseHugePages();
+  return arena;
 }
 
 absl::StatusOr<HostArena> HostArena::Attach(SharedMemory memory, const Shape& shape) {
@@ -43,8 +51,13 @@ absl::StatusOr<HostArena> HostArena::Attach(SharedMemory memory, const Shape& sh
                                std::to_string(arena.memory_.bytes()) + " bytes, not the " +
                                std::to_string(arena.TotalBytes()) + " of its shape");
   }
-  madvise(arena.memory_.data(), static_cast<size_t>(arena.memory_.bytes()), MADV_HUGEPAGE);
+  arena.AdviseHugePages();
   return arena;
+}
+
+// Fewer faults and translations, where the system has such pages; nothing depends on it.
+void HostArena::AdviseHugePages() {
+  madvise(memory_.data(), static_cast<size_t>(memory_.bytes()), MADV_HUGEPAGE);
 }
 
 int64_t HostArena::stride() const { return WholePages(shape_.page_bytes); }

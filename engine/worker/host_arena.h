@@ -30,6 +30,8 @@ class HostArena {
   static absl::StatusOr<HostArena> Create();
   // Gives what Create made its pages, for good. They take memory when they are first touched.
   absl::Status Allocate(const Shape& shape);
+  // One with its pages at once, for ranks that are threads: nobody can inherit it.
+  static absl::StatusOr<HostArena> CreatePrivate(const Shape& shape);
   // A worker's view of what its server allocated.
   static absl::StatusOr<HostArena> Attach(SharedMemory memory, const Shape& shape);
 
@@ -47,6 +49,7 @@ class HostArena {
  private:
   explicit HostArena(SharedMemory memory) : memory_(std::move(memory)) {}
   int64_t TotalBytes() const;
+  void AdviseHugePages();
   uint64_t ChecksumOf(PageId page) const;
   uint64_t& checksum(PageId page) const;
 

@@ -41,7 +41,13 @@ absl::Status SharedMemory::Allocate(int64_t bytes) {
   if (fcntl(fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return Failed("sealing");
   }
-  return MapAll(bytes);
+  return MapAll(bytes, MAP_SHARED);
+}
+
+absl::StatusOr<SharedMemory> SharedMemory::Private(int64_t bytes) {
+  SharedMemory memory;
+  RETURN_IF_ERROR(memory.MapAll(bytes, MAP_PRIVATE | MAP_ANONYMOUS));
+  return memory;
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Map(Descriptor fd) {
@@ -49,13 +55,12 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(Descriptor fd) {
   memory.fd_ = std::move(fd);
   struct stat info {};
   if (fstat(memory.fd(), &info) != 0) return Failed("fstat");
-  RETURN_IF_ERROR(memory.MapAll(info.st_size));
+  RETURN_IF_ERROR(memory.MapAll(info.st_size, MAP_SHARED));
   return memory;
 }
 
-absl::Status SharedMemory::MapAll(int64_t bytes) {
-  void* data =
-      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd(), 0);
+absl::Status SharedMemory::MapAll(int64_t bytes, int flags) {
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, flags, fd(), 0);
   if (data == MAP_FAILED) return Failed("mapping " + std::to_string(bytes) + " bytes");
   data_ = static_cast<std::byte*>(data);
   bytes_ = bytes;

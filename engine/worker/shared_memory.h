@@ -47,6 +47,9 @@ class SharedMemory {
   // Gives what Create made its size, zeros, for good (nobody can shrink it under a reader), and
   // maps it.
   absl::Status Allocate(int64_t bytes);
+  // Memory that nobody inherits, zeros, without a descriptor: the system gives it in huge pages,
+  // which it may not do for shared ones.
+  static absl::StatusOr<SharedMemory> Private(int64_t bytes);
   // Maps what another process has allocated; takes the descriptor.
   static absl::StatusOr<SharedMemory> Map(Descriptor fd);
 
@@ -55,7 +58,7 @@ class SharedMemory {
   int64_t bytes() const { return bytes_; }
 
  private:
-  absl::Status MapAll(int64_t bytes);
+  absl::Status MapAll(int64_t bytes, int flags);
 
   Descriptor fd_;
   std::byte* data_ = nullptr;

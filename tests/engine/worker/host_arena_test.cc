@@ -42,6 +42,19 @@ TEST(HostArenaTest, PagesAreZeroAndDoNotOverlap) {
   }
 }
 
+TEST(HostArenaTest, OneForThreadsIsTheSameButForItsDescriptor) {
+  HostArena arena = *HostArena::CreatePrivate(kShape);
+  EXPECT_LT(arena.fd(), 0);
+  for (PageId page = 0; page < 5; ++page) {
+    EXPECT_TRUE(Holds(arena.page(page), 0));
+    EXPECT_FALSE(arena.Intact(page));
+    Fill(arena.page(page), page + 1);
+    arena.Sign(page);
+  }
+  for (PageId page = 0; page < 5; ++page) EXPECT_TRUE(arena.Intact(page));
+  EXPECT_FALSE(HostArena::CreatePrivate({1 << 30, int64_t{1} << 32}).ok()) << "4 EiB";
+}
+
 TEST(HostArenaTest, AnotherMappingSeesTheSame) {
   HostArena arena = Arena();
   const auto other =
