@@ -137,6 +137,33 @@ TEST(DryRunTest, ShowsWhatIsResolvedAndWhatWasGiven) {
     total += bytes.get<int64_t>();
   }
   EXPECT_EQ(plan["memory_plan"]["total_bytes_per_rank"], total);
+  EXPECT_EQ(plan["config"]["session-ttl"], 3600);
+  EXPECT_EQ(plan["config"]["max-session-tokens"], 64 << 20);
+}
+
+TEST(DryRunTest, ShowsHostMemoryAsItWillBe) {
+  ParsedSettings parsed = *ParseSettings({});
+  parsed.settings = DemoSettings();
+  const auto plan_of = [&parsed] {
+    StartError error;
+    const auto setup = PlanServing(parsed.settings.engine, &error);
+    return nlohmann::json::parse(DryRunJson(parsed, setup.value()));
+  };
+  // Not set: as much as a pool of 16 MiB, in whole pages of 16 tokens (as below).
+  const int64_t page = 16 * 2 * 5 * 2 * 64 * 4;
+  const int64_t pages = (16 << 20) / page - 1;  // block 0 holds nothing
+  auto plan = plan_of();
+  EXPECT_EQ(plan["memory_plan"]["num_pages"], pages);
+  EXPECT_EQ(plan["memory_plan"]["host_bytes"], pages * page);
+  EXPECT_EQ(plan["memory_plan"]["host_kv_tokens"], pages * 16);
+  EXPECT_EQ(plan["config"]["kv-offloading-size"], static_cast<double>(pages * page) / (1 << 30));
+  parsed.settings.engine.kv_offloading_size = 0.5;
+  EXPECT_EQ(plan_of()["memory_plan"]["num_pages"], (512 << 20) / page);
+  parsed.settings.engine.kv_offloading_size = 0;
+  EXPECT_EQ(plan_of()["memory_plan"]["host_bytes"], 0);
+  // More than any machine has.
+  parsed.settings.engine.kv_offloading_size = 65536;
+  EXPECT_EQ(PlanErrorOf(parsed.settings.engine), ExitCode::kBadConfig);
 }
 
 // Threads are of the cores that the process may use, not of those that the machine has.
@@ -175,10 +202,17 @@ TEST(StatusPageTest, ShowsTheFactsAndEscapesThem) {
   StatusFacts facts{.state = "ready", .model = "<script>\"&"};
   facts.uptime_seconds = 90061;
   facts.engine.load = {.running = 3, .free_blocks = 75, .total_blocks = 100};
+  facts.engine.cache = {.queried_tokens = 200, .device_tokens = 100, .host_tokens = 50};
+  facts.engine.cache.host_pages_used = 3;
+  facts.engine.cache.host_pages = 12;
+  facts.engine.cache.sessions = 6;
+  facts.engine.cache.sessions_by_state = {1, 0, 0, 5};
   facts.engine.fault = "rank <1>";
   const std::string page = StatusPage(facts);
-  for (const char* text : {"Quire is ready", "&lt;script&gt;&quot;&amp;", "1 d 01:01:01",
-                           "25 of 100 blocks (25 %)", "rank &lt;1&gt;", "name=\"viewport\""}) {
+  for (const char* text :
+       {"Quire is ready", "&lt;script&gt;&quot;&amp;", "1 d 01:01:01", "25 of 100 blocks (25 %)",
+        "3 of 12 pages (25 %)", "75 %, 25 % from the host", "6 (1 ACTIVE, 5 HOST)",
+        "rank &lt;1&gt;", "name=\"viewport\""}) {
     EXPECT_NE(page.find(text), std::string::npos) << text;
   }
   EXPECT_EQ(page.find("<script"), std::string::npos);
