@@ -80,8 +80,9 @@ class SessionBook {
     File(slot);
   }
 
-  // Slots are 0 to capacity() - 1.
   int32_t capacity() const { return capacity_; }
+  // Slots that were ever in use: 0 to num_slots() - 1.
+  int32_t num_slots() const { return static_cast<int32_t>(records_.size()); }
   int32_t size() const { return static_cast<int32_t>(names_.size()); }
   int64_t num_tokens() const { return num_tokens_; }
   bool InUse(Slot slot) const;

@@ -16,8 +16,8 @@ using Wanted = SessionBook::Wanted;
 
 // What one call looks at, at most: so that none is long, however many wait.
 constexpr int32_t kMaxSessions = 16;
-constexpr int64_t kMaxWork = 256;
-// Between two looks around: at 256 nodes of 10 ns each under half a percent of a core.
+constexpr int64_t kMaxWork = 64;
+// Between two looks around: at 64 nodes of 100 ns each under a hundredth of a core.
 constexpr int64_t kLookInterval = 1'000'000;
 // After a store that came to nothing: 4, 8, ... 512 seconds. From then on it is stored under
 // pressure, or when it was used again; so its tries are those of its use, however long it is idle.
@@ -53,7 +53,7 @@ void SessionStore::OnLost(uint64_t keeper, NodeId parent) {
   if (parent != kNoNode && tree_.Depth(parent) == 0) parent = kNoNode;
   book_.Change(static_cast<Slot>(keeper),
                [parent](SessionRecord& record) { record.SetKept(parent); });
-  to_look_at_ = book_.capacity();
+  to_look_at_ = book_.num_slots();
 }
 
 // --- Time.
@@ -70,12 +70,12 @@ void SessionStore::Expire(int64_t now_ns, int32_t limit) {
 
 void SessionStore::LookAround(int64_t now_ns) {
   if (std::exchange(evicted_, tree_.num_evicted()) != tree_.num_evicted()) {
-    to_look_at_ = book_.capacity();
+    to_look_at_ = book_.num_slots();
   }
   if (to_look_at_ == 0 || now_ns < look_ns_) return;
   look_ns_ = now_ns + kLookInterval;
   for (const int64_t end = work_ + kMaxWork; to_look_at_ > 0 && work_ < end; --to_look_at_) {
-    next_look_ = (next_look_ + 1) % book_.capacity();
+    next_look_ = (next_look_ + 1) % book_.num_slots();
     ++work_;
     if (book_.InUse(next_look_)) TellIfChanged(next_look_);
   }
@@ -151,7 +151,7 @@ int32_t SessionStore::MakeRoomFor(int32_t pages, const Wanted& wanted) {
     if (dropped == pages) break;
     // What is left cannot be dropped now: it is being copied, or others want it more.
     book_.Change(least.slot, [](SessionRecord& record) { record.has_pages = false; });
-    to_look_at_ = book_.capacity();
+    to_look_at_ = book_.num_slots();
   }
   return dropped;
 }
@@ -178,7 +178,7 @@ void SessionStore::OnTierChange(NodeId node) {
     slots[count++] = it->second.slot;
   }
   for (size_t i = 0; i < count; ++i) TellIfChanged(slots[i]);
-  to_look_at_ = book_.capacity();
+  to_look_at_ = book_.num_slots();
 }
 
 // --- Sessions as bytes.
