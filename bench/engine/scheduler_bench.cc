@@ -1,13 +1,16 @@
-// CPU time of the scheduler per step (Schedule, Retire, Load, handing the events over) with every
-// row running, a queue of given length behind, two steps in flight, and arrivals, ends and cancels
-// going on. The worker is free of cost and outside the clock. Prints one JSON object a line.
+// CPU time of the scheduler per step (timers, copies, Schedule, Retire, Load, handing the events
+// over) with every row running, a queue of given length behind, idle sessions, two steps in flight,
+// and arrivals, ends and cancels going on. Worker and copies are free of cost and outside the
+// clock. Prints one JSON object a line.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -58,8 +61,11 @@ double Measure(Call call) {
 
 class Load {
  public:
-  explicit Load(int32_t num_waiting)
-      : num_waiting_(num_waiting), scheduler_(Config(num_waiting)), worker_(kVocab) {
+  Load(int32_t num_waiting, int32_t num_sessions)
+      : num_waiting_(num_waiting),
+        num_sessions_(num_sessions),
+        scheduler_(Config(num_waiting, num_sessions)),
+        worker_(kVocab) {
     events_.tokens.reserve(kRows);
     events_.finishes.reserve(kRows);
     free_plans_.resize(kDepth);
@@ -67,6 +73,12 @@ class Load {
   }
 
   void Run() {
+    while (next_session_ < num_sessions_ || scheduler_.HasWork()) {
+      if (next_session_ < num_sessions_ && scheduler_.Load().waiting < kRows) AddTurn();
+      Step();
+    }
+    CHECK_EQ(scheduler_.cache_stats().sessions, num_sessions_);
+    idle_over_ = true;
     for (int step = 0; step < kWarmUpSteps; ++step) Step();
     step_us_.clear();
     step_us_.reserve(kSteps);
@@ -84,25 +96,55 @@ class Load {
     const double p99 = Quantile(step_us_, 0.99);
     const double per_step = static_cast<double>(allocations_) / kSteps;
     std::printf(
-        "{\"benchmark\": \"scheduler\", \"running\": %d, \"waiting\": %d, \"steps\": %d, "
+        "{\"benchmark\": \"scheduler\", \"running\": %d, \"waiting\": %d, \"idle_sessions\": %d, "
+        "\"host_pages\": %d, \"steps\": %d, "
         "\"tokens_per_step\": %.1f, \"ends_per_step\": %.3f, "
         "\"p50_us\": %.2f, \"p99_us\": %.2f, \"max_us\": %.2f, \"p50_limit_us\": %.0f, "
         "\"p99_limit_us\": %.0f, \"allocations_per_step\": %.6f, \"add_p50_us\": %.2f}\n",
-        kRows, num_waiting_, kSteps, static_cast<double>(num_tokens_) / kSteps,
-        static_cast<double>(num_finishes_) / kSteps, p50, p99, Quantile(step_us_, 1.0), kP50Limit,
-        kP99Limit, per_step, Quantile(add_us_, 0.5));
+        kRows, num_waiting_, num_sessions_, scheduler_.cache_stats().host_pages_used, kSteps,
+        static_cast<double>(num_tokens_) / kSteps, static_cast<double>(num_finishes_) / kSteps, p50,
+        p99, Quantile(step_us_, 1.0), kP50Limit, kP99Limit, per_step, Quantile(add_us_, 0.5));
     return p50 <= kP50Limit && p99 <= kP99Limit && allocations_ == 0;
   }
 
  private:
-  static SchedulerConfig Config(int32_t num_waiting) {
+  static SchedulerConfig Config(int32_t num_waiting, int32_t num_sessions) {
     SchedulerConfig config;
     config.max_model_len = 4096;
     config.max_num_seqs = kRows;
     config.max_num_batched_tokens = 2048;
     config.max_num_queued_reqs = num_waiting + kRows;
     config.num_blocks = kRows * 40;
+    config.num_pages = num_sessions * 4;
+    config.sessions = {.max_sessions = num_sessions,
+                       .max_sessions_per_tenant = num_sessions,
+                       .max_session_tokens = int64_t{num_sessions} * 4096,
+                       .max_model_len = config.max_model_len,
+                       .default_ttl_seconds = 1e6,
+                       .max_ttl_seconds = 1e6};
     return config;
+  }
+
+  // The one turn of a session that is idle from then on, its KV on the host.
+  void AddTurn() {
+    const SessionName name = std::to_string(next_session_++);
+    CHECK(scheduler_.sessions().Create(0, name, {}, now_ns_).ok());
+    auto request = std::make_unique<Request>();
+    request->id = next_id_++;
+    request->turn = scheduler_.sessions().BeginTurn(0, name, std::nullopt, now_ns_)->turn;
+    for (int32_t i = 0; i < 50; ++i) request->prompt.push_back(Between(0, kVocab - 1));
+    request->sampling.max_tokens = 2;
+    request->arrival_ns = now_ns_;
+    scheduler_.Add(std::move(request));
+  }
+
+  void Copy() {
+    CopyJob job;
+    while (scheduler_.NextCopy(now_ns_, job)) {
+      const auto num_good = static_cast<int32_t>(job.copies.size());
+      scheduler_.OnCopy({.job = job.job, .num_good = num_good, .bytes = 1 << 20, .ns = 1 << 10},
+                        now_ns_);
+    }
   }
 
   int32_t Between(int32_t low, int32_t high) {
@@ -126,12 +168,17 @@ class Load {
 
   void Step() {
     now_ns_ += 1000;
-    while (scheduler_.Load().running + scheduler_.Load().waiting < kRows + num_waiting_) Add();
+    const auto full = [this] {
+      return scheduler_.Load().running + scheduler_.Load().waiting >= kRows + num_waiting_;
+    };
+    while (idle_over_ && !full()) Add();
     StepPlan plan = std::move(free_plans_.back());
     free_plans_.pop_back();
     num_allocations = 0;
     bool any = false;
     double us = Measure([&] {
+      scheduler_.OnTimer(now_ns_, events_);
+      Copy();
       any = scheduler_.Schedule(now_ns_, plan, events_);
       if (Between(0, 99) == 0) {
         scheduler_.Cancel(next_id_ - 1, FinishReason::kCancelled, now_ns_, events_);
@@ -164,6 +211,9 @@ class Load {
   }
 
   const int32_t num_waiting_;
+  const int32_t num_sessions_;
+  int32_t next_session_ = 0;
+  bool idle_over_ = false;  // the sessions have had their turns
   Scheduler scheduler_;
   NullWorker worker_;
   SchedulerEvents events_;
@@ -185,8 +235,10 @@ class Load {
 
 int main() {
   bool within_limits = true;
-  for (const int32_t num_waiting : {0, 1000, 10000}) {
-    quire::Load load(num_waiting);
+  using Case = std::pair<int32_t, int32_t>;
+  for (const auto& [waiting, sessions] :
+       {Case{0, 0}, Case{1000, 0}, Case{10000, 0}, Case{10000, 100}, Case{10000, 10000}}) {
+    quire::Load load(waiting, sessions);
     load.Run();
     within_limits &= load.Report();
   }

@@ -252,7 +252,6 @@ void SimulatedEngine::KillWorker() {
 
 void SimulatedEngine::RunToEnd(int32_t depth, int32_t max_steps) {
   while (HasWork()) {
-    OnTimer();
     while (SendCopy()) {
     }
     while (steps_in_flight() < depth && HasWork() && Schedule()) {
@@ -260,7 +259,7 @@ void SimulatedEngine::RunToEnd(int32_t depth, int32_t max_steps) {
     }
     bool copied = FinishCopy(CopyDirection::kLoad) | FinishCopy(CopyDirection::kStore);
     copied |= SendCopy();  // a restore may just have begun
-    ASSERT_TRUE(copied || steps_in_flight() > 0 || !HasWork())
+    ASSERT_TRUE(copied || steps_in_flight() > 0)
         << "live requests, and nothing to run: " << load().waiting << " waiting, " << load().running
         << " running, " << load().restoring << " restoring, " << load().free_blocks << " of "
         << load().total_blocks << " blocks to be had";
