@@ -19,6 +19,9 @@ constexpr int64_t kDefaultCpuKvBytes = int64_t{256} << 20;
 constexpr int32_t kMaxLoadThreads = 16;
 constexpr int64_t kDefaultQueuedTokens = int64_t{8} << 20;
 constexpr int64_t kDefaultSessionTokens = int64_t{64} << 20;
+// A copy job is a matter of milliseconds; whoever waits for a lost one computes long before health
+// would call the server hung.
+constexpr double kCopyTimeoutSeconds = 5;
 constexpr double kGiB = 0x1p30;
 
 bool OnGpu(const EngineSetup& setup) { return setup.device == "cuda"; }
@@ -287,7 +290,8 @@ SchedulerConfig SchedulerOf(const EngineSetup& setup) {
                        .max_pinned_share = config.session_pin_share},
           .tiering = {.block_bytes = setup.kv_layout.block_bytes() * setup.memory.ranks,
                       .low_watermark = config.kv_low_watermark,
-                      .high_watermark = config.kv_high_watermark}};
+                      .high_watermark = config.kv_high_watermark,
+                      .job_timeout_seconds = kCopyTimeoutSeconds}};
 }
 
 }  // namespace
