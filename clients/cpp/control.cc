@@ -81,6 +81,10 @@ void Print(const v1::Load& load, std::ostream& out) {
   out << absl::StrFormat("kv       %d of %d blocks free (%.1f%% used), %d preemptions\n",
                          load.free_blocks(), load.total_blocks(), 100 * load.kv_usage(),
                          load.preemptions());
+  out << absl::StrFormat(
+      "cache    %d of the free blocks hold KV; %d of %d blocks of host memory do\n",
+      load.cached_blocks(), load.host_pages_used(), load.host_pages());
+  out << absl::StrFormat("sessions %d with %d tokens\n", load.sessions(), load.session_tokens());
   out << absl::StrFormat("so far   %d steps, %d prompt and %d generated tokens\n", load.steps(),
                          load.prompt_tokens(), load.generated_tokens());
 }
@@ -92,6 +96,10 @@ void Print(const v1::MemoryPlan& memory, std::ostream& out) {
                          where, memory.kv_tokens());
   for (const v1::MemoryPlan::Part& part : memory.parts()) {
     out << absl::StrFormat("         %-12s %s\n", part.name(), Bytes(part.bytes()));
+  }
+  if (memory.host_bytes() > 0) {
+    out << absl::StrFormat("host     %s, KV of %d tokens that left the device\n",
+                           Bytes(memory.host_bytes()), memory.host_kv_tokens());
   }
 }
 

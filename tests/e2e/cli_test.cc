@@ -153,11 +153,15 @@ class FakeControl final : public v1::Control::Service {
   }
   grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*, v1::Load* load) override {
     load->set_running_requests(3);
+    load->set_sessions(7);
+    load->set_session_tokens(530);
+    load->set_host_pages_used(12);
     return grpc::Status::OK;
   }
   grpc::Status GetMemoryPlan(grpc::ServerContext*, const v1::GetMemoryPlanRequest*,
                              v1::MemoryPlan* plan) override {
-    *plan = Parse<v1::MemoryPlan>(R"({"parts": [{"name": "weights", "bytes": 2097152}]})");
+    *plan = Parse<v1::MemoryPlan>(
+        R"({"parts": [{"name": "weights", "bytes": 2097152}], "hostBytes": 1048576})");
     return grpc::Status::OK;
   }
   grpc::Status Abort(grpc::ServerContext*, const v1::AbortRequest* request,
@@ -583,15 +587,18 @@ TEST_F(CliTest, TokenizeAndDetokenize) {
 
 TEST_F(CliTest, InfoShowsServerModelLoadAndMemory) {
   EXPECT_EQ(Run({"info"}), 0);
-  for (const char* part : {"quire 9.9, ready", "demo", "vocabulary 4096", "3 running", "weights"}) {
+  for (const char* part : {"quire 9.9, ready", "demo", "vocabulary 4096", "3 running", "weights",
+                           "7 with 530 tokens", "12 of 0 blocks of host", "host     1.0 MiB"}) {
     EXPECT_THAT(out_, HasSubstr(part));
   }
   EXPECT_EQ(Run({"info", "--json"}), 0);
   EXPECT_EQ(out_,
             "{\"server\":{\"version\":\"9.9\",\"state\":\"STATE_READY\"},"
             "\"model\":{\"model\":\"demo\",\"vocab_size\":4096},"
-            "\"load\":{\"running_requests\":3},"
-            "\"memory_plan\":{\"parts\":[{\"name\":\"weights\",\"bytes\":\"2097152\"}]}}\n");
+            "\"load\":{\"running_requests\":3,\"host_pages_used\":12,\"sessions\":\"7\","
+            "\"session_tokens\":\"530\"},"
+            "\"memory_plan\":{\"parts\":[{\"name\":\"weights\",\"bytes\":\"2097152\"}],"
+            "\"host_bytes\":\"1048576\"}}\n");
 }
 
 TEST_F(CliTest, AbortAndDrain) {

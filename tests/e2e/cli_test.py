@@ -188,6 +188,143 @@ class CliTest(unittest.TestCase):
         process.communicate()
 
 
+class SessionTest(unittest.TestCase):
+    """Conversations, with host memory and without waiting before it is used."""
+
+    @classmethod
+    def setUpClass(cls):
+        flags = ['--kv-offloading-size', '64MiB', '--session-idle-offload-after', '3600']
+        cls.server, cls.other = Server(*flags), Server(*flags)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0 and cls.other.stop() == 0
+
+    def run_ok(self, *args, stdin=b'', server=None):
+        run = (server or self.server).quire(*args, stdin=stdin)
+        self.assertEqual(run.returncode, 0, run.stderr.decode())
+        return run
+
+    def session(self, verb, *args, server=None):
+        return json.loads(self.run_ok('session', verb, *args, '--json', server=server).stdout)
+
+    def turn(self, name, *prompt, server=None):
+        """The ids of a greedy answer of 40 tokens, and what Finished said."""
+        flags = ['--session', name, '--temperature', '0', '--ignore-eos', '-n', '40', '--json']
+        lines = self.run_ok('generate', *flags, *prompt, server=server).stdout.splitlines()
+        frames = [json.loads(line) for line in lines]
+        ids = [i for f in frames if 'tokens' in f for i in f['tokens'].get('token_ids', [])]
+        return ids, frames[-1]['finished']
+
+    def await_state(self, name, *states):
+        self.server.await_true(lambda: self.session('get', name)['state'].removeprefix(
+            'SESSION_STATE_').lower() in states, f'{name} in one of {states}')
+
+    def test_turns_continue_one_prompt(self):
+        prompts = ['Once upon a time', ' One day', ' Then']
+        known = []
+        for i, prompt in enumerate(prompts):
+            bare = [] if i == 0 else ['--no-special-tokens']
+            words = self.run_ok('tokenize', *bare, prompt).stdout.split()
+            known += [int(word) for word in words]
+            ids, finished = self.turn('one-prompt', prompt)
+            alone = self.run_ok('generate', '--no-prefix-cache', '--print-ids', '--temperature',
+                                '0', '--ignore-eos', '-n', '40', '--token-ids',
+                                ','.join(map(str, known))).stdout.split()
+            self.assertEqual(ids, [int(word) for word in alone])
+            known += ids
+            self.assertEqual(finished['position'], len(known))
+            self.assertEqual(finished['usage']['prompt_tokens'], len(known) - 40)
+        self.assertEqual(self.session('get', 'one-prompt')['turns'], '3')
+
+    def test_what_comes_back_from_the_host_says_the_same(self):
+        prompts = ['Once upon a time there was a fox', ' One day', ' Then']
+        for prompt in prompts:
+            self.turn('kept', prompt, server=self.other)  # here it would keep the blocks too
+            _, finished = self.turn('moved', prompt)
+            self.session('offload', 'moved')
+            self.await_state('moved', 'host')
+        self.assertGreater(finished['residency']['host_tokens'], 0)
+        self.assertEqual(finished['residency'].get('recomputed_tokens', 0), 0)
+        self.assertIn('restore_seconds', finished['residency'])
+        self.session('prefetch', 'moved')
+        self.await_state('moved', 'resident_idle', 'restoring')
+        kept, moved = self.turn('kept', ' So', server=self.other), self.turn('moved', ' So')
+        self.assertEqual(kept[0], moved[0])
+
+    def test_forks_and_cuts_share_what_they_have_in_common(self):
+        self.turn('trunk', 'Once upon a time')
+        position = self.session('get', 'trunk')['position']
+        branch = self.session('fork', 'trunk', 'branch')
+        self.assertEqual((branch['session_id'], branch['position']), ('branch', position))
+        self.assertEqual(self.turn('trunk', ' One day')[0], self.turn('branch', ' One day')[0])
+        self.session('truncate', 'branch', str(position))
+        self.assertEqual(self.session('get', 'branch')['position'], position)
+        self.session('fork', 'trunk', 'stub', '--position', '3')
+        table = self.run_ok('session', 'list').stdout.decode()
+        for name in ('trunk', 'branch', 'stub'):
+            self.assertRegex(table, rf'(?m)^{name} ')
+        self.run_ok('session', 'close', 'stub')
+        self.assertEqual(self.server.quire('session', 'get', 'stub').returncode, 15)
+
+    def test_an_export_goes_on_elsewhere(self):
+        self.turn('traveller', 'Once upon a time there was a fox who went far')
+        with tempfile.TemporaryDirectory() as folder:
+            self.run_ok('session', 'export', 'traveller', f'{folder}/file')
+            there = self.session('import', f'{folder}/file', 'arrived', server=self.other)
+            Path(folder, 'cut').write_bytes(Path(folder, 'file').read_bytes()[:-5])
+            cut = self.other.quire('session', 'import', f'{folder}/cut')
+        self.assertEqual(there['position'], self.session('get', 'traveller')['position'])
+        here, away = (self.turn(name, ' One day', server=server)[0] for name, server in
+                      (('traveller', self.server), ('arrived', self.other)))
+        self.assertEqual(here, away)
+        self.assertEqual(cut.returncode, 13, cut.stderr)
+
+    def test_lines_are_turns_and_a_chat_remembers(self):
+        run = self.run_ok('generate', '--session', 'clara', '--chat', '--temperature', '0',
+                          stdin=b'My name is Clara.\nWhat is my name?\n')
+        self.assertIn('Your name is Clara.', run.stdout.decode().splitlines()[-1])
+        said = run.stderr.decode().splitlines()
+        self.assertEqual(len(said), 2)
+        self.assertRegex(said[1], r"^\d+ tokens from the device, 0 from the host, \d+ computed "
+                                  r"again; session 'clara' at \d+$")
+        again = self.server.quire('generate', '--session', 'clara', '--chat', 'And now?')
+        self.assertEqual(again.returncode, 19, again.stderr)
+
+    def test_refusals_name_what_is_true(self):
+        self.turn('strict', 'Once')
+        position = self.session('get', 'strict')['position']
+        drifted = self.server.quire('generate', '--session', 'strict', '--expected-position', '3',
+                                    'x')
+        self.assertEqual(drifted.returncode, 19)
+        self.assertIn(str(position), drifted.stderr.decode())
+        beyond = self.server.quire('session', 'truncate', 'strict', str(position + 1))
+        self.assertEqual(beyond.returncode, 13, beyond.stderr)
+        self.assertEqual(self.server.quire('session', 'create', 'strict').returncode, 16)
+        self.assertEqual(self.session('get', 'strict')['position'], position)
+
+    def test_watch_ends_when_the_session_is_closed(self):
+        self.turn('watched', 'Once')
+        watch = self.server.start('session', 'watch', 'watched')
+        self.assertIn(b'NAME', watch.stdout.readline())
+        self.run_ok('session', 'close', 'watched')
+        rows, errors = watch.communicate(timeout=30)
+        self.assertEqual(watch.returncode, 0, errors)
+        self.assertIn(' closed ', rows.decode().splitlines()[-1])
+
+    def test_load_in_sessions_is_whole(self):
+        load = subprocess.run(
+            [BIN / 'quire-load', '--server', self.server.address, '--sessions', 'on', '--quiet',
+             '--turns', '3', '--num-prompts', '6', '--max-concurrency', '3', '--ignore-eos',
+             '--random-input-len', '40:90', '--turn-input-len', '20', '--random-output-len', '10',
+             '--fork-probability', '0.5'], capture_output=True, timeout=120, check=False)
+        # On a busy machine the client may have been late, which is not what this is about.
+        self.assertRegex(load.stdout.decode(), r'Failed requests: +0 ')
+        self.assertNotIn('repeated', load.stdout.decode())
+        self.assertIn('in sessions', load.stdout.decode())
+        self.assertNotIn('load-', self.run_ok('session', 'list').stdout.decode())
+
+
 class DrainTest(unittest.TestCase):
     def test_drain_lets_the_running_finish_then_the_server_exits(self):
         with tempfile.TemporaryDirectory() as folder:

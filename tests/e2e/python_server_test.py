@@ -111,6 +111,34 @@ class PythonServerTest(unittest.TestCase):
         done = self.client.generate_text("Once", GREEDY, request_id="to-abort")
         self.assertEqual(len(done.token_ids), 24)
 
+    def test_a_conversation_in_a_session(self):
+        talk = self.client.conversation("python-fox")
+        first = talk.say("Once upon a time", GREEDY)
+        ids = [i for d in first for i in d.token_ids]
+        known = [t.id for t in self.client.tokenize("Once upon a time")] + ids
+        self.assertEqual(talk.position, len(known))
+        second = talk.say(known[:3], GREEDY)
+        ids = [i for d in second for i in d.token_ids]
+        alone = self.client.generate_text(known + known[:3], GREEDY, bypass_prefix_cache=True)
+        self.assertEqual(ids, list(alone.token_ids))
+        self.assertEqual(alone.finished.residency.outcome, quire.Outcome.NONE)
+        self.assertEqual(second.finished.residency.outcome, quire.Outcome.DEVICE)
+        with self.assertRaises(quire.InvalidRequest) as caught:
+            list(self.client.conversation("python-fox", position=1).say("x", GREEDY))
+        self.assertEqual(caught.exception.metadata["position"], str(talk.position))
+        self.client.sessions.fork("python-fox", "python-owl", position=len(known))
+        owl = self.client.sessions.import_(self.client.sessions.export("python-owl"))
+        self.assertEqual((owl.position, owl.host_tokens), (len(known), len(known) // 16 * 16))
+        listed = {session.session_id for session in self.client.sessions.list()}
+        self.assertEqual(listed, {"python-fox", "python-owl", owl.session_id})
+        watch = self.client.sessions.watch("python-owl")
+        next(watch)
+        for name in listed:
+            self.client.sessions.close(name)
+        self.assertEqual([s.state for s in watch][-1], quire.SessionState.CLOSED)
+        with self.assertRaises(quire.NotFound):
+            self.client.sessions.get("python-fox")
+
     def test_info_and_load(self):
         info = self.client.info()
         self.assertEqual((info.state, info.model.architecture), ("READY", "LlamaForCausalLM"))

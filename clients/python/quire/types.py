@@ -212,6 +212,11 @@ class Load:
     prompt_tokens: int
     preemptions: int
     open_streams: int
+    cached_blocks: int
+    host_pages_used: int
+    host_pages: int
+    sessions: int
+    session_tokens: int
 
 
 class SessionState(enum.Enum):
