@@ -39,7 +39,11 @@ class CopyingTransport : public Transport {
     if (refuse_.load()) return false;
     jobs_.push_back(job);
     changed_.notify_all();
-    if (at_once_.load()) acks_.push_back(GoodAck(job));
+    if (at_once_.load()) {
+      const bool fails = fail_some_.load() && submitted_ % 3 == 0;
+      acks_.push_back(fails ? CopyAck{.job = job.job, .status = CopyStatus::kFailed}
+                            : GoodAck(job));
+    }
     return true;
   }
   bool PollCopy(CopyAck& ack) override {
@@ -71,6 +75,7 @@ class CopyingTransport : public Transport {
     return {.job = job.job, .num_good = count, .bytes = count * 64, .ns = 1000};
   }
   void AckAtOnce() { at_once_.store(true); }
+  void FailSome() { fail_some_.store(true); }
   void Refuse() { refuse_.store(true); }
   int submitted() {
     const std::lock_guard lock(mutex_);
@@ -80,7 +85,7 @@ class CopyingTransport : public Transport {
  private:
   InProcessTransport steps_;
   WakeEvent* wake_ = nullptr;
-  std::atomic<bool> at_once_{false}, refuse_{false};
+  std::atomic<bool> at_once_{false}, fail_some_{false}, refuse_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<CopyJob> jobs_;
@@ -280,12 +285,13 @@ TEST_F(EngineSessionsTest, LeasesEndWithoutAnyRequest) {
   EXPECT_EQ(GetSession(*engine_, "s").status().code(), absl::StatusCode::kNotFound);
 }
 
-// Sessions come and go from many threads, copies are slow or fail, requests are cancelled: each
-// ends once, and the engine ends.
+// Sessions of many threads on a tight pool: they are copied out at once, a third of the copies
+// fails, and requests are cancelled; each ends once, and the engine ends.
 TEST_F(EngineSessionsTest, ManyThreadsWithSessionsAndNoDeadlock) {
   Start();
   transport_->AckAtOnce();
-  constexpr int kThreads = 4, kTurns = 60;
+  transport_->FailSome();
+  constexpr int kThreads = 8, kTurns = 40;
   std::vector<std::thread> threads;
   std::atomic<size_t> submitted{0};
   for (int t = 0; t < kThreads; ++t) {
