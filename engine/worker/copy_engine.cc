@@ -69,6 +69,8 @@ class CopyEngine::Lane {
     engine_.runner_.Begin(direction_, copies.first((count + 1) / 2));
     if (count > 1) engine_.runner_.Begin(direction_, copies.subspan((count + 1) / 2));
     ++num_begun_;
+    engine_.begun_.fetch_add(1, std::memory_order_release);
+    engine_.begun_.notify_one();
   }
 
   void FinishBatch(Begun& job) {
@@ -109,12 +111,23 @@ CopyEngine::CopyEngine(CopyRunner& runner, const CopyRings& rings, std::function
   for (const CopyDirection direction : kCopyDirections) {
     threads_.emplace_back([this, direction] { Lane(*this, direction).Run(); });
   }
-  threads_.emplace_back([this] { runner_.Prepare(stop_); });
+  threads_.emplace_back([this] { PrepareAll(); });
 }
 
 CopyEngine::~CopyEngine() {
   stop_.store(true, std::memory_order_release);
+  begun_.fetch_add(1, std::memory_order_release);
+  begun_.notify_one();
   for (std::thread& thread : threads_) thread.join();
+}
+
+void CopyEngine::PrepareAll() {
+  for (;;) {
+    const uint32_t seen = begun_.load(std::memory_order_acquire);
+    if (stop_.load(std::memory_order_acquire)) return;
+    runner_.Prepare(stop_);
+    begun_.wait(seen, std::memory_order_acquire);
+  }
 }
 
 }  // namespace quire

@@ -25,10 +25,13 @@ class CopyEngine {
  private:
   class Lane;
 
+  void PrepareAll();
+
   CopyRunner& runner_;
   const CopyRings rings_;
   const std::function<void()> notify_;
   std::atomic<bool> stop_{false};
+  std::atomic<uint32_t> begun_{0};  // grows with each job begun
   // Jobs acked. A job of the other direction that follows from an ack sees what was copied, though
   // the order between the two passes through the scheduler, maybe in another process.
   std::atomic<uint64_t> acked_{0};

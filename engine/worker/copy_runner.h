@@ -25,8 +25,9 @@ class CopyRunner {
   virtual ~CopyRunner() = default;
   // Of one copy.
   virtual int64_t block_bytes() const = 0;
-  // Takes the time that it takes to make copies fast; they are made before it and meanwhile too.
-  // Returns early once `stop` is set. Once, on a third thread.
+  // Takes the time that it takes to make copies fast, of pages that are used and of some more; they
+  // are made before it and meanwhile too. At the beginning, and again when others have begun.
+  // Returns early once `stop` is set. On a third thread.
   virtual void Prepare(const std::atomic<bool>& /*stop*/) {}
   // Begins a batch, behind those of its direction. `copies` may go when this returns. Aborts on
   // blocks or pages that do not exist.

@@ -72,6 +72,11 @@ std::span<std::byte> HostArena::page(PageId page) const {
   return {memory_.data() + page * stride(), static_cast<size_t>(shape_.page_bytes)};
 }
 
+// Only sooner than it would be else: without such a call, or without memory, nothing happens.
+void HostArena::Touch(PageId first, int32_t count) const {
+  madvise(page(first).data(), static_cast<size_t>(count * stride()), MADV_POPULATE_WRITE);
+}
+
 uint64_t& HostArena::checksum(PageId page) const {
   CHECK(0 <= page && page < shape_.num_pages);
   return reinterpret_cast<uint64_t*>(memory_.data() + shape_.num_pages * stride())[page];

@@ -40,6 +40,8 @@ class HostArena {
   // From one page to the next: whole pages of the system, so that no two share one.
   int64_t stride() const;
   std::span<std::byte> page(PageId page) const;
+  // Has the system find memory for these pages now, so that nobody waits for it later.
+  void Touch(PageId first, int32_t count) const;
 
   // Remembers the checksum of what a page holds; whether it still holds that. A page that was
   // never signed is not intact.

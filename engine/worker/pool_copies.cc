@@ -11,6 +11,9 @@
 namespace quire {
 namespace {
 
+// Pinned before anybody asks for it.
+constexpr int64_t kPinAhead = int64_t{1} << 30;
+
 BlockCopier::Direction DeviceDirection(CopyDirection direction) {
   return direction == CopyDirection::kStore ? BlockCopier::Direction::kToHost
                                             : BlockCopier::Direction::kToDevice;
@@ -24,26 +27,35 @@ PoolCopies::PoolCopies(const KvCache& cache, std::shared_ptr<HostArena> arena,
   CHECK_EQ(cache_.layout().block_bytes(), arena_->shape().page_bytes);
 }
 
-// From the first page on, so that what pages the scheduler takes first are soon fast.
+// The scheduler takes pages from the first on. So what is used is at the beginning, and as much
+// again with some GiB more is soon to be.
+int32_t PoolCopies::PagesToPin() const {
+  const int64_t ahead = kPinAhead / arena_->stride() + 1;
+  const int64_t used = last_used_.load(std::memory_order_acquire) + int64_t{1};
+  return static_cast<int32_t>(std::min<int64_t>(2 * used + ahead, arena_->shape().num_pages));
+}
+
+// Pinning slows whatever the device does meanwhile, so what nobody uses is left alone.
 void PoolCopies::Prepare(const std::atomic<bool>& stop) {
-  if (copier_->pin_bytes() == 0) return;
+  if (copier_->pin_bytes() == 0 || pin_refused_ || num_pinned_ >= PagesToPin()) return;
   const int64_t begin_ns = SteadyNowNs();
   const int64_t stride = arena_->stride();
   const auto pin_bytes = static_cast<int64_t>(copier_->pin_bytes());
   const auto at_once = static_cast<int32_t>(std::max<int64_t>(1, pin_bytes / stride));
-  const int32_t num_pages = arena_->shape().num_pages;
-  PageId pinned = 0;
-  while (pinned < num_pages && !stop.load(std::memory_order_acquire)) {
-    const int32_t count = std::min(at_once, num_pages - pinned);
-    if (!copier_->Pin(arena_->page(pinned).data(), static_cast<size_t>(count * stride))) {
+  while (num_pinned_ < PagesToPin() && !stop.load(std::memory_order_acquire)) {
+    const int32_t count = std::min(at_once, arena_->shape().num_pages - num_pinned_);
+    arena_->Touch(num_pinned_, count);
+    pin_refused_ =
+        !copier_->Pin(arena_->page(num_pinned_).data(), static_cast<size_t>(count * stride));
+    if (pin_refused_) {
       Log(Severity::kWarning, "host memory for KV is not all pinned: the rest is copied slowly",
-          {{"pinned_bytes", pinned * stride}, {"bytes", num_pages * stride}});
+          {{"pinned_bytes", num_pinned_ * stride}});
       return;
     }
-    pinned += count;
+    num_pinned_ += count;
   }
-  Log(Severity::kInfo, "host memory for KV is pinned",
-      {{"bytes", pinned * stride},
+  Log(Severity::kInfo, "host memory for KV is pinned as far as it is used",
+      {{"bytes", num_pinned_ * stride},
        {"seconds", static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9}});
 }
 
@@ -60,6 +72,9 @@ void PoolCopies::Begin(CopyDirection direction, std::span<const BlockCopy> copie
     if (checksum_ && direction == CopyDirection::kLoad && !arena_->Intact(copy.page)) {
       batch.outcome.status = CopyStatus::kCorrupt;
       break;
+    }
+    PageId last = last_used_.load(std::memory_order_relaxed);
+    while (last < copy.page && !last_used_.compare_exchange_weak(last, copy.page)) {
     }
     lane.copies.push_back({cache_.block_data(copy.block), arena_->page(copy.page).data()});
     if (checksum_ && direction == CopyDirection::kStore) batch.unsigned_pages.push_back(copy.page);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -39,10 +40,15 @@ class PoolCopies final : public CopyRunner {
     std::vector<BlockCopier::Copy> copies;
   };
 
+  int32_t PagesToPin() const;
+
   const KvCache& cache_;
   const std::shared_ptr<HostArena> arena_;
   const bool checksum_;
   std::array<Lane, 2> lanes_;                  // by direction
+  std::atomic<PageId> last_used_{-1};          // the highest page of any copy so far
+  int32_t num_pinned_ = 0;                     // the first pages; Prepare's thread
+  bool pin_refused_ = false;                   // likewise
   const std::unique_ptr<BlockCopier> copier_;  // waits, as it ends, for what it has begun
 };
 

@@ -22,8 +22,9 @@ class StreamBlockCopier final : public BlockCopier {
   StreamBlockCopier(const StreamBlockCopier&) = delete;
   StreamBlockCopier& operator=(const StreamBlockCopier&) = delete;
 
-  // Small, so that the first pages are soon pinned and what waits for one call waits little.
-  size_t pin_bytes() const override { return size_t{1} << 30; }
+  // Small, so that the first pages are soon pinned and what waits for one call waits little: the
+  // driver does nothing else meanwhile.
+  size_t pin_bytes() const override { return size_t{128} << 20; }
   bool Pin(void* host, size_t bytes) override;
   uint64_t Begin(Direction direction, std::span<const Copy> copies, size_t bytes) override;
   void WaitFor(Direction direction, uint64_t batch) override;
