@@ -104,6 +104,7 @@ SessionStore::Survey SessionStore::Look(Slot slot) const {
     if (kv.on_device()) survey.tiers.device_tokens += count;
     if (kv.on_host()) survey.tiers.host_tokens += count;
     if (kv.on_device() || kv.on_host()) present += count;
+    survey.stored = survey.stored && kv.on_host();
     loading |= kv.loading;
     storing |= kv.storing;
     own = own && !WantedByOthers(slot, node);
@@ -332,7 +333,7 @@ absl::StatusOr<SessionInfo> SessionStore::Offload(TenantId tenant, const Session
     record.prefetch_ns = kNoDeadline;
     record.attempts = 0;
   });
-  if (tree_.Kv(kept).on_host()) DropBlocks(slot);
+  if (Look(slot).stored) DropBlocks(slot);
   return Tell(slot);
 }
 

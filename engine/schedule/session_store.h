@@ -168,6 +168,7 @@ class SessionStore final : public NodeKeeper {
   struct Survey {
     SessionState state = SessionState::kDropped;
     SessionTiers tiers;
+    bool stored = true;      // all that there is, is on the host
     bool has_pages = false;  // that others do not want
   };
   struct Filling {

@@ -83,7 +83,7 @@ void SessionStore::LookAround(int64_t now_ns) {
 
 void SessionStore::TellIfChanged(Slot slot) {
   const SessionRecord& record = book_[slot];
-  if (record.leaving && tree_.Kv(record.kept).on_host()) DropBlocks(slot);
+  if (record.leaving && Look(slot).stored) DropBlocks(slot);
   const Survey survey = Look(slot);
   if (survey.has_pages != record.has_pages) {
     book_.Change(slot, [&](SessionRecord& changed) { changed.has_pages = survey.has_pages; });
@@ -106,9 +106,8 @@ NodeId SessionStore::NextIdle(int64_t now_ns) {
   for (int32_t i = 0; i < kMaxSessions && !book_.offloads().empty(); ++i) {
     const auto [offload_ns, slot] = *book_.offloads().begin();
     if (offload_ns > now_ns) break;
-    ++work_;
     const NodeId kept = book_[slot].kept;
-    const bool stored = tree_.Kv(kept).on_host();
+    const bool stored = Look(slot).stored;
     book_.Change(slot, [&](SessionRecord& record) {
       const int32_t tries = record.attempts++;
       const bool again = !stored && tries < kMaxRetries;
@@ -186,19 +185,19 @@ void SessionStore::OnTierChange(NodeId node) {
 absl::StatusOr<SessionStore::Export> SessionStore::BeginExport(TenantId tenant,
                                                                const SessionName& name, int64_t) {
   ASSIGN_OR_RETURN(const Slot slot, FindIdle(tenant, name));
-  NodeId node = book_[slot].kept;
-  while (node != kNoNode &&
-         (!tree_.Kv(node).on_host() || tree_.HoldCost(node) > tree_.pool().available())) {
-    node = Above(node);
-  }
+  // From the first block on to the first that is not there: copies may end in any order.
+  std::vector<NodeId> chain;
+  if (book_[slot].kept != kNoNode) tree_.Chain(book_[slot].kept, chain);
+  size_t count = 0;
+  while (count < chain.size() && tree_.Kv(chain[count]).on_host()) ++count;
+  while (count > 0 && tree_.HoldCost(chain[count - 1]) > tree_.pool().available()) --count;
   Export bytes{.turn = StartTurn(slot), .tokens = book_[slot].tokens};
-  if (node != kNoNode) {
+  if (count > 0) {
+    const NodeId node = chain[count - 1];
     tree_.Hold(node);
     book_.Change(slot, [node](SessionRecord& record) { record.exported = node; });
     bytes.kv_tokens = std::min(tree_.NumTokens(node), static_cast<int32_t>(bytes.tokens.size()));
-    std::vector<NodeId> chain;
-    tree_.Chain(node, chain);
-    for (const NodeId each : chain) bytes.pages.push_back(tree_.Kv(each).page);
+    for (size_t i = 0; i < count; ++i) bytes.pages.push_back(tree_.Kv(chain[i]).page);
   }
   Tell(slot);
   return bytes;

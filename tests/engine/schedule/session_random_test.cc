@@ -377,6 +377,16 @@ TEST(SessionRandomTest, WorksWithLittleRoomOnTheDevice) {
   }
 }
 
+TEST(SessionRandomTest, WorksWithBlocksOfEverySize) {
+  for (uint64_t seed = 501; seed <= 510; ++seed) {
+    WorldConfig config = Small(static_cast<int32_t>(30 + seed * 7 % 50), 20);
+    config.block_size = static_cast<int32_t>(1 + seed % 5);
+    config.tiering.block_bytes = int64_t{seed % 2 == 0 ? 32 : 1} << 20;  // two to a job
+    RunProgram(seed, config, true, 30'000);
+    if (HasFailure()) return;
+  }
+}
+
 TEST(SessionRandomTest, LosesNothingWhereThereIsRoom) {
   for (uint64_t seed = 401; seed <= 404; ++seed) {
     RunProgram(seed, Small(1000, 1000), false, 50'000);

@@ -542,6 +542,24 @@ TEST_F(TieringTest, AStoreMayBeDisturbedAtAnyMoment) {
   }
 }
 
+TEST_F(TieringTest, ExportsNoPageThatIsNotFilledYet) {
+  WorldConfig config;
+  config.tiering.block_bytes = 16 << 20;  // four to a job
+  SessionWorld world(config);
+  Grow(world, "a", 33);  // eight blocks
+  world.now_ns += 3 * kSecond;
+  ASSERT_TRUE(world.Send() && world.Send());
+  world.Ack(1);
+  EXPECT_EQ(Get(world, "a").state, SessionState::kOffloading);
+  const auto early = world.sessions.BeginExport(0, "a", world.now_ns);
+  EXPECT_EQ(early->kv_tokens, 0);
+  world.sessions.AbortTurn(early->turn, world.now_ns);
+  world.Ack(0);
+  const auto bytes = world.sessions.BeginExport(0, "a", world.now_ns);
+  EXPECT_EQ(bytes->kv_tokens, 32);
+  world.CheckPages(0, bytes->tokens, 32, bytes->pages);
+}
+
 TEST_F(TieringTest, IgnoresAcksOfJobsThatItDoesNotKnow) {
   SessionWorld world;
   world.tiering.OnAck({.job = 5}, 1);
