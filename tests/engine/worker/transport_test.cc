@@ -4,7 +4,6 @@
 
 #include <semaphore>
 
-#include "engine/worker/null_worker.h"
 #include "engine/worker/restarting_transport.h"
 #include "gmock/gmock.h"
 #include "tests/engine/worker/transport_ranks.h"
@@ -325,7 +324,7 @@ TEST(RankLoopTest, BytesThatAreNoPlanEndTheRank) {
   StepMemory memory = *StepMemory::Create(*SharedMemory::Create("quire steps"), shape);
   memory.plans().Publish();
   std::atomic<uint32_t> bell{0};
-  RunPipeline pipeline(std::make_unique<NullWorker>(1), 1);
+  RunPipeline pipeline(std::make_unique<GatedRunner>(nullptr, 0), 1);
   EXPECT_EQ(RankLoop(memory, bell, pipeline, {}).Run().code(), absl::StatusCode::kInternal);
 }
 
