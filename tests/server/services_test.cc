@@ -202,7 +202,7 @@ TEST(ControlTest, DrainRefusesNewWorkAndLetsRunningWorkFinish) {
 
 TEST(HealthTest, AnswersForEachServiceAndWatchFollows) {
   TestServer server;
-  for (const char* name : {"", "quire.v1.Inference", "quire.v1.Control"}) {
+  for (const char* name : {"", "quire.v1.Inference", "quire.v1.Control", "quire.v1.Sessions"}) {
     EXPECT_EQ(CheckHealth(server, name), HealthResponse::SERVING) << name;
   }
   EXPECT_EQ(CheckHealth(server, "no.such.Service"), HealthResponse::SERVICE_UNKNOWN);
@@ -260,8 +260,8 @@ TEST(ReflectionTest, ListsServicesAndDescribesThem) {
     names.push_back(service.name());
   }
   EXPECT_THAT(names,
-              IsSupersetOf({"quire.v1.Inference", "quire.v1.Control", "grpc.health.v1.Health",
-                            "grpc.reflection.v1.ServerReflection"}));
+              IsSupersetOf({"quire.v1.Inference", "quire.v1.Control", "quire.v1.Sessions",
+                            "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"}));
   // What comes back builds, alone, a pool that knows every method.
   google::protobuf::DescriptorPool pool;
   for (const std::string& name : names) {
@@ -277,6 +277,7 @@ TEST(ReflectionTest, ListsServicesAndDescribesThem) {
     }
   }
   EXPECT_NE(pool.FindMethodByName("quire.v1.Inference.Generate"), nullptr);
+  EXPECT_NE(pool.FindMethodByName("quire.v1.Sessions.Import"), nullptr);
   request.set_file_by_filename("quire/v1/control.proto");
   ASSERT_TRUE(stream->Write(request));
   ASSERT_TRUE(stream->Read(&response));

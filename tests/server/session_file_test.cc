@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -199,6 +200,37 @@ TEST(SessionFileTest, NoiseIsRefused) {
     if (noise != file) {
       EXPECT_FALSE(Read(noise, 1 + random() % 200).status.ok());
     }
+  }
+}
+
+// Headers that say anything, with the right checksum: nothing is taken that cannot be, and no more
+// memory than a session of this server needs.
+TEST(SessionFileTest, ForgedHeadersAreRefused) {
+  std::mt19937 random(7);
+  const int32_t sizes[] = {0, 1, 2, 3, 4, 24, 100, 101, 1 << 16, 1 << 30};
+  const auto any = [&] { return sizes[random() % std::size(sizes)]; };
+  for (int round = 0; round < 5000; ++round) {
+    SessionFileHeader header{.shape = Shape(), .num_tokens = any(), .kv_tokens = any()};
+    if (random() % 2 == 0) {
+      int32_t* const fields[] = {&header.shape.num_layers, &header.shape.num_kv_heads,
+                                 &header.shape.head_dim, &header.shape.block_size,
+                                 &header.shape.ranks};
+      *fields[random() % std::size(fields)] = std::max(1, any());
+      if (random() % 2 == 0) header.shape.block_bytes = int64_t{any()} * any();
+    }
+    SessionFileWriter writer(header, {}, [](int32_t, int32_t) { return std::span<std::byte>(); });
+    std::string file;
+    writer.Next(122, &file);  // header and no tokens
+    file.resize(file.size() + 4096);
+    const absl::Status status = Read(file).status;
+    EXPECT_FALSE(status.ok());
+    const SessionFileShape& shape = header.shape;
+    const SessionFileShape here = Shape();
+    const bool fits = shape.num_layers == here.num_layers &&
+                      shape.num_kv_heads == here.num_kv_heads && shape.head_dim == here.head_dim &&
+                      shape.block_size == here.block_size && shape.ranks == here.ranks &&
+                      shape.block_bytes == here.block_bytes && header.num_tokens <= 100;
+    EXPECT_EQ(status.code() == absl::StatusCode::kFailedPrecondition, !fits) << status;
   }
 }
 

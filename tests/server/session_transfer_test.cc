@@ -239,7 +239,33 @@ TEST(TransferTest, LostClientsLeaveNothingBehind) {
   server.ExpectNothingLeft();
 }
 
-TEST(TransferTest, AnExportThatNobodyReadsEnds) {
+TEST(TransferTest, TooManyAtOnceAreRefused) {
+  TestServer server;
+  SessionClient client(server);
+  client.Create("a");
+  const std::string file = client.Export("a");
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientWriter<v1::ImportSessionRequest>>> writers;
+  v1::Session session;
+  for (int i = 0; i < 64; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    writers.push_back(server.sessions().Import(contexts.back().get(), &session));
+  }
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.Load().open_streams() == 64; }));
+  client.Export("a");
+  EXPECT_EQ(client.status.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Reason(client.status), "TOO_MANY_STREAMS");
+  EXPECT_GT(RetrySeconds(client.status), 0);
+  writers.back()->WritesDone();
+  EXPECT_EQ(Reason(writers.back()->Finish()), "SESSION_FILE_DAMAGED");
+  writers.pop_back();
+  EXPECT_TRUE(TestServer::Eventually([&] { return client.Export("a") == file; }));
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& writer : writers) writer->Finish();
+  server.ExpectNothingLeft();
+}
+
+TEST(TransferTest, ATransferThatDawdlesEnds) {
   TestServerOptions options = WithPages();
   options.front.default_deadline_seconds = 0.2;
   TestServer server(options);

@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "server/identity.h"
+#include "server/session_watches.h"
 #include "tests/server/session_client.h"
 
 namespace quire {
@@ -400,6 +400,28 @@ TEST(WatchTest, AReaderThatIsBehindGetsTheLatest) {
     EXPECT_GE(session.position(), seen);
     seen = session.position();
   }
+}
+
+TEST(WatchTest, WatchersAreBoundedAndToldOfTheirSessionAlone) {
+  struct Counter : SessionWatcher {
+    void Changed(const SessionInfo&) override { ++count; }
+    int count = 0;
+  };
+  SessionWatches watches;
+  std::vector<std::shared_ptr<Counter>> counters;
+  for (size_t i = 0; i < SessionWatches::kMaxWatchers; ++i) {
+    counters.push_back(std::make_shared<Counter>());
+    ASSERT_TRUE(watches.Add(i % 2, i % 3 == 0 ? "a" : "b", counters.back()));
+  }
+  EXPECT_FALSE(watches.Add(0, "a", std::make_shared<Counter>()));
+  watches.Remove(0, "a", counters[0].get());
+  watches.Remove(0, "a", counters[0].get());
+  watches.Tell({.name = "a", .tenant = 0});
+  for (size_t i = 0; i < counters.size(); ++i) {
+    EXPECT_EQ(counters[i]->count, i % 6 == 0 && i > 0 ? 1 : 0) << i;
+  }
+  EXPECT_TRUE(watches.Add(1, "b", counters[0]));
+  EXPECT_FALSE(watches.Add(1, "b", counters[1]));
 }
 
 TEST(SessionsTest, ADrainingServerTakesNoNewSessions) {
