@@ -184,6 +184,8 @@ void LoadRun::End(RunEnd end, const std::string& reason) {
     planner_wakes_.notify_all();
   }
   for (const auto& stream : live) stream->Cancel();
+  // The cancelled close theirs as they end.
+  for (const DueSend& send : unsent) CloseUnsent(send.stream->plan());
 }
 
 bool LoadRun::AllDone() const {
@@ -292,9 +294,15 @@ void LoadRun::Enqueue(PlannedRequest request) {
     live_.insert(stream);
   }
   if (pacer_->Add(std::move(send))) return;
+  CloseUnsent(stream->plan());
   std::lock_guard lock(mutex_);
   live_.erase(stream);
   LeaveOutstanding();
+}
+
+// A conversation that was to go on after some thought.
+void LoadRun::CloseUnsent(const PlannedRequest& plan) {
+  if (plan.turn > 0 && !plan.session.empty()) sessions_->Close(plan.session);
 }
 
 // Nothing waits here that could make a request late: what needs the run's mutex comes after it.

@@ -71,6 +71,7 @@ class LoadRun final : public StreamEnds {
 
   void OnEnd(const std::shared_ptr<Stream>& stream) override;
   void LeaveFamily(int64_t family, int32_t more);
+  void CloseUnsent(const PlannedRequest& plan);
   bool AllDone() const;     // requires mutex_
   void LeaveOutstanding();  // requires mutex_
   RunRecord Finish();

@@ -10,7 +10,9 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "clients/load/driver.h"
@@ -121,6 +123,27 @@ TEST_F(SessionLoadTest, ATurnThatFailsEndsAndClosesItsConversation) {
   const Summary summary = Summarize(Record(Conversations(1)));
   EXPECT_EQ(summary.completed, 1);
   EXPECT_EQ(summary.failed, 1);
+  EXPECT_TRUE(sessions_.positions().empty());
+}
+
+TEST_F(SessionLoadTest, WhoThinksWhenARunIsStoppedIsClosedToo) {
+  Settings settings = Conversations(3);
+  settings.workload.think_seconds_median = 3600;
+  std::stop_source stop;
+  std::thread stopper([&] {
+    const auto all_think = [&] {
+      const auto positions = sessions_.positions();
+      return positions.size() == 3 &&
+             std::all_of(positions.begin(), positions.end(),
+                         [](const auto& session) { return session.second == 11; });
+    };
+    while (!all_think()) std::this_thread::yield();
+    stop.request_stop();
+  });
+  const auto run = load::Run(settings, stop.get_token(), nullptr);
+  stopper.join();
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->end, RunEnd::kInterrupted);
   EXPECT_TRUE(sessions_.positions().empty());
 }
 
