@@ -162,7 +162,7 @@ class Front final : public GrpcFront {
   OutputShards shards_;
   std::unique_ptr<TextPool> text_pool_;
   SessionWatches watches_;
-  SerialThread session_thread_;
+  std::unique_ptr<SerialThread> session_thread_;  // begins once the host is complete
   const int64_t started_ns_ = SteadyNowNs();
   int port_ = 0;
   std::atomic<bool> drain_requested_{false};
@@ -191,7 +191,6 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
   host_.table = &table_;
   host_.stalls = &stalls_;
   host_.text_pool = text_pool_.get();
-  host_.session_thread = &session_thread_;
   host_.watches = &watches_;
   host_.seed_key = RandomKey();
 }
@@ -199,6 +198,8 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
 absl::Status Front::Start(Engine* engine, HostArenas arenas) {
   host_.engine = engine;
   host_.arenas = std::move(arenas);
+  session_thread_ = std::make_unique<SerialThread>();
+  host_.session_thread = session_thread_.get();
   const FrontOptions& options = host_.options;
   // A connection has at most kMaxConcurrentStreams live streams, so twice as many open calls are
   // mostly ones that it has already reset.
@@ -291,7 +292,7 @@ void Front::Shutdown(double grace_seconds) {
   down.Notify();
   cutter.join();
   text_pool_.reset();
-  session_thread_.Stop();
+  session_thread_->Stop();
   server_.reset();
 }
 
