@@ -40,6 +40,7 @@ struct Sequence {
   int32_t planned = 0;
   int32_t computed = 0;
   int32_t proved = 0;
+  int32_t offered = 0;          // full blocks that were offered to the prefix tree
   int32_t pending = 0;          // samples of steps in flight
   int32_t steps_in_flight = 0;  // steps not retired that hold work of this sequence
   int32_t hard_end = 0;         // known never passes it: max_tokens or the context

@@ -146,12 +146,23 @@ void SequenceKv::Account(Sequence& sequence, const Found& found) {
 }
 
 void SequenceKv::Commit(Sequence& sequence) {
+  const int32_t full = sequence.proved / block_size_;
+  if (full == sequence.offered) return;
+  sequence.offered = full;
+  CommitBlocks(sequence, /*leaving=*/false);
+}
+
+// Where others hold an equal node with a block of its own, a sequence stops until it leaves: else
+// it would hold that block beside its own, and a pool that has room for it could be too small.
+void SequenceKv::CommitBlocks(Sequence& sequence, bool leaving) {
   if (sequence.node == kNoNode) return;
   const int32_t full = sequence.proved / block_size_;
   for (int32_t depth = tree_.Depth(sequence.node); depth < full; ++depth) {
     const NodeId parent = sequence.node;
-    const BlockId block = sequence.blocks[depth];
-    sequence.node = tree_.Insert(parent, BlockTokens(sequence, depth), block).node;
+    const PrefixTree::Inserted inserted =
+        tree_.Insert(parent, BlockTokens(sequence, depth), sequence.blocks[depth]);
+    if (!inserted.adopted && !leaving) return tree_.Release(inserted.node);
+    sequence.node = inserted.node;
     tree_.Release(parent);
   }
 }
@@ -162,6 +173,7 @@ bool SequenceKv::IsShared(const Sequence& sequence, size_t index) const {
 }
 
 void SequenceKv::Release(Sequence& sequence) {
+  CommitBlocks(sequence, /*leaving=*/true);
   chain_.clear();
   if (sequence.node != kNoNode) tree_.Chain(sequence.node, chain_);
   for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) {
@@ -171,7 +183,7 @@ void SequenceKv::Release(Sequence& sequence) {
   }
   if (sequence.node != kNoNode) tree_.Release(sequence.node);
   sequence.node = kNoNode;
-  sequence.proved = sequence.tail_tokens = 0;
+  sequence.proved = sequence.offered = sequence.tail_tokens = 0;
 }
 
 // The block behind the whole ones, of which `kv_tokens` make up the beginning, becomes a tail,
@@ -188,6 +200,7 @@ int32_t SequenceKv::EndTurn(Sequence& sequence, bool commit, int64_t now_ns) {
   const uint64_t turn = sequence.request->turn;
   const int32_t kept = sequence.num_prompt + std::min(sequence.keep_output, sequence.num_output());
   const int32_t kv_tokens = commit ? std::min(kept, sequence.proved) : sequence.tail_tokens;
+  CommitBlocks(sequence, /*leaving=*/true);
   NodeId node = sequence.node;
   const NodeId tail = node == kNoNode ? kNoNode : KeepTail(sequence, kv_tokens);
   if (commit) {
@@ -281,7 +294,9 @@ void SequenceKv::CheckHoldings(const Sequence& sequence, std::vector<int32_t>& o
   if (sequence.state == SequenceState::kRestoring) return;  // no table yet
   CHECK_LE(chain_.size(), sequence.blocks.size());
   for (size_t i = 0; i < sequence.blocks.size(); ++i) {
-    if (!IsShared(sequence, i)) ++owners[sequence.blocks[i]];
+    const bool shared = IsShared(sequence, i);
+    CHECK_EQ(shared, i < chain_.size());  // it holds no block that is not in its table
+    if (!shared) ++owners[sequence.blocks[i]];
   }
 }
 

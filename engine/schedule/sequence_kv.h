@@ -1,9 +1,9 @@
 // SequenceKv: where the KV of sequences comes from and where it goes. A block of a sequence's table
 // is its own, or belongs to the prefix tree, which shares it; the sequence holds the deepest node
 // of the chain that its full blocks make. Its full blocks become nodes when a finite sample has
-// proved them; a block whose equal was there already stays the sequence's own beside it, because a
-// table in flight is never rewritten. When it lets go, its nodes stay cached, and a turn's session
-// gets the partly filled block as well.
+// proved them; where others hold the equal of one, it and all behind it stay the sequence's own
+// until it leaves, because a table in flight is never rewritten. What it leaves stays cached, and a
+// turn's session gets the partly filled block as well.
 //
 // LiveSequences says when, this says what. Owns all that knows of KV: pool, tree, sessions,
 // tiering. One thread; in the steady state it allocates nothing.
@@ -84,6 +84,7 @@ class SequenceKv {
 
  private:
   bool UsesCache(const Sequence& sequence) const;
+  void CommitBlocks(Sequence& sequence, bool leaving);
   bool IsShared(const Sequence& sequence, size_t index) const;
   std::span<const int32_t> Known(const Sequence& sequence);
   std::span<const int32_t> BlockTokens(const Sequence& sequence, int32_t index);

@@ -71,13 +71,15 @@ void ReferenceScheduler::Take(Entry& entry, int32_t blocks) {
   }
 }
 
-// A finite sample has proved all that is computed: the full blocks are for all to find.
-void ReferenceScheduler::Commit(Entry& entry) {
+// What is proved is for all to find. Where others hold an equal prefix, the rest waits until this
+// one leaves.
+void ReferenceScheduler::Commit(Entry& entry, bool leaving) {
   if (!UsesCache(entry)) return;
-  for (; (entry.held + 1) * config_.block_size <= entry.computed; ++entry.held) {
+  for (; (entry.held + 1) * config_.block_size <= entry.proved; ++entry.held) {
     Cached& cached = cache_[PrefixOf(entry, entry.held + 1)];
-    entry.own -= cached.holders == 0;  // who is held by others keeps their block
     num_duplicates_ += cached.holders > 0;
+    if (cached.holders > 0 && !leaving) return;
+    entry.own -= cached.holders == 0;  // who is held by others keeps their block
     ++cached.holders;
   }
 }
@@ -124,11 +126,12 @@ ReferenceScheduler::End ReferenceScheduler::Finish(Entry& entry, FinishReason re
 
 void ReferenceScheduler::TryToEmpty(Entry& entry) {
   if (entry.place == kRunning || entry.flights > 0) return;
+  Commit(entry, true);
   for (; entry.held > 0; --entry.held) {
     Cached& cached = cache_.at(PrefixOf(entry, entry.held));
     if (--cached.holders == 0) cached.left_at = ++clock_;
   }
-  entry.blocks = entry.own = entry.planned = entry.computed = 0;
+  entry.blocks = entry.own = entry.planned = entry.computed = entry.proved = 0;
 }
 
 std::vector<ReferenceScheduler::End> ReferenceScheduler::Cancel(RequestId id, FinishReason reason) {
@@ -138,8 +141,12 @@ std::vector<ReferenceScheduler::End> ReferenceScheduler::Cancel(RequestId id, Fi
   return {};
 }
 
-std::vector<ReferenceScheduler::End> ReferenceScheduler::CancelAll(FinishReason reason) {
+std::vector<ReferenceScheduler::End> ReferenceScheduler::CancelAll(
+    FinishReason reason, const std::vector<RequestId>& order) {
   std::vector<End> ends;
+  for (const RequestId id : order) {
+    for (const End& end : Cancel(id, reason)) ends.push_back(end);
+  }
   for (Entry& entry : entries_) {
     if (entry.place != kEnded) ends.push_back(Finish(entry, reason));
   }
@@ -147,11 +154,13 @@ std::vector<ReferenceScheduler::End> ReferenceScheduler::CancelAll(FinishReason 
 }
 
 std::vector<ReferenceScheduler::End> ReferenceScheduler::ExpireDeadlines(int64_t now_ns) {
-  std::vector<End> ends;
+  std::vector<Entry*> expired;
   for (Entry& entry : entries_) {
-    if (entry.place == kEnded || entry.spec.deadline_ns > now_ns) continue;
-    ends.push_back(Finish(entry, FinishReason::kDeadline));
+    if (entry.place != kEnded && entry.spec.deadline_ns <= now_ns) expired.push_back(&entry);
   }
+  std::ranges::stable_sort(expired, {}, [](const Entry* e) { return e->spec.deadline_ns; });
+  std::vector<End> ends;
+  for (Entry* entry : expired) ends.push_back(Finish(*entry, FinishReason::kDeadline));
   return ends;
 }
 
@@ -275,7 +284,7 @@ void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, i
       entry->promised = need;
       for (int32_t i = 1; i <= found; ++i) ++cache_.at(PrefixOf(*entry, i)).holders;
       entry->blocks = entry->held = found;
-      entry->planned = entry->computed = found * config_.block_size;
+      entry->planned = entry->computed = entry->proved = found * config_.block_size;
       if (entry->cached_tokens < 0) entry->cached_tokens = entry->planned;
       num_found_tokens_ += entry->planned;
       entry->bypassed = entry->unserved = 0;
@@ -333,8 +342,10 @@ std::vector<ReferenceScheduler::End> ReferenceScheduler::Retire(
       const SampleResult& result = samples.at(next++).result;
       if (entry.place != kEnded) {
         if (!result.nonfinite) {
+          const bool more = entry.computed / config_.block_size > entry.proved / config_.block_size;
           entry.tokens.push_back(result.token);
-          Commit(entry);
+          entry.proved = entry.computed;
+          if (more) Commit(entry, false);
         }
         if (result.nonfinite || Stops(entry, result.token, reason)) {
           ends.push_back(Finish(entry, reason));

@@ -27,7 +27,8 @@ class ReferenceScheduler {
 
   void Add(RequestId id, const RequestSpec& spec);
   std::vector<End> Cancel(RequestId id, FinishReason reason);
-  std::vector<End> CancelAll(FinishReason reason);
+  // In any order; the one in which the real scheduler did it decides what is evicted first.
+  std::vector<End> CancelAll(FinishReason reason, const std::vector<RequestId>& order);
   std::vector<End> ExpireDeadlines(int64_t now_ns);
   // The next step; empty if there is none.
   std::vector<Share> Schedule();
@@ -58,6 +59,7 @@ class ReferenceScheduler {
     std::vector<int32_t> tokens;
     int32_t planned = 0, computed = 0, sampling = 0, flights = 0;
     int32_t blocks = 0, own = 0, promised = 0;  // of its blocks, those that are in no cached prefix
+    int32_t proved = 0;                         // tokens that a finite sample has shown to be sound
     int32_t held = 0;                           // cached prefixes, of 1, 2, .. blocks
     int32_t cached_tokens = -1;                 // found at the first admission
     int32_t preemptions = 0, deaths = 0, bypassed = 0, unserved = 0;
@@ -84,7 +86,7 @@ class ReferenceScheduler {
   int32_t Unheld() const;
   void Take(Entry& entry, int32_t blocks);
   void Evict();
-  void Commit(Entry& entry);
+  void Commit(Entry& entry, bool leaving);
   int32_t Free() const;
   int32_t Promised() const;
   int32_t Draining() const;

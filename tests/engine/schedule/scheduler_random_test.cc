@@ -89,8 +89,10 @@ class Program {
     } else if (dice == 34 && OneIn(3)) {
       CompareEnds(reference_.KillWorker(), [&] { sim_.KillWorker(); });
     } else if (dice == 35 && OneIn(10)) {
-      const FinishReason reason = FinishReason::kDraining;
-      CompareEnds(reference_.CancelAll(reason), [&] { sim_.CancelAll(reason); });
+      sim_.CancelAll(FinishReason::kDraining);
+      std::vector<RequestId> order;
+      for (const FinishEvent& event : sim_.last_finishes()) order.push_back(event.id);
+      CompareEnds(reference_.CancelAll(FinishReason::kDraining, order), [] {});
     } else if (dice < 70) {
       if (sim_.steps_in_flight() < depth_) Schedule();
     } else if (sim_.steps_in_flight() > 0) {
