@@ -105,7 +105,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     Post([this, status]() mutable {
       if (status.ok()) status = Enter();
       if (!status.ok()) return End(status);
-      Ask([this](SessionStore& sessions, int64_t now_ns) { Offload(sessions, now_ns); });
+      Ask([this](SessionStore& sessions, int64_t now_ns) { Save(sessions, now_ns); });
     });
   }
 
@@ -133,10 +133,10 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
   // The scheduler thread.
-  void Offload(SessionStore& sessions, int64_t now_ns) {
+  void Save(SessionStore& sessions, int64_t now_ns) {
     absl::StatusOr<SessionInfo> session = sessions.Get(tenant_, name_);
     if (!host_->arenas.empty() && session.ok() && !OnHost(*session)) {
-      session = sessions.Offload(tenant_, name_, now_ns);
+      session = sessions.Save(tenant_, name_, now_ns);
     }
     if (!session.ok()) {
       return Post([this, status = FromStore(session.status())] { End(status); });

@@ -325,16 +325,26 @@ absl::StatusOr<SessionInfo> SessionStore::Touch(TenantId tenant, const SessionNa
 absl::StatusOr<SessionInfo> SessionStore::Offload(TenantId tenant, const SessionName& name,
                                                   int64_t now_ns) {
   ASSIGN_OR_RETURN(const Slot slot, FindIdle(tenant, name));
-  const NodeId kept = book_[slot].kept;
-  if (kept == kNoNode || tree_.num_pages() == 0) return Tell(slot);
+  StoreNow(slot, /*leaving=*/true, now_ns);
+  return Tell(slot);
+}
+
+absl::StatusOr<SessionInfo> SessionStore::Save(TenantId tenant, const SessionName& name,
+                                               int64_t now_ns) {
+  ASSIGN_OR_RETURN(const Slot slot, FindIdle(tenant, name));
+  StoreNow(slot, /*leaving=*/book_[slot].leaving, now_ns);
+  return Tell(slot);
+}
+
+void SessionStore::StoreNow(Slot slot, bool leaving, int64_t now_ns) {
+  if (book_[slot].kept == kNoNode || tree_.num_pages() == 0) return;
   book_.Change(slot, [&](SessionRecord& record) {
-    record.leaving = true;
+    record.leaving = leaving;
     record.offload_ns = now_ns;
-    record.prefetch_ns = kNoDeadline;
+    if (leaving) record.prefetch_ns = kNoDeadline;
     record.attempts = 0;
   });
-  if (Look(slot).stored) DropBlocks(slot);
-  return Tell(slot);
+  if (leaving && Look(slot).stored) DropBlocks(slot);
 }
 
 absl::StatusOr<SessionInfo> SessionStore::Prefetch(TenantId tenant, const SessionName& name,

@@ -80,6 +80,8 @@ class SessionStore final : public NodeKeeper {
   // Asks for the KV to go to the host and off the device, but for what other sessions keep there,
   // or to come back: accepted here, done by Tiering.
   absl::StatusOr<SessionInfo> Offload(TenantId tenant, const SessionName& name, int64_t now_ns);
+  // Asks for a copy on the host, and leaves the device's where it is.
+  absl::StatusOr<SessionInfo> Save(TenantId tenant, const SessionName& name, int64_t now_ns);
   absl::StatusOr<SessionInfo> Prefetch(TenantId tenant, const SessionName& name, int64_t now_ns);
   // Keeps what is on the device there, and as much of what later turns add as the quota allows.
   absl::StatusOr<SessionInfo> Pin(TenantId tenant, const SessionName& name, int64_t now_ns);
@@ -193,6 +195,7 @@ class SessionStore final : public NodeKeeper {
   // --- Changing.
   Slot Add(TenantId tenant, const SessionName& name, const SessionOptions& options, int64_t now_ns);
   uint64_t StartTurn(Slot slot);
+  void StoreNow(Slot slot, bool leaving, int64_t now_ns);
   void Use(SessionRecord& record, int64_t now_ns) const;
   void KeepInstead(Slot slot, NodeId node);
   void MovePin(Slot slot, NodeId node);

@@ -64,6 +64,18 @@ TEST_F(TieringTest, StoresASessionWhenItsIdleTimeHasComeAndLaterOnlyWhatIsNew) {
   world.CheckInvariants();
 }
 
+TEST_F(TieringTest, SavesASessionAndLeavesItOnTheDevice) {
+  SessionWorld world;
+  Grow(world, "a", 15);
+  ASSERT_TRUE(world.sessions.Save(0, "a", world.now_ns).ok());
+  EXPECT_EQ(Get(world, "a").tiers.host_tokens, 0);
+  world.Pump();
+  EXPECT_EQ(Get(world, "a").state, SessionState::kResidentIdle);
+  EXPECT_EQ(Get(world, "a").tiers.host_tokens, 14);
+  EXPECT_EQ(Get(world, "a").tiers.device_tokens, 14);
+  world.CheckInvariants();
+}
+
 TEST_F(TieringTest, BringsASessionBackForItsTurn) {
   SessionWorld world;
   Grow(world, "a", 15);
