@@ -71,9 +71,12 @@ class Transfer : public SessionStream {
     --host_->transfers;
     host_->table->Leave();
   }
+  // The alarm is the call's, and keeps what it calls until it ends itself: what holds the call must
+  // leave it when it goes off, or is cancelled, or neither would ever end.
   template <typename Job>
   void SetAlarm(grpc::Alarm& alarm, double seconds, Job job) {
-    alarm.Set(InSeconds(seconds), [this, self = shared_from_this(), job](bool due) {
+    alarm.Set(InSeconds(seconds), [this, self = shared_from_this(), job](bool due) mutable {
+      const auto held = std::move(self);
       if (due) Post(job);
     });
   }
@@ -252,6 +255,10 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     } else if (request.has_session_id() || request.has_options()) {
       return InvalidField(request.has_session_id() ? "session_id" : "options",
                           "belongs into the first message");
+    }
+    if (request.chunk().data().size() > kChunkBytes) {
+      return InvalidField("chunk.data", "has " + std::to_string(request.chunk().data().size()) +
+                                            " bytes; send at most 1 MiB at a time");
     }
     data_ = std::move(*request.mutable_chunk()->mutable_data());
     left_ = data_;

@@ -67,7 +67,9 @@ absl::StatusOr<SessionStore::Slot> SessionStore::FindIdle(TenantId tenant,
   ASSIGN_OR_RETURN(const Slot slot, Find(tenant, name));
   if (book_[slot].turn == 0) return slot;
   return Refusal(absl::StatusCode::kFailedPrecondition, "SESSION_BUSY",
-                 "a turn of session \"" + name + "\" is running; ask again when it has ended");
+                 "session \"" + name +
+                     "\" is busy with a turn, an export or an import; ask again "
+                     "when that has ended");
 }
 
 SessionStore::Slot SessionStore::SlotOf(uint64_t turn) const {

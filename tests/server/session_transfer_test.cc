@@ -76,6 +76,24 @@ TEST(TransferTest, WhatIsOnTheDeviceComesToTheHostFirst) {
   EXPECT_EQ(there.Import("a", file).host_tokens(), 50u);
 }
 
+// More in all than the memory that the server gives to gRPC: a call that stayed would be seen.
+TEST(TransferTest, CallsThatHaveEndedHoldNoMemory) {
+  TestServer server(WithPages());
+  SessionClient client(server);
+  Converse(server, client, "a");
+  const std::string file = client.Export("a");
+  const std::string junk(size_t{1} << 20, 'j');
+  for (int i = 0; i < 300; ++i) {
+    client.Import("b", junk, junk.size());
+    ASSERT_EQ(client.status.error_code(), StatusCode::INVALID_ARGUMENT)
+        << i << ": " << client.status.error_message();
+  }
+  client.Import("b", file);
+  EXPECT_TRUE(client.status.ok()) << client.status.error_message();
+  client.Import("c", std::string(junk.size() + 1, 'j'), junk.size() + 1);
+  EXPECT_THAT(client.status.error_message(), ::testing::HasSubstr("at most 1 MiB"));
+}
+
 TEST(TransferTest, WithoutHostMemoryTokensTravel) {
   TestServer server;
   SessionClient client(server);
