@@ -374,10 +374,12 @@ TEST(TurnTest, EveryBadEndFreesTheSession) {
   server.ExpectNothingLeft();
 }
 
+// Whole or not at all: on a busy machine a turn may end before its cancel arrives.
 TEST(TurnTest, CancelledAtAnyMomentOfTheWayIn) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
+  uint32_t position = 0;
   for (int round = 0; round < 60; ++round) {
     grpc::ClientContext context;
     const auto reader = server.inference().Generate(&context, TurnOf("a", "x", 1000));
@@ -386,8 +388,11 @@ TEST(TurnTest, CancelledAtAnyMomentOfTheWayIn) {
     reader->Finish();
     EXPECT_TRUE(TestServer::Eventually(
         [&] { return client.Get("a").state() != v1::SESSION_STATE_ACTIVE; }));
+    const uint32_t now = client.Get("a").position();
+    const uint32_t prompt = position == 0 ? 2 : 1;  // the first has a BOS
+    EXPECT_TRUE(now == position || now == position + prompt + 1000) << position << " " << now;
+    position = now;
   }
-  EXPECT_EQ(client.Get("a").position(), 0u);
   server.ExpectNothingLeft();
 }
 
