@@ -64,14 +64,15 @@ bool StepPlanner::EnsureBlock(Sequence& sequence) {
       return false;
     }
     // Those who have no row yet lose nothing: what they loaded is on the host still.
-    made_room_ = true;
     if (!sequences_.restoring().empty()) {
       sequences_.Withdraw(*sequences_.restoring().back());
+      made_room_ = true;
       continue;
     }
     Sequence* victim = Victim(sequence);
     if (victim == nullptr) return false;
     sequences_.Preempt(*victim);
+    made_room_ = true;
     ++num_preempted_;
   }
   return true;
