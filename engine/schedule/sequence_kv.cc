@@ -150,6 +150,7 @@ void SequenceKv::Commit(Sequence& sequence) {
   if (full == sequence.offered) return;
   sequence.offered = full;
   CommitBlocks(sequence, /*leaving=*/false);
+  if (sequence.request->turn != 0 && sequence.node != kNoNode) tiering_.OnGrowth(sequence.node);
 }
 
 // Where others hold an equal node with a block of its own, a sequence stops until it leaves: else

@@ -15,6 +15,7 @@ constexpr double kRestorePatience = 1.2;
 // turn out that they would.
 constexpr int32_t kProbe = 16;
 constexpr size_t kMaxPrefetches = 2;
+constexpr size_t kMaxStores = 64;  // beyond them running turns wait
 // What one call starts or gives up at most.
 constexpr int32_t kMaxStarts = 64;
 constexpr int64_t kNoRoomPause = 100'000'000;
@@ -333,6 +334,10 @@ void Tiering::CountUse() {
   stats_.jobs_in_flight = static_cast<int32_t>(flights_.size());
   stats_.total_pages = tree_.num_pages();
   stats_.used_pages = tree_.num_pages() - tree_.num_free_pages();
+}
+
+void Tiering::OnGrowth(NodeId node) {
+  if (pressed_ && stores_.size() < kMaxStores) BeginStore(node);
 }
 
 void Tiering::OnPrefill(int32_t tokens, int64_t ns) {

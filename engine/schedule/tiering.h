@@ -5,8 +5,8 @@
 //
 // Loads go before stores. Stores are for sessions whose idle time has come, for those a client
 // asked to offload, and, when lossless blocks fall below the low watermark, for the longest idle
-// until the high one is reached. A restore is done if it is expected to cost less than computing
-// again; both costs are measured as the server runs.
+// and for running turns until the high one is reached. A restore is done if it is expected to cost
+// less than computing again; both costs are measured as the server runs.
 //
 // Whatever becomes of those who wait for a copy, its block and its page stay out of anybody's reach
 // until its ack comes or the workers are gone. One thread.
@@ -69,6 +69,9 @@ class Tiering {
   bool NextJob(int64_t now_ns, CopyJob& job);
   // Acks of unknown jobs are ignored.
   void OnAck(const CopyAck& ack, int64_t now_ns);
+  // A running turn's KV has grown to `node`, which is held. Under pressure it is copied at once:
+  // when the turn ends others may take its blocks before its idle time has come.
+  void OnGrowth(NodeId node);
   // Prefill's measured speed: that so many tokens took so long.
   void OnPrefill(int32_t tokens, int64_t ns);
   // The workers are gone: every job has failed, every ticket has ended. Before

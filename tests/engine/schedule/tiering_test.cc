@@ -262,6 +262,26 @@ TEST_F(TieringTest, StoresUnderPressureUntilTheHighWatermark) {
   world.CheckInvariants();
 }
 
+// When it ends, others may want its blocks at once.
+TEST_F(TieringTest, StoresARunningTurnUnderPressure) {
+  SessionWorld world(WorldConfig{.num_blocks = 101, .num_pages = 100});
+  Grow(world, "long", 342);
+  auto turn = world.Begin(0, "long", SomeTokens(38, 2));
+  ASSERT_TRUE(turn.has_value() && world.Advance(*turn));
+  world.tiering.OnGrowth(turn->node);
+  EXPECT_FALSE(world.Send());  // under no pressure yet; nothing that is idle could relieve it
+  world.tiering.OnGrowth(turn->node);
+  world.Pump();
+  const int32_t depth = world.tree.Depth(turn->node);
+  EXPECT_GE(depth, 94);
+  EXPECT_EQ(world.tiering.stats().stored_blocks, depth);
+  world.Commit(*turn, SomeTokens(1, 3));
+  Grow(world, "other", 380, 5);
+  EXPECT_EQ(Get(world, "long").tiers.host_tokens, depth * 4);
+  EXPECT_LE(world.tree.num_kept_lost(), 1);  // the tail
+  world.CheckInvariants();
+}
+
 TEST_F(TieringTest, RestoresOnlyIfThatIsExpectedToPay) {
   SessionWorld world;
   Grow(world, "a", 41);
