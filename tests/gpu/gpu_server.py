@@ -72,6 +72,9 @@ class Server:
                                capture_output=True, text=True)
         return [int(pid) for pid in found.stdout.split()]
 
+    def close(self):
+        self.stop()
+
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         try:

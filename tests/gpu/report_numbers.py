@@ -2,6 +2,7 @@
 
 # name, unit, must, aim, bench, the line's key values, value field (or function), floor field.
 STEP, SERVE, ATTENTION = "step_gpu_bench", "serve_bench", "paged_attention_gpu_bench"
+SESSION = "session_bench"
 BIG = "llama-3.1-8b"
 
 
@@ -18,6 +19,19 @@ def decode(model, batch, must=None, aim=None):
 
 def start(what, must=None, aim=None):
     return (f"exec to READY: {what}", "s", must, aim, SERVE, {"start": what}, "seconds", None)
+
+
+def back(kv, must=None, aim=None):
+    return (f"first token of an idle 8k conversation, KV {kv}", "ms", must, aim, SESSION,
+            {"idle_tokens": 8192, "kv": kv}, "ttft_ms", None)
+
+
+def host_over_none(think):
+    """Conversations whose KV is three times the pool, with host memory beside without."""
+    keys, name = {"host_over_none": think}, f"conversations, {think} s of thought, host over none"
+    return [(f"{name}: output tokens", "x", -2, -2, SESSION, keys, "output_tokens", None),
+            (f"{name}: first token, later turns", "x", 0.25, 0.25, SESSION, keys,
+             lambda line: line["ttft_later"]["p50"], None)]
 
 
 NUMBERS = [
@@ -40,6 +54,14 @@ NUMBERS = [
     start("safetensors", 10, 4),
     ("offline 1000 in, 1000 out, output tokens", "/s", -12000, -16600, SERVE,
      {"offline": "1000 in, 1000 out"}, "output_tokens_per_second", None),
+    back("on the device"),
+    back("on the host", 35, 25),
+    back("nowhere"),
+    *host_over_none(10),
+    *host_over_none(3),
+    ("restores beside conversations", "GB/s", -45, -52, SESSION,
+     {"think_seconds": 3, "host_gib": 74.5}, lambda line: line["copies"]["load_gb_per_second"],
+     None),
     decode("llama-3.2-1b", 1, 0.8, 0.66),
     decode("llama-3.2-1b", 256),
     decode("qwen2.5-0.5b", 1),
