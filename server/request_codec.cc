@@ -305,6 +305,9 @@ absl::StatusOr<GenerationAsk> DecodeGenerate(const v1::GenerateRequest& request,
                                              const ServingModel& model, uint64_t seed) {
   GenerationAsk ask;
   if (request.has_request_id()) {
+    if (request.request_id().empty()) {
+      return InvalidField("request_id", "is empty; leave it out to get one");
+    }
     RETURN_IF_ERROR(CheckName("request_id", request.request_id()));
     ask.request_id = request.request_id();
   }
