@@ -39,6 +39,15 @@ WORDS = (
 )
 
 
+def device_mib():
+    """Memory used and in all, as the driver says."""
+    said = subprocess.run(
+        ["nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"],
+        capture_output=True, text=True, check=True,
+    ).stdout.splitlines()[0]
+    return [float(value) for value in said.split(",")]
+
+
 class ServeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -87,13 +96,39 @@ class ServeTest(unittest.TestCase):
         info = subprocess.run(self.gpu.command("info", "--json"), capture_output=True, text=True)
         self.assertEqual(info.returncode, 0, info.stderr)
         self.assertIn("cuda", info.stdout)
-        used = subprocess.run(
-            ["nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, check=True,
-        ).stdout.splitlines()[0]
-        used_mib, total_mib = (float(value) for value in used.split(","))
+        used_mib, total_mib = device_mib()
         print(f"driver: {used_mib:.0f} of {total_mib:.0f} MiB used", flush=True)
         self.assertAlmostEqual(used_mib / total_mib, 0.5, delta=0.01)
+
+    def test_ten_thousand_requests_leave_nothing(self):
+        """Of mixed lengths and priorities; many are cancelled on the way, some are too late."""
+        def load(count):
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    [PACK / "bin/quire-load", "--server", self.gpu.target, "--quiet",
+                     "--num-prompts", str(count), "--max-concurrency", "300",
+                     "--random-input-len", "1:600", "--random-output-len", "1:80",
+                     "--ignore-eos",
+                     "--priorities", "0:0.9,5:0.1", "--cancel-share", "0.2",
+                     "--cancel-after", "1:40", "--deadline-share", "0.05", "--deadline", "0.01:0.5",
+                     "--result-dir", folder],
+                    capture_output=True, text=True, cwd=ROOT,
+                )
+                report = pathlib.Path(folder) / "perf.jsonl"
+                self.assertTrue(report.exists(), done.stdout + done.stderr)
+                return json.loads(report.read_text().splitlines()[-1])["counts"]
+
+        load(500)
+        before = device_mib()[0]
+        counts = load(10000)
+        print(f"10,000 requests: {counts}", flush=True)
+        self.assertEqual(counts["broken_sequences"], 0)
+        self.assertGreater(counts["completed"], 6000)
+        self.assertGreater(counts["cancelled"], 500)
+        await_true(lambda: self.gpu.metric("quire_kv_blocks_free")
+                   == self.gpu.metric("quire_kv_blocks"), "all blocks are free")
+        self.assertEqual(self.gpu.metric("quire_streams_open"), 0)
+        self.assertEqual(device_mib()[0], before)
 
     def test_captured_steps_are_counted(self):
         before = self.gpu.metric("quire_cuda_graph_replays_total", size="1") or 0
