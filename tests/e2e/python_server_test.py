@@ -170,13 +170,13 @@ class DrainTest(unittest.TestCase):
         server = RunningServer()
         self.addCleanup(server.stop)
         with quire.QuireClient(server.target, timeout=120) as client:
-            stream = client.generate("Once", ENDLESS, max_tokens=100)
+            stream = client.generate("Once", ENDLESS, max_tokens=1500)
             received = len(next(stream).token_ids)
             self.assertGreaterEqual(client.drain(exit_when_idle=True), 1)
             with self.assertRaises(quire.Unavailable):
                 client.generate_text("Once")
             received += sum(len(delta.token_ids) for delta in stream)
-            self.assertEqual(received, 100)
+            self.assertEqual(received, 1500)
             self.assertEqual(stream.finished.reason, quire.FinishReason.MAX_TOKENS)
         self.assertEqual(server.process.wait(timeout=60), 0)
 

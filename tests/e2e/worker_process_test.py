@@ -7,6 +7,7 @@ workers, streams go on with the tokens of an undisturbed run.
 # Covers engine/worker/cpu_device.cc, engine/worker/no_gpu_device.cc, engine/worker/worker_spec.cc
 
 import http.client
+import json
 import os
 import pathlib
 import re
@@ -233,6 +234,17 @@ class StartTest(unittest.TestCase):
         done = self.start("--model", str(model))
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertIn(str(weights), done.stderr)
+
+    def test_a_tensor_that_the_worker_misses_is_named(self):
+        model = self.folder / "model"
+        shutil.copytree(ROOT / "models" / "demo", model)
+        config = model / "config.json"
+        config.chmod(0o644)
+        deeper = json.loads(config.read_text()) | {"num_hidden_layers": 6}
+        config.write_text(json.dumps(deeper))
+        done = self.start("--model", str(model))
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("model.layers.5.", done.stderr)
         self.assertIn("worker 0 (pid ", done.stderr)
 
     def test_a_missing_program_is_named(self):
