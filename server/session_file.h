@@ -38,7 +38,9 @@ struct SessionFileHeader {
   int32_t num_tokens = 0;
   int32_t kv_tokens = 0;  // from the first on; their blocks follow, the last may be partly filled
 
-  int32_t num_blocks() const { return (kv_tokens + shape.block_size - 1) / shape.block_size; }
+  int32_t num_blocks() const {
+    return static_cast<int32_t>((int64_t{kv_tokens} + shape.block_size - 1) / shape.block_size);
+  }
 };
 
 // The bytes of a rank's part of a block; empty (when reading): nobody wants them.
