@@ -2,20 +2,17 @@
 // of where its KV has been: kept, offloaded, lost, shared with a fork, or outliving its workers.
 // Covers engine/worker/host_arena.cc engine/worker/copy_engine.cc
 #include <signal.h>
-#include <unistd.h>
 
 #include <condition_variable>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <random>
-#include <sstream>
 
 #include "engine/base/clock.h"
 #include "engine/engine_workers.h"
 #include "gtest/gtest.h"
 #include "tests/engine/session_client.h"
+#include "tests/engine/worker/living_workers.h"
 
 namespace quire {
 namespace {
@@ -260,23 +257,6 @@ TEST(SessionModelTest, UnderPressureItSaysTheSame) {
   }
 }
 
-// The living children of this process.
-std::vector<pid_t> Workers() {
-  std::vector<pid_t> pids;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "stat");
-    std::string line;
-    if (!std::getline(file, line)) continue;
-    // "pid (name) state parent ...", where the name may hold anything.
-    std::istringstream rest(line.substr(line.rfind(')') + 1));
-    char state = 0;
-    pid_t parent = 0;
-    rest >> state >> parent;
-    if (parent == getpid() && state != 'Z') pids.push_back(std::stoi(line));
-  }
-  return pids;
-}
-
 TEST(SessionModelTest, ItOutlivesItsWorkers) {
   EngineConfig config = Config();
   config.worker_process = "on";
@@ -295,8 +275,8 @@ TEST(SessionModelTest, ItOutlivesItsWorkers) {
     }
     if (turn == 3) break;
     server.Offload("kept");
-    ASSERT_EQ(Workers().size(), 1u);
-    kill(Workers().at(0), SIGKILL);
+    ASSERT_EQ(testing::Workers().size(), 1u);
+    kill(testing::Workers().at(0), SIGKILL);
     while (server.engine().Stats().recoveries != static_cast<uint64_t>(turn + 1)) {
       std::this_thread::yield();
     }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/engine/schedule/random_steps.h"
 #include "tests/engine/schedule/tree_lockstep.h"
 
 namespace quire {
@@ -27,8 +28,6 @@ constexpr int32_t kMaxHolders = 12;
 constexpr int32_t kMaxDepth = 8;
 constexpr int32_t kKeepers = 10;
 
-uint64_t only_seed = 0;            // --seed
-int64_t steps_wanted = 1'000'000;  // --steps
 uint64_t running_seed = 0;
 
 // Also when a CHECK aborts.
@@ -255,15 +254,15 @@ TEST(PrefixTreeRandomTest, AgreesWithTheReference) {
       &Tally::found,           &Tally::evicted, &Tally::kept_lost,    &Tally::moved_keepers,
       &Tally::not_adopted,     &Tally::swapped, &Tally::husks_filled, &Tally::tails_taken,
       &Tally::pages_reclaimed, &Tally::doomed,  &Tally::devices_lost};
-  if (only_seed != 0) {
-    running_seed = only_seed;
-    const std::vector<int32_t> operations = OperationsOf(only_seed);
-    if (Fails(only_seed, operations)) Shrink(only_seed, operations);
+  if (random_steps.only_seed != 0) {
+    running_seed = random_steps.only_seed;
+    const std::vector<int32_t> operations = OperationsOf(random_steps.only_seed);
+    if (Fails(random_steps.only_seed, operations)) Shrink(random_steps.only_seed, operations);
     return;
   }
   Tally sum;
   int64_t steps = 0;
-  for (uint64_t seed = 1; steps < steps_wanted; ++seed) {
+  for (uint64_t seed = 1; steps < random_steps.steps; ++seed) {
     running_seed = seed;
     const std::vector<int32_t> operations = OperationsOf(seed);
     Program program(seed);
@@ -287,10 +286,6 @@ TEST(PrefixTreeRandomTest, AgreesWithTheReference) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   std::signal(SIGABRT, quire::PrintSeed);
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument.starts_with("--seed=")) quire::only_seed = std::stoull(argument.substr(7));
-    if (argument.starts_with("--steps=")) quire::steps_wanted = std::stoll(argument.substr(8));
-  }
+  quire::ReadRandomSteps(argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -12,14 +12,12 @@
 #include <random>
 #include <string>
 
+#include "tests/engine/schedule/random_steps.h"
 #include "tests/engine/schedule/reference_scheduler.h"
 #include "tests/engine/schedule/simulated_engine.h"
 
 namespace quire {
 namespace {
-
-uint64_t only_seed = 0;            // --seed
-int64_t steps_wanted = 1'000'000;  // --steps
 
 class Program {
  public:
@@ -250,7 +248,7 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   int64_t num_evicted = 0;
   int64_t num_duplicates = 0;
   std::map<FinishReason, int64_t> reasons;
-  uint64_t seed = only_seed != 0 ? only_seed : 1;
+  uint64_t seed = random_steps.only_seed != 0 ? random_steps.only_seed : 1;
   for (;; ++seed) {
     SCOPED_TRACE("replay with --seed=" + std::to_string(seed));
     Program program(seed);
@@ -264,7 +262,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
     num_evicted += program.reference().num_evicted();
     num_duplicates += program.reference().num_duplicates();
     for (const auto& [reason, count] : program.reasons()) reasons[reason] += count;
-    if (testing::Test::HasFailure() || only_seed != 0 || num_steps >= steps_wanted) break;
+    if (testing::Test::HasFailure() || random_steps.only_seed != 0 ||
+        num_steps >= random_steps.steps)
+      break;
   }
   std::cout << num_steps << " steps, " << num_preempted << " preemptions, " << num_spared
             << " victims spared, " << num_blocked_queues << " times a queue closed for its head, "
@@ -275,7 +275,7 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
     std::cout << ", reason " << static_cast<int>(reason) << ": " << count;
   }
   std::cout << "\n";
-  if (testing::Test::HasFailure() || only_seed != 0) return;
+  if (testing::Test::HasFailure() || random_steps.only_seed != 0) return;
   // The programs reach what they are for.
   EXPECT_GT(num_preempted, num_steps / 1000);
   EXPECT_GT(num_blocked_queues, 0);
@@ -297,15 +297,6 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const auto value = [&](const std::string& name) -> const char* {
-      return argument.rfind(name, 0) == 0 ? argument.c_str() + name.size() : nullptr;
-    };
-    if (const char* seed = value("--seed=")) quire::only_seed = std::strtoull(seed, nullptr, 10);
-    if (const char* steps = value("--steps=")) {
-      quire::steps_wanted = std::strtoll(steps, nullptr, 10);
-    }
-  }
+  quire::ReadRandomSteps(argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -14,13 +14,11 @@
 #include <random>
 #include <string>
 
+#include "tests/engine/schedule/random_steps.h"
 #include "tests/engine/schedule/simulated_engine.h"
 
 namespace quire {
 namespace {
-
-uint64_t only_seed = 0;            // --seed
-int64_t steps_wanted = 1'000'000;  // --steps
 
 constexpr int64_t kMs = 1'000'000;
 
@@ -263,19 +261,21 @@ class Conversations {
 TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKeepsThem) {
   int64_t num_steps = 0;
   std::map<std::string, int64_t> counts;
-  uint64_t seed = only_seed != 0 ? only_seed : 1;
+  uint64_t seed = random_steps.only_seed != 0 ? random_steps.only_seed : 1;
   for (;; ++seed) {
     SCOPED_TRACE("replay with --seed=" + std::to_string(seed));
     Conversations program(seed);
     program.Run();
     num_steps += program.num_steps;
     for (const auto& [name, count] : program.counts) counts[name] += count;
-    if (testing::Test::HasFailure() || only_seed != 0 || num_steps >= steps_wanted) break;
+    if (testing::Test::HasFailure() || random_steps.only_seed != 0 ||
+        num_steps >= random_steps.steps)
+      break;
   }
   std::cout << num_steps << " steps, last seed " << seed;
   for (const auto& [name, count] : counts) std::cout << ", " << name << ": " << count;
   std::cout << "\n";
-  if (testing::Test::HasFailure() || only_seed != 0) return;
+  if (testing::Test::HasFailure() || random_steps.only_seed != 0) return;
   // The programs reach what they are for.
   for (const char* name : {"restoring",
                            "forks",
@@ -306,15 +306,6 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const auto value = [&](const std::string& name) -> const char* {
-      return argument.rfind(name, 0) == 0 ? argument.c_str() + name.size() : nullptr;
-    };
-    if (const char* seed = value("--seed=")) quire::only_seed = std::strtoull(seed, nullptr, 10);
-    if (const char* steps = value("--steps=")) {
-      quire::steps_wanted = std::strtoll(steps, nullptr, 10);
-    }
-  }
+  quire::ReadRandomSteps(argc, argv);
   return RUN_ALL_TESTS();
 }
