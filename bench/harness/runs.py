@@ -5,7 +5,7 @@ import json
 import pathlib
 import subprocess
 
-from . import machine, micro, workloads
+from . import compact_json, machine, micro, workloads
 from .process import BenchError
 
 RESULTS = machine.ROOT / "bench" / "results"
@@ -81,7 +81,7 @@ def result(name, build, size, model, all_runs):
 def store(content, out=None):
     """Writes a result to `out`, or as the newest of its name and, once, into the history."""
     if out is not None:
-        out.write_text(json.dumps(content, indent=1) + "\n")
+        out.write_text(compact_json.dumps(content) + "\n")
         return [out]
     newest = RESULTS / content["size"] / f"{content['name']}.json"
     day = content["date"][:10]
@@ -93,8 +93,8 @@ def store(content, out=None):
         | {"figures": {f: point["figures"][f] for f in point["judged"]}}
         for point in content["runs"][-1]["points"]
     ]
-    for path, value in zip(kept, (content, brief)):
+    texts = [compact_json.dumps(content), json.dumps(brief, ensure_ascii=False)]
+    for path, text in zip(kept, texts):
         path.parent.mkdir(parents=True, exist_ok=True)
-        indent = 1 if path is newest else None
-        path.write_text(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+        path.write_text(text + "\n")
     return [pathlib.Path(p).relative_to(machine.ROOT) for p in kept]

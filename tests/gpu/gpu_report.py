@@ -6,8 +6,13 @@ entry for each program. A new run takes the place of what older ones say of the 
 each is there once, and a report may be made in parts.
 """
 import json
+import pathlib
+import sys
 
 import report_numbers
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from harness import compact_json  # noqa: E402
 
 KINDS = ("tests", "benches", "sanitizers")
 
@@ -69,4 +74,4 @@ class Report:
     def save(self):
         if self.path:
             report = {"numbers": self.numbers(), "runs": self.runs()}
-            self.path.write_text(json.dumps(report, indent=1) + "\n")
+            self.path.write_text(compact_json.dumps(report) + "\n")
