@@ -77,6 +77,7 @@ struct Engine::State {
   bool RetireSteps();
   bool FinishCopies();
   bool StartCopies();
+  void NoticeLateCopies();
   void CountStep(const StepResult& result);
   bool StartStep();
   void EndEverything(const std::string& fault);
@@ -111,6 +112,7 @@ struct Engine::State {
   size_t turn_next = 0;
   std::vector<PublishedStep> published;  // one per step in flight, oldest first
   CopyJob copy;                          // the next to be sent
+  int64_t late_copies = 0;               // that were logged
   TurnCounts counts;
   std::vector<GraphUse> graphs;  // of graph_sizes
   bool recovering = false;
@@ -229,6 +231,7 @@ void Engine::State::Run() {
     recovering = transport->recovering();
     progress |= StartStep();
     progress |= !stop && StartCopies();
+    NoticeLateCopies();
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
     if (!progress && could_start && scheduler.HasWork() && !scheduler.WaitsForCopies()) {
       // The scheduler's own promise is that this cannot happen; if it does, nobody may wait for
@@ -343,6 +346,14 @@ bool Engine::State::StartCopies() {
     break;
   }
   return any;
+}
+
+// Once each. A worker process whose copies stand still is replaced; a thread cannot be.
+void Engine::State::NoticeLateCopies() {
+  const int64_t late = scheduler.tiering_stats().late_jobs;
+  if (late == std::exchange(late_copies, late)) return;
+  Log(Severity::kWarning, "a copy of KV is late; who waits for it goes on without it",
+      {{"late", late}, {"copying", scheduler.tiering_stats().jobs_in_flight}});
 }
 
 void Engine::State::CountStep(const StepResult& result) {

@@ -52,7 +52,7 @@ constexpr EngineRow kEngineRows[] = {
      "batch sizes captured as CUDA graphs: auto, none or 1,2,4,8"},
     {"worker-process", kMemory, "run each rank as a process of its own; auto: on cuda"},
     {"worker-step-timeout", kMemory,
-     "a worker process that has work and ends no step for so long is replaced",
+     "a worker process that has work and ends no step or copy for so long is replaced",
      FieldUnit::kSeconds},
     {"max-num-seqs", kBatching, "requests that run at once"},
     {"max-num-batched-tokens", kBatching, "tokens of a step; 0: 512 on the cpu, 2048 on cuda"},

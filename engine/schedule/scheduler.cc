@@ -227,7 +227,10 @@ void Scheduler::RequeueAll(int64_t now_ns, SchedulerEvents& events) {
   s.next_step = 1;
   for (Sequence& sequence : s.sequences.records()) {
     sequence.steps_in_flight = sequence.pending = 0;
-    if (sequence.state == SequenceState::kRestoring) s.sequences.Withdraw(sequence);
+    if (sequence.state == SequenceState::kRestoring) {
+      s.sequences.Withdraw(sequence);
+      sequence.computes = true;  // what killed them may be what it waited for
+    }
     if (sequence.row == Sequence::kNoRow) continue;
     if (!sequence.live()) {
       s.ReleaseIfDrained(sequence, now_ns, events);

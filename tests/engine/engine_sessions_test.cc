@@ -112,6 +112,7 @@ class EngineSessionsTest : public ::testing::Test {
                        .default_idle_offload_seconds = 3600,
                        .max_pinned_share = 0.5};
     config.tiering.block_bytes = 64;
+    config.tiering.job_timeout_seconds = copy_timeout_;
     std::vector<std::unique_ptr<StepRunner>> runners;
     for (const uint64_t checksum : checksums) {
       runners.push_back(std::make_unique<PositionRunner>(gate_, checksum));
@@ -142,6 +143,7 @@ class EngineSessionsTest : public ::testing::Test {
   }
 
   std::counting_semaphore<>* gate_ = nullptr;
+  double copy_timeout_ = 10;
   RecordingSink sink_;
   std::unique_ptr<Engine> engine_;
   CopyingTransport* transport_ = nullptr;
@@ -266,6 +268,24 @@ TEST_F(EngineSessionsTest, AFailedCopyHarmsNobody) {
   transport_->Ack({.job = job.job, .status = CopyStatus::kFailed});
   while (engine_->Stats().tiering.failed_jobs == 0) std::this_thread::yield();
   EXPECT_EQ(Say(2, "s", 10, 5).residency.device_tokens, 44);
+}
+
+// Of threads, whom nobody can replace: it is counted, and said once.
+TEST_F(EngineSessionsTest, ACopyThatNeverEndsIsSaidOnceAndHarmsNobody) {
+  ::testing::internal::CaptureStderr();
+  copy_timeout_ = 0.001;
+  Start();
+  Create("s", 0);
+  Say(1, "s", 40, 5);
+  const CopyJob job = transport_->AwaitJob(0);
+  while (engine_->Stats().tiering.late_jobs == 0) std::this_thread::yield();
+  EXPECT_EQ(Say(2, "s", 10, 5).residency.device_tokens, 32);  // the tail is the copy's
+  transport_->Ack(CopyingTransport::GoodAck(job));
+  engine_.reset();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const size_t first = log.find(" late=1 ");
+  ASSERT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find(" late=1 ", first + 1), std::string::npos) << log;
 }
 
 TEST_F(EngineSessionsTest, ATransportThatCopiesNothingStopsNothing) {

@@ -6,10 +6,13 @@
 #include <limits>
 #include <thread>
 
+#include "engine/engine.h"
 #include "engine/worker/restarting_transport.h"
 #include "engine/worker/supervisor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/engine/engine_fakes.h"
+#include "tests/engine/session_client.h"
 #include "tests/engine/worker/copy_pool.h"
 #include "tests/engine/worker/living_workers.h"
 
@@ -17,6 +20,7 @@ namespace quire {
 namespace {
 
 using testing::CopyPool;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Workers;
 
@@ -24,29 +28,39 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 constexpr CopyDirection kStore = CopyDirection::kStore;
 constexpr CopyDirection kLoad = CopyDirection::kLoad;
 
+constexpr KvLayout kLayout{.num_layers = 2, .num_kv_heads = 2, .head_dim = 8, .block_size = 16};
+constexpr int32_t kNumBlocks = 9, kNumPages = 20;
+
+// Worker processes of a "device" of scripted_worker, over an arena; null if they do not start.
+std::unique_ptr<Supervisor> StartWorkers(const std::string& device, double timeout_seconds,
+                                         const std::shared_ptr<HostArena>& arena) {
+  WorkerOrder order{.device = device, .arena = arena};
+  order.spec.model_dir = QUIRE_SOURCE_DIR "/models/demo";
+  order.spec.kv_layout = kLayout;
+  order.spec.num_blocks = kNumBlocks;
+  order.spec.num_pages = kNumPages;
+  order.spec.worker = {.max_num_seqs = 8,
+                       .max_num_batched_tokens = 64,
+                       .max_model_len = 1024,
+                       .vocab_size = 2048,
+                       .steps_in_flight = 2};
+  const SupervisorOptions options{
+      .program = QUIRE_BINARY_DIR "/tests/engine/worker/scripted_worker",
+      .step_timeout_seconds = timeout_seconds,
+      .first_backoff_seconds = 0.001};
+  auto supervisor = std::make_unique<Supervisor>(options, std::vector{order});
+  if (!supervisor->AwaitFacts().ok()) return nullptr;
+  if (!arena->Allocate(order.spec.arena_shape()).ok()) return nullptr;
+  order.start = true;
+  supervisor->Load({order});
+  return supervisor->AwaitReady().ok() ? std::move(supervisor) : nullptr;
+}
+
 class CopyProcesses : public ::testing::Test {
  protected:
   void Start(const std::string& device, double timeout_seconds = 30) {
-    WorkerOrder order{.device = device, .arena = arena_};
-    order.spec.model_dir = QUIRE_SOURCE_DIR "/models/demo";
-    order.spec.kv_layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim = 8, .block_size = 16};
-    order.spec.num_blocks = 9;
-    order.spec.num_pages = 20;
-    order.spec.worker = {.max_num_seqs = 8,
-                         .max_num_batched_tokens = 64,
-                         .max_model_len = 1024,
-                         .vocab_size = 2048,
-                         .steps_in_flight = 2};
-    const SupervisorOptions options{
-        .program = QUIRE_BINARY_DIR "/tests/engine/worker/scripted_worker",
-        .step_timeout_seconds = timeout_seconds,
-        .first_backoff_seconds = 0.001};
-    auto supervisor = std::make_unique<Supervisor>(options, std::vector{order});
-    ASSERT_TRUE(supervisor->AwaitFacts().ok());
-    ASSERT_TRUE(arena_->Allocate(order.spec.arena_shape()).ok());
-    order.start = true;
-    supervisor->Load({order});
-    ASSERT_TRUE(supervisor->AwaitReady().ok());
+    auto supervisor = StartWorkers(device, timeout_seconds, arena_);
+    ASSERT_NE(supervisor, nullptr);
     transport_ = std::make_unique<RestartingTransport>(std::move(supervisor));
     transport_->SetWake(&wake_);
     for (PageId page = 0; page < 10; ++page) CopyPool::Fill(arena_->page(page), page + 1);
@@ -137,6 +151,54 @@ TEST_F(CopyProcesses, NobodyWritesToThePagesOnceRecovered) {
   while (transport_->recovering()) {
     ASSERT_TRUE(std::equal(page.begin(), page.end(), left.begin()));
   }
+}
+
+// A turn that waits for KV from the host has it computed when the copy stands still, and not
+// copied once more: the next worker could stand still just so.
+TEST(EngineOverCopyProcesses, ATurnWhoseRestoreStandsStillIsComputed) {
+  const auto arena = std::make_shared<HostArena>(*HostArena::Create());
+  auto supervisor = StartWorkers("hangs-in-load", /*timeout_seconds=*/0.2, arena);
+  ASSERT_NE(supervisor, nullptr);
+  const Supervisor& workers = *supervisor;
+  SchedulerConfig config{.num_blocks = kNumBlocks,
+                         .block_size = kLayout.block_size,
+                         .max_model_len = 128,
+                         .max_num_seqs = 8,
+                         .max_num_batched_tokens = 64,
+                         .max_num_queued_reqs = 64};
+  config.num_pages = kNumPages;
+  config.sessions = {.max_sessions = 10,
+                     .max_sessions_per_tenant = 10,
+                     .max_session_tokens = 10000,
+                     .max_model_len = 128,
+                     .default_ttl_seconds = 3600,
+                     .max_ttl_seconds = 3600};
+  config.tiering.block_bytes = kLayout.block_bytes();
+  RecordingSink sink;
+  Engine engine(config, EngineLimits{64, 1 << 20, 128},
+                std::make_unique<RestartingTransport>(std::move(supervisor)), &sink);
+  ASSERT_TRUE(CreateSession(engine, "s", {.idle_offload_after_seconds = 3600}).ok());
+  const auto say = [&](RequestId id, int text) {
+    auto request = BeginTurn(engine, "s", std::vector<int32_t>(text, 1));
+    ASSERT_NE(request, nullptr);
+    request->id = id;
+    request->sampling.max_tokens = 5;
+    ASSERT_TRUE(engine.Submit(std::move(request)).ok());
+    sink.AwaitEnds(id);
+  };
+  say(1, 40);
+  ASSERT_TRUE(Asked<bool>(engine, [](SessionStore& sessions, int64_t now_ns) {
+    return sessions.Offload(0, "s", now_ns).ok();
+  }));
+  AwaitSession(engine, "s", [](const SessionInfo& now) {
+    return now.tiers.host_tokens == 44 && now.tiers.device_tokens == 0;
+  });
+  say(2, 5);
+  EXPECT_EQ(sink.stream(2).ends.at(0).reason, FinishReason::kMaxTokens);
+  EXPECT_THAT(sink.stream(2).tokens, ElementsAre(50, 51, 52, 53, 54));
+  EXPECT_EQ(sink.stream(2).ends.at(0).residency.recomputed_tokens, 44);
+  EXPECT_EQ(workers.restarts(), 1u);
+  EXPECT_EQ(engine.Stats().recoveries, 1u);
 }
 
 }  // namespace

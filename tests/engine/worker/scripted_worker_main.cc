@@ -41,16 +41,16 @@ class PositionRunner : public StepRunner {
   const int32_t rank_;
 };
 
-// How the second store ends.
-enum class SecondStore { kGood, kDies, kHangs, kLies };
+// How a copy ends, and which: the first load or the second store.
+enum class Trouble { kNone, kStoreDies, kStoreHangs, kStoreLies, kLoadHangs };
 
-// A real pool, whose copies are real too but for the second store.
+// A real pool, whose copies are real too but for one.
 class MisledCopies final : public CopyRunner {
  public:
-  MisledCopies(const WorkerOrder& order, SecondStore second)
+  MisledCopies(const WorkerOrder& order, Trouble trouble)
       : cache_(*KvCache::Create(*backend_, order.spec.kv_layout, order.spec.num_blocks)),
         arena_(order.arena),
-        second_(second),
+        trouble_(trouble),
         inner_(cache_, order.arena, backend_->MakeBlockCopier(), order.spec.kv_checksum) {}
   int64_t block_bytes() const override { return inner_.block_bytes(); }
   void Begin(CopyDirection direction, std::span<const BlockCopy> copies) override {
@@ -59,10 +59,14 @@ class MisledCopies final : public CopyRunner {
   }
   Outcome Finish(CopyDirection direction) override {
     const Outcome outcome = inner_.Finish(direction);
-    if (direction == CopyDirection::kLoad || stores_ != 2) return outcome;
-    if (second_ == SecondStore::kDies) Die();
-    while (second_ == SecondStore::kHangs) pause();
-    if (second_ == SecondStore::kLies) {
+    if (direction == CopyDirection::kLoad) {
+      while (trouble_ == Trouble::kLoadHangs) pause();
+      return outcome;
+    }
+    if (stores_ != 2) return outcome;
+    if (trouble_ == Trouble::kStoreDies) Die();
+    while (trouble_ == Trouble::kStoreHangs) pause();
+    if (trouble_ == Trouble::kStoreLies) {
       std::thread([this] { ScribbleForEver(); }).detach();
       return {CopyStatus::kOk, 99};
     }
@@ -85,7 +89,7 @@ class MisledCopies final : public CopyRunner {
   const std::unique_ptr<Backend> backend_ = std::move(CreateCpuBackends(1, 1)[0]);
   const KvCache cache_;
   const std::shared_ptr<HostArena> arena_;
-  const SecondStore second_;
+  const Trouble trouble_;
   PoolCopies inner_;
   int stores_ = 0;
   PageId page_ = kNoPage;
@@ -93,8 +97,8 @@ class MisledCopies final : public CopyRunner {
 
 class CopyingRunner final : public PositionRunner {
  public:
-  CopyingRunner(const WorkerOrder& order, SecondStore second)
-      : PositionRunner(0), copies_(order, second) {}
+  CopyingRunner(const WorkerOrder& order, Trouble trouble)
+      : PositionRunner(0), copies_(order, trouble) {}
   CopyRunner* copies() override { return &copies_; }
 
  private:
@@ -144,9 +148,9 @@ absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, Wor
       order.spec.worker.steps_in_flight);
 }
 
-template <SecondStore kSecond>
+template <Trouble kTrouble>
 absl::StatusOr<std::unique_ptr<StepPipeline>> MakeCopying(const WorkerOrder& order, WorkerReport*) {
-  return std::make_unique<RunPipeline>(std::make_unique<CopyingRunner>(order, kSecond),
+  return std::make_unique<RunPipeline>(std::make_unique<CopyingRunner>(order, kTrouble),
                                        order.spec.worker.steps_in_flight);
 }
 
@@ -171,10 +175,11 @@ int main(int argc, char** argv) {
       WorkerDevice{"cuda", Describe, Make<0>},
       WorkerDevice{"dies-at-step-20", Describe, Make<20>},
       WorkerDevice{"disagrees-at-step-20", Describe, Make<0, 20>},
-      WorkerDevice{"copies", Describe, MakeCopying<SecondStore::kGood>},
-      WorkerDevice{"dies-in-store-2", Describe, MakeCopying<SecondStore::kDies>},
-      WorkerDevice{"hangs-in-store-2", Describe, MakeCopying<SecondStore::kHangs>},
-      WorkerDevice{"lies-about-store-2", Describe, MakeCopying<SecondStore::kLies>},
+      WorkerDevice{"copies", Describe, MakeCopying<Trouble::kNone>},
+      WorkerDevice{"dies-in-store-2", Describe, MakeCopying<Trouble::kStoreDies>},
+      WorkerDevice{"hangs-in-store-2", Describe, MakeCopying<Trouble::kStoreHangs>},
+      WorkerDevice{"lies-about-store-2", Describe, MakeCopying<Trouble::kStoreLies>},
+      WorkerDevice{"hangs-in-load", Describe, MakeCopying<Trouble::kLoadHangs>},
       WorkerDevice{"absent", DescribeNothing, Make<0>},
       WorkerDevice{"dies-describing", DieDescribing, Make<0>},
       WorkerDevice{"hangs-describing", HangDescribing, Make<0>},
