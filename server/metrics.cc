@@ -15,6 +15,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/engine_setup.h"
+#include "kernels/check.h"
 #include "server/cache_metrics.h"
 #include "server/metric_registry.h"
 #include "server/process_stats.h"
@@ -200,6 +201,11 @@ struct ServerMetrics::State : MetricRegistry {
   Counter& connections_rejected =
       OneCounter("quire_connections_rejected_total", "Connections closed as soon as they came.");
   Gauge& streams = OneGauge("quire_streams_open", "Generate calls not yet ended.");
+  Gauge& watches = OneGauge("quire_session_watches", "Watch calls not yet ended.");
+  Family<Gauge>& transfers =
+      Gauges("quire_session_transfers", "Sessions being exported or imported, by direction.");
+  Gauge& exports = transfers.Add({{"direction", "export"}});
+  Gauge& imports = transfers.Add({{"direction", "import"}});
   Counter& paused =
       OneCounter("quire_slow_reader_paused_total", "Times a request was paused for a slow reader.");
   Counter& shed =
@@ -210,6 +216,11 @@ struct ServerMetrics::State : MetricRegistry {
       Counters("quire_grpc_server_handled_total", "Calls ended, by method and status.");
   Family<Histogram>& handling =
       Histograms("quire_grpc_server_handling_seconds", "Duration of calls, by method.");
+  Gauge& SessionStreams(const std::string& method) {
+    if (method == "Watch") return watches;
+    CHECK(method == "Export" || method == "Import");
+    return method == "Export" ? exports : imports;
+  }
   std::mutex mutex;
   std::map<int, Counter*> rejected_by_code;
   std::map<std::pair<std::string, int>, Counter*> handled_by_call;
@@ -313,6 +324,12 @@ void ServerMetrics::RpcFinished(const std::string& method, int grpc_code, double
 void ServerMetrics::ConnectionRejected() { state_->connections_rejected.Increment(); }
 void ServerMetrics::StreamOpened() { state_->streams.Increment(); }
 void ServerMetrics::StreamClosed() { state_->streams.Decrement(); }
+void ServerMetrics::SessionStreamOpened(const std::string& method) {
+  state_->SessionStreams(method).Increment();
+}
+void ServerMetrics::SessionStreamClosed(const std::string& method) {
+  state_->SessionStreams(method).Decrement();
+}
 void ServerMetrics::StreamPaused() { state_->paused.Increment(); }
 void ServerMetrics::StreamShed() { state_->shed.Increment(); }
 void ServerMetrics::CancelToFree(double seconds) { state_->cancel_to_free.Observe(seconds); }

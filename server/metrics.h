@@ -31,6 +31,9 @@ class ServerMetrics {
   void ConnectionRejected();
   void StreamOpened();
   void StreamClosed();
+  // A streaming call of the Sessions service began, and is done: "Watch", "Export" or "Import".
+  void SessionStreamOpened(const std::string& method);
+  void SessionStreamClosed(const std::string& method);
   // A stream's buffer filled because its reader is slow: paused, or in the end shed.
   void StreamPaused();
   void StreamShed();

@@ -17,10 +17,12 @@ SessionStream::SessionStream(StreamHost* host, const grpc::CallbackServerContext
 
 void SessionStream::Begin() {
   published_.store(this, std::memory_order_release);
+  host_->metrics->SessionStreamOpened(method_);
   Post([this] { self_ = shared_from_this(); });
 }
 
 void SessionStream::Done() {
+  published_.load(std::memory_order_acquire)->host_->metrics->SessionStreamClosed(method_);
   Post([this] {
     done_.store(true);
     ReleaseAll();

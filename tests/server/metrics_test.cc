@@ -46,6 +46,7 @@ void MoveEverything(ServerMetrics& metrics) {
   metrics.InterTokenLatency(0.004);
   metrics.RpcFinished("Generate", 0, 0.5);
   metrics.StreamOpened();
+  metrics.SessionStreamOpened("Watch");
   metrics.StreamPaused();
   metrics.StreamShed();
   metrics.CancelToFree(0.002);

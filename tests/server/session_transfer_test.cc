@@ -270,6 +270,12 @@ TEST(TransferTest, TooManyAtOnceAreRefused) {
     writers.push_back(server.sessions().Import(contexts.back().get(), &session));
   }
   EXPECT_TRUE(TestServer::Eventually([&] { return server.Load().open_streams() == 64; }));
+  const auto imports = [&server](int count) {
+    const std::string labels = "{model_name=\"test-model\",direction=\"import\"} ";
+    const std::string line = "quire_session_transfers" + labels + std::to_string(count) + "\n";
+    return server.Metrics().find(line) != std::string::npos;
+  };
+  EXPECT_TRUE(imports(64));
   client.Export("a");
   EXPECT_EQ(client.status.error_code(), StatusCode::UNAVAILABLE);
   EXPECT_EQ(Reason(client.status), "TOO_MANY_STREAMS");
@@ -281,6 +287,7 @@ TEST(TransferTest, TooManyAtOnceAreRefused) {
   for (const auto& context : contexts) context->TryCancel();
   for (const auto& writer : writers) writer->Finish();
   server.ExpectNothingLeft();
+  EXPECT_TRUE(TestServer::Eventually([&] { return imports(0); }));
 }
 
 TEST(TransferTest, ATransferThatDawdlesEnds) {

@@ -328,6 +328,11 @@ class Watch {
   std::unique_ptr<grpc::ClientReader<v1::Session>> reader_;
 };
 
+bool CountsWatches(TestServer& server, int count) {
+  const std::string line = "quire_session_watches{model_name=\"test-model\"} ";
+  return server.Metrics().find(line + std::to_string(count) + "\n") != std::string::npos;
+}
+
 TEST(WatchTest, TellsEachChangeUntilTheSessionIsClosed) {
   TestServer server;
   SessionClient client(server);
@@ -371,9 +376,11 @@ TEST(WatchTest, EndsWithItsReaderAndWithTheServer) {
   {
     Watch watch(server, "a");
     EXPECT_TRUE(watch.Next().has_state());
+    EXPECT_TRUE(CountsWatches(server, 1));
     watch.Cancel();
     EXPECT_EQ(watch.Finish().error_code(), StatusCode::CANCELLED);
   }
+  EXPECT_TRUE(TestServer::Eventually([&] { return CountsWatches(server, 0); }));
   client.Say("a", "more", 2);
   EXPECT_TRUE(client.status.ok());
   Watch watch(server, "a");
