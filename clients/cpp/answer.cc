@@ -17,65 +17,28 @@ double Seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// What was measured of one completion, as its reader saw it.
-struct Speed {
-  Clock::time_point start = Clock::now();
-  std::optional<Clock::time_point> first;  // frame with tokens
-  Clock::time_point last;
-  uint32_t first_tokens = 0;  // tokens in that first frame
-  uint32_t tokens = 0;
-
-  void Count(const v1::TokenDelta& delta) {
-    last = Clock::now();
-    tokens = delta.cumulative_tokens();
-    if (first) return;
-    first = last;
-    first_tokens = tokens;
-  }
-};
-
 std::string FinishName(const v1::Finished& finished) {
   std::string name = v1::FinishReason_Name(finished.reason());
   const std::string prefix = "FINISH_REASON_";
   return name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : name;
 }
 
-void PrintTokens(const v1::Finished& finished, std::ostream& err) {
+void PrintStats(const v1::Finished& finished, double first_token, double total, std::ostream& err) {
   const v1::Usage& usage = finished.usage();
   err << absl::StrFormat("prompt tokens:       %d\n", usage.prompt_tokens());
   if (usage.cached_tokens() > 0) {
     err << absl::StrFormat("of them cached:      %d\n", usage.cached_tokens());
   }
-  err << absl::StrFormat("completion tokens:   %d (%s)\n", usage.completion_tokens(),
-                         FinishName(finished));
-}
-
-// tokens/s counts the tokens after the first frame over the time they took to arrive: the time to
-// the first token, which is prefill and queue, is its own number.
-void PrintSpeed(const Speed& speed, const v1::Finished& finished, std::ostream& err) {
-  const double decode = speed.first ? Seconds(*speed.first, speed.last) : 0;
-  const uint32_t counted = speed.tokens - speed.first_tokens;
-  PrintTokens(finished, err);
-  if (speed.first) {
-    err << absl::StrFormat("time to first token: %.1f ms\n",
-                           1e3 * Seconds(speed.start, *speed.first));
+  const uint32_t tokens = usage.completion_tokens();
+  err << absl::StrFormat("completion tokens:   %d (%s)\n", tokens, FinishName(finished));
+  if (tokens > 0) err << absl::StrFormat("time to first token: %.1f ms\n", 1e3 * first_token);
+  // By the server's clock: tokens may arrive together, in one frame or in two that were waiting,
+  // whatever time they took. The first token's time, prefill and queue, is its own number.
+  const double decode = finished.timings().decode_seconds();
+  if (tokens > 1 && decode > 0) {
+    err << absl::StrFormat("tokens per second:   %.1f\n", (tokens - 1) / decode);
   }
-  if (decode > 0 && counted > 0) {
-    err << absl::StrFormat("tokens per second:   %.1f\n", counted / decode);
-  }
-  err << absl::StrFormat("total time:          %.3f s\n", Seconds(speed.start, Clock::now()));
-}
-
-// The server's own clock, for an answer that came in one piece.
-void PrintTimings(const v1::Finished& finished, std::ostream& err) {
-  const v1::Timings& timings = finished.timings();
-  const uint32_t tokens = finished.usage().completion_tokens();
-  PrintTokens(finished, err);
-  err << absl::StrFormat("time to first token: %.1f ms\n", 1e3 * timings.first_token_seconds());
-  if (tokens > 1 && timings.decode_seconds() > 0) {
-    err << absl::StrFormat("tokens per second:   %.1f\n", (tokens - 1) / timings.decode_seconds());
-  }
-  err << absl::StrFormat("total time:          %.3f s\n", timings.total_seconds());
+  err << absl::StrFormat("total time:          %.3f s\n", total);
 }
 
 // Prints what a frame says; text without line ends of our own.
@@ -129,14 +92,15 @@ int AnswerPrinter::Print(const v1::GenerateRequest& request, Answer* answer) {
 
 int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answer) {
   FramePrinter printer(line_, terminal_.out);
-  Speed speed;
+  const Clock::time_point start = Clock::now();
+  std::optional<Clock::time_point> first;  // frame with tokens
   bool finished = false;
   const grpc::Status status = connection_.Run([&](grpc::ClientContext* context) {
     auto reader = connection_.inference().Generate(context, request);
     v1::GenerateResponse frame;
     while (reader->Read(&frame)) {
       if (frame.has_tokens()) {
-        speed.Count(frame.tokens());
+        if (!first) first = Clock::now();
         answer->text += frame.tokens().text();
       }
       if (frame.has_finished()) {
@@ -153,7 +117,11 @@ int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answe
   if (!terminal_.out) return ReportLocal("cannot write the output", terminal_.err);
   if (!status.ok()) return Report(status, terminal_.err);
   if (!finished) return ReportLocal("the stream ended without a Finished frame", terminal_.err);
-  if (line_.generate.stats) PrintSpeed(speed, answer->finished, terminal_.err);
+  if (line_.generate.stats) {
+    const Clock::time_point end = Clock::now();
+    PrintStats(answer->finished, Seconds(start, first.value_or(end)), Seconds(start, end),
+               terminal_.err);
+  }
   return kExitOk;
 }
 
@@ -168,7 +136,11 @@ int AnswerPrinter::PrintWhole(const v1::GenerateRequest& request, Answer* answer
   printer.End();
   answer->text = result.text();
   answer->finished = result.finished();
-  if (line_.generate.stats) PrintTimings(answer->finished, terminal_.err);
+  if (line_.generate.stats) {
+    const v1::Timings& timings = answer->finished.timings();
+    PrintStats(answer->finished, timings.first_token_seconds(), timings.total_seconds(),
+               terminal_.err);
+  }
   return kExitOk;
 }
 

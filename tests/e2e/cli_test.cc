@@ -231,8 +231,9 @@ class CliTest : public ::testing::Test {
     frame.mutable_tokens()->set_cumulative_tokens(++tokens_);
     inference_.frames.push_back(frame);
   }
-  void AddFinished() {
+  void AddFinished(double decode_seconds = 0) {
     v1::GenerateResponse frame;
+    frame.mutable_finished()->mutable_timings()->set_decode_seconds(decode_seconds);
     frame.mutable_finished()->set_reason(v1::FINISH_REASON_MAX_TOKENS);
     frame.mutable_finished()->mutable_usage()->set_completion_tokens(tokens_);
     frame.mutable_finished()->mutable_usage()->set_prompt_tokens(11);
@@ -462,13 +463,15 @@ TEST_F(CliTest, GeneratePrintsIdsOrJsonWhenAsked) {
 TEST_F(CliTest, StatsGoToStderr) {
   AddText("a", 10);
   AddText("b", 11);
-  AddFinished();
+  AddText("c", 12);
+  AddFinished(/*decode_seconds=*/0.5);
   EXPECT_EQ(Run({"generate", "go", "--stats"}), 0);
-  EXPECT_EQ(out_, "ab\n");
+  EXPECT_EQ(out_, "abc\n");
   EXPECT_THAT(err_, HasSubstr("prompt tokens:       11\n"));
-  EXPECT_THAT(err_, HasSubstr("completion tokens:   2 (MAX_TOKENS)\n"));
+  EXPECT_THAT(err_, HasSubstr("completion tokens:   3 (MAX_TOKENS)\n"));
   EXPECT_THAT(err_, HasSubstr("time to first token: "));
-  EXPECT_THAT(err_, HasSubstr("tokens per second:   "));
+  // Not by when the frames came, which was at once.
+  EXPECT_THAT(err_, HasSubstr("tokens per second:   4.0\n"));
 }
 
 TEST_F(CliTest, NoStreamUsesTheUnaryCall) {
