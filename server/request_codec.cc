@@ -121,7 +121,7 @@ absl::Status DecodeTurn(const v1::GenerateRequest& request, GenerationAsk* ask) 
   }
   ask->session_id = request.session_id();
   if (request.has_expected_position()) {
-    ask->expected_position = Narrow(request.expected_position());
+    ask->expected_position = request.expected_position();
   }
   ask->create_session = request.create_session();
   return absl::OkStatus();

@@ -42,7 +42,7 @@ struct GenerationAsk {
   int32_t priority = 0;
   bool bypass_cache = false;
   std::string session_id;  // a turn of it; empty: none
-  std::optional<int32_t> expected_position;
+  std::optional<uint32_t> expected_position;
   bool create_session = false;
   // What the tokenizer puts around a text: in a session only around the first.
   std::vector<int32_t> text_head, text_foot;

@@ -278,6 +278,8 @@ std::optional<StartError> Server::State::Serve() {
        {"metrics_port", admin->port()},
        {"model", model.name},
        {"device", model.device_description},
+       {"kv_tokens", model.setup.memory.kv_tokens()},
+       {"host_kv_tokens", model.setup.memory.host_kv_tokens()},
        {"seconds", seconds}});
   return std::nullopt;
 }

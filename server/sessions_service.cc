@@ -35,10 +35,6 @@ void EncodeOne(const Request&, const std::vector<SessionInfo>& found, int64_t no
   EncodeSession(found.front(), now_ns, session);
 }
 
-int32_t Position(uint32_t position) {
-  return static_cast<int32_t>(std::min<uint32_t>(position, INT32_MAX));
-}
-
 absl::StatusOr<SessionAsk> Create(const StreamHost& host, const v1::CreateSessionRequest& request,
                                   TenantId tenant) {
   RETURN_IF_ERROR(CheckTakesSessions(host));
@@ -83,8 +79,8 @@ absl::StatusOr<SessionAsk> Fork(const StreamHost& host, const v1::ForkSessionReq
   ASSIGN_OR_RETURN(
       const SessionName name,
       DecodeNewName("new_session_id", request.has_new_session_id(), request.new_session_id()));
-  std::optional<int32_t> position;
-  if (request.has_position()) position = Position(request.position());
+  std::optional<int64_t> position;
+  if (request.has_position()) position = request.position();
   return [=, from = request.session_id()](SessionStore& sessions, int64_t now_ns) {
     return One(sessions.Fork(tenant, from, name, position, now_ns), "position");
   };
@@ -94,7 +90,7 @@ absl::StatusOr<SessionAsk> Truncate(const StreamHost&, const v1::TruncateSession
                                     TenantId tenant) {
   RETURN_IF_ERROR(CheckName("session_id", request.session_id()));
   if (!request.has_position()) return InvalidField("position", "missing");
-  return [tenant, name = request.session_id(), position = Position(request.position())](
+  return [tenant, name = request.session_id(), position = request.position()](
              SessionStore& sessions, int64_t now_ns) {
     return One(sessions.Truncate(tenant, name, position, now_ns), "position");
   };

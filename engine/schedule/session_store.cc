@@ -23,7 +23,7 @@ absl::Status Refusal(absl::StatusCode code, const char* reason, const std::strin
   return status;
 }
 
-absl::Status BeyondEnd(int32_t position, size_t size) {
+absl::Status BeyondEnd(int64_t position, size_t size) {
   return Refusal(absl::StatusCode::kInvalidArgument, "POSITION_BEYOND_END",
                  "position " + std::to_string(position) + " is not within the session's " +
                      std::to_string(size) + " tokens");
@@ -273,12 +273,12 @@ std::vector<SessionInfo> SessionStore::List(TenantId tenant, const SessionName& 
 
 absl::StatusOr<SessionInfo> SessionStore::Fork(TenantId tenant, const SessionName& from,
                                                const SessionName& name,
-                                               std::optional<int32_t> position, int64_t now_ns) {
+                                               std::optional<int64_t> position, int64_t now_ns) {
   ASSIGN_OR_RETURN(const Slot source, FindIdle(tenant, from));
   const std::vector<int32_t>& tokens = book_[source].tokens;
   const int32_t size = static_cast<int32_t>(tokens.size());
-  const int32_t end = position.value_or(size);
-  if (end < 0 || end > size) return BeyondEnd(end, tokens.size());
+  if (position && (*position < 0 || *position > size)) return BeyondEnd(*position, tokens.size());
+  const int32_t end = static_cast<int32_t>(position.value_or(size));
   RETURN_IF_ERROR(CheckNew(tenant, name, end));
   const Slot slot = Add(tenant, name, book_[source].options, now_ns);
   KeepInstead(slot, WholeBlocks(book_[source].kept, end));
@@ -290,10 +290,11 @@ absl::StatusOr<SessionInfo> SessionStore::Fork(TenantId tenant, const SessionNam
 }
 
 absl::StatusOr<SessionInfo> SessionStore::Truncate(TenantId tenant, const SessionName& name,
-                                                   int32_t position, int64_t now_ns) {
+                                                   int64_t to, int64_t now_ns) {
   ASSIGN_OR_RETURN(const Slot slot, FindIdle(tenant, name));
   const size_t size = book_[slot].tokens.size();
-  if (position < 0 || static_cast<size_t>(position) > size) return BeyondEnd(position, size);
+  if (to < 0 || static_cast<size_t>(to) > size) return BeyondEnd(to, size);
+  const int32_t position = static_cast<int32_t>(to);
   NodeId kept = book_[slot].kept;
   const bool within_tail =
       kept != kNoNode && tree_.IsTail(kept) && position > (tree_.Depth(kept) - 1) * block_size_;
@@ -410,7 +411,7 @@ uint64_t SessionStore::StartTurn(Slot slot) {
 }
 
 absl::StatusOr<TurnStart> SessionStore::BeginTurn(TenantId tenant, const SessionName& name,
-                                                  std::optional<int32_t> expected_position,
+                                                  std::optional<int64_t> expected_position,
                                                   int64_t) {
   ASSIGN_OR_RETURN(const Slot slot, FindIdle(tenant, name));
   const int32_t position = static_cast<int32_t>(book_[slot].tokens.size());

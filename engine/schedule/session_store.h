@@ -68,10 +68,10 @@ class SessionStore final : public NodeKeeper {
   // A new session with the first `position` tokens (nullopt: all) of another and with its options;
   // shares its full blocks, copies nothing.
   absl::StatusOr<SessionInfo> Fork(TenantId tenant, const SessionName& from,
-                                   const SessionName& name, std::optional<int32_t> position,
+                                   const SessionName& name, std::optional<int64_t> position,
                                    int64_t now_ns);
   // Forgets the tokens from `position` on.
-  absl::StatusOr<SessionInfo> Truncate(TenantId tenant, const SessionName& name, int32_t position,
+  absl::StatusOr<SessionInfo> Truncate(TenantId tenant, const SessionName& name, int64_t position,
                                        int64_t now_ns);
   // Renews the lease, and changes the options that are given: a time to live of 0 and a negative
   // idle time stay as they are, the priority becomes what it says.
@@ -90,7 +90,7 @@ class SessionStore final : public NodeKeeper {
 
   // --- Turns. `expected_position` as the client knows it; nullopt: whatever it is.
   absl::StatusOr<TurnStart> BeginTurn(TenantId tenant, const SessionName& name,
-                                      std::optional<int32_t> expected_position, int64_t now_ns);
+                                      std::optional<int64_t> expected_position, int64_t now_ns);
   // A turn whose request was never accepted. Unknown turns are ignored, here as below.
   void AbortTurn(uint64_t turn, int64_t now_ns) { AbortTurn(turn, kNoNode, now_ns); }
 

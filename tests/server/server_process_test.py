@@ -200,6 +200,15 @@ class Settings(unittest.TestCase):
         self.assertLessEqual(memory['bytes_per_rank']['kv_cache'], 64 << 20)
         self.assertEqual(memory['kv_tokens'], (memory['num_blocks'] - 1) * memory['block_size'])
 
+    def test_ready_says_how_many_tokens_there_is_room_for(self):
+        flags = ('--num-blocks-override', '101', '--kv-offloading-size', '0.01')
+        plan = dry_run(*flags)['memory_plan']
+        with Server(*flags) as server:
+            ready = server.event('READY')
+            self.assertEqual(ready['kv_tokens'], 1600)
+            self.assertEqual(ready['host_kv_tokens'], plan['num_pages'] * 16)
+            self.assertEqual(ready['host_kv_tokens'], 16 * server.metric('quire_host_pages'))
+
     def test_the_dry_run_needs_no_weights_and_takes_no_port(self):
         model = os.path.join(SCRATCH, 'config_only')
         os.makedirs(model, exist_ok=True)
