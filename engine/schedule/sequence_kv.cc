@@ -182,8 +182,11 @@ void SequenceKv::Release(Sequence& sequence) {
     const bool given_away = block == kNullBlock || IsShared(sequence, sequence.blocks.size() - 1);
     if (!given_away) pool_.Release(block);
   }
-  if (sequence.node != kNoNode) tree_.Release(sequence.node);
-  sequence.node = kNoNode;
+  if (const NodeId left = std::exchange(sequence.node, kNoNode); left != kNoNode) {
+    tree_.Release(left);
+    const bool comes_back = sequence.state == SequenceState::kPreempted && !sequence.paused;
+    if (comes_back) tiering_.OnPreempt(left);
+  }
   sequence.proved = sequence.offered = sequence.tail_tokens = 0;
 }
 

@@ -47,7 +47,8 @@ class SequenceKv {
   void Account(Sequence& sequence, const Found& found);
   // What a finite sample has proved is there for others.
   void Commit(Sequence& sequence);
-  // Gives back all blocks, deepest first: the beginning of a prefix is the last to be taken.
+  // Gives back all blocks, deepest first: the beginning of a prefix is the last to be taken. Those
+  // of a preempted sequence are copied to the host, as far as others can spare them meanwhile.
   void Release(Sequence& sequence);
   // Gives a turn's session what it keeps of tokens and KV: all that was delivered, or what it had.
   // Release follows. Requires that no step in flight knows the sequence. Returns the position.

@@ -18,6 +18,8 @@ constexpr size_t kMaxPrefetches = 2;
 constexpr size_t kMaxStores = 64;  // beyond them running turns wait
 // What one call starts or gives up at most.
 constexpr int32_t kMaxStarts = 64;
+// Of the pool: what a victim's copies leave to those that it was preempted for.
+constexpr int32_t kPercentForOthers = 1;
 constexpr int64_t kNoRoomPause = 100'000'000;
 
 }  // namespace
@@ -338,6 +340,17 @@ void Tiering::CountUse() {
 
 void Tiering::OnGrowth(NodeId node) {
   if (pressed_ && stores_.size() < kMaxStores) BeginStore(node);
+}
+
+void Tiering::OnPreempt(NodeId node) {
+  if (tree_.num_pages() == 0 || stores_.size() >= kMaxStores) return;
+  const int32_t for_others = 1 + pool_.total() * kPercentForOthers / 100;
+  int32_t cost = tree_.HoldCost(node);
+  for (; tree_.Depth(node) > 0 && cost > pool_.available() - for_others;
+       node = tree_.Parent(node)) {
+    cost -= tree_.Held(node) ? 0 : 1;
+  }
+  if (tree_.Depth(node) > 0) BeginStore(node);
 }
 
 void Tiering::OnPrefill(int32_t tokens, int64_t ns) {

@@ -4,9 +4,10 @@
 // allocation.
 //
 // Loads go before stores. Stores are for sessions whose idle time has come, for those a client
-// asked to offload, and, when lossless blocks fall below the low watermark, for the longest idle
-// and for running turns until the high one is reached. A restore is done if it is expected to cost
-// less than computing again; both costs are measured as the server runs.
+// asked to offload, for sequences that were preempted, and, when lossless blocks fall below the low
+// watermark, for the longest idle and for running turns until the high one is reached. A restore is
+// done if it is expected to cost less than computing again; both costs are measured as the server
+// runs.
 //
 // Whatever becomes of those who wait for a copy, its block and its page stay out of anybody's reach
 // until its ack comes or the workers are gone. One thread.
@@ -72,6 +73,9 @@ class Tiering {
   // A running turn's KV has grown to `node`, which is held. Under pressure it is copied at once:
   // when the turn ends others may take its blocks before its idle time has come.
   void OnGrowth(NodeId node);
+  // A sequence that is to come back has given up its KV, the chain to `node`. It is copied before
+  // others take its blocks, but for the end, which they may have at once.
+  void OnPreempt(NodeId node);
   // Prefill's measured speed: that so many tokens took so long.
   void OnPrefill(int32_t tokens, int64_t ns);
   // The workers are gone: every job has failed, every ticket has ended. Before

@@ -217,6 +217,54 @@ TEST(SchedulerRestoreTest, APreemptedRequestOfASessionIsRestored) {
   sim.ExpectUndisturbed(big);
 }
 
+// One that belongs to nobody: its KV is copied when it is preempted, before others take its blocks.
+TEST(SchedulerRestoreTest, APreemptedRequestWithoutASessionIsRestored) {
+  Conversation sim(Config(14, 60));
+  const RequestId winner = sim.Add({.prompt_tokens = 10, .max_tokens = 40, .stops_at_eos = false});
+  const RequestId victim = sim.Add({.prompt_tokens = 10, .max_tokens = 24, .stops_at_eos = false});
+  for (; sim.preempted() == 0; sim.Retire()) ASSERT_TRUE(sim.Schedule());
+  sim.RunCopies();
+  const int64_t stored = sim.scheduler().tiering_stats().stored_blocks;
+  EXPECT_GE(stored, 4);
+  int32_t resumed_at = -1;
+  while (!sim.outcome(victim).finished) {
+    if (sim.Schedule()) {
+      if (sim.ShareOf(victim).count > 0 && resumed_at < 0) resumed_at = sim.ShareOf(victim).start;
+      sim.Retire();
+    } else {
+      sim.RunCopies();
+    }
+  }
+  EXPECT_GT(sim.scheduler().tiering_stats().loaded_blocks, 0);
+  EXPECT_GE(resumed_at, 4 * stored);
+  EXPECT_EQ(sim.preempted(), 1);
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(winner);
+  sim.ExpectUndisturbed(victim);
+  sim.ExpectIdle();
+}
+
+// Copies of a victim's KV hold its blocks: those that it was preempted for must not have to preempt
+// another for them.
+TEST(SchedulerRestoreTest, CopiesOfAVictimPreemptNobody) {
+  Conversation sim(Config(14, 60)), without(Config(14, 0));
+  for (Conversation* each : {&sim, &without}) {
+    for (int i = 0; i < 3; ++i) {
+      each->Add({.prompt_tokens = 6, .max_tokens = 24, .stops_at_eos = false});
+    }
+    // One step is on its way while the copies are.
+    while (each->HasWork()) {
+      each->SendCopy();
+      if (each->Schedule()) each->Retire();
+      each->FinishCopy(CopyDirection::kStore);
+      each->FinishCopy(CopyDirection::kLoad);
+    }
+  }
+  EXPECT_GT(without.preempted(), 0);
+  EXPECT_LE(sim.preempted(), without.preempted());
+  EXPECT_GT(sim.scheduler().tiering_stats().stored_blocks, 0);
+}
+
 // --- Every moment.
 
 struct Disturbance {
