@@ -42,6 +42,13 @@ struct BlockAdd {
   int32_t block = 0;
 };
 
+// Block `to` becomes a copy of block `from`, behind all steps before this one and before its work.
+// No plan writes `from` meanwhile.
+struct BlockClone {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
 // Tokens that the runs of one plan hold at most. Rows learn all their tokens, those whose KV was
 // found as well (penalties and the sampler read them), so the budget of a step does not bound them:
 // sequences that found much are spread over steps. One of any length can always begin.
@@ -62,6 +69,7 @@ struct StepPlan {
   std::vector<NewRow> new_rows;
   std::vector<TokenRun> token_runs;
   std::vector<BlockAdd> block_adds;
+  std::vector<BlockClone> block_clones;  // at most one for each new row
   std::vector<RowWork> work;
   std::vector<int32_t> tokens;
   std::vector<LogitBias> biases;
@@ -74,6 +82,7 @@ struct StepPlan {
     new_rows.clear();
     token_runs.clear();
     block_adds.clear();
+    block_clones.clear();
     work.clear();
     tokens.clear();
     biases.clear();

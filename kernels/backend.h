@@ -30,6 +30,8 @@ class Backend {
   virtual Buffer AllocateHost(size_t bytes) = 0;
   virtual void CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
+  // Within the device's memory; the two do not overlap. Not to be captured.
+  virtual void CopyOnDevice(void* to, const void* from, size_t bytes) = 0;
   virtual void Synchronize() = 0;
   // A point in the order of calls; marks count up from 1.
   virtual uint64_t Mark() = 0;

@@ -13,6 +13,10 @@ void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record)
   const int32_t end = s.planned + choice.count;
   if (s.new_row) EmitNewRow(s, plan);
   s.new_row = false;
+  if (s.cloned != kNoNode && s.table_blocks == 0) {
+    plan.block_clones.push_back(
+        {sequences_.kv().ClonedBlock(s), s.blocks[s.planned / config_.block_size]});
+  }
   EmitBlocks(s, end, plan);
   EmitTokens(s, end, plan);
   const bool sample = end == s.expected();

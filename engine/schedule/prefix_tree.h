@@ -82,6 +82,8 @@ class PrefixTree final : public BlockReclaimer {
   int32_t NumTokens(NodeId node) const;  // of the chain: depth * block_size but for a tail
   bool IsTail(NodeId node) const { return nodes_[node].filled > 0; }
   const NodeKv& Kv(NodeId node) const { return nodes_[node].kv; }
+  // Anywhere: false after a fault, or for a root.
+  bool HasKv(NodeId node) const { return Kv(node).block != kNullBlock || Kv(node).page != kNoPage; }
   // Fills `chain` with the nodes from depth 1 to `node`.
   void Chain(NodeId node, std::vector<NodeId>& chain) const;
 

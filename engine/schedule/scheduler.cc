@@ -29,6 +29,7 @@ void ReservePlan(const SchedulerConfig& config, StepPlan& plan) {
   plan.new_rows.reserve(config.max_num_seqs);
   plan.token_runs.reserve(config.max_num_seqs);
   plan.block_adds.reserve(num_blocks);
+  plan.block_clones.reserve(config.max_num_seqs);
   plan.work.reserve(config.max_num_seqs);
   plan.tokens.reserve(num_tokens);
 }
@@ -142,6 +143,7 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
     sequence.computed += work.count;
     prefill_tokens += work.count > 1 ? work.count : 0;
     --sequence.steps_in_flight;
+    s.sequences.kv().EndClone(sequence);
     if (work.sample) {
       CHECK_LT(num_samples, result.samples.size());
       const SampledToken& sample = result.samples[num_samples++];

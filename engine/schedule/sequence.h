@@ -66,8 +66,10 @@ struct Sequence {
   int64_t restore_begin_ns = 0;
   int32_t found_before_restore = 0;  // tokens: on the device, when the restore began
   bool computes = false;             // a restore has failed it: what it does not find it computes
+  bool awaits_tail = false;          // the last block of what it waits for is its session's tail
   int32_t tail_tokens = 0;           // with which it took over its session's tail, 0: it did not
-  Residency residency;               // when it was first admitted
+  NodeId cloned = kNoNode;  // held until the step that copies its block to this one's has retired
+  Residency residency;      // when it was first admitted
   // Of the end of a turn, which is delivered when its steps in flight have retired.
   FinishReason end = FinishReason::kNone;
   int32_t keep_output = std::numeric_limits<int32_t>::max();  // tokens that the session keeps

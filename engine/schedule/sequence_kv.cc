@@ -71,33 +71,50 @@ NodeId SequenceKv::Readable(NodeId node) const {
   return readable;
 }
 
+// How many tokens of its session's last block a turn can continue: those that its prompt and its
+// session have in common, one of them left to compute. Requires that all in front is found.
+int32_t SequenceKv::TailTokens(const Sequence& sequence, NodeId tail, int32_t known) const {
+  const int32_t begin = (tree_.Depth(tail) - 1) * block_size_;
+  return std::min({tree_.NumTokens(tail), SharedWithSession(sequence), known - 1}) - begin;
+}
+
 SequenceKv::Found SequenceKv::Look(const Sequence& sequence) {
   Found found;
   if (!UsesCache(sequence)) return found;
   const std::span<const int32_t> tokens = Known(sequence);
   NodeId deepest = tree_.Find(sequence.request->tenant, tokens.first(tokens.size() - 1));
   const int32_t whole = tree_.Depth(deepest) * block_size_;
-  const NodeId tail = sessions_.TailOf(sequence.request->turn);
+  const NodeId tail = sessions_.KeptBy(sequence.request->turn);
   int32_t tail_tokens = 0;
-  // What somebody else holds of a tail is being stored: it is not worth waiting for.
-  if (tail != kNoNode && tree_.Parent(tail) == deepest && !tree_.Held(tail)) {
-    tail_tokens = std::min({tree_.NumTokens(tail), SharedWithSession(sequence),
-                            static_cast<int32_t>(tokens.size()) - 1}) -
-                  whole;
+  if (tail != kNoNode && tree_.Parent(tail) == deepest && tree_.HasKv(tail)) {
+    tail_tokens = TailTokens(sequence, tail, static_cast<int32_t>(tokens.size()));
   }
   if (tail_tokens > 0) deepest = tail;
   const NodeId readable = Readable(deepest);
   found.hold_cost = tree_.HoldCost(readable);
-  found.num_blocks = tree_.Depth(readable);
   if (readable != deepest) found.target = deepest;
+  found.to_tail = tail_tokens > 0;
   if (tail_tokens > 0 && readable == tail) {
     found.tail = tail;
     found.node = tree_.Parent(tail);
     found.num_tokens = whole + tail_tokens;
+    // Others may read it still: sessions that keep it, stores, and who clones it.
+    found.clones = !tree_.IsTail(tail) || tree_.NumKeepers(tail) > 1 || tree_.Held(tail);
+    found.num_blocks = tree_.Depth(found.node) + !found.clones;
   } else {
     found.node = readable;
+    found.num_blocks = tree_.Depth(readable);
     found.num_tokens = found.num_blocks * block_size_;
   }
+  return found;
+}
+
+SequenceKv::Found SequenceKv::WithoutClone(Found found) const {
+  if (!found.clones) return found;
+  found.tail = kNoNode;
+  found.clones = false;
+  found.num_tokens = found.num_blocks * block_size_;
+  found.hold_cost = tree_.HoldCost(found.node);
   return found;
 }
 
@@ -110,8 +127,8 @@ void SequenceKv::Share(Sequence& sequence, const Found& found, int32_t blocks) {
     tree_.Chain(found.node, chain_);
     for (const NodeId node : chain_) sequence.blocks.push_back(tree_.Kv(node).block);
   }
-  if (found.tail != kNoNode) {
-    tree_.Hold(found.tail);
+  if (found.tail != kNoNode) tree_.Hold(found.tail);
+  if (found.tail != kNoNode && !found.clones) {
     sequence.blocks.push_back(tree_.TakeTail(found.tail));
     CHECK_NE(sequence.blocks.back(), kNullBlock);
     sequence.tail_tokens = found.num_tokens;
@@ -119,7 +136,17 @@ void SequenceKv::Share(Sequence& sequence, const Found& found, int32_t blocks) {
   if (held_before != kNoNode) tree_.Release(held_before);
   CHECK(pool_.Reserve(blocks));
   sequence.reserved = blocks;
+  if (found.clones) {
+    sequence.cloned = found.tail;
+    sequence.blocks.push_back(pool_.TakeReserved());
+    --sequence.reserved;
+  }
   sequence.planned = sequence.computed = sequence.proved = found.num_tokens;
+}
+
+void SequenceKv::EndClone(Sequence& sequence) {
+  if (sequence.cloned == kNoNode) return;
+  tree_.Release(std::exchange(sequence.cloned, kNoNode));
 }
 
 void SequenceKv::Account(Sequence& sequence, const Found& found) {
@@ -174,6 +201,7 @@ bool SequenceKv::IsShared(const Sequence& sequence, size_t index) const {
 }
 
 void SequenceKv::Release(Sequence& sequence) {
+  EndClone(sequence);
   CommitBlocks(sequence, /*leaving=*/true);
   chain_.clear();
   if (sequence.node != kNoNode) tree_.Chain(sequence.node, chain_);
@@ -205,16 +233,16 @@ int32_t SequenceKv::EndTurn(Sequence& sequence, bool commit, int64_t now_ns) {
   const int32_t kept = sequence.num_prompt + std::min(sequence.keep_output, sequence.num_output());
   const int32_t kv_tokens = commit ? std::min(kept, sequence.proved) : sequence.tail_tokens;
   CommitBlocks(sequence, /*leaving=*/true);
-  NodeId node = sequence.node;
-  const NodeId tail = node == kNoNode ? kNoNode : KeepTail(sequence, kv_tokens);
+  const NodeId tail = sequence.node == kNoNode ? kNoNode : KeepTail(sequence, kv_tokens);
+  NodeId node = tail == kNoNode ? sequence.node : tail;
+  while (node != kNoNode && (tree_.Depth(node) - 1) * block_size_ >= kv_tokens) {
+    node = tree_.Parent(node);
+  }
   if (commit) {
-    while (node != kNoNode && tree_.Depth(node) > kv_tokens / block_size_) {
-      node = tree_.Parent(node);
-    }
     const std::span<const int32_t> tokens = Known(sequence).first(kept);
-    sessions_.CommitTurn(turn, {tokens.begin(), tokens.end()}, node, tail, now_ns);
+    sessions_.CommitTurn(turn, {tokens.begin(), tokens.end()}, node, now_ns);
   } else {
-    sessions_.AbortTurn(turn, tail, now_ns);
+    sessions_.AbortTurn(turn, kv_tokens > 0 ? node : kNoNode, now_ns);
   }
   if (tail != kNoNode) tree_.Release(tail);
   return commit ? kept : 0;
@@ -238,6 +266,7 @@ SequenceKv::Restore SequenceKv::BeginRestore(Sequence& sequence, const Found& fo
   sequence.node = found.target;
   sequence.restore = restore.ticket;
   sequence.reserved = needed - restore.blocks;
+  sequence.awaits_tail = found.to_tail;
   sequence.restore_begin_ns = now_ns;
   sequence.found_before_restore = found.num_tokens;
   return Restore::kBegun;
@@ -247,10 +276,11 @@ bool SequenceKv::EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns) 
   sequence.restore = 0;
   const bool first = sequence.timings.admitted_ns == 0;
   if (first) sequence.residency.restore_ns = now_ns - sequence.restore_begin_ns;
-  // A tail is taken over only when the sequence begins; until then it is its session's.
+  // A tail is taken over or cloned only when the sequence begins; until then it is its session's.
   const NodeId target = sequence.node;
   const NodeId readable = Readable(target);
-  sequence.node = tree_.IsTail(readable) ? tree_.Parent(readable) : readable;
+  const bool has_tail = sequence.awaits_tail && readable == target;
+  sequence.node = has_tail ? tree_.Parent(readable) : readable;
   sequence.computes = readable != target;
   tree_.Hold(sequence.node);
   tree_.Release(target);
@@ -294,6 +324,10 @@ void SequenceKv::CheckHoldings(const Sequence& sequence, std::vector<int32_t>& o
   if (sequence.node != kNoNode) {
     CHECK(tree_.Held(sequence.node));
     tree_.Chain(sequence.node, chain_);
+  }
+  if (sequence.cloned != kNoNode) {
+    CHECK(tree_.Held(sequence.cloned) && tree_.Kv(sequence.cloned).on_device());
+    CHECK_GT(sequence.steps_in_flight, 0);
   }
   if (sequence.state == SequenceState::kRestoring) return;  // no table yet
   CHECK_LE(chain_.size(), sequence.blocks.size());

@@ -5,6 +5,11 @@
 // until it leaves, because a table in flight is never rewritten. What it leaves stays cached, and a
 // turn's session gets the partly filled block as well.
 //
+// The block that a session ends in, its tail, is continued by the session's turn: taken over if
+// nobody else wants it, else cloned, on the device and before the turn's first step, into a block
+// of the turn's own. So nothing that two have is ever written, and what continues a fork or a cut
+// reads the bits that its origin wrote.
+//
 // LiveSequences says when, this says what. Owns all that knows of KV: pool, tree, sessions,
 // tiering. One thread; in the steady state it allocates nothing.
 #pragma once
@@ -29,20 +34,28 @@ class SequenceKv {
   // What of a waiting sequence's tokens is there, at least one of them left to compute.
   struct Found {
     NodeId node = kNoNode;    // the deepest that can be read; kNoNode: the cache is not used
-    NodeId tail = kNoNode;    // behind it, for the sequence to take over
+    NodeId tail = kNoNode;    // behind it
+    bool clones = false;      // the tail, into one of its own blocks, instead of taking it over
     int32_t num_tokens = 0;   // of both
-    int32_t num_blocks = 0;   // likewise
-    int32_t hold_cost = 0;    // blocks of them that others could have until they are held
+    int32_t num_blocks = 0;   // that it need not take: of a cloned tail none
+    int32_t hold_cost = 0;    // blocks of both that others could have until they are held
     NodeId target = kNoNode;  // when there is more, on the host: its deepest node
+    bool to_tail = false;     // which is the session's tail
   };
   // Valid until pool or tree change.
   Found Look(const Sequence& sequence);
+  // The same without a tail to be cloned, which takes one block more than computing it again.
+  Found WithoutClone(Found found) const;
   // The most blocks that Look could find.
   int32_t MostBlocks(const Sequence& sequence) const;
 
   // The sequence holds what was found and begins behind it, with the promise of `blocks` more in
   // place of what it was promised before.
   void Share(Sequence& sequence, const Found& found, int32_t blocks);
+  // Requires a sequence that clones: the block that its first step copies.
+  BlockId ClonedBlock(const Sequence& sequence) const { return tree_.Kv(sequence.cloned).block; }
+  // A step of the sequence has retired: what it cloned is copied.
+  void EndClone(Sequence& sequence);
   // What the sequence's client and the stats are told of its first admission.
   void Account(Sequence& sequence, const Found& found);
   // What a finite sample has proved is there for others.
@@ -91,6 +104,7 @@ class SequenceKv {
   std::span<const int32_t> BlockTokens(const Sequence& sequence, int32_t index);
   int32_t SharedWithSession(const Sequence& sequence) const;
   NodeId Readable(NodeId node) const;
+  int32_t TailTokens(const Sequence& sequence, NodeId tail, int32_t known) const;
   NodeId KeepTail(Sequence& sequence, int32_t kv_tokens);
 
   const int32_t block_size_;

@@ -83,9 +83,9 @@ NodeId SessionStore::Above(NodeId node) const {
   return tree_.Depth(parent) == 0 ? kNoNode : parent;
 }
 
-// The deepest whole block of the chain that has no token from `position` on.
-NodeId SessionStore::WholeBlocks(NodeId node, int32_t position) const {
-  while (node != kNoNode && (tree_.IsTail(node) || tree_.NumTokens(node) > position)) {
+// The block of the chain in which the first `position` tokens end, or the last if they pass it.
+NodeId SessionStore::LastBlock(NodeId node, int32_t position) const {
+  while (node != kNoNode && (tree_.Depth(node) - 1) * block_size_ >= position) {
     node = Above(node);
     ++work_;
   }
@@ -281,7 +281,7 @@ absl::StatusOr<SessionInfo> SessionStore::Fork(TenantId tenant, const SessionNam
   const int32_t end = static_cast<int32_t>(position.value_or(size));
   RETURN_IF_ERROR(CheckNew(tenant, name, end));
   const Slot slot = Add(tenant, name, book_[source].options, now_ns);
-  KeepInstead(slot, WholeBlocks(book_[source].kept, end));
+  KeepInstead(slot, LastBlock(book_[source].kept, end));
   book_.Change(slot, [&](SessionRecord& record) {
     record.tokens.assign(tokens.begin(), tokens.begin() + end);
     Use(record, now_ns);
@@ -295,10 +295,7 @@ absl::StatusOr<SessionInfo> SessionStore::Truncate(TenantId tenant, const Sessio
   const size_t size = book_[slot].tokens.size();
   if (to < 0 || static_cast<size_t>(to) > size) return BeyondEnd(to, size);
   const int32_t position = static_cast<int32_t>(to);
-  NodeId kept = book_[slot].kept;
-  const bool within_tail =
-      kept != kNoNode && tree_.IsTail(kept) && position > (tree_.Depth(kept) - 1) * block_size_;
-  if (!within_tail) kept = WholeBlocks(kept, position);
+  const NodeId kept = LastBlock(book_[slot].kept, position);
   KeepInstead(slot, kept);
   if (book_[slot].pinned) MovePin(slot, kept);
   book_.Change(slot, [&](SessionRecord& record) {
@@ -364,7 +361,7 @@ absl::StatusOr<SessionInfo> SessionStore::Pin(TenantId tenant, const SessionName
   ASSIGN_OR_RETURN(const Slot slot, Find(tenant, name));
   if (book_[slot].pinned) return Tell(slot);
   NodeId node = book_[slot].kept;
-  // A running turn takes the tail over.
+  // A running turn may take the tail over.
   if (node != kNoNode && book_[slot].turn != 0 && tree_.IsTail(node)) node = Above(node);
   const int32_t cost = pinned_.Cost(node);
   if (pinned_.size() + cost > max_pinned_) {
@@ -404,7 +401,7 @@ uint64_t SessionStore::StartTurn(Slot slot) {
     record.offload_ns = record.prefetch_ns = kNoDeadline;
     record.leaving = false;
   });
-  // The sequence takes the tail over, which others must not hold then.
+  // The sequence takes the tail over unless others hold it.
   const NodeId pin = book_[slot].pin;
   if (pin != kNoNode && tree_.IsTail(pin)) MovePin(slot, Above(pin));
   return turn;
@@ -435,11 +432,9 @@ absl::StatusOr<TurnStart> SessionStore::BeginTurn(TenantId tenant, const Session
   return start;
 }
 
-NodeId SessionStore::TailOf(uint64_t turn) const {
+NodeId SessionStore::KeptBy(uint64_t turn) const {
   const Slot slot = SlotOf(turn);
-  if (slot == SessionBook::kNoSlot) return kNoNode;
-  const NodeId kept = book_[slot].kept;
-  return kept != kNoNode && tree_.IsTail(kept) ? kept : kNoNode;
+  return slot == SessionBook::kNoSlot ? kNoNode : book_[slot].kept;
 }
 
 std::span<const int32_t> SessionStore::TokensOf(uint64_t turn) const {
@@ -448,13 +443,12 @@ std::span<const int32_t> SessionStore::TokensOf(uint64_t turn) const {
   return book_[slot].tokens;
 }
 
-void SessionStore::CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId node, NodeId tail,
+void SessionStore::CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId node,
                               int64_t now_ns) {
   const Slot slot = SlotOf(turn);
   if (slot == SessionBook::kNoSlot) return;
-  if (tail != kNoNode) node = tail;
   if (node != kNoNode && tree_.Depth(node) == 0) node = kNoNode;
-  CHECK(node == kNoNode || tree_.NumTokens(node) <= static_cast<int32_t>(tokens.size()));
+  CHECK_EQ(node, LastBlock(node, static_cast<int32_t>(tokens.size())));
   tokens.shrink_to_fit();  // it lives longer now than what it was reserved for
   KeepInstead(slot, node);
   book_.Change(slot, [&](SessionRecord& record) {
@@ -467,7 +461,7 @@ void SessionStore::CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId
   Tell(slot);
 }
 
-void SessionStore::AbortTurn(uint64_t turn, NodeId tail, int64_t now_ns) {
+void SessionStore::AbortTurn(uint64_t turn, NodeId node, int64_t now_ns) {
   if (imports_.contains(turn)) {
     const auto gone = EndImport(turn, false, now_ns);
     return;
@@ -475,7 +469,7 @@ void SessionStore::AbortTurn(uint64_t turn, NodeId tail, int64_t now_ns) {
   const Slot slot = SlotOf(turn);
   if (slot == SessionBook::kNoSlot) return;
   ReleaseExport(slot);
-  if (tail != kNoNode) KeepInstead(slot, tail);
+  if (node != kNoNode) KeepInstead(slot, node);
   book_.Change(slot, [&](SessionRecord& record) {
     record.turn = 0;
     Use(record, now_ns);

@@ -66,7 +66,7 @@ class SessionStore final : public NodeKeeper {
   // In the order of names, behind `after`, at most `limit`.
   std::vector<SessionInfo> List(TenantId tenant, const SessionName& after, int32_t limit) const;
   // A new session with the first `position` tokens (nullopt: all) of another and with its options;
-  // shares its full blocks, copies nothing.
+  // shares its blocks, copies nothing.
   absl::StatusOr<SessionInfo> Fork(TenantId tenant, const SessionName& from,
                                    const SessionName& name, std::optional<int64_t> position,
                                    int64_t now_ns);
@@ -120,18 +120,18 @@ class SessionStore final : public NodeKeeper {
   absl::StatusOr<SessionInfo> EndImport(uint64_t turn, bool ok, int64_t now_ns);
 
   // --- The scheduler's.
-  // The tail that the session of a turn has behind its whole blocks; kNoNode if none. After a
-  // truncation it may have more tokens than the session: what it has in common with a prompt, and
-  // TokensOf has, is valid.
-  NodeId TailOf(uint64_t turn) const;
+  // The deepest node that the session of a turn keeps, a tail or not; kNoNode if none. Other
+  // sessions may keep it as well, and it may have more tokens than the session, of which it is the
+  // last block then: what it has in common with a prompt, and TokensOf has, is valid.
+  NodeId KeptBy(uint64_t turn) const;
   // Of the turn's session, while the turn runs: what a prompt has behind them is new.
   std::span<const int32_t> TokensOf(uint64_t turn) const;
-  // The turn's end: the session's tokens are now `tokens`, its KV the chain to `node` (held by the
-  // caller; kNoNode or a root: it has none) and `tail` (likewise, or kNoNode).
-  void CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId node, NodeId tail,
-                  int64_t now_ns);
-  // The turn failed; `tail` is what the session's tail became again, or kNoNode.
-  void AbortTurn(uint64_t turn, NodeId tail, int64_t now_ns);
+  // The turn's end: the session's tokens are now `tokens`, its KV the chain to `node`, a tail or
+  // not (held by the caller; kNoNode or a root: it has none), of whose last block it may have the
+  // beginning alone.
+  void CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId node, int64_t now_ns);
+  // The turn failed; its session keeps `node` as above, or, kNoNode, what it kept.
+  void AbortTurn(uint64_t turn, NodeId node, int64_t now_ns);
   void OnLost(uint64_t keeper, NodeId parent) override;
 
   // --- Time. Leases that have run out end; at most `limit` a call. Also looks whether sessions
@@ -183,7 +183,7 @@ class SessionStore final : public NodeKeeper {
   absl::StatusOr<Slot> FindIdle(TenantId tenant, const SessionName& name) const;
   Slot SlotOf(uint64_t turn) const;  // kNoSlot if unknown
   NodeId Above(NodeId node) const;   // kNoNode: the root
-  NodeId WholeBlocks(NodeId node, int32_t position) const;
+  NodeId LastBlock(NodeId node, int32_t position) const;
   SessionBook::Wanted MostWantedAt(NodeId node) const;
   bool WantedByOthers(Slot slot, NodeId node) const;
   Survey Look(Slot slot) const;

@@ -272,8 +272,8 @@ void SessionStore::CheckInvariants() const {
     const SessionRecord& record = book_[slot];
     if (record.kept != kNoNode) {
       CHECK(tree_.Depth(record.kept) > 0 && tree_.NumKeepers(record.kept) > 0);
-      const int32_t whole = (tree_.Depth(record.kept) - (tree_.IsTail(record.kept) ? 1 : 0));
-      CHECK_LE(whole * block_size_, static_cast<int32_t>(record.tokens.size()));
+      const auto size = static_cast<int32_t>(record.tokens.size());
+      CHECK_EQ(record.kept, LastBlock(record.kept, size));
       const Survey survey = Look(slot);
       CHECK(!survey.has_pages || tree_.num_pages() > 0);
     }

@@ -170,7 +170,8 @@ void StepPlanner::BeginRestored(int64_t now_ns) {
       if (!ended && !kv.EndRestore(sequence, BlocksToReserve(sequence), now_ns)) {
         sequences_.Withdraw(sequence);
       } else if (budget_ > 0 && sequences_.num_free_rows() > 0) {
-        TryBegin(sequence, kv.Look(sequence), sequence.reserved, now_ns);
+        const int32_t more = std::max(0, sequences_.pool().available() - Watermark());
+        TryBegin(sequence, kv.Look(sequence), sequence.reserved + more, now_ns);
       }
     }
     i += restoring.size() == before;
@@ -192,15 +193,17 @@ bool StepPlanner::TryAdmit(Sequence& sequence, int64_t now_ns) {
 }
 
 // `room`: blocks that the sequence may make unavailable.
-bool StepPlanner::TryBegin(Sequence& sequence, const SequenceKv::Found& found, int32_t room,
+bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t room,
                            int64_t now_ns) {
+  // Holding what was found makes it unavailable to others, as taking would.
+  const int32_t all = BlocksToReserve(sequence);
+  const auto fits = [&] { return all - found.num_blocks + found.hold_cost <= room; };
+  if (!fits()) found = sequences_.kv().WithoutClone(found);
   const int32_t tokens = sequence.known() - found.num_tokens;
   const int32_t count = FirstChunk(sequence, tokens);
   if (count == 0 || found.num_tokens > found_budget_) return false;
-  const int32_t blocks = BlocksToReserve(sequence) - found.num_blocks;
-  // Holding what was found makes it unavailable to others, as taking would.
-  if (blocks + found.hold_cost > room) return false;
-  sequences_.Admit(sequence, found, blocks);
+  if (!fits()) return false;
+  sequences_.Admit(sequence, found, all - found.num_blocks);
   if (sequence.timings.admitted_ns == 0) {
     sequence.timings.admitted_ns = now_ns;
     sequences_.kv().Account(sequence, found);

@@ -45,7 +45,7 @@ class StepPlanner {
   void ChooseAdmissions(int64_t now_ns);
   void BeginRestored(int64_t now_ns);
   bool TryAdmit(Sequence& sequence, int64_t now_ns);
-  bool TryBegin(Sequence& sequence, const SequenceKv::Found& found, int32_t room, int64_t now_ns);
+  bool TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t room, int64_t now_ns);
   void SpendLeftover();
   int32_t FirstChunk(const Sequence& sequence, int32_t tokens) const;
   int32_t Capped(int32_t tokens) const;

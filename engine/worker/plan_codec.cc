@@ -12,10 +12,10 @@ namespace quire {
 namespace {
 
 // Changes with every change of the structs that travel.
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kPlanMagic = 0x51504C4E;    // "QPLN"
 constexpr uint32_t kResultMagic = 0x51524553;  // "QRES"
-constexpr size_t kMaxVectors = 7;
+constexpr size_t kMaxVectors = 8;
 
 struct Head {
   uint32_t magic = 0;
@@ -24,16 +24,17 @@ struct Head {
   uint64_t bytes = 0;              // of all, this included
   std::array<uint64_t, 3> word{};  // plan: tokens, samples, shutdown; result: checksum, times
   std::array<uint32_t, kMaxVectors> count{};
-  uint32_t sizes = 0;  // over what is above and the sizes of the elements
+  uint64_t sizes = 0;  // over what is above and the sizes of the elements
 };
 static_assert(std::is_trivially_copyable_v<Head>);
+static_assert(std::has_unique_object_representations_v<Head>);  // a change to any bit shows
 
 // FNV-1a, of the head up to its own place and of how large an element of each vector is.
-uint32_t SizesOf(const Head& head, std::span<const uint32_t> element_bytes) {
-  uint32_t hash = 2166136261u;
+uint64_t SizesOf(const Head& head, std::span<const uint32_t> element_bytes) {
+  uint64_t hash = 14695981039346656037u;
   const auto mix = [&hash](uint64_t value) {
     for (int shift = 0; shift < 64; shift += 8) {
-      hash = (hash ^ static_cast<uint8_t>(value >> shift)) * 16777619u;
+      hash = (hash ^ static_cast<uint8_t>(value >> shift)) * 1099511628211u;
     }
   };
   mix(head.magic);
@@ -106,8 +107,8 @@ int64_t Bytes(int64_t count) {
 int64_t PlanBounds::PlanBytes() const {
   const int64_t rows = max_rows;
   return static_cast<int64_t>(sizeof(Head)) + Bytes<NewRow>(rows) + Bytes<TokenRun>(rows) +
-         Bytes<BlockAdd>(num_blocks) + Bytes<RowWork>(rows) + Bytes<int32_t>(max_tokens) +
-         Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
+         Bytes<BlockAdd>(num_blocks) + Bytes<BlockClone>(rows) + Bytes<RowWork>(rows) +
+         Bytes<int32_t>(max_tokens) + Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
          Bytes<int32_t>(rows * RowTables::kMaxBanned);
 }
 
@@ -120,14 +121,14 @@ size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
                   .step = plan.step,
                   .word = {static_cast<uint64_t>(plan.num_tokens),
                            static_cast<uint64_t>(plan.num_samples), plan.shutdown}};
-  return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.work, plan.tokens,
-               plan.biases, plan.banned);
+  return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
+               plan.work, plan.tokens, plan.biases, plan.banned);
 }
 
 bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   Head head;
-  if (!Read(kPlanMagic, bytes, head, plan.new_rows, plan.token_runs, plan.block_adds, plan.work,
-            plan.tokens, plan.biases, plan.banned)) {
+  if (!Read(kPlanMagic, bytes, head, plan.new_rows, plan.token_runs, plan.block_adds,
+            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.banned)) {
     return false;
   }
   plan.step = head.step;

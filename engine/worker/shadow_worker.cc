@@ -62,6 +62,7 @@ void ShadowWorker::Run(const StepPlan& plan, StepResult& result) {
   for (const NewRow& row : plan.new_rows) ApplyNewRow(plan, row);
   for (const TokenRun& run : plan.token_runs) ApplyTokenRun(plan, run);
   for (const BlockAdd& add : plan.block_adds) ApplyBlockAdd(add);
+  for (const BlockClone& clone : plan.block_clones) ApplyBlockClone(plan, clone);
   for (const RowWork& work : plan.work) RunWork(work, result);
 }
 
@@ -132,6 +133,16 @@ void ShadowWorker::ApplyBlockAdd(const BlockAdd& add) {
   if (!Require(valid, "null block or block out of range in a table", add.row)) return;
   if (!Require(next, "block table is not extended at its end", add.row)) return;
   row.blocks.push_back(add.block);
+}
+
+void ShadowWorker::ApplyBlockClone(const StepPlan& plan, const BlockClone& clone) {
+  const auto valid = [this](int32_t block) { return block > 0 && block < options_.num_blocks; };
+  const bool in_range = valid(clone.from) && valid(clone.to) && clone.from != clone.to;
+  if (!Require(in_range, "null block or block out of range in a clone", -1)) return;
+  const auto wanted = [&clone](const BlockAdd& add) { return add.block == clone.to; };
+  const bool added = std::ranges::any_of(plan.block_adds, wanted);
+  if (!Require(added, "clone into a block that no row was just given", -1)) return;
+  std::ranges::copy(Block(clone.from), Block(clone.to).begin());
 }
 
 void ShadowWorker::CheckWork(const RowWork& work) {

@@ -71,6 +71,7 @@ class ShadowWorker : public StepRunner {
   void ApplyNewRow(const StepPlan& plan, const NewRow& new_row);
   void ApplyTokenRun(const StepPlan& plan, const TokenRun& run);
   void ApplyBlockAdd(const BlockAdd& add);
+  void ApplyBlockClone(const StepPlan& plan, const BlockClone& clone);
   void RunWork(const RowWork& work, StepResult& result);
   void CheckWork(const RowWork& work);
   void CheckTotals(const StepPlan& plan);

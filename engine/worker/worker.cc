@@ -95,6 +95,10 @@ void Worker::Launch(const StepPlan& plan) {
     if (work.sample) flight.rows.push_back(work.row);
   }
   const NamedRange range(*backend_, "step", static_cast<int64_t>(plan.step));
+  for (const BlockClone& clone : plan.block_clones) {
+    backend_->CopyOnDevice(cache_.block_data(clone.to), cache_.block_data(clone.from),
+                           static_cast<size_t>(cache_.layout().block_bytes()));
+  }
   tables_.Apply(plan);
   const int32_t size = GraphSizeFor(plan, options_.graph_sizes);
   const StepShape shape = StepMessageWriter::Write(plan, tables_, size, arrays_.message(launched_),

@@ -84,6 +84,9 @@ class CpuBackend final : public Backend {
   void CopyToHost(void* host, const void* device, size_t bytes) override {
     if (bytes != 0) std::memcpy(host, device, bytes);
   }
+  void CopyOnDevice(void* to, const void* from, size_t bytes) override {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  }
   void Synchronize() override {}
   uint64_t Mark() override { return ++marks_; }
   void WaitFor(uint64_t) override {}

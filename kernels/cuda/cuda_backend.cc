@@ -134,6 +134,9 @@ class Implementation final : public CudaBackend {
   void CopyToHost(void* to, const void* from, size_t bytes) override {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device_.stream));
   }
+  void CopyOnDevice(void* to, const void* from, size_t bytes) override {
+    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device_.stream));
+  }
   void Synchronize() override { CUDA_CHECK(cudaStreamSynchronize(device_.stream)); }
   uint64_t Mark() override { return stream_.Mark(); }
   void WaitFor(uint64_t mark) override { stream_.WaitFor(mark); }

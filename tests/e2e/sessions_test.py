@@ -134,12 +134,24 @@ class SessionsTest(unittest.TestCase):
                     "an idle session on the host",
                 )
 
+    def forked_turn(self, server, turn):
+        """A turn of a session forked from the one that had the last turn."""
+        if turn > 0:
+            session = server.sessions.fork(f"talk-{turn - 1}", f"talk-{turn}")
+            self.assertEqual(session.state, SessionState.RESIDENT_IDLE)
+            self.assertEqual(session.device_tokens, session.position - 1)
+        said = server.say(f"talk-{turn}", turn)
+        residency = said[1].residency
+        self.assertEqual(residency.recomputed_tokens, 0)
+        if turn > 0:
+            self.assertEqual(residency.outcome, quire.Outcome.DEVICE)
+            self.assertEqual(residency.device_tokens, session.position - 1)
+        return said
+
     def test_forked_before_every_turn(self):
         with Server() as server:
             for turn in range(len(WORDS)):
-                if turn > 0:
-                    server.sessions.fork(f"talk-{turn - 1}", f"talk-{turn}")
-                self.check(turn, server.say(f"talk-{turn}", turn))
+                self.check(turn, self.forked_turn(server, turn))
             # The parents know nothing of what their children said.
             for turn in range(len(WORDS)):
                 self.assertEqual(
@@ -151,6 +163,21 @@ class SessionsTest(unittest.TestCase):
             server.sessions.truncate("talk-5", self.positions[3])
             self.check(4, server.say("talk-5", 4))
             self.check(5, server.say("talk-5", 5))
+
+    def test_forked_in_every_rank(self):
+        flags = ("--tensor-parallel-size", "2")
+        with Server(*flags) as server:
+            calm = [server.say("talk", turn) for turn in range(len(WORDS))]
+        with Server(*flags) as server:
+            for turn, (ids, finished) in enumerate(calm):
+                said, ended = self.forked_turn(server, turn)
+                self.assertEqual(said, ids)
+                self.assertEqual(ended.position, finished.position)
+
+    def test_forked_in_a_worker_process(self):
+        with Server("--worker-process", "on") as server:
+            for turn in range(len(WORDS)):
+                self.check(turn, self.forked_turn(server, turn))
 
     def test_exported_and_imported_into_a_fresh_server(self):
         file = None

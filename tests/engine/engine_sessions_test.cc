@@ -279,7 +279,7 @@ TEST_F(EngineSessionsTest, ACopyThatNeverEndsIsSaidOnceAndHarmsNobody) {
   Say(1, "s", 40, 5);
   const CopyJob job = transport_->AwaitJob(0);
   while (engine_->Stats().tiering.late_jobs == 0) std::this_thread::yield();
-  EXPECT_EQ(Say(2, "s", 10, 5).residency.device_tokens, 32);  // the tail is the copy's
+  EXPECT_EQ(Say(2, "s", 10, 5).residency.device_tokens, 44);  // the tail, which it reads, too
   transport_->Ack(CopyingTransport::GoodAck(job));
   engine_.reset();
   const std::string log = ::testing::internal::GetCapturedStderr();

@@ -21,6 +21,9 @@ class ForwardingBackend : public Backend {
   void CopyToHost(void* host, const void* device, size_t bytes) override {
     inner_->CopyToHost(host, device, bytes);
   }
+  void CopyOnDevice(void* to, const void* from, size_t bytes) override {
+    inner_->CopyOnDevice(to, from, bytes);
+  }
   void Synchronize() override { inner_->Synchronize(); }
   void RunCaptured(int64_t key, const std::function<void()>& fn) override {
     inner_->RunCaptured(key, fn);

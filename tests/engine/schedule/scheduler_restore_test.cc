@@ -170,7 +170,7 @@ TEST(SchedulerRestoreTest, KeepsOnlyWhatTheClientWasGiven) {
     EXPECT_FALSE(sim.outcome(id).finished);  // a step knows it still
     sim.Retire();
     EXPECT_EQ(sim.outcome(id).finish.position, 29 + keep);
-    EXPECT_GE(sim.Say().device_tokens, (29 + keep) / 4 * 4 - (keep == 0 ? 4 : 0));
+    EXPECT_EQ(sim.Say().device_tokens, std::min(29 + keep, 34));  // the sixth has no KV yet
   }
 }
 
@@ -186,11 +186,8 @@ TEST(SchedulerRestoreTest, ATurnThatFailedLeavesItsSessionAsItWas) {
     sim.Cancel(id);
     EXPECT_EQ(sim.Info().position, 19);
     const Residency residency = sim.Say();
-    // Once its block is full the tail belongs to others, and two tokens are computed anew.
-    const bool whole = steps == 0;
-    EXPECT_GE(residency.device_tokens, whole ? 18 : 16);
-    EXPECT_EQ(residency.device_tokens + residency.recomputed_tokens,
-              std::max(18, residency.device_tokens));
+    EXPECT_GE(residency.device_tokens, 18);
+    EXPECT_EQ(residency.recomputed_tokens, 0);
   }
 }
 

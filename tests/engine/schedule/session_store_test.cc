@@ -119,7 +119,7 @@ TEST_F(SessionStoreTest, RefusesASecondTurnAndWhatWouldDisturbTheFirst) {
   EXPECT_EQ(Reason(store().Close(kTenant, "a")), "SESSION_BUSY");
   store().AbortTurn(start->turn, now);
   store().AbortTurn(start->turn, now);
-  store().CommitTurn(start->turn, {1, 2, 3}, kNoNode, kNoNode, now);  // it has ended
+  store().CommitTurn(start->turn, {1, 2, 3}, kNoNode, now);  // it has ended
   EXPECT_EQ(Get("a").position, 9);
   EXPECT_EQ(Get("a").turns, 1u);
   EXPECT_TRUE(store().Close(kTenant, "a").ok());
@@ -207,32 +207,34 @@ TEST_F(SessionStoreTest, KeepsWhatATurnComputedForTheNext) {
   EXPECT_EQ(turn->tail_end, 14);  // three blocks and a tail of two
   world_.Abort(*turn);
   EXPECT_EQ(Get("a").position, 15);
-  EXPECT_EQ(Get("a").tiers.device_tokens, 12);  // the tail went with the turn
-  EXPECT_EQ(Get("a").state, SessionState::kDropped);
+  EXPECT_EQ(Get("a").tiers.device_tokens, 15);  // the turn's block has the tail, and more
+  EXPECT_EQ(Get("a").state, SessionState::kResidentIdle);
 }
 
-TEST_F(SessionStoreTest, ForksShareWholeBlocksAndGoTheirWays) {
+TEST_F(SessionStoreTest, ForksShareBlocksAndGoTheirWays) {
   Grow("a", 15);
   const int32_t available = world_.pool.num_cached();
   const auto fork = store().Fork(kTenant, "a", "b", std::nullopt, world_.now_ns);
   ASSERT_TRUE(fork.ok());
   EXPECT_EQ(fork->position, 15);
-  EXPECT_EQ(fork->tiers.device_tokens, 12);
+  EXPECT_EQ(fork->tiers.device_tokens, 14);
+  EXPECT_EQ(fork->state, SessionState::kResidentIdle);
   EXPECT_EQ(world_.pool.num_cached(), available);
   EXPECT_EQ(Tokens("b"), Tokens("a"));
-  EXPECT_EQ(store().Fork(kTenant, "a", "c", 11, world_.now_ns)->tiers.device_tokens, 8);
+  EXPECT_EQ(store().Fork(kTenant, "a", "c", 11, world_.now_ns)->tiers.device_tokens, 11);
   EXPECT_EQ(store().Fork(kTenant, "a", "d", 0, world_.now_ns)->position, 0);
   EXPECT_EQ(Reason(store().Fork(kTenant, "a", "e", 16, 1)), "POSITION_BEYOND_END");
   EXPECT_EQ(Reason(store().Fork(kTenant, "a", "e", -1, 1)), "POSITION_BEYOND_END");
   EXPECT_EQ(Reason(store().Fork(kTenant, "a", "b", 1, 1)), "SESSION_EXISTS");
   ASSERT_TRUE(world_.Converse(kTenant, "b", SomeTokens(5, 8), {3}));
+  EXPECT_EQ(Get("a").tiers.device_tokens, 14);
   ASSERT_TRUE(store().Close(kTenant, "a").ok());
   EXPECT_EQ(Get("b").position, 21);
   EXPECT_EQ(Get("b").tiers.absent_tokens, 1);
   world_.CheckInvariants();
 }
 
-TEST_F(SessionStoreTest, ACutKeepsTheChainAboveItAndATailThatItGoesThrough) {
+TEST_F(SessionStoreTest, ACutKeepsTheBlockThatItGoesThrough) {
   const auto device_tokens = [this](int32_t position) {
     const SessionName name = "s" + std::to_string(position);
     Grow(name, 16, 5);  // three blocks and a tail of three
@@ -249,9 +251,9 @@ TEST_F(SessionStoreTest, ACutKeepsTheChainAboveItAndATailThatItGoesThrough) {
   EXPECT_EQ(device_tokens(14), 14);
   EXPECT_EQ(device_tokens(13), 13);
   EXPECT_EQ(device_tokens(12), 12);
-  EXPECT_EQ(device_tokens(11), 8);
+  EXPECT_EQ(device_tokens(11), 11);
   EXPECT_EQ(device_tokens(8), 8);
-  EXPECT_EQ(device_tokens(3), 0);
+  EXPECT_EQ(device_tokens(3), 3);
   EXPECT_EQ(device_tokens(0), 0);
   EXPECT_EQ(Reason(store().Truncate(kTenant, "s0", 9, 1)), "POSITION_BEYOND_END");
 }

@@ -56,8 +56,9 @@ std::optional<WorldTurn> SessionWorld::Begin(TenantId tenant, const SessionName&
   turn.tokens.insert(turn.tokens.end(), added.begin(), added.end());
   const std::span known(turn.tokens);
   turn.node = tree.Find(tenant, known.first(known.size() - 1));
-  const NodeId tail = sessions.TailOf(turn.turn);
-  if (tail != kNoNode && tree.Parent(tail) == turn.node) turn.node = tail;
+  const NodeId tail = sessions.KeptBy(turn.turn);
+  turn.has_tail = tail != kNoNode && tree.Parent(tail) == turn.node;
+  if (turn.has_tail) turn.node = tail;
   if (tree.HoldCost(turn.node) > pool.available()) {
     sessions.AbortTurn(turn.turn, now_ns);
     return std::nullopt;
@@ -87,9 +88,10 @@ bool SessionWorld::Advance(WorldTurn& turn) {
   if (!tiering.Finished(turn.ticket, now_ns)) return false;
   turn.ticket = 0;
   const NodeId usable = DeepestOnDevice(turn.node);
+  const bool ends_in_tail = turn.has_tail && usable == turn.node;
   tree.Hold(usable);
   tree.Release(std::exchange(turn.node, usable));
-  if (tree.IsTail(usable)) TakeTail(turn);
+  if (ends_in_tail) ContinueTail(turn);
   turn.found = tree.NumTokens(turn.node);
   CheckKv(turn.tenant, {turn.tokens.begin(), turn.tokens.begin() + turn.found});
   if (turn.partial != kNullBlock) turn.found = turn.tail_end;
@@ -98,19 +100,40 @@ bool SessionWorld::Advance(WorldTurn& turn) {
   return false;
 }
 
-// The turn holds its session's tail. Either its block becomes the turn's, or it is left alone.
-void SessionWorld::TakeTail(WorldTurn& turn) {
+// The turn holds its session's tail. Its block becomes the turn's, or, where others want it too, is
+// copied if there is a block for that.
+void SessionWorld::ContinueTail(WorldTurn& turn) {
   const NodeId tail = turn.node;
+  const int32_t begin = (tree.Depth(tail) - 1) * config.block_size;
   const int32_t end =
       std::min(tree.NumTokens(tail), static_cast<int32_t>(sessions.TokensOf(turn.turn).size()));
   turn.node = tree.Parent(tail);
   tree.Hold(turn.node);
-  turn.partial = tree.TakeTail(tail);
-  if (turn.partial == kNullBlock) return tree.Release(tail);  // others hold it
-  CHECK(sessions.TailOf(turn.turn) == kNoNode);
-  const int32_t begin = tree.NumTokens(turn.node);
+  if (tree.IsTail(tail) && tree.NumKeepers(tail) == 1) turn.partial = tree.TakeTail(tail);
+  turn.took_tail = turn.partial != kNullBlock;
+  if (turn.took_tail) {
+    CHECK(sessions.KeptBy(turn.turn) != tail);
+  } else {
+    if (pool.available() > 0) turn.partial = pool.Take();
+    if (turn.partial != kNullBlock) blocks_[turn.partial] = blocks_[tree.Kv(tail).block];
+    tree.Release(tail);
+    if (turn.partial == kNullBlock) return;
+  }
   CheckSlots(blocks_[turn.partial], Hashes(turn.tenant, turn.tokens), begin, end);
   turn.tail_end = end;
+}
+
+// The node in which the turn's session ended when the turn took its tail; kNoNode if it did not.
+// Held if it is a tail again.
+NodeId SessionWorld::GiveBackTail(WorldTurn& turn) {
+  if (!turn.took_tail) return kNoNode;
+  const int32_t filled = turn.tail_end % config.block_size;
+  NodeId node = turn.node;
+  if (tree.Depth(node) == turn.tail_end / config.block_size) {
+    return tree.InsertTail(node, filled, std::exchange(turn.partial, kNullBlock));
+  }
+  while ((tree.Depth(node) - 1) * config.block_size >= turn.tail_end) node = tree.Parent(node);
+  return node;
 }
 
 // Takes a block if the next token needs one.
@@ -151,14 +174,16 @@ void SessionWorld::Commit(WorldTurn& turn, const std::vector<int32_t>& output) {
   NodeId tail = kNoNode;
   if (filled > 0) tail = tree.InsertTail(turn.node, filled, std::exchange(turn.partial, 0));
   turn.tokens.push_back(last);
-  sessions.CommitTurn(turn.turn, turn.tokens, turn.node, tail, now_ns);
+  sessions.CommitTurn(turn.turn, turn.tokens, tail == kNoNode ? turn.node : tail, now_ns);
   if (tail != kNoNode) tree.Release(tail);
   Release(turn);
 }
 
 void SessionWorld::Abort(WorldTurn& turn) {
   tiering.Abandon(turn.ticket);
-  sessions.AbortTurn(turn.turn, now_ns);
+  const NodeId node = GiveBackTail(turn);
+  sessions.AbortTurn(turn.turn, node, now_ns);
+  if (node != kNoNode && tree.IsTail(node)) tree.Release(node);
   Release(turn);
 }
 

@@ -37,9 +37,11 @@ struct WorldTurn {
   TenantId tenant = 0;
   std::vector<int32_t> tokens;  // known: of the session, and of the prompt
   NodeId node = kNoNode;        // held, the deepest that is used
+  bool has_tail = false;        // which is its session's tail
   uint64_t ticket = 0;          // of a restore; 0: none
   int32_t found = 0;            // tokens whose KV was on the device when it was admitted
-  int32_t tail_end = 0;         // tokens whose KV is there, with a tail that was taken over
+  int32_t tail_end = 0;         // tokens whose KV is there, with a tail that was continued
+  bool took_tail = false;       // its session lost the tail by that
   std::vector<BlockId> own;     // blocks that the tree did not adopt
   BlockId partial = kNullBlock;
 };
@@ -102,7 +104,8 @@ class SessionWorld {
   std::vector<uint64_t> Hashes(TenantId tenant, const std::vector<int32_t>& tokens) const;
   void CheckSlots(const Kv& kv, const std::vector<uint64_t>& hashes, int32_t begin, int32_t end);
   NodeId DeepestOnDevice(NodeId node) const;
-  void TakeTail(WorldTurn& turn);
+  void ContinueTail(WorldTurn& turn);
+  NodeId GiveBackTail(WorldTurn& turn);
   bool Compute(WorldTurn& turn);
   bool Grow(WorldTurn& turn);
   void Release(WorldTurn& turn);

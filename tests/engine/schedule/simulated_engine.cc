@@ -334,8 +334,16 @@ void SimulatedEngine::ReadPlan(const StepPlan& plan) {
     row_blocks_[row.row].clear();
     EXPECT_EQ(row.num_prompt, specs_.at(row.sampling.seed).prompt_tokens);
   }
-  for (const BlockAdd& add : plan.block_adds) row_blocks_[add.row].push_back(add.block);
   Flight flight;
+  std::map<BlockId, BlockId> origins;
+  for (const BlockClone& clone : plan.block_clones) origins[clone.to] = clone.from;
+  for (const BlockAdd& add : plan.block_adds) {
+    row_blocks_[add.row].push_back(add.block);
+    if (!origins.contains(add.block)) continue;
+    flight.blocks.insert({origins[add.block], row_owner_.at(add.row)});
+    block_tenant_[add.block] = block_tenant_[origins[add.block]];
+  }
+  num_clones_ += static_cast<int64_t>(plan.block_clones.size());
   for (const RowWork& work : plan.work) {
     const RequestId id = row_owner_.at(work.row);
     EXPECT_FALSE(outcomes_.at(id).finished) << "work for request " << id << " after its end";

@@ -112,6 +112,7 @@ class SimulatedEngine {
   int32_t steps_in_flight() const { return scheduler_.steps_in_flight(); }
   int32_t preempted() const { return preempted_; }  // events so far
   int32_t admitted() const { return admitted_; }
+  int64_t num_clones() const { return num_clones_; }  // in plans so far
   bool HasWork() const { return scheduler_.HasWork(); }
   Scheduler& scheduler() { return scheduler_; }
   // Ends delivered by the last call, and the samples of the last step retired.
@@ -164,6 +165,7 @@ class SimulatedEngine {
   RequestId next_id_ = 1;
   int32_t preempted_ = 0;
   int32_t admitted_ = 0;
+  int64_t num_clones_ = 0;
 };
 
 }  // namespace quire

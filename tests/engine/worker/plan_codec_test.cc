@@ -29,6 +29,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(Raw(a.new_rows), Raw(b.new_rows));
   EXPECT_EQ(Raw(a.token_runs), Raw(b.token_runs));
   EXPECT_EQ(Raw(a.block_adds), Raw(b.block_adds));
+  EXPECT_EQ(Raw(a.block_clones), Raw(b.block_clones));
   EXPECT_EQ(Raw(a.work), Raw(b.work));
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(Raw(a.biases), Raw(b.biases));
@@ -58,6 +59,7 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   FillRandom(plan.new_rows, count(bounds.max_rows), random);
   FillRandom(plan.token_runs, count(bounds.max_rows), random);
   FillRandom(plan.block_adds, count(bounds.num_blocks), random);
+  FillRandom(plan.block_clones, count(bounds.max_rows), random);
   FillRandom(plan.work, count(bounds.max_rows), random);
   FillRandom(plan.tokens, count(bounds.max_tokens), random);
   FillRandom(plan.biases, count(bounds.max_rows * RowTables::kMaxBiases), random);

@@ -140,6 +140,27 @@ TEST(ShadowWorkerTest, BeginsBehindWhatWasFound) {
   }
 }
 
+// A copied block is a beginning like one that was found, and its own from then on.
+TEST(ShadowWorkerTest, BeginsBehindWhatWasCloned) {
+  for (const bool in_time : {true, false}) {
+    ShadowWorker worker(Options());
+    StepResult result;
+    worker.Run(FirstPlan(), result);
+    StepPlan plan;
+    plan.step = 2;
+    plan.num_tokens = 2;
+    plan.new_rows.push_back({.row = 0, .num_prompt = 4});
+    plan.tokens = {10, 11, 12, 99};
+    plan.token_runs.push_back({.row = 0, .start = 0, .begin = 0, .count = 4});
+    plan.block_adds = {{0, 0, 5}, {0, 1, 7}};
+    if (in_time) plan.block_clones = {{.from = 3, .to = 7}};
+    plan.work.push_back({.row = 0, .start = 3, .count = 1, .sample = 0});
+    plan.work.push_back({.row = 1, .start = 3, .count = 1, .sample = 0});
+    worker.Run(plan, result);
+    EXPECT_EQ(worker.violation().empty(), in_time) << worker.violation();
+  }
+}
+
 // Each bad plan is one change to two good ones.
 struct BadPlan {
   const char* name;
@@ -197,6 +218,12 @@ INSTANTIATE_TEST_SUITE_P(
                 [](Plan first, Plan) { first.block_adds.pop_back(); }},
         BadPlan{"SameBlockTwice", "KV slot",
                 [](Plan first, Plan) { first.block_adds[1].block = 5; }},
+        BadPlan{"CloneOfNull", "in a clone",
+                [](Plan first, Plan) { first.block_clones = {{.from = 0, .to = 3}}; }},
+        BadPlan{"CloneOutOfRange", "in a clone",
+                [](Plan first, Plan) { first.block_clones = {{.from = 8, .to = 3}}; }},
+        BadPlan{"CloneOverTheLiving", "just given",
+                [](Plan, Plan second) { second.block_clones = {{.from = 4, .to = 3}}; }},
         BadPlan{"WorkAgain", "computed tokens",
                 [](Plan, Plan second) { second.work[0].start = 2; }},
         BadPlan{"WorkAhead", "computed tokens",
