@@ -116,17 +116,41 @@ class Bench {
 
   // Steps of `batch` sequences at `context`, `ahead` of them in flight: seconds a step.
   double Decode(int32_t batch, int32_t context, int32_t ahead, int32_t steps) {
-    Begin(batch, context + steps + 8);
+    Fill(batch, context, steps + 8);
+    for (int32_t i = 0; i < 8; ++i) Launch(0, batch, context + i, 1), Collect();
+    const int64_t begin_ns = SteadyNowNs();
+    for (int32_t i = 0, done = 0; done < steps; ++done) {
+      for (; i < steps && i - done < ahead; ++i) Launch(0, batch, context + 8 + i, 1);
+      Collect();
+    }
+    return static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9 / steps;
+  }
+
+  // Contexts to decode from, with room for `room` tokens more.
+  void Fill(int32_t batch, int32_t context, int32_t room) {
+    Begin(batch, context + room);
     // Real keys and values: attention over zeros draws less power, and runs faster, than it should.
     const int32_t rows_at_once = kMaxTokens / context;
     for (int32_t row = 0; row < batch; row += rows_at_once) {
       Launch(row, std::min(rows_at_once, batch - row), 0, context);
       Collect();
     }
-    for (int32_t i = 0; i < 8; ++i) Launch(0, batch, context + i, 1), Collect();
+  }
+
+  // Steps of the first `batch` of the sequences filled to `context` last, and `prompt` tokens of a
+  // sequence that begins, in one more row: seconds a step.
+  double Mixed(int32_t batch, int32_t context, int32_t prompt, int32_t steps) {
+    plan_.new_rows = {{.row = prompt_row(), .num_prompt = prompt}};
+    plan_.block_adds.clear();
+    for (int32_t i = 0; i * kBlockSize < prompt; ++i) {
+      plan_.block_adds.push_back({prompt_row(), i, spec_.num_blocks - 1 - i});
+    }
+    plan_changes_sent_ = false;
+    const auto launch = [&](int32_t i) { Launch(0, batch, context + i, 1, prompt); };
+    for (int32_t i = 0; i < 2; ++i) launch(i), Collect();
     const int64_t begin_ns = SteadyNowNs();
     for (int32_t i = 0, done = 0; done < steps; ++done) {
-      for (; i < steps && i - done < ahead; ++i) Launch(0, batch, context + 8 + i, 1);
+      for (; i < steps && i - done < 2; ++i) launch(2 + i);
       Collect();
     }
     return static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9 / steps;
@@ -208,7 +232,8 @@ class Bench {
     plan_changes_sent_ = false;
   }
 
-  void Launch(int32_t first, int32_t rows, int32_t start, int32_t count) {
+  // `count` tokens of each of `rows` rows, and `prompt` of the prompt's row.
+  void Launch(int32_t first, int32_t rows, int32_t start, int32_t count, int32_t prompt = 0) {
     if (plan_changes_sent_) {
       plan_.new_rows.clear();
       plan_.block_adds.clear();
@@ -219,12 +244,14 @@ class Bench {
     for (int32_t row = first; row < first + rows; ++row) {
       plan_.work.push_back({.row = row, .start = start, .count = count, .sample = 1});
     }
-    plan_.num_tokens = rows * count;
+    if (prompt > 0) plan_.work.push_back({.row = prompt_row(), .start = 0, .count = prompt});
+    plan_.num_tokens = rows * count + prompt;
     plan_.num_samples = rows;
     if (stamping_) Stamp();
     worker_->Launch(plan_);
     if (stamping_) Stamp();
   }
+  int32_t prompt_row() const { return kMaxSeqs - 1; }
   void Collect() { worker_->Collect(result_); }
   void Stamp() {
     auto& backend = static_cast<CudaBackend&>(worker_->backend());
@@ -257,6 +284,14 @@ void Measure(const std::string& name, double copy_rate) {
         "\"device_step_ms\": %.3f, \"floor_ms\": %.3f, \"fraction\": %.3f, \"idle_us\": %.2f}\n",
         name.c_str(), batch, kContext, served * 1e3, alone * 1e3, floor * 1e3, floor / served,
         idle * 1e6);
+  }
+  constexpr int32_t kBeside = 192;
+  bench.Fill(kBeside, 1024, 32);
+  for (int32_t prompt : {64, 128, 256, 384, 512, 832, 1344, 1856}) {
+    std::printf(
+        "{\"model\": \"%s\", \"decode_batch\": %d, \"context\": 1024, \"prompt\": %d, "
+        "\"mixed_ms\": %.3f}\n",
+        name.c_str(), kBeside, prompt, bench.Mixed(kBeside, 1024, prompt, 12) * 1e3);
   }
   for (int32_t tokens : {2048, 8192}) {
     const double floor = PrefillFlops(bench.model(), tokens) / kMatrixFlops;

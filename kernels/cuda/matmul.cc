@@ -19,9 +19,9 @@ namespace {
 constexpr int64_t kWorkspaceBytes = 32 << 20;
 
 // Numbers of tokens that algorithms are chosen for; others take the choice of the next larger.
-constexpr std::array<int32_t, 23> kBuckets = {1,    2,    4,    8,    16,   24,   32,   48,
-                                              64,   96,   128,  192,  256,  384,  512,  768,
-                                              1024, 1536, 2048, 3072, 4096, 8192, 16384};
+constexpr std::array<int32_t, 28> kBuckets = {
+    1,   2,   4,   8,   16,  24,  32,   48,   64,   96,   128,  192,  256,  320,
+    384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384};
 // Products of smaller weights last as long as their launch: the heuristic's first is as good.
 constexpr int64_t kMinTimedBytes = 1 << 20;
 
