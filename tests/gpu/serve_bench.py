@@ -17,7 +17,14 @@ from gpu_server import ROOT, Server
 
 CONFIG = ROOT / "bench/gpu/models/llama-3.1-8b/config.json"
 CHECKPOINT_BYTES = 17 << 30
-ROWS, REQUESTS, TOKENS = 384, 768, 1000
+TOKENS = 1000
+# As many rows as the pool holds on average; a prompt takes two steps, so that rows are of all ages.
+ROWS, REQUESTS = 512, 1536
+OFFLINE = ("--max-num-seqs", str(ROWS), "--max-num-batched-tokens", "1024",
+           "--gpu-memory-utilization", "0.95")
+# Operations and bytes of an output token: its products and those of its prompt's share, and K and V
+# of the contexts, at the rates measured on an H200.
+SERIAL_LIMIT = 1 / ((2 * 15.0e9 + 1.05e9) / 790e12 + 1.5 * TOKENS * 131072 / 4.43e12)
 
 
 def roomy_folder():
@@ -64,7 +71,7 @@ def offline(pack, server):
         done = subprocess.run(
             [pack / "bin/quire-load", "--server", server.target, "--num-prompts", str(REQUESTS),
              "--random-input-len", str(TOKENS), "--random-output-len", str(TOKENS), "--ignore-eos",
-             "--temperature", "0", "--no-text", "--seed", "1", "--quiet", "--time-limit", "150",
+             "--temperature", "0", "--no-text", "--seed", "1", "--quiet", "--time-limit", "240",
              "--result-dir", results, "--result-filename", "run.json"],
             capture_output=True, text=True,
         )
@@ -74,7 +81,8 @@ def offline(pack, server):
         run = json.loads(path.read_text())
     say(offline=f"{TOKENS} in, {TOKENS} out", requests=REQUESTS, rows=ROWS,
         seconds=run["duration"], output_tokens_per_second=run["output_throughput"],
-        mean_tpot_ms=run["mean_tpot_ms"], graphs=graphs(server))
+        serial_limit=round(SERIAL_LIMIT), mean_tpot_ms=run["mean_tpot_ms"],
+        preemptions=server.metric("quire_preemptions_total"), graphs=graphs(server))
 
 
 def main():
@@ -91,7 +99,7 @@ def main():
             start(pack, checkpoint, cache, "dummy, first of all", *dummy).stop()
             start(pack, checkpoint, cache, "dummy", *dummy).stop()
             start(pack, checkpoint, cache, "safetensors").stop()
-            server = start(pack, checkpoint, cache, "offline", *dummy, "--max-num-seqs", str(ROWS))
+            server = start(pack, checkpoint, cache, "offline", *dummy, *OFFLINE)
             offline(pack, server)
             server.stop()
         finally:

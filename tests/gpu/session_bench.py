@@ -24,14 +24,14 @@ BIG = dict(
     flags=["--device", "cuda", "--load-format", "dummy"], vocabulary=128256,
     idle_tokens=8192, idle_host_gib=8, turns=12,
     pool=["--num-blocks-override", "2501", "--block-size", "64"],  # 160k tokens, 21 GB
-    host_gib=74.5, users=80, seconds=70, settled=25, think=(10, 3),
+    host_gib=74.5, users=80, seconds=70, settled=25, think=(10, 6),
     first="2000:8000", more="300:600", answer="200:350",
 )
 SMALL = dict(
     flags=["--device", "cpu", "--max-model-len", "2048"], vocabulary=2000,
     idle_tokens=1024, idle_host_gib=0.25, turns=3,
     pool=["--num-blocks-override", "226", "--session-idle-offload-after", "0.1"],
-    host_gib=1, users=12, seconds=15, settled=5, think=(1, 0.3),
+    host_gib=1, users=12, seconds=15, settled=5, think=(1, 0.6),
     first="200:800", more="30:60", answer="20:35",
 )
 ANSWER = 16  # tokens of a turn of the idle conversation
