@@ -33,13 +33,12 @@ __device__ __forceinline__ float BlockSum(float x) {
   return WarpSum(lane < blockDim.x / 32 ? of_warp[lane] : 0.0f);
 }
 
-// The row as it will be read later: with a residual, the sum rounded to its type and stored.
+// The row as it will be read later: the sum rounded to its type.
 template <typename T>
-__device__ __forceinline__ Eight AddResidual(const Eight& x, T* residual) {
-  Eight sum = LoadEight(residual);
+__device__ __forceinline__ Eight Sum(const Eight& x, const Eight& residual) {
+  Eight sum;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) sum.at[j] = Rounded<T>(sum.at[j] + x.at[j]);
-  StoreEight(residual, sum);
+  for (int j = 0; j < 8; ++j) sum.at[j] = Rounded<T>(residual.at[j] + x.at[j]);
   return sum;
 }
 
@@ -55,18 +54,23 @@ __global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsArgs<T, Weight> 
   }
   PdlWait();
   const T* row = a.x + blockIdx.x * a.x_stride;
+  T* residual = a.residual + blockIdx.x * a.residual_stride;
+  Packed<T> of_row[kEights] = {}, of_residual[kEights];
+  // Both are on their way before either is used.
 #pragma unroll
   for (int i = 0; i < kEights; ++i) {
     const int at = (i * blockDim.x + threadIdx.x) * 8;
-    x[i] = at < a.width ? LoadEight(row + at) : Eight{};
+    if (at >= a.width) continue;
+    of_row[i] = LoadPacked(row + at);
+    if (a.residual != nullptr) of_residual[i] = LoadPacked(residual + at);
   }
-  if (a.residual != nullptr) {
-    T* residual = a.residual + blockIdx.x * a.residual_stride;
 #pragma unroll
-    for (int i = 0; i < kEights; ++i) {
-      const int at = (i * blockDim.x + threadIdx.x) * 8;
-      if (at < a.width) x[i] = AddResidual(x[i], residual + at);
-    }
+  for (int i = 0; i < kEights; ++i) {
+    const int at = (i * blockDim.x + threadIdx.x) * 8;
+    x[i] = Unpack(of_row[i]);
+    if (a.residual == nullptr || at >= a.width) continue;
+    x[i] = Sum<T>(x[i], Unpack(of_residual[i]));
+    StoreEight(residual + at, x[i]);
   }
   float squares = 0.0f;
 #pragma unroll

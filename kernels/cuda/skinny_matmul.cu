@@ -30,8 +30,11 @@ constexpr int kTileTokens = 8;
 constexpr int kMaxGroups = 4;
 constexpr int kChunk = 64;  // columns; 128 bytes of a row are one line of the cache
 // A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven of them a warp keep 112 KB on their
-// way to a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us.
-constexpr int kSlots = 7;
+// way to a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us. A ring of thirteen
+// lasts longer while small kernels run between two products, but takes longer to fill than those of
+// a small model last.
+constexpr int kSlotsOfSmall = 7, kSlotsOfLarge = 13;
+constexpr int64_t kLargeShareBytes = 640 << 10;  // of a block's weights
 // While a predecessor runs, fewer: its own loads would have to queue behind them.
 constexpr int kEarlySlots = 2;
 constexpr int kUnitVectors = 4;
@@ -42,15 +45,23 @@ static_assert(kUnitBytes == kGroupRows * kChunk * 2);
 // thread. 20 floats a token: the eight rows and four token pairs of a store hit 32 banks.
 constexpr int kExchanged = 2;
 constexpr int kTokenPitch = 20;
+template <int kSlots>
 struct Shared {
   alignas(128) char rings[kWarps][kSlots][kUnitBytes];
   float sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
+  uint32_t ended;  // 1: the predecessor has
+
+  // For a whole warp.
+  __device__ __forceinline__ bool PredecessorEnded() {
+    return __any_sync(0xffffffffu, threadIdx.x % 32 == 0 && atomicOr(&ended, 0) != 0);
+  }
 };
 static_assert(kExchanged * kTileTokens * kGroupRows == kThreads);
 // One block a multiprocessor. If two fitted, the next product's blocks would come while this one's
 // are there; a multiprocessor where a small kernel has taken the room would get none of them, and
 // another two, which take almost twice as long.
-static_assert(2 * (sizeof(Shared) + 1024) > 228 * 1024);
+static_assert(2 * (sizeof(Shared<kSlotsOfSmall>) + 1024) > 228 * 1024);
+static_assert(sizeof(Shared<kSlotsOfLarge>) <= 227 * 1024);
 
 struct Product {
   const void* x;
@@ -103,6 +114,10 @@ template <int kTiles>
 struct Activations {
   uint4 at[kTiles][2];  // [tile][half of the chunk]
 };
+// Chunks of activations on their way: they come with a latency of their own, which few groups a
+// pass, whose weights are soon used, do not hide.
+template <int kTiles>
+constexpr int kChunksAhead = 4 / kTiles;
 
 __device__ __forceinline__ uint64_t EvictFirst() {
   uint64_t policy;
@@ -120,11 +135,11 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, int byt
       : "memory");
 }
 // One warp's weights in the order of use: pass by pass, chunk by chunk, group by group.
-template <typename T>
+template <typename T, int kSlots>
 class WeightStream {
  public:
-  // Fills the ring.
-  __device__ WeightStream(const Product& p, const Share& share, Shared& shared)
+  // Fills the ring, bit by bit until the predecessor has ended.
+  __device__ WeightStream(const Product& p, const Share& share, Shared<kSlots>& shared)
       : p_(p),
         share_(share),
         row_(threadIdx.x % 32 / 4),
@@ -136,7 +151,7 @@ class WeightStream {
     if (chunk_ * kChunk >= p.k) pass_.begin = share.end;  // nothing for this warp
 #pragma unroll 1
     for (int i = 0; i < kSlots; ++i) {
-      if (i >= kEarlySlots) CopyWait<kEarlySlots - 1>();
+      if (i >= kEarlySlots && !shared.PredecessorEnded()) CopyWait<kEarlySlots - 1>();
       Fetch();
     }
   }
@@ -204,12 +219,14 @@ class WeightStream {
   int chunk_, group_ = 0;
 };
 
-// One warp's activations: its chunks in turn, and again from the first for the next pass.
+// One warp's activations: its chunks in turn up to chunk `end`, those behind the last all zeros,
+// and again from the first for the next pass.
 template <typename T, int kTiles>
 class ActivationStream {
  public:
-  __device__ explicit ActivationStream(const Product& p)
+  __device__ ActivationStream(const Product& p, int end)
       : p_(p),
+        end_(end),
         token_(threadIdx.x % 32 / 4),
         column_(threadIdx.x % 4 * 8),
         chunk_(threadIdx.x / 32) {}
@@ -228,13 +245,13 @@ class ActivationStream {
       }
     }
     chunk_ += kWarps;
-    if (chunk_ * kChunk >= p_.k) chunk_ = threadIdx.x / 32;
+    if (chunk_ >= end_) chunk_ = threadIdx.x / 32;
     return x;
   }
 
  private:
   const Product& p_;
-  const int token_, column_;
+  const int end_, token_, column_;
   int chunk_;
 };
 
@@ -242,8 +259,9 @@ template <int kTiles>
 using Sums = float[kMaxGroups][kTiles][4];
 
 // Adds one chunk of the pass's groups to the sums, fetching a unit for each one used.
-template <typename T, int kTiles>
-__device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups, WeightStream<T>& weights,
+template <typename T, int kTiles, int kSlots>
+__device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups,
+                                         WeightStream<T, kSlots>& weights,
                                          const Activations<kTiles>& x) {
 #pragma unroll
   for (int group = 0; group < kMaxGroups; ++group) {
@@ -265,9 +283,9 @@ __device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups, WeightS
 }
 
 // Adds the warps' sums of one pass, in the order of the warps, and stores them.
-template <typename Out, int kTiles>
+template <typename Out, int kTiles, int kSlots>
 __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& sums,
-                                          const Pass& pass, Shared& shared) {
+                                          const Pass& pass, Shared<kSlots>& shared) {
   constexpr int kGroupsAtOnce = kExchanged / kTiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x % kGroupRows;
@@ -299,48 +317,68 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
   }
 }
 
-template <typename T, typename Out, int kTiles>
-__global__ void __launch_bounds__(kThreads, 1) SkinnyKernel(const __grid_constant__ Product p) {
+// kWarps warps compute; one more waits for the predecessor, to tell those that fill the ring.
+template <typename T, typename Out, int kTiles, int kSlots>
+__global__ void __launch_bounds__(kThreads + 32, 1)
+    SkinnyKernel(const __grid_constant__ Product p) {
   extern __shared__ __align__(128) char bytes[];
-  Shared& shared = *reinterpret_cast<Shared*>(bytes);
-  const Share share(DivideUp(p.n, kGroupRows));
+  auto& shared = *reinterpret_cast<Shared<kSlots>*>(bytes);
   PdlTrigger();
-  WeightStream<T> weights(p, share, shared);
+  if (threadIdx.x == kThreads) shared.ended = 0;
+  __syncthreads();
+  if (threadIdx.x >= kThreads) {
+    PdlWait();
+    if (threadIdx.x == kThreads) atomicExch(&shared.ended, 1);
+    return;
+  }
+  const Share share(DivideUp(p.n, kGroupRows));
+  WeightStream<T, kSlots> weights(p, share, shared);
   PdlWait();
 
-  // Two chunks of activations are on their way, since they come with a latency of their own.
-  ActivationStream<T, kTiles> activations(p);
-  Activations<kTiles> x0 = activations.Next(), x1 = activations.Next();
   const int chunks = DivideUp(p.k, kChunk);
+  constexpr int kAhead = kChunksAhead<kTiles>;
+  const int end = DivideUp(chunks, kWarps * kAhead) * kWarps * kAhead;
+  ActivationStream<T, kTiles> activations(p, end);
+  Activations<kTiles> x[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) x[i] = activations.Next();
   for (Pass pass(share); pass.begin < share.end; pass.Advance(share)) {
     Sums<kTiles> sums = {};
-    int chunk = threadIdx.x / 32;
-    for (; chunk + kWarps < chunks; chunk += 2 * kWarps) {
-      AddChunk<T, kTiles>(sums, pass.groups, weights, x0);
-      x0 = activations.Next();
-      AddChunk<T, kTiles>(sums, pass.groups, weights, x1);
-      x1 = activations.Next();
+    for (int first = threadIdx.x / 32; first < end; first += kWarps * kAhead) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (first + i * kWarps < chunks) AddChunk<T>(sums, pass.groups, weights, x[i]);
+        x[i] = activations.Next();
+      }
     }
-    if (chunk < chunks) {
-      AddChunk<T, kTiles>(sums, pass.groups, weights, x0);
-      x0 = x1;
-      x1 = activations.Next();
-    }
-    StoreSums<Out, kTiles>(p, sums, pass, shared);
+    StoreSums<Out>(p, sums, pass, shared);
   }
 }
 
+using Kernel = void (*)(Product);
+struct SizedKernel {
+  Kernel kernel;
+  size_t shared_bytes;
+};
+template <typename T, typename Out, int kSlots>
+SizedKernel KernelFor(int tokens) {
+  return {tokens <= kTileTokens ? SkinnyKernel<T, Out, 1, kSlots> : SkinnyKernel<T, Out, 2, kSlots>,
+          sizeof(Shared<kSlots>)};
+}
 template <typename T, typename Out>
-auto KernelFor(int tokens) {
-  return tokens <= kTileTokens ? SkinnyKernel<T, Out, 1> : SkinnyKernel<T, Out, 2>;
+SizedKernel KernelFor(int tokens, bool large) {
+  return large ? KernelFor<T, Out, kSlotsOfLarge>(tokens)
+               : KernelFor<T, Out, kSlotsOfSmall>(tokens);
 }
 
 template <typename T, typename Out>
 void Prepare() {
   for (int tokens : {1, kMaxSkinnyTokens}) {
-    CUDA_CHECK(cudaFuncSetAttribute(KernelFor<T, Out>(tokens),
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(sizeof(Shared))));
+    for (bool large : {false, true}) {
+      const SizedKernel sized = KernelFor<T, Out>(tokens, large);
+      CUDA_CHECK(cudaFuncSetAttribute(sized.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(sized.shared_bytes)));
+    }
   }
 }
 
@@ -374,17 +412,21 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
                         .x_stride = p.x.row_stride,
                         .w_stride = p.w.row_stride,
                         .out_stride = p.out.row_stride};
-  const int groups = DivideUp(product.n, kGroupRows);
-  const Grid grid{.blocks = static_cast<unsigned>(std::min(device.num_sms, groups)),
-                  .threads = kThreads,
-                  .shared_bytes = sizeof(Shared)};
+  const int blocks = std::min(device.num_sms, DivideUp(product.n, kGroupRows));
+  const bool large = int64_t{product.n} * product.k * 2 >= blocks * kLargeShareBytes;
+  const auto launch = [&](const SizedKernel& sized) {
+    const Grid grid{.blocks = static_cast<unsigned>(blocks),
+                    .threads = kThreads + 32,
+                    .shared_bytes = sized.shared_bytes};
+    Launch(device, grid, sized.kernel, product);
+  };
   DispatchHalf(p.x.dtype, [&](auto tag) {
     using T = decltype(tag);
     if (p.out.dtype == DType::kF32) {
-      Launch(device, grid, KernelFor<T, float>(product.tokens), product);
+      launch(KernelFor<T, float>(product.tokens, large));
     } else {
       CHECK(p.out.dtype == p.x.dtype);
-      Launch(device, grid, KernelFor<T, T>(product.tokens), product);
+      launch(KernelFor<T, T>(product.tokens, large));
     }
   });
 }
