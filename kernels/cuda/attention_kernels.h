@@ -44,6 +44,9 @@ struct AttentionArgs {
   const int32_t* block_table;
   int64_t table_stride;
   AttentionSpace space;
+  // An attention of the step was before this one: the plan, the tables and the K and V of tokens
+  // before the step's may be read before the wait (launch.h).
+  bool settled;
 
   // Of a row of a tile: which query, row / G (exact below 2^27), and which head of the group.
   constexpr int32_t QueryOf(int32_t row) const {

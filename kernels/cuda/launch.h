@@ -4,7 +4,11 @@
 // The rules every kernel of this folder keeps, because each one's wait covers only the kernel just
 // before it:
 // - it executes PdlWait() on every path, before it reads or writes anything a predecessor reads or
-//   writes; before that it touches constants alone (weights, tables, shared memory);
+//   writes; before that it touches constants alone (weights, tables, shared memory), or, behind
+//   attention, what the next rule has made one;
+// - attention triggers after its wait: whatever begins behind it on the stream finds complete all
+//   that was before it, the step's tables and plan and what older steps left in the KV pool. The
+//   step's later attentions read these before they wait;
 // - it waits even if it needs nothing;
 // - what a predecessor wrote is never read through the non-coherent path (ld.global.nc, __ldg);
 // - counters are reset by their last user, after its wait.
@@ -37,13 +41,18 @@ struct Grid {
 
 template <typename... Params, typename... Args>
 void Launch(const Device& device, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = device.stream;
   config.attrs = attributes;
+  // A multiprocessor divides its memory between shared memory and the first-level cache anew only
+  // when it is empty: a block that needs another division waits for all that are there.
+  cudaLaunchAttribute& division = attributes[config.numAttrs++];
+  division.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  division.val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
   if (device.dependent_launch) {
     cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

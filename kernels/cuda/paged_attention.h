@@ -49,6 +49,7 @@ class PagedAttention {
   void* const space_;
   const PrefillProducts products_;
   int32_t planned_window_ = 0;
+  bool ran_ = false;  // since the plan
 };
 
 }  // namespace quire::cuda

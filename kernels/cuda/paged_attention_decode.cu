@@ -104,6 +104,12 @@ class Loader {
     LookUp();
   }
 
+  // Whether the next tile's K and V were there before the step.
+  __device__ bool next_is_old() const {
+    const DecodeSequence& s = walk_.sequence();
+    return !walk_.has_tokens() || walk_.token() + kWarpTokens <= s.context - s.num_queries;
+  }
+
   // Starts the next tile's copies into `stage` and closes their group, also when there are none.
   __device__ void Fill(int stage) {
     if (walk_.has_tokens()) {
@@ -340,14 +346,25 @@ __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const Sh
   }
 }
 
+// In this order: launch.h says who relies on it.
+__device__ __forceinline__ void Wait() {
+  PdlWait();
+  PdlTrigger();
+}
+
 template <typename T, int D>
 __global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel(
     const __grid_constant__ AttentionArgs a) {
   extern __shared__ __align__(1024) char shared[];
-  PdlWait();
-  PdlTrigger();
+  // The first tiles are on their way before the queries, and the keys and values that the step
+  // itself writes, are there to be read.
+  bool waits = a.settled;
+  if (!waits) Wait();
   const DecodeRange range = a.space.ranges[blockIdx.x];
-  if (range.num_units == 0) return;
+  if (range.num_units == 0) {
+    if (waits) Wait();
+    return;
+  }
   const int cta = static_cast<int>(blockIdx.x), warp = threadIdx.x / 32;
   const uint32_t stages = SharedAddress(shared) + warp * Sizes<D>::kWarpBytes;
   TileWalk walk(a, range, warp);
@@ -370,6 +387,10 @@ __global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel
 #pragma unroll 1
   for (int round = 0; !walk.done(); ++round) {
     const bool takes = round >= Sizes<D>::kStages;
+    if (waits && (takes || !loader.next_is_old())) {
+      Wait();
+      waits = false;
+    }
     if (takes) {
       if (new_head) {
         q.Load(a, walk.sequence(), walk.head());

@@ -283,6 +283,7 @@ PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& devi
 void PagedAttention::Plan(const PagedAttentionParams& p) {
   CheckShapes(p, limits_);
   planned_window_ = p.window;
+  ran_ = false;
   const PlanArgs args{
       .query_begin = p.query_begin,
       .context_len = p.context_len,
@@ -303,7 +304,9 @@ void PagedAttention::Plan(const PagedAttentionParams& p) {
 void PagedAttention::Run(const PagedAttentionParams& p) {
   CheckShapes(p, limits_);
   CHECK_EQ(p.window, planned_window_);  // chunks begin where the window does
-  const AttentionArgs args = MakeArgs(p, SpaceAt(limits_, device_.num_sms, space_));
+  AttentionArgs args = MakeArgs(p, SpaceAt(limits_, device_.num_sms, space_));
+  args.settled = ran_;
+  ran_ = true;
   const bool all_decode = Decodes(p.max_query_len, args.group);
   const bool all_prefill = p.num_seqs == 1 && !all_decode;
   if (!all_prefill) LaunchDecode(p, args, device_);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <thread>
 
+#include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/paged_attention.h"
 #include "tests/gpu/device_array.h"
 #include "tests/kernels/cases.h"
@@ -65,6 +66,7 @@ class Attention {
     op_.Plan(p);
     op_.Run(p);
   }
+  cuda::PagedAttention& op() { return op_; }
   // Of the whole space, which ends with its canary.
   void CheckSpace() const { space_.Get(); }
 
@@ -145,6 +147,38 @@ class Batch {
     return p;
   }
 
+  // The pool as older steps have left it: what this one's tokens have is not there yet.
+  std::vector<uint16_t> PoolBefore() const {
+    std::vector<uint16_t> pool = pool_;
+    ForEachNewRow([&](int64_t, int64_t at, int) {
+      std::fill_n(pool.begin() + at, shape_.head_dim, uint16_t{0xffff});
+    });
+    return pool;
+  }
+  // The queries, keys and values of the step's tokens as a product leaves them, and their slots.
+  std::vector<uint16_t> QkvRows() const {
+    const int64_t dim = shape_.head_dim, width = (shape_.heads + 2 * shape_.kv_heads) * dim;
+    std::vector<uint16_t> rows(query_begin_.back() * width);
+    for (int64_t t = 0; t < query_begin_.back(); ++t) {
+      std::copy_n(&q_[t * QStride() + dim], shape_.heads * dim, &rows[t * width]);
+    }
+    ForEachNewRow([&](int64_t t, int64_t at, int head) {
+      std::copy_n(&pool_[at], dim, &rows[t * width + (shape_.heads + head) * dim]);
+    });
+    return rows;
+  }
+  std::vector<int64_t> Slots() const {
+    std::vector<int64_t> slots;
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      for (int32_t i = 0; i < sequences_[s].queries; ++i) {
+        const int32_t pos = sequences_[s].context - sequences_[s].queries + i;
+        const int64_t block = table_[table_row_[s] * stride_ + pos / shape_.block_size];
+        slots.push_back(block * shape_.block_size + pos % shape_.block_size);
+      }
+    }
+    return slots;
+  }
+
   DeviceArray<uint16_t> MakeOut() const {
     return DeviceArray<uint16_t>(int64_t{query_begin_.back()} * shape_.heads * shape_.head_dim);
   }
@@ -219,6 +253,21 @@ class Batch {
     const int64_t block = table_[table_row_[s] * stride_ + pos / shape_.block_size];
     return block * BlockStride() + (int64_t{kind} * shape_.kv_heads + kv_head) * HeadStride() +
            int64_t{pos % shape_.block_size} * shape_.head_dim;
+  }
+
+  // Calls `row` with the token in the step, the place in the pool and the number among the key and
+  // value heads of every row that the step writes.
+  template <typename Row>
+  void ForEachNewRow(const Row& row) const {
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      for (int32_t i = 0; i < sequences_[s].queries; ++i) {
+        const int32_t pos = sequences_[s].context - sequences_[s].queries + i;
+        for (int head = 0; head < 2 * shape_.kv_heads; ++head) {
+          row(query_begin_[s] + i,
+              At(static_cast<int>(s), pos, head / shape_.kv_heads, head % shape_.kv_heads), head);
+        }
+      }
+    }
   }
 
   void FillPool(int32_t blocks) {
@@ -534,6 +583,104 @@ TEST(PagedAttentionGpuTest, ReplaysAGraphOverGrowingContexts) {
   }
   CUDA_CHECK(cudaGraphExecDestroy(exec));
   CUDA_CHECK(cudaGraphDestroy(graph));
+}
+
+// A step of layers, each of which writes its tokens' keys and values just before it reads them:
+// those must not be read early, though all that older steps have left may be.
+class LayeredStep {
+ public:
+  static constexpr int kLayers = 5;
+
+  LayeredStep(const Shape& shape, const Batch& batch)
+      : shape_(shape),
+        batch_(batch),
+        pool_before_(batch.PoolBefore()),
+        qkv_(batch.QkvRows()),
+        slots_(batch.Slots()),
+        positions_(std::vector<int32_t>(static_cast<size_t>(slots_.size()), 0)),
+        turn_(NoTurn(shape.head_dim)) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      pools_.emplace_back(pool_before_.size());
+      out_.push_back(batch.MakeOut());
+    }
+  }
+
+  void Enqueue(cuda::PagedAttention& attention, const Device& device) {
+    const int64_t width = int64_t{shape_.heads} * shape_.head_dim;
+    const TensorView qkv(qkv_.data(), shape_.dtype, {slots_.size(), qkv_.size() / slots_.size()});
+    for (int layer = 0; layer < kLayers; ++layer) {
+      PagedAttentionParams p = batch_.Params(out_[layer]);
+      p.kv.base = pools_[layer].data();
+      p.q = qkv.Columns(0, width);
+      cuda::RopeStoreKv({.qkv = qkv,
+                         .num_heads = shape_.heads,
+                         .positions = positions_.data(),
+                         .slots = slots_.data(),
+                         .cos_sin = TensorView(turn_.data(), DType::kF32, {1, shape_.head_dim}),
+                         .kv = p.kv},
+                        device);
+      if (layer == 0) attention.Plan(p);
+      attention.Run(p);
+    }
+  }
+  void ForgetTheStep() {
+    for (DeviceArray<uint16_t>& pool : pools_) {
+      CUDA_CHECK(
+          cudaMemcpy(pool.data(), pool_before_.data(), pool.size() * 2, cudaMemcpyDeviceToDevice));
+    }
+    for (DeviceArray<uint16_t>& out : out_) out.Poison();
+    CUDA_CHECK(cudaDeviceSynchronize());
+  }
+  std::vector<uint16_t> Out(int layer) const { return out_[layer].Get(); }
+
+ private:
+  // Cosines of one and sines of zero: what is stored is what the rows hold.
+  static std::vector<float> NoTurn(int32_t dim) {
+    std::vector<float> turn(static_cast<size_t>(dim), 0.0f);
+    std::fill_n(turn.begin(), dim / 2, 1.0f);
+    return turn;
+  }
+
+  const Shape shape_;
+  const Batch& batch_;
+  const DeviceArray<uint16_t> pool_before_, qkv_;
+  const DeviceArray<int64_t> slots_;
+  const DeviceArray<int32_t> positions_;
+  const DeviceArray<float> turn_;
+  std::vector<DeviceArray<uint16_t>> pools_, out_;
+};
+
+TEST(PagedAttentionGpuTest, ReadsNewTokensOnlyAfterTheyAreWritten) {
+  const std::vector<Sequence> one = {{1024, 1}};
+  const std::vector<Sequence> few = {{1, 1},   {16, 1},   {17, 1},   {65, 2},
+                                     {300, 1}, {1024, 1}, {1026, 2}, {5000, 1}};
+  const std::vector<Sequence> mixed = {{700, 1}, {300, 100}, {40, 40}, {2048, 1}};
+  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 16}, Shape{4, 1, 64, 32, 90}}) {
+    for (const auto& sequences : {one, few, mixed}) {
+      SCOPED_TRACE(NameOf(shape) + " of " + std::to_string(sequences.size()));
+      const Batch batch(shape, sequences);
+      Attention attention(shape);
+      LayeredStep step(shape, batch);
+      cudaGraph_t graph;
+      cudaGraphExec_t exec;
+      const cudaStream_t stream = TestDevice().stream;
+      CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      step.Enqueue(attention.op(), TestDevice());
+      CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+      CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+      const std::vector<uint16_t> expected = batch.Run(attention);
+      batch.Check(expected);
+      for (int i = 0; i < 20; ++i) {
+        step.ForgetTheStep();
+        CUDA_CHECK(cudaGraphLaunch(exec, stream));
+        for (int layer = 0; layer < LayeredStep::kLayers; ++layer) {
+          ASSERT_EQ(step.Out(layer), expected) << i << " layer " << layer;
+        }
+      }
+      CUDA_CHECK(cudaGraphExecDestroy(exec));
+      CUDA_CHECK(cudaGraphDestroy(graph));
+    }
+  }
 }
 
 }  // namespace
