@@ -151,15 +151,21 @@ class Implementation final : public CudaBackend {
   void BeginRange(const char* name, int64_t number) override { ranges_.Begin(name, number); }
   void EndRange() override { ranges_.End(); }
 
-  void BeginStep(const BeginStepParams& p) override { cuda::BeginStep(p, device_); }
+  void BeginStep(const BeginStepParams& p) override {
+    settled_ = false;
+    cuda::BeginStep(p, device_);
+  }
   void EndStep(const EndStepParams& p) override { cuda::EndStep(p, device_); }
   void FillUniform(const FillUniformParams& p) override { cuda::FillUniform(p, device_); }
   void PlanAttention(const PagedAttentionParams& p) override { attention_.Plan(p); }
   void Embed(const EmbedParams& p) override { cuda::Embed(p, device_); }
   void RmsNorm(const RmsNormParams& p) override { cuda::RmsNorm(p, device_); }
   void MatMul(const MatMulParams& p) override { matmul_.Run(p); }
-  void RopeStoreKv(const RopeStoreKvParams& p) override { cuda::RopeStoreKv(p, device_); }
-  void PagedAttention(const PagedAttentionParams& p) override { attention_.Run(p); }
+  void RopeStoreKv(const RopeStoreKvParams& p) override { cuda::RopeStoreKv(p, device_, settled_); }
+  void PagedAttention(const PagedAttentionParams& p) override {
+    attention_.Run(p);
+    settled_ = true;
+  }
   void SiluMul(const SiluMulParams& p) override { cuda::SiluMul(p, device_); }
   void GatherRows(const GatherRowsParams& p) override { cuda::GatherRows(p, device_); }
   void Sample(const SampleParams& p) override { cuda::Sample(p, At(layout_.sample), device_); }
@@ -190,6 +196,7 @@ class Implementation final : public CudaBackend {
   const cuda::Device device_;
   const Space layout_;
   cuda::PagedAttention attention_;
+  bool settled_ = false;  // an attention of the step has been enqueued (launch.h)
   cuda::MatMul matmul_;
   cuda::GraphSet graphs_;
   cuda::ProfileRanges ranges_;

@@ -16,7 +16,9 @@ void EndStep(const EndStepParams& p, const Device& device);
 void FillUniform(const FillUniformParams& p, const Device& device);
 void Embed(const EmbedParams& p, const Device& device);
 void RmsNorm(const RmsNormParams& p, const Device& device);
-void RopeStoreKv(const RopeStoreKvParams& p, const Device& device);
+// `settled`: an attention of the step is behind it on the stream, so that positions and slots may
+// be read before the wait (launch.h).
+void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled = false);
 void SiluMul(const SiluMulParams& p, const Device& device);
 void GatherRows(const GatherRowsParams& p, const Device& device);
 

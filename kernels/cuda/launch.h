@@ -8,7 +8,7 @@
 //   attention, what the next rule has made one;
 // - attention triggers after its wait: whatever begins behind it on the stream finds complete all
 //   that was before it, the step's tables and plan and what older steps left in the KV pool. The
-//   step's later attentions read these before they wait;
+//   step's later layers read these before they wait;
 // - it waits even if it needs nothing;
 // - what a predecessor wrote is never read through the non-coherent path (ld.global.nc, __ldg);
 // - counters are reset by their last user, after its wait.

@@ -29,6 +29,7 @@ struct RopeArgs {
   T* kv;
   int64_t block_stride, kv_stride, head_stride, num_slots;
   int32_t log_block_size;
+  bool settled;  // positions and slots may be read before the wait
 };
 
 // Sum over the kLanes lanes of a head's row, in the order of the lanes' numbers.
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, kNormalised || sizeof(T) > 2 ? 2 : 4
     RopeStoreKvKernel(RopeArgs<T, Weight> a) {
   constexpr int kLanes = kDim / 8;
   PdlTrigger();
-  PdlWait();
+  if (!a.settled) PdlWait();
   const int at = threadIdx.x % kLanes * 8;
   const int item = blockIdx.x * (kThreads / kLanes) + threadIdx.x / kLanes;
   const int token = item / a.groups;
@@ -91,14 +92,21 @@ __global__ void __launch_bounds__(kThreads, kNormalised || sizeof(T) > 2 ? 2 : 4
   const int32_t position = a.positions[t];
   T* row = a.qkv + t * a.stride + at;
   Packed<T> x[kHeads];
+  const auto load_heads = [&] {
 #pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    if (first + i < heads) x[i] = LoadPacked(row + (first + i) * kDim);
-  }
+    for (int i = 0; i < kHeads; ++i) {
+      if (first + i < heads) x[i] = LoadPacked(row + (first + i) * kDim);
+    }
+  };
+  if (!a.settled) load_heads();
   DeviceCheck(position >= 0 && position < a.max_position && slot >= 0 && slot < a.num_slots);
   const float* table = a.cos_sin + int64_t{position} * kDim + at % (kDim / 2);
   const Eight cos = LoadEight(table);
   Eight sin = LoadEight(table + kDim / 2);
+  if (a.settled) {
+    PdlWait();
+    load_heads();
+  }
 #pragma unroll
   for (int j = 0; j < 8; ++j) sin.at[j] = at < kDim / 2 ? -sin.at[j] : sin.at[j];
   T* const place = a.kv + (slot >> a.log_block_size) * a.block_stride +
@@ -144,7 +152,7 @@ void LaunchHeads(RopeArgs<T, Weight> args, const Device& device) {
 }
 
 template <typename T, typename Weight>
-void LaunchRope(const RopeStoreKvParams& p, const Device& device) {
+void LaunchRope(const RopeStoreKvParams& p, bool settled, const Device& device) {
   const RopeArgs<T, Weight> args{
       .qkv = p.qkv.ptr<T>(),
       .stride = p.qkv.row_stride,
@@ -164,7 +172,8 @@ void LaunchRope(const RopeStoreKvParams& p, const Device& device) {
       .kv_stride = p.kv.kv_stride,
       .head_stride = p.kv.head_stride,
       .num_slots = int64_t{p.kv.num_blocks} * p.kv.block_size,
-      .log_block_size = std::countr_zero(static_cast<uint32_t>(p.kv.block_size))};
+      .log_block_size = std::countr_zero(static_cast<uint32_t>(p.kv.block_size)),
+      .settled = settled};
   const bool normalised = args.q_norm != nullptr || args.k_norm != nullptr;
   if (p.kv.head_dim == 128) {
     normalised ? LaunchHeads<T, Weight, 128, true>(args, device)
@@ -178,7 +187,7 @@ void LaunchRope(const RopeStoreKvParams& p, const Device& device) {
 
 }  // namespace
 
-void RopeStoreKv(const RopeStoreKvParams& p, const Device& device) {
+void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled) {
   CheckRowsOfEights(p.qkv);
   const int64_t dim = p.kv.head_dim;
   CHECK_EQ(p.qkv.dim[1], (p.num_heads + 2 * p.kv.num_kv_heads) * dim);
@@ -194,9 +203,9 @@ void RopeStoreKv(const RopeStoreKvParams& p, const Device& device) {
   CHECK(p.q_norm.empty() || p.k_norm.empty() || p.q_norm.dtype == p.k_norm.dtype);
   DispatchDevice(p.qkv.dtype, [&](auto tag) {
     using T = decltype(tag);
-    if (norm == p.qkv.dtype) return LaunchRope<T, T>(p, device);
+    if (norm == p.qkv.dtype) return LaunchRope<T, T>(p, settled, device);
     CHECK(norm == DType::kF32);
-    LaunchRope<T, float>(p, device);
+    LaunchRope<T, float>(p, settled, device);
   });
 }
 

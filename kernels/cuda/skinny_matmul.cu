@@ -10,7 +10,8 @@
 // A warp's weights come through a ring of asynchronous copies in which every lane copies what it
 // reads itself: no barriers, no bank conflicts. Filling the ring needs nothing of a predecessor, so
 // it is done before PdlWait: memory is busy with the next product's weights as soon as a block of
-// this one has ended, whatever small kernels run between the two.
+// this one has ended, whatever small kernels run between the two. Fetching further ahead, into the
+// second-level cache, would hold up those kernels by more than it saves.
 #include <algorithm>
 
 #include "kernels/check.h"
@@ -31,10 +32,11 @@ constexpr int kMaxGroups = 4;
 constexpr int kChunk = 64;  // columns; 128 bytes of a row are one line of the cache
 // A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven of them a warp keep 112 KB on their
 // way to a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us. A ring of thirteen
-// lasts longer while small kernels run between two products, but takes longer to fill than those of
-// a small model last.
+// is still being filled when small kernels between two products end: that pays where a product is
+// many such rings. What is large has both n and k of this size, so that all products of a model are
+// alike: kernels that take turns find their instructions gone from the caches.
 constexpr int kSlotsOfSmall = 7, kSlotsOfLarge = 13;
-constexpr int64_t kLargeShareBytes = 640 << 10;  // of a block's weights
+constexpr int kLargeWidth = 4096;
 // While a predecessor runs, fewer: its own loads would have to queue behind them.
 constexpr int kEarlySlots = 2;
 constexpr int kUnitVectors = 4;
@@ -413,7 +415,7 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
                         .w_stride = p.w.row_stride,
                         .out_stride = p.out.row_stride};
   const int blocks = std::min(device.num_sms, DivideUp(product.n, kGroupRows));
-  const bool large = int64_t{product.n} * product.k * 2 >= blocks * kLargeShareBytes;
+  const bool large = std::min(product.n, product.k) >= kLargeWidth;
   const auto launch = [&](const SizedKernel& sized) {
     const Grid grid{.blocks = static_cast<unsigned>(blocks),
                     .threads = kThreads + 32,

@@ -618,7 +618,7 @@ class LayeredStep {
                          .slots = slots_.data(),
                          .cos_sin = TensorView(turn_.data(), DType::kF32, {1, shape_.head_dim}),
                          .kv = p.kv},
-                        device);
+                        device, layer > 0);
       if (layer == 0) attention.Plan(p);
       attention.Run(p);
     }
