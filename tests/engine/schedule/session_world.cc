@@ -57,7 +57,8 @@ std::optional<WorldTurn> SessionWorld::Begin(TenantId tenant, const SessionName&
   const std::span known(turn.tokens);
   turn.node = tree.Find(tenant, known.first(known.size() - 1));
   const NodeId tail = sessions.KeptBy(turn.turn);
-  turn.has_tail = tail != kNoNode && tree.Parent(tail) == turn.node;
+  // Without KV it was not found, and may be filled before the turn goes on: with a whole block.
+  turn.has_tail = tail != kNoNode && tree.Parent(tail) == turn.node && tree.HasKv(tail);
   if (turn.has_tail) turn.node = tail;
   if (tree.HoldCost(turn.node) > pool.available()) {
     sessions.AbortTurn(turn.turn, now_ns);
