@@ -69,6 +69,11 @@ bool StepPlanner::EnsureBlock(Sequence& sequence) {
       made_room_ = true;
       continue;
     }
+    // To compute some of a victim's KV again costs less than another victim.
+    if (sequences_.kv().tiering().GiveUpStore()) {
+      made_room_ = true;
+      continue;
+    }
     Sequence* victim = Victim(sequence);
     if (victim == nullptr) return false;
     sequences_.Preempt(*victim);

@@ -58,10 +58,14 @@ void Tiering::FindMissing(NodeId node) {
   }
 }
 
+bool Tiering::IsLate(CopyDirection direction) const {
+  return std::ranges::any_of(flights_, [direction](const auto& entry) {
+    return entry.second.late && entry.second.direction == direction;
+  });
+}
+
 bool Tiering::Pays(int32_t blocks, int32_t tokens, int64_t now_ns) {
-  for (const auto& [job, flight] : flights_) {
-    if (flight.late && flight.direction == CopyDirection::kLoad) return false;
-  }
+  if (IsLate(CopyDirection::kLoad)) return false;
   const double bytes_per_second = load_rate_.PerSecond(now_ns);
   const double tokens_per_second = prefill_.PerSecond(0);
   if (bytes_per_second == 0 || tokens_per_second == 0) return true;
@@ -141,6 +145,34 @@ void Tiering::EndIfDone(Tasks& tasks, uint64_t ticket) {
   tasks.erase(found);
   tree_.Release(node);
   sessions_.OnTierChange(node);
+}
+
+// What of a store has not been sent never will be: its hold ends where its copies do.
+void Tiering::GiveUpUnsent(uint64_t ticket) {
+  Task& task = stores_.at(ticket);
+  Fail(task, false);
+  if (task.in_flight == 0) return EndIfDone(stores_, ticket);
+  const int32_t before = pool_.available();
+  const NodeId node = std::exchange(task.node, task.todo.back());
+  tree_.Hold(task.node);
+  tree_.Release(node);
+  const int32_t freed = std::min(pool_.available() - before, task.cost);
+  task.cost -= freed;
+  store_costs_ -= freed;
+  sessions_.OnTierChange(node);
+}
+
+bool Tiering::GiveUpStore() {
+  const auto holds_unsent = [](const auto& entry) {
+    return entry.second.cost > 0 && !entry.second.all_sent();
+  };
+  const int32_t before = pool_.available();
+  while (pool_.available() == before) {
+    const auto newest = std::find_if(stores_.rbegin(), stores_.rend(), holds_unsent);
+    if (newest == stores_.rend()) return false;
+    GiveUpUnsent(newest->first);
+  }
+  return true;
 }
 
 // As far as there are blocks that nobody would miss.
@@ -272,15 +304,20 @@ bool Tiering::NextJob(int64_t now_ns, CopyJob& job) {
   return true;
 }
 
-// Who waits for a late job waits no more; its blocks and pages are the copy's until its ack.
+// Who waits for a late job waits no more; its blocks and pages are the copy's until its ack. Stores
+// that would wait behind a late one keep nothing from others.
 void Tiering::Lapse(int64_t now_ns) {
+  bool late_store = false;
   for (auto& [job, flight] : flights_) {
     if (flight.late || now_ns < flight.deadline_ns) continue;
     flight.late = true;
     ++stats_.late_jobs;
     const bool load = flight.direction == CopyDirection::kLoad;
     for (const Piece& piece : flight.pieces) Fail(piece.tasks->at(piece.ticket), load);
+    late_store |= !load;
   }
+  if (!late_store) return;
+  for (auto it = stores_.begin(); it != stores_.end();) GiveUpUnsent((it++)->first);
 }
 
 void Tiering::EndPiece(const Flight& flight, const Piece& piece, bool ok, bool page_bad) {
@@ -338,12 +375,16 @@ void Tiering::CountUse() {
   stats_.used_pages = tree_.num_pages() - tree_.num_free_pages();
 }
 
+bool Tiering::TakesStores() const {
+  return stores_.size() < kMaxStores && !IsLate(CopyDirection::kStore);
+}
+
 void Tiering::OnGrowth(NodeId node) {
-  if (pressed_ && stores_.size() < kMaxStores) BeginStore(node);
+  if (pressed_ && TakesStores()) BeginStore(node);
 }
 
 void Tiering::OnPreempt(NodeId node) {
-  if (tree_.num_pages() == 0 || stores_.size() >= kMaxStores) return;
+  if (tree_.num_pages() == 0 || !TakesStores()) return;
   const int32_t for_others = 1 + pool_.total() * kPercentForOthers / 100;
   int32_t cost = tree_.HoldCost(node);
   for (; tree_.Depth(node) > 0 && cost > pool_.available() - for_others;

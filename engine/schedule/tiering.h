@@ -74,8 +74,12 @@ class Tiering {
   // when the turn ends others may take its blocks before its idle time has come.
   void OnGrowth(NodeId node);
   // A sequence that is to come back has given up its KV, the chain to `node`. It is copied before
-  // others take its blocks, but for the end, which they may have at once.
+  // others take its blocks, but for the end, which they may have at once, and for what copies that
+  // are slower than they need blocks leave (GiveUpStore).
   void OnPreempt(NodeId node);
+  // A sequence that runs needs a block: the newest store that holds some for copies not yet sent
+  // lets go of them. False: there is none.
+  bool GiveUpStore();
   // Prefill's measured speed: that so many tokens took so long.
   void OnPrefill(int32_t tokens, int64_t ns);
   // The workers are gone: every job has failed, every ticket has ended. Before
@@ -115,11 +119,14 @@ class Tiering {
   };
 
   bool CanSend(CopyDirection direction) const;
+  bool IsLate(CopyDirection direction) const;
+  bool TakesStores() const;
   bool Pays(int32_t blocks, int32_t tokens, int64_t now_ns);
   void FindMissing(NodeId node);
   uint64_t Begin(Tasks& tasks, NodeId node, const std::vector<NodeId>& todo);
   void BeginPrefetches();
   uint64_t BeginStore(NodeId node);
+  void GiveUpUnsent(uint64_t ticket);
   bool UnderPressure();
   void Send(Tasks& tasks, uint64_t ticket);
   void SendLoads(Tasks& tasks);

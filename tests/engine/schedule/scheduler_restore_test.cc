@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -260,6 +261,59 @@ TEST(SchedulerRestoreTest, CopiesOfAVictimPreemptNobody) {
   EXPECT_GT(without.preempted(), 0);
   EXPECT_LE(sim.preempted(), without.preempted());
   EXPECT_GT(sim.scheduler().tiering_stats().stored_blocks, 0);
+}
+
+// Copies slower than those who wait for blocks, or that stand still: nobody is preempted, and no
+// step is lost, for what waits to be copied.
+TEST(SchedulerRestoreTest, SlowCopiesOfVictimsStopNobody) {
+  constexpr int32_t kNever = 1'000'000;
+  for (const int32_t steps_a_job : {16, kNever}) {
+    SchedulerConfig config = Config(100, 400);
+    config.max_num_seqs = 8;
+    config.tiering.block_bytes = CopyJob::kMaxBytes / 8;
+    Conversation slow(config);
+    config.num_pages = 0;
+    Conversation without(config);
+    std::map<Conversation*, int32_t> steps;
+    for (Conversation* sim : {&slow, &without}) {
+      for (int32_t i = 0; i < 24; ++i) {
+        sim->Add({.prompt_tokens = 20 + i, .max_tokens = 40 + 3 * i, .stops_at_eos = false});
+      }
+      while (sim->HasWork()) {
+        while (sim->SendCopy()) {
+        }
+        if (sim->Schedule()) sim->Retire();
+        ASSERT_LT(++steps[sim], 10000) << "no progress";
+        if (steps[sim] % steps_a_job != 0) continue;
+        sim->FinishCopy(CopyDirection::kStore);
+        sim->FinishCopy(CopyDirection::kLoad);
+      }
+    }
+    EXPECT_GT(without.preempted(), 0);
+    EXPECT_LE(slow.preempted(), 1.5 * without.preempted());
+    EXPECT_LE(steps[&slow], 1.5 * steps[&without]);
+    EXPECT_EQ(slow.scheduler().tiering_stats().stored_blocks > 0, steps_a_job < kNever);
+  }
+}
+
+// When the first of a victim's copies is late, those behind it give back their blocks; it keeps its
+// own.
+TEST(SchedulerRestoreTest, WhatWaitsBehindALateStoreIsNotHeld) {
+  SchedulerConfig config = Config(40, 60);
+  config.tiering.block_bytes = CopyJob::kMaxBytes;  // a copy a job
+  Conversation sim(config);
+  sim.Add({.prompt_tokens = 20, .max_tokens = 100, .stops_at_eos = false});
+  sim.Add({.prompt_tokens = 60, .max_tokens = 80, .stops_at_eos = false});
+  for (; sim.preempted() == 0; sim.Retire()) ASSERT_TRUE(sim.Schedule());
+  for (int32_t i = 0; i < CopyJob::kMaxInFlight; ++i) EXPECT_TRUE(sim.SendCopy());
+  sim.CancelAll(FinishReason::kCancelled);
+  const int32_t total = sim.load().total_blocks;
+  EXPECT_LT(sim.load().free_blocks, total - 10);
+  sim.now_ns += 20 * kSecond;
+  sim.SendCopy();
+  EXPECT_EQ(sim.load().free_blocks, total - CopyJob::kMaxInFlight);
+  sim.RunCopies();
+  EXPECT_EQ(sim.load().free_blocks, total);
 }
 
 // --- Every moment.
