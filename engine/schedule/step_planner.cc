@@ -142,8 +142,19 @@ int32_t StepPlanner::ShortestWaiting() const {
   return shortest;
 }
 
+// Room that copies to the host hold for longer than they should take is for those who wait.
+void StepPlanner::TakeBackFromSlowCopies(int64_t now_ns) {
+  const RequestQueue& queue = sequences_.queue();
+  if (queue.empty() || sequences_.num_free_rows() == 0) return;
+  const int32_t wanted = BlocksToReserve(*queue.begin()->sequence) + Watermark();
+  while (sequences_.pool().available() < wanted &&
+         sequences_.kv().tiering().GiveUpSlowStore(now_ns)) {
+  }
+}
+
 void StepPlanner::ChooseAdmissions(int64_t now_ns) {
   BeginRestored(now_ns);
+  TakeBackFromSlowCopies(now_ns);
   std::array<Sequence*, kLookAhead> passed_over;
   int32_t num_passed_over = 0;
   const RequestQueue& queue = sequences_.queue();

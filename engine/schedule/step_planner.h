@@ -42,6 +42,7 @@ class StepPlanner {
   Sequence* Victim(const Sequence& beneficiary) const;
   void ChoosePrefills();
   void SortPrefills();
+  void TakeBackFromSlowCopies(int64_t now_ns);
   void ChooseAdmissions(int64_t now_ns);
   void BeginRestored(int64_t now_ns);
   bool TryAdmit(Sequence& sequence, int64_t now_ns);

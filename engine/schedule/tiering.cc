@@ -122,7 +122,7 @@ void Tiering::Abandon(uint64_t ticket) {
 uint64_t Tiering::Begin(Tasks& tasks, NodeId node, const std::vector<NodeId>& todo) {
   const int32_t cost = tree_.HoldCost(node);
   tree_.Hold(node);
-  tasks[++last_ticket_] = {.node = node, .todo = todo, .cost = cost};
+  tasks[++last_ticket_] = {.node = node, .todo = todo, .cost = cost, .begun_ns = now_ns_};
   return last_ticket_;
 }
 
@@ -162,9 +162,10 @@ void Tiering::GiveUpUnsent(uint64_t ticket) {
   sessions_.OnTierChange(node);
 }
 
-bool Tiering::GiveUpStore() {
-  const auto holds_unsent = [](const auto& entry) {
-    return entry.second.cost > 0 && !entry.second.all_sent();
+bool Tiering::GiveUpStore(int64_t begun_by_ns) {
+  const auto holds_unsent = [begun_by_ns](const auto& entry) {
+    const Task& task = entry.second;
+    return task.begun_ns <= begun_by_ns && task.cost > 0 && !task.all_sent();
   };
   const int32_t before = pool_.available();
   while (pool_.available() == before) {
@@ -423,6 +424,10 @@ int64_t Tiering::NextTimer() const {
   }
   for (const auto& [ticket, task] : restores_) {
     if (task.awaited) next = std::min(next, task.deadline_ns);
+  }
+  for (const auto& [ticket, task] : stores_) {
+    const int64_t slow_ns = task.begun_ns + kSlowStoreNs;
+    if (!task.all_sent() && slow_ns > now_ns_) next = std::min(next, slow_ns);
   }
   return next;
 }

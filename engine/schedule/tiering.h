@@ -79,7 +79,9 @@ class Tiering {
   void OnPreempt(NodeId node);
   // A sequence that runs needs a block: the newest store that holds some for copies not yet sent
   // lets go of them. False: there is none.
-  bool GiveUpStore();
+  bool GiveUpStore() { return GiveUpStore(now_ns_); }
+  // The same for a request that waits to be admitted: of stores that should have been sent by now.
+  bool GiveUpSlowStore(int64_t now_ns) { return GiveUpStore(now_ns - kSlowStoreNs); }
   // Prefill's measured speed: that so many tokens took so long.
   void OnPrefill(int32_t tokens, int64_t ns);
   // The workers are gone: every job has failed, every ticket has ended. Before
@@ -92,6 +94,11 @@ class Tiering {
   void CheckInvariants() const;
 
  private:
+  // Longer than a whole pool takes to be copied at the speed of a bus: copies to memory that is
+  // still being pinned, say, are slower by far, and whoever waits for blocks need not wait for
+  // them.
+  static constexpr int64_t kSlowStoreNs = 2'000'000'000;
+
   // A chain on its way.
   struct Task {
     NodeId node = kNoNode;       // held
@@ -100,7 +107,8 @@ class Tiering {
     int32_t in_flight = 0;       // of those sent
     int32_t cost = 0;            // blocks that its hold made unavailable
     std::vector<NodeId> others;  // of the chain, loaded by other tasks
-    bool awaited = false;        // a ticket has not ended yet
+    int64_t begun_ns = 0;
+    bool awaited = false;  // a ticket has not ended yet
     bool failed = false;
     int64_t deadline_ns = kNoDeadline;
     bool all_sent() const { return sent == todo.size(); }
@@ -127,6 +135,7 @@ class Tiering {
   void BeginPrefetches();
   uint64_t BeginStore(NodeId node);
   void GiveUpUnsent(uint64_t ticket);
+  bool GiveUpStore(int64_t begun_by_ns);
   bool UnderPressure();
   void Send(Tasks& tasks, uint64_t ticket);
   void SendLoads(Tasks& tasks);

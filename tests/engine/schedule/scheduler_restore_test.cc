@@ -316,6 +316,33 @@ TEST(SchedulerRestoreTest, WhatWaitsBehindALateStoreIsNotHeld) {
   EXPECT_EQ(sim.load().free_blocks, total);
 }
 
+// A whole pool's KV on its way to a host that takes it slowly: a request that has no room waits for
+// as long as such copies usually take, then for none that has not been sent.
+TEST(SchedulerRestoreTest, ARequestDoesNotWaitForSlowCopies) {
+  SchedulerConfig config = Config(60, 60);
+  config.tiering.block_bytes = CopyJob::kMaxBytes;  // a copy a job
+  Conversation sim(config);
+  const RequestId turn =
+      sim.Add({.prompt_tokens = 180, .max_tokens = 4, .stops_at_eos = false, .session = "s"});
+  sim.RunToEnd(1);
+  EXPECT_TRUE(sim.store().Offload(0, "s", sim.now_ns).ok());
+  for (int32_t i = 0; i < CopyJob::kMaxInFlight; ++i) EXPECT_TRUE(sim.SendCopy());
+  const RequestId waiting = sim.Add({.prompt_tokens = 190, .max_tokens = 4, .stops_at_eos = false});
+  EXPECT_FALSE(sim.Schedule());
+  sim.now_ns += kSecond;
+  EXPECT_FALSE(sim.Schedule());
+  EXPECT_LE(sim.scheduler().NextTimer(), sim.now_ns + kSecond);
+  sim.now_ns += kSecond;
+  EXPECT_TRUE(sim.Schedule());
+  sim.RunToEnd(1);
+  sim.ExpectUndisturbed(turn);
+  sim.ExpectUndisturbed(waiting);
+  EXPECT_EQ(sim.preempted(), 0);
+  // What had been sent is on the host, and is found there.
+  EXPECT_EQ(sim.scheduler().tiering_stats().stored_blocks, CopyJob::kMaxInFlight);
+  EXPECT_GT(sim.Say().host_tokens, 0);
+}
+
 // --- Every moment.
 
 struct Disturbance {
