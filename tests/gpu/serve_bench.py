@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -66,8 +67,24 @@ def graphs(server):
     return {size: sizes[size] for size in sorted(sizes)}
 
 
+class Gauge:
+    """The device's clock and power while something runs: medians of a sample every two seconds."""
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits",
+             "--loop=2"], stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        lines = self.process.communicate()[0].splitlines()
+        samples = [[float(value) for value in line.split(",")] for line in lines if "," in line]
+        self.sm_mhz, self.watts = (statistics.median(values) for values in zip(*samples))
+
+
 def offline(pack, server):
-    with tempfile.TemporaryDirectory() as results:
+    with tempfile.TemporaryDirectory() as results, Gauge() as gauge:
         done = subprocess.run(
             [pack / "bin/quire-load", "--server", server.target, "--num-prompts", str(REQUESTS),
              "--random-input-len", str(TOKENS), "--random-output-len", str(TOKENS), "--ignore-eos",
@@ -82,7 +99,8 @@ def offline(pack, server):
     say(offline=f"{TOKENS} in, {TOKENS} out", requests=REQUESTS, rows=ROWS,
         seconds=run["duration"], output_tokens_per_second=run["output_throughput"],
         serial_limit=round(SERIAL_LIMIT), mean_tpot_ms=run["mean_tpot_ms"],
-        preemptions=server.metric("quire_preemptions_total"), graphs=graphs(server))
+        preemptions=server.metric("quire_preemptions_total"), sm_mhz=gauge.sm_mhz,
+        watts=gauge.watts, graphs=graphs(server))
 
 
 def main():
