@@ -129,6 +129,8 @@ class PythonServerTest(unittest.TestCase):
         self.client.sessions.fork("python-fox", "python-owl", position=len(known))
         owl = self.client.sessions.import_(self.client.sessions.export("python-owl"))
         self.assertEqual((owl.position, owl.host_tokens), (len(known), len(known)))
+        there = self.client.conversation(owl.session_id, position=len(known))
+        self.assertEqual([i for d in there.say(known[:3], GREEDY) for i in d.token_ids], ids)
         listed = {session.session_id for session in self.client.sessions.list()}
         self.assertEqual(listed, {"python-fox", "python-owl", owl.session_id})
         watch = self.client.sessions.watch("python-owl")
