@@ -25,25 +25,7 @@ constexpr int32_t kOut = 9;
 constexpr int32_t kKv = kIn + kOut - 1;
 
 SchedulerConfig Config(int32_t usable_blocks = 60, int32_t num_pages = 60) {
-  SchedulerConfig config;
-  config.num_blocks = usable_blocks + 1;
-  config.block_size = kBlock;
-  config.max_model_len = 300;
-  config.max_num_seqs = 4;
-  config.max_num_batched_tokens = 64;
-  config.max_num_queued_reqs = 64;
-  config.growth_horizon = 0;
-  config.num_pages = num_pages;
-  config.sessions = {.max_sessions = 100,
-                     .max_sessions_per_tenant = 100,
-                     .max_session_tokens = 1'000'000,
-                     .max_model_len = config.max_model_len,
-                     .default_ttl_seconds = 1e6,
-                     .max_ttl_seconds = 1e6,
-                     .default_idle_offload_seconds = 1000,
-                     .max_pinned_share = 0.5};
-  config.tiering = {.block_bytes = 32, .low_watermark = 0, .high_watermark = 0};
-  return config;
+  return SessionConfig(usable_blocks, num_pages, /*max_model_len=*/300);
 }
 
 class Forks : public SimulatedEngine {

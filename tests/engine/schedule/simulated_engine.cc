@@ -67,6 +67,28 @@ ExpectedOutcome Expect(RequestId id, const RequestSpec& spec, const ShadowModel&
   }
 }
 
+SchedulerConfig SessionConfig(int32_t usable_blocks, int32_t num_pages, int32_t max_model_len) {
+  SchedulerConfig config;
+  config.num_blocks = usable_blocks + 1;
+  config.block_size = 4;
+  config.max_model_len = max_model_len;
+  config.max_num_seqs = 4;
+  config.max_num_batched_tokens = 64;
+  config.max_num_queued_reqs = 64;
+  config.growth_horizon = 0;
+  config.num_pages = num_pages;
+  config.sessions = {.max_sessions = 100,
+                     .max_sessions_per_tenant = 100,
+                     .max_session_tokens = 1'000'000,
+                     .max_model_len = config.max_model_len,
+                     .default_ttl_seconds = 1e6,
+                     .max_ttl_seconds = 1e6,
+                     .default_idle_offload_seconds = 1000,
+                     .max_pinned_share = 0.5};
+  config.tiering = {.block_bytes = 32, .low_watermark = 0, .high_watermark = 0};
+  return config;
+}
+
 SimulatedEngine::SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model,
                                  const ShadowFaults& faults)
     : config_(config),

@@ -60,6 +60,9 @@ ExpectedOutcome Expect(RequestId id, const RequestSpec& spec, const ShadowModel&
                        int32_t max_model_len);
 std::vector<int32_t> PromptOf(RequestId id, const RequestSpec& spec, int32_t vocab_size);
 
+// Four rows over blocks of 4 tokens, and sessions that go to the host when a client asks for it.
+SchedulerConfig SessionConfig(int32_t usable_blocks, int32_t num_pages, int32_t max_model_len);
+
 class SimulatedEngine {
  public:
   explicit SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model = {},
