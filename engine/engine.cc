@@ -11,6 +11,9 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/wake_event.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/sessions/session_store.h"
+#include "engine/worker/transport.h"
 #include "kernels/check.h"
 
 namespace quire {

@@ -12,12 +12,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "engine/output_sink.h"
-#include "engine/request.h"
-#include "engine/schedule/scheduler.h"
-#include "engine/worker/graph_use.h"
-#include "engine/worker/transport.h"
+#include "engine/values/cache_stats.h"
+#include "engine/values/output_sink.h"
+#include "engine/values/request.h"
+#include "engine/values/scheduler_config.h"
+#include "engine/worker/rank/graph_use.h"
 
 namespace quire {
 
@@ -42,12 +41,8 @@ struct EngineStats {
   std::vector<GraphUse> graphs;  // one per batch size whose steps are captured, ascending
 };
 
-// What the engine's door refuses beyond, before anything is queued.
-struct EngineLimits {
-  int32_t max_num_queued_reqs = 0;
-  int64_t max_num_queued_tokens = 0;
-  int32_t max_model_len = 0;
-};
+class SessionStore;
+class Transport;
 
 class Engine {
  public:

@@ -1,6 +1,6 @@
 // EngineConfig: every setting of the engine, as values, and the bounds of each.
-// server/config_table.cc gives the settings their help and makes flags, environment variables, file
-// keys and --help of them. Validate rejects and never repairs.
+// server/config/config_table.cc gives the settings their help and makes flags, environment
+// variables, file keys and --help of them. Validate rejects and never repairs.
 #pragma once
 
 #include <cstdint>

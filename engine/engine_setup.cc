@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
-#include "engine/worker/worker.h"
+#include "engine/model/model.h"
+#include "engine/worker/rank/worker.h"
+#include "engine/worker/rank/worker_spec.h"
 #include "kernels/cpu/host_limits.h"
 
 namespace quire {

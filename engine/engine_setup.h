@@ -8,14 +8,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
 #include "engine/engine_config.h"
-#include "engine/model/model.h"
-#include "engine/model/model_config.h"
-#include "engine/worker/device_facts.h"
-#include "engine/worker/worker_spec.h"
+#include "engine/model/checkpoint/model_config.h"
+#include "engine/model/kv_layout.h"
+#include "engine/model/model_options.h"
+#include "engine/values/scheduler_config.h"
+#include "engine/worker/rank/device_facts.h"
 
 namespace quire {
+
+struct WorkerSpec;
 
 // What each rank's memory goes to, in bytes, and what the host gives beside it, computed before
 // loading.

@@ -8,6 +8,8 @@
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
 #include "engine/worker/in_process_transport.h"
+#include "engine/worker/rank/worker.h"
+#include "engine/worker/transport.h"
 #include "kernels/cpu/host_limits.h"
 
 namespace quire {

@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine_setup.h"
-#include "engine/worker/device_facts.h"
-#include "engine/worker/host_arena.h"
-#include "engine/worker/supervisor.h"
+#include "engine/worker/process/supervisor.h"
+#include "engine/worker/rank/device_facts.h"
+#include "engine/worker/shm/host_arena.h"
 #include "engine/worker/transport.h"
 
 namespace quire {

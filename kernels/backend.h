@@ -14,6 +14,7 @@
 #include "kernels/block_copier.h"
 #include "kernels/buffer.h"
 #include "kernels/ops.h"
+#include "kernels/step_message.h"
 
 namespace quire {
 

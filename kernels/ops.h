@@ -3,12 +3,15 @@
 // Q query heads, K key/value heads, D head dim, I intermediate size, V vocabulary (all of this
 // rank).
 //
+// sampling.h has the values of a draw, step_message.h the operations that begin and end a step.
+//
 // Every op's result for one token depends only on that token's own inputs (and, for attention, its
 // own sequence): the order of every sum is fixed by the shape, never by T, S or the thread count.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/sampling.h"
 #include "kernels/tensor.h"
 
 namespace quire {
@@ -101,137 +104,11 @@ struct GatherRowsParams {
   TensorView out;       // [R, H]
 };
 
-// The per-row sampling parameters the device needs; embedded in SamplingParams and copied whole, so
-// that nothing between the request codec and the sampler enumerates its fields. Ranges are checked
-// by SamplingParams::Validate, the only place that states them.
-struct SampleRow {
-  float temperature = 1.0f;         // 0: greedy
-  int32_t top_k = 0;                // 0: off
-  float top_p = 1.0f;               // 1: off
-  float min_p = 0.0f;               // 0: off
-  float repetition_penalty = 1.0f;  // over prompt and output; 1: off
-  float presence_penalty = 0.0f;    // over output; 0: off
-  float frequency_penalty = 0.0f;   // over output; 0: off
-  uint64_t seed = 0;                // key of the counter-based generator
-};
-
-struct LogitBias {
-  int32_t token = 0;
-  float bias = 0.0f;
-};
-
-// One row to sample. Order of operations: logit bias; banned tokens to -inf; repetition, frequency
-// and presence penalties; then greedy (the lowest token of equal logits), or a draw.
-//
-// A draw. With l the logits now and top the largest, z = (l - top) / temperature, e = ExactExp(z)
-// and the mass of a token floor(e * 2^40), an integer so that no order of summation matters, it
-// keeps
-// - top_k: tokens whose z is no less than the top_k-th largest; of those
-// - top_p: tokens with less than top_p of the mass on tokens of strictly larger z; of those
-// - min_p: tokens with e >= min_p (the largest e is 1).
-// This is the order of Hugging Face transformers; equal tokens at a threshold are all kept. Of the
-// kept it takes the largest z + GumbelNoise(seed, num_known, token), the lowest token of equals: a
-// draw from their softmax that depends on (seed, position) alone. ExactExp and GumbelNoise are in
-// sampling_math.h; with them every backend, and any split of the vocabulary over ranks, takes the
-// same token.
-struct SampleJob {
-  SampleRow params;
-  const int32_t* tokens = nullptr;  // [num_known] prompt, then output
-  int32_t* drawn = nullptr;         // where the token is written as well; may be null
-  int32_t num_prompt = 0;
-  int32_t num_known = 0;
-  const LogitBias* bias = nullptr;  // [num_bias], token ids unique
-  int32_t num_bias = 0;
-  const int32_t* banned = nullptr;  // [num_banned]: stop tokens before min_tokens is reached
-  int32_t num_banned = 0;
-};
-
-struct SampleResult {
-  int32_t token = 0;
-  float logprob = 0.0f;  // log softmax of the raw logits at `token`
-  // 1: the row held NaN or +Inf, or every token is at -inf; token is meaningless, the row must
-  // fail.
-  int32_t nonfinite = 0;
-};
-
+// Draws one token a row: sampling.h defines the draw.
 struct SampleParams {
   TensorView logits;      // [R, V] f32; scratch: contents are undefined afterwards
   const SampleJob* jobs;  // [R]
   SampleResult* results;  // [R]
-};
-
-// One row's share of a step: positions [start, start + count) run through the model. Their tokens
-// are in the row's token table: written by this or an earlier step's patches, or drawn by an
-// earlier step (possibly one whose result the host has not seen yet). With sample set, a token is
-// drawn from the last position's logits and written at position start + count.
-struct RowWork {
-  int32_t row = 0;
-  int32_t start = 0;
-  int32_t count = 0;
-  int32_t sample = 0;
-};
-
-// `bytes` bytes at offset `from` of the step's message go to device address `to`; all three are
-// multiples of 4. Patches of one message do not overlap.
-struct Patch {
-  void* to = nullptr;
-  uint32_t from = 0;
-  uint32_t bytes = 0;
-};
-
-// The head of a step's message from the host: what changes in the device's tables, and which rows
-// run. Offsets are bytes from the head, multiples of 16.
-struct StepMessage {
-  uint32_t bytes = 0;  // of the whole message
-  int32_t num_patches = 0;
-  int32_t num_rows = 0;     // S
-  int32_t num_samples = 0;  // R: works with sample set
-  uint32_t patches_at = 0;  // Patch[num_patches]
-  uint32_t work_at = 0;     // RowWork[S]
-  uint32_t jobs_at = 0;     // SampleJob[R], in the order of the works that sample; device pointers
-  uint32_t reserved = 0;
-};
-
-// Where host and device exchange messages and results: `slots` of each in host memory that the
-// device reads and writes (Backend::AllocateHost). Step number n uses slot n % slots, by a count
-// kept on the device, so that a captured step finds its slot by itself.
-struct StepRing {
-  void* messages = nullptr;  // slot i at messages + i * message_stride bytes
-  int64_t message_stride = 0;
-  SampleResult* results = nullptr;  // slot i at results + i * result_stride elements
-  int64_t result_stride = 0;
-  int32_t slots = 0;
-  uint64_t* step = nullptr;  // device memory: number of the current step; EndStep adds one
-};
-
-// First operation of a step: applies the message's patches, then expands its works into the flat
-// arrays of the step. Shapes are the caller's (a captured step's are fixed) and must be the
-// message's.
-struct BeginStepParams {
-  StepRing ring;
-  int32_t num_tokens;          // T, the sum of the works' counts
-  int32_t num_seqs;            // S
-  int32_t num_samples;         // R
-  const int32_t* token_table;  // [rows, token_stride] token ids by position
-  int64_t token_stride;
-  const int32_t* block_table;  // [rows, table_stride]
-  int64_t table_stride;
-  int32_t block_size;
-  int32_t* token_ids;    // out [T]
-  int32_t* positions;    // out [T]
-  int64_t* slots;        // out [T] block * block_size + offset
-  int32_t* query_begin;  // out [S + 1]
-  int32_t* context_len;  // out [S]
-  int32_t* table_row;    // out [S]
-  int32_t* logit_rows;   // out [R] index into the T tokens
-  SampleJob* jobs;       // out [R]
-};
-
-// Last operation of a step: hands the results to the host and counts the step.
-struct EndStepParams {
-  StepRing ring;
-  const SampleResult* results;  // [R] device
-  int32_t num_samples;          // R
 };
 
 // out[i] = amplitude * (2 u - 1) with u = (w + 1/2) / 2^32 and w = word i % 4 of Philox4x32 with

@@ -2,7 +2,7 @@
 #include "server/dry_run.h"
 
 #include "nlohmann/json.hpp"
-#include "server/config_table.h"
+#include "server/config/config_table.h"
 
 namespace quire {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "engine/engine_setup.h"
-#include "server/config_flags.h"
+#include "server/config/config_flags.h"
 
 namespace quire {
 

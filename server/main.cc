@@ -13,7 +13,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
-#include "server/config_flags.h"
+#include "server/config/config_flags.h"
 #include "server/dry_run.h"
 #include "server/server.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "engine/base/status_macros.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/checkpoint/safetensors.h"
 
 namespace quire {
 namespace {

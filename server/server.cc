@@ -16,13 +16,13 @@
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
 #include "engine/engine_workers.h"
-#include "server/admin_http.h"
-#include "server/graph_log.h"
-#include "server/listen_address.h"
-#include "server/metrics.h"
+#include "server/admin/admin_http.h"
+#include "server/admin/graph_log.h"
+#include "server/admin/status_page.h"
+#include "server/call/serving_model.h"
+#include "server/front/listen_address.h"
+#include "server/metrics/metrics.h"
 #include "server/model_identity.h"
-#include "server/serving_model.h"
-#include "server/status_page.h"
 
 namespace quire {
 namespace {

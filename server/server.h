@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine_setup.h"
 #include "engine/worker/transport.h"
-#include "server/server_config.h"
+#include "server/config/server_config.h"
 
 namespace quire {
 

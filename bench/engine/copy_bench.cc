@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bench/engine/session_copier.h"
-#include "engine/worker/pool_copies.h"
+#include "engine/worker/copy/pool_copies.h"
 
 namespace quire {
 namespace {

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/schedule/prefix_tree.h"
+#include "engine/schedule/kv/prefix_tree.h"
 #include "kernels/check.h"
 
 namespace {

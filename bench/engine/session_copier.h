@@ -7,8 +7,8 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/wake_event.h"
-#include "engine/worker/copy_dispatch.h"
-#include "engine/worker/copy_engine.h"
+#include "engine/worker/copy/copy_dispatch.h"
+#include "engine/worker/copy/copy_engine.h"
 #include "kernels/check.h"
 
 namespace quire {

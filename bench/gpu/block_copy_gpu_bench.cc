@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "bench/engine/session_copier.h"
-#include "engine/worker/cuda_worker.h"
+#include "engine/worker/program/cuda_worker.h"
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 
 namespace quire {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/gpu/graph_timer.h"
-#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/dtype.h"
 
 namespace quire::gpu {

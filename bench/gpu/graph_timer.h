@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/launch.h"
 
 namespace quire::gpu {
 

@@ -12,9 +12,9 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/algorithm_search.h"
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/device/check.h"
+#include "kernels/cuda/matmul/algorithm_search.h"
+#include "kernels/cuda/matmul/matmul.h"
 
 namespace quire::cuda {
 namespace {

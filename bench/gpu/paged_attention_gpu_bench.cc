@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/check.h"
-#include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/attention/paged_attention.h"
+#include "kernels/cuda/device/check.h"
 
 namespace quire::cuda {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "bench/gpu/graph_timer.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device/cuda_kernels.h"
 
 namespace quire::gpu {
 namespace {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "engine/worker/cuda_worker.h"
+#include "engine/worker/program/cuda_worker.h"
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 
 namespace quire {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/vector/isa.h"
 
 namespace quire {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/worker/fake/null_worker.h"
 #include "engine/worker/in_process_transport.h"
-#include "engine/worker/null_worker.h"
 #include "kernels/check.h"
 
 namespace quire {

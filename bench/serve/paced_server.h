@@ -8,10 +8,10 @@
 
 #include "absl/status/status.h"
 #include "engine/engine.h"
-#include "server/admin_http.h"
-#include "server/grpc_front.h"
-#include "server/metrics.h"
-#include "server/serving_model.h"
+#include "server/admin/admin_http.h"
+#include "server/call/serving_model.h"
+#include "server/front/grpc_front.h"
+#include "server/metrics/metrics.h"
 
 namespace quire {
 

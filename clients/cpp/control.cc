@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "clients/cpp/json_output.h"
-#include "clients/cpp/report.h"
+#include "clients/cpp/call/json_output.h"
+#include "clients/cpp/call/report.h"
 
 namespace quire::cli {
 namespace {

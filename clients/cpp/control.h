@@ -1,9 +1,9 @@
 // RunInfo, RunAbort, RunDrain: what a server is and does, and how to stop things there.
 #pragma once
 
-#include "clients/cpp/connection.h"
-#include "clients/cpp/invocation.h"
-#include "clients/cpp/quire.h"
+#include "clients/cpp/call/connection.h"
+#include "clients/cpp/call/terminal.h"
+#include "clients/cpp/flags/invocation.h"
 
 namespace quire::cli {
 

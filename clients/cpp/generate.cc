@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "clients/cpp/answer.h"
-#include "clients/cpp/generate_request.h"
-#include "clients/cpp/report.h"
-#include "clients/cpp/session_output.h"
+#include "clients/cpp/call/answer.h"
+#include "clients/cpp/call/generate_request.h"
+#include "clients/cpp/call/report.h"
+#include "clients/cpp/call/session_output.h"
 #include "clients/cpp/tokens.h"
 
 namespace quire::cli {

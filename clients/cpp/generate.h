@@ -1,9 +1,9 @@
 // RunGenerate: `quire generate`, a completion printed while it arrives.
 #pragma once
 
-#include "clients/cpp/connection.h"
-#include "clients/cpp/invocation.h"
-#include "clients/cpp/quire.h"
+#include "clients/cpp/call/connection.h"
+#include "clients/cpp/call/terminal.h"
+#include "clients/cpp/flags/invocation.h"
 
 namespace quire::cli {
 

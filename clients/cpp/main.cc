@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "clients/cpp/interrupt.h"
+#include "clients/cpp/call/interrupt.h"
+#include "clients/cpp/call/report.h"
 #include "clients/cpp/quire.h"
-#include "clients/cpp/report.h"
 
 namespace {
 

@@ -1,12 +1,12 @@
 // From a command line to the function that runs it.
 #include "clients/cpp/quire.h"
 
-#include "clients/cpp/connection.h"
+#include "clients/cpp/call/connection.h"
+#include "clients/cpp/call/report.h"
 #include "clients/cpp/control.h"
+#include "clients/cpp/flags/invocation.h"
 #include "clients/cpp/generate.h"
-#include "clients/cpp/invocation.h"
-#include "clients/cpp/report.h"
-#include "clients/cpp/session.h"
+#include "clients/cpp/session/session.h"
 #include "clients/cpp/tokens.h"
 
 namespace quire::cli {

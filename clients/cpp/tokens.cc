@@ -5,9 +5,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "clients/cpp/generate_request.h"
-#include "clients/cpp/json_output.h"
-#include "clients/cpp/report.h"
+#include "clients/cpp/call/generate_request.h"
+#include "clients/cpp/call/json_output.h"
+#include "clients/cpp/call/report.h"
 
 namespace quire::cli {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "clients/cpp/connection.h"
-#include "clients/cpp/invocation.h"
-#include "clients/cpp/quire.h"
+#include "clients/cpp/call/connection.h"
+#include "clients/cpp/call/terminal.h"
+#include "clients/cpp/flags/invocation.h"
 
 namespace quire::cli {
 

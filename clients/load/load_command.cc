@@ -1,13 +1,13 @@
 // Settings to runs, runs to summaries, summaries to reports and an exit code.
 #include "clients/load/load_command.h"
 
-#include "clients/load/driver.h"
+#include "clients/load/figures/summary.h"
+#include "clients/load/figures/turn_figures.h"
+#include "clients/load/figures/verdict.h"
 #include "clients/load/options.h"
-#include "clients/load/report_files.h"
-#include "clients/load/reports.h"
-#include "clients/load/summary.h"
-#include "clients/load/turn_figures.h"
-#include "clients/load/verdict.h"
+#include "clients/load/report/report_files.h"
+#include "clients/load/report/reports.h"
+#include "clients/load/run/driver.h"
 
 namespace quire::load {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "clients/load/run_record.h"
-#include "clients/load/settings.h"
+#include "clients/load/values/run_record.h"
+#include "clients/load/values/settings.h"
 
 namespace quire::load {
 

@@ -10,10 +10,10 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "clients/load/arrivals.h"
-#include "clients/load/lengths.h"
 #include "clients/load/option_values.h"
-#include "clients/load/workload.h"
+#include "clients/load/workload/arrivals.h"
+#include "clients/load/workload/lengths.h"
+#include "clients/load/workload/workload.h"
 
 namespace quire::load {
 namespace {

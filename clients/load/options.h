@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "clients/load/settings.h"
+#include "clients/load/values/settings.h"
 
 namespace quire::load {
 

@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "engine/model/checkpoint/model_config.h"
+#include "engine/model/checkpoint/tp.h"
 #include "engine/model/linear.h"
 #include "engine/model/model.h"
-#include "engine/model/model_config.h"
-#include "engine/model/tp.h"
 #include "kernels/backend.h"
 
 namespace quire {

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "engine/model/activations.h"
+#include "engine/model/checkpoint/model_config.h"
+#include "engine/model/checkpoint/tp.h"
 #include "engine/model/decoder_weights.h"
 #include "engine/model/model.h"
-#include "engine/model/model_config.h"
-#include "engine/model/tp.h"
 #include "kernels/backend.h"
 
 namespace quire {

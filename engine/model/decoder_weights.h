@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/checkpoint/model_config.h"
+#include "engine/model/checkpoint/tp.h"
+#include "engine/model/checkpoint/weights.h"
 #include "engine/model/linear.h"
 #include "engine/model/model.h"
-#include "engine/model/model_config.h"
-#include "engine/model/tp.h"
-#include "engine/model/weights.h"
 
 namespace quire {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/model/tp.h"
+#include "engine/model/checkpoint/tp.h"
 #include "kernels/backend.h"
 
 namespace quire {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/model/model_config.h"
+#include "engine/model/checkpoint/model_config.h"
 
 namespace quire {
 

@@ -16,9 +16,9 @@
 #include <memory>
 #include <vector>
 
-#include "engine/schedule/block_pool.h"
-#include "engine/schedule/id_index.h"
-#include "engine/schedule/recycling_set.h"
+#include "engine/schedule/containers/id_index.h"
+#include "engine/schedule/containers/recycling_set.h"
+#include "engine/schedule/kv/block_pool.h"
 #include "engine/schedule/request_queue.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/sequence.h"

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/schedule/recycling_set.h"
+#include "engine/schedule/containers/recycling_set.h"
 #include "engine/schedule/sequence.h"
 
 namespace quire {

@@ -12,67 +12,17 @@
 #include <memory>
 #include <vector>
 
-#include "engine/output_sink.h"
-#include "engine/request.h"
-#include "engine/schedule/session_store.h"
-#include "engine/schedule/tiering.h"
-#include "engine/step_plan.h"
+#include "engine/values/cache_stats.h"
+#include "engine/values/copy_plan.h"
+#include "engine/values/output_sink.h"
+#include "engine/values/request.h"
+#include "engine/values/scheduler_config.h"
+#include "engine/values/scheduler_events.h"
+#include "engine/values/step_plan.h"
 
 namespace quire {
 
-struct SchedulerConfig {
-  int32_t num_blocks = 0;              // of the pool, the null block (id 0) included
-  int32_t block_size = 16;             // tokens
-  int32_t max_model_len = 0;           // tokens, prompt and output
-  int32_t max_num_seqs = 0;            // rows
-  int32_t max_num_batched_tokens = 0;  // budget of a step
-  int32_t max_num_queued_reqs = 0;     // capacity of the queue; Engine refuses beyond it
-  int32_t max_partial_prefills = 4;
-  int32_t growth_horizon = 128;  // output tokens reserved at admission
-  bool prefix_cache = true;
-  int32_t num_pages = 0;  // of host memory
-  SessionConfig sessions;
-  TieringConfig tiering;
-};
-
-// Scheduler::Cancel: the turn's session keeps every token of the output.
-inline constexpr int32_t kKeepAll = std::numeric_limits<int32_t>::max();
-
-// What one call changed, to be delivered and counted by the caller. Reused: cleared by the caller.
-struct SchedulerEvents {
-  std::vector<TokenEvent> tokens;
-  std::vector<FinishEvent> finishes;
-  int32_t preempted = 0;  // by Schedule: running ones sent back to the queue
-  int32_t admitted = 0;   // by Schedule: waiting ones that began or resumed
-};
-
-struct SchedulerLoad {
-  int32_t running = 0;         // sequences being computed
-  int32_t waiting = 0;         // queued, preempted ones included
-  int32_t paused = 0;          // neither, because their readers are behind
-  int64_t waiting_tokens = 0;  // prompt tokens of the waiting
-  int32_t restoring = 0;       // neither, because their KV comes back from the host
-  int32_t free_blocks = 0;     // for the taking: cached ones included
-  int32_t cached_blocks = 0;
-  int32_t total_blocks = 0;      // without the null block
-  int64_t tokens_in_flight = 0;  // known tokens of the running
-};
-
-// What was looked for in the prefix cache and in sessions, where it was found, and what is kept.
-struct CacheStats {
-  int64_t queried_tokens = 0;  // of admitted requests: tokens of their prompts
-  int64_t device_tokens = 0;   // of those, found on the device
-  int64_t host_tokens = 0;     // and brought back from the host
-  int64_t computed_tokens = 0;
-  int64_t evicted_blocks = 0;
-  int64_t kept_lost = 0;  // of those, blocks of idle sessions that were nowhere else
-  int32_t cached_blocks = 0;
-  int32_t host_pages_used = 0;
-  int32_t host_pages = 0;
-  int64_t sessions = 0;
-  int64_t session_tokens = 0;
-  std::array<int64_t, 8> sessions_by_state{};  // by SessionState
-};
+class SessionStore;
 
 class Scheduler {
  public:

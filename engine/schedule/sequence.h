@@ -16,10 +16,10 @@
 #include <memory>
 #include <vector>
 
-#include "engine/request.h"
-#include "engine/schedule/block_pool.h"
-#include "engine/schedule/prefix_tree.h"
-#include "engine/session.h"
+#include "engine/schedule/kv/block_pool.h"
+#include "engine/schedule/kv/prefix_tree.h"
+#include "engine/values/request.h"
+#include "engine/values/session.h"
 
 namespace quire {
 

@@ -18,12 +18,12 @@
 #include <span>
 #include <vector>
 
-#include "engine/schedule/block_pool.h"
-#include "engine/schedule/prefix_tree.h"
+#include "engine/schedule/kv/block_pool.h"
+#include "engine/schedule/kv/prefix_tree.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/sequence.h"
-#include "engine/schedule/session_store.h"
-#include "engine/schedule/tiering.h"
+#include "engine/schedule/sessions/session_store.h"
+#include "engine/schedule/tiering/tiering.h"
 
 namespace quire {
 

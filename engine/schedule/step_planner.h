@@ -8,7 +8,7 @@
 
 #include "engine/schedule/live_sequences.h"
 #include "engine/schedule/steps_in_flight.h"
-#include "engine/step_plan.h"
+#include "engine/values/step_plan.h"
 
 namespace quire {
 

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "engine/worker/copy_dispatch.h"
-#include "engine/worker/copy_engine.h"
-#include "engine/worker/step_runner.h"
+#include "engine/worker/copy/copy_dispatch.h"
+#include "engine/worker/copy/copy_engine.h"
+#include "engine/worker/rank/step_runner.h"
 #include "engine/worker/transport.h"
 
 namespace quire {

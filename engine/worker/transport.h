@@ -11,8 +11,8 @@
 #include <string>
 
 #include "engine/base/wake_event.h"
-#include "engine/copy_plan.h"
-#include "engine/step_plan.h"
+#include "engine/values/copy_plan.h"
+#include "engine/values/step_plan.h"
 
 namespace quire {
 

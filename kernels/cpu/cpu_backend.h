@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/vector/isa.h"
 
 namespace quire {
 

@@ -5,8 +5,9 @@
 #include <memory>
 
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/cpu/vector_kernels.h"
+#include "kernels/cpu/vector/vector_kernels.h"
 #include "kernels/ops.h"
+#include "kernels/step_message.h"
 
 namespace quire::cpu {
 

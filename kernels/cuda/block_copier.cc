@@ -2,7 +2,7 @@
 #include "kernels/cuda/block_copier.h"
 
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 
 namespace quire::cuda {
 

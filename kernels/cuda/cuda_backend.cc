@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "kernels/cuda/attention/paged_attention.h"
 #include "kernels/cuda/block_copier.h"
-#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/graph_set.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/profile_ranges.h"
 
 namespace quire {

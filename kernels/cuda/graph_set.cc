@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 
 namespace quire::cuda {
 namespace {

@@ -4,9 +4,9 @@
 // are most of its bytes in a decoding step, go to other blocks.
 #include <algorithm>
 
-#include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/row_layout.h"
-#include "kernels/cuda/row_math.cuh"
+#include "kernels/cuda/device/cuda_kernels.h"
+#include "kernels/cuda/rows/row_layout.h"
+#include "kernels/cuda/rows/row_math.cuh"
 
 namespace quire::cuda {
 namespace {

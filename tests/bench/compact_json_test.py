@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """What compact_json writes is what was given, in lines that a person can read."""
-# Covers bench/harness/compact_json.py
+# Covers
 import json
 import pathlib
 import sys

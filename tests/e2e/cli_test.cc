@@ -16,12 +16,12 @@
 #include <thread>
 #include <vector>
 
-#include "clients/cpp/error_details.h"
-#include "clients/cpp/generate_request.h"
-#include "clients/cpp/interrupt.h"
-#include "clients/cpp/invocation.h"
+#include "clients/cpp/call/error_details.h"
+#include "clients/cpp/call/generate_request.h"
+#include "clients/cpp/call/interrupt.h"
+#include "clients/cpp/call/report.h"
+#include "clients/cpp/flags/invocation.h"
 #include "clients/cpp/quire.h"
-#include "clients/cpp/report.h"
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 

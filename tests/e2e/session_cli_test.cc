@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "clients/cpp/durations.h"
+#include "clients/cpp/call/report.h"
+#include "clients/cpp/call/session_output.h"
+#include "clients/cpp/flags/durations.h"
 #include "clients/cpp/quire.h"
-#include "clients/cpp/report.h"
-#include "clients/cpp/session_output.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "quire/v1/sessions.grpc.pb.h"
 

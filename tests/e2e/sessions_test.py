@@ -5,7 +5,7 @@ real gRPC: sessions_test.py QUIRE_SERVER.
 The tokens expected are those of requests that know of no session: each sends all tokens so far and
 bypasses the prefix cache, to a server without host memory.
 """
-# Covers server/session_transfer.cc, server/model_identity.cc
+# Covers server/session/session_transfer.cc, server/model_identity.cc
 
 import os
 import pathlib

@@ -4,7 +4,7 @@
 On the cpu, where a request's tokens never depend on what happens around it: whatever is done to the
 workers, streams go on with the tokens of an undisturbed run.
 """
-# Covers engine/worker/cpu_device.cc, engine/worker/no_gpu_device.cc, engine/worker/worker_spec.cc
+# Covers engine/worker/program/cpu_device.cc, engine/worker/program/no_gpu_device.cc
 
 import http.client
 import json

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "engine/output_sink.h"
-#include "engine/worker/step_runner.h"
+#include "engine/values/output_sink.h"
+#include "engine/worker/rank/step_runner.h"
 #include "gtest/gtest.h"
 
 namespace quire {

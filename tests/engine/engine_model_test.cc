@@ -1,7 +1,7 @@
 // The whole engine on a real checkpoint: a request's tokens are a function of the request alone,
 // whatever runs beside it, however its prompt is cut, however often it is preempted, on one rank or
 // two.
-// Covers engine/worker/worker.cc
+// Covers engine/worker/rank/worker.cc
 #include <condition_variable>
 #include <map>
 #include <mutex>

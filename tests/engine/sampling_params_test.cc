@@ -1,12 +1,12 @@
 // SamplingParams::Validate at both sides of every range, and the names of finish reasons.
-#include "engine/sampling_params.h"
+#include "engine/values/sampling_params.h"
 
 #include <functional>
 #include <limits>
 #include <set>
 #include <string>
 
-#include "engine/request.h"
+#include "engine/values/request.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,6 +1,6 @@
 // Sessions on a real checkpoint: what a conversation says is a function of its tokens alone, never
 // of where its KV has been: kept, offloaded, lost, shared with a fork, or outliving its workers.
-// Covers engine/worker/host_arena.cc engine/worker/copy_engine.cc
+// Covers engine/worker/shm/host_arena.cc, engine/worker/copy/copy_engine.cc
 #include <signal.h>
 
 #include <condition_variable>

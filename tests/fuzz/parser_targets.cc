@@ -9,10 +9,10 @@
 
 #include "engine/base/json.h"
 #include "kernels/check.h"
-#include "server/text/chat_template.h"
 #include "server/text/detokenizer.h"
 #include "server/text/regex_splitter.h"
 #include "server/text/scanner.h"
+#include "server/text/template/chat_template.h"
 #include "server/text/tokenizer.h"
 #include "server/text/unicode.h"
 

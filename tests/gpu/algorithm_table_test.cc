@@ -1,5 +1,5 @@
 // AlgorithmTable: what was saved is read back; what is foreign, damaged or cut off is left unread.
-#include "kernels/cuda/algorithm_table.h"
+#include "kernels/cuda/matmul/algorithm_table.h"
 
 #include <cstdio>
 #include <fstream>

@@ -10,11 +10,11 @@
 
 #include "engine/base/clock.h"
 #include "engine/engine_setup.h"
-#include "engine/request.h"
-#include "engine/worker/cuda_worker.h"
+#include "engine/values/request.h"
+#include "engine/worker/program/cuda_worker.h"
 #include "gtest/gtest.h"
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 
 namespace quire::gpu {
 

@@ -10,7 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/check.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/device/check.h"
 #include "kernels/dtype.h"
 #include "kernels/tensor.h"
 

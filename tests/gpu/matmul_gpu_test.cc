@@ -1,6 +1,6 @@
 // MatMul on the device: against float64, exact on integers, and the same bits whatever the batch.
-// Covers kernels/cuda/algorithm_search.cc, kernels/cuda/lt_product.cc
-#include "kernels/cuda/matmul.h"
+// Covers kernels/cuda/matmul/algorithm_search.cc, kernels/cuda/matmul/lt_product.cc
+#include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/skinny_matmul.h"
+#include "kernels/cuda/matmul/skinny_matmul.h"
 #include "tests/gpu/device_array.h"
 
 namespace quire::cuda {

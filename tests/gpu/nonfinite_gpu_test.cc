@@ -2,7 +2,7 @@
 // neighbours in the batch nor the sequence that gets its blocks next. Runs from the repository's
 // root.
 //
-// Covers kernels/cuda/sample.cu engine/worker/cuda_worker.cc
+// Covers kernels/cuda/sample/sample.cu, engine/worker/program/cuda_worker.cc
 #include <condition_variable>
 #include <mutex>
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device/cuda_kernels.h"
 #include "tests/gpu/device_array.h"
 #include "tests/kernels/cases.h"
 

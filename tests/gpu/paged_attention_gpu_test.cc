@@ -1,10 +1,10 @@
 // PagedAttention on the device against double arithmetic over a poisoned pool: every slot that no
 // query may see is NaN, so touching one shows. Bits must not depend on batch mates, on how a prompt
 // is cut, on repetition, on graphs or on dependent launch.
-// Covers kernels/cuda/paged_attention_plan.cu
-// Covers kernels/cuda/paged_attention_decode.cu
-// Covers kernels/cuda/paged_attention_prefill.cu
-// Covers kernels/cuda/paged_attention_wgmma.cu
+// Covers kernels/cuda/attention/paged_attention_plan.cu,
+// kernels/cuda/attention/paged_attention_decode.cu,
+// kernels/cuda/attention/paged_attention_prefill.cu,
+// kernels/cuda/attention/paged_attention_wgmma.cu
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 #include <memory>
 #include <thread>
 
-#include "kernels/cuda/cuda_kernels.h"
-#include "kernels/cuda/paged_attention.h"
+#include "kernels/cuda/attention/paged_attention.h"
+#include "kernels/cuda/device/cuda_kernels.h"
 #include "tests/gpu/device_array.h"
 #include "tests/kernels/cases.h"
 

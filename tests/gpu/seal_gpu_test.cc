@@ -2,7 +2,8 @@
 // A preloaded shim counts; the program starts itself again with it. Runs from the repository's
 // root.
 //
-// Covers engine/worker/cuda_worker.cc kernels/cuda/cuda_backend.cc kernels/cuda/graph_set.cc
+// Covers engine/worker/program/cuda_worker.cc, kernels/cuda/cuda_backend.cc,
+// kernels/cuda/graph_set.cc
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -10,7 +11,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "engine/worker/graph_use.h"
+#include "engine/worker/rank/graph_use.h"
 #include "tests/gpu/allocation_shim.h"
 #include "tests/gpu/demo_worker.h"
 

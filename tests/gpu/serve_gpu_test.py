@@ -7,7 +7,7 @@ too small is said so by the plan's table. A conversation goes on alike wherever 
 meanwhile. Run by tests/gpu/run from the repository's root; talks through the `quire` command, as
 GPU hosts have no gRPC packages.
 """
-# Covers engine/worker/cuda_device.cc
+# Covers engine/worker/program/cuda_device.cc
 import contextlib
 import json
 import os

@@ -2,9 +2,9 @@
 // whether steps are captured or not, and nothing lost in ten thousand requests. Runs from the
 // repository's root.
 //
-// Covers engine/worker/cuda_worker.cc kernels/cuda/cuda_backend.cc
-// Covers kernels/cuda/graph_set.cc
-#include "engine/worker/cuda_worker.h"
+// Covers engine/worker/program/cuda_worker.cc, kernels/cuda/cuda_backend.cc,
+// kernels/cuda/graph_set.cc
+#include "engine/worker/program/cuda_worker.h"
 
 #include <condition_variable>
 #include <mutex>

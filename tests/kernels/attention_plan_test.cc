@@ -1,6 +1,6 @@
 // How attention divides a step: every unit of work falls to exactly one range, shared heads are
 // recognised from both sides, and chunks depend on the sequence alone. Runs without a device.
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // MatMul against double arithmetic, exactly on integers, and bit for bit across batches and
 // machines.
-// Covers kernels/cpu/isa.cc, kernels/cpu/vector_avx2.cc, kernels/cpu/vector_avx512.cc
-// Covers kernels/cpu/vector_generic.cc
+// Covers kernels/cpu/vector/isa.cc, kernels/cpu/vector/vector_avx2.cc,
+// kernels/cpu/vector/vector_avx512.cc, kernels/cpu/vector/vector_generic.cc
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cases.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/vector_kernels.h"
+#include "kernels/cpu/vector/vector_kernels.h"
 #include "kernels/sampling_math.h"
 #include "tests/kernels/cases.h"
 

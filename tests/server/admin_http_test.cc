@@ -1,5 +1,5 @@
 // The admin port over real sockets: pages, methods, hostile requests, stalled and trickling peers.
-#include "server/admin_http.h"
+#include "server/admin/admin_http.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "server/listen_address.h"
+#include "server/front/listen_address.h"
 
 namespace quire {
 namespace {

@@ -1,6 +1,6 @@
 // Every wrong thing a client can say, over real gRPC: its code, the field it names, and that
 // nothing else is disturbed: afterwards all blocks are free and a good request is served.
-// Covers server/request_codec.cc
+// Covers server/generate/request_codec.cc
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -10,7 +10,7 @@
 #include <functional>
 #include <limits>
 
-#include "server/wire_check.h"
+#include "server/call/wire_check.h"
 #include "tests/server/test_server.h"
 
 namespace quire {

@@ -1,5 +1,5 @@
 // Settings from flags, environment and file: precedence, names, values, contradictions, documents.
-#include "server/config_flags.h"
+#include "server/config/config_flags.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "server/config_table.h"
-#include "server/server_config.h"
+#include "server/config/config_table.h"
+#include "server/config/server_config.h"
 
 namespace quire {
 namespace {

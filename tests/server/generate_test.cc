@@ -1,6 +1,6 @@
 // Generate and GenerateUnary over real gRPC: what a well-behaved client sees.
-// Covers server/generate_call.cc, server/generation_stream.cc, server/output_shards.cc
-// Covers server/stream_table.cc
+// Covers server/generate/generate_call.cc, server/generate/generation_stream.cc,
+// server/generate/output_shards.cc, server/generate/stream_table.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What the log says of captured steps, at which level.
-#include "server/graph_log.h"
+#include "server/admin/graph_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

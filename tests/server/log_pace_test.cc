@@ -1,5 +1,5 @@
 // What clients can do as often as they like fills no log: a line a second at most, with a count.
-#include "server/log_pace.h"
+#include "server/call/log_pace.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

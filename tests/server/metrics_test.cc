@@ -1,7 +1,7 @@
 // The exposition: every fact under its names, vLLM's bucket edges, and docs/metrics.md against a
 // scrape.
-// Covers server/cache_metrics.cc
-#include "server/metrics.h"
+// Covers server/metrics/cache_metrics.cc
+#include "server/metrics/metrics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Process statistics against what other calls of the system say.
-#include "server/process_stats.h"
+#include "server/metrics/process_stats.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

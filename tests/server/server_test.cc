@@ -14,9 +14,9 @@
 
 #include "engine/base/clock.h"
 #include "nlohmann/json.hpp"
+#include "server/admin/status_page.h"
 #include "server/dry_run.h"
-#include "server/listen_address.h"
-#include "server/status_page.h"
+#include "server/front/listen_address.h"
 
 namespace quire {
 namespace {

@@ -1,6 +1,7 @@
 // Tokenize, Detokenize, Control, health and reflection over real gRPC.
-// Covers server/control_service.cc, server/health_service.cc, server/inference_service.cc
-// Covers server/message_call.cc, server/raw_service.cc, server/reflection.cc
+// Covers server/front/control_service.cc, server/front/health_service.cc,
+// server/front/inference_service.cc, server/call/message_call.cc, server/call/raw_service.cc,
+// server/front/reflection.cc
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>

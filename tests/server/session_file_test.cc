@@ -1,6 +1,6 @@
 // The bytes of an exported session: what is written comes back, however it is cut; nothing that was
 // cut short or changed anywhere is taken; what does not fit is refused with both values.
-#include "server/session_file.h"
+#include "server/session/session_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

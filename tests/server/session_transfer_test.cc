@@ -1,6 +1,6 @@
 // Export and Import over real gRPC: what one server sends another takes, and sends on bit for bit;
 // bad files, foreign files and lost clients leave nothing behind.
-// Covers server/session_transfer.cc
+// Covers server/session/session_transfer.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,8 +1,9 @@
 // quire.v1.Sessions over real gRPC: what each call does, what it refuses and with which reason, and
 // that a refusal leaves the session as it was; two callers see nothing of each other.
-// Covers server/sessions_service.cc, server/session_call.cc, server/session_watch.cc
-// Covers server/session_watches.cc, server/session_stream.cc, server/serial_thread.cc
-// Covers server/identity.cc, server/session_codec.cc
+// Covers server/session/sessions_service.cc, server/session/session_call.cc,
+// server/session/session_watch.cc, server/session/session_watches.cc,
+// server/session/session_stream.cc, server/call/serial_thread.cc, server/call/identity.cc,
+// server/call/session_codec.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "server/session_watches.h"
+#include "server/session/session_watches.h"
 #include "tests/server/session_client.h"
 
 namespace quire {

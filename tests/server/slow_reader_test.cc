@@ -1,6 +1,6 @@
 // Readers that are slow, stop, or never begin: their streams are coalesced, then paused, then shed;
 // nobody else notices.
-// Covers server/stall_watch.cc
+// Covers server/generate/stall_watch.cc
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // The end of every request, as a gRPC status: docs/errors.md by the line.
-#include "server/status_codec.h"
+#include "server/call/status_codec.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/support/status.h>

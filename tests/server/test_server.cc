@@ -15,8 +15,8 @@
 #include "engine/worker/in_process_transport.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "server/metrics.h"
-#include "server/serving_model.h"
+#include "server/call/serving_model.h"
+#include "server/metrics/metrics.h"
 
 namespace quire {
 namespace {

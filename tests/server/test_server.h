@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/worker/host_arena.h"
-#include "engine/worker/step_runner.h"
+#include "engine/worker/rank/step_runner.h"
+#include "engine/worker/shm/host_arena.h"
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "quire/v1/sessions.grpc.pb.h"
-#include "server/grpc_front.h"
+#include "server/front/grpc_front.h"
 
 namespace quire {
 

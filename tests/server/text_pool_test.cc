@@ -1,5 +1,5 @@
 // TextPool: bounded by jobs and by bytes, and nothing queued is lost.
-#include "server/text_pool.h"
+#include "server/call/text_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The measured traps of gRPC 1.51 (docs/grpc.md), each against a running server.
-// Covers server/acceptor.cc, server/connection_table.cc
+// Covers server/front/acceptor.cc, server/call/connection_table.cc
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpc/grpc.h>

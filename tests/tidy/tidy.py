@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """The rules of CONTRIBUTING.md that a machine can check, over the whole tree: tidy.py [ROOT].
+tidy.py --table prints the figures of the tree that stand in CONTRIBUTING.md.
 
 Each rule is a function that takes a Tree and yields complaints (path, line, what). Known exceptions
 stand, each with its reason, in tests/tidy/allowed.txt, a list that may only shrink.
@@ -15,6 +16,7 @@ import sys
 from pathlib import Path
 
 import cpp_scan
+import shape
 
 CPP = ('.h', '.cc', '.cu', '.cuh')
 SKIPPED = {'.git', 'build', '.cache', '__pycache__', '.pytest_cache', 'node_modules', 'shared'}
@@ -29,18 +31,18 @@ ZONES = {
     'kernels/cpu/': ['kernels/'],
     'kernels/cuda/': ['kernels/'],
     'engine/base/': ['kernels/'],
-    'engine/request': ['kernels/', 'engine/base/'],
-    'engine/schedule/': ['kernels/', 'engine/base/', 'engine/request'],
-    'engine/model/': ['kernels/', 'engine/base/', 'engine/request'],
-    'engine/worker/': ['kernels/', 'engine/base/', 'engine/request', 'engine/schedule/',
+    'engine/values/': ['kernels/', 'engine/base/'],
+    'engine/schedule/': ['kernels/', 'engine/base/', 'engine/values/'],
+    'engine/model/': ['kernels/', 'engine/base/', 'engine/values/'],
+    'engine/worker/': ['kernels/', 'engine/base/', 'engine/values/', 'engine/schedule/',
                        'engine/model/'],
-    'engine/worker/cuda_': ['kernels/', 'kernels/cuda/', 'engine/base/', 'engine/model/',
-                            'engine/worker/'],
-    'engine/': ['kernels/', 'kernels/cpu/host_limits.h', 'engine/base/', 'engine/request',
+    'engine/worker/program/cuda_': ['kernels/', 'kernels/cuda/', 'engine/base/', 'engine/model/',
+                                    'engine/worker/'],
+    'engine/': ['kernels/', 'kernels/cpu/host_limits.h', 'engine/base/', 'engine/values/',
                 'engine/schedule/', 'engine/model/', 'engine/worker/'],
     'server/text/': ['kernels/check.h', 'engine/base/'],
     'server/': ['kernels/check.h', 'kernels/cpu/host_limits.h', 'engine/', 'engine/base/',
-                'engine/request', 'engine/schedule/', 'engine/model/', 'engine/worker/',
+                'engine/values/', 'engine/schedule/', 'engine/model/', 'engine/worker/',
                 'server/text/', 'proto/'],
     'clients/cpp/': ['proto/'],
     'clients/load/': ['proto/'],
@@ -48,15 +50,12 @@ ZONES = {
     'tests/': None,  # everything
     'bench/': None,
 }
-# The files of engine/ that carry requests and settings lie below schedule and model.
-REQUEST_FILES = ('request', 'session', 'sampling_params', 'output_sink', 'engine_config',
-                 'step_plan', 'copy_plan')
 PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/')
 RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/')
 RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/clients/', 'tests/e2e/', 'tests/fuzz/',
               'bench/')
 CUDA_HEADER = re.compile(r'cuda|cublas|nccl|cooperative_groups')
-CUDA_PLACES = ('kernels/cuda/', 'engine/worker/cuda_', 'tests/gpu/', 'bench/gpu/')
+CUDA_PLACES = ('kernels/cuda/', 'engine/worker/program/cuda_', 'tests/gpu/', 'bench/gpu/')
 
 BANNED_WORDS = {'manager', 'helper', 'helpers', 'util', 'utils', 'misc', 'common', 'handler',
                 'impl'}
@@ -79,7 +78,7 @@ class Tree:
         self.texts = {}
         for folder, folders, names in os.walk(self.root):
             folders[:] = sorted(f for f in folders if f not in SKIPPED)
-            for name in sorted(names):
+            for name in sorted(set(names) - SKIPPED):
                 path = Path(folder, name)
                 self.texts[str(path.relative_to(self.root))] = None
         self.allowed = {}
@@ -124,8 +123,6 @@ def is_main(path):
 def zone_of(path):
     if path.startswith(PROTO_INCLUDES):
         return 'proto/'
-    if path.startswith('engine/') and path.count('/') == 1 and Path(path).stem in REQUEST_FILES:
-        return 'engine/request'
     return max((z for z in ZONES if path.startswith(z)), key=len, default=None)
 
 
@@ -297,11 +294,12 @@ def tested_sources(tree):
     names = {Path(p).stem for p in tests}
     covered = {n for p in tree.code() if p in tests for _, n, _ in includes(tree, p)}
     for path in tests:
-        for number, line in enumerate(tree.lines(path), 1):
-            match = re.match(r'(?://|#) Covers (.*)', line)
-            for name in re.findall(r'[^\s,]+', match.group(1)) if match else []:
+        text = tree.text(path)
+        for match in re.finditer(r'^(?://|#) Covers ((?:.*,\n(?://|#) )*.*)$', text, flags=re.M):
+            for name in re.findall(r'[\w./-]+\.\w+', match.group(1)):
                 covered.add(name)
                 if name not in tree.texts:
+                    number = text.count('\n', 0, match.start()) + 1
                     yield path, number, f'covers {name}: no such file'
     for path in tree.code('.cc', '.cu'):
         if is_main(path) or not path.startswith(('engine/', 'server/', 'kernels/')):
@@ -372,9 +370,10 @@ def both_ways(tree, sources, pattern, doc, what):
 
 
 def documented(tree):
-    yield from both_ways(tree, ('server/metrics.cc', 'server/cache_metrics.cc'),
+    yield from both_ways(tree, ('server/metrics/metrics.cc', 'server/metrics/cache_metrics.cc'),
                          r'"((?:quire_|vllm:)[a-z0-9_]+)"', 'docs/metrics.md', 'metric')
-    yield from both_ways(tree, ('clients/cpp/invocation.cc', 'clients/cpp/session_flags.cc'),
+    yield from both_ways(tree,
+                         ('clients/cpp/flags/invocation.cc', 'clients/cpp/flags/session_flags.cc'),
                          r'"(?:-\w,)?(--[a-z][a-z-]*)"', 'docs/cli.md', 'flag')
 
 
@@ -430,13 +429,16 @@ def unused_exceptions(tree):
 
 RULES = [layering, include_cycles, dead_headers, file_lengths, function_sizes, columns,
          banned_names, bans, leftovers, listed_sources, tested_sources, first_lines, links,
-         named_documents, documented, scripts, forbidden_words, formatting,
+         named_documents, documented, scripts, forbidden_words, formatting, *shape.RULES,
          unused_exceptions]  # last: it looks at what the others used
 
 
 def main():
-    root = sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[2]
-    tree = Tree(root)
+    arguments = [a for a in sys.argv[1:] if a != '--table']
+    tree = Tree(arguments[0] if arguments else Path(__file__).resolve().parents[2])
+    if '--table' in sys.argv[1:]:
+        print('\n'.join(f'| {" | ".join(row)} |' for row in shape.table(tree)))
+        return 0
     complaints = 0
     for rule in RULES:
         for path, line, what in rule(tree):

@@ -1,6 +1,6 @@
 // The times of open loops: against an independent computation of the same numbers (mt19937_64 and
 // the distributions written again in Python), and against the distributions' exact moments.
-#include "clients/load/arrivals.h"
+#include "clients/load/workload/arrivals.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Runs against a server that answers by a script: conversations, cancels, deadlines, slow readers,
 // how a run ends, and the program's exit codes. What latencies are is known_answer_test.cc's.
-// Covers clients/load/load_run.cc, clients/load/stream.cc, clients/load/target.cc
-#include "clients/load/driver.h"
+// Covers clients/load/run/load_run.cc, clients/load/run/stream.cc, clients/load/run/target.cc
+#include "clients/load/run/driver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "clients/load/health.h"
+#include "clients/load/figures/summary.h"
 #include "clients/load/load_command.h"
 #include "clients/load/options.h"
-#include "clients/load/summary.h"
-#include "clients/load/target.h"
+#include "clients/load/run/health.h"
+#include "clients/load/run/target.h"
 #include "tests/clients/load/stub_server.h"
 
 namespace quire::load {

@@ -9,12 +9,12 @@
 #include <fstream>
 #include <limits>
 
-#include "clients/load/curves.h"
-#include "clients/load/html_plots.h"
-#include "clients/load/html_tables.h"
-#include "clients/load/html_text.h"
-#include "clients/load/reports.h"
-#include "clients/load/svg_plot.h"
+#include "clients/load/report/curves.h"
+#include "clients/load/report/html_plots.h"
+#include "clients/load/report/html_tables.h"
+#include "clients/load/report/html_text.h"
+#include "clients/load/report/reports.h"
+#include "clients/load/report/svg_plot.h"
 #include "tests/clients/load/made_runs.h"
 
 namespace quire::load {

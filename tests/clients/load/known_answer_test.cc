@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "clients/load/driver.h"
-#include "clients/load/summary.h"
+#include "clients/load/figures/summary.h"
+#include "clients/load/run/driver.h"
 #include "tests/clients/load/stub_server.h"
 
 namespace quire::load {

@@ -1,5 +1,5 @@
 // Tests of LatencyHistogram against numpy: expected values are numpy's for the samples named.
-#include "clients/load/latency_histogram.h"
+#include "clients/load/values/latency_histogram.h"
 
 #include <gtest/gtest.h>
 

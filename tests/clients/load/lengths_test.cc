@@ -1,5 +1,5 @@
 // The length tables: their quantiles as published, and what is drawn from them.
-#include "clients/load/lengths.h"
+#include "clients/load/workload/lengths.h"
 
 #include <gtest/gtest.h>
 

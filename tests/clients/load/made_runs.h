@@ -1,7 +1,7 @@
 // Run records made by hand or by a formula, for tests of the figures and the reports.
 #pragma once
 
-#include "clients/load/run_record.h"
+#include "clients/load/values/run_record.h"
 
 namespace quire::load {
 

@@ -1,5 +1,5 @@
 // The random numbers: against values from elsewhere, and against their distributions.
-#include "clients/load/random.h"
+#include "clients/load/workload/random.h"
 
 #include <gtest/gtest.h>
 

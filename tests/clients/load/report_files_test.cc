@@ -1,5 +1,5 @@
 // Tests of writing reports: whole files or none, a full disk, a place that cannot be written.
-#include "clients/load/report_files.h"
+#include "clients/load/report/report_files.h"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 // Tests of the reports in other tools' formats: labels, key names and numbers, on a run made by
 // hand whose figures summary_test.cc derives.
-#include "clients/load/reports.h"
+#include "clients/load/report/reports.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "clients/load/verdict.h"
+#include "clients/load/figures/verdict.h"
 #include "tests/clients/load/made_runs.h"
 
 namespace quire::load {

@@ -1,6 +1,6 @@
 // When requests become eligible: by their times, by the slots, in order; and that the pacer's
 // thread sends what the queue says, when a clock has come so far. Covered here without a clock.
-#include "clients/load/send_queue.h"
+#include "clients/load/run/send_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "clients/load/pacer.h"
+#include "clients/load/run/pacer.h"
 
 namespace quire::load {
 namespace {

@@ -1,7 +1,7 @@
 // Conversations in sessions, against a server that keeps them: what is sent, forked and closed, and
 // what a client does whose server keeps none.
-// Covers clients/load/session_calls.cc
-#include "clients/load/session_calls.h"
+// Covers clients/load/run/session_calls.cc
+#include "clients/load/run/session_calls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "clients/load/driver.h"
-#include "clients/load/summary.h"
+#include "clients/load/figures/summary.h"
+#include "clients/load/run/driver.h"
 #include "tests/clients/load/stub_server.h"
 
 namespace quire::load {

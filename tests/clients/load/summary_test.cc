@@ -1,6 +1,6 @@
 // Tests of Summarize on a run made by hand; expected values were worked out with numpy (mean, std,
 // percentile) from the lists of latencies written beside them.
-#include "clients/load/summary.h"
+#include "clients/load/figures/summary.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Trace files: both forms, and a sentence with file and line for each way to be wrong.
-#include "clients/load/trace.h"
+#include "clients/load/workload/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "clients/load/prompt_file.h"
+#include "clients/load/workload/prompt_file.h"
 
 namespace quire::load {
 namespace {

@@ -1,12 +1,12 @@
 // The figures of turns, on a run whose answers are worked out by hand.
-#include "clients/load/turn_figures.h"
+#include "clients/load/figures/turn_figures.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "clients/load/reports.h"
+#include "clients/load/report/reports.h"
 #include "tests/clients/load/made_runs.h"
 
 namespace quire::load {

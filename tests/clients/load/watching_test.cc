@@ -11,11 +11,11 @@
 #include <string>
 #include <thread>
 
-#include "clients/load/health.h"
-#include "clients/load/metrics_scraper.h"
-#include "clients/load/progress.h"
-#include "clients/load/random.h"
-#include "clients/load/tally.h"
+#include "clients/load/run/health.h"
+#include "clients/load/run/metrics_scraper.h"
+#include "clients/load/run/progress.h"
+#include "clients/load/run/tally.h"
+#include "clients/load/workload/random.h"
 #include "tests/clients/load/made_runs.h"
 
 namespace quire::load {

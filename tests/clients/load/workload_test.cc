@@ -1,5 +1,5 @@
 // What a workload asks: the same for a seed, and with the shares, prefixes and turns it was told.
-#include "clients/load/workload.h"
+#include "clients/load/workload/workload.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

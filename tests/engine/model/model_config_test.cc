@@ -1,7 +1,7 @@
 // config.json and generation_config.json: both forms transformers writes, the defaults of each
 // family, and everything that has to be refused.
-// Covers engine/model/config_reader.cc
-#include "engine/model/model_config.h"
+// Covers engine/model/checkpoint/config_reader.cc
+#include "engine/model/checkpoint/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

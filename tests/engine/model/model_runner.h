@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/checkpoint/model_config.h"
 #include "engine/model/kv_cache.h"
 #include "engine/model/model.h"
-#include "engine/model/model_config.h"
 #include "kernels/backend.h"
 
 namespace quire::testing {

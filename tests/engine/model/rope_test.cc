@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "engine/base/json.h"
-#include "engine/model/model_config.h"
+#include "engine/model/checkpoint/model_config.h"
 #include "tests/engine/model/temp_dir.h"
 
 namespace quire::testing {

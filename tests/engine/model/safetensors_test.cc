@@ -1,5 +1,5 @@
 // Checkpoint against good files and against one bad file for every rule of the format.
-#include "engine/model/safetensors.h"
+#include "engine/model/checkpoint/safetensors.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

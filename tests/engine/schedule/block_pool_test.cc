@@ -1,5 +1,5 @@
 // BlockPool: counts, promises, cached blocks, and the null block.
-#include "engine/schedule/block_pool.h"
+#include "engine/schedule/kv/block_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // ChildIndex and IdLists against maps, with a good hash and with one that always collides.
-#include "engine/schedule/child_index.h"
+#include "engine/schedule/containers/child_index.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // IdIndex against std::map, with ids that collide.
-#include "engine/schedule/id_index.h"
+#include "engine/schedule/containers/id_index.h"
 
 #include <gtest/gtest.h>
 

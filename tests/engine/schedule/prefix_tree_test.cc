@@ -1,7 +1,7 @@
 // PrefixTree: what is found, who goes first under pressure, and copies that end in every order and
 // every way.
-// Covers engine/schedule/prefix_tree_check.cc
-#include "engine/schedule/prefix_tree.h"
+// Covers engine/schedule/kv/prefix_tree_check.cc
+#include "engine/schedule/kv/prefix_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "engine/schedule/prefix_tree.h"
+#include "engine/schedule/kv/prefix_tree.h"
 
 namespace quire {
 

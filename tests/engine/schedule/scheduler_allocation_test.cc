@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/schedule/scheduler.h"
-#include "engine/worker/null_worker.h"
+#include "engine/worker/fake/null_worker.h"
 
 namespace {
 bool counting = false;

@@ -1,7 +1,7 @@
 // Scheduler: what one request, or a few with room for all, get planned; budget, chunks, order,
 // ends.
-// Covers engine/schedule/live_sequences.cc, engine/schedule/plan_writer.cc
-// Covers engine/schedule/step_planner.cc, engine/schedule/steps_in_flight.cc
+// Covers engine/schedule/live_sequences.cc, engine/schedule/plan_writer.cc,
+// engine/schedule/step_planner.cc, engine/schedule/steps_in_flight.cc
 #include "engine/schedule/scheduler.h"
 
 #include <gmock/gmock.h>

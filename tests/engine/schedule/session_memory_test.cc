@@ -7,7 +7,7 @@
 #include <new>
 #include <string>
 
-#include "engine/schedule/session_store.h"
+#include "engine/schedule/sessions/session_store.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // What clients ask of sessions, turn by turn: answers, refusals, leases, forks, cuts, pins, bytes.
-#include "engine/schedule/session_store.h"
+#include "engine/schedule/sessions/session_store.h"
 
 #include <gtest/gtest.h>
 

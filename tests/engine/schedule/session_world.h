@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/schedule/session_store.h"
-#include "engine/schedule/tiering.h"
+#include "engine/schedule/sessions/session_store.h"
+#include "engine/schedule/tiering/tiering.h"
 
 namespace quire {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "engine/schedule/scheduler.h"
-#include "engine/worker/shadow_copier.h"
-#include "engine/worker/shadow_worker.h"
+#include "engine/worker/fake/shadow_copier.h"
+#include "engine/worker/fake/shadow_worker.h"
 
 namespace quire {
 

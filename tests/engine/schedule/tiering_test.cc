@@ -1,5 +1,5 @@
 // What is copied when, and what becomes of it: in order, and with every fault at every moment.
-#include "engine/schedule/tiering.h"
+#include "engine/schedule/tiering/tiering.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Worker: a row that begins in a copied block goes on as the row would have that computed it, to
 // the last bit, and each writes its own block from then on.
-// Covers engine/worker/worker.cc
+// Covers engine/worker/rank/worker.cc
 #include <bit>
 
 #include "engine/engine_setup.h"
-#include "engine/worker/worker.h"
+#include "engine/worker/rank/worker.h"
 #include "gtest/gtest.h"
 #include "kernels/check.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/worker/pool_copies.h"
+#include "engine/worker/copy/pool_copies.h"
 #include "gtest/gtest.h"
 
 namespace quire::testing {

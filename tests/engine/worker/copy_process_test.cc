@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "engine/engine.h"
-#include "engine/worker/restarting_transport.h"
-#include "engine/worker/supervisor.h"
+#include "engine/worker/process/restarting_transport.h"
+#include "engine/worker/process/supervisor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/engine_fakes.h"

@@ -1,7 +1,7 @@
 // Copies over every Transport: the bytes, the joining of ranks, directions that do not wait for
 // each other, what a rank may say; with ranks as threads, and with ranks behind shared memory.
-// Covers engine/worker/copy_dispatch.cc, engine/worker/copy_engine.cc
-// Covers engine/worker/copy_rings.cc, engine/worker/pool_copies.cc
+// Covers engine/worker/copy/copy_dispatch.cc, engine/worker/copy/copy_engine.cc,
+// engine/worker/shm/copy_rings.cc, engine/worker/copy/pool_copies.cc
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -1,6 +1,6 @@
 // The words between server and worker arrive whole in any pieces, and a worker that went mad is
 // refused.
-#include "engine/worker/handshake.h"
+#include "engine/worker/process/handshake.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "engine/base/json.h"
-#include "engine/worker/shared_memory.h"
+#include "engine/worker/shm/shared_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,5 +1,5 @@
 // HostArena: pages that do not overlap, seen through every mapping; checksums that know their page.
-#include "engine/worker/host_arena.h"
+#include "engine/worker/shm/host_arena.h"
 
 #include <unistd.h>
 

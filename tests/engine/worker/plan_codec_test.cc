@@ -1,13 +1,13 @@
 // The plan codec: whatever a plan holds arrives, and bytes that nobody encoded are refused without
 // reading past their end.
-#include "engine/worker/plan_codec.h"
+#include "engine/worker/process/plan_codec.h"
 
 #include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
 
-#include "engine/worker/row_tables.h"
+#include "engine/worker/rank/row_tables.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "engine/worker/pool_copies.h"
-#include "engine/worker/run_pipeline.h"
-#include "engine/worker/worker_program.h"
+#include "engine/worker/copy/pool_copies.h"
+#include "engine/worker/program/worker_program.h"
+#include "engine/worker/rank/run_pipeline.h"
 
 namespace quire {
 namespace {

@@ -1,6 +1,6 @@
 // ShadowCopier: what it brings back is what was there, and whoever looks too early or gives a block
 // away too early finds something else.
-#include "engine/worker/shadow_copier.h"
+#include "engine/worker/fake/shadow_copier.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // ShadowWorker: says what is right, and recognises each kind of bad plan.
-#include "engine/worker/shadow_worker.h"
+#include "engine/worker/fake/shadow_worker.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "engine/worker/null_worker.h"
+#include "engine/worker/fake/null_worker.h"
 
 namespace quire {
 namespace {

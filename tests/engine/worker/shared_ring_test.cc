@@ -1,6 +1,6 @@
 // SharedRing and the memory below it: messages arrive whole and in order in another process, a lost
 // wake costs latency only, and nobody can shrink the memory under a reader.
-#include "engine/worker/shared_ring.h"
+#include "engine/worker/shm/shared_ring.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "engine/worker/shared_memory.h"
-#include "engine/worker/step_memory.h"
+#include "engine/worker/process/step_memory.h"
+#include "engine/worker/shm/shared_memory.h"
 #include "gtest/gtest.h"
 
 namespace quire {

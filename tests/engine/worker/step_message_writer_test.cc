@@ -1,9 +1,9 @@
 // RowTables, StepMessageWriter and StepArrays: a plan's rows become the arrays the model reads,
 // position by position, through the message that a device executes.
-// Covers engine/worker/row_tables.cc
-#include "engine/worker/step_message_writer.h"
+// Covers engine/worker/rank/row_tables.cc
+#include "engine/worker/rank/step_message_writer.h"
 
-#include "engine/worker/step_arrays.h"
+#include "engine/worker/rank/step_arrays.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,8 +1,8 @@
 // Worker processes under supervision: they start with nothing but what they need, end with their
 // parent, are replaced when they die or stand still, and when that happens too often no more.
-// Covers engine/worker/output_lines.cc, engine/worker/worker_group.cc
-// Covers engine/worker/worker_process.cc
-#include "engine/worker/supervisor.h"
+// Covers engine/worker/process/output_lines.cc, engine/worker/process/worker_group.cc,
+// engine/worker/process/worker_process.cc
+#include "engine/worker/process/supervisor.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/engine.h"
-#include "engine/worker/restarting_transport.h"
+#include "engine/worker/process/restarting_transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/worker/living_workers.h"

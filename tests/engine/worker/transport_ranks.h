@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/worker/in_process_transport.h"
-#include "engine/worker/rank_loop.h"
-#include "engine/worker/run_pipeline.h"
-#include "engine/worker/shared_memory_transport.h"
+#include "engine/worker/process/shared_memory_transport.h"
+#include "engine/worker/program/rank_loop.h"
+#include "engine/worker/rank/run_pipeline.h"
 #include "gtest/gtest.h"
 
 namespace quire::testing {

@@ -4,7 +4,7 @@
 
 #include <semaphore>
 
-#include "engine/worker/restarting_transport.h"
+#include "engine/worker/process/restarting_transport.h"
 #include "gmock/gmock.h"
 #include "tests/engine/worker/transport_ranks.h"
 

@@ -1,9 +1,9 @@
 // Worker: which captured step a plan runs as, and what a profile of a step shows. Its arithmetic is
 // proved by the engine's tests with a model.
-#include "engine/worker/worker.h"
+#include "engine/worker/rank/worker.h"
 
 #include "engine/engine_setup.h"
-#include "engine/worker/graph_use.h"
+#include "engine/worker/rank/graph_use.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/forwarding_backend.h"

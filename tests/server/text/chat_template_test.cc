@@ -1,11 +1,12 @@
 // ChatTemplate: equal to jinja2 on every golden, refusals that name their reason, and bounds that
 // hold.
-// Covers server/text/jinja_access.cc, server/text/jinja_expression_parser.cc
-// Covers server/text/jinja_filters.cc, server/text/jinja_format.cc
-// Covers server/text/jinja_interpreter.cc, server/text/jinja_lexer.cc, server/text/jinja_methods.cc
-// Covers server/text/jinja_operators.cc, server/text/jinja_parser.cc, server/text/jinja_text.cc
-// Covers server/text/jinja_value.cc
-#include "server/text/chat_template.h"
+// Covers server/text/template/jinja_access.cc, server/text/template/jinja_expression_parser.cc,
+// server/text/template/jinja_filters.cc, server/text/template/jinja_format.cc,
+// server/text/template/jinja_interpreter.cc, server/text/template/jinja_lexer.cc,
+// server/text/template/jinja_methods.cc, server/text/template/jinja_operators.cc,
+// server/text/template/jinja_parser.cc, server/text/template/jinja_text.cc,
+// server/text/template/jinja_value.cc
+#include "server/text/template/chat_template.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,147 @@
+// Frames of the stream to stdout as they come; the speed, when asked for, to stderr at the end.
+#include "clients/cpp/call/answer.h"
+
+#include <chrono>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "clients/cpp/call/json_output.h"
+#include "clients/cpp/call/report.h"
+
+namespace quire::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+std::string FinishName(const v1::Finished& finished) {
+  std::string name = v1::FinishReason_Name(finished.reason());
+  const std::string prefix = "FINISH_REASON_";
+  return name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : name;
+}
+
+void PrintStats(const v1::Finished& finished, double first_token, double total, std::ostream& err) {
+  const v1::Usage& usage = finished.usage();
+  err << absl::StrFormat("prompt tokens:       %d\n", usage.prompt_tokens());
+  if (usage.cached_tokens() > 0) {
+    err << absl::StrFormat("of them cached:      %d\n", usage.cached_tokens());
+  }
+  const uint32_t tokens = usage.completion_tokens();
+  err << absl::StrFormat("completion tokens:   %d (%s)\n", tokens, FinishName(finished));
+  if (tokens > 0) err << absl::StrFormat("time to first token: %.1f ms\n", 1e3 * first_token);
+  // By the server's clock: tokens may arrive together, in one frame or in two that were waiting,
+  // whatever time they took. The first token's time, prefill and queue, is its own number.
+  const double decode = finished.timings().decode_seconds();
+  if (tokens > 1 && decode > 0) {
+    err << absl::StrFormat("tokens per second:   %.1f\n", (tokens - 1) / decode);
+  }
+  err << absl::StrFormat("total time:          %.3f s\n", total);
+}
+
+// Prints what a frame says; text without line ends of our own.
+class FramePrinter {
+ public:
+  FramePrinter(const Invocation& line, std::ostream& out)
+      : json_(line.json), ids_(line.generate.print_ids), out_(out) {}
+
+  void Print(const v1::GenerateResponse& frame) {
+    if (json_) return PrintJson(frame, out_);
+    if (!frame.has_tokens()) return;
+    if (ids_) return PrintIds(frame.tokens().token_ids());
+    PrintText(frame.tokens().text());
+  }
+  void Print(const v1::GenerateResult& result) {
+    if (json_) return PrintJson(result, out_);
+    if (ids_) return PrintIds(result.token_ids());
+    PrintText(result.text());
+  }
+  // Ends the last line, so that what follows on the screen starts on its own.
+  void End() {
+    if (open_line_) out_ << "\n" << std::flush;
+  }
+
+ private:
+  void PrintText(const std::string& text) {
+    if (text.empty()) return;
+    out_ << text << std::flush;
+    open_line_ = text.back() != '\n';
+  }
+  template <typename Ids>
+  void PrintIds(const Ids& ids) {
+    for (const uint32_t id : ids) {
+      out_ << (open_line_ ? " " : "") << id;
+      open_line_ = true;
+    }
+    out_.flush();
+  }
+
+  const bool json_;
+  const bool ids_;
+  std::ostream& out_;
+  bool open_line_ = false;
+};
+
+}  // namespace
+
+int AnswerPrinter::Print(const v1::GenerateRequest& request, Answer* answer) {
+  return line_.generate.no_stream ? PrintWhole(request, answer) : PrintStream(request, answer);
+}
+
+int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answer) {
+  FramePrinter printer(line_, terminal_.out);
+  const Clock::time_point start = Clock::now();
+  std::optional<Clock::time_point> first;  // frame with tokens
+  bool finished = false;
+  const grpc::Status status = connection_.Run([&](grpc::ClientContext* context) {
+    auto reader = connection_.inference().Generate(context, request);
+    v1::GenerateResponse frame;
+    while (reader->Read(&frame)) {
+      if (frame.has_tokens()) {
+        if (!first) first = Clock::now();
+        answer->text += frame.tokens().text();
+      }
+      if (frame.has_finished()) {
+        finished = true;
+        answer->finished = frame.finished();
+      }
+      printer.Print(frame);
+      // Nobody can read on: do not let the server work on.
+      if (!terminal_.out) context->TryCancel();
+    }
+    return reader->Finish();
+  });
+  printer.End();
+  if (!terminal_.out) return ReportLocal("cannot write the output", terminal_.err);
+  if (!status.ok()) return Report(status, terminal_.err);
+  if (!finished) return ReportLocal("the stream ended without a Finished frame", terminal_.err);
+  if (line_.generate.stats) {
+    const Clock::time_point end = Clock::now();
+    PrintStats(answer->finished, Seconds(start, first.value_or(end)), Seconds(start, end),
+               terminal_.err);
+  }
+  return kExitOk;
+}
+
+int AnswerPrinter::PrintWhole(const v1::GenerateRequest& request, Answer* answer) {
+  v1::GenerateResult result;
+  const grpc::Status status = connection_.Run([&](grpc::ClientContext* context) {
+    return connection_.inference().GenerateUnary(context, request, &result);
+  });
+  if (!status.ok()) return Report(status, terminal_.err);
+  FramePrinter printer(line_, terminal_.out);
+  printer.Print(result);
+  printer.End();
+  answer->text = result.text();
+  answer->finished = result.finished();
+  if (line_.generate.stats) {
+    const v1::Timings& timings = answer->finished.timings();
+    PrintStats(answer->finished, timings.first_token_seconds(), timings.total_seconds(),
+               terminal_.err);
+  }
+  return kExitOk;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,37 @@
+// PrintAnswer: one request sent, and its answer printed while it arrives.
+#pragma once
+
+#include <string>
+
+#include "clients/cpp/call/connection.h"
+#include "clients/cpp/call/terminal.h"
+#include "clients/cpp/flags/invocation.h"
+
+namespace quire::cli {
+
+// What a conversation goes on from.
+struct Answer {
+  std::string text;
+  v1::Finished finished;
+};
+
+class AnswerPrinter {
+ public:
+  // All outlive it.
+  AnswerPrinter(const Invocation& line, Connection& connection, Terminal& terminal)
+      : line_(line), connection_(connection), terminal_(terminal) {}
+
+  // Frames go to stdout as they come, the speed, when asked for, to stderr. Returns the exit code;
+  // `answer` is whole when that is kExitOk.
+  int Print(const v1::GenerateRequest& request, Answer* answer);
+
+ private:
+  int PrintStream(const v1::GenerateRequest& request, Answer* answer);
+  int PrintWhole(const v1::GenerateRequest& request, Answer* answer);
+
+  const Invocation& line_;
+  Connection& connection_;
+  Terminal& terminal_;
+};
+
+}  // namespace quire::cli

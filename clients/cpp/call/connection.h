@@ -1,0 +1,38 @@
+// Connection: the channel to one server, and the rule by which every RPC on it runs: with the
+// command line's timeout, and cancelled by ctrl-C.
+#pragma once
+
+#include <grpcpp/client_context.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "clients/cpp/call/interrupt.h"
+#include "quire/v1/control.grpc.pb.h"
+#include "quire/v1/inference.grpc.pb.h"
+#include "quire/v1/sessions.grpc.pb.h"
+
+namespace quire::cli {
+
+class Connection {
+ public:
+  // `interrupt` outlives this. Connects lazily, at the first RPC.
+  Connection(const std::string& server, double timeout_seconds, Interrupt* interrupt);
+
+  // Runs one RPC: `call` gets a fresh context and returns the RPC's status.
+  grpc::Status Run(const std::function<grpc::Status(grpc::ClientContext*)>& call);
+
+  v1::Inference::Stub& inference() { return *inference_; }
+  v1::Control::Stub& control() { return *control_; }
+  v1::Sessions::Stub& sessions() { return *sessions_; }
+
+ private:
+  const double timeout_seconds_;
+  Interrupt* const interrupt_;
+  std::unique_ptr<v1::Inference::Stub> inference_;
+  std::unique_ptr<v1::Control::Stub> control_;
+  std::unique_ptr<v1::Sessions::Stub> sessions_;
+};
+
+}  // namespace quire::cli

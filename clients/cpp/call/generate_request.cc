@@ -1,0 +1,113 @@
+// One line per flag.
+#include "clients/cpp/call/generate_request.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace quire::cli {
+namespace {
+
+bool IsChat(const PromptFlags& flags) { return flags.chat || flags.system.has_value(); }
+
+void SetChat(const PromptFlags& flags, const std::string& text, v1::ChatMessages* chat) {
+  if (flags.system) {
+    v1::ChatMessage* system = chat->add_messages();
+    system->set_role("system");
+    system->set_content(*flags.system);
+  }
+  v1::ChatMessage* user = chat->add_messages();
+  user->set_role("user");
+  user->set_content(text);
+}
+
+absl::Status SetSampling(const SamplingFlags& flags, v1::SamplingParams* sampling) {
+  if (flags.temperature) sampling->set_temperature(*flags.temperature);
+  if (flags.top_k) sampling->set_top_k(*flags.top_k);
+  if (flags.top_p) sampling->set_top_p(*flags.top_p);
+  if (flags.min_p) sampling->set_min_p(*flags.min_p);
+  if (flags.repetition_penalty) sampling->set_repetition_penalty(*flags.repetition_penalty);
+  if (flags.presence_penalty) sampling->set_presence_penalty(*flags.presence_penalty);
+  if (flags.frequency_penalty) sampling->set_frequency_penalty(*flags.frequency_penalty);
+  if (flags.seed) sampling->set_seed(*flags.seed);
+  for (const std::string& entry : flags.logit_bias) {
+    const size_t equals = entry.find('=');
+    uint32_t id = 0;
+    float value = 0;
+    if (equals == std::string::npos || !absl::SimpleAtoi(entry.substr(0, equals), &id) ||
+        !absl::SimpleAtof(entry.substr(equals + 1), &value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--logit-bias ", entry, ": write it as ID=VALUE, for example 42=-100"));
+    }
+    (*sampling->mutable_logit_bias())[id] = value;
+  }
+  return absl::OkStatus();
+}
+
+void SetStop(const StopFlags& flags, v1::StopConditions* stop) {
+  if (flags.max_tokens) stop->set_max_tokens(*flags.max_tokens);
+  if (flags.min_tokens) stop->set_min_tokens(*flags.min_tokens);
+  for (const std::string& text : flags.stop) stop->add_stop(text);
+  for (const uint32_t id : flags.stop_token_ids) stop->add_stop_token_ids(id);
+  if (flags.include_stop) stop->set_include_stop_in_output(true);
+  if (flags.ignore_eos) stop->set_ignore_eos(true);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
+                                              const std::optional<std::string>& model,
+                                              const std::string& text) {
+  v1::GenerateRequest request;
+  if (flags.request_id) request.set_request_id(*flags.request_id);
+  if (model) request.set_model(*model);
+  if (!flags.prompt.token_ids.empty()) {
+    for (const uint32_t id : flags.prompt.token_ids) request.mutable_token_ids()->add_ids(id);
+  } else if (IsChat(flags.prompt)) {
+    SetChat(flags.prompt, text, request.mutable_chat());
+  } else {
+    request.set_text(text);
+  }
+  if (flags.prompt.no_special_tokens) request.set_add_special_tokens(false);
+  const absl::Status sampled = SetSampling(flags.sampling, request.mutable_sampling());
+  if (!sampled.ok()) return sampled;
+  SetStop(flags.stop, request.mutable_stop());
+  if (flags.print_ids) request.mutable_output()->set_text(false);
+  if (flags.logprobs) request.mutable_output()->set_logprobs(true);
+  if (flags.keep_special_tokens) request.mutable_output()->set_skip_special_tokens(false);
+  if (flags.priority) request.set_priority(*flags.priority);
+  if (flags.session) {
+    request.set_session_id(*flags.session);
+    request.set_create_session(true);
+  }
+  if (flags.expected_position) request.set_expected_position(*flags.expected_position);
+  if (flags.no_prefix_cache) request.set_bypass_prefix_cache(true);
+  return request;
+}
+
+v1::TokenizeRequest ToRequest(const TokenizeFlags& flags, const std::optional<std::string>& model,
+                              const std::string& text) {
+  v1::TokenizeRequest request;
+  if (model) request.set_model(*model);
+  if (IsChat(flags.prompt)) {
+    SetChat(flags.prompt, text, request.mutable_chat());
+  } else {
+    request.set_text(text);
+  }
+  if (flags.prompt.no_special_tokens) request.set_add_special_tokens(false);
+  if (flags.offsets) request.set_offsets(true);
+  return request;
+}
+
+std::optional<v1::SessionOptions> ToOptions(const SessionFlags& flags) {
+  v1::SessionOptions options;
+  if (flags.ttl_seconds) options.set_ttl_seconds(*flags.ttl_seconds);
+  if (flags.idle_offload_after_seconds) {
+    options.set_idle_offload_after_seconds(*flags.idle_offload_after_seconds);
+  }
+  if (flags.retain_priority) options.set_retain_priority(*flags.retain_priority);
+  if (options.ByteSizeLong() == 0) return std::nullopt;
+  return options;
+}
+
+}  // namespace quire::cli

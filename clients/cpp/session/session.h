@@ -1,0 +1,13 @@
+// RunSession: `quire session ...`, the conversations that a server keeps.
+#pragma once
+
+#include "clients/cpp/call/connection.h"
+#include "clients/cpp/call/terminal.h"
+#include "clients/cpp/flags/invocation.h"
+
+namespace quire::cli {
+
+// Returns the exit code.
+int RunSession(const Invocation& line, Connection& connection, Terminal& terminal);
+
+}  // namespace quire::cli

@@ -1,0 +1,141 @@
+// The bytes are the server's business; here they are only carried.
+#include "clients/cpp/session/session_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "clients/cpp/call/generate_request.h"
+#include "clients/cpp/call/json_output.h"
+#include "clients/cpp/call/report.h"
+#include "clients/cpp/call/session_output.h"
+
+namespace quire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kChunkBytes = 1 << 20;
+
+// A file written beside its final name, which it takes in Keep: a half one never has it. What is no
+// regular file (a pipe, a device) is written to as it is.
+class WholeFile {
+ public:
+  explicit WholeFile(const std::string& path) : path_(path) {
+    std::error_code error;
+    const bool special = fs::exists(path, error) && !fs::is_regular_file(path, error);
+    written_ = special ? path : path + ".partial";
+    out_.open(written_, std::ios::binary);
+  }
+  ~WholeFile() {
+    std::error_code error;
+    if (!kept_ && written_ != path_) fs::remove(written_, error);
+  }
+  WholeFile(const WholeFile&) = delete;
+
+  std::ostream& out() { return out_; }
+  bool Keep() {
+    out_.close();
+    if (!out_) return false;
+    std::error_code error;
+    if (written_ != path_) fs::rename(written_, path_, error);
+    kept_ = !error;
+    return kept_;
+  }
+
+ private:
+  const std::string path_;
+  std::string written_;
+  std::ofstream out_;
+  bool kept_ = false;
+};
+
+// Copies what the server sends; `bytes` counts it.
+grpc::Status Receive(const Invocation& line, Connection& connection, std::ostream& out,
+                     uint64_t* bytes) {
+  v1::ExportSessionRequest request;
+  request.set_session_id(*line.session.name);
+  return connection.Run([&](grpc::ClientContext* context) {
+    auto reader = connection.sessions().Export(context, request);
+    v1::SessionChunk chunk;
+    while (reader->Read(&chunk)) {
+      out.write(chunk.data().data(), static_cast<std::streamsize>(chunk.data().size()));
+      *bytes += chunk.data().size();
+      if (!out) context->TryCancel();
+    }
+    return reader->Finish();
+  });
+}
+
+// Sends all of `in`; false when the server did not want to hear it all.
+void Send(std::istream& in, v1::ImportSessionRequest* request,
+          grpc::ClientWriter<v1::ImportSessionRequest>* writer) {
+  std::string& data = *request->mutable_chunk()->mutable_data();
+  for (bool first = true;; first = false) {
+    data.resize(kChunkBytes);
+    in.read(data.data(), kChunkBytes);
+    data.resize(static_cast<size_t>(in.gcount()));
+    if (data.empty() && !first) break;
+    if (!writer->Write(*request)) break;
+    request->clear_session_id();
+    request->clear_options();
+  }
+  writer->WritesDone();
+}
+
+std::string CannotWrite(const std::string& path) {
+  return "cannot write " + path + ": " + std::strerror(errno);
+}
+
+}  // namespace
+
+int ExportSession(const Invocation& line, Connection& connection, Terminal& terminal) {
+  const std::string& path = line.session.file;
+  uint64_t bytes = 0;
+  if (path == "-") {
+    const grpc::Status status = Receive(line, connection, terminal.out, &bytes);
+    if (!terminal.out) return ReportLocal("cannot write the output", terminal.err);
+    return Report(status, terminal.err);
+  }
+  WholeFile file(path);
+  if (!file.out()) return ReportLocal(CannotWrite(path), terminal.err);
+  const grpc::Status status = Receive(line, connection, file.out(), &bytes);
+  if (!file.out()) return ReportLocal(CannotWrite(path), terminal.err);
+  if (!status.ok()) return Report(status, terminal.err);
+  if (!file.Keep()) return ReportLocal(CannotWrite(path), terminal.err);
+  terminal.out << "wrote " << bytes << " bytes to " << path << "\n";
+  return kExitOk;
+}
+
+int ImportSession(const Invocation& line, Connection& connection, Terminal& terminal) {
+  const std::string& path = line.session.file;
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    // A directory opens, and then gives no byte.
+    if (!file || fs::is_directory(path)) {
+      return ReportLocal("cannot read " + path + ": " + std::strerror(file ? EISDIR : errno),
+                         terminal.err);
+    }
+  }
+  v1::ImportSessionRequest request;
+  if (line.session.name) request.set_session_id(*line.session.name);
+  if (const auto options = ToOptions(line.session)) *request.mutable_options() = *options;
+  v1::Session session;
+  const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
+    auto writer = connection.sessions().Import(context, &session);
+    Send(path == "-" ? terminal.in : file, &request, writer.get());
+    return writer->Finish();
+  });
+  if (!status.ok()) return Report(status, terminal.err);
+  if (line.json) {
+    PrintJson(session, terminal.out);
+  } else {
+    PrintSession(session, terminal.out);
+  }
+  return kExitOk;
+}
+
+}  // namespace quire::cli

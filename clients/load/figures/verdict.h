@@ -1,0 +1,25 @@
+// Verdict: whether a run's figures may be believed, in words, decided in one place so that every
+// report says the same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "clients/load/figures/summary.h"
+#include "clients/load/values/run_record.h"
+
+namespace quire::load {
+
+struct Verdict {
+  bool valid = true;     // the figures measure the server, not the client or a fault
+  bool partial = false;  // the run ended before its plan did
+  // Why not, a sentence each, worst first; and what a reader should know besides.
+  std::vector<std::string> reasons, notes;
+
+  bool good() const { return valid && !partial; }
+  std::string Word() const;  // "valid", "INVALID", "PARTIAL", "INVALID and PARTIAL"
+};
+
+Verdict Judge(const RunRecord& run, const Summary& summary);
+
+}  // namespace quire::load

@@ -1,0 +1,64 @@
+// Each call owns what it needs until it is answered.
+#include "clients/load/run/session_calls.h"
+
+#include <grpcpp/client_context.h>
+
+#include <chrono>
+#include <utility>
+
+namespace quire::load {
+namespace {
+
+template <typename Request, typename Reply>
+struct Call {
+  grpc::ClientContext context;
+  Request request;
+  Reply reply;
+
+  Call() { context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10)); }
+};
+
+}  // namespace
+
+SessionCalls::SessionCalls(std::unique_ptr<v1::Sessions::Stub> stub) : stub_(std::move(stub)) {}
+
+SessionCalls::~SessionCalls() { Wait(); }
+
+void SessionCalls::Fork(const SessionFork& fork, std::function<void()> done) {
+  auto call = std::make_shared<Call<v1::ForkSessionRequest, v1::Session>>();
+  call->request.set_session_id(fork.from);
+  call->request.set_new_session_id(fork.to);
+  call->request.set_position(static_cast<uint32_t>(fork.position));
+  Begin();
+  stub_->async()->Fork(&call->context, &call->request, &call->reply,
+                       [this, call, done = std::move(done)](const grpc::Status&) {
+                         done();
+                         End();
+                       });
+}
+
+void SessionCalls::Close(const std::string& session) {
+  auto call = std::make_shared<Call<v1::CloseSessionRequest, v1::CloseSessionResponse>>();
+  call->request.set_session_id(session);
+  Begin();
+  stub_->async()->Close(&call->context, &call->request, &call->reply,
+                        [this, call](const grpc::Status&) { End(); });
+}
+
+void SessionCalls::Wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return in_flight_ == 0; });
+}
+
+void SessionCalls::Begin() {
+  std::lock_guard lock(mutex_);
+  ++in_flight_;
+}
+
+void SessionCalls::End() {
+  std::lock_guard lock(mutex_);
+  --in_flight_;
+  changed_.notify_all();
+}
+
+}  // namespace quire::load

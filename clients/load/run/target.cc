@@ -1,0 +1,166 @@
+// Who answers at the address, and the channels to it.
+#include "clients/load/run/target.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "quire/v1/control.grpc.pb.h"
+
+namespace quire::load {
+namespace {
+
+constexpr std::chrono::seconds kAnswerWithin(10);
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  // Channels of the same arguments would share one connection.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A retried request would be measured as a slow one.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetMaxReceiveMessageSize(256 << 20);
+  arguments.SetUserAgentPrefix("quire-load");
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+grpc::Status AskServer(const std::shared_ptr<grpc::Channel>& channel, std::chrono::seconds within,
+                       v1::ServerInfo* info) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + within);
+  return v1::Control::NewStub(channel)->GetServerInfo(&context, v1::GetServerInfoRequest(), info);
+}
+
+absl::Status NobodyThere(const std::string& address, const grpc::Status& status) {
+  return absl::UnavailableError(
+      absl::StrCat("no server answers at ", address, " (", status.error_message(),
+                   "); is quire-server running there? --server names it"));
+}
+
+absl::Status NotQuire(const std::string& address, const grpc::Status& status) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "what answers at ", address, " is no Quire server: asked for GetServerInfo, it said status ",
+      static_cast<int>(status.error_code()), " (", status.error_message(),
+      "); --server takes the gRPC address, not that of the metrics"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Target>> Target::Connect(const Settings& settings) {
+  // Debian builds the detector in; it takes a global lock behind each mutex of gRPC.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  std::unique_ptr<Target> target(new Target(settings.server));
+  if (const absl::Status status = target->Learn(settings.model); !status.ok()) return status;
+  return target;
+}
+
+absl::Status Target::Learn(const std::string& model) {
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(address_);
+  v1::ServerInfo server;
+  const grpc::Status asked = AskServer(channel, kAnswerWithin, &server);
+  if (asked.error_message().find("http1") != std::string::npos) return NotQuire(address_, asked);
+  if (asked.error_code() == grpc::StatusCode::UNAVAILABLE ||
+      asked.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return NobodyThere(address_, asked);
+  }
+  if (!asked.ok()) return NotQuire(address_, asked);
+  if (server.state() != v1::ServerInfo::STATE_READY) {
+    return absl::UnavailableError(absl::StrCat(
+        "the server at ", address_, " is not ready: it says ",
+        v1::ServerInfo::State_Name(server.state()), "; wait for it, or start another"));
+  }
+  description_ = absl::StrCat("quire ", server.version(), ", ", server.device());
+
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kAnswerWithin);
+  v1::GetModelInfoRequest request;
+  if (!model.empty()) request.set_model(model);
+  v1::ModelInfo info;
+  const grpc::Status status = v1::Control::NewStub(channel)->GetModelInfo(&context, request, &info);
+  if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
+    std::string served;
+    for (const std::string& name : server.models()) {
+      absl::StrAppend(&served, served.empty() ? "" : ", ", name);
+    }
+    return absl::NotFoundError(
+        absl::StrCat("the server at ", address_, " does not serve ", model, " but ", served));
+  }
+  if (!status.ok()) return NotQuire(address_, status);
+  model_.name = info.model();
+  model_.vocab_size = info.vocab_size();
+  model_.max_model_len = static_cast<int32_t>(info.max_model_len());
+  model_.eos_token_ids.assign(info.eos_token_ids().begin(), info.eos_token_ids().end());
+  return absl::OkStatus();
+}
+
+absl::Status Target::Open(int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    auto connection = std::make_unique<Connection>();
+    connection->channel = MakeChannel(address_);
+    connection->stub = v1::Inference::NewStub(connection->channel);
+    connection->channel->GetState(/*try_to_connect=*/true);
+    connections_.push_back(std::move(connection));
+  }
+  const auto deadline = std::chrono::system_clock::now() + kAnswerWithin;
+  for (const auto& connection : connections_) {
+    if (!connection->channel->WaitForConnected(deadline)) {
+      return absl::UnavailableError(absl::StrCat("the server at ", address_, " did not take ",
+                                                 count, " connections; ask for fewer streams, or ",
+                                                 "--channels"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int32_t Target::Join() {
+  size_t least = 0;
+  int32_t least_streams = connections_[0]->streams.load(std::memory_order_relaxed);
+  for (size_t i = 1; i < connections_.size() && least_streams > 0; ++i) {
+    const int32_t streams = connections_[i]->streams.load(std::memory_order_relaxed);
+    if (streams < least_streams) {
+      least = i;
+      least_streams = streams;
+    }
+  }
+  connections_[least]->streams.fetch_add(1, std::memory_order_relaxed);
+  return static_cast<int32_t>(least);
+}
+
+void Target::Leave(int32_t connection) {
+  connections_[static_cast<size_t>(connection)]->streams.fetch_sub(1, std::memory_order_relaxed);
+}
+
+v1::Inference::Stub* Target::stub(int32_t connection) {
+  return connections_[static_cast<size_t>(connection)]->stub.get();
+}
+
+std::unique_ptr<v1::Sessions::Stub> Target::MakeSessionsStub() const {
+  return v1::Sessions::NewStub(connections_[0]->channel);
+}
+
+bool Target::KeepsSessions() const {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kAnswerWithin);
+  v1::ListSessionsResponse sessions;
+  const auto stub = v1::Sessions::NewStub(MakeChannel(address_));
+  return stub->List(&context, v1::ListSessionsRequest(), &sessions).ok();
+}
+
+bool Target::Answers() const {
+  v1::ServerInfo info;
+  return AskServer(MakeChannel(address_), std::chrono::seconds(2), &info).ok();
+}
+
+int32_t ConnectionsFor(int64_t streams) {
+  constexpr int64_t kStreamsEach = 900;
+  return static_cast<int32_t>(
+      std::clamp<int64_t>((streams + kStreamsEach - 1) / kStreamsEach, 4, 64));
+}
+
+}  // namespace quire::load

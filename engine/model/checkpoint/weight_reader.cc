@@ -1,0 +1,205 @@
+// Threads that read and convert, and the caller's thread that copies what they have read.
+#include "engine/model/checkpoint/weight_reader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace quire {
+namespace {
+
+// Copies enqueued before the oldest is waited for; Backend::WaitFor allows eight.
+constexpr size_t kCopiesUnderWay = 4;
+// A reader fills one while the other waits to be copied.
+constexpr int32_t kBuffersPerReader = 2;
+
+// Converts `count` elements; `from` may be unaligned, as bytes of a file are.
+template <typename From, typename To>
+void ConvertRow(const char* from, char* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    From in;
+    std::memcpy(&in, from + i * sizeof(From), sizeof(From));
+    const To out = FromFloat<To>(ToFloat(in));
+    std::memcpy(to + i * sizeof(To), &out, sizeof(To));
+  }
+}
+
+// The wanted columns of `stored`, dense and converted.
+void Convert(const WeightPiece& piece, const char* stored, char* out) {
+  const auto from_size = static_cast<int64_t>(SizeOf(piece.from));
+  const auto to_size = static_cast<int64_t>(SizeOf(piece.to));
+  DispatchFloat(piece.from, [&](auto from_tag) {
+    DispatchFloat(piece.to, [&](auto to_tag) {
+      for (int64_t r = 0; r < piece.rows.count; ++r) {
+        ConvertRow<decltype(from_tag), decltype(to_tag)>(
+            stored + (r * piece.stored_width + piece.columns.begin) * from_size,
+            out + r * piece.columns.count * to_size, piece.columns.count);
+      }
+    });
+  });
+}
+
+// Reads a piece to `out`; `scratch` is reused from piece to piece.
+absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, char* out,
+                       std::vector<char>& scratch) {
+  const auto row_bytes = piece.stored_width * static_cast<int64_t>(SizeOf(piece.from));
+  const auto offset = static_cast<uint64_t>(piece.rows.begin * row_bytes);
+  const auto bytes = static_cast<size_t>(piece.stored_bytes());
+  if (piece.from == piece.to && piece.columns.count == piece.stored_width) {
+    return checkpoint.Read(*piece.name, offset, {out, bytes});
+  }
+  scratch.resize(bytes);
+  const absl::Status read = checkpoint.Read(*piece.name, offset, scratch);
+  if (read.ok()) Convert(piece, scratch.data(), out);
+  return read;
+}
+
+// Buffers, the pieces in them, and who waits for which.
+class Staging {
+ public:
+  explicit Staging(size_t num_pieces) : num_pieces_(num_pieces) {}
+
+  struct Filled {
+    size_t piece = 0;
+    char* buffer = nullptr;
+  };
+
+  // A reader: the next piece and where to read it to; nullopt when there is no more to do.
+  std::optional<Filled> Next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return Over() || !free_.empty(); });
+    if (Over()) return std::nullopt;
+    const Filled next{next_++, free_.back()};
+    free_.pop_back();
+    if (Over()) changed_.notify_all();
+    return next;
+  }
+  // A reader: done with what Next gave.
+  void Fill(const Filled& filled, const absl::Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (status.ok()) {
+      filled_.push_back(filled);
+    } else if (failed_.ok() || filled.piece < failed_piece_) {
+      failed_ = status;
+      failed_piece_ = filled.piece;
+    }
+    ++done_;
+    changed_.notify_all();
+  }
+  // The copier: a piece that was read; nullopt when none will come any more.
+  std::optional<Filled> Take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !filled_.empty() || (Over() && done_ == next_); });
+    if (filled_.empty()) return std::nullopt;
+    const Filled filled = filled_.front();
+    filled_.pop_front();
+    return filled;
+  }
+  void AddFree(char* buffer) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(buffer);
+    changed_.notify_all();
+  }
+  absl::Status status() const { return failed_; }  // once all readers are done
+
+ private:
+  // No reader begins another piece.
+  bool Over() const { return next_ == num_pieces_ || !failed_.ok(); }
+
+  const size_t num_pieces_;
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  size_t next_ = 0;  // to be read
+  size_t done_ = 0;  // read, or failed
+  std::vector<char*> free_;
+  std::deque<Filled> filled_;
+  absl::Status failed_;
+  size_t failed_piece_ = 0;
+};
+
+std::vector<std::thread> StartReaders(const Checkpoint& checkpoint,
+                                      const std::vector<WeightPiece>& pieces, int32_t count,
+                                      Staging& staging) {
+  std::vector<std::thread> readers;
+  for (int32_t i = 0; i < count; ++i) {
+    readers.emplace_back([&checkpoint, &pieces, &staging] {
+      std::vector<char> scratch;
+      while (const auto next = staging.Next()) {
+        const WeightPiece& piece = pieces[next->piece];
+        char* const out = next->buffer == nullptr ? piece.device : next->buffer;
+        staging.Fill(*next, ReadPiece(checkpoint, piece, out, scratch));
+      }
+    });
+  }
+  return readers;
+}
+
+// Copies to the device what readers have read, in the order in which they have.
+void CopyAll(const std::vector<WeightPiece>& pieces, Staging& staging, Backend& backend) {
+  struct Copy {
+    uint64_t mark;
+    char* buffer;
+  };
+  std::deque<Copy> under_way;
+  while (const auto filled = staging.Take()) {
+    const WeightPiece& piece = pieces[filled->piece];
+    backend.CopyToDevice(piece.device, filled->buffer, static_cast<size_t>(piece.bytes()));
+    under_way.push_back({backend.Mark(), filled->buffer});
+    if (under_way.size() < kCopiesUnderWay) continue;
+    backend.WaitFor(under_way.front().mark);
+    staging.AddFree(under_way.front().buffer);
+    under_way.pop_front();
+  }
+  backend.Synchronize();
+}
+
+}  // namespace
+
+void AddPieces(const WeightPiece& whole, std::vector<WeightPiece>& pieces) {
+  if (whole.rows.count == 0) return;
+  const int64_t row_bytes = whole.stored_bytes() / whole.rows.count;
+  const int64_t step = std::clamp<int64_t>(kMaxPieceBytes / row_bytes, 1, whole.rows.count);
+  for (int64_t done = 0; done < whole.rows.count; done += step) {
+    WeightPiece piece = whole;
+    piece.rows = {whole.rows.begin + done, std::min(step, whole.rows.count - done)};
+    piece.device += done * (whole.bytes() / whole.rows.count);
+    pieces.push_back(piece);
+  }
+}
+
+absl::Status ReadWeights(const Checkpoint& checkpoint, const std::vector<WeightPiece>& pieces,
+                         const WeightReading& how, Backend& backend) {
+  const auto readers = static_cast<int32_t>(
+      std::clamp<int64_t>(how.threads, 1, static_cast<int64_t>(pieces.size()) + 1));
+  Staging staging(pieces.size());
+  Buffer memory;
+  if (how.in_place) {
+    // "Buffers" that stand for the place itself; nothing has to be copied, so all may be filled.
+    for (size_t i = 0; i < pieces.size(); ++i) staging.AddFree(nullptr);
+  } else {
+    int64_t largest = 0;
+    for (const WeightPiece& piece : pieces) largest = std::max(largest, piece.bytes());
+    // At least as many as may be on their way to the device, and one to fill.
+    const auto buffers = std::max<int64_t>(readers * kBuffersPerReader, kCopiesUnderWay + 1);
+    memory = backend.AllocateHost(static_cast<size_t>(largest * buffers));
+    if (memory.empty()) {
+      return absl::ResourceExhaustedError("no host memory for " +
+                                          std::to_string(largest * buffers) +
+                                          " bytes of buffers to load weights through");
+    }
+    for (int64_t i = 0; i < buffers; ++i) {
+      staging.AddFree(static_cast<char*>(memory.data()) + i * largest);
+    }
+  }
+  std::vector<std::thread> threads = StartReaders(checkpoint, pieces, readers, staging);
+  if (!how.in_place) CopyAll(pieces, staging, backend);
+  for (std::thread& thread : threads) thread.join();
+  return staging.status();
+}
+
+}  // namespace quire

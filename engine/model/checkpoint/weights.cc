@@ -1,0 +1,155 @@
+// From stored tensors to device tensors: check names and shapes, then list the rectangles to read.
+#include "engine/model/checkpoint/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/status_macros.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kAlignment = 256;  // of each tensor; what vector loads of any device want
+
+int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t Width(const WeightSpec& spec) { return std::max<int64_t>(spec.columns, 1); }
+
+int64_t BytesOf(const WeightSpec& spec) {
+  return AlignUp(spec.rows * Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype)));
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::Status CheckPart(const Checkpoint& checkpoint, const WeightPart& part) {
+  const auto it = checkpoint.tensors().find(part.name);
+  if (it == checkpoint.tensors().end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(checkpoint.listing_path(), ": tensor \"", part.name, "\": is missing"));
+  }
+  const StoredTensor& stored = it->second;
+  const std::string where = absl::StrCat(checkpoint.path(stored), ": tensor \"", part.name, "\": ");
+  if (stored.shape != part.shape) {
+    return absl::InvalidArgumentError(absl::StrCat(where, "has shape ", ShapeText(stored.shape),
+                                                   ", config.json makes it ",
+                                                   ShapeText(part.shape)));
+  }
+  absl::StatusOr<DType> dtype = LoadableDType(stored.dtype);
+  if (dtype.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where, std::string(dtype.status().message())));
+}
+
+absl::Status CheckNames(const Checkpoint& checkpoint, std::span<const WeightSpec> specs,
+                        const std::function<bool(const std::string&)>& ignorable) {
+  std::set<std::string> used;
+  for (const WeightSpec& spec : specs) {
+    for (const WeightPart& part : spec.parts) {
+      RETURN_IF_ERROR(CheckPart(checkpoint, part));
+      used.insert(part.name);
+    }
+  }
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (used.contains(name) || ignorable(name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(checkpoint.path(tensor), ": tensor \"", name,
+                     "\": is not part of the model that config.json describes"));
+  }
+  return absl::OkStatus();
+}
+
+// The part's rectangle as pieces that go to `device`.
+void AddPart(const Checkpoint& checkpoint, const WeightPart& part, DType dtype, char* device,
+             std::vector<WeightPiece>& pieces) {
+  const bool is_vector = part.shape.size() == 1;
+  const auto& [name, stored] = *checkpoint.tensors().find(part.name);
+  AddPieces({.name = &name,
+             .from = *LoadableDType(stored.dtype),
+             .to = dtype,
+             .stored_width = is_vector ? 1 : part.shape[1],
+             .rows = part.rows,
+             .columns = is_vector ? ShardRange{0, 1} : part.columns,
+             .device = device},
+            pieces);
+}
+
+}  // namespace
+
+int64_t Weights::TotalBytes(std::span<const WeightSpec> specs) {
+  int64_t total = 0;
+  for (const WeightSpec& spec : specs) total += BytesOf(spec);
+  return total;
+}
+
+// One allocation, cut in the order of the specs.
+absl::StatusOr<Weights> Weights::Allocate(std::span<const WeightSpec> specs, Backend& backend) {
+  Weights weights;
+  const int64_t total = TotalBytes(specs);
+  weights.storage_ = backend.Allocate(static_cast<size_t>(total));
+  if (weights.storage_.empty()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the device has no room for ", total,
+                     " bytes of weights; use more ranks or a smaller weight type"));
+  }
+  char* at = static_cast<char*>(weights.storage_.data());
+  for (const WeightSpec& spec : specs) {
+    TensorView view;
+    if (spec.rows > 0 && spec.columns > 0) view = {at, spec.dtype, {spec.rows, spec.columns}};
+    if (spec.rows > 0 && spec.columns == 0) view = {at, spec.dtype, {spec.rows}};
+    weights.views_.push_back(view);
+    at += BytesOf(spec);
+  }
+  return weights;
+}
+
+absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
+                                      std::span<const WeightSpec> specs,
+                                      const std::function<bool(const std::string&)>& ignorable,
+                                      const WeightReading& how, Backend& backend) {
+  RETURN_IF_ERROR(CheckNames(checkpoint, specs, ignorable));
+  ASSIGN_OR_RETURN(Weights weights, Allocate(specs, backend));
+  std::vector<WeightPiece> pieces;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const WeightSpec& spec = specs[i];
+    char* const at = weights.views_[i].ptr<char>();
+    const int64_t row_bytes = Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype));
+    int64_t row = 0;
+    for (const WeightPart& part : spec.parts) {
+      CHECK_LE(row + part.rows.count, spec.rows);
+      AddPart(checkpoint, part, spec.dtype, at + row * row_bytes, pieces);
+      row += part.rows.count;
+    }
+  }
+  RETURN_IF_ERROR(ReadWeights(checkpoint, pieces, how, backend));
+  return weights;
+}
+
+absl::StatusOr<Weights> Weights::MakeDummy(std::span<const WeightSpec> specs, Backend& backend) {
+  constexpr float kAmplitude = 0.02f * 1.7320508f;  // a uniform distribution's to its deviation
+  ASSIGN_OR_RETURN(Weights weights, Allocate(specs, backend));
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const TensorView& view = weights.views_[i];
+    if (view.empty()) continue;
+    if (specs[i].columns > 0) {
+      backend.FillUniform({.out = view, .seed = i, .amplitude = kAmplitude});
+      continue;
+    }
+    std::vector<char> values(static_cast<size_t>(view.bytes()));
+    DispatchFloat(view.dtype, [&](auto tag) {
+      const auto value = FromFloat<decltype(tag)>(specs[i].dummy);
+      for (size_t at = 0; at < values.size(); at += sizeof(value)) {
+        std::memcpy(&values[at], &value, sizeof(value));
+      }
+    });
+    backend.CopyToDevice(view.data, values.data(), values.size());
+    backend.Synchronize();
+  }
+  backend.Synchronize();
+  return weights;
+}
+
+}  // namespace quire

@@ -1,0 +1,62 @@
+// Weights: the tensors of one rank on its device, each assembled from slices of checkpoint tensors
+// and converted to the type asked for. One allocation holds them all.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/checkpoint/safetensors.h"
+#include "engine/model/checkpoint/tp.h"
+#include "engine/model/checkpoint/weight_reader.h"
+#include "kernels/backend.h"
+
+namespace quire {
+
+// A rectangle of a stored tensor: rows of dimension 0 and columns of dimension 1 (a vector has rows
+// only). An empty rectangle checks that the tensor is there and loads nothing.
+struct WeightPart {
+  std::string name;            // in the checkpoint
+  std::vector<int64_t> shape;  // that the checkpoint must have
+  ShardRange rows;
+  ShardRange columns;
+};
+
+// One device tensor: its parts stacked along dimension 0, then rows of zeros up to `rows`.
+struct WeightSpec {
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;  // 0: a vector of `rows`
+  std::vector<WeightPart> parts;
+  float dummy = 0;  // what a vector is filled with where random weights are asked for
+};
+
+class Weights {
+ public:
+  // Loads specs in order. Every part must be stored in the shape it names, and every stored tensor
+  // must be a part of some spec unless `ignorable(name)`; otherwise an error names file and tensor.
+  static absl::StatusOr<Weights> Load(const Checkpoint& checkpoint,
+                                      std::span<const WeightSpec> specs,
+                                      const std::function<bool(const std::string&)>& ignorable,
+                                      const WeightReading& how, Backend& backend);
+  // Random weights of the same shapes, for benchmarks: matrices uniform with a standard deviation
+  // of 0.02, vectors constant. RESOURCE_EXHAUSTED as Load.
+  static absl::StatusOr<Weights> MakeDummy(std::span<const WeightSpec> specs, Backend& backend);
+  // Device bytes that either will take.
+  static int64_t TotalBytes(std::span<const WeightSpec> specs);
+
+  // The tensor of specs[index]; an empty view when it has no rows.
+  const TensorView& operator[](size_t index) const { return views_[index]; }
+  size_t size() const { return views_.size(); }
+
+ private:
+  static absl::StatusOr<Weights> Allocate(std::span<const WeightSpec> specs, Backend& backend);
+
+  Buffer storage_;
+  std::vector<TensorView> views_;
+};
+
+}  // namespace quire

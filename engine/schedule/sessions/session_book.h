@@ -1,0 +1,121 @@
+// SessionBook: the records of all sessions and every order in which they are looked for: by name,
+// by the end of the lease, by what is due, by how much they are wanted, by the node they keep. A
+// record is changed in one way, Change, which takes it out of all orders and files it anew, so that
+// no order can disagree with a record. Allocates for names and tokens alone. One thread.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/schedule/containers/recycling_set.h"
+#include "engine/schedule/kv/prefix_tree.h"
+#include "engine/values/session.h"
+
+namespace quire {
+
+struct SessionRecord {
+  SessionName name;
+  TenantId tenant = 0;
+  SessionOptions options;  // effective
+  std::vector<int32_t> tokens;
+  uint64_t turn = 0;   // running; 0: none
+  uint64_t turns = 0;  // appended
+  int64_t created_ns = 0;
+  int64_t used_ns = 0;
+  int64_t expires_ns = kNoDeadline;
+  int64_t offload_ns = kNoDeadline;                  // when to look whether it is on the host
+  int64_t prefetch_ns = kNoDeadline;                 // when a client asked for it
+  NodeId kept = kNoNode;                             // the deepest node
+  NodeId pin = kNoNode;                              // held
+  NodeId exported = kNoNode;                         // held
+  SessionState shown = SessionState::kResidentIdle;  // when it was last looked at
+  bool pinned = false;
+  bool leaving = false;    // its blocks are to be dropped as soon as they are on the host
+  bool has_pages = false;  // there may be some to be dropped
+  uint8_t attempts = 0;    // to store it, since it was used
+
+  // kNoNode: nothing is left to be moved.
+  void SetKept(NodeId node);
+};
+
+class SessionBook {
+ public:
+  using Slot = int32_t;
+  static constexpr Slot kNoSlot = -1;
+
+  // How much a session's pages are wanted: ascending.
+  struct Wanted {
+    int32_t priority = 0;
+    int64_t used_ns = 0;
+    Slot slot = kNoSlot;
+    auto operator<=>(const Wanted&) const = default;
+  };
+  using Timer = std::pair<int64_t, Slot>;
+  using Keeper = std::pair<NodeId, Wanted>;
+  using Key = std::pair<TenantId, SessionName>;
+
+  struct TenantUse {
+    int32_t sessions = 0;
+    int64_t tokens = 0;
+  };
+
+  explicit SessionBook(int32_t max_sessions);
+
+  // kNoSlot if there is none of that name.
+  Slot Find(TenantId tenant, const SessionName& name) const;
+  // Requires that the name is new and that size() < capacity().
+  Slot Add(TenantId tenant, const SessionName& name);
+  void Remove(Slot slot);
+
+  const SessionRecord& operator[](Slot slot) const { return records_[slot]; }
+  // Calls `edit(record)`, which must not touch the tree: that could ask for a change of its own.
+  template <typename Edit>
+  void Change(Slot slot, Edit edit) {
+    Unfile(slot);
+    edit(records_[slot]);
+    File(slot);
+  }
+
+  int32_t capacity() const { return capacity_; }
+  // Slots that were ever in use: 0 to num_slots() - 1.
+  int32_t num_slots() const { return static_cast<int32_t>(records_.size()); }
+  int32_t size() const { return static_cast<int32_t>(names_.size()); }
+  int64_t num_tokens() const { return num_tokens_; }
+  bool InUse(Slot slot) const;
+  TenantUse Use(TenantId tenant) const;
+  const std::vector<int64_t>& by_state() const { return by_state_; }
+  Wanted WantedOf(Slot slot) const;
+
+  const std::map<Key, Slot>& names() const { return names_; }
+  const RecyclingSet<Timer>& leases() const { return leases_; }          // of idle ones
+  const RecyclingSet<Timer>& offloads() const { return offloads_; }      // likewise
+  const RecyclingSet<Timer>& prefetches() const { return prefetches_; }  // likewise
+  const RecyclingSet<Wanted>& paged() const { return paged_; }           // likewise, with has_pages
+  const RecyclingSet<Keeper>& keepers() const { return keepers_; }       // of nodes
+
+  void CheckInvariants() const;
+
+ private:
+  void File(Slot slot);
+  void Unfile(Slot slot);
+  void Count(const SessionRecord& record, int sign);
+
+  const int32_t capacity_;
+  std::vector<SessionRecord> records_;  // by slot; grows to `capacity_`, and stays where it is
+  std::vector<Slot> free_;
+  std::map<Key, Slot> names_;
+  std::unordered_map<TenantId, TenantUse> tenants_;  // that have sessions
+  RecyclingSet<Timer> leases_;
+  RecyclingSet<Timer> offloads_;
+  RecyclingSet<Timer> prefetches_;
+  RecyclingSet<Wanted> paged_;
+  RecyclingSet<Keeper> keepers_;
+  std::vector<int64_t> by_state_;
+  int64_t num_tokens_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+// Figures of the scheduler: what runs and waits, where KV was found, and what was copied between
+// device and host. Plain copies, as old as the call that made them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace quire {
+
+struct SchedulerLoad {
+  int32_t running = 0;         // sequences being computed
+  int32_t waiting = 0;         // queued, preempted ones included
+  int32_t paused = 0;          // neither, because their readers are behind
+  int64_t waiting_tokens = 0;  // prompt tokens of the waiting
+  int32_t restoring = 0;       // neither, because their KV comes back from the host
+  int32_t free_blocks = 0;     // for the taking: cached ones included
+  int32_t cached_blocks = 0;
+  int32_t total_blocks = 0;      // without the null block
+  int64_t tokens_in_flight = 0;  // known tokens of the running
+};
+
+// What was looked for in the prefix cache and in sessions, where it was found, and what is kept.
+struct CacheStats {
+  int64_t queried_tokens = 0;  // of admitted requests: tokens of their prompts
+  int64_t device_tokens = 0;   // of those, found on the device
+  int64_t host_tokens = 0;     // and brought back from the host
+  int64_t computed_tokens = 0;
+  int64_t evicted_blocks = 0;
+  int64_t kept_lost = 0;  // of those, blocks of idle sessions that were nowhere else
+  int32_t cached_blocks = 0;
+  int32_t host_pages_used = 0;
+  int32_t host_pages = 0;
+  int64_t sessions = 0;
+  int64_t session_tokens = 0;
+  std::array<int64_t, 8> sessions_by_state{};  // by SessionState
+};
+
+struct TieringStats {
+  int64_t stored_bytes = 0, loaded_bytes = 0;
+  int64_t stored_blocks = 0, loaded_blocks = 0;
+  int64_t failed_jobs = 0, late_jobs = 0, corrupt_pages = 0;
+  int64_t pages_dropped = 0;      // from the host, for want of room, of sessions
+  int64_t restores_declined = 0;  // because computing again was expected to be faster
+  double store_bytes_per_second = 0, load_bytes_per_second = 0;  // as measured; 0: not yet
+  int32_t jobs_in_flight = 0;
+  int32_t used_pages = 0, total_pages = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,24 @@
+// Names of finish reasons, as they appear in metrics and logs.
+#include "engine/values/request.h"
+
+namespace quire {
+
+const char* Name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone: return "NONE";
+    case FinishReason::kEos: return "EOS";
+    case FinishReason::kStopToken: return "STOP_TOKEN";
+    case FinishReason::kStopText: return "STOP_TEXT";
+    case FinishReason::kMaxTokens: return "MAX_TOKENS";
+    case FinishReason::kContextLimit: return "CONTEXT_LIMIT";
+    case FinishReason::kDeadline: return "DEADLINE";
+    case FinishReason::kCancelled: return "CANCELLED";
+    case FinishReason::kSlowReader: return "SLOW_READER";
+    case FinishReason::kDraining: return "DRAINING";
+    case FinishReason::kNumeric: return "NUMERIC";
+    case FinishReason::kEngineFault: return "ENGINE_FAULT";
+  }
+  return "UNKNOWN";
+}
+
+}  // namespace quire

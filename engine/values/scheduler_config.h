@@ -1,0 +1,49 @@
+// SchedulerConfig: the settings of the scheduler and of what it is made of, as plain values. Filled
+// from EngineConfig and the memory plan by PlanEngine (engine/engine_setup.h).
+#pragma once
+
+#include <cstdint>
+
+namespace quire {
+
+struct SessionConfig {
+  int32_t max_sessions = 0;  // of all tenants
+  int32_t max_sessions_per_tenant = 0;
+  int64_t max_session_tokens = 0;  // of all sessions of a tenant: known tokens
+  int32_t max_model_len = 0;       // a session as long as that takes no more turns
+  double default_ttl_seconds = 0;
+  double max_ttl_seconds = 0;
+  double default_idle_offload_seconds = 0;
+  double max_pinned_share = 0;  // of the pool's blocks, of all pins together
+};
+
+struct TieringConfig {
+  int64_t block_bytes = 0;          // of all ranks
+  double low_watermark = 0.1;       // of the pool's blocks: lossless ones below which stores begin
+  double high_watermark = 0.2;      // and at which they end
+  double job_timeout_seconds = 10;  // a job not acked by then has failed for whoever waits for it
+};
+
+struct SchedulerConfig {
+  int32_t num_blocks = 0;              // of the pool, the null block (id 0) included
+  int32_t block_size = 16;             // tokens
+  int32_t max_model_len = 0;           // tokens, prompt and output
+  int32_t max_num_seqs = 0;            // rows
+  int32_t max_num_batched_tokens = 0;  // budget of a step
+  int32_t max_num_queued_reqs = 0;     // capacity of the queue; Engine refuses beyond it
+  int32_t max_partial_prefills = 4;
+  int32_t growth_horizon = 128;  // output tokens reserved at admission
+  bool prefix_cache = true;
+  int32_t num_pages = 0;  // of host memory
+  SessionConfig sessions;
+  TieringConfig tiering;
+};
+
+// Admission limits: Engine::Submit refuses beyond them, before anything is queued.
+struct EngineLimits {
+  int32_t max_num_queued_reqs = 0;
+  int64_t max_num_queued_tokens = 0;
+  int32_t max_model_len = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,106 @@
+// StepPlan and StepResult: what the scheduler decides for one step and what comes back, as plain
+// data. The scheduler is the only writer of plans; workers execute them and decide nothing, so
+// ranks cannot diverge. A plan speaks of rows (stable slots of the workers' row tables), blocks and
+// tokens, never of requests.
+//
+// Vectors are reused from step to step and keep their capacity: a steady step allocates nothing.
+// Every element is trivially copyable so that a shared-memory transport can flatten the vectors.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/step_message.h"
+
+namespace quire {
+
+// A sequence takes over a row. Sent before the row's first work; resets the row's table entries.
+struct NewRow {
+  int32_t row = 0;
+  int32_t num_prompt = 0;  // penalties count tokens from here on as output
+  SampleRow sampling;
+  uint32_t bias_begin = 0;  // [begin, begin + count) of StepPlan::biases
+  uint32_t bias_count = 0;
+  uint32_t banned_begin = 0;  // of StepPlan::banned: EOS and stop ids, banned while
+  uint32_t banned_count = 0;  // num_known < min_known
+  int32_t min_known = 0;
+};
+
+// Known tokens of a row, to be written into its token table before the forward pass: a prefill
+// chunk (or, after a preemption, prompt and output alike).
+struct TokenRun {
+  int32_t row = 0;
+  int32_t start = 0;   // position of the first token
+  uint32_t begin = 0;  // [begin, begin + count) of StepPlan::tokens
+  uint32_t count = 0;
+};
+
+// Position `index` of the row's block table becomes `block`.
+struct BlockAdd {
+  int32_t row = 0;
+  int32_t index = 0;
+  int32_t block = 0;
+};
+
+// Block `to` becomes a copy of block `from`, behind all steps before this one and before its work.
+// No plan writes `from` meanwhile.
+struct BlockClone {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
+// Tokens that the runs of one plan hold at most. Rows learn all their tokens, those whose KV was
+// found as well (penalties and the sampler read them), so the budget of a step does not bound them:
+// sequences that found much are spread over steps. One of any length can always begin.
+inline constexpr int32_t MaxFoundTokens(int32_t max_model_len) {
+  constexpr int32_t kEnough = 65536;  // so that short contexts are not spread at all
+  return max_model_len > kEnough ? max_model_len : kEnough;
+}
+inline constexpr int32_t MaxPlanTokens(int32_t max_num_batched_tokens, int32_t max_model_len) {
+  return max_num_batched_tokens + MaxFoundTokens(max_model_len);
+}
+
+struct StepPlan {
+  uint64_t step = 0;        // consecutive from 1
+  int32_t num_tokens = 0;   // sum of work[i].count
+  int32_t num_samples = 0;  // works with sample set
+  int32_t num_found = 0;    // tokens of the runs whose KV was found, not computed; stays here
+  bool shutdown = false;    // the last plan: workers finish and exit
+  std::vector<NewRow> new_rows;
+  std::vector<TokenRun> token_runs;
+  std::vector<BlockAdd> block_adds;
+  std::vector<BlockClone> block_clones;  // at most one for each new row
+  std::vector<RowWork> work;
+  std::vector<int32_t> tokens;
+  std::vector<LogitBias> biases;
+  std::vector<int32_t> banned;
+
+  void Clear() {
+    step = 0;
+    num_tokens = num_samples = num_found = 0;
+    shutdown = false;
+    new_rows.clear();
+    token_runs.clear();
+    block_adds.clear();
+    block_clones.clear();
+    work.clear();
+    tokens.clear();
+    biases.clear();
+    banned.clear();
+  }
+};
+
+struct SampledToken {
+  int32_t row = 0;
+  SampleResult result;
+};
+
+struct StepResult {
+  uint64_t step = 0;
+  uint64_t checksum = 0;  // over step, rows and token ids; must agree between ranks
+  int64_t started_ns = 0;
+  int64_t finished_ns = 0;
+  std::vector<SampledToken> samples;  // one per RowWork with sample set, in plan order
+};
+
+}  // namespace quire

@@ -1,0 +1,56 @@
+// CopyDispatch: the scheduler's side of copies: sends each job to every rank, and joins their acks.
+// Nothing a rank says is believed before it is checked against its job.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/worker/shm/copy_rings.h"
+
+namespace quire {
+
+class CopyDispatch {
+ public:
+  // No ranks: there is no host memory to copy to. `block_bytes` are one rank's.
+  CopyDispatch(const std::vector<CopyRings>& ranks, int64_t block_bytes);
+
+  // See Transport::Submit; false where there is no host memory, and after a fault.
+  bool Submit(const CopyJob& job);
+  // The next job that all ranks have acked; false if there is none.
+  bool Poll(CopyAck& ack);
+  // The ranks end their copying when what was sent is done. Nothing may be sent any more.
+  void End();
+  // What a rank said that cannot be true; empty if there is no such thing.
+  const std::string& fault() const { return fault_; }
+
+ private:
+  struct Sent {
+    uint64_t job = 0;
+    int32_t count = 0;
+    int64_t at_ns = 0;
+  };
+  struct Rank {
+    SharedRing jobs, acks;
+  };
+  struct Lane {
+    std::vector<Rank> ranks;
+    std::array<Sent, CopyJob::kMaxInFlight> jobs;  // a ring
+    uint64_t sent = 0;
+    uint64_t joined = 0;
+  };
+
+  void Send(Lane& lane);
+  bool PollLane(Lane& lane, bool loading, CopyAck& ack);
+  bool AllHaveAcked(const Lane& lane);
+  // What is wrong with an ack; empty: nothing.
+  std::string FaultOf(const CopyAck& ack, const Sent& sent, bool loading) const;
+
+  const int64_t block_bytes_;
+  std::array<Lane, 2> lanes_;  // in the order of kCopyDirections
+  CopyJobMessage message_;
+  std::string fault_;
+};
+
+}  // namespace quire

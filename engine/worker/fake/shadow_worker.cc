@@ -1,0 +1,222 @@
+// Hash chains in place of keys and values.
+#include "engine/worker/fake/shadow_worker.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+// The finaliser of splitmix64: every input bit reaches every output bit.
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// The upper bits of a hash as a number in [0, 1).
+double Fraction(uint64_t hash) { return static_cast<double>(hash >> 11) * 0x1p-53; }
+
+}  // namespace
+
+uint64_t ShadowModel::Extend(uint64_t prefix, int32_t token) {
+  return Mix(prefix + 0x9E3779B97F4A7C15u * (static_cast<uint32_t>(token) + uint64_t{1}));
+}
+
+SampleResult ShadowModel::Next(uint64_t prefix, uint64_t seed,
+                               std::span<const int32_t> banned) const {
+  const auto allowed = [banned](int32_t token) {
+    return std::find(banned.begin(), banned.end(), token) == banned.end();
+  };
+  CHECK_LT(banned.size(), static_cast<size_t>(vocab_size));
+  uint64_t draw = Mix(prefix ^ Mix(seed));
+  SampleResult result;
+  result.logprob = -static_cast<float>(Fraction(draw));
+  if (Fraction(Mix(draw + 1)) < nan_probability) {
+    result.nonfinite = 1;
+    return result;
+  }
+  result.token = eos_token;
+  if (Fraction(Mix(draw + 2)) < eos_probability && allowed(eos_token)) return result;
+  do {
+    draw = Mix(draw + 3);
+    result.token = static_cast<int32_t>(draw % static_cast<uint64_t>(vocab_size));
+  } while (!allowed(result.token));
+  return result;
+}
+
+ShadowWorker::ShadowWorker(const ShadowWorkerOptions& options)
+    : options_(options),
+      slots_(static_cast<size_t>(options.num_blocks) * options.block_size),
+      rows_(options.max_num_seqs) {}
+
+void ShadowWorker::Run(const StepPlan& plan, StepResult& result) {
+  result.step = plan.step;
+  result.checksum = 0;
+  result.started_ns = result.finished_ns = 0;
+  result.samples.clear();
+  Require(plan.step == last_step_ + 1, "step number is not the next one", -1);
+  last_step_ = plan.step;
+  CheckTotals(plan);
+  for (const NewRow& row : plan.new_rows) ApplyNewRow(plan, row);
+  for (const TokenRun& run : plan.token_runs) ApplyTokenRun(plan, run);
+  for (const BlockAdd& add : plan.block_adds) ApplyBlockAdd(add);
+  for (const BlockClone& clone : plan.block_clones) ApplyBlockClone(plan, clone);
+  for (const RowWork& work : plan.work) RunWork(work, result);
+}
+
+bool ShadowWorker::Require(bool ok, const char* what, int32_t row) {
+  if (ok || !violation_.empty()) return violation_.empty();
+  violation_ = std::string(what) + " (step " + std::to_string(last_step_) + ", row " +
+               std::to_string(row) + ")";
+  if (options_.abort_on_violation) {
+    std::fprintf(stderr, "shadow worker: %s\n", violation_.c_str());
+    std::abort();
+  }
+  return false;
+}
+
+bool ShadowWorker::RowInUse(int32_t row) {
+  return Require(row >= 0 && row < options_.max_num_seqs, "row out of range", row) &&
+         Require(rows_[row].in_use, "row without an owner", row);
+}
+
+void ShadowWorker::CheckTotals(const StepPlan& plan) {
+  int32_t num_tokens = 0;
+  int32_t num_samples = 0;
+  for (const RowWork& work : plan.work) {
+    num_tokens += work.count;
+    num_samples += work.sample != 0;
+  }
+  Require(num_tokens == plan.num_tokens, "num_tokens is not the sum of the work", -1);
+  Require(num_samples == plan.num_samples, "num_samples is not the sum of the work", -1);
+  Require(num_tokens <= options_.max_num_batched_tokens, "plan over the token budget", -1);
+}
+
+void ShadowWorker::ApplyNewRow(const StepPlan& plan, const NewRow& new_row) {
+  const bool in_range = new_row.row >= 0 && new_row.row < options_.max_num_seqs;
+  if (!Require(in_range, "new row out of range", new_row.row)) return;
+  const size_t banned_end = size_t{new_row.banned_begin} + new_row.banned_count;
+  const size_t bias_end = size_t{new_row.bias_begin} + new_row.bias_count;
+  const bool spans = banned_end <= plan.banned.size() && bias_end <= plan.biases.size();
+  if (!Require(spans, "banned tokens or biases out of range", new_row.row)) return;
+  Row& row = rows_[new_row.row];
+  row.in_use = true;
+  row.params = new_row;
+  row.banned.assign(plan.banned.begin() + new_row.banned_begin, plan.banned.begin() + banned_end);
+  row.tokens.clear();
+  row.prefix.assign(1, ShadowModel::kNoTokens);
+  row.blocks.clear();
+  row.computed = -1;
+  row.broken = false;
+  row.last_step = 0;
+}
+
+void ShadowWorker::ApplyTokenRun(const StepPlan& plan, const TokenRun& run) {
+  if (!RowInUse(run.row)) return;
+  Row& row = rows_[run.row];
+  const size_t end = size_t{run.begin} + run.count;
+  const bool fits = end <= plan.tokens.size() &&
+                    row.tokens.size() + run.count <= static_cast<size_t>(options_.max_model_len);
+  const bool next = run.count > 0 && static_cast<size_t>(run.start) == row.tokens.size();
+  if (!Require(fits, "token run out of range", run.row)) return;
+  if (!Require(next, "token run does not continue the row's tokens", run.row)) return;
+  for (size_t i = run.begin; i < end; ++i) AppendToken(row, plan.tokens[i]);
+}
+
+void ShadowWorker::ApplyBlockAdd(const BlockAdd& add) {
+  if (!RowInUse(add.row)) return;
+  Row& row = rows_[add.row];
+  const bool valid = add.block > 0 && add.block < options_.num_blocks;
+  const bool next = static_cast<size_t>(add.index) == row.blocks.size();
+  if (!Require(valid, "null block or block out of range in a table", add.row)) return;
+  if (!Require(next, "block table is not extended at its end", add.row)) return;
+  row.blocks.push_back(add.block);
+}
+
+void ShadowWorker::ApplyBlockClone(const StepPlan& plan, const BlockClone& clone) {
+  const auto valid = [this](int32_t block) { return block > 0 && block < options_.num_blocks; };
+  const bool in_range = valid(clone.from) && valid(clone.to) && clone.from != clone.to;
+  if (!Require(in_range, "null block or block out of range in a clone", -1)) return;
+  const auto wanted = [&clone](const BlockAdd& add) { return add.block == clone.to; };
+  const bool added = std::ranges::any_of(plan.block_adds, wanted);
+  if (!Require(added, "clone into a block that no row was just given", -1)) return;
+  std::ranges::copy(Block(clone.from), Block(clone.to).begin());
+}
+
+void ShadowWorker::CheckWork(const RowWork& work) {
+  Row& row = rows_[work.row];
+  const int32_t end = work.start + work.count;
+  const int32_t known = static_cast<int32_t>(row.tokens.size());
+  const int32_t capacity = static_cast<int32_t>(row.blocks.size()) * options_.block_size;
+  Require(row.last_step != last_step_, "row twice in a step", work.row);
+  Require(work.count > 0, "empty work", work.row);
+  // What lies before the first work was computed by others: the slots will tell.
+  const bool next = row.computed < 0 ? work.start >= 0 : work.start == row.computed;
+  Require(next, "work does not continue the row's computed tokens", work.row);
+  Require(end <= known, "work on tokens that nobody knows", work.row);
+  Require(end <= capacity, "work beyond the row's blocks", work.row);
+  Require(!work.sample || end == known, "sample in the middle of the known tokens", work.row);
+  Require(!work.sample || known < options_.max_model_len, "sample beyond the context", work.row);
+}
+
+void ShadowWorker::RunWork(const RowWork& work, StepResult& result) {
+  SampledToken sampled;
+  sampled.row = work.row;
+  if (RowInUse(work.row)) CheckWork(work);
+  if (violation_.empty()) {
+    Row& row = rows_[work.row];
+    const int32_t end = work.start + work.count;
+    if (row.computed < 0) row.finite = work.start;
+    for (int32_t position = 0; position < work.start && !row.broken; ++position) {
+      const bool own = Slot(row, position) == row.prefix[position + 1];
+      if (!Require(own, "a KV slot holds something else than the row's prefix", work.row)) break;
+    }
+    for (int32_t position = work.start; position < end; ++position) {
+      Slot(row, position) = row.prefix[position + 1];
+    }
+    row.computed = end;
+    row.last_step = last_step_;
+    if (work.sample) {
+      sampled.result = Sample(row);
+      AppendToken(row, sampled.result.token);
+      if (sampled.result.nonfinite) Spoil(row);
+      row.finite = end;
+    }
+  }
+  if (work.sample) result.samples.push_back(sampled);
+}
+
+// Whoever else reads this will notice.
+void ShadowWorker::Spoil(Row& row) {
+  row.broken = true;
+  for (int32_t position = row.finite; position < row.computed; ++position) {
+    Slot(row, position) ^= ShadowModel::kNoTokens;
+  }
+}
+
+SampleResult ShadowWorker::Sample(const Row& row) const {
+  const bool ban = static_cast<int32_t>(row.tokens.size()) < row.params.min_known;
+  const std::span<const int32_t> banned =
+      ban ? std::span<const int32_t>(row.banned) : std::span<const int32_t>();
+  return options_.model.Next(row.prefix.back(), row.params.sampling.seed, banned);
+}
+
+std::span<uint64_t> ShadowWorker::Block(int32_t block) {
+  CHECK(block > 0 && block < options_.num_blocks);
+  return std::span(slots_).subspan(static_cast<size_t>(block) * options_.block_size,
+                                   options_.block_size);
+}
+
+uint64_t& ShadowWorker::Slot(const Row& row, int32_t position) {
+  const size_t block = row.blocks[position / options_.block_size];
+  return slots_[block * options_.block_size + position % options_.block_size];
+}
+
+void ShadowWorker::AppendToken(Row& row, int32_t token) {
+  row.tokens.push_back(token);
+  row.prefix.push_back(ShadowModel::Extend(row.prefix.back(), token));
+}
+
+}  // namespace quire

@@ -1,0 +1,73 @@
+// SharedMemoryTransport: the server's side of one worker group whose ranks run elsewhere, behind
+// StepMemory. Nothing a rank writes is believed before it is checked against the plan it answers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/worker/copy/copy_dispatch.h"
+#include "engine/worker/process/step_memory.h"
+#include "engine/worker/transport.h"
+
+namespace quire {
+
+class SharedMemoryTransport final : public Transport {
+ public:
+  // The memory is shared with who watches the ranks' heartbeats. `bell` becomes the word of the
+  // WakeEvent; ranks ring it. Sampled tokens lie in [0, vocab_size).
+  SharedMemoryTransport(std::shared_ptr<StepMemory> memory,
+                        std::shared_ptr<std::atomic<uint32_t>> bell, int32_t vocab_size);
+  // Sends the shutdown plan and the last copy jobs, and waits for nothing.
+  ~SharedMemoryTransport() override;
+
+  void SetWake(WakeEvent* wake) override { wake->Share(bell_); }
+  StepPlan* NextSlot() override;
+  void Publish() override;
+  const StepResult* Poll() override;
+  void Release() override;
+  int in_flight() const override {
+    return forgotten_ ? 0 : static_cast<int>(published_ - released_);
+  }
+  bool Submit(const CopyJob& job) override {
+    return !forgotten_ && fault_.empty() && copies_.Submit(job);
+  }
+  bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_.Poll(ack); }
+  std::string fault() const override { return fault_.empty() ? copies_.fault() : fault_; }
+  // This group is the only one it knows.
+  bool Recover() override {
+    forgotten_ = true;
+    return false;
+  }
+  bool recovering() override { return false; }
+
+ private:
+  // What the result of a plan must say.
+  struct Expected {
+    uint64_t step = 0;
+    std::vector<int32_t> rows;  // that sample, in plan order
+  };
+
+  void Send(const StepPlan& plan);
+  bool Read(int32_t rank, StepResult& result);
+  // What is wrong with a result; empty: nothing.
+  std::string FaultOf(const StepResult& result, const Expected& expected) const;
+
+  const std::shared_ptr<StepMemory> memory_;
+  const std::shared_ptr<std::atomic<uint32_t>> bell_;
+  const int32_t vocab_size_;
+  CopyDispatch copies_;
+  SharedRing plans_;
+  StepPlan plan_;                    // being built
+  std::vector<Expected> expected_;   // [depth], a ring
+  std::vector<StepResult> results_;  // [ranks], of the oldest step in flight once it is `joined_`
+  bool joined_ = false;
+  bool forgotten_ = false;
+  uint64_t published_ = 0;
+  uint64_t released_ = 0;
+  std::string fault_;
+};
+
+}  // namespace quire

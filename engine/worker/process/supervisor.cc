@@ -1,0 +1,277 @@
+// One thread that waits for the group's descriptors, the clock, and what other threads ask.
+#include "engine/worker/process/supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/worker/process/shared_memory_transport.h"
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+// How often the progress of a running group is looked at: eight times as it may stand still, and
+// once a second at least.
+constexpr double kLooksPerTimeout = 8;
+constexpr double kMaxLookSeconds = 1;
+constexpr int64_t kBellBytes = 4096;
+
+int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+struct Bell {
+  std::shared_ptr<SharedMemory> memory;
+  std::shared_ptr<std::atomic<uint32_t>> word;
+};
+
+Bell MakeBell() {
+  absl::StatusOr<SharedMemory> memory = SharedMemory::Create("quire bell");
+  CHECK(memory.ok() && memory->Allocate(kBellBytes).ok());
+  auto shared = std::make_shared<SharedMemory>(*std::move(memory));
+  auto* word = reinterpret_cast<std::atomic<uint32_t>*>(shared->data());
+  return {shared, {shared, word}};
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const SupervisorOptions& options, std::vector<WorkerOrder> describe)
+    : options_(options),
+      describe_(std::move(describe)),
+      nudge_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  const Bell bell = MakeBell();
+  bell_ = bell.word;
+  bell_fd_ = bell.memory->fd();
+  thread_ = std::thread([this] { Run(); });
+}
+
+Supervisor::~Supervisor() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  Nudge();
+  thread_.join();
+}
+
+// What other threads ask.
+
+absl::StatusOr<DeviceFacts> Supervisor::AwaitFacts() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return facts_.has_value(); });
+  return *facts_;
+}
+
+void Supervisor::Load(std::vector<WorkerOrder> start) {
+  CHECK_EQ(start.size(), describe_.size());
+  {
+    const std::lock_guard lock(mutex_);
+    start_ = std::move(start);
+  }
+  Nudge();
+}
+
+absl::StatusOr<WorkerReport> Supervisor::AwaitReady() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return report_.has_value(); });
+  return *report_;
+}
+
+void Supervisor::SetWake(WakeEvent* wake) {
+  wake->Share(bell_);
+  const std::lock_guard lock(mutex_);
+  wake_ = wake;
+}
+
+std::unique_ptr<Transport> Supervisor::Take() {
+  const std::lock_guard lock(mutex_);
+  if (fresh_ == nullptr) return nullptr;
+  fault_.clear();
+  taken_ = true;
+  return std::make_unique<SharedMemoryTransport>(std::exchange(fresh_, nullptr), bell_,
+                                                 start_.front().spec.worker.vocab_size);
+}
+
+std::string Supervisor::Fault() {
+  const std::lock_guard lock(mutex_);
+  return fault_;
+}
+
+std::string Supervisor::End() {
+  const std::lock_guard lock(mutex_);
+  return end_;
+}
+
+void Supervisor::Condemn(const std::string& why) {
+  std::unique_lock lock(mutex_);
+  condemned_ = why;
+  Nudge();
+  changed_.wait(lock, [this] { return !taken_; });
+}
+
+void Supervisor::Nudge() {
+  const uint64_t one = 1;
+  CHECK_EQ(write(nudge_.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
+}
+
+// The thread.
+
+void Supervisor::Run() {
+  while (TakeRequests()) {
+    if (group_ == nullptr && SteadyNowNs() >= start_at_ns_) StartGroup();
+    if (group_ != nullptr) FollowGroup();
+    Wait();
+  }
+  // A group that nobody took has no plan that would end it.
+  const bool taken = [this] {
+    const std::lock_guard lock(mutex_);
+    return taken_;
+  }();
+  if (group_ != nullptr && taken) group_->AwaitEnd(options_.end_seconds);
+  group_.reset();
+}
+
+// False once this is to end.
+bool Supervisor::TakeRequests() {
+  uint64_t ignored = 0;
+  [[maybe_unused]] const ssize_t got = read(nudge_.get(), &ignored, sizeof ignored);
+  std::string condemned;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return false;
+    // Only the group that was taken can be meant.
+    if (taken_) condemned.swap(condemned_);
+    condemned_.clear();
+  }
+  if (!condemned.empty() && group_ != nullptr) group_->Condemn(absl::InternalError(condemned));
+  return true;
+}
+
+void Supervisor::StartGroup() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!end_.empty()) return;
+  }
+  absl::StatusOr<std::unique_ptr<WorkerGroup>> group =
+      WorkerGroup::Start(options_.program, describe_, bell_fd_);
+  if (!group.ok()) return Bury(group.status());
+  group_ = *std::move(group);
+}
+
+void Supervisor::FollowGroup() {
+  using State = WorkerGroup::State;
+  const State before = group_->state();
+  group_->Handle();
+  if (group_->state() == State::kDescribed) {
+    std::vector<WorkerOrder> start;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!facts_) facts_ = group_->facts();
+      start = start_;
+    }
+    changed_.notify_all();
+    if (!start.empty()) group_->Load(start);
+  }
+  if (group_->state() == State::kReady) {
+    if (before != State::kReady) HandOver();
+    group_->CheckProgress(SteadyNowNs(), options_.step_timeout_seconds);
+  }
+  if (group_->state() == State::kDead) {
+    const absl::Status death = group_->death();
+    group_.reset();
+    Bury(death);
+  }
+}
+
+void Supervisor::HandOver() {
+  if (ever_ready_) {
+    restarts_.fetch_add(1, std::memory_order_relaxed);
+    Log(Severity::kInfo, "workers are back");
+  }
+  ever_ready_ = true;
+  WakeEvent* wake = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    fresh_ = group_->memory();
+    taken_ = false;
+    report_ = group_->report();
+    wake = wake_;
+  }
+  changed_.notify_all();
+  if (wake != nullptr) wake->Notify();
+}
+
+// A group is dead: decides whether there will be another, and when.
+void Supervisor::Bury(const absl::Status& death) {
+  if (!ever_ready_) return GiveUp(death);
+  const std::string why(death.message());
+  const int64_t now_ns = SteadyNowNs();
+  failures_ns_.push_back(now_ns);
+  while (now_ns - failures_ns_.front() > Nanoseconds(options_.failure_window_seconds)) {
+    failures_ns_.pop_front();
+  }
+  const auto failures = static_cast<int32_t>(failures_ns_.size());
+  if (failures > options_.max_failures) {
+    return GiveUp({death.code(), "the workers failed " + std::to_string(failures) +
+                                     " times within " +
+                                     std::to_string(std::lround(options_.failure_window_seconds)) +
+                                     " s; the last time: " + why});
+  }
+  const double backoff = options_.first_backoff_seconds * std::exp2(failures - 1);
+  start_at_ns_ = now_ns + Nanoseconds(backoff);
+  Log(Severity::kError, "workers died; starting others",
+      {{"reason", why}, {"failures", failures}, {"backoff", backoff}});
+  WakeEvent* wake = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (taken_) fault_ = why;
+    taken_ = false;
+    fresh_ = nullptr;
+    wake = wake_;
+  }
+  changed_.notify_all();
+  if (wake != nullptr) wake->Notify();
+}
+
+void Supervisor::GiveUp(const absl::Status& why) {
+  WakeEvent* wake = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = std::string(why.message());
+    if (taken_) fault_ = end_;
+    taken_ = false;
+    fresh_ = nullptr;
+    if (!facts_) facts_ = why;
+    if (!report_) report_ = why;
+    wake = wake_;
+  }
+  changed_.notify_all();
+  if (wake != nullptr) wake->Notify();
+}
+
+// Until something happened to the group, somebody asks, or it is time to look.
+void Supervisor::Wait() {
+  std::vector<pollfd> fds = {{.fd = nudge_.get(), .events = POLLIN, .revents = 0}};
+  double seconds = -1;  // for ever
+  if (group_ != nullptr) {
+    group_->AddPollFds(fds);
+    if (group_->state() == WorkerGroup::State::kReady) {
+      seconds = std::min(kMaxLookSeconds, options_.step_timeout_seconds / kLooksPerTimeout);
+    }
+  } else {
+    const std::lock_guard lock(mutex_);
+    const int64_t left_ns = start_at_ns_ - SteadyNowNs();
+    if (end_.empty()) seconds = std::max(0.0, static_cast<double>(left_ns) * 1e-9);
+  }
+  // Rounded up, so that what was waited for is then due.
+  const int milliseconds = seconds < 0 ? -1 : static_cast<int>(std::ceil(seconds * 1e3));
+  poll(fds.data(), fds.size(), milliseconds);
+}
+
+}  // namespace quire

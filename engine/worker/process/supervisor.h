@@ -1,0 +1,99 @@
+// Supervisor: keeps a worker group running: starts its processes, watches that they live and make
+// progress, and starts others in their place when they do not. Has a thread of its own, which is
+// the parent of all workers.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/worker/process/handshake.h"
+#include "engine/worker/process/restarting_transport.h"
+#include "engine/worker/process/worker_group.h"
+
+namespace quire {
+
+struct SupervisorOptions {
+  std::string program;               // path of quire-worker
+  double step_timeout_seconds = 30;  // a group that has work and finishes no step is killed
+  // A group that has served is started again when it dies, unless it died more often than this
+  // within the window. One more than a request may see before it is taken for the cause.
+  int32_t max_failures = 3;
+  double failure_window_seconds = 300;
+  double first_backoff_seconds = 0.1;  // before a restart; doubled for each failure in the window
+  double end_seconds = 5;              // what workers may take to end after their last plan
+};
+
+class Supervisor final : public WorkerGroups {
+ public:
+  // Starts a process for each order (of describing), and returns at once.
+  Supervisor(const SupervisorOptions& options, std::vector<WorkerOrder> describe);
+  // Ends the group: within end_seconds if its transport is gone, else at once.
+  ~Supervisor() override;
+
+  // The device, of the rank with the least free memory. Blocks until it is described; an error is
+  // the end of this supervisor.
+  absl::StatusOr<DeviceFacts> AwaitFacts();
+  // Then: gives each rank its order (of starting), now and after every restart.
+  void Load(std::vector<WorkerOrder> start);
+  // Blocks until the first group is ready; Take then has it. An error is the end of this
+  // supervisor.
+  absl::StatusOr<WorkerReport> AwaitReady();
+
+  void SetWake(WakeEvent* wake) override;
+  std::unique_ptr<Transport> Take() override;
+  std::string Fault() override;
+  std::string End() override;
+  void Condemn(const std::string& why) override;
+  // Groups that took the place of a dead one.
+  uint64_t restarts() const { return restarts_.load(std::memory_order_relaxed); }
+
+ private:
+  void Run();
+  bool TakeRequests();
+  void StartGroup();
+  void FollowGroup();
+  void HandOver();
+  void Bury(const absl::Status& death);
+  void GiveUp(const absl::Status& why);
+  void Wait();
+  void Nudge();
+
+  const SupervisorOptions options_;
+  const std::vector<WorkerOrder> describe_;
+  std::shared_ptr<std::atomic<uint32_t>> bell_;  // in shared memory
+  int bell_fd_ = -1;
+  Descriptor nudge_;  // an eventfd that ends Wait
+  std::atomic<uint64_t> restarts_{0};
+
+  // The thread's own.
+  std::unique_ptr<WorkerGroup> group_;  // null between two
+  std::deque<int64_t> failures_ns_;     // within the window
+  int64_t start_at_ns_ = 0;             // of the next group
+  bool ever_ready_ = false;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::optional<absl::StatusOr<DeviceFacts>> facts_;
+  std::vector<WorkerOrder> start_;  // empty until Load
+  std::optional<absl::StatusOr<WorkerReport>> report_;
+  std::shared_ptr<StepMemory> fresh_;  // of a ready group that nobody took
+  bool taken_ = false;                 // the running group
+  std::string fault_;                  // of the group taken last
+  std::string end_;
+  std::string condemned_;
+  bool stopping_ = false;
+  WakeEvent* wake_ = nullptr;
+
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace quire

@@ -1,0 +1,215 @@
+// The conversation with each rank, and the end of all when one ends.
+#include "engine/worker/process/worker_group.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/status_macros.h"
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+// A worker that has closed its socket is about to end; what it ends with says more than that.
+constexpr double kEndingSeconds = 2;
+
+bool Readable(int fd) {
+  pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&ready, 1, 0) > 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(
+    const std::string& program, const std::vector<WorkerOrder>& orders, int bell_fd) {
+  CHECK(!orders.empty());
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup);
+  ASSIGN_OR_RETURN(group->unsized_, SharedMemory::Create("quire steps"));
+  for (const WorkerOrder& order : orders) {
+    const int32_t rank = order.spec.tp.rank;
+    ASSIGN_OR_RETURN(WorkerProcess process,
+                     WorkerProcess::Start({.program = program,
+                                           .rank = rank,
+                                           .memory_fd = group->unsized_.fd(),
+                                           .bell_fd = bell_fd,
+                                           .arena_fd = order.arena ? order.arena->fd() : -1}));
+    Log(Severity::kInfo, "worker started",
+        {{"rank", rank}, {"pid", static_cast<int>(process.pid())}, {"device", order.device}});
+    RETURN_IF_ERROR(SendMessage(process.socket(), EncodeOrder(order)));
+    group->ranks_.push_back(std::make_unique<Rank>(std::move(process), rank));
+  }
+  return group;
+}
+
+WorkerGroup::~WorkerGroup() {
+  for (auto& rank : ranks_) rank->process.Signal(SIGKILL);
+}
+
+std::string WorkerGroup::NameOf(const Rank& rank) const {
+  const auto same = [&rank](const auto& other) { return other.get() == &rank; };
+  const auto index = std::find_if(ranks_.begin(), ranks_.end(), same) - ranks_.begin();
+  return "worker " + std::to_string(index) + " (pid " + std::to_string(rank.process.pid()) + ")";
+}
+
+void WorkerGroup::AddPollFds(std::vector<pollfd>& fds) const {
+  for (const auto& rank : ranks_) {
+    fds.push_back({.fd = rank->process.pidfd(), .events = POLLIN, .revents = 0});
+    if (rank->output_open) {
+      fds.push_back({.fd = rank->process.output(), .events = POLLIN, .revents = 0});
+    }
+    if (rank->socket_open) {
+      fds.push_back({.fd = rank->process.socket(), .events = POLLIN, .revents = 0});
+    }
+  }
+}
+
+void WorkerGroup::Handle() {
+  if (state_ == State::kDead) return;
+  for (auto& rank : ranks_) {
+    if (const absl::Status status = Read(*rank); !status.ok()) return Condemn(status);
+  }
+  MoveOn();
+}
+
+// Everything that a rank has said by now; an error when it has ended.
+absl::Status WorkerGroup::Read(Rank& rank) {
+  // Looked at first: what is read below is then all there will ever be.
+  const bool ended = !rank.process.Ending().empty();
+  absl::Status said;
+  while (said.ok() && rank.socket_open && Readable(rank.process.socket())) {
+    said = rank.inbox.ReadFrom(rank.process.socket());
+    if (absl::IsInvalidArgument(said)) return SaidBy(rank, said);
+    rank.socket_open = said.ok();
+    while (std::optional<std::string> text = rank.inbox.Next()) {
+      const absl::StatusOr<WorkerWord> word = DecodeWord(*text);
+      const absl::Status taken = word.ok() ? Take(rank, *word) : word.status();
+      // The first thing that went wrong is the reason for the rest.
+      if (!taken.ok()) return SaidBy(rank, taken);
+    }
+  }
+  if (rank.output_open) rank.output_open = rank.output.ReadFrom(rank.process.output());
+  return said.ok() && !ended ? absl::OkStatus() : EndOf(rank);
+}
+
+absl::Status WorkerGroup::Take(Rank& rank, const WorkerWord& word) {
+  if (const auto* failure = std::get_if<WorkerFailure>(&word)) return failure->status;
+  if (const auto* facts = std::get_if<DeviceFacts>(&word)) {
+    if (state_ != State::kDescribing) return absl::InternalError("described its device twice");
+    rank.facts = *facts;
+    rank.described = true;
+    return absl::OkStatus();
+  }
+  if (state_ != State::kLoading) return absl::InternalError("was ready before it was asked");
+  rank.report = std::get<WorkerReport>(word);
+  rank.ready = true;
+  return absl::OkStatus();
+}
+
+absl::Status WorkerGroup::SaidBy(const Rank& rank, const absl::Status& status) const {
+  return {status.code(), NameOf(rank) + ": " + std::string(status.message())};
+}
+
+// In a sentence, how a rank ended that has, or that closed its socket and is about to.
+absl::Status WorkerGroup::EndOf(Rank& rank) {
+  rank.process.AwaitEnd(kEndingSeconds);
+  if (rank.output_open) rank.output.ReadFrom(rank.process.output());
+  std::string how = rank.process.Ending();
+  if (how.empty()) how = "closed its socket";
+  const std::string last(rank.output.last());
+  return absl::UnavailableError(NameOf(rank) + " " + how +
+                                (last.empty() ? "" : "; its last line was: " + last));
+}
+
+void WorkerGroup::MoveOn() {
+  const auto all = [this](auto predicate) {
+    return std::all_of(ranks_.begin(), ranks_.end(),
+                       [&](const auto& rank) { return predicate(*rank); });
+  };
+  if (state_ == State::kDescribing && all([](const Rank& rank) { return rank.described; })) {
+    facts_ = (*std::min_element(ranks_.begin(), ranks_.end(), [](const auto& a, const auto& b) {
+               return a->facts.free_bytes < b->facts.free_bytes;
+             }))->facts;
+    state_ = State::kDescribed;
+  }
+  if (state_ == State::kLoading && all([](const Rank& rank) { return rank.ready; })) {
+    state_ = State::kReady;
+  }
+}
+
+void WorkerGroup::Load(const std::vector<WorkerOrder>& orders) {
+  CHECK(state_ == State::kDescribed);
+  CHECK_EQ(orders.size(), ranks_.size());
+  absl::StatusOr<StepMemory> memory =
+      StepMemory::Create(std::move(unsized_), StepShapeOf(orders.front().spec));
+  if (!memory.ok()) return Condemn(memory.status());
+  memory_ = std::make_shared<StepMemory>(*std::move(memory));
+  for (size_t i = 0; i < orders.size(); ++i) {
+    const absl::Status sent = SendMessage(ranks_[i]->process.socket(), EncodeOrder(orders[i]));
+    if (!sent.ok()) return Condemn(EndOf(*ranks_[i]));
+  }
+  state_ = State::kLoading;
+}
+
+void WorkerGroup::CheckProgress(int64_t now_ns, double timeout_seconds) {
+  CHECK(state_ == State::kReady);
+  for (size_t i = 0; i < ranks_.size() && state_ == State::kReady; ++i) {
+    CheckRank(*ranks_[i], static_cast<int32_t>(i), now_ns, timeout_seconds);
+  }
+}
+
+void WorkerGroup::CheckRank(Rank& rank, int32_t index, int64_t now_ns, double timeout_seconds) {
+  const auto stands_still = [&](Progress& progress, uint64_t asked, uint64_t finished) {
+    if (finished != progress.finished || finished >= asked || progress.waiting_since_ns == 0) {
+      progress.finished = finished;
+      progress.waiting_since_ns = now_ns;
+    }
+    return static_cast<double>(now_ns - progress.waiting_since_ns) * 1e-9 > timeout_seconds;
+  };
+  const auto condemn = [&](const char* what, const Progress& progress, uint64_t asked) {
+    Condemn(absl::UnavailableError(
+        NameOf(rank) + " has finished no " + what + " for " +
+        std::to_string((now_ns - progress.waiting_since_ns) / 1'000'000) + " ms (" + what + " " +
+        std::to_string(progress.finished + 1) + " of " + std::to_string(asked) + ")"));
+  };
+  const uint64_t steps = memory_->plans().published();
+  if (stands_still(rank.steps, steps, memory_->heartbeat(index).finished.load())) {
+    return condemn("step", rank.steps, steps);
+  }
+  for (const CopyDirection direction : kCopyDirections) {
+    const bool loads = direction == CopyDirection::kLoad;
+    Progress& copies = loads ? rank.loads : rank.stores;
+    const CopyRings rings = memory_->copies(index);
+    const uint64_t jobs = rings.jobs(direction).published();
+    if (stands_still(copies, jobs, rings.acks(direction).published())) {
+      return condemn(loads ? "load" : "store", copies, jobs);
+    }
+  }
+}
+
+void WorkerGroup::Condemn(const absl::Status& why) {
+  CHECK(!why.ok());
+  for (auto& rank : ranks_) rank->process.Signal(SIGKILL);
+  if (state_ == State::kDead) return;
+  state_ = State::kDead;
+  death_ = why;
+}
+
+void WorkerGroup::AwaitEnd(double seconds) {
+  const int64_t until_ns = SteadyNowNs() + static_cast<int64_t>(seconds * 1e9);
+  for (auto& rank : ranks_) {
+    const double left = std::max(0.0, static_cast<double>(until_ns - SteadyNowNs()) * 1e-9);
+    const bool ended = rank->process.AwaitEnd(left);
+    if (rank->output_open) rank->output.ReadFrom(rank->process.output());
+    if (ended) continue;
+    Log(Severity::kWarning, "worker did not end in time; killing it",
+        {{"pid", static_cast<int>(rank->process.pid())}});
+    rank->process.Signal(SIGKILL);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,66 @@
+// WorkerProcess: one rank's process, as its parent holds it. It inherits a socket, the memory of
+// its group, the scheduler's bell and its host arena, if it has one, and nothing else; it ends with
+// its parent.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/worker/shm/shared_memory.h"
+
+namespace quire {
+
+// Where a worker finds what it inherits.
+inline constexpr int kWorkerSocket = 3;
+inline constexpr int kWorkerMemory = 4;
+inline constexpr int kWorkerBell = 5;
+inline constexpr int kWorkerArena = 6;
+
+class WorkerProcess {
+ public:
+  struct Options {
+    std::string program;  // path of quire-worker
+    int32_t rank = 0;
+    int memory_fd = -1;
+    int bell_fd = -1;
+    int arena_fd = -1;  // -1: none
+  };
+
+  // NOT_FOUND when there is no such program. The calling thread must outlive the process, which
+  // would else end with it.
+  static absl::StatusOr<WorkerProcess> Start(const Options& options);
+  WorkerProcess(WorkerProcess&&) = default;
+  WorkerProcess& operator=(WorkerProcess&&) = delete;
+  // Kills it if it still runs.
+  ~WorkerProcess();
+
+  pid_t pid() const { return pid_; }
+  // Readable when it has something to say, or has ended.
+  int socket() const { return socket_.get(); }
+  // What it writes to stdout and stderr; non-blocking.
+  int output() const { return output_.get(); }
+  // Readable once it has ended.
+  int pidfd() const { return pidfd_.get(); }
+
+  // Sends a signal; nothing happens if it has ended.
+  void Signal(int number);
+  // How it ended: "was killed by signal 9 (Killed)", "exited with code 1"; empty while it runs.
+  std::string Ending();
+  // Waits until it has ended, at most so long. True if it has.
+  bool AwaitEnd(double seconds);
+
+ private:
+  WorkerProcess() = default;
+
+  pid_t pid_ = -1;
+  Descriptor socket_;
+  Descriptor output_;
+  Descriptor pidfd_;
+  std::string ending_;
+};
+
+}  // namespace quire

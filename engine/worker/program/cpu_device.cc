@@ -1,0 +1,46 @@
+// A worker over the CPU backend.
+#include "engine/worker/program/cpu_device.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/status_macros.h"
+#include "engine/worker/rank/worker.h"
+#include "kernels/backend.h"
+
+namespace quire {
+namespace {
+
+int64_t PageBytes(int pages_name) {
+  return int64_t{sysconf(pages_name)} * int64_t{sysconf(_SC_PAGESIZE)};
+}
+
+absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
+  if (order.spec.tp.size > 1) {
+    return absl::UnimplementedError(
+        "ranks of the cpu exchange data as threads of one process: with --tensor-parallel-size " +
+        std::to_string(order.spec.tp.size) + " use --worker-process off");
+  }
+  return DeviceFacts{.kind = "cpu",
+                     .name = "cpu",
+                     .total_bytes = PageBytes(_SC_PHYS_PAGES),
+                     .free_bytes = PageBytes(_SC_AVPHYS_PAGES)};
+}
+
+absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, WorkerReport* report) {
+  std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, order.cpu_threads).front());
+  report->description = backend->Describe();
+  const int64_t begin_ns = SteadyNowNs();
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
+                   MakeWorker(order.spec, std::move(backend), order.arena));
+  report->seconds = {{"load", static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9}};
+  return std::unique_ptr<StepPipeline>(std::move(worker));
+}
+
+}  // namespace
+
+const WorkerDevice kCpuDevice = {"cpu", Describe, Make};
+
+}  // namespace quire

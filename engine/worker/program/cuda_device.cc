@@ -1,0 +1,60 @@
+// A worker over the CUDA backend: the device whose number is the rank.
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "engine/base/status_macros.h"
+#include "engine/worker/program/cuda_worker.h"
+#include "engine/worker/program/gpu_device.h"
+#include "kernels/cuda/cuda_backend.h"
+
+namespace quire {
+namespace {
+
+CudaOptions OptionsOf(const WorkerOrder& order) {
+  std::string cache;
+  if (!order.cache_dir.empty()) {
+    mkdir(order.cache_dir.c_str(), 0755);  // without it the cache is not kept, and that is all
+    cache = order.cache_dir + "/matmul_algorithms";
+  }
+  return CudaOptionsFor(order.spec, order.spec.tp.rank, cache);
+}
+
+absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
+  std::string why;
+  const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(order.spec.tp.rank, &why);
+  if (info == nullptr) {
+    return absl::UnavailableError("--device cuda: " + why + "; --device cpu needs none");
+  }
+  CudaOptions options = OptionsOf(order);
+  // The pool is not sized yet; it cannot hold more than the device does.
+  const int64_t token_bytes = order.spec.kv_layout.block_bytes() / order.spec.kv_layout.block_size;
+  options.max_kv_tokens = info->total_bytes / token_bytes;
+  return DeviceFacts{.kind = "cuda",
+                     .name = info->name,
+                     .total_bytes = info->total_bytes,
+                     .free_bytes = info->free_bytes,
+                     .backend_bytes = CudaBackendBytes(options)};
+}
+
+absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, WorkerReport* report) {
+  CudaWorkerReport cuda;
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
+                   MakeCudaWorker(order.spec, OptionsOf(order), &cuda, order.arena));
+  report->description = worker->backend().Describe();
+  report->memory = {{"planned", cuda.planned_bytes}, {"measured", cuda.measured_bytes}};
+  report->seconds = {{"load", cuda.load_seconds}, {"warm", cuda.warm_seconds}};
+  for (const GraphStats& graph : cuda.graphs) {
+    report->graphs.push_back({.size = static_cast<int32_t>(graph.key),
+                              .nodes = graph.nodes,
+                              .capture_ms = graph.capture_ms,
+                              .bytes = graph.bytes});
+  }
+  return std::unique_ptr<StepPipeline>(std::move(worker));
+}
+
+}  // namespace
+
+const WorkerDevice kGpuDevice = {"cuda", Describe, Make};
+
+}  // namespace quire

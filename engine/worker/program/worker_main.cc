@@ -1,0 +1,30 @@
+// quire-worker: executes what its server plans, on the devices of this build.
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "engine/worker/program/cpu_device.h"
+#include "engine/worker/program/gpu_device.h"
+#include "engine/worker/program/worker_program.h"
+
+namespace quire {
+namespace {
+
+// Where measurements that take time are kept from start to start.
+std::string CacheDir() {
+  if (const char* dir = std::getenv("XDG_CACHE_HOME"); dir != nullptr && *dir == '/') {
+    return std::string(dir) + "/quire";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    return std::string(home) + "/.cache/quire";
+  }
+  return "";
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  const std::array devices = {quire::kCpuDevice, quire::kGpuDevice};
+  return quire::RunWorkerProgram(argc, argv, devices, quire::CacheDir());
+}

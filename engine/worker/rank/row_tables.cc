@@ -1,0 +1,94 @@
+// Lays the tables out in one allocation and keeps the host's share of each row.
+#include "engine/worker/rank/row_tables.h"
+
+#include <string>
+
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+int64_t BlocksPerRow(const RowTables::Shape& shape) {
+  return (int64_t{shape.max_model_len} + shape.block_size - 1) / shape.block_size;
+}
+
+// Bytes of the tables of one row, in the order they are laid out in.
+int64_t TokenBytes(const RowTables::Shape& shape) { return int64_t{4} * shape.max_model_len; }
+int64_t BlockBytes(const RowTables::Shape& shape) { return 4 * BlocksPerRow(shape); }
+constexpr int64_t kBiasBytes = int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases;
+constexpr int64_t kBannedBytes = int64_t{4} * RowTables::kMaxBanned;
+
+}  // namespace
+
+int64_t RowTables::Bytes(const Shape& shape) {
+  return (int64_t{shape.num_rows} + 1) *
+         (kBiasBytes + kBannedBytes + TokenBytes(shape) + BlockBytes(shape));
+}
+
+absl::StatusOr<RowTables> RowTables::Create(const Shape& shape, Backend& backend) {
+  RowTables tables;
+  tables.memory_ = backend.Allocate(static_cast<size_t>(Bytes(shape)));
+  if (tables.memory_.empty()) {
+    return absl::ResourceExhaustedError("no memory for the row tables of --max-num-seqs " +
+                                        std::to_string(shape.num_rows) + " sequences (" +
+                                        std::to_string(Bytes(shape)) + " bytes)");
+  }
+  tables.shape_ = shape;
+  tables.blocks_per_row_ = BlocksPerRow(shape);
+  tables.rows_.resize(shape.num_rows + 1);
+  const int64_t rows = int64_t{shape.num_rows} + 1;
+  char* at = static_cast<char*>(tables.memory_.data());
+  tables.biases_ = reinterpret_cast<LogitBias*>(at);
+  at += rows * kBiasBytes;
+  tables.banned_ = reinterpret_cast<int32_t*>(at);
+  at += rows * kBannedBytes;
+  tables.tokens_ = reinterpret_cast<int32_t*>(at);
+  at += rows * TokenBytes(shape);
+  tables.blocks_ = reinterpret_cast<int32_t*>(at);
+  return tables;
+}
+
+void RowTables::Apply(const StepPlan& plan) {
+  for (const NewRow& added : plan.new_rows) {
+    CHECK(added.row >= 0 && added.row < shape_.num_rows);
+    CHECK_LE(added.bias_count, uint32_t{kMaxBiases});
+    CHECK_LE(added.banned_count, uint32_t{kMaxBanned});
+    rows_[added.row] = {.params = added.sampling,
+                        .num_prompt = added.num_prompt,
+                        .min_known = added.min_known,
+                        .num_biases = static_cast<int32_t>(added.bias_count),
+                        .num_banned = static_cast<int32_t>(added.banned_count)};
+  }
+  for (const BlockAdd& add : plan.block_adds) {
+    CHECK(add.row >= 0 && add.row < shape_.num_rows);
+    CHECK_LT(add.index, blocks_per_row_);
+    CHECK_EQ(add.index, rows_[add.row].num_blocks);
+    CHECK_NE(add.block, 0);
+    ++rows_[add.row].num_blocks;
+  }
+}
+
+void RowTables::CheckCovered(const RowWork& work) const {
+  CHECK(work.row >= 0 && work.row < shape_.num_rows);
+  CHECK(work.start >= 0 && work.count > 0);
+  CHECK_LE(int64_t{work.start} + work.count,
+           int64_t{rows_[work.row].num_blocks} * shape_.block_size);
+}
+
+SampleJob RowTables::Job(int32_t row, int32_t num_known) const {
+  CHECK(num_known >= 0 && num_known < shape_.max_model_len);
+  const Row& known = rows_[row];
+  SampleJob job;
+  job.params = known.params;
+  job.tokens = tokens(row);
+  job.drawn = tokens(row) + num_known;
+  job.num_prompt = known.num_prompt;
+  job.num_known = num_known;
+  job.bias = biases(row);
+  job.num_bias = known.num_biases;
+  job.banned = banned(row);
+  job.num_banned = num_known < known.min_known ? known.num_banned : 0;
+  return job;
+}
+
+}  // namespace quire

@@ -1,0 +1,160 @@
+// The message is laid out head, patches, work, jobs, and then the bytes that the patches copy.
+#include "engine/worker/rank/step_message_writer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kAlignment = 16;
+int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Puts the parts of one message into a slot.
+class Message {
+ public:
+  Message(void* slot, int64_t capacity) : base_(static_cast<char*>(slot)), capacity_(capacity) {
+    head().bytes = 0;
+    used_ = Aligned(sizeof(StepMessage));
+  }
+
+  StepMessage& head() { return *reinterpret_cast<StepMessage*>(base_); }
+  // Room for `count` values, at the next aligned offset.
+  template <typename T>
+  uint32_t Take(int64_t count) {
+    used_ = Aligned(used_);
+    const auto at = static_cast<uint32_t>(used_);
+    used_ += count * static_cast<int64_t>(sizeof(T));
+    CHECK_LE(used_, capacity_);
+    return at;
+  }
+  template <typename T>
+  T* At(uint32_t offset) {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+  // A patch that writes `count` values to device address `to`.
+  template <typename T>
+  void AddPatch(T* to, const T* values, int64_t count) {
+    if (count == 0) return;
+    const uint32_t from = Take<T>(count);
+    std::copy_n(values, count, At<T>(from));
+    Patch* patches = At<Patch>(head().patches_at);
+    patches[head().num_patches++] = {to, from, static_cast<uint32_t>(count * sizeof(T))};
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* const base_;
+  const int64_t capacity_;
+  int64_t used_ = 0;
+};
+
+// At most: two patches for a new row, one for a run, one for each block added.
+int64_t MaxPatches(const StepPlan& plan) {
+  return static_cast<int64_t>(2 * plan.new_rows.size() + plan.token_runs.size() +
+                              plan.block_adds.size());
+}
+
+void WriteNobody(const RowTables& tables, int32_t count, RowWork* work, SampleJob* job) {
+  *work = {.row = tables.nobody(), .start = 0, .count = count, .sample = 1};
+  *job = tables.Job(tables.nobody(), 1);
+  job->params.temperature = 0;
+}
+
+void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, Message& message) {
+  StepMessage& head = message.head();
+  RowWork* work = message.At<RowWork>(head.work_at);
+  SampleJob* jobs = message.At<SampleJob>(head.jobs_at);
+  for (const RowWork& planned : plan.work) {
+    tables.CheckCovered(planned);
+    *work++ = planned;
+    if (planned.sample) *jobs++ = tables.Job(planned.row, planned.start + planned.count);
+  }
+  for (int32_t i = 0; i < padding; ++i) WriteNobody(tables, 1, work++, jobs++);
+}
+
+void WritePatches(const StepPlan& plan, const RowTables& tables, Message& message) {
+  for (const NewRow& row : plan.new_rows) {
+    CHECK_LE(size_t{row.bias_begin} + row.bias_count, plan.biases.size());
+    CHECK_LE(size_t{row.banned_begin} + row.banned_count, plan.banned.size());
+    message.AddPatch(tables.biases(row.row), plan.biases.data() + row.bias_begin, row.bias_count);
+    message.AddPatch(tables.banned(row.row), plan.banned.data() + row.banned_begin,
+                     row.banned_count);
+  }
+  for (const TokenRun& run : plan.token_runs) {
+    CHECK(run.row >= 0 && run.row < tables.shape().num_rows);
+    CHECK(run.start >= 0 && run.start + int64_t{run.count} <= tables.shape().max_model_len);
+    CHECK_LE(size_t{run.begin} + run.count, plan.tokens.size());
+    message.AddPatch(tables.tokens(run.row) + run.start, plan.tokens.data() + run.begin, run.count);
+  }
+  for (const BlockAdd& add : plan.block_adds) {
+    message.AddPatch(tables.blocks(add.row) + add.index, &add.block, 1);
+  }
+}
+
+}  // namespace
+
+int64_t StepMessageWriter::MaxBytes(const RowTables::Shape& shape, int32_t max_tokens) {
+  const int64_t rows = int64_t{shape.num_rows} + 1;
+  const int64_t blocks = (int64_t{shape.max_model_len} + shape.block_size - 1) / shape.block_size;
+  const int64_t patches = rows * (3 + blocks);
+  // Each run of values begins aligned.
+  const int64_t values = rows * (int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases +
+                                 int64_t{4} * RowTables::kMaxBanned) +
+                         int64_t{4} * MaxPlanTokens(max_tokens, shape.max_model_len) +
+                         patches * kAlignment;
+  return Aligned(sizeof(StepMessage)) + Aligned(patches * int64_t{sizeof(Patch)}) +
+         Aligned(rows * int64_t{sizeof(RowWork)}) + Aligned(rows * int64_t{sizeof(SampleJob)}) +
+         Aligned(values);
+}
+
+StepShape StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows,
+                                   void* slot, int64_t capacity) {
+  const auto rows = static_cast<int32_t>(plan.work.size());
+  const int32_t padding = std::max(min_rows - rows, 0);
+  Message message(slot, capacity);
+  StepMessage& head = message.head();
+  head.num_patches = 0;
+  head.num_rows = rows + padding;
+  head.num_samples = plan.num_samples + padding;
+  head.patches_at = message.Take<Patch>(MaxPatches(plan));
+  head.work_at = message.Take<RowWork>(head.num_rows);
+  head.jobs_at = message.Take<SampleJob>(head.num_samples);
+  WriteWork(plan, tables, padding, message);
+  WritePatches(plan, tables, message);
+  head.bytes = static_cast<uint32_t>(message.used());
+
+  StepShape shape{.num_tokens = plan.num_tokens + padding,
+                  .num_seqs = head.num_rows,
+                  .num_samples = head.num_samples,
+                  .max_query_len = padding > 0 ? 1 : 0};
+  for (const RowWork& work : plan.work) {
+    shape.max_query_len = std::max(shape.max_query_len, work.count);
+  }
+  return shape;
+}
+
+StepShape StepMessageWriter::WriteIdle(const RowTables& tables, int32_t num_tokens, bool decode,
+                                       void* slot, int64_t capacity) {
+  const int32_t longest = decode ? 1 : std::min(num_tokens, tables.shape().max_model_len);
+  Message message(slot, capacity);
+  StepMessage& head = message.head();
+  head.num_patches = 0;
+  head.num_rows = head.num_samples = (num_tokens + longest - 1) / longest;
+  head.patches_at = message.Take<Patch>(0);
+  head.work_at = message.Take<RowWork>(head.num_rows);
+  head.jobs_at = message.Take<SampleJob>(head.num_samples);
+  for (int32_t i = 0, left = num_tokens; i < head.num_rows; ++i, left -= longest) {
+    WriteNobody(tables, std::min(left, longest), message.At<RowWork>(head.work_at) + i,
+                message.At<SampleJob>(head.jobs_at) + i);
+  }
+  head.bytes = static_cast<uint32_t>(message.used());
+  return {.num_tokens = num_tokens,
+          .num_seqs = head.num_rows,
+          .num_samples = head.num_samples,
+          .max_query_len = longest};
+}
+
+}  // namespace quire

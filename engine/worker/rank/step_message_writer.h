@@ -1,0 +1,36 @@
+// StepMessageWriter: turns a plan into the message the device executes (kernels/ops.h): what a step
+// changes in the row tables, and which rows run.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/values/step_plan.h"
+#include "engine/worker/rank/row_tables.h"
+
+namespace quire {
+
+// What the operations of a step must be told about its message.
+struct StepShape {
+  int32_t num_tokens = 0;     // T
+  int32_t num_seqs = 0;       // S
+  int32_t num_samples = 0;    // R
+  int32_t max_query_len = 0;  // of any of the S
+};
+
+class StepMessageWriter {
+ public:
+  // Room for the largest message of a step that computes `max_tokens` tokens, in bytes.
+  static int64_t MaxBytes(const RowTables::Shape& shape, int32_t max_tokens);
+
+  // `slot` holds `capacity` bytes of host memory. Writes the message of `plan`, whose rows `tables`
+  // has applied already; rows of nobody are added until there are `min_rows`. Aborts on a plan that
+  // breaks its own rules or overflows the slot.
+  static StepShape Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows,
+                         void* slot, int64_t capacity);
+  // The message of a step that serves no one: `num_tokens` tokens of the row of nobody, as one
+  // sequence or more; one token each when `decode` is set.
+  static StepShape WriteIdle(const RowTables& tables, int32_t num_tokens, bool decode, void* slot,
+                             int64_t capacity);
+};
+
+}  // namespace quire

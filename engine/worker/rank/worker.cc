@@ -1,0 +1,155 @@
+// One step of one rank: write its message, enqueue its operations, collect what was sampled.
+#include "engine/worker/rank/worker.h"
+
+#include <string>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/status_macros.h"
+#include "engine/worker/rank/graph_use.h"
+#include "engine/worker/rank/row_tables.h"
+#include "kernels/check.h"
+
+namespace quire {
+namespace {
+
+// FNV-1a over what every rank must agree on.
+uint64_t Checksum(const StepResult& result) {
+  uint64_t hash = 14695981039346656037ull;
+  const auto mix = [&hash](uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
+  mix(result.step);
+  for (const SampledToken& sample : result.samples) {
+    mix(static_cast<uint32_t>(sample.row));
+    mix(static_cast<uint32_t>(sample.result.token));
+  }
+  return hash;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& options,
+                                                       std::unique_ptr<Backend> backend,
+                                                       std::unique_ptr<Model> model,
+                                                       KvCache cache) {
+  const RowTables::Shape shape = {.num_rows = options.max_num_seqs,
+                                  .max_model_len = options.max_model_len,
+                                  .block_size = cache.layout().block_size};
+  std::unique_ptr<Worker> worker(
+      new Worker(options, std::move(backend), std::move(model), std::move(cache)));
+  ASSIGN_OR_RETURN(worker->tables_, RowTables::Create(shape, *worker->backend_));
+  ASSIGN_OR_RETURN(worker->arrays_, StepArrays::Create(shape, options.max_num_batched_tokens,
+                                                       options.steps_in_flight, *worker->backend_));
+  const size_t bytes = sizeof(float) * options.max_num_seqs * options.vocab_size;
+  worker->logits_ = worker->backend_->Allocate(bytes);
+  if (worker->logits_.empty()) {
+    return absl::ResourceExhaustedError("no memory for the logits of --max-num-seqs " +
+                                        std::to_string(options.max_num_seqs) + " sequences (" +
+                                        std::to_string(bytes) + " bytes)");
+  }
+  return worker;
+}
+
+Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
+               std::unique_ptr<Model> model, KvCache cache)
+    : options_(options),
+      backend_(std::move(backend)),
+      cache_(std::move(cache)),
+      model_(std::move(model)),
+      flights_(options.steps_in_flight) {
+  for (Flight& flight : flights_) flight.rows.reserve(options.max_num_seqs);
+}
+
+void Worker::CopyTo(std::shared_ptr<HostArena> arena, bool checksum) {
+  copies_ =
+      std::make_unique<PoolCopies>(cache_, std::move(arena), backend_->MakeBlockCopier(), checksum);
+}
+
+void Worker::Warm() {
+  // Rows that sample are bounded, so short idle prefills cannot serve for the largest step.
+  std::vector<int32_t> sizes = {options_.max_num_batched_tokens};
+  for (int32_t size = 16; size < options_.max_num_batched_tokens; size *= 2) {
+    sizes.insert(sizes.end(), {size, size + size / 2});
+  }
+  for (int32_t size : sizes) {
+    if (size <= options_.max_num_batched_tokens) RunIdle(size, /*decode=*/false, /*capture=*/false);
+  }
+  for (size_t i = options_.graph_sizes.size(); i-- > 0;) {
+    RunIdle(options_.graph_sizes[i], /*decode=*/true, /*capture=*/false);
+    RunIdle(options_.graph_sizes[i], /*decode=*/true, /*capture=*/true);
+  }
+}
+
+void Worker::RunIdle(int32_t num_tokens, bool decode, bool capture) {
+  CHECK_EQ(launched_, collected_);
+  const StepShape shape = StepMessageWriter::WriteIdle(
+      tables_, num_tokens, decode, arrays_.message(launched_), arrays_.message_capacity());
+  backend_->RunCaptured(capture ? num_tokens : 0, [&] { Enqueue(shape); });
+  backend_->Synchronize();
+  launched_ = ++collected_;
+}
+
+void Worker::Launch(const StepPlan& plan) {
+  CHECK_LT(launched_ - collected_, flights_.size());
+  Flight& flight = flights_[launched_ % flights_.size()];
+  flight.step = plan.step;
+  flight.started_ns = SteadyNowNs();
+  flight.rows.clear();
+  for (const RowWork& work : plan.work) {
+    if (work.sample) flight.rows.push_back(work.row);
+  }
+  const NamedRange range(*backend_, "step", static_cast<int64_t>(plan.step));
+  for (const BlockClone& clone : plan.block_clones) {
+    backend_->CopyOnDevice(cache_.block_data(clone.to), cache_.block_data(clone.from),
+                           static_cast<size_t>(cache_.layout().block_bytes()));
+  }
+  tables_.Apply(plan);
+  const int32_t size = GraphSizeFor(plan, options_.graph_sizes);
+  const StepShape shape = StepMessageWriter::Write(plan, tables_, size, arrays_.message(launched_),
+                                                   arrays_.message_capacity());
+  backend_->RunCaptured(size, [&] { Enqueue(shape); });
+  flight.mark = backend_->Mark();
+  ++launched_;
+}
+
+void Worker::Enqueue(const StepShape& shape) {
+  backend_->BeginStep(arrays_.Begin(shape, tables_));
+  const TensorView logits(logits_.data(), DType::kF32, {shape.num_samples, options_.vocab_size});
+  model_->Forward(arrays_.Input(shape, tables_), cache_, logits);
+  if (shape.num_samples > 0) backend_->Sample(arrays_.Sample(logits));
+  backend_->EndStep(arrays_.End(shape));
+}
+
+void Worker::Collect(StepResult& result) {
+  const Flight& flight = flights_[collected_ % flights_.size()];
+  backend_->WaitFor(flight.mark);
+  const SampleResult* sampled = arrays_.results(collected_);
+  result.step = flight.step;
+  result.started_ns = flight.started_ns;
+  result.samples.clear();
+  for (size_t i = 0; i < flight.rows.size(); ++i) {
+    result.samples.push_back({flight.rows[i], sampled[i]});
+  }
+  result.checksum = Checksum(result);
+  result.finished_ns = SteadyNowNs();
+  ++collected_;
+}
+
+void Worker::Run(const StepPlan& plan, StepResult& result) {
+  Launch(plan);
+  Collect(result);
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> MakeWorker(const WorkerSpec& spec,
+                                                   std::unique_ptr<Backend> backend,
+                                                   std::shared_ptr<HostArena> arena) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                   LoadModel(spec.model_dir, spec.model, spec.tp, spec.model_options, *backend));
+  ASSIGN_OR_RETURN(KvCache cache, KvCache::Create(*backend, spec.kv_layout, spec.num_blocks));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Worker> worker,
+      Worker::Create(spec.worker, std::move(backend), std::move(model), std::move(cache)));
+  if (arena != nullptr) worker->CopyTo(std::move(arena), spec.kv_checksum);
+  return worker;
+}
+
+}  // namespace quire

@@ -1,0 +1,86 @@
+// Worker: one rank: a Backend, a Model, its KV cache and row tables. Executes plans and decides
+// nothing. A step is enqueued on the device and collected later, so that the next one can be behind
+// it already; a step in which every row decodes one token is captured once per batch size of
+// `graph_sizes` and replayed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/kv_cache.h"
+#include "engine/model/model.h"
+#include "engine/worker/copy/pool_copies.h"
+#include "engine/worker/rank/row_tables.h"
+#include "engine/worker/rank/step_arrays.h"
+#include "engine/worker/rank/step_runner.h"
+#include "engine/worker/rank/worker_spec.h"
+
+namespace quire {
+
+class Worker final : public StepRunner, public StepPipeline {
+ public:
+  // Takes memory for tables, arrays and logits; RESOURCE_EXHAUSTED with the size when the device
+  // has too little.
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(const WorkerOptions& options,
+                                                        std::unique_ptr<Backend> backend,
+                                                        std::unique_ptr<Model> model,
+                                                        KvCache cache);
+
+  // Gives the KV pool an arena to copy to and from; see PoolCopies. Before the first Launch.
+  void CopyTo(std::shared_ptr<HostArena> arena, bool checksum);
+
+  // Runs steps that serve no one, so that nothing happens for the first time in service: prefills
+  // up to the largest step, then each graph size, largest first, once as it is and once captured.
+  // Before the first Launch.
+  void Warm();
+
+  // Enqueues a step; at most `steps_in_flight` may wait to be collected. Never blocks on the
+  // device.
+  void Launch(const StepPlan& plan) override;
+  // Waits for the oldest step launched and fills its result. Another thread than Launch's may call
+  // it; the two then need no lock if each step's Launch happens before its Collect.
+  void Collect(StepResult& result) override;
+  // Launch and Collect.
+  void Run(const StepPlan& plan, StepResult& result) override;
+  CopyRunner* copies() override { return copies_.get(); }
+
+  Backend& backend() { return *backend_; }
+
+ private:
+  // A step on the device.
+  struct Flight {
+    uint64_t step = 0;
+    uint64_t mark = 0;
+    int64_t started_ns = 0;
+    std::vector<int32_t> rows;  // that sample, in plan order
+  };
+
+  Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
+         std::unique_ptr<Model> model, KvCache cache);
+  void Enqueue(const StepShape& shape);
+  // One step of nobody, waited for.
+  void RunIdle(int32_t num_tokens, bool decode, bool capture);
+
+  const WorkerOptions options_;
+  // Declared in this order because model and cache release memory of the backend.
+  std::unique_ptr<Backend> backend_;
+  KvCache cache_;
+  Buffer logits_;  // [max_num_seqs + 1, V] f32
+  std::unique_ptr<Model> model_;
+  RowTables tables_;
+  StepArrays arrays_;
+  uint64_t launched_ = 0;
+  uint64_t collected_ = 0;
+  std::vector<Flight> flights_;         // [steps_in_flight], a ring
+  std::unique_ptr<PoolCopies> copies_;  // null without an arena
+};
+
+// Loads the model, takes the KV pool and the tables. `arena` is of the spec's shape; null: nothing
+// is copied. Errors as LoadModel's, KvCache::Create's and Worker::Create's.
+absl::StatusOr<std::unique_ptr<Worker>> MakeWorker(const WorkerSpec& spec,
+                                                   std::unique_ptr<Backend> backend,
+                                                   std::shared_ptr<HostArena> arena = nullptr);
+
+}  // namespace quire

@@ -1,0 +1,176 @@
+// The state of one head over the tokens seen so far, shared by the threads of a decode CTA: merging
+// of the warps' states, folding of units in order, and the forms it is kept in.
+#pragma once
+
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/device/attention_tile.cuh"
+
+namespace quire::cuda {
+
+inline constexpr int kDecodeWarps = 4;
+inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
+inline constexpr int kMergeRows = 8;  // put in shared memory at once, of the 16
+
+// A thread's four columns of a row of some state.
+struct Piece {
+  float o[4];
+  float top, sum;
+
+  __device__ __forceinline__ void Reset() {
+    o[0] = o[1] = o[2] = o[3] = sum = 0.0f;
+    top = -INFINITY;
+  }
+  // The products and sums are spelt out: contracted one way in one place and another in the next,
+  // the fold would depend on who does it.
+  __device__ __forceinline__ void Fold(const Piece& next) {
+    const float both = fmaxf(top, next.top), base = FiniteTop(both);
+    const float a = Exp2(top - base), b = Exp2(next.top - base);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[i] = __fmaf_rn(b, next.o[i], __fmul_rn(a, o[i]));
+    sum = __fmaf_rn(b, next.sum, __fmul_rn(a, sum));
+    top = both;
+  }
+};
+
+// Thread t has columns t % kLanes * 4 of rows t / kLanes + i * kRows. A row of a state in memory is
+// D floats of the sum, the top, the sum of weights, and padding to 16 bytes.
+template <typename T, int D>
+class HeadState {
+ public:
+  // Of shared memory: float [kDecodeWarps][kMergeRows][D], float2 [kDecodeWarps][kMergeRows].
+  static constexpr uint32_t kTopsAt = kDecodeWarps * kMergeRows * D * 4;
+  static constexpr uint32_t kMergeBytes = kTopsAt + kDecodeWarps * kMergeRows * 8;
+
+  __device__ HeadState(const AttentionArgs& a, char* merge)
+      : a_(a), merge_(merge), lane_(threadIdx.x % kLanes), row_(threadIdx.x / kLanes) {
+    Reset();
+  }
+
+  __device__ void Reset() {
+#pragma unroll
+    for (Piece& piece : sum_) piece.Reset();
+  }
+
+  // Merges the warps' rows of a unit in the order of the warps. With `fold` the unit is folded into
+  // the sum of those before, else its state goes to `state`. All threads must call it.
+  __device__ void TakeUnit(RunningRows<D>& rows, int num_rows, bool fold, float* state) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (half * kMergeRows >= num_rows) break;
+      __syncthreads();  // all have read what was put before
+      Put(rows, half, num_rows);
+      __syncthreads();
+#pragma unroll
+      for (int i = half * kPieces / 2; i < (half + 1) * kPieces / 2; ++i) {
+        if (Row(i) >= num_rows) break;
+        const Piece unit = MergeWarps(Row(i) % kMergeRows);
+        if (fold) {
+          sum_[i].Fold(unit);
+        } else {
+          Write(unit, state, Row(i));
+        }
+      }
+    }
+  }
+
+  __device__ void WriteSum(int num_rows, float* state) const {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Row(i) < num_rows) Write(sum_[i], state, Row(i));
+    }
+  }
+
+  // The finished head of a sequence.
+  __device__ void Store(const DecodeSequence& s, int head) const {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Row(i) < s.num_queries * a_.group) Store(s, head, Row(i), sum_[i]);
+    }
+  }
+
+  // Folds `count` states of num_rows rows that lie one behind the other in shared memory.
+  __device__ void FoldShared(const float* states, int num_rows, int count) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (Row(i) >= num_rows) break;
+      const float* from = states + Row(i) * StateRowFloats(D);
+#pragma unroll 4
+      for (int c = 0; c < count; ++c) {
+        const float4 o = *reinterpret_cast<const float4*>(from + lane_ * 4);
+        const float2 top = *reinterpret_cast<const float2*>(from + D);
+        sum_[i].Fold({{o.x, o.y, o.z, o.w}, top.x, top.y});
+        from += num_rows * StateRowFloats(D);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kLanes = D / 4;
+  static constexpr int kRows = kDecodeThreads / kLanes;
+  static constexpr int kPieces = kDecodeRows / kRows;
+  static_assert(kRows <= kMergeRows);
+
+  __device__ int Row(int i) const { return row_ + i * kRows; }
+
+  // This warp's rows of one half. Vector v of row r lies at place v ^ r: the eight rows that a
+  // store of the warp goes to are in different banks.
+  __device__ void Put(RunningRows<D>& rows, int half, int num_rows) const {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4;
+    const float sum = QuadSum(rows.sum[half]);
+    if (half * kMergeRows + row >= num_rows) return;
+    if (lane % 4 == 0) {
+      reinterpret_cast<float2*>(merge_ + kTopsAt)[warp * kMergeRows + row] =
+          make_float2(rows.top[half], sum);
+    }
+    char* to = merge_ + (warp * kMergeRows + row) * D * 4 + lane % 2 * 8;
+#pragma unroll
+    for (int b = 0; b < D / 8; ++b) {
+      *reinterpret_cast<float2*>(to + ((b * 2 + lane % 4 / 2) ^ row) * 16) =
+          make_float2(rows.o[b][2 * half], rows.o[b][2 * half + 1]);
+    }
+  }
+
+  __device__ Piece MergeWarps(int row) const {
+    const float2* tops = reinterpret_cast<const float2*>(merge_ + kTopsAt) + row;
+    const char* from = merge_ + row * D * 4 + (lane_ ^ row) * 16;
+    Piece unit;
+    unit.Reset();
+#pragma unroll
+    for (int w = 0; w < kDecodeWarps; ++w) unit.top = fmaxf(unit.top, tops[w * kMergeRows].x);
+    const float base = FiniteTop(unit.top);
+#pragma unroll
+    for (int w = 0; w < kDecodeWarps; ++w) {
+      const float2 top = tops[w * kMergeRows];
+      const float4 o = *reinterpret_cast<const float4*>(from + w * kMergeRows * D * 4);
+      const float scale = Exp2(top.x - base);
+      unit.o[0] = __fmaf_rn(scale, o.x, unit.o[0]);
+      unit.o[1] = __fmaf_rn(scale, o.y, unit.o[1]);
+      unit.o[2] = __fmaf_rn(scale, o.z, unit.o[2]);
+      unit.o[3] = __fmaf_rn(scale, o.w, unit.o[3]);
+      unit.sum = __fmaf_rn(scale, top.y, unit.sum);
+    }
+    return unit;
+  }
+
+  __device__ void Write(const Piece& piece, float* state, int row) const {
+    float* to = state + row * StateRowFloats(D);
+    *reinterpret_cast<float4*>(to + lane_ * 4) =
+        make_float4(piece.o[0], piece.o[1], piece.o[2], piece.o[3]);
+    if (lane_ == 0) *reinterpret_cast<float2*>(to + D) = make_float2(piece.top, piece.sum);
+  }
+
+  __device__ void Store(const DecodeSequence& s, int head, int row, const Piece& sum) const {
+    const float inverse = Reciprocal(sum.sum);
+    T* out = static_cast<T*>(a_.out) + (s.query_begin + a_.QueryOf(row)) * a_.out_stride +
+             (head * a_.group + a_.InGroup(row)) * D + lane_ * 4;
+    *reinterpret_cast<uint2*>(out) = make_uint2(Pack<T>(sum.o[0] * inverse, sum.o[1] * inverse),
+                                                Pack<T>(sum.o[2] * inverse, sum.o[3] * inverse));
+  }
+
+  const AttentionArgs& a_;
+  char* const merge_;
+  const int lane_, row_;
+  Piece sum_[kPieces];
+};
+
+}  // namespace quire::cuda

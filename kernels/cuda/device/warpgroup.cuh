@@ -1,0 +1,225 @@
+// What kernels of sm_90a are made of: barriers in shared memory that count bytes, tensor copies
+// that arrive on them, and matrix products of a warpgroup (four warps whose first is a multiple of
+// four).
+//
+// A tile in shared memory is panels of 64 columns, one behind the other; a row of a panel is 128
+// bytes, its 16-byte vector v at place v ^ (row % 8), and a panel begins at a multiple of 1 KiB.
+// This is what tensor copies with the 128-byte swizzle write and what products read.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/device/attention_tile.cuh"
+
+namespace quire::cuda {
+
+inline constexpr uint32_t kPanelColumns = 64, kPanelRowBytes = 128;
+
+// Byte offset of vector `v` (of 8 a row) within a panel.
+__device__ __forceinline__ uint32_t PanelOffset(uint32_t row, uint32_t vector) {
+  return row * kPanelRowBytes + ((vector ^ (row & 7)) << 4);
+}
+
+// A barrier in shared memory at `address`. Phases count from 0; waiting for a phase returns at once
+// when it is over.
+struct Barrier {
+  uint32_t address;
+
+  __device__ __forceinline__ void Init(uint32_t arrivals) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals)
+                 : "memory");
+  }
+  __device__ __forceinline__ void Arrive() const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
+  }
+  // Without a branch, so that it may stand among products.
+  __device__ __forceinline__ void ArriveIf(bool arrives) const {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
+        "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(address),
+        "r"(static_cast<int>(arrives))
+        : "memory");
+  }
+  // Arrives, and keeps the phase open until `bytes` have been copied.
+  __device__ __forceinline__ void ArriveExpecting(uint32_t bytes) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes)
+                 : "memory");
+  }
+  __device__ __forceinline__ void Wait(uint32_t phase) const {
+    while (!IsOver(phase)) {
+    }
+  }
+  // May be suspended for a while before it says no.
+  __device__ __forceinline__ bool IsOver(uint32_t phase) const {
+    uint32_t over;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(over)
+        : "r"(address), "r"(phase & 1)
+        : "memory");
+    return over != 0;
+  }
+};
+
+// Makes initialised barriers known to the copy engine.
+__device__ __forceinline__ void FenceBarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Makes what this thread has written to shared memory known to products and the copy engine.
+__device__ __forceinline__ void FenceForProducts() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Copies the box at the coordinates to shared memory; its bytes count on `full`.
+struct BoxAt {
+  int32_t column, token, head, kv, block;
+};
+__device__ __forceinline__ void CopyBox(uint32_t to, const CUtensorMap& map, const BoxAt& at,
+                                        Barrier full) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+      "l"(&map), "r"(at.column), "r"(at.token), "r"(at.head), "r"(at.kv), "r"(at.block),
+      "r"(full.address)
+      : "memory");
+}
+
+// Registers of each thread of this warpgroup; all of its warps must come here.
+template <int kRegisters>
+__device__ __forceinline__ void TakeRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void GiveRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Barriers by number, 1 to 15, for `threads` threads of the CTA.
+__device__ __forceinline__ void SyncNamed(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void ArriveNamed(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Products are asynchronous: between the fence and the wait nothing may touch their registers.
+__device__ __forceinline__ void ProductsFence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void ProductsCommit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending>
+__device__ __forceinline__ void ProductsWait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// Keeps the compiler from reading a result before the wait that precedes this.
+template <int kBlocks>
+__device__ __forceinline__ void Settle(float (&x)[kBlocks][4]) {
+#pragma unroll
+  for (auto& block : x) {
+    asm volatile("" : "+f"(block[0]), "+f"(block[1]), "+f"(block[2]), "+f"(block[3])::"memory");
+  }
+}
+
+// A tile as an operand. Rows of the product are rows of the tile, or its columns, in groups of 64
+// that are `group_bytes` apart.
+struct TileOperand {
+  uint32_t low;
+
+  // The same for all threads, which the compiler is told by a shuffle: operands are uniform
+  // registers.
+  __device__ __forceinline__ explicit TileOperand(uint32_t address, uint32_t group_bytes = 16)
+      : low(__shfl_sync(0xffffffffu, address >> 4 | group_bytes >> 4 << 16, 0)) {}
+
+  // From `bytes` further on.
+  __device__ __forceinline__ uint64_t At(uint32_t bytes) const {
+    constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32;
+    return kSwizzle128 | kEightRows | (low + (bytes >> 4));
+  }
+};
+
+// Operands of an accumulator: its registers by number, and as block after block of eight columns.
+#define QUIRE_NUMBERS_32                                                                  \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
+  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define QUIRE_NUMBERS_64                                                                  \
+  QUIRE_NUMBERS_32                                                                        \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48" \
+  ", %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define QUIRE_BLOCK(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define QUIRE_BLOCKS_8                                                                            \
+  QUIRE_BLOCK(0), QUIRE_BLOCK(1), QUIRE_BLOCK(2), QUIRE_BLOCK(3), QUIRE_BLOCK(4), QUIRE_BLOCK(5), \
+      QUIRE_BLOCK(6), QUIRE_BLOCK(7)
+#define QUIRE_BLOCKS_16                                                             \
+  QUIRE_BLOCKS_8, QUIRE_BLOCK(8), QUIRE_BLOCK(9), QUIRE_BLOCK(10), QUIRE_BLOCK(11), \
+      QUIRE_BLOCK(12), QUIRE_BLOCK(13), QUIRE_BLOCK(14), QUIRE_BLOCK(15)
+#define QUIRE_PRODUCT_OF_TILES(type)                                                     \
+  asm volatile(                                                                          \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                       \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" QUIRE_NUMBERS_64 \
+      "}, %64, %65, p, 1, 1, 0, 0;\n}"                                                   \
+      : QUIRE_BLOCKS_16                                                                  \
+      : "l"(a), "l"(b), "r"(accumulate))
+#define QUIRE_PRODUCT_OF_FRAGMENTS_128(type)                                             \
+  asm volatile(                                                                          \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                         \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" QUIRE_NUMBERS_64 \
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"                                     \
+      : QUIRE_BLOCKS_16                                                                  \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define QUIRE_PRODUCT_OF_FRAGMENTS_64(type)                                             \
+  asm volatile(                                                                         \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                        \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" QUIRE_NUMBERS_32 \
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"                                    \
+      : QUIRE_BLOCKS_8                                                                  \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+
+// c = a * b^T, or c += with `accumulate`: a 64 x 16 and b 128 x 16, rows of tiles.
+template <typename T>
+__device__ __forceinline__ void ProductOfTiles(float (&c)[16][4], uint64_t a, uint64_t b,
+                                               int accumulate) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    QUIRE_PRODUCT_OF_TILES("bf16");
+  } else {
+    QUIRE_PRODUCT_OF_TILES("f16");
+  }
+}
+
+// c += a * b: a 64 x 16 in registers as fragments of 16 rows a warp, b 16 x N with the N columns of
+// a tile as they lie.
+template <typename T>
+__device__ __forceinline__ void ProductOfFragments(float (&c)[16][4], const uint32_t (&a)[4],
+                                                   uint64_t b) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    QUIRE_PRODUCT_OF_FRAGMENTS_128("bf16");
+  } else {
+    QUIRE_PRODUCT_OF_FRAGMENTS_128("f16");
+  }
+}
+template <typename T>
+__device__ __forceinline__ void ProductOfFragments(float (&c)[8][4], const uint32_t (&a)[4],
+                                                   uint64_t b) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    QUIRE_PRODUCT_OF_FRAGMENTS_64("bf16");
+  } else {
+    QUIRE_PRODUCT_OF_FRAGMENTS_64("f16");
+  }
+}
+
+#undef QUIRE_NUMBERS_32
+#undef QUIRE_NUMBERS_64
+#undef QUIRE_BLOCK
+#undef QUIRE_BLOCKS_8
+#undef QUIRE_BLOCKS_16
+#undef QUIRE_PRODUCT_OF_TILES
+#undef QUIRE_PRODUCT_OF_FRAGMENTS_128
+#undef QUIRE_PRODUCT_OF_FRAGMENTS_64
+
+}  // namespace quire::cuda

@@ -1,0 +1,106 @@
+// The descriptors live in the object, not on the heap, so that one can be made for every call.
+#include "kernels/cuda/matmul/lt_product.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cuda/device/check.h"
+
+namespace quire::cuda {
+namespace {
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(AlgorithmWords));
+
+cudaDataType_t LtType(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return CUDA_R_16BF;
+    case DType::kF16: return CUDA_R_16F;
+    default: CHECK(dtype == DType::kF32); return CUDA_R_32F;
+  }
+}
+
+cublasLtMatrixLayoutOpaque_t LayoutOf(const TensorView& t) {
+  cublasLtMatrixLayoutOpaque_t layout;
+  CUDA_CHECK(cublasLtMatrixLayoutInit(&layout, LtType(t.dtype), static_cast<uint64_t>(t.dim[1]),
+                                      static_cast<uint64_t>(t.dim[0]), t.row_stride));
+  return layout;
+}
+
+template <typename T>
+void Set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t what, T value) {
+  CUDA_CHECK(cublasLtMatmulDescSetAttribute(&operation, what, &value, sizeof value));
+}
+void Set(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceAttributes_t what,
+         uint64_t value) {
+  CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, what, &value, sizeof value));
+}
+void Set(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceAttributes_t what,
+         uint32_t value) {
+  CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, what, &value, sizeof value));
+}
+
+uint8_t AlignmentOf(const TensorView& t) {
+  const uint64_t bits = reinterpret_cast<uintptr_t>(t.data) |
+                        static_cast<uint64_t>(t.row_stride) * SizeOf(t.dtype) | 16;
+  return static_cast<uint8_t>(uint64_t{1} << std::countr_zero(bits));
+}
+
+}  // namespace
+
+ProductShape ShapeOf(const MatMulParams& p) {
+  return {.tokens = static_cast<int32_t>(p.x.dim[0]),
+          .n = static_cast<int32_t>(p.w.dim[0]),
+          .k = static_cast<int32_t>(p.w.dim[1]),
+          .in = p.x.dtype,
+          .out = p.out.dtype,
+          .bias = !p.bias.empty(),
+          .x_alignment = AlignmentOf(p.x),
+          .w_alignment = AlignmentOf(p.w),
+          .out_alignment = AlignmentOf(p.out)};
+}
+
+LtProduct::LtProduct(const MatMulParams& p)
+    : p_(p), w_(LayoutOf(p.w)), x_(LayoutOf(p.x)), out_(LayoutOf(p.out)) {
+  CUDA_CHECK(cublasLtMatmulDescInit(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  Set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (!p.bias.empty()) {
+    Set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    Set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, LtType(p.bias.dtype));
+    Set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(p.bias.data));
+  }
+}
+
+std::vector<AlgorithmWords> LtProduct::Candidates(const LtDevice& device, int count) {
+  cublasLtMatmulPreferenceOpaque_t preference;
+  CUDA_CHECK(cublasLtMatmulPreferenceInit(&preference));
+  const ProductShape shape = ShapeOf(p_);
+  Set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+      static_cast<uint64_t>(device.workspace_bytes));
+  // Partial sums, if any, go to the workspace as f32 and are added by a kernel of their own.
+  Set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  Set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t{shape.w_alignment});
+  Set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t{shape.x_alignment});
+  Set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t{shape.out_alignment});
+  Set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t{shape.out_alignment});
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
+  int found = 0;
+  CUDA_CHECK(cublasLtMatmulAlgoGetHeuristic(device.handle, &operation_, &w_, &x_, &out_, &out_,
+                                            &preference, count, results.data(), &found));
+  std::vector<AlgorithmWords> algorithms;
+  for (int i = 0; i < found; ++i) {
+    if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    algorithms.push_back(std::bit_cast<AlgorithmWords>(results[i].algo));
+  }
+  return algorithms;
+}
+
+cublasStatus_t LtProduct::Enqueue(const LtDevice& device, const AlgorithmWords& algorithm) {
+  const float one = 1, zero = 0;
+  const auto algo = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
+  return cublasLtMatmul(device.handle, &operation_, &one, p_.w.data, &w_, p_.x.data, &x_, &zero,
+                        p_.out.data, &out_, p_.out.data, &out_, &algo, device.workspace,
+                        device.workspace_bytes, device.stream);
+}
+
+}  // namespace quire::cuda

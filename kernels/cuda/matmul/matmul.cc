@@ -1,0 +1,148 @@
+// MatMul: few tokens go to the own kernel, whose bits do not depend on their number; all others to
+// cuBLASLt, by an algorithm chosen for the next of a list of token counts.
+#include "kernels/cuda/matmul/matmul.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include "kernels/check.h"
+#include "kernels/cuda/matmul/algorithm_search.h"
+#include "kernels/cuda/matmul/algorithm_table.h"
+#include "kernels/cuda/matmul/lt_product.h"
+#include "kernels/cuda/matmul/skinny_matmul.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int64_t kWorkspaceBytes = 32 << 20;
+
+// Numbers of tokens that algorithms are chosen for; others take the choice of the next larger.
+constexpr std::array<int32_t, 28> kBuckets = {
+    1,   2,   4,   8,   16,  24,  32,   48,   64,   96,   128,  192,  256,  320,
+    384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384};
+// Products of smaller weights last as long as their launch: the heuristic's first is as good.
+constexpr int64_t kMinTimedBytes = 1 << 20;
+
+// The bucket that serves `tokens`, and the largest for more than it.
+size_t BucketOf(int64_t tokens) {
+  const auto it = std::lower_bound(kBuckets.begin(), kBuckets.end(), tokens);
+  return std::min(static_cast<size_t>(it - kBuckets.begin()), kBuckets.size() - 1);
+}
+
+// All that a choice depends on beside the shape.
+std::string MachineOf(const Device& device) {
+  cudaDeviceProp properties;
+  int driver = 0;
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device.ordinal));
+  CUDA_CHECK(cudaDriverGetVersion(&driver));
+  return "cublasLt " + std::to_string(cublasLtGetVersion()) + ", driver " + std::to_string(driver) +
+         ", " + std::to_string(device.num_sms) + " multiprocessors, " + properties.name;
+}
+
+void CheckParams(const MatMulParams& p) {
+  const int64_t tokens = p.x.dim[0], k = p.x.dim[1], n = p.w.dim[0];
+  CHECK(p.x.rank == 2 && p.w.rank == 2 && p.out.rank == 2);
+  CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
+  CHECK(p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
+  CHECK(p.w.dtype == p.x.dtype);
+  CHECK(p.out.dtype == p.x.dtype || p.out.dtype == DType::kF32);
+  CHECK(p.bias.empty() || (p.bias.size() == n && p.bias.dtype == p.out.dtype));
+  CHECK(k > 0);
+}
+
+}  // namespace
+
+struct MatMul::State {
+  State(const Device& device_in, void* workspace, std::string cache_file_in)
+      : device(device_in), cache_file(std::move(cache_file_in)), table(MachineOf(device)) {
+    CUDA_CHECK(cublasLtCreate(&lt.handle));
+    lt.workspace = workspace;
+    lt.workspace_bytes = static_cast<size_t>(kWorkspaceBytes);
+    lt.stream = device.stream;
+  }
+  ~State() { cublasLtDestroy(lt.handle); }
+
+  void Run(const MatMulParams& p);
+  Choice Choose(const MatMulParams& p, ProductShape shape);
+
+  const Device device;
+  const std::string cache_file;
+  LtDevice lt;
+  AlgorithmTable table;
+};
+
+// A choice for p's bucket, and for every smaller one that has none yet: the largest step usually
+// comes first, and then no later one has to wait for a search.
+Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
+  LtProduct product(p);
+  cudaStreamCaptureStatus capture;
+  CUDA_CHECK(cudaStreamIsCapturing(device.stream, &capture));
+  const int64_t weight_bytes = p.w.dim[0] * p.w.dim[1] * static_cast<int64_t>(SizeOf(p.w.dtype));
+  if (capture != cudaStreamCaptureStatusNone || weight_bytes < kMinTimedBytes) {
+    const auto candidates = product.Candidates(lt, 1);
+    CHECK(!candidates.empty());
+    table.Put(shape, {.algorithm = candidates[0]});
+    return *table.Find(shape);
+  }
+  AlgorithmSearch search(p, lt);
+  // From the largest down: its products take long enough to bring the clocks up.
+  const size_t first = FitsSkinnyMatMul(p) ? BucketOf(kMaxSkinnyTokens) + 1 : 0;
+  const ProductShape own = shape;
+  for (size_t bucket = BucketOf(p.x.dim[0]) + 1; bucket-- > first;) {
+    shape.tokens = kBuckets[bucket];
+    if (table.Find(shape) != nullptr) continue;
+    table.Put(shape, search.Fastest(std::min<int64_t>(shape.tokens, p.x.dim[0])));
+  }
+  return *table.Find(own);
+}
+
+void MatMul::State::Run(const MatMulParams& p) {
+  ProductShape shape = ShapeOf(p);
+  shape.tokens = kBuckets[BucketOf(p.x.dim[0])];
+  const Choice* const found = table.Find(shape);
+  const Choice choice = found != nullptr ? *found : Choose(p, shape);
+  LtProduct product(p);
+  if (product.Enqueue(lt, choice.algorithm) == CUBLAS_STATUS_SUCCESS) return;
+  // Chosen for other numbers of tokens, it does not take this one.
+  const auto candidates = product.Candidates(lt, 1);
+  CHECK(!candidates.empty());
+  CUDA_CHECK(product.Enqueue(lt, candidates[0]));
+}
+
+int64_t MatMul::WorkspaceBytes() { return kWorkspaceBytes; }
+
+MatMul::MatMul(const Device& device, void* workspace, const std::string& cache_file)
+    : state_(std::make_unique<State>(device, workspace, cache_file)) {
+  PrepareSkinnyMatMul();
+  std::string why;
+  if (!cache_file.empty() && !state_->table.Load(cache_file, &why) && !why.empty()) {
+    std::fprintf(stderr, "%s is not used (%s): matrix products are timed again\n",
+                 cache_file.c_str(), why.c_str());
+  }
+}
+
+MatMul::~MatMul() = default;
+
+void MatMul::Run(const MatMulParams& p) {
+  CheckParams(p);
+  const int64_t tokens = p.x.dim[0];
+  if (tokens == 0 || p.w.dim[0] == 0) return;
+  if (tokens <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) {
+    SkinnyMatMul(p, state_->device);
+  } else {
+    state_->Run(p);
+  }
+}
+
+void MatMul::SaveChoices() {
+  std::string why;
+  if (state_->cache_file.empty() || !state_->table.changed()) return;
+  if (!state_->table.Save(state_->cache_file, &why)) {
+    std::fprintf(stderr, "%s cannot be written (%s): the next start times matrix products again\n",
+                 state_->cache_file.c_str(), why.c_str());
+  }
+}
+
+}  // namespace quire::cuda

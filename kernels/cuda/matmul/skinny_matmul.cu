@@ -1,0 +1,436 @@
+// out[t, r] = sum over c of x[t, c] * w[r, c], for at most 16 tokens: a stream of n * k weights
+// past a few activations, bound by reading the weights once (2 n k bytes at 4.3 TB/s).
+//
+// Matrix units take 16 rows of w as their first operand (a group) and 8 tokens as their second (a
+// tile). A block owns a run of groups, the same number for every block give or take one, and goes
+// over them in passes of a few. Within a pass the columns are cut into chunks of 64, dealt to the
+// warps in turn; each warp sums its own chunks in registers, and the warps' sums are added in the
+// order of the warps. So k alone fixes the order of each sum.
+//
+// A warp's weights come through a ring of asynchronous copies in which every lane copies what it
+// reads itself: no barriers, no bank conflicts. Filling the ring needs nothing of a predecessor, so
+// it is done before PdlWait: memory is busy with the next product's weights as soon as a block of
+// this one has ended, whatever small kernels run between the two. Fetching further ahead, into the
+// second-level cache, would hold up those kernels by more than it saves.
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/cuda/device/device_math.cuh"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/warp_tile.cuh"
+#include "kernels/cuda/matmul/skinny_matmul.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * 32;
+constexpr int kGroupRows = 16;
+constexpr int kTileTokens = 8;
+// Groups of a pass: each pass reads the activations again, each group takes four registers a tile.
+constexpr int kMaxGroups = 4;
+constexpr int kChunk = 64;  // columns; 128 bytes of a row are one line of the cache
+// A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven of them a warp keep 112 KB on their
+// way to a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us. A ring of thirteen
+// is still being filled when small kernels between two products end: that pays where a product is
+// many such rings. What is large has both n and k of this size, so that all products of a model are
+// alike: kernels that take turns find their instructions gone from the caches.
+constexpr int kSlotsOfSmall = 7, kSlotsOfLarge = 13;
+constexpr int kLargeWidth = 4096;
+// While a predecessor runs, fewer: its own loads would have to queue behind them.
+constexpr int kEarlySlots = 2;
+constexpr int kUnitVectors = 4;
+constexpr int kUnitBytes = kUnitVectors * 32 * 16;
+static_assert(kUnitBytes == kGroupRows * kChunk * 2);
+
+// Sums of two tiles of a group (or of one tile of two groups) are exchanged at a time: one output a
+// thread. 20 floats a token: the eight rows and four token pairs of a store hit 32 banks.
+constexpr int kExchanged = 2;
+constexpr int kTokenPitch = 20;
+template <int kSlots>
+struct Shared {
+  alignas(128) char rings[kWarps][kSlots][kUnitBytes];
+  float sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
+  uint32_t ended;  // 1: the predecessor has
+
+  // For a whole warp.
+  __device__ __forceinline__ bool PredecessorEnded() {
+    return __any_sync(0xffffffffu, threadIdx.x % 32 == 0 && atomicOr(&ended, 0) != 0);
+  }
+};
+static_assert(kExchanged * kTileTokens * kGroupRows == kThreads);
+// One block a multiprocessor. If two fitted, the next product's blocks would come while this one's
+// are there; a multiprocessor where a small kernel has taken the room would get none of them, and
+// another two, which take almost twice as long.
+static_assert(2 * (sizeof(Shared<kSlotsOfSmall>) + 1024) > 228 * 1024);
+static_assert(sizeof(Shared<kSlotsOfLarge>) <= 227 * 1024);
+
+struct Product {
+  const void* x;
+  const void* w;
+  const void* bias;  // null: none
+  void* out;
+  int tokens, n, k;
+  int64_t x_stride, w_stride, out_stride;
+};
+
+__host__ __device__ constexpr int DivideUp(int a, int b) { return (a + b - 1) / b; }
+
+// The groups of one block, cut into passes whose sizes differ by at most one: in a pass of a single
+// group the activations would hold up the weights.
+struct Share {
+  int begin, end;
+  int pass_groups, larger_passes;  // the first `larger_passes` have one group more
+
+  __device__ explicit Share(int groups)
+      : begin(static_cast<int64_t>(groups) * blockIdx.x / gridDim.x),
+        end(static_cast<int64_t>(groups) * (blockIdx.x + 1) / gridDim.x) {
+    const int passes = DivideUp(end - begin, kMaxGroups);
+    pass_groups = (end - begin) / passes;
+    larger_passes = (end - begin) % passes;
+  }
+};
+
+// A pass of a share; behind the last, `begin` is the share's end.
+struct Pass {
+  int begin, groups, larger_left;
+
+  __device__ explicit Pass(const Share& share)
+      : begin(share.begin),
+        groups(share.pass_groups + (share.larger_passes > 0)),
+        larger_left(share.larger_passes) {}
+  __device__ __forceinline__ void Advance(const Share& share) {
+    begin += groups;
+    --larger_left;
+    groups = share.pass_groups + (larger_left > 0);
+  }
+};
+
+// What a lane holds of the two operands. Of 32 columns the matrix units want lane (row, quarter) to
+// have columns 2q, 2q+1, 2q+8, 2q+9 of each 16; any other four per lane give the same sum if both
+// operands agree, so a lane takes columns 8q .. 8q+7: 16 bytes, as they lie in memory.
+struct WeightUnit {
+  uint4 at[2][2];  // [half of the chunk][row, row + 8]
+};
+template <int kTiles>
+struct Activations {
+  uint4 at[kTiles][2];  // [tile][half of the chunk]
+};
+// Chunks of activations on their way: they come with a latency of their own, which few groups a
+// pass, whose weights are soon used, do not hide.
+template <int kTiles>
+constexpr int kChunksAhead = 4 / kTiles;
+
+__device__ __forceinline__ uint64_t EvictFirst() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Copies 16 bytes, or writes 16 zero bytes if `bytes` is 0. A miss brings the whole line at once:
+// memory is read in larger pieces than the 64 bytes of a row that one copy of a warp covers.
+__device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, int bytes,
+                                          uint64_t policy) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+      "l"(from), "r"(bytes), "l"(policy)
+      : "memory");
+}
+// One warp's weights in the order of use: pass by pass, chunk by chunk, group by group.
+template <typename T, int kSlots>
+class WeightStream {
+ public:
+  // Fills the ring, bit by bit until the predecessor has ended.
+  __device__ WeightStream(const Product& p, const Share& share, Shared<kSlots>& shared)
+      : p_(p),
+        share_(share),
+        row_(threadIdx.x % 32 / 4),
+        column_(threadIdx.x % 4 * 8),
+        ring_(SharedAddress(shared.rings[threadIdx.x / 32]) + threadIdx.x % 32 * 16),
+        policy_(EvictFirst()),
+        pass_(share),
+        chunk_(threadIdx.x / 32) {
+    if (chunk_ * kChunk >= p.k) pass_.begin = share.end;  // nothing for this warp
+#pragma unroll 1
+    for (int i = 0; i < kSlots; ++i) {
+      if (i >= kEarlySlots && !shared.PredecessorEnded()) CopyWait<kEarlySlots - 1>();
+      Fetch();
+    }
+  }
+
+  // Waits for the oldest unit and reads it.
+  __device__ __forceinline__ WeightUnit Take() const {
+    CopyWait<kSlots - 1>();
+    WeightUnit unit;
+    const uint32_t from = ring_ + slot_ * kUnitBytes;
+#pragma unroll
+    for (int i = 0; i < kUnitVectors; ++i) {
+      uint4& v = unit.at[i / 2][i % 2];
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                   : "r"(from + i * 512)
+                   : "memory");
+    }
+    return unit;
+  }
+  // Begins to copy the next unit, if there is one, to the slot of the oldest: after its use.
+  __device__ __forceinline__ void Fetch() {
+    if (pass_.begin < share_.end) {
+      Copy();
+      Advance();
+    }
+    CopyCommit();
+    slot_ = slot_ == kSlots - 1 ? 0 : slot_ + 1;
+  }
+
+ private:
+  // Rows behind the last are read as the last; their sums are never stored.
+  __device__ __forceinline__ const T* Row(int row) const {
+    return static_cast<const T*>(p_.w) + min(row, p_.n - 1) * p_.w_stride;
+  }
+  __device__ __forceinline__ void Copy() const {
+    const uint32_t to = ring_ + slot_ * kUnitBytes;
+    const int row = (pass_.begin + group_) * kGroupRows + row_;
+    const T* const low = Row(row);
+    const T* const high = Row(row + 8);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int column = chunk_ * kChunk + half * 32 + column_;
+      const int bytes = column < p_.k ? 16 : 0;
+      const int at = min(column, p_.k - 8);
+      CopyAsync(to + half * 2 * 512, low + at, bytes, policy_);
+      CopyAsync(to + (half * 2 + 1) * 512, high + at, bytes, policy_);
+    }
+  }
+  __device__ __forceinline__ void Advance() {
+    if (++group_ < pass_.groups) return;
+    group_ = 0;
+    chunk_ += kWarps;
+    if (chunk_ * kChunk < p_.k) return;
+    chunk_ = threadIdx.x / 32;
+    pass_.Advance(share_);
+  }
+
+  const Product& p_;
+  const Share& share_;
+  const int row_, column_;  // of this lane within a group and within half a chunk
+  const uint32_t ring_;     // this lane's 16 bytes of the first vector of the first slot
+  const uint64_t policy_;
+  int slot_ = 0;
+  Pass pass_;  // of the unit to fetch next
+  int chunk_, group_ = 0;
+};
+
+// One warp's activations: its chunks in turn up to chunk `end`, those behind the last all zeros,
+// and again from the first for the next pass.
+template <typename T, int kTiles>
+class ActivationStream {
+ public:
+  __device__ ActivationStream(const Product& p, int end)
+      : p_(p),
+        end_(end),
+        token_(threadIdx.x % 32 / 4),
+        column_(threadIdx.x % 4 * 8),
+        chunk_(threadIdx.x / 32) {}
+
+  __device__ __forceinline__ Activations<kTiles> Next() {
+    Activations<kTiles> x;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int token = tile * kTileTokens + token_;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int column = chunk_ * kChunk + half * 32 + column_;
+        const T* const from = static_cast<const T*>(p_.x) + token * p_.x_stride + column;
+        const bool within = token < p_.tokens && column < p_.k;
+        x.at[tile][half] = within ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+      }
+    }
+    chunk_ += kWarps;
+    if (chunk_ >= end_) chunk_ = threadIdx.x / 32;
+    return x;
+  }
+
+ private:
+  const Product& p_;
+  const int end_, token_, column_;
+  int chunk_;
+};
+
+template <int kTiles>
+using Sums = float[kMaxGroups][kTiles][4];
+
+// Adds one chunk of the pass's groups to the sums, fetching a unit for each one used.
+template <typename T, int kTiles, int kSlots>
+__device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups,
+                                         WeightStream<T, kSlots>& weights,
+                                         const Activations<kTiles>& x) {
+#pragma unroll
+  for (int group = 0; group < kMaxGroups; ++group) {
+    if (group >= groups) break;
+    const WeightUnit w = weights.Take();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const uint4& low = w.at[half][0];
+        const uint4& high = w.at[half][1];
+        const uint4& column = x.at[tile][half];
+        MultiplyAdd<T>(sums[group][tile], {low.x, high.x, low.y, high.y}, column.x, column.y);
+        MultiplyAdd<T>(sums[group][tile], {low.z, high.z, low.w, high.w}, column.z, column.w);
+      }
+    }
+    weights.Fetch();
+  }
+}
+
+// Adds the warps' sums of one pass, in the order of the warps, and stores them.
+template <typename Out, int kTiles, int kSlots>
+__device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& sums,
+                                          const Pass& pass, Shared<kSlots>& shared) {
+  constexpr int kGroupsAtOnce = kExchanged / kTiles;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = threadIdx.x % kGroupRows;
+  const int token = threadIdx.x / kGroupRows % kTileTokens;
+  const int part = threadIdx.x / (kGroupRows * kTileTokens);
+#pragma unroll
+  for (int first = 0; first < kMaxGroups; first += kGroupsAtOnce) {
+    if (first >= pass.groups) break;
+    __syncthreads();  // the sums exchanged before these have been read
+#pragma unroll
+    for (int i = 0; i < kExchanged; ++i) {
+      const float(&sum)[4] = sums[first + i / kTiles][i % kTiles];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        shared.sums[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sum[j];
+      }
+    }
+    __syncthreads();
+    float total = shared.sums[0][part][token][row];
+#pragma unroll
+    for (int i = 1; i < kWarps; ++i) total += shared.sums[i][part][token][row];
+    const int group = first + part / kTiles;
+    const int t = part % kTiles * kTileTokens + token;
+    const int r = (pass.begin + group) * kGroupRows + row;
+    if (group < pass.groups && r < p.n && t < p.tokens) {
+      if (p.bias != nullptr) total += ToFloat(static_cast<const Out*>(p.bias)[r]);
+      static_cast<Out*>(p.out)[t * p.out_stride + r] = FromFloat<Out>(total);
+    }
+  }
+}
+
+// kWarps warps compute; one more waits for the predecessor, to tell those that fill the ring.
+template <typename T, typename Out, int kTiles, int kSlots>
+__global__ void __launch_bounds__(kThreads + 32, 1)
+    SkinnyKernel(const __grid_constant__ Product p) {
+  extern __shared__ __align__(128) char bytes[];
+  auto& shared = *reinterpret_cast<Shared<kSlots>*>(bytes);
+  PdlTrigger();
+  if (threadIdx.x == kThreads) shared.ended = 0;
+  __syncthreads();
+  if (threadIdx.x >= kThreads) {
+    PdlWait();
+    if (threadIdx.x == kThreads) atomicExch(&shared.ended, 1);
+    return;
+  }
+  const Share share(DivideUp(p.n, kGroupRows));
+  WeightStream<T, kSlots> weights(p, share, shared);
+  PdlWait();
+
+  const int chunks = DivideUp(p.k, kChunk);
+  constexpr int kAhead = kChunksAhead<kTiles>;
+  const int end = DivideUp(chunks, kWarps * kAhead) * kWarps * kAhead;
+  ActivationStream<T, kTiles> activations(p, end);
+  Activations<kTiles> x[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) x[i] = activations.Next();
+  for (Pass pass(share); pass.begin < share.end; pass.Advance(share)) {
+    Sums<kTiles> sums = {};
+    for (int first = threadIdx.x / 32; first < end; first += kWarps * kAhead) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (first + i * kWarps < chunks) AddChunk<T>(sums, pass.groups, weights, x[i]);
+        x[i] = activations.Next();
+      }
+    }
+    StoreSums<Out>(p, sums, pass, shared);
+  }
+}
+
+using Kernel = void (*)(Product);
+struct SizedKernel {
+  Kernel kernel;
+  size_t shared_bytes;
+};
+template <typename T, typename Out, int kSlots>
+SizedKernel KernelFor(int tokens) {
+  return {tokens <= kTileTokens ? SkinnyKernel<T, Out, 1, kSlots> : SkinnyKernel<T, Out, 2, kSlots>,
+          sizeof(Shared<kSlots>)};
+}
+template <typename T, typename Out>
+SizedKernel KernelFor(int tokens, bool large) {
+  return large ? KernelFor<T, Out, kSlotsOfLarge>(tokens)
+               : KernelFor<T, Out, kSlotsOfSmall>(tokens);
+}
+
+template <typename T, typename Out>
+void Prepare() {
+  for (int tokens : {1, kMaxSkinnyTokens}) {
+    for (bool large : {false, true}) {
+      const SizedKernel sized = KernelFor<T, Out>(tokens, large);
+      CUDA_CHECK(cudaFuncSetAttribute(sized.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(sized.shared_bytes)));
+    }
+  }
+}
+
+bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+}  // namespace
+
+void PrepareSkinnyMatMul() {
+  Prepare<__nv_bfloat16, __nv_bfloat16>();
+  Prepare<__nv_bfloat16, float>();
+  Prepare<__half, __half>();
+  Prepare<__half, float>();
+}
+
+bool FitsSkinnyMatMul(const MatMulParams& p) {
+  constexpr int64_t kMaxDim = int64_t{1} << 30;
+  return p.w.dim[1] % 8 == 0 && p.w.row_stride % 8 == 0 && p.x.row_stride % 8 == 0 &&
+         Aligned(p.x.data) && Aligned(p.w.data) && p.w.dim[0] < kMaxDim && p.w.dim[1] < kMaxDim;
+}
+
+void SkinnyMatMul(const MatMulParams& p, const Device& device) {
+  CHECK(FitsSkinnyMatMul(p));
+  CHECK(p.x.dim[0] >= 1 && p.x.dim[0] <= kMaxSkinnyTokens);
+  const Product product{.x = p.x.data,
+                        .w = p.w.data,
+                        .bias = p.bias.data,
+                        .out = p.out.data,
+                        .tokens = static_cast<int>(p.x.dim[0]),
+                        .n = static_cast<int>(p.w.dim[0]),
+                        .k = static_cast<int>(p.w.dim[1]),
+                        .x_stride = p.x.row_stride,
+                        .w_stride = p.w.row_stride,
+                        .out_stride = p.out.row_stride};
+  const int blocks = std::min(device.num_sms, DivideUp(product.n, kGroupRows));
+  const bool large = std::min(product.n, product.k) >= kLargeWidth;
+  const auto launch = [&](const SizedKernel& sized) {
+    const Grid grid{.blocks = static_cast<unsigned>(blocks),
+                    .threads = kThreads + 32,
+                    .shared_bytes = sized.shared_bytes};
+    Launch(device, grid, sized.kernel, product);
+  };
+  DispatchHalf(p.x.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    if (p.out.dtype == DType::kF32) {
+      launch(KernelFor<T, float>(product.tokens, large));
+    } else {
+      CHECK(p.out.dtype == p.x.dtype);
+      launch(KernelFor<T, T>(product.tokens, large));
+    }
+  });
+}
+
+}  // namespace quire::cuda

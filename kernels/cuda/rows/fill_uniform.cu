@@ -1,0 +1,59 @@
+// FillUniform: every element from its own counter, the bits of the CPU backend.
+#include <algorithm>
+
+#include "kernels/cuda/device/cuda_kernels.h"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/exact_math.cuh"
+#include "kernels/cuda/rows/row_layout.h"
+#include "kernels/cuda/rows/row_math.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// A quad is the four elements of one counter. Two quads make a store of eight.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    FillUniformKernel(T* out, int64_t size, uint64_t seed, float amplitude) {
+  PdlTrigger();
+  PdlWait();
+  const int64_t step = int64_t{gridDim.x} * kThreads * 8;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8; i < size; i += step) {
+    Eight eight;
+#pragma unroll
+    for (int quad = 0; quad < 2; ++quad) {
+      const Philox4 random = Philox4x32(seed, {{static_cast<uint32_t>(i / 4 + quad), 0, 0, 0}});
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float u = (static_cast<float>(random.word[j]) + 0.5f) * 0x1p-32f;
+        eight.at[quad * 4 + j] = __fmul_rn(amplitude, __fsub_rn(2.0f * u, 1.0f));
+      }
+    }
+    if (i + 8 <= size) {
+      StoreEight(out + i, eight);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        if (i + j < size) out[i + j] = FromFloat<T>(eight.at[j]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void FillUniform(const FillUniformParams& p, const Device& device) {
+  if (p.out.size() == 0) return;
+  CHECK_EQ(p.out.row_stride * p.out.dim[0], p.out.size());  // dense
+  CHECK_EQ(reinterpret_cast<uintptr_t>(p.out.data) % 16, 0);
+  const Grid grid{.blocks = std::min(Blocks(p.out.size(), 8 * kThreads),
+                                     static_cast<unsigned>(device.num_sms * 8)),
+                  .threads = kThreads};
+  DispatchDevice(p.out.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    Launch(device, grid, FillUniformKernel<T>, p.out.ptr<T>(), p.out.size(), p.seed, p.amplitude);
+  });
+}
+
+}  // namespace quire::cuda

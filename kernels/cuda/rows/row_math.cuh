@@ -1,0 +1,83 @@
+// What the row-wise and element-wise kernels share: eight elements at a time in floats, whatever
+// their type, and checks on the device.
+#pragma once
+
+#include "kernels/cuda/device/device_math.cuh"
+
+namespace quire::cuda {
+
+// Eight consecutive elements.
+struct Eight {
+  float at[8];
+};
+
+// The same as they lie in memory: 16 bytes of bf16 and f16, 32 of f32.
+template <typename T>
+struct Packed {
+  Vector<T> part[8 / Vector<T>::kSize];
+};
+
+template <typename T>
+__device__ __forceinline__ Packed<T> LoadPacked(const T* from) {
+  Packed<T> packed;
+#pragma unroll
+  for (int i = 0; i < 8 / Vector<T>::kSize; ++i) packed.part[i] = Load(from + i * Vector<T>::kSize);
+  return packed;
+}
+template <typename T>
+__device__ __forceinline__ void StorePacked(T* to, const Packed<T>& packed) {
+#pragma unroll
+  for (int i = 0; i < 8 / Vector<T>::kSize; ++i) Store(to + i * Vector<T>::kSize, packed.part[i]);
+}
+
+template <typename T>
+__device__ __forceinline__ Eight Unpack(const Packed<T>& packed) {
+  constexpr int kSize = Vector<T>::kSize;
+  Eight eight;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) eight.at[i] = ToFloat(packed.part[i / kSize].at[i % kSize]);
+  return eight;
+}
+// Two bf16 are the upper halves of two floats, an instruction each.
+template <>
+__device__ __forceinline__ Eight Unpack(const Packed<__nv_bfloat16>& packed) {
+  const uint4 words = *reinterpret_cast<const uint4*>(&packed);
+  const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+  Eight eight;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    eight.at[2 * i] = __uint_as_float(word[i] << 16);
+    eight.at[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+  }
+  return eight;
+}
+template <typename T>
+__device__ __forceinline__ Packed<T> Pack(const Eight& eight) {
+  constexpr int kSize = Vector<T>::kSize;
+  Packed<T> packed;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) packed.part[i / kSize].at[i % kSize] = FromFloat<T>(eight.at[i]);
+  return packed;
+}
+
+template <typename T>
+__device__ __forceinline__ Eight LoadEight(const T* from) {
+  return Unpack(LoadPacked(from));
+}
+template <typename T>
+__device__ __forceinline__ void StoreEight(T* to, const Eight& eight) {
+  StorePacked(to, Pack<T>(eight));
+}
+
+// x as a tensor of T would hold it.
+template <typename T>
+__device__ __forceinline__ float Rounded(float x) {
+  return ToFloat(FromFloat<T>(x));
+}
+
+// CHECK on the device: a plan that breaks its own rules ends the kernel, and with it the process.
+__device__ __forceinline__ void DeviceCheck(bool holds) {
+  if (!holds) __trap();
+}
+
+}  // namespace quire::cuda

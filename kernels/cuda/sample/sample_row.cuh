@@ -1,0 +1,248 @@
+// A row of logits in the shared memory of a cluster of blocks, each with a slice of the vocabulary,
+// and what the blocks tell each other. Sums are of integers and maxima of integer keys, so neither
+// the number of blocks nor the order in which they answer shows in a result.
+#pragma once
+
+#include "kernels/cuda/device/cluster.cuh"
+#include "kernels/cuda/rows/row_math.cuh"
+#include "kernels/cuda/sample/sample_search.cuh"
+#include "kernels/sampling.h"
+
+namespace quire::cuda {
+
+inline constexpr int kMaxCluster = 16;
+// Slices are whole pairs of the 64-token blocks that share random counters.
+inline constexpr int kSliceUnit = 128;
+
+// What is known of logits before they are scaled.
+struct Extremes {
+  uint64_t best;  // Scored logit as modified: the top and its lowest token
+  float raw_top;  // largest logit before modification
+  uint32_t bad;   // whether any logit is NaN or +infinity
+};
+
+// A share of the row's sums.
+struct Masses {
+  uint64_t raw;     // of the raw logits
+  uint64_t scaled;  // of those to draw from
+};
+
+// A block's last word to the first.
+struct Verdict {
+  uint64_t raw_mass;
+  uint64_t best;  // Scored draw
+};
+
+// A token to draw from.
+struct Candidate {
+  float z;
+  int32_t token;
+};
+
+// A block's tokens [first, first + size); those from the vocabulary's end on stand at -infinity.
+struct Slice {
+  const float* row;  // the whole row, in device memory
+  int32_t first, size, vocab;
+};
+
+// One value for each block of the cluster, and for each warp of this one.
+template <typename T>
+using OfBlocks = T[kMaxCluster];
+template <typename T>
+using OfWarps = T[kSampleWarps];
+
+// Shared memory of a block. Other blocks write to the first block's only, except where said.
+struct alignas(16) SampleShared {
+  SampleJob job;
+  Slice slice;
+  bool modified;                      // the row, by biases, bans or penalties
+  Extremes extremes;                  // of the row, once its logits are read
+  Masses masses;                      // of the slice
+  OfBlocks<Extremes> block_extremes;  // every block's
+  OfBlocks<Masses> block_masses;
+  OfBlocks<Verdict> verdicts;
+  OfWarps<Extremes> warp_extremes;
+  OfWarps<Masses> warp_masses;
+  OfWarps<uint64_t> warp_best;
+  // For the slice's logits, all blocks' extremes, the bins and masses of a count (a turn a count,
+  // each warp of the cluster a party), the first block's orders (likewise), the few candidates, and
+  // all verdicts.
+  Mailbox slice_box, extremes_box, counts_box, orders_box, few_box, verdicts_box;
+  Orders orders;  // every block's
+  Search search;
+  Crossing found;
+  Orders next;     // what the first block is about to order
+  bool behind;     // whether the edge lies in the bins counted, or behind them
+  uint32_t floor;  // Ordered score that some token of the slice reaches
+  uint32_t num_few;
+  alignas(16) uint32_t bins[kBins];  // tokens of the slice
+  union {
+    alignas(16) uint32_t row_bins[kBins];  // tokens of the row; zero whenever the few are gathered
+    struct {
+      Candidate candidate[kFew];
+      uint64_t mass[kFew];
+    } few;
+  };
+};
+
+// This block's, and behind it the slice's values: logits as modified, later scaled.
+__device__ __forceinline__ SampleShared& Shared() {
+  extern __shared__ uint4 sample_memory[];
+  return *reinterpret_cast<SampleShared*>(sample_memory);
+}
+__device__ __forceinline__ float* Values() { return reinterpret_cast<float*>(&Shared() + 1); }
+__device__ __forceinline__ float4& FourAt(int i) {
+  return *reinterpret_cast<float4*>(Values() + i);
+}
+
+// What is told, together: the same in all lanes of a warp.
+__device__ __forceinline__ uint64_t OverWarp(uint64_t best) { return WarpLargest(best); }
+__device__ __forceinline__ Masses OverWarp(const Masses& mine) {
+  return {WarpTotal(mine.raw), WarpTotal(mine.scaled)};
+}
+__device__ __forceinline__ Verdict OverWarp(const Verdict& mine) {
+  return {WarpTotal(mine.raw_mass), WarpLargest(mine.best)};
+}
+__device__ __forceinline__ Extremes OverWarp(const Extremes& mine) {
+  return {WarpLargest(mine.best), WarpTop(mine.raw_top),
+          __any_sync(kAllLanes, mine.bad != 0) ? 1u : 0u};
+}
+// What a lane without anything to tell has.
+__device__ __forceinline__ Extremes Nothing(const Extremes*) { return {0, -kInfinity, 0}; }
+template <typename T>
+__device__ __forceinline__ T Nothing(const T*) {
+  return T{};
+}
+template <typename T>
+__device__ __forceinline__ T OverTable(const T* table, uint32_t count) {
+  const uint32_t lane = threadIdx.x % 32;
+  return OverWarp(lane < count ? table[lane] : Nothing(table));
+}
+// Over the block's threads, by way of `room`; its next user must be a barrier away.
+template <typename T>
+__device__ __forceinline__ T OverBlock(const T& mine, OfWarps<T>& room) {
+  const T of_warp = OverWarp(mine);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = of_warp;
+  __syncthreads();
+  return OverTable(room, kSampleWarps);
+}
+
+// What modifies a token's logit, marked in the place of its value until that is read. From bit 0:
+// whether it was seen in prompt or output; 19 bits, how often in the output; 11 bits, its place in
+// the bias list from 1; whether it is banned.
+inline constexpr uint32_t kSeen = 1, kSeenInOutput = 2, kSeenMask = (1u << 20) - 1;
+inline constexpr uint32_t kBiasShift = 20, kBiasMask = 2047, kBanned = 1u << 31;
+
+__device__ __forceinline__ bool HasPenalties(const SampleRow& row) {
+  return row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f ||
+         row.frequency_penalty != 0.0f;
+}
+__device__ __forceinline__ bool IsModified(const SampleJob& job) {
+  return job.num_bias > 0 || job.num_banned > 0 || (HasPenalties(job.params) && job.num_known > 0);
+}
+
+// Marks the row's tokens: each block takes a share of the lists and marks in whichever block has
+// the token.
+__device__ __noinline__ inline void MarkTokens(Cluster cluster) {
+  const SampleJob& job = Shared().job;
+  const Slice slice = Shared().slice;
+  auto* marks = reinterpret_cast<uint32_t*>(Values());
+  for (int i = threadIdx.x; i < slice.size; i += kSampleThreads) marks[i] = 0;
+  cluster.Sync();
+  const auto place = [&](int32_t token) {
+    DeviceCheck(token >= 0 && token < slice.vocab);
+    return cluster.At(&marks[token % slice.size], token / slice.size);
+  };
+  const int begin = cluster.rank() * kSampleThreads + threadIdx.x;
+  const int step = cluster.size() * kSampleThreads;
+  DeviceCheck(job.num_bias <= static_cast<int>(kBiasMask) && job.num_known < 1 << 19);
+  for (int i = begin; i < job.num_bias; i += step) {
+    atomicAdd(place(job.bias[i].token), static_cast<uint32_t>(i + 1) << kBiasShift);
+  }
+  for (int i = begin; i < job.num_banned; i += step) atomicOr(place(job.banned[i]), kBanned);
+  for (int i = begin; HasPenalties(job.params) && i < job.num_known; i += step) {
+    uint32_t* const mark = place(job.tokens[i]);
+    if (i < job.num_prompt) {
+      atomicOr(mark, kSeen);
+    } else {
+      atomicAdd(mark, kSeenInOutput);
+    }
+  }
+  cluster.Sync();
+}
+
+// The logit after bias, bans and penalties, rounded as on the CPU.
+__device__ inline float Modified(float logit, uint32_t mark, const SampleJob& job) {
+  if (mark == 0) return logit;
+  const uint32_t bias = mark >> kBiasShift & kBiasMask;
+  if (bias != 0) logit += job.bias[bias - 1].bias;
+  if ((mark & kBanned) != 0) logit = -kInfinity;
+  const uint32_t seen = mark & kSeenMask;
+  if (seen == 0) return logit;
+  const SampleRow& row = job.params;
+  logit = logit > 0.0f ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+  if (seen < kSeenInOutput) return logit;
+  logit -= row.frequency_penalty * static_cast<float>(seen / kSeenInOutput);
+  return logit - row.presence_penalty;
+}
+
+// Four raw logits from `token` on, -infinity behind the vocabulary's end.
+template <bool kAligned>
+__device__ __forceinline__ float4 RawFour(const Slice& slice, int32_t token) {
+  float4 four = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
+  const float* from = slice.row + token;
+  if constexpr (kAligned) {
+    if (token < slice.vocab) four = *reinterpret_cast<const float4*>(from);
+  } else {
+    if (token < slice.vocab) four.x = from[0];
+    if (token + 1 < slice.vocab) four.y = from[1];
+    if (token + 2 < slice.vocab) four.z = from[2];
+    if (token + 3 < slice.vocab) four.w = from[3];
+  }
+  return four;
+}
+
+// Calls fn(i) for the first of each four values that are this thread's.
+template <typename Fn>
+__device__ __forceinline__ void EachFour(Fn fn) {
+  const int size = Shared().slice.size;
+  for (int i = threadIdx.x * 4; i < size; i += kSampleThreads * 4) fn(i);
+}
+__device__ __forceinline__ float4 operator-(const float4& a, float b) {
+  return {a.x - b, a.y - b, a.z - b, a.w - b};
+}
+__device__ __forceinline__ float Largest(const float4& a) {
+  return fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w));
+}
+// Calls fn(value, j) for each of the four, j = 0 to 3.
+template <typename Fn>
+__device__ __forceinline__ void EachOf(const float4& four, Fn fn) {
+  fn(four.x, 0);
+  fn(four.y, 1);
+  fn(four.z, 2);
+  fn(four.w, 3);
+}
+
+// Brings the slice's logits into shared memory: by one bulk copy, or each thread those it reads.
+template <bool kAligned>
+__device__ __forceinline__ void FetchSlice() {
+  const Slice slice = Shared().slice;
+  const int count = max(min(slice.vocab - slice.first, slice.size), 0);
+  if constexpr (kAligned) {
+    if (threadIdx.x == 0) {
+      const uint32_t bytes = count * uint32_t{sizeof(float)};
+      Shared().slice_box.Expect(bytes);
+      if (bytes > 0) CopyBulk(Values(), slice.row + slice.first, bytes, Shared().slice_box);
+    }
+    if (count < slice.size) {
+      EachFour([&](int i) {
+        if (i >= count) FourAt(i) = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
+      });
+    }
+    Shared().slice_box.Await(0);
+  } else {
+    EachFour([&](int i) { FourAt(i) = RawFour<false>(slice, slice.first + i); });
+  }
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,22 @@
+// Identity: whose call it is. The one place that says so, for everything that is kept between
+// calls: sessions belong to a tenant, and nothing cached is shared between tenants.
+#pragma once
+
+#include <functional>
+
+#include "engine/values/request.h"
+
+namespace grpc {
+class ServerContextBase;
+}
+
+namespace quire {
+
+// From what the connection proves of the caller, never from what the request says. Quick; any
+// thread.
+using Identity = std::function<TenantId(const grpc::ServerContextBase& call)>;
+
+// There are no credentials yet: everybody is the same tenant.
+TenantId OneTenant(const grpc::ServerContextBase& call);
+
+}  // namespace quire

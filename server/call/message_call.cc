@@ -1,0 +1,75 @@
+// Answer, count, finish.
+#include "server/call/message_call.h"
+
+#include <google/protobuf/message_lite.h>
+
+#include <memory>
+
+#include "engine/base/clock.h"
+#include "server/call/connection_table.h"
+#include "server/call/status_codec.h"
+#include "server/call/text_pool.h"
+
+namespace quire {
+namespace {
+
+class AnswerReactor final : public grpc::ServerUnaryReactor {
+ public:
+  AnswerReactor(ConnectionTable* connections, const std::string& peer) : call_(connections, peer) {}
+  void OnDone() override { delete this; }
+
+ private:
+  const OpenCall call_;
+};
+
+struct Call {
+  StreamHost* host;
+  std::string method;
+  BytesFunction function;
+
+  void Answer(const grpc::ByteBuffer& in, grpc::ByteBuffer* out, int64_t started_ns,
+              grpc::ServerUnaryReactor* reactor) const {
+    std::string bytes;
+    const absl::Status status = function(in, &bytes);
+    if (status.ok()) *out = ToByteBuffer(bytes.data(), bytes.size());
+    Finish(status, started_ns, reactor);
+  }
+
+  void Finish(const absl::Status& status, int64_t started_ns,
+              grpc::ServerUnaryReactor* reactor) const {
+    host->metrics->RpcFinished(method, static_cast<int>(status.code()),
+                               static_cast<double>(SteadyNowNs() - started_ns) * 1e-9);
+    reactor->Finish(ToGrpcStatus(status));
+  }
+};
+
+}  // namespace
+
+absl::Status CheckReplySize(const StreamHost& host, const google::protobuf::MessageLite& reply) {
+  const int64_t limit_bytes = host.options.max_reply_bytes;
+  if (static_cast<int64_t>(reply.ByteSizeLong()) <= limit_bytes) return absl::OkStatus();
+  return ReplyTooLarge(limit_bytes,
+                       "ask for less in one call: a shorter text, fewer ids, no offsets");
+}
+
+RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
+                            BytesFunction function) {
+  const std::string name(path);
+  const auto call = std::make_shared<const Call>(
+      Call{host, name.substr(name.rfind('/') + 1), std::move(function)});
+  return [call, cost](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
+                      grpc::ByteBuffer* out) {
+    const int64_t started_ns = SteadyNowNs();
+    auto* reactor = new AnswerReactor(call->host->connections, context->peer());
+    if (cost == CallCost::kQuick) {
+      call->Answer(*in, out, started_ns, reactor);
+      return static_cast<grpc::ServerUnaryReactor*>(reactor);
+    }
+    const absl::Status queued = call->host->text_pool->Run(
+        in->Length(), [=] { call->Answer(*in, out, started_ns, reactor); });
+    if (!queued.ok()) call->Finish(queued, started_ns, reactor);
+    return static_cast<grpc::ServerUnaryReactor*>(reactor);
+  };
+}
+
+}  // namespace quire

@@ -1,0 +1,51 @@
+// Calls answered by one function from request message to response message: everything but
+// generation.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/call/raw_service.h"
+#include "server/call/stream_host.h"
+#include "server/call/wire_check.h"
+
+namespace google::protobuf {
+class MessageLite;
+}
+
+namespace quire {
+
+// Where the function runs: on gRPC's thread when it is quick whatever the client sent, else on the
+// text pool.
+enum class CallCost : uint8_t { kQuick, kLinearInRequest };
+
+using BytesFunction = std::function<absl::Status(const grpc::ByteBuffer&, std::string*)>;
+
+// The library would end the call with a status of its own, which says nothing of what to change.
+absl::Status CheckReplySize(const StreamHost& host, const google::protobuf::MessageLite& reply);
+
+// `path` is a literal.
+RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
+                            BytesFunction function);
+
+// Registers absl::Status function(const Request&, Response*) under `path`.
+template <typename Request, typename Response, typename Function>
+void AddCall(RawService* service, StreamHost* host, const char* path, CallCost cost,
+             Function function) {
+  service->Add(path, BytesCall(host, path, cost,
+                               [host, function = std::move(function)](const grpc::ByteBuffer& in,
+                                                                      std::string* out) {
+                                 Request request;
+                                 Response response;
+                                 absl::Status status = ParseMessage(in, &request);
+                                 if (status.ok()) status = function(request, &response);
+                                 if (status.ok()) status = CheckReplySize(*host, response);
+                                 if (status.ok()) response.SerializeToString(out);
+                                 return status;
+                               }));
+}
+
+}  // namespace quire

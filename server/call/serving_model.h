@@ -1,0 +1,24 @@
+// ServingModel: what the front end needs to know of the model it serves. Immutable once built;
+// shared by all RPC threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/engine_setup.h"
+#include "server/text/template/chat_template.h"
+#include "server/text/tokenizer.h"
+
+namespace quire {
+
+struct ServingModel {
+  std::string name;       // --served-model-name, default the directory's base name
+  uint64_t identity = 0;  // ModelIdentity
+  EngineSetup setup;
+  std::string device_description;  // e.g. "cpu (AVX-512, 2 threads)"
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<const ChatTemplate> chat_template;  // null: the model has none
+};
+
+}  // namespace quire

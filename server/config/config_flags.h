@@ -1,0 +1,51 @@
+// From a command line, the environment and a file to Settings. One table (config_flags.cc) gives
+// every setting its name, help, group and bounds; flags, QUIRE_ variables, file keys, --help and
+// the dump are all made of it. A flag beats the environment, which beats the file, which beats the
+// default.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/config/server_config.h"
+
+namespace quire {
+
+enum class SettingSource { kDefault, kFile, kEnvironment, kFlag };
+
+enum class StartMode { kServe, kDryRun, kHelp, kVersion };
+
+// What the process was given. main() is the only reader of argv and the environment.
+struct Invocation {
+  std::vector<std::string> arguments;                            // without the program's name
+  std::vector<std::pair<std::string, std::string>> environment;  // QUIRE_* variables only
+};
+
+// One setting with its effective value.
+struct EffectiveSetting {
+  std::string_view name;
+  std::string value;
+  SettingSource source = SettingSource::kDefault;
+};
+
+struct ParsedSettings {
+  StartMode mode = StartMode::kServe;
+  Settings settings;
+  std::vector<SettingSource> sources;  // in table order
+  // One sentence for each spelling that was accepted and has a better one.
+  std::vector<std::string> notices;
+};
+
+// INVALID_ARGUMENT lists every fault, one a line: unknown names with the nearest valid one, values
+// out of bounds, contradictions.
+absl::StatusOr<ParsedSettings> ParseSettings(const Invocation& invocation);
+
+// All settings in table order, in the spelling that the flags take.
+std::vector<EffectiveSetting> ListSettings(const ParsedSettings& parsed);
+const char* Name(SettingSource source);  // "default", "file", "environment", "flag"
+std::string HelpText();
+
+}  // namespace quire

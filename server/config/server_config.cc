@@ -1,0 +1,42 @@
+// Checks between the server's settings.
+#include "server/config/server_config.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "kernels/cpu/host_limits.h"
+#include "server/front/listen_address.h"
+
+namespace quire {
+
+absl::Status ServerConfig::Validate() const {
+  std::string faults;
+  if (front.uds.empty() && !IsLoopback(front.host)) {
+    faults += "--host " + front.host +
+              " would serve requests in plaintext beyond this machine, which Quire refuses: keep "
+              "--host 127.0.0.1, or serve a Unix socket with --uds PATH, and put a proxy that ends "
+              "TLS (HAProxy) in front";
+  }
+  if (front.uds.empty() && front.port != 0 && front.port == metrics_port) {
+    if (!faults.empty()) faults += '\n';
+    faults += "--port and --metrics-port are both " + std::to_string(front.port) +
+              ": requests and metrics need a port each";
+  }
+  return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
+}
+
+Settings ResolveServer(Settings settings) {
+  ServerConfig& server = settings.server;
+  if (server.served_model_name.empty()) {
+    std::error_code error;
+    const auto path = std::filesystem::weakly_canonical(settings.engine.model, error);
+    server.served_model_name =
+        (path.has_filename() ? path : path.parent_path()).filename().string();
+  }
+  if (server.front.text_threads == 0) {
+    server.front.text_threads = std::max(1, cpu::UsableCores() / 4);
+  }
+  return settings;
+}
+
+}  // namespace quire

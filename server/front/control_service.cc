@@ -1,0 +1,171 @@
+// The methods of quire.v1.Control.
+#include "server/front/control_service.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/status_macros.h"
+#include "quire/v1/control.pb.h"
+#include "server/call/message_call.h"
+#include "server/call/status_codec.h"
+#include "server/generate/generation_stream.h"
+#include "server/generate/request_codec.h"
+#include "server/generate/stream_table.h"
+
+namespace quire {
+namespace {
+
+constexpr int kMaxAbortIds = 65536;
+
+v1::ServerInfo::State StateOf(const StreamHost& host) {
+  if (!host.engine->Stats().fault.empty()) return v1::ServerInfo::STATE_FAULTED;
+  return host.draining.load() ? v1::ServerInfo::STATE_DRAINING : v1::ServerInfo::STATE_READY;
+}
+
+void FillServerInfo(const StreamHost& host, const ControlHooks& hooks, v1::ServerInfo* info) {
+  const EngineConfig& config = host.model->setup.config;
+  info->set_version(QUIRE_VERSION);
+  info->set_device(host.model->device_description);
+  info->add_models(host.model->name);
+  info->set_tensor_parallel_size(static_cast<uint32_t>(config.tensor_parallel_size));
+  info->set_uptime_seconds(static_cast<double>(SteadyNowNs() - hooks.started_ns) * 1e-9);
+  info->set_instance_id(hooks.instance_id);
+  info->set_state(StateOf(host));
+  info->set_max_request_bytes(static_cast<uint64_t>(host.options.max_request_bytes));
+  info->set_max_running_requests(static_cast<uint32_t>(config.max_num_seqs));
+  info->set_max_queued_requests(
+      static_cast<uint32_t>(host.model->setup.limits.max_num_queued_reqs));
+}
+
+// Blocks a request can get: without the null block.
+uint32_t UsableBlocks(const EngineSetup& setup) {
+  return static_cast<uint32_t>(std::max(setup.memory.num_blocks - 1, 0));
+}
+
+void FillModelInfo(const ServingModel& model, v1::ModelInfo* info) {
+  const EngineSetup& setup = model.setup;
+  info->set_model(model.name);
+  info->set_architecture(setup.model.architecture);
+  info->set_num_parameters(static_cast<uint64_t>(setup.model.NumParameters()));
+  info->set_vocab_size(static_cast<uint32_t>(setup.model.vocab_size));
+  info->set_max_model_len(static_cast<uint32_t>(setup.limits.max_model_len));
+  info->set_num_layers(static_cast<uint32_t>(setup.model.num_layers));
+  info->set_hidden_size(static_cast<uint32_t>(setup.model.hidden_size));
+  info->set_dtype(setup.config.dtype);
+  info->set_kv_cache_dtype(setup.config.kv_cache_dtype);
+  info->set_block_size(static_cast<uint32_t>(setup.memory.block_size));
+  info->set_num_blocks(UsableBlocks(setup));
+  for (const int32_t id : setup.model.eos_token_ids) {
+    info->add_eos_token_ids(static_cast<uint32_t>(id));
+  }
+  info->set_has_chat_template(model.chat_template != nullptr);
+}
+
+void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out) {
+  for (const MemoryPlan::Part& part : plan.parts) {
+    v1::MemoryPlan::Part* to = out->add_parts();
+    to->set_name(part.name);
+    to->set_bytes(static_cast<uint64_t>(part.bytes));
+  }
+  out->set_total_bytes(static_cast<uint64_t>(plan.total_bytes()));
+  out->set_ranks(static_cast<uint32_t>(plan.ranks));
+  out->set_num_blocks(static_cast<uint32_t>(std::max(plan.num_blocks - 1, 0)));
+  out->set_block_size(static_cast<uint32_t>(plan.block_size));
+  out->set_kv_tokens(static_cast<uint64_t>(plan.kv_tokens()));
+  out->set_host_bytes(static_cast<uint64_t>(plan.host_bytes));
+  out->set_host_kv_tokens(static_cast<uint64_t>(plan.host_kv_tokens()));
+}
+
+void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {
+  load->set_running_requests(static_cast<uint32_t>(stats.load.running));
+  load->set_waiting_requests(static_cast<uint32_t>(stats.load.waiting));
+  load->set_waiting_tokens(static_cast<uint64_t>(stats.load.waiting_tokens));
+  load->set_free_blocks(static_cast<uint32_t>(stats.load.free_blocks));
+  load->set_total_blocks(static_cast<uint32_t>(stats.load.total_blocks));
+  const double total = std::max(stats.load.total_blocks, 1);
+  load->set_kv_usage(1.0 - stats.load.free_blocks / total);
+  load->set_steps(stats.steps);
+  load->set_generated_tokens(stats.generated_tokens);
+  load->set_prompt_tokens(stats.prompt_tokens);
+  load->set_preemptions(stats.preemptions);
+  load->set_open_streams(static_cast<uint32_t>(std::max(open_streams, 0)));
+  load->set_cached_blocks(static_cast<uint32_t>(stats.cache.cached_blocks));
+  load->set_host_pages_used(static_cast<uint32_t>(stats.cache.host_pages_used));
+  load->set_host_pages(static_cast<uint32_t>(stats.cache.host_pages));
+  load->set_sessions(static_cast<uint64_t>(stats.cache.sessions));
+  load->set_session_tokens(static_cast<uint64_t>(stats.cache.session_tokens));
+}
+
+// An id named twice is one request.
+std::vector<std::string> Distinct(const google::protobuf::RepeatedPtrField<std::string>& ids) {
+  std::vector<std::string> distinct(ids.begin(), ids.end());
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  return distinct;
+}
+
+absl::Status Abort(StreamHost* host, const v1::AbortRequest& request, v1::AbortResponse* response) {
+  if (request.request_ids().empty() && !request.all()) {
+    return InvalidField("request_ids", "is empty; name requests, or set all");
+  }
+  if (request.request_ids_size() > kMaxAbortIds) {
+    return InvalidField("request_ids", "has more than 65536 ids; use several calls, or all");
+  }
+  const auto streams =
+      request.all() ? host->table->All() : host->table->Find(Distinct(request.request_ids()));
+  for (const auto& stream : streams) stream->Abort();
+  response->set_aborted(static_cast<uint32_t>(streams.size()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<RawService> MakeControlService(StreamHost* host, ControlHooks hooks) {
+  auto service = std::make_unique<RawService>();
+  RawService* s = service.get();
+  AddCall<v1::GetServerInfoRequest, v1::ServerInfo>(
+      s, host, "/quire.v1.Control/GetServerInfo", CallCost::kQuick,
+      [host, hooks](const v1::GetServerInfoRequest&, v1::ServerInfo* info) {
+        FillServerInfo(*host, hooks, info);
+        return absl::OkStatus();
+      });
+  AddCall<v1::GetModelInfoRequest, v1::ModelInfo>(
+      s, host, "/quire.v1.Control/GetModelInfo", CallCost::kQuick,
+      [host](const v1::GetModelInfoRequest& request, v1::ModelInfo* info) {
+        if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), *host->model));
+        FillModelInfo(*host->model, info);
+        return absl::OkStatus();
+      });
+  AddCall<v1::GetMemoryPlanRequest, v1::MemoryPlan>(
+      s, host, "/quire.v1.Control/GetMemoryPlan", CallCost::kQuick,
+      [host](const v1::GetMemoryPlanRequest&, v1::MemoryPlan* plan) {
+        FillMemoryPlan(host->model->setup.memory, plan);
+        return absl::OkStatus();
+      });
+  AddCall<v1::GetLoadRequest, v1::Load>(s, host, "/quire.v1.Control/GetLoad", CallCost::kQuick,
+                                        [host](const v1::GetLoadRequest&, v1::Load* load) {
+                                          FillLoad(host->engine->Stats(), host->table->open(),
+                                                   load);
+                                          return absl::OkStatus();
+                                        });
+  AddCall<v1::AbortRequest, v1::AbortResponse>(
+      s, host, "/quire.v1.Control/Abort", CallCost::kQuick,
+      [host](const v1::AbortRequest& request, v1::AbortResponse* response) {
+        return Abort(host, request, response);
+      });
+  AddCall<v1::DrainRequest, v1::DrainResponse>(
+      s, host, "/quire.v1.Control/Drain", CallCost::kQuick,
+      [host, hooks](const v1::DrainRequest& request, v1::DrainResponse* response) {
+        hooks.drain(request.exit_when_idle());
+        const SchedulerLoad load = host->engine->Stats().load;
+        response->set_running_requests(static_cast<uint32_t>(load.running));
+        response->set_waiting_requests(static_cast<uint32_t>(load.waiting));
+        return absl::OkStatus();
+      });
+  return service;
+}
+
+}  // namespace quire

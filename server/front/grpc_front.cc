@@ -1,0 +1,306 @@
+// Life cycle of the gRPC face: build, listen, serve, drain, shut down.
+#include "server/front/grpc_front.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/base/status_macros.h"
+#include "engine/schedule/sessions/session_store.h"
+#include "server/call/log_pace.h"
+#include "server/call/serial_thread.h"
+#include "server/call/stream_host.h"
+#include "server/call/text_pool.h"
+#include "server/front/acceptor.h"
+#include "server/front/control_service.h"
+#include "server/front/health_service.h"
+#include "server/front/inference_service.h"
+#include "server/front/reflection.h"
+#include "server/generate/output_shards.h"
+#include "server/generate/stall_watch.h"
+#include "server/generate/stream_table.h"
+#include "server/session/session_watches.h"
+#include "server/session/sessions_service.h"
+
+namespace quire {
+namespace {
+
+constexpr char kInference[] = "quire.v1.Inference";
+constexpr char kControl[] = "quire.v1.Control";
+constexpr char kSessions[] = "quire.v1.Sessions";
+
+// Of one connection. Several times what proxies allow: who waits is for the engine's queue to
+// decide.
+constexpr int kMaxConcurrentStreams = 1024;
+
+// What the library may take to end its calls, first by itself, then cancelled.
+constexpr int64_t kShutdownNs = 100'000'000;
+
+// Ids and seeds of two processes should not coincide.
+uint64_t RandomKey() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+std::string Hex(uint64_t value) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text += kDigits[(value >> shift) & 15];
+  return text;
+}
+
+// gRPC's log prints raw header values on parse errors, so only where it complained is kept; and
+// many of its errors are a client's doing, one for each of its calls.
+void LogGrpcError(gpr_log_func_args* args) {
+  static LogPace pace;
+  if (args->severity != GPR_LOG_SEVERITY_ERROR) return;
+  const int64_t count = pace.Count(SteadyNowNs());
+  if (count == 0) return;
+  const std::string path = args->file;
+  Log(Severity::kWarning, "gRPC library error",
+      {{"file", path.substr(path.rfind('/') + 1)}, {"line", args->line}, {"count", count}});
+}
+
+// The fence around gRPC 1.51; docs/grpc.md says what each line is for.
+void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota quota("quire");
+  quota.Resize(static_cast<size_t>(options.resource_quota_bytes));
+  quota.SetMaxThreads(64);
+  builder->SetResourceQuota(quota);
+  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
+  builder->SetMaxSendMessageSize(static_cast<int>(options.max_reply_bytes));
+  // The library inflates a whole message before it looks at the size: a megabyte sent would be a
+  // gigabyte held.
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  const std::pair<const char*, int> arguments[] = {
+      {GRPC_ARG_MAX_METADATA_SIZE, 64 << 10},
+      {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, 20'000},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000},
+      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000},
+      {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
+      {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5'000},
+      {GRPC_ARG_MAX_CONNECTION_IDLE_MS, 15 * 60 * 1000},
+      {GRPC_ARG_ALLOW_REUSEPORT, 0},
+  };
+  for (const auto& [name, value] : arguments) builder->AddChannelArgument(name, value);
+}
+
+// Methods that nobody serves: also their calls are counted.
+class UnknownMethods final : public grpc::CallbackGenericService {
+ public:
+  explicit UnknownMethods(const StreamHost* host) : host_(host) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    return new Refusal(host_->connections, context->peer());
+  }
+
+ private:
+  class Refusal final : public grpc::ServerGenericBidiReactor {
+   public:
+    Refusal(ConnectionTable* connections, const std::string& peer) : call_(connections, peer) {
+      Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
+                          "this server has no such method; server reflection lists what it has"));
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    const OpenCall call_;
+  };
+
+  const StreamHost* const host_;
+};
+
+class Front final : public GrpcFront {
+ public:
+  Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics);
+  ~Front() override { Shutdown(0); }
+
+  void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
+    shards_.OnStep(tokens, finishes);
+  }
+  absl::Status Start(Engine* engine, HostArenas arenas) override;
+  int port() const override { return port_; }
+  void SetServing(bool serving) override;
+  void StartDrain() override { host_.draining.store(true); }
+  bool DrainRequested() const override { return drain_requested_.load(); }
+  bool Draining() const override { return host_.draining.load(); }
+  int open_streams() const override { return table_.open(); }
+  void Shutdown(double grace_seconds) override;
+
+ private:
+  void Drain(bool exit_when_idle);
+  absl::Status BuildServer();
+
+  static int TextThreads(const FrontOptions& options) { return std::max(1, options.text_threads); }
+
+  // Declared in the order of dependence: streams use the host, which points at the rest.
+  StreamHost host_;
+  StreamTable table_;
+  StallWatch stalls_;
+  std::unique_ptr<Acceptor> acceptor_;
+  OutputShards shards_;
+  std::unique_ptr<TextPool> text_pool_;
+  SessionWatches watches_;
+  std::unique_ptr<SerialThread> session_thread_;  // begins once the host is complete
+  const int64_t started_ns_ = SteadyNowNs();
+  int port_ = 0;
+  std::atomic<bool> drain_requested_{false};
+  bool shut_down_ = false;
+  std::unique_ptr<RawService> inference_;
+  std::unique_ptr<RawService> control_;
+  std::unique_ptr<RawService> sessions_;
+  std::unique_ptr<RawService> reflection_;
+  HealthBoard health_board_{{"", kInference, kControl, kSessions}};
+  std::unique_ptr<RawService> health_;
+  UnknownMethods unknown_{&host_};
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics)
+    : table_(options.max_open_streams),
+      stalls_(static_cast<int64_t>(options.slow_reader_timeout_seconds * 1e9)),
+      shards_(TextThreads(options)),
+      text_pool_(std::make_unique<TextPool>(TextThreads(options),
+                                            static_cast<size_t>(options.max_open_streams),
+                                            static_cast<size_t>(options.resource_quota_bytes))) {
+  host_.options = options;
+  host_.model = model;
+  host_.metrics = metrics;
+  host_.table = &table_;
+  host_.stalls = &stalls_;
+  host_.text_pool = text_pool_.get();
+  host_.watches = &watches_;
+  host_.seed_key = RandomKey();
+}
+
+absl::Status Front::Start(Engine* engine, HostArenas arenas) {
+  host_.engine = engine;
+  host_.arenas = std::move(arenas);
+  session_thread_ = std::make_unique<SerialThread>();
+  host_.session_thread = session_thread_.get();
+  const FrontOptions& options = host_.options;
+  // A connection has at most kMaxConcurrentStreams live streams, so twice as many open calls are
+  // mostly ones that it has already reset.
+  ASSIGN_OR_RETURN(
+      acceptor_, Acceptor::Listen({options.host, options.port, options.uds, options.max_connections,
+                                   2 * kMaxConcurrentStreams,
+                                   options.max_open_streams + 2 * kMaxConcurrentStreams}));
+  host_.connections = &acceptor_->connections();
+  shards_.SetConnections(host_.connections);
+  RETURN_IF_ERROR(BuildServer());
+  engine->Ask([watches = &watches_](SessionStore& sessions, int64_t) {
+    sessions.SetObserver([watches](const SessionInfo& info) { watches->Tell(info); });
+  });
+  port_ = acceptor_->port();
+  SetServing(true);
+  const auto deliver = [this](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    connections_->HandleNewConnection(&connection);
+  };
+  acceptor_->Start(deliver, [this] { host_.metrics->ConnectionRejected(); });
+  return absl::OkStatus();
+}
+
+absl::Status Front::BuildServer() {
+  // Debian builds Abseil with the deadlock detector on: a global lock and graph behind every mutex
+  // of gRPC, a tenth of the server's time.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  // A message that does not parse is answered with its field; the library would also print it.
+  google::protobuf::SetLogHandler(nullptr);
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  gpr_set_log_function(LogGrpcError);
+  grpc::EnableDefaultHealthCheckService(false);
+  inference_ = MakeInferenceService(&host_);
+  control_ = MakeControlService(&host_, {[this](bool exit_when_idle) { Drain(exit_when_idle); },
+                                         started_ns_, Hex(RandomKey())});
+  sessions_ = MakeSessionsService(&host_);
+  health_ = MakeHealthService(&host_, &health_board_);
+  grpc::ServerBuilder builder;
+  SetFence(host_.options, &builder);
+  builder.RegisterService(inference_.get());
+  builder.RegisterService(control_.get());
+  builder.RegisterService(sessions_.get());
+  builder.RegisterService(health_.get());
+  builder.RegisterCallbackGenericService(&unknown_);
+  if (host_.options.reflection) {
+    reflection_ =
+        MakeReflectionService(&host_, {kInference, kControl, kSessions, "grpc.health.v1.Health",
+                                       "grpc.reflection.v1.ServerReflection"});
+    builder.RegisterService(reflection_.get());
+  }
+  connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) return absl::InternalError("the gRPC library did not start its server");
+  return absl::OkStatus();
+}
+
+void Front::SetServing(bool serving) { health_board_.Set(serving && !host_.draining.load()); }
+
+void Front::Drain(bool exit_when_idle) {
+  SetServing(false);  // before anything is refused, so that balancers look elsewhere first
+  StartDrain();
+  SetServing(false);
+  host_.engine->StartDrain();
+  if (exit_when_idle) drain_requested_.store(true);
+}
+
+void Front::Shutdown(double grace_seconds) {
+  if (std::exchange(shut_down_, true) || server_ == nullptr) return;
+  StartDrain();
+  SetServing(false);
+  acceptor_->Stop();
+  const int64_t end_ns = SteadyNowNs() + static_cast<int64_t>(grace_seconds * 1e9);
+  host_.engine->CancelAll(FinishReason::kDraining);
+  table_.WaitEmpty(grace_seconds);
+  // What is left are health watchers, and streams whose reader or engine hangs: the deadline
+  // cancels them, and every reactor finishes when cancelled.
+  const int64_t left_ns = std::max<int64_t>(end_ns - SteadyNowNs(), 0);
+  const int64_t wait_ns = std::min<int64_t>(left_ns, kShutdownNs);
+  // A call whose write a full socket blocks cannot be cancelled; only cutting the connection ends
+  // it.
+  absl::Notification down;
+  std::thread cutter([&] {
+    if (down.WaitForNotificationWithTimeout(absl::Nanoseconds(wait_ns + kShutdownNs))) return;
+    host_.connections->CutAll("the server goes away and its calls do not end");
+  });
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(wait_ns));
+  down.Notify();
+  cutter.join();
+  text_pool_.reset();
+  session_thread_->Stop();
+  server_.reset();
+}
+
+}  // namespace
+
+std::unique_ptr<GrpcFront> GrpcFront::Create(const FrontOptions& options, const ServingModel* model,
+                                             ServerMetrics* metrics) {
+  return std::make_unique<Front>(options, model, metrics);
+}
+
+}  // namespace quire

@@ -1,0 +1,89 @@
+// The methods of quire.v1.Inference and the two text calls.
+#include "server/front/inference_service.h"
+
+#include <vector>
+
+#include "engine/base/status_macros.h"
+#include "quire/v1/inference.pb.h"
+#include "server/call/message_call.h"
+#include "server/call/status_codec.h"
+#include "server/generate/generate_call.h"
+#include "server/generate/request_codec.h"
+
+namespace quire {
+namespace {
+
+absl::Status Tokenize(const ServingModel& model, const v1::TokenizeRequest& request,
+                      v1::TokenizeResponse* response) {
+  if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
+  std::string text;
+  bool add_special = false;
+  if (request.has_text()) {
+    text = request.text();
+    add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+  } else if (request.has_chat()) {
+    std::vector<ChatMessage> messages;
+    RETURN_IF_ERROR(DecodeChat(request.chat(), model, &messages));
+    const bool opening =
+        !request.chat().has_add_generation_prompt() || request.chat().add_generation_prompt();
+    ASSIGN_OR_RETURN(text, RenderChat(messages, opening, model));
+  } else {
+    return InvalidField("input", "missing; set text or chat");
+  }
+  std::vector<int32_t> ids;
+  std::vector<TokenOffset> offsets;
+  const absl::Status status = model.tokenizer->Encode(text, add_special, /*parse_special=*/true,
+                                                      &ids, request.offsets() ? &offsets : nullptr);
+  if (!status.ok()) {
+    return InvalidField("text", std::string(status.message().data(), status.message().size()));
+  }
+  response->mutable_token_ids()->Add(ids.begin(), ids.end());
+  for (const TokenOffset& offset : offsets) {
+    response->add_begin(static_cast<uint32_t>(offset.begin));
+    response->add_end(static_cast<uint32_t>(offset.end));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Detokenize(const ServingModel& model, const v1::DetokenizeRequest& request,
+                        v1::DetokenizeResponse* response) {
+  if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
+  std::vector<int32_t> ids;
+  const auto& in = request.token_ids();
+  RETURN_IF_ERROR(
+      DecodeTokenIds("token_ids", {in.data(), static_cast<size_t>(in.size())}, model, &ids));
+  const bool skip = !request.has_skip_special_tokens() || request.skip_special_tokens();
+  response->set_text(model.tokenizer->Decode(ids, skip));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<RawService> MakeInferenceService(StreamHost* host) {
+  auto service = std::make_unique<RawService>();
+  service->Add("/quire.v1.Inference/Generate",
+               RawService::ServerStreaming(
+                   [host](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+                     return StartGenerate(host, context, request);
+                   }));
+  service->Add(
+      "/quire.v1.Inference/GenerateUnary",
+      RawService::Unary([host](grpc::CallbackServerContext* context,
+                               const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+        return StartGenerateUnary(host, context, request, response);
+      }));
+  const ServingModel* model = host->model;
+  AddCall<v1::TokenizeRequest, v1::TokenizeResponse>(
+      service.get(), host, "/quire.v1.Inference/Tokenize", CallCost::kLinearInRequest,
+      [model](const v1::TokenizeRequest& request, v1::TokenizeResponse* response) {
+        return Tokenize(*model, request, response);
+      });
+  AddCall<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+      service.get(), host, "/quire.v1.Inference/Detokenize", CallCost::kLinearInRequest,
+      [model](const v1::DetokenizeRequest& request, v1::DetokenizeResponse* response) {
+        return Detokenize(*model, request, response);
+      });
+  return service;
+}
+
+}  // namespace quire

@@ -1,0 +1,137 @@
+// Double-buffered inboxes: vectors are swapped, never freed, so a steady step allocates nothing.
+#include "server/generate/output_shards.h"
+
+#include <limits>
+
+#include "engine/base/clock.h"
+#include "server/call/connection_table.h"
+#include "server/generate/generation_stream.h"
+
+namespace quire {
+namespace {
+
+// From so many streams of one connection on, two system calls to cork it cost less than the
+// segments they save.
+constexpr uint16_t kCorkedStreams = 4;
+
+GenerationStream* StreamOf(void* cookie) { return static_cast<GenerationStream*>(cookie); }
+
+}  // namespace
+
+OutputShards::OutputShards(int threads) {
+  for (int i = 0; i < threads; ++i) {
+    shards_.push_back(std::make_unique<Shard>());
+    Shard* shard = shards_.back().get();
+    shard->streams_of_port.resize(65536, 0);
+    shard->thread = std::thread([this, shard] { Run(*shard); });
+  }
+}
+
+OutputShards::~OutputShards() {
+  for (const auto& shard : shards_) {
+    {
+      std::lock_guard lock(shard->mutex);
+      shard->stopping = true;
+    }
+    shard->wake.Notify();
+  }
+  for (const auto& shard : shards_) shard->thread.join();
+}
+
+void OutputShards::OnStep(std::span<const TokenEvent> tokens,
+                          std::span<const FinishEvent> finishes) {
+  const int64_t now_ns = SteadyNowNs();
+  const size_t count = shards_.size();
+  for (const TokenEvent& event : tokens) {
+    shards_[event.id % count]->staged.tokens.push_back(
+        {StreamOf(event.cookie), event.token, event.logprob, now_ns});
+  }
+  for (const FinishEvent& event : finishes) {
+    shards_[event.id % count]->staged.finishes.push_back(event);
+  }
+  for (const auto& shard : shards_) {
+    if (!shard->staged.tokens.empty() || !shard->staged.finishes.empty()) HandOver(*shard);
+  }
+}
+
+void OutputShards::HandOver(Shard& shard) {
+  Batch& staged = shard.staged;
+  {
+    std::lock_guard lock(shard.mutex);
+    Batch& inbox = shard.inbox;
+    if (inbox.tokens.empty() && inbox.finishes.empty()) {
+      std::swap(inbox, staged);
+    } else {
+      if (inbox.tokens.size() + staged.tokens.size() > kMaxQueuedTokens) {
+        for (const Token& token : staged.tokens) token.stream->MarkOverrun();
+        staged.tokens.clear();
+      }
+      inbox.tokens.insert(inbox.tokens.end(), staged.tokens.begin(), staged.tokens.end());
+      inbox.finishes.insert(inbox.finishes.end(), staged.finishes.begin(), staged.finishes.end());
+    }
+  }
+  staged.tokens.clear();
+  staged.finishes.clear();
+  shard.wake.Notify();
+}
+
+void OutputShards::Run(Shard& shard) {
+  Batch batch;
+  for (;;) {
+    bool stopping = false;
+    {
+      std::lock_guard lock(shard.mutex);
+      std::swap(batch, shard.inbox);
+      stopping = shard.stopping;
+    }
+    if (!batch.tokens.empty() || !batch.finishes.empty()) {
+      Deliver(shard, batch);
+    } else if (stopping) {
+      return;
+    } else {
+      shard.wake.Wait(std::numeric_limits<int64_t>::max());
+    }
+  }
+}
+
+void OutputShards::Deliver(Shard& shard, Batch& batch) {
+  const auto touch = [&shard](GenerationStream* stream) {
+    if (stream->gathered) return;
+    stream->gathered = true;
+    shard.touched.push_back(stream);
+  };
+  for (const Token& token : batch.tokens) {
+    token.stream->TakeToken(token.token, token.logprob, token.now_ns);
+    touch(token.stream);
+  }
+  const int64_t now_ns = batch.finishes.empty() ? 0 : SteadyNowNs();
+  for (const FinishEvent& event : batch.finishes) {
+    StreamOf(event.cookie)->TakeFinish(event, now_ns);
+    touch(StreamOf(event.cookie));
+  }
+  FlushTouched(shard);
+  // Only now: a stream may be destroyed by this.
+  for (const FinishEvent& event : batch.finishes) StreamOf(event.cookie)->Release();
+  batch.tokens.clear();
+  batch.finishes.clear();
+}
+
+void OutputShards::FlushTouched(Shard& shard) {
+  for (const GenerationStream* stream : shard.touched) {
+    const auto port = static_cast<size_t>(stream->port());
+    if (port != 0 && ++shard.streams_of_port[port] == kCorkedStreams) {
+      shard.ports.push_back(stream->port());
+      connections_->SetCork(stream->port(), true);
+    }
+  }
+  for (GenerationStream* stream : shard.touched) {
+    stream->gathered = false;
+    shard.streams_of_port[static_cast<size_t>(stream->port())] = 0;
+    stream->Flush();
+  }
+  for (const int port : shard.ports) connections_->SetCork(port, false);
+  shard.ports.clear();
+  shard.touched.clear();
+}
+
+}  // namespace quire

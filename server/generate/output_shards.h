@@ -1,0 +1,69 @@
+// OutputShards: from the scheduler thread's step to the streams. Each stream belongs to one shard,
+// each shard is one thread that detokenises and starts writes; a step costs the scheduler thread
+// one lock and at most one wake per shard.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "engine/base/wake_event.h"
+#include "engine/values/output_sink.h"
+
+namespace quire {
+
+class ConnectionTable;
+class GenerationStream;
+
+class OutputShards {
+ public:
+  explicit OutputShards(int threads);
+  // Lets bursts of writes to one connection be gathered. Before the first OnStep; outlives this.
+  void SetConnections(ConnectionTable* connections) { connections_ = connections; }
+  // Delivers what is queued, then joins. No OnStep may follow.
+  ~OutputShards();
+
+  // OutputSink::OnStep: the scheduler thread. Never blocks; a shard that is more than
+  // kMaxQueuedTokens behind drops tokens, and their streams are shed (finishes are never dropped:
+  // live requests bound them).
+  void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes);
+
+  static constexpr size_t kMaxQueuedTokens = size_t{1} << 20;
+
+ private:
+  struct Token {
+    GenerationStream* stream = nullptr;
+    int32_t token = 0;
+    float logprob = 0.0f;
+    int64_t now_ns = 0;
+  };
+  struct Batch {
+    std::vector<Token> tokens;
+    std::vector<FinishEvent> finishes;
+  };
+  struct Shard {
+    Batch staged;  // scheduler thread only
+    std::mutex mutex;
+    Batch inbox;  // under mutex
+    bool stopping = false;
+    WakeEvent wake;
+    // The shard's thread only, for the length of one batch.
+    std::vector<GenerationStream*> touched;
+    std::vector<uint16_t> streams_of_port;  // [65536] touched streams of a connection
+    std::vector<int> ports;                 // with any
+    std::thread thread;
+  };
+
+  void HandOver(Shard& shard);
+  void Run(Shard& shard);
+  void Deliver(Shard& shard, Batch& batch);
+  void FlushTouched(Shard& shard);
+
+  ConnectionTable* connections_ = nullptr;
+  std::vector<std::unique_ptr<Shard>> shards_;
+};
+
+}  // namespace quire

@@ -1,0 +1,69 @@
+// One lock for all ids: taken twice in a call's life, never per token.
+#include "server/generate/stream_table.h"
+
+#include <chrono>
+#include <utility>
+
+#include "server/call/status_codec.h"
+#include "server/generate/generation_stream.h"
+
+namespace quire {
+
+StreamTable::StreamTable(int max_open) : max_open_(max_open) {}
+
+absl::Status StreamTable::Enter() {
+  if (open_.fetch_add(1, std::memory_order_relaxed) < max_open_) return absl::OkStatus();
+  return Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
+                 "the server has " + std::to_string(max_open_) +
+                     " open calls, which is its limit; retry when some have ended",
+                 1);
+}
+
+void StreamTable::Leave() {
+  if (open_.fetch_sub(1, std::memory_order_relaxed) != 1) return;
+  std::lock_guard lock(mutex_);
+  empty_.notify_all();
+}
+
+bool StreamTable::WaitEmpty(double seconds) {
+  std::unique_lock lock(mutex_);
+  return empty_.wait_for(lock, std::chrono::duration<double>(seconds),
+                         [this] { return open() == 0; });
+}
+
+absl::Status StreamTable::Claim(const std::string& request_id,
+                                std::shared_ptr<GenerationStream> stream) {
+  std::lock_guard lock(mutex_);
+  if (by_id_.try_emplace(request_id, std::move(stream)).second) return absl::OkStatus();
+  return Refusal(absl::StatusCode::kAlreadyExists, "REQUEST_ID_LIVE",
+                 "request_id: a live request has this id; choose another or wait for its end");
+}
+
+void StreamTable::Release(const std::string& request_id) {
+  std::shared_ptr<GenerationStream> stream;  // destroyed outside the lock
+  std::lock_guard lock(mutex_);
+  const auto found = by_id_.find(request_id);
+  if (found == by_id_.end()) return;
+  stream = std::move(found->second);
+  by_id_.erase(found);
+}
+
+std::vector<std::shared_ptr<GenerationStream>> StreamTable::Find(
+    const std::vector<std::string>& request_ids) {
+  std::vector<std::shared_ptr<GenerationStream>> found;
+  std::lock_guard lock(mutex_);
+  for (const std::string& id : request_ids) {
+    if (const auto at = by_id_.find(id); at != by_id_.end()) found.push_back(at->second);
+  }
+  return found;
+}
+
+std::vector<std::shared_ptr<GenerationStream>> StreamTable::All() {
+  std::vector<std::shared_ptr<GenerationStream>> all;
+  std::lock_guard lock(mutex_);
+  all.reserve(by_id_.size());
+  for (const auto& [id, stream] : by_id_) all.push_back(stream);
+  return all;
+}
+
+}  // namespace quire

@@ -1,0 +1,50 @@
+// StreamTable: the live calls, by the request id their client knows. Any thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/values/request.h"
+
+namespace quire {
+
+class GenerationStream;
+
+class StreamTable {
+ public:
+  explicit StreamTable(int max_open);
+
+  // Numbers never repeat within a process.
+  RequestId NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Counts a call in, or refuses with UNAVAILABLE. Every call that came in leaves once,
+  // refused ones included.
+  absl::Status Enter();
+  void Leave();
+  int open() const { return open_.load(std::memory_order_relaxed); }
+  // True if no call is open before the time is up.
+  bool WaitEmpty(double seconds);
+
+  // ALREADY_EXISTS while another live request has the id.
+  absl::Status Claim(const std::string& request_id, std::shared_ptr<GenerationStream> stream);
+  void Release(const std::string& request_id);
+  std::vector<std::shared_ptr<GenerationStream>> Find(const std::vector<std::string>& request_ids);
+  std::vector<std::shared_ptr<GenerationStream>> All();
+
+ private:
+  const int max_open_;
+  std::atomic<RequestId> next_id_{1};
+  std::atomic<int> open_{0};
+  std::mutex mutex_;
+  std::condition_variable empty_;
+  std::unordered_map<std::string, std::shared_ptr<GenerationStream>> by_id_;  // under mutex_
+};
+
+}  // namespace quire

@@ -1,0 +1,423 @@
+// Every exported metric, registered once. The vllm: names are the same collected facts under a
+// second name, so the two can never differ.
+#include "server/metrics/metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/log.h"
+#include "engine/engine_setup.h"
+#include "kernels/check.h"
+#include "server/metrics/cache_metrics.h"
+#include "server/metrics/metric_registry.h"
+#include "server/metrics/process_stats.h"
+
+namespace quire {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::Labels;
+using Buckets = Histogram::BucketBoundaries;
+
+// Where vLLM has the same histogram, our edges are a superset of its own: queries written for it
+// keep their meaning. The finer edges below are where small models and fast devices live.
+Buckets FirstTokenBuckets() {
+  return {.00025, .0005, .001, .002, .003, .005, .0075, .01, .02, .03, .04, .06, .08, .1,
+          .25,    .5,    .75,  1,    2.5,  5,    7.5,   10,  20,  40,  80,  160, 640, 2560};
+}
+Buckets TokenBuckets() {
+  return {.00025, .0005, .001, .002, .003, .004, .005, .006, .008, .01, .015, .02, .025, .05, .075,
+          .1,     .15,   .2,   .3,   .4,   .5,   .75,  1,    2.5,  5,   7.5,  10,  20,   40,  80};
+}
+Buckets RequestBuckets() {
+  return {.0005, .001, .0025, .005, .01, .025, .05, .1, .2, .3,  .5,  .8,  1,   1.5,  2,
+          2.5,   5,    10,    15,   20,  30,   40,  50, 60, 120, 240, 480, 960, 1920, 7680};
+}
+Buckets CountBuckets() {
+  return {1,    2,    5,     10,    20,    50,     100,    200,    500,    1000,
+          2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000};
+}
+
+struct Alias {
+  const char* quire;
+  const char* vllm;
+};
+constexpr Alias kAliases[] = {
+    {"quire_requests_running", "vllm:num_requests_running"},
+    {"quire_requests_waiting", "vllm:num_requests_waiting"},
+    {"quire_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc"},
+    {"quire_kv_cache_usage_ratio", "vllm:gpu_cache_usage_perc"},
+    {"quire_kv_cache_info", "vllm:cache_config_info"},
+    {"quire_prompt_tokens_total", "vllm:prompt_tokens_total"},
+    {"quire_generated_tokens_total", "vllm:generation_tokens_total"},
+    {"quire_preemptions_total", "vllm:num_preemptions_total"},
+    {"quire_prefix_cache_queried_tokens_total", "vllm:prefix_cache_queries_total"},
+    {"quire_kv_stored_bytes_total", "vllm:kv_offload_store_bytes_total"},
+    {"quire_kv_loaded_bytes_total", "vllm:kv_offload_load_bytes_total"},
+    {"quire_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"},
+    {"quire_inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
+    {"quire_time_per_output_token_seconds", "vllm:request_time_per_output_token_seconds"},
+    {"quire_time_per_output_token_seconds", "vllm:time_per_output_token_seconds"},
+    {"quire_request_seconds", "vllm:e2e_request_latency_seconds"},
+    {"quire_request_queue_seconds", "vllm:request_queue_time_seconds"},
+    {"quire_request_inference_seconds", "vllm:request_inference_time_seconds"},
+    {"quire_request_prefill_seconds", "vllm:request_prefill_time_seconds"},
+    {"quire_request_decode_seconds", "vllm:request_decode_time_seconds"},
+    {"quire_request_prompt_tokens", "vllm:request_prompt_tokens"},
+    {"quire_request_generated_tokens", "vllm:request_generation_tokens"},
+};
+
+constexpr FinishReason kReasons[] = {
+    FinishReason::kEos,       FinishReason::kStopToken,    FinishReason::kStopText,
+    FinishReason::kMaxTokens, FinishReason::kContextLimit, FinishReason::kDeadline,
+    FinishReason::kCancelled, FinishReason::kSlowReader,   FinishReason::kDraining,
+    FinishReason::kNumeric,   FinishReason::kEngineFault,
+};
+constexpr size_t kNumReasons = static_cast<size_t>(FinishReason::kEngineFault) + 1;
+
+// The value of vLLM's finished_reason label.
+const char* VllmReason(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEos:
+    case FinishReason::kStopToken:
+    case FinishReason::kStopText: return "stop";
+    case FinishReason::kMaxTokens:
+    case FinishReason::kContextLimit: return "length";
+    case FinishReason::kNumeric:
+    case FinishReason::kEngineFault: return "error";
+    default: return "abort";
+  }
+}
+
+const char* CodeName(int grpc_code) {
+  static constexpr std::array<const char*, 17> kNames = {"OK",
+                                                         "CANCELLED",
+                                                         "UNKNOWN",
+                                                         "INVALID_ARGUMENT",
+                                                         "DEADLINE_EXCEEDED",
+                                                         "NOT_FOUND",
+                                                         "ALREADY_EXISTS",
+                                                         "PERMISSION_DENIED",
+                                                         "RESOURCE_EXHAUSTED",
+                                                         "FAILED_PRECONDITION",
+                                                         "ABORTED",
+                                                         "OUT_OF_RANGE",
+                                                         "UNIMPLEMENTED",
+                                                         "INTERNAL",
+                                                         "UNAVAILABLE",
+                                                         "DATA_LOSS",
+                                                         "UNAUTHENTICATED"};
+  const bool known = grpc_code >= 0 && grpc_code < static_cast<int>(kNames.size());
+  return known ? kNames[static_cast<size_t>(grpc_code)] : "UNKNOWN";
+}
+
+double Seconds(int64_t from_ns, int64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+}  // namespace
+
+struct ServerMetrics::State : MetricRegistry {
+  using MetricRegistry::MetricRegistry;
+
+  // Process metrics carry no model, as everywhere.
+  Gauge& ProcessGauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+  }
+
+  void RefreshEngine(const EngineStats& stats);
+  void RefreshProcess();
+
+  CacheMetrics cache{*this};
+
+  // Load, refreshed by each scrape from the engine's own counts.
+  Gauge& running = OneGauge("quire_requests_running", "Requests holding a row of the batch.");
+  Gauge& waiting = OneGauge("quire_requests_waiting", "Requests queued, preempted ones included.");
+  Gauge& waiting_tokens =
+      OneGauge("quire_waiting_prompt_tokens", "Prompt tokens of the waiting requests.");
+  Gauge& live_tokens = OneGauge("quire_running_tokens", "Known tokens of the running requests.");
+  Gauge& kv_blocks = OneGauge("quire_kv_blocks", "Usable blocks of the KV cache.");
+  Gauge& kv_blocks_free =
+      OneGauge("quire_kv_blocks_free", "Blocks of the KV cache not in use, cached ones included.");
+  Gauge& kv_usage = OneGauge("quire_kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.");
+  Gauge& step_tokens = OneGauge("quire_step_tokens", "Tokens of the last retired step.");
+  Gauge& step_seconds =
+      OneGauge("quire_step_seconds", "Duration of the last retired step in the worker.");
+  Gauge& step_age = OneGauge("quire_step_age_seconds",
+                             "Seconds since a step retired, while requests are live; else 0.");
+  Gauge& fault = OneGauge("quire_engine_fault", "1 once the worker group has died for good.");
+  Gauge& recovering =
+      OneGauge("quire_engine_recovering", "1 while other workers are started for those that died.");
+  Counter& recoveries = OneCounter("quire_engine_recoveries_total",
+                                   "Times the workers died and others were to come.");
+  Counter& steps = OneCounter("quire_steps_total", "Steps retired.");
+  Counter& prompt_tokens =
+      OneCounter("quire_prompt_tokens_total",
+                 "Known tokens computed, chunk by chunk; again after a preemption.");
+  Counter& generated_tokens = OneCounter("quire_generated_tokens_total", "Tokens generated.");
+  Counter& preemptions =
+      OneCounter("quire_preemptions_total", "Times a running request was put back in the queue.");
+
+  // Requests.
+  std::array<Counter*, kNumReasons> finished{};
+  std::array<Counter*, kNumReasons> vllm_success{};
+  Histogram& first_token = OneHistogram("quire_time_to_first_token_seconds",
+                                        "Arrival to first token.", FirstTokenBuckets());
+  Histogram& inter_token = OneHistogram("quire_inter_token_latency_seconds",
+                                        "Between two tokens of one stream.", TokenBuckets());
+  Histogram& per_token =
+      OneHistogram("quire_time_per_output_token_seconds",
+                   "Mean time between tokens of one request, after its first.", TokenBuckets());
+  Histogram& request_time =
+      OneHistogram("quire_request_seconds", "Arrival to end.", RequestBuckets());
+  Histogram& queue_time =
+      OneHistogram("quire_request_queue_seconds", "Arrival to first scheduled.", RequestBuckets());
+  Histogram& inference_time = OneHistogram("quire_request_inference_seconds",
+                                           "First scheduled to last token.", RequestBuckets());
+  Histogram& prefill_time = OneHistogram("quire_request_prefill_seconds",
+                                         "First scheduled to first token.", RequestBuckets());
+  Histogram& decode_time =
+      OneHistogram("quire_request_decode_seconds", "First token to last token.", RequestBuckets());
+  Histogram& prompt_length =
+      OneHistogram("quire_request_prompt_tokens", "Prompt tokens of a request.", CountBuckets());
+  Histogram& output_length =
+      OneHistogram("quire_request_generated_tokens", "Output tokens of a request.", CountBuckets());
+  Histogram& cancel_to_free =
+      OneHistogram("quire_cancel_to_free_seconds",
+                   "A cancel reaching the server to the request's end.", TokenBuckets());
+
+  // Streams and calls. Rejections and calls are labelled by what callers say, looked up under
+  // `mutex`.
+  Counter& connections_rejected =
+      OneCounter("quire_connections_rejected_total", "Connections closed as soon as they came.");
+  Gauge& streams = OneGauge("quire_streams_open", "Generate calls not yet ended.");
+  Gauge& watches = OneGauge("quire_session_watches", "Watch calls not yet ended.");
+  Family<Gauge>& transfers =
+      Gauges("quire_session_transfers", "Sessions being exported or imported, by direction.");
+  Gauge& exports = transfers.Add({{"direction", "export"}});
+  Gauge& imports = transfers.Add({{"direction", "import"}});
+  Counter& paused =
+      OneCounter("quire_slow_reader_paused_total", "Times a request was paused for a slow reader.");
+  Counter& shed =
+      OneCounter("quire_slow_reader_shed_total", "Streams ended because nobody read them.");
+  Family<Counter>& rejected =
+      Counters("quire_requests_rejected_total", "Requests refused at the door.");
+  Family<Counter>& handled =
+      Counters("quire_grpc_server_handled_total", "Calls ended, by method and status.");
+  Family<Histogram>& handling =
+      Histograms("quire_grpc_server_handling_seconds", "Duration of calls, by method.");
+  Gauge& SessionStreams(const std::string& method) {
+    if (method == "Watch") return watches;
+    CHECK(method == "Export" || method == "Import");
+    return method == "Export" ? exports : imports;
+  }
+  std::mutex mutex;
+  std::map<int, Counter*> rejected_by_code;
+  std::map<std::pair<std::string, int>, Counter*> handled_by_call;
+  std::map<std::string, Histogram*> handling_by_method;
+
+  // Start and process.
+  Family<Gauge>& startup = Gauges("quire_startup_phase_seconds", "What starting took, by phase.");
+  Family<Gauge>& memory = Gauges("quire_memory_plan_bytes", "Planned memory of a rank, by part.");
+  Family<Gauge>& worker_seconds =
+      Gauges("quire_worker_start_seconds", "What starting a worker took, by phase.");
+  Family<Gauge>& worker_memory =
+      Gauges("quire_worker_memory_bytes", "Memory of a worker as measured after its start.");
+  Family<Gauge>& graph_nodes = Gauges("quire_cuda_graph_nodes", "Nodes of a captured step.");
+  Family<Gauge>& graph_seconds =
+      Gauges("quire_cuda_graph_capture_seconds", "What capturing a step took.");
+  Family<Gauge>& graph_bytes = Gauges("quire_cuda_graph_bytes", "Memory that a capture took.");
+  Family<Counter>& graph_replays =
+      Counters("quire_cuda_graph_replays_total", "Steps that were replayed from a capture.");
+  Family<Gauge>& graph_padding =
+      Gauges("quire_cuda_graph_padded_ratio", "Share of their rows that was nobody's, 0 to 1.");
+  Family<Gauge>& kv_info = Gauges("quire_kv_cache_info", "1; the KV cache's shape as labels.");
+  Counter& log_dropped =
+      OneCounter("quire_log_dropped_total", "Log events that could not be written.");
+  Gauge& resident = ProcessGauge("process_resident_memory_bytes", "Resident memory.");
+  Gauge& open_fds = ProcessGauge("process_open_fds", "Open file descriptors.");
+  Gauge& max_fds = ProcessGauge("process_max_fds", "Limit of open file descriptors.");
+  Gauge& start_time =
+      ProcessGauge("process_start_time_seconds", "Start of the process, seconds since 1970.");
+  Counter& cpu_seconds = prometheus::BuildCounter()
+                             .Name("process_cpu_seconds_total")
+                             .Help("User and system time.")
+                             .Register(registry)
+                             .Add({});
+  std::mutex scrape_mutex;  // RaiseTo reads, then writes
+};
+
+ServerMetrics::ServerMetrics(const std::string& model_name)
+    : state_(std::make_unique<State>(model_name)) {
+  State& state = *state_;
+  auto& finished = state.Counters("quire_requests_finished_total", "Accepted requests that ended.");
+  auto& success = state.Counters("vllm:request_success_total", "Accepted requests that ended.");
+  for (const FinishReason reason : kReasons) {
+    const auto index = static_cast<size_t>(reason);
+    state.finished[index] = &finished.Add({{"reason", Name(reason)}});
+    state.vllm_success[index] = &success.Add({{"finished_reason", VllmReason(reason)}});
+  }
+  state.start_time.Set(
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+}
+
+ServerMetrics::~ServerMetrics() = default;
+
+void ServerMetrics::RequestFinished(const FinishEvent& event) {
+  State& state = *state_;
+  const auto index = static_cast<size_t>(event.reason);
+  if (index >= kNumReasons || state.finished[index] == nullptr) return;
+  state.finished[index]->Increment();
+  state.vllm_success[index]->Increment();
+
+  const Usage& usage = event.usage;
+  state.prompt_length.Observe(usage.prompt_tokens);
+  state.output_length.Observe(usage.completion_tokens);
+  state.cache.Found(event.residency);
+
+  const RequestTimings& at = event.timings;
+  state.request_time.Observe(Seconds(at.arrival_ns, at.finished_ns));
+  if (at.admitted_ns == 0) return;
+  state.queue_time.Observe(Seconds(at.arrival_ns, at.admitted_ns));
+  if (at.first_token_ns == 0) return;
+  state.first_token.Observe(Seconds(at.arrival_ns, at.first_token_ns));
+  state.prefill_time.Observe(Seconds(at.admitted_ns, at.first_token_ns));
+  state.inference_time.Observe(Seconds(at.admitted_ns, at.last_token_ns));
+  const double decode = Seconds(at.first_token_ns, at.last_token_ns);
+  state.decode_time.Observe(decode);
+  if (usage.completion_tokens > 1) state.per_token.Observe(decode / (usage.completion_tokens - 1));
+}
+
+void ServerMetrics::RequestRejected(int grpc_code) {
+  const std::lock_guard lock(state_->mutex);
+  Counter*& counter = state_->rejected_by_code[grpc_code];
+  if (counter == nullptr) counter = &state_->rejected.Add({{"code", CodeName(grpc_code)}});
+  counter->Increment();
+}
+
+void ServerMetrics::InterTokenLatency(double seconds) { state_->inter_token.Observe(seconds); }
+
+void ServerMetrics::RpcFinished(const std::string& method, int grpc_code, double seconds) {
+  const std::lock_guard lock(state_->mutex);
+  Counter*& counter = state_->handled_by_call[{method, grpc_code}];
+  if (counter == nullptr) {
+    counter = &state_->handled.Add({{"method", method}, {"code", CodeName(grpc_code)}});
+  }
+  counter->Increment();
+  Histogram*& histogram = state_->handling_by_method[method];
+  if (histogram == nullptr) {
+    histogram = &state_->handling.Add({{"method", method}}, RequestBuckets());
+  }
+  histogram->Observe(seconds);
+}
+
+void ServerMetrics::ConnectionRejected() { state_->connections_rejected.Increment(); }
+void ServerMetrics::StreamOpened() { state_->streams.Increment(); }
+void ServerMetrics::StreamClosed() { state_->streams.Decrement(); }
+void ServerMetrics::SessionStreamOpened(const std::string& method) {
+  state_->SessionStreams(method).Increment();
+}
+void ServerMetrics::SessionStreamClosed(const std::string& method) {
+  state_->SessionStreams(method).Decrement();
+}
+void ServerMetrics::StreamPaused() { state_->paused.Increment(); }
+void ServerMetrics::StreamShed() { state_->shed.Increment(); }
+void ServerMetrics::CancelToFree(double seconds) { state_->cancel_to_free.Observe(seconds); }
+
+void ServerMetrics::StartupPhase(const std::string& phase, double seconds) {
+  state_->startup.Add({{"phase", phase}}).Set(seconds);
+}
+
+void ServerMetrics::MemoryPlanned(const MemoryPlan& plan) {
+  for (const MemoryPlan::Part& part : plan.parts) {
+    state_->memory.Add({{"part", part.name}}).Set(static_cast<double>(part.bytes));
+  }
+  state_->kv_info
+      .Add({{"block_size", std::to_string(plan.block_size)},
+            {"num_gpu_blocks", std::to_string(plan.num_blocks)}})
+      .Set(1);
+}
+
+void ServerMetrics::WorkersStarted(const WorkerReport& report) {
+  State& state = *state_;
+  for (const auto& [phase, seconds] : report.seconds) {
+    state.worker_seconds.Add({{"phase", phase}}).Set(seconds);
+  }
+  for (const auto& [part, bytes] : report.memory) {
+    state.worker_memory.Add({{"part", part}}).Set(static_cast<double>(bytes));
+  }
+  for (const WorkerReport::Graph& graph : report.graphs) {
+    const Labels size = {{"size", std::to_string(graph.size)}};
+    state.graph_nodes.Add(size).Set(graph.nodes);
+    state.graph_seconds.Add(size).Set(graph.capture_ms * 1e-3);
+    state.graph_bytes.Add(size).Set(static_cast<double>(graph.bytes));
+  }
+}
+
+void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
+  const SchedulerLoad& load = stats.load;
+  running.Set(load.running);
+  waiting.Set(load.waiting);
+  waiting_tokens.Set(static_cast<double>(load.waiting_tokens));
+  live_tokens.Set(static_cast<double>(load.tokens_in_flight));
+  kv_blocks.Set(load.total_blocks);
+  kv_blocks_free.Set(load.free_blocks);
+  const int32_t used = load.total_blocks - load.free_blocks;
+  kv_usage.Set(load.total_blocks == 0 ? 0 : static_cast<double>(used) / load.total_blocks);
+  step_tokens.Set(static_cast<double>(stats.last_step_tokens));
+  step_seconds.Set(static_cast<double>(stats.last_step_ns) * 1e-9);
+  const int64_t since_ns = std::max(stats.last_retired_ns, stats.work_since_ns);
+  step_age.Set(stats.work_waiting ? Seconds(since_ns, SteadyNowNs()) : 0);
+  fault.Set(stats.fault.empty() ? 0 : 1);
+  recovering.Set(stats.recovering ? 1 : 0);
+  RaiseTo(recoveries, static_cast<double>(stats.recoveries));
+  RaiseTo(steps, static_cast<double>(stats.steps));
+  RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
+  RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));
+  RaiseTo(preemptions, static_cast<double>(stats.preemptions));
+  cache.Refresh(stats);
+  for (const GraphUse& graph : stats.graphs) {
+    const Labels size = {{"size", std::to_string(graph.size)}};
+    RaiseTo(graph_replays.Add(size), static_cast<double>(graph.replays));
+    graph_padding.Add(size).Set(graph.padded_share());
+  }
+}
+
+void ServerMetrics::State::RefreshProcess() {
+  const ProcessStats process = ReadProcessStats();
+  resident.Set(static_cast<double>(process.resident_bytes));
+  open_fds.Set(process.open_fds);
+  max_fds.Set(static_cast<double>(process.max_fds));
+  RaiseTo(cpu_seconds, process.cpu_seconds);
+  RaiseTo(log_dropped, static_cast<double>(LogDroppedTotal()));
+}
+
+std::string ServerMetrics::Serialize(const EngineStats& stats) {
+  const std::lock_guard lock(state_->scrape_mutex);
+  state_->RefreshEngine(stats);
+  state_->RefreshProcess();
+  std::vector<prometheus::MetricFamily> families = state_->registry.Collect();
+  const size_t own = families.size();
+  for (const Alias& alias : kAliases) {
+    for (size_t i = 0; i < own; ++i) {
+      if (families[i].name != alias.quire) continue;
+      prometheus::MetricFamily copy = families[i];
+      copy.name = alias.vllm;
+      families.push_back(std::move(copy));
+      break;
+    }
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace quire

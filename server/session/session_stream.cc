@@ -1,0 +1,45 @@
+// Begin, end, and the accounting around them.
+#include "server/session/session_stream.h"
+
+#include <grpcpp/server_context.h>
+
+#include "engine/base/clock.h"
+
+namespace quire {
+
+SessionStream::SessionStream(StreamHost* host, const grpc::CallbackServerContext& context,
+                             const char* method)
+    : host_(host),
+      tenant_(host->options.identity(context)),
+      method_(method),
+      opened_ns_(SteadyNowNs()),
+      call_(host->connections, context.peer()) {}
+
+void SessionStream::Begin() {
+  published_.store(this, std::memory_order_release);
+  host_->metrics->SessionStreamOpened(method_);
+  Post([this] { self_ = shared_from_this(); });
+}
+
+void SessionStream::Done() {
+  published_.load(std::memory_order_acquire)->host_->metrics->SessionStreamClosed(method_);
+  Post([this] {
+    done_.store(true);
+    ReleaseAll();
+    self_.reset();
+  });
+}
+
+bool SessionStream::BeginEnd(const absl::Status& status) {
+  if (std::exchange(ended_, true)) return false;
+  ReleaseAll();
+  host_->metrics->RpcFinished(method_, static_cast<int>(status.code()),
+                              static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
+  return true;
+}
+
+void SessionStream::End(const absl::Status& status) {
+  if (BeginEnd(status)) FinishWith(status);
+}
+
+}  // namespace quire

@@ -1,0 +1,75 @@
+// SessionStream: what the streaming calls of the Sessions service have in common. Only the session
+// thread touches a call's state: the library's callbacks, the scheduler thread and timers post to
+// it. So there is no lock, and the library is never called from two threads at once.
+//
+// Owned by shared_ptr: by the library from Begin to Done, and by whatever is on its way to the
+// call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "engine/values/request.h"
+#include "server/call/connection_table.h"
+#include "server/call/serial_thread.h"
+#include "server/call/stream_host.h"
+
+namespace grpc {
+class CallbackServerContext;
+}
+
+namespace quire {
+
+class SessionStream : public std::enable_shared_from_this<SessionStream> {
+ public:
+  // `method` is a literal.
+  SessionStream(StreamHost* host, const grpc::CallbackServerContext& context, const char* method);
+  virtual ~SessionStream() = default;
+  SessionStream(const SessionStream&) = delete;
+  SessionStream& operator=(const SessionStream&) = delete;
+
+ protected:
+  // The library's thread that made the call: the library holds it from now on.
+  void Begin();
+  // From OnDone.
+  void Done();
+  // Runs `job` on the session thread, and holds the call until then. Any thread, callbacks too: the
+  // order by which those see what the constructor wrote is made here, since that the library makes
+  // one can be seen neither in its documentation nor by the thread sanitizer.
+  template <typename Job>
+  void Post(Job job) {
+    SessionStream* const call = published_.load(std::memory_order_acquire);
+    call->host_->session_thread->Post(
+        [self = call->shared_from_this(), job = std::move(job)]() mutable { job(); });
+  }
+  bool done() const { return done_.load(); }
+
+  // --- The session thread's.
+  // Ends the call unless it has ended. What a call holds goes before its client can know of the
+  // end.
+  void End(const absl::Status& status);
+  // The same, when the transport finishes in another way than by its status alone.
+  bool BeginEnd(const absl::Status& status);
+  bool ended() const { return ended_; }
+
+  StreamHost* const host_;
+  const TenantId tenant_;
+
+ private:
+  virtual void ReleaseAll() = 0;
+  virtual void FinishWith(const absl::Status& status) = 0;
+
+  const char* const method_;
+  const int64_t opened_ns_;
+  const OpenCall call_;
+  std::atomic<SessionStream*> published_{nullptr};
+  std::atomic<bool> done_{false};
+  // The session thread's.
+  std::shared_ptr<SessionStream> self_;
+  bool ended_ = false;
+};
+
+}  // namespace quire

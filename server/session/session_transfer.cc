@@ -1,0 +1,395 @@
+// Two reactors over the session thread; between the thread and a page there is nothing but a span.
+#include "server/session/session_transfer.h"
+
+#include <grpcpp/alarm.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/status_macros.h"
+#include "engine/schedule/sessions/session_store.h"
+#include "quire/v1/sessions.pb.h"
+#include "server/call/session_codec.h"
+#include "server/call/status_codec.h"
+#include "server/call/wire_check.h"
+#include "server/generate/stream_table.h"
+#include "server/session/session_stream.h"
+#include "server/session/session_watches.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;
+// How long an export waits for KV to come to the host: several times what the largest session
+// takes. What is not there by then travels as tokens.
+constexpr double kPatienceSeconds = 5;
+constexpr int kMaxTransfers = 64;
+
+std::chrono::system_clock::time_point InSeconds(double seconds) {
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(
+             std::chrono::duration<double>(seconds));
+}
+
+absl::Status CallerGone() { return absl::CancelledError("the call was cancelled"); }
+
+// Where a block's bytes are in the arenas; a page that is none has no bytes.
+BlockBytes BytesIn(const HostArenas& arenas, std::vector<PageId> pages) {
+  return [arenas, pages = std::move(pages)](int32_t block, int32_t rank) -> std::span<std::byte> {
+    const PageId page = pages[static_cast<size_t>(block)];
+    return page == kNoPage ? std::span<std::byte>() : arenas[static_cast<size_t>(rank)]->page(page);
+  };
+}
+
+// What exports and imports share: a bound on their number, and an end for those who dawdle while
+// they hold a session or pages.
+class Transfer : public SessionStream {
+ public:
+  using SessionStream::SessionStream;
+
+ protected:
+  absl::Status Enter() {
+    if (host_->transfers >= kMaxTransfers) {
+      return Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
+                     "too many sessions are being exported and imported; retry later", 1);
+    }
+    RETURN_IF_ERROR(host_->table->Enter());
+    ++host_->transfers;
+    entered_ = true;
+    SetAlarm(deadline_, host_->options.default_deadline_seconds, [this] {
+      End(Refusal(absl::StatusCode::kDeadlineExceeded, "DEADLINE", "the transfer took too long"));
+    });
+    return absl::OkStatus();
+  }
+  void Leave() {
+    deadline_.Cancel();
+    if (!std::exchange(entered_, false)) return;
+    --host_->transfers;
+    host_->table->Leave();
+  }
+  // The alarm is the call's, and keeps what it calls until it ends itself: what holds the call must
+  // leave it when it goes off, or is cancelled, or neither would ever end.
+  template <typename Job>
+  void SetAlarm(grpc::Alarm& alarm, double seconds, Job job) {
+    alarm.Set(InSeconds(seconds), [this, self = shared_from_this(), job](bool due) mutable {
+      const auto held = std::move(self);
+      if (due) Post(job);
+    });
+  }
+  // Runs `ask` on the scheduler thread, and holds the call until then.
+  template <typename Function>
+  void Ask(Function ask) {
+    host_->engine->Ask([self = shared_from_this(), ask = std::move(ask)](
+                           SessionStore& sessions, int64_t now_ns) { ask(sessions, now_ns); });
+  }
+
+ private:
+  grpc::Alarm deadline_;
+  bool entered_ = false;
+};
+
+class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                         public Transfer,
+                         public SessionWatcher {
+ public:
+  ExportCall(StreamHost* host, const grpc::CallbackServerContext& context)
+      : Transfer(host, context, "Export") {}
+
+  void Start(const grpc::ByteBuffer& bytes) {
+    v1::ExportSessionRequest request;
+    absl::Status status = ParseMessage(bytes, &request);
+    if (status.ok()) status = CheckName("session_id", request.session_id());
+    name_ = request.session_id();
+    Begin();
+    Post([this, status]() mutable {
+      if (status.ok()) status = Enter();
+      if (!status.ok()) return End(status);
+      Ask([this](SessionStore& sessions, int64_t now_ns) { Save(sessions, now_ns); });
+    });
+  }
+
+  void OnWriteDone(bool ok) override {
+    Post([this, ok] {
+      if (!ok) return End(CallerGone());
+      Pump();
+    });
+  }
+  void OnCancel() override {
+    Post([this] { End(CallerGone()); });
+  }
+  void OnDone() override { Done(); }
+
+  // The scheduler thread.
+  void Changed(const SessionInfo& info) override {
+    if (OnHost(info)) Post([this] { StopWaiting(); });
+  }
+
+ private:
+  // Whether all KV there is has come to the host.
+  static bool OnHost(const SessionInfo& info) {
+    return info.state == SessionState::kClosed ||
+           info.tiers.host_tokens + info.tiers.absent_tokens >= info.position;
+  }
+
+  // The scheduler thread.
+  void Save(SessionStore& sessions, int64_t now_ns) {
+    absl::StatusOr<SessionInfo> session = sessions.Get(tenant_, name_);
+    if (!host_->arenas.empty() && session.ok() && !OnHost(*session)) {
+      session = sessions.Save(tenant_, name_, now_ns);
+    }
+    if (!session.ok()) {
+      return Post([this, status = FromStore(session.status())] { End(status); });
+    }
+    const auto self = std::static_pointer_cast<ExportCall>(shared_from_this());
+    if (host_->arenas.empty() || OnHost(*session) || session->state == SessionState::kActive ||
+        !host_->watches->Add(tenant_, name_, self)) {
+      return Collect(sessions, now_ns);
+    }
+    if (done()) host_->watches->Remove(tenant_, name_, this);
+    Post([this] {
+      if (!ended()) SetAlarm(patience_, kPatienceSeconds, [this] { StopWaiting(); });
+    });
+  }
+
+  void StopWaiting() {
+    host_->watches->Remove(tenant_, name_, this);
+    patience_.Cancel();
+    if (ended() || std::exchange(collecting_, true)) return;
+    Ask([this](SessionStore& sessions, int64_t now_ns) { Collect(sessions, now_ns); });
+  }
+
+  // The scheduler thread.
+  void Collect(SessionStore& sessions, int64_t now_ns) {
+    auto begun = sessions.BeginExport(tenant_, name_, now_ns);
+    if (!begun.ok()) return Post([this, status = FromStore(begun.status())] { End(status); });
+    Post([this, begun = *std::move(begun)]() mutable { Send(std::move(begun)); });
+  }
+
+  void Send(SessionStore::Export begun) {
+    turn_ = begun.turn;
+    if (ended()) return ReleaseTurn();
+    SessionFileHeader header{.shape = ShapeOf(*host_->model),
+                             .num_tokens = static_cast<int32_t>(begun.tokens.size()),
+                             .kv_tokens = host_->arenas.empty() ? 0 : begun.kv_tokens};
+    writer_.emplace(header, begun.tokens, BytesIn(host_->arenas, std::move(begun.pages)));
+    Pump();
+  }
+
+  void Pump() {
+    if (ended()) return;
+    v1::SessionChunk chunk;
+    if (!writer_->Next(kChunkBytes, chunk.mutable_data())) return End(absl::OkStatus());
+    const std::string bytes = chunk.SerializeAsString();
+    buffer_ = ToByteBuffer(bytes.data(), bytes.size());
+    StartWrite(&buffer_);
+  }
+
+  void ReleaseTurn() {
+    if (turn_ == 0) return;
+    Ask([turn = std::exchange(turn_, 0)](SessionStore& sessions, int64_t now_ns) {
+      sessions.AbortTurn(turn, now_ns);
+    });
+  }
+  void ReleaseAll() override {
+    host_->watches->Remove(tenant_, name_, this);
+    patience_.Cancel();
+    ReleaseTurn();
+    Leave();
+  }
+  void FinishWith(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
+
+  SessionName name_;  // constant after Start
+  // The session thread's.
+  grpc::Alarm patience_;
+  bool collecting_ = false;
+  uint64_t turn_ = 0;  // that the session is held by
+  std::optional<SessionFileWriter> writer_;
+  grpc::ByteBuffer buffer_;  // of the write in flight
+};
+
+class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public Transfer {
+ public:
+  ImportCall(StreamHost* host, const grpc::CallbackServerContext& context,
+             grpc::ByteBuffer* response)
+      : Transfer(host, context, "Import"),
+        response_(response),
+        reader_({.shape = ShapeOf(*host->model),
+                 .max_tokens = host->model->setup.limits.max_model_len,
+                 .vocab_size = host->model->setup.model.vocab_size}) {}
+
+  void Start() {
+    Begin();
+    Post([this] {
+      absl::Status status = CheckTakesSessions(*host_);
+      if (status.ok()) status = Enter();
+      if (!status.ok()) return End(status);
+      StartRead(&in_);
+    });
+  }
+
+  void OnReadDone(bool ok) override {
+    Post([this, ok] {
+      if (ended()) return;
+      const absl::Status status = ok ? TakeMessage() : Commit();
+      if (!status.ok()) End(status);
+    });
+  }
+  void OnCancel() override {
+    Post([this] { End(CallerGone()); });
+  }
+  void OnDone() override { Done(); }
+
+ private:
+  absl::Status TakeMessage() {
+    v1::ImportSessionRequest request;
+    RETURN_IF_ERROR(ParseMessage(in_, &request));
+    if (import_.name.empty()) {
+      ASSIGN_OR_RETURN(import_.name,
+                       DecodeNewName("session_id", request.has_session_id(), request.session_id()));
+      RETURN_IF_ERROR(CheckOptions(request.options(), MaxTtlSeconds(*host_)));
+      import_.options = Overlay(request.options(), {});
+    } else if (request.has_session_id() || request.has_options()) {
+      return InvalidField(request.has_session_id() ? "session_id" : "options",
+                          "belongs into the first message");
+    }
+    if (request.chunk().data().size() > kChunkBytes) {
+      return InvalidField("chunk.data", "has " + std::to_string(request.chunk().data().size()) +
+                                            " bytes; send at most 1 MiB at a time");
+    }
+    data_ = std::move(*request.mutable_chunk()->mutable_data());
+    left_ = data_;
+    return TakeBytes();
+  }
+
+  // What is left of the message; then asks for the next one.
+  absl::Status TakeBytes() {
+    RETURN_IF_ERROR(reader_.Take(&left_));
+    for (; signed_ < reader_.blocks_read(); ++signed_) Sign(signed_);
+    if (reader_.AwaitsPages()) {
+      Ask([this, import = Complete()](SessionStore& sessions, int64_t now_ns) {
+        auto start = sessions.BeginImport(tenant_, import, now_ns);
+        Post([this, start = std::move(start)]() mutable { TakePages(std::move(start)); });
+      });
+    } else {
+      StartRead(&in_);
+    }
+    return absl::OkStatus();
+  }
+
+  SessionStore::Import Complete() {
+    import_.tokens = reader_.tokens();
+    import_.kv_tokens = host_->arenas.empty() ? 0 : reader_.header().kv_tokens;
+    return import_;
+  }
+
+  void TakePages(absl::StatusOr<SessionStore::ImportStart> start) {
+    if (!start.ok()) return End(FromStore(start.status()));
+    turn_ = start->turn;
+    if (ended()) return ReleaseImport();
+    pages_ = std::move(start->pages);
+    pages_.resize(static_cast<size_t>(reader_.header().num_blocks()), kNoPage);
+    reader_.SetPages(BytesIn(host_->arenas, pages_));
+    if (const absl::Status status = TakeBytes(); !status.ok()) End(status);
+  }
+
+  // For --kv-checksum, as a store would have done.
+  void Sign(int32_t block) {
+    const PageId page = pages_[static_cast<size_t>(block)];
+    if (page == kNoPage) return;
+    for (const std::shared_ptr<HostArena>& arena : host_->arenas) arena->Sign(page);
+  }
+
+  // The client has sent everything.
+  absl::Status Commit() {
+    RETURN_IF_ERROR(reader_.Finish());
+    Ask([this, turn = std::exchange(turn_, 0), import = Complete()](SessionStore& sessions,
+                                                                    int64_t now_ns) {
+      auto session = CommitIn(sessions, turn, import, now_ns);
+      Post([this, session = std::move(session)] { Answer(session); });
+    });
+    return absl::OkStatus();
+  }
+
+  // The scheduler thread. A file without KV has not begun yet.
+  absl::StatusOr<SessionInfo> CommitIn(SessionStore& sessions, uint64_t turn,
+                                       const SessionStore::Import& import, int64_t now_ns) const {
+    if (turn == 0) {
+      const auto start = sessions.BeginImport(tenant_, import, now_ns);
+      if (!start.ok()) return FromStore(start.status());
+      turn = start->turn;
+    }
+    auto session = sessions.EndImport(turn, true, now_ns);
+    if (!session.ok()) return FromStore(session.status());
+    return session;
+  }
+
+  void Answer(const absl::StatusOr<SessionInfo>& session) {
+    if (session.ok() && !ended()) {
+      v1::Session message;
+      EncodeSession(*session, SteadyNowNs(), &message);
+      const std::string bytes = message.SerializeAsString();
+      *response_ = ToByteBuffer(bytes.data(), bytes.size());
+    }
+    End(session.status());
+  }
+
+  void ReleaseImport() {
+    if (turn_ == 0) return;
+    Ask([turn = std::exchange(turn_, 0)](SessionStore& sessions, int64_t now_ns) {
+      sessions.EndImport(turn, false, now_ns).IgnoreError();
+    });
+  }
+  void ReleaseAll() override {
+    ReleaseImport();
+    Leave();
+  }
+  void FinishWith(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
+
+  grpc::ByteBuffer* const response_;
+  // The session thread's.
+  grpc::ByteBuffer in_;  // of the read in flight
+  SessionStore::Import import_;
+  SessionFileReader reader_;
+  std::string data_;       // of the last message
+  std::string_view left_;  // of it
+  uint64_t turn_ = 0;      // that the new session is held by; 0: not begun, or ended
+  std::vector<PageId> pages_;
+  int32_t signed_ = 0;  // blocks
+};
+
+}  // namespace
+
+SessionFileShape ShapeOf(const ServingModel& model) {
+  const KvLayout& layout = model.setup.kv_layout;
+  return {.model = model.name,
+          .model_identity = model.identity,
+          .kv_dtype = Name(layout.dtype),
+          .num_layers = layout.num_layers,
+          .num_kv_heads = layout.num_kv_heads,
+          .head_dim = layout.head_dim,
+          .block_size = model.setup.memory.block_size,
+          .ranks = model.setup.memory.ranks,
+          .block_bytes = layout.block_bytes()};
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(StreamHost* host,
+                                                        grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request) {
+  const auto call = std::make_shared<ExportCall>(host, *context);
+  call->Start(*request);
+  return call.get();
+}
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartImport(StreamHost* host,
+                                                       grpc::CallbackServerContext* context,
+                                                       grpc::ByteBuffer* response) {
+  const auto call = std::make_shared<ImportCall>(host, *context, response);
+  call->Start();
+  return call.get();
+}
+
+}  // namespace quire

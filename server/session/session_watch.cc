@@ -1,0 +1,112 @@
+// One write in flight; behind it the latest state, if the reader does not have it yet.
+#include "server/session/session_watch.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/schedule/sessions/session_store.h"
+#include "quire/v1/sessions.pb.h"
+#include "server/call/session_codec.h"
+#include "server/call/status_codec.h"
+#include "server/call/wire_check.h"
+#include "server/session/session_stream.h"
+#include "server/session/session_watches.h"
+
+namespace quire {
+namespace {
+
+class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                        public SessionStream,
+                        public SessionWatcher {
+ public:
+  WatchCall(StreamHost* host, const grpc::CallbackServerContext& context)
+      : SessionStream(host, context, "Watch") {}
+
+  void Start(const grpc::ByteBuffer& bytes) {
+    v1::WatchSessionRequest request;
+    absl::Status status = ParseMessage(bytes, &request);
+    if (status.ok()) status = CheckName("session_id", request.session_id());
+    name_ = request.session_id();
+    Begin();
+    Post([this, status] {
+      if (!status.ok()) return End(status);
+      host_->engine->Ask(
+          [this, self = shared_from_this()](SessionStore& sessions, int64_t) { Look(sessions); });
+    });
+  }
+
+  void OnWriteDone(bool ok) override {
+    Post([this, ok] {
+      writing_ = false;
+      if (!ok) return End(absl::CancelledError("the watcher is gone"));
+      Pump();
+    });
+  }
+  void OnCancel() override {
+    Post([this] { End(absl::CancelledError("the watcher is gone")); });
+  }
+  void OnDone() override { Done(); }
+
+  // The scheduler thread.
+  void Changed(const SessionInfo& info) override {
+    Post([this, info] {
+      latest_ = info;
+      Pump();
+    });
+  }
+
+ private:
+  // The scheduler thread.
+  void Look(SessionStore& sessions) {
+    const auto session = sessions.Get(tenant_, name_);
+    absl::Status status = FromStore(session.status());
+    const auto self = std::static_pointer_cast<WatchCall>(shared_from_this());
+    if (status.ok() && !host_->watches->Add(tenant_, name_, self)) {
+      status = Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
+                       "too many sessions are watched; retry when some watches have ended", 1);
+    }
+    if (!status.ok()) return Post([this, status] { End(status); });
+    // The call may have ended before it was added.
+    if (done()) host_->watches->Remove(tenant_, name_, this);
+    Changed(*session);
+  }
+
+  void Pump() {
+    if (writing_ || ended() || !latest_.has_value()) return;
+    v1::Session message;
+    EncodeSession(*latest_, SteadyNowNs(), &message);
+    const bool last = latest_->state == SessionState::kClosed;
+    latest_.reset();
+    const std::string bytes = message.SerializeAsString();
+    buffer_ = ToByteBuffer(bytes.data(), bytes.size());
+    if (last) {
+      BeginEnd(absl::OkStatus());
+      return StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
+    }
+    writing_ = true;
+    StartWrite(&buffer_);
+  }
+
+  void ReleaseAll() override { host_->watches->Remove(tenant_, name_, this); }
+  void FinishWith(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
+
+  SessionName name_;  // constant after Start
+  // The session thread's.
+  std::optional<SessionInfo> latest_;  // not told yet
+  grpc::ByteBuffer buffer_;            // of the write in flight
+  bool writing_ = false;
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWatch(StreamHost* host,
+                                                       grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) {
+  const auto call = std::make_shared<WatchCall>(host, *context);
+  call->Start(*request);
+  return call.get();
+}
+
+}  // namespace quire

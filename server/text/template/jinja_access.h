@@ -1,0 +1,37 @@
+// How values of a chat template are taken apart and tested, and what calls are given.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/text/template/jinja_value.h"
+
+namespace quire::jinja {
+
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+
+  // The argument at `index` or called `name`, nullptr if absent.
+  const Value* Find(size_t index, std::string_view name) const;
+};
+
+// value.name and value[key], undefined when there is none; INVALID_ARGUMENT on an undefined value.
+absl::StatusOr<Value> GetAttribute(const Value& value, const std::string& name);
+absl::StatusOr<Value> GetItem(const Value& value, const Value& key);
+// value[start:stop:step]; none or undefined bounds are open.
+absl::StatusOr<Value> GetSlice(const Value& value, const Value& start, const Value& stop,
+                               const Value& step);
+absl::StatusOr<bool> Contains(const Value& container, const Value& item);
+// What a for loop visits: items, keys, or code points.
+absl::StatusOr<List> Iterate(const Value& value);
+int64_t LengthOf(const Value& value);  // -1: has none
+
+// Whether a template may use the name of a test; then `value is name(args)`.
+bool IsTest(std::string_view name);
+absl::StatusOr<bool> ApplyTest(std::string_view name, const Value& value, const Arguments& args);
+
+}  // namespace quire::jinja

@@ -1,0 +1,15 @@
+// The parser of chat templates.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/text/template/jinja_ast.h"
+
+namespace quire::jinja {
+
+// INVALID_ARGUMENT names the line and the construct that is wrong or not supported; filters, tests
+// and methods that do not exist here are refused already now.
+absl::StatusOr<Block> Parse(const std::string& source);
+
+}  // namespace quire::jinja
