@@ -20,6 +20,7 @@
 #include "server/admin/graph_log.h"
 #include "server/admin/status_page.h"
 #include "server/call/serving_model.h"
+#include "server/front/grpc_front.h"
 #include "server/front/listen_address.h"
 #include "server/metrics/metrics.h"
 #include "server/model_identity.h"
