@@ -2,6 +2,7 @@
 // asked for.
 #include "engine/engine_setup.h"
 
+#include "engine/worker/rank/worker_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/model/temp_dir.h"

@@ -7,7 +7,9 @@
 #include <thread>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "engine/schedule/sessions/session_store.h"
 
 namespace quire {
 
