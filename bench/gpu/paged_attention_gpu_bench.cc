@@ -77,7 +77,6 @@ class Bench {
     const AttentionLimits limits{.max_rows = 256,
                                  .max_tokens = kMaxTokens,
                                  .max_context = 32768,
-                                 .max_kv_tokens = kMaxKvTokens,
                                  .num_heads = model.heads,
                                  .num_kv_heads = model.kv_heads,
                                  .head_dim = model.head_dim};

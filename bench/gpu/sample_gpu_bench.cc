@@ -107,7 +107,7 @@ class Bench {
     cuda::Sample({.logits = TensorView(logits_ + first * vocab_, DType::kF32, {rows, vocab_}),
                   .jobs = jobs_,
                   .results = results_},
-                 nullptr, timer_.device());
+                 timer_.device());
   }
   bool Right(std::vector<SampleJob> jobs) {
     static const std::unique_ptr<Backend> cpu = std::move(CreateCpuBackends(1, 0)[0]);

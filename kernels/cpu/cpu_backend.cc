@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu/block_copier.h"
 #include "kernels/cpu/collective.h"
@@ -62,7 +63,7 @@ class CpuBackend final : public Backend {
 
   Buffer Allocate(size_t bytes) override {
     if (bytes > std::numeric_limits<size_t>::max() - kAlignment) return Buffer();
-    const size_t size = std::max<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment, 1);
+    const size_t size = std::max<size_t>(RoundUp(bytes, kAlignment), 1);
     if (!Reserve(size)) return Buffer();
     // Anonymous mappings are zero, page-aligned, and cost memory only where touched.
     void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -2,6 +2,7 @@
 // threads take in order; where a block ends changes nothing in its elements.
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace quire::cpu {
@@ -16,8 +17,6 @@ struct Cut {
   int64_t rows, tokens;  // of one block
 };
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 Cut CutFor(const MatMulParams& p, int threads) {
   const int64_t tokens = p.x.dim[0], k = std::max<int64_t>(1, p.x.dim[1]), n = p.w.dim[0];
   constexpr int64_t kRows = 24;  // a multiple of every register tile
@@ -26,8 +25,8 @@ Cut CutFor(const MatMulParams& p, int threads) {
     const int64_t by_cache = kBlockBytes / (k * static_cast<int64_t>(SizeOf(p.w.dtype)));
     const int64_t by_work = kBlockProducts / (k * std::min<int64_t>(tokens, 64));
     // Four blocks a thread, so that a thread that loses its core does not hold up the others.
-    const int64_t by_threads = std::max(DivideUp(n, threads * 4), by_work);
-    cut.rows = DivideUp(std::max<int64_t>(1, std::min(by_cache, by_threads)), kRows) * kRows;
+    const int64_t by_threads = std::max(CeilDiv<int64_t>(n, threads * 4), by_work);
+    cut.rows = RoundUp(std::max<int64_t>(1, std::min(by_cache, by_threads)), kRows);
     cut.tokens = 64;
   }
   return cut;
@@ -55,8 +54,8 @@ void MatMul(const MatMulParams& p, const Cores& cores) {
   CHECK(p.bias.empty() || p.bias.size() == n);
   if (tokens == 0 || n == 0) return;
   const Cut cut = CutFor(p, cores.pool.threads());
-  const int64_t token_cuts = DivideUp(tokens, cut.tokens);
-  const int64_t blocks = DivideUp(n, cut.rows) * token_cuts;
+  const int64_t token_cuts = CeilDiv(tokens, cut.tokens);
+  const int64_t blocks = CeilDiv(n, cut.rows) * token_cuts;
   cores.pool.ParallelFor(blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / token_cuts * cut.rows, token = i % token_cuts * cut.tokens;

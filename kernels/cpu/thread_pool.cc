@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu/spin_wait.h"
 
@@ -33,7 +34,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::Run(int64_t count, int64_t grain, Body body, const void* fn) {
-  const int64_t ranges = (count + grain - 1) / grain;
+  const int64_t ranges = CeilDiv(count, grain);
   CHECK_LT(ranges, int64_t{1} << 31);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
   // Close claiming before the job changes: a worker that reads a new field with an old claim (the

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/attention/paged_attention.h"
 #include "kernels/cuda/block_copier.h"
@@ -18,13 +19,12 @@ namespace quire {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t Aligned(int64_t bytes) { return RoundUp(bytes, kAlignment); }
 
 cuda::AttentionLimits LimitsOf(const CudaOptions& options) {
   return {.max_rows = options.max_rows,
           .max_tokens = options.max_tokens,
           .max_context = options.max_context,
-          .max_kv_tokens = options.max_kv_tokens,
           .num_heads = options.num_heads,
           .num_kv_heads = options.num_kv_heads,
           .head_dim = options.head_dim};
@@ -33,16 +33,13 @@ cuda::AttentionLimits LimitsOf(const CudaOptions& options) {
 // Where the parts of the backend's own memory begin.
 struct Space {
   int64_t attention = 0;
-  int64_t sample = 0;
   int64_t workspace = 0;
   int64_t bytes = 0;
 };
 
 Space Layout(const CudaOptions& options, int num_sms) {
   Space space;
-  space.sample = Aligned(cuda::PagedAttention::SpaceBytes(LimitsOf(options), num_sms));
-  space.workspace =
-      space.sample + Aligned(cuda::SampleSpaceBytes(options.max_rows, options.vocab_size));
+  space.workspace = Aligned(cuda::PagedAttention::SpaceBytes(LimitsOf(options), num_sms));
   space.bytes = space.workspace + Aligned(cuda::MatMul::WorkspaceBytes());
   return space;
 }
@@ -168,11 +165,14 @@ class Implementation final : public CudaBackend {
   }
   void SiluMul(const SiluMulParams& p) override { cuda::SiluMul(p, device_); }
   void GatherRows(const GatherRowsParams& p) override { cuda::GatherRows(p, device_); }
-  void Sample(const SampleParams& p) override { cuda::Sample(p, At(layout_.sample), device_); }
+  void Sample(const SampleParams& p) override { cuda::Sample(p, device_); }
 
-  // One rank: nothing to exchange.
-  void AllReduceSum(TensorView) override {}
+  // The only rank's x is the sum already.
+  void AllReduceSum(TensorView) override { CHECK_EQ(options_.ranks, 1); }
   void AllGather(TensorView x, TensorView out) override {
+    CHECK_EQ(options_.ranks, 1);
+    CHECK(x.rank == 2 && x.dtype == out.dtype && x.dim == out.dim);
+    CHECK(x.row_stride == x.dim[1] && out.row_stride == x.dim[1]);  // dense
     CUDA_CHECK(cudaMemcpyAsync(out.data, x.data, static_cast<size_t>(x.bytes()),
                                cudaMemcpyDeviceToDevice, device_.stream));
   }
@@ -255,6 +255,11 @@ int64_t CudaBackendBytes(const CudaOptions& options) {
 }
 
 std::unique_ptr<CudaBackend> CudaBackend::Create(const CudaOptions& options, std::string* why) {
+  if (options.ranks != 1) {
+    *why = "a CUDA device cannot exchange tensors with the other " +
+           std::to_string(options.ranks - 1) + " ranks of its group";
+    return nullptr;
+  }
   const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(options.ordinal, why);
   if (info == nullptr) return nullptr;
   const int64_t bytes = Layout(options, info->num_sms).bytes;

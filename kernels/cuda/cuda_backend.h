@@ -13,14 +13,13 @@ namespace quire {
 
 struct CudaOptions {
   int ordinal = 0;
+  int32_t ranks = 1;  // of the tensor-parallel group; Create refuses any other number
   // The largest shapes of any step: they size what operations work in.
   int32_t max_tokens = 0;
   int32_t max_rows = 0;
-  int64_t vocab_size = 0;
-  int64_t max_context = 0;    // tokens of one sequence
-  int64_t max_kv_tokens = 0;  // tokens of the whole KV pool
-  int32_t num_heads = 0;      // Q of this rank
-  int32_t num_kv_heads = 0;   // K of this rank
+  int64_t max_context = 0;   // tokens of one sequence
+  int32_t num_heads = 0;     // Q of this rank
+  int32_t num_kv_heads = 0;  // K of this rank
   int32_t head_dim = 0;
   std::string algorithm_cache;  // file of timed matrix-product algorithms; empty: none is kept
   bool dependent_launch = true;

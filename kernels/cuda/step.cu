@@ -4,6 +4,8 @@
 // are most of its bytes in a decoding step, go to other blocks.
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
+#include "kernels/cuda/device/block_scan.cuh"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/rows/row_layout.h"
 #include "kernels/cuda/rows/row_math.cuh"
@@ -28,6 +30,10 @@ struct BeginArgs {
 struct Counts {
   int32_t tokens, samples;
 };
+
+__device__ Counts operator+(const Counts& a, const Counts& b) {
+  return {a.tokens + b.tokens, a.samples + b.samples};
+}
 
 // A message, the beginning of which lies on the multiprocessor.
 class Message {
@@ -95,32 +101,6 @@ __device__ void ApplyPatches(const Message& message) {
   }
 }
 
-// Exclusive sum over the block's threads; `total` is the sum over all.
-__device__ Counts ExclusiveSum(Counts mine, Counts* total) {
-  __shared__ Counts of_warp[kWarps];
-  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const auto scan = [lane](Counts c) {
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int32_t tokens = __shfl_up_sync(0xffffffffu, c.tokens, distance);
-      const int32_t samples = __shfl_up_sync(0xffffffffu, c.samples, distance);
-      if (lane >= distance) c = {c.tokens + tokens, c.samples + samples};
-    }
-    return c;
-  };
-  const Counts inclusive = scan(mine);
-  if (lane == 31) of_warp[warp] = inclusive;
-  __syncthreads();
-  const Counts sums = scan(of_warp[lane]);
-  const unsigned before = warp == 0 ? 0 : warp - 1;
-  const int32_t tokens = __shfl_sync(0xffffffffu, sums.tokens, before);
-  const int32_t samples = __shfl_sync(0xffffffffu, sums.samples, before);
-  *total = {__shfl_sync(0xffffffffu, sums.tokens, 31), __shfl_sync(0xffffffffu, sums.samples, 31)};
-  __syncthreads();  // of_warp is free again
-  return {(warp == 0 ? 0 : tokens) + inclusive.tokens - mine.tokens,
-          (warp == 0 ? 0 : samples) + inclusive.samples - mine.samples};
-}
-
 // The arrays by sequence and by logit row; `begins` gets where each work's tokens begin.
 __device__ void ExpandWorks(const BeginStepParams& p, const RowWork* works, int32_t* begins) {
   Counts before = {0, 0};
@@ -128,7 +108,7 @@ __device__ void ExpandWorks(const BeginStepParams& p, const RowWork* works, int3
     const int s = first + threadIdx.x;
     const RowWork work = s < p.num_seqs ? works[s] : RowWork{};
     Counts total;
-    const Counts mine = ExclusiveSum({work.count, work.sample != 0}, &total);
+    const Counts mine = SumBefore<kThreads>(Counts{work.count, work.sample != 0}, &total);
     if (s < p.num_seqs) {
       const int32_t begin = before.tokens + mine.tokens, end = begin + work.count;
       DeviceCheck(work.start >= 0 && work.count >= 0 && end <= p.num_tokens);
@@ -138,7 +118,7 @@ __device__ void ExpandWorks(const BeginStepParams& p, const RowWork* works, int3
       p.table_row[s] = work.row;
       if (work.sample != 0) p.logit_rows[before.samples + mine.samples] = end - 1;
     }
-    before = {before.tokens + total.tokens, before.samples + total.samples};
+    before = before + total;
   }
   DeviceCheck(before.tokens == p.num_tokens && before.samples == p.num_samples);
   if (threadIdx.x == 0) p.query_begin[0] = 0;
@@ -262,7 +242,7 @@ void BeginStep(const BeginStepParams& p, const Device& device) {
   const int64_t expected = static_cast<int64_t>(sizeof(StepMessage)) + kFewPatches +
                            p.num_seqs * int64_t{sizeof(RowWork)};
   const int64_t first = std::min(
-      {(expected + 15) / 16 * 16, p.ring.message_stride, static_cast<int64_t>(kStageBytes)});
+      {RoundUp<int64_t>(expected, 16), p.ring.message_stride, static_cast<int64_t>(kStageBytes)});
   const size_t shared = kStageBytes + static_cast<size_t>(p.num_seqs + 1) * sizeof(int32_t);
   constexpr int kMostShared = 227 << 10;
   CHECK_LE(shared, static_cast<size_t>(kMostShared) - 1024);

@@ -25,9 +25,7 @@ std::unique_ptr<CudaBackend> MakeBackend(const std::string& name) {
   EXPECT_TRUE(config.ok()) << config.status();
   const CudaOptions options{.max_tokens = 512,
                             .max_rows = 64,
-                            .vocab_size = config->vocab_size,
                             .max_context = 512,
-                            .max_kv_tokens = 4096,
                             .num_heads = config->num_heads,
                             .num_kv_heads = config->num_kv_heads,
                             .head_dim = config->head_dim};

@@ -1,10 +1,10 @@
 // PagedAttention on the device against double arithmetic over a poisoned pool: every slot that no
 // query may see is NaN, so touching one shows. Bits must not depend on batch mates, on how a prompt
 // is cut, on repetition, on graphs or on dependent launch.
-// Covers kernels/cuda/attention/paged_attention_plan.cu,
-// kernels/cuda/attention/paged_attention_decode.cu,
-// kernels/cuda/attention/paged_attention_prefill.cu,
-// kernels/cuda/attention/paged_attention_wgmma.cu
+// Covers kernels/cuda/attention/attention_plan.cu,
+// kernels/cuda/attention/attention_decode.cu,
+// kernels/cuda/attention/attention_plain_prefill.cu,
+// kernels/cuda/attention/attention_prefill.cu
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +55,6 @@ class Attention {
       : limits_{.max_rows = 300,
                 .max_tokens = 20000,
                 .max_context = 40000,
-                .max_kv_tokens = 1 << 20,
                 .num_heads = shape.heads,
                 .num_kv_heads = shape.kv_heads,
                 .head_dim = shape.head_dim},

@@ -87,7 +87,7 @@ class Batch {
     cuda::Sample({.logits = device_logits_->view().Rows(begin, count),
                   .jobs = device_jobs_->data() + begin,
                   .results = results},
-                 nullptr, device);
+                 device);
   }
   std::vector<SampleResult> OnCpu() {
     Array scratch = logits_.Copy();

@@ -1,5 +1,6 @@
 // BeginStep and EndStep on the device against the CPU backend: the same messages, the same tables
 // and arrays, over several turns of the ring.
+// Covers kernels/cuda/step.cu
 #include "tests/gpu/op_test.h"
 
 namespace quire::gpu {

@@ -19,11 +19,10 @@ double SecondsSince(int64_t begin_ns) {
 CudaOptions CudaOptionsFor(const WorkerSpec& spec, int ordinal,
                            const std::string& algorithm_cache) {
   return {.ordinal = ordinal,
+          .ranks = spec.tp.size,
           .max_tokens = spec.worker.max_num_batched_tokens,
           .max_rows = spec.worker.max_num_seqs + 1,
-          .vocab_size = spec.worker.vocab_size,
           .max_context = spec.worker.max_model_len,
-          .max_kv_tokens = int64_t{spec.num_blocks} * spec.kv_layout.block_size,
           .num_heads = static_cast<int32_t>(Shard(spec.model.num_heads, spec.tp).count),
           .num_kv_heads = spec.kv_layout.num_kv_heads,
           .head_dim = spec.kv_layout.head_dim,

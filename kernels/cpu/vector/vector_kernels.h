@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/dtype.h"
 
@@ -66,7 +67,9 @@ inline constexpr int32_t kKeyTile = 16;
 // Floats of AttentionBlock::room: a tile of K and of V in f32.
 constexpr int64_t AttentionRoom(int64_t head_dim) { return 2 * kKeyTile * head_dim; }
 
-constexpr int64_t AttentionStateStride(int64_t head_dim) { return (head_dim + 2 + 15) / 16 * 16; }
+constexpr int64_t AttentionStateStride(int64_t head_dim) {
+  return RoundUp<int64_t>(head_dim + 2, 16);
+}
 
 struct RowStats {
   float top;       // largest element

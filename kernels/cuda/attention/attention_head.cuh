@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_kernels.h"
-#include "kernels/cuda/device/attention_tile.cuh"
+#include "kernels/cuda/attention/attention_tile.cuh"
 
 namespace quire::cuda {
 

@@ -27,6 +27,21 @@ struct AttentionSpace {
 
 constexpr int32_t StateRowFloats(int32_t head_dim) { return head_dim + 4; }
 
+// The plan of a step as its kernel takes it.
+struct PlanArgs {
+  const int32_t* query_begin;
+  const int32_t* context_len;
+  const int32_t* table_row;
+  int32_t num_seqs;
+  int32_t group;
+  int32_t num_kv_heads;
+  int32_t window;
+  int32_t num_sms;
+  int32_t num_ctas;  // of the decode kernel
+  int32_t max_rows;
+  AttentionSpace space;
+};
+
 // A layer's attention as the kernels take it.
 struct AttentionArgs {
   const void* q;
@@ -72,6 +87,7 @@ void AllowShared() {
   CUDA_CHECK(asked);
 }
 
+void LaunchPlan(const PlanArgs& args, const Device& device);
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device);
 // At most `max_tiles` tiles were planned. The second one multiplies by mma.sync.
 void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,

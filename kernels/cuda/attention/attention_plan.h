@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "kernels/ceil_div.h"
+
 namespace quire::cuda {
 
 inline constexpr int32_t kDecodeRows = 16;  // rows of a matrix instruction: queries * G
@@ -23,8 +25,6 @@ inline constexpr int32_t kMaxRanges = 1024;
 // Cost of a unit in quarters of a tile's time: 4 a tile, 1 for the merge at its end, and 2 a head
 // for its queries.
 inline constexpr int32_t kTileCost = 4, kUnitCost = 1, kHeadCost = 2;
-
-constexpr int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 // A sequence of the decode kernel. Chunk c covers tokens [first + c * chunk, ...) up to the next
 // chunk or the end of the context; first is a multiple of 16, so that no warp's 16 tokens are in

@@ -19,8 +19,7 @@ namespace quire::cuda {
 struct AttentionLimits {
   int32_t max_rows = 0;
   int32_t max_tokens = 0;
-  int64_t max_context = 0;    // tokens of one sequence
-  int64_t max_kv_tokens = 0;  // tokens of the whole pool: all contexts together
+  int64_t max_context = 0;  // tokens of one sequence
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;

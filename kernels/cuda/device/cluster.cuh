@@ -7,55 +7,28 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cuda/device/shared_memory.cuh"
+
 namespace quire::cuda {
 
-// An address in this block's shared memory as instructions take it.
-__device__ __forceinline__ uint32_t SharedAddress(const void* place) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(place));
-}
-
-// Counts what copies and other blocks put into this block's shared memory. Turns, which count from
-// 0, end when `parties` have announced their share and all bytes announced have come. Lies in
+// Counts what copies and other blocks put into this block's shared memory. Turns count from 0; a
+// turn ends when all parties have announced their share and all announced bytes have come. Lies in
 // shared memory.
 struct Mailbox {
   uint64_t state;
 
+  __device__ Barrier barrier() const { return {SharedAddress(&state)}; }
   // By one thread, before a barrier of all that use it.
-  __device__ void Open(uint32_t parties = 1) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(&state)),
-                 "r"(parties));
-  }
+  __device__ void Open(uint32_t parties = 1) { barrier().Init(parties); }
   // The receiver announces itself, where it is the only party: by one thread, once a turn.
-  __device__ void Expect(uint32_t bytes) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(&state)),
-        "r"(bytes)
-        : "memory");
-  }
-  // For the end of a turn, before the next but one. One warp waits, the block with it.
+  __device__ void Expect(uint32_t bytes) { barrier().ArriveExpecting(bytes); }
+  // Waits for the end of a turn, before the next but one. By all threads: one warp waits for the
+  // turn, the others for that warp.
   __device__ void Await(uint32_t turn) const {
-    if (threadIdx.x < 32) {
-      uint32_t ended = 0;
-      while (ended == 0) {
-        asm volatile(
-            "{\n"
-            ".reg .pred p;\n"
-            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-            "selp.u32 %0, 1, 0, p;\n"
-            "}\n"
-            : "=r"(ended)
-            : "r"(SharedAddress(&state)), "r"(turn & 1)
-            : "memory");
-      }
-    }
+    if (threadIdx.x < 32) barrier().Wait(turn);
     __syncthreads();
   }
 };
-
-// Makes opened mailboxes known to copies and to the cluster's other blocks, before a barrier.
-__device__ __forceinline__ void AnnounceMailboxes() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
 
 // Copies `bytes` of device memory to this block's shared memory; both places and the number are
 // multiples of 16. One thread calls.

@@ -22,10 +22,6 @@ void RmsNorm(const RmsNormParams& p, const Device& device);
 void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled = false);
 void SiluMul(const SiluMulParams& p, const Device& device);
 void GatherRows(const GatherRowsParams& p, const Device& device);
-
-// Device bytes that Sample's `space` must have; fixed for the largest step.
-int64_t SampleSpaceBytes(int32_t max_rows, int64_t vocab_size);
-// `space`: zeroed device memory, 256-byte aligned; left as it was found.
-void Sample(const SampleParams& p, void* space, const Device& device);
+void Sample(const SampleParams& p, const Device& device);
 
 }  // namespace quire::cuda

@@ -59,12 +59,5 @@ __device__ __forceinline__ float WarpSum(float x) {
   }
   return x;
 }
-__device__ __forceinline__ float WarpMax(float x) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
-  }
-  return x;
-}
 
 }  // namespace quire::cuda

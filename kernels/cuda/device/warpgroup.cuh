@@ -1,5 +1,5 @@
-// What kernels of sm_90a are made of: barriers in shared memory that count bytes, tensor copies
-// that arrive on them, and matrix products of a warpgroup (four warps whose first is a multiple of
+// Instructions of sm_90a: tensor copies that count on a barrier in shared memory, registers moved
+// between warpgroups, and matrix products of a warpgroup (four warps whose first is a multiple of
 // four).
 //
 // A tile in shared memory is panels of 64 columns, one behind the other; a row of a panel is 128
@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/device/attention_tile.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace quire::cuda {
 
@@ -23,53 +25,6 @@ __device__ __forceinline__ uint32_t PanelOffset(uint32_t row, uint32_t vector) {
   return row * kPanelRowBytes + ((vector ^ (row & 7)) << 4);
 }
 
-// A barrier in shared memory at `address`. Phases count from 0; waiting for a phase returns at once
-// when it is over.
-struct Barrier {
-  uint32_t address;
-
-  __device__ __forceinline__ void Init(uint32_t arrivals) const {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals)
-                 : "memory");
-  }
-  __device__ __forceinline__ void Arrive() const {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
-  }
-  // Without a branch, so that it may stand among products.
-  __device__ __forceinline__ void ArriveIf(bool arrives) const {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(address),
-        "r"(static_cast<int>(arrives))
-        : "memory");
-  }
-  // Arrives, and keeps the phase open until `bytes` have been copied.
-  __device__ __forceinline__ void ArriveExpecting(uint32_t bytes) const {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes)
-                 : "memory");
-  }
-  __device__ __forceinline__ void Wait(uint32_t phase) const {
-    while (!IsOver(phase)) {
-    }
-  }
-  // May be suspended for a while before it says no.
-  __device__ __forceinline__ bool IsOver(uint32_t phase) const {
-    uint32_t over;
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(over)
-        : "r"(address), "r"(phase & 1)
-        : "memory");
-    return over != 0;
-  }
-};
-
-// Makes initialised barriers known to the copy engine.
-__device__ __forceinline__ void FenceBarriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
 // Makes what this thread has written to shared memory known to products and the copy engine.
 __device__ __forceinline__ void FenceForProducts() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cuda/device/check.h"
 
 namespace quire::cuda {
@@ -37,11 +38,11 @@ AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const LtDevice& device)
   // The last row of w may end at its last element, short of its stride.
   const int64_t bytes =
       ((p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]) * static_cast<int64_t>(SizeOf(p.w.dtype));
-  const int64_t pitch = (bytes + 255) / 256 * 256;
+  const int64_t pitch = RoundUp<int64_t>(bytes, 256);
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
   const int64_t room = (static_cast<int64_t>(free) - kSpareBytes) / pitch;
-  const int64_t copies = std::min((kRotatedBytes + bytes - 1) / bytes - 1, room);
+  const int64_t copies = std::min(CeilDiv(kRotatedBytes, bytes) - 1, room);
   products_.assign(1, p);
   if (copies <= 0) return;
   if (cudaMalloc(&scratch_, static_cast<size_t>(copies * pitch)) != cudaSuccess) {

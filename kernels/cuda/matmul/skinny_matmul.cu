@@ -14,9 +14,11 @@
 // second-level cache, would hold up those kernels by more than it saves.
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
 #include "kernels/cuda/matmul/skinny_matmul.h"
 
@@ -74,8 +76,6 @@ struct Product {
   int64_t x_stride, w_stride, out_stride;
 };
 
-__host__ __device__ constexpr int DivideUp(int a, int b) { return (a + b - 1) / b; }
-
 // The groups of one block, cut into passes whose sizes differ by at most one: in a pass of a single
 // group the activations would hold up the weights.
 struct Share {
@@ -85,7 +85,7 @@ struct Share {
   __device__ explicit Share(int groups)
       : begin(static_cast<int64_t>(groups) * blockIdx.x / gridDim.x),
         end(static_cast<int64_t>(groups) * (blockIdx.x + 1) / gridDim.x) {
-    const int passes = DivideUp(end - begin, kMaxGroups);
+    const int passes = CeilDiv(end - begin, kMaxGroups);
     pass_groups = (end - begin) / passes;
     larger_passes = (end - begin) % passes;
   }
@@ -333,13 +333,13 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     if (threadIdx.x == kThreads) atomicExch(&shared.ended, 1);
     return;
   }
-  const Share share(DivideUp(p.n, kGroupRows));
+  const Share share(CeilDiv(p.n, kGroupRows));
   WeightStream<T, kSlots> weights(p, share, shared);
   PdlWait();
 
-  const int chunks = DivideUp(p.k, kChunk);
+  const int chunks = CeilDiv(p.k, kChunk);
   constexpr int kAhead = kChunksAhead<kTiles>;
-  const int end = DivideUp(chunks, kWarps * kAhead) * kWarps * kAhead;
+  const int end = RoundUp(chunks, kWarps * kAhead);
   ActivationStream<T, kTiles> activations(p, end);
   Activations<kTiles> x[kAhead];
 #pragma unroll
@@ -414,7 +414,7 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
                         .x_stride = p.x.row_stride,
                         .w_stride = p.w.row_stride,
                         .out_stride = p.out.row_stride};
-  const int blocks = std::min(device.num_sms, DivideUp(product.n, kGroupRows));
+  const int blocks = std::min(device.num_sms, CeilDiv(product.n, kGroupRows));
   const bool large = std::min(product.n, product.k) >= kLargeWidth;
   const auto launch = [&](const SizedKernel& sized) {
     const Grid grid{.blocks = static_cast<unsigned>(blocks),

@@ -3,6 +3,7 @@
 // takes several heads of one token with one set of cosines and sines.
 #include <bit>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/rows/row_layout.h"
@@ -142,7 +143,7 @@ void LaunchHeads(RopeArgs<T, Weight> args, const Device& device) {
   const int64_t lanes = int64_t{args.num_tokens} * heads * (kDim / 8);
   // Several heads a lane share its cosines, once there are more than enough for all lanes.
   const int each = lanes >= int64_t{device.num_sms} * 1024 * kMany ? kMany : 1;
-  args.groups = (heads + each - 1) / each;
+  args.groups = CeilDiv(heads, each);
   const Grid grid{.blocks = Blocks(int64_t{args.num_tokens} * args.groups * (kDim / 8), kThreads),
                   .threads = kThreads};
   Launch(device, grid,

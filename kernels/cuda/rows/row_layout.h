@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/tensor.h"
 
@@ -19,11 +20,11 @@ inline void CheckRowsOfEights(const TensorView& x) {
 
 // Whole warps for `count` things to do, at most `most` threads.
 inline unsigned ThreadsFor(int64_t count, int64_t most) {
-  return static_cast<unsigned>(std::clamp<int64_t>((count + 31) / 32 * 32, 32, most));
+  return static_cast<unsigned>(std::clamp<int64_t>(RoundUp<int64_t>(count, 32), 32, most));
 }
 
 inline unsigned Blocks(int64_t count, int64_t per_block) {
-  return static_cast<unsigned>((count + per_block - 1) / per_block);
+  return static_cast<unsigned>(CeilDiv(count, per_block));
 }
 
 }  // namespace quire::cuda

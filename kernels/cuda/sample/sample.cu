@@ -3,6 +3,7 @@
 // of sampling_math.h without contraction: the token is the CPU's, bit for bit.
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/sample/sample_row.cuh"
 
@@ -454,7 +455,7 @@ __device__ void Prepare(Cluster cluster) {
     box->Open();
   }
   shared.counts_box.Open(cluster.size() * kSampleWarps);
-  AnnounceMailboxes();
+  FenceBarriers();
   shared.extremes_box.Expect(cluster.size() * sizeof(Extremes));
   shared.orders_box.Expect(sizeof(Orders));
   shared.verdicts_box.Expect(cluster.size() * sizeof(Verdict));
@@ -546,23 +547,19 @@ void LaunchSample(const SampleArgs& args, int cluster, int64_t rows, const Devic
 
 }  // namespace
 
-// Everything fits into shared memory.
-int64_t SampleSpaceBytes(int32_t, int64_t) { return 0; }
-
-void Sample(const SampleParams& p, void*, const Device& device) {
+void Sample(const SampleParams& p, const Device& device) {
   CHECK(p.logits.dtype == DType::kF32 && p.logits.rank == 2);
   const int64_t rows = p.logits.dim[0], vocab = p.logits.dim[1];
   if (rows == 0) return;
   CHECK(vocab > 0 && vocab < int64_t{1} << 24);
   const int cluster = ClusterSize(vocab, rows);
-  const int64_t slice = (vocab + cluster - 1) / cluster;
-  const SampleArgs args{
-      .logits = p.logits.ptr<float>(),
-      .stride = p.logits.row_stride,
-      .vocab = static_cast<int32_t>(vocab),
-      .slice_size = static_cast<int32_t>((slice + kSliceUnit - 1) / kSliceUnit * kSliceUnit),
-      .jobs = p.jobs,
-      .results = p.results};
+  const int64_t slice = CeilDiv<int64_t>(vocab, cluster);
+  const SampleArgs args{.logits = p.logits.ptr<float>(),
+                        .stride = p.logits.row_stride,
+                        .vocab = static_cast<int32_t>(vocab),
+                        .slice_size = static_cast<int32_t>(RoundUp<int64_t>(slice, kSliceUnit)),
+                        .jobs = p.jobs,
+                        .results = p.results};
   const bool aligned = reinterpret_cast<uintptr_t>(p.logits.data) % 16 == 0 &&
                        p.logits.row_stride % 4 == 0 && vocab % 4 == 0;
   if (aligned) {

@@ -4,6 +4,8 @@
 // edge is exact, whatever the order they were added in.
 #pragma once
 
+#include "kernels/ceil_div.h"
+#include "kernels/cuda/device/block_scan.cuh"
 #include "kernels/cuda/sample/sample_math.cuh"
 
 namespace quire::cuda {
@@ -102,24 +104,6 @@ __device__ __forceinline__ BinSum operator+(const BinSum& a, const BinSum& b) {
   return {a.count + b.count, a.low + b.low, a.high + b.high};
 }
 
-// Sum over the bins of the threads before this one, each thread having one BinSum.
-__device__ inline BinSum ExclusiveSum(const BinSum& mine) {
-  __shared__ BinSum of_warp[kSampleWarps];
-  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  BinSum sum = mine;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const BinSum other = {__shfl_up_sync(kAllLanes, sum.count, distance),
-                          __shfl_up_sync(kAllLanes, sum.low, distance),
-                          __shfl_up_sync(kAllLanes, sum.high, distance)};
-    if (lane >= distance) sum = sum + other;
-  }
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  for (unsigned w = 0; w < warp; ++w) sum = sum + of_warp[w];
-  return {sum.count - mine.count, sum.low - mine.low, sum.high - mine.high};
-}
-
 // Where the search crosses its goal, as bins and as tokens before and through them.
 struct Crossing {
   uint32_t first, last;
@@ -132,7 +116,7 @@ struct Crossing {
 // barrier; a barrier must lie between two calls.
 __device__ inline void FindCrossing(uint32_t* counts, const Bins& bins, const Search& search,
                                     Crossing* found) {
-  constexpr int kEach = (kBins + kSampleThreads - 1) / kSampleThreads;
+  constexpr int kEach = CeilDiv(kBins, kSampleThreads);
   BinSum bin[kEach], sum = {0, 0, 0};
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
@@ -142,7 +126,7 @@ __device__ inline void FindCrossing(uint32_t* counts, const Bins& bins, const Se
     bin[i] = search.by_mass ? BoundsOf(bins, b, count) : BinSum{count, 0, 0};
     sum = sum + bin[i];
   }
-  BinSum before = ExclusiveSum(sum);
+  BinSum total, before = SumBefore<kSampleThreads>(sum, &total);
   // Whether a sum as far as a bin has reached the goal, by the upper and by the lower bound.
   const auto may = [&](const BinSum& s) {
     return search.by_mass ? search.above + s.high >= search.wanted : s.count >= search.rank;

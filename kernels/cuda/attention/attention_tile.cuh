@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
 
 namespace quire::cuda {

@@ -19,7 +19,7 @@
 #include <climits>
 
 #include "kernels/cuda/attention/attention_kernels.h"
-#include "kernels/cuda/device/attention_tile.cuh"
+#include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/warpgroup.cuh"

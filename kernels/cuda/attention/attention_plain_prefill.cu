@@ -11,7 +11,7 @@
 #include <climits>
 
 #include "kernels/cuda/attention/attention_kernels.h"
-#include "kernels/cuda/device/attention_tile.cuh"
+#include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
 
