@@ -1,4 +1,5 @@
-// FillUniform: every element from its own counter, so that the split over threads does not show.
+// FillUniform: each element has its own random counter, so the result does not depend on the split
+// over threads.
 #include "kernels/ceil_div.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/sampling_math.h"

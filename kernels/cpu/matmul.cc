@@ -1,5 +1,5 @@
-// MatMul: the output is cut into blocks of rows of w and tokens, sized for the caches, which the
-// threads take in order; where a block ends changes nothing in its elements.
+// MatMul: cuts the output into blocks of rows of w and tokens, sized for the caches; the threads
+// take blocks in order. The borders of blocks do not change the bits of their elements.
 #include <algorithm>
 
 #include "kernels/ceil_div.h"
@@ -8,9 +8,9 @@
 namespace quire::cpu {
 namespace {
 
-// A block's share of w stays in the second-level cache while its tokens pass by, eight at a time.
+// A block's rows of w stay in the second-level cache while its tokens pass, eight at a time.
 constexpr int64_t kBlockBytes = 256 << 10;
-// Products below which another thread is not worth waking: about 4 microseconds of one core.
+// Fewer products are not worth another thread: these take one core about 4 microseconds.
 constexpr int64_t kBlockProducts = 64 << 10;
 
 struct Cut {
@@ -24,7 +24,7 @@ Cut CutFor(const MatMulParams& p, int threads) {
   if (tokens * n * k > kBlockProducts) {
     const int64_t by_cache = kBlockBytes / (k * static_cast<int64_t>(SizeOf(p.w.dtype)));
     const int64_t by_work = kBlockProducts / (k * std::min<int64_t>(tokens, 64));
-    // Four blocks a thread, so that a thread that loses its core does not hold up the others.
+    // Four blocks a thread, so that a thread that loses its core does not delay the rest.
     const int64_t by_threads = std::max(CeilDiv<int64_t>(n, threads * 4), by_work);
     cut.rows = RoundUp(std::max<int64_t>(1, std::min(by_cache, by_threads)), kRows);
     cut.tokens = 64;

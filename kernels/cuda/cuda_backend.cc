@@ -1,4 +1,4 @@
-// The CUDA backend: memory, order and capture; the operations are one file each.
+// The CUDA backend: memory, order and capture. Each operation has its own file.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <array>
@@ -30,7 +30,7 @@ cuda::AttentionLimits LimitsOf(const CudaOptions& options) {
           .head_dim = options.head_dim};
 }
 
-// Where the parts of the backend's own memory begin.
+// The layout of the backend's own memory: byte offsets of its parts, and its size.
 struct Space {
   int64_t attention = 0;
   int64_t workspace = 0;
@@ -50,7 +50,7 @@ int SmsOf(int ordinal) {
   return count;
 }
 
-// The stream and its events; destroyed after everything that uses them.
+// The stream and its events. Destroyed after everything that uses them.
 class Stream {
  public:
   Stream() {
@@ -105,7 +105,7 @@ class Implementation final : public CudaBackend {
         std::max<size_t>(static_cast<size_t>(Aligned(static_cast<int64_t>(bytes))), kAlignment);
     void* data = nullptr;
     if (cudaMalloc(&data, size) != cudaSuccess) {
-      cudaGetLastError();  // the caller says what was missing
+      cudaGetLastError();  // clears the error; the caller reports the shortage
       return Buffer();
     }
     CUDA_CHECK(cudaMemsetAsync(data, 0, size, device_.stream));
@@ -190,13 +190,13 @@ class Implementation final : public CudaBackend {
 
   const CudaOptions options_;
   const std::string description_;
-  // In this order: graphs and operations go before the memory and the stream they use.
+  // In this order, so that graphs and operations die before the memory and the stream they use.
   const Buffer space_;
   Stream stream_;
   const cuda::Device device_;
   const Space layout_;
   cuda::PagedAttention attention_;
-  bool settled_ = false;  // an attention of the step has been enqueued (launch.h)
+  bool settled_ = false;  // the step has enqueued an attention (rule 2 of launch.h)
   cuda::MatMul matmul_;
   cuda::GraphSet graphs_;
   cuda::ProfileRanges ranges_;
@@ -266,7 +266,7 @@ std::unique_ptr<CudaBackend> CudaBackend::Create(const CudaOptions& options, std
   void* space = nullptr;
   if (cudaMalloc(&space, static_cast<size_t>(bytes)) != cudaSuccess) {
     cudaGetLastError();
-    *why = info->name + " has no room for " + std::to_string(bytes) +
+    *why = info->name + " has too little free memory for " + std::to_string(bytes) +
            " bytes of workspace; lower --max-num-batched-tokens or --max-num-seqs";
     return nullptr;
   }

@@ -1,6 +1,6 @@
-// The matrix product's inner loops: dot products along k in one Vec16 each, for a register tile of
-// tokens and rows at a time. Whatever the tile, an element adds its k products in the same order.
-// Included once per instruction set, after vector_rows.h.
+// The inner loops of the matrix product: dot products along k in one Vec16 each, for a register
+// tile of tokens and rows at a time. In every tile an element adds its k products in the same
+// order. Included once per instruction set, after vector_rows.h.
 #pragma once
 
 #include <cstdint>

@@ -2,13 +2,14 @@
 // key/value head fill at most the 16 rows of a matrix instruction. K and V are read once, so the
 // floor is their bytes over the read bandwidth.
 //
-// A CTA of four warps walks the range of units it was given (attention_plan.h), 64 tokens at a
-// time. Each warp owns 16 of them, K and V, in stages of its own: no barrier stands in the loop,
-// and the stages run on across units. In flight are 24 KiB * 4 warps * 2 CTAs = 192 KiB a
-// multiprocessor, where 33 KiB cover the latency of memory at its full rate.
+// A CTA of four warps walks its range of units (attention_plan.h), 64 tokens at a time. Each warp
+// owns 16 of them, K and V, in stages of its own: the loop has no barrier, and the stages run on
+// across units. 24 KiB * 4 warps * 2 CTAs = 192 KiB a multiprocessor are in flight, where 33 KiB
+// cover the latency of memory at its full rate.
+//
 // At the end of a unit the four states are merged in the order of the warps, and the unit's state
-// is folded into the sum of the units before it: in registers where this CTA had all of them, else
-// through memory by the CTA that arrives last. Either way the order is that of the tokens.
+// is folded into the sum of the units before it: in registers if this CTA computed all of them,
+// else through memory by the CTA that arrives last. Either way the order is that of the tokens.
 #include "kernels/check.h"
 #include "kernels/cuda/attention/attention_head.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
@@ -18,20 +19,20 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kWarpTokens = kDecodeTile / kDecodeWarps;  // 16: one block of the table at most
+constexpr int kWarpTokens = kDecodeTile / kDecodeWarps;  // 16: at most one block of the table
 
 template <int D>
 struct Sizes {
   static constexpr int kStages = D == 128 ? 3 : 6;
-  static constexpr uint32_t kTileBytes = kWarpTokens * D * 2;  // a warp's K, and its V
+  static constexpr uint32_t kTileBytes = kWarpTokens * D * 2;  // a warp's K; its V has as many
   static constexpr uint32_t kStageBytes = 2 * kTileBytes;
   static constexpr uint32_t kWarpBytes = kStages * kStageBytes;
   static constexpr uint32_t kMergeAt = kDecodeWarps * kWarpBytes;
-  // Two CTAs, with 1 KiB each of the system's, have 227 KiB of a multiprocessor's 228.
+  // Two CTAs, each with 1 KiB for the system, take 227 KiB of a multiprocessor's 228.
   static constexpr uint32_t kSharedBytes = kMergeAt + HeadState<__half, D>::kMergeBytes;
 };
 
-// A warp's way through the tiles of its CTA's range.
+// TileWalk: steps a warp through the tiles of its CTA's range.
 class TileWalk {
  public:
   __device__ TileWalk(const AttentionArgs& a, const DecodeRange& range, int warp)
@@ -55,7 +56,7 @@ class TileWalk {
   __device__ bool begins_head() const { return begins_ && chunk_ == 0; }
   __device__ bool ends_unit() const { return base_ + kDecodeTile >= end_; }
   __device__ bool ends_head() const { return chunk_ + 1 == sequence_.num_chunks; }
-  // The warp's first token, and whether it has any.
+  // The warp's first token of the tile, and whether the warp has any token there.
   __device__ int token() const { return base_ + offset_; }
   __device__ bool has_tokens() const { return !done() && token() < end_; }
 
@@ -91,7 +92,7 @@ class TileWalk {
   bool begins_;
 };
 
-// Keeps a warp's stages filled. The block of a tile is looked up one tile before it is needed.
+// Loader: keeps a warp's stages filled. Looks up the block of a tile one tile before its use.
 template <typename T, int D>
 class Loader {
  public:
@@ -104,13 +105,13 @@ class Loader {
     LookUp();
   }
 
-  // Whether the next tile's K and V were there before the step.
+  // True if older steps wrote the next tile's K and V.
   __device__ bool next_is_old() const {
     const DecodeSequence& s = walk_.sequence();
     return !walk_.has_tokens() || walk_.token() + kWarpTokens <= s.context - s.num_queries;
   }
 
-  // Starts the next tile's copies into `stage` and closes their group, also when there are none.
+  // Starts the next tile's copies into `stage` and closes their group, which may be empty.
   __device__ void Fill(int stage) {
     if (walk_.has_tokens()) {
       const DecodeSequence& s = walk_.sequence();
@@ -121,10 +122,10 @@ class Loader {
       const uint32_t to = stages_ + stage * Sizes<D>::kStageBytes;
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
-        // Tokens that no query sees may be anything, also NaN; they are read as zeros.
+        // Slots that no query sees may hold anything, even NaN. They are read as zeros.
         const int row_token = token + row_ + i * kRows;
         const bool valid = row_token >= s.start && row_token < s.context;
-        // Row row_ + i * kRows: its place differs from row_'s in the bits of i * kRows alone.
+        // The place of row row_ + i * kRows differs from row_'s in the bits of i * kRows alone.
         const uint32_t place = (to_ ^ ((i * kRows & 7) << 4)) + i * kRows * D * 2;
         CopyAsync(to + place, k + i * kRows * D, valid);
         CopyAsync(to + Sizes<D>::kTileBytes + place, v + i * kRows * D, valid);
@@ -155,7 +156,7 @@ class Loader {
   int64_t block_ = 0;
 };
 
-// Matrix fragments of the queries, rows beyond the sequence's zero.
+// Matrix fragments of the queries. Rows past the sequence's last are zero.
 template <typename T, int D>
 struct Queries {
   uint32_t fragment[D / 16][4];
@@ -177,10 +178,10 @@ struct Queries {
   }
 };
 
-// Which tokens a lane's two rows see: [low, high).
+// Sight: the tokens that a lane's two rows see, [low, high).
 struct Sight {
   int low[2], high[2];
-  int all_low, all_high;  // the tokens every row sees
+  int all_low, all_high;  // the tokens that every row sees
   float scale_log2;       // of a score
 
   __device__ void Set(const AttentionArgs& a, const DecodeSequence& s) {
@@ -197,7 +198,7 @@ struct Sight {
   }
 };
 
-// Takes a warp's 16 tokens into its rows.
+// Adds a warp's 16 tokens to its rows.
 template <typename T, int D>
 __device__ __forceinline__ void TakeTile(const Queries<T, D>& q, const Sight& sight, int token,
                                          uint32_t tile, RunningRows<D>& rows) {
@@ -232,35 +233,35 @@ __device__ __forceinline__ void TakeTile(const Queries<T, D>& q, const Sight& si
   }
 }
 
-// A head with chunks in several ranges, as one of them sees it.
+// A head with chunks in several ranges.
 struct SharedHead {
   DecodeSequence s;
   int sequence, head;
-  int owner, sharers = 0;  // no sharers: there is no such head
+  int owner, sharers = 0;  // 0 sharers: no head is shared
 };
 
-// Where range `r` keeps the states of its chunks, and where an owner keeps the sum of its own: at
-// the end of its stride.
+// Offsets of the states of range `r`'s chunks, and of the state that an owner folds of its own
+// chunks, which lies at the end of the owner's stride.
 __device__ int64_t StatesAt(const AttentionSpace& space, int r) { return r * space.state_stride; }
 template <int D>
 __device__ int64_t SumAt(const AttentionSpace& space, int owner, int num_rows) {
   return StatesAt(space, owner + 1) - num_rows * StateRowFloats(D);
 }
 
-// Where the states of a head lie, one a chunk from its owner's last chunk on, where the owner's sum
-// stands.
+// Offsets of the states of a head: the owner's sum in the place of the owner's last chunk
+// (`first`), then one state a chunk.
 struct StateList {
   int64_t at[kMaxChunks];
   int first;
 };
 
-// What a CTA works with in shared memory when it is done, for the heads at both ends of its range.
+// Shared memory of a CTA that has ended its range, for the heads at both ends of the range.
 struct Arrival {
   StateList states[2];
   bool last[2];
 };
 
-// By all warps but the first.
+// Lists the states of a head. Called by all warps but the first.
 template <int D>
 __device__ void ListStates(const AttentionSpace& space, const SharedHead& h, int num_rows,
                            StateList* list) {
@@ -279,8 +280,8 @@ __device__ void ListStates(const AttentionSpace& space, const SharedHead& h, int
   }
 }
 
-// Whether this CTA is the last of those that share a head to say that its states are written. If
-// so, those of the others can be read. The counter wraps to zero by itself.
+// Announces that this CTA has written its states of a shared head. True if it is the last to
+// announce: then it can read the states of all others. The counter wraps to zero.
 __device__ bool ArrivesLast(const AttentionSpace& space, int owner, int sharers) {
   if (sharers == 0) return false;
   uint32_t before;
@@ -291,8 +292,7 @@ __device__ bool ArrivesLast(const AttentionSpace& space, int owner, int sharers)
   return before + 1 == static_cast<uint32_t>(sharers);
 }
 
-// Folds a head's states from memory, as many at a time as there is room for in the stages, and
-// stores it.
+// Folds a head's states from memory, as many at a time as the stages hold, and stores the head.
 template <typename T, int D>
 __device__ void FoldHead(const AttentionArgs& a, const SharedHead& h, const StateList& list,
                          char* shared, HeadState<T, D>& state) {
@@ -302,7 +302,7 @@ __device__ void FoldHead(const AttentionArgs& a, const SharedHead& h, const Stat
 #pragma unroll 1
   for (int c = list.first; c < h.s.num_chunks; c += room) {
     const int count = min(room, h.s.num_chunks - c);
-    // Asynchronous copies pass by the first-level cache, which is not coherent.
+    // Asynchronous copies bypass the first-level cache, which is not coherent.
     for (int i = threadIdx.x / 32; i < count; i += kDecodeWarps) {
       const float* from = a.space.states + list.at[c + i];
       const uint32_t to = SharedAddress(shared) + i * vectors * 16;
@@ -318,14 +318,14 @@ __device__ void FoldHead(const AttentionArgs& a, const SharedHead& h, const Stat
   state.Store(h.s, h.head);
 }
 
-// A CTA is done: the heads it shares at both ends of its range are finished by whoever comes last.
-// Arriving at the very end keeps the arrival from waiting for copies of K and V; the states are
-// listed meanwhile, needed or not.
+// Ends a CTA: the CTA that arrives last at a shared head finishes that head, for the heads at both
+// ends of the range. The arrival comes last of all, so that it waits for no copy of K and V; the
+// other warps list the states meanwhile, needed or not.
 template <typename T, int D>
 __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const SharedHead& end,
                        char* shared, HeadState<T, D>& state) {
   auto* arrival = reinterpret_cast<Arrival*>(shared + Sizes<D>::kMergeAt);
-  __syncthreads();  // all threads have written their states and read what was merged last
+  __syncthreads();  // all threads have written their states and read the last merge
   if (threadIdx.x < 2) {
     const bool first = threadIdx.x == 0;
     arrival->last[threadIdx.x] =
@@ -346,7 +346,7 @@ __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const Sh
   }
 }
 
-// In this order: launch.h says who relies on it.
+// Wait before trigger: rule 2 of launch.h.
 __device__ __forceinline__ void Wait() {
   PdlWait();
   PdlTrigger();
@@ -356,8 +356,7 @@ template <typename T, int D>
 __global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel(
     const __grid_constant__ AttentionArgs a) {
   extern __shared__ __align__(1024) char shared[];
-  // The first tiles are on their way before the queries, and the keys and values that the step
-  // itself writes, are there to be read.
+  // A settled layer loads its first tiles before the step's queries, keys and values can be read.
   bool waits = a.settled;
   if (!waits) Wait();
   const DecodeRange range = a.space.ranges[blockIdx.x];
@@ -382,8 +381,8 @@ __global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel
   float* written = a.space.states + StatesAt(a.space, cta);  // behind the states of units
   bool new_head = true;
   int stage = 0;
-  // The first rounds only fill the stages. The code is in the loop once: what a launch executes for
-  // the first time, it waits for.
+  // The first rounds only fill the stages. They share the loop's code, because a launch waits for
+  // instructions that it executes for the first time.
 #pragma unroll 1
   for (int round = 0; !walk.done(); ++round) {
     const bool takes = round >= Sizes<D>::kStages;

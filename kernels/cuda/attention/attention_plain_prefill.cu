@@ -1,12 +1,13 @@
-// Prefill attention: causal softmax(q K^T * scale) V for sequences with more queries than the
-// decode kernel takes. 4 D FLOP a head for every pair of query and visible key; bound by mma.sync,
-// which reaches 310 TFLOP/s here. It is what paged_attention_wgmma.cu is compared with.
+// Prefill attention by mma.sync, the reference that the tests compare attention_prefill.cu with:
+// causal softmax(q K^T * scale) V for sequences with more queries than the decode kernel takes. 4 D
+// FLOP a head for every pair of query and visible key; bound by mma.sync, which reaches 310 TFLOP/s
+// here.
 //
 // A tile is 128 rows, row = query * G + head in its group, so that K and V are read once for all
-// heads of a group. Four warps of 32 rows take 64 tokens at a time in the order of their positions;
-// 32 rows a warp share each fragment of K and V, without which shared memory would bind. A row's
-// bits depend on its position alone: tokens it does not see change nothing, so neither do the
-// limits of the tile or of the chunk of the prompt it came in.
+// heads of a group. Four warps of 32 rows take 64 tokens at a time in the order of their positions.
+// The 32 rows of a warp share each fragment of K and V; otherwise shared memory would be the bound.
+// A row's bits depend on its position alone: tokens that it does not see change nothing, so the
+// borders of tiles and of prompt chunks change nothing.
 #include <algorithm>
 #include <climits>
 
@@ -19,21 +20,21 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kTokens = 64;  // taken at once
+constexpr int kTokens = 64;  // of a step of the loop
 constexpr int kStages = 2;
-constexpr int kBlocks = kTokens / 16;  // of the table at most
+constexpr int kBlocks = kTokens / 16;  // at most, of the table
 
 template <int D>
 struct Sizes {
   static constexpr uint32_t kQBytes = kPrefillRows * D * 2;
-  static constexpr uint32_t kTileBytes = kTokens * D * 2;  // of K, and of V
+  static constexpr uint32_t kTileBytes = kTokens * D * 2;  // of K; V has as many
   static constexpr uint32_t kStageBytes = 2 * kTileBytes;
   static constexpr uint32_t kHighAt = kQBytes + kStages * kStageBytes;
   static constexpr uint32_t kBlocksAt = kHighAt + kPrefillRows * 4;
   static constexpr uint32_t kSharedBytes = kBlocksAt + kStages * kBlocks * 4;
 };
 
-// How a thread of the CTA copies rows of D elements: rows row + i * kRows, one vector of each.
+// A thread's share in a copy of rows of D elements: one vector of each of the rows row + i * kRows.
 template <int D>
 struct CopyShape {
   static constexpr int kVectors = D / 8;
@@ -41,8 +42,8 @@ struct CopyShape {
   const int row = threadIdx.x / kVectors, vector = threadIdx.x % kVectors;
 };
 
-// Copies tiles of 64 tokens of a head into stages. The blocks a tile lies in are looked up one tile
-// earlier, by copies too, so that they take no registers.
+// TileLoader: copies tiles of 64 tokens of a head into stages. It looks up a tile's blocks one tile
+// earlier, by asynchronous copies too, so that they take no registers.
 template <typename T, int D>
 class TileLoader {
  public:
@@ -73,7 +74,7 @@ class TileLoader {
       const int64_t block = blocks_[stage * kBlocks + i * kBlocks / kCopies];
       const int in_block = (token + row) & ((1 << a_.block_shift) - 1);
       const T* k = kv_ + block * a_.block_stride + in_block * D + shape.vector * 8;
-      // Tokens that no query sees may be anything, also NaN; they are read as zeros.
+      // Slots that no query sees may hold anything, even NaN. They are read as zeros.
       const bool valid = token + row >= start_ && token + row < context_;
       const uint32_t to = to_stage + SwizzledOffset<D>(row, shape.vector);
       CopyAsync(to, k, valid);
@@ -89,7 +90,7 @@ class TileLoader {
   int* const blocks_;
 };
 
-// Copies a tile's queries; rows behind the last are zero.
+// Copies a tile's queries. Rows past the last are zero.
 template <typename T, int D>
 __device__ void CopyQueries(const AttentionArgs& a, const PrefillTile& tile, int head,
                             uint32_t to) {
@@ -106,13 +107,13 @@ __device__ void CopyQueries(const AttentionArgs& a, const PrefillTile& tile, int
   }
 }
 
-// Which tokens a tile's rows see: [high - window, high).
+// Sight: the tokens that a tile's rows see, [high - window, high).
 struct Sight {
-  int* high;            // [kPrefillRows], in shared memory: few iterations need it
+  int* high;            // [kPrefillRows], in shared memory because few iterations need it
   int window;           // INT_MAX: unlimited
   int first_high, end;  // of the first row and of the last
 
-  // Set by all threads before a barrier.
+  // By all threads, before a barrier.
   __device__ void Set(const AttentionArgs& a, const PrefillTile& tile) {
     window = a.window > 0 ? a.window : INT_MAX;
     first_high = HighOf(a, tile, 0);
@@ -123,7 +124,7 @@ struct Sight {
   }
 
  private:
-  // Rows behind the last see what the last does.
+  // Rows past the last see what the last sees.
   __device__ static int HighOf(const AttentionArgs& a, const PrefillTile& tile, int row) {
     return tile.context - tile.num_queries + 1 +
            min(a.QueryOf(tile.first_row + row), tile.num_queries - 1);
@@ -205,7 +206,7 @@ struct WarpRows {
     }
   }
 
-  // Normalised, to the warp's rows of shared memory.
+  // Normalises the rows and writes them to the warp's rows of shared memory.
   __device__ __forceinline__ void Put(char* rows) const {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -224,7 +225,7 @@ struct WarpRows {
   }
 };
 
-// Stores a warp's 32 rows, which lie in shared memory.
+// Stores a warp's 32 rows from shared memory.
 template <typename T, int D>
 __device__ void StoreRows(const AttentionArgs& a, const PrefillTile& tile, int head,
                           const char* rows) {
@@ -266,7 +267,7 @@ __device__ void TakeItem(const AttentionArgs& a, const PrefillTile& tile, int he
   int stage = 0;
   for (int token = begin; token < sight.end; token += kTokens, stage ^= 1) {
     CopyWait<0>();
-    __syncthreads();  // this stage is there for all, and all have read the other
+    __syncthreads();  // all copies of this stage have ended, and all reads of the other
     if (token + kTokens < sight.end) {
       loader.Copy(token + kTokens, stage ^ 1, stages + (stage ^ 1) * Sizes<D>::kStageBytes);
       loader.LookUp(token + 2 * kTokens, stage);
@@ -277,7 +278,7 @@ __device__ void TakeItem(const AttentionArgs& a, const PrefillTile& tile, int he
       rows.Take(q_fragments, fragments + t * D * 2, sight, token + t, a.scale_log2);
     }
   }
-  // A warp's queries were read by that warp alone.
+  // Only this warp has read its queries, so it may overwrite them.
   __syncwarp();
   rows.Put(shared + warp_q);
   __syncwarp();
@@ -293,7 +294,7 @@ __global__ __launch_bounds__(kThreads,
   PdlTrigger();
   const uint32_t items = *a.space.num_tiles * a.num_kv_heads;
   while (true) {
-    // Each CTA draws one ticket too many: the last ticket of all sets the count back.
+    // Each CTA draws one ticket too many; the last ticket of all resets the count.
     if (threadIdx.x == 0) ticket = atomicInc(a.space.tickets, items + gridDim.x - 1);
     __syncthreads();
     const uint32_t item = ticket;

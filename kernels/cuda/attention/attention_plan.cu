@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 1024;
 
-// What is summed over the sequences.
+// The sums over sequences.
 struct Sums {
   int32_t sequences, units, cost, tiles;
 };
@@ -23,10 +23,10 @@ __device__ Sums operator+(const Sums& a, const Sums& b) {
 struct SharedSums {
   int32_t* cost_begin;
   int32_t* unit_begin;
-  int32_t* tile_begin;  // by sequence of the step, not of the decoding ones
+  int32_t* tile_begin;  // counts all sequences of the step, not the decoding ones
 };
 
-// Lists the decoding sequences and returns the sums over all.
+// Lists the decoding sequences and returns the sums over all sequences.
 __device__ Sums SumSequences(const PlanArgs& a, const SharedSums& shared) {
   Sums done{};
   for (int base = 0; base < a.num_seqs; base += kThreads) {
@@ -82,8 +82,8 @@ __device__ void PlanRanges(const PlanArgs& a, const DecodeSums& sums) {
   a.space.ranges[r] = FillRange(sums, {begins, filled, sums.num_ranges}, r, range, next);
 }
 
-// The tiles of a sequence from its end on: the longest are taken first, so that short ones fill up
-// the last round.
+// Lists the tiles of a sequence from its end on: the tiles with the longest contexts start first,
+// so that short ones fill the last round.
 __device__ void ListPrefillTiles(const PlanArgs& a, const int32_t* tile_begin, int32_t num_tiles) {
   for (int t = static_cast<int>(threadIdx.x); t < num_tiles; t += kThreads) {
     const int32_t s = LastAtMost(tile_begin, a.num_seqs, t);
@@ -105,7 +105,7 @@ __global__ __launch_bounds__(kThreads) void PlanKernel(const PlanArgs a) {
   const SharedSums arrays{shared, shared + a.max_rows + 1, shared + 2 * (a.max_rows + 1)};
   const Sums all = SumSequences(a, arrays);
   DecodeSums sums{a.space.sequences, arrays.cost_begin, arrays.unit_begin, all.sequences, 0};
-  // One CTA a multiprocessor where that is enough: neighbours in the grid may share one.
+  // Few units get one CTA a multiprocessor: neighbours in the grid may share a multiprocessor.
   sums.num_ranges = all.units <= a.num_sms ? a.num_sms : a.num_ctas;
   PlanRanges(a, sums);
   ListPrefillTiles(a, arrays.tile_begin, all.tiles);

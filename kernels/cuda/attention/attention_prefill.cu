@@ -2,19 +2,19 @@
 // more queries than the decode kernel takes. 4 D FLOP a head for every pair of query and visible
 // key, bound by the tensor cores.
 //
-// A CTA stays on its multiprocessor and draws items, a tile of 128 rows (row = query * G + head in
-// its group) of one key/value head. Its first warpgroup supplies the two others: warp 0 draws items
-// and has K and V copied, 128 tokens at a time, one box a block of the table; warps 1 to 3 copy the
-// next item's queries. Each of the others has 64 rows. While one of them turns scores into weights
-// the tensor cores work for the other: they take turns in issuing products, and a turn is the
-// scores of a tile and the values of the one before.
+// A CTA stays on its multiprocessor and draws items: a tile of 128 rows (row = query * G + head in
+// its group) of one key/value head. Its first warpgroup supplies the two others. Warp 0 draws items
+// and starts the copies of K and V, 128 tokens at a time, one box a block of the table; warps 1 to
+// 3 copy the next item's queries. The two other warpgroups, the consumers, have 64 rows each. They
+// take turns in issuing products, so the tensor cores work for one while the other turns scores
+// into weights. A turn is the scores of a tile and the values of the tile before it.
 //
-// Tiles come in the order of their positions and tokens that a row does not see change nothing, so
+// Tiles come in the order of their positions, and tokens that a row does not see change nothing. So
 // a row's bits depend on its position alone.
 //
-// On an H200 a warpgroup takes 2750 cycles a tile at D = 128, in which the tensor cores work 2048
-// for the two: products 1024, tops 500, exponentials and packing 1100. It is what lies between two
-// turns that is too long, not memory (96 % of what is read comes from the second-level cache).
+// On an H200 a consumer takes 2750 cycles a tile at D = 128: products 1024, tops 500, exponentials
+// and packing 1100. In that time the tensor cores work 2048 cycles for both. The work between two
+// turns is the bound, not memory: 96 % of the reads hit the second-level cache.
 #include <algorithm>
 #include <climits>
 
@@ -30,14 +30,14 @@ namespace {
 constexpr int kGroupThreads = 128, kGroups = 2;  // of consumers
 constexpr int kThreads = (1 + kGroups) * kGroupThreads;
 constexpr int kQueryThreads = 96;
-constexpr int kTokens = 128;  // taken at once
+constexpr int kTokens = 128;  // of a turn
 constexpr int kGroupRows = kPrefillRows / kGroups;
 constexpr int kSlots = 2;                               // of items, of queries, of K and of V
-constexpr uint32_t kPanelBytes = 128 * kPanelRowBytes;  // 128 rows, of queries or of tokens
+constexpr uint32_t kPanelBytes = 128 * kPanelRowBytes;  // 128 rows: queries or tokens
 // 128 * 56 + 256 * 224 registers of the 65536.
 constexpr int kSupplierRegisters = 56, kConsumerRegisters = 224;
 
-// What one turn of the CTA works on; head < 0 ends it.
+// A CTA's unit of work; head < 0 ends the CTA.
 struct Item {
   PrefillTile tile;
   int head;
@@ -54,7 +54,7 @@ struct Layout {
   static constexpr uint32_t kSharedBytes = kItemsAt + kSlots * sizeof(Item);
 };
 
-// Full and empty barriers of a ring of two slots. The n-th use of the ring is of slot n % 2.
+// A ring of two slots with a full and an empty barrier each. Use n of the ring has slot n % 2.
 struct Ring {
   uint32_t barriers, slots;
   uint32_t slot_bytes;
@@ -70,7 +70,7 @@ struct Ring {
   }
   __device__ void WaitFull(uint32_t n) const { Full(n).Wait(n / kSlots); }
   __device__ bool IsFull(uint32_t n) const { return Full(n).IsOver(n / kSlots); }
-  // The first use of a slot finds it empty: a barrier's phase before the first is over.
+  // The first use of a slot finds it empty: the phase before a barrier's first counts as over.
   __device__ void WaitEmpty(uint32_t n) const { Empty(n).Wait(n / kSlots + 1); }
 };
 
@@ -91,8 +91,8 @@ struct Rings {
   }
   __device__ void Init() const {
     constexpr uint32_t kConsumerWarps = kGroups * 4;
-    // Every thread that reads an item says so: where a warp runs together the compiler leaves
-    // __syncwarp out, and the race checker cannot see that one lane's arrival is after all reads.
+    // Every thread that reads an item arrives. The compiler omits __syncwarp where a warp
+    // converges, and then the race checker cannot see that one lane's arrival follows all reads.
     items.Init(1, kGroups * kGroupThreads + kQueryThreads);
     q.Init(kQueryThreads, kConsumerWarps);
     k.Init(1, kConsumerWarps);
@@ -102,7 +102,7 @@ struct Rings {
   }
 };
 
-// The tokens an item's rows see, from a multiple of 128 on.
+// Span: the tokens that an item's rows see, from a multiple of 128 on.
 struct Span {
   int begin, end;
 
@@ -113,7 +113,7 @@ struct Span {
   }
 };
 
-// Warp 0: draws items, has their K and V copied.
+// Supplier, warp 0: draws items and starts the copies of their K and V.
 template <int D>
 class Supplier {
  public:
@@ -137,7 +137,7 @@ class Supplier {
         const int next_block = BlockOf(item.tile, token + kTokens);
         CopyK(item, block);
         CopyV(item, token, block);
-        // While the copies of the first tile are on their way.
+        // The next item is drawn while the first tile's copies are under way.
         if (token == span.begin) next = Draw();
         block = next_block;
       }
@@ -145,8 +145,8 @@ class Supplier {
   }
 
  private:
-  // Each CTA draws one ticket too many: the last ticket of all sets the count back. Heads vary
-  // fastest: tiles of different heads are as long as one another, and the longest come first.
+  // Each CTA draws one ticket too many; the last ticket of all resets the count. Heads vary
+  // fastest, because a tile is equally long in every head and the longest tiles come first.
   __device__ Item Draw() const {
     Item item{};
     item.head = -1;
@@ -159,7 +159,8 @@ class Supplier {
     return item;
   }
 
-  // A tile is boxes of one block (64 tokens at most) and one panel: this lane's is number `lane_`.
+  // A tile consists of boxes of one block (at most 64 tokens) and one panel. This lane copies box
+  // number `lane_`.
   __device__ int Boxes() const { return kTokens >> a_.block_shift; }
   __device__ int BlockOf(const PrefillTile& tile, int token) const {
     const int last = (tile.context - 1) >> a_.block_shift;
@@ -183,8 +184,8 @@ class Supplier {
   }
 
   __device__ void CopyV(const Item& item, int token, int block) {
-    // What lies before the step's first visible token or behind the context may be NaN, which a
-    // weight of zero does not silence.
+    // Slots before the first visible token or past the context may hold NaN, and zero times NaN is
+    // NaN. So this warp overwrites their V with zeros.
     const PrefillTile& tile = item.tile;
     const int start = a_.window > 0 ? tile.context - tile.num_queries + 1 - a_.window : 0;
     const bool is_edge = token < start || token + kTokens > tile.context;
@@ -218,7 +219,7 @@ class Supplier {
   uint32_t edges_ = 0;
 };
 
-// Warps 1 to 3: copy the items' queries; rows behind the last are zero.
+// Warps 1 to 3: copy the items' queries. Rows past the last are zero.
 template <typename T, int D>
 __device__ void SupplyQueries(const AttentionArgs& a, char* shared) {
   const Rings<D> rings(shared);
@@ -245,7 +246,7 @@ __device__ void SupplyQueries(const AttentionArgs& a, char* shared) {
   }
 }
 
-// Where the tokens end that a thread's two rows see, and those of its warpgroup.
+// Sight: one past the last token that a thread's two rows see, and that its warpgroup's rows see.
 struct Sight {
   int end[2];
   int first_end, last_end;
@@ -276,7 +277,7 @@ struct Sight {
   }
 };
 
-// One of the two warpgroups that multiply.
+// Consumer: one of the two warpgroups that multiply.
 template <typename T, int D>
 class Consumer {
  public:
@@ -304,7 +305,7 @@ class Consumer {
   static constexpr int kSteps = kTokens / 16;
   using Scores = float[kTokens / 8][4];
 
-  // What a warpgroup holds: 64 scores, 64 sums and 32 weights a thread at D = 128.
+  // A warpgroup's registers: 64 scores, 64 sums and 32 weights a thread at D = 128.
   struct Work {
     Scores s;
     RunningRows<D> rows;
@@ -351,12 +352,12 @@ class Consumer {
     PackAll(w);
   }
 
-  // The scores of a tile and the values of the one before. From the fence to the last wait there is
-  // no branch: with one, the products would be waited for one by one.
+  // The scores of a tile and the values of the tile before it. No branch stands between the fence
+  // and the last wait: with one, the compiler would wait for each product.
   template <bool kMasked>
   __device__ __forceinline__ void TakeNext(const TileOperand& q, int token, const Sight& sight,
                                            Work& w) {
-    // Both are asked before either is waited for.
+    // Asks for both barriers before it waits for one.
     const bool has_v = rings_.v.IsFull(taken_), has_k = rings_.k.IsFull(taken_ + 1);
     if (!has_v) rings_.v.WaitFull(taken_);
     if (!has_k) rings_.k.WaitFull(taken_ + 1);
@@ -369,8 +370,8 @@ class Consumer {
     Settle(w.s);
     Release(rings_.k, taken_ + 1);
     if constexpr (kMasked) sight.Mask(token, w.s);
-    // The tops are found under the products of the values; the exponentials, which take longer than
-    // all else, share their time with the packing.
+    // The tops are found during the products of the values. The exponentials, which take the most
+    // time, overlap the packing.
     float factor[2];
     w.rows.RaiseTop(w.s, a_.scale_log2, factor);
     ProductsWait<0>();
@@ -409,11 +410,11 @@ class Consumer {
     for (int t = 0; t < kSteps; ++t) PackWeights<T>(w.s, t, w.p[t]);
   }
 
-  // Through the place of the queries, so that rows are stored in vectors of 16 bytes.
+  // Stores an item through the queries' place in shared memory, in vectors of 16 bytes.
   __device__ __forceinline__ void Store(const Item& item, uint32_t i, const RunningRows<D>& rows) {
     char* q = shared_ + Layout<D>::kQAt + i % kSlots * Layout<D>::kTileBytes;
     const int first = group_ * kGroupRows + warp_ * 16;
-    SyncNamed(kWithin + group_, kGroupThreads);  // no warp of the group needs the queries any more
+    SyncNamed(kWithin + group_, kGroupThreads);  // all warps of the group have read the queries
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float inverse = Reciprocal(QuadSum(rows.sum[half]));
@@ -471,8 +472,8 @@ __global__ __launch_bounds__(kThreads,
   }
 }
 
-// The layer's K and V as [block][K or V][head][token][column]; a box is 64 columns of a block's
-// tokens of one head.
+// Describes the layer's K and V as [block][K or V][head][token][column]. A box is 64 columns of a
+// block's tokens of one head.
 CUtensorMap DescribePool(const KvLayerView& kv) {
   static const auto encode = [] {
     void* function = nullptr;

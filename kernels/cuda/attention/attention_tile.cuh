@@ -1,5 +1,5 @@
-// What both attention kernels do to a tile: asynchronous copies into swizzled shared memory, matrix
-// fragments, and the step of the running softmax.
+// Work on tiles that the attention kernels share: asynchronous copies into swizzled shared memory,
+// matrix fragments, and the step of the running softmax.
 //
 // A row of D elements in shared memory is a run of 16-byte vectors, vector v of row r at place
 // v ^ (r % 8): eight rows of one vector, which one ldmatrix takes, are then in all 32 banks.
@@ -21,7 +21,7 @@ __device__ __forceinline__ uint32_t SwizzledOffset(uint32_t row, uint32_t vector
   return row * (D * 2) + ((vector ^ (row & 7)) << 4);
 }
 
-// Copies 16 bytes, or writes 16 zero bytes and reads nothing.
+// Copies 16 bytes, or writes 16 zero bytes and reads no memory.
 __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
@@ -81,10 +81,11 @@ __device__ __forceinline__ float Reciprocal(float x) {
   return y;
 }
 
-// What to subtract before the exponential: -inf - -inf would be NaN where a row sees no token yet.
+// The value to subtract before the exponential. Where a row sees no token yet, -inf - -inf would be
+// NaN.
 __device__ __forceinline__ float FiniteTop(float top) { return top == -INFINITY ? 0.0f : top; }
 
-// Over the four lanes that hold a row of an accumulator.
+// Maximum and sum over the four lanes that hold a row of an accumulator.
 __device__ __forceinline__ float QuadMax(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -112,8 +113,8 @@ struct RunningRows {
     sum[0] = sum[1] = 0.0f;
   }
 
-  // Takes in kBlocks * 8 scores a row, in three steps that others may stand between: raises top,
-  // and gives the factors that o has yet to be multiplied by;
+  // Adds kBlocks * 8 scores a row, in three steps that other work may separate. First: raises top
+  // and returns the factors for Scale.
   template <int kBlocks>
   __device__ __forceinline__ void RaiseTop(const float (&s)[kBlocks][4], float scale_log2,
                                            float (&factor)[2]) {
@@ -131,7 +132,7 @@ struct RunningRows {
     }
   }
 
-  // turns the scores into weights and sums them;
+  // Second: turns the scores into weights and adds them to sum.
   template <int kBlocks>
   __device__ __forceinline__ void Weigh(float (&s)[kBlocks][4], float scale_log2) {
 #pragma unroll
@@ -148,8 +149,8 @@ struct RunningRows {
     }
   }
 
-  // and multiplies o. A factor of one changes no bit, so it is left out where the whole warp has
-  // it.
+  // Third: multiplies o by the factors. A factor of one changes no bit, so a warp whose factors are
+  // all one skips the products.
   __device__ __forceinline__ void Scale(const float (&factor)[2]) {
     if (!__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) return;
 #pragma unroll

@@ -36,8 +36,8 @@ SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
   layout.tiles = take(MaxPrefillTiles(limits.max_tokens, limits.max_rows, group) *
                       static_cast<int64_t>(sizeof(PrefillTile)));
   layout.counts = take(8);
-  // A range begins in at most one shared head, of which it may hold all chunks but the first, and
-  // ends in at most one that it owns. Rows are 8, or 16 in chunks of twice the size.
+  // A range begins in at most one shared head, where it may have all chunks but the first, and ends
+  // in at most one that it owns. A state has 8 rows, or 16 in chunks of twice the size.
   const int64_t chunks =
       std::min<int64_t>(kMaxChunks, CeilDiv<int64_t>(limits.max_context, 64) + 1);
   layout.state_stride = (chunks + 2) * 8 * StateRowFloats(limits.head_dim);
@@ -72,7 +72,7 @@ void CheckShapes(const PagedAttentionParams& p, const AttentionLimits& limits) {
   CHECK(p.q.dtype == kv.dtype && p.out.dtype == kv.dtype);
   CHECK(p.q.dim[1] == width && p.out.dim[1] == width && p.out.dim[0] == p.q.dim[0]);
   CHECK(kv.block_size == 16 || kv.block_size == 32 || kv.block_size == 64);
-  // What 16-byte copies need.
+  // 16-byte copies need this alignment.
   CHECK_EQ(p.q.row_stride % 8, 0);
   CHECK_EQ(p.out.row_stride % 8, 0);
   CHECK_EQ((kv.block_stride | kv.kv_stride | kv.head_stride) % 8, 0);

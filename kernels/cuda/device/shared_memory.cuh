@@ -1,5 +1,5 @@
-// Shared memory on a multiprocessor: its addresses as instructions take them, groups of
-// asynchronous copies into it, and barriers in it that count arrivals and bytes (mbarrier).
+// Shared memory of a block: addresses in the form of instructions, groups of asynchronous copies,
+// and Barrier, which counts arrivals and bytes (mbarrier).
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ __device__ __forceinline__ void CopyWait() {
   }
 }
 
-// A barrier in shared memory at `address`, 8 bytes. Phases count from 0. A phase is over when all
-// arrivals that Init names, and all bytes that arrivals announce, have come; the next begins at
-// once. Waiting for a phase that is over returns at once. Only the current phase and the one before
-// it can be waited for.
+// A barrier of 8 bytes in shared memory at `address`. Phases count from 0. A phase is over when the
+// arrivals that Init asks for, and the bytes that arrivals announce, have come; the next phase
+// begins at once. Only the current phase and the one before it can be waited for; a wait for a
+// phase that is over returns at once.
 struct Barrier {
   uint32_t address;
 
@@ -40,7 +40,7 @@ struct Barrier {
   __device__ __forceinline__ void Arrive() const {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
   }
-  // Without a branch, so that it may stand among products.
+  // Compiles to no branch, so it may stand between products.
   __device__ __forceinline__ void ArriveIf(bool arrives) const {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
@@ -48,7 +48,7 @@ struct Barrier {
         "r"(static_cast<int>(arrives))
         : "memory");
   }
-  // Arrives, and keeps the phase open until `bytes` have been copied.
+  // Arrives, and keeps the phase open until `bytes` bytes have been copied.
   __device__ __forceinline__ void ArriveExpecting(uint32_t bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes)
                  : "memory");
