@@ -15,9 +15,9 @@ class CommandQueue {
   virtual void Synchronize() = 0;
   // Returns the number of this point in the queue. Numbers count up from 1.
   virtual uint64_t Mark() = 0;
-  // Blocks until everything enqueued before the mark has ended and is visible to the host. The
-  // only call that another thread may make: one thread at a time, for the newest mark or one of
-  // the 8 before it.
+  // Blocks until everything enqueued before the mark has ended and is visible to the host. The only
+  // call that another thread may make: one thread at a time, for the newest mark or one of the 8
+  // before it.
   virtual void WaitFor(uint64_t mark) = 0;
   // Runs fn. A device with graphs captures what fn enqueues at the first call with `key` and
   // replays it at every later one, so fn must enqueue the same calls with the same arguments each

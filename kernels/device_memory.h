@@ -17,8 +17,8 @@ class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
 
-  // Zeroed device memory, 256-byte aligned. Empty when the device has too little left, counting
-  // the memory of every backend in this process.
+  // Zeroed device memory, 256-byte aligned. Empty when the device has too little left, counting the
+  // memory of every backend in this process.
   virtual Buffer Allocate(size_t bytes) = 0;
   // Zeroed host memory that the device reads and writes in place and copies at full speed. Empty
   // when the host has too little left.

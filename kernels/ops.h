@@ -45,10 +45,9 @@ struct MatMulParams {
   TensorView out;   // [T, n]
 };
 
-// One layer of the paged KV pool. Element (block, kv, head, token, d) of the layer lies at
-// base + block * block_stride + kv * kv_stride + head * head_stride + token * D + d (in elements);
-// kv is 0 for K and 1 for V. Block 0 is the null block: padding rows write to it, no sequence reads
-// it.
+// One layer of the paged KV pool. Element (block, kv, head, token, d) of the layer lies at base +
+// block * block_stride + kv * kv_stride + head * head_stride + token * D + d (in elements); kv is 0
+// for K and 1 for V. Block 0 is the null block: padding rows write to it, no sequence reads it.
 struct KvLayerView {
   void* base = nullptr;  // already offset to the layer
   DType dtype = DType::kF32;
@@ -78,9 +77,8 @@ struct RopeStoreKvParams {
 };
 
 // Causal attention of each sequence's new queries over its paged context, which includes the new
-// tokens.
-// Sequence s owns queries [query_begin[s], query_begin[s+1]); its last query sits at position
-// context_len[s] - 1. With window > 0 a query at position p sees keys in (p - window, p].
+// tokens. Sequence s owns queries [query_begin[s], query_begin[s+1]); its last query sits at
+// position context_len[s] - 1. With window > 0 a query at position p sees keys in (p - window, p].
 struct PagedAttentionParams {
   TensorView q;  // [T, Q * D], strided rows (the Q columns of qkv)
   KvLayerView kv;
@@ -117,9 +115,8 @@ struct SampleParams {
   SampleResult* results;  // [R]
 };
 
-// Weights of benchmarks, the same on every device. out[i] = amplitude * (2 u - 1) with
-// u = (w + 1/2) / 2^32 and w = word i % 4 of Philox4x32 with key `seed` and counter {i / 4, 0, 0,
-// 0}.
+// Weights of benchmarks, the same on every device. out[i] = amplitude * (2 u - 1) with u = (w +
+// 1/2) / 2^32 and w = word i % 4 of Philox4x32 with key `seed` and counter {i / 4, 0, 0, 0}.
 struct FillUniformParams {
   TensorView out;
   uint64_t seed;

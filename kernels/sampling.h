@@ -29,12 +29,12 @@ struct LogitBias {
 // tokens to -infinity; applies the repetition, frequency and presence penalties; and takes the
 // largest logit (greedy, the lowest token of equals) or draws.
 //
-// A draw. Let l be the logits after these steps, top the largest, z = (l - top) / temperature and
-// e = ExactExp(z). The mass of a token is floor(e * 2^40), an integer, so the order of a sum does
-// not matter. The draw keeps
+// A draw. Let l be the logits after these steps, top the largest, z = (l - top) / temperature and e
+// = ExactExp(z). The mass of a token is floor(e * 2^40), an integer, so the order of a sum does not
+// matter. The draw keeps
 // - by top_k: tokens whose z is at least the top_k-th largest; of those
-// - by top_p: tokens for which tokens of strictly larger z hold less than top_p of the mass; of
-// those
+// - by top_p: tokens for which the tokens of strictly larger z hold less than top_p of the mass;
+//   of those
 // - by min_p: tokens with e >= min_p (the largest e is 1).
 // Hugging Face transformers filters in this order. Tokens that are equal at a threshold are all
 // kept. The result is the kept token with the largest z + GumbelNoise(seed, num_known, token), the

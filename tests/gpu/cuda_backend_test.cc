@@ -1,4 +1,4 @@
-// What the CUDA backend refuses before it looks for a device.
+// CudaBackend::Create refuses options that no device supports. Needs no device.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <string>

@@ -11,21 +11,21 @@ SUITES = {
     "fill_uniform_gpu_test": "*",
     "gather_rows_gpu_test": "*",
     "silu_mul_gpu_test": "*.MatchesDoubleArithmetic",
-    "rms_norm_gpu_test": "*.MatchesDoubleArithmetic:*.AChain*",
+    "rms_norm_gpu_test": "*.MatchesDoubleArithmetic:*.DependentLaunchDoesNotChangeBits",
     "rope_store_kv_gpu_test": "*",
     "step_gpu_test": "*",
-    "sample_gpu_test": "*.RowsThatHoldNoAnswer*:*.GivesTheResultOfARowAlone*",
-    "matmul_gpu_test": "*.TakesStridedRows*:*.TakesRowsThatAreNotAligned:"
-                       "*.FewTokensHaveTheSameBitsInASlice*",
-    "paged_attention_gpu_test": "*.AnswersShortAndLong*:*.ChunksOfAPrompt*:*.BitsDoNotDepend*",
-    "model_gpu_test": "*NeighboursInTheBatch*/llama:*NeighboursInTheBatch*/qwen3",
-    "nonfinite_gpu_test": "*.ASickRow*",
+    "sample_gpu_test": "*.FlagsNonfiniteRows:*.ResultsDoNotDependOnTheBatch",
+    "matmul_gpu_test": "*.AcceptsStridedRows*:*.AcceptsUnalignedRows:"
+                       "*.BitsOfFewTokensDoNotDependOnTheSliceOfRows",
+    "paged_attention_gpu_test": "*.ServesDecodeAndPrefill*:*.PrefillChunks*:*.BitsDoNotDepend*",
+    "model_gpu_test": "*BitsDoNotDependOnTheBatch/llama:*BitsDoNotDependOnTheBatch/qwen3",
+    "nonfinite_gpu_test": "*.NonfiniteRowLeaves*",
 }
 # Slower than the others by far: less of the same.
 RACE_SUITES = {
-    "rms_norm_gpu_test": "*.AChain*",
-    "sample_gpu_test": "*.RowsThatHoldNoAnswer*",
-    "paged_attention_gpu_test": "*.ChunksOfAPrompt*",
+    "rms_norm_gpu_test": "*.DependentLaunchDoesNotChangeBits",
+    "sample_gpu_test": "*.FlagsNonfiniteRows",
+    "paged_attention_gpu_test": "*.PrefillChunks*",
 }
 # Racecheck's records of this one take more memory than a machine of 128 GB has; its kernels are
 # those of the other programs.

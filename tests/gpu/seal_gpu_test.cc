@@ -1,6 +1,6 @@
-// Nothing takes memory in service: over ten thousand mixed steps the driver is never asked for any.
-// A preloaded shim counts; the program starts itself again with it. Runs from the repository's
-// root.
+// Service allocates nothing: ten thousand mixed steps make no allocating call of the driver. A
+// preloaded shim counts the calls; the program restarts itself with the shim. Runs from the
+// repository's root.
 //
 // Covers engine/worker/program/cuda_worker.cc, kernels/cuda/cuda_backend.cc,
 // kernels/cuda/graph_set.cc
@@ -26,7 +26,7 @@ Function Find(const char* name) {
 uint64_t AllocationCalls() { return Find<AllocationCallsFunction>(kAllocationCalls)(); }
 const char* AllocationNames() { return Find<AllocationNamesFunction>(kAllocationNames)(); }
 
-// Sequences that come in bursts, in chunks, and go: steps of prompts, of tokens, and of both.
+// Sequences arrive in bursts, prefill in chunks, and end: steps of prefill, of decode, and of both.
 class MixedSteps {
  public:
   static constexpr int32_t kRows = 64, kBudget = 512;
@@ -108,7 +108,7 @@ int64_t FreeBytes() {
   return static_cast<int64_t>(free);
 }
 
-TEST(SealGpuTest, TenThousandMixedStepsTakeNoMemory) {
+TEST(SealGpuTest, TenThousandMixedStepsAllocateNothing) {
   constexpr int32_t kSteps = 10'000;
   CudaWorkerReport report;
   const DemoSettings settings{.max_num_seqs = MixedSteps::kRows,
@@ -156,8 +156,8 @@ void InstantiateGraph() {
   CUDA_CHECK(cudaGraphDestroy(graph));
 }
 
-// A count of nothing is worth something only where something is counted.
-TEST(SealGpuTest, TheShimSeesEveryWayToTakeMemory) {
+// The shim counts real allocations, so its count of zero means something.
+TEST(SealGpuTest, ShimCountsEveryKindOfAllocation) {
   CUDA_CHECK(cudaFree(nullptr));
   void* taken = nullptr;
   std::vector<char> page(1 << 20);
@@ -200,7 +200,7 @@ void StartAgainWithShim(char** argv) {
   if (Find<AllocationCallsFunction>(kAllocationCalls) != nullptr) return;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   setenv("LD_PRELOAD", (self.parent_path() / "liballocation_shim.so").c_str(), 1);
-  // Once: where it does not load, the test says so.
+  // Restarts once: if the shim does not load, the test reports it.
   if (std::getenv("QUIRE_SHIM_TRIED") != nullptr) return;
   setenv("QUIRE_SHIM_TRIED", "1", 1);
   execv(self.c_str(), argv);

@@ -7,9 +7,9 @@
 //    writes. Before the wait it uses only constants (weights, tables), its own shared memory, and
 //    after an attention of the step the memory of rule 2.
 // 2. Attention waits before it triggers. So everything enqueued before an attention is complete
-// when
-//    a kernel behind it starts: the step's tables and plan, and the KV of older steps. The step's
-//    later layers ("settled") read these before they wait.
+//    when a kernel behind the attention starts: the step's tables and plan, and the KV of older
+//    steps. The step's later layers read these before they wait: the code calls such a layer
+//    "settled".
 // 3. It waits even if it needs nothing of a predecessor, so that waits form a chain.
 // 4. It never reads a predecessor's writes through the non-coherent path (ld.global.nc, __ldg).
 // 5. The last user of a counter resets it, after its wait.

@@ -17,8 +17,8 @@ class MatMul {
   // Device bytes of `workspace`.
   static int64_t WorkspaceBytes();
 
-  // `workspace` is device memory, 256-byte aligned, and must outlive this. An empty
-  // `cache_file` keeps no choices.
+  // `workspace` is device memory, 256-byte aligned, and must outlive this. An empty `cache_file`
+  // keeps no choices.
   MatMul(const Device& device, void* workspace, const std::string& cache_file);
   ~MatMul();
 

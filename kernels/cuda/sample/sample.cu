@@ -305,8 +305,8 @@ __device__ __forceinline__ float ScoreBound(float z, uint32_t word) {
 // The largest noise: -ln(2^-33).
 constexpr float kMostNoise = 22.9f;
 
-// The values of the slice to draw from, those up to last_key, and their scale: z is
-// (value - top) / temperature. Values that are z already have top 0 and temperature 1.
+// The values of the slice to draw from, those up to last_key, and their scale: z is (value - top) /
+// temperature. Values that are z already have top 0 and temperature 1.
 struct Drawing {
   uint32_t last_key;
   float top, temperature;
