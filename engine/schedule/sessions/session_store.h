@@ -123,9 +123,10 @@ class SessionStore final : public NodeKeeper {
   // The turn failed; its session keeps `node` as above, or, kNoNode, what it kept.
   void AbortTurn(uint64_t turn, NodeId node, int64_t now_ns);
   void OnLost(uint64_t keeper, NodeId parent) override;
+  void OnTierLost(NodeId node) override;
 
-  // --- Time. Leases that have run out end; at most `limit` a call. Also looks whether sessions
-  // changed their state unseen (eviction tells nobody), a bounded number of nodes a call.
+  // --- Time. Leases that have run out end; at most `limit` a call. When the tree has reported a
+  // lost tier, also looks at the sessions, a bounded number of nodes a call.
   void Expire(int64_t now_ns, int32_t limit);
   // The earliest lease end or idle offload that Expire has not seen; kNoDeadline if none.
   int64_t NextTimer() const;
@@ -212,7 +213,6 @@ class SessionStore final : public NodeKeeper {
   // Looking around: the sessions still to be seen after the last change, from `next_look_` on.
   Slot next_look_ = 0;
   int32_t to_look_at_ = 0;
-  int64_t evicted_ = 0;  // by the tree, when that was last read
   int64_t look_ns_ = 0;
   int64_t now_ns_ = 0;        // of the last Expire
   mutable int64_t work_ = 0;  // as work() says; counted by const methods too

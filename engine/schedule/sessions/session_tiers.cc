@@ -45,7 +45,7 @@ bool SessionStore::WantedByOthers(Slot slot, NodeId node) const {
 }
 
 int64_t SessionStore::OffloadTime(const SessionRecord& record, int64_t now_ns) const {
-  if (record.kept == kNoNode || tree_.num_pages() == 0) return kNoDeadline;
+  if (record.kept == kNoNode || tree_.host().num_pages() == 0) return kNoDeadline;
   return now_ns + static_cast<int64_t>(record.options.idle_offload_after_seconds * 1e9);
 }
 
@@ -55,6 +55,8 @@ void SessionStore::OnLost(uint64_t keeper, NodeId parent) {
                [parent](SessionRecord& record) { record.SetKept(parent); });
   to_look_at_ = book_.num_slots();
 }
+
+void SessionStore::OnTierLost(NodeId) { to_look_at_ = book_.num_slots(); }
 
 // --- Time.
 
@@ -69,9 +71,6 @@ void SessionStore::Expire(int64_t now_ns, int32_t limit) {
 }
 
 void SessionStore::LookAround(int64_t now_ns) {
-  if (std::exchange(evicted_, tree_.num_evicted()) != tree_.num_evicted()) {
-    to_look_at_ = book_.num_slots();
-  }
   if (to_look_at_ == 0 || now_ns < look_ns_) return;
   look_ns_ = now_ns + kLookInterval;
   for (const int64_t end = work_ + kMaxWork; to_look_at_ > 0 && work_ < end; --to_look_at_) {
@@ -133,7 +132,7 @@ void SessionStore::DropBlocks(Slot slot) {
   for (NodeId node = book_[slot].kept; node != kNoNode; node = Above(node)) {
     ++work_;
     if (tree_.NumKeepers(node) + tree_.NumKeptChildren(node) > 1) break;
-    if (tree_.Kv(node).block != kNullBlock && !tree_.DropBlock(node)) break;
+    if (tree_.Kv(node).block != kNullBlock && !tree_.host().DropBlock(node)) break;
   }
 }
 
@@ -162,7 +161,7 @@ int32_t SessionStore::DropPages(Slot slot, int32_t pages) {
   while (dropped < pages && node != kNoNode) {
     ++work_;
     const NodeId above = Above(node);
-    if (WantedByOthers(slot, node) || !tree_.DropPage(node)) break;
+    if (WantedByOthers(slot, node) || !tree_.host().DropPage(node)) break;
     ++dropped;
     node = above;
   }
@@ -228,10 +227,10 @@ absl::StatusOr<SessionStore::ImportStart> SessionStore::BeginImport(TenantId ten
   filling.push_back({node, false});
   for (int32_t begin = 0; begin < import.kv_tokens; begin += block_size_) {
     const int32_t count = std::min(block_size_, import.kv_tokens - begin);
-    if (tree_.num_free_pages() == 0) {
+    if (tree_.host().num_free_pages() == 0) {
       MakeRoomFor((import.kv_tokens - begin - 1) / block_size_ + 1, book_.WantedOf(slot));
     }
-    const PrefixTree::Inserted inserted = tree_.InsertOnHost(
+    const PrefixTree::Inserted inserted = tree_.host().InsertOnHost(
         node, std::span(import.tokens).subspan(begin, count), count < block_size_);
     if (inserted.node == kNoNode) break;
     node = inserted.node;
@@ -251,7 +250,7 @@ absl::StatusOr<SessionInfo> SessionStore::EndImport(uint64_t turn, bool ok, int6
   imports_.erase(found);
   const Slot slot = SlotOf(turn);
   for (const Filling& each : filling) {
-    if (each.adopted) tree_.EndStore(each.node, ok);
+    if (each.adopted) tree_.host().EndStore(each.node, ok);
   }
   const NodeId deepest = filling.back().node;
   if (ok && tree_.Depth(deepest) > 0) KeepInstead(slot, deepest);
@@ -275,7 +274,7 @@ void SessionStore::CheckInvariants() const {
       const auto size = static_cast<int32_t>(record.tokens.size());
       CHECK_EQ(record.kept, LastBlock(record.kept, size));
       const Survey survey = Look(slot);
-      CHECK(!survey.has_pages || tree_.num_pages() > 0);
+      CHECK(!survey.has_pages || tree_.host().num_pages() > 0);
     }
     CHECK(record.pin == kNoNode || (record.pinned && tree_.Held(record.pin)));
     if (record.pin != kNoNode) {

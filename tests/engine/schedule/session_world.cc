@@ -86,7 +86,7 @@ NodeId SessionWorld::DeepestOnDevice(NodeId node) const {
 }
 
 bool SessionWorld::Advance(WorldTurn& turn) {
-  if (!tiering.Finished(turn.ticket, now_ns)) return false;
+  if (!tiering.EndRestoreIfDone(turn.ticket, now_ns)) return false;
   turn.ticket = 0;
   const NodeId usable = DeepestOnDevice(turn.node);
   const bool ends_in_tail = turn.has_tail && usable == turn.node;
@@ -181,7 +181,7 @@ void SessionWorld::Commit(WorldTurn& turn, const std::vector<int32_t>& output) {
 }
 
 void SessionWorld::Abort(WorldTurn& turn) {
-  tiering.Abandon(turn.ticket);
+  tiering.AbandonRestore(turn.ticket);
   const NodeId node = GiveBackTail(turn);
   sessions.AbortTurn(turn.turn, node, now_ns);
   if (node != kNoNode && tree.IsTail(node)) tree.Release(node);
