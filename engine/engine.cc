@@ -375,7 +375,8 @@ bool Engine::State::StartStep() {
   if (faulted || !scheduler.HasWork()) return false;
   StepPlan* plan = transport->NextSlot();
   if (plan == nullptr || !scheduler.Schedule(SteadyNowNs(), *plan, events)) return false;
-  PublishedStep step{.tokens = plan->num_tokens, .graph_size = GraphSizeFor(*plan, graph_sizes)};
+  plan->graph_size = GraphSizeFor(*plan, graph_sizes);
+  PublishedStep step{.tokens = plan->num_tokens, .graph_size = plan->graph_size};
   for (const TokenRun& run : plan->token_runs) step.prompt_tokens += run.count;
   step.prompt_tokens -= plan->num_found;
   published.push_back(step);

@@ -15,6 +15,7 @@
 
 #include "bench/engine/session_copier.h"
 #include "engine/worker/program/cuda_worker.h"
+#include "engine/worker/rank/graph_use.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/check.h"
 
@@ -156,6 +157,7 @@ class Decoding {
     }
     plan_.num_tokens = rows * count;
     plan_.num_samples = rows;
+    plan_.graph_size = GraphSizeFor(plan_, worker_.graph_sizes());
     worker_.Launch(plan_);
     plan_.new_rows.clear();
     plan_.block_adds.clear();

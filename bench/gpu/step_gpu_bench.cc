@@ -13,6 +13,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/worker/program/cuda_worker.h"
+#include "engine/worker/rank/graph_use.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/check.h"
 
@@ -247,6 +248,7 @@ class Bench {
     if (prompt > 0) plan_.work.push_back({.row = prompt_row(), .start = 0, .count = prompt});
     plan_.num_tokens = rows * count + prompt;
     plan_.num_samples = rows;
+    plan_.graph_size = GraphSizeFor(plan_, spec_.worker.graph_sizes);
     if (stamping_) Stamp();
     worker_->Launch(plan_);
     if (stamping_) Stamp();

@@ -86,7 +86,7 @@ Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128,
   absl::StatusOr<std::unique_ptr<Transport>> transport = StartThreads(*setup, &report);
   EXPECT_TRUE(transport.ok()) << transport.status();
   CollectingSink sink;
-  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink);
+  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink, setup->graph_sizes);
   Outcome run;
   for (int round = 0; round < rounds; ++round) {
     const RequestId before = kRequests * static_cast<RequestId>(round);

@@ -75,7 +75,7 @@ std::map<RequestId, std::vector<int32_t>> Tokens(const EngineConfig& config) {
   EXPECT_TRUE(transport.ok()) << transport.status();
   EXPECT_THAT(report.description, HasSubstr("cpu ("));
   CollectingSink sink;
-  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink);
+  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink, setup->graph_sizes);
   for (RequestId id = 1; id <= 5; ++id) {
     auto request = std::make_unique<Request>();
     request->id = id;

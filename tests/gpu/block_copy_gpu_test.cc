@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/worker/in_process_transport.h"
+#include "engine/worker/rank/graph_use.h"
 #include "kernels/cuda/block_copier.h"
 #include "tests/gpu/demo_worker.h"
 
@@ -187,6 +188,7 @@ class CopyingSteps {
         plan.work.push_back({.row = row, .start = kPrompt + step, .count = 1, .sample = 1});
       }
       plan.num_tokens = plan.num_samples = kRows;
+      plan.graph_size = GraphSizeFor(plan, spec_.worker.graph_sizes);
       transport_->Publish();
       Await();
     }

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/worker/in_process_transport.h"
+#include "engine/worker/rank/graph_use.h"
 #include "tests/gpu/demo_worker.h"
 
 namespace quire::gpu {
@@ -91,6 +92,7 @@ class Steps {
   void Run() {
     plan_.step = ++step_;
     plan_.num_samples = static_cast<int32_t>(plan_.work.size());
+    plan_.graph_size = GraphSizeFor(plan_, open_.worker->graph_sizes());
     open_.worker->Run(plan_, result_);
     for (const SampledToken& sample : result_.samples) {
       samples_[sample.row].push_back(sample.result);
@@ -225,7 +227,8 @@ TEST(NonfiniteGpuTest, EngineFailsOnlyTheNonfiniteRequest) {
   workers.push_back(std::make_unique<NanInjector>(kPoisonedSeed));
   EndsSink sink;
   Engine engine(setup.scheduler, setup.limits,
-                std::make_unique<InProcessTransport>(std::move(workers), 2), &sink);
+                std::make_unique<InProcessTransport>(std::move(workers), 2), &sink,
+                setup.graph_sizes);
   for (RequestId id = 1; id <= kRequests; ++id) {
     std::unique_ptr<Request> request = MakeRequest(id, 50, 1);
     request->sampling.max_tokens = kTokens;

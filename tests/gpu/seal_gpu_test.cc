@@ -114,7 +114,6 @@ TEST(SealGpuTest, TenThousandMixedStepsAllocateNothing) {
   const DemoSettings settings{.max_num_seqs = MixedSteps::kRows,
                               .max_num_batched_tokens = MixedSteps::kBudget};
   const std::unique_ptr<Worker> worker = MakeDemoWorker(settings, &report);
-  const std::vector<int32_t> graph_sizes = DefaultGraphSizes(settings.max_num_seqs);
   const uint64_t at_start = AllocationCalls();
   EXPECT_GT(at_start, 0u) << "the shim did not see the worker take its memory";
   AllocationNames();
@@ -130,7 +129,8 @@ TEST(SealGpuTest, TenThousandMixedStepsAllocateNothing) {
         steps.Plan(plan);
       } while (plan.work.empty());
       plan.step = static_cast<uint64_t>(launched) + 1;
-      (GraphSizeFor(plan, graph_sizes) > 0 ? replayed : prompts) += 1;
+      plan.graph_size = GraphSizeFor(plan, worker->graph_sizes());
+      (plan.graph_size > 0 ? replayed : prompts) += 1;
       worker->Launch(plan);
     }
     worker->Collect(result);

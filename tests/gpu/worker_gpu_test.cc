@@ -12,6 +12,7 @@
 #include "engine/base/json.h"
 #include "engine/engine.h"
 #include "engine/worker/in_process_transport.h"
+#include "engine/worker/rank/graph_use.h"
 #include "tests/gpu/demo_worker.h"
 
 namespace quire::gpu {
@@ -57,7 +58,7 @@ class GpuEngine {
     engine = std::make_unique<Engine>(
         setup.scheduler, setup.limits,
         std::make_unique<InProcessTransport>(std::move(workers), setup.config.steps_in_flight),
-        &sink);
+        &sink, setup.graph_sizes);
   }
 
   CudaWorkerReport report;
@@ -148,6 +149,7 @@ class PlannedSteps {
   }
   void Launch() {
     plan_.step = ++step_;
+    plan_.graph_size = GraphSizeFor(plan_, worker_->graph_sizes());
     worker_->Launch(plan_);
   }
   void Collect() {

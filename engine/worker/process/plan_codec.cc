@@ -12,7 +12,7 @@ namespace quire {
 namespace {
 
 // Changes with every change of the structs that travel.
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr uint32_t kPlanMagic = 0x51504C4E;    // "QPLN"
 constexpr uint32_t kResultMagic = 0x51524553;  // "QRES"
 constexpr size_t kMaxVectors = 8;
@@ -21,8 +21,9 @@ struct Head {
   uint32_t magic = 0;
   uint32_t version = 0;
   uint64_t step = 0;
-  uint64_t bytes = 0;              // of all, this included
-  std::array<uint64_t, 3> word{};  // plan: tokens, samples, shutdown; result: checksum, times
+  uint64_t bytes = 0;  // of all, this included
+  // plan: tokens, samples, graph size, shutdown; result: checksum, times
+  std::array<uint64_t, 4> word{};
   std::array<uint32_t, kMaxVectors> count{};
   uint64_t sizes = 0;  // over what is above and the sizes of the elements
 };
@@ -117,10 +118,11 @@ int64_t PlanBounds::ResultBytes() const {
 }
 
 size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
-  const Head head{.magic = kPlanMagic,
-                  .step = plan.step,
-                  .word = {static_cast<uint64_t>(plan.num_tokens),
-                           static_cast<uint64_t>(plan.num_samples), plan.shutdown}};
+  const Head head{
+      .magic = kPlanMagic,
+      .step = plan.step,
+      .word = {static_cast<uint64_t>(plan.num_tokens), static_cast<uint64_t>(plan.num_samples),
+               static_cast<uint64_t>(plan.graph_size), plan.shutdown}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
                plan.work, plan.tokens, plan.biases, plan.banned);
 }
@@ -134,7 +136,8 @@ bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   plan.step = head.step;
   plan.num_tokens = static_cast<int32_t>(head.word[0]);
   plan.num_samples = static_cast<int32_t>(head.word[1]);
-  plan.shutdown = head.word[2] != 0;
+  plan.graph_size = static_cast<int32_t>(head.word[2]);
+  plan.shutdown = head.word[3] != 0;
   return true;
 }
 

@@ -6,7 +6,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
-#include "engine/worker/rank/graph_use.h"
 #include "engine/worker/rank/row_tables.h"
 #include "kernels/check.h"
 
@@ -103,10 +102,9 @@ void Worker::Launch(const StepPlan& plan) {
                            static_cast<size_t>(cache_.layout().block_bytes()));
   }
   tables_.Apply(plan);
-  const int32_t size = GraphSizeFor(plan, options_.graph_sizes);
-  const StepShape shape = StepMessageWriter::Write(plan, tables_, size, arrays_.message(launched_),
-                                                   arrays_.message_capacity());
-  backend_->RunCaptured(size, [&] { Enqueue(shape); });
+  const StepShape shape = StepMessageWriter::Write(
+      plan, tables_, plan.graph_size, arrays_.message(launched_), arrays_.message_capacity());
+  backend_->RunCaptured(plan.graph_size, [&] { Enqueue(shape); });
   flight.mark = backend_->Mark();
   ++launched_;
 }

@@ -47,6 +47,8 @@ class Worker final : public StepRunner, public StepPipeline {
   CopyRunner* copies() override { return copies_.get(); }
 
   Backend& backend() { return *backend_; }
+  // The row counts of the captured steps, ascending: a plan's graph_size is one of them or 0.
+  const std::vector<int32_t>& graph_sizes() const { return options_.graph_sizes; }
 
  private:
   // A step on the device.

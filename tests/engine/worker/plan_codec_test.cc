@@ -25,6 +25,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.num_tokens, b.num_tokens);
   EXPECT_EQ(a.num_samples, b.num_samples);
+  EXPECT_EQ(a.graph_size, b.graph_size);
   EXPECT_EQ(a.shutdown, b.shutdown);
   EXPECT_EQ(Raw(a.new_rows), Raw(b.new_rows));
   EXPECT_EQ(Raw(a.token_runs), Raw(b.token_runs));
@@ -55,6 +56,7 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   plan.step = random();
   plan.num_tokens = static_cast<int32_t>(random());
   plan.num_samples = static_cast<int32_t>(random());
+  plan.graph_size = static_cast<int32_t>(random());
   plan.shutdown = random() % 2 == 0;
   FillRandom(plan.new_rows, count(bounds.max_rows), random);
   FillRandom(plan.token_runs, count(bounds.max_rows), random);
