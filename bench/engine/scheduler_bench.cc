@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/sessions/session_store.h"
 #include "engine/worker/fake/null_worker.h"
 #include "kernels/check.h"
 

@@ -61,13 +61,13 @@ class KvNodes {
   // an evictable node.
   BlockId Evict();
   // All blocks of the device are lost: frees them, and forgets the nodes without page and holder.
-  // Requires that no copy is in flight.
+  // Requires that no store or load is in flight; imports may be.
   void ForgetDevice();
 
   // --- Pages.
   // Gives a held node a page, which is `storing` from now on; takes it from the longest unused
-  // spare node if none is free. Requires num_free_pages() > 0 and that the
-  // parent, unless a root, has a page.
+  // spare node if none is free. Requires num_free_pages() > 0, and that the parent is a root or has
+  // a page.
   void TakePage(NodeId node);
   // A copy has ended: neither loading nor storing. False: the node has lost its page meanwhile.
   bool EndCopy(NodeId node);

@@ -99,7 +99,7 @@ class PrefixTree final : public BlockReclaimer {
   // Called by the pool: gives up the block least worth keeping, as EvictionOrder::TakeVictim says.
   BlockId Reclaim() override { return nodes_.Evict(); }
   // The device is lost with all its blocks, which become free. Nodes with a page stay; of the
-  // others those without holds are forgotten. Requires that all copies have been ended.
+  // others those without holds are forgotten. Requires that no store or load is in flight.
   void ForgetDevice() { nodes_.ForgetDevice(); }
 
   // Recounts everything; aborts on a difference. O(nodes + blocks + pages).

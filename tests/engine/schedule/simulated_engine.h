@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/sessions/session_store.h"
 #include "engine/worker/fake/shadow_copier.h"
 #include "engine/worker/fake/shadow_worker.h"
 

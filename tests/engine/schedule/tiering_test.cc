@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/schedule/session_world.h"
@@ -324,6 +325,33 @@ TEST(MeasuredRateTest, RecoversFromASlowPhase) {
   EXPECT_NEAR(rate.PerSecond(0), 1, 1e-6);
   EXPECT_NEAR(rate.PerSecond(10 * kSecond), 50.5, 0.1);
   EXPECT_NEAR(rate.PerSecond(1000 * kSecond), 100, 0.1);
+}
+
+TEST_F(TieringTest, ASessionIsToldWhenItsBlocksAreEvictedOrTheDeviceIsLost) {
+  SessionWorld world;
+  Grow(world, "a", 15);
+  ASSERT_TRUE(world.sessions.Save(0, "a", world.now_ns).ok());
+  world.Pump();
+  std::vector<SessionState> states;
+  world.sessions.SetObserver([&](const SessionInfo& info) { states.push_back(info.state); });
+  const auto states_after_looking = [&] {
+    for (int32_t i = 0; i < 3; ++i) world.sessions.Expire(world.now_ns += kSecond / 10, 1);
+    return std::exchange(states, {});
+  };
+  EXPECT_EQ(states_after_looking(), std::vector<SessionState>{});
+
+  std::vector<BlockId> taken;
+  while (world.pool.available() > 0) taken.push_back(world.pool.Take());
+  EXPECT_EQ(states_after_looking(), std::vector<SessionState>{SessionState::kHost});
+  for (const BlockId block : taken) world.pool.Release(block);
+
+  ASSERT_TRUE(world.sessions.Prefetch(0, "a", world.now_ns).ok());
+  world.Pump();
+  states_after_looking();
+  EXPECT_EQ(Get(world, "a").state, SessionState::kResidentIdle);
+  world.LoseDevice();
+  EXPECT_EQ(states_after_looking(), std::vector<SessionState>{SessionState::kHost});
+  EXPECT_EQ(states_after_looking(), std::vector<SessionState>{});
 }
 
 // --- Faults.
