@@ -116,6 +116,7 @@ struct Engine::State {
   std::vector<PublishedStep> published;  // one per step in flight, oldest first
   CopyJob copy;                          // the next to be sent
   int64_t late_copies = 0;               // that were logged
+  StepSizes step_sizes;                  // of all retired steps
   TurnCounts counts;
   std::vector<GraphUse> graphs;  // of graph_sizes
   bool recovering = false;
@@ -363,6 +364,7 @@ void Engine::State::CountStep(const StepResult& result) {
   ++counts.steps;
   counts.prompt_tokens += published.front().prompt_tokens;
   counts.last_step_tokens = published.front().tokens;
+  step_sizes.Add(counts.last_step_tokens);
   counts.last_step_ns = result.finished_ns - result.started_ns;
   counts.last_retired_ns = SteadyNowNs();
   const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
@@ -428,6 +430,7 @@ void Engine::State::PublishStats() {
     stats.last_step_ns = counts.last_step_ns;
     stats.last_retired_ns = counts.last_retired_ns;
     stats.graphs = graphs;
+    stats.step_sizes = step_sizes;
   }
   if (!counts.fault.empty()) stats.fault = counts.fault;
   counts = {};

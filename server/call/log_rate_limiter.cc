@@ -1,9 +1,9 @@
-// Whoever moves the time of the next line on logs this one.
-#include "server/call/log_pace.h"
+// The thread that advances the time of the next line logs this one.
+#include "server/call/log_rate_limiter.h"
 
 namespace quire {
 
-int64_t LogPace::Count(int64_t now_ns) {
+int64_t LogRateLimiter::Count(int64_t now_ns) {
   constexpr int64_t kSecondNs = 1'000'000'000;
   unlogged_.fetch_add(1, std::memory_order_relaxed);
   int64_t next_ns = next_ns_.load(std::memory_order_relaxed);

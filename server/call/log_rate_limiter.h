@@ -1,4 +1,4 @@
-// LogPace: one log line a second for something that clients can make happen as often as they like.
+// LogRateLimiter: at most one log line per second for an event that clients can cause at any rate.
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,10 @@
 namespace quire {
 
 // Any thread.
-class LogPace {
+class LogRateLimiter {
  public:
-  // Counts one occurrence. Not 0 when a line is due: the occurrences since the last line, this one
-  // included.
+  // Counts one event. Returns 0 if no line is due; otherwise the number of events since the last
+  // line, including this one.
   int64_t Count(int64_t now_ns);
 
  private:

@@ -13,6 +13,7 @@
 #include "server/call/serial_thread.h"
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
+#include "server/generate/request_log.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
 
@@ -205,6 +206,7 @@ void GenerationStream::SubmitPrompt(std::vector<int32_t> session_tokens) {
 void GenerationStream::Refuse(const absl::Status& status) {
   AbandonTurn();  // before the client can know: it may send the turn again at once
   host_->metrics->RequestRejected(static_cast<int>(status.code()));
+  LogRefused(host_->options, caller_.tenant, status);
   std::unique_lock lock(mutex_);
   End(status);
   Pump(std::move(lock));
@@ -322,12 +324,13 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
     event.reason = FinishReason::kContextLimit;
   }
   event.usage.completion_tokens = delivered_;
-  host_->metrics->RequestFinished(event);
+  host_->metrics->RequestFinished(event, ask_.sampling.max_tokens);
   gathered_finish_ = event;
   std::lock_guard lock(mutex_);
   if (cancel_ns_ != 0) {
-    host_->metrics->CancelToFree(static_cast<double>(now_ns - cancel_ns_) * 1e-9);
+    host_->metrics->CancelToEnd(static_cast<double>(now_ns - cancel_ns_) * 1e-9);
   }
+  LogFinished(host_->options, {request_id_, caller_.tenant, ask_.session_id, event, end_});
 }
 
 void GenerationStream::Flush() {

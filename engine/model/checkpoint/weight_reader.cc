@@ -10,6 +10,9 @@
 #include <optional>
 #include <thread>
 
+#include "engine/base/clock.h"
+#include "engine/model/checkpoint/load_progress.h"
+
 namespace quire {
 namespace {
 
@@ -124,15 +127,16 @@ class Staging {
 
 std::vector<std::thread> StartReaders(const Checkpoint& checkpoint,
                                       const std::vector<WeightPiece>& pieces, int32_t count,
-                                      Staging& staging) {
+                                      Staging& staging, LoadProgress& progress) {
   std::vector<std::thread> readers;
   for (int32_t i = 0; i < count; ++i) {
-    readers.emplace_back([&checkpoint, &pieces, &staging] {
+    readers.emplace_back([&checkpoint, &pieces, &staging, &progress] {
       std::vector<char> scratch;
       while (const auto next = staging.Next()) {
         const WeightPiece& piece = pieces[next->piece];
         char* const out = next->buffer == nullptr ? piece.device : next->buffer;
         staging.Fill(*next, ReadPiece(checkpoint, piece, out, scratch));
+        progress.Add(piece.stored_bytes(), SteadyNowNs());
       }
     });
   }
@@ -196,7 +200,10 @@ absl::Status ReadWeights(const Checkpoint& checkpoint, const std::vector<WeightP
       staging.AddFree(static_cast<char*>(memory.data()) + i * largest);
     }
   }
-  std::vector<std::thread> threads = StartReaders(checkpoint, pieces, readers, staging);
+  int64_t total_bytes = 0;
+  for (const WeightPiece& piece : pieces) total_bytes += piece.stored_bytes();
+  LoadProgress progress(total_bytes, SteadyNowNs());
+  std::vector<std::thread> threads = StartReaders(checkpoint, pieces, readers, staging, progress);
   if (!how.in_place) CopyAll(pieces, staging, backend);
   for (std::thread& thread : threads) thread.join();
   return staging.status();
