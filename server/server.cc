@@ -451,7 +451,10 @@ AdminPage Server::State::ProbePage(std::string_view path) {
     return Verdict(ready && healthy && !recovering && !Draining(), StateName());
   }
   // Whether requests make progress, as vLLM's page of this name: also while draining.
-  if (path == "/health") return Verdict(ready && healthy && !recovering, StateName());
+  if (path == "/health") {
+    const char* why = !ready ? "loading" : recovering ? "recovering" : "hung";
+    return Verdict(ready && healthy && !recovering, why);
+  }
   if (path == "/startupz") return Verdict(ready, "loading");
   return {.status = 404,
           .body = "try /metrics, /health, /livez, /readyz, /startupz, /version or /\n"};

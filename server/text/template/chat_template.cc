@@ -36,7 +36,7 @@ std::string TokenText(const nlohmann::json& config, const char* key) {
                                                         : "";
 }
 
-// chat_template is a string, or a list of named ones of which "default" is for chats.
+// chat_template is a string, or a list of named templates; the one named "default" is for chats.
 absl::StatusOr<std::string> TemplateText(const nlohmann::json& config, const std::string& path) {
   if (!config.contains("chat_template") || config.at("chat_template").is_null()) {
     return absl::NotFoundError(absl::StrCat(path, ": no chat_template"));
