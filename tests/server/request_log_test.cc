@@ -59,7 +59,7 @@ TEST(RequestLogTest, CanBeTurnedOff) {
   EXPECT_TRUE(log.Lines("request").empty());
 }
 
-TEST(RequestLogTest, RefusedRequestsShareALineASecond) {
+TEST(RequestLogTest, RefusedRequestsShareOneLinePerSecond) {
   TestServer server;
   const LogCapture log;
   server.front().StartDrain();
@@ -72,7 +72,7 @@ TEST(RequestLogTest, RefusedRequestsShareALineASecond) {
             {"INFO requests refused", "count=", "last_code=UNAVAILABLE", "last_reason=DRAINING"});
 }
 
-TEST(RequestLogTest, AnAbortSaysWhoNamedWhatAndHowManyWereLive) {
+TEST(RequestLogTest, AnAbortLogsTenantIdsAndCounts) {
   TestServer server;
   const LogCapture log;
   server.gate().Allow(2);
@@ -98,7 +98,7 @@ TEST(RequestLogTest, AnAbortSaysWhoNamedWhatAndHowManyWereLive) {
   EXPECT_FALSE(stream->Finish().ok());
 }
 
-TEST(RequestLogTest, ADrainAndItsUndoingAreLogged) {
+TEST(RequestLogTest, DrainAndUndrainAreLogged) {
   TestServer server;
   const LogCapture log;
   v1::DrainResponse drained;
