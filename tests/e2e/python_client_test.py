@@ -198,9 +198,9 @@ class ClientTest(ServedTest):
 
     def test_deadlines(self):
         self.client.generate_text("hi")
-        self.assertAlmostEqual(self.inference.deadline, 30, delta=2)
+        self.assertTrue(10 < self.inference.deadline <= 31, self.inference.deadline)
         self.client.generate_text("hi", timeout=5)
-        self.assertAlmostEqual(self.inference.deadline, 5, delta=2)
+        self.assertTrue(0 < self.inference.deadline <= 6, self.inference.deadline)
         gate = threading.Event()
         self.addCleanup(gate.set)
         self.inference.frames = (gate.wait() for _ in range(1))

@@ -17,35 +17,13 @@ import time
 import unittest
 
 import quire
+from conversation import WORDS, await_true, spoken
 from quire import SessionState
 from running_server import RunningServer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PATIENCE = 60  # seconds after which a wait counts as a hang; no measurement
 CPU = ("--device", "cpu")
 SAMPLING = quire.Options(temperature=0.8, top_p=0.95, max_tokens=60, skip_special_tokens=False)
-WORDS = (
-    "Hello, my name is Ben. Remember this: The secret number of Mia is 4172.",
-    "Tell me a story about a dragon who was lonely.",
-    "What is my name?",
-    "How do I plant a seed?",
-    "What is a KV cache?",
-    "What is the secret number of Mia?",
-)
-
-
-def spoken(turn):
-    """A user's turn as text; the end of the previous answer may be missing."""
-    end = "" if turn == 0 else "<|end|>"
-    return f"{end}<|user|>{WORDS[turn]}<|end|><|assistant|>"
-
-
-def await_true(condition, what):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never: {what}")
-        time.sleep(0.005)
 
 
 class Server(RunningServer):
