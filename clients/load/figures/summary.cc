@@ -80,6 +80,7 @@ void CountRequests(const RunRecord& run, Summary* s) {
     s->failed += r.outcome == Outcome::kFailed;
     s->cancelled += r.outcome == Outcome::kCancelled;
     s->incomplete += r.outcome == Outcome::kIncomplete;
+    s->received_tokens += r.output_tokens;
     if (r.outcome != Outcome::kOk) continue;
     ++s->completed;
     s->input_tokens += r.prompt_tokens;
@@ -94,6 +95,7 @@ void CountRequests(const RunRecord& run, Summary* s) {
   if (seconds <= 0) return;
   s->request_throughput = s->completed / seconds;
   s->output_throughput = static_cast<double>(s->output_tokens) / seconds;
+  s->received_throughput = static_cast<double>(s->received_tokens) / seconds;
   s->total_throughput = static_cast<double>(s->input_tokens + s->output_tokens) / seconds;
 }
 

@@ -34,9 +34,11 @@ struct Summary {
   double duration_seconds = 0;
   int64_t input_tokens = 0;             // of completed requests
   int64_t output_tokens = 0;            // of completed requests, the first token included
+  int64_t received_tokens = 0;          // of all requests, also those that did not complete
   double offered_throughput = 0;        // requests/s as planned: (n - 1) / last - first arrival
   double request_throughput = 0;        // completed / duration
   double output_throughput = 0;         // output tokens / duration
+  double received_throughput = 0;       // received tokens / duration
   double total_throughput = 0;          // input and output tokens / duration
   double steady_output_throughput = 0;  // over the middle 80 % of finish times, if they lie apart
   double peak_output_tokens_per_second = 0;  // best second of the timeline

@@ -85,6 +85,11 @@ std::string KeyFigures(const Summary& s) {
                   Card("Requests", Readable(s.request_throughput), "req/s",
                        absl::StrCat(Readable(s.completed), " of ", Readable(s.planned), " in ",
                                     Readable(s.duration_seconds), " s")));
+  if (s.incomplete > 0) {
+    out += Card("Received", Readable(s.received_throughput), "tokens/s",
+                absl::StrCat(Readable(static_cast<double>(s.received_tokens)),
+                             " tokens, those of cut requests too"));
+  }
   if (s.goodput >= 0) {
     const double share = s.request_throughput > 0 ? s.goodput / s.request_throughput * 100 : 0;
     out += Card("Goodput", Readable(s.goodput), "req/s",

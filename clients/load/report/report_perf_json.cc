@@ -84,6 +84,7 @@ Json CountsOf(const Summary& s) {
   j["broken_sequences"] = s.broken_sequences;
   j["input_tokens"] = s.input_tokens;
   j["output_tokens"] = s.output_tokens;
+  j["received_tokens"] = s.received_tokens;
   j["peak_concurrency"] = s.peak_concurrency;
   return j;
 }
@@ -95,6 +96,7 @@ Json RatesOf(const Summary& s) {
   j["requests_per_second"] = s.request_throughput;
   j["goodput_requests_per_second"] = s.goodput < 0 ? Json(nullptr) : Json(s.goodput);
   j["output_tokens_per_second"] = s.output_throughput;
+  j["received_tokens_per_second"] = s.received_throughput;
   j["total_tokens_per_second"] = s.total_throughput;
   j["steady_output_tokens_per_second"] = s.steady_output_throughput;
   j["peak_output_tokens_per_second"] = s.peak_output_tokens_per_second;
@@ -143,6 +145,18 @@ Json ClientOf(const ClientHealth& health) {
   return j;
 }
 
+// Failed requests by the number of their gRPC status: how many, and the first one's error.
+Json FailuresOf(const RunRecord& run) {
+  Json j = Json::object();
+  for (const RequestRecord& r : run.requests) {
+    if (!Counts(r) || r.outcome != Outcome::kFailed) continue;
+    Json& of_status = j[absl::StrCat(r.status_code)];
+    if (of_status.is_null()) of_status = {{"count", 0}, {"first_error", r.error}};
+    of_status["count"] = of_status["count"].get<int>() + 1;
+  }
+  return j;
+}
+
 // A list for each quantity; what was not scraped is null.
 Json TimelineOf(const std::vector<TimelinePoint>& timeline) {
   Json j;
@@ -179,6 +193,7 @@ std::string PerfJsonLine(const RunRecord& run, const Summary& s) {
   j["settings"] = SettingsOf(run.info);
   j["client"] = ClientOf(run.health);
   j["counts"] = CountsOf(s);
+  j["failures"] = FailuresOf(run);
   j["rates"] = RatesOf(s);
   j["latencies"] = LatenciesOf(s, turns);
   j["residency"] = ResidencyOf(turns);

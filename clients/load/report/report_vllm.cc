@@ -84,6 +84,12 @@ std::string RateLines(const RunRecord& run, const Summary& s) {
       Line("Total token throughput (tok/s):", s.total_throughput));
 }
 
+// A run that was cut has tokens of requests that did not complete; the lines above leave them out.
+std::string ReceivedLines(const Summary& s) {
+  return absl::StrCat(Line("Tokens received, cut requests too:", s.received_tokens),
+                      Line("Received throughput (tok/s):", s.received_throughput));
+}
+
 Json Settings(const RunRecord& run, const Summary& s) {
   const RunInfo& info = run.info;
   Json json;
@@ -166,6 +172,7 @@ std::string VllmText(const RunRecord& run, const Summary& s) {
     text += Line("Request rate configured (RPS):", run.info.request_rate);
   }
   text += RateLines(run, s);
+  if (verdict.partial) text += ReceivedLines(s);
   for (const Section& section : Sections(run, s)) {
     const std::string unit = absl::StrCat(" ", section.label, " (ms):");
     absl::StrAppend(&text, Centred(section.header, '-'), Line("Mean" + unit, section.figures->mean),
@@ -189,7 +196,11 @@ std::string VllmJson(const RunRecord& run, const Summary& s) {
   }
   // Only where there is something to say, so that a good run has exactly the expected keys.
   if (!verdict.valid) figures["invalid"] = why;
-  if (verdict.partial) figures["partial"] = why;
+  if (verdict.partial) {
+    figures["partial"] = why;
+    figures["received_output_tokens"] = s.received_tokens;
+    figures["received_output_throughput"] = s.received_throughput;
+  }
   if (s.cancelled > 0) figures["cancelled"] = s.cancelled;
   for (const auto& [key, value] : run.info.metadata) {
     // A name of ours keeps its meaning; the user's value stays beside it.
