@@ -1,9 +1,10 @@
-"""bench/results/gpu.json: what tests/gpu/run found, run by run.
+"""bench/results/gpu.json: the findings of tests/gpu/run, run by run.
 
-A report is {"numbers": [...], "runs": [...]}. A run has the hash of the sources that its programs
-were built from, the device's state before and after, and under tests, benches and sanitizers an
-entry for each program. A new run takes the place of what older ones say of the same programs, so
-each is there once, and a report may be made in parts.
+A report is {"numbers": [...], "missed": [...], "runs": [...]}: the summary, the numbers of it that
+do not reach their limit, and the runs. A run has the hash of the sources that its programs were
+built from, the device's state before and after, and under tests, benches and sanitizers an entry
+for each program. A new run replaces the entries of older runs for the same programs, so each entry
+is there once, and a report may be made in parts.
 """
 import json
 import pathlib
@@ -73,5 +74,7 @@ class Report:
 
     def save(self):
         if self.path:
-            report = {"numbers": self.numbers(), "runs": self.runs()}
+            numbers = self.numbers()
+            report = {"numbers": numbers, "missed": report_numbers.missed(numbers),
+                      "runs": self.runs()}
             self.path.write_text(compact_json.dumps(report) + "\n")

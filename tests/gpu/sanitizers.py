@@ -30,14 +30,15 @@ RACE_SUITES = {
 # Racecheck's records of this one take more memory than a machine of 128 GB has; its kernels are
 # those of the other programs.
 TOO_LARGE = {("nonfinite_gpu_test", "racecheck")}
+EXPECTED = {(program, tool) for program in SUITES for tool in TOOLS} - TOO_LARGE
 PASSED = re.compile(r"\[  PASSED  \] (\d+) test")
 SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
 AT_ONCE = 8
-LIMIT_SECONDS = 150  # for all together: what does not finish by then says so
+LIMIT_SECONDS = 150  # for all together: a program that is not done by then is "not finished"
 
 
 def check(program, tool, environment, until):
-    """One program under one tool: what it found, and how long it took."""
+    """One program under one tool: its findings, and how long it took."""
     begin = time.monotonic()
     tests = SUITES[program.name]
     if tool == "racecheck":
@@ -58,6 +59,21 @@ def check(program, tool, environment, until):
         entry["said"] = [line for line in said.splitlines() if line.startswith("=")][:60]
         entry["said"] += said.splitlines()[-10:] if found is None else []
     return entry
+
+
+def faults(programs):
+    """A sentence for each entry of {program: {tool: entry}} that proves nothing or found something:
+    a run must end with status 0, after at least one test, with a summary of no findings."""
+    said = []
+    for name, tools in programs.items():
+        for tool, entry in tools.items():
+            if entry["status"] != 0:
+                said.append(f"{name} under {tool} ended with status {entry['status']}")
+            elif not entry.get("tests"):
+                said.append(f"{name} under {tool} ran no test")
+            elif entry.get("findings") != 0:
+                said.append(f"{name} under {tool} has {entry.get('findings')} findings")
+    return said
 
 
 def run_sanitizers(programs, environment):
