@@ -1,15 +1,15 @@
 """Confidence bounds for a mean that is looked at several times while numbers come in.
 
-Each look uses Student's t interval. It needs no more than numbers that are roughly normal and
-independent, which logarithms of ratios of neighbouring runs are. A sign test or a bootstrap would
-need no normality, but a sign test takes half as many pairs again and a bootstrap of six numbers
-keeps no promise. One far outlier widens the interval: the answer is then "undecided", not wrong.
+Each look uses Student's t interval. It needs numbers that are roughly normal and independent, which
+logarithms of ratios of neighbouring runs are. A sign test or a bootstrap would not need normality,
+but a sign test takes half as many pairs again, and a bootstrap of six numbers does not keep its
+promise. One far outlier widens the interval: the answer is then "undecided", not wrong.
 
-Whoever stops as soon as the answer pleases is wrong more often than one interval says. So the looks
-are fixed in advance, at 6, 8, 12, 18, 26 and 40 numbers, and share the risk evenly (Bonferroni):
-all six intervals hold together with 95 %, whenever the looking stops. The bounds are the overlap of
-all intervals so far, so that a verdict, once reached, stays. The looks are even numbers, because
-pairs are run A B, B A: an advantage of the first run of a pair cancels.
+Stopping as soon as the answer pleases errs more often than one interval says. So looks are fixed
+in advance, at 6, 8, 12, 18, 26 and 40 numbers, and share the risk evenly (Bonferroni): all six
+intervals hold together with 95 %, whenever the looking stops. The bounds are the overlap of all
+intervals so far, so a verdict, once reached, stays. The looks are even numbers, because pairs are
+run A B, B A: an advantage of the first run of a pair cancels.
 """
 
 import functools

@@ -1,5 +1,5 @@
-"""The benchmarks that are programs of their own: how each is run, and which of the numbers it
-prints are figures.
+"""The benchmarks that are programs of their own: the command of each, and the figures among the
+numbers that it prints.
 
 A point of a result is {"label", "figures", "judged"}: judged are the figures that compare judges.
 """
@@ -96,7 +96,7 @@ def stream_points(rows):
     for row in rows:
         pace = row["paced_tokens_per_second"]
         figures = dict(row)
-        # A share of a fast machine's time: latency under the pace is what the next row shows.
+        # Latency under a pace is too small a share of a fast machine's time to be judged.
         judged = ["tokens_per_second", "server_cpu_us_per_token"]
         yield point(f"paced {pace}" if pace else "unpaced", figures, judged)
 

@@ -1,4 +1,4 @@
-"""A run: one benchmark by name, from programs to a result that says what it was made of."""
+"""A run: one benchmark by name, from its programs to a result with commit, machine and settings."""
 
 import datetime
 import json
@@ -12,12 +12,12 @@ RESULTS = machine.ROOT / "bench" / "results"
 
 
 def names():
-    """Everything that can be run: the workloads, then the programs of their own."""
+    """All benchmarks: the workloads, then the programs of their own."""
     return [*workloads.names(), *micro.PROGRAMS]
 
 
 def default_names():
-    """What runs when nothing is named: all but what takes minutes."""
+    """The benchmarks of a run without names: all but those that take minutes."""
     return [n for n in names() if n in micro.PROGRAMS or not workloads.load(n).data.get("long")]
 
 
@@ -35,7 +35,7 @@ def configure(source, build, *settings):
 
 
 def build_targets(wanted, build):
-    """Builds what the benchmarks need in a build folder that CMake has configured."""
+    """Builds the targets of the benchmarks in a build folder that CMake has configured."""
     targets = set()
     for name in wanted:
         own = micro.PROGRAMS.get(name)
@@ -48,7 +48,7 @@ def build_targets(wanted, build):
 
 
 def prepare(wanted, build):
-    """Configures this tree in `build`, unless that is done, and builds what the benchmarks need."""
+    """Configures this tree in `build`, unless that is done, and builds the benchmarks' targets."""
     if not (build / "build.ninja").exists():
         configure(machine.ROOT, build)
     build_targets(wanted, build)
@@ -64,7 +64,7 @@ def execute(name, build, size="cpu", model=None):
 
 
 def judged_figures(run):
-    """The figures of a run that comparing builds is about."""
+    """The figures of a run that a comparison judges."""
     return {
         f"{point['label']}: {figure}": point["figures"][figure]
         for point in run["points"]
@@ -73,7 +73,7 @@ def judged_figures(run):
 
 
 def result(name, build, size, model, all_runs):
-    """A result file's content."""
+    """The content of a result file."""
     content = {
         "name": name,
         "size": size,

@@ -1,7 +1,7 @@
-"""What bench/compare compares: a commit, a build folder, or the tree as it stands.
+"""The sides of bench/compare: a commit, a build folder, or the tree as it stands.
 
 A commit is checked out in a worktree of its own, build/compare/<commit>, and built there in
-build/release. The compiler cache finds in one worktree what it compiled in another.
+build/release. The compiler cache shares objects between worktrees.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ def check_out(side):
 
 
 def prepare(side, names, size):
-    """Builds what the benchmarks need. Both sides get the same settings of CMake."""
+    """Builds the targets of the benchmarks. Both sides get the same settings of CMake."""
     if side.source is None:
         return runs.build_targets(names, side.build)
     check_out(side)

@@ -19,7 +19,8 @@ KINDS = ("tests", "benches", "sanitizers")
 
 
 def without(older, run):
-    """An older run less what a newer one did again; a sanitizer's tools count one by one."""
+    """An older run without the entries that a newer one replaces; tools of a sanitizer are
+    replaced one by one."""
     left = dict(older)
     for kind in ("tests", "benches"):
         left[kind] = {name: entry for name, entry in older[kind].items() if name not in run[kind]}
@@ -49,7 +50,7 @@ def latest(runs, kind):
 
 
 class Report:
-    """Of one run, kept in a file as it grows: a run that is cut short keeps what it has."""
+    """The report of one run, saved after each program, so that a run cut short keeps entries."""
 
     def __init__(self, path, sources):
         self.path = path
@@ -58,7 +59,7 @@ class Report:
 
     def add(self, kind, name, entry):
         if kind == "sanitizers":
-            # What does not get done again takes no older finding's place.
+            # A tool that did not finish does not replace an older finding.
             done = latest(self.older, kind).get(name, {})
             new = finished(entry)
             entry = {tool: entry[tool] for tool in entry if tool in new or tool not in done}

@@ -21,7 +21,7 @@ SUITES = {
     "model_gpu_test": "*BitsDoNotDependOnTheBatch/llama:*BitsDoNotDependOnTheBatch/qwen3",
     "nonfinite_gpu_test": "*.NonfiniteRowLeaves*",
 }
-# Slower than the others by far: less of the same.
+# The slowest tool by far: fewer of the same tests.
 RACE_SUITES = {
     "rms_norm_gpu_test": "*.DependentLaunchDoesNotChangeBits",
     "sample_gpu_test": "*.FlagsNonfiniteRows",

@@ -82,7 +82,7 @@ class ServeTest(unittest.TestCase):
         disturbed = (first + rest).split()
         self.assertEqual(len(disturbed), 3000)
         # After the restart the known tokens are computed in one prefill, whose sums have another
-        # order than the decode steps': the tokens sent before the kill stay what they were.
+        # order than the decode steps': the tokens sent before the kill stay.
         before = len(first.split()) - 1
         self.assertEqual(disturbed[:before], calm.stdout.split()[:before])
         self.assertIn("quire_engine_recoveries_total", self.gpu.metrics())
@@ -137,7 +137,7 @@ class ServeTest(unittest.TestCase):
         for name in ("nodes", "capture_seconds", "bytes", "padded_ratio"):
             self.assertIsNotNone(self.gpu.metric(f"quire_cuda_graph_{name}", size="256"), name)
         self.assertGreater(self.gpu.metric("quire_cuda_graph_nodes", size="1"), 10)
-        # The first token is the prompt's step; behind the last, others may be on their way.
+        # The first token is the prompt's step; after the last, more steps may be in flight.
         replays = self.gpu.metric("quire_cuda_graph_replays_total", size="1")
         self.assertAlmostEqual(replays - before, tokens - 1, delta=2)
         self.assertEqual(self.gpu.metric("quire_cuda_graph_padded_ratio", size="1"), 0)

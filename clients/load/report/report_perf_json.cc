@@ -1,5 +1,5 @@
-// Our own record of a run: one line of JSON with every figure and all that is needed to judge it
-// and to make it again.
+// Our own record of a run: one line of JSON with every figure, and with the facts needed to judge
+// and to repeat it.
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ std::string ProcessorName() {
   return "";
 }
 
-// The machine this client runs on; the server tells of its own in GetServerInfo.
+// The client's machine; GetServerInfo has the server's.
 Json ClientMachine() {
   utsname name{};
   uname(&name);
@@ -121,7 +121,7 @@ Json LatenciesOf(const Summary& s, const TurnFigures& turns) {
   return j;
 }
 
-// Where the KV of prompts came from, in tokens; requests by outcome.
+// The place of the KV of prompts, in tokens; requests by outcome.
 Json ResidencyOf(const TurnFigures& turns) {
   Json j;
   j["device_tokens"] = turns.device_tokens;
@@ -157,7 +157,7 @@ Json FailuresOf(const RunRecord& run) {
   return j;
 }
 
-// A list for each quantity; what was not scraped is null.
+// A list for each quantity; a gauge that was not scraped is null.
 Json TimelineOf(const std::vector<TimelinePoint>& timeline) {
   Json j;
   for (const char* key : {"seconds", "in_flight", "sent", "finished", "failed", "tokens",

@@ -31,7 +31,7 @@ using testing::HasSubstr;
 
 LengthSpec Fixed(double value) { return {LengthSpec::Kind::kFixed, value, 0}; }
 
-// A server that answers all alike and keeps what it was asked.
+// A server that gives every request the same answer and keeps the requests.
 class Listener {
  public:
   explicit Listener(StubReply reply)

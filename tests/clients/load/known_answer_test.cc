@@ -28,7 +28,7 @@ using testing::HasSubstr;
 constexpr double kNoise = 8;  // ms; the scripts' delays differ by 20 and more
 constexpr int kAttempts = 6;
 
-// Collects what differs from what it should be.
+// Collects the differences from the expected values.
 class Faults {
  public:
   void Near(const std::string& what, double measured, double expected, double noise = kNoise) {
@@ -284,7 +284,7 @@ TEST(KnownAnswerTest, ACapOnConcurrencyHidesAStallFromTtftButNotFromTtftSched) {
     EXPECT_EQ(stub.peak_open_calls(), 2);
     faults.Near("ttft median", s.ttft.median, Percentile(ttft, 50));
     faults.Near("ttft p90", s.ttft.percentile[1], Percentile(ttft, 90), 2 * kNoise);
-    // Each request waits for those before it, and so for what the scheduler made of them.
+    // Each request waits for those before it, and so for their delays too.
     const double queued = 5 * kNoise;
     faults.Near("ttft_sched mean", s.ttft_sched.mean, Mean(ttft_sched), queued);
     faults.Near("ttft_sched p90", s.ttft_sched.percentile[1], Percentile(ttft_sched, 90), queued);
@@ -375,9 +375,9 @@ TEST(KnownAnswerTest, AWrongTargetIsASentence) {
   ASSERT_FALSE(wrong.ok());
   EXPECT_THAT(std::string(wrong.status().message()), HasSubstr(stub.address()));
 
-  Settings nobody = For(stub, 10);
-  nobody.server = "127.0.0.1:1";
-  const auto refused = load::Run(nobody, {}, nullptr);
+  Settings closed_port = For(stub, 10);
+  closed_port.server = "127.0.0.1:1";
+  const auto refused = load::Run(closed_port, {}, nullptr);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("127.0.0.1:1"));
 }

@@ -342,7 +342,7 @@ TEST(LoadgenReportTest, ScenarioFollowsTheArrivals) {
   EXPECT_THAT(LoadgenOf(run), HasSubstr("\n90th percentile latency (ns) : 1141200000\n"));
 }
 
-// 600 s and 100 queries are what LoadGen itself demands.
+// LoadGen itself demands 600 s and 100 queries.
 TEST(LoadgenReportTest, ALongRunWithinItsLimitsIsValid) {
   RunRecord run = GoodRun();
   run.info.limits = {150, 100, 0};
