@@ -144,6 +144,13 @@ absl::Status Engine::Submit(std::unique_ptr<Request> request) {
   State& s = *state_;
   const int64_t prompt = static_cast<int64_t>(request->prompt.size());
   CHECK_GT(prompt, 0);
+  // A tokenizer may know more tokens than the model.
+  const int32_t largest = *std::max_element(request->prompt.begin(), request->prompt.end());
+  if (s.limits.vocab_size > 0 && largest >= s.limits.vocab_size) {
+    return absl::InvalidArgumentError("token id " + std::to_string(largest) +
+                                      " of the prompt is outside the model's vocabulary [0, " +
+                                      std::to_string(s.limits.vocab_size) + ")");
+  }
   if (prompt >= s.limits.max_model_len) {
     return absl::InvalidArgumentError(
         "the prompt has " + std::to_string(prompt) + " tokens; the context of " +

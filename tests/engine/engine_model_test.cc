@@ -137,7 +137,7 @@ TEST(EngineModelTest, TokensDoNotDependOnChunking) {
 
 // Rows learn the tokens that were found as well, for their penalties: many more than a step
 // computes.
-TEST(EngineModelTest, TokensDoNotDependOnWhatWasFound) {
+TEST(EngineModelTest, TokensDoNotDependOnTheCache) {
   EngineConfig config = Config();
   config.max_num_batched_tokens = 17;
   const Outcome run = RunAll(config, true, 128, /*rounds=*/2);

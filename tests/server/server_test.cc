@@ -118,6 +118,17 @@ TEST(ServerTest, PlanErrorsDistinguishModelSettingsAndDevice) {
   EXPECT_EQ(PlanErrorOf(config), ExitCode::kModel);
 }
 
+TEST(DryRunTest, SaysWhyAutoTookItsDevice) {
+  const ParsedSettings parsed = *ParseSettings({.arguments = {}, .environment = {}});
+  EngineSetup setup;
+  setup.device = "cpu";
+  setup.device_reason = "head_dim 80: the CUDA attention kernels take 64 and 128";
+  const auto device = [&] { return nlohmann::json::parse(DryRunJson(parsed, setup))["device"]; };
+  EXPECT_EQ(device(), nlohmann::json({{"name", "cpu"}, {"reason", setup.device_reason}}));
+  setup.device_reason.clear();
+  EXPECT_EQ(device(), nlohmann::json({{"name", "cpu"}}));
+}
+
 TEST(DryRunTest, ShowsResolvedAndGivenSettings) {
   ParsedSettings parsed = *ParseSettings(
       {.arguments = {"--max-num-seqs", "8", "--drain-delay=1.5s"}, .environment = {}});

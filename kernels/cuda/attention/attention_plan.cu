@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/device/block_scan.cuh"
 #include "kernels/cuda/device/device_math.cuh"
+#include "kernels/device_limits.h"
 
 namespace quire::cuda {
 namespace {
@@ -25,6 +26,13 @@ struct SharedSums {
   int32_t* unit_begin;
   int32_t* tile_begin;  // counts all sequences of the step, not the decoding ones
 };
+
+// The shared memory that a block has without asking for more: three running sums for each row, the
+// ranges' beginnings and how many of each are filled, and the partial sums of the block's warps.
+constexpr int kSharedBytes = 48 << 10;
+static_assert(4 * (3 * (kCudaLimits.max_rows + 1) + 2 * kMaxRanges + 1) +
+                  32 * static_cast<int>(sizeof(Sums)) <=
+              kSharedBytes);
 
 // Lists the decoding sequences and returns the sums over all sequences.
 __device__ Sums SumSequences(const PlanArgs& a, const SharedSums& shared) {

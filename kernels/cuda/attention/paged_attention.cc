@@ -3,10 +3,12 @@
 #include "kernels/cuda/attention/paged_attention.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/device_limits.h"
 
 namespace quire::cuda {
 namespace {
@@ -117,11 +119,13 @@ int64_t PagedAttention::SpaceBytes(const AttentionLimits& limits, int num_sms) {
 PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& device, void* space,
                                PrefillProducts products)
     : limits_(limits), device_(device), space_(space), products_(products) {
-  CHECK(limits.head_dim == 64 || limits.head_dim == 128);
+  CHECK(limits.head_dim == kCudaHeadDims[0] || limits.head_dim == kCudaHeadDims[1]);
+  static_assert(kCudaHeadDims == std::array{64, 128});
+  static_assert(kCudaLimits.max_group == kDecodeRows);
   CHECK_EQ(limits.num_heads % limits.num_kv_heads, 0);
   CHECK_LE(limits.num_heads / limits.num_kv_heads, kDecodeRows);
   CHECK_LE(kDecodeCtasPerSm * device.num_sms, kMaxRanges);
-  CHECK_LE(limits.max_rows, 3200);  // three sums a row in the plan's 48 KiB of shared memory
+  CHECK_LE(limits.max_rows, kCudaLimits.max_rows);
 }
 
 void PagedAttention::Plan(const PagedAttentionParams& p) {

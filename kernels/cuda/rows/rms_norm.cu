@@ -107,6 +107,7 @@ void LaunchRmsNorm(const RmsNormParams& p, const Device& device) {
   if (eights <= kMaxThreads) {
     Launch(device, grid, RmsNormKernel<T, Weight, 1>, args);
   } else {
+    static_assert(kCudaLimits.max_hidden == 2 * kMaxThreads * 8);
     CHECK_LE(eights, 2 * kMaxThreads);
     Launch(device, grid, RmsNormKernel<T, Weight, 2>, args);
   }

@@ -6,6 +6,7 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
+#include "kernels/device_limits.h"
 #include "kernels/tensor.h"
 
 namespace quire::cuda {
@@ -14,6 +15,7 @@ namespace quire::cuda {
 // unit.
 inline void CheckRowsOfEights(const TensorView& x) {
   CHECK_EQ(x.rank, 2);
+  static_assert(kCudaLimits.width_multiple == 8);
   CHECK_EQ(x.dim[1] % 8, 0);
   CHECK_EQ(reinterpret_cast<uintptr_t>(x.data) % 16, 0);
   CHECK_EQ(x.row_stride * static_cast<int64_t>(SizeOf(x.dtype)) % 16, 0);

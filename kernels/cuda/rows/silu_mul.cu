@@ -60,6 +60,7 @@ void SiluMul(const SiluMulParams& p, const Device& device) {
   CHECK_EQ(p.gate_up.dim[1], 2 * p.out.dim[1]);
   const int64_t width = p.out.dim[1] / 8, eights = p.out.dim[0] * width;
   if (eights == 0) return;
+  static_assert(kCudaLimits.max_gated / 8 < int64_t{1} << 31);
   CHECK_LT(eights, int64_t{1} << 31);
   DispatchDevice(p.out.dtype, [&](auto tag) {
     using T = decltype(tag);

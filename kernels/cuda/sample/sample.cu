@@ -536,6 +536,9 @@ void LaunchSample(const SampleArgs& args, int cluster, int64_t rows, const Devic
   }();
   CUDA_CHECK(allowed);
   const size_t shared = sizeof(SampleShared) + static_cast<size_t>(args.slice_size) * sizeof(float);
+  static_assert(sizeof(SampleShared) + kCudaLimits.max_vocab / kMaxCluster * sizeof(float) <=
+                kMostShared - 1024);
+  static_assert(kCudaLimits.max_vocab % (kMaxCluster * kSliceUnit) == 0);
   CHECK_LE(shared, static_cast<size_t>(kMostShared) - 1024);
   const Grid grid{.blocks = dim3(cluster, static_cast<unsigned>(rows)),
                   .threads = kSampleThreads,

@@ -1,18 +1,20 @@
-// The literal table of architectures, and the two entries of model.h that look into it.
-#include "engine/model/registry.h"
+// Builds each shape of model; the family of the architecture chooses the shape.
+#include "engine/model/model.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/checkpoint/families.h"
 #include "engine/model/decoder.h"
 #include "kernels/check.h"
 
 namespace quire {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Model>> LoadDecoder(const ModelSource& source, Backend& backend) {
-  const auto& [dir, config, tp, options] = source;
+absl::StatusOr<std::unique_ptr<Model>> LoadDecoder(const std::string& dir,
+                                                   const ModelConfig& config, TpInfo tp,
+                                                   const ModelOptions& options, Backend& backend) {
   ASSIGN_OR_RETURN(DecoderWeights weights, DecoderWeights::Load(dir, config, tp, options, backend));
   ASSIGN_OR_RETURN(Activations activations, Activations::Create(config, tp, options, backend));
   return std::make_unique<Decoder>(config, tp, std::move(weights), std::move(activations), backend);
@@ -23,26 +25,27 @@ ModelMemory PlanDecoder(const ModelConfig& config, TpInfo tp, const ModelOptions
           .arena_bytes = Activations::TotalBytes(config, tp, options)};
 }
 
-constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", LoadDecoder, PlanDecoder},
-    {"MistralForCausalLM", LoadDecoder, PlanDecoder},
-    {"Qwen2ForCausalLM", LoadDecoder, PlanDecoder},
-    {"Qwen3ForCausalLM", LoadDecoder, PlanDecoder},
+struct Builder {
+  absl::StatusOr<std::unique_ptr<Model>> (*load)(const std::string& dir, const ModelConfig& config,
+                                                 TpInfo tp, const ModelOptions& options,
+                                                 Backend& backend);
+  ModelMemory (*plan)(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
 };
+
+Builder BuilderOf(ModelShape shape) {
+  switch (shape) {
+    case ModelShape::kDecoder: return {LoadDecoder, PlanDecoder};
+  }
+  CHECK(false);
+  return {};
+}
 
 }  // namespace
 
-const Architecture* FindArchitecture(const std::string& name) {
-  for (const Architecture& architecture : kArchitectures) {
-    if (name == architecture.name) return &architecture;
-  }
-  return nullptr;
-}
-
 ModelMemory PlanModelMemory(const ModelConfig& config, TpInfo tp, const ModelOptions& options) {
-  const Architecture* architecture = FindArchitecture(config.architecture);
-  CHECK(architecture != nullptr && config.CheckTensorParallel(tp.size).ok());
-  return architecture->plan(config, tp, options);
+  const Family* family = FindFamily(config.architecture);
+  CHECK(family != nullptr && config.CheckTensorParallel(tp.size).ok());
+  return BuilderOf(family->shape).plan(config, tp, options);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& dir, const ModelConfig& config,
@@ -51,12 +54,12 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& dir, const M
   RETURN_IF_ERROR(config.CheckTensorParallel(tp.size));
   CHECK(0 <= tp.rank && tp.rank < tp.size);
   CHECK(options.max_tokens > 0 && options.max_logit_rows > 0 && options.max_model_len > 0);
-  const Architecture* architecture = FindArchitecture(config.architecture);
-  if (architecture == nullptr) {
+  const Family* family = FindFamily(config.architecture);
+  if (family == nullptr) {
     return absl::UnimplementedError(
         absl::StrCat(dir, "/config.json: no model is built for ", config.architecture));
   }
-  return architecture->load({dir, config, tp, options}, backend);
+  return BuilderOf(family->shape).load(dir, config, tp, options, backend);
 }
 
 }  // namespace quire
