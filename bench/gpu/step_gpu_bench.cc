@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/engine_config.h"
 #include "engine/worker/program/cuda_worker.h"
 #include "engine/worker/rank/graph_use.h"
 #include "kernels/check.h"
@@ -75,7 +76,7 @@ WorkerSpec SpecFor(const std::string& name) {
                  .max_model_len = kMaxLen,
                  .vocab_size = spec.model.vocab_size,
                  .steps_in_flight = kSlotsAhead,
-                 .graph_sizes = DefaultGraphSizes(kMaxSeqs)};
+                 .graph_sizes = *GraphSizes("auto", kMaxSeqs)};
   return spec;
 }
 

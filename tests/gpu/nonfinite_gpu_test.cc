@@ -38,7 +38,7 @@ class OpenWorker {
         Worker::Create(spec.worker, std::move(backend), *std::move(model), *std::move(cache));
     CHECK(made.ok());
     worker = *std::move(made);
-    worker->Warm();
+    worker->WarmUp();
     device.Seal();
   }
 

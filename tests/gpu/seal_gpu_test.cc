@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "engine/engine_config.h"
 #include "engine/worker/rank/graph_use.h"
 #include "tests/gpu/allocation_shim.h"
 #include "tests/gpu/demo_worker.h"

@@ -29,16 +29,6 @@ CudaOptions CudaOptionsFor(const WorkerSpec& spec, int ordinal,
           .algorithm_cache = algorithm_cache};
 }
 
-std::vector<int32_t> DefaultGraphSizes(int32_t max_num_seqs) {
-  std::vector<int32_t> sizes;
-  for (int32_t size = 1; size < max_num_seqs;) {
-    sizes.push_back(size);
-    size += size < 4 ? size : size == 4 ? 4 : size < 64 ? 8 : 16;
-  }
-  sizes.push_back(max_num_seqs);
-  return sizes;
-}
-
 absl::StatusOr<std::unique_ptr<Worker>> MakeCudaWorker(const WorkerSpec& spec,
                                                        const CudaOptions& options,
                                                        CudaWorkerReport* report,
@@ -54,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeCudaWorker(const WorkerSpec& spec,
                    MakeWorker(spec, std::move(created), std::move(arena)));
   report->load_seconds = SecondsSince(begin_ns);
   begin_ns = SteadyNowNs();
-  worker->Warm();
+  worker->WarmUp();
   backend.Seal();
   report->warm_seconds = SecondsSince(begin_ns);
   const std::unique_ptr<CudaDeviceInfo> after = DescribeCudaDevice(options.ordinal, &why);

@@ -1,4 +1,4 @@
-// The plan codec: whatever a plan holds arrives, and bytes that nobody encoded are refused without
+// The plan codec: every field of a plan arrives, and malformed bytes are refused without
 // reading past their end.
 #include "engine/worker/process/plan_codec.h"
 
@@ -37,7 +37,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(a.banned, b.banned);
 }
 
-// Elements of random bytes: the codec may not care what they mean.
+// Elements of random bytes: the codec must not depend on their values.
 template <typename T>
 void FillRandom(std::vector<T>& values, size_t count, std::mt19937_64& random) {
   values.resize(count);
@@ -69,7 +69,7 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   return plan;
 }
 
-TEST(PlanCodecTest, WhateverAPlanHoldsArrives) {
+TEST(PlanCodecTest, EveryFieldOfAPlanArrives) {
   std::mt19937_64 random(1);
   const PlanBounds bounds{.max_rows = 3, .max_tokens = 7, .num_blocks = 5};
   StepPlan decoded;  // reused, as the worker does
@@ -122,7 +122,7 @@ TEST(PlanCodecTest, AResultArrives) {
 }
 
 // Any change to the head shows, and none reads beyond the bytes (the address sanitizer watches).
-TEST(PlanCodecTest, ResultsOfAWorkerThatWentMadAreRefused) {
+TEST(PlanCodecTest, MalformedResultsAreRefused) {
   std::vector<std::byte> good(1000);
   const size_t used = EncodeResult(SomeResult(), good);
   const size_t head = used - Raw(SomeResult().samples).size();
