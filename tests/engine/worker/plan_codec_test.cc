@@ -139,6 +139,8 @@ TEST(PlanCodecTest, MalformedResultsAreRefused) {
     for (std::byte& byte : bad) byte = static_cast<std::byte>(random());
     // As often as not with a believable beginning.
     if (i % 2 == 0) std::copy_n(good.begin(), std::min(bad.size(), random() % head), bad.begin());
+    // Once in 256 the last byte of a head copied but for it comes out right.
+    if (bad.size() >= head && std::equal(bad.begin(), bad.begin() + head, good.begin())) continue;
     EXPECT_FALSE(DecodeResult(bad, decoded));
   }
 }
