@@ -66,8 +66,8 @@ const StepResult* SharedMemoryTransport::Poll() {
     const uint64_t finished = memory_->results(rank).published();
     if (finished <= released_) return nullptr;
     if (finished > published_) {
-      fault_ = "rank " + std::to_string(rank) + " says that it finished step " + std::to_string(finished) +
-               " of " + std::to_string(published_);
+      fault_ = "rank " + std::to_string(rank) + " says that it finished step " +
+               std::to_string(finished) + " of " + std::to_string(published_);
       return nullptr;
     }
   }

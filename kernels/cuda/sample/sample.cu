@@ -6,6 +6,7 @@
 #include "kernels/ceil_div.h"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/sample/sample_row.cuh"
+#include "kernels/device_limits.h"
 
 namespace quire::cuda {
 namespace {
@@ -539,6 +540,7 @@ void LaunchSample(const SampleArgs& args, int cluster, int64_t rows, const Devic
   static_assert(sizeof(SampleShared) + kCudaLimits.max_vocab / kMaxCluster * sizeof(float) <=
                 kMostShared - 1024);
   static_assert(kCudaLimits.max_vocab % (kMaxCluster * kSliceUnit) == 0);
+  static_assert(kCudaLimits.max_context == (kSeenMask + 1) / kSeenInOutput);
   CHECK_LE(shared, static_cast<size_t>(kMostShared) - 1024);
   const Grid grid{.blocks = dim3(cluster, static_cast<unsigned>(rows)),
                   .threads = kSampleThreads,

@@ -6,7 +6,6 @@
 #include "kernels/cuda/device/cluster.cuh"
 #include "kernels/cuda/rows/row_math.cuh"
 #include "kernels/cuda/sample/sample_search.cuh"
-#include "kernels/device_limits.h"
 #include "kernels/sampling.h"
 
 namespace quire::cuda {
@@ -134,7 +133,6 @@ __device__ __forceinline__ T OverBlock(const T& mine, OfWarps<T>& room) {
 // the token occurs in the prompt or output; 19 bits, its occurrences in the output; 11 bits, its
 // place in the bias list, from 1; 1 bit, it is banned.
 inline constexpr uint32_t kSeen = 1, kSeenInOutput = 2, kSeenMask = (1u << 20) - 1;
-static_assert(kCudaLimits.max_context == (kSeenMask + 1) / kSeenInOutput);
 inline constexpr uint32_t kBiasShift = 20, kBiasMask = 2047, kBanned = 1u << 31;
 
 __device__ __forceinline__ bool HasPenalties(const SampleRow& row) {
