@@ -19,11 +19,11 @@ class CommandQueue {
   // call that another thread may make: one thread at a time, for the newest mark or one of the 8
   // before it.
   virtual void WaitFor(uint64_t mark) = 0;
-  // Runs fn. A device with graphs captures what fn enqueues at the first call with `key` and
-  // replays it at every later one, so fn must enqueue the same calls with the same arguments each
-  // time. Key 0 is never captured.
+  // Runs fn. A device with graphs captures the calls that fn enqueues at the first run with `key`
+  // and replays them at every later run, so fn must enqueue the same calls with the same arguments
+  // each time. Key 0 is never captured.
   virtual void RunCaptured(int64_t key, const std::function<void()>& fn) = 0;
-  // Names what is enqueued between the two calls in profiles: "layer 3". Ranges nest. Without a
+  // Names the work enqueued between the two calls in profiles: "layer 3". Ranges nest. Without a
   // profiler a call is one comparison; a replayed step makes none.
   virtual void BeginRange(const char* name, int64_t number) = 0;
   virtual void EndRange() = 0;

@@ -1,9 +1,9 @@
-// StepMessage: what the host sends to the device for one step.
+// StepMessage: the host's message to the device for one step.
 //
 // The host writes one message a step into a ring in memory that the device reads. BeginStep applies
 // the message to the row tables in device memory and expands it into the flat arrays of the step.
-// EndStep writes the drawn tokens back into the ring. So the host never waits for the device before
-// it sends the next step.
+// EndStep writes the drawn tokens back into the ring. So the host can send a step before it has the
+// results of the step before.
 #pragma once
 
 #include <cstdint>

@@ -186,7 +186,7 @@ __device__ __noinline__ void Count(Cluster cluster) {
   SendCount({shared.masses.raw, masses.scaled}, cluster);
 }
 
-// The first block's part of a search: decides from the counts what all blocks do next.
+// The first block's part of a search: decides the next orders of all blocks from the counts.
 __device__ __noinline__ void Direct(Cluster cluster) {
   SampleShared& shared = Shared();
   const float top_p = shared.job.params.top_p;
