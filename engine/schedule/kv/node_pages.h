@@ -1,6 +1,6 @@
-// NodePages: which pages of host memory are free, and which nodes have the others. A page that a
-// copy still uses can only be doomed: the node counts as having none, and the page becomes free
-// when the copy has ended. One thread. Allocates at construction alone.
+// NodePages: the pages of host memory, each free or owned by one node. A page that a copy still
+// uses can only be doomed: its node counts as having none, and the page becomes free when the copy
+// has ended. One thread. Allocates at construction alone.
 #pragma once
 
 #include <cstdint>

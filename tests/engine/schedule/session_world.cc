@@ -101,8 +101,8 @@ bool SessionWorld::Advance(WorldTurn& turn) {
   return false;
 }
 
-// The turn holds its session's tail. Its block becomes the turn's, or, where others want it too, is
-// copied if there is a block for that.
+// The turn holds its session's tail. Takes over the tail's block; if another session or a copy
+// needs it, copies the block instead, provided that a block is available.
 void SessionWorld::ContinueTail(WorldTurn& turn) {
   const NodeId tail = turn.node;
   const int32_t begin = (tree.Depth(tail) - 1) * config.block_size;

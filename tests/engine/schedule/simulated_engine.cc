@@ -242,9 +242,9 @@ bool SimulatedEngine::Schedule() {
     EXPECT_EQ(admitted_, admitted_before) << "admitted in a step that preempted";
   }
   if (!any) return false;
-  CheckNobodyTouches(plan);
+  CheckNewRowsAreFree(plan);
   ReadPlan(plan);
-  CheckNobodyReads();
+  CheckWritesAreExclusive();
   flights_.back().plan = last_step_plan_ = std::move(plan);
   return true;
 }
@@ -415,7 +415,7 @@ void SimulatedEngine::CheckTenant(const RowWork& work, TenantId tenant) {
 }
 
 // A row given to a sequence must not be in use by a step that has not retired.
-void SimulatedEngine::CheckNobodyTouches(const StepPlan& plan) {
+void SimulatedEngine::CheckNewRowsAreFree(const StepPlan& plan) {
   for (const Flight& flight : flights_) {
     for (const NewRow& row : plan.new_rows) {
       EXPECT_FALSE(flight.rows.contains(row.row)) << "row " << row.row << " is still in flight";
@@ -425,7 +425,7 @@ void SimulatedEngine::CheckNobodyTouches(const StepPlan& plan) {
 
 // No other request may read or write the blocks that the last plan writes, or will write soon, in
 // any step in flight, this one included.
-void SimulatedEngine::CheckNobodyReads() {
+void SimulatedEngine::CheckWritesAreExclusive() {
   for (const auto& [block, id] : flights_.back().written) {
     for (const Flight& flight : flights_) {
       for (auto it = flight.blocks.lower_bound({block, 0});

@@ -138,8 +138,8 @@ class SimulatedEngine {
   void Settle();
   void ReadPlan(const StepPlan& plan);
   void CheckTenant(const RowWork& work, TenantId tenant);
-  void CheckNobodyTouches(const StepPlan& plan);
-  void CheckNobodyReads();
+  void CheckNewRowsAreFree(const StepPlan& plan);
+  void CheckWritesAreExclusive();
   void CheckCopies(const CopyJob& job);
   void EndTurn(const FinishEvent& event);
 
