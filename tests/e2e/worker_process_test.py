@@ -147,18 +147,33 @@ class WorkerProcessTest(unittest.TestCase):
             self.assertEqual(len(server.workers()), 2)
             self.assertIn("has finished no step for", server.log())
 
+    @staticmethod
+    def lost_its_workers(server):
+        """True once the server's watch, which looks every second, reports it; False after 5 s."""
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            if "has lost its workers" in server.log():
+                return True
+            time.sleep(0.05)
+        return False
+
     def test_health_is_off_and_requests_wait_until_workers_are_replaced(self):
         with Server() as server:
             stream = Stream(server.client, PROMPTS[0])
             stream.await_tokens(100)
-            os.kill(server.worker(), signal.SIGKILL)
-            await_true(lambda: len(server.workers()) == 2, "a second worker")
-            newcomer = server.workers()[1]
-            os.kill(newcomer, signal.SIGSTOP)
-            await_true(lambda: server.get("/readyz") == (503, "recovering\n"), "not ready")
-            self.assertEqual(server.get("/livez")[0], 200)
-            late = Stream(server.client, PROMPTS[1])
+            # On a busy machine the new worker may be ready before it can be stopped: once more then.
+            for deaths in (1, 2):
+                os.kill(server.worker(), signal.SIGKILL)
+                await_true(lambda: len(server.workers()) == deaths + 1, "another worker")
+                newcomer = server.workers()[-1]
+                os.kill(newcomer, signal.SIGSTOP)
+                late = Stream(server.client, PROMPTS[1])
+                if deaths == 2 or self.lost_its_workers(server):
+                    break
+                os.kill(newcomer, signal.SIGCONT)
             await_true(lambda: "has lost its workers" in server.log(), "health turned off")
+            self.assertEqual(server.get("/readyz"), (503, "recovering\n"))
+            self.assertEqual(server.get("/livez")[0], 200)
             self.assertEqual(late.ids, [])
             os.kill(newcomer, signal.SIGCONT)
             self.check([stream, late])
