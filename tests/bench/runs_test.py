@@ -9,7 +9,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-from harness import machine, runs  # noqa: E402
+from harness import machine, micro, process, runs  # noqa: E402
 
 POINT = {"label": "x", "judged": ["time_ns"], "figures": {"time_ns": 5, "other": 1}}
 
@@ -49,6 +49,21 @@ class StoreTest(unittest.TestCase):
         runs.store(content(modified=True), allow_modified=True)
         newest = json.loads((self.root / "results/cpu/matmul.json").read_text())
         self.assertTrue(newest["modified"])
+
+
+class SchedulerTest(unittest.TestCase):
+    def points(self, **changes):
+        row = {"p50_us": 1, "p99_us": 2, "add_p50_us": 3, "allocations_per_step": 0, "waiting": 10}
+        rows = [row | {"idle_sessions": count} | changes for count in (0, 100)]
+        return micro.points_of("scheduler", rows)
+
+    def test_each_row_has_a_label_of_its_own(self):
+        self.assertEqual([point["label"] for point in self.points()],
+                         ["waiting 10, idle sessions 0", "waiting 10, idle sessions 100"])
+
+    def test_a_step_that_allocates_is_an_error(self):
+        with self.assertRaises(process.BenchError):
+            self.points(allocations_per_step=0.001)
 
 
 if __name__ == "__main__":

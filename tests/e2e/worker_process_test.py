@@ -161,7 +161,7 @@ class WorkerProcessTest(unittest.TestCase):
         with Server() as server:
             stream = Stream(server.client, PROMPTS[0])
             stream.await_tokens(100)
-            # On a busy machine the new worker may be ready before it can be stopped: once more then.
+            # On a busy machine the new worker may be ready before it is stopped: kill it once more.
             for deaths in (1, 2):
                 os.kill(server.worker(), signal.SIGKILL)
                 await_true(lambda: len(server.workers()) == deaths + 1, "another worker")
