@@ -175,6 +175,9 @@ class SourcesHashTest(unittest.TestCase):
             first = hash_of(a_cc="1", b_h="2")
             self.assertEqual(hash_of(b_h="2", a_cc="1"), first)  # written in another order
             self.assertEqual(hash_of(a_cc="1", b_h="2", c_md="3"), first)
+            self.assertEqual(hash_of(a_cc="// one\n1 /* more */\n", b_h="\n  2"), first)
+            self.assertNotEqual(hash_of(a_cc='"// a"'), hash_of(a_cc='"// b"'))
+            self.assertNotEqual(hash_of(a_py="1"), hash_of(a_py="1  # one"))
             self.assertEqual(len({first, hash_of(a_cc="1", b_h="3"), hash_of(a_cc="12", b_h=""),
                                   hash_of(a_cc="1", c_h="2"), hash_of(a_cc="2", b_h="1")}), 5)
 
