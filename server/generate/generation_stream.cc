@@ -326,11 +326,13 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   event.usage.completion_tokens = delivered_;
   host_->metrics->RequestFinished(event, ask_.sampling.max_tokens);
   gathered_finish_ = event;
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (cancel_ns_ != 0) {
     host_->metrics->CancelToEnd(static_cast<double>(now_ns - cancel_ns_) * 1e-9);
   }
-  LogFinished(host_->options, {request_id_, caller_.tenant, ask_.session_id, event, end_});
+  const absl::Status end = end_;
+  lock.unlock();
+  LogFinished(host_->options, {request_id_, caller_.tenant, ask_.session_id, event, end});
 }
 
 void GenerationStream::Flush() {
