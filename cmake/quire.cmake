@@ -1,18 +1,18 @@
-# Functions every folder's CMakeLists.txt uses: quire_library, quire_program, quire_test,
-# quire_bench.
+# Functions every folder's CMakeLists.txt uses: quire_library, quire_program, quire_man_page,
+# quire_test, quire_bench.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(CLI11 CONFIG REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 
 # What all of our own code is compiled with.
@@ -42,6 +42,14 @@ function(quire_program name)
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()
+
+# quire_man_page(PROGRAM): PROGRAM writes its own manual page, to build/man/man1.
+function(quire_man_page program)
+  set(folder ${CMAKE_BINARY_DIR}/man/man1)
+  add_custom_command(TARGET ${program} POST_BUILD
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
+    COMMAND ${program} --help-man > ${folder}/${program}.1)
 endfunction()
 
 # quire_test(NAME SRCS name_test.cc LIBS ... [TIMEOUT seconds] [LABELS ...]): a GoogleTest program,

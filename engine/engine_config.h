@@ -1,14 +1,11 @@
-// EngineConfig: every setting of the engine, as values, and the bounds of each.
-// server/config/config_table.cc adds the help and turns the settings into flags, environment
-// variables, file keys and --help. Validate rejects and never repairs.
+// EngineConfig: every setting of the engine, as values. The table in server/config/config_table.cc
+// bounds each value and makes flags, environment variables, file keys and --help of them; Validate
+// checks what they mean together. It rejects and never repairs.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -59,25 +56,12 @@ struct EngineConfig {
   std::string worker_program;               // path of quire-worker; empty: beside this program
   double worker_step_timeout_seconds = 30;  // a worker process without progress is replaced
 
-  // OK, or INVALID_ARGUMENT listing every fault, one a line, each naming its flag.
+  // OK, or INVALID_ARGUMENT listing every fault between settings, one a line, each naming its flag.
   absl::Status Validate() const;
 };
 
-// One setting with a flag: its member, and the values that Validate accepts.
-struct EngineSetting {
-  using Member =
-      std::variant<std::string EngineConfig::*, bool EngineConfig::*, int32_t EngineConfig::*,
-                   int64_t EngineConfig::*, double EngineConfig::*>;
-  std::string_view name;  // of the flag, without its dashes
-  Member member;
-  double lowest = 0;  // numbers: both ends are accepted
-  double highest = 0;
-  std::string_view choices;  // words: "auto|cpu"; empty: any text
-};
-std::span<const EngineSetting> EngineSettings();
-
-// The batch sizes of a cudagraph_capture_sizes text, ascending, none above `max_num_seqs`. auto: 1,
-// 2, 4, then every 8 to 64, then every 16, and the largest. nullopt for a malformed text.
+// The batch sizes that cudagraph_capture_sizes means, ascending, none above `max_num_seqs`. auto:
+// 1, 2, 4, then every 8 to 64, then every 16, and the largest. nullopt: not such a text.
 std::optional<std::vector<int32_t>> GraphSizes(const std::string& text, int32_t max_num_seqs);
 
 }  // namespace quire

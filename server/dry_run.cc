@@ -1,8 +1,14 @@
 // The plan as JSON, with keys in the order of the table of settings.
 #include "server/dry_run.h"
 
+#include <type_traits>
+
+#include "engine/base/status_macros.h"
+#include "flags/flag.h"
 #include "nlohmann/json.hpp"
 #include "server/config/config_table.h"
+#include "server/text/template/chat_template.h"
+#include "server/text/tokenizer.h"
 
 namespace quire {
 namespace {
@@ -11,8 +17,14 @@ using Json = nlohmann::ordered_json;
 
 Json ConfigJson(Settings settings) {
   Json config;
-  for (const Field& field : Fields()) {
-    std::visit([&](const auto* value) { config[field.name] = *value; }, field.ref(settings));
+  for (const flags::Flag& row : SettingsTable(&settings)) {
+    config[row.name] = flags::ValueText(row);
+    std::visit(
+        [&](const auto& target) {
+          using T = std::remove_pointer_t<std::decay_t<decltype(target)>>;
+          if constexpr (std::is_arithmetic_v<T>) config[row.name] = *target;
+        },
+        row.target);
   }
   return config;
 }
@@ -32,12 +44,10 @@ Json DeviceJson(const EngineSetup& setup) {
   return device;
 }
 
-Json ModelJson(const ModelConfig& model) {
-  return {{"architecture", model.architecture},
-          {"parameters", model.NumParameters()},
-          {"vocab_size", model.vocab_size},
-          {"max_position", model.max_position},
-          {"stored_dtype", Name(model.stored_dtype)}};
+Json ModelJson(const ModelConfig& model, const std::string& chat_template) {
+  return {{"architecture", model.architecture},       {"parameters", model.NumParameters()},
+          {"vocab_size", model.vocab_size},           {"max_position", model.max_position},
+          {"stored_dtype", Name(model.stored_dtype)}, {"chat_template", chat_template}};
 }
 
 Json MemoryJson(const MemoryPlan& plan) {
@@ -64,13 +74,22 @@ Json MemoryJson(const MemoryPlan& plan) {
 
 }  // namespace
 
-std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup) {
+absl::StatusOr<std::string> CheckText(const std::string& directory) {
+  RETURN_IF_ERROR(Tokenizer::Load(directory + "/tokenizer.json").status());
+  const auto chat_template = ChatTemplate::Load(directory);
+  if (chat_template.ok()) return "usable";
+  if (chat_template.status().code() == absl::StatusCode::kNotFound) return "none";
+  return std::string(chat_template.status().message());
+}
+
+std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup,
+                       const std::string& chat_template) {
   Settings resolved = ResolveServer(parsed.settings);
   resolved.engine = setup.config;
   const Json plan = {{"config", ConfigJson(resolved)},
                      {"sources", SourcesJson(parsed)},
                      {"device", DeviceJson(setup)},
-                     {"model", ModelJson(setup.model)},
+                     {"model", ModelJson(setup.model, chat_template)},
                      {"memory_plan", MemoryJson(setup.memory)}};
   return plan.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -1,15 +1,23 @@
-// What --dry-run prints.
+// DryRunJson: the output of --dry-run. CheckText: its check of tokenizer and chat template.
 #pragma once
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "engine/engine_setup.h"
 #include "server/config/config_flags.h"
 
 namespace quire {
 
-// JSON of every setting as it would be used (each "auto" and 0 resolved), where those that were
-// given came from, the device and why --device auto took it, the model, and the memory plan.
-std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup);
+// Reads the tokenizer and the chat template of the model's directory, as the server does at its
+// start. "usable", "none", or the reason why chat requests will be refused; an error when the
+// server could not start with this tokenizer.
+absl::StatusOr<std::string> CheckText(const std::string& directory);
+
+// JSON of every setting as it would be used (each "auto" and 0 resolved), the source of those that
+// were given, the device and why --device auto took it, the model with the state of its chat
+// template, and the memory plan.
+std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup,
+                       const std::string& chat_template);
 
 }  // namespace quire

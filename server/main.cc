@@ -53,7 +53,7 @@ Severity SeverityOf(const std::string& level) {
 
 void LogSettings(const ParsedSettings& parsed) {
   for (const std::string& notice : parsed.notices) {
-    Log(Severity::kWarning, "setting spelled differently", {{"notice", notice}});
+    Log(Severity::kWarning, "setting", {{"notice", notice}});
   }
   for (const EffectiveSetting& setting : ListSettings(parsed)) {
     if (setting.source == SettingSource::kDefault) continue;
@@ -112,13 +112,16 @@ int DryRun(const ParsedSettings& parsed) {
   StartError error;
   const std::optional<EngineSetup> setup = PlanServing(parsed.settings.engine, &error);
   if (!setup) return Exit(Complain(error));
-  std::fputs(DryRunJson(parsed, *setup).c_str(), stdout);
+  const absl::StatusOr<std::string> text = CheckText(parsed.settings.engine.model);
+  if (!text.ok()) return Exit(Complain({ExitCode::kModel, text.status()}));
+  for (const std::string& notice : parsed.notices) std::fprintf(stderr, "%s\n", notice.c_str());
+  std::fputs(DryRunJson(parsed, *setup, *text).c_str(), stdout);
   return Exit(ExitCode::kOk);
 }
 
 [[noreturn]] void Serve(const ParsedSettings& parsed, sigset_t stop, int64_t started_ns) {
-  // Until the process is gone: the library's own end waits for its threads, one of which may poll
-  // for ten seconds after a flood of resets.
+  // Never shut down: grpc_shutdown waits for its threads, and one may poll for ten seconds after a
+  // flood of resets.
   grpc_init();
   StartLog(parsed.settings.server.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
            SeverityOf(parsed.settings.server.log_level));
@@ -127,7 +130,7 @@ int DryRun(const ParsedSettings& parsed) {
   // Neither is destroyed: the signal thread may use the server until the process is gone.
   static Server* const server = new Server(parsed.settings, started_ns);
   std::thread(WatchSignals, stop, server).detach();
-  // Workers may be running by now: not the moment for the destructors that exit() calls.
+  // Workers may be running by now, so the destructors that exit() calls must not run.
   if (const std::optional<StartError> error = server->Start()) EndNow(Complain(*error));
   EndNow(server->Run());
 }
@@ -144,8 +147,12 @@ int Main(int argc, char** argv, char** environment) {
   }
   if (parsed->settings.engine.model.empty()) parsed->settings.engine.model = DemoModel();
   switch (parsed->mode) {
-    case StartMode::kHelp: std::fputs(HelpText().c_str(), stdout); return Exit(ExitCode::kOk);
-    case StartMode::kVersion: std::puts("quire-server " QUIRE_VERSION); return Exit(ExitCode::kOk);
+    case StartMode::kHelp:
+    case StartMode::kVersion:
+    case StartMode::kManPage:
+    case StartMode::kCompletion:
+      std::fputs(parsed->answer.c_str(), stdout);
+      return Exit(ExitCode::kOk);
     case StartMode::kDryRun: return DryRun(*parsed);
     case StartMode::kServe: Serve(*parsed, stop, started_ns);
   }

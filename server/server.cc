@@ -139,8 +139,10 @@ struct Server::State {
       : settings(ResolveServer(s)),
         started_ns(start),
         start_workers(std::move(starter)),
-        metrics(settings.server.served_model_name) {
-    model.name = settings.server.served_model_name;
+        metrics(settings.server.served_model_names.front()) {
+    const std::vector<std::string>& names = settings.server.served_model_names;
+    model.name = names.front();
+    model.other_names.assign(names.begin() + 1, names.end());
   }
 
   std::optional<StartError> Listen();

@@ -3,11 +3,14 @@
 // read. The line "READY address=... metrics_port=..." on stderr says where, as quire-server's does.
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "bench/serve/paced_server.h"
+#include "flags/help.h"
+#include "flags/parser.h"
 
 namespace {
 
@@ -30,6 +33,67 @@ int Serve(const quire::PacedServerOptions& options) {
   return 0;
 }
 
+struct StepTimes {
+  double step_ms = 0, token_us = 0;
+};
+
+quire::flags::Program NullServerProgram(quire::PacedServerOptions* options, StepTimes* times) {
+  constexpr std::string_view kGroup = "Settings";
+  return {.root = {.name = "null_server",
+                   .help = "The server without a model.",
+                   .flags = {
+                       {.name = "port",
+                        .group = kGroup,
+                        .help = "gRPC port; 0: any free port",
+                        .target = &options->front.port,
+                        .highest = 65535},
+                       {.name = "metrics-port",
+                        .group = kGroup,
+                        .help = "metrics port; 0: any free port; -1: none",
+                        .target = &options->metrics_port,
+                        .lowest = -1,
+                        .highest = 65535},
+                       {.name = "uds",
+                        .group = kGroup,
+                        .help = "path of a Unix socket for gRPC, instead of the port",
+                        .target = &options->front.uds},
+                       {.name = "max-num-seqs",
+                        .group = kGroup,
+                        .help = "maximum number of requests that run at once",
+                        .target = &options->num_streams,
+                        .lowest = 1,
+                        .highest = 1 << 16},
+                       {.name = "max-num-queued-reqs",
+                        .group = kGroup,
+                        .help = "maximum number of waiting requests",
+                        .target = &options->num_queued,
+                        .lowest = 1,
+                        .highest = 1 << 20},
+                       {.name = "max-model-len",
+                        .group = kGroup,
+                        .help = "maximum number of tokens of prompt and output",
+                        .target = &options->max_model_len,
+                        .lowest = 16,
+                        .highest = 1 << 20},
+                       {.name = "prefill-tokens",
+                        .group = kGroup,
+                        .help = "prompt tokens of one step",
+                        .target = &options->num_prefill_tokens,
+                        .lowest = 1,
+                        .highest = 1 << 24},
+                       {.name = "step-ms",
+                        .group = kGroup,
+                        .help = "duration of a step, in which each stream gets a token",
+                        .target = &times->step_ms,
+                        .highest = 60'000},
+                       {.name = "token-us",
+                        .group = kGroup,
+                        .help = "added to that for each token of the step",
+                        .target = &times->token_us,
+                        .highest = 1e6},
+                   }}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,26 +102,19 @@ int main(int argc, char** argv) {
   options.num_queued = 16384;
   options.metrics_port = 0;
   options.front.resource_quota_bytes = int64_t{1} << 30;
-  double step_ms = 0, token_us = 0;
-  CLI::App app("null_server: the server without a model");
-  app.add_option("--port", options.front.port, "for gRPC; 0: any free one");
-  app.add_option("--metrics-port", options.metrics_port, "for /metrics; 0: any free one; -1: none");
-  app.add_option("--uds", options.front.uds, "Unix socket for gRPC, instead of the port");
-  app.add_option("--max-num-seqs", options.num_streams, "requests that run at once")
-      ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--max-num-queued-reqs", options.num_queued, "requests that may wait")
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--max-model-len", options.max_model_len, "tokens of prompt and output")
-      ->check(CLI::Range(16, 1 << 20));
-  app.add_option("--prefill-tokens", options.num_prefill_tokens, "prompt tokens of one step")
-      ->check(CLI::Range(1, 1 << 24));
-  app.add_option("--step-ms", step_ms, "duration of a step: each stream gets a token a step")
-      ->check(CLI::Range(0.0, 60'000.0));
-  app.add_option("--token-us", token_us, "and so much longer for each token of the step")
-      ->check(CLI::Range(0.0, 1e6));
-  CLI11_PARSE(app, argc, argv);
-  options.step_ns = static_cast<int64_t>(step_ms * 1e6);
-  options.token_ns = static_cast<int64_t>(token_us * 1e3);
+  StepTimes times;
+  const quire::flags::Program program = NullServerProgram(&options, &times);
+  quire::flags::CommandLine line =
+      quire::flags::ReadArguments(program, std::vector<std::string>(argv + 1, argv + argc));
+  if (const auto answer = quire::flags::Answer(program, line)) {
+    std::fputs(answer->c_str(), stdout);
+    return 0;
+  }
+  quire::flags::Apply(program, line.given, quire::flags::AsFlag, &line);
+  for (const std::string& fault : line.faults) std::fprintf(stderr, "%s\n", fault.c_str());
+  if (!line.faults.empty()) return 2;
+  options.step_ns = static_cast<int64_t>(times.step_ms * 1e6);
+  options.token_ns = static_cast<int64_t>(times.token_us * 1e3);
   options.front.max_open_streams = options.num_streams + options.num_queued + 1024;
   return Serve(options);
 }

@@ -1,4 +1,4 @@
-// RunInfo, RunAbort, RunDrain: what a server is and does, and how to stop things there.
+// RunInfo, RunAbort, RunDrain: the state of a server, and the calls that end its work.
 #pragma once
 
 #include "clients/cpp/call/connection.h"

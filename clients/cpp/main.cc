@@ -1,11 +1,15 @@
 // Entry point of `quire`: turns ctrl-C into a cancelled RPC and hands the rest to RunQuire.
 #include <google/protobuf/stubs/logging.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -15,21 +19,37 @@
 
 namespace {
 
-// Waits for SIGINT for as long as the process lives. The first one cancels what runs; one that
-// finds nothing to cancel, or a second one, ends the process.
+// Waits for SIGINT for as long as the process lives. The first one cancels the running call; one
+// that finds no call, or a second one, ends the process, unless a chat survives it.
 void WaitForInterrupts(quire::cli::Interrupt* interrupt, sigset_t signals) {
-  for (bool first = true;; first = false) {
+  for (;;) {
     int signal = 0;
     sigwait(&signals, &signal);
-    if (!first || !interrupt->Raise()) _exit(quire::cli::kExitInterrupted);
+    const bool again = interrupt->raised();
+    const bool cancelled = interrupt->Raise();
+    if ((again || !cancelled) && !interrupt->survivable()) _exit(quire::cli::kExitInterrupted);
   }
+}
+
+// Lines are edited by characters, which are UTF-8 also where the environment names no language.
+void UseUtf8() {
+  setlocale(LC_CTYPE, "");
+  if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+// $XDG_STATE_HOME/quire, by default ~/.local/state/quire; empty when there is no home.
+std::string StateFolder() {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && *state == '/') return std::string(state) + "/quire";
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') return "";
+  return std::string(home) + "/.local/state/quire";
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Bytes that are not UTF-8 are refused by the server with a reason; the library's log line adds
-  // none.
+  // The server refuses bytes that are not UTF-8 with a reason; the library's log line adds none.
   google::protobuf::SetLogHandler(nullptr);
   // Blocked before gRPC starts its threads, so that only the waiting thread ever sees the signal.
   // The thread outlives main's locals, hence the leak.
@@ -41,7 +61,9 @@ int main(int argc, char** argv) {
   std::thread(WaitForInterrupts, interrupt, signals).detach();
 
   std::ios::sync_with_stdio(false);
-  quire::cli::Terminal terminal{std::cin, std::cout, std::cerr, isatty(STDIN_FILENO) == 1};
+  UseUtf8();
+  const bool typed = isatty(STDIN_FILENO) == 1;
+  quire::cli::Terminal terminal{std::cin, std::cout, std::cerr, typed, typed, StateFolder()};
   return quire::cli::RunQuire(std::vector<std::string>(argv + 1, argv + argc), terminal,
                               *interrupt);
 }

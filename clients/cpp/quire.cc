@@ -3,6 +3,7 @@
 
 #include "clients/cpp/call/connection.h"
 #include "clients/cpp/call/report.h"
+#include "clients/cpp/chat/chat.h"
 #include "clients/cpp/control.h"
 #include "clients/cpp/flags/invocation.h"
 #include "clients/cpp/generate.h"
@@ -12,9 +13,10 @@
 namespace quire::cli {
 namespace {
 
-int Run(const Invocation& line, Connection& connection, Terminal& terminal) {
+int Run(const Invocation& line, Connection& connection, Terminal& terminal, Interrupt& interrupt) {
   switch (line.command) {
     case Command::kGenerate: return RunGenerate(line, connection, terminal);
+    case Command::kChat: return RunChat(line, connection, terminal, interrupt);
     case Command::kTokenize: return RunTokenize(line, connection, terminal);
     case Command::kDetokenize: return RunDetokenize(line, connection, terminal);
     case Command::kSession: return RunSession(line, connection, terminal);
@@ -34,7 +36,7 @@ int RunQuire(const std::vector<std::string>& args, Terminal& terminal, Interrupt
   terminal.err << parsed.err << std::flush;
   if (!parsed.invocation) return parsed.exit_code;
   Connection connection(parsed.invocation->server, parsed.invocation->timeout_seconds, &interrupt);
-  const int code = Run(*parsed.invocation, connection, terminal);
+  const int code = Run(*parsed.invocation, connection, terminal, interrupt);
   terminal.out.flush();
   if (interrupt.raised()) {
     terminal.err << "quire: interrupted\n";

@@ -22,7 +22,7 @@ absl::StatusOr<std::vector<RunRecord>> RunAll(const Settings& settings, std::sto
   return runs;
 }
 
-// Failures that nobody asked for: a deadline of the workload may pass.
+// The first failure that the workload did not ask for, as it asks for deadlines that pass.
 std::string FirstFailure(const RunRecord& run) {
   for (const RequestRecord& request : run.requests) {
     if (request.outcome == Outcome::kFailed && !request.warmup &&
@@ -33,7 +33,7 @@ std::string FirstFailure(const RunRecord& run) {
   return "";
 }
 
-// Says what is wrong with a run; true when nothing is.
+// Reports the faults of a run; true when there is none.
 bool Accept(const RunRecord& run, const Summary& summary, std::ostream& err) {
   const Verdict verdict = Judge(run, summary);
   for (const std::string& reason : verdict.reasons) err << "quire-load: " << reason << '\n';

@@ -20,13 +20,35 @@ std::vector<std::string> Split(const std::string& text, char separator) {
   return parts;
 }
 
-// What "A:B" stands for, with "A" for "A:A".
+// The range of "A:B"; "A" means "A:A".
 std::optional<Range> ParsePair(const std::string& text) {
   const std::vector<std::string> parts = Split(text, ':');
   if (parts.size() > 2) return std::nullopt;
   const auto low = ParseNumber(parts.front()), high = ParseNumber(parts.back());
   if (!low || !high || *low < 0 || *low > *high) return std::nullopt;
   return Range{*low, *high};
+}
+
+std::string Trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+std::string Unquoted(const std::string& text) {
+  const bool quoted = text.size() > 1 && text.front() == '"' && text.back() == '"';
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+std::optional<double> ParseWithin(const std::string& text, double lowest, double highest) {
+  const auto value = ParseNumber(text);
+  return value && *value >= lowest && *value <= highest ? value : std::nullopt;
+}
+
+std::optional<int32_t> ParseWhole(const std::string& text, double lowest, double highest) {
+  const auto value = ParseWithin(text, lowest, highest);
+  if (!value || *value != std::floor(*value)) return std::nullopt;
+  return static_cast<int32_t>(*value);
 }
 
 bool IsCount(double value) { return value == std::floor(value) && value <= 1 << 30; }
@@ -46,6 +68,27 @@ std::optional<double> ParseRate(const std::string& text) {
   const auto value = ParseNumber(text);
   return value && *value > 0 ? value : std::nullopt;
 }
+
+std::optional<double> ParsePositive(const std::string& text) {
+  const auto value = ParseNumber(text);
+  return value && *value > 0 ? value : std::nullopt;
+}
+
+std::optional<int32_t> ParseConcurrency(const std::string& text) {
+  return ParseWhole(text, 1, 1'000'000);
+}
+
+std::optional<double> ParseTemperature(const std::string& text) {
+  return ParseWithin(text, 0, 100);
+}
+
+std::optional<double> ParseShare(const std::string& text) {
+  if (!text.ends_with('%')) return ParseWithin(text, 0, 1);
+  const auto percent = ParseWithin(text.substr(0, text.size() - 1), 0, 100);
+  return percent ? std::optional(*percent / 100) : std::nullopt;
+}
+
+std::optional<int32_t> ParseTopK(const std::string& text) { return ParseWhole(text, 0, 1 << 30); }
 
 std::optional<LengthSpec> ParseLengthSpec(const std::string& text, int32_t least) {
   const std::vector<std::string> parts = Split(text, ':');
@@ -120,6 +163,25 @@ std::optional<std::pair<std::string, std::string>> ParseMetadata(const std::stri
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) return std::nullopt;
   return std::pair{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::optional<ConfigLine> ParseConfigLine(const std::string& text) {
+  ConfigLine line;
+  const std::string whole = Trimmed(text);
+  if (whole.empty() || whole.front() == '#') return line;
+  const size_t equals = whole.find('=');
+  if (equals == std::string::npos || equals == 0) return std::nullopt;
+  line.name = Trimmed(whole.substr(0, equals));
+  const std::string value = Trimmed(whole.substr(equals + 1));
+  if (!value.starts_with('[')) {
+    line.values = {Unquoted(value)};
+    return line;
+  }
+  if (!value.ends_with(']')) return std::nullopt;
+  for (const std::string& word : Split(value.substr(1, value.size() - 2), ',')) {
+    line.values.push_back(Unquoted(Trimmed(word)));
+  }
+  return line;
 }
 
 }  // namespace quire::load

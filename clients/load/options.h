@@ -14,7 +14,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;  // nothing run, or a run failed, partial or invalid
 inline constexpr int kExitUsage = 2;   // a mistake on the command line
 
-// How a parse ended: with settings to run, or with an exit code and what to print before exiting.
+// The end of a parse: settings to run, or an exit code. `out` and `err` are printed in either case.
 struct ParsedOptions {
   std::optional<Settings> settings;
   int exit_code = kExitOk;  // kExitOk for --help and --version, kExitUsage for a mistake

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/engine_setup.h"
 #include "server/text/template/chat_template.h"
@@ -13,8 +14,9 @@
 namespace quire {
 
 struct ServingModel {
-  std::string name;       // --served-model-name, default the directory's base name
-  uint64_t identity = 0;  // ModelIdentity
+  std::string name;                      // of answers and metrics: the first served name
+  std::vector<std::string> other_names;  // that requests may use just as well
+  uint64_t identity = 0;                 // ModelIdentity
   EngineSetup setup;
   std::string device_description;  // e.g. "cpu (AVX-512, 2 threads)"
   std::unique_ptr<const Tokenizer> tokenizer;

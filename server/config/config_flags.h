@@ -1,7 +1,6 @@
-// From a command line, the environment and a file to Settings. One table (config_flags.cc) gives
-// every setting its name, help, group and bounds; flags, QUIRE_ variables, file keys, --help and
-// the dump are all made of it. A flag beats the environment, which beats the file, which beats the
-// default.
+// ParseSettings: a command line, the environment and a file as one Settings, by the rows of
+// config_table.cc. A flag beats the environment, which beats the file, which
+// beats the default.
 #pragma once
 
 #include <string>
@@ -16,9 +15,9 @@ namespace quire {
 
 enum class SettingSource { kDefault, kFile, kEnvironment, kFlag };
 
-enum class StartMode { kServe, kDryRun, kHelp, kVersion };
+enum class StartMode { kServe, kDryRun, kHelp, kVersion, kManPage, kCompletion };
 
-// What the process was given. main() is the only reader of argv and the environment.
+// The input of the process. main() is the only reader of argv and the environment.
 struct Invocation {
   std::vector<std::string> arguments;                            // without the program's name
   std::vector<std::pair<std::string, std::string>> environment;  // QUIRE_* variables only
@@ -33,9 +32,10 @@ struct EffectiveSetting {
 
 struct ParsedSettings {
   StartMode mode = StartMode::kServe;
+  std::string answer;  // printed instead of serving: help, version, man page, completion
   Settings settings;
-  std::vector<SettingSource> sources;  // in table order
-  // One sentence for each spelling that was accepted and has a better one.
+  std::vector<SettingSource> sources;  // in the order of the table
+  // One sentence for each spelling that was accepted and has a better one, or has no effect.
   std::vector<std::string> notices;
 };
 
@@ -43,9 +43,8 @@ struct ParsedSettings {
 // out of bounds, contradictions.
 absl::StatusOr<ParsedSettings> ParseSettings(const Invocation& invocation);
 
-// All settings in table order, in the spelling that the flags take.
+// All settings in the order of the table, in the spelling that the flags take.
 std::vector<EffectiveSetting> ListSettings(const ParsedSettings& parsed);
 const char* Name(SettingSource source);  // "default", "file", "environment", "flag"
-std::string HelpText();
 
 }  // namespace quire

@@ -27,11 +27,11 @@ absl::Status ServerConfig::Validate() const {
 
 Settings ResolveServer(Settings settings) {
   ServerConfig& server = settings.server;
-  if (server.served_model_name.empty()) {
+  if (server.served_model_names.empty()) {
     std::error_code error;
     const auto path = std::filesystem::weakly_canonical(settings.engine.model, error);
-    server.served_model_name =
-        (path.has_filename() ? path : path.parent_path()).filename().string();
+    const auto named = path.has_filename() ? path : path.parent_path();
+    server.served_model_names = {named.filename().string()};
   }
   if (server.front.text_threads == 0) {
     server.front.text_threads = std::max(1, cpu::UsableCores() / 4);

@@ -1,9 +1,10 @@
-// ServerConfig: every setting of the process around the engine, as values. Validate rejects and
-// never repairs.
+// ServerConfig: every setting of the process around the engine, as values. The table in
+// config_table.cc bounds each value; Validate checks them together. It rejects and never repairs.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/engine_config.h"
@@ -12,7 +13,9 @@
 namespace quire {
 
 struct ServerConfig {
-  std::string served_model_name;  // empty: the base name of the model's directory
+  // Names that requests may use; answers and metrics carry the first, as vLLM's do. Empty: the base
+  // name of the model's directory.
+  std::vector<std::string> served_model_names;
   FrontOptions front;
   std::string metrics_host = "127.0.0.1";
   int32_t metrics_port = 9464;      // 0: any free one
@@ -22,20 +25,19 @@ struct ServerConfig {
   double drain_delay_seconds = 0;
   double hung_after_seconds = 10;
 
-  // OK, or INVALID_ARGUMENT listing every fault between settings, one a line. Single values are
-  // bounded by the table in config_flags.cc.
+  // OK, or INVALID_ARGUMENT listing every fault between settings, one a line.
   absl::Status Validate() const;
 };
 
-// What one process is started with.
+// The settings that one process starts with.
 struct Settings {
   EngineConfig engine;
   ServerConfig server;
   bool dry_run = false;
 };
 
-// With what 0 and an empty text stand for in the server's part, as PlanEngine does for the
-// engine's: the threads for text and the model's name. `settings` name a model directory.
+// Fills in the server's settings that are chosen when 0 or empty: the threads for text and the
+// model's name. PlanEngine does so for the engine's. `settings` name a model directory.
 Settings ResolveServer(Settings settings);
 
 }  // namespace quire

@@ -34,6 +34,7 @@ void FillServerInfo(const StreamHost& host, const ControlHooks& hooks, v1::Serve
   info->set_version(QUIRE_VERSION);
   info->set_device(host.model->device_description);
   info->add_models(host.model->name);
+  for (const std::string& name : host.model->other_names) info->add_models(name);
   info->set_tensor_parallel_size(static_cast<uint32_t>(config.tensor_parallel_size));
   info->set_uptime_seconds(static_cast<double>(SteadyNowNs() - hooks.started_ns) * 1e-9);
   info->set_instance_id(hooks.instance_id);

@@ -252,6 +252,8 @@ size_t GenerationAsk::TextBytes() const {
 
 absl::Status CheckModelName(const std::string& name, const ServingModel& model) {
   if (name == model.name) return absl::OkStatus();
+  const std::vector<std::string>& others = model.other_names;
+  if (std::find(others.begin(), others.end(), name) != others.end()) return absl::OkStatus();
   return Refusal(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
                  "model: not served here; this server has '" + model.name + "'");
 }

@@ -9,8 +9,11 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <fstream>
 #include <memory>
 #include <mutex>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -376,6 +379,97 @@ TEST(InvocationTest, MistakesExitWithTwoAndNameTheFlag) {
     EXPECT_FALSE(parsed.invocation.has_value()) << ::testing::PrintToString(args);
     EXPECT_EQ(parsed.exit_code, kExitUsage) << ::testing::PrintToString(args);
     EXPECT_THAT(parsed.err, HasSubstr(word));
+  }
+}
+
+// The words of flags/, whose tests have the rest.
+TEST(InvocationTest, MistakesAreTold) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
+      {{"generate", "--top-kk", "4", "x"},
+       "quire: --top-kk is no flag of quire generate; the nearest is --top-k\n"
+       "quire generate --help lists the flags.\n"},
+      {{"generate", "a", "b"},
+       "quire: unexpected argument 'b': quire generate takes TEXT; put a text with spaces in "
+       "quotes\nquire generate --help lists the flags.\n"},
+      {{"generate", "x", "--priority", "1.5", "--seed", "y"},
+       "quire: --priority '1.5': must be a whole number, -2147483648 to 2147483647\n"
+       "quire: --seed 'y': must be a whole number, 0 to 18446744073709551615\n"
+       "quire generate --help lists the flags.\n"},
+      {{"info", "--host", "h"},
+       "quire: --host: Quire has --server HOST:PORT or unix:PATH instead\n"
+       "quire info --help lists the flags.\n"},
+      {{"info", "--chat"},
+       "quire: --chat belongs to quire generate\n"
+       "quire info --help lists the flags.\n"},
+      {{"session", "get"},
+       "quire: quire session get needs NAME: the session's name\n"
+       "quire session get --help lists the flags.\n"},
+      {{},
+       "quire: a command is required: generate, chat, tokenize, detokenize, session, info, "
+       "abort, drain or completion\nquire --help lists the flags.\n"},
+  };
+  for (const auto& [args, words] : mistakes) {
+    const ParsedLine parsed = Parsed(args);
+    EXPECT_EQ(parsed.exit_code, kExitUsage);
+    EXPECT_EQ(parsed.err, words);
+  }
+}
+
+TEST(InvocationTest, ValuesAsPeopleWriteThem) {
+  const ParsedLine parsed =
+      Parsed({"generate", "x", "--server", "localhost", "--timeout", "5m", "--max-new-tokens", "2k",
+              "--top-p", "90%", "--no-stream", "--chat=false"});
+  ASSERT_TRUE(parsed.invocation.has_value()) << parsed.err;
+  EXPECT_EQ(parsed.err, "quire: --max-new-tokens is accepted; here it is called max-tokens\n");
+  const Invocation& line = *parsed.invocation;
+  EXPECT_EQ(line.server, "localhost:50051");
+  EXPECT_EQ(line.timeout_seconds, 300);
+  EXPECT_EQ(line.generate.stop.max_tokens, 2000u);
+  EXPECT_FLOAT_EQ(line.generate.sampling.top_p.value_or(0), 0.9F);
+  EXPECT_FALSE(line.generate.stream);
+  EXPECT_FALSE(line.generate.prompt.chat);
+}
+
+// Every flag of the table, as the completion for fish lists them.
+std::set<std::string> AllFlags() {
+  const std::string script = Parsed({"completion", "fish"}).out;
+  std::set<std::string> names;
+  const std::regex flag(" -l ([a-z-]+)");
+  for (std::sregex_iterator it(script.begin(), script.end(), flag), end; it != end; ++it) {
+    names.insert((*it)[1]);
+  }
+  return names;
+}
+
+TEST(InvocationTest, EveryFlagIsDocumentedAndEveryDocumentedOneExists) {
+  std::stringstream text;
+  text << std::ifstream(QUIRE_SOURCE_DIR "/docs/cli.md").rdbuf();
+  const std::string document = text.str();
+  std::set<std::string> known = AllFlags();
+  for (const std::string& name : AllFlags()) {
+    if (name.starts_with("no-")) continue;
+    const bool there = document.find("`--" + name) != std::string::npos ||
+                       document.find("`--no-" + name) != std::string::npos;
+    EXPECT_TRUE(there) << name;
+  }
+  known.insert({"help", "version", "help-man", "completion", "flag", "no-flag"});
+  const std::regex flag("`--([a-z-]+)");
+  for (std::sregex_iterator it(document.begin(), document.end(), flag), end; it != end; ++it) {
+    EXPECT_TRUE(known.contains((*it)[1])) << (*it)[1];
+  }
+}
+
+TEST(InvocationTest, TheManPageAndEveryCompletionNameEveryFlag) {
+  const std::string page = Parsed({"--help-man"}).out;
+  EXPECT_GT(AllFlags().size(), 50u);
+  for (const std::string& name : AllFlags()) {
+    std::string escaped;
+    for (const char c : name) escaped += c == '-' ? std::string("\\-") : std::string(1, c);
+    if (!name.starts_with("no-")) {
+      EXPECT_THAT(page, HasSubstr(escaped));
+    }
+    EXPECT_THAT(Parsed({"completion", "bash"}).out, HasSubstr("--" + name));
+    EXPECT_THAT(Parsed({"--completion", "zsh"}).out, HasSubstr("--" + name));
   }
 }
 

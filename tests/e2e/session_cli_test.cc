@@ -219,19 +219,6 @@ class FileTest : public SessionCliTest {
   const std::filesystem::path folder_;
 };
 
-TEST(DurationsTest, TextBecomesSeconds) {
-  const std::vector<std::pair<std::string, double>> words = {
-      {"90", 90},     {"90s", 90},    {"250ms", 0.25}, {"30m", 1800}, {"30 min", 1800},
-      {"1.5h", 5400}, {"2d", 172800}, {"0", 0},        {"0.5 s", 0.5}};
-  for (const auto& [text, seconds] : words) {
-    ASSERT_TRUE(ParseDuration(text).has_value()) << text;
-    EXPECT_DOUBLE_EQ(*ParseDuration(text), seconds) << text;
-  }
-  for (const char* text : {"", "s", "-1s", "1 fortnight", "1h30", "inf", "nan", "1e", "1s s"}) {
-    EXPECT_FALSE(ParseDuration(text).has_value()) << text;
-  }
-}
-
 TEST(DurationsTest, SecondsBecomeAReadableUnit) {
   EXPECT_EQ(FormatDuration(0), "0 ms");
   EXPECT_EQ(FormatDuration(0.25), "250 ms");

@@ -1,10 +1,10 @@
-// EngineConfig::Validate: the defaults pass, every bound holds, and all faults are named at once.
+// EngineConfig::Validate: the defaults pass, contradictions do not, and all faults are named at
+// once.
 #include "engine/engine_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <string>
 
 namespace quire {
@@ -16,43 +16,9 @@ std::string Faults(const EngineConfig& config) { return std::string(config.Valid
 
 TEST(EngineConfigTest, TheDefaultsAreValid) { EXPECT_TRUE(EngineConfig().Validate().ok()); }
 
-void SetNumber(EngineConfig& config, const EngineSetting& setting, double value) {
-  if (const auto* narrow = std::get_if<int32_t EngineConfig::*>(&setting.member)) {
-    config.*(*narrow) = static_cast<int32_t>(value);
-  } else if (const auto* wide = std::get_if<int64_t EngineConfig::*>(&setting.member)) {
-    config.*(*wide) = static_cast<int64_t>(value);
-  } else {
-    config.*std::get<double EngineConfig::*>(setting.member) = value;
-  }
-}
-
-TEST(EngineConfigTest, ValuesBeyondABoundAreRefusedByName) {
-  for (const EngineSetting& setting : EngineSettings()) {
-    if (setting.highest == 0) continue;
-    for (const double beyond : {setting.lowest - 1, setting.highest + 1}) {
-      EngineConfig config;
-      SetNumber(config, setting, beyond);
-      EXPECT_NE(Faults(config).find("--" + std::string(setting.name)), std::string::npos)
-          << setting.name << " " << beyond;
-    }
-  }
-}
-
-TEST(EngineConfigTest, WordsOutsideTheChoicesAreRefusedByName) {
-  for (const EngineSetting& setting : EngineSettings()) {
-    const auto* word = std::get_if<std::string EngineConfig::*>(&setting.member);
-    if (word == nullptr || setting.choices.empty()) continue;
-    for (const char* other : {"", "aut", "auto|cpu", "float", "Auto"}) {
-      EngineConfig config;
-      config.*(*word) = other;
-      EXPECT_NE(Faults(config).find("--" + std::string(setting.name)), std::string::npos) << other;
-    }
-  }
-}
-
 TEST(EngineConfigTest, AllFaultsAreListed) {
   EngineConfig config;
-  config.max_num_seqs = 0;
+  config.max_num_batched_tokens = 1;
   config.block_size = 20;
   config.num_blocks_override = 1;
   config.steps_in_flight = 3;
@@ -109,14 +75,6 @@ TEST(EngineConfigTest, HostMemoryIsASizeNoneOrAutomatic) {
   config.kv_offloading_size = -0.5;
   EXPECT_NE(Faults(config).find("--kv-offloading-size -0.5: give GiB, 0 for none"),
             std::string::npos);
-}
-
-TEST(EngineConfigTest, NanSharesAreRefused) {
-  EngineConfig config;
-  config.gpu_memory_utilization = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_NE(Faults(config).find("--gpu-memory-utilization nan: must be from 0.05 to 1"),
-            std::string::npos)
-      << Faults(config);
 }
 
 TEST(EngineConfigTest, GraphSizesAreRead) {

@@ -1,6 +1,8 @@
 // Settings from flags, environment and file: precedence, names, values, contradictions, documents.
+// Covers server/config/foreign_flags.cc
 #include "server/config/config_flags.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -9,11 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "flags/help.h"
 #include "server/config/config_table.h"
+#include "server/config/foreign_flags.h"
 #include "server/config/server_config.h"
 
 namespace quire {
 namespace {
+
+using flags::Flag;
+using testing::ElementsAre;
 
 ParsedSettings MustParse(const Invocation& invocation) {
   const auto parsed = ParseSettings(invocation);
@@ -115,16 +122,98 @@ TEST(ConfigFlagsTest, UnitsAreUnderstood) {
   EXPECT_EQ(MustParse({"--kv-offloading-size", "4"}).settings.engine.kv_offloading_size, 4);
   EXPECT_EQ(MustParse({"--kv-offloading-size", "512MiB"}).settings.engine.kv_offloading_size, 0.5);
   EXPECT_EQ(MustParse({"--kv-offloading-size", "2 TiB"}).settings.engine.kv_offloading_size, 2048);
+  EXPECT_EQ(MustParse({"--kv-cache-memory-bytes", "64GB"}).settings.engine.kv_cache_memory_bytes,
+            64'000'000'000);
+  EXPECT_EQ(MustParse({"--kv-offloading-size", "2147483648k"}).settings.engine.kv_offloading_size,
+            2000);
   EXPECT_EQ(MustParse({"--shutdown-timeout", "2min"}).settings.server.shutdown_timeout_seconds,
             120);
   EXPECT_EQ(MustParse({"--drain-delay", "250ms"}).settings.server.drain_delay_seconds, 0.25);
   EXPECT_EQ(MustParse({"--hung-after", "30"}).settings.server.hung_after_seconds, 30);
+  EXPECT_EQ(MustParse({"--session-ttl", "30m"}).settings.engine.session_ttl_seconds, 1800);
+  EXPECT_EQ(MustParse({"--session-max-ttl", "2d"}).settings.engine.session_max_ttl_seconds, 172800);
+}
+
+// As vLLM reads --max-model-len: small letters count in 1000s, capitals in 1024s.
+TEST(ConfigFlagsTest, CountsShortenedByALetter) {
+  EXPECT_EQ(MustParse({"--max-model-len", "32k"}).settings.engine.max_model_len, 32000);
+  EXPECT_EQ(MustParse({"--max-model-len", "32K"}).settings.engine.max_model_len, 32768);
+  EXPECT_EQ(MustParse({"--max-model-len", "25.6k"}).settings.engine.max_model_len, 25600);
+  EXPECT_EQ(MustParse({"--max-model-len", "1m"}).settings.engine.max_model_len, 1000000);
+}
+
+TEST(ConfigFlagsTest, SharesAsPercentages) {
+  EXPECT_EQ(MustParse({"--gpu-memory-utilization", "90%"}).settings.engine.gpu_memory_utilization,
+            0.9);
+  EXPECT_EQ(MustParse({"--session-pin-share", "55 %"}).settings.engine.session_pin_share, 0.55);
+  EXPECT_TRUE(Contains(FaultOf({"--gpu-memory-utilization", "90"}),
+                       "'90': must be a number, 0.05 to 1, or a percentage such as 90%"));
+  EXPECT_TRUE(Contains(FaultOf({"--gpu-memory-utilization", "nan"}),
+                       "--gpu-memory-utilization 'nan': must be a number, 0.05 to 1"));
+}
+
+TEST(ConfigFlagsTest, WordsHaveOtherSpellings) {
+  EXPECT_EQ(MustParse({"--dtype", "half"}).settings.engine.dtype, "float16");
+  EXPECT_EQ(MustParse({"--dtype", "float"}).settings.engine.dtype, "float32");
+  EXPECT_EQ(MustParse({"--kv-cache-dtype", "bf16"}).settings.engine.kv_cache_dtype, "bfloat16");
+  EXPECT_EQ(MustParse({"--log-level", "warn"}).settings.server.log_level, "warning");
+  EXPECT_EQ(MustParse({"--log-level", "INFO"}).settings.server.log_level, "info");
+}
+
+TEST(ConfigFlagsTest, TheModelMayStandAlone) {
+  EXPECT_EQ(MustParse({"/path/to/model"}).settings.engine.model, "/path/to/model");
+  EXPECT_EQ(MustParse({"--port", "1", "/m", "--dry-run"}).settings.engine.model, "/m");
+  EXPECT_EQ(MustParse({"--trust-remote-code", "/m"}).settings.engine.model, "/m");
+  EXPECT_TRUE(MustParse({"/m"}).notices.empty());
+  EXPECT_TRUE(Contains(FaultOf({"/m", "--model", "/n"}),
+                       "--model and PATH are the same setting: give it once"));
+  EXPECT_TRUE(Contains(FaultOf({"/m", "/n"}), "unexpected argument '/n': quire-server takes PATH"));
+}
+
+TEST(ConfigFlagsTest, SeveralServedNames) {
+  const auto names = [](std::vector<std::string> arguments) {
+    return MustParse(std::move(arguments)).settings.server.served_model_names;
+  };
+  EXPECT_THAT(names({"--served-model-name", "a", "b", "--port", "1"}), ElementsAre("a", "b"));
+  EXPECT_THAT(names({"--served-model-name=a,b"}), ElementsAre("a", "b"));
+  EXPECT_THAT(names({"--alias", "a", "--alias", "b"}), ElementsAre("a", "b"));
+  const std::string file = WriteFile("names.json", R"({"served-model-name": ["a", "b"]})");
+  EXPECT_THAT(names({"--config", file}), ElementsAre("a", "b"));
+  EXPECT_THAT(names({"--config", file, "--served-model-name", "c"}), ElementsAre("c"));
+  EXPECT_TRUE(Contains(FaultOf({"--served-model-name", "a,"}), "names, with commas between them"));
+}
+
+// Each kind of answer, in its exact words.
+TEST(ConfigFlagsTest, FlagsOfOtherServersAreAnswered) {
+  EXPECT_EQ(FaultOf({"--seed", "5"}),
+            "--seed: Quire has none, because each request has its own seed (sampling.seed, quire "
+            "generate --seed)");
+  EXPECT_EQ(FaultOf({"--enforce-eager"}),
+            "--enforce-eager: Quire has --cudagraph-capture-sizes none instead");
+  EXPECT_EQ(FaultOf({"-ngl", "99"}),
+            "-ngl: Quire has --device cuda or --device cpu, for all layers, instead");
+  EXPECT_TRUE(Contains(FaultOf({"--api-key=secret"}), "--api-key: Quire has none, because it "));
+  EXPECT_TRUE(Contains(FaultOf(Invocation{.arguments = {}, .environment = {{"QUIRE_SEED", "5"}}}),
+                       "QUIRE_SEED: Quire has none, because"));
+  EXPECT_THAT(MustParse({"--trust-remote-code", "--port", "1"}).notices,
+              ElementsAre("--trust-remote-code has no effect: Quire never runs code of a "
+                          "checkpoint"));
+  EXPECT_EQ(MustParse({"-fa", "on", "--attention-backend", "x", "/m"}).settings.engine.model, "/m");
+}
+
+TEST(ConfigFlagsTest, FarNamesAreNotSuggested) {
+  EXPECT_EQ(FaultOf({"--bogus", "1"}), "--bogus is no setting");
+  EXPECT_EQ(FaultOf({"--modle", "/m"}), "--modle is no setting; the nearest is --model");
 }
 
 TEST(ConfigFlagsTest, SwitchesGoBothWays) {
   EXPECT_TRUE(MustParse({"--reflection"}).settings.server.front.reflection);
   EXPECT_FALSE(MustParse({"--no-reflection"}).settings.server.front.reflection);
   EXPECT_FALSE(MustParse({"--reflection=false"}).settings.server.front.reflection);
+  EXPECT_FALSE(MustParse({"--reflection", "false"}).settings.server.front.reflection);
+  EXPECT_FALSE(
+      MustParse({"--enable-prefix-caching", "false"}).settings.engine.enable_prefix_caching);
+  EXPECT_FALSE(MustParse({"--reflection=off"}).settings.server.front.reflection);
   EXPECT_EQ(MustParse({"--dry-run"}).mode, StartMode::kDryRun);
   EXPECT_TRUE(MustParse({"--kv-checksum"}).settings.engine.kv_checksum);
   EXPECT_FALSE(MustParse({"--no-enable-prefix-caching"}).settings.engine.enable_prefix_caching);
@@ -166,8 +255,13 @@ TEST(ConfigFlagsTest, ValuesOutOfBoundsSayWhatIsAccepted) {
   EXPECT_TRUE(Contains(FaultOf({"--port", "nan"}), "0 to 65535"));
   EXPECT_TRUE(Contains(FaultOf({"--port="}), "0 to 65535"));
   EXPECT_TRUE(Contains(FaultOf({"--port", "99999999999999999999999"}), "0 to 65535"));
-  EXPECT_TRUE(Contains(FaultOf({"--kv-cache-memory-bytes", "64GB"}), "KiB, MiB, GiB, TiB"));
-  EXPECT_TRUE(Contains(FaultOf({"--kv-offloading-size", "64GB"}), "-1 to 65536 GiB, or with MiB"));
+  EXPECT_TRUE(Contains(FaultOf({"--kv-cache-memory-bytes", "64XB"}), "KiB, MiB, GiB, TiB"));
+  EXPECT_TRUE(Contains(FaultOf({"--kv-offloading-size", "64XB"}),
+                       "-1 to 65536 GiB, or with MB, GB, TB or MiB, GiB, TiB"));
+  EXPECT_TRUE(Contains(FaultOf({"--max-model-len", "32x"}),
+                       "a whole number, 0 to 16777216; 32k is 32000, 32K is 32768"));
+  EXPECT_TRUE(
+      Contains(FaultOf({"--session-ttl", "soon"}), "in seconds or as 250ms, 90s, 30m, 2h, 1d"));
   EXPECT_TRUE(Contains(FaultOf({"--log-format", "xml"}), "one of text, json"));
   EXPECT_TRUE(Contains(FaultOf({"--dtype", "int8"}), "auto, float32, bfloat16, float16"));
   EXPECT_TRUE(Contains(FaultOf({"--reflection=maybe"}), "true or false"));
@@ -184,8 +278,7 @@ TEST(ConfigFlagsTest, EveryFaultIsListedAtOnce) {
 TEST(ConfigFlagsTest, MissingAndStrayValuesAreErrors) {
   EXPECT_TRUE(Contains(FaultOf({"--model"}), "--model needs a value"));
   EXPECT_TRUE(Contains(FaultOf({"--model", "--port", "1"}), "--model needs a value"));
-  EXPECT_TRUE(Contains(FaultOf({"some/model"}), "unexpected argument 'some/model'"));
-  EXPECT_TRUE(Contains(FaultOf({"--"}), "unexpected argument"));
+  EXPECT_TRUE(Contains(FaultOf({"---"}), "unexpected argument '---'"));
   EXPECT_TRUE(Contains(FaultOf({"-"}), "unexpected argument"));
   EXPECT_TRUE(Contains(FaultOf({""}), "unexpected argument"));
   EXPECT_TRUE(Contains(FaultOf({"--=5"}), "unexpected argument"));
@@ -262,59 +355,111 @@ TEST(ConfigFlagsTest, HelpAndVersionWinOverEverythingElse) {
 
 // The table itself.
 
-TEST(ConfigTableTest, EveryEngineSettingHasARowAndTheOtherWayRound) {
-  for (const EngineSetting& setting : EngineSettings()) {
-    EXPECT_NE(FindField(std::string(setting.name)).field, nullptr) << setting.name;
-  }
+TEST(ConfigTableTest, NamesAreUniqueAndFew) {
+  Settings settings;
   std::set<std::string_view> names;
-  for (const Field& field : Fields()) EXPECT_TRUE(names.insert(field.name).second) << field.name;
+  const std::vector<Flag> table = SettingsTable(&settings);
+  for (const Flag& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
   EXPECT_LE(names.size(), 45u);
 }
 
+TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {
+  Settings settings;
+  std::string config;
+  const flags::Program program = ServerProgram(&settings, &config);
+  std::set<std::string> foreign;
+  for (const flags::ForeignFlag& row : ForeignFlags()) {
+    std::istringstream names{std::string(row.names)};
+    for (std::string name; std::getline(names, name, '|');) {
+      EXPECT_TRUE(foreign.insert(name).second) << name << " is answered twice";
+      EXPECT_EQ(flags::FindFlag({&program.root}, name), nullptr) << name;
+    }
+    EXPECT_FALSE(row.sentence.ends_with(".")) << row.sentence;
+  }
+}
+
 // Reading a value and writing it again gives the value: for every default, so for every kind of
-// field.
+// row.
 TEST(ConfigTableTest, DefaultsAreWithinTheirBoundsAndSurviveARoundTrip) {
-  for (const Field& field : Fields()) {
-    Settings settings;
-    const std::string text = FieldText(field, settings);
-    EXPECT_TRUE(SetField(field, text, settings).ok()) << field.name << " " << text;
-    EXPECT_EQ(FieldText(field, settings), text) << field.name;
+  Settings settings;
+  for (const Flag& row : SettingsTable(&settings)) {
+    const std::string text = flags::ValueText(row);
+    if (flags::IsList(row)) continue;  // empty by default
+    EXPECT_TRUE(flags::SetValue(row, text).ok()) << row.name << " " << text;
+    EXPECT_EQ(flags::ValueText(row), text) << row.name;
   }
 }
 
 TEST(ConfigTableTest, BothEndsOfEveryRangeAreAcceptedAndNothingBeyond) {
-  for (const Field& field : Fields()) {
-    if (field.highest == 0) continue;
-    Settings settings;
-    for (const double end : {field.lowest, field.highest}) {
-      EXPECT_TRUE(SetField(field, std::to_string(end), settings).ok()) << field.name << " " << end;
+  Settings settings;
+  for (const Flag& row : SettingsTable(&settings)) {
+    if (row.highest == 0) continue;
+    for (const double end : {row.lowest, row.highest}) {
+      EXPECT_TRUE(flags::SetValue(row, std::to_string(end)).ok()) << row.name << " " << end;
     }
-    for (const double beyond : {field.lowest - 1, field.highest + 1}) {
-      EXPECT_FALSE(SetField(field, std::to_string(beyond), settings).ok()) << field.name << beyond;
+    for (const double beyond : {row.lowest - 1, row.highest + 1}) {
+      EXPECT_FALSE(flags::SetValue(row, std::to_string(beyond)).ok()) << row.name << beyond;
+    }
+  }
+}
+
+TEST(ConfigTableTest, WordsOutsideTheChoicesAreRefused) {
+  Settings settings;
+  for (const Flag& row : SettingsTable(&settings)) {
+    if (row.choices.empty()) continue;
+    for (const char* other : {"", "aut", "auto|cpu"}) {
+      EXPECT_FALSE(flags::SetValue(row, other).ok()) << row.name << " " << other;
     }
   }
 }
 
 TEST(ConfigTableTest, HelpShowsEverySetting) {
-  const std::string help = HelpText();
-  for (const Field& field : Fields()) {
-    EXPECT_TRUE(Contains(help, std::string(field.name)));
-    EXPECT_TRUE(Contains(help, std::string(field.help)));
+  const std::string help = MustParse({"--help"}).answer;
+  Settings settings;
+  for (const Flag& row : SettingsTable(&settings)) {
+    EXPECT_TRUE(Contains(help, std::string(row.name)));
+    EXPECT_TRUE(Contains(help, std::string(row.help)));
   }
   std::istringstream lines(help);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u) << line;
 }
 
-// docs/configuration.md has one line for each row, with the same default and bounds.
+TEST(ConfigTableTest, TheManPageAndEveryCompletionNameEverySetting) {
+  const std::string page = MustParse({"--help-man"}).answer;
+  Settings settings;
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string script = MustParse({"--completion", shell}).answer;
+    for (const Flag& row : SettingsTable(&settings)) {
+      EXPECT_TRUE(Contains(script, std::string(row.name))) << shell;
+    }
+  }
+  for (const Flag& row : SettingsTable(&settings)) {
+    std::string escaped;
+    for (const char c : row.name) escaped += c == '-' ? std::string("\\-") : std::string(1, c);
+    EXPECT_TRUE(Contains(page, escaped));
+  }
+}
+
+// docs/configuration.md has one line for each row, with the same default and bounds, and one for
+// each row with other servers' names.
 TEST(ConfigTableTest, TheDocumentMatchesTheTable) {
   const std::string document = ReadText(QUIRE_SOURCE_DIR "/docs/configuration.md");
-  const Settings defaults;
-  for (const Field& field : Fields()) {
-    const std::string text = FieldText(field, defaults);
-    const std::string line = "| `--" + std::string(field.name) + "` | " +
-                             (text.empty() ? "" : "`" + text + "`") + " | " +
-                             AcceptedValues(field) + " | " + std::string(field.help) + " |\n";
+  Settings settings;
+  for (const Flag& row : SettingsTable(&settings)) {
+    const std::string text = flags::ValueText(row);
+    const std::string line = "| `--" + std::string(row.name) + "` | " +
+                             (text.empty() ? std::string(row.unset) : "`" + text + "`") + " | " +
+                             flags::AcceptedValues(row) + " | " + std::string(row.help) + " |\n";
     EXPECT_TRUE(document.find(line) != std::string::npos) << "missing line: " << line;
+    if (row.aliases.empty()) continue;
+    std::string names = "| `--" + std::string(row.name) + "` |";
+    std::istringstream aliases{std::string(row.aliases)};
+    const char* separator = " ";
+    for (std::string alias; std::getline(aliases, alias, '|'); separator = ", ") {
+      names +=
+          separator + std::string(alias.size() > 2 || alias == "tp" ? "`--" : "`-") + alias + "`";
+    }
+    EXPECT_TRUE(document.find(names + " |\n") != std::string::npos) << "missing line: " << names;
   }
 }
 

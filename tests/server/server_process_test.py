@@ -213,10 +213,37 @@ class Settings(unittest.TestCase):
     def test_the_dry_run_needs_no_weights_and_no_port(self):
         model = os.path.join(SCRATCH, 'config_only')
         os.makedirs(model, exist_ok=True)
-        shutil.copy(os.path.join(DEMO, 'config.json'), model)
+        for name in ('config.json', 'tokenizer.json'):
+            shutil.copy(os.path.join(DEMO, name), model)
         with Server() as server:
             plan = dry_run('--model', model, '--port', str(server.port))
         self.assertEqual(plan['config']['model'], model)
+        self.assertEqual(plan['model']['chat_template'], 'none')
+        self.assertEqual(dry_run()['model']['chat_template'], 'usable')
+
+    def test_the_dry_run_refuses_a_tokenizer_that_the_server_refuses(self):
+        model = os.path.join(SCRATCH, 'bad_tokenizer')
+        shutil.copytree(DEMO, model)
+        with open(os.path.join(model, 'tokenizer.json'), 'w') as file:
+            file.write('{"model": {"type": "Unigram"}}')
+        for flags in (('--dry-run',), ('--port', '0', '--metrics-port', '0')):
+            done = run('--model', model, *flags)
+            self.assertEqual(done.returncode, 4, done.stderr)
+            self.assertIn('tokenizer.json', done.stderr)
+            self.assertEqual(done.stdout, '')
+
+    def test_the_model_stands_alone_and_answers_to_every_served_name(self):
+        with Server(DEMO, '--served-model-name', 'first', 'second') as server:
+            self.assertEqual(server.event('READY')['model'], 'first')
+            for name in ('first', 'second'):
+                request = inference_pb2.GenerateRequest(text='x', model=name)
+                request.stop.max_tokens = 1
+                accepted = next(iter(server.channel.unary_stream(
+                    '/quire.v1.Inference/Generate',
+                    request_serializer=inference_pb2.GenerateRequest.SerializeToString,
+                    response_deserializer=inference_pb2.GenerateResponse.FromString)(
+                        request, timeout=PATIENCE))).accepted
+                self.assertEqual(accepted.model, 'first')
 
 
 class CannotStart(unittest.TestCase):

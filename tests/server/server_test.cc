@@ -136,12 +136,13 @@ TEST(DryRunTest, ShowsResolvedAndGivenSettings) {
   StartError error;
   const auto setup = PlanServing(parsed.settings.engine, &error);
   ASSERT_TRUE(setup) << error.status;
-  const auto plan = nlohmann::json::parse(DryRunJson(parsed, *setup));
+  const auto plan = nlohmann::json::parse(DryRunJson(parsed, *setup, "usable"));
   EXPECT_EQ(plan["config"]["max-num-seqs"], 8);
   EXPECT_EQ(plan["config"]["drain-delay"], 1.5);
   EXPECT_EQ(plan["config"]["device"], "cpu");
   EXPECT_EQ(plan["config"]["reflection"], true);
   EXPECT_EQ(plan["config"]["served-model-name"], "demo");
+  EXPECT_EQ(plan["model"]["chat_template"], "usable");
   EXPECT_EQ(plan["sources"], nlohmann::json({{"max-num-seqs", "flag"}, {"drain-delay", "flag"}}));
   int64_t total = 0;
   for (const auto& [part, bytes] : plan["memory_plan"]["bytes_per_rank"].items()) {
@@ -158,7 +159,7 @@ TEST(DryRunTest, ShowsResolvedHostMemory) {
   const auto plan_of = [&parsed] {
     StartError error;
     const auto setup = PlanServing(parsed.settings.engine, &error);
-    return nlohmann::json::parse(DryRunJson(parsed, setup.value()));
+    return nlohmann::json::parse(DryRunJson(parsed, setup.value(), "usable"));
   };
   // Not set: as much as a pool of 16 MiB, in whole pages of 16 tokens (as below).
   const int64_t page = 16 * 2 * 5 * 2 * 64 * 4;
@@ -192,7 +193,7 @@ TEST(DryRunTest, ResolvesZeroAndEmptySettings) {
   const auto config_of = [&parsed] {
     StartError error;
     const auto setup = PlanServing(parsed.settings.engine, &error);
-    return nlohmann::json::parse(DryRunJson(parsed, setup.value()))["config"];
+    return nlohmann::json::parse(DryRunJson(parsed, setup.value(), "usable"))["config"];
   };
   EXPECT_EQ(config_of()["cpu-threads"], 1);
   EXPECT_EQ(config_of()["text-threads"], 1);
@@ -200,7 +201,7 @@ TEST(DryRunTest, ResolvesZeroAndEmptySettings) {
   parsed.settings.engine.num_blocks_override = 300;
   parsed.settings.engine.cpu_threads = 7;
   parsed.settings.server.front.text_threads = 3;
-  parsed.settings.server.served_model_name = "other";
+  parsed.settings.server.served_model_names = {"other"};
   EXPECT_EQ(config_of()["cpu-threads"], 7);
   EXPECT_EQ(config_of()["text-threads"], 3);
   EXPECT_EQ(config_of()["served-model-name"], "other");

@@ -12,7 +12,7 @@ import cpp_scan
 MAX_FOLDER, MAX_CHAIN, MAX_VIRTUALS = 30, 12, 15
 MAX_BEHAVED_TYPES, MAX_TYPES = 3, 6  # in a header: classes with methods; of any kind
 MAX_CLASS_LINES, MAX_CLASS_METHODS = 500, 40
-PRODUCT = ('kernels/', 'engine/', 'server/', 'clients/cpp/', 'clients/load/')
+PRODUCT = ('kernels/', 'engine/', 'server/', 'flags/', 'clients/cpp/', 'clients/load/')
 CLONE = 12  # lines
 TYPE = re.compile(r'\b(?:class|struct|union|enum(?:\s+class)?)\s+(?:\[\[\w+\]\]\s*)?'
                   r'(?:alignas\([^)]*\)\s*)?((?:\w+::)*\w+)[^;{}()]*\{')

@@ -43,9 +43,10 @@ ZONES = {
     'server/text/': ['kernels/check.h', 'engine/base/'],
     'server/': ['kernels/check.h', 'kernels/cpu/host_limits.h', 'engine/', 'engine/base/',
                 'engine/values/', 'engine/schedule/', 'engine/model/', 'engine/worker/',
-                'server/text/', 'proto/'],
-    'clients/cpp/': ['proto/'],
-    'clients/load/': ['proto/'],
+                'server/text/', 'flags/', 'proto/'],
+    'clients/cpp/': ['flags/', 'proto/'],
+    'clients/load/': ['flags/', 'proto/'],
+    'flags/': [],
     'proto/': [],
     'tests/': None,  # everything
     'bench/': None,
@@ -302,7 +303,7 @@ def tested_sources(tree):
                     number = text.count('\n', 0, match.start()) + 1
                     yield path, number, f'covers {name}: no such file'
     for path in tree.code('.cc', '.cu'):
-        if is_main(path) or not path.startswith(('engine/', 'server/', 'kernels/')):
+        if is_main(path) or not path.startswith(('engine/', 'server/', 'kernels/', 'flags/')):
             continue
         if not {path, header_of(tree, path)} & covered and Path(path).stem + '_test' not in names:
             yield path, 1, (f'no {Path(path).stem}_test.cc, no test that includes its header or '
@@ -372,9 +373,6 @@ def both_ways(tree, sources, pattern, doc, what):
 def documented(tree):
     yield from both_ways(tree, ('server/metrics/metrics.cc', 'server/metrics/cache_metrics.cc'),
                          r'"((?:quire_|vllm:)[a-z0-9_]+)"', 'docs/metrics.md', 'metric')
-    yield from both_ways(tree,
-                         ('clients/cpp/flags/invocation.cc', 'clients/cpp/flags/session_flags.cc'),
-                         r'"(?:-\w,)?(--[a-z][a-z-]*)"', 'docs/cli.md', 'flag')
 
 
 def scripts(tree):

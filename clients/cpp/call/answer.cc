@@ -41,7 +41,7 @@ void PrintStats(const v1::Finished& finished, double first_token, double total, 
   err << absl::StrFormat("total time:          %.3f s\n", total);
 }
 
-// Prints what a frame says; text without line ends of our own.
+// Prints frames; adds no line ends to their text.
 class FramePrinter {
  public:
   FramePrinter(const Invocation& line, std::ostream& out)
@@ -58,7 +58,7 @@ class FramePrinter {
     if (ids_) return PrintIds(result.token_ids());
     PrintText(result.text());
   }
-  // Ends the last line, so that what follows on the screen starts on its own.
+  // Ends the last line, so that the next output starts on a new one.
   void End() {
     if (open_line_) out_ << "\n" << std::flush;
   }
@@ -87,7 +87,7 @@ class FramePrinter {
 }  // namespace
 
 int AnswerPrinter::Print(const v1::GenerateRequest& request, Answer* answer) {
-  return line_.generate.no_stream ? PrintWhole(request, answer) : PrintStream(request, answer);
+  return line_.generate.stream ? PrintStream(request, answer) : PrintWhole(request, answer);
 }
 
 int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answer) {
@@ -108,7 +108,7 @@ int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answe
         answer->finished = frame.finished();
       }
       printer.Print(frame);
-      // Nobody can read on: do not let the server work on.
+      // The output is closed: stop the server's work for it.
       if (!terminal_.out) context->TryCancel();
     }
     return reader->Finish();

@@ -1,4 +1,4 @@
-// PrintAnswer: one request sent, and its answer printed while it arrives.
+// AnswerPrinter: sends a request and prints its answer while it arrives.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace quire::cli {
 
-// What a conversation goes on from.
+// An answer, from which a conversation continues.
 struct Answer {
   std::string text;
   v1::Finished finished;

@@ -68,7 +68,7 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
   } else {
     request.set_text(text);
   }
-  if (flags.prompt.no_special_tokens) request.set_add_special_tokens(false);
+  if (!flags.prompt.special_tokens) request.set_add_special_tokens(false);
   const absl::Status sampled = SetSampling(flags.sampling, request.mutable_sampling());
   if (!sampled.ok()) return sampled;
   SetStop(flags.stop, request.mutable_stop());
@@ -81,7 +81,7 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
     request.set_create_session(true);
   }
   if (flags.expected_position) request.set_expected_position(*flags.expected_position);
-  if (flags.no_prefix_cache) request.set_bypass_prefix_cache(true);
+  if (!flags.prefix_cache) request.set_bypass_prefix_cache(true);
   return request;
 }
 
@@ -94,7 +94,7 @@ v1::TokenizeRequest ToRequest(const TokenizeFlags& flags, const std::optional<st
   } else {
     request.set_text(text);
   }
-  if (flags.prompt.no_special_tokens) request.set_add_special_tokens(false);
+  if (!flags.prompt.special_tokens) request.set_add_special_tokens(false);
   if (flags.offsets) request.set_offsets(true);
   return request;
 }

@@ -1,5 +1,5 @@
 // ToRequest, ToOptions: the flags of `quire generate`, `quire tokenize` and `quire session` as
-// protobuf messages. Only what was said is set: the server owns the defaults.
+// protobuf messages. Flags that were not given set no field: the server owns the defaults.
 #pragma once
 
 #include <optional>

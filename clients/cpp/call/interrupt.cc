@@ -1,4 +1,4 @@
-// The armed function runs under the mutex: that is what makes Disarm a promise.
+// The armed function runs under the mutex, so that Disarm can promise that it has ended.
 #include "clients/cpp/call/interrupt.h"
 
 #include <utility>
@@ -27,6 +27,21 @@ bool Interrupt::Raise() {
 bool Interrupt::raised() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return raised_;
+}
+
+void Interrupt::Reset() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  raised_ = false;
+}
+
+void Interrupt::set_survivable(bool survivable) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  survivable_ = survivable;
+}
+
+bool Interrupt::survivable() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return survivable_;
 }
 
 }  // namespace quire::cli

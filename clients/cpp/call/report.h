@@ -1,4 +1,4 @@
-// Report: how an RPC that failed is told to a human and to a script.
+// Report: a failed RPC as text for people and as an exit code for scripts.
 #pragma once
 
 #include <grpcpp/support/status.h>

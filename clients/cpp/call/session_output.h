@@ -1,4 +1,4 @@
-// Sessions as text: one as a page, several as a table, and what a turn found of its KV.
+// Sessions as text: one as a page, several as a table, and the KV that a turn found.
 #pragma once
 
 #include <ostream>

@@ -1,157 +1,134 @@
-// The flags of `quire`: the place where their names and help texts are written, but for those of
-// `quire session`.
+// The table of `quire`, and the contradictions that no single row can see.
 #include "clients/cpp/flags/invocation.h"
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
-#include <algorithm>
-#include <limits>
-#include <memory>
-#include <sstream>
-
-#include "absl/strings/numbers.h"
 #include "clients/cpp/flags/exit_codes.h"
+#include "clients/cpp/flags/prompt_flags.h"
 #include "clients/cpp/flags/session_flags.h"
+#include "flags/address.h"
+#include "flags/help.h"
+#include "flags/parser.h"
 
 namespace quire::cli {
 namespace {
 
-constexpr char kFooter[] =
+using flags::ForeignFlag;
+
+constexpr char kNotes[] =
+    "Numbers: 32k is 32000, 32K is 32768; times 250ms, 90s, 30m, 12h, 2d; shares 0.9 or 90%.\n"
     "Exit codes: 0 success; 1 a local failure (input, output, protocol); 2 a mistake on the "
     "command\n"
     "line; 10 + the gRPC status code when the server or the connection said no (13 "
     "INVALID_ARGUMENT,\n"
     "14 DEADLINE_EXCEEDED, 18 RESOURCE_EXHAUSTED, 24 UNAVAILABLE, ...); 130 interrupted.\n"
-    "`quire COMMAND --help` shows the flags of a command; --server, --timeout, --model and --json "
-    "may\n"
-    "stand before or after the command.";
+    "`quire COMMAND --help` shows the flags of a command. Flags of all commands may stand before "
+    "or\nafter it.\n";
 
-// Whole numbers from 0 on: T is an optional of one or a vector. CLI11 alone takes -1 for a large
-// number, a large one for the largest, and an empty word for none at all.
-template <typename T>
-CLI::Option* AddCount(CLI::App* app, const char* name, T* value, const char* help) {
-  return app->add_option(name, *value, help)->check([](const std::string& word) -> std::string {
-    typename T::value_type number = 0;
-    if (absl::SimpleAtoi(word, &number)) return "";
-    constexpr auto kLargest = std::numeric_limits<typename T::value_type>::max();
-    return "must be a whole number from 0 to " + std::to_string(kLargest) + ", not '" + word + "'";
-  });
+constexpr ForeignFlag kForeign[] = {
+    {"host|port|url|base-url|endpoint", ForeignFlag::Answer::kInstead, true,
+     "--server HOST:PORT or unix:PATH"},
+    {"api-key|token", ForeignFlag::Answer::kNone, true,
+     "a server serves its own machine only and asks for no key"},
+    {"best-of|num-beams|beam-width", ForeignFlag::Answer::kNone, true,
+     "a request has one answer: send it again with another --seed"},
+    {"prompt|p", ForeignFlag::Answer::kInstead, true, "the prompt as TEXT: quire generate TEXT"},
+    {"interactive|i|cnv", ForeignFlag::Answer::kInstead, false, "quire chat"},
+};
+
+struct Line {
+  Invocation invocation;
+  std::string shell;  // of `quire completion`
+};
+
+flags::Command AbortCommand(AbortFlags* abort) {
+  return {.name = "abort",
+          .help = "End live requests; their streams get CANCELLED.",
+          .flags = {{.name = "all",
+                     .group = "Flags",
+                     .help = "end every live request",
+                     .target = &abort->all}},
+          .positionals = {{.name = "ids",
+                           .group = {},
+                           .help = "ids of requests to end",
+                           .target = &abort->request_ids,
+                           .placeholder = "ID"}}};
 }
 
-// A list that never swallows the words after it: one value a flag, or several with commas.
-CLI::Option* AddIdList(CLI::App* app, const char* name, std::vector<uint32_t>* list,
-                       const char* help) {
-  return AddCount(app, name, list, help)->delimiter(',')->allow_extra_args(false);
+flags::Command DrainCommand(Invocation* i) {
+  return {.name = "drain",
+          .help = "Refuse new requests and let running ones finish.",
+          .flags = {{.name = "exit-when-idle",
+                     .group = "Flags",
+                     .help = "then end the server",
+                     .target = &i->exit_when_idle},
+                    {.name = "undo",
+                     .group = "Flags",
+                     .help = "accept new requests again",
+                     .target = &i->undo}}};
 }
 
-void AddPrompt(CLI::App* app, PromptFlags* flags) {
-  CLI::Option* text =
-      app->add_option("text", flags->text, "The prompt; read from stdin when absent or '-'");
-  app->add_flag("--chat", flags->chat, "The text is a user message for the model's chat template");
-  app->add_option("--system", flags->system, "A system message before it; implies --chat");
-  app->add_flag("--no-special-tokens", flags->no_special_tokens,
-                "Do not add BOS and the like to the text");
-  text->option_text("TEXT");
+flags::Command CompletionCommand(std::string* shell) {
+  return {.name = "completion",
+          .help = "Print a completion script for a shell.",
+          .flags = {},
+          .positionals = {{.name = "shell",
+                           .group = {},
+                           .help = "bash, zsh or fish",
+                           .target = shell,
+                           .choices = "bash|zsh|fish",
+                           .placeholder = "SHELL",
+                           .required = true}}};
 }
 
-void AddSampling(CLI::App* app, SamplingFlags* flags) {
-  const char* group = "Sampling (unset: the model's or the server's default)";
-  app->add_option("--temperature", flags->temperature, "0 is greedy; up to 100")->group(group);
-  AddCount(app, "--top-k", &flags->top_k, "Keep the k most likely tokens; 0 is off")->group(group);
-  app->add_option("--top-p", flags->top_p, "Keep the likeliest tokens up to this sum, (0, 1]")
-      ->group(group);
-  app->add_option("--min-p", flags->min_p,
-                  "Keep tokens this likely relative to the top one, [0, 1]")
-      ->group(group);
-  app->add_option("--repetition-penalty", flags->repetition_penalty, "[0.01, 10]; 1 is off")
-      ->group(group);
-  app->add_option("--presence-penalty", flags->presence_penalty, "[-2, 2]; 0 is off")->group(group);
-  app->add_option("--frequency-penalty", flags->frequency_penalty, "[-2, 2]; 0 is off")
-      ->group(group);
-  AddCount(app, "--seed", &flags->seed, "The same seed gives the same tokens")->group(group);
-  app->add_option("--logit-bias", flags->logit_bias, "ID=VALUE, repeatable; value in [-100, 100]")
-      ->allow_extra_args(false)
-      ->group(group);
+flags::Program QuireProgram(Line* line) {
+  constexpr std::string_view kAll = "Flags of all commands";
+  Invocation* i = &line->invocation;
+  const flags::TakeText take_server = [i](const std::string& text) {
+    i->server = flags::DialAddress(text);
+    return !text.empty();
+  };
+  flags::Command root{.name = "quire",
+                      .help = "Talks to a Quire server.",
+                      .flags = {
+                          {.name = "server",
+                           .group = kAll,
+                           .help = "address of the server; port 50051 if it has none",
+                           .target = take_server,
+                           .placeholder = "ADDRESS",
+                           .wants = "HOST, HOST:PORT or unix:PATH",
+                           .unset = "127.0.0.1:50051"},
+                          {.name = "timeout",
+                           .group = kAll,
+                           .help = "deadline of each call; 0: the server's default",
+                           .target = &i->timeout_seconds,
+                           .unit = flags::Unit::kSeconds,
+                           .highest = 1e9},
+                          {.name = "model",
+                           .group = kAll,
+                           .help = "name of the served model",
+                           .target = &i->model,
+                           .placeholder = "NAME",
+                           .unset = "the server's"},
+                          {.name = "json",
+                           .group = kAll,
+                           .help = "print one JSON object for each frame or answer",
+                           .target = &i->json},
+                      }};
+  root.commands = {
+      GenerateCommand(i),
+      ChatCommand(i),
+      TokenizeCommand(i),
+      DetokenizeCommand(i),
+      SessionCommand(i),
+      {.name = "info", .help = "Print the server, its model, load and memory plan.", .flags = {}},
+      AbortCommand(&i->abort),
+      DrainCommand(i),
+      CompletionCommand(&line->shell)};
+  return {.root = std::move(root), .version = QUIRE_VERSION, .notes = kNotes, .foreign = kForeign};
 }
 
-void AddStop(CLI::App* app, StopFlags* flags) {
-  const char* group = "Where to stop";
-  AddCount(app, "-n,--max-tokens", &flags->max_tokens, "Output tokens at most")->group(group);
-  AddCount(app, "--min-tokens", &flags->min_tokens, "No end before this many output tokens")
-      ->group(group);
-  app->add_option("--stop", flags->stop, "End when the text contains this; repeatable")
-      ->allow_extra_args(false)
-      ->group(group);
-  AddIdList(app, "--stop-token-ids", &flags->stop_token_ids, "End at one of these ids: 1,2,3")
-      ->group(group);
-  app->add_flag("--include-stop", flags->include_stop, "Keep the matched stop string in the text")
-      ->group(group);
-  app->add_flag("--ignore-eos", flags->ignore_eos, "Do not end at the model's own end tokens")
-      ->group(group);
-}
-
-void AddGenerate(CLI::App* app, GenerateFlags* flags) {
-  AddPrompt(app, &flags->prompt);
-  AddIdList(app, "--token-ids", &flags->prompt.token_ids, "Prompt as token ids: 1,2,3")
-      ->excludes("text")
-      ->excludes("--chat")
-      ->excludes("--system");
-  app->add_option("--request-id", flags->request_id, "A name to `quire abort` it by");
-  app->add_option("--priority", flags->priority, "[-100, 100]; higher runs first");
-  app->add_option(
-         "--session", flags->session,
-         "A turn of this session, made if there is none; without TEXT each line of stdin is "
-         "a turn")
-      ->option_text("NAME");
-  AddCount(app, "--expected-position", &flags->expected_position,
-           "Fail unless the session has so many tokens")
-      ->needs("--session");
-  app->add_flag("--no-prefix-cache", flags->no_prefix_cache,
-                "Neither use nor leave anything in the prefix cache")
-      ->excludes("--session");
-  app->add_flag("--print-ids", flags->print_ids, "Print token ids instead of text");
-  app->add_flag("--keep-special-tokens", flags->keep_special_tokens,
-                "Leave special tokens in the text");
-  app->add_flag("--logprobs", flags->logprobs, "Log probability of each token (in --json)");
-  app->add_flag("--no-stream", flags->no_stream, "Wait for the whole answer (GenerateUnary)");
-  app->add_flag("--stats", flags->stats, "Tokens per second and time to first token, to stderr");
-  AddSampling(app, &flags->sampling);
-  AddStop(app, &flags->stop);
-}
-
-void AddTokens(CLI::App* app, Invocation* line) {
-  CLI::App* tokenize = app->add_subcommand("tokenize", "Print the token ids of a text");
-  AddPrompt(tokenize, &line->tokenize.prompt);
-  tokenize->add_flag("--offsets", line->tokenize.offsets, "One line a token: id, begin, end byte");
-  CLI::App* detokenize = app->add_subcommand("detokenize", "Print the text of token ids");
-  AddCount(detokenize, "ids", &line->detokenize.token_ids, "Token ids; read from stdin when absent")
-      ->delimiter(',');
-  detokenize->add_flag("--keep-special-tokens", line->detokenize.keep_special_tokens,
-                       "Leave special tokens in the text");
-}
-
-void AddControl(CLI::App* app, Invocation* line) {
-  app->add_subcommand("info", "Print what the server is, its model, load and memory plan");
-  CLI::App* abort = app->add_subcommand("abort", "End live requests; their streams get CANCELLED");
-  CLI::Option* ids = abort->add_option("request_ids", line->abort.request_ids, "Ids to end");
-  abort->add_flag("--all", line->abort.all, "Every live request")->excludes(ids);
-  CLI::App* drain = app->add_subcommand("drain", "Refuse new requests and let running ones finish");
-  CLI::Option* exit =
-      drain->add_flag("--exit-when-idle", line->exit_when_idle, "The server then exits");
-  drain->add_flag("--undo", line->undo, "Accept new requests again")->excludes(exit);
-}
-
-void AddShared(CLI::App* app, Invocation* line) {
-  app->add_option("--server", line->server, "host:port or unix:PATH")->capture_default_str();
-  app->add_option("--timeout", line->timeout_seconds, "Seconds; 0: the server's default")
-      ->check(CLI::NonNegativeNumber);
-  app->add_option("--model", line->model, "A served model's name");
-  app->add_flag("--json", line->json, "One JSON object per frame or answer");
-}
-
-Command CommandOf(const std::string& name) {
+Command CommandOf(std::string_view name) {
   if (name == "generate") return Command::kGenerate;
+  if (name == "chat") return Command::kChat;
   if (name == "tokenize") return Command::kTokenize;
   if (name == "detokenize") return Command::kDetokenize;
   if (name == "session") return Command::kSession;
@@ -161,74 +138,99 @@ Command CommandOf(const std::string& name) {
   return Command::kNone;
 }
 
-// What the flags' own types cannot say; empty when all is well.
-std::string Contradiction(const Invocation& line) {
-  if (line.command == Command::kGenerate && line.generate.logprobs && !line.json) {
+std::string GenerateContradiction(const GenerateFlags& flags, bool json) {
+  const PromptFlags& prompt = flags.prompt;
+  const bool chat = prompt.chat || prompt.system.has_value();
+  if (!prompt.token_ids.empty() && (prompt.text || chat)) {
+    return "--token-ids is the prompt: leave out TEXT, --chat and --system";
+  }
+  if (flags.logprobs && !json) {
     return "--logprobs needs --json, where each token's value is printed";
   }
-  if (line.command == Command::kGenerate && line.generate.print_ids && line.json) {
+  if (flags.print_ids && json) {
     return "--print-ids and --json exclude each other: JSON frames hold the ids anyway";
   }
-  const bool chat_session = line.generate.session &&
-                            (line.generate.prompt.chat || line.generate.prompt.system.has_value());
-  if (chat_session && (line.generate.print_ids || line.generate.keep_special_tokens)) {
+  if (flags.expected_position && !flags.session) return "--expected-position needs --session";
+  if (!flags.prefix_cache && flags.session) {
+    return "--no-prefix-cache and --session exclude each other: a session's KV is kept";
+  }
+  if (flags.session && chat && (flags.print_ids || flags.keep_special_tokens)) {
     return "a chat in a session is sent again each turn, as plain text: leave out --print-ids and "
            "--keep-special-tokens";
-  }
-  if (line.command == Command::kSession && line.session.verb.empty()) {
-    return "session needs a verb: create, get, list, fork, truncate, touch, offload, prefetch, "
-           "pin, "
-           "unpin, close, watch, export or import";
-  }
-  if (line.command == Command::kAbort && line.abort.request_ids.empty() && !line.abort.all) {
-    return "abort needs request ids, or --all";
   }
   return "";
 }
 
-ParsedLine Mistake(const std::string& what) {
+// Contradictions between flags; empty when there is none.
+std::string Contradiction(const Invocation& line) {
+  if (line.command == Command::kGenerate) return GenerateContradiction(line.generate, line.json);
+  if (line.command == Command::kChat && line.json) {
+    return "quire chat prints text: use quire generate for --json";
+  }
+  if (line.command == Command::kAbort && line.abort.request_ids.empty() && !line.abort.all) {
+    return "abort needs request ids, or --all";
+  }
+  if (line.command == Command::kAbort && !line.abort.request_ids.empty() && line.abort.all) {
+    return "abort takes request ids or --all, not both";
+  }
+  if (line.command == Command::kDrain && line.exit_when_idle && line.undo) {
+    return "--undo and --exit-when-idle exclude each other";
+  }
+  return "";
+}
+
+std::string Joined(const std::vector<flags::Command>& commands) {
+  std::string names;
+  for (size_t i = 0; i < commands.size(); ++i) {
+    names += i == 0 ? "" : i + 1 == commands.size() ? " or " : ", ";
+    names += commands[i].name;
+  }
+  return names;
+}
+
+ParsedLine Mistake(const std::vector<std::string>& faults, const std::string& command) {
   ParsedLine parsed;
   parsed.exit_code = kExitUsage;
-  parsed.err = "quire: " + what + "\nRun with --help for the flags.\n";
+  for (const std::string& fault : faults) parsed.err += "quire: " + fault + "\n";
+  parsed.err += command + " --help lists the flags.\n";
   return parsed;
+}
+
+// Adds the fault of a command line that stops before its last command.
+void CheckCommand(const flags::CommandLine& line, std::vector<std::string>* faults) {
+  const flags::Command& command = line.command();
+  if (command.commands.empty() || !faults->empty()) return;
+  faults->push_back((line.path.size() == 1 ? "a command is required: " : "session needs a verb: ") +
+                    Joined(command.commands));
 }
 
 }  // namespace
 
 ParsedLine ParseInvocation(const std::vector<std::string>& args) {
-  Invocation line;
-  CLI::App app("Talks to a Quire server.", "quire");
-  app.set_version_flag("--version", "quire " QUIRE_VERSION);
-  app.footer(kFooter);
-  app.require_subcommand(0, 1);
-  app.fallthrough();  // --server and friends may follow the command
-  AddShared(&app, &line);
-  AddGenerate(app.add_subcommand("generate", "Stream a completion"), &line.generate);
-  AddTokens(&app, &line);
-  AddSession(&app, &line.session);
-  AddControl(&app, &line);
-
-  std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 takes them
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return Mistake(error.what());
-    ParsedLine parsed;
-    std::ostringstream out, err;
-    app.exit(error, out, err);  // help or version
-    parsed.out = out.str();
+  Line line;
+  const flags::Program program = QuireProgram(&line);
+  flags::CommandLine read = flags::ReadArguments(program, args);
+  ParsedLine parsed;
+  if (const std::optional<std::string> answer = flags::Answer(program, read)) {
+    parsed.out = *answer;
     return parsed;
   }
-  if (app.get_subcommands().empty()) {
-    return Mistake(
-        "a command is required: generate, tokenize, detokenize, session, info, abort or "
-        "drain");
+  flags::Apply(program, read.given, flags::AsFlag, &read);
+  flags::CheckRequired(&read);
+  CheckCommand(read, &read.faults);
+  Invocation& invocation = line.invocation;
+  if (read.path.size() > 1) invocation.command = CommandOf(read.path[1]->name);
+  if (read.path.size() > 2) invocation.session.verb = read.path[2]->name;
+  if (invocation.command == Command::kChat) invocation.generate.prompt.chat = true;
+  const std::string contradiction = Contradiction(invocation);
+  if (read.faults.empty() && !contradiction.empty()) read.faults.push_back(contradiction);
+  if (!read.faults.empty()) return Mistake(read.faults, flags::CommandName(read.path));
+  if (!line.shell.empty()) {
+    parsed.out = flags::Completion(program, line.shell);
+    return parsed;
   }
-  line.command = CommandOf(app.get_subcommands().front()->get_name());
-  const std::string contradiction = Contradiction(line);
-  if (!contradiction.empty()) return Mistake(contradiction);
-  ParsedLine parsed;
-  parsed.invocation = std::move(line);
+  for (const std::string& notice : read.notices) parsed.err += "quire: " + notice + "\n";
+  parsed.invocation = std::move(invocation);
   return parsed;
 }
 

@@ -1,4 +1,4 @@
-// Invocation: one command line of `quire`, parsed into plain values. What was not said stays unset,
+// Invocation: one command line of `quire` as plain values. A flag that was not given stays unset,
 // so that the server's defaults apply and are echoed by the server.
 #pragma once
 
@@ -9,15 +9,25 @@
 
 namespace quire::cli {
 
-enum class Command { kNone, kGenerate, kTokenize, kDetokenize, kSession, kInfo, kAbort, kDrain };
+enum class Command {
+  kNone,
+  kGenerate,
+  kChat,
+  kTokenize,
+  kDetokenize,
+  kSession,
+  kInfo,
+  kAbort,
+  kDrain
+};
 
-// The words after a command that say what to send: the text (from stdin when absent) or token ids.
+// The prompt: a text (from stdin when absent) or token ids.
 struct PromptFlags {
   std::optional<std::string> text;    // "-" also means stdin
   std::vector<uint32_t> token_ids;    // when given, there is no text
   bool chat = false;                  // the text is a user message, rendered with the chat template
   std::optional<std::string> system;  // a system message before it; implies chat
-  bool no_special_tokens = false;     // leave out BOS and the like
+  bool special_tokens = true;         // add BOS and the like
 };
 
 struct SamplingFlags {
@@ -42,14 +52,15 @@ struct GenerateFlags {
   StopFlags stop;
   std::optional<std::string> request_id;
   std::optional<int32_t> priority;
-  std::optional<std::string> session;         // made if there is none
+  std::optional<std::string> session;         // created if the server has none of that name
   std::optional<uint32_t> expected_position;  // of the session, before the first turn
-  bool no_prefix_cache = false;               // neither use nor leave anything there
+  bool prefix_cache = true;                   // read and fill the prefix cache
   bool logprobs = false;                      // shown by --json
   bool print_ids = false;                     // token ids on stdout instead of text
   bool keep_special_tokens = false;           // special tokens stay in the text
-  bool no_stream = false;                     // GenerateUnary: one message at the end
+  bool stream = true;                         // false: GenerateUnary, one message at the end
   bool stats = false;                         // speed to stderr
+  bool quiet = false;                         // no line on stderr after a turn of a session
 };
 
 struct TokenizeFlags {
@@ -62,11 +73,11 @@ struct DetokenizeFlags {
   bool keep_special_tokens = false;
 };
 
-// Of `quire session VERB`.
+// The flags of `quire session VERB`.
 struct SessionFlags {
   std::string verb;                     // "create", "get", ... as typed
-  std::optional<std::string> name;      // absent: the server makes one
-  std::optional<std::string> new_name;  // of a fork; absent: likewise
+  std::optional<std::string> name;      // absent: the server chooses one
+  std::optional<std::string> new_name;  // of a fork; absent: the server chooses one
   std::optional<uint32_t> position;     // of fork and truncate
   std::optional<double> ttl_seconds, idle_offload_after_seconds;
   std::optional<int32_t> retain_priority;
@@ -85,7 +96,7 @@ struct Invocation {
   std::optional<std::string> model;
   bool json = false;  // machine-readable output
 
-  GenerateFlags generate;
+  GenerateFlags generate;  // of `quire chat` too
   TokenizeFlags tokenize;
   DetokenizeFlags detokenize;
   SessionFlags session;
@@ -94,8 +105,8 @@ struct Invocation {
   bool undo = false;            // drain
 };
 
-// How a parse ended: with an invocation to run, or with an exit code and what to print before
-// exiting.
+// The end of a parse: an invocation to run, or an exit code. `out` and `err` are printed in either
+// case.
 struct ParsedLine {
   std::optional<Invocation> invocation;
   int exit_code = 0;  // 0 for --help and --version, kExitUsage for a mistake

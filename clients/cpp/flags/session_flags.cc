@@ -1,95 +1,133 @@
-// The one place where the names and help texts of the verbs are written.
+// One command for each verb.
 #include "clients/cpp/flags/session_flags.h"
 
-#include <string>
-
-#include "clients/cpp/flags/durations.h"
+#include <utility>
 
 namespace quire::cli {
 namespace {
 
-CLI::App* AddVerb(CLI::App* session, const char* verb, SessionFlags* flags, const char* help) {
-  CLI::App* app = session->add_subcommand(verb, help);
-  app->callback([flags, verb] { flags->verb = verb; });
-  return app;
+using flags::Flag;
+
+constexpr std::string_view kOptions = "Options of the session";
+constexpr std::string_view kUnset = "the server's, or unchanged";
+
+Flag NameRow(SessionFlags* flags) {
+  return {.name = "name",
+          .group = {},
+          .help = "the session's name",
+          .target = &flags->name,
+          .placeholder = "NAME",
+          .required = true};
 }
 
-// A verb of which the session's name is all.
-CLI::App* AddNamed(CLI::App* session, const char* verb, SessionFlags* flags, const char* help) {
-  CLI::App* app = AddVerb(session, verb, flags, help);
-  app->add_option("name", flags->name, "The session")->required()->option_text("NAME");
-  return app;
+Flag ChosenNameRow(std::optional<std::string>* name) {
+  return {.name = "new name",
+          .group = {},
+          .help = "its name; none: the server chooses one",
+          .target = name,
+          .placeholder = "NEW"};
 }
 
-void AddDuration(CLI::App* app, const char* name, std::optional<double>* seconds,
-                 const char* help) {
-  app->add_option_function<std::string>(
-         name, [seconds](const std::string& text) { *seconds = ParseDuration(text); }, help)
-      ->check([](const std::string& text) -> std::string {
-        return ParseDuration(text) ? ""
-                                   : "wants a duration like 90s, 30m or 2h, not '" + text + "'";
-      })
-      ->type_name("DURATION");
+Flag FileRow(SessionFlags* flags, std::string_view help) {
+  return {.name = "file",
+          .group = {},
+          .help = help,
+          .target = &flags->file,
+          .placeholder = "FILE",
+          .required = true};
 }
 
-void AddOptions(CLI::App* app, SessionFlags* flags) {
-  const char* group = "Options (unset: the server's default, or as they are)";
-  AddDuration(app, "--ttl", &flags->ttl_seconds, "The session ends when unused for so long");
-  AddDuration(app, "--idle-offload-after", &flags->idle_offload_after_seconds,
-              "Its KV is copied to the host when idle for so long; 0: at once");
-  app->add_option("--retain-priority", flags->retain_priority,
-                  "[-100, 100]; on a full host the lowest loses its copy first");
-  for (const char* name : {"--ttl", "--idle-offload-after", "--retain-priority"}) {
-    app->get_option(name)->group(group);
-  }
+std::vector<Flag> OptionRows(SessionFlags* flags) {
+  return {
+      {.name = "ttl",
+       .group = kOptions,
+       .help = "close the session after this time without use",
+       .target = &flags->ttl_seconds,
+       .unit = flags::Unit::kSeconds,
+       .highest = 1e9,
+       .unset = kUnset},
+      {.name = "idle-offload-after",
+       .group = kOptions,
+       .help = "copy its KV to host memory after this idle time; 0: at once",
+       .target = &flags->idle_offload_after_seconds,
+       .unit = flags::Unit::kSeconds,
+       .highest = 1e9,
+       .unset = kUnset},
+      {.name = "retain-priority",
+       .group = kOptions,
+       .help = "on a full host the lowest loses its copy first; from -100 to 100",
+       .target = &flags->retain_priority,
+       .unset = kUnset},
+  };
 }
 
-void AddNewName(CLI::App* app, const char* option, std::optional<std::string>* name) {
-  app->add_option(option, *name, "Its name; default: the server makes one")->option_text("NAME");
+// A verb that takes the session's name alone.
+flags::Command Named(SessionFlags* flags, std::string_view verb, std::string_view help) {
+  return {.name = verb, .help = help, .flags = {}, .positionals = {NameRow(flags)}};
 }
 
-// The parse of a vector's or an optional's number takes -1 for a large one.
-void AddPosition(CLI::App* app, const char* option, SessionFlags* flags, const char* help) {
-  app->add_option_function<int64_t>(
-         option, [flags](const int64_t& n) { flags->position = static_cast<uint32_t>(n); }, help)
-      ->check(CLI::Range(int64_t{0}, int64_t{UINT32_MAX}))
-      ->type_name("TOKENS");
+flags::Command Fork(SessionFlags* flags) {
+  return {.name = "fork",
+          .help = "Create a session with the same beginning.",
+          .flags = {{.name = "position",
+                     .group = kOptions,
+                     .help = "number of tokens to take over",
+                     .target = &flags->position,
+                     .placeholder = "TOKENS",
+                     .unset = "all"}},
+          .positionals = {NameRow(flags), ChosenNameRow(&flags->new_name)}};
 }
 
-void AddFiles(CLI::App* session, SessionFlags* flags) {
-  CLI::App* save = AddNamed(session, "export", flags, "Write tokens and KV to a file");
-  save->add_option("file", flags->file, "'-': stdout")->required()->option_text("FILE");
-  CLI::App* load = AddVerb(session, "import", flags, "Make a session of an exported file");
-  load->add_option("file", flags->file, "'-': stdin")->required()->option_text("FILE");
-  AddNewName(load, "name", &flags->name);
-  AddOptions(load, flags);
+flags::Command Truncate(SessionFlags* flags) {
+  return {.name = "truncate",
+          .help = "Forget the tokens from a position on.",
+          .flags = {},
+          .positionals = {NameRow(flags),
+                          {.name = "position",
+                           .group = {},
+                           .help = "the position to cut at, the number of tokens that stay",
+                           .target = &flags->position,
+                           .placeholder = "position",
+                           .required = true}}};
 }
 
 }  // namespace
 
-void AddSession(CLI::App* app, SessionFlags* flags) {
-  CLI::App* session =
-      app->add_subcommand("session", "Conversations that the server keeps: see session --help");
-  session->require_subcommand(0, 1);
-  CLI::App* create = AddVerb(session, "create", flags, "Make an empty session");
-  AddNewName(create, "name", &flags->name);
-  AddOptions(create, flags);
-  AddNamed(session, "get", flags, "Print a session");
-  AddVerb(session, "list", flags, "Print all of your sessions, by name");
-  CLI::App* fork = AddNamed(session, "fork", flags, "Make a session with the same beginning");
-  AddNewName(fork, "new_name", &flags->new_name);
-  AddPosition(fork, "--position", flags, "Tokens to take over; default: all");
-  CLI::App* truncate = AddNamed(session, "truncate", flags, "Forget the tokens from a position on");
-  AddPosition(truncate, "position", flags, "Tokens that stay");
-  truncate->get_option("position")->required();
-  AddOptions(AddNamed(session, "touch", flags, "Renew the lease; change options"), flags);
-  AddNamed(session, "offload", flags, "Copy the KV to the host, and free the device");
-  AddNamed(session, "prefetch", flags, "Bring the KV back to the device");
-  AddNamed(session, "pin", flags, "Keep the KV on the device");
-  AddNamed(session, "unpin", flags, "Let it go again");
-  AddNamed(session, "close", flags, "Forget the session");
-  AddNamed(session, "watch", flags, "A line for each change, until the session is closed");
-  AddFiles(session, flags);
+flags::Command SessionCommand(Invocation* line) {
+  SessionFlags* flags = &line->session;
+  Flag created = ChosenNameRow(&flags->name);
+  created.placeholder = "NAME";
+  flags::Command touch = Named(flags, "touch", "Renew the lease and change options.");
+  touch.flags = OptionRows(flags);
+  flags::Command save = Named(flags, "export", "Write tokens and KV to a file.");
+  save.positionals.push_back(FileRow(flags, "file to write; '-': stdout"));
+  flags::Command load{.name = "import",
+                      .help = "Create a session from an exported file.",
+                      .flags = OptionRows(flags),
+                      .positionals = {FileRow(flags, "file to read; '-': stdin"), created}};
+  return {.name = "session",
+          .help = "List, fork, cut, move and save the server's sessions.",
+          .flags = {},
+          .positionals = {},
+          .commands = {
+              {.name = "create",
+               .help = "Create an empty session.",
+               .flags = OptionRows(flags),
+               .positionals = {created}},
+              Named(flags, "get", "Print a session."),
+              {.name = "list", .help = "Print all of your sessions, by name.", .flags = {}},
+              Fork(flags),
+              Truncate(flags),
+              touch,
+              Named(flags, "offload", "Copy the KV to host memory and free the device."),
+              Named(flags, "prefetch", "Bring the KV back to the device."),
+              Named(flags, "pin", "Hold the KV on the device."),
+              Named(flags, "unpin", "Release a pin."),
+              Named(flags, "close", "Forget the session."),
+              Named(flags, "watch", "Print a line for each change, until the session is closed."),
+              save,
+              load,
+          }};
 }
 
 }  // namespace quire::cli

@@ -1,14 +1,12 @@
-// AddSession: the flags of `quire session`.
+// SessionCommand: the rows of `quire session` and its verbs.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include "clients/cpp/flags/invocation.h"
+#include "flags/program.h"
 
 namespace quire::cli {
 
-// Adds the command and its verbs to the app; the verb given is in flags->verb after the parse,
-// which does not ask for one. `flags` outlives the app.
-void AddSession(CLI::App* app, SessionFlags* flags);
+// The rows set line->session, which outlives them; its verb is the command's name after the parse.
+flags::Command SessionCommand(Invocation* line);
 
 }  // namespace quire::cli

@@ -1,4 +1,4 @@
-// A table of verbs: what most of them differ in is the request and the method.
+// A table of verbs. Most of them differ only in their request and method.
 #include "clients/cpp/session/session.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ int Ask(const Invocation& line, Connection& connection, Terminal& terminal, Meth
   return kExitOk;
 }
 
-// Of a verb of which the session's name is all.
+// A verb whose request holds only the session's name.
 template <typename Request, Method<Request> method>
 int AskByName(const Invocation& line, Connection& connection, Terminal& terminal) {
   Request request;

@@ -1,4 +1,4 @@
-// The bytes are the server's business; here they are only carried.
+// The bytes belong to the server and are not read here.
 #include "clients/cpp/session/session_file.h"
 
 #include <cerrno>
@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kChunkBytes = 1 << 20;
 
-// A file written beside its final name, which it takes in Keep: a half one never has it. What is no
-// regular file (a pipe, a device) is written to as it is.
+// A file that is written beside its final name and renamed in Keep, so that a half file never has
+// that name. A pipe or a device is written in place.
 class WholeFile {
  public:
   explicit WholeFile(const std::string& path) : path_(path) {
@@ -52,7 +52,7 @@ class WholeFile {
   bool kept_ = false;
 };
 
-// Copies what the server sends; `bytes` counts it.
+// Copies the server's chunks to `out`; `bytes` counts them.
 grpc::Status Receive(const Invocation& line, Connection& connection, std::ostream& out,
                      uint64_t* bytes) {
   v1::ExportSessionRequest request;
@@ -69,7 +69,7 @@ grpc::Status Receive(const Invocation& line, Connection& connection, std::ostrea
   });
 }
 
-// Sends all of `in`; false when the server did not want to hear it all.
+// Sends `in` until its end, or until the server refuses more.
 void Send(std::istream& in, v1::ImportSessionRequest* request,
           grpc::ClientWriter<v1::ImportSessionRequest>* writer) {
   std::string& data = *request->mutable_chunk()->mutable_data();

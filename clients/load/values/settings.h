@@ -1,4 +1,4 @@
-// Settings: everything one load run is asked to do, as plain values. options.h fills it from a
+// Settings: everything that one load run does, as plain values. options.h fills it from a
 // command line; a test fills what it needs and leaves the rest at its default.
 #pragma once
 
@@ -27,8 +27,8 @@ struct Range {
 
 enum class Ramp { kNone, kLinear, kExponential };
 
-// How requests arrive. A finite rate is an open loop: nobody waits for replies. An infinite rate
-// with max_concurrency is a closed loop; without it, all requests are sent at once.
+// How requests arrive. A finite rate is an open loop: requests do not wait for replies. An infinite
+// rate with max_concurrency is a closed loop; without it, all requests are sent at once.
 struct ArrivalSettings {
   double request_rate = std::numeric_limits<double>::infinity();  // requests/s
   // Shape of the gamma distribution of gaps: 1 is Poisson, less is burstier, infinity is evenly
@@ -46,7 +46,7 @@ struct ArrivalSettings {
 // Whether the turns of a conversation are turns of a session of the server's: kAuto if it has any.
 enum class SessionUse { kAuto, kOff, kOn };
 
-// What is asked.
+// The requests themselves.
 struct WorkloadSettings {
   std::string name = "custom";  // for the report: "W3"
   int32_t num_prompts = 0;      // requests, or conversations; 0: 1000, or what the duration holds

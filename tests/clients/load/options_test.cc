@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "clients/load/option_table.h"
 #include "clients/load/option_values.h"
 
 namespace quire::load {
@@ -139,7 +140,7 @@ TEST(OptionsTest, AFileHoldsFlags) {
 
 TEST(OptionsTest, MistakesNameTheFlagAndWhatItWants) {
   EXPECT_THAT(Mistake({"--request-rate", "0"}),
-              AllOf(HasSubstr("--request-rate"), HasSubstr("\"0\""), HasSubstr("above 0")));
+              AllOf(HasSubstr("--request-rate"), HasSubstr("'0'"), HasSubstr("above 0")));
   EXPECT_THAT(Mistake({"--request-rate", "nan"}), HasSubstr("--request-rate"));
   EXPECT_THAT(Mistake({"--random-input-len", "9:3"}), HasSubstr("128:512"));
   EXPECT_THAT(Mistake({"--random-input-len", "0"}), HasSubstr("--random-input-len"));
@@ -149,6 +150,53 @@ TEST(OptionsTest, MistakesNameTheFlagAndWhatItWants) {
   EXPECT_THAT(Mistake({"--metadata", "gpu"}), HasSubstr("KEY=VALUE"));
   EXPECT_THAT(Mistake({"--bogus"}), HasSubstr("--bogus"));
   EXPECT_THAT(Mistake({"--cancel-share", "1.5"}), HasSubstr("--cancel-share"));
+}
+
+TEST(OptionsTest, MistakesAreToldInTheWordsOfTheServersFlags) {
+  EXPECT_EQ(Mistake({"--num-prompt", "5", "--channels", "4096"}),
+            "quire-load: --num-prompt is no flag; the nearest is --num-prompts\n"
+            "quire-load: --channels '4096': must be a whole number, 0 to 1024\n"
+            "quire-load --help lists the flags.\n");
+  EXPECT_EQ(Mistake({"--backend", "vllm"}),
+            "quire-load: --backend: Quire has none, because it speaks quire.v1 over gRPC only\n"
+            "quire-load --help lists the flags.\n");
+  EXPECT_THAT(Mistake({"--request-rate", "-1"}),
+              HasSubstr("--request-rate '-1': must be a number above 0, or inf\n"));
+}
+
+TEST(OptionsTest, ValuesAsPeopleWriteThem) {
+  const Settings s =
+      Parsed({"--server", "localhost", "--num-prompts", "10k", "--time-limit", "5m",
+              "--cancel-share", "50%", "--top-p", "90%", "--trust-remote-code", "--no-text"});
+  EXPECT_EQ(s.server, "localhost:50051");
+  EXPECT_EQ(s.workload.num_prompts, 10000);
+  EXPECT_EQ(s.time_limit_seconds, 300);
+  EXPECT_EQ(s.workload.cancel_share, 0.5);
+  EXPECT_EQ(s.workload.top_p, 0.9);
+  EXPECT_FALSE(s.workload.text);
+}
+
+TEST(OptionsTest, TheManPageAndEveryCompletionNameEveryFlag) {
+  OptionWords words;
+  const flags::Program program = LoadProgram(&words);
+  const std::string page = ParseOptions({"--help-man"}, false).out;
+  for (const flags::Flag& flag : program.root.flags) {
+    const std::string name(flag.name);
+    std::string escaped;
+    for (const char c : name) escaped += c == '-' ? std::string("\\-") : std::string(1, c);
+    EXPECT_THAT(page, HasSubstr(escaped));
+    for (const char* shell : {"bash", "zsh", "fish"}) {
+      EXPECT_THAT(ParseOptions({"--completion", shell}, false).out, HasSubstr(name));
+    }
+  }
+}
+
+TEST(OptionValuesTest, LinesOfAFileOfFlags) {
+  EXPECT_THAT(ParseConfigLine("a = \"1:2\"")->values, ElementsAre("1:2"));
+  EXPECT_THAT(ParseConfigLine("a=[\"x:1\", y:2]")->values, ElementsAre("x:1", "y:2"));
+  EXPECT_TRUE(ParseConfigLine("  # nothing")->values.empty());
+  EXPECT_TRUE(ParseConfigLine("")->values.empty());
+  for (const char* text : {"a", "=5", "a=[5"}) EXPECT_FALSE(ParseConfigLine(text)) << text;
 }
 
 TEST(OptionsTest, ContradictionsSayWhatToLeaveOut) {

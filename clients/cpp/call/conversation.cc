@@ -1,0 +1,73 @@
+// Messages go out whole: templates differ in what they put between them, so the server renders
+// anew.
+#include "clients/cpp/call/conversation.h"
+
+#include <utility>
+
+#include "clients/cpp/call/generate_request.h"
+#include "clients/cpp/call/report.h"
+#include "clients/cpp/call/session_output.h"
+
+namespace quire::cli {
+
+Conversation::Conversation(const Invocation& line, Connection& connection, Terminal& terminal)
+    : line_(line),
+      terminal_(terminal),
+      printer_(line, connection, terminal),
+      position_(line.generate.expected_position) {}
+
+void Conversation::Resume(v1::ChatMessages history, std::optional<uint32_t> position) {
+  history_ = std::move(history);
+  position_ = position;
+}
+
+int Conversation::Turn(const std::string& text) {
+  auto request = ToRequest(line_.generate, line_.model, text);
+  if (!request.ok()) {
+    terminal_.err << "quire: " << std::string(request.status().message()) << std::endl;
+    return kExitUsage;
+  }
+  if (request->has_chat()) JoinHistory(&*request);
+  const bool in_session = line_.generate.session.has_value();
+  if (in_session && position_) request->set_expected_position(*position_);
+  Answer answer;
+  const int code = printer_.Print(*request, &answer);
+  asked_ = request->chat();
+  part_ = answer.text;
+  if (code != kExitOk) return code;
+  if (in_session && !answer.finished.has_position()) {
+    return ReportLocal("the server keeps no sessions: it answered as if none was asked for",
+                       terminal_.err);
+  }
+  if (in_session) {
+    position_ = answer.finished.position();
+    if (!line_.json && !line_.generate.quiet) {
+      terminal_.err << DescribeTurn(answer.finished, *line_.generate.session) << std::endl;
+    }
+  }
+  if (request->has_chat()) Remember(asked_, answer.text);
+  return kExitOk;
+}
+
+void Conversation::KeepPart() {
+  if (!part_.empty()) Remember(asked_, part_);
+}
+
+// Only the first turn brings the system's message. A chat begins with an empty session unless
+// a position was given, so that tokens of another client are not cut away.
+void Conversation::JoinHistory(v1::GenerateRequest* request) {
+  if (!position_) position_ = 0;
+  if (history_.messages().empty()) return;
+  v1::ChatMessages whole = history_;
+  *whole.add_messages() = *request->chat().messages().rbegin();
+  *request->mutable_chat() = std::move(whole);
+}
+
+void Conversation::Remember(const v1::ChatMessages& asked, const std::string& answer) {
+  history_ = asked;
+  v1::ChatMessage* message = history_.add_messages();
+  message->set_role("assistant");
+  message->set_content(answer);
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,275 @@
+// The server owns the ranges of sampling and refuses what lies outside; the rows here name them.
+#include "clients/cpp/flags/prompt_flags.h"
+
+#include <utility>
+
+namespace quire::cli {
+namespace {
+
+using flags::Flag;
+using Rows = std::vector<Flag>;
+
+constexpr std::string_view kPrompt = "Prompt";
+constexpr std::string_view kIdentity = "Session and identity";
+constexpr std::string_view kOutput = "Output";
+constexpr std::string_view kSampling = "Sampling";
+constexpr std::string_view kStop = "Where to stop";
+constexpr std::string_view kServers = "the model's or the server's";
+
+void Append(Rows more, Rows* rows) {
+  for (Flag& row : more) rows->push_back(std::move(row));
+}
+
+Flag TextRow(PromptFlags* flags) {
+  return {.name = "text",
+          .group = kPrompt,
+          .help = "the prompt; '-' or nothing: read from stdin",
+          .target = &flags->text,
+          .placeholder = "TEXT"};
+}
+
+Rows PromptRows(PromptFlags* flags) {
+  return {
+      {.name = "chat",
+       .group = kPrompt,
+       .help = "TEXT is a user message for the model's chat template",
+       .target = &flags->chat},
+      {.name = "system",
+       .group = kPrompt,
+       .help = "a system message before it; implies --chat",
+       .target = &flags->system,
+       .aliases = "system-prompt|sys"},
+      {.name = "special-tokens",
+       .group = kPrompt,
+       .help = "add BOS and the model's other special tokens to TEXT",
+       .target = &flags->special_tokens},
+  };
+}
+
+Rows SamplingRows(SamplingFlags* flags) {
+  return {
+      {.name = "temperature",
+       .group = kSampling,
+       .help = "0 is greedy; from 0 to 100",
+       .target = &flags->temperature,
+       .aliases = "temp",
+       .unset = kServers},
+      {.name = "top-k",
+       .group = kSampling,
+       .help = "keep the k likeliest tokens; 0 keeps all",
+       .target = &flags->top_k,
+       .unset = kServers},
+      {.name = "top-p",
+       .group = kSampling,
+       .help = "keep the likeliest tokens up to this sum; above 0, at most 1",
+       .target = &flags->top_p,
+       .unit = flags::Unit::kShare,
+       .unset = kServers},
+      {.name = "min-p",
+       .group = kSampling,
+       .help = "keep tokens at least this likely relative to the likeliest; from 0 to 1",
+       .target = &flags->min_p,
+       .unit = flags::Unit::kShare,
+       .unset = kServers},
+      {.name = "repetition-penalty",
+       .group = kSampling,
+       .help = "against tokens of prompt and output; from 0.01 to 10, 1 is off",
+       .target = &flags->repetition_penalty,
+       .aliases = "repeat-penalty",
+       .unset = kServers},
+      {.name = "presence-penalty",
+       .group = kSampling,
+       .help = "against tokens of the output; from -2 to 2, 0 is off",
+       .target = &flags->presence_penalty,
+       .unset = kServers},
+      {.name = "frequency-penalty",
+       .group = kSampling,
+       .help = "against frequent tokens of the output; from -2 to 2, 0 is off",
+       .target = &flags->frequency_penalty,
+       .unset = kServers},
+      {.name = "seed",
+       .group = kSampling,
+       .help = "the same seed gives the same tokens, in any batch",
+       .target = &flags->seed,
+       .unset = "drawn by the server"},
+      {.name = "logit-bias",
+       .group = kSampling,
+       .help = "added to a token's logit, from -100 to 100; repeatable",
+       .target = &flags->logit_bias,
+       .placeholder = "ID=VALUE"},
+  };
+}
+
+Rows StopRows(StopFlags* flags) {
+  return {
+      {.name = "max-tokens",
+       .group = kStop,
+       .help = "maximum number of output tokens",
+       .target = &flags->max_tokens,
+       .unit = flags::Unit::kCount,
+       .aliases = "max-new-tokens|n-predict|predict",
+       .short_name = "n",
+       .unset = "the rest of the context"},
+      {.name = "min-tokens",
+       .group = kStop,
+       .help = "minimum number of output tokens",
+       .target = &flags->min_tokens,
+       .unit = flags::Unit::kCount,
+       .unset = "0"},
+      {.name = "stop",
+       .group = kStop,
+       .help = "end when the text contains this; repeatable",
+       .target = &flags->stop},
+      {.name = "stop-token-ids",
+       .group = kStop,
+       .help = "end at one of these ids",
+       .target = &flags->stop_token_ids,
+       .placeholder = "1,2,3"},
+      {.name = "include-stop",
+       .group = kStop,
+       .help = "keep the matched stop string in the text",
+       .target = &flags->include_stop},
+      {.name = "ignore-eos",
+       .group = kStop,
+       .help = "do not end at the model's own end tokens",
+       .target = &flags->ignore_eos},
+  };
+}
+
+}  // namespace
+
+flags::Command GenerateCommand(Invocation* line) {
+  GenerateFlags* flags = &line->generate;
+  Rows rows = PromptRows(&flags->prompt);
+  Append(
+      {
+          {.name = "token-ids",
+           .group = kPrompt,
+           .help = "the prompt as token ids; no TEXT",
+           .target = &flags->prompt.token_ids,
+           .placeholder = "1,2,3"},
+          {.name = "session",
+           .group = kIdentity,
+           .help = "make this a turn of the session, created if there is none; without TEXT "
+                   "each line is a turn",
+           .target = &flags->session,
+           .placeholder = "NAME"},
+          {.name = "expected-position",
+           .group = kIdentity,
+           .help = "fail unless the session has this many tokens",
+           .target = &flags->expected_position,
+           .placeholder = "TOKENS"},
+          {.name = "prefix-cache",
+           .group = kIdentity,
+           .help = "use and fill the prefix cache; a session always does",
+           .target = &flags->prefix_cache},
+          {.name = "request-id",
+           .group = kIdentity,
+           .help = "a name for `quire abort`",
+           .target = &flags->request_id,
+           .placeholder = "ID",
+           .unset = "chosen by the server"},
+          {.name = "priority",
+           .group = kIdentity,
+           .help = "higher runs first; from -100 to 100",
+           .target = &flags->priority,
+           .unset = "0"},
+          {.name = "stream",
+           .group = kOutput,
+           .help = "print the answer as it arrives, not once it is whole",
+           .target = &flags->stream},
+          {.name = "print-ids",
+           .group = kOutput,
+           .help = "print token ids instead of text",
+           .target = &flags->print_ids},
+          {.name = "keep-special-tokens",
+           .group = kOutput,
+           .help = "leave special tokens in the text",
+           .target = &flags->keep_special_tokens},
+          {.name = "logprobs",
+           .group = kOutput,
+           .help = "the log probability of each token, in --json",
+           .target = &flags->logprobs},
+          {.name = "stats",
+           .group = kOutput,
+           .help = "token counts, time to first token and tokens per second, on stderr",
+           .target = &flags->stats},
+          {.name = "quiet",
+           .group = kOutput,
+           .help = "no line on stderr after a turn of a session",
+           .target = &flags->quiet},
+      },
+      &rows);
+  Append(SamplingRows(&flags->sampling), &rows);
+  Append(StopRows(&flags->stop), &rows);
+  return {.name = "generate",
+          .help = "Stream a completion of a text, a chat message or token ids.",
+          .flags = std::move(rows),
+          .positionals = {TextRow(&flags->prompt)},
+          .takes_prose = true};
+}
+
+flags::Command ChatCommand(Invocation* line) {
+  GenerateFlags* flags = &line->generate;
+  Rows rows = {
+      {.name = "session",
+       .group = kIdentity,
+       .help = "go on with this session, or begin it; the server keeps its KV",
+       .target = &flags->session,
+       .placeholder = "NAME",
+       .unset = "none"},
+      {.name = "system",
+       .group = kIdentity,
+       .help = "a system message at the beginning",
+       .target = &flags->prompt.system,
+       .aliases = "system-prompt|sys",
+       .unset = "none"},
+      {.name = "priority",
+       .group = kIdentity,
+       .help = "higher runs first; from -100 to 100",
+       .target = &flags->priority,
+       .unset = "0"},
+      {.name = "quiet",
+       .group = kOutput,
+       .help = "no line on stderr about the session's KV after an answer",
+       .target = &flags->quiet},
+      {.name = "stats",
+       .group = kOutput,
+       .help = "token counts, time to first token and tokens per second, on stderr",
+       .target = &flags->stats},
+  };
+  Append(SamplingRows(&flags->sampling), &rows);
+  Append(StopRows(&flags->stop), &rows);
+  return {.name = "chat",
+          .help = "Talk with the model: ctrl-C ends an answer, ctrl-D the talk; /help lists more.",
+          .flags = std::move(rows),
+          .takes_prose = true};
+}
+
+flags::Command TokenizeCommand(Invocation* line) {
+  Rows rows = PromptRows(&line->tokenize.prompt);
+  rows.push_back({.name = "offsets",
+                  .group = kOutput,
+                  .help = "one line for each token: id, first byte, byte behind the last",
+                  .target = &line->tokenize.offsets});
+  return {.name = "tokenize",
+          .help = "Print the token ids of a text.",
+          .flags = std::move(rows),
+          .positionals = {TextRow(&line->tokenize.prompt)},
+          .takes_prose = true};
+}
+
+flags::Command DetokenizeCommand(Invocation* line) {
+  return {.name = "detokenize",
+          .help = "Print the text of token ids.",
+          .flags = {{.name = "keep-special-tokens",
+                     .group = kOutput,
+                     .help = "leave special tokens in the text",
+                     .target = &line->detokenize.keep_special_tokens}},
+          .positionals = {{.name = "ids",
+                           .group = kPrompt,
+                           .help = "token ids; none: read from stdin",
+                           .target = &line->detokenize.token_ids}}};
+}
+
+}  // namespace quire::cli
