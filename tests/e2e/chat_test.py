@@ -1,0 +1,190 @@
+#!/usr/bin/python3
+"""`quire chat` on a pseudo-terminal and on pipes, against a real server: chat_test.py BIN_DIR."""
+
+import os
+import pty
+import re
+import select
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import cli_test  # takes BIN_DIR
+
+GREEDY = ['--temperature', '0']
+PATIENCE = 60  # seconds: beyond it something hangs
+LEFT, UP, BACKSPACE, CTRL_C, CTRL_D = '\x1b[D', '\x1b[A', '\x7f', '\x03', '\x04'
+
+
+class Talk:
+    """A `quire chat` whose terminal is ours."""
+
+    def __init__(self, server, state, *flags):
+        environment = {**os.environ, 'XDG_STATE_HOME': state, 'TERM': 'xterm', 'LC_ALL': 'C'}
+        program = str(cli_test.BIN / 'quire')
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execve(program, [program, '--server', server.address, 'chat', *flags], environment)
+        self.seen = ''
+
+    def type(self, text):
+        os.write(self.terminal, text.encode())
+
+    def read(self, deadline):
+        """More output; False at its end."""
+        if not select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))[0]:
+            os.kill(self.pid, signal.SIGKILL)
+            raise AssertionError(f'silent after {self.seen!r}')
+        try:
+            self.seen += os.read(self.terminal, 65536).decode(errors='replace')
+        except OSError:  # the other side is closed
+            return False
+        return True
+
+    def wait_for(self, pattern):
+        """Reads until the pattern has come; what was read up to its end is taken away."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = re.search(pattern, self.seen)
+            if found:
+                before, self.seen = self.seen[:found.end()], self.seen[found.end():]
+                return before
+            if not self.read(deadline):
+                raise AssertionError(f'ended without {pattern!r}: {self.seen!r}')
+
+    def prompt(self):
+        return self.wait_for(r'> ')
+
+    def say(self, text, answer):
+        """Types a line and waits for the answer and the prompt behind it."""
+        self.type(text + '\r')
+        self.wait_for(answer)
+        self.prompt()
+
+    def end(self):
+        """The exit code, after the last output was read."""
+        deadline = time.monotonic() + PATIENCE
+        while self.read(deadline):
+            pass
+        os.close(self.terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+class ChatTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cli_test.Server()
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.state = folder.name
+
+    def talk(self, *flags):
+        return Talk(self.server, self.state, *GREEDY, *flags)
+
+    def piped(self, lines, *flags, state=None):
+        environment = {**os.environ, 'XDG_STATE_HOME': state or self.state}
+        return subprocess.run(
+            [cli_test.BIN / 'quire', '--server', self.server.address, 'chat', *GREEDY, *flags],
+            input=lines, env=environment, capture_output=True, timeout=60, text=True, check=False)
+
+    def test_arrow_keys_edit_the_line_and_bring_back_earlier_ones(self):
+        talk = self.talk()
+        talk.prompt()
+        talk.say('My name is Clara.', r'Clara\.\r?\n[^>]*Clara')
+        talk.say('What is my nae?' + 2 * LEFT + 'm', r'Your name is Clara\.\r?\n')
+        talk.say(UP + UP + 3 * BACKSPACE + 'ra!', r'ra!\r?\n[^>]+\n')
+        talk.type(CTRL_D)
+        self.assertEqual(talk.end(), 0)
+        history = Path(self.state, 'quire', 'chat_history')
+        self.assertEqual(stat.S_IMODE(history.stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(history.parent.stat().st_mode), 0o700)
+        kept = history.read_text(encoding='utf-8').replace('\\040', ' ')
+        self.assertIn('\nWhat is my name?\nMy name is Clara!\n', kept)
+        again = self.talk()  # another process finds the lines too
+        again.prompt()
+        again.say(UP + UP, r'What is my name\?[^>]*\n')
+        again.type('/quit\r')
+        self.assertEqual(again.end(), 0)
+
+    def test_ctrl_c_ends_the_answer_and_not_the_talk(self):
+        talk = self.talk('-n', '1500', '--ignore-eos', '--session', 'stopped')
+        talk.prompt()
+        talk.type('Tell me a story.\r')
+        talk.wait_for(r'story\.\r?\n[^>]*[a-z]{2,}')
+        talk.type(CTRL_C)
+        talk.wait_for(r'\[interrupted\]')
+        talk.prompt()
+        talk.type('/help\r')
+        talk.wait_for('/quit  end the talk')
+        talk.prompt()
+        talk.type('dropped' + CTRL_C)
+        talk.wait_for(r'dropped[^>]*> ')
+        talk.type('/nothing\r')
+        talk.wait_for('no command /nothing; /help lists them')
+        talk.prompt()
+        talk.type('Go on.\r')
+        talk.wait_for(r'on\.\r?\n[^>]*[a-z]{2,}')
+        talk.type(CTRL_C)
+        talk.wait_for(r'\[interrupted\]')
+        talk.prompt()
+        talk.type(CTRL_D)
+        self.assertEqual(talk.end(), 0)
+        self.server.await_true(lambda: self.server.load()['running_requests'] == 0, 'cancelled')
+
+    def test_a_session_goes_on_where_it_was(self):
+        first = self.piped('My name is Clara.\n', '--session', 'clara')
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertRegex(first.stderr, r"^\d+ tokens? from the device.*; session 'clara' at \d+\n$")
+        again = self.piped('What is my name?\n', '--session', 'clara')
+        self.assertEqual(again.stdout, 'Your name is Clara.\n', again.stderr)
+        self.assertRegex(again.stderr, r"^going on with session 'clara': 2 messages, \d+ tokens on "
+                                       r"the server\n\d+ tokens from the device")
+        folder = Path(self.state, 'quire', 'chats')
+        self.assertEqual(stat.S_IMODE(folder.stat().st_mode), 0o700)
+        for file in folder.iterdir():
+            self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o600)
+        # The server lost it: the messages are sent again.
+        self.assertEqual(self.server.quire('session', 'close', 'clara').returncode, 0)
+        third = self.piped('What is my name?\n', '--session', 'clara', '--quiet')
+        self.assertEqual((third.stdout, third.stderr), ('Your name is Clara.\n', ''))
+
+    def test_a_session_with_other_tokens_is_not_cut_away(self):
+        self.assertEqual(self.piped('My name is Clara.\n', '--session', 'mine').returncode, 0)
+        with tempfile.TemporaryDirectory() as elsewhere:
+            other = self.piped('Hello.\n', '--session', 'mine', state=elsewhere)
+        self.assertEqual(other.returncode, 1)
+        self.assertRegex(other.stderr, r"session 'mine' has \d+ tokens, but no chat on this "
+                                       r'machine wrote its messages; choose another name, or '
+                                       r'`quire session close mine`')
+        self.server.quire('generate', '--session', 'mine', '-n', '4', ' And')
+        changed = self.piped('Hello.\n', '--session', 'mine')
+        self.assertEqual(changed.returncode, 1)
+        self.assertRegex(changed.stderr, r"session 'mine' has \d+ tokens, but \d+ after the last "
+                                         r'chat on this machine')
+
+    def test_piped_lines_remember_until_new(self):
+        run = self.piped('My name is Clara.\nWhat is my name?\n\n/new\nWhat is my name?\n')
+        answers = run.stdout.splitlines()
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(answers[1], 'Your name is Clara.')
+        self.assertNotIn('Clara', answers[2])
+        self.assertEqual(run.stderr, 'a new talk begins\n')
+
+    def test_a_failed_turn_ends_piped_lines(self):
+        run = self.piped('Hello.\nHello again.\n', '--top-p', '2')
+        self.assertEqual(run.returncode, 13)
+        self.assertEqual(run.stderr.count('top_p'), 1)
+
+
+if __name__ == '__main__':
+    unittest.main()
