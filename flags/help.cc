@@ -77,7 +77,7 @@ std::string Heading(std::string_view text) {
 
 void AddManFlags(const Command& command, std::string* page) {
   for (const Flag& flag : command.flags) {
-    *page += ".TP\n.B " + Escaped(FlagLabel(flag)) + "\n" + Escaped(flag.help) + "\n";
+    *page += ".TP\n.B " + Escaped(FlagLabel(flag)) + "\n" + Escaped(flag.help) + ".\n";
     const std::string facts = FlagFacts(flag);
     if (!facts.empty()) *page += Escaped(facts) + "\n";
     if (!flag.aliases.empty()) {

@@ -19,7 +19,7 @@ namespace {
 std::string LengthContradiction(const flags::CommandLine& line, const WorkloadSettings& w) {
   const auto said = [&](std::string_view flag) { return line.Said(flag.substr(2)); };
   if (said("--lengths") && (said("--random-input-len") || said("--random-output-len"))) {
-    return "--lengths sets what --random-input-len and --random-output-len set; give one of them";
+    return "--lengths replaces --random-input-len and --random-output-len: give one of them";
   }
   if (said("--trace") && (said("--lengths") || said("--random-input-len") ||
                           said("--random-output-len") || said("--prompt-file"))) {

@@ -72,7 +72,7 @@ TEST(ManPageTest, DashesAndLeadingDotsAreEscaped) {
   small.program.root.flags[0].help = ".5 is a half-time";
   const std::string page = ManPage(small.program);
   EXPECT_THAT(page, HasSubstr(".TH TOY 1 \"\" \"Quire 1.2\"\n"));
-  EXPECT_THAT(page, HasSubstr(".B \\-n, \\-\\-count N\n\\&.5 is a half\\-time\n[5; 1 to 9]\n"));
+  EXPECT_THAT(page, HasSubstr(".B \\-n, \\-\\-count N\n\\&.5 is a half\\-time.\n[5; 1 to 9]\n"));
   EXPECT_THAT(page, HasSubstr("Also accepted: times.\n"));
 }
 
