@@ -117,9 +117,9 @@ constexpr ForeignFlag kForeign[] = {
     {"mlock|no-mmap", kNoEffect, false, "weights are read into memory once, at start"},
 
     // Operations.
-    {"disable-log-requests|no-enable-log-requests|log-disable", kNoEffect, false,
-     "Quire never logs prompts or answers; see --log-level"},
-    {"enable-log-requests|log-requests", kNone, false, "it never logs prompts or answers"},
+    {"disable-log-requests|no-enable-log-requests", kInstead, false, "--no-log-requests"},
+    {"enable-log-requests", kInstead, false, "--log-requests, which never logs prompts or answers"},
+    {"log-disable", kInstead, false, "--log-level error"},
     {"disable-log-stats", kNoEffect, false, "statistics are at the metrics port, not in the log"},
     {"enable-metrics|metrics", kNoEffect, false, "metrics are always served; see --metrics-port"},
     {"extra-llm-api-options", kInstead, true, "--config FILE"},

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """`quire chat` on a pseudo-terminal and on pipes, against a real server: chat_test.py BIN_DIR."""
 
+import json
 import os
 import pty
 import re
@@ -115,6 +116,16 @@ class ChatTest(unittest.TestCase):
         again.say(UP + UP, r'What is my name\?[^>]*\n')
         again.type('/quit\r')
         self.assertEqual(again.end(), 0)
+
+    def test_characters_beyond_ascii_are_edited_whole(self):
+        talk = self.talk('--session', 'wide')
+        talk.prompt()
+        talk.say('na\u00efve \u6570\u5b57' + BACKSPACE, r'\n[^>]+\n')
+        talk.type(CTRL_D)
+        self.assertEqual(talk.end(), 0)
+        (kept,) = Path(self.state, 'quire', 'chats').iterdir()
+        message = json.loads(kept.read_text(encoding='utf-8'))['chat']['messages'][0]
+        self.assertEqual(message, {'role': 'user', 'content': 'na\u00efve \u6570'})
 
     def test_ctrl_c_ends_the_answer_and_not_the_talk(self):
         talk = self.talk('-n', '1500', '--ignore-eos', '--session', 'stopped')

@@ -275,7 +275,7 @@ void ExpectSame(const v1::GenerateRequest& got, const std::string& json) {
       << "got  " << got.ShortDebugString() << "\nwant " << want.ShortDebugString();
 }
 
-TEST(InvocationTest, UnsetFlagsAreNotSent) {
+TEST(InvocationTest, UnsetFlagsSetNoField) {
   ExpectSame(RequestOf({"generate", "hello"}), R"({"text": "hello", "sampling": {}, "stop": {}})");
 }
 
@@ -491,7 +491,7 @@ TEST(ErrorDetailsTest, EveryFactOfAGoogleRpcStatusIsALine) {
               ElementsAre("details that are no google.rpc.Status"));
 }
 
-// The client only describes details from a broken server or proxy.
+// Damaged bytes of a server or proxy are described, and never trusted.
 TEST(ErrorDetailsTest, DamagedBytesNeverCrash) {
   google::protobuf::LogSilencer silence;
   const std::string good = FromHex(kDetailsHex);
@@ -624,7 +624,7 @@ TEST_F(CliTest, TimeoutIsTheRpcsDeadline) {
   EXPECT_THAT(err_, HasSubstr("DEADLINE_EXCEEDED"));
 }
 
-TEST_F(CliTest, AMissingServerIsUnavailable) {
+TEST_F(CliTest, ARefusedConnectionIsUnavailable) {
   server_->Shutdown();
   EXPECT_EQ(Run({"info"}), 24);
   EXPECT_THAT(err_, HasSubstr("UNAVAILABLE"));
@@ -653,7 +653,7 @@ TEST_F(CliTest, CtrlCCancelsTheStreamAfterItsTextIsPrinted) {
   EXPECT_THAT(errors, HasSubstr("interrupted"));
 }
 
-// A full disk or a closed pipe: the client cancels, so that the server stops computing.
+// A full disk or a closed pipe: the stream is cancelled, so that the server stops its work.
 TEST_F(CliTest, OutputThatFailsCancelsTheStream) {
   for (uint32_t i = 0; i < 3; ++i) AddText("word ", i);
   inference_.hold = true;

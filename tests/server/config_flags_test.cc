@@ -60,7 +60,7 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-TEST(ConfigFlagsTest, NothingGivenIsTheDefaultsOnLoopback) {
+TEST(ConfigFlagsTest, DefaultsServeOnLoopback) {
   const ParsedSettings parsed = MustParse(std::vector<std::string>{});
   EXPECT_EQ(parsed.mode, StartMode::kServe);
   EXPECT_EQ(parsed.settings.engine.model, "");
@@ -105,7 +105,7 @@ TEST(ConfigFlagsTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   }
 }
 
-TEST(ConfigFlagsTest, TheFileCanBeNamedByTheEnvironment) {
+TEST(ConfigFlagsTest, TheEnvironmentNamesTheFile) {
   const std::string file = WriteFile("env.json", R"({"port": 1001})");
   const ParsedSettings parsed =
       MustParse(Invocation{.arguments = {}, .environment = {{"QUIRE_CONFIG", file}}});
@@ -233,7 +233,7 @@ TEST(ConfigFlagsTest, UnknownNamesGetTheNearestOne) {
   EXPECT_TRUE(Contains(FaultOf({"--config", file}), "the nearest is log-format"));
 }
 
-TEST(ConfigFlagsTest, OtherServersNamesAreAcceptedWithANotice) {
+TEST(ConfigFlagsTest, AliasesOfOtherServersAreAcceptedWithANotice) {
   const ParsedSettings parsed =
       MustParse({"--model-path", "/m", "--tp", "2", "--context-length=128", "-np", "4"});
   EXPECT_EQ(parsed.settings.engine.model, "/m");

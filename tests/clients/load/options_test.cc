@@ -47,13 +47,13 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(Parsed({"--quiet"}).progress, ProgressStyle::kNone);
 }
 
-TEST(OptionsTest, SessionsAreTakenWhereTheyAre) {
+TEST(OptionsTest, SessionsAreUsedIfTheServerHasThem) {
   EXPECT_EQ(Parsed({"--turns", "3"}).sessions, SessionUse::kAuto);
   EXPECT_EQ(Parsed({"--turns", "3", "--sessions", "off"}).sessions, SessionUse::kOff);
   EXPECT_EQ(Parsed({"--turns", "3", "--sessions", "on"}).sessions, SessionUse::kOn);
 }
 
-TEST(OptionsTest, EveryWordFindsItsPlace) {
+TEST(OptionsTest, EveryFlagReachesItsSetting) {
   const Settings s = Parsed({"--server",
                              "unix:/run/q",
                              "--model",
