@@ -55,13 +55,14 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
   restoring_.reserve(max_num_seqs_);
 }
 
-Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end) {
+Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end, uint64_t turn) {
   if (free_records_.empty()) free_records_.push_back(&records_.emplace_back());
   Sequence& sequence = *free_records_.back();
   free_records_.pop_back();
   sequence.state = SequenceState::kQueued;
   sequence.hard_end = hard_end;
   sequence.num_prompt = static_cast<int32_t>(request->prompt.size());
+  sequence.turn = turn;
   sequence.order = next_order_++;
   sequence.timings.arrival_ns = request->arrival_ns;
   sequence.request = std::move(request);

@@ -30,8 +30,8 @@ class LiveSequences {
  public:
   explicit LiveSequences(const SchedulerConfig& config);
 
-  // Queues a request whose tokens end at `hard_end` at the latest.
-  Sequence& Add(std::unique_ptr<Request> request, int32_t hard_end);
+  // Queues a request whose tokens end at `hard_end` at the latest; `turn` as in Sequence.
+  Sequence& Add(std::unique_ptr<Request> request, int32_t hard_end, uint64_t turn);
   Sequence* Find(RequestId id) const { return ids_.Find(id); }
   // Queued to running, with a row, what was found of its KV, and the promise of `blocks` more
   // blocks. Requires all to be there.

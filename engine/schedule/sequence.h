@@ -57,6 +57,7 @@ struct Sequence {
   NodeId node = kNoNode;        // the deepest it holds of the prefix tree
 
   std::unique_ptr<Request> request;
+  uint64_t turn = 0;   // of its session, from Turns::Open; 0: the request is no turn
   uint64_t order = 0;  // of Add: ties of arrival
   int32_t preemptions = 0;
   int32_t requeues = 0;        // after a worker death
@@ -72,7 +73,6 @@ struct Sequence {
   Residency residency;      // when it was first admitted
   // Of the end of a turn, which is delivered when its steps in flight have retired.
   FinishReason end = FinishReason::kNone;
-  int32_t keep_output = std::numeric_limits<int32_t>::max();  // tokens that the session keeps
   RequestTimings timings;
 
   int32_t known() const { return num_prompt + num_output(); }

@@ -63,9 +63,18 @@ class SequenceKv {
   // Gives back all blocks, deepest first: the beginning of a prefix is the last to be taken. Those
   // of a preempted sequence are copied to the host, as far as others can spare them meanwhile.
   void Release(Sequence& sequence);
-  // Gives a turn's session what it keeps of tokens and KV: all that was delivered, or what it had.
-  // Release follows. Requires that no step in flight knows the sequence. Returns the position.
-  int32_t EndTurn(Sequence& sequence, bool commit, int64_t now_ns);
+  // The KV that a turn leaves to its session.
+  struct Left {
+    NodeId node = kNoNode;  // the deepest node, a tail or not; kNoNode: none
+    NodeId tail = kNoNode;  // held until ReleaseTail
+  };
+  // Makes nodes of the sequence's first `kv_tokens` tokens, the partly filled block included.
+  // Requires that no step in flight knows the sequence. ReleaseTail and Release follow, once the
+  // session keeps the node.
+  Left LeaveToSession(Sequence& sequence, int32_t kv_tokens);
+  void ReleaseTail(const Left& left);
+  // The known tokens in one piece, valid until the next call of this object.
+  std::span<const int32_t> Known(const Sequence& sequence);
 
   // --- Restores: what is found on the host comes back before the sequence begins.
   enum class Restore { kBegun, kNoRoom, kCompute };
@@ -100,7 +109,6 @@ class SequenceKv {
   bool UsesCache(const Sequence& sequence) const;
   void CommitBlocks(Sequence& sequence, bool leaving);
   bool IsShared(const Sequence& sequence, size_t index) const;
-  std::span<const int32_t> Known(const Sequence& sequence);
   std::span<const int32_t> BlockTokens(const Sequence& sequence, int32_t index);
   int32_t SharedWithSession(const Sequence& sequence) const;
   NodeId Readable(NodeId node) const;

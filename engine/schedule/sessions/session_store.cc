@@ -19,7 +19,7 @@ constexpr int32_t kMaxPriority = 100;
 
 absl::Status Refusal(absl::StatusCode code, const char* reason, const std::string& message) {
   absl::Status status(code, message);
-  status.SetPayload("quire.session/reason", absl::Cord(reason));
+  status.SetPayload(kSessionReason, absl::Cord(reason));
   return status;
 }
 
@@ -235,7 +235,7 @@ void SessionStore::End(Slot slot) {
   KeepInstead(slot, kNoNode);
   book_.Remove(slot);
   info.state = SessionState::kClosed;
-  if (observer_) observer_(info);
+  if (observer_ != nullptr) observer_->OnSessionChange(info);
 }
 
 SessionInfo SessionStore::Tell(Slot slot) {
@@ -243,7 +243,7 @@ SessionInfo SessionStore::Tell(Slot slot) {
   if (book_[slot].shown != info.state) {
     book_.Change(slot, [&](SessionRecord& record) { record.shown = info.state; });
   }
-  if (observer_) observer_(info);
+  if (observer_ != nullptr) observer_->OnSessionChange(info);
   return info;
 }
 
@@ -294,29 +294,34 @@ absl::StatusOr<SessionInfo> SessionStore::Truncate(TenantId tenant, const Sessio
   ASSIGN_OR_RETURN(const Slot slot, FindIdle(tenant, name));
   const size_t size = book_[slot].tokens.size();
   if (to < 0 || static_cast<size_t>(to) > size) return BeyondEnd(to, size);
-  const int32_t position = static_cast<int32_t>(to);
+  Cut(slot, static_cast<int32_t>(to), now_ns);
+  return Tell(slot);
+}
+
+void SessionStore::Cut(Slot slot, int32_t position, int64_t now_ns) {
   const NodeId kept = LastBlock(book_[slot].kept, position);
   KeepInstead(slot, kept);
   if (book_[slot].pinned) MovePin(slot, kept);
   book_.Change(slot, [&](SessionRecord& record) {
     record.tokens.resize(position);
     record.tokens.shrink_to_fit();
+    record.request = 0;
     record.offload_ns = OffloadTime(record, now_ns);
   });
-  return Tell(slot);
 }
 
 absl::StatusOr<SessionInfo> SessionStore::Touch(TenantId tenant, const SessionName& name,
-                                                const std::optional<SessionOptions>& options,
+                                                const SessionOperation::Touch& changes,
                                                 int64_t now_ns) {
   ASSIGN_OR_RETURN(const Slot slot, Find(tenant, name));
-  if (options) RETURN_IF_ERROR(CheckOptions(*options));
+  SessionOptions options = book_[slot].options;
+  options.ttl_seconds = changes.ttl_seconds.value_or(options.ttl_seconds);
+  options.idle_offload_after_seconds =
+      changes.idle_offload_after_seconds.value_or(options.idle_offload_after_seconds);
+  options.retain_priority = changes.retain_priority.value_or(options.retain_priority);
+  RETURN_IF_ERROR(CheckOptions(options));
   book_.Change(slot, [&](SessionRecord& record) {
-    if (options && options->ttl_seconds > 0) record.options.ttl_seconds = options->ttl_seconds;
-    if (options && options->idle_offload_after_seconds >= 0) {
-      record.options.idle_offload_after_seconds = options->idle_offload_after_seconds;
-    }
-    if (options) record.options.retain_priority = options->retain_priority;
+    record.options = options;
     Use(record, now_ns);
   });
   return Tell(slot);
@@ -394,10 +399,12 @@ absl::Status SessionStore::Close(TenantId tenant, const SessionName& name) {
 
 // --- Turns.
 
-uint64_t SessionStore::StartTurn(Slot slot) {
+uint64_t SessionStore::StartTurn(Slot slot, RequestId request) {
   const uint64_t turn = ++last_turn_ * book_.capacity() + slot;
-  book_.Change(slot, [turn](SessionRecord& record) {
+  book_.Change(slot, [turn, request](SessionRecord& record) {
     record.turn = turn;
+    record.request = request;
+    record.max_output = kKeepAll;
     record.offload_ns = record.prefetch_ns = kNoDeadline;
     record.leaving = false;
   });
@@ -407,15 +414,18 @@ uint64_t SessionStore::StartTurn(Slot slot) {
   return turn;
 }
 
-absl::StatusOr<TurnStart> SessionStore::BeginTurn(TenantId tenant, const SessionName& name,
-                                                  std::optional<int64_t> expected_position,
-                                                  int64_t) {
+absl::StatusOr<SessionStore::BegunTurn> SessionStore::BeginTurn(
+    TenantId tenant, const SessionName& name, std::optional<int64_t> expected_position, int64_t,
+    RequestId request) {
   ASSIGN_OR_RETURN(const Slot slot, FindIdle(tenant, name));
   const int32_t position = static_cast<int32_t>(book_[slot].tokens.size());
   if (expected_position.value_or(position) != position) {
-    return Refusal(absl::StatusCode::kFailedPrecondition, "WRONG_POSITION",
-                   "session \"" + name + "\" is at position " + std::to_string(position) +
-                       ", not at " + std::to_string(*expected_position));
+    absl::Status wrong =
+        Refusal(absl::StatusCode::kFailedPrecondition, "WRONG_POSITION",
+                "session \"" + name + "\" is at position " + std::to_string(position) +
+                    ", not at " + std::to_string(*expected_position));
+    wrong.SetPayload(kSessionPosition, absl::Cord(std::to_string(position)));
+    return wrong;
   }
   if (position >= config_.max_model_len) {
     return Refusal(absl::StatusCode::kFailedPrecondition, "SESSION_FULL",
@@ -427,9 +437,29 @@ absl::StatusOr<TurnStart> SessionStore::BeginTurn(TenantId tenant, const Session
                    "all sessions together have " + std::to_string(tokens) +
                        " tokens already; close or truncate some");
   }
-  TurnStart start{.tokens = book_[slot].tokens, .turn = StartTurn(slot)};
+  BegunTurn begun{.turn = StartTurn(slot, request), .tokens = book_[slot].tokens};
   Tell(slot);
-  return start;
+  return begun;
+}
+
+void SessionStore::CutTurn(RequestId request, int32_t num_output, int64_t now_ns) {
+  const Slot slot = book_.FindRequest(request);
+  if (slot == SessionBook::kNoSlot) return;
+  const SessionRecord& record = book_[slot];
+  if (record.turn != 0) {
+    return book_.Change(slot, [num_output](SessionRecord& changed) {
+      changed.max_output = std::min(changed.max_output, num_output);
+    });
+  }
+  const int64_t position = int64_t{record.num_prompt} + num_output;
+  if (position >= static_cast<int64_t>(record.tokens.size())) return;
+  Cut(slot, static_cast<int32_t>(position), now_ns);
+  Tell(slot);
+}
+
+int32_t SessionStore::MaxOutput(uint64_t turn) const {
+  const Slot slot = SlotOf(turn);
+  return slot == SessionBook::kNoSlot ? kKeepAll : book_[slot].max_output;
 }
 
 NodeId SessionStore::KeptBy(uint64_t turn) const {
@@ -444,7 +474,7 @@ std::span<const int32_t> SessionStore::TokensOf(uint64_t turn) const {
 }
 
 void SessionStore::CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId node,
-                              int64_t now_ns) {
+                              int64_t now_ns, int32_t num_prompt) {
   const Slot slot = SlotOf(turn);
   if (slot == SessionBook::kNoSlot) return;
   if (node != kNoNode && tree_.Depth(node) == 0) node = kNoNode;
@@ -453,6 +483,7 @@ void SessionStore::CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId
   KeepInstead(slot, node);
   book_.Change(slot, [&](SessionRecord& record) {
     record.tokens = std::move(tokens);
+    record.num_prompt = num_prompt;
     record.turn = 0;
     ++record.turns;
     Use(record, now_ns);
@@ -472,6 +503,7 @@ void SessionStore::AbortTurn(uint64_t turn, NodeId node, int64_t now_ns) {
   if (node != kNoNode) KeepInstead(slot, node);
   book_.Change(slot, [&](SessionRecord& record) {
     record.turn = 0;
+    record.request = 0;
     Use(record, now_ns);
   });
   if (book_[slot].pinned) MovePin(slot, book_[slot].kept);

@@ -20,7 +20,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -33,12 +32,9 @@
 #include "engine/schedule/sessions/session_book.h"
 #include "engine/values/scheduler_config.h"
 #include "engine/values/session.h"
+#include "engine/values/session_operation.h"
 
 namespace quire {
-
-// Told of every change of a session that a watcher could see, on the scheduler thread; must not
-// block or call back.
-using SessionObserver = std::function<void(const SessionInfo&)>;
 
 class SessionStore final : public NodeKeeper {
  public:
@@ -47,7 +43,8 @@ class SessionStore final : public NodeKeeper {
 
   // `tree` outlives this, which becomes its keeper.
   SessionStore(const SessionConfig& config, int32_t block_size, PrefixTree& tree);
-  void SetObserver(SessionObserver observer) { observer_ = std::move(observer); }
+  // Null: none. The observer outlives this.
+  void SetObserver(SessionObserver* observer) { observer_ = observer; }
 
   // --- What clients ask for.
   absl::StatusOr<SessionInfo> Create(TenantId tenant, const SessionName& name,
@@ -63,10 +60,9 @@ class SessionStore final : public NodeKeeper {
   // Forgets the tokens from `position` on.
   absl::StatusOr<SessionInfo> Truncate(TenantId tenant, const SessionName& name, int64_t position,
                                        int64_t now_ns);
-  // Renews the lease, and changes the options that are given: a time to live of 0 and a negative
-  // idle time stay as they are, the priority becomes what it says.
+  // Renews the lease, and changes the options that are given.
   absl::StatusOr<SessionInfo> Touch(TenantId tenant, const SessionName& name,
-                                    const std::optional<SessionOptions>& options, int64_t now_ns);
+                                    const SessionOperation::Touch& changes, int64_t now_ns);
   // Asks for the KV to go to the host and off the device, but for what other sessions keep there,
   // or to come back: accepted here, done by Tiering.
   absl::StatusOr<SessionInfo> Offload(TenantId tenant, const SessionName& name, int64_t now_ns);
@@ -79,20 +75,26 @@ class SessionStore final : public NodeKeeper {
   absl::Status Close(TenantId tenant, const SessionName& name);
 
   // --- Turns. `expected_position` as the client knows it; nullopt: whatever it is.
-  absl::StatusOr<TurnStart> BeginTurn(TenantId tenant, const SessionName& name,
-                                      std::optional<int64_t> expected_position, int64_t now_ns);
+  struct BegunTurn {
+    uint64_t turn = 0;
+    std::vector<int32_t> tokens;  // of the session so far
+  };
+  // `request`: by which CutTurn finds the turn.
+  absl::StatusOr<BegunTurn> BeginTurn(TenantId tenant, const SessionName& name,
+                                      std::optional<int64_t> expected_position, int64_t now_ns,
+                                      RequestId request = 0);
+  // The session keeps at most `num_output` tokens of the output of this request's turn, which runs
+  // or was the last to change the session's tokens. Other requests are ignored.
+  void CutTurn(RequestId request, int32_t num_output, int64_t now_ns);
+  // As CutTurn said of a running turn; kKeepAll: it did not.
+  int32_t MaxOutput(uint64_t turn) const;
   // A turn whose request was never accepted. Unknown turns are ignored, here as below.
   void AbortTurn(uint64_t turn, int64_t now_ns) { AbortTurn(turn, kNoNode, now_ns); }
 
   // --- Sessions as bytes. Busy until AbortTurn(turn); until then the pages are held: page i has
   // the KV of block i, `kv_tokens` in all (the last may be a tail).
-  struct Export {
-    uint64_t turn = 0;
-    std::vector<int32_t> tokens;
-    std::vector<PageId> pages;
-    int32_t kv_tokens = 0;
-  };
-  absl::StatusOr<Export> BeginExport(TenantId tenant, const SessionName& name, int64_t now_ns);
+  absl::StatusOr<SessionTransfer> BeginExport(TenantId tenant, const SessionName& name,
+                                              int64_t now_ns);
   // Makes a session, busy until EndImport; by then the pages must be filled. Page i is to have the
   // KV of block i; kNoPage: it is there already, or there is no room for it and all behind it.
   struct Import {
@@ -101,11 +103,7 @@ class SessionStore final : public NodeKeeper {
     std::vector<int32_t> tokens;
     int32_t kv_tokens = 0;
   };
-  struct ImportStart {
-    uint64_t turn = 0;
-    std::vector<PageId> pages;
-  };
-  absl::StatusOr<ImportStart> BeginImport(TenantId tenant, Import import, int64_t now_ns);
+  absl::StatusOr<SessionTransfer> BeginImport(TenantId tenant, Import import, int64_t now_ns);
   // Not ok: the session is gone again.
   absl::StatusOr<SessionInfo> EndImport(uint64_t turn, bool ok, int64_t now_ns);
 
@@ -118,8 +116,9 @@ class SessionStore final : public NodeKeeper {
   std::span<const int32_t> TokensOf(uint64_t turn) const;
   // The turn's end: the session's tokens are now `tokens`, its KV the chain to `node`, a tail or
   // not (held by the caller; kNoNode or a root: it has none), of whose last block it may have the
-  // beginning alone.
-  void CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId node, int64_t now_ns);
+  // beginning alone. The output begins behind `num_prompt` tokens.
+  void CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId node, int64_t now_ns,
+                  int32_t num_prompt = 0);
   // The turn failed; its session keeps `node` as above, or, kNoNode, what it kept.
   void AbortTurn(uint64_t turn, NodeId node, int64_t now_ns);
   void OnLost(uint64_t keeper, NodeId parent) override;
@@ -184,7 +183,8 @@ class SessionStore final : public NodeKeeper {
 
   // --- Changing.
   Slot Add(TenantId tenant, const SessionName& name, const SessionOptions& options, int64_t now_ns);
-  uint64_t StartTurn(Slot slot);
+  uint64_t StartTurn(Slot slot, RequestId request = 0);
+  void Cut(Slot slot, int32_t position, int64_t now_ns);
   void StoreNow(Slot slot, bool leaving, int64_t now_ns);
   void Use(SessionRecord& record, int64_t now_ns) const;
   void KeepInstead(Slot slot, NodeId node);
@@ -204,7 +204,7 @@ class SessionStore final : public NodeKeeper {
   const int32_t block_size_;
   const int32_t max_pinned_;
   PrefixTree& tree_;
-  SessionObserver observer_;
+  SessionObserver* observer_ = nullptr;
   SessionBook book_;
   PinnedNodes pinned_;
   std::unordered_map<uint64_t, std::vector<Filling>> imports_;  // by turn: held, the root first

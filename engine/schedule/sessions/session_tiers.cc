@@ -182,8 +182,8 @@ void SessionStore::OnTierChange(NodeId node) {
 
 // --- Sessions as bytes.
 
-absl::StatusOr<SessionStore::Export> SessionStore::BeginExport(TenantId tenant,
-                                                               const SessionName& name, int64_t) {
+absl::StatusOr<SessionTransfer> SessionStore::BeginExport(TenantId tenant, const SessionName& name,
+                                                          int64_t) {
   ASSIGN_OR_RETURN(const Slot slot, FindIdle(tenant, name));
   // From the first block on to the first that is not there: copies may end in any order.
   std::vector<NodeId> chain;
@@ -191,7 +191,7 @@ absl::StatusOr<SessionStore::Export> SessionStore::BeginExport(TenantId tenant,
   size_t count = 0;
   while (count < chain.size() && tree_.Kv(chain[count]).on_host()) ++count;
   while (count > 0 && tree_.HoldCost(chain[count - 1]) > tree_.pool().available()) --count;
-  Export bytes{.turn = StartTurn(slot), .tokens = book_[slot].tokens};
+  SessionTransfer bytes{.turn = StartTurn(slot), .tokens = book_[slot].tokens};
   if (count > 0) {
     const NodeId node = chain[count - 1];
     tree_.Hold(node);
@@ -210,8 +210,8 @@ void SessionStore::ReleaseExport(Slot slot) {
   tree_.Release(node);
 }
 
-absl::StatusOr<SessionStore::ImportStart> SessionStore::BeginImport(TenantId tenant, Import import,
-                                                                    int64_t now_ns) {
+absl::StatusOr<SessionTransfer> SessionStore::BeginImport(TenantId tenant, Import import,
+                                                          int64_t now_ns) {
   const int32_t size = static_cast<int32_t>(import.tokens.size());
   RETURN_IF_ERROR(CheckOptions(import.options));
   RETURN_IF_ERROR(CheckNew(tenant, import.name, size));
@@ -221,7 +221,7 @@ absl::StatusOr<SessionStore::ImportStart> SessionStore::BeginImport(TenantId ten
         "tokens than the model's context");
   }
   const Slot slot = Add(tenant, import.name, import.options, now_ns);
-  ImportStart start{.turn = StartTurn(slot)};
+  SessionTransfer start{.turn = StartTurn(slot)};
   std::vector<Filling>& filling = imports_[start.turn];
   NodeId node = tree_.Find(tenant, {});
   tree_.Hold(node);

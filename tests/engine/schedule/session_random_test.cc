@@ -242,7 +242,7 @@ class Program {
       case 2: (void)sessions.Pin(tenant, name, now); break;
       case 3: EXPECT_TRUE(sessions.Unpin(tenant, name, now).ok()); break;
       case 4:
-        EXPECT_TRUE(sessions.Touch(tenant, name, std::nullopt, now).ok());
+        EXPECT_TRUE(sessions.Touch(tenant, name, {}, now).ok());
         found->second.used_ns = now;
         break;
       case 5: Fork(id); break;
