@@ -1,4 +1,4 @@
-// The scheduler's calls: what comes in (requests, cancels, results, faults) and what it changes.
+// The scheduler's calls: requests, cancels, results and faults, and the changes they make.
 #include "engine/schedule/scheduler.h"
 
 #include <algorithm>
@@ -199,8 +199,8 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
   if (reason != FinishReason::kNone) Finish(sequence, reason, now_ns, events);
 }
 
-// Lets go of a live sequence. Its end is emitted at once, that of a turn when its session can go
-// on.
+// Ends a live sequence. The FinishEvent of a turn follows when its session can go on, every other
+// at once.
 void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t now_ns,
                               SchedulerEvents& events) {
   sequence.end = reason;
@@ -331,7 +331,7 @@ void Scheduler::CheckInvariants() const {
   state_->CheckSteps();
 }
 
-// What the steps in flight hold, added up per sequence, is what the sequences say.
+// The sums over the steps in flight agree with the counts of each sequence.
 void Scheduler::State::CheckSteps() const {
   struct Sum {
     int32_t steps = 0, samples = 0, tokens = 0;

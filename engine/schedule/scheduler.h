@@ -64,9 +64,9 @@ class Scheduler {
   bool Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events);
   // Takes the result of the oldest step in flight.
   void Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events);
-  // The workers are gone with all KV but the host's: requeues every live request by its tokens,
-  // empties the pool, and forgets the steps and copies in flight. A request already requeued twice
-  // ends with kEngineFault.
+  // The workers are gone with all KV except the host's: requeues every live request by its tokens,
+  // empties the pool, and forgets the steps and copies in flight. A request that was requeued twice
+  // before ends with kEngineFault.
   void RequeueAll(int64_t now_ns, SchedulerEvents& events);
 
   // --- Sessions.
@@ -83,8 +83,8 @@ class Scheduler {
   // called every turn of the loop, and at NextTimer.
   void OnTimer(int64_t now_ns, SchedulerEvents& events);
   int64_t NextTimer() const;  // kNoDeadline if there is none
-  // Copies are under way, or others than requests (pins, exports) hold blocks: work that cannot run
-  // now may have to wait for them.
+  // Copies are under way, or pins and exports hold blocks: work that cannot run now may have to
+  // wait for them.
   bool WaitsForCopies() const;
 
   bool HasWork() const;  // any live request that is not paused

@@ -76,7 +76,7 @@ int32_t Turns::End(Sequence& sequence, int64_t now_ns) {
   const bool commits = IsRegularEnd(sequence.end);
   const int32_t output = std::min(sessions_.MaxOutput(sequence.turn), sequence.num_output());
   const int32_t position = sequence.num_prompt + output;
-  // An aborted turn gives its session's tail back as it took it over.
+  // An aborted turn gives the tail back to its session as it was.
   const int32_t kv_tokens = commits ? std::min(position, sequence.proved) : sequence.tail_tokens;
   const SequenceKv::Left left = kv.LeaveToSession(sequence, kv_tokens);
   if (commits) {

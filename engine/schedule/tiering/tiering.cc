@@ -32,7 +32,7 @@ Tiering::Tiering(const TieringConfig& config, BlockPool& pool, PrefixTree& tree,
       timeout_ns_(static_cast<int64_t>(config.job_timeout_seconds * 1e9)),
       pool_(pool),
       tree_(tree),
-      sessions_(sessions) {
+      sessions_(sessions.pressure()) {
   pieces_.reserve(max_copies_);
   copies_.reserve(max_copies_);
   CountUse();

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "engine/schedule/kv/prefix_tree.h"
+#include "engine/schedule/sessions/session_pressure.h"
 #include "engine/schedule/sessions/session_store.h"
 #include "engine/schedule/tiering/measured_rate.h"
 #include "engine/values/cache_stats.h"
@@ -138,7 +139,7 @@ class Tiering {
   const int64_t timeout_ns_;
   BlockPool& pool_;
   PrefixTree& tree_;
-  SessionStore& sessions_;
+  SessionPressure& sessions_;
   Tasks restores_, prefetches_, stores_;
   std::map<uint64_t, Flight> flights_;  // by job
   uint64_t last_ticket_ = 0;

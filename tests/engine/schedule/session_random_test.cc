@@ -1,6 +1,6 @@
 // Random programs of clients, turns, pressure and faults against a model that knows only what a
 // session must remember: its tokens. Whoever reads KV checks it (SessionWorld).
-// Covers engine/schedule/sessions/session_book.cc, engine/schedule/sessions/session_tiers.cc,
+// Covers engine/schedule/sessions/session_book.cc, engine/schedule/sessions/session_leases.cc,
 // engine/values/session.cc
 #include <gtest/gtest.h>
 

@@ -1,4 +1,6 @@
 // What clients ask of sessions, turn by turn: answers, refusals, leases, forks, cuts, pins, bytes.
+// Covers engine/schedule/sessions/session_records.cc, engine/schedule/sessions/session_leases.cc,
+// engine/schedule/sessions/session_pressure.cc, engine/schedule/sessions/session_transfers.cc
 #include "engine/schedule/sessions/session_store.h"
 
 #include <gtest/gtest.h>
