@@ -97,7 +97,7 @@ SequenceKv::Found SequenceKv::Look(const Sequence& sequence) {
     found.tail = tail;
     found.node = tree_.Parent(tail);
     found.num_tokens = whole + tail_tokens;
-    // Others may read it still: sessions that keep it, stores, and who clones it.
+    // Sessions that keep it, stores and sequences that clone it may still read it.
     found.clones = !tree_.IsTail(tail) || tree_.NumKeepers(tail) > 1 || tree_.Held(tail);
     found.num_blocks = tree_.Depth(found.node) + !found.clones;
   } else {
@@ -179,8 +179,8 @@ void SequenceKv::Commit(Sequence& sequence) {
   if (sequence.turn != 0 && sequence.node != kNoNode) tiering_.OnGrowth(sequence.node);
 }
 
-// Where others hold an equal node with a block of its own, a sequence stops until it leaves: else
-// it would hold that block beside its own, and a pool that has room for it could be too small.
+// Where another sequence holds an equal node with its own block, this one stops until it leaves:
+// else it would hold that block beside its own, and a pool that has room for it could be too small.
 void SequenceKv::CommitBlocks(Sequence& sequence, bool leaving) {
   if (sequence.node == kNoNode) return;
   const int32_t full = sequence.proved / block_size_;

@@ -242,7 +242,7 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
 
 void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   if (text_done_) {
-    // The cancel that TakeToken sent cuts the session as well, wherever the engine was by then.
+    // The cancel that TakeToken sent cuts the session too, even behind the turn's end.
     event.position = std::min(event.position, event.usage.prompt_tokens + delivered_);
     event.reason = FinishReason::kStopText;
     event.timings.last_token_ns = last_token_ns_;

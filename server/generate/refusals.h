@@ -1,4 +1,4 @@
-// What the engine refuses, in the words of docs/errors.md.
+// Refusals of the engine, in the words of docs/errors.md.
 #pragma once
 
 #include "absl/status/status.h"

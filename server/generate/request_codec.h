@@ -32,7 +32,7 @@ struct ParsedRequest {
   bool add_generation_prompt = true;
   bool add_special_tokens = true;
   OutputOptions output;
-  // What the engine is given: its prompt is complete for kTokenIds, else TokenizePrompt fills it.
+  // For the engine. Its prompt is complete for kTokenIds; otherwise TokenizePrompt fills it.
   std::unique_ptr<Request> request;
 
   // Bytes of text still to be tokenised.
