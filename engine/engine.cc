@@ -88,7 +88,7 @@ struct Engine::State {
   void Run();
   bool TakeMessages(bool stop);
   void Take(Message& message, bool stop);
-  absl::Status CheckLength(const Request& request) const;
+  absl::Status CheckPrompt(const Request& request) const;
   void Add(std::unique_ptr<Request> request, bool stop);
   bool NoticeFault();
   bool RetireSteps();
@@ -130,6 +130,7 @@ struct Engine::State {
   std::vector<PublishedStep> published;  // one per step in flight, oldest first
   CopyJob copy;                          // the next to be sent
   int64_t late_copies = 0;               // that were logged
+  StepSizes step_sizes;                  // of all retired steps
   TurnCounts counts;
   std::vector<GraphUse> graphs;  // of graph_sizes
   bool recovering = false;
@@ -153,8 +154,20 @@ Engine::~Engine() {
   state_->thread.join();
 }
 
-// A turn's length is known when it is opened.
-absl::Status Engine::State::CheckLength(const Request& request) const {
+// The part that needs no session: a turn's length is known when it is opened.
+absl::Status Engine::State::CheckPrompt(const Request& request) const {
+  // A tokenizer may know more tokens than the model.
+  int32_t largest = -1;
+  for (const int32_t id : request.prompt) largest = std::max(largest, id);
+  if (request.session_turn.has_value()) {
+    for (const int32_t id : request.session_turn->prefix) largest = std::max(largest, id);
+    for (const int32_t id : request.session_turn->suffix) largest = std::max(largest, id);
+  }
+  if (limits.vocab_size > 0 && largest >= limits.vocab_size) {
+    return absl::InvalidArgumentError("token id " + std::to_string(largest) +
+                                      " of the prompt is outside the model's vocabulary [0, " +
+                                      std::to_string(limits.vocab_size) + ")");
+  }
   if (request.session_turn.has_value()) return absl::OkStatus();
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   CHECK_GT(prompt, 0);
@@ -171,7 +184,7 @@ absl::Status Engine::State::CheckLength(const Request& request) const {
 
 absl::Status Engine::Submit(std::unique_ptr<Request> request) {
   State& s = *state_;
-  RETURN_IF_ERROR(s.CheckLength(*request));
+  RETURN_IF_ERROR(s.CheckPrompt(*request));
   if (s.draining.load(std::memory_order_acquire)) {
     return absl::UnavailableError("the server is draining");
   }
@@ -392,6 +405,7 @@ void Engine::State::CountStep(const StepResult& result) {
   ++counts.steps;
   counts.prompt_tokens += published.front().prompt_tokens;
   counts.last_step_tokens = published.front().tokens;
+  step_sizes.Add(counts.last_step_tokens);
   counts.last_step_ns = result.finished_ns - result.started_ns;
   counts.last_retired_ns = SteadyNowNs();
   const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
@@ -404,7 +418,8 @@ bool Engine::State::StartStep() {
   if (faulted || !scheduler.HasWork()) return false;
   StepPlan* plan = transport->NextSlot();
   if (plan == nullptr || !scheduler.Schedule(SteadyNowNs(), *plan, events)) return false;
-  PublishedStep step{.tokens = plan->num_tokens, .graph_size = GraphSizeFor(*plan, graph_sizes)};
+  plan->graph_size = GraphSizeFor(*plan, graph_sizes);
+  PublishedStep step{.tokens = plan->num_tokens, .graph_size = plan->graph_size};
   for (const TokenRun& run : plan->token_runs) step.prompt_tokens += run.count;
   step.prompt_tokens -= plan->num_found;
   published.push_back(step);
@@ -462,6 +477,7 @@ void Engine::State::PublishStats() {
     stats.last_step_ns = counts.last_step_ns;
     stats.last_retired_ns = counts.last_retired_ns;
     stats.graphs = graphs;
+    stats.step_sizes = step_sizes;
   }
   if (!counts.fault.empty()) stats.fault = counts.fault;
   counts = {};

@@ -16,6 +16,7 @@
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
 #include "engine/values/session_operation.h"
+#include "engine/values/step_sizes.h"
 #include "engine/worker/rank/graph_use.h"
 
 namespace quire {
@@ -30,6 +31,7 @@ struct EngineStats {
   uint64_t generated_tokens = 0;
   uint64_t preemptions = 0;
   int64_t last_step_tokens = 0;  // computed by the last retired step
+  StepSizes step_sizes;          // of all retired steps
   int64_t last_step_ns = 0;      // its duration in the worker
   int64_t last_retired_ns = 0;   // steady clock; 0: none yet
   bool work_waiting = false;     // live requests exist that are not paused

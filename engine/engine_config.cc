@@ -1,4 +1,4 @@
-// The accepted values of every engine setting, in one table, and the checks between settings.
+// One table of the accepted values of every engine setting, and the checks between settings.
 #include "engine/engine_config.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-constexpr double kMaxTokens = 16 << 20;  // longer than any context a model was made for
+constexpr double kMaxTokens = 16 << 20;  // longer than the context of any model
 constexpr double kYear = 366 * 86400;
 
 constexpr std::string_view kDTypes = "auto|float32|bfloat16|float16";
@@ -46,7 +46,7 @@ constexpr std::array kSettings = {
     EngineSetting{"worker-step-timeout", &EngineConfig::worker_step_timeout_seconds, 0.05, 86400},
 };
 
-// Whether `word` is one of "a|b|c".
+// True if `word` is one of "a|b|c".
 bool IsChoice(std::string_view choices, std::string_view word) {
   while (true) {
     const size_t bar = choices.find('|');
@@ -123,6 +123,10 @@ void CheckTogether(const EngineConfig& config, std::string& faults) {
   }
   if (config.num_blocks_override == 1) {
     AddFault(faults, "--num-blocks-override 1: must be at least 2, since block 0 holds nothing");
+  }
+  if (config.max_model_len == 1) {
+    AddFault(faults,
+             "--max-model-len 1: must be at least 2, for a token of prompt and one of output");
   }
   if (config.max_num_batched_tokens != 0 && config.max_num_batched_tokens < config.max_num_seqs) {
     AddFault(faults, "--max-num-batched-tokens " + std::to_string(config.max_num_batched_tokens) +

@@ -1,4 +1,4 @@
-// Resolves every "auto", and adds the memory up before any is taken.
+// Resolves every "auto" and sums the memory before any is taken.
 #include "engine/engine_setup.h"
 
 #include <algorithm>
@@ -8,21 +8,25 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "engine/model/capability_check.h"
 #include "engine/model/model.h"
 #include "engine/worker/rank/worker.h"
 #include "engine/worker/rank/worker_spec.h"
 #include "kernels/cpu/host_limits.h"
+#include "kernels/device_limits.h"
 
 namespace quire {
 namespace {
 
 constexpr int64_t kDefaultCpuKvBytes = int64_t{256} << 20;
-// Enough to read from the page cache as fast as a device takes it.
+// Far above any device, and small enough that sums with it do not overflow.
+constexpr int64_t kMaxKvBytes = int64_t{1} << 46;
+// Enough to read from the page cache as fast as a device accepts data.
 constexpr int32_t kMaxLoadThreads = 16;
 constexpr int64_t kDefaultQueuedTokens = int64_t{8} << 20;
 constexpr int64_t kDefaultSessionTokens = int64_t{64} << 20;
-// A copy job is a matter of milliseconds; whoever waits for a lost one computes long before health
-// would call the server hung.
+// A copy job takes milliseconds. A sequence that waits for a lost job is recomputed long before
+// health reports the server as hung.
 constexpr double kCopyTimeoutSeconds = 5;
 constexpr double kGiB = 0x1p30;
 
@@ -50,18 +54,9 @@ absl::Status ResolveDTypes(EngineSetup& setup) {
   }
   const DType narrow = stored == DType::kF32 ? DType::kBF16 : stored;
   ASSIGN_OR_RETURN(options.weight_dtype, ResolveDType("--dtype", narrow, config.dtype));
-  if (options.weight_dtype == DType::kF32) {
-    return absl::InvalidArgumentError(
-        "--dtype float32 runs on the cpu only: on cuda use bfloat16 or float16");
-  }
   options.activation_dtype = options.weight_dtype;
   ASSIGN_OR_RETURN(setup.kv_layout.dtype,
                    ResolveDType("--kv-cache-dtype", options.weight_dtype, config.kv_cache_dtype));
-  if (setup.kv_layout.dtype != options.weight_dtype) {
-    return absl::InvalidArgumentError("--kv-cache-dtype " + config.kv_cache_dtype +
-                                      ": on cuda the KV cache has the type of the weights, " +
-                                      Name(options.weight_dtype));
-  }
   return absl::OkStatus();
 }
 
@@ -105,13 +100,26 @@ void ResolveSizes(EngineSetup& setup) {
   setup.model_options.load_threads = std::min(cpu::UsableCores(), kMaxLoadThreads);
 }
 
-// Tokens a sequence may have, as far as it is known: at most what the model was made for.
+// The longest context before the KV pool is known.
 int32_t LongestContext(const EngineSetup& setup) {
-  return setup.config.max_model_len > 0 ? setup.config.max_model_len : setup.model.max_position;
+  if (setup.config.max_model_len > 0) return setup.config.max_model_len;
+  return std::min(setup.model.max_position, LimitsOf(setup.device).max_context);
 }
 
-// What a GPU's driver takes beside all that is asked of it: for captured steps, and for kernels,
-// which it loads when they are first launched. Measured on an H200, and rounded up.
+absl::Status CheckCapability(const EngineSetup& setup) {
+  const EngineConfig& config = setup.config;
+  return CheckDeviceCan({.model = setup.model,
+                         .ranks = config.tensor_parallel_size,
+                         .weight_dtype = setup.model_options.weight_dtype,
+                         .kv_dtype = setup.kv_layout.dtype,
+                         .max_num_seqs = config.max_num_seqs,
+                         .max_num_batched_tokens = config.max_num_batched_tokens,
+                         .max_model_len = config.max_model_len},
+                        LimitsOf(setup.device));
+}
+
+// Memory that a GPU's driver takes by itself: for captured steps, and for kernels, which it loads
+// at their first launch. Measured on an H200 and rounded up.
 int64_t DriverBytes(const EngineSetup& setup) {
   constexpr int64_t kKernelBytes = int64_t{32} << 20;
   constexpr int64_t kCallBytes = int64_t{3} << 10;
@@ -120,7 +128,7 @@ int64_t DriverBytes(const EngineSetup& setup) {
   return kKernelBytes + static_cast<int64_t>(setup.graph_sizes.size()) * calls * kCallBytes;
 }
 
-// What a rank holds beside its KV pool, for contexts of at most `max_model_len`.
+// The memory of a rank beside its KV pool, for contexts of at most `max_model_len`.
 std::vector<MemoryPlan::Part> FixedParts(const EngineSetup& setup, int32_t max_model_len) {
   const EngineConfig& config = setup.config;
   ModelOptions options = setup.model_options;
@@ -149,8 +157,8 @@ int64_t Sum(const std::vector<MemoryPlan::Part>& parts) {
   return total;
 }
 
-// The bytes that the KV pool gets when nobody says how many. The rest of a GPU: its budget is a
-// share of all its memory, less what others, and this process's context, hold already.
+// The default size of the KV pool. On a GPU the rest of its budget, a share of its memory less what
+// other processes and this process's context hold already.
 int64_t DefaultKvBytes(EngineSetup& setup) {
   MemoryPlan& memory = setup.memory;
   if (!OnGpu(setup)) return kDefaultCpuKvBytes;
@@ -165,7 +173,7 @@ absl::Status TooSmall(const EngineSetup& setup) {
       setup.memory.Table());
 }
 
-// How many blocks the pool gets, and that one sequence of max_model_len fits into it.
+// Sizes the pool and checks that one sequence of max_model_len fits.
 absl::Status PlanBlocks(EngineSetup& setup) {
   EngineConfig& config = setup.config;
   const int64_t block_bytes = setup.kv_layout.block_bytes() * config.tensor_parallel_size;
@@ -177,6 +185,11 @@ absl::Status PlanBlocks(EngineSetup& setup) {
     if (automatic && OnGpu(setup) && blocks < 2) return TooSmall(setup);
   }
   blocks = std::min<int64_t>(blocks, INT32_MAX / config.block_size);
+  if (blocks > kMaxKvBytes / block_bytes) {
+    return absl::InvalidArgumentError("--num-blocks-override " + std::to_string(blocks) +
+                                      ": blocks of " + std::to_string(block_bytes) +
+                                      " bytes are more than 64 TiB together; give fewer");
+  }
   if (config.num_blocks_override > 0) config.kv_cache_memory_bytes = blocks * block_bytes;
   const int64_t capacity = (blocks - 1) * config.block_size;  // block 0 holds nothing
   if (capacity < config.block_size) {
@@ -187,8 +200,7 @@ absl::Status PlanBlocks(EngineSetup& setup) {
                                       "--kv-cache-memory-bytes or --num-blocks-override");
   }
   if (config.max_model_len == 0) {
-    config.max_model_len =
-        static_cast<int32_t>(std::min<int64_t>(setup.model.max_position, capacity));
+    config.max_model_len = static_cast<int32_t>(std::min<int64_t>(LongestContext(setup), capacity));
   }
   if (config.max_model_len > setup.model.max_position) {
     return absl::InvalidArgumentError("--max-model-len " + std::to_string(config.max_model_len) +
@@ -230,13 +242,13 @@ std::string GiBText(int64_t bytes) {
   return text.data();
 }
 
-// How many pages of host memory there are for KV that leaves the device.
+// Sizes the host memory for KV that leaves the device.
 absl::Status PlanPages(EngineSetup& setup, int64_t limit) {
   EngineConfig& config = setup.config;
   MemoryPlan& memory = setup.memory;
   memory.host_limit_bytes = limit;
   const int64_t page = setup.kv_layout.block_bytes() * memory.ranks;
-  // On the cpu everything else is in the same memory.
+  // On the cpu the rest of the plan is in the same memory.
   const int64_t rest = OnGpu(setup) ? 0 : memory.total_bytes() * memory.ranks;
   const int64_t free = std::max<int64_t>(0, limit - rest);
   if (config.kv_offloading_size == -1) {
@@ -336,6 +348,7 @@ absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& requested) {
   RETURN_IF_ERROR(ResolveRanks(setup));
   RETURN_IF_ERROR(ResolveDTypes(setup));
   ResolveSizes(setup);
+  RETURN_IF_ERROR(CheckCapability(setup));
   return setup;
 }
 
@@ -353,7 +366,8 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested, const Devi
   setup.scheduler = SchedulerOf(setup);
   setup.limits = {.max_num_queued_reqs = config.max_num_queued_reqs,
                   .max_num_queued_tokens = config.max_num_queued_tokens,
-                  .max_model_len = config.max_model_len};
+                  .max_model_len = config.max_model_len,
+                  .vocab_size = setup.model.vocab_size};
   return setup;
 }
 

@@ -1,6 +1,6 @@
-// EngineSetup: from an EngineConfig to everything the engine is built with. PlanEngine resolves
-// every "auto" and computes the memory plan from config.json and the facts of the device alone;
-// engine_workers.h takes the memory, loads the weights and starts the worker group.
+// EngineSetup: everything that the engine is built from, made from an EngineConfig. PlanEngine
+// resolves every "auto" and computes the memory plan from config.json and the facts of the device
+// alone; engine_workers.h then takes the memory, loads the weights and starts the worker group.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,7 @@ namespace quire {
 
 struct WorkerSpec;
 
-// What each rank's memory goes to, in bytes, and what the host gives beside it, computed before
-// loading.
+// The memory of each rank by part, and the host memory beside it, computed before loading.
 struct MemoryPlan {
   struct Part {
     std::string name;  // "weights", "activations", "kv_cache", "row_tables"
@@ -28,13 +27,13 @@ struct MemoryPlan {
   };
   std::vector<Part> parts;
   int32_t ranks = 1;
-  int32_t num_blocks = 0;    // the null block included
-  int32_t block_size = 0;    // tokens
-  DeviceFacts device;        // as it was before
-  int64_t budget_bytes = 0;  // of a GPU: what the parts may add up to; 0: not limited
-  int32_t num_pages = 0;     // of host memory for KV that leaves the device: blocks on every rank
-  int64_t host_bytes = 0;    // that they take, of all ranks; not among the parts
-  int64_t host_limit_bytes = 0;  // what this process may use of the host
+  int32_t num_blocks = 0;        // the null block included
+  int32_t block_size = 0;        // tokens
+  DeviceFacts device;            // before anything was taken
+  int64_t budget_bytes = 0;      // of a GPU: the most that the parts may add up to; 0: no limit
+  int32_t num_pages = 0;         // of host memory for KV that leaves the device, on every rank
+  int64_t host_bytes = 0;        // of the pages on all ranks; not among the parts
+  int64_t host_limit_bytes = 0;  // host memory that this process may use
 
   int64_t total_bytes() const;
   int64_t kv_tokens() const { return int64_t{num_blocks - 1} * block_size; }
@@ -44,7 +43,7 @@ struct MemoryPlan {
 };
 
 struct EngineSetup {
-  EngineConfig config;  // with every auto resolved
+  EngineConfig config;  // every auto resolved
   ModelConfig model;
   MemoryPlan memory;
   SchedulerConfig scheduler;
@@ -53,21 +52,23 @@ struct EngineSetup {
   KvLayout kv_layout;                // of one rank
   std::vector<int32_t> graph_sizes;  // ascending; none on the cpu
   std::string device;                // "cpu", "cuda"
+  std::string device_reason;         // why --device auto took it; see EngineWorkers
 };
 
-// Everything that does not depend on how much memory the device has: what the engine will be but
-// for its KV blocks, its context if that follows from them, and its memory plan. Reads the model's
-// config files. --device auto is taken for cpu. Errors: unreadable directory, unsupported model,
-// settings that do not fit together (each a sentence that says what to change).
+// The part of the setup that does not depend on the device's memory: all but the KV blocks, a
+// context that follows from them, and the memory plan. Reads the model's config files; treats
+// --device auto as cpu. Errors, each a sentence that says what to change: unreadable directory,
+// unsupported model, contradicting settings, or a model or setting beyond the device's kernels (all
+// reasons, one a line; see CheckDeviceCan).
 absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& config);
 
-// The whole. `device` is what the draft's device said of itself; the cpu needs to say nothing.
-// `host_limit_bytes` is the memory of the host that may be used; 0: what this process may.
+// The whole setup. `device` has the facts of the draft's device; the cpu needs none.
+// `host_limit_bytes`: host memory that may be used; 0: the limit of this process.
 // RESOURCE_EXHAUSTED, with the plan's table, when a GPU is too small.
 absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& config, const DeviceFacts& device = {},
                                        int64_t host_limit_bytes = 0);
 
-// What the worker of a rank is built from. Of a draft: the largest that may come of it.
+// The spec of a rank's worker. From a draft: the largest spec that the plan may lead to.
 WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank);
 
 }  // namespace quire

@@ -1,7 +1,9 @@
-// Which device, which kind of ranks; and the orders that worker processes get.
+// The choice of device and kind of ranks, and the orders for worker processes.
 #include "engine/engine_workers.h"
 
 #include <filesystem>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,8 +17,8 @@
 namespace quire {
 namespace {
 
-// A worker's step thread spins for as long as a step of the smallest model takes, if the machine
-// has cores to spare.
+// If the machine has spare cores, a worker's step thread spins for the time of a step of the
+// smallest model before it sleeps.
 constexpr int64_t kSpinNs = 200'000;
 constexpr int kSpareCores = 4;  // the scheduler, gRPC, a delivery shard and one for the rest
 
@@ -43,7 +45,7 @@ std::vector<WorkerOrder> OrdersFor(const EngineSetup& setup, const HostArenas& a
   return orders;
 }
 
-// For each rank one, without pages, to be inherited.
+// One arena per rank, without pages, which the rank's process inherits.
 absl::StatusOr<HostArenas> CreateArenas(int32_t ranks) {
   HostArenas arenas;
   for (int32_t rank = 0; rank < ranks; ++rank) {
@@ -67,7 +69,7 @@ absl::StatusOr<std::unique_ptr<EngineWorkers>> EngineWorkers::Find(const EngineC
   std::unique_ptr<EngineWorkers> workers(new EngineWorkers);
   EngineConfig& config = workers->config_;
   config = requested;
-  // With the cpu in place of auto: what is wrong here is wrong with any device.
+  // Drafted for the cpu in place of auto: an error here is an error on any device.
   ASSIGN_OR_RETURN(const EngineSetup draft, DraftEngine(config));
   if (requested.device == "auto" && workers->FindGpu(gpu_driver)) return workers;
   config.device = draft.device;
@@ -75,15 +77,29 @@ absl::StatusOr<std::unique_ptr<EngineWorkers>> EngineWorkers::Find(const EngineC
   return workers;
 }
 
-// What the GPU cannot do the cpu may.
 bool EngineWorkers::FindGpu(const std::string& driver) {
   std::error_code error;
-  if (config_.worker_process == "off" || !std::filesystem::exists(driver, error)) return false;
-  config_.device = "cuda";
-  const absl::StatusOr<EngineSetup> draft = DraftEngine(config_);
-  const absl::Status found = draft.ok() ? FindProcesses(*draft) : draft.status();
-  if (found.ok()) return true;
-  Log(Severity::kWarning, "the GPU is not used", {{"reason", std::string(found.message())}});
+  if (!std::filesystem::exists(driver, error)) {
+    device_reason_ = "this machine has no GPU driver (" + driver + ")";
+    Log(Severity::kInfo, "--device auto takes the CPU", {{"reason", device_reason_}});
+    return false;
+  }
+  absl::Status found =
+      absl::InvalidArgumentError("--worker-process off: ranks on a GPU are processes of their own");
+  if (config_.worker_process != "off") {
+    config_.device = "cuda";
+    const absl::StatusOr<EngineSetup> draft = DraftEngine(config_);
+    found = draft.ok() ? FindProcesses(*draft) : draft.status();
+  }
+  if (found.ok()) {
+    device_reason_ = "the GPU can run this model";
+    return true;
+  }
+  device_reason_ = std::string(found.message());
+  std::istringstream reasons(device_reason_);
+  for (std::string line; std::getline(reasons, line);) {
+    Log(Severity::kWarning, "--device auto takes the CPU", {{"reason", line}});
+  }
   return false;
 }
 
@@ -112,8 +128,8 @@ absl::StatusOr<std::unique_ptr<Transport>> EngineWorkers::Start(const EngineSetu
   absl::StatusOr<WorkerReport> ready = supervisor_->AwaitReady();
   if (absl::IsResourceExhausted(ready.status())) {
     return absl::ResourceExhaustedError(std::string(ready.status().message()) +
-                                        "; somebody else may have taken memory that was free when "
-                                        "this was planned\n" +
+                                        "; another process may have taken memory since the "
+                                        "plan was made\n" +
                                         setup.memory.Table());
   }
   if (!ready.ok()) return ready.status();

@@ -1,5 +1,5 @@
-// EngineWorkers: the ranks of an engine: where they run, what device they have, and how they are
-// started; as threads of this process, or as processes under a supervisor.
+// EngineWorkers: chooses the device of an engine and starts its ranks, as threads of this process
+// or as processes under a supervisor.
 #pragma once
 
 #include <memory>
@@ -14,27 +14,30 @@
 
 namespace quire {
 
-// What the driver shows where there is any GPU; a container's own may have any number.
+// The driver shows this file wherever there is a GPU; the number of a container's GPU is not fixed.
 inline constexpr char kGpuDriver[] = "/dev/nvidiactl";
 
 class EngineWorkers {
  public:
-  // Decides on --device auto (a GPU if there is one that the worker can use) and starts the worker
-  // processes, if there are to be any, as far as describing their device. Where `gpu_driver` does
-  // not exist, auto asks no worker. Errors as DraftEngine's; UNIMPLEMENTED or UNAVAILABLE, in the
-  // worker's words, when there is no such device.
+  // Resolves --device auto and starts the worker processes, if any, as far as describing their
+  // device. auto takes the GPU if its kernels can run the model with these settings and the worker
+  // finds the device; else the CPU, and logs why. Where `gpu_driver` does not exist, auto asks no
+  // worker. Errors as DraftEngine's; UNIMPLEMENTED or UNAVAILABLE, in the worker's words, when a
+  // device that was named is missing.
   static absl::StatusOr<std::unique_ptr<EngineWorkers>> Find(
       const EngineConfig& requested, const std::string& gpu_driver = kGpuDriver);
 
+  // Why --device auto took its device, one reason a line; empty when the device was named.
+  const std::string& device_reason() const { return device_reason_; }
   // The requested settings with the device decided, for PlanEngine.
   const EngineConfig& config() const { return config_; }
   const DeviceFacts& device() const { return device_; }
 
-  // Takes the memory, loads the model on every rank and returns the transport to the running
-  // group. Once. Errors as LoadModel's, or in the worker's words.
+  // Takes the memory, loads the model on every rank and returns the transport to the running group.
+  // Call it once. Errors as LoadModel's, or in the worker's words.
   absl::StatusOr<std::unique_ptr<Transport>> Start(const EngineSetup& setup, WorkerReport* report);
-  // From Start on: the host memory that the transport's copies go to and come from. It is there as
-  // long as anybody holds it.
+  // From Start on: the host memory that the transport's copies use. Shared ownership keeps it
+  // alive.
   const HostArenas& arenas() const { return arenas_; }
 
  private:
@@ -44,12 +47,13 @@ class EngineWorkers {
 
   EngineConfig config_;
   DeviceFacts device_;
-  std::unique_ptr<Supervisor> supervisor_;  // of ranks that are processes
-  HostArenas arenas_;                       // theirs have no pages before Start
+  std::string device_reason_;
+  std::unique_ptr<Supervisor> supervisor_;  // null: ranks are threads
+  HostArenas arenas_;                       // of processes: without pages before Start
 };
 
-// Ranks as threads of this process, on the cpu. `arenas`, unless null, becomes what
-// EngineWorkers::arenas is.
+// Starts ranks as threads of this process, on the cpu. Fills `arenas`, unless null, with the host
+// memory of EngineWorkers::arenas.
 absl::StatusOr<std::unique_ptr<Transport>> StartThreads(const EngineSetup& setup,
                                                         WorkerReport* report,
                                                         HostArenas* arenas = nullptr);

@@ -1,9 +1,10 @@
-// BlockCopier: copies runs of bytes between a device's memory and the host's, outside of the order
-// of the Backend that made it: no step waits for a copy, and no copy for a step. Whoever asks for a
-// copy knows that nobody writes what it reads, or reads what it writes, until it is done.
+// BlockCopier: copies runs of bytes between device memory and host memory beside the CommandQueue
+// of the Backend that made it: no step waits for a copy and no copy for a step. The caller ensures
+// that until a copy has ended no step and no other copy writes its source or touches its
+// destination.
 //
-// The two directions know nothing of each other, and each belongs to one thread. Ends before its
-// Backend does.
+// The two directions are independent, and each belongs to one thread. Destroy a BlockCopier before
+// its Backend.
 #pragma once
 
 #include <cstddef>
@@ -19,20 +20,20 @@ class BlockCopier {
     void* device = nullptr;
     void* host = nullptr;
   };
-  // Batches of one direction that may be begun and not waited for.
+  // The most batches of one direction that are begun and not waited for.
   static constexpr int kMaxBegun = 8;
 
   virtual ~BlockCopier() = default;
-  // How much host memory to Pin at a time; 0: this device copies from any memory as fast.
+  // Bytes of host memory to Pin at a time; 0: this device copies any memory at the same speed.
   virtual size_t pin_bytes() const { return 0; }
-  // Makes host memory one that the device copies at full speed; takes about a tenth of a second a
+  // Pins host memory, so that the device copies it at full speed; takes about a tenth of a second a
   // GiB. Each call continues where the one before ended. False: the system refuses, and this memory
-  // is copied more slowly. One thread, beside those of the directions.
+  // is copied more slowly. One thread calls it, beside the threads of the directions.
   virtual bool Pin(void* host, size_t bytes) = 0;
-  // Begins copies of `bytes` each, in any order among themselves, behind those begun before.
-  // Returns the batch's number, counted from 1 in its direction.
+  // Begins a batch of copies of `bytes` each, behind the batches begun before; the order within a
+  // batch is open. Returns the batch's number, counted from 1 in its direction.
   virtual uint64_t Begin(Direction direction, std::span<const Copy> copies, size_t bytes) = 0;
-  // Blocks until this batch, and all before it, are done.
+  // Blocks until this batch and all before it have ended.
   virtual void WaitFor(Direction direction, uint64_t batch) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Buffer: owns one run of device or host memory; move-only; frees on destruction.
+// Buffer: owns one run of device or host memory and frees it when destroyed. Movable, not copyable.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ class Buffer {
   using Free = void (*)(void* data, size_t bytes);
 
   Buffer() = default;
-  // Takes `data`, to be released by `free`.
+  // Owns `data`; `free` releases it.
   Buffer(void* data, size_t bytes, Free free) : data_(data), bytes_(bytes), free_(free) {}
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept {

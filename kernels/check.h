@@ -1,5 +1,5 @@
-// CHECK macros: our own invariants, on in every build; a failure prints file, line and condition
-// and aborts. Never for user input (that is absl::Status at the boundary).
+// CHECK macros for our own invariants, on in every build: a failure prints file, line and condition
+// and aborts. Never for user input, which is refused with absl::Status at the boundary.
 #pragma once
 
 #include <cstdio>
@@ -24,7 +24,7 @@ namespace quire::internal {
 #define CHECK_GE(a, b) CHECK((a) >= (b))
 #define CHECK_GT(a, b) CHECK((a) > (b))
 
-// DCHECK: for inner loops; compiled out of release builds but still type-checked.
+// DCHECK is for inner loops: release builds type-check the condition and do not evaluate it.
 #ifdef NDEBUG
 #define DCHECK(condition) CHECK(true || (condition))
 #else

@@ -1,4 +1,4 @@
-// CpuRelax: tells the core that a loop only waits for another thread.
+// CpuRelax: tells the core that the calling loop waits for another thread.
 #pragma once
 
 namespace quire {

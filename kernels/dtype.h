@@ -1,5 +1,5 @@
-// Element types of tensors, their sizes, and the scalar bf16/f16 conversions (round to nearest
-// even).
+// DType: the element types of tensors, their sizes, and scalar conversions to and from bf16 and f16
+// (round to nearest even).
 #pragma once
 
 #include <bit>
@@ -26,7 +26,7 @@ constexpr const char* Name(DType dtype) {
   return "?";
 }
 
-// Storage-only 16-bit floats; arithmetic happens in float.
+// 16-bit floats as they lie in memory; arithmetic is in float.
 struct BF16 {
   uint16_t bits;
 };

@@ -1,12 +1,14 @@
-// One params struct per operation: the written contract of the mathematics. Both backends implement
-// exactly this. Dimension letters: T tokens of the step, S sequences, R logit rows, H hidden size,
-// Q query heads, K key/value heads, D head dim, I intermediate size, V vocabulary (all of this
-// rank).
+// The operations of a forward pass: one params struct each, which defines the result. Every backend
+// computes exactly this. step_message.h has the operations that begin and end a step, sampling.h
+// defines the draw of a token.
 //
-// sampling.h has the values of a draw, step_message.h the operations that begin and end a step.
+// Shapes are written with these letters, all of this rank: T tokens of the step, S sequences, R
+// rows of logits, H hidden size, Q query heads, K key/value heads, D head dim, I intermediate size,
+// V vocabulary. Pointers are device memory.
 //
-// Every op's result for one token depends only on that token's own inputs (and, for attention, its
-// own sequence): the order of every sum is fixed by the shape, never by T, S or the thread count.
+// A token's result depends on that token's inputs alone, and in attention on its sequence. The
+// shape of one row fixes the order of every sum; T, S and the number of threads never change it,
+// with one exception: a GPU's matrix products of more than 16 tokens (kernels/cuda/matmul/).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,8 @@
 
 namespace quire {
 
-// out[t] = table[ids[t] - vocab_begin]; rows outside the table are zeros (another rank holds them).
+// out[t] = table[ids[t] - vocab_begin]. An id outside the table gives zeros: another rank has its
+// row.
 struct EmbedParams {
   const int32_t* ids;  // [T]
   TensorView table;    // [V_local, H]
@@ -24,8 +27,9 @@ struct EmbedParams {
   TensorView out;  // [T, H]
 };
 
-// If residual is set: residual += x, then x is taken from residual. out = x / rms(x) * weight over
-// the last dimension, rms(x) = sqrt(mean(x^2) + eps). out may alias x.
+// out = x / rms(x) * weight over the last dimension, with rms(x) = sqrt(mean(x^2) + eps). With a
+// residual, residual += x comes first, and the updated residual takes the place of x. out may alias
+// x.
 struct RmsNormParams {
   TensorView x;         // [T, H]
   TensorView residual;  // [T, H] or empty; updated in place
@@ -42,9 +46,9 @@ struct MatMulParams {
   TensorView out;   // [T, n]
 };
 
-// One layer of the paged KV pool. Element (block, kv, head, token, d) of the layer lies at
-// base + block * block_stride + kv * kv_stride + head * head_stride + token * D + d (in elements);
-// kv is 0 for K and 1 for V. Block 0 is the null block: padding writes there, nobody reads it.
+// One layer of the paged KV pool. Element (block, kv, head, token, d) of the layer lies at base +
+// block * block_stride + kv * kv_stride + head * head_stride + token * D + d (in elements); kv is 0
+// for K and 1 for V. Block 0 is the null block: padding rows write to it, no sequence reads it.
 struct KvLayerView {
   void* base = nullptr;  // already offset to the layer
   DType dtype = DType::kF32;
@@ -57,9 +61,10 @@ struct KvLayerView {
   int32_t head_dim = 0;      // D
 };
 
-// Splits qkv rows into Q, K, V; optionally RMS-normalises each Q and K head; rotates Q and K by the
-// token's position (rotate-half pairs (i, i + D/2), as Hugging Face llama); writes K and V to the
-// cache slot of the token (slot = block * block_size + offset) and Q back in place.
+// Splits each row of qkv into Q, K and V; RMS-normalises each head of Q and K where a norm is
+// given; rotates Q and K by the token's position (pairs (i, i + D/2), as llama in Hugging Face
+// transformers); writes K and V to the token's slot (block * block_size + offset) and Q back in
+// place.
 struct RopeStoreKvParams {
   TensorView qkv;            // [T, (Q + 2K) * D]; the Q part is updated in place
   int32_t num_heads;         // Q
@@ -72,9 +77,9 @@ struct RopeStoreKvParams {
   KvLayerView kv;
 };
 
-// Causal attention of each sequence's new queries over its paged context (the new tokens included).
-// Sequence s owns queries [query_begin[s], query_begin[s+1]); its last query sits at position
-// context_len[s] - 1. With window > 0 a query at position p sees keys in (p - window, p].
+// Causal attention of each sequence's new queries over its paged context, which includes the new
+// tokens. Sequence s owns queries [query_begin[s], query_begin[s+1]); its last query sits at
+// position context_len[s] - 1. With window > 0 a query at position p sees keys in (p - window, p].
 struct PagedAttentionParams {
   TensorView q;  // [T, Q * D], strided rows (the Q columns of qkv)
   KvLayerView kv;
@@ -87,7 +92,7 @@ struct PagedAttentionParams {
   int64_t table_stride;
   float scale;            // usually 1 / sqrt(D)
   int32_t window;         // 0: unlimited
-  int32_t max_query_len;  // no sequence of the step has more queries; 1: every one decodes
+  int32_t max_query_len;  // the most queries of one sequence; 1: every sequence decodes
   TensorView out;         // [T, Q * D]
 };
 
@@ -104,15 +109,15 @@ struct GatherRowsParams {
   TensorView out;       // [R, H]
 };
 
-// Draws one token a row: sampling.h defines the draw.
+// Draws one token for each row, as sampling.h defines.
 struct SampleParams {
   TensorView logits;      // [R, V] f32; scratch: contents are undefined afterwards
   const SampleJob* jobs;  // [R]
   SampleResult* results;  // [R]
 };
 
-// out[i] = amplitude * (2 u - 1) with u = (w + 1/2) / 2^32 and w = word i % 4 of Philox4x32 with
-// key `seed` and counter {i / 4, 0, 0, 0}: weights of benchmarks, the same on every device.
+// Weights of benchmarks, the same on every device. out[i] = amplitude * (2 u - 1) with u = (w +
+// 1/2) / 2^32 and w = word i % 4 of Philox4x32 with key `seed` and counter {i / 4, 0, 0, 0}.
 struct FillUniformParams {
   TensorView out;
   uint64_t seed;

@@ -1,15 +1,14 @@
-// The values of a draw: what a request says about how its tokens are chosen, what the sampler is
-// given for one row, and what it answers. Plain data without tensors, shared by the scheduler, the
-// host's messages and every backend's sampler.
+// Sampling of one token: the parameters of a request, the job of one row, and its result. Plain
+// data without tensors, shared by the scheduler, the step message and the sampler of every backend.
 #pragma once
 
 #include <cstdint>
 
 namespace quire {
 
-// The per-row sampling parameters the device needs; embedded in SamplingParams and copied whole, so
-// that nothing between the request codec and the sampler enumerates its fields. Ranges are checked
-// by SamplingParams::Validate, the only place that states them.
+// A request's sampling parameters. SamplingParams embeds this struct and every layer copies it
+// whole, so only the request codec and the samplers name its fields. SamplingParams::Validate
+// states and checks the ranges.
 struct SampleRow {
   float temperature = 1.0f;         // 0: greedy
   int32_t top_k = 0;                // 0: off
@@ -26,24 +25,26 @@ struct LogitBias {
   float bias = 0.0f;
 };
 
-// One row to sample. Order of operations: logit bias; banned tokens to -inf; repetition, frequency
-// and presence penalties; then greedy (the lowest token of equal logits), or a draw.
+// The job of sampling one row of logits. In this order the sampler adds the biases; sets banned
+// tokens to -infinity; applies the repetition, frequency and presence penalties; and takes the
+// largest logit (greedy, the lowest token of equals) or draws.
 //
-// A draw. With l the logits now and top the largest, z = (l - top) / temperature, e = ExactExp(z)
-// and the mass of a token floor(e * 2^40), an integer so that no order of summation matters, it
-// keeps
-// - top_k: tokens whose z is no less than the top_k-th largest; of those
-// - top_p: tokens with less than top_p of the mass on tokens of strictly larger z; of those
-// - min_p: tokens with e >= min_p (the largest e is 1).
-// This is the order of Hugging Face transformers; equal tokens at a threshold are all kept. Of the
-// kept it takes the largest z + GumbelNoise(seed, num_known, token), the lowest token of equals: a
-// draw from their softmax that depends on (seed, position) alone. ExactExp and GumbelNoise are in
-// sampling_math.h; with them every backend, and any split of the vocabulary over ranks, takes the
-// same token.
+// A draw. Let l be the logits after these steps, top the largest, z = (l - top) / temperature and e
+// = ExactExp(z). The mass of a token is floor(e * 2^40), an integer, so the order of a sum does not
+// matter. The draw keeps
+// - by top_k: tokens whose z is at least the top_k-th largest; of those
+// - by top_p: tokens for which the tokens of strictly larger z hold less than top_p of the mass;
+//   of those
+// - by min_p: tokens with e >= min_p (the largest e is 1).
+// Hugging Face transformers filters in this order. Tokens that are equal at a threshold are all
+// kept. The result is the kept token with the largest z + GumbelNoise(seed, num_known, token), the
+// lowest token of equals: a draw from the softmax of the kept tokens that depends on (seed,
+// position) alone. sampling_math.h has ExactExp and GumbelNoise to the bit, so every backend and
+// every split of the vocabulary over ranks gives the same token.
 struct SampleJob {
   SampleRow params;
-  const int32_t* tokens = nullptr;  // [num_known] prompt, then output
-  int32_t* drawn = nullptr;         // where the token is written as well; may be null
+  const int32_t* tokens = nullptr;  // [num_known] the prompt, then the output
+  int32_t* drawn = nullptr;         // also receives the token; may be null
   int32_t num_prompt = 0;
   int32_t num_known = 0;
   const LogitBias* bias = nullptr;  // [num_bias], token ids unique
@@ -55,8 +56,8 @@ struct SampleJob {
 struct SampleResult {
   int32_t token = 0;
   float logprob = 0.0f;  // log softmax of the raw logits at `token`
-  // 1: the row held NaN or +Inf, or every token is at -inf; token is meaningless, the row must
-  // fail.
+  // 1: the row has NaN or +Inf, or every token is at -inf. `token` has no meaning then, and the
+  // row's request must fail.
   int32_t nonfinite = 0;
 };
 

@@ -1,12 +1,12 @@
 // The arithmetic of the sampler, which every backend reproduces to the bit: IEEE single-precision
-// sums, products and fused multiply-adds in the order written here, so that one (seed, position)
-// gives one token on any device and any number of ranks. ops.h says what is computed from these.
+// sums, products and fused multiply-adds in the order written here. So one (seed, position) gives
+// one token on every device and any number of ranks. sampling.h defines the draw.
 #pragma once
 
 #include <cstdint>
 
-// Always inlined: code for several instruction sets includes this, and the linker must not let one
-// share the other's copy. A device's code defines these before it includes this.
+// Always inlined: code for several instruction sets includes this header, and the linker must not
+// give one of them another's copy. Device code defines both macros before the include.
 #ifndef QUIRE_EXACT
 #define QUIRE_EXACT [[gnu::always_inline]] inline
 #define QUIRE_WIDE_PRODUCT(a, b) (uint64_t{a} * uint64_t{b})  // of 32-bit words
@@ -33,7 +33,7 @@ QUIRE_EXACT Philox4 Philox4x32(uint64_t key, Philox4 counter) {
   return c;
 }
 
-// e^(x - n ln 2) for x within ln 2 / 2 of n ln 2: with r that difference, 1 + r + r^2 Q(r) and a
+// e^(x - n ln 2) for x within ln 2 / 2 of n ln 2: with r that difference, 1 + r + r^2 Q(r) with a
 // minimax Q (relative error 3e-9 before rounding).
 QUIRE_EXACT float ExactExpOf(float x, float n) {
   float r = __builtin_fmaf(n, -0.693147182f, x);
@@ -72,7 +72,7 @@ QUIRE_EXACT float ExactLogOf(float e, float f) {
   return __builtin_fmaf(e, 0.693147182f, __builtin_fmaf(e, -1.90465421e-9f, p));
 }
 
-// x = 2^e (1 + f) for a positive normal x, with f in the range ExactLogOf takes.
+// x = 2^e (1 + f) for a positive normal x, with f in the range of ExactLogOf.
 struct LogArgument {
   float e, f;
 };
@@ -91,8 +91,8 @@ QUIRE_EXACT float ExactLog(float x) {
   return ExactLogOf(a.e, a.f);
 }
 
-// An exponential variate from 32 random bits: -ln(1 - v), v = (x + 1/2) / 2^32, with whichever of v
-// and 1 - v is smaller kept at full precision. Values lie in [2^-33, 22.9].
+// An exponential variate from 32 random bits: -ln(1 - v), v = (x + 1/2) / 2^32, with the smaller of
+// v and 1 - v at full precision. Values lie in [2^-33, 22.9].
 QUIRE_EXACT float ExactExponential(uint32_t x) {
   const bool low = x < 0x80000000u;
   const int32_t small = static_cast<int32_t>(low ? x : ~x);
@@ -104,10 +104,10 @@ QUIRE_EXACT float ExactExponential(uint32_t x) {
   return -ExactLogOf(e, f);
 }
 
-// The noise of a token in the draw at `position`: the token with the largest scaled logit plus
-// noise is distributed as their softmax, and nobody needs a sum (Gumbel-max). A block of 64 tokens
-// takes the four words of 16 counters, word by word: 16 neighbouring tokens then use the same word
-// of neighbouring counters, which suits vectors.
+// The random bits of a token's noise in the draw at `position`. The token with the largest scaled
+// logit plus noise follows their softmax (Gumbel-max), so a draw needs no sum. A block of 64 tokens
+// takes the four words of 16 counters, word by word: 16 neighbouring tokens use the same word of
+// neighbouring counters, which suits vectors.
 QUIRE_EXACT uint32_t RandomWord(uint64_t seed, uint32_t position, uint32_t token) {
   const Philox4 counter = {{token / 64 * 16 + token % 16, position, 0, 0}};
   return Philox4x32(seed, counter).word[token / 16 % 4];

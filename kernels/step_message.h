@@ -1,6 +1,9 @@
-// StepMessage: how the host tells the device what to run. Each step is one message in a ring that
-// the device reads; BeginStep applies it to the device's row tables and expands it into the flat
-// arrays of the step, EndStep hands back what was drawn.
+// StepMessage: the host's message to the device for one step.
+//
+// The host writes one message a step into a ring in memory that the device reads. BeginStep applies
+// the message to the row tables in device memory and expands it into the flat arrays of the step.
+// EndStep writes the drawn tokens back into the ring. So the host can send a step before it has the
+// results of the step before.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +12,10 @@
 
 namespace quire {
 
-// One row's share of a step: positions [start, start + count) run through the model. Their tokens
-// are in the row's token table: written by this or an earlier step's patches, or drawn by an
-// earlier step (possibly one whose result the host has not seen yet). With sample set, a token is
-// drawn from the last position's logits and written at position start + count.
+// A row's work in a step: positions [start, start + count) run through the model. Their tokens are
+// in the row's token table; patches of this step or an earlier one wrote them, or an earlier step
+// drew them, possibly a step whose result the host has not read yet. With `sample`, the step draws
+// a token from the logits of the last position and writes it at position start + count.
 struct RowWork {
   int32_t row = 0;
   int32_t start = 0;
@@ -20,42 +23,42 @@ struct RowWork {
   int32_t sample = 0;
 };
 
-// `bytes` bytes at offset `from` of the step's message go to device address `to`; all three are
-// multiples of 4. Patches of one message do not overlap.
+// Copies `bytes` bytes from offset `from` of the step's message to device address `to`. All three
+// are multiples of 4. The patches of one message do not overlap.
 struct Patch {
   void* to = nullptr;
   uint32_t from = 0;
   uint32_t bytes = 0;
 };
 
-// The head of a step's message from the host: what changes in the device's tables, and which rows
-// run. Offsets are bytes from the head, multiples of 16.
+// The head of a step's message. Its arrays follow: patches change the row tables, works name the
+// rows that run, jobs the rows that draw a token. Offsets are bytes from the head, multiples of 16.
 struct StepMessage {
   uint32_t bytes = 0;  // of the whole message
   int32_t num_patches = 0;
   int32_t num_rows = 0;     // S
-  int32_t num_samples = 0;  // R: works with sample set
+  int32_t num_samples = 0;  // R: works with `sample`
   uint32_t patches_at = 0;  // Patch[num_patches]
   uint32_t work_at = 0;     // RowWork[S]
-  uint32_t jobs_at = 0;     // SampleJob[R], in the order of the works that sample; device pointers
+  uint32_t jobs_at = 0;     // SampleJob[R] with device pointers, in the order of the works
   uint32_t reserved = 0;
 };
 
-// Where host and device exchange messages and results: `slots` of each in host memory that the
-// device reads and writes (Backend::AllocateHost). Step number n uses slot n % slots, by a count
-// kept on the device, so that a captured step finds its slot by itself.
+// The ring of messages and results: `slots` of each, in host memory that the device reads and
+// writes (DeviceMemory::AllocateHost). Step number n uses slot n % slots. The device counts the
+// steps, so a captured step finds its slot without an argument that changes.
 struct StepRing {
   void* messages = nullptr;  // slot i at messages + i * message_stride bytes
   int64_t message_stride = 0;
   SampleResult* results = nullptr;  // slot i at results + i * result_stride elements
   int64_t result_stride = 0;
   int32_t slots = 0;
-  uint64_t* step = nullptr;  // device memory: number of the current step; EndStep adds one
+  uint64_t* step = nullptr;  // device memory: the number of the current step; EndStep adds one
 };
 
-// First operation of a step: applies the message's patches, then expands its works into the flat
-// arrays of the step. Shapes are the caller's (a captured step's are fixed) and must be the
-// message's.
+// The first operation of a step: applies the message's patches, then expands its works into the
+// flat arrays of the step. The message must have the shapes given here, which are fixed in a
+// captured step.
 struct BeginStepParams {
   StepRing ring;
   int32_t num_tokens;          // T, the sum of the works' counts
@@ -76,7 +79,7 @@ struct BeginStepParams {
   SampleJob* jobs;       // out [R]
 };
 
-// Last operation of a step: hands the results to the host and counts the step.
+// The last operation of a step: writes the results into the ring and counts the step.
 struct EndStepParams {
   StepRing ring;
   const SampleResult* results;  // [R] device

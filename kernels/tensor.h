@@ -1,5 +1,5 @@
-// TensorView: a pointer, a dtype and up to four dimensions. Non-owning, row-major, dense except
-// that the first dimension may be strided (a column slice of a matrix is a view).
+// TensorView: a pointer, a dtype and up to four dimensions. Does not own the memory. Row-major and
+// dense, but for the first dimension, which may have a stride: columns of a matrix are a view.
 #pragma once
 
 #include <array>

@@ -25,6 +25,13 @@ Json SourcesJson(const ParsedSettings& parsed) {
   return sources;
 }
 
+// The device that is taken, and why where the settings left it open.
+Json DeviceJson(const EngineSetup& setup) {
+  Json device = {{"name", setup.device}};
+  if (!setup.device_reason.empty()) device["reason"] = setup.device_reason;
+  return device;
+}
+
 Json ModelJson(const ModelConfig& model) {
   return {{"architecture", model.architecture},
           {"parameters", model.NumParameters()},
@@ -62,6 +69,7 @@ std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup) {
   resolved.engine = setup.config;
   const Json plan = {{"config", ConfigJson(resolved)},
                      {"sources", SourcesJson(parsed)},
+                     {"device", DeviceJson(setup)},
                      {"model", ModelJson(setup.model)},
                      {"memory_plan", MemoryJson(setup.memory)}};
   return plan.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

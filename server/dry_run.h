@@ -9,7 +9,7 @@
 namespace quire {
 
 // JSON of every setting as it would be used (each "auto" and 0 resolved), where those that were
-// given came from, the model, and the memory plan.
+// given came from, the device and why --device auto took it, the model, and the memory plan.
 std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup);
 
 }  // namespace quire

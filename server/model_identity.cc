@@ -1,4 +1,4 @@
-// What goes into the hash, in a fixed order.
+// Feeds the hash in a fixed order.
 #include "server/model_identity.h"
 
 #define XXH_INLINE_ALL
@@ -15,8 +15,8 @@
 namespace quire {
 namespace {
 
-// Samples of a tensor: enough to tell a fine-tuned model from its base, which changes every weight
-// a little.
+// Samples per tensor: enough to distinguish a fine-tuned model, which changes every weight a
+// little, from its base.
 constexpr uint64_t kSamples = 4;
 constexpr uint64_t kSampleBytes = 1024;
 
@@ -46,7 +46,7 @@ std::string FactsOf(const ModelConfig& model) {
   return facts;
 }
 
-// Name, type, shape and bytes from places spread over the tensor.
+// Hashes name, type, shape and bytes from places spread over the tensor.
 absl::Status AddTensor(const Checkpoint& checkpoint, const std::string& name,
                        const StoredTensor& tensor, std::string* facts) {
   *facts += name + " " + tensor.dtype;

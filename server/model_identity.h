@@ -1,5 +1,5 @@
-// ModelIdentity: one number for which model is served: equal where KV of the one is KV of the
-// other, different wherever weights or shape differ.
+// ModelIdentity: a number that identifies the served model. Equal numbers mean interchangeable KV;
+// models with different weights or shapes have different numbers.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace quire {
 
-// A hash of the configuration that the arithmetic depends on, and of every stored tensor's name,
-// type, shape and a sample of its bytes: reads a few megabytes of any checkpoint. Errors as
-// Checkpoint::Open's.
+// Hashes the configuration that the arithmetic depends on, and each stored tensor's name, type,
+// shape and a sample of its bytes. Reads a few megabytes of any checkpoint. Errors are those of
+// Checkpoint::Open.
 absl::StatusOr<uint64_t> ModelIdentity(const EngineSetup& setup);
 
 }  // namespace quire

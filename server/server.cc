@@ -1,4 +1,4 @@
-// Start-up, watch and shutdown, each in one function that reads as the list of what happens.
+// Start-up, watch and shutdown: one function each, which lists the steps in order.
 #include "server/server.h"
 
 #include <unistd.h>
@@ -28,16 +28,16 @@
 namespace quire {
 namespace {
 
-constexpr double kWatchSeconds = 1;        // between two looks at the engine
-constexpr double kDrainLookSeconds = .05;  // while only the last streams are waited for
-constexpr int kCallsBeyondQueue = 1024;    // that are being parsed, refused or ended
-constexpr double kForcedExitSeconds = 5;   // beyond what draining may take
+constexpr double kWatchSeconds = 1;        // between two checks of the engine
+constexpr double kDrainLookSeconds = .05;  // between two checks while the last streams finish
+constexpr int kCallsBeyondQueue = 1024;    // open calls that are being parsed, refused or ended
+constexpr double kForcedExitSeconds = 5;   // beyond the time allowed for draining
 
 double SecondsSince(int64_t start_ns) {
   return static_cast<double>(SteadyNowNs() - start_ns) * 1e-9;
 }
 
-// The settings of the front, with room for every call that the engine may hold.
+// The front's settings, with room for every call that the engine can hold.
 FrontOptions FrontFor(const Settings& settings) {
   FrontOptions options = settings.server.front;
   options.max_open_streams =
@@ -45,7 +45,7 @@ FrontOptions FrontFor(const Settings& settings) {
   return options;
 }
 
-// What went wrong on the way to a running engine: the device, or else what it was given.
+// kDevice if the device failed during start-up, else `otherwise`.
 ExitCode DeviceOr(ExitCode otherwise, const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnimplemented:
@@ -61,7 +61,7 @@ AdminPage Verdict(bool good, const char* reason_if_not) {
   return {.status = 503, .body = std::string(reason_if_not) + "\n"};
 }
 
-// Ends the process if it is not disarmed in time: gRPC's shutdown may never return.
+// Ends the process unless it is destroyed in time: gRPC's shutdown may never return.
 class ForcedExit {
  public:
   explicit ForcedExit(double seconds) : thread_([this, seconds] { Wait(seconds); }) {}
@@ -81,7 +81,7 @@ class ForcedExit {
                           [&] { return disarmed_; })) {
       return;
     }
-    Log(Severity::kError, "shutdown hung; ending by force");
+    Log(Severity::kError, "shutdown hung: the process ends by force");
     StopLog();
     _exit(static_cast<int>(ExitCode::kForced));
   }
@@ -89,7 +89,7 @@ class ForcedExit {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool disarmed_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, because it uses the members above
 };
 
 }  // namespace
@@ -101,10 +101,10 @@ StartError PlanError(const EngineConfig& config, const absl::Status& status) {
   return {model_is_fine ? DeviceOr(ExitCode::kBadConfig, status) : ExitCode::kModel, status};
 }
 
-// The parts of the model that turn text into tokens.
+// The parts of the model that convert between text and tokens.
 struct TextParts {
   std::unique_ptr<const Tokenizer> tokenizer;
-  std::unique_ptr<const ChatTemplate> chat_template;  // null: there is none, or none that works
+  std::unique_ptr<const ChatTemplate> chat_template;  // null: the model has no usable one
 };
 
 absl::StatusOr<TextParts> LoadText(const std::string& directory) {
@@ -114,7 +114,7 @@ absl::StatusOr<TextParts> LoadText(const std::string& directory) {
   if (chat_template.ok()) {
     parts.chat_template = *std::move(chat_template);
   } else if (chat_template.status().code() != absl::StatusCode::kNotFound) {
-    Log(Severity::kWarning, "chat template not usable: chat requests will be refused",
+    Log(Severity::kWarning, "the chat template is not usable: chat requests will be refused",
         {{"reason", std::string(chat_template.status().message())}});
   }
   return parts;
@@ -125,7 +125,9 @@ absl::StatusOr<TextParts> LoadText(const std::string& directory) {
 std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error) {
   absl::StatusOr<EngineSetup> setup = [&config]() -> absl::StatusOr<EngineSetup> {
     ASSIGN_OR_RETURN(const auto workers, EngineWorkers::Find(config));
-    return PlanEngine(workers->config(), workers->device());
+    ASSIGN_OR_RETURN(EngineSetup plan, PlanEngine(workers->config(), workers->device()));
+    plan.device_reason = workers->device_reason();
+    return plan;
   }();
   if (setup.ok()) return *std::move(setup);
   *error = PlanError(config, setup.status());
@@ -150,14 +152,16 @@ struct Server::State {
 
   void Watch();
   void WaitForDrain();
-  // Looks at the server until `done` or `seconds` have passed.
+  // Watches the server until `done()` is true or `seconds` have passed.
   template <typename Done>
   void WatchUntil(double seconds, Done done);
+  void LogDrained();
   ExitCode Drain();
   void TearDown();
 
   EngineStats Stats();
   AdminPage Page(std::string_view path);
+  AdminPage ProbePage(std::string_view path);
   AdminPage StatusHtml();
   std::string Address() const;
   bool Draining();
@@ -173,18 +177,19 @@ struct Server::State {
   ServingModel model;  // complete, and constant, once ready
   std::atomic<bool> ready{false};
   std::atomic<bool> healthy{true};
-  std::atomic<bool> draining{false};
-  bool faulted = false;  // Run's thread only
+  std::atomic<bool> draining{false};  // before the end of the process
+  bool faulted = false;               // Run's thread only
+  bool drained = false;               // likewise: the end of a client's drain was logged
 
   std::mutex drain_mutex;
   std::condition_variable drain_changed;
   bool drain_requested = false;
 
-  // The admin thread looks at these while they come and go.
+  // Guards the pointers below: the admin thread reads them while they are created and destroyed.
   std::mutex parts_mutex;
   std::unique_ptr<GrpcFront> front;  // outlives the engine, whose sink it is
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<AdminHttp> admin;  // ends first: its pages look at everything above
+  std::unique_ptr<AdminHttp> admin;  // ends first, because its pages read the members above
 };
 
 // Start-up.
@@ -193,11 +198,10 @@ void Server::State::EndPhase(const char* name) {
   const int64_t now_ns = SteadyNowNs();
   const double seconds = static_cast<double>(now_ns - std::exchange(phase_ns, now_ns)) * 1e-9;
   metrics.StartupPhase(name, seconds);
-  Log(Severity::kDebug, "start-up phase done", {{"phase", name}, {"seconds", seconds}});
+  Log(Severity::kDebug, "start-up phase ended", {{"phase", name}, {"seconds", seconds}});
 }
 
-// Takes the admin port, and makes sure that the gRPC address can be had before time goes into
-// loading.
+// Binds the admin port, and checks that the gRPC address is free before the model is loaded.
 std::optional<StartError> Server::State::Listen() {
   const ServerConfig& config = settings.server;
   absl::StatusOr<std::unique_ptr<AdminHttp>> port =
@@ -238,7 +242,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
 }
 
 std::optional<StartError> Server::State::Load() {
-  // While the device is found and described.
+  // In parallel with the search for the device.
   auto text = std::async(std::launch::async, LoadText, settings.engine.model);
   const absl::Status planned = Plan();
   if (!planned.ok()) return PlanError(settings.engine, planned);
@@ -295,20 +299,29 @@ EngineStats Server::State::Stats() {
 void Server::State::Watch() {
   const EngineStats stats = Stats();
   const int64_t now_ns = SteadyNowNs();
-  // One look earlier, so that health is off within hung_after of the last step, not one look later.
+  // One interval earlier, so that health turns off within hung_after of the last step.
   const double limit = settings.server.hung_after_seconds - kWatchSeconds;
   const bool now_healthy = IsHealthy(stats, now_ns, limit);
   if (now_healthy != healthy.exchange(now_healthy)) {
     front->SetServing(now_healthy && !draining);
-    const char* what = now_healthy            ? "the engine makes progress again"
-                       : !stats.fault.empty() ? "the engine is dead: not healthy"
-                       : stats.recovering     ? "the engine has lost its workers: not healthy"
-                                              : "the engine makes no progress: not healthy";
-    Log(now_healthy ? Severity::kInfo : Severity::kError, what,
+    const char* event = now_healthy            ? "healthy: the engine makes progress again"
+                        : !stats.fault.empty() ? "not healthy: the engine has failed"
+                        : stats.recovering     ? "not healthy: the workers died"
+                                               : "not healthy: the engine makes no progress";
+    Log(now_healthy ? Severity::kInfo : Severity::kError, event,
         {{"running", stats.load.running}, {"waiting", stats.load.waiting}, {"steps", stats.steps}});
   }
   faulted = !stats.fault.empty();
+  LogDrained();
   admin->CloseStale(now_ns);
+}
+
+// Logs the end of a drain after which the process keeps running.
+void Server::State::LogDrained() {
+  const bool now_drained =
+      !draining && front->Draining() && front->open_streams() == 0 && engine->Idle();
+  if (now_drained && !drained) Log(Severity::kInfo, "drained: no request is left");
+  drained = now_drained;
 }
 
 void Server::State::WaitForDrain() {
@@ -317,7 +330,7 @@ void Server::State::WaitForDrain() {
     drain_changed.wait_for(lock, std::chrono::duration<double>(kWatchSeconds));
     lock.unlock();
     Watch();
-    const bool asked_by_client = front->DrainRequested();
+    const bool asked_by_client = front->ExitRequested();
     lock.lock();
     drain_requested = drain_requested || asked_by_client;
   }
@@ -326,7 +339,7 @@ void Server::State::WaitForDrain() {
 template <typename Done>
 void Server::State::WatchUntil(double seconds, Done done) {
   const int64_t start_ns = SteadyNowNs();
-  std::mutex mutex;  // nobody notifies: the time between two looks is what is waited for
+  std::mutex mutex;  // never notified: the wait is the time between two checks
   std::condition_variable never;
   std::unique_lock lock(mutex);
   while (!done()) {
@@ -343,9 +356,11 @@ ExitCode Server::State::Drain() {
   const ServerConfig& config = settings.server;
   const ForcedExit forced_exit(config.drain_delay_seconds + config.shutdown_timeout_seconds +
                                kForcedExitSeconds);
+  const int64_t start_ns = SteadyNowNs();
+  front->BeginExit();
   draining = true;
   front->SetServing(false);
-  Log(Severity::kInfo, "draining: not ready any more",
+  Log(Severity::kInfo, "draining: no longer ready",
       {{"open_streams", front->open_streams()},
        {"drain_delay", config.drain_delay_seconds},
        {"shutdown_timeout", config.shutdown_timeout_seconds}});
@@ -354,20 +369,21 @@ ExitCode Server::State::Drain() {
   engine->StartDrain();
   WatchUntil(config.shutdown_timeout_seconds,
              [this] { return faulted || (front->open_streams() == 0 && engine->Idle()); });
-  if (const int cut_short = front->open_streams(); cut_short > 0) {
-    Log(Severity::kWarning, "ending streams that did not finish in time", {{"streams", cut_short}});
-  }
+  const int unfinished = front->open_streams();
+  Log(unfinished > 0 ? Severity::kWarning : Severity::kInfo, "drain ended",
+      {{"unfinished_streams", unfinished}, {"seconds", SecondsSince(start_ns)}});
   const EngineStats last = Stats();
   const std::string& fault = last.fault;
   TearDown();
   LogGraphUse(last);
-  if (!fault.empty()) Log(Severity::kError, "ended after a device fault", {{"fault", fault}});
+  if (!fault.empty())
+    Log(Severity::kError, "the process ends after a device fault", {{"fault", fault}});
   Log(Severity::kInfo, "stopped", {{"uptime", SecondsSince(started_ns)}});
   return fault.empty() ? ExitCode::kOk : ExitCode::kDevice;
 }
 
 void Server::State::TearDown() {
-  // The grace is within the margin of ForcedExit.
+  // The grace period is within the margin of ForcedExit.
   if (front != nullptr && engine != nullptr) front->Shutdown(kForcedExitSeconds / 2);
   std::unique_ptr<Engine> last_engine;
   std::unique_ptr<GrpcFront> last_front;
@@ -391,7 +407,7 @@ std::string Server::State::Address() const {
   return host + ":" + std::to_string(front->port());
 }
 
-// By a signal, or because a client asked for it.
+// Because of a signal or of a client's Drain.
 bool Server::State::Draining() {
   const std::lock_guard lock(parts_mutex);
   return draining || (front != nullptr && front->Draining());
@@ -422,18 +438,29 @@ AdminPage Server::State::Page(std::string_view path) {
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics.Serialize(Stats())};
   }
+  if (path == "/version") {
+    return {.content_type = "application/json", .body = "{\"version\":\"" QUIRE_VERSION "\"}\n"};
+  }
+  if (path == "/") return StatusHtml();
+  return ProbePage(path);
+}
+
+AdminPage Server::State::ProbePage(std::string_view path) {
   const bool recovering = Stats().recovering;
-  // To end the process would not bring the workers back sooner.
+  // Restarting the process would not replace the workers sooner.
   if (path == "/livez") return Verdict(healthy || recovering, "hung");
   if (path == "/readyz") {
     return Verdict(ready && healthy && !recovering && !Draining(), StateName());
   }
+  // Whether requests make progress, as vLLM's page of this name: also while draining.
+  if (path == "/health") {
+    const char* why = !ready ? "loading" : recovering ? "recovering" : "hung";
+    return Verdict(ready && healthy && !recovering, why);
+  }
   if (path == "/startupz") return Verdict(ready, "loading");
-  if (path == "/") return StatusHtml();
-  return {.status = 404, .body = "try /metrics, /livez, /readyz, /startupz or /\n"};
+  return {.status = 404,
+          .body = "try /metrics, /health, /livez, /readyz, /startupz, /version or /\n"};
 }
-
-// The public face.
 
 Server::Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers)
     : state_(std::make_unique<State>(settings, started_ns, std::move(start_workers))) {}

@@ -1,5 +1,5 @@
-// Server: one process's life. Owns the engine, the gRPC front and the admin port; start-up and
-// shutdown order are one function each (server.cc).
+// Server: the life of one server process. Owns the engine, the gRPC front and the admin port.
+// Start-up and shutdown order are one function each (server.cc).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace quire {
 
-// What the process exits with; docs/configuration.md explains them to operators.
+// Exit codes of the process; docs/configuration.md explains them to operators.
 enum class ExitCode : int {
   kOk = 0,
-  kForced = 1,  // a second signal, or a shutdown that hung
+  kForced = 1,  // a second signal, or shutdown hung
   kBadConfig = 2,
   kCannotListen = 3,
   kModel = 4,   // the model cannot be loaded
-  kDevice = 5,  // missing, too small, or failed while serving
+  kDevice = 5,  // the device is missing, too small, or failed while serving
 };
 
 struct StartError {
@@ -31,33 +31,33 @@ struct StartError {
   absl::Status status;
 };
 
-// Reads the model's configuration and plans the memory, taking none; worker processes are started
-// only to describe their device. On failure `error` holds why.
+// Reads the model's configuration and plans the memory without allocating any. Starts worker
+// processes only to describe their device. On failure `error` holds the reason.
 std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error);
 
-// What a test puts in the place of EngineWorkers: transport and description of the device.
+// Replaces EngineWorkers in tests: returns a transport and describes the device.
 using WorkerStarter =
     std::function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineSetup&, std::string*)>;
 
 class Server {
  public:
-  // `settings` are validated and name a model directory. started_ns: when the process began, by the
-  // steady clock, for the time to READY.
+  // `settings` are validated and name a model directory. `started_ns`: start of the process by the
+  // steady clock; the time to READY counts from it.
   Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers = {});
   ~Server();
 
-  // Binds, loads and serves. The admin port answers from the start; requests are taken once this
-  // has returned without an error.
+  // Binds, loads and serves. The admin port answers during loading; the server accepts requests
+  // once this has returned without an error.
   std::optional<StartError> Start();
-  // True once requests are taken.
+  // True once the server accepts requests.
   bool Ready() const;
-  // Of a started server; port is 0 on a Unix socket.
+  // Require a started server; port() is 0 on a Unix socket.
   int port() const;
   int metrics_port() const;
-  // Watches the health of a started server until a drain is asked for or the device fails, then
-  // shuts down in order. The thread that called Start.
+  // Watches the health of a started server until a shutdown is requested or the device fails, then
+  // shuts down in order. Call it on the thread that called Start.
   ExitCode Run();
-  // Makes Run drain and return. Idempotent, any thread, at any time.
+  // Makes Run drain and return. Idempotent; any thread, at any time.
   void RequestDrain();
 
  private:

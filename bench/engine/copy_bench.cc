@@ -1,7 +1,7 @@
-// Bytes a second of offload and restore on the CPU, through the rings and threads of a worker, as a
-// fraction of plain memcpy of the same blocks by one thread in the same run; then both at once, and
-// with checksums. The bytes are checked first. Prints one JSON object a line. A direction alone
-// should reach 0.8 of memcpy.
+// Throughput of offload and restore on the CPU, through the rings and threads of a worker, as a
+// fraction of plain memcpy of the same blocks by one thread in the same run; then both directions
+// at once, and with checksums. Checks the bytes first. Prints one JSON object per line. One
+// direction alone should reach 0.8 of memcpy.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kSessionBytes = int64_t{128} << 20;
 constexpr int kRounds = 15;
 
-// Memory as the system gives it to anybody, touched.
+// Ordinary memory, touched.
 class PlainMemory {
  public:
   explicit PlainMemory(size_t bytes) : bytes_(bytes) {
@@ -94,7 +94,7 @@ class Bench {
     return {cache_, arena_, backend_->MakeBlockCopier(), checksum};
   }
 
-  // A session's blocks go to pages, and from there to other blocks.
+  // Copies a session's blocks to pages, and from there to other blocks.
   void Check() {
     PoolCopies copies = Copies(/*checksum=*/true);
     for (int32_t block = 1; block <= blocks_; block += CopyJob::kMaxCopies) {
@@ -115,7 +115,7 @@ class Bench {
     for (PageId page = 0; page < 2 * blocks_; ++page) arena_->Sign(page);
   }
 
-  // Rounds in which one follows the other, so that both have the same machine.
+  // The two alternate, so that both see the same machine.
   Rates Measure(bool stores, bool loads, bool checksum, const std::function<void(int32_t)>& plain) {
     PoolCopies runner = Copies(checksum);
     SessionCopier copier(runner,

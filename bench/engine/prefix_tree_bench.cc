@@ -1,8 +1,8 @@
-// What the prefix cache costs the scheduler: finding, holding and releasing the chain of a prompt
+// Cost of the prefix cache for the scheduler: finding, holding and releasing the chain of a prompt
 // of 2048 tokens, and replacing cached chains by new ones block for block, in a full pool of 2^20
-// tokens with a host arena of the same size. The prompt is the same each time ("hot": a system
-// prompt) or each time another ("cold": its nodes have left the processor's caches). Checks that
-// nothing allocates. Prints one JSON object a line.
+// tokens with a host arena of the same size. The prompt is always the same ("hot": a system prompt)
+// or always a different one ("cold": its nodes have left the processor's caches). Checks that
+// nothing allocates. Prints one JSON object per line.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -111,16 +111,16 @@ class PrefixTreeBench {
         block_size_, kPromptTokens, name, Median(find_), Median(hold_), Median(release_));
   }
 
-  // Every block of a new prompt costs another one its own: Take, Reclaim, Forget, Insert, Release.
+  // Every block of a new prompt evicts one of an old prompt: Take, Reclaim, Insert, Release.
   void TimeReplacement() {
-    const int64_t evicted_before = tree_.num_evicted();
+    const int64_t evicted_before = tree_.evictions().num_evicted();
     for (std::vector<int32_t>& prompt : prompts_) prompt = RandomPrompt();
     const int64_t allocations_before = num_allocations;
     const auto begin = std::chrono::steady_clock::now();
     for (const std::vector<int32_t>& prompt : prompts_) InsertChain(prompt);
     const auto end = std::chrono::steady_clock::now();
     CHECK_EQ(num_allocations, allocations_before);
-    CHECK_EQ(tree_.num_evicted() - evicted_before, num_blocks_);
+    CHECK_EQ(tree_.evictions().num_evicted() - evicted_before, num_blocks_);
     std::printf("{\"block_size\": %d, \"replace_block_ns\": %.1f}\n", block_size_,
                 1000 * Microseconds(end - begin) / num_blocks_);
   }

@@ -1,7 +1,7 @@
-// CPU time of the scheduler per step (timers, copies, Schedule, Retire, Load, handing the events
-// over) with every row running, a queue of given length behind, idle sessions, two steps in flight,
-// and arrivals, ends and cancels going on. Worker and copies are free of cost and outside the
-// clock. Prints one JSON object a line.
+// CPU time of the scheduler per step (timers, copies, Schedule, Retire, Load, delivery of the
+// events) with every row running, a queue of a given length, idle sessions, two steps in flight,
+// and arrivals, ends and cancels. Worker and copies take no time and are not measured. Prints one
+// JSON object per line.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/sessions/session_store.h"
 #include "engine/worker/fake/null_worker.h"
 #include "kernels/check.h"
 
@@ -90,7 +91,7 @@ class Load {
     CHECK_GT(num_tokens_, int64_t{kSteps} * kRows * 8 / 10);
   }
 
-  // Whether the limits hold.
+  // True if the limits hold.
   bool Report() {
     const double p50 = Quantile(step_us_, 0.5);
     const double p99 = Quantile(step_us_, 0.99);
@@ -125,7 +126,7 @@ class Load {
     return config;
   }
 
-  // The one turn of a session that is idle from then on, its KV on the host.
+  // The only turn of a session, which is idle afterwards with its KV on the host.
   void AddTurn() {
     const SessionName name = std::to_string(next_session_++);
     CHECK(scheduler_.sessions().Create(0, name, {}, now_ns_).ok());

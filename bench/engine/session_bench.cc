@@ -1,6 +1,7 @@
-// Time from a turn's arrival to its first token, for a session of given length whose KV is on the
-// device, comes back from host memory, or is computed again. The demo model on the CPU, alone; all
-// three answer alike, or there is no figure. Prints one JSON object a line.
+// Time from a turn's arrival to its first token, for a session of a given length whose KV is on the
+// device, is restored from host memory, or is computed again. The demo model on the CPU, one
+// request at a time; prints no figure unless all three give the same answer. Prints one JSON object
+// per line.
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
@@ -32,7 +33,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The one request that runs.
+// The only request that runs.
 class LastReply : public OutputSink {
  public:
   struct Reply {
@@ -79,11 +80,11 @@ class Bench {
     CHECK(workers.ok());
     absl::StatusOr<std::unique_ptr<Transport>> transport = (*workers)->Start(setup_, &report);
     CHECK(transport.ok());
-    engine_ =
-        std::make_unique<Engine>(setup_.scheduler, setup_.limits, *std::move(transport), &sink_);
+    engine_ = std::make_unique<Engine>(setup_.scheduler, setup_.limits, *std::move(transport),
+                                       &sink_, setup_.graph_sizes);
   }
 
-  // Whether all answered alike.
+  // True if all answers are equal.
   bool Measure(int32_t length) {
     CHECK(CreateSession(*engine_, kName, {}).ok());
     Generate(MakeTurn(kName, Random(length - kOutputTokens)));
@@ -139,7 +140,7 @@ class Bench {
     CHECK(engine_->Submit(std::move(request)).ok());
     return sink_.Take();
   }
-  // The whole conversation as a prompt that nothing is known of.
+  // The whole conversation as a prompt that is not cached.
   std::unique_ptr<Request> AsPlain(int32_t length, const Tokens& text) {
     CutTo(length);
     const SessionTransfer known =

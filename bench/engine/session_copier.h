@@ -1,5 +1,5 @@
-// SessionCopier: the scheduler's side of copies, as far as benchmarks need it: sends whole
-// sessions, two jobs of a direction in flight.
+// SessionCopier: the scheduler's side of copies, reduced to what benchmarks need: it sends whole
+// sessions, with two jobs of each direction in flight.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class SessionCopier {
         dispatch_({rings_}, block_bytes_) {}
   ~SessionCopier() { dispatch_.End(); }
 
-  // GB/s of `sessions` sessions in each of the directions asked for.
+  // GB/s of `sessions` sessions in each requested direction.
   double Rate(bool stores, bool loads, int32_t sessions) {
     const int64_t begin_ns = SteadyNowNs();
     const int32_t blocks = sessions * places_.session_blocks;
@@ -65,7 +65,7 @@ class SessionCopier {
     bool Busy() const { return left > 0 || in_flight > 0; }
   };
 
-  // Places are not taken in the order of memory.
+  // Places are not used in the order of memory.
   void Feed(Lane& lane) {
     const int32_t half = lane.direction == CopyDirection::kStore;
     const auto per_job = static_cast<int32_t>(

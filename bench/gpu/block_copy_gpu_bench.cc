@@ -1,7 +1,7 @@
-// Copies between the KV pool of an 8B model (8 MiB a block of 64 tokens) and host memory: bytes a
-// second each way, alone, both together and while rows decode, beside plain copies of pinned memory
-// in the same run; what the copies cost the steps; and what pinning takes. Prints one JSON object a
-// line. From the repository's root.
+// Copies between the KV pool of an 8B model (8 MiB a block of 64 tokens) and host memory: bytes per
+// second in each direction, alone, in both together and beside decoding rows, next to plain copies
+// of pinned memory in the same run; the cost of copies to steps; the time of pinning. Prints one
+// JSON object per line. Runs from the repository's root.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 #include "bench/engine/session_copier.h"
 #include "engine/worker/program/cuda_worker.h"
+#include "engine/worker/rank/graph_use.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/check.h"
 
@@ -25,7 +26,7 @@ constexpr char kModel[] = "bench/gpu/models/llama-3.1-8b";
 constexpr int32_t kBlockSize = 64;
 constexpr int32_t kRows = 64, kContext = 1024, kBlocksPerRow = 24;
 constexpr int32_t kMaxTokens = 8192;
-constexpr int32_t kFirstBlock = 1 + kRows * kBlocksPerRow;  // of those that are copied
+constexpr int32_t kFirstBlock = 1 + kRows * kBlocksPerRow;  // of the copied blocks
 constexpr int32_t kSession = 8192 / kBlockSize;             // blocks: 1 GiB
 constexpr int32_t kPages = 6 * kSession;
 constexpr SessionCopier::Places kPlaces = {
@@ -101,7 +102,7 @@ WorkerSpec Spec() {
   return spec;
 }
 
-// Passes copies on, but prepares nothing: that is done before, on the clock.
+// Forwards copies and skips Prepare, which the bench calls and times before.
 class Prepared final : public CopyRunner {
  public:
   explicit Prepared(CopyRunner& inner) : inner_(inner) {}
@@ -115,7 +116,7 @@ class Prepared final : public CopyRunner {
   CopyRunner& inner_;
 };
 
-// Rows that decode at about the same context for as long as is wanted, two steps in flight.
+// Rows that decode at about the same context for as many steps as wanted, two steps in flight.
 class Decoding {
  public:
   explicit Decoding(Worker& worker) : worker_(worker) {
@@ -156,6 +157,7 @@ class Decoding {
     }
     plan_.num_tokens = rows * count;
     plan_.num_samples = rows;
+    plan_.graph_size = GraphSizeFor(plan_, worker_.graph_sizes());
     worker_.Launch(plan_);
     plan_.new_rows.clear();
     plan_.block_adds.clear();
@@ -235,7 +237,7 @@ void MeasureBoth(SessionCopier& copier, Decoding& decoding, const std::vector<do
     const std::vector<double> ms = decoding.Run(kSteps);
     stop = true;
     copying.join();
-    rates.pop_back();  // went on beside nothing
+    rates.pop_back();  // ran without decoding beside it
     CHECK(!rates.empty());
     std::printf("{\"copy\": \"%s\", \"beside\": \"decode\", \"gbps\": %.2f, \"worst\": %.2f}\n",
                 mix.name, Quantile(rates, 0.5), Quantile(rates, 0));
@@ -256,7 +258,7 @@ void Measure() {
   PrintSteps("nothing", alone, alone);
   Prepared runner(*worker.copies());
   SessionCopier copier(runner, kPlaces);
-  copier.Rate(true, true, 1);  // pages that nobody touched before take their time
+  copier.Rate(true, true, 1);  // warms up: the first touch of a page is slow
   std::printf(
       "{\"copy\": \"restore\", \"beside\": \"nothing\", \"pinned\": false, \"gbps\": %.2f}\n",
       copier.Rate(false, true, 1));

@@ -1,7 +1,7 @@
-// The row-wise operations of a step in bf16: microseconds in a graph, inputs rotated beyond the
-// cache, beside the time in which their bytes could be copied at the rate measured in this run.
-// Prints one JSON object a line. Results are checked by tests/gpu; here a few are compared again
-// before anything is timed. Usage: elementwise_gpu_bench [TOKENS...]
+// The row operations of a step in bf16: microseconds in a graph over inputs larger than the cache,
+// next to the time to copy their bytes at the rate measured in this run. Prints one JSON object per
+// line. The tests in tests/gpu check results; this program compares a few again before it times.
+// Usage: elementwise_gpu_bench [TOKENS...]
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +16,7 @@
 namespace quire::gpu {
 namespace {
 
-// Of Llama-3.1-8B.
+// Shapes of Llama-3.1-8B.
 constexpr int64_t kHidden = 4096, kIntermediate = 14336, kVocab = 128256;
 constexpr int32_t kHeads = 32, kKvHeads = 8, kDim = 128, kBlockSize = 64;
 constexpr int64_t kQkv = (kHeads + 2 * kKvHeads) * kDim;
@@ -25,7 +25,7 @@ constexpr int64_t kPoolBlocks = 8192 / kBlockSize + 2;
 class Bench {
  public:
   Bench() {
-    // Every operation's tensors lie in one pool of values, each at its own place.
+    // All operations' tensors lie in one pool of values, each at its own offset.
     CUDA_CHECK(cudaMalloc(&pool_, kPoolElements * 2));
     cuda::FillUniform(
         {.out = TensorView(pool_, DType::kBF16, {kPoolElements}), .seed = 1, .amplitude = 1.0f},
@@ -89,7 +89,8 @@ class Bench {
     std::printf("{\"what\": \"fill_uniform\", \"gb_per_s\": %.0f}\n", 2.0 * size / us / 1e3);
   }
 
-  // The frame of a step of `rows` works of `count` tokens each: no floor but latency, of PCIe too.
+  // BeginStep and EndStep of `rows` works of `count` tokens each. Only latency, also of PCIe,
+  // bounds them.
   void Frame(int32_t rows, int32_t count) {
     constexpr int64_t kStride = 1 << 17;
     char* ring_memory;
@@ -147,7 +148,7 @@ class Bench {
     CUDA_CHECK(cudaFree(step));
   }
 
-  // Whether an element of each operation is what the host computes.
+  // True if an element of each operation equals the host's result.
   bool Right() {
     const RmsNormParams norm = Norm(0, 3, false);
     cuda::RmsNorm(norm, timer_.device());
@@ -182,7 +183,7 @@ class Bench {
   static TensorView View(bf16* data, int64_t rows, int64_t columns) {
     return TensorView(data, DType::kBF16, {rows, columns});
   }
-  // The i-th of several places for `elements`, together more than the cache holds.
+  // The i-th of several places for `elements` elements, together larger than the cache.
   static int64_t Offset(int i, int64_t elements) {
     const int64_t span = (elements + 127) / 128 * 128;
     return i % Places(elements) * span;

@@ -1,5 +1,5 @@
-// GraphTimer: microseconds of one of many kernels in a graph, as a captured step runs them, and the
-// rate at which this device copies.
+// GraphTimer: microseconds per kernel in a graph of many, as in a captured step, and the copy rate
+// of this device.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ class GraphTimer {
 
   const cuda::Device& device() const { return device_; }
 
-  // Median microseconds of `enqueue(i)`, i from 0 to count - 1, over several replays. Inputs that i
-  // chooses among should be more together than the cache holds.
+  // Median microseconds of `enqueue(i)`, i from 0 to count - 1, over several replays. The inputs of
+  // all i together should be larger than the cache.
   double Microseconds(int count, const std::function<void(int)>& enqueue) const {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -48,13 +48,13 @@ class GraphTimer {
     return times[times.size() / 2] * 1000.0 / count;
   }
 
-  // Bytes a second of a large copy, read and written.
+  // Bytes per second of a large copy, counting reads and writes.
   double CopyRate() const {
     constexpr size_t kBytes = size_t{2} << 30;
     char* data;
     CUDA_CHECK(cudaMalloc(&data, 2 * kBytes));
     CUDA_CHECK(cudaMemset(data, 1, 2 * kBytes));
-    // Within a graph a copy would take another, slower way.
+    // Not in a graph, where a copy takes a slower engine.
     float best_ms = 1e9f;
     for (int i = 0; i < 5; ++i) {
       CUDA_CHECK(cudaEventRecord(begin_, device_.stream));

@@ -1,6 +1,7 @@
-// The matrix products of Llama-3.1-8B on one device: each shape alone and all of a step together,
-// in graphs over the weights of 32 layers, beside the time in which their bytes could be moved or
-// their arithmetic done. Prints one JSON object a line. Usage: matmul_gpu_bench [TOKENS...]
+// The matrix products of Llama-3.1-8B on one device: each shape alone and all products of a step
+// together, in graphs over the weights of 32 layers, next to the time of their bytes or their
+// arithmetic at the device's rates. Prints one JSON object per line. Usage: matmul_gpu_bench
+// [TOKENS...]
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -40,7 +41,7 @@ double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Uniform in [-1, 1), a period of a million and three: no cache sees the repetition.
+// Uniform in [-1, 1) with a period of 1,000,003, so that no cache benefits from the repetition.
 std::vector<uint16_t> Pattern(float amplitude) {
   std::minstd_rand random(1);
   std::uniform_real_distribution<float> uniform(-amplitude, amplitude);
@@ -86,7 +87,7 @@ class Bench {
 
   void CopyCeiling() {
     const size_t bytes = size_t{3} << 30;
-    // Not in a graph: its copies are done by another engine.
+    // Not in a graph, where another engine copies.
     cudaEvent_t begin, end;
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
@@ -105,7 +106,7 @@ class Bench {
                 2 * static_cast<double>(bytes) / static_cast<double>(ms) / 1e6);
   }
 
-  // False if any sampled output is not what float64 says.
+  // False if a sampled output differs from float64.
   bool Right(int64_t tokens) {
     for (size_t i = 0; i < std::size(kShapes); ++i) {
       const MatMulParams p = Params(i, 0, Tokens(i, tokens));
@@ -129,7 +130,7 @@ class Bench {
     const Shape& s = kShapes[i];
     const int64_t t = Tokens(i, tokens);
     const int times = s.layers == 1 ? 4 : s.layers;
-    // What a search for just this number of tokens finds, beside what MatMul takes.
+    // The time of a search's choice for exactly this number of tokens, next to MatMul's.
     choices_[i] = AlgorithmSearch(Params(i, 0, t), lt_).Fastest(t);
     const auto report = [&](const char* kernel, double ms) {
       const double floor = Floor(i, t), us = ms * 1000 / times;
@@ -182,7 +183,7 @@ class Bench {
         }));
   }
 
-  // Time of the host for a product whose algorithm is known, and for a first one.
+  // Host time of a product whose algorithm is known, and of the first product of a shape.
   void HostTime(int64_t tokens) {
     double begin = Seconds();
     for (size_t i = 0; i < std::size(kShapes); ++i) matmul_->Run(Params(i, 0, Tokens(i, tokens)));
@@ -242,9 +243,9 @@ class Bench {
     return std::abs(got - sum) <= 0x1p-8 * std::abs(sum) + 1e-6 * size;
   }
 
-  // Median time of replays of what `enqueue` enqueues.
+  // Median time of the replays of a graph of `enqueue`.
   double Milliseconds(int replays, const std::function<void()>& enqueue) {
-    enqueue();  // algorithms are chosen outside of the capture
+    enqueue();  // chooses algorithms outside the capture
     CUDA_CHECK(cudaStreamSynchronize(device_.stream));
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -286,7 +287,7 @@ class Bench {
 int Main(std::vector<int64_t> tokens) {
   if (tokens.empty()) tokens = {1, 8, 16, 64, 256, 2048, 8192};
   Bench bench(*std::max_element(tokens.begin(), tokens.end()));
-  // The largest first, as a server starts: it chooses for all the others.
+  // The largest first, as in the start of a server: it chooses algorithms for all smaller ones.
   std::sort(tokens.rbegin(), tokens.rend());
   for (const int64_t t : tokens) bench.HostTime(t);
   for (const int64_t t : tokens) {

@@ -1,7 +1,7 @@
-// Attention of several models on one device, in graphs over the pools of 32 layers: decode beside
-// the time in which its keys and values could be read, prefill beside that of its arithmetic. Each
-// shape is compared with float64 first. Prints one JSON object a line.
-// Usage: paged_attention_gpu_bench [decode] [prefill] [MODEL...]
+// Attention of several models on one device, in graphs over the pools of 32 layers: decode next to
+// the time to read its keys and values, prefill next to the time of its arithmetic. Compares each
+// shape with float64 first. Prints one JSON object per line. Usage: paged_attention_gpu_bench
+// [decode] [prefill] [MODEL...]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +17,7 @@
 namespace quire::cuda {
 namespace {
 
-// What this kind of device reads in runs of 16 KiB, and its rate in products of random numbers.
+// The read rate of an H200 in runs of 16 KiB, and its rate of products of random numbers.
 constexpr double kBytesPerSecond = 4.47e12, kFlopsPerSecond = 788e12;
 constexpr int kLayers = 32;
 constexpr int64_t kMaxTokens = 16384, kMaxKvTokens = (256 << 10) + (64 << 10);
@@ -26,7 +26,7 @@ struct Model {
   const char* name;
   int heads, kv_heads, head_dim;
 };
-// The last is one of four ranks.
+// The last one is a shard of four ranks.
 constexpr Model kModels[] = {{"llama-3.1-8b", 32, 8, 128},
                              {"llama-3.2-1b", 32, 8, 64},
                              {"qwen2.5-0.5b", 14, 2, 64},
@@ -47,7 +47,7 @@ T* OnDevice(const std::vector<T>& values) {
   return data;
 }
 
-// Uniform in [-amplitude, amplitude), a period of a million and three: no cache sees the
+// Uniform in [-amplitude, amplitude) with a period of 1,000,003, so that no cache benefits from the
 // repetition.
 Bits* Filled(int64_t count, float amplitude) {
   std::minstd_rand random(1);
@@ -77,7 +77,6 @@ class Bench {
     const AttentionLimits limits{.max_rows = 256,
                                  .max_tokens = kMaxTokens,
                                  .max_context = 32768,
-                                 .max_kv_tokens = kMaxKvTokens,
                                  .num_heads = model.heads,
                                  .num_kv_heads = model.kv_heads,
                                  .head_dim = model.head_dim};
@@ -102,7 +101,7 @@ class Bench {
   void CopyCeiling() {
     const int64_t pool = kMaxKvTokens * kLayers * 2 * model_.kv_heads * model_.head_dim * 2;
     const auto bytes = static_cast<size_t>(std::min(pool / 2, int64_t{4} << 30));
-    // Not as a graph, whose copies may take a slower engine.
+    // Not in a graph, where a copy may take a slower engine.
     const double us = MedianTime([&] {
       CUDA_CHECK(cudaMemcpyAsync(pool_, pool_ + bytes / 2, bytes, cudaMemcpyDeviceToDevice,
                                  device_.stream));
@@ -187,7 +186,7 @@ class Bench {
     return to;
   }
 
-  // A few rows of a layer against float64.
+  // Compares a few rows of a layer with float64.
   bool Right(const Shape& s) {
     const int layer = 3;
     const PagedAttentionParams p = Params(s, layer);
@@ -242,7 +241,7 @@ class Bench {
     return std::isnan(error) ? INFINITY : std::sqrt(error / size);
   }
 
-  // Median time of fn's work, replayed as a graph.
+  // Median time of the replays of a graph of fn.
   double Microseconds(const std::function<void()>& fn) {
     fn();
     cudaGraph_t graph;

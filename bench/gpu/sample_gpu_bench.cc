@@ -1,6 +1,6 @@
-// Sample: microseconds a call in a graph by rows, vocabulary and setting, logits rotated beyond the
-// cache, beside the time of one pass over the logits at the copy rate measured in this run. Results
-// are compared with the CPU backend's before anything is timed. Prints one JSON object a line.
+// Sample: microseconds per call in a graph, by rows, vocabulary and setting, over logits larger
+// than the cache, next to the time of one pass over the logits at the copy rate measured in this
+// run. Compares results with the CPU backend's before it times. Prints one JSON object per line.
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -27,7 +27,7 @@ const Setting kSettings[] = {
      {.temperature = 0.8f, .top_p = 0.9f, .min_p = 0.01f, .repetition_penalty = 1.1f}},
 };
 
-// Rows as models give them: a few tokens stand out of a broad rest; or all nearly alike.
+// Rows as models give them: a few tokens lead a broad rest, or all tokens are nearly equal.
 enum class Shape { kPeaked, kFlat };
 
 class Bench {
@@ -107,7 +107,7 @@ class Bench {
     cuda::Sample({.logits = TensorView(logits_ + first * vocab_, DType::kF32, {rows, vocab_}),
                   .jobs = jobs_,
                   .results = results_},
-                 nullptr, timer_.device());
+                 timer_.device());
   }
   bool Right(std::vector<SampleJob> jobs) {
     static const std::unique_ptr<Backend> cpu = std::move(CreateCpuBackends(1, 0)[0]);

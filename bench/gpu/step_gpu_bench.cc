@@ -1,6 +1,6 @@
 // Whole steps of a model's shape on the GPU with random weights: decode at batch sizes and context
-// lengths, prefill, start-up, what the graphs cost; each beside the floor of its bytes or
-// operations by the rates measured in this run. Prints one JSON object a line.
+// lengths, prefill, start-up, and the cost of graphs, each next to the floor of its bytes or
+// operations at the rates measured in this run. Prints one JSON object per line.
 //
 //   step_gpu_bench [MODEL...]     folders of bench/gpu/models; default all. From the repository's
 //   root.
@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/engine_config.h"
 #include "engine/worker/program/cuda_worker.h"
+#include "engine/worker/rank/graph_use.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/check.h"
 
@@ -23,10 +25,10 @@ constexpr int32_t kBlockSize = 64;
 constexpr int32_t kMaxSeqs = 256;
 constexpr int32_t kMaxTokens = 8192;
 constexpr int32_t kMaxLen = 16384;
-constexpr int32_t kSlotsAhead = 8;       // deeper than in service, to see the device alone
+constexpr int32_t kSlotsAhead = 8;       // more than in service, to time the device alone
 constexpr double kMatrixFlops = 788e12;  // bf16 on random data, measured on this device
 
-// Bytes a second of a large copy within the device, read and written.
+// Bytes per second of a large copy within the device, counting reads and writes.
 double CopyRate() {
   constexpr size_t kBytes = size_t{4} << 30;
   void *from = nullptr, *to = nullptr;
@@ -74,11 +76,11 @@ WorkerSpec SpecFor(const std::string& name) {
                  .max_model_len = kMaxLen,
                  .vocab_size = spec.model.vocab_size,
                  .steps_in_flight = kSlotsAhead,
-                 .graph_sizes = DefaultGraphSizes(kMaxSeqs)};
+                 .graph_sizes = *GraphSizes("auto", kMaxSeqs)};
   return spec;
 }
 
-// Bytes that a decode step must read: every weight but the embedding once, and K and V of the
+// Bytes that a decode step must read: every weight except the embedding once, and K and V of the
 // contexts.
 double DecodeBytes(const ModelConfig& m, double batch, double context) {
   const double heads = (m.num_heads + 2.0 * m.num_kv_heads) * m.head_dim;
@@ -129,7 +131,7 @@ class Bench {
   // Contexts to decode from, with room for `room` tokens more.
   void Fill(int32_t batch, int32_t context, int32_t room) {
     Begin(batch, context + room);
-    // Real keys and values: attention over zeros draws less power, and runs faster, than it should.
+    // Random K and V: attention over zeros draws less power and runs faster than in service.
     const int32_t rows_at_once = kMaxTokens / context;
     for (int32_t row = 0; row < batch; row += rows_at_once) {
       Launch(row, std::min(rows_at_once, batch - row), 0, context);
@@ -137,8 +139,8 @@ class Bench {
     }
   }
 
-  // Steps of the first `batch` of the sequences filled to `context` last, and `prompt` tokens of a
-  // sequence that begins, in one more row: seconds a step.
+  // Steps of the first `batch` sequences of the last Fill, plus `prompt` tokens of a new sequence
+  // in one more row: seconds per step.
   double Mixed(int32_t batch, int32_t context, int32_t prompt, int32_t steps) {
     plan_.new_rows = {{.row = prompt_row(), .num_prompt = prompt}};
     plan_.block_adds.clear();
@@ -156,8 +158,8 @@ class Bench {
     return static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9 / steps;
   }
 
-  // Seconds in which the device had nothing to do between two steps, of `steps` with two in flight:
-  // from the end of one to the beginning of the next, by the device's own clock.
+  // Seconds of device idle time between two steps, over `steps` steps with two in flight: from the
+  // end of a step to the beginning of the next, by the device's clock.
   double Idle(int32_t batch, int32_t context, int32_t steps) {
     stamps_.clear();
     stamping_ = true;
@@ -165,7 +167,7 @@ class Bench {
     stamping_ = false;
     double idle_ms = 0;
     int32_t gaps = 0;
-    // The last ones: those before are of prompts, and of steps that were waited for.
+    // The last stamps: earlier ones are of prompts, and of steps that were waited for.
     for (size_t i = stamps_.size() - 2 * steps + 2; i < stamps_.size(); i += 2, ++gaps) {
       float ms = 0;
       CUDA_CHECK(cudaEventElapsedTime(&ms, stamps_[i - 1], stamps_[i]));
@@ -191,7 +193,7 @@ class Bench {
   const ModelConfig& model() const { return spec_.model; }
 
  private:
-  // What all captured steps share: what the largest of them works in.
+  // Bytes that all captured steps share: the activations of the largest step.
   int64_t SharedBytes() const {
     ModelOptions options = spec_.model_options;
     options.max_tokens = kMaxSeqs;
@@ -216,7 +218,7 @@ class Bench {
         static_cast<long long>(last.bytes), static_cast<long long>(SharedBytes()), last.nodes);
   }
 
-  // Gives `rows` rows blocks for `tokens` tokens each, in an order that is not that of memory.
+  // Gives `rows` rows blocks for `tokens` tokens each, not in the order of memory.
   void Begin(int32_t rows, int32_t tokens) {
     plan_.Clear();
     const int32_t blocks = (tokens + kBlockSize - 1) / kBlockSize;
@@ -247,6 +249,7 @@ class Bench {
     if (prompt > 0) plan_.work.push_back({.row = prompt_row(), .start = 0, .count = prompt});
     plan_.num_tokens = rows * count + prompt;
     plan_.num_samples = rows;
+    plan_.graph_size = GraphSizeFor(plan_, spec_.worker.graph_sizes);
     if (stamping_) Stamp();
     worker_->Launch(plan_);
     if (stamping_) Stamp();

@@ -1,5 +1,5 @@
-"""The time that no implementation can beat: the bytes that must be read at the bandwidth there is,
-or the multiplications at the peak there is, whichever takes longer.
+"""The least possible time: for the bytes to read at the available bandwidth
+or for the multiplications at the available peak, whichever takes longer.
 
 Bandwidth and peak are measured on a CPU in the run that uses them (bench/kernels/roofline_main.cc)
 and known for a GPU. Formulas: docs/benchmarks.md, "Floors".
@@ -22,7 +22,7 @@ GPUS = {"H200": Machine(4.3e12, 790e12)}
 
 @dataclasses.dataclass
 class Model:
-    """What one token costs."""
+    """The cost of one token."""
 
     linear: int  # parameters of the layers' matrices
     head: int
@@ -68,7 +68,7 @@ class Model:
         return max(moved / machine.bytes_per_second, flops / machine.flops_per_second)
 
     def prefill_flops(self, tokens):
-        """Of a prompt: causal attention counted once, the head on the last token only."""
+        """Operations of a prompt: causal attention counts once, the head for the last token."""
         attention = 2 * tokens**2 * self.heads * self.head_dim * self.layers
         return 2 * self.linear * tokens + attention + 2 * self.head
 

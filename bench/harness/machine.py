@@ -1,4 +1,4 @@
-"""What a figure depends on besides the code: machine, commit, build."""
+"""The facts that a figure depends on besides the code: machine, commit, build."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def cpu_model():
 
 
 def gpus():
-    """Name, memory and driver of each GPU, as nvidia-smi says them."""
+    """Name, memory and driver of each GPU, by nvidia-smi."""
     query = "--query-gpu=name,memory.total,driver_version,clocks.max.sm"
     return output("nvidia-smi", query, "--format=csv,noheader").splitlines()
 
@@ -52,7 +52,7 @@ def commit():
 
 
 def build_type(build):
-    """What CMake was asked for in a build directory."""
+    """The settings of CMake in a build directory."""
     wanted = {}
     cache = pathlib.Path(build) / "CMakeCache.txt"
     for line in cache.read_text().splitlines() if cache.exists() else []:

@@ -58,7 +58,7 @@ def read(folder):
 
 
 def place(entry):
-    """What makes two figures comparable: the machine, the size and the model."""
+    """The facts that two comparable figures share: the machine, the size and the model."""
     machine = entry["machine"]
     gpus = machine.get("gpus")
     where = f"{len(gpus)} × {gpus[0].split(',')[0]}" if gpus else machine["cpu"]
@@ -79,8 +79,8 @@ def series(entries):
 
 
 def plot(values):
-    """A line from zero up, with a dot at the last value; the commits are its title. One value alone
-    says all there is."""
+    """A line from zero up, with a dot at the last value; the commits are its title. Empty for a
+    single value."""
     if len(values) < 2:
         return ""
     top = max(max(v for _, v in values), 1e-12)
@@ -101,7 +101,7 @@ def plot(values):
 
 
 def change(figure, values):
-    """How the last value differs from the one before, in words and colour."""
+    """The change of the last value from the one before, in words and colour."""
     if len(values) < 2:
         return ""
     ratio = comparison.worsening(figure, values[-2][1], values[-1][1])

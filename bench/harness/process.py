@@ -11,7 +11,7 @@ import time
 
 
 class BenchError(Exception):
-    """A benchmark that gave no figure, with the reason."""
+    """A benchmark without figures; the message has the reason."""
 
 
 READY_SECONDS = 600  # loading a large checkpoint
@@ -99,7 +99,7 @@ def run(command, timeout, watch=()):
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0
         )
-        # With whatever it started itself.
+        # With the processes that it started itself.
         killer = threading.Timer(timeout, lambda: os.killpg(process.pid, signal.SIGKILL))
         killer.start()
         ended = threading.Event()

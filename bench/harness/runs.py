@@ -1,4 +1,4 @@
-"""A run: one benchmark by name, from programs to a result that says what it was made of."""
+"""A run: one benchmark by name, from its programs to a result with commit, machine and settings."""
 
 import datetime
 import json
@@ -12,12 +12,12 @@ RESULTS = machine.ROOT / "bench" / "results"
 
 
 def names():
-    """Everything that can be run: the workloads, then the programs of their own."""
+    """All benchmarks: the workloads, then the programs of their own."""
     return [*workloads.names(), *micro.PROGRAMS]
 
 
 def default_names():
-    """What runs when nothing is named: all but what takes minutes."""
+    """The benchmarks of a run without names: all but those that take minutes."""
     return [n for n in names() if n in micro.PROGRAMS or not workloads.load(n).data.get("long")]
 
 
@@ -27,20 +27,31 @@ def check(wanted):
         raise BenchError(f"no benchmark {', '.join(unknown)}; there are {', '.join(names())}")
 
 
-def prepare(wanted, build):
-    """Builds what the benchmarks need, in a build directory that CMake knows or will know."""
+def configure(source, build, *settings):
+    command = ["cmake", "-G", "Ninja", "-S", source, "-B", build, *settings]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"{build} cannot be configured:\n{done.stderr[-3000:]}")
+
+
+def build_targets(wanted, build):
+    """Builds the targets of the benchmarks in a build folder that CMake has configured."""
     targets = set()
     for name in wanted:
         own = micro.PROGRAMS.get(name)
         targets.update(own[0] if own else workloads.load(name).targets())
-    if not (build / "build.ninja").exists():
-        configure = ["cmake", "-G", "Ninja", "-S", machine.ROOT, "-B", build]
-        subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
     done = subprocess.run(
         ["ninja", "-C", build, *sorted(targets)], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise BenchError(f"{build} does not build:\n{done.stdout[-3000:]}")
+
+
+def prepare(wanted, build):
+    """Configures this tree in `build`, unless that is done, and builds the benchmarks' targets."""
+    if not (build / "build.ninja").exists():
+        configure(machine.ROOT, build)
+    build_targets(wanted, build)
 
 
 def execute(name, build, size="cpu", model=None):
@@ -53,7 +64,7 @@ def execute(name, build, size="cpu", model=None):
 
 
 def judged_figures(run):
-    """The figures of a run that comparing builds is about."""
+    """The figures of a run that a comparison judges."""
     return {
         f"{point['label']}: {figure}": point["figures"][figure]
         for point in run["points"]
@@ -62,7 +73,7 @@ def judged_figures(run):
 
 
 def result(name, build, size, model, all_runs):
-    """A result file's content."""
+    """The content of a result file."""
     content = {
         "name": name,
         "size": size,
@@ -78,11 +89,22 @@ def result(name, build, size, model, all_runs):
     return content
 
 
-def store(content, out=None):
-    """Writes a result to `out`, or as the newest of its name and, once, into the history."""
+def check_tree(commit):
+    """BenchError if results of this tree belong to no commit, so that their figures could not be
+    measured again."""
+    if commit["modified"] or not commit["commit"]:
+        raise BenchError("the tree is modified: bench/results keeps results of commits only. "
+                         "Commit first, or write elsewhere with --out, or use --allow-modified")
+
+
+def store(content, out=None, allow_modified=False):
+    """Writes a result to `out`, or as the newest of its name and, once, into the history; the
+    latter only of an unmodified tree, unless told otherwise."""
     if out is not None:
         out.write_text(compact_json.dumps(content) + "\n")
         return [out]
+    if not allow_modified:
+        check_tree(content)
     newest = RESULTS / content["size"] / f"{content['name']}.json"
     day = content["date"][:10]
     history = RESULTS / "history" / content["size"] / content["name"]

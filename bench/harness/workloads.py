@@ -1,21 +1,20 @@
 """The workloads W1 to W9: a data file each (bench/serve/workloads), run by quire-load on a server.
 
 A file has a section for each size, and a section has points, each of which is one call of
-quire-load. What is common to all points stands in the section; a point's `server` and `load` add to
-those of its section.
+quire-load. Settings of all points are in the section; a point's `server` and `load` add to them.
 
-    program    what serves: quire-server, or null_server (no model)
+    program    the server: quire-server, or null_server (no model)
     server     its flags
     load       flags of quire-load; {workloads} is the folder of the data files, {trace} the file
                that `mix` makes
     label      of a point
-    tokens     checked: output tokens of each request, or "trace": as the trace has them
+    tokens     checked: output tokens of each request, or "trace": those of the trace
     judged     figures that bench/compare judges
     floor      [{figure, kind = "decode" | "prefill" | "offline", ...}]: harness/floors.py
-    mix        {file, every, prompt, output}: every so manieth request of a trace becomes a long one
-    sweep      true: the call sweeps over rates and makes a point of each, of which those at `rates`
-               are judged, and one of the best
-    baseline   label of an earlier point: how many times better this one is becomes a point too
+    mix        {file, every, prompt, output}: each `every`-th request of a trace becomes a long one
+    sweep      true: the call sweeps over rates. Each rate is a point, judged if it is in
+               `rates`; the best is another
+    baseline   label of an earlier point: the gain over it becomes a point too
     parts      other benchmarks whose points belong to the workload
     timeout    seconds of a point
 """
@@ -44,7 +43,7 @@ def load(name):
 
 
 def percentile(values, percent):
-    """Linear between order statistics, as numpy has it."""
+    """Linear between order statistics, as numpy.percentile."""
     values = sorted(values)
     at = (len(values) - 1) * percent / 100
     low = int(at)
@@ -77,7 +76,7 @@ class Workload:
                     raise BenchError(f"{path}: unknown {', '.join(sorted(unknown))}")
 
     def targets(self):
-        """What ninja must build."""
+        """The targets for ninja."""
         targets = {"quire-load", "roofline"}
         for size in ("cpu", "gpu"):
             section = self.data[size]
@@ -109,7 +108,7 @@ class Workload:
 
 
 class LoadRun:
-    """Runs points; a server of its own for each, so that none finds another's traces."""
+    """Runs points, each with its own server, so that none finds the cache of another."""
 
     def __init__(self, build, size, model, folder):
         self.build, self.size, self.folder = build, size, folder
@@ -177,7 +176,7 @@ class LoadRun:
         return [json.loads(line) for line in path.read_text().splitlines()]
 
     def check(self, record, spec, trace):
-        """Nothing failed, nothing was lost, and as many tokens came as were asked for."""
+        """No request failed, no token was lost, and as many tokens came as were asked for."""
         counts = record["counts"]
         faults = sum(
             counts[k] for k in ("failed", "incomplete", "cancelled", "broken_sequences")
@@ -248,7 +247,7 @@ class LoadRun:
 
 
 def short_itl_ms_p99(results, long_prompt):
-    """Of the requests that are not the long ones."""
+    """Figures of the short requests."""
     path = next(results.glob("quire-*.json"))
     detail = json.loads(path.read_text())
     gaps = [
@@ -261,7 +260,7 @@ def short_itl_ms_p99(results, long_prompt):
 
 
 def gains(points, label, baseline):
-    """How many times better a point's judged figures are than those of another of the same run."""
+    """The gain of a point's judged figures over those of another point of the same run."""
     ours, theirs = (next(p for p in points if p["label"] == name) for name in (label, baseline))
     figures = {}
     for figure in ours["judged"]:
@@ -272,7 +271,7 @@ def gains(points, label, baseline):
 
 
 def best_of(points):
-    """What a sweep is for: the most requests a second that met the limits, at any rate."""
+    """The result of a sweep: the most requests a second that met the limits, at any rate."""
     goodputs = [p["figures"].get("goodput_requests_per_second", 0) for p in points]
     rates = [p["figures"]["output_tokens_per_second"] for p in points]
     figures = {

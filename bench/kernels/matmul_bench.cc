@@ -1,6 +1,6 @@
 // MatMul: a decode step's products as a fraction of read bandwidth, a prompt's as a fraction of the
-// FMA peak, both measured in this run, on the cases that the tests prove. A wrong result is not
-// timed and fails the program.
+// FMA peak, both measured in this run, on the cases that the tests check. A wrong result fails the
+// program and is not timed.
 //
 // arguments: threads, and 0, 1 or 2 for the generic, AVX2 or AVX-512 kernels
 #include <benchmark/benchmark.h>

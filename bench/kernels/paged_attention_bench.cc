@@ -1,6 +1,6 @@
-// PagedAttention: decode as a fraction of read bandwidth over the keys and values it reads, prefill
-// as a fraction of the FMA peak, both measured in this run, on the cases that the tests prove. A
-// wrong result is not timed and fails the program.
+// PagedAttention: decode as a fraction of the bandwidth of reading its keys and values, prefill as
+// a fraction of the FMA peak, both measured in this run, on the cases that the tests check. A wrong
+// result fails the program and is not timed.
 //
 // argument: threads
 #include <benchmark/benchmark.h>

@@ -1,4 +1,4 @@
-// Read bandwidth and FMA peak by the plainest loops that reach them.
+// Measures read bandwidth and FMA peak by the simplest loops that reach them.
 #include "bench/kernels/roofline.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Seconds from the first of `threads` threads that begins fn(thread) to the last that ends it.
+// Runs fn(thread) on `threads` threads: seconds from the first begin to the last end.
 double TimeOnThreads(int threads, const std::function<void(int)>& fn) {
   std::latch ready(threads);
   std::vector<std::thread> all;
@@ -34,7 +34,7 @@ double TimeOnThreads(int threads, const std::function<void(int)>& fn) {
 }
 
 #if defined(__x86_64__)
-// Registers in flight: latency 4 times two units asks for eight.
+// Registers in flight: a latency of 4 cycles times two units needs eight.
 #define QUIRE_FMA_STEP(reg)                                                                     \
   "vfmadd231ps %%" reg "0, %%" reg "0, %%" reg "2\n vfmadd231ps %%" reg "0, %%" reg "0, %%" reg \
   "3\n vfmadd231ps %%" reg "0, %%" reg "0, %%" reg "4\n vfmadd231ps %%" reg "0, %%" reg         \

@@ -1,5 +1,5 @@
-// What this machine can do, as one line of JSON: bytes read per second over a given working set and
-// fused multiply-adds per second, by all threads of this process.
+// Prints the rates of this machine as one line of JSON: bytes read per second over a given working
+// set and fused multiply-adds per second, by all threads of this process.
 //
 // usage: roofline BYTES
 #include <cstdio>
@@ -12,7 +12,7 @@
 int main(int argc, char** argv) {
   const long bytes = argc == 2 ? std::atol(argv[1]) : 0;
   if (bytes < 1 << 16) {
-    std::fprintf(stderr, "usage: %s BYTES (65536 at least)\n", argv[0]);
+    std::fprintf(stderr, "usage: %s BYTES (at least 65536)\n", argv[0]);
     return 2;
   }
   const std::vector<char> data(static_cast<size_t>(bytes), 1);

@@ -1,6 +1,6 @@
-// Sample: time of a row, and beside it the fraction of the time that one plain pass over the row's
-// logits takes at the read bandwidth measured in this run, on the cases that the tests prove. A
-// wrong token is not timed and fails the program.
+// Sample: the time of a row, and the time of one pass over its logits at the read bandwidth
+// measured in this run as a fraction of it, on the cases that the tests check. A wrong token fails
+// the program and is not timed.
 #include <benchmark/benchmark.h>
 
 #include <string>

@@ -19,7 +19,7 @@ namespace {
 constexpr int32_t kBlockSize = 16;
 
 // A NullWorker whose steps take a given time, as a device's would. Its step runs from the end of
-// the one before: a late start is not made up for.
+// the one before: a late start delays all later steps.
 class PacedWorker final : public StepRunner {
  public:
   PacedWorker(int32_t vocab_size, const std::atomic<int64_t>* step_ns, int64_t token_ns)
@@ -50,7 +50,7 @@ PacedServer::PacedServer(const PacedServerOptions& options)
   model_.name = "null";
   model_.device_description = "null worker";
   model_.tokenizer = std::move(tokenizer).value();
-  // A whole context for every stream: preemption is not what is measured here.
+  // A whole context for every stream, so that none is preempted.
   const int32_t blocks = 1 + options.num_streams * (options.max_model_len / kBlockSize + 1);
   EngineSetup& setup = model_.setup;
   setup.model.architecture = "NullForCausalLM";

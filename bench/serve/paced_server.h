@@ -33,7 +33,7 @@ struct PacedServerOptions {
 class PacedServer {
  public:
   explicit PacedServer(const PacedServerOptions& options);
-  // Ends what still runs.
+  // Ends running requests.
   ~PacedServer();
 
   // Listens and serves; once. UNAVAILABLE when a port is taken.
@@ -41,7 +41,7 @@ class PacedServer {
   int port() const { return front_->port(); }
   int metrics_port() const { return admin_ == nullptr ? -1 : admin_->port(); }
   void SetStep(int64_t step_ns) { step_ns_.store(step_ns); }
-  // To be called every second or so: ends what the metrics port has waited for too long.
+  // To be called about every second: ends connections of the metrics port that take too long.
   void Tick();
 
  private:
@@ -51,7 +51,7 @@ class PacedServer {
   std::unique_ptr<ServerMetrics> metrics_;
   std::unique_ptr<GrpcFront> front_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<AdminHttp> admin_;  // ends first: its page looks at the others
+  std::unique_ptr<AdminHttp> admin_;  // destroyed first: its page reads the members above
 };
 
 }  // namespace quire

@@ -1,11 +1,12 @@
-// How many token events a second the server streams over gRPC on two cores, client included: the
+// Token events per second that the server streams over gRPC on two cores, client included: the
 // real engine, detokeniser and front end over a worker whose tokens cost nothing. The client is a
 // process of its own on the same two cores; it checks that every stream's cumulative_tokens has no
-// gap and that its end comes once, or there is no figure.
+// gap and that its end comes once; otherwise there is no figure.
 //
 // A token normally has a frame of its own; it shares one only when the reader or the machine lags
-// behind. So each paced rate says how many tokens a frame carried (1.0: none shared) and how late
-// tokens came; the unpaced run says what coalescing makes possible. Prints one JSON object a line.
+// behind. So each paced rate has the tokens per frame (1.0: none shared) and the lateness of
+// tokens; the unpaced run has the rate that coalescing makes possible. Prints one JSON object a
+// line.
 #include <grpcpp/grpcpp.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -32,7 +33,7 @@ namespace {
 constexpr int kStreams = 256;
 constexpr int kConnections = 4;
 constexpr double kSeconds = 5;
-// 0: as fast as it goes.
+// 0: unpaced.
 constexpr int kPacedRates[] = {50'000, 100'000, 125'000, 150'000, 200'000, 0};
 constexpr int32_t kUnpacedTokens = 3'000;  // a stream
 
@@ -201,7 +202,7 @@ int ClientMain(int orders, int reports) {
 
 // --- The server's process.
 
-// Nanoseconds of a step in which every stream gets one token; 0: as fast as it goes.
+// Nanoseconds of a step in which every stream gets one token; 0: unpaced.
 int64_t StepFor(int tokens_per_second) {
   return tokens_per_second == 0 ? 0 : 1'000'000'000LL * kStreams / tokens_per_second;
 }

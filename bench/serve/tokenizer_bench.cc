@@ -21,7 +21,8 @@ namespace {
 
 constexpr int kRounds = 5;
 
-// CPU time of this process: both tokenizers run on one core, whatever else the machine does.
+// CPU time of this process: other load of the machine does not count. Both tokenizers run on one
+// core.
 int64_t CpuNowNs() {
   timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

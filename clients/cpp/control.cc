@@ -103,6 +103,20 @@ void Print(const v1::MemoryPlan& memory, std::ostream& out) {
   }
 }
 
+int RunUndrain(const Invocation& line, Connection& connection, Terminal& terminal) {
+  v1::UndrainResponse response;
+  const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
+    return connection.control().Undrain(context, {}, &response);
+  });
+  if (!status.ok()) return Report(status, terminal.err);
+  if (line.json) {
+    PrintJson(response, terminal.out);
+  } else {
+    terminal.out << (response.was_draining() ? "accepting requests again\n" : "was not draining\n");
+  }
+  return kExitOk;
+}
+
 }  // namespace
 
 int RunInfo(const Invocation& line, Connection& connection, Terminal& terminal) {
@@ -140,6 +154,7 @@ int RunAbort(const Invocation& line, Connection& connection, Terminal& terminal)
 }
 
 int RunDrain(const Invocation& line, Connection& connection, Terminal& terminal) {
+  if (line.undo) return RunUndrain(line, connection, terminal);
   v1::DrainRequest request;
   if (line.exit_when_idle) request.set_exit_when_idle(true);
   v1::DrainResponse response;

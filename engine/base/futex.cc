@@ -1,4 +1,4 @@
-// The system call, which the C library does not wrap.
+// Wraps the system call, for which the C library has no function.
 #include "engine/base/futex.h"
 
 #include <linux/futex.h>
@@ -12,8 +12,7 @@ namespace quire {
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
-// Not the private kind, so that it works in memory of several processes; it costs a look-up of the
-// page.
+// Not the private kind, so that it works in shared memory; that costs a look-up of the page.
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t old, int64_t deadline_ns) {
   // FUTEX_WAIT_BITSET takes an absolute time, of CLOCK_MONOTONIC, which is the steady clock.
   const timespec deadline{.tv_sec = static_cast<time_t>(deadline_ns / 1'000'000'000),

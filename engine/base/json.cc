@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// Walks the text and tells how far the lexer has read: SAX events carry no position of their own.
+// Walks the text and records how far the lexer has read: SAX events carry no position.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -41,8 +41,8 @@ class CountingIterator {
   const char** reached_;
 };
 
-// Receives the events and builds the value. The innermost open container is open_.back();
-// containers further out do not change while it is open, so the pointers stay valid.
+// Builds the value from the events. The innermost open container is open_.back(); outer containers
+// do not change while it is open, so the pointers stay valid.
 class ValueBuilder {
  public:
   ValueBuilder(const JsonLimits& limits, const char* begin, const char* const* reached)
@@ -99,7 +99,7 @@ class ValueBuilder {
     *member_ = std::move(value);
     return member_;
   }
-  // False when there are too many.
+  // False beyond max_values.
   bool Count() {
     if (++num_values_ <= limits_.max_values) return true;
     return Fail(absl::StrCat("more than ", limits_.max_values, " keys and values"));
@@ -151,7 +151,7 @@ absl::StatusOr<json> ParseJson(std::string_view text, const std::string& what,
     return absl::InvalidArgumentError(
         absl::StrCat(what, ": ", text.size(), " bytes of JSON, the limit is ", limits.max_bytes));
   }
-  // The lexer takes a zero byte for the end of the text and skips a byte order mark in silence.
+  // The lexer treats a zero byte as the end of the text and silently skips a byte order mark.
   if (size_t at = text.find('\0'); at != std::string_view::npos) {
     return Fault(what, at, "zero byte");
   }

@@ -1,5 +1,5 @@
-// Untrusted JSON, parsed behind a guard: nlohmann-json keeps the last of duplicate keys in silence
-// and recurses without a limit, so text goes through a SAX pass that refuses both.
+// ParseJson: parses untrusted JSON. nlohmann-json silently keeps the last of duplicate keys and
+// recurses without a limit, so the text goes through a SAX pass that refuses both.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace quire {
 struct JsonLimits {
   int max_depth = 64;
   size_t max_bytes = size_t{256} << 20;
-  // Keys and values. One may take 3 bytes of text ("[],") and 100 of memory: this, not the text,
-  // bounds what a file can make us hold.
+  // Keys and values. A value may take 3 bytes of text ("[],") and 100 of memory: this limit, not
+  // the length of the text, bounds the memory.
   size_t max_values = size_t{16} << 20;
 };
 

@@ -1,5 +1,5 @@
-// The log's formatter and its writer thread: a bounded queue of finished lines in front of one file
-// descriptor that may be slow, full or gone.
+// The log's formatter and its writer thread: a bounded queue of finished lines before one file
+// descriptor, which may be slow, full or closed.
 #include "engine/base/log.h"
 
 #include <poll.h>
@@ -24,11 +24,11 @@ namespace {
 
 // 4096 lines of at most 4000 bytes: 16 MB in the worst case, some 400 KB in practice.
 constexpr size_t kMaxQueuedLines = 4096;
-// Below PIPE_BUF (4096): where poll says a pipe is writable, a line this long goes in without
-// blocking.
+// Below PIPE_BUF (4096): when poll reports a pipe as writable, a line of this length does not
+// block.
 constexpr size_t kMaxLineBytes = 4000;
 constexpr size_t kMaxTextBytes = 512;
-// How long a line may wait for a reader before it is dropped.
+// Longest wait of a line for its reader; then it is dropped.
 constexpr int kWriteTimeoutMs = 1000;
 
 struct LogState {
@@ -65,7 +65,7 @@ std::string WallTime() {
   return text;
 }
 
-// A JSON string: control characters (terminal escapes, line breaks) and broken UTF-8 cannot pass.
+// A JSON string, which escapes control characters (terminal escapes, line breaks) and broken UTF-8.
 std::string Quoted(std::string_view text) {
   return nlohmann::json(text.substr(0, kMaxTextBytes))
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -114,7 +114,7 @@ std::string FormatLine(LogFormat format, Severity severity, std::string_view eve
   return line;
 }
 
-// False when the line could not be written whole in time.
+// False when the line was not written whole in time.
 bool WriteLine(int fd, std::string_view line, int timeout_ms) {
   while (!line.empty()) {
     pollfd ready{fd, POLLOUT, 0};
@@ -133,12 +133,12 @@ void Drop(LogState& state, uint64_t lines) {
   state.dropped.fetch_add(lines, std::memory_order_relaxed);
 }
 
-// Writes one line and, after a gap, first says how long the gap was.
+// Writes one line; after dropped lines, first writes their number.
 void Deliver(LogState& state, const std::string& line, int timeout_ms, uint64_t* reported_drops) {
   const uint64_t drops = state.dropped.load(std::memory_order_relaxed);
   if (drops != *reported_drops) {
     const int64_t lost = static_cast<int64_t>(drops - *reported_drops);
-    // A leading newline ends whatever part of a line the gap left behind.
+    // The leading newline ends a line that was cut off.
     const std::string note = "\n" + FormatLine(state.format, Severity::kWarning,
                                                "log events were dropped", {{"count", lost}});
     if (WriteLine(state.fd, note, timeout_ms)) *reported_drops = drops;
@@ -146,7 +146,7 @@ void Deliver(LogState& state, const std::string& line, int timeout_ms, uint64_t*
   if (!WriteLine(state.fd, line, timeout_ms)) Drop(state, 1);
 }
 
-// `reported_drops` is how many there were at StartLog: those since then are told.
+// `reported_drops`: the drops at StartLog; later ones are reported.
 void WriterLoop(LogState& state, uint64_t reported_drops) {
   std::unique_lock lock(state.mutex);
   while (true) {
@@ -154,7 +154,7 @@ void WriterLoop(LogState& state, uint64_t reported_drops) {
     if (state.queue.empty()) break;
     const std::string line = std::move(state.queue.front());
     state.queue.pop_front();
-    // While stopping, a reader that has already stalled gets no second grace.
+    // While stopping, a reader that stalled before gets no further time.
     const bool stalled = state.dropped.load(std::memory_order_relaxed) != reported_drops;
     const int timeout_ms = state.stopping && stalled ? 0 : kWriteTimeoutMs;
     lock.unlock();

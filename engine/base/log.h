@@ -1,11 +1,11 @@
-// Structured logs to stderr, one event a line, as text or JSON. An event is a constant sentence and
-// typed fields; there is no way to format prompt text or a secret into it, by design: fields take
-// numbers, booleans and short strings the operator chose (paths, names, ids).
+// Log: structured logs to stderr, one event a line, as text or JSON. An event is a constant
+// sentence and typed fields. Fields take numbers, booleans and short strings that the operator
+// chose (paths, names, ids); by design no call formats prompt text or a secret.
 //
 //   Log(Severity::kInfo, "model loaded", {{"path", dir}, {"seconds", 0.41}});
 //
-// Any thread. Lines are written by a background thread from a bounded queue; when it is full,
-// events are dropped and counted (LogDroppedTotal), never waited for.
+// Any thread. A background thread writes the lines from a bounded queue; when the queue is full,
+// events are dropped and counted (LogDroppedTotal) and the caller does not wait.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct LogField {
 
 // Starts the writer thread; before it, and after StopLog, events are written synchronously.
 void StartLog(LogFormat format, Severity minimum, int fd = 2);
-void StopLog();  // flushes; gives up after 3 s when nobody reads
+void StopLog();  // flushes; gives up after 3 s without a reader
 void Log(Severity severity, std::string_view event, std::initializer_list<LogField> fields = {});
 uint64_t LogDroppedTotal();
 

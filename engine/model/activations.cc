@@ -1,4 +1,4 @@
-// One buffer, laid out by the same walk that counts its bytes.
+// One buffer; the walk that lays it out also counts its bytes.
 #include "engine/model/activations.h"
 
 #include <algorithm>
@@ -7,20 +7,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/rope.h"
+#include "kernels/ceil_div.h"
 
 namespace quire {
 namespace {
 
-// Hands out aligned runs behind `base`; with base null it only counts.
+// Hands out aligned runs behind `base`; counts only when base is null.
 class Layout {
  public:
   explicit Layout(char* base) : base_(base) {}
 
-  // A region that each of its tensors begins at.
+  // A region of memory, aligned.
   void* Take(int64_t bytes) {
     constexpr int64_t kAlignment = 256;
     void* at = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += RoundUp(bytes, kAlignment);
     return at;
   }
   TensorView Matrix(int64_t rows, int64_t columns, DType dtype) {
@@ -46,7 +47,7 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   const int64_t kv = Shard(config.num_kv_heads, tp).count * config.head_dim;
   const int64_t mlp = Shard(config.intermediate_size, tp).count;
   const DType dtype = options.activation_dtype;
-  // Two tensors of different times in one region.
+  // Two tensors with disjoint lifetimes in one region.
   const auto shared = [&](TensorView& a, int64_t a_width, TensorView& b, int64_t b_width) {
     const TensorView region = layout.Matrix(tokens, std::max(a_width, b_width), dtype);
     a = {region.data, dtype, {tokens, a_width}};

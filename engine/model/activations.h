@@ -1,5 +1,5 @@
-// Activations: the memory a decoder works in, taken once for the largest step; and the rotary
-// table.
+// Activations: the memory that a decoder computes in, allocated once for the largest step, and the
+// rotary table.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace quire {
 
-// The tensors of one step: T tokens, R rows whose logits are wanted; widths are this rank's. `qkv`
-// shares its memory with `gate_up`, `attention` with `gated`: attention is over when the
+// The tensors of one step: T tokens, R rows that need logits; widths are this rank's. `qkv` shares
+// its memory with `gate_up`, and `attention` with `gated`: attention has ended when the
 // feed-forward begins.
 struct StepTensors {
   TensorView residual;      // [T, H]
@@ -38,7 +38,7 @@ class Activations {
 
   // Views for a step of `tokens` and `rows`, which must fit the options.
   StepTensors For(int32_t tokens, int32_t rows) const;
-  // [max_model_len, D], as RopeStoreKvParams wants it.
+  // [max_model_len, D], in the layout of RopeStoreKvParams.
   const TensorView& rope() const { return rope_; }
 
  private:

@@ -18,8 +18,8 @@ Decoder::Decoder(const ModelConfig& config, TpInfo tp, DecoderWeights weights,
 void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView logits) {
   const StepTensors s = activations_.For(input.num_tokens, input.num_logit_rows);
   weights_.vocabulary.Embed(backend_, input.token_ids, s.residual);
-  // h lives in s.residual; a block's output waits in s.x until the next norm adds it. Before the
-  // first norm nothing waits.
+  // s.residual holds h; s.x holds a block's output until the next norm adds it. The first norm adds
+  // nothing.
   TensorView x = s.residual, residual;
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const NamedRange range(backend_, "layer", static_cast<int64_t>(i));
@@ -81,7 +81,7 @@ void Decoder::FeedForward(const DecoderLayer& layer, const StepTensors& s) {
   layer.down.Apply(backend_, s.gated, s.x);
 }
 
-// Only the rows whose logits are wanted pass the last norm and the head.
+// Only the rows that need logits pass the last norm and the head.
 void Decoder::Logits(const ModelInput& input, const StepTensors& s, TensorView logits) {
   backend_.GatherRows({.x = s.x, .rows = input.logit_rows, .out = s.row_x});
   backend_.GatherRows({.x = s.residual, .rows = input.logit_rows, .out = s.row_residual});

@@ -1,5 +1,5 @@
-// Decoder: the llama-shaped family (Llama, Mistral, Qwen2, Qwen3), one equation for all; what
-// differs between them is which of its weights are there.
+// Decoder: the model of the llama-shaped families (checkpoint/families.h). All share one equation;
+// they differ in which weights are present.
 #pragma once
 
 #include "engine/model/activations.h"
@@ -20,7 +20,7 @@ class Decoder final : public Model {
   void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) override;
 
  private:
-  // `plan`: the step's attention is to be planned first.
+  // `plan`: plan the step's attention first.
   void Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
                  const StepTensors& s, bool plan);
   PagedAttentionParams AttentionParams(const ModelInput& input, const KvLayerView& kv,

@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Norm weights are a few thousandths of the bytes and stay as exact as they can be.
+// Norm weights are a few thousandths of the bytes and keep full precision.
 constexpr DType kNormDType = DType::kF32;
 
 // Writes the specs in the order in which Assemble takes their tensors.
@@ -166,8 +166,8 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
     return Assemble(config, tp, std::move(storage));
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
-  // Tables that old converters stored though they follow from the config, and a head that is the
-  // embedding again.
+  // Rotary tables, which old converters stored although the config implies them, and a head that
+  // repeats a tied embedding.
   const auto ignorable = [&config](const std::string& name) {
     return name.ends_with("rotary_emb.inv_freq") ||
            (config.tie_embeddings && name == "lm_head.weight");

@@ -1,5 +1,5 @@
-// DecoderWeights: the parts of a llama-shaped decoder on one rank, named as the equation in
-// decoder.cc uses them, and the list of which slices of which checkpoint tensors each is made of.
+// DecoderWeights: the weights of a llama-shaped decoder on one rank, named as in the equation of
+// decoder.cc, each assembled from slices of checkpoint tensors.
 #pragma once
 
 #include <cstdint>

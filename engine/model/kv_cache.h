@@ -1,6 +1,6 @@
 // KvCache: one rank's paged K/V pool, laid out [block][layer][k/v][head_local][token][dim] in one
 // allocation. A block is one contiguous run over all layers: one copy moves it. Block 0 is the null
-// block. The scheduler owns block ids; this owns bytes.
+// block. The scheduler owns the block ids, this class the bytes.
 #pragma once
 
 #include <cstdint>

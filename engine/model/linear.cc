@@ -1,4 +1,4 @@
-// Products and the exchanges that complete them.
+// Each product, and the exchange that completes it.
 #include "engine/model/linear.h"
 
 namespace quire {
@@ -24,7 +24,7 @@ void Vocabulary::Logits(Backend& backend, TensorView x, const Scratch& scratch,
   const bool padded = head_.dim[0] * tp_.size != logits.dim[1];
   backend.AllGather(scratch.local, padded ? scratch.gathered : logits);
   if (!padded) return;
-  // The padding is at the end of each row: a gather of every row, cut to V columns, drops it.
+  // The padding is at the end of each row: gathering every row, cut to V columns, drops it.
   backend.GatherRows({.x = scratch.gathered.Columns(0, logits.dim[1]),
                       .rows = scratch.row_numbers,
                       .out = logits});

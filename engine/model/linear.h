@@ -1,18 +1,19 @@
-// The matrix products of a tensor-parallel model. A rank holds a slice of each weight; these say
-// what has to be exchanged so that every rank ends with the same full result, and are the only
-// callers of the backend's collectives.
+// Linear, Vocabulary: the matrix products of a tensor-parallel model. A rank holds a slice of each
+// weight; these classes exchange the parts so that every rank ends with the same full result. They
+// are the only callers of the backend's collectives.
 #pragma once
 
 #include <cstdint>
 
 #include "engine/model/checkpoint/tp.h"
 #include "kernels/backend.h"
+#include "kernels/ceil_div.h"
 
 namespace quire {
 
 // out = x * w^T + bias.
 //   kReplicated: w is whole on every rank.
-//   kColumn: the rank holds a slice of the outputs; its out is that slice and nothing is exchanged.
+//   kColumn: the rank holds a slice of the outputs; its out is that slice, without an exchange.
 //   kRow: the rank holds a slice of the inputs, x is that slice, and the ranks' partial results are
 //         summed. The bias is held by rank 0 alone.
 class Linear {
@@ -33,13 +34,13 @@ class Linear {
   Split split_ = Split::kReplicated;
 };
 
-// Token embedding and output head over a vocabulary that is cut into equal runs of rows, the last
-// one padded with zeros. Rows of both are shared when a model ties them.
+// Token embedding and output head over a vocabulary cut into equal runs of rows; zeros pad the last
+// run. A model may tie the two.
 class Vocabulary {
  public:
   // Rows a rank holds.
   static int64_t LocalRows(int64_t vocab_size, TpInfo tp) {
-    return (vocab_size + tp.size - 1) / tp.size;
+    return CeilDiv<int64_t>(vocab_size, tp.size);
   }
 
   Vocabulary() = default;
@@ -47,11 +48,12 @@ class Vocabulary {
   Vocabulary(TensorView embedding, TensorView head, TpInfo tp)
       : embedding_(embedding), head_(head), tp_(tp) {}
 
-  // out: [T, H]: the rows of `ids`, each summed from the one rank that has it and zeros.
+  // out: [T, H]: the rows of `ids`. Each is summed over the ranks: one holds it, the rest add
+  // zeros.
   void Embed(Backend& backend, const int32_t* ids, TensorView out) const;
 
-  // Device memory that Logits works in: [R, LocalRows], [R, LocalRows * ranks] and the numbers 0 to
-  // R - 1. The last two serve padded vocabularies, the first any split one.
+  // Device memory that Logits computes in: [R, LocalRows] for any split vocabulary, and for padded
+  // ones [R, LocalRows * ranks] and the numbers 0 to R - 1.
   struct Scratch {
     TensorView local;
     TensorView gathered;

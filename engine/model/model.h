@@ -1,4 +1,4 @@
-// Model: computes logits for the rows asked for and writes exactly the KV slots named in the input.
+// Model: computes the logits of the input's logit rows and writes exactly the input's KV slots.
 // Allocates nothing after construction. One rank; used by that rank's thread only.
 #pragma once
 
@@ -22,14 +22,14 @@ class Model {
   virtual void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) = 0;
 };
 
-// Bytes a rank will hold before its KV pool: computed from the config alone, before loading.
+// Bytes that a rank holds beside its KV pool, computed from the config alone, before loading.
 struct ModelMemory {
   int64_t weight_bytes = 0;
   int64_t arena_bytes = 0;  // activations, rope table
 };
 ModelMemory PlanModelMemory(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
 
-// Builds the architecture named in `config` (registry.cc) and loads its weights from
+// Builds the architecture named in `config` (checkpoint/families.h) and loads its weights from
 // DIR/*.safetensors. Errors name file and tensor: missing, extra, misshapen, truncated,
 // overlapping, lying headers; RESOURCE_EXHAUSTED when the device has too little memory. The backend
 // must outlive the model.

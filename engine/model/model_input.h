@@ -1,6 +1,6 @@
-// ModelInput: the flat arrays of one step in device memory, self-consistent by construction and the
-// same on every rank (query_begin[S] == num_tokens). Filled by the worker from a StepPlan and its
-// row tables.
+// ModelInput: the flat arrays of one step in device memory, consistent by construction and equal on
+// every rank (query_begin[S] == num_tokens). The worker fills them from a StepPlan and its row
+// tables.
 #pragma once
 
 #include <cstdint>

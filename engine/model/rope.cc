@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
-// Long waves are stretched by the factor, short ones kept, those between interpolated.
+// Stretches long waves by the factor, keeps short ones, and interpolates between.
 void ScaleLlama3(const RopeConfig& rope, std::vector<float>& inv_freq) {
   const double context = static_cast<double>(rope.original_max_position);
   const auto factor = static_cast<float>(rope.factor);
@@ -38,7 +38,7 @@ double YarnDimension(const RopeConfig& rope, int32_t head_dim, double rotations)
   return head_dim * std::log(context / (rotations * kTwoPi)) / (2 * std::log(rope.theta));
 }
 
-// Pairs below `low` are kept, above `high` stretched by the factor, on a linear ramp between.
+// Keeps pairs below `low`, stretches pairs above `high` by the factor, with a linear ramp between.
 void ScaleYarn(const RopeConfig& rope, int32_t head_dim, std::vector<float>& inv_freq) {
   double low = YarnDimension(rope, head_dim, rope.beta_fast);
   double high = YarnDimension(rope, head_dim, rope.beta_slow);
@@ -104,7 +104,7 @@ void FillRopeTable(const RopeConfig& rope, int32_t head_dim, int32_t num_positio
   float* row = table.data();
   for (int32_t position = 0; position < num_positions; ++position, row += head_dim) {
     for (size_t i = 0; i < half; ++i) {
-      // The rounding of the angle to float32 is part of what transformers computes.
+      // transformers rounds the angle to float32 too.
       const float angle = static_cast<float>(position) * inv_freq[i];
       row[i] = std::cos(angle) * scale;
       row[half + i] = std::sin(angle) * scale;

@@ -1,6 +1,5 @@
-// Rope: the rotary position table, with the scaling that a checkpoint's config asks for, computed
-// in float32 in the order transformers does, whose values the checkpoint was trained and is judged
-// with.
+// Rope: the rotary position table with the scaling of the checkpoint's config. Computed in float32
+// in the order of transformers, because the checkpoint was trained with those values.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ namespace quire {
 // [head_dim / 2] radians per position of each pair of dimensions.
 std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int32_t head_dim);
 
-// What cosines and sines are multiplied by: 1, or YaRN's attention factor.
+// The factor of cosines and sines: 1, or YaRN's attention factor.
 float RopeAttentionScale(const RopeConfig& rope);
 
 // Fills table[num_positions][head_dim]: head_dim / 2 cosines, then as many sines, scaled

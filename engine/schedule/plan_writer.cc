@@ -1,5 +1,4 @@
-// Writing a chosen piece of work down as a plan: what the worker's row tables do not hold yet goes
-// in.
+// Writes the chosen work down as a plan: everything that the workers' row tables do not hold yet.
 #include <algorithm>
 
 #include "engine/schedule/step_planner.h"
@@ -14,8 +13,7 @@ void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record)
   if (s.new_row) EmitNewRow(s, plan);
   s.new_row = false;
   if (s.cloned != kNoNode && s.table_blocks == 0) {
-    plan.block_clones.push_back(
-        {sequences_.kv().ClonedBlock(s), s.blocks[s.planned / config_.block_size]});
+    plan.block_clones.push_back({kv_.ClonedBlock(s), s.blocks[s.planned / config_.block_size]});
   }
   EmitBlocks(s, end, plan);
   EmitTokens(s, end, plan);

@@ -1,6 +1,6 @@
-// RequestQueue: the waiting sequences, preempted ones included, in the order in which they are to
-// be admitted: priority, then arrival. A preempted sequence keeps its arrival, so it comes back
-// ahead of everything that arrived after it.
+// RequestQueue: the waiting sequences in the order of admission: priority, then arrival. A
+// preempted sequence keeps its arrival, so it comes back before all sequences that arrived later.
+// One thread. Allocates nothing within `capacity`.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace quire {
 
 class RequestQueue {
  public:
-  // The order, copied out of the sequence so that walking the queue does not touch it.
+  // The sort key is copied out of the sequence, so that walking the queue does not touch it.
   struct Entry {
     int32_t priority = 0;
     int64_t arrival_ns = 0;
@@ -27,14 +27,14 @@ class RequestQueue {
 
   void Insert(Sequence& sequence);
   void Erase(Sequence& sequence);
-  // A waiting sequence learnt one more token (it was preempted with steps in flight).
+  // A waiting sequence has one more known token (it was preempted with steps in flight).
   void AddToken() { ++num_tokens_; }
 
   const_iterator begin() const { return entries_.begin(); }
   const_iterator end() const { return entries_.end(); }
   size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
-  int64_t num_tokens() const { return num_tokens_; }  // known tokens of the waiting
+  int64_t num_tokens() const { return num_tokens_; }  // known tokens of all waiting sequences
 
  private:
   RecyclingSet<Entry> entries_;

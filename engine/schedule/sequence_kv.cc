@@ -286,7 +286,7 @@ bool SequenceKv::EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns) 
 }
 
 void SequenceKv::AbandonRestore(Sequence& sequence) {
-  if (sequence.restore != 0) tiering_.Abandon(sequence.restore);
+  if (sequence.restore != 0) tiering_.AbandonRestore(sequence.restore);
   sequence.restore = 0;
   pool_.Unreserve(sequence.reserved);
   sequence.reserved = 0;
@@ -302,11 +302,11 @@ void SequenceKv::ForgetDevice() {
 
 CacheStats SequenceKv::stats() const {
   CacheStats stats = stats_;
-  stats.evicted_blocks = tree_.num_evicted();
-  stats.kept_lost = tree_.num_kept_lost();
+  stats.evicted_blocks = tree_.evictions().num_evicted();
+  stats.kept_lost = tree_.evictions().num_kept_lost();
   stats.cached_blocks = pool_.num_cached();
-  stats.host_pages = tree_.num_pages();
-  stats.host_pages_used = tree_.num_pages() - tree_.num_free_pages();
+  stats.host_pages = tree_.host().num_pages();
+  stats.host_pages_used = tree_.host().num_pages() - tree_.host().num_free_pages();
   stats.sessions = sessions_.num_sessions();
   stats.session_tokens = sessions_.num_tokens();
   std::ranges::copy(sessions_.CountByState(), stats.sessions_by_state.begin());

@@ -1,16 +1,17 @@
-// Choosing the work of a step.
+// The choice of a step's work.
 #include "engine/schedule/step_planner.h"
 
 #include <algorithm>
 #include <array>
 #include <limits>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 
 namespace quire {
 
 StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences)
-    : config_(config), sequences_(sequences) {
+    : config_(config), sequences_(sequences), kv_(sequences.kv()), tiering_(kv_.tiering()) {
   decodes_.reserve(config.max_num_seqs);
   prefills_.reserve(config.max_num_seqs);
 }
@@ -25,7 +26,7 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   made_room_ = false;
   ChooseRunning();
   ChoosePrefills();
-  // What a victim gives up is for the one it was preempted for; nobody new may take it.
+  // Blocks that a victim gave up are for the sequence that needed them, not for a new one.
   if (!made_room_) ChooseAdmissions(now_ns);
   SpendLeftover();
   for (const Choice& choice : decodes_) Emit(choice, plan, record);
@@ -34,9 +35,8 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   events.admitted += num_admitted_;
 }
 
-// Gives one token to every running sequence that has one token left to compute, first in order
-// first, and collects those that have more. Victims come from behind in the same order, so they
-// have not been chosen yet.
+// Gives one token to every running sequence that has one token left to compute, and collects those
+// that have more. Victims come from the end of the same order, so they have not been chosen yet.
 void StepPlanner::ChooseRunning() {
   const std::vector<Sequence*>& running = sequences_.running();
   for (size_t i = 0; i < running.size(); ++i) {
@@ -51,26 +51,26 @@ void StepPlanner::ChooseRunning() {
   }
 }
 
-// Finds the block for the next position, at the cost of others if need be. False: the sequence
-// waits in its row for a step or more. It never gives up its own blocks: whoever precedes it either
-// finishes or takes them.
+// Takes the block for the next position, from another sequence or a store if none is available.
+// False: the sequence waits in its row for a step or more. It never gives up its own blocks: a
+// sequence before it in order finishes, or preempts it.
 bool StepPlanner::EnsureBlock(Sequence& sequence) {
   const int32_t capacity = static_cast<int32_t>(sequence.blocks.size()) * config_.block_size;
   if (sequence.planned < capacity) return true;
   while (!sequences_.TakeBlock(sequence)) {
-    // Blocks that are on their way back count before anybody is hurt.
+    // Wait for blocks that steps in flight are about to return, before preempting for one.
     if (claimed_blocks_ < sequences_.draining_blocks()) {
       ++claimed_blocks_;
       return false;
     }
-    // Those who have no row yet lose nothing: what they loaded is on the host still.
+    // A restoring sequence loses nothing: it has no row yet, and its KV is still on the host.
     if (!sequences_.restoring().empty()) {
       sequences_.Withdraw(*sequences_.restoring().back());
       made_room_ = true;
       continue;
     }
-    // To compute some of a victim's KV again costs less than another victim.
-    if (sequences_.kv().tiering().GiveUpStore()) {
+    // Giving up the copy of an earlier victim's KV costs less than another victim.
+    if (tiering_.GiveUpStore()) {
       made_room_ = true;
       continue;
     }
@@ -83,7 +83,8 @@ bool StepPlanner::EnsureBlock(Sequence& sequence) {
   return true;
 }
 
-// The last in order that may be hurt for `beneficiary`'s sake, null if there is none behind it.
+// The last sequence in order that may be preempted for `beneficiary`; null if there is none behind
+// it.
 Sequence* StepPlanner::Victim(const Sequence& beneficiary) const {
   const std::vector<Sequence*>& running = sequences_.running();
   for (auto victim = running.rbegin(); *victim != &beneficiary; ++victim) {
@@ -93,8 +94,8 @@ Sequence* StepPlanner::Victim(const Sequence& beneficiary) const {
   return nullptr;
 }
 
-// Shares what the decoding sequences left among the running prefills: the shortest first, and all
-// the very long ones together at most half while shorter ones wait.
+// Shares the remaining budget among the running prefills: the shortest first, and while a shorter
+// one waits, all very long ones together get at most half.
 void StepPlanner::ChoosePrefills() {
   prefill_budget_ = budget_;
   long_budget_ = std::max(1, prefill_budget_ / 2);
@@ -125,7 +126,7 @@ void StepPlanner::SortPrefills() {
   std::sort(prefills_.begin(), prefills_.end(), first);
 }
 
-// How much of a prefill of `tokens` tokens fits in what is left of the step.
+// How many of `tokens` tokens of a prefill fit into the rest of the step.
 int32_t StepPlanner::Capped(int32_t tokens) const {
   const bool must_share = tokens > prefill_budget_ && shortest_prefill_ < tokens;
   return std::min({tokens, budget_, must_share ? long_budget_ : budget_});
@@ -142,13 +143,12 @@ int32_t StepPlanner::ShortestWaiting() const {
   return shortest;
 }
 
-// Room that copies to the host hold for longer than they should take is for those who wait.
+// Takes the blocks of overdue stores for the first waiting request.
 void StepPlanner::TakeBackFromSlowCopies(int64_t now_ns) {
   const RequestQueue& queue = sequences_.queue();
   if (queue.empty() || sequences_.num_free_rows() == 0) return;
   const int32_t wanted = BlocksToReserve(*queue.begin()->sequence) + Watermark();
-  while (sequences_.pool().available() < wanted &&
-         sequences_.kv().tiering().GiveUpSlowStore(now_ns)) {
+  while (sequences_.pool().available() < wanted && tiering_.GiveUpSlowStore(now_ns)) {
   }
 }
 
@@ -163,7 +163,7 @@ void StepPlanner::ChooseAdmissions(int64_t now_ns) {
     if (budget_ == 0 || sequences_.num_free_rows() == 0) return;
     Sequence& sequence = *entry->sequence;
     ++entry;  // admission takes the sequence out of the queue
-    // Its own blocks are on their way back to it; nobody behind it may take them.
+    // Blocks come back for a preempted sequence; no sequence behind it may take them.
     if (sequence.state == SequenceState::kPreempted) return;
     if (TryAdmit(sequence, now_ns)) {
       for (int32_t i = 0; i < num_passed_over; ++i) ++passed_over[i]->bypassed;
@@ -174,20 +174,19 @@ void StepPlanner::ChooseAdmissions(int64_t now_ns) {
   }
 }
 
-// Those whose KV has come back from the host come before all that wait.
+// Begins the sequences whose KV has come back from the host, before all that wait.
 void StepPlanner::BeginRestored(int64_t now_ns) {
-  SequenceKv& kv = sequences_.kv();
   const std::vector<Sequence*>& restoring = sequences_.restoring();
   for (size_t i = 0; i < restoring.size();) {
     Sequence& sequence = *restoring[i];
     const size_t before = restoring.size();
-    if (kv.tiering().Finished(sequence.restore, now_ns)) {
+    if (tiering_.EndRestoreIfDone(sequence.restore, now_ns)) {
       const bool ended = sequence.restore == 0;
-      if (!ended && !kv.EndRestore(sequence, BlocksToReserve(sequence), now_ns)) {
+      if (!ended && !kv_.EndRestore(sequence, BlocksToReserve(sequence), now_ns)) {
         sequences_.Withdraw(sequence);
       } else if (budget_ > 0 && sequences_.num_free_rows() > 0) {
         const int32_t more = std::max(0, sequences_.pool().available() - Watermark());
-        TryBegin(sequence, kv.Look(sequence), sequence.reserved + more, now_ns);
+        TryBegin(sequence, kv_.Look(sequence), sequence.reserved + more, now_ns);
       }
     }
     i += restoring.size() == before;
@@ -195,12 +194,11 @@ void StepPlanner::BeginRestored(int64_t now_ns) {
 }
 
 bool StepPlanner::TryAdmit(Sequence& sequence, int64_t now_ns) {
-  SequenceKv& kv = sequences_.kv();
   const int32_t room = sequences_.pool().available() - Watermark();
   const int32_t blocks = BlocksToReserve(sequence);
-  // Looking costs time, so not where it cannot help.
-  if (blocks - kv.MostBlocks(sequence) > room) return false;
-  const SequenceKv::Found found = kv.Look(sequence);
+  // Looking costs time: skip it where no result could make the sequence fit.
+  if (blocks - kv_.MostBlocks(sequence) > room) return false;
+  const SequenceKv::Found found = kv_.Look(sequence);
   if (found.target != kNoNode && !sequence.computes) {
     const auto restore = sequences_.BeginRestore(sequence, found, blocks, room, now_ns);
     if (restore != SequenceKv::Restore::kCompute) return restore == SequenceKv::Restore::kBegun;
@@ -208,13 +206,13 @@ bool StepPlanner::TryAdmit(Sequence& sequence, int64_t now_ns) {
   return TryBegin(sequence, found, room, now_ns);
 }
 
-// `room`: blocks that the sequence may make unavailable.
+// Admits the sequence if it fits. `room`: blocks that it may make unavailable.
 bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t room,
                            int64_t now_ns) {
-  // Holding what was found makes it unavailable to others, as taking would.
+  // Holding a found block makes it unavailable, as taking one would.
   const int32_t all = BlocksToReserve(sequence);
   const auto fits = [&] { return all - found.num_blocks + found.hold_cost <= room; };
-  if (!fits()) found = sequences_.kv().WithoutClone(found);
+  if (!fits()) found = kv_.WithoutClone(found);
   const int32_t tokens = sequence.known() - found.num_tokens;
   const int32_t count = FirstChunk(sequence, tokens);
   if (count == 0 || found.num_tokens > found_budget_) return false;
@@ -222,7 +220,7 @@ bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t 
   sequences_.Admit(sequence, found, all - found.num_blocks);
   if (sequence.timings.admitted_ns == 0) {
     sequence.timings.admitted_ns = now_ns;
-    sequences_.kv().Account(sequence, found);
+    kv_.Account(sequence, found);
   }
   prefills_.push_back({&sequence, count});
   budget_ -= count;
@@ -233,34 +231,33 @@ bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t 
   return true;
 }
 
-// How many of the `tokens` that a waiting sequence has to compute it could begin with now; 0 if it
-// may not begin.
+// How many of its `tokens` tokens to compute a waiting sequence can begin with; 0: it must wait.
 int32_t StepPlanner::FirstChunk(const Sequence& sequence, int32_t tokens) const {
-  // A sequence that has been overtaken often enough no longer makes room for shorter ones.
+  // A sequence that was overtaken kMaxBypasses times no longer makes room for shorter ones.
   const int32_t count =
       sequence.bypassed >= kMaxBypasses ? std::min(tokens, budget_) : Capped(tokens);
   const bool unfinished = count < tokens;
   return unfinished && unfinished_prefills_ >= config_.max_partial_prefills ? 0 : count;
 }
 
-// The whole prompt, and room to grow; all it can ever need if it was preempted too often.
+// Blocks for the whole prompt and some growth; all it can ever need if it was preempted too often.
 int32_t StepPlanner::BlocksToReserve(const Sequence& sequence) const {
   const int32_t last = sequence.hard_end - 1;  // the last token is never computed
   const int32_t grown =
       sequence.preemptions >= kMaxPreemptions
           ? last
           : std::min(last - sequence.known(), config_.growth_horizon) + sequence.known();
-  return (grown + config_.block_size - 1) / config_.block_size;
+  return CeilDiv(grown, config_.block_size);
 }
 
-// Blocks kept free so that every running sequence can cross a block edge without preempting
-// anybody. None when nothing runs, or else the largest request could never start.
+// Blocks kept free so that every running sequence can begin a new block without a preemption. None
+// when nothing runs, or else the largest request could never start.
 int32_t StepPlanner::Watermark() const {
   const int32_t num_running = static_cast<int32_t>(sequences_.running().size());
   return num_running == 0 ? 0 : std::max(sequences_.pool().total() / 100, num_running);
 }
 
-// Budget that nobody came for goes to the prefills in the step: a cap that served no one is lifted.
+// Gives unused budget to the chosen prefills: no other sequence needs it.
 void StepPlanner::SpendLeftover() {
   for (Choice& choice : prefills_) {
     const int32_t more = std::min(budget_, choice.sequence->remaining() - choice.count);

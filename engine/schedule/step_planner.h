@@ -1,6 +1,6 @@
-// StepPlanner: decides who runs how many tokens in the next step. It first chooses (decoding
-// sequences, then running prefills, then those whose KV came back from the host, then admissions),
-// then writes the choice down as a plan.
+// StepPlanner: decides which sequences run in the next step, and how many tokens of each. It first
+// chooses (decoding sequences, then running prefills, then sequences whose KV came back from the
+// host, then admissions), then writes the choice down as a plan. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,23 @@ class StepPlanner {
  public:
   // Waiting sequences looked at in one step when the first of them do not fit.
   static constexpr int32_t kLookAhead = 16;
-  // Admissions that may overtake a waiting sequence; then nobody passes it any more.
+  // Admissions that may overtake a waiting sequence; after these no other does.
   static constexpr int32_t kMaxBypasses = 32;
   // Steps without a token after which a running prefill goes first, however long it is.
   static constexpr int32_t kMaxStepsUnserved = 4;
-  // Preemptions after which a sequence is admitted with all the blocks it can ever need, and is no
-  // victim of its own priority any more. This ends every chain of preemptions.
+  // Preemptions after which a sequence is admitted with all the blocks it can ever need, and is
+  // preempted only for a higher priority. This ends every chain of preemptions.
   static constexpr int32_t kMaxPreemptions = 2;
 
   // `sequences` outlives the planner.
   StepPlanner(const SchedulerConfig& config, LiveSequences& sequences);
 
-  // Fills `plan` and `record` (both empty on entry but for the step number) with one step; leaves
-  // them empty if nothing can run now. Counts into `events`.
+  // Fills `plan` and `record` with one step; leaves them empty if nothing can run now. Both are
+  // empty on entry, the step number aside. Adds to the counts of `events`.
   void Plan(int64_t now_ns, StepPlan& plan, StepRecord& record, SchedulerEvents& events);
 
  private:
+  // A sequence, and how many of its tokens the step computes.
   struct Choice {
     Sequence* sequence = nullptr;
     int32_t count = 0;
@@ -60,18 +61,20 @@ class StepPlanner {
 
   const SchedulerConfig config_;
   LiveSequences& sequences_;
+  SequenceKv& kv_;    // of `sequences_`
+  Tiering& tiering_;  // of `kv_`
 
   // Of the step being planned.
   std::vector<Choice> decodes_;
-  std::vector<Choice> prefills_;  // running ones in serving order, then the admitted
+  std::vector<Choice> prefills_;  // running ones in serving order, then admitted ones
   int32_t budget_ = 0;            // tokens left
   int32_t prefill_budget_ = 0;    // tokens left after the decoding sequences
   int32_t long_budget_ = 0;       // tokens left for prefills longer than prefill_budget_
-  int32_t found_budget_ = 0;      // tokens left that are found, not computed
+  int32_t found_budget_ = 0;      // found tokens that the plan can still carry
   int32_t shortest_prefill_ = 0;  // tokens of the shortest prefill that runs or waits
   int32_t claimed_blocks_ = 0;    // draining blocks that stalled sequences wait for
   int32_t unfinished_prefills_ = 0;
-  bool made_room_ = false;  // at the cost of others
+  bool made_room_ = false;  // a sequence or a store gave up blocks in this step
   int32_t num_preempted_ = 0;
   int32_t num_admitted_ = 0;
 };

@@ -1,5 +1,6 @@
-// StepsInFlight: what each published and not yet retired step holds, oldest first, so that its
-// result can be matched with sequences. Reuses its records; allocates nothing once they have grown.
+// StepsInFlight: the sequences of each step that is published and not yet retired, oldest first, to
+// match its result with them. Reuses its records; allocates nothing once they have grown. One
+// thread.
 #pragma once
 
 #include <array>
@@ -30,7 +31,7 @@ class StepsInFlight {
   int32_t size() const { return size_; }
   const StepRecord& operator[](int32_t i) const { return ring_[(first_ + i) % kMaxSteps]; }
   const StepRecord& oldest() const { return ring_[first_]; }
-  // The record of the next step, empty; in flight once Push is called. Requires size() < kMaxSteps.
+  // The empty record of the next step; Push puts it in flight. Requires size() < kMaxSteps.
   StepRecord& Next();
   void Push() { ++size_; }
   void PopOldest();

@@ -26,6 +26,7 @@ struct SamplingParams {
 
   static constexpr int kMaxLogitBias = 1024;
   static constexpr int kMaxStopTokenIds = 64;
+  static constexpr int kMaxEosTokenIds = 192;
   static constexpr int kMaxStopStrings = 16;
   static constexpr int kMaxStopStringBytes = 256;
 

@@ -48,6 +48,7 @@ struct EngineLimits {
   int32_t max_num_queued_reqs = 0;
   int64_t max_num_queued_tokens = 0;
   int32_t max_model_len = 0;
+  int32_t vocab_size = 0;  // token ids of a prompt are below it; 0: not checked
 };
 
 }  // namespace quire

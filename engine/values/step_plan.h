@@ -65,6 +65,8 @@ struct StepPlan {
   int32_t num_tokens = 0;   // sum of work[i].count
   int32_t num_samples = 0;  // works with sample set
   int32_t num_found = 0;    // tokens of the runs whose KV was found, not computed; stays here
+  int32_t graph_size = 0;   // rows of the captured step that the plan runs as, padded to that many;
+                            // 0: it runs uncaptured
   bool shutdown = false;    // the last plan: workers finish and exit
   std::vector<NewRow> new_rows;
   std::vector<TokenRun> token_runs;
@@ -77,7 +79,7 @@ struct StepPlan {
 
   void Clear() {
     step = 0;
-    num_tokens = num_samples = num_found = 0;
+    num_tokens = num_samples = num_found = graph_size = 0;
     shutdown = false;
     new_rows.clear();
     token_runs.clear();

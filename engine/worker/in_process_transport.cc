@@ -46,7 +46,7 @@ void InProcessTransport::EndCopies() {
 InProcessTransport::~InProcessTransport() {
   if (!forgotten_) EndCopies();
   if (!shutdown_sent_) {
-    // Results nobody polled still have to be produced before a slot is free for the last plan.
+    // Steps whose results were not polled must finish before a slot is free for the last plan.
     for (uint32_t done = released_; done != published_count_; ++done) {
       for (auto& rank : ranks_) {
         uint32_t finished = rank->finished.load(std::memory_order_acquire);

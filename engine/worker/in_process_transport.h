@@ -1,6 +1,6 @@
-// InProcessTransport: the worker group as threads of this process: one per rank, executing every
-// plan on its own StepRunner, and those of the ranks' copies. Used by the CPU device, by tests and
-// for debugging.
+// InProcessTransport: the worker group as threads of this process: one thread per rank, which
+// executes every plan on its own StepRunner, and the threads of the ranks' copies. Used by the CPU
+// device, by tests and for debugging.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ namespace quire {
 
 class InProcessTransport final : public Transport {
  public:
-  // Starts one thread per runner, and those of its copies, which all ranks have or none. `depth` is
-  // the number of steps in flight.
+  // Starts one thread per runner, and the threads of its copies; either all runners copy or none
+  // does. `depth` is the number of steps in flight.
   InProcessTransport(std::vector<std::unique_ptr<StepRunner>> runners, int depth);
   // Sends the shutdown plan if none was sent, and joins. Every published step, and every copy, must
   // finish first.
@@ -37,7 +37,7 @@ class InProcessTransport final : public Transport {
   bool Submit(const CopyJob& job) override { return !forgotten_ && copies_->Submit(job); }
   bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_->Poll(ack); }
   std::string fault() const override { return fault_.empty() ? copies_->fault() : fault_; }
-  // A thread that died took the process with it; ranks that disagree cannot be trusted again.
+  // Always false: a rank thread that dies ends the process, and ranks that disagree stay faulty.
   bool Recover() override;
   bool recovering() override { return false; }
 
@@ -47,12 +47,12 @@ class InProcessTransport final : public Transport {
     std::vector<StepResult> results;    // [depth]
     std::atomic<uint32_t> finished{0};  // steps this rank has finished, modulo 2^32
     std::thread thread;
-    // Not shared with anybody, but of the same form as if it were.
+    // Private to this process, in the form of shared memory.
     struct alignas(64) Line {
       std::byte bytes[64];
     };
     std::vector<Line> ring_memory;
-    std::unique_ptr<CopyEngine> copies;  // null: it has none
+    std::unique_ptr<CopyEngine> copies;  // null: the rank does not copy
   };
 
   void StartCopies();
@@ -70,7 +70,7 @@ class InProcessTransport final : public Transport {
   uint32_t published_count_ = 0;
   uint32_t released_ = 0;
   bool shutdown_sent_ = false;
-  bool forgotten_ = false;  // steps in flight go on, and nobody asks for them
+  bool forgotten_ = false;  // steps in flight go on; their results are dropped
   std::string fault_;
 };
 

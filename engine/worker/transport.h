@@ -2,9 +2,9 @@
 // scheduler thread is its only caller. Results of all ranks are joined here: a step's result is
 // visible once every rank has published it, and differing checksums are a fault.
 //
-// A group is healthy, until it has a fault. Recover then says whether another one takes its place:
-// the transport is recovering until that one is there, and healthy again. If none will come the
-// fault stays for ever.
+// A group is healthy until it has a fault. Recover then says whether another group replaces it: the
+// transport is recovering until that group is ready, and healthy afterwards. If no group will come,
+// the fault is final.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace quire {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Notified whenever Poll, PollCopy, recovering or fault may have news. Set once, before the first
-  // Publish and before other threads know of `wake`; outlives this.
+  // `wake` is notified when the answer of Poll, PollCopy, recovering or fault may have changed. Set
+  // once, before the first Publish and before other threads use `wake`; `wake` outlives this.
   virtual void SetWake(WakeEvent* wake) = 0;
   // The slot to build the next plan in; valid until Publish. Null while `depth` plans are in
   // flight, and while recovering.
@@ -29,23 +29,23 @@ class Transport {
   virtual void Publish() = 0;
   // The oldest finished step, or null. Valid until Release or Recover.
   virtual const StepResult* Poll() = 0;
-  // Gives the slot of the oldest finished step back.
+  // Frees the slot of the oldest finished step.
   virtual void Release() = 0;
   // Plans published and not yet released.
   virtual int in_flight() const = 0;
-  // Sends a copy job; its ack follows from PollCopy, in any order between the directions. False,
-  // and nothing sent, after a fault, while recovering and where there is no host memory to copy to.
+  // Sends a copy job; PollCopy returns its ack, in any order between the two directions. Returns
+  // false and sends nothing after a fault, while recovering, and without host memory.
   // Requires fewer than CopyJob::kMaxInFlight jobs of its direction in flight.
   virtual bool Submit(const CopyJob& job) = 0;
-  // Takes the next finished copy job of all ranks; false if there is none.
+  // Takes the ack of the next copy job that all ranks have finished; false if there is none.
   virtual bool PollCopy(CopyAck& ack) = 0;
-  // Empty while healthy or recovering; otherwise one sentence on what died.
+  // Empty while healthy or recovering; otherwise one sentence that names what failed.
   virtual std::string fault() const = 0;
-  // After a fault: forgets the steps and copies in flight, and what Poll returned last; nobody
-  // copies any more when it returns. True: a group that knows nothing of what the last one knew
-  // will come; its first step is number 1. False: none will, and nothing is published any more.
+  // After a fault: forgets the steps and copies in flight and the last result of Poll; all copying
+  // has ended when it returns. True: a new group follows, without the state of the last one; its
+  // first step is number 1. False: no group follows, and nothing may be published.
   virtual bool Recover() = 0;
-  // True from Recover until the next group is there, or until it is certain that none will be.
+  // True from Recover until the next group is ready, or until it is certain that none follows.
   virtual bool recovering() = 0;
 };
 

@@ -1,4 +1,4 @@
-// The CPU's BlockCopier: a copy is done when Begin returns.
+// PlainBlockCopier: the CPU's BlockCopier. A copy has ended when Begin returns.
 #pragma once
 
 #include <cstring>
@@ -20,7 +20,7 @@ class PlainBlockCopier final : public BlockCopier {
   void WaitFor(Direction, uint64_t) override {}
 
  private:
-  uint64_t begun_[2] = {};  // by direction, each its own thread's
+  uint64_t begun_[2] = {};  // by direction; each direction has one thread
 };
 
 }  // namespace quire::cpu

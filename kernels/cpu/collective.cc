@@ -1,5 +1,5 @@
-// CollectiveGroup: every rank reduces its own slice of the elements on behalf of all, reading and
-// writing the other ranks' memory directly; slices are disjoint, so two barriers suffice.
+// CollectiveGroup: every rank reduces its own slice of the elements for all ranks and reads and
+// writes the other ranks' memory directly. Slices are disjoint, so two barriers suffice.
 #include "kernels/cpu/collective.h"
 
 #include <algorithm>

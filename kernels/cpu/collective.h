@@ -1,6 +1,6 @@
 // CollectiveGroup: all-reduce and all-gather between the rank threads of one process. All ranks of
-// the group call the same operations in the same order with the same shapes, each from its own
-// thread; a call returns when the results are in place on every rank.
+// the group make the same calls in the same order with the same shapes, each from its own thread. A
+// call returns when every rank has its result.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class CollectiveGroup {
 
   const int ranks_;
   const bool may_spin_;
-  std::vector<TensorView> views_;  // [ranks] what each rank brought; stable between two barriers
+  std::vector<TensorView> views_;  // [ranks] each rank's tensor; unchanged between two barriers
   alignas(64) std::atomic<uint32_t> arrived_{0};
   alignas(64) std::atomic<uint32_t> round_{0};
 };

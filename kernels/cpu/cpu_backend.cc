@@ -1,5 +1,4 @@
-// The CPU backend: every call runs to completion before it returns, so order and visibility are
-// trivial.
+// The CPU backend. Every call completes before it returns, so order and visibility need no work.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <sys/mman.h>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu/block_copier.h"
 #include "kernels/cpu/collective.h"
@@ -26,8 +26,8 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 
-// Bytes that buffers of all backends hold. Their pages take memory only when touched, so the system
-// grants more than there is and kills later; what could never fit is refused here instead.
+// Bytes in the buffers of all backends. Pages take memory only when touched, so the system would
+// grant more than it has and kill the process later. Reserve refuses what can never fit.
 std::atomic<size_t> allocated{0};
 
 bool Reserve(size_t bytes) {
@@ -62,7 +62,7 @@ class CpuBackend final : public Backend {
 
   Buffer Allocate(size_t bytes) override {
     if (bytes > std::numeric_limits<size_t>::max() - kAlignment) return Buffer();
-    const size_t size = std::max<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment, 1);
+    const size_t size = std::max<size_t>(RoundUp(bytes, kAlignment), 1);
     if (!Reserve(size)) return Buffer();
     // Anonymous mappings are zero, page-aligned, and cost memory only where touched.
     void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -100,7 +100,7 @@ class CpuBackend final : public Backend {
   void BeginStep(const BeginStepParams& p) override { cpu::BeginStep(p); }
   void EndStep(const EndStepParams& p) override { cpu::EndStep(p); }
   void FillUniform(const FillUniformParams& p) override { cpu::FillUniform(p, cores_); }
-  // Attention divides its work itself, call by call.
+  // Attention divides its work in every call.
   void PlanAttention(const PagedAttentionParams&) override {}
   void Embed(const EmbedParams& p) override { cpu::Embed(p, cores_); }
   void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(p, cores_); }

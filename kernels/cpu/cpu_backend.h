@@ -1,5 +1,5 @@
-// CPU backends with every choice spelled out: what CreateCpuBackends decides by looking at the
-// machine, tests and benchmarks set by hand.
+// CPU backends with every option explicit. Tests and benchmarks set the options that
+// CreateCpuBackends of backend.h derives from the machine.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// The operations of kernels/ops.h on the CPU, one function per file of the same name. Activations
-// are f32; weights, norm weights, biases and the KV cache f32, bf16 or f16.
+// The operations of kernels/ops.h on the CPU, one function per file of the same name. Each returns
+// when its result is complete. Activations are f32; weights, norm weights, biases and the KV cache
+// f32, bf16 or f16.
 #pragma once
 
 #include <memory>
@@ -11,14 +12,14 @@
 
 namespace quire::cpu {
 
-// What an operation of one rank computes with.
+// The threads and inner loops of one rank's operations.
 struct Cores {
   ThreadPool& pool;
   const VectorKernels& kernels;
 };
 
-// Where attention keeps partial results while it spreads one context over threads: of a fixed size,
-// however long the context, so that no step takes memory that was not planned. One per rank.
+// Partial results of attention while it spreads one context over threads. The size is fixed for any
+// length of context, so that no step takes memory that was not planned. One per rank.
 struct AttentionSpace {
   explicit AttentionSpace(int64_t num_floats = kFloats)
       : floats(num_floats), data(std::make_unique_for_overwrite<float[]>(num_floats)) {}
@@ -27,7 +28,7 @@ struct AttentionSpace {
   static constexpr int64_t kFloats = int64_t{2} << 20;
 
   const int64_t floats;
-  const std::unique_ptr<float[]> data;  // pages nobody writes to cost nothing
+  const std::unique_ptr<float[]> data;  // pages that are never written cost nothing
 };
 
 void BeginStep(const BeginStepParams& p);
@@ -42,8 +43,8 @@ void SiluMul(const SiluMulParams& p, const Cores& cores);
 void GatherRows(const GatherRowsParams& p, const Cores& cores);
 void Sample(const SampleParams& p, const Cores& cores);
 
-// Rows of `row_cost` nanoseconds each that make a range worth handing to another thread: waking or
-// signalling one costs about a microsecond.
+// Rows in a range that is worth another thread, for rows of `row_cost` nanoseconds: to wake or
+// signal a thread costs about a microsecond.
 constexpr int64_t RowsPerRange(int64_t row_cost) {
   constexpr int64_t kRangeCost = 4000;
   return row_cost >= kRangeCost ? 1 : kRangeCost / (row_cost < 1 ? 1 : row_cost);

@@ -1,4 +1,5 @@
-// Embed: copies table rows; ids of other ranks' rows give zeros, which the all-reduce then fills.
+// Embed: copies rows of the table. An id of another rank's row gives zeros, and the all-reduce then
+// adds that rank's row.
 #include <algorithm>
 
 #include "kernels/cpu/cpu_kernels.h"

@@ -1,4 +1,6 @@
-// FillUniform: every element from its own counter, so that the split over threads does not show.
+// FillUniform: each element has its own random counter, so the result does not depend on the split
+// over threads.
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/sampling_math.h"
 
@@ -10,7 +12,7 @@ void FillUniform(const FillUniformParams& p, const Cores& cores) {
     using T = decltype(tag);
     T* out = p.out.ptr<T>();
     cores.pool.ParallelFor(
-        (p.out.size() + 3) / 4, RowsPerRange(40), [&](int64_t begin, int64_t end) {
+        CeilDiv<int64_t>(p.out.size(), 4), RowsPerRange(40), [&](int64_t begin, int64_t end) {
           for (int64_t quad = begin; quad < end; ++quad) {
             const Philox4 random = Philox4x32(p.seed, {{static_cast<uint32_t>(quad), 0, 0, 0}});
             const int64_t count = std::min<int64_t>(4, p.out.size() - quad * 4);

@@ -1,4 +1,4 @@
-// GatherRows: copies the rows whose logits are wanted.
+// GatherRows: copies the listed rows.
 #include <cstring>
 
 #include "kernels/cpu/cpu_kernels.h"

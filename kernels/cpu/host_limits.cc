@@ -1,5 +1,5 @@
-// Limits from the files of control groups: /proc/self/cgroup names a process's groups, one line per
-// hierarchy, "number:controllers:/path"; version 2 is the one without controllers.
+// Reads limits from the files of control groups. /proc/self/cgroup names a process's groups, one
+// line a hierarchy: "number:controllers:/path". The line of version 2 has no controllers.
 #include "kernels/cpu/host_limits.h"
 
 #include <sched.h>
@@ -13,9 +13,9 @@
 namespace quire::cpu {
 namespace {
 
-// Calls visit(directory) for the group `path` of the hierarchy mounted at `mount` and for all that
-// hold it. A container may see its own group as the mount and not see the path it is known by
-// outside: then only the mount is there.
+// Calls visit(directory) for the group `path` of the hierarchy mounted at `mount` and for all its
+// ancestors. A container may see its own group as the mount and not the path that it has outside:
+// then only the mount exists.
 template <typename Visit>
 void EachGroup(const std::string& mount, std::string path, Visit visit) {
   for (; path.find_first_not_of('/') != std::string::npos; path.resize(path.rfind('/'))) {
@@ -24,7 +24,7 @@ void EachGroup(const std::string& mount, std::string path, Visit visit) {
   visit(mount);
 }
 
-// The first two numbers of a file; "max" and what is not there are -1.
+// The first two numbers of a file; -1 for "max" and for a missing number.
 struct Numbers {
   double first = -1, second = -1;
 };

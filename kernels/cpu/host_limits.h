@@ -1,4 +1,5 @@
-// What this process may use of the host: a container's share is often far less than the machine.
+// The cores and memory that this process may use. A container's share is often far less than the
+// machine.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +16,14 @@ struct CgroupLimits {
   bool operator==(const CgroupLimits&) const = default;
 };
 
-// The tightest limits of this process's own groups and of those around them, as
-// <root>/proc/self/cgroup and <root>/sys/fs/cgroup tell; what cannot be read does not limit.
+// The tightest limits of this process's groups and their ancestors, read from
+// <root>/proc/self/cgroup and <root>/sys/fs/cgroup. A file that cannot be read does not limit.
 CgroupLimits ReadCgroupLimits(const std::string& root = "");
 
-// The threads that can run at once: the cores of the affinity mask, or the group's quota of
+// Threads that can run at once: the smaller of the affinity mask's cores and the group's quota of
 // processor time, rounded up. At least 1.
 int UsableCores();
-// Bytes: the installed memory, or the group's limit.
+// Bytes: the smaller of the installed memory and the group's limit.
 size_t UsableMemory();
 
 }  // namespace quire::cpu

@@ -1,22 +1,21 @@
-// MatMul: the output is cut into blocks of rows of w and tokens, sized for the caches, which the
-// threads take in order; where a block ends changes nothing in its elements.
+// MatMul: cuts the output into blocks of rows of w and tokens, sized for the caches; the threads
+// take blocks in order. The borders of blocks do not change the bits of their elements.
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace quire::cpu {
 namespace {
 
-// A block's share of w stays in the second-level cache while its tokens pass by, eight at a time.
+// A block's rows of w stay in the second-level cache while its tokens pass, eight at a time.
 constexpr int64_t kBlockBytes = 256 << 10;
-// Products below which another thread is not worth waking: about 4 microseconds of one core.
+// Fewer products are not worth another thread: these take one core about 4 microseconds.
 constexpr int64_t kBlockProducts = 64 << 10;
 
 struct Cut {
   int64_t rows, tokens;  // of one block
 };
-
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Cut CutFor(const MatMulParams& p, int threads) {
   const int64_t tokens = p.x.dim[0], k = std::max<int64_t>(1, p.x.dim[1]), n = p.w.dim[0];
@@ -25,9 +24,9 @@ Cut CutFor(const MatMulParams& p, int threads) {
   if (tokens * n * k > kBlockProducts) {
     const int64_t by_cache = kBlockBytes / (k * static_cast<int64_t>(SizeOf(p.w.dtype)));
     const int64_t by_work = kBlockProducts / (k * std::min<int64_t>(tokens, 64));
-    // Four blocks a thread, so that a thread that loses its core does not hold up the others.
-    const int64_t by_threads = std::max(DivideUp(n, threads * 4), by_work);
-    cut.rows = DivideUp(std::max<int64_t>(1, std::min(by_cache, by_threads)), kRows) * kRows;
+    // Four blocks a thread, so that a thread that loses its core does not delay the rest.
+    const int64_t by_threads = std::max(CeilDiv<int64_t>(n, threads * 4), by_work);
+    cut.rows = RoundUp(std::max<int64_t>(1, std::min(by_cache, by_threads)), kRows);
     cut.tokens = 64;
   }
   return cut;
@@ -55,8 +54,8 @@ void MatMul(const MatMulParams& p, const Cores& cores) {
   CHECK(p.bias.empty() || p.bias.size() == n);
   if (tokens == 0 || n == 0) return;
   const Cut cut = CutFor(p, cores.pool.threads());
-  const int64_t token_cuts = DivideUp(tokens, cut.tokens);
-  const int64_t blocks = DivideUp(n, cut.rows) * token_cuts;
+  const int64_t token_cuts = CeilDiv(tokens, cut.tokens);
+  const int64_t blocks = CeilDiv(n, cut.rows) * token_cuts;
   cores.pool.ParallelFor(blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / token_cuts * cut.rows, token = i % token_cuts * cut.tokens;

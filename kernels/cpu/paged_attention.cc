@@ -1,6 +1,6 @@
-// PagedAttention: a query's context is cut into spans at multiples of kSpan positions. Each span is
-// an online softmax of its own, and the spans are folded in order; so a long decode may be spread
-// over threads, and a prompt computed in any chunks, without a bit changing.
+// PagedAttention: cuts a query's context into spans at multiples of kSpan positions. Each span is
+// an online softmax of its own, and spans are folded in order. So threads may share a long decode,
+// and a prompt may be computed in any chunks, without a change of bits.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -11,26 +11,26 @@ namespace quire::cpu {
 namespace {
 
 constexpr int64_t kSpan = 512;  // keys
-constexpr int64_t kMaxStates =
-    64;  // rows of an item: 16 KB of sums at head dim 64 stay in the first-level cache
+// Rows of an item: their sums, 16 KB at head dim 64, stay in the first-level cache.
+constexpr int64_t kMaxStates = 64;
 
-// Consecutive queries of one sequence and the heads of one key/value head.
+// Item: consecutive queries of one sequence, with the query heads of one key/value head.
 struct Item {
   int32_t sequence;
   int32_t first_query, queries;
   int32_t kv_head;
   int64_t position;               // of the first query
-  int64_t first_span, num_spans;  // that hold visible keys
+  int64_t first_span, num_spans;  // with visible keys
 };
 
-// One span of an item, and where its states go.
+// Piece: one span of an item, and the place of its states.
 struct Piece {
   const Item* item;
   int64_t span;  // of the item's
   float* state;
 };
 
-// What a thread keeps between calls, so that a step allocates nothing.
+// A thread's lists, kept between calls so that a step allocates nothing.
 struct AttentionPlan {
   std::vector<Item> items;
   std::vector<Piece> round;
@@ -56,7 +56,8 @@ class Attention {
   void Run() {
     PlanItems();
     const int64_t items = static_cast<int64_t>(items_.size()), threads = cores_.pool.threads();
-    // With too few items for the threads, spans are spread instead, unless fewer of them have room.
+    // With too few items for the threads, threads share the spans of an item, if the space holds
+    // more spans than there are items.
     const int64_t at_once = std::min(num_spans_, space_.floats / (most_rows_ * stride_) - 1);
     if (threads > 1 && items < 2 * threads && items < at_once) {
       RunSplit();
@@ -99,7 +100,7 @@ class Attention {
     return RowsPerRange(each / 16);
   }
 
-  // States of `rows` rows of one span.
+  // Computes the states of an item's rows over one span.
   void ComputeSpan(const Item& item, int64_t span, float* state) const {
     thread_local std::vector<float> room;
     if (static_cast<int64_t>(room.size()) < AttentionRoom(dim_)) room.resize(AttentionRoom(dim_));
@@ -153,8 +154,9 @@ class Attention {
     Finish(item, states.data());
   }
 
-  // Spans in order, in rounds of as many as the space holds. Its first rows keep the sums of an
-  // item that goes on in the next round; so they are folded in the same order as in RunWhole.
+  // Computes spans in order, in rounds of as many as the space holds. The first rows of the space
+  // keep the sums of an item that continues in the next round. So spans are folded in the order of
+  // RunWhole.
   void RunSplit() {
     float* const kept = space_.data.get();
     float* sums = kept;  // of the item being folded
@@ -184,7 +186,7 @@ class Attention {
     }
   }
 
-  // Fills round_ from (item, span) on, and moves them past what it holds.
+  // Fills round_ from (item, span) on, and moves both past the round's last span.
   void PlanRound(size_t& item, int64_t& span) {
     round_.clear();
     int64_t used = most_rows_ * stride_;

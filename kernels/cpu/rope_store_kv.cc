@@ -1,10 +1,10 @@
-// RopeStoreKv: tokens are independent and split over the threads: normalise, rotate, store.
+// RopeStoreKv: normalises, rotates and stores. Tokens are independent and split over the threads.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace quire::cpu {
 namespace {
 
-// Where a token's K (kind 0) or V (kind 1) of one head lies in the pool.
+// The address in the pool of a token's K (kind 0) or V (kind 1) of one head.
 void* PlaceOf(const KvLayerView& kv, int64_t slot, int kind, int64_t head) {
   const int64_t block = slot / kv.block_size, token = slot % kv.block_size;
   CHECK(slot >= 0 && block < kv.num_blocks);

@@ -1,6 +1,6 @@
-// Sample: rows are independent and split over the threads. What is kept and drawn is defined by
-// values and integer sums alone (ops.h), so selection may take any route: bins first, exact order
-// inside one.
+// Sample: rows are independent and split over the threads. sampling.h defines the draw by values
+// and integer sums alone, so any way of selection gives the same tokens: here bins first, then the
+// exact order within one bin.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Bins of scaled logits z <= 0: 32 to the unit, the last one open.
+// Bins of scaled logits z <= 0: 32 to the unit; the last bin is open.
 constexpr int32_t kBins = 1024;
 int32_t BinOf(float z) { return static_cast<int32_t>(std::min(-z, 31.97f) * 32.0f); }
 
-// Probability relative to the most likely token's, in units of 2^-40.
+// The mass of a token: its probability relative to the most likely token's, in units of 2^-40.
 uint64_t Mass(float e) { return static_cast<uint64_t>(static_cast<int64_t>(e * 0x1p40f)); }
 
-// What a thread keeps between rows, so that large vocabularies cost no allocation.
+// A thread's buffers, kept between rows so that large vocabularies cost no allocation.
 struct RowScratch {
   std::vector<std::pair<int32_t, float>> touched;
   std::vector<int32_t> counts;  // all zero between rows
@@ -65,7 +65,7 @@ class RowSampler {
     return logits_[token];
   }
 
-  // The logit before anything touched it: the first record counts.
+  // The logit before any modification: the first record of a token has it.
   float RawLogit(int32_t token) const {
     for (const auto& [touched, raw] : touched_) {
       if (touched == token) return raw;
@@ -84,7 +84,7 @@ class RowSampler {
   }
 
   void Penalise(const SampleJob& job) {
-    // counts_[token]: 2 for each occurrence in the output, 1 more for having been seen at all.
+    // counts_[token]: 2 for each occurrence in the output, plus 1 if the token occurs at all.
     if (static_cast<int64_t>(counts_.size()) < vocab_) counts_.resize(vocab_, 0);
     for (int32_t i = 0; i < job.num_known; ++i) {
       CHECK(job.tokens[i] >= 0 && job.tokens[i] < vocab_);
@@ -154,7 +154,7 @@ class RowSampler {
     uint64_t sum = above;
     float edge = picked_[0];
     for (size_t i = 0; i < picked_.size(); ++i) {
-      if (picked_[i] != edge) {  // all tokens of one value are kept or none
+      if (picked_[i] != edge) {  // keep all tokens of one value or none
         if (sum >= wanted) break;
         edge = picked_[i];
       }

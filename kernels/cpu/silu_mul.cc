@@ -1,4 +1,4 @@
-// SiluMul: the gate of a SwiGLU feed-forward layer; rows are independent and split over the
+// SiluMul: the gate of a SwiGLU feed-forward layer. Rows are independent and split over the
 // threads.
 #include "kernels/cpu/cpu_kernels.h"
 

@@ -1,4 +1,4 @@
-// SpinThenWait: the one way CPU threads wait for each other: a short spin, then sleep in the
+// SpinThenWait: how threads of the CPU backend wait for each other: a short spin, then sleep in the
 // kernel.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace quire::cpu {
 
-// Long enough to bridge two operations of a step of a small model, short enough that a sleeping
-// server costs nothing and a neighbour that needs the core waits less than a scheduler tick.
+// Long enough to bridge the gap between two operations of a small model's step. Short enough that
+// an idle server costs nothing and another thread waits for the core less than a scheduler tick.
 inline constexpr std::chrono::microseconds kSpin{20};
 
-// Returns once `value` differs from `old`. Whoever changes it must call notify_all.
+// Returns once `value` differs from `old`. The thread that changes `value` must call notify_all.
 inline void SpinThenWait(const std::atomic<uint32_t>& value, uint32_t old, bool may_spin) {
   if (may_spin) {
     const auto until = std::chrono::steady_clock::now() + kSpin;

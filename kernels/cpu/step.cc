@@ -1,5 +1,5 @@
-// The frame of a step: host and device memory are one here, so messages are read in place. What a
-// device cannot check is checked: a plan that breaks its own rules is the scheduler's bug.
+// BeginStep and EndStep. Host and device memory are the same here, so messages are read in place.
+// CHECKs the invariants of the plan that a GPU cannot check: a violation is a bug of the scheduler.
 #include <algorithm>
 #include <cstring>
 

@@ -1,9 +1,10 @@
-// ThreadPool: ranges are claimed from one counter, so a worker that wakes late costs nothing: the
-// caller has done its ranges by then.
+// ThreadPool: threads claim ranges from one counter. A worker that wakes late costs nothing,
+// because other threads have taken its ranges by then.
 #include "kernels/cpu/thread_pool.h"
 
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu/spin_wait.h"
 
@@ -14,7 +15,7 @@ constexpr uint64_t Claim(uint32_t generation, uint32_t next) {
   return (uint64_t{generation} << 32) | next;
 }
 
-// As next range: no job has so many.
+// The value of the next range while claiming is closed: no job has so many ranges.
 constexpr uint32_t kClosed = 0xffffffffu;
 
 }  // namespace
@@ -33,11 +34,11 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::Run(int64_t count, int64_t grain, Body body, const void* fn) {
-  const int64_t ranges = (count + grain - 1) / grain;
+  const int64_t ranges = CeilDiv(count, grain);
   CHECK_LT(ranges, int64_t{1} << 31);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
-  // Close claiming before the job changes: a worker that reads a new field with an old claim (the
-  // release stores below order the two) then fails its exchange.
+  // Closes claiming before the job changes. A worker that reads a new field with an old claim then
+  // fails its exchange, because the release stores below order the two.
   claim_.store(Claim(generation, kClosed), std::memory_order_relaxed);
   body_.store(body, std::memory_order_release);
   fn_.store(fn, std::memory_order_release);

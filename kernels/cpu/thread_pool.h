@@ -1,6 +1,7 @@
 // ThreadPool: the worker threads of one CPU rank. The thread that calls ParallelFor works too, so a
-// pool of n threads starts n - 1. Workers spin for a few microseconds after a job, because the next
-// operation of a step follows at once, then sleep: clients and the front share these cores.
+// pool of n threads starts n - 1. After a job workers spin for a few microseconds, because a step's
+// next operation follows at once; then they sleep, because clients and the server share these
+// cores.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,8 @@ namespace quire::cpu {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller. `may_spin` is false when more threads than cores exist.
+  // `threads` >= 1 counts the caller. `may_spin` must be false when there are more threads than
+  // cores.
   ThreadPool(int threads, bool may_spin);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,10 +23,10 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls fn(begin, end) for disjoint ranges that cover [0, count), from any of the pool's threads;
-  // returns when all are done. A range is `grain` long, the last one shorter; a pool of one thread
-  // takes all of [0, count) in one. How [0, count) is cut and who runs which range is not fixed:
-  // fn's results must not depend on it. One caller at a time; fn must not call ParallelFor.
+  // Calls fn(begin, end) for disjoint ranges that cover [0, count), from any of the pool's threads,
+  // and returns when all calls have returned. A range is `grain` long, the last may be shorter; a
+  // pool of one thread takes [0, count) as one range. fn's results must not depend on the ranges or
+  // on their threads, because neither is fixed. One caller at a time; fn must not call ParallelFor.
   template <typename Fn>
   void ParallelFor(int64_t count, int64_t grain, const Fn& fn) {
     if (count <= 0) return;
@@ -45,14 +47,14 @@ class ThreadPool {
 
   void Run(int64_t count, int64_t grain, Body body, const void* fn);
   void WorkerLoop();
-  // Claims and runs one range of job `generation`; false when none is left.
+  // Claims and runs one range of job `generation`. False if no range is left.
   bool RunOne(uint32_t generation);
 
   const bool may_spin_;
   std::vector<std::thread> workers_;
 
-  // The job. Written by the caller while no range is claimable, read by workers before they claim:
-  // a claim that succeeds proves that what was read belongs to the job claimed from.
+  // The job. The caller writes it while no range can be claimed, and workers read it before they
+  // claim. A claim that succeeds proves that the values read belong to the claimed job.
   std::atomic<Body> body_{nullptr};
   std::atomic<const void*> fn_{nullptr};
   std::atomic<int64_t> count_{0};

@@ -1,4 +1,4 @@
-// Streams, events, and the registration of host memory.
+// Copies on streams, waits by events, and pins by registration of host memory.
 #include "kernels/cuda/block_copier.h"
 
 #include "kernels/check.h"
@@ -34,7 +34,7 @@ bool StreamBlockCopier::Pin(void* host, size_t bytes) {
   {
     const std::lock_guard lock(unpinned_mutex_);
     if (cudaHostRegister(host, bytes, cudaHostRegisterPortable) != cudaSuccess) {
-      cudaGetLastError();  // or the next call of this thread would fail with it
+      cudaGetLastError();  // clears the error, or this thread's next call would report it
       return false;
     }
   }
@@ -46,7 +46,7 @@ bool StreamBlockCopier::Pin(void* host, size_t bytes) {
 
 bool StreamBlockCopier::Pinned(const void* host, size_t bytes) const {
   const auto* const begin = static_cast<const std::byte*>(host);
-  // The end is read first: a beginning that is seen later belongs to it.
+  // The end is read first: the beginning that is read after it belongs to it.
   const std::byte* const end = pinned_end_;
   return pinned_begin_ <= begin && begin + bytes <= end;
 }
@@ -82,7 +82,7 @@ void StreamBlockCopier::CopyUnpinned(Lane& lane, void* to, const void* from, siz
 
 void StreamBlockCopier::CopyPinned(Lane& lane, Direction direction) {
   cudaMemcpyAttributes attributes{};
-  // A page is complete before its load is asked for, and no earlier call of this stream writes it.
+  // A page is complete before its load is requested, and no earlier call of this stream writes it.
   attributes.srcAccessOrder = direction == Direction::kToHost ? cudaMemcpySrcAccessOrderStream
                                                               : cudaMemcpySrcAccessOrderAny;
   attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;

@@ -1,5 +1,5 @@
-// StreamBlockCopier: blocks moved by the device's copy engines, on a stream for each direction: no
-// kernel, and nothing on the stream of the steps.
+// StreamBlockCopier: the CUDA BlockCopier. The device's copy engines move the blocks, on one stream
+// a direction: no kernel runs, and the stream of the steps carries no copy.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,20 +17,20 @@ namespace quire::cuda {
 class StreamBlockCopier final : public BlockCopier {
  public:
   explicit StreamBlockCopier(int ordinal);
-  // Waits for what has begun, and lets go of what is pinned.
+  // Waits for the batches that have begun, then unpins the host memory.
   ~StreamBlockCopier() override;
   StreamBlockCopier(const StreamBlockCopier&) = delete;
   StreamBlockCopier& operator=(const StreamBlockCopier&) = delete;
 
-  // Small, so that the first pages are soon pinned and what waits for one call waits little: the
-  // driver does nothing else meanwhile.
+  // Small, because the driver serves no other call while it pins: the first pages are pinned soon,
+  // and no call waits long.
   size_t pin_bytes() const override { return size_t{128} << 20; }
   bool Pin(void* host, size_t bytes) override;
   uint64_t Begin(Direction direction, std::span<const Copy> copies, size_t bytes) override;
   void WaitFor(Direction direction, uint64_t batch) override;
 
  private:
-  // One direction's.
+  // The state of one direction.
   struct Lane {
     cudaStream_t stream = nullptr;
     std::array<cudaEvent_t, kMaxBegun> done{};  // a ring
@@ -47,9 +47,9 @@ class StreamBlockCopier final : public BlockCopier {
   const int ordinal_;
   std::array<Lane, 2> lanes_;  // by direction
   std::vector<void*> registered_;
-  // What is pinned is one run of memory that grows at its end.
+  // The pinned memory is one run that grows at its end.
   std::atomic<std::byte*> pinned_begin_{nullptr}, pinned_end_{nullptr};
-  // The system is not asked to pin memory that is being copied.
+  // Keeps the system from pinning memory while it is copied.
   std::mutex unpinned_mutex_;
 };
 

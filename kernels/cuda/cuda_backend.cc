@@ -1,4 +1,4 @@
-// The CUDA backend: memory, order and capture; the operations are one file each.
+// The CUDA backend: memory, order and capture. Each operation has its own file.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <array>
@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/attention/paged_attention.h"
 #include "kernels/cuda/block_copier.h"
@@ -18,31 +19,27 @@ namespace quire {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t Aligned(int64_t bytes) { return RoundUp(bytes, kAlignment); }
 
 cuda::AttentionLimits LimitsOf(const CudaOptions& options) {
   return {.max_rows = options.max_rows,
           .max_tokens = options.max_tokens,
           .max_context = options.max_context,
-          .max_kv_tokens = options.max_kv_tokens,
           .num_heads = options.num_heads,
           .num_kv_heads = options.num_kv_heads,
           .head_dim = options.head_dim};
 }
 
-// Where the parts of the backend's own memory begin.
+// The layout of the backend's own memory: byte offsets of its parts, and its size.
 struct Space {
   int64_t attention = 0;
-  int64_t sample = 0;
   int64_t workspace = 0;
   int64_t bytes = 0;
 };
 
 Space Layout(const CudaOptions& options, int num_sms) {
   Space space;
-  space.sample = Aligned(cuda::PagedAttention::SpaceBytes(LimitsOf(options), num_sms));
-  space.workspace =
-      space.sample + Aligned(cuda::SampleSpaceBytes(options.max_rows, options.vocab_size));
+  space.workspace = Aligned(cuda::PagedAttention::SpaceBytes(LimitsOf(options), num_sms));
   space.bytes = space.workspace + Aligned(cuda::MatMul::WorkspaceBytes());
   return space;
 }
@@ -53,7 +50,7 @@ int SmsOf(int ordinal) {
   return count;
 }
 
-// The stream and its events; destroyed after everything that uses them.
+// The stream and its events. Destroyed after everything that uses them.
 class Stream {
  public:
   Stream() {
@@ -108,7 +105,7 @@ class Implementation final : public CudaBackend {
         std::max<size_t>(static_cast<size_t>(Aligned(static_cast<int64_t>(bytes))), kAlignment);
     void* data = nullptr;
     if (cudaMalloc(&data, size) != cudaSuccess) {
-      cudaGetLastError();  // the caller says what was missing
+      cudaGetLastError();  // clears the error; the caller reports the shortage
       return Buffer();
     }
     CUDA_CHECK(cudaMemsetAsync(data, 0, size, device_.stream));
@@ -168,11 +165,14 @@ class Implementation final : public CudaBackend {
   }
   void SiluMul(const SiluMulParams& p) override { cuda::SiluMul(p, device_); }
   void GatherRows(const GatherRowsParams& p) override { cuda::GatherRows(p, device_); }
-  void Sample(const SampleParams& p) override { cuda::Sample(p, At(layout_.sample), device_); }
+  void Sample(const SampleParams& p) override { cuda::Sample(p, device_); }
 
-  // One rank: nothing to exchange.
-  void AllReduceSum(TensorView) override {}
+  // The only rank's x is the sum already.
+  void AllReduceSum(TensorView) override { CHECK_EQ(options_.ranks, 1); }
   void AllGather(TensorView x, TensorView out) override {
+    CHECK_EQ(options_.ranks, 1);
+    CHECK(x.rank == 2 && x.dtype == out.dtype && x.dim == out.dim);
+    CHECK(x.row_stride == x.dim[1] && out.row_stride == x.dim[1]);  // dense
     CUDA_CHECK(cudaMemcpyAsync(out.data, x.data, static_cast<size_t>(x.bytes()),
                                cudaMemcpyDeviceToDevice, device_.stream));
   }
@@ -190,13 +190,13 @@ class Implementation final : public CudaBackend {
 
   const CudaOptions options_;
   const std::string description_;
-  // In this order: graphs and operations go before the memory and the stream they use.
+  // In this order, so that graphs and operations die before the memory and the stream they use.
   const Buffer space_;
   Stream stream_;
   const cuda::Device device_;
   const Space layout_;
   cuda::PagedAttention attention_;
-  bool settled_ = false;  // an attention of the step has been enqueued (launch.h)
+  bool settled_ = false;  // the step has enqueued an attention (rule 2 of launch.h)
   cuda::MatMul matmul_;
   cuda::GraphSet graphs_;
   cuda::ProfileRanges ranges_;
@@ -255,13 +255,18 @@ int64_t CudaBackendBytes(const CudaOptions& options) {
 }
 
 std::unique_ptr<CudaBackend> CudaBackend::Create(const CudaOptions& options, std::string* why) {
+  if (options.ranks != 1) {
+    *why = "a CUDA device cannot exchange tensors with the other " +
+           std::to_string(options.ranks - 1) + " ranks of its group";
+    return nullptr;
+  }
   const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(options.ordinal, why);
   if (info == nullptr) return nullptr;
   const int64_t bytes = Layout(options, info->num_sms).bytes;
   void* space = nullptr;
   if (cudaMalloc(&space, static_cast<size_t>(bytes)) != cudaSuccess) {
     cudaGetLastError();
-    *why = info->name + " has no room for " + std::to_string(bytes) +
+    *why = info->name + " has too little free memory for " + std::to_string(bytes) +
            " bytes of workspace; lower --max-num-batched-tokens or --max-num-seqs";
     return nullptr;
   }

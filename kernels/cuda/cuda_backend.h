@@ -1,6 +1,6 @@
-// CudaBackend: a Backend on one NVIDIA device (compute capability 9.0). Everything is enqueued on
-// one stream; captured steps are graphs that share the memory planned before them, so capturing
-// takes none.
+// CudaBackend: a Backend on one NVIDIA device (compute capability 9.0). All work is enqueued on one
+// stream. Captured steps are CUDA graphs over memory that was allocated before, so a capture
+// allocates no tensor. A CUDA group has one rank (collectives.h).
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,20 @@ namespace quire {
 
 struct CudaOptions {
   int ordinal = 0;
-  // The largest shapes of any step: they size what operations work in.
+  int32_t ranks = 1;  // of the tensor-parallel group; Create refuses any other number
+  // The largest shapes of any step; they size the backend's own memory.
   int32_t max_tokens = 0;
   int32_t max_rows = 0;
-  int64_t vocab_size = 0;
-  int64_t max_context = 0;    // tokens of one sequence
-  int64_t max_kv_tokens = 0;  // tokens of the whole KV pool
-  int32_t num_heads = 0;      // Q of this rank
-  int32_t num_kv_heads = 0;   // K of this rank
+  int64_t max_context = 0;   // tokens of one sequence
+  int32_t num_heads = 0;     // Q, of this rank
+  int32_t num_kv_heads = 0;  // K, of this rank
   int32_t head_dim = 0;
-  std::string algorithm_cache;  // file of timed matrix-product algorithms; empty: none is kept
+  std::string algorithm_cache;  // file of timed matrix product algorithms; empty: not kept
   bool dependent_launch = true;
-  bool capture = true;  // off: RunCaptured runs its steps one call at a time
+  bool capture = true;  // off: RunCaptured calls the operations one by one
 };
 
-// What a device is, before anything is loaded.
+// The identity and memory of a device, before anything is loaded.
 struct CudaDeviceInfo {
   std::string name;
   std::string uuid;
@@ -35,10 +34,10 @@ struct CudaDeviceInfo {
   int num_sms = 0;
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
-  std::string driver;  // of the CUDA driver, "13.0"
+  std::string driver;  // version of the CUDA driver: "13.0"
 };
 
-// What a captured step cost.
+// The cost of a captured step.
 struct GraphStats {
   int64_t key = 0;
   int32_t nodes = 0;
@@ -47,23 +46,25 @@ struct GraphStats {
   int64_t replays = 0;
 };
 
-// Null when this machine has no such device; `why` then says so in a sentence.
+// Null when this machine has no such device or this build does not support it; `why` then gives the
+// reason in a sentence.
 std::unique_ptr<CudaDeviceInfo> DescribeCudaDevice(int ordinal, std::string* why);
-// Device bytes the backend itself takes (workspaces, attention and sampling space), for the memory
-// plan.
+// Device bytes of the backend's own memory (attention's space, the workspace of matrix products),
+// for the memory plan.
 int64_t CudaBackendBytes(const CudaOptions& options);
 
 class CudaBackend : public Backend {
  public:
-  // Null when memory for its own space is missing; `why` says how much.
+  // Null when the device cannot be used, lacks memory for the backend itself, or the group has more
+  // than one rank; `why` gives the reason.
   static std::unique_ptr<CudaBackend> Create(const CudaOptions& options, std::string* why);
 
-  // Device bytes taken through Allocate and for the backend itself.
+  // Device bytes of all Allocate calls and of the backend itself.
   virtual int64_t allocated_bytes() const = 0;
-  // From now on Allocate aborts: nothing may take device memory in service.
+  // Ends start-up: from now on Allocate aborts, because service must take no device memory.
   virtual void Seal() = 0;
   virtual std::vector<GraphStats> graphs() const = 0;
-  // The cudaStream_t that everything is enqueued on, to be timed from outside.
+  // The cudaStream_t of all work, for timing from outside.
   virtual void* stream() const = 0;
 };
 

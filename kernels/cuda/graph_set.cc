@@ -1,4 +1,4 @@
-// Capture, instantiation, upload, replay.
+// Captures, instantiates, uploads and replays graphs.
 #include "kernels/cuda/graph_set.h"
 
 #include <algorithm>
@@ -35,8 +35,8 @@ GraphSet::Graph GraphSet::Capture(int64_t key, const std::function<void()>& fn) 
   const auto begin = std::chrono::steady_clock::now();
   cudaGraph_t captured = nullptr;
   Graph graph;
-  // Thread-local: another thread may query the device meanwhile, this one may do nothing that
-  // synchronises.
+  // Thread-local: other threads may query the device during the capture, and this thread must not
+  // synchronise.
   CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   fn();
   CUDA_CHECK(cudaStreamEndCapture(stream_, &captured));

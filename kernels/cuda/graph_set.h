@@ -1,5 +1,5 @@
-// GraphSet: captured steps of one stream, by key. A captured step takes no memory of its own beyond
-// what the driver needs for its nodes: everything it touches was allocated before.
+// GraphSet: the captured steps of one stream, by key. A captured step takes device memory for the
+// driver's graph nodes alone: all tensors it uses were allocated before.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,13 +15,13 @@ namespace quire::cuda {
 
 class GraphSet {
  public:
-  // `stream` outlives this. Destroy it only when the stream is idle.
+  // `stream` must outlive this. Destroy this only when the stream is idle.
   explicit GraphSet(cudaStream_t stream) : stream_(stream) {}
   ~GraphSet();
   GraphSet(const GraphSet&) = delete;
   GraphSet& operator=(const GraphSet&) = delete;
 
-  // Captures what fn enqueues on the stream at the first call with `key`; launches it.
+  // Captures what fn enqueues on the stream at the first call with `key`. Launches the capture.
   void Run(int64_t key, const std::function<void()>& fn);
   std::vector<GraphStats> stats() const;
 

@@ -1,4 +1,4 @@
-// NVTX, which is all headers: it looks for a profiler at its first call.
+// NVTX is a library of headers only. It looks for a profiler at its first call.
 #include "kernels/cuda/profile_ranges.h"
 
 #include <nvtx3/nvToolsExt.h>

@@ -1,5 +1,5 @@
-// ProfileRanges: names in profiles (NVTX). They exist only where a profiler has loaded itself into
-// this process; everywhere else a call is one comparison.
+// ProfileRanges: named ranges in profiles (NVTX). They exist only in a process that a profiler has
+// attached to; in every other process a call is one comparison.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ class ProfileRanges {
   ProfileRanges(const ProfileRanges&) = delete;
   ProfileRanges& operator=(const ProfileRanges&) = delete;
 
-  // Of the calling thread: ranges nest.
+  // Ranges belong to the calling thread and nest.
   void Begin(const char* name, int64_t number);
   void End();
 
  private:
-  nvtxDomainRegistration_st* const domain_;  // null: nobody listens
+  nvtxDomainRegistration_st* const domain_;  // null: no profiler
 };
 
 }  // namespace quire::cuda

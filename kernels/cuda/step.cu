@@ -1,9 +1,11 @@
-// BeginStep and EndStep: the frame of a step, read from and written to host memory in place. What
-// they move is little, and what they cost is the latency of a read over PCIe (above a microsecond),
-// so one block brings the message in with one such read, or two, and applies it; the jobs, which
-// are most of its bytes in a decoding step, go to other blocks.
+// BeginStep and EndStep: read a step's message from host memory and write its results back, in
+// place. They move few bytes; their cost is the latency of a read over PCIe (more than a
+// microsecond). So one block fetches the message with one such read, or two, and applies it. Other
+// blocks copy the jobs, which are most of the bytes of a decoding step.
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
+#include "kernels/cuda/device/block_scan.cuh"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/rows/row_layout.h"
 #include "kernels/cuda/rows/row_math.cuh"
@@ -13,29 +15,33 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
-// What is kept of a message on the multiprocessor; the rest is read where it is used.
+// Bytes of a message that fit in shared memory. The rest is read from host memory where it is used.
 constexpr uint32_t kStageBytes = 64 << 10;
-// Of jobs that a block copies: 16 bytes a thread.
+// Bytes of jobs that a block copies: 16 a thread.
 constexpr uint32_t kJobBytes = kThreads * 16;
 
 struct BeginArgs {
   BeginStepParams p;
-  uint32_t first_bytes;  // of the message, brought in before its length is known
+  uint32_t first_bytes;  // of the message, fetched before its length is known
   uint32_t log_block_size;
 };
 
-// A work's share of the step's tokens and samples: the unit of the scan over works.
+// A work's number of tokens and samples, summed by the scan over works.
 struct Counts {
   int32_t tokens, samples;
 };
 
-// A message, the beginning of which lies on the multiprocessor.
+__device__ Counts operator+(const Counts& a, const Counts& b) {
+  return {a.tokens + b.tokens, a.samples + b.samples};
+}
+
+// Message: a message whose beginning has been fetched into shared memory.
 class Message {
  public:
   __device__ Message(const char* host, char* stage) : host_(host), stage_(stage) {}
 
-  // Brings in bytes [begin, end), multiples of 16, at most kStageBytes.
-  __device__ void Bring(uint32_t begin, uint32_t end) {
+  // Fetches bytes [begin, end), both multiples of 16, end at most kStageBytes.
+  __device__ void Fetch(uint32_t begin, uint32_t end) {
     for (uint32_t at = begin + threadIdx.x * 16; at < end; at += kThreads * 16) {
       *reinterpret_cast<uint4*>(stage_ + at) = *reinterpret_cast<const uint4*>(host_ + at);
     }
@@ -44,7 +50,7 @@ class Message {
   __device__ const StepMessage& head() const {
     return *reinterpret_cast<const StepMessage*>(stage_);
   }
-  // Bytes [offset, offset + bytes), wherever they lie.
+  // Bytes [offset, offset + bytes), in shared memory if all of them are fetched.
   __device__ const char* At(uint32_t offset, uint64_t bytes) const {
     return (offset + bytes <= staged_ ? stage_ : host_) + offset;
   }
@@ -55,7 +61,7 @@ class Message {
   uint32_t staged_ = 0;
 };
 
-// Copies `bytes`, a multiple of 4, with `count` threads of which this is number `index`.
+// Copies `bytes` bytes, a multiple of 4, with `count` threads; this is thread `index` of them.
 __device__ void Copy(void* to, const char* from, uint32_t bytes, int index, int count) {
   const bool wide = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 == 0;
   uint32_t done = 0;
@@ -72,8 +78,8 @@ __device__ void Copy(void* to, const char* from, uint32_t bytes, int index, int 
   }
 }
 
-// A warp a patch, and the whole block for large ones: the bytes are still in host memory, and what
-// counts is how many reads are in flight.
+// One warp copies a patch, and the whole block a large one: the bytes are still in host memory, so
+// the time depends on the number of reads in flight.
 __device__ void ApplyPatches(const Message& message) {
   constexpr uint32_t kLarge = 2048;
   const StepMessage& head = message.head();
@@ -95,40 +101,14 @@ __device__ void ApplyPatches(const Message& message) {
   }
 }
 
-// Exclusive sum over the block's threads; `total` is the sum over all.
-__device__ Counts ExclusiveSum(Counts mine, Counts* total) {
-  __shared__ Counts of_warp[kWarps];
-  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const auto scan = [lane](Counts c) {
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int32_t tokens = __shfl_up_sync(0xffffffffu, c.tokens, distance);
-      const int32_t samples = __shfl_up_sync(0xffffffffu, c.samples, distance);
-      if (lane >= distance) c = {c.tokens + tokens, c.samples + samples};
-    }
-    return c;
-  };
-  const Counts inclusive = scan(mine);
-  if (lane == 31) of_warp[warp] = inclusive;
-  __syncthreads();
-  const Counts sums = scan(of_warp[lane]);
-  const unsigned before = warp == 0 ? 0 : warp - 1;
-  const int32_t tokens = __shfl_sync(0xffffffffu, sums.tokens, before);
-  const int32_t samples = __shfl_sync(0xffffffffu, sums.samples, before);
-  *total = {__shfl_sync(0xffffffffu, sums.tokens, 31), __shfl_sync(0xffffffffu, sums.samples, 31)};
-  __syncthreads();  // of_warp is free again
-  return {(warp == 0 ? 0 : tokens) + inclusive.tokens - mine.tokens,
-          (warp == 0 ? 0 : samples) + inclusive.samples - mine.samples};
-}
-
-// The arrays by sequence and by logit row; `begins` gets where each work's tokens begin.
+// Fills the arrays by sequence and by row of logits. `begins` gets the first token of each work.
 __device__ void ExpandWorks(const BeginStepParams& p, const RowWork* works, int32_t* begins) {
   Counts before = {0, 0};
   for (int first = 0; first < p.num_seqs; first += kThreads) {
     const int s = first + threadIdx.x;
     const RowWork work = s < p.num_seqs ? works[s] : RowWork{};
     Counts total;
-    const Counts mine = ExclusiveSum({work.count, work.sample != 0}, &total);
+    const Counts mine = SumBefore<kThreads>(Counts{work.count, work.sample != 0}, &total);
     if (s < p.num_seqs) {
       const int32_t begin = before.tokens + mine.tokens, end = begin + work.count;
       DeviceCheck(work.start >= 0 && work.count >= 0 && end <= p.num_tokens);
@@ -138,15 +118,15 @@ __device__ void ExpandWorks(const BeginStepParams& p, const RowWork* works, int3
       p.table_row[s] = work.row;
       if (work.sample != 0) p.logit_rows[before.samples + mine.samples] = end - 1;
     }
-    before = {before.tokens + total.tokens, before.samples + total.samples};
+    before = before + total;
   }
   DeviceCheck(before.tokens == p.num_tokens && before.samples == p.num_samples);
   if (threadIdx.x == 0) p.query_begin[0] = 0;
 }
 
-// The work that token t belongs to: the last one that begins at t or before and is not empty.
+// The work of token t: the last non-empty work that begins at t or before.
 __device__ int WorkOf(int32_t t, const RowWork* works, const int32_t* begins, int num_works) {
-  const int guess = min(t, num_works - 1);  // right where every work is one token
+  const int guess = min(t, num_works - 1);  // exact where every work is one token
   if (begins[guess] == t && works[guess].count > 0) return guess;
   int low = 0, high = num_works;  // begins[low] <= t < begins[high]
   while (high - low > 1) {
@@ -187,18 +167,18 @@ __device__ void ExpandTokens(const BeginArgs& a, const RowWork* works, const int
 __device__ void ApplyMessage(const BeginArgs& a, const char* slot, char* stage) {
   const BeginStepParams& p = a.p;
   Message message(slot, stage);
-  message.Bring(0, a.first_bytes);
+  message.Fetch(0, a.first_bytes);
   __syncthreads();
   const StepMessage& head = message.head();
   DeviceCheck(head.bytes <= p.ring.message_stride && head.num_rows == p.num_seqs &&
               head.num_samples == p.num_samples);
-  // As far as patches and works are listed. Jobs are for other blocks, and what patches copy goes
-  // from host memory to its place.
+  // The lists of patches and works end here. Other blocks copy the jobs, and the patches' bytes are
+  // copied from host memory directly.
   const uint32_t listed = max(head.patches_at + head.num_patches * uint32_t{sizeof(Patch)},
                               head.work_at + p.num_seqs * uint32_t{sizeof(RowWork)});
   const uint32_t bytes = min(listed, kStageBytes);
   if (bytes > a.first_bytes) {
-    message.Bring(a.first_bytes, bytes);
+    message.Fetch(a.first_bytes, bytes);
     __syncthreads();
   }
   const auto* works = reinterpret_cast<const RowWork*>(
@@ -206,12 +186,12 @@ __device__ void ApplyMessage(const BeginArgs& a, const char* slot, char* stage) 
   auto* begins = reinterpret_cast<int32_t*>(stage + kStageBytes);
   ApplyPatches(message);
   ExpandWorks(p, works, begins);
-  // The tables are read as the patches of all warps left them.
+  // All warps have applied their patches before the tables are read.
   __syncthreads();
   ExpandTokens(a, works, begins);
 }
 
-// A block's share of the jobs.
+// Copies a block's share of the jobs.
 __device__ void CopyJobs(const BeginArgs& a, const char* slot) {
   const auto& head = *reinterpret_cast<const StepMessage*>(slot);
   const char* from = slot + head.jobs_at;
@@ -257,12 +237,12 @@ int Log2(int32_t power) {
 
 void BeginStep(const BeginStepParams& p, const Device& device) {
   CHECK(reinterpret_cast<uintptr_t>(p.ring.messages) % 16 == 0 && p.ring.message_stride % 16 == 0);
-  // The head, the works and the patches of a common step.
+  // Covers the head, the works and the patches of a common step.
   constexpr int64_t kFewPatches = 1536;
   const int64_t expected = static_cast<int64_t>(sizeof(StepMessage)) + kFewPatches +
                            p.num_seqs * int64_t{sizeof(RowWork)};
   const int64_t first = std::min(
-      {(expected + 15) / 16 * 16, p.ring.message_stride, static_cast<int64_t>(kStageBytes)});
+      {RoundUp<int64_t>(expected, 16), p.ring.message_stride, static_cast<int64_t>(kStageBytes)});
   const size_t shared = kStageBytes + static_cast<size_t>(p.num_seqs + 1) * sizeof(int32_t);
   constexpr int kMostShared = 227 << 10;
   CHECK_LE(shared, static_cast<size_t>(kMostShared) - 1024);

@@ -1,4 +1,4 @@
-"""Measures a trained demo model with transformers in float32 and writes what it found.
+"""Measures a trained demo model with transformers in float32 and writes the scores.
 
 usage: evaluate.py MODEL_DIR OUT_DIR [--seed 1000]
 

@@ -36,7 +36,7 @@ CHAT_TEMPLATE = """\
 
 
 def texts(documents, seed):
-    """Plain text of generated documents: what the encoder would be asked to encode."""
+    """Plain text of generated documents: the input of the encoder."""
     pieces = []
 
     def note(text):

@@ -28,7 +28,7 @@ class Fact:
 
 
 def name(rng, grammar):
-    """A name from the stories, or one that nobody has: those must be copied letter by letter."""
+    """A name from the stories, or an invented one, which must be copied letter by letter."""
     roll = rng.random()
     if roll < 0.5:
         return rng.choice(grammar.classes[rng.choice(["girl", "boy", "petname"])])
@@ -144,7 +144,7 @@ def some_facts(rng, grammar, count, known, chat):
 
 
 def never_told(rng, grammar, known):
-    """A question about something that nobody told, and the honest answer."""
+    """A question about a fact that was not told, and the honest answer."""
     while True:
         fact = named_fact(rng, grammar)
         if fact.key not in known:

@@ -1,4 +1,4 @@
-// The admin port over libmicrohttpd: one thread on epoll, every connection bounded in memory and
+// The admin port over libmicrohttpd: one thread with epoll; every connection has bounded memory and
 // time.
 #include "server/admin/admin_http.h"
 
@@ -17,7 +17,7 @@
 namespace quire {
 namespace {
 
-// Request line and headers of a scrape are well below 2 KiB.
+// A scrape's request line and headers take less than 2 KiB.
 constexpr size_t kConnectionBytes = 16 << 10;
 
 AdminPage WrongMethod() { return {.status = MHD_HTTP_METHOD_NOT_ALLOWED, .body = "GET or HEAD\n"}; }
@@ -47,9 +47,9 @@ struct AdminHttp::State {
   MHD_Daemon* daemon = nullptr;
   int port = 0;
   std::mutex mutex;
-  std::map<int, int64_t> opened_ns;  // by descriptor; an entry's descriptor is open
+  std::map<int, int64_t> opened_ns;  // by descriptor; only open ones; under mutex
 
-  // What libmicrohttpd tells beyond these (version, body, its own state) does not matter here.
+  // The further arguments of libmicrohttpd (version, body, its state) are not needed.
   template <typename... Unused>
   static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url,
                               const char* method, Unused...) {
@@ -106,7 +106,7 @@ void AdminHttp::CloseStale(int64_t now_ns) {
   const int64_t oldest_ns = now_ns - int64_t{state_->options.max_age_seconds} * 1'000'000'000;
   const std::lock_guard lock(state_->mutex);
   for (const auto& [fd, opened_ns] : state_->opened_ns) {
-    // Only shut down: the descriptor is closed, and its entry erased, by the port's thread.
+    // Only shut down here: the port's thread closes the descriptor and erases its entry.
     if (opened_ns < oldest_ns) shutdown(fd, SHUT_RDWR);
   }
 }

@@ -1,6 +1,6 @@
-// AdminHttp: the port for those who watch the server: /metrics, /livez, /readyz, /startupz and a
-// status page. GET and HEAD only, one request a connection. One thread serves all connections
-// without waiting for any of them, so scrapers that stall take nothing from the others.
+// AdminHttp: the HTTP port for metrics, health and the status page. GET and HEAD only, one request
+// per connection. One thread serves all connections and waits for none, so a stalled scraper delays
+// no other.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace quire {
 
 struct AdminOptions {
   std::string host = "127.0.0.1";
-  int port = 0;                  // 0: any free one
+  int port = 0;                  // 0: any free port
   int max_connections = 128;     // further ones wait in the kernel's queue
-  int idle_timeout_seconds = 5;  // a connection on which nothing moves
-  int max_age_seconds = 15;      // any connection, however busy it looks
+  int idle_timeout_seconds = 5;  // closes a connection without traffic
+  int max_age_seconds = 15;      // closes any connection
 };
 
 struct AdminPage {
@@ -29,19 +29,19 @@ struct AdminPage {
 
 class AdminHttp {
  public:
-  // Builds the page of a path ("/metrics"). Called on the port's thread, one call at a time; it
-  // must not block, since nobody else is served meanwhile. What a request holds beyond its path is
+  // Builds the page of a path ("/metrics"). Called on the port's thread, one call at a time; must
+  // not block, because the port serves no other request meanwhile. Query strings and headers are
   // ignored.
   using PageSource = std::function<AdminPage(std::string_view path)>;
 
-  // Listens at once. UNAVAILABLE when the address is taken.
+  // Starts to listen. UNAVAILABLE if the address is in use.
   static absl::StatusOr<std::unique_ptr<AdminHttp>> Start(const AdminOptions& options,
                                                           PageSource pages);
-  // Ends all connections; `pages` is not called afterwards.
+  // Closes all connections; `pages` is not called afterwards.
   ~AdminHttp();
 
   int port() const;
-  // Ends connections older than max_age_seconds. Call it every second or so. Any thread.
+  // Closes connections older than max_age_seconds. Call it about once a second. Any thread.
   void CloseStale(int64_t now_ns);
 
  private:

@@ -1,4 +1,4 @@
-// Lines about captured steps.
+// Writes the log lines about captured steps.
 #include "server/admin/graph_log.h"
 
 #include "engine/base/log.h"

@@ -1,4 +1,4 @@
-// What the log says of captured steps: one line for each batch size.
+// Log lines about captured steps: one per batch size.
 #pragma once
 
 #include "engine/engine.h"
@@ -6,9 +6,9 @@
 
 namespace quire {
 
-// Once the workers are ready: what each capture cost; all together at the level of info.
+// Call once the workers are ready: logs the cost of each capture at DEBUG and the sum at INFO.
 void LogGraphs(const WorkerReport& report);
-// At the end: how often each was replayed.
+// Call at the end: logs how often each captured step was replayed.
 void LogGraphUse(const EngineStats& stats);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// The page at / of the admin port, for a person with a browser or a phone.
+// The page at / of the admin port, for people.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace quire {
 
 struct StatusFacts {
-  std::string state;  // "loading", "ready", "draining", "hung"
+  std::string state;  // "loading", "ready", "draining", "recovering", "hung"
   std::string model;
   std::string device;
   std::string address;  // of gRPC; empty while loading
@@ -17,7 +17,7 @@ struct StatusFacts {
   EngineStats engine;
 };
 
-// HTML, complete, without scripts or anything from elsewhere; refreshes itself every few seconds.
+// A complete HTML page without scripts or external resources. It reloads every five seconds.
 std::string StatusPage(const StatusFacts& facts);
 
 }  // namespace quire

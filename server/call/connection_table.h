@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "server/call/log_pace.h"
+#include "server/call/log_rate_limiter.h"
 
 namespace quire {
 
@@ -59,7 +59,7 @@ class ConnectionTable {
   // names one of them at a time.
   std::array<std::atomic<int>, 65536> fd_by_port_{};  // plus one; 0: none
   std::array<std::atomic<int32_t>, 65536> open_calls_{};
-  LogPace cuts_;
+  LogRateLimiter cuts_;
 };
 
 // A call that counts as open for as long as this lives: a member of its reactor.

@@ -23,6 +23,7 @@ struct FrontOptions {
   double default_deadline_seconds = 600;    // when the client sets none
   int text_threads = 0;                     // see ResolveServer; 0 is taken for 1
   bool reflection = true;
+  bool log_requests = true;       // see request_log.h
   Identity identity = OneTenant;  // whose a call is
 };
 

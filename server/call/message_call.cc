@@ -27,10 +27,10 @@ struct Call {
   std::string method;
   BytesFunction function;
 
-  void Answer(const grpc::ByteBuffer& in, grpc::ByteBuffer* out, int64_t started_ns,
-              grpc::ServerUnaryReactor* reactor) const {
+  void Answer(TenantId tenant, const grpc::ByteBuffer& in, grpc::ByteBuffer* out,
+              int64_t started_ns, grpc::ServerUnaryReactor* reactor) const {
     std::string bytes;
-    const absl::Status status = function(in, &bytes);
+    const absl::Status status = function(tenant, in, &bytes);
     if (status.ok()) *out = ToByteBuffer(bytes.data(), bytes.size());
     Finish(status, started_ns, reactor);
   }
@@ -60,13 +60,14 @@ RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
   return [call, cost](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
                       grpc::ByteBuffer* out) {
     const int64_t started_ns = SteadyNowNs();
+    const TenantId tenant = call->host->options.identity(*context);
     auto* reactor = new AnswerReactor(call->host->connections, context->peer());
     if (cost == CallCost::kQuick) {
-      call->Answer(*in, out, started_ns, reactor);
+      call->Answer(tenant, *in, out, started_ns, reactor);
       return static_cast<grpc::ServerUnaryReactor*>(reactor);
     }
     const absl::Status queued = call->host->text_pool->Run(
-        in->Length(), [=] { call->Answer(*in, out, started_ns, reactor); });
+        in->Length(), [=] { call->Answer(tenant, *in, out, started_ns, reactor); });
     if (!queued.ok()) call->Finish(queued, started_ns, reactor);
     return static_cast<grpc::ServerUnaryReactor*>(reactor);
   };

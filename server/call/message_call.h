@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,7 +23,8 @@ namespace quire {
 // pool.
 enum class CallCost : uint8_t { kQuick, kLinearInRequest };
 
-using BytesFunction = std::function<absl::Status(const grpc::ByteBuffer&, std::string*)>;
+using BytesFunction =
+    std::function<absl::Status(TenantId tenant, const grpc::ByteBuffer&, std::string*)>;
 
 // Refuses a reply above the limit. The library's own status would not say how to ask for less.
 absl::Status CheckReplySize(const StreamHost& host, const google::protobuf::MessageLite& reply);
@@ -31,21 +33,30 @@ absl::Status CheckReplySize(const StreamHost& host, const google::protobuf::Mess
 RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
                             BytesFunction function);
 
-// Registers absl::Status function(const Request&, Response*) under `path`.
+// Registers absl::Status function(const Request&, Response*) under `path`; the function may take
+// the caller's TenantId before these.
 template <typename Request, typename Response, typename Function>
 void AddCall(RawService* service, StreamHost* host, const char* path, CallCost cost,
              Function function) {
-  service->Add(path, BytesCall(host, path, cost,
-                               [host, function = std::move(function)](const grpc::ByteBuffer& in,
-                                                                      std::string* out) {
-                                 Request request;
-                                 Response response;
-                                 absl::Status status = ParseMessage(in, &request);
-                                 if (status.ok()) status = function(request, &response);
-                                 if (status.ok()) status = CheckReplySize(*host, response);
-                                 if (status.ok()) response.SerializeToString(out);
-                                 return status;
-                               }));
+  service->Add(
+      path,
+      BytesCall(host, path, cost,
+                [host, function = std::move(function)](TenantId tenant, const grpc::ByteBuffer& in,
+                                                       std::string* out) {
+                  Request request;
+                  Response response;
+                  absl::Status status = ParseMessage(in, &request);
+                  if (status.ok()) {
+                    if constexpr (std::is_invocable_v<Function, TenantId, Request&, Response*>) {
+                      status = function(tenant, request, &response);
+                    } else {
+                      status = function(request, &response);
+                    }
+                  }
+                  if (status.ok()) status = CheckReplySize(*host, response);
+                  if (status.ok()) response.SerializeToString(out);
+                  return status;
+                }));
 }
 
 }  // namespace quire

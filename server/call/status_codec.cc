@@ -65,6 +65,11 @@ absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std
   return status;
 }
 
+std::string ReasonOf(const absl::Status& status) {
+  const auto reason = status.GetPayload(kReason);
+  return reason.has_value() ? std::string(*reason) : "";
+}
+
 void AddReason(const std::string& reason, absl::Status* status) {
   status->SetPayload(kReason, absl::Cord(reason));
 }

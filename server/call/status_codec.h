@@ -23,6 +23,9 @@ absl::Status InvalidField(const std::string& field, const std::string& descripti
 absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std::string& message,
                      double retry_seconds = 0);
 
+// The reason of a status; empty if it has none.
+std::string ReasonOf(const absl::Status& status);
+
 // Adds a reason to a status that has none, and a fact to what programs can read beside the reason
 // (ErrorInfo.metadata).
 void AddReason(const std::string& reason, absl::Status* status);

@@ -127,6 +127,8 @@ std::vector<Field> ServerRows() {
        QUIRE_REF(server.hung_after_seconds), FieldUnit::kSeconds, 2, 86400},
       {"log-format", kOperations, "form of the lines on stderr", QUIRE_REF(server.log_format),
        FieldUnit::kNone, 0, 0, "text|json"},
+      {"log-requests", kOperations, "log a line for each finished request, never its text",
+       QUIRE_REF(server.front.log_requests), FieldUnit::kNone, 0, 0, "", true},
       {"log-level", kOperations, "least severity that is logged", QUIRE_REF(server.log_level),
        FieldUnit::kNone, 0, 0, "debug|info|warning|error"},
       {"dry-run", kOperations, "print configuration and memory plan as JSON, and exit",

@@ -1,4 +1,4 @@
-// Sockets by hand: everything gRPC's listener does for us otherwise, without its trap.
+// Replaces gRPC's listener, without its trap.
 #include "server/front/acceptor.h"
 
 #include <fcntl.h>
@@ -26,21 +26,21 @@ namespace quire {
 namespace {
 
 constexpr int kBacklog = 1024;
-// The kernel would hold up to 4 MB for a peer that never reads.
+// Without it the kernel holds up to 4 MB for a peer that never reads.
 constexpr int kSendBufferBytes = 256 << 10;
-// The socket counts as writable only below this much unsent data, so that what waits, waits with
-// us.
+// The socket is writable only below this amount of unsent data, so that output waits in our
+// buffers, which are bounded.
 constexpr int kNotSentLowWaterBytes = 128 << 10;
-// A peer that leaves sent data unacknowledged, or its receive window shut, for so long is gone. The
-// library cannot end a call while a write to its socket is blocked.
+// After this time without acknowledgement, or with a closed receive window, the kernel drops the
+// peer. The library cannot end a call while a write to its socket is blocked.
 constexpr int kUserTimeoutMs = 30'000;
-// Descriptors kept for everything that is not a connection: files, pipes, the admin port.
+// Descriptors reserved for files, pipes and the admin port.
 constexpr int kReservedDescriptors = 64;
-// How long to hold back when the kernel refuses for lack of memory or descriptors.
+// Pause after the kernel refuses for lack of memory or descriptors.
 constexpr int kBackOffMs = 20;
 
 void SetOption(int fd, int level, int option, int value) {
-  // A socket without the option is still a socket.
+  // The socket works without the option too.
   (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
@@ -52,8 +52,7 @@ void SetUp(int fd, bool tcp) {
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
 }
 
-// Adopts a socket as a listener of ours: non-blocking, with a queue that a burst of clients fits
-// into.
+// Makes the socket a listener: non-blocking, with a queue long enough for a burst of clients.
 absl::Status MakeListener(int fd, const std::string& name) {
   if (fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && listen(fd, kBacklog) == 0) return absl::OkStatus();
   return absl::UnavailableError("cannot listen on " + name + ": " + std::strerror(errno));
@@ -71,12 +70,12 @@ absl::StatusOr<int> ListenLoopback(const std::string& host, int port) {
 
 absl::StatusOr<int> ListenUnix(const std::string& path) {
   RETURN_IF_ERROR(CheckUnixSocketFree(path));
-  (void)unlink(path.c_str());  // a stale socket at most
+  (void)unlink(path.c_str());  // only a stale socket can exist
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  // Until listen nobody can connect, so the mode is right before it matters.
+  // Clients cannot connect before listen, so the mode is set in time.
   if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
       chmod(path.c_str(), 0700) != 0) {
     const std::string why = std::strerror(errno);
@@ -86,7 +85,7 @@ absl::StatusOr<int> ListenUnix(const std::string& path) {
   return fd;
 }
 
-// What the process's descriptor limit leaves for connections.
+// The number of connections that the process's descriptor limit allows.
 int ConnectionCap(int wanted) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
@@ -138,7 +137,7 @@ void Acceptor::Stop() {
   fd_ = -1;
   if (spare_fd_ >= 0) close(spare_fd_);
   spare_fd_ = -1;
-  // Only our own socket: somebody may have replaced it.
+  // Removes only our own socket: another process may have replaced it.
   struct stat info {};
   if (uds_inode_ != 0 && lstat(options_.uds.c_str(), &info) == 0 && info.st_ino == uds_inode_) {
     (void)unlink(options_.uds.c_str());
@@ -169,7 +168,7 @@ bool Acceptor::AcceptOne() {
   if (fd >= 0) {
     if (!connections_.Add(fd)) {
       close(fd);
-      NoteRefusal("as many are open as may be");
+      NoteRefusal("the limit of open connections is reached");
       return true;
     }
     SetUp(fd, options_.uds.empty());
@@ -182,7 +181,7 @@ bool Acceptor::AcceptOne() {
     case ENFILE: RefuseOne(); return true;
     case ENOBUFS:
     case ENOMEM: WaitForStop(kBackOffMs); return true;
-    default: return true;  // this one connection is gone: EINTR, ECONNABORTED, network errors
+    default: return true;  // only this connection is lost: EINTR, ECONNABORTED, network errors
   }
 }
 

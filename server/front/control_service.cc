@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/status_macros.h"
 #include "quire/v1/control.pb.h"
 #include "server/call/message_call.h"
@@ -19,6 +21,8 @@ namespace quire {
 namespace {
 
 constexpr int kMaxAbortIds = 65536;
+// Ids named in the log line of an abort; the counts are complete.
+constexpr size_t kLoggedIds = 16;
 
 v1::ServerInfo::State StateOf(const StreamHost& host) {
   if (!host.engine->Stats().fault.empty()) return v1::ServerInfo::STATE_FAULTED;
@@ -40,7 +44,7 @@ void FillServerInfo(const StreamHost& host, const ControlHooks& hooks, v1::Serve
       static_cast<uint32_t>(host.model->setup.limits.max_num_queued_reqs));
 }
 
-// Blocks a request can get: without the null block.
+// Blocks that a request can get, without the null block.
 uint32_t UsableBlocks(const EngineSetup& setup) {
   return static_cast<uint32_t>(std::max(setup.memory.num_blocks - 1, 0));
 }
@@ -99,7 +103,7 @@ void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {
   load->set_session_tokens(static_cast<uint64_t>(stats.cache.session_tokens));
 }
 
-// An id named twice is one request.
+// Counts an id that is named twice only once.
 std::vector<std::string> Distinct(const google::protobuf::RepeatedPtrField<std::string>& ids) {
   std::vector<std::string> distinct(ids.begin(), ids.end());
   std::sort(distinct.begin(), distinct.end());
@@ -107,7 +111,24 @@ std::vector<std::string> Distinct(const google::protobuf::RepeatedPtrField<std::
   return distinct;
 }
 
-absl::Status Abort(StreamHost* host, const v1::AbortRequest& request, v1::AbortResponse* response) {
+// Names only requests that were found: their ids passed the checks of a request id.
+void LogAbort(TenantId tenant, const v1::AbortRequest& request,
+              const std::vector<std::shared_ptr<GenerationStream>>& found) {
+  std::vector<std::string> ids;
+  for (size_t i = 0; i < std::min(found.size(), kLoggedIds); ++i) {
+    ids.push_back(found[i]->request_id());
+  }
+  if (found.size() > kLoggedIds) ids.emplace_back("...");
+  Log(Severity::kInfo, "abort",
+      {{"tenant", tenant},
+       {"all", request.all()},
+       {"named", request.request_ids_size()},
+       {"found", found.size()},
+       {"request_ids", absl::StrJoin(ids, ",")}});
+}
+
+absl::Status Abort(StreamHost* host, TenantId tenant, const v1::AbortRequest& request,
+                   v1::AbortResponse* response) {
   if (request.request_ids().empty() && !request.all()) {
     return InvalidField("request_ids", "is empty; name requests, or set all");
   }
@@ -117,7 +138,29 @@ absl::Status Abort(StreamHost* host, const v1::AbortRequest& request, v1::AbortR
   const auto streams =
       request.all() ? host->table->All() : host->table->Find(Distinct(request.request_ids()));
   for (const auto& stream : streams) stream->Abort();
+  LogAbort(tenant, request, streams);
   response->set_aborted(static_cast<uint32_t>(streams.size()));
+  return absl::OkStatus();
+}
+
+void Drain(StreamHost* host, const ControlHooks& hooks, TenantId tenant,
+           const v1::DrainRequest& request, v1::DrainResponse* response) {
+  hooks.drain(request.exit_when_idle());
+  const SchedulerLoad load = host->engine->Stats().load;
+  response->set_running_requests(static_cast<uint32_t>(load.running));
+  response->set_waiting_requests(static_cast<uint32_t>(load.waiting));
+  Log(Severity::kInfo, "drain: new requests are refused",
+      {{"tenant", tenant},
+       {"exit_when_idle", request.exit_when_idle()},
+       {"open_streams", host->table->open()}});
+}
+
+absl::Status Undrain(const ControlHooks& hooks, TenantId tenant, v1::UndrainResponse* response) {
+  ASSIGN_OR_RETURN(const bool was_draining, hooks.undrain());
+  response->set_was_draining(was_draining);
+  if (was_draining) {
+    Log(Severity::kInfo, "undrain: new requests are accepted again", {{"tenant", tenant}});
+  }
   return absl::OkStatus();
 }
 
@@ -153,17 +196,19 @@ std::unique_ptr<RawService> MakeControlService(StreamHost* host, ControlHooks ho
                                         });
   AddCall<v1::AbortRequest, v1::AbortResponse>(
       s, host, "/quire.v1.Control/Abort", CallCost::kQuick,
-      [host](const v1::AbortRequest& request, v1::AbortResponse* response) {
-        return Abort(host, request, response);
+      [host](TenantId tenant, const v1::AbortRequest& request, v1::AbortResponse* response) {
+        return Abort(host, tenant, request, response);
       });
   AddCall<v1::DrainRequest, v1::DrainResponse>(
       s, host, "/quire.v1.Control/Drain", CallCost::kQuick,
-      [host, hooks](const v1::DrainRequest& request, v1::DrainResponse* response) {
-        hooks.drain(request.exit_when_idle());
-        const SchedulerLoad load = host->engine->Stats().load;
-        response->set_running_requests(static_cast<uint32_t>(load.running));
-        response->set_waiting_requests(static_cast<uint32_t>(load.waiting));
+      [host, hooks](TenantId tenant, const v1::DrainRequest& request, v1::DrainResponse* response) {
+        Drain(host, hooks, tenant, request, response);
         return absl::OkStatus();
+      });
+  AddCall<v1::UndrainRequest, v1::UndrainResponse>(
+      s, host, "/quire.v1.Control/Undrain", CallCost::kQuick,
+      [hooks](TenantId tenant, const v1::UndrainRequest&, v1::UndrainResponse* response) {
+        return Undrain(hooks, tenant, response);
       });
   return service;
 }

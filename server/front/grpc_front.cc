@@ -1,4 +1,4 @@
-// Life cycle of the gRPC face: build, listen, serve, drain, shut down.
+// Life cycle of the gRPC front: build, listen, serve, drain, shut down.
 #include "server/front/grpc_front.h"
 
 #include <google/protobuf/stubs/logging.h>
@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
@@ -22,8 +23,9 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
-#include "server/call/log_pace.h"
+#include "server/call/log_rate_limiter.h"
 #include "server/call/serial_thread.h"
+#include "server/call/status_codec.h"
 #include "server/call/stream_host.h"
 #include "server/call/text_pool.h"
 #include "server/front/acceptor.h"
@@ -44,14 +46,14 @@ constexpr char kInference[] = "quire.v1.Inference";
 constexpr char kControl[] = "quire.v1.Control";
 constexpr char kSessions[] = "quire.v1.Sessions";
 
-// Of one connection. Several times what proxies allow: who waits is for the engine's queue to
-// decide.
+// Per connection. Several times the limit of proxies: requests wait in the engine's queue, which
+// orders them, rather than in a client.
 constexpr int kMaxConcurrentStreams = 1024;
 
-// What the library may take to end its calls, first by itself, then cancelled.
+// Time that the library gets to end its calls: once by themselves, once cancelled.
 constexpr int64_t kShutdownNs = 100'000'000;
 
-// Ids and seeds of two processes should not coincide.
+// Makes the ids and seeds of two processes differ.
 uint64_t RandomKey() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -64,19 +66,19 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-// gRPC's log prints raw header values on parse errors, so only where it complained is kept; and
-// many of its errors are a client's doing, one for each of its calls.
+// Logs only file and line: gRPC's messages contain raw header values. The rate is limited because a
+// client can cause an error with each of its calls.
 void LogGrpcError(gpr_log_func_args* args) {
-  static LogPace pace;
+  static LogRateLimiter limiter;
   if (args->severity != GPR_LOG_SEVERITY_ERROR) return;
-  const int64_t count = pace.Count(SteadyNowNs());
+  const int64_t count = limiter.Count(SteadyNowNs());
   if (count == 0) return;
   const std::string path = args->file;
   Log(Severity::kWarning, "gRPC library error",
       {{"file", path.substr(path.rfind('/') + 1)}, {"line", args->line}, {"count", count}});
 }
 
-// The fence around gRPC 1.51; docs/grpc.md says what each line is for.
+// The fence around gRPC 1.51; docs/grpc.md gives the reason for each line.
 void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("quire");
   quota.Resize(static_cast<size_t>(options.resource_quota_bytes));
@@ -84,8 +86,8 @@ void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
   builder->SetMaxSendMessageSize(static_cast<int>(options.max_reply_bytes));
-  // The library inflates a whole message before it looks at the size: a megabyte sent would be a
-  // gigabyte held.
+  // The library inflates a message before it checks the size: a megabyte on the wire can become a
+  // gigabyte in memory.
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
@@ -104,7 +106,7 @@ void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
   for (const auto& [name, value] : arguments) builder->AddChannelArgument(name, value);
 }
 
-// Methods that nobody serves: also their calls are counted.
+// Refuses calls of unknown methods, and counts them like other calls.
 class UnknownMethods final : public grpc::CallbackGenericService {
  public:
   explicit UnknownMethods(const StreamHost* host) : host_(host) {}
@@ -142,19 +144,21 @@ class Front final : public GrpcFront {
   absl::Status Start(Engine* engine, HostArenas arenas) override;
   int port() const override { return port_; }
   void SetServing(bool serving) override;
-  void StartDrain() override { host_.draining.store(true); }
-  bool DrainRequested() const override { return drain_requested_.load(); }
+  void BeginExit() override;
+  void StartDrain() override;
+  bool ExitRequested() const override { return exit_requested_.load(); }
   bool Draining() const override { return host_.draining.load(); }
   int open_streams() const override { return table_.open(); }
   void Shutdown(double grace_seconds) override;
 
  private:
   void Drain(bool exit_when_idle);
+  absl::StatusOr<bool> Undrain();
   absl::Status BuildServer();
 
   static int TextThreads(const FrontOptions& options) { return std::max(1, options.text_threads); }
 
-  // Declared in the order of dependence: streams use the host, which points at the rest.
+  // Declared in the order of dependence: streams use the host, which points to the other members.
   StreamHost host_;
   StreamTable table_;
   StallWatch stalls_;
@@ -162,10 +166,14 @@ class Front final : public GrpcFront {
   OutputShards shards_;
   std::unique_ptr<TextPool> text_pool_;
   SessionWatches watches_;
-  std::unique_ptr<SerialThread> session_thread_;  // begins once the host is complete
+  std::unique_ptr<SerialThread> session_thread_;  // starts once the host is complete
   const int64_t started_ns_ = SteadyNowNs();
   int port_ = 0;
-  std::atomic<bool> drain_requested_{false};
+  std::atomic<bool> exit_requested_{false};
+  // Orders drain, undrain, exit and health; host_.draining is written under it.
+  std::mutex drain_mutex_;
+  bool serving_ = false;  // under drain_mutex_; the last SetServing
+  bool ending_ = false;   // under drain_mutex_
   bool shut_down_ = false;
   std::unique_ptr<RawService> inference_;
   std::unique_ptr<RawService> control_;
@@ -201,8 +209,8 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas) {
   session_thread_ = std::make_unique<SerialThread>();
   host_.session_thread = session_thread_.get();
   const FrontOptions& options = host_.options;
-  // A connection has at most kMaxConcurrentStreams live streams, so twice as many open calls are
-  // mostly ones that it has already reset.
+  // A connection has at most kMaxConcurrentStreams live streams, so of twice as many open calls at
+  // least half have been reset.
   ASSIGN_OR_RETURN(
       acceptor_, Acceptor::Listen({options.host, options.port, options.uds, options.max_connections,
                                    2 * kMaxConcurrentStreams,
@@ -223,17 +231,18 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas) {
 }
 
 absl::Status Front::BuildServer() {
-  // Debian builds Abseil with the deadlock detector on: a global lock and graph behind every mutex
+  // Debian builds Abseil with the deadlock detector on. It takes a global lock behind every mutex
   // of gRPC, a tenth of the server's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // A message that does not parse is answered with its field; the library would also print it.
+  // The reply to a message that does not parse names the field; the library would also print it.
   google::protobuf::SetLogHandler(nullptr);
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   gpr_set_log_function(LogGrpcError);
   grpc::EnableDefaultHealthCheckService(false);
   inference_ = MakeInferenceService(&host_);
-  control_ = MakeControlService(&host_, {[this](bool exit_when_idle) { Drain(exit_when_idle); },
-                                         started_ns_, Hex(RandomKey())});
+  control_ =
+      MakeControlService(&host_, {[this](bool exit_when_idle) { Drain(exit_when_idle); },
+                                  [this] { return Undrain(); }, started_ns_, Hex(RandomKey())});
   sessions_ = MakeSessionsService(&host_);
   health_ = MakeHealthService(&host_, &health_board_);
   grpc::ServerBuilder builder;
@@ -257,34 +266,59 @@ absl::Status Front::BuildServer() {
   return absl::OkStatus();
 }
 
-void Front::SetServing(bool serving) { health_board_.Set(serving && !host_.draining.load()); }
+void Front::SetServing(bool serving) {
+  const std::lock_guard lock(drain_mutex_);
+  serving_ = serving;
+  health_board_.Set(serving && !host_.draining.load());
+}
+
+void Front::BeginExit() {
+  const std::lock_guard lock(drain_mutex_);
+  ending_ = true;
+}
+
+void Front::StartDrain() {
+  const std::lock_guard lock(drain_mutex_);
+  health_board_.Set(false);  // before any refusal, so that balancers choose another server first
+  host_.draining.store(true);
+}
 
 void Front::Drain(bool exit_when_idle) {
-  SetServing(false);  // before anything is refused, so that balancers look elsewhere first
   StartDrain();
-  SetServing(false);
-  host_.engine->StartDrain();
-  if (exit_when_idle) drain_requested_.store(true);
+  if (!exit_when_idle) return;
+  BeginExit();
+  exit_requested_.store(true);
+}
+
+absl::StatusOr<bool> Front::Undrain() {
+  const std::lock_guard lock(drain_mutex_);
+  if (ending_) {
+    return Refusal(absl::StatusCode::kFailedPrecondition, "EXITING",
+                   "the server is ending and accepts no work again; use another server");
+  }
+  const bool was_draining = host_.draining.exchange(false);
+  health_board_.Set(serving_);
+  return was_draining;
 }
 
 void Front::Shutdown(double grace_seconds) {
   if (std::exchange(shut_down_, true) || server_ == nullptr) return;
+  BeginExit();
   StartDrain();
-  SetServing(false);
   acceptor_->Stop();
   const int64_t end_ns = SteadyNowNs() + static_cast<int64_t>(grace_seconds * 1e9);
   host_.engine->CancelAll(FinishReason::kDraining);
   table_.WaitEmpty(grace_seconds);
-  // What is left are health watchers, and streams whose reader or engine hangs: the deadline
-  // cancels them, and every reactor finishes when cancelled.
+  // Health watchers are left, and streams whose reader or engine hangs. The deadline cancels them,
+  // and every reactor finishes when cancelled.
   const int64_t left_ns = std::max<int64_t>(end_ns - SteadyNowNs(), 0);
   const int64_t wait_ns = std::min<int64_t>(left_ns, kShutdownNs);
-  // A call whose write a full socket blocks cannot be cancelled; only cutting the connection ends
-  // it.
+  // A call whose write is blocked by a full socket cannot be cancelled: only cutting the connection
+  // ends it.
   absl::Notification down;
   std::thread cutter([&] {
     if (down.WaitForNotificationWithTimeout(absl::Nanoseconds(wait_ns + kShutdownNs))) return;
-    host_.connections->CutAll("the server goes away and its calls do not end");
+    host_.connections->CutAll("the server is ending and its calls do not end");
   });
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(wait_ns));
   down.Notify();

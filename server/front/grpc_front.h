@@ -1,5 +1,5 @@
-// GrpcFront: the gRPC face of the server: listeners, services, health, reflection, and the streams
-// of live requests. Built against the traps of gRPC 1.51 that docs/grpc.md lists.
+// GrpcFront: the server's gRPC side: listeners, services, health, reflection, and the streams of
+// live requests. It avoids the traps of gRPC 1.51 that docs/grpc.md lists.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +15,32 @@
 
 namespace quire {
 
-// True while the engine makes progress or has nothing to do. Idle and busy are not sick: false only
-// when work waits and neither has a step retired nor has the work arrived within `limit_seconds`,
-// or when the worker group has died, until another has taken its place.
+// True while the engine makes progress or is idle. False if work waits, no step has retired and no
+// work has arrived within `limit_seconds`; and from the death of the worker group until another one
+// has replaced it.
 bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds);
 
 class GrpcFront : public OutputSink {
  public:
-  // Builds the front without listening; the engine is attached before Start (it needs this as its
-  // sink).
+  // Builds the front without listening. The engine needs the front as its sink, so Start attaches
+  // the engine later. `model` and `metrics` outlive the front.
   static std::unique_ptr<GrpcFront> Create(const FrontOptions& options, const ServingModel* model,
                                            ServerMetrics* metrics);
-  // Binds and serves. ALREADY_EXISTS-like failures (port in use, socket path live) come back as
-  // UNAVAILABLE with the address and what to do.
-  // `arenas` by rank, for the export and import of sessions; empty where there is no host memory.
+  // Binds and serves. UNAVAILABLE if the port or the socket path is in use; the message names the
+  // address and says what to do. `arenas` are by rank, for the export and import of sessions; empty
+  // if there is no host memory.
   virtual absl::Status Start(Engine* engine, HostArenas arenas = {}) = 0;
   virtual int port() const = 0;
-  // Flips grpc.health.v1 of every service.
+  // Sets grpc.health.v1 of every service; NOT_SERVING as long as the front drains. Any thread.
   virtual void SetServing(bool serving) = 0;
-  // Refuses new requests with UNAVAILABLE; running streams go on.
+  // From now on the process is ending: Control.Undrain is refused. Any thread.
+  virtual void BeginExit() = 0;
+  // Refuses new requests with UNAVAILABLE; running streams continue. Control.Undrain undoes it
+  // unless the process is ending.
   virtual void StartDrain() = 0;
-  // True once a client has asked for Drain with exit_when_idle.
-  virtual bool DrainRequested() const = 0;
-  // True once new requests are refused, whoever asked for it.
+  // True once a client has called Control.Drain with exit_when_idle.
+  virtual bool ExitRequested() const = 0;
+  // True while new requests are refused, by StartDrain or Control.Drain. Any thread.
   virtual bool Draining() const = 0;
   virtual int open_streams() const = 0;
   // Ends what still runs with UNAVAILABLE, closes the listeners and joins within `grace_seconds`.

@@ -1,4 +1,5 @@
-// Check by one function; Watch as a stream that writes when the truth differs from what it said.
+// Check is one function; Watch is a stream that writes when the status differs from the last one
+// sent.
 #include "server/front/health_service.h"
 
 #include <atomic>
@@ -15,7 +16,7 @@ namespace quire {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-// All state is under the board's mutex.
+// The board's mutex guards all state.
 class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   HealthWatch(HealthBoard* board, ConnectionTable* connections, const std::string& peer)
@@ -30,16 +31,16 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     if (!status.ok()) return End(ToGrpcStatus(status));
     known_ = board()->Knows(request.service());
     board()->watches_.insert(this);
-    Tell();
+    Send();
   }
-  void Tell() {
-    const int truth = !known_             ? HealthCheckResponse::SERVICE_UNKNOWN
-                      : board()->serving_ ? HealthCheckResponse::SERVING
-                                          : HealthCheckResponse::NOT_SERVING;
-    if (writing_ || ended_ || truth == told_) return;
-    told_ = truth;
+  void Send() {
+    const int status = !known_             ? HealthCheckResponse::SERVICE_UNKNOWN
+                       : board()->serving_ ? HealthCheckResponse::SERVING
+                                           : HealthCheckResponse::NOT_SERVING;
+    if (writing_ || ended_ || status == sent_) return;
+    sent_ = status;
     HealthCheckResponse response;
-    response.set_status(static_cast<HealthCheckResponse::ServingStatus>(truth));
+    response.set_status(static_cast<HealthCheckResponse::ServingStatus>(status));
     const std::string bytes = response.SerializeAsString();
     buffer_ = ToByteBuffer(bytes.data(), bytes.size());
     writing_ = true;
@@ -50,7 +51,7 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     std::lock_guard lock(board()->mutex_);
     writing_ = false;
     if (!ok) return End(grpc::Status::CANCELLED);
-    Tell();
+    Send();
   }
   void OnCancel() override {
     std::lock_guard lock(board()->mutex_);
@@ -70,15 +71,15 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     if (!std::exchange(ended_, true)) Finish(status);
   }
 
-  // Constant; an atomic hands the object from the constructing thread to the callbacks' by an order
-  // that the thread sanitizer sees too, which does not see the library's.
+  // Constant. An atomic, because it passes the object from the constructing thread to the callbacks
+  // in an order that the thread sanitizer sees; it does not see the library's.
   std::atomic<HealthBoard*> board_{nullptr};
   const OpenCall call_;
   grpc::ByteBuffer buffer_;  // of the write in flight
   bool known_ = false;
   bool writing_ = false;
   bool ended_ = false;
-  int told_ = -1;
+  int sent_ = -1;
 };
 
 HealthBoard::HealthBoard(std::vector<std::string> services)
@@ -92,7 +93,7 @@ bool HealthBoard::Serving() {
 void HealthBoard::Set(bool serving) {
   std::lock_guard lock(mutex_);
   serving_ = serving;
-  for (HealthWatch* watch : watches_) watch->Tell();
+  for (HealthWatch* watch : watches_) watch->Send();
 }
 
 std::unique_ptr<RawService> MakeHealthService(StreamHost* host, HealthBoard* board) {
@@ -101,7 +102,7 @@ std::unique_ptr<RawService> MakeHealthService(StreamHost* host, HealthBoard* boa
       service.get(), host, "/grpc.health.v1.Health/Check", CallCost::kQuick,
       [board](const HealthCheckRequest& request, HealthCheckResponse* response) {
         if (!board->Knows(request.service())) {
-          return absl::NotFoundError("service: there is none of this name here");
+          return absl::NotFoundError("service: this server has no service of this name");
         }
         response->set_status(board->Serving() ? HealthCheckResponse::SERVING
                                               : HealthCheckResponse::NOT_SERVING);

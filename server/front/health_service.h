@@ -1,5 +1,5 @@
-// The standard health service (grpc.health.v1) over raw calls: the library's own counts no resets
-// (ConnectionTable), and nothing bounds what a flood of them holds.
+// The standard health service (grpc.health.v1) over raw calls. The library's own service does not
+// count resets (ConnectionTable), so a flood of them could take memory without bound.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@ namespace quire {
 
 class HealthWatch;
 
-// Who is healthy, and who wants to know when that changes. Any thread.
+// The health of the services, and the Watch calls to notify of changes. Any thread.
 class HealthBoard {
  public:
-  // All of `services` ("" is the server) have one truth: not serving, until told.
+  // All `services` ("" is the server) share one status: NOT_SERVING until Set.
   explicit HealthBoard(std::vector<std::string> services);
 
   void Set(bool serving);
@@ -32,7 +32,7 @@ class HealthBoard {
   bool Serving();
 
   const std::set<std::string> services_;
-  // Guards the watches' state too: it outlives them, so that a call may end while it is held.
+  // Also guards the state of the watches. It outlives them, so a call may end while it is held.
   std::mutex mutex_;
   bool serving_ = false;            // under mutex_
   std::set<HealthWatch*> watches_;  // under mutex_

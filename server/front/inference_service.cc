@@ -1,4 +1,4 @@
-// The methods of quire.v1.Inference and the two text calls.
+// The methods of quire.v1.Inference.
 #include "server/front/inference_service.h"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Sockets are bound without SO_REUSEPORT, so that a second server on a port is refused, not joined.
+// Binds without SO_REUSEPORT, so that a second server cannot share the port.
 #include "server/front/listen_address.h"
 
 #include <arpa/inet.h>
@@ -29,7 +29,7 @@ struct AddressList {
 
 std::string Reason(int error, const std::string& flag) {
   switch (error) {
-    case EADDRINUSE: return "another process is listening there; stop it or choose another " + flag;
+    case EADDRINUSE: return "another process listens there; stop it or choose another " + flag;
     case EACCES: return "ports below 1024 need privileges; choose a higher " + flag;
     case EADDRNOTAVAIL: return "this machine has no such address";
     default: return strerror(error);
@@ -40,13 +40,13 @@ absl::Status CannotListen(const std::string& address, const std::string& reason)
   return absl::UnavailableError("cannot listen on " + address + ": " + reason);
 }
 
-// That a socket can be made at `path`, where nothing is yet.
+// Checks that a socket can be created at `path`, which does not exist.
 absl::Status CheckFolder(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
   return CannotListen(
-      path, "folder " + folder + ": " + strerror(errno) + "; make it or choose another --uds");
+      path, "folder " + folder + ": " + strerror(errno) + "; create it or choose another --uds");
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ absl::StatusOr<int> ListenTcp(const std::string& host, int port, const std::stri
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   AddressList list;
   const std::string service = std::to_string(port);
-  // An IPv6 address may come as it is written before a port.
+  // An IPv6 address may be in brackets, as before a port.
   const bool bracketed = host.starts_with('[') && host.ends_with(']');
   const std::string bare = bracketed ? host.substr(1, host.size() - 2) : host;
   if (const int error = getaddrinfo(bare.c_str(), service.c_str(), &hints, &list.first)) {
@@ -68,7 +68,7 @@ absl::StatusOr<int> ListenTcp(const std::string& host, int port, const std::stri
   const int fd = socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return CannotListen(address, strerror(errno));
   const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // past connections may linger
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // old connections may linger
   if (bind(fd, where.ai_addr, where.ai_addrlen) != 0 || listen(fd, kBacklog) != 0) {
     const int error = errno;
     close(fd);
@@ -105,16 +105,16 @@ absl::Status CheckUnixSocketFree(const std::string& path) {
   if (stat(path.c_str(), &file) != 0) return CheckFolder(path);
   if (!S_ISSOCK(file.st_mode)) {
     return CannotListen(path,
-                        "a file that is no socket is there; remove it or choose another --uds");
+                        "a file that is not a socket exists; remove it or choose another --uds");
   }
   path.copy(address.sun_path, path.size());
-  // Without waiting: a live server whose queue is full would let us.
+  // Non-blocking: connecting to a live server with a full queue would wait.
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return CannotListen(path, strerror(errno));
   const bool connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   const int error = connected ? EADDRINUSE : errno;
   close(fd);
-  if (error == ECONNREFUSED) return absl::OkStatus();  // nobody listens there any more
+  if (error == ECONNREFUSED) return absl::OkStatus();  // stale: no process listens
   return CannotListen(path, Reason(error == EAGAIN ? EADDRINUSE : error, "--uds"));
 }
 

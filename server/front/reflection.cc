@@ -1,4 +1,4 @@
-// One bidirectional stream: a request, its answer, the next request.
+// One bidirectional stream that alternates requests and answers.
 #include "server/front/reflection.h"
 
 #include <google/protobuf/descriptor.h>
@@ -21,7 +21,7 @@ using google::protobuf::FileDescriptor;
 using grpc::reflection::v1::ServerReflectionRequest;
 using grpc::reflection::v1::ServerReflectionResponse;
 
-// `file` and everything it imports, dependencies first.
+// Adds `file` and all its imports, dependencies first.
 void AddFiles(const FileDescriptor* file, std::set<std::string>* seen,
               grpc::reflection::v1::FileDescriptorResponse* out) {
   if (!seen->insert(file->name()).second) return;
@@ -54,16 +54,15 @@ void Answer(const ServerReflectionRequest& request, const std::vector<std::strin
   }
   if (file == nullptr) {
     response->mutable_error_response()->set_error_code(grpc::StatusCode::NOT_FOUND);
-    response->mutable_error_response()->set_error_message("no such file or symbol here");
+    response->mutable_error_response()->set_error_message("this server has no such file or symbol");
     return;
   }
   std::set<std::string> seen;
   AddFiles(file, &seen, response->mutable_file_descriptor_response());
 }
 
-// Reads and writes alternate, so no lock is needed; only Finish can be asked for twice, by the
-// conversation's end and by OnCancel, and the former waits for the pending operation that the
-// latter fails.
+// Reads and writes alternate, so no lock is needed. Finish is called only from their callbacks: a
+// cancelled call makes the pending operation fail.
 class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   ReflectionReactor(const StreamHost* host, const std::vector<std::string>* services,
@@ -81,7 +80,7 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
     response.set_valid_host(request.host());
     *response.mutable_original_request() = request;
     Answer(request, *services_, &response);
-    // A request is sent back within its answer, so a large one could not be answered.
+    // The answer contains the request, so a large request has no answer that fits.
     const absl::Status fits = CheckReplySize(*host_, response);
     if (!fits.ok()) return Finish(ToGrpcStatus(fits));
     const std::string bytes = response.SerializeAsString();

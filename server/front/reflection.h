@@ -1,6 +1,5 @@
-// Server reflection (grpc.reflection.v1 and v1alpha): which services are here and what their
-// messages look like. The library's own runs on the synchronous API and would hold a thread per
-// stream.
+// Server reflection (grpc.reflection.v1 and v1alpha): lists the services and describes their
+// messages. The library's own reflection uses the synchronous API, which takes a thread per stream.
 #pragma once
 
 #include <memory>

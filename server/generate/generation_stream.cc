@@ -11,6 +11,7 @@
 #include "server/call/connection_table.h"
 #include "server/call/status_codec.h"
 #include "server/generate/refusals.h"
+#include "server/generate/request_log.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
 
@@ -86,6 +87,7 @@ absl::Status GenerationStream::Claim(const std::string& request_id) {
 
 void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOptions& output) {
   is_turn_ = request->session_turn.has_value();
+  if (is_turn_) session_ = request->session_turn->session;
   if (!is_turn_) {
     const absl::Status fits = FitToContext(ContextLimitOf(*host_->model), *request);
     if (!fits.ok()) return Refuse(FromEngine(fits, *host_));
@@ -124,15 +126,18 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
 }
 
 void GenerationStream::TakeStart(const TurnStart& start) {
+  absl::Status refusal;
   if (!start.status.ok()) {
-    host_->metrics->RequestRejected(static_cast<int>(start.status.code()));
+    refusal = FromEngine(start.status, *host_);
+    host_->metrics->RequestRejected(static_cast<int>(refusal.code()));
+    LogRefused(host_->options, caller_.tenant, refusal);
   }
   std::unique_lock lock(mutex_);
-  if (start.status.ok()) {
+  if (refusal.ok()) {
     Accept(start.prompt_tokens, start.max_tokens);
   } else {
     refused_ = true;
-    End(FromEngine(start.status, *host_));
+    End(refusal);
   }
   Pump(std::move(lock));
 }
@@ -145,6 +150,7 @@ void GenerationStream::Accept(int32_t prompt_tokens, int32_t max_tokens) {
 
 void GenerationStream::Refuse(const absl::Status& status) {
   host_->metrics->RequestRejected(static_cast<int>(status.code()));
+  LogRefused(host_->options, caller_.tenant, status);
   std::unique_lock lock(mutex_);
   End(status);
   Pump(std::move(lock));
@@ -250,12 +256,13 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
     detokenizer_->Flush(&gathered_.text);
   }
   event.usage.completion_tokens = delivered_;
-  host_->metrics->RequestFinished(event);
+  host_->metrics->RequestFinished(event, is_turn_ ? max_tokens_ : sampling_.max_tokens);
   gathered_finish_ = event;
   std::lock_guard lock(mutex_);
   if (cancel_ns_ != 0) {
-    host_->metrics->CancelToFree(static_cast<double>(now_ns - cancel_ns_) * 1e-9);
+    host_->metrics->CancelToEnd(static_cast<double>(now_ns - cancel_ns_) * 1e-9);
   }
+  LogFinished(host_->options, {request_id_, caller_.tenant, session_, event, end_});
 }
 
 void GenerationStream::Flush() {

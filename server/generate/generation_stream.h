@@ -107,6 +107,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   SamplingParams sampling_;
   OutputOptions output_;
   bool is_turn_ = false;
+  SessionName session_;  // of a turn
   int64_t queue_position_ = 0;
   std::atomic<bool> overrun_{false};
   std::shared_ptr<GenerationStream> until_finish_;

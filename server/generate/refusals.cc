@@ -36,7 +36,12 @@ absl::Status FromEngine(const absl::Status& status, const StreamHost& host) {
     return InvalidField("text", "the prompt is empty: it yields no token");
   }
   if (status.GetPayload(kSessionReason).has_value()) return FromSessions(status);
-  if (absl::IsInvalidArgument(status)) return WithFieldPath(status);
+  if (absl::IsInvalidArgument(status)) {
+    // Engine::Submit names no field when a token is outside the vocabulary.
+    const std::string message(status.message().data(), status.message().size());
+    return message.starts_with("token id") ? InvalidField("prompt", message)
+                                           : WithFieldPath(status);
+  }
   const char* reason = "QUEUE_FULL";
   if (host.draining.load(std::memory_order_relaxed)) {
     reason = "DRAINING";

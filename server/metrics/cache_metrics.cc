@@ -1,4 +1,5 @@
-// Metrics of the prefix cache, the tiers and the sessions: what the engine counts, in two tables.
+// Two tables list the metrics of the prefix cache, the tiers and the sessions, as the engine counts
+// them.
 #include "server/metrics/cache_metrics.h"
 
 #include <array>
@@ -15,7 +16,7 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 using Stats = const EngineStats&;
 
-// One metric, or with a label one of its values.
+// One metric, or one labelled series of it.
 struct Fact {
   const char* name;
   const char* help;
@@ -27,27 +28,27 @@ struct Fact {
 constexpr char kHits[] = "quire_prefix_cache_hit_tokens_total";
 constexpr char kHitsHelp[] = "Prompt tokens whose KV was found, by tier.";
 constexpr char kSpeed[] = "quire_kv_copy_bytes_per_second";
-constexpr char kSpeedHelp[] = "Speed of copies as measured, by direction; 0: not yet.";
+constexpr char kSpeedHelp[] = "Measured speed of copies, by direction; 0 before the first.";
 
 constexpr Fact kCounters[] = {
-    {"quire_prefix_cache_queried_tokens_total", "Prompt tokens whose KV was looked for.",
+    {"quire_prefix_cache_queried_tokens_total", "Prompt tokens looked up in the prefix cache.",
      [](Stats s) { return s.cache.queried_tokens; }},
     {kHits, kHitsHelp, [](Stats s) { return s.cache.device_tokens; }, "tier", "device"},
     {kHits, kHitsHelp, [](Stats s) { return s.cache.host_tokens; }, "tier", "host"},
-    // vLLM's names for both tiers have no label.
+    // vLLM has a metric for each tier instead of a label.
     {"vllm:prefix_cache_hits_total", "Prompt tokens whose KV was found on the device.",
      [](Stats s) { return s.cache.device_tokens; }},
     {"vllm:external_prefix_cache_queries_total",
-     "Prompt tokens whose KV was not on the device, and looked for on the host.",
+     "Prompt tokens not found on the device and looked up on the host.",
      [](Stats s) { return s.cache.queried_tokens - s.cache.device_tokens; }},
-    {"vllm:external_prefix_cache_hits_total", "Prompt tokens whose KV came from the host.",
+    {"vllm:external_prefix_cache_hits_total", "Prompt tokens whose KV was loaded from the host.",
      [](Stats s) { return s.cache.host_tokens; }},
-    {"vllm:prompt_tokens_cached_total", "Prompt tokens whose KV was found.",
+    {"vllm:prompt_tokens_cached_total", "Prompt tokens whose KV was found on either tier.",
      [](Stats s) { return s.cache.device_tokens + s.cache.host_tokens; }},
-    {"quire_kv_evicted_blocks_total", "Cached blocks that gave way to others.",
+    {"quire_kv_evicted_blocks_total", "Cached blocks evicted from the device.",
      [](Stats s) { return s.cache.evicted_blocks; }},
     {"quire_session_kv_lost_blocks_total",
-     "Of those, blocks that an idle session had nowhere else: it will compute them again.",
+     "Evicted blocks of idle sessions without a host copy: the next turn recomputes them.",
      [](Stats s) { return s.cache.kept_lost; }},
     {"quire_kv_stored_bytes_total", "Bytes copied from the device to the host.",
      [](Stats s) { return s.tiering.stored_bytes; }},
@@ -59,28 +60,29 @@ constexpr Fact kCounters[] = {
      [](Stats s) { return s.tiering.loaded_blocks; }},
     {"quire_kv_copies_failed_total", "Copy jobs that failed.",
      [](Stats s) { return s.tiering.failed_jobs; }},
-    {"quire_kv_copies_late_total", "Copy jobs that nobody waited for any longer.",
+    {"quire_kv_copies_late_total", "Copy jobs that exceeded their time limit.",
      [](Stats s) { return s.tiering.late_jobs; }},
-    {"quire_kv_corrupt_pages_total", "Host pages whose checksum was wrong: dropped, not read.",
+    {"quire_kv_corrupt_pages_total", "Host pages dropped because of a wrong checksum.",
      [](Stats s) { return s.tiering.corrupt_pages; }},
-    {"quire_kv_dropped_pages_total", "Host pages that gave way to others.",
+    {"quire_kv_dropped_pages_total", "Host pages evicted because host memory was full.",
      [](Stats s) { return s.tiering.pages_dropped; }},
-    {"quire_kv_restores_declined_total", "Restores left, because computing was to be faster.",
+    {"quire_kv_restores_declined_total",
+     "Restores skipped because computing was expected to be faster.",
      [](Stats s) { return s.tiering.restores_declined; }},
 };
 
 constexpr Fact kGauges[] = {
-    {"quire_kv_blocks_cached", "Free blocks with KV that a prompt or a session may find.",
+    {"quire_kv_blocks_cached", "Free blocks that hold reusable KV.",
      [](Stats s) -> int64_t { return s.cache.cached_blocks; }},
-    {"quire_host_pages", "Pages of host memory, each for a block.",
+    {"quire_host_pages", "Pages of host memory, one block each.",
      [](Stats s) -> int64_t { return s.cache.host_pages; }},
     {"quire_host_pages_used", "Pages of host memory that hold KV.",
      [](Stats s) -> int64_t { return s.cache.host_pages_used; }},
     {"quire_session_tokens", "Tokens of all sessions.",
      [](Stats s) { return s.cache.session_tokens; }},
-    {"quire_requests_restoring", "Requests whose KV comes back from the host.",
+    {"quire_requests_restoring", "Requests that wait for KV from the host.",
      [](Stats s) -> int64_t { return s.load.restoring; }},
-    {"quire_kv_copies_in_flight", "Copy jobs sent and not yet done.",
+    {"quire_kv_copies_in_flight", "Copy jobs in flight.",
      [](Stats s) -> int64_t { return s.tiering.jobs_in_flight; }},
     {kSpeed, kSpeedHelp,
      [](Stats s) { return static_cast<int64_t>(s.tiering.store_bytes_per_second); }, "direction",
@@ -94,13 +96,13 @@ constexpr std::array kOutcomes = {
     Residency::Outcome::kNone,    Residency::Outcome::kDevice,     Residency::Outcome::kRestored,
     Residency::Outcome::kPartial, Residency::Outcome::kRecomputed,
 };
-// Those that a session can be in: a closed one is none.
+// The states of an existing session: all but kClosed.
 constexpr std::array kStates = {
     SessionState::kActive, SessionState::kResidentIdle, SessionState::kOffloading,
     SessionState::kHost,   SessionState::kRestoring,    SessionState::kDropped,
 };
 
-// From a block of a small model to a long context over a slow link.
+// From one block of a small model to a long context over a slow link.
 Histogram::BucketBoundaries RestoreBuckets() {
   return {.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .02,
           .03,    .05,   .1,     .25,   .5,   1,     2.5,  5,   10};
@@ -131,7 +133,7 @@ CacheMetrics::CacheMetrics(MetricRegistry& registry) : state_(std::make_unique<S
     state.gauges.push_back(&registry.Gauges(fact.name, fact.help).Add(LabelsOf(fact)));
   }
   auto& outcomes = registry.Counters("quire_request_residency_total",
-                                     "Requests that ended, by what was there of their KV.");
+                                     "Ended requests, by where their KV was found.");
   for (size_t i = 0; i < kOutcomes.size(); ++i) {
     state.outcomes[i] = &outcomes.Add({{"outcome", Name(kOutcomes[i])}});
   }
@@ -140,10 +142,10 @@ CacheMetrics::CacheMetrics(MetricRegistry& registry) : state_(std::make_unique<S
     state.sessions[i] = &sessions.Add({{"state", Name(kStates[i])}});
   }
   state.recomputed = &registry.OneCounter("quire_session_recomputed_tokens_total",
-                                          "Tokens of sessions that were computed again.");
-  state.restore_time = &registry.OneHistogram("quire_kv_restore_seconds",
-                                              "First to last copy of a request's KV from the host.",
-                                              RestoreBuckets());
+                                          "Session tokens that turns recomputed.");
+  state.restore_time = &registry.OneHistogram(
+      "quire_kv_restore_seconds", "Time from the first to the last copy of a request's KV.",
+      RestoreBuckets());
 }
 
 CacheMetrics::~CacheMetrics() = default;

@@ -1,5 +1,5 @@
-// CacheMetrics: where the KV of prompts was found, what moves between device and host, and the
-// sessions that keep it. A part of ServerMetrics, in its registry.
+// CacheMetrics: the metrics of the prefix cache, of copies between device and host, and of
+// sessions. Part of ServerMetrics; uses its registry.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ class CacheMetrics {
   explicit CacheMetrics(MetricRegistry& registry);
   ~CacheMetrics();
 
-  // What one finished request had found. Any thread.
+  // Counts where one finished request found its KV. Any thread.
   void Found(const Residency& residency);
-  // The engine's own counts, before a scrape. One thread at a time.
+  // Takes over the engine's counts before a scrape. One thread at a time.
   void Refresh(const EngineStats& stats);
 
  private:

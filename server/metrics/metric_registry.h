@@ -1,4 +1,4 @@
-// MetricRegistry: Prometheus metrics that carry the model's name, each made in a line.
+// MetricRegistry: makes Prometheus metrics with the label model_name, one line each.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -39,7 +39,7 @@ struct MetricRegistry {
   prometheus::Registry registry;
 };
 
-// Moves a counter to a total that somebody else counts. One thread at a time.
+// Raises a counter to a total that is counted elsewhere. One thread at a time.
 inline void RaiseTo(prometheus::Counter& counter, double total) {
   if (total > counter.Value()) counter.Increment(total - counter.Value());
 }

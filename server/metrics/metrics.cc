@@ -1,5 +1,5 @@
-// Every exported metric, registered once. The vllm: names are the same collected facts under a
-// second name, so the two can never differ.
+// Registers every exported metric once. A vllm: name is a copy of the collected quire_ metric, so
+// the two never differ.
 #include "server/metrics/metrics.h"
 
 #include <prometheus/text_serializer.h>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/engine_setup.h"
@@ -29,8 +30,8 @@ using prometheus::Histogram;
 using prometheus::Labels;
 using Buckets = Histogram::BucketBoundaries;
 
-// Where vLLM has the same histogram, our edges are a superset of its own: queries written for it
-// keep their meaning. The finer edges below are where small models and fast devices live.
+// Where vLLM has the same histogram, our edges are a superset of vLLM's, so queries written for
+// vLLM work. The finer edges at the low end are for small models and fast devices.
 Buckets FirstTokenBuckets() {
   return {.00025, .0005, .001, .002, .003, .005, .0075, .01, .02, .03, .04, .06, .08, .1,
           .25,    .5,    .75,  1,    2.5,  5,    7.5,   10,  20,  40,  80,  160, 640, 2560};
@@ -48,9 +49,10 @@ Buckets CountBuckets() {
           2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000};
 }
 
+// A second name of a metric.
 struct Alias {
-  const char* quire;
-  const char* vllm;
+  const char* name;
+  const char* second;
 };
 constexpr Alias kAliases[] = {
     {"quire_requests_running", "vllm:num_requests_running"},
@@ -75,6 +77,12 @@ constexpr Alias kAliases[] = {
     {"quire_request_decode_seconds", "vllm:request_decode_time_seconds"},
     {"quire_request_prompt_tokens", "vllm:request_prompt_tokens"},
     {"quire_request_generated_tokens", "vllm:request_generation_tokens"},
+    // vLLM: of the longest sequence of a request; a request has one sequence here.
+    {"quire_request_generated_tokens", "vllm:request_max_num_generation_tokens"},
+    {"quire_request_max_tokens", "vllm:request_params_max_tokens"},
+    {"quire_tokens_per_step", "vllm:iteration_tokens_total"},
+    // The old name, kept for two minor releases.
+    {"quire_cancel_to_end_seconds", "quire_cancel_to_free_seconds"},
 };
 
 constexpr FinishReason kReasons[] = {
@@ -85,7 +93,7 @@ constexpr FinishReason kReasons[] = {
 };
 constexpr size_t kNumReasons = static_cast<size_t>(FinishReason::kEngineFault) + 1;
 
-// The value of vLLM's finished_reason label.
+// The value of vLLM's label finished_reason.
 const char* VllmReason(FinishReason reason) {
   switch (reason) {
     case FinishReason::kEos:
@@ -99,30 +107,25 @@ const char* VllmReason(FinishReason reason) {
   }
 }
 
-const char* CodeName(int grpc_code) {
-  static constexpr std::array<const char*, 17> kNames = {"OK",
-                                                         "CANCELLED",
-                                                         "UNKNOWN",
-                                                         "INVALID_ARGUMENT",
-                                                         "DEADLINE_EXCEEDED",
-                                                         "NOT_FOUND",
-                                                         "ALREADY_EXISTS",
-                                                         "PERMISSION_DENIED",
-                                                         "RESOURCE_EXHAUSTED",
-                                                         "FAILED_PRECONDITION",
-                                                         "ABORTED",
-                                                         "OUT_OF_RANGE",
-                                                         "UNIMPLEMENTED",
-                                                         "INTERNAL",
-                                                         "UNAVAILABLE",
-                                                         "DATA_LOSS",
-                                                         "UNAUTHENTICATED"};
-  const bool known = grpc_code >= 0 && grpc_code < static_cast<int>(kNames.size());
-  return known ? kNames[static_cast<size_t>(grpc_code)] : "UNKNOWN";
+// gRPC and Abseil share the names and numbers of status codes.
+std::string CodeName(int grpc_code) {
+  const std::string name = absl::StatusCodeToString(static_cast<absl::StatusCode>(grpc_code));
+  return name.empty() ? "UNKNOWN" : name;
 }
 
 double Seconds(int64_t from_ns, int64_t to_ns) {
   return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+double SecondsSince1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// vLLM labels its metrics with the number of the engine; a server has one.
+void LabelEngine(prometheus::MetricFamily& family) {
+  for (prometheus::ClientMetric& metric : family.metric) {
+    metric.label.insert(metric.label.begin() + 1, {"engine", "0"});  // behind model_name
+  }
 }
 
 }  // namespace
@@ -130,92 +133,103 @@ double Seconds(int64_t from_ns, int64_t to_ns) {
 struct ServerMetrics::State : MetricRegistry {
   using MetricRegistry::MetricRegistry;
 
-  // Process metrics carry no model, as everywhere.
+  // Process metrics have no label model_name, by Prometheus' convention.
   Gauge& ProcessGauge(const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
   }
 
   void RefreshEngine(const EngineStats& stats);
+  void RaiseStepSizes(const StepSizes& sizes);
   void RefreshProcess();
 
   CacheMetrics cache{*this};
 
-  // Load, refreshed by each scrape from the engine's own counts.
-  Gauge& running = OneGauge("quire_requests_running", "Requests holding a row of the batch.");
-  Gauge& waiting = OneGauge("quire_requests_waiting", "Requests queued, preempted ones included.");
+  // Load: refreshed by each scrape from the engine's counts.
+  Gauge& running = OneGauge("quire_requests_running", "Requests that hold a row of the batch.");
+  Gauge& waiting =
+      OneGauge("quire_requests_waiting", "Requests in the queue, including preempted ones.");
   Gauge& waiting_tokens =
       OneGauge("quire_waiting_prompt_tokens", "Prompt tokens of the waiting requests.");
   Gauge& live_tokens = OneGauge("quire_running_tokens", "Known tokens of the running requests.");
   Gauge& kv_blocks = OneGauge("quire_kv_blocks", "Usable blocks of the KV cache.");
   Gauge& kv_blocks_free =
-      OneGauge("quire_kv_blocks_free", "Blocks of the KV cache not in use, cached ones included.");
-  Gauge& kv_usage = OneGauge("quire_kv_cache_usage_ratio", "Share of the KV cache in use, 0 to 1.");
+      OneGauge("quire_kv_blocks_free", "Unused blocks of the KV cache, including cached ones.");
+  Gauge& kv_usage =
+      OneGauge("quire_kv_cache_usage_ratio", "Fraction of the KV cache in use, 0 to 1.");
   Gauge& step_tokens = OneGauge("quire_step_tokens", "Tokens of the last retired step.");
   Gauge& step_seconds =
       OneGauge("quire_step_seconds", "Duration of the last retired step in the worker.");
   Gauge& step_age = OneGauge("quire_step_age_seconds",
-                             "Seconds since a step retired, while requests are live; else 0.");
-  Gauge& fault = OneGauge("quire_engine_fault", "1 once the worker group has died for good.");
+                             "Seconds since the last step retired; 0 if no request is live.");
+  Gauge& fault =
+      OneGauge("quire_engine_fault", "1 once the worker group has died and will not be replaced.");
   Gauge& recovering =
-      OneGauge("quire_engine_recovering", "1 while other workers are started for those that died.");
-  Counter& recoveries = OneCounter("quire_engine_recoveries_total",
-                                   "Times the workers died and others were to come.");
-  Counter& steps = OneCounter("quire_steps_total", "Steps retired.");
-  Counter& prompt_tokens =
-      OneCounter("quire_prompt_tokens_total",
-                 "Known tokens computed, chunk by chunk; again after a preemption.");
-  Counter& generated_tokens = OneCounter("quire_generated_tokens_total", "Tokens generated.");
+      OneGauge("quire_engine_recovering", "1 while dead workers are being replaced.");
+  Counter& recoveries = OneCounter("quire_engine_recoveries_total", "Worker restarts.");
+  Counter& steps = OneCounter("quire_steps_total", "Retired steps.");
+  Histogram& step_sizes = OneHistogram("quire_tokens_per_step", "Tokens computed by a step.",
+                                       Buckets(StepSizes::kEdges.begin(), StepSizes::kEdges.end()));
+  StepSizes counted_sizes;  // under scrape_mutex; those that step_sizes has
+  Counter& prompt_tokens = OneCounter("quire_prompt_tokens_total",
+                                      "Known tokens computed; a preempted request counts again.");
+  Counter& generated_tokens = OneCounter("quire_generated_tokens_total", "Tokens sampled.");
   Counter& preemptions =
-      OneCounter("quire_preemptions_total", "Times a running request was put back in the queue.");
+      OneCounter("quire_preemptions_total", "Times that a running request was preempted.");
 
   // Requests.
   std::array<Counter*, kNumReasons> finished{};
   std::array<Counter*, kNumReasons> vllm_success{};
   Histogram& first_token = OneHistogram("quire_time_to_first_token_seconds",
-                                        "Arrival to first token.", FirstTokenBuckets());
-  Histogram& inter_token = OneHistogram("quire_inter_token_latency_seconds",
-                                        "Between two tokens of one stream.", TokenBuckets());
+                                        "Time from arrival to first token.", FirstTokenBuckets());
+  Histogram& inter_token =
+      OneHistogram("quire_inter_token_latency_seconds",
+                   "Time between two consecutive tokens of a stream.", TokenBuckets());
   Histogram& per_token =
       OneHistogram("quire_time_per_output_token_seconds",
-                   "Mean time between tokens of one request, after its first.", TokenBuckets());
+                   "Mean time per output token of a request, without the first.", TokenBuckets());
   Histogram& request_time =
-      OneHistogram("quire_request_seconds", "Arrival to end.", RequestBuckets());
-  Histogram& queue_time =
-      OneHistogram("quire_request_queue_seconds", "Arrival to first scheduled.", RequestBuckets());
+      OneHistogram("quire_request_seconds", "Time from arrival to end.", RequestBuckets());
+  Histogram& queue_time = OneHistogram("quire_request_queue_seconds",
+                                       "Time from arrival to first step.", RequestBuckets());
   Histogram& inference_time = OneHistogram("quire_request_inference_seconds",
-                                           "First scheduled to last token.", RequestBuckets());
+                                           "Time from first step to last token.", RequestBuckets());
   Histogram& prefill_time = OneHistogram("quire_request_prefill_seconds",
-                                         "First scheduled to first token.", RequestBuckets());
-  Histogram& decode_time =
-      OneHistogram("quire_request_decode_seconds", "First token to last token.", RequestBuckets());
+                                         "Time from first step to first token.", RequestBuckets());
+  Histogram& decode_time = OneHistogram("quire_request_decode_seconds",
+                                        "Time from first token to last token.", RequestBuckets());
   Histogram& prompt_length =
       OneHistogram("quire_request_prompt_tokens", "Prompt tokens of a request.", CountBuckets());
   Histogram& output_length =
       OneHistogram("quire_request_generated_tokens", "Output tokens of a request.", CountBuckets());
-  Histogram& cancel_to_free =
-      OneHistogram("quire_cancel_to_free_seconds",
-                   "A cancel reaching the server to the request's end.", TokenBuckets());
+  Histogram& max_tokens = OneHistogram("quire_request_max_tokens",
+                                       "Effective max_tokens of a request.", CountBuckets());
+  Histogram& num_outputs = OneHistogram(
+      "vllm:request_params_n", "Outputs that a request asks for: always 1.", {1, 2, 5, 10, 20});
+  // The request's row and blocks return up to two steps later.
+  Histogram& cancel_to_end =
+      OneHistogram("quire_cancel_to_end_seconds",
+                   "Time from the arrival of a cancel to the request's end.", TokenBuckets());
 
-  // Streams and calls. Rejections and calls are labelled by what callers say, looked up under
-  // `mutex`.
+  // Streams and calls. The labels of rejections and calls depend on the calls, so they are looked
+  // up under `mutex`.
   Counter& connections_rejected =
-      OneCounter("quire_connections_rejected_total", "Connections closed as soon as they came.");
-  Gauge& streams = OneGauge("quire_streams_open", "Generate calls not yet ended.");
-  Gauge& watches = OneGauge("quire_session_watches", "Watch calls not yet ended.");
+      OneCounter("quire_connections_rejected_total", "Connections closed on arrival.");
+  Gauge& streams = OneGauge("quire_streams_open", "Open Generate calls.");
+  Gauge& watches = OneGauge("quire_session_watches", "Open Watch calls.");
   Family<Gauge>& transfers =
-      Gauges("quire_session_transfers", "Sessions being exported or imported, by direction.");
+      Gauges("quire_session_transfers", "Open Export and Import calls, by direction.");
   Gauge& exports = transfers.Add({{"direction", "export"}});
   Gauge& imports = transfers.Add({{"direction", "import"}});
-  Counter& paused =
-      OneCounter("quire_slow_reader_paused_total", "Times a request was paused for a slow reader.");
-  Counter& shed =
-      OneCounter("quire_slow_reader_shed_total", "Streams ended because nobody read them.");
+  Counter& paused = OneCounter("quire_slow_reader_paused_total",
+                               "Times that a request was paused because of a slow reader.");
+  Counter& shed = OneCounter("quire_slow_reader_shed_total",
+                             "Streams ended because their reader was too slow.");
   Family<Counter>& rejected =
-      Counters("quire_requests_rejected_total", "Requests refused at the door.");
+      Counters("quire_requests_rejected_total", "Refused requests, by gRPC code.");
   Family<Counter>& handled =
-      Counters("quire_grpc_server_handled_total", "Calls ended, by method and status.");
+      Counters("quire_grpc_server_handled_total", "Ended calls, by method and gRPC code.");
   Family<Histogram>& handling =
-      Histograms("quire_grpc_server_handling_seconds", "Duration of calls, by method.");
+      Histograms("quire_grpc_server_handling_seconds", "Duration of ended calls, by method.");
   Gauge& SessionStreams(const std::string& method) {
     if (method == "Watch") return watches;
     CHECK(method == "Export" || method == "Import");
@@ -227,21 +241,29 @@ struct ServerMetrics::State : MetricRegistry {
   std::map<std::string, Histogram*> handling_by_method;
 
   // Start and process.
-  Family<Gauge>& startup = Gauges("quire_startup_phase_seconds", "What starting took, by phase.");
-  Family<Gauge>& memory = Gauges("quire_memory_plan_bytes", "Planned memory of a rank, by part.");
+  Family<Gauge>& startup =
+      Gauges("quire_startup_phase_seconds", "Duration of the server's start, by phase.");
+  Family<Gauge>& memory =
+      Gauges("quire_memory_plan_bytes", "Planned memory of each rank, by part.");
   Family<Gauge>& worker_seconds =
-      Gauges("quire_worker_start_seconds", "What starting a worker took, by phase.");
+      Gauges("quire_worker_start_seconds", "Duration of a worker's start, by phase.");
   Family<Gauge>& worker_memory =
-      Gauges("quire_worker_memory_bytes", "Memory of a worker as measured after its start.");
+      Gauges("quire_worker_memory_bytes", "Memory of a worker after its start, by part.");
   Family<Gauge>& graph_nodes = Gauges("quire_cuda_graph_nodes", "Nodes of a captured step.");
   Family<Gauge>& graph_seconds =
-      Gauges("quire_cuda_graph_capture_seconds", "What capturing a step took.");
-  Family<Gauge>& graph_bytes = Gauges("quire_cuda_graph_bytes", "Memory that a capture took.");
+      Gauges("quire_cuda_graph_capture_seconds", "Time to capture a step.");
+  Family<Gauge>& graph_bytes =
+      Gauges("quire_cuda_graph_bytes", "Device memory of a captured step.");
   Family<Counter>& graph_replays =
-      Counters("quire_cuda_graph_replays_total", "Steps that were replayed from a capture.");
-  Family<Gauge>& graph_padding =
-      Gauges("quire_cuda_graph_padded_ratio", "Share of their rows that was nobody's, 0 to 1.");
-  Family<Gauge>& kv_info = Gauges("quire_kv_cache_info", "1; the KV cache's shape as labels.");
+      Counters("quire_cuda_graph_replays_total", "Steps replayed from a capture.");
+  Family<Gauge>& graph_padding = Gauges("quire_cuda_graph_padded_ratio",
+                                        "Fraction of replayed rows that are padding, 0 to 1.");
+  Family<Gauge>& kv_info =
+      Gauges("quire_kv_cache_info", "Always 1; the labels describe the KV cache.");
+  // Gateways look for adapters in this metric; its value is the time of the scrape, as in vLLM.
+  Gauge& lora_info =
+      Gauges("vllm:lora_requests_info", "Time of the scrape; no LoRA adapters are supported.")
+          .Add({{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}});
   Counter& log_dropped =
       OneCounter("quire_log_dropped_total", "Log events that could not be written.");
   Gauge& resident = ProcessGauge("process_resident_memory_bytes", "Resident memory.");
@@ -251,10 +273,10 @@ struct ServerMetrics::State : MetricRegistry {
       ProcessGauge("process_start_time_seconds", "Start of the process, seconds since 1970.");
   Counter& cpu_seconds = prometheus::BuildCounter()
                              .Name("process_cpu_seconds_total")
-                             .Help("User and system time.")
+                             .Help("User and system CPU time.")
                              .Register(registry)
                              .Add({});
-  std::mutex scrape_mutex;  // RaiseTo reads, then writes
+  std::mutex scrape_mutex;  // because RaiseTo reads, then writes
 };
 
 ServerMetrics::ServerMetrics(const std::string& model_name)
@@ -267,13 +289,12 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
     state.finished[index] = &finished.Add({{"reason", Name(reason)}});
     state.vllm_success[index] = &success.Add({{"finished_reason", VllmReason(reason)}});
   }
-  state.start_time.Set(
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+  state.start_time.Set(SecondsSince1970());
 }
 
 ServerMetrics::~ServerMetrics() = default;
 
-void ServerMetrics::RequestFinished(const FinishEvent& event) {
+void ServerMetrics::RequestFinished(const FinishEvent& event, int32_t max_tokens) {
   State& state = *state_;
   const auto index = static_cast<size_t>(event.reason);
   if (index >= kNumReasons || state.finished[index] == nullptr) return;
@@ -283,6 +304,8 @@ void ServerMetrics::RequestFinished(const FinishEvent& event) {
   const Usage& usage = event.usage;
   state.prompt_length.Observe(usage.prompt_tokens);
   state.output_length.Observe(usage.completion_tokens);
+  state.max_tokens.Observe(max_tokens);
+  state.num_outputs.Observe(1);
   state.cache.Found(event.residency);
 
   const RequestTimings& at = event.timings;
@@ -332,7 +355,7 @@ void ServerMetrics::SessionStreamClosed(const std::string& method) {
 }
 void ServerMetrics::StreamPaused() { state_->paused.Increment(); }
 void ServerMetrics::StreamShed() { state_->shed.Increment(); }
-void ServerMetrics::CancelToFree(double seconds) { state_->cancel_to_free.Observe(seconds); }
+void ServerMetrics::CancelToEnd(double seconds) { state_->cancel_to_end.Observe(seconds); }
 
 void ServerMetrics::StartupPhase(const std::string& phase, double seconds) {
   state_->startup.Add({{"phase", phase}}).Set(seconds);
@@ -382,6 +405,7 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   recovering.Set(stats.recovering ? 1 : 0);
   RaiseTo(recoveries, static_cast<double>(stats.recoveries));
   RaiseTo(steps, static_cast<double>(stats.steps));
+  RaiseStepSizes(stats.step_sizes);
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
   RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));
   RaiseTo(preemptions, static_cast<double>(stats.preemptions));
@@ -393,6 +417,15 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   }
 }
 
+void ServerMetrics::State::RaiseStepSizes(const StepSizes& sizes) {
+  std::vector<double> added(sizes.steps.size());
+  for (size_t i = 0; i < added.size(); ++i) {
+    added[i] = static_cast<double>(sizes.steps[i] - counted_sizes.steps[i]);
+  }
+  step_sizes.ObserveMultiple(added, static_cast<double>(sizes.tokens - counted_sizes.tokens));
+  counted_sizes = sizes;
+}
+
 void ServerMetrics::State::RefreshProcess() {
   const ProcessStats process = ReadProcessStats();
   resident.Set(static_cast<double>(process.resident_bytes));
@@ -400,6 +433,7 @@ void ServerMetrics::State::RefreshProcess() {
   max_fds.Set(static_cast<double>(process.max_fds));
   RaiseTo(cpu_seconds, process.cpu_seconds);
   RaiseTo(log_dropped, static_cast<double>(LogDroppedTotal()));
+  lora_info.Set(SecondsSince1970());
 }
 
 std::string ServerMetrics::Serialize(const EngineStats& stats) {
@@ -410,12 +444,15 @@ std::string ServerMetrics::Serialize(const EngineStats& stats) {
   const size_t own = families.size();
   for (const Alias& alias : kAliases) {
     for (size_t i = 0; i < own; ++i) {
-      if (families[i].name != alias.quire) continue;
+      if (families[i].name != alias.name) continue;
       prometheus::MetricFamily copy = families[i];
-      copy.name = alias.vllm;
+      copy.name = alias.second;
       families.push_back(std::move(copy));
       break;
     }
+  }
+  for (prometheus::MetricFamily& family : families) {
+    if (family.name.starts_with("vllm:")) LabelEngine(family);
   }
   return prometheus::TextSerializer().Serialize(families);
 }

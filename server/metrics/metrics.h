@@ -1,6 +1,6 @@
-// ServerMetrics: every exported metric as a named member, under quire_* names and, where vLLM has
-// the same fact, under its name too. docs/metrics.md documents each. Any thread: counters and
-// histograms are the library's own thread-safe ones, looked up once here.
+// ServerMetrics: every exported metric, under a quire_* name and, where vLLM exports the same fact,
+// under vLLM's name too. docs/metrics.md documents each. Any thread: the library's counters and
+// histograms are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,33 +20,34 @@ class ServerMetrics {
   explicit ServerMetrics(const std::string& model_name);
   ~ServerMetrics();
 
-  // One request that the engine accepted has ended.
-  void RequestFinished(const FinishEvent& event);
-  // A request was refused at the door with this gRPC status code.
+  // A request that the engine accepted has ended; `max_tokens` is its effective limit.
+  void RequestFinished(const FinishEvent& event, int32_t max_tokens);
+  // A request was refused before the engine accepted it, with this gRPC status code.
   void RequestRejected(int grpc_code);
-  // Seconds between two consecutive tokens of one stream, as retired by the engine.
+  // Seconds between two consecutive tokens of one stream, when the engine retired them.
   void InterTokenLatency(double seconds);
   void RpcFinished(const std::string& method, int grpc_code, double seconds);
-  // A connection was closed as soon as it came.
+  // A connection was closed on arrival.
   void ConnectionRejected();
   void StreamOpened();
   void StreamClosed();
-  // A streaming call of the Sessions service began, and is done: "Watch", "Export" or "Import".
+  // A streaming call of the Sessions service began or ended: "Watch", "Export" or "Import".
   void SessionStreamOpened(const std::string& method);
   void SessionStreamClosed(const std::string& method);
-  // A stream's buffer filled because its reader is slow: paused, or in the end shed.
+  // A stream's buffer filled because its reader is slow: the request was paused, or the stream
+  // ended.
   void StreamPaused();
   void StreamShed();
-  // Seconds from a cancel reaching the server to the end of the request in the scheduler.
-  void CancelToFree(double seconds);
-  // Start-up phases: "plan", "tokenizer", "weights", "listen", and "ready" for all together.
+  // Seconds from a cancel reaching the server to the request's FinishEvent.
+  void CancelToEnd(double seconds);
+  // Start-up phases: "plan", "tokenizer", "weights", "listen", and "ready" for their sum.
   void StartupPhase(const std::string& phase, double seconds);
-  // What each rank's memory is planned to go to. Once, at start.
+  // The memory plan of a rank. Call once, at start.
   void MemoryPlanned(const MemoryPlan& plan);
-  // What starting the workers took. Once, at start.
+  // Times and memory of the workers' start. Call once, at start.
   void WorkersStarted(const WorkerReport& report);
 
-  // The exposition text; gauges are refreshed from `stats` first.
+  // The exposition text, with gauges refreshed from `stats`.
   std::string Serialize(const EngineStats& stats);
 
  private:

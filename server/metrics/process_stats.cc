@@ -29,7 +29,7 @@ ProcessStats ReadProcessStats() {
   }
   std::error_code error;
   std::filesystem::directory_iterator entry("/proc/self/fd", error);
-  stats.open_fds = error ? 0 : -1;  // the folder itself is open while it is read
+  stats.open_fds = error ? 0 : -1;  // minus the open folder itself
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     ++stats.open_fds;
   }

@@ -1,4 +1,4 @@
-// What the kernel knows of this process, under the names every Prometheus client library uses.
+// Statistics of this process, under the names that every Prometheus client library uses.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct ProcessStats {
   int64_t max_fds = 0;
 };
 
-// Any thread. What cannot be read stays 0.
+// Any thread. Values that cannot be read stay 0.
 ProcessStats ReadProcessStats();
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// A trie walked from every byte that may start a token.
+// Walks a trie from every byte that can start a token.
 #include "server/text/added_tokens.h"
 
 #include <algorithm>
@@ -76,9 +76,9 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Split(std::string_view t
     }
     const AddedToken& token = tokens_[match.token];
     size_t begin = at, end = at + match.size;
-    at = end;  // also past a special token that stays text: nothing is found within it
+    at = end;  // also past a special token that stays text, so that no token is found inside it
     if (token.special && !parse_special) continue;
-    // White space that the token before has taken is not there any more.
+    // The previous token may have taken the white space.
     if (token.lstrip) begin = SpacesBefore(text, begin, std::min(covered, begin));
     if (token.rstrip) end = SpacesAfter(text, end);
     if (covered < begin) parts.push_back({-1, covered, begin});

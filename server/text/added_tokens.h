@@ -1,5 +1,5 @@
-// AddedTokenMatcher: finds added tokens written in a text, leftmost first and longest of those that
-// start at one place. Immutable; any thread.
+// AddedTokenMatcher: finds added tokens in a text: leftmost first, and the longest of those that
+// start at one place. Immutable after the last Add; any thread.
 #pragma once
 
 #include <array>
@@ -15,23 +15,23 @@ namespace quire {
 
 class AddedTokenMatcher {
  public:
-  // A stretch of text: one added token with the white space it takes, or (id -1) text without any.
+  // One added token with the white space that it takes, or (id -1) text without added tokens.
   struct Part {
     int32_t id;
     size_t begin, end;
   };
 
-  // `written` is the token as it stands in the texts to be searched; not empty.
+  // `written` is the token as it appears in the searched texts; not empty.
   void Add(const AddedToken& token, const std::string& written);
   bool empty() const { return tokens_.empty(); }
-  // Cuts `text` into parts that cover it, in order. Special tokens are left as text unless
-  // `parse_special`. Time is linear for tokens of bounded length.
+  // Cuts `text` into parts that cover it, in order. Special tokens stay text unless
+  // `parse_special`. Linear in the text for tokens of bounded length.
   std::vector<Part> Split(std::string_view text, bool parse_special) const;
 
  private:
   struct Node {
-    int32_t token = -1;                              // index in tokens_ of the one that ends here
-    std::vector<std::pair<char, int32_t>> children;  // few: searched in order
+    int32_t token = -1;                              // that ends here: index in tokens_; -1: none
+    std::vector<std::pair<char, int32_t>> children;  // few, so searched in order
   };
   struct Match {
     int32_t token;  // -1: none

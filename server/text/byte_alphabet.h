@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// The bytes that a vocabulary entry (valid UTF-8) stands for; nullopt when it holds a code point
+// The bytes that a vocabulary entry (valid UTF-8) stands for; nullopt if it contains a code point
 // outside the alphabet, as special tokens may.
 std::optional<std::string> BytesOfToken(std::string_view token);
 

@@ -1,4 +1,4 @@
-// Merging of byte pairs: a scan over a small array for words, buckets of ranks for long pieces.
+// Merges byte pairs: a scan over a small array for words, buckets by rank for long pieces.
 #include "server/text/byte_pairs.h"
 
 #include <algorithm>
@@ -12,12 +12,11 @@
 namespace quire {
 namespace {
 
-// Up to here the quadratic scan is faster than keeping a queue.
+// Up to this size the quadratic scan is faster than a queue.
 constexpr size_t kMaxShortMerge = 64;
 
-// Pairs waiting to be merged, lowest rank first and leftmost first within a rank. Ranks repeat a
-// lot in a long piece and positions mostly arrive in order, so a bucket per rank makes both ends
-// cheap.
+// Pairs to be merged: lowest rank first, leftmost first within a rank. Ranks repeat often in a long
+// piece and positions mostly arrive in order, so with a bucket per rank both operations are cheap.
 class PairQueue {
  public:
   bool empty() const { return ranks_.empty(); }
@@ -75,7 +74,7 @@ class PairQueue {
     bool is_heap_ = false;
   };
 
-  // Buckets used last, by rank: a long piece uses few at a time. The map's nodes do not move.
+  // The buckets used last, by rank: a long piece uses few at a time. The map's nodes do not move.
   struct Recent {
     uint32_t rank = 0;
     Bucket* bucket = nullptr;
@@ -110,8 +109,8 @@ BytePairs::BytePairs(std::vector<std::string_view> tokens, const std::vector<Mer
 
   short_shift_ = ShiftFor(tokens_.size());
   short_pieces_.resize(size_t{1} << (64 - short_shift_));
-  // A token that its own merges do not lead to is not what its bytes become; the tables filled so
-  // far do not change the answer.
+  // Skips a token that its bytes' merges do not produce. The tables filled so far do not change the
+  // answer.
   std::vector<int32_t> ids;
   for (size_t id = 0; id < tokens_.size(); ++id) {
     if (tokens_[id].empty()) continue;
@@ -241,7 +240,7 @@ void BytePairs::MergeShort(std::string_view piece, std::vector<int32_t>* ids) co
 
 void BytePairs::MergeLong(std::string_view piece, std::vector<int32_t>* ids) const {
   struct Symbol {
-    int32_t id;  // -1: merged into the one before it
+    int32_t id;  // -1: merged into the previous symbol
     uint32_t previous, next;
   };
   const uint32_t count = static_cast<uint32_t>(piece.size());

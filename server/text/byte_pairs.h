@@ -16,15 +16,15 @@ class BytePairs {
   struct Merge {
     int32_t left, right, result;
   };
-  // `tokens[id]` are the bytes of what a merge may produce ("" for ids that none may); they and the
-  // 256 single bytes must be distinct, and the views must outlive this. A pair listed twice in
-  // `merges` has the rank of the last. With `ignore_merges` a piece that is a token becomes it,
-  // whatever the merges say.
+  // `tokens[id]` are the bytes of a token that a merge can produce, "" for other ids. They and the
+  // 256 single bytes must be distinct; the views must outlive this. A pair listed twice in `merges`
+  // has the rank of the last. With `ignore_merges` a piece that equals a token becomes that token,
+  // regardless of the merges.
   BytePairs(std::vector<std::string_view> tokens, const std::vector<Merge>& merges,
             bool ignore_merges);
 
-  // Appends the ids of `piece`: its bytes, merged pair by pair in the order of rank, leftmost
-  // first. Time is linear in the piece.
+  // Appends the ids of `piece`: its bytes, merged pair by pair in order of rank, leftmost first.
+  // Linear in the piece.
   void Encode(std::string_view piece, std::vector<int32_t>* ids) const;
   size_t TokenSize(int32_t id) const { return tokens_[id].size(); }
 
@@ -62,7 +62,7 @@ class BytePairs {
   std::vector<int32_t> results_;      // by rank
   std::vector<MergeSlot> merges_;     // open addressing
   int merge_shift_ = 0;
-  // Pieces that become one token as a whole.
+  // Pieces that become one token.
   std::vector<ShortSlot> short_pieces_;  // open addressing
   int short_shift_ = 0;
   std::unordered_map<std::string_view, int32_t> long_pieces_;

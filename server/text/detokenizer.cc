@@ -1,4 +1,4 @@
-// Bytes to repaired text, repaired text through the stop strings, the certain part out.
+// Repairs bytes to text, matches stop strings in the text, and emits the certain part.
 #include "server/text/detokenizer.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ bool Detokenizer::PushText(std::string_view text, std::string* out) {
     held_.clear();
     return true;
   }
-  // What may become a stop string is the longest end of the text that one starts with.
+  // The longest end of the text that begins a stop string may become that stop string.
   size_t uncertain = 0;
   for (const StopState& state : stops_) uncertain = std::max<size_t>(uncertain, state.matched);
   const size_t certain = held_.size() - uncertain;

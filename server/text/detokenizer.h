@@ -1,6 +1,6 @@
-// Detokenizer: one output stream's ids to text, incrementally. Emits whole code points only and
-// never any part of a stop string, also when it spans tokens: text that may still become a match is
-// held back.
+// Detokenizer: converts the ids of one output stream to text, incrementally. Emits whole code
+// points only, and no part of a stop string even if it spans tokens: text that may become a match
+// is held back.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,21 @@ class Detokenizer {
   // `tokenizer` outlives this.
   Detokenizer(const Tokenizer* tokenizer, Options options);
 
-  // Adds one token and appends the text that is now certain to `out`. Returns true when a stop
-  // string has matched: the text is final and later tokens are ignored.
-  // With `scan` off the token's text is let through without looking for stop strings; only at the
-  // beginning of a stream.
+  // Adds one token and appends the text that is certain now to `out`. Returns true when a stop
+  // string has matched: the text is then final and later tokens are ignored. With `scan` false,
+  // stop strings are not searched in the token's text; allowed only at the beginning of a stream.
   bool Push(int32_t token, std::string* out, bool scan = true);
-  // The end of the stream: appends what was held back (an incomplete code point becomes U+FFFD).
+  // Ends the stream: appends held-back text; an incomplete code point becomes U+FFFD.
   void Flush(std::string* out);
-  // Index into Options::stop of the match, -1 if none. With several matches the one that ends first
-  // wins, ties go to the longest.
+  // Index into Options::stop of the match, -1 if none. Of several matches, the one that ends first
+  // wins; of those, the longest.
   int matched_stop() const { return matched_stop_; }
 
  private:
-  // How much of one stop string the text ends with, kept as the text grows (Knuth, Morris, Pratt).
+  // The length of the stop string's prefix that the text ends with (Knuth, Morris, Pratt).
   struct StopState {
-    std::vector<uint32_t>
-        border;  // by length matched: the longest shorter prefix that ends there too
+    // By matched length: the next shorter prefix that the text also ends with.
+    std::vector<uint32_t> border;
     uint32_t matched = 0;
   };
   // The stop string that ends with `byte`, the longest if several, -1 if none.

@@ -54,7 +54,7 @@ NfcNormalizer::NfcNormalizer() : flags_(kTableSize), combining_class_(kTableSize
     const bool composes = utf8proc_normalize_utf32(whole, count, options) == 1 &&
                           whole[0] == static_cast<utf8proc_int32_t>(c);
     if (!composes) {
-      flags_[c] |= kActive;  // a singleton or a composition exclusion: it never stays
+      flags_[c] |= kActive;  // a singleton or a composition exclusion: NFC replaces it
       continue;
     }
     flags_[second] |= kActive;
@@ -128,7 +128,7 @@ std::vector<NfcNormalizer::Mark> NfcNormalizer::Compose(const std::vector<Mark>&
   constexpr size_t kNone = static_cast<size_t>(-1);
   std::vector<Mark> out;
   out.reserve(decomposed.size());
-  size_t starter = kNone;  // index in `out` of what may still compose
+  size_t starter = kNone;  // index in `out` of the starter that may still compose
   for (const Mark& mark : decomposed) {
     // Between the starter and this mark only marks of lower classes may stand, else it is blocked.
     const bool adjacent = starter != kNone && out.size() == starter + 1;

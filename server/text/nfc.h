@@ -1,6 +1,6 @@
-// NFC, Unicode's canonical composed form, with the way from each normalized byte back to the text.
-// Code points assigned after Unicode 9.0 pass unchanged, as in the `tokenizers` package. Immutable;
-// any thread.
+// NfcNormalizer: NFC, Unicode's canonical composed form, with the origin of each normalized byte in
+// the text. Code points assigned after Unicode 9.0 stay unchanged, as in the `tokenizers` package.
+// Immutable; any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ class NfcNormalizer {
   // The one instance; its tables are built on first use (about 10 ms).
   static const NfcNormalizer& Get();
 
-  // False when `text` (valid UTF-8) is known to be in NFC already.
+  // False if `text` (valid UTF-8) is certainly in NFC.
   bool MayChange(std::string_view text) const;
-  // Writes the normal form of `text` to `out`. `origin`, if given, gets one entry per byte of
-  // `out`: the code point of `text` it counts for.
+  // Writes the normal form of `text` to `out`. If `origin` is given, it gets one entry per byte of
+  // `out`: the code point of `text` that the byte belongs to.
   void Normalize(std::string_view text, std::string* out, std::vector<TokenOffset>* origin) const;
 
  private:
-  // A code point on its way. `change` is how many code points it adds to the text so far: 0 in
-  // place of one, 1 an insertion, -n in place of n + 1.
+  // A code point during normalization. `change` is the number of code points that it adds to the
+  // text: 0 if it replaces one, 1 if it is inserted, -n if it replaces n + 1.
   struct Mark {
     char32_t value;
     uint8_t combining_class;

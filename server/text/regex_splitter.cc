@@ -1,6 +1,6 @@
 // Patterns without a scanner: translated from the dialect of the `tokenizers` package (Oniguruma,
-// Ruby syntax, Unicode 16.0) to PCRE2 with Unicode 14.0. Constructs that the two read in different
-// ways are refused rather than guessed.
+// Ruby syntax, Unicode 16.0) to PCRE2 with Unicode 14.0. Refuses constructs that the
+// two read differently.
 #include "server/text/regex_splitter.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -18,8 +18,8 @@ namespace quire {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 16 << 10;
-// Steps that one match may take: a real pattern takes a few per byte, a hostile one stops in ~50
-// ms.
+// Maximum steps of one match. A real pattern takes a few per byte; a hostile one stops after about
+// 50 ms.
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKiB = 64 << 10;
 
@@ -33,7 +33,7 @@ constexpr std::string_view kScripts[] = {
     "Greek",  "Han",      "Hangul",  "Hebrew",   "Hiragana",   "Katakana",
     "Khmer",  "Lao",      "Latin",   "Tamil",    "Thai",       "Tibetan"};
 
-// Rewrites one pattern; stops at the first construct that it does not know.
+// Rewrites one pattern; stops at the first unknown construct.
 class PatternTranslator {
  public:
   explicit PatternTranslator(std::string_view pattern) : in_(pattern) {}
@@ -76,8 +76,8 @@ class PatternTranslator {
     }
   }
 
-  // Case folding of several letters at once (ss and the sharp s, st and its ligature) exists in one
-  // engine only; contractions need none of those letters in a row.
+  // Only one engine folds several letters at once (ss and the sharp s, st and its ligature);
+  // contractions never have those letters in a row.
   absl::Status CopyLiteral() {
     if (any_case_depth_ > 0 &&
         std::string_view("'sdmtlverSDMTLVER|?").find(in_[at_]) == std::string_view::npos) {
@@ -123,8 +123,7 @@ class PatternTranslator {
     return absl::OkStatus();
   }
 
-  // {n}, {n,} and {n,m}; what follows them must not be ? or +, which Ruby reads as a new
-  // quantifier.
+  // {n}, {n,} and {n,m}, not followed by ? or +, which Ruby reads as another quantifier.
   absl::Status TranslateCount() {
     const size_t close = in_.find('}', at_);
     if (close == std::string_view::npos) return Refuse(at_, "{ without }");
@@ -211,7 +210,7 @@ class PatternTranslator {
     return absl::OkStatus();
   }
 
-  // The library's own members and those assigned since its tables were made.
+  // The library's members, and those assigned since its version of Unicode.
   static std::string CategoryMembers(const std::string& name) {
     std::string members = absl::StrCat("\\p{", name, "}");
     for (size_t i = 0; i < kSinceUnicode14Size; ++i) {
@@ -271,8 +270,7 @@ class RegexSplitter final : public PieceSplitter {
     const int found = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK, match,
                                   limits_.get());
     if (found != PCRE2_ERROR_JIT_STACKLIMIT) return found;
-    // Long backtracking outgrows the compiled code's stack; the interpreter keeps its own on the
-    // heap.
+    // Long backtracking exceeds the stack of compiled code; the interpreter's stack is on the heap.
     return pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                        match, limits_.get());
   }
@@ -311,7 +309,7 @@ absl::StatusOr<std::unique_ptr<const PieceSplitter>> MakeRegexSplitter(const std
   if (matches_empty != 0) {
     return absl::InvalidArgumentError("pattern is not supported: it matches the empty text");
   }
-  // Where compiled code is not allowed, matching falls back to the interpreter by itself.
+  // If the system forbids compiled code, matching uses the interpreter.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
   return std::make_unique<RegexSplitter>(std::move(code));
 }

@@ -1,5 +1,5 @@
-// A splitter for any pattern whose meaning is the same in the `tokenizers` package's engine and in
-// PCRE2, which runs it.
+// A splitter for any pattern that means the same in the engine of the `tokenizers` package and in
+// PCRE2, which executes it.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace quire {
 
-// Pieces are the matches of `pattern` and the text between them. INVALID_ARGUMENT for what does not
-// compile and for constructs that the two engines read in different ways. \p{..} means Unicode 16.0
-// for general categories, the library's own version for scripts.
+// Pieces are the matches of `pattern` and the text between them. INVALID_ARGUMENT for patterns that
+// do not compile and for constructs that the two engines read differently. \p{..} is Unicode 16.0
+// for general categories, and the library's version for scripts.
 absl::StatusOr<std::unique_ptr<const PieceSplitter>> MakeRegexSplitter(const std::string& pattern);
 
 }  // namespace quire

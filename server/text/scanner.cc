@@ -1,5 +1,5 @@
-// Scanners written by hand for the patterns of GPT-2, Llama 3 and Qwen, and for single digits. Each
-// loop turn takes the branches of the pattern in order and emits one piece.
+// Hand-written scanners for the patterns of GPT-2, Llama 3 and Qwen, and for single digits. Each
+// turn of a loop tries the branches of the pattern in order and emits one piece.
 #include "server/text/scanner.h"
 
 #include <cstring>
@@ -112,7 +112,7 @@ class Gpt2Scanner final : public PieceSplitter {
   }
 };
 
-// Llama 3 and Qwen differ only in how many digits make a piece.
+// Llama 3 and Qwen differ only in the number of digits in a piece.
 class Llama3Scanner final : public PieceSplitter {
  public:
   explicit Llama3Scanner(size_t max_digits) : max_digits_(max_digits) {}

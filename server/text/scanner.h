@@ -1,4 +1,4 @@
-// Splitters written by hand: the patterns of GPT-2, Llama 3 and Qwen, and digits.
+// Hand-written splitters for the patterns of GPT-2, Llama 3 and Qwen, and for digits.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ extern const char kGpt2Pattern[];
 extern const char kLlama3Pattern[];
 extern const char kQwen2Pattern[];
 
-// The scanner for a pattern written exactly as one of the three above, else nullptr.
+// The scanner for a pattern that equals one of the three above, else nullptr.
 std::unique_ptr<const PieceSplitter> MakeScanner(std::string_view pattern);
 
-// Numeric code points apart from the rest: each alone, or in runs.
+// Separates numeric code points from other text: each alone if `individual`, else in runs.
 std::unique_ptr<const PieceSplitter> MakeDigitSplitter(bool individual);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// The road from text to ids and back.
+// Converts text to ids and ids to text.
 #include "server/text/tokenizer.h"
 
 #include <algorithm>
@@ -14,21 +14,21 @@
 namespace quire {
 namespace {
 
-// Offsets are 32 bits wide; real prompts end far below.
+// Offsets are 32 bits wide; real prompts are far shorter.
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
 bool IsSpaceAt(std::string_view text, size_t at) {
   return ClassOf(CharClasses(), DecodeUtf8(text.data() + at).value) == CharClass::kSpace;
 }
 
-// Text on its way to the model. Byte i comes from the code point of the source at origin[i], or,
-// where nothing was changed (origin is empty), from the one at base + i.
+// Normalized text. Byte i comes from the source's code point at origin[i], or, if the text is
+// unchanged (origin is empty), from the one at base + i.
 struct Passage {
   std::string_view text;
   size_t base = 0;
   std::span<const TokenOffset> origin;
 
-  // Where bytes [begin, end) come from: the code points that they are part of.
+  // The source range of bytes [begin, end): the code points that contain them.
   TokenOffset ToSource(size_t begin, size_t end) const {
     if (!origin.empty()) return {origin[begin].begin, origin[end - 1].end};
     return {static_cast<int32_t>(base + CodePointBegin(text, begin)),
@@ -62,7 +62,8 @@ class Tokenizer::EncodePass {
   }
 
  private:
-  // A stretch of the source without raw added tokens: normalized, then cut at the others.
+  // Encodes a part of the source without raw added tokens: normalizes it, then cuts it at the other
+  // added tokens.
   absl::Status AddSection(size_t begin, size_t end, bool parse_special) {
     Passage passage{source_.substr(begin, end - begin), begin};
     if (data_.nfc && NfcNormalizer::Get().MayChange(passage.text)) {
@@ -100,7 +101,7 @@ class Tokenizer::EncodePass {
     return absl::OkStatus();
   }
 
-  // The passage after a space, which counts for its first code point.
+  // The passage after a space, which belongs to its first code point.
   Passage Prefix(const Passage& passage) {
     prefixed_.assign(1, ' ').append(passage.text);
     prefixed_origin_.clear();
@@ -113,7 +114,7 @@ class Tokenizer::EncodePass {
     return {prefixed_, passage.base, prefixed_origin_};
   }
 
-  // Fills ends_: every splitter cuts the pieces of the one before it.
+  // Fills ends_: every splitter cuts the pieces of the previous one.
   absl::Status Split(std::string_view text) {
     ends_.clear();
     if (data_.splitters.empty()) ends_.push_back(static_cast<uint32_t>(text.size()));
@@ -134,7 +135,7 @@ class Tokenizer::EncodePass {
     return absl::OkStatus();
   }
 
-  // Offsets of the ids from index `first` on, whose bytes begin at `begin` of the passage.
+  // Adds the offsets of the ids from index `first`, whose bytes begin at `begin` of the passage.
   void AddOffsets(const Passage& passage, size_t begin, size_t first) {
     for (size_t i = first; i < ids_->size(); ++i) {
       const size_t end = begin + data_.byte_pairs->TokenSize((*ids_)[i]);
@@ -170,8 +171,8 @@ class Tokenizer::EncodePass {
     offsets_->push_back(offset);
   }
 
-  // Takes white space off an offset, counted in code points of the source, as the `tokenizers`
-  // package does also where the space is one that add_prefix_space made up.
+  // Trims white space from an offset, counted in code points of the source. Like the `tokenizers`
+  // package, it also trims a space that add_prefix_space inserted.
   void Trim(size_t leading, size_t trailing, bool is_first, TokenOffset* offset) const {
     is_first = is_first || offset->begin == 0;
     if (is_first && leading == 1 && data_.trim_keeps_prefix_space) leading = 0;

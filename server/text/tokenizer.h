@@ -21,23 +21,23 @@ struct TokenOffset {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json. Whatever is not supported there is refused by name (INVALID_ARGUMENT).
+  // Reads tokenizer.json. INVALID_ARGUMENT names the first unsupported part.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> Load(const std::string& path);
   ~Tokenizer();
 
   // Appends the ids of `text` (valid UTF-8, else INVALID_ARGUMENT with the byte offset). Special
-  // tokens written in the text become their ids only with parse_special; added tokens that are not
-  // special always do. add_special applies the post-processor (BOS and the like). offsets, if
-  // given, gets one entry per id. Linear in the text. On an error nothing is appended.
+  // tokens in the text become their ids only with parse_special; other added tokens always do.
+  // add_special applies the post-processor, which adds tokens such as BOS. If `offsets` is given,
+  // it gets one entry per id. Linear in the text. Appends nothing on an error.
   absl::Status Encode(std::string_view text, bool add_special, bool parse_special,
                       std::vector<int32_t>* ids, std::vector<TokenOffset>* offsets = nullptr) const;
-  // The bytes of one token; empty for special tokens when skip_special, and for ids without a
+  // The bytes of one token; empty for special tokens with skip_special, and for ids without a
   // token.
   std::string_view TokenBytes(int32_t id, bool skip_special = true) const;
-  // All bytes of the ids joined; invalid UTF-8 is replaced by U+FFFD.
+  // The joined bytes of the ids, with invalid UTF-8 replaced by U+FFFD.
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
 
-  // The id of a token written exactly so (added or vocabulary), if there is one.
+  // The id of the token with exactly this text, added or in the vocabulary; nullopt if none.
   std::optional<int32_t> IdOf(std::string_view token) const;
   bool IsSpecial(int32_t id) const;
   int32_t size() const;  // largest id + 1

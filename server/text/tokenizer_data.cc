@@ -1,4 +1,4 @@
-// Builds the tables of a tokenizer and checks that the parts of its file fit together.
+// Builds the tables of a tokenizer and checks that the parts of its file are consistent.
 #include "server/text/tokenizer_data.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ absl::StatusOr<BytePairs::Merge> Tokenizer::Data::ResolveMerge(const TokenizerFi
 }
 
 absl::Status Tokenizer::Data::BuildBytePairs(const TokenizerFile& file) {
-  // Only entries wholly in the byte alphabet take part: no text can lead to the others.
+  // Uses only entries that are wholly in the byte alphabet: no text produces the others.
   std::vector<std::string_view> parts(written.size());
   bool byte_seen[256] = {};
   for (const auto& [token, id] : file.vocabulary) {

@@ -1,4 +1,4 @@
-// What a loaded Tokenizer holds: built once from a TokenizerFile, then only read. Private to
+// The tables of a loaded Tokenizer: built once from a TokenizerFile, then only read. Private to
 // tokenizer.cc.
 #pragma once
 
@@ -27,8 +27,8 @@ struct Tokenizer::Data {
 
   std::unique_ptr<const BytePairs> byte_pairs;
   std::vector<std::unique_ptr<const PieceSplitter>> splitters;
-  AddedTokenMatcher raw_tokens;         // looked for in the text as it came
-  AddedTokenMatcher normalized_tokens;  // looked for after normalization
+  AddedTokenMatcher raw_tokens;         // searched in the original text
+  AddedTokenMatcher normalized_tokens;  // searched in the normalized text
   bool nfc = false;
   bool add_prefix_space = false;
   bool trim_offsets = false;

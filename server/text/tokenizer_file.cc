@@ -1,4 +1,4 @@
-// Reads tokenizer.json key by key; a key or value that is not listed here is refused.
+// Reads tokenizer.json key by key and refuses keys and values that are not listed here.
 #include "server/text/tokenizer_file.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Ids index arrays: a file may not make them larger than any real vocabulary.
+// Ids index arrays, so this limit keeps a file from making them larger than any real vocabulary.
 constexpr int64_t kMaxId = 4 << 20;
 constexpr size_t kMaxAddedTokenBytes = 1024;
 
@@ -116,7 +116,7 @@ absl::Status ReadModel(const Node& node, TokenizerFile* file) {
   RETURN_IF_ERROR(CheckKeys(
       node, {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
              "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"}));
-  // Files from before the type was written have none.
+  // Older files have no type.
   if (node.Has("type") && node.value.at("type") != "BPE") return Refuse(node.At("type"));
   if (node.Has("dropout") && node.value.at("dropout") != 0.0) return Refuse(node.At("dropout"));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -125,7 +125,7 @@ absl::Status ReadModel(const Node& node, TokenizerFile* file) {
   ASSIGN_OR_RETURN(const bool byte_fallback, ReadBool(node, "byte_fallback", false));
   if (byte_fallback) return Refuse(node.At("byte_fallback"));
   ASSIGN_OR_RETURN(file->ignore_merges, ReadBool(node, "ignore_merges", false));
-  // unk_token and fuse_unk never come into play: every byte must have a token.
+  // unk_token and fuse_unk have no effect, because every byte must have a token.
 
   if (!node.Has("vocab") || !node.value.at("vocab").is_object()) {
     return Refuse(node, "'vocab' is missing or not an object");
@@ -191,7 +191,7 @@ absl::Status ReadSplit(const Node& node, TokenizerFile* file) {
   ASSIGN_OR_RETURN(step.pattern, ReadString(pattern, "Regex"));
   ASSIGN_OR_RETURN(const std::string behavior, ReadString(node, "behavior"));
   ASSIGN_OR_RETURN(const bool invert, ReadBool(node, "invert", false));
-  // The known patterns leave nothing between matches, so removing that changes nothing.
+  // The known patterns leave no text between matches, so removing it has no effect.
   const bool isolated = behavior == "Isolated" && !invert;
   const bool inverted = behavior == "Removed" && invert && MakeScanner(step.pattern) != nullptr;
   if (!isolated && !inverted) {
@@ -304,7 +304,7 @@ absl::Status CheckDecoder(const Node& node) {
   bool byte_level = false;
   for (const Node& step : steps) {
     ASSIGN_OR_RETURN(const std::string type, ReadString(step, "type"));
-    // ByteLevel joins the tokens to one text, which Fuse after it leaves as it is.
+    // ByteLevel joins the tokens to one text, which a later Fuse does not change.
     const bool known = (type == "ByteLevel" && !byte_level) || (type == "Fuse" && byte_level);
     if (!known) return Refuse(step.At("type"));
     byte_level = true;

@@ -1,5 +1,5 @@
-// TokenizerFile: what a tokenizer.json says, read and checked; everything that the tokenizer would
-// not honour is refused by its path in the file.
+// TokenizerFile: the checked content of a tokenizer.json. Reading refuses every part that the
+// tokenizer does not implement, with its path in the file.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct AddedToken {
   std::string content;
   bool lstrip = false;      // takes the white space before it
   bool rstrip = false;      // takes the white space after it
-  bool normalized = false;  // looked for in the normalized text
+  bool normalized = false;  // searched in the normalized text
   bool special = false;     // skipped when decoding
 };
 

@@ -1,4 +1,4 @@
-// UTF-8 validation and repair, and the class table built from the committed ranges.
+// Validates and repairs UTF-8; builds the class table from the committed ranges.
 #include "server/text/unicode.h"
 
 #include <cstring>
@@ -38,8 +38,8 @@ CharClassTable BuildCharClasses() {
   return table;
 }
 
-// What may follow a lead byte: how many bytes the code point has and the range of the second one,
-// which alone excludes overlong forms, surrogates and values over 10FFFF. size 0: not a lead byte.
+// The valid bytes after a lead byte: the size of the code point and the range of its second byte,
+// which excludes overlong forms, surrogates and values above 10FFFF. size 0: not a lead byte.
 struct LeadByte {
   int size;
   uint8_t second_min, second_max;
@@ -133,7 +133,7 @@ void Utf8Repair::Push(std::string_view bytes, std::string* out) {
     const LeadByte lead = ReadLead(static_cast<uint8_t>(pending_[0]));
     const bool fits = size_ == 1 ? byte >= lead.second_min && byte <= lead.second_max
                                  : IsContinuation(static_cast<char>(byte));
-    if (!fits) {  // the byte is read again, as the start of something new
+    if (!fits) {  // the byte is read again as the start of the next code point
       Finish(out);
       continue;
     }

@@ -1,5 +1,5 @@
-// UTF-8 and the character classes of tokenizer patterns (\p{L}, \p{N}, \s of Unicode 16.0, the
-// version that the `tokenizers` package's regular expressions carry). Pure functions; any thread.
+// UTF-8 and the character classes of tokenizer patterns: \p{L}, \p{N} and \s of Unicode 16.0, as in
+// the regular expressions of the `tokenizers` package. Pure functions; any thread.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace quire {
 
 enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 
-// Two-stage table: page of 256 code points, then the class in it.
+// Two-stage table: a code point's page of 256, then its class in the page.
 struct CharClassTable {
   std::array<uint8_t, 0x1100> page_of;
   std::array<std::array<CharClass, 256>, 192> pages;
@@ -41,22 +41,23 @@ inline CodePoint DecodeUtf8(const char* p) {
 void AppendUtf8(char32_t c, std::string* out);
 
 // Offset of the first byte that is not part of valid UTF-8 (overlong forms, surrogates and values
-// over 10FFFF are not valid), npos when all is.
+// above 10FFFF are invalid); npos if all bytes are valid.
 size_t FindInvalidUtf8(std::string_view text);
 
-// The first and one past the last byte of the code point that byte `at` of valid `text` is part of.
+// The first byte, and one past the last byte, of the code point that contains byte `at` of valid
+// `text`.
 size_t CodePointBegin(std::string_view text, size_t at);
 size_t CodePointEnd(std::string_view text, size_t at);
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
-// Repairs a stream of bytes into valid UTF-8: each maximal invalid part (Unicode §3.9, U+FFFD
-// substitution of maximal subparts) becomes one U+FFFD. Own one per stream.
+// Repairs a stream of bytes to valid UTF-8: each maximal invalid part becomes one U+FFFD (Unicode
+// §3.9, substitution of maximal subparts). Use one per stream.
 class Utf8Repair {
  public:
-  // Appends what `bytes` completes; an unfinished code point waits for the next call.
+  // Appends the code points that `bytes` completes; an unfinished one waits for the next call.
   void Push(std::string_view bytes, std::string* out);
-  // The end of the stream: an unfinished code point becomes U+FFFD.
+  // Ends the stream: an unfinished code point becomes U+FFFD.
   void Finish(std::string* out);
 
  private:

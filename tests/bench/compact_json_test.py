@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What compact_json writes is what was given, in lines that a person can read."""
+"""compact_json writes the same values, in lines that a person can read."""
 # Covers
 import json
 import pathlib
@@ -17,7 +17,7 @@ class CompactJsonTest(unittest.TestCase):
                       {"a": {long: [1, [2, long]]}, "b": []}):
             self.assertEqual(json.loads(compact_json.dumps(value)), value)
 
-    def test_what_fits_a_line_is_one(self):
+    def test_a_value_that_fits_a_line_is_one(self):
         rows = [[float(i), i, i] for i in range(100)]
         lines = compact_json.dumps({"name": "soak", "rows": rows}).splitlines()
         self.assertEqual(lines[:4], ["{", ' "name": "soak",', ' "rows": [', "  [0.0, 0, 0],"])

@@ -38,7 +38,7 @@ def render(*entries):
 
 
 class Balance(html.parser.HTMLParser):
-    """Fails on a tag that is closed out of turn."""
+    """Fails on a tag that is closed out of order."""
 
     VOID = {"meta", "br", "polyline"}
 

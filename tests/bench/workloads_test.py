@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What becomes of the load client's figures: names, and how many times better a point is."""
+"""The load client's figures in results: their names, and a point's gain over another."""
 
 import pathlib
 import sys

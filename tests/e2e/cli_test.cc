@@ -32,9 +32,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a server of this project sends when it refuses: a google.rpc.Status, serialised by the
-// Python classes of google.rpc, holding BadRequest (two violations), RetryInfo (1.5 s), ErrorInfo,
-// QuotaFailure and Help.
+// The details of a refusal: a google.rpc.Status, serialised by the Python classes of google.rpc,
+// with BadRequest (two violations), RetryInfo (1.5 s), ErrorInfo, QuotaFailure and Help.
 constexpr char kDetailsHex[] =
     "080312016d1a710a29747970652e676f6f676c65617069732e636f6d2f676f6f676c652e7270632e4261645265"
     "717565737412440a230a0e73616d706c696e672e746f705f7012116d75737420626520696e2028302c20315d0a"
@@ -140,6 +139,7 @@ class FakeControl final : public v1::Control::Service {
  public:
   v1::AbortRequest abort;
   v1::DrainRequest drain;
+  bool draining = true;
 
   grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
                              v1::ServerInfo* info) override {
@@ -176,9 +176,14 @@ class FakeControl final : public v1::Control::Service {
     response->set_running_requests(1);
     return grpc::Status::OK;
   }
+  grpc::Status Undrain(grpc::ServerContext*, const v1::UndrainRequest*,
+                       v1::UndrainResponse* response) override {
+    response->set_was_draining(std::exchange(draining, false));
+    return grpc::Status::OK;
+  }
 };
 
-// Collects what is written and lets another thread wait for it.
+// Collects written text and lets another thread wait for it.
 class WatchedBuffer : public std::stringbuf {
  public:
   void Await(const std::string& text) {
@@ -267,7 +272,7 @@ void ExpectSame(const v1::GenerateRequest& got, const std::string& json) {
       << "got  " << got.ShortDebugString() << "\nwant " << want.ShortDebugString();
 }
 
-TEST(InvocationTest, WhatIsNotSaidIsNotSent) {
+TEST(InvocationTest, UnsetFlagsAreNotSent) {
   ExpectSame(RequestOf({"generate", "hello"}), R"({"text": "hello", "sampling": {}, "stop": {}})");
 }
 
@@ -392,7 +397,7 @@ TEST(ErrorDetailsTest, EveryFactOfAGoogleRpcStatusIsALine) {
               ElementsAre("details that are no google.rpc.Status"));
 }
 
-// Whatever a broken server or proxy puts there, the client only describes it.
+// The client only describes details from a broken server or proxy.
 TEST(ErrorDetailsTest, DamagedBytesNeverCrash) {
   google::protobuf::LogSilencer silence;
   const std::string good = FromHex(kDetailsHex);
@@ -406,7 +411,7 @@ TEST(ErrorDetailsTest, DamagedBytesNeverCrash) {
   }
 }
 
-TEST(InterruptTest, CancelsWhatIsArmedEvenWhenItCameFirst) {
+TEST(InterruptTest, CancelsACallArmedBeforeOrAfterTheSignal) {
   Interrupt interrupt;
   int cancelled = 0;
   EXPECT_FALSE(interrupt.Raise());
@@ -470,7 +475,7 @@ TEST_F(CliTest, StatsGoToStderr) {
   EXPECT_THAT(err_, HasSubstr("prompt tokens:       11\n"));
   EXPECT_THAT(err_, HasSubstr("completion tokens:   3 (MAX_TOKENS)\n"));
   EXPECT_THAT(err_, HasSubstr("time to first token: "));
-  // Not by when the frames came, which was at once.
+  // Not from the arrival of the frames, which arrive together.
   EXPECT_THAT(err_, HasSubstr("tokens per second:   4.0\n"));
 }
 
@@ -481,7 +486,7 @@ TEST_F(CliTest, NoStreamUsesTheUnaryCall) {
   EXPECT_EQ(out_, "7\n");
 }
 
-TEST_F(CliTest, ErrorsKeepTheTextSoFarAndTellWhy) {
+TEST_F(CliTest, ErrorsKeepTheTextAndPrintTheReason) {
   AddText("half an ans", 1);
   inference_.status =
       grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many streams", FromHex(kDetailsHex));
@@ -492,7 +497,7 @@ TEST_F(CliTest, ErrorsKeepTheTextSoFarAndTellWhy) {
   EXPECT_THAT(err_, HasSubstr("  retry after 1.5 s\n"));
 }
 
-TEST_F(CliTest, ADetailThatOnlyRepeatsTheMessageIsLeftOut) {
+TEST_F(CliTest, ADetailThatRepeatsTheMessageIsOmitted) {
   inference_.status =
       grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "must be in (0, 1]", FromHex(kDetailsHex));
   EXPECT_EQ(Run({"generate", "go"}), 13);
@@ -525,14 +530,14 @@ TEST_F(CliTest, TimeoutIsTheRpcsDeadline) {
   EXPECT_THAT(err_, HasSubstr("DEADLINE_EXCEEDED"));
 }
 
-TEST_F(CliTest, NobodyListeningIsUnavailable) {
+TEST_F(CliTest, AMissingServerIsUnavailable) {
   server_->Shutdown();
   EXPECT_EQ(Run({"info"}), 24);
   EXPECT_THAT(err_, HasSubstr("UNAVAILABLE"));
 }
 
-// Text is on the screen while the stream is still open, and ctrl-C reaches the server.
-TEST_F(CliTest, CtrlCCancelsTheStreamAfterItsTextWasShown) {
+// Text is printed while the stream is open, and ctrl-C reaches the server.
+TEST_F(CliTest, CtrlCCancelsTheStreamAfterItsTextIsPrinted) {
   AddText("Once", 1);
   inference_.hold = true;
   WatchedBuffer screen;
@@ -554,7 +559,7 @@ TEST_F(CliTest, CtrlCCancelsTheStreamAfterItsTextWasShown) {
   EXPECT_THAT(errors, HasSubstr("interrupted"));
 }
 
-// A full disk or a closed pipe: the server must not go on for nobody.
+// A full disk or a closed pipe: the client cancels, so that the server stops computing.
 TEST_F(CliTest, OutputThatFailsCancelsTheStream) {
   for (uint32_t i = 0; i < 3; ++i) AddText("word ", i);
   inference_.hold = true;
@@ -614,6 +619,11 @@ TEST_F(CliTest, AbortAndDrain) {
   EXPECT_EQ(Run({"drain", "--exit-when-idle"}), 0);
   EXPECT_TRUE(control_.drain.exit_when_idle());
   EXPECT_EQ(out_, "draining: 1 running, 0 waiting\n");
+  EXPECT_EQ(Run({"drain", "--undo"}), 0);
+  EXPECT_EQ(out_, "accepting requests again\n");
+  EXPECT_EQ(Run({"drain", "--undo"}), 0);
+  EXPECT_EQ(out_, "was not draining\n");
+  EXPECT_EQ(Run({"drain", "--undo", "--exit-when-idle"}), 2);
 }
 
 }  // namespace

@@ -12,11 +12,11 @@ import unittest
 from pathlib import Path
 
 BIN = Path(sys.argv.pop(1)) if len(sys.argv) > 1 else Path('build/release/bin')
-LONG = ['--ignore-eos', '--max-tokens', '1500']  # seconds of work, ended long before
+LONG = ['--ignore-eos', '--max-tokens', '1500']  # seconds of work; every test ends it earlier
 
 
 class Server:
-    """A quire-server that is ready, and gone after stop()."""
+    """A ready quire-server; stop() ends it."""
 
     def __init__(self, *flags, uds=None):
         listen = ['--uds', uds] if uds else ['--port', '0']
@@ -104,7 +104,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual(frames[-1]['finished']['reason'], 'FINISH_REASON_MAX_TOKENS')
         self.assertEqual(frames[-1]['finished']['usage']['completion_tokens'], 20)
 
-    def test_all_ways_of_printing_say_the_same(self):
+    def test_all_output_formats_have_the_same_tokens(self):
         flags = ['--seed', '3', '--max-tokens', '40', '--ignore-eos', 'Once upon a time']
         frames = self.frames(*flags)
         text = ''.join(f['tokens'].get('text', '') for f in frames if 'tokens' in f)
@@ -143,7 +143,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual(cut.rstrip('\n'), whole[:whole.index(stop)].rstrip('\n'))
 
     def test_stats_and_info_are_readable(self):
-        # Enough tokens for more than one frame, or there is no time between them.
+        # Enough tokens for two frames, so that there is a time between them.
         run = self.server.quire(
             'generate', '--stats', '--max-tokens', '500', '--ignore-eos', 'Once')
         for words in ('prompt tokens:', 'time to first token:', 'tokens per second:'):
@@ -163,7 +163,7 @@ class CliTest(unittest.TestCase):
         self.assert_fails(14, 'DEADLINE_EXCEEDED', 'generate', '--timeout', '0.2', *LONG, 'x')
 
     def running(self, *args):
-        """A generation that has begun to print."""
+        """A generation that has printed its first text."""
         process = self.server.start('generate', *LONG, *args, 'Once upon a time')
         self.assertTrue(process.stdout.read(1))
         return process
@@ -182,14 +182,14 @@ class CliTest(unittest.TestCase):
         _, errors = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 11, errors)
 
-    def test_a_reader_that_goes_away_frees_its_blocks(self):
+    def test_a_closed_reader_frees_its_blocks(self):
         process = self.running()
         process.kill()
         process.communicate()
 
 
 class SessionTest(unittest.TestCase):
-    """Conversations, with host memory and without waiting before it is used."""
+    """Conversations with host memory, which takes KV without an idle time."""
 
     @classmethod
     def setUpClass(cls):
@@ -209,7 +209,7 @@ class SessionTest(unittest.TestCase):
         return json.loads(self.run_ok('session', verb, *args, '--json', server=server).stdout)
 
     def turn(self, name, *prompt, server=None):
-        """The ids of a greedy answer of 40 tokens, and what Finished said."""
+        """The ids of a greedy answer of 40 tokens, and its Finished."""
         flags = ['--session', name, '--temperature', '0', '--ignore-eos', '-n', '40', '--json']
         lines = self.run_ok('generate', *flags, *prompt, server=server).stdout.splitlines()
         frames = [json.loads(line) for line in lines]
@@ -237,10 +237,10 @@ class SessionTest(unittest.TestCase):
             self.assertEqual(finished['usage']['prompt_tokens'], len(known) - 40)
         self.assertEqual(self.session('get', 'one-prompt')['turns'], '3')
 
-    def test_what_comes_back_from_the_host_says_the_same(self):
+    def test_kv_restored_from_the_host_gives_the_same_tokens(self):
         prompts = ['Once upon a time there was a fox', ' One day', ' Then']
         for prompt in prompts:
-            self.turn('kept', prompt, server=self.other)  # here it would keep the blocks too
+            self.turn('kept', prompt, server=self.other)  # this server would keep the blocks too
             _, finished = self.turn('moved', prompt)
             self.session('offload', 'moved')
             self.await_state('moved', 'host')
@@ -252,7 +252,7 @@ class SessionTest(unittest.TestCase):
         kept, moved = self.turn('kept', ' So', server=self.other), self.turn('moved', ' So')
         self.assertEqual(kept[0], moved[0])
 
-    def test_forks_and_cuts_share_what_they_have_in_common(self):
+    def test_forks_and_truncated_sessions_share_their_prefix(self):
         self.turn('trunk', 'Once upon a time')
         position = self.session('get', 'trunk')['position']
         branch = self.session('fork', 'trunk', 'branch')
@@ -267,7 +267,7 @@ class SessionTest(unittest.TestCase):
         self.run_ok('session', 'close', 'stub')
         self.assertEqual(self.server.quire('session', 'get', 'stub').returncode, 15)
 
-    def test_an_export_goes_on_elsewhere(self):
+    def test_an_exported_session_continues_on_another_server(self):
         self.turn('traveller', 'Once upon a time there was a fox who went far')
         with tempfile.TemporaryDirectory() as folder:
             self.run_ok('session', 'export', 'traveller', f'{folder}/file')
@@ -291,7 +291,7 @@ class SessionTest(unittest.TestCase):
         again = self.server.quire('generate', '--session', 'clara', '--chat', 'And now?')
         self.assertEqual(again.returncode, 19, again.stderr)
 
-    def test_refusals_name_what_is_true(self):
+    def test_refusals_name_the_true_position(self):
         self.turn('strict', 'Once')
         position = self.session('get', 'strict')['position']
         drifted = self.server.quire('generate', '--session', 'strict', '--expected-position', '3',
@@ -312,13 +312,13 @@ class SessionTest(unittest.TestCase):
         self.assertEqual(watch.returncode, 0, errors)
         self.assertIn(' closed ', rows.decode().splitlines()[-1])
 
-    def test_load_in_sessions_is_whole(self):
+    def test_load_in_sessions_completes(self):
         load = subprocess.run(
             [BIN / 'quire-load', '--server', self.server.address, '--sessions', 'on', '--quiet',
              '--turns', '3', '--num-prompts', '6', '--max-concurrency', '3', '--ignore-eos',
              '--random-input-len', '40:90', '--turn-input-len', '20', '--random-output-len', '10',
              '--fork-probability', '0.5'], capture_output=True, timeout=120, check=False)
-        # On a busy machine the client may have been late, which is not what this is about.
+        # On a busy machine the client may be late, which this test ignores.
         self.assertRegex(load.stdout.decode(), r'Failed requests: +0 ')
         self.assertNotIn('repeated', load.stdout.decode())
         self.assertIn('in sessions', load.stdout.decode())
@@ -326,7 +326,7 @@ class SessionTest(unittest.TestCase):
 
 
 class DrainTest(unittest.TestCase):
-    def test_drain_lets_the_running_finish_then_the_server_exits(self):
+    def test_drain_finishes_running_requests_then_the_server_exits(self):
         with tempfile.TemporaryDirectory() as folder:
             server = Server(uds=f'{folder}/quire.sock')
             try:

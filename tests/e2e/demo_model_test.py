@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The demo model on a real server, against what transformers gave: demo_model_test.py SERVER.
+"""The demo model on a real server, compared with transformers: demo_model_test.py SERVER.
 
 tests/testdata/demo_model/greedy.json holds prompts with their greedy tokens and, for each token,
 how far the second choice was behind (its margin). The server adds in another order than PyTorch, so
@@ -23,7 +23,7 @@ EOS_IDS = (1, 6)
 
 
 def prompt_of(case):
-    """The prompt as a user would send it: text, or messages for the chat template."""
+    """The prompt as a user sends it: text, or messages for the chat template."""
     if "text" in case:
         return case["text"]
     return [quire.Message(m["role"], m["content"]) for m in case["messages"]]
@@ -38,7 +38,7 @@ class DemoModelTest(unittest.TestCase):
         cls.addClassCleanup(cls.client.close)
 
     def check(self, case, done):
-        """The tokens are the expected ones up to the first close call."""
+        """The tokens equal the expected ones up to the first pair of close logits."""
         expected, got = case["expected_ids"], list(done.token_ids)
         for i, (token, margin) in enumerate(zip(expected, case["margins"])):
             if margin < CLOSE and got[i : i + 1] != [token]:
@@ -56,7 +56,7 @@ class DemoModelTest(unittest.TestCase):
             ids = [t.id for t in self.client.tokenize(prompt_of(case))]
             self.assertEqual(ids, case["prompt_ids"], case["kind"])
 
-    def test_greedy_tokens_are_those_of_transformers(self):
+    def test_greedy_tokens_equal_those_of_transformers(self):
         compared = total = 0
         for case in GREEDY["cases"]:
             with self.subTest(kind=case["kind"], prompt=str(case.get("text", ""))[-40:]):
@@ -69,7 +69,7 @@ class DemoModelTest(unittest.TestCase):
                 self.assertIn(case.get("value", ""), done.text)
         self.assertGreater(compared, 0.8 * total)
 
-    def test_all_at_once_as_one_by_one(self):
+    def test_batched_requests_equal_single_ones(self):
         def run(case):
             return self.client.generate_text(case["prompt_ids"], temperature=0.0, max_tokens=64)
 
@@ -78,7 +78,7 @@ class DemoModelTest(unittest.TestCase):
             together = [done.token_ids for done in pool.map(run, GREEDY["cases"])]
         self.assertEqual(alone, together)
 
-    def test_a_number_is_remembered_through_a_conversation(self):
+    def test_a_conversation_remembers_a_number(self):
         turns = [quire.Message("user", "Remember this: The secret number of Mia is 4172.")]
         for i in range(4):
             done = self.client.generate_text(turns, temperature=0.7, seed=i, max_tokens=600)
@@ -90,7 +90,7 @@ class DemoModelTest(unittest.TestCase):
         done = self.client.generate_text(turns, temperature=0.0)
         self.assertEqual(done.text, "The secret number of Mia is 4172.")
 
-    def test_stories_end_by_themselves(self):
+    def test_stories_end_with_eos(self):
         for seed in range(3):
             done = self.client.generate_text("Once upon a time", seed=seed, max_tokens=1500)
             self.assertEqual(done.finished.reason, quire.FinishReason.EOS)

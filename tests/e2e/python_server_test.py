@@ -24,7 +24,7 @@ class PythonServerTest(unittest.TestCase):
         cls.client = quire.QuireClient(cls.server.target, timeout=120)
         cls.addClassCleanup(cls.client.close)
 
-    def test_streaming_and_waiting_give_the_same(self):
+    def test_streams_and_whole_answers_are_equal(self):
         stream = self.client.generate("Once upon a time", GREEDY)
         deltas = list(stream)
         whole = self.client.generate_text("Once upon a time", GREEDY)
@@ -51,7 +51,7 @@ class PythonServerTest(unittest.TestCase):
         text = "".join(d.text for d in self.client.chat("Which animal says moo?", GREEDY))
         self.assertEqual(text, answer.text)
 
-    def test_tokens_there_and_back(self):
+    def test_tokens_round_trip(self):
         text = "Ünïcödé, 漢字 and 1234 🙂"
         tokens = self.client.tokenize(text, add_special_tokens=False, offsets=True)
         self.assertEqual(self.client.detokenize([t.id for t in tokens]), text)
@@ -72,13 +72,13 @@ class PythonServerTest(unittest.TestCase):
 
     def test_stop_strings(self):
         whole = self.client.generate_text("Once upon a time", GREEDY).text
-        stop = whole[30:38]  # from the middle of a word to the middle of another
+        stop = whole[30:38]  # from inside a word to inside another
         done = self.client.generate_text("Once upon a time", GREEDY, stop=stop)
         self.assertEqual(done.finished.reason, quire.FinishReason.STOP_TEXT)
         self.assertEqual(done.finished.stop_text, stop)
         self.assertEqual(done.text, whole[: whole.index(stop)])
 
-    def test_many_at_once(self):
+    def test_concurrent_requests(self):
         alone = self.client.generate_text("One day", GREEDY).token_ids
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             runs = list(pool.map(lambda _: self.client.generate_text("One day", GREEDY), range(16)))
@@ -107,7 +107,7 @@ class PythonServerTest(unittest.TestCase):
             next(left)
         with self.assertRaises(quire.DeadlineExceeded):
             list(self.client.generate("Once", ENDLESS, timeout=0.2))
-        # The name is free again once the server has seen the cancellation.
+        # The id is free once the server has processed the cancellation.
         done = self.client.generate_text("Once", GREEDY, request_id="to-abort")
         self.assertEqual(len(done.token_ids), 24)
 
@@ -168,7 +168,7 @@ class PythonServerTest(unittest.TestCase):
 
 
 class DrainTest(unittest.TestCase):
-    def test_a_draining_server_finishes_and_leaves(self):
+    def test_a_draining_server_finishes_its_requests_and_exits(self):
         server = RunningServer()
         self.addCleanup(server.stop)
         with quire.QuireClient(server.target, timeout=120) as client:

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python client's sessions and conversations against a service written here."""
+"""The Python client's sessions and conversations against a scripted service."""
 
 import concurrent.futures
 import unittest
@@ -12,7 +12,7 @@ NAMED = ("Get", "Offload", "Prefetch", "Pin", "Unpin")
 
 
 def alice(**changes):
-    """A session as the server tells of it."""
+    """A session as the server sends it."""
     options = sessions_pb2.SessionOptions(
         ttl_seconds=3600, idle_offload_after_seconds=2, retain_priority=-5
     )
@@ -111,7 +111,7 @@ class SessionsTest(unittest.TestCase):
         self.sessions.close("y")
         self.assertEqual((self.last()[0], self.last()[1].session_id), ("Close", "y"))
 
-    def test_only_what_is_given_is_sent(self):
+    def test_only_given_options_are_sent(self):
         self.sessions.create()
         sent = self.last()[1]
         self.assertFalse(sent.HasField("session_id"))
@@ -153,7 +153,7 @@ class SessionsTest(unittest.TestCase):
         self.sessions.import_(self.sessions.export("alice"))
         self.assertEqual(b"".join(r.chunk.data for r in self.last()[1]), b"\0onetwo")
 
-    def test_failures_are_ours(self):
+    def test_failures_raise_the_clients_exceptions(self):
         self.service.failure = (grpc.StatusCode.NOT_FOUND, "no session 'x'")
         with self.assertRaises(quire.NotFound):
             self.sessions.get("x")
@@ -163,7 +163,7 @@ class SessionsTest(unittest.TestCase):
         with self.assertRaisesRegex(quire.InvalidRequest, "a turn is running"):
             self.sessions.close("x")
 
-    def test_a_conversation_goes_on_where_it_ended(self):
+    def test_a_turn_expects_the_position_of_the_last(self):
         talk = self.client.conversation("alice")
         first = talk.say("Hi", max_tokens=5)
         self.assertEqual([delta.text for delta in first], ["A"])

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What docs/reproducibility.md promises, over gRPC: reproducibility_test.py SERVER.
+"""The promises of docs/reproducibility.md, over gRPC: reproducibility_test.py SERVER.
 
 The same requests on servers of different settings, one by one and among others: the same tokens,
 and log probabilities that are equal to the last bit.
@@ -27,7 +27,7 @@ ASKS = [
 
 class ReproducibilityTest(unittest.TestCase):
     def outputs(self, *flags, neighbours):
-        """Token ids and log probabilities of every ask, on a server of its own."""
+        """Token ids and log probabilities of every request, on a separate server."""
         server = RunningServer(*flags)
         self.addCleanup(server.stop)
         with quire.QuireClient(server.target, timeout=120) as client:
@@ -41,13 +41,13 @@ class ReproducibilityTest(unittest.TestCase):
             if neighbours == 0:
                 return [run(ask) for ask in ASKS]
             with concurrent.futures.ThreadPoolExecutor(len(ASKS) + neighbours) as pool:
-                other = ("Tell me another story.", quire.Options(temperature=1.0))  # of any seed
+                other = ("Tell me another story.", quire.Options(temperature=1.0))  # any seed
                 others = [pool.submit(run, other) for _ in range(neighbours)]
                 done = list(pool.map(run, ASKS))
                 self.assertEqual({len(o.result()[0]) for o in others}, {TOKENS})
                 return done
 
-    def test_tokens_and_logprobs_are_the_same_whatever_the_server_does_besides(self):
+    def test_tokens_and_logprobs_do_not_depend_on_settings_or_other_requests(self):
         alone = self.outputs("--cpu-threads", "1", neighbours=0)
         self.assertEqual(len({ids for ids, _ in alone}), len(ASKS))
         for flags in (
@@ -58,7 +58,7 @@ class ReproducibilityTest(unittest.TestCase):
             with self.subTest(flags=flags):
                 self.assertEqual(self.outputs(*flags, neighbours=12), alone)
 
-    def test_a_seed_that_the_server_chose_can_be_asked_for(self):
+    def test_a_seed_chosen_by_the_server_can_be_sent_again(self):
         server = RunningServer()
         self.addCleanup(server.stop)
         with quire.QuireClient(server.target, timeout=120) as client:

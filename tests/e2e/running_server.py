@@ -1,4 +1,4 @@
-"""A quire-server for the tests of the Python client: started on a Unix socket, awaited, stopped."""
+"""A quire-server on a Unix socket, for the tests of the Python client."""
 
 import pathlib
 import subprocess
@@ -12,7 +12,7 @@ START_SECONDS = 120  # with sanitizers and a busy machine; a plain build needs l
 
 
 class RunningServer:
-    """Serves the bundled model, or what `flags` say, until stop()."""
+    """Serves the bundled model, or the one of `flags`, until stop()."""
 
     def __init__(self, *flags):
         self._folder = tempfile.TemporaryDirectory()

@@ -1,5 +1,5 @@
-// `quire session` and `quire generate --session` against services in this process that answer what
-// they are told to: flags become requests, sessions become text, turns follow each other.
+// `quire session` and `quire generate --session` against scripted services in this process: flags
+// become requests, sessions become text, turns follow each other.
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -219,7 +219,7 @@ class FileTest : public SessionCliTest {
   const std::filesystem::path folder_;
 };
 
-TEST(DurationsTest, WordsBecomeSeconds) {
+TEST(DurationsTest, TextBecomesSeconds) {
   const std::vector<std::pair<std::string, double>> words = {
       {"90", 90},     {"90s", 90},    {"250ms", 0.25}, {"30m", 1800}, {"30 min", 1800},
       {"1.5h", 5400}, {"2d", 172800}, {"0", 0},        {"0.5 s", 0.5}};
@@ -241,7 +241,7 @@ TEST(DurationsTest, SecondsBecomeAReadableUnit) {
   EXPECT_EQ(FormatDuration(259200), "3 d");
 }
 
-TEST(DescribeTurnTest, SaysWhereTheTokensCameFrom) {
+TEST(DescribeTurnTest, NamesTheSourcesOfTheTokens) {
   const auto finished = Parse<v1::Finished>(R"({"position": 530, "residency": {
       "device_tokens": 412, "host_tokens": 96, "recomputed_tokens": 7,
       "restore_seconds": 0.0031}})");
@@ -300,7 +300,7 @@ TEST_F(SessionCliTest, ListShowsEveryPageAsOneTable) {
   std::istringstream text(out_);
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 3u);
-  // Columns stand below each other.
+  // Columns are aligned.
   for (const auto& [column, value] :
        {std::pair("  STATE", "  host"), {"TOKENS", "   530"}, {" EXPIRES", "59.9 min"}}) {
     EXPECT_EQ(lines[0].find(column), lines[1].find(value)) << out_;
@@ -313,7 +313,7 @@ TEST_F(SessionCliTest, ListShowsEveryPageAsOneTable) {
   EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 2);
 }
 
-TEST_F(SessionCliTest, WatchPrintsALineAChange) {
+TEST_F(SessionCliTest, WatchPrintsALinePerChange) {
   sessions_.changes = {sessions_.session, sessions_.session};
   sessions_.changes[1].set_state(v1::SESSION_STATE_CLOSED);
   EXPECT_EQ(Run({"session", "watch", "alice"}), 0);
@@ -321,7 +321,7 @@ TEST_F(SessionCliTest, WatchPrintsALineAChange) {
   EXPECT_LT(out_.find(" host "), out_.find(" closed "));
 }
 
-TEST_F(SessionCliTest, RefusalsAreReportedAsOfOtherCalls) {
+TEST_F(SessionCliTest, RefusalsAreReportedAsForOtherCalls) {
   sessions_.status = grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "a turn is running");
   for (const char* verb : {"get", "offload", "pin", "close", "watch"}) {
     EXPECT_EQ(Run({"session", verb, "alice"}), 19) << verb;
@@ -365,7 +365,7 @@ TEST_F(FileTest, AnExportIsTheBytesInOrder) {
   EXPECT_EQ(out_, whole);
 }
 
-TEST_F(FileTest, AFailedExportLeavesTheOldFileAndNothingElse) {
+TEST_F(FileTest, AFailedExportKeepsTheOldFileAndLeavesNoOther) {
   Write(Path("a.qs"), "old");
   sessions_.chunks = {"half"};
   sessions_.status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
@@ -397,10 +397,10 @@ TEST_F(FileTest, AnImportSendsNameAndOptionsOnceAndAllBytes) {
   sessions_.imported.clear();
   EXPECT_EQ(Run({"session", "import", "-"}, "by pipe"), 0);
   EXPECT_EQ(sessions_.imported, "by pipe");
-  EXPECT_EQ(Run({"session", "import", "-"}, ""), 0);  // the server's to refuse
+  EXPECT_EQ(Run({"session", "import", "-"}, ""), 0);  // the server refuses it
 }
 
-TEST_F(FileTest, AnImportThatCannotBeReadOrIsRefusedSaysSo) {
+TEST_F(FileTest, AnUnreadableOrRefusedImportIsReported) {
   EXPECT_EQ(Run({"session", "import", Path("none")}), kExitLocal);
   EXPECT_THAT(err_, HasSubstr("No such file"));
   EXPECT_EQ(Run({"session", "import", folder_.string()}), kExitLocal);
@@ -411,7 +411,7 @@ TEST_F(FileTest, AnImportThatCannotBeReadOrIsRefusedSaysSo) {
   EXPECT_THAT(err_, HasSubstr("no export"));
 }
 
-TEST_F(SessionCliTest, OneTurnIsSentAndItsResidencyShown) {
+TEST_F(SessionCliTest, ATurnIsSentAndItsResidencyPrinted) {
   EXPECT_EQ(Run({"generate", "--session", "x", "Once"}), 0) << err_;
   EXPECT_EQ(out_, "answer 1\n");
   EXPECT_EQ(err_,
@@ -427,7 +427,7 @@ TEST_F(SessionCliTest, OneTurnIsSentAndItsResidencyShown) {
   EXPECT_THAT(err_, HasSubstr("session 'x' at 10"));
 }
 
-TEST_F(SessionCliTest, EachLineTypedIsATurnAtThePositionOfTheLast) {
+TEST_F(SessionCliTest, EachTypedLineIsATurnAtTheLastPosition) {
   EXPECT_EQ(Run({"generate", "--session", "x"}, "one\n\ntwo\nthree", /*typed=*/true), 0) << err_;
   EXPECT_EQ(out_, "answer 1\nanswer 2\nanswer 3\n");
   ASSERT_EQ(inference_.turns.size(), 3u);
@@ -442,7 +442,7 @@ TEST_F(SessionCliTest, EachLineTypedIsATurnAtThePositionOfTheLast) {
   EXPECT_EQ(inference_.turns.back().text(), "one\ntwo");
 }
 
-TEST_F(SessionCliTest, AChatSendsItsHistoryAndBeginsWithAnEmptySession) {
+TEST_F(SessionCliTest, AChatSendsItsHistoryAndStartsWithAnEmptySession) {
   EXPECT_EQ(Run({"generate", "--session", "x", "--system", "be brief"}, "one\ntwo\n"), 0) << err_;
   ASSERT_EQ(inference_.turns.size(), 2u);
   EXPECT_TRUE(inference_.turns[0].has_expected_position());
@@ -456,7 +456,7 @@ TEST_F(SessionCliTest, AChatSendsItsHistoryAndBeginsWithAnEmptySession) {
               ElementsAre("system: be brief", "user: one", "assistant: answer 1", "user: two"));
 }
 
-TEST_F(SessionCliTest, JsonHasFramesAndNoWords) {
+TEST_F(SessionCliTest, JsonHasOnlyFrames) {
   EXPECT_EQ(Run({"generate", "--session", "x", "--json", "Once"}), 0);
   EXPECT_EQ(err_, "");
   EXPECT_THAT(out_, HasSubstr("\"position\":10"));
@@ -469,7 +469,7 @@ TEST_F(SessionCliTest, AFailedTurnEndsTheConversation) {
   EXPECT_THAT(err_, HasSubstr("FAILED_PRECONDITION: the session has 530"));
 }
 
-TEST_F(SessionCliTest, AServerWithoutSessionsIsNotMistakenForOne) {
+TEST_F(SessionCliTest, AServerWithoutSessionsIsDetected) {
   inference_.has_sessions = false;
   EXPECT_EQ(Run({"generate", "--session", "x", "Once"}), kExitLocal);
   EXPECT_THAT(err_, HasSubstr("keeps no sessions"));

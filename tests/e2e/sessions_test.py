@@ -17,35 +17,13 @@ import time
 import unittest
 
 import quire
+from conversation import WORDS, await_true, spoken
 from quire import SessionState
 from running_server import RunningServer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PATIENCE = 60  # seconds: beyond it something hangs; never how long a thing should take
 CPU = ("--device", "cpu")
 SAMPLING = quire.Options(temperature=0.8, top_p=0.95, max_tokens=60, skip_special_tokens=False)
-WORDS = (
-    "Hello, my name is Ben. Remember this: The secret number of Mia is 4172.",
-    "Tell me a story about a dragon who was lonely.",
-    "What is my name?",
-    "How do I plant a seed?",
-    "What is a KV cache?",
-    "What is the secret number of Mia?",
-)
-
-
-def spoken(turn):
-    """What a user's turn is, written out; the answer before it may have lost its end."""
-    end = "" if turn == 0 else "<|end|>"
-    return f"{end}<|user|>{WORDS[turn]}<|end|><|assistant|>"
-
-
-def await_true(condition, what):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never: {what}")
-        time.sleep(0.005)
 
 
 class Server(RunningServer):
@@ -62,14 +40,14 @@ class Server(RunningServer):
         self.stop()
 
     def say(self, name, turn):
-        """One turn; its tokens and how it ended."""
+        """One turn: its tokens and its end."""
         done = self.client.generate_text(
             spoken(turn), SAMPLING, seed=turn, session_id=name, create_session=True
         )
         return list(done.token_ids), done.finished
 
     def offload(self, name):
-        """Copies all KV to the host and off the device."""
+        """Copies all KV to the host and evicts it from the device."""
         self.sessions.offload(name)
         await_true(lambda: self.sessions.get(name).state == SessionState.HOST, "KV on the host")
 
@@ -99,7 +77,7 @@ class SessionsTest(unittest.TestCase):
         self.assertEqual(finished.position, self.positions[turn])
         return finished.residency
 
-    def test_the_conversation_means_something(self):
+    def test_the_conversation_is_plausible(self):
         self.assertGreater(len({tuple(ids) for ids in self.expected}), 4)
         self.assertGreater(self.positions[-1], 200)
 
@@ -109,7 +87,7 @@ class SessionsTest(unittest.TestCase):
                 for turn in range(len(WORDS)):
                     residency = self.check(turn, server.say("talk", turn))
                     if turn > 0:
-                        # All of it but the last token sampled, which was never computed.
+                        # All but the last sampled token, which has no KV.
                         self.assertEqual(residency.device_tokens, self.positions[turn - 1] - 1)
                         self.assertEqual(residency.recomputed_tokens, 0)
 
@@ -152,12 +130,12 @@ class SessionsTest(unittest.TestCase):
         with Server() as server:
             for turn in range(len(WORDS)):
                 self.check(turn, self.forked_turn(server, turn))
-            # The parents know nothing of what their children said.
+            # Turns of the children leave the parents unchanged.
             for turn in range(len(WORDS)):
                 self.assertEqual(
                     server.sessions.get(f"talk-{turn}").position, self.positions[turn]
                 )
-            # A branch from the middle goes its own way, and the trunk on as before.
+            # A fork from the middle diverges; the original continues as before.
             server.sessions.fork("talk-5", "branch", position=self.positions[2])
             self.check(3, server.say("branch", 3))
             server.sessions.truncate("talk-5", self.positions[3])
@@ -194,7 +172,7 @@ class SessionsTest(unittest.TestCase):
                     self.assertEqual(residency.host_tokens, self.positions[turn - 1] - 1)
                 file = list(server.sessions.export("talk"))
 
-    def test_tokens_travel_where_there_is_no_host_memory(self):
+    def test_without_host_memory_tokens_are_exported(self):
         with Server("--kv-offloading-size", "0") as server:
             for turn in range(3):
                 self.check(turn, server.say("talk", turn))
@@ -205,7 +183,7 @@ class SessionsTest(unittest.TestCase):
                 self.check(turn, server.say("talk", turn))
 
     def test_a_worker_killed_between_turns(self):
-        # A fourth death within five minutes would be the server's.
+        # A fourth death within five minutes would end the server.
         kept = {0: True, 1: False, 3: True}  # turn before the death: whether the host has its KV
         with Server("--worker-process", "on", "--session-idle-offload-after", "1h") as server:
             for turn in range(len(WORDS)):

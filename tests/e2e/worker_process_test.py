@@ -21,25 +21,17 @@ import unittest
 
 import quire
 import running_server
+from conversation import PATIENCE, await_true
 from running_server import RunningServer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AS_PROCESS = ("--device", "cpu", "--worker-process", "on")
-PATIENCE = 60  # seconds: beyond it something hangs; never how long a thing should take
 LONG = quire.Options(temperature=1.0, seed=7, ignore_eos=True, max_tokens=1500)
 PROMPTS = ("Once upon a time", "Tell me a story about a fox.", "The secret number of Mia is")
 
 
-def await_true(condition, what):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never: {what}")
-        time.sleep(0.005)
-
-
 def alive(pid):
-    """Whether a process exists and is more than a remembered exit code."""
+    """Whether a process exists and is not a zombie."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -47,7 +39,7 @@ def alive(pid):
 
 
 class Stream:
-    """A running request whose tokens are read by a thread of its own."""
+    """A running request whose tokens a separate thread reads."""
 
     def __init__(self, client, prompt):
         self.ids, self.error, self.finished = [], None, None
@@ -73,7 +65,7 @@ class Stream:
 
 
 class Server(RunningServer):
-    """A server, and what can be seen and done to its workers."""
+    """A server with access to its worker processes."""
 
     def __init__(self, *flags):
         super().__init__(*AS_PROCESS, *flags)
@@ -87,11 +79,11 @@ class Server(RunningServer):
         self.stop()
 
     def workers(self):
-        """The process numbers of the workers that were started, dead ones included."""
+        """The process ids of all workers started so far, including dead ones."""
         return [int(pid) for pid in re.findall(r"worker started rank=0 pid=(\d+)", self.log())]
 
     def worker(self):
-        """The one that lives; waits for it."""
+        """The process id of the live worker; waits for it."""
         await_true(lambda: alive(self.workers()[-1]), "a living worker")
         return self.workers()[-1]
 
@@ -124,14 +116,14 @@ class WorkerProcessTest(unittest.TestCase):
             self.assertEqual(stream.finished.reason, quire.FinishReason.MAX_TOKENS)
             self.assertEqual(stream.ids, expected)
 
-    def test_a_process_gives_the_tokens_of_a_thread(self):
+    def test_a_worker_process_gives_the_tokens_of_a_worker_thread(self):
         with Server() as server:
             self.check([Stream(server.client, prompt) for prompt in PROMPTS])
             worker = server.worker()
             self.assertEqual(server.stop(), 0)
             self.assertFalse(alive(worker))
 
-    def test_streams_go_on_when_the_worker_is_killed(self):
+    def test_streams_continue_when_the_worker_is_killed(self):
         with Server() as server:
             streams = [Stream(server.client, prompt) for prompt in PROMPTS]
             for stream in streams:
@@ -146,7 +138,7 @@ class WorkerProcessTest(unittest.TestCase):
             self.assertEqual(server.metric("quire_engine_recovering"), 0)
             self.assertEqual(server.get("/readyz"), (200, "ok\n"))
 
-    def test_a_worker_that_stands_still_is_replaced(self):
+    def test_a_stalled_worker_is_replaced(self):
         with Server("--worker-step-timeout", "300ms") as server:
             streams = [Stream(server.client, prompt) for prompt in PROMPTS]
             streams[0].await_tokens(100)
@@ -155,24 +147,39 @@ class WorkerProcessTest(unittest.TestCase):
             self.assertEqual(len(server.workers()), 2)
             self.assertIn("has finished no step for", server.log())
 
-    def test_health_is_off_and_requests_wait_until_the_workers_are_back(self):
+    @staticmethod
+    def lost_its_workers(server):
+        """True once the server's watch, which looks every second, reports it; False after 5 s."""
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            if "has lost its workers" in server.log():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def test_health_is_off_and_requests_wait_until_workers_are_replaced(self):
         with Server() as server:
             stream = Stream(server.client, PROMPTS[0])
             stream.await_tokens(100)
-            os.kill(server.worker(), signal.SIGKILL)
-            await_true(lambda: len(server.workers()) == 2, "a second worker")
-            newcomer = server.workers()[1]
-            os.kill(newcomer, signal.SIGSTOP)
-            await_true(lambda: server.get("/readyz") == (503, "recovering\n"), "not ready")
-            self.assertEqual(server.get("/livez")[0], 200)
-            late = Stream(server.client, PROMPTS[1])
+            # On a busy machine the new worker may be ready before it is stopped: kill it once more.
+            for deaths in (1, 2):
+                os.kill(server.worker(), signal.SIGKILL)
+                await_true(lambda: len(server.workers()) == deaths + 1, "another worker")
+                newcomer = server.workers()[-1]
+                os.kill(newcomer, signal.SIGSTOP)
+                late = Stream(server.client, PROMPTS[1])
+                if deaths == 2 or self.lost_its_workers(server):
+                    break
+                os.kill(newcomer, signal.SIGCONT)
             await_true(lambda: "has lost its workers" in server.log(), "health turned off")
+            self.assertEqual(server.get("/readyz"), (503, "recovering\n"))
+            self.assertEqual(server.get("/livez")[0], 200)
             self.assertEqual(late.ids, [])
             os.kill(newcomer, signal.SIGCONT)
             self.check([stream, late])
             await_true(lambda: server.get("/readyz") == (200, "ok\n"), "ready again")
 
-    def test_a_request_that_sees_three_deaths_ends_and_a_fourth_is_the_end_of_all(self):
+    def test_a_request_ends_at_its_third_death_and_the_server_at_the_fourth(self):
         with Server() as server:
             stream = Stream(server.client, PROMPTS[0])
             for deaths in (1, 2, 3):
@@ -181,7 +188,7 @@ class WorkerProcessTest(unittest.TestCase):
                 await_true(lambda: len(server.workers()) == deaths + 1, "another worker")
             self.assertIsInstance(stream.join().error, quire.ServerFault)
             self.assertEqual(stream.ids, self.expected[0][: len(stream.ids)])
-            # The others go on.
+            # Other requests continue.
             short = server.client.generate_text(PROMPTS[1], LONG, max_tokens=20)
             self.assertEqual(list(short.token_ids), self.expected[1][:20])
             last = Stream(server.client, PROMPTS[1])
@@ -192,16 +199,14 @@ class WorkerProcessTest(unittest.TestCase):
             self.assertEqual(server.process.wait(PATIENCE), 5)
             self.assertIn("the workers failed 4 times within 300 s", server.log())
 
-    def test_a_killed_server_takes_its_worker_along(self):
+    def test_a_killed_servers_worker_ends_too(self):
         with Server() as server:
             Stream(server.client, PROMPTS[0]).await_tokens(10)
             worker = server.worker()
             server.process.kill()
-            began = time.monotonic()
             await_true(lambda: not alive(worker), "the worker's end")
-            self.assertLess(time.monotonic() - began, 1)
 
-    def test_signals_to_everybody_drain(self):
+    def test_a_signal_to_the_process_group_drains(self):
         with Server() as server:
             stream = Stream(server.client, PROMPTS[0])
             stream.await_tokens(10)
@@ -212,7 +217,7 @@ class WorkerProcessTest(unittest.TestCase):
 
 
 class StartTest(unittest.TestCase):
-    """What an operator reads when the workers cannot start."""
+    """The errors that an operator reads when the workers cannot start."""
 
     def start(self, *flags, server=None):
         return subprocess.run(
@@ -235,7 +240,7 @@ class StartTest(unittest.TestCase):
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertIn(str(weights), done.stderr)
 
-    def test_a_tensor_that_the_worker_misses_is_named(self):
+    def test_a_missing_tensor_is_named(self):
         model = self.folder / "model"
         shutil.copytree(ROOT / "models" / "demo", model)
         config = model / "config.json"
@@ -266,7 +271,7 @@ class StartTest(unittest.TestCase):
         self.assertIn('"worker-process": "on"', done.stdout)
         self.assertIn("worker started", done.stderr)
 
-    def test_a_worker_by_itself_says_what_it_is(self):
+    def test_a_worker_started_by_hand_says_what_it_is(self):
         worker = running_server.BINARY.with_name("quire-worker")
         for flags in ((), ("--rank=0", "--server=1"), ("--help",)):
             done = subprocess.run([worker, *flags], capture_output=True, text=True,

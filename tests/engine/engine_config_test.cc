@@ -92,7 +92,15 @@ TEST(EngineConfigTest, ContradictionsAreRefused) {
   EXPECT_TRUE(upside_down.Validate().ok());
 }
 
-TEST(EngineConfigTest, HostMemoryIsASizeNoneOrFollows) {
+TEST(EngineConfigTest, AContextHoldsAPromptAndAnOutput) {
+  EngineConfig config;
+  config.max_model_len = 1;
+  EXPECT_NE(Faults(config).find("--max-model-len 1: must be at least 2"), std::string::npos);
+  config.max_model_len = 2;
+  EXPECT_TRUE(config.Validate().ok());
+}
+
+TEST(EngineConfigTest, HostMemoryIsASizeNoneOrAutomatic) {
   EngineConfig config;
   for (const double size : {-1.0, 0.0, 0.25, 64.0}) {
     config.kv_offloading_size = size;
@@ -103,7 +111,7 @@ TEST(EngineConfigTest, HostMemoryIsASizeNoneOrFollows) {
             std::string::npos);
 }
 
-TEST(EngineConfigTest, AShareThatIsNoNumberIsRefused) {
+TEST(EngineConfigTest, NanSharesAreRefused) {
   EngineConfig config;
   config.gpu_memory_utilization = std::numeric_limits<double>::quiet_NaN();
   EXPECT_NE(Faults(config).find("--gpu-memory-utilization nan: must be from 0.05 to 1"),
@@ -128,7 +136,7 @@ TEST(EngineConfigTest, GraphSizesAreRead) {
   EXPECT_NE(Faults(config).find("--cudagraph-capture-sizes often"), std::string::npos);
 }
 
-TEST(EngineConfigTest, TheServerHoldsNoGpu) {
+TEST(EngineConfigTest, CudaNeedsWorkerProcesses) {
   EngineConfig config;
   config.worker_process = "off";
   EXPECT_TRUE(config.Validate().ok());

@@ -87,7 +87,7 @@ Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128,
   absl::StatusOr<std::unique_ptr<Transport>> transport = StartThreads(*setup, &report);
   EXPECT_TRUE(transport.ok()) << transport.status();
   CollectingSink sink;
-  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink);
+  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink, setup->graph_sizes);
   Outcome run;
   for (int round = 0; round < rounds; ++round) {
     const RequestId before = kRequests * static_cast<RequestId>(round);
@@ -138,7 +138,7 @@ TEST(EngineModelTest, TokensDoNotDependOnChunking) {
 
 // Rows learn the tokens that were found as well, for their penalties: many more than a step
 // computes.
-TEST(EngineModelTest, TokensDoNotDependOnWhatWasFound) {
+TEST(EngineModelTest, TokensDoNotDependOnTheCache) {
   EngineConfig config = Config();
   config.max_num_batched_tokens = 17;
   const Outcome run = RunAll(config, true, 128, /*rounds=*/2);

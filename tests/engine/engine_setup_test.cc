@@ -1,9 +1,11 @@
-// PlanEngine: what a device's facts make of the settings. The GPUs here are numbers: no device is
-// asked for.
+// PlanEngine: the plan that follows from settings and a device's facts. The GPUs here are numbers;
+// the tests need no device.
 #include "engine/engine_setup.h"
 
+#include "engine/worker/rank/worker_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/engine/model/temp_dir.h"
 
 namespace quire {
@@ -20,13 +22,20 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 class EngineSetupTest : public ::testing::Test {
  protected:
   EngineSetupTest() {
-    dir_.Write("config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-      "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
-      "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
-      "torch_dtype": "bfloat16", "tie_word_embeddings": false, "hidden_act": "silu"})");
+    WriteModel("");
     config_.model = dir_.path();
     config_.device = "cuda";
+  }
+  // `changes`: members that replace those of the same name.
+  void WriteModel(const std::string& changes) {
+    auto json = nlohmann::json::parse(R"({"architectures": ["LlamaForCausalLM"],
+      "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+      "rope_theta": 500000.0, "torch_dtype": "bfloat16", "tie_word_embeddings": false,
+      "hidden_act": "silu"})");
+    json.update(nlohmann::json::parse("{" + changes + "}"));
+    dir_.Write("config.json", json.dump());
   }
   absl::StatusOr<EngineSetup> Plan(int64_t total = 141 * kGiB, int64_t used = kGiB) {
     return PlanEngine(config_,
@@ -51,7 +60,7 @@ class EngineSetupTest : public ::testing::Test {
   int64_t host_ = 512 * kGiB;
 };
 
-TEST_F(EngineSetupTest, AGpuHasDefaultsOfItsOwn) {
+TEST_F(EngineSetupTest, GpuDefaults) {
   const absl::StatusOr<EngineSetup> setup = Plan();
   ASSERT_TRUE(setup.ok()) << setup.status();
   EXPECT_EQ(setup->config.block_size, 64);
@@ -67,13 +76,13 @@ TEST_F(EngineSetupTest, AGpuHasDefaultsOfItsOwn) {
   EXPECT_EQ(setup->config.max_model_len, 131072);
 }
 
-TEST_F(EngineSetupTest, TheKvCacheTakesWhatTheBudgetLeaves) {
+TEST_F(EngineSetupTest, TheKvCacheTakesTheRestOfTheBudget) {
   const absl::StatusOr<EngineSetup> setup = Plan();
   ASSERT_TRUE(setup.ok()) << setup.status();
   // K and V, 32 layers, 8 heads, 64 tokens, 128 numbers of two bytes.
   const int64_t block = 2 * 32 * 8 * 64 * 128 * 2;
   EXPECT_EQ(setup->kv_layout.block_bytes(), block);
-  // 8,030,261,248 parameters of two bytes; norms and what alignment adds are a few MiB more.
+  // 8,030,261,248 parameters of two bytes; norms and alignment add a few MiB.
   EXPECT_GE(Part(*setup, "weights"), int64_t{8'030'261'248} * 2);
   EXPECT_LE(Part(*setup, "weights"), int64_t{8'030'261'248} * 2 + 4 * kMiB);
   EXPECT_EQ(Part(*setup, "backend"), 512 * kMiB);
@@ -91,7 +100,7 @@ TEST_F(EngineSetupTest, TheKvCacheTakesWhatTheBudgetLeaves) {
   EXPECT_EQ(setup->scheduler.num_blocks, setup->memory.num_blocks);
 }
 
-TEST_F(EngineSetupTest, WhatOthersHoldAndAShareThatIsSmallerLeaveLess) {
+TEST_F(EngineSetupTest, UsedMemoryAndASmallerShareShrinkTheKvCache) {
   const int32_t all = Plan()->memory.num_blocks;
   const int32_t shared = Plan(141 * kGiB, 11 * kGiB)->memory.num_blocks;
   EXPECT_EQ(all - shared, 10 * kGiB / (8 * kMiB));
@@ -123,7 +132,7 @@ TEST_F(EngineSetupTest, AGpuThatIsTooSmallIsRefusedWithTheTable) {
   EXPECT_EQ(Plan()->memory.num_blocks, 1280);
 }
 
-TEST_F(EngineSetupTest, RefusesWhatAGpuCannotDo) {
+TEST_F(EngineSetupTest, RefusesUnsupportedSettingsOnAGpu) {
   config_.tensor_parallel_size = 2;
   EXPECT_THAT(Refusal(), HasSubstr("--tensor-parallel-size 2 is not possible on cuda yet"));
   config_.tensor_parallel_size = 1;
@@ -135,6 +144,37 @@ TEST_F(EngineSetupTest, RefusesWhatAGpuCannotDo) {
   EXPECT_THAT(Refusal(), HasSubstr("--kv-cache-dtype bfloat16"));
 }
 
+// The reasons themselves: tests/engine/model/capability_check_test.cc.
+TEST_F(EngineSetupTest, ModelsBeyondTheKernelsOfTheDeviceAreRefusedOnThatDeviceOnly) {
+  WriteModel(R"("head_dim": 80, "hidden_size": 4100)");
+  config_.max_num_seqs = 4096;
+  EXPECT_EQ(Plan().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("head_dim 80: the CUDA attention kernels take 64 and 128"),
+                               HasSubstr("\nhidden_size 4100: "),
+                               HasSubstr("\n--max-num-seqs 4096: "), HasSubstr("--device cpu")));
+  config_.device = "cpu";
+  config_.max_model_len = 512;
+  EXPECT_TRUE(PlanEngine(config_, {}, host_).ok());
+}
+
+TEST_F(EngineSetupTest, AnAutomaticContextIsCappedByTheKernels) {
+  WriteModel(R"("max_position_embeddings": 1048576)");
+  config_.num_blocks_override = 10000;
+  ASSERT_TRUE(Plan().ok()) << Plan().status();
+  EXPECT_EQ(Plan()->config.max_model_len, 524288);
+  EXPECT_EQ(SpecOf(*DraftEngine(config_), 0).worker.max_model_len, 524288);
+  config_.max_model_len = 524289;
+  EXPECT_THAT(Refusal(), HasSubstr("--max-model-len 524289: "));
+}
+
+TEST_F(EngineSetupTest, RefusesBlocksBeyondAnyMemory) {
+  WriteModel(R"("num_hidden_layers": 4096, "num_attention_heads": 16384,
+      "num_key_value_heads": 16384, "head_dim": 1024)");
+  config_.device = "cpu";
+  config_.num_blocks_override = 1 << 27;
+  EXPECT_THAT(Refusal(), HasSubstr("--num-blocks-override 134217727: blocks of "));
+}
+
 TEST_F(EngineSetupTest, ChosenGraphSizesReachTheWorker) {
   config_.cudagraph_capture_sizes = "16,1,300";
   EXPECT_THAT(Plan()->graph_sizes, ElementsAre(1, 16));
@@ -143,7 +183,7 @@ TEST_F(EngineSetupTest, ChosenGraphSizesReachTheWorker) {
   EXPECT_THAT(PlanEngine(config_)->graph_sizes, ElementsAre());
 }
 
-TEST_F(EngineSetupTest, TheCpuIsAsItWas) {
+TEST_F(EngineSetupTest, CpuDefaultsAreUnchanged) {
   config_.device = "auto";
   config_.max_model_len = 512;
   const absl::StatusOr<EngineSetup> setup = PlanEngine(config_);
@@ -161,7 +201,7 @@ TEST_F(EngineSetupTest, TheCpuIsAsItWas) {
   EXPECT_EQ(PlanEngine(config_).status().code(), absl::StatusCode::kUnimplemented);
 }
 
-TEST_F(EngineSetupTest, HostMemoryHoldsWhatTheDeviceDoesUpToAQuarter) {
+TEST_F(EngineSetupTest, HostMemoryMatchesTheDeviceUpToAQuarter) {
   const absl::StatusOr<EngineSetup> roomy = Plan();
   ASSERT_TRUE(roomy.ok()) << roomy.status();
   EXPECT_EQ(roomy->memory.num_pages, roomy->memory.num_blocks - 1);
@@ -189,7 +229,7 @@ TEST_F(EngineSetupTest, HostMemoryIsOfTheWholeServer) {
   EXPECT_EQ(PlanEngine(config_, {}, host_)->memory.num_pages, 0);
 }
 
-TEST_F(EngineSetupTest, MoreHostMemoryThanThereIsIsRefusedWithNumbers) {
+TEST_F(EngineSetupTest, TooMuchHostMemoryIsRefusedWithNumbers) {
   config_.kv_offloading_size = 513;
   EXPECT_EQ(Plan().status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("513.00 GiB of host memory, beside 0.00 GiB"),
@@ -205,7 +245,7 @@ TEST_F(EngineSetupTest, MoreHostMemoryThanThereIsIsRefusedWithNumbers) {
   EXPECT_THAT(std::string(PlanEngine(config_, {}, 20 * kGiB).status().message()),
               AllOf(HasSubstr("10.00 GiB"), HasSubstr("20.00 GiB")));
   EXPECT_TRUE(PlanEngine(config_, {}, 40 * kGiB).ok());
-  // Nobody asked for it: as much as there is, down to none.
+  // The default shrinks to the memory there is, down to none.
   config_.kv_offloading_size = -1;
   EXPECT_EQ(PlanEngine(config_, {}, 10 * kGiB)->memory.num_pages, 0);
 }

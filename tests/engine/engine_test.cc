@@ -72,6 +72,18 @@ TEST(EngineTest, RefusesWhatCanNeverRun) {
   EXPECT_TRUE(f.engine->Idle());
 }
 
+TEST(EngineTest, RefusesPromptsWithTokensOutsideTheVocabulary) {
+  Fixture f(nullptr, {64, 4096, 256, /*vocab_size=*/100});
+  auto request = MakeRequest(1, 5, 5);
+  request->prompt[3] = 100;
+  const absl::Status status = f.engine->Submit(std::move(request));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("token id 100 of the prompt"), absl::string_view::npos);
+  request = MakeRequest(2, 5, 5);
+  request->prompt[3] = 99;
+  EXPECT_TRUE(f.engine->Submit(std::move(request)).ok());
+}
+
 TEST(EngineTest, RefusesBeyondTheQueueBoundsAndRecovers) {
   std::counting_semaphore<> gate(0);
   Fixture f(&gate, {.max_num_queued_reqs = 4, .max_num_queued_tokens = 4096, .max_model_len = 256});

@@ -1,4 +1,4 @@
-// EngineWorkers: which device --device means, and the same tokens from ranks of either kind.
+// EngineWorkers: the device that --device resolves to, and equal tokens from ranks of both kinds.
 #include "engine/engine_workers.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class CollectingSink : public OutputSink {
   size_t ends_ = 0;
 };
 
-// What the demo model says to five prompts.
+// The demo model's answers to five prompts.
 std::map<RequestId, std::vector<int32_t>> Tokens(const EngineConfig& config) {
   absl::StatusOr<std::unique_ptr<EngineWorkers>> workers = EngineWorkers::Find(config);
   EXPECT_TRUE(workers.ok()) << workers.status();
@@ -76,7 +76,7 @@ std::map<RequestId, std::vector<int32_t>> Tokens(const EngineConfig& config) {
   EXPECT_TRUE(transport.ok()) << transport.status();
   EXPECT_THAT(report.description, HasSubstr("cpu ("));
   CollectingSink sink;
-  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink);
+  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink, setup->graph_sizes);
   for (RequestId id = 1; id <= 5; ++id) {
     auto request = std::make_unique<Request>();
     request->id = id;
@@ -164,7 +164,7 @@ TEST(EngineWorkersTest, WithoutHostMemoryNothingIsCopied) {
   }
 }
 
-TEST(EngineWorkersTest, OnTheCpuRanksAreThreadsUnlessAskedOtherwise) {
+TEST(EngineWorkersTest, CpuRanksAreThreadsByDefault) {
   EXPECT_EQ((*EngineWorkers::Find(Config("auto")))->device().kind, "");
   EXPECT_EQ((*EngineWorkers::Find(Config("on")))->device().kind, "cpu");
 }
@@ -197,7 +197,22 @@ TEST(EngineWorkersTest, AutoTakesTheCpuWhereNoWorkerCanUseTheGpu) {
   }
 }
 
-TEST(EngineWorkersTest, AGpuThatIsAskedForAndNotThereIsAnError) {
+TEST(EngineWorkersTest, AutoSaysWhyItTookItsDevice) {
+  const auto reason = [](const EngineConfig& config, const char* driver) {
+    const auto workers = EngineWorkers::Find(config, driver);
+    EXPECT_TRUE(workers.ok()) << workers.status();
+    return (*workers)->device_reason();
+  };
+  EXPECT_EQ(reason(AutoConfig("auto"), kSomeDriver), "the GPU can run this model");
+  EXPECT_THAT(reason(AutoConfig("auto"), kNoDriver), HasSubstr("no GPU driver (/nonexistent)"));
+  EXPECT_THAT(reason(AutoConfig("off"), kSomeDriver), HasSubstr("--worker-process off"));
+  EngineConfig many = AutoConfig("auto");
+  many.max_num_seqs = 3200;  // which only the CPU's kernels take
+  EXPECT_THAT(reason(many, kSomeDriver), HasSubstr("--max-num-seqs 3200: the CUDA attention"));
+  EXPECT_EQ(reason(Config("off"), kSomeDriver), "");
+}
+
+TEST(EngineWorkersTest, ANamedGpuThatIsMissingIsAnError) {
   if (HasGpu()) GTEST_SKIP() << "there is a GPU here";
   EngineConfig config = Config("auto");
   config.device = "cuda";
@@ -209,7 +224,7 @@ TEST(EngineWorkersTest, AGpuThatIsAskedForAndNotThereIsAnError) {
               AnyOf(HasSubstr("--device cuda is not in this build"), HasSubstr("CUDA device 0")));
 }
 
-TEST(EngineWorkersTest, AMissingProgramIsAnErrorOfTheDevice) {
+TEST(EngineWorkersTest, AMissingWorkerProgramIsADeviceError) {
   EngineConfig config = Config("on");
   config.worker_program = "/nonexistent/quire-worker";
   const absl::Status status = EngineWorkers::Find(config).status();
@@ -217,7 +232,7 @@ TEST(EngineWorkersTest, AMissingProgramIsAnErrorOfTheDevice) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("/nonexistent/quire-worker"));
 }
 
-TEST(EngineWorkersTest, AWorkerThatFindsTooLittleMemorySaysSoWithThePlan) {
+TEST(EngineWorkersTest, TooLittleMemoryIsReportedWithThePlan) {
   EngineConfig config = Config("on");
   config.num_blocks_override = 100'000'000;  // terabytes
   const absl::StatusOr<std::unique_ptr<EngineWorkers>> workers = EngineWorkers::Find(config);
@@ -232,7 +247,7 @@ TEST(EngineWorkersTest, AWorkerThatFindsTooLittleMemorySaysSoWithThePlan) {
                     HasSubstr("\n  kv_cache "), HasSubstr("\n  all of the above ")));
 }
 
-TEST(EngineWorkersTest, WhatIsWrongWithAnyDeviceIsSaidBeforeOneIsAsked) {
+TEST(EngineWorkersTest, ErrorsOfAllDevicesComeBeforeTheDeviceIsAsked) {
   EngineConfig config = Config("on");
   config.model = "/nonexistent/model";
   EXPECT_EQ(EngineWorkers::Find(config).status().code(), absl::StatusCode::kNotFound);

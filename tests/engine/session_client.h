@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "engine/schedule/sessions/session_store.h"
 
 namespace quire {
 

@@ -92,8 +92,8 @@ class Server {
     WorkerReport report;
     absl::StatusOr<std::unique_ptr<Transport>> transport = (*workers)->Start(*setup, &report);
     EXPECT_TRUE(transport.ok()) << transport.status();
-    engine_ =
-        std::make_unique<Engine>(setup->scheduler, setup->limits, *std::move(transport), &sink_);
+    engine_ = std::make_unique<Engine>(setup->scheduler, setup->limits, *std::move(transport),
+                                       &sink_, setup->graph_sizes);
   }
 
   CollectingSink::Reply Generate(std::unique_ptr<Request> request, const SamplingParams& sampling) {

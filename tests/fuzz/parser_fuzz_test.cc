@@ -20,7 +20,7 @@ std::string ReadData(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A tokenizer file small enough to be loaded thousands of times: all bytes and a few merges.
+// A tokenizer file with all bytes and a few merges: small enough to load thousands of times.
 std::string SmallTokenizerFile() {
   nlohmann::json root =
       ReadJsonFile(QUIRE_SOURCE_DIR "/tests/testdata/tokenizers/llama3.json").value();
@@ -92,13 +92,13 @@ TEST(ParserFuzzTest, TokenizerFileText) {
                1000);
 }
 
-// Valid JSON with some values exchanged: gets past the reader and into the checks behind it.
+// Valid JSON with some values exchanged: passes the reader and reaches the checks after it.
 TEST(ParserFuzzTest, TokenizerFileValues) {
   const nlohmann::json original = nlohmann::json::parse(SmallTokenizerFile());
   const nlohmann::json leaves = original.flatten();
   std::vector<std::string> paths;
   for (const auto& [path, value] : leaves.items()) {
-    // The vocabulary has most of the leaves: a few of its entries are enough.
+    // Most leaves belong to the vocabulary: a few of its entries suffice.
     const bool many = path.starts_with("/model/vocab") || path.starts_with("/model/merges");
     if (!many || paths.size() % 7 == 0) paths.push_back(path);
   }

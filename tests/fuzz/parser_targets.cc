@@ -28,7 +28,7 @@ const Tokenizer& TestTokenizer(const char* name) {
   return *std::move(tokenizer).value().release();
 }
 
-// Offsets rise, lie in the text and start where code points do.
+// Offsets ascend, lie in the text and start at code points.
 void CheckOffsets(const std::vector<TokenOffset>& offsets, std::string_view text) {
   for (const TokenOffset& offset : offsets) {
     CHECK(offset.begin >= 0 && offset.begin <= offset.end);
@@ -69,7 +69,7 @@ void FuzzJson(std::string_view bytes) {
   if (!ours.ok()) return;
   const auto theirs = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   CHECK(*ours == theirs);
-  // What is printed reads back; every key was there once.
+  // The printed value reads back as the same; every key exists once.
   CHECK(*ParseJson(ours->dump(), "printed") == *ours);
 }
 

@@ -1,4 +1,4 @@
-// Fuzz targets: each takes any bytes and aborts when a promise of a parser is broken.
+// Fuzz targets: each takes any bytes and aborts if a parser breaks its contract.
 // libfuzzer_main.cc runs one of them under clang's fuzzer, parser_fuzz_test.cc all of them on
 // mutated seeds.
 #pragma once
@@ -7,13 +7,13 @@
 
 namespace quire {
 
-// Agrees with the library on what both accept; refuses duplicate keys; bounds depth.
+// Agrees with the library on input that both accept; refuses duplicate keys; limits depth.
 void FuzzJson(std::string_view bytes);
-// Whatever loads encodes and gives its text back.
+// Every file that loads encodes a text and decodes it to the same text.
 void FuzzTokenizerFile(std::string_view bytes);
-// Scanners cut as PCRE2 does; encoding a text and decoding its ids gives the text.
+// Scanners cut as PCRE2 does; decoding the ids of a text gives the text.
 void FuzzEncode(std::string_view bytes);
-// Whatever parses renders within its bounds, to valid UTF-8.
+// Every template that parses renders within its limits, to valid UTF-8.
 void FuzzChatTemplate(std::string_view bytes);
 
 }  // namespace quire

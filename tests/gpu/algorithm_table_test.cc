@@ -1,4 +1,4 @@
-// AlgorithmTable: what was saved is read back; what is foreign, damaged or cut off is left unread.
+// AlgorithmTable: loads saved choices, and refuses a file that is foreign, damaged or truncated.
 #include "kernels/cuda/matmul/algorithm_table.h"
 
 #include <cstdio>
@@ -48,7 +48,7 @@ class AlgorithmTableTest : public ::testing::Test {
   std::string why_;
 };
 
-TEST_F(AlgorithmTableTest, ReadsBackWhatItSaved) {
+TEST_F(AlgorithmTableTest, LoadsSavedChoices) {
   SaveOne();
   AlgorithmTable table("machine 1");
   ASSERT_TRUE(table.Load(path_, &why_)) << why_;
@@ -74,7 +74,7 @@ TEST_F(AlgorithmTableTest, SavesTheSameTextAgain) {
   EXPECT_EQ(Contents(), text);
 }
 
-TEST_F(AlgorithmTableTest, KeepsNoChoiceThatWasNotTimed) {
+TEST_F(AlgorithmTableTest, OmitsUntimedChoicesFromTheFile) {
   AlgorithmTable table("machine 1");
   table.Put(kShape, {.algorithm = {5}});
   EXPECT_NE(table.Find(kShape), nullptr);
@@ -85,13 +85,13 @@ TEST_F(AlgorithmTableTest, KeepsNoChoiceThatWasNotTimed) {
   EXPECT_EQ(later.Find(kShape), nullptr);
 }
 
-TEST_F(AlgorithmTableTest, TakesAMissingFileForNoFault) {
+TEST_F(AlgorithmTableTest, MissingFileIsNoError) {
   AlgorithmTable table("machine 1");
   EXPECT_FALSE(table.Load(path_, &why_));
   EXPECT_EQ(why_, "");
 }
 
-TEST_F(AlgorithmTableTest, LeavesTheFileOfAnotherMachineUnread) {
+TEST_F(AlgorithmTableTest, RefusesAFileOfAnotherMachine) {
   SaveOne();
   AlgorithmTable table("machine 2");
   EXPECT_FALSE(table.Load(path_, &why_));
@@ -99,7 +99,7 @@ TEST_F(AlgorithmTableTest, LeavesTheFileOfAnotherMachineUnread) {
   EXPECT_EQ(table.Find(kShape), nullptr);
 }
 
-TEST_F(AlgorithmTableTest, LeavesADamagedFileUnreadWhereverTheDamageIs) {
+TEST_F(AlgorithmTableTest, RefusesADamagedFile) {
   SaveOne();
   const std::string text = Contents();
   for (size_t i = 0; i < text.size(); ++i) {
@@ -113,7 +113,7 @@ TEST_F(AlgorithmTableTest, LeavesADamagedFileUnreadWhereverTheDamageIs) {
   }
 }
 
-TEST_F(AlgorithmTableTest, LeavesAFileThatWasCutOffUnread) {
+TEST_F(AlgorithmTableTest, RefusesATruncatedFile) {
   SaveOne();
   const std::string text = Contents();
   for (size_t length = 0; length < text.size(); ++length) {
@@ -126,7 +126,7 @@ TEST_F(AlgorithmTableTest, LeavesAFileThatWasCutOffUnread) {
   EXPECT_FALSE(table.Load(path_, &why_));
 }
 
-TEST_F(AlgorithmTableTest, SaysWhyItCannotSave) {
+TEST_F(AlgorithmTableTest, ReportsASaveError) {
   AlgorithmTable table("machine 1");
   table.Put(kShape, kChoice);
   EXPECT_FALSE(table.Save("/no such folder/choices", &why_));

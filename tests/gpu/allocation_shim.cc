@@ -1,10 +1,10 @@
-// Counts the calls by which a process takes memory of the CUDA driver, host memory included.
-// Preloaded (LD_PRELOAD), as the CUDA runtime is linked statically, into the program and once more
-// into cuBLASLt, and nothing of it can be wrapped when linking.
+// Counts a process's calls that allocate memory from the CUDA driver, host memory included. It is
+// preloaded (LD_PRELOAD), because the CUDA runtime is linked statically into the program and once
+// more into cuBLASLt, where the linker cannot wrap it.
 //
-// Every runtime finds the driver's functions in one of two ways: by dlsym, or by asking
-// cuGetProcAddress, which it found by dlsym. So the shim is a dlsym that gives out counting
-// stand-ins for the functions below, and a cuGetProcAddress that does the same.
+// Every runtime finds the driver's functions by dlsym, or by cuGetProcAddress, which it finds by
+// dlsym. So the shim has a dlsym that returns counting stand-ins for the functions below, and a
+// cuGetProcAddress that does the same.
 #include "tests/gpu/allocation_shim.h"
 
 #include <dlfcn.h>
@@ -18,8 +18,7 @@
 
 namespace {
 
-// By what they are called without the suffixes of their versions. Capturing a graph is taking
-// memory, too.
+// Names without the suffixes of versions. The capture of a graph also takes memory.
 constexpr std::array kAllocating = {
     "cuMemAlloc",
     "cuMemAllocPitch",
@@ -41,8 +40,8 @@ constexpr std::array kAllocating = {
 };
 constexpr char kFinder[] = "cuGetProcAddress";
 
-// Integers and pointers all, and at most six: a stand-in that passes six registers on passes on
-// whatever it was called with.
+// All arguments are integers and pointers, at most six: a stand-in that forwards six registers
+// forwards every argument.
 using Function = long (*)(long, long, long, long, long, long);
 
 struct StandIn {
@@ -53,7 +52,7 @@ struct StandIn {
   uint64_t named = 0;
 };
 
-// One for each function that was ever given out: a name may stand for several, by version and by
+// One for each function returned so far. A name may stand for several functions, by version and by
 // default stream.
 constexpr size_t kStandIns = 128;
 std::array<StandIn, kStandIns> stand_ins;
@@ -82,7 +81,7 @@ constexpr std::array<Function, kStandIns> Entries(std::index_sequence<I...>) {
 }
 constexpr std::array<Function, kStandIns> kEntries = Entries(std::make_index_sequence<kStandIns>());
 
-// Whether `name` is `plain`, or `plain` with suffixes such as _v2 and _ptsz.
+// True if `name` is `plain`, or `plain` with suffixes such as _v2 and _ptsz.
 bool IsCalled(const char* name, const char* plain) {
   const size_t length = std::strlen(plain);
   return std::strncmp(name, plain, length) == 0 && (name[length] == 0 || name[length] == '_');
@@ -96,7 +95,7 @@ const char* PlainName(const char* name) {
   return nullptr;
 }
 
-// What to give out for `real`: itself, unless it is to be watched.
+// The function to return for `real`: a stand-in if it is counted, else `real` itself.
 void* Watched(const char* name, void* real) {
   const char* const plain = PlainName(name);
   if (plain == nullptr || real == nullptr) return real;
@@ -130,7 +129,7 @@ Dlsym RealDlsym() {
 
 extern "C" {
 
-// In the place of the C library's own.
+// Replaces dlsym of the C library.
 void* dlsym(void* handle, const char* name) noexcept {
   return Watched(name, RealDlsym()(handle, name));
 }

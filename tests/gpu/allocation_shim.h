@@ -1,12 +1,12 @@
-// Where a preloaded shim (allocation_shim.cc) counts the calls by which this process takes memory
-// of the CUDA driver.
+// The counts of a preloaded shim (allocation_shim.cc): this process's calls that allocate memory
+// from the CUDA driver.
 #pragma once
 
 #include <cstdint>
 
-// Calls so far, of the whole process. Found by dlsym: it exists only where the shim is preloaded.
+// Calls of the whole process so far. Look it up by dlsym: it exists only if the shim is preloaded.
 using AllocationCallsFunction = uint64_t (*)();
 constexpr char kAllocationCalls[] = "QuireAllocationCalls";
-// Names of those that were called since the last call of this one, one space after each.
+// The names of the functions called since the last call of this one, each followed by a space.
 using AllocationNamesFunction = const char* (*)();
 constexpr char kAllocationNames[] = "QuireAllocationNames";

@@ -1,5 +1,5 @@
-// Copies between a KV pool on the GPU and host memory: every byte, pinned and not, of blocks of all
-// sizes; and while steps run, which they neither change nor are changed by.
+// Copies between a KV pool on the GPU and host memory: every byte of blocks of all sizes, pinned
+// and unpinned, and beside running steps, where neither changes the other.
 //
 // Covers kernels/cuda/block_copier.cc
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/worker/in_process_transport.h"
+#include "engine/worker/rank/graph_use.h"
 #include "kernels/cuda/block_copier.h"
 #include "tests/gpu/demo_worker.h"
 
@@ -22,7 +23,7 @@ std::shared_ptr<HostArena> MakeArena(int32_t num_pages, int64_t page_bytes) {
   return arena;
 }
 
-// Every eight bytes depend on the seed and on where they lie.
+// Every eight bytes depend on the seed and on their offset.
 void Fill(std::span<std::byte> bytes, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (size_t at = 0; at < bytes.size(); at += 8) {
@@ -91,8 +92,8 @@ struct PoolCase {
 
 class BlockCopyTest : public ::testing::TestWithParam<PoolCase> {};
 
-// Stored from every block, the pool scribbled over, loaded into other blocks.
-TEST_P(BlockCopyTest, EveryByteComesBackElsewhere) {
+// Stores every block, overwrites the pool, and loads the pages into other blocks.
+TEST_P(BlockCopyTest, StoresAndLoadsEveryByte) {
   const auto& [bytes, pinned, checksum] = GetParam();
   DevicePool pool(bytes, checksum);
   const std::atomic<bool> stop{false};
@@ -131,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, BlockCopyTest,
                                            PoolCase{8 << 20, true, false},
                                            PoolCase{8 << 20, false, false}));
 
-TEST(BlockCopy, ACorruptPageIsNotLoaded) {
+TEST(BlockCopy, RefusesACorruptPage) {
   DevicePool pool(64 << 10, /*checksum=*/true);
   for (int32_t block = 1; block <= 4; ++block) pool.FillBlock(block, block);
   const std::vector<BlockCopy> copies = {{1, 1}, {2, 2}, {3, 3}, {4, 4}};
@@ -144,13 +145,13 @@ TEST(BlockCopy, ACorruptPageIsNotLoaded) {
   EXPECT_TRUE(pool.BlockHolds(1, 1) && pool.BlockHolds(2, 2) && pool.BlockHolds(3, 99));
 }
 
-// What the system does not want to pin is copied all the same, and no error stays behind.
-TEST(BlockCopy, MemoryThatCannotBePinnedIsCopied) {
+// Memory that the system refuses to pin is copied too, and no CUDA error remains.
+TEST(BlockCopy, CopiesUnpinnedMemory) {
   DevicePool pool(64 << 10, /*checksum=*/false);
   const std::span<std::byte> first = pool.arena().page(0);
   CUDA_CHECK(cudaHostRegister(first.data(), first.size(), cudaHostRegisterDefault));
   const std::atomic<bool> stop{false};
-  pool.copies().Prepare(stop);  // the first page is registered already: refused
+  pool.copies().Prepare(stop);  // refused: the first page is registered already
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   CUDA_CHECK(cudaHostUnregister(first.data()));
   pool.FillBlock(1, 5);
@@ -160,7 +161,7 @@ TEST(BlockCopy, MemoryThatCannotBePinnedIsCopied) {
   EXPECT_TRUE(pool.BlockHolds(2, 5));
 }
 
-// Decoding rows on low blocks, copies on high ones: pages move through the pool of a real worker.
+// Rows decode on low blocks of a real worker's pool while pages move through its high blocks.
 class CopyingSteps {
  public:
   static constexpr int32_t kRows = 40, kSteps = 150, kPages = 600;
@@ -187,6 +188,7 @@ class CopyingSteps {
         plan.work.push_back({.row = row, .start = kPrompt + step, .count = 1, .sample = 1});
       }
       plan.num_tokens = plan.num_samples = kRows;
+      plan.graph_size = GraphSizeFor(plan, spec_.worker.graph_sizes);
       transport_->Publish();
       Await();
     }

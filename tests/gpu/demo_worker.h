@@ -1,5 +1,5 @@
-// The demo model on the GPU, for tests of whole steps: how a worker of it is made, and requests for
-// it. Run from the repository's root.
+// The demo model on the GPU, for tests of whole steps: makes its worker, and requests for it. Run
+// from the repository's root.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@
 namespace quire::gpu {
 
 constexpr int32_t kDemoBlockSize = 64;
-constexpr int32_t kDemoVocabulary = 2000;  // tokens of prompts are below
+constexpr int32_t kDemoVocabulary = 2000;  // tokens of prompts are smaller
 
 struct DemoSettings {
   bool capture = true;
@@ -29,12 +29,12 @@ struct DemoSettings {
 };
 
 inline EngineSetup DemoSetup(const DemoSettings& settings) {
-  constexpr int64_t kBytes = int64_t{16} << 30;  // more than the test takes
+  constexpr int64_t kBytes = int64_t{16} << 30;  // more than the test uses
   EngineConfig config;
   config.model = "models/demo";
   config.device = "cuda";
   config.kv_cache_memory_bytes = int64_t{256} << 20;
-  config.kv_offloading_size = 0;  // who wants an arena makes it
+  config.kv_offloading_size = 0;  // a test that needs an arena makes it
   config.max_num_seqs = settings.max_num_seqs;
   config.max_num_batched_tokens = settings.max_num_batched_tokens;
   absl::StatusOr<EngineSetup> setup =
@@ -62,7 +62,7 @@ inline std::unique_ptr<Worker> MakeDemoWorker(const DemoSettings& settings,
   return *std::move(worker);
 }
 
-// Greedy, random, penalised: every kind of row side by side.
+// Mixes greedy, random and penalised rows.
 inline SampleRow MixedSampling(uint64_t id, uint64_t seed) {
   return {.temperature = id % 3 == 0 ? 0.0f : 1.0f,
           .top_k = id % 4 == 1 ? 20 : 0,

@@ -1,5 +1,5 @@
-// DeviceArray: test data in device memory, filled with NaN bytes before use and with canaries on
-// both sides, so that what is not written and what is written outside both show.
+// DeviceArray: test data in device memory, filled with NaN bytes and with canaries on both sides,
+// so that a missing write and a write out of bounds both fail the test.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -46,14 +46,14 @@ class DeviceArray {
     CHECK_EQ(static_cast<int64_t>(values.size()), count_);
     CUDA_CHECK(cudaMemcpy(data(), values.data(), Bytes(), cudaMemcpyHostToDevice));
   }
-  // The contents; fails the test when a canary was written over.
+  // The contents. Fails the test if a canary was overwritten.
   std::vector<T> Get() const {
     std::vector<char> all(Bytes() + 2 * kCanary);
     CUDA_CHECK(cudaDeviceSynchronize());
     CUDA_CHECK(cudaMemcpy(all.data(), base_, all.size(), cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < kCanary; ++i) {
       EXPECT_EQ(all[i], '\xA5') << "written before the beginning";
-      EXPECT_EQ(all[all.size() - 1 - i], '\xA5') << "written behind the end";
+      EXPECT_EQ(all[all.size() - 1 - i], '\xA5') << "written past the end";
       if (::testing::Test::HasFailure()) break;
     }
     std::vector<T> values(count_);

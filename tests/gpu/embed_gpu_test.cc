@@ -4,7 +4,7 @@
 namespace quire::gpu {
 namespace {
 
-TEST(EmbedGpuTest, CopiesRowsAndLeavesOtherRanksZero) {
+TEST(EmbedGpuTest, CopiesRowsAndZeroesRowsOfOtherRanks) {
   constexpr int64_t kVocab = 50;
   constexpr int32_t kBegin = 1000;
   for (int64_t tokens : {1, 3, 300}) {

@@ -1,11 +1,11 @@
-// FillUniform on the device: the bits of the CPU backend, which its own test compares with the
-// definition.
+// FillUniform on the device gives the bits of the CPU backend, whose own test compares them with
+// the definition.
 #include "tests/gpu/op_test.h"
 
 namespace quire::gpu {
 namespace {
 
-TEST(FillUniformGpuTest, GivesTheBitsOfTheCpu) {
+TEST(FillUniformGpuTest, MatchesTheBitsOfTheCpu) {
   const std::unique_ptr<Backend> cpu = MakeBackend({cpu::BestIsa(), 1});
   for (DType dtype : kFloatTypes) {
     for (int64_t size : {1, 3, 8, 4099, 1000005}) {

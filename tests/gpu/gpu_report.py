@@ -1,9 +1,10 @@
-"""bench/results/gpu.json: what tests/gpu/run found, run by run.
+"""bench/results/gpu.json: the findings of tests/gpu/run, run by run.
 
-A report is {"numbers": [...], "runs": [...]}. A run has the hash of the sources that its programs
-were built from, the device's state before and after, and under tests, benches and sanitizers an
-entry for each program. A new run takes the place of what older ones say of the same programs, so
-each is there once, and a report may be made in parts.
+A report is {"numbers": [...], "missed": [...], "runs": [...]}: the summary, the numbers of it that
+do not reach their limit, and the runs. A run has the hash of the sources that its programs were
+built from, the device's state before and after, and under tests, benches and sanitizers an entry
+for each program. A new run replaces the entries of older runs for the same programs, so each entry
+is there once, and a report may be made in parts.
 """
 import json
 import pathlib
@@ -18,7 +19,8 @@ KINDS = ("tests", "benches", "sanitizers")
 
 
 def without(older, run):
-    """An older run less what a newer one did again; a sanitizer's tools count one by one."""
+    """An older run without the entries that a newer one replaces; tools of a sanitizer are
+    replaced one by one."""
     left = dict(older)
     for kind in ("tests", "benches"):
         left[kind] = {name: entry for name, entry in older[kind].items() if name not in run[kind]}
@@ -48,7 +50,7 @@ def latest(runs, kind):
 
 
 class Report:
-    """Of one run, kept in a file as it grows: a run that is cut short keeps what it has."""
+    """The report of one run, saved after each program, so that a run cut short keeps entries."""
 
     def __init__(self, path, sources):
         self.path = path
@@ -57,7 +59,7 @@ class Report:
 
     def add(self, kind, name, entry):
         if kind == "sanitizers":
-            # What does not get done again takes no older finding's place.
+            # A tool that did not finish does not replace an older finding.
             done = latest(self.older, kind).get(name, {})
             new = finished(entry)
             entry = {tool: entry[tool] for tool in entry if tool in new or tool not in done}
@@ -73,5 +75,7 @@ class Report:
 
     def save(self):
         if self.path:
-            report = {"numbers": self.numbers(), "runs": self.runs()}
+            numbers = self.numbers()
+            report = {"numbers": numbers, "missed": report_numbers.missed(numbers),
+                      "runs": self.runs()}
             self.path.write_text(compact_json.dumps(report) + "\n")

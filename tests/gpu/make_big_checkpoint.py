@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a checkpoint of a llama's shape with random bf16 weights: what loading one really takes.
+"""Writes a checkpoint of a llama's shape with random bf16 weights, to measure loading.
 
     make_big_checkpoint.py CONFIG OUT
 

@@ -1,4 +1,5 @@
-// MatMul on the device: against float64, exact on integers, and the same bits whatever the batch.
+// MatMul on the device: close to float64, exact on integers, and the same bits in every batch.
+//
 // Covers kernels/cuda/matmul/algorithm_search.cc, kernels/cuda/matmul/lt_product.cc
 #include "kernels/cuda/matmul/matmul.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 using gpu::DeviceArray;
 
-// Weights are a pattern repeated: any matrix is filled by copies, and the host knows every element.
+// Weights repeat a pattern, so copies fill any matrix and the host knows every element.
 constexpr int64_t kPattern = 1000003;
 
 uint16_t Narrow(float value, DType dtype) {
@@ -57,7 +58,7 @@ std::string Describe(const Case& c) {
          (c.integers ? " integers" : "");
 }
 
-// The operands of a case on the device, and what the host knows of them.
+// The operands of a case on the device, with the host's copy.
 class Operands {
  public:
   explicit Operands(const Case& c)
@@ -95,7 +96,7 @@ class Operands {
   void Poison() { out_.Poison(); }
   std::vector<uint8_t> Out() const { return out_.Get(); }
 
-  // One output exactly, and the sum of the sizes of what was added.
+  // One output exactly, and the sum of the magnitudes of its products.
   struct Sum {
     double value, size;
   };
@@ -171,7 +172,7 @@ class MatMulTest : public ::testing::Test {
     const int64_t samples = std::min<int64_t>(count, c.k > 1024 ? 1500 : 6000);
     int wrong = 0;
     for (int64_t i = 0; i < samples && wrong < 5; ++i) {
-      // All of a small product; of a large one any, and the corners.
+      // All outputs of a small product; the corners and random outputs of a large one.
       int64_t at = samples == count ? i : static_cast<int64_t>(random()) % count;
       if (i < 4 && samples < count) at = i < 2 ? i * (c.n - 1) : count - 1 - (i - 2) * (c.n - 1);
       const int64_t t = at / c.n, row = at % c.n;
@@ -191,7 +192,7 @@ class MatMulTest : public ::testing::Test {
         ADD_FAILURE() << "token " << t << " row " << row << ": " << got << ", expected " << value;
       }
     }
-    // What lies between the rows is still poison.
+    // The gaps between the rows are still poison.
     const size_t element = SizeOf(c.out);
     for (int64_t t = 0; t < c.tokens && c.out_gap > 0; ++t) {
       const auto gap = out.begin() + (t * (c.n + c.out_gap) + c.n) * static_cast<int64_t>(element);
@@ -220,7 +221,7 @@ TEST_F(MatMulTest, IsExactOnIntegersOfEveryTokenCount) {
   }
 }
 
-TEST_F(MatMulTest, TakesRowsThatAreNotAligned) {
+TEST_F(MatMulTest, AcceptsUnalignedRows) {
   for (const int64_t tokens : {1, 5, 16, 33}) {
     for (const auto& [n, k] : std::vector<std::pair<int64_t, int64_t>>{
              {97, 97}, {128, 63}, {97, 4}, {5, 1}, {97, 132}}) {
@@ -231,7 +232,7 @@ TEST_F(MatMulTest, TakesRowsThatAreNotAligned) {
   }
 }
 
-TEST_F(MatMulTest, TakesStridedRowsBiasesAndAllTypes) {
+TEST_F(MatMulTest, AcceptsStridedRowsBiasesAndAllTypes) {
   for (const DType in : {DType::kBF16, DType::kF16}) {
     for (const DType out : {in, DType::kF32}) {
       for (const bool integers : {true, false}) {
@@ -277,7 +278,7 @@ std::vector<uint8_t> RowsOf(const std::vector<uint8_t>& out, int64_t begin, int6
   return {out.begin() + begin * row_bytes, out.begin() + (begin + count) * row_bytes};
 }
 
-TEST_F(MatMulTest, FewTokensHaveTheSameBitsInEveryBatch) {
+TEST_F(MatMulTest, BitsOfFewTokensDoNotDependOnTheBatch) {
   for (const auto& [n, k] : std::vector<std::pair<int64_t, int64_t>>{
            {6144, 4096}, {4096, 14336}, {896, 4864}, {1000, 72}}) {
     Operands operands({.tokens = 16, .n = n, .k = k, .out = DType::kF32});
@@ -297,7 +298,7 @@ TEST_F(MatMulTest, FewTokensHaveTheSameBitsInEveryBatch) {
   }
 }
 
-TEST_F(MatMulTest, FewTokensHaveTheSameBitsOnAnyNumberOfMultiprocessors) {
+TEST_F(MatMulTest, BitsOfFewTokensDoNotDependOnMultiprocessors) {
   Operands operands({.tokens = 5, .n = 3072, .k = 2048});
   const std::vector<uint8_t> all = Run(operands);
   for (const int sms : {1, 7, 66, 100}) {
@@ -310,7 +311,7 @@ TEST_F(MatMulTest, FewTokensHaveTheSameBitsOnAnyNumberOfMultiprocessors) {
   }
 }
 
-TEST_F(MatMulTest, FewTokensHaveTheSameBitsInASliceOfTheRows) {
+TEST_F(MatMulTest, BitsOfFewTokensDoNotDependOnTheSliceOfRows) {
   Operands operands({.tokens = 4, .n = 600, .k = 1024});
   const std::vector<uint8_t> all = Run(operands);
   MatMulParams p = operands.Params();
@@ -327,7 +328,7 @@ TEST_F(MatMulTest, FewTokensHaveTheSameBitsInASliceOfTheRows) {
   }
 }
 
-TEST_F(MatMulTest, GivesTheSameBitsEveryTime) {
+TEST_F(MatMulTest, RepeatsTheSameBits) {
   for (const auto& [n, k] :
        std::vector<std::pair<int64_t, int64_t>>{{4096, 4096}, {4096, 14336}, {97, 97}}) {
     for (const int64_t tokens : {1, 16, 17, 40, 64, 130, 300}) {
@@ -338,8 +339,8 @@ TEST_F(MatMulTest, GivesTheSameBitsEveryTime) {
   }
 }
 
-// A chain in which each product reads what the one before it wrote, back and forth between two
-// buffers: any kernel that runs ahead of its predecessor reads or overwrites the wrong values.
+// A chain of products, each of which reads the output of the one before, back and forth between two
+// buffers: a kernel that runs ahead of its predecessor reads or overwrites wrong values.
 class MatMulChainTest : public MatMulTest, public ::testing::WithParamInterface<int> {
  protected:
   static constexpr int kLength = 24;
@@ -394,7 +395,7 @@ TEST_P(MatMulChainTest, DependentLaunchAndGraphsChangeNoBit) {
 }
 INSTANTIATE_TEST_SUITE_P(Tokens, MatMulChainTest, ::testing::Values(1, 8, 16));
 
-TEST_F(MatMulTest, AnUnknownShapeWithinACaptureIsNotTimed) {
+TEST_F(MatMulTest, TimesNothingDuringACapture) {
   Operands operands({.tokens = 50, .n = 2048, .k = 1024, .out = DType::kF32, .integers = true});
   cudaGraph_t graph;
   cudaGraphExec_t exec;
@@ -422,7 +423,7 @@ class ChoicesTest : public MatMulTest {
     std::ifstream in(path_);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  // A start: makes a MatMul, runs the product, saves.
+  // One start of a server: makes a MatMul, runs the product, saves the choices.
   std::vector<uint8_t> Start(Operands& operands) {
     matmul_ = std::make_unique<MatMul>(device_, workspace_.data(), path_);
     std::vector<uint8_t> out = Run(operands);
@@ -433,11 +434,11 @@ class ChoicesTest : public MatMulTest {
   const std::string path_ = ::testing::TempDir() + "/matmul_choices";
 };
 
-TEST_F(ChoicesTest, AreTakenFromTheFileOfAnEarlierStart) {
+TEST_F(ChoicesTest, AreLoadedFromTheFileOfAnEarlierStart) {
   Operands operands({.tokens = 90, .n = 2048, .k = 2048});
   const std::vector<uint8_t> out = Start(operands);
   const std::string saved = Contents();
-  // One line each for 24, 32, 48, 64 and 96 tokens, two before them and one behind.
+  // One line each for 24, 32, 48, 64 and 96 tokens, two lines before them and one after.
   EXPECT_EQ(std::count(saved.begin(), saved.end(), '\n'), 8) << saved;
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Start(operands), out);
@@ -445,7 +446,7 @@ TEST_F(ChoicesTest, AreTakenFromTheFileOfAnEarlierStart) {
   }
 }
 
-TEST_F(ChoicesTest, AreMadeAgainWhereTheFileIsDamaged) {
+TEST_F(ChoicesTest, AreTimedAgainIfTheFileIsDamaged) {
   Operands operands({.tokens = 20, .n = 2048, .k = 2048, .out = DType::kF32, .integers = true});
   const std::vector<uint8_t> out = Start(operands);
   std::string damaged = Contents();

@@ -15,9 +15,10 @@ using ::testing::TestWithParam;
 using ::testing::Values;
 
 constexpr int32_t kWhole = 1000;  // a chunk longer than any prompt
-// Where the reference's best token leads by less than this many of its own errors in bf16, another
-// order of roundings may choose another: logits of a row are wrong by the relative error times
-// their RMS, best and second each, and five standard deviations of that are not exceeded by chance.
+// A token is clear if the reference's best logit leads by more than this many of its own errors in
+// bf16. Below that another order of roundings may choose another token: the best and the second
+// logit of a row are each wrong by the relative error times the row's RMS, and chance does not
+// exceed five standard deviations of that.
 constexpr double kClearErrors = 7;
 
 std::unique_ptr<CudaBackend> MakeBackend(const std::string& name) {
@@ -25,9 +26,7 @@ std::unique_ptr<CudaBackend> MakeBackend(const std::string& name) {
   EXPECT_TRUE(config.ok()) << config.status();
   const CudaOptions options{.max_tokens = 512,
                             .max_rows = 64,
-                            .vocab_size = config->vocab_size,
                             .max_context = 512,
-                            .max_kv_tokens = 4096,
                             .num_heads = config->num_heads,
                             .num_kv_heads = config->num_kv_heads,
                             .head_dim = config->head_dim};
@@ -37,7 +36,7 @@ std::unique_ptr<CudaBackend> MakeBackend(const std::string& name) {
   return backend;
 }
 
-// The prompt and its continuation but for the last token.
+// The prompt and its continuation without the last token.
 std::vector<int32_t> Known(const Expected::Prompt& prompt) {
   std::vector<int32_t> ids = prompt.tokens;
   ids.insert(ids.end(), prompt.greedy.begin(), prompt.greedy.end() - 1);
@@ -60,9 +59,9 @@ class GpuParity : public TestWithParam<const char*> {
   std::unique_ptr<ModelRunner> runner_;
 };
 
-// transformers computes the same checkpoint in bf16 and is so far from itself in float32; rounding
-// no more than it does, we are within that, and half as much again for another order of sums.
-TEST_P(GpuParity, LogitsAreThoseOfTransformers) {
+// The bound is the distance of transformers in bf16 from transformers in float32, times 1.5: the
+// backend rounds no more often, and half as much again covers another order of sums.
+TEST_P(GpuParity, LogitsMatchTransformers) {
   double worst = 0;
   for (const Expected::Prompt& prompt : expected_.prompts) {
     const std::vector<float> logits = runner_->RunChunked(Known(prompt), kWhole, prompt.positions);
@@ -73,14 +72,14 @@ TEST_P(GpuParity, LogitsAreThoseOfTransformers) {
   RecordProperty("relative_error_of_transformers", std::to_string(expected_.bf16_relative_error));
 }
 
-TEST_P(GpuParity, GreedyTokensAreThoseOfTransformersWhereverTheyAreClear) {
+TEST_P(GpuParity, ClearGreedyTokensMatchTransformers) {
   int32_t clear = 0, total = 0;
   for (const Expected::Prompt& prompt : expected_.prompts) {
     ASSERT_EQ(prompt.margins.size(), prompt.greedy.size());
     const std::vector<int32_t> known = Known(prompt);
     const auto prompt_len = static_cast<int32_t>(prompt.tokens.size());
     runner_->RunChunked(prompt.tokens, kWhole, {});
-    // The reference's own continuation is fed, so that one unclear token does not hide the rest.
+    // Feeds the reference's own continuation, so that one unclear token does not hide the rest.
     for (size_t i = 0; i < prompt.greedy.size(); ++i) {
       const int32_t position = prompt_len - 1 + static_cast<int32_t>(i);
       const std::vector<float> logits =
@@ -95,7 +94,7 @@ TEST_P(GpuParity, GreedyTokensAreThoseOfTransformersWhereverTheyAreClear) {
   RecordProperty("clear_tokens", clear);
 }
 
-TEST_P(GpuParity, NeighboursInTheBatchChangeNoBit) {
+TEST_P(GpuParity, BitsDoNotDependOnTheBatch) {
   std::vector<float> alone;
   std::vector<Slice> batch;
   for (int32_t s = 0; s < 3; ++s) {

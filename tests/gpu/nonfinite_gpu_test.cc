@@ -1,6 +1,5 @@
-// Keys and values that are not numbers end the request whose they are, and no other: neither its
-// neighbours in the batch nor the sequence that gets its blocks next. Runs from the repository's
-// root.
+// NaN keys and values end the request that owns them, and no other: neither its neighbours in the
+// batch nor the next sequence in its blocks. Runs from the repository's root.
 //
 // Covers kernels/cuda/sample/sample.cu, engine/worker/program/cuda_worker.cc
 #include <condition_variable>
@@ -8,14 +7,15 @@
 
 #include "engine/engine.h"
 #include "engine/worker/in_process_transport.h"
+#include "engine/worker/rank/graph_use.h"
 #include "tests/gpu/demo_worker.h"
 
 namespace quire::gpu {
 namespace {
 
 constexpr int32_t kBlocksPerRow = 4;
-constexpr int32_t kRows = 6;  // two of a graph of eight are nobody's
-constexpr int32_t kSick = 3;
+constexpr int32_t kRows = 6;  // two rows of a graph of eight are padding
+constexpr int32_t kPoisoned = 3;
 
 // A worker whose KV pool the test can write to.
 class OpenWorker {
@@ -38,11 +38,11 @@ class OpenWorker {
         Worker::Create(spec.worker, std::move(backend), *std::move(model), *std::move(cache));
     CHECK(made.ok());
     worker = *std::move(made);
-    worker->Warm();
+    worker->WarmUp();
     device.Seal();
   }
 
-  // Makes every key and value of a block NaN. Nothing may be in flight.
+  // Makes every key and value of a block NaN. No step may be in flight.
   void Poison(int32_t block) const {
     CUDA_CHECK(cudaMemset(pool_ + block_bytes_ * static_cast<size_t>(block), 0xFF, block_bytes_));
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -55,7 +55,7 @@ class OpenWorker {
   size_t block_bytes_ = 0;
 };
 
-// What each row sampled, step by step.
+// The samples of each row, step by step.
 using Samples = std::map<int32_t, std::vector<SampleResult>>;
 
 class Steps {
@@ -76,7 +76,7 @@ class Steps {
     known_[row] = length;
     Run();
   }
-  // A token for each row there is.
+  // One token for each row.
   void Decode() {
     plan_.Clear();
     for (auto& [row, known] : known_) {
@@ -92,6 +92,7 @@ class Steps {
   void Run() {
     plan_.step = ++step_;
     plan_.num_samples = static_cast<int32_t>(plan_.work.size());
+    plan_.graph_size = GraphSizeFor(plan_, open_.worker->graph_sizes());
     open_.worker->Run(plan_, result_);
     for (const SampledToken& sample : result_.samples) {
       samples_[sample.row].push_back(sample.result);
@@ -112,22 +113,23 @@ void Prefill(Steps& steps) {
   for (int32_t row = 0; row < kRows; ++row) steps.Prefill(row, 20 + 25 * row, FirstBlock(row));
 }
 
-// Tokens of all rows while one of them sickens, or does not; then of the one that comes after it.
+// Tokens of all rows while one row turns NaN, or does not; then tokens of the next sequence in its
+// blocks.
 struct Course {
   Samples together, after;
 };
 
 Course RunCourse(bool poison) {
   Steps steps;
-  // What the rows that pad a graph read and write.
+  // The null block, which padding rows read and write.
   if (poison) steps.Poison(0);
   Prefill(steps);
   for (int32_t i = 0; i < 4; ++i) steps.Decode();
-  for (int32_t i = 0; poison && i < kBlocksPerRow; ++i) steps.Poison(FirstBlock(kSick) + i);
+  for (int32_t i = 0; poison && i < kBlocksPerRow; ++i) steps.Poison(FirstBlock(kPoisoned) + i);
   for (int32_t i = 0; i < 8; ++i) steps.Decode();
   Course course{.together = steps.Take(), .after = {}};
-  // Fills one block and a part of the next; the rest of that one is as it was left.
-  steps.Prefill(kSick, 70, FirstBlock(kSick));
+  // Fills one block and a part of the next, whose other slots keep their old contents.
+  steps.Prefill(kPoisoned, 70, FirstBlock(kPoisoned));
   for (int32_t i = 0; i < 12; ++i) steps.Decode();
   course.after = steps.Take();
   return course;
@@ -139,33 +141,34 @@ std::vector<int32_t> Tokens(const std::vector<SampleResult>& samples) {
   return tokens;
 }
 
-TEST(NonfiniteGpuTest, ASickRowIsToldAndItsNeighboursNeverKnow) {
-  const Course calm = RunCourse(/*poison=*/false);
-  const Course sick = RunCourse(/*poison=*/true);
+TEST(NonfiniteGpuTest, NonfiniteRowLeavesNeighboursIntact) {
+  const Course clean = RunCourse(/*poison=*/false);
+  const Course poisoned = RunCourse(/*poison=*/true);
   for (int32_t row = 0; row < kRows; ++row) {
-    const std::vector<SampleResult>& samples = sick.together.at(row);
+    const std::vector<SampleResult>& samples = poisoned.together.at(row);
     ASSERT_EQ(samples.size(), 13u);
     for (size_t i = 0; i < samples.size(); ++i) {
-      EXPECT_EQ(samples[i].nonfinite, row == kSick && i >= 5) << "row " << row << " token " << i;
-      EXPECT_EQ(calm.together.at(row)[i].nonfinite, 0);
+      EXPECT_EQ(samples[i].nonfinite, row == kPoisoned && i >= 5)
+          << "row " << row << " token " << i;
+      EXPECT_EQ(clean.together.at(row)[i].nonfinite, 0);
     }
-    if (row == kSick) continue;
-    EXPECT_EQ(Tokens(samples), Tokens(calm.together.at(row))) << "row " << row;
-    EXPECT_EQ(Tokens(sick.after.at(row)), Tokens(calm.after.at(row))) << "row " << row;
+    if (row == kPoisoned) continue;
+    EXPECT_EQ(Tokens(samples), Tokens(clean.together.at(row))) << "row " << row;
+    EXPECT_EQ(Tokens(poisoned.after.at(row)), Tokens(clean.after.at(row))) << "row " << row;
   }
 }
 
-TEST(NonfiniteGpuTest, WhatASickRowLeavesInItsBlocksHarmsNobody) {
-  const Samples calm = RunCourse(/*poison=*/false).after;
+TEST(NonfiniteGpuTest, NextSequenceInNonfiniteBlocksIsIntact) {
+  const Samples clean = RunCourse(/*poison=*/false).after;
   const Samples after = RunCourse(/*poison=*/true).after;
-  for (const SampleResult& sample : after.at(kSick)) EXPECT_EQ(sample.nonfinite, 0);
-  EXPECT_EQ(Tokens(after.at(kSick)), Tokens(calm.at(kSick)));
+  for (const SampleResult& sample : after.at(kPoisoned)) EXPECT_EQ(sample.nonfinite, 0);
+  EXPECT_EQ(Tokens(after.at(kPoisoned)), Tokens(clean.at(kPoisoned)));
 }
 
 // Makes the keys and values of one request NaN as it decodes its fifth token.
-class Sickener final : public StepRunner {
+class NanInjector final : public StepRunner {
  public:
-  explicit Sickener(uint64_t seed) : seed_(seed) {}
+  explicit NanInjector(uint64_t seed) : seed_(seed) {}
 
   void Run(const StepPlan& plan, StepResult& result) override {
     for (const NewRow& row : plan.new_rows) {
@@ -216,27 +219,29 @@ class EndsSink final : public OutputSink {
   std::map<RequestId, FinishReason> ends_;
 };
 
-TEST(NonfiniteGpuTest, TheEngineEndsThatRequestWithAnErrorAndServesTheOthers) {
-  constexpr RequestId kRequests = 8, kSickRequest = 4;
+TEST(NonfiniteGpuTest, EngineFailsOnlyTheNonfiniteRequest) {
+  constexpr RequestId kRequests = 8, kPoisonedRequest = 4;
   constexpr int32_t kTokens = 40;
-  constexpr uint64_t kSickSeed = 0x51C;
+  constexpr uint64_t kPoisonedSeed = 0x51C;
   const EngineSetup setup = DemoSetup({.max_num_seqs = 16});
   std::vector<std::unique_ptr<StepRunner>> workers;
-  workers.push_back(std::make_unique<Sickener>(kSickSeed));
+  workers.push_back(std::make_unique<NanInjector>(kPoisonedSeed));
   EndsSink sink;
   Engine engine(setup.scheduler, setup.limits,
-                std::make_unique<InProcessTransport>(std::move(workers), 2), &sink);
+                std::make_unique<InProcessTransport>(std::move(workers), 2), &sink,
+                setup.graph_sizes);
   for (RequestId id = 1; id <= kRequests; ++id) {
     std::unique_ptr<Request> request = MakeRequest(id, 50, 1);
     request->sampling.max_tokens = kTokens;
-    if (id == kSickRequest) request->sampling.row.seed = kSickSeed;
+    if (id == kPoisonedRequest) request->sampling.row.seed = kPoisonedSeed;
     ASSERT_TRUE(engine.Submit(std::move(request)).ok());
   }
   for (const auto& [id, reason] : sink.Await(kRequests)) {
-    const bool sick = id == kSickRequest;
-    EXPECT_EQ(reason, sick ? FinishReason::kNumeric : FinishReason::kMaxTokens) << "request " << id;
-    // The prompt's token and the four before the fifth.
-    EXPECT_EQ(sink.tokens(id), sick ? 5 : kTokens) << "request " << id;
+    const bool poisoned = id == kPoisonedRequest;
+    EXPECT_EQ(reason, poisoned ? FinishReason::kNumeric : FinishReason::kMaxTokens)
+        << "request " << id;
+    // The prompt's token, and the four before the fifth.
+    EXPECT_EQ(sink.tokens(id), poisoned ? 5 : kTokens) << "request " << id;
   }
   EXPECT_TRUE(engine.Idle());
   const SchedulerLoad load = engine.Stats().load;

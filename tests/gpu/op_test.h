@@ -1,5 +1,5 @@
-// What the tests of row-wise operations share: where they run, tensors on the device, and runs that
-// must all give the same bits.
+// Shared by the tests of row operations: their device, tensors on it, and repeated runs that must
+// give the same bits.
 #pragma once
 
 #include <cstring>
@@ -48,7 +48,7 @@ class DeviceTensor {
                             static_cast<size_t>(rows_), cudaMemcpyHostToDevice));
   }
   void Poison() { bytes_.Poison(); }
-  // The contents; fails the test when a canary or a gap was written over.
+  // The contents. Fails the test if a canary or a gap was overwritten.
   Array Get() const {
     const std::vector<char> all = bytes_.Get();
     Array values(dtype_, {rows_, columns_});
@@ -58,7 +58,7 @@ class DeviceTensor {
                   Width());
       for (size_t i = Width(); i < Pitch(); ++i) {
         if (row[i] != '\xFF') {
-          ADD_FAILURE() << "written behind row " << r;
+          ADD_FAILURE() << "written past row " << r;
           return values;
         }
       }
@@ -81,8 +81,8 @@ inline std::string RowBytes(Array& matrix, int64_t r, int64_t columns, DType dty
   return {static_cast<const char*>(matrix.data()) + static_cast<size_t>(r) * width, width};
 }
 
-// Runs `fn(device)` many times, with and without dependent launch; `get` reads what must be the
-// same bytes each time.
+// Runs `fn(device)` many times, with and without dependent launch. `get` reads bytes that must be
+// the same each time.
 template <typename Fn, typename Get>
 void ExpectSameBits(Fn fn, Get get) {
   fn(TestDevice());

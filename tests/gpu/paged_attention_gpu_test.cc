@@ -1,10 +1,9 @@
 // PagedAttention on the device against double arithmetic over a poisoned pool: every slot that no
-// query may see is NaN, so touching one shows. Bits must not depend on batch mates, on how a prompt
-// is cut, on repetition, on graphs or on dependent launch.
-// Covers kernels/cuda/attention/paged_attention_plan.cu,
-// kernels/cuda/attention/paged_attention_decode.cu,
-// kernels/cuda/attention/paged_attention_prefill.cu,
-// kernels/cuda/attention/paged_attention_wgmma.cu
+// query sees is NaN, so a read of one fails the test. Bits must not depend on the batch, on the
+// chunks of a prompt, on repetition, on graphs or on dependent launch.
+//
+// Covers kernels/cuda/attention/attention_plan.cu, kernels/cuda/attention/attention_decode.cu,
+// kernels/cuda/attention/attention_plain_prefill.cu, kernels/cuda/attention/attention_prefill.cu
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +31,7 @@ struct Shape {
 
 struct Sequence {
   int32_t context, queries;
-  uint64_t seed = 0;  // of its contents; 0: its place in the batch
+  uint64_t seed = 0;  // of its contents; 0: its index in the batch
 };
 
 Device TestDevice(bool dependent_launch = true) {
@@ -47,7 +46,7 @@ Device TestDevice(bool dependent_launch = true) {
   return d;
 }
 
-// The operation with space of its own, which keeps nothing but counters at zero between steps.
+// The operation with its own space, which keeps only counters at zero between steps.
 class Attention {
  public:
   explicit Attention(const Shape& shape, const Device& device = TestDevice(),
@@ -55,7 +54,6 @@ class Attention {
       : limits_{.max_rows = 300,
                 .max_tokens = 20000,
                 .max_context = 40000,
-                .max_kv_tokens = 1 << 20,
                 .num_heads = shape.heads,
                 .num_kv_heads = shape.kv_heads,
                 .head_dim = shape.head_dim},
@@ -67,7 +65,7 @@ class Attention {
     op_.Run(p);
   }
   cuda::PagedAttention& op() { return op_; }
-  // Of the whole space, which ends with its canary.
+  // Checks the canaries of the space.
   void CheckSpace() const { space_.Get(); }
 
  private:
@@ -88,7 +86,7 @@ double Value(DType dtype, uint16_t bits) {
   return dtype == DType::kBF16 ? ToFloat(BF16{bits}) : ToFloat(F16{bits});
 }
 
-// Sequences over a pool, blocks in random order, what is not owned NaN.
+// Sequences over a pool, with blocks in random order and NaN in slots that no sequence owns.
 class Batch {
  public:
   Batch(const Shape& shape, std::vector<Sequence> sequences, double q_scale = 2.0)
@@ -131,7 +129,7 @@ class Batch {
   }
   // Queries [begin, begin + count) of sequence `s` alone.
   PagedAttentionParams Part(const DeviceArray<uint16_t>& out, int s, int32_t begin, int32_t count) {
-    CUDA_CHECK(cudaDeviceSynchronize());  // the arrays of the part before live until here
+    CUDA_CHECK(cudaDeviceSynchronize());  // the earlier part's arrays live until here
     PagedAttentionParams p = Params(out);
     const Sequence& sequence = sequences_[s];
     part_begin_ = std::make_unique<DeviceArray<int32_t>>(std::vector<int32_t>{0, count});
@@ -147,7 +145,7 @@ class Batch {
     return p;
   }
 
-  // The pool as older steps have left it: what this one's tokens have is not there yet.
+  // The pool as older steps left it, without the K and V of this step's tokens.
   std::vector<uint16_t> PoolBefore() const {
     std::vector<uint16_t> pool = pool_;
     ForEachNewRow([&](int64_t, int64_t at, int) {
@@ -155,7 +153,7 @@ class Batch {
     });
     return pool;
   }
-  // The queries, keys and values of the step's tokens as a product leaves them, and their slots.
+  // The step's qkv rows as a product writes them, and their slots.
   std::vector<uint16_t> QkvRows() const {
     const int64_t dim = shape_.head_dim, width = (shape_.heads + 2 * shape_.kv_heads) * dim;
     std::vector<uint16_t> rows(query_begin_.back() * width);
@@ -248,15 +246,15 @@ class Batch {
     }
   }
 
-  // Position in the pool of what a token of a sequence has.
+  // The slot of a token of a sequence.
   int64_t At(int s, int32_t pos, int kind, int32_t kv_head) const {
     const int64_t block = table_[table_row_[s] * stride_ + pos / shape_.block_size];
     return block * BlockStride() + (int64_t{kind} * shape_.kv_heads + kv_head) * HeadStride() +
            int64_t{pos % shape_.block_size} * shape_.head_dim;
   }
 
-  // Calls `row` with the token in the step, the place in the pool and the number among the key and
-  // value heads of every row that the step writes.
+  // Calls `row` for every K and V row that the step writes, with its token in the step, its place
+  // in the pool, and its number among the K and V heads.
   template <typename Row>
   void ForEachNewRow(const Row& row) const {
     for (size_t s = 0; s < sequences_.size(); ++s) {
@@ -327,8 +325,8 @@ class Batch {
     return kv;
   }
 
-  // Empty if right. A weight and a result are rounded to the type once each; what is left is float
-  // arithmetic over the sum of |weight * value|. Weights of f16 are multiples of 2^-24.
+  // Empty if the result is right. A weight and a result are each rounded to the type once; the rest
+  // is float arithmetic over the sum of |weight * value|. Weights of f16 are multiples of 2^-24.
   std::string CheckRow(const std::vector<uint16_t>& out, int s, int32_t i, int32_t h) const {
     const int32_t dim = shape_.head_dim, kv_head = h / (shape_.heads / shape_.kv_heads);
     const int32_t position = context_len_[s] - sequences_[s].queries + i;
@@ -433,7 +431,7 @@ TEST(PagedAttentionGpuTest, DecodesOneLongContext) {
   }
 }
 
-TEST(PagedAttentionGpuTest, AnswersShortAndLongQueriesOfOneStep) {
+TEST(PagedAttentionGpuTest, ServesDecodeAndPrefillInOneStep) {
   for (const Shape& shape : kShapes) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
@@ -472,7 +470,7 @@ TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
   }
 }
 
-TEST(PagedAttentionGpuTest, TakesScoresFartherApartThanAnExponentReaches) {
+TEST(PagedAttentionGpuTest, HandlesScoresBeyondTheExponentRange) {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     const Shape shape{4, 1, 128, 16, 0, dtype};
     Attention attention(shape);
@@ -515,7 +513,7 @@ TEST(PagedAttentionGpuTest, BitsDoNotDependOnTheBatch) {
   }
 }
 
-TEST(PagedAttentionGpuTest, ChunksOfAPromptGiveTheBitsOfTheWhole) {
+TEST(PagedAttentionGpuTest, PrefillChunksDoNotChangeBits) {
   for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{6, 2, 64, 16, 90}, Shape{3, 1, 128, 32}}) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
@@ -525,14 +523,15 @@ TEST(PagedAttentionGpuTest, ChunksOfAPromptGiveTheBitsOfTheWhole) {
     attention.Enqueue(batch.Part(parts, 0, 0, 9));
     for (int32_t begin = 0, count = 17; begin < 900; begin += count) {
       count = std::min(17 + count * 5 % 143, 900 - begin);
-      if (900 - begin - count < 17) count = 900 - begin;  // fewer go to the decode kernel
+      if (900 - begin - count < 17)
+        count = 900 - begin;  // fewer than 17 would go to the decode kernel
       attention.Enqueue(batch.Part(parts, 1, begin, count));
     }
     EXPECT_EQ(parts.Get(), whole.Get());
   }
 }
 
-TEST(PagedAttentionGpuTest, RepeatsBitForBit) {
+TEST(PagedAttentionGpuTest, RepeatsTheSameBits) {
   for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 32}}) {
     const Batch batch(shape, {{3000, 1}, {100, 1}, {700, 200}, {9000, 1}, {65, 1}, {20, 3}});
     Attention attention(shape), plain(shape, TestDevice(false));
@@ -546,8 +545,8 @@ TEST(PagedAttentionGpuTest, RepeatsBitForBit) {
   }
 }
 
-// A captured step replayed while the contexts grow: nothing of a length may be in the graph, and
-// every counter is as it was. Layers follow one another without a pause.
+// Replays a captured step while the contexts grow: the graph must have no length in it, and every
+// counter must return to zero. Layers run without a pause between them.
 TEST(PagedAttentionGpuTest, ReplaysAGraphOverGrowingContexts) {
   const Shape shape{8, 2, 128, 64};
   std::vector<Sequence> longest;
@@ -585,8 +584,8 @@ TEST(PagedAttentionGpuTest, ReplaysAGraphOverGrowingContexts) {
   CUDA_CHECK(cudaGraphDestroy(graph));
 }
 
-// A step of layers, each of which writes its tokens' keys and values just before it reads them:
-// those must not be read early, though all that older steps have left may be.
+// A step of layers, each of which writes its tokens' K and V just before it reads them. A kernel
+// must not read those early; it may read older steps' K and V early.
 class LayeredStep {
  public:
   static constexpr int kLayers = 5;
@@ -634,7 +633,7 @@ class LayeredStep {
   std::vector<uint16_t> Out(int layer) const { return out_[layer].Get(); }
 
  private:
-  // Cosines of one and sines of zero: what is stored is what the rows hold.
+  // Cosines of one and sines of zero: the stored K equals the rows.
   static std::vector<float> NoTurn(int32_t dim) {
     std::vector<float> turn(static_cast<size_t>(dim), 0.0f);
     std::fill_n(turn.begin(), dim / 2, 1.0f);

@@ -1,5 +1,5 @@
-// Ranges as a profiler gets them: this program is one, by the way in which NVTX finds a profiler
-// that is linked in. Needs no device.
+// ProfileRanges as a profiler sees them. This program acts as the profiler, by NVTX's entry point
+// for a profiler that is linked in. Needs no device.
 #include "kernels/cuda/profile_ranges.h"
 
 #include <nvtx3/nvToolsExt.h>
@@ -43,8 +43,8 @@ int Attach(NvtxGetExportTableFunc_t get_table) {
   return 1;
 }
 
-TEST(ProfileRangesTest, AProfilerSeesNamesAndNesting) {
-  InitializeInjectionNvtx2_fnptr = Attach;  // looked at by the first call of all
+TEST(ProfileRangesTest, ReportsNamesAndNestingToAProfiler) {
+  InitializeInjectionNvtx2_fnptr = Attach;  // read by the first call of NVTX
   {
     ProfileRanges ranges;
     ranges.Begin("step", 12345678901);

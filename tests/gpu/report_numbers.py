@@ -1,13 +1,14 @@
-"""The numbers a report is read for, each beside what it must be, what it aims at, and its floor."""
+"""The summary of a report: each number beside its limit (must), its target (aim) and its floor."""
 
-# name, unit, must, aim, bench, the line's key values, value field (or function), floor field.
+# name, unit, must, aim, bench, key values of its line, value field (or function), floor field.
+# A function takes the line and all lines of its benchmark.
 STEP, SERVE, ATTENTION = "step_gpu_bench", "serve_bench", "paged_attention_gpu_bench"
 SESSION = "session_bench"
 BIG = "llama-3.1-8b"
 
 
-def over_the_largest(line):
-    """Percent that all captures take beyond the largest with what it works in."""
+def over_the_largest(line, _):
+    """Memory of all captures beyond the largest and its buffers, in percent of these two."""
     alone = line["shared_bytes"] + line["largest_bytes"]
     return 100 * (line["bytes"] - line["largest_bytes"]) / alone
 
@@ -26,12 +27,26 @@ def back(kv, must=None, aim=None):
             {"idle_tokens": 8192, "kv": kv}, "ttft_ms", None)
 
 
+def whole_run(line, lines):
+    """All tokens received with host memory over those without, in runs of the same length."""
+    runs = [other for other in lines if other.get("think_seconds") == line["host_over_none"]]
+    tokens = {run["host_gib"] > 0: sum(run["timeline"]["tokens"]) for run in runs}
+    return tokens[True] / tokens[False] if len(tokens) == 2 else None
+
+
 def host_over_none(think):
-    """Conversations whose KV is three times the pool, with host memory beside without."""
+    """Conversations whose KV is three times the pool, with host memory over without."""
     keys, name = {"host_over_none": think}, f"conversations, {think} s of thought, host over none"
-    return [(f"{name}: output tokens", "x", -2, -2, SESSION, keys, "output_tokens", None),
-            (f"{name}: first token, later turns", "x", 0.25, 0.25, SESSION, keys,
-             lambda line: line["ttft_later"]["p50"], None)]
+    first = f"{name}: first token, later turns"
+    return [(f"{name}: output tokens, settled part", "x", -2, -2, SESSION, keys, "output_tokens",
+             None),
+            (f"{name}: output tokens, whole run", "x", None, None, SESSION, keys, whole_run, None),
+            (f"{first}, p50", "x", 0.25, 0.25, SESSION, keys,
+             lambda line, _: line["ttft_later"]["p50"], None),
+            (f"{first}, mean", "x", None, None, SESSION, keys,
+             lambda line, _: line["ttft_later"]["mean"], None),
+            (f"{first}, p99", "x", None, None, SESSION, keys,
+             lambda line, _: line["ttft_later"]["p99"], None)]
 
 
 NUMBERS = [
@@ -60,8 +75,8 @@ NUMBERS = [
     *host_over_none(10),
     *host_over_none(6),
     ("restores beside conversations", "GB/s", -45, -52, SESSION,
-     {"think_seconds": 6, "host_gib": 74.5}, lambda line: line["copies"]["load_gb_per_second"],
-     None),
+     {"think_seconds": 6, "host_gib": 74.5},
+     lambda line, _: line["copies"]["load_gb_per_second"], None),
     decode("llama-3.2-1b", 1, 0.8, 0.66),
     decode("llama-3.2-1b", 256),
     decode("qwen2.5-0.5b", 1),
@@ -78,7 +93,7 @@ def find(lines, keys):
 
 
 def verdict(value, must, aim):
-    """Limits below zero are of numbers that are to be large."""
+    """A limit below zero belongs to a number that should be large."""
     if must is None:
         return ""
     if must < 0:
@@ -87,11 +102,14 @@ def verdict(value, must, aim):
 
 
 def collect(benches):
-    """What the report's benches say of NUMBERS."""
+    """The entries of NUMBERS that the benchmarks' lines have."""
     found = []
     for name, unit, must, aim, bench, keys, field, floor_field in NUMBERS:
-        line = find(benches.get(bench, {}).get("result", []), keys)
-        value = None if line is None else field(line) if callable(field) else line.get(field)
+        lines = benches.get(bench, {}).get("result", [])
+        line = find(lines, keys)
+        if line is None:
+            continue
+        value = field(line, lines) if callable(field) else line.get(field)
         if value is None:
             continue
         entry = {"name": name, "value": round(value, 3), "unit": unit}
@@ -101,6 +119,12 @@ def collect(benches):
             entry["floor"] = line[floor_field]
         found.append(entry)
     return found
+
+
+def missed(numbers):
+    """A sentence for each number that does not reach its limit."""
+    return [f"{number['name']}: {number['value']:g} {number['unit']}, limit {number['must']:g}"
+            for number in numbers if number.get("reached") == "MISSED"]
 
 
 def table(numbers):

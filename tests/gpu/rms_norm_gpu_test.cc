@@ -1,5 +1,5 @@
 // RmsNorm on the device against double arithmetic with the roundings of its contract: the residual
-// exactly, the norm within its roundings. Bits must not depend on batch mates, repetition or
+// exactly, the norm within its roundings. Bits must not depend on the batch, repetition or
 // dependent launch.
 #include "tests/gpu/op_test.h"
 
@@ -75,7 +75,7 @@ class RmsNormCase {
         different += got != rounded;
       }
     }
-    // A rounding may fall the other way where the sum's own rounding tips it, but seldom.
+    // The sum's own rounding may tip a rounding the other way, but seldom.
     if (c_.dtype == DType::kF32) return;
     EXPECT_LE(different, 5 + c_.tokens * c_.width / 100);
   }
@@ -113,7 +113,7 @@ TEST(RmsNormGpuTest, MatchesDoubleArithmeticInLargeBatches) {
   c.Check();
 }
 
-TEST(RmsNormGpuTest, GivesTheBitsOfATokenAloneInAnyBatch) {
+TEST(RmsNormGpuTest, BitsDoNotDependOnTheBatch) {
   for (int64_t width : {896, 4096, 8192}) {
     for (int64_t tokens : {2, 16, 256, 2048}) {
       RmsNormCase c({tokens, width, DType::kBF16, DType::kBF16, true});
@@ -146,8 +146,8 @@ TEST(RmsNormGpuTest, RepeatsTheSameBits) {
                  });
 }
 
-TEST(RmsNormGpuTest, AChainGivesTheSameBitsWithAndWithoutDependentLaunch) {
-  // Each norm reads and overwrites what the one before wrote.
+TEST(RmsNormGpuTest, DependentLaunchDoesNotChangeBits) {
+  // Each norm reads and overwrites the output of the one before.
   constexpr int64_t kTokens = 300, kWidth = 2048;
   Random random(5);
   Array start = Array::Normal(random, DType::kBF16, {kTokens, kWidth});

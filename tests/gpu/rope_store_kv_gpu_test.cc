@@ -1,5 +1,5 @@
 // RopeStoreKv on the device against double arithmetic, into a poisoned pool: every element that no
-// token owns must stay as it was.
+// token owns must keep its value.
 #include <numeric>
 
 #include "tests/gpu/op_test.h"
@@ -49,7 +49,7 @@ class RopeCase {
         pool_(s.dtype, blocks_, BlockStride()),
         slots_(static_cast<size_t>(tokens)),
         positions_(static_cast<size_t>(tokens)) {
-    // Every slot at most once, in random order; block 0 is left alone.
+    // Every slot at most once, in random order, and no slot of block 0.
     std::vector<int64_t> all(static_cast<size_t>((blocks_ - 1) * s.block_size));
     std::iota(all.begin(), all.end(), s.block_size);
     for (size_t t = 0; t < slots_.size(); ++t) {
@@ -119,7 +119,7 @@ class RopeCase {
         }
       }
     }
-    // What no token owns is as it was.
+    // Elements that no token owns have their old values.
     EXPECT_TRUE(pool.SameBits(expected_pool));
   }
 
@@ -150,7 +150,7 @@ class RopeCase {
       const double own = x[static_cast<size_t>(i)];
       const double partner = x[static_cast<size_t>(i < half ? i + half : i - half)];
       const double exact = own * c + (i < half ? -partner : partner) * s;
-      // Norms round twice before the rotation; what is stored is rounded once.
+      // Norms round twice before the rotation; a stored element is rounded once.
       const double before = (s_.normalised ? 2.1 * StoreError(s_.dtype) : 0.0) + 1e-6;
       ASSERT_LE(std::abs(get(i) - exact), before * (std::abs(own * c) + std::abs(partner * s)) +
                                               StoreError(s_.dtype) * std::abs(exact) + 1e-7)
@@ -193,7 +193,7 @@ TEST(RopeStoreKvGpuTest, MatchesDoubleArithmeticAndTouchesNothingElse) {
   }
 }
 
-TEST(RopeStoreKvGpuTest, GivesTheBitsOfATokenAloneAndRepeatsThem) {
+TEST(RopeStoreKvGpuTest, BitsDoNotDependOnTheBatchOrRepetition) {
   for (bool normalised : {false, true}) {
     RopeCase c({32, 8, 128, 64, normalised}, 256);
     ExpectSameBits([&](const cuda::Device& device) { c.Run(device); }, [&] { return c.Bytes(); });

@@ -1,5 +1,5 @@
-// Sample on the device draws the CPU backend's token from the same logits, which that one's own
-// test compares with double arithmetic: on rows of every shape that its search can meet.
+// Sample on the device draws the same token as the CPU backend, whose own test compares it with
+// double arithmetic, on rows for every path of the search.
 #include <algorithm>
 #include <thread>
 
@@ -18,7 +18,7 @@ constexpr const char* kKindNames[] = {"normal", "flat",    "peaked",     "tied",
                                       "equal",  "one-hot", "two levels", "wide"};
 
 float Logit(Kind kind, Random& random, int64_t i, int64_t vocab) {
-  // A sum of uniforms: near enough to normal, and quick.
+  // A sum of uniforms is nearly normal, and fast.
   const uint64_t bits = random.Next();
   float normal = -6.0f;
   for (int k = 0; k < 8; ++k) normal += static_cast<float>(bits >> (8 * k) & 255) * (1.5f / 255);
@@ -35,7 +35,8 @@ float Logit(Kind kind, Random& random, int64_t i, int64_t vocab) {
   }
 }
 
-// Settings that lead everywhere: no filter, few kept, many kept, edges among ties, and all at once.
+// Settings for every path: no filter, few tokens kept, many kept, edges among ties, and
+// combinations.
 SampleRow Setting(Random& random, int64_t vocab) {
   SampleRow row;
   const double t = random.Uniform();
@@ -74,7 +75,7 @@ class Batch {
     Upload();
   }
 
-  // Results of rows [begin, begin + count), and the tokens written where jobs say.
+  // Results of rows [begin, begin + count), and the tokens written to the jobs' `drawn`.
   std::vector<SampleResult> OnDevice(const cuda::Device& device, int64_t begin, int64_t count) {
     DeviceArray<SampleResult> results(count);
     Enqueue(device, begin, count, results.data());
@@ -87,7 +88,7 @@ class Batch {
     cuda::Sample({.logits = device_logits_->view().Rows(begin, count),
                   .jobs = device_jobs_->data() + begin,
                   .results = results},
-                 nullptr, device);
+                 device);
   }
   std::vector<SampleResult> OnCpu() {
     Array scratch = logits_.Copy();
@@ -100,7 +101,7 @@ class Batch {
     logits_.Set(row * vocab_ + token, logit);
   }
   SampleJob& job(int64_t row) { return jobs_[static_cast<size_t>(row)]; }
-  // Brings logits, jobs and lists to the device.
+  // Copies logits, jobs and lists to the device.
   void Upload();
 
   std::string Describe(int64_t row) const {
@@ -207,7 +208,7 @@ bool SameBits(const SampleResult& a, const SampleResult& b) {
   return std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
-// Logprobs may differ in the last place where the libraries' logarithms do.
+// Logprobs may differ in the last place, as the logarithms of the two libraries may.
 void ExpectSame(Batch& batch, const std::vector<SampleResult>& got,
                 const std::vector<SampleResult>& expected, int64_t* inexact) {
   for (size_t r = 0; r < got.size(); ++r) {
@@ -219,7 +220,7 @@ void ExpectSame(Batch& batch, const std::vector<SampleResult>& got,
   }
 }
 
-TEST(SampleGpuTest, DrawsTheTokenOfTheCpu) {
+TEST(SampleGpuTest, MatchesTheTokenOfTheCpu) {
   struct Size {
     int64_t rows, vocab, gap;
   };
@@ -246,7 +247,7 @@ TEST(SampleGpuTest, DrawsTheTokenOfTheCpu) {
               static_cast<long>(inexact));
 }
 
-TEST(SampleGpuTest, RowsThatHoldNoAnswerAreFlagged) {
+TEST(SampleGpuTest, FlagsNonfiniteRows) {
   Batch batch(4, 2000, 1);
   for (int64_t r = 0; r < 4; ++r) {
     for (int64_t i = 0; i < 2000; ++i) batch.Overwrite(r, i, r == 3 ? -INFINITY : 1.0f);
@@ -262,8 +263,8 @@ TEST(SampleGpuTest, RowsThatHoldNoAnswerAreFlagged) {
   EXPECT_EQ(got[3].nonfinite, 1);
 }
 
-TEST(SampleGpuTest, GivesTheResultOfARowAloneInAnyBatch) {
-  // Few rows take more blocks each than many.
+TEST(SampleGpuTest, ResultsDoNotDependOnTheBatch) {
+  // A launch of few rows gives each row more blocks.
   for (int64_t vocab : {32000, 128256}) {
     Batch batch(256, vocab, 99);
     const std::vector<SampleResult> together = batch.OnDevice(TestDevice());

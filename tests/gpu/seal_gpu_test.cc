@@ -1,6 +1,6 @@
-// Nothing takes memory in service: over ten thousand mixed steps the driver is never asked for any.
-// A preloaded shim counts; the program starts itself again with it. Runs from the repository's
-// root.
+// Service allocates nothing: ten thousand mixed steps make no allocating call of the driver. A
+// preloaded shim counts the calls; the program restarts itself with the shim. Runs from the
+// repository's root.
 //
 // Covers engine/worker/program/cuda_worker.cc, kernels/cuda/cuda_backend.cc,
 // kernels/cuda/graph_set.cc
@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "engine/engine_config.h"
 #include "engine/worker/rank/graph_use.h"
 #include "tests/gpu/allocation_shim.h"
 #include "tests/gpu/demo_worker.h"
@@ -26,7 +27,7 @@ Function Find(const char* name) {
 uint64_t AllocationCalls() { return Find<AllocationCallsFunction>(kAllocationCalls)(); }
 const char* AllocationNames() { return Find<AllocationNamesFunction>(kAllocationNames)(); }
 
-// Sequences that come in bursts, in chunks, and go: steps of prompts, of tokens, and of both.
+// Sequences arrive in bursts, prefill in chunks, and end: steps of prefill, of decode, and of both.
 class MixedSteps {
  public:
   static constexpr int32_t kRows = 64, kBudget = 512;
@@ -108,13 +109,12 @@ int64_t FreeBytes() {
   return static_cast<int64_t>(free);
 }
 
-TEST(SealGpuTest, TenThousandMixedStepsTakeNoMemory) {
+TEST(SealGpuTest, TenThousandMixedStepsAllocateNothing) {
   constexpr int32_t kSteps = 10'000;
   CudaWorkerReport report;
   const DemoSettings settings{.max_num_seqs = MixedSteps::kRows,
                               .max_num_batched_tokens = MixedSteps::kBudget};
   const std::unique_ptr<Worker> worker = MakeDemoWorker(settings, &report);
-  const std::vector<int32_t> graph_sizes = DefaultGraphSizes(settings.max_num_seqs);
   const uint64_t at_start = AllocationCalls();
   EXPECT_GT(at_start, 0u) << "the shim did not see the worker take its memory";
   AllocationNames();
@@ -130,7 +130,8 @@ TEST(SealGpuTest, TenThousandMixedStepsTakeNoMemory) {
         steps.Plan(plan);
       } while (plan.work.empty());
       plan.step = static_cast<uint64_t>(launched) + 1;
-      (GraphSizeFor(plan, graph_sizes) > 0 ? replayed : prompts) += 1;
+      plan.graph_size = GraphSizeFor(plan, worker->graph_sizes());
+      (plan.graph_size > 0 ? replayed : prompts) += 1;
       worker->Launch(plan);
     }
     worker->Collect(result);
@@ -156,8 +157,8 @@ void InstantiateGraph() {
   CUDA_CHECK(cudaGraphDestroy(graph));
 }
 
-// A count of nothing is worth something only where something is counted.
-TEST(SealGpuTest, TheShimSeesEveryWayToTakeMemory) {
+// The shim counts real allocations, so its count of zero means something.
+TEST(SealGpuTest, ShimCountsEveryKindOfAllocation) {
   CUDA_CHECK(cudaFree(nullptr));
   void* taken = nullptr;
   std::vector<char> page(1 << 20);
@@ -200,7 +201,7 @@ void StartAgainWithShim(char** argv) {
   if (Find<AllocationCallsFunction>(kAllocationCalls) != nullptr) return;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   setenv("LD_PRELOAD", (self.parent_path() / "liballocation_shim.so").c_str(), 1);
-  // Once: where it does not load, the test says so.
+  // Restarts once: if the shim does not load, the test reports it.
   if (std::getenv("QUIRE_SHIM_TRIED") != nullptr) return;
   setenv("QUIRE_SHIM_TRIED", "1", 1);
   execv(self.c_str(), argv);

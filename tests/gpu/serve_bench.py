@@ -2,8 +2,8 @@
 """Llama-3.1-8B's shape through the server on a GPU: serve_bench.py PACK.
 
 Times exec to READY with dummy weights, before and after the algorithms of matrix products are
-cached, and with 16 GB of safetensors in the page cache; then what a gRPC client gets of 1000 tokens
-in, 1000 out, all requests at once. Prints one JSON object a line; run from the repository's root.
+cached, and with 16 GB of safetensors in the page cache; then the rate over gRPC of 1000 tokens in,
+1000 out, all requests at once. Prints one JSON object a line; run from the repository's root.
 """
 import json
 import os
@@ -29,7 +29,7 @@ SERIAL_LIMIT = 1 / ((2 * 15.0e9 + 1.05e9) / 790e12 + 1.5 * TOKENS * 131072 / 4.4
 
 
 def roomy_folder():
-    """Memory where there is enough of it, else the disk: written a moment ago, it is cached."""
+    """A folder in memory if there is room, else on disk, where the page cache holds it."""
     for folder in ("/dev/shm", tempfile.gettempdir()):
         if shutil.disk_usage(folder).free > CHECKPOINT_BYTES:
             return tempfile.mkdtemp(prefix="quire-8b-", dir=folder)
@@ -56,7 +56,7 @@ def start(pack, checkpoint, cache, what, *flags):
 
 
 def graphs(server):
-    """What each size cost and how it was used."""
+    """The cost and the use of each captured size."""
     lines = [line for line in server.metrics().splitlines() if line.startswith("quire_cuda_graph")]
     sizes = {}
     for line in lines:

@@ -2,9 +2,9 @@
 """The server on a GPU, as a user starts it: serve_gpu_test.py PACK.
 
 The demo model over gRPC gives the greedy tokens of the CPU backend, a killed worker costs a stream
-time and no token, what the server says of the device is what the driver says, and a device that is
-too small is said so by the plan's table. A conversation goes on alike wherever its KV was
-meanwhile. Run by tests/gpu/run from the repository's root; talks through the `quire` command, as
+time and no token, the server's figures of the device are the driver's, and a device that is too
+small is refused with the plan's table. A conversation continues identically wherever its KV was in
+between. Run by tests/gpu/run from the repository's root; talks through the `quire` command, as
 GPU hosts have no gRPC packages.
 """
 # Covers engine/worker/program/cuda_device.cc
@@ -22,25 +22,20 @@ import unittest
 
 from gpu_server import ROOT, Server
 
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+from conversation import WORDS, await_true, spoken  # noqa: E402
+
 PACK = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 GREEDY = json.loads((ROOT / "tests/testdata/demo_model/greedy.json").read_text())["cases"]
 # bf16 arithmetic moves the demo model's logits by up to about 0.15: a choice closer than that may
-# fall the other way, and what follows it says nothing.
+# fall the other way, and the tokens after it prove nothing.
 CLOSE = 0.3
+DEADLINE_EXCEEDED = "4"  # of gRPC
 DEVICE_EXIT = 5  # of quire-server: the device is missing, too small, or failed
-PATIENCE = 60  # seconds: beyond it something hangs; never how long a thing should take
-WORDS = (
-    "Hello, my name is Ben. Remember this: The secret number of Mia is 4172.",
-    "Tell me a story about a dragon who was lonely.",
-    "What is my name?",
-    "How do I plant a seed?",
-    "What is a KV cache?",
-    "What is the secret number of Mia?",
-)
 
 
 def device_mib():
-    """Memory used and in all, as the driver says."""
+    """Memory in use and in total, by the driver."""
     said = subprocess.run(
         ["nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"],
         capture_output=True, text=True, check=True,
@@ -87,7 +82,7 @@ class ServeTest(unittest.TestCase):
         disturbed = (first + rest).split()
         self.assertEqual(len(disturbed), 3000)
         # After the restart the known tokens are computed in one prefill, whose sums have another
-        # order than the decode steps': the tokens sent before the kill stay what they were.
+        # order than the decode steps': the tokens sent before the kill stay.
         before = len(first.split()) - 1
         self.assertEqual(disturbed[:before], calm.stdout.split()[:before])
         self.assertIn("quire_engine_recoveries_total", self.gpu.metrics())
@@ -101,7 +96,7 @@ class ServeTest(unittest.TestCase):
         self.assertAlmostEqual(used_mib / total_mib, 0.5, delta=0.01)
 
     def test_ten_thousand_requests_leave_nothing(self):
-        """Of mixed lengths and priorities; many are cancelled on the way, some are too late."""
+        """Of mixed lengths and priorities; many are cancelled, some miss their deadline."""
         def load(count):
             with tempfile.TemporaryDirectory() as folder:
                 done = subprocess.run(
@@ -116,13 +111,19 @@ class ServeTest(unittest.TestCase):
                 )
                 report = pathlib.Path(folder) / "perf.jsonl"
                 self.assertTrue(report.exists(), done.stdout + done.stderr)
-                return json.loads(report.read_text().splitlines()[-1])["counts"]
+                return json.loads(report.read_text().splitlines()[-1])
 
         load(500)
         before = device_mib()[0]
-        counts = load(10000)
+        run = load(10000)
+        counts, failures = run["counts"], run["failures"]
         print(f"10,000 requests: {counts}", flush=True)
         self.assertEqual(counts["broken_sequences"], 0)
+        # Only the deadlines that the load asks for may fail a request.
+        deadlines = failures.pop(DEADLINE_EXCEEDED, {"count": 0})["count"]
+        self.assertEqual(failures, {})
+        self.assertEqual(counts["failed"], deadlines)
+        self.assertLess(deadlines, 1000)  # 5 % of the requests have one
         self.assertGreater(counts["completed"], 6000)
         self.assertGreater(counts["cancelled"], 500)
         await_true(lambda: self.gpu.metric("quire_kv_blocks_free")
@@ -136,14 +137,14 @@ class ServeTest(unittest.TestCase):
         for name in ("nodes", "capture_seconds", "bytes", "padded_ratio"):
             self.assertIsNotNone(self.gpu.metric(f"quire_cuda_graph_{name}", size="256"), name)
         self.assertGreater(self.gpu.metric("quire_cuda_graph_nodes", size="1"), 10)
-        # The first token is the prompt's step; behind the last, others may be on their way.
+        # The first token is the prompt's step; after the last, more steps may be in flight.
         replays = self.gpu.metric("quire_cuda_graph_replays_total", size="1")
         self.assertAlmostEqual(replays - before, tokens - 1, delta=2)
         self.assertEqual(self.gpu.metric("quire_cuda_graph_padded_ratio", size="1"), 0)
 
 
 class Talk(Server):
-    """A server for conversations of WORDS, whose KV stays where it is until it is sent away."""
+    """A server for conversations of WORDS. Their KV stays on the device until it is offloaded."""
 
     def __init__(self):
         super().__init__(PACK, "--device", "cuda", "--gpu-memory-utilization", "0.3",
@@ -157,9 +158,7 @@ class Talk(Server):
 
     def say(self, turn, *flags):
         """A greedy turn: its tokens with their log probabilities, and how it ended."""
-        # The answer before it may have lost its end.
-        text = ("<|end|>" if turn > 0 else "") + f"<|user|>{WORDS[turn]}<|end|><|assistant|>"
-        lines = self.quire("generate", text, "--temperature", "0", "-n", "60", "--json",
+        lines = self.quire("generate", spoken(turn), "--temperature", "0", "-n", "60", "--json",
                            "--logprobs", *flags).splitlines()
         frames = [json.loads(line) for line in lines]
         tokens = [frame["tokens"] for frame in frames if "tokens" in frame]
@@ -182,18 +181,10 @@ class Talk(Server):
         await_true(lambda: set(self.worker_pids()) - set(dead), "another worker")
 
 
-def await_true(condition, what):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never: {what}")
-        time.sleep(0.005)
-
-
 class SessionTest(unittest.TestCase):
-    """Six turns, greedy, whatever becomes of their KV in between: what is restored gives the very
-    bits of what stayed, log probabilities included. What is computed again gives the same tokens
-    unless two were close: docs/reproducibility.md."""
+    """Six greedy turns whose KV moves in between. Restored KV gives the bits of KV that stayed, log
+    probabilities included. KV that is computed again gives the same tokens unless two were
+    close: docs/reproducibility.md."""
 
     @classmethod
     def setUpClass(cls):
@@ -218,8 +209,8 @@ class SessionTest(unittest.TestCase):
         return finished["residency"]
 
     def agreed(self, turn, said):
-        """How many tokens are those expected. The first other one must be as likely: rounding
-        chose, and what follows says nothing."""
+        """The number of tokens before the first that differs. That one must be as likely: rounding
+        chose it, and the tokens after it prove nothing."""
         for i, ((id, logprob), (expected, likely)) in enumerate(zip(said, self.expected[turn])):
             self.assertLess(abs(logprob - likely), CLOSE, f"turn {turn} token {i}")
             if id != expected:
@@ -258,7 +249,7 @@ class SessionTest(unittest.TestCase):
                 self.assertEqual(residency["device_tokens"], self.positions[turn - 1] - 1)
 
     def test_forked_in_the_middle(self):
-        """A branch that says what the trunk said finds whole blocks of that: it computes fewer
+        """A branch that repeats the trunk's words finds whole blocks of them: it computes fewer
         tokens in a step than the trunk did, which may round otherwise."""
         server = self.talk()
         for turn in range(len(WORDS)):
@@ -316,7 +307,7 @@ class SessionTest(unittest.TestCase):
 
 
 class StartTest(unittest.TestCase):
-    """Memory at start: it is enough, or the plan's table says what is too much."""
+    """Memory at start: it suffices, or the plan's table shows which part is too large."""
 
     def deep_model(self):
         """The shape of the 8B model with 200 layers: 90 GB of weights."""
@@ -354,7 +345,7 @@ class StartTest(unittest.TestCase):
         said = self.refused("--model", "models/demo", "--num-blocks-override", "30000000")
         self.assertIn("kv_cache", said)
 
-    def test_all_of_the_memory_serves_on_a_gpu_that_nobody_named(self):
+    def test_all_of_the_memory_serves_on_the_default_device(self):
         server = Server(PACK, "--gpu-memory-utilization", "1")
         self.addCleanup(server.stop)
         info = subprocess.run(server.command("info", "--json"), capture_output=True, text=True)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Conversations of Llama-3.1-8B's shape on a GPU: session_bench.py PACK [--small] [--only PART...].
 
-What an idle conversation of 8k tokens waits for its first token, with its KV on the device, on the
-host, and nowhere; then users who think between turns, whose KV is three times what the pool holds,
-with host memory for it and without (W5 of bench/serve/workloads). Dummy weights. Prints one JSON
+Time to the first token of an idle conversation of 8k tokens, with its KV on the device, on the
+host, and nowhere; then users who think between turns, whose KV is three times the pool, with host
+memory and without (W5 of bench/serve/workloads). Dummy weights. Prints one JSON
 object a line; run from the repository's root. --small is the demo model on the CPU, to try this.
 """
 import argparse
@@ -49,7 +49,7 @@ DESCRIBED = re.compile(r"(\d+) tokens? from the device, (\d+) from the host(?: i
 
 
 class Idle:
-    """One conversation of many tokens, typed into one `quire generate`; nobody else is there."""
+    """One conversation of many tokens, typed into one `quire generate`; no other request runs."""
 
     def __init__(self, server, size):
         self.server = server
@@ -74,7 +74,7 @@ class Idle:
             time.sleep(0.01)
 
     def back(self):
-        """A turn, by the clock of who waits for it."""
+        """A turn, by the client's clock."""
         self.typist.stdin.write(QUESTION + "\n")
         self.typist.stdin.flush()
         said = ""
@@ -122,7 +122,7 @@ def serving(pack, model, size, flags):
 
 
 def copied(server):
-    """What was copied between the tiers so far."""
+    """Bytes copied between the tiers so far, and the copies' faults."""
     names = ("quire_kv_stored_bytes_total", "quire_kv_loaded_bytes_total",
              "quire_kv_copies_failed_total", "quire_kv_copies_late_total",
              "quire_kv_dropped_pages_total", "quire_kv_restores_declined_total",
@@ -136,7 +136,7 @@ def copied(server):
 
 
 def load(pack, server, size, *flags):
-    """What quire-load found."""
+    """The record of a quire-load run."""
     with tempfile.TemporaryDirectory() as results:
         done = subprocess.run(
             [pack / "bin/quire-load", "--server", server.target, "--metrics",
@@ -157,8 +157,8 @@ PINNING_SECONDS = 90  # at most; 0.45 a GiB
 
 
 def fill(pack, server, size):
-    """Host memory is pinned as it comes into use, twice what is used, which slows copies and the
-    device: not while we measure."""
+    """Uses host memory until as much is pinned as the run needs. The server pins twice the pages in
+    use; pinning slows copies and the device, and must not happen while we measure."""
     load(pack, server, size, "--turns", "2", "--think-time", "4", "--num-prompts",
          str(size["users"]), "--seed", "99", "--time-limit", "30")
     pages = server.metric("quire_host_pages_used"), server.metric("quire_host_pages")
@@ -172,15 +172,16 @@ def fill(pack, server, size):
 
 
 def converse(pack, server, size, think):
-    """A run that its time limit ends. Each think time has a seed of its own: what was said before
-    is still in the cache."""
+    """A run that its time limit ends. Each think time has a seed of its own, because the tokens of
+    earlier runs are still in the cache."""
     return load(pack, server, size, "--turns", "5:8", "--think-time", str(think), "--think-sigma",
                 "0.8", "--num-prompts", str(5 * size["users"]), "--seed",
                 str(size["think"].index(think)), "--time-limit", str(size["seconds"]))
 
 
 def throughput(run, settled):
-    """Output tokens a second once the first turns are over: until then all users prefill."""
+    """Output tokens a second after the first turns, the settled part: until then all users
+    prefill."""
     timeline = run["timeline"]
     seconds = timeline["seconds"]
     points = [i for i, at in enumerate(seconds) if at > settled]
@@ -212,7 +213,7 @@ def users(pack, model, size, host_gib):
 
 
 def compare(without, with_host):
-    """What host memory changes."""
+    """The figures with host memory over those without."""
     for before, after in zip(without, with_host):
         ttft = [line["ttft_later_ms"] for line in (after, before)]
         say(host_over_none=before["think_seconds"],

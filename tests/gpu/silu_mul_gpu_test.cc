@@ -10,7 +10,7 @@ TEST(SiluMulGpuTest, MatchesDoubleArithmetic) {
       for (int64_t tokens : {1, 3, 150}) {
         Random random(static_cast<uint64_t>(width + tokens));
         Array x = Array::Normal(random, dtype, {tokens, 2 * width}, 4.0);
-        // Where e^-g overflows and where it vanishes.
+        // g at which e^-g overflows, and at which it vanishes.
         x.Set(0, -100.0f);
         x.Set(1, -87.5f);
         x.Set(2, 95.0f);
@@ -33,7 +33,7 @@ TEST(SiluMulGpuTest, MatchesDoubleArithmetic) {
   }
 }
 
-TEST(SiluMulGpuTest, GivesTheBitsOfATokenAloneInAnyBatch) {
+TEST(SiluMulGpuTest, BitsDoNotDependOnTheBatch) {
   constexpr int64_t kWidth = 14336, kTokens = 600;  // enough for several elements a thread
   Random random(3);
   Array x = Array::Normal(random, DType::kBF16, {kTokens, 2 * kWidth}, 3.0);

@@ -1,5 +1,7 @@
-// BeginStep and EndStep on the device against the CPU backend: the same messages, the same tables
-// and arrays, over several turns of the ring.
+// BeginStep and EndStep on the device against the CPU backend: the same messages give the same
+// tables and arrays, over several turns of the ring.
+//
+// Covers kernels/cuda/step.cu
 #include "tests/gpu/op_test.h"
 
 namespace quire::gpu {
@@ -8,10 +10,10 @@ namespace {
 constexpr int32_t kRows = 1600, kBlockSize = 32, kSlots = 3;
 constexpr int64_t kTokenStride = 9000, kTableStride = 300, kMessageBytes = 1 << 20;
 
-// What a step is made of.
+// The contents of a step.
 struct Plan {
   std::vector<RowWork> works;
-  // Where in the tables, counted in 4-byte words from the token table's beginning, and what.
+  // The place in the tables, in 4-byte words from the beginning of the token table, and the words.
   struct Write {
     int64_t at;
     std::vector<int32_t> words;
@@ -32,7 +34,7 @@ struct Plan {
 
 constexpr int64_t kTableWords = kRows * (kTokenStride + kTableStride);
 
-// Lays a plan out as a message whose patches go to `tables`.
+// Writes a plan as a message whose patches go to `tables`.
 void Write(const Plan& plan, int32_t* tables, char* slot) {
   uint32_t used = sizeof(StepMessage);
   const auto take = [&](size_t bytes) {
@@ -65,7 +67,7 @@ void Write(const Plan& plan, int32_t* tables, char* slot) {
   std::memcpy(slot, &head, sizeof(head));
 }
 
-// The arrays of a step and its results, wherever `Alloc` puts them; 0xFF at first.
+// The arrays of a step and its results in memory of `Alloc`, filled with 0xFF.
 struct Arrays {
   int32_t *token_ids, *positions, *query_begin, *context_len, *table_row, *logit_rows;
   int64_t* slots;
@@ -121,7 +123,7 @@ constexpr size_t kRingBytes = kSlots * (kMessageBytes + kRows * sizeof(SampleRes
 
 class StepGpuTest : public testing::Test {
  protected:
-  // Runs the plan on both, and compares tables, arrays and what the host gets back.
+  // Runs the plan on both backends, and compares tables, arrays and results.
   void Step(const Plan& plan, const cuda::Device& device) {
     const auto t = static_cast<size_t>(plan.num_tokens()), s = plan.works.size();
     const auto r = static_cast<size_t>(plan.num_samples());
@@ -194,7 +196,7 @@ std::vector<int32_t> Words(Random& random, int64_t count) {
   return words;
 }
 
-// Works of random rows; each row's patches are its own, so that none overlap.
+// Works of random rows. Each row has its own patches, so none overlap.
 Plan RandomPlan(Random& random, int32_t num_works, int32_t max_count, int64_t patch_words) {
   Plan plan;
   for (int32_t s = 0; s < num_works; ++s) {
@@ -214,7 +216,7 @@ Plan RandomPlan(Random& random, int32_t num_works, int32_t max_count, int64_t pa
   return plan;
 }
 
-TEST_F(StepGpuTest, ExpandsMessagesAsTheCpuDoes) {
+TEST_F(StepGpuTest, MatchesTheCpu) {
   for (bool dependent_launch : {true, false}) {
     const cuda::Device device = TestDevice(dependent_launch);
     for (int turn = 0; turn < 2; ++turn) {
@@ -223,13 +225,13 @@ TEST_F(StepGpuTest, ExpandsMessagesAsTheCpuDoes) {
       Step(RandomPlan(random_, 5, 2000, 8192), device);  // prompts, patches of up to 32 KB
       Step(RandomPlan(random_, 1600, 1, 3), device);     // more works than threads
       Step(RandomPlan(random_, 1500, 9, 40), device);
-      Step(RandomPlan(random_, 40, 300, 6000), device);  // more than the stage holds
+      Step(RandomPlan(random_, 40, 300, 6000), device);  // more than shared memory holds
       if (HasFatalFailure()) return;
     }
   }
 }
 
-TEST_F(StepGpuTest, TakesWorksWithoutTokensAndStepsWithoutSamples) {
+TEST_F(StepGpuTest, AcceptsWorksWithoutTokensAndStepsWithoutSamples) {
   Plan plan;
   for (int32_t s = 0; s < 20; ++s) {
     plan.works.push_back({.row = s, .start = s * 5, .count = s % 3, .sample = 0});

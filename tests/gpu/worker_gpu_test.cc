@@ -1,6 +1,6 @@
-// The engine on a GPU with the demo model: the greedy tokens transformers gave, the same tokens
-// whether steps are captured or not, and nothing lost in ten thousand requests. Runs from the
-// repository's root.
+// The engine on a GPU with the demo model: the greedy tokens of transformers, the same tokens with
+// and without captured steps, and no leak in ten thousand requests. Runs from the repository's
+// root.
 //
 // Covers engine/worker/program/cuda_worker.cc, kernels/cuda/cuda_backend.cc,
 // kernels/cuda/graph_set.cc
@@ -12,6 +12,7 @@
 #include "engine/base/json.h"
 #include "engine/engine.h"
 #include "engine/worker/in_process_transport.h"
+#include "engine/worker/rank/graph_use.h"
 #include "tests/gpu/demo_worker.h"
 
 namespace quire::gpu {
@@ -58,7 +59,7 @@ class GpuEngine {
     engine = std::make_unique<Engine>(
         setup.scheduler, setup.limits,
         std::make_unique<InProcessTransport>(std::move(workers), setup.config.steps_in_flight),
-        &sink);
+        &sink, setup.graph_sizes);
   }
 
   CudaWorkerReport report;
@@ -66,7 +67,7 @@ class GpuEngine {
   std::unique_ptr<Engine> engine;
 };
 
-TEST(GpuWorkerTest, GreedyTokensAreThoseOfTransformers) {
+TEST(GpuWorkerTest, GreedyTokensMatchTransformers) {
   GpuEngine gpu({});
   const nlohmann::json cases = (*ReadJsonFile("tests/testdata/demo_model/greedy.json"))["cases"];
   RequestId id = 0;
@@ -79,8 +80,8 @@ TEST(GpuWorkerTest, GreedyTokensAreThoseOfTransformers) {
     ASSERT_TRUE(gpu.engine->Submit(std::move(request)).ok());
   }
   const Tokens tokens = gpu.sink.Await(id);
-  // The reference computes in float32; bf16 moves these logits by up to about 0.15, so a token is
-  // expected as long as every one before it was clear by more than that.
+  // The reference computes in float32, and bf16 moves these logits by up to about 0.15. So a token
+  // must match if every token before it led by more than that.
   constexpr double kClose = 0.3;
   size_t compared = 0, total = 0;
   for (RequestId i = 1; i <= id; ++i) {
@@ -99,8 +100,8 @@ TEST(GpuWorkerTest, GreedyTokensAreThoseOfTransformers) {
   RecordProperty("total_tokens", static_cast<int>(total));
 }
 
-// The same plans on one worker: which tokens run together in a step is then fixed, as the bits of
-// matrix products may depend on how many there are.
+// Runs the same plans on one worker, so that each step has the same tokens: the bits of a matrix
+// product may depend on their number.
 class PlannedSteps {
  public:
   explicit PlannedSteps(const DemoSettings& settings) {
@@ -149,6 +150,7 @@ class PlannedSteps {
   }
   void Launch() {
     plan_.step = ++step_;
+    plan_.graph_size = GraphSizeFor(plan_, worker_->graph_sizes());
     worker_->Launch(plan_);
   }
   void Collect() {
@@ -177,7 +179,7 @@ TEST_P(PlannedStepsTest, CaptureAndDependentLaunchChangeNoToken) {
             tokens);
 }
 
-// Sizes of graphs, and sizes that are filled up to one.
+// Sizes of graphs, and sizes that are padded to one.
 INSTANTIATE_TEST_SUITE_P(Rows, PlannedStepsTest, ::testing::Values(1, 3, 8, 13, 40, 61, 64));
 
 TEST(GpuWorkerTest, TenThousandRequestsLeakNothing) {

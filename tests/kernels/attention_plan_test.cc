@@ -1,5 +1,5 @@
-// How attention divides a step: every unit of work falls to exactly one range, shared heads are
-// recognised from both sides, and chunks depend on the sequence alone. Runs without a device.
+// The division of a step's attention: every unit of work is in exactly one range, the ranges at
+// both ends of a shared head agree, and chunks depend on the sequence alone. Needs no device.
 #include "kernels/cuda/attention/attention_plan.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace quire::cuda {
 namespace {
 
-// The plan of a step as the plan kernel makes it, one sequence and one range after the other.
+// The plan of a step as the plan kernel makes it, computed sequence by sequence and range by range.
 struct Plan {
   std::vector<DecodeSequence> sequences;
   std::vector<int32_t> cost_begin = {0}, unit_begin = {0};
@@ -59,7 +59,7 @@ std::vector<std::vector<int32_t>> ManyBatches() {
   return batches;
 }
 
-TEST(AttentionPlanTest, EveryUnitFallsToOneRange) {
+TEST(AttentionPlanTest, EveryUnitIsInOneRange) {
   for (const std::vector<int32_t>& contexts : ManyBatches()) {
     for (int32_t heads : {1, 2, 8, 32}) {
       for (int32_t num_ranges : {132, 264, 396}) {
@@ -85,8 +85,8 @@ DecodeRange Next(const Plan& plan, int32_t heads, DecodeRange at) {
   return {.sequence = at.sequence + 1};
 }
 
-// Against counting: which ranges hold a unit of each head.
-TEST(AttentionPlanTest, RangesOfASharedHeadKnowTheirOwnerAndTheirNumber) {
+// Counts the ranges with a unit of each head and compares.
+TEST(AttentionPlanTest, RangesNameTheOwnerAndSharersOfAHead) {
   for (const std::vector<int32_t>& contexts : ManyBatches()) {
     for (int32_t heads : {1, 2, 8}) {
       const Plan plan(contexts, heads, 264);
@@ -113,7 +113,7 @@ TEST(AttentionPlanTest, RangesOfASharedHeadKnowTheirOwnerAndTheirNumber) {
   }
 }
 
-TEST(AttentionPlanTest, RangesCostAboutTheSame) {
+TEST(AttentionPlanTest, RangeCostsAreBalanced) {
   for (const std::vector<int32_t>& contexts :
        {std::vector<int32_t>(64, 4096), std::vector<int32_t>(256, 1024), {40000, 12000, 300}}) {
     const Plan plan(contexts, 8, 264);
@@ -134,7 +134,7 @@ TEST(AttentionPlanTest, RangesCostAboutTheSame) {
   }
 }
 
-TEST(AttentionPlanTest, ChunksCoverWhatTheQueriesSee) {
+TEST(AttentionPlanTest, ChunksCoverTheVisibleTokens) {
   for (int32_t window : {0, 1, 100, 4096}) {
     for (int32_t queries : {1, 2, 4}) {
       for (int32_t context = queries; context < 9000; context += 7) {
@@ -153,7 +153,7 @@ TEST(AttentionPlanTest, ChunksCoverWhatTheQueriesSee) {
   }
 }
 
-TEST(AttentionPlanTest, ManyQueriesTakeTwiceTheChunk) {
+TEST(AttentionPlanTest, ManyQueriesDoubleTheChunk) {
   for (int32_t tokens : {1, 5000, 100000}) {
     EXPECT_EQ(ChunkTokens(tokens, 16, 8), 2 * ChunkTokens(tokens, 8, 8));
   }

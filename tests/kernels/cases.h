@@ -1,5 +1,5 @@
-// What the kernel tests share: deterministic random data in any dtype, exact-size buffers (so that
-// the address sanitizer sees a read past the end), the machines to run on, and error bounds.
+// Shared by the kernel tests: deterministic random data in any dtype, buffers of exact size (so
+// that the address sanitizer sees a read past the end), the machines to run on, and error bounds.
 #pragma once
 
 #include <bit>
@@ -128,7 +128,8 @@ struct Machine {
   }
 };
 
-// Every instruction set this processor runs, alone and with more threads than the work divides by.
+// Every instruction set that this processor runs, with one thread and with three, which divide no
+// work evenly.
 inline std::vector<Machine> Machines() {
   std::vector<Machine> machines;
   for (cpu::Isa isa : cpu::SupportedIsas()) {

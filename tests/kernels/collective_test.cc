@@ -1,4 +1,4 @@
-// Collectives between rank threads: every rank ends with the same bits, summed in rank order.
+// Collectives between rank threads: every rank gets the same bits, summed in rank order.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-// Runs fn(rank, backend) on one thread a rank.
+// Runs fn(rank, backend) on one thread per rank.
 void OnRanks(int ranks, const std::function<void(int, Backend&)>& fn) {
   const auto backends = CreateCpuBackends(ranks, ranks);
   std::vector<std::thread> threads;
@@ -43,7 +43,7 @@ TEST(CollectiveTest, AllReduceAddsInRankOrder) {
   }
 }
 
-TEST(CollectiveTest, AllReduceTakesColumnsOfAWiderMatrix) {
+TEST(CollectiveTest, AllReduceSumsColumnsOfAWiderMatrix) {
   OnRanks(2, [&](int, Backend& backend) {
     Array wide(DType::kF32, {5, 20});
     wide.Fill(1.0f);
@@ -72,7 +72,7 @@ TEST(CollectiveTest, AllGatherConcatenatesInRankOrder) {
   }
 }
 
-TEST(CollectiveTest, RanksOfVeryDifferentSpeedStayInStep) {
+TEST(CollectiveTest, RanksOfDifferentSpeedStayInStep) {
   OnRanks(4, [&](int rank, Backend& backend) {
     Random random(rank);
     for (int round = 0; round < 300; ++round) {

@@ -1,4 +1,4 @@
-// Embed copies exactly the rows asked for and zeros for the rows of other ranks.
+// Embed copies exactly the rows of the ids, and writes zeros for ids of other ranks.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cases.h"
@@ -6,7 +6,7 @@
 namespace quire {
 namespace {
 
-TEST(EmbedTest, CopiesRowsAndZeroesForeignOnes) {
+TEST(EmbedTest, CopiesRowsAndZeroesRowsOfOtherRanks) {
   for (DType dtype : kFloatTypes) {
     for (int64_t width : {1, 17, 64}) {
       Random random(width);

@@ -1,6 +1,5 @@
-// FillUniform: the words of its generator are checked against the generator's own published
-// vectors elsewhere (vector_sampling_test); here, which word lands where, and the shape of the
-// values.
+// FillUniform: the word of each element, and the distribution of the values. sample_test checks the
+// generator against its published vectors.
 #include <cmath>
 
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-// GatherRows copies exactly the rows named, in order, repeats included.
+// GatherRows copies exactly the listed rows in order, repeats included.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cases.h"

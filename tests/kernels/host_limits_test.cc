@@ -1,5 +1,5 @@
-// What a process may use: control groups as kernels and container runtimes lay them out, and an
-// allocation that all backends together cannot keep.
+// The limits of a process: control groups as kernels and container runtimes lay them out, and an
+// allocation beyond the memory of all backends together.
 #include "kernels/cpu/host_limits.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class Host {
   std::string root_;
 };
 
-TEST(HostLimitsTest, NothingToReadIsNoLimit) {
+TEST(HostLimitsTest, MissingFilesDoNotLimit) {
   EXPECT_EQ(Host({}).Limits(), CgroupLimits{});
   EXPECT_EQ(CgroupLimits{}.cpus, kNoQuota);
   EXPECT_EQ(CgroupLimits{}.memory, kNoLimit);
@@ -70,7 +70,7 @@ TEST(HostLimitsTest, Version2OfAContainerThatSeesItsGroupAsTheRoot) {
   }
 }
 
-TEST(HostLimitsTest, TheTightestGroupAroundCounts) {
+TEST(HostLimitsTest, UsesTheTightestAncestor) {
   const Host host({{"/proc/self/cgroup", "0::/a/b/c\n"},
                    {"/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"},
                    {"/sys/fs/cgroup/a/b/c/memory.max", "4000\n"},
@@ -103,7 +103,7 @@ TEST(HostLimitsTest, Version1WithoutLimits) {
   EXPECT_EQ(host.Limits(), CgroupLimits{});
 }
 
-TEST(HostLimitsTest, SpoiltFilesDoNotLimit) {
+TEST(HostLimitsTest, MalformedFilesDoNotLimit) {
   for (const char* text :
        {"", "\n", "abc", "-5 100000", "0 0", "100000", "100000 0", "1e", "max"}) {
     const Host host({{"/proc/self/cgroup", "0::/\n"}, {"/sys/fs/cgroup/cpu.max", text}});
@@ -111,7 +111,7 @@ TEST(HostLimitsTest, SpoiltFilesDoNotLimit) {
   }
 }
 
-TEST(HostLimitsTest, BackendsTogetherGetNoMoreThanThereIs) {
+TEST(HostLimitsTest, BackendsShareTheMemoryLimit) {
   const size_t most = cpu::UsableMemory() / 5 * 3;
   const auto one = MakeBackend({cpu::BestIsa(), 1}), other = MakeBackend({cpu::BestIsa(), 1});
   Buffer first = one->Allocate(most);

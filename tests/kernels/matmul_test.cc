@@ -1,5 +1,6 @@
-// MatMul against double arithmetic, exactly on integers, and bit for bit across batches and
-// machines.
+// MatMul against double arithmetic, exact on integers, and the same bits in every batch and on
+// every machine.
+//
 // Covers kernels/cpu/vector/isa.cc, kernels/cpu/vector/vector_avx2.cc,
 // kernels/cpu/vector/vector_avx512.cc, kernels/cpu/vector/vector_generic.cc
 #include <gtest/gtest.h>
@@ -91,7 +92,7 @@ TEST(MatMulTest, IsExactOnSmallIntegers) {
   }
 }
 
-TEST(MatMulTest, ATokenAloneGivesTheBitsItGivesInABatch) {
+TEST(MatMulTest, BitsDoNotDependOnTheBatch) {
   const Shape s{37, 300, 77};
   for (DType dtype : kFloatTypes) {
     Case c = MakeCase(s, dtype, 7);

@@ -1,5 +1,5 @@
-// PagedAttention over a long context: once warm, a call takes no memory that grows with the
-// context.
+// PagedAttention over a long context: after the first call, a call allocates no memory that grows
+// with the context.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 namespace quire {
 namespace {
 
-TEST(PagedAttentionMemoryTest, TakesNoneForALongContext) {
+TEST(PagedAttentionMemoryTest, LongContextAllocatesNothing) {
   constexpr int32_t kHeads = 8, kDim = 64, kBlock = 16, kContext = 20000, kQueries = 8;
   constexpr int64_t kBlocks = kContext / kBlock + 1;
   const auto backend = MakeBackend({cpu::BestIsa(), 3});
@@ -57,7 +57,7 @@ TEST(PagedAttentionMemoryTest, TakesNoneForALongContext) {
   attend();
   bytes_taken = 0;
   attend();
-  // A thread that had nothing to do in the first call makes its room in the second: K and V of 16
+  // A thread without work in the first call allocates its buffers in the second: K and V of 16
   // keys, and twice the states of 64 rows.
   constexpr int64_t kThreadRoom = 4 * (2 * 16 * kDim + 2 * 64 * (kDim + 16));
   EXPECT_LE(bytes_taken, 3 * kThreadRoom);

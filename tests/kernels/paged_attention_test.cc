@@ -1,5 +1,6 @@
-// PagedAttention against double arithmetic over a poisoned pool: every slot a query may not see is
-// NaN, so touching one shows. Chunks, batch mates, threads and block sizes must not change a bit.
+// PagedAttention against double arithmetic over a poisoned pool: every slot that a query does not
+// see is NaN, so a read of one fails the test. Chunks, the batch, threads and block sizes must not
+// change a bit.
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -16,7 +17,7 @@ struct Sequence {
   int32_t context, queries;
 };
 
-// Sequences over a shared pool, blocks in random order, unowned slots NaN.
+// Sequences over a shared pool, with blocks in random order and NaN in slots that no sequence owns.
 class AttentionCase {
  public:
   AttentionCase(const Shape& shape, DType cache, std::vector<Sequence> sequences,
@@ -248,7 +249,7 @@ TEST(PagedAttentionTest, MatchesDoubleArithmeticAndIsTheSameOnEveryMachine) {
   }
 }
 
-TEST(PagedAttentionTest, ChunksOfAPromptGiveTheBitsOfTheWhole) {
+TEST(PagedAttentionTest, PrefillChunksDoNotChangeBits) {
   for (int32_t window : {0, 90}) {
     AttentionCase c({4, 1, 32, 16, window}, DType::kBF16, {{40, 9}, {700, 700}});
     OnEveryMachine([&](Backend& backend, const Machine& machine) {
@@ -267,7 +268,7 @@ TEST(PagedAttentionTest, ChunksOfAPromptGiveTheBitsOfTheWhole) {
 }
 
 // Items of 8 rows of 32 floats and 24 and 18 spans, and one of 32 rows and 1 span.
-TEST(PagedAttentionTest, TheSpaceToSplitInDoesNotChangeABit) {
+TEST(PagedAttentionTest, SizeOfTheSplitSpaceDoesNotChangeBits) {
   AttentionCase c({8, 1, 16, 16, 0}, DType::kF32, {{12000, 1}, {9000, 1}, {100, 4}});
   cpu::ThreadPool alone(1, false), three(3, false);
   const cpu::VectorKernels& kernels = cpu::KernelsFor(cpu::BestIsa());
@@ -284,7 +285,7 @@ TEST(PagedAttentionTest, TheSpaceToSplitInDoesNotChangeABit) {
   }
 }
 
-TEST(PagedAttentionTest, TheBlockSizeDoesNotChangeABit) {
+TEST(PagedAttentionTest, BlockSizeDoesNotChangeBits) {
   Array first;
   for (int32_t block_size : {16, 32, 64}) {
     AttentionCase c({4, 2, 64, block_size, 0}, DType::kF32, {{600, 40}});
@@ -295,13 +296,13 @@ TEST(PagedAttentionTest, TheBlockSizeDoesNotChangeABit) {
   }
 }
 
-TEST(PagedAttentionTest, NeverReadsKeysAQueryMayNotSee) {
+TEST(PagedAttentionTest, NeverReadsInvisibleKeys) {
   for (DType cache : kFloatTypes) {
     AttentionCase c({4, 2, 64, 16, 50}, cache, {{700, 700}});
     OnEveryMachine([&](Backend& backend, const Machine& machine) {
       SCOPED_TRACE(machine.name());
       Array clean = c.MakeOut(), out = c.MakeOut();
-      // Queries [100, 120) see keys [51, 120); everything else may be NaN.
+      // Queries [100, 120) see keys [51, 120); every other key may be NaN.
       AttentionCase narrow({4, 2, 64, 16, 50}, cache, {{700, 700}});
       narrow.PoisonFrom(0, 120);
       narrow.PoisonBefore(0, 51);
@@ -312,7 +313,7 @@ TEST(PagedAttentionTest, NeverReadsKeysAQueryMayNotSee) {
   }
 }
 
-TEST(PagedAttentionTest, TakesScoresFartherApartThanAnExponentReaches) {
+TEST(PagedAttentionTest, HandlesScoresBeyondTheExponentRange) {
   AttentionCase c({1, 1, 16, 16, 0}, DType::kF32, {{40, 40}}, 500.0);
   OnEveryMachine([&](Backend& backend, const Machine& machine) {
     SCOPED_TRACE(machine.name());

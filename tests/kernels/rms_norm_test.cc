@@ -1,5 +1,5 @@
-// RmsNorm against double arithmetic, with and without residual, in place, across batches and
-// machines.
+// RmsNorm against double arithmetic: with and without residual, in place, and the same bits in
+// every batch and on every machine.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cases.h"
@@ -55,7 +55,7 @@ TEST(RmsNormTest, MatchesDoubleArithmeticAndIsTheSameOnEveryMachine) {
   }
 }
 
-TEST(RmsNormTest, MayWriteOverItsInputAndGivesTheBitsOfATokenAlone) {
+TEST(RmsNormTest, WorksInPlaceAndBitsDoNotDependOnTheBatch) {
   Random random(3);
   Array x = Array::Normal(random, DType::kF32, {37, 130});
   Array weight = Array::Normal(random, DType::kBF16, {130});

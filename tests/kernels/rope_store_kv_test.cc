@@ -1,4 +1,5 @@
-// RopeStoreKv against double arithmetic: rotation, head norms, and where K and V land in the pool.
+// RopeStoreKv against double arithmetic: rotation, head norms, and the places of K and V in the
+// pool.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cases.h"
@@ -30,7 +31,7 @@ class RopeCase {
     k_norm_ = Array::Normal(random_, DType::kF32, {dim});
     for (int64_t t = 0; t < kTokens; ++t) {
       positions_.push_back(static_cast<int32_t>(random_.Below(kPositions)));
-      slots_.push_back(shape.block_size + t * 3);  // distinct, block 0 left alone
+      slots_.push_back(shape.block_size + t * 3);  // distinct, none in block 0
     }
     pool_ = Array(cache, {kBlocks, kLayers, 2, shape.kv_heads, shape.block_size, dim});
     pool_.Fill(-77.0f);
@@ -132,7 +133,7 @@ class RopeCase {
   std::vector<int64_t> slots_;
 };
 
-TEST(RopeStoreKvTest, MatchesDoubleArithmeticAndIsTheSameOnEveryMachineAndAlone) {
+TEST(RopeStoreKvTest, MatchesDoubleArithmeticAndBitsDependOnTheTokenAlone) {
   for (const Shape& shape :
        {Shape{4, 2, 64, 16}, {3, 3, 16, 32}, {5, 1, 22, 64}, {1, 1, 128, 16}}) {
     for (DType cache : kFloatTypes) {

@@ -1,6 +1,6 @@
-// Sample against a double-precision reference of ops.h: the modified logits, the kept set, the
-// draw, and the frequencies of many draws against exact probabilities. Seeds are fixed: every run
-// is the same.
+// Sample against a double-precision reference of sampling.h: the modified logits, the kept tokens,
+// the draw, and the frequencies of many draws against exact probabilities. Seeds are fixed, so
+// every run is the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ std::vector<double> Probabilities(const std::vector<double>& logits, const Sampl
   return p;
 }
 
-// The Gumbel-max draw in double; `margin` tells how clearly it was won.
+// The Gumbel-max draw in double. `margin` is the lead of the winner.
 int32_t ReferenceDraw(const std::vector<double>& probabilities, uint64_t seed, uint32_t position,
                       double* margin) {
   double best = -INFINITY, second = -INFINITY;
@@ -172,7 +172,7 @@ TEST(SampleTest, GreedyTakesTheLowestOfEqualLogits) {
   });
 }
 
-TEST(SampleTest, RowsThatHoldNoAnswerAreFlagged) {
+TEST(SampleTest, FlagsNonfiniteRows) {
   const std::vector<float> good = {1.0f, -INFINITY, 0.5f, 2.0f, 0.0f};
   OnEveryMachine([&](Backend& backend, const Machine& machine) {
     SCOPED_TRACE(machine.name());
@@ -300,7 +300,7 @@ TEST(SampleTest, DrawsAtNeighbouringPositionsAreIndependent) {
   EXPECT_LE(chi2, 15 + 5 * std::sqrt(30.0));
 }
 
-TEST(SampleTest, TheDrawIsTheReferenceDrawOnLargeVocabularies) {
+TEST(SampleTest, MatchesTheReferenceOnLargeVocabularies) {
   Random random(31);
   int compared = 0;
   for (int64_t vocab : {63, 2048, 32003}) {
@@ -324,7 +324,7 @@ TEST(SampleTest, TheDrawIsTheReferenceDrawOnLargeVocabularies) {
 }
 
 TEST(SampleTest, FlatRowsDrawTheReferenceTokenUnderRandomFilters) {
-  // On nearly flat rows a token wrongly kept or dropped is drawn, or missed, often.
+  // On nearly flat rows a wrongly kept or dropped token changes many draws.
   Random random(51);
   int compared = 0;
   for (int round = 0; round < 4000; ++round) {
@@ -336,7 +336,7 @@ TEST(SampleTest, FlatRowsDrawTheReferenceTokenUnderRandomFilters) {
     if (round % 5 == 0) params.min_p = static_cast<float>(random.Uniform());
     const std::vector<double> logits(row.begin(), row.end());
     const std::vector<double> p = Probabilities(logits, params);
-    // Rows whose kept set hangs on a rounding prove nothing.
+    // Skips rows where a rounding decides which tokens are kept.
     SampleRow looser = params, tighter = params;
     looser.top_p += params.top_p < 1.0f ? 1e-5f : 0.0f;
     tighter.top_p -= params.top_p < 1.0f ? 1e-5f : 0.0f;
@@ -354,7 +354,7 @@ TEST(SampleTest, FlatRowsDrawTheReferenceTokenUnderRandomFilters) {
 }
 
 TEST(SampleTest, KeepsAllTiesAtAThreshold) {
-  // Four equal leaders: top_k = 2 and a nucleus of half cannot choose among them.
+  // Four tokens are equal at the top: top_k = 2 and top_p = 0.5 must keep all of them.
   std::vector<float> row(40, -5.0f);
   for (int i : {3, 11, 20, 39}) row[i] = 1.0f;
   for (const SampleRow& setting :
@@ -390,7 +390,7 @@ TEST(SampleTest, ExtremeTemperaturesAndLogitsStayInTheVocabulary) {
   });
 }
 
-TEST(SampleTest, NeighboursMachinesAndRepetitionChangeNothing) {
+TEST(SampleTest, ResultsDoNotDependOnBatchMachineOrRepetition) {
   Random random(41);
   constexpr int kRows = 33;
   constexpr int64_t kVocab = 1001;

@@ -1,4 +1,4 @@
-// SiluMul against double arithmetic, far out on both sides of zero too.
+// SiluMul against double arithmetic, also far from zero on both sides.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cases.h"

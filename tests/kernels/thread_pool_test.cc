@@ -1,5 +1,4 @@
-// ThreadPool: every index is visited once, by job after job, with more and fewer workers than
-// cores.
+// ThreadPool: each of many jobs visits every index once, with more and fewer workers than cores.
 #include "kernels/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -34,10 +33,10 @@ TEST(ThreadPoolTest, VisitsEveryIndexOnceInRangesNoLongerThanTheGrain) {
   }
 }
 
-TEST(ThreadPoolTest, AnotherThreadTakesPartWhenTheCallerIsHeldUp) {
+TEST(ThreadPoolTest, WorkerJoinsWhileTheCallerIsBlocked) {
   ThreadPool pool(2, false);
   std::atomic<int> inside = 0;
-  // Each range waits for the other: only two threads can end this.
+  // Each range waits for the other, so the job ends only if two threads run it.
   pool.ParallelFor(2, 1, [&](int64_t, int64_t) {
     ++inside;
     inside.notify_all();

@@ -12,8 +12,8 @@
 namespace quire {
 namespace {
 
-constexpr size_t kCacheBytes = 4u << 20;     // weights up to here are timed from the caches
-constexpr size_t kMemoryBytes = 256u << 20;  // and larger ones out of so much
+constexpr size_t kCacheBytes = 4u << 20;     // up to this size weights are timed in the caches
+constexpr size_t kMemoryBytes = 256u << 20;  // larger weights are timed out of this many bytes
 constexpr int32_t kBlock = 16;
 
 constexpr MatMulShape kMatMulShapes[] = {
@@ -234,8 +234,8 @@ bool SampleCase::Right() const {
     }
   }
   if (params.top_k > 0 || params.top_p < 1 || params.min_p > 0) {
-    // Kept are the likeliest: those at least as likely as the token itself must not exceed what the
-    // filter keeps. A hundredth of leeway for the sampler's own rounding at the threshold.
+    // A filter keeps the likeliest tokens, so the tokens at least as likely as the drawn one must
+    // fit in the filter. The margin of a hundredth is for the sampler's rounding at the threshold.
     const double top = *std::max_element(logits.begin(), logits.end());
     double total = 0, above = 0, p = 0;
     int64_t rank = 0;

@@ -1,7 +1,7 @@
-// The cases that kernel benchmarks time, and the tests prove right: one list of shapes, one way to
-// fill and run them, one check. A benchmark that does not get Right() from its case has no figure.
+// The cases of the kernel benchmarks, which tests check too: one list of shapes, one way to fill
+// and run them, one check. A benchmark reports no figure for a case that is not Right().
 //
-// A case allocates on the backend it is given, which must outlive it, and is used by one thread.
+// A case allocates on its backend, which must outlive it. One thread uses a case.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ std::span<const MatMulShape> MatMulShapes();
 
 class MatMulCase {
  public:
-  // Weights beyond the caches are as many matrices as fill 256 MB, taken in turn, so that each run
-  // reads them from memory as a model's layers are read.
+  // Weights larger than the caches are several matrices of 256 MB together, used in turn, so that
+  // each run reads its weights from memory, as the layers of a model do.
   MatMulCase(const MatMulShape& shape, Backend& backend);
 
   void Run();
-  // Whether every 97th element of the last run's result is within the rounding of k products.
+  // True if every 97th element of the last result is within the rounding of k products.
   bool Right() const;
   double flops() const { return 2.0 * shape_.tokens * shape_.k * shape_.n; }
   const Buffer& weights() const { return weights_; }
@@ -54,8 +54,8 @@ struct AttentionShape {
 };
 std::span<const AttentionShape> AttentionShapes();
 
-// Keys and queries are random; V is the same at every position, so that the output is V whatever
-// the weights: a check that needs no reference of the kernel's own cost.
+// Keys and queries are random. V is the same at every position, so the output is V for any weights:
+// a check without a reference as expensive as the kernel.
 class AttentionCase {
  public:
   AttentionCase(const AttentionShape& shape, Backend& backend);
@@ -76,7 +76,7 @@ class AttentionCase {
   PagedAttentionParams params_{};
 };
 
-// One row's draw under one setting of the sampler.
+// The draw of one row with one setting of the sampler.
 struct SampleSetting {
   const char* name;
   int64_t vocab;
@@ -88,10 +88,10 @@ class SampleCase {
  public:
   SampleCase(const SampleSetting& setting, Backend& backend);
 
-  // The sampler spoils its row: each run samples a copy.
+  // The sampler overwrites its row, so each run samples a copy.
   void Run();
-  // Whether the last run's token is the one that the definition gives, computed in double. Under a
-  // filter: whether it is a token that the filter keeps.
+  // True if the last token is the one of the definition, computed in double. With a filter: true if
+  // the filter keeps the last token.
   bool Right() const;
   const SampleResult& result() const { return result_; }
   SampleResult& result() { return result_; }

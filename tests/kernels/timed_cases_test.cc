@@ -1,4 +1,4 @@
-// The cases that benchmarks time give right results on every machine, and a wrong one is noticed.
+// The timed cases give right results on every machine, and their checks find a wrong one.
 #include "tests/kernels/timed_cases.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// Larger ones differ from these by what the memory does, and take minutes under a sanitizer.
+// Larger weights differ from these only in memory traffic, and take minutes under a sanitizer.
 constexpr double kMostFlops = 3e8;
 constexpr size_t kMostWeightBytes = 8u << 20;
 

@@ -1,5 +1,5 @@
-// The vectors of the sampler against the scalar arithmetic of kernels/sampling_math.h, bit for bit,
-// on every instruction set: that header is the contract between devices.
+// The vectorised sampler against the scalar arithmetic of kernels/sampling_math.h, bit for bit, on
+// every instruction set: that header is the contract between devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void OnEveryIsa(Fn fn) {
   }
 }
 
-// Every sign and exponent, with steps through the significand that are odd, and the edges.
+// Every sign and exponent, odd steps through the significand, and the edges.
 std::vector<float> ManyFloats() {
   std::vector<float> floats;
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 8191) {
@@ -63,7 +63,7 @@ void ExpectSameExp(const VectorKernels& kernels, const float* x, int64_t n) {
   }
 }
 
-TEST(VectorSamplingTest, ExpIsTheScalarOne) {
+TEST(VectorSamplingTest, ExpMatchesTheScalarBits) {
   const std::vector<float> x = ManyFloats();
   OnEveryIsa([&](const VectorKernels& kernels) {
     ExpectSameExp(kernels, x.data(), static_cast<int64_t>(x.size()));
@@ -71,7 +71,7 @@ TEST(VectorSamplingTest, ExpIsTheScalarOne) {
   });
 }
 
-TEST(VectorSamplingTest, TheMassIsTheSumOfScalarOnes) {
+TEST(VectorSamplingTest, MassIsTheSumOfScalarMasses) {
   Random random(8);
   OnEveryIsa([&](const VectorKernels& kernels) {
     for (int64_t n : {1, 2, 15, 16, 17, 63, 1000, 50021}) {
@@ -87,7 +87,7 @@ TEST(VectorSamplingTest, TheMassIsTheSumOfScalarOnes) {
   });
 }
 
-// The score of a draw that can only take `token`: the noise, since its z is 0.
+// The score of a draw that keeps only `token`: its noise, because its z is 0.
 float NoiseOf(const VectorKernels& kernels, std::vector<float>& z, uint64_t seed, uint32_t position,
               uint32_t token) {
   z[token] = 0.0f;
@@ -102,11 +102,11 @@ float NoiseOf(const VectorKernels& kernels, std::vector<float>& z, uint64_t seed
   return drawn.score;
 }
 
-TEST(VectorSamplingTest, NoiseIsTheScalarOneInEveryLane) {
+TEST(VectorSamplingTest, NoiseMatchesTheScalarBitsInEveryLane) {
   constexpr uint64_t kSeeds[] = {0, 1, ~uint64_t{0}, uint64_t{1} << 32, 0x9e3779b97f4a7c15u};
   constexpr uint32_t kPositions[] = {0, 1, 4095, 0x7fffffffu};
   OnEveryIsa([&](const VectorKernels& kernels) {
-    for (int64_t vocab : {64, 67, 333}) {  // whole blocks, and ends within one
+    for (int64_t vocab : {64, 67, 333}) {  // whole blocks, and ends within a block
       std::vector<float> z(vocab, -kInfinity);
       for (uint64_t seed : kSeeds) {
         for (uint32_t position : kPositions) {
@@ -121,7 +121,7 @@ TEST(VectorSamplingTest, NoiseIsTheScalarOneInEveryLane) {
   });
 }
 
-TEST(VectorSamplingTest, NoiseIsTheScalarOneForManyWords) {
+TEST(VectorSamplingTest, NoiseMatchesTheScalarBitsForManyWords) {
   OnEveryIsa([&](const VectorKernels& kernels) {
     std::vector<float> z(64, -kInfinity);
     for (uint32_t position = 0; position < 300000; ++position) {
@@ -132,10 +132,10 @@ TEST(VectorSamplingTest, NoiseIsTheScalarOneForManyWords) {
   });
 }
 
-// Where random words take the edges of the noise: the smallest and largest, the sides of 1/2, where
-// low words turn to high ones and the float of a word rounds up to 1/2, and the sides of 1 -
+// Random words at the edges of the noise: the smallest and the largest; both sides of 1/2, where
+// low words become high words and the float of a word rounds up to 1/2; both sides of 1 -
 // sqrt(1/2), where the logarithm's argument changes.
-TEST(VectorSamplingTest, NoiseOfTheWordsAtTheEdges) {
+TEST(VectorSamplingTest, NoiseMatchesTheScalarBitsAtTheEdges) {
   constexpr uint64_t kSeed = 0x9e3779b97f4a7c15u;
   struct Edge {
     uint32_t position, token, word;
@@ -156,7 +156,7 @@ TEST(VectorSamplingTest, NoiseOfTheWordsAtTheEdges) {
   });
 }
 
-// The draw of ops.h, one token at a time.
+// The draw of sampling.h, one token at a time.
 Drawn ScalarDraw(const DrawRow& row) {
   Drawn best{-kInfinity, -1};
   for (int64_t i = 0; i < row.vocab; ++i) {
@@ -169,7 +169,7 @@ Drawn ScalarDraw(const DrawRow& row) {
   return best;
 }
 
-TEST(VectorSamplingTest, DrawsAreTheScalarOnes) {
+TEST(VectorSamplingTest, DrawsMatchTheScalarDraws) {
   OnEveryIsa([&](const VectorKernels& kernels) {
     Random random(21);
     for (int draw = 0; draw < 600; ++draw) {

@@ -26,7 +26,7 @@ class Client {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const timeval limit{20, 0};  // far beyond what any answer takes: a hang fails, it does not hang
+    const timeval limit{20, 0};  // far longer than any answer takes: a hang becomes a failure
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
@@ -97,7 +97,7 @@ TEST(AdminHttpTest, HeadHasNoBodyAndOtherMethodsAreRefused) {
   }
 }
 
-TEST(AdminHttpTest, HostileRequestsGetAnErrorAndDisturbNobody) {
+TEST(AdminHttpTest, HostileRequestsGetAnErrorAndLeaveThePortUsable) {
   const auto port = StartPort();
   const std::string requests[] = {
       "GET /" + std::string(1 << 20, 'a') + " HTTP/1.1\r\n\r\n",
@@ -115,38 +115,39 @@ TEST(AdminHttpTest, HostileRequestsGetAnErrorAndDisturbNobody) {
   EXPECT_EQ(Get(port->port(), "/livez").substr(9, 3), "200");
 }
 
-TEST(AdminHttpTest, TenStalledConnectionsDelayNobody) {
+TEST(AdminHttpTest, TenStalledConnectionsDelayNoRequest) {
   const auto port = StartPort();
   std::vector<Client> stalled;
   for (int i = 0; i < 10; ++i) {
     stalled.emplace_back(port->port());
-    // Silent ones, half a request, and a whole one whose answer is never read.
+    // No request, half a request, and a whole one whose answer is never read.
     if (i % 3 == 1) stalled.back().Send("GET /livez HTTP/1.1\r\nHos");
     if (i % 3 == 2) stalled.back().Send("GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
   }
   for (int i = 0; i < 50; ++i) EXPECT_EQ(Get(port->port(), "/livez").substr(9, 3), "200");
 }
 
-TEST(AdminHttpTest, FullOfSilentPeersItServesAgainOnceTheyTimeOut) {
+TEST(AdminHttpTest, ServesAgainWhenSilentConnectionsTimeOut) {
   const auto port = StartPort({.max_connections = 4, .idle_timeout_seconds = 1});
   std::vector<Client> silent;
   for (int i = 0; i < 4; ++i) silent.emplace_back(port->port());
   EXPECT_EQ(Get(port->port(), "/livez").substr(9, 3), "200");
 }
 
-// A peer that sends a byte now and then is never idle: its age ends it.
-TEST(AdminHttpTest, AgeEndsAConnectionThatTrickles) {
+// A peer that sends a byte from time to time is never idle, so only its age ends its connection.
+TEST(AdminHttpTest, MaximumAgeEndsATricklingConnection) {
   const auto port = StartPort({.idle_timeout_seconds = 600, .max_age_seconds = 15});
   Client trickler(port->port());
   trickler.Send("GET /li");
-  EXPECT_EQ(Get(port->port(), "/livez").substr(9, 3), "200");  // the port has seen the trickler
+  EXPECT_EQ(Get(port->port(), "/livez").substr(9, 3),
+            "200");  // the port knows the trickling connection
   port->CloseStale(SteadyNowNs());
   trickler.Send("vez HTTP/1.1\r\nHost: x\r\n");
   port->CloseStale(SteadyNowNs() + 16'000'000'000);
   EXPECT_NE(trickler.ReadAll(), "timeout");
 }
 
-TEST(AdminHttpTest, ATakenPortIsNamedWithItsFlag) {
+TEST(AdminHttpTest, APortInUseIsNamedWithItsFlag) {
   const auto first = StartPort();
   const auto second = AdminHttp::Start({.port = first->port()}, {});
   ASSERT_FALSE(second.ok());
@@ -156,7 +157,7 @@ TEST(AdminHttpTest, ATakenPortIsNamedWithItsFlag) {
   EXPECT_NE(message.find("--metrics-port"), std::string::npos) << message;
 }
 
-TEST(ListenAddressTest, LoopbackIsThisMachineOnly) {
+TEST(ListenAddressTest, LoopbackMeansOnlyThisMachine) {
   for (const char* host : {"localhost", "127.0.0.1", "127.9.8.7", "::1", "[::1]"}) {
     EXPECT_TRUE(IsLoopback(host)) << host;
   }
@@ -166,13 +167,13 @@ TEST(ListenAddressTest, LoopbackIsThisMachineOnly) {
   }
 }
 
-TEST(ListenAddressTest, AddressesThatCannotBeBoundSayWhy) {
+TEST(ListenAddressTest, UnusableAddressesHaveAReason) {
   EXPECT_FALSE(CheckTcpFree("203.0.113.1", 0, "--port").ok());  // reserved for documentation
   EXPECT_FALSE(CheckTcpFree("no such host", 0, "--port").ok());
   EXPECT_TRUE(CheckTcpFree("127.0.0.1", 0, "--port").ok());
 }
 
-TEST(ListenAddressTest, AUnixSocketIsTakenOnlyWhileSomebodyAnswers) {
+TEST(ListenAddressTest, AUnixSocketIsInUseOnlyWhileAProcessListens) {
   const std::string path = testing::TempDir() + "quire_listen_test.sock";
   unlink(path.c_str());
   EXPECT_TRUE(CheckUnixSocketFree(path).ok());
@@ -187,7 +188,7 @@ TEST(ListenAddressTest, AUnixSocketIsTakenOnlyWhileSomebodyAnswers) {
   EXPECT_TRUE(CheckUnixSocketFree(path).ok());  // stale
   unlink(path.c_str());
   fclose(fopen(path.c_str(), "w"));
-  EXPECT_FALSE(CheckUnixSocketFree(path).ok());  // somebody's file
+  EXPECT_FALSE(CheckUnixSocketFree(path).ok());  // a file, not a socket
   unlink(path.c_str());
   EXPECT_FALSE(CheckUnixSocketFree("/tmp/" + std::string(200, 'x')).ok());
 }

@@ -1,5 +1,5 @@
-// Every wrong thing a client can say, over real gRPC: its code, the field it names, and that
-// nothing else is disturbed: afterwards all blocks are free and a good request is served.
+// Every kind of bad input, over real gRPC: its code and its field, without side effects: all blocks
+// are free afterwards, and a good request is served.
 // Covers server/generate/request_codec.cc
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -177,7 +177,7 @@ TestServer& Server() {
 
 class BadInputTest : public ::testing::TestWithParam<BadCase> {};
 
-TEST_P(BadInputTest, IsRefusedWithItsFieldAndDisturbsNothing) {
+TEST_P(BadInputTest, IsRefusedWithItsFieldAndHasNoSideEffects) {
   const BadCase& bad = GetParam();
   v1::GenerateRequest request = AskFor(4);
   bad.spoil(request);
@@ -203,8 +203,8 @@ INSTANTIATE_TEST_SUITE_P(Sampling, BadInputTest, ::testing::ValuesIn(SamplingCas
 INSTANTIATE_TEST_SUITE_P(Stop, BadInputTest, ::testing::ValuesIn(StopCases()), kName);
 INSTANTIATE_TEST_SUITE_P(Prompt, BadInputTest, ::testing::ValuesIn(PromptCases()), kName);
 
-// The edges of every range are inside.
-TEST(GoodInputTest, LimitsThemselvesAreAllowed) {
+// Ranges include their limits.
+TEST(GoodInputTest, LimitsAreAllowed) {
   const std::vector<std::function<void(v1::GenerateRequest&)>> edges = {
       [](auto& r) { r.mutable_sampling()->set_temperature(100); },
       [](auto& r) { r.mutable_sampling()->set_temperature(0); },
@@ -267,7 +267,7 @@ TEST(BadInputAloneTest, OversizedMessageIsResourceExhausted) {
   server.ExpectNothingLeft();
 }
 
-// Sends bytes as they are.
+// Sends raw bytes.
 grpc::Status CallRaw(TestServer& server, const std::string& method, const std::string& bytes) {
   grpc::GenericStub stub(server.channel());
   grpc::CompletionQueue queue;
@@ -316,7 +316,7 @@ TEST(MalformedTest, NamesTheFieldThatBreaks) {
       EXPECT_EQ(ViolatedField(status), bad.field) << bad.name << ": " << status.error_message();
     }
   }
-  // Calls of every other kind say the same.
+  // Every other kind of call answers the same.
   grpc::Status status = CallRaw(Server(), "/quire.v1.Inference/Tokenize", "\x12\x01\xFF");
   EXPECT_EQ(status.error_code(), Code::INVALID_ARGUMENT);
   EXPECT_EQ(ViolatedField(status), "text");
@@ -337,7 +337,7 @@ TEST(MalformedTest, EveryTruncationOfAMessageIsAnswered) {
   for (size_t size = 0; size < bytes.size(); ++size) {
     const grpc::Status status =
         CallRaw(Server(), "/quire.v1.Inference/GenerateUnary", bytes.substr(0, size));
-    // A cut between two fields leaves a message; then something that is required may be missing.
+    // A cut between two fields leaves a valid message that may lack a required field.
     if (status.ok()) continue;
     EXPECT_EQ(status.error_code(), Code::INVALID_ARGUMENT) << size;
     EXPECT_NE(ViolatedField(status), "") << size;
@@ -371,8 +371,8 @@ TEST(MalformedTest, ValidUtf8PrefixAgreesWithTheDefinition) {
   }
 }
 
-// A status travels in metadata, of which clients take 8 KiB: a longer one would reach nobody.
-TEST(ChatTest, WhatATemplateSaysAtLengthStillArrives) {
+// A status travels in metadata, of which clients accept 8 KiB: a longer one would not arrive.
+TEST(ChatTest, ALongMessageOfATemplateArrivesShortened) {
   TestServerOptions options;
   options.chat_template = "{{ raise_exception('no role ' + messages[0].role) }}";
   TestServer server(options);

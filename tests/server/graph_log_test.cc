@@ -1,4 +1,4 @@
-// What the log says of captured steps, at which level.
+// The log lines about captured steps and their levels.
 #include "server/admin/graph_log.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What `say` logs at this level and above.
+// The lines that `say` logs at this level and above.
 template <typename Say>
 std::string LogOf(Severity minimum, Say say) {
   std::FILE* const file = std::tmpfile();
@@ -27,7 +27,7 @@ std::string LogOf(Severity minimum, Say say) {
   return text;
 }
 
-TEST(GraphLogTest, EachCaptureIsADetailAndTheirSumIsNews) {
+TEST(GraphLogTest, CapturesAreDebugLinesAndTheirSumIsAnInfoLine) {
   const WorkerReport report{.description = "",
                             .memory = {},
                             .seconds = {},
@@ -43,7 +43,7 @@ TEST(GraphLogTest, EachCaptureIsADetailAndTheirSumIsNews) {
   EXPECT_EQ(LogOf(Severity::kDebug, [] { LogGraphs({}); }), "") << "no captures, no word of them";
 }
 
-TEST(GraphLogTest, TheSizesThatRanSayHowOftenAndHowFull) {
+TEST(GraphLogTest, ReplayedSizesLogCountAndPadding) {
   EngineStats stats;
   stats.graphs = {{.size = 1}, {.size = 8, .replays = 10, .padded_rows = 20}};
   EXPECT_THAT(

@@ -83,7 +83,7 @@ uint32_t H2Client::AddHeaders(const std::string& path,
 }
 
 void H2Client::AddMessage(uint32_t stream, const std::string& message) {
-  // gRPC's own prefix: not compressed, length.
+  // gRPC's prefix: not compressed, length.
   AddFrame(kData, kEndStream, stream,
            std::string(1, '\0') + Big32(static_cast<uint32_t>(message.size())) + message);
 }

@@ -1,6 +1,6 @@
-// H2Client: HTTP/2 by hand over one TCP connection, for what a gRPC client would never do: reset
-// streams as fast as it can, never read, ignore SETTINGS, vanish. Only what these tests need of RFC
-// 9113.
+// H2Client: hand-written HTTP/2 over one TCP connection, for behaviour that gRPC clients lack:
+// reset streams at full speed, never read, ignore SETTINGS, vanish. Implements the parts of RFC
+// 9113 that these tests need.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,18 @@ class H2Client {
   ~H2Client();  // closes
 
   bool connected() const { return fd_ >= 0; }
-  // Appends frames to what Send will write.
+  // These append frames; Send writes them.
   // HEADERS that open a gRPC call of `path`; returns the stream's id.
   uint32_t AddHeaders(const std::string& path,
                       const std::vector<std::pair<std::string, std::string>>& extra = {});
   void AddMessage(uint32_t stream, const std::string& message);  // DATA, END_STREAM
   void AddReset(uint32_t stream);                                // RST_STREAM CANCEL
-  // Opens the connection's window, which no SETTINGS can, as wide as it goes.
+  // Opens the connection's window, which SETTINGS cannot change, to its maximum.
   void AddWideWindow();
-  // Writes what was added; reads and drops what the server says meanwhile if `drain`, so that
-  // neither side blocks for ever. False when the server has closed the connection.
+  // Writes the frames. With `drain`, reads and drops the server's data meanwhile, so that neither
+  // side blocks forever. False if the server has closed the connection.
   bool Send(bool drain);
-  // Reads and drops for as long as the connection lives or until `bytes` have come; false when
-  // closed.
+  // Reads and drops data until `bytes` have arrived; false if the connection closes first.
   bool Read(int64_t bytes);
   // Closes with RST instead of FIN.
   void Vanish();

@@ -1,5 +1,5 @@
-// The exposition: every fact under its names, vLLM's bucket edges, and docs/metrics.md against a
-// scrape.
+// The exposition: metrics under both names, vLLM's bucket edges, and docs/metrics.md compared with
+// a scrape.
 // Covers server/metrics/cache_metrics.cc
 #include "server/metrics/metrics.h"
 
@@ -33,15 +33,15 @@ FinishEvent FinishedRequest(FinishReason reason) {
   return event;
 }
 
-// Whether the page has `text`; the failure names the text, not the page of 60 KB.
+// Success if the page contains `text`; the failure names the text, not the page of 60 KB.
 testing::AssertionResult Shows(const std::string& page, const std::string& text) {
   if (page.find(text) != std::string::npos) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "not on the page: " << text;
 }
 
-// Every way in which a metric can come to life.
+// Calls every method that creates or changes a metric.
 void MoveEverything(ServerMetrics& metrics) {
-  metrics.RequestFinished(FinishedRequest(FinishReason::kEos));
+  metrics.RequestFinished(FinishedRequest(FinishReason::kEos), 100);
   metrics.RequestRejected(14);
   metrics.InterTokenLatency(0.004);
   metrics.RpcFinished("Generate", 0, 0.5);
@@ -49,7 +49,7 @@ void MoveEverything(ServerMetrics& metrics) {
   metrics.SessionStreamOpened("Watch");
   metrics.StreamPaused();
   metrics.StreamShed();
-  metrics.CancelToFree(0.002);
+  metrics.CancelToEnd(0.002);
   metrics.StartupPhase("ready", 0.4);
   metrics.MemoryPlanned({.parts = {{"weights", 1000}}, .num_blocks = 7, .block_size = 16});
   metrics.WorkersStarted({.description = "",
@@ -114,17 +114,17 @@ TEST(MetricsTest, GaugesFollowTheEngine) {
                 .tokens_in_flight = 60};
   const std::string scrape = metrics.Serialize(stats);
   for (const char* line : {"quire_requests_running{model_name=\"demo\"} 3\n",
-                           "vllm:num_requests_running{model_name=\"demo\"} 3\n",
-                           "vllm:num_requests_waiting{model_name=\"demo\"} 5\n",
+                           "vllm:num_requests_running{model_name=\"demo\",engine=\"0\"} 3\n",
+                           "vllm:num_requests_waiting{model_name=\"demo\",engine=\"0\"} 5\n",
                            "quire_waiting_prompt_tokens{model_name=\"demo\"} 70\n",
-                           "vllm:kv_cache_usage_perc{model_name=\"demo\"} 0.75\n",
-                           "vllm:gpu_cache_usage_perc{model_name=\"demo\"} 0.75\n",
+                           "vllm:kv_cache_usage_perc{model_name=\"demo\",engine=\"0\"} 0.75\n",
+                           "vllm:gpu_cache_usage_perc{model_name=\"demo\",engine=\"0\"} 0.75\n",
                            "quire_running_tokens{model_name=\"demo\"} 60\n"}) {
     EXPECT_TRUE(Shows(scrape, line));
   }
 }
 
-TEST(MetricsTest, WhatStartingTheWorkersTookIsShown) {
+TEST(MetricsTest, TheWorkersStartIsExported) {
   ServerMetrics metrics("demo");
   MoveEverything(metrics);
   EngineStats stats;
@@ -146,7 +146,7 @@ TEST(MetricsTest, WhatStartingTheWorkersTookIsShown) {
   }
 }
 
-TEST(MetricsTest, CountersRaiseToTheEnginesTotalsAndNeverFall) {
+TEST(MetricsTest, CountersFollowTheEnginesTotalsAndNeverFall) {
   ServerMetrics metrics("demo");
   EngineStats stats;
   stats.generated_tokens = 100;
@@ -155,29 +155,32 @@ TEST(MetricsTest, CountersRaiseToTheEnginesTotalsAndNeverFall) {
   stats.generated_tokens = 150;
   const std::string scrape = metrics.Serialize(stats);
   EXPECT_TRUE(Shows(scrape, "quire_generated_tokens_total{model_name=\"demo\"} 150\n"));
-  EXPECT_TRUE(Shows(scrape, "vllm:generation_tokens_total{model_name=\"demo\"} 150\n"));
-  EXPECT_TRUE(Shows(scrape, "vllm:num_preemptions_total{model_name=\"demo\"} 2\n"));
+  EXPECT_TRUE(
+      Shows(scrape, "vllm:generation_tokens_total{model_name=\"demo\",engine=\"0\"} 150\n"));
+  EXPECT_TRUE(Shows(scrape, "vllm:num_preemptions_total{model_name=\"demo\",engine=\"0\"} 2\n"));
   stats.generated_tokens = 140;
   EXPECT_TRUE(Shows(metrics.Serialize(stats), "generated_tokens_total{model_name=\"demo\"} 150\n"));
 }
 
-TEST(MetricsTest, AFinishedRequestMovesItsHistograms) {
+TEST(MetricsTest, AFinishedRequestCountsInItsHistograms) {
   ServerMetrics metrics("demo");
-  metrics.RequestFinished(FinishedRequest(FinishReason::kMaxTokens));
+  metrics.RequestFinished(FinishedRequest(FinishReason::kMaxTokens), 100);
   const std::string scrape = metrics.Serialize({});
   for (const char* line :
-       {"vllm:time_to_first_token_seconds_sum{model_name=\"demo\"} 3\n",
-        "vllm:e2e_request_latency_seconds_sum{model_name=\"demo\"} 9\n",
-        "vllm:request_queue_time_seconds_sum{model_name=\"demo\"} 1\n",
-        "vllm:request_prefill_time_seconds_sum{model_name=\"demo\"} 2\n",
-        "vllm:request_decode_time_seconds_sum{model_name=\"demo\"} 5\n",
-        "vllm:request_inference_time_seconds_sum{model_name=\"demo\"} 7\n",
-        "vllm:request_time_per_output_token_seconds_sum{model_name=\"demo\"} 0.5\n",
-        "vllm:request_prompt_tokens_sum{model_name=\"demo\"} 20\n",
-        "vllm:request_generation_tokens_sum{model_name=\"demo\"} 11\n",
+       {"vllm:time_to_first_token_seconds_sum{model_name=\"demo\",engine=\"0\"} 3\n",
+        "vllm:e2e_request_latency_seconds_sum{model_name=\"demo\",engine=\"0\"} 9\n",
+        "vllm:request_queue_time_seconds_sum{model_name=\"demo\",engine=\"0\"} 1\n",
+        "vllm:request_prefill_time_seconds_sum{model_name=\"demo\",engine=\"0\"} 2\n",
+        "vllm:request_decode_time_seconds_sum{model_name=\"demo\",engine=\"0\"} 5\n",
+        "vllm:request_inference_time_seconds_sum{model_name=\"demo\",engine=\"0\"} 7\n",
+        "vllm:request_time_per_output_token_seconds_sum{model_name=\"demo\",engine=\"0\"} 0.5\n",
+        "vllm:request_prompt_tokens_sum{model_name=\"demo\",engine=\"0\"} 20\n",
+        "vllm:request_generation_tokens_sum{model_name=\"demo\",engine=\"0\"} 11\n",
         "quire_requests_finished_total{model_name=\"demo\",reason=\"MAX_TOKENS\"} 1\n",
-        "vllm:request_success_total{model_name=\"demo\",finished_reason=\"length\"} 1\n",
-        "vllm:request_success_total{model_name=\"demo\",finished_reason=\"stop\"} 0\n"}) {
+        "vllm:request_success_total{model_name=\"demo\",engine=\"0\",finished_reason=\"length\"} "
+        "1\n",
+        "vllm:request_success_total{model_name=\"demo\",engine=\"0\",finished_reason=\"stop\"} "
+        "0\n"}) {
     EXPECT_TRUE(Shows(scrape, line));
   }
 }
@@ -205,13 +208,13 @@ TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
   const std::string scrape = metrics.Serialize(stats);
   for (const char* line :
        {"quire_prefix_cache_queried_tokens_total{model_name=\"demo\"} 1000\n",
-        "vllm:prefix_cache_queries_total{model_name=\"demo\"} 1000\n",
+        "vllm:prefix_cache_queries_total{model_name=\"demo\",engine=\"0\"} 1000\n",
         "quire_prefix_cache_hit_tokens_total{model_name=\"demo\",tier=\"device\"} 600\n",
         "quire_prefix_cache_hit_tokens_total{model_name=\"demo\",tier=\"host\"} 300\n",
-        "vllm:prefix_cache_hits_total{model_name=\"demo\"} 600\n",
-        "vllm:external_prefix_cache_queries_total{model_name=\"demo\"} 400\n",
-        "vllm:external_prefix_cache_hits_total{model_name=\"demo\"} 300\n",
-        "vllm:prompt_tokens_cached_total{model_name=\"demo\"} 900\n",
+        "vllm:prefix_cache_hits_total{model_name=\"demo\",engine=\"0\"} 600\n",
+        "vllm:external_prefix_cache_queries_total{model_name=\"demo\",engine=\"0\"} 400\n",
+        "vllm:external_prefix_cache_hits_total{model_name=\"demo\",engine=\"0\"} 300\n",
+        "vllm:prompt_tokens_cached_total{model_name=\"demo\",engine=\"0\"} 900\n",
         "quire_kv_evicted_blocks_total{model_name=\"demo\"} 7\n",
         "quire_session_kv_lost_blocks_total{model_name=\"demo\"} 3\n",
         "quire_kv_blocks_cached{model_name=\"demo\"} 9\n",
@@ -223,7 +226,7 @@ TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
         "quire_sessions{model_name=\"demo\",state=\"ACTIVE\"} 0\n",
         "quire_requests_restoring{model_name=\"demo\"} 2\n",
         "quire_kv_stored_bytes_total{model_name=\"demo\"} 4096\n",
-        "vllm:kv_offload_store_bytes_total{model_name=\"demo\"} 4096\n",
+        "vllm:kv_offload_store_bytes_total{model_name=\"demo\",engine=\"0\"} 4096\n",
         "quire_kv_loaded_blocks_total{model_name=\"demo\"} 2\n",
         "quire_kv_corrupt_pages_total{model_name=\"demo\"} 1\n",
         "quire_kv_copy_bytes_per_second{model_name=\"demo\",direction=\"load\"} 5000000000\n"}) {
@@ -231,16 +234,52 @@ TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
   }
 }
 
-TEST(MetricsTest, WhatARequestHadFoundIsCounted) {
+TEST(MetricsTest, StepSizesBecomeAHistogramOfTheSameCounts) {
+  ServerMetrics metrics("demo");
+  EngineStats stats;
+  stats.step_sizes.Add(1);
+  stats.step_sizes.Add(8);
+  metrics.Serialize(stats);
+  stats.step_sizes.Add(9);
+  stats.step_sizes.Add(100000);
+  const std::string scrape = metrics.Serialize(stats);
+  for (const char* line :
+       {"quire_tokens_per_step_count{model_name=\"demo\"} 4\n",
+        "quire_tokens_per_step_sum{model_name=\"demo\"} 100018\n",
+        "quire_tokens_per_step_bucket{model_name=\"demo\",le=\"1\"} 1\n",
+        "quire_tokens_per_step_bucket{model_name=\"demo\",le=\"8\"} 2\n",
+        "quire_tokens_per_step_bucket{model_name=\"demo\",le=\"16384\"} 3\n",
+        "vllm:iteration_tokens_total_bucket{model_name=\"demo\",engine=\"0\",le=\"16\"} 3\n"}) {
+    EXPECT_TRUE(Shows(scrape, line));
+  }
+}
+
+TEST(MetricsTest, ParametersOfARequestAreCounted) {
+  ServerMetrics metrics("demo");
+  metrics.RequestFinished(FinishedRequest(FinishReason::kEos), 77);
+  metrics.CancelToEnd(0.5);
+  const std::string scrape = metrics.Serialize({});
+  for (const char* line :
+       {"vllm:request_params_max_tokens_sum{model_name=\"demo\",engine=\"0\"} 77\n",
+        "vllm:request_params_n_sum{model_name=\"demo\",engine=\"0\"} 1\n",
+        "vllm:request_max_num_generation_tokens_sum{model_name=\"demo\",engine=\"0\"} 11\n",
+        "vllm:lora_requests_info{model_name=\"demo\",engine=\"0\",max_lora=\"0\",",
+        "quire_cancel_to_end_seconds_sum{model_name=\"demo\"} 0.5\n",
+        "quire_cancel_to_free_seconds_sum{model_name=\"demo\"} 0.5\n"}) {
+    EXPECT_TRUE(Shows(scrape, line));
+  }
+}
+
+TEST(MetricsTest, TheResidencyOfARequestIsCounted) {
   ServerMetrics metrics("demo");
   FinishEvent event = FinishedRequest(FinishReason::kEos);
-  metrics.RequestFinished(event);
+  metrics.RequestFinished(event, 100);
   event.residency = {.outcome = Residency::Outcome::kPartial,
                      .device_tokens = 16,
                      .host_tokens = 64,
                      .recomputed_tokens = 5,
                      .restore_ns = kSecond / 4};
-  metrics.RequestFinished(event);
+  metrics.RequestFinished(event, 100);
   const std::string scrape = metrics.Serialize({});
   for (const char* line :
        {"quire_request_residency_total{model_name=\"demo\",outcome=\"NONE\"} 1\n",
@@ -253,20 +292,20 @@ TEST(MetricsTest, WhatARequestHadFoundIsCounted) {
   }
 }
 
-// A request that ended in the queue has no first token: it must not pull the averages to zero.
+// A request that ended in the queue has no first token and must not lower the averages.
 TEST(MetricsTest, ARequestThatNeverRanHasNoLatencies) {
   ServerMetrics metrics("demo");
   FinishEvent event = FinishedRequest(FinishReason::kDeadline);
   event.timings.admitted_ns = event.timings.first_token_ns = event.timings.last_token_ns = 0;
   event.usage.completion_tokens = 0;
-  metrics.RequestFinished(event);
+  metrics.RequestFinished(event, 100);
   const std::string scrape = metrics.Serialize({});
   EXPECT_TRUE(Shows(scrape, "quire_time_to_first_token_seconds_count{model_name=\"demo\"} 0\n"));
   EXPECT_TRUE(Shows(scrape, "quire_request_queue_seconds_count{model_name=\"demo\"} 0\n"));
   EXPECT_TRUE(Shows(scrape, "quire_request_seconds_count{model_name=\"demo\"} 1\n"));
 }
 
-// The edges of vLLM's dashboards, which ours must contain.
+// Our edges must include those of vLLM's dashboards.
 TEST(MetricsTest, BucketsContainTheEdgesOfVllm) {
   ServerMetrics metrics("demo");
   const std::string scrape = metrics.Serialize({});
@@ -285,8 +324,8 @@ TEST(MetricsTest, BucketsContainTheEdgesOfVllm) {
   };
   for (const auto& [name, wanted] : edges) {
     for (const std::string& edge : wanted) {
-      EXPECT_TRUE(
-          Shows(scrape, "vllm:" + name + "_bucket{model_name=\"demo\",le=\"" + edge + "\"}"));
+      EXPECT_TRUE(Shows(scrape, "vllm:" + name + "_bucket{model_name=\"demo\",engine=\"0\",le=\"" +
+                                    edge + "\"}"));
     }
   }
 }
@@ -310,7 +349,7 @@ TEST(MetricsTest, CallsAndRejectionsAreLabelledByGrpcCode) {
       "quire_grpc_server_handling_seconds_sum{model_name=\"demo\",method=\"Tokenize\"} 0.5\n"));
 }
 
-// The age grows only while somebody waits, from the last step or from when work came.
+// The age grows only while work waits, from the last step or the arrival of the work.
 TEST(MetricsTest, StepAgeCountsOnlyWhileWorkWaits) {
   ServerMetrics metrics("demo");
   EngineStats stats;
@@ -322,7 +361,7 @@ TEST(MetricsTest, StepAgeCountsOnlyWhileWorkWaits) {
   EXPECT_TRUE(Shows(metrics.Serialize(stats), "quire_step_age_seconds{model_name=\"demo\"} 50."));
 }
 
-// A model name is the operator's own text: quotes and newlines must not break the page.
+// The operator chooses the model name: quotes and newlines must not break the page.
 TEST(MetricsTest, ModelNamesAreEscaped) {
   ServerMetrics metrics("a\"b\nc");
   const std::string scrape = metrics.Serialize({});
@@ -336,7 +375,7 @@ TEST(MetricsTest, ScrapesAndEventsMayOverlap) {
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 200; ++i) {
-        metrics.RequestFinished(FinishedRequest(FinishReason::kEos));
+        metrics.RequestFinished(FinishedRequest(FinishReason::kEos), 100);
         metrics.RequestRejected(t);
         metrics.InterTokenLatency(0.001);
       }
@@ -344,8 +383,9 @@ TEST(MetricsTest, ScrapesAndEventsMayOverlap) {
   }
   for (int i = 0; i < 20; ++i) metrics.Serialize({});
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(Shows(metrics.Serialize({}),
-                    "vllm:e2e_request_latency_seconds_count{model_name=\"demo\"} 600\n"));
+  EXPECT_TRUE(
+      Shows(metrics.Serialize({}),
+            "vllm:e2e_request_latency_seconds_count{model_name=\"demo\",engine=\"0\"} 600\n"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Process statistics against what other calls of the system say.
+// Process statistics compared with other system calls.
 #include "server/metrics/process_stats.h"
 
 #include <fcntl.h>
@@ -26,14 +26,14 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-TEST(ProcessStatsTest, CountsOpenDescriptorsWithoutItsOwn) {
+TEST(ProcessStatsTest, CountsOpenDescriptorsExceptItsOwn) {
   EXPECT_EQ(ReadProcessStats().open_fds, CountOpenDescriptors());
   const int fd = open("/dev/null", O_RDONLY);
   EXPECT_EQ(ReadProcessStats().open_fds, CountOpenDescriptors());
   close(fd);
 }
 
-TEST(ProcessStatsTest, TheLimitOfDescriptorsIsTheSoftOne) {
+TEST(ProcessStatsTest, DescriptorLimitIsTheSoftLimit) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   const rlimit lower{123, before.rlim_max};
@@ -42,7 +42,7 @@ TEST(ProcessStatsTest, TheLimitOfDescriptorsIsTheSoftOne) {
   setrlimit(RLIMIT_NOFILE, &before);
 }
 
-TEST(ProcessStatsTest, ProcessorTimeIsThatOfTheClock) {
+TEST(ProcessStatsTest, ProcessorTimeEqualsTheProcessClock) {
   volatile double sink = 0;
   while (CpuSeconds() < 0.1) sink = sink + 1;
   const double before = CpuSeconds();
@@ -52,7 +52,7 @@ TEST(ProcessStatsTest, ProcessorTimeIsThatOfTheClock) {
   EXPECT_LE(seconds, CpuSeconds() + 0.02);
 }
 
-TEST(ProcessStatsTest, ResidentMemoryGrowsWhenItIsTouched) {
+TEST(ProcessStatsTest, ResidentMemoryGrowsWhenMemoryIsTouched) {
   const int64_t before = ReadProcessStats().resident_bytes;
   EXPECT_GT(before, 0);
   const std::vector<char> touched(64 << 20, 'x');

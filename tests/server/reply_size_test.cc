@@ -1,5 +1,5 @@
-// Replies that one message cannot hold: a status of ours that says what to ask for, from every call
-// whose reply grows with what its client sends.
+// Replies larger than one message: every call whose reply grows with its request returns a status
+// that says what to request instead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ void ExpectTooLarge(const grpc::Status& status, const std::string& instead) {
   EXPECT_THAT(status.error_message(), HasSubstr(instead));
 }
 
-// The limit is what a client accepts that has set none: 4 MiB.
-TEST(ReplySizeTest, TokenizeIsRefusedOnlyBeyondWhatClientsAccept) {
+// The limit is the default limit of clients: 4 MiB.
+TEST(ReplySizeTest, TokenizeIsRefusedOnlyBeyondTheClientsLimit) {
   TestServer server;
   v1::TokenizeRequest request;
   request.set_offsets(true);
@@ -52,7 +52,7 @@ TEST(ReplySizeTest, DetokenizeOfShortIdsWithLongTexts) {
   EXPECT_EQ(response.text().size(), 4 * 24'999u);
 }
 
-// The request ends when its output has outgrown one reply, not when all of it is computed.
+// The request ends when its output exceeds one reply, not after all of it is computed.
 TEST(ReplySizeTest, GenerateUnaryStopsAndNamesTheStream) {
   TestServerOptions options;
   options.front.max_reply_bytes = 100'000;
@@ -66,17 +66,17 @@ TEST(ReplySizeTest, GenerateUnaryStopsAndNamesTheStream) {
   ExpectTooLarge(server.inference().GenerateUnary(&contexts[0], request, &result), "Generate");
   server.ExpectNothingLeft();
   EXPECT_LT(server.engine().Stats().generated_tokens, 25'000);
-  // What fits, fits: 9 bytes a token, beside what the reply says of the request.
+  // A smaller output is returned: 9 bytes per token, plus the facts about the request.
   request.mutable_stop()->set_max_tokens(3'500);
   ASSERT_TRUE(server.inference().GenerateUnary(&contexts[1], request, &result).ok());
   EXPECT_EQ(result.token_ids_size(), 3'500);
   server.ExpectNothingLeft();
-  // A stream has no such bound.
+  // A stream has no such limit.
   request.mutable_stop()->set_max_tokens(20'000);
   EXPECT_EQ(Stream(server.inference(), request).ids.size(), 20'000u);
 }
 
-// Its answer holds the request, and the host in it once more.
+// The answer contains the request, and the request's host twice.
 TEST(ReplySizeTest, ReflectionOfAHugeHost) {
   TestServer server;
   const auto stub = grpc::reflection::v1::ServerReflection::NewStub(server.channel());

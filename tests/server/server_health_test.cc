@@ -1,5 +1,5 @@
-// Health tells the truth: a hung engine turns it off everywhere and back on when it moves again; a
-// dead worker group ends the server with its own exit code.
+// Health follows the engine: off everywhere while it hangs, on when it moves again. A dead worker
+// group ends the server with its own exit code.
 #include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -41,7 +41,7 @@ int StatusOf(int port, const std::string& path) {
   return status;
 }
 
-// Waits until the page has this status; false when it never has.
+// Waits until the page has this status; false after a minute.
 bool BecomesStatus(int port, const std::string& path, int status) {
   const int64_t give_up_ns = SteadyNowNs() + 60'000'000'000;
   while (SteadyNowNs() < give_up_ns) {
@@ -51,7 +51,7 @@ bool BecomesStatus(int port, const std::string& path, int status) {
   return false;
 }
 
-// Passes everything on, until it says that the workers died.
+// Forwards all calls, until it reports that the workers died.
 class MortalTransport final : public Transport {
  public:
   MortalTransport(std::unique_ptr<Transport> inner, const std::atomic<bool>* dead)
@@ -77,7 +77,7 @@ class MortalTransport final : public Transport {
   bool forgotten_ = false;
 };
 
-// A server on the demo model whose worker says the same token for ever, when the gate lets it.
+// A server of the demo model whose worker samples the same token forever, as the gate allows.
 class RunningServer {
  public:
   RunningServer()
@@ -147,10 +147,12 @@ v1::GenerateRequest Endless() {
   return request;
 }
 
-TEST(ServerHealthTest, AHungEngineTurnsHealthOffAndMovingAgainTurnsItOn) {
+TEST(ServerHealthTest, HealthIsOffWhileTheEngineHangs) {
   RunningServer server;
   EXPECT_EQ(server.Health(), HealthResponse::SERVING);
   EXPECT_EQ(StatusOf(server.admin_port(), "/livez"), 200);
+  EXPECT_EQ(StatusOf(server.admin_port(), "/health"), 200);
+  EXPECT_EQ(StatusOf(server.admin_port(), "/version"), 200);
   server.gate.Allow(0);
   grpc::ClientContext context;
   const auto stub = server.Stub();
@@ -158,6 +160,7 @@ TEST(ServerHealthTest, AHungEngineTurnsHealthOffAndMovingAgainTurnsItOn) {
 
   EXPECT_TRUE(BecomesStatus(server.admin_port(), "/livez", 503));
   EXPECT_EQ(StatusOf(server.admin_port(), "/readyz"), 503);
+  EXPECT_EQ(StatusOf(server.admin_port(), "/health"), 503);
   EXPECT_EQ(StatusOf(server.admin_port(), "/startupz"), 200);
   EXPECT_EQ(StatusOf(server.admin_port(), "/metrics"), 200);
   EXPECT_EQ(server.Health(), HealthResponse::NOT_SERVING);

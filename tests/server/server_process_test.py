@@ -31,13 +31,14 @@ sys.path.insert(0, SCRATCH)
 from quire.v1 import control_pb2, inference_pb2  # noqa: E402
 
 FINISHED = inference_pb2.FinishReason.Name
-PATIENCE = 60  # seconds: beyond it something hangs; never how long a thing should take
-# How many times dearer everything is in a program built with a sanitizer.
+PATIENCE = 60  # seconds after which a wait counts as a hang; no measurement
+# Slowdown of a program built with a sanitizer, and of a machine with more to run than processors.
 SLOWNESS = 10 if {'ASAN_OPTIONS', 'TSAN_OPTIONS'} & os.environ.keys() else 1
+SLOWNESS *= max(1, round(os.getloadavg()[0] / os.cpu_count()))
 
 
 def run(*flags, environment=None):
-    """A server that is expected to end by itself."""
+    """Runs a server that ends by itself."""
     return subprocess.run([SERVER, *flags], env={**os.environ, **(environment or {})},
                           capture_output=True, text=True, timeout=PATIENCE)
 
@@ -49,7 +50,7 @@ def dry_run(*flags, environment=None):
 
 
 class Server:
-    """A running server; its log is read by a thread and can be waited on."""
+    """A running server. A thread reads its log; event() waits for a line."""
 
     def __init__(self, *flags, environment=None):
         listen = () if '--uds' in flags else ('--port', '0')
@@ -114,7 +115,7 @@ class Server:
         return sum(float(v) for v in values)
 
     def generate(self, tokens, text='Tell me a story.'):
-        """A stream of exactly so many tokens."""
+        """A stream of exactly this many tokens."""
         request = inference_pb2.GenerateRequest(text=text)
         request.stop.max_tokens = tokens
         request.stop.ignore_eos = True
@@ -171,7 +172,7 @@ class Settings(unittest.TestCase):
                 (('--uds', '/tmp/x', '--port', '1'), {}, 'contradict'),
                 (('--host', '0.0.0.0'), {}, 'plaintext'),
                 (('--config', '/nonexistent'), {}, '/nonexistent'),
-                # Fine by themselves, but not with this model.
+                # Valid alone, but not with this model.
                 (('--max-model-len', '1000000'), {}, '--max-model-len'),
                 (('--num-blocks-override', '2', '--max-model-len', '4096'), {}, 'KV cache')):
             with self.subTest(flags=flags):
@@ -179,7 +180,7 @@ class Settings(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(wanted, done.stderr)
 
-    def test_precedence_as_the_dry_run_shows_it(self):
+    def test_the_dry_run_shows_precedence(self):
         path = os.path.join(SCRATCH, 'settings.json')
         with open(path, 'w') as file:
             json.dump({'port': 1001, 'max-num-seqs': 11, 'log-level': 'debug'}, file)
@@ -191,7 +192,7 @@ class Settings(unittest.TestCase):
         self.assertEqual(plan['sources'], {'port': 'flag', 'max-num-seqs': 'environment',
                                            'log-level': 'file', 'dry-run': 'flag'})
 
-    def test_the_dry_run_resolves_and_adds_up(self):
+    def test_the_dry_run_resolves_settings_and_adds_up(self):
         plan = dry_run('--kv-cache-memory-bytes', '64MiB')
         self.assertEqual(plan['config']['device'], 'cpu')
         self.assertEqual(plan['config']['block-size'], 16)
@@ -200,7 +201,7 @@ class Settings(unittest.TestCase):
         self.assertLessEqual(memory['bytes_per_rank']['kv_cache'], 64 << 20)
         self.assertEqual(memory['kv_tokens'], (memory['num_blocks'] - 1) * memory['block_size'])
 
-    def test_ready_says_how_many_tokens_there_is_room_for(self):
+    def test_ready_has_the_tokens_of_the_kv_cache(self):
         flags = ('--num-blocks-override', '101', '--kv-offloading-size', '0.01')
         plan = dry_run(*flags)['memory_plan']
         with Server(*flags) as server:
@@ -209,7 +210,7 @@ class Settings(unittest.TestCase):
             self.assertEqual(ready['host_kv_tokens'], plan['num_pages'] * 16)
             self.assertEqual(ready['host_kv_tokens'], 16 * server.metric('quire_host_pages'))
 
-    def test_the_dry_run_needs_no_weights_and_takes_no_port(self):
+    def test_the_dry_run_needs_no_weights_and_no_port(self):
         model = os.path.join(SCRATCH, 'config_only')
         os.makedirs(model, exist_ok=True)
         shutil.copy(os.path.join(DEMO, 'config.json'), model)
@@ -248,7 +249,7 @@ class CannotStart(unittest.TestCase):
                     (('--port', '0', '--metrics-port', str(first.metrics_port)),
                      '--metrics-port')):
                 with self.subTest(flags=flags):
-                    # A model that does not load: its error would come first if it were tried.
+                    # If the server tried to load this model, its error would come first.
                     done = run(*flags, '--model', '/nonexistent/model')
                     self.assertEqual(done.returncode, 3, done.stderr)
                     self.assertIn(named, done.stderr)
@@ -276,7 +277,7 @@ def free_port():
 
 
 def await_status(port, path, wanted):
-    """Waits until a page of the admin port, which may not exist yet, has this status."""
+    """Waits until a page of the admin port, which may not listen yet, has this status."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         connection = http.client.HTTPConnection('127.0.0.1', port, timeout=PATIENCE)
@@ -300,14 +301,14 @@ class Watching(unittest.TestCase):
             process = subprocess.Popen([SERVER, '--port', '0', '--metrics-port', str(port)],
                                        stderr=subprocess.DEVNULL)
             try:
-                await_status(port, '/livez', 200)  # answers from the first moment on
+                await_status(port, '/livez', 200)  # the port answers from the start
                 process.send_signal(signal.SIGTERM)
                 self.assertEqual(process.wait(timeout=PATIENCE), 0)
             finally:
                 process.kill()
                 process.wait()
 
-    def test_a_request_moves_the_metrics(self):
+    def test_a_request_changes_the_metrics(self):
         with Server() as server:
             self.assertEqual(server.metric('quire_generated_tokens_total'), 0)
             tokens, finished = end_of(server.generate(20))
@@ -329,8 +330,10 @@ class Watching(unittest.TestCase):
 
     def test_pages(self):
         with Server('--served-model-name', '<b>"x"') as server:
-            for path in ('/livez', '/readyz', '/startupz'):
+            for path in ('/health', '/livez', '/readyz', '/startupz'):
                 self.assertEqual(server.get(path), (200, 'ok\n'))
+            version = json.loads(server.get('/version')[1])['version']
+            self.assertIn(version, run('--version').stdout)
             self.assertEqual(server.get('/nothing')[0], 404)
             status, page = server.get('/')
             self.assertEqual(status, 200)
@@ -338,7 +341,7 @@ class Watching(unittest.TestCase):
             self.assertIn('&lt;b&gt;&quot;x&quot;', page)
             self.assertEqual(server.health(), 1)
 
-    def test_ten_stalled_scrapers_hold_nobody_up(self):
+    def test_ten_stalled_scrapers_delay_no_other(self):
         with Server() as server:
             stalled = []
             for number in range(10):
@@ -357,6 +360,8 @@ class Watching(unittest.TestCase):
             end_of(server.generate(5, text=f'My secret is {canary}.'))
             with self.assertRaises(grpc.RpcError):
                 end_of(server.generate(10 ** 6, text=canary))
+            self.assertEqual(server.event('request finished')['completion_tokens'], 5)
+            server.event('requests refused')
             pages = server.get('/metrics')[1] + server.get('/')[1]
             server.signal()
             self.assertEqual(server.wait(), 0)
@@ -365,7 +370,7 @@ class Watching(unittest.TestCase):
 
 
 def flood_with_resets(port, path, count):
-    """Opens and resets so many calls in plain HTTP/2, anew whenever the server cuts the line."""
+    """Opens and resets `count` calls in plain HTTP/2; connects again when the server cuts it."""
     def frame(kind, flags, stream, payload):
         return (len(payload).to_bytes(3, 'big') + bytes([kind, flags])
                 + stream.to_bytes(4, 'big') + payload)
@@ -375,7 +380,7 @@ def flood_with_resets(port, path, count):
     headers = (b'\x83\x86' + literal(b':path', path) + literal(b':authority', b'x')  # POST, http
                + literal(b'content-type', b'application/grpc') + literal(b'te', b'trailers'))
     while count > 0:
-        with socket.create_connection(('127.0.0.1', port), timeout=1) as line:
+        with socket.create_connection(('127.0.0.1', port), timeout=PATIENCE) as line:
             try:
                 line.sendall(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + frame(4, 0, 0, b''))
                 for stream in range(1, 2 * count, 2000):
@@ -383,7 +388,7 @@ def flood_with_resets(port, path, count):
                         frame(1, 4, i, headers) + frame(3, 0, i, (8).to_bytes(4, 'big'))
                         for i in range(stream, stream + 2000, 2)))
                     count -= 1000
-                    while select.select([line], [], [], 0)[0]:  # or neither side would get on
+                    while select.select([line], [], [], 0)[0]:  # otherwise both sides block
                         if not line.recv(65536):
                             raise ConnectionError('cut')
             except OSError:
@@ -411,7 +416,7 @@ class Draining(unittest.TestCase):
             server.signal()
             server.event('draining')
             with self.assertRaises(grpc.RpcError) as refused:
-                while True:  # until the flag, set right after the event, is seen
+                while True:  # until the flag, which is set right after the event
                     end_of(server.generate(1))
             self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
             self.assertIn('draining', refused.exception.details())
@@ -428,7 +433,7 @@ class Draining(unittest.TestCase):
             server.signal()
             self.assertEqual(server.wait(), 1)
 
-    def test_what_does_not_finish_in_time_ends_with_unavailable(self):
+    def test_streams_that_do_not_finish_in_time_end_with_unavailable(self):
         with Server('--shutdown-timeout', '100ms') as server:
             stream = server.begin(4000)
             server.signal()
@@ -447,30 +452,45 @@ class Draining(unittest.TestCase):
                 self.assertEqual(server.wait(), 1)
                 server.event('second signal')
 
-    def test_a_flood_of_resets_just_before_does_not_hold_it_up(self):
-        with Server('--shutdown-timeout', '0s') as server:  # 5 s later it would end by force
+    def test_a_flood_of_resets_before_it_does_not_delay_the_end(self):
+        with Server('--shutdown-timeout', '0s') as server:  # after 5 s more: the end by force
             flood_with_resets(
                 server.port, b'/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
                 80000 // SLOWNESS)
             server.signal()
             self.assertEqual(server.wait(), 0, server.log)
 
-    def test_a_client_may_ask_for_it(self):
+    def test_a_client_drains_undrains_and_ends_the_server(self):
         with Server() as server:
+            def control(method, request, response):
+                return server.channel.unary_unary(
+                    f'/quire.v1.Control/{method}',
+                    request_serializer=type(request).SerializeToString,
+                    response_deserializer=response.FromString)(request, timeout=PATIENCE)
+
             def drain(**fields):
-                server.channel.unary_unary(
-                    '/quire.v1.Control/Drain',
-                    request_serializer=control_pb2.DrainRequest.SerializeToString,
-                    response_deserializer=control_pb2.DrainResponse.FromString)(
-                        control_pb2.DrainRequest(**fields), timeout=PATIENCE)
-            drain()  # refuses, and stays
+                control('Drain', control_pb2.DrainRequest(**fields), control_pb2.DrainResponse)
+
+            def undrain():
+                return control('Undrain', control_pb2.UndrainRequest(),
+                               control_pb2.UndrainResponse)
+            drain()
             self.assertEqual(server.get('/readyz'), (503, 'draining\n'))
             self.assertEqual(server.get('/livez')[0], 200)
+            self.assertEqual(server.get('/health')[0], 200)
             self.assertEqual(server.health(), 2)
+            self.assertEqual(server.event('drain: ')['exit_when_idle'], False)
+            server.event('drained')
+            self.assertTrue(undrain().was_draining)
+            server.event('undrain')
+            self.assertEqual(server.get('/readyz'), (200, 'ok\n'))
+            self.assertEqual(server.health(), 1)
+            self.assertEqual(end_of(server.generate(3))[0], 3)
             drain(exit_when_idle=True)
             self.assertEqual(server.wait(), 0)
+            server.event('drain ended')
 
-    def test_a_reader_of_the_log_that_stalls_stops_nothing(self):
+    def test_a_stalled_log_reader_does_not_stop_the_server(self):
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         try:

@@ -1,5 +1,5 @@
-// The server's life inside one process: start, watch, drain, what it says about itself. Signals and
-// exit codes are server_process_test.py's.
+// The server's life inside one process: start, watch, drain, status page. server_process_test.py
+// covers signals and exit codes.
 #include "server/server.h"
 
 #include <gtest/gtest.h>
@@ -42,20 +42,20 @@ TEST(ServerTest, StartsAndDrainsWhenAsked) {
   asker.join();
 }
 
-TEST(ServerTest, ADrainAskedForBeforeTheRunIsNotLost) {
+TEST(ServerTest, ADrainRequestedBeforeRunIsNotLost) {
   Server server(DemoSettings(), SteadyNowNs());
   server.RequestDrain();
   ASSERT_FALSE(server.Start());
   EXPECT_EQ(server.Run(), ExitCode::kOk);
 }
 
-TEST(ServerTest, AServerThatWasNeverStartedOrRunCanBeDestroyed) {
+TEST(ServerTest, CanBeDestroyedBeforeStartAndBeforeRun) {
   { const Server never_started(DemoSettings(), SteadyNowNs()); }
   Server never_run(DemoSettings(), SteadyNowNs());
   EXPECT_FALSE(never_run.Start());
 }
 
-TEST(ServerTest, ASocketsMissingFolderIsFoundBeforeTheModelIsLookedAt) {
+TEST(ServerTest, AMissingSocketFolderIsReportedBeforeTheModelIsRead) {
   Settings settings = DemoSettings();
   settings.engine.model = "/nonexistent";
   settings.server.front.uds = "/nonexistent-folder/quire.sock";
@@ -65,7 +65,7 @@ TEST(ServerTest, ASocketsMissingFolderIsFoundBeforeTheModelIsLookedAt) {
   EXPECT_NE(error->status.message().find("/nonexistent-folder/"), absl::string_view::npos);
 }
 
-TEST(ListenAddressTest, ASocketWithAFullQueueIsLiveAndHoldsNobodyUp) {
+TEST(ListenAddressTest, ASocketWithAFullQueueIsInUse) {
   const std::string path = testing::TempDir() + "/full-" + std::to_string(getpid());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -87,7 +87,7 @@ TEST(ListenAddressTest, ASocketWithAFullQueueIsLiveAndHoldsNobodyUp) {
   unlink(path.c_str());
 }
 
-TEST(ServerTest, TakenAddressesAreFoundBeforeTheModelIsLookedAt) {
+TEST(ServerTest, AddressesInUseAreReportedBeforeTheModelIsRead) {
   const auto taken = ListenTcp("127.0.0.1", 0, "--port");
   ASSERT_TRUE(taken.ok());
   Settings settings = DemoSettings();
@@ -105,7 +105,7 @@ ExitCode PlanErrorOf(const EngineConfig& config) {
   return PlanServing(config, &error) ? ExitCode::kOk : error.code;
 }
 
-TEST(ServerTest, PlanErrorsTellModelSettingsAndDeviceApart) {
+TEST(ServerTest, PlanErrorsDistinguishModelSettingsAndDevice) {
   EngineConfig config = DemoSettings().engine;
   EXPECT_EQ(PlanErrorOf(config), ExitCode::kOk);
   config.max_model_len = 1 << 20;
@@ -118,7 +118,18 @@ TEST(ServerTest, PlanErrorsTellModelSettingsAndDeviceApart) {
   EXPECT_EQ(PlanErrorOf(config), ExitCode::kModel);
 }
 
-TEST(DryRunTest, ShowsWhatIsResolvedAndWhatWasGiven) {
+TEST(DryRunTest, SaysWhyAutoTookItsDevice) {
+  const ParsedSettings parsed = *ParseSettings({.arguments = {}, .environment = {}});
+  EngineSetup setup;
+  setup.device = "cpu";
+  setup.device_reason = "head_dim 80: the CUDA attention kernels take 64 and 128";
+  const auto device = [&] { return nlohmann::json::parse(DryRunJson(parsed, setup))["device"]; };
+  EXPECT_EQ(device(), nlohmann::json({{"name", "cpu"}, {"reason", setup.device_reason}}));
+  setup.device_reason.clear();
+  EXPECT_EQ(device(), nlohmann::json({{"name", "cpu"}}));
+}
+
+TEST(DryRunTest, ShowsResolvedAndGivenSettings) {
   ParsedSettings parsed = *ParseSettings(
       {.arguments = {"--max-num-seqs", "8", "--drain-delay=1.5s"}, .environment = {}});
   parsed.settings.engine.model = QUIRE_SOURCE_DIR "/models/demo";
@@ -141,7 +152,7 @@ TEST(DryRunTest, ShowsWhatIsResolvedAndWhatWasGiven) {
   EXPECT_EQ(plan["config"]["max-session-tokens"], 64 << 20);
 }
 
-TEST(DryRunTest, ShowsHostMemoryAsItWillBe) {
+TEST(DryRunTest, ShowsResolvedHostMemory) {
   ParsedSettings parsed = *ParseSettings({});
   parsed.settings = DemoSettings();
   const auto plan_of = [&parsed] {
@@ -161,13 +172,13 @@ TEST(DryRunTest, ShowsHostMemoryAsItWillBe) {
   EXPECT_EQ(plan_of()["memory_plan"]["num_pages"], (512 << 20) / page);
   parsed.settings.engine.kv_offloading_size = 0;
   EXPECT_EQ(plan_of()["memory_plan"]["host_bytes"], 0);
-  // More than any machine has.
+  // More memory than any machine has.
   parsed.settings.engine.kv_offloading_size = 65536;
   EXPECT_EQ(PlanErrorOf(parsed.settings.engine), ExitCode::kBadConfig);
 }
 
-// Threads are of the cores that the process may use, not of those that the machine has.
-TEST(DryRunTest, ShowsWhatZeroAndEmptyStandFor) {
+// Thread counts follow from the cores that the process may use, not from those of the machine.
+TEST(DryRunTest, ResolvesZeroAndEmptySettings) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
   cpu_set_t one;
@@ -208,11 +219,15 @@ TEST(StatusPageTest, ShowsTheFactsAndEscapesThem) {
   facts.engine.cache.sessions = 6;
   facts.engine.cache.sessions_by_state = {1, 0, 0, 5};
   facts.engine.fault = "rank <1>";
+  facts.engine.steps = 1234567;
+  facts.engine.last_step_tokens = 512;
+  facts.engine.last_step_ns = 2'500'000;
   const std::string page = StatusPage(facts);
   for (const char* text :
        {"Quire is ready", "&lt;script&gt;&quot;&amp;", "1 d 01:01:01", "25 of 100 blocks (25 %)",
-        "3 of 12 pages (25 %)", "75 %, 25 % from the host", "6 (1 ACTIVE, 5 HOST)",
-        "rank &lt;1&gt;", "name=\"viewport\""}) {
+        "3 of 12 pages (25 %)", "75 % of tokens, 25 % from the host", "Sessions</td><td>6<",
+        "of them active</td><td>1<", "of them on the host</td><td>5<", "Steps</td><td>1,234,567<",
+        "512 tokens in 2.5 ms", "rank &lt;1&gt;", "name=\"viewport\""}) {
     EXPECT_NE(page.find(text), std::string::npos) << text;
   }
   EXPECT_EQ(page.find("<script"), std::string::npos);

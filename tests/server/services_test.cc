@@ -22,7 +22,7 @@ using ::testing::IsSupersetOf;
 using Health = grpc::health::v1::Health;
 using HealthResponse = grpc::health::v1::HealthCheckResponse;
 
-TEST(TextCallsTest, TokenizesAsGenerateWould) {
+TEST(TextCallsTest, TokenizesAsGenerateDoes) {
   TestServer server;
   v1::TokenizeRequest request;
   request.set_text("h\xC3\xA9");
@@ -49,7 +49,7 @@ TEST(TextCallsTest, TokenizesAsGenerateWould) {
   EXPECT_EQ(ViolatedField(status), "input");
 }
 
-TEST(TextCallsTest, DetokenizesBytesAndReplacesWhatIsNotText) {
+TEST(TextCallsTest, DetokenizesBytesAndReplacesInvalidUtf8) {
   TestServer server;
   v1::DetokenizeRequest request;
   for (const uint32_t id : {256u, 0x68u, 0xC3u, 0xA9u, 0xFFu, 257u}) request.add_token_ids(id);
@@ -67,7 +67,7 @@ TEST(TextCallsTest, DetokenizesBytesAndReplacesWhatIsNotText) {
   EXPECT_EQ(ViolatedField(status), "token_ids");
 }
 
-TEST(ControlTest, SaysWhatTheServerIs) {
+TEST(ControlTest, ReturnsServerModelAndMemoryFacts) {
   TestServer server;
   grpc::ClientContext contexts[4];
   v1::ServerInfo info;
@@ -126,7 +126,7 @@ TEST(ControlTest, AbortEndsTheNamedRequests) {
       ends[i] = Stream(server.inference(), request).status;
     });
   }
-  // Whoever comes after the third step waits in the queue: Abort reaches it there as well.
+  // A request that arrives after the third step waits in the queue, where Abort also finds it.
   EXPECT_TRUE(TestServer::Eventually([&] {
     const v1::Load load = server.Load();
     return load.running_requests() + load.waiting_requests() == 3;
@@ -153,6 +153,28 @@ TEST(ControlTest, AbortEndsTheNamedRequests) {
   server.ExpectNothingLeft();
 }
 
+v1::DrainResponse Drain(TestServer& server, bool exit_when_idle) {
+  grpc::ClientContext context;
+  v1::DrainRequest request;
+  request.set_exit_when_idle(exit_when_idle);
+  v1::DrainResponse response;
+  const grpc::Status status = server.control().Drain(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response;
+}
+
+grpc::Status Undrain(TestServer& server, v1::UndrainResponse* response) {
+  grpc::ClientContext context;
+  return server.control().Undrain(&context, {}, response);
+}
+
+v1::ServerInfo::State StateOf(TestServer& server) {
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  EXPECT_TRUE(server.control().GetServerInfo(&context, {}, &info).ok());
+  return info.state();
+}
+
 HealthResponse::ServingStatus CheckHealth(TestServer& server, const std::string& service) {
   const auto stub = Health::NewStub(server.channel());
   grpc::ClientContext context;
@@ -175,30 +197,62 @@ TEST(ControlTest, DrainRefusesNewWorkAndLetsRunningWorkFinish) {
   EXPECT_TRUE(TestServer::Eventually([&] { return server.Load().running_requests() == 1; }));
   EXPECT_EQ(CheckHealth(server, ""), HealthResponse::SERVING);
   for (int i = 0; i < 2; ++i) {
-    grpc::ClientContext drain_context;
-    v1::DrainRequest request;
-    request.set_exit_when_idle(i == 1);
-    v1::DrainResponse response;
-    ASSERT_TRUE(server.control().Drain(&drain_context, request, &response).ok());
-    EXPECT_EQ(response.running_requests(), 1u);
-    EXPECT_EQ(server.front().DrainRequested(), i == 1);
+    EXPECT_EQ(Drain(server, i == 1).running_requests(), 1u);
+    EXPECT_EQ(server.front().ExitRequested(), i == 1);
   }
   EXPECT_EQ(CheckHealth(server, ""), HealthResponse::NOT_SERVING);
-  server.front().SetServing(true);  // a watchdog may not undo it
+  server.front().SetServing(true);  // a healthy engine does not undo a drain
   EXPECT_EQ(CheckHealth(server, "quire.v1.Inference"), HealthResponse::NOT_SERVING);
   const grpc::Status refused = Stream(server.inference(), AskFor(1)).status;
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Reason(refused), "DRAINING");
   EXPECT_GT(RetrySeconds(refused), 0);
-  grpc::ClientContext info_context;
-  v1::ServerInfo info;
-  ASSERT_TRUE(server.control().GetServerInfo(&info_context, {}, &info).ok());
-  EXPECT_EQ(info.state(), v1::ServerInfo::STATE_DRAINING);
+  EXPECT_EQ(StateOf(server), v1::ServerInfo::STATE_DRAINING);
   server.gate().Allow(-1);
   int tokens = 0;
   while (running->Read(&frame)) tokens += frame.tokens().token_ids_size();
   EXPECT_TRUE(running->Finish().ok());
   EXPECT_EQ(tokens, 10);
+}
+
+TEST(ControlTest, UndrainAcceptsNewWorkAndTurnsHealthOn) {
+  TestServer server;
+  v1::UndrainResponse undrained;
+  ASSERT_TRUE(Undrain(server, &undrained).ok());
+  EXPECT_FALSE(undrained.was_draining());
+  Drain(server, false);
+  EXPECT_EQ(Reason(Stream(server.inference(), AskFor(1)).status), "DRAINING");
+  EXPECT_EQ(CheckHealth(server, ""), HealthResponse::NOT_SERVING);
+
+  ASSERT_TRUE(Undrain(server, &undrained).ok());
+  EXPECT_TRUE(undrained.was_draining());
+  EXPECT_EQ(CheckHealth(server, ""), HealthResponse::SERVING);
+  EXPECT_EQ(StateOf(server), v1::ServerInfo::STATE_READY);
+  EXPECT_FALSE(server.front().Draining());
+  EXPECT_TRUE(Stream(server.inference(), AskFor(3)).status.ok());
+}
+
+TEST(ControlTest, UndrainDoesNotHideAnUnhealthyEngine) {
+  TestServer server;
+  Drain(server, false);
+  server.front().SetServing(false);
+  v1::UndrainResponse undrained;
+  ASSERT_TRUE(Undrain(server, &undrained).ok());
+  EXPECT_EQ(CheckHealth(server, ""), HealthResponse::NOT_SERVING);
+  server.front().SetServing(true);
+  EXPECT_EQ(CheckHealth(server, ""), HealthResponse::SERVING);
+}
+
+TEST(ControlTest, UndrainIsRefusedOnceTheServerIsEnding) {
+  for (const bool by_client : {true, false}) {
+    TestServer server;
+    by_client ? static_cast<void>(Drain(server, true)) : server.front().BeginExit();
+    v1::UndrainResponse undrained;
+    const grpc::Status status = Undrain(server, &undrained);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_EQ(Reason(status), "EXITING");
+    EXPECT_EQ(server.front().Draining(), by_client);
+  }
 }
 
 TEST(HealthTest, AnswersForEachServiceAndWatchFollows) {
@@ -223,21 +277,21 @@ TEST(HealthTest, AnswersForEachServiceAndWatchFollows) {
   context.TryCancel();
 }
 
-TEST(HealthTest, PolicyKnowsIdleBusyHungAndDead) {
+TEST(HealthTest, PolicyDistinguishesIdleBusyHungAndDead) {
   constexpr int64_t kSecond = 1'000'000'000;
   EngineStats stats;
-  EXPECT_TRUE(IsHealthy(stats, 1000 * kSecond, 10));  // idle, never worked
+  EXPECT_TRUE(IsHealthy(stats, 1000 * kSecond, 10));  // idle since the start
   stats.last_retired_ns = 5 * kSecond;
   EXPECT_TRUE(IsHealthy(stats, 1000 * kSecond, 10));  // idle for long
   stats.work_waiting = true;
   stats.work_since_ns = 995 * kSecond;
-  EXPECT_TRUE(IsHealthy(stats, 1000 * kSecond, 10));   // work came a moment ago
+  EXPECT_TRUE(IsHealthy(stats, 1000 * kSecond, 10));   // work arrived recently
   EXPECT_TRUE(IsHealthy(stats, 1005 * kSecond, 10));   // at the limit
-  EXPECT_FALSE(IsHealthy(stats, 1006 * kSecond, 10));  // no step for longer than that
+  EXPECT_FALSE(IsHealthy(stats, 1006 * kSecond, 10));  // no step for longer than the limit
   stats.last_retired_ns = 1004 * kSecond;
   EXPECT_TRUE(IsHealthy(stats, 1006 * kSecond, 10));  // busy
   stats.recovering = true;
-  EXPECT_FALSE(IsHealthy(stats, 1006 * kSecond, 10));  // no workers, however short a time
+  EXPECT_FALSE(IsHealthy(stats, 1006 * kSecond, 10));  // no workers
   stats.recovering = false;
   stats.fault = "worker 0 died";
   EXPECT_FALSE(IsHealthy(stats, 1006 * kSecond, 10));
@@ -263,7 +317,7 @@ TEST(ReflectionTest, ListsServicesAndDescribesThem) {
   EXPECT_THAT(names,
               IsSupersetOf({"quire.v1.Inference", "quire.v1.Control", "quire.v1.Sessions",
                             "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"}));
-  // What comes back builds, alone, a pool that knows every method.
+  // The returned files alone build a pool that has every method.
   google::protobuf::DescriptorPool pool;
   for (const std::string& name : names) {
     request.set_file_containing_symbol(name);

@@ -1,4 +1,4 @@
-// The end of every request, as a gRPC status: docs/errors.md by the line.
+// The gRPC status of every end of a request, as in docs/errors.md.
 #include "server/call/status_codec.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ TEST(StatusCodecTest, RegularEndsAreOk) {
   }
 }
 
-TEST(StatusCodecTest, OtherEndsHaveTheirCodeAndReason) {
+TEST(StatusCodecTest, OtherEndsHaveACodeAndAReason) {
   struct Expected {
     FinishReason reason;
     Code code;
@@ -45,7 +45,7 @@ TEST(StatusCodecTest, OtherEndsHaveTheirCodeAndReason) {
   }
 }
 
-TEST(StatusCodecTest, DetailsTravel) {
+TEST(StatusCodecTest, DetailsReachTheGrpcStatus) {
   const grpc::Status bad = ToGrpcStatus(InvalidField("sampling.top_p", "must be above 0"));
   EXPECT_EQ(bad.error_code(), Code::INVALID_ARGUMENT);
   EXPECT_EQ(bad.error_message(), "sampling.top_p: must be above 0");

@@ -1,4 +1,4 @@
-// The fixture of every test that talks gRPC.
+// The fixture of every test over gRPC.
 #include "tests/server/test_server.h"
 
 #include <grpcpp/create_channel.h>
@@ -28,8 +28,8 @@ std::string Utf8(int code_point) {
   return {static_cast<char>(0xC0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 63))};
 }
 
-// How byte-level BPE writes a byte in tokenizer.json: printable Latin-1 as itself, the other bytes
-// in order from U+0100 on.
+// A byte in the alphabet of byte-level BPE: printable Latin-1 as itself, the other bytes in order
+// from U+0100.
 std::string ByteName(int byte) {
   int next = 256;
   for (int b = 0; b < 256; ++b) {
@@ -279,7 +279,7 @@ v1::Load TestServer::Load() {
 }
 
 void TestServer::ExpectNothingLeft() {
-  // Blocks return when the steps in flight have retired, which may be after the end of a request.
+  // Blocks return when the steps in flight have retired, possibly after the end of the request.
   EXPECT_TRUE(Eventually([this] {
     const SchedulerLoad load = engine_->Stats().load;
     return engine_->Idle() && front_->open_streams() == 0 && load.free_blocks == load.total_blocks;
@@ -293,7 +293,7 @@ void TestServer::ExpectNothingLeft() {
 }
 
 bool TestServer::Eventually(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,6 +1,6 @@
-// TestServer: a GrpcFront on a free port over the real Engine, with a worker that speaks a script.
-// Its tokenizer gives every byte the token id of the byte's value, so that expected ids can be read
-// off the text: 'a' is 97. Ids 256 and 257 are <s> (prepended to text) and </s> (end of sequence).
+// TestServer: a GrpcFront on a free port over the real Engine, with a worker that samples a script.
+// Its tokenizer maps each byte to its value as token id, so 'a' is 97. Ids 256 and 257 are <s>
+// (prepended to text) and </s> (end of sequence).
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -29,16 +29,16 @@ inline constexpr int32_t kTestBos = 256;
 inline constexpr int32_t kTestEos = 257;
 inline constexpr int32_t kTestVocab = 258;
 
-// Lets a test hold the worker, and let it go on.
+// Lets a test stop and resume the worker.
 class Gate {
  public:
-  // At most this many steps run until the next call; -1: any number.
+  // Lets at most this many steps run until the next call; -1: any number.
   void Allow(int64_t steps);
-  void Pass();  // the worker, once per step
-  // From now on every sample is not a number.
+  void Pass();  // called by the worker, once per step
+  // Makes every further sample NaN.
   void SpoilSamples() { spoiled_.store(true); }
   bool spoiled() const { return spoiled_.load(); }
-  // From now on the ranks disagree, which the engine takes for the death of the worker group.
+  // Makes the ranks disagree, which the engine treats as the death of the worker group.
   void BreakRanks() { broken_.store(true); }
   bool broken() const { return broken_.load(); }
 
@@ -50,7 +50,7 @@ class Gate {
   int64_t allowed_ = -1;
 };
 
-// Copies whole blocks between a pool, which nothing else fills, and an arena.
+// Copies whole blocks between an arena and a pool that only it uses.
 class ScriptCopies final : public CopyRunner {
  public:
   ScriptCopies(int32_t num_blocks, std::shared_ptr<HostArena> arena);
@@ -64,11 +64,11 @@ class ScriptCopies final : public CopyRunner {
   std::deque<int32_t> begun_[2];  // copies of each batch, by direction
 };
 
-// Every sequence is answered with the same tokens, over and over: token k of the output is
-// script[k % size]. The log probability of output token k is -k - 0.5.
+// Samples the same tokens for every sequence: token k of the output is script[k % size]. Its log
+// probability is -k - 0.5.
 class ScriptRunner final : public StepRunner {
  public:
-  // `copies` may be null: there is no host memory.
+  // `copies` may be null: no host memory.
   ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank,
                std::unique_ptr<CopyRunner> copies = nullptr);
   void Run(const StepPlan& plan, StepResult& result) override;
@@ -84,9 +84,9 @@ class ScriptRunner final : public StepRunner {
 
 struct TestServerOptions {
   FrontOptions front;
-  std::string script = "abcdefghij";  // bytes the worker says
+  std::string script = "abcdefghij";  // bytes that the worker samples
   std::vector<int32_t> script_ids;    // instead of `script` when not empty
-  int32_t num_blocks = 257;           // the null block included; 16 tokens each
+  int32_t num_blocks = 257;           // including the null block; 16 tokens each
   int32_t max_model_len = 2048;
   int32_t max_num_seqs = 64;
   int ranks = 1;
@@ -105,7 +105,7 @@ struct TestServerOptions {
   uint64_t model_identity = 1;
 };
 
-// Whose a call is, if FrontOptions::identity is this: what its metadata says by this name, else 0.
+// An identity for FrontOptions: the tenant in the call's metadata of this name, else 0.
 inline constexpr char kTestTenant[] = "x-test-tenant";
 TenantId TenantInMetadata(const grpc::ServerContextBase& call);
 
@@ -118,7 +118,7 @@ class TestServer {
   Engine& engine() { return *engine_; }
   Gate& gate() { return gate_; }
   std::string address() const;
-  // A connection of its own; with a fixed window of 64 KiB it takes no more than that unread.
+  // A separate connection; with `fixed_window` it accepts at most 64 KiB of unread data.
   std::shared_ptr<grpc::Channel> NewChannel(bool fixed_window = false) const;
   v1::Inference::Stub& inference() { return *inference_; }
   v1::Control::Stub& control() { return *control_; }
@@ -126,13 +126,13 @@ class TestServer {
   std::shared_ptr<grpc::Channel> channel() { return channel_; }
 
   v1::Load Load();
-  // The arena of a rank, for a look at its bytes.
+  // The arena of a rank, to inspect its bytes.
   HostArena& arena(int rank) { return *arenas_[static_cast<size_t>(rank)]; }
-  // What the admin port would show.
+  // The metrics page.
   std::string Metrics() { return metrics_->Serialize(engine_->Stats()); }
-  // Waits until the engine is idle and then expects that every block is free and no stream open.
+  // Waits until the engine is idle, then expects that every block is free and no stream is open.
   void ExpectNothingLeft();
-  // Waits for a condition that some thread of the server will make true; fails after ten seconds.
+  // Waits for a condition that the server's threads make true; false after ten seconds.
   static bool Eventually(const std::function<bool()>& condition);
 
  private:
@@ -154,7 +154,7 @@ class TestServer {
 // A request for `max_tokens` tokens after the prompt "hi".
 v1::GenerateRequest AskFor(uint32_t max_tokens);
 
-// What one stream brought.
+// The frames and the status of one stream.
 struct StreamedOutput {
   grpc::Status status;
   std::vector<v1::GenerateResponse> frames;
@@ -168,23 +168,22 @@ struct StreamedOutput {
 StreamedOutput Stream(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
                       grpc::ClientContext* context = nullptr);
 
-// google.rpc details of an error: the violated field, the reason, and whether a retry is advised.
+// google.rpc details of an error: the violated field, the reason, and the retry delay.
 std::string ViolatedField(const grpc::Status& status);
 std::string Reason(const grpc::Status& status);
-// ErrorInfo.metadata; empty if it is not there.
+// A value of ErrorInfo.metadata; empty if missing.
 std::string Fact(const grpc::Status& status, const std::string& name);
 double RetrySeconds(const grpc::Status& status);
 
-// Bounds on resident memory are for the program as users run it; a sanitizer's shadow and
-// quarantine come on top.
+// Factor for limits of resident memory: sanitizers add shadow memory and quarantine.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr int64_t kMemoryFactor = 12;
 #else
 inline constexpr int64_t kMemoryFactor = 1;
 #endif
 
-// How much less of a flood a sanitized program is given: the thread sanitizer takes a lock around
-// every one of the library's, so that what a hundred thousand resets leave in it takes minutes.
+// Divisor for the size of floods under sanitizers: the thread sanitizer locks around each of the
+// library's locks, so a hundred thousand resets would take minutes.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr int kFloodFactor = 100;
 #elif defined(__SANITIZE_ADDRESS__)

@@ -1,4 +1,4 @@
-// TextPool: bounded by jobs and by bytes, and nothing queued is lost.
+// TextPool: limits of jobs and bytes, and no queued job is lost.
 #include "server/call/text_pool.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-TEST(TextPoolTest, RunsEverythingBeforeItEnds) {
+TEST(TextPoolTest, RunsAllQueuedJobsBeforeItEnds) {
   std::atomic<int> ran{0};
   {
     TextPool pool(2, 1000, 1000);
@@ -21,7 +21,7 @@ TEST(TextPoolTest, RunsEverythingBeforeItEnds) {
   EXPECT_EQ(ran.load(), 500);
 }
 
-TEST(TextPoolTest, RefusesBeyondItsJobsAndBytes) {
+TEST(TextPoolTest, RefusesBeyondItsLimitsOfJobsAndBytes) {
   std::binary_semaphore started{0};
   std::binary_semaphore release{0};
   TextPool pool(1, 3, 100);
@@ -31,14 +31,14 @@ TEST(TextPoolTest, RefusesBeyondItsJobsAndBytes) {
                          release.acquire();
                        })
                   .ok());
-  started.acquire();  // the one thread is busy, the queue empty
-  // A job larger than all is taken when nothing waits; then the bytes are used up.
+  started.acquire();  // the only thread is busy, the queue is empty
+  // An empty queue accepts a job larger than the limit; then no bytes are left.
   EXPECT_TRUE(pool.Run(1000, [] {}).ok());
   EXPECT_EQ(pool.Run(1, [] {}).code(), absl::StatusCode::kUnavailable);
   release.release();
 }
 
-TEST(TextPoolTest, CountsJobsThatWait) {
+TEST(TextPoolTest, CountsWaitingJobs) {
   std::binary_semaphore started{0};
   std::binary_semaphore release{0};
   TextPool pool(1, 3, 100);

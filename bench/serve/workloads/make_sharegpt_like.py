@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Makes sharegpt_like.jsonl: prompt and output lengths in the likeness of ShareGPT's conversations.
+"""Makes sharegpt_like.jsonl: prompt and output lengths that resemble ShareGPT's conversations.
 
 No quantiles of ShareGPT were ever published, only means: 215 prompt and 179 output tokens for the
 pairs that serving benchmarks keep (prompt of 4 to 1,024 tokens, 2,048 together at most, output of

@@ -137,7 +137,9 @@ void AddControl(CLI::App* app, Invocation* line) {
   CLI::Option* ids = abort->add_option("request_ids", line->abort.request_ids, "Ids to end");
   abort->add_flag("--all", line->abort.all, "Every live request")->excludes(ids);
   CLI::App* drain = app->add_subcommand("drain", "Refuse new requests and let running ones finish");
-  drain->add_flag("--exit-when-idle", line->exit_when_idle, "The server then exits");
+  CLI::Option* exit =
+      drain->add_flag("--exit-when-idle", line->exit_when_idle, "The server then exits");
+  drain->add_flag("--undo", line->undo, "Accept new requests again")->excludes(exit);
 }
 
 void AddShared(CLI::App* app, Invocation* line) {

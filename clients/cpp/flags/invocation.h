@@ -91,6 +91,7 @@ struct Invocation {
   SessionFlags session;
   AbortFlags abort;
   bool exit_when_idle = false;  // drain
+  bool undo = false;            // drain
 };
 
 // How a parse ended: with an invocation to run, or with an exit code and what to print before

@@ -12,11 +12,11 @@ namespace {
 
 constexpr double kMsPerSecond = 1e3;
 
-// Divides, as a product with 1e-6 is not exact and would put a value on a limit beyond it.
+// Divides, because a product with 1e-6 is inexact and would put a value on a limit beyond it.
 double Ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-// When a request's answer was complete: its last tokens, or its status when it had none.
+// The time at which an answer was complete: its last tokens, or its status if it had none.
 int64_t AnsweredNs(const RequestRecord& r) { return r.last_ns != 0 ? r.last_ns : r.end_ns; }
 
 LatencyFigures FiguresOfGaps(const LatencyHistogram& seconds) {
@@ -80,6 +80,7 @@ void CountRequests(const RunRecord& run, Summary* s) {
     s->failed += r.outcome == Outcome::kFailed;
     s->cancelled += r.outcome == Outcome::kCancelled;
     s->incomplete += r.outcome == Outcome::kIncomplete;
+    s->received_tokens += r.output_tokens;
     if (r.outcome != Outcome::kOk) continue;
     ++s->completed;
     s->input_tokens += r.prompt_tokens;
@@ -94,6 +95,7 @@ void CountRequests(const RunRecord& run, Summary* s) {
   if (seconds <= 0) return;
   s->request_throughput = s->completed / seconds;
   s->output_throughput = static_cast<double>(s->output_tokens) / seconds;
+  s->received_throughput = static_cast<double>(s->received_tokens) / seconds;
   s->total_throughput = static_cast<double>(s->input_tokens + s->output_tokens) / seconds;
 }
 
@@ -142,7 +144,8 @@ int32_t PeakConcurrency(const RunRecord& run) {
 double BestSecond(const RunRecord& run) {
   double best = 0, from = 0;
   for (const TimelinePoint& point : run.timeline) {
-    // An interval cut short by the end of the run is no second; one that came late is more.
+    // The last interval may be shorter than a second and a late one longer: a short one is divided
+    // by a whole second.
     best = std::max(best, static_cast<double>(point.tokens) / std::max(1.0, point.seconds - from));
     from = point.seconds;
   }

@@ -1,6 +1,6 @@
-// Summary: the figures of a run, each by the definition the field uses (vLLM's serve benchmark
-// where it has one), computed from a RunRecord. Reports print it; none computes anything of its
-// own.
+// Summary: the figures of a run, each by the field's definition (that of vLLM's serve benchmark
+// where it has one), computed from a RunRecord. Reports print these figures and compute none of
+// their own.
 //
 // Requests count when they are no warm-up and did not read slowly on purpose. Latencies are of
 // requests that ended kOk. A request that ended kOk without a token has neither TTFT nor TPOT; its
@@ -25,7 +25,7 @@ struct LatencyFigures {
 };
 
 struct Summary {
-  int32_t planned = 0;  // requests that count, whatever became of them
+  int32_t planned = 0;  // requests that count, with any outcome
   int32_t completed = 0;
   int32_t failed = 0;
   int32_t cancelled = 0;
@@ -34,9 +34,11 @@ struct Summary {
   double duration_seconds = 0;
   int64_t input_tokens = 0;             // of completed requests
   int64_t output_tokens = 0;            // of completed requests, the first token included
+  int64_t received_tokens = 0;          // of all requests, also those that did not complete
   double offered_throughput = 0;        // requests/s as planned: (n - 1) / last - first arrival
   double request_throughput = 0;        // completed / duration
   double output_throughput = 0;         // output tokens / duration
+  double received_throughput = 0;       // received tokens / duration
   double total_throughput = 0;          // input and output tokens / duration
   double steady_output_throughput = 0;  // over the middle 80 % of finish times, if they lie apart
   double peak_output_tokens_per_second = 0;  // best second of the timeline
@@ -47,7 +49,7 @@ struct Summary {
   double goodput = -1;
 
   LatencyFigures ttft;        // first_ns - sent_ns
-  LatencyFigures ttft_sched;  // first_ns - planned_ns: shows what a lagging client would hide
+  LatencyFigures ttft_sched;  // first_ns - planned_ns: includes the lag of the client
   // (last_ns - first_ns) / (output_tokens - 1); requests of one token left out
   LatencyFigures tpot;
   LatencyFigures itl;  // gaps between frames, pooled

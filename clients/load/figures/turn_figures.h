@@ -1,5 +1,5 @@
-// TurnFigures: what the turns of conversations waited for, and where the KV of what was known of
-// their prompts came from. Of requests that count and completed, as in summary.h.
+// TurnFigures: TTFT by turn of conversations, and the place of the KV of their histories. Of
+// requests that count and completed, as in summary.h.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace quire::load {
 struct TurnFigures {
   std::vector<LatencyFigures> ttft;  // of first turns, of second ones, ...
   LatencyFigures ttft_later;         // of all but first turns
-  // Tokens of prompts: found on the device, brought back from the host, known and computed again,
+  // Tokens of prompts: found on the device, loaded from the host, known and computed again,
   // and new.
   int64_t device_tokens = 0, host_tokens = 0, recomputed_tokens = 0, new_tokens = 0;
   std::array<int32_t, ResidencyRecord::kOutcomes> outcomes{};  // requests, by the proto's number
@@ -29,7 +29,7 @@ TurnFigures SummarizeTurns(const RunRecord& run);
 // "none", "device", ... by the proto's number.
 const char* OutcomeName(size_t outcome);
 
-// A block in the manner of vLLM's, for the terminal; empty without conversations.
+// A text block like vLLM's, for the terminal; empty without conversations.
 std::string TurnsText(const RunRecord& run);
 
 }  // namespace quire::load

@@ -23,7 +23,8 @@ std::string EndedEarly(const RunRecord& run, const Summary& summary) {
   while (sentence.back() == '.') sentence.pop_back();
   return absl::StrCat(sentence, ". Requests planned: ", summary.planned,
                       ", completed: ", summary.completed, ", cut off: ", summary.incomplete,
-                      ", never sent: ", never_sent, ".");
+                      ", never sent: ", never_sent, ". Tokens received: ", summary.received_tokens,
+                      ", of completed requests: ", summary.output_tokens, ".");
 }
 
 }  // namespace

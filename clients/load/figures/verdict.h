@@ -1,5 +1,5 @@
-// Verdict: whether a run's figures may be believed, in words, decided in one place so that every
-// report says the same.
+// Verdict: states whether a run's figures may be believed. Every report takes it from here, so that
+// all agree.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace quire::load {
 struct Verdict {
   bool valid = true;     // the figures measure the server, not the client or a fault
   bool partial = false;  // the run ended before its plan did
-  // Why not, a sentence each, worst first; and what a reader should know besides.
+  // The reasons if not, a sentence each, worst first; and notes for the reader.
   std::vector<std::string> reasons, notes;
 
   bool good() const { return valid && !partial; }

@@ -8,7 +8,7 @@
 namespace quire::load {
 namespace {
 
-// Mean of what is there; NaN when nothing is.
+// Mean of the values that are not NaN; NaN if all are.
 class MeanOfFinite {
  public:
   void Add(double value) {
@@ -110,7 +110,7 @@ std::vector<Stretch> Stretches(const RunRecord& run, int most) {
   size_t begin = 0;
   for (size_t i = 0; i < timeline.size(); ++i) {
     const double from = begin == 0 ? 0 : timeline[begin - 1].seconds;
-    // What is left at the end belongs to the stretch before if it is less than half of one.
+    // A remainder at the end belongs to the stretch before if it is less than half of one.
     const double left = timeline.back().seconds - timeline[i].seconds;
     const bool last = i + 1 == timeline.size();
     const bool full = timeline[i].seconds - from >= width * 0.999 && left >= width / 2;

@@ -1,4 +1,4 @@
-// Curves: what the plots of a report draw, derived from run records.
+// Curves: the data of a report's plots, derived from run records.
 #pragma once
 
 #include <utility>
@@ -17,7 +17,7 @@ enum class Latency { kTtft, kTpot, kItl, kE2e };
 // percent, rising; passes through the summary's percentiles. Empty when there is no value.
 Curve Distribution(const RunRecord& run, Latency latency);
 
-// What went on during a stretch of the run; the timeline in stretches of equal length, whole
+// Means over a stretch of the run. The timeline is cut into stretches of equal length, in whole
 // seconds.
 struct Stretch {
   double seconds = 0;  // its middle, from the start of the run

@@ -1,4 +1,4 @@
-// Which plots a report has, and what each says to those who cannot see it.
+// The plots of a report, and the description of each for readers who cannot see it.
 #include "clients/load/report/html_plots.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr char kBlue[] = "var(--blue)", kOrange[] = "var(--orange)", kPurple[] =
 struct LatencyPlot {
   Latency latency;
   const char* title;
-  const char* of;  // what each value belongs to
+  const char* of;  // "request" or "gap": a value's owner
   const LatencyFigures Summary::*figures;
   double GoodputLimits::*limit;  // null: none
 };
@@ -32,7 +32,7 @@ constexpr LatencyPlot kLatencyPlots[] = {
     {Latency::kE2e, "End-to-end latency", "requests", &Summary::e2e, &GoodputLimits::e2e_ms},
 };
 
-// Which runs of a sweep have a curve: all, or six spread evenly with the first and the last.
+// The runs of a sweep that have a curve: all, or six spread evenly with the first and the last.
 std::vector<size_t> Chosen(size_t count) {
   std::vector<size_t> chosen;
   const size_t curves = std::min(count, kMaxCurves);
@@ -61,8 +61,8 @@ void AddMarks(const LatencyFigures& figures, const TimeUnit& unit, Plot* plot) {
   absl::StrAppend(&plot->description, ", greatest ", Duration(figures.max), ".");
 }
 
-// Where a log axis begins: a stray smallest value, or tokens that came at once, would stretch it
-// over decades with nothing in them.
+// The beginning of a log axis: a stray smallest value, or tokens that came at once, would stretch
+// it over decades with nothing in them.
 double LowEnd(const Curve& distribution) {
   for (const auto& [ms, percent] : distribution) {
     if (percent >= 1 && ms > 0) return ms;
@@ -195,7 +195,7 @@ Sweep SweepOf(const std::vector<RunRecord>& runs) {
   }
   std::sort(sweep.places.begin(), sweep.places.end());
   if (sweep.places.empty()) return sweep;
-  // Rates are compared with each other and with what is finished, best on even axes.
+  // Rates are compared with each other and with the finished requests, best on even axes.
   const bool log = sweep.places.back().first > 50 * sweep.places.front().first;
   sweep.axis = {.label = absl::StrCat(sweep.rates ? "offered, requests/s" : "requests at once",
                                       log ? " (log scale)" : ""),

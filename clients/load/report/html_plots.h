@@ -12,15 +12,15 @@ namespace quire::load {
 // Cumulative distributions of the four latencies; of several runs, a curve each for at most six.
 std::string LatencyPlots(const std::vector<RunRecord>& runs, const std::vector<Summary>& summaries);
 
-// What went on over time: tokens, requests, what was in flight, and the server's own view where it
-// was scraped. Empty without a timeline.
+// Plots over time: tokens, requests, requests in flight, and the server's gauges where they were
+// scraped. Empty without a timeline.
 std::string TimePlots(const RunRecord& run);
 
 // Goodput, throughput and tail latencies over the offered rate (or the concurrency, of closed
 // loops). Empty unless two runs or more can be placed on such an axis.
 std::string SweepPlots(const std::vector<RunRecord>& runs, const std::vector<Summary>& summaries);
 
-// "8 req/s", "32 at once": how a run of a sweep differs from the others.
+// "8 req/s", "32 at once": the name of a run within its sweep.
 std::string PointName(const RunInfo& info);
 
 }  // namespace quire::load

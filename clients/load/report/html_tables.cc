@@ -100,12 +100,11 @@ std::string PercentileTables(const Summary& s) {
       "<div class=\"tables\">\n",
       LatencyTable("Milliseconds. TTFT and E2E from sending; ITL is every gap between frames.",
                    {{"TTFT", &s.ttft}, {"TPOT", &s.tpot}, {"ITL", &s.itl}, {"E2E", &s.e2e}}),
-      LatencyTable(
-          "Milliseconds. TTFT and E2E from the planned time of sending, which shows what a "
-          "late client would hide; ITL divided by the tokens of each frame.",
-          {{"TTFT planned", &s.ttft_sched},
-           {"E2E planned", &s.e2e_sched},
-           {"ITL per token", &s.itl_per_token}}),
+      LatencyTable("Milliseconds. TTFT and E2E from the planned time of sending, which includes "
+                   "the lag of a late client; ITL divided by the tokens of each frame.",
+                   {{"TTFT planned", &s.ttft_sched},
+                    {"E2E planned", &s.e2e_sched},
+                    {"ITL per token", &s.itl_per_token}}),
       LatencyTable("Milliseconds. Waiting in the server’s queue, and between the planned and the "
                    "real time of sending.",
                    {{"server queue", &s.queue}, {"client lag", &s.client_lag}}),
@@ -191,8 +190,8 @@ std::string ErrorTable(const RunRecord& run) {
   for (const auto& [sentence, count] : counts) rows.emplace_back(-count, sentence);
   std::sort(rows.begin(), rows.end());
   std::string out = absl::StrCat(
-      "<table class=\"facts full\"><caption>Requests that did not complete, by what "
-      "was said of them.</caption><tbody>\n");
+      "<table class=\"facts full\"><caption>Requests that did not complete, by their "
+      "error.</caption><tbody>\n");
   for (size_t i = 0; i < std::min(rows.size(), kMaxErrorRows); ++i) {
     out += Row(Readable(-rows[i].first), {rows[i].second});
   }

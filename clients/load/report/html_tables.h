@@ -15,11 +15,11 @@ std::string PercentileTables(const Summary& summary);
 std::string PointsTable(const std::vector<RunRecord>& runs, const std::vector<Summary>& summaries);
 // The numbers of the plots over time, at most 24 rows, folded away. Empty without a timeline.
 std::string TimelineTable(const RunRecord& run);
-// TTFT by turn, and where the KV of histories came from. Empty without conversations.
+// TTFT by turn, and the place of the KV of histories. Empty without conversations.
 std::string TurnsTable(const RunRecord& run);
-// What failed and how often, the ten most frequent. Empty when nothing did.
+// The ten most frequent errors with their counts. Empty without errors.
 std::string ErrorTable(const RunRecord& run);
-// How the run was made.
+// The settings of the run.
 std::string SettingsTable(const RunRecord& run);
 
 }  // namespace quire::load

@@ -1,5 +1,5 @@
-// Text for an HTML page that is also well-formed XML: escaping of what others wrote, and numbers as
-// people read them.
+// Text for an HTML page that is also well-formed XML: escaping of foreign text, and readable
+// numbers.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace quire::load {
 std::string Escape(std::string_view text);
 
 // Three significant digits, thousands separated: "0.0123", "41.2", "1,240", "56,300"; integers of
-// less than ten million whole; "<0.001" for less than that. "–" for what is not finite.
+// less than ten million whole; "<0.001" for less than that. "–" for values that are not finite.
 std::string Readable(double value);
 // For axes: "0.5", "20", "1.5k", "20M".
 std::string Compact(double value);

@@ -40,7 +40,7 @@ int WriteAll(int fd, const std::string& text) {
   return 0;
 }
 
-// Some file systems tell of a full disk only here.
+// Some file systems report a full disk only here.
 int Finish(int fd, int error) {
   if (error == 0 && fsync(fd) != 0 && errno != EINVAL && errno != EROFS) error = errno;
   if (close(fd) != 0 && error == 0) error = errno;
@@ -140,7 +140,7 @@ absl::Status AppendLine(const std::string& path, const std::string& line) {
   const bool ended = !line.empty() && line.back() == '\n';
   int error = WriteAll(fd, ended ? line : line + "\n");
   if (error != 0 && regular && ftruncate(fd, before.st_size) != 0) {
-    // The half line stays; the first error is the one to tell.
+    // The half line stays; the first error is reported.
   }
   error = Finish(fd, error);
   return error == 0 ? absl::OkStatus() : Failed(path, "append to", error);
@@ -152,7 +152,7 @@ WrittenReports WriteReports(const std::vector<RunRecord>& runs,
   Writer writer;
   if (!writer.MakeDirectory(directory)) return writer.Done();
   const std::filesystem::path folder(directory);
-  // The records that everything else can be made from come first.
+  // First the records from which all other reports can be made.
   for (size_t i = 0; i < runs.size(); ++i) {
     writer.Append(folder / "perf.jsonl", PerfJsonLine(runs[i], summaries[i]));
   }

@@ -1,5 +1,5 @@
-// Report files: writes what reports.h tells into a directory, so that a reader never sees half a
-// file and a full disk costs nothing that was there before.
+// Report files: writes the texts of reports.h into a directory. A reader never sees half a file,
+// and a full disk does not harm the files that were there before.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace quire::load {
 
-// What became of the reports. Each is tried, whatever happened to the others.
+// The result of writing. Every report is tried, also after one has failed.
 struct WrittenReports {
   std::vector<std::string> files;  // complete on disk, in the order written
   absl::Status
-      status;  // the first failure's path and reason, other paths that failed, what is kept
+      status;  // the first failure's path and reason, other paths that failed, the files kept
 };
 
 // Writes the reports of one run, or of a sweep, into `directory`, made if missing:

@@ -1,5 +1,5 @@
-// The page of a run or a sweep: first whether it can be believed, then the few figures that matter,
-// then the plots, then every number and how to make them again.
+// The page of a run or a sweep: first its verdict, then the few figures that matter, then the
+// plots, then every number and the command line.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +21,7 @@ std::string Paragraphs(const std::string& before, const std::vector<std::string>
   return out;
 }
 
-// "Valid" in so many words, or what is wrong, for one run or each bad point of a sweep.
+// "Valid" with its meaning, or the reasons why not, for one run or each bad point of a sweep.
 std::string Banner(const std::vector<RunRecord>& runs, const std::vector<Summary>& summaries) {
   std::string reasons, notes;
   bool good = true;
@@ -58,7 +58,7 @@ std::string Headline(const std::vector<RunRecord>& runs) {
       "</p>\n");
 }
 
-// One card: a name, a number with its unit, and what else belongs to it.
+// One card: a name, a number with its unit, and a second line.
 std::string Card(const std::string& name, const std::string& number, const std::string& unit,
                  const std::string& more) {
   return absl::StrCat(
@@ -85,6 +85,11 @@ std::string KeyFigures(const Summary& s) {
                   Card("Requests", Readable(s.request_throughput), "req/s",
                        absl::StrCat(Readable(s.completed), " of ", Readable(s.planned), " in ",
                                     Readable(s.duration_seconds), " s")));
+  if (s.incomplete > 0) {
+    out += Card("Received", Readable(s.received_throughput), "tokens/s",
+                absl::StrCat(Readable(static_cast<double>(s.received_tokens)),
+                             " tokens, those of cut requests too"));
+  }
   if (s.goodput >= 0) {
     const double share = s.request_throughput > 0 ? s.goodput / s.request_throughput * 100 : 0;
     out += Card("Goodput", Readable(s.goodput), "req/s",

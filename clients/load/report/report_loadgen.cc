@@ -1,4 +1,4 @@
-// A run told in the layout of MLPerf LoadGen's summary and detail logs, for scripts that read them.
+// A run in the layout of MLPerf LoadGen's summary and detail logs, for scripts that read them.
 //
 // The figures are ours: percentiles interpolate where LoadGen takes the next sample, rates divide
 // by the run's duration. Neither file is a result of MLPerf, and both say so first.
@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMinDurationMs = 600000;  // what LoadGen demands of a run
+constexpr int64_t kMinDurationMs = 600000;  // LoadGen's minimum for a run
 constexpr int64_t kMinQueries = 100;
 constexpr int kMaxErrorLines = 100;
 constexpr char kUnofficial[] =

@@ -1,5 +1,5 @@
-// Our own record of a run: one line of JSON with every figure and all that is needed to judge it
-// and to make it again.
+// Our own record of a run: one line of JSON with every figure, and with the facts needed to judge
+// and to repeat it.
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ std::string ProcessorName() {
   return "";
 }
 
-// The machine this client runs on; the server tells of its own in GetServerInfo.
+// The client's machine; GetServerInfo has the server's.
 Json ClientMachine() {
   utsname name{};
   uname(&name);
@@ -84,6 +84,7 @@ Json CountsOf(const Summary& s) {
   j["broken_sequences"] = s.broken_sequences;
   j["input_tokens"] = s.input_tokens;
   j["output_tokens"] = s.output_tokens;
+  j["received_tokens"] = s.received_tokens;
   j["peak_concurrency"] = s.peak_concurrency;
   return j;
 }
@@ -95,6 +96,7 @@ Json RatesOf(const Summary& s) {
   j["requests_per_second"] = s.request_throughput;
   j["goodput_requests_per_second"] = s.goodput < 0 ? Json(nullptr) : Json(s.goodput);
   j["output_tokens_per_second"] = s.output_throughput;
+  j["received_tokens_per_second"] = s.received_throughput;
   j["total_tokens_per_second"] = s.total_throughput;
   j["steady_output_tokens_per_second"] = s.steady_output_throughput;
   j["peak_output_tokens_per_second"] = s.peak_output_tokens_per_second;
@@ -119,7 +121,7 @@ Json LatenciesOf(const Summary& s, const TurnFigures& turns) {
   return j;
 }
 
-// Where the KV of prompts came from, in tokens; requests by outcome.
+// The place of the KV of prompts, in tokens; requests by outcome.
 Json ResidencyOf(const TurnFigures& turns) {
   Json j;
   j["device_tokens"] = turns.device_tokens;
@@ -143,7 +145,19 @@ Json ClientOf(const ClientHealth& health) {
   return j;
 }
 
-// A list for each quantity; what was not scraped is null.
+// Failed requests by the number of their gRPC status: how many, and the first one's error.
+Json FailuresOf(const RunRecord& run) {
+  Json j = Json::object();
+  for (const RequestRecord& r : run.requests) {
+    if (!Counts(r) || r.outcome != Outcome::kFailed) continue;
+    Json& of_status = j[absl::StrCat(r.status_code)];
+    if (of_status.is_null()) of_status = {{"count", 0}, {"first_error", r.error}};
+    of_status["count"] = of_status["count"].get<int>() + 1;
+  }
+  return j;
+}
+
+// A list for each quantity; a gauge that was not scraped is null.
 Json TimelineOf(const std::vector<TimelinePoint>& timeline) {
   Json j;
   for (const char* key : {"seconds", "in_flight", "sent", "finished", "failed", "tokens",
@@ -179,6 +193,7 @@ std::string PerfJsonLine(const RunRecord& run, const Summary& s) {
   j["settings"] = SettingsOf(run.info);
   j["client"] = ClientOf(run.health);
   j["counts"] = CountsOf(s);
+  j["failures"] = FailuresOf(run);
   j["rates"] = RatesOf(s);
   j["latencies"] = LatenciesOf(s, turns);
   j["residency"] = ResidencyOf(turns);

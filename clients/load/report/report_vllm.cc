@@ -1,4 +1,4 @@
-// The block and the JSON of `vllm bench serve`, as it writes them when asked for the metrics
+// The block and the JSON of `vllm bench serve`, as it writes them for the metrics
 // ttft, tpot, itl, e2el and the percentiles 50, 90, 95, 99.
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ struct Section {
   const LatencyFigures* figures;
 };
 
-// Queueing in the client means something only where a cap on concurrency can hold requests back.
+// Queueing in the client exists only where a cap on concurrency can hold back requests.
 std::vector<Section> Sections(const RunRecord& run, const Summary& s) {
   std::vector<Section> sections = {
       {"ttft", "TTFT", "Time to First Token", &s.ttft},
@@ -68,7 +68,7 @@ std::string Line(const std::string& label, int64_t value) {
   return absl::StrFormat("%-40s %-10d\n", label, value);
 }
 
-// What is not done counts as failed there: that benchmark knows success and its opposite.
+// That benchmark knows only success and failure, so requests that were cut off count as failed.
 int64_t NotSuccessful(const Summary& s) { return s.failed + s.incomplete; }
 
 std::string RateLines(const RunRecord& run, const Summary& s) {
@@ -82,6 +82,12 @@ std::string RateLines(const RunRecord& run, const Summary& s) {
       Line("Peak output token throughput (tok/s):", s.peak_output_tokens_per_second),
       Line("Peak concurrent requests:", static_cast<double>(s.peak_concurrency)),
       Line("Total token throughput (tok/s):", s.total_throughput));
+}
+
+// A run that was cut has tokens of requests that did not complete; the lines above leave them out.
+std::string ReceivedLines(const Summary& s) {
+  return absl::StrCat(Line("Tokens received, cut requests too:", s.received_tokens),
+                      Line("Received throughput (tok/s):", s.received_throughput));
 }
 
 Json Settings(const RunRecord& run, const Summary& s) {
@@ -125,8 +131,8 @@ void AddFigures(const RunRecord& run, const Summary& s, Json* json) {
   }
 }
 
-// Lists with an entry for each request that was sent; seconds. One that did not succeed has output
-// length and latency 0 and its error.
+// Lists with an entry for each request that was sent; times in seconds. A request that did not
+// succeed has output length and latency 0 and its error.
 void AddRequests(const RunRecord& run, Json* json) {
   Json& j = *json;
   for (const char* key : {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times",
@@ -166,6 +172,7 @@ std::string VllmText(const RunRecord& run, const Summary& s) {
     text += Line("Request rate configured (RPS):", run.info.request_rate);
   }
   text += RateLines(run, s);
+  if (verdict.partial) text += ReceivedLines(s);
   for (const Section& section : Sections(run, s)) {
     const std::string unit = absl::StrCat(" ", section.label, " (ms):");
     absl::StrAppend(&text, Centred(section.header, '-'), Line("Mean" + unit, section.figures->mean),
@@ -187,12 +194,16 @@ std::string VllmJson(const RunRecord& run, const Summary& s) {
   for (const std::string& reason : verdict.reasons) {
     absl::StrAppend(&why, why.empty() ? "" : " ", reason);
   }
-  // Only where there is something to say, so that a good run has exactly the expected keys.
+  // Only for runs that are not good: a good run has exactly the expected keys.
   if (!verdict.valid) figures["invalid"] = why;
-  if (verdict.partial) figures["partial"] = why;
+  if (verdict.partial) {
+    figures["partial"] = why;
+    figures["received_output_tokens"] = s.received_tokens;
+    figures["received_output_throughput"] = s.received_throughput;
+  }
   if (s.cancelled > 0) figures["cancelled"] = s.cancelled;
   for (const auto& [key, value] : run.info.metadata) {
-    // A name of ours keeps its meaning; the user's value stays beside it.
+    // Our keys keep their meaning; the user's value gets the prefix.
     const bool taken = json.contains(key) || figures.contains(key);
     json[taken ? "metadata_" + key : key] = value;
   }

@@ -1,4 +1,4 @@
-// Reports: the forms in which a run is told. Each takes the record and its summary and returns the
+// Reports: the formats of a run's report. Each takes the record and its summary and returns the
 // whole text; writing it is report_files.h's task. Names and labels follow the tools whose parsers
 // users already have.
 #pragma once

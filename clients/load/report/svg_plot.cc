@@ -16,7 +16,7 @@ namespace {
 constexpr int kWantedTicks = 5;  // a label of "100k" and its space fit five times in 280 px
 constexpr int kTicksOfLowPlot = 4;
 
-// Where values lie along one axis.
+// The scale of one axis.
 class Scale {
  public:
   Scale(const Axis& axis, double least, double most, int wanted) : log_(axis.log) {
@@ -152,7 +152,7 @@ std::string Label(const std::string& kind, double left, double top, const std::s
                       ";top:", Percent(top), "\">", Escape(text), "</span>");
 }
 
-// Where a mark's name lies: a curve that rises leaves room to its upper left and lower right, and
+// The place of a mark's name: a curve that rises leaves room to its upper left and lower right, and
 // above the drawing.
 const char* PlaceOf(double across, double up) {
   if (up > 0.9)

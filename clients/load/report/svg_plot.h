@@ -11,14 +11,14 @@ namespace quire::load {
 struct Axis {
   std::string label;       // "time, s"
   bool log = false;        // only values above 0 are drawn then
-  bool from_zero = false;  // starts at 0 whatever the data
+  bool from_zero = false;  // starts at 0 in any case
   // Both ends when high is above low; low alone, where a log axis begins; otherwise from the data.
   double low = 0, high = 0;
 };
 
 struct Series {
-  std::string name;   // in the legend, which there is with two series or more
-  std::string color;  // a CSS value, "var(--blue)"
+  std::string name;                               // in the legend, drawn for two series or more
+  std::string color;                              // a CSS value, "var(--blue)"
   std::vector<std::pair<double, double>> points;  // a NaN makes a gap in the line
   bool dashed = false;
   bool dots = false;  // a dot on each point
@@ -30,7 +30,7 @@ struct Mark {
   std::string label;
 };
 
-// A line across the plot that values are to be compared with.
+// A line across the plot to compare values with.
 struct Limit {
   double value;
   bool vertical;
@@ -39,16 +39,16 @@ struct Limit {
 
 struct Plot {
   std::string title;
-  std::string description;  // for who cannot see it: what is drawn and what it shows
+  std::string description;  // for readers who cannot see it: the data and its meaning
   Axis x, y;
   std::vector<Series> series;
   std::vector<Mark> marks;
   std::vector<Limit> limits;
-  bool wide = false;  // low and across the page, for what runs over time
+  bool wide = false;  // low and across the page, for data over time
 };
 
-// A <figure> for the page's style sheet. All coordinates in it are finite, whatever the data; with
-// nothing to draw it says so.
+// A <figure> for the page's style sheet. All coordinates in it are finite for any data; without
+// data it says so.
 std::string Figure(const Plot& plot);
 
 // Round values inside [low, high], about `wanted` of them: 1, 2, 5 times powers of ten; on a log

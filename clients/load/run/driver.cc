@@ -61,7 +61,7 @@ RunInfo Describe(const Settings& settings, const Target& target) {
   return info;
 }
 
-// Connections for as many streams as there can be.
+// Connections for the largest possible number of streams.
 int32_t ConnectionsOf(const Settings& settings, const Workload& workload) {
   if (settings.channels > 0) return settings.channels;
   int64_t streams = workload.size();
@@ -71,7 +71,7 @@ int32_t ConnectionsOf(const Settings& settings, const Workload& workload) {
   return ConnectionsFor(streams);
 }
 
-// Whether the last percentile asked about lies within the limits.
+// True if p99 lies within the limits.
 bool WithinLimits(const Summary& summary, const GoodputLimits& limits) {
   const auto p99 = [](const LatencyFigures& figures) {
     for (size_t i = 0; i < kPercentiles.size(); ++i) {
@@ -84,8 +84,8 @@ bool WithinLimits(const Summary& summary, const GoodputLimits& limits) {
          (limits.e2e_ms <= 0 || p99(summary.e2e) <= limits.e2e_ms);
 }
 
-// What the names of a run's sessions begin with, unlike those of any other run; empty when its
-// conversations send their histories again.
+// The prefix of a run's session names, different in each run; empty if its conversations send their
+// histories again.
 absl::StatusOr<std::string> SessionPrefix(const Settings& settings, const Target& target) {
   if (settings.sessions == SessionUse::kOff || !HasConversations(settings.workload)) return "";
   if (target.KeepsSessions())

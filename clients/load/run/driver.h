@@ -15,12 +15,12 @@
 namespace quire::load {
 
 // An error only when nothing could be run: settings that contradict each other, an unreadable
-// trace, no server, another kind of server, an unknown model. Whatever happens later is in the
-// record: RunRecord::end, each request's outcome, health.
+// trace, no server, another kind of server, an unknown model. Everything that happens later is in
+// the record: RunRecord::end, each request's outcome, health.
 //
-// A request to stop (ctrl-C) ends the sending and cancels what is in flight. `progress` gets the
-// live lines of Settings::progress; may be null with kNone. One run at a time in a process: the CPU
-// share is the process's.
+// A request to stop (ctrl-C) ends the sending and cancels the requests in flight. `progress` gets
+// the live lines of Settings::progress; may be null with kNone. One run at a time in a process: the
+// CPU share is the process's.
 absl::StatusOr<RunRecord> Run(const Settings& settings, std::stop_token stop,
                               std::ostream* progress);
 

@@ -19,7 +19,7 @@ constexpr double kEmptySlotLimit = 0.01;
 constexpr double kCpuLimit = 0.8;
 constexpr int32_t kDeadlineExceeded = 4;  // gRPC's status
 
-// A request's arrival and what it took from there, in seconds.
+// A request's arrival and its time from there to its end, in seconds.
 struct Served {
   double planned = 0, took = 0;
 };

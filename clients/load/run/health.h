@@ -10,7 +10,7 @@
 
 namespace quire::load {
 
-// What the process has used so far.
+// Resources that the process has used so far.
 struct ProcessUse {
   double cpu_seconds = 0;
   int64_t peak_rss_bytes = 0;
@@ -21,26 +21,26 @@ ProcessUse UsedSoFar();
 // the machine lends.
 int32_t CoresUsed();
 
-// Share of the offered rate that was served. A server that serves a share s of what arrives falls
-// 1 / s - 1 seconds further behind in every second, and so much longer does each request take than
-// one planned a second before: s follows from the slope of the time from plan to end against the
-// planned time, by least squares without the first fifth, in which the server fills. Slowness that
-// does not grow is no saturation, and the slope's noise is in the server's favour (two standard
-// errors). Refused requests count as not served; those that missed a deadline of the workload not
-// at all. 1 when fewer than kEnoughToJudge were sent.
+// Share of the offered rate that was served. A server that serves a share s of the arrivals falls
+// 1 / s - 1 seconds further behind in every second, so each request takes that much longer than one
+// planned a second before. s follows from the slope of the time from plan to end against the
+// planned time, by least squares, without the first fifth, in which the server fills. Slowness that
+// does not grow is not saturation. Two standard errors of the slope count in the server's favour.
+// Refused requests count as not served; those that missed a deadline of the workload do not count.
+// 1 when fewer than kEnoughToJudge were sent.
 double ServedShare(const RunRecord& run);
 inline constexpr size_t kEnoughToJudge = 20;
 
-// Less than this, and a rate counts as not met.
+// A rate counts as met from this share on.
 inline constexpr double kServedAtLeast = 0.9;
 
-// How late a client may send, in seconds. By a schedule 1 ms. A closed loop has none: there
+// Allowed lateness of sending, in seconds: 1 ms against a schedule. A closed loop has no schedule:
 // lateness leaves a slot empty, so a hundredth of the median request's time is allowed if that is
 // longer.
 double LagLimit(const RunRecord& run, bool closed_loop);
 
-// Judges the client: fills all but invalid_because from the arguments, then that from the limits:
-// p99 of the lag under `lag_limit` seconds, and CPU under 80 % of the cores it can use.
+// Judges the client. Fills all fields but invalid_because from the arguments, then that one from
+// the limits: p99 of the lag under `lag_limit` seconds, and CPU under 80 % of the cores it can use.
 ClientHealth JudgeClient(const LatencyHistogram& lags, double lag_limit, const ProcessUse& used,
                          double wall_seconds);
 

@@ -1,4 +1,4 @@
-// The phases of a run, and what each thread does in them.
+// The phases of a run, and the work of each thread in them.
 #include "clients/load/run/load_run.h"
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 namespace quire::load {
 namespace {
 
-// What is prepared ahead: enough for the planner to pause, little enough to hold in memory.
+// Requests prepared ahead: enough for the planner to pause, few enough to hold in memory.
 constexpr int64_t kMostUnsent = 4096;
 constexpr int64_t kMostUnsentTokens = 16 << 20;
 // Between the planner's start and the first request.
 constexpr int64_t kHeadStartNs = 100'000'000;
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int32_t kWarmupsAtOnce = 8;
-// Streams in a row that ended without a word from the server before a fresh connection is tried.
+// Streams in a row that ended without a status from the server before a new connection is tried.
 constexpr int32_t kSilentBeforeProbe = 10;
 // In RequestRecord::index: prepared for a closed loop whose time was over; left out.
 constexpr uint64_t kDropped = ~uint64_t{0};
@@ -28,12 +28,12 @@ constexpr uint64_t kDropped = ~uint64_t{0};
 
 LoadRun::LoadRun(const Settings& settings, Workload* workload, Target* target)
     : settings_(settings), workload_(workload), target_(target), scraper_(settings.metrics) {
-  surroundings_.base_ns = NowNs() - 1;  // so that no time is 0
-  surroundings_.detailed = settings.detailed;
-  surroundings_.token_ids = settings.workload.token_ids;
-  surroundings_.slow_delay_seconds = settings.workload.slow_delay_seconds;
-  surroundings_.tally = &tally_;
-  surroundings_.ends = this;
+  run_.base_ns = NowNs() - 1;  // so that no time is 0
+  run_.detailed = settings.detailed;
+  run_.token_ids = settings.workload.token_ids;
+  run_.slow_delay_seconds = settings.workload.slow_delay_seconds;
+  run_.tally = &tally_;
+  run_.ends = this;
   if (!settings.workload.session_prefix.empty()) {
     sessions_ = std::make_unique<SessionCalls>(target->MakeSessionsStub());
   }
@@ -89,14 +89,14 @@ void LoadRun::RunPhase(const Phase& phase, std::stop_token stop) {
     phase_ = phase;
     next_ = 0;
   }
-  pacer_ = std::make_unique<Pacer>(MakeQueue(phase), surroundings_.base_ns,
+  pacer_ = std::make_unique<Pacer>(MakeQueue(phase), run_.base_ns,
                                    [this](EligibleSend eligible) { Send(std::move(eligible)); });
   std::thread planner([this] { Plan(); });
   Watch(stop);
   planner.join();
   pacer_->Stop();
   if (sessions_ != nullptr) sessions_->Wait();
-  if (surroundings_.silent_in_a_row.load() > 0 && end_ == RunEnd::kCompleted) CheckServer();
+  if (run_.silent_in_a_row.load() > 0 && end_ == RunEnd::kCompleted) CheckServer();
 }
 
 void LoadRun::Watch(std::stop_token stop) {
@@ -113,8 +113,8 @@ void LoadRun::Watch(std::stop_token stop) {
     {
       std::unique_lock lock(mutex_);
       const int64_t next_ns = end_ == RunEnd::kCompleted ? std::min(tick_ns, limit_ns) : tick_ns;
-      const auto until = std::chrono::steady_clock::time_point(
-          std::chrono::nanoseconds(surroundings_.base_ns + next_ns));
+      const auto until =
+          std::chrono::steady_clock::time_point(std::chrono::nanoseconds(run_.base_ns + next_ns));
       watcher_wakes_.wait_until(lock, until, [&] {
         return AllDone() || (stop.stop_requested() && end_ == RunEnd::kCompleted);
       });
@@ -131,7 +131,7 @@ void LoadRun::Watch(std::stop_token stop) {
     } else if (now_ns >= limit_ns) {
       End(RunEnd::kTimeLimit, absl::StrCat("the time limit of ", settings_.time_limit_seconds,
                                            " s passed before all requests had ended"));
-    } else if (surroundings_.silent_in_a_row.load() >= kSilentBeforeProbe) {
+    } else if (run_.silent_in_a_row.load() >= kSilentBeforeProbe) {
       CheckServer();
     }
   }
@@ -157,15 +157,14 @@ void LoadRun::Tick(int64_t now_ns) {
   progress_->Tick(1e-9 * static_cast<double>(now_ns - phase_.start_ns), totals, tally_.TakeTtfts());
 }
 
-// Many streams at once can end with their one connection, so the last word is a fresh one's.
+// Many streams can end at once with their connection, so a new connection decides.
 void LoadRun::CheckServer() {
   if (target_->Answers()) {
-    surroundings_.silent_in_a_row.store(0);
+    run_.silent_in_a_row.store(0);
     return;
   }
   End(RunEnd::kServerLost,
-      absl::StrCat("the server at ", settings_.server,
-                   " was lost: ", surroundings_.silent_in_a_row.load(),
+      absl::StrCat("the server at ", settings_.server, " was lost: ", run_.silent_in_a_row.load(),
                    " streams in a row ended without a word from it, and a fresh connection got no "
                    "answer"));
 }
@@ -173,7 +172,7 @@ void LoadRun::CheckServer() {
 void LoadRun::End(RunEnd end, const std::string& reason) {
   end_ = end;
   end_reason_ = reason;
-  surroundings_.ending.store(true);
+  run_.ending.store(true);
   const std::vector<DueSend> unsent = pacer_->Stop();
   std::vector<std::shared_ptr<Stream>> live;
   {
@@ -184,13 +183,13 @@ void LoadRun::End(RunEnd end, const std::string& reason) {
     planner_wakes_.notify_all();
   }
   for (const auto& stream : live) stream->Cancel();
-  // The cancelled close theirs as they end.
+  // Cancelled streams close their sessions as they end.
   for (const DueSend& send : unsent) CloseUnsent(send.stream->plan());
 }
 
 bool LoadRun::AllDone() const {
   if (outstanding_ > 0) return false;
-  return surroundings_.ending.load() || next_ >= phase_.count;
+  return run_.ending.load() || next_ >= phase_.count;
 }
 
 void LoadRun::LeaveOutstanding() {
@@ -208,7 +207,7 @@ void LoadRun::Plan() {
   std::unique_lock lock(mutex_);
   for (;;) {
     planner_wakes_.wait(lock, [this] {
-      return !ended_turns_.empty() || MayPlanNext() || AllDone() || surroundings_.ending.load();
+      return !ended_turns_.empty() || MayPlanNext() || AllDone() || run_.ending.load();
     });
     if (!ended_turns_.empty()) {
       const std::shared_ptr<Stream> ended = std::move(ended_turns_.front());
@@ -216,7 +215,7 @@ void LoadRun::Plan() {
       lock.unlock();
       PlanTurnsAfter(ended);
       lock.lock();
-    } else if (surroundings_.ending.load() || AllDone()) {
+    } else if (run_.ending.load() || AllDone()) {
       return;
     } else {
       lock.unlock();
@@ -243,7 +242,7 @@ void LoadRun::PlanTurnsAfter(const std::shared_ptr<Stream>& ended) {
   std::vector<PlannedRequest> next =
       workload_->NextTurns(ended->plan(), ended->tokens(), ended->record().end_ns);
   std::erase_if(next, [this](const PlannedRequest& turn) {
-    return surroundings_.ending.load() || turn.due_ns > phase_.plan_until_ns;
+    return run_.ending.load() || turn.due_ns > phase_.plan_until_ns;
   });
   const auto fork = std::find_if(next.begin(), next.end(),
                                  [](const PlannedRequest& turn) { return !turn.fork_of.empty(); });
@@ -254,7 +253,7 @@ void LoadRun::PlanTurnsAfter(const std::shared_ptr<Stream>& ended) {
 }
 
 void LoadRun::GoOn(const Stream& ended, std::vector<PlannedRequest> turns) {
-  if (surroundings_.ending.load()) turns.clear();
+  if (run_.ending.load()) turns.clear();
   const std::string& session = ended.plan().session;
   const bool goes_on = std::any_of(turns.begin(), turns.end(), [&](const PlannedRequest& turn) {
     return turn.session == session;
@@ -286,8 +285,8 @@ void LoadRun::Enqueue(PlannedRequest request) {
   send.due_ns = request.due_ns;
   send.takes_slot = request.turn == 0;
   const bool keep_tokens = request.turn + 1 < request.turns;
-  send.stream = std::make_shared<Stream>(std::move(request), std::move(message), record,
-                                         &surroundings_, keep_tokens);
+  send.stream =
+      std::make_shared<Stream>(std::move(request), std::move(message), record, &run_, keep_tokens);
   const std::shared_ptr<Stream> stream = send.stream;
   {
     std::lock_guard lock(mutex_);
@@ -300,22 +299,23 @@ void LoadRun::Enqueue(PlannedRequest request) {
   LeaveOutstanding();
 }
 
-// A conversation that was to go on after some thought.
+// Closes the session of a later turn that is not sent.
 void LoadRun::CloseUnsent(const PlannedRequest& plan) {
   if (plan.turn > 0 && !plan.session.empty()) sessions_->Close(plan.session);
 }
 
-// Nothing waits here that could make a request late: what needs the run's mutex comes after it.
+// Starts the stream before it takes the run's mutex: a wait for it would make the request late.
 void LoadRun::Send(EligibleSend eligible) {
   const std::shared_ptr<Stream>& stream = eligible.send.stream;
   RequestRecord& record = stream->record();
   const bool first_turn = stream->plan().turn == 0;
-  const int64_t prompt_tokens = record.prompt_tokens;  // the reader's to change, once started
+  const int64_t prompt_tokens =
+      record.prompt_tokens;  // read now: the stream changes it once started
   if (!Drop(eligible)) {
-    // A closed loop plans a request for when there is room for it.
+    // A closed loop plans a request for the moment at which it has a slot.
     if (phase_.closed && first_turn) record.planned_ns = eligible.eligible_ns;
     stream->channel = target_->Join();
-    // What opens a run all at once is due when nobody could have sent it all.
+    // The requests that open a run are due all at once, which no client could send.
     const bool opening = eligible.eligible_ns == phase_.start_ns;
     const int64_t lag_ns = Now() - eligible.eligible_ns;
     if (!record.warmup && !opening) lags_.Add(1e-9 * static_cast<double>(lag_ns));
@@ -343,8 +343,8 @@ bool LoadRun::Drop(const EligibleSend& eligible) {
 void LoadRun::OnEnd(const std::shared_ptr<Stream>& stream) {
   target_->Leave(stream->channel);
   const PlannedRequest& plan = stream->plan();
-  const bool goes_on = plan.turn + 1 < plan.turns && stream->record().outcome == Outcome::kOk &&
-                       !surroundings_.ending.load();
+  const bool goes_on =
+      plan.turn + 1 < plan.turns && stream->record().outcome == Outcome::kOk && !run_.ending.load();
   if (!goes_on) LeaveFamily(plan.family, 0);
   if (!goes_on && !plan.session.empty()) sessions_->Close(plan.session);
   std::lock_guard lock(mutex_);
@@ -375,7 +375,7 @@ std::vector<RequestRecord> LoadRun::TakeRequests() {
   for (RequestRecord& record : records_) {
     if (record.index != kDropped) requests.push_back(std::move(record));
   }
-  // What was planned but not even prepared.
+  // Requests that were planned and not prepared.
   const bool endless = phase_.count == Workload::kEndless;
   for (int64_t i = next_; !phase_.warmup && !endless && i < phase_.count; ++i) {
     RequestRecord& record = requests.emplace_back();

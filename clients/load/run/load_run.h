@@ -1,5 +1,6 @@
 // LoadRun: one run's threads and their order: a planner that prepares requests ahead of time, the
-// pacer that sends them, gRPC's threads that read, and the caller's, which watches once a second.
+// pacer that sends them, gRPC's threads that read, and the caller's thread, which looks once a
+// second.
 #pragma once
 
 #include <condition_variable>
@@ -30,7 +31,7 @@ namespace quire::load {
 
 class LoadRun final : public StreamEnds {
  public:
-  // All outlive it. Used once.
+  // The arguments outlive it. Execute may be called once.
   LoadRun(const Settings& settings, Workload* workload, Target* target);
 
   // Blocks until every stream has ended. The record without RunInfo.
@@ -45,7 +46,7 @@ class LoadRun final : public StreamEnds {
     int64_t plan_until_ns = SendQueue::kNever;  // no closed loop's request or later turn after it
     bool closed = false;
   };
-  // What is asked of the planner besides the next request.
+  // Turns that ended and may be followed by others: the planner's work besides the next request.
   using EndedTurns = std::deque<std::shared_ptr<Stream>>;
 
   Phase MakePhase(bool warmup) const;
@@ -60,7 +61,7 @@ class LoadRun final : public StreamEnds {
   void Plan();
   void PlanNext();
   void PlanTurnsAfter(const std::shared_ptr<Stream>& ended);
-  // On the planner's thread, or when a fork was answered.
+  // On the planner's thread, or on one of gRPC's when a fork was answered.
   void GoOn(const Stream& ended, std::vector<PlannedRequest> turns);
   void Enqueue(PlannedRequest request);
   bool MayPlanNext() const;  // requires mutex_
@@ -77,13 +78,13 @@ class LoadRun final : public StreamEnds {
   RunRecord Finish();
   std::vector<RequestRecord> TakeRequests();
 
-  int64_t Now() const { return NowNs() - surroundings_.base_ns; }
+  int64_t Now() const { return NowNs() - run_.base_ns; }
 
   const Settings& settings_;
   Workload* const workload_;
   Target* const target_;
   Tally tally_;
-  StreamSurroundings surroundings_;
+  RunState run_;
   MetricsScraper scraper_;
   Progress* progress_ = nullptr;
 

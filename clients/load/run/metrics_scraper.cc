@@ -1,4 +1,4 @@
-// A GET over a socket, and the three gauges looked for in its answer.
+// A GET over a socket, and the three gauges in its answer.
 #include "clients/load/run/metrics_scraper.h"
 
 #include <netdb.h>
@@ -33,7 +33,7 @@ double FirstSample(const std::string& page, const char* name, const char* other_
   return value == value ? value : Sample(page, other_name);
 }
 
-// Whether the socket turned ready for `events` before the deadline.
+// True if the socket became ready for `events` before the deadline.
 bool Await(int fd, short events, steady_clock::time_point deadline) {
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
@@ -103,7 +103,7 @@ std::string HttpGet(const std::string& address, const std::string& path) {
   const auto deadline = steady_clock::now() + kWithin;
   const int fd = ConnectTo(address, deadline);
   if (fd < 0) return "";
-  // HTTP/1.0: the answer ends with the connection, so that nothing needs to be counted.
+  // HTTP/1.0: the answer ends with the connection, so no length needs to be parsed.
   const std::string request = "GET " + path + " HTTP/1.0\r\nHost: " + address + "\r\n\r\n";
   const std::string answer = SendAll(fd, request, deadline) ? ReceiveAll(fd, deadline) : "";
   close(fd);

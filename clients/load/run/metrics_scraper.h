@@ -1,5 +1,5 @@
-// MetricsScraper: reads the server's /metrics once a second, so that a report can show how full its
-// KV cache was.
+// MetricsScraper: reads the server's /metrics once a second, so that a report can show the use of
+// the KV cache.
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +10,7 @@
 
 namespace quire::load {
 
-// NaN where the server did not say.
+// NaN where the page lacks a gauge.
 struct ScrapedGauges {
   double kv_usage = std::numeric_limits<double>::quiet_NaN();  // 0 to 1
   double running = std::numeric_limits<double>::quiet_NaN();
@@ -20,7 +20,7 @@ struct ScrapedGauges {
 // The gauges in a page of Prometheus text, by Quire's names or else vLLM's.
 ScrapedGauges ParseGauges(const std::string& page);
 
-// The body of http://address/path, or "" when it did not come whole within a second. `address` is
+// The body of http://address/path, or "" if it did not arrive whole within a second. `address` is
 // host:port, a host with colons in brackets.
 std::string HttpGet(const std::string& address, const std::string& path);
 

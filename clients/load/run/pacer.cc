@@ -12,8 +12,9 @@
 namespace quire::load {
 namespace {
 
-// A thread that sleeps most of the time and must be back in time: the kernel shall neither lump its
-// timers together nor let others go first. The second needs a privilege and is no loss without.
+// This thread sleeps most of the time and must wake on time: the kernel must neither merge its
+// timers with others nor run other threads first. The second needs a privilege; without it the run
+// goes on.
 void AskForPunctuality() {
   prctl(PR_SET_TIMERSLACK, 1UL);
   sched_param priority{};

@@ -23,7 +23,7 @@ class Pacer {
   // Runs on the pacer's thread, one at a time; the times are those of the queue.
   using Send = std::function<void(EligibleSend)>;
 
-  // All times of the queue are base_ns + what is written there.
+  // base_ns is the steady clock's time at the queue's time 0.
   Pacer(SendQueue queue, int64_t base_ns, Send send);
   ~Pacer();  // stops
   Pacer(const Pacer&) = delete;
@@ -31,7 +31,7 @@ class Pacer {
   // False, and nothing happens, once it is stopped.
   bool Add(DueSend send);
   void Release();
-  // No Send begins after this returns, and none is running. Returns what was not sent.
+  // No Send begins after this returns, and none is running. Returns the sends that were not made.
   std::vector<DueSend> Stop();
 
  private:
@@ -42,7 +42,7 @@ class Pacer {
   const int64_t base_ns_;
   const Send send_;
   // Hands its waiter's priority to its holder: the pacer may be a real-time thread, and must not
-  // wait for a holder whom the server's threads keep from the processor.
+  // wait for a holder that the server's threads keep from the processor.
   pthread_mutex_t mutex_;
   pthread_cond_t changed_;  // the queue, or stopped_
   SendQueue queue_;         // guarded by mutex_

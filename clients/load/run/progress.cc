@@ -34,7 +34,7 @@ void Progress::Tick(double seconds, const Tally::Totals& totals, std::vector<dou
   last_.push_back({seconds, totals, std::move(ttfts)});
   if (last_.size() > kSeconds + 1) last_.pop_front();
   if (style_ == ProgressStyle::kLive) {
-    // Without wrapping: what a narrow terminal cannot show must not begin a second line.
+    // Wrapping is off: on a narrow terminal the rest of the line must not begin a second one.
     *out_ << "\x1b[?7l\r" << Line() << "\x1b[K\x1b[?7h" << std::flush;
   } else if (ticks_ % kTicksBetweenLines == 0) {
     *out_ << Line() << std::endl;

@@ -1,4 +1,4 @@
-// Progress: what a run is doing, told while it does it.
+// Progress: live lines about a run.
 #pragma once
 
 #include <cstdint>

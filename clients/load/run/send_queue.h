@@ -1,9 +1,9 @@
-// SendQueue: which request is sent next, and when. A state machine without thread or clock; pacer.h
-// gives it both.
+// SendQueue: decides which request is sent next, and when. A state machine without thread or clock;
+// pacer.h gives it both.
 //
 // A request is due at a time. With a limit on concurrency it also needs a slot, which is free from
-// some time on; it is eligible at the later of the two, and whatever passes between eligible and
-// sent is this client's own lag.
+// some time on. It is eligible at the later of the two; the time from eligible to sent is the
+// client's own lag.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class SendQueue {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-  // Takes away the need for slots: any number in flight.
+  // Without slots: any number in flight.
   SendQueue() = default;
   // One slot for each element, free from that time on.
   explicit SendQueue(const std::vector<int64_t>& slots_free_ns);
@@ -41,7 +41,7 @@ class SendQueue {
   void Add(DueSend send);
   // The earliest request eligible by now_ns, in order of due times; its slot is taken.
   std::optional<EligibleSend> Take(int64_t now_ns);
-  // When Take will next have something, as far as is known.
+  // The next time at which Take returns a request, as far as is known.
   int64_t NextNs() const;
   // A slot is free again from now_ns on. Ignored without a limit.
   void Release(int64_t now_ns);

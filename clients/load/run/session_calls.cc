@@ -1,4 +1,4 @@
-// Each call owns what it needs until it is answered.
+// Each call owns its context and messages until it is answered.
 #include "clients/load/run/session_calls.h"
 
 #include <grpcpp/client_context.h>

@@ -1,5 +1,5 @@
-// SessionCalls: what a run asks of the server's sessions beside their turns: forks, and to close
-// what is not gone on with, so that a run leaves no conversations behind.
+// SessionCalls: a run's calls of the session service beside the turns. It forks sessions, and
+// closes those without a further turn, so that a run leaves no conversation behind.
 //
 // Thread-safe; no call blocks but Wait. Each ends within ten seconds.
 #pragma once
@@ -25,12 +25,11 @@ class SessionCalls {
   explicit SessionCalls(std::unique_ptr<v1::Sessions::Stub> stub);
   ~SessionCalls();  // waits
 
-  // `done` runs on one of gRPC's threads, whatever the answer: a fork that failed shows in its
-  // first turn.
+  // `done` runs on one of gRPC's threads, also if the fork failed: its first turn then fails.
   void Fork(const SessionFork& fork, std::function<void()> done);
-  // A failure is nobody's business: the session's lease will end.
+  // A failure is ignored: the session's lease ends by itself.
   void Close(const std::string& session);
-  // Until all have been answered.
+  // Blocks until all calls have been answered.
   void Wait();
 
  private:

@@ -64,28 +64,28 @@ v1::GenerateRequest ToMessage(const PlannedRequest& plan, const WorkloadSettings
 }
 
 Stream::Stream(PlannedRequest plan, v1::GenerateRequest message, RequestRecord* record,
-               StreamSurroundings* surroundings, bool keep_tokens)
+               RunState* run, bool keep_tokens)
     : plan_(std::move(plan)),
       prompt_end_(plan_.position + static_cast<int32_t>(plan_.token_ids.size())),
       record_(record),
-      surroundings_(surroundings),
+      run_(run),
       keep_tokens_(keep_tokens),
       message_(std::make_unique<v1::GenerateRequest>(std::move(message))) {
   if (!keep_tokens_) std::vector<uint32_t>().swap(plan_.token_ids);
-  if (surroundings_->detailed) {
+  if (run_->detailed) {
     const auto most = static_cast<size_t>(plan_.max_tokens);
     record_->gap_seconds.reserve(most);
     record_->frame_tokens.reserve(most);
   }
 }
 
-int64_t Stream::Now() const { return NowNs() - surroundings_->base_ns; }
+int64_t Stream::Now() const { return NowNs() - run_->base_ns; }
 
 void Stream::Start(v1::Inference::Stub* stub) {
   // The call may end before this function does.
   const std::shared_ptr<Stream> alive = self_ = shared_from_this();
   if (plan_.deadline_seconds > 0) context_.set_deadline(After(plan_.deadline_seconds));
-  surroundings_->tally->Sent();
+  run_->tally->Sent();
   record_->sent_ns = Now();
   stub->async()->Generate(&context_, message_.get(), this);
   StartRead(&frame_);
@@ -98,7 +98,7 @@ void Stream::OnReadDone(bool ok) {
   if (!ok) return;  // OnDone follows
   if (!heard_) {
     heard_ = true;
-    surroundings_->silent_in_a_row.store(0, std::memory_order_relaxed);
+    run_->silent_in_a_row.store(0, std::memory_order_relaxed);
   }
   if (finished_) Break("a frame came after Finished");
   if (frame_.has_tokens()) {
@@ -114,27 +114,27 @@ void Stream::OnReadDone(bool ok) {
 void Stream::TakeTokens(const v1::TokenDelta& delta, int64_t now_ns) {
   const auto cumulative = static_cast<int32_t>(delta.cumulative_tokens());
   const int32_t tokens =
-      surroundings_->token_ids ? delta.token_ids_size() : cumulative - record_->output_tokens;
+      run_->token_ids ? delta.token_ids_size() : cumulative - record_->output_tokens;
   if (cumulative != record_->output_tokens + tokens || tokens < 0) {
     Break("cumulative_tokens has a gap or a repetition");
   }
   if (keep_tokens_) {
     tokens_.insert(tokens_.end(), delta.token_ids().begin(), delta.token_ids().end());
   }
-  if (surroundings_->detailed && delta.has_text()) record_->text += delta.text();
+  if (run_->detailed && delta.has_text()) record_->text += delta.text();
   if (tokens <= 0) return;
   record_->output_tokens += tokens;
   ++record_->frames;
   const bool measured = !record_->warmup && !record_->slow_reader;
   if (record_->first_ns == 0) {
     record_->first_ns = now_ns;
-    surroundings_->tally->FirstFrame(tokens, Seconds(now_ns - record_->sent_ns));
+    run_->tally->FirstFrame(tokens, Seconds(now_ns - record_->sent_ns));
   } else {
     const double gap = Seconds(now_ns - record_->last_ns);
-    surroundings_->tally->NextFrame(tokens, gap, measured);
-    if (surroundings_->detailed) record_->gap_seconds.push_back(static_cast<float>(gap));
+    run_->tally->NextFrame(tokens, gap, measured);
+    if (run_->detailed) record_->gap_seconds.push_back(static_cast<float>(gap));
   }
-  if (surroundings_->detailed) record_->frame_tokens.push_back(static_cast<uint16_t>(tokens));
+  if (run_->detailed) record_->frame_tokens.push_back(static_cast<uint16_t>(tokens));
   record_->last_ns = now_ns;
   if (plan_.cancel_after > 0 && !cancelled_ && record_->output_tokens >= plan_.cancel_after) {
     cancelled_ = true;
@@ -170,10 +170,10 @@ void Stream::ReadNext() {
     StartRead(&frame_);
     return;
   }
-  // Without a read in flight only the hold keeps the call from ending under the alarm.
+  // With no read in flight, only the hold keeps the call from ending before the alarm.
   AddHold();
   if (alarm_ == nullptr) alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(After(surroundings_->slow_delay_seconds), [this](bool) {
+  alarm_->Set(After(run_->slow_delay_seconds), [this](bool) {
     StartRead(&frame_);
     RemoveHold();
   });
@@ -182,9 +182,9 @@ void Stream::ReadNext() {
 void Stream::OnDone(const grpc::Status& status) {
   record_->end_ns = Now();
   Judge(status);
-  surroundings_->tally->Ended(record_->outcome);
+  run_->tally->Ended(record_->outcome);
   const std::shared_ptr<Stream> self = std::move(self_);
-  surroundings_->ends->OnEnd(self);
+  run_->ends->OnEnd(self);
 }
 
 void Stream::Judge(const grpc::Status& status) {
@@ -205,14 +205,14 @@ void Stream::Judge(const grpc::Status& status) {
     record_->outcome = Outcome::kFailed;
   } else if (cancelled_) {
     record_->outcome = Outcome::kCancelled;
-  } else if (surroundings_->ending.load()) {
+  } else if (run_->ending.load()) {
     record_->outcome = Outcome::kIncomplete;
   } else {
     record_->outcome = Outcome::kFailed;
   }
-  // Refusals of a Quire server carry details; a connection that fails has nobody to write them.
+  // A refusal by a Quire server carries details; a failed connection has none.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty()) {
-    surroundings_->silent_in_a_row.fetch_add(1);
+    run_->silent_in_a_row.fetch_add(1);
   }
 }
 

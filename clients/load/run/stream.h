@@ -21,23 +21,23 @@ namespace quire::load {
 
 class Stream;
 
-// Hears of every stream's end, on one of gRPC's threads; must not block.
+// Receives every stream's end, on one of gRPC's threads; must not block.
 class StreamEnds {
  public:
   virtual ~StreamEnds() = default;
   virtual void OnEnd(const std::shared_ptr<Stream>& stream) = 0;
 };
 
-// What all streams of a run share; outlives them.
-struct StreamSurroundings {
+// State that all streams of a run share; outlives them.
+struct RunState {
   int64_t base_ns = 0;    // steady clock at the start of the run
   bool detailed = false;  // keep gaps and texts
   bool token_ids = true;  // asked for
   double slow_delay_seconds = 0;
   Tally* tally = nullptr;
   StreamEnds* ends = nullptr;
-  std::atomic<bool> ending{false};  // the run cancels what is in flight
-  // Streams that ended without the server's having said a word, since one last did.
+  std::atomic<bool> ending{false};  // the run cancels the streams in flight
+  // Streams in a row that ended without a frame or status of the server.
   std::atomic<int32_t> silent_in_a_row{0};
 };
 
@@ -45,19 +45,19 @@ struct StreamSurroundings {
 v1::GenerateRequest ToMessage(const PlannedRequest& plan, const WorkloadSettings& settings,
                               const std::string& model);
 
-// Times are taken when a read completes, before it is looked at. A stream checks the protocol as it
-// goes: cumulative_tokens without gap or repetition, one Finished, nothing behind it.
+// Times are taken when a read completes, before the frame is examined. A stream checks the
+// protocol: cumulative_tokens without gap or repetition, one Finished, no frame after it.
 class Stream final : public grpc::ClientReadReactor<v1::GenerateResponse>,
                      public std::enable_shared_from_this<Stream> {
  public:
-  // `record` and `surroundings` outlive it. `keep_tokens`: the ids of prompt and answer are wanted
-  // at the end.
-  Stream(PlannedRequest plan, v1::GenerateRequest message, RequestRecord* record,
-         StreamSurroundings* surroundings, bool keep_tokens);
+  // `record` and `run` outlive it. `keep_tokens`: tokens() has the ids of the
+  // answer at the end.
+  Stream(PlannedRequest plan, v1::GenerateRequest message, RequestRecord* record, RunState* run,
+         bool keep_tokens);
 
-  // Sends the request; once. From then on it keeps itself alive until OnEnd has returned.
+  // Sends the request; once. From then on the stream keeps itself alive until OnEnd has returned.
   void Start(v1::Inference::Stub* stub);
-  // Any thread; the end is heard soon.
+  // Any thread; OnEnd follows soon.
   void Cancel() { context_.TryCancel(); }
 
   const PlannedRequest& plan() const { return plan_; }
@@ -79,7 +79,7 @@ class Stream final : public grpc::ClientReadReactor<v1::GenerateResponse>,
   PlannedRequest plan_;       // its prompt only if keep_tokens
   const int32_t prompt_end_;  // of the session, if there is one
   RequestRecord* const record_;
-  StreamSurroundings* const surroundings_;
+  RunState* const run_;
   const bool keep_tokens_;
   std::unique_ptr<v1::GenerateRequest> message_;  // gone once sent
   grpc::ClientContext context_;

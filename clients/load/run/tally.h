@@ -1,8 +1,7 @@
-// Tally: what the streams of a run report while it goes on, counted where it is cheap and read once
-// a second.
+// Tally: counts of a run's streams, cheap to add to and read once a second.
 //
-// Thread-safe. Each thread has a shard with a mutex of its own, so that counting a frame waits for
-// nobody but the reader of the totals.
+// Thread-safe. Each thread has a shard with a mutex of its own, so that counting a frame waits
+// only for the reader of the totals.
 #pragma once
 
 #include <array>
@@ -20,15 +19,15 @@ class Tally {
  public:
   struct Totals {
     int64_t sent = 0;
-    int64_t ended = 0;   // whatever the outcome
-    int64_t failed = 0;  // of them kFailed
+    int64_t ended = 0;   // with any outcome
+    int64_t failed = 0;  // those that ended kFailed
     int64_t tokens = 0;
   };
 
   void Sent();
   // A frame that was a stream's first with tokens.
   void FirstFrame(int32_t tokens, double ttft_seconds);
-  // A later one; `measured` says whether its gap counts.
+  // A later frame; its gap counts if `measured`.
   void NextFrame(int32_t tokens, double gap_seconds, bool measured);
   void Ended(Outcome outcome);
 

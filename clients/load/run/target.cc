@@ -1,4 +1,4 @@
-// Who answers at the address, and the channels to it.
+// The first call to the address, and the channels to it.
 #include "clients/load/run/target.h"
 
 #include <grpcpp/create_channel.h>
@@ -45,7 +45,7 @@ absl::Status NobodyThere(const std::string& address, const grpc::Status& status)
 
 absl::Status NotQuire(const std::string& address, const grpc::Status& status) {
   return absl::FailedPreconditionError(absl::StrCat(
-      "what answers at ", address, " is no Quire server: asked for GetServerInfo, it said status ",
+      "the server at ", address, " is not a Quire server: GetServerInfo ended with status ",
       static_cast<int>(status.error_code()), " (", status.error_message(),
       "); --server takes the gRPC address, not that of the metrics"));
 }

@@ -1,4 +1,4 @@
-// Target: the server under load: its connections, and what it says of itself.
+// Target: the server under load: its connections, and the facts it reports about itself.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -19,10 +19,11 @@ namespace quire::load {
 
 class Target {
  public:
-  // Asks who is there. Errors say what was wrong with the address, the server or the model.
+  // Asks the server for its facts. An error names the fault of the address, the server or the
+  // model.
   static absl::StatusOr<std::unique_ptr<Target>> Connect(const Settings& settings);
 
-  // Opens `count` connections and waits until they stand.
+  // Opens `count` connections and waits until they are ready.
   absl::Status Open(int32_t count);
 
   const ModelFacts& model() const { return model_; }
@@ -37,9 +38,9 @@ class Target {
   // On the first connection; after Open.
   std::unique_ptr<v1::Sessions::Stub> MakeSessionsStub() const;
 
-  // Whether the server has the service Sessions. Blocks.
+  // True if the server has the service Sessions. Blocks.
   bool KeepsSessions() const;
-  // Whether a fresh connection gets an answer within two seconds. Blocks.
+  // True if a new connection gets an answer within two seconds. Blocks.
   bool Answers() const;
 
  private:
@@ -58,8 +59,8 @@ class Target {
   std::vector<std::unique_ptr<Connection>> connections_;
 };
 
-// Connections for so many streams at once: a server takes 1,024 on each, and gRPC's client holds
-// the rest back without saying so.
+// Number of connections for so many streams at once: a server takes 1,024 on each, and gRPC's
+// client holds back the rest in silence.
 int32_t ConnectionsFor(int64_t streams);
 
 }  // namespace quire::load

@@ -1,8 +1,8 @@
-// RunRecord: everything one load run observed, as plain values: what was asked of the server, when,
-// and what came back. The driver fills it; statistics and every report are derived from it alone,
-// so that a figure can always be traced to the requests it stands for.
+// RunRecord: everything one load run observed, as plain values: each request, its times and its
+// answer. The driver fills it. All figures and reports are derived from it alone, so that a figure
+// can be traced to its requests.
 //
-// All times are nanoseconds on one steady clock, counted from the start of the run; 0 in a field
+// All times are nanoseconds on one steady clock, counted from the start of the run; 0 for an event
 // that never happened. Not thread-safe: the driver hands a finished record over.
 #pragma once
 
@@ -25,7 +25,7 @@ enum class Outcome : uint8_t {
 };
 const char* Name(Outcome outcome);
 
-// Where the KV of what was known of a prompt came from, as Finished says.
+// The place of the KV of a prompt's known tokens, as Finished reports it.
 struct ResidencyRecord {
   // Numbers of the proto's outcomes: unknown, none, device, restored, partial, recomputed.
   static constexpr size_t kOutcomes = 6;
@@ -44,8 +44,8 @@ struct RequestRecord {
   bool warmup = false;       // sent, but left out of every figure
   bool slow_reader = false;  // this client read it slowly on purpose
 
-  int64_t planned_ns = 0;  // when the schedule wanted it sent
-  int64_t sent_ns = 0;     // when it was handed to gRPC
+  int64_t planned_ns = 0;  // its time by the schedule
+  int64_t sent_ns = 0;     // handed to gRPC
   int64_t first_ns = 0;    // first frame with tokens received
   int64_t last_ns = 0;     // last frame with tokens received
   int64_t end_ns = 0;      // status received
@@ -86,7 +86,7 @@ struct TimelinePoint {
   double waiting = std::numeric_limits<double>::quiet_NaN();
 };
 
-// What the client knows about its own fitness to measure.
+// The client's own fitness to measure.
 struct ClientHealth {
   double lag_p99_seconds = 0;  // sent - planned, open loop; closed loop: slot free to sent
   double lag_max_seconds = 0;
@@ -99,7 +99,7 @@ struct ClientHealth {
 enum class RunEnd : uint8_t { kCompleted, kInterrupted, kServerLost, kTimeLimit };
 const char* Name(RunEnd end);
 
-// What a goodput figure demands of each request; 0: no limit.
+// Limits that a request must keep to count for goodput; 0: no limit.
 struct GoodputLimits {
   double ttft_ms = 0;
   double tpot_ms = 0;
@@ -133,8 +133,8 @@ struct RunRecord {
   std::string end_reason;   // a sentence when not kCompleted
   int64_t duration_ns = 0;  // of the measured part: first send to last end, warm-up left out
   std::vector<RequestRecord> requests;
-  // Gaps between successive frames of a stream, over all measured requests, in seconds; a fixed
-  // size whatever the length of the run.
+  // Gaps between successive frames of a stream, over all measured requests, in seconds. Its size
+  // does not grow with the run.
   LatencyHistogram gaps;
   // The same with each gap divided by the tokens of its frame, once per token.
   LatencyHistogram gaps_per_token;

@@ -1,5 +1,5 @@
-// ArrivalTimes: when each request of an open loop is due, fixed before the run, so that a slow
-// server cannot slow its own load down.
+// ArrivalTimes: the time at which each request of an open loop is due. Times are fixed before the
+// run, so that a slow server cannot slow down its own load.
 //
 // Gaps follow vLLM's serve benchmark: gamma distributed with shape `burstiness` and scale 1 / (rate
 // * burstiness), evenly spaced for infinite burstiness; without a ramp all times are then stretched
@@ -15,16 +15,16 @@
 namespace quire::load {
 
 // Nanoseconds from the start, in order, `count` of them; all zero when neither a ramp nor a finite
-// rate is set. Same settings and seed, same times.
+// rate is set. The same settings and seed give the same times.
 std::vector<int64_t> ArrivalTimes(const ArrivalSettings& settings, int64_t count, uint64_t seed);
 
-// How many requests a finite rate or ramp plans in so many seconds; at least 1.
+// Number of requests that a finite rate or ramp plans in so many seconds; at least 1.
 int64_t ArrivalsWithin(const ArrivalSettings& settings, double seconds);
 
 // The word of RunInfo::arrival: "closed", "all at once", "fixed", "poisson", "gamma", "ramp".
 const char* ArrivalName(const ArrivalSettings& settings);
 
-// Whether requests wait for replies: a limit on concurrency and no rate.
+// True if requests wait for replies: a limit on concurrency and no rate.
 bool IsClosedLoop(const ArrivalSettings& settings);
 
 }  // namespace quire::load

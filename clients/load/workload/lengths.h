@@ -1,11 +1,11 @@
 // LengthTable: distributions of prompt and output lengths measured on public traces, as quantiles,
-// and one of our own in the likeness of chat logs.
+// and a table of our own that resembles chat logs.
 //
 // Between two quantiles the inverse distribution function is linear. Above p99 it stays at p99, and
 // below the first known quantile it is linear from a least value chosen so that the mean comes as
 // near to the trace's as it can. The means then are exact for the outputs of azure-code and
 // mooncake-conversation and for both of arxiv-summarization, and up to 4.2 % high elsewhere, where
-// a straight line lies above what was measured. docs/load.md has the table.
+// a straight line lies above the measured distribution. docs/load.md has the table.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// ReadPromptFile: prompts as texts, one a line.
+// ReadPromptFile: prompts as texts, one per line.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace quire::load {
 
-// A line is the prompt itself, or a JSON object whose "prompt" is. INVALID_ARGUMENT names file and
-// line of one that is empty or has no prompt; a file without lines is an error too.
+// A line is the prompt itself, or a JSON object with the prompt under "prompt". INVALID_ARGUMENT
+// names the file and line of an empty line or one without a prompt; a file without lines is an
+// error.
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path);
 
 }  // namespace quire::load

@@ -1,9 +1,9 @@
-// Random: the random numbers of a workload. Same seed, same numbers, on every machine and with
-// every standard library: the generator is the standard's mt19937_64, whose output is prescribed,
-// and every distribution is our own.
+// Random: the random numbers of a workload. A seed gives the same numbers on every machine and with
+// every standard library: the generator is mt19937_64, whose output the standard prescribes, and
+// every distribution is our own.
 //
-// Not thread-safe; cheap enough to be made for each request, so that a request's draws depend on
-// the seed and its place alone, never on what was drawn for others.
+// Not thread-safe. Cheap enough to construct for each request, so that a request's draws depend
+// only on the seed and its place, never on the draws of other requests.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace quire::load {
 
-// Places whose draws are independent of each other. Values are part of what a seed means.
+// Places whose draws are independent of each other. Changing a value changes the draws of a seed.
 enum class Draw : uint64_t {
   kArrivals = 1,
   kLengths,

@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr char kCsvHeader[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
 constexpr double kLongestPrompt = 1 << 30;
 
-// What is wrong with a line; empty when nothing is.
+// The fault of a line; empty if it has none.
 using Fault = std::string;
 
 Fault TakeLength(const Json& row, const char* field, int32_t* length) {

@@ -1,10 +1,10 @@
-// ReadTrace: requests recorded elsewhere, to be asked again: when, how long, and which prompts
-// began alike.
+// ReadTrace: recorded requests to send again: their times, their lengths, and which prompts share
+// a beginning.
 //
-// Two forms, told apart by the first line. JSON lines: `timestamp` (milliseconds, as Mooncake's
-// traces have it) or `arrival_s` (seconds), `input_length`, `output_length`, and optionally
+// Two formats, distinguished by the first line. JSON lines: `timestamp` (milliseconds, as in
+// Mooncake's traces) or `arrival_s` (seconds), `input_length`, `output_length`, and optionally
 // `hash_ids`, one id for each block of the prompt: blocks with the same id hold the same tokens.
-// CSV with the header TIMESTAMP,ContextTokens,GeneratedTokens, as Azure's traces have it.
+// CSV with the header TIMESTAMP,ContextTokens,GeneratedTokens, as in Azure's traces.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct TraceRow {
 };
 
 // In order of arrival, at least one row. INVALID_ARGUMENT names file and line of the first fault: a
-// line that is empty or no row, a missing field, a length below 1, a time before the row above's.
-// `block` is the tokens of a hash id: more ids than the prompt has blocks, or fewer, is a fault
-// too.
+// line that is empty or no row, a missing field, a length below 1, a time before that of the row
+// above, or a number of hash ids other than the prompt's number of blocks. `block` is the number of
+// tokens of a hash id.
 absl::StatusOr<std::vector<TraceRow>> ReadTrace(const std::string& path, int32_t block);
 
 }  // namespace quire::load

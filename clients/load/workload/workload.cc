@@ -138,7 +138,7 @@ Lengths Workload::LengthsOf(uint64_t key) const {
   return lengths;
 }
 
-// What is longer than half of the context gives way.
+// Shortens the part, prompt or answer, that is longer than half of the context.
 Lengths Workload::Clipped(Lengths lengths) const {
   if (!settings_.clip_to_context) return lengths;
   const int32_t context = std::max(model_.max_model_len, 2);
@@ -221,7 +221,7 @@ void Workload::AppendTokens(Random& random, int64_t count, std::vector<uint32_t>
 
 void Workload::DrawTraits(PlannedRequest* request) const {
   Random random(settings_.seed, Draw::kTraits, request->key);
-  // Every number is drawn whatever the settings, so that one trait does not move another.
+  // Draws every number, also for traits that are off, so that one trait does not change another.
   const double priority = random.Uniform(), deadline = random.Uniform();
   const double deadline_at = random.Uniform(), cancel = random.Uniform(), slow = random.Uniform();
   double weights = 0;

@@ -1,8 +1,8 @@
-// Workload: what is asked of the server, request by request, drawn from the seed alone.
+// Workload: the requests to send, each drawn from the seed alone.
 //
 // A request's draws depend on the seed and on its place (its number; in a conversation, the number
-// of the first turn and the way from there), never on the order in which requests are made or on
-// what the server does. Only a later turn's prompt holds what the server answered before.
+// of the first turn and the path from there). They never depend on the order in which requests are
+// made, or on the server. Only the prompt of a later turn contains the server's earlier answers.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace quire::load {
 
-// What a workload must know of the model.
+// The facts of the model that a workload needs.
 struct ModelFacts {
   std::string name;
   uint32_t vocab_size = 0;
@@ -39,7 +39,8 @@ struct PlannedRequest {
   double deadline_seconds = 0;  // 0: none
   int32_t cancel_after = 0;     // tokens; 0: never
   uint64_t sampling_seed = 0;
-  std::vector<uint32_t> token_ids;  // the prompt, unless there is a text; in a session, what is new
+  std::vector<uint32_t>
+      token_ids;  // the prompt, unless `text` is set; in a session, its new tokens
   std::string text;
   std::string session;   // "": none
   int32_t position = 0;  // tokens that the session has before
@@ -50,8 +51,8 @@ bool HasConversations(const WorkloadSettings& settings);
 
 class Workload {
  public:
-  // Reads the trace or the prompt file. An error says what contradicts what, which file and line is
-  // wrong, or which request does not fit the model.
+  // Reads the trace or the prompt file. An error names the settings that contradict each other, the
+  // wrong file and line, or the request that does not fit the model.
   static absl::StatusOr<std::unique_ptr<Workload>> Create(const WorkloadSettings& settings,
                                                           const ArrivalSettings& arrival,
                                                           const ModelFacts& model);
@@ -62,15 +63,14 @@ class Workload {
 
   // The i-th, 0 <= i < size().
   PlannedRequest Request(int64_t i) const;
-  // When the i-th is due, without drawing it.
+  // The time at which the i-th is due; draws nothing.
   int64_t DueNs(int64_t i) const;
   // The i-th of the warm-up: of the same lengths, without traits.
   PlannedRequest Warmup(int64_t i) const;
 
-  // What follows a turn that ended well at end_ns: nothing, the next turn, or with a fork two of
-  // them. `ended` holds its prompt; `received` is the answer's tokens. A conversation ends early
-  // when the context is full.
-  // In a session the first continues that of `ended`.
+  // The turns that follow a turn that ended well at end_ns: none, the next one, or with a fork two.
+  // `ended` holds its prompt; `received` is the answer's tokens. A conversation ends early when the
+  // context is full. In a session the first of them continues that of `ended`.
   std::vector<PlannedRequest> NextTurns(const PlannedRequest& ended,
                                         const std::vector<uint32_t>& received, int64_t end_ns);
 

@@ -13,13 +13,13 @@ TRIES = 5
 
 
 def answer(client: QuireClient, prompt: str, options: Options) -> dict:
-    """One prompt's answer as a JSON object; waits and tries again where the server is full."""
+    """The answer to one prompt as a JSON object; waits and retries while the server is full."""
     for attempt in range(TRIES):
         try:
             done = client.generate_text([Message("user", prompt)], options)
             return {"prompt": prompt, "text": done.text, "reason": done.finished.reason.name}
         except QuireError as error:
-            # The server says after how long another try makes sense, if it does.
+            # The server may say how long to wait before a retry.
             if attempt == TRIES - 1 or error.retry_after is None:
                 return {"prompt": prompt, "error": str(error)}
             time.sleep(error.retry_after)

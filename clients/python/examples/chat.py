@@ -8,7 +8,7 @@ from quire import Message, QuireClient, QuireError
 
 
 def questions(given: Sequence[str]) -> Iterator[str]:
-    """The messages of the command line, or else the lines that the user types."""
+    """The messages of the command line, or else typed lines."""
     if given:
         for message in given:
             print(f"> {message}")

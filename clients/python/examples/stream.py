@@ -24,7 +24,7 @@ def main() -> int:
         done = stream.finished
         tokens = done.usage.completion_tokens
         print(f"\n\n{done.reason.name}: {tokens} tokens", end="")
-        # From the first token to the last there are one fewer intervals than tokens.
+        # There is one interval less than tokens.
         if done.timings.decode_seconds > 0:
             print(f", {(tokens - 1) / done.timings.decode_seconds:.0f} a second", end="")
         print()

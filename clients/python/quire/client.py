@@ -8,7 +8,7 @@ import grpc
 from quire import messages
 from quire.conversation import Conversation
 from quire.errors import calls_failing_as_ours
-from quire.messages import Prompt
+from quire.messages import Prompt, Turn
 from quire.sessions import Sessions
 from quire.stream import Stream
 from quire.types import Completion, Load, Message, Options, ServerInfo, Token
@@ -22,8 +22,8 @@ class QuireClient:
     """A connection to one server. Threads may share it.
 
     `target` is "host:port" or "unix:/path". With `credentials` the channel uses TLS. `timeout` is
-    the deadline in seconds of calls that name none; None means no deadline. Failures raise
-    QuireError. `sessions` are the caller's conversations that the server keeps.
+    the default deadline of a call in seconds; None means no deadline. Failures raise QuireError.
+    `sessions` manages the conversations that the server keeps for the caller.
     """
 
     def __init__(
@@ -60,10 +60,9 @@ class QuireClient:
         timeout: Optional[float] = None,
         **changes: Any,
     ) -> Stream:
-        """Continues a text, token ids or a conversation, streaming.
+        """Streams the continuation of a text, of token ids or of a conversation.
 
-        `changes` are fields of Options that replace those of `options`:
-        generate("Once", max_tokens=9).
+        `changes` replace fields of `options`: generate("Once", max_tokens=9).
         """
         request = messages.generate_request(prompt, dataclasses.replace(options, **changes))
         return Stream(self._inference.Generate(request, timeout=self._deadline(timeout)))
@@ -76,41 +75,41 @@ class QuireClient:
         timeout: Optional[float] = None,
         **changes: Any,
     ) -> Completion:
-        """Like generate(), but waits for the whole answer."""
+        """Like generate(), but returns the whole answer."""
         request = messages.generate_request(prompt, dataclasses.replace(options, **changes))
         result = self._call(self._inference.GenerateUnary, request, timeout)
         return messages.completion_of(result)
 
     def chat(
         self,
-        conversation: Union[str, Sequence[Message]],
+        conversation: Union[str, Sequence[Turn]],
         options: Options = Options(),
         *,
         timeout: Optional[float] = None,
         **changes: Any,
     ) -> Stream:
-        """Streams the assistant's next turn; a str is a conversation of one user's message."""
+        """Streams the assistant's next turn. A str stands for one message of the user."""
         if isinstance(conversation, str):
             conversation = [Message("user", conversation)]
         request = messages.chat_request(conversation, dataclasses.replace(options, **changes))
         return Stream(self._inference.Generate(request, timeout=self._deadline(timeout)))
 
     def conversation(self, session_id: str, position: Optional[int] = None) -> Conversation:
-        """Turns of a session, which is made by the first one if there is none.
+        """A session's turns; the first turn creates the session if it does not exist.
 
-        `position` is the number of tokens that the session is believed to have.
+        `position` is the number of tokens that the caller believes the session to have.
         """
         return Conversation(self._inference.Generate, session_id, position, self._timeout)
 
     def tokenize(
         self,
-        text: Union[str, Sequence[Message]],
+        text: Union[str, Sequence[Turn]],
         *,
         add_special_tokens: Optional[bool] = None,
         offsets: bool = False,
         timeout: Optional[float] = None,
     ) -> List[Token]:
-        """The tokens that generate() would see for a text or a conversation."""
+        """The tokens of a text or a conversation, as generate() uses them."""
         request = inference_pb2.TokenizeRequest(offsets=offsets)
         if isinstance(text, str):
             request.text = text
@@ -137,7 +136,7 @@ class QuireClient:
         return self._call(self._inference.Detokenize, request, timeout).text
 
     def info(self, *, timeout: Optional[float] = None) -> ServerInfo:
-        """What the server and its model are."""
+        """Facts about the server and its model."""
         server = self._call(
             self._control.GetServerInfo, control_pb2.GetServerInfoRequest(), timeout
         )
@@ -145,7 +144,7 @@ class QuireClient:
         return messages.server_info_of(server, model)
 
     def load(self, *, timeout: Optional[float] = None) -> Load:
-        """How busy the server is."""
+        """The server's load."""
         return messages.load_of(
             self._call(self._control.GetLoad, control_pb2.GetLoadRequest(), timeout)
         )
@@ -153,15 +152,20 @@ class QuireClient:
     def abort(
         self, *request_ids: str, everything: bool = False, timeout: Optional[float] = None
     ) -> int:
-        """Ends live requests by id, or all of them; returns how many were live."""
+        """Ends live requests by id, or all of them; returns the number of requests ended."""
         request = control_pb2.AbortRequest(request_ids=request_ids, all=everything)
         return self._call(self._control.Abort, request, timeout).aborted
 
     def drain(self, *, exit_when_idle: bool = False, timeout: Optional[float] = None) -> int:
-        """Lets the server refuse new work; returns how many requests are still to finish."""
+        """Makes the server refuse new work; returns the number of unfinished requests."""
         request = control_pb2.DrainRequest(exit_when_idle=exit_when_idle)
         reply = self._call(self._control.Drain, request, timeout)
         return reply.running_requests + reply.waiting_requests
+
+    def undrain(self, *, timeout: Optional[float] = None) -> bool:
+        """Makes the server accept new work again; returns whether it was draining."""
+        request = control_pb2.UndrainRequest()
+        return self._call(self._control.Undrain, request, timeout).was_draining
 
     def _deadline(self, timeout: Optional[float]) -> Optional[float]:
         return self._timeout if timeout is None else timeout

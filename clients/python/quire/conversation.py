@@ -1,4 +1,4 @@
-"""Conversation: turns of one session, each sent to where the last one ended."""
+"""Conversation: turns of one session."""
 
 import dataclasses
 from typing import Any, Callable, Optional
@@ -10,10 +10,10 @@ from quire.types import Finished, Options
 
 
 class Conversation:
-    """Turns of one session, each sent to where the last one ended.
+    """Turns of one session; each turn expects the position at which the last one ended.
 
-    The server refuses a turn, and leaves the session as it is, when somebody else has added to it
-    since; `position` None means that it is not known and not checked. One turn at a time.
+    If another client has changed the session since, the server refuses the turn and leaves the
+    session unchanged. `position` None: unknown and not checked. One turn at a time.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Conversation:
         timeout: Optional[float] = None,
         **changes: Any,
     ) -> Stream:
-        """Appends a text or token ids to the session and streams what follows.
+        """Appends a text or token ids to the session and streams the answer.
 
-        A sequence of Message is the whole conversation, of which the session keeps what agrees.
-        A stream that is not read to its end leaves the session as it was.
+        A sequence of Message is the whole conversation: the session keeps the prefix that agrees
+        with it. A stream that is not read to its end leaves the session unchanged.
         """
         turn = {"session_id": self.session_id, "create_session": True}
         if self.position is not None:

@@ -1,4 +1,4 @@
-"""Exceptions for the ways a call can fail, with the details that the server sent."""
+"""Exceptions for failed calls, with the details that the server sent."""
 
 import contextlib
 import dataclasses
@@ -11,14 +11,14 @@ DETAILS_KEY = "grpc-status-details-bin"  # trailing metadata with a serialized g
 
 @dataclasses.dataclass(frozen=True)
 class FieldViolation:
-    """One field of the request that the server refuses, and why."""
+    """One field of the request that the server refuses, with the reason."""
 
     field: str
     description: str
 
 
 class QuireError(Exception):
-    """A call failed. `code` is the gRPC status, `message` the server's words."""
+    """A call failed. `code` is the gRPC status, `message` the server's message."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -26,12 +26,12 @@ class QuireError(Exception):
         self.message = message
         self.violations: Sequence[FieldViolation] = ()
         self.reason: Optional[str] = None  # a stable name, such as "QUEUE_FULL"
-        self.metadata: Dict[str, str] = {}  # what belongs to the reason
-        self.retry_after: Optional[float] = None  # seconds to wait before another try
+        self.metadata: Dict[str, str] = {}  # facts about the reason
+        self.retry_after: Optional[float] = None  # seconds to wait before a retry
 
 
 class InvalidRequest(QuireError):
-    """The request itself is wrong, or does not fit the session as it is: see `reason`."""
+    """The request is invalid, or contradicts the session's state: see `reason`."""
 
 
 class NotFound(QuireError):
@@ -47,7 +47,7 @@ class Overloaded(QuireError):
 
 
 class Unavailable(QuireError):
-    """The server cannot be reached, is starting, or takes no new requests any more."""
+    """The server cannot be reached, is starting, or accepts no new requests."""
 
 
 class DeadlineExceeded(QuireError):
@@ -84,7 +84,7 @@ def error_of(rpc_error: grpc.RpcError) -> QuireError:
             try:
                 _add_details(error, value)
             except (ValueError, IndexError):
-                pass  # the status and the message stand without them
+                pass  # status and message are enough
     return error
 
 

@@ -1,7 +1,7 @@
-"""Between the dataclasses of quire.types and the messages of the proto."""
+"""Converts between the dataclasses of quire.types and the messages of the proto."""
 
 import dataclasses
-from typing import Any, Dict, Sequence, Union, cast
+from typing import Any, Dict, Mapping, Sequence, Union, cast
 
 from google.protobuf import message as protobuf
 
@@ -26,7 +26,9 @@ from quire.types import (
 )
 from quire.v1 import control_pb2, inference_pb2, sessions_pb2
 
-Prompt = Union[str, Sequence[int], Sequence[Message]]
+# A message may also be a mapping: {"role": "user", "content": "hi"}.
+Turn = Union[Message, Mapping[str, str]]
+Prompt = Union[str, Sequence[int], Sequence[Turn]]
 
 _SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
@@ -47,19 +49,28 @@ def _set(message: Any, options: Options, names: Sequence[str]) -> None:
             setattr(message, name, value)
 
 
-def chat_messages(messages: Sequence[Message]) -> inference_pb2.ChatMessages:
-    """A conversation whose last turn the model is to write."""
-    for message in messages:
-        if not isinstance(message, Message):
-            raise TypeError(f"a conversation is of quire.Message, not {type(message).__name__}")
-    turns = [inference_pb2.ChatMessage(role=m.role, content=m.content) for m in messages]
-    return inference_pb2.ChatMessages(messages=turns)
+def _message(turn: Turn) -> Message:
+    if isinstance(turn, Message):
+        return turn
+    if not isinstance(turn, Mapping):
+        raise TypeError(f"a message is a quire.Message or a mapping, not {type(turn).__name__}")
+    if set(turn) != {"role", "content"} or not all(isinstance(v, str) for v in turn.values()):
+        raise TypeError("a message has the texts 'role' and 'content' and nothing else")
+    return Message(turn["role"], turn["content"])
+
+
+def chat_messages(turns: Sequence[Turn]) -> inference_pb2.ChatMessages:
+    """The messages of a conversation."""
+    messages = [_message(turn) for turn in turns]
+    return inference_pb2.ChatMessages(
+        messages=[inference_pb2.ChatMessage(role=m.role, content=m.content) for m in messages]
+    )
 
 
 def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
     """The request for a text, for token ids, or for a conversation."""
-    if len(prompt) > 0 and isinstance(prompt[0], Message):
-        return chat_request(cast(Sequence[Message], prompt), options)
+    if len(prompt) > 0 and isinstance(prompt[0], (Message, Mapping)):
+        return chat_request(cast(Sequence[Turn], prompt), options)
     request = inference_pb2.GenerateRequest()
     if isinstance(prompt, str):
         request.text = prompt
@@ -70,9 +81,9 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
     return request
 
 
-def chat_request(messages: Sequence[Message], options: Options) -> inference_pb2.GenerateRequest:
-    """The request for a conversation, also for one without a turn: the server refuses that."""
-    request = inference_pb2.GenerateRequest(chat=chat_messages(messages))
+def chat_request(turns: Sequence[Turn], options: Options) -> inference_pb2.GenerateRequest:
+    """The request for a conversation. The server refuses an empty one."""
+    request = inference_pb2.GenerateRequest(chat=chat_messages(turns))
     _set_options(request, options)
     return request
 
@@ -89,7 +100,7 @@ def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> No
 
 
 def _values(message: Any, kind: Any) -> Dict[str, Any]:
-    """The fields of a message that the dataclass `kind` has too; lists become tuples."""
+    """The fields that message and dataclass `kind` share; lists become tuples."""
     values = {}
     for field in dataclasses.fields(kind):
         if field.name in message.DESCRIPTOR.fields_by_name:
@@ -102,7 +113,7 @@ def _values(message: Any, kind: Any) -> Dict[str, Any]:
 
 
 def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
-    """The effective options, as the server echoes them."""
+    """The effective options that the server echoes."""
     options = {name: getattr(message.sampling, name) for name in _SAMPLING}
     options |= {name: getattr(message.stop, name) for name in _STOP}
     options |= {name: getattr(message.output, name) for name in _OUTPUT}
@@ -134,18 +145,18 @@ def finished_of(message: inference_pb2.Finished) -> Finished:
 
 
 def residency_of(message: inference_pb2.Residency) -> Residency:
-    """Where the KV came from."""
+    """Where the prompt's KV was found."""
     return Residency(**_values(message, Residency) | {"outcome": Outcome(message.outcome)})
 
 
 def session_options(options: SessionOptions) -> sessions_pb2.SessionOptions:
-    """The options that are given."""
+    """The options that are not None."""
     given = {k: v for k, v in dataclasses.asdict(options).items() if v is not None}
     return sessions_pb2.SessionOptions(**given)
 
 
 def session_of(message: sessions_pb2.Session) -> Session:
-    """A session as it is now."""
+    """A session's current state."""
     options = SessionOptions(**_values(message.options, SessionOptions))
     state = SessionState(message.state)
     return Session(**_values(message, Session) | {"state": state, "options": options})
@@ -163,12 +174,12 @@ def completion_of(message: inference_pb2.GenerateResult) -> Completion:
 
 
 def server_info_of(server: control_pb2.ServerInfo, model: control_pb2.ModelInfo) -> ServerInfo:
-    """The server and its model in one."""
+    """The server and its model as one value."""
     values = _values(server, ServerInfo)
     state = control_pb2.ServerInfo.State.Name(server.state).removeprefix("STATE_")
     return ServerInfo(**values | {"state": state, "model": ModelInfo(**_values(model, ModelInfo))})
 
 
 def load_of(message: control_pb2.Load) -> Load:
-    """How busy the server is."""
+    """The server's load."""
     return Load(**_values(message, Load))

@@ -13,7 +13,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class Sessions:
-    """The caller's sessions: another's, and one that has expired, raise NotFound."""
+    """The caller's sessions. Unknown, expired and other callers' sessions raise NotFound."""
 
     def __init__(self, channel: grpc.Channel, timeout: Optional[float]) -> None:
         self._stub = sessions_pb2_grpc.SessionsStub(channel)
@@ -26,19 +26,19 @@ class Sessions:
         *,
         timeout: Optional[float] = None,
     ) -> Session:
-        """An empty session; without a name the server makes one."""
+        """Creates an empty session; without a name the server chooses one."""
         request = sessions_pb2.CreateSessionRequest(
             session_id=session_id, options=messages.session_options(options)
         )
         return self._session(self._stub.Create, request, timeout)
 
     def get(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
-        """The session as it is now."""
+        """The session's current state."""
         request = sessions_pb2.GetSessionRequest(session_id=session_id)
         return self._session(self._stub.Get, request, timeout)
 
     def list(self, *, timeout: Optional[float] = None) -> List[Session]:
-        """All sessions, by name."""
+        """All sessions, sorted by name."""
         request, sessions = sessions_pb2.ListSessionsRequest(), []
         while True:
             page = self._call(self._stub.List, request, timeout)
@@ -55,7 +55,7 @@ class Sessions:
         position: Optional[int] = None,
         timeout: Optional[float] = None,
     ) -> Session:
-        """A new session with the first `position` tokens (None: all) of another."""
+        """Creates a session with the first `position` tokens (None: all) of another."""
         request = sessions_pb2.ForkSessionRequest(
             session_id=session_id, new_session_id=new_session_id, position=position
         )
@@ -64,7 +64,7 @@ class Sessions:
     def truncate(
         self, session_id: str, position: int, *, timeout: Optional[float] = None
     ) -> Session:
-        """Forgets the tokens from `position` on."""
+        """Removes the tokens from `position` to the end."""
         request = sessions_pb2.TruncateSessionRequest(session_id=session_id, position=position)
         return self._session(self._stub.Truncate, request, timeout)
 
@@ -75,19 +75,19 @@ class Sessions:
         *,
         timeout: Optional[float] = None,
     ) -> Session:
-        """Renews the lease; changes the options that are given."""
+        """Renews the lease and changes the options that are not None."""
         request = sessions_pb2.TouchSessionRequest(
             session_id=session_id, options=messages.session_options(options)
         )
         return self._session(self._stub.Touch, request, timeout)
 
     def offload(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
-        """Begins to copy the KV to the host, and frees its place on the device."""
+        """Starts to copy the KV to the host and frees its blocks on the device."""
         request = sessions_pb2.OffloadSessionRequest(session_id=session_id)
         return self._session(self._stub.Offload, request, timeout)
 
     def prefetch(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
-        """Begins to bring the KV back to the device."""
+        """Starts to load the KV to the device."""
         request = sessions_pb2.PrefetchSessionRequest(session_id=session_id)
         return self._session(self._stub.Prefetch, request, timeout)
 
@@ -97,19 +97,19 @@ class Sessions:
         return self._session(self._stub.Pin, request, timeout)
 
     def unpin(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
-        """Lets the KV leave the device again."""
+        """Allows the KV to leave the device again."""
         request = sessions_pb2.UnpinSessionRequest(session_id=session_id)
         return self._session(self._stub.Unpin, request, timeout)
 
     def close(self, session_id: str, *, timeout: Optional[float] = None) -> None:
-        """Forgets the session."""
+        """Ends the session."""
         request = sessions_pb2.CloseSessionRequest(session_id=session_id)
         self._call(self._stub.Close, request, timeout)
 
     def watch(self, session_id: str, *, timeout: Optional[float] = None) -> Iterator[Session]:
-        """The session now, then each change of it, until it is closed.
+        """Yields the session now and after each change, until it is closed.
 
-        Without `timeout` it waits for ever, whatever the client's is.
+        Without `timeout` it waits forever, regardless of the client's timeout.
         """
         request = sessions_pb2.WatchSessionRequest(session_id=session_id)
         call = self._stub.Watch(request, timeout=timeout)
@@ -121,7 +121,7 @@ class Sessions:
             call.cancel()
 
     def export(self, session_id: str, *, timeout: Optional[float] = None) -> Iterator[bytes]:
-        """Tokens and KV as the pieces of one file, for import_() here or on another server."""
+        """Yields tokens and KV as pieces of one file, for import_() here or on another server."""
         request = sessions_pb2.ExportSessionRequest(session_id=session_id)
         call = self._stub.Export(request, timeout=self._deadline(timeout))
         try:
@@ -139,7 +139,7 @@ class Sessions:
         *,
         timeout: Optional[float] = None,
     ) -> Session:
-        """Makes a session of what export() gave: the bytes, or their pieces in order."""
+        """Creates a session from the bytes of export(), or from their pieces in order."""
         first = sessions_pb2.ImportSessionRequest(
             session_id=session_id, options=messages.session_options(options)
         )
@@ -159,7 +159,7 @@ class Sessions:
 def _import_requests(
     first: sessions_pb2.ImportSessionRequest, data: Union[bytes, Iterable[bytes]]
 ) -> Iterator[sessions_pb2.ImportSessionRequest]:
-    """The first message has the name, then come the bytes."""
+    """The first message has the name; the others have the bytes."""
     yield first
     for piece in [data] if isinstance(data, bytes) else data:
         for at in range(0, len(piece), CHUNK_BYTES):

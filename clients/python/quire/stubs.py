@@ -1,7 +1,7 @@
-"""The protobuf and gRPC modules quire.v1.*: found, or made from the protos of the repository.
+"""The protobuf and gRPC modules quire.v1.*: found, or generated from the repository's protos.
 
-An installed package brings them. In a checkout they are made once and kept in the user's cache,
-by grpcio-tools if it is installed, else by protoc with grpc_python_plugin.
+An installed package contains them. In a checkout they are generated once and kept in the user's
+cache, by grpcio-tools if it is installed, else by protoc with grpc_python_plugin.
 """
 
 import hashlib
@@ -18,24 +18,24 @@ PROTOS = ("quire/v1/inference.proto", "quire/v1/control.proto", "quire/v1/sessio
 
 
 class StubsMissing(ImportError):
-    """The generated modules are neither installed nor can they be made here; says what to do."""
+    """The generated modules are not installed and cannot be generated; says what to do."""
 
 
 def _compiler():
-    """The command that compiles protos, without its arguments."""
+    """The command of the proto compiler, without arguments."""
     if importlib.util.find_spec("grpc_tools"):
         return [sys.executable, "-m", "grpc_tools.protoc"]
     protoc, plugin = shutil.which("protoc"), shutil.which("grpc_python_plugin")
     if protoc and plugin:
         return [protoc, f"--plugin=protoc-gen-grpc_python={plugin}"]
     raise StubsMissing(
-        "quire: the generated gRPC modules are missing and there is nothing to make them with; "
+        "quire: the generated gRPC modules are missing and no compiler was found; "
         "install protobuf-compiler and protobuf-compiler-grpc, or the Python package grpcio-tools"
     )
 
 
 def generate(protos, out):
-    """Writes quire/v1/*_pb2.py and *_pb2_grpc.py below `out`, from the folder `protos`."""
+    """Generates quire/v1/*_pb2.py and *_pb2_grpc.py below `out` from the folder `protos`."""
     missing = [name for name in PROTOS if not (protos / name).is_file()]
     if missing:
         raise StubsMissing(f"quire: {protos / missing[0]} is missing; install the package instead")
@@ -48,7 +48,7 @@ def generate(protos, out):
 
 
 def _cached():
-    """The folder with stubs of exactly these protos; made on the first call."""
+    """The folder with the stubs of exactly these protos; the first call generates it."""
     digest = hashlib.sha256(repr(_compiler()).encode())
     for name in PROTOS:
         digest.update((REPOSITORY_PROTOS / name).read_bytes())
@@ -59,14 +59,14 @@ def _cached():
         fresh = pathlib.Path(tempfile.mkdtemp(dir=folder.parent))
         generate(REPOSITORY_PROTOS, fresh)
         try:
-            fresh.rename(folder)  # whole or not at all, also when two processes start together
+            fresh.rename(folder)  # atomic, also if two processes start at once
         except OSError:
             shutil.rmtree(fresh)
     return folder
 
 
 def make_importable(package_path):
-    """Lets `import quire.v1.inference_pb2` work; `package_path` is quire.__path__."""
+    """Makes `import quire.v1.inference_pb2` work; `package_path` is quire.__path__."""
     if any((pathlib.Path(p) / "v1" / "inference_pb2.py").is_file() for p in package_path):
         return
     if not REPOSITORY_PROTOS.is_dir():

@@ -1,4 +1,4 @@
-"""What goes to the server and what comes back, as plain dataclasses."""
+"""Requests and replies as plain dataclasses."""
 
 import dataclasses
 import enum
@@ -15,7 +15,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to generate. None leaves the choice to the server; the proto has ranges and defaults."""
+    """Parameters of a request. The server chooses those that are None; the proto has ranges."""
 
     max_tokens: Optional[int] = None
     min_tokens: Optional[int] = None
@@ -63,7 +63,7 @@ class FinishReason(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Accepted:
-    """The request is queued. `options` are the effective ones, the server's defaults filled in."""
+    """The request is queued. `options` are the effective ones, with the server's defaults."""
 
     request_id: str
     model: str
@@ -74,7 +74,7 @@ class Accepted:
 
 @dataclasses.dataclass(frozen=True)
 class Delta:
-    """What was generated since the last Delta."""
+    """The output since the last Delta."""
 
     text: str
     token_ids: Sequence[int]
@@ -84,7 +84,7 @@ class Delta:
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """Tokens that the request cost."""
+    """Token counts of the request."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -104,7 +104,7 @@ class Timings:
 
 
 class Outcome(enum.Enum):
-    """What became of the KV known from before; the values are those of the proto."""
+    """Where existing KV was found; the values are those of the proto."""
 
     UNSPECIFIED = 0
     NONE = 1
@@ -116,7 +116,7 @@ class Outcome(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Residency:
-    """Where the KV of the prompt, or of the session's tokens, came from."""
+    """Where the KV of the prompt, including the session's tokens, came from."""
 
     outcome: Outcome
     device_tokens: int
@@ -127,7 +127,7 @@ class Residency:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """The end of a completion; the token or text that stopped it, where there is one.
+    """The end of a completion, with the token or text that stopped it, if any.
 
     `position` is the number of tokens that the session has now, None without a session.
     """
@@ -143,7 +143,7 @@ class Finished:
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-    """A whole answer."""
+    """A complete answer."""
 
     text: str
     token_ids: Sequence[int]
@@ -154,7 +154,7 @@ class Completion:
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """One token of a text: its id and, if asked for, the bytes [begin, end) that it covers."""
+    """One token of a text: its id and, if requested, the bytes [begin, end) that it covers."""
 
     id: int
     begin: Optional[int] = None
@@ -199,7 +199,7 @@ class ServerInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """How busy the server is."""
+    """The server's load."""
 
     running_requests: int
     waiting_requests: int
@@ -234,7 +234,7 @@ class SessionState(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class SessionOptions:
-    """What a session is made with and changed to. None leaves the choice to the server."""
+    """Options of a session. The server chooses those that are None."""
 
     ttl_seconds: Optional[float] = None
     idle_offload_after_seconds: Optional[float] = None

@@ -12,7 +12,7 @@ namespace {
 
 const nlohmann::json kNull;
 
-// A value as it stands in the file, short enough for one line of a message.
+// A value as in the file, shortened to fit a line of a message.
 std::string Show(const nlohmann::json& value) {
   constexpr size_t kLongest = 80;
   if (value.is_object()) return "an object";

@@ -1,5 +1,5 @@
-// ConfigReader: typed reading of one JSON object of a checkpoint. The first fault is kept and names
-// the file and the key, so that a caller reads all fields and asks once whether they were good.
+// ConfigReader: typed reading of one JSON object of a checkpoint. Keeps the first fault, with file
+// and key, so that a caller reads all fields and checks the status once.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,11 @@ class ConfigReader {
   // One integer or a list of them, each in [min, max]; empty when absent.
   std::vector<int64_t> IntList(const char* key, int64_t min, int64_t max);
 
-  // Records that the value of `key` cannot be served; `supported` says what can.
+  // Records that the value of `key` is not supported; `supported` names the values that are.
   void Refuse(const char* key, const std::string& supported);
   // Records any other fault.
   void Fail(const std::string& message);
-  // Takes over the fault of a reader of an inner object.
+  // Adopts the fault of a reader of an inner object.
   void Adopt(const absl::Status& status);
 
  private:

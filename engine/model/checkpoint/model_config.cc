@@ -1,5 +1,5 @@
 // config.json and generation_config.json as transformers 4 and 5 write them, read into ModelConfig.
-// What would change the model's results and is not implemented is refused here, by file and key.
+// Refuses, by file and key, every setting that changes the results and is not implemented.
 #include "engine/model/checkpoint/model_config.h"
 
 #include <algorithm>
@@ -10,15 +10,16 @@
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/config_reader.h"
+#include "engine/model/checkpoint/families.h"
 #include "engine/values/sampling_params.h"
 
 namespace quire {
 namespace {
 
-// Bounds of the sizes, far above any model and small enough that no product of them overflows: a
+// Bounds of the sizes: far above any model, and small enough that no product of them overflows. A
 // layer has at most 4 * hidden * heads * head_dim = 2^46 attention weights and 3 * 2^42 MLP
-// weights, all layers 2^58, 2^60 bytes in float32. Arithmetic on a ModelConfig in int64 therefore
-// needs no further checks.
+// weights, all layers have 2^58, or 2^60 bytes in float32. Int64 arithmetic on a ModelConfig
+// therefore needs no further checks.
 constexpr int64_t kMaxHidden = int64_t{1} << 20;
 constexpr int64_t kMaxIntermediate = int64_t{1} << 22;
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
@@ -29,49 +30,27 @@ constexpr int64_t kMaxPosition = int64_t{1} << 27;
 
 constexpr double kHuge = 1e30;
 
-enum class Window : uint8_t { kNone, kAllLayers, kByLayer };
-
-// What distinguishes the families, and the defaults of their configuration classes in transformers
-// (0: none; a checkpoint has to say).
-struct Family {
-  const char* architecture;
-  const char* model_type;
-  Window window;
-  bool qkv_bias;              // always, whatever the config says
-  bool reads_attention_bias;  // "attention_bias" adds biases to q, k, v and o
-  bool reads_mlp_bias;
-  bool qk_norm;
-  int32_t default_head_dim;  // 0: hidden_size / num_attention_heads
-  int32_t default_kv_heads;  // 0: num_attention_heads
-  int32_t default_max_position;
-};
-
-constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", "llama", Window::kNone, false, true, true, false, 0, 0, 2048},
-    {"MistralForCausalLM", "mistral", Window::kAllLayers, false, false, false, false, 0, 8, 131072},
-    {"Qwen2ForCausalLM", "qwen2", Window::kByLayer, true, false, false, false, 0, 32, 32768},
-    {"Qwen3ForCausalLM", "qwen3", Window::kByLayer, false, true, false, true, 128, 32, 32768},
-};
-
-const Family* FindFamily(ConfigReader& in) {
+// The family that config.json names, or null with the fault recorded.
+const Family* ReadFamily(ConfigReader& in) {
   std::string supported;
-  for (const Family& f : kFamilies) {
-    absl::StrAppend(&supported, supported.empty() ? "" : ", ", f.architecture);
+  for (const Family& family : Families()) {
+    absl::StrAppend(&supported, supported.empty() ? "" : ", ", std::string(family.architecture));
   }
   const nlohmann::json& list = in.At("architectures");
   if (!list.is_array() || list.size() != 1 || !list[0].is_string()) {
     in.Refuse("architectures", absl::StrCat("a list of one of ", supported));
     return nullptr;
   }
-  for (const Family& f : kFamilies) {
-    if (list[0].get<std::string>() != f.architecture) continue;
-    if (in.String("model_type", f.model_type) != f.model_type) {
-      in.Refuse("model_type", absl::StrCat("\"", f.model_type, "\" for ", f.architecture));
-    }
-    return &f;
+  const Family* const family = FindFamily(list[0].get_ref<const std::string&>());
+  if (family == nullptr) {
+    in.Refuse("architectures", supported);
+    return nullptr;
   }
-  in.Refuse("architectures", supported);
-  return nullptr;
+  const std::string type(family->model_type);
+  if (in.String("model_type", type) != type) {
+    in.Refuse("model_type", absl::StrCat("\"", type, "\" for ", std::string(family->architecture)));
+  }
+  return family;
 }
 
 void ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
@@ -83,12 +62,12 @@ void ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
   out.num_layers = size("num_hidden_layers", kMaxLayers);
   out.num_heads = size("num_attention_heads", kMaxHeads);
   out.vocab_size = size("vocab_size", kMaxVocab);
-  out.max_position = static_cast<int32_t>(in.OptionalInt("max_position_embeddings", 1, kMaxPosition)
+  // At least one token of prompt and one of output.
+  out.max_position = static_cast<int32_t>(in.OptionalInt("max_position_embeddings", 2, kMaxPosition)
                                               .value_or(family.default_max_position));
   if (!in.status().ok()) return;
 
-  // An explicit null means "as many as query heads" in every family; absence is the class's
-  // default.
+  // In every family null means "as many as query heads"; an absent key means the family's default.
   const bool kv_is_null = in.Contains("num_key_value_heads");
   const int64_t kv_default =
       family.default_kv_heads == 0 || kv_is_null ? out.num_heads : family.default_kv_heads;
@@ -116,7 +95,7 @@ void ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
   out.head_dim = static_cast<int32_t>(head_dim);
 }
 
-// The per-layer window of the Qwen families: "layer_types" where given, else every layer from
+// The per-layer window of the Qwen families: "layer_types" if given, else every layer from
 // max_window_layers on.
 void ReadLayerTypes(ConfigReader& in, ModelConfig& out) {
   if (!in.Has("layer_types")) {
@@ -147,7 +126,7 @@ void ReadLayerTypes(ConfigReader& in, ModelConfig& out) {
 
 void ReadWindow(ConfigReader& in, const Family& family, ModelConfig& out) {
   out.layer_is_sliding.assign(out.num_layers, 0);
-  if (family.window == Window::kNone) {
+  if (family.window == WindowRule::kNone) {
     if (in.Has("layer_types")) {
       for (const nlohmann::json& type : in.At("layer_types")) {
         if (type != "full_attention") in.Refuse("layer_types", "\"full_attention\" for llama");
@@ -155,9 +134,9 @@ void ReadWindow(ConfigReader& in, const Family& family, ModelConfig& out) {
     }
     return;
   }
-  // Absent is the default of the configuration classes; null is no window.
+  // An absent key means the default of the configuration classes; null means no window.
   constexpr int64_t kDefaultWindow = 4096;
-  const bool by_layer = family.window == Window::kByLayer;
+  const bool by_layer = family.window == WindowRule::kByLayer;
   if (!by_layer || in.Bool("use_sliding_window", false)) {
     const bool is_null = in.Contains("sliding_window") && !in.Has("sliding_window");
     out.sliding_window = static_cast<int32_t>(
@@ -215,8 +194,8 @@ void ReadRopeScaling(ConfigReader& rope, ModelConfig& out) {
 }
 
 void ReadRope(ConfigReader& in, ModelConfig& out) {
-  // transformers 5 writes rope_parameters, which holds the base too; 4 wrote rope_scaling beside
-  // it.
+  // transformers 5 writes rope_parameters, which includes the base; transformers 4 wrote
+  // rope_scaling beside the base.
   const bool is_new = in.Has("rope_parameters");
   if (is_new && in.Has("rope_scaling") && in.At("rope_scaling") != in.At("rope_parameters")) {
     in.Refuse("rope_scaling", "one of \"rope_scaling\" and \"rope_parameters\"");
@@ -256,7 +235,7 @@ void ReadRope(ConfigReader& in, ModelConfig& out) {
   out.rope.theta = theta_at.OptionalNumber("rope_theta", 1e-3, kHuge).value_or(10000.0);
   if (rope.status().ok()) ReadRopeScaling(rope, out);
   if (!rope.status().ok()) in.Adopt(rope.status());
-  // YaRN names the context before scaling; some checkpoints leave max_position_embeddings at it.
+  // YaRN names the context before scaling; some checkpoints leave that in max_position_embeddings.
   if (out.rope.scaling == RopeScaling::kYarn) {
     const double scaled =
         std::floor(out.rope.factor * static_cast<double>(out.rope.original_max_position));
@@ -290,8 +269,8 @@ void RefuseWhatChangesResults(ConfigReader& in) {
   if (in.Bool("is_encoder_decoder", false)) in.Refuse("is_encoder_decoder", "false: decoder only");
 }
 
-// Defaults that a request may not ask for by itself would have every request refused that leaves
-// them alone. The message begins with the key.
+// Refuses defaults outside the range of a request's field: every request that relies on them would
+// be refused. The message begins with the key.
 absl::Status CheckAsRequest(const GenerationDefaults& defaults, int32_t vocab_size) {
   SamplingParams asked;
   asked.row.temperature = defaults.temperature.value_or(asked.row.temperature);
@@ -327,6 +306,10 @@ void ReadSpecialTokens(ConfigReader& config, ConfigReader& generation, ModelConf
       for (int64_t id : reader->IntList("eos_token_id", 0, last)) {
         out.eos_token_ids.push_back(static_cast<int32_t>(id));
       }
+      if (out.eos_token_ids.size() > SamplingParams::kMaxEosTokenIds) {
+        reader->Refuse("eos_token_id",
+                       absl::StrCat("at most ", SamplingParams::kMaxEosTokenIds, " ids"));
+      }
     }
     if (!out.bos_token_id.has_value()) {
       if (auto id = reader->OptionalInt("bos_token_id", 0, last)) out.bos_token_id = *id;
@@ -340,7 +323,7 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir) {
   const std::string path = dir + "/config.json";
   ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
   ConfigReader in(json, path);
-  const Family* family = FindFamily(in);
+  const Family* family = ReadFamily(in);
   RETURN_IF_ERROR(in.status());
 
   ModelConfig out;

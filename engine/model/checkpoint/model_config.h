@@ -1,5 +1,5 @@
-// ModelConfig: a checkpoint's config.json and generation_config.json as a validated struct. Covers
-// the llama shape by flags: Llama, Mistral, Qwen2, Qwen3.
+// ModelConfig: a checkpoint's config.json and generation_config.json as a validated struct. Flags
+// describe the families of the llama shape (families.h).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct RopeConfig {
   bool truncate = true;                    // yarn
 };
 
-// Defaults of the checkpoint's generation_config.json, each one that a request could ask for too;
+// Defaults of the checkpoint's generation_config.json, each within the range of a request's field;
 // absent fields stay unset.
 struct GenerationDefaults {
   std::optional<float> temperature;
@@ -52,7 +52,7 @@ struct ModelConfig {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t vocab_size = 0;      // width of the logits
-  int32_t max_position = 0;    // context the model was made for
+  int32_t max_position = 0;    // context length of the model, at least 2
   int32_t sliding_window = 0;  // 0: none
   // [num_layers]: all of them for Mistral, per layer for Qwen.
   std::vector<uint8_t> layer_is_sliding;
@@ -65,13 +65,14 @@ struct ModelConfig {
   RopeConfig rope;
   DType stored_dtype = DType::kF32;  // torch_dtype of the checkpoint
   std::optional<int32_t> bos_token_id;
-  std::vector<int32_t> eos_token_ids;  // generation_config first, else config.json
+  // From generation_config, else config.json; at most SamplingParams::kMaxEosTokenIds.
+  std::vector<int32_t> eos_token_ids;
   GenerationDefaults generation;
 
   // Reads DIR/config.json and DIR/generation_config.json (optional). Errors name the file, the key
-  // and what is supported. Sizes are bounded so that no product of them overflows int64.
+  // and the supported values. Sizes are bounded so that no product of them overflows int64.
   static absl::StatusOr<ModelConfig> Load(const std::string& dir);
-  // OK if the model can be split over `ranks`; otherwise which dimension does not divide.
+  // OK if `ranks` divides the model; otherwise names the dimension that it does not divide.
   absl::Status CheckTensorParallel(int32_t ranks) const;
   int64_t NumParameters() const;
 };

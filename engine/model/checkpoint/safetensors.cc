@@ -1,5 +1,5 @@
 // The safetensors format: 8 bytes of header length N (little-endian), N bytes of JSON, tensor data.
-// The rules of its reference implementation, and a few it leaves open.
+// Enforces the rules of its reference implementation, and a few that it leaves open.
 #include "engine/model/checkpoint/safetensors.h"
 
 #include <fcntl.h>
@@ -147,7 +147,7 @@ absl::Status ReadExactly(int fd, uint64_t offset, std::span<char> out) {
   return absl::OkStatus();
 }
 
-// Reads length and header of an open file, none of it before its size is known to be sane.
+// Reads length and header of an open file, after a check that the length is plausible.
 absl::StatusOr<std::string> ReadHeader(int fd, uint64_t file_bytes, const std::string& path) {
   std::string header(kLengthBytes, '\0');
   if (file_bytes < kLengthBytes) {

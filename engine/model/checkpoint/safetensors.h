@@ -1,6 +1,6 @@
-// Safetensors: reads the tensors of a checkpoint directory. Everything a header says is checked
-// against the file before it is believed, and bytes are read with pread: a bad file is an error
-// that names file, tensor and rule, never a signal.
+// Safetensors: reads the tensors of a checkpoint directory. Checks every value of a header against
+// the file before it uses the value, and reads with pread: a bad file is an error that names file,
+// tensor and rule, never a signal.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace quire {
 
-// Where one tensor lies. `dtype` keeps the file's own name ("BF16"), since files may hold types
-// that are never loaded.
+// The place of one tensor. `dtype` is the file's own name ("BF16"), since files may hold types that
+// cannot be loaded.
 struct StoredTensor {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -28,7 +28,7 @@ struct StoredTensor {
   size_t file = 0;     // index into Checkpoint's files
 };
 
-// The DType of a stored name, or INVALID_ARGUMENT with the loadable ones.
+// The DType of a stored name, or INVALID_ARGUMENT with the loadable names.
 absl::StatusOr<DType> LoadableDType(std::string_view stored);
 
 // Parses a file's header: the first `8 + N` bytes, where `file_bytes` is the size of the whole.
@@ -39,7 +39,7 @@ absl::StatusOr<std::map<std::string, StoredTensor>> ParseSafetensorsHeader(std::
                                                                            const std::string& path);
 
 // The tensors of a directory: model.safetensors, else the shards of model.safetensors.index.json.
-// Constant once open: any number of threads may read.
+// Constant after Open: any number of threads may read.
 class Checkpoint {
  public:
   // NOT_FOUND when the directory holds neither; INVALID_ARGUMENT for a file that breaks a rule.

@@ -1,5 +1,4 @@
-// The whole vocabulary of tensor parallelism: who this rank is, and which slice of a dimension it
-// holds.
+// TpInfo, Shard: all of tensor parallelism: the rank, and the slice of a dimension that it holds.
 #pragma once
 
 #include <cstdint>

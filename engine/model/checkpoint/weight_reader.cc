@@ -1,4 +1,4 @@
-// Threads that read and convert, and the caller's thread that copies what they have read.
+// Threads read and convert; the caller's thread copies the results to the device.
 #include "engine/model/checkpoint/weight_reader.h"
 
 #include <algorithm>
@@ -10,12 +10,15 @@
 #include <optional>
 #include <thread>
 
+#include "engine/base/clock.h"
+#include "engine/model/checkpoint/load_progress.h"
+
 namespace quire {
 namespace {
 
-// Copies enqueued before the oldest is waited for; Backend::WaitFor allows eight.
+// Copies in flight before the copier waits for the oldest; Backend::WaitFor allows eight.
 constexpr size_t kCopiesUnderWay = 4;
-// A reader fills one while the other waits to be copied.
+// A reader fills one while the other is being copied.
 constexpr int32_t kBuffersPerReader = 2;
 
 // Converts `count` elements; `from` may be unaligned, as bytes of a file are.
@@ -59,7 +62,7 @@ absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, c
   return read;
 }
 
-// Buffers, the pieces in them, and who waits for which.
+// The buffers, the pieces in them, and the waiting between readers and copier.
 class Staging {
  public:
   explicit Staging(size_t num_pieces) : num_pieces_(num_pieces) {}
@@ -69,7 +72,7 @@ class Staging {
     char* buffer = nullptr;
   };
 
-  // A reader: the next piece and where to read it to; nullopt when there is no more to do.
+  // Reader: the next piece and its buffer; nullopt when no piece is left.
   std::optional<Filled> Next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return Over() || !free_.empty(); });
@@ -79,7 +82,7 @@ class Staging {
     if (Over()) changed_.notify_all();
     return next;
   }
-  // A reader: done with what Next gave.
+  // Reader: has filled the buffer from Next, or failed.
   void Fill(const Filled& filled, const absl::Status& status) {
     const std::lock_guard lock(mutex_);
     if (status.ok()) {
@@ -91,7 +94,7 @@ class Staging {
     ++done_;
     changed_.notify_all();
   }
-  // The copier: a piece that was read; nullopt when none will come any more.
+  // Copier: a piece that was read; nullopt when no further piece will come.
   std::optional<Filled> Take() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !filled_.empty() || (Over() && done_ == next_); });
@@ -124,22 +127,23 @@ class Staging {
 
 std::vector<std::thread> StartReaders(const Checkpoint& checkpoint,
                                       const std::vector<WeightPiece>& pieces, int32_t count,
-                                      Staging& staging) {
+                                      Staging& staging, LoadProgress& progress) {
   std::vector<std::thread> readers;
   for (int32_t i = 0; i < count; ++i) {
-    readers.emplace_back([&checkpoint, &pieces, &staging] {
+    readers.emplace_back([&checkpoint, &pieces, &staging, &progress] {
       std::vector<char> scratch;
       while (const auto next = staging.Next()) {
         const WeightPiece& piece = pieces[next->piece];
         char* const out = next->buffer == nullptr ? piece.device : next->buffer;
         staging.Fill(*next, ReadPiece(checkpoint, piece, out, scratch));
+        progress.Add(piece.stored_bytes(), SteadyNowNs());
       }
     });
   }
   return readers;
 }
 
-// Copies to the device what readers have read, in the order in which they have.
+// Copies filled buffers to the device in the order in which they were filled.
 void CopyAll(const std::vector<WeightPiece>& pieces, Staging& staging, Backend& backend) {
   struct Copy {
     uint64_t mark;
@@ -179,12 +183,12 @@ absl::Status ReadWeights(const Checkpoint& checkpoint, const std::vector<WeightP
   Staging staging(pieces.size());
   Buffer memory;
   if (how.in_place) {
-    // "Buffers" that stand for the place itself; nothing has to be copied, so all may be filled.
+    // A null buffer means the piece's own place. Nothing is copied, so every piece has one.
     for (size_t i = 0; i < pieces.size(); ++i) staging.AddFree(nullptr);
   } else {
     int64_t largest = 0;
     for (const WeightPiece& piece : pieces) largest = std::max(largest, piece.bytes());
-    // At least as many as may be on their way to the device, and one to fill.
+    // At least as many as copies in flight, and one to fill.
     const auto buffers = std::max<int64_t>(readers * kBuffersPerReader, kCopiesUnderWay + 1);
     memory = backend.AllocateHost(static_cast<size_t>(largest * buffers));
     if (memory.empty()) {
@@ -196,7 +200,10 @@ absl::Status ReadWeights(const Checkpoint& checkpoint, const std::vector<WeightP
       staging.AddFree(static_cast<char*>(memory.data()) + i * largest);
     }
   }
-  std::vector<std::thread> threads = StartReaders(checkpoint, pieces, readers, staging);
+  int64_t total_bytes = 0;
+  for (const WeightPiece& piece : pieces) total_bytes += piece.stored_bytes();
+  LoadProgress progress(total_bytes, SteadyNowNs());
+  std::vector<std::thread> threads = StartReaders(checkpoint, pieces, readers, staging, progress);
   if (!how.in_place) CopyAll(pieces, staging, backend);
   for (std::thread& thread : threads) thread.join();
   return staging.status();

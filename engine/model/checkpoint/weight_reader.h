@@ -1,6 +1,6 @@
-// Reads rectangles of stored tensors into device memory, by several threads: straight into place
-// where the device's memory is the host's, else through pinned buffers, so that files are read
-// while others are copied.
+// WeightReader: reads rectangles of stored tensors into device memory with several threads:
+// straight into place where the device's memory is host memory, else through pinned buffers, so
+// that reading and copying overlap.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace quire {
 
-// Some rows of a stored matrix, and the columns of them that are wanted; a vector is a matrix of
-// one column. They go to the device densely, as `to`.
+// A rectangle of a stored matrix: some rows, and some of their columns; a vector is a matrix of one
+// column. It is stored on the device densely, converted to `to`.
 struct WeightPiece {
   const std::string* name = nullptr;  // in the checkpoint
   DType from = DType::kF32;
@@ -32,17 +32,17 @@ struct WeightPiece {
 };
 
 struct WeightReading {
-  int32_t threads = 1;    // that read and convert
-  bool in_place = false;  // pieces' device addresses can be written by the host
+  int32_t threads = 1;    // to read and convert
+  bool in_place = false;  // the host can write to the pieces' device addresses
 };
 
-// Cut a piece into such of at most so many stored bytes: what one thread reads at a time.
+// Most stored bytes that one thread reads at a time. AddPieces cuts `whole` into such pieces.
 inline constexpr int64_t kMaxPieceBytes = int64_t{8} << 20;
 void AddPieces(const WeightPiece& whole, std::vector<WeightPiece>& pieces);
 
-// Reads all pieces; they must lie inside their tensors and not overlap on the device. The first
-// error in the order of the pieces, which names file and tensor; RESOURCE_EXHAUSTED when there is
-// no memory for the buffers. The caller's thread alone calls the backend.
+// Reads all pieces, which must lie inside their tensors and not overlap on the device. Returns the
+// first error in the order of the pieces, with file and tensor; RESOURCE_EXHAUSTED without memory
+// for the buffers. Calls the backend on the caller's thread only.
 absl::Status ReadWeights(const Checkpoint& checkpoint, const std::vector<WeightPiece>& pieces,
                          const WeightReading& how, Backend& backend);
 

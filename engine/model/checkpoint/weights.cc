@@ -8,18 +8,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/status_macros.h"
+#include "kernels/ceil_div.h"
 
 namespace quire {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // of each tensor; what vector loads of any device want
-
-int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr int64_t kAlignment = 256;  // of each tensor; enough for vector loads of any device
 
 int64_t Width(const WeightSpec& spec) { return std::max<int64_t>(spec.columns, 1); }
 
 int64_t BytesOf(const WeightSpec& spec) {
-  return AlignUp(spec.rows * Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype)));
+  return RoundUp(spec.rows * Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype)), kAlignment);
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -129,7 +128,8 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
 }
 
 absl::StatusOr<Weights> Weights::MakeDummy(std::span<const WeightSpec> specs, Backend& backend) {
-  constexpr float kAmplitude = 0.02f * 1.7320508f;  // a uniform distribution's to its deviation
+  // A uniform distribution's amplitude is sqrt(3) times its standard deviation.
+  constexpr float kAmplitude = 0.02f * 1.7320508f;
   ASSIGN_OR_RETURN(Weights weights, Allocate(specs, backend));
   for (size_t i = 0; i < specs.size(); ++i) {
     const TensorView& view = weights.views_[i];

@@ -1,5 +1,5 @@
 // Weights: the tensors of one rank on its device, each assembled from slices of checkpoint tensors
-// and converted to the type asked for. One allocation holds them all.
+// and converted to the wanted type, in one allocation.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 namespace quire {
 
 // A rectangle of a stored tensor: rows of dimension 0 and columns of dimension 1 (a vector has rows
-// only). An empty rectangle checks that the tensor is there and loads nothing.
+// only). An empty rectangle checks that the tensor exists and loads nothing.
 struct WeightPart {
   std::string name;            // in the checkpoint
-  std::vector<int64_t> shape;  // that the checkpoint must have
+  std::vector<int64_t> shape;  // required in the checkpoint
   ShardRange rows;
   ShardRange columns;
 };
@@ -31,7 +31,7 @@ struct WeightSpec {
   int64_t rows = 0;
   int64_t columns = 0;  // 0: a vector of `rows`
   std::vector<WeightPart> parts;
-  float dummy = 0;  // what a vector is filled with where random weights are asked for
+  float dummy = 0;  // value of a vector's elements in MakeDummy
 };
 
 class Weights {
@@ -45,7 +45,7 @@ class Weights {
   // Random weights of the same shapes, for benchmarks: matrices uniform with a standard deviation
   // of 0.02, vectors constant. RESOURCE_EXHAUSTED as Load.
   static absl::StatusOr<Weights> MakeDummy(std::span<const WeightSpec> specs, Backend& backend);
-  // Device bytes that either will take.
+  // Device bytes that Load and MakeDummy take.
   static int64_t TotalBytes(std::span<const WeightSpec> specs);
 
   // The tensor of specs[index]; an empty view when it has no rows.

@@ -1,7 +1,7 @@
 // ChildIndex: finds the child of a node that spells given tokens, by hash and then by exact
-// comparison, so that what is found is a fact. The hash is multilinear over random keys: no choice
-// of tokens made without knowing them collides more often than chance, and what collides costs
-// only time.
+// comparison. The hash is multilinear over random keys: tokens chosen without knowing the keys
+// collide no more often than by chance, and a collision costs only time. One thread. Only Grow
+// allocates.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace quire {
 
 class ChildIndex {
  public:
-  // For nodes 0 to num_nodes - 1. `seed` makes the keys; with 0 all hashes are equal.
+  // For nodes 0 to num_nodes - 1. The keys come from `seed`; with 0 all hashes are equal.
   ChildIndex(int32_t num_nodes, int32_t block_size, uint64_t seed);
-  // For more nodes. O(nodes).
+  // Makes room for more nodes. O(nodes).
   void Grow(int32_t num_nodes);
 
-  // IdLists::kNone if there is none. `tokens` are a block's here and below.
+  // IdLists::kNone if there is none. Here and below `tokens` are a whole block.
   int32_t Find(int32_t parent, std::span<const int32_t> tokens) const;
-  // Requires that `node` is not in the index, nor an equal one.
+  // Requires that neither `node` nor a node with the same parent and tokens is in the index.
   void Insert(int32_t node, int32_t parent, std::span<const int32_t> tokens);
   // Requires that `node` is in the index.
   void Erase(int32_t node) { buckets_.Erase(node); }
@@ -36,7 +36,7 @@ class ChildIndex {
   int32_t BucketOf(int32_t parent, std::span<const int32_t> tokens) const;
 
   const int32_t block_size_;
-  std::vector<uint64_t> factors_;  // of a constant, the parent and each token
+  std::vector<uint64_t> factors_;  // for a constant, the parent and each token
   int32_t bucket_bits_ = 0;
   IdLists buckets_;            // of nodes; a power of two, at least as many as nodes
   std::vector<int32_t> keys_;  // per node its parent and its tokens

@@ -1,6 +1,6 @@
-// IdIndex: from request id to sequence, in O(1) and without allocating while the size stays within
-// the reserved capacity: open addressing with linear probing, and deletion that moves later entries
-// back instead of leaving graves, so that years of adds and erases never call for a rebuild.
+// IdIndex: from request id to sequence, in O(1), without allocating while the size stays within the
+// capacity. Open addressing with linear probing; deletion moves later entries back instead of
+// leaving tombstones, so that no number of adds and erases requires a rebuild. One thread.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// IdLists: many doubly linked lists of small ids over two arrays. An id is in one of the lists or
-// in none, so every operation takes constant time and none allocates.
+// IdLists: many doubly linked lists of small ids over two arrays. An id is in at most one list.
+// Every operation takes constant time and none allocates, Grow aside. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class IdLists {
 
   // Lists are 0 to num_lists - 1, all empty; ids 0 to num_ids - 1.
   IdLists(int32_t num_lists, int32_t num_ids) : lists_(num_lists), links_(num_ids) {}
-  // More of either; what is in a list stays there.
+  // Makes room for more lists or ids; the lists stay as they are.
   void Grow(int32_t num_lists, int32_t num_ids) {
     CHECK(num_lists >= this->num_lists() && num_ids >= this->num_ids());
     lists_.resize(num_lists);

@@ -1,6 +1,6 @@
-// RecyclingSet: an ordered set whose nodes are reused, so that inserting and erasing allocate
-// nothing while the size stays within what was reserved. First element O(1), insert and erase O(log
-// n).
+// RecyclingSet: an ordered set that reuses its nodes: inserting and erasing allocate nothing while
+// the size stays within the reserved count. First element O(1), insert and erase O(log n). One
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ class RecyclingSet {
   }
 
   bool Contains(const Key& key) const { return set_.contains(key); }
-  // The first element that is not before / that is behind `key`.
+  // LowerBound: the first element that is not before `key`. UpperBound: the first behind it.
   const_iterator LowerBound(const Key& key) const { return set_.lower_bound(key); }
   const_iterator UpperBound(const Key& key) const { return set_.upper_bound(key); }
   const_iterator begin() const { return set_.begin(); }

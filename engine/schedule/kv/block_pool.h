@@ -1,10 +1,10 @@
-// BlockPool: sole owner of the KV block ids. Every block is free, taken by exactly one owner, or
-// cached: it still holds KV that the prefix tree remembers, but nobody relies on it and it can be
-// had at any time. Block 0 is the null block and none of these.
+// BlockPool: the only owner of the KV block ids. Every block is free, taken by exactly one owner,
+// or cached: the prefix tree still finds its KV, but no sequence or copy holds it, and it can be
+// evicted at any time. Block 0 is the null block and none of these.
 //
-// Part of what can be had may be promised (reserved) without being chosen yet. A reservation is a
-// promise: free + cached >= reserved holds after every call, so turning a reserved block into a
-// real one cannot fail. Nothing here allocates after construction. One thread.
+// Free and cached blocks can be reserved before they are chosen. A reservation is a promise:
+// free + cached >= reserved holds after every call, so TakeReserved cannot fail. Nothing here
+// allocates after construction. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ using BlockId = int32_t;
 
 inline constexpr BlockId kNullBlock = 0;
 
-// Gives cached blocks up.
+// Chooses the cached block to be evicted.
 class BlockReclaimer {
  public:
   virtual ~BlockReclaimer() = default;
-  // Forgets what the cached block least worth keeping holds, and returns it. Requires that there is
-  // one. Must not call the pool.
+  // Forgets the KV of the cached block least worth keeping, and returns the block. Requires that
+  // there is one. Must not call the pool.
   virtual BlockId Reclaim() = 0;
 };
 
@@ -38,24 +38,25 @@ class BlockPool {
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t num_cached() const { return num_cached_; }
   int32_t reserved() const { return reserved_; }
-  // To be had, and not promised to anybody.
+  // Free and cached blocks that are not reserved.
   int32_t available() const { return num_free() + num_cached_ - reserved_; }
   BlockState state(BlockId block) const { return states_[block]; }
 
-  // Promises `count` blocks; false, and nothing changed, if fewer are available.
+  // Reserves `count` blocks; false, and nothing done, if fewer are available.
   bool Reserve(int32_t count);
-  // Takes back a promise of `count` blocks.
+  // Gives back a reservation of `count` blocks.
   void Unreserve(int32_t count);
-  // A block against one promised block: a free one, else the reclaimer's. Requires reserved() > 0.
+  // Turns one reserved block into a real one: a free one, else one from the reclaimer. Requires
+  // reserved() > 0.
   BlockId TakeReserved();
-  // A block that was promised to nobody. Requires available() > 0.
+  // Takes a block that is not reserved. Requires available() > 0.
   BlockId Take();
   // A taken or cached block becomes free.
   void Release(BlockId block);
 
-  // The prefix tree's: a taken block becomes cached,
+  // For the prefix tree: a taken block becomes cached, and a cached one is taken again. Uncache
+  // requires available() > 0.
   void Cache(BlockId block);
-  // and a cached one is taken again, which others cannot have then. Requires available() > 0.
   void Uncache(BlockId block);
 
   // Recounts everything; aborts on a difference. O(blocks).
@@ -65,7 +66,7 @@ class BlockPool {
   BlockId Pop();
 
   std::vector<BlockState> states_;  // by block id
-  std::vector<BlockId> free_;       // a stack: what was freed last is written next
+  std::vector<BlockId> free_;       // a stack: the block freed last is used next
   int32_t num_cached_ = 0;
   int32_t reserved_ = 0;
   BlockReclaimer* reclaimer_ = nullptr;

@@ -2,7 +2,6 @@
 #include "engine/schedule/sessions/session_leases.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace quire {
 namespace {
@@ -26,6 +25,8 @@ void SessionLeases::OnLost(uint64_t keeper, NodeId parent) {
   LookAgain();
 }
 
+void SessionLeases::OnTierLost(NodeId) { LookAgain(); }
+
 void SessionLeases::Expire(int64_t now_ns, int32_t limit) {
   now_ns_ = now_ns;
   for (; limit > 0 && !book_.leases().empty(); --limit) {
@@ -37,9 +38,6 @@ void SessionLeases::Expire(int64_t now_ns, int32_t limit) {
 }
 
 void SessionLeases::LookAround(int64_t now_ns) {
-  if (std::exchange(evicted_, tree_.num_evicted()) != tree_.num_evicted()) {
-    LookAgain();
-  }
   if (to_look_at_ == 0 || now_ns < look_ns_) return;
   look_ns_ = now_ns + kLookInterval;
   for (const int64_t end = records_.work() + kMaxWork; to_look_at_ > 0 && records_.work() < end;

@@ -14,7 +14,7 @@ class SessionLeases final : public NodeKeeper {
   explicit SessionLeases(SessionRecords& records);
 
   // Ends sessions whose lease has run out, at most `limit` a call. Then examines sessions for an
-  // unseen change of state, a bounded number of nodes a call, if some node was evicted.
+  // unseen change of state, a bounded number of nodes a call, after the tree reported a lost tier.
   void Expire(int64_t now_ns, int32_t limit);
   // The earliest end of a lease or start of an offload that Expire has not seen; kNoDeadline: none.
   int64_t NextTimer() const;
@@ -24,6 +24,7 @@ class SessionLeases final : public NodeKeeper {
   void TellIfChanged(SessionBook::Slot slot);
 
   void OnLost(uint64_t keeper, NodeId parent) override;
+  void OnTierLost(NodeId node) override;
 
  private:
   void LookAround(int64_t now_ns);
@@ -34,7 +35,6 @@ class SessionLeases final : public NodeKeeper {
   // The sessions still to be examined after the last change, from `next_look_` on.
   SessionBook::Slot next_look_ = 0;
   int32_t to_look_at_ = 0;
-  int64_t evicted_ = 0;  // by the tree, when that was last read
   int64_t look_ns_ = 0;
   int64_t now_ns_ = 0;  // of the last Expire
 };

@@ -77,7 +77,7 @@ int32_t SessionPressure::DropPages(SessionBook::Slot slot, int32_t pages) {
   while (dropped < pages && node != kNoNode) {
     records_.CountWork();
     const NodeId above = records_.Above(node);
-    if (records_.WantedByOthers(slot, node) || !tree_.DropPage(node)) break;
+    if (records_.WantedByOthers(slot, node) || !tree_.host().DropPage(node)) break;
     ++dropped;
     node = above;
   }

@@ -153,7 +153,7 @@ bool SessionRecords::WantedByOthers(Slot slot, NodeId node) const {
 }
 
 int64_t SessionRecords::OffloadTime(const SessionRecord& record, int64_t now_ns) const {
-  if (record.kept == kNoNode || tree_.num_pages() == 0) return kNoDeadline;
+  if (record.kept == kNoNode || tree_.host().num_pages() == 0) return kNoDeadline;
   return now_ns + static_cast<int64_t>(record.options.idle_offload_after_seconds * 1e9);
 }
 
@@ -297,7 +297,7 @@ void SessionRecords::DropBlocks(Slot slot) {
   for (NodeId node = book_[slot].kept; node != kNoNode; node = Above(node)) {
     ++work_;
     if (tree_.NumKeepers(node) + tree_.NumKeptChildren(node) > 1) break;
-    if (tree_.Kv(node).block != kNullBlock && !tree_.DropBlock(node)) break;
+    if (tree_.Kv(node).block != kNullBlock && !tree_.host().DropBlock(node)) break;
   }
 }
 
@@ -327,7 +327,7 @@ void SessionRecords::CheckInvariants() const {
       const auto size = static_cast<int32_t>(record.tokens.size());
       CHECK_EQ(record.kept, LastBlock(record.kept, size));
       const Survey survey = Look(slot);
-      CHECK(!survey.has_pages || tree_.num_pages() > 0);
+      CHECK(!survey.has_pages || tree_.host().num_pages() > 0);
     }
     CHECK(record.pin == kNoNode || (record.pinned && tree_.Held(record.pin)));
     if (record.pin != kNoNode) {

@@ -118,7 +118,7 @@ absl::StatusOr<SessionInfo> SessionStore::Save(TenantId tenant, const SessionNam
 }
 
 void SessionStore::StoreNow(int32_t slot, bool leaving, int64_t now_ns) {
-  if (book_[slot].kept == kNoNode || tree_.num_pages() == 0) return;
+  if (book_[slot].kept == kNoNode || tree_.host().num_pages() == 0) return;
   book_.Change(slot, [&](SessionRecord& record) {
     record.leaving = leaving;
     record.offload_ns = now_ns;

@@ -61,11 +61,11 @@ absl::StatusOr<SessionTransfer> SessionTransfers::BeginImport(TenantId tenant, I
   filling.push_back({node, false});
   for (int32_t begin = 0; begin < import.kv_tokens; begin += records_.block_size()) {
     const int32_t count = std::min(records_.block_size(), import.kv_tokens - begin);
-    if (tree_.num_free_pages() == 0) {
+    if (tree_.host().num_free_pages() == 0) {
       pressure_.MakeRoomFor((import.kv_tokens - begin - 1) / records_.block_size() + 1,
                             book_.WantedOf(slot));
     }
-    const PrefixTree::Inserted inserted = tree_.InsertOnHost(
+    const PrefixTree::Inserted inserted = tree_.host().InsertOnHost(
         node, std::span(import.tokens).subspan(begin, count), count < records_.block_size());
     if (inserted.node == kNoNode) break;
     node = inserted.node;
@@ -86,7 +86,7 @@ absl::StatusOr<SessionInfo> SessionTransfers::EndImport(uint64_t turn, bool ok, 
   imports_.erase(found);
   const SessionBook::Slot slot = records_.SlotOf(turn);
   for (const Filling& each : filling) {
-    if (each.adopted) tree_.EndStore(each.node, ok);
+    if (each.adopted) tree_.host().EndStore(each.node, ok);
   }
   const NodeId deepest = filling.back().node;
   if (ok && tree_.Depth(deepest) > 0) records_.KeepInstead(slot, deepest);

@@ -1,7 +1,7 @@
-// MeasuredRate: units per second, as measured again and again. The later and the bigger a
-// measurement the more it counts, so that small ones, which are mostly overhead, say little. What
-// was measured long ago is believed less and less, and instead what was measured first: a bad phase
-// in which nobody dares to try again is forgotten by itself.
+// MeasuredRate: units per second from repeated measurements. Later and larger measurements weigh
+// more, because small ones are mostly overhead. The weight of old measurements fades in favour of
+// the very first one: after a slow phase in which no more attempts were made, the rate recovers by
+// itself and attempts begin again.
 #pragma once
 
 #include <cmath>
@@ -11,9 +11,9 @@ namespace quire {
 
 class MeasuredRate {
  public:
-  // Requires positive values.
+  // Adds a measurement: `units` took `ns`. Requires positive values.
   void Add(double units, int64_t ns, int64_t now_ns) {
-    constexpr double kRemember = 0.75;
+    constexpr double kRemember = 0.75;  // what a measurement still weighs after the next one
     units_ = kRemember * units_ + units;
     ns_ = kRemember * ns_ + static_cast<double>(ns);
     if (first_ == 0) first_ = units * 1e9 / static_cast<double>(ns);

@@ -1,137 +1,105 @@
-// Tiering: decides which blocks are copied when. Pure: jobs out, acks in. A store and a load are
-// the same thing in two directions: a chain of nodes held until the last copy's end, a page and a
-// block each. Eviction never copies (prefix_tree.h), so nothing here is on the way of an
-// allocation.
+// Tiering: decides which blocks are copied between device and host, and when. Pure: jobs out, acks
+// in. Start here; the parts are TieringPolicy (is a copy worth it), CopyTasks (chains on their way)
+// and JobsInFlight (what was sent).
 //
-// Loads go before stores. Stores are for sessions whose idle time has come, for those a client
-// asked to offload, for sequences that were preempted, and, when lossless blocks fall below the low
-// watermark, for the longest idle and for running turns until the high one is reached. A restore is
-// done if it is expected to cost less than computing again; both costs are measured as the server
-// runs.
+// A store and a load are the same in two directions: a chain of nodes, held until its last copy has
+// ended, with a page and a block for each. Loads go before stores. Stores are made for sessions
+// whose idle time has come, for sessions that a client offloads, for preempted sequences, and,
+// while lossless blocks are below the watermark, for the longest idle sessions and for running
+// turns. A restore is made if it is expected to be fast enough, beside computing the KV again.
 //
-// Whatever becomes of those who wait for a copy, its block and its page stay out of anybody's reach
-// until its ack comes or the workers are gone. One thread.
+// Eviction never copies (prefix_tree.h), so no allocation waits for this. The block and the page of
+// a copy are given to no other use until its ack arrives or the workers are gone, even when no
+// sequence waits for it any more. One thread.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <vector>
 
-#include "engine/schedule/kv/prefix_tree.h"
-#include "engine/schedule/sessions/session_pressure.h"
-#include "engine/schedule/sessions/session_store.h"
-#include "engine/schedule/tiering/measured_rate.h"
+#include "engine/schedule/tiering/copy_tasks.h"
+#include "engine/schedule/tiering/jobs_in_flight.h"
+#include "engine/schedule/tiering/tiering_policy.h"
 #include "engine/values/cache_stats.h"
 #include "engine/values/copy_plan.h"
 #include "engine/values/scheduler_config.h"
 
 namespace quire {
 
+class PrefixTree;
+class SessionPressure;
+class SessionStore;
+
 class Tiering {
  public:
-  // All outlive this.
+  // `pool`, `tree` and `sessions` outlive this.
   Tiering(const TieringConfig& config, BlockPool& pool, PrefixTree& tree, SessionStore& sessions);
 
-  // --- Restores, for a sequence that waits. A ticket is > 0.
+  // --- Restores, for a sequence that waits. Times are of one steady clock.
   struct Restore {
-    uint64_t ticket = 0;
-    int32_t blocks = 0;  // to be loaded
+    uint64_t ticket = 0;  // > 0
+    int32_t blocks = 0;   // that are loaded for it
   };
-  // What loading all of the chain to `node` (held by the caller) that is on the host alone needs of
-  // blocks; 0: others load it already. nullopt: there is nothing to wait for, or computing `tokens`
-  // again is expected to be faster.
+  // The blocks needed to load the part of the chain to `node` (held by the caller) that is on the
+  // host alone; 0: other tasks load it already. nullopt: there is nothing to wait for, or computing
+  // `tokens` again is expected to be faster. Counts a declined restore.
   std::optional<int32_t> BlocksToRestore(NodeId node, int32_t tokens, int64_t now_ns);
-  // Begins; the blocks are taken from those reserved by the caller in the pool. Requires that
-  // BlocksToRestore had a value, and nothing since.
+  // Begins the restore with blocks that the caller has reserved in the pool. Requires that
+  // BlocksToRestore has just returned a number.
   Restore BeginRestore(NodeId node, int64_t now_ns);
-  // Done, failed or late alike: the sequence looks at what the tree then has. The ticket ends; of
-  // one that is unknown this is true.
-  bool Finished(uint64_t ticket, int64_t now_ns);
+  // Ends the ticket if the restore is done, failed or late: the sequence goes on with the KV that
+  // the tree then has. True if the ticket has ended, now or before.
+  bool EndRestoreIfDone(uint64_t ticket, int64_t now_ns);
   // Ends the ticket. Copies not yet sent are not sent any more.
-  void Abandon(uint64_t ticket);
+  void AbandonRestore(uint64_t ticket) { tasks_.AbandonRestore(ticket); }
 
   // --- Once a turn of the scheduler's loop, bounded work. Fills `job`; false: nothing to send now.
   bool NextJob(int64_t now_ns, CopyJob& job);
   // Acks of unknown jobs are ignored.
   void OnAck(const CopyAck& ack, int64_t now_ns);
   // A running turn's KV has grown to `node`, which is held. Under pressure it is copied at once:
-  // when the turn ends others may take its blocks before its idle time has come.
+  // when the turn ends, its blocks may be evicted before its idle time has come.
   void OnGrowth(NodeId node);
-  // A sequence that is to come back has given up its KV, the chain to `node`. It is copied before
-  // others take its blocks, but for the end, which they may have at once, and for what copies that
-  // are slower than they need blocks leave (GiveUpStore).
+  // A preempted sequence has given up its KV, the chain to `node`. The chain is copied before its
+  // blocks are evicted, except for its end: a share of the pool remains available.
   void OnPreempt(NodeId node);
-  // A sequence that runs needs a block: the newest store that holds some for copies not yet sent
-  // lets go of them. False: there is none.
-  bool GiveUpStore() { return GiveUpStore(now_ns_); }
-  // The same for a request that waits to be admitted: of stores that should have been sent by now.
-  bool GiveUpSlowStore(int64_t now_ns) { return GiveUpStore(now_ns - kSlowStoreNs); }
-  // Prefill's measured speed: that so many tokens took so long.
-  void OnPrefill(int32_t tokens, int64_t ns);
-  // The workers are gone: every job has failed, every ticket has ended. Before
+  // A running sequence needs a block: takes it from the newest store that holds blocks for copies
+  // not yet sent. False: there is no such store.
+  bool GiveUpStore() { return tasks_.GiveUpStore(now_ns_); }
+  // The same for a request that waits to be admitted, from stores that should be sent by now.
+  bool GiveUpSlowStore(int64_t now_ns) { return tasks_.GiveUpStore(now_ns - kSlowStoreNs); }
+  // Prefill computed `tokens` within `ns`.
+  void OnPrefill(int32_t tokens, int64_t ns) { policy_.OnPrefill(tokens, ns); }
+  // The workers are gone: every job has failed, every ticket has ended. Call it before
   // PrefixTree::ForgetDevice.
   void ForgetJobs();
+  // When NextJob, EndRestoreIfDone or GiveUpSlowStore may have more to do; kNoDeadline: never.
   int64_t NextTimer() const;
-  bool HasWork() const;  // jobs in flight or waiting to be sent
+  // Copies are in flight or wait to be sent.
+  bool HasWork() const { return jobs_.size() > 0 || tasks_.HasUnsent(); }
 
   const TieringStats& stats() const { return stats_; }
+  // Recounts everything; aborts on a difference.
   void CheckInvariants() const;
 
  private:
-  // Longer than a whole pool takes to be copied at the speed of a bus: copies to memory that is
-  // still being pinned, say, are slower by far, and whoever waits for blocks need not wait for
-  // them.
+  // A store is slow when it takes longer than copying a whole pool over a PCIe bus; copies to
+  // memory that is still being pinned are.
   static constexpr int64_t kSlowStoreNs = 2'000'000'000;
 
-  // A chain on its way.
-  struct Task {
-    NodeId node = kNoNode;       // held
-    std::vector<NodeId> todo;    // parents first; those of a load are `loading` from the beginning
-    size_t sent = 0;             // of `todo`
-    int32_t in_flight = 0;       // of those sent
-    int32_t cost = 0;            // blocks that its hold made unavailable
-    std::vector<NodeId> others;  // of the chain, loaded by other tasks
-    int64_t begun_ns = 0;
-    bool awaited = false;  // a ticket has not ended yet
-    bool failed = false;
-    int64_t deadline_ns = kNoDeadline;
-    bool all_sent() const { return sent == todo.size(); }
-  };
-  using Tasks = std::map<uint64_t, Task>;  // by ticket: oldest first
-  struct Piece {
-    NodeId node = kNoNode;
-    Tasks* tasks = nullptr;  // one of the three below
-    uint64_t ticket = 0;
-  };
-  struct Flight {
-    CopyDirection direction = CopyDirection::kStore;
-    std::vector<Piece> pieces;  // in the job's order; those of a task are neighbours
-    int64_t deadline_ns = 0;
-    bool late = false;
-  };
-
-  bool CanSend(CopyDirection direction) const;
-  bool IsLate(CopyDirection direction) const;
   bool TakesStores() const;
-  bool Pays(int32_t blocks, int32_t tokens, int64_t now_ns);
   void FindMissing(NodeId node);
-  uint64_t Begin(Tasks& tasks, NodeId node, const std::vector<NodeId>& todo);
   void BeginPrefetches();
   uint64_t BeginStore(NodeId node);
-  void GiveUpUnsent(uint64_t ticket);
-  bool GiveUpStore(int64_t begun_by_ns);
-  bool UnderPressure();
-  void Send(Tasks& tasks, uint64_t ticket);
-  void SendLoads(Tasks& tasks);
+  bool UpdatePressure();
+  void SendNext(TaskKind kind, uint64_t ticket);
+  void SendLoads(TaskKind kind);
   void SendStores(int64_t now_ns);
   bool SendStore(uint64_t ticket);
-  int32_t Room() const;  // copies that the job being made may still take
-  void Lapse(int64_t now_ns);
-  void EndPiece(const Flight& flight, const Piece& piece, bool ok, bool page_bad);
-  void Fail(Task& task, bool load);
-  void EndIfDone(Tasks& tasks, uint64_t ticket);
-  void Measure(const Flight& flight, const CopyAck& ack, int32_t good, int64_t now_ns);
+  int32_t Room() const;  // copies that the job being made can still take
+  void MarkLate(int64_t now_ns);
+  void EndCopies(const JobInFlight& job, int32_t good, bool corrupt);
+  void CountJob(const JobInFlight& job, const CopyAck& ack, int32_t good, int64_t now_ns);
   void CountUse();
 
   const TieringConfig config_;
@@ -140,21 +108,16 @@ class Tiering {
   BlockPool& pool_;
   PrefixTree& tree_;
   SessionPressure& sessions_;
-  Tasks restores_, prefetches_, stores_;
-  std::map<uint64_t, Flight> flights_;  // by job
-  uint64_t last_ticket_ = 0;
-  uint64_t last_job_ = 0;
-  int32_t loading_ = 0;      // blocks not there yet, of all loads
-  int32_t store_costs_ = 0;  // of all stores
-  bool pressed_ = false;
+  TieringPolicy policy_;
+  CopyTasks tasks_;
+  JobsInFlight jobs_;
   int64_t now_ns_ = 0;         // of the last NextJob
   int64_t no_room_until_ = 0;  // when to try again to store under pressure
-  int32_t declined_ = 0;       // in a row
-  MeasuredRate prefill_, store_rate_, load_rate_;
   TieringStats stats_;
-  // Reused: the chain looked at, what of it is to be loaded, what others load; the job being made.
-  std::vector<NodeId> chain_, missing_, loading_by_others_;
-  std::vector<Piece> pieces_;
+  // Reused: the chain looked at, its nodes to be copied, its nodes that other tasks load; the job
+  // being made.
+  std::vector<NodeId> chain_, missing_, loaded_elsewhere_;
+  std::vector<TaskCopy> sending_;
   std::vector<BlockCopy> copies_;
 };
 

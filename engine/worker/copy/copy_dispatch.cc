@@ -100,7 +100,7 @@ std::string CopyDispatch::FaultOf(const CopyAck& ack, const Sent& sent, bool loa
   if (ack.bytes != ack.num_good * block_bytes_) {
     return "with " + std::to_string(ack.bytes) + " bytes";
   }
-  // Faster or slower than time itself would spoil what is made of it.
+  // The copy rates are computed from this time: refuse an impossible one.
   if (ack.ns < 0 || ack.ns > SteadyNowNs() - sent.at_ns) {
     return "with " + std::to_string(ack.ns) + " ns";
   }

@@ -1,5 +1,5 @@
-// CopyDispatch: the scheduler's side of copies: sends each job to every rank, and joins their acks.
-// Nothing a rank says is believed before it is checked against its job.
+// CopyDispatch: the scheduler's side of copies: sends each job to every rank and joins the acks.
+// Checks every ack against its job before it uses it. Scheduler thread only.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ class CopyDispatch {
   bool Submit(const CopyJob& job);
   // The next job that all ranks have acked; false if there is none.
   bool Poll(CopyAck& ack);
-  // The ranks end their copying when what was sent is done. Nothing may be sent any more.
+  // The ranks stop copying once the jobs already sent are done. No Submit may follow.
   void End();
-  // What a rank said that cannot be true; empty if there is no such thing.
+  // Which ack of which rank was impossible; empty if none was.
   const std::string& fault() const { return fault_; }
 
  private:
@@ -44,7 +44,7 @@ class CopyDispatch {
   void Send(Lane& lane);
   bool PollLane(Lane& lane, bool loading, CopyAck& ack);
   bool AllHaveAcked(const Lane& lane);
-  // What is wrong with an ack; empty: nothing.
+  // The fault of an ack; empty: none.
   std::string FaultOf(const CopyAck& ack, const Sent& sent, bool loading) const;
 
   const int64_t block_bytes_;

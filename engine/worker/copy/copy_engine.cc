@@ -76,7 +76,7 @@ class CopyEngine::Lane {
   void FinishBatch(Begun& job) {
     const CopyRunner::Outcome outcome = engine_.runner_.Finish(direction_);
     --job.batches;
-    // What comes behind the first bad copy does not count.
+    // Copies behind the first bad one do not count.
     if (job.ack.status == CopyStatus::kOk) job.ack.num_good += outcome.num_good;
     job.ack.status = Worse(job.ack.status, outcome.status);
   }

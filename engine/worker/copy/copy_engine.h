@@ -1,5 +1,5 @@
-// CopyEngine: executes the copy jobs of one rank: takes them from its rings, has its CopyRunner do
-// them, and answers. A thread for each direction, so that a load never waits for a store.
+// CopyEngine: executes the copy jobs of one rank: takes jobs from the rings, lets the CopyRunner
+// copy, and sends acks. One thread for each direction, so that a load never waits for a store.
 #pragma once
 
 #include <atomic>
@@ -15,11 +15,11 @@ namespace quire {
 
 class CopyEngine {
  public:
-  // Starts. `runner` and the memory of `rings` outlive this; `notify` is called, on any of its
-  // threads, after each ack.
+  // Starts the threads. `runner` and the memory of `rings` outlive this; `notify` is called on any
+  // of these threads after each ack.
   CopyEngine(CopyRunner& runner, const CopyRings& rings, std::function<void()> notify);
-  // Finishes what has begun; at once after the last message, within SharedRing::kPatienceNs without
-  // one.
+  // Finishes the jobs that have begun. Ends at once if the last message has arrived, else within
+  // SharedRing::kPatienceNs.
   ~CopyEngine();
 
  private:
@@ -32,8 +32,8 @@ class CopyEngine {
   const std::function<void()> notify_;
   std::atomic<bool> stop_{false};
   std::atomic<uint32_t> begun_{0};  // grows with each job begun
-  // Jobs acked. A job of the other direction that follows from an ack sees what was copied, though
-  // the order between the two passes through the scheduler, maybe in another process.
+  // Jobs acked. Orders a job after the ack it follows from: it sees the bytes that were copied,
+  // although the two threads synchronise only through the scheduler, maybe in another process.
   std::atomic<uint64_t> acked_{0};
   std::vector<std::thread> threads_;
 };

@@ -1,5 +1,5 @@
-// CopyRunner: something that executes copies between blocks and pages on one rank: PoolCopies (a
-// real pool and a real arena), the ShadowWorker.
+// CopyRunner: executes copies between blocks and pages on one rank: PoolCopies (a real pool and a
+// real arena).
 #pragma once
 
 #include <atomic>
@@ -10,27 +10,27 @@
 
 namespace quire {
 
-// The two directions know nothing of each other, and each is called from a thread of its own.
+// The two directions are independent; each is called from a thread of its own.
 class CopyRunner {
  public:
-  // Batches of one direction that may be begun and not finished.
+  // Most batches of one direction between Begin and Finish.
   static constexpr int kMaxBegun = 2 * CopyJob::kMaxInFlight;
 
-  // What became of a batch; of kCorrupt the copies before `num_good` are there, of kFailed none.
+  // The end of a batch: of kCorrupt the first `num_good` copies are done, of kFailed none.
   struct Outcome {
     CopyStatus status = CopyStatus::kOk;
     int32_t num_good = 0;
   };
 
   virtual ~CopyRunner() = default;
-  // Of one copy.
+  // Bytes of one copy.
   virtual int64_t block_bytes() const = 0;
-  // Takes the time that it takes to make copies fast, of pages that are used and of some more; they
-  // are made before it and meanwhile too. At the beginning, and again when others have begun.
-  // Returns early once `stop` is set. On a third thread.
+  // Makes later copies of the pages in use, and of some more, fast (pins them); this may take
+  // seconds. Copies work before and during it. Called at the start, and again after further jobs
+  // have begun, on a third thread. Returns early once `stop` is set.
   virtual void Prepare(const std::atomic<bool>& /*stop*/) {}
-  // Begins a batch, behind those of its direction. `copies` may go when this returns. Aborts on
-  // blocks or pages that do not exist.
+  // Begins a batch behind the earlier ones of its direction. Copies `copies`. Aborts on blocks or
+  // pages that do not exist.
   virtual void Begin(CopyDirection direction, std::span<const BlockCopy> copies) = 0;
   // Waits for the oldest batch of this direction.
   virtual Outcome Finish(CopyDirection direction) = 0;

@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Pinned before anybody asks for it.
+// Pinned before the first copy.
 constexpr int64_t kPinAhead = int64_t{1} << 30;
 
 BlockCopier::Direction DeviceDirection(CopyDirection direction) {
@@ -27,15 +27,15 @@ PoolCopies::PoolCopies(const KvCache& cache, std::shared_ptr<HostArena> arena,
   CHECK_EQ(cache_.layout().block_bytes(), arena_->shape().page_bytes);
 }
 
-// The scheduler takes pages from the first on. So what is used is at the beginning, and as much
-// again with some GiB more is soon to be.
+// The scheduler takes pages in order from the first. The pages in use are therefore at the
+// beginning; as many again, and some GiB more, will be used soon.
 int32_t PoolCopies::PagesToPin() const {
   const int64_t ahead = kPinAhead / arena_->stride() + 1;
   const int64_t used = last_used_.load(std::memory_order_acquire) + int64_t{1};
   return static_cast<int32_t>(std::min<int64_t>(2 * used + ahead, arena_->shape().num_pages));
 }
 
-// Pinning slows whatever the device does meanwhile, so what nobody uses is left alone.
+// Pinning slows the device while it runs, so unused pages are not pinned.
 void PoolCopies::Prepare(const std::atomic<bool>& stop) {
   if (copier_->pin_bytes() == 0 || pin_refused_ || num_pinned_ >= PagesToPin()) return;
   const int64_t begin_ns = SteadyNowNs();

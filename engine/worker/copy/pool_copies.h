@@ -32,7 +32,7 @@ class PoolCopies final : public CopyRunner {
     Outcome outcome;
     std::vector<PageId> unsigned_pages;  // being stored
   };
-  // What one direction's thread has to itself.
+  // Used by one direction's thread only.
   struct Lane {
     std::array<Batch, kMaxBegun> batches;  // a ring
     uint64_t begun = 0;
@@ -48,8 +48,8 @@ class PoolCopies final : public CopyRunner {
   std::array<Lane, 2> lanes_;                  // by direction
   std::atomic<PageId> last_used_{-1};          // the highest page of any copy so far
   int32_t num_pinned_ = 0;                     // the first pages; Prepare's thread
-  bool pin_refused_ = false;                   // likewise
-  const std::unique_ptr<BlockCopier> copier_;  // waits, as it ends, for what it has begun
+  bool pin_refused_ = false;                   // Prepare's thread
+  const std::unique_ptr<BlockCopier> copier_;  // its destructor waits for the copies it began
 };
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// NullWorker: a StepRunner whose tokens cost nothing, for benchmarks of the host side.
+// NullWorker: a StepRunner whose tokens cost no computation, for benchmarks of the host side.
 #pragma once
 
 #include <cstdint>

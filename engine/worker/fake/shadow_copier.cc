@@ -88,7 +88,7 @@ void ShadowCopier::Read(const CopyJob& job, ShadowWorker& worker, std::vector<ui
   }
 }
 
-// The first copies get what was read, the others stay scribbled.
+// The first copies get the bytes that were read; the rest stay garbage.
 void ShadowCopier::Write(const Flight& flight, int32_t num_good, ShadowWorker& worker) {
   for (int32_t i = 0; i < num_good; ++i) {
     const BlockCopy& copy = flight.job.copies[i];

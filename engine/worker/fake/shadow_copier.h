@@ -1,8 +1,8 @@
-// ShadowCopier: moves a ShadowWorker's KV to pages of host memory and back, for tests of whoever
-// makes copy jobs. It copies at the worst time it may: what is written is scribbled over as soon as
-// the job is there, and the bytes are read at its very beginning or at its very end, by hash. So a
-// block that was given away too early, a page read before it is ready, or one that was reused while
-// somebody still counted on it ends as a foreign hash in a slot, which the worker recognises.
+// ShadowCopier: moves a ShadowWorker's KV to pages of host memory and back, for tests of code that
+// makes copy jobs. It copies at the worst time allowed: it fills the target with garbage as soon as
+// the job arrives, and reads the source at the very beginning or the very end, decided by hash. A
+// block released too early, a page read before its ack, or a page reused while still in use
+// therefore ends as a foreign hash in a slot, which the worker reports.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ namespace quire {
 
 struct ShadowFaults {
   uint64_t seed = 1;
-  double fail = 0;     // of each job to fail, with garbage where it should have written
-  double corrupt = 0;  // of each page to be found damaged when it is loaded, and to be garbage
+  double fail = 0;     // probability of a job to fail and leave garbage in its target
+  double corrupt = 0;  // probability of a page to be found corrupt when loaded, and left as garbage
 };
 
 class ShadowCopier {
@@ -30,18 +30,18 @@ class ShadowCopier {
   // Takes a job. Requires fewer than CopyJob::kMaxInFlight of its direction in flight.
   void Submit(const CopyJob& job, ShadowWorker& worker);
   int32_t in_flight(CopyDirection direction) const;
-  // Ends the oldest job of a direction, which there is.
+  // Ends the oldest job of a direction. Requires one in flight.
   CopyAck Finish(CopyDirection direction, ShadowWorker& worker);
-  // The worker is gone: no job is acked any more, and pages being written hold garbage.
+  // The worker is gone: no further job is acked, and pages being written hold garbage.
   void Die();
-  // What the first bad job did wrong; empty if there was none.
+  // The fault of the first bad job; empty if there was none.
   const std::string& violation() const { return violation_; }
 
  private:
   struct Flight {
     CopyJob job;
     bool early = false;             // read at its beginning
-    std::vector<uint64_t> content;  // what was read, if early
+    std::vector<uint64_t> content;  // the bytes read, if early
   };
 
   void Require(bool ok, const char* what);

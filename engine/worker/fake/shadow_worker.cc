@@ -1,6 +1,9 @@
 // Hash chains in place of keys and values.
 #include "engine/worker/fake/shadow_worker.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "kernels/check.h"
@@ -8,12 +11,7 @@
 namespace quire {
 namespace {
 
-// The finaliser of splitmix64: every input bit reaches every output bit.
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
+uint64_t Mix(uint64_t x) { return XXH3_64bits(&x, sizeof x); }
 
 // The upper bits of a hash as a number in [0, 1).
 double Fraction(uint64_t hash) { return static_cast<double>(hash >> 11) * 0x1p-53; }
@@ -21,7 +19,7 @@ double Fraction(uint64_t hash) { return static_cast<double>(hash >> 11) * 0x1p-5
 }  // namespace
 
 uint64_t ShadowModel::Extend(uint64_t prefix, int32_t token) {
-  return Mix(prefix + 0x9E3779B97F4A7C15u * (static_cast<uint32_t>(token) + uint64_t{1}));
+  return XXH3_64bits_withSeed(&token, sizeof token, prefix);
 }
 
 SampleResult ShadowModel::Next(uint64_t prefix, uint64_t seed,
@@ -152,10 +150,10 @@ void ShadowWorker::CheckWork(const RowWork& work) {
   const int32_t capacity = static_cast<int32_t>(row.blocks.size()) * options_.block_size;
   Require(row.last_step != last_step_, "row twice in a step", work.row);
   Require(work.count > 0, "empty work", work.row);
-  // What lies before the first work was computed by others: the slots will tell.
+  // Earlier sequences computed the KV before the first work: the check of the slots follows.
   const bool next = row.computed < 0 ? work.start >= 0 : work.start == row.computed;
   Require(next, "work does not continue the row's computed tokens", work.row);
-  Require(end <= known, "work on tokens that nobody knows", work.row);
+  Require(end <= known, "work on tokens that are not known", work.row);
   Require(end <= capacity, "work beyond the row's blocks", work.row);
   Require(!work.sample || end == known, "sample in the middle of the known tokens", work.row);
   Require(!work.sample || known < options_.max_model_len, "sample beyond the context", work.row);
@@ -188,7 +186,7 @@ void ShadowWorker::RunWork(const RowWork& work, StepResult& result) {
   if (work.sample) result.samples.push_back(sampled);
 }
 
-// Whoever else reads this will notice.
+// A later reader of these slots reports them.
 void ShadowWorker::Spoil(Row& row) {
   row.broken = true;
   for (int32_t position = row.finite; position < row.computed; ++position) {

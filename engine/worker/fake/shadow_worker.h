@@ -1,9 +1,9 @@
-// ShadowWorker: a StepRunner without a model, for tests of whoever makes plans. Every KV slot holds
-// a hash of the tokens up to and including its own, attention is the check that slots 0 .. p-1 of a
-// row carry exactly the hashes of the row's tokens, and the next token is a function of the last
-// hash. What a row computed since its last finite sample is spoilt by one that is not finite. A
-// stale, lost, foreign or prematurely freed block, a wrong token run, or a sample at the wrong
-// place is therefore a deterministic failure, and the right output of every request is known
+// ShadowWorker: a StepRunner without a model, for tests of code that makes plans. Every KV slot
+// holds a hash of the tokens up to and including its own. Attention is the check that slots 0 ..
+// p-1 of a row hold exactly the hashes of the row's tokens; the next token is a function of the
+// last hash. A sample that is not finite spoils everything its row computed since the last finite
+// sample. A stale, lost, foreign or prematurely freed block, a wrong token run, or a sample at the
+// wrong place is therefore a deterministic failure, and the right output of every request is known
 // beforehand.
 #pragma once
 
@@ -26,8 +26,7 @@ struct ShadowModel {
   static constexpr uint64_t kNoTokens = 0x51554952452D4B56u;
   // The hash of a prefix and one more token.
   static uint64_t Extend(uint64_t prefix, int32_t token);
-  // What follows a prefix. Never a banned token; requires fewer banned tokens than the vocabulary
-  // has.
+  // The token that follows a prefix, never a banned one. Requires that some token is not banned.
   SampleResult Next(uint64_t prefix, uint64_t seed, std::span<const int32_t> banned) const;
 };
 
@@ -46,10 +45,10 @@ class ShadowWorker : public StepRunner {
   explicit ShadowWorker(const ShadowWorkerOptions& options);
 
   void Run(const StepPlan& plan, StepResult& result) override;
-  // What the first bad plan did wrong; empty if there was none. After a violation nothing is
-  // checked or computed any more, and every sample is token 0.
+  // The fault of the first bad plan; empty if there was none. After a violation the worker checks
+  // and computes nothing, and every sample is token 0.
   const std::string& violation() const { return violation_; }
-  // The KV of a block, a hash a slot; for who copies blocks.
+  // The KV of a block, one hash a slot; for copiers.
   std::span<uint64_t> Block(int32_t block);
 
  private:
@@ -60,9 +59,9 @@ class ShadowWorker : public StepRunner {
     std::vector<int32_t> tokens;
     std::vector<uint64_t> prefix;  // [i] hashes the first i tokens
     std::vector<int32_t> blocks;
-    int32_t computed = -1;  // -1: nothing yet, so its first work says where it begins
-    int32_t finite = 0;     // positions that a finite sample has proved, or that were found
-    bool broken = false;    // a sample was not finite: what follows does not matter
+    int32_t computed = -1;  // -1: nothing yet; the first work says where the row begins
+    int32_t finite = 0;     // positions proved by a finite sample, or found in the prefix cache
+    bool broken = false;    // a sample was not finite: later samples do not matter
     uint64_t last_step = 0;
   };
 

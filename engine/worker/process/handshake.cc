@@ -103,7 +103,7 @@ WorkerSpec ReadSpec(ConfigReader& reader) {
   return spec;
 }
 
-Json WordJson(const DeviceFacts& facts) {
+Json MessageJson(const DeviceFacts& facts) {
   return {{"device",
            {{"kind", facts.kind},
             {"name", facts.name},
@@ -112,7 +112,7 @@ Json WordJson(const DeviceFacts& facts) {
             {"backend_bytes", facts.backend_bytes}}}};
 }
 
-Json WordJson(const WorkerReport& report) {
+Json MessageJson(const WorkerReport& report) {
   Json memory = Json::array(), seconds = Json::array(), graphs = Json::array();
   for (const auto& [part, bytes] : report.memory) {
     memory.push_back({{"part", part}, {"bytes", bytes}});
@@ -133,7 +133,7 @@ Json WordJson(const WorkerReport& report) {
             {"graphs", std::move(graphs)}}}};
 }
 
-Json WordJson(const WorkerFailure& failure) {
+Json MessageJson(const WorkerFailure& failure) {
   return {{"error",
            {{"code", static_cast<int>(failure.status.code())},
             {"message", std::string(failure.status.message())}}}};
@@ -223,21 +223,21 @@ absl::StatusOr<WorkerOrder> DecodeOrder(const std::string& text) {
   return order;
 }
 
-std::string EncodeWord(const WorkerWord& word) {
-  return std::visit([](const auto& said) { return Dump(WordJson(said)); }, word);
+std::string EncodeMessage(const WorkerMessage& word) {
+  return std::visit([](const auto& said) { return Dump(MessageJson(said)); }, word);
 }
 
-absl::StatusOr<WorkerWord> DecodeWord(const std::string& text) {
-  ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the worker's word"));
+absl::StatusOr<WorkerMessage> DecodeMessage(const std::string& text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the worker's message"));
   const bool one_object = json.is_object() && json.size() == 1 && json.begin()->is_object();
-  if (!one_object) return absl::InvalidArgumentError("the worker's word is not one object");
+  if (!one_object) return absl::InvalidArgumentError("the worker's message is not one object");
   const std::string kind = json.begin().key();
-  ConfigReader reader(*json.begin(), "the worker's word: " + kind);
-  std::optional<WorkerWord> word;
+  ConfigReader reader(*json.begin(), "the worker's message: " + kind);
+  std::optional<WorkerMessage> word;
   if (kind == "device") word = ReadFacts(reader);
   if (kind == "ready") word = ReadReport(reader);
   if (kind == "error") word = ReadFailure(reader);
-  if (!word) return absl::InvalidArgumentError("the worker's word is of no known kind");
+  if (!word) return absl::InvalidArgumentError("the worker's message is of no known kind");
   RETURN_IF_ERROR(reader.status());
   return *std::move(word);
 }

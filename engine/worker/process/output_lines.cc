@@ -10,8 +10,8 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMaxLineBytes = 500;  // what the log keeps of a text
-// In one call, so that a worker that writes without end cannot keep the reader from its other work.
+constexpr size_t kMaxLineBytes = 500;  // the longest text in the log
+// Of one call, so that a worker that writes without end cannot block the reader's other work.
 constexpr int kMaxReads = 16;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// OutputLines: what a worker writes to its stdout and stderr, line by line into our log.
+// OutputLines: copies a worker's stdout and stderr into our log, line by line.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,8 @@ class OutputLines {
 
   // Logs the whole lines that a non-blocking descriptor has by now; false at its end.
   bool ReadFrom(int fd);
-  // The last line, whole or not, shortened: often says why it ended. Empty if there was none.
+  // The last line, shortened, even if it has no end: often the reason why the worker ended. Empty
+  // if there was none.
   std::string_view last() const { return last_; }
 
  private:
@@ -30,8 +31,7 @@ class OutputLines {
   std::string last_;
 };
 
-// Of a line in our own log's text format, else kWarning: whoever writes anything else to stderr
-// has a reason.
+// The severity of a line in our log's text format; kWarning for any other line.
 Severity SeverityOfLine(std::string_view line);
 
 }  // namespace quire

@@ -1,7 +1,11 @@
 // One walk over the vectors for each of size, write and read, so that the three cannot differ.
 #include "engine/worker/process/plan_codec.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
@@ -12,7 +16,7 @@ namespace quire {
 namespace {
 
 // Changes with every change of the structs that travel.
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr uint32_t kPlanMagic = 0x51504C4E;    // "QPLN"
 constexpr uint32_t kResultMagic = 0x51524553;  // "QRES"
 constexpr size_t kMaxVectors = 8;
@@ -21,30 +25,19 @@ struct Head {
   uint32_t magic = 0;
   uint32_t version = 0;
   uint64_t step = 0;
-  uint64_t bytes = 0;              // of all, this included
-  std::array<uint64_t, 3> word{};  // plan: tokens, samples, shutdown; result: checksum, times
+  uint64_t bytes = 0;  // of the whole, this head included
+  // plan: tokens, samples, graph size, shutdown; result: checksum, times
+  std::array<uint64_t, 4> word{};
   std::array<uint32_t, kMaxVectors> count{};
-  uint64_t sizes = 0;  // over what is above and the sizes of the elements
+  uint64_t sizes = 0;  // hash of the fields above and the sizes of the elements
 };
 static_assert(std::is_trivially_copyable_v<Head>);
 static_assert(std::has_unique_object_representations_v<Head>);  // a change to any bit shows
 
-// FNV-1a, of the head up to its own place and of how large an element of each vector is.
+// Hash of the head before `sizes`, and of the size of an element of each vector.
 uint64_t SizesOf(const Head& head, std::span<const uint32_t> element_bytes) {
-  uint64_t hash = 14695981039346656037u;
-  const auto mix = [&hash](uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      hash = (hash ^ static_cast<uint8_t>(value >> shift)) * 1099511628211u;
-    }
-  };
-  mix(head.magic);
-  mix(head.version);
-  mix(head.step);
-  mix(head.bytes);
-  for (const uint64_t word : head.word) mix(word);
-  for (const uint32_t count : head.count) mix(count);
-  for (const uint32_t bytes : element_bytes) mix(bytes);
-  return hash;
+  const uint64_t seed = XXH3_64bits(element_bytes.data(), element_bytes.size_bytes());
+  return XXH3_64bits_withSeed(&head, offsetof(Head, sizes), seed);
 }
 
 // Elements of 4 and 8 bytes follow one another, so each vector begins at a multiple of 8.
@@ -117,10 +110,11 @@ int64_t PlanBounds::ResultBytes() const {
 }
 
 size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
-  const Head head{.magic = kPlanMagic,
-                  .step = plan.step,
-                  .word = {static_cast<uint64_t>(plan.num_tokens),
-                           static_cast<uint64_t>(plan.num_samples), plan.shutdown}};
+  const Head head{
+      .magic = kPlanMagic,
+      .step = plan.step,
+      .word = {static_cast<uint64_t>(plan.num_tokens), static_cast<uint64_t>(plan.num_samples),
+               static_cast<uint64_t>(plan.graph_size), plan.shutdown}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
                plan.work, plan.tokens, plan.biases, plan.banned);
 }
@@ -134,7 +128,8 @@ bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   plan.step = head.step;
   plan.num_tokens = static_cast<int32_t>(head.word[0]);
   plan.num_samples = static_cast<int32_t>(head.word[1]);
-  plan.shutdown = head.word[2] != 0;
+  plan.graph_size = static_cast<int32_t>(head.word[2]);
+  plan.shutdown = head.word[3] != 0;
   return true;
 }
 

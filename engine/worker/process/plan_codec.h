@@ -1,6 +1,6 @@
-// The bytes in which plans and results travel between processes: a head of counts, then the
-// elements of each vector as they lie in memory. Both ends are built from the same source and run
-// on the same machine; the head says so.
+// The bytes of plans and results between processes: a head of counts, then the elements of each
+// vector as they lie in memory. Both ends are built from the same source and run on the same
+// machine; a checksum in the head verifies that.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +11,26 @@
 
 namespace quire {
 
-// The most that one plan or result of an engine can hold.
+// The largest plan and result of an engine.
 struct PlanBounds {
   int32_t max_rows = 0;    // --max-num-seqs
   int32_t max_tokens = 0;  // of one step
-  int32_t num_blocks = 0;  // of the pool: a plan adds each to one row at most
+  int32_t num_blocks = 0;  // of the pool: a plan adds each block to at most one row
 
-  // Bytes that fit every plan, and every result, of these bounds.
+  // Bytes of the largest plan, and of the largest result, within these bounds.
   int64_t PlanBytes() const;
   int64_t ResultBytes() const;
 
   bool operator==(const PlanBounds&) const = default;
 };
 
-// Bytes written. Aborts when `out` is too short: the bounds were wrong.
+// Returns the bytes written. Aborts when `out` is too short: the bounds were wrong.
 size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out);
 size_t EncodeResult(const StepResult& result, std::span<std::byte> out);
 
-// False when no encoder wrote these bytes; what was decoded until then is worthless. Reads nothing
-// beyond `bytes` and believes nothing it reads twice, so that `bytes` may be memory that somebody
-// else goes on writing. What the elements say is not looked at.
+// False when the bytes are malformed; the output is then unusable. Reads nothing beyond `bytes` and
+// decides on nothing that it reads twice, so another process may write to `bytes` meanwhile. Does
+// not check the values of the elements.
 bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan);
 bool DecodeResult(std::span<const std::byte> bytes, StepResult& result);
 

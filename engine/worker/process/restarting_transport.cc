@@ -1,4 +1,4 @@
-// Letting go of a dead group, and taking the next.
+// Releasing a dead group and taking the next.
 #include "engine/worker/process/restarting_transport.h"
 
 #include <utility>

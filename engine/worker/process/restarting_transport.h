@@ -1,4 +1,4 @@
-// RestartingTransport: one worker group after the other, as one Transport.
+// RestartingTransport: one Transport over a sequence of worker groups, one at a time.
 #pragma once
 
 #include <memory>
@@ -8,26 +8,26 @@
 
 namespace quire {
 
-// Gives worker groups, one at a time. Any thread.
+// The source of worker groups, one at a time. Any thread.
 class WorkerGroups {
  public:
   virtual ~WorkerGroups() = default;
   // Notified whenever the answers below change; see Transport::SetWake.
   virtual void SetWake(WakeEvent* wake) = 0;
-  // The transport to the group that runs now; null while none does, or when it was taken before.
+  // The transport to the running group; null while no group runs, or if it was taken before.
   virtual std::unique_ptr<Transport> Take() = 0;
   // Why the group taken last is dead; empty while it lives.
   virtual std::string Fault() = 0;
-  // Why there will be no more groups; empty while there may be.
+  // Why no further group will come; empty while one may.
   virtual std::string End() = 0;
-  // The group taken last cannot be believed any more. It is dead when this returns: nobody writes
-  // to the host's memory any more.
+  // Kills the group taken last, because its results are wrong. It is dead on return, so that no
+  // worker writes to host memory afterwards.
   virtual void Condemn(const std::string& why) = 0;
 };
 
 class RestartingTransport final : public Transport {
  public:
-  // The first group must be there.
+  // Requires that the first group is ready.
   explicit RestartingTransport(std::unique_ptr<WorkerGroups> groups);
   // Sends the group its last plan, then ends it.
   ~RestartingTransport() override;
@@ -46,7 +46,7 @@ class RestartingTransport final : public Transport {
 
  private:
   const std::unique_ptr<WorkerGroups> groups_;
-  std::unique_ptr<Transport> current_;  // null after Recover until there is another
+  std::unique_ptr<Transport> current_;  // null from Recover until the next group is ready
 };
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// SharedMemoryTransport: the server's side of one worker group whose ranks run elsewhere, behind
-// StepMemory. Nothing a rank writes is believed before it is checked against the plan it answers.
+// SharedMemoryTransport: the server's side of one worker group whose ranks are other processes,
+// behind StepMemory. Checks every result against its plan before it returns it.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@ namespace quire {
 
 class SharedMemoryTransport final : public Transport {
  public:
-  // The memory is shared with who watches the ranks' heartbeats. `bell` becomes the word of the
-  // WakeEvent; ranks ring it. Sampled tokens lie in [0, vocab_size).
+  // The supervisor shares `memory`, to watch the ranks' heartbeats. `bell` becomes the word of the
+  // WakeEvent, which the ranks notify. Sampled tokens lie in [0, vocab_size).
   SharedMemoryTransport(std::shared_ptr<StepMemory> memory,
                         std::shared_ptr<std::atomic<uint32_t>> bell, int32_t vocab_size);
-  // Sends the shutdown plan and the last copy jobs, and waits for nothing.
+  // Sends the shutdown plan and the last copy jobs; does not wait.
   ~SharedMemoryTransport() override;
 
   void SetWake(WakeEvent* wake) override { wake->Share(bell_); }
@@ -36,7 +36,7 @@ class SharedMemoryTransport final : public Transport {
   }
   bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_.Poll(ack); }
   std::string fault() const override { return fault_.empty() ? copies_.fault() : fault_; }
-  // This group is the only one it knows.
+  // Always false: this transport has one group.
   bool Recover() override {
     forgotten_ = true;
     return false;
@@ -44,7 +44,7 @@ class SharedMemoryTransport final : public Transport {
   bool recovering() override { return false; }
 
  private:
-  // What the result of a plan must say.
+  // The step and rows that the result of a plan must have.
   struct Expected {
     uint64_t step = 0;
     std::vector<int32_t> rows;  // that sample, in plan order
@@ -52,7 +52,7 @@ class SharedMemoryTransport final : public Transport {
 
   void Send(const StepPlan& plan);
   bool Read(int32_t rank, StepResult& result);
-  // What is wrong with a result; empty: nothing.
+  // The fault of a result; empty: none.
   std::string FaultOf(const StepResult& result, const Expected& expected) const;
 
   const std::shared_ptr<StepMemory> memory_;

@@ -1,5 +1,6 @@
-// StepMemory: what the server and the ranks of one worker group share: a ring of plans that all
-// ranks read, and for each rank a heartbeat, a ring of results, and the rings of its copies.
+// StepMemory: the memory that the server and the ranks of one worker group share: a ring of plans
+// that all ranks read, and for each rank a heartbeat, a ring of results and the rings of its
+// copies.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@
 
 namespace quire {
 
-// How far a rank is; written by it, read by whoever watches it.
+// The progress of a rank; written by the rank, read by the supervisor.
 struct Heartbeat {
   alignas(64) std::atomic<uint64_t> launched;  // steps begun
   std::atomic<uint64_t> finished;              // steps whose result is published
@@ -26,15 +27,15 @@ class StepMemory {
     int32_t ranks = 0;
     int32_t depth = 0;  // steps in flight
     PlanBounds bounds;
-    int32_t num_pages = 0;    // of host memory; 0: nothing is copied
+    int32_t num_pages = 0;    // of host memory; 0: no copies
     int64_t block_bytes = 0;  // of one rank
 
     bool operator==(const Shape&) const = default;
   };
 
-  // Allocates what SharedMemory::Create made.
+  // Allocates the memory of a descriptor from SharedMemory::Create.
   static absl::StatusOr<StepMemory> Create(SharedMemory memory, const Shape& shape);
-  // Attaches to what a process of the same shape created.
+  // Attaches to memory that a process created with the same shape.
   static absl::StatusOr<StepMemory> Attach(SharedMemory memory, const Shape& shape);
 
   const Shape& shape() const { return shape_; }

@@ -1,4 +1,4 @@
-// One thread that waits for the group's descriptors, the clock, and what other threads ask.
+// One thread that waits for the group's descriptors, the clock and the calls of other threads.
 #include "engine/worker/process/supervisor.h"
 
 #include <poll.h>
@@ -18,8 +18,8 @@
 namespace quire {
 namespace {
 
-// How often the progress of a running group is looked at: eight times as it may stand still, and
-// once a second at least.
+// How often the progress of a running group is checked: eight times within the step timeout, and at
+// least once a second.
 constexpr double kLooksPerTimeout = 8;
 constexpr double kMaxLookSeconds = 1;
 constexpr int64_t kBellBytes = 4096;
@@ -60,7 +60,7 @@ Supervisor::~Supervisor() {
   thread_.join();
 }
 
-// What other threads ask.
+// Called by other threads.
 
 absl::StatusOr<DeviceFacts> Supervisor::AwaitFacts() {
   std::unique_lock lock(mutex_);
@@ -128,7 +128,7 @@ void Supervisor::Run() {
     if (group_ != nullptr) FollowGroup();
     Wait();
   }
-  // A group that nobody took has no plan that would end it.
+  // A group that was not taken has no transport to send it the last plan.
   const bool taken = [this] {
     const std::lock_guard lock(mutex_);
     return taken_;
@@ -137,7 +137,7 @@ void Supervisor::Run() {
   group_.reset();
 }
 
-// False once this is to end.
+// False once the destructor runs.
 bool Supervisor::TakeRequests() {
   uint64_t ignored = 0;
   [[maybe_unused]] const ssize_t got = read(nudge_.get(), &ignored, sizeof ignored);
@@ -145,7 +145,7 @@ bool Supervisor::TakeRequests() {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return false;
-    // Only the group that was taken can be meant.
+    // Condemn means the group that was taken.
     if (taken_) condemned.swap(condemned_);
     condemned_.clear();
   }
@@ -192,7 +192,7 @@ void Supervisor::FollowGroup() {
 void Supervisor::HandOver() {
   if (ever_ready_) {
     restarts_.fetch_add(1, std::memory_order_relaxed);
-    Log(Severity::kInfo, "workers are back");
+    Log(Severity::kInfo, "workers restarted");
   }
   ever_ready_ = true;
   WakeEvent* wake = nullptr;
@@ -207,7 +207,7 @@ void Supervisor::HandOver() {
   if (wake != nullptr) wake->Notify();
 }
 
-// A group is dead: decides whether there will be another, and when.
+// After the death of a group: decides whether another one follows, and when.
 void Supervisor::Bury(const absl::Status& death) {
   if (!ever_ready_) return GiveUp(death);
   const std::string why(death.message());
@@ -225,7 +225,7 @@ void Supervisor::Bury(const absl::Status& death) {
   }
   const double backoff = options_.first_backoff_seconds * std::exp2(failures - 1);
   start_at_ns_ = now_ns + Nanoseconds(backoff);
-  Log(Severity::kError, "workers died; starting others",
+  Log(Severity::kError, "workers died; restarting them",
       {{"reason", why}, {"failures", failures}, {"backoff", backoff}});
   WakeEvent* wake = nullptr;
   {
@@ -255,7 +255,7 @@ void Supervisor::GiveUp(const absl::Status& why) {
   if (wake != nullptr) wake->Notify();
 }
 
-// Until something happened to the group, somebody asks, or it is time to look.
+// Sleeps until the group has an event, another thread calls, or the progress is due for a check.
 void Supervisor::Wait() {
   std::vector<pollfd> fds = {{.fd = nudge_.get(), .events = POLLIN, .revents = 0}};
   double seconds = -1;  // for ever
@@ -269,7 +269,7 @@ void Supervisor::Wait() {
     const int64_t left_ns = start_at_ns_ - SteadyNowNs();
     if (end_.empty()) seconds = std::max(0.0, static_cast<double>(left_ns) * 1e-9);
   }
-  // Rounded up, so that what was waited for is then due.
+  // Rounded up, so that the deadline has passed on return.
   const int milliseconds = seconds < 0 ? -1 : static_cast<int>(std::ceil(seconds * 1e3));
   poll(fds.data(), fds.size(), milliseconds);
 }

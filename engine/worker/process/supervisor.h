@@ -1,6 +1,5 @@
 // Supervisor: keeps a worker group running: starts its processes, watches that they live and make
-// progress, and starts others in their place when they do not. Has a thread of its own, which is
-// the parent of all workers.
+// progress, and replaces them when they do not. Has a thread of its own, the parent of all workers.
 #pragma once
 
 #include <atomic>
@@ -24,28 +23,28 @@ namespace quire {
 struct SupervisorOptions {
   std::string program;               // path of quire-worker
   double step_timeout_seconds = 30;  // a group that has work and finishes no step is killed
-  // A group that has served is started again when it dies, unless it died more often than this
-  // within the window. One more than a request may see before it is taken for the cause.
+  // A group that was ready once is restarted when it dies, unless groups died more often than this
+  // within the window. One more than the deaths after which a request is taken for their cause.
   int32_t max_failures = 3;
   double failure_window_seconds = 300;
   double first_backoff_seconds = 0.1;  // before a restart; doubled for each failure in the window
-  double end_seconds = 5;              // what workers may take to end after their last plan
+  double end_seconds = 5;              // time for workers to end after their last plan
 };
 
 class Supervisor final : public WorkerGroups {
  public:
-  // Starts a process for each order (of describing), and returns at once.
+  // Starts a process for each order (to describe) and returns at once.
   Supervisor(const SupervisorOptions& options, std::vector<WorkerOrder> describe);
-  // Ends the group: within end_seconds if its transport is gone, else at once.
+  // Ends the group: within end_seconds if its transport was destroyed, else at once.
   ~Supervisor() override;
 
-  // The device, of the rank with the least free memory. Blocks until it is described; an error is
-  // the end of this supervisor.
+  // The device of the rank with the least free memory. Blocks until all have described theirs;
+  // after an error the supervisor starts no further group.
   absl::StatusOr<DeviceFacts> AwaitFacts();
-  // Then: gives each rank its order (of starting), now and after every restart.
+  // Call it next: gives each rank its order (to start), now and after every restart.
   void Load(std::vector<WorkerOrder> start);
-  // Blocks until the first group is ready; Take then has it. An error is the end of this
-  // supervisor.
+  // Blocks until the first group is ready, which Take then returns. After an error the supervisor
+  // starts no further group.
   absl::StatusOr<WorkerReport> AwaitReady();
 
   void SetWake(WakeEvent* wake) override;
@@ -53,7 +52,7 @@ class Supervisor final : public WorkerGroups {
   std::string Fault() override;
   std::string End() override;
   void Condemn(const std::string& why) override;
-  // Groups that took the place of a dead one.
+  // Groups that replaced a dead one.
   uint64_t restarts() const { return restarts_.load(std::memory_order_relaxed); }
 
  private:
@@ -75,7 +74,7 @@ class Supervisor final : public WorkerGroups {
   std::atomic<uint64_t> restarts_{0};
 
   // The thread's own.
-  std::unique_ptr<WorkerGroup> group_;  // null between two
+  std::unique_ptr<WorkerGroup> group_;  // null between two groups
   std::deque<int64_t> failures_ns_;     // within the window
   int64_t start_at_ns_ = 0;             // of the next group
   bool ever_ready_ = false;
@@ -85,7 +84,7 @@ class Supervisor final : public WorkerGroups {
   std::optional<absl::StatusOr<DeviceFacts>> facts_;
   std::vector<WorkerOrder> start_;  // empty until Load
   std::optional<absl::StatusOr<WorkerReport>> report_;
-  std::shared_ptr<StepMemory> fresh_;  // of a ready group that nobody took
+  std::shared_ptr<StepMemory> fresh_;  // of a ready group that was not taken yet
   bool taken_ = false;                 // the running group
   std::string fault_;                  // of the group taken last
   std::string end_;
@@ -93,7 +92,7 @@ class Supervisor final : public WorkerGroups {
   bool stopping_ = false;
   WakeEvent* wake_ = nullptr;
 
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace quire

@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-// A worker that has closed its socket is about to end; what it ends with says more than that.
+// A worker that has closed its socket is about to end; its exit status says more than the closing.
 constexpr double kEndingSeconds = 2;
 
 bool Readable(int fd) {
@@ -76,9 +76,9 @@ void WorkerGroup::Handle() {
   MoveOn();
 }
 
-// Everything that a rank has said by now; an error when it has ended.
+// Takes all messages that a rank has sent; an error when it has ended.
 absl::Status WorkerGroup::Read(Rank& rank) {
-  // Looked at first: what is read below is then all there will ever be.
+  // Asked first: if it has ended, the reads below get everything it ever wrote.
   const bool ended = !rank.process.Ending().empty();
   absl::Status said;
   while (said.ok() && rank.socket_open && Readable(rank.process.socket())) {
@@ -86,9 +86,9 @@ absl::Status WorkerGroup::Read(Rank& rank) {
     if (absl::IsInvalidArgument(said)) return SaidBy(rank, said);
     rank.socket_open = said.ok();
     while (std::optional<std::string> text = rank.inbox.Next()) {
-      const absl::StatusOr<WorkerWord> word = DecodeWord(*text);
-      const absl::Status taken = word.ok() ? Take(rank, *word) : word.status();
-      // The first thing that went wrong is the reason for the rest.
+      const absl::StatusOr<WorkerMessage> message = DecodeMessage(*text);
+      const absl::Status taken = message.ok() ? Take(rank, *message) : message.status();
+      // The first error caused the later ones.
       if (!taken.ok()) return SaidBy(rank, taken);
     }
   }
@@ -96,16 +96,16 @@ absl::Status WorkerGroup::Read(Rank& rank) {
   return said.ok() && !ended ? absl::OkStatus() : EndOf(rank);
 }
 
-absl::Status WorkerGroup::Take(Rank& rank, const WorkerWord& word) {
-  if (const auto* failure = std::get_if<WorkerFailure>(&word)) return failure->status;
-  if (const auto* facts = std::get_if<DeviceFacts>(&word)) {
+absl::Status WorkerGroup::Take(Rank& rank, const WorkerMessage& message) {
+  if (const auto* failure = std::get_if<WorkerFailure>(&message)) return failure->status;
+  if (const auto* facts = std::get_if<DeviceFacts>(&message)) {
     if (state_ != State::kDescribing) return absl::InternalError("described its device twice");
     rank.facts = *facts;
     rank.described = true;
     return absl::OkStatus();
   }
   if (state_ != State::kLoading) return absl::InternalError("was ready before it was asked");
-  rank.report = std::get<WorkerReport>(word);
+  rank.report = std::get<WorkerReport>(message);
   rank.ready = true;
   return absl::OkStatus();
 }
@@ -114,7 +114,7 @@ absl::Status WorkerGroup::SaidBy(const Rank& rank, const absl::Status& status) c
   return {status.code(), NameOf(rank) + ": " + std::string(status.message())};
 }
 
-// In a sentence, how a rank ended that has, or that closed its socket and is about to.
+// One sentence on how a rank ended that has exited or closed its socket.
 absl::Status WorkerGroup::EndOf(Rank& rank) {
   rank.process.AwaitEnd(kEndingSeconds);
   if (rank.output_open) rank.output.ReadFrom(rank.process.output());

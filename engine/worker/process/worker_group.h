@@ -1,8 +1,7 @@
-// WorkerGroup: the processes of all ranks and the memory they share, from start to end: one
-// generation. When one rank dies the group is dead, and the others are killed.
+// WorkerGroup: the processes of all ranks and the memory they share, from start to end. When one
+// rank dies, the group is dead and its other ranks are killed.
 //
-// Used by one thread, which waits for the descriptors that the group names and lets it handle what
-// came.
+// Used by one thread, which polls the descriptors that the group names and then calls Handle.
 #pragma once
 
 #include <poll.h>
@@ -24,12 +23,12 @@ class WorkerGroup {
  public:
   enum class State : uint8_t { kDescribing, kDescribed, kLoading, kReady, kDead };
 
-  // Starts a process per order and asks each for its device. The orders are of describing. The
-  // calling thread must outlive the group's processes.
+  // Starts a process per order (to describe) and asks each for its device. The calling thread must
+  // outlive the group's processes.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Start(const std::string& program,
                                                             const std::vector<WorkerOrder>& orders,
                                                             int bell_fd);
-  // Kills what still runs.
+  // Kills the processes that still run.
   ~WorkerGroup();
 
   State state() const { return state_; }
@@ -42,22 +41,23 @@ class WorkerGroup {
   // From Load on.
   std::shared_ptr<StepMemory> memory() const { return memory_; }
 
-  // What to wait for until Handle is worth calling.
+  // Adds the descriptors to poll before the next Handle.
   void AddPollFds(std::vector<pollfd>& fds) const;
-  // Reads whatever came, forwards the workers' output to the log, and moves on.
+  // Reads the messages that have arrived, forwards the workers' output to the log, and updates the
+  // state.
   void Handle();
-  // From kDescribed to kLoading: one order per rank, of starting.
+  // From kDescribed to kLoading: one order (to start) per rank.
   void Load(const std::vector<WorkerOrder>& orders);
-  // Of a group that is ready: kills it when a rank has work and finished no step, or no copy, for
-  // so long. Looked at often, it knows since when.
+  // Of a ready group: kills it when a rank has work and has finished no step, or no copy, for that
+  // long. Measures from the first call that saw the rank stand still: call it often.
   void CheckProgress(int64_t now_ns, double timeout_seconds);
   // Kills the group, for this reason.
   void Condemn(const absl::Status& why);
-  // Waits for all ranks to end after their last plan, then kills what still runs.
+  // Waits for all ranks to end after their last plan, then kills those that still run.
   void AwaitEnd(double seconds);
 
  private:
-  // Work of one kind: how much is done, and since when no more is though there is some.
+  // Work of one kind: how much is finished, and since when it stands still with work waiting.
   struct Progress {
     uint64_t finished = 0;
     int64_t waiting_since_ns = 0;
@@ -81,7 +81,7 @@ class WorkerGroup {
 
   WorkerGroup() = default;
   absl::Status Read(Rank& rank);
-  absl::Status Take(Rank& rank, const WorkerWord& word);
+  absl::Status Take(Rank& rank, const WorkerMessage& message);
   absl::Status SaidBy(const Rank& rank, const absl::Status& status) const;
   absl::Status EndOf(Rank& rank);
   std::string NameOf(const Rank& rank) const;

@@ -64,7 +64,7 @@ struct Attributes {
   posix_spawnattr_t attributes;
 };
 
-// One of our descriptors, and its number there.
+// One of our descriptors, and its number in the new process.
 struct Inherited {
   int fd, number;
 };

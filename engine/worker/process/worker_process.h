@@ -1,6 +1,6 @@
-// WorkerProcess: one rank's process, as its parent holds it. It inherits a socket, the memory of
-// its group, the scheduler's bell and its host arena, if it has one, and nothing else; it ends with
-// its parent.
+// WorkerProcess: the parent's handle of one rank's process. The process inherits a socket, the
+// memory of its group, the scheduler's bell and its host arena, if any, and nothing else. It ends
+// with its parent.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// Where a worker finds what it inherits.
+// The numbers of the descriptors that a worker inherits.
 inline constexpr int kWorkerSocket = 3;
 inline constexpr int kWorkerMemory = 4;
 inline constexpr int kWorkerBell = 5;
@@ -30,8 +30,7 @@ class WorkerProcess {
     int arena_fd = -1;  // -1: none
   };
 
-  // NOT_FOUND when there is no such program. The calling thread must outlive the process, which
-  // would else end with it.
+  // NOT_FOUND when there is no such program. The process ends when the calling thread does.
   static absl::StatusOr<WorkerProcess> Start(const Options& options);
   WorkerProcess(WorkerProcess&&) = default;
   WorkerProcess& operator=(WorkerProcess&&) = delete;
@@ -39,9 +38,9 @@ class WorkerProcess {
   ~WorkerProcess();
 
   pid_t pid() const { return pid_; }
-  // Readable when it has something to say, or has ended.
+  // Readable when it has sent a message or has ended.
   int socket() const { return socket_.get(); }
-  // What it writes to stdout and stderr; non-blocking.
+  // Its stdout and stderr; non-blocking.
   int output() const { return output_.get(); }
   // Readable once it has ended.
   int pidfd() const { return pidfd_.get(); }
@@ -50,7 +49,7 @@ class WorkerProcess {
   void Signal(int number);
   // How it ended: "was killed by signal 9 (Killed)", "exited with code 1"; empty while it runs.
   std::string Ending();
-  // Waits until it has ended, at most so long. True if it has.
+  // Waits at most `seconds` for its end. True if it has ended.
   bool AwaitEnd(double seconds);
 
  private:

@@ -1,4 +1,4 @@
-// The CPU as a worker's device: one rank, in a process of its own.
+// The CPU as a worker's device: one rank in a process of its own.
 #pragma once
 
 #include "engine/worker/program/worker_program.h"

@@ -26,15 +26,11 @@ absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
   if (info == nullptr) {
     return absl::UnavailableError("--device cuda: " + why + "; --device cpu needs none");
   }
-  CudaOptions options = OptionsOf(order);
-  // The pool is not sized yet; it cannot hold more than the device does.
-  const int64_t token_bytes = order.spec.kv_layout.block_bytes() / order.spec.kv_layout.block_size;
-  options.max_kv_tokens = info->total_bytes / token_bytes;
   return DeviceFacts{.kind = "cuda",
                      .name = info->name,
                      .total_bytes = info->total_bytes,
                      .free_bytes = info->free_bytes,
-                     .backend_bytes = CudaBackendBytes(options)};
+                     .backend_bytes = CudaBackendBytes(OptionsOf(order))};
 }
 
 absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, WorkerReport* report) {

@@ -19,25 +19,14 @@ double SecondsSince(int64_t begin_ns) {
 CudaOptions CudaOptionsFor(const WorkerSpec& spec, int ordinal,
                            const std::string& algorithm_cache) {
   return {.ordinal = ordinal,
+          .ranks = spec.tp.size,
           .max_tokens = spec.worker.max_num_batched_tokens,
           .max_rows = spec.worker.max_num_seqs + 1,
-          .vocab_size = spec.worker.vocab_size,
           .max_context = spec.worker.max_model_len,
-          .max_kv_tokens = int64_t{spec.num_blocks} * spec.kv_layout.block_size,
           .num_heads = static_cast<int32_t>(Shard(spec.model.num_heads, spec.tp).count),
           .num_kv_heads = spec.kv_layout.num_kv_heads,
           .head_dim = spec.kv_layout.head_dim,
           .algorithm_cache = algorithm_cache};
-}
-
-std::vector<int32_t> DefaultGraphSizes(int32_t max_num_seqs) {
-  std::vector<int32_t> sizes;
-  for (int32_t size = 1; size < max_num_seqs;) {
-    sizes.push_back(size);
-    size += size < 4 ? size : size == 4 ? 4 : size < 64 ? 8 : 16;
-  }
-  sizes.push_back(max_num_seqs);
-  return sizes;
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> MakeCudaWorker(const WorkerSpec& spec,
@@ -55,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeCudaWorker(const WorkerSpec& spec,
                    MakeWorker(spec, std::move(created), std::move(arena)));
   report->load_seconds = SecondsSince(begin_ns);
   begin_ns = SteadyNowNs();
-  worker->Warm();
+  worker->WarmUp();
   backend.Seal();
   report->warm_seconds = SecondsSince(begin_ns);
   const std::unique_ptr<CudaDeviceInfo> after = DescribeCudaDevice(options.ordinal, &why);

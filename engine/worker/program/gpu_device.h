@@ -1,5 +1,5 @@
-// An NVIDIA GPU as a worker's device: the rank's own, by number. Where the backend was not built,
-// there is none.
+// An NVIDIA GPU as a worker's device: the one whose number is the rank. Refused where the backend
+// was not built.
 #pragma once
 
 #include "engine/worker/program/worker_program.h"

@@ -1,4 +1,4 @@
-// In place of the GPU where no compiler for it was found.
+// Stands in for cuda_device.cc where no CUDA compiler was found.
 #include "engine/worker/program/gpu_device.h"
 
 namespace quire {

@@ -47,7 +47,8 @@ absl::Status RankLoop::LaunchAll() {
       return absl::InternalError("plan " + std::to_string(step + 1) + " cannot be read");
     }
     if (plan.shutdown) return absl::OkStatus();
-    // The server has seen the result that makes room, so this thread sees the collecting of it.
+    // The server has read the result that frees the slot, so this thread sees that it was
+    // collected.
     if (step - collected_.load(std::memory_order_acquire) >= static_cast<uint64_t>(depth)) {
       return absl::InternalError("plan " + std::to_string(step + 1) + " came too early");
     }

@@ -1,6 +1,6 @@
-// RankLoop: the life of one rank behind shared memory: plans in, steps launched, results out. Two
-// threads: one waits for plans and never for the device, one waits for the device. Beside them
-// those of its copies, if it has any.
+// RankLoop: runs one rank behind shared memory: reads plans, launches steps, publishes results. Two
+// threads: one waits for plans and never for the device, one waits for the device. The threads of
+// its copies, if any, run beside them.
 #pragma once
 
 #include <atomic>
@@ -16,15 +16,16 @@ class RankLoop {
  public:
   struct Place {
     int32_t rank = 0;
-    int64_t spin_ns = 0;  // before the rank sleeps for want of a plan
+    int64_t spin_ns = 0;  // before the rank sleeps while it waits for a plan
   };
 
-  // All outlive this. `bell` is the WakeEvent's word of the thread that reads results.
+  // All arguments outlive this. `bell` is the word of the WakeEvent of the thread that reads
+  // results.
   RankLoop(const StepMemory& memory, std::atomic<uint32_t>& bell, StepPipeline& pipeline,
            const Place& place);
 
-  // Returns after the plan that says shutdown, or INTERNAL for bytes that are no plan and for a
-  // plan beyond the steps in flight; every step launched is then published.
+  // Returns OK after the shutdown plan, INTERNAL for malformed bytes and for a plan beyond the
+  // steps in flight. Every launched step has been published on return.
   absl::Status Run();
 
  private:
@@ -37,7 +38,7 @@ class RankLoop {
   StepPipeline& pipeline_;
   const Place place_;
   Heartbeat& heartbeat_;
-  // Steps launched; the top bit: no more will be.
+  // Steps launched; the top bit: no step follows.
   std::atomic<uint64_t> launched_{0};
   std::atomic<uint64_t> collected_{0};
 };

@@ -1,4 +1,4 @@
-// quire-worker: executes what its server plans, on the devices of this build.
+// quire-worker: executes its server's plans on the devices of this build.
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// Where measurements that take time are kept from start to start.
+// The folder that keeps slow measurements between starts.
 std::string CacheDir() {
   if (const char* dir = std::getenv("XDG_CACHE_HOME"); dir != nullptr && *dir == '/') {
     return std::string(dir) + "/quire";

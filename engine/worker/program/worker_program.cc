@@ -45,7 +45,7 @@ bool StartedByAServer(std::optional<int> server) {
   return server.has_value() && fstat(kWorkerSocket, &info) == 0 && S_ISSOCK(info.st_mode);
 }
 
-// This process lives for its server alone: it ends with it, and not by signals meant for it.
+// This process ends with its server, and ignores the signals that a terminal sends to both.
 bool BindLifeTo(int server) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
   return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == server;
@@ -97,7 +97,7 @@ class Program {
     ASSIGN_OR_RETURN(const WorkerOrder ask, AwaitOrder(/*start=*/false));
     ASSIGN_OR_RETURN(const WorkerDevice device, DeviceOf(ask));
     ASSIGN_OR_RETURN(const DeviceFacts facts, device.describe(ask));
-    RETURN_IF_ERROR(Say(facts));
+    RETURN_IF_ERROR(Send(facts));
     ASSIGN_OR_RETURN(const WorkerOrder order, AwaitOrder(/*start=*/true));
     return Serve(device, order);
   }
@@ -105,7 +105,7 @@ class Program {
  private:
   absl::StatusOr<WorkerOrder> AwaitOrder(bool start) {
     ASSIGN_OR_RETURN(WorkerOrder order, orders_->Await());
-    if (order.start != start) return absl::InternalError("the server gave its orders out of order");
+    if (order.start != start) return absl::InternalError("the server sent its orders out of order");
     order.cache_dir = cache_dir_;
     return order;
   }
@@ -117,8 +117,8 @@ class Program {
     return absl::UnimplementedError("--device " + order.device + " is not in this build");
   }
 
-  static absl::Status Say(const WorkerWord& word) {
-    return SendMessage(kWorkerSocket, EncodeWord(word));
+  static absl::Status Send(const WorkerMessage& message) {
+    return SendMessage(kWorkerSocket, EncodeMessage(message));
   }
 
   static absl::Status AttachArena(WorkerOrder& order) {
@@ -140,7 +140,7 @@ class Program {
     if (order.spec.num_pages > 0) RETURN_IF_ERROR(AttachArena(order));
     WorkerReport report;
     ASSIGN_OR_RETURN(const std::unique_ptr<StepPipeline> pipeline, device.make(order, &report));
-    RETURN_IF_ERROR(Say(report));
+    RETURN_IF_ERROR(Send(report));
     RankLoop loop(memory, *reinterpret_cast<std::atomic<uint32_t>*>(bell.data()), *pipeline,
                   {.rank = order.spec.tp.rank, .spin_ns = order.spin_ns});
     return loop.Run();
@@ -166,8 +166,9 @@ int RunWorkerProgram(int argc, char** argv, std::span<const WorkerDevice> device
   if (!BindLifeTo(*server)) return kServerGone;
   const absl::Status status = Program(devices, cache_dir).Run();
   if (status.ok()) return kDone;
-  // The server says it to the operator; to a server that is gone nobody has anything to say.
-  return SendMessage(kWorkerSocket, EncodeWord(WorkerFailure{status})).ok() ? kFailed : kServerGone;
+  // The server tells the operator, if it still runs.
+  return SendMessage(kWorkerSocket, EncodeMessage(WorkerFailure{status})).ok() ? kFailed
+                                                                               : kServerGone;
 }
 
 }  // namespace quire

@@ -1,4 +1,5 @@
-// The program quire-worker: one rank in a process of its own, from its first word to its last plan.
+// The program quire-worker: one rank in a process of its own, from its first message to its last
+// plan.
 #pragma once
 
 #include <memory>
@@ -12,19 +13,19 @@
 
 namespace quire {
 
-// A kind of device that a worker can run on. Both functions may take seconds; their errors reach
-// the operator as they are.
+// A kind of device that a worker can run on. Both functions may take seconds; the operator reads
+// their errors unchanged.
 struct WorkerDevice {
   std::string_view kind;  // WorkerOrder::device
-  // UNIMPLEMENTED or UNAVAILABLE: there is none here, so that --device auto looks further.
+  // UNIMPLEMENTED or UNAVAILABLE without such a device; --device auto then takes the CPU.
   absl::StatusOr<DeviceFacts> (*describe)(const WorkerOrder& order);
   // Takes the memory, loads the model, warms up.
   absl::StatusOr<std::unique_ptr<StepPipeline>> (*make)(const WorkerOrder& order,
                                                         WorkerReport* report);
 };
 
-// Obeys the server that started this process until its last plan, and returns the exit code. If the
-// server dies, or closes the socket, the process ends at once. `cache_dir` as in WorkerOrder.
+// Serves the server that started this process until the last plan, and returns the exit code. If
+// the server dies or closes the socket, the process ends at once. `cache_dir` as in WorkerOrder.
 int RunWorkerProgram(int argc, char** argv, std::span<const WorkerDevice> devices,
                      const std::string& cache_dir);
 

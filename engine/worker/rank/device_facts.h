@@ -1,4 +1,4 @@
-// What a device is before anything is loaded, and what a worker reports once it is ready.
+// DeviceFacts: a device before anything is loaded. WorkerReport: what a worker reports once ready.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ struct DeviceFacts {
   std::string kind;           // "cpu", "cuda"
   std::string name;           // for people
   int64_t total_bytes = 0;    // of memory
-  int64_t free_bytes = 0;     // of which nobody holds, this process's context included
-  int64_t backend_bytes = 0;  // that the backend will take for itself, whatever the model
+  int64_t free_bytes = 0;     // not held by any process or by this process's context
+  int64_t backend_bytes = 0;  // that the backend will take for its own workspaces
 };
 
 struct WorkerReport {
-  // A batch size whose steps are captured.
+  // A batch size with a captured step.
   struct Graph {
     int32_t size = 0;
     int32_t nodes = 0;
@@ -27,7 +27,7 @@ struct WorkerReport {
 
   std::string description;                              // Backend::Describe
   std::vector<std::pair<std::string, int64_t>> memory;  // measured bytes, by part
-  std::vector<std::pair<std::string, double>> seconds;  // that starting took, by phase
+  std::vector<std::pair<std::string, double>> seconds;  // of the start, by phase
   std::vector<Graph> graphs;
 };
 

@@ -1,15 +1,16 @@
-// Lays the tables out in one allocation and keeps the host's share of each row.
+// Lays out the tables in one allocation and keeps the host's share of each row.
 #include "engine/worker/rank/row_tables.h"
 
 #include <string>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 
 namespace quire {
 namespace {
 
 int64_t BlocksPerRow(const RowTables::Shape& shape) {
-  return (int64_t{shape.max_model_len} + shape.block_size - 1) / shape.block_size;
+  return CeilDiv<int64_t>(shape.max_model_len, shape.block_size);
 }
 
 // Bytes of the tables of one row, in the order they are laid out in.

@@ -1,15 +1,16 @@
 // RowTables: a worker's memory of the live sequences, one row each, on its device: token ids, block
-// table, logit biases, banned tokens. Steps read it; it is changed by the patches of step messages
-// and by the sampler alone. Which request a row serves is not known here.
+// table, logit biases, banned tokens. Steps read it; only the patches of step messages and the
+// sampler change it. It does not know which request a row serves.
 //
-// One extra row belongs to nobody: its blocks are the null block, and captured steps are filled up
-// with it.
+// One extra row is padding: its blocks are the null block, and captured steps are filled up with
+// it.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/values/sampling_params.h"
 #include "engine/values/step_plan.h"
 #include "kernels/backend.h"
 
@@ -22,17 +23,20 @@ class RowTables {
     int32_t max_model_len = 0;
     int32_t block_size = 0;
   };
-  // Of one row, as the request codec allows.
-  static constexpr int32_t kMaxBiases = 1024;
-  static constexpr int32_t kMaxBanned = 256;
+  // Of one row: the biases that a request may give, and the stop and end tokens that min_tokens
+  // bans.
+  static constexpr int32_t kMaxBiases = SamplingParams::kMaxLogitBias;
+  static constexpr int32_t kMaxBanned =
+      SamplingParams::kMaxStopTokenIds + SamplingParams::kMaxEosTokenIds;
 
   // RESOURCE_EXHAUSTED with the size when the device has too little memory.
   static absl::StatusOr<RowTables> Create(const Shape& shape, Backend& backend);
   // Device bytes that Create takes, for the memory plan.
   static int64_t Bytes(const Shape& shape);
 
-  // Remembers what a plan says of rows and blocks; the message written from the same plan does the
-  // rest. Aborts on a row or index outside the tables: that is a scheduler bug.
+  // Updates the host's share of the rows and blocks of a plan; the message written from the same
+  // plan updates the device's. Aborts on a row or index outside the tables: that is a scheduler
+  // bug.
   void Apply(const StepPlan& plan);
   // Aborts when the row lacks a block for one of the work's positions.
   void CheckCovered(const RowWork& work) const;
@@ -47,10 +51,10 @@ class RowTables {
 
   int64_t blocks_per_row() const { return blocks_per_row_; }
   const Shape& shape() const { return shape_; }
-  int32_t nobody() const { return shape_.num_rows; }
+  int32_t padding_row() const { return shape_.num_rows; }
 
  private:
-  // What the host must know of a row to make its jobs.
+  // The host's share of a row, from which its jobs are made.
   struct Row {
     SampleRow params;
     int32_t num_prompt = 0;

@@ -1,4 +1,4 @@
-// RunPipeline: makes a StepPipeline of a StepRunner: the whole step runs as it is launched.
+// RunPipeline: makes a StepPipeline of a StepRunner: Launch runs the whole step.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 
 namespace quire {
@@ -17,7 +18,7 @@ class Cutter {
     constexpr int64_t kAlignment = 256;
     char* at = base_ == nullptr ? nullptr : base_ + used_;
     const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += RoundUp(bytes, kAlignment);
     return reinterpret_cast<T*>(at);
   }
   int64_t used() const { return used_; }

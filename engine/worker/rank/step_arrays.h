@@ -1,6 +1,5 @@
 // StepArrays: the device memory between a step's message and the model: the flat arrays of the
-// largest step, the sampling jobs and results, and the ring that carries messages in and results
-// out.
+// largest step, the sampling jobs and results, and the ring of messages and results.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ class StepArrays {
   // Device bytes that Create takes, for the memory plan.
   static int64_t Bytes(const RowTables::Shape& shape, int32_t max_tokens);
 
-  // The slot of the step-th step (counted from 0) to write its message in, and its results.
+  // The message slot and the results of the step-th step, counted from 0.
   void* message(uint64_t step) const;
   int64_t message_capacity() const { return ring_.message_stride; }
   const SampleResult* results(uint64_t step) const;

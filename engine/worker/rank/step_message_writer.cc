@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 
 namespace quire {
 namespace {
 
 constexpr int64_t kAlignment = 16;
-int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t Aligned(int64_t bytes) { return RoundUp(bytes, kAlignment); }
 
 // Puts the parts of one message into a slot.
 class Message {
@@ -57,9 +58,9 @@ int64_t MaxPatches(const StepPlan& plan) {
                               plan.block_adds.size());
 }
 
-void WriteNobody(const RowTables& tables, int32_t count, RowWork* work, SampleJob* job) {
-  *work = {.row = tables.nobody(), .start = 0, .count = count, .sample = 1};
-  *job = tables.Job(tables.nobody(), 1);
+void WritePaddingRow(const RowTables& tables, int32_t count, RowWork* work, SampleJob* job) {
+  *work = {.row = tables.padding_row(), .start = 0, .count = count, .sample = 1};
+  *job = tables.Job(tables.padding_row(), 1);
   job->params.temperature = 0;
 }
 
@@ -72,7 +73,7 @@ void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, M
     *work++ = planned;
     if (planned.sample) *jobs++ = tables.Job(planned.row, planned.start + planned.count);
   }
-  for (int32_t i = 0; i < padding; ++i) WriteNobody(tables, 1, work++, jobs++);
+  for (int32_t i = 0; i < padding; ++i) WritePaddingRow(tables, 1, work++, jobs++);
 }
 
 void WritePatches(const StepPlan& plan, const RowTables& tables, Message& message) {
@@ -98,7 +99,7 @@ void WritePatches(const StepPlan& plan, const RowTables& tables, Message& messag
 
 int64_t StepMessageWriter::MaxBytes(const RowTables::Shape& shape, int32_t max_tokens) {
   const int64_t rows = int64_t{shape.num_rows} + 1;
-  const int64_t blocks = (int64_t{shape.max_model_len} + shape.block_size - 1) / shape.block_size;
+  const int64_t blocks = CeilDiv<int64_t>(shape.max_model_len, shape.block_size);
   const int64_t patches = rows * (3 + blocks);
   // Each run of values begins aligned.
   const int64_t values = rows * (int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases +
@@ -136,19 +137,19 @@ StepShape StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables
   return shape;
 }
 
-StepShape StepMessageWriter::WriteIdle(const RowTables& tables, int32_t num_tokens, bool decode,
-                                       void* slot, int64_t capacity) {
+StepShape StepMessageWriter::WritePadding(const RowTables& tables, int32_t num_tokens, bool decode,
+                                          void* slot, int64_t capacity) {
   const int32_t longest = decode ? 1 : std::min(num_tokens, tables.shape().max_model_len);
   Message message(slot, capacity);
   StepMessage& head = message.head();
   head.num_patches = 0;
-  head.num_rows = head.num_samples = (num_tokens + longest - 1) / longest;
+  head.num_rows = head.num_samples = CeilDiv(num_tokens, longest);
   head.patches_at = message.Take<Patch>(0);
   head.work_at = message.Take<RowWork>(head.num_rows);
   head.jobs_at = message.Take<SampleJob>(head.num_samples);
   for (int32_t i = 0, left = num_tokens; i < head.num_rows; ++i, left -= longest) {
-    WriteNobody(tables, std::min(left, longest), message.At<RowWork>(head.work_at) + i,
-                message.At<SampleJob>(head.jobs_at) + i);
+    WritePaddingRow(tables, std::min(left, longest), message.At<RowWork>(head.work_at) + i,
+                    message.At<SampleJob>(head.jobs_at) + i);
   }
   head.bytes = static_cast<uint32_t>(message.used());
   return {.num_tokens = num_tokens,

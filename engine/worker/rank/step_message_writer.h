@@ -1,5 +1,5 @@
-// StepMessageWriter: turns a plan into the message the device executes (kernels/ops.h): what a step
-// changes in the row tables, and which rows run.
+// StepMessageWriter: writes the message that the device executes from a plan (kernels/ops.h): what
+// a step changes in the row tables, and which rows run.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// What the operations of a step must be told about its message.
+// The sizes of a step that its operations need.
 struct StepShape {
   int32_t num_tokens = 0;     // T
   int32_t num_seqs = 0;       // S
@@ -22,15 +22,15 @@ class StepMessageWriter {
   // Room for the largest message of a step that computes `max_tokens` tokens, in bytes.
   static int64_t MaxBytes(const RowTables::Shape& shape, int32_t max_tokens);
 
-  // `slot` holds `capacity` bytes of host memory. Writes the message of `plan`, whose rows `tables`
-  // has applied already; rows of nobody are added until there are `min_rows`. Aborts on a plan that
-  // breaks its own rules or overflows the slot.
+  // Writes the message of `plan` to `slot`, `capacity` bytes of host memory. `tables` has applied
+  // the plan. Adds padding rows until there are `min_rows`. Aborts on a plan that breaks its own
+  // rules or overflows the slot.
   static StepShape Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows,
                          void* slot, int64_t capacity);
-  // The message of a step that serves no one: `num_tokens` tokens of the row of nobody, as one
-  // sequence or more; one token each when `decode` is set.
-  static StepShape WriteIdle(const RowTables& tables, int32_t num_tokens, bool decode, void* slot,
-                             int64_t capacity);
+  // The message of a step without requests: `num_tokens` tokens of the padding row, as one or more
+  // sequences; one token each with `decode`.
+  static StepShape WritePadding(const RowTables& tables, int32_t num_tokens, bool decode,
+                                void* slot, int64_t capacity);
 };
 
 }  // namespace quire

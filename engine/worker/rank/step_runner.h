@@ -1,6 +1,5 @@
-// StepRunner: something that executes plans: the Worker (a real model on a Backend), the
-// ShadowWorker (every KV slot is a hash of its prefix), the NullWorker (tokens out of thin air, for
-// host benchmarks).
+// StepRunner: executes plans: the Worker (a real model on a Backend), the ShadowWorker (every KV
+// slot is a hash of its prefix), the NullWorker (tokens without a model, for host benchmarks).
 #pragma once
 
 #include "engine/values/step_plan.h"
@@ -15,16 +14,16 @@ class StepRunner {
   // one thread. Aborts on a plan that breaks the protocol: that is a scheduler bug, never user
   // input.
   virtual void Run(const StepPlan& plan, StepResult& result) = 0;
-  // What copies between its blocks and the host's pages, on threads of its own; null: nothing does.
+  // The copier between its blocks and the host's pages, used on other threads; null: no copies.
   virtual CopyRunner* copies() { return nullptr; }
 };
 
-// StepPipeline: something that begins a step while others are not yet collected, at most as many as
-// it was made for; the last to be launched is the last to be collected.
+// StepPipeline: begins a step before earlier ones are collected, up to a fixed number in flight.
+// Steps are collected in the order they were launched.
 class StepPipeline {
  public:
   virtual ~StepPipeline() = default;
-  // Begins a step. Like StepRunner::Run, but for the result.
+  // Begins a step; the rules of StepRunner::Run hold. Collect returns its result.
   virtual void Launch(const StepPlan& plan) = 0;
   // Waits for the oldest step launched and fills its result. Another thread than Launch's may call
   // it, if each step's Launch happens before its Collect.

@@ -1,26 +1,27 @@
-// One step of one rank: write its message, enqueue its operations, collect what was sampled.
+// One step of one rank: write its message, enqueue its operations, collect the sampled tokens.
 #include "engine/worker/rank/worker.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
-#include "engine/worker/rank/graph_use.h"
 #include "engine/worker/rank/row_tables.h"
 #include "kernels/check.h"
 
 namespace quire {
 namespace {
 
-// FNV-1a over what every rank must agree on.
+// A hash of the values that must be equal on every rank.
 uint64_t Checksum(const StepResult& result) {
-  uint64_t hash = 14695981039346656037ull;
-  const auto mix = [&hash](uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
-  mix(result.step);
+  XXH64_hash_t hash = result.step;
   for (const SampledToken& sample : result.samples) {
-    mix(static_cast<uint32_t>(sample.row));
-    mix(static_cast<uint32_t>(sample.result.token));
+    const int32_t drawn[] = {sample.row, sample.result.token};
+    hash = XXH3_64bits_withSeed(drawn, sizeof drawn, hash);
   }
   return hash;
 }
@@ -59,29 +60,32 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
   for (Flight& flight : flights_) flight.rows.reserve(options.max_num_seqs);
 }
 
-void Worker::CopyTo(std::shared_ptr<HostArena> arena, bool checksum) {
+void Worker::AttachHostArena(std::shared_ptr<HostArena> arena, bool checksum) {
   copies_ =
       std::make_unique<PoolCopies>(cache_, std::move(arena), backend_->MakeBlockCopier(), checksum);
 }
 
-void Worker::Warm() {
-  // Rows that sample are bounded, so short idle prefills cannot serve for the largest step.
-  std::vector<int32_t> sizes = {options_.max_num_batched_tokens};
-  for (int32_t size = 16; size < options_.max_num_batched_tokens; size *= 2) {
+void Worker::WarmUp() {
+  // No step has more tokens than the contexts of all its rows. Rows that sample are bounded, so
+  // short prefills cannot stand for the largest step.
+  const auto largest = static_cast<int32_t>(std::min<int64_t>(
+      options_.max_num_batched_tokens, int64_t{options_.max_num_seqs} * options_.max_model_len));
+  std::vector<int32_t> sizes = {largest};
+  for (int32_t size = 16; size < largest; size *= 2) {
     sizes.insert(sizes.end(), {size, size + size / 2});
   }
   for (int32_t size : sizes) {
-    if (size <= options_.max_num_batched_tokens) RunIdle(size, /*decode=*/false, /*capture=*/false);
+    if (size <= largest) RunPadding(size, /*decode=*/false, /*capture=*/false);
   }
   for (size_t i = options_.graph_sizes.size(); i-- > 0;) {
-    RunIdle(options_.graph_sizes[i], /*decode=*/true, /*capture=*/false);
-    RunIdle(options_.graph_sizes[i], /*decode=*/true, /*capture=*/true);
+    RunPadding(options_.graph_sizes[i], /*decode=*/true, /*capture=*/false);
+    RunPadding(options_.graph_sizes[i], /*decode=*/true, /*capture=*/true);
   }
 }
 
-void Worker::RunIdle(int32_t num_tokens, bool decode, bool capture) {
+void Worker::RunPadding(int32_t num_tokens, bool decode, bool capture) {
   CHECK_EQ(launched_, collected_);
-  const StepShape shape = StepMessageWriter::WriteIdle(
+  const StepShape shape = StepMessageWriter::WritePadding(
       tables_, num_tokens, decode, arrays_.message(launched_), arrays_.message_capacity());
   backend_->RunCaptured(capture ? num_tokens : 0, [&] { Enqueue(shape); });
   backend_->Synchronize();
@@ -103,10 +107,9 @@ void Worker::Launch(const StepPlan& plan) {
                            static_cast<size_t>(cache_.layout().block_bytes()));
   }
   tables_.Apply(plan);
-  const int32_t size = GraphSizeFor(plan, options_.graph_sizes);
-  const StepShape shape = StepMessageWriter::Write(plan, tables_, size, arrays_.message(launched_),
-                                                   arrays_.message_capacity());
-  backend_->RunCaptured(size, [&] { Enqueue(shape); });
+  const StepShape shape = StepMessageWriter::Write(
+      plan, tables_, plan.graph_size, arrays_.message(launched_), arrays_.message_capacity());
+  backend_->RunCaptured(plan.graph_size, [&] { Enqueue(shape); });
   flight.mark = backend_->Mark();
   ++launched_;
 }
@@ -148,7 +151,7 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeWorker(const WorkerSpec& spec,
   ASSIGN_OR_RETURN(
       std::unique_ptr<Worker> worker,
       Worker::Create(spec.worker, std::move(backend), std::move(model), std::move(cache)));
-  if (arena != nullptr) worker->CopyTo(std::move(arena), spec.kv_checksum);
+  if (arena != nullptr) worker->AttachHostArena(std::move(arena), spec.kv_checksum);
   return worker;
 }
 

@@ -1,7 +1,7 @@
 // Worker: one rank: a Backend, a Model, its KV cache and row tables. Executes plans and decides
-// nothing. A step is enqueued on the device and collected later, so that the next one can be behind
-// it already; a step in which every row decodes one token is captured once per batch size of
-// `graph_sizes` and replayed.
+// nothing. Launch enqueues a step on the device and Collect waits for it later, so that the next
+// step is queued behind it already. A step in which every row decodes one token is captured once
+// per batch size of `graph_sizes` and replayed.
 #pragma once
 
 #include <cstdint>
@@ -28,25 +28,27 @@ class Worker final : public StepRunner, public StepPipeline {
                                                         std::unique_ptr<Model> model,
                                                         KvCache cache);
 
-  // Gives the KV pool an arena to copy to and from; see PoolCopies. Before the first Launch.
-  void CopyTo(std::shared_ptr<HostArena> arena, bool checksum);
+  // Lets the KV pool copy to and from an arena; see PoolCopies. Before the first Launch.
+  void AttachHostArena(std::shared_ptr<HostArena> arena, bool checksum);
 
-  // Runs steps that serve no one, so that nothing happens for the first time in service: prefills
-  // up to the largest step, then each graph size, largest first, once as it is and once captured.
-  // Before the first Launch.
-  void Warm();
+  // Runs steps of padding rows, so that no first-time work is left for service: prefills up to the
+  // largest step, then each graph size, largest first, once plain and once captured. Before the
+  // first Launch.
+  void WarmUp();
 
   // Enqueues a step; at most `steps_in_flight` may wait to be collected. Never blocks on the
   // device.
   void Launch(const StepPlan& plan) override;
-  // Waits for the oldest step launched and fills its result. Another thread than Launch's may call
-  // it; the two then need no lock if each step's Launch happens before its Collect.
+  // Waits for the oldest launched step and fills its result. A second thread may call it, without a
+  // lock, if each step's Launch happens before its Collect.
   void Collect(StepResult& result) override;
   // Launch and Collect.
   void Run(const StepPlan& plan, StepResult& result) override;
   CopyRunner* copies() override { return copies_.get(); }
 
   Backend& backend() { return *backend_; }
+  // The row counts of the captured steps, ascending: a plan's graph_size is one of them or 0.
+  const std::vector<int32_t>& graph_sizes() const { return options_.graph_sizes; }
 
  private:
   // A step on the device.
@@ -60,11 +62,11 @@ class Worker final : public StepRunner, public StepPipeline {
   Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
          std::unique_ptr<Model> model, KvCache cache);
   void Enqueue(const StepShape& shape);
-  // One step of nobody, waited for.
-  void RunIdle(int32_t num_tokens, bool decode, bool capture);
+  // Runs a step of padding rows and waits for it.
+  void RunPadding(int32_t num_tokens, bool decode, bool capture);
 
   const WorkerOptions options_;
-  // Declared in this order because model and cache release memory of the backend.
+  // In this order: model and cache release memory of the backend.
   std::unique_ptr<Backend> backend_;
   KvCache cache_;
   Buffer logits_;  // [max_num_seqs + 1, V] f32
@@ -77,8 +79,8 @@ class Worker final : public StepRunner, public StepPipeline {
   std::unique_ptr<PoolCopies> copies_;  // null without an arena
 };
 
-// Loads the model, takes the KV pool and the tables. `arena` is of the spec's shape; null: nothing
-// is copied. Errors as LoadModel's, KvCache::Create's and Worker::Create's.
+// Loads the model and takes the KV pool and the tables. `arena` has the spec's shape; null: no
+// copies. Errors as LoadModel's, KvCache::Create's and Worker::Create's.
 absl::StatusOr<std::unique_ptr<Worker>> MakeWorker(const WorkerSpec& spec,
                                                    std::unique_ptr<Backend> backend,
                                                    std::shared_ptr<HostArena> arena = nullptr);

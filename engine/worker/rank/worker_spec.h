@@ -1,5 +1,5 @@
-// WorkerSpec: everything one rank's worker is built from, as values: the same whether it runs as a
-// thread of the server or as a process of its own.
+// WorkerSpec: everything that one rank's worker is built from, as values: the same for a thread of
+// the server and for a process of its own.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct WorkerSpec {
   ModelOptions model_options;
   KvLayout kv_layout;  // of this rank
   int32_t num_blocks = 0;
-  int32_t num_pages = 0;     // of the host arena; 0: there is none
+  int32_t num_pages = 0;     // of the host arena; 0: no arena
   bool kv_checksum = false;  // of every page, verified before it is loaded
   WorkerOptions worker;
 

@@ -1,5 +1,5 @@
-// CopyRings: what the scheduler's side and one rank share for copies: in each direction a ring of
-// jobs and a ring of acks. A view: the memory is somebody else's.
+// CopyRings: the memory that the scheduler's side and one rank share for copies: for each direction
+// a ring of jobs and a ring of acks. A view: it does not own the memory.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace quire {
 
 class CopyRings {
  public:
-  // Memory it takes, a multiple of 64; it begins at a multiple of 64, as zeros.
+  // Bytes the rings take, a multiple of 64. Their memory begins zeroed, at a multiple of 64.
   static int64_t Bytes();
 
   explicit CopyRings(std::byte* memory) : memory_(memory) {}
@@ -25,7 +25,7 @@ class CopyRings {
   std::byte* memory_;
 };
 
-// A job as it travels. One without copies is the last.
+// A job in the ring. A job without copies is the last message.
 struct CopyJobMessage {
   uint64_t job = 0;
   int32_t count = 0;
@@ -34,7 +34,7 @@ struct CopyJobMessage {
 
 inline constexpr CopyDirection kCopyDirections[] = {CopyDirection::kLoad, CopyDirection::kStore};
 
-// What two parts of a job make of it.
+// The status of a job whose two parts ended with `a` and `b`.
 inline CopyStatus Worse(CopyStatus a, CopyStatus b) {
   return a == CopyStatus::kFailed || b == CopyStatus::kOk ? a : b;
 }

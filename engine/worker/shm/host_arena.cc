@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 
 #define XXH_INLINE_ALL
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int64_t kSystemPage = 4096;
 
-int64_t WholePages(int64_t bytes) { return (bytes + kSystemPage - 1) / kSystemPage * kSystemPage; }
+int64_t WholePages(int64_t bytes) { return RoundUp(bytes, kSystemPage); }
 
 }  // namespace
 
@@ -72,7 +73,7 @@ std::span<std::byte> HostArena::page(PageId page) const {
   return {memory_.data() + page * stride(), static_cast<size_t>(shape_.page_bytes)};
 }
 
-// Only sooner than it would be else: without such a call, or without memory, nothing happens.
+// An optimisation: without this system call, or without free memory, it does nothing.
 void HostArena::Touch(PageId first, int32_t count) const {
   madvise(page(first).data(), static_cast<size_t>(count * stride()), MADV_POPULATE_WRITE);
 }
@@ -82,8 +83,8 @@ uint64_t& HostArena::checksum(PageId page) const {
   return reinterpret_cast<uint64_t*>(memory_.data() + shape_.num_pages * stride())[page];
 }
 
-// Seeded by the page, so that the bytes of another page are as wrong as any; never 0, which is what
-// a page has that was never signed.
+// Seeded by the page number, so that the bytes of another page do not match. Never 0, the checksum
+// of a page that was never signed.
 uint64_t HostArena::ChecksumOf(PageId page) const {
   const std::span<const std::byte> bytes = this->page(page);
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), static_cast<uint64_t>(page)) | 1;

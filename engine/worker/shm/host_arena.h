@@ -1,8 +1,8 @@
-// HostArena: one rank's pages of host memory for KV that is not on the device, and a checksum for
-// each. The server makes it before the workers start and they inherit it, so it outlives them: what
-// a page held when its copy was acked it holds after a worker's death.
+// HostArena: one rank's pages of host memory for KV that left the device, and a checksum for each
+// page. The server creates the arena before the workers start, and they inherit it. It outlives
+// them: a page whose copy was acked keeps its bytes when the worker dies.
 //
-// Who may touch a page is the scheduler's business; nothing here locks.
+// The scheduler decides which thread may touch which page; the arena takes no lock.
 #pragma once
 
 #include <cstddef>
@@ -22,29 +22,30 @@ class HostArena {
  public:
   struct Shape {
     int32_t num_pages = 0;
-    int64_t page_bytes = 0;  // a block's
+    int64_t page_bytes = 0;  // of one block
   };
 
-  // A descriptor to be inherited, without pages yet: how many is known only once the workers have
-  // described their device.
+  // Creates a descriptor that workers inherit, without pages yet: their number is known only once
+  // the workers have described their device.
   static absl::StatusOr<HostArena> Create();
-  // Gives what Create made its pages, for good. They take memory when they are first touched.
+  // Gives an arena from Create its pages, once. They take memory when they are first touched.
   absl::Status Allocate(const Shape& shape);
-  // One with its pages at once, for ranks that are threads: nobody can inherit it.
+  // An arena with its pages, for ranks that are threads: no process can inherit it.
   static absl::StatusOr<HostArena> CreatePrivate(const Shape& shape);
-  // A worker's view of what its server allocated.
+  // A worker's view of the pages that its server allocated.
   static absl::StatusOr<HostArena> Attach(SharedMemory memory, const Shape& shape);
 
   int fd() const { return memory_.fd(); }
   const Shape& shape() const { return shape_; }
-  // From one page to the next: whole pages of the system, so that no two share one.
+  // Bytes from one page to the next: a multiple of the system's page, so that no two pages share
+  // one.
   int64_t stride() const;
   std::span<std::byte> page(PageId page) const;
-  // Has the system find memory for these pages now, so that nobody waits for it later.
+  // Lets the system allocate memory for these pages now, so that no copy waits for it later.
   void Touch(PageId first, int32_t count) const;
 
-  // Remembers the checksum of what a page holds; whether it still holds that. A page that was
-  // never signed is not intact.
+  // Sign stores the checksum of a page's bytes; Intact is true while the bytes still match it. A
+  // page that was never signed is not intact.
   void Sign(PageId page);
   bool Intact(PageId page) const;
 
@@ -59,7 +60,7 @@ class HostArena {
   Shape shape_;
 };
 
-// By rank; empty: there is no host memory.
+// Indexed by rank; empty without host memory.
 using HostArenas = std::vector<std::shared_ptr<HostArena>>;
 
 }  // namespace quire

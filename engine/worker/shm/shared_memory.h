@@ -1,5 +1,5 @@
-// SharedMemory: one run of memory that this process and those it starts both see: a descriptor to
-// be inherited, and a mapping.
+// SharedMemory: a run of memory that this process shares with the processes it starts: a descriptor
+// that they inherit, and a mapping.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// Closes what it owns.
+// Owns a file descriptor and closes it.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -42,15 +42,15 @@ class SharedMemory {
   }
   ~SharedMemory();
 
-  // A descriptor without memory yet, so that it can be inherited before the size is known.
+  // Creates a descriptor without memory, which can be inherited before the size is known.
   static absl::StatusOr<SharedMemory> Create(const char* name);
-  // Gives what Create made its size, zeros, for good (nobody can shrink it under a reader), and
-  // maps it.
+  // Sets the size of a descriptor from Create, once, and maps it. The memory is zeroed and sealed:
+  // no process can shrink it under a reader.
   absl::Status Allocate(int64_t bytes);
-  // Memory that nobody inherits, zeros, without a descriptor: the system gives it in huge pages,
-  // which it may not do for shared ones.
+  // Zeroed memory without a descriptor, which no process inherits. The system may give it huge
+  // pages, which shared memory may not get.
   static absl::StatusOr<SharedMemory> Private(int64_t bytes);
-  // Maps what another process has allocated; takes the descriptor.
+  // Maps memory that another process has allocated; takes the descriptor.
   static absl::StatusOr<SharedMemory> Map(Descriptor fd);
 
   int fd() const { return fd_.get(); }

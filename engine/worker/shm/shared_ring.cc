@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/futex.h"
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu_relax.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int64_t kLine = 64;
 
-int64_t Padded(int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+int64_t Padded(int64_t bytes) { return RoundUp(bytes, kLine); }
 
 // The futex is the half of the count that changes with every message.
 const std::atomic<uint32_t>& LowHalf(const std::atomic<uint64_t>& count) {

@@ -1,4 +1,4 @@
-// Chooses among the compiled kernel tables by what the processor reports.
+// Chooses among the compiled kernel tables by the features that the processor reports.
 #include "kernels/cpu/vector/isa.h"
 
 #include "kernels/check.h"

@@ -17,7 +17,8 @@ constexpr const char* Name(Isa isa) {
   return "?";
 }
 
-// What this program has code for and this processor can run, slowest first; never empty.
+// The instruction sets that this program has code for and this processor runs, slowest first. Never
+// empty.
 std::vector<Isa> SupportedIsas();
 // The fastest of them.
 Isa BestIsa();

@@ -46,7 +46,7 @@ struct Vec16 {
   static QUIRE_INLINE Vec16 LoadPart(const float* p, int n) {
     return {_mm256_maskload_ps(p, LaneMask(n)), _mm256_maskload_ps(p + 8, LaneMask(n - 8))};
   }
-  template <typename T>  // there is no masked load of 16-bit lanes
+  template <typename T>  // AVX2 has no masked load of 16-bit lanes
   static QUIRE_INLINE Vec16 LoadPart(const T* p, int n) {
     T copy[16] = {};
     for (int i = 0; i < n; ++i) copy[i] = p[i];
@@ -62,7 +62,7 @@ struct Vec16 {
   }
 };
 
-// Sixteen registers: operands are better left in memory.
+// With sixteen registers operands are better left in memory.
 QUIRE_INLINE Vec16 InRegister(Vec16 a) { return a; }
 
 QUIRE_INLINE Vec16 operator+(Vec16 a, Vec16 b) {
@@ -127,7 +127,7 @@ QUIRE_INLINE bool AnyBad(Vec16 a) {
   return _mm256_movemask_ps(bad) != 0;
 }
 
-// One half after the other: two rows of x, one of w and the sums are all that the registers hold.
+// One half after the other: the registers hold two rows of x, one of w and the sums, and no more.
 template <int kTokens, int kRows, typename W>
 QUIRE_INLINE void MultiplyAdd(const float* x, int64_t x_stride, const W* w, int64_t w_stride,
                               Vec16* sum) {

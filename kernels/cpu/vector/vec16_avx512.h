@@ -118,7 +118,7 @@ QUIRE_INLINE __m512 Fold2(__m512 a, __m512 b) {
 QUIRE_INLINE __m512 Fold1(__m512 a, __m512 b) {
   return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xDD));
 }
-// [a4 b4 c4 d4]: what is left of four vectors after two levels, four lanes each.
+// [a4 b4 c4 d4]: four vectors after two levels, four lanes of each.
 QUIRE_INLINE __m512 FoldFour(const Vec16* a) {
   return Fold4(Fold8(a[0].v, a[1].v), Fold8(a[2].v, a[3].v));
 }

@@ -1,8 +1,8 @@
 // Vec16: sixteen floats, the unit of every sum on the CPU. A long sum keeps sixteen partial sums,
-// lane i taking elements i, i + 16, ..., and Sum() folds them in one fixed tree; so the bits of a
-// result do not depend on the registers of the machine. This is the plain version and the contract;
-// vec16_avx2.h and vec16_avx512.h offer the same names. Products are fused where Fma says so and
-// nowhere else. Everything has internal linkage: the same names are compiled several times with
+// where lane i takes elements i, i + 16, ..., and Sum() folds them in one fixed tree. So the bits
+// of a result do not depend on the registers of the machine. This is the portable version and the
+// contract; vec16_avx2.h and vec16_avx512.h have the same names. Only Fma fuses a product and a
+// sum. Everything has internal linkage, because the same names are compiled several times with
 // different flags.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace quire::cpu {
 namespace {
 
 constexpr Isa kThisIsa = Isa::kGeneric;
-// Register tile of the matrix product; query rows that share a pass over a tile of keys, and sums
-// of scores kept in registers meanwhile.
+// Register tile of the matrix product; query rows that share a pass over a tile of keys, and the
+// sums of scores in registers during that pass.
 constexpr int kTileTokens = 2, kTileRows = 2;
 constexpr int kRowsAtOnce = 1, kScoresAtOnce = 1;
 
@@ -35,7 +35,7 @@ struct Vec16 {
   static Vec16 Load(const T* p) {
     return LoadPart(p, 16);
   }
-  // The first n elements, 0 <= n <= 16, then zeros; memory behind them is not touched.
+  // The first n elements, 0 <= n <= 16, then zeros; memory past them is not touched.
   template <typename T>
   static Vec16 LoadPart(const T* p, int n) {
     Vec16 r = Set(0.0f);
@@ -55,7 +55,7 @@ QUIRE_INLINE Vec16 EachLane(Fn fn) {
   return r;
 }
 
-// The same value, loaded once: compilers like to fold a load into each of its uses, and two loads a
+// The same value, loaded once. A compiler may fold a load into each of its uses, and two loads a
 // cycle do not feed two multiply-adds.
 inline Vec16 InRegister(Vec16 a) { return a; }
 
@@ -112,7 +112,7 @@ inline float MaxLane(Vec16 a) {
   }
   return a.lane[0];
 }
-// Whether a lane is NaN or +infinity.
+// True if a lane is NaN or +infinity.
 inline bool AnyBad(Vec16 a) {
   bool bad = false;
   for (float l : a.lane) bad |= !(l < __builtin_inff());

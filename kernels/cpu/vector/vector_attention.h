@@ -1,6 +1,6 @@
-// Attention's inner loops: online softmax over tiles of 16 keys that begin at multiples of 16, so a
-// query sees its keys in the same tiles whichever chunk of a prompt it came in. Keys a query may
-// not see are never multiplied, not even by zero: their slots may hold anything. Included once per
+// Attention's inner loops: online softmax over tiles of 16 keys that begin at multiples of 16. So a
+// query sees its keys in the same tiles in any chunk of a prompt. Keys that a query does not see
+// are never multiplied, not even by zero, because their slots may hold anything. Included once per
 // instruction set, after vector_rows.h.
 #pragma once
 
@@ -14,8 +14,8 @@
 namespace quire::cpu {
 namespace {
 
-// Points the tile at the cache where that is possible: whole tiles of f32 in one block. Others are
-// copied, with zeros for the keys out of reach.
+// Points the tile at the cache if it can: a whole tile of f32 in one block. Copies any other tile,
+// with zeros for the keys that no query sees.
 template <typename C>
 void LoadTile(const AttentionBlock& b, KeyTile& tile) {
   const int64_t dim = b.head_dim;
@@ -57,7 +57,7 @@ void InitStates(const AttentionBlock& b) {
   }
 }
 
-// All heads of tokens [token, token + count), which see keys [begin, end) of the tile.
+// Attends for all heads of tokens [token, token + count), which see keys [begin, end) of the tile.
 template <int kDim>
 void AttendTokens(const AttentionBlock& b, const KeyTile& tile, int32_t token, int32_t count,
                   Rows rows) {
@@ -86,8 +86,8 @@ void AttendTokens(const AttentionBlock& b, const KeyTile& tile, int32_t token, i
   }
 }
 
-// Groups the tokens that see the same keys of the tile: all of them, away from the diagonal and
-// from the window's edge.
+// Groups the tokens that see the same keys of the tile: all tokens, except at the diagonal and at
+// the window's edge.
 template <int kDim>
 void AttendTokensOfTile(const AttentionBlock& b, const KeyTile& tile) {
   const auto visible = [&](int32_t token) {
@@ -109,7 +109,7 @@ void AttendTokensOfTile(const AttentionBlock& b, const KeyTile& tile) {
   }
 }
 
-// Asks for the tile after this one: it lies in another block, where no hardware prefetcher looks.
+// Prefetches the next tile, which lies in another block, where no hardware prefetcher looks.
 template <typename C>
 QUIRE_INLINE void PrefetchTile(const AttentionBlock& b, int64_t position, int64_t end) {
   constexpr int64_t kLine = 64 / sizeof(C);

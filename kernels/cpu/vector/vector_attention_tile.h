@@ -10,8 +10,8 @@
 namespace quire::cpu {
 namespace {
 
-// One tile's keys and values in f32, one row of head_dim after another; only rows [begin, end) hold
-// any.
+// One tile's keys and values in f32, one row of head_dim after another; only rows [begin, end) are
+// set.
 struct KeyTile {
   const float* k;
   const float* v;
@@ -24,7 +24,7 @@ struct Rows {
   const float* q[kRowsAtOnce];
   float* state;
   int64_t stride;
-  int begin, end;  // keys of the tile they see, at least one
+  int begin, end;  // the keys of the tile that they see, at least one
 };
 
 // scores[r], lane j: q[r] . k[j].
@@ -93,13 +93,13 @@ QUIRE_INLINE void AddValues(const Rows& rows, const float* v, int64_t dim, const
   }
 }
 
-// What one row adds to its sum.
+// The factor and weights of one row's update of its sum.
 struct RowWeights {
-  float factor;         // of what was summed before
+  float factor;         // of the sum so far
   const float* weight;  // [16]
 };
 
-// The columns of row `row` behind its last full vector.
+// Updates the columns of row `row` past its last full vector.
 void AddLastValues(const Rows& rows, int row, const KeyTile& tile, int64_t dim, RowWeights add) {
   const int64_t at = dim / 16 * 16;
   const int n = static_cast<int>(dim - at);
@@ -111,13 +111,13 @@ void AddLastValues(const Rows& rows, int row, const KeyTile& tile, int64_t dim, 
   acc.StorePart(sum, n);
 }
 
-// kDim: the head dim where it is known to the compiler, else 0.
+// kDim: the head dim if the compiler knows it, else 0.
 template <int kDim, int kRows>
 QUIRE_INLINE void AttendTile(const AttentionBlock& b, const Rows& rows, const KeyTile& tile) {
   const int64_t dim = kDim != 0 ? kDim : b.head_dim;
   Vec16 scores[kRows];
   Scores<kRows>(rows, tile, dim, scores);
-  float change[16] = {};  // top before less top now
+  float change[16] = {};  // the old top minus the new top
   float new_top[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {

@@ -1,14 +1,15 @@
 // VectorKernels: the inner loops of the CPU operations, compiled once per instruction set. Each
-// runs on the calling thread; the <op>.cc files split the work. Same inputs, same bits, in every
-// table.
+// runs on the calling thread; the <op>.cc files split the work. Every instruction set gives the
+// same bits for the same inputs.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/dtype.h"
 
-// Inner loops are assembled from pieces that must become one loop.
+// The compiler must inline the pieces of an inner loop into one loop.
 #define QUIRE_INLINE inline __attribute__((always_inline))
 
 namespace quire::cpu {
@@ -36,8 +37,8 @@ struct MatMulBlock {
   int64_t out_stride;
 };
 
-// Attention of `tokens` consecutive queries of one sequence, `group` heads each that share one
-// key/value head, over the keys at positions [keys_begin, keys_end).
+// Attention of `tokens` consecutive queries of one sequence over the keys at positions [keys_begin,
+// keys_end). Each query has `group` heads, which share one key/value head.
 struct AttentionBlock {
   const float* q;  // first token's first head; a token's heads are adjacent
   int64_t q_stride;
@@ -61,19 +62,21 @@ struct AttentionBlock {
   float* room;  // [AttentionRoom(head_dim)] scratch
 };
 
-// Keys are taken in tiles that begin at multiples of this position, whoever asks.
+// Every call takes keys in tiles that begin at multiples of this position.
 inline constexpr int32_t kKeyTile = 16;
 // Floats of AttentionBlock::room: a tile of K and of V in f32.
 constexpr int64_t AttentionRoom(int64_t head_dim) { return 2 * kKeyTile * head_dim; }
 
-constexpr int64_t AttentionStateStride(int64_t head_dim) { return (head_dim + 2 + 15) / 16 * 16; }
+constexpr int64_t AttentionStateStride(int64_t head_dim) {
+  return RoundUp<int64_t>(head_dim + 2, 16);
+}
 
 struct RowStats {
   float top;       // largest element
   bool nonfinite;  // holds NaN or +infinity, or is all -infinity
 };
 
-// The best of the tokens a draw may take.
+// The result of a draw.
 struct Drawn {
   float score;
   int32_t token;  // -1: none
@@ -106,7 +109,7 @@ struct VectorKernels {
   // out = the state's weighted mean.
   void (*finish)(const float* state, float* out, int64_t head_dim);
   RowStats (*row_stats)(const float* x, int64_t n);
-  // Sum of floor(exp(x - top) * 2^40): an integer, so the same in any order.
+  // Sum of floor(exp(x - top) * 2^40): an integer, the same in any order of addition.
   uint64_t (*exp_mass)(const float* x, float top, int64_t n);
   // e = exp(x), the bits of ExactExp; NaN stays NaN.
   void (*exp)(const float* x, float* e, int64_t n);

@@ -1,10 +1,11 @@
-// The matrix product's inner loops: dot products along k in one Vec16 each, for a register tile of
-// tokens and rows at a time. Whatever the tile, an element adds its k products in the same order.
-// Included once per instruction set, after vector_rows.h.
+// The inner loops of the matrix product: dot products along k in one Vec16 each, for a register
+// tile of tokens and rows at a time. In every tile an element adds its k products in the same
+// order. Included once per instruction set, after vector_rows.h.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cpu/vector/vector_kernels.h"
 #include "kernels/cpu/vector/vector_rows.h"
 
@@ -15,7 +16,7 @@ namespace {
 template <int kTokens, int kRows, typename W>
 QUIRE_INLINE void Tile(const MatMulBlock& b, const float* x, const W* w, float* out) {
   constexpr int kSums = kTokens * kRows;
-  Vec16 sum[(kSums + 7) / 8 * 8];
+  Vec16 sum[RoundUp(kSums, 8)];
 #pragma GCC unroll 32
   for (Vec16& s : sum) s = Vec16::Set(0.0f);
   int64_t i = 0;
@@ -34,7 +35,7 @@ QUIRE_INLINE void Tile(const MatMulBlock& b, const float* x, const W* w, float* 
       }
     }
   }
-  float result[(kSums + 7) / 8 * 8];
+  float result[RoundUp(kSums, 8)];
 #pragma GCC unroll 4
   for (int s = 0; s < kSums; s += 8) Sum8(sum + s, result + s);
 #pragma GCC unroll 8

@@ -1,6 +1,5 @@
-// The sampler's passes over a row of logits. The arithmetic is that of kernels/sampling_math.h,
-// written as loops the compiler turns into vectors. Included once per instruction set, after
-// vector_rows.h.
+// The sampler's passes over a row of logits: the arithmetic of kernels/sampling_math.h as loops
+// that the compiler vectorises. Included once per instruction set, after vector_rows.h.
 #pragma once
 
 #include <cstdint>
@@ -137,13 +136,13 @@ QUIRE_INLINE void RandomWords(const DrawRow& row, uint32_t first, Words* c) {
   }
 }
 
-// The best token of each lane: of tokens 16 i + lane.
+// The best token of each lane, which has the tokens 16 i + lane.
 struct BestOfLanes {
   Vec16 score;
   Words token;
 };
 
-// Whether any lane is above -infinity.
+// True if any lane is above -infinity.
 QUIRE_INLINE bool AnyKept(Vec16 a, Vec16 b, Vec16 c, Vec16 d) {
   return MaxLane(Max(Max(a, b), Max(c, d))) > kMinusInfinity;
 }

@@ -1,17 +1,17 @@
-// The state of one head over the tokens seen so far, shared by the threads of a decode CTA: merging
-// of the warps' states, folding of units in order, and the forms it is kept in.
+// HeadState: one head's softmax state over the tokens seen so far, spread over the threads of a
+// decode CTA. Merges the warps' states, folds units in order, and stores states and results.
 #pragma once
 
 #include "kernels/cuda/attention/attention_kernels.h"
-#include "kernels/cuda/device/attention_tile.cuh"
+#include "kernels/cuda/attention/attention_tile.cuh"
 
 namespace quire::cuda {
 
 inline constexpr int kDecodeWarps = 4;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
-inline constexpr int kMergeRows = 8;  // put in shared memory at once, of the 16
+inline constexpr int kMergeRows = 8;  // of the 16 rows, in shared memory at once
 
-// A thread's four columns of a row of some state.
+// A thread's four columns of one row of a state.
 struct Piece {
   float o[4];
   float top, sum;
@@ -20,8 +20,8 @@ struct Piece {
     o[0] = o[1] = o[2] = o[3] = sum = 0.0f;
     top = -INFINITY;
   }
-  // The products and sums are spelt out: contracted one way in one place and another in the next,
-  // the fold would depend on who does it.
+  // Products and sums are fused explicitly: the compiler might fuse them in different ways in
+  // different places, and the bits of a fold must not depend on the place.
   __device__ __forceinline__ void Fold(const Piece& next) {
     const float both = fmaxf(top, next.top), base = FiniteTop(both);
     const float a = Exp2(top - base), b = Exp2(next.top - base);
@@ -37,7 +37,8 @@ struct Piece {
 template <typename T, int D>
 class HeadState {
  public:
-  // Of shared memory: float [kDecodeWarps][kMergeRows][D], float2 [kDecodeWarps][kMergeRows].
+  // Layout in shared memory: float [kDecodeWarps][kMergeRows][D], then float2
+  // [kDecodeWarps][kMergeRows].
   static constexpr uint32_t kTopsAt = kDecodeWarps * kMergeRows * D * 4;
   static constexpr uint32_t kMergeBytes = kTopsAt + kDecodeWarps * kMergeRows * 8;
 
@@ -51,13 +52,14 @@ class HeadState {
     for (Piece& piece : sum_) piece.Reset();
   }
 
-  // Merges the warps' rows of a unit in the order of the warps. With `fold` the unit is folded into
-  // the sum of those before, else its state goes to `state`. All threads must call it.
+  // Merges the warps' rows of a unit in the order of the warps. With `fold`, folds the unit into
+  // the sum of the units before it; otherwise writes its state to `state`. All threads must call
+  // it.
   __device__ void TakeUnit(RunningRows<D>& rows, int num_rows, bool fold, float* state) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (half * kMergeRows >= num_rows) break;
-      __syncthreads();  // all have read what was put before
+      __syncthreads();  // all threads have read the rows put before
       Put(rows, half, num_rows);
       __syncthreads();
 #pragma unroll
@@ -80,7 +82,7 @@ class HeadState {
     }
   }
 
-  // The finished head of a sequence.
+  // Stores the finished head of a sequence.
   __device__ void Store(const DecodeSequence& s, int head) const {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
@@ -88,7 +90,7 @@ class HeadState {
     }
   }
 
-  // Folds `count` states of num_rows rows that lie one behind the other in shared memory.
+  // Folds `count` states of num_rows rows each, which lie in sequence in shared memory.
   __device__ void FoldShared(const float* states, int num_rows, int count) {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
@@ -112,8 +114,8 @@ class HeadState {
 
   __device__ int Row(int i) const { return row_ + i * kRows; }
 
-  // This warp's rows of one half. Vector v of row r lies at place v ^ r: the eight rows that a
-  // store of the warp goes to are in different banks.
+  // Puts this warp's rows of one half into shared memory. Vector v of row r lies at place v ^ r, so
+  // the eight rows of one store are in different banks.
   __device__ void Put(RunningRows<D>& rows, int half, int num_rows) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4;
     const float sum = QuadSum(rows.sum[half]);

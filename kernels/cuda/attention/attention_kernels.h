@@ -1,4 +1,4 @@
-// The kernels of PagedAttention and what they are launched with.
+// The kernels of PagedAttention and their arguments.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,40 @@
 
 namespace quire::cuda {
 
-// Arrays in the device memory that PagedAttention works in. Counters are zero between launches.
+// Arrays in the device memory of PagedAttention. Counters are zero between launches.
 struct AttentionSpace {
   DecodeSequence* sequences = nullptr;  // [max_rows]
   DecodeRange* ranges = nullptr;        // [CTAs of the decode kernel]
   uint32_t* arrivals =
       nullptr;  // [CTAs of the decode kernel] of the ranges that share a head, at its owner
-  // A row of a state is D floats of the sum, the top and the sum of weights; a range keeps its own
-  // one behind the other, and the one of the head it owns and shares at the end of its stride.
+  // A row of a state is D floats of the sum, the top and the sum of weights. A range writes the
+  // states of its chunks in sequence, and at the end of its stride the state of the shared head
+  // that it owns.
   float* states = nullptr;
   int64_t state_stride = 0;  // floats of a range
   PrefillTile* tiles = nullptr;
   int32_t* num_tiles = nullptr;
-  uint32_t* tickets = nullptr;  // taken of the prefill tiles' heads
+  uint32_t* tickets = nullptr;  // counts the items (tile and head) that prefill CTAs have drawn
 };
 
 constexpr int32_t StateRowFloats(int32_t head_dim) { return head_dim + 4; }
 
-// A layer's attention as the kernels take it.
+// The arguments of the plan.
+struct PlanArgs {
+  const int32_t* query_begin;
+  const int32_t* context_len;
+  const int32_t* table_row;
+  int32_t num_seqs;
+  int32_t group;
+  int32_t num_kv_heads;
+  int32_t window;
+  int32_t num_sms;
+  int32_t num_ctas;  // of the decode kernel
+  int32_t max_rows;
+  AttentionSpace space;
+};
+
+// The arguments of a layer's attention.
 struct AttentionArgs {
   const void* q;
   int64_t q_stride;
@@ -40,31 +56,31 @@ struct AttentionArgs {
   int32_t group;           // G
   uint32_t group_inverse;  // ceil(2^31 / G)
   int32_t window;
-  float scale_log2;  // of scores whose exponential is taken to base 2
+  float scale_log2;  // scale of the scores, for exponentials to base 2
   const int32_t* block_table;
   int64_t table_stride;
   AttentionSpace space;
-  // An attention of the step was before this one: the plan, the tables and the K and V of tokens
-  // before the step's may be read before the wait (launch.h).
+  // An attention of the step was enqueued before this one: the kernel may read the plan, the
+  // tables, and the K and V of older steps before its wait (rule 2 of launch.h).
   bool settled;
 
-  // Of a row of a tile: which query, row / G (exact below 2^27), and which head of the group.
+  // The query of a tile's row, row / G (exact below 2^27), and its head in the group.
   constexpr int32_t QueryOf(int32_t row) const {
     return static_cast<int32_t>(static_cast<uint64_t>(row) * group_inverse >> 31);
   }
   constexpr int32_t InGroup(int32_t row) const { return row - QueryOf(row) * group; }
-  // The token behind the last that a row of a tile sees; rows behind the sequence's last see as far
-  // as that.
+  // One past the last token that a row of a tile sees. Rows past the sequence's last query see what
+  // that query sees.
   constexpr int32_t EndFor(const PrefillTile& tile, int32_t row) const {
     const int32_t query = QueryOf(tile.first_row + row), last = tile.num_queries - 1;
     return tile.context - last + (query < last ? query : last);
   }
 };
 
-// Of the decode kernel: all that there are run at once.
+// CTAs of the decode kernel a multiprocessor, all resident at once.
 inline constexpr int kDecodeCtasPerSm = 2;
 
-// Lets a kernel have more than 48 KiB of shared memory, which must be asked for once.
+// Allows a kernel more than 48 KiB of shared memory; the runtime wants to be asked once.
 template <auto kKernel, uint32_t kBytes>
 void AllowShared() {
   static const cudaError_t asked =
@@ -72,8 +88,10 @@ void AllowShared() {
   CUDA_CHECK(asked);
 }
 
+void LaunchPlan(const PlanArgs& args, const Device& device);
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device);
-// At most `max_tiles` tiles were planned. The second one multiplies by mma.sync.
+// The plan has at most `max_tiles` tiles. LaunchPrefill multiplies by wgmma, LaunchPlainPrefill by
+// mma.sync.
 void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
                    const Device& device);
 void LaunchPlainPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,

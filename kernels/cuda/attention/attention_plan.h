@@ -1,30 +1,30 @@
-// How attention divides a step, as plain arithmetic that the device and the tests on a host share.
+// How attention divides a step's work: plain arithmetic for the device and for tests on the host.
 //
 // Decoding sequences are those whose queries times G (query heads a key/value head) fill at most
 // the 16 rows of one matrix instruction. Their contexts are cut into chunks; a unit is one chunk of
 // one key/value head. Units are numbered by sequence, then head, then chunk, and every CTA of the
 // decode kernel takes one contiguous range of them, of about equal cost.
 //
-// A head whose chunks fall into several ranges is shared: the range that holds its first chunk is
-// the owner. The owner's state of the chunks it holds and the states of all later chunks, each by
-// itself, are folded in order by whichever range arrives last, so that the order of every sum
-// depends on the sequence alone.
+// A head whose chunks fall into several ranges is shared; the range with its first chunk owns it.
+// The owner folds its own chunks into one state, and the other ranges keep one state a chunk. The
+// range that arrives last folds all these states in order. So the order of every sum depends on the
+// sequence alone.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/ceil_div.h"
 
 namespace quire::cuda {
 
 inline constexpr int32_t kDecodeRows = 16;  // rows of a matrix instruction: queries * G
 inline constexpr int32_t kDecodeTile = 64;  // tokens a decode CTA takes at once, 16 a warp
 inline constexpr int32_t kPrefillRows = 128;
-inline constexpr int32_t kMaxChunks = 128;  // of one head
+inline constexpr int32_t kMaxChunks = 128;  // of a head
 inline constexpr int32_t kMaxRanges = 1024;
 // Cost of a unit in quarters of a tile's time: 4 a tile, 1 for the merge at its end, and 2 a head
 // for its queries.
 inline constexpr int32_t kTileCost = 4, kUnitCost = 1, kHeadCost = 2;
-
-constexpr int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 // A sequence of the decode kernel. Chunk c covers tokens [first + c * chunk, ...) up to the next
 // chunk or the end of the context; first is a multiple of 16, so that no warp's 16 tokens are in
@@ -33,7 +33,7 @@ struct alignas(16) DecodeSequence {
   int32_t query_begin = 0;
   int32_t num_queries = 0;
   int32_t context = 0;
-  int32_t start = 0;  // the first token that any query sees
+  int32_t start = 0;  // the first token that a query sees
   int32_t chunk = 0;
   int32_t num_chunks = 0;
   int32_t table_row = 0;
@@ -42,8 +42,9 @@ struct alignas(16) DecodeSequence {
   constexpr int32_t first() const { return start & ~15; }
 };
 
-// A CTA's units: num_units from (sequence, head, chunk) on; sequence counts among the decoding
-// ones. Where it begins or ends in the middle of a head, that head's owner and number of ranges.
+// A CTA's range: num_units units from (sequence, head, chunk) on, where `sequence` counts the
+// decoding sequences. A range that begins or ends within a head also has that head's owner and its
+// number of ranges.
 struct alignas(16) DecodeRange {
   int32_t sequence = 0;
   int32_t head = 0;
@@ -51,12 +52,12 @@ struct alignas(16) DecodeRange {
   int32_t num_units = 0;
   int32_t begin_owner = 0;
   int32_t begin_sharers = 0;
-  int32_t end_sharers = 0;  // the owner is this range, or that of its beginning
+  int32_t end_sharers = 0;  // the owner is this range or begin_owner
   int32_t reserved = 0;
-  DecodeSequence first;  // what `sequence` is, so that one load finds both
+  DecodeSequence first;  // a copy of `sequence`, so that one load brings both
 };
 
-// 128 rows of a prefill sequence, row = query * G + (head in its group), from first_row on, of
+// 128 rows of a prefill sequence from first_row on, row = query * G + (head in its group), for
 // every key/value head.
 struct alignas(16) PrefillTile {
   int32_t query_begin = 0;
@@ -71,10 +72,10 @@ constexpr bool Decodes(int32_t num_queries, int32_t group) {
   return num_queries > 0 && num_queries * group <= kDecodeRows;
 }
 
-// Tokens a chunk has, a power of two from 64 on. More chunks occupy more multiprocessors, larger
-// ones are merged and folded less often: the number of chunks grows with the square root of the
-// tokens, to 16 at 32768 tokens and 8 heads. Fewer heads are cut finer. Chunks are twice as large
-// where the partial states have twice the rows. Changing any of this changes output bits.
+// Tokens of a chunk, a power of two from 64 on. More chunks occupy more multiprocessors; larger
+// chunks are merged and folded less often. So the number of chunks grows with the square root of
+// the tokens, to 16 at 32768 tokens and 8 heads, and fewer heads get smaller chunks. Chunks are
+// twice as large where the partial states have twice the rows. Any change here changes output bits.
 constexpr int32_t ChunkTokens(int32_t visible, int32_t rows, int32_t num_kv_heads) {
   const int64_t tokens_of_8_heads = int64_t{visible} * num_kv_heads / 8;
   int32_t tokens = kDecodeTile;
@@ -99,8 +100,8 @@ constexpr int32_t CostOfHead(const DecodeSequence& s) {
          kHeadCost;
 }
 
-// The unit that begins nearest to `cost` into the sequence; may be the one behind its last. A
-// head's beginning that is within `tolerance` is preferred: no range shares that head.
+// The unit of the sequence that begins nearest to `cost`; may be one past the last. Prefers the
+// beginning of a head within `tolerance`, because then no range shares that head.
 constexpr int32_t UnitAt(const DecodeSequence& s, int32_t cost, int32_t tolerance) {
   const int32_t of_head = CostOfHead(s);
   const int32_t head = cost / of_head, rest = cost % of_head;
@@ -122,19 +123,19 @@ constexpr int32_t LastAtMost(const T* values, int32_t count, T value) {
   return low;
 }
 
-// A step's decoding sequences as running sums, [num_sequences + 1] each.
+// Running sums over a step's decoding sequences, [num_sequences + 1] each.
 struct DecodeSums {
   const DecodeSequence* sequences = nullptr;
   const int32_t* cost_begin = nullptr;
   const int32_t* unit_begin = nullptr;
   int32_t num_sequences = 0;
-  int32_t num_ranges = 0;  // in use; the other CTAs have no units
+  int32_t num_ranges = 0;  // that have units; the other CTAs have none
 
   // Where range `r` begins; num_units and the rest are not set.
   constexpr DecodeRange Begin(int32_t r) const {
     if (r >= num_ranges || num_sequences == 0) return {.sequence = num_sequences};
-    // Ranges need not be equal: memory is what they wait for, and one that is left takes what the
-    // others have left.
+    // Ranges need not be equal: memory bandwidth bounds them, and the last range running has all of
+    // it.
     const int32_t each = cost_begin[num_sequences] / num_ranges;
     const int32_t rest = cost_begin[num_sequences] % num_ranges;
     const int32_t cost = each * r + rest * r / num_ranges, tolerance = each * 3 / 10;
@@ -151,20 +152,20 @@ struct DecodeSums {
   }
 };
 
-// The ranges of a step by number.
+// Running sums over a step's ranges.
 struct RangeSums {
-  const int32_t* begins = nullptr;  // [num_ranges + 1] the first unit, of those of all sequences
-  const int32_t* filled = nullptr;  // [num_ranges] ranges up to and with this one that have units
+  const int32_t* begins = nullptr;  // [num_ranges + 1] the first unit, counted over all sequences
+  const int32_t* filled = nullptr;  // [num_ranges] ranges with units, up to and including this one
   int32_t num_ranges = 0;
 
-  // The range that has a unit, and how many ranges have some of the units [begin, end).
+  // The range of a unit, and the number of ranges with units in [begin, end).
   constexpr int32_t RangeOf(int32_t unit) const { return LastAtMost(begins, num_ranges, unit); }
   constexpr int32_t Sharers(int32_t begin, int32_t end) const {
     return filled[RangeOf(end - 1)] - filled[RangeOf(begin)] + 1;
   }
 };
 
-// Range `r`, which begins at `range`, filled in; range r + 1 begins at `next`.
+// Completes range `r`, which begins at `range`; range r + 1 begins at `next`.
 constexpr DecodeRange FillRange(const DecodeSums& sums, const RangeSums& ranges, int32_t r,
                                 DecodeRange range, const DecodeRange& next) {
   range.num_units = ranges.begins[r + 1] - ranges.begins[r];

@@ -1,11 +1,14 @@
 // PagedAttention: attention over the paged KV cache, planned on the device once a step and run once
-// a layer. Sequences with few queries go to the decode kernel, the others to the prefill kernel;
-// the rule depends on the sequence alone.
+// a layer. A sequence with at most 16 / G queries in the step (G query heads a key/value head) goes
+// to the decode kernel, any other to the prefill kernel.
 //
-// A context is cut into chunks whose length depends on its own length only, and partial results are
-// folded in order of position by whoever finishes last: a sequence's bits do not depend on its
-// neighbours, on the number of multiprocessors or on the batch. They do depend on the kernel: a
-// prompt's tokens have other bits if their sequence has at most 16 / G of them in the step.
+// A context is cut into chunks whose length depends on the context's length alone, and partial
+// results are folded in the order of positions. So a sequence's bits do not depend on other
+// sequences, on the batch, or on the number of multiprocessors. They depend on the kernel: a
+// prompt's tokens have other bits in a step that the decode kernel serves.
+//
+// Read attention_plan.h first (how a step is divided), then attention_plan.cu, attention_decode.cu
+// and attention_prefill.cu; attention_plain_prefill.cu is the slower kernel of the tests.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +18,31 @@
 
 namespace quire::cuda {
 
-// The largest shapes of any step; they size what attention works in.
+// The largest shapes of any step; they size attention's device memory.
 struct AttentionLimits {
   int32_t max_rows = 0;
   int32_t max_tokens = 0;
-  int64_t max_context = 0;    // tokens of one sequence
-  int64_t max_kv_tokens = 0;  // tokens of the whole pool: all contexts together
+  int64_t max_context = 0;  // tokens of one sequence
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
 };
 
-// How prefill multiplies: a warpgroup at a time (wgmma), or a warp at a time (mma.sync), the slower
-// one that the other is compared with.
+// The products of prefill: by warpgroup (wgmma), or by warp (mma.sync), the slower reference of the
+// tests.
 enum class PrefillProducts { kWarpgroup, kWarp };
 
 class PagedAttention {
  public:
-  // Device bytes that `space` must have.
+  // Device bytes of `space`.
   static int64_t SpaceBytes(const AttentionLimits& limits, int num_sms);
 
-  // `space` is zeroed device memory, 256-byte aligned, and outlives this.
+  // `space` is zeroed device memory, 256-byte aligned, and must outlive this.
   PagedAttention(const AttentionLimits& limits, const Device& device, void* space,
                  PrefillProducts products = PrefillProducts::kWarpgroup);
 
-  // Enqueue. Plan comes once a step, before the step's first Run, with the params of any layer.
+  // Both enqueue. Plan comes once a step before the step's first Run, with the params of any layer,
+  // and again before a layer with a different window.
   void Plan(const PagedAttentionParams& p);
   void Run(const PagedAttentionParams& p);
 
@@ -49,7 +52,7 @@ class PagedAttention {
   void* const space_;
   const PrefillProducts products_;
   int32_t planned_window_ = 0;
-  bool ran_ = false;  // since the plan
+  bool ran_ = false;  // Run was called after the last Plan
 };
 
 }  // namespace quire::cuda

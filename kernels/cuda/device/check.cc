@@ -1,4 +1,4 @@
-// The last words of a worker whose device failed.
+// Prints the failed call and aborts the worker.
 #include "kernels/cuda/device/check.h"
 
 #include <cstdio>

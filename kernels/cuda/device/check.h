@@ -1,6 +1,6 @@
-// CUDA_CHECK: a call of the CUDA runtime or of its libraries that fails ends the process with what,
-// where and why. A device fault is sticky: nothing can be saved in this process, and a fresh worker
-// is cheap.
+// CUDA_CHECK: ends the process when a call of the CUDA runtime or its libraries fails, and prints
+// the call, its place and the error. A device fault is sticky: this process cannot recover, and a
+// new worker starts quickly.
 #pragma once
 
 #include <cublasLt.h>

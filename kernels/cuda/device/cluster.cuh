@@ -1,5 +1,6 @@
-// How the blocks of a cluster talk: barriers of all, places in each other's shared memory, and
-// mailboxes, in which what is sent announces itself, so that only its receiver waits.
+// Communication between the blocks of a cluster: barriers of all blocks, addresses in each other's
+// shared memory, and mailboxes, which count the bytes sent to them, so that only the receiver
+// waits.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -7,58 +8,31 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cuda/device/shared_memory.cuh"
+
 namespace quire::cuda {
 
-// An address in this block's shared memory as instructions take it.
-__device__ __forceinline__ uint32_t SharedAddress(const void* place) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(place));
-}
-
-// Counts what copies and other blocks put into this block's shared memory. Turns, which count from
-// 0, end when `parties` have announced their share and all bytes announced have come. Lies in
-// shared memory.
+// Counts the bytes that copies and other blocks write to this block's shared memory. Turns count
+// from 0; a turn ends when all parties have announced their bytes and all announced bytes have
+// arrived. Lies in shared memory.
 struct Mailbox {
   uint64_t state;
 
-  // By one thread, before a barrier of all that use it.
-  __device__ void Open(uint32_t parties = 1) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(&state)),
-                 "r"(parties));
-  }
-  // The receiver announces itself, where it is the only party: by one thread, once a turn.
-  __device__ void Expect(uint32_t bytes) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(&state)),
-        "r"(bytes)
-        : "memory");
-  }
-  // For the end of a turn, before the next but one. One warp waits, the block with it.
+  __device__ Barrier barrier() const { return {SharedAddress(&state)}; }
+  // By one thread, before a barrier of all threads that use it.
+  __device__ void Open(uint32_t parties = 1) { barrier().Init(parties); }
+  // Announces the bytes of a turn where the receiver is the only party: by one thread, once a turn.
+  __device__ void Expect(uint32_t bytes) { barrier().ArriveExpecting(bytes); }
+  // Waits for the end of a turn. All threads call it, before the next turn but one ends; one warp
+  // waits for the turn and the others for that warp.
   __device__ void Await(uint32_t turn) const {
-    if (threadIdx.x < 32) {
-      uint32_t ended = 0;
-      while (ended == 0) {
-        asm volatile(
-            "{\n"
-            ".reg .pred p;\n"
-            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-            "selp.u32 %0, 1, 0, p;\n"
-            "}\n"
-            : "=r"(ended)
-            : "r"(SharedAddress(&state)), "r"(turn & 1)
-            : "memory");
-      }
-    }
+    if (threadIdx.x < 32) barrier().Wait(turn);
     __syncthreads();
   }
 };
 
-// Makes opened mailboxes known to copies and to the cluster's other blocks, before a barrier.
-__device__ __forceinline__ void AnnounceMailboxes() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-// Copies `bytes` of device memory to this block's shared memory; both places and the number are
-// multiples of 16. One thread calls.
+// Copies `bytes` bytes of device memory to this block's shared memory. Both addresses and `bytes`
+// are multiples of 16. By one thread.
 __device__ __forceinline__ void CopyBulk(void* to, const void* from, uint32_t bytes,
                                          Mailbox& mailbox) {
   asm volatile(
@@ -68,28 +42,28 @@ __device__ __forceinline__ void CopyBulk(void* to, const void* from, uint32_t by
       : "memory");
 }
 
-// This block among the others. Barriers are for all threads of all blocks.
+// This block's place in its cluster. All threads of all blocks take part in a barrier.
 class Cluster {
  public:
   __device__ Cluster() : group_(cooperative_groups::this_cluster()) {}
 
   __device__ uint32_t rank() const { return group_.block_rank(); }
   __device__ uint32_t size() const { return group_.num_blocks(); }
-  // Where `mine`, in this block's shared memory, lies in the memory of block `rank`.
+  // The address in block `rank` of the object that is `mine` in this block's shared memory.
   template <typename T>
   __device__ T* At(T* mine, uint32_t rank) const {
     return group_.map_shared_rank(mine, rank);
   }
   __device__ void Sync() const { group_.sync(); }
-  // A barrier in halves, which waits for the others to run but orders no memory before it.
+  // A barrier in two halves. It waits until all blocks run and orders no memory before it.
   __device__ void Arrive() const {
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   }
   __device__ void Wait() const { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
-  // What follows is for where `mine` lies in the memory of block `to`, by way of a mailbox there;
-  // each announces itself as sizeof(T) bytes.
+  // Send and Add write to the object of block `to` that is `mine` here, and count sizeof(T) bytes
+  // in that block's `mailbox`.
   template <typename T>
   __device__ void Send(const T& value, T* mine, Mailbox& mailbox, uint32_t to) const {
     static_assert(sizeof(T) % 8 == 0 && alignof(T) >= 4);
@@ -112,8 +86,8 @@ class Cluster {
         "r"(value), "r"(AddressAt(&mailbox.state, to))
         : "memory");
   }
-  // Announces this party's share of a turn of a mailbox of block `to`, before or after it. Orders
-  // no other memory.
+  // Announces the bytes that this party sends to a mailbox of block `to` in the current turn,
+  // before or after it sends them. Orders no other memory.
   __device__ void Announce(uint32_t bytes, Mailbox& mailbox, uint32_t to) const {
     asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
                      AddressAt(&mailbox.state, to)),

@@ -1,8 +1,10 @@
-// The operations of kernels/ops.h on a CUDA device, one function per file of the same name: each
-// checks its shapes and enqueues kernels on the device's stream; none allocates, none synchronises,
-// none reads device memory on the host. Activations, weights and KV are of one type, bf16 or f16
-// (the residual stream too); norm weights and biases of that type or f32; logits f32; the rope
-// table f32. Head dims 64 and 128; 1 to 16 query heads a key/value head; block sizes 16, 32, 64.
+// The operations of kernels/ops.h on a CUDA device, one function per file of the same name. Each
+// CHECKs its shapes and enqueues kernels on the device's stream. None allocates, synchronises, or
+// reads device memory on the host.
+//
+// Activations, the residual stream, weights and KV have one type, bf16 or f16; norm weights and
+// biases that type or f32; logits and the rope table f32. Head dims are 64 and 128, with 1 to 16
+// query heads a key/value head; block sizes are 16, 32 and 64.
 #pragma once
 
 #include "kernels/buffer.h"
@@ -17,15 +19,11 @@ void EndStep(const EndStepParams& p, const Device& device);
 void FillUniform(const FillUniformParams& p, const Device& device);
 void Embed(const EmbedParams& p, const Device& device);
 void RmsNorm(const RmsNormParams& p, const Device& device);
-// `settled`: an attention of the step is behind it on the stream, so that positions and slots may
-// be read before the wait (launch.h).
+// `settled`: an attention of the step was enqueued before this call, so the kernel may read
+// positions and slots before its wait (rule 2 of launch.h).
 void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled = false);
 void SiluMul(const SiluMulParams& p, const Device& device);
 void GatherRows(const GatherRowsParams& p, const Device& device);
-
-// Device bytes that Sample's `space` must have; fixed for the largest step.
-int64_t SampleSpaceBytes(int32_t max_rows, int64_t vocab_size);
-// `space`: zeroed device memory, 256-byte aligned; left as it was found.
-void Sample(const SampleParams& p, void* space, const Device& device);
+void Sample(const SampleParams& p, const Device& device);
 
 }  // namespace quire::cuda

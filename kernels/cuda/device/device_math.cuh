@@ -1,5 +1,5 @@
-// What device code of every kernel shares: element types, 16-byte vectors, reductions over a warp,
-// and the two instructions of programmatic dependent launch.
+// Basics of device code: element types, 16-byte vectors, a sum over a warp, and the two
+// instructions of programmatic dependent launch.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,8 +9,8 @@
 
 namespace quire::cuda {
 
-// Waits until the kernel before this one has finished and its writes are visible (launch.h has the
-// rules). PdlTrigger lets the next kernel be scheduled; it exposes nothing.
+// PdlWait waits until the kernel before this one has ended and its writes are visible. PdlTrigger
+// lets the next kernel start; it makes no write visible. launch.h has the rules.
 __device__ __forceinline__ void PdlWait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void PdlTrigger() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -56,13 +56,6 @@ __device__ __forceinline__ float WarpSum(float x) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
     x += __shfl_xor_sync(0xffffffffu, x, distance);
-  }
-  return x;
-}
-__device__ __forceinline__ float WarpMax(float x) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
   }
   return x;
 }

@@ -1,4 +1,4 @@
-// DispatchDevice: calls a template with the device's C++ type of a dtype.
+// DispatchDevice and DispatchHalf: call a generic function with the device's C++ type of a dtype.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,7 +19,7 @@ decltype(auto) DispatchDevice(DType dtype, Fn&& fn) {
   }
 }
 
-// The same for the two types that matrix units take.
+// fn(T{}) for __nv_bfloat16 or __half, the types of the matrix units.
 template <typename Fn>
 decltype(auto) DispatchHalf(DType dtype, Fn&& fn) {
   if (dtype == DType::kF16) return fn(__half{});

@@ -1,17 +1,18 @@
 // Launch: starts a kernel on a stream with programmatic dependent launch, so that its first
 // instructions overlap the end of the kernel before it.
 //
-// The rules every kernel of this folder keeps, because each one's wait covers only the kernel just
-// before it:
-// - it executes PdlWait() on every path, before it reads or writes anything a predecessor reads or
-//   writes; before that it touches constants alone (weights, tables, shared memory), or, behind
-//   attention, what the next rule has made one;
-// - attention triggers after its wait: whatever begins behind it on the stream finds complete all
-//   that was before it, the step's tables and plan and what older steps left in the KV pool. The
-//   step's later layers read these before they wait;
-// - it waits even if it needs nothing;
-// - what a predecessor wrote is never read through the non-coherent path (ld.global.nc, __ldg);
-// - counters are reset by their last user, after its wait.
+// A kernel's wait covers only the kernel just before it on the stream. So every kernel keeps these
+// rules:
+// 1. It calls PdlWait() on every path before it reads or writes memory that a predecessor reads or
+//    writes. Before the wait it uses only constants (weights, tables), its own shared memory, and
+//    after an attention of the step the memory of rule 2.
+// 2. Attention waits before it triggers. So everything enqueued before an attention is complete
+//    when a kernel behind the attention starts: the step's tables and plan, and the KV of older
+//    steps. The step's later layers read these before they wait: the code calls such a layer
+//    "settled".
+// 3. It waits even if it needs nothing of a predecessor, so that waits form a chain.
+// 4. It never reads a predecessor's writes through the non-coherent path (ld.global.nc, __ldg).
+// 5. The last user of a counter resets it, after its wait.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,12 +24,12 @@
 
 namespace quire::cuda {
 
-// What an operation is enqueued with: one per rank, constant while the backend lives.
+// The device and stream of one rank's operations, constant while the backend lives.
 struct Device {
   int ordinal = 0;
   int num_sms = 0;
   cudaStream_t stream = nullptr;
-  // Off only to compare results with and without; never in service.
+  // Off only to compare results with and without it, never in service.
   bool dependent_launch = true;
 };
 
@@ -48,8 +49,9 @@ void Launch(const Device& device, const Grid& grid, void (*kernel)(Params...), A
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = device.stream;
   config.attrs = attributes;
-  // A multiprocessor divides its memory between shared memory and the first-level cache anew only
-  // when it is empty: a block that needs another division waits for all that are there.
+  // A multiprocessor can move the border between shared memory and the first-level cache only while
+  // it is empty: a block that needs another border waits for all resident blocks. So all kernels
+  // ask for the same one.
   cudaLaunchAttribute& division = attributes[config.numAttrs++];
   division.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
   division.val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;

@@ -1,5 +1,4 @@
-// What a warp's work on tiles is made of: addresses in shared memory, groups of asynchronous
-// copies, and the product of matrix fragments.
+// MultiplyAdd: the product of matrix fragments, which a warp computes by mma.sync.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,23 +7,6 @@
 #include <cstdint>
 
 namespace quire::cuda {
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ __forceinline__ void CopyCommit() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Until no more than the `kPending` newest groups of this thread are on their way; 0: no copy.
-template <int kPending>
-__device__ __forceinline__ void CopyWait() {
-  if constexpr (kPending == 0) {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-  } else {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-  }
-}
 
 // c += a * b: a 16 x 16, b 16 x 8.
 template <typename T>

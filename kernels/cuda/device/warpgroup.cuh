@@ -1,18 +1,20 @@
-// What kernels of sm_90a are made of: barriers in shared memory that count bytes, tensor copies
-// that arrive on them, and matrix products of a warpgroup (four warps whose first is a multiple of
+// Instructions of sm_90a: tensor copies that count on a barrier in shared memory, registers moved
+// between warpgroups, and matrix products of a warpgroup (four warps whose first is a multiple of
 // four).
 //
 // A tile in shared memory is panels of 64 columns, one behind the other; a row of a panel is 128
 // bytes, its 16-byte vector v at place v ^ (row % 8), and a panel begins at a multiple of 1 KiB.
-// This is what tensor copies with the 128-byte swizzle write and what products read.
+// Tensor copies with the 128-byte swizzle write this layout and products read it.
 #pragma once
 
 #include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/device/attention_tile.cuh"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace quire::cuda {
 
@@ -23,59 +25,12 @@ __device__ __forceinline__ uint32_t PanelOffset(uint32_t row, uint32_t vector) {
   return row * kPanelRowBytes + ((vector ^ (row & 7)) << 4);
 }
 
-// A barrier in shared memory at `address`. Phases count from 0; waiting for a phase returns at once
-// when it is over.
-struct Barrier {
-  uint32_t address;
-
-  __device__ __forceinline__ void Init(uint32_t arrivals) const {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals)
-                 : "memory");
-  }
-  __device__ __forceinline__ void Arrive() const {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
-  }
-  // Without a branch, so that it may stand among products.
-  __device__ __forceinline__ void ArriveIf(bool arrives) const {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(address),
-        "r"(static_cast<int>(arrives))
-        : "memory");
-  }
-  // Arrives, and keeps the phase open until `bytes` have been copied.
-  __device__ __forceinline__ void ArriveExpecting(uint32_t bytes) const {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes)
-                 : "memory");
-  }
-  __device__ __forceinline__ void Wait(uint32_t phase) const {
-    while (!IsOver(phase)) {
-    }
-  }
-  // May be suspended for a while before it says no.
-  __device__ __forceinline__ bool IsOver(uint32_t phase) const {
-    uint32_t over;
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(over)
-        : "r"(address), "r"(phase & 1)
-        : "memory");
-    return over != 0;
-  }
-};
-
-// Makes initialised barriers known to the copy engine.
-__device__ __forceinline__ void FenceBarriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-// Makes what this thread has written to shared memory known to products and the copy engine.
+// Makes this thread's writes to shared memory visible to products and the copy engine.
 __device__ __forceinline__ void FenceForProducts() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Copies the box at the coordinates to shared memory; its bytes count on `full`.
+// Copies the box at the coordinates to shared memory and counts its bytes on `full`.
 struct BoxAt {
   int32_t column, token, head, kv, block;
 };
@@ -89,7 +44,8 @@ __device__ __forceinline__ void CopyBox(uint32_t to, const CUtensorMap& map, con
       : "memory");
 }
 
-// Registers of each thread of this warpgroup; all of its warps must come here.
+// Set the number of registers of each thread of this warpgroup, up or down. All its warps must
+// call.
 template <int kRegisters>
 __device__ __forceinline__ void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -107,7 +63,8 @@ __device__ __forceinline__ void ArriveNamed(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// Products are asynchronous: between the fence and the wait nothing may touch their registers.
+// Products are asynchronous: between the fence and the wait the code must not touch their
+// registers.
 __device__ __forceinline__ void ProductsFence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -127,24 +84,24 @@ __device__ __forceinline__ void Settle(float (&x)[kBlocks][4]) {
   }
 }
 
-// A tile as an operand. Rows of the product are rows of the tile, or its columns, in groups of 64
-// that are `group_bytes` apart.
+// A tile as an operand of a product. Rows of the product are the tile's rows, or its columns in
+// groups of 64 that lie `group_bytes` apart.
 struct TileOperand {
   uint32_t low;
 
-  // The same for all threads, which the compiler is told by a shuffle: operands are uniform
+  // All threads have the same value. The shuffle tells the compiler so: operands are uniform
   // registers.
   __device__ __forceinline__ explicit TileOperand(uint32_t address, uint32_t group_bytes = 16)
       : low(__shfl_sync(0xffffffffu, address >> 4 | group_bytes >> 4 << 16, 0)) {}
 
-  // From `bytes` further on.
+  // The operand that begins `bytes` bytes further on.
   __device__ __forceinline__ uint64_t At(uint32_t bytes) const {
     constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32;
     return kSwizzle128 | kEightRows | (low + (bytes >> 4));
   }
 };
 
-// Operands of an accumulator: its registers by number, and as block after block of eight columns.
+// The operands of an accumulator: its registers by number, and block after block of eight columns.
 #define QUIRE_NUMBERS_32                                                                  \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -192,8 +149,8 @@ __device__ __forceinline__ void ProductOfTiles(float (&c)[16][4], uint64_t a, ui
   }
 }
 
-// c += a * b: a 64 x 16 in registers as fragments of 16 rows a warp, b 16 x N with the N columns of
-// a tile as they lie.
+// c += a * b: a 64 x 16 in registers as fragments of 16 rows a warp, b 16 x N, the N columns of a
+// tile as they lie in memory.
 template <typename T>
 __device__ __forceinline__ void ProductOfFragments(float (&c)[16][4], const uint32_t (&a)[4],
                                                    uint64_t b) {

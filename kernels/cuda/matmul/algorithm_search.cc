@@ -1,4 +1,4 @@
-// Two rounds: every candidate a few times, then the best of them in turns.
+// Times in two rounds: every candidate a few times, then the best candidates in turns.
 #include "kernels/cuda/matmul/algorithm_search.h"
 
 #include <algorithm>
@@ -6,19 +6,20 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cuda/device/check.h"
 
 namespace quire::cuda {
 namespace {
 
-// The weights and their copies come to ten times the level-2 cache of any present device, so that
-// next to nothing of one is found there when its turn comes again.
+// Bytes of the weights and their copies: ten times the second-level cache of a present device, so
+// that the cache holds almost nothing of a copy when its turn comes again.
 constexpr int64_t kRotatedBytes = 600 << 20;
-// What other users of the device keep free for themselves.
+// Bytes of the device left free for its other users.
 constexpr int64_t kSpareBytes = 256 << 20;
 constexpr int kCandidates = 16;
 constexpr int kFirstRepeats = 3;
-// Finalists run in turns, so that all of them see the same clocks; the median turn counts.
+// Finalists run in turns, so that all of them see the same clocks. The median turn counts.
 constexpr size_t kFinalists = 3, kTurns = 5;
 constexpr float kTurnMicroseconds = 1500;
 constexpr float kMaxRepeats = 100;
@@ -37,15 +38,15 @@ AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const LtDevice& device)
   // The last row of w may end at its last element, short of its stride.
   const int64_t bytes =
       ((p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]) * static_cast<int64_t>(SizeOf(p.w.dtype));
-  const int64_t pitch = (bytes + 255) / 256 * 256;
+  const int64_t pitch = RoundUp<int64_t>(bytes, 256);
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
   const int64_t room = (static_cast<int64_t>(free) - kSpareBytes) / pitch;
-  const int64_t copies = std::min((kRotatedBytes + bytes - 1) / bytes - 1, room);
+  const int64_t copies = std::min(CeilDiv(kRotatedBytes, bytes) - 1, room);
   products_.assign(1, p);
   if (copies <= 0) return;
   if (cudaMalloc(&scratch_, static_cast<size_t>(copies * pitch)) != cudaSuccess) {
-    cudaGetLastError();  // not sticky: memory was taken since it was counted
+    cudaGetLastError();  // clears the error: another user took memory since it was counted
     scratch_ = nullptr;
     return;
   }

@@ -1,5 +1,5 @@
-// The file: a line of format, a line of machine, a line a choice, and a last line with their number
-// and a checksum of all before it.
+// The file has a line with the format, a line with the machine, a line for each choice, and a last
+// line with their number and a checksum of everything before it.
 #include "kernels/cuda/matmul/algorithm_table.h"
 
 #include <unistd.h>
@@ -99,7 +99,7 @@ bool AlgorithmTable::Load(const std::string& path, std::string* why) {
     return false;
   }
   if (!std::getline(lines, line) || line != machine_) {
-    *why = "it is of another machine or library: " + line.substr(0, 200);
+    *why = "it was written for another machine or library: " + line.substr(0, 200);
     return false;
   }
   std::vector<std::pair<ProductShape, Choice>> read;
@@ -128,7 +128,7 @@ std::string AlgorithmTable::Text() const {
 }
 
 bool AlgorithmTable::Save(const std::string& path, std::string* why) {
-  // Ranks of one machine may write at once: each its own file, then a rename.
+  // Ranks of one machine may save at once, so each writes its own file and renames it.
   const std::string draft = path + "." + std::to_string(getpid());
   std::ofstream out(draft, std::ios::binary | std::ios::trunc);
   out << Text();

@@ -1,5 +1,5 @@
-// AlgorithmTable: which cuBLASLt algorithm each shape of matrix product takes, kept in a file. A
-// file that was written on another machine, for other libraries, or is damaged is left unread.
+// AlgorithmTable: the chosen cuBLASLt algorithm of each shape of matrix product, kept in a file.
+// Load refuses a file of another machine or library, or a damaged one.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@
 
 namespace quire::cuda {
 
-// What an algorithm is chosen for. Alignments, in bytes, are the largest power of two up to 16 that
-// divides the operand's address and its row stride.
+// A shape that an algorithm is chosen for. An alignment is the largest power of two, up to 16
+// bytes, that divides the operand's address and its row stride.
 struct ProductShape {
-  int32_t tokens = 0;  // the largest number of tokens it serves
+  int32_t tokens = 0;  // the largest number of tokens that the choice serves
   int32_t n = 0, k = 0;
   DType in = DType::kBF16, out = DType::kBF16;
   bool bias = false;
@@ -28,30 +28,31 @@ struct ProductShapeHash {
   size_t operator()(const ProductShape& shape) const;
 };
 
-// A cublasLtMatmulAlgo_t, as it is kept: plain words.
+// A cublasLtMatmulAlgo_t as plain words, for the file.
 using AlgorithmWords = std::array<uint64_t, 8>;
 
 struct Choice {
   AlgorithmWords algorithm{};
-  float microseconds = 0;  // 0: taken from the heuristic, not by timing, and not kept in the file
+  float microseconds = 0;  // 0: the heuristic's choice, not timed and not kept in the file
 };
 
-// One thread at a time.
+// Not thread-safe.
 class AlgorithmTable {
  public:
-  // `machine` names everything that a choice depends on beside the shape, in one line.
+  // `machine` is one line that names everything besides the shape that a choice depends on.
   explicit AlgorithmTable(std::string machine) : machine_(std::move(machine)) {}
 
-  // Adds the choices of a file. False, with the reason in `why`, if nothing was taken from it; a
-  // file that does not exist is no fault and leaves `why` empty.
+  // Adds the choices of a file. Returns false, with the reason in `why`, if it refuses the file. A
+  // file that does not exist is no fault: false, and `why` is empty.
   bool Load(const std::string& path, std::string* why);
-  // Replaces the file, whole or not at all. False, with the reason in `why`, if it could not.
+  // Replaces the file, whole or not at all. Returns false, with the reason in `why`, if it could
+  // not.
   bool Save(const std::string& path, std::string* why);
 
-  // Null if nothing is chosen; valid until the next Put or Load.
+  // The choice of a shape, or null. Valid until the next Put or Load.
   const Choice* Find(const ProductShape& shape) const;
   void Put(const ProductShape& shape, const Choice& choice);
-  // Whether Save would write something that Load has not read.
+  // True if Save would write a choice that Load has not read.
   bool changed() const { return changed_; }
 
  private:

@@ -1,4 +1,4 @@
-// The descriptors live in the object, not on the heap, so that one can be made for every call.
+// The descriptors are members, not on the heap, so that every call can make its own LtProduct.
 #include "kernels/cuda/matmul/lt_product.h"
 
 #include <algorithm>
@@ -76,7 +76,8 @@ std::vector<AlgorithmWords> LtProduct::Candidates(const LtDevice& device, int co
   const ProductShape shape = ShapeOf(p_);
   Set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
       static_cast<uint64_t>(device.workspace_bytes));
-  // Partial sums, if any, go to the workspace as f32 and are added by a kernel of their own.
+  // An algorithm with partial sums writes them to the workspace as f32, and a second kernel adds
+  // them.
   Set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   Set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t{shape.w_alignment});

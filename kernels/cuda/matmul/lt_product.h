@@ -1,4 +1,4 @@
-// LtProduct: one matrix product in the words of cuBLASLt.
+// LtProduct: one matrix product as cuBLASLt describes it.
 //
 // The library's matrices are column-major: our x [T, k] is its second operand [k, T], our w [n, k]
 // its first, transposed, and our out [T, n] its result [n, T].
@@ -14,7 +14,7 @@
 
 namespace quire::cuda {
 
-// The handle of the library with the device memory and the stream it works in.
+// The library's handle, with the device memory and the stream of its work.
 struct LtDevice {
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
@@ -22,18 +22,19 @@ struct LtDevice {
   cudaStream_t stream = nullptr;
 };
 
-// `p` with alignments and types as ProductShape has them, for p's own number of tokens.
+// The shape of `p`, with p's own number of tokens.
 ProductShape ShapeOf(const MatMulParams& p);
 
-// Costs well under a microsecond to make and allocates nothing.
+// Its construction takes well under a microsecond and allocates nothing.
 class LtProduct {
  public:
   explicit LtProduct(const MatMulParams& p);
 
-  // At most `count` algorithms, the likeliest first. Each gives the same bits every time: none adds
-  // partial sums in the type of the output, or in an order that is not fixed.
+  // At most `count` algorithms, the most promising first. Each gives the same bits every time: it
+  // adds partial sums in f32 and in a fixed order.
   std::vector<AlgorithmWords> Candidates(const LtDevice& device, int count);
-  // Enqueues; CUBLAS_STATUS_NOT_SUPPORTED, say, if the algorithm does not take this product.
+  // Enqueues the product. Fails, for example with CUBLAS_STATUS_NOT_SUPPORTED, if the algorithm
+  // does not support it.
   cublasStatus_t Enqueue(const LtDevice& device, const AlgorithmWords& algorithm);
 
  private:

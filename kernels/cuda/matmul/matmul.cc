@@ -1,5 +1,5 @@
-// MatMul: few tokens go to the own kernel, whose bits do not depend on their number; all others to
-// cuBLASLt, by an algorithm chosen for the next of a list of token counts.
+// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. All other
+// products go to cuBLASLt with the algorithm chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -18,20 +18,22 @@ namespace {
 
 constexpr int64_t kWorkspaceBytes = 32 << 20;
 
-// Numbers of tokens that algorithms are chosen for; others take the choice of the next larger.
+// The token counts that algorithms are chosen for; any other count takes the choice of the next
+// larger.
 constexpr std::array<int32_t, 28> kBuckets = {
     1,   2,   4,   8,   16,  24,  32,   48,   64,   96,   128,  192,  256,  320,
     384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384};
-// Products of smaller weights last as long as their launch: the heuristic's first is as good.
+// Smaller weights are not timed: their product takes as long as its launch, so the heuristic's
+// first algorithm is as good.
 constexpr int64_t kMinTimedBytes = 1 << 20;
 
-// The bucket that serves `tokens`, and the largest for more than it.
+// The bucket that serves `tokens`; the last bucket serves any larger number.
 size_t BucketOf(int64_t tokens) {
   const auto it = std::lower_bound(kBuckets.begin(), kBuckets.end(), tokens);
   return std::min(static_cast<size_t>(it - kBuckets.begin()), kBuckets.size() - 1);
 }
 
-// All that a choice depends on beside the shape.
+// Everything besides the shape that a choice depends on.
 std::string MachineOf(const Device& device) {
   cudaDeviceProp properties;
   int driver = 0;
@@ -73,8 +75,8 @@ struct MatMul::State {
   AlgorithmTable table;
 };
 
-// A choice for p's bucket, and for every smaller one that has none yet: the largest step usually
-// comes first, and then no later one has to wait for a search.
+// Chooses for p's bucket and for every smaller bucket without a choice: the largest step usually
+// comes first, and then no later step waits for a search.
 Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
   LtProduct product(p);
   cudaStreamCaptureStatus capture;
@@ -87,7 +89,7 @@ Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
     return *table.Find(shape);
   }
   AlgorithmSearch search(p, lt);
-  // From the largest down: its products take long enough to bring the clocks up.
+  // From the largest down, whose products take long enough to raise the clocks.
   const size_t first = FitsSkinnyMatMul(p) ? BucketOf(kMaxSkinnyTokens) + 1 : 0;
   const ProductShape own = shape;
   for (size_t bucket = BucketOf(p.x.dim[0]) + 1; bucket-- > first;) {
@@ -105,7 +107,7 @@ void MatMul::State::Run(const MatMulParams& p) {
   const Choice choice = found != nullptr ? *found : Choose(p, shape);
   LtProduct product(p);
   if (product.Enqueue(lt, choice.algorithm) == CUBLAS_STATUS_SUCCESS) return;
-  // Chosen for other numbers of tokens, it does not take this one.
+  // The algorithm was chosen for another number of tokens and does not support this one.
   const auto candidates = product.Candidates(lt, 1);
   CHECK(!candidates.empty());
   CUDA_CHECK(product.Enqueue(lt, candidates[0]));

@@ -1,6 +1,6 @@
-// MatMul: matrix products by cuBLASLt with algorithms chosen by timing, and by an own kernel for
-// few tokens where that wins. Which algorithm a shape takes is decided once and kept in a file, so
-// that the same machine gives the same bits from start to start.
+// MatMul: matrix products by cuBLASLt with algorithms chosen by timing, and by SkinnyMatMul for few
+// tokens, where it is faster. The algorithm of a shape is chosen once and kept in a file, so that a
+// machine gives the same bits after every start.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,27 @@ namespace quire::cuda {
 
 class MatMul {
  public:
-  // Device bytes that `workspace` must have.
+  // Device bytes of `workspace`.
   static int64_t WorkspaceBytes();
 
-  // `workspace` is device memory, 256-byte aligned, and outlives this. `cache_file` may be empty.
+  // `workspace` is device memory, 256-byte aligned, and must outlive this. An empty `cache_file`
+  // keeps no choices.
   MatMul(const Device& device, void* workspace, const std::string& cache_file);
   ~MatMul();
 
-  // Enqueues. x and w are of one type, bf16 or f16, out of that type or f32, a bias of out's type.
+  // Enqueues a product. x and w have one type, bf16 or f16; out has that type or f32, the bias
+  // out's type.
   //
-  // The first product of some weights' shape chooses algorithms for its own number of tokens and
-  // all smaller ones, so the largest step should come first; it waits for the device, and takes
-  // some device memory for the time if there is any. Within a capture nothing is timed: run every
-  // captured step once before, or it gets the library's first guess.
+  // The first product of a shape of weights times algorithms for its own number of tokens and all
+  // smaller ones, so the largest step should come first. The search waits for the device and takes
+  // free device memory while it runs. A capture times nothing: run every captured step once before
+  // its capture, or it gets the library's first guess.
   //
-  // Up to 16 tokens the weights are read before the predecessor on the stream has ended
-  // (skinny_matmul.h).
+  // With up to 16 tokens the kernel reads the weights before its predecessor on the stream has
+  // ended (skinny_matmul.h).
   void Run(const MatMulParams& p);
-  // Writes what was chosen to the cache file, if it changed; a file that cannot be written is
-  // reported on stderr and costs the next start its time.
+  // Writes the choices to the cache file if they changed. A file that cannot be written is reported
+  // on stderr, and the next start times the algorithms again.
   void SaveChoices();
 
  private:

@@ -1,22 +1,24 @@
 // out[t, r] = sum over c of x[t, c] * w[r, c], for at most 16 tokens: a stream of n * k weights
-// past a few activations, bound by reading the weights once (2 n k bytes at 4.3 TB/s).
+// past a few activations, bound by one read of the weights (2 n k bytes at 4.3 TB/s).
 //
 // Matrix units take 16 rows of w as their first operand (a group) and 8 tokens as their second (a
-// tile). A block owns a run of groups, the same number for every block give or take one, and goes
-// over them in passes of a few. Within a pass the columns are cut into chunks of 64, dealt to the
-// warps in turn; each warp sums its own chunks in registers, and the warps' sums are added in the
-// order of the warps. So k alone fixes the order of each sum.
+// tile). A block owns a run of groups, whose number differs by at most one between blocks, and goes
+// over them in passes of a few groups. Within a pass the columns are cut into chunks of 64, which
+// the warps take in turn; each warp sums its own chunks in registers, and the warps' sums are added
+// in the order of the warps. So k alone fixes the order of each sum.
 //
-// A warp's weights come through a ring of asynchronous copies in which every lane copies what it
-// reads itself: no barriers, no bank conflicts. Filling the ring needs nothing of a predecessor, so
-// it is done before PdlWait: memory is busy with the next product's weights as soon as a block of
-// this one has ended, whatever small kernels run between the two. Fetching further ahead, into the
-// second-level cache, would hold up those kernels by more than it saves.
+// A warp's weights come through a ring of asynchronous copies. Every lane copies the bytes that it
+// reads itself, so there are no barriers and no bank conflicts. The ring needs no result of a
+// predecessor and is filled before PdlWait: memory is busy with the next product's weights as soon
+// as a block of this product has ended, while small kernels run between the two. Fetching further
+// ahead, into the second-level cache, would delay those kernels by more than it saves.
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
 #include "kernels/cuda/matmul/skinny_matmul.h"
 
@@ -27,41 +29,42 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kGroupRows = 16;
 constexpr int kTileTokens = 8;
-// Groups of a pass: each pass reads the activations again, each group takes four registers a tile.
+// Groups of a pass. Each pass reads the activations again; each group takes four registers a tile.
 constexpr int kMaxGroups = 4;
 constexpr int kChunk = 64;  // columns; 128 bytes of a row are one line of the cache
-// A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven of them a warp keep 112 KB on their
-// way to a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us. A ring of thirteen
-// is still being filled when small kernels between two products end: that pays where a product is
-// many such rings. What is large has both n and k of this size, so that all products of a model are
-// alike: kernels that take turns find their instructions gone from the caches.
+// A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven units a warp keep 112 KB in flight to
+// a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us. A ring of thirteen is
+// still filling when the small kernels between two products end, which pays where a product is many
+// such rings. A product is large if both n and k have this size, so that all products of a model
+// use the same kernel: kernels that alternate evict each other's instructions from the caches.
 constexpr int kSlotsOfSmall = 7, kSlotsOfLarge = 13;
 constexpr int kLargeWidth = 4096;
-// While a predecessor runs, fewer: its own loads would have to queue behind them.
+// Units in flight while a predecessor runs: few, because its own loads would queue behind them.
 constexpr int kEarlySlots = 2;
 constexpr int kUnitVectors = 4;
 constexpr int kUnitBytes = kUnitVectors * 32 * 16;
 static_assert(kUnitBytes == kGroupRows * kChunk * 2);
 
-// Sums of two tiles of a group (or of one tile of two groups) are exchanged at a time: one output a
-// thread. 20 floats a token: the eight rows and four token pairs of a store hit 32 banks.
+// The sums of two tiles of a group, or of one tile of two groups, are exchanged at a time: one
+// output a thread. With 20 floats a token the eight rows and four token pairs of a store hit 32
+// banks.
 constexpr int kExchanged = 2;
 constexpr int kTokenPitch = 20;
 template <int kSlots>
 struct Shared {
   alignas(128) char rings[kWarps][kSlots][kUnitBytes];
   float sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
-  uint32_t ended;  // 1: the predecessor has
+  uint32_t ended;  // 1: the predecessor has ended
 
-  // For a whole warp.
+  // The same answer in all lanes of a warp, which call it together.
   __device__ __forceinline__ bool PredecessorEnded() {
     return __any_sync(0xffffffffu, threadIdx.x % 32 == 0 && atomicOr(&ended, 0) != 0);
   }
 };
 static_assert(kExchanged * kTileTokens * kGroupRows == kThreads);
-// One block a multiprocessor. If two fitted, the next product's blocks would come while this one's
-// are there; a multiprocessor where a small kernel has taken the room would get none of them, and
-// another two, which take almost twice as long.
+// One block a multiprocessor. If two fitted, the next product's blocks would start beside this
+// one's. A multiprocessor whose room a small kernel has taken would then get no block, and another
+// would get two, which take almost twice as long.
 static_assert(2 * (sizeof(Shared<kSlotsOfSmall>) + 1024) > 228 * 1024);
 static_assert(sizeof(Shared<kSlotsOfLarge>) <= 227 * 1024);
 
@@ -74,10 +77,8 @@ struct Product {
   int64_t x_stride, w_stride, out_stride;
 };
 
-__host__ __device__ constexpr int DivideUp(int a, int b) { return (a + b - 1) / b; }
-
-// The groups of one block, cut into passes whose sizes differ by at most one: in a pass of a single
-// group the activations would hold up the weights.
+// The groups of one block, cut into passes whose sizes differ by at most one: in a pass of one
+// group the activations would delay the weights.
 struct Share {
   int begin, end;
   int pass_groups, larger_passes;  // the first `larger_passes` have one group more
@@ -85,13 +86,13 @@ struct Share {
   __device__ explicit Share(int groups)
       : begin(static_cast<int64_t>(groups) * blockIdx.x / gridDim.x),
         end(static_cast<int64_t>(groups) * (blockIdx.x + 1) / gridDim.x) {
-    const int passes = DivideUp(end - begin, kMaxGroups);
+    const int passes = CeilDiv(end - begin, kMaxGroups);
     pass_groups = (end - begin) / passes;
     larger_passes = (end - begin) % passes;
   }
 };
 
-// A pass of a share; behind the last, `begin` is the share's end.
+// A pass of a share. Past the last pass, `begin` is the share's end.
 struct Pass {
   int begin, groups, larger_left;
 
@@ -106,9 +107,9 @@ struct Pass {
   }
 };
 
-// What a lane holds of the two operands. Of 32 columns the matrix units want lane (row, quarter) to
-// have columns 2q, 2q+1, 2q+8, 2q+9 of each 16; any other four per lane give the same sum if both
-// operands agree, so a lane takes columns 8q .. 8q+7: 16 bytes, as they lie in memory.
+// A lane's part of the two operands. Of 32 columns the matrix units expect lane (row, quarter q) to
+// have columns 2q, 2q+1, 2q+8, 2q+9 of each 16. Any other columns give the same sum if both
+// operands agree, so a lane takes columns 8q .. 8q+7: 16 bytes as they lie in memory.
 struct WeightUnit {
   uint4 at[2][2];  // [half of the chunk][row, row + 8]
 };
@@ -116,8 +117,8 @@ template <int kTiles>
 struct Activations {
   uint4 at[kTiles][2];  // [tile][half of the chunk]
 };
-// Chunks of activations on their way: they come with a latency of their own, which few groups a
-// pass, whose weights are soon used, do not hide.
+// Chunks of activations in flight. A pass of few groups uses its weights quickly and does not hide
+// the latency of the activations.
 template <int kTiles>
 constexpr int kChunksAhead = 4 / kTiles;
 
@@ -127,8 +128,8 @@ __device__ __forceinline__ uint64_t EvictFirst() {
   return policy;
 }
 
-// Copies 16 bytes, or writes 16 zero bytes if `bytes` is 0. A miss brings the whole line at once:
-// memory is read in larger pieces than the 64 bytes of a row that one copy of a warp covers.
+// Copies 16 bytes, or writes 16 zero bytes if `bytes` is 0. A miss fetches the whole line of 128
+// bytes: memory is read in larger pieces than the 64 bytes of a row that one copy of a warp covers.
 __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, int bytes,
                                           uint64_t policy) {
   asm volatile(
@@ -140,7 +141,7 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, int byt
 template <typename T, int kSlots>
 class WeightStream {
  public:
-  // Fills the ring, bit by bit until the predecessor has ended.
+  // Fills the ring, a few units at a time until the predecessor has ended.
   __device__ WeightStream(const Product& p, const Share& share, Shared<kSlots>& shared)
       : p_(p),
         share_(share),
@@ -150,7 +151,7 @@ class WeightStream {
         policy_(EvictFirst()),
         pass_(share),
         chunk_(threadIdx.x / 32) {
-    if (chunk_ * kChunk >= p.k) pass_.begin = share.end;  // nothing for this warp
+    if (chunk_ * kChunk >= p.k) pass_.begin = share.end;  // this warp has no chunk
 #pragma unroll 1
     for (int i = 0; i < kSlots; ++i) {
       if (i >= kEarlySlots && !shared.PredecessorEnded()) CopyWait<kEarlySlots - 1>();
@@ -173,7 +174,8 @@ class WeightStream {
     }
     return unit;
   }
-  // Begins to copy the next unit, if there is one, to the slot of the oldest: after its use.
+  // Starts the copy of the next unit, if any, to the slot of the oldest. Call it after the use of
+  // the oldest.
   __device__ __forceinline__ void Fetch() {
     if (pass_.begin < share_.end) {
       Copy();
@@ -184,7 +186,7 @@ class WeightStream {
   }
 
  private:
-  // Rows behind the last are read as the last; their sums are never stored.
+  // Rows past the last are read as the last row; their sums are never stored.
   __device__ __forceinline__ const T* Row(int row) const {
     return static_cast<const T*>(p_.w) + min(row, p_.n - 1) * p_.w_stride;
   }
@@ -213,7 +215,7 @@ class WeightStream {
 
   const Product& p_;
   const Share& share_;
-  const int row_, column_;  // of this lane within a group and within half a chunk
+  const int row_, column_;  // this lane's, within a group and within half a chunk
   const uint32_t ring_;     // this lane's 16 bytes of the first vector of the first slot
   const uint64_t policy_;
   int slot_ = 0;
@@ -221,8 +223,8 @@ class WeightStream {
   int chunk_, group_ = 0;
 };
 
-// One warp's activations: its chunks in turn up to chunk `end`, those behind the last all zeros,
-// and again from the first for the next pass.
+// One warp's activations: its chunks in turn up to chunk `end`, zeros past the last, and again from
+// the first for the next pass.
 template <typename T, int kTiles>
 class ActivationStream {
  public:
@@ -296,7 +298,7 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
 #pragma unroll
   for (int first = 0; first < kMaxGroups; first += kGroupsAtOnce) {
     if (first >= pass.groups) break;
-    __syncthreads();  // the sums exchanged before these have been read
+    __syncthreads();  // the sums of the last exchange have been read
 #pragma unroll
     for (int i = 0; i < kExchanged; ++i) {
       const float(&sum)[4] = sums[first + i / kTiles][i % kTiles];
@@ -319,7 +321,8 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
   }
 }
 
-// kWarps warps compute; one more waits for the predecessor, to tell those that fill the ring.
+// kWarps warps compute. One more warp waits for the predecessor and tells the warps that fill the
+// ring.
 template <typename T, typename Out, int kTiles, int kSlots>
 __global__ void __launch_bounds__(kThreads + 32, 1)
     SkinnyKernel(const __grid_constant__ Product p) {
@@ -333,13 +336,13 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     if (threadIdx.x == kThreads) atomicExch(&shared.ended, 1);
     return;
   }
-  const Share share(DivideUp(p.n, kGroupRows));
+  const Share share(CeilDiv(p.n, kGroupRows));
   WeightStream<T, kSlots> weights(p, share, shared);
   PdlWait();
 
-  const int chunks = DivideUp(p.k, kChunk);
+  const int chunks = CeilDiv(p.k, kChunk);
   constexpr int kAhead = kChunksAhead<kTiles>;
-  const int end = DivideUp(chunks, kWarps * kAhead) * kWarps * kAhead;
+  const int end = RoundUp(chunks, kWarps * kAhead);
   ActivationStream<T, kTiles> activations(p, end);
   Activations<kTiles> x[kAhead];
 #pragma unroll
@@ -414,7 +417,7 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
                         .x_stride = p.x.row_stride,
                         .w_stride = p.w.row_stride,
                         .out_stride = p.out.row_stride};
-  const int blocks = std::min(device.num_sms, DivideUp(product.n, kGroupRows));
+  const int blocks = std::min(device.num_sms, CeilDiv(product.n, kGroupRows));
   const bool large = std::min(product.n, product.k) >= kLargeWidth;
   const auto launch = [&](const SizedKernel& sized) {
     const Grid grid{.blocks = static_cast<unsigned>(blocks),

@@ -1,5 +1,5 @@
-// Embed: one block a token copies its table row; ids of other ranks' rows give zeros, which the
-// all-reduce then fills.
+// Embed: one block a token copies its row of the table. An id of another rank's row gives zeros,
+// and the all-reduce then adds that rank's row.
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/rows/row_layout.h"

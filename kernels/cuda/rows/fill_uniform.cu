@@ -1,4 +1,4 @@
-// FillUniform: every element from its own counter, the bits of the CPU backend.
+// FillUniform: each element has its own random counter. Gives the bits of the CPU backend.
 #include <algorithm>
 
 #include "kernels/cuda/device/cuda_kernels.h"

@@ -1,4 +1,4 @@
-// GatherRows: copies the rows whose logits are wanted, whatever their type and however they lie.
+// GatherRows: copies the listed rows, of any element type and alignment.
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/rows/row_layout.h"
 #include "kernels/cuda/rows/row_math.cuh"
@@ -6,7 +6,7 @@
 namespace quire::cuda {
 namespace {
 
-// Rows of `width` words from one place to another; Word is the widest that alignment allows.
+// Copies rows of `width` words. Word is the widest type that the alignment allows.
 template <typename Word>
 struct GatherArgs {
   const Word* x;

@@ -33,7 +33,7 @@ __device__ __forceinline__ float BlockSum(float x) {
   return WarpSum(lane < blockDim.x / 32 ? of_warp[lane] : 0.0f);
 }
 
-// The row as it will be read later: the sum rounded to its type.
+// The new residual: the sum rounded to the tensor's type, as later reads find it.
 template <typename T>
 __device__ __forceinline__ Eight Sum(const Eight& x, const Eight& residual) {
   Eight sum;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsArgs<T, Weight> 
   const T* row = a.x + blockIdx.x * a.x_stride;
   T* residual = a.residual + blockIdx.x * a.residual_stride;
   Packed<T> of_row[kEights] = {}, of_residual[kEights];
-  // Both are on their way before either is used.
+  // Issues both loads before the first use.
 #pragma unroll
   for (int i = 0; i < kEights; ++i) {
     const int at = (i * blockDim.x + threadIdx.x) * 8;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kMaxThreads) RmsNormKernel(RmsArgs<T, Weight> 
   for (int i = 0; i < kEights; ++i) {
     const int at = (i * blockDim.x + threadIdx.x) * 8;
     if (at >= a.width) continue;
-      // Rounded before the weight, as Hugging Face's norms are.
+      // Rounds before the weight, as norms in Hugging Face transformers do.
 #pragma unroll
     for (int j = 0; j < 8; ++j) x[i].at[j] = Rounded<T>(x[i].at[j] * factor) * weight[i].at[j];
     StoreEight(out + at, x[i]);
@@ -107,6 +107,7 @@ void LaunchRmsNorm(const RmsNormParams& p, const Device& device) {
   if (eights <= kMaxThreads) {
     Launch(device, grid, RmsNormKernel<T, Weight, 1>, args);
   } else {
+    static_assert(kCudaLimits.max_hidden == 2 * kMaxThreads * 8);
     CHECK_LE(eights, 2 * kMaxThreads);
     Launch(device, grid, RmsNormKernel<T, Weight, 2>, args);
   }

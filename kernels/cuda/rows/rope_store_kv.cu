@@ -3,6 +3,7 @@
 // takes several heads of one token with one set of cosines and sines.
 #include <bit>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/rows/row_layout.h"
@@ -18,7 +19,7 @@ struct RopeArgs {
   T* qkv;
   int64_t stride;
   int32_t num_tokens, num_heads, num_kv_heads;
-  int32_t groups;  // of heads that the same lanes take, a token
+  int32_t groups;  // of heads a token; the same lanes take a group
   const int32_t* positions;
   int32_t max_position;
   const int64_t* slots;
@@ -32,7 +33,7 @@ struct RopeArgs {
   bool settled;  // positions and slots may be read before the wait
 };
 
-// Sum over the kLanes lanes of a head's row, in the order of the lanes' numbers.
+// Sum over the kLanes lanes of a head's row, in an order that the lane numbers fix.
 template <int kLanes>
 __device__ __forceinline__ float SumOfHead(float x) {
 #pragma unroll
@@ -50,7 +51,7 @@ __device__ __forceinline__ Eight Normalised(const Eight& x, const Packed<Weight>
 #pragma unroll
   for (int j = 0; j < 8; ++j) squares = fmaf(x.at[j], x.at[j], squares);
   const float factor = rsqrtf(SumOfHead<kLanes>(squares) / static_cast<float>(kLanes * 8) + eps);
-  // Rounded before the weight and after, as Hugging Face's norms are.
+  // Rounds before the weight and after, as norms in Hugging Face transformers do.
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     y.at[j] = Rounded<T>(Rounded<T>(x.at[j] * factor) * weight.at[j]);
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, kNormalised || sizeof(T) > 2 ? 2 : 4
   const int item = blockIdx.x * (kThreads / kLanes) + threadIdx.x / kLanes;
   const int token = item / a.groups;
   const int first = (item - token * a.groups) * kHeads;
-  // Lanes of a warp shuffle together, so those behind the last token run along with it.
+  // All lanes of a warp must shuffle, so lanes past the last token compute on that token.
   const bool live = token < a.num_tokens;
   const int64_t t = live ? token : a.num_tokens - 1;
   const int rotated = a.num_heads + a.num_kv_heads;
@@ -113,7 +114,8 @@ __global__ void __launch_bounds__(kThreads, kNormalised || sizeof(T) > 2 ? 2 : 4
                    (slot & ((int64_t{1} << a.log_block_size) - 1)) * kDim + at;
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
-    // Heads of one warp may be of different kinds: all shuffle, each keeps what it needs.
+    // A warp may have heads of Q, K and V. All lanes compute everything and store by the kind of
+    // head.
     const int head = first + i;
     const bool is_q = head < a.num_heads;
     Eight y = Unpack(x[i]);
@@ -140,9 +142,9 @@ void LaunchHeads(RopeArgs<T, Weight> args, const Device& device) {
   constexpr int kMany = 4;
   const int heads = args.num_heads + 2 * args.num_kv_heads;
   const int64_t lanes = int64_t{args.num_tokens} * heads * (kDim / 8);
-  // Several heads a lane share its cosines, once there are more than enough for all lanes.
+  // With more heads than the device has lanes, several heads of a lane share its cosines.
   const int each = lanes >= int64_t{device.num_sms} * 1024 * kMany ? kMany : 1;
-  args.groups = (heads + each - 1) / each;
+  args.groups = CeilDiv(heads, each);
   const Grid grid{.blocks = Blocks(int64_t{args.num_tokens} * args.groups * (kDim / 8), kThreads),
                   .threads = kThreads};
   Launch(device, grid,

@@ -1,5 +1,5 @@
-// What the row-wise and element-wise kernels share: eight elements at a time in floats, whatever
-// their type, and checks on the device.
+// Eight: eight elements of any type as floats, the unit of the row kernels. Packed: the same in
+// memory. DeviceCheck: CHECK in device code.
 #pragma once
 
 #include "kernels/cuda/device/device_math.cuh"
@@ -11,7 +11,7 @@ struct Eight {
   float at[8];
 };
 
-// The same as they lie in memory: 16 bytes of bf16 and f16, 32 of f32.
+// The same in memory: 16 bytes of bf16 or f16, 32 of f32.
 template <typename T>
 struct Packed {
   Vector<T> part[8 / Vector<T>::kSize];
@@ -38,7 +38,7 @@ __device__ __forceinline__ Eight Unpack(const Packed<T>& packed) {
   for (int i = 0; i < 8; ++i) eight.at[i] = ToFloat(packed.part[i / kSize].at[i % kSize]);
   return eight;
 }
-// Two bf16 are the upper halves of two floats, an instruction each.
+// A bf16 is the upper half of a float: one instruction each.
 template <>
 __device__ __forceinline__ Eight Unpack(const Packed<__nv_bfloat16>& packed) {
   const uint4 words = *reinterpret_cast<const uint4*>(&packed);
@@ -69,13 +69,13 @@ __device__ __forceinline__ void StoreEight(T* to, const Eight& eight) {
   StorePacked(to, Pack<T>(eight));
 }
 
-// x as a tensor of T would hold it.
+// x rounded to T.
 template <typename T>
 __device__ __forceinline__ float Rounded(float x) {
   return ToFloat(FromFloat<T>(x));
 }
 
-// CHECK on the device: a plan that breaks its own rules ends the kernel, and with it the process.
+// Ends the kernel, and with it the process, if an invariant of the step's plan is broken.
 __device__ __forceinline__ void DeviceCheck(bool holds) {
   if (!holds) __trap();
 }

@@ -1,4 +1,4 @@
-// SiluMul: the gate of a SwiGLU feed-forward layer, in floats, rounded once.
+// SiluMul: the gate of a SwiGLU feed-forward layer. Computes in floats and rounds once.
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/rows/row_layout.h"
@@ -22,8 +22,8 @@ struct SiluArgs {
 // g / (1 + e^-g) to a few units in the last place of a float; -0 where e^-g overflows.
 __device__ __forceinline__ float Silu(float g) { return __fdividef(g, 1.0f + __expf(-g)); }
 
-// Each thread takes kUnroll eights of the output, a block's width apart, and has all their loads in
-// flight before it uses the first.
+// Each thread takes kUnroll eights of the output, a block's width apart, and issues all their loads
+// before it uses the first.
 template <typename T, int kUnroll>
 __global__ void __launch_bounds__(kThreads) SiluMulKernel(SiluArgs<T> a) {
   PdlTrigger();
@@ -60,6 +60,7 @@ void SiluMul(const SiluMulParams& p, const Device& device) {
   CHECK_EQ(p.gate_up.dim[1], 2 * p.out.dim[1]);
   const int64_t width = p.out.dim[1] / 8, eights = p.out.dim[0] * width;
   if (eights == 0) return;
+  static_assert(kCudaLimits.max_gated / 8 < int64_t{1} << 31);
   CHECK_LT(eights, int64_t{1} << 31);
   DispatchDevice(p.out.dtype, [&](auto tag) {
     using T = decltype(tag);
@@ -69,7 +70,7 @@ void SiluMul(const SiluMulParams& p, const Device& device) {
                            .out_stride = p.out.row_stride,
                            .width = static_cast<uint32_t>(width),
                            .eights = static_cast<uint32_t>(eights)};
-    // More per thread only where that still leaves every multiprocessor its fill of threads.
+    // More eights a thread only if every multiprocessor still has as many threads as it can hold.
     constexpr int kUnroll = 4;
     if (eights >= int64_t{device.num_sms} * 2048 * kUnroll) {
       Launch(device, {.blocks = Blocks(eights, kThreads * kUnroll), .threads = kThreads},

@@ -1,10 +1,12 @@
-// Sample: a cluster of blocks a row, which reads the logits once and keeps them in shared memory.
-// What is kept and drawn is defined by values and integer sums (ops.h), and the arithmetic is that
-// of sampling_math.h without contraction: the token is the CPU's, bit for bit.
+// Sample: a cluster of blocks samples each row. It reads the logits once and keeps them in shared
+// memory. sampling.h defines the draw by values and integer sums, and the arithmetic is that of
+// sampling_math.h without fused products and sums: the token is the one the CPU draws.
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/sample/sample_row.cuh"
+#include "kernels/device_limits.h"
 
 namespace quire::cuda {
 namespace {
@@ -18,10 +20,10 @@ struct SampleArgs {
   SampleResult* results;
 };
 
-// The largest of a thread's logits so far, and in which four it is first.
+// The largest of a thread's logits so far, and the first group of four that has it.
 struct Seen {
   float top = -kInfinity;
-  float any = -kInfinity;  // NaN once there was one
+  float any = -kInfinity;  // NaN after any logit was NaN
   int32_t at = -1;
 
   __device__ void Take(const float4& logits, int32_t four) {
@@ -36,8 +38,8 @@ struct Seen {
   __device__ bool bad() const { return !(any < kInfinity); }
 };
 
-// Tells every block what this one has seen of its logits, and of the raw ones.
-__device__ void TellExtremes(const Seen& seen, const Seen& raw, Cluster cluster) {
+// Sends to every block the extremes of this block's logits, modified and raw.
+__device__ void SendExtremes(const Seen& seen, const Seen& raw, Cluster cluster) {
   SampleShared& shared = Shared();
   int32_t token = shared.slice.first;
   if (seen.at >= 0) {
@@ -59,10 +61,10 @@ __device__ void ReadSlice(Cluster cluster) {
   FetchSlice<kAligned>();
   Seen seen;
   EachFour([&](int i) { seen.Take(FourAt(i), i); });
-  TellExtremes(seen, seen, cluster);
+  SendExtremes(seen, seen, cluster);
 }
 
-// The same with the logits modified as marked in shared memory.
+// Reads the slice's logits and modifies them by the marks in shared memory.
 template <bool kAligned>
 __device__ __noinline__ void ReadModified(Cluster cluster) {
   const SampleJob& job = Shared().job;
@@ -79,11 +81,10 @@ __device__ __noinline__ void ReadModified(Cluster cluster) {
     seen.Take(logits, i);
     FourAt(i) = logits;
   });
-  TellExtremes(seen, raw_seen, cluster);
+  SendExtremes(seen, raw_seen, cluster);
 }
 
-// Mass of the slice's raw logits. Unmodified ones are read from shared memory, where they still
-// are.
+// Mass of the slice's raw logits. Unmodified logits are still in shared memory and are read there.
 template <bool kAligned>
 __device__ uint64_t WeighRaw() {
   const Slice slice = Shared().slice;
@@ -97,12 +98,12 @@ __device__ uint64_t WeighRaw() {
   return mass;
 }
 
-// What is done to logits on their way to z = (logit - top) / temperature.
+// How a pass turns logits into z = (logit - top) / temperature.
 struct Scaling {
   float top;
   float temperature;
-  bool weighs;     // their mass is wanted; their numbers in linear bins are,
-  float behind_z;  // where z of no more are counted as this
+  bool weighs;     // also sums the mass of z
+  float behind_z;  // smaller z count in this one's bin
 };
 
 __device__ __forceinline__ void CountLinear(const float4& z, float behind_z) {
@@ -110,8 +111,8 @@ __device__ __forceinline__ void CountLinear(const float4& z, float behind_z) {
          [&](float one, int) { atomicAdd(&Shared().bins[LinearBinOf(fmaxf(one, behind_z))], 1u); });
 }
 
-// Scales the slice, and does everything that one pass can: weighs it, raw and scaled, and counts it
-// in linear bins. Here for raw logits at temperature 1: the raw mass is the scaled one.
+// Scales the slice in one pass, sums its raw and scaled mass, and counts it in linear bins.
+// WeighPlain is for raw logits at temperature 1, where the raw mass is the scaled mass.
 __device__ Masses WeighPlain(const Scaling& scaling) {
   uint64_t mass = 0;
   EachFour([&](int i) {
@@ -142,9 +143,9 @@ __device__ Masses Weigh(const Scaling& scaling) {
   return masses;
 }
 
-// Adds the slice's bins to the row's, and tells the first block its mass; a warp tells how much of
-// that was its own.
-__device__ void TellCount(const Masses& masses, Cluster cluster) {
+// Adds the slice's bins to the row's bins in the first block and sends it the slice's mass. Each
+// warp announces the bytes that it sent.
+__device__ void SendCount(const Masses& masses, Cluster cluster) {
   SampleShared& shared = Shared();
   const uint32_t last_bin = shared.orders.bins.Of(shared.orders.bins.last);
   uint32_t bytes = 0;
@@ -164,7 +165,7 @@ __device__ void TellCount(const Masses& masses, Cluster cluster) {
   if (threadIdx.x % 32 == 0) cluster.Announce(bytes, shared.counts_box, 0);
 }
 
-// Counts the slice's tokens as ordered.
+// Counts the slice's tokens by the current orders.
 __device__ __noinline__ void Count(Cluster cluster) {
   SampleShared& shared = Shared();
   const Orders orders = shared.orders;
@@ -182,10 +183,10 @@ __device__ __noinline__ void Count(Cluster cluster) {
     });
   });
   masses = OverBlock(masses, shared.warp_masses);  // a barrier: the bins are complete
-  TellCount({shared.masses.raw, masses.scaled}, cluster);
+  SendCount({shared.masses.raw, masses.scaled}, cluster);
 }
 
-// The first block's part of a search: from what was counted, what all do next.
+// The first block's part of a search: decides the next orders of all blocks from the counts.
 __device__ __noinline__ void Direct(Cluster cluster) {
   SampleShared& shared = Shared();
   const float top_p = shared.job.params.top_p;
@@ -218,12 +219,11 @@ __device__ __noinline__ void Direct(Cluster cluster) {
   }
 }
 
-// Searches the edge of what top_k and top_p keep, after the slice was counted for the first time.
-// At the return all blocks have the same orders: to gather few tokens, or to draw from those they
-// have.
+// Searches the last token that top_k and top_p keep, after the first count of the slice. At the
+// return all blocks have the same orders: to gather few tokens, or to draw from their own.
 __device__ __noinline__ void SearchEdge(Cluster cluster) {
   SampleShared& shared = Shared();
-  TellCount(shared.masses, cluster);
+  SendCount(shared.masses, cluster);
   for (uint32_t turn = 0;; ++turn) {
     if (cluster.rank() == 0) {
       shared.counts_box.Await(turn);
@@ -236,7 +236,7 @@ __device__ __noinline__ void SearchEdge(Cluster cluster) {
   }
 }
 
-// Hands the slice's tokens as far as the last key to the first block.
+// Sends the slice's tokens up to the last key to the first block.
 __device__ __noinline__ void Gather(Cluster cluster) {
   SampleShared& shared = Shared();
   const float least_z = FromKey(shared.orders.last_key);
@@ -254,12 +254,12 @@ __device__ __noinline__ void Gather(Cluster cluster) {
   });
 }
 
-// Whether top_k says anything.
+// True if top_k restricts the draw.
 __device__ bool ByRank(const SampleRow& params, int32_t vocab) {
   return params.top_k > 0 && params.top_k < vocab;
 }
 
-// Draws from the few tokens gathered, each compared with all others: a thread a token.
+// Draws from the few gathered tokens. One thread a token compares it with all others.
 __device__ __noinline__ uint64_t DrawFew() {
   SampleShared& shared = Shared();
   const SampleRow& params = shared.job.params;
@@ -275,7 +275,7 @@ __device__ __noinline__ uint64_t DrawFew() {
       above += shared.few.mass[i];
     }
   }
-  // A search by mass has dropped what top_k drops.
+  // A search by mass has already dropped the tokens that top_k drops.
   bool kept = mine < n && (!ByRank(params, shared.slice.vocab) ||
                            num_above < static_cast<uint32_t>(params.top_k));
   if (params.top_p < 1.0f) {
@@ -296,37 +296,37 @@ __device__ __noinline__ uint64_t DrawFew() {
   return OverBlock(best, shared.warp_best);
 }
 
-// No less than z and the noise that a random word stands for, less kNoiseScale: with v the word in
-// units of 2^-32, -ln(-ln(1 - v)) <= -ln(v), and a margin.
+// An upper bound, less kNoiseScale, of z plus the noise of a random word: with v the word in units
+// of 2^-32, -ln(-ln(1 - v)) <= -ln(v), and a margin.
 constexpr float kLn2 = 0.693147182f;
 constexpr float kNoiseScale = 32 * kLn2 + 1e-3f;
 __device__ __forceinline__ float ScoreBound(float z, uint32_t word) {
   return fmaf(RoughLog2(static_cast<float>(word)), -kLn2, z);
 }
-// No noise is larger: -ln(2^-33).
+// The largest noise: -ln(2^-33).
 constexpr float kMostNoise = 22.9f;
 
-// Which of the slice's values are drawn from, and how they are to be read: z is
-// (value - top) / temperature, unless that was done to all before.
+// The values of the slice to draw from, those up to last_key, and their scale: z is (value - top) /
+// temperature. Values that are z already have top 0 and temperature 1.
 struct Drawing {
   uint32_t last_key;
   float top, temperature;
 };
 
-// Draws from the slice's tokens. A lane takes the four tokens of one random counter; tokens whose
-// noise cannot lift them over what the slice has reached are passed over, by a z that is only
-// nearly right where values are not yet scaled: bounds have margins for that.
+// Draws from the slice's tokens. A lane takes the four tokens of one random counter and skips
+// tokens whose noise cannot lift them over the best score of the slice so far. The skip uses a z
+// that is rounded differently where values are not yet scaled; the bounds have margins for that.
 __device__ uint64_t DrawSlice(const Drawing& drawing) {
   SampleShared& shared = Shared();
   const SampleRow& params = shared.job.params;
   const uint64_t seed = params.seed;
   const float min_p = params.min_p, top = drawing.top;
-  const float scale = fminf(1.0f / drawing.temperature, 1e30f);  // 0 times it is 0
+  const float scale = fminf(1.0f / drawing.temperature, 1e30f);  // finite, so 0 times it is 0
   const auto position = static_cast<uint32_t>(shared.job.num_known);
   const int lane = threadIdx.x % 32, size = shared.slice.size, first = shared.slice.first;
   const volatile uint32_t& reached = shared.floor;
   float min_z = FromKey(min(drawing.last_key, kLastKey - 1));
-  // Far below what min_p keeps, whatever the rounding.
+  // With a margin of 0.01 in z, far more than any rounding.
   if (min_p > 0.0f) min_z = fmaxf(min_z, __logf(min_p) - 0.01f);
   uint64_t best = 0;
   for (int pair = threadIdx.x / 32; pair * kSliceUnit < size; pair += kSampleWarps) {
@@ -358,9 +358,9 @@ __device__ uint64_t DrawSlice(const Drawing& drawing) {
   return OverBlock(best, shared.warp_best);
 }
 
-// The first search of a row: by rank for top_k, otherwise by mass for top_p. Returns the last
-// linear bin that is searched. Tokens of which even a whole vocabulary would not weigh what top_p
-// leaves out, with a margin, are behind the edge for sure.
+// Begins a row's first search: by rank for top_k, otherwise by mass for top_p. Returns the last
+// linear bin to search. A token so light that a whole vocabulary of it would weigh less than top_p
+// leaves out, with a margin, is certainly dropped.
 __device__ uint32_t BeginSearch(const SampleRow& params, bool by_rank) {
   SampleShared& shared = Shared();
   uint32_t last_bin = kLastLinear;
@@ -376,7 +376,7 @@ __device__ uint32_t BeginSearch(const SampleRow& params, bool by_rank) {
   return last_bin;
 }
 
-// Tells the first block this one's last word, and returns that of all to it.
+// Sends this block's verdict to the first block, which returns the row's verdict.
 __device__ Verdict Conclude(uint64_t best, Cluster cluster) {
   SampleShared& shared = Shared();
   if (threadIdx.x == 0) {
@@ -416,7 +416,7 @@ __device__ Verdict DrawFiltered(bool by_rank, Cluster cluster) {
   return {OverTable(shared.block_masses, cluster.size()).raw, best};
 }
 
-// Takes the top token, or draws one from all.
+// Takes the top token (greedy), or draws one from all tokens. The first block returns the verdict.
 template <bool kAligned>
 __device__ Verdict TakeOrDraw(Cluster cluster) {
   SampleShared& shared = Shared();
@@ -428,7 +428,7 @@ __device__ Verdict TakeOrDraw(Cluster cluster) {
                   cluster);
 }
 
-// The answer of a row with a verdict. The logits in device memory are still the raw ones.
+// The result of a row with a verdict. The logits in device memory are still the raw ones.
 __device__ SampleResult Answer(const Verdict& verdict) {
   const SampleShared& shared = Shared();
   const auto token = static_cast<int32_t>(TokenOf(verdict.best));
@@ -439,7 +439,7 @@ __device__ SampleResult Answer(const Verdict& verdict) {
           .nonfinite = 0};
 }
 
-// Before anything that another kernel wrote is read.
+// Initialises shared memory, before the kernel reads any memory of its predecessor.
 __device__ void Prepare(Cluster cluster) {
   SampleShared& shared = Shared();
   for (int b = threadIdx.x * 4; b < kBins; b += kSampleThreads * 4) {
@@ -454,13 +454,13 @@ __device__ void Prepare(Cluster cluster) {
     box->Open();
   }
   shared.counts_box.Open(cluster.size() * kSampleWarps);
-  AnnounceMailboxes();
+  FenceBarriers();
   shared.extremes_box.Expect(cluster.size() * sizeof(Extremes));
   shared.orders_box.Expect(sizeof(Orders));
   shared.verdicts_box.Expect(cluster.size() * sizeof(Verdict));
 }
 
-// What a block knows before it reads logits.
+// Reads the row's job and sets the block's slice.
 __device__ void Begin(const SampleArgs& a, Cluster cluster) {
   SampleShared& shared = Shared();
   const auto* job_words = reinterpret_cast<const uint64_t*>(a.jobs + blockIdx.y);
@@ -484,7 +484,7 @@ __global__ void __launch_bounds__(kSampleThreads, 3) SampleKernel(SampleArgs a) 
   SampleShared& shared = Shared();
   Cluster cluster;
   Prepare(cluster);
-  cluster.Arrive();  // all blocks run, and may be written to, once all have waited
+  cluster.Arrive();  // after Wait all blocks run, and others may write to them
   PdlWait();
   Begin(a, cluster);
   cluster.Wait();
@@ -514,11 +514,12 @@ __global__ void __launch_bounds__(kSampleThreads, 3) SampleKernel(SampleArgs a) 
   }
 }
 
-// Blocks a row. Results do not depend on it.
+// Blocks per row. Results do not depend on it.
 int ClusterSize(int64_t vocab, int64_t rows) {
-  // Few rows leave multiprocessors free; of slices of 100 KB two still fit into one.
+  // Few rows leave multiprocessors free, so they get more blocks. Two slices of 100 KB fit in one
+  // multiprocessor.
   const int64_t slice = rows <= 16 ? 8192 : 24576;
-  int size = 2;  // a lone block is no cluster
+  int size = 2;  // the smallest cluster
   while (size < kMaxCluster && size * slice < vocab) size *= 2;
   return size;
 }
@@ -536,6 +537,10 @@ void LaunchSample(const SampleArgs& args, int cluster, int64_t rows, const Devic
   }();
   CUDA_CHECK(allowed);
   const size_t shared = sizeof(SampleShared) + static_cast<size_t>(args.slice_size) * sizeof(float);
+  static_assert(sizeof(SampleShared) + kCudaLimits.max_vocab / kMaxCluster * sizeof(float) <=
+                kMostShared - 1024);
+  static_assert(kCudaLimits.max_vocab % (kMaxCluster * kSliceUnit) == 0);
+  static_assert(kCudaLimits.max_context == (kSeenMask + 1) / kSeenInOutput);
   CHECK_LE(shared, static_cast<size_t>(kMostShared) - 1024);
   const Grid grid{.blocks = dim3(cluster, static_cast<unsigned>(rows)),
                   .threads = kSampleThreads,
@@ -546,23 +551,19 @@ void LaunchSample(const SampleArgs& args, int cluster, int64_t rows, const Devic
 
 }  // namespace
 
-// Everything fits into shared memory.
-int64_t SampleSpaceBytes(int32_t, int64_t) { return 0; }
-
-void Sample(const SampleParams& p, void*, const Device& device) {
+void Sample(const SampleParams& p, const Device& device) {
   CHECK(p.logits.dtype == DType::kF32 && p.logits.rank == 2);
   const int64_t rows = p.logits.dim[0], vocab = p.logits.dim[1];
   if (rows == 0) return;
   CHECK(vocab > 0 && vocab < int64_t{1} << 24);
   const int cluster = ClusterSize(vocab, rows);
-  const int64_t slice = (vocab + cluster - 1) / cluster;
-  const SampleArgs args{
-      .logits = p.logits.ptr<float>(),
-      .stride = p.logits.row_stride,
-      .vocab = static_cast<int32_t>(vocab),
-      .slice_size = static_cast<int32_t>((slice + kSliceUnit - 1) / kSliceUnit * kSliceUnit),
-      .jobs = p.jobs,
-      .results = p.results};
+  const int64_t slice = CeilDiv<int64_t>(vocab, cluster);
+  const SampleArgs args{.logits = p.logits.ptr<float>(),
+                        .stride = p.logits.row_stride,
+                        .vocab = static_cast<int32_t>(vocab),
+                        .slice_size = static_cast<int32_t>(RoundUp<int64_t>(slice, kSliceUnit)),
+                        .jobs = p.jobs,
+                        .results = p.results};
   const bool aligned = reinterpret_cast<uintptr_t>(p.logits.data) % 16 == 0 &&
                        p.logits.row_stride % 4 == 0 && vocab % 4 == 0;
   if (aligned) {

@@ -1,5 +1,5 @@
-// The numbers of the sampler on the device: masses, and keys whose integer order is the order of
-// what they stand for, so that maxima and sums over threads need no order of their own.
+// The sampler's numbers in device code: masses, and integer keys in the order of the values that
+// they encode. Sums and maxima over threads are of integers, so their order does not matter.
 #pragma once
 
 #include "kernels/cuda/device/device_math.cuh"
@@ -10,9 +10,9 @@ namespace quire::cuda {
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
 inline constexpr float kInfinity = __builtin_inff();
 
-// The mass floor(ExactExp(z) * 2^40) of a token with scaled logit z <= 0, before the floor. Below
-// -40 it is 0, and so it is at -40, so nothing smaller need be told apart; what is left of ExactExp
-// is its kernel, with 2^40 already in the exponent.
+// The mass floor(ExactExp(z) * 2^40) of a token with scaled logit z <= 0, before the floor. The
+// mass is 0 at -40 and below, so z is clamped there; then ExactExp needs only its core, with 2^40
+// added to the exponent.
 __device__ __forceinline__ float WeightOf(float z) {
   constexpr float kRound = kExpRound + 40.0f;
   const float x = fmaxf(z, -40.0f);
@@ -21,7 +21,8 @@ __device__ __forceinline__ float WeightOf(float z) {
   return __uint_as_float((__float_as_uint(t) << 23) + __float_as_uint(e));
 }
 __device__ __forceinline__ uint64_t MassOf(float z) { return static_cast<uint64_t>(WeightOf(z)); }
-// The sum of four. Conversions to 64 bits are slow, and most tokens do not need them.
+// The sum of the masses of four tokens. Conversions to 64 bits are slow, and most tokens do not
+// need them.
 __device__ __forceinline__ uint64_t MassOf(const float4& z) {
   const float4 w = {WeightOf(z.x), WeightOf(z.y), WeightOf(z.z), WeightOf(z.w)};
   if (fmaxf(fmaxf(w.x, w.y), fmaxf(w.z, w.w)) < 0x1p30f) {
@@ -32,24 +33,24 @@ __device__ __forceinline__ uint64_t MassOf(const float4& z) {
          static_cast<uint64_t>(w.w);
 }
 
-// Quotients by one divisor, correctly rounded as by IEEE division.
+// Divisor: quotients by one divisor, correctly rounded as in IEEE division.
 struct Divisor {
   float value, reciprocal;
-  bool plain;  // far from where anything below could under- or overflow
+  bool plain;  // so far from the limits that Quotient cannot underflow or overflow
 
   __device__ explicit Divisor(float divisor)
       : value(divisor),
         reciprocal(1.0f / divisor),
         plain(divisor > 0x1p-40f && divisor < 0x1p40f) {}
 
-  // The quotient from a correctly rounded reciprocal: two corrections by its exact remainder, as
-  // compilers expand a division.
+  // From a correctly rounded reciprocal and two corrections by the exact remainder, as compilers
+  // expand a division.
   __device__ __forceinline__ float Quotient(float x) const {
     float q = x * reciprocal;
     q = __fmaf_rn(__fmaf_rn(-value, q, x), reciprocal, q);
     return __fmaf_rn(__fmaf_rn(-value, q, x), reciprocal, q);
   }
-  // Of four x <= 0.
+  // The quotients of four x <= 0.
   __device__ __forceinline__ float4 Divide(const float4& x) const {
     const float least = fminf(fminf(x.x, x.y), fminf(x.z, x.w));
     const float most = fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w));
@@ -65,14 +66,14 @@ __device__ __forceinline__ uint32_t KeyOf(float z) { return __float_as_uint(z) &
 __device__ __forceinline__ float FromKey(uint32_t key) { return -__uint_as_float(key); }
 inline constexpr uint32_t kLastKey = 0x7f800000u;  // of -infinity
 
-// The larger of the two, NaN if one is.
+// The larger of the two; NaN if one is NaN.
 __device__ __forceinline__ float LargerOrNan(float a, float b) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
   return larger;
 }
 
-// Any float but NaN as an integer of the same order; both zeros give the same.
+// A float that is not NaN as an integer of the same order. Both zeros give the same integer.
 __device__ __forceinline__ uint32_t Ordered(float x) {
   const uint32_t bits = __float_as_uint(x + 0.0f);
   return bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
@@ -81,7 +82,8 @@ __device__ __forceinline__ float FromOrdered(uint32_t ordered) {
   return __uint_as_float(ordered ^ (ordered >> 31 != 0 ? 0x80000000u : 0xffffffffu));
 }
 
-// A token with its score: the largest is the best score's lowest token.
+// A token with its score as one integer. The largest integer is the best score, and of equal scores
+// the lowest token.
 __device__ __forceinline__ uint64_t Scored(float score, uint32_t token) {
   return uint64_t{Ordered(score)} << 32 | static_cast<uint32_t>(~token);
 }
@@ -94,7 +96,7 @@ __device__ __forceinline__ float ScoreOf(uint64_t scored) {
 
 __device__ __forceinline__ uint64_t Larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-// Over the 32 lanes, by the instructions that reduce 32-bit words.
+// Maxima and a sum over the 32 lanes, by the instructions that reduce 32-bit words.
 __device__ __forceinline__ uint64_t WarpLargest(uint64_t x) {
   const auto high = static_cast<uint32_t>(x >> 32);
   const uint32_t top = __reduce_max_sync(kAllLanes, high);
@@ -104,7 +106,7 @@ __device__ __forceinline__ uint64_t WarpLargest(uint64_t x) {
 __device__ __forceinline__ float WarpTop(float x) {
   return FromOrdered(__reduce_max_sync(kAllLanes, Ordered(x)));
 }
-// In parts of 22 bits, whose sums fit into a word.
+// Sums parts of 22 bits, whose sums fit into a word.
 __device__ __forceinline__ uint64_t WarpTotal(uint64_t x) {
   constexpr int kBits = 22;
   constexpr uint32_t kMask = (1u << kBits) - 1;
@@ -114,7 +116,7 @@ __device__ __forceinline__ uint64_t WarpTotal(uint64_t x) {
   return low + (uint64_t{middle} << kBits) + (uint64_t{high} << (2 * kBits));
 }
 
-// Binary logarithm as the special function unit gives it.
+// The binary logarithm, approximated by the special function unit.
 __device__ __forceinline__ float RoughLog2(float x) {
   float log;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log) : "f"(x));

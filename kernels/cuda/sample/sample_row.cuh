@@ -1,6 +1,6 @@
-// A row of logits in the shared memory of a cluster of blocks, each with a slice of the vocabulary,
-// and what the blocks tell each other. Sums are of integers and maxima of integer keys, so neither
-// the number of blocks nor the order in which they answer shows in a result.
+// A row of logits in the shared memory of a cluster, one slice of the vocabulary a block, and the
+// messages between the blocks. Sums are of integers and maxima of integer keys, so a result depends
+// neither on the number of blocks nor on the order of their messages.
 #pragma once
 
 #include "kernels/cuda/device/cluster.cuh"
@@ -14,20 +14,20 @@ inline constexpr int kMaxCluster = 16;
 // Slices are whole pairs of the 64-token blocks that share random counters.
 inline constexpr int kSliceUnit = 128;
 
-// What is known of logits before they are scaled.
+// Extremes: facts about logits before scaling.
 struct Extremes {
-  uint64_t best;  // Scored logit as modified: the top and its lowest token
+  uint64_t best;  // Scored modified logit: the largest, and its lowest token
   float raw_top;  // largest logit before modification
-  uint32_t bad;   // whether any logit is NaN or +infinity
+  uint32_t bad;   // 1 if any logit is NaN or +infinity
 };
 
-// A share of the row's sums.
+// Masses: a block's or thread's part of the row's sums.
 struct Masses {
   uint64_t raw;     // of the raw logits
-  uint64_t scaled;  // of those to draw from
+  uint64_t scaled;  // of the tokens to draw from
 };
 
-// A block's last word to the first.
+// Verdict: a block's last message to the first block.
 struct Verdict {
   uint64_t raw_mass;
   uint64_t best;  // Scored draw
@@ -39,7 +39,7 @@ struct Candidate {
   int32_t token;
 };
 
-// A block's tokens [first, first + size); those from the vocabulary's end on stand at -infinity.
+// A block's tokens [first, first + size). Values past the end of the vocabulary are -infinity.
 struct Slice {
   const float* row;  // the whole row, in device memory
   int32_t first, size, vocab;
@@ -51,11 +51,12 @@ using OfBlocks = T[kMaxCluster];
 template <typename T>
 using OfWarps = T[kSampleWarps];
 
-// Shared memory of a block. Other blocks write to the first block's only, except where said.
+// Shared memory of a block. Other blocks write only to the first block's, unless a comment says
+// otherwise.
 struct alignas(16) SampleShared {
   SampleJob job;
   Slice slice;
-  bool modified;                      // the row, by biases, bans or penalties
+  bool modified;                      // biases, bans or penalties modify the row
   Extremes extremes;                  // of the row, once its logits are read
   Masses masses;                      // of the slice
   OfBlocks<Extremes> block_extremes;  // every block's
@@ -64,20 +65,20 @@ struct alignas(16) SampleShared {
   OfWarps<Extremes> warp_extremes;
   OfWarps<Masses> warp_masses;
   OfWarps<uint64_t> warp_best;
-  // For the slice's logits, all blocks' extremes, the bins and masses of a count (a turn a count,
-  // each warp of the cluster a party), the first block's orders (likewise), the few candidates, and
-  // all verdicts.
+  // Mailboxes of the slice's logits; all blocks' extremes; the bins and masses of a count (one turn
+  // a count, every warp of the cluster a party); the first block's orders (one turn a count); the
+  // few candidates; all verdicts.
   Mailbox slice_box, extremes_box, counts_box, orders_box, few_box, verdicts_box;
   Orders orders;  // every block's
   Search search;
   Crossing found;
-  Orders next;     // what the first block is about to order
-  bool behind;     // whether the edge lies in the bins counted, or behind them
-  uint32_t floor;  // Ordered score that some token of the slice reaches
+  Orders next;     // the first block's next orders
+  bool behind;     // the edge lies in the counted bins or past them
+  uint32_t floor;  // Ordered score that a token of the slice reaches
   uint32_t num_few;
   alignas(16) uint32_t bins[kBins];  // tokens of the slice
   union {
-    alignas(16) uint32_t row_bins[kBins];  // tokens of the row; zero whenever the few are gathered
+    alignas(16) uint32_t row_bins[kBins];  // tokens of the row; zero when the few are gathered
     struct {
       Candidate candidate[kFew];
       uint64_t mass[kFew];
@@ -85,7 +86,7 @@ struct alignas(16) SampleShared {
   };
 };
 
-// This block's, and behind it the slice's values: logits as modified, later scaled.
+// This block's shared memory. The slice's values lie after it: modified logits, later scaled.
 __device__ __forceinline__ SampleShared& Shared() {
   extern __shared__ uint4 sample_memory[];
   return *reinterpret_cast<SampleShared*>(sample_memory);
@@ -95,7 +96,7 @@ __device__ __forceinline__ float4& FourAt(int i) {
   return *reinterpret_cast<float4*>(Values() + i);
 }
 
-// What is told, together: the same in all lanes of a warp.
+// Combine the values of a warp's lanes; every lane gets the result.
 __device__ __forceinline__ uint64_t OverWarp(uint64_t best) { return WarpLargest(best); }
 __device__ __forceinline__ Masses OverWarp(const Masses& mine) {
   return {WarpTotal(mine.raw), WarpTotal(mine.scaled)};
@@ -107,7 +108,7 @@ __device__ __forceinline__ Extremes OverWarp(const Extremes& mine) {
   return {WarpLargest(mine.best), WarpTop(mine.raw_top),
           __any_sync(kAllLanes, mine.bad != 0) ? 1u : 0u};
 }
-// What a lane without anything to tell has.
+// The value of a lane that takes no part.
 __device__ __forceinline__ Extremes Nothing(const Extremes*) { return {0, -kInfinity, 0}; }
 template <typename T>
 __device__ __forceinline__ T Nothing(const T*) {
@@ -118,7 +119,8 @@ __device__ __forceinline__ T OverTable(const T* table, uint32_t count) {
   const uint32_t lane = threadIdx.x % 32;
   return OverWarp(lane < count ? table[lane] : Nothing(table));
 }
-// Over the block's threads, by way of `room`; its next user must be a barrier away.
+// Combines the values of all threads of the block in `room`. A barrier must come before the next
+// use of `room`.
 template <typename T>
 __device__ __forceinline__ T OverBlock(const T& mine, OfWarps<T>& room) {
   const T of_warp = OverWarp(mine);
@@ -127,9 +129,9 @@ __device__ __forceinline__ T OverBlock(const T& mine, OfWarps<T>& room) {
   return OverTable(room, kSampleWarps);
 }
 
-// What modifies a token's logit, marked in the place of its value until that is read. From bit 0:
-// whether it was seen in prompt or output; 19 bits, how often in the output; 11 bits, its place in
-// the bias list from 1; whether it is banned.
+// A token's mark, which lies in the place of its value until the logit is read. From bit 0: 1 bit,
+// the token occurs in the prompt or output; 19 bits, its occurrences in the output; 11 bits, its
+// place in the bias list, from 1; 1 bit, it is banned.
 inline constexpr uint32_t kSeen = 1, kSeenInOutput = 2, kSeenMask = (1u << 20) - 1;
 inline constexpr uint32_t kBiasShift = 20, kBiasMask = 2047, kBanned = 1u << 31;
 
@@ -141,8 +143,8 @@ __device__ __forceinline__ bool IsModified(const SampleJob& job) {
   return job.num_bias > 0 || job.num_banned > 0 || (HasPenalties(job.params) && job.num_known > 0);
 }
 
-// Marks the row's tokens: each block takes a share of the lists and marks in whichever block has
-// the token.
+// Marks the row's tokens. Each block takes a share of the lists and writes the marks to the blocks
+// that have the tokens.
 __device__ __noinline__ inline void MarkTokens(Cluster cluster) {
   const SampleJob& job = Shared().job;
   const Slice slice = Shared().slice;
@@ -186,7 +188,7 @@ __device__ inline float Modified(float logit, uint32_t mark, const SampleJob& jo
   return logit - row.presence_penalty;
 }
 
-// Four raw logits from `token` on, -infinity behind the vocabulary's end.
+// Four raw logits from `token` on; -infinity past the end of the vocabulary.
 template <bool kAligned>
 __device__ __forceinline__ float4 RawFour(const Slice& slice, int32_t token) {
   float4 four = {-kInfinity, -kInfinity, -kInfinity, -kInfinity};
@@ -202,7 +204,7 @@ __device__ __forceinline__ float4 RawFour(const Slice& slice, int32_t token) {
   return four;
 }
 
-// Calls fn(i) for the first of each four values that are this thread's.
+// Calls fn(i) for each group of four values of this thread; i is the first.
 template <typename Fn>
 __device__ __forceinline__ void EachFour(Fn fn) {
   const int size = Shared().slice.size;
@@ -223,7 +225,7 @@ __device__ __forceinline__ void EachOf(const float4& four, Fn fn) {
   fn(four.w, 3);
 }
 
-// Brings the slice's logits into shared memory: by one bulk copy, or each thread those it reads.
+// Reads the slice's logits into shared memory: by one bulk copy, or each thread its own.
 template <bool kAligned>
 __device__ __forceinline__ void FetchSlice() {
   const Slice slice = Shared().slice;

@@ -1,31 +1,33 @@
-// The search for the edge of what a draw may take: the key of the last token that top_k or top_p
-// keeps. Tokens are counted in bins of keys, and bins narrow around the edge until it is one key or
-// so few tokens are left that they are compared one by one. Counts and masses are integers: the
-// edge is exact, whatever the order they were added in.
+// The search for the edge of a draw: the key of the last token that top_k or top_p keeps. Blocks
+// count tokens in bins of keys, and the bins narrow around the edge until it is one key, or until
+// so few tokens are left that they are compared one by one. Counts and masses are integers, so the
+// edge is exact in any order of addition.
 #pragma once
 
+#include "kernels/ceil_div.h"
+#include "kernels/cuda/device/block_scan.cuh"
 #include "kernels/cuda/sample/sample_math.cuh"
 
 namespace quire::cuda {
 
-// Three blocks of this many threads, with slices of 64 KB, fill a multiprocessor.
+// Three blocks of this size with slices of 64 KB fill a multiprocessor.
 inline constexpr int kSampleThreads = 384;
 inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kBins = 1024;
 inline constexpr int kFew = 256;  // tokens that are compared one by one
 
-// The linear bin, of 32 to the unit, of z <= 0 above -32: rounded to zero, 2^23 + x has the whole
-// part of x in its low bits.
+// The linear bin, 32 to the unit, of z <= 0 above -32. Rounded to zero, 2^23 + x has the whole part
+// of x in its low bits.
 __device__ __forceinline__ uint32_t LinearBinOf(float z) {
   return __float_as_uint(__fmaf_rz(z, -32.0f, 0x1p23f)) - __float_as_uint(0x1p23f);
 }
 __device__ __forceinline__ uint32_t FirstKeyOfLinear(uint32_t bin) {
   return __float_as_uint(static_cast<float>(bin) / 32.0f);
 }
-// The last of the linear bins is left for what lies behind all that are searched.
+// The last linear bin is left for tokens past all searched bins.
 inline constexpr uint32_t kLastLinear = kBins - 2;
 
-// Bins over the keys [first, last]: linear, or runs of 2^shift keys.
+// Bins over the keys [first, last]: linear in z, or runs of 2^shift keys.
 struct Bins {
   uint32_t first, last;
   uint32_t shift;
@@ -43,7 +45,7 @@ struct Bins {
   }
 };
 
-// Through linear bin `bin`, but no further than `last`.
+// The linear bins up to `bin`, but no further than key `last`.
 __device__ __forceinline__ Bins LinearBins(uint32_t bin, uint32_t last = kLastKey - 1) {
   return {0, min(FirstKeyOfLinear(bin + 1) - 1, last), 0, true};
 }
@@ -56,36 +58,36 @@ __device__ __forceinline__ Bins BinsOver(uint32_t first, uint32_t last) {
   return {first, last, static_cast<uint32_t>(max(bits - kBinBits, 0)), false};
 }
 
-// What all threads of all blocks of a row do next.
+// The next action of all blocks of a row.
 enum class Next : int32_t { kCount, kGather, kDraw };
 struct alignas(8) Orders {
   Next next;
-  uint32_t num_kept;              // kGather: the tokens as far as last_key
-  uint32_t last_key;              // kGather, kDraw: tokens behind it are out
-  Bins bins;                      // kCount: count the tokens of these keys,
-  uint32_t mass_begin, mass_end;  // and add up the mass of those with keys in [begin, end)
+  uint32_t num_kept;              // kGather: the number of tokens up to last_key
+  uint32_t last_key;              // kGather, kDraw: tokens past it are dropped
+  Bins bins;                      // kCount: counts the tokens of these keys,
+  uint32_t mass_begin, mass_end;  // and sums the mass of tokens with keys in [begin, end)
 };
 
-// What the block that searches remembers between counts.
+// The state of a search between counts, in the first block.
 struct Search {
   bool by_mass;        // for top_p; otherwise by rank, for top_k
-  uint32_t rank;       // the edge is the rank-th token of the bins and behind
+  uint32_t rank;       // the edge is the rank-th token from the first bin on
   uint32_t num_above;  // tokens before the bins
   uint64_t wanted;     // the edge is the first key with this much mass before it or at it
   uint64_t above;      // mass before the bins
-  // Where to go back to when the bins turn out to begin behind the edge.
+  // Where the search continues if the bins turn out to begin past the edge.
   uint32_t before_first, before_num_above;
   uint64_t before_above;
 };
 
-// A bin's tokens: their number, and bounds of their mass.
+// BinSum: the number of tokens of a bin, and bounds of their mass.
 struct BinSum {
   uint32_t count;
   uint64_t low, high;
 };
 
-// Bounds of the mass of a key in [first, last], equal when that is one key. The margins cover that
-// ExactExp may be a rounding away from monotonic; far out all masses are 0.
+// Bounds of the mass of `count` tokens of a bin; equal where the bin is one key. The margins cover
+// that ExactExp is monotonic only up to a rounding. Below z = -28 all masses are 0.
 __device__ __forceinline__ BinSum BoundsOf(const Bins& bins, uint32_t bin, uint32_t count) {
   if (count == 0) return {0, 0, 0};
   const uint32_t first = bins.FirstKey(bin), last = bins.LastKey(bin);
@@ -102,37 +104,20 @@ __device__ __forceinline__ BinSum operator+(const BinSum& a, const BinSum& b) {
   return {a.count + b.count, a.low + b.low, a.high + b.high};
 }
 
-// Sum over the bins of the threads before this one, each thread having one BinSum.
-__device__ inline BinSum ExclusiveSum(const BinSum& mine) {
-  __shared__ BinSum of_warp[kSampleWarps];
-  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  BinSum sum = mine;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const BinSum other = {__shfl_up_sync(kAllLanes, sum.count, distance),
-                          __shfl_up_sync(kAllLanes, sum.low, distance),
-                          __shfl_up_sync(kAllLanes, sum.high, distance)};
-    if (lane >= distance) sum = sum + other;
-  }
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  for (unsigned w = 0; w < warp; ++w) sum = sum + of_warp[w];
-  return {sum.count - mine.count, sum.low - mine.low, sum.high - mine.high};
-}
-
-// Where the search crosses its goal, as bins and as tokens before and through them.
+// The bins in which a search reaches its goal, and the number of tokens before and through them.
 struct Crossing {
   uint32_t first, last;
   uint32_t before_first, through_first, through_last;
 };
 
-// Finds the crossing of `counts` [kBins], and leaves them zero: of rank by counts, or of wanted
-// mass by its bounds. With bounds, the edge lies in the bins from where the upper one reaches the
-// goal to where the lower one does, or to the end. `found` is the block's, to be read after a
-// barrier; a barrier must lie between two calls.
+// Finds where `counts` [kBins] reach the goal, and leaves them zero. By rank the goal is a count;
+// by mass it is `wanted`, known by bounds: the edge then lies between the bin where the upper bound
+// reaches the goal and the bin where the lower bound does, or the last bin. All threads call it;
+// `found` is in shared memory and may be read after a barrier. A barrier must lie between two
+// calls.
 __device__ inline void FindCrossing(uint32_t* counts, const Bins& bins, const Search& search,
                                     Crossing* found) {
-  constexpr int kEach = (kBins + kSampleThreads - 1) / kSampleThreads;
+  constexpr int kEach = CeilDiv(kBins, kSampleThreads);
   BinSum bin[kEach], sum = {0, 0, 0};
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
@@ -142,8 +127,8 @@ __device__ inline void FindCrossing(uint32_t* counts, const Bins& bins, const Se
     bin[i] = search.by_mass ? BoundsOf(bins, b, count) : BinSum{count, 0, 0};
     sum = sum + bin[i];
   }
-  BinSum before = ExclusiveSum(sum);
-  // Whether a sum as far as a bin has reached the goal, by the upper and by the lower bound.
+  BinSum total, before = SumBefore<kSampleThreads>(sum, &total);
+  // True if the sum through a bin reaches the goal, by the upper and by the lower bound.
   const auto may = [&](const BinSum& s) {
     return search.by_mass ? search.above + s.high >= search.wanted : s.count >= search.rank;
   };
@@ -177,7 +162,7 @@ __device__ inline Orders DrawThrough(uint32_t last_key) {
   return {Next::kDraw, 0, last_key, {}, 0, 0};
 }
 
-// After a count for top_k.
+// The next orders after a count for top_k.
 __device__ inline Orders AfterRank(const Orders& done, const Crossing& found, float top_p,
                                    Search& search) {
   uint32_t first = kLastKey, last = kLastKey, before = found.through_last;
@@ -201,7 +186,7 @@ __device__ inline Orders AfterRank(const Orders& done, const Crossing& found, fl
   return CountOver(LinearBins(kLastLinear, last), 0, last + 1);
 }
 
-// After a count for top_p, with search.above as of the first of its bins.
+// The next orders after a count for top_p; search.above is the mass before its first bin.
 __device__ inline Orders AfterMass(const Orders& done, const Crossing& found, Search& search) {
   const Bins& bins = done.bins;
   const uint32_t first = bins.FirstKey(found.first), last = bins.LastKey(found.last);
@@ -215,7 +200,7 @@ __device__ inline Orders AfterMass(const Orders& done, const Crossing& found, Se
     search.num_above += found.before_first;
     return CountOver(BinsOver(first, last), bins.first, first);
   }
-  // The bounds are too loose to narrow by half: ask first whether the edge is in the first bin.
+  // The bounds are too loose to halve the keys: first find whether the edge is in the first bin.
   search.num_above += found.through_first;
   const uint32_t begin = bins.LastKey(found.first) + 1;
   return CountOver(BinsOver(begin, last), bins.first, begin);
@@ -228,8 +213,8 @@ __device__ __forceinline__ uint64_t Wanted(float top_p, uint64_t total) {
   return wanted > 0 ? wanted : 1;
 }
 
-// Takes the mass that a count added up. False when the edge lies before its bins after all, and
-// `back` says where.
+// Adds the mass of a count. False if the edge turns out to lie before the count's bins; `back` then
+// orders a count of the keys before them.
 __device__ inline bool TakeMass(const Orders& done, uint64_t mass, float top_p, Search& search,
                                 Orders* back) {
   if (done.bins.linear) {

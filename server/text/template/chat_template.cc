@@ -1,4 +1,4 @@
-// Finds a checkpoint's template and runs it over messages.
+// Finds a checkpoint's template and renders messages with it.
 #include "server/text/template/chat_template.h"
 
 #include <fstream>
@@ -36,7 +36,7 @@ std::string TokenText(const nlohmann::json& config, const char* key) {
                                                         : "";
 }
 
-// chat_template is a string, or a list of named ones of which "default" is for chats.
+// chat_template is a string, or a list of named templates; the one named "default" is for chats.
 absl::StatusOr<std::string> TemplateText(const nlohmann::json& config, const std::string& path) {
   if (!config.contains("chat_template") || config.at("chat_template").is_null()) {
     return absl::NotFoundError(absl::StrCat(path, ": no chat_template"));
@@ -69,7 +69,7 @@ struct ChatTemplate::Data {
         {"tools", jinja::Value::MakeNone()},
         {"documents", jinja::Value::MakeNone()},
     };
-    // A tokenizer without one leaves the name undefined.
+    // Without such a token the name stays undefined.
     if (!bos_token.empty()) globals.emplace_back("bos_token", jinja::Value::Of(bos_token));
     if (!eos_token.empty()) globals.emplace_back("eos_token", jinja::Value::Of(eos_token));
     return jinja::Run(block, std::move(globals), jinja::Limits());
@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<const ChatTemplate>> ChatTemplate::Parse(
     return absl::InvalidArgumentError(absl::StrCat("chat template: ", block.status().message()));
   }
   data->block = *std::move(block);
-  // A template may raise on this conversation; anything else it stumbles over is ours to name now.
+  // A template may raise on this sample conversation; other errors are unsupported constructs.
   const auto outcome = data->Run({{"user", "Hello"}}, /*add_generation_prompt=*/true);
   if (!outcome.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("chat template: ", outcome.status().message()));
@@ -126,7 +126,7 @@ absl::StatusOr<std::unique_ptr<const ChatTemplate>> ChatTemplate::Load(const std
 absl::StatusOr<std::string> ChatTemplate::Render(const std::vector<ChatMessage>& messages,
                                                  bool add_generation_prompt) const {
   for (size_t i = 0; i < messages.size(); ++i) {
-    // The interpreter reads code points: what is not UTF-8 must not reach it.
+    // The interpreter reads code points, so invalid UTF-8 must not reach it.
     for (const std::string* text : {&messages[i].role, &messages[i].content}) {
       if (FindInvalidUtf8(*text) != std::string::npos) {
         return absl::InvalidArgumentError(absl::StrCat("messages[", i, "] is not valid UTF-8"));

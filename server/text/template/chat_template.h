@@ -1,6 +1,6 @@
-// ChatTemplate: renders messages to a prompt with the checkpoint's own Jinja template, by an
-// interpreter of the subset that chat templates use, bounded in steps, depth, output and time.
-// Never runs a template that came with a request. Immutable after Load; any thread.
+// ChatTemplate: renders messages to a prompt with the checkpoint's Jinja template. Interprets the
+// subset of Jinja that chat templates use, with limits on steps, depth, output and time. Never runs
+// a template from a request. Immutable after Load; any thread.
 #pragma once
 
 #include <memory>
@@ -18,16 +18,16 @@ struct ChatMessage {
 
 class ChatTemplate {
  public:
-  // Parses and dry-runs a template; INVALID_ARGUMENT names the construct that is not supported.
+  // Parses a template and renders a sample. INVALID_ARGUMENT names the unsupported construct.
   static absl::StatusOr<std::unique_ptr<const ChatTemplate>> Parse(const std::string& source,
                                                                    const std::string& bos_token,
                                                                    const std::string& eos_token);
-  // Reads DIR/chat_template.jinja or tokenizer_config.json's chat_template; NOT_FOUND when the
+  // Reads DIR/chat_template.jinja, or else chat_template in tokenizer_config.json. NOT_FOUND if the
   // model has none.
   static absl::StatusOr<std::unique_ptr<const ChatTemplate>> Load(const std::string& dir);
   ~ChatTemplate();
 
-  // INVALID_ARGUMENT when the template raises (raise_exception) or a limit is hit.
+  // INVALID_ARGUMENT if the template calls raise_exception or exceeds a limit.
   absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
                                      bool add_generation_prompt) const;
 

@@ -1,4 +1,4 @@
-// How values are taken apart (attributes, items, slices, iteration) and tested.
+// Attributes, items, slices, iteration and tests of values.
 #include "server/text/template/jinja_access.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How values of a chat template are taken apart and tested, and what calls are given.
+// Access to parts of a chat template's values, tests of values, and the arguments of calls.
 #pragma once
 
 #include <string>
@@ -19,18 +19,19 @@ struct Arguments {
   const Value* Find(size_t index, std::string_view name) const;
 };
 
-// value.name and value[key], undefined when there is none; INVALID_ARGUMENT on an undefined value.
+// value.name and value[key]; undefined if there is no such part, INVALID_ARGUMENT if `value` is
+// undefined.
 absl::StatusOr<Value> GetAttribute(const Value& value, const std::string& name);
 absl::StatusOr<Value> GetItem(const Value& value, const Value& key);
 // value[start:stop:step]; none or undefined bounds are open.
 absl::StatusOr<Value> GetSlice(const Value& value, const Value& start, const Value& stop,
                                const Value& step);
 absl::StatusOr<bool> Contains(const Value& container, const Value& item);
-// What a for loop visits: items, keys, or code points.
+// The values that a for loop visits: items, keys or code points.
 absl::StatusOr<List> Iterate(const Value& value);
-int64_t LengthOf(const Value& value);  // -1: has none
+int64_t LengthOf(const Value& value);  // -1: the value has no length
 
-// Whether a template may use the name of a test; then `value is name(args)`.
+// Whether `name` is a known test; ApplyTest evaluates `value is name(args)`.
 bool IsTest(std::string_view name);
 absl::StatusOr<bool> ApplyTest(std::string_view name, const Value& value, const Arguments& args);
 

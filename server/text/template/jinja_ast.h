@@ -1,4 +1,4 @@
-// The syntax tree of a chat template. Plain data, made by the parser and walked by the interpreter.
+// The syntax tree of a chat template: plain data that the parser builds and the interpreter walks.
 #pragma once
 
 #include <memory>
@@ -76,7 +76,7 @@ struct MacroStatement {
   Block body;
 };
 
-// What no part of a template may exceed, in nesting: of an expression, of blocks, of values.
+// Maximum nesting of expressions, of blocks and of values.
 inline constexpr int kMaxDepth = 64;
 
 }  // namespace quire::jinja

@@ -1,4 +1,4 @@
-// Expressions by recursive descent, one function a level of precedence.
+// Parses expressions by recursive descent, one function per level of precedence.
 #include "server/text/template/jinja_expression_parser.h"
 
 #include <algorithm>
@@ -89,7 +89,7 @@ class ExpressionParser {
     draft->name = std::move(name);
     return draft;
   }
-  // Seals a node: its depth is known once its parts are.
+  // Completes a node: computes its depth from its parts.
   Parsed Finish(Draft draft) const {
     const auto deepen = [&draft](const ExpressionPtr& part) {
       if (part != nullptr) draft->depth = std::max(draft->depth, part->depth + 1);
@@ -269,7 +269,7 @@ class ExpressionParser {
     if (name == "false" || name == "False") return Constant(Value::Of(false));
     if (name == "none" || name == "None") return Constant(Value::MakeNone());
     if (name == "loop") {
-      // The loop object dies with its loop: only its fields may be used.
+      // The loop object ends with its loop, so only its fields can be used.
       if (!cursor_.Skip(".")) return cursor_.Fault("'loop' without a field is not supported");
       ASSIGN_OR_RETURN(std::string field, cursor_.TakeName());
       Draft loop = Make(Kind::kLoop, std::move(field));
@@ -365,7 +365,7 @@ class ExpressionParser {
     return Finish(std::move(item));
   }
 
-  // After the opening parenthesis, up to and with the closing one.
+  // Reads after the opening parenthesis, up to and including the closing one.
   absl::Status CallArguments(Expression* call) {
     bool first = true;
     while (!cursor_.Skip(")")) {
@@ -438,7 +438,7 @@ class ExpressionParser {
     return Finish(std::move(negation));
   }
 
-  // `x is divisibleby 3`: the argument of a test may stand without parentheses.
+  // `x is divisibleby 3`: a test's argument may have no parentheses.
   bool StartsArgument() const {
     switch (cursor_.Peek().kind) {
       case Token::Kind::kString:

@@ -1,4 +1,4 @@
-// Expressions of chat templates, parsed from a cursor over tokens.
+// Parses the expressions of chat templates from a cursor over tokens.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ class Cursor {
 };
 
 absl::StatusOr<ExpressionPtr> ParseExpression(Cursor* cursor);
-// As far as an `if`, which then belongs to what is around it.
+// Stops before an `if`, which then belongs to the enclosing statement.
 absl::StatusOr<ExpressionPtr> ParseWithoutCondition(Cursor* cursor);
 // One expression, or several with commas between them.
 absl::StatusOr<ExpressionPtr> ParseTuple(Cursor* cursor);

@@ -58,7 +58,7 @@ absl::StatusOr<Value> Default(const Value& value, const Arguments& args) {
 
 absl::StatusOr<Value> ToJsonFilter(const Value& value, const Arguments& args) {
   JsonStyle style;
-  // Positions as in transformers' own tojson: ensure_ascii, indent, separators, sort_keys.
+  // Positions as in transformers' tojson: ensure_ascii, indent, separators, sort_keys.
   if (FlagOr(args, 0, "ensure_ascii", false)) return Fault("tojson: ensure_ascii is not supported");
   style.indent = static_cast<int>(std::clamp<int64_t>(IntOr(args, 1, "indent", -1), -1, 16));
   if (style.indent >= 0) style.item_separator = ",";
@@ -157,7 +157,7 @@ absl::StatusOr<Value> Items(const Value& value, const Arguments&) {
   return CallMethod("items", value, {});
 }
 
-// What a list is ordered or compared by: the item or its attribute; text without regard to case.
+// The key for sorting and comparing: the item or its attribute; text ignores case.
 absl::StatusOr<Value> SortKey(const Value& item, const Value* attribute, bool case_sensitive) {
   Value key = item;
   if (attribute != nullptr && !attribute->is_none()) {
@@ -251,7 +251,7 @@ absl::StatusOr<Value> Map(const Value& value, const Arguments& args) {
   return Value::Of(std::move(out));
 }
 
-// select, reject and their attribute forms: items for which a test, or truth, says `wanted`.
+// select, reject and their attribute forms: items for which a test, or truth, equals `wanted`.
 absl::StatusOr<Value> SelectIf(const Value& value, const Arguments& args, bool by_attribute,
                                bool wanted) {
   ASSIGN_OR_RETURN(const List items, Iterate(value));
@@ -292,7 +292,7 @@ absl::StatusOr<Value> Indent(const Value& value, const Arguments& args) {
           ? width->string()
           : std::string(std::clamp<int64_t>(IntOr(args, 0, "width", 4), 0, 256), ' ');
   const bool first = FlagOr(args, 1, "first", false), blank = FlagOr(args, 2, "blank", false);
-  const std::string text = ToString(value) + "\n";  // the last line end is no line of its own
+  const std::string text = ToString(value) + "\n";  // the last line end starts no further line
   const std::vector<std::string_view> lines = SplitLines(text, /*keep_ends=*/false);
   std::string out;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -373,7 +373,7 @@ constexpr NamedFilter kFilters[] = {
     {"replace", ReplaceFilter},
     {"reverse", Reverse},
     {"round", Round},
-    {"safe", StringFilter},  // nothing is escaped
+    {"safe", StringFilter},  // no filter escapes
     {"select", Select<false, true>},
     {"selectattr", Select<true, true>},
     {"sort", Sort},

@@ -9,7 +9,7 @@
 
 namespace quire::jinja {
 
-// Whether a template may use the name at all.
+// Whether `name` is a known filter.
 bool IsFilter(std::string_view name);
 // REQUIRES IsFilter(name). INVALID_ARGUMENT for arguments that do not fit.
 absl::StatusOr<Value> ApplyFilter(std::string_view name, const Value& value, const Arguments& args);

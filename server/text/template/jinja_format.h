@@ -1,4 +1,4 @@
-// Printing of template values as Python's str() and json.dumps() do.
+// Prints template values as Python's str() and json.dumps() do.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace quire::jinja {
 
-// As Python's str(): what {{ }} prints. An undefined value prints nothing.
+// As Python's str(), which {{ }} prints. An undefined value prints nothing.
 std::string ToString(const Value& value);
 
 struct JsonStyle {

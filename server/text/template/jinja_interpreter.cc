@@ -1,5 +1,5 @@
-// The tree walk. Every evaluation is charged; recursion is bounded by the depth of the tree and of
-// macro calls.
+// Walks the tree. Counts every evaluation as a step; the depth of the tree and of macro calls
+// limits recursion.
 #include "server/text/template/jinja_interpreter.h"
 
 #include <time.h>
@@ -25,7 +25,7 @@ constexpr int64_t kBytesPerStep = 64;
 constexpr int64_t kStepsPerClockRead = 256;
 constexpr int64_t kMaxRange = 100'000;
 
-// Of this thread: on a busy machine a template is not to blame for the time others take.
+// Of this thread, so that the load of the machine does not count against the template.
 int64_t CpuNowNs() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -212,7 +212,7 @@ class Interpreter {
     if (target == nullptr || !target->is_namespace()) {
       return Fault(absl::StrCat("'", statement.name, "' is not a namespace"));
     }
-    const Value held = *target;  // the scope may move while the value is computed
+    const Value held = *target;  // computing the value may move the scope
     ASSIGN_OR_RETURN(Value value, Evaluate(*statement.expression));
     RETURN_IF_ERROR(CheckStorable(value));
     Dict& members = held.dict();
@@ -225,7 +225,7 @@ class Interpreter {
     return absl::OkStatus();
   }
 
-  // What a block prints, as text.
+  // The text that a block prints.
   absl::StatusOr<std::string> Capture(const Block& block) {
     std::string outside = std::exchange(output_, {});
     const absl::StatusOr<Flow> flow = Execute(block);
@@ -236,7 +236,7 @@ class Interpreter {
 
   // --- expressions ---
 
-  // A namespace within a value could come to hold itself.
+  // A namespace within a value could contain itself.
   static absl::Status CheckStorable(const Value& value) {
     return value.is_namespace() ? Fault("a namespace within another value is not supported")
                                 : absl::OkStatus();

@@ -1,4 +1,4 @@
-// Runs a parsed chat template within bounds.
+// Runs a parsed chat template within limits.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace quire::jinja {
 
 struct Limits {
-  int64_t steps = 1'000'000;  // an evaluation is one step, and so are 64 bytes of text made
+  int64_t steps = 1'000'000;  // one per evaluation, and one per 64 bytes of text produced
   size_t output_bytes = 4 << 20;
   int64_t time_ns = 100'000'000;  // of the calling thread's CPU time
 };
@@ -23,8 +23,8 @@ struct Outcome {
   bool raised = false;  // by raise_exception: `text` is its message
 };
 
-// Prints `block` with the given global variables. INVALID_ARGUMENT names the line of what went
-// wrong or the limit that was hit.
+// Renders `block` with the given global variables. INVALID_ARGUMENT names the line of the error, or
+// the limit that was exceeded.
 absl::StatusOr<Outcome> Run(const Block& block, std::vector<std::pair<std::string, Value>> globals,
                             const Limits& limits);
 

@@ -1,4 +1,4 @@
-// Two levels: text up to a tag, then the tokens within it.
+// Two levels: text up to a tag, then the tokens in the tag.
 #include "server/text/template/jinja_lexer.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class Lexer {
     return absl::InvalidArgumentError(absl::StrCat("line ", line_, ": ", reason));
   }
   bool Follows(std::string_view text) const { return in_.substr(at_).starts_with(text); }
-  // Moves on, counting lines.
+  // Advances and counts lines.
   void Skip(size_t count) {
     line_ += static_cast<int>(std::count(in_.begin() + at_, in_.begin() + at_ + count, '\n'));
     at_ += count;
@@ -73,7 +73,7 @@ class Lexer {
     return std::string_view::npos;
   }
 
-  // Prints the text before the tag at `tag`, less the white space that the tag takes.
+  // Adds the text before the tag at `tag`, without the white space that the tag removes.
   void AddTextBefore(size_t tag, char kind, char sign) {
     std::string_view text = in_.substr(at_, tag - at_);
     if (sign == '-') {
@@ -103,7 +103,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // At the end of a tag: its sign, the two characters, and the white space it takes.
+  // At the end of a tag: reads its sign, the two characters, and the white space that it removes.
   bool SkipTagEnd(std::string_view end) {
     const bool strips = Follows("-") && in_.substr(at_ + 1).starts_with(end);
     const bool keeps = end != "}}" && Follows("+") && in_.substr(at_ + 1).starts_with(end);
@@ -163,7 +163,7 @@ class Lexer {
   }
 
   absl::Status ReadInside(std::string_view end) {
-    std::string open;  // brackets; within them the end of the tag is not one
+    std::string open;  // brackets; inside them the characters of a tag's end do not end it
     while (at_ < in_.size()) {
       if (IsSpace(in_[at_])) {
         Skip(1);
@@ -234,7 +234,7 @@ class Lexer {
     static constexpr std::string_view kNames = "\\'\"abfnrtv", kValues = "\\'\"\a\b\f\n\r\t\v";
     const char c = in_[at_ + 1];
     if (const size_t known = kNames.find(c); known != kNames.npos || c == '\n') {
-      if (c != '\n') *value += kValues[known];  // an escaped line end is none
+      if (c != '\n') *value += kValues[known];  // an escaped line end adds no character
       Skip(2);
       return absl::OkStatus();
     }
@@ -290,7 +290,7 @@ class Lexer {
   const std::string_view in_;
   size_t at_ = 0;
   int line_ = 1;
-  bool at_line_start_ = true;  // nothing or a line end stands before at_
+  bool at_line_start_ = true;  // at_ is at the start or after a line end
   std::vector<Token> tokens_;
 };
 

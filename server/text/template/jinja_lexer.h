@@ -1,5 +1,5 @@
-// The lexer of chat templates: source text to tokens, with trim_blocks and lstrip_blocks on, as
-// transformers renders them.
+// The lexer of chat templates: converts source text to tokens, with trim_blocks and lstrip_blocks
+// on, as in transformers.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace quire::jinja {
 
 struct Token {
   enum class Kind : uint8_t {
-    kText,         // to be printed as it is
+    kText,         // printed unchanged
     kOutputBegin,  // {{
     kOutputEnd,
     kBlockBegin,  // {%

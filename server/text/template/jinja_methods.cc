@@ -100,7 +100,7 @@ absl::StatusOr<Value> FindText(std::string_view name, const std::string& text,
   return Value::Of(CountCodePoints(std::string_view(text).substr(0, at)));
 }
 
-// isalpha and its kin: every code point of a text that is not empty passes.
+// isalpha and the like: the text is not empty and every code point passes.
 bool AllOf(std::string_view name, const std::string& text) {
   if (name == "islower" || name == "isupper") {
     const std::string lower = ToLower(text), upper = ToUpper(text);

@@ -9,7 +9,7 @@
 
 namespace quire::jinja {
 
-// Whether a template may use the name at all.
+// Whether `name` is a known method.
 bool IsMethod(std::string_view name);
 // INVALID_ARGUMENT for objects without the method and arguments that do not fit.
 absl::StatusOr<Value> CallMethod(std::string_view name, const Value& object, const Arguments& args);

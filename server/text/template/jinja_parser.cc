@@ -26,8 +26,8 @@ class Parser {
   using Kind = Statement::Kind;
   using Names = std::initializer_list<std::string_view>;
 
-  // Statements up to a block that starts with one of `ends` (or the end of the template, if none
-  // are given); that name is left as the next token.
+  // Parses statements up to a block that starts with one of `ends`, or to the end of the template
+  // if `ends` is empty. Leaves that name as the next token.
   absl::StatusOr<Block> ParseBlock(Names ends) {
     if (++depth_ > kMaxDepth) return cursor_.Fault(absl::StrCat("nested deeper than ", kMaxDepth));
     Block block;
@@ -103,7 +103,7 @@ class Parser {
     }
   }
 
-  // a, b = ... and for a, b in ...: names, maybe in parentheses.
+  // a, b = ... and for a, b in ...: names, optionally in parentheses.
   absl::Status ParseTargets(std::vector<std::string>* out) {
     const bool parenthesis = cursor_.Skip("(");
     do {

@@ -8,8 +8,8 @@
 
 namespace quire::jinja {
 
-// INVALID_ARGUMENT names the line and the construct that is wrong or not supported; filters, tests
-// and methods that do not exist here are refused already now.
+// INVALID_ARGUMENT names the line and the construct that is wrong or unsupported, including unknown
+// filters, tests and methods.
 absl::StatusOr<Block> Parse(const std::string& source);
 
 }  // namespace quire::jinja

@@ -155,7 +155,7 @@ std::string Replace(std::string_view text, std::string_view from, std::string_vi
 
 std::string ToUpper(std::string_view text) {
   return MapCodePoints(Replace(text, "\u00DF", "SS", -1),
-                       Upper);  // the one common letter that grows
+                       Upper);  // the only common letter that becomes two
 }
 std::string ToLower(std::string_view text) { return MapCodePoints(text, Lower); }
 

@@ -16,19 +16,19 @@ std::string_view Strip(std::string_view text, Side side);
 std::string_view Strip(std::string_view text, Side side, std::string_view characters);
 
 std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit);
-// REQUIRES a separator that is not empty. At most `limit` cuts (negative: all), from the right if
-// asked.
+// REQUIRES a non-empty separator. Cuts at most `limit` times (negative: everywhere), from the right
+// if `from_right`.
 std::vector<std::string_view> Split(std::string_view text, std::string_view separator,
                                     int64_t limit, bool from_right = false);
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
 
 int64_t CountCodePoints(std::string_view text);
-size_t ByteAt(std::string_view text, int64_t index);  // of a code point; the size when past the end
+size_t ByteAt(std::string_view text, int64_t index);  // of a code point; the size if past the end
 std::string Replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t limit);
 std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
-std::string Capitalize(std::string_view text);  // first letter large, the others small
-std::string Title(std::string_view text);       // so for every word
+std::string Capitalize(std::string_view text);  // first letter upper case, the others lower
+std::string Title(std::string_view text);       // capitalizes every word
 
 }  // namespace quire::jinja

@@ -1,6 +1,6 @@
-// Value: what expressions of a chat template evaluate to, with Python's rules for truth, equality,
-// order and printing. Copies are cheap (text and containers are shared) and nothing is changed
-// after it is made, except the members of a namespace. One thread per render.
+// Value: the value of a chat template's expression, with Python's rules for truth, equality, order
+// and printing. Copies share text and containers and are cheap. Values are immutable, except the
+// members of a namespace. One thread per render.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ using Dict = std::vector<std::pair<std::string, Value>>;  // in the order of ins
 class Value {
  public:
   struct Undefined {
-    std::string name;  // of what was looked up, for messages
+    std::string name;  // of the missing variable or member, for messages
   };
   struct None {};
   struct Sequence {
@@ -67,7 +67,7 @@ class Value {
   bool is_namespace() const { return is_dict() && std::get<Mapping>(data_).is_namespace; }
   bool is_tuple() const { return is_list() && std::get<Sequence>(data_).tuple; }
 
-  // REQUIRES the kind asked for.
+  // REQUIRES a value of that kind.
   const std::string& name() const { return std::get<Undefined>(data_).name; }
   const std::string& string() const { return *std::get<Text>(data_); }
   const List& list() const { return *std::get<Sequence>(data_).items; }
@@ -77,9 +77,9 @@ class Value {
   std::optional<int64_t> AsInt() const;  // of an integer or boolean
   double AsDouble() const;               // REQUIRES is_number()
   bool IsTrue() const;
-  int depth() const;                              // of nested containers, 0 for what is none
+  int depth() const;                              // of nested containers; 0 for other values
   const Value* Find(std::string_view key) const;  // member of a dict, nullptr if none
-  std::string TypeName() const;                   // as a message names it
+  std::string TypeName() const;                   // for messages
 
  private:
   using Text = std::shared_ptr<const std::string>;

@@ -31,7 +31,7 @@ using testing::HasSubstr;
 
 LengthSpec Fixed(double value) { return {LengthSpec::Kind::kFixed, value, 0}; }
 
-// A server that answers all alike and keeps what it was asked.
+// A server that gives every request the same answer and keeps the requests.
 class Listener {
  public:
   explicit Listener(StubReply reply)
@@ -286,7 +286,7 @@ TEST(DriverTest, AConcurrencyRampOpensSlotsOneByOne) {
 TEST(DriverTest, AnInterruptKeepsWhatThereIs) {
   std::stop_source stop;
   StubServer stub({.script = [&stop](uint64_t index, const v1::GenerateRequest&) {
-    if (index == 9) stop.request_stop();
+    if (index == 29) stop.request_stop();
     return index < 5 ? SteadyReply(0, 1, 0) : SteadyReply(0, 100, 0.1);
   }});
   Settings settings = For(stub, 1000);

@@ -1,4 +1,4 @@
-// Tests of the report page and its parts: what it says, that it is whole, and that nothing a server
+// Tests of the report page and its parts: its content, that it is whole, and that nothing a server
 // or a user wrote can become markup.
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -189,7 +189,7 @@ TEST(CurvesTest, StretchesAreMeansOfWholeSeconds) {
     run.timeline.push_back(point);
   }
   run.timeline.push_back({.seconds = 10.25, .tokens = 45});
-  const std::vector<Stretch> s = Stretches(run, 2);  // 6 s, and what is left
+  const std::vector<Stretch> s = Stretches(run, 2);  // 6 s, and the rest
   ASSERT_EQ(s.size(), 2u);
   EXPECT_NEAR(s[0].tokens_per_second, 350, 1e-9);  // (100 + ... + 600) / 6
   EXPECT_NEAR(s[0].sent_per_second, 2, 1e-9);

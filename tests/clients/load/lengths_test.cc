@@ -1,4 +1,4 @@
-// The length tables: their quantiles as published, and what is drawn from them.
+// The length tables: their quantiles as published, and the lengths drawn from them.
 #include "clients/load/workload/lengths.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST(LengthsTest, QuantilesAreAsPublished) {
 }
 
 // Of the drawn lengths, the share below each published quantile is its probability, and the mean is
-// the published one to within what lengths.h says.
+// the published one to within the bounds of lengths.h.
 TEST(LengthsTest, DrawsHaveTheQuantilesAndTheMean) {
   for (const Published& table : Tables()) {
     std::vector<int32_t> input, output;

@@ -129,7 +129,8 @@ TEST(VllmReportTest, SaysFirstThatARunIsNotToBeBelieved) {
   run.end = RunEnd::kServerLost;
   run.end_reason = "connection refused";
   EXPECT_THAT(VllmTextOf(run), HasSubstr("(server lost): connection refused. Requests planned: 9, "
-                                         "completed: 5, cut off: 1, never sent: 1.\n"));
+                                         "completed: 5, cut off: 1, never sent: 1. "
+                                         "Tokens received: 39, of completed requests: 34.\n"));
 }
 
 std::set<std::string> VllmKeys(std::initializer_list<const char*> metrics) {
@@ -211,6 +212,7 @@ TEST(VllmReportTest, MarksPartialAndInvalidRuns) {
   RunRecord run = HandMadeRun();
   run.end = RunEnd::kInterrupted;
   EXPECT_THAT(VllmJsonOf(run)["partial"].get<std::string>(), HasSubstr("(interrupted)"));
+  EXPECT_EQ(VllmJsonOf(run)["received_output_tokens"], 39);
   EXPECT_FALSE(VllmJsonOf(run).contains("invalid"));
   run.requests[1].sequence_broken = true;
   EXPECT_THAT(VllmJsonOf(run)["invalid"].get<std::string>(), HasSubstr("repeated tokens: 1"));
@@ -340,7 +342,7 @@ TEST(LoadgenReportTest, ScenarioFollowsTheArrivals) {
   EXPECT_THAT(LoadgenOf(run), HasSubstr("\n90th percentile latency (ns) : 1141200000\n"));
 }
 
-// 600 s and 100 queries are what LoadGen itself demands.
+// LoadGen itself demands 600 s and 100 queries.
 TEST(LoadgenReportTest, ALongRunWithinItsLimitsIsValid) {
   RunRecord run = GoodRun();
   run.info.limits = {150, 100, 0};
@@ -396,6 +398,9 @@ TEST(PerfReportTest, IsOneLineWithEveryFigureAndTheSettings) {
   EXPECT_EQ(j["settings"]["burstiness"], "inf");
   EXPECT_EQ(j["settings"]["metadata"]["gpu"], "H200");
   EXPECT_EQ(j["counts"]["completed"], 5);
+  EXPECT_EQ(j["counts"]["received_tokens"], 39);
+  EXPECT_EQ(j["failures"], Json::parse(R"({"14": {"count": 1, "first_error":
+                                       "UNAVAILABLE: connection reset by the server"}})"));
   EXPECT_NEAR(j["rates"]["steady_output_tokens_per_second"], 16 / 1.0206, 1e-9);
   EXPECT_NEAR(j["latencies"]["ttft_ms"]["p99.9"], 399.4, 1e-9);
   EXPECT_EQ(j["latencies"]["itl_ms"]["count"], 40);

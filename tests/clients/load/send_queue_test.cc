@@ -1,5 +1,5 @@
 // When requests become eligible: by their times, by the slots, in order; and that the pacer's
-// thread sends what the queue says, when a clock has come so far. Covered here without a clock.
+// thread sends the queue's requests at their times. Covered here without a clock.
 #include "clients/load/run/send_queue.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST(SendQueueTest, EqualTimesKeepTheirOrder) {
   EXPECT_EQ(queue.NextNs(), SendQueue::kNever);
 }
 
-// Notes what the pacer sends.
+// Records the pacer's sends.
 class Notes {
  public:
   Pacer::Send Sender() {

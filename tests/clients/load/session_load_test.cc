@@ -1,5 +1,5 @@
-// Conversations in sessions, against a server that keeps them: what is sent, forked and closed, and
-// what a client does whose server keeps none.
+// Conversations in sessions: the turns sent, the forks and the closes, against a server that keeps
+// sessions and one that does not.
 // Covers clients/load/run/session_calls.cc
 #include "clients/load/run/session_calls.h"
 

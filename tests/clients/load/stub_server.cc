@@ -65,7 +65,7 @@ class Timer {
   std::condition_variable changed_;
   std::multimap<int64_t, std::function<void()>> due_;
   bool stop_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the members above
 };
 
 // Steady time less the stalls so far.
@@ -123,7 +123,7 @@ struct StubServer::State : v1::Inference::CallbackService, v1::Control::Callback
 
   const StubOptions options;
   std::atomic<double> worst_lateness{0};
-  grpc::CallbackGenericService nothing;  // UNIMPLEMENTED, whatever is called
+  grpc::CallbackGenericService nothing;  // UNIMPLEMENTED for every method
   std::mutex mutex;                      // guards the next six
   StallingClock clock;
   bool started = false;
@@ -134,7 +134,7 @@ struct StubServer::State : v1::Inference::CallbackService, v1::Control::Callback
   std::thread death;
   int port = 0;
   std::unique_ptr<grpc::Server> server;
-  Timer timer;  // last: what it calls uses the others
+  Timer timer;  // last: its functions use the members above
 };
 
 // One stream. Deletes itself when gRPC is done with it.

@@ -50,7 +50,7 @@ StubReply SteadyReply(double first_seconds, int32_t num_frames, double gap_secon
 struct StubOptions {
   // By order of arrival. Called on gRPC's threads, one call at a time.
   std::function<StubReply(uint64_t index, const v1::GenerateRequest& request)> script;
-  // While it stalls, the server's clock stands still: what was due, and what arrives, waits for the
+  // While it stalls, the server's clock stands still: due frames, and new requests, wait for the
   // end of the stall and then goes on as scripted. Begin and end in seconds from the first
   // request's arrival, in order.
   std::vector<std::pair<double, double>> stalls;
@@ -73,14 +73,14 @@ class StubServer {
  public:
   // Serves on a free port of the loopback interface from here on.
   explicit StubServer(StubOptions options);
-  // Ends what still runs.
+  // Ends running calls.
   ~StubServer();
 
   std::string address() const;
   // By order of arrival.
   std::vector<StubCall> calls() const;
-  // How much later than scripted any frame went out: what of a measurement's error is not the
-  // client's.
+  // The largest delay of a frame against the script: the part of a measurement's error that is not
+  // the client's.
   double worst_lateness_seconds() const;
   // Most calls open at once.
   int peak_open_calls() const;

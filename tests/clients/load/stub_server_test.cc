@@ -1,4 +1,4 @@
-// The stub does what its script says, seen by a plain client; what the known-answer tests rest on.
+// The stub follows its script, as a plain client sees it. The known-answer tests rest on this.
 #include "tests/clients/load/stub_server.h"
 
 #include <grpcpp/create_channel.h>

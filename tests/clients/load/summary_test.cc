@@ -39,8 +39,10 @@ TEST(SummaryTest, CountsEachOutcomeOnceAndLeavesWarmUpAndSlowReadersOut) {
   EXPECT_EQ(s.failed, 1);
   EXPECT_EQ(s.cancelled, 1);
   EXPECT_EQ(s.incomplete, 1);
-  EXPECT_EQ(s.input_tokens, 107);  // 10 + 20 + 30 + 40 + 7
-  EXPECT_EQ(s.output_tokens, 34);  // 5 + 1 + 11 + 17 + 0
+  EXPECT_EQ(s.input_tokens, 107);    // 10 + 20 + 30 + 40 + 7
+  EXPECT_EQ(s.output_tokens, 34);    // 5 + 1 + 11 + 17 + 0
+  EXPECT_EQ(s.received_tokens, 39);  // and 4 of the cancelled, 1 of the incomplete request
+  EXPECT_DOUBLE_EQ(s.received_throughput, 39 / 1.502);
 }
 
 TEST(SummaryTest, LatenciesAreNumpys) {

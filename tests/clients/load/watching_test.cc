@@ -133,7 +133,7 @@ TEST(HealthTest, RefusedRequestsAreNotServed) {
   RunRecord run = Queueing(0, 0.001);
   for (size_t i = 0; i < 100; i += 2) run.requests[i].outcome = Outcome::kFailed;
   EXPECT_NEAR(ServedShare(run), 0.5, 0.02);
-  // But a missed deadline of the workload is nobody's fault.
+  // A missed deadline of the workload does not count.
   for (RequestRecord& request : run.requests) {
     if (request.outcome == Outcome::kFailed) request.status_code = 4;
   }

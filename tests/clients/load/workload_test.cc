@@ -171,7 +171,7 @@ TEST(WorkloadTest, ATurnSendsHistoryAnswerAndNewTokens) {
   ASSERT_EQ(second[0].token_ids.size(), first.token_ids.size() + 3 + 6);
   EXPECT_EQ(Head(second[0], first.token_ids.size()), first.token_ids);
   EXPECT_EQ(second[0].token_ids[first.token_ids.size() + 1], 2u);
-  // The same in another run, whatever was asked before.
+  // The same in another run, after any other requests.
   const auto again = Make(settings)->NextTurns(first, answer, 1'000'000'000);
   EXPECT_EQ(again[0].token_ids, second[0].token_ids);
   const auto third = workload->NextTurns(second[0], answer, 0);

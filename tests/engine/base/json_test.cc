@@ -1,4 +1,4 @@
-// ParseJson and ReadJsonFile: what they accept, what they refuse, and how the refusal reads.
+// ParseJson and ReadJsonFile: accepted values, refusals, and the text of each refusal.
 #include "engine/base/json.h"
 
 #include <unistd.h>
@@ -91,7 +91,7 @@ TEST(ParseJsonTest, RefusesInvalidUtf8) {
   }
 }
 
-TEST(ParseJsonTest, RefusesWhatTheLexerWouldSkipInSilence) {
+TEST(ParseJsonTest, RefusesBytesThatTheLexerSkips) {
   EXPECT_EQ(Refusal(std::string_view("{}\0{", 4)), "the field: byte 2: zero byte");
   EXPECT_EQ(Refusal("\xEF\xBB\xBF{}"), "the field: byte 0: byte order mark");
 }

@@ -18,7 +18,7 @@
 namespace quire {
 namespace {
 
-// A pipe whose write end the log gets; what arrived is read after StopLog.
+// A pipe whose write end the log gets; the test reads it after StopLog.
 class Pipe {
  public:
   Pipe() { EXPECT_EQ(pipe(ends_), 0); }
@@ -31,7 +31,7 @@ class Pipe {
     if (ends_[0] >= 0) close(ends_[0]);
     ends_[0] = -1;
   }
-  // What is in the pipe now.
+  // The bytes in the pipe now.
   std::string Take() {
     fcntl(ends_[0], F_SETFL, O_NONBLOCK);
     std::string all;
@@ -131,7 +131,7 @@ TEST(LogTest, NumbersWithoutAJsonFormBecomeNull) {
   EXPECT_TRUE(nlohmann::json::parse(pipe.Take())["value"].is_null());
 }
 
-// Ten thousand events into a pipe of 64 KiB that nobody reads: the callers come back, the surplus
+// Ten thousand events into a pipe of 64 KiB without a reader: the callers return, the surplus
 // is counted, and a reader that returns learns how much it missed.
 TEST(LogTest, ABlockedPipeNeverBlocksTheCaller) {
   Pipe pipe;
@@ -139,7 +139,7 @@ TEST(LogTest, ABlockedPipeNeverBlocksTheCaller) {
   const uint64_t before = LogDroppedTotal();
   for (int i = 0; i < 10000; ++i) Log(Severity::kInfo, "event", {{"number", i}});
   EXPECT_GT(LogDroppedTotal(), before);
-  // Once there is room again, the gap is the first thing told.
+  // Once there is room again, the log first reports the gap.
   pipe.ReadUntil("log events were dropped count=");
   StopLog();
 }
@@ -158,7 +158,7 @@ TEST(LogTest, AClosedReaderAndAFullDiskAreCounted) {
   pipe.CloseReader();
   uint64_t before = LogDroppedTotal();
   StartLog(LogFormat::kText, Severity::kInfo, pipe.writer());
-  Log(Severity::kInfo, "nobody hears this");
+  Log(Severity::kInfo, "not read");
   StopLog();
   EXPECT_EQ(LogDroppedTotal(), before + 1);
 

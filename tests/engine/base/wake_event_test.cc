@@ -48,7 +48,7 @@ TEST(WakeEventTest, TwoThreadsHandOverAHundredThousandTimes) {
   EXPECT_EQ(turns.load(), 2 * kTurns);
 }
 
-// What a process shares with those it forks.
+// Memory that a process shares with the processes it forks.
 std::shared_ptr<std::atomic<uint32_t>> SharedWord() {
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   return {static_cast<std::atomic<uint32_t>*>(page), [](void* p) { munmap(p, 4096); }};

@@ -49,7 +49,7 @@ TEST(KvCacheTest, LayersTileEachBlockWithoutOverlap) {
   EXPECT_GT(cache->layer(0).kv_stride, cache->layer(0).head_stride);
 }
 
-TEST(KvCacheTest, SaysWhatItAskedForWhenThereIsNoRoom) {
+TEST(KvCacheTest, NamesTheSizesWhenMemoryIsMissing) {
   const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 1)[0]);
   const KvLayout layout{
       .num_layers = 4096, .num_kv_heads = 16384, .head_dim = 1024, .block_size = 64};

@@ -1,5 +1,5 @@
-// LoadModel: bad checkpoints by file and tensor, the memory plan against what is taken, conversions
-// and slices, and how long a small model takes to load.
+// LoadModel: bad checkpoints by file and tensor, the memory plan against the memory taken,
+// conversions and slices, and how long a small model takes to load.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,12 +8,12 @@
 
 #include "engine/base/json.h"
 #include "engine/model/activations.h"
+#include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/weight_reader.h"
 #include "engine/model/checkpoint/weights.h"
 #include "engine/model/decoder.h"
 #include "engine/model/decoder_weights.h"
 #include "engine/model/model.h"
-#include "engine/model/registry.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/engine/model/temp_dir.h"
@@ -81,7 +81,7 @@ class EditedCheckpoint {
   std::string data;
 };
 
-TEST(LoadTest, TheCopyIsGood) {
+TEST(LoadTest, LoadsTheCopiedCheckpoint) {
   EXPECT_TRUE(EditedCheckpoint("llama").Load().ok());
   EXPECT_TRUE(EditedCheckpoint("qwen3").Load().ok());
 }
@@ -136,7 +136,7 @@ TEST(LoadTest, NamesTheTensorOfAnotherType) {
                                  HasSubstr("F32, BF16, F16")));
 }
 
-TEST(LoadTest, SaysWhichMemoryDoesNotFit) {
+TEST(LoadTest, NamesTheMemoryThatDoesNotFit) {
   const ModelConfig config = *ModelConfig::Load(ModelDir("llama"));
   const ModelMemory plan = PlanModelMemory(config, {}, kOptions);
   CountingBackend backend;
@@ -174,13 +174,13 @@ TEST(LoadTest, TakesExactlyThePlannedMemoryAndNoneAfterwards) {
   EXPECT_EQ(uploads_of_a_step, 7 * 4 + 8);
 }
 
-TEST(RegistryTest, EveryFamilyOfTheConfigHasABuilder) {
+TEST(FamiliesTest, EveryArchitectureIsFoundByItsName) {
   for (const char* name :
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
-    ASSERT_NE(FindArchitecture(name), nullptr);
-    EXPECT_STREQ(FindArchitecture(name)->name, name);
+    ASSERT_NE(FindFamily(name), nullptr);
+    EXPECT_EQ(FindFamily(name)->architecture, name);
   }
-  EXPECT_EQ(FindArchitecture("MixtralForCausalLM"), nullptr);
+  EXPECT_EQ(FindFamily("MixtralForCausalLM"), nullptr);
   ModelConfig config = *ModelConfig::Load(ModelDir("llama"));
   config.architecture = "MixtralForCausalLM";
   CountingBackend backend;
@@ -203,7 +203,7 @@ TEST(DecoderWeightsTest, RanksShareMatricesAndRepeatNorms) {
   }
 }
 
-// One row of one matrix and one norm: what the numbers are is FillUniform's affair.
+// Checks one row of one matrix and one norm; the tests of FillUniform check the numbers.
 TEST(DecoderWeightsTest, DummyWeightsNeedNoCheckpoint) {
   const ModelConfig config = *ModelConfig::Load(ModelDir("qwen2"));
   CountingBackend backend;
@@ -332,7 +332,7 @@ TEST_P(WeightsTest, LoadsMatricesOfManyPieces) {
   EXPECT_EQ(wrong, 0);
 }
 
-// A file that shrinks while it is read: the first tensor that suffers is named, whoever reads.
+// A file that shrinks while it is read: the error names the first tensor affected, on every thread.
 TEST_P(WeightsTest, NamesTheFirstTensorThatCannotBeRead) {
   const TempDir dir;
   const std::string data(40 << 20, 'x');

@@ -122,7 +122,7 @@ CASES = {
     ),
 }
 
-# What --wide changes: head_dim 32 of a case becomes 128.
+# --wide changes head_dim 32 of a case to 128.
 WIDE = dict(hidden_size=256, intermediate_size=320, head_dim=64)
 
 ROPE_CASES = {
@@ -278,7 +278,7 @@ def make_case(name, out, wide):
     if store.get("old"):
         to_old_form(folder / "config.json", store.get("old_type_key", "rope_type"))
 
-    # What is compared with is what was stored, read back.
+    # The expected values come from the stored checkpoint, read back.
     model, bf16 = (
         AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, attn_implementation="eager"

@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
+#include "engine/values/sampling_params.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine/model/temp_dir.h"
 
@@ -279,11 +282,27 @@ TEST(ModelConfigTest, RefusesSizesBeforeAnythingIsAllocated) {
            {R"({"intermediate_size":0})", "\"intermediate_size\" is 0"},
            {R"({"vocab_size":2147483647})", "\"vocab_size\" is 2147483647"},
            {R"({"max_position_embeddings":0})", "\"max_position_embeddings\" is 0"},
+           {R"({"max_position_embeddings":1})", "is 1; supported: an integer from 2"},
            {R"({"rms_norm_eps":-1e-5})", "\"rms_norm_eps\" is -"},
            {R"({"eos_token_id":256})", "\"eos_token_id\" is 256"},
            {R"({"tie_word_embeddings":"yes"})", "\"tie_word_embeddings\" is \"yes\""}}) {
     EXPECT_THAT(Refusal(patch), HasSubstr(message));
   }
+}
+
+TEST(ModelConfigTest, RefusesMoreEosIdsThanARowCanBan) {
+  std::vector<int32_t> ids(SamplingParams::kMaxEosTokenIds);
+  std::iota(ids.begin(), ids.end(), 0);
+  json config = Config();
+  config["eos_token_id"] = ids;
+  EXPECT_EQ(Good(config).eos_token_ids, ids);
+  ids.push_back(200);
+  config["eos_token_id"] = ids;
+  EXPECT_THAT(std::string(LoadJson(config).status().message()),
+              HasSubstr("config.json: \"eos_token_id\" is a list of 193; supported: at most 192"));
+  EXPECT_THAT(
+      std::string(LoadJson(Config(), json{{"eos_token_id", ids}}.dump()).status().message()),
+      HasSubstr("/generation_config.json: \"eos_token_id\" is a list of 193"));
 }
 
 TEST(ModelConfigTest, TheLargestSizesStillFitInt64) {

@@ -1,5 +1,5 @@
 // ModelRunner: runs a checkpoint under tests/testdata/models on one rank, for tests: it plays the
-// worker's part with plain vectors. Expected: what transformers computed for the same checkpoint.
+// worker's part with plain vectors. Expected: the values of transformers for the same checkpoint.
 #pragma once
 
 #include <cstdint>

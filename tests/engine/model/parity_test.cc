@@ -47,7 +47,7 @@ class Parity : public TestWithParam<const char*> {
   const Expected expected_ = ReadExpected(GetParam());
 };
 
-TEST_P(Parity, LogitsAndGreedyTokensAreThoseOfTransformers) {
+TEST_P(Parity, LogitsAndGreedyTokensEqualTransformers) {
   OnRanks(GetParam(), 1, {}, [&](int32_t, ModelRunner& runner) {
     for (const Expected::Prompt& prompt : expected_.prompts) {
       SCOPED_TRACE(prompt.tokens.size());

@@ -32,7 +32,7 @@ RopeConfig ReadConfig(const nlohmann::json& item) {
   return loaded->rope;
 }
 
-TEST(RopeTest, FrequenciesAndTablesAreThoseOfTransformers) {
+TEST(RopeTest, FrequenciesAndTablesEqualTransformers) {
   absl::StatusOr<nlohmann::json> json =
       ReadJsonFile(std::string(QUIRE_SOURCE_DIR) + "/tests/testdata/models/rope.json");
   ASSERT_TRUE(json.ok()) << json.status();

@@ -67,7 +67,7 @@ TEST(SafetensorsTest, RefusesEveryTruncation) {
   }
 }
 
-TEST(SafetensorsTest, RefusesLyingLengths) {
+TEST(SafetensorsTest, RefusesWrongLengths) {
   const std::string good = SafetensorsBytes(kGoodHeader, GoodData());
   const auto with_length = [&good](uint64_t length) {
     std::string bytes = good;
@@ -185,7 +185,7 @@ TEST(SafetensorsTest, RefusesBadHeadersByTensorAndRule) {
   }
 }
 
-TEST(SafetensorsTest, RefusesWhatIsNoFileWithoutWaiting) {
+TEST(SafetensorsTest, RefusesSpecialFilesWithoutBlocking) {
   {
     TempDir dir;
     EXPECT_EQ(Checkpoint::Open(dir.path()).status().code(), absl::StatusCode::kNotFound);

@@ -1,4 +1,4 @@
-// TempDir: a folder of a test's own, removed with what is in it; and files written into it.
+// TempDir: a temporary folder for a test, removed with its files.
 #pragma once
 
 #include <stdlib.h>

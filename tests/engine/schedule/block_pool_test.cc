@@ -1,4 +1,4 @@
-// BlockPool: counts, promises, cached blocks, and the null block.
+// BlockPool: counts, reservations, cached blocks, and the null block.
 #include "engine/schedule/kv/block_pool.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Gives cached blocks up in the order in which they were cached.
+// Evicts cached blocks in the order in which they were cached.
 class OldestFirst final : public BlockReclaimer {
  public:
   BlockId Reclaim() override {
@@ -45,7 +45,7 @@ TEST(BlockPoolTest, ReservesAllOrNothing) {
   EXPECT_TRUE(pool.Reserve(3));
 }
 
-TEST(BlockPoolTest, KeepsItsPromisesWhateverElseIsTaken) {
+TEST(BlockPoolTest, ReservedBlocksAreNeverTakenOtherwise) {
   BlockPool pool(6);
   ASSERT_TRUE(pool.Reserve(2));
   while (pool.available() > 0) pool.Take();
@@ -78,7 +78,7 @@ TEST(BlockPoolTest, TakesCachedBlocksWhenNoneIsFree) {
   pool.CheckIntegrity();
 }
 
-TEST(BlockPoolTest, PromisesCachedBlocks) {
+TEST(BlockPoolTest, ReservesCachedBlocks) {
   BlockPool pool(3);
   const BlockId block = pool.Take();
   pool.Cache(block);
@@ -105,7 +105,7 @@ TEST(BlockPoolDeathTest, AbortsOnWrongOwnership) {
   EXPECT_DEATH(pool.Unreserve(1), "CHECK failed");
 }
 
-TEST(BlockPoolDeathTest, AbortsWhenAPromisedBlockIsTakenBackFromTheCache) {
+TEST(BlockPoolDeathTest, AbortsWhenUncacheBreaksAReservation) {
   BlockPool pool(2);
   const BlockId block = pool.Take();
   pool.Cache(block);

@@ -1,4 +1,4 @@
-// ChildIndex and IdLists against maps, with a good hash and with one that always collides.
+// ChildIndex and IdLists against maps, with a random hash and with one that always collides.
 #include "engine/schedule/containers/child_index.h"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ TEST(IdListsTest, AgreesWithListsOverRandomCalls) {
   }
 }
 
-TEST(IdListsDeathTest, AbortsOnErasingWhatIsInNoList) {
+TEST(IdListsDeathTest, AbortsOnErasingAnIdThatIsInNoList) {
   IdLists lists(1, 2);
   EXPECT_DEATH(lists.Erase(0), "CHECK failed");
 }

@@ -46,7 +46,7 @@ TEST(IdIndexTest, GrowsBeyondItsCapacity) {
   CompareOverRandomCalls(index, 400, 200);
 }
 
-TEST(IdIndexTest, KnowsNothingAtFirst) {
+TEST(IdIndexTest, IsEmptyAtFirst) {
   IdIndex index(0);
   EXPECT_EQ(index.Find(0), nullptr);
   EXPECT_EQ(index.Find(1), nullptr);

@@ -1,8 +1,8 @@
 // Seeded random programs of everything that can happen to a prefix tree and its pool, in lockstep
 // with a slow reference: lookups, holds, keeps, growth, tails, copies that end in any order and any
-// way, imports, drops, pressure, and lost devices. A failure prints its seed; --seed=N runs that
-// program alone and, if it fails, leaves out what the failure does not need and prints the rest.
-// --steps=N runs programs until so many operations are done.
+// way, imports, drops, pressure, and lost devices. A failure prints its seed. --seed=N runs that
+// program alone and, if it fails, prints the fewest operations that still fail. --steps=N runs
+// programs until that many operations are done.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ constexpr int32_t kKeepers = 10;
 
 uint64_t running_seed = 0;
 
-// Also when a CHECK aborts.
+// Runs also when a CHECK aborts.
 void PrintSeed(int) { std::fprintf(stderr, "failed; repeat with --seed=%lu\n", running_seed); }
 
 class Program {
@@ -46,7 +46,7 @@ class Program {
                .num_pages = OneIn(5) ? 0 : Between(1, 14),
                .hash_seed = OneIn(2) ? 0 : seed}) {}
 
-  // Operations are numbers: each draws from its own random numbers, so that others can be left out.
+  // An operation is a number that seeds its own random numbers, so that any can be left out.
   void Run(const std::vector<int32_t>& operations, bool print) {
     for (const int32_t i : operations) {
       random_.seed(seed_ << 20 | i);
@@ -70,7 +70,7 @@ class Program {
     for (int32_t& token : tokens) token = Between(0, vocab_ - 1);
     return tokens;
   }
-  // Null if none is like this.
+  // Null if there is none.
   template <typename Predicate>
   Node* AnyNode(Predicate predicate) {
     std::vector<Node*> nodes = both_.reference().All();
@@ -199,7 +199,7 @@ class Program {
 
   void LoseDevice() {
     if (!OneIn(2)) return;
-    if (!OneIn(4)) both_.ReleaseAll();  // else some hold on, as pins do
+    if (!OneIn(4)) both_.ReleaseAll();  // else some holds remain, like those of pins
     both_.ForgetDevice();
   }
 
@@ -211,7 +211,7 @@ class Program {
   TreeLockstep both_;
 };
 
-// In a process of its own, for a failed CHECK ends it.
+// Runs in a child process, because a failed CHECK ends it.
 bool Fails(uint64_t seed, const std::vector<int32_t>& operations) {
   const pid_t child = fork();
   if (child == 0) {
@@ -225,7 +225,7 @@ bool Fails(uint64_t seed, const std::vector<int32_t>& operations) {
   return status != 0;
 }
 
-// The failure again, with as few operations as it takes; ever smaller pieces are left out.
+// Runs the failure again with as few operations as possible: leaves out ever smaller pieces.
 void Shrink(uint64_t seed, std::vector<int32_t> operations) {
   for (size_t piece = operations.size() / 2; piece > 0; piece /= 2) {
     for (size_t at = 0; at + piece <= operations.size();) {
@@ -253,7 +253,7 @@ TEST(PrefixTreeRandomTest, AgreesWithTheReference) {
   constexpr int64_t Tally::*kCounts[] = {
       &Tally::found,           &Tally::evicted, &Tally::kept_lost,    &Tally::moved_keepers,
       &Tally::not_adopted,     &Tally::swapped, &Tally::husks_filled, &Tally::tails_taken,
-      &Tally::pages_reclaimed, &Tally::doomed,  &Tally::devices_lost};
+      &Tally::pages_reclaimed, &Tally::doomed,  &Tally::devices_lost, &Tally::tiers_lost};
   if (random_steps.only_seed != 0) {
     running_seed = random_steps.only_seed;
     const std::vector<int32_t> operations = OperationsOf(random_steps.only_seed);
@@ -272,7 +272,7 @@ TEST(PrefixTreeRandomTest, AgreesWithTheReference) {
     for (const auto count : kCounts) sum.*count += program.tally().*count;
   }
   std::cout << steps << " operations;";
-  // The programs reach what they are for.
+  // The programs reach every case often enough.
   for (const auto count : kCounts) {
     EXPECT_GT(sum.*count, steps / 20000) << "count " << &count - kCounts;
     std::cout << " " << sum.*count;

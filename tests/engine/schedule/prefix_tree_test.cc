@@ -1,6 +1,12 @@
-// PrefixTree: what is found, who goes first under pressure, and copies that end in every order and
+// PrefixTree: lookup, eviction order, reports to the keeper, and copies that end in every order and
 // every way.
-// Covers engine/schedule/kv/prefix_tree_check.cc
+// Covers engine/schedule/kv/eviction_order.cc
+// Covers engine/schedule/kv/host_tier.cc
+// Covers engine/schedule/kv/kv_nodes.cc
+// Covers engine/schedule/kv/kv_nodes_check.cc
+// Covers engine/schedule/kv/node_keepers.cc
+// Covers engine/schedule/kv/node_pages.cc
+// Covers engine/schedule/kv/node_tree.cc
 #include "engine/schedule/kv/prefix_tree.h"
 
 #include <gmock/gmock.h>
@@ -30,6 +36,7 @@ class PrefixTreeTest : public testing::Test, public NodeKeeper {
   ~PrefixTreeTest() override { tree_.CheckInvariants(); }
 
   void OnLost(uint64_t keeper, NodeId parent) override { lost_.emplace_back(keeper, parent); }
+  void OnTierLost(NodeId node) override { tier_lost_.push_back(node); }
 
   // Inserts a chain as a sequence does, and leaves its deepest node held. Tokens in whole blocks.
   NodeId InsertChain(const Tokens& tokens, TenantId tenant = kTenant) {
@@ -49,20 +56,20 @@ class PrefixTreeTest : public testing::Test, public NodeKeeper {
     tree_.Release(node);
     return node;
   }
-  // Of a held chain, from the root on.
+  // Stores the nodes of a held chain, beginning at the root.
   void StoreChain(NodeId deepest) {
     std::vector<NodeId> chain;
     tree_.Chain(deepest, chain);
     for (const NodeId node : chain) {
       if (tree_.Kv(node).page != kNoPage) continue;
-      ASSERT_NE(tree_.BeginStore(node), kNoPage);
-      tree_.EndStore(node, true);
+      ASSERT_NE(tree_.host().BeginStore(node), kNoPage);
+      tree_.host().EndStore(node, true);
     }
   }
   int32_t FoundTokens(const Tokens& tokens, TenantId tenant = kTenant) {
     return tree_.NumTokens(tree_.Find(tenant, tokens));
   }
-  // Takes all blocks that can be had, and says which cached ones went, in order.
+  // Takes all available blocks. Returns those that were cached, in the order of their eviction.
   std::vector<BlockId> EvictAll() {
     std::vector<BlockId> evicted;
     while (pool_.available() > 0) {
@@ -76,6 +83,7 @@ class PrefixTreeTest : public testing::Test, public NodeKeeper {
   BlockPool pool_{13};
   PrefixTree tree_{pool_, kBlockSize, 8};
   std::vector<std::pair<uint64_t, NodeId>> lost_;
+  std::vector<NodeId> tier_lost_;
 };
 
 TEST_F(PrefixTreeTest, FindsTheLongestPrefixInWholeBlocks) {
@@ -87,9 +95,9 @@ TEST_F(PrefixTreeTest, FindsTheLongestPrefixInWholeBlocks) {
   EXPECT_EQ(FoundTokens({1, 2, 3, 9, 5, 6}), 4);
   EXPECT_EQ(FoundTokens({1, 2, 4, 3}), 2);
   EXPECT_EQ(FoundTokens({2, 1}), 0);
-  EXPECT_EQ(FoundTokens({3, 4}), 0);  // only behind what it stood behind
+  EXPECT_EQ(FoundTokens({3, 4}), 0);  // found only behind its own prefix
   EXPECT_EQ(FoundTokens({1}), 0);
-  EXPECT_EQ(pool_.num_cached(), 4);  // what both begin with is there once
+  EXPECT_EQ(pool_.num_cached(), 4);  // the common prefix is stored once
 }
 
 TEST_F(PrefixTreeTest, TenantsShareNothing) {
@@ -101,7 +109,7 @@ TEST_F(PrefixTreeTest, TenantsShareNothing) {
   EXPECT_EQ(pool_.num_cached(), 4);
 }
 
-TEST_F(PrefixTreeTest, GivesChainsInOrder) {
+TEST_F(PrefixTreeTest, ChainBeginsBelowTheRoot) {
   const NodeId deepest = CacheChain({1, 2, 3, 4, 5, 6});
   std::vector<NodeId> chain;
   tree_.Chain(deepest, chain);
@@ -113,21 +121,21 @@ TEST_F(PrefixTreeTest, GivesChainsInOrder) {
   EXPECT_TRUE(chain.empty());
 }
 
-// --- Who goes first.
+// --- Eviction order.
 
-TEST_F(PrefixTreeTest, EvictsLeavesFirstAndTheLongerUnusedBefore) {
+TEST_F(PrefixTreeTest, EvictsLeavesFirstAndTheLongestUnusedBefore) {
   const NodeId a = CacheChain({1, 2, 3, 4});
   const NodeId b = CacheChain({7, 8, 3, 4});
   const BlockId a1 = tree_.Kv(tree_.Parent(a)).block, a2 = tree_.Kv(a).block;
   const BlockId b1 = tree_.Kv(tree_.Parent(b)).block, b2 = tree_.Kv(b).block;
-  tree_.Hold(tree_.Parent(a));  // used again, but its child is not
+  tree_.Hold(tree_.Parent(a));  // used again, its child not
   tree_.Release(tree_.Parent(a));
   EXPECT_THAT(EvictAll(), ElementsAre(a2, b2, b1, a1));
-  EXPECT_EQ(tree_.num_evicted(), 4);
-  EXPECT_EQ(tree_.num_kept_lost(), 0);
+  EXPECT_EQ(tree_.evictions().num_evicted(), 4);
+  EXPECT_EQ(tree_.evictions().num_kept_lost(), 0);
 }
 
-TEST_F(PrefixTreeTest, EvictsNothingThatIsHeld) {
+TEST_F(PrefixTreeTest, NeverEvictsHeldNodes) {
   const NodeId held = InsertChain({1, 2, 3, 4});
   const NodeId leaf = InsertChain({1, 2, 3, 4, 5, 6});
   const BlockId block = tree_.Kv(leaf).block;
@@ -137,7 +145,7 @@ TEST_F(PrefixTreeTest, EvictsNothingThatIsHeld) {
   tree_.Release(held);
 }
 
-TEST_F(PrefixTreeTest, EvictsWhatIsKeptLastAndTellsItsKeepers) {
+TEST_F(PrefixTreeTest, EvictsKeptNodesLastAndTellsTheirKeepers) {
   const NodeId kept = CacheChain({1, 2, 3, 4});
   const NodeId above = tree_.Parent(kept);
   tree_.Keep(kept, 5);
@@ -146,31 +154,31 @@ TEST_F(PrefixTreeTest, EvictsWhatIsKeptLastAndTellsItsKeepers) {
   const NodeId young = CacheChain({1, 2, 9, 9});
   const BlockId k1 = tree_.Kv(above).block, k2 = tree_.Kv(kept).block;
   const BlockId y = tree_.Kv(young).block;
-  EXPECT_EQ(tree_.num_lossless(), 1);
-  EXPECT_EQ(tree_.OldestUnsaved(), kept);
+  EXPECT_EQ(tree_.evictions().num_lossless(), 1);
+  EXPECT_EQ(tree_.evictions().OldestUnsaved(), kept);
   EXPECT_THAT(EvictAll(), ElementsAre(y, k2, k1));
-  EXPECT_EQ(tree_.num_kept_lost(), 2);
+  EXPECT_EQ(tree_.evictions().num_kept_lost(), 2);
   EXPECT_THAT(lost_, testing::UnorderedElementsAre(Pair(5, above), Pair(6, above), Pair(5, kNoNode),
                                                    Pair(6, kNoNode), Pair(7, kNoNode)));
 }
 
-TEST_F(PrefixTreeTest, EvictsKeptNodesWithACopyAsIfNobodyKeptThem) {
+TEST_F(PrefixTreeTest, EvictsKeptNodesWithAPageLikeUnkeptOnes) {
   const NodeId kept = InsertChain({1, 2, 3, 4});
   StoreChain(kept);
   tree_.Keep(kept, 5);
   tree_.Release(kept);
   const BlockId k1 = tree_.Kv(tree_.Parent(kept)).block, k2 = tree_.Kv(kept).block;
   const BlockId young = tree_.Kv(CacheChain({9, 9})).block;
-  EXPECT_EQ(tree_.num_lossless(), 3);
-  EXPECT_EQ(tree_.OldestUnsaved(), kNoNode);
+  EXPECT_EQ(tree_.evictions().num_lossless(), 3);
+  EXPECT_EQ(tree_.evictions().OldestUnsaved(), kNoNode);
   EXPECT_THAT(EvictAll(), ElementsAre(k2, k1, young));
   EXPECT_TRUE(lost_.empty());
   EXPECT_EQ(FoundTokens({1, 2, 3, 4}), 4);
   EXPECT_TRUE(tree_.Kv(kept).on_host());
 }
 
-// A keeper comes to a chain whose upper part was filed long ago: the new part may not stand behind.
-TEST_F(PrefixTreeTest, KeepingAChildFilesItsAncestorsAnew) {
+// A keep of a chain whose ancestors were filed long ago: they must not stand in front of the child.
+TEST_F(PrefixTreeTest, KeepingAChildRefilesItsAncestors) {
   const NodeId deep = CacheChain({1, 2, 3, 4});
   const NodeId above = tree_.Parent(deep);
   tree_.Keep(above, 1);
@@ -179,7 +187,7 @@ TEST_F(PrefixTreeTest, KeepingAChildFilesItsAncestorsAnew) {
   EXPECT_THAT(EvictAll(), ElementsAre(d, a));
 }
 
-TEST_F(PrefixTreeTest, UnkeptNodesAreEvictedAsUsedNow) {
+TEST_F(PrefixTreeTest, NodesNoLongerKeptCountAsUsedNow) {
   const NodeId kept = CacheChain({1, 2});
   tree_.Keep(kept, 1);
   const BlockId k = tree_.Kv(kept).block;
@@ -189,24 +197,24 @@ TEST_F(PrefixTreeTest, UnkeptNodesAreEvictedAsUsedNow) {
   EXPECT_TRUE(lost_.empty());
 }
 
-TEST_F(PrefixTreeTest, PagesThatNobodyKeepsAreThereForTheTaking) {
+TEST_F(PrefixTreeTest, ReusesPagesOfUnkeptNodes) {
   const NodeId old = InsertChain({1, 2, 3, 4});
   StoreChain(old);
   tree_.Release(old);
-  EXPECT_EQ(tree_.num_free_pages(), 8);
+  EXPECT_EQ(tree_.host().num_free_pages(), 8);
   const NodeId kept = InsertChain({5, 6, 5, 6, 5, 6, 5, 6, 5, 6, 5, 6, 5, 6});
   StoreChain(kept);  // seven of eight pages
   tree_.Keep(kept, 1);
   tree_.Release(kept);
-  EXPECT_EQ(tree_.num_free_pages(), 1);
-  EXPECT_TRUE(tree_.Kv(tree_.Parent(old)).on_host());  // the leaf's page went
+  EXPECT_EQ(tree_.host().num_free_pages(), 1);
+  EXPECT_TRUE(tree_.Kv(tree_.Parent(old)).on_host());  // the leaf's page was reused
   EXPECT_EQ(tree_.Kv(old).page, kNoPage);
   EXPECT_TRUE(tree_.Kv(old).on_device());
 }
 
 // --- Growth.
 
-TEST_F(PrefixTreeTest, TakesOverWhatIsNewAndWhatNobodyUses) {
+TEST_F(PrefixTreeTest, InsertAdoptsNewBlocksAndReplacesUnheldOnes) {
   const NodeId root = tree_.Find(kTenant, {});
   tree_.Hold(root);
   const Tokens tokens = {1, 2};
@@ -215,7 +223,7 @@ TEST_F(PrefixTreeTest, TakesOverWhatIsNewAndWhatNobodyUses) {
   EXPECT_TRUE(made.adopted);
   const BlockId second = pool_.Take();
   const auto equal = tree_.Insert(root, tokens, second);
-  EXPECT_FALSE(equal.adopted);  // somebody may be reading the first
+  EXPECT_FALSE(equal.adopted);  // the first block may be in use by a reader
   EXPECT_EQ(equal.node, made.node);
   EXPECT_EQ(tree_.Kv(made.node).block, first);
   tree_.Release(made.node);
@@ -227,7 +235,7 @@ TEST_F(PrefixTreeTest, TakesOverWhatIsNewAndWhatNobodyUses) {
   EXPECT_EQ(pool_.available(), available);
 }
 
-TEST_F(PrefixTreeTest, GivesATailBackAndMovesItsKeeper) {
+TEST_F(PrefixTreeTest, TakeTailReturnsItsBlockAndMovesItsKeeper) {
   const NodeId parent = InsertChain({1, 2});
   const BlockId block = pool_.Take();
   const NodeId tail = tree_.InsertTail(parent, 1, block);
@@ -240,22 +248,22 @@ TEST_F(PrefixTreeTest, GivesATailBackAndMovesItsKeeper) {
   tree_.Release(tail);
   EXPECT_EQ(tree_.TakeTail(tail), block);
   EXPECT_EQ(pool_.state(block), BlockState::kTaken);
-  EXPECT_EQ(tree_.num_free_pages(), 7);
+  EXPECT_EQ(tree_.host().num_free_pages(), 7);
   EXPECT_THAT(lost_, ElementsAre(Pair(4, parent)));
   EXPECT_TRUE(tree_.Held(parent));
   tree_.Release(parent);
 }
 
-TEST_F(PrefixTreeTest, TenantsWithoutKvNeedNoMemory) {
-  const int32_t first_capacity = pool_.total() + tree_.num_pages() + 64;
+TEST_F(PrefixTreeTest, RootsOfTenantsWithoutKvAreReused) {
+  const int32_t first_capacity = pool_.total() + tree_.host().num_pages() + 64;
   for (TenantId tenant = 1; tenant < 10000; ++tenant) {
     EXPECT_LT(tree_.Find(tenant, {}), first_capacity);
   }
   tree_.CheckInvariants();
 }
 
-// Held roots are not given away, whatever that costs.
-TEST_F(PrefixTreeTest, GrowsForTenantsThatAreHeld) {
+// Held roots are never reused: the tree grows instead.
+TEST_F(PrefixTreeTest, GrowsWhenAllRootsAreHeld) {
   std::vector<NodeId> roots;
   for (TenantId tenant = 1; tenant <= 300; ++tenant) {
     roots.push_back(tree_.Find(tenant, {}));
@@ -272,39 +280,39 @@ TEST_F(PrefixTreeTest, GrowsForTenantsThatAreHeld) {
 
 // --- Copies.
 
-TEST_F(PrefixTreeTest, StoresNothingWhoseParentIsNotStored) {
+TEST_F(PrefixTreeTest, RefusesToStoreANodeWhoseParentHasNoPage) {
   const NodeId node = InsertChain({1, 2, 3, 4});
-  EXPECT_EQ(tree_.BeginStore(node), kNoPage);
-  EXPECT_NE(tree_.BeginStore(tree_.Parent(node)), kNoPage);
-  EXPECT_NE(tree_.BeginStore(node), kNoPage);  // both on their way
-  tree_.EndStore(node, true);
-  tree_.EndStore(tree_.Parent(node), true);
+  EXPECT_EQ(tree_.host().BeginStore(node), kNoPage);
+  EXPECT_NE(tree_.host().BeginStore(tree_.Parent(node)), kNoPage);
+  EXPECT_NE(tree_.host().BeginStore(node), kNoPage);  // the parent's store is in flight, too
+  tree_.host().EndStore(node, true);
+  tree_.host().EndStore(tree_.Parent(node), true);
   tree_.Release(node);
 }
 
-TEST_F(PrefixTreeTest, AnImportIsReadableWhenItIsFilled) {
+TEST_F(PrefixTreeTest, AnImportIsReadableOnceItsPageIsFilled) {
   const NodeId root = tree_.Find(kTenant, {});
   tree_.Hold(root);
-  const auto imported = tree_.InsertOnHost(root, Tokens{1, 2}, false);
+  const auto imported = tree_.host().InsertOnHost(root, Tokens{1, 2}, false);
   ASSERT_TRUE(imported.adopted);
   EXPECT_FALSE(tree_.Kv(imported.node).on_host());
-  const auto again = tree_.InsertOnHost(root, Tokens{1, 2}, false);
+  const auto again = tree_.host().InsertOnHost(root, Tokens{1, 2}, false);
   EXPECT_EQ(again.node, imported.node);
   EXPECT_FALSE(again.adopted);
-  tree_.EndStore(imported.node, true);
+  tree_.host().EndStore(imported.node, true);
   EXPECT_TRUE(tree_.Kv(imported.node).on_host());
   tree_.Keep(imported.node, 1);
   tree_.Release(imported.node);
   tree_.Release(imported.node);
   tree_.Release(root);
   EXPECT_EQ(FoundTokens({1, 2}), 2);
-  EXPECT_TRUE(tree_.DropPage(imported.node));
+  EXPECT_TRUE(tree_.host().DropPage(imported.node));
   EXPECT_THAT(lost_, ElementsAre(Pair(1, kNoNode)));
 }
 
 // A chain of three, each stored or loaded by a copy of its own: the copies end in every order, each
-// in every way, the device is lost at every point or never, and the chain is held, kept or wanted
-// by nobody but the copies.
+// in every way, the device is lost at every point or never, and the chain is held, kept, or held by
+// its copies alone.
 class CopyOrder {
  public:
   static constexpr int kLength = 3;
@@ -382,23 +390,23 @@ TEST_P(CopyOrderTest, EveryEndingInEveryOrderIsAccountedFor) {
 INSTANTIATE_TEST_SUITE_P(All, CopyOrderTest,
                          testing::Combine(testing::Bool(), testing::Bool(), testing::Bool()));
 
-// A page found bad while deeper ones are being loaded: these stay where the copies write until the
-// copies have ended, and the whole chain goes with its last holder.
-TEST_F(PrefixTreeTest, ABadPageTakesThePagesBelowWithItWhenTheirCopiesEnd) {
+// A page is found bad while deeper ones are being loaded: those stay in place until their copies
+// have ended, and the last Release forgets the whole chain.
+TEST_F(PrefixTreeTest, ABadPageFreesThePagesBelowWhenTheirCopiesEnd) {
   const NodeId deep = InsertChain({1, 2, 3, 4});
   const NodeId above = tree_.Parent(deep);
   StoreChain(deep);
   tree_.Keep(deep, 3);
   tree_.Release(deep);
-  ASSERT_TRUE(tree_.DropBlock(deep) && tree_.DropBlock(above));
+  ASSERT_TRUE(tree_.host().DropBlock(deep) && tree_.host().DropBlock(above));
   tree_.Hold(deep);
-  tree_.BeginLoad(above, pool_.Take());
-  tree_.BeginLoad(deep, pool_.Take());
-  tree_.EndLoad(above, false, true);
-  EXPECT_EQ(tree_.num_free_pages(), 7);
+  tree_.host().BeginLoad(above, pool_.Take());
+  tree_.host().BeginLoad(deep, pool_.Take());
+  tree_.host().EndLoad(above, false, true);
+  EXPECT_EQ(tree_.host().num_free_pages(), 7);
   EXPECT_EQ(FoundTokens({1, 2, 3, 4}), 0);
-  tree_.EndLoad(deep, true, false);
-  EXPECT_EQ(tree_.num_free_pages(), 8);
+  tree_.host().EndLoad(deep, true, false);
+  EXPECT_EQ(tree_.host().num_free_pages(), 8);
   EXPECT_TRUE(tree_.Kv(deep).on_device());
   EXPECT_TRUE(lost_.empty());
   tree_.Release(deep);
@@ -406,7 +414,7 @@ TEST_F(PrefixTreeTest, ABadPageTakesThePagesBelowWithItWhenTheirCopiesEnd) {
   EXPECT_EQ(pool_.num_free(), pool_.total());
 }
 
-TEST_F(PrefixTreeTest, ComputingAgainFillsWhatAFaultHasEmptied) {
+TEST_F(PrefixTreeTest, InsertFillsANodeEmptiedByAFault) {
   const NodeId node = InsertChain({1, 2, 3, 4});
   tree_.ForgetDevice();
   EXPECT_EQ(FoundTokens({1, 2, 3, 4}), 0);
@@ -417,7 +425,7 @@ TEST_F(PrefixTreeTest, ComputingAgainFillsWhatAFaultHasEmptied) {
   EXPECT_EQ(pool_.num_cached(), 2);
 }
 
-TEST_F(PrefixTreeTest, ALostDeviceLeavesTheHost) {
+TEST_F(PrefixTreeTest, PagesSurviveALostDevice) {
   const NodeId stored = InsertChain({1, 2, 3, 4});
   StoreChain(tree_.Parent(stored));
   tree_.Keep(stored, 1);
@@ -432,6 +440,61 @@ TEST_F(PrefixTreeTest, ALostDeviceLeavesTheHost) {
 
 // --- Misuse.
 
+// Three nodes on both tiers, kept at the deepest; then they lose each tier.
+TEST_F(PrefixTreeTest, ReportsEveryTierThatAKeptNodeLoses) {
+  const NodeId deepest = InsertChain({1, 2, 3, 4, 5, 6});
+  const NodeId middle = tree_.Parent(deepest);
+  const NodeId first = tree_.Parent(middle);
+  StoreChain(deepest);
+  tree_.Keep(deepest, 1);
+  tree_.Release(deepest);
+  EXPECT_THAT(tier_lost_, ElementsAre());
+  EvictAll();
+  EXPECT_THAT(tier_lost_, ElementsAre(deepest, middle, first));
+  tier_lost_.clear();
+  tree_.Hold(deepest);
+  for (const NodeId node : {first, middle, deepest}) {
+    pool_.Release(node == first ? 1 : node == middle ? 2 : 3);
+    tree_.host().BeginLoad(node, pool_.Take());
+    tree_.host().EndLoad(node, true, false);
+  }
+  EXPECT_THAT(tier_lost_, ElementsAre());
+  tree_.Release(deepest);
+  EXPECT_TRUE(tree_.host().DropBlock(deepest));
+  EXPECT_TRUE(tree_.host().DropBlock(middle));
+  EXPECT_THAT(tier_lost_, ElementsAre(deepest, middle));
+  EXPECT_TRUE(
+      tree_.host().DropPage(deepest));  // its only KV: forgotten, and reported by OnLost alone
+  EXPECT_THAT(lost_, ElementsAre(Pair(1, middle)));
+  EXPECT_THAT(tier_lost_, ElementsAre(deepest, middle));
+  EXPECT_TRUE(tree_.host().DropPage(middle));
+  EXPECT_TRUE(tree_.host().DropPage(first));  // its block remains
+  EXPECT_THAT(tier_lost_, ElementsAre(deepest, middle, first));
+}
+
+TEST_F(PrefixTreeTest, ReportsTiersLostWithTheDeviceOrABadPage) {
+  const NodeId deepest = InsertChain({1, 2, 3, 4});
+  const NodeId first = tree_.Parent(deepest);
+  StoreChain(deepest);
+  tree_.Keep(deepest, 1);
+  tree_.ForgetDevice();
+  EXPECT_THAT(tier_lost_, ElementsAre(deepest, first));
+  tier_lost_.clear();
+  tree_.host().BeginLoad(first, pool_.Take());
+  tree_.host().EndLoad(first, false, true);
+  EXPECT_THAT(tier_lost_, ElementsAre(deepest, first));
+  tree_.Release(deepest);
+  EXPECT_THAT(lost_, ElementsAre(Pair(1, first), Pair(1, kNoNode)));
+}
+
+TEST_F(PrefixTreeTest, DoesNotReportUnkeptNodes) {
+  const NodeId node = InsertChain({1, 2, 3, 4});
+  StoreChain(node);
+  tree_.Release(node);
+  EvictAll();
+  EXPECT_THAT(tier_lost_, ElementsAre());
+}
+
 using PrefixTreeDeathTest = PrefixTreeTest;
 
 TEST_F(PrefixTreeDeathTest, AbortsOnWrongHolders) {
@@ -439,31 +502,31 @@ TEST_F(PrefixTreeDeathTest, AbortsOnWrongHolders) {
   EXPECT_DEATH(tree_.Release(node), "CHECK failed");
   EXPECT_DEATH(tree_.Keep(tree_.Parent(node), 1), "CHECK failed");
   EXPECT_DEATH(tree_.Unkeep(node, 1), "CHECK failed");
-  EXPECT_DEATH(tree_.BeginStore(node), "CHECK failed");
+  EXPECT_DEATH(tree_.host().BeginStore(node), "CHECK failed");
   tree_.Keep(node, 1);
   EXPECT_DEATH(tree_.Keep(node, 1), "CHECK failed");
   const BlockId block = pool_.Take();
   EXPECT_DEATH(tree_.Insert(node, Tokens{3, 4}, block), "CHECK failed");
 }
 
-TEST_F(PrefixTreeDeathTest, AbortsWhenAHoldBreaksAPromise) {
+TEST_F(PrefixTreeDeathTest, AbortsWhenAHoldBreaksAReservation) {
   const NodeId node = CacheChain({1, 2});
   ASSERT_TRUE(pool_.Reserve(pool_.available()));
   EXPECT_EQ(tree_.HoldCost(node), 1);
   EXPECT_DEATH(tree_.Hold(node), "CHECK failed");
 }
 
-TEST_F(PrefixTreeDeathTest, AbortsOnCopiesOfWhatIsNotThere) {
+TEST_F(PrefixTreeDeathTest, AbortsOnCopiesWithoutASource) {
   const NodeId node = InsertChain({1, 2});
-  EXPECT_DEATH(tree_.EndStore(node, true), "CHECK failed");
-  EXPECT_DEATH(tree_.EndLoad(node, true, false), "CHECK failed");
-  EXPECT_DEATH(tree_.BeginLoad(node, pool_.Take()), "CHECK failed");
-  ASSERT_NE(tree_.BeginStore(node), kNoPage);
-  EXPECT_DEATH(tree_.BeginStore(node), "CHECK failed");
-  EXPECT_DEATH(tree_.Release(node), "CHECK failed");  // under a copy
+  EXPECT_DEATH(tree_.host().EndStore(node, true), "CHECK failed");
+  EXPECT_DEATH(tree_.host().EndLoad(node, true, false), "CHECK failed");
+  EXPECT_DEATH(tree_.host().BeginLoad(node, pool_.Take()), "CHECK failed");
+  ASSERT_NE(tree_.host().BeginStore(node), kNoPage);
+  EXPECT_DEATH(tree_.host().BeginStore(node), "CHECK failed");
+  EXPECT_DEATH(tree_.Release(node), "CHECK failed");  // while a copy is in flight
 }
 
-TEST_F(PrefixTreeDeathTest, AbortsOnABlockThatIsNotTheCallers) {
+TEST_F(PrefixTreeDeathTest, AbortsOnBlocksTheCallerDoesNotOwn) {
   const NodeId node = InsertChain({1, 2});
   EXPECT_DEATH(tree_.Insert(node, Tokens{3, 4}, kNullBlock), "CHECK failed");
   EXPECT_DEATH(tree_.Insert(node, Tokens{3, 4, 5}, pool_.Take()), "CHECK failed");

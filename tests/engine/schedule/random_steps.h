@@ -1,4 +1,4 @@
-// What a test of random programs is asked for on its command line.
+// The command line of a test that runs random programs: --seed=N and --steps=N.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// Sanitized programs take ten times as long and more.
+// Sanitized programs take at least ten times as long.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr int64_t kDefaultSteps = 200'000;
 #else
@@ -14,13 +14,13 @@ inline constexpr int64_t kDefaultSteps = 1'000'000;
 #endif
 
 struct RandomSteps {
-  uint64_t only_seed = 0;         // --seed=N: the program of this seed alone; 0: those from 1 on
-  int64_t steps = kDefaultSteps;  // --steps=N: of all programs together
+  uint64_t only_seed = 0;  // --seed=N: run the program of this seed alone; 0: run those from 1 on
+  int64_t steps = kDefaultSteps;  // --steps=N: steps of all programs together
 };
 
 inline RandomSteps random_steps;
 
-// Behind InitGoogleTest, which takes its own flags.
+// Call it after InitGoogleTest, which removes its own flags.
 inline void ReadRandomSteps(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

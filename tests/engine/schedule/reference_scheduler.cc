@@ -1,4 +1,4 @@
-// The policy, from the book.
+// The policy, rule by rule.
 #include "tests/engine/schedule/reference_scheduler.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ int32_t ReferenceScheduler::Unheld() const {
   return unheld;
 }
 
-// What nobody uses goes when there is nothing else, the longest unused first.
+// Evicts unheld prefixes when no block is free, the longest unused first.
 void ReferenceScheduler::Evict() {
   auto victim = cache_.end();
   for (auto it = cache_.begin(); it != cache_.end(); ++it) {
@@ -71,15 +71,15 @@ void ReferenceScheduler::Take(Entry& entry, int32_t blocks) {
   }
 }
 
-// What is proved is for all to find. Where others hold an equal prefix, the rest waits until this
-// one leaves.
+// Commits proved blocks to the cache. Where another request holds an equal prefix, the rest waits
+// until this one leaves.
 void ReferenceScheduler::Commit(Entry& entry, bool leaving) {
   if (!UsesCache(entry)) return;
   for (; (entry.held + 1) * config_.block_size <= entry.proved; ++entry.held) {
     Cached& cached = cache_[PrefixOf(entry, entry.held + 1)];
     num_duplicates_ += cached.holders > 0;
     if (cached.holders > 0 && !leaving) return;
-    entry.own -= cached.holders == 0;  // who is held by others keeps their block
+    entry.own -= cached.holders == 0;  // a held prefix keeps its own block
     ++cached.holders;
   }
 }
@@ -231,7 +231,7 @@ std::vector<Share> ReferenceScheduler::Schedule() {
   return plan;
 }
 
-// Running prefills, then admissions, then what is left over.
+// Running prefills, then admissions, then unused budget.
 void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, int32_t budget) {
   const int32_t whole = budget;
   int32_t half = std::max(1, whole / 2);

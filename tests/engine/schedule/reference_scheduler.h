@@ -1,7 +1,7 @@
-// ReferenceScheduler: the scheduling policy once more, in slow and obvious code that shares nothing
-// with the real one: a list of requests, everything counted anew from it at every call, blocks as
-// numbers only, cached prefixes as the tokens they spell. Run in lockstep with the real scheduler
-// it must make the same decisions.
+// ReferenceScheduler: a second scheduler with the same policy, slow and obvious, which shares no
+// code with the real one: a list of requests, counted again at every call; blocks as numbers only;
+// cached prefixes as the tokens they spell. Run in lockstep with the real scheduler, it must make
+// the same decisions.
 #pragma once
 
 #include <deque>
@@ -27,17 +27,17 @@ class ReferenceScheduler {
 
   void Add(RequestId id, const RequestSpec& spec);
   std::vector<End> Cancel(RequestId id, FinishReason reason);
-  // In any order; the one in which the real scheduler did it decides what is evicted first.
+  // Call it in the order in which the real scheduler did: that order decides the evictions.
   std::vector<End> CancelAll(FinishReason reason, const std::vector<RequestId>& order);
   std::vector<End> ExpireDeadlines(int64_t now_ns);
   // The next step; empty if there is none.
   std::vector<Share> Schedule();
-  // One sample per sampling share of the oldest step, in order.
+  // One sample for each sampling share of the oldest step, in order.
   std::vector<End> Retire(const std::vector<SampledToken>& samples);
   std::vector<End> KillWorker();
 
   SchedulerLoad Load() const;
-  // How often the rarer rules spoke.
+  // How often the rare rules applied.
   int32_t preempted() const { return preempted_; }
   int32_t num_blocked_queues() const { return num_blocked_queues_; }
   int32_t num_aged_prefills() const { return num_aged_prefills_; }
@@ -45,7 +45,7 @@ class ReferenceScheduler {
   int64_t num_found_tokens() const { return num_found_tokens_; }
   int32_t num_evicted() const { return num_evicted_; }
   int32_t num_duplicates() const { return num_duplicates_; }
-  // Tokens that can still be computed if nothing more arrives: bounds the steps to the end.
+  // Tokens still to be computed if no request arrives: bounds the number of remaining steps.
   int64_t WorkLeft() const;
 
  private:

@@ -1,4 +1,4 @@
-// Everything by looking at all nodes.
+// Answers every question by looking at all nodes.
 #include "tests/engine/schedule/reference_tree.h"
 
 #include <algorithm>
@@ -182,7 +182,7 @@ Node* ReferenceTree::Add(Node* parent, const std::vector<int32_t>& tokens, bool 
   return &node;
 }
 
-// A node that goes must have no children: that they went before is what the order is for.
+// A forgotten node has no children: the eviction order takes them first.
 void ReferenceTree::Forget(Node* node) {
   CHECK(Children(node).empty() && node->holders == 0);
   if (node->parent->parent != nullptr) node->parent->keepers.merge(node->keepers);
@@ -208,7 +208,7 @@ void ReferenceTree::GivePage(Node* node, PageId page) {
   node->kv.page = page;
 }
 
-// The node's page may have been promised to others only until now.
+// Frees a doomed page, which had to stay until the end of its copy.
 void ReferenceTree::EndCopy(Node* node) {
   node->kv.loading = node->kv.storing = false;
   if (!node->doomed) return;
@@ -241,7 +241,7 @@ void ReferenceTree::TakeTail(Node* tail) {
   Node* parent = tail->parent;
   tail->holders = 0;
   Forget(tail);
-  ++parent->holders;  // whose release is the tail's
+  ++parent->holders;  // released with the tail
   Release(parent);
 }
 

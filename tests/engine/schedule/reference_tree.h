@@ -1,6 +1,6 @@
-// ReferenceTree: the prefix tree once more, slow and obvious: a list of nodes with their tokens,
-// nothing counted, nothing sorted; who holds, keeps or descends from whom is found by looking at
-// all nodes. Run in lockstep with the real tree it must agree on every answer and every victim.
+// ReferenceTree: a second prefix tree, slow and obvious: a list of nodes with their tokens, without
+// counts or sorted lists; holders, keepers and descendants are found by looking at all nodes. Run
+// in lockstep with the real tree, it must agree on every answer and every victim.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class ReferenceTree {
     bool doomed = false;  // has a page only until its copy ends
     int32_t holders = 0;
     std::set<uint64_t> keepers;
-    int64_t used = 0;  // when it was let go last
+    int64_t used = 0;                                 // when its last hold or keep ended
+    bool was_on_device = false, was_on_host = false;  // at the last TreeLockstep::Compare
 
     bool has_block() const { return kv.block != kNullBlock; }
     bool has_page() const { return kv.page != kNoPage && !doomed; }
@@ -37,7 +38,7 @@ class ReferenceTree {
 
   Node* Find(TenantId tenant, const std::vector<int32_t>& tokens);
   Node* Child(Node* parent, const std::vector<int32_t>& tokens);  // null if there is none
-  std::vector<Node*> All();                                       // but the roots
+  std::vector<Node*> All();                                       // except the roots
   std::vector<Node*> Chain(Node* node);                           // the deepest first, no root
   std::vector<Node*> Children(Node* node);
   bool Held(Node* node);
@@ -50,9 +51,9 @@ class ReferenceTree {
   int32_t NumLossless();
   int32_t NumFreePages();
   bool PageToHave(Node* parent);
-  Node* Victim();         // whose block goes first; null if there is none
+  Node* Victim();         // its block is evicted first; null if there is none
   Node* OldestUnsaved();  // null if there is none
-  Node* SparePage();      // whose page goes first; null if there is none
+  Node* SparePage();      // its page is reused first; null if there is none
 
   void Hold(Node* node) { ++node->holders; }
   void Release(Node* node);
@@ -61,8 +62,7 @@ class ReferenceTree {
   Node* Add(Node* parent, const std::vector<int32_t>& tokens, bool tail);
   // The victim loses its block.
   void Evict();
-  // The node is given `page`, which has to be free; first the oldest spare one goes if there is
-  // none.
+  // Gives the node `page`, which is free once the oldest spare node has lost its own, if none was.
   void GivePage(Node* node, PageId page);
   void EndCopy(Node* node);
   void LosePage(Node* node);

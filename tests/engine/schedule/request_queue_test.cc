@@ -30,10 +30,10 @@ std::vector<std::unique_ptr<Waiting>> MakeSequences(int count, std::mt19937& ran
   return all;
 }
 
-TEST(RequestQueueTest, KeepsPriorityThenArrivalThenOrderOfAdding) {
+TEST(RequestQueueTest, OrdersByPriorityThenArrivalThenAdding) {
   std::mt19937 random(3);
   const auto all = MakeSequences(40, random);
-  RequestQueue queue(10);  // fewer than it will hold: growing is allowed
+  RequestQueue queue(10);  // fewer than will be inserted: the queue may grow
   for (int i = 0; i < 3000; ++i) {
     Waiting& one = *all[random() % all.size()];
     one.queued ? queue.Erase(one.sequence) : queue.Insert(one.sequence);

@@ -101,7 +101,7 @@ class Program {
     }
     world_.CheckInvariants();
     EXPECT_EQ(world_.sessions.num_tokens(), 0);
-    EXPECT_EQ(world_.tree.num_free_pages(), world_.tree.num_pages());
+    EXPECT_EQ(world_.tree.host().num_free_pages(), world_.tree.host().num_pages());
   }
 
   const SessionWorld& world() const { return world_; }

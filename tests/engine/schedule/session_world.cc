@@ -86,7 +86,7 @@ NodeId SessionWorld::DeepestOnDevice(NodeId node) const {
 }
 
 bool SessionWorld::Advance(WorldTurn& turn) {
-  if (!tiering.Finished(turn.ticket, now_ns)) return false;
+  if (!tiering.EndRestoreIfDone(turn.ticket, now_ns)) return false;
   turn.ticket = 0;
   const NodeId usable = DeepestOnDevice(turn.node);
   const bool ends_in_tail = turn.has_tail && usable == turn.node;
@@ -101,8 +101,8 @@ bool SessionWorld::Advance(WorldTurn& turn) {
   return false;
 }
 
-// The turn holds its session's tail. Its block becomes the turn's, or, where others want it too, is
-// copied if there is a block for that.
+// The turn holds its session's tail. Takes over the tail's block; if another session or a copy
+// needs it, copies the block instead, provided that a block is available.
 void SessionWorld::ContinueTail(WorldTurn& turn) {
   const NodeId tail = turn.node;
   const int32_t begin = (tree.Depth(tail) - 1) * config.block_size;
@@ -181,7 +181,7 @@ void SessionWorld::Commit(WorldTurn& turn, const std::vector<int32_t>& output) {
 }
 
 void SessionWorld::Abort(WorldTurn& turn) {
-  tiering.Abandon(turn.ticket);
+  tiering.AbandonRestore(turn.ticket);
   const NodeId node = GiveBackTail(turn);
   sessions.AbortTurn(turn.turn, node, now_ns);
   if (node != kNoNode && tree.IsTail(node)) tree.Release(node);

@@ -1,7 +1,7 @@
 // SessionWorld: the pool, the tree, the sessions and Tiering over an emulated device and host, in
-// which every slot of KV is a hash of the tokens up to it. Whoever reads a block checks it, so that
-// anything stale, foreign, lost or early fails at once. Copies are executed when the test says so,
-// and end as it says; what is written to a block or a page at a wrong time is seen by who reads it.
+// which every slot of KV is a hash of the tokens up to it. Every read of a block checks it, so that
+// stale, foreign or lost KV, and KV read too early or overwritten too early, fails at once. Copies
+// are executed and end as the test says.
 #pragma once
 
 #include <cstdint>
@@ -57,31 +57,34 @@ class SessionWorld {
   // True once the turn has what it waited for: then it has been computed as well. False too if
   // there was no room to compute it; `turn.turn` is 0 then, and the turn aborted.
   bool Advance(WorldTurn& turn);
-  // Ends it with these output tokens, the last one's KV unknown.
+  // Ends it with these output tokens; the last one has no KV.
   void Commit(WorldTurn& turn, const std::vector<int32_t>& output);
   void Abort(WorldTurn& turn);
-  // All of it at once, copies included; false if there was no room.
+  // A whole turn, copies included; false if there was no room.
   bool Converse(TenantId tenant, const SessionName& name, const std::vector<int32_t>& added,
                 const std::vector<int32_t>& output);
 
-  // --- Bytes. Pages of an export must have, and those of an import get, what the tokens say.
+  // --- Bytes. CheckPages: pages of an export must have the KV of these tokens. FillPages: pages of
+  // an import get it.
   void CheckPages(TenantId tenant, const std::vector<int32_t>& tokens, int32_t kv_tokens,
                   const std::vector<PageId>& pages);
   void FillPages(TenantId tenant, const std::vector<int32_t>& tokens,
                  const std::vector<PageId>& pages);
 
-  // --- Copies. Takes what Tiering wants sent.
+  // --- Copies. Takes the next job from Tiering; false if there is none.
   bool Send();
-  // Copies the bytes of the i-th of the jobs in flight; a broken one writes rubbish.
+  // Copies the bytes of the i-th job in flight; a broken one writes garbage.
   void Execute(size_t i, bool broken = false);
-  // Executed if it was not, it ends as `status` says; copies from `num_good` on are rubbish.
+  // Executes the job, if that was not done, and ends it with `status`; copies from `num_good` on
+  // are garbage.
   void Ack(size_t i, CopyStatus status = CopyStatus::kOk, int32_t num_good = 0);
   // Sends and acks until nothing is left to do.
   void Pump();
-  // The workers die: whatever is on the device or in flight is lost. No turn may be under way.
+  // The workers die: all blocks and all jobs in flight are lost. Requires that no turn is under
+  // way.
   void LoseDevice();
 
-  // Every block and page that Find leads to has the KV that it should have.
+  // Checks the KV of every block and page that Find leads to.
   void CheckKv(TenantId tenant, const std::vector<int32_t>& tokens);
   void CheckInvariants() const;
 

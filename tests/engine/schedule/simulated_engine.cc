@@ -1,4 +1,4 @@
-// Drives the scheduler, reads its plans back by request, and checks what comes out.
+// Drives the scheduler, reads its plans back by request, and checks its events.
 #include "tests/engine/schedule/simulated_engine.h"
 
 #include <gtest/gtest.h>
@@ -224,7 +224,7 @@ void SimulatedEngine::CheckSession(TenantId tenant, const std::string& name) {
   Settle();
 }
 
-// A turn that ended well appends its prompt and what was kept of its output.
+// A turn that ended well appends its prompt and the kept part of its output.
 void SimulatedEngine::EndTurn(const FinishEvent& event) {
   const RequestSpec& spec = specs_.at(event.id);
   const Outcome& outcome = outcomes_.at(event.id);
@@ -263,9 +263,9 @@ bool SimulatedEngine::Schedule() {
     EXPECT_EQ(admitted_, admitted_before) << "admitted in a step that preempted";
   }
   if (!any) return false;
-  CheckNobodyTouches(plan);
+  CheckNewRowsAreFree(plan);
   ReadPlan(plan);
-  CheckNobodyReads();
+  CheckWritesAreExclusive();
   flights_.back().plan = last_step_plan_ = std::move(plan);
   return true;
 }
@@ -405,8 +405,8 @@ void SimulatedEngine::ReadPlan(const StepPlan& plan) {
   flights_.push_back(std::move(flight));
 }
 
-// A block being stored is written by no step, one being loaded is touched by none; what a tenant
-// stored comes back to that tenant.
+// No step writes a block that is being stored, or touches one that is being loaded; a tenant's page
+// comes back to that tenant only.
 void SimulatedEngine::CheckCopies(const CopyJob& job) {
   const bool store = job.direction == CopyDirection::kStore;
   for (const BlockCopy& copy : job.copies) {
@@ -424,7 +424,7 @@ void SimulatedEngine::CheckCopies(const CopyJob& job) {
   }
 }
 
-// No tenant reads what another one wrote, however equal it is.
+// No tenant reads a block that another one wrote, even with equal tokens.
 void SimulatedEngine::CheckTenant(const RowWork& work, TenantId tenant) {
   const std::vector<int32_t>& blocks = row_blocks_[work.row];
   const int32_t end = work.start + work.count;
@@ -436,7 +436,7 @@ void SimulatedEngine::CheckTenant(const RowWork& work, TenantId tenant) {
 }
 
 // A row given to a sequence must not be in use by a step that has not retired.
-void SimulatedEngine::CheckNobodyTouches(const StepPlan& plan) {
+void SimulatedEngine::CheckNewRowsAreFree(const StepPlan& plan) {
   for (const Flight& flight : flights_) {
     for (const NewRow& row : plan.new_rows) {
       EXPECT_FALSE(flight.rows.contains(row.row)) << "row " << row.row << " is still in flight";
@@ -444,9 +444,9 @@ void SimulatedEngine::CheckNobodyTouches(const StepPlan& plan) {
   }
 }
 
-// What the last plan writes, or will write soon, no other request may read or write in any step in
-// flight, the same one included.
-void SimulatedEngine::CheckNobodyReads() {
+// No other request may read or write the blocks that the last plan writes, or will write soon, in
+// any step in flight, this one included.
+void SimulatedEngine::CheckWritesAreExclusive() {
   for (const auto& [block, id] : flights_.back().written) {
     for (const Flight& flight : flights_) {
       for (auto it = flight.blocks.lower_bound({block, 0});

@@ -1,8 +1,8 @@
 // SimulatedEngine: a scheduler driven by hand against a ShadowWorker and a ShadowCopier, for tests.
-// Results and acks wait until they are asked for, so any number of steps and copies can be in
+// Results and acks wait until the test asks for them, so any number of steps and copies can be in
 // flight. After every call it checks the scheduler's invariants, the contract of the events, and
-// that no row or block changes hands while a step or copy in flight may still touch it; each breach
-// is a test failure. What sessions should be by now is known beside the scheduler's own book.
+// that no row or block gets a new owner while a step or copy in flight may still touch it; each
+// breach is a test failure. It keeps its own record of the tokens that every session should have.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace quire {
 
-// What a test says about a request. Its id is also its sampling seed, by which plans are read back.
+// A request of a test. Its id is also its sampling seed, which identifies it in plans.
 struct RequestSpec {
   int32_t prompt_tokens = 4;
   int32_t max_tokens = 4;
@@ -34,7 +34,7 @@ struct RequestSpec {
   std::vector<int32_t> prompt;  // empty: prompt_tokens tokens of its own
   TenantId tenant = 0;
   bool bypass_cache = false;
-  std::string session;  // not empty: a turn of it; `prompt` is what follows its tokens
+  std::string session;  // not empty: a turn of it; `prompt` follows its tokens
 };
 
 struct Outcome {
@@ -54,8 +54,8 @@ struct Share {
   bool operator==(const Share&) const = default;
 };
 
-// What a request gives when nobody interferes: the shadow model applied to its own tokens, token by
-// token. Knows nothing of schedules.
+// The expected output of a request alone: the shadow model applied to its own tokens, one by one,
+// whatever the schedule.
 struct ExpectedOutcome {
   std::vector<int32_t> tokens;
   FinishReason reason = FinishReason::kNone;
@@ -81,9 +81,9 @@ class SimulatedEngine {
   bool SendCopy();
   // Ends the oldest job of a direction; false if there is none.
   bool FinishCopy(CopyDirection direction);
-  // Sends and ends all copies there are to do now.
+  // Sends and ends copies until none is left.
   void RunCopies();
-  // Whether the session has just the tokens it should have.
+  // True if the session has exactly the tokens that it should have.
   void CheckSession(TenantId tenant, const std::string& name);
   // The tokens that the session should have.
   const std::vector<int32_t>& SessionTokens(TenantId tenant, const std::string& name) {
@@ -97,7 +97,7 @@ class SimulatedEngine {
   void CreateSession(TenantId tenant, const std::string& name);
   void CancelAll(FinishReason reason);
   void ExpireDeadlines();
-  // Publishes a step; false if there is nothing to run.
+  // Publishes a step; false if nothing can run.
   bool Schedule();
   // Runs and retires the oldest step in flight. Requires one.
   void Retire();
@@ -106,14 +106,14 @@ class SimulatedEngine {
   // Keeps `depth` steps in flight until nothing is live, then retires the rest. Fails the test if
   // that takes more than `max_steps` steps.
   void RunToEnd(int32_t depth, int32_t max_steps = 100000);
-  // Fails the test unless everything was given back.
+  // Fails the test unless all rows, blocks and pages are free again.
   void ExpectIdle() const;
-  // Fails the test unless the request gave exactly what Expect says.
+  // Fails the test unless the request's output is exactly the one that Expect returns.
   void ExpectUndisturbed(RequestId id) const;
 
   int64_t now_ns = 1;
-  int64_t ns_per_token = 0;  // that steps seem to take
-  int32_t check_every = 1;   // calls: invariants are checked after every so many
+  int64_t ns_per_token = 0;  // duration of simulated steps
+  int32_t check_every = 1;   // invariants are checked after this many calls
   const std::vector<Share>& last_plan() const { return last_plan_; }
   const StepPlan& last_step_plan() const { return last_step_plan_; }
   // The request's share of the last plan; count 0 if it has none.
@@ -137,7 +137,7 @@ class SimulatedEngine {
   struct Flight {
     StepPlan plan;
     std::set<int32_t> rows;
-    std::set<std::pair<int32_t, RequestId>> blocks;  // and who reads or writes them
+    std::set<std::pair<int32_t, RequestId>> blocks;  // and the requests that read or write them
     std::set<std::pair<int32_t, RequestId>> written;
     std::vector<RequestId> samplers;
   };
@@ -147,8 +147,8 @@ class SimulatedEngine {
   void Settle();
   void ReadPlan(const StepPlan& plan);
   void CheckTenant(const RowWork& work, TenantId tenant);
-  void CheckNobodyTouches(const StepPlan& plan);
-  void CheckNobodyReads();
+  void CheckNewRowsAreFree(const StepPlan& plan);
+  void CheckWritesAreExclusive();
   void CheckCopies(const CopyJob& job);
   void EndTurn(const FinishEvent& event);
 
@@ -170,7 +170,7 @@ class SimulatedEngine {
   std::vector<Share> last_plan_;
   StepPlan last_step_plan_;
   std::map<int32_t, RequestId> row_owner_;
-  std::map<int32_t, TenantId> block_tenant_;  // who wrote a block last
+  std::map<int32_t, TenantId> block_tenant_;  // the last writer of a block
   std::map<int32_t, std::vector<int32_t>> row_blocks_;
   std::map<RequestId, RequestSpec> specs_;
   std::map<RequestId, Outcome> outcomes_;

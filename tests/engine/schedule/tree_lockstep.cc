@@ -1,4 +1,4 @@
-// The same to both, and the same answer from both.
+// Does the same to both trees and compares the answers.
 #include "tests/engine/schedule/tree_lockstep.h"
 
 #include <algorithm>
@@ -21,12 +21,18 @@ void TreeLockstep::OnLost(uint64_t keeper, NodeId parent) {
   kept_[keeper] = parent;
 }
 
+void TreeLockstep::OnTierLost(NodeId node) {
+  ++tally_.tiers_lost;
+  EXPECT_GT(tree_.NumKeepers(node) + tree_.NumKeptChildren(node), 0);
+  tier_lost_.insert(node);
+}
+
 // --- Holders.
 
 Node* TreeLockstep::Find(TenantId tenant, const Tokens& tokens) {
   Node* node = reference_.Find(tenant, tokens);
   const NodeId id = tree_.Find(tenant, tokens);
-  // The tree forgets the root of a tenant that has nothing and makes it anew; the reference keeps
+  // The tree may forget the root of a tenant without nodes and make a new one; the reference keeps
   // it.
   const bool idle_root =
       node->parent == nullptr && node->holders == 0 && reference_.Children(node).empty();
@@ -129,7 +135,7 @@ bool TreeLockstep::BeginStore(Node* node) {
   if (!Hold(node)) return false;
   holders_.pop_back();
   const bool can = reference_.PageToHave(node->parent);
-  EXPECT_EQ(tree_.BeginStore(node->id) != kNoPage, can);
+  EXPECT_EQ(tree_.host().BeginStore(node->id) != kNoPage, can);
   if (can) {
     GivePage(node);
     copies_.push_back({node});
@@ -151,7 +157,7 @@ bool TreeLockstep::BeginLoad(Node* node) {
   if (reference_.HoldCost(node) >= pool_.available() || !Hold(node)) return false;
   holders_.pop_back();
   const BlockId block = Take();
-  tree_.BeginLoad(node->id, block);
+  tree_.host().BeginLoad(node->id, block);
   node->kv.block = block;
   node->kv.loading = true;
   copies_.push_back({node, true});
@@ -163,7 +169,7 @@ Node* TreeLockstep::Import(Node* parent, const Tokens& tokens, bool tail) {
   const bool has_page = node != nullptr && node->kv.page != kNoPage;
   const bool can = (has_page || reference_.PageToHave(parent)) &&
                    (node == nullptr || reference_.HoldCost(node) <= pool_.available());
-  const auto imported = tree_.InsertOnHost(parent->id, tokens, tail);
+  const auto imported = tree_.host().InsertOnHost(parent->id, tokens, tail);
   EXPECT_EQ(imported.node != kNoNode, can);
   if (!can) return nullptr;
   EXPECT_EQ(imported.adopted, !has_page);
@@ -188,10 +194,10 @@ void TreeLockstep::EndCopy(Node* node, bool ok, bool page_bad) {
   const bool doomed = node->doomed;
   copies_.erase(copy);
   if (load) {
-    tree_.EndLoad(node->id, ok, page_bad);
+    tree_.host().EndLoad(node->id, ok, page_bad);
     if (!ok) node->kv.block = kNullBlock;
   } else {
-    tree_.EndStore(node->id, ok);
+    tree_.host().EndStore(node->id, ok);
   }
   reference_.EndCopy(node);
   if (!doomed && (load ? page_bad : !ok)) reference_.LosePages(node);
@@ -203,7 +209,7 @@ void TreeLockstep::EndCopy(Node* node, bool ok, bool page_bad) {
 
 bool TreeLockstep::DropBlock(Node* node) {
   const bool can = node->has_page() && node->has_block() && !reference_.Held(node);
-  EXPECT_EQ(tree_.DropBlock(node->id), can);
+  EXPECT_EQ(tree_.host().DropBlock(node->id), can);
   if (can) node->kv.block = kNullBlock;
   return can;
 }
@@ -212,7 +218,7 @@ bool TreeLockstep::DropPage(Node* node) {
   const bool can = node->has_page() && !reference_.Held(node) &&
                    std::ranges::none_of(reference_.Children(node),
                                         [](Node* child) { return child->has_page(); });
-  EXPECT_EQ(tree_.DropPage(node->id), can);
+  EXPECT_EQ(tree_.host().DropPage(node->id), can);
   if (can) reference_.LosePage(node);
   return can;
 }
@@ -244,7 +250,7 @@ void TreeLockstep::ReleasePrivate(size_t i) {
   private_.erase(private_.begin() + i);
 }
 
-// An import is the server's own and goes on.
+// Imports go on: the server fills their pages, not the device.
 void TreeLockstep::ForgetDevice() {
   ++tally_.devices_lost;
   std::vector<Copy> copies = copies_;
@@ -266,13 +272,13 @@ void TreeLockstep::Quiesce() {
   pool_.Unreserve(pool_.reserved());
   Compare();
   ASSERT_EQ(pool_.available(), shape_.num_blocks);
-  ASSERT_EQ(tree_.num_free_pages(), shape_.num_pages);
+  ASSERT_EQ(tree_.host().num_free_pages(), shape_.num_pages);
   while (pool_.available() > 0) TakePrivate();
   Compare();
   for (Node* node : reference_.All()) ASSERT_TRUE(node->has_page());
 }
 
-// --- Everything that can be seen.
+// --- All visible state.
 
 void TreeLockstep::Compare() {
   if (testing::Test::HasFailure()) return;
@@ -285,6 +291,7 @@ void TreeLockstep::Compare() {
   std::map<uint64_t, NodeId> told = kept_;
   std::erase_if(told, [](const auto& each) { return each.second == kNoNode; });
   EXPECT_EQ(told, kept);
+  tier_lost_.clear();
   CompareNumbers();
 }
 
@@ -300,6 +307,13 @@ void TreeLockstep::CompareNode(Node* node) {
   ASSERT_EQ(tree_.NumTokens(node->id), reference_.NumTokens(node));
   ASSERT_EQ(tree_.Parent(node->id), node->parent->id);
   ASSERT_EQ(tree_.NumKeepers(node->id), static_cast<int32_t>(node->keepers.size()));
+  const bool off_device = node->was_on_device && !kv.on_device();
+  const bool off_host = node->was_on_host && !kv.on_host();
+  if ((off_device || off_host) && reference_.Kept(node)) {
+    ASSERT_TRUE(tier_lost_.contains(node->id));
+  }
+  node->was_on_device = kv.on_device();
+  node->was_on_host = kv.on_host();
   std::vector<Node*> children = reference_.Children(node);
   ASSERT_EQ(tree_.NumKeptChildren(node->id),
             std::ranges::count_if(children, [&](Node* child) { return reference_.Kept(child); }));
@@ -310,12 +324,12 @@ void TreeLockstep::CompareNumbers() {
   ASSERT_EQ(pool_.num_free(), shape_.num_blocks - in_use);
   ASSERT_EQ(pool_.num_cached(), reference_.NumEvictable());
   ASSERT_GE(pool_.available(), 0);
-  ASSERT_EQ(tree_.num_lossless(), reference_.NumLossless());
-  ASSERT_EQ(tree_.num_free_pages(), reference_.NumFreePages());
-  ASSERT_EQ(tree_.num_evicted(), tally_.evicted);
-  ASSERT_EQ(tree_.num_kept_lost(), num_kept_lost_);
+  ASSERT_EQ(tree_.evictions().num_lossless(), reference_.NumLossless());
+  ASSERT_EQ(tree_.host().num_free_pages(), reference_.NumFreePages());
+  ASSERT_EQ(tree_.evictions().num_evicted(), tally_.evicted);
+  ASSERT_EQ(tree_.evictions().num_kept_lost(), num_kept_lost_);
   Node* unsaved = reference_.OldestUnsaved();
-  ASSERT_EQ(tree_.OldestUnsaved(), unsaved == nullptr ? kNoNode : unsaved->id);
+  ASSERT_EQ(tree_.evictions().OldestUnsaved(), unsaved == nullptr ? kNoNode : unsaved->id);
   tally_.kept_lost = num_kept_lost_;
 }
 

@@ -1,6 +1,7 @@
 // TreeLockstep: a prefix tree with its pool, and the reference beside it. Every method does the
-// same to both and expects the same answer; what is not possible now (no block to be had) is not
-// done to either, and said so. After each, Compare looks at everything that can be seen.
+// same to both and expects the same answer. A method that is not possible now (no block is
+// available) does nothing to either and returns false or null. Call Compare after each: it compares
+// all visible state.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,21 +31,22 @@ class TreeLockstep final : public NodeKeeper {
     bool load = false;
     bool import = false;
   };
-  // How often what is rare happened.
+  // How often the rare cases happened.
   struct Tally {
     int64_t found = 0, evicted = 0, kept_lost = 0, moved_keepers = 0, not_adopted = 0, swapped = 0;
     int64_t husks_filled = 0, pages_reclaimed = 0, doomed = 0, devices_lost = 0, tails_taken = 0;
+    int64_t tiers_lost = 0;
   };
 
   explicit TreeLockstep(const Shape& shape);
 
-  // --- Holders. A found or inserted node that is not null comes held, but Find's own.
+  // --- Holders. An inserted node that is not null comes held; one from Find does not.
   Node* Find(TenantId tenant, const Tokens& tokens);
   bool Hold(Node* node);
   void Release(Node* node);
   void ReleaseAll();
   void Keep(Node* node, uint64_t keeper);
-  void Unkeep(uint64_t keeper);  // whatever it keeps
+  void Unkeep(uint64_t keeper);  // ends its keep, if it has one
 
   // --- Growth.
   Node* Insert(Node* parent, const Tokens& tokens);
@@ -54,31 +56,32 @@ class TreeLockstep final : public NodeKeeper {
   // --- Tiers. A copy holds its node.
   bool BeginStore(Node* node);
   bool BeginLoad(Node* node);
-  // Null also when there is a page already: then the node is held all the same.
+  // Null also when the node has a page already; it comes held even then.
   Node* Import(Node* parent, const Tokens& tokens, bool tail);
   void EndCopy(Node* node, bool ok, bool page_bad = false);
   bool DropBlock(Node* node);
   bool DropPage(Node* node);
 
-  // --- The pool; blocks that are not the tree's are private.
-  BlockId Take();  // kNullBlock: none is to be had
+  // --- The pool. Blocks that the tree does not own are private.
+  BlockId Take();  // kNullBlock: none is available
   void TakePrivate();
   void ReleasePrivate(size_t i);
   void ForgetDevice();  // fails the copies of the device
 
-  // With nobody left all blocks and pages can be had, and are. Ends everything in between.
+  // Ends all copies, holds and keeps; then all blocks and pages must be available, and are taken.
   void Quiesce();
   void Compare();
 
   BlockPool& pool() { return pool_; }
   PrefixTree& tree() { return tree_; }
   ReferenceTree& reference() { return reference_; }
-  const std::vector<Node*>& holders() const { return holders_; }  // one entry a hold
+  const std::vector<Node*>& holders() const { return holders_; }  // one entry for each hold
   const std::vector<Copy>& copies() const { return copies_; }
   size_t num_private() const { return private_.size(); }
   const Tally& tally() const { return tally_; }
 
   void OnLost(uint64_t keeper, NodeId parent) override;
+  void OnTierLost(NodeId node) override;
 
  private:
   void GivePage(Node* node);
@@ -93,6 +96,7 @@ class TreeLockstep final : public NodeKeeper {
   std::vector<Copy> copies_;
   std::vector<BlockId> private_;
   std::map<uint64_t, NodeId> kept_;  // what each keeper was told last
+  std::set<NodeId> tier_lost_;       // reported since the last Compare
   int64_t num_kept_lost_ = 0;
   Tally tally_;
 };

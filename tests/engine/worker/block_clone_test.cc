@@ -47,8 +47,8 @@ SampleResult Sampled(Worker& worker, const StepPlan& plan) {
   return result.samples.at(0).result;
 }
 
-TEST(BlockCloneTest, WhatGoesOnInACopyIsWhatWouldHaveGoneOnInTheOriginal) {
-  // What each continuation is, in a worker of its own.
+TEST(BlockCloneTest, ClonedBlockContinuesIdentically) {
+  // The tokens of each continuation, from a worker of its own.
   std::vector<SampleResult> expected;
   for (const int32_t last : {500, 600}) {
     const std::unique_ptr<Worker> worker = DemoWorker();

@@ -1,5 +1,5 @@
-// Worker processes that die, stop or lie in the middle of a copy: the pages of the host outlive
-// them, and nobody writes there once the server has recovered.
+// Worker processes that die, stop or send a false ack in the middle of a copy: the host's pages
+// outlive them, and no worker writes there after Recover.
 #include <signal.h>
 
 #include <algorithm>
@@ -122,22 +122,22 @@ TEST_F(CopyProcesses, MoveBytes) {
   for (PageId page = 0; page < 8; ++page) Move(page, 1 + page, 10 + page);
 }
 
-TEST_F(CopyProcesses, OneThatDiesInMidCopyTakesNoPageWithIt) {
+TEST_F(CopyProcesses, AWorkerThatDiesInMidCopyLosesNoPage) {
   Start("dies-in-store-2");
   LoseTheSecondStore("killed by signal 9");
 }
 
-TEST_F(CopyProcesses, OneThatStandsStillInACopyIsReplaced) {
+TEST_F(CopyProcesses, AWorkerThatHangsInACopyIsReplaced) {
   Start("hangs-in-store-2", /*timeout_seconds=*/0.2);
   LoseTheSecondStore("has finished no store for");
 }
 
-TEST_F(CopyProcesses, OneThatLiesIsReplaced) {
+TEST_F(CopyProcesses, AWorkerWithAFalseAckIsReplaced) {
   Start("lies-about-store-2");
   LoseTheSecondStore("answered with 99 good copies");
 }
 
-TEST_F(CopyProcesses, NobodyWritesToThePagesOnceRecovered) {
+TEST_F(CopyProcesses, NoWorkerWritesToThePagesAfterRecover) {
   Start("lies-about-store-2");
   Move(3, 1, 12);
   Submit(kStore, 1, 13);
@@ -155,7 +155,7 @@ TEST_F(CopyProcesses, NobodyWritesToThePagesOnceRecovered) {
 
 // A turn that waits for KV from the host has it computed when the copy stands still, and not
 // copied once more: the next worker could stand still just so.
-TEST(EngineOverCopyProcesses, ATurnWhoseRestoreStandsStillIsComputed) {
+TEST(EngineOverCopyProcesses, ATurnWhoseRestoreHangsIsRecomputed) {
   const auto arena = std::make_shared<HostArena>(*HostArena::Create());
   auto supervisor = StartWorkers("hangs-in-load", /*timeout_seconds=*/0.2, arena);
   ASSERT_NE(supervisor, nullptr);

@@ -1,5 +1,5 @@
 // Copies over every Transport: the bytes, the joining of ranks, directions that do not wait for
-// each other, what a rank may say; with ranks as threads, and with ranks behind shared memory.
+// each other, malformed acks; with ranks as threads, and with ranks behind shared memory.
 // Covers engine/worker/copy/copy_dispatch.cc, engine/worker/copy/copy_engine.cc,
 // engine/worker/shm/copy_rings.cc, engine/worker/copy/pool_copies.cc
 #include <algorithm>
@@ -29,7 +29,7 @@ constexpr CopyDirection kStore = CopyDirection::kStore;
 constexpr CopyDirection kLoad = CopyDirection::kLoad;
 using CopyRunners = std::vector<std::unique_ptr<CopyRunner>>;
 
-// Does no steps, and has copies done by somebody.
+// Runs no steps; delegates copies to a CopyRunner.
 class CopyingRunner : public StepRunner {
  public:
   explicit CopyingRunner(std::unique_ptr<CopyRunner> copies) : copies_(std::move(copies)) {}
@@ -114,7 +114,7 @@ class Program {
       pools_[rank]->Fill(block, PatternOf(blocks_[block], rank));
     }
   }
-  // A job that may be sent now; without copies if there is none.
+  // A job that may be sent now; without copies if none may.
   CopyJob Propose(uint64_t number) {
     CopyJob job{.job = number, .direction = Random(2) == 0 ? kStore : kLoad};
     const auto same = [&job](const auto& other) { return other.second.direction == job.direction; };
@@ -187,7 +187,7 @@ class CopyTransport : public ::testing::Test, protected CopyClient {
     for (const auto& script : scripts) copies.push_back(std::make_unique<ScriptedCopies>(script));
     Start(std::move(copies));
   }
-  // The ranks are gone when this returns, and what they used may go.
+  // Ends the ranks; the memory they used may be freed afterwards.
   void End() {
     transport.reset();
     ranks.Join();
@@ -256,7 +256,7 @@ TYPED_TEST(CopyTransport, ALoadDoesNotWaitForStores) {
   EXPECT_EQ(this->Await().job, 2u);
 }
 
-// What the halves of a job on two ranks make of the whole.
+// The status of a job on two ranks.
 TYPED_TEST(CopyTransport, TheWorstOfAllRanksCounts) {
   using S = CopyStatus;
   using Outcome = CopyRunner::Outcome;
@@ -300,7 +300,7 @@ TYPED_TEST(CopyTransport, WithoutHostMemoryNothingIsSent) {
   EXPECT_EQ(this->transport->fault(), "");
 }
 
-TYPED_TEST(CopyTransport, CopiesThatNobodyAskedForAnyMoreEnd) {
+TYPED_TEST(CopyTransport, CopiesEndAfterTheirRequestsAreForgotten) {
   this->Start({Good});
   for (const CopyDirection direction : {kStore, kStore, kLoad, kLoad}) {
     ASSERT_TRUE(this->transport->Submit(this->Job(direction, 3)));
@@ -380,11 +380,11 @@ TYPED_TEST(CopyTransport, APageThatTheServerWroteIsLoadedOnceItIsSigned) {
   this->End();
 }
 
-// What a rank that went mad might answer to a load of three copies; the server survives it with a
+// Malformed acks of a load of three copies; the server survives each with a
 // fault.
-class MadCopies : public ::testing::Test {
+class CorruptCopyAckTest : public ::testing::Test {
  protected:
-  explicit MadCopies(CopyDirection direction = kLoad) {
+  explicit CorruptCopyAckTest(CopyDirection direction = kLoad) {
     const StepMemory::Shape shape{.ranks = 1,
                                   .depth = 2,
                                   .bounds = {.max_rows = 4, .max_tokens = 64, .num_blocks = 16},
@@ -410,53 +410,53 @@ class MadCopies : public ::testing::Test {
   std::unique_ptr<SharedMemoryTransport> transport_;
 };
 
-class MadStores : public MadCopies {
+class CorruptStoreAckTest : public CorruptCopyAckTest {
  protected:
-  MadStores() : MadCopies(kStore) {}
+  CorruptStoreAckTest() : CorruptCopyAckTest(kStore) {}
 };
 
-TEST_F(MadCopies, ATrueAnswer) {
+TEST_F(CorruptCopyAckTest, AValidAck) {
   const CopyAck ack{1, CopyStatus::kCorrupt, 2, 200, 0};
   std::memcpy(memory_->copies(0).acks(kLoad).slot(0).data(), &ack, sizeof ack);
   memory_->copies(0).acks(kLoad).Publish();
   CopyAck joined;
   EXPECT_TRUE(transport_->PollCopy(joined)) << transport_->fault();
 }
-TEST_F(MadCopies, AnotherJob) {
+TEST_F(CorruptCopyAckTest, AnotherJob) {
   EXPECT_THAT(FaultAfter({2, CopyStatus::kOk, 3, 300, 0}), HasSubstr("as to job 2 to copy job 1"));
 }
-TEST_F(MadCopies, NoStatus) {
+TEST_F(CorruptCopyAckTest, NoStatus) {
   EXPECT_THAT(FaultAfter({1, static_cast<CopyStatus>(77), 3, 300, 0}), HasSubstr("no status"));
 }
-TEST_F(MadCopies, GoodButNotAll) {
+TEST_F(CorruptCopyAckTest, OkWithAMissingCopy) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kOk, 2, 200, 0}), HasSubstr("2 good copies"));
 }
-TEST_F(MadCopies, MoreThanThereAre) {
+TEST_F(CorruptCopyAckTest, MoreGoodCopiesThanCopies) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kOk, 4, 400, 0}), HasSubstr("4 good copies"));
 }
-TEST_F(MadCopies, FewerThanNone) {
+TEST_F(CorruptCopyAckTest, NegativeNumberOfGoodCopies) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kCorrupt, -1, -100, 0}), HasSubstr("-1 good copies"));
 }
-TEST_F(MadCopies, CorruptAndAllGood) {
+TEST_F(CorruptCopyAckTest, CorruptAndAllGood) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kCorrupt, 3, 300, 0}), HasSubstr("3 good copies"));
 }
-TEST_F(MadCopies, FailedAndSomeGood) {
+TEST_F(CorruptCopyAckTest, FailedAndSomeGood) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kFailed, 1, 100, 0}), HasSubstr("1 good copies"));
 }
-TEST_F(MadCopies, BytesOfNobody) {
+TEST_F(CorruptCopyAckTest, WrongNumberOfBytes) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kOk, 3, 301, 0}), HasSubstr("301 bytes"));
 }
-TEST_F(MadCopies, TimeThatDidNotPass) {
+TEST_F(CorruptCopyAckTest, TimeThatDidNotPass) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kOk, 3, 300, kNever}), HasSubstr(" ns"));
 }
-TEST_F(MadCopies, TimeThatRanBackwards) {
+TEST_F(CorruptCopyAckTest, TimeThatRanBackwards) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kOk, 3, 300, -1}), HasSubstr("-1 ns"));
 }
-TEST_F(MadCopies, MoreJobsThanThereAre) {
+TEST_F(CorruptCopyAckTest, MoreJobsThanSent) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kOk, 3, 300, 0}, kLoad, /*times=*/2),
               HasSubstr("did 2 of 1 copy jobs"));
 }
-TEST_F(MadStores, AStoreIsNeverCorrupt) {
+TEST_F(CorruptStoreAckTest, AStoreIsNeverCorrupt) {
   EXPECT_THAT(FaultAfter({1, CopyStatus::kCorrupt, 1, 100, 0}, kStore), HasSubstr("is corrupt"));
 }
 

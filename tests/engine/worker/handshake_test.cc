@@ -1,4 +1,4 @@
-// The words between server and worker arrive whole in any pieces, and a worker that went mad is
+// Messages between server and worker arrive whole, in pieces of any size; malformed ones are
 // refused.
 #include "engine/worker/process/handshake.h"
 
@@ -69,7 +69,7 @@ TEST(HandshakeTest, AnOrderArrives) {
   EXPECT_EQ(StepShapeOf(got->spec), StepShapeOf(sent.spec));
 }
 
-TEST(HandshakeTest, AnOrderNamesTheFieldThatIsWrong) {
+TEST(HandshakeTest, ErrorsNameTheFaultyFieldOfAnOrder) {
   nlohmann::json order = nlohmann::json::parse(EncodeOrder(SomeOrder()));
   order["spec"]["kv_dtype"] = "float8";
   EXPECT_THAT(std::string(DecodeOrder(order.dump()).status().message()), HasSubstr("kv_dtype"));
@@ -80,13 +80,13 @@ TEST(HandshakeTest, AnOrderNamesTheFieldThatIsWrong) {
   EXPECT_FALSE(DecodeOrder("[]").ok());
 }
 
-TEST(HandshakeTest, TheWordsOfAWorkerArrive) {
+TEST(HandshakeTest, MessagesOfAWorkerArrive) {
   const DeviceFacts facts{.kind = "cuda",
                           .name = "NVIDIA H200",
                           .total_bytes = 150'000'000'000,
                           .free_bytes = 149'000'000'000,
                           .backend_bytes = 5};
-  const auto described = std::get<DeviceFacts>(*DecodeWord(EncodeWord(facts)));
+  const auto described = std::get<DeviceFacts>(*DecodeMessage(EncodeMessage(facts)));
   EXPECT_EQ(described.name, facts.name);
   EXPECT_EQ(described.total_bytes, facts.total_bytes);
   EXPECT_EQ(described.backend_bytes, 5);
@@ -95,16 +95,16 @@ TEST(HandshakeTest, TheWordsOfAWorkerArrive) {
                             .memory = {{"weights", 16'000'000'000}, {"kv", 1}},
                             .seconds = {{"load", 0.25}},
                             .graphs = {{.size = 8, .nodes = 3, .capture_ms = 2.5, .bytes = 7}}};
-  const auto ready = std::get<WorkerReport>(*DecodeWord(EncodeWord(report)));
+  const auto ready = std::get<WorkerReport>(*DecodeMessage(EncodeMessage(report)));
   EXPECT_EQ(ready.memory, report.memory);
   EXPECT_EQ(ready.seconds, report.seconds);
   EXPECT_EQ(ready.graphs.at(0).capture_ms, 2.5);
 
   const WorkerFailure failure{absl::ResourceExhaustedError("no room")};
-  EXPECT_EQ(std::get<WorkerFailure>(*DecodeWord(EncodeWord(failure))).status, failure.status);
+  EXPECT_EQ(std::get<WorkerFailure>(*DecodeMessage(EncodeMessage(failure))).status, failure.status);
 }
 
-TEST(HandshakeTest, AWorkerThatWentMadIsRefused) {
+TEST(HandshakeTest, MalformedMessagesAreRefused) {
   for (const char* word : {
            "",
            "null",
@@ -125,14 +125,14 @@ TEST(HandshakeTest, AWorkerThatWentMadIsRefused) {
            R"({"ready": {"memory": [{"part": "x"}], "seconds": [], "graphs": []}})",
            R"({"ready": {"memory": [], "seconds": []}})",
        }) {
-    EXPECT_FALSE(DecodeWord(word).ok()) << word;
+    EXPECT_FALSE(DecodeMessage(word).ok()) << word;
   }
   std::mt19937 random(1);
-  const std::string good = EncodeWord(WorkerReport{.description = "x", .memory = {{"kv", 1}}});
+  const std::string good = EncodeMessage(WorkerReport{.description = "x", .memory = {{"kv", 1}}});
   for (int i = 0; i < 5000; ++i) {
     std::string bad = good;
     for (int k = 0; k < 3; ++k) bad[random() % bad.size()] = static_cast<char>(random());
-    (void)DecodeWord(bad);  // any answer, and no crash
+    (void)DecodeMessage(bad);  // any answer, and no crash
   }
 }
 
@@ -146,7 +146,7 @@ struct Pair {
   Descriptor one, other;
 };
 
-TEST(HandshakeTest, MessagesArriveInAnyPieces) {
+TEST(HandshakeTest, MessagesArriveInPiecesOfAnySize) {
   Pair pair;
   const std::string large(300'000, 'x');
   std::thread sender([&] {
@@ -168,7 +168,7 @@ TEST(HandshakeTest, MessagesArriveInAnyPieces) {
   sender.join();
 }
 
-TEST(HandshakeTest, AMessageWithoutEndIsRefused) {
+TEST(HandshakeTest, AMessageAboveTheLimitIsRefused) {
   Pair pair;
   ASSERT_EQ(send(pair.one.get(), "\xff\xff\xff\x7f...", 7, 0), 7);
   MessageReader reader;
@@ -176,7 +176,7 @@ TEST(HandshakeTest, AMessageWithoutEndIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(HandshakeTest, SendingToTheDeadIsAnErrorAndNoSignal) {
+TEST(HandshakeTest, SendingToAClosedSocketIsAnErrorWithoutASignal) {
   Pair pair;
   pair.other.Close();
   EXPECT_EQ(SendMessage(pair.one.get(), "hello").code(), absl::StatusCode::kUnavailable);

@@ -42,7 +42,7 @@ TEST(HostArenaTest, PagesAreZeroAndDoNotOverlap) {
   }
 }
 
-TEST(HostArenaTest, OneForThreadsIsTheSameButForItsDescriptor) {
+TEST(HostArenaTest, APrivateArenaDiffersOnlyByItsDescriptor) {
   HostArena arena = *HostArena::CreatePrivate(kShape);
   EXPECT_LT(arena.fd(), 0);
   for (PageId page = 0; page < 5; ++page) {
@@ -55,7 +55,7 @@ TEST(HostArenaTest, OneForThreadsIsTheSameButForItsDescriptor) {
   EXPECT_FALSE(HostArena::CreatePrivate({1 << 30, int64_t{1} << 32}).ok()) << "4 EiB";
 }
 
-TEST(HostArenaTest, AnotherMappingSeesTheSame) {
+TEST(HostArenaTest, AnotherMappingSeesTheSameBytes) {
   HostArena arena = Arena();
   const auto other =
       HostArena::Attach(*SharedMemory::Map(Descriptor(dup(arena.fd()))), arena.shape());
@@ -73,7 +73,7 @@ TEST(HostArenaTest, AnotherShapeIsRefused) {
   }
 }
 
-TEST(HostArenaTest, EveryChangeOfAPageShows) {
+TEST(HostArenaTest, EveryChangeOfAPageIsDetected) {
   HostArena arena = Arena();
   EXPECT_FALSE(arena.Intact(2)) << "never signed";
   Fill(arena.page(2), 9);

@@ -1,4 +1,4 @@
-// The plan codec: whatever a plan holds arrives, and bytes that nobody encoded are refused without
+// The plan codec: every field of a plan arrives, and malformed bytes are refused without
 // reading past their end.
 #include "engine/worker/process/plan_codec.h"
 
@@ -25,6 +25,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.num_tokens, b.num_tokens);
   EXPECT_EQ(a.num_samples, b.num_samples);
+  EXPECT_EQ(a.graph_size, b.graph_size);
   EXPECT_EQ(a.shutdown, b.shutdown);
   EXPECT_EQ(Raw(a.new_rows), Raw(b.new_rows));
   EXPECT_EQ(Raw(a.token_runs), Raw(b.token_runs));
@@ -36,7 +37,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(a.banned, b.banned);
 }
 
-// Elements of random bytes: the codec may not care what they mean.
+// Elements of random bytes: the codec must not depend on their values.
 template <typename T>
 void FillRandom(std::vector<T>& values, size_t count, std::mt19937_64& random) {
   values.resize(count);
@@ -55,6 +56,7 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   plan.step = random();
   plan.num_tokens = static_cast<int32_t>(random());
   plan.num_samples = static_cast<int32_t>(random());
+  plan.graph_size = static_cast<int32_t>(random());
   plan.shutdown = random() % 2 == 0;
   FillRandom(plan.new_rows, count(bounds.max_rows), random);
   FillRandom(plan.token_runs, count(bounds.max_rows), random);
@@ -67,7 +69,7 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   return plan;
 }
 
-TEST(PlanCodecTest, WhateverAPlanHoldsArrives) {
+TEST(PlanCodecTest, EveryFieldOfAPlanArrives) {
   std::mt19937_64 random(1);
   const PlanBounds bounds{.max_rows = 3, .max_tokens = 7, .num_blocks = 5};
   StepPlan decoded;  // reused, as the worker does
@@ -120,7 +122,7 @@ TEST(PlanCodecTest, AResultArrives) {
 }
 
 // Any change to the head shows, and none reads beyond the bytes (the address sanitizer watches).
-TEST(PlanCodecTest, ResultsOfAWorkerThatWentMadAreRefused) {
+TEST(PlanCodecTest, MalformedResultsAreRefused) {
   std::vector<std::byte> good(1000);
   const size_t used = EncodeResult(SomeResult(), good);
   const size_t head = used - Raw(SomeResult().samples).size();
@@ -137,6 +139,8 @@ TEST(PlanCodecTest, ResultsOfAWorkerThatWentMadAreRefused) {
     for (std::byte& byte : bad) byte = static_cast<std::byte>(random());
     // As often as not with a believable beginning.
     if (i % 2 == 0) std::copy_n(good.begin(), std::min(bad.size(), random() % head), bad.begin());
+    // Once in 256 the last byte of a head copied but for it comes out right.
+    if (bad.size() >= head && std::equal(bad.begin(), bad.begin() + head, good.begin())) continue;
     EXPECT_FALSE(DecodeResult(bad, decoded));
   }
 }

@@ -160,7 +160,7 @@ absl::StatusOr<std::unique_ptr<StepPipeline>> MakeNothing(const WorkerOrder&, Wo
 
 absl::StatusOr<std::unique_ptr<StepPipeline>> Chatter(const WorkerOrder& order,
                                                       WorkerReport* report) {
-  // More than a pipe holds: who loads must not wait for who reads.
+  // More than a pipe holds: the worker must not wait for the reader of its output.
   for (int i = 0; i < 4000; ++i) std::fprintf(stderr, "loading tensor number %d of many\n", i);
   return Make<0>(order, report);
 }

@@ -1,5 +1,5 @@
-// ShadowCopier: what it brings back is what was there, and whoever looks too early or gives a block
-// away too early finds something else.
+// ShadowCopier: a load restores the stored KV; reading a target before its ack, or releasing a
+// block too early, finds garbage.
 #include "engine/worker/fake/shadow_copier.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class ShadowCopierTest : public testing::Test {
   uint64_t last_job_ = 0;
 };
 
-TEST_F(ShadowCopierTest, BringsBackWhatWasStored) {
+TEST_F(ShadowCopierTest, LoadsTheKvThatWasStored) {
   ShadowCopier copier(4, kBlockSize);
   Fill(1, 100);
   Fill(2, 200);
@@ -51,7 +51,7 @@ TEST_F(ShadowCopierTest, BringsBackWhatWasStored) {
   EXPECT_EQ(copier.violation(), "");
 }
 
-TEST_F(ShadowCopierTest, WhatIsBeingWrittenIsGarbage) {
+TEST_F(ShadowCopierTest, TargetsHoldGarbageUntilTheAck) {
   ShadowCopier copier(4, kBlockSize);
   Fill(1, 100);
   Fill(2, 100);

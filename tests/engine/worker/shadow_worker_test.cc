@@ -1,4 +1,4 @@
-// ShadowWorker: says what is right, and recognises each kind of bad plan.
+// ShadowWorker: computes the right tokens and reports each kind of bad plan.
 #include "engine/worker/fake/shadow_worker.h"
 
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ TEST(ShadowWorkerTest, InjectsEosAndNonFiniteRowsAtTheirRates) {
   EXPECT_NEAR(num_eos, 9000 * 0.25, 220);  // of 41, and one in a thousand by chance
 }
 
-TEST(ShadowWorkerTest, NoticesABlockThatSomebodyElseWrote) {
+TEST(ShadowWorkerTest, ReportsABlockOverwrittenByAnotherSequence) {
   ShadowWorker worker(Options());
   StepResult result;
   worker.Run(FirstPlan(), result);
@@ -112,15 +112,15 @@ TEST(ShadowWorkerTest, NoticesABlockThatSomebodyElseWrote) {
   thief.block_adds = {{0, 0, 5}};
   thief.work.push_back({.row = 0, .start = 0, .count = 1, .sample = 0});
   worker.Run(thief, result);
-  EXPECT_EQ(worker.violation(), "");  // not yet: nobody has read it
+  EXPECT_EQ(worker.violation(), "");  // not yet: no step has read it
   StepPlan victim = SecondPlan();
   victim.step = 3;
   worker.Run(victim, result);
   EXPECT_NE(worker.violation().find("KV slot"), std::string::npos) << worker.violation();
 }
 
-// A row may begin behind what others computed, if it is what they say.
-TEST(ShadowWorkerTest, BeginsBehindWhatWasFound) {
+// A row may begin behind KV that another sequence computed, if that KV is of the row's tokens.
+TEST(ShadowWorkerTest, BeginsBehindKvFoundInTheCache) {
   for (const int32_t second_token : {11, 12}) {
     ShadowWorker worker(Options());
     StepResult result;
@@ -141,7 +141,7 @@ TEST(ShadowWorkerTest, BeginsBehindWhatWasFound) {
 }
 
 // A copied block is a beginning like one that was found, and its own from then on.
-TEST(ShadowWorkerTest, BeginsBehindWhatWasCloned) {
+TEST(ShadowWorkerTest, BeginsBehindAClonedBlock) {
   for (const bool in_time : {true, false}) {
     ShadowWorker worker(Options());
     StepResult result;
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
                 [](Plan first, Plan) { first.new_rows[0].row = 2; }},
         BadPlan{"WorkOutOfRange", "row out of range",
                 [](Plan, Plan second) { second.work[0].row = -1; }},
-        BadPlan{"MissingTokens", "nobody knows",
+        BadPlan{"MissingTokens", "not known",
                 [](Plan first, Plan) { first.token_runs[0].count = 2; }},
         BadPlan{"GapInTokens", "does not continue",
                 [](Plan first, Plan) { first.token_runs[0].start = 1; }},
@@ -237,11 +237,11 @@ INSTANTIATE_TEST_SUITE_P(
                 }},
         BadPlan{"EarlySample", "in the middle",
                 [](Plan first, Plan) { first.work[0].count = first.num_tokens = 2; }},
-        BadPlan{"LostSample", "nobody knows",
+        BadPlan{"LostSample", "not known",
                 [](Plan first, Plan) { first.work[0].sample = first.num_samples = 0; }},
         BadPlan{"BannedOutOfRange", "banned",
                 [](Plan first, Plan) { first.new_rows[0].banned_count = 1; }},
-        BadPlan{"RowResetByMistake", "nobody knows",
+        BadPlan{"RowResetByMistake", "not known",
                 [](Plan, Plan second) { second.new_rows.push_back({.row = 1}); }}),
     [](const auto& test) { return std::string(test.param.name); });
 

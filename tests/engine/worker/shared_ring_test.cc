@@ -1,5 +1,5 @@
 // SharedRing and the memory below it: messages arrive whole and in order in another process, a lost
-// wake costs latency only, and nobody can shrink the memory under a reader.
+// wake costs latency only, and no process can shrink the memory under a reader.
 #include "engine/worker/shm/shared_ring.h"
 
 #include <sys/wait.h>
@@ -67,7 +67,7 @@ TEST(SharedRingTest, MessagesArriveWholeAndInOrderInAnotherProcess) {
   }
 }
 
-TEST(SharedRingTest, AReaderThatNobodyWakesLooksForItself) {
+TEST(SharedRingTest, AReaderPollsAfterALostWake) {
   const SharedMemory memory = RingMemory();
   SharedRing ring(memory.data(), kShape);
   const int64_t before_ns = SteadyNowNs();
@@ -75,7 +75,7 @@ TEST(SharedRingTest, AReaderThatNobodyWakesLooksForItself) {
   EXPECT_GE(SteadyNowNs() - before_ns, SharedRing::kPatienceNs / 2);
 }
 
-TEST(SharedMemoryTest, NobodyCanShrinkIt) {
+TEST(SharedMemoryTest, CannotBeShrunk) {
   SharedMemory memory = RingMemory();
   EXPECT_NE(ftruncate(memory.fd(), 0), 0);
   EXPECT_NE(ftruncate(memory.fd(), 1 << 20), 0);

@@ -103,7 +103,7 @@ TEST_F(StepMessageWriterTest, ResultsComeBackInTheSlotOfTheirStep) {
   EXPECT_EQ(arrays_.results(1)[0].token, 8);
 }
 
-TEST_F(StepMessageWriterTest, PaddingRunsTheRowOfNobodyOnTheNullBlock) {
+TEST_F(StepMessageWriterTest, PaddingRowsUseTheNullBlock) {
   Begin(TwoRowPlan());
   End({1});
   const ModelInput input = Begin(DecodePlan(0, 5), /*min_rows=*/3);
@@ -116,12 +116,12 @@ TEST_F(StepMessageWriterTest, PaddingRunsTheRowOfNobodyOnTheNullBlock) {
   EXPECT_THAT(Copy(input.logit_rows, 3), ElementsAre(0, 1, 2));
 }
 
-TEST_F(StepMessageWriterTest, AnIdleStepIsSplitByTheLongestSequence) {
-  shape_ = StepMessageWriter::WriteIdle(tables_, /*num_tokens=*/8, /*decode=*/false,
-                                        arrays_.message(step_), arrays_.message_capacity());
+TEST_F(StepMessageWriterTest, APaddingStepIsSplitByTheLongestSequence) {
+  shape_ = StepMessageWriter::WritePadding(tables_, /*num_tokens=*/8, /*decode=*/false,
+                                           arrays_.message(step_), arrays_.message_capacity());
   EXPECT_EQ(shape_.num_seqs, 1);
-  shape_ = StepMessageWriter::WriteIdle(tables_, /*num_tokens=*/3, /*decode=*/true,
-                                        arrays_.message(step_), arrays_.message_capacity());
+  shape_ = StepMessageWriter::WritePadding(tables_, /*num_tokens=*/3, /*decode=*/true,
+                                           arrays_.message(step_), arrays_.message_capacity());
   EXPECT_EQ(shape_.num_seqs, 3);
   EXPECT_EQ(shape_.max_query_len, 1);
   backend_->BeginStep(arrays_.Begin(shape_, tables_));

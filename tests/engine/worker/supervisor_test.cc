@@ -1,5 +1,5 @@
-// Worker processes under supervision: they start with nothing but what they need, end with their
-// parent, are replaced when they die or stand still, and when that happens too often no more.
+// Worker processes under supervision: they inherit only their descriptors, end with their parent,
+// and are replaced when they die or hang, until that happens too often.
 // Covers engine/worker/process/output_lines.cc, engine/worker/process/worker_group.cc,
 // engine/worker/process/worker_process.cc
 #include "engine/worker/process/supervisor.h"
@@ -66,14 +66,14 @@ TEST(SupervisorTest, DescribesTheDeviceOfTheRankWithTheLeastMemory) {
   EXPECT_EQ(facts->free_bytes, 898);
 }
 
-TEST(SupervisorTest, WorkersInheritWhatTheyNeedAndNothingElse) {
+TEST(SupervisorTest, WorkersInheritOnlyTheirDescriptors) {
   const int leak = dup(2);  // as a library might, without O_CLOEXEC
   const auto supervisor = Describe("steady");
   EXPECT_EQ(supervisor->AwaitFacts()->name, "0 1 2 3 4 5 ");
   close(leak);
 }
 
-TEST(SupervisorTest, ReportsWhatLoadingTook) {
+TEST(SupervisorTest, ReportsTheTimeOfLoading) {
   const auto supervisor = Describe("steady", 2);
   ASSERT_TRUE(supervisor->AwaitFacts().ok());
   supervisor->Load(Orders("steady", 2, true));
@@ -86,7 +86,7 @@ TEST(SupervisorTest, ReportsWhatLoadingTook) {
   EXPECT_TRUE(supervisor->End().empty());
 }
 
-TEST(SupervisorTest, AProgramThatIsNotThereIsAnError) {
+TEST(SupervisorTest, AMissingProgramIsAnError) {
   SupervisorOptions options = Options();
   options.program = "/nonexistent/quire-worker";
   const absl::Status status = Describe("steady", 1, options)->AwaitFacts().status();
@@ -126,7 +126,7 @@ TEST(SupervisorTest, DestructionEndsAWorkerThatHangs) {
   EXPECT_TRUE(Workers().empty());
 }
 
-TEST(SupervisorTest, WhatWorkersWriteReachesTheLogAndNeverBlocksThem) {
+TEST(SupervisorTest, OutputOfWorkersReachesTheLogAndNeverBlocksThem) {
   ::testing::internal::CaptureStderr();
   const auto supervisor = Describe("chatters");
   ASSERT_TRUE(supervisor->AwaitFacts().ok());
@@ -137,7 +137,7 @@ TEST(SupervisorTest, WhatWorkersWriteReachesTheLogAndNeverBlocksThem) {
                          HasSubstr("line=\"loading tensor number 3000 of many\"")));
 }
 
-TEST(OutputLinesTest, ALineSaysHowBadItIs) {
+TEST(OutputLinesTest, SeverityComesFromTheLine) {
   EXPECT_EQ(SeverityOfLine("2026-11-20T18:47:17.474Z INFO model loaded"), Severity::kInfo);
   EXPECT_EQ(SeverityOfLine("2026-11-20T18:47:17.474Z ERROR oh"), Severity::kError);
   EXPECT_EQ(SeverityOfLine("engine/x.cc:1: CHECK failed: a"), Severity::kWarning);
@@ -219,7 +219,7 @@ TEST_F(EngineOverProcesses, StreamsPositions) {
   EXPECT_EQ(supervisor_->restarts(), 0u);
 }
 
-TEST_F(EngineOverProcesses, AKilledWorkerIsReplacedAndStreamsGoOn) {
+TEST_F(EngineOverProcesses, AKilledWorkerIsReplacedAndStreamsContinue) {
   Start("steady", 2);
   ASSERT_TRUE(Submit(1, 10, 900).ok());
   ASSERT_TRUE(Submit(2, 20, 900).ok());
@@ -234,7 +234,7 @@ TEST_F(EngineOverProcesses, AKilledWorkerIsReplacedAndStreamsGoOn) {
   EXPECT_TRUE(engine_->Stats().fault.empty());
 }
 
-TEST_F(EngineOverProcesses, AStoppedWorkerIsFoundAndReplaced) {
+TEST_F(EngineOverProcesses, AStoppedWorkerIsDetectedAndReplaced) {
   SupervisorOptions options = Options();
   options.step_timeout_seconds = 0.2;
   Start("steady", 2, options);
@@ -246,7 +246,7 @@ TEST_F(EngineOverProcesses, AStoppedWorkerIsFoundAndReplaced) {
   EXPECT_EQ(supervisor_->restarts(), 1u);
 }
 
-TEST_F(EngineOverProcesses, RequestsWaitWhileTheWorkersAreAway) {
+TEST_F(EngineOverProcesses, RequestsWaitWhileTheWorkersRestart) {
   SupervisorOptions options = Options();
   options.first_backoff_seconds = 0.3;
   Start("steady", 1, options);
@@ -268,9 +268,9 @@ TEST_F(EngineOverProcesses, AnIdleEngineRecoversToo) {
   ExpectPositions(1, 10, 30);
 }
 
-// Twenty steps a life: a request that is there at each death is taken for the cause at the third,
-// and those that come later are served.
-TEST_F(EngineOverProcesses, ARequestThatSawThreeDeathsEndsAndTheOthersGoOn) {
+// A worker dies at its twentieth step. A request that ran at three deaths is taken for their cause;
+// later requests are served.
+TEST_F(EngineOverProcesses, ARequestEndsAfterThreeDeathsAndItsNeighboursContinue) {
   Start("dies-at-step-20", 1);
   ASSERT_TRUE(Submit(1, 10, 900).ok());
   EXPECT_EQ(AwaitEnd(1), FinishReason::kEngineFault);
@@ -282,7 +282,7 @@ TEST_F(EngineOverProcesses, ARequestThatSawThreeDeathsEndsAndTheOthersGoOn) {
   EXPECT_EQ(supervisor_->restarts(), 3u);
 }
 
-TEST_F(EngineOverProcesses, TooManyDeathsAreTheEnd) {
+TEST_F(EngineOverProcesses, TooManyDeathsStopTheRestarts) {
   Start("dies-at-step-20", 1);
   for (RequestId id = 1; ends_.count(id) == 0 && id < 10; ++id) {
     ASSERT_TRUE(Submit(id, 10, 900).ok());

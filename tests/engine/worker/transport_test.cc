@@ -131,7 +131,7 @@ TYPED_TEST(TransportTest, RanksThatDisagreeAreAFault) {
   EXPECT_EQ(this->transport->Poll(), nullptr);
 }
 
-TYPED_TEST(TransportTest, DestructionWithStepsNobodyPolledLeavesNoRankBehind) {
+TYPED_TEST(TransportTest, DestructionWithUnpolledStepsEndsAllRanks) {
   this->gate.release(2);
   this->Start({&this->gate, nullptr});
   this->Publish(1);
@@ -139,10 +139,10 @@ TYPED_TEST(TransportTest, DestructionWithStepsNobodyPolledLeavesNoRankBehind) {
   this->transport.reset();  // hangs or crashes if a rank is left behind
 }
 
-// What a rank that went mad might publish; the server survives it with a fault.
-class MadRankTest : public ::testing::Test {
+// Malformed results of a rank; the server survives each with a fault.
+class CorruptRankTest : public ::testing::Test {
  protected:
-  MadRankTest() {
+  CorruptRankTest() {
     const StepMemory::Shape shape{
         .ranks = 1, .depth = 2, .bounds = {.max_rows = 4, .max_tokens = 64, .num_blocks = 16}};
     memory_ = std::make_shared<StepMemory>(
@@ -172,31 +172,31 @@ StepResult Answer(uint64_t step, int32_t row, int32_t token) {
   return result;
 }
 
-TEST_F(MadRankTest, AnotherStep) {
+TEST_F(CorruptRankTest, ResultOfAnotherStep) {
   EXPECT_THAT(FaultAfter(Answer(2, 3, 5)), HasSubstr("result of step 2 at step 1"));
 }
-TEST_F(MadRankTest, AnotherRow) {
+TEST_F(CorruptRankTest, SampleOfAnotherRow) {
   EXPECT_THAT(FaultAfter(Answer(1, 2, 5)), HasSubstr("wrong row"));
 }
-TEST_F(MadRankTest, TokensThatDoNotExist) {
+TEST_F(CorruptRankTest, TokensOutsideTheVocabulary) {
   EXPECT_THAT(FaultAfter(Answer(1, 3, 100)), HasSubstr("outside the vocabulary"));
 }
-TEST_F(MadRankTest, NegativeTokens) {
+TEST_F(CorruptRankTest, NegativeTokens) {
   EXPECT_THAT(FaultAfter(Answer(1, 3, -1)), HasSubstr("outside the vocabulary"));
 }
-TEST_F(MadRankTest, TooFewSamples) {
+TEST_F(CorruptRankTest, TooFewSamples) {
   EXPECT_THAT(FaultAfter({.step = 1}), HasSubstr("0 samples instead of 1"));
 }
-TEST_F(MadRankTest, MoreStepsThanThereAre) {
+TEST_F(CorruptRankTest, MoreStepsThanPublished) {
   EXPECT_THAT(FaultAfter(Answer(1, 3, 5), /*times=*/2), HasSubstr("finished step 2 of 1"));
 }
-TEST_F(MadRankTest, Noise) {
+TEST_F(CorruptRankTest, RandomBytes) {
   for (std::byte& byte : memory_->results(0).slot(0)) byte = std::byte{0xA5};
   memory_->results(0).Publish();
   EXPECT_EQ(transport_->Poll(), nullptr);
   EXPECT_THAT(transport_->fault(), HasSubstr("no result"));
 }
-TEST_F(MadRankTest, ARowThatIsNoNumberHasNoToken) {
+TEST_F(CorruptRankTest, ANonfiniteRowHasNoToken) {
   StepResult result = Answer(1, 3, -77);
   result.samples[0].result.nonfinite = 1;
   EncodeResult(result, memory_->results(0).slot(0));
@@ -207,7 +207,7 @@ TEST_F(MadRankTest, ARowThatIsNoNumberHasNoToken) {
 // Groups that live and die as a test says.
 class ScriptedGroups : public WorkerGroups {
  public:
-  // What the transport asks of a group, and what became of it.
+  // A group that records the calls of the transport.
   class Group : public Transport {
    public:
     void SetWake(WakeEvent*) override {}
@@ -292,7 +292,7 @@ TEST_F(RestartingTransportTest, ForgetsADeadGroupAndTakesTheNext) {
   EXPECT_EQ(transport_->fault(), "");
 }
 
-TEST_F(RestartingTransportTest, AGroupThatCannotBeBelievedIsCondemned) {
+TEST_F(RestartingTransportTest, AGroupWithWrongResultsIsCondemned) {
   first_->own_fault = "ranks sampled different tokens";
   EXPECT_EQ(transport_->fault(), "ranks sampled different tokens");
   EXPECT_TRUE(transport_->Recover());
@@ -300,7 +300,7 @@ TEST_F(RestartingTransportTest, AGroupThatCannotBeBelievedIsCondemned) {
   EXPECT_EQ(transport_->fault(), "");
 }
 
-TEST_F(RestartingTransportTest, TheEndIsAFaultForGood) {
+TEST_F(RestartingTransportTest, TheEndIsAFinalFault) {
   groups_->fault = groups_->end = "it died too often";
   EXPECT_EQ(transport_->fault(), "it died too often");
   EXPECT_FALSE(transport_->Recover());
@@ -319,7 +319,7 @@ TEST_F(RestartingTransportTest, TheEndMayComeWhileRecovering) {
   EXPECT_FALSE(transport_->Recover());
 }
 
-TEST(RankLoopTest, BytesThatAreNoPlanEndTheRank) {
+TEST(RankLoopTest, MalformedPlansEndTheRank) {
   const StepMemory::Shape shape{.ranks = 1, .depth = 1, .bounds = {1, 1, 1}};
   StepMemory memory = *StepMemory::Create(*SharedMemory::Create("quire steps"), shape);
   memory.plans().Publish();

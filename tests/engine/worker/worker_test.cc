@@ -1,5 +1,5 @@
-// Worker: which captured step a plan runs as, and what a profile of a step shows. Its arithmetic is
-// proved by the engine's tests with a model.
+// Worker: the captured step that a plan runs as, and the ranges in a profile of a step. Its
+// arithmetic is proved by the engine's tests with a model.
 #include "engine/worker/rank/worker.h"
 
 #include "engine/engine_setup.h"
@@ -41,7 +41,7 @@ TEST(GraphSizeTest, PrefillsAreNotCaptured) {
   EXPECT_EQ(GraphSizeFor(plan, kSizes), 0);
 }
 
-TEST(GraphUseTest, ThePaddedShareIsOfAllRowsComputed) {
+TEST(GraphUseTest, PaddedShareCountsAllComputedRows) {
   EXPECT_EQ((GraphUse{.size = 8}).padded_share(), 0);
   EXPECT_EQ((GraphUse{.size = 8, .replays = 4, .padded_rows = 8}).padded_share(), 0.25);
 }
@@ -83,6 +83,25 @@ TEST(WorkerTest, StepsAndLayersHaveNamesInProfiles) {
     }
   }
   EXPECT_EQ(ranges, expected);
+}
+
+// The largest step that the settings allow is larger than all contexts together.
+TEST(WorkerTest, WarmsUpWithNoMoreRowsThanItHas) {
+  EngineConfig config;
+  config.model = QUIRE_SOURCE_DIR "/models/demo";
+  config.device = "cpu";
+  config.max_num_seqs = 2;
+  config.max_model_len = 16;
+  config.max_num_batched_tokens = 512;
+  const absl::StatusOr<EngineSetup> setup = PlanEngine(config);
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  const absl::StatusOr<std::unique_ptr<Worker>> worker =
+      MakeWorker(SpecOf(*setup, 0), std::move(CreateCpuBackends(1, 1).front()));
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  (*worker)->WarmUp();
+  StepResult result;
+  (*worker)->Run(Decoding(2), result);
+  EXPECT_EQ(result.samples.size(), 2u);
 }
 
 }  // namespace

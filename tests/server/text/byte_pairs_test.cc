@@ -1,5 +1,5 @@
-// BytePairs against the definition of byte-pair merging, on random vocabularies and pieces of any
-// length.
+// BytePairs compared with the definition of byte-pair merging, on random vocabularies and pieces of
+// any length.
 #include "server/text/byte_pairs.h"
 
 #include <map>
@@ -24,7 +24,7 @@ struct Vocabulary {
 
 Vocabulary BytesOnly() {
   Vocabulary out;
-  // Ids are not the bytes, so that a mix-up of the two shows.
+  // Ids differ from the bytes, so that confusing them fails the test.
   for (int byte = 255; byte >= 0; --byte) out.tokens.emplace_back(1, static_cast<char>(byte));
   return out;
 }
@@ -42,7 +42,7 @@ void AddMerge(Vocabulary* vocabulary, const std::string& left, const std::string
       {IdOf(*vocabulary, left), IdOf(*vocabulary, right), IdOf(*vocabulary, left + right)});
 }
 
-// The definition: as long as some pair has a rank, merge the first one of the lowest rank.
+// The definition: while some pair has a rank, merge the first pair of the lowest rank.
 std::vector<int32_t> Reference(const Vocabulary& vocabulary, const std::string& piece) {
   std::map<std::pair<int32_t, int32_t>, size_t> ranks;
   for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
@@ -71,7 +71,7 @@ std::vector<int32_t> Encode(const BytePairs& pairs, const std::string& piece) {
   return ids;
 }
 
-// Merges of tokens that exist, in any order: also one that uses a token of a later rank.
+// Merges of existing tokens in any order; a merge may use a token of a later rank.
 Vocabulary RandomVocabulary(std::mt19937* random, int merges) {
   Vocabulary out = BytesOnly();
   std::vector<std::string> parts = {"a", "b", "c"};
@@ -124,16 +124,16 @@ TEST(BytePairsTest, EveryByteIsAToken) {
   }
 }
 
-TEST(BytePairsTest, TakesWholePiecesOnlyWhenMergesLeadThere) {
+TEST(BytePairsTest, MatchesWholePiecesOnlyIfMergesProduceThem) {
   Vocabulary vocabulary = BytesOnly();
-  vocabulary.tokens.push_back("abc");  // no merge makes it
+  vocabulary.tokens.push_back("abc");  // no merge produces it
   const int32_t whole = IdOf(vocabulary, "abc");
   EXPECT_EQ(Encode(vocabulary.Make(), "abc"), (std::vector<int32_t>{158, 157, 156}));
   EXPECT_EQ(Encode(vocabulary.Make(/*ignore_merges=*/true), "abc"), std::vector<int32_t>{whole});
   EXPECT_EQ(Encode(vocabulary.Make(/*ignore_merges=*/true), "abcd").size(), 4u);
 }
 
-TEST(BytePairsTest, TellsPiecesWithZeroBytesApart) {
+TEST(BytePairsTest, DistinguishesPiecesWithZeroBytes) {
   Vocabulary vocabulary = BytesOnly();
   const std::string zero(1, '\0');
   AddMerge(&vocabulary, "a", zero);
@@ -145,7 +145,7 @@ TEST(BytePairsTest, TellsPiecesWithZeroBytesApart) {
   EXPECT_EQ(Encode(pairs, zero + "a"), (std::vector<int32_t>{255, 158}));
 }
 
-TEST(BytePairsTest, TheLastOfTwoRanksCounts) {
+TEST(BytePairsTest, OfTwoRanksTheLastCounts) {
   Vocabulary vocabulary = BytesOnly();
   AddMerge(&vocabulary, "a", "b");
   AddMerge(&vocabulary, "b", "c");

@@ -1,5 +1,4 @@
-// ChatTemplate: equal to jinja2 on every golden, refusals that name their reason, and bounds that
-// hold.
+// ChatTemplate: equal to jinja2 on every golden, refusals with a reason, and enforced limits.
 // Covers server/text/template/jinja_access.cc, server/text/template/jinja_expression_parser.cc,
 // server/text/template/jinja_filters.cc, server/text/template/jinja_format.cc,
 // server/text/template/jinja_interpreter.cc, server/text/template/jinja_lexer.cc,
@@ -68,7 +67,7 @@ TEST(ChatTemplateTest, EqualsJinjaOnTheGoldens) {
   }
 }
 
-TEST(ChatTemplateTest, NamesWhatItDoesNotSupport) {
+TEST(ChatTemplateTest, NamesUnsupportedConstructs) {
   EXPECT_EQ(ParseError("a\n{% include 'x' %}"),
             "chat template: line 2: block 'include' is not supported");
   EXPECT_THAT(ParseError("{% extends 'x' %}"), HasSubstr("'extends'"));
@@ -86,14 +85,14 @@ TEST(ChatTemplateTest, HasNoClock) {
   EXPECT_THAT(ParseError("{{ strftime_now('%Y') }}"), HasSubstr("'strftime_now'"));
 }
 
-TEST(ChatTemplateTest, SaysWhatTheTemplateRaises) {
+TEST(ChatTemplateTest, ReturnsTheMessageThatTheTemplateRaises) {
   const auto text = ParseAndRender("{{ raise_exception('no ' ~ messages[0].role) }}", kHello);
   EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(text.status().message(), "chat template: no user");
 }
 
-TEST(ChatTemplateTest, ReachesNothingOfTheHost) {
-  // Python's ways out of a sandbox are attributes here like any other: not there.
+TEST(ChatTemplateTest, CannotAccessTheHost) {
+  // The attributes that escape Python's sandbox do not exist here.
   EXPECT_EQ(ParseAndRender("{{ ''.__class__ is defined }}", kHello).value(), "False");
   EXPECT_THAT(ParseError("{{ ''.__class__.__mro__ }}"), HasSubstr("__mro__"));
 }
@@ -144,7 +143,7 @@ TEST(ChatTemplateTest, BoundsWork) {
   EXPECT_THAT(ParseError(std::string(300 << 10, 'x')), HasSubstr("limit"));
 }
 
-TEST(ChatTemplateTest, CarriesLongMessages) {
+TEST(ChatTemplateTest, RendersLongMessages) {
   const std::string content(3 << 20, 'x');
   const auto text = ParseAndRender("{{ '[' + messages[0].content + ']' }}", {{"user", content}});
   ASSERT_TRUE(text.ok()) << text.status();
@@ -187,13 +186,13 @@ TEST_F(ChatTemplateLoadTest, PrefersTheFile) {
   EXPECT_EQ((*ChatTemplate::Load(dir_))->Render(kHello, false).value(), "file <b>");
 }
 
-TEST_F(ChatTemplateLoadTest, TakesTheDefaultOfSeveral) {
+TEST_F(ChatTemplateLoadTest, UsesTheDefaultOfSeveral) {
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "{% x %}"},
                                                        {"name": "default", "template": "d"}]})");
   EXPECT_EQ((*ChatTemplate::Load(dir_))->Render(kHello, false).value(), "d");
 }
 
-TEST_F(ChatTemplateLoadTest, SaysWhatIsMissingOrWrong) {
+TEST_F(ChatTemplateLoadTest, NamesMissingAndWrongParts) {
   EXPECT_EQ(ChatTemplate::Load(dir_).status().code(), absl::StatusCode::kNotFound);
   Write("tokenizer_config.json", "{}");
   EXPECT_EQ(ChatTemplate::Load(dir_).status().code(), absl::StatusCode::kNotFound);

@@ -1,4 +1,4 @@
-// Detokenizer: whole code points, stop strings never leaked, and equality with a naive cut of the
+// Detokenizer: whole code points, no leaked stop strings, and equality with a naive cut of the
 // whole text over random streams.
 #include "server/text/detokenizer.h"
 
@@ -20,7 +20,7 @@ const Tokenizer& Gpt2() {
   return **tokenizer;
 }
 
-// One token per byte, so that a test decides where tokens end.
+// One token per byte, so that tests choose where tokens end.
 std::vector<int32_t> ByteTokens(std::string_view text) {
   static const std::vector<int32_t> id_of_byte = [] {
     std::vector<int32_t> ids(256, -1);
@@ -64,7 +64,7 @@ Streamed Stream(const std::vector<int32_t>& tokens, Detokenizer::Options options
   return out;
 }
 
-// The whole text, cut where the first stop string ends: the specification.
+// The specification: the whole text, cut where the first stop string ends.
 Streamed Naive(const std::vector<int32_t>& tokens, const Detokenizer::Options& options) {
   const std::string text = Gpt2().Decode(tokens, options.skip_special);
   for (size_t end = 1; end <= text.size(); ++end) {
@@ -81,7 +81,7 @@ Streamed Naive(const std::vector<int32_t>& tokens, const Detokenizer::Options& o
   return {{}, text, -1};
 }
 
-TEST(DetokenizerTest, EmitsTextAsItComes) {
+TEST(DetokenizerTest, EmitsTextAtOnce) {
   const Streamed streamed = Stream(ByteTokens("abc"), {});
   EXPECT_EQ(streamed.deltas, (std::vector<std::string>{"a", "b", "c", ""}));
 }
@@ -91,7 +91,7 @@ TEST(DetokenizerTest, WaitsForWholeCodePoints) {
   EXPECT_EQ(streamed.deltas, (std::vector<std::string>{"", "", "", "\xF0\x9F\x98\x80", "!", ""}));
 }
 
-TEST(DetokenizerTest, ReplacesWhatNeverBecomesACodePoint) {
+TEST(DetokenizerTest, ReplacesIncompleteCodePoints) {
   EXPECT_EQ(Stream(ByteTokens("a\xF0\x9F\x98"), {}).text, "a\xEF\xBF\xBD");
   EXPECT_EQ(Stream(ByteTokens("\xE2\x82"
                               "a"),
@@ -102,20 +102,20 @@ TEST(DetokenizerTest, ReplacesWhatNeverBecomesACodePoint) {
   EXPECT_EQ(Stream(ByteTokens("\xC0\x80"), {}).text, "\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
-TEST(DetokenizerTest, HoldsBackWhatMayBecomeAStop) {
+TEST(DetokenizerTest, HoldsBackPossibleStops) {
   const Streamed streamed = Stream(ByteTokens("one END"), {.stop = {"END"}});
   EXPECT_EQ(streamed.deltas, (std::vector<std::string>{"o", "n", "e", " ", "", "", "", ""}));
   EXPECT_EQ(streamed.stop, 0);
 }
 
-TEST(DetokenizerTest, ReleasesWhatDidNotBecomeAStop) {
+TEST(DetokenizerTest, ReleasesTextThatIsNoStop) {
   const Streamed streamed = Stream(ByteTokens("ENENx"), {.stop = {"END"}});
   EXPECT_EQ(streamed.deltas, (std::vector<std::string>{"", "", "EN", "", "ENx", ""}));
   EXPECT_EQ(streamed.stop, -1);
   EXPECT_EQ(Stream(ByteTokens("EN"), {.stop = {"END"}}).text, "EN");
 }
 
-TEST(DetokenizerTest, KeepsTheStopWhenAsked) {
+TEST(DetokenizerTest, KeepsTheStopOnRequest) {
   EXPECT_EQ(Stream(ByteTokens("a.b"), {.stop = {"."}, .include_stop = true}).text, "a.");
   EXPECT_EQ(Stream(ByteTokens("a.b"), {.stop = {"."}}).text, "a");
 }
@@ -134,13 +134,13 @@ TEST(DetokenizerTest, FindsAStopWithinOneToken) {
   EXPECT_EQ(Stream(ids, {.stop = {"op"}}).text, " pe");
 }
 
-TEST(DetokenizerTest, SkipsSpecialTokensOnlyWhenAsked) {
+TEST(DetokenizerTest, SkipsSpecialTokensOnRequest) {
   const int32_t end = Gpt2().IdOf("<|endoftext|>").value();
   std::vector<int32_t> ids = ByteTokens("ab");
   ids.insert(ids.begin() + 1, end);
   EXPECT_EQ(Stream(ids, {}).text, "ab");
   EXPECT_EQ(Stream(ids, {.skip_special = false}).text, "a<|endoftext|>b");
-  // A skipped token does not keep a stop string apart.
+  // A stop string matches across a skipped token.
   EXPECT_EQ(Stream(ids, {.stop = {"ab"}}).stop, 0);
 }
 
@@ -176,7 +176,7 @@ TEST(DetokenizerTest, EqualsTheNaiveCutOnRandomStreams) {
   for (int round = 0; round < 4000; ++round) {
     std::string bytes;
     for (unsigned n = random() % 30; n > 0; --n) bytes += alphabet[random() % alphabet.size()];
-    // Tokens of random bytes and, for longer ones, what the tokenizer makes of repaired text.
+    // Random bytes and, for longer streams, the tokens of repaired text.
     std::vector<int32_t> tokens = ByteTokens(bytes);
     if (round % 2 != 0) {
       const std::string text = Gpt2().Decode(tokens, true);

@@ -1,4 +1,4 @@
-// The scanners written by hand against the same patterns in PCRE2, and what patterns are refused.
+// The hand-written scanners compared with the same patterns in PCRE2, and the refused patterns.
 // Covers server/text/unicode_tables.cc
 #include "server/text/piece_splitter.h"
 
@@ -57,11 +57,11 @@ TEST_P(ScannerTest, EqualsTheRegexOnGeneratedStrings) {
 }
 
 TEST_P(ScannerTest, EqualsTheRegexAroundEveryCodePoint) {
-  // A few hundred code points a text, each in every neighbourhood that a branch looks at.
+  // A few hundred code points per text, each in every context that a branch distinguishes.
   std::string text;
   for (char32_t c = 1; c < 0x110000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
-    // The private planes are one case.
+    // The private planes count as one case.
     if (c >= 0xF0100 && c < 0x10FF00) continue;
     std::string one;
     AppendUtf8(c, &one);
@@ -82,7 +82,7 @@ TEST_P(ScannerTest, EqualsTheRegexOnEveryShortText) {
   }
 }
 
-TEST_P(ScannerTest, TakesTheEmptyText) { EXPECT_TRUE(Ends(*scanner_, "").empty()); }
+TEST_P(ScannerTest, AcceptsTheEmptyText) { EXPECT_TRUE(Ends(*scanner_, "").empty()); }
 
 INSTANTIATE_TEST_SUITE_P(Patterns, ScannerTest,
                          ::testing::Values(kGpt2Pattern, kLlama3Pattern, kQwen2Pattern));
@@ -92,7 +92,7 @@ TEST(ScannerTest, KnowsOnlyExactPatterns) {
   EXPECT_EQ(MakeScanner(""), nullptr);
 }
 
-TEST(DigitSplitterTest, SetsDigitsApart) {
+TEST(DigitSplitterTest, SeparatesDigits) {
   using List = std::vector<std::string>;
   EXPECT_EQ(Pieces(*MakeDigitSplitter(true), "ab12 \u0663x"),
             (List{"ab", "1", "2", " ", "\u0663", "x"}));
@@ -104,8 +104,8 @@ TEST(RegexSplitterTest, KeepsTheTextBetweenMatches) {
             (std::vector<std::string>{"ab", ", ", "cd", "!"}));
 }
 
-TEST(RegexSplitterTest, ReadsEscapesAsTheOtherEngineDoes) {
-  // In PCRE2 \v is a class and \s holds U+180E.
+TEST(RegexSplitterTest, ReadsEscapesAsTheTokenizersPackage) {
+  // In PCRE2 \v is a class and \s includes U+180E.
   EXPECT_EQ(Pieces(*Regex("\\v"), "a\nb\vc"), (std::vector<std::string>{"a\nb", "\v", "c"}));
   EXPECT_EQ(Pieces(*Regex("\\s+"), "a\u180E\u2003b"),
             (std::vector<std::string>{"a\u180E", "\u2003", "b"}));
@@ -113,7 +113,7 @@ TEST(RegexSplitterTest, ReadsEscapesAsTheOtherEngineDoes) {
   EXPECT_EQ(Pieces(*Regex("\\d+"), "a1\u0663b"), (std::vector<std::string>{"a", "1\u0663", "b"}));
 }
 
-TEST(RegexSplitterTest, NamesWhatItRefuses) {
+TEST(RegexSplitterTest, NamesRefusedConstructs) {
   const auto refusal = [](const std::string& pattern) {
     auto splitter = MakeRegexSplitter(pattern);
     EXPECT_FALSE(splitter.ok()) << pattern;
@@ -131,14 +131,14 @@ TEST(RegexSplitterTest, NamesWhatItRefuses) {
   EXPECT_THAT(refusal(std::string(100'000, 'a')), HasSubstr("longer than"));
 }
 
-TEST(RegexSplitterTest, GivesUpOnExplodingPatterns) {
+TEST(RegexSplitterTest, LimitsExplodingPatterns) {
   const auto splitter = Regex("(a+)+[!?]");
   std::vector<uint32_t> ends;
   const absl::Status status = splitter->Split(std::string(64, 'a'), &ends);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
-TEST(RegexSplitterTest, TakesAMillionOfOneLetter) {
+TEST(RegexSplitterTest, AcceptsAMillionOfOneLetter) {
   EXPECT_EQ(
       Ends(*Regex("[\\p{Lu}\\p{Lo}\\p{Ll}]*[\\p{Ll}\\p{Lo}]+|\\s+"), std::string(1 << 20, 'a')),
       std::vector<uint32_t>{1 << 20});

@@ -1,4 +1,4 @@
-// Test strings made from recipe.json by seed: the same ones that make_tokenizers.py makes.
+// Test strings generated from recipe.json by seed, equal to those of make_tokenizers.py.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class RecipeRandom {
 
 class StringRecipe {
  public:
-  // Reads tests/testdata/tokenizers/recipe.json; aborts when it cannot.
+  // Reads tests/testdata/tokenizers/recipe.json; aborts on an error.
   static StringRecipe Read();
   std::string Make(RecipeRandom* random) const { return Make(random, random->Below(12)); }
 

@@ -1,5 +1,5 @@
 // Equality with the `tokenizers` package on 20,000 strings per tokenizer: ids, byte offsets and
-// decoded text, against hashes that make_tokenizers.py recorded.
+// decoded text, compared with hashes that make_tokenizers.py recorded.
 // Covers server/text/nfc.cc
 #include <algorithm>
 #include <fstream>

@@ -1,5 +1,4 @@
-// Tokenizer: what it refuses in tokenizer.json and by which name, added tokens, offsets, and
-// threads.
+// Tokenizer: refused parts of tokenizer.json and their names, added tokens, offsets, and threads.
 // Covers server/text/byte_alphabet.cc, server/text/tokenizer_data.cc
 #include "server/text/tokenizer.h"
 
@@ -51,7 +50,7 @@ std::vector<int32_t> Encode(const Tokenizer& tokenizer, const std::string& text,
   return ids;
 }
 
-// Loads the GPT-2 shaped file with changes: each a JSON pointer and its new value.
+// Loads the GPT-2 shaped file with changes, each a JSON pointer and its new value.
 class EditedFile {
  public:
   explicit EditedFile(const std::string& base = "gpt2")
@@ -88,7 +87,7 @@ class EditedFile {
   json root_;
 };
 
-TEST(TokenizerFileTest, RefusesWhatItWouldNotHonour) {
+TEST(TokenizerFileTest, RefusesUnimplementedParts) {
   const auto with = [](const char* pointer, json value) {
     return EditedFile().Set(pointer, std::move(value)).Refusal();
   };
@@ -120,7 +119,7 @@ TEST(TokenizerFileTest, RefusesWhatItWouldNotHonour) {
   EXPECT_EQ(with("/added_tokens/0/color", 1), "added_tokens[0]: key 'color' is not supported");
 }
 
-TEST(TokenizerFileTest, RefusesSplitsItWouldNotHonour) {
+TEST(TokenizerFileTest, RefusesUnimplementedSplits) {
   const auto with = [](json split) {
     const json byte_level = {{"type", "ByteLevel"},
                              {"add_prefix_space", false},
@@ -146,7 +145,7 @@ TEST(TokenizerFileTest, RefusesSplitsItWouldNotHonour) {
   EXPECT_EQ(with(literal), "pre_tokenizer.pretokenizers[0].pattern: key 'String' is not supported");
 }
 
-TEST(TokenizerFileTest, RefusesTablesThatDoNotFit) {
+TEST(TokenizerFileTest, RefusesInconsistentTables) {
   EXPECT_EQ(EditedFile().Set("/model/vocab/zzzzz", 5).Refusal(), "id 5 is given to two tokens");
   EXPECT_THAT(EditedFile().Set("/model/vocab/zzzzz", -1).Refusal(), HasSubstr("id is not in [0"));
   EXPECT_THAT(EditedFile().Set("/model/vocab/zzzzz", 1 << 30).Refusal(),
@@ -171,7 +170,7 @@ TEST(TokenizerFileTest, RefusesTablesThatDoNotFit) {
               HasSubstr("no token has id 99999"));
 }
 
-TEST(TokenizerFileTest, SaysThatAFileIsMissing) {
+TEST(TokenizerFileTest, NamesAMissingFile) {
   const auto tokenizer = Tokenizer::Load("/nowhere/tokenizer.json");
   EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kNotFound);
 }
@@ -193,7 +192,7 @@ TEST(TokenizerTest, NamesTheFirstInvalidByte) {
   }
 }
 
-TEST(TokenizerTest, ParsesSpecialTokensOnlyWhenAsked) {
+TEST(TokenizerTest, ParsesSpecialTokensOnRequest) {
   const int32_t start = Qwen2().IdOf("<|im_start|>").value();
   const std::string text = "a<|im_start|>b";
   EXPECT_THAT(Encode(Qwen2(), text, false, true), ::testing::Contains(start));
@@ -205,7 +204,7 @@ TEST(TokenizerTest, ParsesSpecialTokensOnlyWhenAsked) {
               ::testing::Contains(Qwen2().IdOf("<think>").value()));
 }
 
-TEST(TokenizerTest, AddsSpecialTokensOnlyWhenAsked) {
+TEST(TokenizerTest, AddsSpecialTokensOnRequest) {
   const auto loaded = Load("llama3");
   const Tokenizer& llama = *loaded;
   const int32_t bos = llama.IdOf("<|begin_of_text|>").value();
@@ -219,19 +218,19 @@ TEST(TokenizerTest, AddsSpecialTokensOnlyWhenAsked) {
   EXPECT_EQ(llama.TokenBytes(bos, /*skip_special=*/false), "<|begin_of_text|>");
 }
 
-TEST(TokenizerTest, AppendsToWhatIsThere) {
+TEST(TokenizerTest, AppendsToExistingIds) {
   std::vector<int32_t> ids = Encode(Gpt2(), "one");
   std::vector<TokenOffset> offsets(ids.size());
   const size_t before = ids.size();
   ASSERT_TRUE(Gpt2().Encode(" two x", false, false, &ids, &offsets).ok());
   EXPECT_EQ(offsets.size(), ids.size());
-  EXPECT_EQ(offsets[before].begin, 0);  // the first space stays, by the file's add_prefix_space
+  EXPECT_EQ(offsets[before].begin, 0);  // the first space stays because of add_prefix_space
   EXPECT_EQ(offsets.back().begin, 5);   // the others are trimmed
   EXPECT_EQ(offsets.back().end, 6);
   EXPECT_EQ(Gpt2().Decode(ids, true), "one two x");
 }
 
-TEST(TokenizerTest, ForeignIdsAreEmpty) {
+TEST(TokenizerTest, UnknownIdsAreEmpty) {
   for (const int32_t id : {-1, Gpt2().size(), INT32_MAX, INT32_MIN}) {
     EXPECT_EQ(Gpt2().TokenBytes(id), "");
     EXPECT_FALSE(Gpt2().IsSpecial(id));
@@ -240,7 +239,7 @@ TEST(TokenizerTest, ForeignIdsAreEmpty) {
   EXPECT_EQ(Gpt2().IdOf("no such token"), std::nullopt);
 }
 
-TEST(TokenizerTest, GivesTextBackByteForByte) {
+TEST(TokenizerTest, DecodesTheTextByteForByte) {
   for (const std::string& text : {std::string("\0\x01\x7F", 3), std::string("\r\n \t\xC2\xA0"),
                                   std::string(5000, 'q'), std::string("a\xCC\x81")}) {
     EXPECT_EQ(Gpt2().Decode(Encode(Gpt2(), text), false), text);
@@ -277,7 +276,7 @@ std::string Shown(const AddedTokenMatcher& matcher, const std::string& text, boo
   return out;
 }
 
-TEST(AddedTokenMatcherTest, TakesTheLongestOfTheLeftmost) {
+TEST(AddedTokenMatcherTest, FindsTheLongestOfTheLeftmost) {
   AddedTokenMatcher matcher;
   matcher.Add(Added(1), "<a");
   matcher.Add(Added(2), "<a>");

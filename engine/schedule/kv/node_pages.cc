@@ -1,0 +1,53 @@
+// A stack of free pages, and a count of children with a page in each node.
+#include "engine/schedule/kv/node_pages.h"
+
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace quire {
+
+NodePages::NodePages(NodeRecords& records, int32_t num_pages)
+    : num_pages_(num_pages), nodes_(records) {
+  free_.reserve(num_pages);
+  for (PageId page = num_pages - 1; page >= 0; --page) free_.push_back(page);
+}
+
+void NodePages::Take(NodeId id) {
+  CHECK(nodes_[id].kv.page == kNoPage && !free_.empty());
+  nodes_[id].kv.page = free_.back();
+  free_.pop_back();
+  ++nodes_[nodes_[id].parent].paged_children;
+}
+
+void NodePages::GiveBack(NodeId id) {
+  NodeRecord& node = nodes_[id];
+  free_.push_back(std::exchange(node.kv.page, kNoPage));
+  if (!std::exchange(node.doomed, false)) --nodes_[node.parent].paged_children;
+}
+
+void NodePages::Doom(NodeId id) {
+  CHECK(Has(id));
+  nodes_[id].doomed = true;
+  --nodes_[nodes_[id].parent].paged_children;
+}
+
+void NodePages::CheckInvariants() const {
+  std::vector<bool> used(num_pages_, false);
+  std::vector<int32_t> paged_children(nodes_.size(), 0);
+  const auto take = [&used](PageId page) {
+    CHECK(!used[page]);
+    used[page] = true;
+  };
+  for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
+    if (nodes_[id].kv.page != kNoPage) take(nodes_[id].kv.page);
+    if (Has(id)) ++paged_children[nodes_[id].parent];
+  }
+  for (const PageId page : free_) take(page);
+  for (PageId page = 0; page < num_pages_; ++page) CHECK(used[page]);
+  for (size_t id = 0; id < nodes_.size(); ++id) {
+    CHECK_EQ(nodes_[id].paged_children, paged_children[id]);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,42 @@
+// NodePages: the pages of host memory, each free or owned by one node. A page that a copy still
+// uses can only be doomed: its node counts as having none, and the page becomes free when the copy
+// has ended. One thread. Allocates at construction alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/schedule/kv/node_record.h"
+
+namespace quire {
+
+class NodePages {
+ public:
+  // `records` outlives this. All pages are free.
+  NodePages(NodeRecords& records, int32_t num_pages);
+
+  int32_t num_pages() const { return num_pages_; }
+  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
+  // The node has a page, and keeps it when a copy in flight ends.
+  bool Has(NodeId node) const { return nodes_[node].kv.page != kNoPage && !nodes_[node].doomed; }
+  // One of its children has.
+  bool HasBelow(NodeId node) const { return nodes_[node].paged_children > 0; }
+
+  // Gives a free page to a node that has none. Requires num_free() > 0.
+  void Take(NodeId node);
+  // The node's page becomes free, doomed or not.
+  void GiveBack(NodeId node);
+  // The node's page is to become free when a copy ends. Requires Has(node).
+  void Doom(NodeId node);
+  bool Doomed(NodeId node) const { return nodes_[node].doomed; }
+
+  // Aborts unless each page is free or has one owner, and counts are right. O(nodes + pages).
+  void CheckInvariants() const;
+
+ private:
+  const int32_t num_pages_;
+  NodeRecords& nodes_;
+  std::vector<PageId> free_;
+};
+
+}  // namespace quire

@@ -1,0 +1,449 @@
+// Decode attention: out = softmax(q K^T * scale) V for sequences whose queries and G query heads a
+// key/value head fill at most the 16 rows of a matrix instruction. K and V are read once, so the
+// floor is their bytes over the read bandwidth.
+//
+// A CTA of four warps walks its range of units (attention_plan.h), 64 tokens at a time. Each warp
+// owns 16 of them, K and V, in stages of its own: the loop has no barrier, and the stages run on
+// across units. 24 KiB * 4 warps * 2 CTAs = 192 KiB a multiprocessor are in flight, where 33 KiB
+// cover the latency of memory at its full rate.
+//
+// At the end of a unit the four states are merged in the order of the warps, and the unit's state
+// is folded into the sum of the units before it: in registers if this CTA computed all of them,
+// else through memory by the CTA that arrives last. Either way the order is that of the tokens.
+#include "kernels/check.h"
+#include "kernels/cuda/attention/attention_head.cuh"
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/device/device_math.cuh"
+#include "kernels/cuda/device/dispatch.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kWarpTokens = kDecodeTile / kDecodeWarps;  // 16: at most one block of the table
+
+template <int D>
+struct Sizes {
+  static constexpr int kStages = D == 128 ? 3 : 6;
+  static constexpr uint32_t kTileBytes = kWarpTokens * D * 2;  // a warp's K; its V has as many
+  static constexpr uint32_t kStageBytes = 2 * kTileBytes;
+  static constexpr uint32_t kWarpBytes = kStages * kStageBytes;
+  static constexpr uint32_t kMergeAt = kDecodeWarps * kWarpBytes;
+  // Two CTAs, each with 1 KiB for the system, take 227 KiB of a multiprocessor's 228.
+  static constexpr uint32_t kSharedBytes = kMergeAt + HeadState<__half, D>::kMergeBytes;
+};
+
+// TileWalk: steps a warp through the tiles of its CTA's range.
+class TileWalk {
+ public:
+  __device__ TileWalk(const AttentionArgs& a, const DecodeRange& range, int warp)
+      : sequences_(a.space.sequences + range.sequence),
+        sequence_(range.first),
+        units_left_(range.num_units),
+        num_kv_heads_(a.num_kv_heads),
+        offset_(warp * kWarpTokens),
+        head_(range.head),
+        chunk_(range.chunk) {
+    EnterChunk();
+  }
+
+  __device__ const DecodeSequence& sequence() const { return sequence_; }
+  __device__ int sequence_index(const AttentionArgs& a) const {
+    return static_cast<int>(sequences_ - a.space.sequences);
+  }
+  __device__ int head() const { return head_; }
+  __device__ bool done() const { return units_left_ == 0; }
+  __device__ bool in_last_unit() const { return units_left_ == 1; }
+  __device__ bool begins_head() const { return begins_ && chunk_ == 0; }
+  __device__ bool ends_unit() const { return base_ + kDecodeTile >= end_; }
+  __device__ bool ends_head() const { return chunk_ + 1 == sequence_.num_chunks; }
+  // The warp's first token of the tile, and whether the warp has any token there.
+  __device__ int token() const { return base_ + offset_; }
+  __device__ bool has_tokens() const { return !done() && token() < end_; }
+
+  __device__ void Next() {
+    if (done()) return;
+    begins_ = false;
+    base_ += kDecodeTile;
+    if (base_ < end_ || --units_left_ == 0) return;
+    if (++chunk_ == sequence_.num_chunks) {
+      chunk_ = 0;
+      if (++head_ == num_kv_heads_) {
+        head_ = 0;
+        sequence_ = *++sequences_;
+      }
+    }
+    EnterChunk();
+  }
+
+ private:
+  __device__ void EnterChunk() {
+    begins_ = true;
+    base_ = sequence_.first() + chunk_ * sequence_.chunk;
+    end_ = min(base_ + sequence_.chunk, sequence_.context);
+  }
+
+  const DecodeSequence* sequences_;
+  DecodeSequence sequence_;
+  int units_left_;
+  const int num_kv_heads_;
+  const int offset_;
+  int head_, chunk_;
+  int base_, end_;
+  bool begins_;
+};
+
+// Loader: keeps a warp's stages filled. Looks up the block of a tile one tile before its use.
+template <typename T, int D>
+class Loader {
+ public:
+  __device__ Loader(const AttentionArgs& a, const DecodeRange& range, int warp, uint32_t stages)
+      : a_(a), walk_(a, range, warp), stages_(stages) {
+    const int lane = threadIdx.x % 32;
+    row_ = lane / kRowVectors;
+    from_ = row_ * D + lane % kRowVectors * 8;
+    to_ = SwizzledOffset<D>(row_, lane % kRowVectors);
+    LookUp();
+  }
+
+  // True if older steps wrote the next tile's K and V.
+  __device__ bool next_is_old() const {
+    const DecodeSequence& s = walk_.sequence();
+    return !walk_.has_tokens() || walk_.token() + kWarpTokens <= s.context - s.num_queries;
+  }
+
+  // Starts the next tile's copies into `stage` and closes their group, which may be empty.
+  __device__ void Fill(int stage) {
+    if (walk_.has_tokens()) {
+      const DecodeSequence& s = walk_.sequence();
+      const int token = walk_.token(), in_block = token & ((1 << a_.block_shift) - 1);
+      const T* k = static_cast<const T*>(a_.kv) + block_ * a_.block_stride +
+                   walk_.head() * a_.head_stride + in_block * D + from_;
+      const T* v = k + a_.kv_stride;
+      const uint32_t to = stages_ + stage * Sizes<D>::kStageBytes;
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        // Slots that no query sees may hold anything, even NaN. They are read as zeros.
+        const int row_token = token + row_ + i * kRows;
+        const bool valid = row_token >= s.start && row_token < s.context;
+        // The place of row row_ + i * kRows differs from row_'s in the bits of i * kRows alone.
+        const uint32_t place = (to_ ^ ((i * kRows & 7) << 4)) + i * kRows * D * 2;
+        CopyAsync(to + place, k + i * kRows * D, valid);
+        CopyAsync(to + Sizes<D>::kTileBytes + place, v + i * kRows * D, valid);
+      }
+    }
+    CopyCommit();
+    walk_.Next();
+    LookUp();
+  }
+
+ private:
+  static constexpr int kRowVectors = D / 8;       // 16-byte vectors of a row
+  static constexpr int kRows = 32 / kRowVectors;  // rows a warp copies at once
+  static constexpr int kCopies = kWarpTokens / kRows;
+  static_assert((kRows & (kRows - 1)) == 0 && kRows <= 8);
+
+  __device__ void LookUp() {
+    if (!walk_.has_tokens()) return;
+    block_ = a_.block_table[walk_.sequence().table_row * a_.table_stride +
+                            (walk_.token() >> a_.block_shift)];
+  }
+
+  const AttentionArgs& a_;
+  TileWalk walk_;
+  const uint32_t stages_;
+  int row_, from_;
+  uint32_t to_;
+  int64_t block_ = 0;
+};
+
+// Matrix fragments of the queries. Rows past the sequence's last are zero.
+template <typename T, int D>
+struct Queries {
+  uint32_t fragment[D / 16][4];
+
+  __device__ void Load(const AttentionArgs& a, const DecodeSequence& s, int head) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4 + 8 * half;
+      const bool valid = row < s.num_queries * a.group;
+      const T* q = static_cast<const T*>(a.q) + (s.query_begin + a.QueryOf(row)) * a.q_stride +
+                   (head * a.group + a.InGroup(row)) * D + lane % 4 * 2;
+#pragma unroll
+      for (int k = 0; k < D / 16; ++k) {
+        fragment[k][half] = valid ? *reinterpret_cast<const uint32_t*>(q + 16 * k) : 0;
+        fragment[k][half + 2] = valid ? *reinterpret_cast<const uint32_t*>(q + 16 * k + 8) : 0;
+      }
+    }
+  }
+};
+
+// Sight: the tokens that a lane's two rows see, [low, high).
+struct Sight {
+  int low[2], high[2];
+  int all_low, all_high;  // the tokens that every row sees
+  float scale_log2;       // of a score
+
+  __device__ void Set(const AttentionArgs& a, const DecodeSequence& s) {
+    const int first_high = s.context - s.num_queries + 1;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = threadIdx.x % 32 / 4 + 8 * half;
+      high[half] = first_high + min(a.QueryOf(row), s.num_queries - 1);
+      low[half] = a.window > 0 ? high[half] - a.window : 0;
+    }
+    all_low = a.window > 0 ? s.context - a.window : 0;
+    all_high = first_high;
+    scale_log2 = a.scale_log2;
+  }
+};
+
+// Adds a warp's 16 tokens to its rows.
+template <typename T, int D>
+__device__ __forceinline__ void TakeTile(const Queries<T, D>& q, const Sight& sight, int token,
+                                         uint32_t tile, RunningRows<D>& rows) {
+  const int lane = threadIdx.x % 32;
+  const uint32_t k_fragments = FragmentAddress<D>(tile);
+  float s[2][4] = {}, odd[2][4] = {};  // two chains of sums each: half the latency
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+    uint32_t m[4];
+    LoadMatrices(m, k_fragments ^ VectorPair(k));
+    MultiplyAdd<T>(k % 2 == 0 ? s[0] : odd[0], q.fragment[k], m[0], m[2]);
+    MultiplyAdd<T>(k % 2 == 0 ? s[1] : odd[1], q.fragment[k], m[1], m[3]);
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) s[i / 4][i % 4] += odd[i / 4][i % 4];
+  if (token < sight.all_low || token + kWarpTokens > sight.all_high) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int t = token + i / 4 * 8 + lane % 4 * 2 + i % 2, half = i / 2 % 2;
+      if (t < sight.low[half] || t >= sight.high[half]) s[i / 4][i % 4] = -INFINITY;
+    }
+  }
+  rows.TakeScores(s, sight.scale_log2);
+  uint32_t p[4];
+  PackWeights<T>(s, 0, p);
+#pragma unroll
+  for (int d = 0; d < D / 16; ++d) {
+    uint32_t m[4];
+    LoadMatricesTransposed(m, (k_fragments ^ VectorPair(d)) + Sizes<D>::kTileBytes);
+    MultiplyAdd<T>(rows.o[2 * d], p, m[0], m[1]);
+    MultiplyAdd<T>(rows.o[2 * d + 1], p, m[2], m[3]);
+  }
+}
+
+// A head with chunks in several ranges.
+struct SharedHead {
+  DecodeSequence s;
+  int sequence, head;
+  int owner, sharers = 0;  // 0 sharers: no head is shared
+};
+
+// Offsets of the states of range `r`'s chunks, and of the state that an owner folds of its own
+// chunks, which lies at the end of the owner's stride.
+__device__ int64_t StatesAt(const AttentionSpace& space, int r) { return r * space.state_stride; }
+template <int D>
+__device__ int64_t SumAt(const AttentionSpace& space, int owner, int num_rows) {
+  return StatesAt(space, owner + 1) - num_rows * StateRowFloats(D);
+}
+
+// Offsets of the states of a head: the owner's sum in the place of the owner's last chunk
+// (`first`), then one state a chunk.
+struct StateList {
+  int64_t at[kMaxChunks];
+  int first;
+};
+
+// Shared memory of a CTA that has ended its range, for the heads at both ends of the range.
+struct Arrival {
+  StateList states[2];
+  bool last[2];
+};
+
+// Lists the states of a head. Called by all warps but the first.
+template <int D>
+__device__ void ListStates(const AttentionSpace& space, const SharedHead& h, int num_rows,
+                           StateList* list) {
+  for (int r = h.owner + 1 + static_cast<int>(threadIdx.x) - 32; r < static_cast<int>(gridDim.x);
+       r += kDecodeThreads - 32) {
+    const int4 range = *reinterpret_cast<const int4*>(&space.ranges[r]);
+    if (range.x != h.sequence || range.y != h.head) break;
+    const int begin = range.z, end = min(begin + range.w, h.s.num_chunks);
+    if (r == h.owner + 1) {
+      list->first = begin - 1;
+      list->at[begin - 1] = SumAt<D>(space, h.owner, num_rows);
+    }
+    for (int c = begin; c < end; ++c) {
+      list->at[c] = StatesAt(space, r) + (c - begin) * num_rows * StateRowFloats(D);
+    }
+  }
+}
+
+// Announces that this CTA has written its states of a shared head. True if it is the last to
+// announce: then it can read the states of all others. The counter wraps to zero.
+__device__ bool ArrivesLast(const AttentionSpace& space, int owner, int sharers) {
+  if (sharers == 0) return false;
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(space.arrivals + owner), "r"(sharers - 1)
+               : "memory");
+  return before + 1 == static_cast<uint32_t>(sharers);
+}
+
+// Folds a head's states from memory, as many at a time as the stages hold, and stores the head.
+template <typename T, int D>
+__device__ void FoldHead(const AttentionArgs& a, const SharedHead& h, const StateList& list,
+                         char* shared, HeadState<T, D>& state) {
+  const int num_rows = h.s.num_queries * a.group, vectors = num_rows * StateRowFloats(D) / 4;
+  const int room = static_cast<int>(Sizes<D>::kMergeAt) / (vectors * 16);
+  state.Reset();
+#pragma unroll 1
+  for (int c = list.first; c < h.s.num_chunks; c += room) {
+    const int count = min(room, h.s.num_chunks - c);
+    // Asynchronous copies bypass the first-level cache, which is not coherent.
+    for (int i = threadIdx.x / 32; i < count; i += kDecodeWarps) {
+      const float* from = a.space.states + list.at[c + i];
+      const uint32_t to = SharedAddress(shared) + i * vectors * 16;
+      for (int v = threadIdx.x % 32; v < vectors; v += 32) {
+        CopyAsync(to + v * 16, from + v * 4, true);
+      }
+    }
+    CopyWait<0>();
+    __syncthreads();
+    state.FoldShared(reinterpret_cast<const float*>(shared), num_rows, count);
+    __syncthreads();
+  }
+  state.Store(h.s, h.head);
+}
+
+// Ends a CTA: the CTA that arrives last at a shared head finishes that head, for the heads at both
+// ends of the range. The arrival comes last of all, so that it waits for no copy of K and V; the
+// other warps list the states meanwhile, needed or not.
+template <typename T, int D>
+__device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const SharedHead& end,
+                       char* shared, HeadState<T, D>& state) {
+  auto* arrival = reinterpret_cast<Arrival*>(shared + Sizes<D>::kMergeAt);
+  __syncthreads();  // all threads have written their states and read the last merge
+  if (threadIdx.x < 2) {
+    const bool first = threadIdx.x == 0;
+    arrival->last[threadIdx.x] =
+        ArrivesLast(a.space, first ? begin.owner : end.owner, first ? begin.sharers : end.sharers);
+  }
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const SharedHead h = i == 0 ? begin : end;
+    if (threadIdx.x < 32 || h.sharers == 0) continue;
+    ListStates<D>(a.space, h, h.s.num_queries * a.group, &arrival->states[i]);
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    if (!arrival->last[i]) continue;
+    const SharedHead h = i == 0 ? begin : end;
+    FoldHead(a, h, arrival->states[i], shared, state);
+  }
+}
+
+// Wait before trigger: rule 2 of launch.h.
+__device__ __forceinline__ void Wait() {
+  PdlWait();
+  PdlTrigger();
+}
+
+template <typename T, int D>
+__global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel(
+    const __grid_constant__ AttentionArgs a) {
+  extern __shared__ __align__(1024) char shared[];
+  // A settled layer loads its first tiles before the step's queries, keys and values can be read.
+  bool waits = a.settled;
+  if (!waits) Wait();
+  const DecodeRange range = a.space.ranges[blockIdx.x];
+  if (range.num_units == 0) {
+    if (waits) Wait();
+    return;
+  }
+  const int cta = static_cast<int>(blockIdx.x), warp = threadIdx.x / 32;
+  const uint32_t stages = SharedAddress(shared) + warp * Sizes<D>::kWarpBytes;
+  TileWalk walk(a, range, warp);
+  Loader<T, D> loader(a, range, warp, stages);
+  SharedHead begin, end;
+  bool owned = range.chunk == 0;
+  if (!owned) {
+    begin = {range.first, range.sequence, range.head, range.begin_owner, range.begin_sharers};
+  }
+  Queries<T, D> q;
+  Sight sight;
+  RunningRows<D> rows;
+  rows.Reset();
+  HeadState<T, D> state(a, shared + Sizes<D>::kMergeAt);
+  float* written = a.space.states + StatesAt(a.space, cta);  // behind the states of units
+  bool new_head = true;
+  int stage = 0;
+  // The first rounds only fill the stages. They share the loop's code, because a launch waits for
+  // instructions that it executes for the first time.
+#pragma unroll 1
+  for (int round = 0; !walk.done(); ++round) {
+    const bool takes = round >= Sizes<D>::kStages;
+    if (waits && (takes || !loader.next_is_old())) {
+      Wait();
+      waits = false;
+    }
+    if (takes) {
+      if (new_head) {
+        q.Load(a, walk.sequence(), walk.head());
+        sight.Set(a, walk.sequence());
+      }
+      CopyWait<Sizes<D>::kStages - 1>();
+      __syncwarp();
+      if (walk.has_tokens()) {
+        TakeTile<T, D>(q, sight, walk.token(), stages + stage * Sizes<D>::kStageBytes, rows);
+      }
+      __syncwarp();
+    }
+    loader.Fill(stage);
+    stage = stage + 1 == Sizes<D>::kStages ? 0 : stage + 1;
+    if (!takes) continue;
+    if (walk.ends_unit()) {
+      const DecodeSequence& s = walk.sequence();
+      const int num_rows = s.num_queries * a.group;
+      state.TakeUnit(rows, num_rows, owned, written);
+      rows.Reset();
+      if (!owned) written += num_rows * StateRowFloats(D);
+      if (walk.ends_head()) {
+        if (owned) state.Store(s, walk.head());
+        state.Reset();
+        owned = true;
+      } else if (walk.in_last_unit() && owned) {
+        state.WriteSum(num_rows, a.space.states + SumAt<D>(a.space, cta, num_rows));
+        end = {s, walk.sequence_index(a), walk.head(), cta, range.end_sharers};
+      }
+    }
+    walk.Next();
+    new_head = walk.begins_head();
+  }
+  if (begin.sharers > 0 || end.sharers > 0) {
+    Arrive(a, begin, end, shared, state);
+  }
+}
+
+template <typename T, int D>
+void LaunchTyped(const AttentionArgs& args, const Device& device) {
+  AllowShared<DecodeKernel<T, D>, Sizes<D>::kSharedBytes>();
+  const auto ctas = static_cast<uint32_t>(kDecodeCtasPerSm * device.num_sms);
+  Launch(device,
+         {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = Sizes<D>::kSharedBytes},
+         DecodeKernel<T, D>, args);
+}
+
+}  // namespace
+
+void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device) {
+  DispatchHalf(p.kv.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    p.kv.head_dim == 128 ? LaunchTyped<T, 128>(args, device) : LaunchTyped<T, 64>(args, device);
+  });
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,130 @@
+// Plans a step's attention on the device, in one block: sorts the sequences by kernel, sums their
+// costs, and cuts the sum into one range for each block of the decode kernel (attention_plan.h).
+// Reads 12 bytes a sequence; the time is that of a few barriers, about 5 us once a step.
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/device/block_scan.cuh"
+#include "kernels/cuda/device/device_math.cuh"
+#include "kernels/device_limits.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 1024;
+
+// The sums over sequences.
+struct Sums {
+  int32_t sequences, units, cost, tiles;
+};
+
+__device__ Sums operator+(const Sums& a, const Sums& b) {
+  return {a.sequences + b.sequences, a.units + b.units, a.cost + b.cost, a.tiles + b.tiles};
+}
+
+// Running sums in shared memory, [max_rows + 1] each.
+struct SharedSums {
+  int32_t* cost_begin;
+  int32_t* unit_begin;
+  int32_t* tile_begin;  // counts all sequences of the step, not the decoding ones
+};
+
+// The shared memory that a block has without asking for more: three running sums for each row, the
+// ranges' beginnings and how many of each are filled, and the partial sums of the block's warps.
+constexpr int kSharedBytes = 48 << 10;
+static_assert(4 * (3 * (kCudaLimits.max_rows + 1) + 2 * kMaxRanges + 1) +
+                  32 * static_cast<int>(sizeof(Sums)) <=
+              kSharedBytes);
+
+// Lists the decoding sequences and returns the sums over all sequences.
+__device__ Sums SumSequences(const PlanArgs& a, const SharedSums& shared) {
+  Sums done{};
+  for (int base = 0; base < a.num_seqs; base += kThreads) {
+    const int s = base + static_cast<int>(threadIdx.x);
+    DecodeSequence sequence{};
+    Sums mine{};
+    bool decodes = false;
+    if (s < a.num_seqs) {
+      sequence.query_begin = a.query_begin[s];
+      sequence.num_queries = a.query_begin[s + 1] - sequence.query_begin;
+      sequence.context = a.context_len[s];
+      sequence.table_row = a.table_row[s];
+      decodes = Decodes(sequence.num_queries, a.group);
+      if (decodes) {
+        sequence = PlanDecode(sequence, a.group, a.num_kv_heads, a.window);
+        mine = {1, a.num_kv_heads * sequence.num_chunks, a.num_kv_heads * CostOfHead(sequence), 0};
+      } else {
+        mine.tiles = CeilDiv(sequence.num_queries * a.group, kPrefillRows);
+      }
+    }
+    Sums total;
+    const Sums before = done + SumBefore<kThreads>(mine, &total);
+    if (s < a.num_seqs) shared.tile_begin[s] = before.tiles;
+    if (decodes) {
+      a.space.sequences[before.sequences] = sequence;
+      shared.unit_begin[before.sequences] = before.units;
+      shared.cost_begin[before.sequences] = before.cost;
+    }
+    done = done + total;
+  }
+  if (threadIdx.x == 0) {
+    shared.unit_begin[done.sequences] = done.units;
+    shared.cost_begin[done.sequences] = done.cost;
+  }
+  __syncthreads();
+  return done;
+}
+
+__device__ void PlanRanges(const PlanArgs& a, const DecodeSums& sums) {
+  __shared__ int32_t begins[kMaxRanges + 1], filled[kMaxRanges];
+  const int r = static_cast<int>(threadIdx.x);
+  const DecodeRange range = sums.Begin(r);
+  const DecodeRange next = sums.Begin(r + 1);
+  const int32_t begin = sums.UnitOf(range);
+  begins[r] = begin;
+  if (r == kMaxRanges - 1) begins[kMaxRanges] = sums.UnitOf(next);
+  const bool has_units = sums.UnitOf(next) > begin;
+  Sums total;
+  const Sums before = SumBefore<kThreads>(Sums{has_units ? 1 : 0, 0, 0, 0}, &total);
+  filled[r] = before.sequences + (has_units ? 1 : 0);
+  __syncthreads();
+  if (r >= a.num_ctas) return;
+  a.space.ranges[r] = FillRange(sums, {begins, filled, sums.num_ranges}, r, range, next);
+}
+
+// Lists the tiles of a sequence from its end on: the tiles with the longest contexts start first,
+// so that short ones fill the last round.
+__device__ void ListPrefillTiles(const PlanArgs& a, const int32_t* tile_begin, int32_t num_tiles) {
+  for (int t = static_cast<int>(threadIdx.x); t < num_tiles; t += kThreads) {
+    const int32_t s = LastAtMost(tile_begin, a.num_seqs, t);
+    PrefillTile tile;
+    tile.query_begin = a.query_begin[s];
+    tile.num_queries = a.query_begin[s + 1] - tile.query_begin;
+    tile.context = a.context_len[s];
+    tile.table_row = a.table_row[s];
+    const int32_t tiles = CeilDiv(tile.num_queries * a.group, kPrefillRows);
+    tile.first_row = (tiles - 1 - (t - tile_begin[s])) * kPrefillRows;
+    a.space.tiles[t] = tile;
+  }
+}
+
+__global__ __launch_bounds__(kThreads) void PlanKernel(const PlanArgs a) {
+  extern __shared__ int32_t shared[];
+  PdlWait();
+  PdlTrigger();
+  const SharedSums arrays{shared, shared + a.max_rows + 1, shared + 2 * (a.max_rows + 1)};
+  const Sums all = SumSequences(a, arrays);
+  DecodeSums sums{a.space.sequences, arrays.cost_begin, arrays.unit_begin, all.sequences, 0};
+  // Few units get one CTA a multiprocessor: neighbours in the grid may share a multiprocessor.
+  sums.num_ranges = all.units <= a.num_sms ? a.num_sms : a.num_ctas;
+  PlanRanges(a, sums);
+  ListPrefillTiles(a, arrays.tile_begin, all.tiles);
+  if (threadIdx.x == 0) *a.space.num_tiles = all.tiles;
+}
+
+}  // namespace
+
+void LaunchPlan(const PlanArgs& args, const Device& device) {
+  const size_t bytes = 3 * sizeof(int32_t) * static_cast<size_t>(args.max_rows + 1);
+  Launch(device, {.threads = kThreads, .shared_bytes = bytes}, PlanKernel, args);
+}
+
+}  // namespace quire::cuda

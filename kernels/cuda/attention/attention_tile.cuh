@@ -1,0 +1,183 @@
+// Work on tiles that the attention kernels share: asynchronous copies into swizzled shared memory,
+// matrix fragments, and the step of the running softmax.
+//
+// A row of D elements in shared memory is a run of 16-byte vectors, vector v of row r at place
+// v ^ (r % 8): eight rows of one vector, which one ldmatrix takes, are then in all 32 banks.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/device/shared_memory.cuh"
+#include "kernels/cuda/device/warp_tile.cuh"
+
+namespace quire::cuda {
+
+// Byte offset of vector `v` of row `r`.
+template <int D>
+__device__ __forceinline__ uint32_t SwizzledOffset(uint32_t row, uint32_t vector) {
+  return row * (D * 2) + ((vector ^ (row & 7)) << 4);
+}
+
+// Copies 16 bytes, or writes 16 zero bytes and reads no memory.
+__device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void CopyAsync4(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+// This lane's address for loading the four matrices of 16 rows and vectors 0 and 1: rows 0-7 and
+// 8-15 of vector 0, then of vector 1. The address for vectors 2 d and 2 d + 1 is this one ^
+// VectorPair(d) if rows begin at a multiple of 256 bytes.
+template <int D>
+__device__ __forceinline__ uint32_t FragmentAddress(uint32_t rows) {
+  const uint32_t lane = threadIdx.x % 32;
+  return rows + SwizzledOffset<D>(lane % 16, lane / 16);
+}
+__device__ constexpr uint32_t VectorPair(uint32_t d) { return d << 5; }
+
+__device__ __forceinline__ void LoadMatrices(uint32_t (&m)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&m)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Two neighbours of a row, the first in the low half.
+template <typename T>
+__device__ __forceinline__ uint32_t Pack(float low, float high);
+template <>
+__device__ __forceinline__ uint32_t Pack<__nv_bfloat16>(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+template <>
+__device__ __forceinline__ uint32_t Pack<__half>(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+// 2^x; 0 at -inf.
+__device__ __forceinline__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 1 / x within one unit in the last place, in one instruction: a correctly rounded one is a call.
+__device__ __forceinline__ float Reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The value to subtract before the exponential. Where a row sees no token yet, -inf - -inf would be
+// NaN.
+__device__ __forceinline__ float FiniteTop(float top) { return top == -INFINITY ? 0.0f : top; }
+
+// Maximum and sum over the four lanes that hold a row of an accumulator.
+__device__ __forceinline__ float QuadMax(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ __forceinline__ float QuadSum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// A warp's running softmax over 16 rows: o as accumulator fragments of D / 8 column blocks; top in
+// units of log2; sum of this lane's columns alone. Index 0 is row lane / 4, index 1 the row 8
+// below.
+template <int D>
+struct RunningRows {
+  float o[D / 8][4];
+  float top[2], sum[2];
+
+  __device__ __forceinline__ void Reset() {
+#pragma unroll
+    for (auto& block : o) {
+#pragma unroll
+      for (float& x : block) x = 0.0f;
+    }
+    top[0] = top[1] = -INFINITY;
+    sum[0] = sum[1] = 0.0f;
+  }
+
+  // Adds kBlocks * 8 scores a row, in three steps that other work may separate. First: raises top
+  // and returns the factors for Scale.
+  template <int kBlocks>
+  __device__ __forceinline__ void RaiseTop(const float (&s)[kBlocks][4], float scale_log2,
+                                           float (&factor)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float top_here = fmaxf(s[0][2 * r], s[0][2 * r + 1]);
+#pragma unroll
+      for (int b = 1; b < kBlocks; ++b) {
+        top_here = fmaxf(top_here, fmaxf(s[b][2 * r], s[b][2 * r + 1]));
+      }
+      const float next = fmaxf(top[r], QuadMax(top_here) * scale_log2);
+      factor[r] = Exp2(top[r] - FiniteTop(next));
+      top[r] = next;
+      sum[r] *= factor[r];
+    }
+  }
+
+  // Second: turns the scores into weights and adds them to sum.
+  template <int kBlocks>
+  __device__ __forceinline__ void Weigh(float (&s)[kBlocks][4], float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float base = FiniteTop(top[r]);
+      float sum_here = 0.0f;
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        s[b][2 * r] = Exp2(fmaf(s[b][2 * r], scale_log2, -base));
+        s[b][2 * r + 1] = Exp2(fmaf(s[b][2 * r + 1], scale_log2, -base));
+        sum_here += s[b][2 * r] + s[b][2 * r + 1];
+      }
+      sum[r] += sum_here;
+    }
+  }
+
+  // Third: multiplies o by the factors. A factor of one changes no bit, so a warp whose factors are
+  // all one skips the products.
+  __device__ __forceinline__ void Scale(const float (&factor)[2]) {
+    if (!__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) return;
+#pragma unroll
+    for (auto& block : o) {
+      block[0] *= factor[0];
+      block[1] *= factor[0];
+      block[2] *= factor[1];
+      block[3] *= factor[1];
+    }
+  }
+
+  template <int kBlocks>
+  __device__ __forceinline__ void TakeScores(float (&s)[kBlocks][4], float scale_log2) {
+    float factor[2];
+    RaiseTop(s, scale_log2, factor);
+    Weigh(s, scale_log2);
+    Scale(factor);
+  }
+};
+
+// The weights of 16 tokens, columns 2 t and 2 t + 1 of eight, as the left operand of a product.
+template <typename T, int kBlocks>
+__device__ __forceinline__ void PackWeights(const float (&s)[kBlocks][4], int t, uint32_t (&p)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    p[i] = Pack<T>(s[2 * t + i / 2][i % 2 * 2], s[2 * t + i / 2][i % 2 * 2 + 1]);
+  }
+}
+
+}  // namespace quire::cuda

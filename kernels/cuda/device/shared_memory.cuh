@@ -1,0 +1,80 @@
+// Shared memory of a block: addresses in the form of instructions, groups of asynchronous copies,
+// and Barrier, which counts arrivals and bytes (mbarrier).
+#pragma once
+
+#include <cstdint>
+
+namespace quire::cuda {
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Closes this thread's group of asynchronous copies.
+__device__ __forceinline__ void CopyCommit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits until at most the `kPending` newest groups of this thread are unfinished; 0: until every
+// copy has ended.
+template <int kPending>
+__device__ __forceinline__ void CopyWait() {
+  if constexpr (kPending == 0) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+  } else {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+  }
+}
+
+// A barrier of 8 bytes in shared memory at `address`. Phases count from 0. A phase is over when the
+// arrivals that Init asks for, and the bytes that arrivals announce, have come; the next phase
+// begins at once. Only the current phase and the one before it can be waited for; a wait for a
+// phase that is over returns at once.
+struct Barrier {
+  uint32_t address;
+
+  // By one thread, before a barrier of all threads that use it.
+  __device__ __forceinline__ void Init(uint32_t arrivals) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals)
+                 : "memory");
+  }
+  __device__ __forceinline__ void Arrive() const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
+  }
+  // Compiles to no branch, so it may stand between products.
+  __device__ __forceinline__ void ArriveIf(bool arrives) const {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
+        "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(address),
+        "r"(static_cast<int>(arrives))
+        : "memory");
+  }
+  // Arrives, and keeps the phase open until `bytes` bytes have been copied.
+  __device__ __forceinline__ void ArriveExpecting(uint32_t bytes) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes)
+                 : "memory");
+  }
+  __device__ __forceinline__ void Wait(uint32_t phase) const {
+    while (!IsOver(phase)) {
+    }
+  }
+  // May suspend the thread for a while before it returns false.
+  __device__ __forceinline__ bool IsOver(uint32_t phase) const {
+    uint32_t over;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(over)
+        : "r"(address), "r"(phase & 1)
+        : "memory");
+    return over != 0;
+  }
+};
+
+// Makes initialised barriers visible to the copy engine and to the cluster's other blocks. By the
+// thread that initialised them, before a barrier of all threads that use them.
+__device__ __forceinline__ void FenceBarriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+}  // namespace quire::cuda

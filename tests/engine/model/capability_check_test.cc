@@ -1,0 +1,170 @@
+// CheckDeviceCan: each limit is named with its value and what to do, all of them at once, and the
+// shapes of published models pass.
+// Covers kernels/device_limits.h
+#include "engine/model/capability_check.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace quire {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The shape of Llama-3.1-8B.
+ModelConfig Model() {
+  return {.hidden_size = 4096,
+          .intermediate_size = 14336,
+          .num_layers = 32,
+          .num_heads = 32,
+          .num_kv_heads = 8,
+          .head_dim = 128,
+          .vocab_size = 128256,
+          .max_position = 131072};
+}
+
+class CapabilityCheckTest : public ::testing::Test {
+ protected:
+  KernelDemand Demand() const {
+    return {.model = model_,
+            .ranks = ranks_,
+            .weight_dtype = weights_,
+            .kv_dtype = kv_,
+            .max_num_seqs = max_num_seqs_,
+            .max_num_batched_tokens = max_num_batched_tokens_,
+            .max_model_len = max_model_len_};
+  }
+  std::string OnCuda() const {
+    const absl::Status status = CheckDeviceCan(Demand(), kCudaLimits);
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status));
+    return std::string(status.message());
+  }
+  // The CPU takes whatever the test has set.
+  ~CapabilityCheckTest() override { EXPECT_TRUE(CheckDeviceCan(Demand(), kCpuLimits).ok()); }
+
+  ModelConfig model_ = Model();
+  int32_t ranks_ = 1;
+  DType weights_ = DType::kBF16;
+  DType kv_ = DType::kBF16;
+  int32_t max_num_seqs_ = 256;
+  int32_t max_num_batched_tokens_ = 2048;
+  int32_t max_model_len_ = 0;
+};
+
+TEST_F(CapabilityCheckTest, PublishedShapesPass) {
+  EXPECT_EQ(OnCuda(), "");
+  // Llama-3.2-1B, Qwen2.5-0.5B, Llama-3.1-70B.
+  model_.hidden_size = 2048, model_.intermediate_size = 8192, model_.head_dim = 64;
+  EXPECT_EQ(OnCuda(), "");
+  model_.hidden_size = 896, model_.intermediate_size = 4864, model_.num_heads = 14;
+  model_.num_kv_heads = 2, model_.vocab_size = 151936;
+  EXPECT_EQ(OnCuda(), "");
+  model_.hidden_size = 8192, model_.intermediate_size = 28672, model_.head_dim = 128;
+  model_.num_heads = 64, model_.num_kv_heads = 8;
+  EXPECT_EQ(OnCuda(), "");
+}
+
+TEST_F(CapabilityCheckTest, HeadDim) {
+  model_.head_dim = 80;
+  EXPECT_EQ(OnCuda(),
+            "head_dim 80: the CUDA attention kernels take 64 and 128; serve it with --device cpu");
+}
+
+TEST_F(CapabilityCheckTest, QueryHeadsOfAKvHead) {
+  model_.num_heads = 128, model_.num_kv_heads = 8;
+  EXPECT_EQ(OnCuda(), "");
+  model_.num_heads = 136;
+  EXPECT_EQ(OnCuda(),
+            "num_attention_heads 136: 17 query heads for each of num_key_value_heads 8; the CUDA "
+            "attention kernels take at most 16; serve it with --device cpu");
+}
+
+TEST_F(CapabilityCheckTest, Widths) {
+  model_.hidden_size = 4100;
+  EXPECT_EQ(OnCuda(),
+            "hidden_size 4100: the CUDA kernels take multiples of 8; serve it with --device cpu");
+  model_.hidden_size = 4096, model_.intermediate_size = 14340;
+  EXPECT_THAT(OnCuda(), HasSubstr("intermediate_size 14340: the CUDA kernels take multiples of 8"));
+  model_.intermediate_size = 14344;
+  EXPECT_EQ(OnCuda(), "");
+  ranks_ = 2;
+  EXPECT_THAT(OnCuda(), HasSubstr("intermediate_size 14344 on 2 ranks: the CUDA kernels take "
+                                  "multiples of 16"));
+}
+
+TEST_F(CapabilityCheckTest, LargestHiddenSize) {
+  model_.hidden_size = 16384;
+  EXPECT_EQ(OnCuda(), "");
+  model_.hidden_size = 16392;
+  EXPECT_EQ(OnCuda(),
+            "hidden_size 16392: the CUDA norm kernels take at most 16384; serve it with --device "
+            "cpu");
+}
+
+TEST_F(CapabilityCheckTest, LargestVocabulary) {
+  model_.vocab_size = 786432;
+  EXPECT_EQ(OnCuda(), "");
+  model_.vocab_size = 786433;
+  EXPECT_EQ(OnCuda(),
+            "vocab_size 786433: the CUDA sampling kernel takes at most 786432; serve it with "
+            "--device cpu");
+  model_.vocab_size = 50257;  // of any width else
+  EXPECT_EQ(OnCuda(), "");
+}
+
+TEST_F(CapabilityCheckTest, Rows) {
+  max_num_seqs_ = 3199;  // and the padding row
+  EXPECT_EQ(OnCuda(), "");
+  max_num_seqs_ = 3200;
+  EXPECT_EQ(OnCuda(),
+            "--max-num-seqs 3200: the CUDA attention kernels take at most 3199; lower it");
+}
+
+TEST_F(CapabilityCheckTest, Context) {
+  max_model_len_ = 524288;
+  EXPECT_EQ(OnCuda(), "");
+  max_model_len_ = 524289;
+  EXPECT_EQ(OnCuda(),
+            "--max-model-len 524289: the CUDA sampling kernel takes at most 524288; lower it");
+}
+
+TEST_F(CapabilityCheckTest, TokensOfAStep) {
+  model_.intermediate_size = 16384;
+  max_num_batched_tokens_ = (1 << 20) - 1;
+  EXPECT_EQ(OnCuda(), "");
+  max_num_batched_tokens_ = 1 << 20;  // 2^31 vectors of eight
+  EXPECT_EQ(OnCuda(),
+            "--max-num-batched-tokens 1048576: with intermediate_size 16384 the CUDA feed-forward "
+            "kernels take at most 1048575; lower it");
+}
+
+TEST_F(CapabilityCheckTest, Types) {
+  weights_ = kv_ = DType::kF16;
+  EXPECT_EQ(OnCuda(), "");
+  weights_ = kv_ = DType::kF32;
+  EXPECT_EQ(OnCuda(),
+            "--dtype float32 runs on the cpu only: the CUDA kernels take bfloat16 and float16");
+  weights_ = DType::kF16, kv_ = DType::kBF16;
+  EXPECT_EQ(OnCuda(),
+            "--kv-cache-dtype bfloat16: the CUDA kernels keep the KV cache in the type of the "
+            "weights, float16; use auto");
+}
+
+TEST_F(CapabilityCheckTest, NamesEveryReasonAtOnce) {
+  model_.head_dim = 96, model_.hidden_size = 4100;
+  max_num_seqs_ = 4096;
+  EXPECT_THAT(OnCuda(), AllOf(HasSubstr("head_dim 96"), HasSubstr("\nhidden_size 4100"),
+                              HasSubstr("\n--max-num-seqs 4096"), Not(HasSubstr("vocab_size"))));
+}
+
+TEST(DeviceLimitsTest, AreThoseOfTheResolvedDevice) {
+  EXPECT_EQ(LimitsOf("cuda").max_rows, 3200);
+  EXPECT_EQ(LimitsOf("cpu").max_rows, kNoLimit);
+}
+
+}  // namespace
+}  // namespace quire
