@@ -10,9 +10,10 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/status_macros.h"
 #include "engine/base/wake_event.h"
 #include "engine/schedule/scheduler.h"
-#include "engine/schedule/sessions/session_store.h"
+#include "engine/values/admission.h"
 #include "engine/worker/transport.h"
 #include "kernels/check.h"
 
@@ -23,19 +24,26 @@ namespace {
 // the running sequences' next step.
 constexpr size_t kInboxPerTurn = 64;
 
-// What other threads ask of the scheduler thread.
+// A session operation on its way to the scheduler thread.
+struct SessionCall {
+  SessionOperation operation;
+  SessionCompletion done;
+};
+
+// From any thread to the scheduler thread.
 struct Message {
-  enum class Kind : uint8_t { kAdd, kCancel, kCancelAll, kPause, kResume, kAsk };
+  enum class Kind : uint8_t { kAdd, kCancel, kCancelAll, kPause, kResume, kSession, kObserve };
 
   Kind kind = Kind::kAdd;
   std::unique_ptr<Request> request;           // kAdd
   RequestId id = 0;                           // kCancel, kPause, kResume
   FinishReason reason = FinishReason::kNone;  // kCancel, kCancelAll
   int32_t keep_output = kKeepAll;             // kCancel
-  Engine::SessionAsk ask;                     // kAsk
+  std::unique_ptr<SessionCall> session;       // kSession
+  SessionObserver* observer = nullptr;        // kObserve
 };
 
-// What one turn of the loop has done, until it is added to the stats.
+// Counts of one turn of the loop, until they are added to the stats.
 struct TurnCounts {
   int64_t taken_reqs = 0;
   int64_t taken_tokens = 0;
@@ -48,12 +56,17 @@ struct TurnCounts {
   std::string fault;
 };
 
-// What of a published plan is counted when its result comes back.
+// The part of a published plan that is counted when its result comes back.
 struct PublishedStep {
   int64_t tokens = 0;
   int64_t prompt_tokens = 0;
   int32_t graph_size = 0;  // 0: not captured
 };
+
+SchedulerConfig WithLimits(SchedulerConfig config, const EngineLimits& limits) {
+  config.max_num_queued_tokens = limits.max_num_queued_tokens;
+  return config;
+}
 
 }  // namespace
 
@@ -65,7 +78,7 @@ struct Engine::State {
         sink(sink_in),
         graph_sizes(std::move(graph_sizes_in)),
         transport(std::move(transport_in)),
-        scheduler(config) {
+        scheduler(WithLimits(config, limits_in)) {
     for (const int32_t size : graph_sizes) graphs.push_back({.size = size});
     stats.graphs = graphs;
     transport->SetWake(&wake);
@@ -75,6 +88,7 @@ struct Engine::State {
   void Run();
   bool TakeMessages(bool stop);
   void Take(Message& message, bool stop);
+  absl::Status CheckPrompt(const Request& request) const;
   void Add(std::unique_ptr<Request> request, bool stop);
   bool NoticeFault();
   bool RetireSteps();
@@ -140,27 +154,37 @@ Engine::~Engine() {
   state_->thread.join();
 }
 
-absl::Status Engine::Submit(std::unique_ptr<Request> request) {
-  State& s = *state_;
-  const int64_t prompt = static_cast<int64_t>(request->prompt.size());
-  CHECK_GT(prompt, 0);
+// The part that needs no session: a turn's length is known when it is opened.
+absl::Status Engine::State::CheckPrompt(const Request& request) const {
   // A tokenizer may know more tokens than the model.
-  const int32_t largest = *std::max_element(request->prompt.begin(), request->prompt.end());
-  if (s.limits.vocab_size > 0 && largest >= s.limits.vocab_size) {
+  int32_t largest = -1;
+  for (const int32_t id : request.prompt) largest = std::max(largest, id);
+  if (request.session_turn.has_value()) {
+    for (const int32_t id : request.session_turn->prefix) largest = std::max(largest, id);
+    for (const int32_t id : request.session_turn->suffix) largest = std::max(largest, id);
+  }
+  if (limits.vocab_size > 0 && largest >= limits.vocab_size) {
     return absl::InvalidArgumentError("token id " + std::to_string(largest) +
                                       " of the prompt is outside the model's vocabulary [0, " +
-                                      std::to_string(s.limits.vocab_size) + ")");
+                                      std::to_string(limits.vocab_size) + ")");
   }
-  if (prompt >= s.limits.max_model_len) {
+  if (request.session_turn.has_value()) return absl::OkStatus();
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  CHECK_GT(prompt, 0);
+  if (prompt >= limits.max_model_len) {
     return absl::InvalidArgumentError(
-        "the prompt has " + std::to_string(prompt) + " tokens; the context of " +
-        std::to_string(s.limits.max_model_len) + " leaves no room for output");
+        "prompt has " + std::to_string(prompt) + " tokens; the context of " +
+        std::to_string(limits.max_model_len) + " leaves no room for output");
   }
-  if (!s.scheduler.Fits(prompt, request->sampling.max_tokens)) {
-    return absl::InvalidArgumentError(
-        "prompt and max_tokens together (" + std::to_string(prompt + request->sampling.max_tokens) +
-        " tokens) need more KV cache than the server has; ask for fewer tokens");
-  }
+  if (scheduler.Fits(prompt, request.sampling.max_tokens)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "prompt and max_tokens together (" + std::to_string(prompt + request.sampling.max_tokens) +
+      " tokens) need more KV cache than the server has; ask for fewer tokens");
+}
+
+absl::Status Engine::Submit(std::unique_ptr<Request> request) {
+  State& s = *state_;
+  RETURN_IF_ERROR(s.CheckPrompt(*request));
   if (s.draining.load(std::memory_order_acquire)) {
     return absl::UnavailableError("the server is draining");
   }
@@ -169,17 +193,17 @@ absl::Status Engine::Submit(std::unique_ptr<Request> request) {
     if (!s.stats.fault.empty())
       return absl::UnavailableError("the engine failed: " + s.stats.fault);
   }
-  // Counted before the bounds are looked at, so that submitting threads cannot overshoot them
+  // Counted before the bounds are checked, so that submitting threads cannot overshoot them
   // together.
+  const int64_t prompt = static_cast<int64_t>(request->prompt.size());
   const int64_t reqs = s.inbox_reqs.fetch_add(1) + s.waiting_reqs.load();
   const int64_t tokens = s.inbox_tokens.fetch_add(prompt) + s.waiting_tokens.load();
   if (reqs >= s.limits.max_num_queued_reqs || tokens + prompt > s.limits.max_num_queued_tokens) {
     s.inbox_reqs.fetch_sub(1);
     s.inbox_tokens.fetch_sub(prompt);
-    return absl::UnavailableError("the queue is full (" + std::to_string(reqs) + " requests, " +
-                                  std::to_string(tokens) + " prompt tokens waiting); retry later");
+    return QueueFull(reqs, tokens);
   }
-  // In this order: whoever sees live work sees since when.
+  // Set work_since_ns before live, so that readers never see one without the other.
   if (s.live.load() == 0) s.work_since_ns.store(SteadyNowNs());
   s.live.fetch_add(1);
   s.Post({.request = std::move(request)});
@@ -200,8 +224,13 @@ void Engine::SetPaused(RequestId id, bool paused) {
   state_->Post({.kind = paused ? Message::Kind::kPause : Message::Kind::kResume, .id = id});
 }
 
-void Engine::Ask(SessionAsk ask) {
-  state_->Post({.kind = Message::Kind::kAsk, .ask = std::move(ask)});
+void Engine::Run(SessionOperation operation, SessionCompletion done) {
+  auto call = std::make_unique<SessionCall>(std::move(operation), std::move(done));
+  state_->Post({.kind = Message::Kind::kSession, .session = std::move(call)});
+}
+
+void Engine::SetSessionObserver(SessionObserver* observer) {
+  state_->Post({.kind = Message::Kind::kObserve, .observer = observer});
 }
 
 void Engine::StartDrain() { state_->draining.store(true, std::memory_order_release); }
@@ -214,7 +243,7 @@ EngineStats Engine::Stats() const {
     std::lock_guard lock(state_->stats_mutex);
     stats = state_->stats;
   }
-  // The inbox is part of the queue as anybody outside sees it.
+  // For callers the inbox is part of the queue.
   stats.load.waiting += static_cast<int32_t>(state_->inbox_reqs.load());
   stats.load.waiting_tokens += state_->inbox_tokens.load();
   stats.work_waiting = state_->live.load() > stats.load.paused;
@@ -245,8 +274,7 @@ void Engine::State::Run() {
     NoticeLateCopies();
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
     if (!progress && could_start && scheduler.HasWork() && !scheduler.WaitsForCopies()) {
-      // The scheduler's own promise is that this cannot happen; if it does, nobody may wait for
-      // ever.
+      // The scheduler promises that this cannot happen; if it does, no request waits for ever.
       EndEverything("the scheduler found nothing to run");
       progress = true;
     }
@@ -284,7 +312,9 @@ void Engine::State::Take(Message& message, bool stop) {
     case Message::Kind::kResume:
       if (!scheduler.HasWork()) work_since_ns.store(now_ns);
       return scheduler.SetPaused(message.id, false);
-    case Message::Kind::kAsk: return message.ask(scheduler.sessions(), now_ns);
+    case Message::Kind::kSession:
+      return message.session->done(scheduler.Run(std::move(message.session->operation), now_ns));
+    case Message::Kind::kObserve: return scheduler.SetSessionObserver(message.observer);
   }
 }
 
@@ -294,20 +324,24 @@ void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
   counts.taken_tokens += static_cast<int64_t>(request->prompt.size());
   const RequestId id = request->id;
   if (!scheduler.HasWork()) work_since_ns.store(now_ns);
-  scheduler.Add(std::move(request));
+  if (request->session_turn.has_value()) {
+    scheduler.AddTurn(std::move(request), now_ns, events);
+  } else {
+    scheduler.Add(std::move(request));
+  }
   if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
   if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
 }
 
-// If others will take the place of the workers that died, every live request goes back to the queue
-// with the tokens it has; they are computed again, and the next ones are those that would have
-// come. True when there was a fault: the transport has then forgotten the steps in flight.
+// When the workers died and new ones will replace them, every live request goes back to the queue
+// with the tokens it has. These are computed again, and the next tokens are the same as without the
+// fault. True when there was a fault: the transport has then forgotten the steps in flight.
 bool Engine::State::NoticeFault() {
   const std::string fault = faulted ? "" : transport->fault();
   if (fault.empty()) return false;
-  const bool others_come = transport->Recover();
+  const bool recovers = transport->Recover();
   published.clear();
-  if (!others_come) {
+  if (!recovers) {
     EndEverything(fault);
     return true;
   }
@@ -322,7 +356,7 @@ bool Engine::State::NoticeFault() {
 bool Engine::State::RetireSteps() {
   bool any = false;
   while (const StepResult* result = transport->Poll()) {
-    // Looked at before the result is believed: tokens that ranks disagree on go to nobody.
+    // Checked before the result is used: tokens that ranks disagree on are never delivered.
     if (NoticeFault()) return true;
     scheduler.Retire(*result, SteadyNowNs(), events);
     CountStep(*result);
@@ -337,7 +371,7 @@ bool Engine::State::FinishCopies() {
   CopyAck ack;
   bool any = false;
   while (!faulted && transport->PollCopy(ack)) {
-    // As with results.
+    // Checked first, as for results.
     if (NoticeFault()) return true;
     scheduler.OnCopy(ack, SteadyNowNs());
     any = true;
@@ -345,7 +379,7 @@ bool Engine::State::FinishCopies() {
   return any;
 }
 
-// Also for sessions whose requests have long ended. A job that the transport does not take has
+// Runs without live requests as well, for idle sessions. A job that the transport does not take has
 // failed: its workers are dying, or there is no host memory.
 bool Engine::State::StartCopies() {
   if (faulted || recovering) return false;
@@ -359,11 +393,11 @@ bool Engine::State::StartCopies() {
   return any;
 }
 
-// Once each. A worker process whose copies stand still is replaced; a thread cannot be.
+// Logged once per late copy; a stalled worker process is restarted, a thread cannot be.
 void Engine::State::NoticeLateCopies() {
   const int64_t late = scheduler.tiering_stats().late_jobs;
   if (late == std::exchange(late_copies, late)) return;
-  Log(Severity::kWarning, "a copy of KV is late; who waits for it goes on without it",
+  Log(Severity::kWarning, "a copy of KV is late; the sequences that wait for it go on without it",
       {{"late", late}, {"copying", scheduler.tiering_stats().jobs_in_flight}});
 }
 
@@ -395,8 +429,8 @@ bool Engine::State::StartStep() {
 
 void Engine::State::EndEverything(const std::string& fault) {
   Log(Severity::kError, "engine fault: ending every request", {{"fault", fault}});
-  // Whatever the workers still return is not believed any more: the scheduler forgets the steps in
-  // flight with the rows and blocks they used.
+  // Later results of the workers are ignored: the scheduler forgets the steps in flight with the
+  // rows and blocks they used.
   const int64_t now_ns = SteadyNowNs();
   scheduler.RequeueAll(now_ns, events);
   scheduler.CancelAll(FinishReason::kEngineFault, now_ns, events);
@@ -406,6 +440,12 @@ void Engine::State::EndEverything(const std::string& fault) {
 
 void Engine::State::Deliver() {
   PublishStats();
+  if (!events.starts.empty()) {
+    sink->OnTurnStarts(events.starts);
+    live.fetch_sub(std::ranges::count_if(
+        events.starts, [](const TurnStart& start) { return !start.status.ok(); }));
+    events.starts.clear();
+  }
   if (!events.tokens.empty() || !events.finishes.empty()) {
     sink->OnStep(events.tokens, events.finishes);
     live.fetch_sub(static_cast<int64_t>(events.finishes.size()));
@@ -419,7 +459,7 @@ void Engine::State::PublishStats() {
   const SchedulerLoad load = scheduler.Load();
   waiting_reqs.store(load.waiting);
   waiting_tokens.store(load.waiting_tokens);
-  // Only now that they count as waiting or running.
+  // After the load above counts them as waiting or running.
   inbox_reqs.fetch_sub(counts.taken_reqs);
   inbox_tokens.fetch_sub(counts.taken_tokens);
   std::lock_guard lock(stats_mutex);

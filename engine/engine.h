@@ -1,12 +1,11 @@
 // Engine: tokens in, tokens out. Accepts or refuses a request with a Status and guarantees exactly
-// one FinishEvent per accepted request while the process lives, cancelled and failed ones included.
-// Owns the scheduler thread (the only writer of requests, sessions, rows and blocks) and the worker
-// group behind a Transport.
+// one FinishEvent per accepted request while the process lives, also for cancelled and failed
+// requests. Owns the scheduler thread (the only writer of requests, sessions, rows and blocks) and
+// the worker group behind a Transport.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,13 +15,13 @@
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
+#include "engine/values/session_operation.h"
 #include "engine/values/step_sizes.h"
 #include "engine/worker/rank/graph_use.h"
 
 namespace quire {
 
-// What the engine did so far; a consistent-enough copy of counters for metrics and GetLoad. Any
-// thread.
+// Snapshot of the counters for metrics and GetLoad; fields may be one turn of the loop apart.
 struct EngineStats {
   SchedulerLoad load;
   CacheStats cache;
@@ -38,18 +37,17 @@ struct EngineStats {
   bool work_waiting = false;     // live requests exist that are not paused
   int64_t work_since_ns = 0;     // steady clock; when the first of them came to an idle engine
   std::string fault;             // why the worker group is dead for good; empty while it is not
-  bool recovering = false;       // the workers died, and others are being started in their place
-  uint64_t recoveries = 0;       // times the workers died and others were to come
+  bool recovering = false;       // the workers died, and new ones are being started
+  uint64_t recoveries = 0;       // times that workers died and were replaced
   std::vector<GraphUse> graphs;  // one per batch size whose steps are captured, ascending
 };
 
-class SessionStore;
 class Transport;
 
 class Engine {
  public:
-  // Takes the transport to a started worker group and starts the scheduler thread. `graph_sizes`
-  // are those the workers capture.
+  // Takes the transport to a started worker group and starts the scheduler thread. `graph_sizes`:
+  // the batch sizes whose steps the workers capture.
   Engine(const SchedulerConfig& config, const EngineLimits& limits,
          std::unique_ptr<Transport> transport, OutputSink* sink,
          std::vector<int32_t> graph_sizes = {});
@@ -57,23 +55,26 @@ class Engine {
   // no other call may be running or follow.
   ~Engine();
 
-  // Hands a request over. OK: its events follow. INVALID_ARGUMENT: it can never run here (message
-  // says which limit). UNAVAILABLE: queue full (requests or tokens), draining, or worker fault;
-  // retry later. Any thread; never blocks.
+  // Hands a request over, a session's turn included. OK: its events follow, a TurnStart first if it
+  // is a turn. INVALID_ARGUMENT: it can never run here (the message says which limit).
+  // UNAVAILABLE: queue full (requests or tokens), draining, or worker fault; retry later. Any
+  // thread; never blocks.
   absl::Status Submit(std::unique_ptr<Request> request);
-  // Idempotent; unknown ids are ignored. `keep_output`: tokens of the output that the session of a
-  // turn keeps, since its reader was given no more. Any thread; never blocks.
+  // Ends a request. Idempotent; unknown ids are ignored. `keep_output`: how many tokens of a turn's
+  // output its reader was given; the session keeps no more, even if the turn has just ended by
+  // itself. Any thread; never blocks.
   void Cancel(RequestId id, FinishReason reason, int32_t keep_output = kKeepAll);
   void CancelAll(FinishReason reason);
   // Stops or resumes computing a request whose reader is behind; a few tokens may still come after
   // a pause. A paused request holds neither row nor KV blocks. Idempotent; unknown ids are ignored.
   // Any thread; never blocks.
   void SetPaused(RequestId id, bool paused);
-  // Runs `ask` on the scheduler thread, between two steps: it must not block, nor call the engine
-  // and wait. In the order of the calls, also while draining, while workers are replaced, and after
-  // a fault. Those that have not run when the engine ends are dropped. Any thread; never blocks.
-  using SessionAsk = std::function<void(SessionStore& sessions, int64_t now_ns)>;
-  void Ask(SessionAsk ask);
+  // Runs an operation on the sessions between two steps, in the order of the calls, also while
+  // draining, while workers are replaced, and after a fault. An operation that has not run when the
+  // engine ends is dropped with its completion. Any thread; never blocks.
+  void Run(SessionOperation operation, SessionCompletion done);
+  // From now on the observer hears of changes. It outlives the engine. Any thread; never blocks.
+  void SetSessionObserver(SessionObserver* observer);
   // From now on Submit refuses with UNAVAILABLE; running and queued requests go on.
   void StartDrain();
   bool Idle() const;  // no live request

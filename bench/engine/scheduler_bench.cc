@@ -132,11 +132,13 @@ class Load {
     CHECK(scheduler_.sessions().Create(0, name, {}, now_ns_).ok());
     auto request = std::make_unique<Request>();
     request->id = next_id_++;
-    request->turn = scheduler_.sessions().BeginTurn(0, name, std::nullopt, now_ns_)->turn;
+    request->session_turn = TurnRequest{.session = name};
     for (int32_t i = 0; i < 50; ++i) request->prompt.push_back(Between(0, kVocab - 1));
     request->sampling.max_tokens = 2;
     request->arrival_ns = now_ns_;
-    scheduler_.Add(std::move(request));
+    scheduler_.AddTurn(std::move(request), now_ns_, events_);
+    CHECK(events_.starts.back().status.ok());
+    events_.starts.clear();
   }
 
   void Copy() {

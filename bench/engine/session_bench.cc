@@ -40,6 +40,9 @@ class LastReply : public OutputSink {
     Tokens tokens;
     FinishEvent end;
   };
+  void OnTurnStarts(std::span<const TurnStart> starts) override {
+    for (const TurnStart& start : starts) CHECK(start.status.ok());
+  }
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     const std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) reply_.tokens.push_back(event.token);
@@ -84,17 +87,17 @@ class Bench {
   // True if all answers are equal.
   bool Measure(int32_t length) {
     CHECK(CreateSession(*engine_, kName, {}).ok());
-    Generate(BeginTurn(*engine_, kName, Random(length - kOutputTokens)));
+    Generate(MakeTurn(kName, Random(length - kOutputTokens)));
     bool alike = true;
     std::vector<double> resident, restored, recomputed;
     std::map<std::string, int> outcomes;
     for (int run = 0; run < kRuns; ++run) {
       CutTo(length);
       const Tokens text = Random(kTextTokens);
-      const LastReply::Reply hot = Generate(BeginTurn(*engine_, kName, text));
+      const LastReply::Reply hot = Generate(MakeTurn(kName, text));
       CutTo(length);
       Offload();
-      const LastReply::Reply cold = Generate(BeginTurn(*engine_, kName, text));
+      const LastReply::Reply cold = Generate(MakeTurn(kName, text));
       ++outcomes[Name(cold.end.residency.outcome)];
       const LastReply::Reply again = Generate(AsPlain(length, text));
       alike &= hot.tokens == cold.tokens && hot.tokens == again.tokens;
@@ -102,9 +105,7 @@ class Bench {
       restored.push_back(FirstTokenMs(cold));
       recomputed.push_back(FirstTokenMs(again));
     }
-    CHECK(Asked<absl::Status>(*engine_, [](SessionStore& sessions, int64_t) {
-            return sessions.Close(0, kName);
-          }).ok());
+    CHECK(RunSession(*engine_, kName, SessionOperation::Close()).status.ok());
     if (!alike) return false;
     const std::string outcome = outcomes.size() == 1 ? outcomes.begin()->first : "MIXED";
     const double kept_ms = Median(resident), back_ms = Median(restored),
@@ -142,26 +143,21 @@ class Bench {
   // The whole conversation as a prompt that is not cached.
   std::unique_ptr<Request> AsPlain(int32_t length, const Tokens& text) {
     CutTo(length);
-    auto request = BeginTurn(*engine_, kName, text);
-    Asked<bool>(*engine_, [&](SessionStore& sessions, int64_t now_ns) {
-      sessions.AbortTurn(request->turn, now_ns);
-      return true;
-    });
-    request->turn = 0;
+    const SessionTransfer known =
+        RunSession(*engine_, kName, SessionOperation::BeginExport()).transfer;
+    RunSession(*engine_, kName, SessionOperation::EndExport{known.turn});
+    auto request = std::make_unique<Request>();
+    request->prompt = known.tokens;
+    request->prompt.insert(request->prompt.end(), text.begin(), text.end());
     request->bypass_cache = true;
     return request;
   }
   void CutTo(int32_t length) {
-    const auto cut =
-        Asked<absl::StatusOr<SessionInfo>>(*engine_, [&](SessionStore& sessions, int64_t now_ns) {
-          return sessions.Truncate(0, kName, length, now_ns);
-        });
+    const auto cut = ChangeSession(*engine_, kName, SessionOperation::Truncate{length});
     CHECK(cut.ok());
   }
   void Offload() {
-    const auto asked = Asked<absl::StatusOr<SessionInfo>>(
-        *engine_,
-        [](SessionStore& sessions, int64_t now_ns) { return sessions.Offload(0, kName, now_ns); });
+    const auto asked = ChangeSession(*engine_, kName, SessionOperation::Offload());
     CHECK(asked.ok());
     AwaitSession(*engine_, kName,
                  [](const SessionInfo& info) { return info.tiers.device_tokens == 0; });

@@ -42,8 +42,8 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
   const int32_t blocks_per_sequence = (config.max_model_len + block_size_ - 1) / block_size_;
   for (int32_t row = max_num_seqs_ - 1; row >= 0; --row) free_rows_.push_back(row);
   for (auto& table : block_tables_) table.reserve(blocks_per_sequence);
-  // Of every row, and of as many preempted ones, who keep theirs. Memory that nothing is written to
-  // is only addresses.
+  // For every row, and for as many preempted sequences, which keep theirs. Memory that is never
+  // written costs addresses only.
   spare_outputs_.resize(2 * size_t(max_num_seqs_));
   for (auto& output : spare_outputs_) output.reserve(max_output_);
   free_records_.reserve(records_.size());
@@ -55,13 +55,14 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
   restoring_.reserve(max_num_seqs_);
 }
 
-Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end) {
+Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end, uint64_t turn) {
   if (free_records_.empty()) free_records_.push_back(&records_.emplace_back());
   Sequence& sequence = *free_records_.back();
   free_records_.pop_back();
   sequence.state = SequenceState::kQueued;
   sequence.hard_end = hard_end;
   sequence.num_prompt = static_cast<int32_t>(request->prompt.size());
+  sequence.turn = turn;
   sequence.order = next_order_++;
   sequence.timings.arrival_ns = request->arrival_ns;
   sequence.request = std::move(request);
@@ -171,8 +172,7 @@ void LiveSequences::Finish(Sequence& sequence) {
   sequence.state = SequenceState::kFinishing;
 }
 
-// Takes a running sequence out of the running order and drops its reservation; its blocks are on
-// their way back.
+// Takes a running sequence out of the running order and drops its reservation; its blocks drain.
 void LiveSequences::Suspend(Sequence& sequence) {
   EraseInOrder(running_, sequence);
   running_tokens_ -= sequence.known();

@@ -30,33 +30,33 @@ class LiveSequences {
  public:
   explicit LiveSequences(const SchedulerConfig& config);
 
-  // Queues a request whose tokens end at `hard_end` at the latest.
-  Sequence& Add(std::unique_ptr<Request> request, int32_t hard_end);
+  // Queues a request whose tokens end at `hard_end` at the latest; `turn` as in Sequence.
+  Sequence& Add(std::unique_ptr<Request> request, int32_t hard_end, uint64_t turn);
   Sequence* Find(RequestId id) const { return ids_.Find(id); }
-  // Queued to running, with a row, what was found of its KV, and the promise of `blocks` more
-  // blocks. Requires all to be there.
+  // Queued to running, with a row, the KV that was found, and a reservation of `blocks` more
+  // blocks. Requires that row and blocks are available.
   void Admit(Sequence& sequence, const SequenceKv::Found& found, int32_t blocks);
-  // Queued to restoring, if what was found on the host is worth it and there is room for `blocks`
-  // in all.
+  // Queued to restoring, if the KV on the host is worth a restore and there is room for `blocks` in
+  // all.
   SequenceKv::Restore BeginRestore(Sequence& sequence, const SequenceKv::Found& found,
                                    int32_t blocks, int32_t room, int64_t now_ns);
   // Restoring to queue, with nothing held.
   void Withdraw(Sequence& sequence);
-  // Running to queue, because others need its blocks.
+  // Running to queue, because other sequences need its blocks.
   void Preempt(Sequence& sequence);
   // Running or preempted to queue with nothing held: the worker died and forgot it.
   void Requeue(Sequence& sequence);
-  // Out of queue or running order, keeping only its tokens, until Resume queues it again.
+  // Takes it out of queue or running order until Resume queues it again; it keeps only its tokens.
   void Pause(Sequence& sequence);
   void Resume(Sequence& sequence);
   // Any live state to finishing; ReleaseIfDrained is to follow.
   void Finish(Sequence& sequence);
-  // Gives back what a preempted or finishing sequence holds once no step in flight knows it. The
-  // record of a finishing one is gone then.
+  // Gives back all that a preempted or finishing sequence holds once no step in flight knows it,
+  // and the record of a finishing sequence.
   void ReleaseIfDrained(Sequence& sequence);
 
-  // One more block for a running sequence, from its reservation or else from what nobody was
-  // promised; false if there is none.
+  // Takes one more block for a running sequence, from its reservation or else from the unreserved
+  // blocks; false if there is none.
   bool TakeBlock(Sequence& sequence);
   // A finite sample's token, for a sequence that is running or was preempted meanwhile.
   void AppendToken(Sequence& sequence, int32_t token);
@@ -73,9 +73,9 @@ class LiveSequences {
   const RequestQueue& queue() const { return queue_; }
   size_t num_live() const { return ids_.size(); }
   size_t num_paused() const { return num_paused_; }  // of the live
-  // The live sequence with the earliest deadline, null if none has one.
+  // The live sequence with the earliest deadline; null: no sequence has a deadline.
   Sequence* EarliestDeadline() const;
-  // All records, free ones included.
+  // All records, unused ones too.
   std::deque<Sequence>& records() { return records_; }
   const std::deque<Sequence>& records() const { return records_; }
 

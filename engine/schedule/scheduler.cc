@@ -1,4 +1,4 @@
-// The scheduler's calls: what comes in (requests, cancels, results, faults) and what it changes.
+// The scheduler's calls: requests, cancels, results and faults, and the changes they make.
 #include "engine/schedule/scheduler.h"
 
 #include <algorithm>
@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "engine/schedule/live_sequences.h"
+#include "engine/schedule/sessions/session_requests.h"
 #include "engine/schedule/step_planner.h"
 #include "engine/schedule/steps_in_flight.h"
+#include "engine/schedule/turns.h"
 #include "kernels/check.h"
 
 namespace quire {
@@ -15,13 +17,6 @@ namespace {
 
 // A request that was running at this many worker deaths is suspected to be their cause.
 constexpr int32_t kMaxRequeues = 2;
-
-// Whether what was said in a turn that ended so belongs to its session.
-bool EndsTurn(FinishReason reason) {
-  return reason == FinishReason::kEos || reason == FinishReason::kStopToken ||
-         reason == FinishReason::kStopText || reason == FinishReason::kMaxTokens ||
-         reason == FinishReason::kContextLimit;
-}
 
 void ReservePlan(const SchedulerConfig& config, StepPlan& plan) {
   const size_t num_tokens = MaxPlanTokens(config.max_num_batched_tokens, config.max_model_len);
@@ -40,9 +35,12 @@ struct Scheduler::State {
   explicit State(const SchedulerConfig& config_in)
       : config(config_in),
         sequences(config_in),
+        turns(config_in, sequences),
         planner(config_in, sequences),
         steps(config_in.max_num_seqs) {}
 
+  bool Fits(int64_t prompt_tokens, int64_t max_tokens) const;
+  void Add(std::unique_ptr<Request> request, uint64_t turn);
   void Finish(Sequence& sequence, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
   void ReleaseIfDrained(Sequence& sequence, int64_t now_ns, SchedulerEvents& events);
   void EmitEnd(const Sequence& sequence, int32_t position, int64_t now_ns, SchedulerEvents& events);
@@ -53,6 +51,7 @@ struct Scheduler::State {
 
   const SchedulerConfig config;
   LiveSequences sequences;
+  Turns turns;
   StepPlanner planner;
   StepsInFlight steps;
   uint64_t next_step = 1;
@@ -73,7 +72,10 @@ Scheduler::Scheduler(const SchedulerConfig& config) {
 Scheduler::~Scheduler() = default;
 
 bool Scheduler::Fits(int64_t prompt_tokens, int64_t max_tokens) const {
-  const SchedulerConfig& config = state_->config;
+  return state_->Fits(prompt_tokens, max_tokens);
+}
+
+bool Scheduler::State::Fits(int64_t prompt_tokens, int64_t max_tokens) const {
   if (prompt_tokens < 1 || max_tokens < 1 || prompt_tokens >= config.max_model_len) return false;
   const int64_t end = prompt_tokens + std::min(max_tokens, config.max_model_len - prompt_tokens);
   // The last token is never computed.
@@ -81,19 +83,33 @@ bool Scheduler::Fits(int64_t prompt_tokens, int64_t max_tokens) const {
 }
 
 void Scheduler::Add(std::unique_ptr<Request> request) {
+  CHECK(!request->session_turn.has_value());
+  state_->Add(std::move(request), 0);
+}
+
+void Scheduler::AddTurn(std::unique_ptr<Request> request, int64_t now_ns, SchedulerEvents& events) {
+  const absl::StatusOr<uint64_t> turn = state_->turns.Open(*request, now_ns);
+  events.starts.push_back({.id = request->id,
+                           .cookie = request->cookie,
+                           .status = turn.status(),
+                           .prompt_tokens = static_cast<int32_t>(request->prompt.size()),
+                           .max_tokens = request->sampling.max_tokens});
+  if (turn.ok()) state_->Add(std::move(request), *turn);
+}
+
+void Scheduler::State::Add(std::unique_ptr<Request> request, uint64_t turn) {
   const int64_t num_prompt = static_cast<int64_t>(request->prompt.size());
   const int64_t max_tokens = request->sampling.max_tokens;
   CHECK(Fits(num_prompt, max_tokens));
-  const int64_t end = std::min<int64_t>(num_prompt + max_tokens, state_->config.max_model_len);
-  state_->sequences.Add(std::move(request), static_cast<int32_t>(end));
+  const int64_t end = std::min<int64_t>(num_prompt + max_tokens, config.max_model_len);
+  sequences.Add(std::move(request), static_cast<int32_t>(end), turn);
 }
 
 void Scheduler::Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events,
                        int32_t keep_output) {
+  if (keep_output != kKeepAll) state_->turns.Cut(id, keep_output, now_ns);
   Sequence* sequence = state_->sequences.Find(id);
-  if (sequence == nullptr) return;
-  sequence->keep_output = keep_output;
-  state_->Finish(*sequence, reason, now_ns, events);
+  if (sequence != nullptr) state_->Finish(*sequence, reason, now_ns, events);
 }
 
 void Scheduler::SetPaused(RequestId id, bool paused) {
@@ -183,12 +199,12 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
   if (reason != FinishReason::kNone) Finish(sequence, reason, now_ns, events);
 }
 
-// Lets go of a live sequence. Its end is emitted at once, that of a turn when its session can go
-// on.
+// Ends a live sequence. The FinishEvent of a turn follows when its session can go on, every other
+// at once.
 void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t now_ns,
                               SchedulerEvents& events) {
   sequence.end = reason;
-  if (sequence.request->turn == 0) EmitEnd(sequence, 0, now_ns, events);
+  if (sequence.turn == 0) EmitEnd(sequence, 0, now_ns, events);
   sequences.Finish(sequence);
   ReleaseIfDrained(sequence, now_ns, events);
 }
@@ -196,9 +212,8 @@ void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t n
 void Scheduler::State::ReleaseIfDrained(Sequence& sequence, int64_t now_ns,
                                         SchedulerEvents& events) {
   const bool ended = sequence.state == SequenceState::kFinishing && sequence.steps_in_flight == 0;
-  if (ended && sequence.request->turn != 0) {
-    const int32_t position = sequences.kv().EndTurn(sequence, EndsTurn(sequence.end), now_ns);
-    EmitEnd(sequence, position, now_ns, events);
+  if (ended && sequence.turn != 0) {
+    EmitEnd(sequence, turns.End(sequence, now_ns), now_ns, events);
   }
   sequences.ReleaseIfDrained(sequence);
 }
@@ -244,6 +259,12 @@ void Scheduler::RequeueAll(int64_t now_ns, SchedulerEvents& events) {
   }
   s.sequences.kv().ForgetDevice();
 }
+
+SessionAnswer Scheduler::Run(SessionOperation operation, int64_t now_ns) {
+  return RunSessionOperation(sessions(), std::move(operation), now_ns);
+}
+
+void Scheduler::SetSessionObserver(SessionObserver* observer) { sessions().SetObserver(observer); }
 
 SessionStore& Scheduler::sessions() { return state_->sequences.kv().sessions(); }
 
@@ -310,7 +331,7 @@ void Scheduler::CheckInvariants() const {
   state_->CheckSteps();
 }
 
-// What the steps in flight hold, added up per sequence, is what the sequences say.
+// The sums over the steps in flight agree with the counts of each sequence.
 void Scheduler::State::CheckSteps() const {
   struct Sum {
     int32_t steps = 0, samples = 0, tokens = 0;

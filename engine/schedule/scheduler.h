@@ -18,6 +18,7 @@
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
 #include "engine/values/scheduler_events.h"
+#include "engine/values/session_operation.h"
 #include "engine/values/step_plan.h"
 
 namespace quire {
@@ -31,16 +32,19 @@ class Scheduler {
   explicit Scheduler(const SchedulerConfig& config);
   ~Scheduler();
 
-  // Takes a validated request that fits the model and the pool (Fits). Its only exits are one
-  // FinishEvent in some later call's events.
+  // Takes a validated request that is no turn and fits the model and the pool (Fits). It ends with
+  // one FinishEvent in some later call's events.
   void Add(std::unique_ptr<Request> request);
+  // Opens the turn that the request is and takes it as Add does, or refuses it; a TurnStart says
+  // which (engine/schedule/turns.h).
+  void AddTurn(std::unique_ptr<Request> request, int64_t now_ns, SchedulerEvents& events);
   // Whether a request of this many tokens can ever run alone in this pool. Reads the configuration
   // only: any thread.
   bool Fits(int64_t prompt_tokens, int64_t max_tokens) const;
   // Ends a request with `reason`; unknown ids are ignored (the end may have crossed the cancel).
-  // The FinishEvent is emitted at once; blocks and row return when the steps in flight retire. Of a
-  // session's turn it is emitted then, when the next turn may begin. The session keeps the first
-  // `keep_output` tokens of the output.
+  // The FinishEvent is emitted at once; blocks and row return when the steps in flight retire. The
+  // FinishEvent of a turn is emitted then, when the next turn may begin. The session keeps the
+  // first `keep_output` tokens of the turn's output, also if the turn has just ended (Turns::Cut).
   void Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events,
               int32_t keep_output = kKeepAll);
   // A request whose reader is behind: it gives up row and blocks, disturbs nobody, and goes on
@@ -60,13 +64,17 @@ class Scheduler {
   bool Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events);
   // Takes the result of the oldest step in flight.
   void Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events);
-  // The workers are gone with all KV but the host's: requeues every live request by its tokens,
-  // empties the pool, and forgets the steps and copies in flight. A request already requeued twice
-  // ends with kEngineFault.
+  // The workers are gone with all KV except the host's: requeues every live request by its tokens,
+  // empties the pool, and forgets the steps and copies in flight. A request that was requeued twice
+  // before ends with kEngineFault.
   void RequeueAll(int64_t now_ns, SchedulerEvents& events);
 
-  // --- Copies between device and host, and what else sessions want of time.
+  // --- Sessions.
+  SessionAnswer Run(SessionOperation operation, int64_t now_ns);
+  void SetSessionObserver(SessionObserver* observer);
   SessionStore& sessions();
+
+  // --- Copies between device and host, and timers.
   // The next copy job to be sent now; false if there is none. Its ack is to follow, kFailed if it
   // could not be sent.
   bool NextCopy(int64_t now_ns, CopyJob& job);
@@ -75,8 +83,8 @@ class Scheduler {
   // called every turn of the loop, and at NextTimer.
   void OnTimer(int64_t now_ns, SchedulerEvents& events);
   int64_t NextTimer() const;  // kNoDeadline if there is none
-  // Copies are under way, or others than requests (pins, exports) hold blocks: work that cannot run
-  // now may have to wait for them.
+  // Copies are under way, or pins and exports hold blocks: work that cannot run now may have to
+  // wait for them.
   bool WaitsForCopies() const;
 
   bool HasWork() const;  // any live request that is not paused

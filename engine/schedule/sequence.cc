@@ -25,7 +25,11 @@ FinishReason StopReason(const Sequence& sequence) {
     if (holds(sampling.eos_token_ids)) return FinishReason::kEos;
     if (holds(sampling.stop_token_ids)) return FinishReason::kStopToken;
   }
-  if (sequence.num_output() >= sampling.max_tokens) return FinishReason::kMaxTokens;
+  if (sequence.num_output() >= sampling.max_tokens) {
+    return sequence.request->max_tokens_source == MaxTokensSource::kContext
+               ? FinishReason::kContextLimit
+               : FinishReason::kMaxTokens;
+  }
   if (sequence.known() >= sequence.hard_end) return FinishReason::kContextLimit;
   return FinishReason::kNone;
 }

@@ -1,6 +1,6 @@
 // Sequence: the scheduler's mutable record of one request.
 //
-// Positions are counted from 0 through prompt and output alike:
+// Progress. Positions are counted from 0 through prompt and output alike:
 //   proved     computed, and a finite sample behind them has shown that they are sound
 //   computed   their step has retired, or their KV was found
 //   planned    given to a step; KV is, or will be, in `blocks`
@@ -9,10 +9,18 @@
 // proved <= computed <= planned <= expected <= hard_end. The next chunk is [planned, planned + n)
 // with n <= expected - planned, and it samples if it reaches `expected`. There is no other
 // difference between prefill and decode.
+//
+// Holdings. LiveSequences alone takes and gives back row, blocks and reservation; SequenceKv the
+// nodes. `table_tokens` and `table_blocks` are the part that the workers' row table has.
+//
+// Waiting. A preempted or new sequence waits in the queue; `bypassed` and `steps_unserved` bound
+// how long. A restoring sequence waits for the copies of ticket `restore`, without a row.
+//
+// End. `end` is set once. A turn ends when no step in flight knows its sequence (Turns::End), every
+// other request at once.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -24,71 +32,79 @@
 namespace quire {
 
 enum class SequenceState : uint8_t {
-  kFree,       // the record belongs to nobody
+  kFree,       // the record is unused
   kQueued,     // in the queue unless paused; holds its tokens only
   kRestoring,  // holds nodes of the tree and a reservation, no row: its KV comes from the host
   kRunning,    // holds a row, blocks and perhaps a reservation
   kPreempted,  // likewise; row and blocks return when its steps in flight have retired
-  kFinishing,  // its end is delivered; row and blocks return likewise
+  kFinishing,  // its end is decided; row and blocks return likewise
 };
 
 struct Sequence {
   static constexpr int32_t kNoRow = -1;
 
+  // --- The request.
   SequenceState state = SequenceState::kFree;
-  int32_t row = kNoRow;
+  std::unique_ptr<Request> request;
+  uint64_t turn = 0;   // of its session, from Turns::Open; 0: the request is no turn
+  uint64_t order = 0;  // of Add: ties of arrival
+  int32_t num_prompt = 0;
+  int32_t hard_end = 0;  // known never passes it: max_tokens or the context
+  bool paused = false;   // its reader is behind: neither runs nor waits in the queue
+
+  // --- Progress.
   int32_t planned = 0;
   int32_t computed = 0;
   int32_t proved = 0;
   int32_t offered = 0;          // full blocks that were offered to the prefix tree
   int32_t pending = 0;          // samples of steps in flight
   int32_t steps_in_flight = 0;  // steps not retired that hold work of this sequence
-  int32_t hard_end = 0;         // known never passes it: max_tokens or the context
-  int32_t num_prompt = 0;
-  int32_t table_tokens = 0;  // tokens in the worker's row table, sampled ones included
-  int32_t table_blocks = 0;  // blocks in the worker's row table
-  int32_t reserved = 0;      // blocks promised by the pool and not taken yet
-  bool new_row = false;      // the worker has not heard of this row's new owner
-  bool paused = false;       // its reader is behind: neither runs nor waits in the queue
-  // The known tokens behind the prompt, which stays in the request. Capacity for all there can ever
-  // be from admission on; none while nothing is known and no row is held.
+  // The known tokens behind the prompt, which stays in the request. From admission on it has
+  // capacity for the longest output; none while it is empty and no row is held.
   std::vector<int32_t> output;
-  std::vector<BlockId> blocks;  // the block table
-  NodeId node = kNoNode;        // the deepest it holds of the prefix tree
 
-  std::unique_ptr<Request> request;
-  uint64_t order = 0;  // of Add: ties of arrival
+  // --- Holdings.
+  int32_t row = kNoRow;
+  bool new_row = false;         // the worker does not know this row's new owner yet
+  int32_t table_tokens = 0;     // tokens in the worker's row table, sampled ones included
+  int32_t table_blocks = 0;     // blocks in the worker's row table
+  int32_t reserved = 0;         // blocks promised by the pool and not taken yet
+  std::vector<BlockId> blocks;  // the block table
+  NodeId node = kNoNode;        // the deepest node that it holds of the prefix tree
+  NodeId cloned = kNoNode;      // held until the step that copies its block has retired
+  int32_t tail_tokens = 0;      // of its session's tail, if it took that over
+
+  // --- Waiting.
   int32_t preemptions = 0;
   int32_t requeues = 0;        // after a worker death
   int32_t bypassed = 0;        // admissions that overtook it while it waited at the head
   int32_t steps_unserved = 0;  // steps in a row in which its prefill got no tokens
-  uint64_t restore = 0;        // the ticket of what it waits for
+  uint64_t restore = 0;        // the ticket that it waits for
   int64_t restore_begin_ns = 0;
-  int32_t found_before_restore = 0;  // tokens: on the device, when the restore began
-  bool computes = false;             // a restore has failed it: what it does not find it computes
-  bool awaits_tail = false;          // the last block of what it waits for is its session's tail
-  int32_t tail_tokens = 0;           // with which it took over its session's tail, 0: it did not
-  NodeId cloned = kNoNode;  // held until the step that copies its block to this one's has retired
-  Residency residency;      // when it was first admitted
-  // Of the end of a turn, which is delivered when its steps in flight have retired.
-  FinishReason end = FinishReason::kNone;
-  int32_t keep_output = std::numeric_limits<int32_t>::max();  // tokens that the session keeps
+  int32_t found_before_restore = 0;  // tokens on the device when the restore began
+  bool computes = false;             // a restore failed: it computes all that is not on the device
+  bool awaits_tail = false;          // the last block that it waits for is its session's tail
+
+  // --- For its client.
+  Residency residency;  // of its first admission
   RequestTimings timings;
+  FinishReason end = FinishReason::kNone;
 
   int32_t known() const { return num_prompt + num_output(); }
   int32_t expected() const { return known() + pending; }
   int32_t remaining() const { return expected() - planned; }
   int32_t num_output() const { return static_cast<int32_t>(output.size()); }
-  // More work can be planned: its certain end is not yet in a step in flight.
+  // More work can be planned: no step in flight reaches its certain end.
   bool plannable() const { return expected() < hard_end; }
   bool live() const { return state != SequenceState::kFree && state != SequenceState::kFinishing; }
 };
 
-// Whether `a` comes before `b` wherever one has to: higher priority, earlier arrival, earlier Add.
+// The order of sequences everywhere: higher priority, then earlier arrival, then earlier Add.
 bool RunsBefore(const Sequence& a, const Sequence& b);
 
-// Why the sequence ends with its last known token, kNone if it goes on. EOS, stop ids, max_tokens,
-// context, in this order; neither EOS nor stop ids before min_tokens.
+// The reason for which the sequence ends with its last known token, kNone if it goes on. Checked in
+// this order: EOS, stop ids, max_tokens, context. Neither EOS nor stop ids end it before
+// min_tokens.
 FinishReason StopReason(const Sequence& sequence);
 
 }  // namespace quire

@@ -21,13 +21,12 @@ SequenceKv::SequenceKv(const SchedulerConfig& config)
 
 // A session's KV is what it is for, so its turns use the tree even where prompts do not.
 bool SequenceKv::UsesCache(const Sequence& sequence) const {
-  const Request& request = *sequence.request;
-  return (prefix_cache_ || request.turn != 0) && !request.bypass_cache;
+  return (prefix_cache_ || sequence.turn != 0) && !sequence.request->bypass_cache;
 }
 
 int32_t SequenceKv::MostBlocks(const Sequence& sequence) const {
   if (!UsesCache(sequence)) return 0;
-  return (sequence.known() - 1) / block_size_ + (sequence.request->turn != 0);
+  return (sequence.known() - 1) / block_size_ + (sequence.turn != 0);
 }
 
 // The known tokens in one piece.
@@ -56,7 +55,7 @@ std::span<const int32_t> SequenceKv::BlockTokens(const Sequence& sequence, int32
 
 // How many tokens the prompt of a turn has in common with its session.
 int32_t SequenceKv::SharedWithSession(const Sequence& sequence) const {
-  const std::span<const int32_t> tokens = sessions_.TokensOf(sequence.request->turn);
+  const std::span<const int32_t> tokens = sessions_.TokensOf(sequence.turn);
   const std::vector<int32_t>& prompt = sequence.request->prompt;
   const auto end = std::mismatch(tokens.begin(), tokens.end(), prompt.begin(), prompt.end()).first;
   return static_cast<int32_t>(end - tokens.begin());
@@ -84,7 +83,7 @@ SequenceKv::Found SequenceKv::Look(const Sequence& sequence) {
   const std::span<const int32_t> tokens = Known(sequence);
   NodeId deepest = tree_.Find(sequence.request->tenant, tokens.first(tokens.size() - 1));
   const int32_t whole = tree_.Depth(deepest) * block_size_;
-  const NodeId tail = sessions_.KeptBy(sequence.request->turn);
+  const NodeId tail = sessions_.KeptBy(sequence.turn);
   int32_t tail_tokens = 0;
   if (tail != kNoNode && tree_.Parent(tail) == deepest && tree_.HasKv(tail)) {
     tail_tokens = TailTokens(sequence, tail, static_cast<int32_t>(tokens.size()));
@@ -98,7 +97,7 @@ SequenceKv::Found SequenceKv::Look(const Sequence& sequence) {
     found.tail = tail;
     found.node = tree_.Parent(tail);
     found.num_tokens = whole + tail_tokens;
-    // Others may read it still: sessions that keep it, stores, and who clones it.
+    // Sessions that keep it, stores and sequences that clone it may still read it.
     found.clones = !tree_.IsTail(tail) || tree_.NumKeepers(tail) > 1 || tree_.Held(tail);
     found.num_blocks = tree_.Depth(found.node) + !found.clones;
   } else {
@@ -161,7 +160,7 @@ void SequenceKv::Account(Sequence& sequence, const Found& found) {
   stats_.computed_tokens += sequence.num_prompt - found.num_tokens;
   if (!UsesCache(sequence)) return;
   // The last token of a session has never been computed.
-  const int32_t session = static_cast<int32_t>(sessions_.TokensOf(sequence.request->turn).size());
+  const int32_t session = static_cast<int32_t>(sessions_.TokensOf(sequence.turn).size());
   const int32_t known_before = std::clamp(SharedWithSession(sequence), 0, std::max(0, session - 1));
   residency.recomputed_tokens = std::max(0, known_before - found.num_tokens);
   using enum Residency::Outcome;
@@ -177,11 +176,11 @@ void SequenceKv::Commit(Sequence& sequence) {
   if (full == sequence.offered) return;
   sequence.offered = full;
   CommitBlocks(sequence, /*leaving=*/false);
-  if (sequence.request->turn != 0 && sequence.node != kNoNode) tiering_.OnGrowth(sequence.node);
+  if (sequence.turn != 0 && sequence.node != kNoNode) tiering_.OnGrowth(sequence.node);
 }
 
-// Where others hold an equal node with a block of its own, a sequence stops until it leaves: else
-// it would hold that block beside its own, and a pool that has room for it could be too small.
+// Where another sequence holds an equal node with its own block, this one stops until it leaves:
+// else it would hold that block beside its own, and a pool that has room for it could be too small.
 void SequenceKv::CommitBlocks(Sequence& sequence, bool leaving) {
   if (sequence.node == kNoNode) return;
   const int32_t full = sequence.proved / block_size_;
@@ -228,24 +227,19 @@ NodeId SequenceKv::KeepTail(Sequence& sequence, int32_t kv_tokens) {
   return tree_.InsertTail(sequence.node, filled, block);
 }
 
-int32_t SequenceKv::EndTurn(Sequence& sequence, bool commit, int64_t now_ns) {
-  const uint64_t turn = sequence.request->turn;
-  const int32_t kept = sequence.num_prompt + std::min(sequence.keep_output, sequence.num_output());
-  const int32_t kv_tokens = commit ? std::min(kept, sequence.proved) : sequence.tail_tokens;
+SequenceKv::Left SequenceKv::LeaveToSession(Sequence& sequence, int32_t kv_tokens) {
   CommitBlocks(sequence, /*leaving=*/true);
-  const NodeId tail = sequence.node == kNoNode ? kNoNode : KeepTail(sequence, kv_tokens);
-  NodeId node = tail == kNoNode ? sequence.node : tail;
-  while (node != kNoNode && (tree_.Depth(node) - 1) * block_size_ >= kv_tokens) {
-    node = tree_.Parent(node);
+  Left left;
+  if (sequence.node != kNoNode) left.tail = KeepTail(sequence, kv_tokens);
+  left.node = left.tail == kNoNode ? sequence.node : left.tail;
+  while (left.node != kNoNode && (tree_.Depth(left.node) - 1) * block_size_ >= kv_tokens) {
+    left.node = tree_.Parent(left.node);
   }
-  if (commit) {
-    const std::span<const int32_t> tokens = Known(sequence).first(kept);
-    sessions_.CommitTurn(turn, {tokens.begin(), tokens.end()}, node, now_ns);
-  } else {
-    sessions_.AbortTurn(turn, kv_tokens > 0 ? node : kNoNode, now_ns);
-  }
-  if (tail != kNoNode) tree_.Release(tail);
-  return commit ? kept : 0;
+  return left;
+}
+
+void SequenceKv::ReleaseTail(const Left& left) {
+  if (left.tail != kNoNode) tree_.Release(left.tail);
 }
 
 SequenceKv::Restore SequenceKv::BeginRestore(Sequence& sequence, const Found& found, int32_t blocks,

@@ -1,17 +1,17 @@
 // SequenceKv: where the KV of sequences comes from and where it goes. A block of a sequence's table
 // is its own, or belongs to the prefix tree, which shares it; the sequence holds the deepest node
 // of the chain that its full blocks make. Its full blocks become nodes when a finite sample has
-// proved them; where others hold the equal of one, it and all behind it stay the sequence's own
-// until it leaves, because a table in flight is never rewritten. What it leaves stays cached, and a
-// turn's session gets the partly filled block as well.
+// proved them. Where another sequence holds an equal node, that block and all behind it stay the
+// sequence's own until it leaves, because a table in flight is never rewritten. The blocks that it
+// leaves stay cached, and a turn's session gets the partly filled block too.
 //
-// The block that a session ends in, its tail, is continued by the session's turn: taken over if
-// nobody else wants it, else cloned, on the device and before the turn's first step, into a block
-// of the turn's own. So nothing that two have is ever written, and what continues a fork or a cut
-// reads the bits that its origin wrote.
+// A turn continues the block that its session ends in, the tail. It takes the tail over if no other
+// session or copy uses it. Otherwise it clones the tail on the device, before the turn's first
+// step, into a block of its own. So no shared block is ever written, and the continuation of a fork
+// or a cut reads the bits that its origin wrote.
 //
-// LiveSequences says when, this says what. Owns all that knows of KV: pool, tree, sessions,
-// tiering. One thread; in the steady state it allocates nothing.
+// LiveSequences decides when, this class decides what. Owns everything about KV: pool, tree,
+// sessions, tiering. One thread; allocates nothing in the steady state.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ class SequenceKv {
  public:
   explicit SequenceKv(const SchedulerConfig& config);
 
-  // What of a waiting sequence's tokens is there, at least one of them left to compute.
+  // KV that already exists for a waiting sequence; leaves at least one token to compute.
   struct Found {
-    NodeId node = kNoNode;    // the deepest that can be read; kNoNode: the cache is not used
+    NodeId node = kNoNode;    // the deepest readable node; kNoNode: the cache is not used
     NodeId tail = kNoNode;    // behind it
     bool clones = false;      // the tail, into one of its own blocks, instead of taking it over
     int32_t num_tokens = 0;   // of both
-    int32_t num_blocks = 0;   // that it need not take: of a cloned tail none
-    int32_t hold_cost = 0;    // blocks of both that others could have until they are held
-    NodeId target = kNoNode;  // when there is more, on the host: its deepest node
+    int32_t num_blocks = 0;   // that it need not take; a cloned tail does not count
+    int32_t hold_cost = 0;    // blocks of both that stop being available when they are held
+    NodeId target = kNoNode;  // the deepest node of more KV on the host; kNoNode: none
     bool to_tail = false;     // which is the session's tail
   };
   // Valid until pool or tree change.
@@ -49,37 +49,46 @@ class SequenceKv {
   // The most blocks that Look could find.
   int32_t MostBlocks(const Sequence& sequence) const;
 
-  // The sequence holds what was found and begins behind it, with the promise of `blocks` more in
-  // place of what it was promised before.
+  // The sequence holds what was found and begins behind it. A reservation of `blocks` replaces the
+  // one that it had.
   void Share(Sequence& sequence, const Found& found, int32_t blocks);
   // Requires a sequence that clones: the block that its first step copies.
   BlockId ClonedBlock(const Sequence& sequence) const { return tree_.Kv(sequence.cloned).block; }
   // A step of the sequence has retired: what it cloned is copied.
   void EndClone(Sequence& sequence);
-  // What the sequence's client and the stats are told of its first admission.
+  // Counts the sequence's first admission, for its client and the stats.
   void Account(Sequence& sequence, const Found& found);
-  // What a finite sample has proved is there for others.
+  // Shares the blocks that a finite sample has proved.
   void Commit(Sequence& sequence);
-  // Gives back all blocks, deepest first: the beginning of a prefix is the last to be taken. Those
-  // of a preempted sequence are copied to the host, as far as others can spare them meanwhile.
+  // Gives back all blocks, deepest first, so that the beginning of a prefix is evicted last. Blocks
+  // of a preempted sequence are copied to the host unless they are needed first.
   void Release(Sequence& sequence);
-  // Gives a turn's session what it keeps of tokens and KV: all that was delivered, or what it had.
-  // Release follows. Requires that no step in flight knows the sequence. Returns the position.
-  int32_t EndTurn(Sequence& sequence, bool commit, int64_t now_ns);
+  // The KV that a turn leaves to its session.
+  struct Left {
+    NodeId node = kNoNode;  // the deepest node, a tail or not; kNoNode: none
+    NodeId tail = kNoNode;  // held until ReleaseTail
+  };
+  // Makes nodes of the sequence's first `kv_tokens` tokens, the partly filled block included.
+  // Requires that no step in flight knows the sequence. ReleaseTail and Release follow, once the
+  // session keeps the node.
+  Left LeaveToSession(Sequence& sequence, int32_t kv_tokens);
+  void ReleaseTail(const Left& left);
+  // The known tokens in one piece, valid until the next call of this object.
+  std::span<const int32_t> Known(const Sequence& sequence);
 
-  // --- Restores: what is found on the host comes back before the sequence begins.
+  // --- Restores: KV found on the host comes back before the sequence begins.
   enum class Restore { kBegun, kNoRoom, kCompute };
-  // The sequence needs `blocks` in all, and may make `room` blocks unavailable. Begun: it holds the
-  // target, and is promised the rest of its blocks.
+  // The sequence needs `blocks` in all, and may make `room` blocks unavailable. kBegun: it holds
+  // the target, and the rest of its blocks is reserved.
   Restore BeginRestore(Sequence& sequence, const Found& found, int32_t blocks, int32_t room,
                        int64_t now_ns);
-  // The restore's ticket has ended: the sequence holds what came, and is promised the rest of
-  // `blocks`. False if something did not come and there are no blocks to compute it with.
+  // The restore's ticket has ended: the sequence holds the KV that came, and the rest of `blocks`
+  // is reserved. False if KV is missing and there are no blocks to compute it in.
   bool EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns);
   // Gives up what a restoring sequence holds.
   void AbandonRestore(Sequence& sequence);
 
-  // The workers are gone with all blocks. Requires that no sequence has any.
+  // The workers are gone with all blocks. Requires that no sequence has a block.
   void ForgetDevice();
 
   BlockPool& pool() { return pool_; }
@@ -90,8 +99,8 @@ class SequenceKv {
   const Tiering& tiering() const { return tiering_; }
   CacheStats stats() const;
 
-  // Adds the blocks that are the sequence's own to `owners`, by block; aborts when it does not hold
-  // those that are not.
+  // Adds the sequence's own blocks to `owners`, by block; aborts if it does not hold its shared
+  // ones.
   void CheckHoldings(const Sequence& sequence, std::vector<int32_t>& owners) const;
   // `owners` of all sequences.
   void CheckInvariants(const std::vector<int32_t>& owners) const;
@@ -100,7 +109,6 @@ class SequenceKv {
   bool UsesCache(const Sequence& sequence) const;
   void CommitBlocks(Sequence& sequence, bool leaving);
   bool IsShared(const Sequence& sequence, size_t index) const;
-  std::span<const int32_t> Known(const Sequence& sequence);
   std::span<const int32_t> BlockTokens(const Sequence& sequence, int32_t index);
   int32_t SharedWithSession(const Sequence& sequence) const;
   NodeId Readable(NodeId node) const;
@@ -113,7 +121,7 @@ class SequenceKv {
   PrefixTree tree_;
   SessionStore sessions_;
   Tiering tiering_;
-  CacheStats stats_;                   // what is counted here
+  CacheStats stats_;                   // the counts of this class
   std::vector<int32_t> tokens_;        // room for a sequence's
   mutable std::vector<NodeId> chain_;  // of the sequence looked at
 };

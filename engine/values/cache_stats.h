@@ -13,13 +13,13 @@ struct SchedulerLoad {
   int32_t paused = 0;          // neither, because their readers are behind
   int64_t waiting_tokens = 0;  // prompt tokens of the waiting
   int32_t restoring = 0;       // neither, because their KV comes back from the host
-  int32_t free_blocks = 0;     // for the taking: cached ones included
+  int32_t free_blocks = 0;     // reusable at once: cached blocks included
   int32_t cached_blocks = 0;
   int32_t total_blocks = 0;      // without the null block
   int64_t tokens_in_flight = 0;  // known tokens of the running
 };
 
-// What was looked for in the prefix cache and in sessions, where it was found, and what is kept.
+// Look-ups in the prefix cache and in sessions, where KV was found, and how much is kept.
 struct CacheStats {
   int64_t queried_tokens = 0;  // of admitted requests: tokens of their prompts
   int64_t device_tokens = 0;   // of those, found on the device

@@ -1,14 +1,26 @@
-// OutputSink: where the engine delivers. One call per retired step, on the scheduler thread, with
-// every token and every end of that step; it must not block, throw or call back into the engine.
+// OutputSink: where the engine delivers what became of requests, on the scheduler thread. A sink
+// must not block, throw or call back into the engine; the spans are valid only during the call.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "absl/status/status.h"
 #include "engine/values/request.h"
 #include "engine/values/session.h"
 
 namespace quire {
+
+// Exactly one per submitted turn of a session, before its other events. Not OK: the turn is
+// refused, its session is unharmed, and no other event follows (engine/schedule/turns.h lists the
+// errors).
+struct TurnStart {
+  RequestId id = 0;
+  void* cookie = nullptr;
+  absl::Status status;
+  int32_t prompt_tokens = 0;  // the session's included
+  int32_t max_tokens = 0;     // as it applies, defaults included
+};
 
 struct TokenEvent {
   RequestId id = 0;
@@ -33,8 +45,10 @@ struct FinishEvent {
 class OutputSink {
  public:
   virtual ~OutputSink() = default;
-  // Tokens are in output order per request; a request's finish comes after all its tokens. Both
-  // spans are valid only during the call.
+  // Called before OnStep with the turns that the scheduler took in since the last call.
+  virtual void OnTurnStarts(std::span<const TurnStart> starts) = 0;
+  // Called at most once per turn of the engine's loop. Tokens are in output order per request; a
+  // request's finish comes after all its tokens.
   virtual void OnStep(std::span<const TokenEvent> tokens,
                       std::span<const FinishEvent> finishes) = 0;
 };

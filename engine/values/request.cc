@@ -1,4 +1,4 @@
-// Names of finish reasons, as they appear in metrics and logs.
+// Names and kinds of finish reasons; the names appear in metrics and logs.
 #include "engine/values/request.h"
 
 namespace quire {
@@ -19,6 +19,12 @@ const char* Name(FinishReason reason) {
     case FinishReason::kEngineFault: return "ENGINE_FAULT";
   }
   return "UNKNOWN";
+}
+
+bool IsRegularEnd(FinishReason reason) {
+  return reason == FinishReason::kEos || reason == FinishReason::kStopToken ||
+         reason == FinishReason::kStopText || reason == FinishReason::kMaxTokens ||
+         reason == FinishReason::kContextLimit;
 }
 
 }  // namespace quire

@@ -1,8 +1,11 @@
-// Request: an admitted, fully validated ask. Never changes after Engine::Submit.
+// Request: one generation, validated, as the engine runs it. The engine completes the request of a
+// session's turn when it opens the turn; nothing changes a request afterwards.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/values/sampling_params.h"
@@ -12,22 +15,47 @@ namespace quire {
 // Unique within one server process, never reused, never 0.
 using RequestId = uint64_t;
 
-// Whose request it is: nothing cached is shared between tenants. Given by server/call/identity.h
-// alone.
+// The caller's identity. No two tenants share anything cached. Only server/call/identity.h makes
+// one.
 using TenantId = uint64_t;
 
+// Unique within a tenant. The client chooses it, or the server makes one: [A-Za-z0-9._:-]{1,128}.
+using SessionName = std::string;
+
 inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
+
+// The turn of a session that a request is. The scheduler thread opens the turn when it takes the
+// request in, and builds the prompt from the session's tokens and the request's.
+struct TurnRequest {
+  SessionName session;
+  // Where the client believes the session to be, in tokens; nullopt: anywhere.
+  std::optional<int64_t> expected_position;
+  bool create_session = false;  // if the tenant has none of this name
+  // The prompt is the whole conversation (a chat, rendered anew). Otherwise the prompt is appended
+  // to the session's tokens.
+  bool whole_conversation = false;
+  // Added around a prompt that opens an empty session: the tokenizer's special tokens for a text.
+  std::vector<int32_t> prefix, suffix;
+};
+
+// Where Request::sampling.max_tokens comes from.
+enum class MaxTokensSource : uint8_t {
+  kClient,   // the client asked for it: refused if the context has no room for it
+  kDefault,  // a default: cut to the room that the context has
+  kContext,  // a default that was cut: reaching it means that the context is full
+};
 
 struct Request {
   RequestId id = 0;
   // Returned untouched in every event of this request: the sink's own pointer to its stream. The
-  // sink keeps it alive until it has received the request's FinishEvent.
+  // sink keeps the stream alive until it has received the request's last event.
   void* cookie = nullptr;
-  std::vector<int32_t> prompt;  // at least one token, each in [0, vocab)
+  std::vector<int32_t> prompt;  // at least one token unless it is a turn's, each in [0, vocab)
   SamplingParams sampling;
+  MaxTokensSource max_tokens_source = MaxTokensSource::kClient;
+  std::optional<TurnRequest> session_turn;
   TenantId tenant = 0;
   bool bypass_cache = false;          // neither uses nor leaves anything in the prefix cache
-  uint64_t turn = 0;                  // of a session, from SessionStore::BeginTurn; 0: none
   int32_t priority = 0;               // higher runs first; ties by arrival
   int64_t arrival_ns = 0;             // steady clock, stamped when the RPC arrived
   int64_t deadline_ns = kNoDeadline;  // steady clock
@@ -49,6 +77,8 @@ enum class FinishReason : uint8_t {
   kEngineFault,  // the worker died or hung and the request could not be requeued
 };
 const char* Name(FinishReason reason);  // "EOS", "STOP_TOKEN", ...
+// The answer is complete: a turn that ends so is appended to its session.
+bool IsRegularEnd(FinishReason reason);
 
 // Steady-clock instants of a request's life, 0 where it did not get that far.
 struct RequestTimings {

@@ -101,6 +101,10 @@ absl::Status SamplingParams::Validate(int32_t vocab_size) const {
   RETURN_IF_ERROR(CheckStop(*this));
   RETURN_IF_ERROR(CheckIds("stop_token_ids", stop_token_ids, vocab_size));
   RETURN_IF_ERROR(CheckIds("eos_token_ids", eos_token_ids, vocab_size));
+  return ValidateLength();
+}
+
+absl::Status SamplingParams::ValidateLength() const {
   if (max_tokens < 1) return Bad("max_tokens", "must be at least 1");
   if (min_tokens < 0 || min_tokens > max_tokens) {
     return Bad("min_tokens", "must be between 0 and max_tokens (" + std::to_string(max_tokens) +

@@ -33,6 +33,8 @@ struct SamplingParams {
   // OK, or INVALID_ARGUMENT whose message begins with the offending field's proto name and says the
   // valid range. vocab_size bounds every token id.
   absl::Status Validate(int32_t vocab_size) const;
+  // The part of Validate that depends on max_tokens, which a default may change later.
+  absl::Status ValidateLength() const;
 };
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace quire {
 
@@ -21,7 +22,7 @@ struct TieringConfig {
   int64_t block_bytes = 0;          // of all ranks
   double low_watermark = 0.1;       // of the pool's blocks: lossless ones below which stores begin
   double high_watermark = 0.2;      // and at which they end
-  double job_timeout_seconds = 10;  // a job not acked by then has failed for whoever waits for it
+  double job_timeout_seconds = 10;  // a job not acked by then has failed for its waiters
 };
 
 struct SchedulerConfig {
@@ -31,6 +32,9 @@ struct SchedulerConfig {
   int32_t max_num_seqs = 0;            // rows
   int32_t max_num_batched_tokens = 0;  // budget of a step
   int32_t max_num_queued_reqs = 0;     // capacity of the queue; Engine refuses beyond it
+  // Prompt tokens that may wait. Engine refuses plain requests beyond it, Turns the turns of
+  // sessions, whose length is not known before.
+  int64_t max_num_queued_tokens = std::numeric_limits<int64_t>::max();
   int32_t max_partial_prefills = 4;
   int32_t growth_horizon = 128;  // output tokens reserved at admission
   bool prefix_cache = true;

@@ -8,12 +8,13 @@
 
 namespace quire {
 
-// What one call changed, to be delivered and counted by the caller. Reused: cleared by the caller.
+// Reused: the caller clears it.
 struct SchedulerEvents {
+  std::vector<TurnStart> starts;
   std::vector<TokenEvent> tokens;
   std::vector<FinishEvent> finishes;
-  int32_t preempted = 0;  // by Schedule: running ones sent back to the queue
-  int32_t admitted = 0;   // by Schedule: waiting ones that began or resumed
+  int32_t preempted = 0;  // by Schedule: running sequences sent back to the queue
+  int32_t admitted = 0;   // by Schedule: waiting sequences that began or resumed
 };
 
 }  // namespace quire

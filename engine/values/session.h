@@ -11,9 +11,6 @@
 
 namespace quire {
 
-// Of one tenant; chosen by the client or made by the server; [A-Za-z0-9._:-]{1,128}.
-using SessionName = std::string;
-
 // Derived from where the KV of the session's tokens is, never stored beside it.
 enum class SessionState : uint8_t {
   kActive,        // a turn is running
@@ -73,13 +70,7 @@ struct Residency {
 };
 const char* Name(Residency::Outcome outcome);
 
-// What a turn begins with: what BeginTurn found.
-struct TurnStart {
-  std::vector<int32_t> tokens;  // of the session so far
-  uint64_t turn = 0;            // to be put into Request::turn
-};
-
-// Of Engine::Cancel: the session of a turn keeps every token of the output.
+// For Engine::Cancel: the session of a turn keeps every token of the output.
 inline constexpr int32_t kKeepAll = std::numeric_limits<int32_t>::max();
 
 }  // namespace quire

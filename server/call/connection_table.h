@@ -37,13 +37,13 @@ class ConnectionTable {
   void CallOpened(int port);
   void CallClosed(int port);
 
-  // Shuts a connection down at once, whatever is in flight on it; its calls end as cancelled. Any
-  // thread. The first by its peer's port, nothing if unknown.
+  // Shut connections down at once, without waiting for writes in flight; their calls end as
+  // cancelled. Any thread. Cut takes the peer's port and ignores an unknown one.
   void Cut(int port, const char* reason);
   void CutAll(const char* reason);
 
   // While corked, the kernel gathers a connection's small frames into full segments; uncorking
-  // sends what is there. Any thread; two who cork at once only gather less.
+  // sends them. Any thread; two threads that cork at once only gather less.
   void SetCork(int port, bool corked);
 
  private:

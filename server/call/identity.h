@@ -1,4 +1,4 @@
-// Identity: whose call it is. The one place that says so, for everything that is kept between
+// Identity: the tenant of a call. The one place that decides it, for all state that is kept between
 // calls: sessions belong to a tenant, and nothing cached is shared between tenants.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace quire {
 // thread.
 using Identity = std::function<TenantId(const grpc::ServerContextBase& call)>;
 
-// There are no credentials yet: everybody is the same tenant.
+// There are no credentials yet: all callers are one tenant.
 TenantId OneTenant(const grpc::ServerContextBase& call);
 
 }  // namespace quire

@@ -19,14 +19,14 @@ class MessageLite;
 
 namespace quire {
 
-// Where the function runs: on gRPC's thread when it is quick whatever the client sent, else on the
-// text pool.
+// Where the function runs: on gRPC's thread if it is quick for every request, else on the text
+// pool.
 enum class CallCost : uint8_t { kQuick, kLinearInRequest };
 
 using BytesFunction =
     std::function<absl::Status(TenantId tenant, const grpc::ByteBuffer&, std::string*)>;
 
-// The library would end the call with a status of its own, which says nothing of what to change.
+// Refuses a reply above the limit. The library's own status would not say how to ask for less.
 absl::Status CheckReplySize(const StreamHost& host, const google::protobuf::MessageLite& reply);
 
 // `path` is a literal.

@@ -1,6 +1,6 @@
-// SerialThread: one thread that runs what it is given, one thing after another: whatever only its
-// jobs touch needs no lock. What the calls of the Sessions service do beyond the scheduler happens
-// here: it is short, or cut into pieces of a megabyte.
+// SerialThread: one thread that runs jobs one after another: state that only jobs touch needs no
+// lock. The calls of the Sessions service do their work outside the scheduler here, in short jobs
+// or in pieces of a megabyte.
 #pragma once
 
 #include <condition_variable>

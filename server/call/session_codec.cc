@@ -1,4 +1,4 @@
-// Ranges of options, seconds and instants, and the store's refusals.
+// Ranges of options, seconds and instants, and refusals.
 #include "server/call/session_codec.h"
 
 #include <algorithm>
@@ -17,9 +17,6 @@ namespace {
 constexpr size_t kMaxNameBytes = 128;
 constexpr double kMaxIdleSeconds = 86400;
 constexpr int32_t kMaxRetainPriority = 100;
-
-// As the store annotates its refusals.
-constexpr char kStoreReason[] = "quire.session/reason";
 
 std::string Number(double value) {
   std::string text = std::to_string(value);
@@ -110,13 +107,24 @@ absl::Status CheckOptions(const v1::SessionOptions& options, double max_ttl_seco
   return absl::OkStatus();
 }
 
-SessionOptions Overlay(const v1::SessionOptions& given, SessionOptions base) {
-  if (given.has_ttl_seconds()) base.ttl_seconds = given.ttl_seconds();
-  if (given.has_idle_offload_after_seconds()) {
-    base.idle_offload_after_seconds = given.idle_offload_after_seconds();
+SessionOptions DecodeOptions(const v1::SessionOptions& options) {
+  SessionOptions out;
+  if (options.has_ttl_seconds()) out.ttl_seconds = options.ttl_seconds();
+  if (options.has_idle_offload_after_seconds()) {
+    out.idle_offload_after_seconds = options.idle_offload_after_seconds();
   }
-  if (given.has_retain_priority()) base.retain_priority = given.retain_priority();
-  return base;
+  if (options.has_retain_priority()) out.retain_priority = options.retain_priority();
+  return out;
+}
+
+SessionOperation::Touch DecodeTouch(const v1::SessionOptions& options) {
+  SessionOperation::Touch out;
+  if (options.has_ttl_seconds()) out.ttl_seconds = options.ttl_seconds();
+  if (options.has_idle_offload_after_seconds()) {
+    out.idle_offload_after_seconds = options.idle_offload_after_seconds();
+  }
+  if (options.has_retain_priority()) out.retain_priority = options.retain_priority();
+  return out;
 }
 
 void EncodeSession(const SessionInfo& info, int64_t now_ns, v1::Session* session) {
@@ -139,20 +147,21 @@ void EncodeSession(const SessionInfo& info, int64_t now_ns, v1::Session* session
   session->set_age_seconds(SecondsBetween(info.created_ns, now_ns));
 }
 
-absl::Status FromStore(const absl::Status& status, const std::string& field,
-                       std::optional<int32_t> position) {
+absl::Status FromSessions(const absl::Status& status, const std::string& field) {
   if (status.ok()) return status;
   const std::string message(status.message().data(), status.message().size());
   absl::Status out = !field.empty() && absl::IsInvalidArgument(status)
                          ? InvalidField(field, message)
                          : absl::Status(status.code(), message);
-  if (const auto reason = status.GetPayload(kStoreReason)) AddReason(std::string(*reason), &out);
-  if (position.has_value()) AddFact("position", std::to_string(*position), &out);
+  if (const auto reason = status.GetPayload(kSessionReason)) AddReason(std::string(*reason), &out);
+  if (const auto position = status.GetPayload(kSessionPosition)) {
+    AddFact("position", std::string(*position), &out);
+  }
   return out;
 }
 
 bool IsReason(const absl::Status& status, const std::string& reason) {
-  const auto payload = status.GetPayload(kStoreReason);
+  const auto payload = status.GetPayload(kSessionReason);
   return payload.has_value() && *payload == reason;
 }
 

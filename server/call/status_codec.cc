@@ -18,7 +18,7 @@ constexpr char kReason[] = "quire/reason";
 constexpr char kRetrySeconds[] = "quire/retry_seconds";
 constexpr char kFact[] = "quire/fact/";  // and the fact's name
 
-// google.rpc messages are named by type URLs under this prefix, whoever defines them.
+// google.rpc messages are named by type URLs under this prefix, as all protobuf messages are.
 constexpr char kTypeUrlPrefix[] = "type.googleapis.com";
 
 // A status travels in metadata, of which clients take 8 KiB, and has its message three times: once

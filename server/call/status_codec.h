@@ -31,11 +31,11 @@ std::string ReasonOf(const absl::Status& status);
 void AddReason(const std::string& reason, absl::Status* status);
 void AddFact(const std::string& name, const std::string& value, absl::Status* status);
 
-// A reply that one message may not hold (FrontOptions::max_reply_bytes); `instead` says what to ask
-// for.
+// Refuses a reply that is too large for one message (FrontOptions::max_reply_bytes). `instead`: a
+// smaller request, in words.
 absl::Status ReplyTooLarge(int64_t limit_bytes, const std::string& instead);
 
-// How a request that the engine accepted has ended. OK for every regular end.
+// The status of an accepted request's end. OK for every regular end.
 absl::Status StatusOf(FinishReason reason);
 
 grpc::Status ToGrpcStatus(const absl::Status& status);

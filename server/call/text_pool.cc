@@ -22,7 +22,7 @@ TextPool::~TextPool() {
 absl::Status TextPool::Run(size_t bytes, std::function<void()> job) {
   {
     std::lock_guard lock(mutex_);
-    // One job is always taken, whatever its size: messages have their own bound.
+    // An empty queue takes a job of any size: messages have their own bound.
     if (jobs_.size() >= max_jobs_ || (!jobs_.empty() && bytes_ + bytes > max_bytes_)) {
       return Refusal(absl::StatusCode::kUnavailable, "QUEUE_FULL",
                      "too much text waits to be tokenised; retry later", 1);

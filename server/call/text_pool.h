@@ -1,5 +1,5 @@
-// TextPool: threads that do work linear in a client's text (templates, tokenising), so that gRPC's
-// threads never do. The queue is bounded by jobs and by the bytes of text they hold.
+// TextPool: threads for work that is linear in a client's text (templates, tokenising), so that
+// gRPC's threads do none of it. The queue is bounded by jobs and by the bytes of text they hold.
 #pragma once
 
 #include <condition_variable>

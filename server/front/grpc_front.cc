@@ -23,7 +23,6 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
-#include "engine/schedule/sessions/session_store.h"
 #include "server/call/log_rate_limiter.h"
 #include "server/call/serial_thread.h"
 #include "server/call/status_codec.h"
@@ -138,6 +137,7 @@ class Front final : public GrpcFront {
   Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics);
   ~Front() override { Shutdown(0); }
 
+  void OnTurnStarts(std::span<const TurnStart> starts) override { shards_.OnTurnStarts(starts); }
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     shards_.OnStep(tokens, finishes);
   }
@@ -218,9 +218,7 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas) {
   host_.connections = &acceptor_->connections();
   shards_.SetConnections(host_.connections);
   RETURN_IF_ERROR(BuildServer());
-  engine->Ask([watches = &watches_](SessionStore& sessions, int64_t) {
-    sessions.SetObserver([watches](const SessionInfo& info) { watches->Tell(info); });
-  });
+  engine->SetSessionObserver(&watches_);
   port_ = acceptor_->port();
   SetServing(true);
   const auto deliver = [this](int fd) {

@@ -15,7 +15,9 @@
 #include "server/call/status_codec.h"
 #include "server/call/text_pool.h"
 #include "server/call/wire_check.h"
+#include "server/generate/generate_frames.h"
 #include "server/generate/generation_stream.h"
+#include "server/generate/request_codec.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
 
@@ -45,7 +47,7 @@ uint64_t MixSeed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What both calls share: the stream, and the accounting around it.
+// The part that both calls share: the stream, and the accounting around it.
 class GenerateCall {
  public:
   GenerateCall(StreamHost* host, const grpc::CallbackServerContext& context, StreamOutlet* outlet,
@@ -70,14 +72,21 @@ class GenerateCall {
     if (const absl::Status status = Open(request, stream); !status.ok()) stream->Refuse(status);
   }
 
+  const std::string& model_name() const { return host_->model->name; }
+  int64_t max_reply_bytes() const { return host_->options.max_reply_bytes; }
+
   // From the library's callbacks, which come on any of its threads.
   GenerationStream& stream() { return *published_.load(std::memory_order_acquire); }
 
+  // Before the library ends the call: the code that Done reports.
+  void Ending(const absl::Status& status) {
+    code_.store(static_cast<int>(status.code()), std::memory_order_relaxed);
+  }
   // From OnDone.
   void Done() {
     stream().Closed();
     host_->metrics->StreamClosed();
-    host_->metrics->RpcFinished(method_, stream().final_code(),
+    host_->metrics->RpcFinished(method_, code_.load(std::memory_order_relaxed),
                                 static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
     host_->connections->CallClosed(port_);
     host_->table->Leave();
@@ -94,13 +103,19 @@ class GenerateCall {
     v1::GenerateRequest request;
     RETURN_IF_ERROR(ParseMessage(bytes, &request));
     const uint64_t seed = MixSeed(host_->seed_key.load(std::memory_order_relaxed) ^ stream->id());
-    ASSIGN_OR_RETURN(GenerationAsk ask, DecodeGenerate(request, *host_->model, seed));
-    const bool tokenised = ask.kind == GenerationAsk::Prompt::kTokenIds;
-    const size_t text_bytes = ask.TextBytes();
-    RETURN_IF_ERROR(stream->Take(std::move(ask)));
+    ASSIGN_OR_RETURN(ParsedRequest decoded, DecodeGenerate(request, *host_->model, seed));
+    RETURN_IF_ERROR(stream->Claim(decoded.request_id));
     host_->stalls->Watch(stream);
-    if (!tokenised) return host_->text_pool->Run(text_bytes, [stream] { stream->Submit(); });
-    stream->Submit();
+    const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
+    const auto submit = [stream, parsed, model = host_->model] {
+      const absl::Status status = TokenizePrompt(*model, parsed.get());
+      if (!status.ok()) return stream->Refuse(status);
+      stream->Submit(std::move(parsed->request), parsed->output);
+    };
+    if (parsed->kind != ParsedRequest::Prompt::kTokenIds) {
+      return host_->text_pool->Run(parsed->TextBytes(), submit);
+    }
+    submit();
     return absl::OkStatus();
   }
 
@@ -109,6 +124,7 @@ class GenerateCall {
   const int64_t opened_ns_;
   const int port_;  // of the peer
   const std::shared_ptr<GenerationStream> stream_;
+  std::atomic<int> code_{0};
   // stream_, handed from the constructing thread to the callbacks' by an order of our own: that the
   // library orders them too can be seen neither in its documentation nor by the thread sanitizer.
   std::atomic<GenerationStream*> published_{nullptr};
@@ -129,19 +145,28 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
  private:
-  void Write(std::string_view frame) override {
+  void WriteAccepted(const AcceptedFrame& accepted) override {
+    Write(EncodeAccepted(call_.model_name(), accepted));
+  }
+  void WriteTokens(const OutputDelta& delta, const OutputOptions& output) override {
+    Write(EncodeTokens(delta, output));
+  }
+  void Write(const std::string& frame) {
     buffer_ = ToByteBuffer(frame.data(), frame.size());
     StartWrite(&buffer_);
   }
-  void WriteLast(std::string_view frame) override {
+  void WriteEnd(const EndFrame& end) override {
+    const std::string frame = EncodeFinished(end);
     buffer_ = ToByteBuffer(frame.data(), frame.size());
+    call_.Ending(absl::OkStatus());
     StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
   }
-  // Qualified, because both bases have a Finish.
-  void Finish(const absl::Status& status) override {
-    grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(ToGrpcStatus(status));
+  void Fail(const absl::Status& status) override {
+    call_.Ending(status);
+    Finish(ToGrpcStatus(status));
   }
   void Reset() override { context_->TryCancel(); }
+  absl::Status CheckSize(int64_t) const override { return absl::OkStatus(); }
 
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer buffer_;  // of the write in flight
@@ -164,15 +189,23 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, StreamOutlet {
   }
 
  private:
-  void Write(std::string_view) override {}  // a unary call has no frames but the last
-  void WriteLast(std::string_view frame) override {
-    *response_ = ToByteBuffer(frame.data(), frame.size());
-    grpc::ServerUnaryReactor::Finish(grpc::Status::OK);
+  // A unary call has no frames but the last.
+  void WriteAccepted(const AcceptedFrame&) override {}
+  void WriteTokens(const OutputDelta&, const OutputOptions&) override {}
+  void WriteEnd(const EndFrame& end) override {
+    const std::string result = EncodeResult(call_.model_name(), end);
+    *response_ = ToByteBuffer(result.data(), result.size());
+    call_.Ending(absl::OkStatus());
+    Finish(grpc::Status::OK);
   }
-  void Finish(const absl::Status& status) override {
-    grpc::ServerUnaryReactor::Finish(ToGrpcStatus(status));
+  void Fail(const absl::Status& status) override {
+    call_.Ending(status);
+    Finish(ToGrpcStatus(status));
   }
   void Reset() override { context_->TryCancel(); }
+  absl::Status CheckSize(int64_t bytes) const override {
+    return CheckResultSize(bytes, call_.max_reply_bytes());
+  }
 
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;

@@ -7,12 +7,10 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
-#include "engine/schedule/sessions/session_store.h"
-#include "quire/v1/inference.pb.h"
+#include "engine/values/admission.h"
 #include "server/call/connection_table.h"
-#include "server/call/serial_thread.h"
-#include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
+#include "server/generate/refusals.h"
 #include "server/generate/request_log.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
@@ -22,10 +20,6 @@ namespace {
 
 // A delta's memory up to this size is reused for the next one.
 constexpr int64_t kKeptBytes = 2048;
-// All of a GenerateResult but its output: 16 stop strings of 256 bytes, 1024 biases and 64 ids of
-// at most 14 each, and some numbers. The output itself takes no more than Delta::bytes says: ids of
-// a vocabulary below 2^28 are varints of at most 4 bytes.
-constexpr int64_t kReplyHeadBytes = 64 << 10;
 // How long the transport may take to end a call that was reset.
 constexpr int64_t kResetNs = 5'000'000'000;
 
@@ -38,39 +32,27 @@ std::string MakeRequestId(uint64_t key, RequestId id) {
   return name + "-" + std::to_string(id);
 }
 
-// What the engine says when it refuses, in the words of docs/errors.md.
-absl::Status RefusedByEngine(const absl::Status& status, const StreamHost& host) {
-  const std::string message(status.message().data(), status.message().size());
-  if (absl::IsInvalidArgument(status)) return InvalidField("prompt", message);
-  const char* reason = "QUEUE_FULL";
-  if (host.draining.load(std::memory_order_relaxed)) {
-    reason = "DRAINING";
-  } else if (!host.engine->Stats().fault.empty()) {
-    reason = "ENGINE_FAULT";
-  }
-  return Refusal(status.code(), reason, message, 1);
-}
-
 bool IsDeadline(const absl::Status& status) { return absl::IsDeadlineExceeded(status); }
 
 }  // namespace
 
-int64_t GenerationStream::Delta::bytes() const {
+int64_t OutputDelta::bytes() const {
   return static_cast<int64_t>(token_ids.size() * sizeof(uint32_t) +
                               logprobs.size() * sizeof(float) + text.size());
 }
 
-void GenerationStream::Delta::Append(Delta& from) {
+void OutputDelta::Append(OutputDelta& from) {
   token_ids.insert(token_ids.end(), from.token_ids.begin(), from.token_ids.end());
   logprobs.insert(logprobs.end(), from.logprobs.begin(), from.logprobs.end());
   text += from.text;
   tokens += from.tokens;
+  cumulative += from.tokens;
   from.Clear();
 }
 
-void GenerationStream::Delta::Clear() {
-  // What one burst needed is not kept for the rest of a stream's life.
-  if (bytes() > kKeptBytes) *this = Delta();
+void OutputDelta::Clear() {
+  // Memory that one burst needed is not kept for the rest of a stream's life.
+  if (bytes() > kKeptBytes) *this = OutputDelta{.cumulative = cumulative};
   token_ids.clear();
   logprobs.clear();
   text.clear();
@@ -88,15 +70,14 @@ GenerationStream::GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape
 
 GenerationStream::~GenerationStream() = default;
 
-absl::Status GenerationStream::Take(GenerationAsk ask) {
-  ask_ = std::move(ask);
-  request_id_ = ask_.request_id;
-  // A client may have chosen what the server would make up: then it makes up another.
+absl::Status GenerationStream::Claim(const std::string& request_id) {
+  request_id_ = request_id;
+  // A client may have chosen an id that the server makes up: then the server makes another.
   absl::Status claimed = absl::AlreadyExistsError("");
   for (uint64_t key = host_->seed_key; absl::IsAlreadyExists(claimed); ++key) {
-    if (ask_.request_id.empty()) request_id_ = MakeRequestId(key, id_);
+    if (request_id.empty()) request_id_ = MakeRequestId(key, id_);
     claimed = host_->table->Claim(request_id_, shared_from_this());
-    if (!ask_.request_id.empty()) break;
+    if (!request_id.empty()) break;
   }
   RETURN_IF_ERROR(claimed);
   std::lock_guard lock(mutex_);
@@ -104,107 +85,70 @@ absl::Status GenerationStream::Take(GenerationAsk ask) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<Request> GenerationStream::MakeRequest() {
-  auto request = std::make_unique<Request>();
+void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOptions& output) {
+  is_turn_ = request->session_turn.has_value();
+  if (is_turn_) session_ = request->session_turn->session;
+  if (!is_turn_) {
+    const absl::Status fits = FitToContext(ContextLimitOf(*host_->model), *request);
+    if (!fits.ok()) return Refuse(FromEngine(fits, *host_));
+  }
   request->id = id_;
   request->cookie = this;
-  request->prompt = std::move(ask_.prompt);
-  request->sampling = ask_.sampling;
   request->tenant = caller_.tenant;
-  request->bypass_cache = ask_.bypass_cache;
-  request->turn = turn_;
-  request->priority = ask_.priority;
   request->arrival_ns = arrival_ns_;
   request->deadline_ns = caller_.deadline_ns;
-  return request;
-}
-
-void GenerationStream::Submit() {
-  const absl::Status status = TokenizePrompt(*host_->model, &ask_);
-  if (!status.ok()) return Refuse(status);
-  if (ask_.session_id.empty()) return SubmitPrompt({});
-  BeginTurn();
-}
-
-void GenerationStream::BeginTurn() {
+  sampling_ = request->sampling;
+  output_ = output;
+  if (output_.text || !sampling_.stop.empty()) {
+    detokenizer_.emplace(host_->model->tokenizer.get(),
+                         Detokenizer::Options{sampling_.stop, sampling_.include_stop_in_output,
+                                              output_.skip_special_tokens});
+  }
+  queue_position_ = host_->engine->Stats().load.waiting;
+  const auto prompt_tokens = static_cast<int32_t>(request->prompt.size());
   {
     std::lock_guard lock(mutex_);
-    if (!end_.ok()) return;  // cancelled while its prompt was tokenised
-  }
-  host_->engine->Ask([self = shared_from_this()](SessionStore& sessions, int64_t now_ns) {
-    absl::StatusOr<TurnStart> start = self->OpenTurn(sessions, now_ns);
-    self->host_->session_thread->Post([self, start = std::move(start)]() mutable {
-      if (!start.ok()) return self->Refuse(start.status());
-      self->turn_ = start->turn;
-      self->SubmitPrompt(std::move(start->tokens));
-    });
-  });
-}
-
-absl::StatusOr<TurnStart> GenerationStream::OpenTurn(SessionStore& sessions, int64_t now_ns) {
-  const auto begin = [&] {
-    return sessions.BeginTurn(caller_.tenant, ask_.session_id, ask_.expected_position, now_ns);
-  };
-  absl::StatusOr<TurnStart> start = begin();
-  if (absl::IsNotFound(start.status()) && ask_.create_session) {
-    const auto created = sessions.Create(caller_.tenant, ask_.session_id, {}, now_ns);
-    if (!created.ok()) return FromStore(created.status());
-    start = begin();
-    created_session_ = start.ok();
-    if (!start.ok()) sessions.Close(caller_.tenant, ask_.session_id).IgnoreError();
-  }
-  if (start.ok()) return start;
-  std::optional<int32_t> position;
-  if (IsReason(start.status(), "WRONG_POSITION")) {
-    const auto session = sessions.Get(caller_.tenant, ask_.session_id);
-    position = session.ok() ? session->position : 0;
-  }
-  return FromStore(start.status(), "expected_position", position);
-}
-
-void GenerationStream::AbandonTurn() {
-  if (turn_ == 0) return;
-  host_->engine->Ask([turn = std::exchange(turn_, 0), tenant = caller_.tenant,
-                      unborn = created_session_ ? ask_.session_id : SessionName()](
-                         SessionStore& sessions, int64_t now_ns) {
-    sessions.AbortTurn(turn, now_ns);
-    if (!unborn.empty()) sessions.Close(tenant, unborn).IgnoreError();
-  });
-}
-
-void GenerationStream::SubmitPrompt(std::vector<int32_t> session_tokens) {
-  const absl::Status fits = FitPrompt(*host_->model, std::move(session_tokens), &ask_);
-  if (!fits.ok()) return Refuse(fits);
-  if (ask_.send_text || !ask_.sampling.stop.empty()) {
-    detokenizer_.emplace(
-        host_->model->tokenizer.get(),
-        Detokenizer::Options{ask_.sampling.stop, ask_.sampling.include_stop_in_output,
-                             ask_.skip_special_tokens});
-  }
-  auto message = std::make_unique<v1::Accepted>();
-  EncodeAccepted(ask_, host_->model->name, host_->engine->Stats().load.waiting, message.get());
-  std::unique_ptr<Request> request = MakeRequest();
-  {
-    std::lock_guard lock(mutex_);
-    if (!end_.ok()) return AbandonTurn();  // cancelled on the way here
-    accepted_message_ = std::move(message);
+    if (!end_.ok()) return;  // cancelled on the way here
   }
   until_finish_ = shared_from_this();
   const absl::Status status = host_->engine->Submit(std::move(request));
   if (!status.ok()) {
     until_finish_.reset();
-    return Refuse(RefusedByEngine(status, *host_));
+    return Refuse(FromEngine(status, *host_));
   }
   std::unique_lock lock(mutex_);
-  accepted_ = true;
+  submitted_ = true;
+  if (!is_turn_) Accept(prompt_tokens, sampling_.max_tokens);
   // A cancel that came before this line did not reach the engine.
   if (!end_.ok())
     CancelInEngine(IsDeadline(end_) ? FinishReason::kDeadline : FinishReason::kCancelled);
   Pump(std::move(lock));
 }
 
+void GenerationStream::TakeStart(const TurnStart& start) {
+  absl::Status refusal;
+  if (!start.status.ok()) {
+    refusal = FromEngine(start.status, *host_);
+    host_->metrics->RequestRejected(static_cast<int>(refusal.code()));
+    LogRefused(host_->options, caller_.tenant, refusal);
+  }
+  std::unique_lock lock(mutex_);
+  if (refusal.ok()) {
+    Accept(start.prompt_tokens, start.max_tokens);
+  } else {
+    refused_ = true;
+    End(refusal);
+  }
+  Pump(std::move(lock));
+}
+
+void GenerationStream::Accept(int32_t prompt_tokens, int32_t max_tokens) {
+  accepted_ = true;
+  prompt_tokens_ = prompt_tokens;
+  max_tokens_ = max_tokens;
+}
+
 void GenerationStream::Refuse(const absl::Status& status) {
-  AbandonTurn();  // before the client can know: it may send the turn again at once
   host_->metrics->RequestRejected(static_cast<int>(status.code()));
   LogRefused(host_->options, caller_.tenant, status);
   std::unique_lock lock(mutex_);
@@ -282,7 +226,7 @@ bool GenerationStream::IsStopId(int32_t token) const {
   const auto holds = [token](const std::vector<int32_t>& ids) {
     return std::find(ids.begin(), ids.end(), token) != ids.end();
   };
-  return holds(ask_.sampling.eos_token_ids) || holds(ask_.sampling.stop_token_ids);
+  return holds(sampling_.eos_token_ids) || holds(sampling_.stop_token_ids);
 }
 
 void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
@@ -293,38 +237,26 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   last_token_ns_ = now_ns;
   ++delivered_;
   ++gathered_.tokens;
-  if (ask_.send_token_ids) gathered_.token_ids.push_back(static_cast<uint32_t>(token));
-  if (ask_.sampling.logprobs) gathered_.logprobs.push_back(logprob);
+  if (output_.token_ids) gathered_.token_ids.push_back(static_cast<uint32_t>(token));
+  if (sampling_.logprobs) gathered_.logprobs.push_back(logprob);
   // A token that ends the sequence is part of the ids, never of the text.
   if (!detokenizer_.has_value() || IsStopId(token)) return;
-  text_done_ = detokenizer_->Push(token, &gathered_.text, delivered_ >= ask_.sampling.min_tokens);
+  text_done_ = detokenizer_->Push(token, &gathered_.text, delivered_ >= sampling_.min_tokens);
   if (text_done_) host_->engine->Cancel(id_, FinishReason::kStopText, delivered_);
-  if (!ask_.send_text) gathered_.text.clear();
-}
-
-void GenerationStream::TrimTurn(FinishEvent& event) {
-  const int32_t given = event.usage.prompt_tokens + delivered_;
-  if (event.position <= given) return;
-  event.position = given;
-  host_->engine->Ask([tenant = caller_.tenant, name = ask_.session_id, given](
-                         SessionStore& sessions, int64_t now_ns) {
-    sessions.Truncate(tenant, name, given, now_ns).IgnoreError();
-  });
+  if (!output_.text) gathered_.text.clear();
 }
 
 void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   if (text_done_) {
-    if (event.reason != FinishReason::kStopText) TrimTurn(event);
+    // The cancel that TakeToken sent cuts the session too, even behind the turn's end.
+    event.position = std::min(event.position, event.usage.prompt_tokens + delivered_);
     event.reason = FinishReason::kStopText;
     event.timings.last_token_ns = last_token_ns_;
-  } else if (detokenizer_.has_value() && ask_.send_text && StatusOf(event.reason).ok()) {
+  } else if (detokenizer_.has_value() && output_.text && IsRegularEnd(event.reason)) {
     detokenizer_->Flush(&gathered_.text);
   }
-  if (ask_.until_context && event.reason == FinishReason::kMaxTokens) {
-    event.reason = FinishReason::kContextLimit;
-  }
   event.usage.completion_tokens = delivered_;
-  host_->metrics->RequestFinished(event, ask_.sampling.max_tokens);
+  host_->metrics->RequestFinished(event, is_turn_ ? max_tokens_ : sampling_.max_tokens);
   gathered_finish_ = event;
   std::unique_lock lock(mutex_);
   if (cancel_ns_ != 0) {
@@ -332,7 +264,7 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   }
   const absl::Status end = end_;
   lock.unlock();
-  LogFinished(host_->options, {request_id_, caller_.tenant, ask_.session_id, event, end});
+  LogFinished(host_->options, {request_id_, caller_.tenant, session_, event, end});
 }
 
 void GenerationStream::Flush() {
@@ -350,12 +282,13 @@ void GenerationStream::Flush() {
     paused_ = true;
     host_->metrics->StreamPaused();
     host_->engine->SetPaused(id_, true);
-  } else if (shape_ == Shape::kUnary &&
-             pending_.bytes() > host_->options.max_reply_bytes - kReplyHeadBytes) {
-    // At once: nobody could be told of the tokens that would follow.
-    End(ReplyTooLarge(host_->options.max_reply_bytes,
-                      "use Generate, which streams, or lower stop.max_tokens"));
-    CancelInEngine(FinishReason::kCancelled);
+  } else if (shape_ == Shape::kUnary) {
+    // Checked as the reply grows: tokens behind the limit cannot be delivered.
+    const absl::Status fits = outlet_->CheckSize(pending_.bytes());
+    if (!fits.ok()) {
+      End(fits);
+      CancelInEngine(FinishReason::kCancelled);
+    }
   }
   Pump(std::move(lock));
 }
@@ -373,91 +306,76 @@ void GenerationStream::Shed() {
 }
 
 void GenerationStream::CancelInEngine(FinishReason reason) {
-  if (!accepted_ || finish_.has_value() || cancel_ns_ != 0) return;
+  if (!submitted_ || refused_ || finish_.has_value() || cancel_ns_ != 0) return;
   cancel_ns_ = SteadyNowNs();
   host_->engine->Cancel(id_, reason);
 }
 
-GenerationStream::Step GenerationStream::NextStep(std::string* frame) {
+// A step that writes output takes the delta out of pending_.
+GenerationStream::Step GenerationStream::NextStep(OutputDelta* delta) {
   if (ended_ || starting_ || (writing_ && !shed_)) return Step::kNothing;
   if (end_.ok()) {
-    if (!accepted_) return Step::kNothing;
-    const bool stream = shape_ == Shape::kStream;
-    if (stream && (accepted_message_ != nullptr || pending_.tokens > 0 || !pending_.text.empty())) {
-      EncodeTokens(frame);
-      return Step::kWrite;
+    // The engine may be ahead of the thread that submits.
+    if (!submitted_ || !accepted_) return Step::kNothing;
+    if (shape_ == Shape::kStream && !accepted_sent_) {
+      accepted_sent_ = true;
+      return Step::kAccepted;
+    }
+    if (shape_ == Shape::kStream && (pending_.tokens > 0 || !pending_.text.empty())) {
+      std::swap(*delta, pending_);
+      pending_.cumulative = delta->cumulative;
+      return Step::kTokens;
     }
     if (!finish_.has_value()) return Step::kNothing;
     end_ = StatusOf(finish_->reason);
   }
   ended_ = true;
-  final_code_.store(static_cast<int>(end_.code()), std::memory_order_relaxed);
   // Before the client can know of the end: it may use the id again at once.
   if (claimed_) host_->table->Release(request_id_);
-  if (!end_.ok()) return Step::kFinish;
-  EncodeEnd(frame);
-  return Step::kWriteLast;
+  if (!end_.ok()) return Step::kFail;
+  std::swap(*delta, pending_);
+  return Step::kEnd;
 }
 
 void GenerationStream::Pump(std::unique_lock<std::mutex> lock) {
-  // Reused, since the transport copies it before anything can come back to this thread.
-  static thread_local std::string frame;
+  // Its memory is reused by all streams of a thread: an outlet copies it before anything can come
+  // back to this thread.
+  static thread_local OutputDelta delta;
   for (;;) {
-    const Step step = NextStep(&frame);
+    delta.Clear();
+    const Step step = NextStep(&delta);
     if (step == Step::kNothing) return;
     busy_since_ns_ = SteadyNowNs();
-    if (step == Step::kWrite) {
+    const bool last = step == Step::kEnd || step == Step::kFail;
+    if (!last) {
       writing_ = starting_ = true;
-      in_flight_bytes_ = static_cast<int64_t>(frame.size());
+      in_flight_bytes_ = delta.bytes();
     }
-    StreamOutlet* const outlet = outlet_;
     const absl::Status status = end_;
     lock.unlock();
-    // The outlet lives at least until WriteLast or Finish, and those are decided once.
-    if (step == Step::kWriteLast) return outlet->WriteLast(frame);
-    if (step == Step::kFinish) return outlet->Finish(status);
-    outlet->Write(frame);
+    Send(step, delta, status);
+    if (last) return;
     lock.lock();
     starting_ = false;
   }
 }
 
-void GenerationStream::EncodeTokens(std::string* frame) {
-  static thread_local v1::GenerateResponse response;
-  response.Clear();
-  if (accepted_message_ != nullptr) {
-    response.set_request_id(request_id_);
-    response.set_allocated_accepted(accepted_message_.release());
-  } else {
-    cumulative_ += pending_.tokens;
-    v1::TokenDelta* delta = response.mutable_tokens();
-    delta->mutable_token_ids()->Add(pending_.token_ids.begin(), pending_.token_ids.end());
-    delta->mutable_logprobs()->Add(pending_.logprobs.begin(), pending_.logprobs.end());
-    if (ask_.send_text) delta->set_text(pending_.text);
-    delta->set_cumulative_tokens(cumulative_);
-    pending_.Clear();
-  }
-  response.SerializeToString(frame);
-}
-
-void GenerationStream::EncodeEnd(std::string* frame) {
+// The outlet lives at least until WriteEnd or Fail, and those are decided once. The members that
+// are read here do not change once a step was decided.
+void GenerationStream::Send(Step step, const OutputDelta& delta, const absl::Status& status) {
+  if (step == Step::kFail) return outlet_->Fail(status);
+  if (step == Step::kTokens) return outlet_->WriteTokens(delta, output_);
+  const AcceptedFrame accepted{.request_id = request_id_,
+                               .sampling = sampling_,
+                               .output = output_,
+                               .prompt_tokens = prompt_tokens_,
+                               .max_tokens = max_tokens_,
+                               .queue_position = queue_position_};
+  if (step == Step::kAccepted) return outlet_->WriteAccepted(accepted);
   const int stop = detokenizer_.has_value() ? detokenizer_->matched_stop() : -1;
-  const std::string stop_text = stop < 0 ? "" : ask_.sampling.stop[static_cast<size_t>(stop)];
-  if (shape_ == Shape::kStream) {
-    v1::GenerateResponse response;
-    response.set_request_id(request_id_);
-    EncodeFinished(*finish_, stop_text, response.mutable_finished());
-    response.SerializeToString(frame);
-    return;
-  }
-  v1::GenerateResult result;
-  result.set_request_id(request_id_);
-  result.set_allocated_accepted(accepted_message_.release());
-  if (ask_.send_text) result.set_text(pending_.text);
-  result.mutable_token_ids()->Add(pending_.token_ids.begin(), pending_.token_ids.end());
-  result.mutable_logprobs()->Add(pending_.logprobs.begin(), pending_.logprobs.end());
-  EncodeFinished(*finish_, stop_text, result.mutable_finished());
-  result.SerializeToString(frame);
+  const std::string stop_text = stop < 0 ? "" : sampling_.stop[static_cast<size_t>(stop)];
+  outlet_->WriteEnd(
+      {.accepted = accepted, .rest = delta, .finish = *finish_, .stop_text = stop_text});
 }
 
 }  // namespace quire

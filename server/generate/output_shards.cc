@@ -38,6 +38,21 @@ OutputShards::~OutputShards() {
   for (const auto& shard : shards_) shard->thread.join();
 }
 
+void OutputShards::Batch::Clear() {
+  starts.clear();
+  tokens.clear();
+  finishes.clear();
+}
+
+void OutputShards::OnTurnStarts(std::span<const TurnStart> starts) {
+  for (const TurnStart& start : starts) {
+    shards_[start.id % shards_.size()]->staged.starts.push_back(start);
+  }
+  for (const auto& shard : shards_) {
+    if (!shard->staged.empty()) HandOver(*shard);
+  }
+}
+
 void OutputShards::OnStep(std::span<const TokenEvent> tokens,
                           std::span<const FinishEvent> finishes) {
   const int64_t now_ns = SteadyNowNs();
@@ -50,7 +65,7 @@ void OutputShards::OnStep(std::span<const TokenEvent> tokens,
     shards_[event.id % count]->staged.finishes.push_back(event);
   }
   for (const auto& shard : shards_) {
-    if (!shard->staged.tokens.empty() || !shard->staged.finishes.empty()) HandOver(*shard);
+    if (!shard->staged.empty()) HandOver(*shard);
   }
 }
 
@@ -59,19 +74,19 @@ void OutputShards::HandOver(Shard& shard) {
   {
     std::lock_guard lock(shard.mutex);
     Batch& inbox = shard.inbox;
-    if (inbox.tokens.empty() && inbox.finishes.empty()) {
+    if (inbox.empty()) {
       std::swap(inbox, staged);
     } else {
       if (inbox.tokens.size() + staged.tokens.size() > kMaxQueuedTokens) {
         for (const Token& token : staged.tokens) token.stream->MarkOverrun();
         staged.tokens.clear();
       }
+      inbox.starts.insert(inbox.starts.end(), staged.starts.begin(), staged.starts.end());
       inbox.tokens.insert(inbox.tokens.end(), staged.tokens.begin(), staged.tokens.end());
       inbox.finishes.insert(inbox.finishes.end(), staged.finishes.begin(), staged.finishes.end());
     }
   }
-  staged.tokens.clear();
-  staged.finishes.clear();
+  staged.Clear();
   shard.wake.Notify();
 }
 
@@ -84,7 +99,7 @@ void OutputShards::Run(Shard& shard) {
       std::swap(batch, shard.inbox);
       stopping = shard.stopping;
     }
-    if (!batch.tokens.empty() || !batch.finishes.empty()) {
+    if (!batch.empty()) {
       Deliver(shard, batch);
     } else if (stopping) {
       return;
@@ -100,6 +115,10 @@ void OutputShards::Deliver(Shard& shard, Batch& batch) {
     stream->gathered = true;
     shard.touched.push_back(stream);
   };
+  for (const TurnStart& start : batch.starts) {
+    StreamOf(start.cookie)->TakeStart(start);
+    touch(StreamOf(start.cookie));
+  }
   for (const Token& token : batch.tokens) {
     token.stream->TakeToken(token.token, token.logprob, token.now_ns);
     touch(token.stream);
@@ -110,10 +129,12 @@ void OutputShards::Deliver(Shard& shard, Batch& batch) {
     touch(StreamOf(event.cookie));
   }
   FlushTouched(shard);
-  // Only now: a stream may be destroyed by this.
+  // Last, because it may destroy a stream.
+  for (const TurnStart& start : batch.starts) {
+    if (!start.status.ok()) StreamOf(start.cookie)->Release();
+  }
   for (const FinishEvent& event : batch.finishes) StreamOf(event.cookie)->Release();
-  batch.tokens.clear();
-  batch.finishes.clear();
+  batch.Clear();
 }
 
 void OutputShards::FlushTouched(Shard& shard) {

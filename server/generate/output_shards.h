@@ -26,9 +26,10 @@ class OutputShards {
   // Delivers what is queued, then joins. No OnStep may follow.
   ~OutputShards();
 
-  // OutputSink::OnStep: the scheduler thread. Never blocks; a shard that is more than
-  // kMaxQueuedTokens behind drops tokens, and their streams are shed (finishes are never dropped:
-  // live requests bound them).
+  // As of OutputSink: the scheduler thread. Never blocks; a shard that is more than
+  // kMaxQueuedTokens behind drops tokens, and their streams are shed (starts and finishes are never
+  // dropped: live requests bound them).
+  void OnTurnStarts(std::span<const TurnStart> starts);
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes);
 
   static constexpr size_t kMaxQueuedTokens = size_t{1} << 20;
@@ -41,8 +42,12 @@ class OutputShards {
     int64_t now_ns = 0;
   };
   struct Batch {
+    std::vector<TurnStart> starts;
     std::vector<Token> tokens;
     std::vector<FinishEvent> finishes;
+
+    bool empty() const { return starts.empty() && tokens.empty() && finishes.empty(); }
+    void Clear();
   };
   struct Shard {
     Batch staged;  // scheduler thread only

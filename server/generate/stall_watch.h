@@ -1,6 +1,6 @@
-// StallWatch: one thread that looks at each live stream about once per slow-reader timeout and
-// sheds those whose oldest unsent output is older. One timer for all streams instead of a timer
-// each: nothing is armed or disarmed per token.
+// StallWatch: one thread that checks each live stream about once per slow-reader timeout and sheds
+// the streams whose oldest unsent output is older. One timer serves all streams: no timer is armed
+// or disarmed per token.
 #pragma once
 
 #include <condition_variable>

@@ -25,7 +25,7 @@ class StreamTable {
   RequestId NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
   // Counts a call in, or refuses with UNAVAILABLE. Every call that came in leaves once,
-  // refused ones included.
+  // refused calls included.
   absl::Status Enter();
   void Leave();
   int open() const { return open_.load(std::memory_order_relaxed); }

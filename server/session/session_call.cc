@@ -6,15 +6,17 @@
 
 #include "engine/base/clock.h"
 #include "server/call/connection_table.h"
-#include "server/call/serial_thread.h"
+#include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
+#include "server/session/run_operation.h"
 
 namespace quire {
 namespace {
 
-class AskReactor final : public grpc::ServerUnaryReactor {
+class SessionReactor final : public grpc::ServerUnaryReactor {
  public:
-  AskReactor(ConnectionTable* connections, const std::string& peer) : call_(connections, peer) {}
+  SessionReactor(ConnectionTable* connections, const std::string& peer)
+      : call_(connections, peer) {}
   void OnDone() override { delete this; }
 
  private:
@@ -24,12 +26,12 @@ class AskReactor final : public grpc::ServerUnaryReactor {
 struct Method {
   StreamHost* host;
   std::string name;
+  std::string field;
   SessionDecoder decode;
 };
 
-// Ends its call exactly once: with an answer, or, when nobody made one, as refused. Shared by the
-// function on its way to the scheduler thread and the one on its way back; whichever is dropped at
-// the server's end may be the last to hold it.
+// Ends its call exactly once: with an answer, or as refused when it is destroyed without one. The
+// operation's completion holds it, and may be dropped at the server's end.
 class PendingAnswer {
  public:
   PendingAnswer(std::shared_ptr<const Method> method, grpc::ServerUnaryReactor* reactor,
@@ -43,9 +45,9 @@ class PendingAnswer {
   PendingAnswer(const PendingAnswer&) = delete;
   PendingAnswer& operator=(const PendingAnswer&) = delete;
 
-  void Answer(const absl::StatusOr<std::vector<SessionInfo>>& found, const SessionEncoder& encode) {
-    if (!found.ok()) return End(found.status());
-    const std::string bytes = encode(*found, SteadyNowNs());
+  void Answer(const SessionAnswer& answer, const SessionEncoder& encode) {
+    if (!answer.status.ok()) return End(FromSessions(answer.status, method_->field));
+    const std::string bytes = encode(answer.sessions, SteadyNowNs());
     *out_ = ToByteBuffer(bytes.data(), bytes.size());
     End(absl::OkStatus());
   }
@@ -64,26 +66,25 @@ class PendingAnswer {
 
 }  // namespace
 
-RawService::Unary SessionCall(StreamHost* host, const char* path, SessionDecoder decode) {
+RawService::Unary SessionCall(StreamHost* host, const char* path, const char* field,
+                              SessionDecoder decode) {
   const std::string full(path);
   const auto method = std::make_shared<const Method>(
-      Method{host, full.substr(full.rfind('/') + 1), std::move(decode)});
+      Method{host, full.substr(full.rfind('/') + 1), field, std::move(decode)});
   return [method](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
                   grpc::ByteBuffer* out) -> grpc::ServerUnaryReactor* {
     StreamHost* const host = method->host;
-    auto* reactor = new AskReactor(host->connections, context->peer());
-    const auto answer = std::make_shared<PendingAnswer>(method, reactor, out);
-    absl::StatusOr<SessionPlan> decoded = method->decode(*in, host->options.identity(*context));
-    if (!decoded.ok()) {
-      answer->End(decoded.status());
+    auto* reactor = new SessionReactor(host->connections, context->peer());
+    const auto pending = std::make_shared<PendingAnswer>(method, reactor, out);
+    absl::StatusOr<SessionPlan> plan = method->decode(*in, host->options.identity(*context));
+    if (!plan.ok()) {
+      pending->End(plan.status());
       return reactor;
     }
-    const auto plan = std::make_shared<const SessionPlan>(*std::move(decoded));
-    host->engine->Ask([host, answer, plan](SessionStore& sessions, int64_t now_ns) {
-      host->session_thread->Post([answer, plan, found = plan->ask(sessions, now_ns)] {
-        answer->Answer(found, plan->encode);
-      });
-    });
+    RunOperation(host, std::move(plan->operation),
+                 [pending, encode = std::move(plan->encode)](const SessionAnswer& answer) {
+                   pending->Answer(answer, encode);
+                 });
     return reactor;
   };
 }

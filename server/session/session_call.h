@@ -1,5 +1,5 @@
-// Session calls of one request and one answer: what the request asks is a function that runs on the
-// scheduler thread; what it found is encoded and sent by the session thread.
+// Session calls of one request and one answer: the request becomes an operation on the sessions,
+// and the session thread encodes and sends the answer.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/status_macros.h"
-#include "engine/schedule/sessions/session_store.h"
-#include "engine/values/session.h"
+#include "engine/values/session_operation.h"
 #include "server/call/message_call.h"
 #include "server/call/raw_service.h"
 #include "server/call/stream_host.h"
@@ -20,45 +19,43 @@
 
 namespace quire {
 
-// A call's effect: on the scheduler thread, so it may not block. Refusals are the server's own
-// (FromStore).
-using SessionAsk =
-    std::function<absl::StatusOr<std::vector<SessionInfo>>(SessionStore& sessions, int64_t now_ns)>;
-// The answer's bytes, of what the ask found.
+// The answer's bytes, of the sessions that the operation answered with.
 using SessionEncoder =
     std::function<std::string(const std::vector<SessionInfo>& found, int64_t now_ns)>;
 struct SessionPlan {
-  SessionAsk ask;
+  SessionOperation operation;
   SessionEncoder encode;
 };
-// From the request's bytes and whose they are.
+// From the request's bytes and the caller's tenant.
 using SessionDecoder =
     std::function<absl::StatusOr<SessionPlan>(const grpc::ByteBuffer&, TenantId)>;
 
-// `path` is a literal.
-RawService::Unary SessionCall(StreamHost* host, const char* path, SessionDecoder decode);
+// `path` and `field` are literals. `field`: the request's field that an INVALID_ARGUMENT of the
+// engine is about; empty: none.
+RawService::Unary SessionCall(StreamHost* host, const char* path, const char* field,
+                              SessionDecoder decode);
 
-// Registers absl::StatusOr<SessionAsk> decode(const Request&, TenantId) and
-// void encode(const Request&, found, now_ns, Response*) under `path`.
+// A call of absl::StatusOr<SessionOperation> decode(const Request&) and
+// void encode(const Request&, found, now_ns, Response*).
 template <typename Request, typename Response, typename Decode, typename Encode>
-void AddSessionCall(RawService* service, StreamHost* host, const char* path, Decode decode,
-                    Encode encode) {
-  service->Add(
-      path, SessionCall(
-                host, path,
-                [=](const grpc::ByteBuffer& bytes, TenantId tenant) -> absl::StatusOr<SessionPlan> {
-                  Request request;
-                  RETURN_IF_ERROR(ParseMessage(bytes, &request));
-                  SessionPlan plan;
-                  ASSIGN_OR_RETURN(plan.ask, decode(request, tenant));
-                  plan.encode = [encode, request = std::move(request)](
-                                    const std::vector<SessionInfo>& found, int64_t now_ns) {
-                    Response response;
-                    encode(request, found, now_ns, &response);
-                    return response.SerializeAsString();
-                  };
-                  return plan;
-                }));
+RawService::Unary MakeSessionCall(StreamHost* host, const char* path, const char* field,
+                                  Decode decode, Encode encode) {
+  return SessionCall(
+      host, path, field,
+      [=](const grpc::ByteBuffer& bytes, TenantId tenant) -> absl::StatusOr<SessionPlan> {
+        Request request;
+        RETURN_IF_ERROR(ParseMessage(bytes, &request));
+        SessionPlan plan;
+        ASSIGN_OR_RETURN(plan.operation, decode(request));
+        plan.operation.tenant = tenant;
+        plan.encode = [encode, request = std::move(request)](const std::vector<SessionInfo>& found,
+                                                             int64_t now_ns) {
+          Response response;
+          encode(request, found, now_ns, &response);
+          return response.SerializeAsString();
+        };
+        return plan;
+      });
 }
 
 }  // namespace quire

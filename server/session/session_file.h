@@ -2,8 +2,8 @@
 // host's pages hold it. docs/session-format.md is the format. Both directions work on pieces of any
 // size, so that no session needs to be held twice.
 //
-// What is read comes from anywhere: nothing is believed before its checksum was right, every length
-// is checked before memory is taken for it, and each refusal says what is wrong.
+// Files may come from anywhere: the reader trusts nothing before its checksum was right, checks
+// every length before it takes memory for it, and each refusal names the fault.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct SessionFileHeader {
   }
 };
 
-// The bytes of a rank's part of a block; empty (when reading): nobody wants them.
+// The bytes of a rank's part of a block; empty (when reading): they are skipped.
 using BlockBytes = std::function<std::span<std::byte>(int32_t block, int32_t rank)>;
 
 // XXH3-64 of bytes that come in pieces.
@@ -85,7 +85,7 @@ class SessionFileWriter {
 
 class SessionFileReader {
  public:
-  // What is imported here, and how many tokens of how large a vocabulary a session may have.
+  // The shape that may be imported, and the bounds of a session's tokens and of its token ids.
   struct Limits {
     SessionFileShape shape;
     int32_t max_tokens = 0;

@@ -24,7 +24,7 @@ void SessionStream::Begin() {
 void SessionStream::Done() {
   published_.load(std::memory_order_acquire)->host_->metrics->SessionStreamClosed(method_);
   Post([this] {
-    done_.store(true);
+    ended_ = true;
     ReleaseAll();
     self_.reset();
   });

@@ -1,9 +1,8 @@
-// SessionStream: what the streaming calls of the Sessions service have in common. Only the session
+// SessionStream: the common part of the streaming calls of the Sessions service. Only the session
 // thread touches a call's state: the library's callbacks, the scheduler thread and timers post to
 // it. So there is no lock, and the library is never called from two threads at once.
 //
-// Owned by shared_ptr: by the library from Begin to Done, and by whatever is on its way to the
-// call.
+// Owned by shared_ptr: by the library from Begin to Done, and by every job on its way to the call.
 #pragma once
 
 #include <atomic>
@@ -16,6 +15,7 @@
 #include "server/call/connection_table.h"
 #include "server/call/serial_thread.h"
 #include "server/call/stream_host.h"
+#include "server/session/run_operation.h"
 
 namespace grpc {
 class CallbackServerContext;
@@ -36,20 +36,28 @@ class SessionStream : public std::enable_shared_from_this<SessionStream> {
   void Begin();
   // From OnDone.
   void Done();
-  // Runs `job` on the session thread, and holds the call until then. Any thread, callbacks too: the
-  // order by which those see what the constructor wrote is made here, since that the library makes
-  // one can be seen neither in its documentation nor by the thread sanitizer.
+  // Runs `job` on the session thread, and holds the call until then. Any thread. Callbacks of the
+  // library read published_ to see the constructor's writes: neither the library's documentation
+  // nor the thread sanitizer shows an order of its own.
   template <typename Job>
   void Post(Job job) {
     SessionStream* const call = published_.load(std::memory_order_acquire);
     call->host_->session_thread->Post(
         [self = call->shared_from_this(), job = std::move(job)]() mutable { job(); });
   }
-  bool done() const { return done_.load(); }
+  // Runs an operation on the sessions, then `done` with its answer on the session thread; holds the
+  // call until then.
+  template <typename Function>
+  void Run(SessionOperation operation, Function done) {
+    RunOperation(host_, std::move(operation),
+                 [self = shared_from_this(), done = std::move(done)](SessionAnswer answer) mutable {
+                   done(std::move(answer));
+                 });
+  }
 
   // --- The session thread's.
-  // Ends the call unless it has ended. What a call holds goes before its client can know of the
-  // end.
+  // Ends the call unless it has ended. The call releases all it holds before its client can know of
+  // the end.
   void End(const absl::Status& status);
   // The same, when the transport finishes in another way than by its status alone.
   bool BeginEnd(const absl::Status& status);
@@ -66,7 +74,6 @@ class SessionStream : public std::enable_shared_from_this<SessionStream> {
   const int64_t opened_ns_;
   const OpenCall call_;
   std::atomic<SessionStream*> published_{nullptr};
-  std::atomic<bool> done_{false};
   // The session thread's.
   std::shared_ptr<SessionStream> self_;
   bool ended_ = false;

@@ -11,7 +11,6 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
-#include "engine/schedule/sessions/session_store.h"
 #include "quire/v1/sessions.pb.h"
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
@@ -24,8 +23,8 @@ namespace quire {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;
-// How long an export waits for KV to come to the host: several times what the largest session
-// takes. What is not there by then travels as tokens.
+// How long an export waits for KV to come to the host: several times the time that the largest
+// session takes. Later KV is left out, and its tokens travel alone.
 constexpr double kPatienceSeconds = 5;
 constexpr int kMaxTransfers = 64;
 
@@ -45,8 +44,8 @@ BlockBytes BytesIn(const HostArenas& arenas, std::vector<PageId> pages) {
   };
 }
 
-// What exports and imports share: a bound on their number, and an end for those who dawdle while
-// they hold a session or pages.
+// The common part of exports and imports: a bound on their number, and a deadline, since they hold
+// a session or pages.
 class Transfer : public SessionStream {
  public:
   using SessionStream::SessionStream;
@@ -71,20 +70,14 @@ class Transfer : public SessionStream {
     --host_->transfers;
     host_->table->Leave();
   }
-  // The alarm is the call's, and keeps what it calls until it ends itself: what holds the call must
-  // leave it when it goes off, or is cancelled, or neither would ever end.
+  // The alarm belongs to the call and keeps its function until the alarm itself is destroyed. So
+  // the function gives up its hold of the call when the alarm goes off or is cancelled.
   template <typename Job>
   void SetAlarm(grpc::Alarm& alarm, double seconds, Job job) {
     alarm.Set(InSeconds(seconds), [this, self = shared_from_this(), job](bool due) mutable {
       const auto held = std::move(self);
       if (due) Post(job);
     });
-  }
-  // Runs `ask` on the scheduler thread, and holds the call until then.
-  template <typename Function>
-  void Ask(Function ask) {
-    host_->engine->Ask([self = shared_from_this(), ask = std::move(ask)](
-                           SessionStore& sessions, int64_t now_ns) { ask(sessions, now_ns); });
   }
 
  private:
@@ -108,7 +101,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     Post([this, status]() mutable {
       if (status.ok()) status = Enter();
       if (!status.ok()) return End(status);
-      Ask([this](SessionStore& sessions, int64_t now_ns) { Save(sessions, now_ns); });
+      Save();
     });
   }
 
@@ -135,41 +128,33 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
            info.tiers.host_tokens + info.tiers.absent_tokens >= info.position;
   }
 
-  // The scheduler thread.
-  void Save(SessionStore& sessions, int64_t now_ns) {
-    absl::StatusOr<SessionInfo> session = sessions.Get(tenant_, name_);
-    if (!host_->arenas.empty() && session.ok() && !OnHost(*session)) {
-      session = sessions.Save(tenant_, name_, now_ns);
-    }
-    if (!session.ok()) {
-      return Post([this, status = FromStore(session.status())] { End(status); });
-    }
+  // Asks for the KV on the host and waits for it a while. Watches first, so that no change is
+  // missed.
+  void Save() {
     const auto self = std::static_pointer_cast<ExportCall>(shared_from_this());
-    if (host_->arenas.empty() || OnHost(*session) || session->state == SessionState::kActive ||
-        !host_->watches->Add(tenant_, name_, self)) {
-      return Collect(sessions, now_ns);
-    }
-    if (done()) host_->watches->Remove(tenant_, name_, this);
-    Post([this] {
-      if (!ended()) SetAlarm(patience_, kPatienceSeconds, [this] { StopWaiting(); });
-    });
+    if (host_->arenas.empty() || !host_->watches->Add(tenant_, name_, self)) return StopWaiting();
+    Run({.tenant = tenant_, .name = name_, .action = SessionOperation::Save()},
+        [this](const SessionAnswer& answer) {
+          if (!answer.status.ok()) return End(FromSessions(answer.status));
+          if (OnHost(answer.sessions.front())) return StopWaiting();
+          if (!ended() && !collecting_) {
+            SetAlarm(patience_, kPatienceSeconds, [this] { StopWaiting(); });
+          }
+        });
   }
 
   void StopWaiting() {
     host_->watches->Remove(tenant_, name_, this);
     patience_.Cancel();
     if (ended() || std::exchange(collecting_, true)) return;
-    Ask([this](SessionStore& sessions, int64_t now_ns) { Collect(sessions, now_ns); });
+    Run({.tenant = tenant_, .name = name_, .action = SessionOperation::BeginExport()},
+        [this](SessionAnswer answer) {
+          if (!answer.status.ok()) return End(FromSessions(answer.status));
+          Send(std::move(answer.transfer));
+        });
   }
 
-  // The scheduler thread.
-  void Collect(SessionStore& sessions, int64_t now_ns) {
-    auto begun = sessions.BeginExport(tenant_, name_, now_ns);
-    if (!begun.ok()) return Post([this, status = FromStore(begun.status())] { End(status); });
-    Post([this, begun = *std::move(begun)]() mutable { Send(std::move(begun)); });
-  }
-
-  void Send(SessionStore::Export begun) {
+  void Send(SessionTransfer begun) {
     turn_ = begun.turn;
     if (ended()) return ReleaseTurn();
     SessionFileHeader header{.shape = ShapeOf(*host_->model),
@@ -190,9 +175,8 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void ReleaseTurn() {
     if (turn_ == 0) return;
-    Ask([turn = std::exchange(turn_, 0)](SessionStore& sessions, int64_t now_ns) {
-      sessions.AbortTurn(turn, now_ns);
-    });
+    Run({.action = SessionOperation::EndExport{std::exchange(turn_, 0)}},
+        [](const SessionAnswer&) {});
   }
   void ReleaseAll() override {
     host_->watches->Remove(tenant_, name_, this);
@@ -247,11 +231,11 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   absl::Status TakeMessage() {
     v1::ImportSessionRequest request;
     RETURN_IF_ERROR(ParseMessage(in_, &request));
-    if (import_.name.empty()) {
-      ASSIGN_OR_RETURN(import_.name,
+    if (name_.empty()) {
+      ASSIGN_OR_RETURN(name_,
                        DecodeNewName("session_id", request.has_session_id(), request.session_id()));
       RETURN_IF_ERROR(CheckOptions(request.options(), MaxTtlSeconds(*host_)));
-      import_.options = Overlay(request.options(), {});
+      options_ = DecodeOptions(request.options());
     } else if (request.has_session_id() || request.has_options()) {
       return InvalidField(request.has_session_id() ? "session_id" : "options",
                           "belongs into the first message");
@@ -265,32 +249,32 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     return TakeBytes();
   }
 
-  // What is left of the message; then asks for the next one.
+  // The rest of the message; then reads the next one.
   absl::Status TakeBytes() {
     RETURN_IF_ERROR(reader_.Take(&left_));
     for (; signed_ < reader_.blocks_read(); ++signed_) Sign(signed_);
     if (reader_.AwaitsPages()) {
-      Ask([this, import = Complete()](SessionStore& sessions, int64_t now_ns) {
-        auto start = sessions.BeginImport(tenant_, import, now_ns);
-        Post([this, start = std::move(start)]() mutable { TakePages(std::move(start)); });
-      });
+      Run(BeginImport(), [this](SessionAnswer answer) { TakePages(std::move(answer)); });
     } else {
       StartRead(&in_);
     }
     return absl::OkStatus();
   }
 
-  SessionStore::Import Complete() {
-    import_.tokens = reader_.tokens();
-    import_.kv_tokens = host_->arenas.empty() ? 0 : reader_.header().kv_tokens;
-    return import_;
+  SessionOperation BeginImport() const {
+    return {.tenant = tenant_,
+            .name = name_,
+            .action = SessionOperation::BeginImport{
+                .options = options_,
+                .tokens = reader_.tokens(),
+                .kv_tokens = host_->arenas.empty() ? 0 : reader_.header().kv_tokens}};
   }
 
-  void TakePages(absl::StatusOr<SessionStore::ImportStart> start) {
-    if (!start.ok()) return End(FromStore(start.status()));
-    turn_ = start->turn;
+  void TakePages(SessionAnswer answer) {
+    if (!answer.status.ok()) return End(FromSessions(answer.status));
+    turn_ = answer.transfer.turn;
     if (ended()) return ReleaseImport();
-    pages_ = std::move(start->pages);
+    pages_ = std::move(answer.transfer.pages);
     pages_.resize(static_cast<size_t>(reader_.header().num_blocks()), kNoPage);
     reader_.SetPages(BytesIn(host_->arenas, pages_));
     if (const absl::Status status = TakeBytes(); !status.ok()) End(status);
@@ -303,45 +287,41 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     for (const std::shared_ptr<HostArena>& arena : host_->arenas) arena->Sign(page);
   }
 
-  // The client has sent everything.
+  // The client has sent everything. A file without KV needed no pages: its import begins here.
   absl::Status Commit() {
     RETURN_IF_ERROR(reader_.Finish());
-    Ask([this, turn = std::exchange(turn_, 0), import = Complete()](SessionStore& sessions,
-                                                                    int64_t now_ns) {
-      auto session = CommitIn(sessions, turn, import, now_ns);
-      Post([this, session = std::move(session)] { Answer(session); });
+    if (turn_ != 0) {
+      EndImport();
+      return absl::OkStatus();
+    }
+    Run(BeginImport(), [this](const SessionAnswer& answer) {
+      if (!answer.status.ok()) return End(FromSessions(answer.status));
+      turn_ = answer.transfer.turn;
+      if (ended()) return ReleaseImport();
+      EndImport();
     });
     return absl::OkStatus();
   }
 
-  // The scheduler thread. A file without KV has not begun yet.
-  absl::StatusOr<SessionInfo> CommitIn(SessionStore& sessions, uint64_t turn,
-                                       const SessionStore::Import& import, int64_t now_ns) const {
-    if (turn == 0) {
-      const auto start = sessions.BeginImport(tenant_, import, now_ns);
-      if (!start.ok()) return FromStore(start.status());
-      turn = start->turn;
-    }
-    auto session = sessions.EndImport(turn, true, now_ns);
-    if (!session.ok()) return FromStore(session.status());
-    return session;
+  void EndImport() {
+    Run({.action = SessionOperation::EndImport{std::exchange(turn_, 0), /*complete=*/true}},
+        [this](const SessionAnswer& answer) { Answer(answer); });
   }
 
-  void Answer(const absl::StatusOr<SessionInfo>& session) {
-    if (session.ok() && !ended()) {
+  void Answer(const SessionAnswer& answer) {
+    if (answer.status.ok() && !ended()) {
       v1::Session message;
-      EncodeSession(*session, SteadyNowNs(), &message);
+      EncodeSession(answer.sessions.front(), SteadyNowNs(), &message);
       const std::string bytes = message.SerializeAsString();
       *response_ = ToByteBuffer(bytes.data(), bytes.size());
     }
-    End(session.status());
+    End(FromSessions(answer.status));
   }
 
   void ReleaseImport() {
     if (turn_ == 0) return;
-    Ask([turn = std::exchange(turn_, 0)](SessionStore& sessions, int64_t now_ns) {
-      sessions.EndImport(turn, false, now_ns).IgnoreError();
-    });
+    Run({.action = SessionOperation::EndImport{std::exchange(turn_, 0), /*complete=*/false}},
+        [](const SessionAnswer&) {});
   }
   void ReleaseAll() override {
     ReleaseImport();
@@ -352,7 +332,8 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   grpc::ByteBuffer* const response_;
   // The session thread's.
   grpc::ByteBuffer in_;  // of the read in flight
-  SessionStore::Import import_;
+  SessionName name_;     // empty before the first message
+  SessionOptions options_;
   SessionFileReader reader_;
   std::string data_;       // of the last message
   std::string_view left_;  // of it

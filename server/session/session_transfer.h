@@ -1,8 +1,8 @@
 // Sessions.Export and Sessions.Import: a session as the bytes of a SessionFile, out and in.
 //
-// An export asks for the KV to be copied to the host, waits for that a little, and then holds the
-// session as a turn would while its pages are sent. An import's pages are in nobody's reach until
-// the file was right to its end. Either takes the memory of a piece at a time.
+// An export asks for the KV to be copied to the host, waits a little for that, and then holds the
+// session as a turn would while it sends the pages. No request can read the pages of an import
+// until the whole file has proved right. Either needs the memory of one piece at a time.
 #pragma once
 
 #include "server/call/raw_service.h"
@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// What files of this server's sessions have in their headers, and must have to be taken in.
+// The shape in the headers of this server's files. An import of another shape is refused.
 SessionFileShape ShapeOf(const ServingModel& model);
 
 // Handlers for RawService; the reactors delete themselves. `host` outlives every call.

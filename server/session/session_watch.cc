@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/base/clock.h"
-#include "engine/schedule/sessions/session_store.h"
 #include "quire/v1/sessions.pb.h"
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
@@ -32,8 +31,7 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     Begin();
     Post([this, status] {
       if (!status.ok()) return End(status);
-      host_->engine->Ask(
-          [this, self = shared_from_this()](SessionStore& sessions, int64_t) { Look(sessions); });
+      Look();
     });
   }
 
@@ -52,25 +50,30 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // The scheduler thread.
   void Changed(const SessionInfo& info) override {
     Post([this, info] {
-      latest_ = info;
-      Pump();
+      // Changes before the first look are older than what the look finds.
+      if (looked_) Show(info);
     });
   }
 
  private:
-  // The scheduler thread.
-  void Look(SessionStore& sessions) {
-    const auto session = sessions.Get(tenant_, name_);
-    absl::Status status = FromStore(session.status());
+  // Watches first, so that no change behind the look is missed.
+  void Look() {
     const auto self = std::static_pointer_cast<WatchCall>(shared_from_this());
-    if (status.ok() && !host_->watches->Add(tenant_, name_, self)) {
-      status = Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
-                       "too many sessions are watched; retry when some watches have ended", 1);
+    if (!host_->watches->Add(tenant_, name_, self)) {
+      return End(Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
+                         "too many sessions are watched; retry when some watches have ended", 1));
     }
-    if (!status.ok()) return Post([this, status] { End(status); });
-    // The call may have ended before it was added.
-    if (done()) host_->watches->Remove(tenant_, name_, this);
-    Changed(*session);
+    Run({.tenant = tenant_, .name = name_, .action = SessionOperation::Get()},
+        [this](const SessionAnswer& answer) {
+          if (!answer.status.ok()) return End(FromSessions(answer.status));
+          looked_ = true;
+          Show(answer.sessions.front());
+        });
+  }
+
+  void Show(const SessionInfo& info) {
+    latest_ = info;
+    Pump();
   }
 
   void Pump() {
@@ -94,7 +97,8 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   SessionName name_;  // constant after Start
   // The session thread's.
-  std::optional<SessionInfo> latest_;  // not told yet
+  bool looked_ = false;
+  std::optional<SessionInfo> latest_;  // not sent yet
   grpc::ByteBuffer buffer_;            // of the write in flight
   bool writing_ = false;
 };

@@ -1,4 +1,4 @@
-// One lock, held for a look-up; the thread that tells is the scheduler's.
+// One lock, held for a look-up; the scheduler thread reports changes.
 #include "server/session/session_watches.h"
 
 #include <vector>
@@ -26,8 +26,8 @@ void SessionWatches::Remove(TenantId tenant, const SessionName& name,
   count_.store(watchers_.size(), std::memory_order_relaxed);
 }
 
-void SessionWatches::Tell(const SessionInfo& info) {
-  // Watchers are added on this thread: the count is not too low.
+void SessionWatches::OnSessionChange(const SessionInfo& info) {
+  // The engine's inbox orders Add before the changes that a watcher must hear of.
   if (count_.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(mutex_);
   const auto [begin, end] = watchers_.equal_range(Key(info.tenant, info.name));

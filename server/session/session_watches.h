@@ -1,5 +1,5 @@
-// SessionWatches: who is to be told when a session changes. The session store tells this of every
-// change of every session; unless somebody watches, that costs one look at a counter.
+// SessionWatches: the watchers of each session. The engine reports every change of every session
+// here; without watchers a report costs one read of a counter.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "engine/values/session.h"
+#include "engine/values/session_operation.h"
 
 namespace quire {
 
@@ -19,17 +19,16 @@ class SessionWatcher {
   virtual void Changed(const SessionInfo& info) = 0;
 };
 
-class SessionWatches {
+class SessionWatches final : public SessionObserver {
  public:
   // More watchers than this are refused.
   static constexpr size_t kMaxWatchers = 4096;
 
-  // False when there are too many. On the scheduler thread, so that no change is missed between the
-  // look at the session and this; Remove on any.
+  // False when there are too many. A watcher that is added before an operation is sent to the
+  // engine hears of every change after that operation. Any thread.
   bool Add(TenantId tenant, const SessionName& name, std::shared_ptr<SessionWatcher> watcher);
   void Remove(TenantId tenant, const SessionName& name, const SessionWatcher* watcher);
-  // The store's observer.
-  void Tell(const SessionInfo& info);
+  void OnSessionChange(const SessionInfo& info) override;
 
  private:
   using Key = std::pair<TenantId, SessionName>;

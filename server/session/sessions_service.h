@@ -1,5 +1,5 @@
-// quire.v1.Sessions. Every call runs on the scheduler thread, between two steps, as a function of
-// the session store (Engine::Ask); its bytes are read and its answer is written elsewhere.
+// quire.v1.Sessions. Each call is an operation that the scheduler thread runs between two steps
+// (Engine::Run); other threads decode its request and encode its answer.
 #pragma once
 
 #include <memory>

@@ -39,9 +39,20 @@ class PositionRunner : public StepRunner {
 class RecordingSink : public OutputSink {
  public:
   struct Stream {
+    std::vector<TurnStart> starts;
     std::vector<int32_t> tokens;
     std::vector<FinishEvent> ends;
   };
+  void OnTurnStarts(std::span<const TurnStart> starts) override {
+    std::lock_guard lock(mutex_);
+    for (const TurnStart& start : starts) {
+      Stream& stream = streams_[start.id];
+      EXPECT_TRUE(stream.tokens.empty() && stream.starts.empty());
+      stream.starts.push_back(start);
+      ended_ += !start.status.ok();
+    }
+    changed_.notify_all();
+  }
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) {

@@ -20,6 +20,7 @@ const std::string kModel = QUIRE_SOURCE_DIR "/tests/testdata/models/llama";
 
 class CollectingSink : public OutputSink {
  public:
+  void OnTurnStarts(std::span<const TurnStart>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) tokens_[event.id].push_back(event.token);

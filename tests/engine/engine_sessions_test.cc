@@ -1,5 +1,6 @@
-// Engine and sessions: asks are run between steps, copies go on when nobody asks for tokens, and
-// nothing of it can stop the loop.
+// Engine and sessions: operations run between steps, copies go on without requests, and neither can
+// stop the loop.
+// Covers engine/schedule/sessions/session_requests.cc
 #include <atomic>
 #include <deque>
 #include <random>
@@ -134,8 +135,7 @@ class EngineSessionsTest : public ::testing::Test {
     return sink_.stream(id).ends.at(0);
   }
   void Submit(RequestId id, const SessionName& name, int text, int max_tokens) {
-    auto request = BeginTurn(*engine_, name, std::vector<int32_t>(text, 1));
-    ASSERT_NE(request, nullptr);
+    auto request = MakeTurn(name, std::vector<int32_t>(text, 1));
     request->id = id;
     request->sampling.max_tokens = max_tokens;
     request->arrival_ns = SteadyNowNs();
@@ -150,7 +150,7 @@ class EngineSessionsTest : public ::testing::Test {
   size_t ends_ = 0;
 };
 
-TEST_F(EngineSessionsTest, AsksOfAThreadRunInOrderWhileRequestsRun) {
+TEST_F(EngineSessionsTest, OperationsOfAThreadRunInOrderWhileRequestsRun) {
   Start();
   constexpr int kThreads = 4, kAsks = 500;
   std::vector<std::thread> threads;
@@ -163,20 +163,21 @@ TEST_F(EngineSessionsTest, AsksOfAThreadRunInOrderWhileRequestsRun) {
           ASSERT_TRUE(engine_->Submit(MakeRequest(id, 20, 10)).ok());
           if (i % 20 == 0) engine_->Cancel(id, FinishReason::kCancelled);
         }
-        engine_->Ask([&seen, t, i](SessionStore&, int64_t) { seen[t].push_back(i); });
+        engine_->Run({.name = "s", .action = SessionOperation::Get()},
+                     [&seen, t, i](const SessionAnswer&) { seen[t].push_back(i); });
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   sink_.AwaitEnds(kThreads * kAsks / 10);
-  Asked<bool>(*engine_, [](SessionStore&, int64_t) { return true; });
+  EXPECT_FALSE(GetSession(*engine_, "s").ok());
   for (const std::vector<int>& order : seen) {
     ASSERT_EQ(order.size(), size_t{kAsks});
     EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
   }
 }
 
-TEST_F(EngineSessionsTest, AsksAreRunWhileDrainingAndAfterAFaultForGood) {
+TEST_F(EngineSessionsTest, OperationsRunWhileDrainingAndAfterAFaultForGood) {
   Start({1, 2});
   Create("s");
   engine_->StartDrain();
@@ -194,8 +195,8 @@ TEST_F(EngineSessionsTest, AsksAreRunWhileDrainingAndAfterAFaultForGood) {
   EXPECT_NE(info->state, SessionState::kActive);
 }
 
-// Whoever waits for an answer is told by the death of the ask.
-TEST_F(EngineSessionsTest, EveryAskIsRunOrDroppedWhenTheEngineEnds) {
+// A caller that waits for an answer learns of the end by the completion's destruction.
+TEST_F(EngineSessionsTest, EveryOperationRunsOrIsDroppedWhenTheEngineEnds) {
   Start();
   std::atomic<int> alive{0}, ran{0};
   struct Counted {
@@ -204,8 +205,8 @@ TEST_F(EngineSessionsTest, EveryAskIsRunOrDroppedWhenTheEngineEnds) {
     std::atomic<int>* count_;
   };
   for (int i = 0; i < 1000; ++i) {
-    engine_->Ask(
-        [&ran, held = std::make_shared<Counted>(&alive)](SessionStore&, int64_t) { ++ran; });
+    engine_->Run({.name = "s", .action = SessionOperation::Get()},
+                 [&ran, held = std::make_shared<Counted>(&alive)](const SessionAnswer&) { ++ran; });
   }
   engine_.reset();
   EXPECT_EQ(alive.load(), 0);
@@ -322,10 +323,7 @@ TEST_F(EngineSessionsTest, ManyThreadsWithSessionsAndNoDeadlock) {
       int32_t position = 0;
       for (int i = 0; i < kTurns; ++i) {
         if (position > 150) {
-          const auto cut = Asked<absl::StatusOr<SessionInfo>>(
-              *engine_, [&](SessionStore& sessions, int64_t now_ns) {
-                return sessions.Truncate(0, name, position / 4, now_ns);
-              });
+          const auto cut = ChangeSession(*engine_, name, SessionOperation::Truncate{position / 4});
           ASSERT_TRUE(cut.ok()) << cut.status();
         }
         const RequestId id = 1 + t * kTurns + i;

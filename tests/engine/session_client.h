@@ -1,11 +1,13 @@
-// A client of an engine's sessions, for tests and benchmarks: asks, and waits for the answer.
+// A client of an engine's sessions, for tests and benchmarks: runs an operation and waits for it.
 #pragma once
 
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
@@ -13,28 +15,32 @@
 
 namespace quire {
 
-// What `ask` says, run where sessions live.
-template <typename Answer>
-Answer Asked(Engine& engine, std::function<Answer(SessionStore&, int64_t now_ns)> ask) {
-  std::promise<Answer> answer;
-  engine.Ask(
-      [&](SessionStore& sessions, int64_t now_ns) { answer.set_value(ask(sessions, now_ns)); });
+inline SessionAnswer RunSession(Engine& engine, const SessionName& name,
+                                SessionOperation::Action action) {
+  std::promise<SessionAnswer> answer;
+  engine.Run({.name = name, .action = std::move(action)},
+             [&](SessionAnswer given) { answer.set_value(std::move(given)); });
   return answer.get_future().get();
 }
 
+// The session after an operation that answers with one.
+inline absl::StatusOr<SessionInfo> ChangeSession(Engine& engine, const SessionName& name,
+                                                 SessionOperation::Action action) {
+  SessionAnswer answer = RunSession(engine, name, std::move(action));
+  if (!answer.status.ok()) return answer.status;
+  return std::move(answer.sessions.at(0));
+}
+
 inline absl::StatusOr<SessionInfo> GetSession(Engine& engine, const SessionName& name) {
-  return Asked<absl::StatusOr<SessionInfo>>(
-      engine, [&](SessionStore& sessions, int64_t) { return sessions.Get(0, name); });
+  return ChangeSession(engine, name, SessionOperation::Get());
 }
 
 inline absl::StatusOr<SessionInfo> CreateSession(Engine& engine, const SessionName& name,
                                                  const SessionOptions& options) {
-  return Asked<absl::StatusOr<SessionInfo>>(engine, [&](SessionStore& sessions, int64_t now_ns) {
-    return sessions.Create(0, name, options, now_ns);
-  });
+  return ChangeSession(engine, name, SessionOperation::Create{options});
 }
 
-// Until `done` of the session; what it was then.
+// Waits until `done` of the session; returns what it was then.
 inline SessionInfo AwaitSession(Engine& engine, const SessionName& name,
                                 const std::function<bool(const SessionInfo&)>& done) {
   for (;;) {
@@ -44,21 +50,12 @@ inline SessionInfo AwaitSession(Engine& engine, const SessionName& name,
   }
 }
 
-// The request for a turn that appends `text`; null, with the reason in `status`, if there can be
-// none.
-inline std::unique_ptr<Request> BeginTurn(Engine& engine, const SessionName& name,
-                                          const std::vector<int32_t>& text,
-                                          absl::Status* status = nullptr) {
-  absl::StatusOr<TurnStart> start =
-      Asked<absl::StatusOr<TurnStart>>(engine, [&](SessionStore& sessions, int64_t now_ns) {
-        return sessions.BeginTurn(0, name, std::nullopt, now_ns);
-      });
-  if (status != nullptr) *status = start.status();
-  if (!start.ok()) return nullptr;
+// The request for a turn that appends `text`.
+inline std::unique_ptr<Request> MakeTurn(const SessionName& name,
+                                         const std::vector<int32_t>& text) {
   auto request = std::make_unique<Request>();
-  request->turn = start->turn;
-  request->prompt = std::move(start->tokens);
-  request->prompt.insert(request->prompt.end(), text.begin(), text.end());
+  request->prompt = text;
+  request->session_turn = TurnRequest{.session = name};
   return request;
 }
 

@@ -27,6 +27,9 @@ class CollectingSink : public OutputSink {
     FinishEvent end;
     bool ended = false;
   };
+  void OnTurnStarts(std::span<const TurnStart> starts) override {
+    for (const TurnStart& start : starts) CHECK(start.status.ok());
+  }
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     const std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) replies_[event.id].tokens.push_back(event.token);
@@ -105,10 +108,7 @@ class Server {
   }
   // A turn of a conversation, held under `name`.
   CollectingSink::Reply Say(const SessionName& name, int conversation, int turn) {
-    absl::Status status;
-    auto request = BeginTurn(*engine_, name, Text(conversation, turn), &status);
-    EXPECT_TRUE(status.ok()) << status;
-    return Generate(std::move(request), Sampling(conversation, turn));
+    return Generate(MakeTurn(name, Text(conversation, turn)), Sampling(conversation, turn));
   }
   void Create(const SessionName& name) {
     const auto created = CreateSession(*engine_, name, {});
@@ -116,9 +116,7 @@ class Server {
   }
   // Until nothing of the session is on the device.
   void Offload(const SessionName& name) {
-    const auto asked = Asked<absl::StatusOr<SessionInfo>>(
-        *engine_,
-        [&](SessionStore& sessions, int64_t now_ns) { return sessions.Offload(0, name, now_ns); });
+    const auto asked = ChangeSession(*engine_, name, SessionOperation::Offload());
     EXPECT_TRUE(asked.ok()) << asked.status();
     AwaitSession(*engine_, name, [](const SessionInfo& info) {
       return info.tiers.device_tokens == 0 && info.tiers.host_tokens == info.position - 1;
@@ -198,10 +196,7 @@ TEST(SessionModelTest, AForkSaysWhatTheOriginalWouldHave) {
   server.Create("s");
   for (int turn = 0; turn < 3; ++turn) server.Say("s", 1, turn);
   const auto fork = [&](const SessionName& from, const SessionName& name) {
-    const auto forked = Asked<absl::StatusOr<SessionInfo>>(
-        server.engine(), [&](SessionStore& sessions, int64_t now_ns) {
-          return sessions.Fork(0, from, name, std::nullopt, now_ns);
-        });
+    const auto forked = ChangeSession(server.engine(), from, SessionOperation::Fork{name, {}});
     EXPECT_TRUE(forked.ok()) << forked.status();
   };
   server.Offload("s");
@@ -224,10 +219,8 @@ TEST(SessionModelTest, TruncatedAndSaidAgainItIsTheSame) {
     positions.push_back(server.Say("s", 1, turn).end.position);
   }
   for (const int back_to : {4, 2, 0}) {
-    const auto cut = Asked<absl::StatusOr<SessionInfo>>(
-        server.engine(), [&](SessionStore& sessions, int64_t now_ns) {
-          return sessions.Truncate(0, "s", positions[back_to], now_ns);
-        });
+    const auto cut =
+        ChangeSession(server.engine(), "s", SessionOperation::Truncate{positions[back_to]});
     ASSERT_TRUE(cut.ok()) << cut.status();
     for (int turn = back_to + 1; turn < kTurns; ++turn) {
       EXPECT_EQ(server.Say("s", 1, turn).tokens, Plain(1)[turn]) << back_to << " " << turn;

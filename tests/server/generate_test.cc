@@ -1,6 +1,7 @@
 // Generate and GenerateUnary over real gRPC: what a well-behaved client sees.
 // Covers server/generate/generate_call.cc, server/generate/generation_stream.cc,
-// server/generate/output_shards.cc, server/generate/stream_table.cc
+// server/generate/output_shards.cc, server/generate/stream_table.cc,
+// server/generate/generate_frames.cc, server/generate/refusals.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 // Covers server/session/sessions_service.cc, server/session/session_call.cc,
 // server/session/session_watch.cc, server/session/session_watches.cc,
 // server/session/session_stream.cc, server/call/serial_thread.cc, server/call/identity.cc,
-// server/call/session_codec.cc
+// server/call/session_codec.cc, server/session/run_operation.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

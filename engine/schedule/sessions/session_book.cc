@@ -27,11 +27,18 @@ SessionBook::SessionBook(int32_t max_sessions) : capacity_(max_sessions), by_sta
   prefetches_.Reserve(max_sessions);
   paged_.Reserve(max_sessions);
   keepers_.Reserve(max_sessions);
+  requests_.Reserve(max_sessions);
 }
 
 SessionBook::Slot SessionBook::Find(TenantId tenant, const SessionName& name) const {
   const auto found = names_.find(Key(tenant, name));
   return found == names_.end() ? kNoSlot : found->second;
+}
+
+SessionBook::Slot SessionBook::FindRequest(RequestId request) const {
+  const auto found = requests_.LowerBound({request, 0});
+  return request == 0 || found == requests_.end() || found->first != request ? kNoSlot
+                                                                             : found->second;
 }
 
 SessionBook::Slot SessionBook::Add(TenantId tenant, const SessionName& name) {
@@ -84,6 +91,7 @@ void SessionBook::File(Slot slot) {
   const SessionRecord& record = records_[slot];
   Count(record, 1);
   if (record.kept != kNoNode) keepers_.Insert({record.kept, WantedOf(slot)});
+  if (record.request != 0) requests_.Insert({record.request, slot});
   if (record.turn != 0) return;
   leases_.Insert({record.expires_ns, slot});
   if (record.offload_ns != kNoDeadline) offloads_.Insert({record.offload_ns, slot});
@@ -95,6 +103,7 @@ void SessionBook::Unfile(Slot slot) {
   const SessionRecord& record = records_[slot];
   Count(record, -1);
   if (record.kept != kNoNode) keepers_.Erase({record.kept, WantedOf(slot)});
+  if (record.request != 0) requests_.Erase({record.request, slot});
   if (record.turn != 0) return;
   leases_.Erase({record.expires_ns, slot});
   if (record.offload_ns != kNoDeadline) offloads_.Erase({record.offload_ns, slot});
@@ -105,7 +114,7 @@ void SessionBook::Unfile(Slot slot) {
 void SessionBook::CheckInvariants() const {
   std::unordered_map<TenantId, TenantUse> tenants;
   std::vector<int64_t> by_state(kNumStates);
-  size_t idle = 0, offloads = 0, prefetches = 0, paged = 0, kept = 0;
+  size_t idle = 0, offloads = 0, prefetches = 0, paged = 0, kept = 0, requests = 0;
   int64_t tokens = 0;
   for (const auto& [name, slot] : names_) {
     const SessionRecord& record = records_[slot];
@@ -121,11 +130,13 @@ void SessionBook::CheckInvariants() const {
     prefetches += is_idle && record.prefetch_ns != kNoDeadline;
     paged += is_idle && record.has_pages;
     kept += record.kept != kNoNode;
+    requests += record.request != 0;
     if (is_idle) CHECK(leases_.Contains({record.expires_ns, slot}));
     if (record.kept != kNoNode) CHECK(keepers_.Contains({record.kept, WantedOf(slot)}));
   }
   CHECK(idle == leases_.size() && offloads == offloads_.size());
   CHECK(prefetches == prefetches_.size() && paged == paged_.size() && kept == keepers_.size());
+  CHECK_EQ(requests, requests_.size());
   CHECK(tokens == num_tokens_ && by_state == by_state_ && tenants.size() == tenants_.size());
   for (const auto& [tenant, use] : tenants) {
     CHECK(use.sessions == Use(tenant).sessions && use.tokens == Use(tenant).tokens);

@@ -24,6 +24,10 @@ struct SessionRecord {
   std::vector<int32_t> tokens;
   uint64_t turn = 0;   // running; 0: none
   uint64_t turns = 0;  // appended
+  // Of the running turn, or of the last one while nothing has changed the tokens since.
+  RequestId request = 0;
+  int32_t num_prompt = 0;         // its prompt's tokens, once it is appended
+  int32_t max_output = kKeepAll;  // of its output that the session keeps
   int64_t created_ns = 0;
   int64_t used_ns = 0;
   int64_t expires_ns = kNoDeadline;
@@ -67,6 +71,8 @@ class SessionBook {
 
   // kNoSlot if there is none of that name.
   Slot Find(TenantId tenant, const SessionName& name) const;
+  // By SessionRecord::request; likewise.
+  Slot FindRequest(RequestId request) const;
   // Requires that the name is new and that size() < capacity().
   Slot Add(TenantId tenant, const SessionName& name);
   void Remove(Slot slot);
@@ -114,6 +120,7 @@ class SessionBook {
   RecyclingSet<Timer> prefetches_;
   RecyclingSet<Wanted> paged_;
   RecyclingSet<Keeper> keepers_;
+  RecyclingSet<std::pair<RequestId, Slot>> requests_;
   std::vector<int64_t> by_state_;
   int64_t num_tokens_ = 0;
 };

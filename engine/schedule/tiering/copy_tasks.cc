@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/schedule/kv/prefix_tree.h"
-#include "engine/schedule/sessions/session_store.h"
+#include "engine/schedule/sessions/session_pressure.h"
 #include "kernels/check.h"
 
 namespace quire {

@@ -17,7 +17,7 @@
 namespace quire {
 
 class PrefixTree;
-class SessionStore;
+class SessionPressure;
 
 enum class TaskKind : uint8_t {
   kRestore,   // loads that a sequence waits for
@@ -52,7 +52,7 @@ class CopyTasks {
   using Tasks = std::map<uint64_t, CopyTask>;  // by ticket: oldest first
 
   // All outlive this. Tells `sessions` when a task ends.
-  CopyTasks(BlockPool& pool, PrefixTree& tree, SessionStore& sessions)
+  CopyTasks(BlockPool& pool, PrefixTree& tree, SessionPressure& sessions)
       : pool_(pool), tree_(tree), sessions_(sessions) {}
 
   const Tasks& all(TaskKind kind) const { return tasks_[static_cast<size_t>(kind)]; }
@@ -97,7 +97,7 @@ class CopyTasks {
 
   BlockPool& pool_;
   PrefixTree& tree_;
-  SessionStore& sessions_;
+  SessionPressure& sessions_;
   std::array<Tasks, 3> tasks_;  // by TaskKind
   uint64_t last_ticket_ = 0;
   int32_t num_loading_ = 0;

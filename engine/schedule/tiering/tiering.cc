@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/schedule/kv/prefix_tree.h"
+#include "engine/schedule/sessions/session_pressure.h"
 #include "engine/schedule/sessions/session_store.h"
 #include "kernels/check.h"
 
@@ -36,9 +37,9 @@ Tiering::Tiering(const TieringConfig& config, BlockPool& pool, PrefixTree& tree,
       timeout_ns_(static_cast<int64_t>(config.job_timeout_seconds * 1e9)),
       pool_(pool),
       tree_(tree),
-      sessions_(sessions),
+      sessions_(sessions.pressure()),
       policy_(config),
-      tasks_(pool, tree, sessions),
+      tasks_(pool, tree, sessions_),
       jobs_(timeout_ns_) {
   sending_.reserve(max_copies_);
   copies_.reserve(max_copies_);

@@ -27,6 +27,7 @@
 namespace quire {
 
 class PrefixTree;
+class SessionPressure;
 class SessionStore;
 
 class Tiering {
@@ -106,7 +107,7 @@ class Tiering {
   const int64_t timeout_ns_;
   BlockPool& pool_;
   PrefixTree& tree_;
-  SessionStore& sessions_;
+  SessionPressure& sessions_;
   TieringPolicy policy_;
   CopyTasks tasks_;
   JobsInFlight jobs_;

@@ -43,11 +43,13 @@ class Forks : public SimulatedEngine {
     ASSERT_TRUE(store().Fork(0, from, to, position, now_ns).ok());
     std::vector<int32_t> tokens = SessionTokens(0, from);
     tokens.resize(position.value_or(tokens.size()));
-    SessionTokens(0, to) = tokens;
+    SetSessionTokens(0, to, tokens);
   }
   void Truncate(const std::string& name, int32_t position) {
     ASSERT_TRUE(store().Truncate(0, name, position, now_ns).ok());
-    SessionTokens(0, name).resize(position);
+    std::vector<int32_t> tokens = SessionTokens(0, name);
+    tokens.resize(position);
+    SetSessionTokens(0, name, tokens);
   }
   RequestId Begin(const std::string& name, int32_t in = kIn, int32_t out = kOut) {
     const RequestId id =

@@ -169,25 +169,26 @@ class Conversations {
     const TenantId tenant = AnyTenant();
     const std::string name = AnyName();
     const int64_t now_ns = sim_.now_ns;
-    std::vector<int32_t>& tokens = sim_.SessionTokens(tenant, name);
+    std::vector<int32_t> tokens = sim_.SessionTokens(tenant, name);
     const int32_t position = Between(0, static_cast<int32_t>(tokens.size()) + 1);
     switch (Between(0, 9)) {
       case 0:
       case 1:
-        if (store.Create(tenant, name, {}, now_ns).ok()) tokens.clear();
+        if (store.Create(tenant, name, {}, now_ns).ok()) sim_.SetSessionTokens(tenant, name, {});
         break;
       case 2: {
         const std::string fork = AnyName();
         if (!store.Fork(tenant, name, fork, position, now_ns).ok()) break;
         ++counts["forks"];
         std::vector<int32_t> taken(tokens.begin(), tokens.begin() + position);
-        sim_.SessionTokens(tenant, fork) = taken;
+        sim_.SetSessionTokens(tenant, fork, taken);
         break;
       }
       case 3:
         if (!store.Truncate(tenant, name, position, now_ns).ok()) break;
         ++counts["truncations"];
         tokens.resize(position);
+        sim_.SetSessionTokens(tenant, name, tokens);
         break;
       case 4: counts["offloads"] += store.Offload(tenant, name, now_ns).ok(); break;
       case 5: counts["prefetches"] += store.Prefetch(tenant, name, now_ns).ok(); break;

@@ -1,6 +1,6 @@
 // Random programs of clients, turns, pressure and faults against a model that knows only what a
 // session must remember: its tokens. Whoever reads KV checks it (SessionWorld).
-// Covers engine/schedule/sessions/session_book.cc, engine/schedule/sessions/session_tiers.cc,
+// Covers engine/schedule/sessions/session_book.cc, engine/schedule/sessions/session_leases.cc,
 // engine/values/session.cc
 #include <gtest/gtest.h>
 
@@ -242,7 +242,7 @@ class Program {
       case 2: (void)sessions.Pin(tenant, name, now); break;
       case 3: EXPECT_TRUE(sessions.Unpin(tenant, name, now).ok()); break;
       case 4:
-        EXPECT_TRUE(sessions.Touch(tenant, name, std::nullopt, now).ok());
+        EXPECT_TRUE(sessions.Touch(tenant, name, {}, now).ok());
         found->second.used_ns = now;
         break;
       case 5: Fork(id); break;

@@ -1,4 +1,6 @@
 // What clients ask of sessions, turn by turn: answers, refusals, leases, forks, cuts, pins, bytes.
+// Covers engine/schedule/sessions/session_records.cc, engine/schedule/sessions/session_leases.cc,
+// engine/schedule/sessions/session_pressure.cc, engine/schedule/sessions/session_transfers.cc
 #include "engine/schedule/sessions/session_store.h"
 
 #include <gtest/gtest.h>
@@ -27,6 +29,15 @@ template <typename T>
 std::string Reason(const absl::StatusOr<T>& result) {
   return Reason(result.status());
 }
+
+class Observer : public SessionObserver {
+ public:
+  explicit Observer(std::function<void(const SessionInfo&)> hear) : hear_(std::move(hear)) {}
+  void OnSessionChange(const SessionInfo& info) override { hear_(info); }
+
+ private:
+  const std::function<void(const SessionInfo&)> hear_;
+};
 
 class SessionStoreTest : public testing::Test {
  protected:
@@ -159,16 +170,17 @@ TEST_F(SessionStoreTest, RefusesWhatIsOverAQuota) {
 
 TEST_F(SessionStoreTest, EndsWhenItsLeaseRunsOutUnlessATurnRuns) {
   std::vector<std::string> closed;
-  store().SetObserver([&](const SessionInfo& info) {
+  Observer observer([&](const SessionInfo& info) {
     if (info.state == SessionState::kClosed) closed.push_back(info.name);
   });
+  store().SetObserver(&observer);
   const int64_t start = world_.now_ns;
   Create("short", {.ttl_seconds = 10});
   Create("busy", {.ttl_seconds = 10});
   Create("touched", {.ttl_seconds = 10});
   const auto turn = store().BeginTurn(kTenant, "busy", 0, start);
   EXPECT_EQ(store().NextTimer(), start + 10 * kSecond);
-  ASSERT_TRUE(store().Touch(kTenant, "touched", std::nullopt, start + 5 * kSecond).ok());
+  ASSERT_TRUE(store().Touch(kTenant, "touched", {}, start + 5 * kSecond).ok());
   store().Expire(start + 10 * kSecond - 1, 10);
   EXPECT_TRUE(closed.empty());
   store().Expire(start + 10 * kSecond, 10);
@@ -182,12 +194,12 @@ TEST_F(SessionStoreTest, EndsWhenItsLeaseRunsOutUnlessATurnRuns) {
 
 TEST_F(SessionStoreTest, TouchChangesWhatIsGiven) {
   Create("a", {.ttl_seconds = 10, .idle_offload_after_seconds = 3, .retain_priority = 5});
-  const auto touched = store().Touch(kTenant, "a", SessionOptions{.ttl_seconds = 50}, 2 * kSecond);
+  const auto touched = store().Touch(kTenant, "a", {.ttl_seconds = 50}, 2 * kSecond);
   ASSERT_TRUE(touched.ok());
   EXPECT_EQ(touched->expires_ns, 52 * kSecond);
   EXPECT_EQ(touched->options.idle_offload_after_seconds, 3);
-  EXPECT_EQ(touched->options.retain_priority, 0);
-  EXPECT_FALSE(store().Touch(kTenant, "a", SessionOptions{.ttl_seconds = -2}, 3).ok());
+  EXPECT_EQ(touched->options.retain_priority, 5);
+  EXPECT_FALSE(store().Touch(kTenant, "a", {.ttl_seconds = -2}, 3).ok());
   EXPECT_EQ(Get("a").options.ttl_seconds, 50);
 }
 
@@ -261,7 +273,8 @@ TEST_F(SessionStoreTest, ACutKeepsTheBlockThatItGoesThrough) {
 TEST_F(SessionStoreTest, SaysWhenItsKvIsLost) {
   std::vector<SessionState> states;
   Grow("a", 15);
-  store().SetObserver([&](const SessionInfo& info) { states.push_back(info.state); });
+  Observer observer([&](const SessionInfo& info) { states.push_back(info.state); });
+  store().SetObserver(&observer);
   // Somebody else takes every block.
   std::vector<BlockId> taken;
   while (world_.pool.available() > 0) taken.push_back(world_.pool.Take());

@@ -98,31 +98,45 @@ SimulatedEngine::SimulatedEngine(const SchedulerConfig& config, const ShadowMode
       copier_(config.num_pages, config.block_size, faults) {}
 
 RequestId SimulatedEngine::Add(const RequestSpec& spec) {
-  if (!spec.session.empty()) {
-    const absl::StatusOr<TurnStart> start =
-        scheduler_.sessions().BeginTurn(spec.tenant, spec.session, std::nullopt, now_ns);
-    if (!start.ok()) return 0;
-    EXPECT_EQ(start->tokens, SessionTokens(spec.tenant, spec.session));
-    RequestSpec turn = spec;
-    turn.session.clear();
-    turn.prompt = start->tokens;
-    const std::vector<int32_t> said = PromptOf(next_id_, spec, model_.vocab_size);
-    turn.prompt.insert(turn.prompt.end(), said.begin(), said.end());
-    if (!scheduler_.Fits(static_cast<int64_t>(turn.prompt.size()), spec.max_tokens)) {
-      scheduler_.sessions().AbortTurn(start->turn, now_ns);
-      Settle();
-      return 0;
-    }
-    return AddRequest(turn, spec.session, start->turn);
+  const RequestId id = next_id_++;
+  std::unique_ptr<Request> request = MakeRequest(id, spec);
+  specs_[id] = spec;
+  outcomes_[id];
+  specs_[id].prompt_tokens = static_cast<int32_t>(request->prompt.size());
+  if (spec.session.empty()) {
+    scheduler_.Add(std::move(request));
+    Settle();
+    return id;
   }
-  return AddRequest(spec, "", 0);
+  const std::pair key(spec.tenant, spec.session);
+  std::vector<int32_t> prompt = sessions_[key];
+  prompt.insert(prompt.end(), request->prompt.begin(), request->prompt.end());
+  specs_[id].prompt = prompt;
+  specs_[id].prompt_tokens = static_cast<int32_t>(prompt.size());
+  // As if a client had left out a max_tokens for which the context, not the pool, has no room.
+  const auto length = static_cast<int32_t>(prompt.size());
+  const int32_t end = length + std::min(spec.max_tokens, config_.max_model_len - length);
+  if (end <= (config_.num_blocks - 1) * config_.block_size) {
+    request->max_tokens_source = MaxTokensSource::kDefault;
+  }
+  request->session_turn = TurnRequest{.session = spec.session};
+  scheduler_.AddTurn(std::move(request), now_ns, events_);
+  const TurnStart start = events_.starts.at(0);
+  EXPECT_EQ(start.id, id);
+  Settle();
+  if (start.status.ok()) {
+    EXPECT_EQ(start.prompt_tokens, length);
+    last_turn_.erase(key);
+    return id;
+  }
+  specs_.erase(id);
+  outcomes_.erase(id);
+  --next_id_;
+  return 0;
 }
 
-RequestId SimulatedEngine::AddRequest(const RequestSpec& spec, const std::string& session,
-                                      uint64_t turn) {
+std::unique_ptr<Request> SimulatedEngine::MakeRequest(RequestId id, const RequestSpec& spec) const {
   auto request = std::make_unique<Request>();
-  const RequestId id = next_id_++;
-  request->turn = turn;
   request->id = id;
   request->cookie = reinterpret_cast<void*>(id);
   request->prompt = PromptOf(id, spec, model_.vocab_size);
@@ -136,22 +150,28 @@ RequestId SimulatedEngine::AddRequest(const RequestSpec& spec, const std::string
   request->deadline_ns = spec.deadline_ns;
   request->tenant = spec.tenant;
   request->bypass_cache = spec.bypass_cache;
-  specs_[id] = spec;
-  specs_[id].session = session;
-  specs_[id].prompt_tokens = static_cast<int32_t>(request->prompt.size());
-  outcomes_[id];
-  scheduler_.Add(std::move(request));
-  Settle();
-  return id;
+  return request;
 }
 
 void SimulatedEngine::Cancel(RequestId id, FinishReason reason, int32_t keep_output) {
-  const auto found = outcomes_.find(id);
-  // The first end counts.
-  const bool first = found != outcomes_.end() && ended_.insert(id).second;
-  if (first) found->second.keep_output = keep_output;
+  ended_.insert(id);
+  if (outcomes_.contains(id)) CutTurn(id, keep_output);
   scheduler_.Cancel(id, reason, now_ns, events_, keep_output);
   Settle();
+}
+
+// A cut counts while the turn runs and behind its end, until something else changes its session.
+void SimulatedEngine::CutTurn(RequestId id, int32_t keep_output) {
+  Outcome& outcome = outcomes_.at(id);
+  outcome.keep_output = std::min(outcome.keep_output, keep_output);
+  const RequestSpec& spec = specs_.at(id);
+  const auto last = last_turn_.find({spec.tenant, spec.session});
+  if (keep_output == kKeepAll || last == last_turn_.end() || last->second != id) return;
+  std::vector<int32_t>& tokens = sessions_[last->first];
+  const size_t position = spec.prompt.size() + static_cast<size_t>(keep_output);
+  if (position >= tokens.size()) return;
+  tokens.resize(position);
+  last_turn_.erase(last);
 }
 
 void SimulatedEngine::OnTimer() {
@@ -190,7 +210,7 @@ void SimulatedEngine::RunCopies() {
 
 void SimulatedEngine::CreateSession(TenantId tenant, const std::string& name) {
   EXPECT_TRUE(scheduler_.sessions().Create(tenant, name, {}, now_ns).ok());
-  SessionTokens(tenant, name).clear();
+  SetSessionTokens(tenant, name, {});
 }
 
 void SimulatedEngine::CheckSession(TenantId tenant, const std::string& name) {
@@ -200,6 +220,7 @@ void SimulatedEngine::CheckSession(TenantId tenant, const std::string& name) {
   EXPECT_EQ(start->tokens, SessionTokens(tenant, name));
   EXPECT_EQ(info->position, static_cast<int32_t>(start->tokens.size()));
   scheduler_.sessions().AbortTurn(start->turn, now_ns);
+  last_turn_.erase({tenant, name});
   Settle();
 }
 
@@ -213,10 +234,10 @@ void SimulatedEngine::EndTurn(const FinishEvent& event) {
       event.reason == FinishReason::kContextLimit;
   EXPECT_EQ(well, event.position > 0);
   if (!well) return;
-  std::vector<int32_t>& tokens = SessionTokens(spec.tenant, spec.session);
+  std::vector<int32_t>& tokens = sessions_[{spec.tenant, spec.session}];
   tokens = spec.prompt;
-  const int32_t keep = event.reason == FinishReason::kStopText ? outcome.keep_output : kKeepAll;
-  const auto kept = std::min<size_t>(keep, outcome.tokens.size());
+  last_turn_[{spec.tenant, spec.session}] = event.id;
+  const auto kept = std::min<size_t>(outcome.keep_output, outcome.tokens.size());
   tokens.insert(tokens.end(), outcome.tokens.begin(), outcome.tokens.begin() + kept);
   EXPECT_EQ(event.position, static_cast<int32_t>(tokens.size()));
 }

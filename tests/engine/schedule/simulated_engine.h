@@ -8,7 +8,10 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/schedule/scheduler.h"
@@ -82,9 +85,14 @@ class SimulatedEngine {
   void RunCopies();
   // True if the session has exactly the tokens that it should have.
   void CheckSession(TenantId tenant, const std::string& name);
-  // The tokens that the session should have. A test that changes it other than by a turn sets them.
-  std::vector<int32_t>& SessionTokens(TenantId tenant, const std::string& name) {
+  // The tokens that the session should have.
+  const std::vector<int32_t>& SessionTokens(TenantId tenant, const std::string& name) {
     return sessions_[{tenant, name}];
+  }
+  // For a test that changes the session's tokens in another way than by a turn.
+  void SetSessionTokens(TenantId tenant, const std::string& name, std::vector<int32_t> tokens) {
+    last_turn_.erase({tenant, name});
+    sessions_[{tenant, name}] = std::move(tokens);
   }
   void CreateSession(TenantId tenant, const std::string& name);
   void CancelAll(FinishReason reason);
@@ -134,7 +142,8 @@ class SimulatedEngine {
     std::vector<RequestId> samplers;
   };
 
-  RequestId AddRequest(const RequestSpec& spec, const std::string& session, uint64_t turn);
+  std::unique_ptr<Request> MakeRequest(RequestId id, const RequestSpec& spec) const;
+  void CutTurn(RequestId id, int32_t keep_output);
   void Settle();
   void ReadPlan(const StepPlan& plan);
   void CheckTenant(const RowWork& work, TenantId tenant);
@@ -149,6 +158,8 @@ class SimulatedEngine {
   std::unique_ptr<ShadowWorker> worker_;
   ShadowCopier copier_;
   std::map<std::pair<TenantId, std::string>, std::vector<int32_t>> sessions_;
+  // The last turn of a session, while nothing has changed the session's tokens since.
+  std::map<std::pair<TenantId, std::string>, RequestId> last_turn_;
   std::map<int32_t, TenantId> page_tenant_;
   std::vector<CopyJob> copies_;  // in flight
   std::set<RequestId> ended_;    // or to be ended

@@ -207,7 +207,7 @@ TEST_F(TieringTest, DropsNoPageThatAMoreWantedSessionEndsWith) {
   SessionWorld world(config);
   Grow(world, "template", 17, 1, 100);
   ASSERT_TRUE(world.sessions.Fork(0, "template", "fork", std::nullopt, world.now_ns).ok());
-  ASSERT_TRUE(world.sessions.Touch(0, "fork", SessionOptions{.retain_priority = -9}, 1).ok());
+  ASSERT_TRUE(world.sessions.Touch(0, "fork", {.retain_priority = -9}, 1).ok());
   ASSERT_TRUE(world.Converse(0, "fork", SomeTokens(8, 2), {1}));  // 6 blocks, and a tail
   world.now_ns += 3 * kSecond;
   world.Pump();

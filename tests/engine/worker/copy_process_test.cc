@@ -179,17 +179,14 @@ TEST(EngineOverCopyProcesses, ATurnWhoseRestoreHangsIsRecomputed) {
                 std::make_unique<RestartingTransport>(std::move(supervisor)), &sink);
   ASSERT_TRUE(CreateSession(engine, "s", {.idle_offload_after_seconds = 3600}).ok());
   const auto say = [&](RequestId id, int text) {
-    auto request = BeginTurn(engine, "s", std::vector<int32_t>(text, 1));
-    ASSERT_NE(request, nullptr);
+    auto request = MakeTurn("s", std::vector<int32_t>(text, 1));
     request->id = id;
     request->sampling.max_tokens = 5;
     ASSERT_TRUE(engine.Submit(std::move(request)).ok());
     sink.AwaitEnds(id);
   };
   say(1, 40);
-  ASSERT_TRUE(Asked<bool>(engine, [](SessionStore& sessions, int64_t now_ns) {
-    return sessions.Offload(0, "s", now_ns).ok();
-  }));
+  ASSERT_TRUE(ChangeSession(engine, "s", SessionOperation::Offload()).ok());
   AwaitSession(engine, "s", [](const SessionInfo& now) {
     return now.tiers.host_tokens == 44 && now.tiers.device_tokens == 0;
   });

@@ -177,6 +177,7 @@ class EngineOverProcesses : public ::testing::Test, public OutputSink {
     request->arrival_ns = SteadyNowNs();
     return engine_->Submit(std::move(request));
   }
+  void OnTurnStarts(std::span<const TurnStart>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     const std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) {

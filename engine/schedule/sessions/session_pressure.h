@@ -1,0 +1,42 @@
+// SessionPressure: which sessions' KV moves between device and host next, and which loses its
+// pages. Tiering asks. One thread.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/schedule/sessions/session_records.h"
+
+namespace quire {
+
+class SessionLeases;
+
+class SessionPressure {
+ public:
+  // Both outlive this.
+  SessionPressure(SessionRecords& records, SessionLeases& leases);
+
+  // The deepest node (a tail included) of the idle session that is due to be stored; kNoNode: none.
+  // The next call gives the next session. A session that is not stored after all comes again, ever
+  // later.
+  NodeId NextIdle(int64_t now_ns);
+  // The deepest node that a client asked to fetch; likewise.
+  NodeId NextPrefetch();
+  // Frees host pages, to store `node`: drops at most `pages`, of sessions with a lower priority
+  // than the keepers of `node`, or the same and longer unused. Each session loses its end first.
+  // Returns the number dropped.
+  int32_t MakeRoom(int32_t pages, NodeId node);
+  // The same for a session that is `wanted` so much.
+  int32_t MakeRoomFor(int32_t pages, const SessionBook::Wanted& wanted);
+  // Copies of the chain to `node`, the deepest of a session, have begun or ended.
+  void OnTierChange(NodeId node);
+
+ private:
+  int32_t DropPages(SessionBook::Slot slot, int32_t pages);
+
+  SessionRecords& records_;
+  SessionLeases& leases_;
+  SessionBook& book_;
+  PrefixTree& tree_;
+};
+
+}  // namespace quire

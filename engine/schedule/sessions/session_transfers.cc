@@ -1,0 +1,109 @@
+// The chain of pages of an export, and the nodes that an import fills.
+#include "engine/schedule/sessions/session_transfers.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "engine/base/status_macros.h"
+#include "engine/schedule/sessions/session_pressure.h"
+#include "kernels/check.h"
+
+namespace quire {
+
+SessionTransfers::SessionTransfers(SessionRecords& records, SessionPressure& pressure)
+    : records_(records), pressure_(pressure), book_(records.book()), tree_(records.tree()) {}
+
+absl::StatusOr<SessionTransfer> SessionTransfers::BeginExport(TenantId tenant,
+                                                              const SessionName& name, int64_t) {
+  ASSIGN_OR_RETURN(const SessionBook::Slot slot, records_.FindIdle(tenant, name));
+  // From the first block to the first without a page: copies may end in any order.
+  std::vector<NodeId> chain;
+  if (book_[slot].kept != kNoNode) tree_.Chain(book_[slot].kept, chain);
+  size_t count = 0;
+  while (count < chain.size() && tree_.Kv(chain[count]).on_host()) ++count;
+  while (count > 0 && tree_.HoldCost(chain[count - 1]) > tree_.pool().available()) --count;
+  SessionTransfer bytes{.turn = records_.StartTurn(slot), .tokens = book_[slot].tokens};
+  if (count > 0) {
+    const NodeId node = chain[count - 1];
+    tree_.Hold(node);
+    book_.Change(slot, [node](SessionRecord& record) { record.exported = node; });
+    bytes.kv_tokens = std::min(tree_.NumTokens(node), static_cast<int32_t>(bytes.tokens.size()));
+    for (size_t i = 0; i < count; ++i) bytes.pages.push_back(tree_.Kv(chain[i]).page);
+  }
+  records_.Tell(slot);
+  return bytes;
+}
+
+void SessionTransfers::ReleaseExport(SessionBook::Slot slot) {
+  const NodeId node = book_[slot].exported;
+  if (node == kNoNode) return;
+  book_.Change(slot, [](SessionRecord& record) { record.exported = kNoNode; });
+  tree_.Release(node);
+}
+
+absl::StatusOr<SessionTransfer> SessionTransfers::BeginImport(TenantId tenant, Import import,
+                                                              int64_t now_ns) {
+  const int32_t size = static_cast<int32_t>(import.tokens.size());
+  RETURN_IF_ERROR(records_.CheckOptions(import.options));
+  RETURN_IF_ERROR(records_.CheckNew(tenant, import.name, size));
+  if (size > records_.config().max_model_len || import.kv_tokens < 0 || import.kv_tokens > size) {
+    return absl::InvalidArgumentError(
+        "a session has KV of its own tokens alone, and no more "
+        "tokens than the model's context");
+  }
+  const SessionBook::Slot slot = records_.Add(tenant, import.name, import.options, now_ns);
+  SessionTransfer start{.turn = records_.StartTurn(slot)};
+  std::vector<Filling>& filling = imports_[start.turn];
+  NodeId node = tree_.Find(tenant, {});
+  tree_.Hold(node);
+  filling.push_back({node, false});
+  for (int32_t begin = 0; begin < import.kv_tokens; begin += records_.block_size()) {
+    const int32_t count = std::min(records_.block_size(), import.kv_tokens - begin);
+    if (tree_.host().num_free_pages() == 0) {
+      pressure_.MakeRoomFor((import.kv_tokens - begin - 1) / records_.block_size() + 1,
+                            book_.WantedOf(slot));
+    }
+    const PrefixTree::Inserted inserted = tree_.host().InsertOnHost(
+        node, std::span(import.tokens).subspan(begin, count), count < records_.block_size());
+    if (inserted.node == kNoNode) break;
+    node = inserted.node;
+    filling.push_back({node, inserted.adopted});
+    start.pages.push_back(inserted.adopted ? tree_.Kv(node).page : kNoPage);
+  }
+  book_.Change(slot, [&](SessionRecord& record) { record.tokens = std::move(import.tokens); });
+  start.pages.resize((import.kv_tokens + records_.block_size() - 1) / records_.block_size(),
+                     kNoPage);
+  records_.Tell(slot);
+  return start;
+}
+
+absl::StatusOr<SessionInfo> SessionTransfers::EndImport(uint64_t turn, bool ok, int64_t now_ns) {
+  const auto found = imports_.find(turn);
+  if (found == imports_.end()) return absl::NotFoundError("no import of that number is under way");
+  const std::vector<Filling> filling = std::move(found->second);
+  imports_.erase(found);
+  const SessionBook::Slot slot = records_.SlotOf(turn);
+  for (const Filling& each : filling) {
+    if (each.adopted) tree_.host().EndStore(each.node, ok);
+  }
+  const NodeId deepest = filling.back().node;
+  if (ok && tree_.Depth(deepest) > 0) records_.KeepInstead(slot, deepest);
+  for (const Filling& each : filling) tree_.Release(each.node);
+  book_.Change(slot, [&](SessionRecord& record) {
+    record.turn = 0;
+    records_.Use(record, now_ns);
+  });
+  if (ok) return records_.Tell(slot);
+  records_.End(slot);
+  return absl::CancelledError("the import was given up");
+}
+
+void SessionTransfers::CheckInvariants() const {
+  for (const auto& [turn, filling] : imports_) {
+    CHECK(records_.SlotOf(turn) != SessionBook::kNoSlot);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,51 @@
+// SessionTransfers: sessions on their way out of the server as bytes, and in. Each is busy
+// meanwhile, as if a turn ran. One thread.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/schedule/sessions/session_records.h"
+#include "engine/schedule/sessions/session_store.h"
+#include "engine/values/session_operation.h"
+
+namespace quire {
+
+class SessionPressure;
+
+class SessionTransfers {
+ public:
+  using Import = SessionStore::Import;
+
+  // Both outlive this.
+  SessionTransfers(SessionRecords& records, SessionPressure& pressure);
+
+  // Holds the pages until ReleaseExport.
+  absl::StatusOr<SessionTransfer> BeginExport(TenantId tenant, const SessionName& name,
+                                              int64_t now_ns);
+  // Ignores a session that is not exported.
+  void ReleaseExport(SessionBook::Slot slot);
+  // Makes a session, busy until EndImport; the caller fills the pages by then.
+  absl::StatusOr<SessionTransfer> BeginImport(TenantId tenant, Import import, int64_t now_ns);
+  bool IsImport(uint64_t turn) const { return imports_.contains(turn); }
+  // Not ok: the session is gone again.
+  absl::StatusOr<SessionInfo> EndImport(uint64_t turn, bool ok, int64_t now_ns);
+
+  void CheckInvariants() const;
+
+ private:
+  struct Filling {
+    NodeId node = kNoNode;
+    bool adopted = false;  // its page is being filled
+  };
+
+  SessionRecords& records_;
+  SessionPressure& pressure_;
+  SessionBook& book_;
+  PrefixTree& tree_;
+  std::unordered_map<uint64_t, std::vector<Filling>> imports_;  // by turn: held, the root first
+};
+
+}  // namespace quire

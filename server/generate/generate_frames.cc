@@ -1,0 +1,159 @@
+// From the engine's values to quire.v1.
+#include "server/generate/generate_frames.h"
+
+#include <algorithm>
+
+#include "quire/v1/inference.pb.h"
+#include "server/call/status_codec.h"
+
+namespace quire {
+namespace {
+
+// All of a GenerateResult but its output: 16 stop strings of 256 bytes, 1024 biases and 64 ids of
+// at most 14 each, and some numbers. The output itself takes no more than OutputDelta::bytes says:
+// ids of a vocabulary below 2^28 are varints of at most 4 bytes.
+constexpr int64_t kReplyHeadBytes = 64 << 10;
+
+void EncodeSampling(const SamplingParams& in, v1::SamplingParams* out) {
+  out->set_temperature(in.row.temperature);
+  out->set_top_k(static_cast<uint32_t>(in.row.top_k));
+  out->set_top_p(in.row.top_p);
+  out->set_min_p(in.row.min_p);
+  out->set_repetition_penalty(in.row.repetition_penalty);
+  out->set_presence_penalty(in.row.presence_penalty);
+  out->set_frequency_penalty(in.row.frequency_penalty);
+  out->set_seed(in.row.seed);
+  for (const LogitBias& entry : in.logit_bias) {
+    (*out->mutable_logit_bias())[static_cast<uint32_t>(entry.token)] = entry.bias;
+  }
+}
+
+void EncodeStop(const SamplingParams& in, int32_t max_tokens, v1::StopConditions* out) {
+  out->set_max_tokens(static_cast<uint32_t>(max_tokens));
+  out->set_min_tokens(static_cast<uint32_t>(in.min_tokens));
+  for (const std::string& text : in.stop) out->add_stop(text);
+  for (const int32_t id : in.stop_token_ids) out->add_stop_token_ids(static_cast<uint32_t>(id));
+  out->set_include_stop_in_output(in.include_stop_in_output);
+  out->set_ignore_eos(in.ignore_eos);
+}
+
+v1::Residency::Outcome WireOutcome(Residency::Outcome outcome) {
+  switch (outcome) {
+    case Residency::Outcome::kNone: return v1::Residency::OUTCOME_NONE;
+    case Residency::Outcome::kDevice: return v1::Residency::OUTCOME_DEVICE;
+    case Residency::Outcome::kRestored: return v1::Residency::OUTCOME_RESTORED;
+    case Residency::Outcome::kPartial: return v1::Residency::OUTCOME_PARTIAL;
+    case Residency::Outcome::kRecomputed: return v1::Residency::OUTCOME_RECOMPUTED;
+  }
+  return v1::Residency::OUTCOME_UNSPECIFIED;
+}
+
+void EncodeResidency(const Residency& in, v1::Residency* out) {
+  out->set_outcome(WireOutcome(in.outcome));
+  out->set_device_tokens(static_cast<uint32_t>(in.device_tokens));
+  out->set_host_tokens(static_cast<uint32_t>(in.host_tokens));
+  out->set_recomputed_tokens(static_cast<uint32_t>(in.recomputed_tokens));
+  out->set_restore_seconds(static_cast<double>(in.restore_ns) * 1e-9);
+}
+
+v1::FinishReason WireReason(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEos: return v1::FINISH_REASON_EOS;
+    case FinishReason::kStopToken: return v1::FINISH_REASON_STOP_TOKEN;
+    case FinishReason::kStopText: return v1::FINISH_REASON_STOP_TEXT;
+    case FinishReason::kMaxTokens: return v1::FINISH_REASON_MAX_TOKENS;
+    case FinishReason::kContextLimit: return v1::FINISH_REASON_CONTEXT_LIMIT;
+    default: return v1::FINISH_REASON_UNSPECIFIED;
+  }
+}
+
+// Seconds between two instants, 0 when either never came.
+double Seconds(int64_t from_ns, int64_t to_ns) {
+  return from_ns == 0 || to_ns <= from_ns ? 0.0 : static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+void FillAccepted(const std::string& model_name, const AcceptedFrame& in, v1::Accepted* out) {
+  out->set_model(model_name);
+  out->set_prompt_tokens(static_cast<uint32_t>(in.prompt_tokens));
+  EncodeSampling(in.sampling, out->mutable_sampling());
+  EncodeStop(in.sampling, in.max_tokens, out->mutable_stop());
+  v1::OutputOptions* output = out->mutable_output();
+  output->set_text(in.output.text);
+  output->set_token_ids(in.output.token_ids);
+  output->set_logprobs(in.sampling.logprobs);
+  output->set_skip_special_tokens(in.output.skip_special_tokens);
+  out->set_queue_position(static_cast<uint32_t>(std::max<int64_t>(in.queue_position, 0)));
+}
+
+void FillFinished(const FinishEvent& event, const std::string& stop_text, v1::Finished* finished) {
+  finished->set_reason(WireReason(event.reason));
+  if (event.reason == FinishReason::kEos || event.reason == FinishReason::kStopToken) {
+    finished->set_stop_token_id(static_cast<uint32_t>(event.stop_token));
+  }
+  if (event.reason == FinishReason::kStopText) finished->set_stop_text(stop_text);
+  v1::Usage* usage = finished->mutable_usage();
+  usage->set_prompt_tokens(static_cast<uint32_t>(event.usage.prompt_tokens));
+  usage->set_completion_tokens(static_cast<uint32_t>(event.usage.completion_tokens));
+  usage->set_cached_tokens(static_cast<uint32_t>(event.usage.cached_tokens));
+  usage->set_preemptions(static_cast<uint32_t>(event.usage.preemptions));
+  const RequestTimings& at = event.timings;
+  v1::Timings* timings = finished->mutable_timings();
+  timings->set_queue_seconds(Seconds(at.arrival_ns, at.admitted_ns));
+  timings->set_prefill_seconds(Seconds(at.admitted_ns, at.first_token_ns));
+  timings->set_first_token_seconds(Seconds(at.arrival_ns, at.first_token_ns));
+  // The two ends are taken on different threads; one token takes no time to decode.
+  if (event.usage.completion_tokens > 1) {
+    timings->set_decode_seconds(Seconds(at.first_token_ns, at.last_token_ns));
+  }
+  timings->set_total_seconds(Seconds(at.arrival_ns, at.finished_ns));
+  EncodeResidency(event.residency, finished->mutable_residency());
+  if (event.position > 0) finished->set_position(static_cast<uint32_t>(event.position));
+}
+
+// Sets the output's fields of a TokenDelta or a GenerateResult.
+template <typename Message>
+void FillOutput(const OutputDelta& delta, const OutputOptions& output, Message* message) {
+  message->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  message->mutable_logprobs()->Add(delta.logprobs.begin(), delta.logprobs.end());
+  if (output.text) message->set_text(delta.text);
+}
+
+}  // namespace
+
+std::string EncodeAccepted(const std::string& model_name, const AcceptedFrame& accepted) {
+  v1::GenerateResponse response;
+  response.set_request_id(accepted.request_id);
+  FillAccepted(model_name, accepted, response.mutable_accepted());
+  return response.SerializeAsString();
+}
+
+std::string EncodeTokens(const OutputDelta& delta, const OutputOptions& output) {
+  static thread_local v1::GenerateResponse response;  // its memory is reused
+  response.Clear();
+  FillOutput(delta, output, response.mutable_tokens());
+  response.mutable_tokens()->set_cumulative_tokens(delta.cumulative);
+  return response.SerializeAsString();
+}
+
+std::string EncodeFinished(const EndFrame& end) {
+  v1::GenerateResponse response;
+  response.set_request_id(end.accepted.request_id);
+  FillFinished(end.finish, end.stop_text, response.mutable_finished());
+  return response.SerializeAsString();
+}
+
+std::string EncodeResult(const std::string& model_name, const EndFrame& end) {
+  v1::GenerateResult result;
+  result.set_request_id(end.accepted.request_id);
+  FillAccepted(model_name, end.accepted, result.mutable_accepted());
+  FillOutput(end.rest, end.accepted.output, &result);
+  FillFinished(end.finish, end.stop_text, result.mutable_finished());
+  return result.SerializeAsString();
+}
+
+absl::Status CheckResultSize(int64_t output_bytes, int64_t max_reply_bytes) {
+  if (output_bytes <= max_reply_bytes - kReplyHeadBytes) return absl::OkStatus();
+  return ReplyTooLarge(max_reply_bytes, "use Generate, which streams, or lower stop.max_tokens");
+}
+
+}  // namespace quire

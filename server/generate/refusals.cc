@@ -1,0 +1,55 @@
+// Fields and reasons.
+#include "server/generate/refusals.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "server/call/session_codec.h"
+#include "server/call/status_codec.h"
+#include "server/call/stream_host.h"
+
+namespace quire {
+
+ContextLimit ContextLimitOf(const ServingModel& model) {
+  return {.max_model_len = model.setup.limits.max_model_len,
+          .kv_tokens = model.setup.memory.kv_tokens()};
+}
+
+absl::Status WithFieldPath(const absl::Status& status) {
+  if (status.ok()) return status;
+  const std::string message(status.message().data(), status.message().size());
+  const size_t space = message.find(' ');
+  const std::string field = message.substr(0, space);
+  const std::string rest = space == std::string::npos ? message : message.substr(space + 1);
+  if (field == "prompt") return InvalidField(field, rest);
+  static constexpr const char* kStopFields[] = {"max_tokens", "min_tokens", "stop",
+                                                "stop_token_ids"};
+  const bool of_stop =
+      std::find(std::begin(kStopFields), std::end(kStopFields), field) != std::end(kStopFields);
+  return InvalidField((of_stop ? "stop." : "sampling.") + field, rest);
+}
+
+absl::Status FromEngine(const absl::Status& status, const StreamHost& host) {
+  // Only a text can turn out empty when the turn is opened: ids and chats are checked before.
+  if (IsReason(status, "EMPTY_PROMPT")) {
+    return InvalidField("text", "the prompt is empty: it yields no token");
+  }
+  if (status.GetPayload(kSessionReason).has_value()) return FromSessions(status);
+  if (absl::IsInvalidArgument(status)) {
+    // Engine::Submit names no field when a token is outside the vocabulary.
+    const std::string message(status.message().data(), status.message().size());
+    return message.starts_with("token id") ? InvalidField("prompt", message)
+                                           : WithFieldPath(status);
+  }
+  const char* reason = "QUEUE_FULL";
+  if (host.draining.load(std::memory_order_relaxed)) {
+    reason = "DRAINING";
+  } else if (!host.engine->Stats().fault.empty()) {
+    reason = "ENGINE_FAULT";
+  }
+  return Refusal(status.code(), reason,
+                 std::string(status.message().data(), status.message().size()), 1);
+}
+
+}  // namespace quire

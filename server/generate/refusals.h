@@ -1,0 +1,22 @@
+// Refusals of the engine, in the words of docs/errors.md.
+#pragma once
+
+#include "absl/status/status.h"
+#include "engine/values/admission.h"
+#include "server/call/serving_model.h"
+
+namespace quire {
+
+struct StreamHost;
+
+// Tokens of prompt and output that one request may have here.
+ContextLimit ContextLimitOf(const ServingModel& model);
+
+// The engine names a field at the beginning of its message. A client's message has the field one
+// level down: "stop.max_tokens: ...".
+absl::Status WithFieldPath(const absl::Status& status);
+
+// A refusal of Engine::Submit, of FitToContext or of a turn's start, for the client.
+absl::Status FromEngine(const absl::Status& status, const StreamHost& host);
+
+}  // namespace quire

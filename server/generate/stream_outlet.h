@@ -1,0 +1,75 @@
+// StreamOutlet: the protocol's end of a call. A GenerationStream decides what is sent and when, in
+// the engine's values; its outlet makes frames and status codes of them and moves bytes. A second
+// protocol is a second outlet.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/values/output_sink.h"
+#include "engine/values/sampling_params.h"
+
+namespace quire {
+
+// The parts of the output that a client asked for.
+struct OutputOptions {
+  bool text = true;
+  bool token_ids = true;
+  bool skip_special_tokens = true;
+};
+
+// An accepted request with the parameters that apply, to be echoed. Valid during one call.
+struct AcceptedFrame {
+  const std::string& request_id;
+  const SamplingParams& sampling;
+  const OutputOptions& output;
+  int32_t prompt_tokens = 0;
+  int32_t max_tokens = 0;
+  int64_t queue_position = 0;
+};
+
+// Output that is in no frame yet.
+struct OutputDelta {
+  std::vector<uint32_t> token_ids;
+  std::vector<float> logprobs;
+  std::string text;
+  uint32_t tokens = 0;      // in this delta
+  uint32_t cumulative = 0;  // tokens of the output up to its end
+
+  // By which streams are bounded: 4 for each id and each log probability, and the text's.
+  int64_t bytes() const;
+  // Appends `from` and clears it.
+  void Append(OutputDelta& from);
+  void Clear();  // all but `cumulative`
+};
+
+// The regular end of a request. Valid during one call.
+struct EndFrame {
+  const AcceptedFrame& accepted;
+  const OutputDelta& rest;  // output that no frame has carried; all of it in a reply of one message
+  const FinishEvent& finish;
+  const std::string& stop_text;  // the stop string that matched; empty: none did
+};
+
+// One write is in flight at most; nothing follows WriteEnd or Fail. Never called with a lock held,
+// CheckSize aside.
+class StreamOutlet {
+ public:
+  virtual ~StreamOutlet() = default;
+  // These two copy what they need and start a write; GenerationStream::WriteDone follows.
+  virtual void WriteAccepted(const AcceptedFrame& accepted) = 0;
+  virtual void WriteTokens(const OutputDelta& delta, const OutputOptions& output) = 0;
+  // The last frame, and the end of the call.
+  virtual void WriteEnd(const EndFrame& end) = 0;
+  // Ends the call with an error; also while a write is stuck in flight.
+  virtual void Fail(const absl::Status& status) = 0;
+  // Tears the call down without waiting for the peer.
+  virtual void Reset() = 0;
+  // Whether one message can hold `bytes` of output (OutputDelta::bytes); asked of replies that are
+  // one message.
+  virtual absl::Status CheckSize(int64_t bytes) const = 0;
+};
+
+}  // namespace quire

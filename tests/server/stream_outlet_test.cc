@@ -1,0 +1,198 @@
+// A GenerationStream over an outlet that speaks another protocol, lines of text: acceptance,
+// output, ends and refusals arrive without a protobuf message or a gRPC call. Covers
+// server/generate/generation_stream.cc
+#include "server/generate/stream_outlet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/worker/in_process_transport.h"
+#include "server/call/connection_table.h"
+#include "server/generate/generation_stream.h"
+#include "server/generate/output_shards.h"
+#include "server/generate/stall_watch.h"
+#include "server/generate/stream_table.h"
+#include "tests/engine/engine_fakes.h"
+
+namespace quire {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class LineOutlet : public StreamOutlet {
+ public:
+  // Set before the stream begins.
+  GenerationStream* stream = nullptr;
+  int64_t max_bytes = 1 << 20;
+
+  void WriteAccepted(const AcceptedFrame& accepted) override {
+    Write("accepted " + std::to_string(accepted.prompt_tokens) + " " +
+          std::to_string(accepted.max_tokens));
+  }
+  void WriteTokens(const OutputDelta& delta, const OutputOptions&) override {
+    Write(Line("tokens", delta));
+  }
+  void WriteEnd(const EndFrame& end) override {
+    End(Line("end", end.rest) + " " + Name(end.finish.reason) + " at " +
+        std::to_string(end.finish.position));
+  }
+  void Fail(const absl::Status& status) override {
+    End("failed " + std::string(status.message().data(), status.message().size()));
+  }
+  void Reset() override {}
+  absl::Status CheckSize(int64_t bytes) const override {
+    return bytes <= max_bytes ? absl::OkStatus() : absl::ResourceExhaustedError("too long a line");
+  }
+
+  // Waits for the end of the call. The tokens of the frames between are joined into one line.
+  std::vector<std::string> Lines() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_; });
+    std::vector<std::string> joined;
+    for (const std::string& line : lines_) {
+      const bool more =
+          line.starts_with("tokens") && !joined.empty() && joined.back().starts_with("tokens");
+      if (more) {
+        joined.back() += line.substr(6);
+      } else {
+        joined.push_back(line);
+      }
+    }
+    return joined;
+  }
+
+ private:
+  static std::string Line(std::string line, const OutputDelta& delta) {
+    for (const uint32_t id : delta.token_ids) line += " " + std::to_string(id);
+    return line;
+  }
+  void Write(const std::string& line) {
+    {
+      const std::lock_guard lock(mutex_);
+      lines_.push_back(line);
+    }
+    stream->WriteDone(true);
+  }
+  void End(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(line);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> lines_;
+  bool ended_ = false;
+};
+
+// An engine that continues n tokens by n, n + 1, n + 2, ..., and all that a stream needs.
+class StreamOutletTest : public testing::Test {
+ protected:
+  StreamOutletTest() {
+    SchedulerConfig& config = model_.setup.scheduler;
+    config = {.num_blocks = 65,
+              .block_size = 16,
+              .max_model_len = 64,
+              .max_num_seqs = 4,
+              .max_num_batched_tokens = 64,
+              .max_num_queued_reqs = 8};
+    config.sessions = {.max_sessions = 8,
+                       .max_sessions_per_tenant = 8,
+                       .max_session_tokens = 1 << 20,
+                       .max_model_len = 64,
+                       .default_ttl_seconds = 60,
+                       .max_ttl_seconds = 60};
+    model_.setup.limits = {
+        .max_num_queued_reqs = 8, .max_num_queued_tokens = 1 << 20, .max_model_len = 64};
+    model_.setup.memory.num_blocks = config.num_blocks;
+    model_.setup.memory.block_size = config.block_size;
+    std::vector<std::unique_ptr<StepRunner>> runners;
+    runners.push_back(std::make_unique<PositionRunner>());
+    engine_ = std::make_unique<Engine>(config, model_.setup.limits,
+                                       std::make_unique<InProcessTransport>(std::move(runners), 2),
+                                       &sink_);
+    sink_.shards.SetConnections(&connections_);
+    host_.model = &model_;
+    host_.metrics = &metrics_;
+    host_.engine = engine_.get();
+    host_.connections = &connections_;
+    host_.table = &table_;
+    host_.stalls = &stalls_;
+  }
+
+  std::vector<std::string> Run(std::unique_ptr<Request> request,
+                               GenerationStream::Shape shape = GenerationStream::Shape::kStream,
+                               int64_t max_bytes = 1 << 20) {
+    LineOutlet outlet;
+    const auto stream =
+        std::make_shared<GenerationStream>(&host_, &outlet, shape, GenerationStream::Caller{});
+    outlet.stream = stream.get();
+    outlet.max_bytes = max_bytes;
+    EXPECT_TRUE(stream->Claim("").ok());
+    stream->Submit(std::move(request), {.text = false});
+    const std::vector<std::string> lines = outlet.Lines();
+    stream->Closed();
+    return lines;
+  }
+  static std::unique_ptr<Request> Ask(int prompt_tokens, int max_tokens) {
+    auto request = std::make_unique<Request>();
+    request->prompt.assign(prompt_tokens, 1);
+    request->sampling.max_tokens = max_tokens;
+    return request;
+  }
+  static std::unique_ptr<Request> Turn(int prompt_tokens, int max_tokens, int position) {
+    auto request = Ask(prompt_tokens, max_tokens);
+    request->session_turn =
+        TurnRequest{.session = "s", .expected_position = position, .create_session = true};
+    return request;
+  }
+
+  struct Sink : OutputSink {
+    OutputShards shards{1};
+    void OnTurnStarts(std::span<const TurnStart> starts) override { shards.OnTurnStarts(starts); }
+    void OnStep(std::span<const TokenEvent> tokens,
+                std::span<const FinishEvent> finishes) override {
+      shards.OnStep(tokens, finishes);
+    }
+  };
+
+  ServingModel model_;
+  ServerMetrics metrics_{"test"};
+  ConnectionTable connections_{{}};
+  StreamHost host_;
+  StreamTable table_{8};
+  StallWatch stalls_{60'000'000'000};
+  Sink sink_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(StreamOutletTest, CarriesARequestThroughAnOutletWithoutProtobuf) {
+  EXPECT_THAT(Run(Ask(3, 4)), ElementsAre("accepted 3 4", "tokens 3 4 5 6", "end MAX_TOKENS at 0"));
+  EXPECT_THAT(Run(Ask(3, 4), GenerationStream::Shape::kUnary),
+              ElementsAre("end 3 4 5 6 MAX_TOKENS at 0"));
+}
+
+TEST_F(StreamOutletTest, CarriesTurnsAndTheirRefusals) {
+  EXPECT_THAT(Run(Turn(3, 2, 0)), ElementsAre("accepted 3 2", "tokens 3 4", "end MAX_TOKENS at 5"));
+  EXPECT_THAT(Run(Turn(1, 2, 5)), ElementsAre("accepted 6 2", "tokens 6 7", "end MAX_TOKENS at 8"));
+  EXPECT_THAT(Run(Turn(1, 2, 5)), ElementsAre("failed session \"s\" is at position 8, not at 5"));
+  EXPECT_THAT(Run(Turn(60, 2, 8)),
+              ElementsAre(HasSubstr("prompt: has 68 tokens; the context of 64 tokens leaves no")));
+  EXPECT_THAT(Run(Ask(64, 2)), ElementsAre(HasSubstr("shorten the prompt")));
+}
+
+TEST_F(StreamOutletTest, EndsAReplyThatItsOutletCannotHold) {
+  EXPECT_THAT(Run(Ask(3, 30), GenerationStream::Shape::kUnary, /*max_bytes=*/8),
+              ElementsAre("failed too long a line"));
+}
+
+}  // namespace
+}  // namespace quire
