@@ -123,7 +123,9 @@ TEST(DryRunTest, SaysWhyAutoTookItsDevice) {
   EngineSetup setup;
   setup.device = "cpu";
   setup.device_reason = "head_dim 80: the CUDA attention kernels take 64 and 128";
-  const auto device = [&] { return nlohmann::json::parse(DryRunJson(parsed, setup))["device"]; };
+  const auto device = [&] {
+    return nlohmann::json::parse(DryRunJson(parsed, setup, "none"))["device"];
+  };
   EXPECT_EQ(device(), nlohmann::json({{"name", "cpu"}, {"reason", setup.device_reason}}));
   setup.device_reason.clear();
   EXPECT_EQ(device(), nlohmann::json({{"name", "cpu"}}));

@@ -424,7 +424,7 @@ TEST(WatchTest, WatchersAreBoundedAndToldOfTheirSessionAlone) {
   EXPECT_FALSE(watches.Add(0, "a", std::make_shared<Counter>()));
   watches.Remove(0, "a", counters[0].get());
   watches.Remove(0, "a", counters[0].get());
-  watches.Tell({.name = "a", .tenant = 0});
+  watches.OnSessionChange({.name = "a", .tenant = 0});
   for (size_t i = 0; i < counters.size(); ++i) {
     EXPECT_EQ(counters[i]->count, i % 6 == 0 && i > 0 ? 1 : 0) << i;
   }

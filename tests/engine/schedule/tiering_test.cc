@@ -327,16 +327,21 @@ TEST(MeasuredRateTest, RecoversFromASlowPhase) {
   EXPECT_NEAR(rate.PerSecond(1000 * kSecond), 100, 0.1);
 }
 
+struct ObservedStates : SessionObserver {
+  void OnSessionChange(const SessionInfo& info) override { states.push_back(info.state); }
+  std::vector<SessionState> states;
+};
+
 TEST_F(TieringTest, ASessionIsToldWhenItsBlocksAreEvictedOrTheDeviceIsLost) {
+  ObservedStates observer;
   SessionWorld world;
   Grow(world, "a", 15);
   ASSERT_TRUE(world.sessions.Save(0, "a", world.now_ns).ok());
   world.Pump();
-  std::vector<SessionState> states;
-  world.sessions.SetObserver([&](const SessionInfo& info) { states.push_back(info.state); });
+  world.sessions.SetObserver(&observer);
   const auto states_after_looking = [&] {
     for (int32_t i = 0; i < 3; ++i) world.sessions.Expire(world.now_ns += kSecond / 10, 1);
-    return std::exchange(states, {});
+    return std::exchange(observer.states, {});
   };
   EXPECT_EQ(states_after_looking(), std::vector<SessionState>{});
 
