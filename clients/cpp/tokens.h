@@ -1,4 +1,4 @@
-// RunTokenize, RunDetokenize: text to token ids and back, by the server's tokenizer.
+// RunTokenize, RunDetokenize: run `quire tokenize` and `quire detokenize`; the server converts.
 #pragma once
 
 #include <istream>
@@ -11,11 +11,12 @@
 
 namespace quire::cli {
 
-// The argument, or all of `in` when there is none or it is "-". One line end at the very end of
-// `in` is the shell's, not the prompt's, and is dropped.
+// Returns the argument. If it is absent or "-", reads `in` to its end and drops one final newline,
+// which the shell added.
 std::string ReadText(const std::optional<std::string>& argument, std::istream& in);
 
-// Each returns the exit code.
+// Each blocks until the answer has been printed or failed, and returns the exit code
+// (flags/exit_codes.h).
 int RunTokenize(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunDetokenize(const Invocation& line, Connection& connection, Terminal& terminal);
 

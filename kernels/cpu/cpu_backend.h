@@ -1,5 +1,5 @@
-// CPU backends with every option explicit. Tests and benchmarks set the options that
-// CreateCpuBackends of backend.h derives from the machine.
+// Creates CPU backends from given options, for tests and benchmarks. The function of the same name
+// in backend.h takes the options from the machine.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,12 @@ namespace quire {
 
 struct CpuOptions {
   int ranks = 1;
-  int threads_total = 0;  // over all ranks; <= 0: all cores this process may use
+  int threads_total = 0;  // divided among the ranks; <= 0: one for each core of this process
   cpu::Isa isa = cpu::BestIsa();
 };
 
+// One backend for each rank, at least 1; they share a collective group. Each is used by one thread.
+// Requires an instruction set that this CPU has.
 std::vector<std::unique_ptr<Backend>> CreateCpuBackends(const CpuOptions& options);
 
 }  // namespace quire

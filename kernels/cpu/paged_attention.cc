@@ -102,8 +102,9 @@ class Attention {
 
   // Computes the states of an item's rows over one span.
   void ComputeSpan(const Item& item, int64_t span, float* state) const {
-    thread_local std::vector<float> room;
-    if (static_cast<int64_t>(room.size()) < AttentionRoom(dim_)) room.resize(AttentionRoom(dim_));
+    thread_local std::vector<float> scratch;
+    if (static_cast<int64_t>(scratch.size()) < AttentionScratch(dim_))
+      scratch.resize(AttentionScratch(dim_));
     const KvLayerView& kv = p_.kv;
     const int64_t element = static_cast<int64_t>(SizeOf(kv.dtype));
     const AttentionBlock block{
@@ -124,7 +125,7 @@ class Attention {
         .keys_begin = span * kSpan,
         .keys_end = (span + 1) * kSpan,
         .state = state,
-        .room = room.data()};
+        .scratch = scratch.data()};
     cores_.kernels.attend(block);
   }
 

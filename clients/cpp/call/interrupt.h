@@ -1,4 +1,4 @@
-// Interrupt: carries ctrl-C from the thread that waits for signals to the call that is running.
+// Interrupt: carries ctrl-C from the thread that waits for signals to the RPC in progress.
 #pragma once
 
 #include <functional>
@@ -8,16 +8,18 @@ namespace quire::cli {
 
 class Interrupt {
  public:
-  // Runs `cancel` at the first Raise, or at once if that has happened already. Until Disarm.
+  // Registers the function that ends the RPC. Each Raise runs it, on the thread of the Raise; after
+  // an earlier Raise, Arm runs it at once. It must not call this object. Any thread, as all below.
   void Arm(std::function<void()> cancel);
   // After this returns, the armed function is not running and will not run again.
   void Disarm();
-  // Any thread, but not a signal handler. False when nothing was armed to react.
+  // Not from a signal handler. Returns false if no function is armed.
   bool Raise();
   bool raised() const;
-  // Forgets the Raise that ended a call, so that the next call runs. Between calls.
+  // Clears the raised flag, so that the next RPC can run. Call it only between RPCs.
   void Reset();
-  // Whether the process goes on when ctrl-C comes a second time, or with nothing armed.
+  // True: the process goes on after a second ctrl-C, or one with no function armed. The signal
+  // thread in main.cc acts on it; this class only stores it.
   void set_survivable(bool survivable);
   bool survivable() const;
 

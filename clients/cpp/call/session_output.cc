@@ -1,4 +1,5 @@
-// Durations have units, counts have none, states are the proto's words.
+// Prints sessions and turns. Durations carry a unit, counts do not; a state is the proto's name in
+// lower case, without its prefix.
 #include "clients/cpp/call/session_output.h"
 
 #include "absl/strings/ascii.h"

@@ -1,4 +1,5 @@
-// The server owns the ranges of sampling and refuses what lies outside; the rows here name them.
+// The server checks the ranges of the sampling parameters and refuses values outside; the help
+// texts here repeat those ranges. Rows point into the Invocation, which outlives the Command.
 #include "clients/cpp/flags/prompt_flags.h"
 
 #include <utility>
@@ -14,7 +15,7 @@ constexpr std::string_view kIdentity = "Session and identity";
 constexpr std::string_view kOutput = "Output";
 constexpr std::string_view kSampling = "Sampling";
 constexpr std::string_view kStop = "Where to stop";
-constexpr std::string_view kServers = "the model's or the server's";
+constexpr std::string_view kServers = "the default of the model or the server";
 
 void Append(Rows more, Rows* rows) {
   for (Flag& row : more) rows->push_back(std::move(row));
@@ -23,7 +24,7 @@ void Append(Rows more, Rows* rows) {
 Flag TextRow(PromptFlags* flags) {
   return {.name = "text",
           .group = kPrompt,
-          .help = "the prompt; '-' or nothing: read from stdin",
+          .help = "the prompt; without it, or with '-', read from stdin",
           .target = &flags->text,
           .placeholder = "TEXT"};
 }
@@ -36,7 +37,7 @@ Rows PromptRows(PromptFlags* flags) {
        .target = &flags->chat},
       {.name = "system",
        .group = kPrompt,
-       .help = "a system message before it; implies --chat",
+       .help = "a system message before TEXT; implies --chat",
        .target = &flags->system,
        .aliases = "system-prompt|sys"},
       {.name = "special-tokens",
@@ -61,35 +62,35 @@ Rows SamplingRows(SamplingFlags* flags) {
        .unset = kServers},
       {.name = "top-p",
        .group = kSampling,
-       .help = "keep the likeliest tokens up to this sum; above 0, at most 1",
+       .help = "keep the likeliest tokens until their probabilities sum to this; above 0, to 1",
        .target = &flags->top_p,
        .unit = flags::Unit::kShare,
        .unset = kServers},
       {.name = "min-p",
        .group = kSampling,
-       .help = "keep tokens at least this likely relative to the likeliest; from 0 to 1",
+       .help = "drop tokens less likely than this share of the likeliest; from 0 to 1",
        .target = &flags->min_p,
        .unit = flags::Unit::kShare,
        .unset = kServers},
       {.name = "repetition-penalty",
        .group = kSampling,
-       .help = "against tokens of prompt and output; from 0.01 to 10, 1 is off",
+       .help = "penalizes tokens of prompt and output; from 0.01 to 10, 1 is off",
        .target = &flags->repetition_penalty,
        .aliases = "repeat-penalty",
        .unset = kServers},
       {.name = "presence-penalty",
        .group = kSampling,
-       .help = "against tokens of the output; from -2 to 2, 0 is off",
+       .help = "penalizes tokens of the output; from -2 to 2, 0 is off",
        .target = &flags->presence_penalty,
        .unset = kServers},
       {.name = "frequency-penalty",
        .group = kSampling,
-       .help = "against frequent tokens of the output; from -2 to 2, 0 is off",
+       .help = "penalizes output tokens by their count; from -2 to 2, 0 is off",
        .target = &flags->frequency_penalty,
        .unset = kServers},
       {.name = "seed",
        .group = kSampling,
-       .help = "the same seed gives the same tokens, in any batch",
+       .help = "a request with the same seed gets the same tokens, in any batch",
        .target = &flags->seed,
        .unset = "drawn by the server"},
       {.name = "logit-bias",
@@ -118,7 +119,7 @@ Rows StopRows(StopFlags* flags) {
        .unset = "0"},
       {.name = "stop",
        .group = kStop,
-       .help = "end when the text contains this; repeatable",
+       .help = "end when the output contains this; repeatable",
        .target = &flags->stop},
       {.name = "stop-token-ids",
        .group = kStop,
@@ -145,13 +146,13 @@ flags::Command GenerateCommand(Invocation* line) {
       {
           {.name = "token-ids",
            .group = kPrompt,
-           .help = "the prompt as token ids; no TEXT",
+           .help = "the prompt as token ids, instead of TEXT",
            .target = &flags->prompt.token_ids,
            .placeholder = "1,2,3"},
           {.name = "session",
            .group = kIdentity,
-           .help = "make this a turn of the session, created if there is none; without TEXT "
-                   "each line is a turn",
+           .help = "run as a turn of this session, which is created if missing; without TEXT "
+                   "each line of stdin is a turn",
            .target = &flags->session,
            .placeholder = "NAME"},
           {.name = "expected-position",
@@ -161,7 +162,7 @@ flags::Command GenerateCommand(Invocation* line) {
            .placeholder = "TOKENS"},
           {.name = "prefix-cache",
            .group = kIdentity,
-           .help = "use and fill the prefix cache; a session always does",
+           .help = "read from the prefix cache and add to it; always on with --session",
            .target = &flags->prefix_cache},
           {.name = "request-id",
            .group = kIdentity,
@@ -176,7 +177,7 @@ flags::Command GenerateCommand(Invocation* line) {
            .unset = "0"},
           {.name = "stream",
            .group = kOutput,
-           .help = "print the answer as it arrives, not once it is whole",
+           .help = "print tokens as they arrive, not the whole answer at its end",
            .target = &flags->stream},
           {.name = "print-ids",
            .group = kOutput,
@@ -196,14 +197,14 @@ flags::Command GenerateCommand(Invocation* line) {
            .target = &flags->stats},
           {.name = "quiet",
            .group = kOutput,
-           .help = "no line on stderr after a turn of a session",
+           .help = "no line on stderr about the session's KV after an answer",
            .target = &flags->quiet},
       },
       &rows);
   Append(SamplingRows(&flags->sampling), &rows);
   Append(StopRows(&flags->stop), &rows);
   return {.name = "generate",
-          .help = "Stream a completion of a text, a chat message or token ids.",
+          .help = "Complete a text, a chat message or token ids.",
           .flags = std::move(rows),
           .positionals = {TextRow(&flags->prompt)},
           .takes_prose = true};
@@ -214,7 +215,7 @@ flags::Command ChatCommand(Invocation* line) {
   Rows rows = {
       {.name = "session",
        .group = kIdentity,
-       .help = "go on with this session, or begin it; the server keeps its KV",
+       .help = "continue this session, or create it; the server keeps its KV",
        .target = &flags->session,
        .placeholder = "NAME",
        .unset = "none"},
@@ -241,7 +242,7 @@ flags::Command ChatCommand(Invocation* line) {
   Append(SamplingRows(&flags->sampling), &rows);
   Append(StopRows(&flags->stop), &rows);
   return {.name = "chat",
-          .help = "Talk with the model: ctrl-C ends an answer, ctrl-D the talk; /help lists more.",
+          .help = "Chat with the model: ctrl-C ends an answer, ctrl-D the chat; /help lists more.",
           .flags = std::move(rows),
           .takes_prose = true};
 }
@@ -250,7 +251,7 @@ flags::Command TokenizeCommand(Invocation* line) {
   Rows rows = PromptRows(&line->tokenize.prompt);
   rows.push_back({.name = "offsets",
                   .group = kOutput,
-                  .help = "one line for each token: id, first byte, byte behind the last",
+                  .help = "one line for each token: id, first byte, end byte (exclusive)",
                   .target = &line->tokenize.offsets});
   return {.name = "tokenize",
           .help = "Print the token ids of a text.",

@@ -1,4 +1,4 @@
-// RunSession: `quire session ...`, the conversations that a server keeps.
+// RunSession: runs `quire session VERB ...`, which lists and changes the sessions of a server.
 #pragma once
 
 #include "clients/cpp/call/connection.h"
@@ -7,7 +7,8 @@
 
 namespace quire::cli {
 
-// Returns the exit code.
+// Blocks until the command has ended or was interrupted. Prints answers to the terminal's out and
+// failures to its err. Returns the exit code (flags/exit_codes.h).
 int RunSession(const Invocation& line, Connection& connection, Terminal& terminal);
 
 }  // namespace quire::cli

@@ -36,14 +36,14 @@ std::span<uint64_t> ShadowCopier::Page(PageId page) {
   return std::span(pages_).subspan(static_cast<size_t>(page) * block_size_, block_size_);
 }
 
-void ShadowCopier::Scribble(std::span<uint64_t> slots) {
+void ShadowCopier::FillWithGarbage(std::span<uint64_t> slots) {
   for (uint64_t& slot : slots) slot = random_();
 }
 
 // Whether a job in flight moves the block or the page of `copy`.
 bool ShadowCopier::InUse(const CopyJob& job, const BlockCopy& copy) const {
   for (const auto& flights : flights_) {
-    for (const Flight& flight : flights) {
+    for (const JobInFlight& flight : flights) {
       if (flight.job.job == job.job) continue;
       for (const BlockCopy& other : flight.job.copies) {
         if (other.block == copy.block || other.page == copy.page) return true;
@@ -72,10 +72,11 @@ void ShadowCopier::CheckJob(const CopyJob& job) {
 void ShadowCopier::Submit(const CopyJob& job, ShadowWorker& worker) {
   CheckJob(job);
   if (!violation_.empty()) return;
-  Flight flight{.job = job, .early = Happens(0.5)};
+  JobInFlight flight{.job = job, .early = Happens(0.5)};
   if (flight.early) Read(job, worker, flight.content);
   for (const BlockCopy& copy : job.copies) {
-    Scribble(job.direction == CopyDirection::kStore ? Page(copy.page) : worker.Block(copy.block));
+    FillWithGarbage(job.direction == CopyDirection::kStore ? Page(copy.page)
+                                                           : worker.Block(copy.block));
   }
   flights_[Index(job.direction)].push_back(std::move(flight));
 }
@@ -89,7 +90,7 @@ void ShadowCopier::Read(const CopyJob& job, ShadowWorker& worker, std::vector<ui
 }
 
 // The first copies get the bytes that were read; the rest stay garbage.
-void ShadowCopier::Write(const Flight& flight, int32_t num_good, ShadowWorker& worker) {
+void ShadowCopier::Write(const JobInFlight& flight, int32_t num_good, ShadowWorker& worker) {
   for (int32_t i = 0; i < num_good; ++i) {
     const BlockCopy& copy = flight.job.copies[i];
     const auto to =
@@ -100,9 +101,9 @@ void ShadowCopier::Write(const Flight& flight, int32_t num_good, ShadowWorker& w
 }
 
 CopyAck ShadowCopier::Finish(CopyDirection direction, ShadowWorker& worker) {
-  std::deque<Flight>& flights = flights_[Index(direction)];
+  std::deque<JobInFlight>& flights = flights_[Index(direction)];
   CHECK(!flights.empty());
-  Flight flight = std::move(flights.front());
+  JobInFlight flight = std::move(flights.front());
   flights.pop_front();
   if (!flight.early) Read(flight.job, worker, flight.content);
   const auto num_copies = static_cast<int32_t>(flight.job.copies.size());
@@ -114,7 +115,7 @@ CopyAck ShadowCopier::Finish(CopyDirection direction, ShadowWorker& worker) {
   }
   for (int32_t i = 0; direction == CopyDirection::kLoad && i < ack.num_good; ++i) {
     if (!Happens(faults_.corrupt)) continue;
-    Scribble(Page(flight.job.copies[i].page));
+    FillWithGarbage(Page(flight.job.copies[i].page));
     ack.status = CopyStatus::kCorrupt;
     ack.num_good = i;
   }
@@ -124,8 +125,8 @@ CopyAck ShadowCopier::Finish(CopyDirection direction, ShadowWorker& worker) {
 }
 
 void ShadowCopier::Die() {
-  for (const Flight& flight : flights_[Index(CopyDirection::kStore)]) {
-    for (const BlockCopy& copy : flight.job.copies) Scribble(Page(copy.page));
+  for (const JobInFlight& flight : flights_[Index(CopyDirection::kStore)]) {
+    for (const BlockCopy& copy : flight.job.copies) FillWithGarbage(Page(copy.page));
   }
   for (auto& flights : flights_) flights.clear();
   last_job_ = 0;

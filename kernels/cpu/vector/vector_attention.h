@@ -29,8 +29,8 @@ void LoadTile(const AttentionBlock& b, KeyTile& tile) {
       return;
     }
   }
-  float* to_k = b.room;
-  float* to_v = b.room + kKeyTile * dim;
+  float* to_k = b.scratch;
+  float* to_v = b.scratch + kKeyTile * dim;
   tile.k = to_k;
   tile.v = to_v;
   if (!whole) std::memset(to_k, 0, static_cast<size_t>(kKeyTile * dim) * sizeof(float));

@@ -1,6 +1,6 @@
-// VectorKernels: the inner loops of the CPU operations, compiled once per instruction set. Each
-// runs on the calling thread; the <op>.cc files split the work. Every instruction set gives the
-// same bits for the same inputs.
+// VectorKernels: the inner loops of the CPU operations, compiled once for each instruction set. A
+// kernel runs on the calling thread; the <op>.cc files divide the work among threads. Every
+// instruction set gives the same bits for the same inputs.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/dtype.h"
 
-// The compiler must inline the pieces of an inner loop into one loop.
+// Forces inlining, so that the functions of an inner loop compile into one loop.
 #define QUIRE_INLINE inline __attribute__((always_inline))
 
 namespace quire::cpu {
 
-// Sixteen integers, as the compiler's own vectors.
+// Sixteen 32-bit integers in the compiler's vector types: unsigned and signed.
 using Words = uint32_t __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
 
@@ -37,8 +37,9 @@ struct MatMulBlock {
   int64_t out_stride;
 };
 
-// Attention of `tokens` consecutive queries of one sequence over the keys at positions [keys_begin,
-// keys_end). Each query has `group` heads, which share one key/value head.
+// Computes attention for `tokens` consecutive query tokens of one sequence over the keys at
+// positions [keys_begin, keys_end). Each query token has `group` heads, which share one key/value
+// head. A query sees the keys up to its own position, and within its window.
 struct AttentionBlock {
   const float* q;  // first token's first head; a token's heads are adjacent
   int64_t q_stride;
@@ -47,25 +48,25 @@ struct AttentionBlock {
   int32_t head_dim;
   int64_t position;  // of the first query
   float scale;
-  int32_t window;  // 0: unlimited
-  Elements kv;     // the head's K at block 0, token 0
-  int64_t block_stride;
-  int64_t kv_stride;
-  int32_t block_size;
+  int32_t window;         // 0: unlimited
+  Elements kv;            // K of this head in block 0, token 0; the next token is head_dim further
+  int64_t block_stride;   // elements from one block to the next
+  int64_t kv_stride;      // elements from K to V
+  int32_t block_size;     // tokens
   const int32_t* blocks;  // the sequence's row of the block table
   int64_t keys_begin;     // a multiple of kKeyTile
   int64_t keys_end;
-  // Result: state row t * group + h, AttentionStateStride(head_dim) floats long: the sum over keys
-  // of exp(score - top) * V [head_dim], then top, the largest score, then the sum of exp(score -
-  // top). A row without a visible key has top -infinity and zeros.
+  // The result: row t * group + h has AttentionStateStride(head_dim) floats. [0, head_dim): the sum
+  // over keys of exp(score - top) * V; [head_dim]: top, the largest score; [head_dim + 1]: the sum
+  // of exp(score - top). A row that sees no key has top -infinity and zeros.
   float* state;
-  float* room;  // [AttentionRoom(head_dim)] scratch
+  float* scratch;  // [AttentionScratch(head_dim)]
 };
 
-// Every call takes keys in tiles that begin at multiples of this position.
+// Keys are processed in tiles of this many, which begin at multiples of it.
 inline constexpr int32_t kKeyTile = 16;
-// Floats of AttentionBlock::room: a tile of K and of V in f32.
-constexpr int64_t AttentionRoom(int64_t head_dim) { return 2 * kKeyTile * head_dim; }
+// Floats of AttentionBlock::scratch: a tile of K and of V in f32.
+constexpr int64_t AttentionScratch(int64_t head_dim) { return 2 * kKeyTile * head_dim; }
 
 constexpr int64_t AttentionStateStride(int64_t head_dim) {
   return RoundUp<int64_t>(head_dim + 2, 16);
@@ -76,25 +77,27 @@ struct RowStats {
   bool nonfinite;  // holds NaN or +infinity, or is all -infinity
 };
 
-// The result of a draw.
+// The sampled token of a slice of the vocabulary.
 struct Drawn {
-  float score;
+  float score;    // z plus its noise: the largest score over all slices wins
   int32_t token;  // -1: none
 };
 
-// A draw over z = (logit - top) / temperature.
+// One draw over z = (logit - top) / temperature (kernels/sampling.h).
 struct DrawRow {
   const float* z;
   int64_t vocab;
   float min_z;  // smallest z kept by top_k and top_p
-  float min_p;
+  float min_p;  // keeps tokens with exp(z) of at least this
   uint64_t seed;
-  uint32_t position;
+  uint32_t position;  // (seed, position, token) is the key of the noise
 };
 
 struct VectorKernels {
   Isa isa;
+  // Converts to f32.
   void (*widen)(Elements from, float* to, int64_t n);
+  // Converts f32 to `dtype`, rounding to the nearest.
   void (*narrow)(const float* from, void* to, DType dtype, int64_t n);
   void (*add)(float* to, const float* x, int64_t n);
   // out = x / rms(x) * weight.
@@ -104,9 +107,9 @@ struct VectorKernels {
   void (*rotate)(float* head, const float* cos, const float* sin, int64_t half);
   void (*matmul)(const MatMulBlock& block);
   void (*attend)(const AttentionBlock& block);
-  // Folds the state row of later keys into that of earlier ones.
+  // Merges the state row `later` (of later keys) into `state` (of earlier ones).
   void (*fold)(float* state, const float* later, int64_t head_dim);
-  // out = the state's weighted mean.
+  // out = the sum of V over the sum of weights: the output of attention.
   void (*finish)(const float* state, float* out, int64_t head_dim);
   RowStats (*row_stats)(const float* x, int64_t n);
   // Sum of floor(exp(x - top) * 2^40): an integer, the same in any order of addition.
@@ -120,7 +123,7 @@ struct VectorKernels {
   Drawn (*draw)(const DrawRow& row);
 };
 
-// The table of an instruction set that SupportedIsas lists.
+// The kernels of `isa`, constant for the process. Requires that SupportedIsas() lists it.
 const VectorKernels& KernelsFor(Isa isa);
 
 }  // namespace quire::cpu
