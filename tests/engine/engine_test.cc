@@ -165,7 +165,7 @@ TEST(EngineTest, APausedRequestWaitsAndIsNoSignOfSickness) {
   EngineStats stats = f.engine->Stats();
   EXPECT_FALSE(stats.work_waiting);
   EXPECT_FALSE(f.engine->Idle());
-  // Everybody else goes on.
+  // Other requests continue.
   ASSERT_TRUE(f.engine->Submit(MakeRequest(2, 4, 5)).ok());
   f.sink.AwaitEnds(1);
   EXPECT_EQ(f.sink.stream(2).tokens.size(), 5u);

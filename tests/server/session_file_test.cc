@@ -1,5 +1,5 @@
-// The bytes of an exported session: what is written comes back, however it is cut; nothing that was
-// cut short or changed anywhere is taken; what does not fit is refused with both values.
+// The bytes of an exported session: a reader restores the session however the bytes are split, and
+// refuses a truncated or changed file, and a file of another shape, naming both values.
 #include "server/session/session_file.h"
 
 #include <gmock/gmock.h>
@@ -67,7 +67,7 @@ std::string Write(Sample& sample, size_t piece = 1 << 20) {
   return file;
 }
 
-// What a reader makes of a file that comes in pieces.
+// The result of reading a file that comes in pieces.
 struct ReadBack {
   absl::Status status;
   Sample sample;
@@ -203,8 +203,8 @@ TEST(SessionFileTest, NoiseIsRefused) {
   }
 }
 
-// Headers that say anything, with the right checksum: nothing is taken that cannot be, and no more
-// memory than a session of this server needs.
+// Forged headers with the right checksum: the reader refuses impossible values, and allocates no
+// more memory than a session of this server needs.
 TEST(SessionFileTest, ForgedHeadersAreRefused) {
   std::mt19937 random(7);
   const int32_t sizes[] = {0, 1, 2, 3, 4, 24, 100, 101, 1 << 16, 1 << 30};

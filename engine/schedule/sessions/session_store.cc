@@ -1,4 +1,4 @@
-// What clients ask for, and turns.
+// The operations of clients, and turns.
 #include "engine/schedule/sessions/session_store.h"
 
 #include <algorithm>
@@ -260,7 +260,7 @@ void SessionStore::AbortTurn(uint64_t turn, NodeId node, int64_t now_ns) {
   records_->Tell(slot);
 }
 
-// --- Of the parts.
+// --- Calls that the parts answer.
 
 void SessionStore::Expire(int64_t now_ns, int32_t limit) { leases_->Expire(now_ns, limit); }
 

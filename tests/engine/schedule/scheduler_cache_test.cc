@@ -1,5 +1,5 @@
-// Scheduler and prefix cache: what is computed once is found again, by whom it may be, and costs
-// nobody a block twice.
+// Scheduler and prefix cache: requests of the same tenant find KV that was computed before, and no
+// two sequences hold a block each for the same cached tokens.
 // Covers engine/schedule/sequence_kv.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -126,7 +126,7 @@ TEST(SchedulerCacheTest, NothingIsCachedWhenTheCacheIsOff) {
   }
 }
 
-// Equal prompts side by side: each computes its own, and when both are gone there is one.
+// Two requests with equal prompts run at once. Each computes its own KV; one copy stays cached.
 TEST(SchedulerCacheTest, KeepsOneOfTwoThatComputeTheSame) {
   SimulatedEngine sim(Config());
   const RequestId first = sim.Add({.max_tokens = 2, .prompt = Prompt(1, 21, 3)});
@@ -179,7 +179,7 @@ TEST(SchedulerCacheTest, APausedRequestFindsItsOwnBlocksAgain) {
   EXPECT_EQ(CachedTokens(sim, id), 0);  // of the prompt, when it was first admitted
 }
 
-// What a request finds and nobody holds counts as available until the request itself holds it.
+// Cached blocks that no sequence holds count as available until the request that found them does.
 TEST(SchedulerCacheTest, CountsWhatItFindsOnce) {
   for (const int32_t usable : {11, 12}) {
     SimulatedEngine sim(Config(usable));

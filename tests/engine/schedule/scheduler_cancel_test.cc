@@ -77,7 +77,7 @@ TEST(SchedulerCancelTest, EndsAtOnceAtEveryPointAndLeavesTheOthersAlone) {
           seen.emplace(sim.steps_in_flight(), !sim.outcome(id).tokens.empty());
           sim.Cancel(id);
           EXPECT_TRUE(sim.outcome(id).finished);
-          sim.Cancel(id);  // the second one finds nobody
+          sim.Cancel(id);  // the request is gone: no effect
         };
         RunDisturbed(depth, calls, cancel, [&](SimulatedEngine& sim) {
           for (RequestId other = 1; other <= kNumRequests; ++other) {

@@ -1,6 +1,6 @@
-// Forks and cuts go on in the KV of their origin: the block that they end in is taken over or
-// copied on the device, and computed again only where nothing of it is left. The worker knows every
-// slot by the hash of its prefix, and the simulated engine every block that a step reads or writes.
+// Forks and cuts continue in the KV of their origin. Their turn takes their last block over or
+// copies it on the device, and computes it again only if its KV is lost. The worker knows every
+// slot by the hash of its prefix; the simulated engine knows every block a step reads or writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ class Forks : public SimulatedEngine {
     EXPECT_NE(id, 0u);
     return id;
   }
-  // A turn from its beginning to its end; its residency.
+  // Runs a whole turn. Returns its residency.
   Residency Say(const std::string& name, int32_t in = kIn, int32_t out = kOut) {
     const RequestId id = Begin(name, in, out);
     RunToEnd(2);
@@ -65,7 +65,7 @@ class Forks : public SimulatedEngine {
     CheckSession(0, name);
     return outcome(id).finish.residency;
   }
-  // Likewise, where something else is held in the end.
+  // Likewise, when other nodes are still held afterwards.
   Residency SayAlone(const std::string& name) {
     const RequestId id = Begin(name);
     while (!outcome(id).finished) {
@@ -75,7 +75,7 @@ class Forks : public SimulatedEngine {
     ExpectUndisturbed(id);
     return outcome(id).finish.residency;
   }
-  // All idle sessions go to the host; then others take every block.
+  // Stores all idle sessions on the host; then other requests take every block.
   void StoreAll() {
     now_ns += 2000 * kSecond;
     OnTimer();
@@ -89,7 +89,7 @@ class Forks : public SimulatedEngine {
     RunToEnd(1);
     ExpectUndisturbed(id);
   }
-  // Steps until nothing is left to do or `moments` have passed; what was left of those.
+  // Runs until there is no work or `moments` have passed. Returns the moments left.
   int32_t Move(int32_t moments) {
     for (; moments > 0; --moments) {
       if (SendCopy()) continue;
@@ -136,7 +136,7 @@ TEST(SchedulerForkTest, ItsFirstStepCopiesTheUnfinishedBlock) {
   EXPECT_EQ(sim.outcome(id).finish.residency.outcome, Residency::Outcome::kDevice);
 }
 
-// Who continues last has the block to itself.
+// The session that continues last is the only keeper of the block.
 TEST(SchedulerForkTest, TheLastOneTakesItOver) {
   for (const bool parent_first : {true, false}) {
     Forks sim;
@@ -196,7 +196,7 @@ TEST(SchedulerForkTest, ACutGoesOnAnywhereToo) {
       sim.Truncate("a", position);
       EXPECT_EQ(sim.Info("a").tiers.device_tokens, std::min(position, kKv));
       EXPECT_THAT(sim.Say("a"), HasFound(std::min(position, kKv)));
-      // What the parent writes there now is not the child's.
+      // The child does not read the tokens that the parent now writes there.
       if (forked) {
         EXPECT_THAT(sim.Say("b"), HasFound(kKv));
       }
@@ -212,7 +212,7 @@ TEST(SchedulerForkTest, OutlivesItsParent) {
   EXPECT_EQ(sim.num_clones(), 0);
 }
 
-// A stop string was found in the middle of a block that is full by now.
+// The text layer finds a stop string in the middle of a block that is already full.
 TEST(SchedulerForkTest, AStoppedTurnLeavesTheBlockItEndsIn) {
   for (int32_t keep = 1; keep <= 8; ++keep) {
     Forks sim;
@@ -246,7 +246,7 @@ TEST(SchedulerForkTest, AFailedTurnLeavesTheBlockItContinued) {
   }
 }
 
-// --- Elsewhere than on the device.
+// --- KV on the host, or lost.
 
 TEST(SchedulerForkTest, ComesBackFromTheHostWithItsTail) {
   Forks sim;
@@ -259,7 +259,7 @@ TEST(SchedulerForkTest, ComesBackFromTheHostWithItsTail) {
   EXPECT_EQ(child.host_tokens, kKv);
   EXPECT_EQ(child.outcome, Residency::Outcome::kRestored);
   EXPECT_EQ(sim.num_clones(), 1);
-  EXPECT_THAT(sim.Say("a"), HasFound(kKv));  // the child's restore brought all of it
+  EXPECT_THAT(sim.Say("a"), HasFound(kKv));  // the child's restore loaded all of it
   EXPECT_EQ(sim.scheduler().tiering_stats().loaded_blocks, 5);
 }
 
@@ -321,7 +321,7 @@ TEST(SchedulerForkTest, APinnedForkGoesOn) {
   EXPECT_EQ(sim.load().free_blocks, sim.load().total_blocks);
 }
 
-// --- Want of blocks.
+// --- Few blocks.
 
 TEST(SchedulerForkTest, WhatIsBeingCopiedIsHeldUntilItsStepHasRetired) {
   Forks sim(Config(20, 0));
@@ -337,7 +337,7 @@ TEST(SchedulerForkTest, WhatIsBeingCopiedIsHeldUntilItsStepHasRetired) {
   EXPECT_THAT(sim.Say("b"), HasFound(kKv));
 }
 
-// A turn that needs every block cannot have one beside them: it computes its tail again.
+// A turn that needs every block has none left for a copy. So it computes its tail again.
 TEST(SchedulerForkTest, ATurnThatNeedsEveryBlockRunsWithoutACopy) {
   for (const int32_t pages : {0, 60}) {
     Forks sim(Config(8, pages));

@@ -1,4 +1,4 @@
-// Pausing: a request whose reader is behind holds nothing, disturbs nobody, and loses nothing.
+// Pausing: a paused request holds no blocks, delays no other request, and loses no token.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,9 +1,8 @@
 // Seeded random programs of conversations: turns of two tenants' sessions among other requests,
 // over tiny pools and hosts of a few pages, with forks, truncations, offloads, prefetches, pins,
-// cancels, pauses, deaths of the worker, and copies that fail, come late, in another order, or
-// damaged. Whatever happens, every request gives its own tokens, every session has the tokens it
-// should have, and in the end nothing is held. A failure prints its seed; --seed=N runs that
-// program alone,
+// cancels, pauses, worker deaths, and copies that fail, are late, reordered, or damaged. In every
+// program every request gives its own tokens, every session has the tokens it should have, and in
+// the end nothing is held. A failure prints its seed; --seed=N runs that program alone,
 // --steps=N runs programs until so many steps are done.
 #include <gtest/gtest.h>
 
@@ -24,7 +23,7 @@ constexpr int64_t kMs = 1'000'000;
 
 class Conversations {
  public:
-  // Calm: there is room for everything, copies succeed, no worker dies and nobody is paused.
+  // Calm: there is room for everything, copies succeed, no worker dies and no request is paused.
   explicit Conversations(uint64_t seed, bool calm = false)
       : calm_(calm),
         random_(seed),
@@ -145,7 +144,7 @@ class Conversations {
     Remember(sim_.Add(spec));
   }
 
-  // What a session says, from outside of it.
+  // Sends a session's conversation as a request without a session.
   void Ask() {
     if (Full()) return;
     RequestSpec spec = AnySpec();
@@ -319,8 +318,8 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
   }
 }
 
-// Whatever was forked, cut, moved, cancelled or stopped: a token whose KV was computed once is
-// never computed again for its session, so its bits are those of the first time.
+// Forks, cuts, copies, cancels and stops never make a session compute a token's KV twice. So its
+// bits are those of the first computation.
 TEST(SchedulerSessionRandomTest, ComputesNothingTwiceWhereThereIsRoom) {
   std::map<std::string, int64_t> counts;
   int64_t num_steps = 0;

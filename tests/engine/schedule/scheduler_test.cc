@@ -1,4 +1,4 @@
-// Scheduler: what one request, or a few with room for all, get planned; budget, chunks, order,
+// Scheduler: the plans of one request, or of a few with room for all; budget, chunks, order,
 // ends.
 // Covers engine/schedule/live_sequences.cc, engine/schedule/plan_writer.cc,
 // engine/schedule/step_planner.cc, engine/schedule/steps_in_flight.cc
@@ -442,7 +442,7 @@ TEST(SchedulerTest, CountsItsLoad) {
   EXPECT_EQ(sim.admitted(), 1);
   sim.Add({.prompt_tokens = 5, .max_tokens = 9, .priority = 1});
   sim.KillWorker();
-  EXPECT_EQ(sim.load().tokens_in_flight, 0);  // of the running, and nobody runs
+  EXPECT_EQ(sim.load().tokens_in_flight, 0);  // no sequence runs
   EXPECT_EQ(sim.load().waiting_tokens, 8 + 7 + 5);
   sim.Schedule();
   EXPECT_EQ(sim.admitted(), 2);

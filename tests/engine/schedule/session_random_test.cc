@@ -1,5 +1,5 @@
-// Random programs of clients, turns, pressure and faults against a model that knows only what a
-// session must remember: its tokens. Whoever reads KV checks it (SessionWorld).
+// Random programs of clients, turns, pressure and faults against a model that stores only the
+// tokens of each session. Every read of KV checks it (SessionWorld).
 // Covers engine/schedule/sessions/session_book.cc, engine/schedule/sessions/session_leases.cc,
 // engine/values/session.cc
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What clients ask of sessions, turn by turn: answers, refusals, leases, forks, cuts, pins, bytes.
+// Sessions as clients use them, turn by turn: answers, refusals, leases, forks, cuts, pins, bytes.
 // Covers engine/schedule/sessions/session_records.cc, engine/schedule/sessions/session_leases.cc,
 // engine/schedule/sessions/session_pressure.cc, engine/schedule/sessions/session_transfers.cc
 #include "engine/schedule/sessions/session_store.h"
@@ -252,7 +252,7 @@ TEST_F(SessionStoreTest, ACutKeepsTheBlockThatItGoesThrough) {
     Grow(name, 16, 5);  // three blocks and a tail of three
     const auto info = store().Truncate(kTenant, name, position, world_.now_ns);
     CHECK(info.ok() && info->position == position);
-    // The rest is true, and what a turn adds is right.
+    // The remaining KV is valid, and so is the KV that a turn adds.
     CHECK(world_.Converse(kTenant, name, SomeTokens(6, position), {1, 2}));
     CHECK(Get(name).position == position + 8);
     world_.CheckInvariants();
@@ -275,7 +275,7 @@ TEST_F(SessionStoreTest, SaysWhenItsKvIsLost) {
   Grow("a", 15);
   Observer observer([&](const SessionInfo& info) { states.push_back(info.state); });
   store().SetObserver(&observer);
-  // Somebody else takes every block.
+  // Another holder takes every block.
   std::vector<BlockId> taken;
   while (world_.pool.available() > 0) taken.push_back(world_.pool.Take());
   EXPECT_EQ(Get("a").tiers.absent_tokens, 15);
@@ -343,7 +343,7 @@ TEST_F(SessionStoreTest, APinDoesNotBreakAReservation) {
   EXPECT_FALSE(Get("a").pinned);
   world_.pool.Unreserve(world_.pool.reserved());
   EXPECT_TRUE(store().Pin(kTenant, "a", 1).ok());
-  // Nor does what a turn lets go of when it ends.
+  // The blocks that a turn releases at its end do not break it either.
   const auto turn = store().BeginTurn(kTenant, "a", 15, 1);
   ASSERT_TRUE(world_.pool.Reserve(world_.pool.available()));
   store().AbortTurn(turn->turn, 1);
@@ -381,7 +381,7 @@ TEST_F(SessionStoreTest, IsExportedAndImportedPageByPage) {
 
   store().AbortTurn(bytes->turn, world_.now_ns);
   EXPECT_EQ(Get("a").state, SessionState::kResidentIdle);
-  // What is there already is not sent twice, and an import that is given up leaves nothing.
+  // KV that is there already is not sent twice, and an abandoned import leaves nothing.
   import.name = "c";
   const auto again = store().BeginImport(8, import, world_.now_ns);
   EXPECT_EQ(again->pages[0], kNoPage);
