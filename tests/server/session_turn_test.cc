@@ -329,7 +329,7 @@ TEST(TurnTest, AChatIsTheWholeConversationRenderedAnew) {
   EXPECT_EQ(client.Get("a").position(), third.finished.position());
 }
 
-// A turn that is cancelled, aborted or too slow frees its session, like every other end.
+// A turn that passes its deadline, is aborted, or fails in any other way frees its session.
 TEST(TurnTest, EveryBadEndFreesTheSession) {
   TestServer server;
   SessionClient client(server);

@@ -1,5 +1,5 @@
-// Scheduler and prefix cache: requests of the same tenant find KV that was computed before, and no
-// two sequences hold a block each for the same cached tokens.
+// Scheduler and prefix cache: requests find the KV that requests of their tenant computed before,
+// and a block that they find counts once.
 // Covers engine/schedule/sequence_kv.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

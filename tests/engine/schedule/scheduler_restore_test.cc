@@ -244,8 +244,8 @@ TEST(SchedulerRestoreTest, CopiesOfAVictimPreemptNobody) {
   EXPECT_GT(sim.scheduler().tiering_stats().stored_blocks, 0);
 }
 
-// Copies are slow or stop. Blocks that wait to be copied cause no preemption and cost no
-// step.
+// Copies are slower than the requests that wait for blocks, or never end. Blocks that wait to be
+// copied cause no preemption and cost no step.
 TEST(SchedulerRestoreTest, SlowCopiesOfVictimsStopNobody) {
   constexpr int32_t kNever = 1'000'000;
   for (const int32_t steps_a_job : {16, kNever}) {
