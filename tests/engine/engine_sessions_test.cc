@@ -229,7 +229,7 @@ TEST_F(EngineSessionsTest, ATurnContinuesWhereTheLastOneEnded) {
   EXPECT_EQ(stats.cache.session_tokens, 40);
 }
 
-TEST_F(EngineSessionsTest, AStoppedTurnKeepsWhatItsReaderWasGiven) {
+TEST_F(EngineSessionsTest, AStoppedTurnKeepsTheTokensItsReaderReceived) {
   std::counting_semaphore<> gate(6);
   gate_ = &gate;
   Start();
@@ -243,7 +243,7 @@ TEST_F(EngineSessionsTest, AStoppedTurnKeepsWhatItsReaderWasGiven) {
   EXPECT_EQ(GetSession(*engine_, "s")->position, 22);
 }
 
-TEST_F(EngineSessionsTest, AnIdleSessionIsCopiedOutWithNoRequestLive) {
+TEST_F(EngineSessionsTest, AnIdleSessionIsStoredWithoutLiveRequests) {
   Start();
   Create("s", 0);
   Say(1, "s", 40, 5);
@@ -260,7 +260,7 @@ TEST_F(EngineSessionsTest, AnIdleSessionIsCopiedOutWithNoRequestLive) {
   EXPECT_EQ(engine_->Stats().cache.host_pages_used, 3);
 }
 
-TEST_F(EngineSessionsTest, AFailedCopyHarmsNobody) {
+TEST_F(EngineSessionsTest, AFailedCopyHarmsNoRequest) {
   Start();
   Create("s", 0);
   Say(1, "s", 40, 5);
@@ -272,7 +272,7 @@ TEST_F(EngineSessionsTest, AFailedCopyHarmsNobody) {
 }
 
 // Worker threads cannot be replaced. So a copy that never ends is counted, and logged once.
-TEST_F(EngineSessionsTest, ACopyThatNeverEndsIsSaidOnceAndHarmsNobody) {
+TEST_F(EngineSessionsTest, ACopyThatNeverEndsIsLoggedOnceAndHarmsNoRequest) {
   ::testing::internal::CaptureStderr();
   copy_timeout_ = 0.001;
   Start();

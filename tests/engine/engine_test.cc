@@ -66,7 +66,7 @@ TEST(EngineTest, CountsTheStepsOfEachGraphAndTheirPadding) {
   EXPECT_EQ(graphs[1].replays, 0u);
 }
 
-TEST(EngineTest, RefusesWhatCanNeverRun) {
+TEST(EngineTest, RefusesRequestsThatCanNeverRun) {
   Fixture f;
   EXPECT_EQ(f.engine->Submit(MakeRequest(1, 256, 1)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(f.engine->Idle());
@@ -154,7 +154,7 @@ TEST(EngineTest, CancelEndsARunningRequestAndItsBlocksReturn) {
   while (!f.engine->Idle()) std::this_thread::yield();
 }
 
-TEST(EngineTest, APausedRequestWaitsAndIsNoSignOfSickness) {
+TEST(EngineTest, APausedRequestWaitsAndTheEngineStaysHealthy) {
   std::counting_semaphore<> gate(5);
   Fixture f(&gate);
   ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 200)).ok());
@@ -231,7 +231,7 @@ TEST(EngineTest, RanksThatDisagreeEndEverythingWithAFault) {
   EXPECT_EQ(f.engine->Submit(MakeRequest(2, 10, 20)).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(EngineTest, CountsWhatTheStepsComputed) {
+TEST(EngineTest, CountsTheTokensOfSteps) {
   Fixture f;
   ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 100, 5)).ok());  // chunks of 64 and 36, four decodes
   f.sink.AwaitEnds(1);

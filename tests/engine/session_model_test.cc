@@ -153,7 +153,7 @@ const Replies& Plain(int conversation) {
   return replies;
 }
 
-TEST(SessionModelTest, TheDeviceKeepsWhatATurnNeeds) {
+TEST(SessionModelTest, TheDeviceKeepsTheKvForTheNextTurn) {
   Server server(Config());
   server.Create("s");
   int32_t position = 0;
@@ -168,7 +168,7 @@ TEST(SessionModelTest, TheDeviceKeepsWhatATurnNeeds) {
   }
 }
 
-TEST(SessionModelTest, OffloadedAfterEachTurnItSaysTheSame) {
+TEST(SessionModelTest, RepliesAreEqualWhenOffloadedAfterEachTurn) {
   for (const int ranks : {1, 2}) {
     EngineConfig config = Config();
     config.tensor_parallel_size = ranks;
@@ -191,7 +191,7 @@ TEST(SessionModelTest, OffloadedAfterEachTurnItSaysTheSame) {
   }
 }
 
-TEST(SessionModelTest, AForkSaysWhatTheOriginalWouldHave) {
+TEST(SessionModelTest, AForkRepliesAsTheOriginalWould) {
   Server server(Config());
   server.Create("s");
   for (int turn = 0; turn < 3; ++turn) server.Say("s", 1, turn);
@@ -211,7 +211,7 @@ TEST(SessionModelTest, AForkSaysWhatTheOriginalWouldHave) {
   }
 }
 
-TEST(SessionModelTest, TruncatedAndSaidAgainItIsTheSame) {
+TEST(SessionModelTest, RepliesAreEqualAfterATruncation) {
   Server server(Config());
   server.Create("s");
   std::vector<int32_t> positions;
@@ -229,7 +229,7 @@ TEST(SessionModelTest, TruncatedAndSaidAgainItIsTheSame) {
 }
 
 // Eight conversations, a pool for two, and host memory for eight, for three or for almost none.
-TEST(SessionModelTest, UnderPressureItSaysTheSame) {
+TEST(SessionModelTest, RepliesAreEqualUnderPressure) {
   constexpr int kConversations = 8;
   for (const int32_t pages : {400, 100, 2}) {
     EngineConfig config = Config();
@@ -250,7 +250,7 @@ TEST(SessionModelTest, UnderPressureItSaysTheSame) {
   }
 }
 
-TEST(SessionModelTest, ItOutlivesItsWorkers) {
+TEST(SessionModelTest, RepliesAreEqualAfterAWorkerDeath) {
   EngineConfig config = Config();
   config.worker_process = "on";
   Server server(config);

@@ -103,7 +103,7 @@ void ExpectSame(const Sample& read, const Sample& written) {
   EXPECT_EQ(read.pages, written.pages);
 }
 
-TEST(SessionFileTest, WhatIsWrittenComesBackHoweverItIsCut) {
+TEST(SessionFileTest, ReadsAWrittenSessionInPiecesOfAnySize) {
   for (const auto& [tokens, kv] :
        {std::pair{0, 0}, {1, 0}, {1, 1}, {9, 8}, {9, 5}, {9, 9}, {100, 99}}) {
     Sample sample = MakeSample(tokens, kv);
@@ -118,7 +118,7 @@ TEST(SessionFileTest, WhatIsWrittenComesBackHoweverItIsCut) {
 }
 
 // docs/session-format.md, written out for a session of two tokens without KV.
-TEST(SessionFileTest, TheFormatIsWhatItsDocumentSays) {
+TEST(SessionFileTest, TheFormatMatchesItsDocument) {
   Sample sample = MakeSample(0, 0);
   sample.header.num_tokens = 2;
   sample.tokens = {1, 258};
@@ -234,7 +234,7 @@ TEST(SessionFileTest, ForgedHeadersAreRefused) {
   }
 }
 
-TEST(SessionFileTest, WhatDoesNotFitIsNamedWithBothValues) {
+TEST(SessionFileTest, AMismatchIsNamedWithBothValues) {
   Sample sample = MakeSample(11, 10);
   const std::string file = Write(sample);
   const struct {

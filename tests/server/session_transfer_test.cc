@@ -63,7 +63,7 @@ TEST(TransferTest, ASessionMovesWithItsKv) {
   EXPECT_EQ(client.Say("a", "and", 3).finished.position(), 68u);
 }
 
-TEST(TransferTest, WhatIsOnTheDeviceComesToTheHostFirst) {
+TEST(TransferTest, ExportsKvOfTheDeviceThroughTheHost) {
   TestServer server(WithPages());
   SessionClient client(server);
   client.Create("a");
@@ -116,7 +116,7 @@ TEST(TransferTest, WithoutHostMemoryTokensTravel) {
 }
 
 // Where there is no room for all of it, the rest travels as tokens.
-TEST(TransferTest, AFullHostTakesWhatItCan) {
+TEST(TransferTest, AFullHostImportsTheKvThatFits) {
   TestServer server(WithPages());
   SessionClient client(server);
   Converse(server, client, "a");
@@ -290,7 +290,7 @@ TEST(TransferTest, TooManyAtOnceAreRefused) {
   EXPECT_TRUE(TestServer::Eventually([&] { return imports(0); }));
 }
 
-TEST(TransferTest, ATransferThatDawdlesEnds) {
+TEST(TransferTest, ASlowTransferEnds) {
   TestServerOptions options = WithPages();
   options.front.default_deadline_seconds = 0.2;
   TestServer server(options);

@@ -64,7 +64,7 @@ TEST(TurnTest, GenerateUnaryIsATurnToo) {
   }
 }
 
-TEST(TurnTest, WhatIsKnownIsNotComputedAgain) {
+TEST(TurnTest, KnownTokensAreNotComputedAgain) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -101,7 +101,7 @@ TEST(TurnTest, AFirstTurnMayCreateItsSession) {
   EXPECT_EQ(client.List().sessions_size(), 1);
 }
 
-TEST(TurnTest, AWrongPositionIsToldTheTrueOne) {
+TEST(TurnTest, ARefusalNamesTheTruePosition) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -179,7 +179,7 @@ class RunningTurn {
   std::thread thread_;
 };
 
-TEST(TurnTest, ABusySessionRefusesAllThatWouldChangeIt) {
+TEST(TurnTest, ABusySessionRefusesEveryChange) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -376,7 +376,7 @@ TEST(TurnTest, EveryBadEndFreesTheSession) {
 }
 
 // The session has the whole turn or nothing of it: a turn may end before its cancel arrives.
-TEST(TurnTest, CancelledAtAnyMomentOfTheWayIn) {
+TEST(TurnTest, ACancelAtAnyMomentKeepsTheWholeTurnOrNothing) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");

@@ -36,7 +36,7 @@ void ExpectRefused(const grpc::Status& status, StatusCode code, const std::strin
   EXPECT_FALSE(status.error_message().empty());
 }
 
-TEST(SessionsTest, CreatedAsAskedAndFoundAgain) {
+TEST(SessionsTest, CreatesAndFindsSessions) {
   TestServer server;
   SessionClient client(server);
   v1::CreateSessionRequest request;
@@ -74,7 +74,7 @@ TEST(SessionsTest, CreatedAsAskedAndFoundAgain) {
   EXPECT_EQ(client.Get(first).options().idle_offload_after_seconds(), 3600);
 }
 
-TEST(SessionsTest, TouchChangesWhatIsGiven) {
+TEST(SessionsTest, TouchChangesOnlyGivenOptions) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -263,7 +263,7 @@ TEST(SessionsTest, PinsAreBoundedByTheirShareOfThePool) {
 }
 
 // Every call answers another caller's session as if it did not exist.
-TEST(SessionsTest, CallersSeeNothingOfEachOther) {
+TEST(SessionsTest, CallersDoNotSeeEachOthersSessions) {
   TestServer server(TwoTenants());
   SessionClient mine(server, 1);
   SessionClient yours(server, 2);
@@ -355,7 +355,7 @@ TEST(WatchTest, TellsEachChangeUntilTheSessionIsClosed) {
   EXPECT_TRUE(watch.Finish().ok());
 }
 
-TEST(WatchTest, OthersSessionsAreNotTold) {
+TEST(WatchTest, DoesNotReportSessionsOfOtherCallers) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");

@@ -123,7 +123,7 @@ TEST_F(PrefixTreeTest, ChainBeginsBelowTheRoot) {
 
 // --- Eviction order.
 
-TEST_F(PrefixTreeTest, EvictsLeavesFirstAndTheLongestUnusedBefore) {
+TEST_F(PrefixTreeTest, EvictsLeastRecentlyUsedLeavesFirst) {
   const NodeId a = CacheChain({1, 2, 3, 4});
   const NodeId b = CacheChain({7, 8, 3, 4});
   const BlockId a1 = tree_.Kv(tree_.Parent(a)).block, a2 = tree_.Kv(a).block;
@@ -367,7 +367,7 @@ class CopyOrder {
 
 class CopyOrderTest : public testing::TestWithParam<std::tuple<bool, bool, bool>> {};
 
-TEST_P(CopyOrderTest, EveryEndingInEveryOrderIsAccountedFor) {
+TEST_P(CopyOrderTest, AccountsForEveryResultInEveryOrder) {
   const auto [load, held, kept] = GetParam();
   const int num_endings = load ? CopyOrder::kNumEndings : CopyOrder::kBadPage;
   std::array<int, CopyOrder::kLength> order = {0, 1, 2};

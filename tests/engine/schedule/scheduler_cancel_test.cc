@@ -65,7 +65,7 @@ void RunDisturbed(int32_t depth, int32_t calls,
   check(sim);
 }
 
-TEST(SchedulerCancelTest, EndsAtOnceAtEveryPointAndLeavesTheOthersAlone) {
+TEST(SchedulerCancelTest, CancelsAtEveryPointWithoutEffectOnOtherRequests) {
   std::set<std::tuple<int32_t, bool>> seen;  // (steps in flight, the request had begun)
   for (const int32_t depth : {1, 2, 3}) {
     const int32_t num_calls = NumCalls(depth);

@@ -118,7 +118,7 @@ TEST(SchedulerForkTest, AForkIsOnTheDeviceAndCostsNoBlock) {
   EXPECT_EQ(sim.load().cached_blocks, cached);
 }
 
-TEST(SchedulerForkTest, ItsFirstStepCopiesTheUnfinishedBlock) {
+TEST(SchedulerForkTest, FirstStepClonesTheTail) {
   Forks sim;
   sim.Fork("a", "b");
   const RequestId id = sim.Begin("b");
@@ -137,7 +137,7 @@ TEST(SchedulerForkTest, ItsFirstStepCopiesTheUnfinishedBlock) {
 }
 
 // The session that continues last is the only keeper of the block.
-TEST(SchedulerForkTest, TheLastOneTakesItOver) {
+TEST(SchedulerForkTest, LastSessionTakesTheTailOver) {
   for (const bool parent_first : {true, false}) {
     Forks sim;
     sim.Fork("a", "b");
@@ -150,7 +150,7 @@ TEST(SchedulerForkTest, TheLastOneTakesItOver) {
   }
 }
 
-TEST(SchedulerForkTest, ManyMayCopyItAtOnce) {
+TEST(SchedulerForkTest, ManyTurnsCloneOneTail) {
   Forks sim;
   for (const char* name : {"b", "c"}) sim.Fork("a", name);
   std::vector<RequestId> ids;
@@ -164,7 +164,7 @@ TEST(SchedulerForkTest, ManyMayCopyItAtOnce) {
   }
 }
 
-TEST(SchedulerForkTest, AForkOfAForkIsOneToo) {
+TEST(SchedulerForkTest, AForkOfAForkContinues) {
   Forks sim;
   sim.Fork("a", "b");
   sim.Fork("b", "c");
@@ -176,7 +176,7 @@ TEST(SchedulerForkTest, AForkOfAForkIsOneToo) {
   EXPECT_THAT(sim.Say("a"), HasFound(kKv));
 }
 
-TEST(SchedulerForkTest, ItBeginsAtAnyPosition) {
+TEST(SchedulerForkTest, ForksAtAnyPosition) {
   for (int32_t position = 0; position <= kIn + kOut; ++position) {
     SCOPED_TRACE(position);
     Forks sim;
@@ -187,7 +187,7 @@ TEST(SchedulerForkTest, ItBeginsAtAnyPosition) {
   }
 }
 
-TEST(SchedulerForkTest, ACutGoesOnAnywhereToo) {
+TEST(SchedulerForkTest, CutsAtAnyPosition) {
   for (int32_t position = 0; position <= kIn + kOut; ++position) {
     for (const bool forked : {false, true}) {
       SCOPED_TRACE(position);
@@ -204,7 +204,7 @@ TEST(SchedulerForkTest, ACutGoesOnAnywhereToo) {
   }
 }
 
-TEST(SchedulerForkTest, OutlivesItsParent) {
+TEST(SchedulerForkTest, AForkOutlivesItsParent) {
   Forks sim;
   sim.Fork("a", "b");
   ASSERT_TRUE(sim.store().Close(0, "a").ok());
@@ -248,7 +248,7 @@ TEST(SchedulerForkTest, AFailedTurnLeavesTheBlockItContinued) {
 
 // --- KV on the host, or lost.
 
-TEST(SchedulerForkTest, ComesBackFromTheHostWithItsTail) {
+TEST(SchedulerForkTest, AForkIsRestoredWithItsTail) {
   Forks sim;
   sim.Fork("a", "b");
   sim.StoreAll();
@@ -263,7 +263,7 @@ TEST(SchedulerForkTest, ComesBackFromTheHostWithItsTail) {
   EXPECT_EQ(sim.scheduler().tiering_stats().loaded_blocks, 5);
 }
 
-TEST(SchedulerForkTest, ACutInsideABlockComesBackFromTheHost) {
+TEST(SchedulerForkTest, ACutInsideABlockIsRestored) {
   Forks sim;
   sim.Fork("a", "b", 14);
   sim.StoreAll();
@@ -273,7 +273,7 @@ TEST(SchedulerForkTest, ACutInsideABlockComesBackFromTheHost) {
   EXPECT_EQ(residency.recomputed_tokens, 0);
 }
 
-TEST(SchedulerForkTest, IsComputedAgainWhereNothingIsLeft) {
+TEST(SchedulerForkTest, ComputesLostKvAgain) {
   Forks sim(Config(60, 0));
   sim.Fork("a", "b");
   sim.TakeAllBlocks();
@@ -282,7 +282,7 @@ TEST(SchedulerForkTest, IsComputedAgainWhereNothingIsLeft) {
 }
 
 // A store reads the block until its ack: the turn neither waits nor computes.
-TEST(SchedulerForkTest, ATurnCopiesABlockThatIsBeingStored) {
+TEST(SchedulerForkTest, ClonesATailThatIsBeingStored) {
   Forks sim;
   sim.now_ns += 2000 * kSecond;
   sim.OnTimer();
@@ -296,7 +296,7 @@ TEST(SchedulerForkTest, ATurnCopiesABlockThatIsBeingStored) {
   EXPECT_THAT(sim.Say("a"), HasFound(2 * (kIn + kOut) - 1));
 }
 
-TEST(SchedulerForkTest, IsExportedWithItsTail) {
+TEST(SchedulerForkTest, ExportsTheTail) {
   Forks sim;
   sim.Fork("a", "b");
   ASSERT_TRUE(sim.store().Save(0, "b", sim.now_ns).ok());
@@ -311,7 +311,7 @@ TEST(SchedulerForkTest, IsExportedWithItsTail) {
   EXPECT_THAT(sim.Say("b"), HasFound(kKv));
 }
 
-TEST(SchedulerForkTest, APinnedForkGoesOn) {
+TEST(SchedulerForkTest, APinnedForkContinues) {
   Forks sim;
   sim.Fork("a", "b");
   ASSERT_TRUE(sim.store().Pin(0, "b", sim.now_ns).ok());
@@ -323,7 +323,7 @@ TEST(SchedulerForkTest, APinnedForkGoesOn) {
 
 // --- Few blocks.
 
-TEST(SchedulerForkTest, WhatIsBeingCopiedIsHeldUntilItsStepHasRetired) {
+TEST(SchedulerForkTest, HoldsAClonedTailUntilItsStepRetires) {
   Forks sim(Config(20, 0));
   sim.Fork("a", "b");
   const RequestId id = sim.Begin("b", 1, 2);
@@ -338,7 +338,7 @@ TEST(SchedulerForkTest, WhatIsBeingCopiedIsHeldUntilItsStepHasRetired) {
 }
 
 // A turn that needs every block has none left for a copy. So it computes its tail again.
-TEST(SchedulerForkTest, ATurnThatNeedsEveryBlockRunsWithoutACopy) {
+TEST(SchedulerForkTest, ATurnThatNeedsEveryBlockRunsWithoutAClone) {
   for (const int32_t pages : {0, 60}) {
     Forks sim(Config(8, pages));
     sim.Fork("a", "b");
@@ -355,7 +355,7 @@ TEST(SchedulerForkTest, ATurnThatNeedsEveryBlockRunsWithoutACopy) {
   }
 }
 
-TEST(SchedulerForkTest, APreemptedTurnCopiesItsTailAgain) {
+TEST(SchedulerForkTest, APreemptedTurnClonesItsTailAgain) {
   Forks sim(Config(14, 60));
   sim.Fork("a", "b");
   sim.StoreAll();

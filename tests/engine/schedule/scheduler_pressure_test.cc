@@ -156,7 +156,7 @@ TEST(SchedulerPressureTest, ResumesWithPromptAndOutputBehindTheOldPromptBoundary
   EXPECT_EQ(PreemptionsOf(sim, pair.second), 1);
 }
 
-TEST(SchedulerPressureTest, DeliversTokensThatWereInFlightWhenTheirSequenceWasPreempted) {
+TEST(SchedulerPressureTest, DeliversTokensInFlightOfAPreemptedSequence) {
   Pair pair;
   pair.RunToPreemption(3);
   SimulatedEngine& sim = pair.sim;
@@ -172,7 +172,7 @@ TEST(SchedulerPressureTest, DeliversTokensThatWereInFlightWhenTheirSequenceWasPr
   sim.ExpectUndisturbed(pair.second);
 }
 
-TEST(SchedulerPressureTest, WaitsForBlocksOnTheirWayBackBeforeItPreempts) {
+TEST(SchedulerPressureTest, WaitsForDrainingBlocksBeforePreempting) {
   SimulatedEngine sim(Config(9));
   const RequestId first = sim.Add({.prompt_tokens = 8, .max_tokens = 10});
   const RequestId second = sim.Add({.prompt_tokens = 8, .max_tokens = 10});
@@ -217,7 +217,7 @@ TEST(SchedulerPressureTest, PreemptsARequestAtMostTwiceForItsEquals) {
   EXPECT_GT(twice, 0);
 }
 
-TEST(SchedulerPressureTest, PreemptsWhoeverIsLessUrgentHoweverOften) {
+TEST(SchedulerPressureTest, PreemptsLowerPrioritiesWithoutLimit) {
   SimulatedEngine sim(Config(80, 2));
   const RequestId patient = sim.Add({.prompt_tokens = 4, .max_tokens = 300, .priority = -1});
   for (int32_t round = 1; round <= 3; ++round) {

@@ -76,7 +76,7 @@ class Conversation : public SimulatedEngine {
   }
 };
 
-TEST(SchedulerRestoreTest, ATurnFindsAllThatItsSessionLeftOnTheDevice) {
+TEST(SchedulerRestoreTest, ATurnFindsAllKvOfItsSessionOnTheDevice) {
   Conversation sim;
   EXPECT_EQ(sim.Say().outcome, Residency::Outcome::kNone);
   const RequestId id = sim.Add(Turn());
@@ -113,7 +113,7 @@ TEST(SchedulerRestoreTest, ATurnOfAnOffloadedSessionIsRestored) {
   EXPECT_EQ(residency.host_tokens, 18);
 }
 
-TEST(SchedulerRestoreTest, GoingIdleAgainStoresTheNewAlone) {
+TEST(SchedulerRestoreTest, StoresOnlyNewBlocksWhenIdleAgain) {
   Conversation sim;
   sim.Say();
   sim.Offload();
@@ -124,7 +124,7 @@ TEST(SchedulerRestoreTest, GoingIdleAgainStoresTheNewAlone) {
   EXPECT_EQ(sim.scheduler().tiering_stats().stored_blocks - before, 6);  // 37 tokens, 16 are there
 }
 
-TEST(SchedulerRestoreTest, OthersRunWhileOneIsRestored) {
+TEST(SchedulerRestoreTest, OtherRequestsRunDuringARestore) {
   Conversation sim;
   sim.Say();
   sim.Offload();
@@ -138,7 +138,7 @@ TEST(SchedulerRestoreTest, OthersRunWhileOneIsRestored) {
 }
 
 // The text layer found a stop string: the client never received the tokens behind it.
-TEST(SchedulerRestoreTest, KeepsOnlyWhatTheClientWasGiven) {
+TEST(SchedulerRestoreTest, KeepsOnlyTokensTheClientReceived) {
   for (int32_t keep = 0; keep <= 6; ++keep) {
     Conversation sim;
     sim.Say();
@@ -225,7 +225,7 @@ TEST(SchedulerRestoreTest, APreemptedRequestWithoutASessionIsRestored) {
 
 // Copies of a preempted sequence's KV hold its blocks. The sequences that need them wait for the
 // copies and preempt no other sequence.
-TEST(SchedulerRestoreTest, CopiesOfAVictimPreemptNobody) {
+TEST(SchedulerRestoreTest, StoresOfAPreemptedSequenceCauseNoPreemption) {
   Conversation sim(Config(14, 60)), without(Config(14, 0));
   for (Conversation* each : {&sim, &without}) {
     for (int i = 0; i < 3; ++i) {
@@ -246,7 +246,7 @@ TEST(SchedulerRestoreTest, CopiesOfAVictimPreemptNobody) {
 
 // Copies are slower than the requests that wait for blocks, or never end. Blocks that wait to be
 // copied cause no preemption and cost no step.
-TEST(SchedulerRestoreTest, SlowCopiesOfVictimsStopNobody) {
+TEST(SchedulerRestoreTest, SlowStoresOfPreemptedSequencesDelayNoStep) {
   constexpr int32_t kNever = 1'000'000;
   for (const int32_t steps_a_job : {16, kNever}) {
     SchedulerConfig config = Config(100, 400);
@@ -279,7 +279,7 @@ TEST(SchedulerRestoreTest, SlowCopiesOfVictimsStopNobody) {
 
 // When the first of a preempted sequence's copies is late, the copies behind it give back their
 // blocks; the late one keeps its own.
-TEST(SchedulerRestoreTest, WhatWaitsBehindALateStoreIsNotHeld) {
+TEST(SchedulerRestoreTest, CopiesBehindALateStoreReleaseTheirBlocks) {
   SchedulerConfig config = Config(40, 60);
   config.tiering.block_bytes = CopyJob::kMaxBytes;  // a copy a job
   Conversation sim(config);
@@ -437,7 +437,7 @@ TEST(SchedulerRestoreTest, SurvivesEveryDisturbanceAtEveryMomentOfAStore) {
   }
 }
 
-TEST(SchedulerRestoreTest, ComputesWhatDoesNotComeBack) {
+TEST(SchedulerRestoreTest, ComputesKvThatIsNotRestored) {
   for (const ShadowFaults& faults : {ShadowFaults{.fail = 1.0}, ShadowFaults{.corrupt = 1.0}}) {
     Conversation sim(Config(), faults);
     sim.Say();

@@ -62,7 +62,7 @@ class SessionStoreTest : public testing::Test {
   SessionWorld world_;
 };
 
-TEST_F(SessionStoreTest, AnswersWithWhatItWasCreatedWith) {
+TEST_F(SessionStoreTest, ReturnsTheOptionsItWasCreatedWith) {
   const SessionInfo info = Create("a", {.ttl_seconds = 60, .retain_priority = -3});
   EXPECT_EQ(info.name, "a");
   EXPECT_EQ(info.tenant, kTenant);
@@ -74,7 +74,7 @@ TEST_F(SessionStoreTest, AnswersWithWhatItWasCreatedWith) {
   EXPECT_EQ(Create("b").options.ttl_seconds, 1000);
 }
 
-TEST_F(SessionStoreTest, RefusesNamesAndOptionsThatCannotBe) {
+TEST_F(SessionStoreTest, RefusesInvalidNamesAndOptions) {
   const auto refused = [this](const SessionName& name, const SessionOptions& options) {
     return store().Create(kTenant, name, options, 1).status().code() ==
            absl::StatusCode::kInvalidArgument;
@@ -115,7 +115,7 @@ TEST_F(SessionStoreTest, ListsPagesInTheOrderOfNames) {
   EXPECT_EQ(second[0].name, "d");
 }
 
-TEST_F(SessionStoreTest, RefusesASecondTurnAndWhatWouldDisturbTheFirst) {
+TEST_F(SessionStoreTest, RefusesASecondTurnAndChangesDuringATurn) {
   Grow("a", 9);
   const auto start = store().BeginTurn(kTenant, "a", 9, world_.now_ns);
   ASSERT_TRUE(start.ok());
@@ -136,7 +136,7 @@ TEST_F(SessionStoreTest, RefusesASecondTurnAndWhatWouldDisturbTheFirst) {
   EXPECT_TRUE(store().Close(kTenant, "a").ok());
 }
 
-TEST_F(SessionStoreTest, NamesTheTruePositionToWhoHasAnother) {
+TEST_F(SessionStoreTest, NamesTheTruePositionWhenItRefusesAnother) {
   Grow("a", 9);
   const auto wrong = store().BeginTurn(kTenant, "a", 8, world_.now_ns);
   EXPECT_EQ(wrong.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -146,7 +146,7 @@ TEST_F(SessionStoreTest, NamesTheTruePositionToWhoHasAnother) {
   EXPECT_TRUE(store().BeginTurn(kTenant, "a", 9, world_.now_ns).ok());
 }
 
-TEST_F(SessionStoreTest, RefusesWhatIsOverAQuota) {
+TEST_F(SessionStoreTest, RefusesChangesOverAQuota) {
   WorldConfig config;
   config.sessions.max_sessions = 3;
   config.sessions.max_sessions_per_tenant = 2;
@@ -192,7 +192,7 @@ TEST_F(SessionStoreTest, EndsWhenItsLeaseRunsOutUnlessATurnRuns) {
   EXPECT_EQ(store().num_sessions(), 0);
 }
 
-TEST_F(SessionStoreTest, TouchChangesWhatIsGiven) {
+TEST_F(SessionStoreTest, TouchChangesOnlyGivenOptions) {
   Create("a", {.ttl_seconds = 10, .idle_offload_after_seconds = 3, .retain_priority = 5});
   const auto touched = store().Touch(kTenant, "a", {.ttl_seconds = 50}, 2 * kSecond);
   ASSERT_TRUE(touched.ok());
@@ -205,7 +205,7 @@ TEST_F(SessionStoreTest, TouchChangesWhatIsGiven) {
 
 // --- Tokens and their KV.
 
-TEST_F(SessionStoreTest, KeepsWhatATurnComputedForTheNext) {
+TEST_F(SessionStoreTest, KeepsTheKvOfATurnForTheNext) {
   Grow("a", 15);
   const SessionInfo info = Get("a");
   EXPECT_EQ(info.state, SessionState::kResidentIdle);
@@ -223,7 +223,7 @@ TEST_F(SessionStoreTest, KeepsWhatATurnComputedForTheNext) {
   EXPECT_EQ(Get("a").state, SessionState::kResidentIdle);
 }
 
-TEST_F(SessionStoreTest, ForksShareBlocksAndGoTheirWays) {
+TEST_F(SessionStoreTest, ForksShareBlocksAndDiverge) {
   Grow("a", 15);
   const int32_t available = world_.pool.num_cached();
   const auto fork = store().Fork(kTenant, "a", "b", std::nullopt, world_.now_ns);

@@ -39,7 +39,7 @@ class TieringTest : public testing::Test {
   }
 };
 
-TEST_F(TieringTest, StoresASessionWhenItsIdleTimeHasComeAndLaterOnlyWhatIsNew) {
+TEST_F(TieringTest, StoresAnIdleSessionAndLaterOnlyItsNewBlocks) {
   SessionWorld world;
   Grow(world, "a", 15);  // three blocks and a tail
   const int64_t due = world.now_ns - 1000 + 2 * kSecond;
@@ -80,7 +80,7 @@ TEST_F(TieringTest, SavesASessionAndLeavesItOnTheDevice) {
   world.CheckInvariants();
 }
 
-TEST_F(TieringTest, BringsASessionBackForItsTurn) {
+TEST_F(TieringTest, RestoresASessionForItsTurn) {
   SessionWorld world;
   Grow(world, "a", 15);
   Offload(world, "a");
@@ -169,7 +169,7 @@ TEST_F(TieringTest, SplitsJobsByBytesAndKeepsTwoInFlightLoadsFirst) {
   world.CheckInvariants();
 }
 
-TEST_F(TieringTest, DropsTheLeastWantedPagesFirstFromTheEnd) {
+TEST_F(TieringTest, DropsPagesOfTheLowestRankFirstFromTheEnd) {
   WorldConfig config;
   config.num_pages = 12;
   SessionWorld world(config);
@@ -201,7 +201,7 @@ TEST_F(TieringTest, DropsTheLeastWantedPagesFirstFromTheEnd) {
   world.CheckInvariants();
 }
 
-TEST_F(TieringTest, DropsNoPageThatAMoreWantedSessionEndsWith) {
+TEST_F(TieringTest, DropsNoPageAtWhichAHigherRankedSessionEnds) {
   WorldConfig config;
   config.num_pages = 8;
   SessionWorld world(config);
@@ -327,7 +327,7 @@ TEST(MeasuredRateTest, RecoversFromASlowPhase) {
   EXPECT_NEAR(rate.PerSecond(1000 * kSecond), 100, 0.1);
 }
 
-TEST_F(TieringTest, ASessionIsToldWhenItsBlocksAreEvictedOrTheDeviceIsLost) {
+TEST_F(TieringTest, ReportsEvictedBlocksAndALostDeviceToTheObserver) {
   SessionWorld world;
   Grow(world, "a", 15);
   ASSERT_TRUE(world.sessions.Save(0, "a", world.now_ns).ok());
@@ -431,7 +431,7 @@ TEST_F(TieringTest, RestoresTheChainBeforeABadPage) {
   }
 }
 
-TEST_F(TieringTest, RetriesAFailedStoreEverLater) {
+TEST_F(TieringTest, RetriesAFailedStoreAfterLongerAndLongerPauses) {
   SessionWorld world;
   Grow(world, "a", 17);
   std::vector<int64_t> pauses;
