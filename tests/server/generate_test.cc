@@ -1,4 +1,4 @@
-// Generate and GenerateUnary over real gRPC: what a well-behaved client sees.
+// Generate and GenerateUnary over real gRPC, as a well-behaved client sees them.
 // Covers server/generate/generate_call.cc, server/generate/generation_stream.cc,
 // server/generate/output_shards.cc, server/generate/stream_table.cc,
 // server/generate/generate_frames.cc, server/generate/refusals.cc

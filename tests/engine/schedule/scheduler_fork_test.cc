@@ -418,7 +418,7 @@ TEST(SchedulerForkTest, SurvivesAPauseAtEveryMoment) {
   });
 }
 
-TEST(SchedulerForkTest, SurvivesTheEndOfAThirdAtEveryMoment) {
+TEST(SchedulerForkTest, SurvivesTheCloseOfAThirdSessionAtEveryMoment) {
   ExpectHarmless([](Forks& sim, RequestId) {
     ASSERT_TRUE(sim.store().Close(0, "c").ok());
     sim.Add({.prompt_tokens = 80, .max_tokens = 1, .stops_at_eos = false});

@@ -57,7 +57,7 @@ TEST(SchedulerPressureTest, LeavesABlockForEveryRunningSequenceWhenItAdmits) {
     SimulatedEngine sim(Config(usable));
     sim.Add({.prompt_tokens = 8, .max_tokens = 2});
     sim.Add({.prompt_tokens = 8, .max_tokens = 2});
-    sim.Add({.prompt_tokens = 16, .max_tokens = 2});  // 4 blocks, and 2 for the others
+    sim.Add({.prompt_tokens = 16, .max_tokens = 2});  // 4 blocks, and 2 for the running sequences
     sim.Schedule();
     EXPECT_EQ(sim.load().running, usable == 10 ? 3 : 2);
     sim.RunToEnd(1);

@@ -3,7 +3,7 @@
 // cancels, pauses, worker deaths, and copies that fail, are late, reordered, or damaged. In every
 // program every request gives its own tokens, every session has the tokens it should have, and in
 // the end nothing is held. A failure prints its seed; --seed=N runs that program alone,
-// --steps=N runs programs until so many steps are done.
+// --steps=N runs programs until that many steps are done.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -205,7 +205,7 @@ class Conversations {
     const int32_t dice = Between(0, 9);
     if (dice < 4) {
       const auto said = static_cast<int32_t>(sim_.outcome(id).tokens.size());
-      // Before the first token some of the prompt, which the session keeps, may not be computed.
+      // The session keeps the prompt. Before the first token, part of it may not be computed yet.
       const bool stop = OneIn(2) && (said > 0 || !calm_);
       sim_.Cancel(id, stop ? FinishReason::kStopText : FinishReason::kCancelled,
                   stop ? Between(0, said) : kKeepAll);
@@ -292,7 +292,7 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
   for (const auto& [name, count] : counts) std::cout << ", " << name << ": " << count;
   std::cout << "\n";
   if (testing::Test::HasFailure() || random_steps.only_seed != 0) return;
-  // The programs reach what they are for.
+  // The programs reach the cases that they exist for.
   for (const char* name : {"restoring",
                            "forks",
                            "truncations",
