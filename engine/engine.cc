@@ -261,7 +261,7 @@ void Engine::State::Post(Message message) {
 
 void Engine::State::Run() {
   for (;;) {
-    // Read before the inbox: what was posted before the stop is still taken.
+    // Read before the inbox, so that messages posted before the stop are still taken.
     const bool stop = stopping.load(std::memory_order_acquire);
     bool progress = TakeMessages(stop);
     scheduler.OnTimer(SteadyNowNs(), events);

@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// What an engine asks of the kernels of its device, every "auto" resolved.
+// The demands of an engine on the kernels of its device, every "auto" resolved.
 struct KernelDemand {
   const ModelConfig& model;
   int32_t ranks = 1;

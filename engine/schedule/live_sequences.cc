@@ -9,8 +9,8 @@
 namespace quire {
 namespace {
 
-// Waiting ones, running ones sent back to the queue by preemption, and finishing ones that still
-// hold a row. More are accepted, at the price of an allocation.
+// Waiting sequences, sequences requeued by preemption, and finishing sequences that still hold a
+// row. More are accepted, at the cost of an allocation.
 size_t RecordCapacity(const SchedulerConfig& config) {
   return size_t(config.max_num_queued_reqs) + 2 * size_t(config.max_num_seqs);
 }
@@ -216,7 +216,7 @@ void LiveSequences::TakeOutputBuffer(Sequence& sequence) {
   spare_outputs_.pop_back();
 }
 
-// None to give back if the sequence was never admitted.
+// A sequence that was never admitted has none to give back.
 void LiveSequences::GiveBackOutputBuffer(Sequence& sequence) {
   if (sequence.output.capacity() == 0) return;
   sequence.output.clear();

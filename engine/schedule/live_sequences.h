@@ -7,8 +7,8 @@
 //           |   +- Withdraw -+             |
 //           +- Preempt / Requeue / Pause, Resume
 //
-// Row and blocks of a sequence with steps in flight stay its own until the last of them has retired
-// (ReleaseIfDrained): a step on its way may still write there.
+// A sequence keeps its row and blocks until its last step in flight has retired (ReleaseIfDrained),
+// because such a step may still write there.
 #pragma once
 
 #include <cstdint>
@@ -49,16 +49,16 @@ class LiveSequences {
   // Takes it out of queue or running order until Resume queues it again; it keeps only its tokens.
   void Pause(Sequence& sequence);
   void Resume(Sequence& sequence);
-  // Any live state to finishing; ReleaseIfDrained is to follow.
+  // Any live state to finishing; the caller calls ReleaseIfDrained next.
   void Finish(Sequence& sequence);
-  // Gives back all that a preempted or finishing sequence holds once no step in flight knows it,
+  // Releases the holdings of a preempted or finishing sequence once no step in flight knows it,
   // and the record of a finishing sequence.
   void ReleaseIfDrained(Sequence& sequence);
 
   // Takes one more block for a running sequence, from its reservation or else from the unreserved
   // blocks; false if there is none.
   bool TakeBlock(Sequence& sequence);
-  // A finite sample's token, for a sequence that is running or was preempted meanwhile.
+  // Appends a finite sample's token to a sequence that is running or was preempted meanwhile.
   void AppendToken(Sequence& sequence, int32_t token);
 
   SequenceKv& kv() { return kv_; }

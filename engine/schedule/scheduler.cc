@@ -165,7 +165,7 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
       const SampledToken& sample = result.samples[num_samples++];
       CHECK_EQ(sample.row, sequence.row);
       --sequence.pending;
-      // A sequence that ended meanwhile has no use for the token; a preempted one has.
+      // A sequence that ended meanwhile does not need the token; a preempted one does.
       if (sequence.live()) s.AcceptSample(sequence, sample.result, now_ns, events);
     }
     s.ReleaseIfDrained(sequence, now_ns, events);
@@ -199,8 +199,8 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
   if (reason != FinishReason::kNone) Finish(sequence, reason, now_ns, events);
 }
 
-// Ends a live sequence. The FinishEvent of a turn follows when its session can go on, every other
-// at once.
+// Ends a live sequence. A turn's FinishEvent follows when its session is free; every other
+// FinishEvent is emitted at once.
 void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t now_ns,
                               SchedulerEvents& events) {
   sequence.end = reason;
@@ -246,7 +246,7 @@ void Scheduler::RequeueAll(int64_t now_ns, SchedulerEvents& events) {
     sequence.steps_in_flight = sequence.pending = 0;
     if (sequence.state == SequenceState::kRestoring) {
       s.sequences.Withdraw(sequence);
-      sequence.computes = true;  // what killed them may be what it waited for
+      sequence.computes = true;  // the copy that it waited for may have killed the workers
     }
     if (sequence.row == Sequence::kNoRow) continue;
     if (!sequence.live()) {

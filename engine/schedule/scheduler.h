@@ -35,8 +35,8 @@ class Scheduler {
   // Takes a validated request that is no turn and fits the model and the pool (Fits). It ends with
   // one FinishEvent in some later call's events.
   void Add(std::unique_ptr<Request> request);
-  // Opens the turn that the request is and takes it as Add does, or refuses it; a TurnStart says
-  // which (engine/schedule/turns.h).
+  // Opens the request's turn and takes the request as Add does, or refuses it. A TurnStart event
+  // says which (engine/schedule/turns.h).
   void AddTurn(std::unique_ptr<Request> request, int64_t now_ns, SchedulerEvents& events);
   // Whether a request of this many tokens can ever run alone in this pool. Reads the configuration
   // only: any thread.
@@ -47,9 +47,9 @@ class Scheduler {
   // first `keep_output` tokens of the turn's output, also if the turn has just ended (Turns::Cut).
   void Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events,
               int32_t keep_output = kKeepAll);
-  // A request whose reader is behind: it gives up row and blocks, disturbs nobody, and goes on
-  // where it stopped, with the same tokens, when it is no longer paused. Tokens of steps in flight
-  // still come. Idempotent; unknown ids are ignored.
+  // Pauses or resumes a request whose reader is behind. A paused request releases its row and
+  // blocks, delays no other request, and resumes where it stopped, with the same tokens. Tokens of
+  // steps in flight still come. Idempotent; unknown ids are ignored.
   void SetPaused(RequestId id, bool paused);
   // Ends every live request with `reason`, however many in one call: for shutdown, and for an
   // engine that cannot go on.
@@ -64,9 +64,9 @@ class Scheduler {
   bool Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events);
   // Takes the result of the oldest step in flight.
   void Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events);
-  // The workers are gone with all KV except the host's: requeues every live request by its tokens,
-  // empties the pool, and forgets the steps and copies in flight. A request that was requeued twice
-  // before ends with kEngineFault.
+  // The workers died, and only the KV on the host survives. Requeues every live request with its
+  // tokens, empties the pool, and forgets the steps and copies in flight. A request that was
+  // requeued twice before ends with kEngineFault.
   void RequeueAll(int64_t now_ns, SchedulerEvents& events);
 
   // --- Sessions.
@@ -75,12 +75,12 @@ class Scheduler {
   SessionStore& sessions();
 
   // --- Copies between device and host, and timers.
-  // The next copy job to be sent now; false if there is none. Its ack is to follow, kFailed if it
-  // could not be sent.
+  // The next copy job to send now; false if there is none. The caller reports its ack later,
+  // kFailed if it could not send the job.
   bool NextCopy(int64_t now_ns, CopyJob& job);
   void OnCopy(const CopyAck& ack, int64_t now_ns);
-  // Ends requests whose deadline has passed and sessions whose lease has run out; bounded. To be
-  // called every turn of the loop, and at NextTimer.
+  // Ends requests whose deadline has passed and sessions whose lease has run out; bounded. The
+  // caller calls it in every iteration of its loop, and at NextTimer.
   void OnTimer(int64_t now_ns, SchedulerEvents& events);
   int64_t NextTimer() const;  // kNoDeadline if there is none
   // Copies are under way, or pins and exports hold blocks: work that cannot run now may have to

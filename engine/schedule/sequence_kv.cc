@@ -19,7 +19,7 @@ SequenceKv::SequenceKv(const SchedulerConfig& config)
   chain_.reserve(config.max_model_len / block_size_ + 2);
 }
 
-// A session's KV is what it is for, so its turns use the tree even where prompts do not.
+// A session exists to keep KV, so its turns use the tree even if the prefix cache is off.
 bool SequenceKv::UsesCache(const Sequence& sequence) const {
   return (prefix_cache_ || sequence.turn != 0) && !sequence.request->bypass_cache;
 }
@@ -179,8 +179,8 @@ void SequenceKv::Commit(Sequence& sequence) {
   if (sequence.turn != 0 && sequence.node != kNoNode) tiering_.OnGrowth(sequence.node);
 }
 
-// Where another sequence holds an equal node with its own block, this one stops until it leaves:
-// else it would hold that block beside its own, and a pool that has room for it could be too small.
+// If another sequence holds an equal node with its own block, this sequence shares no more until it
+// leaves. Otherwise it would hold both blocks, and a pool that fits it could be too small.
 void SequenceKv::CommitBlocks(Sequence& sequence, bool leaving) {
   if (sequence.node == kNoNode) return;
   const int32_t full = sequence.proved / block_size_;
@@ -217,8 +217,8 @@ void SequenceKv::Release(Sequence& sequence) {
   sequence.proved = sequence.offered = sequence.tail_tokens = 0;
 }
 
-// The block behind the whole ones, of which `kv_tokens` make up the beginning, becomes a tail,
-// which comes held; kNoNode if there is nothing in it, or if it is full and the tree's by now.
+// Makes a held tail of the partly filled block in which the first `kv_tokens` tokens end. kNoNode
+// if they fill their last block, or if that block is full by now and in the tree already.
 NodeId SequenceKv::KeepTail(Sequence& sequence, int32_t kv_tokens) {
   const int32_t full = kv_tokens / block_size_;
   const int32_t filled = kv_tokens % block_size_;
@@ -249,7 +249,7 @@ SequenceKv::Restore SequenceKv::BeginRestore(Sequence& sequence, const Found& fo
   tree_.Hold(found.target);
   const int32_t tokens = tree_.NumTokens(found.target) - found.num_tokens;
   const auto loads = tiering_.BlocksToRestore(found.target, tokens, now_ns);
-  // Blocks of the chain that are there, or that others load, are not needed.
+  // Blocks that are on the device, or that another restore loads, need no block.
   const int32_t needed = blocks - tree_.Depth(found.target) + loads.value_or(0);
   if (!loads.has_value() || hold_cost + needed > room) {
     tree_.Release(found.target);
@@ -270,7 +270,8 @@ bool SequenceKv::EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns) 
   sequence.restore = 0;
   const bool first = sequence.timings.admitted_ns == 0;
   if (first) sequence.residency.restore_ns = now_ns - sequence.restore_begin_ns;
-  // A tail is taken over or cloned only when the sequence begins; until then it is its session's.
+  // The sequence takes a tail over or clones it only when it begins; until then it is the
+  // session's.
   const NodeId target = sequence.node;
   const NodeId readable = Readable(target);
   const bool has_tail = sequence.awaits_tail && readable == target;

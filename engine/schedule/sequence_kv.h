@@ -10,8 +10,8 @@
 // step, into a block of its own. So no shared block is ever written, and the continuation of a fork
 // or a cut reads the bits that its origin wrote.
 //
-// LiveSequences decides when, this class decides what. Owns everything about KV: pool, tree,
-// sessions, tiering. One thread; allocates nothing in the steady state.
+// LiveSequences decides when a sequence takes and releases KV; this class decides which KV. Owns
+// pool, tree, sessions and tiering. One thread; allocates nothing in the steady state.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,16 @@ class SequenceKv {
   struct Found {
     NodeId node = kNoNode;    // the deepest readable node; kNoNode: the cache is not used
     NodeId tail = kNoNode;    // behind it
-    bool clones = false;      // the tail, into one of its own blocks, instead of taking it over
+    bool clones = false;      // copies the tail into a block of its own, else takes it over
     int32_t num_tokens = 0;   // of both
     int32_t num_blocks = 0;   // that it need not take; a cloned tail does not count
     int32_t hold_cost = 0;    // blocks of both that stop being available when they are held
     NodeId target = kNoNode;  // the deepest node of more KV on the host; kNoNode: none
-    bool to_tail = false;     // which is the session's tail
+    bool to_tail = false;     // `target` is the session's tail
   };
   // Valid until pool or tree change.
   Found Look(const Sequence& sequence);
-  // The same without a tail to be cloned, which takes one block more than computing it again.
+  // The same without a tail that would be cloned; a clone takes one block more than computing it.
   Found WithoutClone(Found found) const;
   // The most blocks that Look could find.
   int32_t MostBlocks(const Sequence& sequence) const;
@@ -52,9 +52,9 @@ class SequenceKv {
   // The sequence holds what was found and begins behind it. A reservation of `blocks` replaces the
   // one that it had.
   void Share(Sequence& sequence, const Found& found, int32_t blocks);
-  // Requires a sequence that clones: the block that its first step copies.
+  // The block that the sequence's first step copies. Requires a sequence that clones.
   BlockId ClonedBlock(const Sequence& sequence) const { return tree_.Kv(sequence.cloned).block; }
-  // A step of the sequence has retired: what it cloned is copied.
+  // A step of the sequence has retired, so its clone is complete.
   void EndClone(Sequence& sequence);
   // Counts the sequence's first admission, for its client and the stats.
   void Account(Sequence& sequence, const Found& found);
@@ -82,13 +82,13 @@ class SequenceKv {
   // the target, and the rest of its blocks is reserved.
   Restore BeginRestore(Sequence& sequence, const Found& found, int32_t blocks, int32_t room,
                        int64_t now_ns);
-  // The restore's ticket has ended: the sequence holds the KV that came, and the rest of `blocks`
-  // is reserved. False if KV is missing and there are no blocks to compute it in.
+  // The restore's ticket has ended: the sequence holds the loaded KV, and the rest of `blocks` is
+  // reserved. False if KV is missing and there are no blocks to compute it in.
   bool EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns);
-  // Gives up what a restoring sequence holds.
+  // Releases the holdings of a restoring sequence.
   void AbandonRestore(Sequence& sequence);
 
-  // The workers are gone with all blocks. Requires that no sequence has a block.
+  // The workers died with all blocks. Requires that no sequence has a block.
   void ForgetDevice();
 
   BlockPool& pool() { return pool_; }

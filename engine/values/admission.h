@@ -1,4 +1,4 @@
-// Admission: what the engine checks before it takes a request in: its length against the context,
+// Admission: the checks of the engine before it accepts a request: the length against the context,
 // and the room in the queue.
 #pragma once
 
@@ -25,7 +25,7 @@ struct ContextLimit {
 // names the field as SamplingParams::Validate does; the prompt's field is "prompt".
 absl::Status FitToContext(const ContextLimit& limit, Request& request);
 
-// UNAVAILABLE, with what waits.
+// UNAVAILABLE; the message has the numbers of waiting requests and tokens.
 absl::Status QueueFull(int64_t requests, int64_t prompt_tokens);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Figures of the scheduler: what runs and waits, where KV was found, and what was copied between
+// Figures of the scheduler: running and waiting requests, where KV was found, and copies between
 // device and host. Plain copies, as old as the call that made them.
 #pragma once
 
@@ -39,7 +39,7 @@ struct TieringStats {
   int64_t stored_bytes = 0, loaded_bytes = 0;
   int64_t stored_blocks = 0, loaded_blocks = 0;
   int64_t failed_jobs = 0, late_jobs = 0, corrupt_pages = 0;
-  int64_t pages_dropped = 0;      // from the host, for want of room, of sessions
+  int64_t pages_dropped = 0;      // of sessions, from a full host
   int64_t restores_declined = 0;  // because computing again was expected to be faster
   double store_bytes_per_second = 0, load_bytes_per_second = 0;  // as measured; 0: not yet
   int32_t jobs_in_flight = 0;

@@ -1,6 +1,5 @@
-// CopyJob and CopyAck: what the scheduler moves between the device's KV pool and pages of host
-// memory, and what comes back, as plain data. As with steps the scheduler decides and the workers
-// execute.
+// CopyJob and CopyAck: copies between the device's KV pool and pages of host memory, and their
+// results, as plain data. As with steps, the scheduler decides and the workers execute.
 //
 // Fences are the host's: a job is sent only when every step that wrote one of its blocks, or that
 // may still read one, has retired; a plan reads a loaded block only after the ack. So a copy never
@@ -29,7 +28,7 @@ struct BlockCopy {
 };
 
 struct CopyJob {
-  // What one job may hold, so that a job is a matter of milliseconds.
+  // The limits of one job, so that a job takes milliseconds.
   static constexpr int32_t kMaxCopies = 256;
   static constexpr int64_t kMaxBytes = int64_t{64} << 20;
   // Jobs of one direction that may be in flight.

@@ -1,5 +1,5 @@
-// OutputSink: where the engine delivers what became of requests, on the scheduler thread. A sink
-// must not block, throw or call back into the engine; the spans are valid only during the call.
+// OutputSink: receives the events of requests from the engine, on the scheduler thread. A sink must
+// not block, throw or call back into the engine; the spans are valid only during the call.
 #pragma once
 
 #include <cstdint>

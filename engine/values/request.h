@@ -24,8 +24,8 @@ using SessionName = std::string;
 
 inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
-// The turn of a session that a request is. The scheduler thread opens the turn when it takes the
-// request in, and builds the prompt from the session's tokens and the request's.
+// A request's turn of a session. The scheduler thread opens the turn when it accepts the request,
+// and builds the prompt from the session's tokens and the request's.
 struct TurnRequest {
   SessionName session;
   // Where the client believes the session to be, in tokens; nullopt: anywhere.

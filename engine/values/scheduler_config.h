@@ -1,5 +1,5 @@
-// SchedulerConfig: the settings of the scheduler and of what it is made of, as plain values. Filled
-// from EngineConfig and the memory plan by PlanEngine (engine/engine_setup.h).
+// SchedulerConfig: the settings of the scheduler and its parts, as plain values. PlanEngine fills
+// it from EngineConfig and the memory plan (engine/engine_setup.h).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// SchedulerEvents: what one call of the scheduler changed, for its caller to deliver and count.
+// SchedulerEvents: the changes that one scheduler call made, for its caller to deliver and count.
 #pragma once
 
 #include <cstdint>

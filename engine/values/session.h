@@ -18,12 +18,12 @@ enum class SessionState : uint8_t {
   kOffloading,    // some KV is being copied to the host
   kHost,          // all KV is somewhere, some of it only on the host
   kRestoring,     // some KV is being copied to the device
-  kDropped,       // some KV is nowhere: the next turn computes it again from the tokens
-  kClosed,        // only in the last word of a Watch
+  kDropped,       // some KV is in no tier: the next turn computes it again from the tokens
+  kClosed,        // only in the last message of a Watch
 };
 const char* Name(SessionState state);  // "ACTIVE", "RESIDENT_IDLE", ...
 
-// What a session may be created with and changed to. Durations in seconds.
+// The options that a client sets when it creates or touches a session. Durations in seconds.
 struct SessionOptions {
   double ttl_seconds = 0;                  // without a touch; 0: the server's default
   double idle_offload_after_seconds = -1;  // < 0: the server's default; 0: at once
@@ -52,12 +52,12 @@ struct SessionInfo {
   int64_t expires_ns = kNoDeadline;
 };
 
-// What a turn found of the KV of its session's tokens; of a request without a session, of its
-// prompt's in the prefix cache.
+// The KV that a turn found for its session's tokens. For a request without a session: the KV that
+// the prefix cache had for its prompt.
 struct Residency {
   enum class Outcome : uint8_t {
     kNone,        // nothing could have been found: a first turn, or the cache was bypassed
-    kDevice,      // all that was looked for was on the device
+    kDevice,      // all KV of these tokens was on the device
     kRestored,    // some came from the host, none was computed again
     kPartial,     // some was computed again
     kRecomputed,  // all was computed again

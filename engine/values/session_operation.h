@@ -1,4 +1,4 @@
-// SessionOperation: what a client asks of the sessions beside turns, and the answer, as plain
+// SessionOperation: a client's operation on sessions (all but turns), and its answer, as plain
 // values. The scheduler thread runs operations between two steps (Engine::Run).
 //
 // Errors: NOT_FOUND for a name that this tenant does not have (another tenant's session looks the
@@ -88,7 +88,7 @@ struct SessionOperation {
 
 // A session on its way out of or into the server: page i is for the KV of block i.
 struct SessionTransfer {
-  uint64_t turn = 0;            // by which the session is busy
+  uint64_t turn = 0;            // keeps the session busy
   std::vector<int32_t> tokens;  // of an export
   // Of an import kNoPage: the KV is there already, or there is no room for it and all behind it.
   std::vector<PageId> pages;
@@ -103,7 +103,7 @@ struct SessionAnswer {
 };
 
 // Takes the answer of one operation, on the scheduler thread: it must hand the answer over to
-// another thread, and not block. Destroyed without a call if the engine ends first.
+// another thread, and not block. The engine destroys it without a call if it ends first.
 using SessionCompletion = std::function<void(SessionAnswer)>;
 
 // Hears of every change of a session that a watcher could see, on the scheduler thread; must not

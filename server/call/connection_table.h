@@ -1,6 +1,6 @@
-// ConnectionTable: the connections that were handed to gRPC, which closes them without telling.
-// Holds the cap on connections, and cuts one off whose calls show that it resets streams faster
-// than they can be cleaned up (CVE-2023-44487, which gRPC 1.51 has no defence against).
+// ConnectionTable: the connections that were handed to gRPC, which closes them without a report.
+// Holds the cap on connections, and cuts off a connection that resets streams faster than they can
+// be cleaned up (CVE-2023-44487; gRPC 1.51 has no defence against it).
 #pragma once
 
 #include <sys/types.h>
@@ -27,11 +27,11 @@ class ConnectionTable {
   };
   explicit ConnectionTable(const Limits& limits);
 
-  // Takes note of an accepted socket; false when that is one too many. The accept thread.
+  // Registers an accepted socket; false when that is one too many. The accept thread.
   bool Add(int fd);
 
-  // What CallOpened and CallClosed count by: the TCP port in gRPC's name of a peer
-  // ("ipv4:127.0.0.1:4711"), 0 when it has none: all peers of a Unix socket count as one.
+  // The key of CallOpened and CallClosed: the TCP port in gRPC's name of a peer
+  // ("ipv4:127.0.0.1:4711"), 0 if it has none: all peers of a Unix socket count as one.
   static int PortOf(const std::string& peer);
   // Any thread.
   void CallOpened(int port);

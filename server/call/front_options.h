@@ -24,7 +24,7 @@ struct FrontOptions {
   int text_threads = 0;                     // see ResolveServer; 0 is taken for 1
   bool reflection = true;
   bool log_requests = true;       // see request_log.h
-  Identity identity = OneTenant;  // whose a call is
+  Identity identity = OneTenant;  // the tenant of a call
 };
 
 }  // namespace quire

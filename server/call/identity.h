@@ -12,7 +12,7 @@ class ServerContextBase;
 
 namespace quire {
 
-// From what the connection proves of the caller, never from what the request says. Quick; any
+// Decides by the connection's proof of the caller's identity, never by the request. Quick; any
 // thread.
 using Identity = std::function<TenantId(const grpc::ServerContextBase& call)>;
 

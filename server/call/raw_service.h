@@ -1,6 +1,6 @@
 // RawService: a gRPC service whose methods take and give bytes. Typed handlers of gRPC 1.51 answer
-// a malformed message or invalid UTF-8 with UNIMPLEMENTED and no text; ours parse for themselves
-// (wire_check.h) and say what is wrong.
+// a malformed message or invalid UTF-8 with UNIMPLEMENTED and no text; ours parse the bytes
+// themselves (wire_check.h) and name the fault.
 #pragma once
 
 #include <grpcpp/impl/codegen/server_callback_handlers.h>

@@ -1,6 +1,6 @@
-// SerialThread: one thread that runs jobs one after another: state that only jobs touch needs no
-// lock. The calls of the Sessions service do their work outside the scheduler here, in short jobs
-// or in pieces of a megabyte.
+// SerialThread: one thread that runs jobs one after another, so state that only jobs touch needs no
+// lock. The calls of the Sessions service do all work here that the scheduler does not do, in short
+// jobs or in pieces of a megabyte.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ class SerialThread {
   // Any thread; never blocks. Once stopped, jobs are dropped. The queue is bounded by its users:
   // each has a few jobs at a time.
   void Post(std::function<void()> job);
-  // Runs what is queued, then ends the thread. Idempotent; not from a job.
+  // Runs the queued jobs, then ends the thread. Idempotent; not from a job.
   void Stop();
 
  private:

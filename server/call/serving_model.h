@@ -1,4 +1,4 @@
-// ServingModel: what the front end needs to know of the model it serves. Immutable once built;
+// ServingModel: the facts about the served model that the front end needs. Immutable once built;
 // shared by all RPC threads.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace quire {
 
 struct ServingModel {
   std::string name;                      // of answers and metrics: the first served name
-  std::vector<std::string> other_names;  // that requests may use just as well
+  std::vector<std::string> other_names;  // aliases that requests may use
   uint64_t identity = 0;                 // ModelIdentity
   EngineSetup setup;
   std::string device_description;  // e.g. "cpu (AVX-512, 2 threads)"

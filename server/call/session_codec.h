@@ -18,7 +18,7 @@ class Session;
 class SessionOptions;
 }  // namespace v1
 
-// What clients may call a request or a session; INVALID_ARGUMENT naming `field`.
+// Checks a client's name for a request or a session; INVALID_ARGUMENT names `field`.
 absl::Status CheckName(const std::string& field, const std::string& name);
 
 // A name that cannot be guessed: 128 random bits.
@@ -40,8 +40,8 @@ SessionOperation::Touch DecodeTouch(const v1::SessionOptions& options);
 
 void EncodeSession(const SessionInfo& info, int64_t now_ns, v1::Session* session);
 
-// A refusal of the engine's sessions on its way to the client: with its reason, the field that was
-// wrong (`field`, when the argument was), and the true position when that was.
+// Turns a refusal of the engine's sessions into the client's status. It has the reason, `field` if
+// the argument was wrong, and the true position if the position was wrong.
 absl::Status FromSessions(const absl::Status& status, const std::string& field = "");
 // Whether the engine refused for this reason (kSessionReason).
 bool IsReason(const absl::Status& status, const std::string& reason);

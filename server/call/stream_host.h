@@ -1,4 +1,4 @@
-// StreamHost: what every live call shares. Built by GrpcFront, constant while calls live.
+// StreamHost: the objects that all live calls share. Built by GrpcFront, constant while calls live.
 #pragma once
 
 #include <atomic>

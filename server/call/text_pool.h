@@ -18,7 +18,7 @@ namespace quire {
 class TextPool {
  public:
   TextPool(int threads, size_t max_jobs, size_t max_bytes);
-  // Runs what is queued, then joins.
+  // Runs the queued jobs, then joins.
   ~TextPool();
 
   // Queues `job`, which holds `bytes` of text; UNAVAILABLE when the queue is full. Any thread.

@@ -1,6 +1,6 @@
-// WireCheck: why a message did not parse. The gRPC library answers a malformed message or invalid
-// UTF-8 with UNIMPLEMENTED and no text; this walks the bytes along the descriptor and names the
-// field.
+// WireCheck: finds why a message did not parse. The gRPC library answers a malformed message or
+// invalid UTF-8 with UNIMPLEMENTED and no text; this walks the bytes along the descriptor and names
+// the field.
 #pragma once
 
 #include <string>

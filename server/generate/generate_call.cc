@@ -24,7 +24,7 @@
 namespace quire {
 namespace {
 
-// Beyond it a deadline is none: thirty years, within what 64 bits of nanoseconds hold.
+// A later deadline counts as none: thirty years, which 64 bits of nanoseconds can hold.
 constexpr int64_t kLongestSeconds = 1'000'000'000;
 
 // The call's deadline on the steady clock; the server's own when the client set none.
@@ -125,8 +125,8 @@ class GenerateCall {
   const int port_;  // of the peer
   const std::shared_ptr<GenerationStream> stream_;
   std::atomic<int> code_{0};
-  // stream_, handed from the constructing thread to the callbacks' by an order of our own: that the
-  // library orders them too can be seen neither in its documentation nor by the thread sanitizer.
+  // Publishes stream_ from the constructing thread to the callbacks' threads. The library orders
+  // them too, but neither its documentation nor the thread sanitizer shows that.
   std::atomic<GenerationStream*> published_{nullptr};
 };
 

@@ -164,7 +164,7 @@ void GenerationStream::WriteDone(bool ok) {
     End(StatusOf(FinishReason::kCancelled));
     CancelInEngine(FinishReason::kCancelled);
   }
-  // Not before most of it is read: a pause costs the computation of what was known.
+  // Waits until most of it is read: each pause makes the engine compute the known tokens again.
   if (paused_ && pending_.bytes() <= host_->options.stream_buffer_bytes / 8) {
     paused_ = false;
     host_->engine->SetPaused(id_, false);

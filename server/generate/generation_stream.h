@@ -1,5 +1,5 @@
-// GenerationStream: one live generating call between the engine and its outlet: flow control, and
-// nothing of a protocol.
+// GenerationStream: one live generating call, between the engine and its outlet. It controls the
+// flow and knows no protocol.
 //
 // Three parties meet here. Output shards bring the start of a turn, tokens and the end (one shard
 // thread per stream); the transport reports finished writes, cancellation and its own end; the
@@ -86,7 +86,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   enum class Step : uint8_t { kNothing, kAccepted, kTokens, kEnd, kFail };
 
   bool IsStopId(int32_t token) const;
-  // Does what the state calls for, until there is nothing to do; calls the outlet unlocked.
+  // Acts on the state until there is nothing left to do; calls the outlet unlocked.
   void Pump(std::unique_lock<std::mutex> lock);
   void Send(Step step, const OutputDelta& delta, const absl::Status& status);
   // All below: under mutex_.

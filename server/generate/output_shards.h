@@ -1,6 +1,6 @@
-// OutputShards: from the scheduler thread's step to the streams. Each stream belongs to one shard,
-// each shard is one thread that detokenises and starts writes; a step costs the scheduler thread
-// one lock and at most one wake per shard.
+// OutputShards: bring each step's output from the scheduler thread to the streams. A stream belongs
+// to one shard; a shard is one thread that detokenises and starts writes. A step costs the
+// scheduler thread one lock and at most one wake per shard.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class OutputShards {
   explicit OutputShards(int threads);
   // Lets bursts of writes to one connection be gathered. Before the first OnStep; outlives this.
   void SetConnections(ConnectionTable* connections) { connections_ = connections; }
-  // Delivers what is queued, then joins. No OnStep may follow.
+  // Delivers the queued output, then joins. No OnStep may follow.
   ~OutputShards();
 
   // As of OutputSink: the scheduler thread. Never blocks; a shard that is more than
@@ -58,7 +58,7 @@ class OutputShards {
     // The shard's thread only, for the length of one batch.
     std::vector<GenerationStream*> touched;
     std::vector<uint16_t> streams_of_port;  // [65536] touched streams of a connection
-    std::vector<int> ports;                 // with any
+    std::vector<int> ports;                 // with touched streams
     std::thread thread;
   };
 

@@ -1,4 +1,4 @@
-// The request's door: what a client may say, checked once and in one place.
+// Checks every field of a client's request, once and in one place.
 #include "server/generate/request_codec.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kMaxMessages = 4096;
 constexpr int32_t kMaxPriority = 100;
 
-// A proto uint32 as the engine's int32; what does not fit becomes a value no range contains.
+// A proto uint32 as the engine's int32; one that does not fit becomes a value outside every range.
 int32_t Narrow(uint32_t value) {
   return value > static_cast<uint32_t>(std::numeric_limits<int32_t>::max())
              ? std::numeric_limits<int32_t>::max()

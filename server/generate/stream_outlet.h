@@ -38,7 +38,7 @@ struct OutputDelta {
   uint32_t tokens = 0;      // in this delta
   uint32_t cumulative = 0;  // tokens of the output up to its end
 
-  // By which streams are bounded: 4 for each id and each log probability, and the text's.
+  // The size that bounds streams: 4 for each id and each log probability, and the text's.
   int64_t bytes() const;
   // Appends `from` and clears it.
   void Append(OutputDelta& from);
@@ -50,7 +50,7 @@ struct EndFrame {
   const AcceptedFrame& accepted;
   const OutputDelta& rest;  // output that no frame has carried; all of it in a reply of one message
   const FinishEvent& finish;
-  const std::string& stop_text;  // the stop string that matched; empty: none did
+  const std::string& stop_text;  // the stop string that matched; empty: none matched
 };
 
 // One write is in flight at most; nothing follows WriteEnd or Fail. Never called with a lock held,

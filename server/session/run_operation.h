@@ -1,4 +1,4 @@
-// The way of the session calls to the scheduler thread and back.
+// Runs the operations of session calls on the scheduler thread and brings their answers back.
 #pragma once
 
 #include "engine/values/session_operation.h"

@@ -19,7 +19,7 @@
 
 namespace quire {
 
-// The answer's bytes, of the sessions that the operation answered with.
+// Encodes the sessions in the operation's answer.
 using SessionEncoder =
     std::function<std::string(const std::vector<SessionInfo>& found, int64_t now_ns)>;
 struct SessionPlan {

@@ -2,8 +2,8 @@
 // host's pages hold it. docs/session-format.md is the format. Both directions work on pieces of any
 // size, so that no session needs to be held twice.
 //
-// Files may come from anywhere: the reader trusts nothing before its checksum was right, checks
-// every length before it takes memory for it, and each refusal names the fault.
+// Files may come from anywhere. The reader uses no part before it has checked the part's checksum,
+// checks every length before it allocates memory for it, and names the fault in each refusal.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace quire {
 
-// What a server must have in common with the file's: differing in any of these, a file is refused.
+// The shape of a server's KV. A server refuses a file that differs from its own in any of these.
 struct SessionFileShape {
   std::string model;            // its name, for people
   uint64_t model_identity = 0;  // model_identity.h
@@ -63,7 +63,7 @@ class RunningHash {
 
 class SessionFileWriter {
  public:
-  // `bytes_of` is called while Next is; what it returns holds still until the block is written.
+  // Next calls `bytes_of`. The bytes that it returns do not change until the block is written.
   SessionFileWriter(const SessionFileHeader& header, const std::vector<int32_t>& tokens,
                     BlockBytes bytes_of);
   // Appends the file's next bytes, at most `limit` (> 0); false when there are none.
@@ -93,9 +93,9 @@ class SessionFileReader {
   };
 
   explicit SessionFileReader(Limits limits);
-  // Takes bytes from the front of `bytes`: all of them, but that it stops once before the first
-  // block (AwaitsPages), until SetPages. INVALID_ARGUMENT for what is no session file or damaged,
-  // FAILED_PRECONDITION for what does not fit this server, with both values; nothing after that.
+  // Takes bytes from the front of `bytes`: all of them, except that it stops once, before the first
+  // block (AwaitsPages), until SetPages. INVALID_ARGUMENT if the bytes are damaged or no session
+  // file; FAILED_PRECONDITION, with both values, if they do not fit this server. Both are final.
   absl::Status Take(std::string_view* bytes);
   bool AwaitsPages() const { return stage_ == Stage::kPages; }
   void SetPages(BlockBytes bytes_of);
@@ -122,7 +122,7 @@ class SessionFileReader {
 
   const Limits limits_;
   Stage stage_ = Stage::kMagic;
-  std::string gathered_;   // of a part that is looked at whole
+  std::string gathered_;   // of a part that is checked as a whole
   std::string checksums_;  // as the writer's
   size_t header_bytes_ = 0;
   SessionFileHeader header_;

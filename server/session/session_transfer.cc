@@ -36,7 +36,7 @@ std::chrono::system_clock::time_point InSeconds(double seconds) {
 
 absl::Status CallerGone() { return absl::CancelledError("the call was cancelled"); }
 
-// Where a block's bytes are in the arenas; a page that is none has no bytes.
+// The place of a block's bytes in the arenas; kNoPage has no bytes.
 BlockBytes BytesIn(const HostArenas& arenas, std::vector<PageId> pages) {
   return [arenas, pages = std::move(pages)](int32_t block, int32_t rank) -> std::span<std::byte> {
     const PageId page = pages[static_cast<size_t>(block)];
@@ -122,7 +122,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
  private:
-  // Whether all KV there is has come to the host.
+  // Whether all existing KV is on the host.
   static bool OnHost(const SessionInfo& info) {
     return info.state == SessionState::kClosed ||
            info.tiers.host_tokens + info.tiers.absent_tokens >= info.position;
@@ -190,7 +190,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // The session thread's.
   grpc::Alarm patience_;
   bool collecting_ = false;
-  uint64_t turn_ = 0;  // that the session is held by
+  uint64_t turn_ = 0;  // holds the session
   std::optional<SessionFileWriter> writer_;
   grpc::ByteBuffer buffer_;  // of the write in flight
 };
@@ -337,7 +337,7 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   SessionFileReader reader_;
   std::string data_;       // of the last message
   std::string_view left_;  // of it
-  uint64_t turn_ = 0;      // that the new session is held by; 0: not begun, or ended
+  uint64_t turn_ = 0;      // holds the new session; 0: not begun, or ended
   std::vector<PageId> pages_;
   int32_t signed_ = 0;  // blocks
 };

@@ -50,13 +50,13 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // The scheduler thread.
   void Changed(const SessionInfo& info) override {
     Post([this, info] {
-      // Changes before the first look are older than what the look finds.
+      // Changes before the first look are older than the state that the look finds.
       if (looked_) Show(info);
     });
   }
 
  private:
-  // Watches first, so that no change behind the look is missed.
+  // Watches first, so that it misses no change after the look.
   void Look() {
     const auto self = std::static_pointer_cast<WatchCall>(shared_from_this());
     if (!host_->watches->Add(tenant_, name_, self)) {

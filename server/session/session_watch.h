@@ -1,5 +1,5 @@
-// Sessions.Watch: a session now, and then each change of it, until it is closed. A reader that is
-// behind is told the latest only: what is kept for it is one session's state.
+// Sessions.Watch: sends a session's state, and then each change, until it is closed. A reader that
+// is behind gets only the latest state, so the server keeps one state for it.
 #pragma once
 
 #include "server/call/raw_service.h"

@@ -85,14 +85,14 @@ Decoded Touch(const StreamHost& host, const v1::TouchSessionRequest& request) {
   return SessionOperation{.name = request.session_id(), .action = DecodeTouch(request.options())};
 }
 
-// Calls that name a session and want one thing done to it.
+// Decodes a call that names a session and has no other argument.
 template <typename Request, typename Action>
 Decoded Plain(const StreamHost&, const Request& request) {
   RETURN_IF_ERROR(CheckName("session_id", request.session_id()));
   return SessionOperation{.name = request.session_id(), .action = Action()};
 }
 
-// Registers a call answered with the session it is about.
+// Registers a call that answers with the session it names.
 template <typename Request>
 void AddOne(RawService* service, StreamHost* host, const char* path,
             Decoded (*decode)(const StreamHost&, const Request&), const char* field = "") {

@@ -1,4 +1,4 @@
-// EngineConfig::Validate: the defaults pass, contradictions do not, and all faults are named at
+// EngineConfig::Validate: accepts the defaults, refuses contradictions, and names all faults at
 // once.
 #include "engine/engine_config.h"
 

@@ -1,4 +1,4 @@
-// What the engine's tests put around it: a worker that says where it is, a sink that remembers.
+// Fakes for the engine's tests: a worker that reports where it is, and a sink that records events.
 #pragma once
 
 #include <condition_variable>

@@ -1,6 +1,6 @@
-// The whole engine on a real checkpoint: a request's tokens are a function of the request alone,
-// whatever runs beside it, however its prompt is cut, however often it is preempted, on one rank or
-// two.
+// The whole engine on a real checkpoint: a request's tokens depend on the request alone, not on its
+// neighbours, the chunks of its prompt, the number of its preemptions, or the number of ranks (one
+// or two).
 // Covers engine/worker/rank/worker.cc
 #include <condition_variable>
 #include <map>
@@ -76,7 +76,7 @@ struct Outcome {
   int cached_tokens = 0;
 };
 
-// In each round but the first all of a prompt's whole blocks are found.
+// In each round but the first, a request finds all full blocks of its prompt.
 Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128, int rounds = 1) {
   config.model = kModel;
   config.device = "cpu";
@@ -115,8 +115,8 @@ EngineConfig Config() {
   return config;
 }
 
-// One at a time, whole prompts, one step in flight: the plainest way to serve, and the yardstick
-// here.
+// One request at a time, whole prompts, one step in flight: the plainest way to serve gives the
+// expected tokens.
 const Tokens& Alone() {
   static const Tokens* tokens = [] {
     EngineConfig config = Config();
@@ -136,7 +136,7 @@ TEST(EngineModelTest, TokensDoNotDependOnChunking) {
   EXPECT_EQ(RunAll(config, true).tokens, Alone());
 }
 
-// Rows learn the tokens that were found as well, for their penalties: many more than a step
+// Rows also learn the tokens that were found, for their penalties: many more tokens than a step
 // computes.
 TEST(EngineModelTest, TokensDoNotDependOnTheCache) {
   EngineConfig config = Config();

@@ -1,5 +1,5 @@
-// Engine and sessions: operations run between steps, copies go on without requests, and neither can
-// stop the loop.
+// Engine and sessions: operations run between steps, and copies continue without requests. Neither
+// can stop the loop.
 // Covers engine/schedule/sessions/session_requests.cc
 #include <atomic>
 #include <deque>
@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 
 constexpr int32_t kBlock = 16;
 
-// Steps by an InProcessTransport; copies are what the test says they are.
+// Runs steps through an InProcessTransport. The test itself acks the copies.
 class CopyingTransport : public Transport {
  public:
   explicit CopyingTransport(std::vector<std::unique_ptr<StepRunner>> runners)
@@ -195,7 +195,7 @@ TEST_F(EngineSessionsTest, OperationsRunWhileDrainingAndAfterAFaultForGood) {
   EXPECT_NE(info->state, SessionState::kActive);
 }
 
-// A caller that waits for an answer learns of the end by the completion's destruction.
+// When the engine ends, it destroys a waiting caller's completion. So the caller learns of the end.
 TEST_F(EngineSessionsTest, EveryOperationRunsOrIsDroppedWhenTheEngineEnds) {
   Start();
   std::atomic<int> alive{0}, ran{0};
@@ -220,7 +220,7 @@ TEST_F(EngineSessionsTest, ATurnContinuesWhereTheLastOneEnded) {
   const FinishEvent second = Say(2, "s", 10, 5);
   EXPECT_EQ(second.position, 40);
   EXPECT_THAT(sink_.stream(2).tokens, ElementsAre(35, 36, 37, 38, 39));
-  // All but the last token, whose KV nobody has computed.
+  // All but the last token, whose KV was never computed.
   EXPECT_EQ(second.residency.device_tokens, 24);
   EXPECT_EQ(second.usage.cached_tokens, 24);
   const EngineStats stats = engine_->Stats();
@@ -229,7 +229,7 @@ TEST_F(EngineSessionsTest, ATurnContinuesWhereTheLastOneEnded) {
   EXPECT_EQ(stats.cache.session_tokens, 40);
 }
 
-TEST_F(EngineSessionsTest, AStoppedTurnKeepsWhatItsReaderWasGiven) {
+TEST_F(EngineSessionsTest, AStoppedTurnKeepsTheTokensItsReaderReceived) {
   std::counting_semaphore<> gate(6);
   gate_ = &gate;
   Start();
@@ -243,7 +243,7 @@ TEST_F(EngineSessionsTest, AStoppedTurnKeepsWhatItsReaderWasGiven) {
   EXPECT_EQ(GetSession(*engine_, "s")->position, 22);
 }
 
-TEST_F(EngineSessionsTest, AnIdleSessionIsCopiedOutWithNoRequestLive) {
+TEST_F(EngineSessionsTest, AnIdleSessionIsStoredWithoutLiveRequests) {
   Start();
   Create("s", 0);
   Say(1, "s", 40, 5);
@@ -260,7 +260,7 @@ TEST_F(EngineSessionsTest, AnIdleSessionIsCopiedOutWithNoRequestLive) {
   EXPECT_EQ(engine_->Stats().cache.host_pages_used, 3);
 }
 
-TEST_F(EngineSessionsTest, AFailedCopyHarmsNobody) {
+TEST_F(EngineSessionsTest, AFailedCopyHarmsNoRequest) {
   Start();
   Create("s", 0);
   Say(1, "s", 40, 5);
@@ -271,8 +271,8 @@ TEST_F(EngineSessionsTest, AFailedCopyHarmsNobody) {
   EXPECT_EQ(Say(2, "s", 10, 5).residency.device_tokens, 44);
 }
 
-// Of threads, whom nobody can replace: it is counted, and said once.
-TEST_F(EngineSessionsTest, ACopyThatNeverEndsIsSaidOnceAndHarmsNobody) {
+// Worker threads cannot be replaced. So a copy that never ends is counted, and logged once.
+TEST_F(EngineSessionsTest, ACopyThatNeverEndsIsLoggedOnceAndHarmsNoRequest) {
   ::testing::internal::CaptureStderr();
   copy_timeout_ = 0.001;
   Start();
@@ -306,8 +306,8 @@ TEST_F(EngineSessionsTest, LeasesEndWithoutAnyRequest) {
   EXPECT_EQ(GetSession(*engine_, "s").status().code(), absl::StatusCode::kNotFound);
 }
 
-// Sessions of many threads on a tight pool: they are copied out at once, a third of the copies
-// fails, and requests are cancelled; each ends once, and the engine ends.
+// Many threads use sessions on a small pool. Idle sessions are stored at once, a third of the
+// copies fails, and requests are cancelled. Each request ends once, and the engine ends.
 TEST_F(EngineSessionsTest, ManyThreadsWithSessionsAndNoDeadlock) {
   Start();
   transport_->AckAtOnce();

@@ -1,4 +1,4 @@
-// PlanEngine: the plan that follows from settings and a device's facts. The GPUs here are numbers;
+// PlanEngine: the plan for given settings and facts of a device. The GPUs here are only numbers, so
 // the tests need no device.
 #include "engine/engine_setup.h"
 
@@ -114,7 +114,7 @@ TEST_F(EngineSetupTest, TheContextFollowsFromASmallPool) {
   EXPECT_LT(setup->config.max_model_len, 131072);
   EXPECT_EQ(setup->config.max_model_len, setup->memory.kv_tokens());
   EXPECT_LE(setup->memory.total_bytes(), setup->memory.budget_bytes);
-  // A draft does not know it yet and counts with the longest.
+  // A draft does not know the context yet and plans with the longest one.
   EXPECT_EQ(SpecOf(*DraftEngine(config_), 0).worker.max_model_len, 131072);
 }
 
@@ -125,7 +125,7 @@ TEST_F(EngineSetupTest, AGpuThatIsTooSmallIsRefusedWithTheTable) {
       std::string(status.message()),
       AllOf(HasSubstr("--gpu-memory-utilization"), HasSubstr("weights"), HasSubstr("15317.0 MiB"),
             HasSubstr("in use before"), HasSubstr("1024.0 MiB"), HasSubstr("a GPU of paper")));
-  // Nor does it help to ask for a pool that the rest does not leave.
+  // A pool larger than the remaining memory is refused too.
   config_.kv_cache_memory_bytes = 130 * kGiB;
   EXPECT_EQ(Plan().status().code(), absl::StatusCode::kResourceExhausted);
   config_.kv_cache_memory_bytes = 10 * kGiB;
@@ -214,7 +214,7 @@ TEST_F(EngineSetupTest, HostMemoryMatchesTheDeviceUpToAQuarter) {
   EXPECT_THAT(Plan()->memory.Table(), HasSubstr("host memory for KV           7936.0 MiB"));
 }
 
-TEST_F(EngineSetupTest, HostMemoryIsOfTheWholeServer) {
+TEST_F(EngineSetupTest, HostMemoryIsSharedByAllRanks) {
   config_.device = "cpu";
   config_.max_model_len = 512;
   config_.kv_cache_dtype = "bfloat16";

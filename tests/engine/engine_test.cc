@@ -1,4 +1,4 @@
-// Engine: every accepted request gets its tokens in order and exactly one end, whatever crosses it.
+// Engine: every accepted request gets its tokens in order and exactly one end, under every race.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ TEST(EngineTest, CountsTheStepsOfEachGraphAndTheirPadding) {
   EXPECT_EQ(graphs[1].replays, 0u);
 }
 
-TEST(EngineTest, RefusesWhatCanNeverRun) {
+TEST(EngineTest, RefusesRequestsThatCanNeverRun) {
   Fixture f;
   EXPECT_EQ(f.engine->Submit(MakeRequest(1, 256, 1)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(f.engine->Idle());
@@ -104,7 +104,7 @@ TEST(EngineTest, RefusesBeyondTheQueueBoundsAndRecovers) {
 TEST(EngineTest, RefusesBeyondTheQueuedTokenBound) {
   std::counting_semaphore<> gate(0);
   Fixture f(&gate, {.max_num_queued_reqs = 64, .max_num_queued_tokens = 100, .max_model_len = 256});
-  // Eight take every row; the ninth stays in the queue, whenever the eight are admitted.
+  // Eight requests take every row; the ninth stays in the queue after the eight are admitted.
   for (RequestId id = 1; id <= 8; ++id) ASSERT_TRUE(f.engine->Submit(MakeRequest(id, 4, 2)).ok());
   ASSERT_TRUE(f.engine->Submit(MakeRequest(9, 60, 2)).ok());
   EXPECT_EQ(f.engine->Submit(MakeRequest(10, 60, 2)).code(), absl::StatusCode::kUnavailable);
@@ -115,7 +115,7 @@ TEST(EngineTest, RefusesBeyondTheQueuedTokenBound) {
 TEST(EngineTest, AdmittedRequestsLeaveTheQueueBeforeTheirFirstStepEnds) {
   std::counting_semaphore<> gate(0);
   Fixture f(&gate, {.max_num_queued_reqs = 2, .max_num_queued_tokens = 4096, .max_model_len = 256});
-  // One step each, so that the first does not take both of those that may be in flight.
+  // One step each, so that the first request does not take both steps that may be in flight.
   ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 4, 1)).ok());
   ASSERT_TRUE(f.engine->Submit(MakeRequest(2, 4, 1)).ok());
   // The first step is stuck at the gate: only admission can have made room.
@@ -154,7 +154,7 @@ TEST(EngineTest, CancelEndsARunningRequestAndItsBlocksReturn) {
   while (!f.engine->Idle()) std::this_thread::yield();
 }
 
-TEST(EngineTest, APausedRequestWaitsAndIsNoSignOfSickness) {
+TEST(EngineTest, APausedRequestWaitsAndTheEngineStaysHealthy) {
   std::counting_semaphore<> gate(5);
   Fixture f(&gate);
   ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 10, 200)).ok());
@@ -165,7 +165,7 @@ TEST(EngineTest, APausedRequestWaitsAndIsNoSignOfSickness) {
   EngineStats stats = f.engine->Stats();
   EXPECT_FALSE(stats.work_waiting);
   EXPECT_FALSE(f.engine->Idle());
-  // Everybody else goes on.
+  // Other requests continue.
   ASSERT_TRUE(f.engine->Submit(MakeRequest(2, 4, 5)).ok());
   f.sink.AwaitEnds(1);
   EXPECT_EQ(f.sink.stream(2).tokens.size(), 5u);
@@ -231,7 +231,7 @@ TEST(EngineTest, RanksThatDisagreeEndEverythingWithAFault) {
   EXPECT_EQ(f.engine->Submit(MakeRequest(2, 10, 20)).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(EngineTest, CountsWhatTheStepsComputed) {
+TEST(EngineTest, CountsTheTokensOfSteps) {
   Fixture f;
   ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 100, 5)).ok());  // chunks of 64 and 36, four decodes
   f.sink.AwaitEnds(1);

@@ -1,4 +1,4 @@
-// EngineWorkers: the device that --device resolves to, and equal tokens from ranks of both kinds.
+// EngineWorkers: the device that --device resolves to, and equal tokens from threads and processes.
 #include "engine/engine_workers.h"
 
 #include <algorithm>

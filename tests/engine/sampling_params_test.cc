@@ -67,7 +67,7 @@ TEST(SamplingParamsTest, FloatsHaveTheirRanges) {
   }
 }
 
-// What the penalty can do to a logit stays a finite number.
+// Every allowed penalty leaves a logit finite.
 TEST(SamplingParamsTest, NoPenaltyOverflowsALogit) {
   SamplingParams params = Good();
   for (const float penalty : {1e-38f, 1e-6f, 0.009f}) {

@@ -1,5 +1,5 @@
-// Sessions on a real checkpoint: what a conversation says is a function of its tokens alone, never
-// of where its KV has been: kept, offloaded, lost, shared with a fork, or outliving its workers.
+// Sessions on a real checkpoint: the replies depend on the conversation's tokens alone, whether its
+// KV was kept, offloaded, lost, shared with a fork, or outlived its workers.
 // Covers engine/worker/shm/host_arena.cc, engine/worker/copy/copy_engine.cc
 #include <signal.h>
 
@@ -51,8 +51,8 @@ class CollectingSink : public OutputSink {
   std::map<RequestId, Reply> replies_;
 };
 
-// What is said in a turn of a conversation, and how it is to be answered: greedily, randomly and
-// with penalties, which read all of the conversation's tokens.
+// The text and the sampling of a conversation's turn: greedy, random, or with penalties, which
+// read all tokens of the conversation.
 Tokens Text(int conversation, int turn) {
   std::mt19937 random(static_cast<uint32_t>(conversation * 100 + turn));
   Tokens text(1 + random() % 45);
@@ -114,7 +114,7 @@ class Server {
     const auto created = CreateSession(*engine_, name, {});
     EXPECT_TRUE(created.ok()) << created.status();
   }
-  // Until nothing of the session is on the device.
+  // Waits until no KV of the session is on the device.
   void Offload(const SessionName& name) {
     const auto asked = ChangeSession(*engine_, name, SessionOperation::Offload());
     EXPECT_TRUE(asked.ok()) << asked.status();
@@ -132,7 +132,7 @@ class Server {
 
 using Replies = std::vector<Tokens>;  // by turn
 
-// The yardstick: no sessions, no cache, one request at a time, each with its whole conversation.
+// The expected replies: no sessions, no cache, one request at a time with its whole conversation.
 const Replies& Plain(int conversation) {
   static std::map<int, Replies> known;
   Replies& replies = known[conversation];
@@ -153,7 +153,7 @@ const Replies& Plain(int conversation) {
   return replies;
 }
 
-TEST(SessionModelTest, TheDeviceKeepsWhatATurnNeeds) {
+TEST(SessionModelTest, TheDeviceKeepsTheKvForTheNextTurn) {
   Server server(Config());
   server.Create("s");
   int32_t position = 0;
@@ -168,7 +168,7 @@ TEST(SessionModelTest, TheDeviceKeepsWhatATurnNeeds) {
   }
 }
 
-TEST(SessionModelTest, OffloadedAfterEachTurnItSaysTheSame) {
+TEST(SessionModelTest, RepliesAreEqualWhenOffloadedAfterEachTurn) {
   for (const int ranks : {1, 2}) {
     EngineConfig config = Config();
     config.tensor_parallel_size = ranks;
@@ -191,7 +191,7 @@ TEST(SessionModelTest, OffloadedAfterEachTurnItSaysTheSame) {
   }
 }
 
-TEST(SessionModelTest, AForkSaysWhatTheOriginalWouldHave) {
+TEST(SessionModelTest, AForkRepliesAsTheOriginalWould) {
   Server server(Config());
   server.Create("s");
   for (int turn = 0; turn < 3; ++turn) server.Say("s", 1, turn);
@@ -211,7 +211,7 @@ TEST(SessionModelTest, AForkSaysWhatTheOriginalWouldHave) {
   }
 }
 
-TEST(SessionModelTest, TruncatedAndSaidAgainItIsTheSame) {
+TEST(SessionModelTest, RepliesAreEqualAfterATruncation) {
   Server server(Config());
   server.Create("s");
   std::vector<int32_t> positions;
@@ -228,8 +228,8 @@ TEST(SessionModelTest, TruncatedAndSaidAgainItIsTheSame) {
   }
 }
 
-// Eight conversations, a pool for two, and a host for all, for three or for next to none.
-TEST(SessionModelTest, UnderPressureItSaysTheSame) {
+// Eight conversations, a pool for two, and host memory for eight, for three or for almost none.
+TEST(SessionModelTest, RepliesAreEqualUnderPressure) {
   constexpr int kConversations = 8;
   for (const int32_t pages : {400, 100, 2}) {
     EngineConfig config = Config();
@@ -250,7 +250,7 @@ TEST(SessionModelTest, UnderPressureItSaysTheSame) {
   }
 }
 
-TEST(SessionModelTest, ItOutlivesItsWorkers) {
+TEST(SessionModelTest, RepliesAreEqualAfterAWorkerDeath) {
   EngineConfig config = Config();
   config.worker_process = "on";
   Server server(config);
@@ -262,7 +262,7 @@ TEST(SessionModelTest, ItOutlivesItsWorkers) {
     EXPECT_EQ(kept.tokens, Plain(1)[turn]) << turn;
     EXPECT_EQ(lost.tokens, Plain(2)[turn]) << turn;
     if (turn > 0) {
-      // What was on the host is there still; what was not is computed again from the tokens.
+      // KV on the host is still there. The rest is computed again from the tokens.
       EXPECT_EQ(lost.end.residency.outcome, Residency::Outcome::kRecomputed);
       EXPECT_EQ(lost.end.residency.device_tokens, 0);
     }

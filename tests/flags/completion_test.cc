@@ -41,7 +41,7 @@ struct Toy {
   }
 };
 
-// What bash offers behind `line`, whose last word is being typed.
+// The words that bash offers for the last word of `line`.
 std::string Offers(const std::string& line) {
   Toy toy;
   const std::string path = testing::TempDir() + "quire_completion.bash";

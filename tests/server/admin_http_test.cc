@@ -120,7 +120,7 @@ TEST(AdminHttpTest, TenStalledConnectionsDelayNoRequest) {
   std::vector<Client> stalled;
   for (int i = 0; i < 10; ++i) {
     stalled.emplace_back(port->port());
-    // No request, half a request, and a whole one whose answer is never read.
+    // No request, half a request, and a whole request whose answer is never read.
     if (i % 3 == 1) stalled.back().Send("GET /livez HTTP/1.1\r\nHos");
     if (i % 3 == 2) stalled.back().Send("GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
   }

@@ -1,5 +1,5 @@
-// Every kind of bad input, over real gRPC: its code and its field, without side effects: all blocks
-// are free afterwards, and a good request is served.
+// Every kind of bad input over real gRPC: the answer has the right code and field. Afterwards all
+// blocks are free, and a good request is served.
 // Covers server/generate/request_codec.cc
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>

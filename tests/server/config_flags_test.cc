@@ -378,7 +378,7 @@ TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {
   }
 }
 
-// Reading a value and writing it again gives the value: for every default, so for every kind of
+// A value that is read and written again is unchanged: for every default, so for every kind of
 // row.
 TEST(ConfigTableTest, DefaultsAreWithinTheirBoundsAndSurviveARoundTrip) {
   Settings settings;

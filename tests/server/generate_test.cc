@@ -1,4 +1,4 @@
-// Generate and GenerateUnary over real gRPC: what a well-behaved client sees.
+// Generate and GenerateUnary over real gRPC, as a well-behaved client sees them.
 // Covers server/generate/generate_call.cc, server/generate/generation_stream.cc,
 // server/generate/output_shards.cc, server/generate/stream_table.cc,
 // server/generate/generate_frames.cc, server/generate/refusals.cc
@@ -370,7 +370,7 @@ TEST(GenerateTest, ServersOwnDeadlineHoldsWhenTheClientSetsNone) {
   const StreamedOutput out = Stream(server.inference(), AskFor(1000));
   EXPECT_EQ(out.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(Reason(out.status), "DEADLINE");
-  // What came before is a valid prefix.
+  // The output before the deadline is a valid prefix.
   EXPECT_EQ(out.text, Repeat("abcdefghij", out.ids.size()));
   server.gate().Allow(-1);
   server.ExpectNothingLeft();

@@ -1,5 +1,5 @@
 // Replies larger than one message: every call whose reply grows with its request returns a status
-// that says what to request instead.
+// that names a smaller request.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Each function one call.
+// Each function makes one call.
 #include "tests/server/session_client.h"
 
 #include <gtest/gtest.h>

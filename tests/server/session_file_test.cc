@@ -1,5 +1,5 @@
-// The bytes of an exported session: what is written comes back, however it is cut; nothing that was
-// cut short or changed anywhere is taken; what does not fit is refused with both values.
+// The bytes of an exported session: a reader restores the session however the bytes are split, and
+// refuses a truncated or changed file, and a file of another shape, naming both values.
 #include "server/session/session_file.h"
 
 #include <gmock/gmock.h>
@@ -67,7 +67,7 @@ std::string Write(Sample& sample, size_t piece = 1 << 20) {
   return file;
 }
 
-// What a reader makes of a file that comes in pieces.
+// The result of reading a file that comes in pieces.
 struct ReadBack {
   absl::Status status;
   Sample sample;
@@ -103,7 +103,7 @@ void ExpectSame(const Sample& read, const Sample& written) {
   EXPECT_EQ(read.pages, written.pages);
 }
 
-TEST(SessionFileTest, WhatIsWrittenComesBackHoweverItIsCut) {
+TEST(SessionFileTest, ReadsAWrittenSessionInPiecesOfAnySize) {
   for (const auto& [tokens, kv] :
        {std::pair{0, 0}, {1, 0}, {1, 1}, {9, 8}, {9, 5}, {9, 9}, {100, 99}}) {
     Sample sample = MakeSample(tokens, kv);
@@ -118,7 +118,7 @@ TEST(SessionFileTest, WhatIsWrittenComesBackHoweverItIsCut) {
 }
 
 // docs/session-format.md, written out for a session of two tokens without KV.
-TEST(SessionFileTest, TheFormatIsWhatItsDocumentSays) {
+TEST(SessionFileTest, TheFormatMatchesItsDocument) {
   Sample sample = MakeSample(0, 0);
   sample.header.num_tokens = 2;
   sample.tokens = {1, 258};
@@ -203,8 +203,8 @@ TEST(SessionFileTest, NoiseIsRefused) {
   }
 }
 
-// Headers that say anything, with the right checksum: nothing is taken that cannot be, and no more
-// memory than a session of this server needs.
+// Forged headers with the right checksum: the reader refuses impossible values, and allocates no
+// more memory than a session of this server needs.
 TEST(SessionFileTest, ForgedHeadersAreRefused) {
   std::mt19937 random(7);
   const int32_t sizes[] = {0, 1, 2, 3, 4, 24, 100, 101, 1 << 16, 1 << 30};
@@ -234,7 +234,7 @@ TEST(SessionFileTest, ForgedHeadersAreRefused) {
   }
 }
 
-TEST(SessionFileTest, WhatDoesNotFitIsNamedWithBothValues) {
+TEST(SessionFileTest, AMismatchIsNamedWithBothValues) {
   Sample sample = MakeSample(11, 10);
   const std::string file = Write(sample);
   const struct {

@@ -1,5 +1,5 @@
-// Export and Import over real gRPC: what one server sends another takes, and sends on bit for bit;
-// bad files, foreign files and lost clients leave nothing behind.
+// Export and Import over real gRPC: a server imports the file that another exported, and exports it
+// again bit for bit. Bad files, foreign files and lost clients leave nothing behind.
 // Covers server/session/session_transfer.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TestServerOptions WithPages(int32_t num_pages = 64) {
   return options;
 }
 
-// A session of 62 tokens, 61 with KV, of which the server's arenas hold something recognisable.
+// A session of 62 tokens, 61 of them with KV. The server's arenas hold a known pattern for it.
 void Converse(TestServer& server, SessionClient& client, const std::string& name) {
   client.Create(name);
   ASSERT_TRUE(client.Say(name, std::string(40, 'x'), 10).status.ok());
@@ -63,7 +63,7 @@ TEST(TransferTest, ASessionMovesWithItsKv) {
   EXPECT_EQ(client.Say("a", "and", 3).finished.position(), 68u);
 }
 
-TEST(TransferTest, WhatIsOnTheDeviceComesToTheHostFirst) {
+TEST(TransferTest, ExportsKvOfTheDeviceThroughTheHost) {
   TestServer server(WithPages());
   SessionClient client(server);
   client.Create("a");
@@ -76,7 +76,7 @@ TEST(TransferTest, WhatIsOnTheDeviceComesToTheHostFirst) {
   EXPECT_EQ(there.Import("a", file).host_tokens(), 50u);
 }
 
-// More in all than the memory that the server gives to gRPC: a call that stayed would be seen.
+// All calls together need more memory than the server gives to gRPC: a leaked call would be seen.
 TEST(TransferTest, CallsThatHaveEndedHoldNoMemory) {
   TestServer server(WithPages());
   SessionClient client(server);
@@ -115,8 +115,8 @@ TEST(TransferTest, WithoutHostMemoryTokensTravel) {
   EXPECT_TRUE(there.status.ok()) << there.status.error_message();
 }
 
-// Where there is no room for all of it, the rest travels as tokens.
-TEST(TransferTest, AFullHostTakesWhatItCan) {
+// If the host has no room for all KV, the rest is imported as tokens.
+TEST(TransferTest, AFullHostImportsTheKvThatFits) {
   TestServer server(WithPages());
   SessionClient client(server);
   Converse(server, client, "a");
@@ -157,7 +157,7 @@ TEST(TransferTest, BadFilesAreRefusedAndLeaveNothing) {
   std::string version = file;
   version[8] = 2;
   expect(version, StatusCode::FAILED_PRECONDITION, "SESSION_FILE_MISMATCH");
-  // All pages are there for one that is right.
+  // All pages are available for a valid file.
   EXPECT_EQ(there.Import("b", file).host_tokens(), 61u) << there.status.error_message();
   there.Import("b", file);
   EXPECT_EQ(Reason(there.status), "SESSION_EXISTS");
@@ -290,7 +290,7 @@ TEST(TransferTest, TooManyAtOnceAreRefused) {
   EXPECT_TRUE(TestServer::Eventually([&] { return imports(0); }));
 }
 
-TEST(TransferTest, ATransferThatDawdlesEnds) {
+TEST(TransferTest, ASlowTransferEnds) {
   TestServerOptions options = WithPages();
   options.front.default_deadline_seconds = 0.2;
   TestServer server(options);

@@ -1,5 +1,5 @@
-// Turns of sessions over real gRPC: what is appended, what the answer says of it, and that a turn
-// that was refused, cancelled or failed leaves the session as it was.
+// Turns of sessions over real gRPC: a turn appends its prompt and output and reports the position;
+// a turn that is refused, cancelled or fails leaves the session as it was.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(TurnTest, GenerateUnaryIsATurnToo) {
   }
 }
 
-TEST(TurnTest, WhatIsKnownIsNotComputedAgain) {
+TEST(TurnTest, KnownTokensAreNotComputedAgain) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -101,7 +101,7 @@ TEST(TurnTest, AFirstTurnMayCreateItsSession) {
   EXPECT_EQ(client.List().sessions_size(), 1);
 }
 
-TEST(TurnTest, AWrongPositionIsToldTheTrueOne) {
+TEST(TurnTest, ARefusalNamesTheTruePosition) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -179,7 +179,7 @@ class RunningTurn {
   std::thread thread_;
 };
 
-TEST(TurnTest, ABusySessionRefusesAllThatWouldChangeIt) {
+TEST(TurnTest, ABusySessionRefusesEveryChange) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -196,7 +196,7 @@ TEST(TurnTest, ABusySessionRefusesAllThatWouldChangeIt) {
   client.Export("a"), expect();
   EXPECT_EQ(client.Get("a").position(), 11u);
   EXPECT_EQ(turn.Cancel().status.error_code(), StatusCode::CANCELLED);
-  // As it was, once the cancel has arrived everywhere; the turn can be sent again.
+  // Once the cancel has arrived everywhere the session is as it was, and the turn can be resent.
   EXPECT_TRUE(TestServer::Eventually([&] { return client.Say("a", "me too", 2).status.ok(); }));
   EXPECT_EQ(client.Get("a").position(), 11u + 6 + 2);
   EXPECT_EQ(client.List().sessions_size(), 1);
@@ -216,8 +216,8 @@ TEST(TurnTest, ACancelledTurnLeavesTheSessionAsItWas) {
   EXPECT_EQ(client.Say("a", "xyz", 2).finished.position(), 16u);
 }
 
-// The end of a turn and the next turn's begin cannot cross: who has read the one may send the
-// other.
+// A client that has read the end of a turn may send the next turn at once: the end and the next
+// begin cannot cross.
 TEST(TurnTest, TheNextTurnMayFollowAtOnce) {
   TestServer server;
   SessionClient client(server);
@@ -233,7 +233,7 @@ TEST(TurnTest, TheNextTurnMayFollowAtOnce) {
   }
 }
 
-// What the engine's door refuses was never a turn.
+// A request that the engine refuses at once opens no turn.
 TEST(TurnTest, ATurnThatTheEngineRefusesLeavesTheSessionFree) {
   TestServerOptions options;
   options.max_num_seqs = 1;
@@ -276,7 +276,7 @@ TEST(TurnTest, AFullSessionSaysSo) {
   EXPECT_EQ(client.Say("a", "xyz", 2).finished.position(), 25u);
 }
 
-// The text behind a stop string was computed and never sent: it is not part of the session.
+// Text behind a stop string was computed but never sent, so the session does not keep it.
 TEST(TurnTest, AStopStringEndsTheSessionsTextToo) {
   TestServer server;
   SessionClient client(server);
@@ -329,7 +329,7 @@ TEST(TurnTest, AChatIsTheWholeConversationRenderedAnew) {
   EXPECT_EQ(client.Get("a").position(), third.finished.position());
 }
 
-// A turn's reader that is cut off, aborted, late: whatever ends it, the session is free again.
+// A turn that passes its deadline, is aborted, or fails in any other way frees its session.
 TEST(TurnTest, EveryBadEndFreesTheSession) {
   TestServer server;
   SessionClient client(server);
@@ -375,8 +375,8 @@ TEST(TurnTest, EveryBadEndFreesTheSession) {
   server.ExpectNothingLeft();
 }
 
-// Whole or not at all: on a busy machine a turn may end before its cancel arrives.
-TEST(TurnTest, CancelledAtAnyMomentOfTheWayIn) {
+// The session has the whole turn or nothing of it: a turn may end before its cancel arrives.
+TEST(TurnTest, ACancelAtAnyMomentKeepsTheWholeTurnOrNothing) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");

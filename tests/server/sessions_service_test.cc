@@ -1,5 +1,5 @@
-// quire.v1.Sessions over real gRPC: what each call does, what it refuses and with which reason, and
-// that a refusal leaves the session as it was; two callers see nothing of each other.
+// quire.v1.Sessions over real gRPC: the effect of each call, its refusals and their reasons. A
+// refusal leaves the session as it was; two callers see nothing of each other.
 // Covers server/session/sessions_service.cc, server/session/session_call.cc,
 // server/session/session_watch.cc, server/session/session_watches.cc,
 // server/session/session_stream.cc, server/call/serial_thread.cc, server/call/identity.cc,
@@ -36,7 +36,7 @@ void ExpectRefused(const grpc::Status& status, StatusCode code, const std::strin
   EXPECT_FALSE(status.error_message().empty());
 }
 
-TEST(SessionsTest, CreatedAsAskedAndFoundAgain) {
+TEST(SessionsTest, CreatesAndFindsSessions) {
   TestServer server;
   SessionClient client(server);
   v1::CreateSessionRequest request;
@@ -69,12 +69,12 @@ TEST(SessionsTest, CreatedAsAskedAndFoundAgain) {
       client.Call(&Sessions::Create, v1::CreateSessionRequest()).session_id();
   EXPECT_EQ(first.size(), 2u + 32);
   EXPECT_NE(first, second);
-  // What is not said is the server's.
+  // Options that the client left out are the server's defaults.
   EXPECT_EQ(client.Get(first).options().ttl_seconds(), 3600);
   EXPECT_EQ(client.Get(first).options().idle_offload_after_seconds(), 3600);
 }
 
-TEST(SessionsTest, TouchChangesWhatIsGiven) {
+TEST(SessionsTest, TouchChangesOnlyGivenOptions) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -142,7 +142,7 @@ TEST(SessionsTest, ForkedTruncatedAndClosed) {
   EXPECT_EQ(client.Get("a").turns(), 1u);
 }
 
-// Every call that names a session, of one that is not there.
+// Every call that names a session, with the name of no session.
 TEST(SessionsTest, UnknownSessionsAreNotFound) {
   TestServer server;
   SessionClient client(server);
@@ -262,8 +262,8 @@ TEST(SessionsTest, PinsAreBoundedByTheirShareOfThePool) {
   EXPECT_TRUE(client.Do(&Sessions::Pin, "b").pinned());
 }
 
-// A session of one caller looks to another as if it were not there, whatever is asked.
-TEST(SessionsTest, CallersSeeNothingOfEachOther) {
+// Every call answers another caller's session as if it did not exist.
+TEST(SessionsTest, CallersDoNotSeeEachOthersSessions) {
   TestServer server(TwoTenants());
   SessionClient mine(server, 1);
   SessionClient yours(server, 2);
@@ -355,7 +355,7 @@ TEST(WatchTest, TellsEachChangeUntilTheSessionIsClosed) {
   EXPECT_TRUE(watch.Finish().ok());
 }
 
-TEST(WatchTest, OthersSessionsAreNotTold) {
+TEST(WatchTest, DoesNotReportSessionsOfOtherCallers) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -391,7 +391,7 @@ TEST(WatchTest, EndsWithItsReaderAndWithTheServer) {
   EXPECT_FALSE(watch.Finish().ok());
 }
 
-// A reader that does not read is told less, not later: what is kept for it does not grow.
+// A reader that is behind misses states, but gets the latest; the memory kept for it does not grow.
 TEST(WatchTest, AReaderThatIsBehindGetsTheLatest) {
   TestServer server;
   SessionClient client(server);

@@ -1,5 +1,5 @@
-// Readers that are slow, stop, or never start: their streams are coalesced, then paused, then shed,
-// without effect on other streams.
+// Readers that are slow, stop, or never start: the server coalesces their output, then pauses them,
+// then sheds them, without effect on other streams.
 // Covers server/generate/stall_watch.cc
 #include <gtest/gtest.h>
 

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import cpp_scan
+import english
 import shape
 
 CPP = ('.h', '.cc', '.cu', '.cuh')
@@ -428,7 +429,7 @@ def unused_exceptions(tree):
 RULES = [layering, include_cycles, dead_headers, file_lengths, function_sizes, columns,
          banned_names, bans, leftovers, listed_sources, tested_sources, first_lines, links,
          named_documents, documented, scripts, forbidden_words, formatting, *shape.RULES,
-         unused_exceptions]  # last: it looks at what the others used
+         *english.RULES, unused_exceptions]  # last: it looks at what the others used
 
 
 def main():

@@ -24,7 +24,7 @@ struct Family {
   bool reads_attention_bias = false;  // "attention_bias" adds biases to q, k, v and o
   bool reads_mlp_bias = false;        // "mlp_bias" adds biases to gate, up and down
   bool qk_norm = false;
-  // What an absent key means: the defaults of the family's configuration class in transformers.
+  // Values of absent keys: the defaults of the family's configuration class in transformers.
   int32_t default_head_dim = 0;  // 0: hidden_size / num_attention_heads
   int32_t default_kv_heads = 0;  // 0: num_attention_heads
   int32_t default_max_position = 0;

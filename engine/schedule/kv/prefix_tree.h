@@ -47,7 +47,7 @@ class PrefixTree final : public BlockReclaimer {
   const BlockPool& pool() const { return pool_; }
   HostTier& host() { return host_; }
   const HostTier& host() const { return host_; }
-  // What may be evicted, and how much was.
+  // The nodes that may be evicted, and the number evicted so far.
   const EvictionOrder& evictions() const { return nodes_.order(); }
 
   // --- Looking.

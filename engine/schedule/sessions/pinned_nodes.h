@@ -1,6 +1,6 @@
 // PinnedNodes: the nodes of the prefix tree that pins hold, each counted once, however many pins
-// share it. Like the tree it counts at the deepest node alone: what a pin adds to others' is what
-// it costs to take or give back. One thread.
+// share it. Like the tree it counts a chain at its deepest node: adding or removing a pin takes
+// time only for the nodes that no other pin shares. One thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class PinnedNodes {
   void Add(NodeId node) {
     while (IsNode(node) && counts_[node]++ == 0) node = tree_.Parent(node);
   }
-  // Before the tree's Release.
+  // Call this before the tree's Release.
   void Remove(NodeId node) {
     for (; IsNode(node); node = tree_.Parent(node)) {
       const auto found = counts_.find(node);

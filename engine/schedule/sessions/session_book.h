@@ -1,7 +1,7 @@
-// SessionBook: the records of all sessions and every order in which they are looked for: by name,
-// by the end of the lease, by what is due, by how much they are wanted, by the node they keep. A
-// record is changed in one way, Change, which takes it out of all orders and files it anew, so that
-// no order can disagree with a record. Allocates for names and tokens alone. One thread.
+// SessionBook: the records of all sessions, in each order that look-ups need: by name, by the end
+// of the lease, by the next offload or prefetch, by rank (Wanted), by the node they keep. Change is
+// the only way to change a record. It takes the record out of all orders and files it again, so no
+// order can disagree with a record. Allocates only for names and tokens. One thread.
 #pragma once
 
 #include <compare>
@@ -31,18 +31,18 @@ struct SessionRecord {
   int64_t created_ns = 0;
   int64_t used_ns = 0;
   int64_t expires_ns = kNoDeadline;
-  int64_t offload_ns = kNoDeadline;                  // when to look whether it is on the host
+  int64_t offload_ns = kNoDeadline;                  // when to check whether it is on the host
   int64_t prefetch_ns = kNoDeadline;                 // when a client asked for it
   NodeId kept = kNoNode;                             // the deepest node
   NodeId pin = kNoNode;                              // held
   NodeId exported = kNoNode;                         // held
-  SessionState shown = SessionState::kResidentIdle;  // when it was last looked at
+  SessionState shown = SessionState::kResidentIdle;  // as the observer was last told
   bool pinned = false;
-  bool leaving = false;    // its blocks are to be dropped as soon as they are on the host
-  bool has_pages = false;  // there may be some to be dropped
-  uint8_t attempts = 0;    // to store it, since it was used
+  bool leaving = false;    // drop its blocks as soon as they are on the host
+  bool has_pages = false;  // it may have pages to drop
+  uint8_t attempts = 0;    // to store it, since its last use
 
-  // kNoNode: nothing is left to be moved.
+  // kNoNode: there is nothing left to move.
   void SetKept(NodeId node);
 };
 
@@ -51,7 +51,7 @@ class SessionBook {
   using Slot = int32_t;
   static constexpr Slot kNoSlot = -1;
 
-  // How much a session's pages are wanted: ascending.
+  // The rank of a session's pages: the lowest are dropped first.
   struct Wanted {
     int32_t priority = 0;
     int64_t used_ns = 0;
@@ -78,7 +78,7 @@ class SessionBook {
   void Remove(Slot slot);
 
   const SessionRecord& operator[](Slot slot) const { return records_[slot]; }
-  // Calls `edit(record)`, which must not touch the tree: that could ask for a change of its own.
+  // Calls `edit(record)`. It must not touch the tree, because the tree could call Change itself.
   template <typename Edit>
   void Change(Slot slot, Edit edit) {
     Unfile(slot);

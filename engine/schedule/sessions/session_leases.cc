@@ -8,7 +8,7 @@ namespace {
 
 // The most nodes and sessions that one call examines.
 constexpr int64_t kMaxWork = 64;
-// Between two looks around: at 64 nodes of 100 ns each under a hundredth of a core.
+// The time between two looks: at 64 nodes of 100 ns each under a hundredth of a core.
 constexpr int64_t kLookInterval = 1'000'000;
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace quire {
 
 class SessionLeases final : public NodeKeeper {
  public:
-  // `records` outlives this, which becomes the keeper of its tree.
+  // `records` outlives this. This becomes the keeper of its tree.
   explicit SessionLeases(SessionRecords& records);
 
   // Ends sessions whose lease has run out, at most `limit` a call. Then examines sessions for an
@@ -18,7 +18,7 @@ class SessionLeases final : public NodeKeeper {
   void Expire(int64_t now_ns, int32_t limit);
   // The earliest end of a lease or start of an offload that Expire has not seen; kNoDeadline: none.
   int64_t NextTimer() const;
-  // All sessions are to be examined again.
+  // Expire is to examine all sessions again.
   void LookAgain() { to_look_at_ = book_.num_slots(); }
   // Reports the session's state if it has changed.
   void TellIfChanged(SessionBook::Slot slot);

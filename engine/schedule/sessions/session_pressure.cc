@@ -1,4 +1,4 @@
-// The orders of the session book, taken from their beginnings.
+// Takes sessions from the beginnings of the session book's orders.
 #include "engine/schedule/sessions/session_pressure.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// SessionPressure: which sessions' KV moves between device and host next, and which loses its
-// pages. Tiering asks. One thread.
+// SessionPressure: chooses for tiering the session whose KV is stored or loaded next, and the
+// sessions that lose pages. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ class SessionPressure {
   SessionPressure(SessionRecords& records, SessionLeases& leases);
 
   // The deepest node (a tail included) of the idle session that is due to be stored; kNoNode: none.
-  // The next call gives the next session. A session that is not stored after all comes again, ever
-  // later.
+  // Each call gives another session. A session that was not stored comes again, each time after a
+  // longer pause.
   NodeId NextIdle(int64_t now_ns);
   // The deepest node that a client asked to fetch; likewise.
   NodeId NextPrefetch();
   // Frees host pages, to store `node`: drops at most `pages`, of sessions with a lower priority
-  // than the keepers of `node`, or the same and longer unused. Each session loses its end first.
+  // than the keepers of `node`, or with the same and an earlier last use, from their ends.
   // Returns the number dropped.
   int32_t MakeRoom(int32_t pages, NodeId node);
-  // The same for a session that is `wanted` so much.
+  // The same for a session of this rank.
   int32_t MakeRoomFor(int32_t pages, const SessionBook::Wanted& wanted);
   // Copies of the chain to `node`, the deepest of a session, have begun or ended.
   void OnTierChange(NodeId node);

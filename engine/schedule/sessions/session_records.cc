@@ -223,7 +223,7 @@ void SessionRecords::KeepInstead(Slot slot, NodeId node) {
   if (node != kNoNode) tree_.Keep(node, slot);
 }
 
-// Pins the chain to `node`, or as much of it as there is room for, instead of what was pinned.
+// Pins the chain to `node`, or as much of it as there is room for, instead of the previous one.
 void SessionRecords::MovePin(Slot slot, NodeId node) {
   for (int32_t excess = pinned_.size() + pinned_.Cost(node) - max_pinned_; excess > 0; --excess) {
     node = Above(node);

@@ -1,6 +1,6 @@
-// SessionRecords: every session's record with the KV it keeps, and the steps of which all changes
-// of sessions are made. What clients ask for, turns, time, tiers and transfers are classes of their
-// own above it (session_store.h). One thread.
+// SessionRecords: every session's record with the KV it keeps, and the basic changes that all
+// operations on sessions use. Clients' operations, turns, time, tiers and transfers are separate
+// classes above it (session_store.h). One thread.
 //
 // No call depends on the number of idle sessions, except by its logarithm.
 #pragma once

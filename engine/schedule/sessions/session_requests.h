@@ -1,4 +1,4 @@
-// Runs what clients ask of sessions beside turns, one operation at a time, between two steps.
+// Runs clients' operations on sessions (all but turns), one at a time, between two steps.
 #pragma once
 
 #include <cstdint>

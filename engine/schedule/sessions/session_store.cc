@@ -1,4 +1,4 @@
-// What clients ask for, and turns.
+// The operations of clients, and turns.
 #include "engine/schedule/sessions/session_store.h"
 
 #include <algorithm>
@@ -229,7 +229,7 @@ void SessionStore::CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId
   if (slot == SessionBook::kNoSlot) return;
   if (node != kNoNode && tree_.Depth(node) == 0) node = kNoNode;
   CHECK_EQ(node, records_->LastBlock(node, static_cast<int32_t>(tokens.size())));
-  tokens.shrink_to_fit();  // it lives longer now than what it was reserved for
+  tokens.shrink_to_fit();  // the session keeps it longer than the turn it was reserved for
   records_->KeepInstead(slot, node);
   book_.Change(slot, [&](SessionRecord& record) {
     record.tokens = std::move(tokens);
@@ -260,7 +260,7 @@ void SessionStore::AbortTurn(uint64_t turn, NodeId node, int64_t now_ns) {
   records_->Tell(slot);
 }
 
-// --- Of the parts.
+// --- Calls that the parts answer.
 
 void SessionStore::Expire(int64_t now_ns, int32_t limit) { leases_->Expire(now_ns, limit); }
 

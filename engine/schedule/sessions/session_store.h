@@ -44,7 +44,7 @@ class SessionStore {
   // Null: none. The observer outlives this.
   void SetObserver(SessionObserver* observer);
 
-  // --- What clients ask for.
+  // --- Operations of clients.
   absl::StatusOr<SessionInfo> Create(TenantId tenant, const SessionName& name,
                                      const SessionOptions& options, int64_t now_ns);
   absl::StatusOr<SessionInfo> Get(TenantId tenant, const SessionName& name) const;
@@ -79,7 +79,7 @@ class SessionStore {
     uint64_t turn = 0;
     std::vector<int32_t> tokens;  // of the session so far
   };
-  // `request`: by which CutTurn finds the turn.
+  // CutTurn finds the turn by `request`.
   absl::StatusOr<BegunTurn> BeginTurn(TenantId tenant, const SessionName& name,
                                       std::optional<int64_t> expected_position, int64_t now_ns,
                                       RequestId request = 0);
@@ -88,7 +88,7 @@ class SessionStore {
   void CutTurn(RequestId request, int32_t num_output, int64_t now_ns);
   // The bound that CutTurn gave a running turn; kKeepAll: none.
   int32_t MaxOutput(uint64_t turn) const;
-  // Ends a turn without a change, an export or an import. Unknown turns are ignored, here as below.
+  // Ends a turn without a change; also ends an export or an import. All calls ignore unknown turns.
   void AbortTurn(uint64_t turn, int64_t now_ns) { AbortTurn(turn, kNoNode, now_ns); }
 
   // --- The scheduler's.
@@ -104,7 +104,7 @@ class SessionStore {
   // session. The output begins behind `num_prompt` tokens.
   void CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId node, int64_t now_ns,
                   int32_t num_prompt = 0);
-  // The turn failed: its session keeps `node` as above; kNoNode: the node that it kept before.
+  // The turn failed: its session keeps `node` as above, or with kNoNode the node it kept before.
   void AbortTurn(uint64_t turn, NodeId node, int64_t now_ns);
 
   // --- Time. Ends sessions whose lease has run out, at most `limit` a call. Then examines sessions

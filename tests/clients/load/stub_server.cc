@@ -34,7 +34,7 @@ class Timer {
     changed_.notify_all();
     thread_.join();
   }
-  // What is not due by the timer's end is not called.
+  // A function that is not due by the timer's end is not called.
   void At(int64_t ns, std::function<void()> what) {
     {
       std::lock_guard lock(mutex_);

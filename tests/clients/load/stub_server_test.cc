@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a client that does nothing but read saw, in seconds from its call.
+// The status and frames that a client saw which only reads, in seconds from its call.
 struct Seen {
   grpc::Status status;
   std::vector<double> frame_seconds;

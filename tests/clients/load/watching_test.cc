@@ -1,4 +1,4 @@
-// What watches a run: tallies, progress, the client's health, the server's gauges.
+// The watchers of a run: tallies, progress, the client's health, the server's gauges.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

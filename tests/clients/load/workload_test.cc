@@ -1,4 +1,4 @@
-// What a workload asks: the same for a seed, and with the shares, prefixes and turns it was told.
+// Workload: equal requests for equal seeds, with the configured shares, prefixes and turns.
 #include "clients/load/workload/workload.h"
 
 #include <gmock/gmock.h>
@@ -195,7 +195,7 @@ TEST(WorkloadTest, AForkSharesHistoryOnly) {
   EXPECT_EQ(next[1].family, 0);
 }
 
-// What is asked is the same, but the history is not sent.
+// The client asks the same, but does not send the history.
 TEST(WorkloadTest, ATurnOfASessionSendsWhatIsNewToWhereTheLastEnded) {
   WorkloadSettings settings = Small();
   settings.turns = Fixed(3);

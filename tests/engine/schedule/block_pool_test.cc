@@ -45,7 +45,7 @@ TEST(BlockPoolTest, ReservesAllOrNothing) {
   EXPECT_TRUE(pool.Reserve(3));
 }
 
-TEST(BlockPoolTest, ReservedBlocksAreNeverTakenOtherwise) {
+TEST(BlockPoolTest, TakeNeverReturnsReservedBlocks) {
   BlockPool pool(6);
   ASSERT_TRUE(pool.Reserve(2));
   while (pool.available() > 0) pool.Take();

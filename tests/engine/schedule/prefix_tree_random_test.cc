@@ -1,6 +1,6 @@
-// Seeded random programs of everything that can happen to a prefix tree and its pool, in lockstep
-// with a slow reference: lookups, holds, keeps, growth, tails, copies that end in any order and any
-// way, imports, drops, pressure, and lost devices. A failure prints its seed. --seed=N runs that
+// Seeded random programs of all operations on a prefix tree and its pool, in lockstep with a slow
+// reference: lookups, holds, keeps, growth, tails, copies that end in any order and with any
+// result, imports, drops, pressure, and lost devices. A failure prints its seed. --seed=N runs that
 // program alone and, if it fails, prints the fewest operations that still fail. --steps=N runs
 // programs until that many operations are done.
 #include <gtest/gtest.h>
@@ -199,7 +199,7 @@ class Program {
 
   void LoseDevice() {
     if (!OneIn(2)) return;
-    if (!OneIn(4)) both_.ReleaseAll();  // else some holds remain, like those of pins
+    if (!OneIn(4)) both_.ReleaseAll();  // otherwise some holds remain, like those of pins
     both_.ForgetDevice();
   }
 

@@ -1,5 +1,5 @@
 // PrefixTree: lookup, eviction order, reports to the keeper, and copies that end in every order and
-// every way.
+// with every result.
 // Covers engine/schedule/kv/eviction_order.cc
 // Covers engine/schedule/kv/host_tier.cc
 // Covers engine/schedule/kv/kv_nodes.cc
@@ -123,7 +123,7 @@ TEST_F(PrefixTreeTest, ChainBeginsBelowTheRoot) {
 
 // --- Eviction order.
 
-TEST_F(PrefixTreeTest, EvictsLeavesFirstAndTheLongestUnusedBefore) {
+TEST_F(PrefixTreeTest, EvictsLeastRecentlyUsedLeavesFirst) {
   const NodeId a = CacheChain({1, 2, 3, 4});
   const NodeId b = CacheChain({7, 8, 3, 4});
   const BlockId a1 = tree_.Kv(tree_.Parent(a)).block, a2 = tree_.Kv(a).block;
@@ -177,7 +177,7 @@ TEST_F(PrefixTreeTest, EvictsKeptNodesWithAPageLikeUnkeptOnes) {
   EXPECT_TRUE(tree_.Kv(kept).on_host());
 }
 
-// A keep of a chain whose ancestors were filed long ago: they must not stand in front of the child.
+// Keeps a chain whose ancestors were filed long ago: they must not be evicted before the child.
 TEST_F(PrefixTreeTest, KeepingAChildRefilesItsAncestors) {
   const NodeId deep = CacheChain({1, 2, 3, 4});
   const NodeId above = tree_.Parent(deep);
@@ -310,9 +310,9 @@ TEST_F(PrefixTreeTest, AnImportIsReadableOnceItsPageIsFilled) {
   EXPECT_THAT(lost_, ElementsAre(Pair(1, kNoNode)));
 }
 
-// A chain of three, each stored or loaded by a copy of its own: the copies end in every order, each
-// in every way, the device is lost at every point or never, and the chain is held, kept, or held by
-// its copies alone.
+// A chain of three nodes, each stored or loaded by its own copy. The copies end in every order and
+// with every result, the device is lost at every point or never, and the chain is held, kept, or
+// held by its copies alone.
 class CopyOrder {
  public:
   static constexpr int kLength = 3;
@@ -367,7 +367,7 @@ class CopyOrder {
 
 class CopyOrderTest : public testing::TestWithParam<std::tuple<bool, bool, bool>> {};
 
-TEST_P(CopyOrderTest, EveryEndingInEveryOrderIsAccountedFor) {
+TEST_P(CopyOrderTest, AccountsForEveryResultInEveryOrder) {
   const auto [load, held, kept] = GetParam();
   const int num_endings = load ? CopyOrder::kNumEndings : CopyOrder::kBadPage;
   std::array<int, CopyOrder::kLength> order = {0, 1, 2};
@@ -390,8 +390,8 @@ TEST_P(CopyOrderTest, EveryEndingInEveryOrderIsAccountedFor) {
 INSTANTIATE_TEST_SUITE_P(All, CopyOrderTest,
                          testing::Combine(testing::Bool(), testing::Bool(), testing::Bool()));
 
-// A page is found bad while deeper ones are being loaded: those stay in place until their copies
-// have ended, and the last Release forgets the whole chain.
+// A load finds a bad page while deeper pages are being loaded. The deeper pages stay until their
+// copies have ended, and the last Release forgets the whole chain.
 TEST_F(PrefixTreeTest, ABadPageFreesThePagesBelowWhenTheirCopiesEnd) {
   const NodeId deep = InsertChain({1, 2, 3, 4});
   const NodeId above = tree_.Parent(deep);

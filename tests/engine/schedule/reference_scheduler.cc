@@ -71,8 +71,8 @@ void ReferenceScheduler::Take(Entry& entry, int32_t blocks) {
   }
 }
 
-// Commits proved blocks to the cache. Where another request holds an equal prefix, the rest waits
-// until this one leaves.
+// Commits proved blocks to the cache. If another request holds an equal prefix, the rest waits
+// until this request leaves.
 void ReferenceScheduler::Commit(Entry& entry, bool leaving) {
   if (!UsesCache(entry)) return;
   for (; (entry.held + 1) * config_.block_size <= entry.proved; ++entry.held) {

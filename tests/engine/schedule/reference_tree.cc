@@ -208,7 +208,7 @@ void ReferenceTree::GivePage(Node* node, PageId page) {
   node->kv.page = page;
 }
 
-// Frees a doomed page, which had to stay until the end of its copy.
+// Frees a doomed page, which stayed until its copy ended.
 void ReferenceTree::EndCopy(Node* node) {
   node->kv.loading = node->kv.storing = false;
   if (!node->doomed) return;

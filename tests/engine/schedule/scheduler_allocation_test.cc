@@ -1,5 +1,5 @@
-// Scheduler: once warm, planning, retiring, ending and expiring allocate nothing; adding never does
-// while the queue is within its capacity, however long the request may live.
+// Scheduler: once warm, planning, retiring, ending and expiring allocate nothing. Adding allocates
+// nothing while the queue is within its capacity, however long the request may live.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -102,8 +102,8 @@ TEST(SchedulerAllocationTest, AllocatesNothingOnceWarm) {
   EXPECT_GT(finished, 1000);
 }
 
-// A request without max_tokens may live to the end of the context; that room is not its own while
-// it waits.
+// A request without max_tokens may run to the end of the context. It holds no memory for that
+// output while it waits.
 TEST(SchedulerAllocationTest, WaitingCostsThePromptOnly) {
   SchedulerConfig config;
   config.num_blocks = 10000;
@@ -125,7 +125,7 @@ TEST(SchedulerAllocationTest, WaitingCostsThePromptOnly) {
     });
   }
   EXPECT_EQ(num_allocations, 0);
-  // Beyond the capacity of the records (1000 and twice the rows), what one request adds is small,
+  // Beyond the capacity of the records (1000 and twice the rows), a request adds little memory;
   // now and then an index doubles.
   num_allocations = largest_allocation = 0;
   for (RequestId id = 1001; id <= 1200; ++id) {

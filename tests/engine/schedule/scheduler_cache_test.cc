@@ -1,5 +1,5 @@
-// Scheduler and prefix cache: what is computed once is found again, by whom it may be, and costs
-// nobody a block twice.
+// Scheduler and prefix cache: requests find the KV that requests of their tenant computed before,
+// and a block that they find counts once.
 // Covers engine/schedule/sequence_kv.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(SchedulerCacheTest, ComputesOnlyTheTailOfARepeatedSystemPrompt) {
   sim.ExpectUndisturbed(second);
 }
 
-TEST(SchedulerCacheTest, FindsOutputToo) {
+TEST(SchedulerCacheTest, FindsOutputTokens) {
   SimulatedEngine sim(Config());
   const RequestId first = sim.Add({.prompt_tokens = 6, .max_tokens = 7, .stops_at_eos = false});
   sim.RunToEnd(2);
@@ -100,7 +100,7 @@ TEST(SchedulerCacheTest, SharesNothingBetweenTenants) {
   }
 }
 
-TEST(SchedulerCacheTest, ABypassingRequestNeitherFindsNorLeavesAnything) {
+TEST(SchedulerCacheTest, ABypassingRequestNeitherReadsNorWritesTheCache) {
   SimulatedEngine sim(Config());
   const std::vector<int32_t> prompt = Prompt(1, 30, 3);
   sim.Add({.prompt = prompt, .bypass_cache = true});
@@ -126,8 +126,8 @@ TEST(SchedulerCacheTest, NothingIsCachedWhenTheCacheIsOff) {
   }
 }
 
-// Equal prompts side by side: each computes its own, and when both are gone there is one.
-TEST(SchedulerCacheTest, KeepsOneOfTwoThatComputeTheSame) {
+// Two requests with equal prompts run at once. Each computes its own KV; one copy stays cached.
+TEST(SchedulerCacheTest, CachesOneOfTwoEqualPrefixes) {
   SimulatedEngine sim(Config());
   const RequestId first = sim.Add({.max_tokens = 2, .prompt = Prompt(1, 21, 3)});
   const RequestId second = sim.Add({.max_tokens = 9, .prompt = Prompt(1, 21, 4)});
@@ -140,7 +140,7 @@ TEST(SchedulerCacheTest, KeepsOneOfTwoThatComputeTheSame) {
   sim.ExpectUndisturbed(second);
 }
 
-TEST(SchedulerCacheTest, LeavesNothingThatNoFiniteSampleHasProved) {
+TEST(SchedulerCacheTest, CachesNoBlockWithoutAFiniteSample) {
   ShadowModel model;
   model.nan_probability = 1.0;
   SimulatedEngine sim(Config(), model);
@@ -150,7 +150,7 @@ TEST(SchedulerCacheTest, LeavesNothingThatNoFiniteSampleHasProved) {
   EXPECT_EQ(sim.load().cached_blocks, 0);
 }
 
-TEST(SchedulerCacheTest, LeavesNothingOfAPromptThatWasCancelledHalfWay) {
+TEST(SchedulerCacheTest, CachesNothingOfACancelledPrefill) {
   SchedulerConfig config = Config();
   config.max_num_batched_tokens = 8;
   SimulatedEngine sim(config);
@@ -179,8 +179,8 @@ TEST(SchedulerCacheTest, APausedRequestFindsItsOwnBlocksAgain) {
   EXPECT_EQ(CachedTokens(sim, id), 0);  // of the prompt, when it was first admitted
 }
 
-// What a request finds and nobody holds counts as available until the request itself holds it.
-TEST(SchedulerCacheTest, CountsWhatItFindsOnce) {
+// Cached blocks that no sequence holds count as available until the request that found them does.
+TEST(SchedulerCacheTest, CountsFoundBlocksOnce) {
   for (const int32_t usable : {11, 12}) {
     SimulatedEngine sim(Config(usable));
     sim.Add({.max_tokens = 1, .prompt = Prompt(1, 17, 3)});  // leaves 4 blocks
@@ -197,7 +197,7 @@ TEST(SchedulerCacheTest, CountsWhatItFindsOnce) {
   }
 }
 
-TEST(SchedulerCacheTest, ForgetsWhatWasUnusedLongest) {
+TEST(SchedulerCacheTest, EvictsLeastRecentlyUsedBlocks) {
   SimulatedEngine sim(Config(10));
   for (const int32_t text : {1, 2}) {
     sim.Add({.max_tokens = 1, .prompt = Prompt(text, 17, 3)});
@@ -229,7 +229,7 @@ TEST(SchedulerCacheTest, AWorkersDeathEmptiesTheCache) {
 }
 
 // Rows learn the tokens that were found, so a plan has room for only so many of them.
-TEST(SchedulerCacheTest, SpreadsWhatWasFoundOverPlans) {
+TEST(SchedulerCacheTest, SpreadsFoundTokensOverPlans) {
   SchedulerConfig config = Config(3000);
   config.block_size = 64;
   config.max_model_len = 70000;

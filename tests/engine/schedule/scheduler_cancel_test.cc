@@ -65,7 +65,7 @@ void RunDisturbed(int32_t depth, int32_t calls,
   check(sim);
 }
 
-TEST(SchedulerCancelTest, EndsAtOnceAtEveryPointAndLeavesTheOthersAlone) {
+TEST(SchedulerCancelTest, CancelsAtEveryPointWithoutEffectOnOtherRequests) {
   std::set<std::tuple<int32_t, bool>> seen;  // (steps in flight, the request had begun)
   for (const int32_t depth : {1, 2, 3}) {
     const int32_t num_calls = NumCalls(depth);
@@ -77,7 +77,7 @@ TEST(SchedulerCancelTest, EndsAtOnceAtEveryPointAndLeavesTheOthersAlone) {
           seen.emplace(sim.steps_in_flight(), !sim.outcome(id).tokens.empty());
           sim.Cancel(id);
           EXPECT_TRUE(sim.outcome(id).finished);
-          sim.Cancel(id);  // the second one finds nobody
+          sim.Cancel(id);  // the request is gone: no effect
         };
         RunDisturbed(depth, calls, cancel, [&](SimulatedEngine& sim) {
           for (RequestId other = 1; other <= kNumRequests; ++other) {

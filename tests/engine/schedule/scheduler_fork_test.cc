@@ -1,6 +1,6 @@
-// Forks and cuts go on in the KV of their origin: the block that they end in is taken over or
-// copied on the device, and computed again only where nothing of it is left. The worker knows every
-// slot by the hash of its prefix, and the simulated engine every block that a step reads or writes.
+// Forks and cuts continue in the KV of their origin. Their turn takes their last block over or
+// copies it on the device, and computes it again only if its KV is lost. The worker knows every
+// slot by the hash of its prefix; the simulated engine knows every block a step reads or writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ class Forks : public SimulatedEngine {
     EXPECT_NE(id, 0u);
     return id;
   }
-  // A turn from its beginning to its end; its residency.
+  // Runs a whole turn. Returns its residency.
   Residency Say(const std::string& name, int32_t in = kIn, int32_t out = kOut) {
     const RequestId id = Begin(name, in, out);
     RunToEnd(2);
@@ -65,7 +65,7 @@ class Forks : public SimulatedEngine {
     CheckSession(0, name);
     return outcome(id).finish.residency;
   }
-  // Likewise, where something else is held in the end.
+  // Likewise, when other nodes are still held afterwards.
   Residency SayAlone(const std::string& name) {
     const RequestId id = Begin(name);
     while (!outcome(id).finished) {
@@ -75,7 +75,7 @@ class Forks : public SimulatedEngine {
     ExpectUndisturbed(id);
     return outcome(id).finish.residency;
   }
-  // All idle sessions go to the host; then others take every block.
+  // Stores all idle sessions on the host; then other requests take every block.
   void StoreAll() {
     now_ns += 2000 * kSecond;
     OnTimer();
@@ -89,7 +89,7 @@ class Forks : public SimulatedEngine {
     RunToEnd(1);
     ExpectUndisturbed(id);
   }
-  // Steps until nothing is left to do or `moments` have passed; what was left of those.
+  // Runs until there is no work or `moments` have passed. Returns the moments left.
   int32_t Move(int32_t moments) {
     for (; moments > 0; --moments) {
       if (SendCopy()) continue;
@@ -118,7 +118,7 @@ TEST(SchedulerForkTest, AForkIsOnTheDeviceAndCostsNoBlock) {
   EXPECT_EQ(sim.load().cached_blocks, cached);
 }
 
-TEST(SchedulerForkTest, ItsFirstStepCopiesTheUnfinishedBlock) {
+TEST(SchedulerForkTest, FirstStepClonesTheTail) {
   Forks sim;
   sim.Fork("a", "b");
   const RequestId id = sim.Begin("b");
@@ -136,8 +136,8 @@ TEST(SchedulerForkTest, ItsFirstStepCopiesTheUnfinishedBlock) {
   EXPECT_EQ(sim.outcome(id).finish.residency.outcome, Residency::Outcome::kDevice);
 }
 
-// Who continues last has the block to itself.
-TEST(SchedulerForkTest, TheLastOneTakesItOver) {
+// The session that continues last is the only keeper of the block.
+TEST(SchedulerForkTest, LastSessionTakesTheTailOver) {
   for (const bool parent_first : {true, false}) {
     Forks sim;
     sim.Fork("a", "b");
@@ -150,7 +150,7 @@ TEST(SchedulerForkTest, TheLastOneTakesItOver) {
   }
 }
 
-TEST(SchedulerForkTest, ManyMayCopyItAtOnce) {
+TEST(SchedulerForkTest, ManyTurnsCloneOneTail) {
   Forks sim;
   for (const char* name : {"b", "c"}) sim.Fork("a", name);
   std::vector<RequestId> ids;
@@ -164,7 +164,7 @@ TEST(SchedulerForkTest, ManyMayCopyItAtOnce) {
   }
 }
 
-TEST(SchedulerForkTest, AForkOfAForkIsOneToo) {
+TEST(SchedulerForkTest, AForkOfAForkContinues) {
   Forks sim;
   sim.Fork("a", "b");
   sim.Fork("b", "c");
@@ -176,7 +176,7 @@ TEST(SchedulerForkTest, AForkOfAForkIsOneToo) {
   EXPECT_THAT(sim.Say("a"), HasFound(kKv));
 }
 
-TEST(SchedulerForkTest, ItBeginsAtAnyPosition) {
+TEST(SchedulerForkTest, ForksAtAnyPosition) {
   for (int32_t position = 0; position <= kIn + kOut; ++position) {
     SCOPED_TRACE(position);
     Forks sim;
@@ -187,7 +187,7 @@ TEST(SchedulerForkTest, ItBeginsAtAnyPosition) {
   }
 }
 
-TEST(SchedulerForkTest, ACutGoesOnAnywhereToo) {
+TEST(SchedulerForkTest, CutsAtAnyPosition) {
   for (int32_t position = 0; position <= kIn + kOut; ++position) {
     for (const bool forked : {false, true}) {
       SCOPED_TRACE(position);
@@ -196,7 +196,7 @@ TEST(SchedulerForkTest, ACutGoesOnAnywhereToo) {
       sim.Truncate("a", position);
       EXPECT_EQ(sim.Info("a").tiers.device_tokens, std::min(position, kKv));
       EXPECT_THAT(sim.Say("a"), HasFound(std::min(position, kKv)));
-      // What the parent writes there now is not the child's.
+      // The child does not read the tokens that the parent now writes there.
       if (forked) {
         EXPECT_THAT(sim.Say("b"), HasFound(kKv));
       }
@@ -204,7 +204,7 @@ TEST(SchedulerForkTest, ACutGoesOnAnywhereToo) {
   }
 }
 
-TEST(SchedulerForkTest, OutlivesItsParent) {
+TEST(SchedulerForkTest, AForkOutlivesItsParent) {
   Forks sim;
   sim.Fork("a", "b");
   ASSERT_TRUE(sim.store().Close(0, "a").ok());
@@ -212,7 +212,7 @@ TEST(SchedulerForkTest, OutlivesItsParent) {
   EXPECT_EQ(sim.num_clones(), 0);
 }
 
-// A stop string was found in the middle of a block that is full by now.
+// The text layer finds a stop string in the middle of a block that is already full.
 TEST(SchedulerForkTest, AStoppedTurnLeavesTheBlockItEndsIn) {
   for (int32_t keep = 1; keep <= 8; ++keep) {
     Forks sim;
@@ -246,9 +246,9 @@ TEST(SchedulerForkTest, AFailedTurnLeavesTheBlockItContinued) {
   }
 }
 
-// --- Elsewhere than on the device.
+// --- KV on the host, or lost.
 
-TEST(SchedulerForkTest, ComesBackFromTheHostWithItsTail) {
+TEST(SchedulerForkTest, AForkIsRestoredWithItsTail) {
   Forks sim;
   sim.Fork("a", "b");
   sim.StoreAll();
@@ -259,11 +259,11 @@ TEST(SchedulerForkTest, ComesBackFromTheHostWithItsTail) {
   EXPECT_EQ(child.host_tokens, kKv);
   EXPECT_EQ(child.outcome, Residency::Outcome::kRestored);
   EXPECT_EQ(sim.num_clones(), 1);
-  EXPECT_THAT(sim.Say("a"), HasFound(kKv));  // the child's restore brought all of it
+  EXPECT_THAT(sim.Say("a"), HasFound(kKv));  // the child's restore loaded all of it
   EXPECT_EQ(sim.scheduler().tiering_stats().loaded_blocks, 5);
 }
 
-TEST(SchedulerForkTest, ACutInsideABlockComesBackFromTheHost) {
+TEST(SchedulerForkTest, ACutInsideABlockIsRestored) {
   Forks sim;
   sim.Fork("a", "b", 14);
   sim.StoreAll();
@@ -273,7 +273,7 @@ TEST(SchedulerForkTest, ACutInsideABlockComesBackFromTheHost) {
   EXPECT_EQ(residency.recomputed_tokens, 0);
 }
 
-TEST(SchedulerForkTest, IsComputedAgainWhereNothingIsLeft) {
+TEST(SchedulerForkTest, ComputesLostKvAgain) {
   Forks sim(Config(60, 0));
   sim.Fork("a", "b");
   sim.TakeAllBlocks();
@@ -282,7 +282,7 @@ TEST(SchedulerForkTest, IsComputedAgainWhereNothingIsLeft) {
 }
 
 // A store reads the block until its ack: the turn neither waits nor computes.
-TEST(SchedulerForkTest, ATurnCopiesABlockThatIsBeingStored) {
+TEST(SchedulerForkTest, ClonesATailThatIsBeingStored) {
   Forks sim;
   sim.now_ns += 2000 * kSecond;
   sim.OnTimer();
@@ -296,7 +296,7 @@ TEST(SchedulerForkTest, ATurnCopiesABlockThatIsBeingStored) {
   EXPECT_THAT(sim.Say("a"), HasFound(2 * (kIn + kOut) - 1));
 }
 
-TEST(SchedulerForkTest, IsExportedWithItsTail) {
+TEST(SchedulerForkTest, ExportsTheTail) {
   Forks sim;
   sim.Fork("a", "b");
   ASSERT_TRUE(sim.store().Save(0, "b", sim.now_ns).ok());
@@ -311,7 +311,7 @@ TEST(SchedulerForkTest, IsExportedWithItsTail) {
   EXPECT_THAT(sim.Say("b"), HasFound(kKv));
 }
 
-TEST(SchedulerForkTest, APinnedForkGoesOn) {
+TEST(SchedulerForkTest, APinnedForkContinues) {
   Forks sim;
   sim.Fork("a", "b");
   ASSERT_TRUE(sim.store().Pin(0, "b", sim.now_ns).ok());
@@ -321,9 +321,9 @@ TEST(SchedulerForkTest, APinnedForkGoesOn) {
   EXPECT_EQ(sim.load().free_blocks, sim.load().total_blocks);
 }
 
-// --- Want of blocks.
+// --- Few blocks.
 
-TEST(SchedulerForkTest, WhatIsBeingCopiedIsHeldUntilItsStepHasRetired) {
+TEST(SchedulerForkTest, HoldsAClonedTailUntilItsStepRetires) {
   Forks sim(Config(20, 0));
   sim.Fork("a", "b");
   const RequestId id = sim.Begin("b", 1, 2);
@@ -337,8 +337,8 @@ TEST(SchedulerForkTest, WhatIsBeingCopiedIsHeldUntilItsStepHasRetired) {
   EXPECT_THAT(sim.Say("b"), HasFound(kKv));
 }
 
-// A turn that needs every block cannot have one beside them: it computes its tail again.
-TEST(SchedulerForkTest, ATurnThatNeedsEveryBlockRunsWithoutACopy) {
+// A turn that needs every block has none left for a copy. So it computes its tail again.
+TEST(SchedulerForkTest, ATurnThatNeedsEveryBlockRunsWithoutAClone) {
   for (const int32_t pages : {0, 60}) {
     Forks sim(Config(8, pages));
     sim.Fork("a", "b");
@@ -355,7 +355,7 @@ TEST(SchedulerForkTest, ATurnThatNeedsEveryBlockRunsWithoutACopy) {
   }
 }
 
-TEST(SchedulerForkTest, APreemptedTurnCopiesItsTailAgain) {
+TEST(SchedulerForkTest, APreemptedTurnClonesItsTailAgain) {
   Forks sim(Config(14, 60));
   sim.Fork("a", "b");
   sim.StoreAll();
@@ -418,7 +418,7 @@ TEST(SchedulerForkTest, SurvivesAPauseAtEveryMoment) {
   });
 }
 
-TEST(SchedulerForkTest, SurvivesTheEndOfAThirdAtEveryMoment) {
+TEST(SchedulerForkTest, SurvivesTheCloseOfAThirdSessionAtEveryMoment) {
   ExpectHarmless([](Forks& sim, RequestId) {
     ASSERT_TRUE(sim.store().Close(0, "c").ok());
     sim.Add({.prompt_tokens = 80, .max_tokens = 1, .stops_at_eos = false});

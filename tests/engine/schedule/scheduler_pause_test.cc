@@ -1,4 +1,4 @@
-// Pausing: a request whose reader is behind holds nothing, disturbs nobody, and loses nothing.
+// Pausing: a paused request holds no blocks, delays no other request, and loses no token.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -40,7 +40,7 @@ struct Scene {
   RequestId other = 0;
 };
 
-TEST(SchedulerPauseTest, GoesOnWithTheSameTokensWhereverItWasPaused) {
+TEST(SchedulerPauseTest, ResumesWithTheSameTokensFromEveryPoint) {
   for (int32_t depth = 0; depth <= 2; ++depth) {
     for (int32_t stop = 0; stop < 25; ++stop) {
       Scene scene(depth, stop);
@@ -69,7 +69,7 @@ TEST(SchedulerPauseTest, GoesOnWithTheSameTokensWhereverItWasPaused) {
   }
 }
 
-TEST(SchedulerPauseTest, EndsWhilePausedGiveEverythingBack) {
+TEST(SchedulerPauseTest, EndingWhilePausedReleasesEverything) {
   for (int32_t depth = 0; depth <= 2; ++depth) {
     for (int32_t stop = 0; stop < 12; ++stop) {
       Scene scene(depth, stop);
@@ -95,7 +95,7 @@ TEST(SchedulerPauseTest, RepeatedAndUnknownCallsChangeNothing) {
   scene.sim.ExpectUndisturbed(scene.other);
 }
 
-TEST(SchedulerPauseTest, AWorkerDeathFindsThePausedOnesAgain) {
+TEST(SchedulerPauseTest, PausedRequestsSurviveAWorkerDeath) {
   Scene scene(2, 8);
   SetPaused(scene.sim, scene.paused, true);
   scene.sim.KillWorker();

@@ -34,7 +34,7 @@ int32_t PreemptionsOf(const SimulatedEngine& sim, RequestId id) {
 TEST(SchedulerPressureTest, ReservesTheWholePromptAndRoomToGrow) {
   SchedulerConfig config = Config(11);
   config.growth_horizon = 8;
-  config.max_num_batched_tokens = 2;  // what counts is the promise, not the chunk
+  config.max_num_batched_tokens = 2;  // the reservation counts, not the chunk
   SimulatedEngine sim(config);
   const RequestId first = sim.Add({.prompt_tokens = 8, .max_tokens = 36});
   sim.Schedule();  // 4 of 11 blocks are promised, 1 of them taken
@@ -57,7 +57,7 @@ TEST(SchedulerPressureTest, LeavesABlockForEveryRunningSequenceWhenItAdmits) {
     SimulatedEngine sim(Config(usable));
     sim.Add({.prompt_tokens = 8, .max_tokens = 2});
     sim.Add({.prompt_tokens = 8, .max_tokens = 2});
-    sim.Add({.prompt_tokens = 16, .max_tokens = 2});  // 4 blocks, and 2 for the others
+    sim.Add({.prompt_tokens = 16, .max_tokens = 2});  // 4 blocks, and 2 for the running sequences
     sim.Schedule();
     EXPECT_EQ(sim.load().running, usable == 10 ? 3 : 2);
     sim.RunToEnd(1);
@@ -87,7 +87,7 @@ TEST(SchedulerPressureTest, AdmitsTheLargestRequestWhenNothingRuns) {
   sim.RunToEnd(1);
 }
 
-// In the end four sequences need 21 blocks of 15.
+// Four sequences need 21 blocks in the end; the pool has 15.
 TEST(SchedulerPressureTest, PreemptsTheLatestArrivalOfTheLowestPriority) {
   for (const int32_t depth : {1, 2, 3}) {
     SimulatedEngine sim(Config(15));
@@ -108,8 +108,8 @@ TEST(SchedulerPressureTest, PreemptsTheLatestArrivalOfTheLowestPriority) {
   }
 }
 
-// Two sequences of 8 tokens over 6 blocks: after 12 tokens they hold 3 each, and the first one's
-// fourth has to come from the second.
+// Two sequences of 8 tokens share 6 blocks. After 12 tokens they hold 3 each, and the first
+// sequence gets its fourth block by preempting the second.
 struct Pair {
   Pair()
       : sim(Config(6)),
@@ -156,7 +156,7 @@ TEST(SchedulerPressureTest, ResumesWithPromptAndOutputBehindTheOldPromptBoundary
   EXPECT_EQ(PreemptionsOf(sim, pair.second), 1);
 }
 
-TEST(SchedulerPressureTest, DeliversTokensThatWereInFlightWhenTheirSequenceWasPreempted) {
+TEST(SchedulerPressureTest, DeliversTokensInFlightOfAPreemptedSequence) {
   Pair pair;
   pair.RunToPreemption(3);
   SimulatedEngine& sim = pair.sim;
@@ -172,7 +172,7 @@ TEST(SchedulerPressureTest, DeliversTokensThatWereInFlightWhenTheirSequenceWasPr
   sim.ExpectUndisturbed(pair.second);
 }
 
-TEST(SchedulerPressureTest, WaitsForBlocksOnTheirWayBackBeforeItPreempts) {
+TEST(SchedulerPressureTest, WaitsForDrainingBlocksBeforePreempting) {
   SimulatedEngine sim(Config(9));
   const RequestId first = sim.Add({.prompt_tokens = 8, .max_tokens = 10});
   const RequestId second = sim.Add({.prompt_tokens = 8, .max_tokens = 10});
@@ -194,7 +194,7 @@ TEST(SchedulerPressureTest, WaitsForBlocksOnTheirWayBackBeforeItPreempts) {
   sim.ExpectUndisturbed(second);
 }
 
-// Many equals in a small pool: nobody is preempted by its equals more than twice, the oldest never.
+// Requests of equal priority in a small pool preempt each other at most twice, the oldest never.
 TEST(SchedulerPressureTest, PreemptsARequestAtMostTwiceForItsEquals) {
   int32_t twice = 0;
   for (uint32_t seed = 1; seed <= 40; ++seed) {
@@ -217,7 +217,7 @@ TEST(SchedulerPressureTest, PreemptsARequestAtMostTwiceForItsEquals) {
   EXPECT_GT(twice, 0);
 }
 
-TEST(SchedulerPressureTest, PreemptsWhoeverIsLessUrgentHoweverOften) {
+TEST(SchedulerPressureTest, PreemptsLowerPrioritiesWithoutLimit) {
   SimulatedEngine sim(Config(80, 2));
   const RequestId patient = sim.Add({.prompt_tokens = 4, .max_tokens = 300, .priority = -1});
   for (int32_t round = 1; round <= 3; ++round) {
@@ -236,7 +236,7 @@ TEST(SchedulerPressureTest, PreemptsWhoeverIsLessUrgentHoweverOften) {
   sim.ExpectUndisturbed(patient);
 }
 
-// A large request at the head, small ones that fit beside it arriving without end.
+// A large request waits at the head; small ones that fit keep arriving.
 TEST(SchedulerPressureTest, LetsAtMost32AdmissionsPassAWaitingRequest) {
   SimulatedEngine sim(Config(20, 4));
   std::vector<RequestId> small;
@@ -255,7 +255,7 @@ TEST(SchedulerPressureTest, LetsAtMost32AdmissionsPassAWaitingRequest) {
     while (sim.load().waiting < 3) add_small();
     if (!sim.Schedule() || sim.steps_in_flight() > 1) sim.Retire();
   }
-  // Itself, those that passed it, and whoever fitted beside it in the same step.
+  // The request itself, the 32 that passed it, and a request that fitted into the same step.
   EXPECT_GE(sim.admitted() - admitted_before, 33);
   EXPECT_LE(sim.admitted() - admitted_before, 34);
   sim.RunToEnd(2);
@@ -275,7 +275,7 @@ TEST(SchedulerPressureTest, LooksNoFurtherThan16RequestsDownTheQueue) {
   }
 }
 
-// Prefill needs nobody's blocks: whatever decoding sequences take, the promise stands.
+// A prefill has its blocks reserved, so it preempts no sequence, whatever decoding sequences take.
 TEST(SchedulerPressureTest, FinishesAPrefillWithoutPreempting) {
   SchedulerConfig config = Config(16);
   config.max_num_batched_tokens = 5;

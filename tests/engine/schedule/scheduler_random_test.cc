@@ -2,7 +2,7 @@
 // pools: the scheduler, a shadow worker that recognises every stale or foreign block, and a slow
 // reference scheduler that has to agree with every decision. A failure prints its seed; --seed=N
 // runs that program alone,
-// --steps=N runs programs until so many steps are done.
+// --steps=N runs programs until that many steps are done.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -122,7 +122,7 @@ class Program {
     CompareLoads();
   }
 
-  // One of two texts, or what an earlier request said with its answer, and then its own tokens.
+  // Begins like one of two texts or like an earlier request with its output, then has own tokens.
   std::vector<int32_t> SharedPrompt(int32_t size) {
     const RequestId other = static_cast<RequestId>(Between(0, num_requests_));
     std::vector<int32_t> prompt = PromptOf(1000 + other % 2, {.prompt_tokens = size}, 50);
@@ -139,7 +139,7 @@ class Program {
 
   void Cancel() {
     if (num_requests_ == 0 || !OneIn(6)) return;
-    // Often one that has ended long ago, or never was.
+    // Often the id of a request that ended long ago, or of none.
     const RequestId id =
         static_cast<RequestId>(Between(std::max(1, num_requests_ - 15), num_requests_ + 1));
     const FinishReason reason = FinishReason::kCancelled;
@@ -203,8 +203,8 @@ class Program {
     sim_.ExpectIdle();
   }
 
-  // Whatever the schedule was: what ended by itself gave exactly its own tokens, what was ended
-  // from outside gave the first of them.
+  // Under every schedule a request that ended by itself gave exactly its own tokens, and a request
+  // that was ended from outside gave the first of them.
   void CheckOutputs() {
     for (int32_t i = 1; i <= num_requests_; ++i) {
       const RequestId id = static_cast<RequestId>(i);
@@ -276,7 +276,7 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   }
   std::cout << "\n";
   if (testing::Test::HasFailure() || random_steps.only_seed != 0) return;
-  // The programs reach what they are for.
+  // The programs reach the cases that they exist for.
   EXPECT_GT(num_preempted, num_steps / 1000);
   EXPECT_GT(num_blocked_queues, 0);
   EXPECT_GT(num_aged_prefills, 0);

@@ -1,6 +1,6 @@
-// Scheduler, sessions and tiers: turns find what their session left, wherever it is; and whatever
-// happens at any moment of a restore or of a store costs time alone. Moments are enumerated, not
-// drawn: each test runs once for every one of them.
+// Scheduler, sessions and tiers: turns find their session's KV in every tier, and a disturbance at
+// any moment of a restore or a store costs only time. Moments are enumerated, not random: each test
+// runs once for each of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ class Conversation : public SimulatedEngine {
 
   SessionStore& store() { return scheduler().sessions(); }
   SessionInfo Info() { return store().Get(0, "s").value(); }
-  // A turn from its beginning to its end; its residency.
+  // Runs a whole turn. Returns its residency.
   Residency Say() {
     const RequestId id = Add(Turn());
     EXPECT_NE(id, 0u);
@@ -50,7 +50,7 @@ class Conversation : public SimulatedEngine {
     now_ns += kSecond;
     OnTimer();
   }
-  // One thing after another as in the engine's loop, each a moment; false: there is nothing to do.
+  // Does the next action of the engine's loop; each is a moment. False: there is nothing to do.
   bool Move(int32_t turn) {
     for (int32_t i = 0; i < 10; ++i) {
       switch ((turn + i) % 5) {
@@ -76,12 +76,12 @@ class Conversation : public SimulatedEngine {
   }
 };
 
-TEST(SchedulerRestoreTest, ATurnFindsAllThatItsSessionLeftOnTheDevice) {
+TEST(SchedulerRestoreTest, ATurnFindsAllKvOfItsSessionOnTheDevice) {
   Conversation sim;
   EXPECT_EQ(sim.Say().outcome, Residency::Outcome::kNone);
   const RequestId id = sim.Add(Turn());
   sim.Schedule();
-  // Of 19 tokens the last was never computed; the tail of two is taken over.
+  // The last of 19 tokens was never computed. The turn takes over the tail of two.
   EXPECT_THAT(sim.last_plan(), ElementsAre(Share{id, 18, 11, true}));
   sim.RunToEnd(2);
   const Residency residency = sim.outcome(id).finish.residency;
@@ -113,7 +113,7 @@ TEST(SchedulerRestoreTest, ATurnOfAnOffloadedSessionIsRestored) {
   EXPECT_EQ(residency.host_tokens, 18);
 }
 
-TEST(SchedulerRestoreTest, GoingIdleAgainStoresTheNewAlone) {
+TEST(SchedulerRestoreTest, StoresOnlyNewBlocksWhenIdleAgain) {
   Conversation sim;
   sim.Say();
   sim.Offload();
@@ -124,7 +124,7 @@ TEST(SchedulerRestoreTest, GoingIdleAgainStoresTheNewAlone) {
   EXPECT_EQ(sim.scheduler().tiering_stats().stored_blocks - before, 6);  // 37 tokens, 16 are there
 }
 
-TEST(SchedulerRestoreTest, OthersRunWhileOneIsRestored) {
+TEST(SchedulerRestoreTest, OtherRequestsRunDuringARestore) {
   Conversation sim;
   sim.Say();
   sim.Offload();
@@ -137,8 +137,8 @@ TEST(SchedulerRestoreTest, OthersRunWhileOneIsRestored) {
   sim.ExpectUndisturbed(other);
 }
 
-// A stop string that was found in the text: the tokens behind it were never said.
-TEST(SchedulerRestoreTest, KeepsOnlyWhatTheClientWasGiven) {
+// The text layer found a stop string: the client never received the tokens behind it.
+TEST(SchedulerRestoreTest, KeepsOnlyTokensTheClientReceived) {
   for (int32_t keep = 0; keep <= 6; ++keep) {
     Conversation sim;
     sim.Say();
@@ -174,7 +174,7 @@ TEST(SchedulerRestoreTest, ATurnThatFailedLeavesItsSessionAsItWas) {
 }
 
 TEST(SchedulerRestoreTest, APreemptedRequestOfASessionIsRestored) {
-  // Room for the turn and a little; what comes with a higher priority takes all of it.
+  // Room for the turn and a little more; a request of higher priority takes all of it.
   Conversation sim(Config(14, 60));
   sim.Say();
   sim.Offload();
@@ -196,7 +196,7 @@ TEST(SchedulerRestoreTest, APreemptedRequestOfASessionIsRestored) {
   sim.ExpectUndisturbed(big);
 }
 
-// One that belongs to nobody: its KV is copied when it is preempted, before others take its blocks.
+// A preempted request without a session: its KV is stored before other sequences take its blocks.
 TEST(SchedulerRestoreTest, APreemptedRequestWithoutASessionIsRestored) {
   Conversation sim(Config(14, 60));
   const RequestId winner = sim.Add({.prompt_tokens = 10, .max_tokens = 40, .stops_at_eos = false});
@@ -223,9 +223,9 @@ TEST(SchedulerRestoreTest, APreemptedRequestWithoutASessionIsRestored) {
   sim.ExpectIdle();
 }
 
-// Copies of a victim's KV hold its blocks: those that it was preempted for must not have to preempt
-// another for them.
-TEST(SchedulerRestoreTest, CopiesOfAVictimPreemptNobody) {
+// Copies of a preempted sequence's KV hold its blocks. The sequences that need them wait for the
+// copies and preempt no other sequence.
+TEST(SchedulerRestoreTest, StoresOfAPreemptedSequenceCauseNoPreemption) {
   Conversation sim(Config(14, 60)), without(Config(14, 0));
   for (Conversation* each : {&sim, &without}) {
     for (int i = 0; i < 3; ++i) {
@@ -244,9 +244,9 @@ TEST(SchedulerRestoreTest, CopiesOfAVictimPreemptNobody) {
   EXPECT_GT(sim.scheduler().tiering_stats().stored_blocks, 0);
 }
 
-// Copies slower than those who wait for blocks, or that stand still: nobody is preempted, and no
-// step is lost, for what waits to be copied.
-TEST(SchedulerRestoreTest, SlowCopiesOfVictimsStopNobody) {
+// Copies are slower than the requests that wait for blocks, or never end. Blocks that wait to be
+// copied cause no preemption and cost no step.
+TEST(SchedulerRestoreTest, SlowStoresOfPreemptedSequencesDelayNoStep) {
   constexpr int32_t kNever = 1'000'000;
   for (const int32_t steps_a_job : {16, kNever}) {
     SchedulerConfig config = Config(100, 400);
@@ -277,9 +277,9 @@ TEST(SchedulerRestoreTest, SlowCopiesOfVictimsStopNobody) {
   }
 }
 
-// When the first of a victim's copies is late, those behind it give back their blocks; it keeps its
-// own.
-TEST(SchedulerRestoreTest, WhatWaitsBehindALateStoreIsNotHeld) {
+// When the first of a preempted sequence's copies is late, the copies behind it give back their
+// blocks; the late one keeps its own.
+TEST(SchedulerRestoreTest, CopiesBehindALateStoreReleaseTheirBlocks) {
   SchedulerConfig config = Config(40, 60);
   config.tiering.block_bytes = CopyJob::kMaxBytes;  // a copy a job
   Conversation sim(config);
@@ -297,8 +297,8 @@ TEST(SchedulerRestoreTest, WhatWaitsBehindALateStoreIsNotHeld) {
   EXPECT_EQ(sim.load().free_blocks, total);
 }
 
-// A whole pool's KV on its way to a host that takes it slowly: a request that has no room waits for
-// as long as such copies usually take, then for none that has not been sent.
+// The KV of a whole pool is copied to the host slowly. A request that has no room waits as long as
+// such copies usually take, and after that for no copy that has not been sent.
 TEST(SchedulerRestoreTest, ARequestDoesNotWaitForSlowCopies) {
   SchedulerConfig config = Config(60, 60);
   config.tiering.block_bytes = CopyJob::kMaxBytes;  // a copy a job
@@ -319,7 +319,7 @@ TEST(SchedulerRestoreTest, ARequestDoesNotWaitForSlowCopies) {
   sim.ExpectUndisturbed(turn);
   sim.ExpectUndisturbed(waiting);
   EXPECT_EQ(sim.preempted(), 0);
-  // What had been sent is on the host, and is found there.
+  // The blocks of copies that had been sent are on the host, and the turn finds them there.
   EXPECT_EQ(sim.scheduler().tiering_stats().stored_blocks, CopyJob::kMaxInFlight);
   EXPECT_GT(sim.Say().host_tokens, 0);
 }
@@ -362,7 +362,7 @@ std::vector<Disturbance> Disturbances() {
        }}};
 }
 
-// The conversation goes on after whatever happened, and nothing is held when it is over.
+// The conversation continues after the disturbance, and nothing is held at its end.
 void Conclude(Conversation& sim, RequestId id) {
   sim.RunToEnd(2);
   EXPECT_TRUE(sim.outcome(id).finished);
@@ -375,7 +375,7 @@ void Conclude(Conversation& sim, RequestId id) {
   EXPECT_EQ(sim.scheduler().cache_stats().host_pages_used, 0);
 }
 
-// Restores a session and disturbs that at the `moment`-th move; false when it was over before.
+// Restores a session and disturbs the restore at the `moment`-th action; false if it ended before.
 bool DisturbRestore(const Disturbance& disturbance, int32_t moment, const ShadowFaults& faults) {
   Conversation sim(Config(40, 30), {.seed = faults.seed});
   sim.Say();
@@ -405,8 +405,8 @@ TEST(SchedulerRestoreTest, SurvivesEveryDisturbanceAtEveryMomentOfARestore) {
   }
 }
 
-// Stores a session, begins its next turn at every moment of that, and disturbs both at every later
-// one.
+// Stores a session, begins its next turn at every moment of the store, and disturbs both at every
+// later moment.
 bool DisturbStore(const Disturbance& disturbance, int32_t begin, int32_t moment) {
   Conversation sim(Config(40, 30));
   sim.Say();
@@ -437,7 +437,7 @@ TEST(SchedulerRestoreTest, SurvivesEveryDisturbanceAtEveryMomentOfAStore) {
   }
 }
 
-TEST(SchedulerRestoreTest, ComputesWhatDoesNotComeBack) {
+TEST(SchedulerRestoreTest, ComputesKvThatIsNotRestored) {
   for (const ShadowFaults& faults : {ShadowFaults{.fail = 1.0}, ShadowFaults{.corrupt = 1.0}}) {
     Conversation sim(Config(), faults);
     sim.Say();

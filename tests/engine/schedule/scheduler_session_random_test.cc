@@ -1,10 +1,9 @@
 // Seeded random programs of conversations: turns of two tenants' sessions among other requests,
 // over tiny pools and hosts of a few pages, with forks, truncations, offloads, prefetches, pins,
-// cancels, pauses, deaths of the worker, and copies that fail, come late, in another order, or
-// damaged. Whatever happens, every request gives its own tokens, every session has the tokens it
-// should have, and in the end nothing is held. A failure prints its seed; --seed=N runs that
-// program alone,
-// --steps=N runs programs until so many steps are done.
+// cancels, pauses, worker deaths, and copies that fail, are late, reordered, or damaged. In every
+// program every request gives its own tokens, every session has the tokens it should have, and in
+// the end nothing is held. A failure prints its seed; --seed=N runs that program alone,
+// --steps=N runs programs until that many steps are done.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,7 +23,7 @@ constexpr int64_t kMs = 1'000'000;
 
 class Conversations {
  public:
-  // Calm: there is room for everything, copies succeed, no worker dies and nobody is paused.
+  // Calm: there is room for everything, copies succeed, no worker dies and no request is paused.
   explicit Conversations(uint64_t seed, bool calm = false)
       : calm_(calm),
         random_(seed),
@@ -145,7 +144,7 @@ class Conversations {
     Remember(sim_.Add(spec));
   }
 
-  // What a session says, from outside of it.
+  // Sends a session's conversation as a request without a session.
   void Ask() {
     if (Full()) return;
     RequestSpec spec = AnySpec();
@@ -206,7 +205,7 @@ class Conversations {
     const int32_t dice = Between(0, 9);
     if (dice < 4) {
       const auto said = static_cast<int32_t>(sim_.outcome(id).tokens.size());
-      // Before the first token some of the prompt, which the session keeps, may not be computed.
+      // The session keeps the prompt. Before the first token, part of it may not be computed yet.
       const bool stop = OneIn(2) && (said > 0 || !calm_);
       sim_.Cancel(id, stop ? FinishReason::kStopText : FinishReason::kCancelled,
                   stop ? Between(0, said) : kKeepAll);
@@ -293,7 +292,7 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
   for (const auto& [name, count] : counts) std::cout << ", " << name << ": " << count;
   std::cout << "\n";
   if (testing::Test::HasFailure() || random_steps.only_seed != 0) return;
-  // The programs reach what they are for.
+  // The programs reach the cases that they exist for.
   for (const char* name : {"restoring",
                            "forks",
                            "truncations",
@@ -319,8 +318,8 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
   }
 }
 
-// Whatever was forked, cut, moved, cancelled or stopped: a token whose KV was computed once is
-// never computed again for its session, so its bits are those of the first time.
+// Forks, cuts, copies, cancels and stops never make a session compute a token's KV twice. So its
+// bits are those of the first computation.
 TEST(SchedulerSessionRandomTest, ComputesNothingTwiceWhereThereIsRoom) {
   std::map<std::string, int64_t> counts;
   int64_t num_steps = 0;

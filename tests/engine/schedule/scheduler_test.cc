@@ -1,4 +1,4 @@
-// Scheduler: what one request, or a few with room for all, get planned; budget, chunks, order,
+// Scheduler: the plans of one request, or of a few with room for all; budget, chunks, order,
 // ends.
 // Covers engine/schedule/live_sequences.cc, engine/schedule/plan_writer.cc,
 // engine/schedule/step_planner.cc, engine/schedule/steps_in_flight.cc
@@ -185,7 +185,7 @@ TEST(SchedulerTest, SpendsTheBudgetOnDecodesThenPrefillsThenAdmissions) {
   for (const RequestId id : {decoding, prefilling, waiting}) sim.ExpectUndisturbed(id);
 }
 
-TEST(SchedulerTest, ServesTheShortestPrefillFirstButForgetsNone) {
+TEST(SchedulerTest, ServesTheShortestPrefillFirstButStarvesNone) {
   SchedulerConfig config = Config();
   config.max_num_batched_tokens = 4;
   SimulatedEngine sim(config);
@@ -209,7 +209,7 @@ TEST(SchedulerTest, ServesTheShortestPrefillFirstButForgetsNone) {
   sim.RunToEnd(2);
 }
 
-TEST(SchedulerTest, LetsAVeryLongPromptTakeAllWhenNobodyShorterWaits) {
+TEST(SchedulerTest, GivesALongPromptTheBudgetWhenNoShorterOneWaits) {
   SchedulerConfig config = Config();
   config.max_num_batched_tokens = 8;
   SimulatedEngine sim(config);
@@ -255,7 +255,7 @@ TEST(SchedulerTest, AdmitsByPriorityThenArrival) {
   sim.ExpectUndisturbed(low);
 }
 
-TEST(SchedulerTest, DropsWhatIsSampledAfterTheEndAndKeepsTheRowUntilThen) {
+TEST(SchedulerTest, DropsTokensAfterTheEndAndKeepsTheRowUntilThen) {
   SchedulerConfig config = Config();
   config.max_num_seqs = 1;
   SimulatedEngine sim(config, AlwaysEos());
@@ -276,7 +276,7 @@ TEST(SchedulerTest, DropsWhatIsSampledAfterTheEndAndKeepsTheRowUntilThen) {
   sim.RunToEnd(1);
 }
 
-TEST(SchedulerTest, EndsWhatHasPassedItsDeadlineWaitingOrRunning) {
+TEST(SchedulerTest, EndsWaitingAndRunningRequestsAtTheirDeadline) {
   SchedulerConfig config = Config();
   config.max_num_seqs = 2;
   SimulatedEngine sim(config);
@@ -337,7 +337,7 @@ TEST(SchedulerTest, FailsOnlyTheRowWithoutFiniteLogits) {
   EXPECT_LT(num_failed, 12);
 }
 
-TEST(SchedulerTest, GoesOnFromItsTokensAfterAWorkerDeath) {
+TEST(SchedulerTest, ContinuesFromItsTokensAfterAWorkerDeath) {
   SimulatedEngine sim(Config());
   const RequestId id = sim.Add({.prompt_tokens = 6, .max_tokens = 8});
   sim.Schedule();
@@ -373,7 +373,7 @@ TEST(SchedulerTest, EndsARequestThatRanAtThreeWorkerDeaths) {
   sim.ExpectUndisturbed(waiting);  // it was not there
 }
 
-TEST(SchedulerTest, FitsWhatCanRunAlone) {
+TEST(SchedulerTest, FitsRequestsThatCanRunAlone) {
   SchedulerConfig config = Config();
   config.num_blocks = 4;  // 12 positions
   SimulatedEngine sim(config);
@@ -442,7 +442,7 @@ TEST(SchedulerTest, CountsItsLoad) {
   EXPECT_EQ(sim.admitted(), 1);
   sim.Add({.prompt_tokens = 5, .max_tokens = 9, .priority = 1});
   sim.KillWorker();
-  EXPECT_EQ(sim.load().tokens_in_flight, 0);  // of the running, and nobody runs
+  EXPECT_EQ(sim.load().tokens_in_flight, 0);  // no sequence runs
   EXPECT_EQ(sim.load().waiting_tokens, 8 + 7 + 5);
   sim.Schedule();
   EXPECT_EQ(sim.admitted(), 2);

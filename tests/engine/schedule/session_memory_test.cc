@@ -1,4 +1,4 @@
-// What an idle session costs, by an operator new that counts.
+// The memory of an idle session, measured by an operator new that counts.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -36,7 +36,7 @@ namespace {
 constexpr int32_t kSessions = 1000;
 constexpr int32_t kTokens = 500;
 
-// With everything that a session can be filed under: a lease, an offload, pages, a node.
+// The session is in every order of the book: it has a lease, an offload, pages, a node.
 TEST(SessionMemoryTest, AnIdleSessionCostsWhatTheHeaderSays) {
   BlockPool pool(kSessions + 1);
   PrefixTree tree(pool, 16, kSessions);
@@ -67,7 +67,7 @@ TEST(SessionMemoryTest, AnIdleSessionCostsWhatTheHeaderSays) {
   }
   const double bytes = static_cast<double>(live_bytes - before) / kSessions;
   EXPECT_LE(bytes, SessionStore::kBytesPerSession + 4 * kTokens);
-  EXPECT_GE(bytes, SessionStore::kBytesPerSession / 2 + 4 * kTokens);  // or the header flatters
+  EXPECT_GE(bytes, SessionStore::kBytesPerSession / 2 + 4 * kTokens);  // or the header is wrong
   std::printf("%.0f bytes a session of %d tokens\n", bytes, kTokens);
   store->CheckInvariants();
   tree.SetKeeper(nullptr);

@@ -1,5 +1,5 @@
-// Random programs of clients, turns, pressure and faults against a model that knows only what a
-// session must remember: its tokens. Whoever reads KV checks it (SessionWorld).
+// Random programs of clients, turns, pressure and faults against a model that stores only the
+// tokens of each session. Every read of KV checks it (SessionWorld).
 // Covers engine/schedule/sessions/session_book.cc, engine/schedule/sessions/session_leases.cc,
 // engine/values/session.cc
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ class Program {
       ASSERT_GE(tiers.absent_tokens, 0);
       ASSERT_LE(std::max(tiers.device_tokens, tiers.host_tokens), size - tiers.absent_tokens);
       ASSERT_GE(tiers.device_tokens + tiers.host_tokens, size - tiers.absent_tokens);
-      // Neither turns nor forks nor cuts lose any: the token sampled last has no KV yet.
+      // Turns, forks and cuts lose no KV; only the token sampled last has none yet.
       if (roomy_ && !expected.busy) {
         ASSERT_LE(tiers.absent_tokens, expected.unknown + 1);
       }
@@ -79,7 +79,7 @@ class Program {
     EXPECT_EQ(world_.sessions.num_tokens(), tokens);
   }
 
-  // Everything ends; then nothing is held and nothing is left.
+  // Ends everything. Then nothing is held, and no session is left.
   void Finish() {
     while (!turns_.empty()) {
       auto& [id, turn] = *turns_.begin();
@@ -113,7 +113,7 @@ class Program {
   }
   Id SomeId() { return {Below(2), "s" + std::to_string(Below(8))}; }
   std::vector<int32_t> NewTokens() {
-    // Few different ones, so that sessions share beginnings.
+    // Few different texts, so that sessions share beginnings.
     return SomeTokens(static_cast<int32_t>(1 + Below(14)), static_cast<int32_t>(Below(2)));
   }
 
@@ -254,7 +254,7 @@ class Program {
     }
   }
 
-  // A session leaves as bytes and comes back under another name some time later.
+  // Exports a session and imports it some time later under another name.
   void Transfer() {
     if (import_) {
       const auto [id, turn, ok] = *std::exchange(import_, std::nullopt);

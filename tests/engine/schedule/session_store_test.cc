@@ -1,4 +1,4 @@
-// What clients ask of sessions, turn by turn: answers, refusals, leases, forks, cuts, pins, bytes.
+// Sessions as clients use them, turn by turn: answers, refusals, leases, forks, cuts, pins, bytes.
 // Covers engine/schedule/sessions/session_records.cc, engine/schedule/sessions/session_leases.cc,
 // engine/schedule/sessions/session_pressure.cc, engine/schedule/sessions/session_transfers.cc
 #include "engine/schedule/sessions/session_store.h"
@@ -62,7 +62,7 @@ class SessionStoreTest : public testing::Test {
   SessionWorld world_;
 };
 
-TEST_F(SessionStoreTest, AnswersWithWhatItWasCreatedWith) {
+TEST_F(SessionStoreTest, ReturnsTheOptionsItWasCreatedWith) {
   const SessionInfo info = Create("a", {.ttl_seconds = 60, .retain_priority = -3});
   EXPECT_EQ(info.name, "a");
   EXPECT_EQ(info.tenant, kTenant);
@@ -74,7 +74,7 @@ TEST_F(SessionStoreTest, AnswersWithWhatItWasCreatedWith) {
   EXPECT_EQ(Create("b").options.ttl_seconds, 1000);
 }
 
-TEST_F(SessionStoreTest, RefusesNamesAndOptionsThatCannotBe) {
+TEST_F(SessionStoreTest, RefusesInvalidNamesAndOptions) {
   const auto refused = [this](const SessionName& name, const SessionOptions& options) {
     return store().Create(kTenant, name, options, 1).status().code() ==
            absl::StatusCode::kInvalidArgument;
@@ -115,7 +115,7 @@ TEST_F(SessionStoreTest, ListsPagesInTheOrderOfNames) {
   EXPECT_EQ(second[0].name, "d");
 }
 
-TEST_F(SessionStoreTest, RefusesASecondTurnAndWhatWouldDisturbTheFirst) {
+TEST_F(SessionStoreTest, RefusesASecondTurnAndChangesDuringATurn) {
   Grow("a", 9);
   const auto start = store().BeginTurn(kTenant, "a", 9, world_.now_ns);
   ASSERT_TRUE(start.ok());
@@ -136,7 +136,7 @@ TEST_F(SessionStoreTest, RefusesASecondTurnAndWhatWouldDisturbTheFirst) {
   EXPECT_TRUE(store().Close(kTenant, "a").ok());
 }
 
-TEST_F(SessionStoreTest, NamesTheTruePositionToWhoHasAnother) {
+TEST_F(SessionStoreTest, NamesTheTruePositionWhenItRefusesAnother) {
   Grow("a", 9);
   const auto wrong = store().BeginTurn(kTenant, "a", 8, world_.now_ns);
   EXPECT_EQ(wrong.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -146,7 +146,7 @@ TEST_F(SessionStoreTest, NamesTheTruePositionToWhoHasAnother) {
   EXPECT_TRUE(store().BeginTurn(kTenant, "a", 9, world_.now_ns).ok());
 }
 
-TEST_F(SessionStoreTest, RefusesWhatIsOverAQuota) {
+TEST_F(SessionStoreTest, RefusesChangesOverAQuota) {
   WorldConfig config;
   config.sessions.max_sessions = 3;
   config.sessions.max_sessions_per_tenant = 2;
@@ -192,7 +192,7 @@ TEST_F(SessionStoreTest, EndsWhenItsLeaseRunsOutUnlessATurnRuns) {
   EXPECT_EQ(store().num_sessions(), 0);
 }
 
-TEST_F(SessionStoreTest, TouchChangesWhatIsGiven) {
+TEST_F(SessionStoreTest, TouchChangesOnlyGivenOptions) {
   Create("a", {.ttl_seconds = 10, .idle_offload_after_seconds = 3, .retain_priority = 5});
   const auto touched = store().Touch(kTenant, "a", {.ttl_seconds = 50}, 2 * kSecond);
   ASSERT_TRUE(touched.ok());
@@ -205,7 +205,7 @@ TEST_F(SessionStoreTest, TouchChangesWhatIsGiven) {
 
 // --- Tokens and their KV.
 
-TEST_F(SessionStoreTest, KeepsWhatATurnComputedForTheNext) {
+TEST_F(SessionStoreTest, KeepsTheKvOfATurnForTheNext) {
   Grow("a", 15);
   const SessionInfo info = Get("a");
   EXPECT_EQ(info.state, SessionState::kResidentIdle);
@@ -223,7 +223,7 @@ TEST_F(SessionStoreTest, KeepsWhatATurnComputedForTheNext) {
   EXPECT_EQ(Get("a").state, SessionState::kResidentIdle);
 }
 
-TEST_F(SessionStoreTest, ForksShareBlocksAndGoTheirWays) {
+TEST_F(SessionStoreTest, ForksShareBlocksAndDiverge) {
   Grow("a", 15);
   const int32_t available = world_.pool.num_cached();
   const auto fork = store().Fork(kTenant, "a", "b", std::nullopt, world_.now_ns);
@@ -252,7 +252,7 @@ TEST_F(SessionStoreTest, ACutKeepsTheBlockThatItGoesThrough) {
     Grow(name, 16, 5);  // three blocks and a tail of three
     const auto info = store().Truncate(kTenant, name, position, world_.now_ns);
     CHECK(info.ok() && info->position == position);
-    // The rest is true, and what a turn adds is right.
+    // The remaining KV is valid, and so is the KV that a turn adds.
     CHECK(world_.Converse(kTenant, name, SomeTokens(6, position), {1, 2}));
     CHECK(Get(name).position == position + 8);
     world_.CheckInvariants();
@@ -275,7 +275,7 @@ TEST_F(SessionStoreTest, SaysWhenItsKvIsLost) {
   Grow("a", 15);
   Observer observer([&](const SessionInfo& info) { states.push_back(info.state); });
   store().SetObserver(&observer);
-  // Somebody else takes every block.
+  // Another holder takes every block.
   std::vector<BlockId> taken;
   while (world_.pool.available() > 0) taken.push_back(world_.pool.Take());
   EXPECT_EQ(Get("a").tiers.absent_tokens, 15);
@@ -343,7 +343,7 @@ TEST_F(SessionStoreTest, APinDoesNotBreakAReservation) {
   EXPECT_FALSE(Get("a").pinned);
   world_.pool.Unreserve(world_.pool.reserved());
   EXPECT_TRUE(store().Pin(kTenant, "a", 1).ok());
-  // Nor does what a turn lets go of when it ends.
+  // The blocks that a turn releases at its end do not break it either.
   const auto turn = store().BeginTurn(kTenant, "a", 15, 1);
   ASSERT_TRUE(world_.pool.Reserve(world_.pool.available()));
   store().AbortTurn(turn->turn, 1);
@@ -381,7 +381,7 @@ TEST_F(SessionStoreTest, IsExportedAndImportedPageByPage) {
 
   store().AbortTurn(bytes->turn, world_.now_ns);
   EXPECT_EQ(Get("a").state, SessionState::kResidentIdle);
-  // What is there already is not sent twice, and an import that is given up leaves nothing.
+  // KV that is there already is not sent twice, and an abandoned import leaves nothing.
   import.name = "c";
   const auto again = store().BeginImport(8, import, world_.now_ns);
   EXPECT_EQ(again->pages[0], kNoPage);

@@ -1,4 +1,4 @@
-// A device and a host of hashes.
+// A device and a host whose KV are hashes.
 #include "tests/engine/schedule/session_world.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ std::optional<WorldTurn> SessionWorld::Begin(TenantId tenant, const SessionName&
   const std::span known(turn.tokens);
   turn.node = tree.Find(tenant, known.first(known.size() - 1));
   const NodeId tail = sessions.KeptBy(turn.turn);
-  // Without KV it was not found, and may be filled before the turn goes on: with a whole block.
+  // A node without KV was not found. It may be filled with a whole block before the turn continues.
   turn.has_tail = tail != kNoNode && tree.Parent(tail) == turn.node && tree.HasKv(tail);
   if (turn.has_tail) turn.node = tail;
   if (tree.HoldCost(turn.node) > pool.available()) {
@@ -102,7 +102,7 @@ bool SessionWorld::Advance(WorldTurn& turn) {
 }
 
 // The turn holds its session's tail. Takes over the tail's block; if another session or a copy
-// needs it, copies the block instead, provided that a block is available.
+// needs the block, copies it instead, if a block is available.
 void SessionWorld::ContinueTail(WorldTurn& turn) {
   const NodeId tail = turn.node;
   const int32_t begin = (tree.Depth(tail) - 1) * config.block_size;
@@ -124,8 +124,8 @@ void SessionWorld::ContinueTail(WorldTurn& turn) {
   turn.tail_end = end;
 }
 
-// The node in which the turn's session ended when the turn took its tail; kNoNode if it did not.
-// Held if it is a tail again.
+// The last node of the turn's session when the turn took its tail; kNoNode if it took none. Held if
+// it is a tail again.
 NodeId SessionWorld::GiveBackTail(WorldTurn& turn) {
   if (!turn.took_tail) return kNoNode;
   const int32_t filled = turn.tail_end % config.block_size;

@@ -113,7 +113,7 @@ RequestId SimulatedEngine::Add(const RequestSpec& spec) {
   prompt.insert(prompt.end(), request->prompt.begin(), request->prompt.end());
   specs_[id].prompt = prompt;
   specs_[id].prompt_tokens = static_cast<int32_t>(prompt.size());
-  // As if a client had left out a max_tokens for which the context, not the pool, has no room.
+  // Like a request without max_tokens whose default does not fit the context, but fits the pool.
   const auto length = static_cast<int32_t>(prompt.size());
   const int32_t end = length + std::min(spec.max_tokens, config_.max_model_len - length);
   if (end <= (config_.num_blocks - 1) * config_.block_size) {
@@ -160,7 +160,7 @@ void SimulatedEngine::Cancel(RequestId id, FinishReason reason, int32_t keep_out
   Settle();
 }
 
-// A cut counts while the turn runs and behind its end, until something else changes its session.
+// A cut is valid while the turn runs and after its end, until another change of its session.
 void SimulatedEngine::CutTurn(RequestId id, int32_t keep_output) {
   Outcome& outcome = outcomes_.at(id);
   outcome.keep_output = std::min(outcome.keep_output, keep_output);
@@ -338,8 +338,8 @@ Share SimulatedEngine::ShareOf(RequestId id) const {
   return {};
 }
 
-// Takes the events of a call: tokens in order and before the end, the end once and with true
-// counts.
+// Checks the events of a call: tokens come in order and before the end, the end comes once and with
+// true counts.
 void SimulatedEngine::Settle() {
   if (++calls_ % check_every == 0) scheduler_.CheckInvariants();
   for (const TokenEvent& event : events_.tokens) {

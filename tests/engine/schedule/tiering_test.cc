@@ -1,4 +1,4 @@
-// Tiering: which copies are made when, and how they end, also with every fault at every moment.
+// Tiering: the choice, order and end of copies, also with every fault at every moment.
 // Covers engine/schedule/tiering/copy_tasks.cc
 // Covers engine/schedule/tiering/jobs_in_flight.cc
 // Covers engine/schedule/tiering/tiering_policy.cc
@@ -39,7 +39,7 @@ class TieringTest : public testing::Test {
   }
 };
 
-TEST_F(TieringTest, StoresASessionWhenItsIdleTimeHasComeAndLaterOnlyWhatIsNew) {
+TEST_F(TieringTest, StoresAnIdleSessionAndLaterOnlyItsNewBlocks) {
   SessionWorld world;
   Grow(world, "a", 15);  // three blocks and a tail
   const int64_t due = world.now_ns - 1000 + 2 * kSecond;
@@ -80,7 +80,7 @@ TEST_F(TieringTest, SavesASessionAndLeavesItOnTheDevice) {
   world.CheckInvariants();
 }
 
-TEST_F(TieringTest, BringsASessionBackForItsTurn) {
+TEST_F(TieringTest, RestoresASessionForItsTurn) {
   SessionWorld world;
   Grow(world, "a", 15);
   Offload(world, "a");
@@ -126,7 +126,7 @@ TEST_F(TieringTest, TwoTurnsThatShareABeginningLoadItOnce) {
   world.CheckInvariants();
 }
 
-TEST_F(TieringTest, PrefetchesAsFarAsNothingWantedIsEvicted) {
+TEST_F(TieringTest, PrefetchesOnlyAsFarAsEvictionLosesNothing) {
   SessionWorld world;
   Grow(world, "a", 25);
   Offload(world, "a");
@@ -169,7 +169,7 @@ TEST_F(TieringTest, SplitsJobsByBytesAndKeepsTwoInFlightLoadsFirst) {
   world.CheckInvariants();
 }
 
-TEST_F(TieringTest, DropsTheLeastWantedPagesFirstFromTheEnd) {
+TEST_F(TieringTest, DropsPagesOfTheLowestRankFirstFromTheEnd) {
   WorldConfig config;
   config.num_pages = 12;
   SessionWorld world(config);
@@ -191,7 +191,7 @@ TEST_F(TieringTest, DropsTheLeastWantedPagesFirstFromTheEnd) {
   EXPECT_EQ(host("low"), 0);
   EXPECT_EQ(host("old"), 8);
   EXPECT_EQ(host("high"), 16);
-  // A session that is wanted less than all stored ones is not stored.
+  // A session that ranks below all stored sessions is not stored.
   Grow(world, "lower", 13, 6, -2);
   world.now_ns += 3 * kSecond;
   world.Pump();
@@ -201,7 +201,7 @@ TEST_F(TieringTest, DropsTheLeastWantedPagesFirstFromTheEnd) {
   world.CheckInvariants();
 }
 
-TEST_F(TieringTest, DropsNoPageThatAMoreWantedSessionEndsWith) {
+TEST_F(TieringTest, DropsNoPageAtWhichAHigherRankedSessionEnds) {
   WorldConfig config;
   config.num_pages = 8;
   SessionWorld world(config);
@@ -436,7 +436,7 @@ TEST_F(TieringTest, RestoresTheChainBeforeABadPage) {
   }
 }
 
-TEST_F(TieringTest, RetriesAFailedStoreEverLater) {
+TEST_F(TieringTest, RetriesAFailedStoreAfterLongerAndLongerPauses) {
   SessionWorld world;
   Grow(world, "a", 17);
   std::vector<int64_t> pauses;
@@ -672,7 +672,7 @@ TEST_F(TieringTest, TenThousandSessionsShareAPoolForFifty) {
   world.CheckInvariants();
 }
 
-// Sessions and nodes that a few calls of every kind look at, beside `num_idle` idle sessions.
+// Counts the sessions and nodes that a few calls of every kind examine beside `num_idle` idle ones.
 int64_t WorkAmong(int32_t num_idle) {
   WorldConfig config;
   config.num_blocks = 4001;
@@ -689,7 +689,7 @@ int64_t WorkAmong(int32_t num_idle) {
     store.Expire(world.now_ns, 1);
     world.Pump();
   }
-  // Failed stores are retried a few times, ever later.
+  // Failed stores are retried a few times, after longer and longer pauses.
   for (int32_t i = 0; i < 30; ++i) {
     world.now_ns += 1000 * kSecond;
     store.Expire(world.now_ns, 1);
@@ -718,7 +718,7 @@ int64_t WorkAmong(int32_t num_idle) {
 TEST_F(TieringTest, WorkIsIndependentOfTheNumberOfIdleSessions) {
   const int64_t few = WorkAmong(2000);
   const int64_t many = WorkAmong(10'000);
-  // Each of the 10 looks around is bounded by 64 nodes and a session.
+  // Each of the 10 rounds over all sessions examines at most 64 nodes and a session per call.
   EXPECT_LE(many, few + 500) << few;
   EXPECT_LE(many, 10 * 64 + 4000);
 }

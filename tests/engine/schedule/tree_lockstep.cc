@@ -1,4 +1,4 @@
-// Does the same to both trees and compares the answers.
+// Calls both trees with the same arguments and compares the answers.
 #include "tests/engine/schedule/tree_lockstep.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Turns: what the scheduler makes of a turn's prompt, what it refuses, and that a refused or cut
-// turn leaves its session as promised.
+// Turns: the prompt that the scheduler builds for a turn, its refusals, and the session after a
+// refused or cut turn.
 //
 // Covers engine/values/admission.cc
 #include "engine/schedule/turns.h"
@@ -102,7 +102,7 @@ TEST_F(FullQueueTest, BoundsThePromptTokensThatWait) {
   EXPECT_TRUE(Start({.session = "t", .create_session = true}, {1, 2}).status.ok());
 }
 
-// The text layer finds a stop string behind the engine: the sequence may have ended by itself.
+// The text layer finds a stop string later than the engine: the sequence may have ended by itself.
 TEST(LateCutTest, CutsATurnThatHasEnded) {
   SimulatedEngine engine(SessionConfig(64, 0, kContext));
   engine.CreateSession(0, "s");
@@ -113,7 +113,7 @@ TEST(LateCutTest, CutsATurnThatHasEnded) {
   engine.Cancel(id, FinishReason::kStopText, 2);
   EXPECT_EQ(engine.SessionTokens(0, "s").size(), 8u);
   engine.CheckSession(0, "s");
-  // The next turn goes on behind the cut; the id of the last one is of no use any more.
+  // The next turn continues behind the cut. From then on the id of the last turn is unknown.
   const RequestId next =
       engine.Add({.prompt_tokens = 1, .max_tokens = 3, .stops_at_eos = false, .session = "s"});
   engine.RunToEnd(/*depth=*/2);
@@ -123,7 +123,7 @@ TEST(LateCutTest, CutsATurnThatHasEnded) {
   EXPECT_EQ(engine.SessionTokens(0, "s").size(), 12u);
 }
 
-// Its end is known, and steps in flight still hold it: the turn is committed when they retire.
+// The turn's end is known, but steps in flight still hold it: it is committed when they retire.
 TEST(LateCutTest, CutsATurnThatIsAboutToEnd) {
   SimulatedEngine engine(SessionConfig(64, 0, kContext));
   engine.CreateSession(0, "s");
