@@ -70,8 +70,8 @@ NodeId SequenceKv::Readable(NodeId node) const {
   return readable;
 }
 
-// How many tokens of its session's last block a turn can continue: those that its prompt and its
-// session have in common, one of them left to compute. Requires that all in front is found.
+// The number of tokens in its session's last block that a turn can continue: its prompt and session
+// have them in common, and one token is left to compute. Requires that all KV before is found.
 int32_t SequenceKv::TailTokens(const Sequence& sequence, NodeId tail, int32_t known) const {
   const int32_t begin = (tree_.Depth(tail) - 1) * block_size_;
   return std::min({tree_.NumTokens(tail), SharedWithSession(sequence), known - 1}) - begin;

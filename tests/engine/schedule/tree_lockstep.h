@@ -95,7 +95,7 @@ class TreeLockstep final : public NodeKeeper {
   std::vector<Node*> holders_;
   std::vector<Copy> copies_;
   std::vector<BlockId> private_;
-  std::map<uint64_t, NodeId> kept_;  // what each keeper was told last
+  std::map<uint64_t, NodeId> kept_;  // the last node that each keeper was told
   std::set<NodeId> tier_lost_;       // reported since the last Compare
   int64_t num_kept_lost_ = 0;
   Tally tally_;
