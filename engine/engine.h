@@ -75,7 +75,7 @@ class Engine {
   void Run(SessionOperation operation, SessionCompletion done);
   // From now on the observer hears of changes. It outlives the engine. Any thread; never blocks.
   void SetSessionObserver(SessionObserver* observer);
-  // From now on Submit refuses with UNAVAILABLE; running and queued requests go on.
+  // From now on Submit refuses with UNAVAILABLE; running and queued requests continue.
   void StartDrain();
   bool Idle() const;  // no live request
   EngineStats Stats() const;

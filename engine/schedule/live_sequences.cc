@@ -42,8 +42,8 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
   const int32_t blocks_per_sequence = (config.max_model_len + block_size_ - 1) / block_size_;
   for (int32_t row = max_num_seqs_ - 1; row >= 0; --row) free_rows_.push_back(row);
   for (auto& table : block_tables_) table.reserve(blocks_per_sequence);
-  // For every row, and for as many preempted sequences, which keep theirs. Memory that is never
-  // written costs addresses only.
+  // One for every row, and for as many preempted sequences, which keep theirs. Memory that is never
+  // written costs only addresses.
   spare_outputs_.resize(2 * size_t(max_num_seqs_));
   for (auto& output : spare_outputs_) output.reserve(max_output_);
   free_records_.reserve(records_.size());
@@ -317,7 +317,7 @@ void LiveSequences::CheckHoldings(const Sequence& s) const {
 }
 
 // Every live sequence is in exactly one of queue and running order, or paused; ids and deadlines
-// know the live.
+// contain the live sequences.
 void LiveSequences::CheckContainers() const {
   size_t num_waiting = 0;
   size_t num_running = 0;

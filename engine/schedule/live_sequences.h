@@ -1,6 +1,6 @@
-// LiveSequences: every sequence and what it holds: a place in the queue, or a row, blocks and a
-// reservation. Each transition of a sequence's life is one function here, so that nothing is held
-// or given back anywhere else.
+// LiveSequences: every sequence and its holdings: a place in the queue, or a row, blocks and a
+// reservation. Each transition of a sequence's life is one function here; no other code takes or
+// releases holdings.
 //
 //   Add -> queued -----------> Admit -> running -> Finish -> finishing -> gone
 //           ^   ^ +- restoring -+          |

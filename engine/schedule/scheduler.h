@@ -52,7 +52,7 @@ class Scheduler {
   // steps in flight still come. Idempotent; unknown ids are ignored.
   void SetPaused(RequestId id, bool paused);
   // Ends every live request with `reason`, however many in one call: for shutdown, and for an
-  // engine that cannot go on.
+  // engine that cannot continue.
   void CancelAll(FinishReason reason, int64_t now_ns, SchedulerEvents& events);
   // Ends requests whose deadline has passed, earliest first, at most kMaxExpiriesPerCall of them.
   // If there are more, NextDeadline stays in the past: call again soon.

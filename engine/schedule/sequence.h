@@ -10,8 +10,8 @@
 // with n <= expected - planned, and it samples if it reaches `expected`. There is no other
 // difference between prefill and decode.
 //
-// Holdings. LiveSequences alone takes and gives back row, blocks and reservation; SequenceKv the
-// nodes. `table_tokens` and `table_blocks` are the part that the workers' row table has.
+// Holdings. LiveSequences alone takes and releases row, blocks and reservation, SequenceKv the
+// nodes. `table_tokens` and `table_blocks` count the part that the workers' row table has.
 //
 // Waiting. A preempted or new sequence waits in the queue; `bypassed` and `steps_unserved` bound
 // how long. A restoring sequence waits for the copies of ticket `restore`, without a row.
@@ -82,7 +82,7 @@ struct Sequence {
   uint64_t restore = 0;        // the ticket that it waits for
   int64_t restore_begin_ns = 0;
   int32_t found_before_restore = 0;  // tokens on the device when the restore began
-  bool computes = false;             // a restore failed: it computes all that is not on the device
+  bool computes = false;             // a restore failed: it computes all KV not on the device
   bool awaits_tail = false;          // the last block that it waits for is its session's tail
 
   // --- For its client.
@@ -102,7 +102,7 @@ struct Sequence {
 // The order of sequences everywhere: higher priority, then earlier arrival, then earlier Add.
 bool RunsBefore(const Sequence& a, const Sequence& b);
 
-// The reason for which the sequence ends with its last known token, kNone if it goes on. Checked in
+// The reason why the sequence ends with its last known token, kNone if it continues. Checked in
 // this order: EOS, stop ids, max_tokens, context. Neither EOS nor stop ids end it before
 // min_tokens.
 FinishReason StopReason(const Sequence& sequence);

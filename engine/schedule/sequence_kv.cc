@@ -53,7 +53,7 @@ std::span<const int32_t> SequenceKv::BlockTokens(const Sequence& sequence, int32
   return tokens_;
 }
 
-// How many tokens the prompt of a turn has in common with its session.
+// The number of tokens that the prompt of a turn has in common with its session.
 int32_t SequenceKv::SharedWithSession(const Sequence& sequence) const {
   const std::span<const int32_t> tokens = sessions_.TokensOf(sequence.turn);
   const std::vector<int32_t>& prompt = sequence.request->prompt;
@@ -61,7 +61,7 @@ int32_t SequenceKv::SharedWithSession(const Sequence& sequence) const {
   return static_cast<int32_t>(end - tokens.begin());
 }
 
-// The deepest ancestor of a node, itself included, up to which all can be read.
+// The deepest node of the chain to `node` such that all KV up to it can be read.
 NodeId SequenceKv::Readable(NodeId node) const {
   NodeId readable = node;
   for (; tree_.Depth(node) > 0; node = tree_.Parent(node)) {
@@ -70,8 +70,8 @@ NodeId SequenceKv::Readable(NodeId node) const {
   return readable;
 }
 
-// How many tokens of its session's last block a turn can continue: those that its prompt and its
-// session have in common, one of them left to compute. Requires that all in front is found.
+// The number of tokens in its session's last block that a turn can continue: its prompt and session
+// have them in common, and one token is left to compute. Requires that all KV before is found.
 int32_t SequenceKv::TailTokens(const Sequence& sequence, NodeId tail, int32_t known) const {
   const int32_t begin = (tree_.Depth(tail) - 1) * block_size_;
   return std::min({tree_.NumTokens(tail), SharedWithSession(sequence), known - 1}) - begin;
@@ -270,8 +270,7 @@ bool SequenceKv::EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns) 
   sequence.restore = 0;
   const bool first = sequence.timings.admitted_ns == 0;
   if (first) sequence.residency.restore_ns = now_ns - sequence.restore_begin_ns;
-  // The sequence takes a tail over or clones it only when it begins; until then it is the
-  // session's.
+  // The sequence takes over or clones a tail only when it begins; until then the session keeps it.
   const NodeId target = sequence.node;
   const NodeId readable = Readable(target);
   const bool has_tail = sequence.awaits_tail && readable == target;

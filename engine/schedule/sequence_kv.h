@@ -49,8 +49,8 @@ class SequenceKv {
   // The most blocks that Look could find.
   int32_t MostBlocks(const Sequence& sequence) const;
 
-  // The sequence holds what was found and begins behind it. A reservation of `blocks` replaces the
-  // one that it had.
+  // The sequence holds the found KV and begins behind it. A reservation of `blocks` replaces its
+  // previous one.
   void Share(Sequence& sequence, const Found& found, int32_t blocks);
   // The block that the sequence's first step copies. Requires a sequence that clones.
   BlockId ClonedBlock(const Sequence& sequence) const { return tree_.Kv(sequence.cloned).block; }

@@ -26,7 +26,7 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   made_room_ = false;
   ChooseRunning();
   ChoosePrefills();
-  // Blocks that a victim gave up are for the sequence that needed them, not for a new one.
+  // Blocks of a preempted sequence go to the sequence that needed them, not to a new one.
   if (!made_room_) ChooseAdmissions(now_ns);
   SpendLeftover();
   for (const Choice& choice : decodes_) Emit(choice, plan, record);
@@ -69,7 +69,7 @@ bool StepPlanner::EnsureBlock(Sequence& sequence) {
       made_room_ = true;
       continue;
     }
-    // Giving up the copy of an earlier victim's KV costs less than another victim.
+    // Giving up a copy of preempted KV costs less than preempting another sequence.
     if (tiering_.GiveUpStore()) {
       made_room_ = true;
       continue;

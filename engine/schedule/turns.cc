@@ -1,4 +1,4 @@
-// The transaction of a turn, from the session's tokens to the session's tokens.
+// The transaction of a turn: opens it with the session's tokens, then commits or aborts it.
 #include "engine/schedule/turns.h"
 
 #include <algorithm>

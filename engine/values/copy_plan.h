@@ -41,7 +41,7 @@ struct CopyJob {
 
 enum class CopyStatus : uint8_t {
   kOk,
-  kFailed,   // nothing of what the job should have written may be read
+  kFailed,   // no block or page that the job should have written may be read
   kCorrupt,  // kLoad: a page's checksum was wrong; copies before `num_good` are good
 };
 

@@ -1,4 +1,4 @@
-// StepPlan and StepResult: what the scheduler decides for one step and what comes back, as plain
+// StepPlan and StepResult: the scheduler's decisions for one step and their results, as plain
 // data. The scheduler is the only writer of plans; workers execute them and decide nothing, so
 // ranks cannot diverge. A plan speaks of rows (stable slots of the workers' row tables), blocks and
 // tokens, never of requests.

@@ -26,7 +26,7 @@ absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std
 // The reason of a status; empty if it has none.
 std::string ReasonOf(const absl::Status& status);
 
-// Adds a reason to a status that has none, and a fact to what programs can read beside the reason
+// Adds a reason to a status that has none, and a fact that programs can read beside the reason
 // (ErrorInfo.metadata).
 void AddReason(const std::string& reason, absl::Status* status);
 void AddFact(const std::string& name, const std::string& value, absl::Status* status);

@@ -76,7 +76,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   void TakeStart(const TurnStart& start);
   void TakeToken(int32_t token, float logprob, int64_t now_ns);
   void TakeFinish(FinishEvent event, int64_t now_ns);
-  // Moves what the three above have gathered to the transport.
+  // Moves the output gathered by the three calls above to the transport.
   void Flush();
   // After the Flush of the engine's last event: gives up the engine's reference.
   void Release() { until_finish_.reset(); }

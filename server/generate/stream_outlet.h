@@ -1,5 +1,5 @@
-// StreamOutlet: the protocol's end of a call. A GenerationStream decides what is sent and when, in
-// the engine's values; its outlet makes frames and status codes of them and moves bytes. A second
+// StreamOutlet: the protocol's end of a call. A GenerationStream chooses output and time, in the
+// engine's values; its outlet makes frames and status codes of them and moves bytes. A second
 // protocol is a second outlet.
 #pragma once
 

@@ -47,7 +47,7 @@ void PutString(const std::string& text, std::string* out) {
 
 uint64_t Hash(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-// Reads a header's fields one after another; one that is not there is 0 or empty, and `ok` false.
+// Reads a header's fields in order; a missing field is 0 or empty and sets `ok` to false.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : bytes_(bytes) {}
@@ -241,7 +241,7 @@ absl::Status SessionFileReader::Take(std::string_view* bytes) {
   return absl::OkStatus();
 }
 
-// Adds to gathered_ until it has `size` bytes; then true, and its user empties it.
+// Adds to gathered_ until it has `size` bytes, then returns true; the caller empties it.
 bool SessionFileReader::Gather(std::string_view* bytes, size_t size) {
   const size_t count = std::min(bytes->size(), size - gathered_.size());
   gathered_.append(bytes->data(), count);

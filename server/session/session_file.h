@@ -79,7 +79,7 @@ class SessionFileWriter {
   std::string checksums_;  // of header, tokens and blocks so far
   std::string mark_;       // a block's checksum, or the end
   int64_t index_ = 0;
-  std::span<const std::byte> piece_;  // what is left of it
+  std::span<const std::byte> piece_;  // the rest of it
   RunningHash hash_;                  // of the block so far
 };
 

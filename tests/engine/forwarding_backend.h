@@ -1,5 +1,5 @@
-// ForwardingBackend: stands before a CPU backend and passes every call on, so that a test can
-// override the few it wants to see.
+// ForwardingBackend: forwards every call to a CPU backend, so that a test can override the few
+// calls it observes.
 #pragma once
 
 #include <memory>

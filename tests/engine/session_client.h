@@ -40,7 +40,7 @@ inline absl::StatusOr<SessionInfo> CreateSession(Engine& engine, const SessionNa
   return ChangeSession(engine, name, SessionOperation::Create{options});
 }
 
-// Waits until `done` of the session; returns what it was then.
+// Waits until `done(session)` is true. Returns the session as it was then.
 inline SessionInfo AwaitSession(Engine& engine, const SessionName& name,
                                 const std::function<bool(const SessionInfo&)>& done) {
   for (;;) {

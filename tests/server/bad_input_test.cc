@@ -371,7 +371,7 @@ TEST(MalformedTest, ValidUtf8PrefixAgreesWithTheDefinition) {
   }
 }
 
-// A status travels in metadata, of which clients accept 8 KiB: a longer one would not arrive.
+// A status travels in metadata. Clients accept 8 KiB of it, so a longer status would not arrive.
 TEST(ChatTest, ALongMessageOfATemplateArrivesShortened) {
   TestServerOptions options;
   options.chat_template = "{{ raise_exception('no role ' + messages[0].role) }}";

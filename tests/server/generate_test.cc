@@ -41,7 +41,7 @@ TEST(GenerateTest, NoStopStringEndsBeforeMinTokens) {
   EXPECT_EQ(out.finished.reason(), v1::FINISH_REASON_STOP_TEXT);
 }
 
-TEST(GenerateTest, WithoutMaxTokensTheContextIsWhatEnds) {
+TEST(GenerateTest, WithoutMaxTokensARequestEndsAtTheContext) {
   TestServerOptions options;
   options.max_model_len = 64;
   TestServer server(options);
@@ -196,7 +196,7 @@ TEST(GenerateTest, StopStringEndsTextAndIdsExactly) {
   server.ExpectNothingLeft();
 }
 
-TEST(GenerateTest, HoldsBackWhatMayBecomeAStopStringAndReleasesItAtTheEnd) {
+TEST(GenerateTest, HoldsBackAPossibleStopStringAndReleasesItAtTheEnd) {
   TestServer server;
   v1::GenerateRequest request = AskFor(4);
   request.mutable_stop()->add_stop("cdX");
@@ -216,7 +216,7 @@ TEST(GenerateTest, StopTokenIsInTheIdsAndNotInTheText) {
   EXPECT_EQ(out.finished.stop_token_id(), static_cast<uint32_t>('c'));
 }
 
-TEST(GenerateTest, EndsAtEosUnlessToldNotTo) {
+TEST(GenerateTest, EndsAtEosUnlessEosIsIgnored) {
   TestServerOptions options;
   options.script_ids = {'x', 'y', kTestEos, 'z'};
   TestServer server(options);
@@ -247,7 +247,7 @@ TEST(GenerateTest, TextHoldsWholeCodePointsOnly) {
   EXPECT_EQ(out.text, "h\xC3\xA9\xE2\x82\xACh\xEF\xBF\xBD");
 }
 
-TEST(GenerateTest, SendsOnlyWhatWasAskedFor) {
+TEST(GenerateTest, SendsOnlyRequestedOutput) {
   TestServer server;
   v1::GenerateRequest request = AskFor(5);
   request.mutable_output()->set_token_ids(false);

@@ -89,7 +89,7 @@ std::map<std::string, std::string> Documented() {
   return families;
 }
 
-TEST(MetricsTest, TheDocumentListsExactlyWhatIsExported) {
+TEST(MetricsTest, TheDocumentListsExactlyTheExportedMetrics) {
   ServerMetrics metrics("demo");
   MoveEverything(metrics);
   const auto documented = Documented();

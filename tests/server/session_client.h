@@ -24,7 +24,7 @@ class SessionClient {
     status = (server_.sessions().*method)(&context, request, &session);
     return session;
   }
-  // The same where nothing but the name is asked.
+  // The same for a call whose request has only the name.
   template <typename Request>
   v1::Session Do(grpc::Status (v1::Sessions::Stub::*method)(grpc::ClientContext*, const Request&,
                                                             v1::Session*),
@@ -44,7 +44,7 @@ class SessionClient {
   StreamedOutput Say(const std::string& name, const std::string& text, uint32_t max_tokens = 5);
   StreamedOutput Turn(const v1::GenerateRequest& request);
 
-  // The file of a session; `status` says how it went.
+  // The file of a session; `status` has the call's status.
   std::string Export(const std::string& name);
   // In messages of `piece` bytes.
   v1::Session Import(const std::string& name, const std::string& file, size_t piece = 1 << 20);

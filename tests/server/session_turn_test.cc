@@ -297,7 +297,7 @@ TEST(TurnTest, AStopStringEndsTheSessionsTextToo) {
   }
 }
 
-TEST(TurnTest, AChatIsTheWholeConversationRenderedAnew) {
+TEST(TurnTest, AChatReplacesTheSessionByTheRenderedConversation) {
   TestServerOptions options;
   options.chat_template =
       "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -322,7 +322,7 @@ TEST(TurnTest, AChatIsTheWholeConversationRenderedAnew) {
   EXPECT_EQ(second.finished.usage().prompt_tokens(), prompt + 10 + 6 + 8 + 11);
   EXPECT_GE(second.finished.usage().cached_tokens(), 32u);
   EXPECT_EQ(second.finished.position(), prompt + 10 + 6 + 8 + 11 + 10);
-  // An edited beginning: the session is what was sent now.
+  // The client edited the beginning: the session now has the tokens that were sent last.
   request.mutable_chat()->mutable_messages(0)->set_content("What?");
   const StreamedOutput third = client.Turn(request);
   EXPECT_EQ(third.finished.position(), prompt - 14 + 10 + 6 + 8 + 11 + 10);

@@ -334,7 +334,7 @@ bool CountsWatches(TestServer& server, int count) {
   return server.Metrics().find(line + std::to_string(count) + "\n") != std::string::npos;
 }
 
-TEST(WatchTest, TellsEachChangeUntilTheSessionIsClosed) {
+TEST(WatchTest, ReportsEachChangeUntilTheSessionIsClosed) {
   TestServer server;
   SessionClient client(server);
   client.Create("a");
@@ -410,7 +410,7 @@ TEST(WatchTest, AReaderThatIsBehindGetsTheLatest) {
   }
 }
 
-TEST(WatchTest, WatchersAreBoundedAndToldOfTheirSessionAlone) {
+TEST(WatchTest, LimitsWatchersAndReportsOnlyTheirSession) {
   struct Counter : SessionWatcher {
     void Changed(const SessionInfo&) override { ++count; }
     int count = 0;

@@ -61,8 +61,8 @@ int32_t SessionPressure::MakeRoomFor(int32_t pages, const Wanted& wanted) {
     if (!(least < wanted)) break;
     dropped += DropPages(least.slot, pages - dropped);
     if (dropped == pages) break;
-    // The remaining pages cannot be dropped now: they are being copied, or another session wants
-    // them more.
+    // The remaining pages cannot be dropped now: they are being copied, or a higher-ranked session
+    // keeps them.
     book_.Change(least.slot, [](SessionRecord& record) { record.has_pages = false; });
     leases_.LookAgain();
   }

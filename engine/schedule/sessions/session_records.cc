@@ -136,7 +136,7 @@ SessionInfo SessionRecords::InfoOf(Slot slot) const {
           .expires_ns = record.expires_ns};
 }
 
-// The most wanted session whose deepest node this is; kLeast: none.
+// The highest-ranked session whose deepest node this is; kLeast: none.
 SessionBook::Wanted SessionRecords::MostWantedAt(NodeId node) const {
   auto it = book_.keepers().LowerBound({node, kMost});
   if (it == book_.keepers().begin()) return kLeast;
@@ -144,7 +144,7 @@ SessionBook::Wanted SessionRecords::MostWantedAt(NodeId node) const {
   return it->first == node ? it->second : kLeast;
 }
 
-// Whether, in the session's chain, another session branches off below the node, or a more wanted
+// Whether, in the session's chain, another session branches off below the node, or a higher-ranked
 // one ends there.
 bool SessionRecords::WantedByOthers(Slot slot, NodeId node) const {
   const int32_t own = node == book_[slot].kept ? 1 : 0;

@@ -31,7 +31,7 @@ class SessionRecords {
     SessionState state = SessionState::kDropped;
     SessionTiers tiers;
     bool stored = true;      // all KV that exists is on the host
-    bool has_pages = false;  // that could be dropped: no other session wants them more
+    bool has_pages = false;  // that could be dropped: no higher-ranked session keeps them
   };
 
   // `tree` outlives this.

@@ -1,7 +1,7 @@
 // SessionStore: every session of every tenant, for clients and turns. The scheduler thread alone
 // uses it, between two steps; other threads send operations (Engine::Run). Every call is O(log idle
-// sessions); List is paginated. Its parts: records (look-up and steps), leases (time), pressure
-// (what moves between device and host), transfers (sessions as bytes).
+// sessions); List is paginated. Its parts: records (look-up and basic changes), leases (time),
+// pressure (copies between device and host), transfers (sessions as bytes).
 //
 // A turn is a transaction; engine/schedule/turns.h runs it. BeginTurn makes the session busy and
 // gives its tokens. CommitTurn replaces them by the prompt and the tokens delivered; AbortTurn

@@ -145,7 +145,7 @@ TEST_F(PrefixTreeTest, NeverEvictsHeldNodes) {
   tree_.Release(held);
 }
 
-TEST_F(PrefixTreeTest, EvictsKeptNodesLastAndTellsTheirKeepers) {
+TEST_F(PrefixTreeTest, EvictsKeptNodesLastAndReportsToTheirKeepers) {
   const NodeId kept = CacheChain({1, 2, 3, 4});
   const NodeId above = tree_.Parent(kept);
   tree_.Keep(kept, 5);

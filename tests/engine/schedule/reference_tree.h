@@ -1,6 +1,6 @@
 // ReferenceTree: a second prefix tree, slow and obvious: a list of nodes with their tokens, without
 // counts or sorted lists; holders, keepers and descendants are found by looking at all nodes. Run
-// in lockstep with the real tree, it must agree on every answer and every victim.
+// in lockstep with the real tree, it must agree on every answer and every evicted node.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class ReferenceTree {
   void Keep(Node* node, uint64_t keeper);
   void Unkeep(Node* node, uint64_t keeper);
   Node* Add(Node* parent, const std::vector<int32_t>& tokens, bool tail);
-  // The victim loses its block.
+  // The evicted node loses its block.
   void Evict();
   // Gives the node `page`, which is free once the oldest spare node has lost its own, if none was.
   void GivePage(Node* node, PageId page);

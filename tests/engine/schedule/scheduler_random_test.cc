@@ -189,7 +189,7 @@ class Program {
   }
 
   // With no more arrivals everything ends. Every step computes at least one token; the factor
-  // covers what preemptions compute again.
+  // covers tokens that preemptions compute again.
   void Quiesce() {
     int64_t allowed = 100 + 20 * reference_.WorkLeft();
     while (sim_.HasWork() && !testing::Test::HasFailure()) {

@@ -42,7 +42,7 @@ class Conversations {
   }
 
   int64_t num_steps = 0;
-  std::map<std::string, int64_t> counts;  // what was reached
+  std::map<std::string, int64_t> counts;  // of the cases that were reached
 
  private:
   int32_t Between(int32_t low, int32_t high) {

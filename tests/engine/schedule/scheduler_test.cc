@@ -453,7 +453,7 @@ TEST(SchedulerTest, CountsItsLoad) {
   sim.ExpectIdle();
 }
 
-// The same requests whatever the depth, the chunk size, the pool and the neighbours.
+// Runs the same requests with several depths, chunk sizes and pools: the tokens stay the same.
 TEST(SchedulerTest, GivesTheSameTokensUnderEverySchedule) {
   ShadowModel model;
   model.eos_probability = 0.05;

@@ -37,7 +37,7 @@ constexpr int32_t kSessions = 1000;
 constexpr int32_t kTokens = 500;
 
 // The session is in every order of the book: it has a lease, an offload, pages, a node.
-TEST(SessionMemoryTest, AnIdleSessionCostsWhatTheHeaderSays) {
+TEST(SessionMemoryTest, AnIdleSessionTakesAtMostTheDocumentedMemory) {
   BlockPool pool(kSessions + 1);
   PrefixTree tree(pool, 16, kSessions);
   tree.Find(1, {});

@@ -303,7 +303,7 @@ class Program {
       case 1:
         if (load) world_.Ack(i, CopyStatus::kCorrupt, static_cast<int32_t>(Below(count)));
         break;
-      case 2: world_.now_ns += 11'000'000'000; break;  // whatever is in flight is late
+      case 2: world_.now_ns += 11'000'000'000; break;  // all copies in flight are late
     }
   }
 

@@ -246,7 +246,7 @@ TEST_F(SessionStoreTest, ForksShareBlocksAndDiverge) {
   world_.CheckInvariants();
 }
 
-TEST_F(SessionStoreTest, ACutKeepsTheBlockThatItGoesThrough) {
+TEST_F(SessionStoreTest, ACutKeepsItsPartlyFilledBlock) {
   const auto device_tokens = [this](int32_t position) {
     const SessionName name = "s" + std::to_string(position);
     Grow(name, 16, 5);  // three blocks and a tail of three
@@ -330,7 +330,7 @@ TEST_F(SessionStoreTest, PinsCountEachBlockOnceAgainstTheQuota) {
   EXPECT_EQ(Reason(store().Pin(kTenant, "c", 1)), "PIN_QUOTA");
   ASSERT_TRUE(store().Close(kTenant, "b").ok());
   ASSERT_TRUE(store().Pin(kTenant, "c", 1).ok());
-  // A turn is never refused for a pin: what is over the quota is not pinned.
+  // A turn is never refused because of a pin: blocks over the quota are not pinned.
   ASSERT_TRUE(world_.Converse(kTenant, "c", SomeTokens(60, 3), {1, 2}));
   EXPECT_TRUE(Get("c").pinned);
   world_.CheckInvariants();

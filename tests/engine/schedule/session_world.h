@@ -54,7 +54,7 @@ class SessionWorld {
   // or there is no room. It may wait for a restore.
   std::optional<WorldTurn> Begin(TenantId tenant, const SessionName& name,
                                  const std::vector<int32_t>& added);
-  // True once the turn has what it waited for: then it has been computed as well. False too if
+  // True once the turn's KV is restored: then it has been computed as well. False too if
   // there was no room to compute it; `turn.turn` is 0 then, and the turn aborted.
   bool Advance(WorldTurn& turn);
   // Ends it with these output tokens; the last one has no KV.

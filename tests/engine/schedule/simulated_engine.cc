@@ -359,7 +359,7 @@ void SimulatedEngine::Settle() {
     outcome.finished = true;
     outcome.finish = event;
     ended_.insert(event.id);
-    // The first work began behind what was found.
+    // The first chunk began behind the found tokens.
     const int32_t found = event.usage.cached_tokens;
     EXPECT_EQ(found, std::max(outcome.first_start, 0)) << "request " << event.id;
     EXPECT_EQ(found, event.residency.device_tokens + event.residency.host_tokens);

@@ -55,7 +55,7 @@ struct Share {
 };
 
 // The expected output of a request alone: the shadow model applied to its own tokens, one by one,
-// whatever the schedule.
+// under every schedule.
 struct ExpectedOutcome {
   std::vector<int32_t> tokens;
   FinishReason reason = FinishReason::kNone;

@@ -250,7 +250,7 @@ void TreeLockstep::ReleasePrivate(size_t i) {
   private_.erase(private_.begin() + i);
 }
 
-// Imports go on: the server fills their pages, not the device.
+// Imports continue: the server fills their pages, not the device.
 void TreeLockstep::ForgetDevice() {
   ++tally_.devices_lost;
   std::vector<Copy> copies = copies_;

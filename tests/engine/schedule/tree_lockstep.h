@@ -1,7 +1,7 @@
-// TreeLockstep: a prefix tree with its pool, and the reference beside it. Every method does the
-// same to both and expects the same answer. A method that is not possible now (no block is
-// available) does nothing to either and returns false or null. Call Compare after each: it compares
-// all visible state.
+// TreeLockstep: a prefix tree with its pool, and the reference beside it. Every method calls both
+// in the same way and expects the same answer. If the call is not possible now (no block is
+// available), the method does nothing and returns false or null. Call Compare after each: it
+// compares all visible state.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ class TreeLockstep final : public NodeKeeper {
   std::vector<Node*> holders_;
   std::vector<Copy> copies_;
   std::vector<BlockId> private_;
-  std::map<uint64_t, NodeId> kept_;  // what each keeper was told last
+  std::map<uint64_t, NodeId> kept_;  // the last node that each keeper was told
   std::set<NodeId> tier_lost_;       // reported since the last Compare
   int64_t num_kept_lost_ = 0;
   Tally tally_;
