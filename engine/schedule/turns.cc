@@ -22,24 +22,25 @@ Turns::Turns(const SchedulerConfig& config, LiveSequences& sequences)
 
 absl::StatusOr<uint64_t> Turns::Open(Request& request, int64_t now_ns) {
   const TurnRequest& turn = *request.session_turn;
-  const auto begin = [&] {
-    return sessions_.BeginTurn(request.tenant, turn.session, turn.expected_position, now_ns,
-                               request.id);
+  const auto tokens = [&] {
+    return sessions_.TokensForTurn(request.tenant, turn.session, turn.expected_position);
   };
-  absl::StatusOr<SessionStore::BegunTurn> begun = begin();
-  const bool creates = turn.create_session && absl::IsNotFound(begun.status());
+  absl::StatusOr<std::vector<int32_t>> found = tokens();
+  const bool creates = turn.create_session && absl::IsNotFound(found.status());
   if (creates) {
     RETURN_IF_ERROR(sessions_.Create(request.tenant, turn.session, {}, now_ns).status());
-    begun = begin();
+    found = tokens();
   }
-  absl::Status status = begun.status();
-  if (status.ok()) {
-    status = Complete(request, std::move(begun->tokens));
-    if (status.ok()) return begun->turn;
-    sessions_.AbortTurn(begun->turn, now_ns);
+  absl::Status status = found.status();
+  if (status.ok()) status = Complete(request, *std::move(found));
+  if (!status.ok()) {
+    if (creates) CHECK(sessions_.Close(request.tenant, turn.session).ok());
+    return status;
   }
-  if (creates) CHECK(sessions_.Close(request.tenant, turn.session).ok());
-  return status;
+  // Only now: a refused turn changes nothing, so a late cut of the turn before it still finds it.
+  return sessions_
+      .BeginTurn(request.tenant, turn.session, turn.expected_position, now_ns, request.id)
+      ->turn;
 }
 
 absl::Status Turns::Complete(Request& request, std::vector<int32_t> session_tokens) const {

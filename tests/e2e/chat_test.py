@@ -7,9 +7,11 @@ import pty
 import re
 import select
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -18,18 +20,58 @@ import cli_test  # takes BIN_DIR
 
 GREEDY = ['--temperature', '0']
 PATIENCE = 60  # seconds: beyond it something hangs
+PART_OF_ANSWER = 2048  # bytes on the wire; 1500 tokens take far more
 LEFT, UP, BACKSPACE, CTRL_C, CTRL_D = '\x1b[D', '\x1b[A', '\x7f', '\x03', '\x04'
+
+
+class Gate:
+    """Between one client and the server: lets all bytes of answers through, or some and no more."""
+
+    def __init__(self, address):
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.address = f'127.0.0.1:{self.listener.getsockname()[1]}'
+        self.left = float('inf')
+        self.changed = threading.Condition()
+        threading.Thread(target=self.serve, args=[address], daemon=True).start()
+
+    def let_through(self, size):
+        with self.changed:
+            self.left = size
+            self.changed.notify()
+
+    def pay(self, size):
+        with self.changed:
+            self.changed.wait_for(lambda: self.left > 0)
+            self.left -= size
+
+    def serve(self, address):
+        host, port = address.rsplit(':', 1)
+        with self.listener, self.listener.accept()[0] as client:
+            with socket.create_connection((host, int(port))) as server:
+                threading.Thread(target=self.copy, args=[client, server], daemon=True).start()
+                self.copy(server, client, self.pay)
+
+    @staticmethod
+    def copy(source, sink, pay=lambda size: None):
+        """Until either side is closed."""
+        try:
+            while data := source.recv(256):
+                pay(len(data))
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
 
 
 class Talk:
     """A `quire chat` whose terminal is ours."""
 
-    def __init__(self, server, state, *flags):
+    def __init__(self, address, state, *flags):
         environment = {**os.environ, 'XDG_STATE_HOME': state, 'TERM': 'xterm', 'LC_ALL': 'C'}
         program = str(cli_test.BIN / 'quire')
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
-            os.execve(program, [program, '--server', server.address, 'chat', *flags], environment)
+            os.execve(program, [program, '--server', address, 'chat', *flags], environment)
         self.seen = ''
 
     def type(self, text):
@@ -89,8 +131,8 @@ class ChatTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.state = folder.name
 
-    def talk(self, *flags):
-        return Talk(self.server, self.state, *GREEDY, *flags)
+    def talk(self, *flags, address=None):
+        return Talk(address or self.server.address, self.state, *GREEDY, *flags)
 
     def piped(self, lines, *flags, state=None):
         environment = {**os.environ, 'XDG_STATE_HOME': state or self.state}
@@ -127,14 +169,22 @@ class ChatTest(unittest.TestCase):
         message = json.loads(kept.read_text(encoding='utf-8'))['chat']['messages'][0]
         self.assertEqual(message, {'role': 'user', 'content': 'na\u00efve \u6570'})
 
-    def test_ctrl_c_ends_the_answer_and_not_the_talk(self):
-        talk = self.talk('-n', '1500', '--ignore-eos', '--session', 'stopped')
-        talk.prompt()
-        talk.type('Tell me a story.\r')
-        talk.wait_for(r'story\.\r?\n[^>]*[a-z]{2,}')
+    @staticmethod
+    def interrupt(talk, gate, text):
+        """Presses ctrl-C when the answer has begun; the gate keeps its end from the client."""
+        gate.let_through(PART_OF_ANSWER)
+        talk.type(text + '\r')
+        talk.wait_for(re.escape(text) + r'\r?\n[^>]*[a-z]{2,}')
         talk.type(CTRL_C)
         talk.wait_for(r'\[interrupted\]')
+        gate.let_through(float('inf'))
         talk.prompt()
+
+    def test_ctrl_c_ends_the_answer_and_not_the_talk(self):
+        gate = Gate(self.server.address)
+        talk = self.talk('-n', '1500', '--ignore-eos', '--session', 'stopped', address=gate.address)
+        talk.prompt()
+        self.interrupt(talk, gate, 'Tell me a story.')
         talk.type('/help\r')
         talk.wait_for('/quit  end the talk')
         talk.prompt()
@@ -143,14 +193,32 @@ class ChatTest(unittest.TestCase):
         talk.type('/nothing\r')
         talk.wait_for('no command /nothing; /help lists them')
         talk.prompt()
-        talk.type('Go on.\r')
-        talk.wait_for(r'on\.\r?\n[^>]*[a-z]{2,}')
-        talk.type(CTRL_C)
-        talk.wait_for(r'\[interrupted\]')
-        talk.prompt()
+        self.interrupt(talk, gate, 'Go on.')
         talk.type(CTRL_D)
         self.assertEqual(talk.end(), 0)
         self.server.await_true(lambda: self.server.load()['running_requests'] == 0, 'cancelled')
+
+    def test_a_session_goes_on_after_ctrl_c_came_too_late_for_the_server(self):
+        gate = Gate(self.server.address)
+        talk = self.talk('-n', '1500', '--ignore-eos', '--session', 'late', address=gate.address)
+        talk.prompt()
+        gate.let_through(PART_OF_ANSWER)
+        talk.type('Tell me a story.\r')
+        talk.wait_for(r'story\.\r?\n[^>]*[a-z]{2,}')
+        self.server.await_true(lambda: self.position('late') > 1500, 'at the end of the answer')
+        talk.type(CTRL_C)
+        talk.wait_for(r'\[interrupted\]')
+        gate.let_through(float('inf'))
+        talk.prompt()
+        self.interrupt(talk, gate, 'Go on.')
+        talk.type(CTRL_D)
+        self.assertEqual(talk.end(), 0)
+        again = self.piped('What now?\n', '--session', 'late')
+        self.assertEqual(again.returncode, 0, again.stderr)
+
+    def position(self, session):
+        shown = self.server.quire('session', 'get', session, '--json').stdout
+        return json.loads(shown).get('position', 0) if shown else 0
 
     def test_a_session_goes_on_where_it_was(self):
         first = self.piped('My name is Clara.\n', '--session', 'clara')

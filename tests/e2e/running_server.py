@@ -12,15 +12,15 @@ START_SECONDS = 120  # with sanitizers and a busy machine; a plain build needs l
 
 
 class RunningServer:
-    """Serves the bundled model, or the one of `flags`, until stop()."""
+    """Serves the bundled model, or the one of `flags`, until stop(); `binary` is BINARY's copy."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, binary=None):
         self._folder = tempfile.TemporaryDirectory()
         self.target = f"unix:{self._folder.name}/quire.sock"
         self._log = tempfile.TemporaryFile(mode="w+")
         listen = ["--uds", f"{self._folder.name}/quire.sock", "--metrics-port", "0"]
         self.process = subprocess.Popen(
-            [BINARY, *listen, *flags], stdout=self._log, stderr=self._log
+            [binary or BINARY, *listen, *flags], stdout=self._log, stderr=self._log
         )
         channel = grpc.insecure_channel(self.target)
         try:

@@ -13,7 +13,8 @@ HABITS = [  # pattern, what to write instead
     (r'\b(thereof|therein|whereof|wherein|hitherto|heretofore)\b', 'say which'),
     (r'\bbe it\b', 'or'),
     (r'\bof whom\b', 'name the thing'),
-    (r'^ *(What|Who|Whose) [a-z](?!.*\?)(?!ould change our mind)', 'begin with the thing that the sentence is about'),
+    (r'^ *(What|Who|Whose) [a-z](?!.*\?)(?!ould change our mind)',
+     'begin with the thing that the sentence is about'),
 ]
 PATTERNS = [(re.compile(pattern, 0 if 'What' in pattern else re.I), instead)
             for pattern, instead in HABITS]

@@ -47,6 +47,8 @@ class Chat {
     const std::unique_ptr<LineReader> reader = MakeReader();
     interrupt_.set_survivable(terminal_.typed);
     for (std::string text;;) {
+      // A ctrl-C that came after the answer's end does not end the next one.
+      if (terminal_.typed) interrupt_.Reset();
       const LineReader::Outcome outcome = reader->Read(&text);
       if (outcome == LineReader::Outcome::kEnd) return kExitOk;
       if (outcome == LineReader::Outcome::kInterrupted || text.empty()) continue;
@@ -94,6 +96,7 @@ class Chat {
       interrupt_.Reset();
       conversation_.KeepPart();
       terminal_.err << "[interrupted]" << std::endl;
+      AwaitEndOfTurn();
     } else {
       terminal_.err << errors_.str() << std::flush;
     }
@@ -104,6 +107,25 @@ class Chat {
   void Save() {
     if (!line_.generate.session || conversation_.history().messages().empty()) return;
     transcript_.Save({conversation_.history(), conversation_.position().value_or(0)});
+  }
+
+  // After ctrl-C the server may run the turn a little longer, and may have ended it well before it
+  // heard of ctrl-C. The next turn and a later run need the session free, and its true position.
+  void AwaitEndOfTurn() {
+    if (!line_.generate.session) return;
+    v1::WatchSessionRequest request;
+    request.set_session_id(*line_.generate.session);
+    v1::Session session;
+    bool ended = false;
+    connection_.Run([&](grpc::ClientContext* context) {
+      const auto changes = connection_.sessions().Watch(context, request);
+      while (!ended && changes->Read(&session)) {
+        ended = session.state() != v1::SESSION_STATE_ACTIVE;
+      }
+      context->TryCancel();
+      return changes->Finish();
+    });
+    if (ended) conversation_.Resume(conversation_.history(), session.position());
   }
 
   // The number of tokens that the server's session has, 0 when there is none.

@@ -53,6 +53,8 @@ class TerminalReader final : public LineReader {
 
   Outcome Read(std::string* line) override {
     dropped_ = false;
+    // Before the prompt is shown: who sees it may type, and el_gets prepares the terminal only later.
+    el_set(edit_, EL_PREP_TERM, 1);
     int length = 0;
     const char* text = el_gets(edit_, &length);
     if (text == nullptr || length <= 0) {

@@ -163,9 +163,8 @@ absl::Status SessionStore::Close(TenantId tenant, const SessionName& name) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SessionStore::BegunTurn> SessionStore::BeginTurn(
-    TenantId tenant, const SessionName& name, std::optional<int64_t> expected_position, int64_t,
-    RequestId request) {
+absl::StatusOr<std::vector<int32_t>> SessionStore::TokensForTurn(
+    TenantId tenant, const SessionName& name, std::optional<int64_t> expected_position) const {
   ASSIGN_OR_RETURN(const SessionBook::Slot slot, records_->FindIdle(tenant, name));
   const int32_t position = static_cast<int32_t>(book_[slot].tokens.size());
   if (expected_position.value_or(position) != position) {
@@ -187,7 +186,15 @@ absl::StatusOr<SessionStore::BegunTurn> SessionStore::BeginTurn(
                           "all sessions together have " + std::to_string(tokens) +
                               " tokens already; close or truncate some");
   }
-  BegunTurn begun{.turn = records_->StartTurn(slot, request), .tokens = book_[slot].tokens};
+  return book_[slot].tokens;
+}
+
+absl::StatusOr<SessionStore::BegunTurn> SessionStore::BeginTurn(
+    TenantId tenant, const SessionName& name, std::optional<int64_t> expected_position, int64_t,
+    RequestId request) {
+  ASSIGN_OR_RETURN(std::vector<int32_t> tokens, TokensForTurn(tenant, name, expected_position));
+  ASSIGN_OR_RETURN(const SessionBook::Slot slot, records_->Find(tenant, name));
+  BegunTurn begun{.turn = records_->StartTurn(slot, request), .tokens = std::move(tokens)};
   records_->Tell(slot);
   return begun;
 }

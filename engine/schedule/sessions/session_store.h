@@ -79,6 +79,9 @@ class SessionStore {
     uint64_t turn = 0;
     std::vector<int32_t> tokens;  // of the session so far
   };
+  // The session's tokens, if a turn could begin now; changes nothing.
+  absl::StatusOr<std::vector<int32_t>> TokensForTurn(
+      TenantId tenant, const SessionName& name, std::optional<int64_t> expected_position) const;
   // CutTurn finds the turn by `request`.
   absl::StatusOr<BegunTurn> BeginTurn(TenantId tenant, const SessionName& name,
                                       std::optional<int64_t> expected_position, int64_t now_ns,

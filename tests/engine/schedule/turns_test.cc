@@ -123,6 +123,18 @@ TEST(LateCutTest, CutsATurnThatHasEnded) {
   EXPECT_EQ(engine.SessionTokens(0, "s").size(), 12u);
 }
 
+TEST(LateCutTest, CutsATurnThatARefusedTurnFollows) {
+  SimulatedEngine engine(SessionConfig(64, 0, kContext));
+  engine.CreateSession(0, "s");
+  const RequestId id =
+      engine.Add({.prompt_tokens = 6, .max_tokens = 5, .stops_at_eos = false, .session = "s"});
+  engine.RunToEnd(/*depth=*/2);
+  EXPECT_EQ(engine.Add({.prompt_tokens = kContext, .max_tokens = 5, .session = "s"}), 0u);
+  engine.Cancel(id, FinishReason::kStopText, 2);
+  EXPECT_EQ(engine.SessionTokens(0, "s").size(), 8u);
+  engine.CheckSession(0, "s");
+}
+
 // The turn's end is known, but steps in flight still hold it: it is committed when they retire.
 TEST(LateCutTest, CutsATurnThatIsAboutToEnd) {
   SimulatedEngine engine(SessionConfig(64, 0, kContext));
