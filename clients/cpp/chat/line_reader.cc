@@ -53,7 +53,7 @@ class TerminalReader final : public LineReader {
 
   Outcome Read(std::string* line) override {
     dropped_ = false;
-    // Before the prompt, at whose sight one may type; el_gets itself prepares the terminal after it.
+    // Who sees the prompt may type at once; el_gets prepares the terminal only after showing it.
     el_set(edit_, EL_PREP_TERM, 1);
     int length = 0;
     const char* text = el_gets(edit_, &length);
