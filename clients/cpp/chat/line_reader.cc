@@ -53,7 +53,7 @@ class TerminalReader final : public LineReader {
 
   Outcome Read(std::string* line) override {
     dropped_ = false;
-    // Who sees the prompt may type at once; el_gets prepares the terminal only after showing it.
+    // Keys may come as soon as the prompt shows; el_gets prepares the terminal only after that.
     el_set(edit_, EL_PREP_TERM, 1);
     int length = 0;
     const char* text = el_gets(edit_, &length);
