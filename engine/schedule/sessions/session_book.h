@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -57,6 +58,10 @@ class SessionBook {
     int64_t used_ns = 0;
     Slot slot = kNoSlot;
     auto operator<=>(const Wanted&) const = default;
+
+    // Bounds that no session's rank reaches.
+    static constexpr Wanted Lowest() { return {std::numeric_limits<int32_t>::min(), 0, 0}; }
+    static constexpr Wanted Highest() { return {std::numeric_limits<int32_t>::max(), 0, 0}; }
   };
   using Timer = std::pair<int64_t, Slot>;
   using Keeper = std::pair<NodeId, Wanted>;
@@ -71,7 +76,7 @@ class SessionBook {
 
   // kNoSlot if there is none of that name.
   Slot Find(TenantId tenant, const SessionName& name) const;
-  // By SessionRecord::request; likewise.
+  // The session whose turn runs as this request; kNoSlot if there is none.
   Slot FindRequest(RequestId request) const;
   // Requires that the name is new and that size() < capacity().
   Slot Add(TenantId tenant, const SessionName& name);
@@ -97,11 +102,15 @@ class SessionBook {
   Wanted WantedOf(Slot slot) const;
 
   const std::map<Key, Slot>& names() const { return names_; }
-  const RecyclingSet<Timer>& leases() const { return leases_; }          // of idle ones
-  const RecyclingSet<Timer>& offloads() const { return offloads_; }      // likewise
-  const RecyclingSet<Timer>& prefetches() const { return prefetches_; }  // likewise
-  const RecyclingSet<Wanted>& paged() const { return paged_; }           // likewise, with has_pages
-  const RecyclingSet<Keeper>& keepers() const { return keepers_; }       // of nodes
+
+  // Idle sessions by the time at which their lease ends, their store and their prefetch are due.
+  const RecyclingSet<Timer>& leases() const { return leases_; }
+  const RecyclingSet<Timer>& offloads() const { return offloads_; }
+  const RecyclingSet<Timer>& prefetches() const { return prefetches_; }
+  // Idle sessions that have pages in host memory, the first to lose them first.
+  const RecyclingSet<Wanted>& paged() const { return paged_; }
+  // Sessions by the deepest node they keep.
+  const RecyclingSet<Keeper>& keepers() const { return keepers_; }
 
   void CheckInvariants() const;
 

@@ -2,7 +2,6 @@
 #include "engine/schedule/sessions/session_pressure.h"
 
 #include <array>
-#include <limits>
 
 #include "engine/schedule/sessions/session_leases.h"
 
@@ -17,8 +16,6 @@ constexpr int32_t kMaxSessions = 16;
 // next use; so the number of tries depends on its use, not on how long it is idle.
 constexpr int64_t kFirstRetry = 4'000'000'000;
 constexpr int32_t kMaxRetries = 8;
-
-constexpr Wanted kLeast{std::numeric_limits<int32_t>::min(), 0, 0};
 
 }  // namespace
 
@@ -87,7 +84,7 @@ int32_t SessionPressure::DropPages(SessionBook::Slot slot, int32_t pages) {
 void SessionPressure::OnTierChange(NodeId node) {
   std::array<SessionBook::Slot, kMaxSessions> slots;
   size_t count = 0;
-  for (auto it = book_.keepers().LowerBound({node, kLeast});
+  for (auto it = book_.keepers().LowerBound({node, Wanted::Lowest()});
        it != book_.keepers().end() && it->first == node && count < slots.size(); ++it) {
     slots[count++] = it->second.slot;
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -19,9 +18,6 @@ using Wanted = SessionBook::Wanted;
 constexpr size_t kMaxNameBytes = 128;
 constexpr double kMaxIdleSeconds = 86400;
 constexpr int32_t kMaxPriority = 100;
-
-constexpr Wanted kLeast{std::numeric_limits<int32_t>::min(), 0, 0};
-constexpr Wanted kMost{std::numeric_limits<int32_t>::max(), 0, 0};
 
 bool IsName(const SessionName& name) {
   const auto allowed = [](char c) {
@@ -136,12 +132,12 @@ SessionInfo SessionRecords::InfoOf(Slot slot) const {
           .expires_ns = record.expires_ns};
 }
 
-// The highest-ranked session whose deepest node this is; kLeast: none.
+// The highest-ranked session whose deepest node this is; Wanted::Lowest() if there is none.
 SessionBook::Wanted SessionRecords::MostWantedAt(NodeId node) const {
-  auto it = book_.keepers().LowerBound({node, kMost});
-  if (it == book_.keepers().begin()) return kLeast;
+  auto it = book_.keepers().LowerBound({node, Wanted::Highest()});
+  if (it == book_.keepers().begin()) return Wanted::Lowest();
   --it;
-  return it->first == node ? it->second : kLeast;
+  return it->first == node ? it->second : Wanted::Lowest();
 }
 
 // Whether, in the session's chain, another session branches off below the node, or a higher-ranked
