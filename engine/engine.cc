@@ -65,6 +65,7 @@ struct PublishedStep {
 
 SchedulerConfig WithLimits(SchedulerConfig config, const EngineLimits& limits) {
   config.max_num_queued_tokens = limits.max_num_queued_tokens;
+  config.pages_arrive = true;
   return config;
 }
 
@@ -269,6 +270,7 @@ void Engine::State::Run() {
     progress |= FinishCopies();
     progress |= NoticeFault();
     recovering = transport->recovering();
+    scheduler.OnPagesReady(transport->ready_pages());
     progress |= StartStep();
     progress |= !stop && StartCopies();
     NoticeLateCopies();

@@ -63,6 +63,7 @@ Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end,
   sequence.hard_end = hard_end;
   sequence.num_prompt = static_cast<int32_t>(request->prompt.size());
   sequence.turn = turn;
+  sequence.has_head_start = turn != 0 && kv_.sessions().KeptBy(turn) != kNoNode;
   sequence.order = next_order_++;
   sequence.timings.arrival_ns = request->arrival_ns;
   sequence.request = std::move(request);
@@ -175,6 +176,7 @@ void LiveSequences::Finish(Sequence& sequence) {
 // Takes a running sequence out of the running order and drops its reservation; its blocks drain.
 void LiveSequences::Suspend(Sequence& sequence) {
   EraseInOrder(running_, sequence);
+  sequence.has_head_start = true;
   running_tokens_ -= sequence.known();
   kv_.pool().Unreserve(sequence.reserved);
   sequence.reserved = 0;
@@ -358,7 +360,8 @@ void LiveSequences::CheckContainers() const {
     const Sequence& s = *entry.sequence;
     CHECK(s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted);
     CHECK(!s.paused);
-    CHECK(entry.arrival_ns == s.request->arrival_ns && entry.order == s.order);
+    const int64_t start_ns = s.has_head_start ? RequestQueue::kHeadStartNs : 0;
+    CHECK(entry.place_ns == s.request->arrival_ns - start_ns && entry.order == s.order);
     tokens += s.known();
   }
   CHECK_EQ(tokens, queue_.num_tokens());

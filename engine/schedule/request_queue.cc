@@ -5,14 +5,16 @@ namespace quire {
 namespace {
 
 RequestQueue::Entry EntryOf(Sequence& sequence) {
-  return {sequence.request->priority, sequence.request->arrival_ns, sequence.order, &sequence};
+  const int64_t start_ns = sequence.has_head_start ? RequestQueue::kHeadStartNs : 0;
+  return {sequence.request->priority, sequence.request->arrival_ns - start_ns, sequence.order,
+          &sequence};
 }
 
 }  // namespace
 
 bool RequestQueue::Entry::operator<(const Entry& other) const {
   if (priority != other.priority) return priority > other.priority;
-  if (arrival_ns != other.arrival_ns) return arrival_ns < other.arrival_ns;
+  if (place_ns != other.place_ns) return place_ns < other.place_ns;
   return order < other.order;
 }
 

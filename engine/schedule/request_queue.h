@@ -1,6 +1,9 @@
-// RequestQueue: the waiting sequences in the order of admission: priority, then arrival. A
-// preempted sequence keeps its arrival, so it comes back before all sequences that arrived later.
-// One thread. Allocates nothing within `capacity`.
+// RequestQueue: the waiting sequences in the order of admission: priority, then arrival, from which
+// some have a head start. One thread. Allocates nothing within `capacity`.
+//
+// A sequence that has run, and a turn whose session has KV, come before others that arrived up to
+// kHeadStartNs earlier: little is left to compute for them, and their users have waited before. A
+// first prompt is overtaken for that long and no longer.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +15,12 @@ namespace quire {
 
 class RequestQueue {
  public:
+  static constexpr int64_t kHeadStartNs = 10'000'000'000;
+
   // The sort key is copied out of the sequence, so that walking the queue does not touch it.
   struct Entry {
     int32_t priority = 0;
-    int64_t arrival_ns = 0;
+    int64_t place_ns = 0;  // arrival, less the head start
     uint64_t order = 0;
     Sequence* sequence = nullptr;
 

@@ -40,7 +40,7 @@ struct Scheduler::State {
         steps(config_in.max_num_seqs) {}
 
   bool Fits(int64_t prompt_tokens, int64_t max_tokens) const;
-  void Add(std::unique_ptr<Request> request, uint64_t turn);
+  Sequence& Add(std::unique_ptr<Request> request, uint64_t turn);
   void Finish(Sequence& sequence, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
   void ReleaseIfDrained(Sequence& sequence, int64_t now_ns, SchedulerEvents& events);
   void EmitEnd(const Sequence& sequence, int32_t position, int64_t now_ns, SchedulerEvents& events);
@@ -94,15 +94,15 @@ void Scheduler::AddTurn(std::unique_ptr<Request> request, int64_t now_ns, Schedu
                            .status = turn.status(),
                            .prompt_tokens = static_cast<int32_t>(request->prompt.size()),
                            .max_tokens = request->sampling.max_tokens});
-  if (turn.ok()) state_->Add(std::move(request), *turn);
+  if (turn.ok()) state_->Add(std::move(request), *turn).timings.opened_ns = now_ns;
 }
 
-void Scheduler::State::Add(std::unique_ptr<Request> request, uint64_t turn) {
+Sequence& Scheduler::State::Add(std::unique_ptr<Request> request, uint64_t turn) {
   const int64_t num_prompt = static_cast<int64_t>(request->prompt.size());
   const int64_t max_tokens = request->sampling.max_tokens;
   CHECK(Fits(num_prompt, max_tokens));
   const int64_t end = std::min<int64_t>(num_prompt + max_tokens, config.max_model_len);
-  sequences.Add(std::move(request), static_cast<int32_t>(end), turn);
+  return sequences.Add(std::move(request), static_cast<int32_t>(end), turn);
 }
 
 void Scheduler::Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events,
@@ -276,6 +276,8 @@ void Scheduler::OnCopy(const CopyAck& ack, int64_t now_ns) {
   state_->sequences.kv().tiering().OnAck(ack, now_ns);
 }
 
+void Scheduler::OnPagesReady(int32_t count) { state_->sequences.kv().ProvidePages(count); }
+
 void Scheduler::OnTimer(int64_t now_ns, SchedulerEvents& events) {
   ExpireDeadlines(now_ns, events);
   sessions().Expire(now_ns, kMaxExpiriesPerCall);
@@ -294,9 +296,7 @@ bool Scheduler::WaitsForCopies() const {
   return held_by_others || sequences.kv().tiering().HasWork();
 }
 
-const TieringStats& Scheduler::tiering_stats() const {
-  return state_->sequences.kv().tiering().stats();
-}
+TieringStats Scheduler::tiering_stats() const { return state_->sequences.kv().tiering().stats(); }
 
 CacheStats Scheduler::cache_stats() const { return state_->sequences.kv().stats(); }
 

@@ -79,6 +79,9 @@ class Scheduler {
   // kFailed if it could not send the job.
   bool NextCopy(int64_t now_ns, CopyJob& job);
   void OnCopy(const CopyAck& ack, int64_t now_ns);
+  // The first `count` pages of host memory are ready for copies; never fewer than before. Until
+  // then nothing is stored there.
+  void OnPagesReady(int32_t count);
   // Ends requests whose deadline has passed and sessions whose lease has run out; bounded. The
   // caller calls it in every iteration of its loop, and at NextTimer.
   void OnTimer(int64_t now_ns, SchedulerEvents& events);
@@ -92,7 +95,7 @@ class Scheduler {
   // Earliest deadline of any live request, kNoDeadline if none.
   int64_t NextDeadline() const;
   SchedulerLoad Load() const;  // O(1)
-  const TieringStats& tiering_stats() const;
+  TieringStats tiering_stats() const;
   CacheStats cache_stats() const;
 
   // Recomputes every derived count from first principles; aborts on a difference. O(state).

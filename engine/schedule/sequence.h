@@ -49,8 +49,9 @@ struct Sequence {
   uint64_t turn = 0;   // of its session, from Turns::Open; 0: the request is no turn
   uint64_t order = 0;  // of Add: ties of arrival
   int32_t num_prompt = 0;
-  int32_t hard_end = 0;  // known never passes it: max_tokens or the context
-  bool paused = false;   // its reader is behind: neither runs nor waits in the queue
+  int32_t hard_end = 0;         // known never passes it: max_tokens or the context
+  bool paused = false;          // its reader is behind: neither runs nor waits in the queue
+  bool has_head_start = false;  // in the queue; changes only while it does not wait there
 
   // --- Progress.
   int32_t planned = 0;

@@ -15,6 +15,7 @@ SequenceKv::SequenceKv(const SchedulerConfig& config)
       tree_(pool_, config.block_size, config.num_pages),
       sessions_(config.sessions, config.block_size, tree_),
       tiering_(config.tiering, pool_, tree_, sessions_) {
+  if (config.pages_arrive) tree_.host().Withhold();
   tokens_.reserve(config.max_model_len);
   chain_.reserve(config.max_model_len / block_size_ + 2);
 }
@@ -256,12 +257,13 @@ SequenceKv::Restore SequenceKv::BeginRestore(Sequence& sequence, const Found& fo
     return loads.has_value() ? Restore::kNoRoom : Restore::kCompute;
   }
   CHECK(pool_.Reserve(needed));
-  const Tiering::Restore restore = tiering_.BeginRestore(found.target, now_ns);
+  const Tiering::Restore restore = tiering_.BeginRestore(found.target, tokens, now_ns);
   sequence.node = found.target;
   sequence.restore = restore.ticket;
   sequence.reserved = needed - restore.blocks;
   sequence.awaits_tail = found.to_tail;
   sequence.restore_begin_ns = now_ns;
+  if (sequence.timings.restore_asked_ns == 0) sequence.timings.restore_asked_ns = now_ns;
   sequence.found_before_restore = found.num_tokens;
   return Restore::kBegun;
 }
@@ -270,6 +272,7 @@ bool SequenceKv::EndRestore(Sequence& sequence, int32_t blocks, int64_t now_ns) 
   sequence.restore = 0;
   const bool first = sequence.timings.admitted_ns == 0;
   if (first) sequence.residency.restore_ns = now_ns - sequence.restore_begin_ns;
+  if (sequence.timings.restored_ns == 0) sequence.timings.restored_ns = now_ns;
   // The sequence takes over or clones a tail only when it begins; until then the session keeps it.
   const NodeId target = sequence.node;
   const NodeId readable = Readable(target);
@@ -306,7 +309,8 @@ CacheStats SequenceKv::stats() const {
   stats.kept_lost = tree_.evictions().num_kept_lost();
   stats.cached_blocks = pool_.num_cached();
   stats.host_pages = tree_.host().num_pages();
-  stats.host_pages_used = tree_.host().num_pages() - tree_.host().num_free_pages();
+  stats.host_pages_ready = tree_.host().num_ready_pages();
+  stats.host_pages_used = tree_.host().num_used_pages();
   stats.sessions = sessions_.num_sessions();
   stats.session_tokens = sessions_.num_tokens();
   std::ranges::copy(sessions_.CountByState(), stats.sessions_by_state.begin());

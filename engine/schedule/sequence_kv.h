@@ -91,6 +91,9 @@ class SequenceKv {
   // The workers died with all blocks. Requires that no sequence has a block.
   void ForgetDevice();
 
+  // See Scheduler::OnPagesReady.
+  void ProvidePages(int32_t count) { tree_.host().Provide(count); }
+
   BlockPool& pool() { return pool_; }
   const BlockPool& pool() const { return pool_; }
   SessionStore& sessions() { return sessions_; }

@@ -29,6 +29,7 @@ struct CacheStats {
   int64_t kept_lost = 0;  // of those, blocks of idle sessions that were nowhere else
   int32_t cached_blocks = 0;
   int32_t host_pages_used = 0;
+  int32_t host_pages_ready = 0;  // allocated and pinned so far
   int32_t host_pages = 0;
   int64_t sessions = 0;
   int64_t session_tokens = 0;
@@ -41,9 +42,10 @@ struct TieringStats {
   int64_t failed_jobs = 0, late_jobs = 0, corrupt_pages = 0;
   int64_t pages_dropped = 0;      // of sessions, from a full host
   int64_t restores_declined = 0;  // because computing again was expected to be faster
+  int64_t restores_late = 0;      // given up: they took longer than computing would have
+  int64_t stores_given_up = 0;    // because their blocks were needed
   double store_bytes_per_second = 0, load_bytes_per_second = 0;  // as measured; 0: not yet
   int32_t jobs_in_flight = 0;
-  int32_t used_pages = 0, total_pages = 0;
 };
 
 }  // namespace quire

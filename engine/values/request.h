@@ -83,8 +83,11 @@ bool IsRegularEnd(FinishReason reason);
 // Steady-clock instants of a request's life, 0 where it did not get that far.
 struct RequestTimings {
   int64_t arrival_ns = 0;
-  int64_t admitted_ns = 0;     // first scheduled
-  int64_t first_token_ns = 0;  // first sampled token retired
+  int64_t opened_ns = 0;         // its turn of a session was opened
+  int64_t restore_asked_ns = 0;  // its first restore began
+  int64_t restored_ns = 0;       // and ended, with all KV, some or none
+  int64_t admitted_ns = 0;       // first scheduled
+  int64_t first_token_ns = 0;    // first sampled token retired
   int64_t last_token_ns = 0;
   int64_t finished_ns = 0;
 };

@@ -38,7 +38,8 @@ struct SchedulerConfig {
   int32_t max_partial_prefills = 4;
   int32_t growth_horizon = 128;  // output tokens reserved at admission
   bool prefix_cache = true;
-  int32_t num_pages = 0;  // of host memory
+  int32_t num_pages = 0;      // of host memory
+  bool pages_arrive = false;  // as Scheduler::OnPagesReady says; false: all are ready at the start
   SessionConfig sessions;
   TieringConfig tiering;
 };

@@ -36,6 +36,7 @@ class InProcessTransport final : public Transport {
   }
   bool Submit(const CopyJob& job) override { return !forgotten_ && copies_->Submit(job); }
   bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_->Poll(ack); }
+  int32_t ready_pages() const override { return copies_->ready_pages(); }
   std::string fault() const override { return fault_.empty() ? copies_->fault() : fault_; }
   // Always false: a rank thread that dies ends the process, and ranks that disagree stay faulty.
   bool Recover() override;

@@ -39,6 +39,9 @@ class Transport {
   virtual bool Submit(const CopyJob& job) = 0;
   // Takes the ack of the next copy job that all ranks have finished; false if there is none.
   virtual bool PollCopy(CopyAck& ack) = 0;
+  // Pages of host memory, from the first, that all ranks have made ready for copies so far. A new
+  // group begins again at 0. The scheduler's side limits it to the pages that exist.
+  virtual int32_t ready_pages() const = 0;
   // Empty while healthy or recovering; otherwise one sentence that names what failed.
   virtual std::string fault() const = 0;
   // After a fault: forgets the steps and copies in flight and the last result of Poll; all copying

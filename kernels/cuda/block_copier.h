@@ -22,9 +22,10 @@ class StreamBlockCopier final : public BlockCopier {
   StreamBlockCopier(const StreamBlockCopier&) = delete;
   StreamBlockCopier& operator=(const StreamBlockCopier&) = delete;
 
-  // Small, because the driver serves no other call while it pins: the first pages are pinned soon,
-  // and no call waits long.
-  size_t pin_bytes() const override { return size_t{128} << 20; }
+  // Small, because the driver serves no other call while it pins. Measured on an H200 host with
+  // pieces pinned back to back: a launch waited 41 us (p50) and 0.4 ms (p99) for 8 MiB, 0.8 and 1.3
+  // ms for 32, 4 and 6 ms for 128. Pieces of 2 MiB took twice as long a GiB.
+  size_t pin_bytes() const override { return size_t{8} << 20; }
   bool Pin(void* host, size_t bytes) override;
   uint64_t Begin(Direction direction, std::span<const Copy> copies, size_t bytes) override;
   void WaitFor(Direction direction, uint64_t batch) override;

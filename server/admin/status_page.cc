@@ -119,6 +119,9 @@ std::string CacheRows(const EngineStats& engine) {
          Row("On the host", cache.host_pages == 0
                                 ? "none"
                                 : Use(cache.host_pages_used, cache.host_pages, "pages")) +
+         (cache.host_pages_ready == cache.host_pages
+              ? ""
+              : Row("Host memory ready", Use(cache.host_pages_ready, cache.host_pages, "pages"))) +
          Row("Prompts found", HitRate(cache));
 }
 

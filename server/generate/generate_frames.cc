@@ -106,6 +106,9 @@ void FillFinished(const FinishEvent& event, const std::string& stop_text, v1::Fi
     timings->set_decode_seconds(Seconds(at.first_token_ns, at.last_token_ns));
   }
   timings->set_total_seconds(Seconds(at.arrival_ns, at.finished_ns));
+  timings->set_opened_seconds(Seconds(at.arrival_ns, at.opened_ns));
+  timings->set_restore_asked_seconds(Seconds(at.arrival_ns, at.restore_asked_ns));
+  timings->set_restored_seconds(Seconds(at.arrival_ns, at.restored_ns));
   EncodeResidency(event.residency, finished->mutable_residency());
   if (event.position > 0) finished->set_position(static_cast<uint32_t>(event.position));
 }

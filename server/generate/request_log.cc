@@ -30,6 +30,8 @@ void LogFinished(const FrontOptions& options, const FinishedRequest& request) {
        {"prompt_tokens", event.usage.prompt_tokens},
        {"cached_tokens", event.usage.cached_tokens},
        {"completion_tokens", event.usage.completion_tokens},
+       {"residency", Name(event.residency.outcome)},
+       {"restore_seconds", static_cast<double>(event.residency.restore_ns) * 1e-9},
        {"queue_seconds", SecondsUntil(queued_until_ns, at.arrival_ns)},
        {"first_token_seconds", SecondsUntil(at.first_token_ns, at.arrival_ns)},
        {"total_seconds", SecondsUntil(at.finished_ns, at.arrival_ns)},

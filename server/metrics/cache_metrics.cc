@@ -69,6 +69,11 @@ constexpr Fact kCounters[] = {
     {"quire_kv_restores_declined_total",
      "Restores skipped because computing was expected to be faster.",
      [](Stats s) { return s.tiering.restores_declined; }},
+    {"quire_kv_restores_late_total",
+     "Restores given up because they took longer than computing would have.",
+     [](Stats s) { return s.tiering.restores_late; }},
+    {"quire_kv_stores_given_up_total", "Stores given up because their blocks were needed.",
+     [](Stats s) { return s.tiering.stores_given_up; }},
 };
 
 constexpr Fact kGauges[] = {
@@ -76,6 +81,8 @@ constexpr Fact kGauges[] = {
      [](Stats s) -> int64_t { return s.cache.cached_blocks; }},
     {"quire_host_pages", "Pages of host memory, one block each.",
      [](Stats s) -> int64_t { return s.cache.host_pages; }},
+    {"quire_host_pages_ready", "Pages of host memory that are allocated and pinned, hence usable.",
+     [](Stats s) -> int64_t { return s.cache.host_pages_ready; }},
     {"quire_host_pages_used", "Pages of host memory that hold KV.",
      [](Stats s) -> int64_t { return s.cache.host_pages_used; }},
     {"quire_session_tokens", "Tokens of all sessions.",
@@ -119,6 +126,7 @@ struct CacheMetrics::State {
   std::vector<Counter*> counters;  // as kCounters
   std::vector<Gauge*> gauges;      // as kGauges
   std::array<Counter*, kOutcomes.size()> outcomes{};
+  std::array<Histogram*, kOutcomes.size()> first_token{};
   std::array<Gauge*, kStates.size()> sessions{};
   Counter* recomputed = nullptr;
   Histogram* restore_time = nullptr;
@@ -137,6 +145,12 @@ CacheMetrics::CacheMetrics(MetricRegistry& registry) : state_(std::make_unique<S
   for (size_t i = 0; i < kOutcomes.size(); ++i) {
     state.outcomes[i] = &outcomes.Add({{"outcome", Name(kOutcomes[i])}});
   }
+  auto& first_token =
+      registry.Histograms("quire_residency_time_to_first_token_seconds",
+                          "Time from arrival to first token, by where the KV was found.");
+  for (size_t i = 0; i < kOutcomes.size(); ++i) {
+    state.first_token[i] = &first_token.Add({{"outcome", Name(kOutcomes[i])}}, FirstTokenBuckets());
+  }
   auto& sessions = registry.Gauges("quire_sessions", "Sessions, by state.");
   for (size_t i = 0; i < kStates.size(); ++i) {
     state.sessions[i] = &sessions.Add({{"state", Name(kStates[i])}});
@@ -150,9 +164,11 @@ CacheMetrics::CacheMetrics(MetricRegistry& registry) : state_(std::make_unique<S
 
 CacheMetrics::~CacheMetrics() = default;
 
-void CacheMetrics::Found(const Residency& residency) {
+void CacheMetrics::Found(const Residency& residency, double first_token_seconds) {
   for (size_t i = 0; i < kOutcomes.size(); ++i) {
-    if (residency.outcome == kOutcomes[i]) state_->outcomes[i]->Increment();
+    if (residency.outcome != kOutcomes[i]) continue;
+    state_->outcomes[i]->Increment();
+    if (first_token_seconds > 0) state_->first_token[i]->Observe(first_token_seconds);
   }
   state_->recomputed->Increment(residency.recomputed_tokens);
   if (residency.restore_ns == 0) return;

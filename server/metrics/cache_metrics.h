@@ -16,8 +16,9 @@ class CacheMetrics {
   explicit CacheMetrics(MetricRegistry& registry);
   ~CacheMetrics();
 
-  // Counts where one finished request found its KV. Any thread.
-  void Found(const Residency& residency);
+  // Counts where one finished request found its KV, and how long after its arrival the first token
+  // came; 0: none did. Any thread.
+  void Found(const Residency& residency, double first_token_seconds);
   // Takes over the engine's counts before a scrape. One thread at a time.
   void Refresh(const EngineStats& stats);
 

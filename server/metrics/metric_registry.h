@@ -39,6 +39,13 @@ struct MetricRegistry {
   prometheus::Registry registry;
 };
 
+// Where vLLM has the same histogram, our edges are a superset of vLLM's, so queries written for
+// vLLM work. The finer edges at the low end are for small models and fast devices.
+inline MetricRegistry::Buckets FirstTokenBuckets() {
+  return {.00025, .0005, .001, .002, .003, .005, .0075, .01, .02, .03, .04, .06, .08, .1,
+          .25,    .5,    .75,  1,    2.5,  5,    7.5,   10,  20,  40,  80,  160, 640, 2560};
+}
+
 // Raises a counter to a total that is counted elsewhere. One thread at a time.
 inline void RaiseTo(prometheus::Counter& counter, double total) {
   if (total > counter.Value()) counter.Increment(total - counter.Value());

@@ -30,12 +30,7 @@ using prometheus::Histogram;
 using prometheus::Labels;
 using Buckets = Histogram::BucketBoundaries;
 
-// Where vLLM has the same histogram, our edges are a superset of vLLM's, so queries written for
-// vLLM work. The finer edges at the low end are for small models and fast devices.
-Buckets FirstTokenBuckets() {
-  return {.00025, .0005, .001, .002, .003, .005, .0075, .01, .02, .03, .04, .06, .08, .1,
-          .25,    .5,    .75,  1,    2.5,  5,    7.5,   10,  20,  40,  80,  160, 640, 2560};
-}
+// Edges chosen as those of FirstTokenBuckets.
 Buckets TokenBuckets() {
   return {.00025, .0005, .001, .002, .003, .004, .005, .006, .008, .01, .015, .02, .025, .05, .075,
           .1,     .15,   .2,   .3,   .4,   .5,   .75,  1,    2.5,  5,   7.5,  10,  20,   40,  80};
@@ -306,9 +301,10 @@ void ServerMetrics::RequestFinished(const FinishEvent& event, int32_t max_tokens
   state.output_length.Observe(usage.completion_tokens);
   state.max_tokens.Observe(max_tokens);
   state.num_outputs.Observe(1);
-  state.cache.Found(event.residency);
 
   const RequestTimings& at = event.timings;
+  state.cache.Found(event.residency,
+                    at.first_token_ns == 0 ? 0 : Seconds(at.arrival_ns, at.first_token_ns));
   state.request_time.Observe(Seconds(at.arrival_ns, at.finished_ns));
   if (at.admitted_ns == 0) return;
   state.queue_time.Observe(Seconds(at.arrival_ns, at.admitted_ns));

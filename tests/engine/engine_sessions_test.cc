@@ -54,6 +54,7 @@ class CopyingTransport : public Transport {
     acks_.pop_front();
     return true;
   }
+  int32_t ready_pages() const override { return 64; }
   std::string fault() const override { return steps_.fault(); }
   bool Recover() override { return steps_.Recover(); }
   bool recovering() override { return steps_.recovering(); }

@@ -85,6 +85,11 @@ class DevicePool {
   std::unique_ptr<PoolCopies> copies_;
 };
 
+void PrepareAll(CopyRunner& copies) {
+  while (copies.PrepareNext() != CopyRunner::kAllPages) {
+  }
+}
+
 struct PoolCase {
   int64_t block_bytes;
   bool pinned, checksum;
@@ -96,8 +101,7 @@ class BlockCopyTest : public ::testing::TestWithParam<PoolCase> {};
 TEST_P(BlockCopyTest, StoresAndLoadsEveryByte) {
   const auto& [bytes, pinned, checksum] = GetParam();
   DevicePool pool(bytes, checksum);
-  const std::atomic<bool> stop{false};
-  if (pinned) pool.copies().Prepare(stop);
+  if (pinned) PrepareAll(pool.copies());
   constexpr int32_t kCount = DevicePool::kBlocks - 1;
   std::vector<int32_t> blocks(kCount), pages(DevicePool::kPages);
   std::iota(blocks.begin(), blocks.end(), 1);
@@ -150,8 +154,7 @@ TEST(BlockCopy, CopiesUnpinnedMemory) {
   DevicePool pool(64 << 10, /*checksum=*/false);
   const std::span<std::byte> first = pool.arena().page(0);
   CUDA_CHECK(cudaHostRegister(first.data(), first.size(), cudaHostRegisterDefault));
-  const std::atomic<bool> stop{false};
-  pool.copies().Prepare(stop);  // refused: the first page is registered already
+  PrepareAll(pool.copies());  // refused: the first page is registered already
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   CUDA_CHECK(cudaHostUnregister(first.data()));
   pool.FillBlock(1, 5);

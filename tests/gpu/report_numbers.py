@@ -40,13 +40,29 @@ def host_over_none(think):
     first = f"{name}: first token, later turns"
     return [(f"{name}: output tokens, settled part", "x", -2, -2, SESSION, keys, "output_tokens",
              None),
-            (f"{name}: output tokens, whole run", "x", None, None, SESSION, keys, whole_run, None),
+            (f"{name}: output tokens, whole run", "x", *{10: (-1.4, -1.5), 6: (-1.6, -1.8)}[think],
+             SESSION, keys, whole_run, None),
             (f"{first}, p50", "x", 0.25, 0.25, SESSION, keys,
              lambda line, _: line["ttft_later"]["p50"], None),
             (f"{first}, mean", "x", None, None, SESSION, keys,
              lambda line, _: line["ttft_later"]["mean"], None),
             (f"{first}, p99", "x", None, None, SESSION, keys,
              lambda line, _: line["ttft_later"]["p99"], None)]
+
+
+def conversations(name, tokens, **first_token):
+    """Conversations on the host's memory: output tokens a second, and the first token of later
+    turns in milliseconds. Each limit is a pair: must, aim."""
+    keys = {"conversations": name}
+    rows = [(f"{name}: output tokens, whole run", "/s", -tokens[0], -tokens[1], SESSION, keys,
+             "whole_run_tokens_per_second", None)] if tokens else []
+    for figure in ("mean", "p50", "p90", "p99"):
+        must, aim = first_token.get(figure, (None, None))
+        rows.append((f"{name}: first token of later turns, {figure}", "ms", must, aim, SESSION,
+                     keys, lambda line, _, figure=figure: line["ttft_later_ms"][figure], None))
+    rows.append((f"{name}: times that health turned off", "", 0, 0, SESSION, keys, "health_off",
+                 None))
+    return rows
 
 
 NUMBERS = [
@@ -72,6 +88,11 @@ NUMBERS = [
     back("on the device"),
     back("on the host", 35, 25),
     back("nowhere"),
+    ("exec to READY with 74.5 GiB of host memory", "s", 5, 2, SESSION,
+     {"conversations": "first minute"}, "seconds_to_ready", None),
+    *conversations("first minute", (900, 1000), p50=(500, 150), p99=(4000, 2000)),
+    *conversations("first 40 s, saturated", (1150, 1250), mean=(1200, 900)),
+    *conversations("steady", None, mean=(250, 120), p90=(700, 300), p99=(1600, 800)),
     *host_over_none(10),
     *host_over_none(6),
     ("restores beside conversations", "GB/s", -45, -52, SESSION,

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Conversations of Llama-3.1-8B's shape on a GPU: session_bench.py PACK [--small] [--only PART...].
 
-Time to the first token of an idle conversation of 8k tokens, with its KV on the device, on the
-host, and nowhere; then users who think between turns, whose KV is three times the pool, with host
-memory and without (W5 of bench/serve/workloads). Dummy weights. Prints one JSON
-object a line; run from the repository's root. --small is the demo model on the CPU, to try this.
+idle: time to the first token of an idle conversation of 8k tokens, with its KV on the device, on
+the host, and nowhere. minute: users who think between turns and whose KV is three times the pool,
+from the moment the server is ready, while host memory is still being allocated. steady: half as
+many on half the pool, from the moment of READY (saturated), then at rest. users: as minute, with
+host memory that is ready and without (W5 of bench/serve/workloads). Dummy weights. Prints one JSON
+object a line; run from the repository's root. --keep DIR keeps each run's turns for bench/turns;
+--small is the demo model on the CPU, to try this.
 """
 import argparse
 import contextlib
@@ -21,17 +24,20 @@ import time
 from gpu_server import ROOT, Server
 
 BIG = dict(
-    flags=["--device", "cuda", "--load-format", "dummy"], pins=True, vocabulary=128256,
+    flags=["--device", "cuda", "--load-format", "dummy"], vocabulary=128256,
     idle_tokens=8192, idle_host_gib=8, turns=12,
     pool=["--num-blocks-override", "2501", "--block-size", "64"],  # 160k tokens, 21 GB
     host_gib=74.5, users=80, seconds=70, settled=25, think=(10, 6),
+    half_pool=["--num-blocks-override", "1251", "--block-size", "64"], saturated=4,
     first="2000:8000", more="300:600", answer="200:350",
 )
 SMALL = dict(
-    flags=["--device", "cpu", "--max-model-len", "2048"], pins=False, vocabulary=2000,
+    flags=["--device", "cpu", "--max-model-len", "2048"], vocabulary=2000,
     idle_tokens=1024, idle_host_gib=0.25, turns=3,
     pool=["--num-blocks-override", "226", "--session-idle-offload-after", "0.1"],
     host_gib=1, users=12, seconds=15, settled=5, think=(1, 0.6),
+    half_pool=["--num-blocks-override", "142", "--session-idle-offload-after", "0.1"],
+    saturated=0.3,
     first="200:800", more="30:60", answer="20:35",
 )
 ANSWER = 16  # tokens of a turn of the idle conversation
@@ -126,8 +132,9 @@ def copied(server):
     names = ("quire_kv_stored_bytes_total", "quire_kv_loaded_bytes_total",
              "quire_kv_copies_failed_total", "quire_kv_copies_late_total",
              "quire_kv_dropped_pages_total", "quire_kv_restores_declined_total",
+             "quire_kv_restores_late_total", "quire_kv_stores_given_up_total",
              "quire_session_kv_lost_blocks_total", "quire_host_pages_used",
-             "quire_preemptions_total")
+             "quire_host_pages_ready", "quire_preemptions_total")
     values = {name.removeprefix("quire_"): server.metric(name) for name in names}
     for direction in ("store", "load"):
         values[f"{direction}_gb_per_second"] = 1e-9 * (server.metric(
@@ -135,7 +142,7 @@ def copied(server):
     return values
 
 
-def load(pack, server, size, *flags):
+def load(pack, server, size, name, *flags):
     """The record of a quire-load run."""
     with tempfile.TemporaryDirectory() as results:
         done = subprocess.run(
@@ -143,40 +150,30 @@ def load(pack, server, size, *flags):
              f"127.0.0.1:{server.metrics_port}", "--sessions", "on", "--random-input-len",
              size["first"], "--turn-input-len", size["more"], "--random-output-len",
              size["answer"], "--ignore-eos", "--temperature", "0", "--no-text", "--quiet",
-             "--max-concurrency", str(size["users"]), "--result-dir", results, *flags],
+             "--result-dir", results, *flags],
             capture_output=True, text=True,
         )
         path = pathlib.Path(results) / "perf.jsonl"
         if not path.exists():
             raise AssertionError(f"quire-load: {done.stdout}{done.stderr}{server.log()}")
+        for turns in pathlib.Path(results).glob("turns.jsonl"):
+            if size["keep"] is not None:
+                shutil.copy(turns, size["keep"] / f"{name}.turns.jsonl")
         return json.loads(path.read_text().splitlines()[-1])
 
 
-PINNED = re.compile(r"host memory for KV is .*?bytes=(\d+)")
-PINNING_SECONDS = 90  # at most; 0.45 a GiB
+def await_host_memory(server):
+    while server.metric("quire_host_pages_ready") < server.metric("quire_host_pages"):
+        time.sleep(0.2)
 
 
-def fill(pack, server, size):
-    """Uses host memory until as much is pinned as the run needs. The server pins twice the pages in
-    use; pinning slows copies and the device, and must not happen while we measure."""
-    load(pack, server, size, "--turns", "2", "--think-time", "4", "--num-prompts",
-         str(size["users"]), "--seed", "99", "--time-limit", "30")
-    pages = server.metric("quire_host_pages_used"), server.metric("quire_host_pages")
-    share = min(1, 2 * pages[0] / pages[1])
-    begin = time.monotonic()
-    while time.monotonic() - begin < (PINNING_SECONDS if size["pins"] else 0):
-        pinned = [int(found) for found in PINNED.findall(server.log())]
-        if pinned and pinned[-1] >= 0.98 * share * size["host_gib"] * 2**30:
-            return
-        time.sleep(1)
-
-
-def converse(pack, server, size, think):
-    """A run that its time limit ends. Each think time has a seed of its own, because the tokens of
-    earlier runs are still in the cache."""
-    return load(pack, server, size, "--turns", "5:8", "--think-time", str(think), "--think-sigma",
-                "0.8", "--num-prompts", str(5 * size["users"]), "--seed",
-                str(size["think"].index(think)), "--time-limit", str(size["seconds"]))
+def converse(pack, server, size, run):
+    """A run that its time limit ends. Each has a seed of its own, because the tokens of earlier
+    runs are still in the cache."""
+    return load(pack, server, size, run["name"], "--turns", "5:8", "--think-time",
+                str(run["think"]), "--think-sigma", "0.8", "--num-prompts", str(5 * run["users"]),
+                "--max-concurrency", str(run["users"]), "--seed", str(run["seed"]), "--time-limit",
+                str(run["seconds"]))
 
 
 def throughput(run, settled):
@@ -189,25 +186,59 @@ def throughput(run, settled):
     return tokens / (seconds[points[-1]] - seconds[points[0] - 1])
 
 
+def facts(server, size, run, record):
+    """What one run found."""
+    latencies, timeline = record["latencies"], record["timeline"]
+    return dict(
+        users=run["users"], think_seconds=run["think"], host_gib=run["host_gib"],
+        output_tokens_per_second=round(throughput(record, size["settled"]), 1),
+        whole_run_tokens_per_second=round(sum(timeline["tokens"]) / timeline["seconds"][-1], 1),
+        ttft_later_ms=latencies["ttft_later_turns_ms"], tpot_ms=latencies["tpot_ms"],
+        restore_ms=latencies["restore_ms"], counts=record["counts"],
+        residency=record["residency"], reasons=record["reasons"], copies=copied(server),
+        health_off=server.log().count("the engine makes no progress"),
+        timeline={key: timeline[key] for key in ("running", "waiting", "kv_usage", "tokens")},
+    )
+
+
+def from_the_start(pack, model, size, flags, runs):
+    """Runs one after the other on one server, the first from its first moment on."""
+    with serving(pack, model, size, [*flags, "--kv-offloading-size", str(runs[0]["host_gib"])]) as \
+            server:
+        ready = server.seconds_to_ready
+        for run in runs:
+            record = converse(pack, server, size, run)
+            say(conversations=run["name"], seconds_to_ready=round(ready, 2),
+                host_memory_ready=[line for line in server.log().splitlines()
+                                   if "host memory for KV" in line],
+                **facts(server, size, run, record))
+
+
+def first_minute(pack, model, size):
+    from_the_start(pack, model, size, size["pool"], [
+        dict(name="first minute", users=size["users"], think=size["think"][0], seed=10,
+             seconds=60 * size["seconds"] // 70, host_gib=size["host_gib"])])
+
+
+def steady(pack, model, size):
+    half = dict(users=size["users"] // 2, host_gib=size["host_gib"] / 2)
+    from_the_start(pack, model, size, size["half_pool"], [
+        dict(name="first 40 s, saturated", think=size["saturated"], seed=11,
+             seconds=40 * size["seconds"] // 70, **half),
+        dict(name="steady", think=size["think"][1], seed=12, seconds=size["seconds"], **half)])
+
+
 def users(pack, model, size, host_gib):
     """A run for each think time."""
     flags = [*size["pool"], "--kv-offloading-size", str(host_gib)]
     lines = []
     with serving(pack, model, size, flags) as server:
         if host_gib > 0:
-            fill(pack, server, size)
-        for think in size["think"]:
-            run = converse(pack, server, size, think)
-            latencies = run["latencies"]
-            lines.append(dict(
-                users=size["users"], think_seconds=think, host_gib=host_gib,
-                output_tokens_per_second=round(throughput(run, size["settled"]), 1),
-                ttft_later_ms=latencies["ttft_later_turns_ms"], tpot_ms=latencies["tpot_ms"],
-                restore_ms=latencies["restore_ms"], counts=run["counts"],
-                residency=run["residency"], reasons=run["reasons"], copies=copied(server),
-                timeline={key: run["timeline"][key] for key in
-                          ("running", "waiting", "kv_usage", "tokens")},
-            ))
+            await_host_memory(server)
+        for seed, think in enumerate(size["think"]):
+            run = dict(name=f"{think} s, {host_gib} GiB", users=size["users"], think=think,
+                       seed=seed, seconds=size["seconds"], host_gib=host_gib)
+            lines.append(facts(server, size, run, converse(pack, server, size, run)))
             say(**lines[-1])
     return lines
 
@@ -219,6 +250,8 @@ def compare(without, with_host):
         say(host_over_none=before["think_seconds"],
             output_tokens=round(after["output_tokens_per_second"] /
                                 before["output_tokens_per_second"], 3),
+            whole_run=round(after["whole_run_tokens_per_second"] /
+                            before["whole_run_tokens_per_second"], 3),
             ttft_later={p: round(ttft[0][p] / ttft[1][p], 4) for p in ("p50", "mean", "p99")})
 
 
@@ -226,9 +259,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pack", type=pathlib.Path)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--only", nargs="*", choices=("idle", "users"), default=("idle", "users"))
+    parts = ("idle", "minute", "steady", "users")
+    parser.add_argument("--only", nargs="*", choices=parts, default=parts)
+    parser.add_argument("--keep", type=pathlib.Path)
     args = parser.parse_args()
-    pack, size = args.pack.resolve(), SMALL if args.small else BIG
+    pack, size = args.pack.resolve(), (SMALL if args.small else BIG) | dict(keep=args.keep)
     with tempfile.TemporaryDirectory() as folder:
         model = "models/demo"
         if not args.small:
@@ -237,6 +272,10 @@ def main():
             shutil.copy(ROOT / "models/demo/tokenizer.json", folder)
         if "idle" in args.only:
             idle_conversation(pack, model, size)
+        if "minute" in args.only:
+            first_minute(pack, model, size)
+        if "steady" in args.only:
+            steady(pack, model, size)
         if "users" in args.only:
             compare(users(pack, model, size, 0), users(pack, model, size, size["host_gib"]))
 

@@ -197,11 +197,14 @@ TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
                  .kept_lost = 3,
                  .cached_blocks = 9,
                  .host_pages_used = 5,
+                 .host_pages_ready = 6,
                  .host_pages = 8,
                  .sessions = 4,
                  .session_tokens = 444,
                  .sessions_by_state = {0, 1, 0, 3}};
   stats.tiering.stored_bytes = 4096;
+  stats.tiering.restores_late = 12;
+  stats.tiering.stores_given_up = 13;
   stats.tiering.loaded_blocks = 2;
   stats.tiering.corrupt_pages = 1;
   stats.tiering.load_bytes_per_second = 5e9;
@@ -220,6 +223,9 @@ TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
         "quire_kv_blocks_cached{model_name=\"demo\"} 9\n",
         "quire_host_pages{model_name=\"demo\"} 8\n",
         "quire_host_pages_used{model_name=\"demo\"} 5\n",
+        "quire_host_pages_ready{model_name=\"demo\"} 6\n",
+        "quire_kv_restores_late_total{model_name=\"demo\"} 12\n",
+        "quire_kv_stores_given_up_total{model_name=\"demo\"} 13\n",
         "quire_session_tokens{model_name=\"demo\"} 444\n",
         "quire_sessions{model_name=\"demo\",state=\"RESIDENT_IDLE\"} 1\n",
         "quire_sessions{model_name=\"demo\",state=\"HOST\"} 3\n",
@@ -286,6 +292,11 @@ TEST(MetricsTest, TheResidencyOfARequestIsCounted) {
         "quire_request_residency_total{model_name=\"demo\",outcome=\"PARTIAL\"} 1\n",
         "quire_request_residency_total{model_name=\"demo\",outcome=\"RESTORED\"} 0\n",
         "quire_session_recomputed_tokens_total{model_name=\"demo\"} 5\n",
+        "quire_residency_time_to_first_token_seconds_count{model_name=\"demo\",outcome=\"PARTIAL\"}"
+        " "
+        "1\n",
+        "quire_residency_time_to_first_token_seconds_count{model_name=\"demo\",outcome=\"DEVICE\"} "
+        "0\n",
         "quire_kv_restore_seconds_count{model_name=\"demo\"} 1\n",
         "quire_kv_restore_seconds_sum{model_name=\"demo\"} 0.25\n"}) {
     EXPECT_TRUE(Shows(scrape, line));

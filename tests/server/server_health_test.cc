@@ -64,6 +64,7 @@ class MortalTransport final : public Transport {
   int in_flight() const override { return forgotten_ ? 0 : inner_->in_flight(); }
   bool Submit(const CopyJob& job) override { return inner_->Submit(job); }
   bool PollCopy(CopyAck& ack) override { return inner_->PollCopy(ack); }
+  int32_t ready_pages() const override { return inner_->ready_pages(); }
   std::string fault() const override { return dead_->load() ? "rank 0 died" : ""; }
   bool Recover() override {
     forgotten_ = true;

@@ -44,7 +44,7 @@ void SummarizeLatencies(const RunRecord& run, Summary* s) {
     if (r.output_tokens > 1) tpot.push_back(TpotMs(r));
     e2e.push_back(E2eMs(r));
     e2e_sched.push_back(Ms(AnsweredNs(r) - r.planned_ns));
-    queue.push_back(r.server_queue_seconds * kMsPerSecond);
+    queue.push_back(r.server.first_step * kMsPerSecond);
     lag.push_back(Ms(r.sent_ns - r.planned_ns));
   }
   s->mean_concurrency = 0;

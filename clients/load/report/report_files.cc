@@ -115,6 +115,7 @@ void WriteRun(const RunRecord& run, const Summary& summary, const std::string& d
   writer->Replace(folder / "vllm.txt", VllmText(run, summary));
   writer->Replace(folder / "mlperf_log_summary.txt", LoadgenSummary(run, summary));
   writer->Replace(folder / "mlperf_log_detail.txt", LoadgenDetail(run, summary));
+  if (run.info.conversations) writer->Replace(folder / "turns.jsonl", TurnsJsonLines(run));
 }
 
 }  // namespace

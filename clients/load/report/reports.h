@@ -22,6 +22,10 @@ std::string LoadgenSummary(const RunRecord& run, const Summary& summary);
 std::string LoadgenDetail(const RunRecord& run, const Summary& summary);
 // Our own record, one line of JSON: every figure, machine, workload, seed, validity.
 std::string PerfJsonLine(const RunRecord& run, const Summary& summary);
+// One line of JSON for each turn that ended well: where its KV was, and when, in milliseconds from
+// its arrival at the server, the turn was opened, its restore asked and ended, its first step and
+// token came. Empty without conversations.
+std::string TurnsJsonLines(const RunRecord& run);
 // One self-contained page for one run, or for the points of a sweep: no script from elsewhere, no
 // network, readable on a phone, in light and dark.
 std::string HtmlPage(const std::vector<RunRecord>& runs, const std::vector<Summary>& summaries);

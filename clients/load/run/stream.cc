@@ -148,8 +148,12 @@ void Stream::TakeFinished(const v1::Finished& finished) {
   record_->prompt_tokens = static_cast<int32_t>(usage.prompt_tokens());
   record_->cached_tokens = static_cast<int32_t>(usage.cached_tokens());
   record_->preemptions = static_cast<int32_t>(usage.preemptions());
-  record_->server_queue_seconds = finished.timings().queue_seconds();
-  record_->server_first_token_seconds = finished.timings().first_token_seconds();
+  const v1::Timings& timings = finished.timings();
+  record_->server = {.opened = timings.opened_seconds(),
+                     .restore_asked = timings.restore_asked_seconds(),
+                     .restored = timings.restored_seconds(),
+                     .first_step = timings.queue_seconds(),
+                     .first_token = timings.first_token_seconds()};
   record_->residency = ToRecord(finished.residency());
   if (static_cast<int32_t>(usage.completion_tokens()) != record_->output_tokens) {
     Break("Finished counts other tokens than came");

@@ -57,8 +57,15 @@ struct RequestRecord {
   int32_t cached_tokens = 0;     // usage: prompt tokens found in the cache
   int32_t preemptions = 0;       // usage
   ResidencyRecord residency;
-  double server_queue_seconds = 0;        // timings of Finished
-  double server_first_token_seconds = 0;  // timings of Finished
+  // The way to its first token, as Finished has it: seconds from the arrival at the server, 0 for
+  // an event that never happened.
+  struct {
+    double opened = 0;  // its session's turn
+    double restore_asked = 0;
+    double restored = 0;
+    double first_step = 0;
+    double first_token = 0;
+  } server;
 
   Outcome outcome = Outcome::kPending;
   int32_t status_code = 0;  // gRPC's

@@ -10,6 +10,14 @@ int32_t HostTier::num_pages() const { return nodes_.pages().num_pages(); }
 
 int32_t HostTier::num_free_pages() const { return nodes_.num_free_pages(); }
 
+int32_t HostTier::num_used_pages() const { return num_ready_pages() - num_free_pages(); }
+
+int32_t HostTier::num_ready_pages() const { return nodes_.pages().num_ready(); }
+
+void HostTier::Withhold() { nodes_.WithholdPages(); }
+
+void HostTier::Provide(int32_t count) { nodes_.ProvidePages(count); }
+
 // Whether a child of `parent` can be given a page.
 bool HostTier::CanTakePage(NodeId parent) const {
   return num_free_pages() > 0 && (nodes_.tree().IsRoot(parent) || nodes_.pages().Has(parent));

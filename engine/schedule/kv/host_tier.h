@@ -30,8 +30,16 @@ class HostTier {
   HostTier(BlockPool& pool, KvNodes& nodes) : pool_(pool), nodes_(nodes) {}
 
   int32_t num_pages() const;
-  // Pages that are free, or belong to nodes that are neither held nor kept: reusable at once.
+  // Pages that are ready and free, or belong to nodes that are neither held nor kept: usable at
+  // once.
   int32_t num_free_pages() const;
+  int32_t num_used_pages() const;
+  // Pages become ready from the first to the last. All are, unless Withhold was called at the
+  // start: then as many as Provide says.
+  void Withhold();
+  void Provide(int32_t count);
+  int32_t num_ready_pages() const;
+  bool all_ready() const { return num_ready_pages() == num_pages(); }
 
   // Takes a page for a node's block. Requires on_device() and no page. kNoPage, and nothing done,
   // if no page is free, or the parent (unless it is a root) has none.

@@ -1,6 +1,7 @@
 // A stack of free pages, and a count of children with a page in each node.
 #include "engine/schedule/kv/node_pages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/check.h"
@@ -10,7 +11,21 @@ namespace quire {
 NodePages::NodePages(NodeRecords& records, int32_t num_pages)
     : num_pages_(num_pages), nodes_(records) {
   free_.reserve(num_pages);
-  for (PageId page = num_pages - 1; page >= 0; --page) free_.push_back(page);
+  Provide(num_pages);
+}
+
+void NodePages::Withhold() {
+  CHECK_EQ(num_free(), num_ready_);
+  free_.clear();
+  num_ready_ = 0;
+}
+
+// The lowest of them is taken first.
+void NodePages::Provide(int32_t count) {
+  const int32_t ready = std::min(count, num_pages_);
+  if (ready <= num_ready_) return;
+  for (PageId page = ready - 1; page >= num_ready_; --page) free_.push_back(page);
+  num_ready_ = ready;
 }
 
 void NodePages::Take(NodeId id) {
@@ -44,7 +59,7 @@ void NodePages::CheckInvariants() const {
     if (Has(id)) ++paged_children[nodes_[id].parent];
   }
   for (const PageId page : free_) take(page);
-  for (PageId page = 0; page < num_pages_; ++page) CHECK(used[page]);
+  for (PageId page = 0; page < num_pages_; ++page) CHECK_EQ(used[page], page < num_ready_);
   for (size_t id = 0; id < nodes_.size(); ++id) {
     CHECK_EQ(nodes_[id].paged_children, paged_children[id]);
   }

@@ -1,6 +1,7 @@
-// NodePages: the pages of host memory, each free or owned by one node. A page that a copy still
-// uses can only be doomed: its node counts as having none, and the page becomes free when the copy
-// has ended. One thread. Allocates at construction alone.
+// NodePages: the pages of host memory, each free or owned by one node, or not ready yet: the ranks
+// make them ready from the first to the last. A page that a copy still uses can only be doomed: its
+// node counts as having none, and the page becomes free when the copy has ended. One thread.
+// Allocates at construction alone.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,16 @@ namespace quire {
 
 class NodePages {
  public:
-  // `records` outlives this. All pages are free.
+  // `records` outlives this. All pages are ready and free.
   NodePages(NodeRecords& records, int32_t num_pages);
 
   int32_t num_pages() const { return num_pages_; }
+  int32_t num_ready() const { return num_ready_; }
+  // No page is ready until Provide says so. Requires that all are free.
+  void Withhold();
+  // The first `count` pages are ready; ignores a count below num_ready(), and pages that do not
+  // exist.
+  void Provide(int32_t count);
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
   // The node has a page, and keeps it when a copy in flight ends.
   bool Has(NodeId node) const { return nodes_[node].kv.page != kNoPage && !nodes_[node].doomed; }
@@ -36,6 +43,7 @@ class NodePages {
  private:
   const int32_t num_pages_;
   NodeRecords& nodes_;
+  int32_t num_ready_ = 0;
   std::vector<PageId> free_;
 };
 

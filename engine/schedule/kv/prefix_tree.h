@@ -58,6 +58,7 @@ class PrefixTree final : public BlockReclaimer {
   NodeId Parent(NodeId node) const { return nodes_.tree().Parent(node); }
   // The number of nodes from the root to this one, without the root; 0: this is a root.
   int32_t Depth(NodeId node) const { return nodes_.tree().Depth(node); }
+  int32_t block_size() const { return block_size_; }
   // Tokens from the root to the end of the node: depth * block_size, except for a tail.
   int32_t NumTokens(NodeId node) const { return nodes_.tree().NumTokens(node); }
   bool IsTail(NodeId node) const { return nodes_.tree().IsTail(node); }

@@ -27,18 +27,17 @@ bool CopyTasks::HasUnsent() const {
   });
 }
 
-CopyTask& CopyTasks::Begin(TaskKind kind, NodeId node, const std::vector<NodeId>& todo,
-                           int64_t now_ns) {
+CopyTask& CopyTasks::Begin(TaskKind kind, NodeId node, const std::vector<NodeId>& todo) {
   const int32_t cost = tree_.HoldCost(node);
   tree_.Hold(node);
   CopyTask& task = of(kind)[++last_ticket_];
-  task = {.node = node, .todo = todo, .cost = cost, .begun_ns = now_ns};
+  task = {.node = node, .todo = todo, .cost = cost};
   return task;
 }
 
 uint64_t CopyTasks::BeginLoad(TaskKind kind, NodeId node, const std::vector<NodeId>& todo,
-                              bool reserved, int64_t now_ns) {
-  const CopyTask& task = Begin(kind, node, todo, now_ns);
+                              bool reserved) {
+  const CopyTask& task = Begin(kind, node, todo);
   for (const NodeId each : task.todo) {
     tree_.host().BeginLoad(each, reserved ? pool_.TakeReserved() : pool_.Take());
   }
@@ -46,8 +45,10 @@ uint64_t CopyTasks::BeginLoad(TaskKind kind, NodeId node, const std::vector<Node
   return last_ticket_;
 }
 
-uint64_t CopyTasks::BeginStore(NodeId node, const std::vector<NodeId>& todo, int64_t now_ns) {
-  store_costs_ += Begin(TaskKind::kStore, node, todo, now_ns).cost;
+uint64_t CopyTasks::BeginStore(NodeId node, const std::vector<NodeId>& todo, int64_t deadline_ns) {
+  CopyTask& task = Begin(TaskKind::kStore, node, todo);
+  task.deadline_ns = deadline_ns;
+  store_costs_ += task.cost;
   return last_ticket_;
 }
 
@@ -104,6 +105,7 @@ void CopyTasks::AbandonRestore(uint64_t ticket) {
 
 // The rest of a store is not sent: its hold shrinks to the nodes whose copies are in flight.
 void CopyTasks::GiveUpUnsent(uint64_t ticket) {
+  ++num_given_up_;
   Fail(TaskKind::kStore, ticket);
   CopyTask& task = of(TaskKind::kStore).at(ticket);
   if (task.in_flight == 0) return EndIfDone(TaskKind::kStore, ticket);
@@ -117,10 +119,10 @@ void CopyTasks::GiveUpUnsent(uint64_t ticket) {
   sessions_.OnTierChange(node);
 }
 
-bool CopyTasks::GiveUpStore(int64_t begun_by_ns) {
-  const auto holds_unsent = [begun_by_ns](const auto& entry) {
+bool CopyTasks::GiveUpStore(int64_t deadline_by_ns) {
+  const auto holds_unsent = [deadline_by_ns](const auto& entry) {
     const CopyTask& task = entry.second;
-    return task.begun_ns <= begun_by_ns && task.cost > 0 && !task.all_sent();
+    return task.deadline_ns <= deadline_by_ns && task.cost > 0 && !task.all_sent();
   };
   const Tasks& stores = all(TaskKind::kStore);
   const int32_t before = pool_.available();

@@ -33,10 +33,11 @@ struct CopyTask {
   int32_t in_flight = 0;                 // of those sent
   int32_t cost = 0;                      // blocks that its hold made unavailable
   std::vector<NodeId> loaded_elsewhere;  // nodes of the chain that other tasks load
-  int64_t begun_ns = 0;
-  bool awaited = false;  // a restore whose sequence has not ended the ticket
+  bool awaited = false;                  // a restore whose sequence has not ended the ticket
   bool failed = false;
-  int64_t deadline_ns = kNoDeadline;  // of a restore
+  // Of a restore: its sequence waits no longer. Of a store: a request that waits for blocks takes
+  // those held for copies not yet sent.
+  int64_t deadline_ns = kNoDeadline;
   bool all_sent() const { return sent == todo.size(); }
 };
 
@@ -62,12 +63,12 @@ class CopyTasks {
   int32_t num_loading() const { return num_loading_; }
   // Blocks that the holds of stores made unavailable.
   int32_t store_costs() const { return store_costs_; }
+  int64_t num_given_up() const { return num_given_up_; }  // stores
 
   // Holds the chain to `node`, of which `todo` (not empty, unless other tasks load the rest) is to
   // be copied. Loads take their blocks from those that the pool has reserved, or else available.
-  uint64_t BeginLoad(TaskKind kind, NodeId node, const std::vector<NodeId>& todo, bool reserved,
-                     int64_t now_ns);
-  uint64_t BeginStore(NodeId node, const std::vector<NodeId>& todo, int64_t now_ns);
+  uint64_t BeginLoad(TaskKind kind, NodeId node, const std::vector<NodeId>& todo, bool reserved);
+  uint64_t BeginStore(NodeId node, const std::vector<NodeId>& todo, int64_t deadline_ns);
   // Sends the next copy of a task. Requires that it is not all sent.
   TaskCopy SendNext(TaskKind kind, uint64_t ticket);
   // Drops the next copy of a store, whose node has a page by now.
@@ -80,9 +81,9 @@ class CopyTasks {
   void EndIfDone(TaskKind kind, uint64_t ticket);
   // The sequence that waits for a restore waits no longer. Unknown tickets are ignored.
   void AbandonRestore(uint64_t ticket);
-  // The newest store begun by then that holds blocks for copies not yet sent gives those up, and so
-  // on until a block is available. False: no store is left to give any up.
-  bool GiveUpStore(int64_t begun_by_ns);
+  // The newest store with a deadline by then that holds blocks for copies not yet sent gives those
+  // up, and so on until a block is available. False: no store is left to give any up.
+  bool GiveUpStore(int64_t deadline_by_ns);
   void GiveUpUnsentStores();
   // Ends all tasks. Requires that EndCopy was called for all copies in flight.
   void EndAll();
@@ -92,7 +93,7 @@ class CopyTasks {
 
  private:
   Tasks& of(TaskKind kind) { return tasks_[static_cast<size_t>(kind)]; }
-  CopyTask& Begin(TaskKind kind, NodeId node, const std::vector<NodeId>& todo, int64_t now_ns);
+  CopyTask& Begin(TaskKind kind, NodeId node, const std::vector<NodeId>& todo);
   void GiveUpUnsent(uint64_t ticket);
 
   BlockPool& pool_;
@@ -102,6 +103,7 @@ class CopyTasks {
   uint64_t last_ticket_ = 0;
   int32_t num_loading_ = 0;
   int32_t store_costs_ = 0;
+  int64_t num_given_up_ = 0;
 };
 
 }  // namespace quire

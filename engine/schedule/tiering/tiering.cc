@@ -20,6 +20,8 @@ constexpr size_t kMaxStores = 64;
 constexpr int32_t kMaxStarts = 64;
 // The copies of a preempted sequence leave this share of the pool to the sequence that needed it.
 constexpr int32_t kPercentLeftAvailable = 1;
+// The longest that a store may hold blocks which a waiting request needs.
+constexpr int64_t kLongestStoreNs = 2'000'000'000;
 // After a store that found no page, wait this long before trying under pressure again.
 constexpr int64_t kNoRoomPause = 100'000'000;
 
@@ -78,14 +80,13 @@ std::optional<int32_t> Tiering::BlocksToRestore(NodeId node, int32_t tokens, int
   return std::nullopt;
 }
 
-Tiering::Restore Tiering::BeginRestore(NodeId node, int64_t now_ns) {
+Tiering::Restore Tiering::BeginRestore(NodeId node, int32_t tokens, int64_t now_ns) {
   FindMissing(node);
-  const uint64_t ticket =
-      tasks_.BeginLoad(TaskKind::kRestore, node, missing_, /*reserved=*/true, now_ns_);
+  const uint64_t ticket = tasks_.BeginLoad(TaskKind::kRestore, node, missing_, /*reserved=*/true);
   CopyTask& task = *tasks_.Find(TaskKind::kRestore, ticket);
   task.loaded_elsewhere = loaded_elsewhere_;
   task.awaited = true;
-  task.deadline_ns = now_ns + timeout_ns_;
+  task.deadline_ns = now_ns + std::min(timeout_ns_, policy_.PatienceNs(tokens));
   return {ticket, static_cast<int32_t>(task.todo.size())};
 }
 
@@ -95,7 +96,9 @@ bool Tiering::EndRestoreIfDone(uint64_t ticket, int64_t now_ns) {
   std::vector<NodeId>& elsewhere = task->loaded_elsewhere;
   while (!elsewhere.empty() && !tree_.Kv(elsewhere.back()).loading) elsewhere.pop_back();
   const bool done = task->all_sent() && task->in_flight == 0 && elsewhere.empty();
-  if (!done && !task->failed && now_ns < task->deadline_ns) return false;
+  const bool late = now_ns >= task->deadline_ns;
+  if (!done && !task->failed && !late) return false;
+  stats_.restores_late += !done && !task->failed;
   tasks_.AbandonRestore(ticket);
   return true;
 }
@@ -113,7 +116,7 @@ void Tiering::BeginPrefetches() {
     const int32_t room = std::min(pool_.available(), lossless) - tree_.HoldCost(node);
     if (room <= 0 || missing_.empty()) continue;
     if (missing_.size() > static_cast<size_t>(room)) missing_.resize(room);
-    tasks_.BeginLoad(TaskKind::kPrefetch, node, missing_, /*reserved=*/false, now_ns_);
+    tasks_.BeginLoad(TaskKind::kPrefetch, node, missing_, /*reserved=*/false);
     sessions_.OnTierChange(node);
   }
 }
@@ -131,11 +134,21 @@ uint64_t Tiering::BeginStore(NodeId node) {
   }
   // A hold must not break a reservation.
   if (missing_.empty() || tree_.HoldCost(node) > pool_.available()) return 0;
-  return tasks_.BeginStore(node, missing_, now_ns_);
+  const int32_t tokens = static_cast<int32_t>(missing_.size()) * tree_.block_size();
+  return tasks_.BeginStore(node, missing_,
+                           now_ns_ + std::min(kLongestStoreNs, policy_.PatienceNs(tokens)));
+}
+
+// Host memory that is still to come is worth a wait; the pages of another session are not dropped
+// for it.
+bool Tiering::AwaitsPages() const {
+  return !tree_.host().all_ready() && tree_.host().num_free_pages() == 0;
 }
 
 bool Tiering::TakesStores() const {
-  return tasks_.all(TaskKind::kStore).size() < kMaxStores && !jobs_.HasLate(CopyDirection::kStore);
+  return tasks_.all(TaskKind::kStore).size() < kMaxStores && !AwaitsPages() &&
+         !jobs_.HasLate(CopyDirection::kStore) &&
+         policy_.IsWorthCopying(CopyDirection::kStore, 1, tree_.block_size(), now_ns_);
 }
 
 void Tiering::OnGrowth(NodeId node) {
@@ -189,6 +202,7 @@ bool Tiering::SendStore(uint64_t ticket) {
       continue;
     }
     const int32_t wanted = std::min(Room(), static_cast<int32_t>(task.todo.size() - task.sent));
+    if (AwaitsPages()) return true;
     if (tree_.host().num_free_pages() == 0) {
       stats_.pages_dropped += sessions_.MakeRoom(wanted, task.node);
     }
@@ -205,12 +219,16 @@ bool Tiering::SendStore(uint64_t ticket) {
 
 void Tiering::SendStores(int64_t now_ns) {
   if (tree_.host().num_pages() == 0) return;
+  if (AwaitsPages()) {
+    no_room_until_ = now_ns + kNoRoomPause;
+    return;
+  }
   const CopyTasks::Tasks& stores = tasks_.all(TaskKind::kStore);
   for (auto it = stores.begin(); it != stores.end() && Room() > 0;) SendStore((it++)->first);
-  for (int32_t i = 0; i < kMaxStarts && Room() > 0; ++i) {
+  for (int32_t i = 0; i < kMaxStarts && Room() > 0 && !AwaitsPages(); ++i) {
     NodeId node = sessions_.NextIdle(now_ns);
     const bool idle = node != kNoNode;
-    if (!idle && now_ns >= no_room_until_ && UpdatePressure()) {
+    if (!idle && now_ns >= no_room_until_ && UpdatePressure() && TakesStores()) {
       node = tree_.evictions().OldestUnsaved();
     }
     if (node == kNoNode) return;
@@ -305,21 +323,23 @@ void Tiering::CountJob(const JobInFlight& job, const CopyAck& ack, int32_t good,
   CountUse();
 }
 
-void Tiering::CountUse() {
-  stats_.jobs_in_flight = jobs_.size();
-  stats_.total_pages = tree_.host().num_pages();
-  stats_.used_pages = tree_.host().num_pages() - tree_.host().num_free_pages();
+void Tiering::CountUse() { stats_.jobs_in_flight = jobs_.size(); }
+
+TieringStats Tiering::stats() const {
+  TieringStats stats = stats_;
+  stats.stores_given_up = tasks_.num_given_up();
+  return stats;
 }
 
 int64_t Tiering::NextTimer() const {
   int64_t next = jobs_.NextDeadline();
-  if (policy_.pressed() && no_room_until_ > now_ns_) next = std::min(next, no_room_until_);
+  const bool waits = policy_.pressed() || AwaitsPages();
+  if (waits && no_room_until_ > now_ns_) next = std::min(next, no_room_until_);
   for (const auto& [ticket, task] : tasks_.all(TaskKind::kRestore)) {
     if (task.awaited) next = std::min(next, task.deadline_ns);
   }
   for (const auto& [ticket, task] : tasks_.all(TaskKind::kStore)) {
-    const int64_t slow_ns = task.begun_ns + kSlowStoreNs;
-    if (!task.all_sent() && slow_ns > now_ns_) next = std::min(next, slow_ns);
+    if (!task.all_sent() && task.deadline_ns > now_ns_) next = std::min(next, task.deadline_ns);
   }
   return next;
 }

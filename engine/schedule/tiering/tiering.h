@@ -45,10 +45,10 @@ class Tiering {
   // `tokens` again is expected to be faster. Counts a declined restore.
   std::optional<int32_t> BlocksToRestore(NodeId node, int32_t tokens, int64_t now_ns);
   // Begins the restore with blocks that the caller has reserved in the pool. Requires that
-  // BlocksToRestore has just returned a number.
-  Restore BeginRestore(NodeId node, int64_t now_ns);
-  // Ends the ticket if the restore is done, failed or late: the sequence goes on with the KV that
-  // the tree then has. True if the ticket has ended, now or before.
+  // BlocksToRestore has just returned a number for the same tokens.
+  Restore BeginRestore(NodeId node, int32_t tokens, int64_t now_ns);
+  // Ends the ticket if the restore is done, failed, or takes longer than the sequence has patience:
+  // it goes on with the KV that the tree then has. True if the ticket has ended, now or before.
   bool EndRestoreIfDone(uint64_t ticket, int64_t now_ns);
   // Ends the ticket. Copies not yet sent are not sent any more.
   void AbandonRestore(uint64_t ticket) { tasks_.AbandonRestore(ticket); }
@@ -65,9 +65,10 @@ class Tiering {
   void OnPreempt(NodeId node);
   // A running sequence needs a block: takes it from the newest store that holds blocks for copies
   // not yet sent. False: there is no such store.
-  bool GiveUpStore() { return tasks_.GiveUpStore(now_ns_); }
-  // The same for a request that waits to be admitted, from stores that should be sent by now.
-  bool GiveUpSlowStore(int64_t now_ns) { return tasks_.GiveUpStore(now_ns - kSlowStoreNs); }
+  bool GiveUpStore() { return tasks_.GiveUpStore(kNoDeadline); }
+  // The same for a request that waits to be admitted, from stores that take longer than computing
+  // their KV again.
+  bool GiveUpSlowStore(int64_t now_ns) { return tasks_.GiveUpStore(now_ns); }
   // Prefill computed `tokens` within `ns`.
   void OnPrefill(int32_t tokens, int64_t ns) { policy_.OnPrefill(tokens, ns); }
   // The workers are gone: every job has failed, every ticket has ended. Call it before
@@ -78,15 +79,12 @@ class Tiering {
   // Copies are in flight or wait to be sent.
   bool HasWork() const { return jobs_.size() > 0 || tasks_.HasUnsent(); }
 
-  const TieringStats& stats() const { return stats_; }
+  TieringStats stats() const;
   // Recounts everything; aborts on a difference.
   void CheckInvariants() const;
 
  private:
-  // A store is slow when it takes longer than copying a whole pool over a PCIe bus; copies to
-  // memory that is still being pinned are.
-  static constexpr int64_t kSlowStoreNs = 2'000'000'000;
-
+  bool AwaitsPages() const;
   bool TakesStores() const;
   void FindMissing(NodeId node);
   void BeginPrefetches();

@@ -21,10 +21,15 @@ class TieringPolicy {
   void OnCopied(CopyDirection direction, int64_t bytes, int64_t ns, int64_t now_ns);
   double BytesPerSecond(CopyDirection direction, int64_t now_ns) const;  // 0: not measured yet
 
-  // --- Restores.
-  // Whether loading `blocks` is expected to be fast enough, beside computing `tokens` again. True
-  // while one of the two has not been measured.
-  bool IsWorthRestoring(int32_t blocks, int32_t tokens, int64_t now_ns) const;
+  // --- A copy is a bargain: it is made if it is expected to be fast enough beside computing the
+  // same KV again, and given up when it takes longer.
+  // Whether copying `blocks` is expected to be fast enough, beside computing `tokens`. True while
+  // one of the two has not been measured.
+  bool IsWorthCopying(CopyDirection direction, int32_t blocks, int32_t tokens,
+                      int64_t now_ns) const;
+  // How long a copy of KV that takes `tokens` to compute may be waited for; kNoDeadline while
+  // prefill has not been measured.
+  int64_t PatienceNs(int32_t tokens) const;
   // The same as a decision that counts: now and then a restore that is not worth it is accepted, to
   // measure the speed again.
   bool AcceptRestore(int32_t blocks, int32_t tokens, int64_t now_ns);

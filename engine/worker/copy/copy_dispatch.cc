@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "engine/base/clock.h"
 #include "kernels/check.h"
@@ -10,7 +11,7 @@
 namespace quire {
 
 CopyDispatch::CopyDispatch(const std::vector<CopyRings>& ranks, int64_t block_bytes)
-    : block_bytes_(block_bytes) {
+    : block_bytes_(block_bytes), rings_(ranks) {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     for (const CopyRings& rings : ranks) {
       lanes_[i].ranks.push_back({rings.jobs(kCopyDirections[i]), rings.acks(kCopyDirections[i])});
@@ -38,6 +39,14 @@ void CopyDispatch::Send(Lane& lane) {
     std::memcpy(rank.jobs.slot(lane.sent).data(), &message_, sizeof message_);
     rank.jobs.Publish();
   }
+}
+
+int32_t CopyDispatch::ready_pages() const {
+  int32_t ready = rings_.empty() ? 0 : std::numeric_limits<int32_t>::max();
+  for (const CopyRings& rings : rings_) {
+    ready = std::min(ready, rings.ready_pages().load(std::memory_order_acquire));
+  }
+  return ready;
 }
 
 void CopyDispatch::End() {

@@ -20,6 +20,9 @@ class CopyDispatch {
   bool Submit(const CopyJob& job);
   // The next job that all ranks have acked; false if there is none.
   bool Poll(CopyAck& ack);
+  // Pages of host memory, from the first, that every rank has made ready. Any value: ranks may be
+  // other processes, which this does not trust.
+  int32_t ready_pages() const;
   // The ranks stop copying once the jobs already sent are done. No Submit may follow.
   void End();
   // Which ack of which rank was impossible; empty if none was.
@@ -48,7 +51,8 @@ class CopyDispatch {
   std::string FaultOf(const CopyAck& ack, const Sent& sent, bool loading) const;
 
   const int64_t block_bytes_;
-  std::array<Lane, 2> lanes_;  // in the order of kCopyDirections
+  const std::vector<CopyRings> rings_;  // by rank
+  std::array<Lane, 2> lanes_;           // in the order of kCopyDirections
   CopyJobMessage message_;
   std::string fault_;
 };

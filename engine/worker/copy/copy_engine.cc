@@ -69,8 +69,6 @@ class CopyEngine::Lane {
     engine_.runner_.Begin(direction_, copies.first((count + 1) / 2));
     if (count > 1) engine_.runner_.Begin(direction_, copies.subspan((count + 1) / 2));
     ++num_begun_;
-    engine_.begun_.fetch_add(1, std::memory_order_release);
-    engine_.begun_.notify_one();
   }
 
   void FinishBatch(Begun& job) {
@@ -108,25 +106,26 @@ class CopyEngine::Lane {
 
 CopyEngine::CopyEngine(CopyRunner& runner, const CopyRings& rings, std::function<void()> notify)
     : runner_(runner), rings_(rings), notify_(std::move(notify)) {
+  const bool all_ready = PrepareNext() == CopyRunner::kAllPages;
   for (const CopyDirection direction : kCopyDirections) {
     threads_.emplace_back([this, direction] { Lane(*this, direction).Run(); });
   }
-  threads_.emplace_back([this] { PrepareAll(); });
+  if (!all_ready) threads_.emplace_back([this] { PreparePages(); });
 }
 
 CopyEngine::~CopyEngine() {
   stop_.store(true, std::memory_order_release);
-  begun_.fetch_add(1, std::memory_order_release);
-  begun_.notify_one();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void CopyEngine::PrepareAll() {
-  for (;;) {
-    const uint32_t seen = begun_.load(std::memory_order_acquire);
-    if (stop_.load(std::memory_order_acquire)) return;
-    runner_.Prepare(stop_);
-    begun_.wait(seen, std::memory_order_acquire);
+int32_t CopyEngine::PrepareNext() {
+  const int32_t ready = runner_.PrepareNext();
+  rings_.ready_pages().store(ready, std::memory_order_release);
+  return ready;
+}
+
+void CopyEngine::PreparePages() {
+  while (PrepareNext() != CopyRunner::kAllPages && !stop_.load(std::memory_order_acquire)) {
   }
 }
 

@@ -1,5 +1,6 @@
 // CopyEngine: executes the copy jobs of one rank: takes jobs from the rings, lets the CopyRunner
-// copy, and sends acks. One thread for each direction, so that a load never waits for a store.
+// copy, and sends acks. One thread for each direction, so that a load never waits for a store, and
+// one that makes the pages of host memory ready.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@ namespace quire {
 
 class CopyEngine {
  public:
-  // Starts the threads. `runner` and the memory of `rings` outlive this; `notify` is called on any
-  // of these threads after each ack.
+  // Makes the first pages ready, then starts the threads. `runner` and the memory of `rings`
+  // outlive this; `notify` is called on any of these threads after each ack.
   CopyEngine(CopyRunner& runner, const CopyRings& rings, std::function<void()> notify);
   // Finishes the jobs that have begun. Ends at once if the last message has arrived, else within
   // SharedRing::kPatienceNs.
@@ -25,13 +26,13 @@ class CopyEngine {
  private:
   class Lane;
 
-  void PrepareAll();
+  int32_t PrepareNext();
+  void PreparePages();
 
   CopyRunner& runner_;
   const CopyRings rings_;
   const std::function<void()> notify_;
   std::atomic<bool> stop_{false};
-  std::atomic<uint32_t> begun_{0};  // grows with each job begun
   // Jobs acked. Orders a job after the ack it follows from: it sees the bytes that were copied,
   // although the two threads synchronise only through the scheduler, maybe in another process.
   std::atomic<uint64_t> acked_{0};

@@ -2,8 +2,8 @@
 // real arena).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "engine/values/copy_plan.h"
@@ -16,6 +16,8 @@ class CopyRunner {
   // Most batches of one direction between Begin and Finish.
   static constexpr int kMaxBegun = 2 * CopyJob::kMaxInFlight;
 
+  static constexpr int32_t kAllPages = std::numeric_limits<int32_t>::max();
+
   // The end of a batch: of kCorrupt the first `num_good` copies are done, of kFailed none.
   struct Outcome {
     CopyStatus status = CopyStatus::kOk;
@@ -25,10 +27,10 @@ class CopyRunner {
   virtual ~CopyRunner() = default;
   // Bytes of one copy.
   virtual int64_t block_bytes() const = 0;
-  // Makes later copies of the pages in use, and of some more, fast (pins them); this may take
-  // seconds. Copies work before and during it. Called at the start, and again after further jobs
-  // have begun, on a third thread. Returns early once `stop` is set.
-  virtual void Prepare(const std::atomic<bool>& /*stop*/) {}
+  // Makes the next few pages of host memory ready: copies of them run at full speed and allocate
+  // nothing. Returns how many pages, from the first, are ready. A third thread calls it until it
+  // returns kAllPages. Takes milliseconds, beside the copies of pages that are ready.
+  virtual int32_t PrepareNext() { return kAllPages; }
   // Begins a batch behind the earlier ones of its direction. Copies `copies`. Aborts on blocks or
   // pages that do not exist.
   virtual void Begin(CopyDirection direction, std::span<const BlockCopy> copies) = 0;

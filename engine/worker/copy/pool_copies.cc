@@ -1,4 +1,4 @@
-// Blocks and pages as addresses, checksums, and pinning.
+// Blocks and pages as addresses, checksums, and the preparation of pages.
 #include "engine/worker/copy/pool_copies.h"
 
 #include <algorithm>
@@ -11,9 +11,6 @@
 namespace quire {
 namespace {
 
-// Pinned before the first copy.
-constexpr int64_t kPinAhead = int64_t{1} << 30;
-
 BlockCopier::Direction DeviceDirection(CopyDirection direction) {
   return direction == CopyDirection::kStore ? BlockCopier::Direction::kToHost
                                             : BlockCopier::Direction::kToDevice;
@@ -23,40 +20,35 @@ BlockCopier::Direction DeviceDirection(CopyDirection direction) {
 
 PoolCopies::PoolCopies(const KvCache& cache, std::shared_ptr<HostArena> arena,
                        std::unique_ptr<BlockCopier> copier, bool checksum)
-    : cache_(cache), arena_(std::move(arena)), checksum_(checksum), copier_(std::move(copier)) {
+    : cache_(cache),
+      arena_(std::move(arena)),
+      checksum_(checksum),
+      begin_ns_(SteadyNowNs()),
+      copier_(std::move(copier)) {
   CHECK_EQ(cache_.layout().block_bytes(), arena_->shape().page_bytes);
+  if (copier_->pin_bytes() > 0) toucher_.emplace(*arena_);
 }
 
-// The scheduler takes pages in order from the first. The pages in use are therefore at the
-// beginning; as many again, and some GiB more, will be used soon.
-int32_t PoolCopies::PagesToPin() const {
-  const int64_t ahead = kPinAhead / arena_->stride() + 1;
-  const int64_t used = last_used_.load(std::memory_order_acquire) + int64_t{1};
-  return static_cast<int32_t>(std::min<int64_t>(2 * used + ahead, arena_->shape().num_pages));
-}
-
-// Pinning slows the device while it runs, so unused pages are not pinned.
-void PoolCopies::Prepare(const std::atomic<bool>& stop) {
-  if (copier_->pin_bytes() == 0 || pin_refused_ || num_pinned_ >= PagesToPin()) return;
-  const int64_t begin_ns = SteadyNowNs();
+int32_t PoolCopies::PrepareNext() {
+  const int32_t num_pages = arena_->shape().num_pages;
+  if (num_ready_ == num_pages || !toucher_.has_value()) return kAllPages;
   const int64_t stride = arena_->stride();
   const auto pin_bytes = static_cast<int64_t>(copier_->pin_bytes());
   const auto at_once = static_cast<int32_t>(std::max<int64_t>(1, pin_bytes / stride));
-  while (num_pinned_ < PagesToPin() && !stop.load(std::memory_order_acquire)) {
-    const int32_t count = std::min(at_once, arena_->shape().num_pages - num_pinned_);
-    arena_->Touch(num_pinned_, count);
-    pin_refused_ =
-        !copier_->Pin(arena_->page(num_pinned_).data(), static_cast<size_t>(count * stride));
-    if (pin_refused_) {
-      Log(Severity::kWarning, "host memory for KV is not all pinned: the rest is copied slowly",
-          {{"pinned_bytes", num_pinned_ * stride}});
-      return;
-    }
-    num_pinned_ += count;
+  const int32_t count = std::min(at_once, num_pages - num_ready_);
+  toucher_->Await(num_ready_ + count);
+  if (!copier_->Pin(arena_->page(num_ready_).data(), static_cast<size_t>(count * stride))) {
+    Log(Severity::kWarning, "host memory for KV is not all pinned: the rest is copied slowly",
+        {{"pinned_bytes", num_ready_ * stride}});
+    return kAllPages;
   }
-  Log(Severity::kInfo, "host memory for KV is pinned as far as it is used",
-      {{"bytes", num_pinned_ * stride},
-       {"seconds", static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9}});
+  num_ready_ += count;
+  if (num_ready_ == num_pages) {
+    Log(Severity::kInfo, "host memory for KV is ready",
+        {{"bytes", num_ready_ * stride},
+         {"seconds", static_cast<double>(SteadyNowNs() - begin_ns_) * 1e-9}});
+  }
+  return num_ready_;
 }
 
 void PoolCopies::Begin(CopyDirection direction, std::span<const BlockCopy> copies) {
@@ -72,9 +64,6 @@ void PoolCopies::Begin(CopyDirection direction, std::span<const BlockCopy> copie
     if (checksum_ && direction == CopyDirection::kLoad && !arena_->Intact(copy.page)) {
       batch.outcome.status = CopyStatus::kCorrupt;
       break;
-    }
-    PageId last = last_used_.load(std::memory_order_relaxed);
-    while (last < copy.page && !last_used_.compare_exchange_weak(last, copy.page)) {
     }
     lane.copies.push_back({cache_.block_data(copy.block), arena_->page(copy.page).data()});
     if (checksum_ && direction == CopyDirection::kStore) batch.unsigned_pages.push_back(copy.page);

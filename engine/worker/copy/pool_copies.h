@@ -1,14 +1,16 @@
-// PoolCopies: copies between the blocks of one rank's KV pool and the pages of its host arena.
+// PoolCopies: copies between the blocks of one rank's KV pool and the pages of its host arena. On a
+// device that copies pinned memory faster, a page is ready when it is pinned. Pages are pinned in
+// small pieces, each after its memory was touched: the driver launches no step while it pins.
 #pragma once
 
 #include <array>
-#include <atomic>
-#include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/model/kv_cache.h"
 #include "engine/worker/copy/copy_runner.h"
+#include "engine/worker/shm/arena_toucher.h"
 #include "engine/worker/shm/host_arena.h"
 #include "kernels/block_copier.h"
 
@@ -22,7 +24,7 @@ class PoolCopies final : public CopyRunner {
              std::unique_ptr<BlockCopier> copier, bool checksum);
 
   int64_t block_bytes() const override { return cache_.layout().block_bytes(); }
-  void Prepare(const std::atomic<bool>& stop) override;
+  int32_t PrepareNext() override;
   void Begin(CopyDirection direction, std::span<const BlockCopy> copies) override;
   Outcome Finish(CopyDirection direction) override;
 
@@ -40,15 +42,13 @@ class PoolCopies final : public CopyRunner {
     std::vector<BlockCopier::Copy> copies;
   };
 
-  int32_t PagesToPin() const;
-
   const KvCache& cache_;
   const std::shared_ptr<HostArena> arena_;
   const bool checksum_;
   std::array<Lane, 2> lanes_;                  // by direction
-  std::atomic<PageId> last_used_{-1};          // the highest page of any copy so far
-  int32_t num_pinned_ = 0;                     // the first pages; Prepare's thread
-  bool pin_refused_ = false;                   // Prepare's thread
+  std::optional<ArenaToucher> toucher_;        // unless all pages were ready from the start
+  int32_t num_ready_ = 0;                      // PrepareNext's thread
+  int64_t begin_ns_ = 0;                       // of the preparation
   const std::unique_ptr<BlockCopier> copier_;  // its destructor waits for the copies it began
 };
 

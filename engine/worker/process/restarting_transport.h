@@ -40,6 +40,7 @@ class RestartingTransport final : public Transport {
   int in_flight() const override { return current_ == nullptr ? 0 : current_->in_flight(); }
   bool Submit(const CopyJob& job) override { return current_ != nullptr && current_->Submit(job); }
   bool PollCopy(CopyAck& ack) override { return current_ != nullptr && current_->PollCopy(ack); }
+  int32_t ready_pages() const override { return current_ == nullptr ? 0 : current_->ready_pages(); }
   std::string fault() const override;
   bool Recover() override;
   bool recovering() override;

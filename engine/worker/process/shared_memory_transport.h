@@ -35,6 +35,7 @@ class SharedMemoryTransport final : public Transport {
     return !forgotten_ && fault_.empty() && copies_.Submit(job);
   }
   bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_.Poll(ack); }
+  int32_t ready_pages() const override { return copies_.ready_pages(); }
   std::string fault() const override { return fault_.empty() ? copies_.fault() : fault_; }
   // Always false: this transport has one group.
   bool Recover() override {

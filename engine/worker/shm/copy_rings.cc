@@ -1,4 +1,4 @@
-// Loads, then stores; jobs, then acks.
+// Loads, then stores; jobs, then acks. At the end, on a line of its own, the pages that are ready.
 #include "engine/worker/shm/copy_rings.h"
 
 #include <type_traits>
@@ -14,6 +14,8 @@ constexpr SharedRing::Shape kJobs = {.slots = CopyJob::kMaxInFlight + 1,
                                      .slot_bytes = sizeof(CopyJobMessage)};
 constexpr SharedRing::Shape kAcks = {.slots = CopyJob::kMaxInFlight, .slot_bytes = sizeof(CopyAck)};
 
+constexpr int64_t kLineBytes = 64;
+
 int64_t DirectionBytes() { return SharedRing::Bytes(kJobs) + SharedRing::Bytes(kAcks); }
 
 int64_t Offset(CopyDirection direction) {
@@ -22,7 +24,7 @@ int64_t Offset(CopyDirection direction) {
 
 }  // namespace
 
-int64_t CopyRings::Bytes() { return 2 * DirectionBytes(); }
+int64_t CopyRings::Bytes() { return 2 * DirectionBytes() + kLineBytes; }
 
 SharedRing CopyRings::jobs(CopyDirection direction) const {
   return {memory_ + Offset(direction), kJobs};
@@ -30,6 +32,10 @@ SharedRing CopyRings::jobs(CopyDirection direction) const {
 
 SharedRing CopyRings::acks(CopyDirection direction) const {
   return {memory_ + Offset(direction) + SharedRing::Bytes(kJobs), kAcks};
+}
+
+std::atomic<int32_t>& CopyRings::ready_pages() const {
+  return *reinterpret_cast<std::atomic<int32_t>*>(memory_ + 2 * DirectionBytes());
 }
 
 }  // namespace quire

@@ -1,7 +1,9 @@
 // CopyRings: the memory that the scheduler's side and one rank share for copies: for each direction
-// a ring of jobs and a ring of acks. A view: it does not own the memory.
+// a ring of jobs and a ring of acks, and the number of pages that are ready. A view: it does not
+// own the memory.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,6 +22,9 @@ class CopyRings {
   // Each direction's writer and reader keep the rings they get here.
   SharedRing jobs(CopyDirection direction) const;
   SharedRing acks(CopyDirection direction) const;
+  // Pages of the rank's arena, from the first, that it has made ready (CopyRunner::PrepareNext).
+  // The rank writes, the scheduler's side reads.
+  std::atomic<int32_t>& ready_pages() const;
 
  private:
   std::byte* memory_;

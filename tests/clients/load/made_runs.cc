@@ -30,7 +30,7 @@ RequestRecord MadeRequest(MadeTimes t, int prompt_tokens, int output_tokens) {
   r.end_ns = t.end_ms * kMs;
   r.prompt_tokens = prompt_tokens;
   r.output_tokens = r.requested_tokens = r.frames = output_tokens;
-  r.server_queue_seconds = 0.020;
+  r.server.first_step = 0.020;
   r.outcome = Outcome::kOk;
   return r;
 }
@@ -96,7 +96,7 @@ RequestRecord Served(double arrival, double* busy_until, std::mt19937_64* random
   r.first_ns = ns(first);
   r.last_ns = ns(last);
   r.end_ns = r.last_ns + 200000;
-  r.server_queue_seconds = queue;
+  r.server.first_step = queue;
   return r;
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "clients/load/report/reports.h"
@@ -92,6 +93,32 @@ TEST(TurnFiguresTest, TheReportsHaveThem) {
   EXPECT_THAT(page, HasSubstr("kept in sessions"));
   EXPECT_THAT(HtmlPage({HandMadeRun()}, {Summarize(HandMadeRun())}),
               Not(HasSubstr("Conversations")));
+}
+
+// bench/turns reads them.
+TEST(TurnFiguresTest, EachTurnHasALineWithItsWayToTheFirstToken) {
+  RunRecord run = Conversations();
+  run.requests[1].server = {.opened = 0.0015,
+                            .restore_asked = 0.002,
+                            .restored = 0.025,
+                            .first_step = 0.03,
+                            .first_token = 0.05};
+  run.requests[2].conversation = -1;
+  std::istringstream lines(TurnsJsonLines(run));
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  const auto j = nlohmann::json::parse(line);
+  EXPECT_EQ(j["opened_ms"], 1.5);
+  EXPECT_EQ(j["restore_asked_ms"], 2);
+  EXPECT_EQ(j["restored_ms"], 25);
+  EXPECT_EQ(j["first_step_ms"], 30);
+  EXPECT_EQ(j["first_token_ms"], 50);
+  EXPECT_EQ(j["turn"], 0);
+  EXPECT_EQ(j["kv"], "none");
+  EXPECT_EQ(j["ttft_ms"], 100);
+  size_t count = 1;
+  while (std::getline(lines, line)) ++count;
+  EXPECT_EQ(count, 4u);  // neither the failed one, nor the warm-up, nor the one of no conversation
 }
 
 TEST(TurnFiguresTest, ARunOfNothingHasNone) {

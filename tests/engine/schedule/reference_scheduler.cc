@@ -25,6 +25,12 @@ std::vector<ReferenceScheduler::Entry*> ReferenceScheduler::InOrder(Place place)
     if (entry.place == place) found.push_back(&entry);
   }
   std::sort(found.begin(), found.end(), Before);
+  // An entry that has run waits before those that arrived up to ten seconds earlier.
+  const auto priority_and_place = [](const Entry* entry) {
+    const int64_t place = entry->spec.arrival_ns - (entry->has_run ? 10'000'000'000 : 0);
+    return std::pair(-int64_t{entry->spec.priority}, place);
+  };
+  if (place == kWaiting) std::ranges::stable_sort(found, {}, priority_and_place);
   return found;
 }
 
@@ -281,6 +287,7 @@ void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, i
     const bool may_begin = count == left || unfinished < config_.max_partial_prefills;
     if (count > 0 && may_begin && Free() - Promised() - watermark >= need + unheld) {
       entry->place = kRunning;
+      entry->has_run = true;
       entry->promised = need;
       for (int32_t i = 1; i <= found; ++i) ++cache_.at(PrefixOf(*entry, i)).holders;
       entry->blocks = entry->held = found;

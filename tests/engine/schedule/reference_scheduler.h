@@ -63,6 +63,7 @@ class ReferenceScheduler {
     int32_t held = 0;                           // cached prefixes, of 1, 2, .. blocks
     int32_t cached_tokens = -1;                 // found at the first admission
     int32_t preemptions = 0, deaths = 0, bypassed = 0, unserved = 0;
+    bool has_run = false;
     int32_t known() const { return static_cast<int32_t>(tokens.size()); }
     int32_t Left() const { return known() + sampling - planned; }
   };

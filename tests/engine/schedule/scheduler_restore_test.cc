@@ -324,6 +324,32 @@ TEST(SchedulerRestoreTest, ARequestDoesNotWaitForSlowCopies) {
   EXPECT_GT(sim.Say().host_tokens, 0);
 }
 
+// A turn of a session with KV is admitted before first prompts that arrived up to ten seconds
+// earlier, and after those that have waited longer.
+TEST(SchedulerRestoreTest, AReturningTurnOvertakesFirstPromptsForTenSeconds) {
+  for (const bool within : {true, false}) {
+    Conversation sim(Config(60, 60));
+    sim.Say();
+    const RequestId runs = sim.Add({.prompt_tokens = 150, .max_tokens = 20});
+    EXPECT_TRUE(sim.Schedule());  // the pool has no room for another
+    RequestSpec first = {.prompt_tokens = 150, .max_tokens = 4, .stops_at_eos = false};
+    first.arrival_ns = sim.now_ns;
+    RequestSpec turn = Turn();
+    turn.prompt_tokens = 100;
+    turn.arrival_ns = sim.now_ns + 10 * kSecond + (within ? -1 : 1);
+    const RequestId waits = sim.Add(first);
+    const RequestId returns = sim.Add(turn);
+    sim.Cancel(runs);
+    sim.Retire();
+    EXPECT_TRUE(sim.Schedule());
+    ASSERT_EQ(sim.last_plan().size(), 1u);
+    EXPECT_EQ(sim.last_plan()[0].id, within ? returns : waits);
+    sim.RunToEnd(1);
+    sim.ExpectUndisturbed(waits);
+    sim.ExpectUndisturbed(returns);
+  }
+}
+
 // --- Every moment.
 
 struct Disturbance {

@@ -67,7 +67,8 @@ std::optional<WorldTurn> SessionWorld::Begin(TenantId tenant, const SessionName&
   tree.Hold(turn.node);
   const auto blocks = tiering.BlocksToRestore(turn.node, tree.NumTokens(turn.node), now_ns);
   if (blocks && pool.Reserve(*blocks)) {
-    const Tiering::Restore restore = tiering.BeginRestore(turn.node, now_ns);
+    const Tiering::Restore restore =
+        tiering.BeginRestore(turn.node, tree.NumTokens(turn.node), now_ns);
     CHECK_EQ(restore.blocks, *blocks);
     turn.ticket = restore.ticket;
   }

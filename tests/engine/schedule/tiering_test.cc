@@ -64,7 +64,7 @@ TEST_F(TieringTest, StoresAnIdleSessionAndLaterOnlyItsNewBlocks) {
   world.Ack(0);
   EXPECT_EQ(Get(world, "a").tiers.host_tokens, 19);
   EXPECT_EQ(world.tiering.stats().stored_blocks, 6);
-  EXPECT_EQ(world.tiering.stats().used_pages, 5);
+  EXPECT_EQ(world.tree.host().num_used_pages(), 5);
   world.CheckInvariants();
 }
 
@@ -178,7 +178,7 @@ TEST_F(TieringTest, DropsPagesOfTheLowestRankFirstFromTheEnd) {
   Grow(world, "high", 17, 3, 1);
   world.now_ns += 3 * kSecond;
   world.Pump();
-  EXPECT_EQ(world.tiering.stats().used_pages, 12);
+  EXPECT_EQ(world.tree.host().num_used_pages(), 12);
   const auto host = [&](const SessionName& name) { return Get(world, name).tiers.host_tokens; };
   Grow(world, "new", 13, 4);
   world.now_ns += 3 * kSecond;
@@ -211,7 +211,7 @@ TEST_F(TieringTest, DropsNoPageAtWhichAHigherRankedSessionEnds) {
   ASSERT_TRUE(world.Converse(0, "fork", SomeTokens(8, 2), {1}));  // 6 blocks, and a tail
   world.now_ns += 3 * kSecond;
   world.Pump();
-  ASSERT_EQ(world.tiering.stats().used_pages, 7);
+  ASSERT_EQ(world.tree.host().num_used_pages(), 7);
   Grow(world, "new", 33, 3);
   world.now_ns += 3 * kSecond;
   world.Pump();
@@ -331,6 +331,91 @@ struct ObservedStates : SessionObserver {
   void OnSessionChange(const SessionInfo& info) override { states.push_back(info.state); }
   std::vector<SessionState> states;
 };
+
+// Computing takes 10 ms a token, so the patience for 14 tokens is 50 + 2 x 140 ms.
+TEST_F(TieringTest, GivesUpARestoreThatTakesLongerThanComputing) {
+  SessionWorld world;
+  Grow(world, "a", 15);
+  Offload(world, "a");
+  world.tiering.OnPrefill(100, kSecond);
+  auto turn = world.Begin(0, "a", {7});
+  ASSERT_TRUE(turn.has_value() && turn->ticket != 0);
+  ASSERT_TRUE(world.Send());
+  const int64_t begin_ns = world.now_ns;
+  EXPECT_EQ(world.tiering.NextTimer(), begin_ns + 330'000'000);
+  EXPECT_FALSE(world.tiering.EndRestoreIfDone(turn->ticket, begin_ns + 329'999'999));
+  EXPECT_TRUE(world.tiering.EndRestoreIfDone(turn->ticket, begin_ns + 330'000'000));
+  EXPECT_EQ(world.tiering.stats().restores_late, 1);
+  world.Pump();
+  ASSERT_TRUE(world.Advance(*turn));
+  world.Commit(*turn, {8});
+  world.CheckInvariants();
+}
+
+// A request that waits for room takes the blocks of a store that takes longer than computing.
+TEST_F(TieringTest, GivesUpAStoreThatTakesLongerThanComputing) {
+  WorldConfig config;
+  config.tiering.block_bytes = CopyJob::kMaxBytes;  // a copy a job
+  SessionWorld world(config);
+  Grow(world, "a", 41);
+  world.tiering.OnPrefill(100, kSecond);
+  CHECK(world.sessions.Offload(0, "a", world.now_ns).ok());
+  ASSERT_TRUE(world.Send());
+  const int32_t before = world.pool.available();
+  // Ten blocks of four tokens: 50 + 2 x 400 ms.
+  const int64_t due_ns = world.now_ns + 850'000'000;
+  EXPECT_EQ(world.tiering.NextTimer(), due_ns);
+  EXPECT_FALSE(world.tiering.GiveUpSlowStore(due_ns - 1));
+  EXPECT_TRUE(world.tiering.GiveUpSlowStore(due_ns));
+  EXPECT_GT(world.pool.available(), before);
+  EXPECT_EQ(world.tiering.stats().stores_given_up, 1);
+  world.Pump();
+  world.CheckInvariants();
+}
+
+// The emulated copier takes 1.05 ms for a block of four tokens: more than 1.2 times 0.8 ms, and
+// less than 1.2 times 1.2 ms.
+TEST_F(TieringTest, StoresNothingUnderPressureThatIsQuickerToCompute) {
+  for (const int64_t token_ns : {200'000, 300'000}) {
+    WorldConfig config;
+    config.sessions.default_idle_offload_seconds = 1000;
+    config.num_blocks = 101;
+    SessionWorld world(config);
+    Grow(world, "first", 17, 99);
+    Offload(world, "first");  // measures the copier
+    world.tiering.OnPrefill(1000, 1000 * token_ns);
+    for (int32_t i = 0; i < 23; ++i) Grow(world, "s" + std::to_string(i), 17, i);
+    EXPECT_EQ(world.Send(), token_ns == 300'000) << token_ns;
+  }
+}
+
+TEST_F(TieringTest, UsesOnlyPagesThatAreReady) {
+  SessionWorld world;
+  world.tree.host().Withhold();
+  Grow(world, "a", 15);  // three blocks and a tail
+  world.now_ns += 2 * kSecond;
+  EXPECT_FALSE(world.Send());
+  EXPECT_LE(world.tiering.NextTimer(), world.now_ns + kSecond);
+  world.tree.host().Provide(3);
+  ASSERT_TRUE(world.Send());
+  ASSERT_EQ(world.jobs[0].job.copies.size(), 3u);
+  for (const BlockCopy& copy : world.jobs[0].job.copies) EXPECT_LT(copy.page, 3);
+  world.Ack(0);
+  EXPECT_FALSE(world.Send());
+  EXPECT_EQ(Get(world, "a").tiers.host_tokens, 12);
+  // Pages that are still to come cost no session the pages it has.
+  Grow(world, "b", 15, 2, /*priority=*/5);
+  world.now_ns += 2 * kSecond;
+  EXPECT_FALSE(world.Send());
+  EXPECT_EQ(world.tiering.stats().pages_dropped, 0);
+  world.tree.host().Provide(1000);  // more than there are
+  world.Pump();
+  EXPECT_EQ(Get(world, "a").tiers.host_tokens, 14);
+  EXPECT_EQ(Get(world, "b").tiers.host_tokens, 14);
+  EXPECT_EQ(world.tree.host().num_ready_pages(), world.tree.host().num_pages());
+  EXPECT_EQ(world.tree.host().num_used_pages(), 8);
+  world.CheckInvariants();
+}
 
 TEST_F(TieringTest, ASessionIsToldWhenItsBlocksAreEvictedOrTheDeviceIsLost) {
   ObservedStates observer;

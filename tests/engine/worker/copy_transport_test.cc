@@ -4,6 +4,7 @@
 // engine/worker/shm/copy_rings.cc, engine/worker/copy/pool_copies.cc
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -11,6 +12,8 @@
 #include <map>
 #include <random>
 #include <semaphore>
+#include <thread>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "tests/engine/worker/copy_pool.h"
@@ -288,6 +291,34 @@ TYPED_TEST(CopyTransport, TheWorstOfAllRanksCounts) {
     EXPECT_EQ(ack.status, expected.status);
     EXPECT_EQ(ack.num_good, expected.num_good);
   }
+}
+
+// Has five pages ready at once, and all others when told.
+class ArrivingCopies final : public ScriptedCopies {
+ public:
+  explicit ArrivingCopies(std::atomic<bool>& all) : ScriptedCopies(Good), all_(all) {}
+  int32_t PrepareNext() override {
+    if (!std::exchange(first_, false)) all_.wait(false);
+    return all_ ? kAllPages : 5;
+  }
+
+ private:
+  std::atomic<bool>& all_;
+  bool first_ = true;
+};
+
+TYPED_TEST(CopyTransport, APageIsReadyWhenAllRanksHaveItReady) {
+  std::atomic<bool> all{false};
+  Runners runners;
+  runners.push_back(std::make_unique<CopyingRunner>(std::make_unique<ScriptedCopies>(Good)));
+  runners.push_back(std::make_unique<CopyingRunner>(std::make_unique<ArrivingCopies>(all)));
+  this->transport = this->ranks.Start(std::move(runners), 2);
+  while (this->transport->ready_pages() == 0) std::this_thread::yield();
+  EXPECT_EQ(this->transport->ready_pages(), 5);
+  all = true;
+  all.notify_all();
+  while (this->transport->ready_pages() == 5) std::this_thread::yield();
+  EXPECT_EQ(this->transport->ready_pages(), CopyRunner::kAllPages);
 }
 
 TYPED_TEST(CopyTransport, WithoutHostMemoryNothingIsSent) {

@@ -221,6 +221,7 @@ class ScriptedGroups : public WorkerGroups {
       ack.job = 1;
       return copies > 0 && copies-- > 0;
     }
+    int32_t ready_pages() const override { return 0; }
     std::string fault() const override { return own_fault; }
     bool Recover() override { return false; }
     bool recovering() override { return false; }
