@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "server/call/call_resources.h"
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
 #include "server/call/wire_check.h"
 
 namespace google::protobuf {
@@ -26,23 +26,23 @@ enum class CallCost : uint8_t { kQuick, kLinearInRequest };
 using BytesFunction =
     std::function<absl::Status(TenantId tenant, const grpc::ByteBuffer&, std::string*)>;
 
-// Refuses a reply above the limit. The library's own status would not say how to ask for less.
-absl::Status CheckReplySize(const StreamHost& host, const google::protobuf::MessageLite& reply);
+// Refuses a reply above `limit_bytes`. The library's own status would not say how to ask for less.
+absl::Status CheckReplySize(int64_t limit_bytes, const google::protobuf::MessageLite& reply);
 
-// `path` is a literal.
-RawService::Unary BytesCall(StreamHost* host, const char* path, CallCost cost,
+// `resources` outlive the calls; `path` is a literal.
+RawService::Unary BytesCall(const CallResources* resources, const char* path, CallCost cost,
                             BytesFunction function);
 
 // Registers absl::Status function(const Request&, Response*) under `path`; the function may take
 // the caller's TenantId before these.
 template <typename Request, typename Response, typename Function>
-void AddCall(RawService* service, StreamHost* host, const char* path, CallCost cost,
+void AddCall(RawService* service, const CallResources* resources, const char* path, CallCost cost,
              Function function) {
   service->Add(
       path,
-      BytesCall(host, path, cost,
-                [host, function = std::move(function)](TenantId tenant, const grpc::ByteBuffer& in,
-                                                       std::string* out) {
+      BytesCall(resources, path, cost,
+                [resources, function = std::move(function)](
+                    TenantId tenant, const grpc::ByteBuffer& in, std::string* out) {
                   Request request;
                   Response response;
                   absl::Status status = ParseMessage(in, &request);
@@ -53,7 +53,8 @@ void AddCall(RawService* service, StreamHost* host, const char* path, CallCost c
                       status = function(request, &response);
                     }
                   }
-                  if (status.ok()) status = CheckReplySize(*host, response);
+                  const int64_t limit_bytes = resources->options.max_reply_bytes;
+                  if (status.ok()) status = CheckReplySize(limit_bytes, response);
                   if (status.ok()) response.SerializeToString(out);
                   return status;
                 }));

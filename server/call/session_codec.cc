@@ -9,7 +9,6 @@
 #include "engine/base/status_macros.h"
 #include "quire/v1/sessions.pb.h"
 #include "server/call/status_codec.h"
-#include "server/call/stream_host.h"
 
 namespace quire {
 namespace {
@@ -72,16 +71,6 @@ absl::StatusOr<SessionName> DecodeNewName(const std::string& field, bool chosen,
   if (!chosen) return MakeSessionName();
   RETURN_IF_ERROR(CheckName(field, name));
   return name;
-}
-
-absl::Status CheckTakesSessions(const StreamHost& host) {
-  if (!host.draining.load(std::memory_order_relaxed)) return absl::OkStatus();
-  return Refusal(absl::StatusCode::kUnavailable, "DRAINING",
-                 "the server is draining; retry elsewhere", 1);
-}
-
-double MaxTtlSeconds(const StreamHost& host) {
-  return host.model->setup.scheduler.sessions.max_ttl_seconds;
 }
 
 absl::Status CheckOptions(const v1::SessionOptions& options, double max_ttl_seconds) {

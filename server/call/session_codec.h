@@ -12,7 +12,6 @@
 
 namespace quire {
 
-struct StreamHost;
 namespace v1 {
 class Session;
 class SessionOptions;
@@ -27,10 +26,6 @@ SessionName MakeSessionName();
 // The name of a new session: the client's choice, or else one of ours.
 absl::StatusOr<SessionName> DecodeNewName(const std::string& field, bool chosen,
                                           const std::string& name);
-
-// UNAVAILABLE while the server drains: a session begun now would end with it.
-absl::Status CheckTakesSessions(const StreamHost& host);
-double MaxTtlSeconds(const StreamHost& host);
 
 // INVALID_ARGUMENT naming the option that is out of its range.
 absl::Status CheckOptions(const v1::SessionOptions& options, double max_ttl_seconds);

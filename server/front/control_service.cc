@@ -24,25 +24,26 @@ constexpr int kMaxAbortIds = 65536;
 // Ids named in the log line of an abort; the counts are complete.
 constexpr size_t kLoggedIds = 16;
 
-v1::ServerInfo::State StateOf(const StreamHost& host) {
-  if (!host.engine->Stats().fault.empty()) return v1::ServerInfo::STATE_FAULTED;
-  return host.draining.load() ? v1::ServerInfo::STATE_DRAINING : v1::ServerInfo::STATE_READY;
+v1::ServerInfo::State StateOf(const ControlResources& resources) {
+  if (!resources.engine.Stats().fault.empty()) return v1::ServerInfo::STATE_FAULTED;
+  return resources.drain.draining() ? v1::ServerInfo::STATE_DRAINING : v1::ServerInfo::STATE_READY;
 }
 
-void FillServerInfo(const StreamHost& host, const ControlHooks& hooks, v1::ServerInfo* info) {
-  const EngineConfig& config = host.model->setup.config;
+void FillServerInfo(const ControlResources& resources, const ControlHooks& hooks,
+                    v1::ServerInfo* info) {
+  const EngineConfig& config = resources.model.setup.config;
   info->set_version(QUIRE_VERSION);
-  info->set_device(host.model->device_description);
-  info->add_models(host.model->name);
-  for (const std::string& name : host.model->other_names) info->add_models(name);
+  info->set_device(resources.model.device_description);
+  info->add_models(resources.model.name);
+  for (const std::string& name : resources.model.other_names) info->add_models(name);
   info->set_tensor_parallel_size(static_cast<uint32_t>(config.tensor_parallel_size));
   info->set_uptime_seconds(static_cast<double>(SteadyNowNs() - hooks.started_ns) * 1e-9);
   info->set_instance_id(hooks.instance_id);
-  info->set_state(StateOf(host));
-  info->set_max_request_bytes(static_cast<uint64_t>(host.options.max_request_bytes));
+  info->set_state(StateOf(resources));
+  info->set_max_request_bytes(static_cast<uint64_t>(resources.calls.options.max_request_bytes));
   info->set_max_running_requests(static_cast<uint32_t>(config.max_num_seqs));
   info->set_max_queued_requests(
-      static_cast<uint32_t>(host.model->setup.limits.max_num_queued_reqs));
+      static_cast<uint32_t>(resources.model.setup.limits.max_num_queued_reqs));
 }
 
 // Blocks that a request can get, without the null block.
@@ -128,32 +129,32 @@ void LogAbort(TenantId tenant, const v1::AbortRequest& request,
        {"request_ids", absl::StrJoin(ids, ",")}});
 }
 
-absl::Status Abort(StreamHost* host, TenantId tenant, const v1::AbortRequest& request,
-                   v1::AbortResponse* response) {
+absl::Status Abort(const ControlResources& resources, TenantId tenant,
+                   const v1::AbortRequest& request, v1::AbortResponse* response) {
   if (request.request_ids().empty() && !request.all()) {
     return InvalidField("request_ids", "is empty; name requests, or set all");
   }
   if (request.request_ids_size() > kMaxAbortIds) {
     return InvalidField("request_ids", "has more than 65536 ids; use several calls, or all");
   }
-  const auto streams =
-      request.all() ? host->table->All() : host->table->Find(Distinct(request.request_ids()));
+  const auto streams = request.all() ? resources.streams.All()
+                                     : resources.streams.Find(Distinct(request.request_ids()));
   for (const auto& stream : streams) stream->Abort();
   LogAbort(tenant, request, streams);
   response->set_aborted(static_cast<uint32_t>(streams.size()));
   return absl::OkStatus();
 }
 
-void Drain(StreamHost* host, const ControlHooks& hooks, TenantId tenant,
+void Drain(const ControlResources& resources, const ControlHooks& hooks, TenantId tenant,
            const v1::DrainRequest& request, v1::DrainResponse* response) {
   hooks.drain(request.exit_when_idle());
-  const SchedulerLoad load = host->engine->Stats().load;
+  const SchedulerLoad load = resources.engine.Stats().load;
   response->set_running_requests(static_cast<uint32_t>(load.running));
   response->set_waiting_requests(static_cast<uint32_t>(load.waiting));
   Log(Severity::kInfo, "drain: new requests are refused",
       {{"tenant", tenant},
        {"exit_when_idle", request.exit_when_idle()},
-       {"open_streams", host->table->open()}});
+       {"open_streams", resources.streams.open()}});
 }
 
 absl::Status Undrain(const ControlHooks& hooks, TenantId tenant, v1::UndrainResponse* response) {
@@ -167,47 +168,49 @@ absl::Status Undrain(const ControlHooks& hooks, TenantId tenant, v1::UndrainResp
 
 }  // namespace
 
-std::unique_ptr<RawService> MakeControlService(StreamHost* host, ControlHooks hooks) {
+std::unique_ptr<RawService> MakeControlService(const ControlResources& resources,
+                                               ControlHooks hooks) {
   auto service = std::make_unique<RawService>();
   RawService* s = service.get();
   AddCall<v1::GetServerInfoRequest, v1::ServerInfo>(
-      s, host, "/quire.v1.Control/GetServerInfo", CallCost::kQuick,
-      [host, hooks](const v1::GetServerInfoRequest&, v1::ServerInfo* info) {
-        FillServerInfo(*host, hooks, info);
+      s, &resources.calls, "/quire.v1.Control/GetServerInfo", CallCost::kQuick,
+      [resources, hooks](const v1::GetServerInfoRequest&, v1::ServerInfo* info) {
+        FillServerInfo(resources, hooks, info);
         return absl::OkStatus();
       });
   AddCall<v1::GetModelInfoRequest, v1::ModelInfo>(
-      s, host, "/quire.v1.Control/GetModelInfo", CallCost::kQuick,
-      [host](const v1::GetModelInfoRequest& request, v1::ModelInfo* info) {
-        if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), *host->model));
-        FillModelInfo(*host->model, info);
+      s, &resources.calls, "/quire.v1.Control/GetModelInfo", CallCost::kQuick,
+      [resources](const v1::GetModelInfoRequest& request, v1::ModelInfo* info) {
+        if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), resources.model));
+        FillModelInfo(resources.model, info);
         return absl::OkStatus();
       });
   AddCall<v1::GetMemoryPlanRequest, v1::MemoryPlan>(
-      s, host, "/quire.v1.Control/GetMemoryPlan", CallCost::kQuick,
-      [host](const v1::GetMemoryPlanRequest&, v1::MemoryPlan* plan) {
-        FillMemoryPlan(host->model->setup.memory, plan);
+      s, &resources.calls, "/quire.v1.Control/GetMemoryPlan", CallCost::kQuick,
+      [resources](const v1::GetMemoryPlanRequest&, v1::MemoryPlan* plan) {
+        FillMemoryPlan(resources.model.setup.memory, plan);
         return absl::OkStatus();
       });
-  AddCall<v1::GetLoadRequest, v1::Load>(s, host, "/quire.v1.Control/GetLoad", CallCost::kQuick,
-                                        [host](const v1::GetLoadRequest&, v1::Load* load) {
-                                          FillLoad(host->engine->Stats(), host->table->open(),
-                                                   load);
-                                          return absl::OkStatus();
-                                        });
+  AddCall<v1::GetLoadRequest, v1::Load>(
+      s, &resources.calls, "/quire.v1.Control/GetLoad", CallCost::kQuick,
+      [resources](const v1::GetLoadRequest&, v1::Load* load) {
+        FillLoad(resources.engine.Stats(), resources.streams.open(), load);
+        return absl::OkStatus();
+      });
   AddCall<v1::AbortRequest, v1::AbortResponse>(
-      s, host, "/quire.v1.Control/Abort", CallCost::kQuick,
-      [host](TenantId tenant, const v1::AbortRequest& request, v1::AbortResponse* response) {
-        return Abort(host, tenant, request, response);
+      s, &resources.calls, "/quire.v1.Control/Abort", CallCost::kQuick,
+      [resources](TenantId tenant, const v1::AbortRequest& request, v1::AbortResponse* response) {
+        return Abort(resources, tenant, request, response);
       });
   AddCall<v1::DrainRequest, v1::DrainResponse>(
-      s, host, "/quire.v1.Control/Drain", CallCost::kQuick,
-      [host, hooks](TenantId tenant, const v1::DrainRequest& request, v1::DrainResponse* response) {
-        Drain(host, hooks, tenant, request, response);
+      s, &resources.calls, "/quire.v1.Control/Drain", CallCost::kQuick,
+      [resources, hooks](TenantId tenant, const v1::DrainRequest& request,
+                         v1::DrainResponse* response) {
+        Drain(resources, hooks, tenant, request, response);
         return absl::OkStatus();
       });
   AddCall<v1::UndrainRequest, v1::UndrainResponse>(
-      s, host, "/quire.v1.Control/Undrain", CallCost::kQuick,
+      s, &resources.calls, "/quire.v1.Control/Undrain", CallCost::kQuick,
       [hooks](TenantId tenant, const v1::UndrainRequest&, v1::UndrainResponse* response) {
         return Undrain(hooks, tenant, response);
       });

@@ -6,12 +6,26 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "server/call/call_resources.h"
+#include "server/call/drain_state.h"
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
+#include "server/call/serving_model.h"
 
 namespace quire {
 
-// What Control needs of the front. Both functions may be called by any thread.
+class StreamTable;
+
+// The objects that Control reports on, and through which it ends requests.
+struct ControlResources {
+  const CallResources& calls;
+  const ServingModel& model;
+  const Engine& engine;
+  const DrainState& drain;
+  StreamTable& streams;
+};
+
+// The front's own part of Control. Both functions may be called by any thread.
 struct ControlHooks {
   std::function<void(bool exit_when_idle)> drain;
   // Whether the front was draining; FAILED_PRECONDITION once the process is ending.
@@ -20,7 +34,8 @@ struct ControlHooks {
   std::string instance_id;
 };
 
-// `host` outlives the service.
-std::unique_ptr<RawService> MakeControlService(StreamHost* host, ControlHooks hooks);
+// The objects in `resources` outlive the service.
+std::unique_ptr<RawService> MakeControlService(const ControlResources& resources,
+                                               ControlHooks hooks);
 
 }  // namespace quire

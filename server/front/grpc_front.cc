@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -23,19 +24,22 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
+#include "server/call/call_resources.h"
+#include "server/call/drain_state.h"
 #include "server/call/log_rate_limiter.h"
 #include "server/call/serial_thread.h"
 #include "server/call/status_codec.h"
-#include "server/call/stream_host.h"
 #include "server/call/text_pool.h"
 #include "server/front/acceptor.h"
 #include "server/front/control_service.h"
 #include "server/front/health_service.h"
 #include "server/front/inference_service.h"
 #include "server/front/reflection.h"
+#include "server/generate/generate_resources.h"
 #include "server/generate/output_shards.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
+#include "server/session/session_resources.h"
 #include "server/session/session_watches.h"
 #include "server/session/sessions_service.h"
 
@@ -109,11 +113,12 @@ void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
 // Refuses calls of unknown methods, and counts them like other calls.
 class UnknownMethods final : public grpc::CallbackGenericService {
  public:
-  explicit UnknownMethods(const StreamHost* host) : host_(host) {}
+  // `connections` outlive the service.
+  explicit UnknownMethods(ConnectionTable* connections) : connections_(connections) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
-    return new Refusal(host_->connections, context->peer());
+    return new Refusal(connections_, context->peer());
   }
 
  private:
@@ -129,7 +134,7 @@ class UnknownMethods final : public grpc::CallbackGenericService {
     const OpenCall call_;
   };
 
-  const StreamHost* const host_;
+  ConnectionTable* const connections_;
 };
 
 class Front final : public GrpcFront {
@@ -147,7 +152,7 @@ class Front final : public GrpcFront {
   void BeginExit() override;
   void StartDrain() override;
   bool ExitRequested() const override { return exit_requested_.load(); }
-  bool Draining() const override { return host_.draining.load(); }
+  bool Draining() const override { return drain_.draining(); }
   int open_streams() const override { return table_.open(); }
   void Shutdown(double grace_seconds) override;
 
@@ -158,19 +163,26 @@ class Front final : public GrpcFront {
 
   static int TextThreads(const FrontOptions& options) { return std::max(1, options.text_threads); }
 
-  // Declared in the order of dependence: streams use the host, which points to the other members.
-  StreamHost host_;
+  const FrontOptions options_;
+  const ServingModel& model_;
+  ServerMetrics& metrics_;
+  DrainState drain_;
+  // The objects that calls use, made by Start. Before the members below, some of which have threads
+  // that run streams.
+  std::optional<CallResources> calls_;
+  std::optional<GenerateResources> generate_;
+  std::optional<SessionResources> session_;
   StreamTable table_;
   StallWatch stalls_;
   std::unique_ptr<Acceptor> acceptor_;
   OutputShards shards_;
   std::unique_ptr<TextPool> text_pool_;
   SessionWatches watches_;
-  std::unique_ptr<SerialThread> session_thread_;  // starts once the host is complete
+  std::unique_ptr<SerialThread> session_thread_;  // starts with the listener
   const int64_t started_ns_ = SteadyNowNs();
   int port_ = 0;
   std::atomic<bool> exit_requested_{false};
-  // Orders drain, undrain, exit and health; host_.draining is written under it.
+  // Orders drain, undrain, exit and health; drain_ is written under it.
   std::mutex drain_mutex_;
   bool serving_ = false;  // under drain_mutex_; the last SetServing
   bool ending_ = false;   // under drain_mutex_
@@ -181,42 +193,51 @@ class Front final : public GrpcFront {
   std::unique_ptr<RawService> reflection_;
   HealthBoard health_board_{{"", kInference, kControl, kSessions}};
   std::unique_ptr<RawService> health_;
-  UnknownMethods unknown_{&host_};
+  std::optional<UnknownMethods> unknown_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
 };
 
 Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics)
-    : table_(options.max_open_streams),
+    : options_(options),
+      model_(*model),
+      metrics_(*metrics),
+      table_(options.max_open_streams),
       stalls_(static_cast<int64_t>(options.slow_reader_timeout_seconds * 1e9)),
       shards_(TextThreads(options)),
       text_pool_(std::make_unique<TextPool>(TextThreads(options),
                                             static_cast<size_t>(options.max_open_streams),
-                                            static_cast<size_t>(options.resource_quota_bytes))) {
-  host_.options = options;
-  host_.model = model;
-  host_.metrics = metrics;
-  host_.table = &table_;
-  host_.stalls = &stalls_;
-  host_.text_pool = text_pool_.get();
-  host_.watches = &watches_;
-  host_.seed_key = RandomKey();
-}
+                                            static_cast<size_t>(options.resource_quota_bytes))) {}
 
 absl::Status Front::Start(Engine* engine, HostArenas arenas) {
-  host_.engine = engine;
-  host_.arenas = std::move(arenas);
   session_thread_ = std::make_unique<SerialThread>();
-  host_.session_thread = session_thread_.get();
-  const FrontOptions& options = host_.options;
   // A connection has at most kMaxConcurrentStreams live streams, so of twice as many open calls at
   // least half have been reset.
-  ASSIGN_OR_RETURN(
-      acceptor_, Acceptor::Listen({options.host, options.port, options.uds, options.max_connections,
-                                   2 * kMaxConcurrentStreams,
-                                   options.max_open_streams + 2 * kMaxConcurrentStreams}));
-  host_.connections = &acceptor_->connections();
-  shards_.SetConnections(host_.connections);
+  ASSIGN_OR_RETURN(acceptor_,
+                   Acceptor::Listen({options_.host, options_.port, options_.uds,
+                                     options_.max_connections, 2 * kMaxConcurrentStreams,
+                                     options_.max_open_streams + 2 * kMaxConcurrentStreams}));
+  ConnectionTable& connections = acceptor_->connections();
+  shards_.SetConnections(&connections);
+  calls_.emplace(CallResources{.options = options_,
+                               .metrics = metrics_,
+                               .connections = connections,
+                               .text_pool = *text_pool_});
+  generate_.emplace(GenerateResources{.calls = *calls_,
+                                      .model = model_,
+                                      .engine = *engine,
+                                      .drain = drain_,
+                                      .streams = table_,
+                                      .stalls = stalls_,
+                                      .key = RandomKey()});
+  session_.emplace(SessionResources{.calls = *calls_,
+                                    .model = model_,
+                                    .engine = *engine,
+                                    .drain = drain_,
+                                    .streams = table_,
+                                    .thread = *session_thread_,
+                                    .watches = watches_,
+                                    .arenas = std::move(arenas)});
   RETURN_IF_ERROR(BuildServer());
   engine->SetSessionObserver(&watches_);
   port_ = acceptor_->port();
@@ -226,7 +247,7 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas) {
     connection.fd = fd;
     connections_->HandleNewConnection(&connection);
   };
-  acceptor_->Start(deliver, [this] { host_.metrics->ConnectionRejected(); });
+  acceptor_->Start(deliver, [this] { metrics_.ConnectionRejected(); });
   return absl::OkStatus();
 }
 
@@ -239,23 +260,28 @@ absl::Status Front::BuildServer() {
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   gpr_set_log_function(LogGrpcError);
   grpc::EnableDefaultHealthCheckService(false);
-  inference_ = MakeInferenceService(&host_);
-  control_ =
-      MakeControlService(&host_, {[this](bool exit_when_idle) { Drain(exit_when_idle); },
-                                  [this] { return Undrain(); }, started_ns_, Hex(RandomKey())});
-  sessions_ = MakeSessionsService(&host_);
-  health_ = MakeHealthService(&host_, &health_board_);
+  inference_ = MakeInferenceService(&*generate_);
+  control_ = MakeControlService({.calls = *calls_,
+                                 .model = model_,
+                                 .engine = generate_->engine,
+                                 .drain = drain_,
+                                 .streams = table_},
+                                {[this](bool exit_when_idle) { Drain(exit_when_idle); },
+                                 [this] { return Undrain(); }, started_ns_, Hex(RandomKey())});
+  sessions_ = MakeSessionsService(&*session_);
+  health_ = MakeHealthService(&*calls_, &health_board_);
   grpc::ServerBuilder builder;
-  SetFence(host_.options, &builder);
+  SetFence(options_, &builder);
   builder.RegisterService(inference_.get());
   builder.RegisterService(control_.get());
   builder.RegisterService(sessions_.get());
   builder.RegisterService(health_.get());
-  builder.RegisterCallbackGenericService(&unknown_);
-  if (host_.options.reflection) {
-    reflection_ =
-        MakeReflectionService(&host_, {kInference, kControl, kSessions, "grpc.health.v1.Health",
-                                       "grpc.reflection.v1.ServerReflection"});
+  unknown_.emplace(&calls_->connections);
+  builder.RegisterCallbackGenericService(&*unknown_);
+  if (options_.reflection) {
+    reflection_ = MakeReflectionService(&calls_->connections, options_.max_reply_bytes,
+                                        {kInference, kControl, kSessions, "grpc.health.v1.Health",
+                                         "grpc.reflection.v1.ServerReflection"});
     builder.RegisterService(reflection_.get());
   }
   connections_ = builder.experimental().AddExternalConnectionAcceptor(
@@ -269,7 +295,7 @@ absl::Status Front::BuildServer() {
 void Front::SetServing(bool serving) {
   const std::lock_guard lock(drain_mutex_);
   serving_ = serving;
-  health_board_.Set(serving && !host_.draining.load());
+  health_board_.Set(serving && !drain_.draining());
 }
 
 void Front::BeginExit() {
@@ -280,7 +306,7 @@ void Front::BeginExit() {
 void Front::StartDrain() {
   const std::lock_guard lock(drain_mutex_);
   health_board_.Set(false);  // before any refusal, so that balancers choose another server first
-  host_.draining.store(true);
+  drain_.Set(true);
 }
 
 void Front::Drain(bool exit_when_idle) {
@@ -296,7 +322,7 @@ absl::StatusOr<bool> Front::Undrain() {
     return Refusal(absl::StatusCode::kFailedPrecondition, "EXITING",
                    "the server is ending and accepts no work again; use another server");
   }
-  const bool was_draining = host_.draining.exchange(false);
+  const bool was_draining = drain_.Set(false);
   health_board_.Set(serving_);
   return was_draining;
 }
@@ -307,7 +333,7 @@ void Front::Shutdown(double grace_seconds) {
   StartDrain();
   acceptor_->Stop();
   const int64_t end_ns = SteadyNowNs() + static_cast<int64_t>(grace_seconds * 1e9);
-  host_.engine->CancelAll(FinishReason::kDraining);
+  generate_->engine.CancelAll(FinishReason::kDraining);
   table_.WaitEmpty(grace_seconds);
   // Health watchers are left, and streams whose reader or engine hangs. The deadline cancels them,
   // and every reactor finishes when cancelled.
@@ -318,7 +344,7 @@ void Front::Shutdown(double grace_seconds) {
   absl::Notification down;
   std::thread cutter([&] {
     if (down.WaitForNotificationWithTimeout(absl::Nanoseconds(wait_ns + kShutdownNs))) return;
-    host_.connections->CutAll("the server is ending and its calls do not end");
+    calls_->connections.CutAll("the server is ending and its calls do not end");
   });
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(wait_ns));
   down.Notify();

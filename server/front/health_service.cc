@@ -96,10 +96,10 @@ void HealthBoard::Set(bool serving) {
   for (HealthWatch* watch : watches_) watch->Send();
 }
 
-std::unique_ptr<RawService> MakeHealthService(StreamHost* host, HealthBoard* board) {
+std::unique_ptr<RawService> MakeHealthService(const CallResources* resources, HealthBoard* board) {
   auto service = std::make_unique<RawService>();
   AddCall<HealthCheckRequest, HealthCheckResponse>(
-      service.get(), host, "/grpc.health.v1.Health/Check", CallCost::kQuick,
+      service.get(), resources, "/grpc.health.v1.Health/Check", CallCost::kQuick,
       [board](const HealthCheckRequest& request, HealthCheckResponse* response) {
         if (!board->Knows(request.service())) {
           return absl::NotFoundError("service: this server has no service of this name");
@@ -109,9 +109,9 @@ std::unique_ptr<RawService> MakeHealthService(StreamHost* host, HealthBoard* boa
         return absl::OkStatus();
       });
   service->Add("/grpc.health.v1.Health/Watch",
-               RawService::ServerStreaming([host, board](grpc::CallbackServerContext* context,
-                                                         const grpc::ByteBuffer* request) {
-                 auto* watch = new HealthWatch(board, host->connections, context->peer());
+               RawService::ServerStreaming([resources, board](grpc::CallbackServerContext* context,
+                                                              const grpc::ByteBuffer* request) {
+                 auto* watch = new HealthWatch(board, &resources->connections, context->peer());
                  watch->Start(*request);
                  return watch;
                }));

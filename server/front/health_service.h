@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "server/call/call_resources.h"
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
 
 namespace quire {
 
@@ -26,7 +26,8 @@ class HealthBoard {
 
  private:
   friend class HealthWatch;
-  friend std::unique_ptr<RawService> MakeHealthService(StreamHost* host, HealthBoard* board);
+  friend std::unique_ptr<RawService> MakeHealthService(const CallResources* resources,
+                                                       HealthBoard* board);
 
   bool Knows(const std::string& service) const { return services_.count(service) != 0; }
   bool Serving();
@@ -38,7 +39,7 @@ class HealthBoard {
   std::set<HealthWatch*> watches_;  // under mutex_
 };
 
-// `host` and `board` outlive the service.
-std::unique_ptr<RawService> MakeHealthService(StreamHost* host, HealthBoard* board);
+// `resources` and `board` outlive the service.
+std::unique_ptr<RawService> MakeHealthService(const CallResources* resources, HealthBoard* board);
 
 }  // namespace quire

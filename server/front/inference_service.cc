@@ -59,27 +59,28 @@ absl::Status Detokenize(const ServingModel& model, const v1::DetokenizeRequest& 
 
 }  // namespace
 
-std::unique_ptr<RawService> MakeInferenceService(StreamHost* host) {
+std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resources) {
   auto service = std::make_unique<RawService>();
   service->Add("/quire.v1.Inference/Generate",
-               RawService::ServerStreaming(
-                   [host](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-                     return StartGenerate(host, context, request);
-                   }));
+               RawService::ServerStreaming([resources](grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) {
+                 return StartGenerate(resources, context, request);
+               }));
   service->Add(
       "/quire.v1.Inference/GenerateUnary",
-      RawService::Unary([host](grpc::CallbackServerContext* context,
-                               const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-        return StartGenerateUnary(host, context, request, response);
+      RawService::Unary([resources](grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+        return StartGenerateUnary(resources, context, request, response);
       }));
-  const ServingModel* model = host->model;
+  const ServingModel* model = &resources->model;
   AddCall<v1::TokenizeRequest, v1::TokenizeResponse>(
-      service.get(), host, "/quire.v1.Inference/Tokenize", CallCost::kLinearInRequest,
+      service.get(), &resources->calls, "/quire.v1.Inference/Tokenize", CallCost::kLinearInRequest,
       [model](const v1::TokenizeRequest& request, v1::TokenizeResponse* response) {
         return Tokenize(*model, request, response);
       });
   AddCall<v1::DetokenizeRequest, v1::DetokenizeResponse>(
-      service.get(), host, "/quire.v1.Inference/Detokenize", CallCost::kLinearInRequest,
+      service.get(), &resources->calls, "/quire.v1.Inference/Detokenize",
+      CallCost::kLinearInRequest,
       [model](const v1::DetokenizeRequest& request, v1::DetokenizeResponse* response) {
         return Detokenize(*model, request, response);
       });

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
+#include "server/generate/generate_resources.h"
 
 namespace quire {
 
-// `host` outlives the service.
-std::unique_ptr<RawService> MakeInferenceService(StreamHost* host);
+// `resources` outlive the service.
+std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resources);
 
 }  // namespace quire

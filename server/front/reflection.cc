@@ -65,9 +65,9 @@ void Answer(const ServerReflectionRequest& request, const std::vector<std::strin
 // cancelled call makes the pending operation fail.
 class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  ReflectionReactor(const StreamHost* host, const std::vector<std::string>* services,
-                    const std::string& peer)
-      : host_(host), services_(services), call_(host->connections, peer) {
+  ReflectionReactor(ConnectionTable* connections, int64_t max_reply_bytes,
+                    const std::vector<std::string>* services, const std::string& peer)
+      : max_reply_bytes_(max_reply_bytes), services_(services), call_(connections, peer) {
     StartRead(&in_);
   }
 
@@ -81,7 +81,7 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
     *response.mutable_original_request() = request;
     Answer(request, *services_, &response);
     // The answer contains the request, so a large request has no answer that fits.
-    const absl::Status fits = CheckReplySize(*host_, response);
+    const absl::Status fits = CheckReplySize(max_reply_bytes_, response);
     if (!fits.ok()) return Finish(ToGrpcStatus(fits));
     const std::string bytes = response.SerializeAsString();
     out_ = ToByteBuffer(bytes.data(), bytes.size());
@@ -94,7 +94,7 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
   void OnDone() override { delete this; }
 
  private:
-  const StreamHost* const host_;
+  const int64_t max_reply_bytes_;
   const std::vector<std::string>* const services_;
   const OpenCall call_;
   grpc::ByteBuffer in_;
@@ -103,13 +103,14 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
 
 }  // namespace
 
-std::unique_ptr<RawService> MakeReflectionService(StreamHost* host,
+std::unique_ptr<RawService> MakeReflectionService(ConnectionTable* connections,
+                                                  int64_t max_reply_bytes,
                                                   std::vector<std::string> services) {
   auto service = std::make_unique<RawService>();
   const auto names = std::make_shared<const std::vector<std::string>>(std::move(services));
-  const auto start = [host, names](grpc::CallbackServerContext* context) {
+  const auto start = [connections, max_reply_bytes, names](grpc::CallbackServerContext* context) {
     return static_cast<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*>(
-        new ReflectionReactor(host, names.get(), context->peer()));
+        new ReflectionReactor(connections, max_reply_bytes, names.get(), context->peer()));
   };
   service->Add("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
                RawService::Bidi(start));

@@ -2,17 +2,20 @@
 // messages. The library's own reflection uses the synchronous API, which takes a thread per stream.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
 
 namespace quire {
 
-// `services` are full names whose descriptors are linked in. `host` outlives the service.
-std::unique_ptr<RawService> MakeReflectionService(StreamHost* host,
+class ConnectionTable;
+
+// `services` are full names whose descriptors are linked in. `connections` outlive the service.
+std::unique_ptr<RawService> MakeReflectionService(ConnectionTable* connections,
+                                                  int64_t max_reply_bytes,
                                                   std::vector<std::string> services);
 
 }  // namespace quire

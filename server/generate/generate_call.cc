@@ -20,6 +20,7 @@
 #include "server/generate/request_codec.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
+#include "server/metrics/metrics.h"
 
 namespace quire {
 namespace {
@@ -50,30 +51,30 @@ uint64_t MixSeed(uint64_t x) {
 // The part that both calls share: the stream, and the accounting around it.
 class GenerateCall {
  public:
-  GenerateCall(StreamHost* host, const grpc::CallbackServerContext& context, StreamOutlet* outlet,
-               GenerationStream::Shape shape)
-      : host_(host),
+  GenerateCall(const GenerateResources* resources, const grpc::CallbackServerContext& context,
+               StreamOutlet* outlet, GenerationStream::Shape shape)
+      : resources_(resources),
         method_(shape == GenerationStream::Shape::kStream ? "Generate" : "GenerateUnary"),
         opened_ns_(SteadyNowNs()),
         port_(ConnectionTable::PortOf(context.peer())),
         stream_(std::make_shared<GenerationStream>(
-            host, outlet, shape,
+            resources, outlet, shape,
             GenerationStream::Caller{
-                host->options.identity(context), port_,
-                DeadlineNs(context, host->options.default_deadline_seconds)})) {
+                resources->calls.options.identity(context), port_,
+                DeadlineNs(context, resources->calls.options.default_deadline_seconds)})) {
     published_.store(stream_.get(), std::memory_order_release);
   }
 
   // The whole way to the engine. From here on the call may end at any time.
   void Start(const grpc::ByteBuffer& request) {
     const std::shared_ptr<GenerationStream> stream = stream_;
-    host_->connections->CallOpened(port_);
-    host_->metrics->StreamOpened();
+    resources_->calls.connections.CallOpened(port_);
+    resources_->calls.metrics.StreamOpened();
     if (const absl::Status status = Open(request, stream); !status.ok()) stream->Refuse(status);
   }
 
-  const std::string& model_name() const { return host_->model->name; }
-  int64_t max_reply_bytes() const { return host_->options.max_reply_bytes; }
+  const std::string& model_name() const { return resources_->model.name; }
+  int64_t max_reply_bytes() const { return resources_->calls.options.max_reply_bytes; }
 
   // From the library's callbacks, which come on any of its threads.
   GenerationStream& stream() { return *published_.load(std::memory_order_acquire); }
@@ -85,41 +86,38 @@ class GenerateCall {
   // From OnDone.
   void Done() {
     stream().Closed();
-    host_->metrics->StreamClosed();
-    host_->metrics->RpcFinished(method_, code_.load(std::memory_order_relaxed),
-                                static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
-    host_->connections->CallClosed(port_);
-    host_->table->Leave();
+    resources_->calls.metrics.StreamClosed();
+    resources_->calls.metrics.RpcFinished(method_, code_.load(std::memory_order_relaxed),
+                                          static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
+    resources_->calls.connections.CallClosed(port_);
+    resources_->streams.Leave();
   }
 
  private:
   absl::Status Open(const grpc::ByteBuffer& bytes,
                     const std::shared_ptr<GenerationStream>& stream) {
-    RETURN_IF_ERROR(host_->table->Enter());
-    if (host_->draining.load(std::memory_order_relaxed)) {
-      return Refusal(absl::StatusCode::kUnavailable, "DRAINING",
-                     "the server is draining; retry elsewhere", 1);
-    }
+    RETURN_IF_ERROR(resources_->streams.Enter());
+    RETURN_IF_ERROR(resources_->drain.CheckAccepts());
     v1::GenerateRequest request;
     RETURN_IF_ERROR(ParseMessage(bytes, &request));
-    const uint64_t seed = MixSeed(host_->seed_key.load(std::memory_order_relaxed) ^ stream->id());
-    ASSIGN_OR_RETURN(ParsedRequest decoded, DecodeGenerate(request, *host_->model, seed));
+    const uint64_t seed = MixSeed(resources_->key ^ stream->id());
+    ASSIGN_OR_RETURN(ParsedRequest decoded, DecodeGenerate(request, resources_->model, seed));
     RETURN_IF_ERROR(stream->Claim(decoded.request_id));
-    host_->stalls->Watch(stream);
+    resources_->stalls.Watch(stream);
     const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
-    const auto submit = [stream, parsed, model = host_->model] {
-      const absl::Status status = TokenizePrompt(*model, parsed.get());
+    const auto submit = [stream, parsed, &model = resources_->model] {
+      const absl::Status status = TokenizePrompt(model, parsed.get());
       if (!status.ok()) return stream->Refuse(status);
       stream->Submit(std::move(parsed->request), parsed->output);
     };
     if (parsed->kind != ParsedRequest::Prompt::kTokenIds) {
-      return host_->text_pool->Run(parsed->TextBytes(), submit);
+      return resources_->calls.text_pool.Run(parsed->TextBytes(), submit);
     }
     submit();
     return absl::OkStatus();
   }
 
-  StreamHost* const host_;
+  const GenerateResources* const resources_;
   const char* const method_;
   const int64_t opened_ns_;
   const int port_;  // of the peer
@@ -132,8 +130,8 @@ class GenerateCall {
 
 class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, StreamOutlet {
  public:
-  GenerateReactor(StreamHost* host, grpc::CallbackServerContext* context)
-      : context_(context), call_(host, *context, this, GenerationStream::Shape::kStream) {}
+  GenerateReactor(const GenerateResources* resources, grpc::CallbackServerContext* context)
+      : context_(context), call_(resources, *context, this, GenerationStream::Shape::kStream) {}
 
   void Start(const grpc::ByteBuffer& request) { call_.Start(request); }
 
@@ -175,10 +173,11 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
 class UnaryReactor final : public grpc::ServerUnaryReactor, StreamOutlet {
  public:
-  UnaryReactor(StreamHost* host, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+  UnaryReactor(const GenerateResources* resources, grpc::CallbackServerContext* context,
+               grpc::ByteBuffer* response)
       : context_(context),
         response_(response),
-        call_(host, *context, this, GenerationStream::Shape::kUnary) {}
+        call_(resources, *context, this, GenerationStream::Shape::kUnary) {}
 
   void Start(const grpc::ByteBuffer& request) { call_.Start(request); }
 
@@ -214,18 +213,19 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, StreamOutlet {
 
 }  // namespace
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartGenerate(StreamHost* host,
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartGenerate(const GenerateResources* resources,
                                                           grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* request) {
-  auto* reactor = new GenerateReactor(host, context);
+  auto* reactor = new GenerateReactor(resources, context);
   reactor->Start(*request);
   return reactor;
 }
 
-grpc::ServerUnaryReactor* StartGenerateUnary(StreamHost* host, grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* StartGenerateUnary(const GenerateResources* resources,
+                                             grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response) {
-  auto* reactor = new UnaryReactor(host, context, response);
+  auto* reactor = new UnaryReactor(resources, context, response);
   reactor->Start(*request);
   return reactor;
 }

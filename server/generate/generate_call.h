@@ -6,15 +6,16 @@
 #include <string_view>
 
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
+#include "server/generate/generate_resources.h"
 
 namespace quire {
 
-// Handlers for RawService; the reactors delete themselves. `host` outlives every call.
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartGenerate(StreamHost* host,
+// Handlers for RawService; the reactors delete themselves. `resources` outlive every call.
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartGenerate(const GenerateResources* resources,
                                                           grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* request);
-grpc::ServerUnaryReactor* StartGenerateUnary(StreamHost* host, grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* StartGenerateUnary(const GenerateResources* resources,
+                                             grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* response);
 

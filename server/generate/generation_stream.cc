@@ -14,6 +14,7 @@
 #include "server/generate/request_log.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
+#include "server/metrics/metrics.h"
 
 namespace quire {
 namespace {
@@ -59,13 +60,13 @@ void OutputDelta::Clear() {
   tokens = 0;
 }
 
-GenerationStream::GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape,
-                                   const Caller& caller)
-    : host_(host),
+GenerationStream::GenerationStream(const GenerateResources* resources, StreamOutlet* outlet,
+                                   Shape shape, const Caller& caller)
+    : resources_(resources),
       shape_(shape),
       caller_(caller),
       arrival_ns_(SteadyNowNs()),
-      id_(host->table->NextId()),
+      id_(resources->streams.NextId()),
       outlet_(outlet) {}
 
 GenerationStream::~GenerationStream() = default;
@@ -74,9 +75,9 @@ absl::Status GenerationStream::Claim(const std::string& request_id) {
   request_id_ = request_id;
   // A client may have chosen an id that the server makes up: then the server makes another.
   absl::Status claimed = absl::AlreadyExistsError("");
-  for (uint64_t key = host_->seed_key; absl::IsAlreadyExists(claimed); ++key) {
+  for (uint64_t key = resources_->key; absl::IsAlreadyExists(claimed); ++key) {
     if (request_id.empty()) request_id_ = MakeRequestId(key, id_);
-    claimed = host_->table->Claim(request_id_, shared_from_this());
+    claimed = resources_->streams.Claim(request_id_, shared_from_this());
     if (!request_id.empty()) break;
   }
   RETURN_IF_ERROR(claimed);
@@ -89,8 +90,8 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
   is_turn_ = request->session_turn.has_value();
   if (is_turn_) session_ = request->session_turn->session;
   if (!is_turn_) {
-    const absl::Status fits = FitToContext(ContextLimitOf(*host_->model), *request);
-    if (!fits.ok()) return Refuse(FromEngine(fits, *host_));
+    const absl::Status fits = FitToContext(ContextLimitOf(resources_->model), *request);
+    if (!fits.ok()) return Refuse(FromEngine(fits, resources_->drain, resources_->engine));
   }
   request->id = id_;
   request->cookie = this;
@@ -100,21 +101,21 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
   sampling_ = request->sampling;
   output_ = output;
   if (output_.text || !sampling_.stop.empty()) {
-    detokenizer_.emplace(host_->model->tokenizer.get(),
+    detokenizer_.emplace(resources_->model.tokenizer.get(),
                          Detokenizer::Options{sampling_.stop, sampling_.include_stop_in_output,
                                               output_.skip_special_tokens});
   }
-  queue_position_ = host_->engine->Stats().load.waiting;
+  queue_position_ = resources_->engine.Stats().load.waiting;
   const auto prompt_tokens = static_cast<int32_t>(request->prompt.size());
   {
     std::lock_guard lock(mutex_);
     if (!end_.ok()) return;  // cancelled on the way here
   }
   until_finish_ = shared_from_this();
-  const absl::Status status = host_->engine->Submit(std::move(request));
+  const absl::Status status = resources_->engine.Submit(std::move(request));
   if (!status.ok()) {
     until_finish_.reset();
-    return Refuse(FromEngine(status, *host_));
+    return Refuse(FromEngine(status, resources_->drain, resources_->engine));
   }
   std::unique_lock lock(mutex_);
   submitted_ = true;
@@ -128,9 +129,9 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
 void GenerationStream::TakeStart(const TurnStart& start) {
   absl::Status refusal;
   if (!start.status.ok()) {
-    refusal = FromEngine(start.status, *host_);
-    host_->metrics->RequestRejected(static_cast<int>(refusal.code()));
-    LogRefused(host_->options, caller_.tenant, refusal);
+    refusal = FromEngine(start.status, resources_->drain, resources_->engine);
+    resources_->calls.metrics.RequestRejected(static_cast<int>(refusal.code()));
+    LogRefused(resources_->calls.options, caller_.tenant, refusal);
   }
   std::unique_lock lock(mutex_);
   if (refusal.ok()) {
@@ -149,8 +150,8 @@ void GenerationStream::Accept(int32_t prompt_tokens, int32_t max_tokens) {
 }
 
 void GenerationStream::Refuse(const absl::Status& status) {
-  host_->metrics->RequestRejected(static_cast<int>(status.code()));
-  LogRefused(host_->options, caller_.tenant, status);
+  resources_->calls.metrics.RequestRejected(static_cast<int>(status.code()));
+  LogRefused(resources_->calls.options, caller_.tenant, status);
   std::unique_lock lock(mutex_);
   End(status);
   Pump(std::move(lock));
@@ -165,9 +166,9 @@ void GenerationStream::WriteDone(bool ok) {
     CancelInEngine(FinishReason::kCancelled);
   }
   // Waits until most of it is read: each pause makes the engine compute the known tokens again.
-  if (paused_ && pending_.bytes() <= host_->options.stream_buffer_bytes / 8) {
+  if (paused_ && pending_.bytes() <= resources_->calls.options.stream_buffer_bytes / 8) {
     paused_ = false;
-    host_->engine->SetPaused(id_, false);
+    resources_->engine.SetPaused(id_, false);
   }
   Pump(std::move(lock));
 }
@@ -195,11 +196,11 @@ void GenerationStream::Closed() {
     std::lock_guard lock(outlet_mutex_);
     outlet_ = nullptr;
   }
-  host_->stalls->Forget(this);
+  resources_->stalls.Forget(this);
 }
 
 int64_t GenerationStream::CheckStall(int64_t now_ns) {
-  const int64_t timeout_ns = host_->stalls->timeout_ns();
+  const int64_t timeout_ns = resources_->stalls.timeout_ns();
   std::unique_lock lock(mutex_);
   if (!writing_ && !ended_) return now_ns + timeout_ns;
   if (now_ns - busy_since_ns_ < timeout_ns) return busy_since_ns_ + timeout_ns;
@@ -215,7 +216,7 @@ int64_t GenerationStream::CheckStall(int64_t now_ns) {
   // A reset waits behind a write that the peer's full socket blocks. Such a connection is of no use
   // to its other streams either.
   if (std::exchange(reset_, true)) {
-    host_->connections->Cut(caller_.port, "its peer has stopped reading");
+    resources_->calls.connections.Cut(caller_.port, "its peer has stopped reading");
   } else {
     outlet_->Reset();
   }
@@ -232,7 +233,8 @@ bool GenerationStream::IsStopId(int32_t token) const {
 void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   if (text_done_ || overrun_.load(std::memory_order_relaxed)) return;
   if (last_token_ns_ != 0) {
-    host_->metrics->InterTokenLatency(static_cast<double>(now_ns - last_token_ns_) * 1e-9);
+    resources_->calls.metrics.InterTokenLatency(static_cast<double>(now_ns - last_token_ns_) *
+                                                1e-9);
   }
   last_token_ns_ = now_ns;
   ++delivered_;
@@ -242,7 +244,7 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   // A token that ends the sequence is part of the ids, never of the text.
   if (!detokenizer_.has_value() || IsStopId(token)) return;
   text_done_ = detokenizer_->Push(token, &gathered_.text, delivered_ >= sampling_.min_tokens);
-  if (text_done_) host_->engine->Cancel(id_, FinishReason::kStopText, delivered_);
+  if (text_done_) resources_->engine.Cancel(id_, FinishReason::kStopText, delivered_);
   if (!output_.text) gathered_.text.clear();
 }
 
@@ -256,15 +258,15 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
     detokenizer_->Flush(&gathered_.text);
   }
   event.usage.completion_tokens = delivered_;
-  host_->metrics->RequestFinished(event, is_turn_ ? max_tokens_ : sampling_.max_tokens);
+  resources_->calls.metrics.RequestFinished(event, is_turn_ ? max_tokens_ : sampling_.max_tokens);
   gathered_finish_ = event;
   std::unique_lock lock(mutex_);
   if (cancel_ns_ != 0) {
-    host_->metrics->CancelToEnd(static_cast<double>(now_ns - cancel_ns_) * 1e-9);
+    resources_->calls.metrics.CancelToEnd(static_cast<double>(now_ns - cancel_ns_) * 1e-9);
   }
   const absl::Status end = end_;
   lock.unlock();
-  LogFinished(host_->options, {request_id_, caller_.tenant, session_, event, end});
+  LogFinished(resources_->calls.options, {request_id_, caller_.tenant, session_, event, end});
 }
 
 void GenerationStream::Flush() {
@@ -272,7 +274,7 @@ void GenerationStream::Flush() {
   pending_.Append(gathered_);
   if (gathered_finish_.has_value()) finish_ = gathered_finish_;
   if (!end_.ok() || ended_) return pending_.Clear();
-  const int64_t bound = host_->options.stream_buffer_bytes;
+  const int64_t bound = resources_->calls.options.stream_buffer_bytes;
   const int64_t unsent = pending_.bytes() + in_flight_bytes_;
   if (overrun_.load(std::memory_order_relaxed)) {
     Shed();
@@ -280,8 +282,8 @@ void GenerationStream::Flush() {
     Shed();
   } else if (shape_ == Shape::kStream && writing_ && unsent > bound / 2 && !paused_) {
     paused_ = true;
-    host_->metrics->StreamPaused();
-    host_->engine->SetPaused(id_, true);
+    resources_->calls.metrics.StreamPaused();
+    resources_->engine.SetPaused(id_, true);
   } else if (shape_ == Shape::kUnary) {
     // Checked as the reply grows: tokens behind the limit cannot be delivered.
     const absl::Status fits = outlet_->CheckSize(pending_.bytes());
@@ -300,7 +302,7 @@ void GenerationStream::End(const absl::Status& status) {
 
 void GenerationStream::Shed() {
   shed_ = true;
-  host_->metrics->StreamShed();
+  resources_->calls.metrics.StreamShed();
   End(StatusOf(FinishReason::kSlowReader));
   CancelInEngine(FinishReason::kSlowReader);
 }
@@ -308,7 +310,7 @@ void GenerationStream::Shed() {
 void GenerationStream::CancelInEngine(FinishReason reason) {
   if (!submitted_ || refused_ || finish_.has_value() || cancel_ns_ != 0) return;
   cancel_ns_ = SteadyNowNs();
-  host_->engine->Cancel(id_, reason);
+  resources_->engine.Cancel(id_, reason);
 }
 
 // A step that writes output takes the delta out of pending_.
@@ -331,7 +333,7 @@ GenerationStream::Step GenerationStream::NextStep(OutputDelta* delta) {
   }
   ended_ = true;
   // Before the client can know of the end: it may use the id again at once.
-  if (claimed_) host_->table->Release(request_id_);
+  if (claimed_) resources_->streams.Release(request_id_);
   if (!end_.ok()) return Step::kFail;
   std::swap(*delta, pending_);
   return Step::kEnd;

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
-#include "server/call/stream_host.h"
+#include "server/generate/generate_resources.h"
 #include "server/generate/stream_outlet.h"
 #include "server/text/detokenizer.h"
 
@@ -38,8 +38,9 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
     int64_t deadline_ns = kNoDeadline;
   };
 
-  // `outlet` lives until it has called Closed; `host` outlives the stream.
-  GenerationStream(StreamHost* host, StreamOutlet* outlet, Shape shape, const Caller& caller);
+  // `outlet` lives until it has called Closed; `resources` outlive the stream.
+  GenerationStream(const GenerateResources* resources, StreamOutlet* outlet, Shape shape,
+                   const Caller& caller);
   ~GenerationStream();
 
   RequestId id() const { return id_; }
@@ -96,7 +97,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   void Shed();
   void CancelInEngine(FinishReason reason);
 
-  StreamHost* const host_;
+  const GenerateResources* const resources_;
   const Shape shape_;
   const Caller caller_;
   const int64_t arrival_ns_;

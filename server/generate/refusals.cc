@@ -7,7 +7,6 @@
 
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
-#include "server/call/stream_host.h"
 
 namespace quire {
 
@@ -30,7 +29,7 @@ absl::Status WithFieldPath(const absl::Status& status) {
   return InvalidField((of_stop ? "stop." : "sampling.") + field, rest);
 }
 
-absl::Status FromEngine(const absl::Status& status, const StreamHost& host) {
+absl::Status FromEngine(const absl::Status& status, const DrainState& drain, const Engine& engine) {
   // Only a text can turn out empty when the turn is opened: ids and chats are checked before.
   if (IsReason(status, "EMPTY_PROMPT")) {
     return InvalidField("text", "the prompt is empty: it yields no token");
@@ -43,9 +42,9 @@ absl::Status FromEngine(const absl::Status& status, const StreamHost& host) {
                                            : WithFieldPath(status);
   }
   const char* reason = "QUEUE_FULL";
-  if (host.draining.load(std::memory_order_relaxed)) {
+  if (drain.draining()) {
     reason = "DRAINING";
-  } else if (!host.engine->Stats().fault.empty()) {
+  } else if (!engine.Stats().fault.empty()) {
     reason = "ENGINE_FAULT";
   }
   return Refusal(status.code(), reason,

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "engine/engine.h"
 #include "engine/values/admission.h"
+#include "server/call/drain_state.h"
 #include "server/call/serving_model.h"
 
 namespace quire {
-
-struct StreamHost;
 
 // Tokens of prompt and output that one request may have here.
 ContextLimit ContextLimitOf(const ServingModel& model);
@@ -16,7 +16,8 @@ ContextLimit ContextLimitOf(const ServingModel& model);
 // level down: "stop.max_tokens: ...".
 absl::Status WithFieldPath(const absl::Status& status);
 
-// A refusal of Engine::Submit, of FitToContext or of a turn's start, for the client.
-absl::Status FromEngine(const absl::Status& status, const StreamHost& host);
+// A refusal of Engine::Submit, of FitToContext or of a turn's start, for the client. The drain and
+// the engine's fault say why a request found no room.
+absl::Status FromEngine(const absl::Status& status, const DrainState& drain, const Engine& engine);
 
 }  // namespace quire

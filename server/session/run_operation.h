@@ -2,12 +2,15 @@
 #pragma once
 
 #include "engine/values/session_operation.h"
-#include "server/call/stream_host.h"
 
 namespace quire {
 
-// Runs `operation` on the scheduler thread, then `done` with its answer on the session thread.
+class Engine;
+class SerialThread;
+
+// Runs `operation` on the scheduler thread, then `done` with its answer on `session_thread`.
 // `done` is dropped without a call when the server ends first. Any thread; never blocks.
-void RunOperation(StreamHost* host, SessionOperation operation, SessionCompletion done);
+void RunOperation(Engine& engine, SerialThread& session_thread, SessionOperation operation,
+                  SessionCompletion done);
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 #include "server/call/connection_table.h"
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
+#include "server/metrics/metrics.h"
 #include "server/session/run_operation.h"
 
 namespace quire {
@@ -24,7 +25,7 @@ class SessionReactor final : public grpc::ServerUnaryReactor {
 };
 
 struct Method {
-  StreamHost* host;
+  const SessionResources* resources;
   std::string name;
   std::string field;
   SessionDecoder decode;
@@ -52,8 +53,9 @@ class PendingAnswer {
     End(absl::OkStatus());
   }
   void End(const absl::Status& status) {
-    method_->host->metrics->RpcFinished(method_->name, static_cast<int>(status.code()),
-                                        static_cast<double>(SteadyNowNs() - started_ns_) * 1e-9);
+    method_->resources->calls.metrics.RpcFinished(
+        method_->name, static_cast<int>(status.code()),
+        static_cast<double>(SteadyNowNs() - started_ns_) * 1e-9);
     std::exchange(reactor_, nullptr)->Finish(ToGrpcStatus(status));
   }
 
@@ -66,22 +68,23 @@ class PendingAnswer {
 
 }  // namespace
 
-RawService::Unary SessionCall(StreamHost* host, const char* path, const char* field,
-                              SessionDecoder decode) {
+RawService::Unary SessionCall(const SessionResources* resources, const char* path,
+                              const char* field, SessionDecoder decode) {
   const std::string full(path);
   const auto method = std::make_shared<const Method>(
-      Method{host, full.substr(full.rfind('/') + 1), field, std::move(decode)});
+      Method{resources, full.substr(full.rfind('/') + 1), field, std::move(decode)});
   return [method](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
                   grpc::ByteBuffer* out) -> grpc::ServerUnaryReactor* {
-    StreamHost* const host = method->host;
-    auto* reactor = new SessionReactor(host->connections, context->peer());
+    const SessionResources& resources = *method->resources;
+    auto* reactor = new SessionReactor(&resources.calls.connections, context->peer());
     const auto pending = std::make_shared<PendingAnswer>(method, reactor, out);
-    absl::StatusOr<SessionPlan> plan = method->decode(*in, host->options.identity(*context));
+    absl::StatusOr<SessionPlan> plan =
+        method->decode(*in, resources.calls.options.identity(*context));
     if (!plan.ok()) {
       pending->End(plan.status());
       return reactor;
     }
-    RunOperation(host, std::move(plan->operation),
+    RunOperation(resources.engine, resources.thread, std::move(plan->operation),
                  [pending, encode = std::move(plan->encode)](const SessionAnswer& answer) {
                    pending->Answer(answer, encode);
                  });

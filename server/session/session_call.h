@@ -14,8 +14,8 @@
 #include "engine/values/session_operation.h"
 #include "server/call/message_call.h"
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
 #include "server/call/wire_check.h"
+#include "server/session/session_resources.h"
 
 namespace quire {
 
@@ -30,18 +30,18 @@ struct SessionPlan {
 using SessionDecoder =
     std::function<absl::StatusOr<SessionPlan>(const grpc::ByteBuffer&, TenantId)>;
 
-// `path` and `field` are literals. `field`: the request's field that an INVALID_ARGUMENT of the
-// engine is about; empty: none.
-RawService::Unary SessionCall(StreamHost* host, const char* path, const char* field,
-                              SessionDecoder decode);
+// `resources` outlive the calls; `path` and `field` are literals. `field`: the request's field that
+// an INVALID_ARGUMENT of the engine is about; empty: none.
+RawService::Unary SessionCall(const SessionResources* resources, const char* path,
+                              const char* field, SessionDecoder decode);
 
 // A call of absl::StatusOr<SessionOperation> decode(const Request&) and
 // void encode(const Request&, found, now_ns, Response*).
 template <typename Request, typename Response, typename Decode, typename Encode>
-RawService::Unary MakeSessionCall(StreamHost* host, const char* path, const char* field,
-                                  Decode decode, Encode encode) {
+RawService::Unary MakeSessionCall(const SessionResources* resources, const char* path,
+                                  const char* field, Decode decode, Encode encode) {
   return SessionCall(
-      host, path, field,
+      resources, path, field,
       [=](const grpc::ByteBuffer& bytes, TenantId tenant) -> absl::StatusOr<SessionPlan> {
         Request request;
         RETURN_IF_ERROR(ParseMessage(bytes, &request));

@@ -4,25 +4,27 @@
 #include <grpcpp/server_context.h>
 
 #include "engine/base/clock.h"
+#include "server/metrics/metrics.h"
 
 namespace quire {
 
-SessionStream::SessionStream(StreamHost* host, const grpc::CallbackServerContext& context,
-                             const char* method)
-    : host_(host),
-      tenant_(host->options.identity(context)),
+SessionStream::SessionStream(SessionResources* resources,
+                             const grpc::CallbackServerContext& context, const char* method)
+    : resources_(resources),
+      tenant_(resources->calls.options.identity(context)),
       method_(method),
       opened_ns_(SteadyNowNs()),
-      call_(host->connections, context.peer()) {}
+      call_(&resources->calls.connections, context.peer()) {}
 
 void SessionStream::Begin() {
   published_.store(this, std::memory_order_release);
-  host_->metrics->SessionStreamOpened(method_);
+  resources_->calls.metrics.SessionStreamOpened(method_);
   Post([this] { self_ = shared_from_this(); });
 }
 
 void SessionStream::Done() {
-  published_.load(std::memory_order_acquire)->host_->metrics->SessionStreamClosed(method_);
+  published_.load(std::memory_order_acquire)
+      ->resources_->calls.metrics.SessionStreamClosed(method_);
   Post([this] {
     ended_ = true;
     ReleaseAll();
@@ -33,8 +35,8 @@ void SessionStream::Done() {
 bool SessionStream::BeginEnd(const absl::Status& status) {
   if (std::exchange(ended_, true)) return false;
   ReleaseAll();
-  host_->metrics->RpcFinished(method_, static_cast<int>(status.code()),
-                              static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
+  resources_->calls.metrics.RpcFinished(method_, static_cast<int>(status.code()),
+                                        static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
   return true;
 }
 

@@ -14,8 +14,8 @@
 #include "engine/values/request.h"
 #include "server/call/connection_table.h"
 #include "server/call/serial_thread.h"
-#include "server/call/stream_host.h"
 #include "server/session/run_operation.h"
+#include "server/session/session_resources.h"
 
 namespace grpc {
 class CallbackServerContext;
@@ -25,8 +25,9 @@ namespace quire {
 
 class SessionStream : public std::enable_shared_from_this<SessionStream> {
  public:
-  // `method` is a literal.
-  SessionStream(StreamHost* host, const grpc::CallbackServerContext& context, const char* method);
+  // `resources` outlive the call; `method` is a literal.
+  SessionStream(SessionResources* resources, const grpc::CallbackServerContext& context,
+                const char* method);
   virtual ~SessionStream() = default;
   SessionStream(const SessionStream&) = delete;
   SessionStream& operator=(const SessionStream&) = delete;
@@ -42,14 +43,14 @@ class SessionStream : public std::enable_shared_from_this<SessionStream> {
   template <typename Job>
   void Post(Job job) {
     SessionStream* const call = published_.load(std::memory_order_acquire);
-    call->host_->session_thread->Post(
+    call->resources_->thread.Post(
         [self = call->shared_from_this(), job = std::move(job)]() mutable { job(); });
   }
   // Runs an operation on the sessions, then `done` with its answer on the session thread; holds the
   // call until then.
   template <typename Function>
   void Run(SessionOperation operation, Function done) {
-    RunOperation(host_, std::move(operation),
+    RunOperation(resources_->engine, resources_->thread, std::move(operation),
                  [self = shared_from_this(), done = std::move(done)](SessionAnswer answer) mutable {
                    done(std::move(answer));
                  });
@@ -63,7 +64,7 @@ class SessionStream : public std::enable_shared_from_this<SessionStream> {
   bool BeginEnd(const absl::Status& status);
   bool ended() const { return ended_; }
 
-  StreamHost* const host_;
+  SessionResources* const resources_;
   const TenantId tenant_;
 
  private:

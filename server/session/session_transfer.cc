@@ -52,14 +52,14 @@ class Transfer : public SessionStream {
 
  protected:
   absl::Status Enter() {
-    if (host_->transfers >= kMaxTransfers) {
+    if (resources_->transfers >= kMaxTransfers) {
       return Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
                      "too many sessions are being exported and imported; retry later", 1);
     }
-    RETURN_IF_ERROR(host_->table->Enter());
-    ++host_->transfers;
+    RETURN_IF_ERROR(resources_->streams.Enter());
+    ++resources_->transfers;
     entered_ = true;
-    SetAlarm(deadline_, host_->options.default_deadline_seconds, [this] {
+    SetAlarm(deadline_, resources_->calls.options.default_deadline_seconds, [this] {
       End(Refusal(absl::StatusCode::kDeadlineExceeded, "DEADLINE", "the transfer took too long"));
     });
     return absl::OkStatus();
@@ -67,8 +67,8 @@ class Transfer : public SessionStream {
   void Leave() {
     deadline_.Cancel();
     if (!std::exchange(entered_, false)) return;
-    --host_->transfers;
-    host_->table->Leave();
+    --resources_->transfers;
+    resources_->streams.Leave();
   }
   // The alarm belongs to the call and keeps its function until the alarm itself is destroyed. So
   // the function gives up its hold of the call when the alarm goes off or is cancelled.
@@ -89,8 +89,8 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                          public Transfer,
                          public SessionWatcher {
  public:
-  ExportCall(StreamHost* host, const grpc::CallbackServerContext& context)
-      : Transfer(host, context, "Export") {}
+  ExportCall(SessionResources* resources, const grpc::CallbackServerContext& context)
+      : Transfer(resources, context, "Export") {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     v1::ExportSessionRequest request;
@@ -132,7 +132,8 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // missed.
   void Save() {
     const auto self = std::static_pointer_cast<ExportCall>(shared_from_this());
-    if (host_->arenas.empty() || !host_->watches->Add(tenant_, name_, self)) return StopWaiting();
+    if (resources_->arenas.empty()) return StopWaiting();
+    if (!resources_->watches.Add(tenant_, name_, self)) return StopWaiting();
     Run({.tenant = tenant_, .name = name_, .action = SessionOperation::Save()},
         [this](const SessionAnswer& answer) {
           if (!answer.status.ok()) return End(FromSessions(answer.status));
@@ -144,7 +145,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
   void StopWaiting() {
-    host_->watches->Remove(tenant_, name_, this);
+    resources_->watches.Remove(tenant_, name_, this);
     patience_.Cancel();
     if (ended() || std::exchange(collecting_, true)) return;
     Run({.tenant = tenant_, .name = name_, .action = SessionOperation::BeginExport()},
@@ -157,10 +158,10 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Send(SessionTransfer begun) {
     turn_ = begun.turn;
     if (ended()) return ReleaseTurn();
-    SessionFileHeader header{.shape = ShapeOf(*host_->model),
+    SessionFileHeader header{.shape = ShapeOf(resources_->model),
                              .num_tokens = static_cast<int32_t>(begun.tokens.size()),
-                             .kv_tokens = host_->arenas.empty() ? 0 : begun.kv_tokens};
-    writer_.emplace(header, begun.tokens, BytesIn(host_->arenas, std::move(begun.pages)));
+                             .kv_tokens = resources_->arenas.empty() ? 0 : begun.kv_tokens};
+    writer_.emplace(header, begun.tokens, BytesIn(resources_->arenas, std::move(begun.pages)));
     Pump();
   }
 
@@ -179,7 +180,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
         [](const SessionAnswer&) {});
   }
   void ReleaseAll() override {
-    host_->watches->Remove(tenant_, name_, this);
+    resources_->watches.Remove(tenant_, name_, this);
     patience_.Cancel();
     ReleaseTurn();
     Leave();
@@ -197,18 +198,18 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
 class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public Transfer {
  public:
-  ImportCall(StreamHost* host, const grpc::CallbackServerContext& context,
+  ImportCall(SessionResources* resources, const grpc::CallbackServerContext& context,
              grpc::ByteBuffer* response)
-      : Transfer(host, context, "Import"),
+      : Transfer(resources, context, "Import"),
         response_(response),
-        reader_({.shape = ShapeOf(*host->model),
-                 .max_tokens = host->model->setup.limits.max_model_len,
-                 .vocab_size = host->model->setup.model.vocab_size}) {}
+        reader_({.shape = ShapeOf(resources->model),
+                 .max_tokens = resources->model.setup.limits.max_model_len,
+                 .vocab_size = resources->model.setup.model.vocab_size}) {}
 
   void Start() {
     Begin();
     Post([this] {
-      absl::Status status = CheckTakesSessions(*host_);
+      absl::Status status = resources_->drain.CheckAccepts();
       if (status.ok()) status = Enter();
       if (!status.ok()) return End(status);
       StartRead(&in_);
@@ -234,7 +235,7 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     if (name_.empty()) {
       ASSIGN_OR_RETURN(name_,
                        DecodeNewName("session_id", request.has_session_id(), request.session_id()));
-      RETURN_IF_ERROR(CheckOptions(request.options(), MaxTtlSeconds(*host_)));
+      RETURN_IF_ERROR(CheckOptions(request.options(), resources_->max_ttl_seconds()));
       options_ = DecodeOptions(request.options());
     } else if (request.has_session_id() || request.has_options()) {
       return InvalidField(request.has_session_id() ? "session_id" : "options",
@@ -267,7 +268,7 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
             .action = SessionOperation::BeginImport{
                 .options = options_,
                 .tokens = reader_.tokens(),
-                .kv_tokens = host_->arenas.empty() ? 0 : reader_.header().kv_tokens}};
+                .kv_tokens = resources_->arenas.empty() ? 0 : reader_.header().kv_tokens}};
   }
 
   void TakePages(SessionAnswer answer) {
@@ -276,7 +277,7 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     if (ended()) return ReleaseImport();
     pages_ = std::move(answer.transfer.pages);
     pages_.resize(static_cast<size_t>(reader_.header().num_blocks()), kNoPage);
-    reader_.SetPages(BytesIn(host_->arenas, pages_));
+    reader_.SetPages(BytesIn(resources_->arenas, pages_));
     if (const absl::Status status = TakeBytes(); !status.ok()) End(status);
   }
 
@@ -284,7 +285,7 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   void Sign(int32_t block) {
     const PageId page = pages_[static_cast<size_t>(block)];
     if (page == kNoPage) return;
-    for (const std::shared_ptr<HostArena>& arena : host_->arenas) arena->Sign(page);
+    for (const std::shared_ptr<HostArena>& arena : resources_->arenas) arena->Sign(page);
   }
 
   // The client has sent everything. A file without KV needed no pages: its import begins here.
@@ -357,18 +358,18 @@ SessionFileShape ShapeOf(const ServingModel& model) {
           .block_bytes = layout.block_bytes()};
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(StreamHost* host,
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(SessionResources* resources,
                                                         grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request) {
-  const auto call = std::make_shared<ExportCall>(host, *context);
+  const auto call = std::make_shared<ExportCall>(resources, *context);
   call->Start(*request);
   return call.get();
 }
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* StartImport(StreamHost* host,
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartImport(SessionResources* resources,
                                                        grpc::CallbackServerContext* context,
                                                        grpc::ByteBuffer* response) {
-  const auto call = std::make_shared<ImportCall>(host, *context, response);
+  const auto call = std::make_shared<ImportCall>(resources, *context, response);
   call->Start();
   return call.get();
 }

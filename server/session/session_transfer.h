@@ -6,19 +6,19 @@
 #pragma once
 
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
 #include "server/session/session_file.h"
+#include "server/session/session_resources.h"
 
 namespace quire {
 
 // The shape in the headers of this server's files. An import of another shape is refused.
 SessionFileShape ShapeOf(const ServingModel& model);
 
-// Handlers for RawService; the reactors delete themselves. `host` outlives every call.
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(StreamHost* host,
+// Handlers for RawService; the reactors delete themselves. `resources` outlive every call.
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(SessionResources* resources,
                                                         grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request);
-grpc::ServerReadReactor<grpc::ByteBuffer>* StartImport(StreamHost* host,
+grpc::ServerReadReactor<grpc::ByteBuffer>* StartImport(SessionResources* resources,
                                                        grpc::CallbackServerContext* context,
                                                        grpc::ByteBuffer* response);
 

@@ -20,8 +20,8 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                         public SessionStream,
                         public SessionWatcher {
  public:
-  WatchCall(StreamHost* host, const grpc::CallbackServerContext& context)
-      : SessionStream(host, context, "Watch") {}
+  WatchCall(SessionResources* resources, const grpc::CallbackServerContext& context)
+      : SessionStream(resources, context, "Watch") {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     v1::WatchSessionRequest request;
@@ -59,7 +59,7 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Watches first, so that it misses no change after the look.
   void Look() {
     const auto self = std::static_pointer_cast<WatchCall>(shared_from_this());
-    if (!host_->watches->Add(tenant_, name_, self)) {
+    if (!resources_->watches.Add(tenant_, name_, self)) {
       return End(Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
                          "too many sessions are watched; retry when some watches have ended", 1));
     }
@@ -92,7 +92,7 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     StartWrite(&buffer_);
   }
 
-  void ReleaseAll() override { host_->watches->Remove(tenant_, name_, this); }
+  void ReleaseAll() override { resources_->watches.Remove(tenant_, name_, this); }
   void FinishWith(const absl::Status& status) override { Finish(ToGrpcStatus(status)); }
 
   SessionName name_;  // constant after Start
@@ -105,10 +105,10 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
 }  // namespace
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWatch(StreamHost* host,
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWatch(SessionResources* resources,
                                                        grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) {
-  const auto call = std::make_shared<WatchCall>(host, *context);
+  const auto call = std::make_shared<WatchCall>(resources, *context);
   call->Start(*request);
   return call.get();
 }

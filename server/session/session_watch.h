@@ -3,12 +3,12 @@
 #pragma once
 
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
+#include "server/session/session_resources.h"
 
 namespace quire {
 
-// Handler for RawService; the reactor deletes itself. `host` outlives every call.
-grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWatch(StreamHost* host,
+// Handler for RawService; the reactor deletes itself. `resources` outlive every call.
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWatch(SessionResources* resources,
                                                        grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request);
 

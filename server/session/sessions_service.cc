@@ -29,11 +29,11 @@ void EncodeOne(const Request&, const std::vector<SessionInfo>& found, int64_t no
   EncodeSession(found.front(), now_ns, session);
 }
 
-Decoded Create(const StreamHost& host, const v1::CreateSessionRequest& request) {
-  RETURN_IF_ERROR(CheckTakesSessions(host));
+Decoded Create(const SessionResources& resources, const v1::CreateSessionRequest& request) {
+  RETURN_IF_ERROR(resources.drain.CheckAccepts());
   ASSIGN_OR_RETURN(const SessionName name,
                    DecodeNewName("session_id", request.has_session_id(), request.session_id()));
-  RETURN_IF_ERROR(CheckOptions(request.options(), MaxTtlSeconds(host)));
+  RETURN_IF_ERROR(CheckOptions(request.options(), resources.max_ttl_seconds()));
   return SessionOperation{.name = name,
                           .action = SessionOperation::Create{DecodeOptions(request.options())}};
 }
@@ -42,7 +42,7 @@ uint32_t PageOf(const v1::ListSessionsRequest& request) {
   return request.has_page_size() ? request.page_size() : kDefaultPage;
 }
 
-Decoded List(const StreamHost&, const v1::ListSessionsRequest& request) {
+Decoded List(const SessionResources&, const v1::ListSessionsRequest& request) {
   const uint32_t page = PageOf(request);
   if (page < 1 || page > kMaxPage) {
     return InvalidField("page_size", "must be between 1 and 1000, not " + std::to_string(page));
@@ -62,8 +62,8 @@ void EncodeList(const v1::ListSessionsRequest& request, const std::vector<Sessio
   if (found.size() > page) response->set_next_after(found[page - 1].name);
 }
 
-Decoded Fork(const StreamHost& host, const v1::ForkSessionRequest& request) {
-  RETURN_IF_ERROR(CheckTakesSessions(host));
+Decoded Fork(const SessionResources& resources, const v1::ForkSessionRequest& request) {
+  RETURN_IF_ERROR(resources.drain.CheckAccepts());
   RETURN_IF_ERROR(CheckName("session_id", request.session_id()));
   SessionOperation::Fork fork;
   ASSIGN_OR_RETURN(fork.new_name, DecodeNewName("new_session_id", request.has_new_session_id(),
@@ -72,83 +72,87 @@ Decoded Fork(const StreamHost& host, const v1::ForkSessionRequest& request) {
   return SessionOperation{.name = request.session_id(), .action = fork};
 }
 
-Decoded Truncate(const StreamHost&, const v1::TruncateSessionRequest& request) {
+Decoded Truncate(const SessionResources&, const v1::TruncateSessionRequest& request) {
   RETURN_IF_ERROR(CheckName("session_id", request.session_id()));
   if (!request.has_position()) return InvalidField("position", "missing");
   return SessionOperation{.name = request.session_id(),
                           .action = SessionOperation::Truncate{request.position()}};
 }
 
-Decoded Touch(const StreamHost& host, const v1::TouchSessionRequest& request) {
+Decoded Touch(const SessionResources& resources, const v1::TouchSessionRequest& request) {
   RETURN_IF_ERROR(CheckName("session_id", request.session_id()));
-  RETURN_IF_ERROR(CheckOptions(request.options(), MaxTtlSeconds(host)));
+  RETURN_IF_ERROR(CheckOptions(request.options(), resources.max_ttl_seconds()));
   return SessionOperation{.name = request.session_id(), .action = DecodeTouch(request.options())};
 }
 
 // Decodes a call that names a session and has no other argument.
 template <typename Request, typename Action>
-Decoded Plain(const StreamHost&, const Request& request) {
+Decoded Plain(const SessionResources&, const Request& request) {
   RETURN_IF_ERROR(CheckName("session_id", request.session_id()));
   return SessionOperation{.name = request.session_id(), .action = Action()};
 }
 
 // Registers a call that answers with the session it names.
 template <typename Request>
-void AddOne(RawService* service, StreamHost* host, const char* path,
-            Decoded (*decode)(const StreamHost&, const Request&), const char* field = "") {
-  service->Add(path, MakeSessionCall<Request, v1::Session>(
-                         host, path, field,
-                         [host, decode](const Request& request) { return decode(*host, request); },
-                         EncodeOne<Request>));
+void AddOne(RawService* service, SessionResources* resources, const char* path,
+            Decoded (*decode)(const SessionResources&, const Request&), const char* field = "") {
+  service->Add(
+      path, MakeSessionCall<Request, v1::Session>(
+                resources, path, field,
+                [resources, decode](const Request& request) { return decode(*resources, request); },
+                EncodeOne<Request>));
 }
 
-void AddStreams(RawService* service, StreamHost* host) {
+void AddStreams(RawService* service, SessionResources* resources) {
   service->Add("/quire.v1.Sessions/Watch",
-               RawService::ServerStreaming(
-                   [host](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-                     return StartWatch(host, context, request);
-                   }));
+               RawService::ServerStreaming([resources](grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) {
+                 return StartWatch(resources, context, request);
+               }));
   service->Add("/quire.v1.Sessions/Export",
-               RawService::ServerStreaming(
-                   [host](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-                     return StartExport(host, context, request);
-                   }));
+               RawService::ServerStreaming([resources](grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) {
+                 return StartExport(resources, context, request);
+               }));
   service->Add("/quire.v1.Sessions/Import",
                RawService::ClientStreaming(
-                   [host](grpc::CallbackServerContext* context, grpc::ByteBuffer* response) {
-                     return StartImport(host, context, response);
+                   [resources](grpc::CallbackServerContext* context, grpc::ByteBuffer* response) {
+                     return StartImport(resources, context, response);
                    }));
 }
 
 }  // namespace
 
-std::unique_ptr<RawService> MakeSessionsService(StreamHost* host) {
+std::unique_ptr<RawService> MakeSessionsService(SessionResources* resources) {
   auto service = std::make_unique<RawService>();
   RawService* s = service.get();
   using Op = SessionOperation;
-  AddOne(s, host, "/quire.v1.Sessions/Create", Create);
-  AddOne(s, host, "/quire.v1.Sessions/Get", Plain<v1::GetSessionRequest, Op::Get>);
-  AddOne(s, host, "/quire.v1.Sessions/Fork", Fork, "position");
-  AddOne(s, host, "/quire.v1.Sessions/Truncate", Truncate, "position");
-  AddOne(s, host, "/quire.v1.Sessions/Touch", Touch);
-  AddOne(s, host, "/quire.v1.Sessions/Offload", Plain<v1::OffloadSessionRequest, Op::Offload>);
-  AddOne(s, host, "/quire.v1.Sessions/Prefetch", Plain<v1::PrefetchSessionRequest, Op::Prefetch>);
-  AddOne(s, host, "/quire.v1.Sessions/Pin", Plain<v1::PinSessionRequest, Op::Pin>);
-  AddOne(s, host, "/quire.v1.Sessions/Unpin", Plain<v1::UnpinSessionRequest, Op::Unpin>);
+  AddOne(s, resources, "/quire.v1.Sessions/Create", Create);
+  AddOne(s, resources, "/quire.v1.Sessions/Get", Plain<v1::GetSessionRequest, Op::Get>);
+  AddOne(s, resources, "/quire.v1.Sessions/Fork", Fork, "position");
+  AddOne(s, resources, "/quire.v1.Sessions/Truncate", Truncate, "position");
+  AddOne(s, resources, "/quire.v1.Sessions/Touch", Touch);
+  AddOne(s, resources, "/quire.v1.Sessions/Offload", Plain<v1::OffloadSessionRequest, Op::Offload>);
+  AddOne(s, resources, "/quire.v1.Sessions/Prefetch",
+         Plain<v1::PrefetchSessionRequest, Op::Prefetch>);
+  AddOne(s, resources, "/quire.v1.Sessions/Pin", Plain<v1::PinSessionRequest, Op::Pin>);
+  AddOne(s, resources, "/quire.v1.Sessions/Unpin", Plain<v1::UnpinSessionRequest, Op::Unpin>);
   const char* const list = "/quire.v1.Sessions/List";
   s->Add(list, MakeSessionCall<v1::ListSessionsRequest, v1::ListSessionsResponse>(
-                   host, list, "",
-                   [host](const v1::ListSessionsRequest& request) { return List(*host, request); },
+                   resources, list, "",
+                   [resources](const v1::ListSessionsRequest& request) {
+                     return List(*resources, request);
+                   },
                    EncodeList));
   const char* const close = "/quire.v1.Sessions/Close";
   s->Add(close, MakeSessionCall<v1::CloseSessionRequest, v1::CloseSessionResponse>(
-                    host, close, "",
-                    [host](const v1::CloseSessionRequest& request) {
-                      return Plain<v1::CloseSessionRequest, Op::Close>(*host, request);
+                    resources, close, "",
+                    [resources](const v1::CloseSessionRequest& request) {
+                      return Plain<v1::CloseSessionRequest, Op::Close>(*resources, request);
                     },
                     [](const v1::CloseSessionRequest&, const std::vector<SessionInfo>&, int64_t,
                        v1::CloseSessionResponse*) {}));
-  AddStreams(s, host);
+  AddStreams(s, resources);
   return service;
 }
 

@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "server/call/raw_service.h"
-#include "server/call/stream_host.h"
+#include "server/session/session_resources.h"
 
 namespace quire {
 
-// `host` outlives the service.
-std::unique_ptr<RawService> MakeSessionsService(StreamHost* host);
+// `resources` outlive the service.
+std::unique_ptr<RawService> MakeSessionsService(SessionResources* resources);
 
 }  // namespace quire

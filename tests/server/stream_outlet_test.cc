@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +15,13 @@
 #include "engine/engine.h"
 #include "engine/worker/in_process_transport.h"
 #include "server/call/connection_table.h"
+#include "server/call/text_pool.h"
+#include "server/generate/generate_resources.h"
 #include "server/generate/generation_stream.h"
 #include "server/generate/output_shards.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
+#include "server/metrics/metrics.h"
 #include "tests/engine/engine_fakes.h"
 
 namespace quire {
@@ -120,20 +124,20 @@ class StreamOutletTest : public testing::Test {
                                        std::make_unique<InProcessTransport>(std::move(runners), 2),
                                        &sink_);
     sink_.shards.SetConnections(&connections_);
-    host_.model = &model_;
-    host_.metrics = &metrics_;
-    host_.engine = engine_.get();
-    host_.connections = &connections_;
-    host_.table = &table_;
-    host_.stalls = &stalls_;
+    resources_.emplace(GenerateResources{.calls = calls_,
+                                         .model = model_,
+                                         .engine = *engine_,
+                                         .drain = drain_,
+                                         .streams = table_,
+                                         .stalls = stalls_});
   }
 
   std::vector<std::string> Run(std::unique_ptr<Request> request,
                                GenerationStream::Shape shape = GenerationStream::Shape::kStream,
                                int64_t max_bytes = 1 << 20) {
     LineOutlet outlet;
-    const auto stream =
-        std::make_shared<GenerationStream>(&host_, &outlet, shape, GenerationStream::Caller{});
+    const auto stream = std::make_shared<GenerationStream>(&*resources_, &outlet, shape,
+                                                           GenerationStream::Caller{});
     outlet.stream = stream.get();
     outlet.max_bytes = max_bytes;
     EXPECT_TRUE(stream->Claim("").ok());
@@ -167,7 +171,14 @@ class StreamOutletTest : public testing::Test {
   ServingModel model_;
   ServerMetrics metrics_{"test"};
   ConnectionTable connections_{{}};
-  StreamHost host_;
+  TextPool text_pool_{1, 8, 1 << 20};
+  const FrontOptions options_;
+  DrainState drain_;
+  CallResources calls_{.options = options_,
+                       .metrics = metrics_,
+                       .connections = connections_,
+                       .text_pool = text_pool_};
+  std::optional<GenerateResources> resources_;
   StreamTable table_{8};
   StallWatch stalls_{60'000'000'000};
   Sink sink_;

@@ -1,0 +1,31 @@
+// SessionResources: the objects that all calls of the Sessions service share. Built by GrpcFront.
+#pragma once
+
+#include "engine/engine.h"
+#include "engine/worker/shm/host_arena.h"
+#include "server/call/call_resources.h"
+#include "server/call/drain_state.h"
+#include "server/call/serving_model.h"
+
+namespace quire {
+
+class SerialThread;
+class SessionWatches;
+class StreamTable;
+
+// All members outlive the calls, and any thread may use them unless they say otherwise.
+struct SessionResources {
+  const CallResources& calls;
+  const ServingModel& model;
+  Engine& engine;
+  const DrainState& drain;  // new sessions would end with the server
+  StreamTable& streams;     // counts exports and imports among the open calls
+  SerialThread& thread;     // the session thread: owns the state of all session calls
+  SessionWatches& watches;
+  const HostArenas arenas;  // by rank; empty: no host memory
+  int transfers = 0;        // exports and imports under way; the session thread's
+
+  double max_ttl_seconds() const { return model.setup.scheduler.sessions.max_ttl_seconds; }
+};
+
+}  // namespace quire
