@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/cord.h"
@@ -25,25 +24,24 @@ absl::StatusOr<uint64_t> Turns::Open(Request& request, int64_t now_ns) {
   const auto tokens = [&] {
     return sessions_.TokensForTurn(request.tenant, turn.session, turn.expected_position);
   };
-  absl::StatusOr<std::vector<int32_t>> found = tokens();
+  absl::StatusOr<std::span<const int32_t>> found = tokens();
   const bool creates = turn.create_session && absl::IsNotFound(found.status());
   if (creates) {
     RETURN_IF_ERROR(sessions_.Create(request.tenant, turn.session, {}, now_ns).status());
     found = tokens();
   }
   absl::Status status = found.status();
-  if (status.ok()) status = Complete(request, *std::move(found));
+  if (status.ok()) status = Complete(request, *found);
   if (!status.ok()) {
     if (creates) CHECK(sessions_.Close(request.tenant, turn.session).ok());
     return status;
   }
   // Only now: a refused turn changes nothing, so a late cut of the turn before it still finds it.
-  return sessions_
-      .BeginTurn(request.tenant, turn.session, turn.expected_position, now_ns, request.id)
-      ->turn;
+  return *sessions_.BeginTurn(request.tenant, turn.session, turn.expected_position, now_ns,
+                              request.id);
 }
 
-absl::Status Turns::Complete(Request& request, std::vector<int32_t> session_tokens) const {
+absl::Status Turns::Complete(Request& request, std::span<const int32_t> session_tokens) const {
   const TurnRequest& turn = *request.session_turn;
   std::vector<int32_t>& prompt = request.prompt;
   if (session_tokens.empty()) {
@@ -55,9 +53,8 @@ absl::Status Turns::Complete(Request& request, std::vector<int32_t> session_toke
     status.SetPayload(kSessionReason, absl::Cord("EMPTY_PROMPT"));
     return status;
   }
-  if (!turn.whole_conversation && !session_tokens.empty()) {
-    session_tokens.insert(session_tokens.end(), prompt.begin(), prompt.end());
-    prompt = std::move(session_tokens);
+  if (!turn.whole_conversation) {
+    prompt.insert(prompt.begin(), session_tokens.begin(), session_tokens.end());
   }
   RETURN_IF_ERROR(FitToContext(limit_, request));
   const RequestQueue& queue = sequences_.queue();

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -38,7 +39,7 @@ class Turns {
   int32_t End(Sequence& sequence, int64_t now_ns);
 
  private:
-  absl::Status Complete(Request& request, std::vector<int32_t> session_tokens) const;
+  absl::Status Complete(Request& request, std::span<const int32_t> session_tokens) const;
 
   const ContextLimit limit_;
   const int64_t max_queued_tokens_;

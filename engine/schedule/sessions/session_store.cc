@@ -163,7 +163,7 @@ absl::Status SessionStore::Close(TenantId tenant, const SessionName& name) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int32_t>> SessionStore::TokensForTurn(
+absl::StatusOr<std::span<const int32_t>> SessionStore::TokensForTurn(
     TenantId tenant, const SessionName& name, std::optional<int64_t> expected_position) const {
   ASSIGN_OR_RETURN(const SessionBook::Slot slot, records_->FindIdle(tenant, name));
   const int32_t position = static_cast<int32_t>(book_[slot].tokens.size());
@@ -189,14 +189,14 @@ absl::StatusOr<std::vector<int32_t>> SessionStore::TokensForTurn(
   return book_[slot].tokens;
 }
 
-absl::StatusOr<SessionStore::BegunTurn> SessionStore::BeginTurn(
-    TenantId tenant, const SessionName& name, std::optional<int64_t> expected_position, int64_t,
-    RequestId request) {
-  ASSIGN_OR_RETURN(std::vector<int32_t> tokens, TokensForTurn(tenant, name, expected_position));
+absl::StatusOr<uint64_t> SessionStore::BeginTurn(TenantId tenant, const SessionName& name,
+                                                 std::optional<int64_t> expected_position, int64_t,
+                                                 RequestId request) {
+  RETURN_IF_ERROR(TokensForTurn(tenant, name, expected_position).status());
   ASSIGN_OR_RETURN(const SessionBook::Slot slot, records_->Find(tenant, name));
-  BegunTurn begun{.turn = records_->StartTurn(slot, request), .tokens = std::move(tokens)};
+  const uint64_t turn = records_->StartTurn(slot, request);
   records_->Tell(slot);
-  return begun;
+  return turn;
 }
 
 void SessionStore::CutTurn(RequestId request, int32_t num_output, int64_t now_ns) {

@@ -3,9 +3,9 @@
 // sessions); List is paginated. Its parts: records (look-up and basic changes), leases (time),
 // pressure (copies between device and host), transfers (sessions as bytes).
 //
-// A turn is a transaction; engine/schedule/turns.h runs it. BeginTurn makes the session busy and
-// gives its tokens. CommitTurn replaces them by the prompt and the tokens delivered; AbortTurn
-// leaves the session as it was.
+// A turn is a transaction; engine/schedule/turns.h runs it. BeginTurn makes the session busy.
+// CommitTurn replaces its tokens by the prompt and the tokens delivered; AbortTurn leaves the
+// session as it was.
 //
 // Errors are those of engine/values/session_operation.h; the session is unharmed by each.
 //
@@ -75,17 +75,14 @@ class SessionStore {
   absl::Status Close(TenantId tenant, const SessionName& name);
 
   // --- Turns. `expected_position`: where the client believes the session to be; nullopt: anywhere.
-  struct BegunTurn {
-    uint64_t turn = 0;
-    std::vector<int32_t> tokens;  // of the session so far
-  };
-  // The session's tokens, if a turn could begin now; changes nothing.
-  absl::StatusOr<std::vector<int32_t>> TokensForTurn(
+  // The session's tokens, if a turn could begin now; changes nothing. Valid until the session's
+  // next change.
+  absl::StatusOr<std::span<const int32_t>> TokensForTurn(
       TenantId tenant, const SessionName& name, std::optional<int64_t> expected_position) const;
-  // CutTurn finds the turn by `request`.
-  absl::StatusOr<BegunTurn> BeginTurn(TenantId tenant, const SessionName& name,
-                                      std::optional<int64_t> expected_position, int64_t now_ns,
-                                      RequestId request = 0);
+  // Makes the session busy; returns the number of the turn. CutTurn finds the turn by `request`.
+  absl::StatusOr<uint64_t> BeginTurn(TenantId tenant, const SessionName& name,
+                                     std::optional<int64_t> expected_position, int64_t now_ns,
+                                     RequestId request = 0);
   // The session keeps at most `num_output` tokens of the output of this request's turn, which runs
   // or was the last to change the session's tokens. Other requests are ignored.
   void CutTurn(RequestId request, int32_t num_output, int64_t now_ns);

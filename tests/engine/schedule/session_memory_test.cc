@@ -61,7 +61,7 @@ TEST(SessionMemoryTest, AnIdleSessionTakesAtMostTheDocumentedMemory) {
     const NodeId root = tree.Find(1, {});
     tree.Hold(root);
     const auto inserted = tree.Insert(root, std::span(tokens).first(16), pool.Take());
-    store->CommitTurn(turn->turn, std::move(tokens), inserted.node, 1);
+    store->CommitTurn(*turn, std::move(tokens), inserted.node, 1);
     tree.Release(inserted.node);
     tree.Release(root);
   }

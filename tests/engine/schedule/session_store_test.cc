@@ -53,9 +53,11 @@ class SessionStoreTest : public testing::Test {
     CHECK(world_.Converse(kTenant, name, SomeTokens(size - 2, seed), SomeTokens(2, seed)));
   }
   std::vector<int32_t> Tokens(const SessionName& name) {
-    const auto start = store().BeginTurn(kTenant, name, std::nullopt, world_.now_ns);
-    store().AbortTurn(start->turn, world_.now_ns);
-    return start->tokens;
+    const auto turn = store().BeginTurn(kTenant, name, std::nullopt, world_.now_ns);
+    const std::span<const int32_t> tokens = store().TokensOf(*turn);
+    const std::vector<int32_t> copy(tokens.begin(), tokens.end());
+    store().AbortTurn(*turn, world_.now_ns);
+    return copy;
   }
   SessionStore& store() { return world_.sessions; }
 
@@ -117,9 +119,9 @@ TEST_F(SessionStoreTest, ListsPagesInTheOrderOfNames) {
 
 TEST_F(SessionStoreTest, RefusesASecondTurnAndChangesDuringATurn) {
   Grow("a", 9);
-  const auto start = store().BeginTurn(kTenant, "a", 9, world_.now_ns);
-  ASSERT_TRUE(start.ok());
-  EXPECT_EQ(start->tokens.size(), 9u);
+  const auto turn = store().BeginTurn(kTenant, "a", 9, world_.now_ns);
+  ASSERT_TRUE(turn.ok());
+  EXPECT_EQ(store().TokensOf(*turn).size(), 9u);
   EXPECT_EQ(Get("a").state, SessionState::kActive);
   const int64_t now = world_.now_ns;
   EXPECT_EQ(Reason(store().BeginTurn(kTenant, "a", 9, now)), "SESSION_BUSY");
@@ -128,9 +130,9 @@ TEST_F(SessionStoreTest, RefusesASecondTurnAndChangesDuringATurn) {
   EXPECT_EQ(Reason(store().Offload(kTenant, "a", now)), "SESSION_BUSY");
   EXPECT_EQ(Reason(store().BeginExport(kTenant, "a", now)), "SESSION_BUSY");
   EXPECT_EQ(Reason(store().Close(kTenant, "a")), "SESSION_BUSY");
-  store().AbortTurn(start->turn, now);
-  store().AbortTurn(start->turn, now);
-  store().CommitTurn(start->turn, {1, 2, 3}, kNoNode, now);  // it has ended
+  store().AbortTurn(*turn, now);
+  store().AbortTurn(*turn, now);
+  store().CommitTurn(*turn, {1, 2, 3}, kNoNode, now);  // it has ended
   EXPECT_EQ(Get("a").position, 9);
   EXPECT_EQ(Get("a").turns, 1u);
   EXPECT_TRUE(store().Close(kTenant, "a").ok());
@@ -185,7 +187,7 @@ TEST_F(SessionStoreTest, EndsWhenItsLeaseRunsOutUnlessATurnRuns) {
   EXPECT_TRUE(closed.empty());
   store().Expire(start + 10 * kSecond, 10);
   EXPECT_EQ(closed, std::vector<std::string>{"short"});
-  store().AbortTurn(turn->turn, start + 14 * kSecond);
+  store().AbortTurn(*turn, start + 14 * kSecond);
   store().Expire(start + 15 * kSecond, 10);
   EXPECT_EQ(closed, (std::vector<std::string>{"short", "touched"}));
   store().Expire(start + 24 * kSecond, 10);
@@ -346,7 +348,7 @@ TEST_F(SessionStoreTest, APinDoesNotBreakAReservation) {
   // The blocks that a turn releases at its end do not break it either.
   const auto turn = store().BeginTurn(kTenant, "a", 15, 1);
   ASSERT_TRUE(world_.pool.Reserve(world_.pool.available()));
-  store().AbortTurn(turn->turn, 1);
+  store().AbortTurn(*turn, 1);
   EXPECT_EQ(world_.pool.available(), 0);
   EXPECT_TRUE(Get("a").pinned);
   world_.CheckInvariants();

@@ -50,9 +50,10 @@ void SessionWorld::CheckKv(TenantId tenant, const std::vector<int32_t>& tokens) 
 
 std::optional<WorldTurn> SessionWorld::Begin(TenantId tenant, const SessionName& name,
                                              const std::vector<int32_t>& added) {
-  auto start = sessions.BeginTurn(tenant, name, std::nullopt, now_ns);
-  if (!start.ok()) return std::nullopt;
-  WorldTurn turn{.turn = start->turn, .tenant = tenant, .tokens = std::move(start->tokens)};
+  const auto started = sessions.BeginTurn(tenant, name, std::nullopt, now_ns);
+  if (!started.ok()) return std::nullopt;
+  const std::span<const int32_t> before = sessions.TokensOf(*started);
+  WorldTurn turn{.turn = *started, .tenant = tenant, .tokens = {before.begin(), before.end()}};
   turn.tokens.insert(turn.tokens.end(), added.begin(), added.end());
   const std::span known(turn.tokens);
   turn.node = tree.Find(tenant, known.first(known.size() - 1));

@@ -215,11 +215,12 @@ void SimulatedEngine::CreateSession(TenantId tenant, const std::string& name) {
 
 void SimulatedEngine::CheckSession(TenantId tenant, const std::string& name) {
   const auto info = scheduler_.sessions().Get(tenant, name);
-  const auto start = scheduler_.sessions().BeginTurn(tenant, name, std::nullopt, now_ns);
-  if (!info.ok() || !start.ok()) return;
-  EXPECT_EQ(start->tokens, SessionTokens(tenant, name));
-  EXPECT_EQ(info->position, static_cast<int32_t>(start->tokens.size()));
-  scheduler_.sessions().AbortTurn(start->turn, now_ns);
+  const auto turn = scheduler_.sessions().BeginTurn(tenant, name, std::nullopt, now_ns);
+  if (!info.ok() || !turn.ok()) return;
+  const std::span<const int32_t> tokens = scheduler_.sessions().TokensOf(*turn);
+  EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.end()), SessionTokens(tenant, name));
+  EXPECT_EQ(info->position, static_cast<int32_t>(tokens.size()));
+  scheduler_.sessions().AbortTurn(*turn, now_ns);
   last_turn_.erase({tenant, name});
   Settle();
 }
