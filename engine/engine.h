@@ -47,10 +47,9 @@ class Transport;
 class Engine {
  public:
   // Takes the transport to a started worker group and starts the scheduler thread. `graph_sizes`:
-  // the batch sizes whose steps the workers capture.
+  // the batch sizes whose steps the workers capture; empty: none, as on the CPU.
   Engine(const SchedulerConfig& config, const EngineLimits& limits,
-         std::unique_ptr<Transport> transport, OutputSink* sink,
-         std::vector<int32_t> graph_sizes = {});
+         std::unique_ptr<Transport> transport, OutputSink* sink, std::vector<int32_t> graph_sizes);
   // Ends every live request with kDraining, stops the workers, joins. The sink outlives the engine;
   // no other call may be running or follow.
   ~Engine();

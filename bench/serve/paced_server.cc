@@ -74,7 +74,7 @@ PacedServer::PacedServer(const PacedServerOptions& options)
       std::make_unique<PacedWorker>(setup.model.vocab_size, &step_ns_, options.token_ns));
   engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
                                      std::make_unique<InProcessTransport>(std::move(runners), 2),
-                                     front_.get());
+                                     front_.get(), /*graph_sizes=*/std::vector<int32_t>());
 }
 
 PacedServer::~PacedServer() {

@@ -121,8 +121,9 @@ class EngineSessionsTest : public ::testing::Test {
     }
     auto transport = std::make_unique<CopyingTransport>(std::move(runners));
     transport_ = transport.get();
-    engine_ = std::make_unique<Engine>(config, EngineLimits{4096, 1 << 20, 256},
-                                       std::move(transport), &sink_);
+    engine_ =
+        std::make_unique<Engine>(config, EngineLimits{4096, 1 << 20, 256}, std::move(transport),
+                                 &sink_, /*graph_sizes=*/std::vector<int32_t>());
   }
   void Create(const SessionName& name, double idle_seconds = 3600) {
     const auto created =

@@ -122,7 +122,7 @@ class StreamOutletTest : public testing::Test {
     runners.push_back(std::make_unique<PositionRunner>());
     engine_ = std::make_unique<Engine>(config, model_.setup.limits,
                                        std::make_unique<InProcessTransport>(std::move(runners), 2),
-                                       &sink_);
+                                       &sink_, /*graph_sizes=*/std::vector<int32_t>());
     sink_.shards.SetConnections(&connections_);
     resources_.emplace(GenerateResources{.calls = calls_,
                                          .model = model_,

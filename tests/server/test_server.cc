@@ -232,7 +232,7 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   }
   engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
                                      std::make_unique<InProcessTransport>(std::move(runners), 2),
-                                     front_.get());
+                                     front_.get(), /*graph_sizes=*/std::vector<int32_t>());
   const absl::Status started = front_->Start(engine_.get(), arenas_);
   EXPECT_TRUE(started.ok()) << started;
   channel_ = NewChannel();

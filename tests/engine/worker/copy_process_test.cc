@@ -176,7 +176,8 @@ TEST(EngineOverCopyProcesses, ATurnWhoseRestoreHangsIsRecomputed) {
   config.tiering.block_bytes = kLayout.block_bytes();
   RecordingSink sink;
   Engine engine(config, EngineLimits{64, 1 << 20, 128},
-                std::make_unique<RestartingTransport>(std::move(supervisor)), &sink);
+                std::make_unique<RestartingTransport>(std::move(supervisor)), &sink,
+                /*graph_sizes=*/{});
   ASSERT_TRUE(CreateSession(engine, "s", {.idle_offload_after_seconds = 3600}).ok());
   const auto say = [&](RequestId id, int text) {
     auto request = MakeTurn("s", std::vector<int32_t>(text, 1));

@@ -163,7 +163,7 @@ class EngineOverProcesses : public ::testing::Test, public OutputSink {
                                  .max_num_queued_reqs = 64};
     engine_ = std::make_unique<Engine>(config, EngineLimits{64, 1 << 20, 1024},
                                        std::make_unique<RestartingTransport>(std::move(supervisor)),
-                                       this);
+                                       this, /*graph_sizes=*/std::vector<int32_t>());
   }
   void TearDown() override {
     engine_.reset();
