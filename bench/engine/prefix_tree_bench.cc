@@ -6,26 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <new>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "engine/schedule/kv/prefix_tree.h"
 #include "kernels/check.h"
-
-namespace {
-int64_t num_allocations = 0;
-}  // namespace
-
-void* operator new(size_t size) {
-  ++num_allocations;
-  if (void* p = std::malloc(size)) return p;
-  std::abort();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+#include "tests/allocations.h"
 
 namespace quire {
 namespace {
@@ -61,10 +48,11 @@ class PrefixTreeBench {
   }
 
   void Run() {
-    const int64_t before = num_allocations;
-    TimeLookups("hot", 1);
-    TimeLookups("cold", kPrompts);
-    CHECK_EQ(num_allocations, before);
+    const Allocations allocations = AllocationsOf([this] {
+      TimeLookups("hot", 1);
+      TimeLookups("cold", kPrompts);
+    });
+    CHECK_EQ(allocations.num, 0);
     TimeReplacement();
     tree_.CheckInvariants();
   }
@@ -115,14 +103,16 @@ class PrefixTreeBench {
   void TimeReplacement() {
     const int64_t evicted_before = tree_.evictions().num_evicted();
     for (std::vector<int32_t>& prompt : prompts_) prompt = RandomPrompt();
-    const int64_t allocations_before = num_allocations;
-    const auto begin = std::chrono::steady_clock::now();
-    for (const std::vector<int32_t>& prompt : prompts_) InsertChain(prompt);
-    const auto end = std::chrono::steady_clock::now();
-    CHECK_EQ(num_allocations, allocations_before);
+    std::chrono::steady_clock::duration time{};
+    const Allocations allocations = AllocationsOf([&] {
+      const auto begin = std::chrono::steady_clock::now();
+      for (const std::vector<int32_t>& prompt : prompts_) InsertChain(prompt);
+      time = std::chrono::steady_clock::now() - begin;
+    });
+    CHECK_EQ(allocations.num, 0);
     CHECK_EQ(tree_.evictions().num_evicted() - evicted_before, num_blocks_);
     std::printf("{\"block_size\": %d, \"replace_block_ns\": %.1f}\n", block_size_,
-                1000 * Microseconds(end - begin) / num_blocks_);
+                1000 * Microseconds(time) / num_blocks_);
   }
 
   const int32_t block_size_;

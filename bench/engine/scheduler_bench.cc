@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <optional>
 #include <random>
 #include <string>
@@ -18,19 +16,7 @@
 #include "engine/schedule/sessions/session_store.h"
 #include "engine/worker/fake/null_worker.h"
 #include "kernels/check.h"
-
-namespace {
-bool count_allocations = false;
-int64_t num_allocations = 0;
-}  // namespace
-
-void* operator new(size_t size) {
-  num_allocations += count_allocations;
-  if (void* p = std::malloc(size)) return p;
-  std::abort();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+#include "tests/allocations.h"
 
 namespace quire {
 namespace {
@@ -47,17 +33,6 @@ double Quantile(std::vector<double>& values, double q) {
   const size_t i = static_cast<size_t>(q * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + i, values.end());
   return values[i];
-}
-
-// Runs `call` on the clock and with allocations counted; returns microseconds.
-template <typename Call>
-double Measure(Call call) {
-  count_allocations = true;
-  const auto begin = std::chrono::steady_clock::now();
-  call();
-  const auto end = std::chrono::steady_clock::now();
-  count_allocations = false;
-  return std::chrono::duration<double, std::micro>(end - begin).count();
 }
 
 class Load {
@@ -85,7 +60,7 @@ class Load {
     step_us_.reserve(kSteps);
     add_us_.clear();
     num_tokens_ = num_finishes_ = 0;
-    allocations_ = 0;
+    allocations_ = {};
     for (int step = 0; step < kSteps; ++step) Step();
     scheduler_.CheckInvariants();
     CHECK_GT(num_tokens_, int64_t{kSteps} * kRows * 8 / 10);
@@ -95,7 +70,7 @@ class Load {
   bool Report() {
     const double p50 = Quantile(step_us_, 0.5);
     const double p99 = Quantile(step_us_, 0.99);
-    const double per_step = static_cast<double>(allocations_) / kSteps;
+    const double per_step = static_cast<double>(allocations_.num) / kSteps;
     std::printf(
         "{\"benchmark\": \"scheduler\", \"running\": %d, \"waiting\": %d, \"idle_sessions\": %d, "
         "\"host_pages\": %d, \"steps\": %d, "
@@ -105,7 +80,7 @@ class Load {
         kRows, num_waiting_, num_sessions_, scheduler_.cache_stats().host_pages_used, kSteps,
         static_cast<double>(num_tokens_) / kSteps, static_cast<double>(num_finishes_) / kSteps, p50,
         p99, Quantile(step_us_, 1.0), kP50Limit, kP99Limit, per_step, Quantile(add_us_, 0.5));
-    return p50 <= kP50Limit && p99 <= kP99Limit && allocations_ == 0;
+    return p50 <= kP50Limit && p99 <= kP99Limit && allocations_.num == 0;
   }
 
  private:
@@ -177,7 +152,6 @@ class Load {
     while (idle_over_ && !full()) Add();
     StepPlan plan = std::move(free_plans_.back());
     free_plans_.pop_back();
-    num_allocations = 0;
     bool any = false;
     double us = Measure([&] {
       scheduler_.OnTimer(now_ns_, events_);
@@ -189,7 +163,6 @@ class Load {
     });
     (any ? in_flight_ : free_plans_).push_back(std::move(plan));
     if (static_cast<int32_t>(in_flight_.size()) == kDepth || !any) us += RetireOldest();
-    allocations_ += num_allocations;
     step_us_.push_back(us);
   }
 
@@ -203,6 +176,18 @@ class Load {
     free_plans_.push_back(std::move(in_flight_.front()));
     in_flight_.erase(in_flight_.begin());
     return us;
+  }
+
+  // Runs `call` on the clock and with its allocations counted; returns microseconds.
+  template <typename Call>
+  double Measure(Call call) {
+    std::chrono::steady_clock::duration time{};
+    allocations_ += AllocationsOf([&] {
+      const auto begin = std::chrono::steady_clock::now();
+      call();
+      time = std::chrono::steady_clock::now() - begin;
+    });
+    return std::chrono::duration<double, std::micro>(time).count();
   }
 
   void Deliver() {
@@ -230,7 +215,7 @@ class Load {
   std::vector<double> add_us_;
   int64_t num_tokens_ = 0;
   int64_t num_finishes_ = 0;
-  int64_t allocations_ = 0;
+  Allocations allocations_;
 };
 
 }  // namespace

@@ -2,23 +2,8 @@
 // with the context.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "tests/allocations.h"
 #include "tests/kernels/cases.h"
-
-namespace {
-std::atomic<int64_t> bytes_taken = 0;
-}  // namespace
-
-void* operator new(size_t size) {
-  bytes_taken += static_cast<int64_t>(size);
-  if (void* p = std::malloc(size)) return p;
-  std::abort();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace quire {
 namespace {
@@ -55,12 +40,11 @@ TEST(PagedAttentionMemoryTest, LongContextAllocatesNothing) {
                              .out = out.view()});
   };
   attend();
-  bytes_taken = 0;
-  attend();
+  const Allocations second = AllocationsOf(attend);
   // A thread without work in the first call allocates its buffers in the second: K and V of 16
   // keys, and twice the states of 64 rows.
   constexpr int64_t kThreadRoom = 4 * (2 * 16 * kDim + 2 * 64 * (kDim + 16));
-  EXPECT_LE(bytes_taken, 3 * kThreadRoom);
+  EXPECT_LE(second.bytes, 3 * kThreadRoom);
 }
 
 }  // namespace

@@ -2,44 +2,18 @@
 // nothing while the queue is within its capacity, however long the request may live.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <deque>
 #include <limits>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include "engine/schedule/scheduler.h"
 #include "engine/worker/fake/null_worker.h"
-
-namespace {
-bool counting = false;
-int64_t num_allocations = 0;
-int64_t largest_allocation = 0;  // bytes
-}  // namespace
-
-void* operator new(size_t size) {
-  num_allocations += counting;
-  if (counting && static_cast<int64_t>(size) > largest_allocation) {
-    largest_allocation = static_cast<int64_t>(size);
-  }
-  if (void* p = std::malloc(size)) return p;
-  std::abort();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+#include "tests/allocations.h"
 
 namespace quire {
 namespace {
-
-template <typename Call>
-auto Counted(Call call) {
-  counting = true;
-  const auto result = call();
-  counting = false;
-  return result;
-}
 
 std::unique_ptr<Request> MakeRequest(RequestId id, int64_t now_ns) {
   auto request = std::make_unique<Request>();
@@ -71,25 +45,26 @@ TEST(SchedulerAllocationTest, AllocatesNothingOnceWarm) {
   RequestId next_id = 1;
   int32_t preempted = 0;
   int64_t finished = 0;
+  Allocations allocations;
   for (int64_t step = 0; step < 6000; ++step) {
-    if (step == 2000) num_allocations = 0;
+    if (step == 2000) allocations = {};
     while (scheduler.Load().waiting < 150) {
       auto request = MakeRequest(next_id++, step);
-      Counted([&] {
-        scheduler.Add(std::move(request));
-        return true;
-      });
+      allocations += AllocationsOf([&] { scheduler.Add(std::move(request)); });
     }
-    ASSERT_TRUE(Counted([&] { return scheduler.Schedule(step, plans[step % 2], events); }));
+    bool any = false;
+    allocations += AllocationsOf([&] { any = scheduler.Schedule(step, plans[step % 2], events); });
+    ASSERT_TRUE(any);
     if (step == 0) continue;
     worker.Run(plans[(step + 1) % 2], result);
-    Counted([&] {
+    allocations += AllocationsOf([&] {
       scheduler.Retire(result, step, events);
       if (step % 5 == 0) {
         scheduler.Cancel(next_id - 100, FinishReason::kCancelled, step, events);
       }
       scheduler.ExpireDeadlines(step, events);
-      return scheduler.NextDeadline() + scheduler.Load().waiting;
+      scheduler.NextDeadline();
+      scheduler.Load();
     });
     preempted += events.preempted;
     finished += static_cast<int64_t>(events.finishes.size());
@@ -97,7 +72,7 @@ TEST(SchedulerAllocationTest, AllocatesNothingOnceWarm) {
     events.finishes.clear();
     events.preempted = 0;
   }
-  EXPECT_EQ(num_allocations, 0);
+  EXPECT_EQ(allocations.num, 0);
   EXPECT_GT(preempted, 0);
   EXPECT_GT(finished, 1000);
 }
@@ -115,29 +90,23 @@ TEST(SchedulerAllocationTest, WaitingCostsThePromptOnly) {
   Scheduler scheduler(config);
   SchedulerEvents events;
   events.finishes.reserve(1000);
-  num_allocations = largest_allocation = 0;
+  Allocations allocations;
   for (RequestId id = 1; id <= 1000; ++id) {
     auto request = MakeRequest(id, 0);
     request->sampling.max_tokens = std::numeric_limits<int32_t>::max();
-    Counted([&] {
-      scheduler.Add(std::move(request));
-      return true;
-    });
+    allocations += AllocationsOf([&] { scheduler.Add(std::move(request)); });
   }
-  EXPECT_EQ(num_allocations, 0);
+  EXPECT_EQ(allocations.num, 0);
   // Beyond the capacity of the records (1000 and twice the rows), a request adds little memory;
   // now and then an index doubles.
-  num_allocations = largest_allocation = 0;
+  allocations = {};
   for (RequestId id = 1001; id <= 1200; ++id) {
     auto request = MakeRequest(id, 0);
     request->sampling.max_tokens = std::numeric_limits<int32_t>::max();
-    Counted([&] {
-      scheduler.Add(std::move(request));
-      return true;
-    });
+    allocations += AllocationsOf([&] { scheduler.Add(std::move(request)); });
   }
-  EXPECT_LE(num_allocations, 200 * 4);
-  EXPECT_LE(largest_allocation, 131072);
+  EXPECT_LE(allocations.num, 200 * 4);
+  EXPECT_LE(allocations.largest, 131072);
   scheduler.CheckInvariants();
 }
 

@@ -1,34 +1,11 @@
 // The memory of an idle session, measured by an operator new that counts.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 
 #include "engine/schedule/sessions/session_store.h"
-
-namespace {
-
-int64_t live_bytes = 0;
-
-void Free(void* memory) {
-  if (memory != nullptr) live_bytes -= static_cast<int64_t>(malloc_usable_size(memory));
-  std::free(memory);
-}
-
-}  // namespace
-
-void* operator new(size_t size) {
-  void* const memory = std::malloc(size);
-  if (memory == nullptr) std::abort();
-  live_bytes += static_cast<int64_t>(malloc_usable_size(memory));
-  return memory;
-}
-
-void operator delete(void* memory) noexcept { Free(memory); }
-void operator delete(void* memory, size_t) noexcept { Free(memory); }
+#include "tests/allocations.h"
 
 namespace quire {
 namespace {
@@ -48,7 +25,7 @@ TEST(SessionMemoryTest, AnIdleSessionTakesAtMostTheDocumentedMemory) {
                              .default_ttl_seconds = 100,
                              .max_ttl_seconds = 100,
                              .default_idle_offload_seconds = 2};
-  const int64_t before = live_bytes;
+  const int64_t before = allocation_counters.live_bytes;
   auto store = std::make_unique<SessionStore>(config, 16, tree);
   for (int32_t i = 0; i < kSessions; ++i) {
     const std::string name = "conversation" + std::to_string(i);
@@ -65,7 +42,7 @@ TEST(SessionMemoryTest, AnIdleSessionTakesAtMostTheDocumentedMemory) {
     tree.Release(inserted.node);
     tree.Release(root);
   }
-  const double bytes = static_cast<double>(live_bytes - before) / kSessions;
+  const double bytes = static_cast<double>(allocation_counters.live_bytes - before) / kSessions;
   EXPECT_LE(bytes, SessionStore::kBytesPerSession + 4 * kTokens);
   EXPECT_GE(bytes, SessionStore::kBytesPerSession / 2 + 4 * kTokens);  // or the header is wrong
   std::printf("%.0f bytes a session of %d tokens\n", bytes, kTokens);

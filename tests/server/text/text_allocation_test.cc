@@ -3,38 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "server/text/detokenizer.h"
 #include "server/text/tokenizer.h"
-
-namespace {
-bool counting = false;
-int64_t num_allocations = 0;
-}  // namespace
-
-void* operator new(size_t size) {
-  num_allocations += counting;
-  if (void* p = std::malloc(size)) return p;
-  std::abort();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+#include "tests/allocations.h"
 
 namespace quire {
 namespace {
-
-template <typename Call>
-int64_t AllocationsOf(Call call) {
-  num_allocations = 0;
-  counting = true;
-  call();
-  counting = false;
-  return num_allocations;
-}
 
 const Tokenizer& Gpt2() {
   static const auto tokenizer =
@@ -62,9 +39,10 @@ int64_t OfDetokenizing(std::vector<std::string> stop) {
   std::string out;
   out.reserve(1 << 20);
   for (int i = 0; i < 100; ++i) detokenizer.Push(ids[static_cast<size_t>(i)], &out);  // warm
-  return AllocationsOf([&] {
+  const auto detokenize = [&] {
     for (const int32_t id : ids) detokenizer.Push(id, &out);
-  });
+  };
+  return AllocationsOf(detokenize).num;
 }
 
 TEST(TextAllocationTest, DetokenizingATokenAllocatesNothing) {
@@ -80,7 +58,7 @@ TEST(TextAllocationTest, EncodingAPieceAllocatesNothing) {
   ids.reserve(1 << 20);
   const auto encode = [&](const std::string& text) {
     ids.clear();
-    return AllocationsOf([&] { ASSERT_TRUE(Gpt2().Encode(text, false, false, &ids).ok()); });
+    return AllocationsOf([&] { ASSERT_TRUE(Gpt2().Encode(text, false, false, &ids).ok()); }).num;
   };
   encode(large);  // warm
   EXPECT_LT(encode(large), encode(small) + 10);
