@@ -3,7 +3,7 @@
 // chunks of a prompt, on repetition, on graphs or on dependent launch.
 //
 // Covers kernels/cuda/attention/attention_plan.cu, kernels/cuda/attention/attention_decode.cu,
-// kernels/cuda/attention/attention_plain_prefill.cu, kernels/cuda/attention/attention_prefill.cu
+// kernels/cuda/attention/attention_prefill.cu
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,6 @@ namespace {
 
 using cuda::AttentionLimits;
 using cuda::Device;
-using cuda::PrefillProducts;
 
 struct Shape {
   int32_t heads, kv_heads, head_dim, block_size, window = 0;
@@ -49,8 +48,7 @@ Device TestDevice(bool dependent_launch = true) {
 // The operation with its own space, which keeps only counters at zero between steps.
 class Attention {
  public:
-  explicit Attention(const Shape& shape, const Device& device = TestDevice(),
-                     PrefillProducts products = PrefillProducts::kWarpgroup)
+  explicit Attention(const Shape& shape, const Device& device = TestDevice())
       : limits_{.max_rows = 300,
                 .max_tokens = 20000,
                 .max_context = 40000,
@@ -58,7 +56,7 @@ class Attention {
                 .num_kv_heads = shape.kv_heads,
                 .head_dim = shape.head_dim},
         space_(cuda::PagedAttention::SpaceBytes(limits_, device.num_sms)),
-        op_(limits_, device, Zeroed(space_), products) {}
+        op_(limits_, device, Zeroed(space_)) {}
 
   void Enqueue(const PagedAttentionParams& p) {
     op_.Plan(p);
@@ -463,10 +461,8 @@ TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
        {Shape{4, 1, 128, 64}, Shape{5, 1, 64, 16}, Shape{4, 2, 128, 32, 700}}) {
     SCOPED_TRACE(NameOf(shape));
     const Batch batch(shape, {{1400, 1400}});
-    for (PrefillProducts products : {PrefillProducts::kWarpgroup, PrefillProducts::kWarp}) {
-      Attention attention(shape, TestDevice(), products);
-      batch.Check(batch.Run(attention));
-    }
+    Attention attention(shape);
+    batch.Check(batch.Run(attention));
   }
 }
 

@@ -90,11 +90,8 @@ void AllowShared() {
 
 void LaunchPlan(const PlanArgs& args, const Device& device);
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device);
-// The plan has at most `max_tiles` tiles. LaunchPrefill multiplies by wgmma, LaunchPlainPrefill by
-// mma.sync.
+// The plan has at most `max_tiles` tiles.
 void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
                    const Device& device);
-void LaunchPlainPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_tiles,
-                        const Device& device);
 
 }  // namespace quire::cuda

@@ -27,9 +27,6 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool va
                "r"(valid ? 16 : 0)
                : "memory");
 }
-__device__ __forceinline__ void CopyAsync4(uint32_t to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
 // This lane's address for loading the four matrices of 16 rows and vectors 0 and 1: rows 0-7 and
 // 8-15 of vector 0, then of vector 1. The address for vectors 2 d and 2 d + 1 is this one ^
 // VectorPair(d) if rows begin at a multiple of 256 bytes.

@@ -116,9 +116,8 @@ int64_t PagedAttention::SpaceBytes(const AttentionLimits& limits, int num_sms) {
   return LayOut(limits, num_sms).end;
 }
 
-PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& device, void* space,
-                               PrefillProducts products)
-    : limits_(limits), device_(device), space_(space), products_(products) {
+PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& device, void* space)
+    : limits_(limits), device_(device), space_(space) {
   CHECK(limits.head_dim == kCudaHeadDims[0] || limits.head_dim == kCudaHeadDims[1]);
   static_assert(kCudaHeadDims == std::array{64, 128});
   static_assert(kCudaLimits.max_group == kDecodeRows);
@@ -159,11 +158,7 @@ void PagedAttention::Run(const PagedAttentionParams& p) {
   if (!all_prefill) LaunchDecode(p, args, device_);
   if (all_decode) return;
   const int64_t max_tiles = MaxPrefillTiles(p.q.dim[0], p.num_seqs, args.group);
-  if (products_ == PrefillProducts::kWarp) {
-    LaunchPlainPrefill(p, args, max_tiles, device_);
-  } else {
-    LaunchPrefill(p, args, max_tiles, device_);
-  }
+  LaunchPrefill(p, args, max_tiles, device_);
 }
 
 }  // namespace quire::cuda

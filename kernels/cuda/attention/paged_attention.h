@@ -8,7 +8,7 @@
 // prompt's tokens have other bits in a step that the decode kernel serves.
 //
 // Read attention_plan.h first (how a step is divided), then attention_plan.cu, attention_decode.cu
-// and attention_prefill.cu; attention_plain_prefill.cu is the slower kernel of the tests.
+// and attention_prefill.cu.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,13 @@ struct AttentionLimits {
   int32_t head_dim = 0;
 };
 
-// The products of prefill: by warpgroup (wgmma), or by warp (mma.sync), the slower reference of the
-// tests.
-enum class PrefillProducts { kWarpgroup, kWarp };
-
 class PagedAttention {
  public:
   // Device bytes of `space`.
   static int64_t SpaceBytes(const AttentionLimits& limits, int num_sms);
 
   // `space` is zeroed device memory, 256-byte aligned, and must outlive this.
-  PagedAttention(const AttentionLimits& limits, const Device& device, void* space,
-                 PrefillProducts products = PrefillProducts::kWarpgroup);
+  PagedAttention(const AttentionLimits& limits, const Device& device, void* space);
 
   // Both enqueue. Plan comes once a step before the step's first Run, with the params of any layer,
   // and again before a layer with a different window.
@@ -50,7 +45,6 @@ class PagedAttention {
   const AttentionLimits limits_;
   const Device device_;
   void* const space_;
-  const PrefillProducts products_;
   int32_t planned_window_ = 0;
   bool ran_ = false;  // Run was called after the last Plan
 };
