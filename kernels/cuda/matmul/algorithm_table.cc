@@ -1,8 +1,10 @@
 // The file has a line with the format, a line with the machine, a line for each choice, and a last
-// line with their number and a checksum of everything before it.
+// line with their number and the XXH3-64 of everything before it.
 #include "kernels/cuda/matmul/algorithm_table.h"
 
+#define XXH_INLINE_ALL
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,14 +19,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr char kFormat[] = "quire matrix product algorithms, format 1";
-
-// FNV-1a.
-uint64_t Checksum(const std::string& text) {
-  uint64_t sum = 0xcbf29ce484222325u;
-  for (unsigned char c : text) sum = (sum ^ c) * 0x100000001b3u;
-  return sum;
-}
+constexpr char kFormat[] = "quire matrix product algorithms, format 2";
 
 std::string LineOf(const ProductShape& s, const Choice& choice) {
   char text[320];
@@ -55,7 +50,8 @@ bool Read(const std::string& line, ProductShape* s, Choice* choice) {
 
 std::string LastLine(const std::string& text, size_t count) {
   char line[64];
-  std::snprintf(line, sizeof line, "end %zu %016" PRIx64 "\n", count, Checksum(text));
+  std::snprintf(line, sizeof line, "end %zu %016" PRIx64 "\n", count,
+                static_cast<uint64_t>(XXH3_64bits(text.data(), text.size())));
   return line;
 }
 
