@@ -2,7 +2,9 @@
 // here; OnCancel must lead to Finish; OnDone comes last, once, and deletes.
 #include "server/generate/generate_call.h"
 
+#define XXH_INLINE_ALL
 #include <grpc/support/time.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <memory>
@@ -40,13 +42,8 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context, double default_se
   return now_ns + left.tv_sec * 1'000'000'000 + left.tv_nsec;
 }
 
-// splitmix64: seeds of requests that bring none are spread over all 64 bits.
-uint64_t MixSeed(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
+// Spreads the seeds of requests that bring none over all 64 bits.
+uint64_t MixSeed(uint64_t x) { return XXH3_64bits(&x, sizeof x); }
 
 // The part that both calls share: the stream, and the accounting around it.
 class GenerateCall {
