@@ -22,6 +22,25 @@ namespace {
 constexpr int64_t kSpinNs = 200'000;
 constexpr int kSpareCores = 4;  // the scheduler, gRPC, a delivery shard and one for the rest
 
+// Threads beside those that compute: gRPC's, texts, delivery, copies, the scheduler and the rest.
+constexpr int kOtherThreads = 64;
+
+// A thread that the system refuses would end the process, so their number is tried beforehand.
+absl::Status CheckThreads(int32_t cpu_threads) {
+  const int wanted = cpu_threads + kOtherThreads;
+  const int startable = cpu::StartableThreads(wanted);
+  if (startable == wanted) return absl::OkStatus();
+  const std::string less =
+      startable > kOtherThreads
+          ? "use at most " + std::to_string(startable - kOtherThreads) + ", or "
+          : "";
+  return absl::InvalidArgumentError(
+      "--cpu-threads " + std::to_string(cpu_threads) + ": the system lets this process start " +
+      std::to_string(startable) + " more threads, and the server needs " +
+      std::to_string(kOtherThreads) + " beside these; " + less +
+      "raise the limit (ulimit -u, ulimit -v, pids.max of the control group)");
+}
+
 // quire-worker lies beside this program.
 std::string WorkerProgram(const EngineConfig& config) {
   if (!config.worker_program.empty()) return config.worker_program;
@@ -73,6 +92,7 @@ absl::StatusOr<std::unique_ptr<EngineWorkers>> EngineWorkers::Find(const EngineC
   ASSIGN_OR_RETURN(const EngineSetup draft, DraftEngine(config));
   if (requested.device == "auto" && workers->FindGpu(gpu_driver)) return workers;
   config.device = draft.device;
+  if (draft.device == "cpu") RETURN_IF_ERROR(CheckThreads(draft.config.cpu_threads));
   if (draft.config.worker_process == "on") RETURN_IF_ERROR(workers->FindProcesses(draft));
   return workers;
 }

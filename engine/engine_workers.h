@@ -22,7 +22,8 @@ class EngineWorkers {
   // Resolves --device auto and starts the worker processes, if any, as far as describing their
   // device. auto takes the GPU if its kernels can run the model with these settings and the worker
   // finds the device; else the CPU, and logs why. Where `gpu_driver` does not exist, auto asks no
-  // worker. Errors as DraftEngine's; UNIMPLEMENTED or UNAVAILABLE, in the worker's words, when a
+  // worker. Errors as DraftEngine's; INVALID_ARGUMENT if the system refuses so many threads as the
+  // CPU is to compute with; UNIMPLEMENTED or UNAVAILABLE, in the worker's words, when a
   // device that was named is missing.
   static absl::StatusOr<std::unique_ptr<EngineWorkers>> Find(
       const EngineConfig& requested, const std::string& gpu_driver = kGpuDriver);

@@ -2,13 +2,16 @@
 // line a hierarchy: "number:controllers:/path". The line of version 2 has no controllers.
 #include "kernels/cpu/host_limits.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 namespace quire::cpu {
 namespace {
@@ -100,6 +103,26 @@ int UsableCores() {
                         : static_cast<int>(std::thread::hardware_concurrency());
   const double quota = std::ceil(ReadCgroupLimits().cpus);
   return std::max(1, static_cast<int>(std::min<double>(cores, quota)));
+}
+
+int StartableThreads(int wanted) {
+  std::atomic<bool> end{false};
+  const auto wait = [](void* flag) -> void* {
+    static_cast<std::atomic<bool>*>(flag)->wait(false);
+    return nullptr;
+  };
+  std::vector<pthread_t> threads;
+  threads.reserve(static_cast<size_t>(std::max(wanted, 0)));
+  while (static_cast<int>(threads.size()) < wanted) {
+    pthread_t thread{};
+    // Not std::thread, which throws where the system refuses.
+    if (pthread_create(&thread, nullptr, wait, &end) != 0) break;
+    threads.push_back(thread);
+  }
+  end = true;
+  end.notify_all();
+  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  return static_cast<int>(threads.size());
 }
 
 size_t UsableMemory() {

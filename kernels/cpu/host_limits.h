@@ -23,6 +23,10 @@ CgroupLimits ReadCgroupLimits(const std::string& root = "");
 // Threads that can run at once: the smaller of the affinity mask's cores and the group's quota of
 // processor time, rounded up. At least 1.
 int UsableCores();
+// How many threads, at most `wanted`, the system lets this process start now. Limits lie in the
+// user's processes (ulimit -u), control groups (pids.max) and address space (ulimit -v), and count
+// threads of other processes too, so this starts that many and ends them again.
+int StartableThreads(int wanted);
 // Bytes: the smaller of the installed memory and the group's limit.
 size_t UsableMemory();
 

@@ -111,6 +111,12 @@ TEST(HostLimitsTest, MalformedFilesDoNotLimit) {
   }
 }
 
+// tests/server/server_process_test.py has a process that may not start them.
+TEST(HostLimitsTest, StartsAllThreadsWithoutALimit) {
+  EXPECT_EQ(cpu::StartableThreads(0), 0);
+  EXPECT_EQ(cpu::StartableThreads(20), 20);
+}
+
 TEST(HostLimitsTest, BackendsShareTheMemoryLimit) {
   const size_t most = cpu::UsableMemory() / 5 * 3;
   const auto one = MakeBackend({cpu::BestIsa(), 1}), other = MakeBackend({cpu::BestIsa(), 1});

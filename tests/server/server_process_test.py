@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -33,7 +34,8 @@ from quire.v1 import control_pb2, inference_pb2  # noqa: E402
 FINISHED = inference_pb2.FinishReason.Name
 PATIENCE = 60  # seconds after which a wait counts as a hang; no measurement
 # Slowdown of a program built with a sanitizer, and of a machine with more to run than processors.
-SLOWNESS = 10 if {'ASAN_OPTIONS', 'TSAN_OPTIONS'} & os.environ.keys() else 1
+SANITIZED = bool({'ASAN_OPTIONS', 'TSAN_OPTIONS'} & os.environ.keys())
+SLOWNESS = 10 if SANITIZED else 1
 SLOWNESS *= max(1, round(os.getloadavg()[0] / os.cpu_count()))
 
 
@@ -179,6 +181,17 @@ class Settings(unittest.TestCase):
                 done = run(*flags, environment=environment)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(wanted, done.stderr)
+
+    @unittest.skipIf(SANITIZED, 'a sanitizer takes more address space than any limit leaves')
+    def test_more_threads_than_the_system_starts_are_refused_by_name(self):
+        def limit():  # below 1024 of the smallest stacks that threads get
+            resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        done = subprocess.run([SERVER, '--model', DEMO, '--port', '0', '--metrics-port', '0',
+                               '--cpu-threads', '1024'], capture_output=True, text=True,
+                              timeout=PATIENCE, preexec_fn=limit)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r'--cpu-threads 1024: the system lets this process start '
+                                      r'\d+ more threads.* use at most \d+, or raise the limit')
 
     def test_the_dry_run_shows_precedence(self):
         path = os.path.join(SCRATCH, 'settings.json')
