@@ -248,6 +248,8 @@ TEST(TurnTest, ATurnThatTheEngineRefusesLeavesTheSessionFree) {
   EXPECT_TRUE(TestServer::Eventually([&] { return server.Load().waiting_requests() == 1; }));
   EXPECT_EQ(Reason(client.Say("c", "x").status), "QUEUE_FULL");
   EXPECT_EQ(Reason(client.Say("c", "x").status), "QUEUE_FULL");
+  // The queue comes before the session (docs/errors.md).
+  EXPECT_EQ(Reason(client.Say("unknown", "x").status), "QUEUE_FULL");
   server.gate().Allow(-1);
   first.join();
   second.join();
