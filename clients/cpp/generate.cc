@@ -8,6 +8,7 @@
 #include "clients/cpp/call/conversation.h"
 #include "clients/cpp/call/generate_request.h"
 #include "clients/cpp/call/report.h"
+#include "clients/cpp/chat/transcript.h"
 #include "clients/cpp/tokens.h"
 
 namespace quire::cli {
@@ -15,15 +16,23 @@ namespace {
 
 int RunTurns(const Invocation& line, Connection& connection, Terminal& terminal) {
   Conversation conversation(line, connection, terminal);
+  const Transcript transcript(terminal.state_folder, line.server, *line.generate.session);
+  const auto turn = [&](const std::string& text) {
+    const int code = conversation.Turn(text);
+    // For a later `quire chat`. A text leaves no messages.
+    if (code == kExitOk && !conversation.history().messages().empty()) {
+      transcript.Save({conversation.history(), conversation.position().value_or(0)});
+    }
+    return code;
+  };
   const PromptFlags& prompt = line.generate.prompt;
-  if (!prompt.token_ids.empty()) return conversation.Turn("");
-  if (prompt.text) return conversation.Turn(ReadText(prompt.text, terminal.in));
+  if (!prompt.token_ids.empty()) return turn("");
+  if (prompt.text) return turn(ReadText(prompt.text, terminal.in));
   for (std::string text;;) {
     if (terminal.typed) terminal.err << "> " << std::flush;
     if (!std::getline(terminal.in, text)) return kExitOk;
     if (text.empty()) continue;
-    const int code = conversation.Turn(text);
-    if (code != kExitOk) return code;
+    if (const int code = turn(text); code != kExitOk) return code;
   }
 }
 

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import socket
 import stat
@@ -21,7 +22,8 @@ import cli_test  # takes BIN_DIR
 GREEDY = ['--temperature', '0']
 PATIENCE = 60  # seconds: beyond it something hangs
 PART_OF_ANSWER = 2048  # bytes on the wire; 1500 tokens take far more
-LEFT, UP, BACKSPACE, CTRL_C, CTRL_D = '\x1b[D', '\x1b[A', '\x7f', '\x03', '\x04'
+LEFT, UP, BACKSPACE = '\x1b[D', '\x1b[A', '\x7f'
+CTRL_C, CTRL_D, CTRL_Z = '\x03', '\x04', '\x1a'
 
 
 class Gate:
@@ -64,15 +66,20 @@ class Gate:
 
 
 class Talk:
-    """A `quire chat` whose terminal is ours."""
+    """A `quire chat` whose terminal is ours; `shell`: the job of a shell in that terminal."""
 
-    def __init__(self, address, state, *flags):
+    def __init__(self, address, state, *flags, shell=False):
         environment = {**os.environ, 'XDG_STATE_HOME': state, 'TERM': 'xterm', 'LC_ALL': 'C'}
-        program = str(cli_test.BIN / 'quire')
+        line = [str(cli_test.BIN / 'quire'), '--server', address, 'chat', *flags]
         self.pid, self.terminal = pty.fork()
+        if self.pid == 0 and shell:
+            os.execve('/bin/sh', ['/bin/sh', '-i'], {**environment, 'PS1': '$ ', 'ENV': ''})
         if self.pid == 0:
-            os.execve(program, [program, '--server', address, 'chat', *flags], environment)
+            os.execve(line[0], line, environment)
         self.seen = ''
+        if shell:
+            self.wait_for(r'\$ ')
+            self.type(shlex.join(line) + '\r')
 
     def type(self, text):
         os.write(self.terminal, text.encode())
@@ -134,10 +141,10 @@ class ChatTest(unittest.TestCase):
     def talk(self, *flags, address=None):
         return Talk(address or self.server.address, self.state, *GREEDY, *flags)
 
-    def piped(self, lines, *flags, state=None):
+    def piped(self, lines, *flags, state=None, command='chat'):
         environment = {**os.environ, 'XDG_STATE_HOME': state or self.state}
         return subprocess.run(
-            [cli_test.BIN / 'quire', '--server', self.server.address, 'chat', *GREEDY, *flags],
+            [cli_test.BIN / 'quire', '--server', self.server.address, command, *GREEDY, *flags],
             input=lines, env=environment, capture_output=True, timeout=60, text=True, check=False)
 
     def test_arrow_keys_edit_the_line_and_bring_back_earlier_ones(self):
@@ -198,6 +205,23 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(talk.end(), 0)
         self.server.await_true(lambda: self.server.load()['running_requests'] == 0, 'cancelled')
 
+    def test_ctrl_z_suspends_and_fg_goes_on_with_the_line(self):
+        shell = Talk(self.server.address, self.state, *GREEDY, shell=True)
+        shell.prompt()
+        shell.type('My name is Cla' + CTRL_Z)
+        shell.wait_for(r'Stopped')
+        shell.type('stty -a; echo sane; fg\r')
+        modes = shell.wait_for(r'\nsane')
+        self.assertRegex(modes, r'[^-]isig')
+        self.assertRegex(modes, r'[^-]icanon')
+        shell.wait_for(r'> My name is Cla')
+        shell.say('ra.', r'Clara[^>]*\n')
+        shell.say('What is my name?', r'Your name is Clara\.\r?\n')
+        shell.type(CTRL_D)
+        shell.wait_for(r'\$ ')
+        shell.type('exit $?\r')
+        self.assertEqual(shell.end(), 0)
+
     def test_a_session_goes_on_after_ctrl_c_came_too_late_for_the_server(self):
         gate = Gate(self.server.address)
         talk = self.talk('-n', '1500', '--ignore-eos', '--session', 'late', address=gate.address)
@@ -237,6 +261,14 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(self.server.quire('session', 'close', 'clara').returncode, 0)
         third = self.piped('What is my name?\n', '--session', 'clara', '--quiet')
         self.assertEqual((third.stdout, third.stderr), ('Your name is Clara.\n', ''))
+
+    def test_a_chat_goes_on_with_the_session_of_generate(self):
+        begun = self.piped('My name is Clara.\n', '--chat', '--session', 'begun',
+                           command='generate')
+        self.assertEqual(begun.returncode, 0, begun.stderr)
+        again = self.piped('What is my name?\n', '--session', 'begun')
+        self.assertEqual(again.stdout, 'Your name is Clara.\n', again.stderr)
+        self.assertRegex(again.stderr, "^going on with session 'begun': 2 messages")
 
     def test_a_session_with_other_tokens_is_not_cut_away(self):
         self.assertEqual(self.piped('My name is Clara.\n', '--session', 'mine').returncode, 0)

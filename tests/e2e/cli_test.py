@@ -2,6 +2,7 @@
 """The `quire` command against a real quire-server and its bundled model: cli_test.py BIN_DIR."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import unittest
 from pathlib import Path
 
 BIN = Path(sys.argv.pop(1)) if len(sys.argv) > 1 else Path('build/release/bin')
+STATE = tempfile.TemporaryDirectory()  # not in the home of the caller
+os.environ['XDG_STATE_HOME'] = STATE.name
 LONG = ['--ignore-eos', '--max-tokens', '1500']  # seconds of work; every test ends it earlier
 
 

@@ -1,8 +1,10 @@
-// libedit does the editing; ctrl-C is a key while a line is edited, and a signal otherwise.
+// libedit does the editing; ctrl-C and ctrl-Z are keys while a line is edited, and signals
+// otherwise.
 #include "clients/cpp/chat/line_reader.h"
 
 #include <fcntl.h>
 #include <histedit.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -39,10 +41,13 @@ class TerminalReader final : public LineReader {
     el_set(edit_, EL_PROMPT, Prompt);
     el_set(edit_, EL_EDITOR, "emacs");
     el_set(edit_, EL_SIGNAL, 0);
-    // While a line is edited, the terminal makes no signals of keys, so ctrl-C arrives as one.
+    // While a line is edited, the terminal makes no signals of keys, so ctrl-C and
+    // ctrl-Z arrive as keys.
     el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
     el_set(edit_, EL_ADDFN, "quire-drop-line", "Drop the line", DropLine);
     el_set(edit_, EL_BIND, "^C", "quire-drop-line", nullptr);
+    el_set(edit_, EL_ADDFN, "quire-suspend", "Suspend the process", Suspend);
+    el_set(edit_, EL_BIND, "^Z", "quire-suspend", nullptr);
     HistEvent event;
     history(history_, &event, H_SETSIZE, kHistoryLines);
     history(history_, &event, H_SETUNIQUE, 1);
@@ -80,6 +85,16 @@ class TerminalReader final : public LineReader {
     Of(edit)->dropped_ = true;
     el_push(edit, "\n");
     return CC_NORM;
+  }
+
+  // Stops the process group, as the terminal does where ctrl-Z is a signal. Goes on with the same
+  // line when the shell has continued it.
+  static unsigned char Suspend(EditLine* edit, int) {
+    el_set(edit, EL_PREP_TERM, 0);
+    std::fputc('\n', stderr);
+    kill(0, SIGTSTP);
+    el_set(edit, EL_PREP_TERM, 1);
+    return CC_REDISPLAY;
   }
 
   void Keep(const std::string& line) {

@@ -1,5 +1,5 @@
-// Transcript: the messages of a chat in a named session, kept between runs of `quire chat`. The
-// server keeps tokens, but a chat is rendered from its messages, so the client has to have them.
+// Transcript: the messages of a chat in a named session, kept for a later `quire chat`. The server
+// keeps tokens, but a chat is rendered from its messages, so the client has to have them.
 #pragma once
 
 #include <cstdint>
