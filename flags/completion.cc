@@ -38,11 +38,15 @@ struct Entry {
   std::string_view help;
 };
 
-// The words that may stand next: commands, flags of the command and of its parents.
+// The words that may stand next: commands, words of the command's arguments, flags of the command
+// and of its parents.
 std::vector<Entry> Entries(const Path& path) {
   std::vector<Entry> entries;
   for (const Command& command : path.back()->commands) {
     entries.push_back({std::string(command.name), command.help});
+  }
+  for (const Flag& flag : path.back()->positionals) {
+    for (const std::string& word : Choices(flag)) entries.push_back({word, flag.help});
   }
   for (size_t i = path.size(); i-- > 0;) {
     for (const Flag& flag : path[i]->flags) {
@@ -79,17 +83,20 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// The words that a flag's value may be, as a case over the word before the cursor.
-std::string ChoiceCase(const std::vector<Path>& paths, const std::string& reply) {
+// The words that a flag's value may be, as a case over the word before the cursor; `free` where any
+// value is possible.
+std::string ValueCase(const std::vector<Path>& paths, const std::string& free) {
   std::string text;
   std::vector<std::string_view> done;
   for (const Path& path : paths) {
     for (const Flag& flag : path.back()->flags) {
-      if (flag.choices.empty()) continue;
+      if (IsSwitch(flag)) continue;
       if (std::find(done.begin(), done.end(), flag.name) != done.end()) continue;
       done.push_back(flag.name);
-      text +=
-          "    --" + std::string(flag.name) + ") " + reply + "'" + Joined(Choices(flag)) + "' ;;\n";
+      text += "    --" + std::string(flag.name);
+      if (!flag.short_name.empty()) text += "|-" + std::string(flag.short_name);
+      text += ") " + (flag.choices.empty() ? free : "values='" + Joined(Choices(flag)) + "'");
+      text += " ;;\n";
     }
   }
   return text;
@@ -106,7 +113,7 @@ std::string Bash(const Program& program) {
                      CommandCase(paths) +
                      "  done\n"
                      "  case \"$prev\" in\n" +
-                     ChoiceCase(paths, "values=") +
+                     ValueCase(paths, "return") +
                      "    *) ;;\n"
                      "  esac\n"
                      "  if [ -n \"$values\" ]; then\n"
@@ -117,9 +124,6 @@ std::string Bash(const Program& program) {
   for (const Path& path : paths) {
     std::vector<std::string> words;
     for (const Entry& entry : Entries(path)) words.push_back(entry.word);
-    for (const Flag& flag : path.back()->positionals) {
-      for (const std::string& word : Choices(flag)) words.push_back(word);
-    }
     text += "    \"" + Words(path) + "\") words='" + Joined(words) + "' ;;\n";
   }
   return text +
@@ -155,7 +159,7 @@ std::string Zsh(const Program& program) {
                      CommandCase(paths) +
                      "  done\n"
                      "  case \"${words[CURRENT-1]}\" in\n" +
-                     ChoiceCase(paths, "values=") +
+                     ValueCase(paths, "_files; return") +
                      "    *) ;;\n"
                      "  esac\n"
                      "  if [[ -n $values ]]; then\n"
@@ -170,41 +174,69 @@ std::string Zsh(const Program& program) {
     }
     text += "    ) ;;\n";
   }
-  return text +
-         "  esac\n"
-         "  _describe '" +
-         name + "' entries || _files\n}\ncompdef " + function + " " + name + "\n";
+  text += "  esac\n  _describe '" + name + "' entries || _files\n}\n";
+  // zsh finds the file by its name and runs it at the first completion; else the file is sourced.
+  return text + "if [[ ${funcstack[1]} == " + function + " ]]; then\n  " + function +
+         " \"$@\"\nelse\n  compdef " + function + " " + name + "\nfi\n";
 }
 
-// The condition under which fish offers what belongs to `path`.
-std::string FishCondition(const Path& path) {
-  if (path.size() == 1) return "";
-  std::string condition;
-  for (size_t i = 1; i < path.size(); ++i) {
-    condition += (i > 1 ? "; and " : "") + std::string("__fish_seen_subcommand_from ") +
-                 std::string(path[i]->name);
+// Functions of fish: one prints the command that the words before the cursor have reached, one asks
+// whether it is this command, one whether it is this command or below it.
+std::string FishFunctions(const std::vector<Path>& paths, const std::string& prefix) {
+  std::string text = "function " + prefix +
+                     "_reached\n"
+                     "  set -l reached\n"
+                     "  for word in (commandline -opc)\n"
+                     "    switch \"$reached/$word\"\n";
+  for (const Path& path : paths) {
+    if (path.size() < 2) continue;
+    const Path parent(path.begin(), path.end() - 1);
+    text += "      case '" + Words(parent) + "/" + std::string(path.back()->name) + "'\n";
+    text += "        set reached '" + Words(path) + "'\n";
   }
-  return " -n '" + condition + "'";
+  text +=
+      "    end\n"
+      "  end\n"
+      "  echo $reached\n"
+      "end\n";
+  const auto question = [&](const std::string& name, const std::string& condition) {
+    text += "function " + prefix + name + "\n";
+    text += "  set -l reached (" + prefix + "_reached)\n  " + condition + "\nend\n";
+  };
+  question("_at", "test \"$reached\" = \"$argv[1]\"");
+  question("_below", "string match -q -- \"$argv[1] *\" \"$reached \"");
+  return text;
 }
 
 std::string Fish(const Program& program) {
   const std::string name(program.root.name);
-  std::string text = "# fish completion of " + name + "\n";
-  for (const Path& path : AllPaths(program)) {
-    const std::string line = "complete -c " + name + FishCondition(path);
+  const std::vector<Path> paths = AllPaths(program);
+  const std::string prefix = "_" + FunctionName(name), complete = "complete -c " + name;
+  std::string text = "# fish completion of " + name + "\n" + FishFunctions(paths, prefix);
+  for (const Path& path : paths) {
+    const std::string words = complete + " -n '" + prefix + "_at \"" + Words(path) + "\"' -f -a ";
     for (const Command& command : path.back()->commands) {
-      const bool top = path.size() == 1;
-      text += top ? "complete -c " + name + " -n __fish_use_subcommand" : line;
-      text += " -f -a " + std::string(command.name) + " -d '" + Quoted(command.help) + "'\n";
+      text += words + std::string(command.name) + " -d '" + Quoted(command.help) + "'\n";
     }
+    for (const Flag& flag : path.back()->positionals) {
+      if (flag.choices.empty()) continue;
+      text += words + "'" + Joined(Choices(flag)) + "' -d '" + Quoted(flag.help) + "'\n";
+    }
+    const std::string flags = path.size() == 1
+                                  ? complete
+                                  : complete + " -n '" + prefix + "_below \"" + Words(path) + "\"'";
     for (const Flag& flag : path.back()->flags) {
-      text += line + " -l " + std::string(flag.name);
+      const std::string help = " -d '" + Quoted(flag.help) + "'\n";
+      text += flags + " -l " + std::string(flag.name);
       if (!flag.short_name.empty()) text += " -s " + std::string(flag.short_name);
       if (!flag.choices.empty()) text += " -x -a '" + Joined(Choices(flag)) + "'";
       if (flag.choices.empty() && !IsSwitch(flag)) text += " -r";
-      text += " -d '" + Quoted(flag.help) + "'\n";
-      if (IsSwitch(flag)) text += line + " -l no-" + std::string(flag.name) + "\n";
+      text += help;
+      if (IsSwitch(flag)) text += flags + " -l no-" + std::string(flag.name) + help;
     }
+  }
+  for (const char* flag : {"help", "version"}) {
+    text += complete + " -l " + flag + " -d 'print it and end'\n";
   }
   return text;
 }
