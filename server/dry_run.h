@@ -14,8 +14,8 @@ namespace quire {
 // server could not start with this tokenizer.
 absl::StatusOr<std::string> CheckText(const std::string& directory);
 
-// JSON of every setting as it would be used (each "auto" and 0 resolved), the source of those that
-// were given, the device and why --device auto took it, the model with the state of its chat
+// JSON of every setting as it would be used (each "auto" and 0 resolved), the source of each
+// that was given, the device and why --device auto took it, the model with the state of its chat
 // template, and the memory plan.
 std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup,
                        const std::string& chat_template);

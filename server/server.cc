@@ -181,7 +181,7 @@ struct Server::State {
   std::atomic<bool> healthy{true};
   std::atomic<bool> draining{false};  // before the end of the process
   bool faulted = false;               // Run's thread only
-  bool drained = false;               // likewise: the end of a client's drain was logged
+  bool drained = false;               // Run's thread only: the end of a client's drain was logged
 
   std::mutex drain_mutex;
   std::condition_variable drain_changed;

@@ -1,4 +1,4 @@
-// RunLoadCommand: the whole of quire-load behind main, with its streams and its ctrl-C passed in.
+// RunLoadCommand: all of quire-load but main, with its streams and its ctrl-C passed in.
 #pragma once
 
 #include <ostream>

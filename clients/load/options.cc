@@ -111,7 +111,7 @@ std::string TakeLateWords(const OptionWords& words, Settings* s) {
   return "";
 }
 
-// The lines of a file of flags; a line that is none of them is a fault.
+// The lines of a file of flags; any other line is a fault.
 std::vector<flags::Given> ReadConfig(const std::string& path, flags::CommandLine* line) {
   std::vector<flags::Given> given;
   if (path.empty()) return given;

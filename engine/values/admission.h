@@ -21,7 +21,7 @@ struct ContextLimit {
 };
 
 // Checks prompt and max_tokens of `request` against the limit, and cuts a default max_tokens to the
-// room behind the prompt. Requires the complete prompt and validated parameters. INVALID_ARGUMENT
+// room after the prompt. Requires the complete prompt and validated parameters. INVALID_ARGUMENT
 // names the field as SamplingParams::Validate does; the prompt's field is "prompt".
 absl::Status FitToContext(const ContextLimit& limit, Request& request);
 

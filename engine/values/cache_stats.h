@@ -10,23 +10,23 @@ namespace quire {
 struct SchedulerLoad {
   int32_t running = 0;         // sequences being computed
   int32_t waiting = 0;         // queued, preempted ones included
-  int32_t paused = 0;          // neither, because their readers are behind
-  int64_t waiting_tokens = 0;  // prompt tokens of the waiting
+  int32_t paused = 0;          // neither, because their readers are slow
+  int64_t waiting_tokens = 0;  // prompt tokens of waiting sequences
   int32_t restoring = 0;       // neither, because their KV comes back from the host
   int32_t free_blocks = 0;     // reusable at once: cached blocks included
   int32_t cached_blocks = 0;
   int32_t total_blocks = 0;      // without the null block
-  int64_t tokens_in_flight = 0;  // known tokens of the running
+  int64_t tokens_in_flight = 0;  // known tokens of running sequences
 };
 
 // Look-ups in the prefix cache and in sessions, where KV was found, and how much is kept.
 struct CacheStats {
-  int64_t queried_tokens = 0;  // of admitted requests: tokens of their prompts
-  int64_t device_tokens = 0;   // of those, found on the device
-  int64_t host_tokens = 0;     // and brought back from the host
+  int64_t queried_tokens = 0;  // prompt tokens of admitted requests
+  int64_t device_tokens = 0;   // prompt tokens whose KV was on the device
+  int64_t host_tokens = 0;     // prompt tokens whose KV came back from the host
   int64_t computed_tokens = 0;
   int64_t evicted_blocks = 0;
-  int64_t kept_lost = 0;  // of those, blocks of idle sessions that were nowhere else
+  int64_t kept_lost = 0;  // evicted blocks of idle sessions that had no other copy
   int32_t cached_blocks = 0;
   int32_t host_pages_used = 0;
   int32_t host_pages_ready = 0;  // allocated and pinned so far

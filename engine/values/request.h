@@ -55,7 +55,7 @@ struct Request {
   MaxTokensSource max_tokens_source = MaxTokensSource::kClient;
   std::optional<TurnRequest> session_turn;
   TenantId tenant = 0;
-  bool bypass_cache = false;          // neither uses nor leaves anything in the prefix cache
+  bool bypass_cache = false;          // neither reads nor fills the prefix cache
   int32_t priority = 0;               // higher runs first; ties by arrival
   int64_t arrival_ns = 0;             // steady clock, stamped when the RPC arrived
   int64_t deadline_ns = kNoDeadline;  // steady clock

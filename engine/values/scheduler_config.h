@@ -21,7 +21,7 @@ struct SessionConfig {
 struct TieringConfig {
   int64_t block_bytes = 0;          // of all ranks
   double low_watermark = 0.1;       // of the pool's blocks: lossless ones below which stores begin
-  double high_watermark = 0.2;      // and at which they end
+  double high_watermark = 0.2;      // share at which they end
   double job_timeout_seconds = 10;  // a job not acked by then has failed for its waiters
 };
 

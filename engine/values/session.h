@@ -47,7 +47,7 @@ struct SessionInfo {
   uint64_t turns = 0;      // that were appended
   bool pinned = false;     // its KV stays on the device
   SessionTiers tiers;
-  int64_t created_ns = 0;  // steady clock, as all of these
+  int64_t created_ns = 0;  // all times: steady clock
   int64_t used_ns = 0;     // the end of the last turn, or a touch
   int64_t expires_ns = kNoDeadline;
 };

@@ -30,7 +30,7 @@ struct SessionOperation {
     SessionOptions options;
   };
   struct Get {};
-  // The sessions behind `name` in the order of names, at most `limit`.
+  // The sessions after `name` in the order of names, at most `limit`.
   struct List {
     int32_t limit = 0;
   };
@@ -90,7 +90,7 @@ struct SessionOperation {
 struct SessionTransfer {
   uint64_t turn = 0;            // keeps the session busy
   std::vector<int32_t> tokens;  // of an export
-  // Of an import kNoPage: the KV is there already, or there is no room for it and all behind it.
+  // kNoPage in an import: the KV exists already, or there is no room for this and all later blocks.
   std::vector<PageId> pages;
   int32_t kv_tokens = 0;  // of an export: tokens in the pages; the last page may be partly filled
 };

@@ -42,7 +42,7 @@ struct BlockAdd {
   int32_t block = 0;
 };
 
-// Block `to` becomes a copy of block `from`, behind all steps before this one and before its work.
+// Block `to` becomes a copy of block `from`, after all earlier steps and before this step's work.
 // No plan writes `from` meanwhile.
 struct BlockClone {
   int32_t from = 0;

@@ -83,7 +83,7 @@ class Judge:
         return sum(map(self.accepts, parts)), len(parts), self.consistent(text)
 
     def consistent(self, text):
-        """No more named characters than a story has, and no pronoun that fits none of them.
+        """Whether the text names no more characters than a story has, and pronouns fit them.
 
         Elders, animals and snowmen may be "he" or "she", so the pronouns are only judged where
         all the characters are girls, or all are boys.

@@ -14,7 +14,7 @@ namespace quire {
 class SerialThread {
  public:
   SerialThread();
-  ~SerialThread();  // as Stop
+  ~SerialThread();  // calls Stop
   // Any thread; never blocks. Once stopped, jobs are dropped. The queue is bounded by its users:
   // each has a few jobs at a time.
   void Post(std::function<void()> job);

@@ -16,7 +16,7 @@ namespace {
 constexpr char kField[] = "quire/field";
 constexpr char kReason[] = "quire/reason";
 constexpr char kRetrySeconds[] = "quire/retry_seconds";
-constexpr char kFact[] = "quire/fact/";  // and the fact's name
+constexpr char kFact[] = "quire/fact/";  // then the fact's name
 
 // google.rpc messages are named by type URLs under this prefix, as all protobuf messages are.
 constexpr char kTypeUrlPrefix[] = "type.googleapis.com";

@@ -252,7 +252,7 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas) {
 }
 
 absl::Status Front::BuildServer() {
-  // Debian builds Abseil with the deadlock detector on. It takes a global lock behind every mutex
+  // Debian builds Abseil with the deadlock detector on. It takes a global lock at every mutex
   // of gRPC, a tenth of the server's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // The reply to a message that does not parse names the field; the library would also print it.

@@ -213,7 +213,7 @@ int64_t GenerationStream::CheckStall(int64_t now_ns) {
   lock.unlock();
   std::lock_guard outlet_lock(outlet_mutex_);
   if (outlet_ == nullptr) return now_ns + timeout_ns;
-  // A reset waits behind a write that the peer's full socket blocks. Such a connection is of no use
+  // A reset waits for a write that the peer's full socket blocks. Such a connection is of no use
   // to its other streams either.
   if (std::exchange(reset_, true)) {
     resources_->calls.connections.Cut(caller_.port, "its peer has stopped reading");
@@ -250,7 +250,7 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
 
 void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   if (text_done_) {
-    // The cancel that TakeToken sent cuts the session too, even behind the turn's end.
+    // The cancel that TakeToken sent cuts the session too, even after the turn's end.
     event.position = std::min(event.position, event.usage.prompt_tokens + delivered_);
     event.reason = FinishReason::kStopText;
     event.timings.last_token_ns = last_token_ns_;
@@ -285,7 +285,7 @@ void GenerationStream::Flush() {
     resources_->calls.metrics.StreamPaused();
     resources_->engine.SetPaused(id_, true);
   } else if (shape_ == Shape::kUnary) {
-    // Checked as the reply grows: tokens behind the limit cannot be delivered.
+    // Checked as the reply grows: tokens beyond the limit cannot be delivered.
     const absl::Status fits = outlet_->CheckSize(pending_.bytes());
     if (!fits.ok()) {
       End(fits);

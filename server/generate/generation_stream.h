@@ -125,7 +125,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   // Under mutex_.
   OutputDelta pending_;
   bool submitted_ = false;  // the engine has the request, or had it
-  bool refused_ = false;    // as a turn: nothing more comes from the engine
+  bool refused_ = false;    // the engine refused the turn: no event follows
   bool accepted_ = false;   // the two below are known
   int32_t prompt_tokens_ = 0;
   int32_t max_tokens_ = 0;

@@ -26,9 +26,9 @@ class OutputShards {
   // Delivers the queued output, then joins. No OnStep may follow.
   ~OutputShards();
 
-  // As of OutputSink: the scheduler thread. Never blocks; a shard that is more than
-  // kMaxQueuedTokens behind drops tokens, and their streams are shed (starts and finishes are never
-  // dropped: live requests bound them).
+  // OutputSink's, on the scheduler thread. Never blocks: a shard that has more than
+  // kMaxQueuedTokens in its queue drops tokens, and their streams are shed (starts and finishes are
+  // never dropped: live requests bound them).
   void OnTurnStarts(std::span<const TurnStart> starts);
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes);
 

@@ -117,8 +117,8 @@ absl::Status DecodeTurn(const v1::GenerateRequest& request, Request* out) {
   return absl::OkStatus();
 }
 
-// The special tokens that the tokenizer puts before and behind every text. Of a session's texts
-// only the first is framed.
+// The special tokens that the tokenizer puts before and after every text. Only the first text of a
+// session gets them.
 absl::Status FrameOfText(const Tokenizer& tokenizer, TurnRequest* turn) {
   std::vector<int32_t> bare;
   std::vector<int32_t> framed;

@@ -25,7 +25,7 @@ class GenerateRequest;
 // A request as its client meant it, with every field checked that needs no tokenizer.
 struct ParsedRequest {
   enum class Prompt : uint8_t { kText, kTokenIds, kChat };
-  std::string request_id;  // as the client chose; empty: the server makes one
+  std::string request_id;  // the client's choice; empty: the server makes one
   Prompt kind = Prompt::kText;
   std::string text;                   // kText
   std::vector<ChatMessage> messages;  // kChat

@@ -123,8 +123,8 @@ prometheus::Labels LabelsOf(const Fact& fact) {
 }  // namespace
 
 struct CacheMetrics::State {
-  std::vector<Counter*> counters;  // as kCounters
-  std::vector<Gauge*> gauges;      // as kGauges
+  std::vector<Counter*> counters;  // one for each of kCounters
+  std::vector<Gauge*> gauges;      // one for each of kGauges
   std::array<Counter*, kOutcomes.size()> outcomes{};
   std::array<Histogram*, kOutcomes.size()> first_token{};
   std::array<Gauge*, kStates.size()> sessions{};

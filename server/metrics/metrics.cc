@@ -119,7 +119,7 @@ double SecondsSince1970() {
 // vLLM labels its metrics with the number of the engine; a server has one.
 void LabelEngine(prometheus::MetricFamily& family) {
   for (prometheus::ClientMetric& metric : family.metric) {
-    metric.label.insert(metric.label.begin() + 1, {"engine", "0"});  // behind model_name
+    metric.label.insert(metric.label.begin() + 1, {"engine", "0"});  // after model_name
   }
 }
 

@@ -235,7 +235,7 @@ absl::Status SessionFileReader::Take(std::string_view* bytes) {
         if (Gather(bytes, kEndMark.size() + kSumBytes)) RETURN_IF_ERROR(TakeEnd());
         break;
       case Stage::kPages:
-      case Stage::kDone: return Damaged("there are bytes behind its end");
+      case Stage::kDone: return Damaged("there are bytes after its end");
     }
   }
   return absl::OkStatus();

@@ -54,7 +54,7 @@ class RunningHash {
   RunningHash(const RunningHash&) = delete;
   RunningHash& operator=(const RunningHash&) = delete;
   void Add(const void* data, size_t size);
-  uint64_t TakeValue();  // and begins anew
+  uint64_t TakeValue();  // begins a new hash
 
  private:
   struct State;
@@ -79,7 +79,7 @@ class SessionFileWriter {
   std::string checksums_;  // of header, tokens and blocks so far
   std::string mark_;       // a block's checksum, or the end
   int64_t index_ = 0;
-  std::span<const std::byte> piece_;  // the rest of it
+  std::span<const std::byte> piece_;  // the unsent part of piece index_
   RunningHash hash_;                  // of the block so far
 };
 
@@ -123,7 +123,7 @@ class SessionFileReader {
   const Limits limits_;
   Stage stage_ = Stage::kMagic;
   std::string gathered_;   // of a part that is checked as a whole
-  std::string checksums_;  // as the writer's
+  std::string checksums_;  // of header, tokens and blocks so far
   size_t header_bytes_ = 0;
   SessionFileHeader header_;
   std::vector<int32_t> tokens_;

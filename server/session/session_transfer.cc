@@ -1,4 +1,4 @@
-// Two reactors over the session thread; between the thread and a page there is nothing but a span.
+// Two reactors over the session thread, which reads and writes pages in place.
 #include "server/session/session_transfer.h"
 
 #include <grpcpp/alarm.h>
@@ -337,7 +337,7 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   SessionOptions options_;
   SessionFileReader reader_;
   std::string data_;       // of the last message
-  std::string_view left_;  // of it
+  std::string_view left_;  // the rest of data_, not yet read
   uint64_t turn_ = 0;      // holds the new session; 0: not begun, or ended
   std::vector<PageId> pages_;
   int32_t signed_ = 0;  // blocks

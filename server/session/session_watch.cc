@@ -1,4 +1,4 @@
-// One write in flight; behind it the latest state, if the reader does not have it yet.
+// One write in flight; the latest state waits after it if the reader does not have it yet.
 #include "server/session/session_watch.h"
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Sessions.Watch: sends a session's state, and then each change, until it is closed. A reader that
-// is behind gets only the latest state, so the server keeps one state for it.
+// Sessions.Watch: sends a session's state, and then each change, until it is closed. A slow
+// reader gets only the latest state, so the server keeps one state for it.
 #pragma once
 
 #include "server/call/raw_service.h"

@@ -1,5 +1,5 @@
-// AddedTokenMatcher: finds added tokens in a text: leftmost first, and the longest of those that
-// start at one place. Immutable after the last Add; any thread.
+// AddedTokenMatcher: finds added tokens in a text: leftmost first; where several
+// start at one place, the longest. Immutable after the last Add; any thread.
 #pragma once
 
 #include <array>

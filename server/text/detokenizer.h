@@ -30,7 +30,7 @@ class Detokenizer {
   // Ends the stream: appends held-back text; an incomplete code point becomes U+FFFD.
   void Flush(std::string* out);
   // Index into Options::stop of the match, -1 if none. Of several matches, the one that ends first
-  // wins; of those, the longest.
+  // wins; of several that end there, the longest.
   int matched_stop() const { return matched_stop_; }
 
  private:

@@ -20,8 +20,8 @@ namespace quire {
 
 struct Tokenizer::Data {
   // By id; an id without a token has the empty text.
-  std::vector<std::string> written;  // as in the file
-  std::vector<std::string> bytes;    // as decoded
+  std::vector<std::string> written;  // the text in the file
+  std::vector<std::string> bytes;    // the decoded bytes
   std::vector<bool> special;
   std::unordered_map<std::string_view, int32_t> id_of;  // by `written`
 

@@ -147,7 +147,7 @@ TEST(SessionFileTest, EveryTruncationIsRefused) {
     EXPECT_EQ(back.status.code(), absl::StatusCode::kInvalidArgument) << length;
     EXPECT_THAT(std::string(back.status.message()), HasSubstr("damaged")) << length;
   }
-  EXPECT_THAT(std::string(Read(file + "x").status.message()), HasSubstr("behind its end"));
+  EXPECT_THAT(std::string(Read(file + "x").status.message()), HasSubstr("after its end"));
 }
 
 TEST(SessionFileTest, EveryFlippedBitIsRefused) {

@@ -49,7 +49,7 @@ Verdict Judge(const RunRecord& run, const Summary& summary) {
   if (v.partial) v.reasons.push_back(EndedEarly(run, summary));
   if (summary.failed > 0) {
     v.notes.push_back(absl::StrCat("Requests that failed: ", summary.failed, " of ",
-                                   summary.planned, ". Latencies are of those that completed."));
+                                   summary.planned, ". Latencies are of completed requests."));
   }
   if (summary.cancelled > 0) {
     v.notes.push_back(absl::StrCat("Requests cancelled, as planned: ", summary.cancelled, "."));

@@ -91,7 +91,7 @@ class Writer {
     if (std::find(files.begin(), files.end(), path) == files.end()) files.push_back(path);
   }
 
-  std::vector<std::string> others_;  // that failed after the first
+  std::vector<std::string> others_;  // paths that failed after the first
   WrittenReports written_;
 };
 

@@ -1,4 +1,4 @@
-// Two queues: of those that need a slot, and of those that do not.
+// Two queues: of requests that need a slot, and of requests that need none.
 #include "clients/load/run/send_queue.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// SessionCalls: a run's calls of the session service beside the turns. It forks sessions, and
-// closes those without a further turn, so that a run leaves no conversation behind.
+// SessionCalls: a run's calls of the session service beside the turns. It forks sessions and closes
+// sessions that have no further turn, so that no conversation outlives the run.
 //
 // Thread-safe; no call blocks but Wait. Each ends within ten seconds.
 #pragma once

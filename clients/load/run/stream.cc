@@ -160,7 +160,7 @@ void Stream::TakeFinished(const v1::Finished& finished) {
   }
   const auto position = static_cast<int32_t>(finished.position());
   if (!plan_.session.empty() && position != prompt_end_ + record_->output_tokens) {
-    Break("Finished puts the session's end elsewhere than behind the tokens of its turns");
+    Break("Finished has another position than the number of the session's tokens");
   }
 }
 

@@ -53,7 +53,7 @@ absl::Status NotQuire(const std::string& address, const grpc::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Target>> Target::Connect(const Settings& settings) {
-  // Debian builds the detector in; it takes a global lock behind each mutex of gRPC.
+  // Debian builds the detector in; it takes a global lock at each mutex of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   std::unique_ptr<Target> target(new Target(settings.server));
   if (const absl::Status status = target->Learn(settings.model); !status.ok()) return status;

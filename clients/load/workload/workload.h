@@ -70,7 +70,7 @@ class Workload {
 
   // The turns that follow a turn that ended well at end_ns: none, the next one, or with a fork two.
   // `ended` holds its prompt; `received` is the answer's tokens. A conversation ends early when the
-  // context is full. In a session the first of them continues that of `ended`.
+  // context is full. In a session the first of these turns continues the session of `ended`.
   std::vector<PlannedRequest> NextTurns(const PlannedRequest& ended,
                                         const std::vector<uint32_t>& received, int64_t end_ns);
 

@@ -36,7 +36,7 @@ void IdIndex::Erase(RequestId id) {
   const size_t mask = cells_.size() - 1;
   size_t hole = Locate(id);
   CHECK_NE(cells_[hole].id, 0u);
-  // An entry moves back into the hole unless its home lies behind the hole (in probe order).
+  // An entry moves back into the hole unless its home lies after the hole (in probe order).
   for (size_t i = (hole + 1) & mask; cells_[i].id != 0; i = (i + 1) & mask) {
     const size_t from_home = (i - Home(cells_[i].id)) & mask;
     if (from_home < ((i - hole) & mask)) continue;

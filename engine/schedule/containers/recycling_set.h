@@ -46,7 +46,7 @@ class RecyclingSet {
   }
 
   bool Contains(const Key& key) const { return set_.contains(key); }
-  // LowerBound: the first element that is not before `key`. UpperBound: the first behind it.
+  // LowerBound: the first element that is not before `key`. UpperBound: the first after it.
   const_iterator LowerBound(const Key& key) const { return set_.lower_bound(key); }
   const_iterator UpperBound(const Key& key) const { return set_.upper_bound(key); }
   const_iterator begin() const { return set_.begin(); }

@@ -1,6 +1,6 @@
 // BlockPool: the only owner of the KV block ids. Every block is free, taken by exactly one owner,
 // or cached: the prefix tree still finds its KV, but no sequence or copy holds it, and it can be
-// evicted at any time. Block 0 is the null block and none of these.
+// evicted at any time. Block 0 is the null block, which has no state.
 //
 // Free and cached blocks can be reserved before they are chosen. A reservation is a promise:
 // free + cached >= reserved holds after every call, so TakeReserved cannot fail. Nothing here

@@ -30,8 +30,8 @@ class EvictionOrder {
       : nodes_(records), evictable_(kNumLists, 0), spare_pages_(1, 0) {}
   void Grow(int32_t num_nodes);
 
-  // Files a node behind all that were filed before: in `list`, unless that is kNoList, and with
-  // `spare_page` among those whose page may be reused. Requires that it is not filed.
+  // Files a node after all nodes filed before: in `list` unless that is kNoList, and with
+  // `spare_page` also among the nodes whose page may be reused. Requires that it is not filed.
   void File(NodeId node, int32_t list, bool spare_page);
   void Unfile(NodeId node);
   // Its block is gone, or its page: takes it out of the lists for that, if it is there.
@@ -42,15 +42,15 @@ class EvictionOrder {
   NodeId TakeVictim();
 
   NodeId OldestUnsaved() const { return evictable_.Front(kUnsaved); }    // kNoNode: none
-  NodeId OldestIdleRoot() const { return evictable_.Front(kIdleRoot); }  // likewise
-  NodeId OldestSparePage() const { return spare_pages_.Front(0); }       // likewise
+  NodeId OldestIdleRoot() const { return evictable_.Front(kIdleRoot); }  // kNoNode: none
+  NodeId OldestSparePage() const { return spare_pages_.Front(0); }       // kNoNode: none
   int32_t ListOf(NodeId node) const { return evictable_.ListOf(node); }  // kNoList: none
   bool HasSparePage(NodeId node) const { return spare_pages_.Contains(node); }
   int32_t num_spare_pages() const { return spare_pages_.size(0); }
   // Evictable blocks whose loss loses nothing that is wanted: unkept, or saved on the host.
   int32_t num_lossless() const { return evictable_.size(kUnkept) + evictable_.size(kSaved); }
   int64_t num_evicted() const { return num_evicted_; }      // victims so far
-  int64_t num_kept_lost() const { return num_kept_lost_; }  // of them, unsaved ones
+  int64_t num_kept_lost() const { return num_kept_lost_; }  // kept, unsaved victims
 
   // Aborts when a list is out of order. O(filed nodes and their children).
   void CheckInvariants(const NodeTree& tree) const;

@@ -44,13 +44,13 @@ class HostTier {
   // Takes a page for a node's block. Requires on_device() and no page. kNoPage, and nothing done,
   // if no page is free, or the parent (unless it is a root) has none.
   PageId BeginStore(NodeId node);
-  // Not ok: the node's page becomes free, and those of all nodes below it. A page that a copy in
+  // Not ok: the node's page and the pages of all nodes below it become free. A page that a copy in
   // flight still uses becomes free with the End of that copy, whether ok or not.
   void EndStore(NodeId node, bool ok);
   // The tree takes over `block`, to be filled. Requires on_host() and no block.
   void BeginLoad(NodeId node, BlockId block);
-  // Not ok: the block becomes free. The page stays, unless `page_bad`: then it is lost with those
-  // of all nodes below, as above.
+  // Not ok: the block becomes free. The page stays unless `page_bad`: then it and the pages of all
+  // nodes below become free, as EndStore frees them.
   void EndLoad(NodeId node, bool ok, bool page_bad);
   // Begins an import: a page for the child of `parent` (held by the caller) that spells `tokens`,
   // made if there is none; with `tail` a new tail of that many tokens. The node comes held.

@@ -82,7 +82,7 @@ void KvNodes::Unkeep(NodeId node, uint64_t keeper) {
   }
 }
 
-// Files a node without holds behind all that were filed before.
+// Files a node without holds after all nodes filed before.
 void KvNodes::File(NodeId id) {
   const NodeKv& kv = Kv(id);
   const bool kept = keepers_.Kept(id);

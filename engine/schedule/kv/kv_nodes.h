@@ -33,7 +33,7 @@ class KvNodes {
   const NodeKeepers& keepers() const { return keepers_; }
   const NodeKv& Kv(NodeId node) const { return nodes_[node].kv; }
   bool Held(NodeId node) const { return nodes_[node].holds > 0; }
-  // Blocks that Hold(node) would take out of those that the pool has available.
+  // Blocks by which Hold(node) would reduce the available blocks of the pool.
   int32_t HoldCost(NodeId node) const;
   // Pages that are free, or belong to nodes that are neither held nor kept: reusable at once.
   int32_t num_free_pages() const { return pages_.num_free() + order_.num_spare_pages(); }

@@ -22,8 +22,8 @@ using RootKey = uint64_t;
 struct NodeKv {
   BlockId block = kNullBlock;  // kNullBlock: not on the device
   PageId page = kNoPage;       // kNoPage: not on the host
-  bool loading = false;        // the block is being filled from the page: not to be read yet
-  bool storing = false;        // the page is being filled (by a store or an import): likewise
+  bool loading = false;        // the block is being filled from the page: do not read it
+  bool storing = false;        // a store or an import is filling the page: do not read it
   bool on_device() const { return block != kNullBlock && !loading; }
   bool on_host() const { return page != kNoPage && !storing; }
   bool copying() const { return loading || storing; }

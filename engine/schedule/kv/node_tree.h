@@ -1,4 +1,4 @@
-// NodeTree: the shape of the prefix tree. A node stands for one block of tokens behind all the
+// NodeTree: the shape of the prefix tree. A node stands for one block of tokens after all the
 // tokens of its ancestors. Children are found by (parent, tokens), compared exactly, so that a
 // match is a fact and not a likelihood. Each tenant has its own root and shares no nodes.
 //

@@ -1,4 +1,4 @@
-// PrefixTree: which tokens have KV, and where it is. A node stands for one block of tokens behind
+// PrefixTree: which tokens have KV, and where it is. A node stands for one block of tokens after
 // all the tokens of its ancestors; its KV is in a block of the device, in a page of host memory, or
 // in both. Start here; KvNodes puts the parts together: NodeTree (shape), NodeKeepers, NodePages,
 // EvictionOrder. host() leads to HostTier, the copies.
@@ -37,7 +37,7 @@ class PrefixTree final : public BlockReclaimer {
 
   // Becomes the reclaimer of `pool`, which outlives this. Has `num_pages` of host memory, all free.
   // Allocates for a node per block and page; later only for new tenants and keepers, and for nodes
-  // that faults leave behind.
+  // that remain after faults.
   PrefixTree(BlockPool& pool, int32_t block_size, int32_t num_pages);
   // The same with a chosen seed of the hash, on which only time depends; 0: all hashes are equal.
   PrefixTree(BlockPool& pool, int32_t block_size, int32_t num_pages, uint64_t hash_seed);
