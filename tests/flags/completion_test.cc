@@ -2,6 +2,7 @@
 // Covers flags/completion.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -48,9 +49,16 @@ struct Toy {
   }
 };
 
+// A folder of this process.
+std::string Folder() {
+  const std::string folder = testing::TempDir() + "quire_completion_" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
 // The output of `shell`, with its flags, for a script.
 std::string OutputOf(const std::string& shell, const std::string& script) {
-  const std::string path = testing::TempDir() + "quire_completion_script";
+  const std::string path = Folder() + "/script";
   std::ofstream(path) << script;
   FILE* process = popen((shell + " " + path + " 2>&1").c_str(), "r");
   char text[4096] = {};
@@ -85,14 +93,19 @@ std::string ZshChoices(const std::string& line) {
 // The words that fish offers for the last word of `line`, without their help.
 std::string FishOffers(const std::string& line) {
   Toy toy;
-  const std::string empty = testing::TempDir() + "quire_no_files";
+  const std::string empty = Folder() + "/empty";
   std::filesystem::create_directories(empty);
-  return OutputOf("fish --no-config",
+  return OutputOf("HOME=" + empty + " fish --no-config",
                   "cd " + empty + "\n" + Completion(toy.program, "fish") + "complete -C '" + line +
                       "' | string replace -r '\\t.*' '' | string join ' '\ntrue\n");
 }
 
-TEST(CompletionTest, BashOffersWhatMayStandNext) {
+class CompletionTest : public testing::Test {
+ protected:
+  static void TearDownTestSuite() { std::filesystem::remove_all(Folder()); }
+};
+
+TEST_F(CompletionTest, BashOffersWhatMayStandNext) {
   EXPECT_EQ(Offers("toy-box c"), "count\n");
   EXPECT_EQ(Offers("toy-box --level ''"), "low high\n");
   EXPECT_EQ(Offers("toy-box --level h"), "high\n");
@@ -104,7 +117,7 @@ TEST(CompletionTest, BashOffersWhatMayStandNext) {
   EXPECT_THAT(Offers("toy-box count --"), Not(HasSubstr("--far")));
 }
 
-TEST(CompletionTest, ZshOffersWhatMayStandNext) {
+TEST_F(CompletionTest, ZshOffersWhatMayStandNext) {
   if (!Installed("zsh")) GTEST_SKIP() << "zsh is not installed";
   EXPECT_EQ(ZshChoices("toy-box c"), "box count --level --help --version\n");
   EXPECT_EQ(ZshChoices("toy-box --level ''"), "low high\n");
@@ -115,10 +128,10 @@ TEST(CompletionTest, ZshOffersWhatMayStandNext) {
 }
 
 // The first completion loads the file that zsh found by its name, and is served by it.
-TEST(CompletionTest, ZshLoadsTheScriptAsAFunction) {
+TEST_F(CompletionTest, ZshLoadsTheScriptAsAFunction) {
   if (!Installed("zsh")) GTEST_SKIP() << "zsh is not installed";
   Toy toy;
-  const std::string folder = testing::TempDir() + "quire_zsh_functions";
+  const std::string folder = Folder() + "/functions";
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/_toy_box") << Completion(toy.program, "zsh");
   EXPECT_EQ(
@@ -128,7 +141,7 @@ TEST(CompletionTest, ZshLoadsTheScriptAsAFunction) {
       "low high\n");
 }
 
-TEST(CompletionTest, FishOffersWhatMayStandNext) {
+TEST_F(CompletionTest, FishOffersWhatMayStandNext) {
   if (!Installed("fish")) GTEST_SKIP() << "fish is not installed";
   EXPECT_EQ(FishOffers("toy-box c"), "count\n");
   EXPECT_EQ(FishOffers("toy-box --level "), "high low\n");
@@ -141,7 +154,7 @@ TEST(CompletionTest, FishOffersWhatMayStandNext) {
   EXPECT_THAT(FishOffers("toy-box count --"), HasSubstr("--version"));
 }
 
-TEST(CompletionTest, ZshAndFishNameEveryFlagAndCommand) {
+TEST_F(CompletionTest, ZshAndFishNameEveryFlagAndCommand) {
   Toy toy;
   for (const char* shell : {"zsh", "fish"}) {
     const std::string script = Completion(toy.program, shell);
