@@ -169,7 +169,7 @@ void StepPlanner::ChooseAdmissions(int64_t now_ns) {
       for (int32_t i = 0; i < num_passed_over; ++i) ++passed_over[i]->bypassed;
       continue;
     }
-    if (sequence.bypassed >= kMaxBypasses) return;
+    if (!MayBeOvertaken(sequence)) return;
     passed_over[num_passed_over++] = &sequence;
   }
 }
@@ -231,11 +231,14 @@ bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t 
   return true;
 }
 
+bool StepPlanner::MayBeOvertaken(const Sequence& sequence) const {
+  return sequence.bypassed < (sequence.has_head_start ? kMaxBypassesOfHeadStart : kMaxBypasses);
+}
+
 // How many of its `tokens` tokens to compute a waiting sequence can begin with; 0: it must wait.
 int32_t StepPlanner::FirstChunk(const Sequence& sequence, int32_t tokens) const {
-  // A sequence that was overtaken kMaxBypasses times no longer makes room for shorter ones.
-  const int32_t count =
-      sequence.bypassed >= kMaxBypasses ? std::min(tokens, budget_) : Capped(tokens);
+  // A sequence that was overtaken often no longer makes room for shorter ones.
+  const int32_t count = MayBeOvertaken(sequence) ? Capped(tokens) : std::min(tokens, budget_);
   const bool unfinished = count < tokens;
   return unfinished && unfinished_prefills_ >= config_.max_partial_prefills ? 0 : count;
 }

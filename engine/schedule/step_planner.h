@@ -18,6 +18,8 @@ class StepPlanner {
   static constexpr int32_t kLookAhead = 16;
   // Admissions that may overtake a waiting sequence; after these no other does.
   static constexpr int32_t kMaxBypasses = 32;
+  // The same of a sequence with a head start: it is waited for.
+  static constexpr int32_t kMaxBypassesOfHeadStart = 4;
   // Steps without a token after which a running prefill goes first, however long it is.
   static constexpr int32_t kMaxStepsUnserved = 4;
   // Preemptions after which a sequence is admitted with all the blocks it can ever need, and is
@@ -49,6 +51,7 @@ class StepPlanner {
   bool TryAdmit(Sequence& sequence, int64_t now_ns);
   bool TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t room, int64_t now_ns);
   void SpendLeftover();
+  bool MayBeOvertaken(const Sequence& sequence) const;
   int32_t FirstChunk(const Sequence& sequence, int32_t tokens) const;
   int32_t Capped(int32_t tokens) const;
   int32_t BlocksToReserve(const Sequence& sequence) const;

@@ -274,7 +274,7 @@ void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, i
     const int32_t running = static_cast<int32_t>(InOrder(kRunning).size());
     const int32_t total = config_.num_blocks - 1;
     const int32_t watermark = running == 0 ? 0 : std::max(total / 100, running);
-    const bool patient = entry->bypassed >= 32;
+    const bool patient = entry->bypassed >= (entry->has_run ? 4 : 32);
     const int32_t found = FindPrefix(*entry);
     const int32_t left = entry->known() - found * config_.block_size;
     const int32_t count = patient ? std::min(left, budget) : share_of(left);

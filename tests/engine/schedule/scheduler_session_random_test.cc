@@ -1,9 +1,10 @@
 // Seeded random programs of conversations: turns of two tenants' sessions among other requests,
 // over tiny pools and hosts of a few pages, with forks, truncations, offloads, prefetches, pins,
-// cancels, pauses, worker deaths, and copies that fail, are late, reordered, or damaged. In every
-// program every request gives its own tokens, every session has the tokens it should have, and in
-// the end nothing is held. A failure prints its seed; --seed=N runs that program alone,
-// --steps=N runs programs until that many steps are done.
+// cancels, pauses, worker deaths, pages of host memory that become ready one by one, and copies
+// that fail, are late, reordered, or damaged. In every program every request gives its own
+// tokens, every session has the tokens it should have, and in the end nothing is held. A failure
+// prints its seed; --seed=N runs that program alone, --steps=N runs programs until that many
+// steps are done.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -74,6 +75,7 @@ class Conversations {
                       .low_watermark = OneIn(2) ? 0.1 : 0.5,
                       .high_watermark = 0.6,
                       .job_timeout_seconds = OneIn(3) ? 0.01 : 100};
+    config.pages_arrive = !calm_ && OneIn(2);
     if (!calm_) return config;
     config.num_blocks = 40 * blocks_per_sequence;
     if (config.num_pages > 0) config.num_pages = 2 * config.num_blocks;
@@ -109,6 +111,7 @@ class Conversations {
       Disturb();
     } else if (dice < 30) {
       sim_.OnTimer();
+      if (OneIn(4)) sim_.scheduler().OnPagesReady(ready_pages_ += Between(0, 3));
     } else if (dice < 42) {
       sim_.SendCopy();
     } else if (dice < 54) {
@@ -220,6 +223,7 @@ class Conversations {
   }
 
   void Quiesce() {
+    sim_.scheduler().OnPagesReady(config_.num_pages);
     for (RequestId id = 1; id <= last_id_; ++id) sim_.scheduler().SetPaused(id, false);
     SessionStore& store = sim_.scheduler().sessions();
     for (const TenantId tenant : {0, 1}) {
@@ -245,6 +249,8 @@ class Conversations {
     counts["late jobs"] += stats.late_jobs;
     counts["corrupt pages"] += stats.corrupt_pages;
     counts["declined"] += stats.restores_declined;
+    counts["restores late"] += stats.restores_late;
+    counts["stores given up"] += stats.stores_given_up;
     counts["kept lost"] += cache.kept_lost;
     counts["found"] += cache.device_tokens;
     counts["restored"] += cache.host_tokens;
@@ -272,6 +278,7 @@ class Conversations {
   const int32_t depth_;
   SimulatedEngine sim_;
   RequestId last_id_ = 0;
+  int32_t ready_pages_ = 0;  // told so far, where pages arrive
 };
 
 TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKeepsThem) {
@@ -306,6 +313,8 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
                            "late jobs",
                            "corrupt pages",
                            "declined",
+                           "restores late",
+                           "stores given up",
                            "kept lost",
                            "found",
                            "restored",
