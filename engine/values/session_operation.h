@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -78,8 +79,35 @@ struct SessionOperation {
     uint64_t turn = 0;
     bool complete = false;
   };
+  // Makes a session as another server left it: its tokens without their KV, its options and its
+  // lease. It is idle at once.
+  struct Adopt {
+    SessionOptions options;
+    std::vector<int32_t> tokens;
+    uint64_t turns = 0;
+    int64_t created_ns = 0, used_ns = 0;
+  };
+  // Reads the session's tokens. With pages: their host pages keep their bytes until EndSnapshot,
+  // whatever happens to the session. The session is not busy, and no block is held.
+  struct BeginSnapshot {
+    bool with_pages = true;
+  };
+  struct EndSnapshot {
+    uint64_t snapshot = 0;
+  };
+  // Takes host pages for the KV of `tokens`, as far as they are the session's; makes room for them
+  // as a store does. The session is not busy. The caller fills the pages by EndRecall.
+  struct BeginRecall {
+    std::vector<int32_t> tokens;
+  };
+  // `complete`: all pages are filled, and the session keeps them. Otherwise they are free again.
+  struct EndRecall {
+    uint64_t recall = 0;
+    bool complete = false;
+  };
   using Action = std::variant<Create, Get, List, Touch, Fork, Truncate, Offload, Save, Prefetch,
-                              Pin, Unpin, Close, BeginExport, EndExport, BeginImport, EndImport>;
+                              Pin, Unpin, Close, BeginExport, EndExport, BeginImport, EndImport,
+                              Adopt, BeginSnapshot, EndSnapshot, BeginRecall, EndRecall>;
 
   TenantId tenant = 0;
   SessionName name;  // EndExport and EndImport use their turn instead
@@ -88,18 +116,20 @@ struct SessionOperation {
 
 // A session on its way out of or into the server: page i is for the KV of block i.
 struct SessionTransfer {
-  uint64_t turn = 0;            // keeps the session busy
-  std::vector<int32_t> tokens;  // of an export
-  // kNoPage in an import: the KV exists already, or there is no room for this and all later blocks.
+  uint64_t turn = 0;            // keeps the session busy; of a snapshot or a recall: its number
+  std::vector<int32_t> tokens;  // of an export or a snapshot
+  // kNoPage, where pages are to be filled: the KV exists already, or there is no room for this and
+  // all later blocks.
   std::vector<PageId> pages;
-  int32_t kv_tokens = 0;  // of an export: tokens in the pages; the last page may be partly filled
+  // Tokens in the pages; the last page may be partly filled. Not of an import.
+  int32_t kv_tokens = 0;
 };
 
 struct SessionAnswer {
   absl::Status status;
   // The session after the operation; all that List found; none after Close and the exports.
   std::vector<SessionInfo> sessions;
-  SessionTransfer transfer;  // of BeginExport and BeginImport
+  SessionTransfer transfer;  // of BeginExport, BeginImport, BeginSnapshot and BeginRecall
 };
 
 // Takes the answer of one operation, on the scheduler thread: it must hand the answer over to
@@ -112,6 +142,11 @@ class SessionObserver {
  public:
   virtual ~SessionObserver() = default;
   virtual void OnSessionChange(const SessionInfo& info) = 0;
+  // The session has its first `kept` tokens as before, and `added` behind them; the span is valid
+  // during the call. Comes before the OnSessionChange with the new position. Not of Adopt.
+  virtual void OnTokens(const SessionInfo& info, int32_t kept, std::span<const int32_t> added) {
+    static_cast<void>(info), static_cast<void>(kept), static_cast<void>(added);
+  }
 };
 
 }  // namespace quire

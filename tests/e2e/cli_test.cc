@@ -438,6 +438,7 @@ std::set<std::string> AllFlags() {
   for (std::sregex_iterator it(script.begin(), script.end(), flag), end; it != end; ++it) {
     names.insert((*it)[1]);
   }
+  for (const char* of_every_program : {"help", "version"}) names.erase(of_every_program);
   return names;
 }
 

@@ -62,6 +62,13 @@ InsertedNode HostTier::InsertOnHost(NodeId parent, std::span<const int32_t> toke
   return {id, !has_page};
 }
 
+PageId HostTier::BeginRead(NodeId node) {
+  CHECK(nodes_.Kv(node).on_host());
+  return nodes_.BeginRead(node);
+}
+
+void HostTier::EndRead(NodeId node, PageId page) { nodes_.EndRead(node, page); }
+
 bool HostTier::DropBlock(NodeId node) {
   if (nodes_.Held(node) || nodes_.Kv(node).block == kNullBlock || !nodes_.pages().Has(node)) {
     return false;
@@ -72,7 +79,9 @@ bool HostTier::DropBlock(NodeId node) {
 }
 
 bool HostTier::DropPage(NodeId node) {
-  if (nodes_.Held(node) || !nodes_.pages().Has(node) || nodes_.pages().HasBelow(node)) return false;
+  const NodePages& pages = nodes_.pages();
+  if (nodes_.Held(node) || !pages.Has(node) || pages.HasBelow(node)) return false;
+  if (pages.Reading(nodes_.Kv(node).page)) return false;
   nodes_.LosePage(node);
   return true;
 }

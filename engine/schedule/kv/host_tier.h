@@ -59,11 +59,17 @@ class HostTier {
   // held because no block is available.
   InsertedNode InsertOnHost(NodeId parent, std::span<const int32_t> tokens, bool tail);
 
+  // Keeps the bytes of a page in place for a reader outside the scheduler, without holding the
+  // node: it may be used, evicted and forgotten meanwhile. Requires on_host(). EndRead takes the
+  // node and the page; call both from the deepest node of a chain to the root.
+  PageId BeginRead(NodeId node);
+  void EndRead(NodeId node, PageId page);
+
   // Frees the block of a node that is not held and is on the host; false if it is not so.
   bool DropBlock(NodeId node);
-  // Frees the page of a node that is not held and has no pages below. A node that has no block
-  // either is forgotten with all nodes below it, whose KV cannot be used without it. False if it is
-  // not so.
+  // Frees the page of a node that is not held or read and has no pages below. A node that has no
+  // block either is forgotten with all nodes below it, whose KV cannot be used without it. False if
+  // it is not so.
   bool DropPage(NodeId node);
 
  private:

@@ -67,19 +67,12 @@ void KvNodes::Keep(NodeId node, uint64_t keeper) {
   keepers_.Add(node, keeper);
   // The whole chain counts as used now, not only the nodes that were not kept before: else an
   // ancestor could stand in front of its child.
-  for (NodeId id = node; !tree_.IsRoot(id) && !Held(id); id = tree_.Parent(id)) {
-    order_.Unfile(id);
-    File(id);
-  }
+  for (NodeId id = node; !tree_.IsRoot(id) && !Held(id); id = tree_.Parent(id)) FileAgain(id);
 }
 
 void KvNodes::Unkeep(NodeId node, uint64_t keeper) {
   const NodeId still_kept = keepers_.Remove(node, keeper);
-  for (NodeId id = node; id != still_kept; id = tree_.Parent(id)) {
-    if (tree_.IsRoot(id) || Held(id)) continue;
-    order_.Unfile(id);
-    File(id);
-  }
+  for (NodeId id = node; id != still_kept; id = tree_.Parent(id)) FileAgain(id);
 }
 
 // Files a node without holds after all nodes filed before.
@@ -94,7 +87,13 @@ void KvNodes::File(NodeId id) {
            : pages_.Has(id) ? EvictionOrder::kSaved
                             : EvictionOrder::kUnsaved;
   }
-  order_.File(id, list, /*spare_page=*/!kept && pages_.Has(id));
+  order_.File(id, list, /*spare_page=*/!kept && pages_.Has(id) && !pages_.Reading(kv.page));
+}
+
+void KvNodes::FileAgain(NodeId id) {
+  if (tree_.IsRoot(id) || Held(id)) return;
+  order_.Unfile(id);
+  File(id);
 }
 
 // --- Nodes.
@@ -212,6 +211,19 @@ void KvNodes::TakePage(NodeId id) {
   }
   pages_.Take(id);
   nodes_[id].kv.storing = true;
+}
+
+PageId KvNodes::BeginRead(NodeId id) {
+  pages_.BeginRead(Kv(id).page);
+  FileAgain(id);
+  return Kv(id).page;
+}
+
+void KvNodes::EndRead(NodeId id, PageId page) {
+  // A page that is read goes to no other node, so a node that has it is the one that had it.
+  const bool still_has_it = tree_.InUse(id) && Kv(id).page == page;
+  pages_.EndRead(page);
+  if (still_has_it) FileAgain(id);
 }
 
 bool KvNodes::EndCopy(NodeId id) {

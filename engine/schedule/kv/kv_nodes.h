@@ -71,6 +71,11 @@ class KvNodes {
   // spare node if none is free. Requires num_free_pages() > 0, and that the parent is a root or has
   // a page.
   void TakePage(NodeId node);
+  // The bytes of the page of a node stay as they are until EndRead, with the node or without it. An
+  // unused node's page is not spare meanwhile. EndRead takes the node and the page that BeginRead
+  // gave; call both from the deepest node of a chain to the root.
+  PageId BeginRead(NodeId node);
+  void EndRead(NodeId node, PageId page);
   // A copy has ended: neither loading nor storing. False: the node has lost its page meanwhile.
   bool EndCopy(NodeId node);
   // Frees a node's page, at once or when the copy that uses it has ended. Forgets the node, and all
@@ -82,6 +87,7 @@ class KvNodes {
 
  private:
   void File(NodeId node);
+  void FileAgain(NodeId node);
   void MakeRoomForNode();
   void Grow(int32_t count);
   BlockId TakeBlock(NodeId node);

@@ -61,7 +61,8 @@ void KvNodes::CheckLists(NodeId id) const {
     list = !kept ? kUnkept : kv.page != kNoPage ? kSaved : kUnsaved;
   }
   CHECK_EQ(order_.ListOf(id), list);
-  CHECK_EQ(order_.HasSparePage(id), !Held(id) && !kept && kv.page != kNoPage);
+  const bool reusable = kv.page != kNoPage && !pages_.Reading(kv.page);
+  CHECK_EQ(order_.HasSparePage(id), !Held(id) && !kept && reusable);
   if (list == EvictionOrder::kNoList || kv.page != kNoPage) return;
   // A node without a page takes its children with it when it is evicted: they go first.
   for (NodeId child = tree_.FirstChild(id); child != kNoNode; child = tree_.NextSibling(child)) {

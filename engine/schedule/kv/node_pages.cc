@@ -9,7 +9,7 @@
 namespace quire {
 
 NodePages::NodePages(NodeRecords& records, int32_t num_pages)
-    : num_pages_(num_pages), nodes_(records) {
+    : num_pages_(num_pages), nodes_(records), readers_(num_pages), left_(num_pages) {
   free_.reserve(num_pages);
   Provide(num_pages);
 }
@@ -37,8 +37,20 @@ void NodePages::Take(NodeId id) {
 
 void NodePages::GiveBack(NodeId id) {
   NodeRecord& node = nodes_[id];
-  free_.push_back(std::exchange(node.kv.page, kNoPage));
+  const PageId page = std::exchange(node.kv.page, kNoPage);
+  if (Reading(page)) {
+    left_[page] = true;
+  } else {
+    free_.push_back(page);
+  }
   if (!std::exchange(node.doomed, false)) --nodes_[node.parent].paged_children;
+}
+
+void NodePages::EndRead(PageId page) {
+  CHECK_GT(readers_[page], 0);
+  if (--readers_[page] > 0 || !left_[page]) return;
+  left_[page] = false;
+  free_.push_back(page);
 }
 
 void NodePages::Doom(NodeId id) {
@@ -59,7 +71,10 @@ void NodePages::CheckInvariants() const {
     if (Has(id)) ++paged_children[nodes_[id].parent];
   }
   for (const PageId page : free_) take(page);
-  for (PageId page = 0; page < num_pages_; ++page) CHECK_EQ(used[page], page < num_ready_);
+  for (PageId page = 0; page < num_pages_; ++page) {
+    CHECK(!left_[page] || (Reading(page) && !used[page]));
+    CHECK_EQ(used[page] || left_[page], page < num_ready_);
+  }
   for (size_t id = 0; id < nodes_.size(); ++id) {
     CHECK_EQ(nodes_[id].paged_children, paged_children[id]);
   }

@@ -1,7 +1,8 @@
 // NodePages: the pages of host memory, each free or owned by one node, or not ready yet: the ranks
 // make them ready from the first to the last. A page that a copy still uses can only be doomed: its
-// node counts as having none, and the page becomes free when the copy has ended. One thread.
-// Allocates at construction alone.
+// node counts as having none, and the page becomes free when the copy has ended. A page that is
+// read from outside the scheduler (a snapshot) may leave its node, but is given to no other node
+// until the reading has ended. One thread. Allocates at construction alone.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,12 @@ class NodePages {
   void Doom(NodeId node);
   bool Doomed(NodeId node) const { return nodes_[node].doomed; }
 
-  // Aborts unless each page is free or has one owner, and counts are right. O(nodes + pages).
+  // --- Readers from outside. Reads are counted.
+  void BeginRead(PageId page) { ++readers_[page]; }
+  void EndRead(PageId page);
+  bool Reading(PageId page) const { return readers_[page] > 0; }
+
+  // Aborts unless each page is free, read or has one owner, and counts are right. O(nodes + pages).
   void CheckInvariants() const;
 
  private:
@@ -45,6 +51,8 @@ class NodePages {
   NodeRecords& nodes_;
   int32_t num_ready_ = 0;
   std::vector<PageId> free_;
+  std::vector<int32_t> readers_;  // by page
+  std::vector<bool> left_;        // by page: read, and its node has given it back
 };
 
 }  // namespace quire

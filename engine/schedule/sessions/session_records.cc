@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -284,6 +285,13 @@ SessionInfo SessionRecords::Tell(Slot slot) {
   }
   if (observer_ != nullptr) observer_->OnSessionChange(info);
   return info;
+}
+
+SessionInfo SessionRecords::TellTokens(Slot slot, int32_t kept) {
+  if (observer_ != nullptr) {
+    observer_->OnTokens(InfoOf(slot), kept, std::span(book_[slot].tokens).subspan(kept));
+  }
+  return Tell(slot);
 }
 
 // Takes the blocks off the device from the end of the chain up to the first that another session

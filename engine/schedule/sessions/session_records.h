@@ -82,6 +82,8 @@ class SessionRecords {
   void End(Slot slot);
   // Tells the observer, and remembers the state that was told.
   SessionInfo Tell(Slot slot);
+  // The same when the session's tokens have changed, except for the first `kept` ones.
+  SessionInfo TellTokens(Slot slot, int32_t kept);
 
   void CheckInvariants() const;
 

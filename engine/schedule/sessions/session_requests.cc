@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "engine/schedule/sessions/session_snapshots.h"
+
 namespace quire {
 namespace {
 
@@ -73,6 +75,26 @@ struct Runner {
   }
   SessionAnswer operator()(const Operation::EndImport& end) const {
     return One(sessions.EndImport(end.turn, end.complete, now_ns));
+  }
+  SessionAnswer operator()(Operation::Adopt& left) const {
+    return One(sessions.Adopt(tenant, name, std::move(left)));
+  }
+  SessionAnswer operator()(const Operation::BeginSnapshot& begin) const {
+    SessionAnswer answer = One(sessions.Get(tenant, name));
+    if (!answer.status.ok()) return answer;
+    answer.transfer = sessions.snapshots().Begin(tenant, name, begin.with_pages);
+    return answer;
+  }
+  SessionAnswer operator()(const Operation::EndSnapshot& end) const {
+    sessions.snapshots().End(end.snapshot);
+    return {};
+  }
+  SessionAnswer operator()(const Operation::BeginRecall& begin) const {
+    return Pages(sessions.snapshots().BeginRecall(tenant, name, begin.tokens, now_ns));
+  }
+  SessionAnswer operator()(const Operation::EndRecall& end) const {
+    sessions.snapshots().EndRecall(end.recall, end.complete);
+    return {};
   }
 };
 

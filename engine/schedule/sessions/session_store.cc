@@ -11,6 +11,7 @@
 #include "engine/schedule/sessions/session_leases.h"
 #include "engine/schedule/sessions/session_pressure.h"
 #include "engine/schedule/sessions/session_records.h"
+#include "engine/schedule/sessions/session_snapshots.h"
 #include "engine/schedule/sessions/session_transfers.h"
 #include "kernels/check.h"
 
@@ -31,7 +32,8 @@ SessionStore::SessionStore(const SessionConfig& config, int32_t block_size, Pref
       tree_(tree),
       leases_(std::make_unique<SessionLeases>(*records_)),
       pressure_(std::make_unique<SessionPressure>(*records_, *leases_)),
-      transfers_(std::make_unique<SessionTransfers>(*records_, *pressure_)) {}
+      transfers_(std::make_unique<SessionTransfers>(*records_, *pressure_)),
+      snapshots_(std::make_unique<SessionSnapshots>(*records_, *pressure_)) {}
 
 SessionStore::~SessionStore() = default;
 
@@ -74,6 +76,26 @@ absl::StatusOr<SessionInfo> SessionStore::Fork(TenantId tenant, const SessionNam
     record.tokens.assign(tokens.begin(), tokens.begin() + end);
     records_->Use(record, now_ns);
   });
+  return records_->TellTokens(slot, 0);
+}
+
+absl::StatusOr<SessionInfo> SessionStore::Adopt(TenantId tenant, const SessionName& name,
+                                                SessionOperation::Adopt left) {
+  const auto size = static_cast<int64_t>(left.tokens.size());
+  // The server that it was created on may have allowed longer leases.
+  double& ttl = left.options.ttl_seconds;
+  ttl = std::min(ttl, records_->config().max_ttl_seconds);
+  RETURN_IF_ERROR(records_->CheckOptions(left.options));
+  RETURN_IF_ERROR(records_->CheckNew(tenant, name, size));
+  if (size > records_->config().max_model_len) {
+    return absl::InvalidArgumentError("the session is longer than the model's context");
+  }
+  const SessionBook::Slot slot = records_->Add(tenant, name, left.options, left.used_ns);
+  book_.Change(slot, [&](SessionRecord& record) {
+    record.tokens = std::move(left.tokens);
+    record.turns = left.turns;
+    record.created_ns = left.created_ns;
+  });
   return records_->Tell(slot);
 }
 
@@ -83,7 +105,7 @@ absl::StatusOr<SessionInfo> SessionStore::Truncate(TenantId tenant, const Sessio
   const size_t size = book_[slot].tokens.size();
   if (to < 0 || static_cast<size_t>(to) > size) return BeyondEnd(to, size);
   records_->Cut(slot, static_cast<int32_t>(to), now_ns);
-  return records_->Tell(slot);
+  return records_->TellTokens(slot, static_cast<int32_t>(to));
 }
 
 absl::StatusOr<SessionInfo> SessionStore::Touch(TenantId tenant, const SessionName& name,
@@ -211,7 +233,7 @@ void SessionStore::CutTurn(RequestId request, int32_t num_output, int64_t now_ns
   const int64_t position = int64_t{record.num_prompt} + num_output;
   if (position >= static_cast<int64_t>(record.tokens.size())) return;
   records_->Cut(slot, static_cast<int32_t>(position), now_ns);
-  records_->Tell(slot);
+  records_->TellTokens(slot, static_cast<int32_t>(position));
 }
 
 int32_t SessionStore::MaxOutput(uint64_t turn) const {
@@ -237,6 +259,9 @@ void SessionStore::CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId
   if (node != kNoNode && tree_.Depth(node) == 0) node = kNoNode;
   CHECK_EQ(node, records_->LastBlock(node, static_cast<int32_t>(tokens.size())));
   tokens.shrink_to_fit();  // the session keeps it longer than the turn it was reserved for
+  const std::vector<int32_t>& old = book_[slot].tokens;
+  const auto kept = static_cast<int32_t>(
+      std::mismatch(old.begin(), old.end(), tokens.begin(), tokens.end()).first - old.begin());
   records_->KeepInstead(slot, node);
   book_.Change(slot, [&](SessionRecord& record) {
     record.tokens = std::move(tokens);
@@ -246,7 +271,7 @@ void SessionStore::CommitTurn(uint64_t turn, std::vector<int32_t> tokens, NodeId
     records_->Use(record, now_ns);
   });
   if (book_[slot].pinned) records_->MovePin(slot, node);
-  records_->Tell(slot);
+  records_->TellTokens(slot, kept);
 }
 
 void SessionStore::AbortTurn(uint64_t turn, NodeId node, int64_t now_ns) {
@@ -287,6 +312,8 @@ absl::StatusOr<SessionInfo> SessionStore::EndImport(uint64_t turn, bool ok, int6
   return transfers_->EndImport(turn, ok, now_ns);
 }
 
+SessionSnapshots& SessionStore::snapshots() { return *snapshots_; }
+
 int64_t SessionStore::num_sessions() const { return book_.size(); }
 
 int64_t SessionStore::num_tokens() const { return book_.num_tokens(); }
@@ -298,6 +325,7 @@ int64_t SessionStore::work() const { return records_->work(); }
 void SessionStore::CheckInvariants() const {
   records_->CheckInvariants();
   transfers_->CheckInvariants();
+  snapshots_->CheckInvariants();
 }
 
 }  // namespace quire

@@ -31,6 +31,7 @@ class SessionBook;
 class SessionLeases;
 class SessionPressure;
 class SessionRecords;
+class SessionSnapshots;
 class SessionTransfers;
 
 class SessionStore {
@@ -55,6 +56,9 @@ class SessionStore {
   absl::StatusOr<SessionInfo> Fork(TenantId tenant, const SessionName& from,
                                    const SessionName& name, std::optional<int64_t> position,
                                    int64_t now_ns);
+  // A session as another server left it, without KV. Its lease and its rank go by `left.used_ns`.
+  absl::StatusOr<SessionInfo> Adopt(TenantId tenant, const SessionName& name,
+                                    SessionOperation::Adopt left);
   // Forgets the tokens from `position` on.
   absl::StatusOr<SessionInfo> Truncate(TenantId tenant, const SessionName& name, int64_t position,
                                        int64_t now_ns);
@@ -129,6 +133,9 @@ class SessionStore {
   // Not ok: the session is gone again.
   absl::StatusOr<SessionInfo> EndImport(uint64_t turn, bool ok, int64_t now_ns);
 
+  // Sessions as bytes that are not busy meanwhile.
+  SessionSnapshots& snapshots();
+
   // For Tiering.
   SessionPressure& pressure() { return *pressure_; }
 
@@ -150,6 +157,7 @@ class SessionStore {
   const std::unique_ptr<SessionLeases> leases_;
   const std::unique_ptr<SessionPressure> pressure_;
   const std::unique_ptr<SessionTransfers> transfers_;
+  const std::unique_ptr<SessionSnapshots> snapshots_;
 };
 
 }  // namespace quire

@@ -55,26 +55,11 @@ absl::StatusOr<SessionTransfer> SessionTransfers::BeginImport(TenantId tenant, I
   }
   const SessionBook::Slot slot = records_.Add(tenant, import.name, import.options, now_ns);
   SessionTransfer start{.turn = records_.StartTurn(slot)};
-  std::vector<Filling>& filling = imports_[start.turn];
-  NodeId node = tree_.Find(tenant, {});
-  tree_.Hold(node);
-  filling.push_back({node, false});
-  for (int32_t begin = 0; begin < import.kv_tokens; begin += records_.block_size()) {
-    const int32_t count = std::min(records_.block_size(), import.kv_tokens - begin);
-    if (tree_.host().num_free_pages() == 0) {
-      pressure_.MakeRoomFor((import.kv_tokens - begin - 1) / records_.block_size() + 1,
-                            book_.WantedOf(slot));
-    }
-    const PrefixTree::Inserted inserted = tree_.host().InsertOnHost(
-        node, std::span(import.tokens).subspan(begin, count), count < records_.block_size());
-    if (inserted.node == kNoNode) break;
-    node = inserted.node;
-    filling.push_back({node, inserted.adopted});
-    start.pages.push_back(inserted.adopted ? tree_.Kv(node).page : kNoPage);
-  }
+  HostFilling& filling = imports_.try_emplace(start.turn, tree_).first->second;
+  start.pages =
+      filling.Begin(tenant, std::span(import.tokens).first(import.kv_tokens), records_.block_size(),
+                    [&](int32_t pages) { pressure_.MakeRoomFor(pages, book_.WantedOf(slot)); });
   book_.Change(slot, [&](SessionRecord& record) { record.tokens = std::move(import.tokens); });
-  start.pages.resize((import.kv_tokens + records_.block_size() - 1) / records_.block_size(),
-                     kNoPage);
   records_.Tell(slot);
   return start;
 }
@@ -82,20 +67,17 @@ absl::StatusOr<SessionTransfer> SessionTransfers::BeginImport(TenantId tenant, I
 absl::StatusOr<SessionInfo> SessionTransfers::EndImport(uint64_t turn, bool ok, int64_t now_ns) {
   const auto found = imports_.find(turn);
   if (found == imports_.end()) return absl::NotFoundError("no import of that number is under way");
-  const std::vector<Filling> filling = std::move(found->second);
+  HostFilling filling = std::move(found->second);
   imports_.erase(found);
   const SessionBook::Slot slot = records_.SlotOf(turn);
-  for (const Filling& each : filling) {
-    if (each.adopted) tree_.host().EndStore(each.node, ok);
-  }
-  const NodeId deepest = filling.back().node;
-  if (ok && tree_.Depth(deepest) > 0) records_.KeepInstead(slot, deepest);
-  for (const Filling& each : filling) tree_.Release(each.node);
+  const NodeId deepest = filling.End(ok);
+  if (ok && deepest != kNoNode) records_.KeepInstead(slot, deepest);
+  filling.Release();
   book_.Change(slot, [&](SessionRecord& record) {
     record.turn = 0;
     records_.Use(record, now_ns);
   });
-  if (ok) return records_.Tell(slot);
+  if (ok) return records_.TellTokens(slot, 0);
   records_.End(slot);
   return absl::CancelledError("the import was given up");
 }

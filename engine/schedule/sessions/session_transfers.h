@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <unordered_map>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/schedule/sessions/host_filling.h"
 #include "engine/schedule/sessions/session_records.h"
 #include "engine/schedule/sessions/session_store.h"
 #include "engine/values/session_operation.h"
@@ -36,16 +36,11 @@ class SessionTransfers {
   void CheckInvariants() const;
 
  private:
-  struct Filling {
-    NodeId node = kNoNode;
-    bool adopted = false;  // its page is being filled
-  };
-
   SessionRecords& records_;
   SessionPressure& pressure_;
   SessionBook& book_;
   PrefixTree& tree_;
-  std::unordered_map<uint64_t, std::vector<Filling>> imports_;  // by turn: held, the root first
+  std::unordered_map<uint64_t, HostFilling> imports_;  // by turn
 };
 
 }  // namespace quire

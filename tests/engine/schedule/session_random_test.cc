@@ -9,9 +9,11 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "engine/schedule/sessions/session_snapshots.h"
 #include "tests/engine/schedule/session_world.h"
 
 namespace quire {
@@ -30,7 +32,9 @@ using Id = std::pair<TenantId, SessionName>;
 class Program {
  public:
   Program(uint64_t seed, const WorldConfig& config, bool faults)
-      : rng_(seed), world_(config), faults_(faults) {}
+      : rng_(seed), world_(config), faults_(faults) {
+    world_.sessions.SetObserver(&told_);
+  }
 
   void Step() {
     world_.now_ns += Below(4) == 0 ? Below(2'000'000'000) : Below(1'000'000);
@@ -47,6 +51,10 @@ class Program {
       Client();
     else if (what < 62)
       Transfer();
+    else if (what < 63)
+      Snapshot();
+    else if (what < 64)
+      Recall();
     else if (what < 80)
       world_.Send();
     else
@@ -64,6 +72,8 @@ class Program {
       const int32_t size = static_cast<int32_t>(expected.tokens.size());
       tokens += size;
       ASSERT_EQ(info->position, size);
+      const bool told = !import_ || import_->id != id;  // an import is told when it is complete
+      ASSERT_EQ(told_.tokens[id], told ? expected.tokens : std::vector<int32_t>());
       ASSERT_EQ(info->turns, expected.turns);
       ASSERT_EQ(info->state == SessionState::kActive, expected.busy);
       const SessionTiers& tiers = info->tiers;
@@ -87,6 +97,8 @@ class Program {
       EndModel(id);
     }
     if (import_) Transfer();
+    if (snapshot_) Snapshot();
+    if (recall_) Recall();
     world_.Pump();
     Check();
     EXPECT_FALSE(world_.tiering.HasWork());
@@ -291,6 +303,46 @@ class Program {
     import_ = {to, start->turn, complete};
   }
 
+  // Reads a session's pages, whatever happens to it and to them meanwhile.
+  void Snapshot() {
+    SessionSnapshots& snapshots = world_.sessions.snapshots();
+    if (snapshot_) {
+      world_.CheckPages(snapshot_->first, snapshot_->second.tokens, snapshot_->second.kv_tokens,
+                        snapshot_->second.pages);
+      snapshots.End(snapshot_->second.turn);
+      snapshot_.reset();
+      return;
+    }
+    const Id id = SomeId();
+    const auto found = model_.find(id);
+    if (found == model_.end() || (import_ && import_->id == id)) return;
+    snapshot_.emplace(id.first, snapshots.Begin(id.first, id.second, true));
+    EXPECT_EQ(snapshot_->second.tokens, found->second.tokens);
+  }
+
+  // Fills pages with KV that a file might have: of the session's tokens, or of those it had.
+  void Recall() {
+    SessionSnapshots& snapshots = world_.sessions.snapshots();
+    if (recall_) {
+      auto& [id, tokens, start] = *recall_;
+      const bool complete = roomy_ || Below(4) > 0;
+      if (complete) world_.FillPages(id.first, tokens, start.pages);
+      snapshots.EndRecall(start.turn, complete);
+      recall_.reset();
+      return;
+    }
+    const Id id = SomeId();
+    const auto found = model_.find(id);
+    if (found == model_.end() || (import_ && import_->id == id)) return;
+    std::vector<int32_t> tokens = found->second.tokens;
+    tokens.resize(static_cast<size_t>(Below(static_cast<int64_t>(tokens.size()) + 1)));
+    for (const int32_t token : NewTokens()) tokens.push_back(token);
+    const auto start = snapshots.BeginRecall(id.first, id.second, tokens, world_.now_ns);
+    ASSERT_TRUE(start.ok());
+    tokens.resize(static_cast<size_t>(start->kv_tokens));
+    recall_ = {id, tokens, *start};
+  }
+
   void AckSome() {
     if (world_.jobs.empty()) return;
     const size_t i = Below(static_cast<int64_t>(world_.jobs.size()));
@@ -317,6 +369,23 @@ class Program {
     world_.LoseDevice();
   }
 
+  // The tokens of each session as the observer was told.
+  struct Told : SessionObserver {
+    std::map<Id, std::vector<int32_t>> tokens;
+
+    void OnSessionChange(const SessionInfo& info) override {
+      if (info.state == SessionState::kClosed) tokens.erase({info.tenant, info.name});
+    }
+    void OnTokens(const SessionInfo& info, int32_t kept, std::span<const int32_t> added) override {
+      std::vector<int32_t>& session = tokens[{info.tenant, info.name}];
+      ASSERT_LE(kept, static_cast<int32_t>(session.size()));
+      session.resize(static_cast<size_t>(kept));
+      session.insert(session.end(), added.begin(), added.end());
+      EXPECT_EQ(info.position, static_cast<int32_t>(session.size()));
+    }
+  };
+
+  Told told_;
   std::mt19937_64 rng_;
   SessionWorld world_;
   const bool faults_;
@@ -330,6 +399,13 @@ class Program {
     bool complete = false;
   };
   std::optional<Import> import_;
+  std::optional<std::pair<TenantId, SessionTransfer>> snapshot_;
+  struct Recalled {
+    Id id;
+    std::vector<int32_t> tokens;
+    SessionTransfer start;
+  };
+  std::optional<Recalled> recall_;
   int64_t restored_turns_ = 0;
 };
 

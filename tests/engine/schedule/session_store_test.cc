@@ -1,6 +1,7 @@
 // Sessions as clients use them, turn by turn: answers, refusals, leases, forks, cuts, pins, bytes.
 // Covers engine/schedule/sessions/session_records.cc, engine/schedule/sessions/session_leases.cc,
-// engine/schedule/sessions/session_pressure.cc, engine/schedule/sessions/session_transfers.cc
+// engine/schedule/sessions/session_pressure.cc, engine/schedule/sessions/session_transfers.cc,
+// engine/schedule/sessions/host_filling.cc
 #include "engine/schedule/sessions/session_store.h"
 
 #include <gtest/gtest.h>
