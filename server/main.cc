@@ -16,6 +16,7 @@
 #include "server/config/config_flags.h"
 #include "server/dry_run.h"
 #include "server/server.h"
+#include "server/session/archive/session_directory.h"
 
 namespace quire {
 namespace {
@@ -112,6 +113,10 @@ int DryRun(const ParsedSettings& parsed) {
   StartError error;
   const std::optional<EngineSetup> setup = PlanServing(parsed.settings.engine, &error);
   if (!setup) return Exit(Complain(error));
+  if (const std::string& folder = parsed.settings.server.session_dir; !folder.empty()) {
+    const absl::Status usable = CheckSessionDirectory(folder);
+    if (!usable.ok()) return Exit(Complain({ExitCode::kBadConfig, usable}));
+  }
   const absl::StatusOr<std::string> text = CheckText(parsed.settings.engine.model);
   if (!text.ok()) return Exit(Complain({ExitCode::kModel, text.status()}));
   for (const std::string& notice : parsed.notices) std::fprintf(stderr, "%s\n", notice.c_str());
@@ -139,6 +144,7 @@ int Main(int argc, char** argv, char** environment) {
   const int64_t started_ns = SteadyNowNs();
   const sigset_t stop = BlockStopSignals();
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow fails its write alone
   absl::StatusOr<ParsedSettings> parsed = ParseSettings(ReadInvocation(argc, argv, environment));
   if (!parsed.ok()) {
     std::fprintf(stderr, "%s\nquire-server --help lists all settings.\n",

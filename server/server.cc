@@ -24,6 +24,7 @@
 #include "server/front/listen_address.h"
 #include "server/metrics/metrics.h"
 #include "server/model_identity.h"
+#include "server/session/archive/session_archive.h"
 
 namespace quire {
 namespace {
@@ -149,6 +150,7 @@ struct Server::State {
   std::optional<StartError> Load();
   absl::Status Plan();
   absl::StatusOr<std::unique_ptr<Transport>> StartWorkers();
+  absl::Status OpenArchive();
   std::optional<StartError> Serve();
   void EndPhase(const char* name);
 
@@ -186,6 +188,8 @@ struct Server::State {
   std::mutex drain_mutex;
   std::condition_variable drain_changed;
   bool drain_requested = false;
+
+  std::unique_ptr<SessionArchive> archive;  // null: no session directory; outlives engine and front
 
   // Guards the pointers below: the admin thread reads them while they are created and destroyed.
   std::mutex parts_mutex;
@@ -258,21 +262,39 @@ std::optional<StartError> Server::State::Load() {
   if (!identity.ok()) return StartError{ExitCode::kModel, identity.status()};
   model.identity = *identity;
   EndPhase("tokenizer");
+  // Before the weights: a directory that another server uses is refused at once.
+  const absl::Status opened = OpenArchive();
+  if (!opened.ok()) return StartError{ExitCode::kBadConfig, opened};
 
   absl::StatusOr<std::unique_ptr<Transport>> transport = StartWorkers();
   if (!transport.ok()) {
     return StartError{DeviceOr(ExitCode::kModel, transport.status()), transport.status()};
   }
-  const std::lock_guard lock(parts_mutex);
-  front = GrpcFront::Create(FrontFor(settings), &model, &metrics);
-  engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
-                                    *std::move(transport), front.get(), model.setup.graph_sizes);
+  {
+    const std::lock_guard lock(parts_mutex);
+    front = GrpcFront::Create(FrontFor(settings), &model, &metrics);
+    engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
+                                      *std::move(transport), front.get(), model.setup.graph_sizes);
+  }
   EndPhase("weights");
+  if (archive != nullptr) archive->Adopt(engine.get());
   return std::nullopt;
 }
 
+absl::Status Server::State::OpenArchive() {
+  const ServerConfig& config = settings.server;
+  if (config.session_dir.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(archive, SessionArchive::Open({.folder = config.session_dir,
+                                                  .max_bytes = config.session_dir_size,
+                                                  .model = model.name,
+                                                  .model_identity = model.identity,
+                                                  .vocab_size = model.setup.model.vocab_size},
+                                                 &metrics.archive()));
+  return absl::OkStatus();
+}
+
 std::optional<StartError> Server::State::Serve() {
-  const absl::Status status = front->Start(engine.get(), arenas);
+  const absl::Status status = front->Start(engine.get(), arenas, archive.get());
   if (!status.ok()) return StartError{ExitCode::kCannotListen, status};
   EndPhase("listen");
   ready = true;
@@ -387,6 +409,7 @@ ExitCode Server::State::Drain() {
 void Server::State::TearDown() {
   // The grace period is within the margin of ForcedExit.
   if (front != nullptr && engine != nullptr) front->Shutdown(kForcedExitSeconds / 2);
+  if (archive != nullptr) archive->Stop();
   std::unique_ptr<Engine> last_engine;
   std::unique_ptr<GrpcFront> last_front;
   {
@@ -396,6 +419,7 @@ void Server::State::TearDown() {
   }
   last_engine.reset();
   last_front.reset();
+  archive.reset();
   admin.reset();
 }
 

@@ -264,6 +264,26 @@ void AddSessions(EngineConfig* e, Rows* rows) {
       });
 }
 
+void AddSessionDirectory(ServerConfig* s, Rows* rows) {
+  rows->insert(
+      rows->end(),
+      {
+          {.name = "session-dir",
+           .group = kSessions,
+           .help = "directory in which sessions survive the server; one server uses it at a time",
+           .target = &s->session_dir,
+           .placeholder = "DIR",
+           .unset = "none"},
+          {.name = "session-dir-size",
+           .group = kSessions,
+           .help = "maximum size of --session-dir; the longest unused KV goes first",
+           .target = &s->session_dir_size,
+           .unit = Unit::kBytes,
+           .lowest = double{1 << 20},
+           .highest = 0x1p50},
+      });
+}
+
 void AddListening(ServerConfig* s, Rows* rows) {
   FrontOptions* f = &s->front;
   rows->insert(rows->end(),
@@ -379,6 +399,7 @@ std::vector<Flag> SettingsTable(Settings* settings) {
   AddKvAndWorkers(&settings->engine, &rows);
   AddBatching(&settings->engine, &rows);
   AddSessions(&settings->engine, &rows);
+  AddSessionDirectory(&settings->server, &rows);
   AddListening(&settings->server, &rows);
   AddOperations(settings, &rows);
   return rows;

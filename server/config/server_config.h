@@ -24,6 +24,8 @@ struct ServerConfig {
   double shutdown_timeout_seconds = 60;
   double drain_delay_seconds = 0;
   double hung_after_seconds = 10;
+  std::string session_dir;  // keeps sessions beyond the server's life; empty: none
+  int64_t session_dir_size = 100'000'000'000;  // bytes
 
   // OK, or INVALID_ARGUMENT listing every fault between settings, one a line.
   absl::Status Validate() const;

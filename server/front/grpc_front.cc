@@ -146,7 +146,7 @@ class Front final : public GrpcFront {
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     shards_.OnStep(tokens, finishes);
   }
-  absl::Status Start(Engine* engine, HostArenas arenas) override;
+  absl::Status Start(Engine* engine, HostArenas arenas, TurnArchive* archive) override;
   int port() const override { return port_; }
   void SetServing(bool serving) override;
   void BeginExit() override;
@@ -209,7 +209,7 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
                                             static_cast<size_t>(options.max_open_streams),
                                             static_cast<size_t>(options.resource_quota_bytes))) {}
 
-absl::Status Front::Start(Engine* engine, HostArenas arenas) {
+absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archive) {
   session_thread_ = std::make_unique<SerialThread>();
   // A connection has at most kMaxConcurrentStreams live streams, so of twice as many open calls at
   // least half have been reset.
@@ -229,6 +229,7 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas) {
                                       .drain = drain_,
                                       .streams = table_,
                                       .stalls = stalls_,
+                                      .archive = archive,
                                       .key = RandomKey()});
   session_.emplace(SessionResources{.calls = *calls_,
                                     .model = model_,
@@ -239,7 +240,11 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas) {
                                     .watches = watches_,
                                     .arenas = std::move(arenas)});
   RETURN_IF_ERROR(BuildServer());
-  engine->SetSessionObserver(&watches_);
+  if (archive != nullptr) {
+    archive->Tell(&watches_);
+  } else {
+    engine->SetSessionObserver(&watches_);
+  }
   port_ = acceptor_->port();
   SetServing(true);
   const auto deliver = [this](int fd) {

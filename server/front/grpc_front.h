@@ -11,6 +11,7 @@
 #include "engine/worker/shm/host_arena.h"
 #include "server/call/front_options.h"
 #include "server/call/serving_model.h"
+#include "server/call/turn_archive.h"
 #include "server/metrics/metrics.h"
 
 namespace quire {
@@ -28,8 +29,10 @@ class GrpcFront : public OutputSink {
                                            ServerMetrics* metrics);
   // Binds and serves. UNAVAILABLE if the port or the socket path is in use; the message names the
   // address and says what to do. `arenas` are by rank, for the export and import of sessions; empty
-  // if there is no host memory.
-  virtual absl::Status Start(Engine* engine, HostArenas arenas = {}) = 0;
+  // if there is no host memory. `archive` keeps the sessions beyond the server's life and outlives
+  // the streams; null: nothing does.
+  virtual absl::Status Start(Engine* engine, HostArenas arenas = {},
+                             TurnArchive* archive = nullptr) = 0;
   virtual int port() const = 0;
   // Sets grpc.health.v1 of every service; NOT_SERVING as long as the front drains. Any thread.
   virtual void SetServing(bool serving) = 0;

@@ -16,6 +16,7 @@
 #include "server/call/connection_table.h"
 #include "server/call/status_codec.h"
 #include "server/call/text_pool.h"
+#include "server/call/turn_archive.h"
 #include "server/call/wire_check.h"
 #include "server/generate/generate_frames.h"
 #include "server/generate/generation_stream.h"
@@ -102,10 +103,16 @@ class GenerateCall {
     RETURN_IF_ERROR(stream->Claim(decoded.request_id));
     resources_->stalls.Watch(stream);
     const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
-    const auto submit = [stream, parsed, &model = resources_->model] {
+    const auto submit = [stream, parsed, &model = resources_->model,
+                         archive = resources_->archive] {
       const absl::Status status = TokenizePrompt(model, parsed.get());
       if (!status.ok()) return stream->Refuse(status);
-      stream->Submit(std::move(parsed->request), parsed->output);
+      const std::unique_ptr<Request>& request = parsed->request;
+      const auto send = [stream, parsed] {
+        stream->Submit(std::move(parsed->request), parsed->output);
+      };
+      if (archive == nullptr || !request->session_turn.has_value()) return send();
+      archive->BeforeTurn(stream->tenant(), request->session_turn->session, send);
     };
     if (parsed->kind != ParsedRequest::Prompt::kTokenIds) {
       return resources_->calls.text_pool.Run(parsed->TextBytes(), submit);

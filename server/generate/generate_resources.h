@@ -12,6 +12,7 @@ namespace quire {
 
 class StallWatch;
 class StreamTable;
+class TurnArchive;
 
 // All members outlive the calls, and any thread may use them.
 struct GenerateResources {
@@ -21,6 +22,7 @@ struct GenerateResources {
   const DrainState& drain;
   StreamTable& streams;
   StallWatch& stalls;
+  TurnArchive* const archive;  // null: no session directory
   // Differs between processes. The ids that the server makes up, and the seeds of requests without
   // one, are mixed from it.
   uint64_t key = 0;

@@ -10,6 +10,7 @@
 #include "engine/values/admission.h"
 #include "server/call/connection_table.h"
 #include "server/call/status_codec.h"
+#include "server/call/turn_archive.h"
 #include "server/generate/refusals.h"
 #include "server/generate/request_log.h"
 #include "server/generate/stall_watch.h"
@@ -266,7 +267,25 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   }
   const absl::Status end = end_;
   lock.unlock();
+  AwaitArchive(event);
   LogFinished(resources_->calls.options, {request_id_, caller_.tenant, session_, event, end});
+}
+
+// A turn whose end the client has seen is there after a restart, so the directory has it first.
+void GenerationStream::AwaitArchive(const FinishEvent& event) {
+  if (resources_->archive == nullptr || !is_turn_ || !IsRegularEnd(event.reason)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    saving_ = true;
+  }
+  resources_->archive->AfterTurn(caller_.tenant, session_, text_done_,
+                                 [self = shared_from_this()] { self->Archived(); });
+}
+
+void GenerationStream::Archived() {
+  std::unique_lock lock(mutex_);
+  saving_ = false;
+  Pump(std::move(lock));
 }
 
 void GenerationStream::Flush() {
@@ -328,7 +347,7 @@ GenerationStream::Step GenerationStream::NextStep(OutputDelta* delta) {
       pending_.cumulative = delta->cumulative;
       return Step::kTokens;
     }
-    if (!finish_.has_value()) return Step::kNothing;
+    if (!finish_.has_value() || saving_) return Step::kNothing;
     end_ = StatusOf(finish_->reason);
   }
   ended_ = true;

@@ -46,6 +46,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   RequestId id() const { return id_; }
   const std::string& request_id() const { return request_id_; }
   int port() const { return caller_.port; }
+  TenantId tenant() const { return caller_.tenant; }
 
   // --- The transport and the text pool, in this order.
   // Claims the id that the client chose; empty: makes one. ALREADY_EXISTS when a live request has
@@ -87,6 +88,8 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   enum class Step : uint8_t { kNothing, kAccepted, kTokens, kEnd, kFail };
 
   bool IsStopId(int32_t token) const;
+  void AwaitArchive(const FinishEvent& event);
+  void Archived();
   // Acts on the state until there is nothing left to do; calls the outlet unlocked.
   void Pump(std::unique_lock<std::mutex> lock);
   void Send(Step step, const OutputDelta& delta, const absl::Status& status);
@@ -131,6 +134,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   int32_t max_tokens_ = 0;
   bool accepted_sent_ = false;
   std::optional<FinishEvent> finish_;
+  bool saving_ = false;    // the session directory does not have the turn yet: no end is sent
   absl::Status end_;       // not OK: end with this as soon as possible, dropping unsent output
   bool shed_ = false;      // the end may overtake a stuck write
   bool paused_ = false;    // unsent output passed half its bound: the engine holds the request

@@ -17,6 +17,7 @@
 #include "engine/base/log.h"
 #include "engine/engine_setup.h"
 #include "kernels/check.h"
+#include "server/metrics/archive_metrics.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/metric_registry.h"
 #include "server/metrics/process_stats.h"
@@ -138,6 +139,7 @@ struct ServerMetrics::State : MetricRegistry {
   void RefreshProcess();
 
   CacheMetrics cache{*this};
+  ArchiveMetrics archive{*this};
 
   // Load: refreshed by each scrape from the engine's counts.
   Gauge& running = OneGauge("quire_requests_running", "Requests that hold a row of the batch.");
@@ -431,6 +433,8 @@ void ServerMetrics::State::RefreshProcess() {
   RaiseTo(log_dropped, static_cast<double>(LogDroppedTotal()));
   lora_info.Set(SecondsSince1970());
 }
+
+ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
 
 std::string ServerMetrics::Serialize(const EngineStats& stats) {
   const std::lock_guard lock(state_->scrape_mutex);

@@ -12,6 +12,7 @@
 
 namespace quire {
 
+class ArchiveMetrics;
 struct MemoryPlan;
 struct WorkerReport;
 
@@ -46,6 +47,9 @@ class ServerMetrics {
   void MemoryPlanned(const MemoryPlan& plan);
   // Times and memory of the workers' start. Call once, at start.
   void WorkersStarted(const WorkerReport& report);
+
+  // Of the session directory.
+  ArchiveMetrics& archive();
 
   // The exposition text, with gauges refreshed from `stats`.
   std::string Serialize(const EngineStats& stats);

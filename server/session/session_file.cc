@@ -10,6 +10,7 @@
 
 #include "engine/base/status_macros.h"
 #include "server/call/status_codec.h"
+#include "server/session/little_endian.h"
 
 namespace quire {
 namespace {
@@ -21,66 +22,8 @@ constexpr size_t kMagicBytes = 16;  // with version and the header's length
 constexpr size_t kSumBytes = 8;
 // Ten numbers and three short strings take a few hundred.
 constexpr size_t kMaxHeaderBytes = 4096;
-constexpr size_t kMaxStringBytes = 256;
-
-template <typename Int>
-void PutInt(Int value, std::string* out) {
-  for (size_t i = 0; i < sizeof(Int); ++i) {
-    out->push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
-  }
-}
-
-template <typename Int>
-Int GetInt(const char* bytes) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof(Int); ++i) {
-    value |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
-  }
-  return static_cast<Int>(value);
-}
-
-void PutString(const std::string& text, std::string* out) {
-  const std::string kept = text.substr(0, kMaxStringBytes);
-  PutInt(static_cast<uint16_t>(kept.size()), out);
-  *out += kept;
-}
 
 uint64_t Hash(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
-
-// Reads a header's fields in order; a missing field is 0 or empty and sets `ok` to false.
-class FieldReader {
- public:
-  explicit FieldReader(std::string_view bytes) : bytes_(bytes) {}
-
-  template <typename Int>
-  Int Number() {
-    const std::string_view bytes = Bytes(sizeof(Int));
-    return ok_ ? GetInt<Int>(bytes.data()) : Int{0};
-  }
-  int32_t Count() {
-    const auto value = Number<uint32_t>();
-    ok_ = ok_ && value <= uint32_t{1} << 30;
-    return ok_ ? static_cast<int32_t>(value) : 0;
-  }
-  std::string Text() {
-    const auto size = Number<uint16_t>();
-    ok_ = ok_ && size <= kMaxStringBytes;
-    return std::string(Bytes(ok_ ? size : 0));
-  }
-  bool Complete() const { return ok_ && bytes_.empty(); }
-
- private:
-  std::string_view Bytes(size_t size) {
-    ok_ = ok_ && bytes_.size() >= size;
-    if (!ok_) return {};
-    const std::string_view bytes = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return bytes;
-  }
-
-  std::string_view bytes_;
-  bool ok_ = true;
-};
 
 std::string EncodeHeader(const SessionFileHeader& header) {
   const SessionFileShape& shape = header.shape;
@@ -127,13 +70,6 @@ absl::Status Damaged(const std::string& what) {
 absl::Status Mismatch(const std::string& message) {
   return Refusal(absl::StatusCode::kFailedPrecondition, "SESSION_FILE_MISMATCH",
                  "the file does not fit this server: " + message);
-}
-
-std::string Hex(uint64_t value) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (int shift = 60; shift >= 0; shift -= 4) text += kDigits[(value >> shift) & 15];
-  return text;
 }
 
 std::span<const std::byte> AsBytes(const std::string& text) {

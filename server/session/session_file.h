@@ -105,6 +105,8 @@ class SessionFileReader {
   // From AwaitsPages on.
   const SessionFileHeader& header() const { return header_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
+  // The checksums of the parts read so far, as the end's checksum covers them.
+  const std::string& checksums() const { return checksums_; }
   // Blocks whose checksum was right.
   int32_t blocks_read() const { return block_; }
 

@@ -233,7 +233,8 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
                                      std::make_unique<InProcessTransport>(std::move(runners), 2),
                                      front_.get(), /*graph_sizes=*/std::vector<int32_t>());
-  const absl::Status started = front_->Start(engine_.get(), arenas_);
+  OpenArchive();
+  const absl::Status started = front_->Start(engine_.get(), arenas_, archive_.get());
   EXPECT_TRUE(started.ok()) << started;
   channel_ = NewChannel();
   inference_ = v1::Inference::NewStub(channel_);
@@ -250,9 +251,23 @@ void TestServer::MakeArenas() {
   }
 }
 
+void TestServer::OpenArchive() {
+  if (options_.session_dir.empty()) return;
+  auto archive = SessionArchive::Open({.folder = options_.session_dir,
+                                       .max_bytes = options_.session_dir_size,
+                                       .model = model_.name,
+                                       .model_identity = model_.identity,
+                                       .vocab_size = kTestVocab},
+                                      &metrics_->archive(), options_.session_disk);
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  archive_ = *std::move(archive);
+  archive_->Adopt(engine_.get());
+}
+
 TestServer::~TestServer() {
   gate_.Allow(-1);
   front_->Shutdown(5);
+  if (archive_ != nullptr) archive_->Stop();
   engine_.reset();
 }
 

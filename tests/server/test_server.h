@@ -22,6 +22,7 @@
 #include "quire/v1/inference.grpc.pb.h"
 #include "quire/v1/sessions.grpc.pb.h"
 #include "server/front/grpc_front.h"
+#include "server/session/archive/session_archive.h"
 
 namespace quire {
 
@@ -103,6 +104,9 @@ struct TestServerOptions {
                             .default_idle_offload_seconds = 3600,
                             .max_pinned_share = 0.25};
   uint64_t model_identity = 1;
+  std::string session_dir;             // empty: none
+  std::shared_ptr<Disk> session_disk;  // instead of the folder's files
+  int64_t session_dir_size = int64_t{1} << 40;
 };
 
 // An identity for FrontOptions: the tenant in the call's metadata of this name, else 0.
@@ -127,6 +131,7 @@ class TestServer {
 
   v1::Load Load();
   // The arena of a rank, to inspect its bytes.
+  SessionArchive& archive() { return *archive_; }
   HostArena& arena(int rank) { return *arenas_[static_cast<size_t>(rank)]; }
   // The metrics page.
   std::string Metrics() { return metrics_->Serialize(engine_->Stats()); }
@@ -137,12 +142,14 @@ class TestServer {
 
  private:
   void MakeArenas();
+  void OpenArchive();
 
   TestServerOptions options_;
   Gate gate_;
   ServingModel model_;
   std::unique_ptr<ServerMetrics> metrics_;
   HostArenas arenas_;
+  std::unique_ptr<SessionArchive> archive_;
   std::unique_ptr<GrpcFront> front_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -1,6 +1,8 @@
 // Copies begin and end; a lost page takes the pages below with it.
 #include "engine/schedule/kv/host_tier.h"
 
+#include <algorithm>
+
 #include "engine/schedule/kv/kv_nodes.h"
 #include "kernels/check.h"
 
@@ -14,9 +16,11 @@ int32_t HostTier::num_used_pages() const { return num_ready_pages() - num_free_p
 
 int32_t HostTier::num_ready_pages() const { return nodes_.pages().num_ready(); }
 
-void HostTier::Withhold() { nodes_.WithholdPages(); }
+void HostTier::Withhold() { nodes_.SetReadyPages(0); }
 
-void HostTier::Provide(int32_t count) { nodes_.ProvidePages(count); }
+void HostTier::Provide(int32_t count) {
+  if (count > num_ready_pages()) nodes_.SetReadyPages(std::min(count, num_pages()));
+}
 
 // Whether a child of `parent` can be given a page.
 bool HostTier::CanTakePage(NodeId parent) const {

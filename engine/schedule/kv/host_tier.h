@@ -37,7 +37,7 @@ class HostTier {
   // Pages become ready from the first to the last. All are, unless Withhold was called at the
   // start: then as many as Provide says.
   void Withhold();
-  void Provide(int32_t count);
+  void Provide(int32_t count);  // ignores fewer than before, and pages that do not exist
   int32_t num_ready_pages() const;
   bool all_ready() const { return num_ready_pages() == num_pages(); }
 

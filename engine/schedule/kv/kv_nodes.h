@@ -65,8 +65,7 @@ class KvNodes {
   void ForgetDevice();
 
   // --- Pages.
-  void WithholdPages() { pages_.Withhold(); }
-  void ProvidePages(int32_t count) { pages_.Provide(count); }
+  void SetReadyPages(int32_t count) { pages_.SetReady(count); }
   // Gives a held node a page, which is `storing` from now on; takes it from the longest unused
   // spare node if none is free. Requires num_free_pages() > 0, and that the parent is a root or has
   // a page.

@@ -1,7 +1,6 @@
 // A stack of free pages, and a count of children with a page in each node.
 #include "engine/schedule/kv/node_pages.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "kernels/check.h"
@@ -11,21 +10,19 @@ namespace quire {
 NodePages::NodePages(NodeRecords& records, int32_t num_pages)
     : num_pages_(num_pages), nodes_(records), readers_(num_pages), left_(num_pages) {
   free_.reserve(num_pages);
-  Provide(num_pages);
+  SetReady(num_pages);
 }
 
-void NodePages::Withhold() {
-  CHECK_EQ(num_free(), num_ready_);
-  free_.clear();
-  num_ready_ = 0;
-}
-
-// The lowest of them is taken first.
-void NodePages::Provide(int32_t count) {
-  const int32_t ready = std::min(count, num_pages_);
-  if (ready <= num_ready_) return;
-  for (PageId page = ready - 1; page >= num_ready_; --page) free_.push_back(page);
-  num_ready_ = ready;
+// The lowest of the new ones is taken first.
+void NodePages::SetReady(int32_t count) {
+  CHECK(0 <= count && count <= num_pages_);
+  if (count < num_ready_) {
+    CHECK_EQ(num_free(), num_ready_);
+    free_.clear();
+    num_ready_ = 0;
+  }
+  for (PageId page = count - 1; page >= num_ready_; --page) free_.push_back(page);
+  num_ready_ = count;
 }
 
 void NodePages::Take(NodeId id) {

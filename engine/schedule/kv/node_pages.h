@@ -19,12 +19,9 @@ class NodePages {
 
   int32_t num_pages() const { return num_pages_; }
   int32_t num_ready() const { return num_ready_; }
-  // No page is ready until Provide says so. Requires that all are free.
-  void Withhold();
-  // The first `count` pages are ready; ignores a count below num_ready(), and pages that do not
-  // exist.
-  void Provide(int32_t count);
-  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
+  // The first `count` pages are ready. Requires that they exist, and that all pages are free if
+  // there were more before.
+  void SetReady(int32_t count);
   // The node has a page, and keeps it when a copy in flight ends.
   bool Has(NodeId node) const { return nodes_[node].kv.page != kNoPage && !nodes_[node].doomed; }
   // One of its children has.

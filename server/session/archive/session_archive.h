@@ -1,0 +1,111 @@
+// SessionArchive: the session directory (--session-dir). Sessions survive the server there: their
+// tokens, in one journal each (session_journal.h), and their KV, in the format of exports.
+//
+// It hears of each change of a session on the scheduler thread, copies the new tokens once, and
+// hands them to a thread of its own, which writes them. The end of a turn waits until they are
+// written, so every turn whose end a client has seen is there after the death of the server. A disk
+// that is slow, full or broken delays the end of a turn by at most kPatienceNs; then the turn ends
+// unsaved, which a metric counts, and the session is written whole when the disk works again.
+//
+// Any thread may call it; no call from the scheduler thread or a text thread touches the disk.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "server/call/turn_archive.h"
+#include "server/metrics/archive_metrics.h"
+#include "server/session/archive/deadline_thread.h"
+#include "server/session/archive/journals.h"
+#include "server/session/archive/session_directory.h"
+
+namespace quire {
+
+class SessionArchive final : public TurnArchive, public SessionObserver {
+ public:
+  struct Settings {
+    std::string folder;
+    int64_t max_bytes = 0;
+    std::string model;
+    uint64_t model_identity = 0;
+    int32_t vocab_size = 0;
+  };
+  // How long the end of a turn waits for the disk.
+  static constexpr int64_t kPatienceNs = 200'000'000;
+
+  // Locks the directory and reads what is there. Errors: those of DirectoryLock and ReadDirectory.
+  // `metrics` outlives this. `disk`: instead of the folder's; the tests' own.
+  static absl::StatusOr<std::unique_ptr<SessionArchive>> Open(const Settings& settings,
+                                                              ArchiveMetrics* metrics,
+                                                              std::shared_ptr<Disk> disk = nullptr);
+  ~SessionArchive() override;  // as Stop
+
+  // Becomes the engine's session observer and makes the sessions that the directory has. Returns
+  // when all are there. The engine lives until Stop. Call it once.
+  void Adopt(Engine* engine);
+  // Writes what is queued, then ends the threads. No turn may begin afterwards. Idempotent.
+  void Stop();
+
+  void BeforeTurn(TenantId tenant, const SessionName& name, std::function<void()> submit) override;
+  void AfterTurn(TenantId tenant, const SessionName& name, bool cut,
+                 std::function<void()> done) override;
+  void Tell(SessionObserver* observer) override { next_.store(observer); }
+  void OnSessionChange(const SessionInfo& info) override;
+  void OnTokens(const SessionInfo& info, int32_t kept, std::span<const int32_t> added) override;
+
+ private:
+  // A change for the writing thread, in the order in which they happened.
+  struct Event {
+    enum class Kind : uint8_t { kChange, kTokens, kWhole, kTurnEnd } kind = Kind::kChange;
+    SessionInfo info;               // of kTurnEnd the name alone
+    int32_t kept = 0;               // kTokens
+    std::vector<int32_t> tokens;    // kTokens: those added; kWhole: all
+    std::shared_ptr<OnceCall> end;  // kTurnEnd
+  };
+
+  SessionArchive(const Settings& settings, ArchiveMetrics* metrics, DirectoryLock lock,
+                 std::shared_ptr<Disk> disk, DirectoryContents contents);
+
+  void AdoptOne(LeftSession left);
+  void Push(Event event);
+  void Run();
+  void Handle(const Event& event);
+  void EndTurn(const Event& event);
+  void MendIncomplete();
+  void KeepWithin();
+  bool MakeRoom();
+  void CountFailure(const char* operation, const absl::Status& status);
+
+  const Settings settings_;
+  ArchiveMetrics& metrics_;
+  const DirectoryLock lock_;
+  const std::shared_ptr<Disk> disk_;
+  const int64_t epoch_ns_;         // time since 1970 minus the steady clock
+  std::vector<LeftSession> left_;  // until Adopt
+  Engine* engine_ = nullptr;
+  std::atomic<SessionObserver*> next_{nullptr};
+  DeadlineThread deadlines_;
+  // The writing thread's, from Adopt on.
+  Journals journals_;
+  int64_t mend_ns_ = 0;  // not before
+  int64_t last_warning_ns_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Event> queue_;  // under mutex_
+  int64_t queued_bytes_ = 0;  // under mutex_; of tokens
+  bool stopping_ = false;     // under mutex_
+  std::thread thread_;
+};
+
+}  // namespace quire
