@@ -22,6 +22,7 @@ class NodePages {
   // The first `count` pages are ready. Requires that they exist, and that all pages are free if
   // there were more before.
   void SetReady(int32_t count);
+  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
   // The node has a page, and keeps it when a copy in flight ends.
   bool Has(NodeId node) const { return nodes_[node].kv.page != kNoPage && !nodes_[node].doomed; }
   // One of its children has.
