@@ -155,7 +155,7 @@ TEST_F(SessionLoadTest, AnEndElsewhereBreaksTheProtocol) {
   };
   const RunRecord run = Record(Conversations(1));
   EXPECT_EQ(Summarize(run).broken_sequences, 1);
-  EXPECT_THAT(run.requests.at(0).error, HasSubstr("session's end"));
+  EXPECT_THAT(run.requests.at(0).error, HasSubstr("another position"));
 }
 
 TEST_F(SessionLoadTest, OffSendsHistoriesAgain) {
