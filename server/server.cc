@@ -25,6 +25,7 @@
 #include "server/metrics/metrics.h"
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
+#include "server/session/session_transfer.h"
 
 namespace quire {
 namespace {
@@ -277,7 +278,7 @@ std::optional<StartError> Server::State::Load() {
                                       *std::move(transport), front.get(), model.setup.graph_sizes);
   }
   EndPhase("weights");
-  if (archive != nullptr) archive->Adopt(engine.get());
+  if (archive != nullptr) archive->Adopt(engine.get(), arenas);
   return std::nullopt;
 }
 
@@ -288,7 +289,7 @@ absl::Status Server::State::OpenArchive() {
                                                   .max_bytes = config.session_dir_size,
                                                   .model = model.name,
                                                   .model_identity = model.identity,
-                                                  .vocab_size = model.setup.model.vocab_size},
+                                                  .limits = FileLimits(model)},
                                                  &metrics.archive()));
   return absl::OkStatus();
 }
@@ -396,6 +397,9 @@ ExitCode Server::State::Drain() {
   const int unfinished = front->open_streams();
   Log(unfinished > 0 ? Severity::kWarning : Severity::kInfo, "drain ended",
       {{"unfinished_streams", unfinished}, {"seconds", SecondsSince(start_ns)}});
+  if (archive != nullptr && !faulted) {
+    archive->HandOver(std::max(0., config.shutdown_timeout_seconds - SecondsSince(start_ns)));
+  }
   const EngineStats last = Stats();
   const std::string& fault = last.fault;
   TearDown();

@@ -79,6 +79,10 @@ void ArchiveMetrics::Moved(Operation operation, int64_t bytes) {
   state_->moved[Index(operation)]->Increment(static_cast<double>(bytes));
 }
 
+int64_t ArchiveMetrics::Total(Operation operation) const {
+  return static_cast<int64_t>(state_->moved[Index(operation)]->Value());
+}
+
 void ArchiveMetrics::Failed(Operation operation) {
   state_->failures[Index(operation)]->Increment();
 }

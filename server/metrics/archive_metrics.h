@@ -28,6 +28,7 @@ class ArchiveMetrics {
   void SetBytes(File file, int64_t bytes);
   void SetSessions(int64_t sessions);
   void Moved(Operation operation, int64_t bytes);  // kWrite or kRead
+  int64_t Total(Operation operation) const;        // of Moved
   void Failed(Operation operation);
   void Ended(Save outcome);
   void Ended(Recall outcome);

@@ -96,6 +96,12 @@ uint64_t RunningHash::TakeValue() {
   return value;
 }
 
+std::string SessionFileEnd(const std::string& checksums) {
+  std::string end(kEndMark);
+  PutInt(Hash(checksums), &end);
+  return end;
+}
+
 SessionFileWriter::SessionFileWriter(const SessionFileHeader& header,
                                      const std::vector<int32_t>& tokens, BlockBytes bytes_of)
     : header_(header), bytes_of_(std::move(bytes_of)) {
@@ -140,9 +146,13 @@ bool SessionFileWriter::NextPiece() {
     hash_.Add(piece_.data(), piece_.size());
     return true;
   }
-  mark_ = index == blocks_end ? kEndMark : "";
-  PutInt(index == blocks_end ? Hash(checksums_) : hash_.TakeValue(), &mark_);
-  if (index < blocks_end) checksums_ += mark_;
+  mark_.clear();
+  if (index == blocks_end) {
+    mark_ = SessionFileEnd(checksums_);
+  } else {
+    PutInt(hash_.TakeValue(), &mark_);
+    checksums_ += mark_;
+  }
   piece_ = AsBytes(mark_);
   return true;
 }
@@ -302,10 +312,7 @@ absl::Status SessionFileReader::TakeBlockSum() {
 }
 
 absl::Status SessionFileReader::TakeEnd() {
-  if (gathered_.compare(0, kEndMark.size(), kEndMark) != 0 ||
-      GetInt<uint64_t>(gathered_.data() + kEndMark.size()) != Hash(checksums_)) {
-    return Damaged("its end is not that of its parts");
-  }
+  if (gathered_ != SessionFileEnd(checksums_)) return Damaged("its end is not that of its parts");
   stage_ = Stage::kDone;
   return absl::OkStatus();
 }

@@ -61,6 +61,9 @@ class RunningHash {
   const std::unique_ptr<State> state_;
 };
 
+// The bytes that end a file with these checksums of its parts.
+std::string SessionFileEnd(const std::string& checksums);
+
 class SessionFileWriter {
  public:
   // Next calls `bytes_of`. The bytes that it returns do not change until the block is written.

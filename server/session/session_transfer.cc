@@ -202,9 +202,7 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
              grpc::ByteBuffer* response)
       : Transfer(resources, context, "Import"),
         response_(response),
-        reader_({.shape = ShapeOf(resources->model),
-                 .max_tokens = resources->model.setup.limits.max_model_len,
-                 .vocab_size = resources->model.setup.model.vocab_size}) {}
+        reader_(FileLimits(resources->model)) {}
 
   void Start() {
     Begin();
@@ -356,6 +354,12 @@ SessionFileShape ShapeOf(const ServingModel& model) {
           .block_size = model.setup.memory.block_size,
           .ranks = model.setup.memory.ranks,
           .block_bytes = layout.block_bytes()};
+}
+
+SessionFileReader::Limits FileLimits(const ServingModel& model) {
+  return {.shape = ShapeOf(model),
+          .max_tokens = model.setup.limits.max_model_len,
+          .vocab_size = model.setup.model.vocab_size};
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(SessionResources* resources,

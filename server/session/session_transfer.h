@@ -13,6 +13,8 @@ namespace quire {
 
 // The shape in the headers of this server's files. An import of another shape is refused.
 SessionFileShape ShapeOf(const ServingModel& model);
+// The files that this server takes.
+SessionFileReader::Limits FileLimits(const ServingModel& model);
 
 // Handlers for RawService; the reactors delete themselves. `resources` outlive every call.
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(SessionResources* resources,

@@ -94,6 +94,60 @@ class SessionDirTest(unittest.TestCase):
                 self.check(turn, server.say("talk", turn))
                 server.kill()
 
+    def test_kv_survives_a_kill(self):
+        flags = (*self.flags, "--session-idle-offload-after", "0")
+        for turn in range(len(WORDS)):
+            with Server(*flags) as server:
+                residency = self.check(turn, server.say("talk", turn))
+                if turn > 0:
+                    self.assertEqual(residency.device_tokens, 0)
+                    self.assertEqual(residency.host_tokens, self.positions[turn - 1] - 1)
+                    self.assertEqual(residency.recomputed_tokens, 0)
+                await_true(
+                    lambda: server.metric("quire_session_saves_total", 'outcome="saved"') == 1,
+                    "the KV in the directory",
+                )
+                server.kill()
+
+    def test_a_drain_hands_sessions_over(self):
+        flags = (*self.flags, "--session-idle-offload-after", "1h")
+        for turn in range(len(WORDS)):
+            with Server(*flags) as server:
+                residency = self.check(turn, server.say("talk", turn))
+                if turn > 0:
+                    self.assertEqual(residency.host_tokens, self.positions[turn - 1] - 1)
+
+    def test_damaged_kv_is_computed_again(self):
+        with Server(*self.flags) as server:
+            self.check(0, server.say("talk", 0))
+        file = next(self.folder.glob("*.kv"))
+        damaged = bytearray(file.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        file.write_bytes(damaged)
+        with Server(*self.flags) as server:
+            residency = self.check(1, server.say("talk", 1))
+            self.assertEqual(residency.recomputed_tokens, self.positions[0] - 1)
+            self.assertEqual(server.metric("quire_session_recalls_total", "damaged"), 1)
+
+    def test_a_small_file_system_costs_no_turn(self):
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(self.folder)],
+            capture_output=True,
+        )
+        if mounted.returncode != 0:
+            self.skipTest("needs the right to mount")
+        self.addCleanup(subprocess.run, ["umount", str(self.folder)], check=True)
+        flags = (*self.flags, "--session-idle-offload-after", "0")
+        with Server(*flags) as server:
+            for name in "abcdef":
+                for turn in range(3):
+                    self.check(turn, server.say(name, turn))
+            self.assertEqual(server.metric("quire_session_turns_unsaved_total"), 0)
+            server.kill()
+        with Server(*flags) as server:
+            for name in "abcdef":
+                self.check(3, server.say(name, 3))
+
     def test_killed_at_random_moments(self):
         # Several conversations at once, so that a kill meets turns in all their phases.
         names = [f"talk-{i}" for i in range(3)]
@@ -112,7 +166,7 @@ class SessionDirTest(unittest.TestCase):
                 faults.append(fault)
 
         for _ in range(ROUNDS):
-            with Server(*self.flags) as server:
+            with Server(*self.flags, "--session-idle-offload-after", "0") as server:
                 for name in names:
                     found = self.position(server, name)
                     before = self.positions[done[name] - 1] if done[name] else 0

@@ -47,13 +47,22 @@ class DiskFaults {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
   }
+  // Every read waits likewise.
+  void StopReads() {
+    const std::lock_guard lock(mutex_);
+    reads_stopped_ = true;
+  }
   void GoOn() {
     const std::lock_guard lock(mutex_);
-    stopped_ = false;
+    stopped_ = reads_stopped_ = false;
     changed_.notify_all();
   }
   int64_t changes() const { return changes_.load(); }
 
+  void AdmitRead() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !reads_stopped_; });
+  }
   // The share of a change that is done.
   double Admit() {
     std::unique_lock lock(mutex_);
@@ -72,6 +81,7 @@ class DiskFaults {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;
+  bool reads_stopped_ = false;
   bool dead_ = false;
   int64_t left_ = -1;
   double share_ = 0;
@@ -100,8 +110,12 @@ class MemoryDisk final : public Disk {
       return absl::UnknownError("dead");
     }
     const std::lock_guard lock(folder_->mutex);
-    if (!folder_->files.contains(name)) return absl::NotFoundError(name);
-    return std::make_unique<File>(*this, name);
+    const auto found = folder_->files.find(name);
+    if (found == folder_->files.end()) return absl::NotFoundError(name);
+    auto file = std::make_unique<File>(*this, name);
+    // A file that is replaced or removed meanwhile is read as it was.
+    if (mode == Mode::kRead) file->Freeze(found->second);
+    return file;
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     const double share = faults_->Admit();
@@ -126,6 +140,7 @@ class MemoryDisk final : public Disk {
   class File final : public DiskFile {
    public:
     File(MemoryDisk& disk, std::string name) : disk_(disk), name_(std::move(name)) {}
+    void Freeze(const std::string& bytes) { bytes_ = bytes; }
 
     absl::StatusOr<size_t> Append(std::string_view bytes) override {
       // Short writes: at most 1000 bytes at a time.
@@ -144,20 +159,14 @@ class MemoryDisk final : public Disk {
       return bytes.size();
     }
     absl::Status Read(int64_t offset, std::span<std::byte> out) override {
-      const std::lock_guard lock(disk_.folder_->mutex);
-      const auto found = disk_.folder_->files.find(name_);
-      if (found == disk_.folder_->files.end()) return absl::UnknownError("gone");
-      if (offset + static_cast<int64_t>(out.size()) > static_cast<int64_t>(found->second.size())) {
+      disk_.faults_->AdmitRead();
+      if (offset + static_cast<int64_t>(out.size()) > static_cast<int64_t>(bytes_.size())) {
         return absl::OutOfRangeError("short");
       }
-      std::copy_n(std::as_bytes(std::span(found->second)).begin() + offset, out.size(),
-                  out.begin());
+      std::copy_n(std::as_bytes(std::span(bytes_)).begin() + offset, out.size(), out.begin());
       return absl::OkStatus();
     }
-    absl::StatusOr<int64_t> Size() override {
-      const std::lock_guard lock(disk_.folder_->mutex);
-      return static_cast<int64_t>(disk_.folder_->files[name_].size());
-    }
+    absl::StatusOr<int64_t> Size() override { return static_cast<int64_t>(bytes_.size()); }
     absl::Status Truncate(int64_t size) override {
       const double share = disk_.faults_->Admit();
       if (disk_.faults_->broken()) return absl::UnknownError("EIO");
@@ -170,6 +179,7 @@ class MemoryDisk final : public Disk {
    private:
     MemoryDisk& disk_;
     const std::string name_;
+    std::string bytes_;  // of a file that is read
   };
 
   const std::shared_ptr<MemoryFolder> folder_;

@@ -1,12 +1,16 @@
 // The session directory under a server: each turn whose end a client has seen is there when the
 // server comes back, whatever else the disk does; a disk that fails costs time and a metric.
 // Covers server/session/archive/session_archive.cc, server/session/archive/disk.cc,
-// server/session/archive/deadline_thread.cc, server/metrics/archive_metrics.cc
+// server/session/archive/deadline_thread.cc, server/session/archive/engine_call.cc,
+// server/session/archive/kv_file_reader.cc, server/session/archive/kv_files.cc,
+// server/session/archive/kv_recalls.cc, server/session/archive/kv_saver.cc,
+// server/session/archive/work_threads.cc, server/metrics/archive_metrics.cc
 #include "server/session/archive/session_archive.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -223,6 +227,264 @@ TEST_F(ArchiveTest, TheDirectoryKeepsWithinItsSize) {
   Restart();
   EXPECT_EQ(Position("s19"), 104u);
   EXPECT_EQ(Position("s0"), ~0u);
+}
+
+// --- KV.
+
+class KvArchiveTest : public ArchiveTest {
+ protected:
+  KvArchiveTest() {
+    options_.num_pages = 64;
+    options_.ranks = 2;
+    options_.sessions.default_idle_offload_seconds = 0;
+  }
+  // A session of 62 tokens whose KV is in a file; the arenas have a known pattern in its pages.
+  void Converse(const SessionName& name) {
+    client_->Create(name);
+    ASSERT_TRUE(client_->Say(name, std::string(40, 'x'), 10).status.ok());
+    ASSERT_EQ(client_->Say(name, "y", 10).finished.position(), 62u);
+    AwaitSaved(1);
+  }
+  void AwaitSaved(size_t files) {
+    ASSERT_TRUE(TestServer::Eventually([&] {
+      const std::lock_guard lock(folder_->mutex);
+      return std::ranges::count_if(folder_->files, [](const auto& file) {
+               return file.first.ends_with(kKvSuffix);
+             }) == static_cast<int64_t>(files);
+    }));
+    // The table knows of the file a moment later.
+    ASSERT_TRUE(TestServer::Eventually(
+        [&] { return Metric("quire_session_dir_bytes", ",file=\"kv\"") > 0; }));
+  }
+  double Recalls(const std::string& outcome) {
+    return Metric("quire_session_recalls_total", ",outcome=\"" + outcome + "\"");
+  }
+  double Saves(const std::string& outcome) {
+    return Metric("quire_session_saves_total", ",outcome=\"" + outcome + "\"");
+  }
+  void AwaitCovered(const SessionName& name, uint32_t tokens) {
+    ASSERT_TRUE(TestServer::Eventually([&] {
+      const std::lock_guard lock(folder_->mutex);
+      for (const auto& [file, bytes] : folder_->files) {
+        if (!file.ends_with(kKvSuffix)) continue;
+        SessionFileReader reader(Limits());
+        std::string_view left = bytes;
+        if (reader.Take(&left).ok() && reader.AwaitsPages() &&
+            reader.header().kv_tokens == static_cast<int32_t>(tokens)) {
+          return true;
+        }
+      }
+      return false;
+    })) << name;
+  }
+  static SessionFileReader::Limits Limits() {
+    SessionFileReader::Limits limits{.max_tokens = 2048, .vocab_size = kTestVocab};
+    limits.shape = {.model = "test-model",
+                    .model_identity = 1,
+                    .kv_dtype = "float32",
+                    .num_layers = 1,
+                    .num_kv_heads = 1,
+                    .head_dim = 2,
+                    .block_size = 16,
+                    .ranks = 2,
+                    .block_bytes = 256};
+    return limits;
+  }
+};
+
+// The blocks of an exported session of 61 to 80 tokens with KV that are full.
+std::string FullBlocks(const std::string& file, int32_t blocks) {
+  const size_t block = 2 * 256 + 8;
+  const size_t kv = static_cast<size_t>(blocks) * block + 16;
+  return file.size() < kv ? "" : file.substr(file.size() - kv, 3 * block);
+}
+
+TEST_F(KvArchiveTest, AKilledServersKvComesBackForTheNextTurn) {
+  options_.sessions.default_idle_offload_seconds = 3600;
+  Start();
+  client_->Create("a");
+  ASSERT_TRUE(client_->Say("a", std::string(40, 'x'), 10).status.ok());
+  ASSERT_EQ(client_->Say("a", "y", 10).finished.position(), 62u);
+  client_->Do(&Sessions::Offload, "a");
+  ASSERT_TRUE(TestServer::Eventually([&] { return client_->Get("a").host_tokens() == 61; }));
+  for (int rank = 0; rank < 2; ++rank) {
+    for (PageId page = 0; page < 64; ++page) {
+      uint8_t next = static_cast<uint8_t>(rank * 100 + page);
+      for (std::byte& byte : server_->arena(rank).page(page)) byte = std::byte{next += 7};
+    }
+  }
+  const std::string before = FullBlocks(client_->Export("a"), 4);
+  server_->archive().HandOver(60);
+  Kill();
+  EXPECT_EQ(client_->Get("a").host_tokens(), 0u);
+  const v1::Finished finished = client_->Say("a", "and", 3).finished;
+  EXPECT_EQ(finished.position(), 68u);
+  EXPECT_EQ(finished.residency().outcome(), v1::Residency::OUTCOME_RESTORED);
+  EXPECT_EQ(finished.residency().host_tokens(), 61u);
+  EXPECT_EQ(Recalls("recalled"), 1);
+  EXPECT_GT(Metric("quire_session_dir_read_bytes_total"), 2048);
+  // Byte for byte: the emulated device gives back what it was given.
+  const std::string after = FullBlocks(client_->Export("a"), 5);
+  EXPECT_TRUE(!before.empty() && after == before);
+}
+
+TEST_F(KvArchiveTest, ASessionThatNeedsNothingWaitsForNothing) {
+  Start();
+  Converse("a");
+  AwaitCovered("a", 61);
+  faults_->Stop();
+  EXPECT_EQ(client_->Say("a", "and", 3).finished.residency().recomputed_tokens(), 0u);
+  faults_->GoOn();
+  EXPECT_EQ(Recalls("recalled") + Recalls("late") + Recalls("failed"), 0);
+}
+
+TEST_F(KvArchiveTest, DamagedKvIsComputedAgain) {
+  Start();
+  Converse("a");
+  AwaitCovered("a", 61);
+  for (const size_t at : {size_t{40}, size_t{700}, size_t{2000}}) {
+    {
+      const std::lock_guard lock(folder_->mutex);
+      ASSERT_GT(folder_->files["1.kv"].size(), at);
+      folder_->files["1.kv"][at] ^= 1;
+    }
+    Kill();
+    const StreamedOutput said = client_->Say("a", "and", 3);
+    ASSERT_TRUE(said.status.ok()) << said.status.error_message();
+    EXPECT_EQ(said.finished.residency().outcome(), v1::Residency::OUTCOME_RECOMPUTED);
+    EXPECT_EQ(Recalls("damaged"), 1);
+    AwaitCovered("a", said.finished.position() - 1);
+  }
+}
+
+TEST_F(KvArchiveTest, AShortFileIsComputedAgain) {
+  Start();
+  Converse("a");
+  AwaitCovered("a", 61);
+  for (const double share : {0.0, 0.1, 0.5, 0.99}) {
+    {
+      const std::lock_guard lock(folder_->mutex);
+      std::string& file = folder_->files["1.kv"];
+      file.resize(static_cast<size_t>(share * static_cast<double>(file.size())));
+    }
+    Kill();
+    const StreamedOutput said = client_->Say("a", "and", 3);
+    ASSERT_TRUE(said.status.ok()) << said.status.error_message();
+    EXPECT_EQ(said.finished.residency().outcome(), v1::Residency::OUTCOME_RECOMPUTED);
+    AwaitCovered("a", said.finished.position() - 1);
+  }
+}
+
+TEST_F(KvArchiveTest, ACutSessionGetsTheBeginningBack) {
+  Start();
+  Converse("a");
+  AwaitCovered("a", 61);
+  ASSERT_EQ(client_->Truncate("a", 40).position(), 40u);
+  client_->Create("behind");
+  ASSERT_TRUE(client_->Say("behind", "x", 1).status.ok());
+  Kill();
+  const v1::Finished finished = client_->Say("a", "and", 3).finished;
+  EXPECT_EQ(finished.residency().host_tokens(), 40u);
+  EXPECT_EQ(finished.residency().recomputed_tokens(), 0u);
+}
+
+// Ends a server in order: the next one has all KV, of sessions too that were never offloaded.
+TEST_F(KvArchiveTest, ADrainHandsTheSessionsOver) {
+  options_.sessions.default_idle_offload_seconds = 3600;
+  Start();
+  for (const char* name : {"a", "b", "c"}) {
+    client_->Create(name);
+    ASSERT_TRUE(client_->Say(name, std::string(40, name[0]), 10).status.ok());
+  }
+  EXPECT_EQ(Saves("saved"), 0);
+  server_->archive().HandOver(60);
+  EXPECT_EQ(Saves("saved"), 3);
+  Kill();
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_EQ(client_->Say(name, "and", 3).finished.residency().host_tokens(), 50u);
+  }
+}
+
+TEST_F(KvArchiveTest, TheLongestUnusedKvGoesFirst) {
+  options_.session_dir_size = 12'000;
+  Start();
+  for (int i = 0; i < 8; ++i) {
+    const std::string name = "s" + std::to_string(i);
+    client_->Create(name);
+    ASSERT_TRUE(client_->Say(name, std::string(40, static_cast<char>('a' + i)), 10).status.ok());
+    ASSERT_TRUE(TestServer::Eventually([&] { return Saves("saved") == i + 1; }));
+  }
+  {
+    const std::lock_guard lock(folder_->mutex);
+    EXPECT_LE(folder_->Bytes(), 12'000);
+  }
+  Kill();
+  EXPECT_EQ(Metric("quire_session_adoptions_total", ",outcome=\"adopted\""), 8);
+  EXPECT_EQ(client_->Say("s7", "x", 1).finished.residency().host_tokens(), 50u);
+  EXPECT_EQ(client_->Say("s0", "x", 1).finished.residency().host_tokens(), 0u);
+}
+
+TEST_F(KvArchiveTest, AFullDiskLosesKvBeforeTokens) {
+  Start();
+  Converse("a");
+  AwaitCovered("a", 61);
+  faults_->SetSpace(folder_->Bytes() + 10);
+  const StreamedOutput said = client_->Say("a", "more", 5);
+  ASSERT_TRUE(said.status.ok());
+  EXPECT_EQ(Metric("quire_session_turns_unsaved_total", ",reason=\"failed\""), 0);
+  Kill();
+  EXPECT_EQ(Position("a"), said.finished.position());
+}
+
+// Reading that takes longer than computing is given up, and nothing is left of it.
+TEST_F(KvArchiveTest, ASlowDiskDoesNotHoldATurnBack) {
+  Start();
+  Converse("a");
+  AwaitCovered("a", 61);
+  Kill();
+  faults_->StopReads();
+  const StreamedOutput said = client_->Say("a", "and", 3);
+  ASSERT_TRUE(said.status.ok()) << said.status.error_message();
+  EXPECT_EQ(said.finished.position(), 68u);
+  EXPECT_EQ(said.finished.residency().outcome(), v1::Residency::OUTCOME_RECOMPUTED);
+  faults_->GoOn();
+  EXPECT_TRUE(TestServer::Eventually([&] { return Recalls("late") == 1; }));
+  EXPECT_TRUE(client_->Close("a").ok());
+  server_->ExpectNothingLeft();
+}
+
+TEST_F(KvArchiveTest, AClosedSessionLeavesNoFile) {
+  Start();
+  Converse("a");
+  AwaitCovered("a", 61);
+  ASSERT_TRUE(client_->Close("a").ok());
+  EXPECT_TRUE(TestServer::Eventually([&] {
+    const std::lock_guard lock(folder_->mutex);
+    return folder_->files.empty();
+  }));
+}
+
+// The server dies at each change of the folder in turn, also while it writes KV.
+TEST_F(KvArchiveTest, ADeathAtAnyWriteLosesNoAnsweredTurn) {
+  for (int64_t operation = 0; operation < 40; ++operation) {
+    folder_ = std::make_shared<MemoryFolder>();
+    Start();
+    uint32_t position = 0;
+    client_->Create("a");
+    faults_->DieAt(operation, 0.5);
+    for (int turn = 0; turn < 6; ++turn) {
+      const double lost = Metric("quire_session_turns_unsaved_total", ",reason=\"failed\"");
+      const StreamedOutput said = client_->Say("a", std::string(20, 'x'), 3);
+      ASSERT_TRUE(said.status.ok());
+      if (Metric("quire_session_turns_unsaved_total", ",reason=\"failed\"") > lost) break;
+      position = said.finished.position();
+    }
+    Kill();
+    const uint32_t found = Position("a");
+    EXPECT_TRUE(found == position || (position == 0 && found == ~0u))
+        << operation << ": " << found << " instead of " << position;
+    ASSERT_TRUE(client_->Close("a").ok() || position == 0);
+  }
 }
 
 TEST_F(ArchiveTest, ARealDirectoryWorksToo) {

@@ -17,6 +17,7 @@
 #include "google/rpc/status.pb.h"
 #include "server/call/serving_model.h"
 #include "server/metrics/metrics.h"
+#include "server/session/session_transfer.h"
 
 namespace quire {
 namespace {
@@ -257,11 +258,11 @@ void TestServer::OpenArchive() {
                                        .max_bytes = options_.session_dir_size,
                                        .model = model_.name,
                                        .model_identity = model_.identity,
-                                       .vocab_size = kTestVocab},
+                                       .limits = FileLimits(model_)},
                                       &metrics_->archive(), options_.session_disk);
   ASSERT_TRUE(archive.ok()) << archive.status();
   archive_ = *std::move(archive);
-  archive_->Adopt(engine_.get());
+  archive_->Adopt(engine_.get(), arenas_);
 }
 
 TestServer::~TestServer() {

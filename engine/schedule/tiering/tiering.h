@@ -70,7 +70,10 @@ class Tiering {
   // their KV again.
   bool GiveUpSlowStore(int64_t now_ns) { return tasks_.GiveUpStore(now_ns); }
   // Prefill computed `tokens` within `ns`.
-  void OnPrefill(int32_t tokens, int64_t ns) { policy_.OnPrefill(tokens, ns); }
+  void OnPrefill(int32_t tokens, int64_t ns) {
+    policy_.OnPrefill(tokens, ns);
+    stats_.prefill_tokens_per_second = policy_.PrefillTokensPerSecond();
+  }
   // The workers are gone: every job has failed, every ticket has ended. Call it before
   // PrefixTree::ForgetDevice.
   void ForgetJobs();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
@@ -21,13 +22,14 @@ constexpr int64_t kMendNs = 1'000'000'000;
 constexpr size_t kMendAtOnce = 16;
 // Between two log lines about a failing disk; a metric counts each failure.
 constexpr int64_t kWarnNs = 10'000'000'000;
+// A hand-over looks so often whether it is complete, and ends when nothing was written for so long.
+constexpr std::chrono::milliseconds kHandOverLook(10);
+constexpr double kHandOverPause = 2;
 
 int64_t EpochNs() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - SteadyNowNs();
 }
-
-SessionKey KeyOf(const SessionInfo& info) { return {info.tenant, info.name}; }
 
 }  // namespace
 
@@ -56,10 +58,11 @@ SessionArchive::SessionArchive(const Settings& settings, ArchiveMetrics* metrics
           {.model = settings.model,
            .model_identity = settings.model_identity,
            .epoch_ns = epoch_ns_,
-           .make_room = [this] { return MakeRoom(); },
+           .make_room = [this] { return kv_files_.DropOldest(); },
            .on_failure = [this](const char* operation,
                                 const absl::Status& status) { CountFailure(operation, status); }},
-          contents.next_number) {
+          contents.next_number),
+      kv_files_(*disk_, [this](const absl::Status& status) { CountFailure("remove", status); }) {
   metrics_.TornJournals(contents.torn);
   metrics_.Adopted(ArchiveMetrics::Adoption::kDamaged, contents.damaged);
   metrics_.Adopted(ArchiveMetrics::Adoption::kRefused, contents.unreadable);
@@ -69,54 +72,81 @@ SessionArchive::~SessionArchive() { Stop(); }
 
 // --- The start.
 
-void SessionArchive::Adopt(Engine* engine) {
+void SessionArchive::Adopt(Engine* engine, HostArenas arenas) {
   engine_ = engine;
   engine->SetSessionObserver(this);
   const int64_t begin_ns = SteadyNowNs();
+  std::vector<SessionAnswer> answers(left_.size());
   absl::BlockingCounter waiting(static_cast<int>(left_.size()));
-  std::vector<std::pair<LeftSession, absl::Status>> answers(left_.size());
   for (size_t i = 0; i < left_.size(); ++i) {
-    LeftSession& left = answers[i].first = std::move(left_[i]);
-    const JournalRecord& last = left.journal.last;
-    const auto in_vocabulary = [this](int32_t id) { return id >= 0 && id < settings_.vocab_size; };
-    if (!std::ranges::all_of(left.journal.tokens, in_vocabulary)) {
-      answers[i].second = absl::DataLossError("a token is outside the vocabulary");
+    const Journal& journal = left_[i].journal;
+    const auto known = [this](int32_t id) { return id >= 0 && id < settings_.limits.vocab_size; };
+    if (!std::ranges::all_of(journal.tokens, known)) {
+      answers[i].status = absl::DataLossError("a token is outside the vocabulary");
       waiting.DecrementCount();
       continue;
     }
+    SessionOperation::Adopt adopt{.options = journal.last.options,
+                                  .tokens = journal.tokens,
+                                  .turns = journal.last.turns,
+                                  .created_ns = journal.header.created_ns - epoch_ns_,
+                                  .used_ns = journal.last.used_ns - epoch_ns_};
     engine->Run(
-        {.tenant = left.journal.header.tenant,
-         .name = left.journal.header.name,
-         .action = SessionOperation::Adopt{.options = last.options,
-                                           .tokens = left.journal.tokens,
-                                           .turns = last.turns,
-                                           .created_ns = left.journal.header.created_ns - epoch_ns_,
-                                           .used_ns = last.used_ns - epoch_ns_}},
-        [&waiting, status = &answers[i].second](const SessionAnswer& answer) {
-          *status = answer.status;
+        {.tenant = journal.header.tenant, .name = journal.header.name, .action = std::move(adopt)},
+        [&waiting, out = &answers[i]](SessionAnswer answer) {
+          *out = std::move(answer);
           waiting.DecrementCount();
         });
   }
   waiting.Wait();
-  left_.clear();
-  int64_t adopted = 0;
-  for (auto& [left, status] : answers) {
-    adopted += status.ok();
-    metrics_.Adopted(
-        status.ok() ? ArchiveMetrics::Adoption::kAdopted : ArchiveMetrics::Adoption::kRefused, 1);
+  for (size_t i = 0; i < left_.size(); ++i) {
+    const absl::Status& status = answers[i].status;
     if (status.ok()) {
-      journals_.Adopt(left.number, left.journal);
-    } else {
-      Log(Severity::kWarning, "a session of the session directory is not adopted",
-          {{"file", TokensFile(left.number)}, {"reason", std::string(status.message())}});
+      TakeOver(std::move(left_[i]), answers[i].sessions.front());
+      continue;
     }
+    metrics_.Adopted(ArchiveMetrics::Adoption::kRefused, 1);
+    Log(Severity::kWarning, "a session of the session directory is not adopted",
+        {{"file", TokensFile(left_[i].number)}, {"reason", std::string(status.message())}});
   }
+  left_.clear();
   Log(Severity::kInfo, "session directory opened",
       {{"folder", settings_.folder},
-       {"sessions", adopted},
-       {"bytes", journals_.bytes()},
+       {"sessions", journals_.sessions()},
+       {"token_bytes", journals_.bytes()},
+       {"kv_bytes", kv_files_.bytes()},
        {"seconds", static_cast<double>(SteadyNowNs() - begin_ns) * 1e-9}});
+  if (!arenas.empty()) StartKv(std::move(arenas));
   thread_ = std::thread([this] { Run(); });
+}
+
+void SessionArchive::TakeOver(LeftSession left, const SessionInfo& info) {
+  metrics_.Adopted(ArchiveMetrics::Adoption::kAdopted, 1);
+  journals_.Adopt(left.number, left.journal);
+  if (left.kv_bytes > 0) kv_files_.Adopt(info, left.number, left.kv_bytes);
+}
+
+void SessionArchive::StartKv(HostArenas arenas) {
+  const auto failed = [this](const char* operation) {
+    return [this, operation](const absl::Status& status) { CountFailure(operation, status); };
+  };
+  recalls_ = std::make_unique<KvRecalls>(KvRecalls::Parts{.disk = *disk_,
+                                                          .files = kv_files_,
+                                                          .engine = *engine_,
+                                                          .arenas = arenas,
+                                                          .limits = settings_.limits,
+                                                          .metrics = metrics_,
+                                                          .deadlines = deadlines_,
+                                                          .on_failure = failed("read")});
+  saver_ = std::make_unique<KvSaver>(KvSaver::Parts{
+      .disk = *disk_,
+      .files = kv_files_,
+      .engine = *engine_,
+      .arenas = std::move(arenas),
+      .shape = settings_.limits.shape,
+      .metrics = metrics_,
+      .make_room = [this](int64_t bytes, int64_t used_ns) { return MakeRoom(bytes, used_ns); },
+      .on_failure = failed("write")});
 }
 
 void SessionArchive::Stop() {
@@ -125,8 +155,39 @@ void SessionArchive::Stop() {
     stopping_ = true;
   }
   wake_.notify_one();
+  if (recalls_ != nullptr) recalls_->Stop();
+  if (saver_ != nullptr) saver_->Stop();
   if (thread_.joinable()) thread_.join();
   deadlines_.Stop();
+}
+
+void SessionArchive::HandOver(double seconds) {
+  if (saver_ == nullptr) return;
+  // The changes of the last turns first.
+  const auto heard = std::make_shared<absl::Notification>();
+  Push({.kind = Event::Kind::kMark,
+        .end = std::make_shared<OnceCall>([heard] { heard->Notify(); })});
+  heard->WaitForNotificationWithTimeout(absl::Seconds(seconds));
+  kv_files_.Hurry();
+  for (const auto& [tenant, name] : kv_files_.OnDeviceAlone()) {
+    engine_->Run({.tenant = tenant, .name = name, .action = SessionOperation::Save()},
+                 [](const SessionAnswer&) {});
+  }
+  const int64_t begin_ns = SteadyNowNs();
+  const auto since = [](int64_t ns) { return static_cast<double>(SteadyNowNs() - ns) * 1e-9; };
+  int64_t bytes = -1, changed_ns = begin_ns;
+  std::unique_lock lock(mutex_);
+  while (kv_files_.NumUnsaved() > 0 || !kv_files_.OnDeviceAlone().empty()) {
+    const int64_t now_bytes = metrics_.Total(ArchiveMetrics::Operation::kWrite);
+    if (std::exchange(bytes, now_bytes) != now_bytes) changed_ns = SteadyNowNs();
+    // KV that does not come to the host (it may be full) is not waited for.
+    if (since(begin_ns) > seconds || since(changed_ns) > kHandOverPause) break;
+    hand_over_.wait_for(lock, kHandOverLook);
+  }
+  Log(Severity::kInfo, "sessions handed over to the session directory",
+      {{"kv_bytes", kv_files_.bytes()},
+       {"unsaved", kv_files_.NumUnsaved()},
+       {"seconds", since(begin_ns)}});
 }
 
 // --- The scheduler thread's.
@@ -163,8 +224,10 @@ void SessionArchive::Push(Event event) {
 
 // --- Turns.
 
-void SessionArchive::BeforeTurn(TenantId, const SessionName&, std::function<void()> submit) {
-  submit();
+void SessionArchive::BeforeTurn(TenantId tenant, const SessionName& name,
+                                std::function<void()> submit) {
+  if (recalls_ == nullptr) return submit();
+  recalls_->Before({tenant, name}, std::move(submit));
 }
 
 void SessionArchive::AfterTurn(TenantId tenant, const SessionName& name, bool cut,
@@ -202,29 +265,36 @@ void SessionArchive::Run() {
     KeepWithin();
     if (!stopping) MendIncomplete();
     metrics_.SetBytes(ArchiveMetrics::File::kTokens, journals_.bytes());
+    metrics_.SetBytes(ArchiveMetrics::File::kKv, kv_files_.bytes());
     metrics_.SetSessions(journals_.sessions());
   }
 }
 
 void SessionArchive::Handle(const Event& event) {
+  if (event.kind == Event::Kind::kMark) return event.end->Run([] {});
+  if (event.kind == Event::Kind::kTurnEnd) return EndTurn(event);
+  const SessionKey key(event.info.tenant, event.info.name);
   const int64_t before = journals_.bytes();
-  switch (event.kind) {
-    case Event::Kind::kTurnEnd: return EndTurn(event);
-    case Event::Kind::kTokens: journals_.Append(event.info, event.kept, event.tokens); break;
-    case Event::Kind::kWhole: journals_.Rewrite(event.info, event.tokens); break;
-    case Event::Kind::kChange:
-      if (event.info.state == SessionState::kClosed) {
-        journals_.Remove(KeyOf(event.info));
-      } else {
-        journals_.Renew(event.info);
-      }
+  if (event.kind == Event::Kind::kTokens) {
+    journals_.Append(event.info, event.kept, event.tokens);
+    kv_files_.Cut(key, event.kept);
+  } else if (event.kind == Event::Kind::kWhole) {
+    journals_.Rewrite(event.info, event.tokens);
+  } else if (event.info.state == SessionState::kClosed) {
+    journals_.Remove(key);
+    return kv_files_.Forget(key);
+  } else {
+    journals_.Renew(event.info);
+  }
+  if (const uint64_t number = journals_.NumberOf(key); number != 0) {
+    kv_files_.Note(number, event.info);
   }
   const int64_t grown = journals_.bytes() - before;
   if (grown > 0) metrics_.Moved(ArchiveMetrics::Operation::kWrite, grown);
 }
 
 void SessionArchive::EndTurn(const Event& event) {
-  const bool saved = journals_.Complete(KeyOf(event.info));
+  const bool saved = journals_.Complete({event.info.tenant, event.info.name});
   event.end->Run([this, saved] {
     if (!saved) metrics_.TurnEnded(ArchiveMetrics::Unsaved::kFailed);
   });
@@ -248,19 +318,30 @@ void SessionArchive::MendIncomplete() {
   }
 }
 
+// KV goes before tokens.
 void SessionArchive::KeepWithin() {
-  const int64_t excess = journals_.bytes() - settings_.max_bytes;
-  if (excess > 0) journals_.DropOldest(excess);
+  const auto excess = [this] {
+    return journals_.bytes() + kv_files_.bytes() - settings_.max_bytes;
+  };
+  while (excess() > 0 && kv_files_.DropOldest()) continue;
+  if (excess() > 0) journals_.DropOldest(excess());
 }
 
-bool SessionArchive::MakeRoom() { return false; }
+bool SessionArchive::MakeRoom(int64_t bytes, int64_t used_ns) {
+  while (journals_.bytes() + kv_files_.bytes() + bytes > settings_.max_bytes) {
+    if (!kv_files_.DropOldest(used_ns)) return false;
+  }
+  return true;
+}
 
 void SessionArchive::CountFailure(const char* operation, const absl::Status& status) {
   using enum ArchiveMetrics::Operation;
-  metrics_.Failed(std::string(operation) == "remove" ? kRemove : kWrite);
+  const std::string name(operation);
+  metrics_.Failed(name == "remove" ? kRemove : name == "read" ? kRead : kWrite);
   const int64_t now_ns = SteadyNowNs();
-  if (now_ns - last_warning_ns_ < kWarnNs) return;
-  last_warning_ns_ = now_ns;
+  int64_t last_ns = last_warning_ns_.load();
+  if (last_ns != 0 && now_ns - last_ns < kWarnNs) return;
+  if (!last_warning_ns_.compare_exchange_strong(last_ns, now_ns)) return;
   Log(Severity::kError, "the session directory fails: turns go on, and may not survive a restart",
       {{"operation", operation}, {"reason", std::string(status.message())}});
 }

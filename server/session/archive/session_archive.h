@@ -27,6 +27,9 @@
 #include "server/metrics/archive_metrics.h"
 #include "server/session/archive/deadline_thread.h"
 #include "server/session/archive/journals.h"
+#include "server/session/archive/kv_files.h"
+#include "server/session/archive/kv_recalls.h"
+#include "server/session/archive/kv_saver.h"
 #include "server/session/archive/session_directory.h"
 
 namespace quire {
@@ -38,7 +41,7 @@ class SessionArchive final : public TurnArchive, public SessionObserver {
     int64_t max_bytes = 0;
     std::string model;
     uint64_t model_identity = 0;
-    int32_t vocab_size = 0;
+    SessionFileReader::Limits limits;  // of files with KV; the vocabulary holds for all
   };
   // How long the end of a turn waits for the disk.
   static constexpr int64_t kPatienceNs = 200'000'000;
@@ -51,8 +54,12 @@ class SessionArchive final : public TurnArchive, public SessionObserver {
   ~SessionArchive() override;  // as Stop
 
   // Becomes the engine's session observer and makes the sessions that the directory has. Returns
-  // when all are there. The engine lives until Stop. Call it once.
-  void Adopt(Engine* engine);
+  // when all are there. `arenas` are by rank; empty: there is no host memory, and KV is neither
+  // written nor read. The engine lives until Stop. Call it once.
+  void Adopt(Engine* engine, HostArenas arenas);
+  // Writes the KV of all idle sessions that the directory lacks, as much as `seconds` allow: for a
+  // server that is ending.
+  void HandOver(double seconds);
   // Writes what is queued, then ends the threads. No turn may begin afterwards. Idempotent.
   void Stop();
 
@@ -66,24 +73,25 @@ class SessionArchive final : public TurnArchive, public SessionObserver {
  private:
   // A change for the writing thread, in the order in which they happened.
   struct Event {
-    enum class Kind : uint8_t { kChange, kTokens, kWhole, kTurnEnd } kind = Kind::kChange;
+    enum class Kind : uint8_t { kChange, kTokens, kWhole, kTurnEnd, kMark } kind = Kind::kChange;
     SessionInfo info;               // of kTurnEnd the name alone
     int32_t kept = 0;               // kTokens
     std::vector<int32_t> tokens;    // kTokens: those added; kWhole: all
-    std::shared_ptr<OnceCall> end;  // kTurnEnd
+    std::shared_ptr<OnceCall> end;  // kTurnEnd, kMark: to be run when all before is written
   };
 
   SessionArchive(const Settings& settings, ArchiveMetrics* metrics, DirectoryLock lock,
                  std::shared_ptr<Disk> disk, DirectoryContents contents);
 
-  void AdoptOne(LeftSession left);
+  void TakeOver(LeftSession left, const SessionInfo& info);
+  void StartKv(HostArenas arenas);
   void Push(Event event);
   void Run();
   void Handle(const Event& event);
   void EndTurn(const Event& event);
   void MendIncomplete();
   void KeepWithin();
-  bool MakeRoom();
+  bool MakeRoom(int64_t bytes, int64_t used_ns);
   void CountFailure(const char* operation, const absl::Status& status);
 
   const Settings settings_;
@@ -98,13 +106,18 @@ class SessionArchive final : public TurnArchive, public SessionObserver {
   // The writing thread's, from Adopt on.
   Journals journals_;
   int64_t mend_ns_ = 0;  // not before
-  int64_t last_warning_ns_ = 0;
+
+  std::atomic<int64_t> last_warning_ns_{0};
+  KvFiles kv_files_;
+  std::unique_ptr<KvSaver> saver_;      // null without host memory
+  std::unique_ptr<KvRecalls> recalls_;  // likewise
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Event> queue_;  // under mutex_
-  int64_t queued_bytes_ = 0;  // under mutex_; of tokens
-  bool stopping_ = false;     // under mutex_
+  std::condition_variable hand_over_;  // never notified: the wait is the time between two looks
+  std::vector<Event> queue_;           // under mutex_
+  int64_t queued_bytes_ = 0;           // under mutex_; of tokens
+  bool stopping_ = false;              // under mutex_
   std::thread thread_;
 };
 
