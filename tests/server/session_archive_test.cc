@@ -388,6 +388,28 @@ TEST_F(KvArchiveTest, ACutSessionGetsTheBeginningBack) {
   EXPECT_EQ(finished.residency().recomputed_tokens(), 0u);
 }
 
+// The third tier of a server that lives: the host has dropped what the directory has.
+TEST_F(KvArchiveTest, KvThatTheHostDroppedComesBack) {
+  options_.num_pages = 5;
+  Start();
+  Converse("a");
+  AwaitCovered("a", 61);
+  client_->Do(&Sessions::Offload, "a");
+  ASSERT_TRUE(TestServer::Eventually([&] { return client_->Get("a").device_tokens() == 0; }));
+  client_->Create("b");
+  ASSERT_TRUE(client_->Say("b", std::string(50, 'b'), 10).status.ok());
+  // The directory hears of it when the engine has noticed; the end of a turn comes behind.
+  ASSERT_TRUE(
+      TestServer::Eventually([&] { return Metric("quire_sessions", ",state=\"DROPPED\"") == 1; }));
+  ASSERT_LT(client_->Get("a").host_tokens(), 61u);
+  client_->Create("c");
+  ASSERT_TRUE(client_->Say("c", "c", 1).status.ok());
+  const v1::Finished finished = client_->Say("a", "and", 3).finished;
+  EXPECT_EQ(finished.residency().recomputed_tokens(), 0u);
+  EXPECT_EQ(finished.residency().host_tokens(), 61u);
+  EXPECT_EQ(Recalls("recalled"), 1);
+}
+
 // Ends a server in order: the next one has all KV, of sessions too that were never offloaded.
 TEST_F(KvArchiveTest, ADrainHandsTheSessionsOver) {
   options_.sessions.default_idle_offload_seconds = 3600;

@@ -163,10 +163,12 @@ void SessionArchive::Stop() {
 
 void SessionArchive::HandOver(double seconds) {
   if (saver_ == nullptr) return;
-  // The changes of the last turns first.
+  // All changes that calls have asked for come first.
   const auto heard = std::make_shared<absl::Notification>();
-  Push({.kind = Event::Kind::kMark,
-        .end = std::make_shared<OnceCall>([heard] { heard->Notify(); })});
+  const auto mark = std::make_shared<OnceCall>([heard] { heard->Notify(); });
+  engine_->Run({.action = SessionOperation::Get()}, [this, mark](const SessionAnswer&) {
+    Push({.kind = Event::Kind::kMark, .end = mark});
+  });
   heard->WaitForNotificationWithTimeout(absl::Seconds(seconds));
   kv_files_.Hurry();
   for (const auto& [tenant, name] : kv_files_.OnDeviceAlone()) {
