@@ -87,6 +87,7 @@ NUMBERS = [
      {"offline": "1000 in, 1000 out"}, "output_tokens_per_second", None),
     back("on the device"),
     back("on the host", 35, 25),
+    back("in a file", 180, 80),
     back("nowhere"),
     ("exec to READY with 74.5 GiB of host memory", "s", 5, 2, SESSION,
      {"conversations": "first minute"}, "seconds_to_ready", None),

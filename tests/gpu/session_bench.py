@@ -2,12 +2,13 @@
 """Conversations of Llama-3.1-8B's shape on a GPU: session_bench.py PACK [--small] [--only PART...].
 
 idle: time to the first token of an idle conversation of 8k tokens, with its KV on the device, on
-the host, and nowhere. minute: users who think between turns and whose KV is three times the pool,
-from the moment the server is ready, while host memory is still being allocated. steady: half as
-many on half the pool, from the moment of READY (saturated), then at rest. users: as minute, with
-host memory that is ready and without (W5 of bench/serve/workloads). Dummy weights. Prints one JSON
-object a line; run from the repository's root. --keep DIR keeps each run's turns for bench/turns;
---small is the demo model on the CPU, to try this.
+the host, and nowhere. disk: the same after a restart of the server, the KV in a file of the
+session directory (in the page cache). minute: users who think between turns and whose KV is three
+times the pool, from the moment the server is ready, while host memory is still being allocated.
+steady: half as many on half the pool, from the moment of READY (saturated), then at rest. users:
+as minute, with host memory that is ready and without (W5 of bench/serve/workloads). Dummy
+weights. Prints one JSON object a line; run from the repository's root. --keep DIR keeps each
+run's turns for bench/turns; --small is the demo model on the CPU, to try this.
 """
 import argparse
 import contextlib
@@ -25,7 +26,7 @@ from gpu_server import ROOT, Server
 
 BIG = dict(
     flags=["--device", "cuda", "--load-format", "dummy"], vocabulary=128256,
-    idle_tokens=8192, idle_host_gib=8, turns=12,
+    idle_tokens=8192, idle_host_gib=8, turns=12, restarts=4,
     pool=["--num-blocks-override", "2501", "--block-size", "64"],  # 160k tokens, 21 GB
     host_gib=74.5, users=80, seconds=70, settled=25, think=(10, 6),
     half_pool=["--num-blocks-override", "1251", "--block-size", "64"], saturated=4,
@@ -33,7 +34,7 @@ BIG = dict(
 )
 SMALL = dict(
     flags=["--device", "cpu", "--max-model-len", "2048"], vocabulary=2000,
-    idle_tokens=1024, idle_host_gib=0.25, turns=3,
+    idle_tokens=1024, idle_host_gib=0.25, turns=3, restarts=2,
     pool=["--num-blocks-override", "226", "--session-idle-offload-after", "0.1"],
     host_gib=1, users=12, seconds=15, settled=5, think=(1, 0.6),
     half_pool=["--num-blocks-override", "142", "--session-idle-offload-after", "0.1"],
@@ -55,14 +56,16 @@ DESCRIBED = re.compile(r"(\d+) tokens? from the device, (\d+) from the host(?: i
 
 
 class Idle:
-    """One conversation of many tokens, typed into one `quire generate`; no other request runs."""
+    """One conversation of many tokens, typed into one `quire generate`; no other request runs.
+    `begins`: it does not exist yet."""
 
-    def __init__(self, server, size):
+    def __init__(self, server, size, begins=True):
         self.server = server
         ids = random.Random(1).choices(range(300, size["vocabulary"]),
                                        k=size["idle_tokens"] - ANSWER)
         self.prompt = ("--token-ids", ",".join(map(str, ids)), *FLAGS)
-        self.quire("generate", *self.prompt, "--session", "idle")
+        if begins:
+            self.quire("generate", *self.prompt, "--session", "idle")
         self.typist = subprocess.Popen(
             server.command("generate", "--session", "idle", *FLAGS), stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT,
@@ -120,6 +123,31 @@ def idle_conversation(pack, model, size):
             say(idle_tokens=size["idle_tokens"], kv=way, 
                 ttft_ms=statistics.median(t["ms"] for t in turns),
                 ttft_ms_worst=max(t["ms"] for t in turns), turns=turns)
+
+
+def restarted_conversation(pack, model, size):
+    """Each turn is the first of a server that found the conversation in its session directory."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--kv-offloading-size", str(size["idle_host_gib"]), "--session-idle-offload-after",
+                 "0.1", "--session-dir", folder]
+        turns, rates = [], []
+        for start in range(size["restarts"] + 1):
+            with serving(pack, model, size, flags) as server:
+                await_host_memory(server)
+                idle = Idle(server, size, begins=start == 0)
+                if start > 0:
+                    turns.append(idle.back())
+                    read = server.metric("quire_session_dir_read_bytes_total")
+                    rates.append(1e-6 * read / turns[-1]["ms"])
+                idle.leave()
+                saved = server.metric("quire_session_dir_written_bytes_total")
+                while server.metric("quire_session_dir_bytes", file="kv") == 0 or saved != (
+                        saved := server.metric("quire_session_dir_written_bytes_total")):
+                    time.sleep(1)
+        say(idle_tokens=size["idle_tokens"], kv="in a file",
+            ttft_ms=statistics.median(turn["ms"] for turn in turns),
+            ttft_ms_worst=max(turn["ms"] for turn in turns), turns=turns,
+            gb_per_second_to_first_token=statistics.median(rates))
 
 
 def serving(pack, model, size, flags):
@@ -259,7 +287,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pack", type=pathlib.Path)
     parser.add_argument("--small", action="store_true")
-    parts = ("idle", "minute", "steady", "users")
+    parts = ("idle", "disk", "minute", "steady", "users")
     parser.add_argument("--only", nargs="*", choices=parts, default=parts)
     parser.add_argument("--keep", type=pathlib.Path)
     args = parser.parse_args()
@@ -272,6 +300,8 @@ def main():
             shutil.copy(ROOT / "models/demo/tokenizer.json", folder)
         if "idle" in args.only:
             idle_conversation(pack, model, size)
+        if "disk" in args.only:
+            restarted_conversation(pack, model, size)
         if "minute" in args.only:
             first_minute(pack, model, size)
         if "steady" in args.only:
