@@ -48,6 +48,10 @@ class ArchiveTest : public ::testing::Test {
     folder_ = left;
     Restart();
   }
+  int64_t Bytes() {
+    const std::lock_guard lock(folder_->mutex);
+    return folder_->Bytes();
+  }
   uint32_t Position(const SessionName& name) {
     const v1::Session session = client_->Get(name);
     return client_->status.ok() ? session.position() : ~0u;
@@ -153,7 +157,7 @@ TEST_F(ArchiveTest, AFullDiskCostsNoTurn) {
   Start();
   client_->Create("a");
   ASSERT_TRUE(client_->Say("a", "hello", 5).status.ok());
-  faults_->SetSpace(folder_->Bytes() + 10);
+  faults_->SetSpace(Bytes() + 10);
   for (int turn = 0; turn < 5; ++turn) ASSERT_TRUE(client_->Say("a", "more", 5).status.ok());
   EXPECT_EQ(Metric("quire_session_turns_unsaved_total", ",reason=\"failed\""), 5);
   EXPECT_GE(Metric("quire_session_dir_failures_total", ",operation=\"write\""), 1);
@@ -176,7 +180,10 @@ TEST_F(ArchiveTest, ABrokenDiskCostsNoTurn) {
   ASSERT_TRUE(client_->Say("a", "hello", 5).status.ok());
   faults_->Break(false);
   const StreamedOutput said = client_->Say("a", "more", 5);
-  ASSERT_TRUE(TestServer::Eventually([&] { return folder_->files.contains("1.tokens"); }));
+  ASSERT_TRUE(TestServer::Eventually([&] {
+    const std::lock_guard lock(folder_->mutex);
+    return folder_->files.contains("1.tokens");
+  }));
   Restart();
   EXPECT_EQ(Position("a"), said.finished.position());
 }
@@ -219,10 +226,7 @@ TEST_F(ArchiveTest, TheDirectoryKeepsWithinItsSize) {
     client_->Create(name);
     ASSERT_TRUE(client_->Say(name, std::string(100, 'x'), 3).status.ok());
   }
-  ASSERT_TRUE(TestServer::Eventually([&] {
-    const std::lock_guard lock(folder_->mutex);
-    return folder_->Bytes() <= 4000;
-  }));
+  ASSERT_TRUE(TestServer::Eventually([&] { return Bytes() <= 4000; }));
   EXPECT_EQ(Position("s0"), 104u);
   Restart();
   EXPECT_EQ(Position("s19"), 104u);
@@ -450,7 +454,7 @@ TEST_F(KvArchiveTest, AFullDiskLosesKvBeforeTokens) {
   Start();
   Converse("a");
   AwaitCovered("a", 61);
-  faults_->SetSpace(folder_->Bytes() + 10);
+  faults_->SetSpace(Bytes() + 10);
   const StreamedOutput said = client_->Say("a", "more", 5);
   ASSERT_TRUE(said.status.ok());
   EXPECT_EQ(Metric("quire_session_turns_unsaved_total", ",reason=\"failed\""), 0);

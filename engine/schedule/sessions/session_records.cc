@@ -278,8 +278,9 @@ void SessionRecords::End(Slot slot) {
   if (observer_ != nullptr) observer_->OnSessionChange(info);
 }
 
-SessionInfo SessionRecords::Tell(Slot slot) {
-  SessionInfo info = InfoOf(slot);
+SessionInfo SessionRecords::Tell(Slot slot) { return Tell(slot, InfoOf(slot)); }
+
+SessionInfo SessionRecords::Tell(Slot slot, const SessionInfo& info) {
   if (book_[slot].shown != info.state) {
     book_.Change(slot, [&](SessionRecord& record) { record.shown = info.state; });
   }
@@ -288,10 +289,11 @@ SessionInfo SessionRecords::Tell(Slot slot) {
 }
 
 SessionInfo SessionRecords::TellTokens(Slot slot, int32_t kept) {
+  const SessionInfo info = InfoOf(slot);
   if (observer_ != nullptr) {
-    observer_->OnTokens(InfoOf(slot), kept, std::span(book_[slot].tokens).subspan(kept));
+    observer_->OnTokens(info, kept, std::span(book_[slot].tokens).subspan(kept));
   }
-  return Tell(slot);
+  return Tell(slot, info);
 }
 
 // Takes the blocks off the device from the end of the chain up to the first that another session

@@ -88,6 +88,8 @@ class SessionRecords {
   void CheckInvariants() const;
 
  private:
+  SessionInfo Tell(Slot slot, const SessionInfo& info);
+
   const SessionConfig config_;
   const int32_t block_size_;
   const int32_t max_pinned_;

@@ -1,4 +1,5 @@
-// A scan of the table finds the next due session: it is done once for each file that is written.
+// A scan of the table finds the next due session: it is done once for each file that is written,
+// and when a session becomes due sooner than the thread would wake.
 #include "server/session/archive/kv_files.h"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ void KvFiles::Note(uint64_t number, const SessionInfo& info) {
   entry.patience_ns =
       static_cast<int64_t>(kPatience * info.options.idle_offload_after_seconds * 1e9);
   Schedule(entry);
-  if (entry.due_ns != kNoDeadline) changed_.notify_all();
+  if (entry.due_ns < waits_until_) changed_.notify_all();
 }
 
 void KvFiles::Schedule(Entry& entry) {
@@ -89,6 +90,7 @@ std::optional<KvFiles::Task> KvFiles::AwaitDue() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const auto earliest = Earliest();
+    waits_until_ = earliest == entries_.end() ? kNoDeadline : earliest->second.due_ns;
     if (earliest == entries_.end()) {
       changed_.wait(lock);
       continue;
@@ -98,6 +100,7 @@ std::optional<KvFiles::Task> KvFiles::AwaitDue() {
       changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
       continue;
     }
+    waits_until_ = 0;
     entry.writing = true;
     entry.due_ns = kNoDeadline;
     entry.unchanged = std::numeric_limits<int32_t>::max();

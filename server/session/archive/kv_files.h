@@ -106,6 +106,7 @@ class KvFiles {
   // Under mutex_.
   std::map<SessionKey, Entry> entries_;
   int64_t bytes_ = 0;
+  int64_t waits_until_ = 0;  // AwaitDue; 0: it does not wait
   bool hurry_ = false;
   bool stopping_ = false;
 };

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <latch>
 #include <limits>
 #include <utility>
 
-#include "absl/synchronization/blocking_counter.h"
-#include "absl/synchronization/notification.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
@@ -77,13 +77,13 @@ void SessionArchive::Adopt(Engine* engine, HostArenas arenas) {
   engine->SetSessionObserver(this);
   const int64_t begin_ns = SteadyNowNs();
   std::vector<SessionAnswer> answers(left_.size());
-  absl::BlockingCounter waiting(static_cast<int>(left_.size()));
+  std::latch waiting(static_cast<std::ptrdiff_t>(left_.size()));
   for (size_t i = 0; i < left_.size(); ++i) {
     const Journal& journal = left_[i].journal;
     const auto known = [this](int32_t id) { return id >= 0 && id < settings_.limits.vocab_size; };
     if (!std::ranges::all_of(journal.tokens, known)) {
       answers[i].status = absl::DataLossError("a token is outside the vocabulary");
-      waiting.DecrementCount();
+      waiting.count_down();
       continue;
     }
     SessionOperation::Adopt adopt{.options = journal.last.options,
@@ -95,10 +95,10 @@ void SessionArchive::Adopt(Engine* engine, HostArenas arenas) {
         {.tenant = journal.header.tenant, .name = journal.header.name, .action = std::move(adopt)},
         [&waiting, out = &answers[i]](SessionAnswer answer) {
           *out = std::move(answer);
-          waiting.DecrementCount();
+          waiting.count_down();
         });
   }
-  waiting.Wait();
+  waiting.wait();
   for (size_t i = 0; i < left_.size(); ++i) {
     const absl::Status& status = answers[i].status;
     if (status.ok()) {
@@ -164,12 +164,12 @@ void SessionArchive::Stop() {
 void SessionArchive::HandOver(double seconds) {
   if (saver_ == nullptr) return;
   // All changes that calls have asked for come first.
-  const auto heard = std::make_shared<absl::Notification>();
-  const auto mark = std::make_shared<OnceCall>([heard] { heard->Notify(); });
+  const auto heard = std::make_shared<std::promise<void>>();
+  const auto mark = std::make_shared<OnceCall>([heard] { heard->set_value(); });
   engine_->Run({.action = SessionOperation::Get()}, [this, mark](const SessionAnswer&) {
     Push({.kind = Event::Kind::kMark, .end = mark});
   });
-  heard->WaitForNotificationWithTimeout(absl::Seconds(seconds));
+  heard->get_future().wait_for(std::chrono::duration<double>(seconds));
   kv_files_.Hurry();
   for (const auto& [tenant, name] : kv_files_.OnDeviceAlone()) {
     engine_->Run({.tenant = tenant, .name = name, .action = SessionOperation::Save()},
