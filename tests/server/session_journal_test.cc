@@ -303,8 +303,13 @@ TEST_F(JournalsTest, TheLongestUnusedGoFirst) {
   journals_->Append(Info("c", 3, 2), 0, Tokens{1, 2, 3});
   journals_->DropOldest(1);
   EXPECT_FALSE(journals_->Complete({7, "b"}));
+  EXPECT_TRUE(journals_->Incomplete(9).empty()) << "written again, it would be dropped again";
+  EXPECT_FALSE(journals_->Renew(Info("b", 3, 1)));
+  EXPECT_TRUE(journals_->Incomplete(9).empty());
   journals_->DropOldest(1);
   EXPECT_EQ(journals_->bytes(), folder_->Bytes());
+  EXPECT_FALSE(journals_->Append(Info("b", 4, 9), 3, Tokens{4}));
+  EXPECT_EQ(journals_->Incomplete(9).size(), 1u) << "it has changed";
   Restart();
   EXPECT_EQ(found_.size(), 1u);
   EXPECT_TRUE(found_.contains("a"));

@@ -75,6 +75,7 @@ bool Journals::Append(const SessionInfo& info, int32_t kept, std::span<const int
   const SessionKey key = KeyOf(info);
   const bool is_new = !entries_.contains(key);
   Entry& entry = Open(info);
+  entry.dropped = false;
   if (!entry.complete && !is_new && kept == 0) return Rewrite(info, added);
   entry.complete = (entry.complete || is_new) && kept <= entry.position;
   if (!entry.complete) return false;
@@ -85,8 +86,9 @@ bool Journals::Renew(const SessionInfo& info) {
   const auto found = entries_.find(KeyOf(info));
   if (found == entries_.end()) return info.position == 0 && Append(info, 0, {});
   Entry& entry = found->second;
-  if (!entry.complete) return false;
   const JournalRecord record = RecordOf(info, entry.position);
+  entry.dropped = entry.dropped && SameLease(record, entry.last);
+  if (!entry.complete) return false;
   return SameLease(record, entry.last) || Write(found->first, entry, record, {});
 }
 
@@ -190,6 +192,7 @@ void Journals::DropOldest(int64_t bytes) {
     bytes -= oldest->bytes;
     SetBytes(*oldest, 0);
     oldest->complete = false;
+    oldest->dropped = true;
   }
 }
 
@@ -211,7 +214,7 @@ bool Journals::Complete(const SessionKey& key) const {
 std::vector<SessionKey> Journals::Incomplete(size_t limit) const {
   std::vector<SessionKey> keys;
   for (const auto& [key, entry] : entries_) {
-    if (!entry.complete && keys.size() < limit) keys.push_back(key);
+    if (!entry.complete && !entry.dropped && keys.size() < limit) keys.push_back(key);
   }
   return keys;
 }

@@ -51,13 +51,13 @@ class Journals {
   // The session is gone, with its file.
   void Remove(const SessionKey& key);
   // Frees at least `bytes` by removing the files of the longest unused sessions, which are not
-  // complete from then on.
+  // complete from then on, and not to be written again before they change.
   void DropOldest(int64_t bytes);
 
   // The number of the session's files; 0: it has none.
   uint64_t NumberOf(const SessionKey& key) const;
   bool Complete(const SessionKey& key) const;
-  // Incomplete sessions, at most `limit`.
+  // Incomplete sessions that are to be written whole, at most `limit`.
   std::vector<SessionKey> Incomplete(size_t limit) const;
 
   // Of all files. Any thread.
@@ -73,6 +73,7 @@ class Journals {
     int64_t bytes = 0;
     uint64_t checksum = 0;
     bool complete = false;
+    bool dropped = false;  // to make room, and the session has not changed since
   };
 
   Entry& Open(const SessionInfo& info);

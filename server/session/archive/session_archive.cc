@@ -110,6 +110,7 @@ void SessionArchive::Adopt(Engine* engine, HostArenas arenas) {
         {{"file", TokensFile(left_[i].number)}, {"reason", std::string(status.message())}});
   }
   left_.clear();
+  ShowUse();
   Log(Severity::kInfo, "session directory opened",
       {{"folder", settings_.folder},
        {"sessions", journals_.sessions()},
@@ -266,10 +267,14 @@ void SessionArchive::Run() {
     batch.clear();
     KeepWithin();
     if (!stopping) MendIncomplete();
-    metrics_.SetBytes(ArchiveMetrics::File::kTokens, journals_.bytes());
-    metrics_.SetBytes(ArchiveMetrics::File::kKv, kv_files_.bytes());
-    metrics_.SetSessions(journals_.sessions());
+    ShowUse();
   }
+}
+
+void SessionArchive::ShowUse() {
+  metrics_.SetBytes(ArchiveMetrics::File::kTokens, journals_.bytes());
+  metrics_.SetBytes(ArchiveMetrics::File::kKv, kv_files_.bytes());
+  metrics_.SetSessions(journals_.sessions());
 }
 
 void SessionArchive::Handle(const Event& event) {

@@ -87,6 +87,7 @@ class SessionArchive final : public TurnArchive, public SessionObserver {
   void StartKv(HostArenas arenas);
   void Push(Event event);
   void Run();
+  void ShowUse();
   void Handle(const Event& event);
   void EndTurn(const Event& event);
   void MendIncomplete();
