@@ -264,13 +264,13 @@ void Engine::State::Run() {
   for (;;) {
     // Read before the inbox, so that messages posted before the stop are still taken.
     const bool stop = stopping.load(std::memory_order_acquire);
+    scheduler.OnPagesReady(transport->ready_pages());
     bool progress = TakeMessages(stop);
     scheduler.OnTimer(SteadyNowNs(), events);
     progress |= RetireSteps();
     progress |= FinishCopies();
     progress |= NoticeFault();
     recovering = transport->recovering();
-    scheduler.OnPagesReady(transport->ready_pages());
     progress |= StartStep();
     progress |= !stop && StartCopies();
     NoticeLateCopies();

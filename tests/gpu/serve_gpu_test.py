@@ -114,6 +114,9 @@ class ServeTest(unittest.TestCase):
                 return json.loads(report.read_text().splitlines()[-1])
 
         load(500)
+        # Pinned host memory takes some of the device's.
+        await_true(lambda: self.gpu.metric("quire_host_pages_ready")
+                   == self.gpu.metric("quire_host_pages"), "host memory is ready")
         before = device_mib()[0]
         run = load(10000)
         counts, failures = run["counts"], run["failures"]

@@ -26,6 +26,7 @@ PoolCopies::PoolCopies(const KvCache& cache, std::shared_ptr<HostArena> arena,
       begin_ns_(SteadyNowNs()),
       copier_(std::move(copier)) {
   CHECK_EQ(cache_.layout().block_bytes(), arena_->shape().page_bytes);
+  CHECK(!checksum || arena_->shape().checksums);
   if (copier_->pin_bytes() > 0) toucher_.emplace(*arena_);
 }
 

@@ -34,7 +34,7 @@ struct WorkerSpec {
   bool kv_checksum = false;  // of every page, verified before it is loaded
   WorkerOptions worker;
 
-  HostArena::Shape arena_shape() const { return {num_pages, kv_layout.block_bytes()}; }
+  HostArena::Shape arena_shape() const { return {num_pages, kv_layout.block_bytes(), kv_checksum}; }
 };
 
 }  // namespace quire

@@ -78,6 +78,11 @@ void HostArena::Touch(PageId first, int32_t count) const {
   madvise(page(first).data(), static_cast<size_t>(count * stride()), MADV_POPULATE_WRITE);
 }
 
+// Read, not write: the system then maps 16 of its pages at a time. An optimisation, as above.
+void HostArena::Map(PageId first, int32_t count) const {
+  madvise(page(first).data(), static_cast<size_t>(count * stride()), MADV_POPULATE_READ);
+}
+
 uint64_t& HostArena::checksum(PageId page) const {
   CHECK(0 <= page && page < shape_.num_pages);
   return reinterpret_cast<uint64_t*>(memory_.data() + shape_.num_pages * stride())[page];
@@ -90,8 +95,13 @@ uint64_t HostArena::ChecksumOf(PageId page) const {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), static_cast<uint64_t>(page)) | 1;
 }
 
-void HostArena::Sign(PageId page) { checksum(page) = ChecksumOf(page); }
+void HostArena::Sign(PageId page) {
+  if (shape_.checksums) checksum(page) = ChecksumOf(page);
+}
 
-bool HostArena::Intact(PageId page) const { return checksum(page) == ChecksumOf(page); }
+bool HostArena::Intact(PageId page) const {
+  CHECK(shape_.checksums);
+  return checksum(page) == ChecksumOf(page);
+}
 
 }  // namespace quire

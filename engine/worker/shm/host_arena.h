@@ -23,6 +23,7 @@ class HostArena {
   struct Shape {
     int32_t num_pages = 0;
     int64_t page_bytes = 0;  // of one block
+    bool checksums = true;   // of pages; without, Sign does nothing and Intact must not be called
   };
 
   // Creates a descriptor that workers inherit, without pages yet: their number is known only once
@@ -43,6 +44,9 @@ class HostArena {
   std::span<std::byte> page(PageId page) const;
   // Lets the system allocate memory for these pages now, so that no copy waits for it later.
   void Touch(PageId first, int32_t count) const;
+  // Makes pages that have memory quick to access for this process: of an arena that another process
+  // has touched, every access to a new 4 KiB would interrupt otherwise.
+  void Map(PageId first, int32_t count) const;
 
   // Sign stores the checksum of a page's bytes; Intact is true while the bytes still match it. A
   // page that was never signed is not intact.

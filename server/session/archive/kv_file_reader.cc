@@ -99,6 +99,7 @@ absl::Status KvFileReader::ReadBlock(int32_t block) {
 absl::Status KvFileReader::ReadPage(int64_t offset, PageId page, RunningHash* hash) {
   const auto bytes = static_cast<size_t>(head_.header().shape.block_bytes);
   for (const std::shared_ptr<HostArena>& arena : arenas_) {
+    arena->Map(page, 1);
     std::span<std::byte> left = arena->page(page).first(bytes);
     while (!left.empty()) {
       const std::span<std::byte> slice = left.first(std::min(kSliceBytes, left.size()));
