@@ -63,9 +63,12 @@ TEST(SlowReaderTest, IsPausedWhenItsBufferFillsAndResumesWhenItReads) {
   const auto stub = v1::Inference::NewStub(server.NewChannel(/*fixed_window=*/true));
   const auto reader = stub->Generate(&context, AskFor(kTokens));
   EXPECT_TRUE(TestServer::Eventually([&] { return server.engine().Stats().load.paused == 1; }));
-  const EngineStats stats = server.engine().Stats();
-  EXPECT_LT(stats.generated_tokens, kTokens);
-  EXPECT_EQ(stats.load.free_blocks, stats.load.total_blocks) << "a paused request holds blocks";
+  // Once the steps in flight have retired.
+  EXPECT_TRUE(TestServer::Eventually([&] {
+    const SchedulerLoad load = server.engine().Stats().load;
+    return load.paused == 1 && load.free_blocks == load.total_blocks;
+  })) << "a paused request holds blocks";
+  EXPECT_LT(server.engine().Stats().generated_tokens, kTokens);
   EXPECT_TRUE(Stream(server.inference(), AskFor(5)).status.ok()) << "another stream was affected";
   v1::GenerateResponse frame;
   uint32_t tokens = 0;
