@@ -45,7 +45,7 @@ struct TieringStats {
   int64_t restores_late = 0;      // given up: they took longer than computing would have
   int64_t stores_given_up = 0;    // because their blocks were needed
   double store_bytes_per_second = 0, load_bytes_per_second = 0;  // as measured; 0: not yet
-  double prefill_tokens_per_second = 0;                          // likewise
+  double prefill_tokens_per_second = 0;                          // as measured; 0: not yet
   int32_t jobs_in_flight = 0;
 };
 

@@ -20,26 +20,13 @@ import urllib.request
 import quire
 import running_server
 from conversation import WORDS, await_true, spoken
-from running_server import RunningServer
+from conversing_server import CPU, ConversingServer
 
-CPU = ("--device", "cpu")
 SAMPLING = quire.Options(temperature=0.8, top_p=0.95, max_tokens=30, skip_special_tokens=False)
 ROUNDS = 12  # kills of the test of random moments
 
 
-class Server(RunningServer):
-    def __init__(self, *flags):
-        super().__init__(*CPU, *flags)
-        self.client = quire.QuireClient(self.target, timeout=120)
-        self.sessions = self.client.sessions
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.client.close()
-        self.stop()
-
+class Server(ConversingServer):
     def say(self, name, turn):
         return self.client.generate_text(
             spoken(turn), SAMPLING, seed=turn, session_id=name, create_session=True

@@ -18,27 +18,14 @@ import unittest
 
 import quire
 from conversation import WORDS, await_true, spoken
+from conversing_server import ConversingServer
 from quire import SessionState
-from running_server import RunningServer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CPU = ("--device", "cpu")
 SAMPLING = quire.Options(temperature=0.8, top_p=0.95, max_tokens=60, skip_special_tokens=False)
 
 
-class Server(RunningServer):
-    def __init__(self, *flags):
-        super().__init__(*CPU, *flags)
-        self.client = quire.QuireClient(self.target, timeout=120)
-        self.sessions = self.client.sessions
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.client.close()
-        self.stop()
-
+class Server(ConversingServer):
     def say(self, name, turn):
         """One turn: its tokens and its end."""
         done = self.client.generate_text(

@@ -19,8 +19,9 @@ class TieringPolicy {
   // values of 0.
   void OnPrefill(int32_t tokens, int64_t ns);
   void OnCopied(CopyDirection direction, int64_t bytes, int64_t ns, int64_t now_ns);
-  double BytesPerSecond(CopyDirection direction, int64_t now_ns) const;    // 0: not measured yet
-  double PrefillTokensPerSecond() const { return prefill_.PerSecond(0); }  // likewise
+  // 0: not measured yet.
+  double BytesPerSecond(CopyDirection direction, int64_t now_ns) const;
+  double PrefillTokensPerSecond() const { return prefill_.PerSecond(0); }
 
   // --- A copy is a bargain: it is made if it is expected to be fast enough beside computing the
   // same KV again, and given up when it takes longer.

@@ -111,7 +111,7 @@ class SessionArchive final : public TurnArchive, public SessionObserver {
   std::atomic<int64_t> last_warning_ns_{0};
   KvFiles kv_files_;
   std::unique_ptr<KvSaver> saver_;      // null without host memory
-  std::unique_ptr<KvRecalls> recalls_;  // likewise
+  std::unique_ptr<KvRecalls> recalls_;  // null without host memory
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -36,10 +36,11 @@ void WorkThreads::Run() {
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const std::function<void()> job = std::move(jobs_.front());
+    std::function<void()> job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
     job();
+    job = nullptr;  // what the job holds goes outside the lock
     lock.lock();
   }
 }
