@@ -63,18 +63,7 @@ absl::Status ResolveDTypes(EngineSetup& setup) {
 absl::Status ResolveRanks(EngineSetup& setup) {
   EngineConfig& config = setup.config;
   RETURN_IF_ERROR(setup.model.CheckTensorParallel(config.tensor_parallel_size));
-  if (OnGpu(setup) && config.tensor_parallel_size > 1) {
-    return absl::UnimplementedError("--tensor-parallel-size " +
-                                    std::to_string(config.tensor_parallel_size) +
-                                    " is not possible on cuda yet: use 1");
-  }
   if (config.worker_process == "auto") config.worker_process = OnGpu(setup) ? "on" : "off";
-  if (!OnGpu(setup) && config.worker_process == "on" && config.tensor_parallel_size > 1) {
-    return absl::UnimplementedError(
-        "--worker-process on with --tensor-parallel-size " +
-        std::to_string(config.tensor_parallel_size) +
-        ": ranks of the cpu exchange data as threads of one process; use --worker-process off");
-  }
   return absl::OkStatus();
 }
 
@@ -90,7 +79,8 @@ void ResolveSizes(EngineSetup& setup) {
   }
   if (config.load_format == "auto") config.load_format = "safetensors";
   setup.kv_layout.num_layers = setup.model.num_layers;
-  setup.kv_layout.num_kv_heads = setup.model.num_kv_heads / config.tensor_parallel_size;
+  setup.kv_layout.num_kv_heads = static_cast<int32_t>(
+      KvShard(setup.model.num_kv_heads, {.size = config.tensor_parallel_size}).count);
   setup.kv_layout.head_dim = setup.model.head_dim;
   setup.kv_layout.block_size = config.block_size;
   setup.model_options.max_tokens = config.max_num_batched_tokens;
@@ -141,7 +131,8 @@ std::vector<MemoryPlan::Part> FixedParts(const EngineSetup& setup, int32_t max_m
   std::vector<MemoryPlan::Part> parts = {
       {"weights", model.weight_bytes},
       {"activations", model.arena_bytes},
-      {"logits", int64_t{4} * config.max_num_seqs * setup.model.vocab_size},
+      {"logits", Worker::LogitsBytes(config.max_num_seqs, setup.model.vocab_size,
+                                     config.tensor_parallel_size)},
       {"row_tables", RowTables::Bytes(tables)},
       {"step_arrays", StepArrays::Bytes(tables, config.max_num_batched_tokens)},
   };

@@ -13,6 +13,7 @@
 #include "kernels/command_queue.h"
 #include "kernels/device_memory.h"
 #include "kernels/operations.h"
+#include "kernels/rank_exchange.h"
 
 namespace quire {
 
@@ -26,5 +27,10 @@ class Backend : public DeviceMemory, public CommandQueue, public Operations, pub
 // by its own thread. threads_total counts the threads of all ranks; <= 0 takes every core of this
 // process's affinity mask, within the quota of its control group.
 std::vector<std::unique_ptr<Backend>> CreateCpuBackends(int ranks, int threads_total);
+
+// The backend of one rank whose group is spread over processes; `threads` are its own. Returns when
+// every rank has made the call. Null when the ranks cannot reach each other; `why` gives the
+// reason.
+std::unique_ptr<Backend> CreateCpuBackend(const RankPlace& place, int threads, std::string* why);
 
 }  // namespace quire

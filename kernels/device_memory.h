@@ -20,6 +20,9 @@ class DeviceMemory {
   // Zeroed device memory, 256-byte aligned. Empty when the device has too little left, counting the
   // memory of every backend in this process.
   virtual Buffer Allocate(size_t bytes) = 0;
+  // As Allocate, for tensors that the other ranks write (kernels/collectives.h). Every rank of the
+  // group makes the same calls in the same order. Must outlive all of the group's collectives.
+  virtual Buffer AllocateShared(size_t bytes) = 0;
   // Zeroed host memory that the device reads and writes in place and copies at full speed. Empty
   // when the host has too little left.
   virtual Buffer AllocateHost(size_t bytes) = 0;

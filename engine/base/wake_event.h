@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "engine/base/clock.h"
-#include "engine/base/futex.h"
+#include "kernels/futex.h"
 
 namespace quire {
 

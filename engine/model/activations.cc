@@ -2,7 +2,6 @@
 #include "engine/model/activations.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,16 +16,10 @@ class Layout {
  public:
   explicit Layout(char* base) : base_(base) {}
 
-  // A region of memory, aligned.
-  void* Take(int64_t bytes) {
-    constexpr int64_t kAlignment = 256;
-    void* at = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += RoundUp(bytes, kAlignment);
-    return at;
-  }
   TensorView Matrix(int64_t rows, int64_t columns, DType dtype) {
-    TensorView view(nullptr, dtype, {rows, columns});
-    view.data = Take(view.bytes());
+    constexpr int64_t kAlignment = 256;
+    TensorView view(base_ == nullptr ? nullptr : base_ + used_, dtype, {rows, columns});
+    used_ += RoundUp(view.bytes(), kAlignment);
     return view;
   }
   int64_t used() const { return used_; }
@@ -44,7 +37,7 @@ struct Placed {
 Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOptions& options) {
   const int64_t tokens = options.max_tokens, rows = options.max_logit_rows;
   const int64_t q = Shard(config.num_heads, tp).count * config.head_dim;
-  const int64_t kv = Shard(config.num_kv_heads, tp).count * config.head_dim;
+  const int64_t kv = KvShard(config.num_kv_heads, tp).count * config.head_dim;
   const int64_t mlp = Shard(config.intermediate_size, tp).count;
   const DType dtype = options.activation_dtype;
   // Two tensors with disjoint lifetimes in one region.
@@ -62,13 +55,6 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   shared(s.attention, q, s.gated, mlp);
   s.row_residual = layout.Matrix(rows, config.hidden_size, dtype);
   s.row_x = layout.Matrix(rows, config.hidden_size, dtype);
-  if (tp.size > 1) {
-    const int64_t local = Vocabulary::LocalRows(config.vocab_size, tp);
-    s.vocabulary.local = layout.Matrix(rows, local, DType::kF32);
-    s.vocabulary.gathered = layout.Matrix(rows, local * tp.size, DType::kF32);
-    s.vocabulary.row_numbers =
-        static_cast<const int32_t*>(layout.Take(rows * int64_t{sizeof(int32_t)}));
-  }
   placed.rope = layout.Matrix(options.max_model_len, config.head_dim, DType::kF32);
   return placed;
 }
@@ -99,12 +85,6 @@ absl::StatusOr<Activations> Activations::Create(const ModelConfig& config, TpInf
   std::vector<float> rope(placed.rope.size());
   FillRopeTable(config.rope, config.head_dim, options.max_model_len, rope);
   backend.CopyToDevice(placed.rope.data, rope.data(), rope.size() * sizeof(float));
-  std::vector<int32_t> numbers(options.max_logit_rows);
-  std::iota(numbers.begin(), numbers.end(), 0);
-  if (tp.size > 1) {
-    backend.CopyToDevice(const_cast<int32_t*>(placed.step.vocabulary.row_numbers), numbers.data(),
-                         numbers.size() * sizeof(int32_t));
-  }
   backend.Synchronize();
   return result;
 }
@@ -116,10 +96,7 @@ StepTensors Activations::For(int32_t tokens, int32_t rows) const {
   for (TensorView* view : {&s.residual, &s.x, &s.qkv, &s.attention, &s.gate_up, &s.gated}) {
     *view = view->Rows(0, tokens);
   }
-  for (TensorView* view :
-       {&s.row_residual, &s.row_x, &s.vocabulary.local, &s.vocabulary.gathered}) {
-    *view = view->Rows(0, rows);
-  }
+  for (TensorView* view : {&s.row_residual, &s.row_x}) *view = view->Rows(0, rows);
   return s;
 }
 

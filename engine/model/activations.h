@@ -7,7 +7,6 @@
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint/model_config.h"
 #include "engine/model/checkpoint/tp.h"
-#include "engine/model/linear.h"
 #include "engine/model/model.h"
 #include "kernels/backend.h"
 
@@ -25,7 +24,6 @@ struct StepTensors {
   TensorView gated;         // [T, I]
   TensorView row_residual;  // [R, H]
   TensorView row_x;         // [R, H]
-  Vocabulary::Scratch vocabulary;
 };
 
 class Activations {

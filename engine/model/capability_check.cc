@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/checkpoint/tp.h"
 
 namespace quire {
 namespace {
@@ -24,7 +25,8 @@ class Reasons {
       Add("head_dim ", model.head_dim, ": the ", kernels_, "attention kernels take ",
           absl::StrJoin(dims, " and "), kUseCpu);
     }
-    const int32_t group = model.num_heads / model.num_kv_heads;
+    const auto kv_heads = static_cast<int32_t>(KvShard(model.num_kv_heads, {.size = ranks}).count);
+    const int32_t group = model.num_heads / ranks / kv_heads;
     if (group > limits_.max_group) {
       Add("num_attention_heads ", model.num_heads, ": ", group,
           " query heads for each of num_key_value_heads ", model.num_kv_heads, "; the ", kernels_,

@@ -18,25 +18,26 @@ Decoder::Decoder(const ModelConfig& config, TpInfo tp, DecoderWeights weights,
 void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView logits) {
   const StepTensors s = activations_.For(input.num_tokens, input.num_logit_rows);
   weights_.vocabulary.Embed(backend_, input.token_ids, s.residual);
-  // s.residual holds h; s.x holds a block's output until the next norm adds it. The first norm adds
-  // nothing.
-  TensorView x = s.residual, residual;
+  // s.residual holds h; s.x holds this rank's part of a block's output until the next norm sums the
+  // parts and adds them. The first norm adds nothing.
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const NamedRange range(backend_, "layer", static_cast<int64_t>(i));
     const DecoderLayer& layer = weights_.layers[i];
-    backend_.RmsNorm(
-        {.x = x, .residual = residual, .weight = layer.input_norm, .eps = norm_eps_, .out = s.x});
-    x = s.x, residual = s.residual;
+    if (i == 0) {
+      backend_.RmsNorm({.x = s.residual, .weight = layer.input_norm, .eps = norm_eps_, .out = s.x});
+    } else {
+      AddAndNorm(s.x, s.residual, layer.input_norm);
+    }
     const bool plan = i == 0 || layer.window != weights_.layers[i - 1].window;
     Attention(layer, input, cache.layer(static_cast<int32_t>(i)), s, plan);
-    backend_.RmsNorm({.x = s.x,
-                      .residual = s.residual,
-                      .weight = layer.post_norm,
-                      .eps = norm_eps_,
-                      .out = s.x});
+    AddAndNorm(s.x, s.residual, layer.post_norm);
     FeedForward(layer, s);
   }
   if (input.num_logit_rows > 0) Logits(input, s, logits);
+}
+
+void Decoder::AddAndNorm(TensorView x, TensorView residual, TensorView weight) {
+  backend_.SumRmsNorm({.x = x, .residual = residual, .weight = weight, .eps = norm_eps_, .out = x});
 }
 
 void Decoder::Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
@@ -85,12 +86,8 @@ void Decoder::FeedForward(const DecoderLayer& layer, const StepTensors& s) {
 void Decoder::Logits(const ModelInput& input, const StepTensors& s, TensorView logits) {
   backend_.GatherRows({.x = s.x, .rows = input.logit_rows, .out = s.row_x});
   backend_.GatherRows({.x = s.residual, .rows = input.logit_rows, .out = s.row_residual});
-  backend_.RmsNorm({.x = s.row_x,
-                    .residual = s.row_residual,
-                    .weight = weights_.final_norm,
-                    .eps = norm_eps_,
-                    .out = s.row_x});
-  weights_.vocabulary.Logits(backend_, s.row_x, s.vocabulary, logits);
+  AddAndNorm(s.row_x, s.row_residual, weights_.final_norm);
+  weights_.vocabulary.Logits(backend_, s.row_x, logits);
 }
 
 }  // namespace quire

@@ -20,6 +20,8 @@ class Decoder final : public Model {
   void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) override;
 
  private:
+  // Adds the sum of the ranks' x to the residual; x becomes its norm.
+  void AddAndNorm(TensorView x, TensorView residual, TensorView weight);
   // `plan`: plan the step's attention first.
   void Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
                  const StepTensors& s, bool plan);

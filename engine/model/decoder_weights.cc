@@ -35,22 +35,31 @@ class SpecWriter {
   struct Output {
     std::string name;
     int64_t size;
+    ShardRange shard;
   };
 
   void Layer(const std::string& prefix) {
     const int64_t q = int64_t{config_.num_heads} * config_.head_dim;
     const int64_t kv = int64_t{config_.num_kv_heads} * config_.head_dim;
     const int64_t mlp = config_.intermediate_size;
+    const ShardRange kv_heads = KvShard(config_.num_kv_heads, tp_);
+    const ShardRange kv_shard = {kv_heads.begin * config_.head_dim,
+                                 kv_heads.count * config_.head_dim};
+    const ShardRange q_shard = Shard(q, tp_), mlp_shard = Shard(mlp, tp_);
     const std::string attention = prefix + "self_attn.";
     const std::string feed_forward = prefix + "mlp.";
     Norm(prefix + "input_layernorm.weight", config_.hidden_size, true);
-    Columns({{attention + "q_proj", q}, {attention + "k_proj", kv}, {attention + "v_proj", kv}},
+    Columns({{attention + "q_proj", q, q_shard},
+             {attention + "k_proj", kv, kv_shard},
+             {attention + "v_proj", kv, kv_shard}},
             config_.qkv_bias);
     Norm(attention + "q_norm.weight", config_.head_dim, config_.qk_norm);
     Norm(attention + "k_norm.weight", config_.head_dim, config_.qk_norm);
     Rows(attention + "o_proj", q, config_.o_bias);
     Norm(prefix + "post_attention_layernorm.weight", config_.hidden_size, true);
-    Columns({{feed_forward + "gate_proj", mlp}, {feed_forward + "up_proj", mlp}}, config_.mlp_bias);
+    Columns(
+        {{feed_forward + "gate_proj", mlp, mlp_shard}, {feed_forward + "up_proj", mlp, mlp_shard}},
+        config_.mlp_bias);
     Rows(feed_forward + "down_proj", mlp, config_.mlp_bias);
   }
 
@@ -68,8 +77,7 @@ class SpecWriter {
     const int64_t hidden = config_.hidden_size;
     WeightSpec weight{.dtype = dtype_, .columns = hidden};
     WeightSpec bias{.dtype = bias_dtype_};
-    for (const auto& [name, size] : outputs) {
-      const ShardRange shard = Shard(size, tp_);
+    for (const auto& [name, size, shard] : outputs) {
       weight.rows += shard.count;
       weight.parts.push_back({.name = name + ".weight",
                               .shape = {size, hidden},
@@ -128,22 +136,22 @@ class SpecWriter {
 DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
   size_t at = 0;
   const auto next = [&storage, &at]() { return storage[at++]; };
-  const auto next_linear = [&next](Linear::Split split) {
+  const auto next_linear = [&next]() {
     const TensorView weight = next();
-    return Linear(weight, next(), split);
+    return Linear(weight, next());
   };
   DecoderWeights out;
   const TensorView embedding = next();
   for (int32_t i = 0; i < config.num_layers; ++i) {
     DecoderLayer layer;
     layer.input_norm = next();
-    layer.qkv = next_linear(Linear::Split::kColumn);
+    layer.qkv = next_linear();
     layer.q_norm = next();
     layer.k_norm = next();
-    layer.o = next_linear(Linear::Split::kRow);
+    layer.o = next_linear();
     layer.post_norm = next();
-    layer.gate_up = next_linear(Linear::Split::kColumn);
-    layer.down = next_linear(Linear::Split::kRow);
+    layer.gate_up = next_linear();
+    layer.down = next_linear();
     layer.window = config.layer_is_sliding[i] ? config.sliding_window : 0;
     out.layers.push_back(layer);
   }

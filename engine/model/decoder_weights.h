@@ -17,14 +17,14 @@ namespace quire {
 
 struct DecoderLayer {
   TensorView input_norm;  // [H]
-  Linear qkv;             // q, k and v of this rank's heads, stacked
+  Linear qkv;             // q, k and v of this rank's heads, stacked; outputs split
   TensorView q_norm;      // [D] or empty
   TensorView k_norm;      // [D] or empty
-  Linear o;
-  TensorView post_norm;  // [H]
-  Linear gate_up;        // gate and up of this rank's slice, stacked
-  Linear down;
-  int32_t window = 0;  // 0: unlimited
+  Linear o;               // inputs split
+  TensorView post_norm;   // [H]
+  Linear gate_up;         // gate and up of this rank's slice, stacked; outputs split
+  Linear down;            // inputs split
+  int32_t window = 0;     // 0: unlimited
 };
 
 struct DecoderWeights {

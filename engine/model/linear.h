@@ -1,6 +1,5 @@
 // Linear, Vocabulary: the matrix products of a tensor-parallel model. A rank holds a slice of each
-// weight; these classes exchange the parts so that every rank ends with the same full result. They
-// are the only callers of the backend's collectives.
+// weight, so a product gives a slice of the outputs or a part of their sum.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +10,34 @@
 
 namespace quire {
 
-// out = x * w^T + bias.
-//   kReplicated: w is whole on every rank.
-//   kColumn: the rank holds a slice of the outputs; its out is that slice, without an exchange.
-//   kRow: the rank holds a slice of the inputs, x is that slice, and the ranks' partial results are
-//         summed. The bias is held by rank 0 alone.
+// out = x * w^T + bias. Where the outputs are split among the ranks, w, bias and out are this
+// rank's slice. Where the inputs are split, x and w are its slice and out is its part of a sum over
+// the ranks, which the caller adds up (Collectives::SumRmsNorm); rank 0 alone holds the bias.
 class Linear {
  public:
-  enum class Split : uint8_t { kReplicated, kColumn, kRow };
-
   Linear() = default;
   // The views must outlive this; bias may be empty.
-  Linear(TensorView weight, TensorView bias, Split split)
-      : weight_(weight), bias_(bias), split_(split) {}
+  Linear(TensorView weight, TensorView bias) : weight_(weight), bias_(bias) {}
 
   // x: [T, in], out: [T, out], as this rank holds them.
-  void Apply(Backend& backend, TensorView x, TensorView out) const;
+  void Apply(Backend& backend, TensorView x, TensorView out) const {
+    backend.MatMul({.x = x, .w = weight_, .bias = bias_, .out = out});
+  }
 
  private:
   TensorView weight_;  // [out, in]
   TensorView bias_;    // [out] or empty
-  Split split_ = Split::kReplicated;
 };
 
-// Token embedding and output head over a vocabulary cut into equal runs of rows; zeros pad the last
-// run. A model may tie the two.
+// Token embedding and output head over a vocabulary cut into equal runs of rows; zeros pad the
+// last. A model may tie the two.
 class Vocabulary {
  public:
-  // Rows a rank holds.
+  // Rows a rank holds: in a group, a multiple of what kernels load at once.
   static int64_t LocalRows(int64_t vocab_size, TpInfo tp) {
-    return CeilDiv<int64_t>(vocab_size, tp.size);
+    constexpr int64_t kMultiple = 8;
+    if (tp.size == 1) return vocab_size;
+    return RoundUp(CeilDiv<int64_t>(vocab_size, tp.size), kMultiple);
   }
 
   Vocabulary() = default;
@@ -50,17 +47,16 @@ class Vocabulary {
 
   // out: [T, H]: the rows of `ids`. Each is summed over the ranks: one holds it, the rest add
   // zeros.
-  void Embed(Backend& backend, const int32_t* ids, TensorView out) const;
+  void Embed(Backend& backend, const int32_t* ids, TensorView out) const {
+    const auto begin = static_cast<int32_t>(tp_.rank * embedding_.dim[0]);
+    backend.Embed({.ids = ids, .table = embedding_, .vocab_begin = begin, .out = out});
+    backend.AllReduceSum(out);
+  }
 
-  // Device memory that Logits computes in: [R, LocalRows] for any split vocabulary, and for padded
-  // ones [R, LocalRows * ranks] and the numbers 0 to R - 1.
-  struct Scratch {
-    TensorView local;
-    TensorView gathered;
-    const int32_t* row_numbers = nullptr;
-  };
-  // x: [R, H]; logits: [R, V] f32, whole on every rank.
-  void Logits(Backend& backend, TensorView x, const Scratch& scratch, TensorView logits) const;
+  // x: [R, H]; logits: [R, LocalRows] f32, of this rank's run of the vocabulary.
+  void Logits(Backend& backend, TensorView x, TensorView logits) const {
+    backend.MatMul({.x = x, .w = head_, .bias = {}, .out = logits});
+  }
 
  private:
   TensorView embedding_;

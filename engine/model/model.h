@@ -18,7 +18,7 @@ namespace quire {
 class Model {
  public:
   virtual ~Model() = default;
-  // logits: [R, V] f32 over the whole vocabulary, on every rank.
+  // logits: [R, Vocabulary::LocalRows] f32, of this rank's run of the vocabulary.
   virtual void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) = 0;
 };
 

@@ -99,7 +99,7 @@ struct SampledToken {
 
 struct StepResult {
   uint64_t step = 0;
-  uint64_t checksum = 0;  // over step, rows and token ids; must agree between ranks
+  uint64_t checksum = 0;  // over step, graph, rows and tokens; must agree between ranks
   int64_t started_ns = 0;
   int64_t finished_ns = 0;
   std::vector<SampledToken> samples;  // one per RowWork with sample set, in plan order

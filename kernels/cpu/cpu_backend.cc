@@ -16,8 +16,8 @@
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu/block_copier.h"
-#include "kernels/cpu/collective.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/group_collectives.h"
 #include "kernels/cpu/host_limits.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -41,18 +41,19 @@ bool Reserve(size_t bytes) {
 
 class CpuBackend final : public Backend {
  public:
-  struct Place {
-    int rank;
-    int threads;
+  struct Threads {
+    int count;
     bool may_spin;
     cpu::Isa isa;
   };
 
-  CpuBackend(std::shared_ptr<cpu::CollectiveGroup> group, const Place& place)
+  // `group`: null for a group of one. `collectives` as in RankPlace.
+  CpuBackend(std::unique_ptr<cpu::RankGroup> group, const Threads& threads,
+             std::atomic<uint64_t>* collectives)
       : group_(std::move(group)),
-        rank_(place.rank),
-        pool_(place.threads, place.may_spin),
-        cores_{pool_, cpu::KernelsFor(place.isa)} {}
+        collectives_(collectives),
+        pool_(threads.count, threads.may_spin),
+        cores_{pool_, cpu::KernelsFor(threads.isa)} {}
 
   std::string Describe() const override {
     const int threads = pool_.threads();
@@ -78,6 +79,8 @@ class CpuBackend final : public Backend {
   }
 
   Buffer AllocateHost(size_t bytes) override { return Allocate(bytes); }
+  // Bytes for other ranks pass through the group's own memory.
+  Buffer AllocateShared(size_t bytes) override { return Allocate(bytes); }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
     if (bytes != 0) std::memcpy(device, host, bytes);
   }
@@ -112,12 +115,35 @@ class CpuBackend final : public Backend {
   void SiluMul(const SiluMulParams& p) override { cpu::SiluMul(p, cores_); }
   void GatherRows(const GatherRowsParams& p) override { cpu::GatherRows(p, cores_); }
   void Sample(const SampleParams& p) override { cpu::Sample(p, cores_); }
-  void AllReduceSum(TensorView x) override { group_->AllReduceSum(rank_, x); }
-  void AllGather(TensorView x, TensorView out) override { group_->AllGather(rank_, x, out); }
+
+  int32_t rank() const override { return group_ == nullptr ? 0 : group_->rank(); }
+  int32_t ranks() const override { return group_ == nullptr ? 1 : group_->ranks(); }
+  void AllReduceSum(TensorView x) override {
+    if (Begin()) cpu::AllReduceSum(x, *group_);
+  }
+  void SumRmsNorm(const RmsNormParams& p) override {
+    AllReduceSum(p.x);
+    RmsNorm(p);
+  }
+  void ColumnsToRows(TensorView x, TensorView out) override {
+    if (Begin()) return cpu::ColumnsToRows(x, out, *group_);
+    CHECK(x.dim == out.dim);
+    std::memcpy(out.data, x.data, static_cast<size_t>(x.bytes()));
+  }
+  void ShareSamples(const ShareSamplesParams& p) override {
+    if (Begin()) cpu::ShareSamples(p, *group_);
+  }
 
  private:
-  const std::shared_ptr<cpu::CollectiveGroup> group_;
-  const int rank_;
+  // False in a group of one, which has nothing to exchange.
+  bool Begin() {
+    if (group_ == nullptr) return false;
+    if (collectives_ != nullptr) collectives_->fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+
+  const std::unique_ptr<cpu::RankGroup> group_;
+  std::atomic<uint64_t>* const collectives_;
   cpu::ThreadPool pool_;
   const cpu::Cores cores_;
   cpu::AttentionSpace attention_space_;
@@ -132,17 +158,31 @@ std::vector<std::unique_ptr<Backend>> CreateCpuBackends(const CpuOptions& option
   const int total = options.threads_total > 0 ? options.threads_total : cores;
   const int threads = std::max(1, total / options.ranks);
   const bool may_spin = options.ranks * threads <= cores;
-  auto group = std::make_shared<cpu::CollectiveGroup>(options.ranks, may_spin);
+  std::vector<std::unique_ptr<cpu::RankGroup>> group(1);
+  if (options.ranks > 1) group = cpu::JoinThreads(options.ranks, may_spin);
   std::vector<std::unique_ptr<Backend>> backends;
-  for (int rank = 0; rank < options.ranks; ++rank) {
+  for (std::unique_ptr<cpu::RankGroup>& place : group) {
     backends.push_back(std::make_unique<CpuBackend>(
-        group, CpuBackend::Place{rank, threads, may_spin, options.isa}));
+        std::move(place), CpuBackend::Threads{threads, may_spin, options.isa}, nullptr));
   }
   return backends;
 }
 
 std::vector<std::unique_ptr<Backend>> CreateCpuBackends(int ranks, int threads_total) {
   return CreateCpuBackends(CpuOptions{.ranks = ranks, .threads_total = threads_total});
+}
+
+std::unique_ptr<Backend> CreateCpuBackend(const RankPlace& place, int threads, std::string* why) {
+  const int cores = cpu::UsableCores();
+  const int count = threads > 0 ? threads : std::max(1, cores / place.ranks);
+  const bool may_spin = place.ranks * count <= cores;
+  std::unique_ptr<cpu::RankGroup> group;
+  if (place.ranks > 1) {
+    group = cpu::JoinProcesses(place, may_spin, why);
+    if (group == nullptr) return nullptr;
+  }
+  return std::make_unique<CpuBackend>(
+      std::move(group), CpuBackend::Threads{count, may_spin, cpu::BestIsa()}, place.collectives);
 }
 
 }  // namespace quire

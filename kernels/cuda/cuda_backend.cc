@@ -125,6 +125,8 @@ class Implementation final : public CudaBackend {
     return Buffer(data, size, [](void* p, size_t) { cudaFreeHost(p); });
   }
 
+  Buffer AllocateShared(size_t bytes) override { return Allocate(bytes); }
+
   void CopyToDevice(void* to, const void* from, size_t bytes) override {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device_.stream));
   }
@@ -167,15 +169,12 @@ class Implementation final : public CudaBackend {
   void GatherRows(const GatherRowsParams& p) override { cuda::GatherRows(p, device_); }
   void Sample(const SampleParams& p) override { cuda::Sample(p, device_); }
 
-  // The only rank's x is the sum already.
-  void AllReduceSum(TensorView) override { CHECK_EQ(options_.ranks, 1); }
-  void AllGather(TensorView x, TensorView out) override {
-    CHECK_EQ(options_.ranks, 1);
-    CHECK(x.rank == 2 && x.dtype == out.dtype && x.dim == out.dim);
-    CHECK(x.row_stride == x.dim[1] && out.row_stride == x.dim[1]);  // dense
-    CUDA_CHECK(cudaMemcpyAsync(out.data, x.data, static_cast<size_t>(x.bytes()),
-                               cudaMemcpyDeviceToDevice, device_.stream));
-  }
+  int32_t rank() const override { return 0; }
+  int32_t ranks() const override { return 1; }
+  void AllReduceSum(TensorView) override {}
+  void SumRmsNorm(const RmsNormParams& p) override { RmsNorm(p); }
+  void ColumnsToRows(TensorView, TensorView) override { CHECK(false); }
+  void ShareSamples(const ShareSamplesParams&) override { CHECK(false); }
 
   int64_t allocated_bytes() const override { return allocated_; }
   void Seal() override {

@@ -266,11 +266,6 @@ class StartTest(unittest.TestCase):
         self.assertIn(f"{self.folder}/quire-worker", done.stderr)
         self.assertIn("belongs beside quire-server", done.stderr)
 
-    def test_ranks_of_the_cpu_are_threads(self):
-        done = self.start("--tensor-parallel-size", "2")
-        self.assertEqual(done.returncode, 5, done.stderr)
-        self.assertIn("use --worker-process off", done.stderr)
-
     def test_a_plan_starts_no_model(self):
         done = self.start("--dry-run")
         self.assertEqual(done.returncode, 0, done.stderr)

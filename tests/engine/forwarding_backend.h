@@ -15,6 +15,7 @@ class ForwardingBackend : public Backend {
   std::string Describe() const override { return inner_->Describe(); }
   Buffer Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
   Buffer AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }
+  Buffer AllocateShared(size_t bytes) override { return inner_->AllocateShared(bytes); }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
     inner_->CopyToDevice(device, host, bytes);
   }
@@ -46,7 +47,11 @@ class ForwardingBackend : public Backend {
   void GatherRows(const GatherRowsParams& p) override { inner_->GatherRows(p); }
   void Sample(const SampleParams& p) override { inner_->Sample(p); }
   void AllReduceSum(TensorView x) override { inner_->AllReduceSum(x); }
-  void AllGather(TensorView x, TensorView out) override { inner_->AllGather(x, out); }
+  void SumRmsNorm(const RmsNormParams& p) override { inner_->SumRmsNorm(p); }
+  void ColumnsToRows(TensorView x, TensorView out) override { inner_->ColumnsToRows(x, out); }
+  void ShareSamples(const ShareSamplesParams& p) override { inner_->ShareSamples(p); }
+  int32_t rank() const override { return inner_->rank(); }
+  int32_t ranks() const override { return inner_->ranks(); }
 
  private:
   const std::unique_ptr<Backend> inner_ = std::move(CreateCpuBackends(1, 1)[0]);

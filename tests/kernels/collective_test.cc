@@ -1,6 +1,8 @@
 // Collectives between rank threads: every rank gets the same bits, summed in rank order.
+// Covers kernels/cpu/group_collectives.cc, kernels/cpu/rank_group.cc
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <thread>
 
@@ -20,7 +22,7 @@ void OnRanks(int ranks, const std::function<void(int, Backend&)>& fn) {
 TEST(CollectiveTest, AllReduceAddsInRankOrder) {
   for (int ranks : {1, 2, 4}) {
     for (auto [tokens, width] :
-         {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {1, 3}, {7, 130}, {64, 33}}) {
+         {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {1, 3}, {7, 130}, {64, 33}, {3, 200'001}}) {
       std::vector<Array> inputs;
       for (int r = 0; r < ranks; ++r) {
         Random random(100 * ranks + r);
@@ -32,41 +34,89 @@ TEST(CollectiveTest, AllReduceAddsInRankOrder) {
       }
       std::vector<int> same(ranks, 0);
       OnRanks(ranks, [&](int rank, Backend& backend) {
-        for (int repeat = 0; repeat < 50; ++repeat) {
+        for (int repeat = 0; repeat < 20; ++repeat) {
           Array x = inputs[rank].Copy();
           backend.AllReduceSum(x.view());
           same[rank] += x.SameBits(expected) ? 1 : 0;
         }
       });
-      for (int r = 0; r < ranks; ++r) EXPECT_EQ(same[r], 50) << ranks << " ranks, rank " << r;
+      for (int r = 0; r < ranks; ++r) EXPECT_EQ(same[r], 20) << ranks << " ranks, rank " << r;
     }
   }
 }
 
-TEST(CollectiveTest, AllReduceSumsColumnsOfAWiderMatrix) {
-  OnRanks(2, [&](int, Backend& backend) {
-    Array wide(DType::kF32, {5, 20});
-    wide.Fill(1.0f);
-    backend.AllReduceSum(wide.view().Columns(4, 9));
-    for (int64_t i = 0; i < wide.size(); ++i) {
-      const bool inside = i % 20 >= 4 && i % 20 < 13;
-      EXPECT_EQ(wide[i], inside ? 2.0 : 1.0);
+TEST(CollectiveTest, SumRmsNormIsTheNormOfTheSum) {
+  constexpr int64_t kTokens = 5, kWidth = 96;
+  Random random(9);
+  const Array weight = Array::Normal(random, DType::kF32, {kWidth});
+  const Array residual = Array::Normal(random, DType::kF32, {kTokens, kWidth});
+  const Array a = Array::Normal(random, DType::kF32, {kTokens, kWidth});
+  const Array b = Array::Normal(random, DType::kF32, {kTokens, kWidth});
+  OnRanks(2, [&](int rank, Backend& backend) {
+    Array x = rank == 0 ? a.Copy() : b.Copy();
+    Array sum = residual.Copy(), w = weight.Copy();
+    backend.SumRmsNorm(
+        {.x = x.view(), .residual = sum.view(), .weight = w.view(), .eps = 1e-5f, .out = x.view()});
+    for (int64_t t = 0; t < kTokens; ++t) {
+      double squares = 0;
+      for (int64_t i = t * kWidth; i < (t + 1) * kWidth; ++i) {
+        EXPECT_NEAR(sum[i], residual[i] + a[i] + b[i], 1e-6);
+        squares += sum[i] * sum[i];
+      }
+      const double rms = std::sqrt(squares / kWidth + 1e-5);
+      for (int64_t i = 0; i < kWidth; ++i) {
+        EXPECT_NEAR(x[t * kWidth + i], sum[t * kWidth + i] / rms * weight[i], 1e-5);
+      }
     }
   });
 }
 
-TEST(CollectiveTest, AllGatherConcatenatesInRankOrder) {
-  for (int ranks : {1, 2, 4}) {
-    OnRanks(ranks, [&](int rank, Backend& backend) {
-      for (int64_t tokens : {0, 1, 13}) {
-        constexpr int64_t kWidth = 17;
-        Array x(DType::kF32, {tokens, kWidth}), out(DType::kF32, {tokens, kWidth * ranks});
-        for (int64_t i = 0; i < x.size(); ++i) x.Set(i, static_cast<float>(1000 * rank + i));
-        backend.AllGather(x.view(), out.view());
-        for (int64_t i = 0; i < out.size(); ++i) {
-          const int64_t t = i / (kWidth * ranks), r = i / kWidth % ranks, column = i % kWidth;
-          ASSERT_EQ(out[i], static_cast<double>(1000 * r + t * kWidth + column));
-        }
+// Element (row, column) of the whole matrix; any size of the pieces that pass at once would do.
+float Element(int64_t row, int64_t column) {
+  return static_cast<float>(row * 65536 + column % 65536);
+}
+
+TEST(CollectiveTest, ColumnsToRowsGivesEachRankWholeRows) {
+  for (const auto& [ranks, rows, width] : {std::tuple<int, int64_t, int64_t>{1, 3, 8},
+                                           {2, 1, 8},
+                                           {2, 5, 17},
+                                           {4, 6, 8},
+                                           {4, 9, 130},
+                                           {2, 3, 400'000},
+                                           {3, 7, 90'000}}) {
+    OnRanks(ranks, [&, ranks = ranks, rows = rows, width = width](int rank, Backend& backend) {
+      Array x(DType::kF32, {rows, width}), out(DType::kF32, {MostRows(rows, ranks), width * ranks});
+      for (int64_t i = 0; i < x.size(); ++i) {
+        x.Set(i, Element(i / width, rank * width + i % width));
+      }
+      backend.ColumnsToRows(x.view(), out.view());
+      const RowRange mine = RowsOf(rank, ranks, rows);
+      for (int64_t i = 0; i < mine.count * width * ranks; ++i) {
+        const int64_t row = mine.begin + i / (width * ranks), column = i % (width * ranks);
+        ASSERT_EQ(out[i], double{Element(row, column)}) << ranks << " ranks, row " << row;
+      }
+    });
+  }
+}
+
+TEST(CollectiveTest, ShareSamplesGivesEveryRankEveryDraw) {
+  for (const auto& [ranks, rows] : {std::pair<int, int32_t>{2, 1}, {2, 5}, {4, 2}, {4, 9}}) {
+    OnRanks(ranks, [&, ranks = ranks, rows = rows](int rank, Backend& backend) {
+      std::vector<SampleResult> results(rows);
+      std::vector<int32_t> drawn(rows, -1);
+      std::vector<SampleJob> jobs(rows);
+      for (int32_t r = 0; r < rows; ++r) jobs[r].drawn = r == 0 ? nullptr : &drawn[r];
+      const RowRange mine = RowsOf(rank, ranks, rows);
+      for (int64_t r = mine.begin; r < mine.begin + mine.count; ++r) {
+        const auto token = static_cast<int32_t>(7 * r + 1);
+        results[r] = {.token = token, .logprob = -static_cast<float>(r), .nonfinite = token % 2};
+      }
+      backend.ShareSamples({.jobs = jobs.data(), .results = results.data(), .num_rows = rows});
+      for (int32_t r = 0; r < rows; ++r) {
+        EXPECT_EQ(results[r].token, 7 * r + 1);
+        EXPECT_EQ(results[r].logprob, -static_cast<float>(r));
+        EXPECT_EQ(results[r].nonfinite, (7 * r + 1) % 2);
+        EXPECT_EQ(drawn[r], r == 0 ? -1 : 7 * r + 1);
       }
     });
   }

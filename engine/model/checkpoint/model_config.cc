@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/config_reader.h"
@@ -317,6 +318,12 @@ void ReadSpecialTokens(ConfigReader& config, ConfigReader& generation, ModelConf
   }
 }
 
+// Where there are fewer key/value heads than ranks, neighbouring ranks hold the same one.
+bool DividesAmong(const ModelConfig& model, int32_t ranks) {
+  const bool kv = model.num_kv_heads % ranks == 0 || ranks % model.num_kv_heads == 0;
+  return model.num_heads % ranks == 0 && model.intermediate_size % ranks == 0 && kv;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir) {
@@ -359,19 +366,15 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
   if (ranks < 1) {
     return absl::InvalidArgumentError(absl::StrCat("tensor-parallel size ", ranks, " is below 1"));
   }
-  const struct {
-    const char* name;
-    int32_t size;
-  } split[] = {{"num_attention_heads", num_heads},
-               {"num_key_value_heads", num_kv_heads},
-               {"intermediate_size", intermediate_size}};
-  for (const auto& [name, size] : split) {
-    if (size % ranks == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor-parallel size ", ranks, " does not divide ", name, ", ", size,
-                     ", of this model; choose a size that divides it"));
+  if (DividesAmong(*this, ranks)) return absl::OkStatus();
+  std::vector<int32_t> sizes;
+  for (int32_t size = 1; size <= num_heads; ++size) {
+    if (DividesAmong(*this, size)) sizes.push_back(size);
   }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor-parallel size ", ranks, " does not divide this model: num_attention_heads ",
+      num_heads, ", num_key_value_heads ", num_kv_heads, " and intermediate_size ",
+      intermediate_size, " divide by ", absl::StrJoin(sizes, ", ")));
 }
 
 int64_t ModelConfig::NumParameters() const {

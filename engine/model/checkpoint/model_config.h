@@ -72,7 +72,8 @@ struct ModelConfig {
   // Reads DIR/config.json and DIR/generation_config.json (optional). Errors name the file, the key
   // and the supported values. Sizes are bounded so that no product of them overflows int64.
   static absl::StatusOr<ModelConfig> Load(const std::string& dir);
-  // OK if `ranks` divides the model; otherwise names the dimension that it does not divide.
+  // OK if the model divides among `ranks`; otherwise names the sizes that it divides among. Where
+  // there are fewer key/value heads than ranks, several ranks hold the same one.
   absl::Status CheckTensorParallel(int32_t ranks) const;
   int64_t NumParameters() const;
 };

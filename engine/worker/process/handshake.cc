@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/config_reader.h"
@@ -110,6 +111,21 @@ Json MessageJson(const DeviceFacts& facts) {
             {"total_bytes", facts.total_bytes},
             {"free_bytes", facts.free_bytes},
             {"backend_bytes", facts.backend_bytes}}}};
+}
+
+// Bytes travel as hexadecimal digits.
+Json MessageJson(const WorkerShare& share) {
+  return {{"share", {{"bytes", absl::BytesToHexString(share.bytes)}}}};
+}
+
+// Refuses text of other characters than lower-case digits in pairs.
+std::string ReadHex(ConfigReader& reader, const char* key, const std::string& text) {
+  const bool digits = text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!digits || text.size() % 2 != 0) {
+    reader.Refuse(key, "hexadecimal digits");
+    return "";
+  }
+  return absl::HexStringToBytes(text);
 }
 
 Json MessageJson(const WorkerReport& report) {
@@ -235,11 +251,33 @@ absl::StatusOr<WorkerMessage> DecodeMessage(const std::string& text) {
   ConfigReader reader(*json.begin(), "the worker's message: " + kind);
   std::optional<WorkerMessage> word;
   if (kind == "device") word = ReadFacts(reader);
+  if (kind == "share") word = WorkerShare{ReadHex(reader, "bytes", reader.String("bytes", ""))};
   if (kind == "ready") word = ReadReport(reader);
   if (kind == "error") word = ReadFailure(reader);
   if (!word) return absl::InvalidArgumentError("the worker's message is of no known kind");
   RETURN_IF_ERROR(reader.status());
   return *std::move(word);
+}
+
+std::string EncodeShares(const std::vector<std::string>& shares) {
+  Json list = Json::array();
+  for (const std::string& bytes : shares) list.push_back(absl::BytesToHexString(bytes));
+  return Dump({{"shared", std::move(list)}});
+}
+
+absl::StatusOr<std::vector<std::string>> DecodeShares(const std::string& text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the server's answer"));
+  if (!json.is_object()) return absl::InvalidArgumentError("the server's answer is not one object");
+  ConfigReader reader(json, "the server's answer");
+  std::vector<std::string> shares;
+  const Json& list = reader.At("shared");
+  if (!list.is_array()) reader.Refuse("shared", "a list");
+  for (const Json& item : list.is_array() ? list : Json::array()) {
+    if (!item.is_string()) reader.Refuse("shared", "a list of strings");
+    shares.push_back(item.is_string() ? ReadHex(reader, "shared", item) : "");
+  }
+  RETURN_IF_ERROR(reader.status());
+  return shares;
 }
 
 absl::Status SendMessage(int socket, const std::string& text) {

@@ -5,6 +5,9 @@
 //   server: describe   kind of device, model, sizes
 //   worker: device     its facts                              | error, and it ends
 //   server: start      the same with everything decided
+//   worker: share      bytes for the other ranks              | error, and it ends
+//   server: shared     the bytes of all ranks, once each has sent its own
+//                      (the last two any number of times, the same on every rank)
 //   worker: ready      time and memory of the start           | error, and it ends
 #pragma once
 
@@ -15,12 +18,14 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/worker/process/step_memory.h"
 #include "engine/worker/rank/device_facts.h"
 #include "engine/worker/rank/worker_spec.h"
+#include "kernels/rank_exchange.h"
 
 namespace quire {
 
@@ -30,7 +35,9 @@ struct WorkerOrder {
   int32_t cpu_threads = 0;
   int64_t spin_ns = 0;  // of the step thread, before it sleeps
   WorkerSpec spec;      // of this rank; the worker reads the model's config from its directory
-  // The rest is not part of the message. The rank's host memory: in the server the arena that the
+  // The rest is not part of the message. Set by the worker: its place among the ranks.
+  RankPlace place;
+  // The rank's host memory: in the server the arena that the
   // process inherits, in the worker its view of it; null: none.
   std::shared_ptr<HostArena> arena;
   // Set by the worker: the folder where it keeps measurements; empty: none.
@@ -47,11 +54,20 @@ absl::StatusOr<WorkerOrder> DecodeOrder(const std::string& text);
 struct WorkerFailure {
   absl::Status status;
 };
-using WorkerMessage = std::variant<DeviceFacts, WorkerReport, WorkerFailure>;
+// A rank's bytes in a round of RankExchange.
+struct WorkerShare {
+  std::string bytes;
+};
+using WorkerMessage = std::variant<DeviceFacts, WorkerShare, WorkerReport, WorkerFailure>;
 
 std::string EncodeMessage(const WorkerMessage& word);
 // INVALID_ARGUMENT for a malformed message.
 absl::StatusOr<WorkerMessage> DecodeMessage(const std::string& text);
+
+// The answer to a round of shares: the bytes of all ranks, by rank. DecodeShares: INVALID_ARGUMENT
+// for any other message.
+std::string EncodeShares(const std::vector<std::string>& shares);
+absl::StatusOr<std::vector<std::string>> DecodeShares(const std::string& text);
 
 // Sends a message; UNAVAILABLE when the other side is gone.
 absl::Status SendMessage(int socket, const std::string& text);

@@ -18,6 +18,7 @@ namespace quire {
 struct Heartbeat {
   alignas(64) std::atomic<uint64_t> launched;  // steps begun
   std::atomic<uint64_t> finished;              // steps whose result is published
+  std::atomic<uint64_t> collectives;           // exchanges with the other ranks begun
   std::atomic<int64_t> at_ns;                  // the steady clock, at the last change of the above
 };
 

@@ -105,6 +105,11 @@ absl::Status WorkerGroup::Take(Rank& rank, const WorkerMessage& message) {
     return absl::OkStatus();
   }
   if (state_ != State::kLoading) return absl::InternalError("was ready before it was asked");
+  if (const auto* share = std::get_if<WorkerShare>(&message)) {
+    if (rank.share || rank.ready) return absl::InternalError("shared bytes out of order");
+    rank.share = share->bytes;
+    return absl::OkStatus();
+  }
   rank.report = std::get<WorkerReport>(message);
   rank.ready = true;
   return absl::OkStatus();
@@ -136,9 +141,25 @@ void WorkerGroup::MoveOn() {
              }))->facts;
     state_ = State::kDescribed;
   }
+  if (state_ == State::kLoading && all([](const Rank& rank) { return rank.share.has_value(); })) {
+    if (const absl::Status sent = AnswerShares(); !sent.ok()) return Condemn(sent);
+  }
   if (state_ == State::kLoading && all([](const Rank& rank) { return rank.ready; })) {
     state_ = State::kReady;
   }
+}
+
+// Ends a round: every rank learns the bytes of all.
+absl::Status WorkerGroup::AnswerShares() {
+  std::vector<std::string> shares;
+  for (auto& rank : ranks_) {
+    shares.push_back(*std::move(rank->share));
+    rank->share.reset();
+  }
+  for (auto& rank : ranks_) {
+    if (!SendMessage(rank->process.socket(), EncodeShares(shares)).ok()) return EndOf(*rank);
+  }
+  return absl::OkStatus();
 }
 
 void WorkerGroup::Load(const std::vector<WorkerOrder>& orders) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,7 @@ class WorkerGroup {
     MessageReader inbox;
     bool described = false;
     DeviceFacts facts;
+    std::optional<std::string> share;  // of this round
     bool ready = false;
     WorkerReport report;
     // The state of CheckProgress.
@@ -86,6 +88,7 @@ class WorkerGroup {
   absl::Status EndOf(Rank& rank);
   std::string NameOf(const Rank& rank) const;
   void MoveOn();
+  absl::Status AnswerShares();
   void CheckRank(Rank& rank, int32_t index, int64_t now_ns, double timeout_seconds);
 
   State state_ = State::kDescribing;

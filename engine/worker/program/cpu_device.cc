@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -17,12 +19,7 @@ int64_t PageBytes(int pages_name) {
   return int64_t{sysconf(pages_name)} * int64_t{sysconf(_SC_PAGESIZE)};
 }
 
-absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
-  if (order.spec.tp.size > 1) {
-    return absl::UnimplementedError(
-        "ranks of the cpu exchange data as threads of one process: with --tensor-parallel-size " +
-        std::to_string(order.spec.tp.size) + " use --worker-process off");
-  }
+absl::StatusOr<DeviceFacts> Describe(const WorkerOrder&) {
   return DeviceFacts{.kind = "cpu",
                      .name = "cpu",
                      .total_bytes = PageBytes(_SC_PHYS_PAGES),
@@ -30,7 +27,10 @@ absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
 }
 
 absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, WorkerReport* report) {
-  std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, order.cpu_threads).front());
+  const int32_t threads = std::max(1, order.cpu_threads / order.place.ranks);
+  std::string why;
+  std::unique_ptr<Backend> backend = CreateCpuBackend(order.place, threads, &why);
+  if (backend == nullptr) return absl::UnavailableError(why);
   report->description = backend->Describe();
   const int64_t begin_ns = SteadyNowNs();
   ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,

@@ -59,16 +59,17 @@ class Orders {
   }
 
   absl::StatusOr<WorkerOrder> Await() {
-    std::string text;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return !texts_.empty(); });
-      text = std::move(texts_.front());
-      texts_.pop_front();
-    }
-    ASSIGN_OR_RETURN(WorkerOrder order, DecodeOrder(text));
+    ASSIGN_OR_RETURN(WorkerOrder order, DecodeOrder(AwaitText()));
     ASSIGN_OR_RETURN(order.spec.model, ModelConfig::Load(order.spec.model_dir));
     return order;
+  }
+  // The next message, whichever it is.
+  std::string AwaitText() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !texts_.empty(); });
+    std::string text = std::move(texts_.front());
+    texts_.pop_front();
+    return text;
   }
 
  private:
@@ -86,6 +87,25 @@ class Orders {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> texts_;
+};
+
+// The exchange between ranks, through their server. If the server is gone or answers nonsense, the
+// process ends, as it would anywhere else.
+class ServerExchange final : public RankExchange {
+ public:
+  ServerExchange(Orders& orders, int32_t ranks)
+      : orders_(orders), ranks_(static_cast<size_t>(ranks)) {}
+
+  std::vector<std::string> Share(const std::string& bytes) override {
+    if (!SendMessage(kWorkerSocket, EncodeMessage(WorkerShare{bytes})).ok()) _exit(kServerGone);
+    absl::StatusOr<std::vector<std::string>> shares = DecodeShares(orders_.AwaitText());
+    if (!shares.ok() || shares->size() != ranks_) _exit(kServerGone);
+    return *std::move(shares);
+  }
+
+ private:
+  Orders& orders_;
+  const size_t ranks_;
 };
 
 class Program {
@@ -138,6 +158,12 @@ class Program {
       return absl::InternalError("the bell has no memory");
     }
     if (order.spec.num_pages > 0) RETURN_IF_ERROR(AttachArena(order));
+    const TpInfo tp = order.spec.tp;
+    ServerExchange exchange(*orders_, tp.size);
+    order.place = {.rank = tp.rank,
+                   .ranks = tp.size,
+                   .exchange = &exchange,
+                   .collectives = &memory.heartbeat(tp.rank).collectives};
     WorkerReport report;
     ASSIGN_OR_RETURN(const std::unique_ptr<StepPipeline> pipeline, device.make(order, &report));
     RETURN_IF_ERROR(Send(report));

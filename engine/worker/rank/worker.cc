@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/linear.h"
 #include "engine/worker/rank/row_tables.h"
 #include "kernels/check.h"
 
@@ -17,8 +18,8 @@ namespace quire {
 namespace {
 
 // A hash of the values that must be equal on every rank.
-uint64_t Checksum(const StepResult& result) {
-  XXH64_hash_t hash = result.step;
+uint64_t Checksum(const StepResult& result, int32_t graph_size) {
+  XXH64_hash_t hash = XXH3_64bits_withSeed(&graph_size, sizeof graph_size, result.step);
   for (const SampledToken& sample : result.samples) {
     const int32_t drawn[] = {sample.row, sample.result.token};
     hash = XXH3_64bits_withSeed(drawn, sizeof drawn, hash);
@@ -40,14 +41,27 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
   ASSIGN_OR_RETURN(worker->tables_, RowTables::Create(shape, *worker->backend_));
   ASSIGN_OR_RETURN(worker->arrays_, StepArrays::Create(shape, options.max_num_batched_tokens,
                                                        options.steps_in_flight, *worker->backend_));
-  const size_t bytes = sizeof(float) * options.max_num_seqs * options.vocab_size;
-  worker->logits_ = worker->backend_->Allocate(bytes);
-  if (worker->logits_.empty()) {
-    return absl::ResourceExhaustedError("no memory for the logits of --max-num-seqs " +
-                                        std::to_string(options.max_num_seqs) + " sequences (" +
-                                        std::to_string(bytes) + " bytes)");
-  }
+  RETURN_IF_ERROR(worker->AllocateLogits());
   return worker;
+}
+
+int64_t Worker::LogitsBytes(int32_t max_num_seqs, int32_t vocab_size, int32_t ranks) {
+  const int64_t columns = Vocabulary::LocalRows(vocab_size, {.size = ranks});
+  const int64_t rows = ranks == 1 ? 0 : MostRows(max_num_seqs, ranks);
+  return int64_t{sizeof(float)} * columns * (max_num_seqs + rows * ranks);
+}
+
+absl::Status Worker::AllocateLogits() {
+  const int32_t ranks = backend_->ranks();
+  const int64_t total = LogitsBytes(options_.max_num_seqs, options_.vocab_size, ranks);
+  const int64_t columns = Vocabulary::LocalRows(options_.vocab_size, {.size = ranks});
+  const auto local = static_cast<size_t>(columns * options_.max_num_seqs) * sizeof(float);
+  logits_ = backend_->Allocate(local);
+  if (ranks > 1) rows_ = backend_->AllocateShared(static_cast<size_t>(total) - local);
+  if (!logits_.empty() && (ranks == 1 || !rows_.empty())) return absl::OkStatus();
+  return absl::ResourceExhaustedError("no memory for the logits of --max-num-seqs " +
+                                      std::to_string(options_.max_num_seqs) + " sequences (" +
+                                      std::to_string(total) + " bytes)");
 }
 
 Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
@@ -96,6 +110,7 @@ void Worker::Launch(const StepPlan& plan) {
   CHECK_LT(launched_ - collected_, flights_.size());
   Flight& flight = flights_[launched_ % flights_.size()];
   flight.step = plan.step;
+  flight.graph_size = plan.graph_size;
   flight.started_ns = SteadyNowNs();
   flight.rows.clear();
   for (const RowWork& work : plan.work) {
@@ -116,10 +131,29 @@ void Worker::Launch(const StepPlan& plan) {
 
 void Worker::Enqueue(const StepShape& shape) {
   backend_->BeginStep(arrays_.Begin(shape, tables_));
-  const TensorView logits(logits_.data(), DType::kF32, {shape.num_samples, options_.vocab_size});
+  const int64_t columns = Vocabulary::LocalRows(options_.vocab_size, {.size = backend_->ranks()});
+  const TensorView logits(logits_.data(), DType::kF32, {shape.num_samples, columns});
   model_->Forward(arrays_.Input(shape, tables_), cache_, logits);
-  if (shape.num_samples > 0) backend_->Sample(arrays_.Sample(logits));
+  if (shape.num_samples > 0) Draw(logits);
   backend_->EndStep(arrays_.End(shape));
+}
+
+void Worker::Draw(TensorView logits) {
+  const int32_t ranks = backend_->ranks();
+  SampleParams sample = arrays_.Sample(logits);
+  if (ranks == 1) return backend_->Sample(sample);
+  const auto num_rows = static_cast<int32_t>(logits.dim[0]);
+  const TensorView rows(rows_.data(), DType::kF32,
+                        {MostRows(num_rows, ranks), logits.dim[1] * ranks});
+  backend_->ColumnsToRows(logits, rows);
+  const ShareSamplesParams all{
+      .jobs = sample.jobs, .results = sample.results, .num_rows = num_rows};
+  const RowRange mine = RowsOf(backend_->rank(), ranks, num_rows);
+  sample.logits = rows.Rows(0, mine.count).Columns(0, options_.vocab_size);
+  sample.jobs += mine.begin;
+  sample.results += mine.begin;
+  if (mine.count > 0) backend_->Sample(sample);
+  backend_->ShareSamples(all);
 }
 
 void Worker::Collect(StepResult& result) {
@@ -132,7 +166,7 @@ void Worker::Collect(StepResult& result) {
   for (size_t i = 0; i < flight.rows.size(); ++i) {
     result.samples.push_back({flight.rows[i], sampled[i]});
   }
-  result.checksum = Checksum(result);
+  result.checksum = Checksum(result, flight.graph_size);
   result.finished_ns = SteadyNowNs();
   ++collected_;
 }

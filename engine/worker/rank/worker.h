@@ -21,6 +21,10 @@ namespace quire {
 
 class Worker final : public StepRunner, public StepPipeline {
  public:
+  // Device bytes of the logits: this rank's columns of all rows, and in a group all columns of its
+  // share of the rows.
+  static int64_t LogitsBytes(int32_t max_num_seqs, int32_t vocab_size, int32_t ranks);
+
   // Takes memory for tables, arrays and logits; RESOURCE_EXHAUSTED with the size when the device
   // has too little.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(const WorkerOptions& options,
@@ -54,6 +58,7 @@ class Worker final : public StepRunner, public StepPipeline {
   // A step on the device.
   struct Flight {
     uint64_t step = 0;
+    int32_t graph_size = 0;
     uint64_t mark = 0;
     int64_t started_ns = 0;
     std::vector<int32_t> rows;  // that sample, in plan order
@@ -61,7 +66,11 @@ class Worker final : public StepRunner, public StepPipeline {
 
   Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
          std::unique_ptr<Model> model, KvCache cache);
+  absl::Status AllocateLogits();
   void Enqueue(const StepShape& shape);
+  // Draws a token for each row. In a group each rank draws for its share of the rows, which it gets
+  // whole, and tells the others.
+  void Draw(TensorView logits);
   // Runs a step of padding rows and waits for it.
   void RunPadding(int32_t num_tokens, bool decode, bool capture);
 
@@ -69,7 +78,8 @@ class Worker final : public StepRunner, public StepPipeline {
   // In this order: model and cache release memory of the backend.
   std::unique_ptr<Backend> backend_;
   KvCache cache_;
-  Buffer logits_;  // [max_num_seqs + 1, V] f32
+  Buffer logits_;  // [max_num_seqs, LocalRows] f32
+  Buffer rows_;    // in a group: [MostRows of max_num_seqs, LocalRows * ranks] f32
   std::unique_ptr<Model> model_;
   RowTables tables_;
   StepArrays arrays_;

@@ -4,10 +4,10 @@
 #include <bit>
 
 #include "engine/base/clock.h"
-#include "engine/base/futex.h"
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu_relax.h"
+#include "kernels/futex.h"
 
 namespace quire {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "engine/base/clock.h"
-#include "engine/base/futex.h"
 #include "gtest/gtest.h"
+#include "kernels/futex.h"
 
 namespace quire {
 namespace {

@@ -60,8 +60,7 @@ TEST(LinearTest, ColumnSplitGivesTheRankItsOutputs) {
   OnRanks(2, [&](TpInfo tp, Backend& backend) {
     const ShardRange shard = Shard(kOut, tp);
     const TensorView part_of_bias(bias.data() + shard.begin, DType::kF32, {shard.count});
-    const Linear linear(View(w, kOut).Rows(shard.begin, shard.count), part_of_bias,
-                        Linear::Split::kColumn);
+    const Linear linear(View(w, kOut).Rows(shard.begin, shard.count), part_of_bias);
     Floats out(kTokens * shard.count);
     linear.Apply(backend, View(x, kTokens), View(out, kTokens));
     Floats slice;
@@ -73,7 +72,7 @@ TEST(LinearTest, ColumnSplitGivesTheRankItsOutputs) {
   });
 }
 
-TEST(LinearTest, RowSplitGivesEveryRankTheSameSumAndTheBiasOnce) {
+TEST(LinearTest, RowSplitsAddUpToTheSameSumOnEveryRankWithTheBiasOnce) {
   Floats x = Random(kTokens * kIn, 4), w = Random(kOut * kIn, 5), bias = Random(kOut, 6);
   const Floats expected = Reference(x, w, bias, kIn);
   Floats outs[2];
@@ -81,25 +80,27 @@ TEST(LinearTest, RowSplitGivesEveryRankTheSameSumAndTheBiasOnce) {
     const ShardRange shard = Shard(kIn, tp);
     const TensorView whole_bias(bias.data(), DType::kF32, {kOut});
     const Linear linear(View(w, kOut).Columns(shard.begin, shard.count),
-                        tp.rank == 0 ? whole_bias : TensorView(), Linear::Split::kRow);
+                        tp.rank == 0 ? whole_bias : TensorView());
     outs[tp.rank].resize(kTokens * kOut);
-    linear.Apply(backend, View(x, kTokens).Columns(shard.begin, shard.count),
-                 View(outs[tp.rank], kTokens));
+    const TensorView out = View(outs[tp.rank], kTokens);
+    linear.Apply(backend, View(x, kTokens).Columns(shard.begin, shard.count), out);
+    backend.AllReduceSum(out);
   });
   ExpectNear(outs[0], expected);
   EXPECT_EQ(outs[0], outs[1]);
 }
 
-// 9 rows over 4 ranks: three each, and none for the last.
+// 33 rows in runs of a multiple of 8: over 4 ranks 16, 16, 1 and none.
 TEST(VocabularyTest, PaddedRowsNeitherEmbedNorReachTheLogits) {
-  constexpr int64_t kVocab = 9, kHidden = 8;
-  const std::vector<int32_t> ids = {0, 8, 3};
+  constexpr int64_t kVocab = 33, kHidden = 8;
+  const std::vector<int32_t> ids = {0, 32, 17};
   Floats table = Random(kVocab * kHidden, 7), x = Random(kTokens * kHidden, 8);
   const Floats expected = Reference(x, table, {}, kHidden);
-  for (int32_t ranks : {1, 3, 4}) {
-    OnRanks(ranks, [&](TpInfo tp, Backend& backend) {
+  for (const auto& [ranks, rows] :
+       {std::pair<int32_t, int64_t>{1, 33}, {2, 24}, {3, 16}, {4, 16}}) {
+    OnRanks(ranks, [&, ranks = ranks, rows = rows](TpInfo tp, Backend& backend) {
       const int64_t local = Vocabulary::LocalRows(kVocab, tp);
-      EXPECT_EQ(local, (kVocab + ranks - 1) / ranks);
+      EXPECT_EQ(local, rows);
       Floats slice(local * kHidden, 0.0f);
       for (int64_t i = 0; i < local && tp.rank * local + i < kVocab; ++i) {
         const auto row = table.begin() + (tp.rank * local + i) * kHidden;
@@ -115,15 +116,14 @@ TEST(VocabularyTest, PaddedRowsNeitherEmbedNorReachTheLogits) {
         }
       }
 
-      const std::vector<int32_t> numbers = {0, 1, 2};
-      Floats local_logits(kTokens * local), gathered(kTokens * local * ranks);
-      Floats logits(kTokens * kVocab);
-      vocabulary.Logits(backend, View(x, kTokens),
-                        {.local = View(local_logits, kTokens),
-                         .gathered = View(gathered, kTokens),
-                         .row_numbers = numbers.data()},
-                        View(logits, kTokens));
-      ExpectNear(logits, expected);
+      Floats logits(kTokens * local), of_rank(kTokens * local, 0.0f);
+      vocabulary.Logits(backend, View(x, kTokens), View(logits, kTokens));
+      for (int64_t t = 0; t < kTokens; ++t) {
+        for (int64_t i = 0; i < local && tp.rank * local + i < kVocab; ++i) {
+          of_rank[t * local + i] = expected[t * kVocab + tp.rank * local + i];
+        }
+      }
+      ExpectNear(logits, of_rank);
     });
   }
 }

@@ -195,8 +195,8 @@ TEST(DecoderWeightsTest, RanksShareMatricesAndRepeatNorms) {
       DecoderWeights::Load(ModelDir("llama"), config, {}, ModelOptions{}, backend);
   ASSERT_TRUE(whole.ok()) << whole.status();
   ASSERT_EQ(whole->layers.size(), 3u);
-  // 259 rows of embedding and head become 2 x 130; the 7 norms of 64 stay whole.
-  const int64_t padding = 2 * 64 * 4, norms = 7 * 64 * 4;
+  // 259 rows of embedding and head become 2 x 136; the 7 norms of 64 stay whole.
+  const int64_t padding = 2 * 13 * 64 * 4, norms = 7 * 64 * 4;
   for (int32_t rank : {0, 1}) {
     const int64_t half = DecoderWeights::TotalBytes(config, {rank, 2}, ModelOptions{});
     EXPECT_EQ(2 * half, DecoderWeights::TotalBytes(config, {}, ModelOptions{}) + padding + norms);

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "engine/base/json.h"
+#include "engine/model/linear.h"
 #include "kernels/check.h"
 
 namespace quire::testing {
@@ -83,11 +84,12 @@ ModelRunner::ModelRunner(const std::string& name, TpInfo tp, const RunnerOptions
                                    .max_logit_rows = kMaxLogitRows,
                                    .max_model_len = kBlocksPerSequence * kBlockSize};
   model_ = Good(LoadModel(ModelDir(name), config_, tp, model_options, backend));
-  const KvLayout layout{.num_layers = config_.num_layers,
-                        .num_kv_heads = config_.num_kv_heads / tp.size,
-                        .head_dim = config_.head_dim,
-                        .block_size = kBlockSize,
-                        .dtype = options.kv_dtype};
+  const KvLayout layout{
+      .num_layers = config_.num_layers,
+      .num_kv_heads = static_cast<int32_t>(KvShard(config_.num_kv_heads, tp).count),
+      .head_dim = config_.head_dim,
+      .block_size = kBlockSize,
+      .dtype = options.kv_dtype};
   const int32_t num_blocks = 1 + kSequences * kBlocksPerSequence;
   cache_ = std::make_unique<KvCache>(Good(KvCache::Create(backend, layout, num_blocks)));
   // NaN in every type: whatever is read before it is written shows.
@@ -100,7 +102,9 @@ ModelRunner::ModelRunner(const std::string& name, TpInfo tp, const RunnerOptions
   }
   block_table_ = Upload(table);
   block_table_memory_ = std::move(uploads_.back());
-  logits_ = backend.Allocate(sizeof(float) * kMaxLogitRows * config_.vocab_size);
+  columns_ = Vocabulary::LocalRows(config_.vocab_size, tp);
+  logits_ = backend.Allocate(sizeof(float) * kMaxLogitRows * columns_ * tp.size);
+  if (tp.size > 1) whole_ = backend.AllocateShared(logits_.bytes());
 }
 
 template <typename T>
@@ -143,11 +147,33 @@ std::vector<float> ModelRunner::Run(const std::vector<Slice>& slices) {
                          .block_table = block_table_,
                          .table_stride = kBlocksPerSequence,
                          .logit_rows = Upload(logit_rows)};
-  const TensorView logits(logits_.data(), DType::kF32, {input.num_logit_rows, config_.vocab_size});
+  const TensorView logits(logits_.data(), DType::kF32, {input.num_logit_rows, columns_});
   model_->Forward(input, *cache_, logits);
-  std::vector<float> result(logits.size());
-  backend_.CopyToHost(result.data(), logits.data, result.size() * sizeof(float));
+  return WholeRows(logits);
+}
+
+// In a group each rank's share of the rows is a copy of all of them, so that each gets them whole.
+std::vector<float> ModelRunner::WholeRows(TensorView logits) {
+  const int64_t rows = logits.dim[0], ranks = backend_.ranks();
+  if (rows == 0) return {};
+  TensorView whole = logits;
+  if (ranks > 1) {
+    TensorView copies = logits;
+    copies.dim[0] = rows * ranks;
+    for (int64_t r = 1; r < ranks; ++r) {
+      const size_t bytes = static_cast<size_t>(logits.bytes());
+      backend_.CopyOnDevice(copies.Rows(r * rows, rows).data, logits.data, bytes);
+    }
+    whole = TensorView(whole_.data(), DType::kF32, {rows, columns_ * ranks});
+    backend_.ColumnsToRows(copies, whole);
+  }
+  std::vector<float> padded(whole.size()), result;
+  backend_.CopyToHost(padded.data(), whole.data, padded.size() * sizeof(float));
   backend_.Synchronize();
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto begin = padded.begin() + row * whole.dim[1];
+    result.insert(result.end(), begin, begin + config_.vocab_size);
+  }
   return result;
 }
 

@@ -67,6 +67,8 @@ class ModelRunner {
   Model& model() { return *model_; }
 
  private:
+  // The logits over the whole vocabulary.
+  std::vector<float> WholeRows(TensorView logits);
   template <typename T>
   const T* Upload(const std::vector<T>& values);
 
@@ -77,7 +79,9 @@ class ModelRunner {
   std::vector<Buffer> uploads_;  // of the step under way
   const int32_t* block_table_ = nullptr;
   Buffer block_table_memory_;
-  Buffer logits_;
+  int64_t columns_ = 0;  // of the logits, on this rank
+  Buffer logits_;        // [rows, columns_], with room for a copy for each rank
+  Buffer whole_;         // of a group: [rows, columns_ * ranks]
 };
 
 // The index of the largest of the last `vocab_size` logits.

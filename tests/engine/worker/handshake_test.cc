@@ -104,6 +104,21 @@ TEST(HandshakeTest, MessagesOfAWorkerArrive) {
   EXPECT_EQ(std::get<WorkerFailure>(*DecodeMessage(EncodeMessage(failure))).status, failure.status);
 }
 
+TEST(HandshakeTest, SharesCarryAnyBytes) {
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
+  const absl::StatusOr<WorkerMessage> message = DecodeMessage(EncodeMessage(WorkerShare{bytes}));
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(std::get<WorkerShare>(*message).bytes, bytes);
+  EXPECT_EQ(*DecodeShares(EncodeShares({bytes, "", "x"})),
+            (std::vector<std::string>{bytes, "", "x"}));
+  for (const char* bad :
+       {"", "{}", R"({"shared": 1})", R"({"shared": [1]})", R"({"shared": ["0"]})",
+        R"({"shared": ["xy"]})", R"({"shared": ["AB"]})"}) {
+    EXPECT_FALSE(DecodeShares(bad).ok()) << bad;
+  }
+}
+
 TEST(HandshakeTest, MalformedMessagesAreRefused) {
   for (const char* word : {
            "",
@@ -118,6 +133,8 @@ TEST(HandshakeTest, MalformedMessagesAreRefused) {
            R"({"device": {"total_bytes": -1}})",
            R"({"device": {"total_bytes": 5, "free_bytes": 6, "backend_bytes": 0}})",
            R"({"device": {"total_bytes": 1e99, "free_bytes": 6, "backend_bytes": 0}})",
+           R"({"share": {"bytes": "abc"}})",
+           R"({"share": {"bytes": 7}})",
            R"({"error": {"code": 0, "message": "all is well"}})",
            R"({"error": {"code": 17, "message": "?"}})",
            R"({"ready": {"memory": {}, "seconds": [], "graphs": []}})",

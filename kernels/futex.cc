@@ -1,5 +1,5 @@
 // Wraps the system call, for which the C library has no function.
-#include "engine/base/futex.h"
+#include "kernels/futex.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -1,0 +1,32 @@
+// RankExchange: how the ranks of a group tell each other a few bytes before they can exchange
+// tensors: handles of memory, the identity of a communicator.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+class RankExchange {
+ public:
+  virtual ~RankExchange() = default;
+  // Gives this rank's bytes, at most a few KiB. Returns the bytes of all ranks, by rank, once every
+  // rank has given its own. All ranks make the same calls in the same order. A group that loses a
+  // rank is killed as a whole, so the call has no error.
+  virtual std::vector<std::string> Share(const std::string& bytes) = 0;
+};
+
+// The place of a rank whose process is its own.
+struct RankPlace {
+  int32_t rank = 0;
+  int32_t ranks = 1;
+  bool one_host = true;              // all ranks run on one host
+  RankExchange* exchange = nullptr;  // outlives the backend; null in a group of one
+  // Counts the collectives that this rank has begun; null: not counted. The server reads it to say
+  // which rank holds the others up.
+  std::atomic<uint64_t>* collectives = nullptr;
+};
+
+}  // namespace quire
