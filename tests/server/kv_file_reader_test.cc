@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,7 +16,7 @@ namespace {
 // A block is longer than what is read at once, and over several ranks it has more runs than that.
 constexpr int32_t kLayers = 300;
 constexpr int32_t kHeads = 2;
-constexpr int64_t kHeadBytes = 512;
+constexpr int64_t kHeadBytes = 256;
 constexpr int64_t kBlockBytes = int64_t{2} * kLayers * kHeads * kHeadBytes;
 constexpr int32_t kBlocks = 3;
 
@@ -65,9 +66,11 @@ class KvFileReaderTest : public ::testing::TestWithParam<int32_t> {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  absl::Status ReadBy(int threads) {
+  absl::Status ReadBy(
+      int threads, const std::function<void()>& after_open = [] {}) {
     auto reader = KvFileReader::Open(*disk_, "1.kv", Here());
     if (!reader.ok()) return reader.status();
+    after_open();
     (*reader)->SetPages(arenas_, {2, 0, 1});
     std::atomic<bool> stop{false};
     (*reader)->Expect(threads, &stop);
@@ -118,6 +121,25 @@ TEST_P(KvFileReaderTest, AChangedByteIsRefused) {
     flip();
   }
   EXPECT_TRUE(ReadBy(2).ok());
+}
+
+TEST_P(KvFileReaderTest, AFileThatGetsShorterIsRefused) {
+  const std::string path = folder_ + "/1.kv";
+  const auto cut = [&] { std::filesystem::resize_file(path, kBlockBytes * 5 / 2); };
+  EXPECT_TRUE(absl::IsOutOfRange(ReadBy(1, cut)));
+}
+
+// Every byte of the pieces is asked for; a file that ends within them does not fill them.
+TEST_P(KvFileReaderTest, PiecesAreFilledOrRefused) {
+  const auto file = disk_->Open("2.kv", Disk::Mode::kCreate);
+  ASSERT_TRUE(file.ok() && AppendAll(**file, "0123456789").ok());
+  std::vector<std::byte> bytes(8);
+  const std::vector<std::span<std::byte>> pieces = {std::span(bytes).first(3),
+                                                    std::span(bytes).subspan(3)};
+  ASSERT_TRUE((*file)->ReadPieces(2, pieces).ok());
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), 8), "23456789");
+  EXPECT_TRUE(absl::IsOutOfRange((*file)->ReadPieces(3, pieces)));
+  EXPECT_TRUE(absl::IsOutOfRange((*file)->ReadPieces(8, pieces)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, KvFileReaderTest, ::testing::Values(1, 2, 4));

@@ -44,9 +44,10 @@ class SystemFile final : public DiskFile {
     }
     return absl::OkStatus();
   }
-  // One system call reads all pieces. The remainder of a read that ends early follows by itself.
+  // One system call reads all pieces, and Read reads the rest of a call that ended early.
   absl::Status ReadPieces(int64_t offset, std::span<const std::span<std::byte>> pieces) override {
     CHECK_LE(pieces.size(), kMaxPieces);
+    if (pieces.size() == 1) return Read(offset, pieces.front());  // faster than preadv
     std::vector<iovec> places;
     places.reserve(pieces.size());
     for (const std::span<std::byte> piece : pieces) places.push_back({piece.data(), piece.size()});
