@@ -294,7 +294,7 @@ int64_t CudaBackendBytes(const CudaOptions& options) {
   const int32_t ranks = options.place.ranks;
   if (ranks == 1) return own;
   return own + cuda::Communicator::Bytes(ranks, options.max_rows) +
-         cuda::Communicator::NcclBytes(ranks);
+         cuda::Communicator::NcclBytes(options.place);
 }
 
 std::unique_ptr<CudaBackend> CudaBackend::Create(const CudaOptions& options, std::string* why) {

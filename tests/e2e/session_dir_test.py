@@ -105,7 +105,7 @@ class SessionDirTest(unittest.TestCase):
                     self.assertEqual(residency.host_tokens, self.positions[turn - 1] - 1)
 
     def test_servers_of_other_ranks_take_the_kv_over(self):
-        for turn, ranks in enumerate((2, 1, 2, 2, 1, 2)):
+        for turn, ranks in enumerate((2, 1, 4, 2, 1, 4)):
             flags = ("--tensor-parallel-size", str(ranks), "--worker-process", "off")
             with Server(*self.flags, *flags) as server:
                 residency = self.check(turn, server.say("talk", turn))

@@ -161,7 +161,7 @@ class SessionsTest(unittest.TestCase):
 
     def test_exported_and_imported_by_servers_of_other_ranks(self):
         file = None
-        for turn, ranks in enumerate((2, 1, 2, 2, 1, 2)):
+        for turn, ranks in enumerate((2, 1, 4, 2, 1, 4)):
             with Server("--tensor-parallel-size", str(ranks), "--worker-process", "off") as server:
                 if file is not None:
                     server.sessions.import_(file, "talk")

@@ -20,6 +20,8 @@ TEST(SumChoiceTest, ASizeTakesTheMethodOfTheNextSizeThatWasTimed) {
   EXPECT_EQ(choice.For(4 << 20), SumMethod::kTwoShot);
   EXPECT_EQ(choice.For((4 << 20) + 1), SumMethod::kOneShot);
   EXPECT_EQ(choice.For(int64_t{1} << 40), SumMethod::kNccl);
+  EXPECT_TRUE(choice.Has(SumMethod::kNccl));
+  EXPECT_FALSE(SumChoice(SumMethod::kOneShot).Has(SumMethod::kNccl));
 }
 
 TEST(SumChoiceTest, TheTextIsReadBackAndAnyOtherIsRefused) {

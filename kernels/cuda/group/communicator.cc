@@ -68,6 +68,7 @@ struct Communicator::State {
   CommunicatorOptions options;
   Device device;
   Buffer own;
+  SampleResult* gathered = nullptr;
   std::unique_ptr<PeerMemory> peers;  // null: the ranks do not reach each other's memory
   std::unique_ptr<NcclGroup> nccl;    // null: peers exchange everything
   GroupView view;
@@ -75,7 +76,8 @@ struct Communicator::State {
   std::vector<std::unique_ptr<PeerMemory>> shared;  // of AllocateShared
 
   bool JoinPeers(const Layout& layout, std::string* why);
-  void Choose(const std::string& machine);
+  bool JoinNccl(std::string* why);
+  void Choose();
   SumChoice Measure();
   float Time(SumMethod method, int64_t bytes, const Scratch& scratch);
   void Sum(const RmsNormParams& p, SumMethod method);
@@ -103,27 +105,32 @@ bool Communicator::State::JoinPeers(const Layout& layout, std::string* why) {
   return true;
 }
 
-// Every rank takes the choice of rank 0's file, or measures with the others.
-void Communicator::State::Choose(const std::string& machine) {
-  if (options.forced != SumMethod::kMeasured) {
-    choice = SumChoice(options.forced);
-    return;
-  }
-  choice = SumChoice(peers == nullptr ? SumMethod::kNccl : SumMethod::kOneShot);
-  if (peers == nullptr || (nccl == nullptr && options.place.ranks == 2)) return;
+bool Communicator::State::JoinNccl(std::string* why) {
+  nccl = NcclGroup::Create(options.place, device, gathered, why);
+  return nccl != nullptr;
+}
+
+// Every rank takes the choice of rank 0's file, or measures with the others. Between two ranks the
+// one-shot sum moves the fewest bytes in the fewest hops, and was the fastest at every size.
+void Communicator::State::Choose() {
   const RankPlace& place = options.place;
-  const std::string name = machine + ", " + std::to_string(place.ranks) + " ranks, width " +
-                           std::to_string(options.hidden) +
-                           (nccl ? ", NCCL " + nccl->version() : "");
+  choice = SumChoice(SumMethod::kOneShot);
+  if (options.forced != SumMethod::kMeasured) choice = SumChoice(options.forced);
+  std::string why;  // without NCCL our kernels take every size
+  if (options.forced == SumMethod::kNccl) JoinNccl(&why);
+  if (options.forced != SumMethod::kMeasured || place.ranks == 2) return;
+  cudaDeviceProp properties;
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device.ordinal));
+  const std::string name = std::string(properties.name) + ", " + std::to_string(place.ranks) +
+                           " ranks, width " + std::to_string(options.hidden);
   const bool keeps = place.rank == 0 && !options.cache_file.empty();
-  const std::string known = keeps ? SumChoice::Load(options.cache_file, name) : "";
-  SumChoice kept(SumMethod::kOneShot);
-  if (SumChoice::Parse(place.exchange->Share(known).front(), &kept)) {
-    choice = kept;
-    return;
-  }
-  choice = Measure();
-  if (keeps && !SumChoice::Save(options.cache_file, name, choice.Text())) {
+  std::string text = keeps ? SumChoice::Load(options.cache_file, name) : "";
+  text = place.exchange->Share(text).front();
+  const bool known = SumChoice::Parse(text, &choice);
+  if (!known || choice.Has(SumMethod::kNccl)) JoinNccl(&why);
+  if (!known) choice = Measure();
+  if (!choice.Has(SumMethod::kNccl)) nccl.reset();
+  if (keeps && !known && !SumChoice::Save(options.cache_file, name, choice.Text())) {
     std::fprintf(stderr, "%s cannot be written; the next start measures again\n",
                  options.cache_file.c_str());
   }
@@ -187,7 +194,7 @@ float Communicator::State::Time(SumMethod method, int64_t bytes, const Scratch& 
 }
 
 void Communicator::State::Sum(const RmsNormParams& p, SumMethod method) {
-  if (method == SumMethod::kNccl) {
+  if (method == SumMethod::kNccl && nccl != nullptr) {
     nccl->AllReduceSum(p.x);
     return RmsNorm(p, device);
   }
@@ -203,7 +210,9 @@ int64_t Communicator::Bytes(int32_t ranks, int32_t max_rows) {
   return layout.inbox.bytes + layout.own_bytes;
 }
 
-int64_t Communicator::NcclBytes(int32_t) { return int64_t{512} << 20; }
+int64_t Communicator::NcclBytes(const RankPlace& place) {
+  return place.one_host && place.ranks == 2 ? 0 : int64_t{1} << 30;
+}
 
 std::unique_ptr<Communicator> Communicator::Create(const CommunicatorOptions& options,
                                                    const Device& device, std::string* why) {
@@ -215,17 +224,14 @@ std::unique_ptr<Communicator> Communicator::Create(const CommunicatorOptions& op
   state->device = device;
   state->own =
       Buffer(own, static_cast<size_t>(layout.own_bytes), [](void* p, size_t) { cudaFree(p); });
+  state->gathered = reinterpret_cast<SampleResult*>(static_cast<char*>(own) + layout.gathered);
   std::string why_no_peers, why_no_nccl;
-  const bool peers = state->JoinPeers(layout, &why_no_peers);
-  auto* const gathered = reinterpret_cast<SampleResult*>(static_cast<char*>(own) + layout.gathered);
-  state->nccl = NcclGroup::Create(options.place, device, gathered, &why_no_nccl);
-  if (!peers && state->nccl == nullptr) {
+  if (state->JoinPeers(layout, &why_no_peers)) {
+    state->Choose();
+  } else if (!state->JoinNccl(&why_no_nccl)) {
     *why = why_no_peers + ", and " + why_no_nccl;
     return nullptr;
   }
-  cudaDeviceProp properties;
-  CUDA_CHECK(cudaGetDeviceProperties(&properties, device.ordinal));
-  state->Choose(properties.name);
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
 }
 
@@ -256,7 +262,7 @@ Buffer Communicator::AllocateShared(size_t bytes) {
 
 void Communicator::AllReduceSum(const TensorView& x) {
   const SumMethod method = state_->choice.For(x.bytes());
-  if (method == SumMethod::kNccl) return state_->nccl->AllReduceSum(x);
+  if (method == SumMethod::kNccl && state_->nccl != nullptr) return state_->nccl->AllReduceSum(x);
   const SumPath path = method == SumMethod::kTwoShot ? SumPath::kTwoShot : SumPath::kOneShot;
   cuda::AllReduceSum(x, path, state_->view, state_->device);
 }

@@ -1,6 +1,7 @@
 // Communicator: the collectives of one rank on a CUDA device. Between ranks that reach each other's
-// memory our own kernels exchange, and NCCL takes over from the size at which it was measured
-// faster; between other ranks NCCL exchanges everything.
+// memory our own kernels exchange. Of more than two such ranks NCCL takes the sizes at which it was
+// measured faster; between other ranks it exchanges everything. It is not loaded where it has
+// nothing to do.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +27,13 @@ struct CommunicatorOptions {
 class Communicator {
  public:
   // Every rank of the group makes the call, and each later one, in the same order. Null if the
-  // ranks cannot reach each other; `why` gives the reason. Takes Bytes of the device, and NCCL what
-  // it takes.
+  // ranks cannot reach each other; `why` gives the reason. Takes Bytes of the device, and NCCL up
+  // to NcclBytes.
   static std::unique_ptr<Communicator> Create(const CommunicatorOptions& options,
                                               const Device& device, std::string* why);
-  // For the memory plan: our own memory, and NCCL's as measured on H200.
+  // For the memory plan: our own memory, and what NCCL may take, measured on H200 and rounded up.
   static int64_t Bytes(int32_t ranks, int32_t max_rows);
-  static int64_t NcclBytes(int32_t ranks);
+  static int64_t NcclBytes(const RankPlace& place);
   ~Communicator();
 
   // "peer memory and NCCL 2.28.9": for logs.

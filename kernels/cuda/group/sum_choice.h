@@ -2,6 +2,7 @@
 // in a file.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,7 @@ class SumChoice {
   std::string Text() const;
 
   SumMethod For(int64_t bytes) const;
+  bool Has(SumMethod method) const { return std::ranges::find(of_size_, method) != of_size_.end(); }
   void Set(size_t index, SumMethod method) { of_size_[index] = method; }
 
   // A file holds one line for each machine and group: a name of both, a tab, and the text of the
