@@ -1,11 +1,14 @@
 // Collectives between GPUs in captured graphs: each way to sum over the ranks with the norm behind
-// it, and NCCL beside it; rows of logits and draws. Prints one JSON object per line.
+// it, and NCCL beside it; rows of logits and draws; and products of a prompt whose sums run beside
+// them on a second stream. Prints one JSON object per line.
 //
 //   group_gpu_bench     one rank a GPU, of 2, 4 or 8 GPUs
 #include <cstdio>
 
 #include "bench/gpu/graph_timer.h"
+#include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/group/communicator.h"
+#include "kernels/cuda/matmul/matmul.h"
 #include "tests/gpu/forked_ranks.h"
 
 namespace quire::gpu {
@@ -26,14 +29,20 @@ const char* Name(SumMethod method) {
   }
 }
 
+// The shape of a product of Llama-3.1-70B whose inputs are split.
+struct Shape {
+  const char* name;
+  int64_t inputs;  // of all ranks
+};
+
 struct Bench {
   const RankPlace& place;
   GraphTimer timer;
   char* memory = nullptr;
 
   explicit Bench(const RankPlace& place_in) : place(place_in) {
-    CUDA_CHECK(cudaMalloc(&memory, size_t{512} << 20));
-    CUDA_CHECK(cudaMemset(memory, 0, size_t{512} << 20));
+    CUDA_CHECK(cudaMalloc(&memory, size_t{1} << 30));
+    CUDA_CHECK(cudaMemset(memory, 0, size_t{1} << 30));
   }
 
   std::unique_ptr<Communicator> Join(SumMethod method) {
@@ -72,6 +81,74 @@ struct Bench {
     }
   }
 
+  // A prompt's product in `pieces` of its tokens; the sum of a piece runs beside the products of
+  // the pieces behind it, on at most `blocks` multiprocessors.
+  void Beside(const Shape& shape, int pieces, int blocks) {
+    constexpr int64_t kTokens = 8192;
+    const cuda::Device main = timer.device();
+    cuda::Device second = main;
+    second.num_sms = blocks;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&second.stream, cudaStreamNonBlocking));
+    std::string why;
+    const auto group = Communicator::Create(
+        {.place = place, .max_rows = kMaxRows, .hidden = kWidth, .forced = SumMethod::kOneShot},
+        second, &why);
+    CHECK(group != nullptr);
+    void* workspace = nullptr;
+    CUDA_CHECK(cudaMalloc(&workspace, static_cast<size_t>(cuda::MatMul::WorkspaceBytes())));
+    cuda::MatMul matmul(main, workspace, "");
+    char* at = memory;
+    const auto take = [&](int64_t rows, int64_t columns) {
+      const TensorView view(at, DType::kBF16, {rows, columns});
+      at += view.bytes();
+      return view;
+    };
+    const int64_t k = shape.inputs / place.ranks;
+    const TensorView x = take(kTokens, k), w = take(kWidth, k), out = take(kTokens, kWidth),
+                     residual = take(kTokens, kWidth), weight(at, DType::kF32, {kWidth});
+    for (const TensorView& view : {x, w}) {
+      cuda::FillUniform({.out = view, .seed = 1, .amplitude = 1}, main);
+    }
+    cudaEvent_t ready, done, begin, end;
+    for (cudaEvent_t* event : {&ready, &done}) {
+      CUDA_CHECK(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    }
+    CUDA_CHECK(cudaEventCreate(&begin));
+    CUDA_CHECK(cudaEventCreate(&end));
+    const auto run = [&] {
+      const int64_t rows = kTokens / pieces;
+      for (int piece = 0; piece < pieces; ++piece) {
+        const TensorView part = out.Rows(piece * rows, rows);
+        matmul.Run({.x = x.Rows(piece * rows, rows), .w = w, .bias = {}, .out = part});
+        CUDA_CHECK(cudaEventRecord(ready, main.stream));
+        CUDA_CHECK(cudaStreamWaitEvent(second.stream, ready));
+        group->SumRmsNorm({.x = part,
+                           .residual = residual.Rows(piece * rows, rows),
+                           .weight = weight,
+                           .eps = 1e-5f,
+                           .out = part});
+      }
+      CUDA_CHECK(cudaEventRecord(done, second.stream));
+      CUDA_CHECK(cudaStreamWaitEvent(main.stream, done));
+    };
+    for (int i = 0; i < 3; ++i) run();
+    CUDA_CHECK(cudaEventRecord(begin, main.stream));
+    constexpr int kRuns = 20;
+    for (int i = 0; i < kRuns; ++i) run();
+    CUDA_CHECK(cudaEventRecord(end, main.stream));
+    CUDA_CHECK(cudaEventSynchronize(end));
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    CUDA_CHECK(cudaFree(workspace));
+    if (place.rank != 0) return;
+    std::printf(
+        "{\"ranks\": %d, \"product_and_sum\": \"%s\", \"tokens\": %lld, \"pieces\": %d, "
+        "\"sum_blocks\": %d, \"us\": %.0f}\n",
+        place.ranks, shape.name, static_cast<long long>(kTokens), pieces, blocks,
+        ms * 1e3f / kRuns);
+    std::fflush(stdout);
+  }
+
   void Rows() {
     const auto group = Join(SumMethod::kOneShot);
     constexpr int64_t kVocab = 128256;
@@ -99,6 +176,12 @@ bool Run(const RankPlace& place) {
   bench.Sums(SumMethod::kTwoShot);
   bench.Sums(SumMethod::kNccl);
   bench.Rows();
+  for (const Shape& shape : {Shape{"o", 8192}, Shape{"down", 28672}}) {
+    bench.Beside(shape, 1, 132);
+    for (const int pieces : {2, 4}) {
+      for (const int blocks : {8, 16, 32, 132}) bench.Beside(shape, pieces, blocks);
+    }
+  }
   return true;
 }
 

@@ -206,7 +206,7 @@ bool ReplaysStayExact(const RankPlace& place, SumMethod method, int replays) {
 
 // Under a sanitizer, or with two ranks on one GPU, fewer.
 int Replays() {
-  if (const char* count = std::getenv("QUIRE_GROUP_REPLAYS")) return std::atoi(count);
+  if (const char* count = std::getenv("GROUP_REPLAYS")) return std::atoi(count);
   return HasNccl() ? 100'000 : 500;
 }
 
