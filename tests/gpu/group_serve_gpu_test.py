@@ -45,7 +45,7 @@ class Group(Server):
 
     def reason(self):
         """Why the last group was replaced."""
-        return [line for line in self.log().splitlines() if "workers died" in line][-1]
+        return [line for line in self.log().splitlines() if "workers died; restarting" in line][-1]
 
     def stream(self):
         return subprocess.Popen(
@@ -63,7 +63,7 @@ class RankTest(unittest.TestCase):
     def start(self):
         self.group = Group("--gpu-memory-utilization", "0.3", "--kv-offloading-size", "1",
                            "--worker-step-timeout", str(STEP_TIMEOUT))
-        self.addCleanup(self.group.stop)
+        self.addCleanup(lambda group=self.group: group.process.poll() is None and group.stop())
 
     def calm(self):
         stream = self.group.stream()
@@ -104,6 +104,7 @@ class RankTest(unittest.TestCase):
     def test_a_rank_killed_while_its_group_starts(self):
         for rank in range(RANKS):
             if rank > 0:
+                self.group.stop()
                 self.start()
             os.kill(self.group.pids()[0], signal.SIGKILL)
             await_true(lambda: self.group.groups() == 2, "the next group")
