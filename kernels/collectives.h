@@ -15,6 +15,12 @@
 
 namespace quire {
 
+// A rank and the size of its group.
+struct RankOf {
+  int32_t rank = 0;
+  int32_t ranks = 1;
+};
+
 // A matrix of `num_rows` split by rows: the most that a rank has, and those of one rank.
 struct RowRange {
   int64_t begin = 0;
@@ -40,8 +46,9 @@ class Collectives {
  public:
   virtual ~Collectives() = default;
 
-  virtual int32_t rank() const = 0;
-  virtual int32_t ranks() const = 0;
+  virtual RankOf group() const = 0;
+  int32_t rank() const { return group().rank; }
+  int32_t ranks() const { return group().ranks; }
   // x = sum over ranks of x. x is [T, H] and dense.
   virtual void AllReduceSum(TensorView x) = 0;
   // p.x = sum over ranks of p.x, rounded to its type, then RmsNorm(p), as one operation. Without

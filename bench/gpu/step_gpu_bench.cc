@@ -120,6 +120,7 @@ class Bench {
         report_.warm_seconds, static_cast<long long>(report_.planned_bytes),
         static_cast<long long>(report_.measured_bytes));
     PrintGraphs();
+    PrintActivations();
   }
 
   // Steps of the `batch` sequences of the last Fill, `ahead` of them in flight: seconds a step.
@@ -206,6 +207,20 @@ class Bench {
     backend.max_tokens = kMaxSeqs;
     return PlanModelMemory(spec_.model, spec_.tp, options).arena_bytes + CudaBackendBytes(backend) +
            Worker::LogitsBytes(kMaxSeqs, spec_.model.vocab_size, place_.ranks);
+  }
+
+  // The activations of a rank beside those of a model of its share of the width on one rank.
+  void PrintActivations() const {
+    ModelConfig share = spec_.model;
+    share.num_heads /= place_.ranks;
+    share.num_kv_heads = spec_.kv_layout.num_kv_heads;
+    share.intermediate_size /= place_.ranks;
+    const auto bytes = [&](const ModelConfig& model, TpInfo tp) {
+      return PlanModelMemory(model, tp, spec_.model_options).arena_bytes;
+    };
+    std::printf("{\"model\": \"%s\", \"activation_bytes\": %lld, \"of_its_share_alone\": %lld}\n",
+                name_.c_str(), static_cast<long long>(bytes(spec_.model, spec_.tp)),
+                static_cast<long long>(bytes(share, {})));
   }
 
   void PrintGraphs() const {
@@ -314,13 +329,34 @@ void Measure(const std::string& name, const RankPlace& place, double copy_rate) 
   std::fflush(stdout);
 }
 
+// The same steps on one GPU, beside which those of several stand; the other ranks wait meanwhile.
+void MeasureAlone(const std::string& name, const RankPlace& place) {
+  constexpr int64_t kMostBytes = int64_t{40} << 30;
+  const WorkerSpec spec = SpecFor(name, {});
+  const bool fits = PlanModelMemory(spec.model, {}, spec.model_options).weight_bytes < kMostBytes;
+  if (place.ranks == 1 || !fits) return;
+  if (place.rank == 0) {
+    Bench bench(name, {});
+    for (int32_t batch : {1, 64}) {
+      constexpr int32_t kContext = 1024, kSteps = 40;
+      bench.Fill(batch, kContext, kSteps + 8);
+      std::printf("{\"model\": \"%s\", \"alone_decode_batch\": %d, \"step_ms\": %.3f}\n",
+                  name.c_str(), batch, bench.Decode(batch, kContext, 2, kSteps) * 1e3);
+    }
+  }
+  place.exchange->Share("");
+}
+
 // Rank 0 prints.
 bool Run(const std::vector<std::string>& names, const RankPlace& place) {
   if (place.rank != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) return false;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const double copy_rate = CopyRate();
   std::printf("{\"ranks\": %d, \"copy_bytes_per_second\": %.4g}\n", place.ranks, copy_rate);
-  for (const std::string& name : names) Measure(name, place, copy_rate);
+  for (const std::string& name : names) {
+    MeasureAlone(name, place);
+    Measure(name, place, copy_rate);
+  }
   return true;
 }
 

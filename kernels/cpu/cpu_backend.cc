@@ -116,8 +116,9 @@ class CpuBackend final : public Backend {
   void GatherRows(const GatherRowsParams& p) override { cpu::GatherRows(p, cores_); }
   void Sample(const SampleParams& p) override { cpu::Sample(p, cores_); }
 
-  int32_t rank() const override { return group_ == nullptr ? 0 : group_->rank(); }
-  int32_t ranks() const override { return group_ == nullptr ? 1 : group_->ranks(); }
+  RankOf group() const override {
+    return group_ == nullptr ? RankOf{} : RankOf{group_->rank(), group_->ranks()};
+  }
   void AllReduceSum(TensorView x) override {
     if (Begin()) cpu::AllReduceSum(x, *group_);
   }

@@ -197,8 +197,7 @@ class Implementation final : public CudaBackend {
   void GatherRows(const GatherRowsParams& p) override { cuda::GatherRows(p, device_); }
   void Sample(const SampleParams& p) override { cuda::Sample(p, device_); }
 
-  int32_t rank() const override { return options_.place.rank; }
-  int32_t ranks() const override { return options_.place.ranks; }
+  RankOf group() const override { return {options_.place.rank, options_.place.ranks}; }
   void AllReduceSum(TensorView x) override {
     if (communicator_ != nullptr) communicator_->AllReduceSum(x);
   }

@@ -50,8 +50,7 @@ class ForwardingBackend : public Backend {
   void SumRmsNorm(const RmsNormParams& p) override { inner_->SumRmsNorm(p); }
   void ColumnsToRows(TensorView x, TensorView out) override { inner_->ColumnsToRows(x, out); }
   void ShareSamples(const ShareSamplesParams& p) override { inner_->ShareSamples(p); }
-  int32_t rank() const override { return inner_->rank(); }
-  int32_t ranks() const override { return inner_->ranks(); }
+  RankOf group() const override { return inner_->group(); }
 
  private:
   const std::unique_ptr<Backend> inner_ = std::move(CreateCpuBackends(1, 1)[0]);

@@ -44,7 +44,7 @@ cuda::Device DeviceOf(const RankPlace& place) {
   return device;
 }
 
-// What rank `rank` adds to a sum: small integers and negative zeros, so that every sum is exact.
+// The part of a rank in a sum: small integers and negative zeros, so that every sum is exact.
 Array PartOf(int rank, DType dtype, int64_t rows, int64_t width, int seed) {
   Array part(dtype, {rows, width});
   std::mt19937 random(static_cast<uint32_t>(1000 * seed + rank));

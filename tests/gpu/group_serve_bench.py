@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Large models' shapes on several GPUs through the server: group_serve_bench.py PACK.
 
-Times exec to READY with dummy weights, before and after the algorithms are cached, and the time from
-the kill of a rank to a whole answer; then the rate over gRPC of 1000 tokens in, 1000 out with the
-largest model. Prints one JSON object a line; run from the repository's root.
+Times exec to READY with dummy weights, before and after the algorithms are cached, and the time
+from the kill of a rank to a whole answer; then the rate over gRPC of 1000 tokens in, 1000 out with
+the largest model. Prints one JSON object a line; run from the repository's root.
 """
 import json
 import os

@@ -123,8 +123,14 @@ NUMBERS = [
     summed("sum and norm", 1, 6, 4),
     summed("sum and norm", 64, 12, 9),
     summed("sum", 1024),
+    ("2 GPUs: activation memory of a rank over its share's alone", "x", 1, 1, STEP_2,
+     {"model": HUGE, "activation_bytes": None},
+     lambda line, _: line["activation_bytes"] / line["of_its_share_alone"], None),
     *[on_two(decode(BIG, batch)) for batch in (1, 8, 64, 256)],
     *[on_two(decode(HUGE, batch)) for batch in (1, 8, 64, 256)],
+    ("2 GPUs over one: 8B decode, batch 1", "x", -1.5, -1.75, STEP_2,
+     {"model": BIG, "decode_batch": 1}, lambda line, lines:
+     find(lines, {"model": BIG, "alone_decode_batch": 1})["step_ms"] / line["step_ms"], None),
     *[(f"2 GPUs: exec to READY, {model} dummy", "s", *limits, "group_serve_bench",
        {"ranks": 2, "model": model, "start": "next"}, "seconds", None)
       for model, limits in ((BIG, (None, None)), (HUGE, (10, 4)))],

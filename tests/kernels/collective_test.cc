@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/kernels/cases.h"
+#include "tests/kernels/forked_ranks.h"
 
 namespace quire {
 namespace {
@@ -43,6 +44,56 @@ TEST(CollectiveTest, AllReduceAddsInRankOrder) {
       for (int r = 0; r < ranks; ++r) EXPECT_EQ(same[r], 20) << ranks << " ranks, rank " << r;
     }
   }
+}
+
+TEST(CollectiveTest, RanksAsProcessesSumAndShareRows) {
+  for (const int ranks : {2, 4}) {
+    EXPECT_TRUE(testing::OnForkedRanks(ranks, [&](const RankPlace& alone) {
+      std::atomic<uint64_t> calls{0};
+      RankPlace place = alone;
+      place.collectives = &calls;
+      std::string why;
+      const std::unique_ptr<Backend> backend = CreateCpuBackend(place, 1, &why);
+      if (backend == nullptr) return false;
+      for (int round = 0; round < 200; ++round) {
+        Array x(DType::kF32, {3, 5}), out(DType::kF32, {MostRows(3, ranks), 5 * ranks});
+        x.Fill(static_cast<float>(round + place.rank));
+        backend->ColumnsToRows(x.view(), out.view());
+        for (int64_t i = 0; i < RowsOf(place.rank, ranks, 3).count * 5 * ranks; ++i) {
+          if (out[i] != round + static_cast<double>(i / 5 % ranks)) return false;
+        }
+        backend->AllReduceSum(x.view());
+        for (int64_t i = 0; i < x.size(); ++i) {
+          if (x[i] != ranks * round + ranks * (ranks - 1) / 2.0) return false;
+        }
+      }
+      return calls == 400;
+    })) << ranks;
+  }
+}
+
+// A rank that cannot open the memory stops all ranks, with a reason.
+TEST(CollectiveTest, RanksThatCannotJoinSaySo) {
+  class Elsewhere final : public RankExchange {
+   public:
+    explicit Elsewhere(RankExchange& exchange) : exchange_(exchange) {}
+    std::vector<std::string> Share(const std::string& bytes) override {
+      std::vector<std::string> all = exchange_.Share(bytes);
+      if (all.front().starts_with("/proc")) all.front() = "/proc/0/fd/0";
+      return all;
+    }
+
+   private:
+    RankExchange& exchange_;
+  };
+  EXPECT_TRUE(testing::OnForkedRanks(2, [](const RankPlace& real) {
+    Elsewhere elsewhere(*real.exchange);
+    RankPlace place = real;
+    if (place.rank == 1) place.exchange = &elsewhere;
+    std::string why;
+    return CreateCpuBackend(place, 1, &why) == nullptr &&
+           why.find("/proc/0/fd/0") != std::string::npos;
+  }));
 }
 
 TEST(CollectiveTest, SumRmsNormIsTheNormOfTheSum) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/engine/model/model_runner.h"
+#include "tests/kernels/forked_ranks.h"
 
 namespace quire::testing {
 namespace {
@@ -111,6 +112,25 @@ TEST_P(Parity, RanksGiveTheTokensOfOne) {
         EXPECT_EQ(tokens[rank][i], expected_.prompts[i].greedy);
       }
     }
+  }
+}
+
+// Ranks that are processes exchange through other memory; the tokens are the same.
+TEST_P(Parity, RanksAsProcessesGiveTheTokensOfOne) {
+  const ModelConfig config = *ModelConfig::Load(ModelDir(GetParam()));
+  for (const int32_t ranks : {2, 4, 8}) {
+    if (config.num_heads % ranks != 0) continue;
+    EXPECT_TRUE(OnForkedRanks(ranks, [&](const RankPlace& place) {
+      std::string why;
+      const std::unique_ptr<Backend> backend = CreateCpuBackend(place, 1, &why);
+      if (backend == nullptr) return false;
+      ModelRunner runner(GetParam(), {place.rank, place.ranks}, {}, *backend);
+      const Expected::Prompt& prompt = expected_.prompts.back();
+      const std::vector<float> logits = runner.RunChunked(Known(prompt), 64, prompt.positions);
+      return RelativeError(logits, prompt.logits) < kTolerance &&
+             runner.Greedy(prompt.tokens, kWhole, static_cast<int32_t>(prompt.greedy.size())) ==
+                 prompt.greedy;
+    })) << ranks;
   }
 }
 
