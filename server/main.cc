@@ -140,6 +140,11 @@ void BeginLog(const ParsedSettings& parsed) {
   int signal = 0;
   sigwait(&stop, &signal);
   Log(Severity::kInfo, "signal", {{"name", strsignal(signal)}});
+  std::thread([stop] {
+    int second = 0;
+    sigwait(&stop, &second);
+    EndNow(ExitCode::kForced);
+  }).detach();
   agent->reset();
   EndNow(ExitCode::kOk);
 }

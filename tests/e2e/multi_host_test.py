@@ -29,6 +29,7 @@ CPU = ("--device", "cpu", "--cpu-threads", "1")
 LONG = quire.Options(temperature=1.0, seed=7, ignore_eos=True, max_tokens=300)
 PROMPTS = ("Once upon a time", "Tell me a story about a fox.")
 LEADER_HOST = "127.0.0.2"
+ADDRESS = "10.77.0.1:52051"  # in a namespace
 KEY = "a secret of sixteen bytes or more\n"
 
 
@@ -399,22 +400,51 @@ class NamespaceTest(unittest.TestCase):
                      run(*inside, "link", "set", "lo", "up")]
         return all(each.returncode == 0 for each in done)
 
-    def test_two_namespaces_give_the_tokens_of_one_host(self):
-        address = "10.77.0.1:52051"
+    @contextlib.contextmanager
+    def group(self, *flags):
+        """A leader and a follower with one rank each, in namespaces and with a key."""
         inside = [("ip", "netns", "exec", name) for name in self.names]
-        with contextlib.ExitStack() as stack:
-            key = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".key"))
+        with tempfile.NamedTemporaryFile("w", suffix=".key") as key:
             key.write(KEY)
             key.flush()
-            flags = ("--group-key-file", key.name)
-            follower = stack.enter_context(Follower(address, *flags, prefix=inside[1]))
-            leader = stack.enter_context(Leader(address, *flags, prefix=inside[0]))
-            streams = [Stream(leader.client, prompt) for prompt in PROMPTS]
-            streams[0].await_tokens(30)
-            os.kill(follower.worker(), signal.SIGKILL)
-            expected = MultiHostTest.tokens_of_one_host(2)
-            self.assertEqual([stream.join().ids for stream in streams], expected)
+            flags += ("--group-key-file", key.name)
+            with Follower(ADDRESS, *flags, prefix=inside[1]) as follower, \
+                    Leader(ADDRESS, *flags, prefix=inside[0]) as leader:
+                yield leader, follower
+
+    def check_through(self, leader, disturb):
+        """Streams have the tokens of one host, whatever is done to the group meanwhile."""
+        streams = [Stream(leader.client, prompt) for prompt in PROMPTS]
+        for stream in streams:
+            stream.await_tokens(30)
+        disturb()
+        expected = MultiHostTest.tokens_of_one_host(2)
+        self.assertEqual([stream.join().ids for stream in streams], expected)
+
+    def test_two_namespaces_give_the_tokens_of_one_host(self):
+        with self.group() as (leader, follower):
+            self.check_through(leader, lambda: os.kill(follower.worker(), signal.SIGKILL))
             self.assertIn("node 1 (10.77.0.2:", leader.log())
+
+    def test_a_lost_connection_between_ranks_is_noticed_and_named(self):
+        if run("ss", "-K", "state", "listening", "sport", "=", ":1").returncode != 0:
+            self.skipTest("ss cannot end connections here")
+        with self.group() as (leader, _):
+            port = ADDRESS.rpartition(":")[2]
+            self.check_through(leader, lambda: run(
+                "ip", "netns", "exec", self.names[0], "ss", "-K", "state", "established", "sport",
+                "!=", f":{port}", "dport", "!=", f":{port}"))
+            self.assertRegex(leader.log(), r"it has lost .*rank [01] \(10\.77\.0\.[12] port \d+\)")
+
+    def test_a_cut_between_hosts_is_noticed_and_healed(self):
+        with self.group("--worker-step-timeout", "1") as (leader, _):
+            def cut():
+                link = ("ip", "-n", self.names[1], "link", "set", f"q{os.getpid()}b")
+                run(*link, "down")
+                await_true(lambda: "waiting for nodes missing=1" in leader.log(), "the cut")
+                run(*link, "up")
+
+            self.check_through(leader, cut)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ HostedRank::~HostedRank() { StopPassing(); }
 
 absl::Status HostedRank::Run(int stop_fd) {
   const absl::Status status = Serve(stop_fd);
+  // A node that ends waits for no leader.
+  if (absl::IsCancelled(status)) shutdown(link_.fd(), SHUT_RDWR);
   StopPassing();
   if (ended_well_) {
     link_.Send(FrameKind::kEnded, "").IgnoreError();

@@ -23,9 +23,14 @@ namespace {
 
 constexpr size_t kMaxGuests = 256;
 constexpr int64_t kGreetingNs = 5'000'000'000;
+// Until a missing node is worth a line, and between two lines.
+constexpr int64_t kGraceNs = 1'000'000'000;
 constexpr int64_t kLogNs = 5'000'000'000;
 constexpr int kLookMs = 500;
 constexpr size_t kMaxName = 256;
+// A relay's two messages. A connection that a relay asked for and did not live to take is taken by
+// the next relay, whose thanks then end the wish.
+constexpr char kWish = '?', kThanks = '!';
 
 // Sends a descriptor and a text as one message.
 void SendDescriptor(int socket, int fd, std::string text) {
@@ -131,8 +136,10 @@ void LeaderPort::Run() {
 
 // 0 until the destructor runs.
 int LeaderPort::Wait() {
-  std::vector<pollfd> fds = {{.fd = stop_.get(), .events = POLLIN, .revents = 0},
-                             {.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> fds = {{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
+  if (guests_.size() < kMaxGuests) {
+    fds.push_back({.fd = listener_.get(), .events = POLLIN, .revents = 0});
+  }
   for (const Guest& guest : guests_) {
     fds.push_back({.fd = guest.connection->fd(), .events = POLLIN, .revents = 0});
   }
@@ -176,15 +183,25 @@ bool LeaderPort::Greet(Guest& guest) {
     if (!frame->has_value()) return true;
     const absl::StatusOr<Frame> answer = guest.greeting->Take(**frame);
     if (!answer.ok()) return refuse(answer.status());
-    if (!connection.Send(answer->kind, answer->bytes).ok()) return false;
-    if (guest.greeting->joined().has_value()) {
-      Seat(guest);
-      return false;
+    const bool joined = guest.greeting->joined().has_value();
+    if (joined) {
+      if (const absl::Status vacant = CheckVacant(guest); !vacant.ok()) return refuse(vacant);
     }
+    if (!connection.Send(answer->kind, answer->bytes).ok()) return false;
+    if (!joined) continue;
+    Seat(guest);
+    return false;
   }
 }
 
-// A rank that connects again has lost its last connection, which may not be known here yet.
+// A connection that has ended gives way; the end of a host that fell silent is noticed later.
+absl::Status LeaderPort::CheckVacant(const Guest& guest) {
+  const std::lock_guard lock(mutex_);
+  const RemoteRank& rank = remote_[guest.greeting->rank() - local_ranks_];
+  if (rank.connection == nullptr || !rank.connection->Silent()) return absl::OkStatus();
+  return absl::AlreadyExistsError(rank.name + " has joined with this --node-rank already");
+}
+
 void LeaderPort::Seat(Guest& guest) {
   const int32_t index = guest.greeting->rank() - local_ranks_;
   const std::string node = "node " + std::to_string(guest.greeting->joined()->node);
@@ -212,7 +229,7 @@ void LeaderPort::DropLost() {
 
 void LeaderPort::TakeWish(RemoteRank& rank) {
   char wish = 0;
-  while (recv(rank.port_end.get(), &wish, 1, MSG_DONTWAIT) == 1) rank.wanted = true;
+  while (recv(rank.port_end.get(), &wish, 1, MSG_DONTWAIT) == 1) rank.wanted = wish == kWish;
 }
 
 void LeaderPort::GiveWanted() {
@@ -226,9 +243,6 @@ void LeaderPort::GiveWanted() {
 }
 
 void LeaderPort::LogMissing() {
-  const int64_t now_ns = SteadyNowNs();
-  if (now_ns < log_at_ns_) return;
-  log_at_ns_ = now_ns + kLogNs;
   std::string nodes;
   {
     const std::lock_guard lock(mutex_);
@@ -240,17 +254,25 @@ void LeaderPort::LogMissing() {
       nodes += (nodes.empty() ? "" : ", ") + std::to_string(node);
     }
   }
-  if (!nodes.empty()) Log(Severity::kWarning, "waiting for nodes", {{"missing", nodes}});
+  const int64_t now_ns = SteadyNowNs();
+  if (nodes.empty()) {
+    log_at_ns_ = now_ns + kGraceNs;
+  } else if (now_ns >= log_at_ns_) {
+    log_at_ns_ = now_ns + kLogNs;
+    Log(Severity::kWarning, "waiting for nodes", {{"missing", nodes}});
+  }
 }
 
 absl::StatusOr<GivenConnection> AskForConnection(int relay_fd) {
   for (;;) {
-    // A connection that an earlier relay asked for may be there already, and may have ended since.
-    if (send(relay_fd, "?", 1, MSG_NOSIGNAL) != 1) {
+    if (send(relay_fd, &kWish, 1, MSG_NOSIGNAL) != 1) {
       return absl::UnavailableError("the leader's port is gone");
     }
     ASSIGN_OR_RETURN(GivenConnection given, ReceiveDescriptor(relay_fd));
-    if (given.connection->Silent()) return given;
+    // It may have ended on its way.
+    if (!given.connection->Silent()) continue;
+    send(relay_fd, &kThanks, 1, MSG_NOSIGNAL);
+    return given;
   }
 }
 

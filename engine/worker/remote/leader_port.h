@@ -62,6 +62,7 @@ class LeaderPort {
   void Accept();
   // False when the guest is to be dropped.
   bool Greet(Guest& guest);
+  absl::Status CheckVacant(const Guest& guest);
   void Seat(Guest& guest);
   void DropLost();
   void TakeWish(RemoteRank& rank);

@@ -101,6 +101,21 @@ TEST_F(LeaderPortTest, ALostConnectionIsReplaced) {
   EXPECT_EQ(next->connection->Await()->bytes, "again");
 }
 
+TEST_F(LeaderPortTest, ASecondNodeOfOneNumberIsRefused) {
+  const auto link = Join(0);
+  const FollowerGreeting::Options options{.place = {.node = 1, .nodes = 2, .local = 0}};
+  FollowerGreeting greeting(options);
+  auto second = ConnectToLeader(address_, false);
+  const Frame hello = greeting.Hello();
+  ASSERT_TRUE((*second)->Send(hello.kind, hello.bytes).ok());
+  const Frame join = **greeting.Take(*(*second)->Await());
+  ASSERT_TRUE((*second)->Send(join.kind, join.bytes).ok());
+  const auto answer = (*second)->Await();
+  EXPECT_EQ(answer->kind, FrameKind::kRefused);
+  EXPECT_THAT(answer->bytes, HasSubstr("has joined with this --node-rank already"));
+  EXPECT_TRUE(link->Silent());
+}
+
 TEST_F(LeaderPortTest, AStrangerIsToldTheReason) {
   const auto link = ConnectToLeader(address_, false);
   ASSERT_TRUE((*link)->Send(FrameKind::kPlan, "not a greeting").ok());
