@@ -154,8 +154,9 @@ absl::Status EngineWorkers::AwaitNodes() {
 }
 
 absl::Status EngineWorkers::FindProcesses(const EngineSetup& draft) {
-  const SupervisorOptions options{.program = WorkerProgram(draft.config),
-                                  .step_timeout_seconds = draft.config.worker_step_timeout_seconds};
+  SupervisorOptions options{.program = WorkerProgram(draft.config),
+                            .step_timeout_seconds = draft.config.worker_step_timeout_seconds};
+  if (port_ != nullptr) options.may_start = [port = port_] { return port->Complete(); };
   ASSIGN_OR_RETURN(arenas_, CreateArenas(LocalRanks(draft.config)));
   auto supervisor =
       std::make_unique<Supervisor>(options, OrdersFor(draft, arenas_, port_, /*start=*/false));

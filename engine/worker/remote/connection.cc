@@ -50,7 +50,9 @@ class Resolved {
         getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &resolved.first_);
     if (error == 0) return resolved;
     const std::string why = "--leader-address " + address + ": " + gai_strerror(error);
-    return error == EAI_AGAIN ? absl::UnavailableError(why) : absl::InvalidArgumentError(why);
+    // A name may exist later, as that of a pod that is starting.
+    const bool final = listen || error == EAI_SERVICE;
+    return final ? absl::InvalidArgumentError(why) : absl::UnavailableError(why);
   }
   Resolved(Resolved&& other) noexcept : first_(std::exchange(other.first_, nullptr)) {}
   Resolved& operator=(Resolved&&) = delete;

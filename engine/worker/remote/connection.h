@@ -58,7 +58,7 @@ class Connection {
 // INVALID_ARGUMENT for a malformed or unknown address, UNAVAILABLE when it cannot be had; both name
 // `address`. Unless `anywhere`, INVALID_ARGUMENT also for an address that other hosts can reach.
 absl::StatusOr<Descriptor> ListenForNodes(const std::string& address, bool anywhere);
-// Errors as above.
+// Errors as above, but UNAVAILABLE for a name that is not known: it may be known later.
 absl::StatusOr<std::unique_ptr<Connection>> ConnectToLeader(const std::string& address,
                                                             bool anywhere);
 

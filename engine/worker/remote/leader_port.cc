@@ -112,11 +112,20 @@ LeaderPort::~LeaderPort() {
 void LeaderPort::AwaitNodes() {
   std::unique_lock lock(mutex_);
   awaited_ = true;
-  changed_.wait(lock, [this] {
-    return std::all_of(remote_.begin(), remote_.end(),
-                       [](const RemoteRank& rank) { return rank.connection != nullptr; });
-  });
+  changed_.wait(lock, [this] { return AllSeated(); });
   awaited_ = false;
+}
+
+bool LeaderPort::Complete() {
+  const std::lock_guard lock(mutex_);
+  awaited_ = !AllSeated();
+  return !awaited_;
+}
+
+bool LeaderPort::AllSeated() const {
+  return std::all_of(remote_.begin(), remote_.end(), [](const RemoteRank& rank) {
+    return rank.connection != nullptr && rank.connection->Silent();
+  });
 }
 
 std::string LeaderPort::host() {

@@ -31,9 +31,11 @@ class LeaderPort {
   static absl::StatusOr<std::unique_ptr<LeaderPort>> Start(const Options& options);
   ~LeaderPort();
 
-  // Blocks until every remote rank has a connection or has been given to a relay. Logs which ranks
-  // are missing every few seconds.
+  // Blocks until Complete. Logs which nodes are missing every few seconds.
   void AwaitNodes();
+  // Whether every remote rank has a connection that waits for its relay: a group that is started
+  // without would wait for the missing node beyond its deadlines.
+  bool Complete();
   // After AwaitNodes: this host's address as its followers reach it.
   std::string host();
   // Whether a rank belongs to another host.
@@ -62,6 +64,7 @@ class LeaderPort {
   void Accept();
   // False when the guest is to be dropped.
   bool Greet(Guest& guest);
+  bool AllSeated() const;
   absl::Status CheckVacant(const Guest& guest);
   void Seat(Guest& guest);
   void DropLost();
@@ -83,7 +86,7 @@ class LeaderPort {
   std::condition_variable changed_;
   std::vector<RemoteRank> remote_;  // by rank, from the first of node 1
   std::string host_;
-  bool awaited_ = false;
+  bool awaited_ = false;  // Complete was false when it was asked last
 
   std::thread thread_;  // last: it uses the members above
 };

@@ -62,6 +62,7 @@ TEST_F(LeaderPortTest, ARelayGetsTheConnectionOfItsRank) {
   const auto third = Join(1);
   const auto second = Join(0);
   port_->AwaitNodes();
+  EXPECT_TRUE(port_->Complete());
   EXPECT_EQ(port_->host(), "127.0.0.1");
   EXPECT_FALSE(port_->Remote(1));
   EXPECT_TRUE(port_->Remote(2));
@@ -74,6 +75,7 @@ TEST_F(LeaderPortTest, ARelayGetsTheConnectionOfItsRank) {
     EXPECT_EQ(peer->Await()->bytes, text);
     ASSERT_TRUE(peer->Send(FrameKind::kMessage, "back").ok());
     EXPECT_EQ(given->connection->Await()->bytes, "back");
+    EXPECT_FALSE(port_->Complete());
   }
 }
 
