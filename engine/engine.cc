@@ -474,6 +474,7 @@ void Engine::State::PublishStats() {
   stats.preemptions += events.preempted;
   stats.recovering = recovering;
   stats.recoveries += counts.recoveries;
+  stats.rank_mismatches = transport->rank_mismatches();
   if (counts.steps > 0) {
     stats.last_step_tokens = counts.last_step_tokens;
     stats.last_step_ns = counts.last_step_ns;

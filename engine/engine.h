@@ -39,6 +39,7 @@ struct EngineStats {
   std::string fault;             // why the worker group is dead for good; empty while it is not
   bool recovering = false;       // the workers died, and new ones are being started
   uint64_t recoveries = 0;       // times that workers died and were replaced
+  uint64_t rank_mismatches = 0;  // steps on which ranks disagreed; each ended its worker group
   std::vector<GraphUse> graphs;  // one per batch size whose steps are captured, ascending
 };
 

@@ -150,13 +150,13 @@ int64_t Sum(const std::vector<MemoryPlan::Part>& parts) {
   return total;
 }
 
-// The default size of the KV pool. On a GPU the rest of its budget, a share of its memory less what
-// other processes and this process's context hold already.
+// The default size of the KV pool over all ranks. On GPUs the rest of each one's budget, a share of
+// its memory less what other processes and this process's context hold already.
 int64_t DefaultKvBytes(EngineSetup& setup) {
   MemoryPlan& memory = setup.memory;
   if (!OnGpu(setup)) return kDefaultCpuKvBytes;
   memory.parts = FixedParts(setup, LongestContext(setup));
-  return std::max<int64_t>(0, memory.budget_bytes - memory.total_bytes());
+  return std::max<int64_t>(0, memory.budget_bytes - memory.total_bytes()) * memory.ranks;
 }
 
 absl::Status TooSmall(const EngineSetup& setup) {

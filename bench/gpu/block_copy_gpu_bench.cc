@@ -250,7 +250,7 @@ void Measure() {
   auto arena = std::make_shared<HostArena>(*HostArena::Create());
   CHECK(arena->Allocate(spec.arena_shape()).ok());
   CudaWorkerReport report;
-  auto made = MakeCudaWorker(spec, CudaOptionsFor(spec, 0, "build/gpu-algorithms"), &report, arena);
+  auto made = MakeCudaWorker(spec, CudaOptionsFor(spec, {}, 0, "build"), &report, arena);
   CHECK(made.ok());
   Worker& worker = **made;
   Decoding decoding(worker);

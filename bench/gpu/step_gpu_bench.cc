@@ -2,12 +2,13 @@
 // lengths, prefill, start-up, and the cost of graphs, each next to the floor of its bytes or
 // operations at the rates measured in this run. Prints one JSON object per line.
 //
-//   step_gpu_bench [MODEL...]     folders of bench/gpu/models; default all. From the repository's
-//   root.
+//   step_gpu_bench [--ranks N] [MODEL...]     folders of bench/gpu/models; default those that fit
+//   one GPU. From the repository's root. With N ranks, one a GPU, the floors are those of a rank.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,12 @@
 #include "engine/worker/rank/graph_use.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/check.h"
+#include "tests/gpu/forked_ranks.h"
 
 namespace quire {
 namespace {
 
+constexpr char kCacheDir[] = "build/gpu-choices";
 constexpr int32_t kBlockSize = 64;
 constexpr int32_t kMaxSeqs = 256;
 constexpr int32_t kMaxTokens = 8192;
@@ -53,8 +56,9 @@ double CopyRate() {
   return 2.0 * kBytes / (best_ms * 1e-3);
 }
 
-WorkerSpec SpecFor(const std::string& name) {
+WorkerSpec SpecFor(const std::string& name, const RankPlace& place) {
   WorkerSpec spec;
+  spec.tp = {.rank = place.rank, .size = place.ranks};
   spec.model_dir = "bench/gpu/models/" + name;
   absl::StatusOr<ModelConfig> model = ModelConfig::Load(spec.model_dir);
   CHECK(model.ok());
@@ -65,11 +69,12 @@ WorkerSpec SpecFor(const std::string& name) {
                         .max_tokens = kMaxTokens,
                         .max_logit_rows = kMaxSeqs + 1,
                         .max_model_len = kMaxLen};
-  spec.kv_layout = {.num_layers = spec.model.num_layers,
-                    .num_kv_heads = spec.model.num_kv_heads,
-                    .head_dim = spec.model.head_dim,
-                    .block_size = kBlockSize,
-                    .dtype = DType::kBF16};
+  spec.kv_layout = {
+      .num_layers = spec.model.num_layers,
+      .num_kv_heads = static_cast<int32_t>(KvShard(spec.model.num_kv_heads, spec.tp).count),
+      .head_dim = spec.model.head_dim,
+      .block_size = kBlockSize,
+      .dtype = DType::kBF16};
   spec.num_blocks = 1 + kMaxSeqs * 20 + kMaxLen / kBlockSize;
   spec.worker = {.max_num_seqs = kMaxSeqs,
                  .max_num_batched_tokens = kMaxTokens,
@@ -101,10 +106,11 @@ double PrefillFlops(const ModelConfig& m, double tokens) {
 
 class Bench {
  public:
-  explicit Bench(const std::string& name) : name_(name), spec_(SpecFor(name)) {
+  Bench(const std::string& name, const RankPlace& place)
+      : name_(name), place_(place), spec_(SpecFor(name, place)) {
     const int64_t begin_ns = SteadyNowNs();
     absl::StatusOr<std::unique_ptr<Worker>> worker =
-        MakeCudaWorker(spec_, CudaOptionsFor(spec_, 0, "build/gpu-algorithms"), &report_);
+        MakeCudaWorker(spec_, CudaOptionsFor(spec_, place_, place_.rank, kCacheDir), &report_);
     CHECK(worker.ok());
     worker_ = *std::move(worker);
     std::printf(
@@ -116,9 +122,8 @@ class Bench {
     PrintGraphs();
   }
 
-  // Steps of `batch` sequences at `context`, `ahead` of them in flight: seconds a step.
+  // Steps of the `batch` sequences of the last Fill, `ahead` of them in flight: seconds a step.
   double Decode(int32_t batch, int32_t context, int32_t ahead, int32_t steps) {
-    Fill(batch, context, steps + 8);
     for (int32_t i = 0; i < 8; ++i) Launch(0, batch, context + i, 1), Collect();
     const int64_t begin_ns = SteadyNowNs();
     for (int32_t i = 0, done = 0; done < steps; ++done) {
@@ -197,10 +202,10 @@ class Bench {
   int64_t SharedBytes() const {
     ModelOptions options = spec_.model_options;
     options.max_tokens = kMaxSeqs;
-    CudaOptions backend = CudaOptionsFor(spec_, 0, "");
+    CudaOptions backend = CudaOptionsFor(spec_, place_, place_.rank, "");
     backend.max_tokens = kMaxSeqs;
     return PlanModelMemory(spec_.model, spec_.tp, options).arena_bytes + CudaBackendBytes(backend) +
-           int64_t{4} * kMaxSeqs * spec_.model.vocab_size;
+           Worker::LogitsBytes(kMaxSeqs, spec_.model.vocab_size, place_.ranks);
   }
 
   void PrintGraphs() const {
@@ -263,6 +268,7 @@ class Bench {
   }
 
   const std::string name_;
+  const RankPlace place_;
   const WorkerSpec spec_;
   CudaWorkerReport report_;
   std::unique_ptr<Worker> worker_;
@@ -274,14 +280,15 @@ class Bench {
   std::vector<cudaEvent_t> stamps_;  // before and after each step
 };
 
-void Measure(const std::string& name, double copy_rate) {
-  Bench bench(name);
+void Measure(const std::string& name, const RankPlace& place, double copy_rate) {
+  Bench bench(name, place);
   for (int32_t batch : {1, 8, 64, 256}) {
-    constexpr int32_t kContext = 1024;
-    const double floor = DecodeBytes(bench.model(), batch, kContext) / copy_rate;
-    const double alone = bench.Decode(batch, kContext, kSlotsAhead, 40);
-    const double served = bench.Decode(batch, kContext, 2, 40);
-    const double idle = bench.Idle(batch, kContext, 40);
+    constexpr int32_t kContext = 1024, kSteps = 40;
+    bench.Fill(batch, kContext, kSteps + 8);
+    const double floor = DecodeBytes(bench.model(), batch, kContext) / place.ranks / copy_rate;
+    const double alone = bench.Decode(batch, kContext, kSlotsAhead, kSteps);
+    const double served = bench.Decode(batch, kContext, 2, kSteps);
+    const double idle = bench.Idle(batch, kContext, kSteps);
     std::printf(
         "{\"model\": \"%s\", \"decode_batch\": %d, \"context\": %d, \"step_ms\": %.3f, "
         "\"device_step_ms\": %.3f, \"floor_ms\": %.3f, \"fraction\": %.3f, \"idle_us\": %.2f}\n",
@@ -297,7 +304,7 @@ void Measure(const std::string& name, double copy_rate) {
         name.c_str(), kBeside, prompt, bench.Mixed(kBeside, 1024, prompt, 12) * 1e3);
   }
   for (int32_t tokens : {2048, 8192}) {
-    const double floor = PrefillFlops(bench.model(), tokens) / kMatrixFlops;
+    const double floor = PrefillFlops(bench.model(), tokens) / place.ranks / kMatrixFlops;
     const double seconds = bench.Prefill(tokens);
     std::printf(
         "{\"model\": \"%s\", \"prefill\": %d, \"ms\": %.2f, \"floor_ms\": %.2f, "
@@ -307,14 +314,28 @@ void Measure(const std::string& name, double copy_rate) {
   std::fflush(stdout);
 }
 
+// Rank 0 prints.
+bool Run(const std::vector<std::string>& names, const RankPlace& place) {
+  if (place.rank != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) return false;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const double copy_rate = CopyRate();
+  std::printf("{\"ranks\": %d, \"copy_bytes_per_second\": %.4g}\n", place.ranks, copy_rate);
+  for (const std::string& name : names) Measure(name, place, copy_rate);
+  return true;
+}
+
 }  // namespace
 }  // namespace quire
 
 int main(int argc, char** argv) {
   std::vector<std::string> names(argv + 1, argv + argc);
+  int ranks = 1;
+  if (names.size() >= 2 && names[0] == "--ranks") {
+    ranks = std::stoi(names[1]);
+    names.erase(names.begin(), names.begin() + 2);
+  }
   if (names.empty()) names = {"llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b"};
-  const double copy_rate = quire::CopyRate();
-  std::printf("{\"copy_bytes_per_second\": %.4g}\n", copy_rate);
-  for (const std::string& name : names) quire::Measure(name, copy_rate);
-  return 0;
+  std::filesystem::create_directories(quire::kCacheDir);
+  const auto run = [&](const quire::RankPlace& place) { return quire::Run(names, place); };
+  return (ranks == 1 ? run({}) : quire::gpu::OnForkedRanks(ranks, run)) ? 0 : 1;
 }

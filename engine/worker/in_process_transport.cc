@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "engine/worker/rank_mismatch.h"
 #include "kernels/check.h"
 
 namespace quire {
@@ -91,10 +92,11 @@ const StepResult* InProcessTransport::Poll() {
   }
   const size_t slot = released_ % plans_.size();
   const StepResult& first = ranks_.front()->results[slot];
-  for (auto& rank : ranks_) {
-    if (rank->results[slot].checksum != first.checksum && fault_.empty()) {
-      fault_ = "ranks sampled different tokens at step " + std::to_string(first.step);
-    }
+  for (size_t i = 1; i < ranks_.size() && fault_.empty(); ++i) {
+    const StepResult& other = ranks_[i]->results[slot];
+    if (other.checksum == first.checksum) continue;
+    fault_ = DescribeMismatch(first, static_cast<int32_t>(i), other);
+    ++rank_mismatches_;
   }
   return &first;
 }

@@ -38,6 +38,7 @@ class InProcessTransport final : public Transport {
   bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_->Poll(ack); }
   int32_t ready_pages() const override { return copies_->ready_pages(); }
   std::string fault() const override { return fault_.empty() ? copies_->fault() : fault_; }
+  uint64_t rank_mismatches() const override { return rank_mismatches_; }
   // Always false: a rank thread that dies ends the process, and ranks that disagree stay faulty.
   bool Recover() override;
   bool recovering() override { return false; }
@@ -73,6 +74,7 @@ class InProcessTransport final : public Transport {
   bool shutdown_sent_ = false;
   bool forgotten_ = false;  // steps in flight go on; their results are dropped
   std::string fault_;
+  uint64_t rank_mismatches_ = 0;
 };
 
 }  // namespace quire

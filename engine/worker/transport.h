@@ -44,6 +44,9 @@ class Transport {
   virtual int32_t ready_pages() const = 0;
   // Empty while healthy or recovering; otherwise one sentence that names what failed.
   virtual std::string fault() const = 0;
+  // Steps on which the ranks disagreed, of this group and of all groups before it. Each is a fault
+  // that names both ranks and their tokens.
+  virtual uint64_t rank_mismatches() const { return 0; }
   // After a fault: forgets the steps and copies in flight and the last result of Poll; all copying
   // has ended when it returns. True: a new group follows, without the state of the last one; its
   // first step is number 1. False: no group follows, and nothing may be published.

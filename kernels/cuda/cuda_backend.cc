@@ -12,6 +12,7 @@
 #include "kernels/cuda/block_copier.h"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/graph_set.h"
+#include "kernels/cuda/group/communicator.h"
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/profile_ranges.h"
 
@@ -81,9 +82,9 @@ class Stream {
 
 class Implementation final : public CudaBackend {
  public:
-  Implementation(const CudaOptions& options, std::string description, Buffer space)
+  Implementation(const CudaOptions& options, std::string name, Buffer space)
       : options_(options),
-        description_(std::move(description)),
+        name_(std::move(name)),
         space_(std::move(space)),
         device_{.ordinal = options.ordinal,
                 .num_sms = SmsOf(options.ordinal),
@@ -93,11 +94,31 @@ class Implementation final : public CudaBackend {
         attention_(LimitsOf(options), device_, At(layout_.attention)),
         matmul_(device_, At(layout_.workspace), options.algorithm_cache),
         graphs_(device_.stream),
-        allocated_(layout_.bytes) {}
+        allocated_(layout_.bytes +
+                   (options.place.ranks == 1
+                        ? 0
+                        : cuda::Communicator::Bytes(options.place.ranks, options.max_rows))) {}
 
   ~Implementation() override { Synchronize(); }
 
-  std::string Describe() const override { return description_; }
+  // In a group, before any other call.
+  bool Join(std::string* why) {
+    communicator_ = cuda::Communicator::Create({.place = options_.place,
+                                                .max_rows = options_.max_rows,
+                                                .hidden = options_.hidden,
+                                                .cache_file = options_.sum_cache,
+                                                .forced = cuda::SumMethod::kMeasured},
+                                               device_, why);
+    return communicator_ != nullptr;
+  }
+
+  std::string Describe() const override {
+    const std::string group =
+        communicator_ == nullptr
+            ? ""
+            : ", " + std::to_string(ranks()) + " ranks joined by " + communicator_->Describe();
+    return "cuda (" + name_ + group + ")";
+  }
 
   Buffer Allocate(size_t bytes) override {
     CHECK(!sealed_);
@@ -125,7 +146,14 @@ class Implementation final : public CudaBackend {
     return Buffer(data, size, [](void* p, size_t) { cudaFreeHost(p); });
   }
 
-  Buffer AllocateShared(size_t bytes) override { return Allocate(bytes); }
+  Buffer AllocateShared(size_t bytes) override {
+    CHECK(!sealed_);
+    if (communicator_ == nullptr) return Allocate(bytes);
+    Buffer shared =
+        communicator_->AllocateShared(static_cast<size_t>(Aligned(static_cast<int64_t>(bytes))));
+    allocated_ += static_cast<int64_t>(shared.bytes());
+    return shared;
+  }
 
   void CopyToDevice(void* to, const void* from, size_t bytes) override {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device_.stream));
@@ -169,12 +197,23 @@ class Implementation final : public CudaBackend {
   void GatherRows(const GatherRowsParams& p) override { cuda::GatherRows(p, device_); }
   void Sample(const SampleParams& p) override { cuda::Sample(p, device_); }
 
-  int32_t rank() const override { return 0; }
-  int32_t ranks() const override { return 1; }
-  void AllReduceSum(TensorView) override {}
-  void SumRmsNorm(const RmsNormParams& p) override { RmsNorm(p); }
-  void ColumnsToRows(TensorView, TensorView) override { CHECK(false); }
-  void ShareSamples(const ShareSamplesParams&) override { CHECK(false); }
+  int32_t rank() const override { return options_.place.rank; }
+  int32_t ranks() const override { return options_.place.ranks; }
+  void AllReduceSum(TensorView x) override {
+    if (communicator_ != nullptr) communicator_->AllReduceSum(x);
+  }
+  void SumRmsNorm(const RmsNormParams& p) override {
+    if (communicator_ == nullptr) return RmsNorm(p);
+    communicator_->SumRmsNorm(p);
+  }
+  void ColumnsToRows(TensorView x, TensorView out) override {
+    if (communicator_ != nullptr) return communicator_->ColumnsToRows(x, out);
+    CHECK(x.dim == out.dim);
+    CopyOnDevice(out.data, x.data, static_cast<size_t>(x.bytes()));
+  }
+  void ShareSamples(const ShareSamplesParams& p) override {
+    if (communicator_ != nullptr) communicator_->ShareSamples(p);
+  }
 
   int64_t allocated_bytes() const override { return allocated_; }
   void Seal() override {
@@ -188,7 +227,7 @@ class Implementation final : public CudaBackend {
   void* At(int64_t offset) const { return static_cast<char*>(space_.data()) + offset; }
 
   const CudaOptions options_;
-  const std::string description_;
+  const std::string name_;
   // In this order, so that graphs and operations die before the memory and the stream they use.
   const Buffer space_;
   Stream stream_;
@@ -197,6 +236,7 @@ class Implementation final : public CudaBackend {
   cuda::PagedAttention attention_;
   bool settled_ = false;  // the step has enqueued an attention (rule 2 of launch.h)
   cuda::MatMul matmul_;
+  std::unique_ptr<cuda::Communicator> communicator_;  // null in a group of one
   cuda::GraphSet graphs_;
   cuda::ProfileRanges ranges_;
   int64_t allocated_;
@@ -250,15 +290,14 @@ std::unique_ptr<CudaDeviceInfo> DescribeCudaDevice(int ordinal, std::string* why
 }
 
 int64_t CudaBackendBytes(const CudaOptions& options) {
-  return Layout(options, SmsOf(options.ordinal)).bytes;
+  const int64_t own = Layout(options, SmsOf(options.ordinal)).bytes;
+  const int32_t ranks = options.place.ranks;
+  if (ranks == 1) return own;
+  return own + cuda::Communicator::Bytes(ranks, options.max_rows) +
+         cuda::Communicator::NcclBytes(options.place);
 }
 
 std::unique_ptr<CudaBackend> CudaBackend::Create(const CudaOptions& options, std::string* why) {
-  if (options.ranks != 1) {
-    *why = "a CUDA device cannot exchange tensors with the other " +
-           std::to_string(options.ranks - 1) + " ranks of its group";
-    return nullptr;
-  }
   const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(options.ordinal, why);
   if (info == nullptr) return nullptr;
   const int64_t bytes = Layout(options, info->num_sms).bytes;
@@ -271,7 +310,9 @@ std::unique_ptr<CudaBackend> CudaBackend::Create(const CudaOptions& options, std
   }
   Buffer owned(space, static_cast<size_t>(bytes), [](void* p, size_t) { cudaFree(p); });
   CUDA_CHECK(cudaMemset(space, 0, static_cast<size_t>(bytes)));
-  return std::make_unique<Implementation>(options, "cuda (" + info->name + ")", std::move(owned));
+  auto backend = std::make_unique<Implementation>(options, info->name, std::move(owned));
+  if (options.place.ranks > 1 && !backend->Join(why)) return nullptr;
+  return backend;
 }
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 // CudaBackend: a Backend on one NVIDIA device (compute capability 9.0). All work is enqueued on one
 // stream. Captured steps are CUDA graphs over memory that was allocated before, so a capture
-// allocates no tensor. A CUDA group has one rank (collectives.h).
+// allocates no tensor.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace quire {
 
 struct CudaOptions {
   int ordinal = 0;
-  int32_t ranks = 1;  // of the tensor-parallel group; Create refuses any other number
+  RankPlace place;  // in the tensor-parallel group
   // The largest shapes of any step; they size the backend's own memory.
   int32_t max_tokens = 0;
   int32_t max_rows = 0;
@@ -21,6 +21,8 @@ struct CudaOptions {
   int32_t num_heads = 0;     // Q, of this rank
   int32_t num_kv_heads = 0;  // K, of this rank
   int32_t head_dim = 0;
+  int32_t hidden = 0;           // width of the residual stream
+  std::string sum_cache;        // file of the timed ways to sum over the ranks; empty: not kept
   std::string algorithm_cache;  // file of timed matrix product algorithms; empty: not kept
   bool dependent_launch = true;
   bool capture = true;  // off: RunCaptured calls the operations one by one
@@ -49,14 +51,14 @@ struct GraphStats {
 // Null when this machine has no such device or this build does not support it; `why` then gives the
 // reason in a sentence.
 std::unique_ptr<CudaDeviceInfo> DescribeCudaDevice(int ordinal, std::string* why);
-// Device bytes of the backend's own memory (attention's space, the workspace of matrix products),
-// for the memory plan.
+// Device bytes of the backend's own memory (attention's space, the workspace of matrix products,
+// the exchange between ranks), for the memory plan.
 int64_t CudaBackendBytes(const CudaOptions& options);
 
 class CudaBackend : public Backend {
  public:
-  // Null when the device cannot be used, lacks memory for the backend itself, or the group has more
-  // than one rank; `why` gives the reason.
+  // Null when the device cannot be used, lacks memory for the backend itself, or does not reach the
+  // other ranks of its group; `why` gives the reason. Every rank of a group makes the call.
   static std::unique_ptr<CudaBackend> Create(const CudaOptions& options, std::string* why);
 
   // Device bytes of all Allocate calls and of the backend itself.

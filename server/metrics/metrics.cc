@@ -163,6 +163,8 @@ struct ServerMetrics::State : MetricRegistry {
   Gauge& recovering =
       OneGauge("quire_engine_recovering", "1 while dead workers are being replaced.");
   Counter& recoveries = OneCounter("quire_engine_recoveries_total", "Worker restarts.");
+  Counter& rank_mismatches =
+      OneCounter("quire_rank_mismatches_total", "Steps on which ranks disagreed.");
   Counter& steps = OneCounter("quire_steps_total", "Retired steps.");
   Histogram& step_sizes = OneHistogram("quire_tokens_per_step", "Tokens computed by a step.",
                                        Buckets(StepSizes::kEdges.begin(), StepSizes::kEdges.end()));
@@ -402,6 +404,7 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   fault.Set(stats.fault.empty() ? 0 : 1);
   recovering.Set(stats.recovering ? 1 : 0);
   RaiseTo(recoveries, static_cast<double>(stats.recoveries));
+  RaiseTo(rank_mismatches, static_cast<double>(stats.rank_mismatches));
   RaiseTo(steps, static_cast<double>(stats.steps));
   RaiseStepSizes(stats.step_sizes);
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));

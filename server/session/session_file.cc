@@ -36,7 +36,7 @@ std::string EncodeHeader(const SessionFileHeader& header) {
   PutInt(static_cast<uint32_t>(shape.num_kv_heads), &out);
   PutInt(static_cast<uint32_t>(shape.head_dim), &out);
   PutInt(static_cast<uint32_t>(shape.block_size), &out);
-  PutInt(static_cast<uint32_t>(shape.ranks), &out);
+  PutInt(static_cast<uint32_t>(shape.parts), &out);
   PutInt(static_cast<uint64_t>(shape.block_bytes), &out);
   PutInt(static_cast<uint32_t>(header.num_tokens), &out);
   PutInt(static_cast<uint32_t>(header.kv_tokens), &out);
@@ -54,7 +54,7 @@ bool DecodeHeader(std::string_view bytes, SessionFileHeader* header) {
   shape.num_kv_heads = fields.Count();
   shape.head_dim = fields.Count();
   shape.block_size = fields.Count();
-  shape.ranks = fields.Count();
+  shape.parts = fields.Count();
   shape.block_bytes = static_cast<int64_t>(fields.Number<uint64_t>());
   header->num_tokens = fields.Count();
   header->kv_tokens = fields.Count();
@@ -77,6 +77,13 @@ std::span<const std::byte> AsBytes(const std::string& text) {
 }
 
 }  // namespace
+
+KvRuns RunsOf(const SessionFileShape& shape, int32_t ranks) {
+  return {{.bytes = shape.block_bytes,
+           .num_layers = shape.num_layers,
+           .num_kv_heads = shape.num_kv_heads},
+          ranks};
+}
 
 struct RunningHash::State {
   XXH3_state_t hash;
@@ -103,8 +110,8 @@ std::string SessionFileEnd(const std::string& checksums) {
 }
 
 SessionFileWriter::SessionFileWriter(const SessionFileHeader& header,
-                                     const std::vector<int32_t>& tokens, BlockBytes bytes_of)
-    : header_(header), bytes_of_(std::move(bytes_of)) {
+                                     const std::vector<int32_t>& tokens, RankPages pages)
+    : header_(header), pages_(std::move(pages)), runs_(RunsOf(header.shape, pages_.ranks)) {
   const std::string fields = EncodeHeader(header);
   head_ = kMagic;
   PutInt(kVersion, &head_);
@@ -132,29 +139,36 @@ bool SessionFileWriter::Next(size_t limit, std::string* out) {
 }
 
 bool SessionFileWriter::NextPiece() {
-  const int64_t pieces_per_block = header_.shape.ranks + 1;
-  const int64_t blocks_end = 1 + header_.num_blocks() * pieces_per_block;
-  const int64_t index = index_++;
-  if (index > blocks_end) return false;
-  if (index == 0) {
-    piece_ = AsBytes(head_);
-    return true;
+  switch (stage_) {
+    case Stage::kHead:
+      piece_ = AsBytes(head_);
+      stage_ = header_.num_blocks() > 0 ? Stage::kBlocks : Stage::kEnd;
+      return true;
+    case Stage::kBlocks: NextOfBlock(); return true;
+    case Stage::kEnd:
+      mark_ = SessionFileEnd(checksums_);
+      piece_ = AsBytes(mark_);
+      stage_ = Stage::kDone;
+      return true;
+    case Stage::kDone: break;
   }
-  const auto rank = static_cast<int32_t>((index - 1) % pieces_per_block);
-  if (index < blocks_end && rank < header_.shape.ranks) {
-    piece_ = bytes_of_(static_cast<int32_t>((index - 1) / pieces_per_block), rank);
+  return false;
+}
+
+void SessionFileWriter::NextOfBlock() {
+  if (offset_ < header_.shape.block_bytes) {
+    const KvRun run = runs_.At(offset_);
+    piece_ = run.In(pages_.page_of(block_, run.first_rank));
     hash_.Add(piece_.data(), piece_.size());
-    return true;
+    offset_ += run.bytes;
+    return;
   }
   mark_.clear();
-  if (index == blocks_end) {
-    mark_ = SessionFileEnd(checksums_);
-  } else {
-    PutInt(hash_.TakeValue(), &mark_);
-    checksums_ += mark_;
-  }
+  PutInt(hash_.TakeValue(), &mark_);
+  checksums_ += mark_;
   piece_ = AsBytes(mark_);
-  return true;
+  offset_ = 0;
+  if (++block_ == header_.num_blocks()) stage_ = Stage::kEnd;
 }
 
 SessionFileReader::SessionFileReader(Limits limits) : limits_(std::move(limits)) {}
@@ -240,9 +254,8 @@ absl::Status SessionFileReader::CheckShape() const {
       {"KV layout", file.kv_layout, here.kv_layout},
       {"KV data type", file.kv_dtype, here.kv_dtype},
       {"number of layers", std::to_string(file.num_layers), std::to_string(here.num_layers)},
-      {"number of ranks", std::to_string(file.ranks), std::to_string(here.ranks)},
-      {"number of KV heads of a rank", std::to_string(file.num_kv_heads),
-       std::to_string(here.num_kv_heads)},
+      {"number of parts of a block", std::to_string(file.parts), std::to_string(here.parts)},
+      {"number of KV heads", std::to_string(file.num_kv_heads), std::to_string(here.num_kv_heads)},
       {"head dimension", std::to_string(file.head_dim), std::to_string(here.head_dim)},
       {"block size", std::to_string(file.block_size), std::to_string(here.block_size)},
       {"bytes of a block", std::to_string(file.block_bytes), std::to_string(here.block_bytes)},
@@ -281,23 +294,24 @@ absl::Status SessionFileReader::TakeTokens() {
   return absl::OkStatus();
 }
 
-void SessionFileReader::SetPages(BlockBytes bytes_of) {
-  bytes_of_ = std::move(bytes_of);
+void SessionFileReader::SetPages(RankPages pages) {
+  pages_ = std::move(pages);
+  runs_ = RunsOf(header_.shape, pages_.ranks);
   stage_ = Stage::kBlocks;
 }
 
 void SessionFileReader::TakeBlockBytes(std::string_view* bytes) {
-  const int64_t left = header_.shape.block_bytes - offset_;
-  const size_t count = std::min(bytes->size(), static_cast<size_t>(left));
-  const std::span<std::byte> page = bytes_of_(block_, rank_);
-  if (!page.empty()) std::memcpy(page.data() + offset_, bytes->data(), count);
+  const KvRun run = runs_->At(offset_);
+  const size_t count = std::min(bytes->size(), static_cast<size_t>(run.bytes));
+  for (int32_t i = 0; i < run.num_ranks; ++i) {
+    const std::span<std::byte> page = pages_.page_of(block_, run.first_rank + i);
+    if (!page.empty()) std::memcpy(run.In(page).data(), bytes->data(), count);
+  }
   hash_.Add(bytes->data(), count);
   bytes->remove_prefix(count);
   offset_ += static_cast<int64_t>(count);
   if (offset_ < header_.shape.block_bytes) return;
   offset_ = 0;
-  if (++rank_ < header_.shape.ranks) return;
-  rank_ = 0;
   stage_ = Stage::kBlockSum;
 }
 

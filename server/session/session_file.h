@@ -1,6 +1,7 @@
-// SessionFile: a session as bytes: its tokens, and the KV of their beginning, block by block as the
-// host's pages hold it. docs/session-format.md is the format. Both directions work on pieces of any
-// size, so that no session needs to be held twice.
+// SessionFile: a session as bytes: its tokens, and the KV of their beginning, block by block.
+// docs/session-format.md is the format. A block has the KV of the whole model, and KvRuns says
+// where the host pages of the ranks hold it: servers with different numbers of ranks read the same
+// files. Both directions work on pieces of any size, so that no session needs to be held twice.
 //
 // Files may come from anywhere. The reader uses no part before it has checked the part's checksum,
 // checks every length before it allocates memory for it, and names the fault in each refusal.
@@ -10,28 +11,33 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/session/kv_runs.h"
 
 namespace quire {
 
-// The shape of a server's KV. A server refuses a file that differs from its own in any of these.
+// The shape of a model's KV. A server refuses a file that differs from its own in any of these.
 struct SessionFileShape {
   std::string model;            // its name, for people
   uint64_t model_identity = 0;  // model_identity.h
   std::string kv_layout = "block,layer,kv,head,token,dim";
   std::string kv_dtype;
   int32_t num_layers = 0;
-  int32_t num_kv_heads = 0;  // of one rank
+  int32_t num_kv_heads = 0;  // of the whole model
   int32_t head_dim = 0;
-  int32_t block_size = 0;  // tokens
-  int32_t ranks = 0;
-  int64_t block_bytes = 0;  // of one rank
+  int32_t block_size = 0;   // tokens
+  int32_t parts = 1;        // of a block; servers write blocks in one part
+  int64_t block_bytes = 0;  // of the whole model
 };
+
+// Where a server of so many ranks holds a block of this shape.
+KvRuns RunsOf(const SessionFileShape& shape, int32_t ranks);
 
 struct SessionFileHeader {
   SessionFileShape shape;
@@ -43,8 +49,12 @@ struct SessionFileHeader {
   }
 };
 
-// The bytes of a rank's part of a block; empty (when reading): they are skipped.
-using BlockBytes = std::function<std::span<std::byte>(int32_t block, int32_t rank)>;
+// The host pages of a session's KV.
+struct RankPages {
+  int32_t ranks = 1;
+  // The page with the rank's part of a block. Empty (when reading): the block is skipped.
+  std::function<std::span<std::byte>(int32_t block, int32_t rank)> page_of;
+};
 
 // XXH3-64 of bytes that come in pieces.
 class RunningHash {
@@ -66,23 +76,29 @@ std::string SessionFileEnd(const std::string& checksums);
 
 class SessionFileWriter {
  public:
-  // Next calls `bytes_of`. The bytes that it returns do not change until the block is written.
+  // Next reads `pages`. Their bytes do not change until the block is written.
   SessionFileWriter(const SessionFileHeader& header, const std::vector<int32_t>& tokens,
-                    BlockBytes bytes_of);
+                    RankPages pages);
   // Appends the file's next bytes, at most `limit` (> 0); false when there are none.
   bool Next(size_t limit, std::string* out);
 
  private:
-  // Piece `index_`: the head; of each block its ranks' bytes and their checksum; the end.
+  enum class Stage : uint8_t { kHead, kBlocks, kEnd, kDone };
+
+  // The head; of each block its runs and their checksum; the end.
   bool NextPiece();
+  void NextOfBlock();
 
   const SessionFileHeader header_;
-  const BlockBytes bytes_of_;
+  const RankPages pages_;
+  const KvRuns runs_;
   std::string head_;       // header and tokens
   std::string checksums_;  // of header, tokens and blocks so far
   std::string mark_;       // a block's checksum, or the end
-  int64_t index_ = 0;
-  std::span<const std::byte> piece_;  // the unsent part of piece index_
+  Stage stage_ = Stage::kHead;
+  int32_t block_ = 0;
+  int64_t offset_ = 0;                // in the block
+  std::span<const std::byte> piece_;  // the unsent part of the last piece
   RunningHash hash_;                  // of the block so far
 };
 
@@ -101,7 +117,7 @@ class SessionFileReader {
   // file; FAILED_PRECONDITION, with both values, if they do not fit this server. Both are final.
   absl::Status Take(std::string_view* bytes);
   bool AwaitsPages() const { return stage_ == Stage::kPages; }
-  void SetPages(BlockBytes bytes_of);
+  void SetPages(RankPages pages);
   // No more bytes will come. OK if the file is complete.
   absl::Status Finish() const;
 
@@ -132,10 +148,10 @@ class SessionFileReader {
   size_t header_bytes_ = 0;
   SessionFileHeader header_;
   std::vector<int32_t> tokens_;
-  BlockBytes bytes_of_;
+  RankPages pages_;
+  std::optional<KvRuns> runs_;  // from SetPages on
   int32_t block_ = 0;
-  int32_t rank_ = 0;
-  int64_t offset_ = 0;  // in the rank's part of the block
+  int64_t offset_ = 0;  // in the block
   RunningHash hash_;    // of the block so far
 };
 

@@ -36,12 +36,16 @@ std::chrono::system_clock::time_point InSeconds(double seconds) {
 
 absl::Status CallerGone() { return absl::CancelledError("the call was cancelled"); }
 
-// The place of a block's bytes in the arenas; kNoPage has no bytes.
-BlockBytes BytesIn(const HostArenas& arenas, std::vector<PageId> pages) {
-  return [arenas, pages = std::move(pages)](int32_t block, int32_t rank) -> std::span<std::byte> {
-    const PageId page = pages[static_cast<size_t>(block)];
-    return page == kNoPage ? std::span<std::byte>() : arenas[static_cast<size_t>(rank)]->page(page);
-  };
+// The pages of the blocks in the arenas; kNoPage has no bytes. Without host memory there are ranks
+// but no arenas.
+RankPages PagesIn(const SessionResources& resources, std::vector<PageId> pages) {
+  return {.ranks = resources.model.setup.memory.ranks,
+          .page_of = [arenas = resources.arenas, pages = std::move(pages)](
+                         int32_t block, int32_t rank) -> std::span<std::byte> {
+            const PageId page = pages[static_cast<size_t>(block)];
+            if (page == kNoPage) return {};
+            return arenas[static_cast<size_t>(rank)]->page(page);
+          }};
 }
 
 // The common part of exports and imports: a bound on their number, and a deadline, since they hold
@@ -161,7 +165,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     SessionFileHeader header{.shape = ShapeOf(resources_->model),
                              .num_tokens = static_cast<int32_t>(begun.tokens.size()),
                              .kv_tokens = resources_->arenas.empty() ? 0 : begun.kv_tokens};
-    writer_.emplace(header, begun.tokens, BytesIn(resources_->arenas, std::move(begun.pages)));
+    writer_.emplace(header, begun.tokens, PagesIn(*resources_, std::move(begun.pages)));
     Pump();
   }
 
@@ -275,7 +279,7 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     if (ended()) return ReleaseImport();
     pages_ = std::move(answer.transfer.pages);
     pages_.resize(static_cast<size_t>(reader_.header().num_blocks()), kNoPage);
-    reader_.SetPages(BytesIn(resources_->arenas, pages_));
+    reader_.SetPages(PagesIn(*resources_, pages_));
     if (const absl::Status status = TakeBytes(); !status.ok()) End(status);
   }
 
@@ -344,7 +348,8 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
 }  // namespace
 
 SessionFileShape ShapeOf(const ServingModel& model) {
-  const KvLayout& layout = model.setup.kv_layout;
+  KvLayout layout = model.setup.kv_layout;
+  layout.num_kv_heads = model.setup.model.num_kv_heads;
   return {.model = model.name,
           .model_identity = model.identity,
           .kv_dtype = Name(layout.dtype),
@@ -352,7 +357,6 @@ SessionFileShape ShapeOf(const ServingModel& model) {
           .num_kv_heads = layout.num_kv_heads,
           .head_dim = layout.head_dim,
           .block_size = model.setup.memory.block_size,
-          .ranks = model.setup.memory.ranks,
           .block_bytes = layout.block_bytes()};
 }
 

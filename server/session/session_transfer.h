@@ -11,7 +11,8 @@
 
 namespace quire {
 
-// The shape in the headers of this server's files. An import of another shape is refused.
+// The shape in the headers of this server's files: the whole model's, for any number of ranks. An
+// import of another shape is refused.
 SessionFileShape ShapeOf(const ServingModel& model);
 // The files that this server takes.
 SessionFileReader::Limits FileLimits(const ServingModel& model);

@@ -104,6 +104,16 @@ class SessionDirTest(unittest.TestCase):
                 if turn > 0:
                     self.assertEqual(residency.host_tokens, self.positions[turn - 1] - 1)
 
+    def test_servers_of_other_ranks_take_the_kv_over(self):
+        for turn, ranks in enumerate((2, 1, 4, 2, 1, 4)):
+            flags = ("--tensor-parallel-size", str(ranks), "--worker-process", "off")
+            with Server(*self.flags, *flags) as server:
+                residency = self.check(turn, server.say("talk", turn))
+                if turn > 0:
+                    self.assertEqual(residency.host_tokens, self.positions[turn - 1] - 1)
+                    self.assertEqual(residency.recomputed_tokens, 0)
+                    self.assertEqual(server.metric("quire_session_recalls_total", "recalled"), 1)
+
     def test_damaged_kv_is_computed_again(self):
         with Server(*self.flags) as server:
             self.check(0, server.say("talk", 0))

@@ -159,6 +159,20 @@ class SessionsTest(unittest.TestCase):
                     self.assertEqual(residency.host_tokens, self.positions[turn - 1] - 1)
                 file = list(server.sessions.export("talk"))
 
+    def test_exported_and_imported_by_servers_of_other_ranks(self):
+        file = None
+        for turn, ranks in enumerate((2, 1, 4, 2, 1, 4)):
+            with Server("--tensor-parallel-size", str(ranks), "--worker-process", "off") as server:
+                if file is not None:
+                    server.sessions.import_(file, "talk")
+                    self.assertEqual(b"".join(server.sessions.export("talk")), b"".join(file))
+                residency = self.check(turn, server.say("talk", turn))
+                if turn > 0:
+                    self.assertEqual(residency.device_tokens, 0)
+                    self.assertEqual(residency.host_tokens, self.positions[turn - 1] - 1)
+                    self.assertEqual(residency.recomputed_tokens, 0)
+                file = list(server.sessions.export("talk"))
+
     def test_without_host_memory_tokens_are_exported(self):
         with Server("--kv-offloading-size", "0") as server:
             for turn in range(3):

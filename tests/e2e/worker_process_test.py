@@ -41,9 +41,9 @@ def alive(pid):
 class Stream:
     """A running request whose tokens a separate thread reads."""
 
-    def __init__(self, client, prompt):
+    def __init__(self, client, prompt, options=LONG):
         self.ids, self.error, self.finished = [], None, None
-        self._stream = client.generate(prompt, LONG)
+        self._stream = client.generate(prompt, options)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 

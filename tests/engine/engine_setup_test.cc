@@ -100,6 +100,21 @@ TEST_F(EngineSetupTest, TheKvCacheTakesTheRestOfTheBudget) {
   EXPECT_EQ(setup->scheduler.num_blocks, setup->memory.num_blocks);
 }
 
+// Sixteen ranks hold each of eight key/value heads twice.
+TEST_F(EngineSetupTest, EveryRankFillsItsBudget) {
+  for (const int32_t ranks : {2, 4, 16}) {
+    config_.tensor_parallel_size = ranks;
+    const absl::StatusOr<EngineSetup> setup = Plan();
+    ASSERT_TRUE(setup.ok()) << setup.status();
+    const int64_t block = 2 * 32 * std::max(8 / ranks, 1) * 64 * 128 * 2;
+    EXPECT_EQ(setup->kv_layout.block_bytes(), block);
+    EXPECT_EQ(Part(*setup, "kv_cache"), setup->memory.num_blocks * block);
+    EXPECT_LE(setup->memory.total_bytes(), setup->memory.budget_bytes);
+    EXPECT_GT(setup->memory.total_bytes(), setup->memory.budget_bytes - block);
+    EXPECT_EQ(setup->scheduler.tiering.block_bytes, block * ranks);
+  }
+}
+
 TEST_F(EngineSetupTest, UsedMemoryAndASmallerShareShrinkTheKvCache) {
   const int32_t all = Plan()->memory.num_blocks;
   const int32_t shared = Plan(141 * kGiB, 11 * kGiB)->memory.num_blocks;

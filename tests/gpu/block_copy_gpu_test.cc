@@ -46,7 +46,7 @@ class DevicePool {
   // `bytes` of a block: a multiple of 16.
   DevicePool(int64_t bytes, bool checksum) {
     std::string why;
-    backend_ = CudaBackend::Create(CudaOptionsFor(DemoSpec({}), 0, ""), &why);
+    backend_ = CudaBackend::Create(CudaOptionsFor(DemoSpec({}), {}, 0, ""), &why);
     CHECK(backend_ != nullptr);
     const KvLayout layout{.num_layers = 1,
                           .num_kv_heads = 1,

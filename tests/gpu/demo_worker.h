@@ -47,7 +47,7 @@ inline EngineSetup DemoSetup(const DemoSettings& settings) {
 inline WorkerSpec DemoSpec(const DemoSettings& settings) { return SpecOf(DemoSetup(settings), 0); }
 
 inline CudaOptions DemoOptions(const WorkerSpec& spec, const DemoSettings& settings) {
-  CudaOptions options = CudaOptionsFor(spec, 0, "");
+  CudaOptions options = CudaOptionsFor(spec, {}, 0, "");
   options.capture = settings.capture;
   options.dependent_launch = settings.dependent_launch;
   return options;

@@ -1,4 +1,5 @@
 """A quire-server of a pack of scripts/gpu-pack, started as a user starts it."""
+import os
 import pathlib
 import re
 import signal
@@ -19,6 +20,10 @@ class Server:
         self.folder = tempfile.TemporaryDirectory()
         self.target = f"unix:{self.folder.name}/quire.sock"
         self.log_path = pathlib.Path(self.folder.name) / "log"
+        # GPU_TEST_RANKS runs every server on as many GPUs.
+        ranks = os.environ.get("GPU_TEST_RANKS", "1")
+        if ranks != "1" and "--tensor-parallel-size" not in flags:
+            flags = ("--tensor-parallel-size", ranks, *flags)
         begin = time.monotonic()
         with open(self.log_path, "w") as log:
             self.process = subprocess.Popen(

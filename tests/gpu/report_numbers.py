@@ -1,7 +1,7 @@
 """The summary of a report: each number beside its limit (must), its target (aim) and its floor."""
 
-# name, unit, must, aim, bench, key values of its line, value field (or function), floor field.
-# A function takes the line and all lines of its benchmark.
+# name, unit, must, aim, bench, key values of its line, value field, floor field. A field may be a
+# function, which takes the line and all lines of its benchmark.
 STEP, SERVE, ATTENTION = "step_gpu_bench", "serve_bench", "paged_attention_gpu_bench"
 SESSION = "session_bench"
 BIG = "llama-3.1-8b"
@@ -65,6 +65,21 @@ def conversations(name, tokens, **first_token):
     return rows
 
 
+STEP_2, GROUP, HUGE = "step_gpu_bench x2", "group_gpu_bench", "llama-3.1-70b"
+
+
+def summed(what, rows, must=None, aim=None):
+    """One collective of 8192 bf16 a row between two GPUs, with NCCL's time in place of a floor."""
+    nccl = {"ranks": 2, "collective": what, "method": "nccl", "rows": rows}
+    return (f"2 GPUs: {what}, {rows} x 8192", "us", must, aim, GROUP, nccl | {"method": "one-shot"},
+            "us", lambda _, lines: find(lines, nccl)["us"])
+
+
+def on_two(number):
+    """The same number of a step on two GPUs."""
+    return (f"2 GPUs: {number[0]}", *number[1:4], STEP_2, *number[5:])
+
+
 NUMBERS = [
     decode(BIG, 1, 4.6, 3.85),
     decode(BIG, 8, 5.0, 4.1),
@@ -103,6 +118,15 @@ NUMBERS = [
     decode("llama-3.2-1b", 256),
     decode("qwen2.5-0.5b", 1),
     decode("qwen2.5-0.5b", 256),
+    summed("sum", 1, 4.1, 3),
+    summed("sum", 32, 8.9, 7),
+    summed("sum and norm", 1, 6, 4),
+    summed("sum and norm", 64, 12, 9),
+    summed("sum", 1024),
+    *[on_two(decode(BIG, batch)) for batch in (1, 8, 64, 256)],
+    *[on_two(decode(HUGE, batch)) for batch in (1, 8, 64, 256)],
+    *[on_two((f"{model} prefill 8k", "ms", None, None, STEP, {"model": model, "prefill": 8192},
+              "ms", "floor_ms")) for model in (BIG, HUGE)],
 ]
 
 
@@ -138,7 +162,8 @@ def collect(benches):
         if must is not None:
             entry |= {"must": abs(must), "aim": abs(aim), "reached": verdict(value, must, aim)}
         if floor_field is not None:
-            entry["floor"] = line[floor_field]
+            floor = floor_field(line, lines) if callable(floor_field) else line[floor_field]
+            entry["floor"] = floor
         found.append(entry)
     return found
 

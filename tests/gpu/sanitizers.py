@@ -20,6 +20,7 @@ SUITES = {
     "paged_attention_gpu_test": "*.ServesDecodeAndPrefill*:*.PrefillChunks*:*.BitsDoNotDepend*",
     "model_gpu_test": "*BitsDoNotDependOnTheBatch/llama:*BitsDoNotDependOnTheBatch/qwen3",
     "nonfinite_gpu_test": "*.NonfiniteRowLeaves*",
+    "group_gpu_test": "*.RowsAndSamplesArrive:*.*ReplaysStayExactWithLateRanks",
 }
 # The slowest tool by far: fewer of the same tests.
 RACE_SUITES = {
@@ -43,8 +44,10 @@ def check(program, tool, environment, until):
     tests = SUITES[program.name]
     if tool == "racecheck":
         tests = RACE_SUITES.get(program.name, tests)
-    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "8",
-               program, f"--gtest_filter={tests}", "--gtest_brief=1"]
+    command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode",
+               "9", "--print-limit", "8", program, f"--gtest_filter={tests}", "--gtest_brief=1"]
+    # The ranks of a group wait for each other; a sanitizer slows every call down.
+    environment = environment | {"GROUP_REPLAYS": "50"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment,
                               timeout=max(until - begin, 0.1))

@@ -130,6 +130,7 @@ TEST(MetricsTest, TheWorkersStartIsExported) {
   EngineStats stats;
   stats.recovering = true;
   stats.recoveries = 2;
+  stats.rank_mismatches = 3;
   stats.graphs = {{.size = 8, .replays = 10, .padded_rows = 20}};
   const std::string scrape = metrics.Serialize(stats);
   for (const char* line :
@@ -141,7 +142,8 @@ TEST(MetricsTest, TheWorkersStartIsExported) {
         "quire_cuda_graph_replays_total{model_name=\"demo\",size=\"8\"} 10\n",
         "quire_cuda_graph_padded_ratio{model_name=\"demo\",size=\"8\"} 0.25\n",
         "quire_engine_recovering{model_name=\"demo\"} 1\n",
-        "quire_engine_recoveries_total{model_name=\"demo\"} 2\n"}) {
+        "quire_engine_recoveries_total{model_name=\"demo\"} 2\n",
+        "quire_rank_mismatches_total{model_name=\"demo\"} 3\n"}) {
     EXPECT_TRUE(Shows(scrape, line));
   }
 }

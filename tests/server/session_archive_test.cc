@@ -287,18 +287,17 @@ class KvArchiveTest : public ArchiveTest {
                     .model_identity = 1,
                     .kv_dtype = "float32",
                     .num_layers = 1,
-                    .num_kv_heads = 1,
+                    .num_kv_heads = 2,
                     .head_dim = 2,
                     .block_size = 16,
-                    .ranks = 2,
-                    .block_bytes = 256};
+                    .block_bytes = 512};
     return limits;
   }
 };
 
 // The blocks of an exported session of 61 to 80 tokens with KV that are full.
 std::string FullBlocks(const std::string& file, int32_t blocks) {
-  const size_t block = 2 * 256 + 8;
+  const size_t block = 512 + 8;
   const size_t kv = static_cast<size_t>(blocks) * block + 16;
   return file.size() < kv ? "" : file.substr(file.size() - kv, 3 * block);
 }
@@ -311,12 +310,7 @@ TEST_F(KvArchiveTest, AKilledServersKvComesBackForTheNextTurn) {
   ASSERT_EQ(client_->Say("a", "y", 10).finished.position(), 62u);
   client_->Do(&Sessions::Offload, "a");
   ASSERT_TRUE(TestServer::Eventually([&] { return client_->Get("a").host_tokens() == 61; }));
-  for (int rank = 0; rank < 2; ++rank) {
-    for (PageId page = 0; page < 64; ++page) {
-      uint8_t next = static_cast<uint8_t>(rank * 100 + page);
-      for (std::byte& byte : server_->arena(rank).page(page)) byte = std::byte{next += 7};
-    }
-  }
+  server_->FillPages();
   const std::string before = FullBlocks(client_->Export("a"), 4);
   server_->archive().HandOver(60);
   Kill();
@@ -330,6 +324,35 @@ TEST_F(KvArchiveTest, AKilledServersKvComesBackForTheNextTurn) {
   // Byte for byte: the emulated device gives back what it was given.
   const std::string after = FullBlocks(client_->Export("a"), 5);
   EXPECT_TRUE(!before.empty() && after == before);
+}
+
+// One rank, as many ranks as the model has KV heads, and more.
+TEST_F(KvArchiveTest, KvComesBackToAServerOfAnotherNumberOfRanks) {
+  options_.sessions.default_idle_offload_seconds = 3600;
+  options_.num_kv_heads = 2;
+  options_.ranks = 1;
+  Start();
+  client_->Create("a");
+  ASSERT_TRUE(client_->Say("a", std::string(40, 'x'), 22).status.ok());
+  client_->Do(&Sessions::Offload, "a");
+  ASSERT_TRUE(TestServer::Eventually([&] { return client_->Get("a").host_tokens() == 62; }));
+  server_->FillPages();
+  uint32_t kv_tokens = 62;
+  const std::string before = FullBlocks(client_->Export("a"), 4);
+  for (const int ranks : {2, 4, 1, 4, 2}) {
+    server_->archive().HandOver(60);
+    options_.ranks = ranks;
+    Kill();
+    const v1::Finished finished = client_->Say("a", "and", 3).finished;
+    EXPECT_EQ(finished.residency().outcome(), v1::Residency::OUTCOME_RESTORED) << ranks;
+    EXPECT_EQ(finished.residency().host_tokens(), kv_tokens);
+    EXPECT_EQ(Recalls("recalled"), 1);
+    kv_tokens = finished.position() - 1;
+    const auto blocks = static_cast<int32_t>((kv_tokens + 15) / 16);
+    const std::string after = FullBlocks(client_->Export("a"), blocks);
+    EXPECT_TRUE(!before.empty() && after == before) << ranks;
+    server_->ExpectEqualReplicas();
+  }
 }
 
 TEST_F(KvArchiveTest, ASessionThatNeedsNothingWaitsForNothing) {

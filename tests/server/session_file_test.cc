@@ -16,17 +16,19 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int32_t kBlockSize = 4;
+constexpr int32_t kHeads = 2;
+constexpr int64_t kRowBytes = int64_t{kBlockSize} * 3 * 4;  // of a head, in one layer's K or V
+constexpr int64_t kBlockBytes = int64_t{2} * 2 * kHeads * kRowBytes;
 
 SessionFileShape Shape() {
   return {.model = "demo",
           .model_identity = 0x0123456789abcdef,
           .kv_dtype = "float32",
           .num_layers = 2,
-          .num_kv_heads = 1,
+          .num_kv_heads = kHeads,
           .head_dim = 3,
           .block_size = kBlockSize,
-          .ranks = 2,
-          .block_bytes = 24};
+          .block_bytes = kBlockBytes};
 }
 
 SessionFileReader::Limits Here() {
@@ -37,12 +39,18 @@ SessionFileReader::Limits Here() {
 struct Sample {
   SessionFileHeader header;
   std::vector<int32_t> tokens;
-  std::vector<std::byte> pages;  // [block][rank][block_bytes]
+  int32_t ranks = 1;
+  std::vector<std::byte> pages;  // [block][rank][page_bytes]
 
-  std::span<std::byte> Page(int32_t block, int32_t rank) {
-    const auto bytes = static_cast<size_t>(header.shape.block_bytes);
-    const auto at = static_cast<size_t>(block * header.shape.ranks + rank) * bytes;
-    return std::span(pages).subspan(at, bytes);
+  size_t page_bytes() const { return static_cast<size_t>(kBlockBytes / std::min(ranks, kHeads)); }
+  void MakePages() {
+    pages.resize(static_cast<size_t>(header.num_blocks() * ranks) * page_bytes());
+  }
+  RankPages Pages() {
+    return {.ranks = ranks, .page_of = [this](int32_t block, int32_t rank) {
+              const auto at = static_cast<size_t>(block * ranks + rank) * page_bytes();
+              return std::span(pages).subspan(at, page_bytes());
+            }};
   }
 };
 
@@ -52,14 +60,13 @@ Sample MakeSample(int32_t num_tokens, int32_t kv_tokens, uint32_t seed = 1) {
   for (int32_t i = 0; i < num_tokens; ++i) {
     sample.tokens.push_back(static_cast<int32_t>(random() % 1000));
   }
-  sample.pages.resize(static_cast<size_t>(sample.header.num_blocks()) * 2 * 24);
+  sample.MakePages();
   for (std::byte& byte : sample.pages) byte = static_cast<std::byte>(random());
   return sample;
 }
 
 std::string Write(Sample& sample, size_t piece = 1 << 20) {
-  SessionFileWriter writer(sample.header, sample.tokens,
-                           [&](int32_t block, int32_t rank) { return sample.Page(block, rank); });
+  SessionFileWriter writer(sample.header, sample.tokens, sample.Pages());
   std::string file;
   for (size_t before = 0; writer.Next(piece, &file); before = file.size()) {
     EXPECT_LE(file.size() - before, piece);
@@ -74,17 +81,18 @@ struct ReadBack {
 };
 
 ReadBack Read(const std::string& file, size_t piece = 1 << 20,
-              const SessionFileReader::Limits& limits = Here()) {
+              const SessionFileReader::Limits& limits = Here(), int32_t ranks = 1) {
   SessionFileReader reader(limits);
   ReadBack back;
+  back.sample.ranks = ranks;
   for (size_t at = 0; at < file.size() && back.status.ok(); at += piece) {
     std::string_view bytes = std::string_view(file).substr(at, piece);
     back.status = reader.Take(&bytes);
     if (!back.status.ok() || !reader.AwaitsPages()) continue;
     back.sample.header = reader.header();
     back.sample.tokens = reader.tokens();
-    back.sample.pages.resize(static_cast<size_t>(reader.header().num_blocks()) * 2 * 24);
-    reader.SetPages([&](int32_t block, int32_t rank) { return back.sample.Page(block, rank); });
+    back.sample.MakePages();
+    reader.SetPages(back.sample.Pages());
     back.status = reader.Take(&bytes);
     EXPECT_TRUE(bytes.empty() || !back.status.ok());
   }
@@ -117,6 +125,55 @@ TEST(SessionFileTest, ReadsAWrittenSessionInPiecesOfAnySize) {
   }
 }
 
+// The same KV in the pages of several ranks. Each byte is from its place in the whole model.
+Sample SpreadOver(int32_t ranks) {
+  Sample sample = MakeSample(11, 10);
+  sample.ranks = ranks;
+  sample.pages.clear();
+  const int32_t heads = std::max(1, kHeads / ranks);  // of a rank
+  for (int32_t block = 0; block < sample.header.num_blocks(); ++block) {
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+      for (int32_t row = 0; row < 4; ++row) {  // layer and K or V
+        for (int32_t head = 0; head < heads; ++head) {
+          const int32_t whole = ((block * 4 + row) * kHeads) + rank * kHeads / ranks + head;
+          std::mt19937 random(static_cast<uint32_t>(whole));
+          for (int64_t i = 0; i < kRowBytes; ++i) {
+            sample.pages.push_back(static_cast<std::byte>(random()));
+          }
+        }
+      }
+    }
+  }
+  return sample;
+}
+
+TEST(SessionFileTest, AFileMovesBetweenServersOfAnyNumberOfRanks) {
+  Sample one = SpreadOver(1);
+  const std::string file = Write(one);
+  // The blocks of one rank are its pages.
+  const auto* const bytes = reinterpret_cast<const char*>(one.pages.data());
+  EXPECT_EQ(file.substr(file.size() - 16 - 8 - kBlockBytes, kBlockBytes),
+            std::string(bytes + 2 * kBlockBytes, kBlockBytes));
+  for (const int32_t ranks : {1, 2, 4, 8}) {
+    Sample there = SpreadOver(ranks);
+    for (const size_t piece : {size_t{1}, size_t{7}, size_t{48}, size_t{1} << 20}) {
+      EXPECT_EQ(Write(there, piece), file) << ranks;
+      const ReadBack back = Read(file, piece, Here(), ranks);
+      ASSERT_TRUE(back.status.ok()) << back.status << " " << ranks;
+      ExpectSame(back.sample, there);
+    }
+  }
+}
+
+TEST(SessionFileTest, BlocksInSeveralPartsAreRefused) {
+  Sample sample = MakeSample(11, 10);
+  sample.header.shape.parts = 2;
+  const absl::Status status = Read(Write(sample)).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("its number of parts of a block is 2, this server's 1"));
+}
+
 // docs/session-format.md, written out for a session of two tokens without KV.
 TEST(SessionFileTest, TheFormatMatchesItsDocument) {
   Sample sample = MakeSample(0, 0);
@@ -128,8 +185,8 @@ TEST(SessionFileTest, TheFormatMatchesItsDocument) {
       "\xef\xcd\xab\x89\x67\x45\x23\x01"
       "\x1d\0block,layer,kv,head,token,dim"
       "\x07\0float32"
-      "\x02\0\0\0\x01\0\0\0\x03\0\0\0\x04\0\0\0\x02\0\0\0"
-      "\x18\0\0\0\0\0\0\0"
+      "\x02\0\0\0\x02\0\0\0\x03\0\0\0\x04\0\0\0\x01\0\0\0"
+      "\x80\x01\0\0\0\0\0\0"
       "\x02\0\0\0\0\0\0\0",
       6 + 8 + 31 + 9 + 20 + 8 + 8);
   EXPECT_EQ(file.substr(0, 16), std::string("QUIRESES\x01\0\0\0\x5a\0\0\0", 16));
@@ -168,7 +225,7 @@ TEST(SessionFileTest, EveryFlippedBitIsRefused) {
 TEST(SessionFileTest, EveryExchangedPartIsRefused) {
   Sample sample = MakeSample(13, 12);
   const std::string file = Write(sample);
-  constexpr size_t kPart = 2 * 24 + 8;
+  constexpr size_t kPart = kBlockBytes + 8;
   const size_t first = file.size() - 16 - 3 * kPart;
   std::string swapped = file;
   std::swap_ranges(swapped.begin() + first, swapped.begin() + first + kPart,
@@ -207,18 +264,18 @@ TEST(SessionFileTest, NoiseIsRefused) {
 // more memory than a session of this server needs.
 TEST(SessionFileTest, ForgedHeadersAreRefused) {
   std::mt19937 random(7);
-  const int32_t sizes[] = {0, 1, 2, 3, 4, 24, 100, 101, 1 << 16, 1 << 30};
+  const int32_t sizes[] = {0, 1, 2, 3, 4, kBlockBytes, 100, 101, 1 << 16, 1 << 30};
   const auto any = [&] { return sizes[random() % std::size(sizes)]; };
   for (int round = 0; round < 5000; ++round) {
     SessionFileHeader header{.shape = Shape(), .num_tokens = any(), .kv_tokens = any()};
     if (random() % 2 == 0) {
       int32_t* const fields[] = {&header.shape.num_layers, &header.shape.num_kv_heads,
                                  &header.shape.head_dim, &header.shape.block_size,
-                                 &header.shape.ranks};
+                                 &header.shape.parts};
       *fields[random() % std::size(fields)] = std::max(1, any());
       if (random() % 2 == 0) header.shape.block_bytes = int64_t{any()} * any();
     }
-    SessionFileWriter writer(header, {}, [](int32_t, int32_t) { return std::span<std::byte>(); });
+    SessionFileWriter writer(header, {}, RankPages());
     std::string file;
     writer.Next(122, &file);  // header and no tokens
     file.resize(file.size() + 4096);
@@ -228,7 +285,7 @@ TEST(SessionFileTest, ForgedHeadersAreRefused) {
     const SessionFileShape here = Shape();
     const bool fits = shape.num_layers == here.num_layers &&
                       shape.num_kv_heads == here.num_kv_heads && shape.head_dim == here.head_dim &&
-                      shape.block_size == here.block_size && shape.ranks == here.ranks &&
+                      shape.block_size == here.block_size && shape.parts == here.parts &&
                       shape.block_bytes == here.block_bytes && header.num_tokens <= 100;
     EXPECT_EQ(status.code() == absl::StatusCode::kFailedPrecondition, !fits) << status;
   }
@@ -246,11 +303,10 @@ TEST(SessionFileTest, AMismatchIsNamedWithBothValues) {
       {[](auto& l) { l.shape.kv_layout = "other"; }, "block,layer,kv,head,token,dim", "other"},
       {[](auto& l) { l.shape.kv_dtype = "bfloat16"; }, "float32", "bfloat16"},
       {[](auto& l) { l.shape.num_layers = 32; }, "is 2", "32"},
-      {[](auto& l) { l.shape.ranks = 8; }, "is 2", "8"},
-      {[](auto& l) { l.shape.num_kv_heads = 5; }, "is 1", "5"},
+      {[](auto& l) { l.shape.num_kv_heads = 5; }, "is 2", "5"},
       {[](auto& l) { l.shape.head_dim = 128; }, "is 3", "128"},
       {[](auto& l) { l.shape.block_size = 64; }, "is 4", "64"},
-      {[](auto& l) { l.shape.block_bytes = 48; }, "is 24", "48"},
+      {[](auto& l) { l.shape.block_bytes = 48; }, "is 384", "48"},
       {[](auto& l) { l.max_tokens = 10; }, "11 tokens", "10"},
   };
   for (const auto& one : cases) {

@@ -26,12 +26,22 @@ void Converse(TestServer& server, SessionClient& client, const std::string& name
   ASSERT_EQ(client.Say(name, "y", 10).finished.position(), 62u);
   client.Do(&Sessions::Offload, name);
   ASSERT_TRUE(TestServer::Eventually([&] { return client.Get(name).host_tokens() == 61; }));
-  for (int rank = 0; rank < 2; ++rank) {
-    for (PageId page = 0; page < server.arena(rank).shape().num_pages; ++page) {
-      uint8_t next = static_cast<uint8_t>(rank * 100 + page);
-      for (std::byte& byte : server.arena(rank).page(page)) byte = std::byte{next += 7};
-    }
-  }
+  server.FillPages();
+}
+
+// A server of a model with four KV heads.
+TestServerOptions WithRanks(int ranks) {
+  TestServerOptions options = WithPages();
+  options.num_kv_heads = 4;
+  options.ranks = ranks;
+  return options;
+}
+
+// Pages whose bytes are those that were signed.
+int CountIntact(const HostArena& arena) {
+  int intact = 0;
+  for (PageId page = 0; page < arena.shape().num_pages; ++page) intact += arena.Intact(page);
+  return intact;
 }
 
 TEST(TransferTest, ASessionMovesWithItsKv) {
@@ -61,6 +71,31 @@ TEST(TransferTest, ASessionMovesWithItsKv) {
     other.ExpectNothingLeft();
   }
   EXPECT_EQ(client.Say("a", "and", 3).finished.position(), 68u);
+}
+
+// Fewer ranks than KV heads, as many, and more: then neighbouring ranks hold the same head.
+TEST(TransferTest, ASessionMovesBetweenServersOfAnyNumberOfRanks) {
+  std::string file;
+  for (const int ranks : {1, 2, 4, 8}) {
+    TestServer server(WithRanks(ranks));
+    SessionClient client(server);
+    Converse(server, client, "a");
+    const std::string exported = client.Export("a");
+    ASSERT_TRUE(client.status.ok()) << client.status.error_message();
+    if (file.empty()) file = exported;
+    EXPECT_TRUE(exported == file) << ranks;
+    TestServer other(WithRanks(ranks));
+    SessionClient there(other);
+    EXPECT_EQ(there.Import("b", file, 1000).host_tokens(), 61u) << there.status.error_message();
+    other.ExpectEqualReplicas();
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(CountIntact(other.arena(rank)), 4) << "rank " << rank;
+    }
+    EXPECT_TRUE(there.Export("b") == file) << ranks;
+    const v1::Residency residency = there.Say("b", "and", 3).finished.residency();
+    EXPECT_EQ(residency.host_tokens(), 61u);
+    EXPECT_EQ(residency.outcome(), v1::Residency::OUTCOME_RESTORED);
+  }
 }
 
 TEST(TransferTest, ExportsKvOfTheDeviceThroughTheHost) {
@@ -171,11 +206,11 @@ TEST(TransferTest, FilesOfOtherModelsAndShapesAreRefused) {
   const std::string file = client.Export("a");
   TestServerOptions model = WithPages();
   model.model_identity = 2;
-  TestServerOptions ranks = WithPages();
-  ranks.ranks = 1;
+  TestServerOptions heads = WithPages();
+  heads.num_kv_heads = 4;
   TestServerOptions context = WithPages();
   context.max_model_len = 48;
-  for (const TestServerOptions& options : {model, ranks, context}) {
+  for (const TestServerOptions& options : {model, heads, context}) {
     TestServer other(options);
     SessionClient there(other);
     there.Import("b", file);

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/model/checkpoint/tp.h"
 #include "engine/worker/in_process_transport.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -21,8 +22,6 @@
 
 namespace quire {
 namespace {
-
-constexpr int64_t kTestBlockBytes = 256;
 
 std::string Utf8(int code_point) {
   if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
@@ -207,17 +206,13 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
                      .max_num_batched_tokens = 512,
                      .max_num_queued_reqs = options_.max_num_queued_reqs,
                      .num_pages = options_.num_pages,
-                     .sessions = options_.sessions,
-                     .tiering = {.block_bytes = kTestBlockBytes * options_.ranks}};
+                     .sessions = options_.sessions};
   setup.scheduler.sessions.max_model_len = options_.max_model_len;
   setup.limits = {.max_num_queued_reqs = options_.max_num_queued_reqs,
                   .max_num_queued_tokens = options_.max_num_queued_tokens,
                   .max_model_len = options_.max_model_len};
-  setup.memory.ranks = options_.ranks;
-  setup.kv_layout = {
-      .num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .block_size = 16, .dtype = DType::kF32};
-  EXPECT_EQ(setup.kv_layout.block_bytes(), kTestBlockBytes);
   model_.identity = options_.model_identity;
+  PlanKv();
   MakeArenas();
   metrics_ = std::make_unique<ServerMetrics>(model_.name);
   front_ = GrpcFront::Create(options_.front, &model_, metrics_.get());
@@ -243,12 +238,58 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   sessions_ = v1::Sessions::NewStub(channel_);
 }
 
+void TestServer::PlanKv() {
+  EngineSetup& setup = model_.setup;
+  const int heads = options_.num_kv_heads > 0 ? options_.num_kv_heads : options_.ranks;
+  const ShardRange held = KvShard(heads, {.rank = 0, .size = options_.ranks});
+  setup.model.num_kv_heads = heads;
+  setup.memory.ranks = options_.ranks;
+  setup.kv_layout = {.num_layers = 1,
+                     .num_kv_heads = static_cast<int32_t>(held.count),
+                     .head_dim = 2,
+                     .block_size = 16,
+                     .dtype = DType::kF32};
+  setup.scheduler.tiering.block_bytes = setup.kv_layout.block_bytes() * options_.ranks;
+}
+
 void TestServer::MakeArenas() {
   for (int rank = 0; rank < options_.ranks && options_.num_pages > 0; ++rank) {
     auto arena = HostArena::Create();
     EXPECT_TRUE(arena.ok()) << arena.status();
     arenas_.push_back(std::make_shared<HostArena>(*std::move(arena)));
-    EXPECT_TRUE(arenas_.back()->Allocate({options_.num_pages, kTestBlockBytes}).ok());
+    EXPECT_TRUE(
+        arenas_.back()->Allocate({options_.num_pages, model_.setup.kv_layout.block_bytes()}).ok());
+  }
+}
+
+void TestServer::FillPages() {
+  const int heads = model_.setup.model.num_kv_heads;
+  const auto head_bytes = static_cast<size_t>(model_.setup.kv_layout.block_bytes() /
+                                              model_.setup.kv_layout.num_kv_heads / 2);
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    for (PageId page = 0; page < options_.num_pages; ++page) {
+      const std::span<std::byte> bytes = arena(rank).page(page);
+      const size_t held = bytes.size() / 2 / head_bytes;
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        const size_t kv = i / (held * head_bytes);
+        const size_t head =
+            static_cast<size_t>(rank * heads / options_.ranks) + i / head_bytes % held;
+        const size_t value =
+            static_cast<size_t>(page) * 31 + kv * 101 + head * 57 + i % head_bytes * 7;
+        bytes[i] = static_cast<std::byte>(value + 1);
+      }
+    }
+  }
+}
+
+void TestServer::ExpectEqualReplicas() {
+  const int replicas = std::max(1, options_.ranks / model_.setup.model.num_kv_heads);
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    for (PageId page = 0; page < options_.num_pages; ++page) {
+      EXPECT_TRUE(
+          std::ranges::equal(arena(rank).page(page), arena(rank / replicas * replicas).page(page)))
+          << "rank " << rank << " page " << page;
+    }
   }
 }
 

@@ -91,6 +91,7 @@ struct TestServerOptions {
   int32_t max_model_len = 2048;
   int32_t max_num_seqs = 64;
   int ranks = 1;
+  int num_kv_heads = 0;  // of the model; 0: one for each rank
   int32_t max_num_queued_reqs = 1024;
   int64_t max_num_queued_tokens = 1 << 20;
   std::string chat_template;  // Jinja; empty: none
@@ -130,9 +131,14 @@ class TestServer {
   std::shared_ptr<grpc::Channel> channel() { return channel_; }
 
   v1::Load Load();
-  // The arena of a rank, to inspect its bytes.
   SessionArchive& archive() { return *archive_; }
+  // The arena of a rank, to inspect its bytes.
   HostArena& arena(int rank) { return *arenas_[static_cast<size_t>(rank)]; }
+  // Fills all pages with a known pattern, which differs between pages and between the places of a
+  // block of the whole model: replicas of a head have the same bytes.
+  void FillPages();
+  // Expects that the ranks that hold the same head have the same bytes in all pages.
+  void ExpectEqualReplicas();
   // The metrics page.
   std::string Metrics() { return metrics_->Serialize(engine_->Stats()); }
   // Waits until the engine is idle, then expects that every block is free and no stream is open.
@@ -141,6 +147,7 @@ class TestServer {
   static bool Eventually(const std::function<bool()>& condition);
 
  private:
+  void PlanKv();
   void MakeArenas();
   void OpenArchive();
 

@@ -23,6 +23,7 @@ std::string RestartingTransport::fault() const {
 bool RestartingTransport::Recover() {
   if (current_ != nullptr) {
     if (const std::string own = current_->fault(); !own.empty()) groups_->Condemn(own);
+    past_mismatches_ += current_->rank_mismatches();
     current_.reset();
   }
   return groups_->End().empty();

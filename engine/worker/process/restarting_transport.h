@@ -42,12 +42,16 @@ class RestartingTransport final : public Transport {
   bool PollCopy(CopyAck& ack) override { return current_ != nullptr && current_->PollCopy(ack); }
   int32_t ready_pages() const override { return current_ == nullptr ? 0 : current_->ready_pages(); }
   std::string fault() const override;
+  uint64_t rank_mismatches() const override {
+    return past_mismatches_ + (current_ == nullptr ? 0 : current_->rank_mismatches());
+  }
   bool Recover() override;
   bool recovering() override;
 
  private:
   const std::unique_ptr<WorkerGroups> groups_;
   std::unique_ptr<Transport> current_;  // null from Recover until the next group is ready
+  uint64_t past_mismatches_ = 0;        // of the groups before
 };
 
 }  // namespace quire

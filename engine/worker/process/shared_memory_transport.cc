@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "engine/worker/rank_mismatch.h"
 #include "kernels/check.h"
 
 namespace quire {
@@ -90,7 +91,8 @@ bool SharedMemoryTransport::Read(int32_t rank, StepResult& result) {
     return false;
   }
   if (result.checksum != results_.front().checksum) {
-    fault_ = "ranks sampled different tokens" + step;
+    fault_ = DescribeMismatch(results_.front(), rank, result);
+    ++rank_mismatches_;
     return false;
   }
   return true;

@@ -37,6 +37,7 @@ class SharedMemoryTransport final : public Transport {
   bool PollCopy(CopyAck& ack) override { return !forgotten_ && copies_.Poll(ack); }
   int32_t ready_pages() const override { return copies_.ready_pages(); }
   std::string fault() const override { return fault_.empty() ? copies_.fault() : fault_; }
+  uint64_t rank_mismatches() const override { return rank_mismatches_; }
   // Always false: this transport has one group.
   bool Recover() override {
     forgotten_ = true;
@@ -69,6 +70,7 @@ class SharedMemoryTransport final : public Transport {
   uint64_t published_ = 0;
   uint64_t released_ = 0;
   std::string fault_;
+  uint64_t rank_mismatches_ = 0;
 };
 
 }  // namespace quire

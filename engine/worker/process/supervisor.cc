@@ -18,7 +18,7 @@
 namespace quire {
 namespace {
 
-// How often the progress of a running group is checked: eight times within the step timeout, and at
+// How often the progress of a group is checked: eight times within the step timeout, and at
 // least once a second.
 constexpr double kLooksPerTimeout = 8;
 constexpr double kMaxLookSeconds = 1;
@@ -184,10 +184,8 @@ void Supervisor::FollowGroup() {
     changed_.notify_all();
     if (!start.empty()) group_->Load(start);
   }
-  if (group_->state() == State::kReady) {
-    if (before != State::kReady) HandOver();
-    group_->CheckProgress(SteadyNowNs(), options_.step_timeout_seconds);
-  }
+  if (group_->state() == State::kReady && before != State::kReady) HandOver();
+  group_->CheckProgress(SteadyNowNs(), options_.step_timeout_seconds);
   if (group_->state() == State::kDead) {
     const absl::Status death = group_->death();
     group_.reset();
@@ -267,7 +265,8 @@ void Supervisor::Wait() {
   double seconds = -1;  // for ever
   if (group_ != nullptr) {
     group_->AddPollFds(fds);
-    if (group_->state() == WorkerGroup::State::kReady) {
+    // The ranks of a group that starts wait for each other; one rank waits for none.
+    if (group_->state() == WorkerGroup::State::kReady || describe_.size() > 1) {
       seconds = std::min(kMaxLookSeconds, options_.step_timeout_seconds / kLooksPerTimeout);
     }
   } else {

@@ -22,8 +22,10 @@
 namespace quire {
 
 struct SupervisorOptions {
-  std::string program;               // path of quire-worker
-  double step_timeout_seconds = 30;  // a group that has work and finishes no step is killed
+  std::string program;  // path of quire-worker
+  // A group that has work and finishes no step is killed, and one of several ranks that starts when
+  // one of them is later than the others by this and by the time that they took.
+  double step_timeout_seconds = 30;
   // A group that was ready once is restarted when it dies, unless groups died more often than this
   // within the window. One more than the deaths after which a request is taken for their cause.
   int32_t max_failures = 3;

@@ -25,10 +25,12 @@ bool Readable(int fd) {
 
 }  // namespace
 
+WorkerGroup::WorkerGroup(int32_t ranks) : start_(ranks, SteadyNowNs()) {}
+
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(
     const std::string& program, const std::vector<WorkerOrder>& orders, int bell_fd) {
   CHECK(!orders.empty());
-  std::unique_ptr<WorkerGroup> group(new WorkerGroup);
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup(static_cast<int32_t>(orders.size())));
   ASSIGN_OR_RETURN(group->unsized_, SharedMemory::Create("quire steps"));
   for (const WorkerOrder& order : orders) {
     const int32_t rank = order.spec.tp.rank;
@@ -98,6 +100,7 @@ absl::Status WorkerGroup::Read(Rank& rank) {
 }
 
 absl::Status WorkerGroup::Take(Rank& rank, const WorkerMessage& message) {
+  ++rank.messages;
   if (const auto* failure = std::get_if<WorkerFailure>(&message)) return failure->status;
   if (const auto* facts = std::get_if<DeviceFacts>(&message)) {
     if (state_ != State::kDescribing) return absl::InternalError("described its device twice");
@@ -145,6 +148,13 @@ void WorkerGroup::MoveOn() {
   if (state_ == State::kLoading && all([](const Rank& rank) { return rank.share.has_value(); })) {
     if (const absl::Status sent = AnswerShares(); !sent.ok()) return Condemn(sent);
   }
+  const auto any = [this](auto predicate) {
+    return std::ranges::any_of(ranks_, [&](const auto& rank) { return predicate(*rank); });
+  };
+  if (state_ == State::kLoading && any([](const Rank& rank) { return rank.ready; }) &&
+      any([](const Rank& rank) { return rank.share.has_value(); })) {
+    return Condemn(absl::InternalError("one rank is ready and another one still shares bytes"));
+  }
   if (state_ == State::kLoading && all([](const Rank& rank) { return rank.ready; })) {
     state_ = State::kReady;
   }
@@ -170,47 +180,97 @@ void WorkerGroup::Load(const std::vector<WorkerOrder>& orders) {
       StepMemory::Create(std::move(unsized_), StepShapeOf(orders.front().spec));
   if (!memory.ok()) return Condemn(memory.status());
   memory_ = std::make_shared<StepMemory>(*std::move(memory));
+  progress_.emplace(memory_);
   for (size_t i = 0; i < orders.size(); ++i) {
     const absl::Status sent = SendMessage(ranks_[i]->process.socket(), EncodeOrder(orders[i]));
     if (!sent.ok()) return Condemn(EndOf(*ranks_[i]));
   }
   state_ = State::kLoading;
+  start_.Begin(SteadyNowNs());
 }
 
 void WorkerGroup::CheckProgress(int64_t now_ns, double timeout_seconds) {
-  CHECK(state_ == State::kReady);
-  for (size_t i = 0; i < ranks_.size() && state_ == State::kReady; ++i) {
-    CheckRank(*ranks_[i], static_cast<int32_t>(i), now_ns, timeout_seconds);
+  if (state_ == State::kDescribing || state_ == State::kLoading) {
+    return CheckStart(now_ns, timeout_seconds);
   }
+  if (state_ != State::kReady) return;
+  const std::optional<GroupProgress::Stall> stall = progress_->Check(now_ns, timeout_seconds);
+  if (stall) Condemn(absl::UnavailableError(Describe(*stall)));
 }
 
-void WorkerGroup::CheckRank(Rank& rank, int32_t index, int64_t now_ns, double timeout_seconds) {
-  const auto stands_still = [&](Progress& progress, uint64_t asked, uint64_t finished) {
-    if (finished != progress.finished || finished >= asked || progress.waiting_since_ns == 0) {
-      progress.finished = finished;
-      progress.waiting_since_ns = now_ns;
-    }
-    return static_cast<double>(now_ns - progress.waiting_since_ns) * 1e-9 > timeout_seconds;
-  };
-  const auto condemn = [&](const char* what, const Progress& progress, uint64_t asked) {
-    Condemn(absl::UnavailableError(
-        NameOf(rank) + " has finished no " + what + " for " +
-        std::to_string((now_ns - progress.waiting_since_ns) / 1'000'000) + " ms (" + what + " " +
-        std::to_string(progress.finished + 1) + " of " + std::to_string(asked) + ")"));
-  };
-  const uint64_t steps = memory_->plans().published();
-  if (stands_still(rank.steps, steps, memory_->heartbeat(index).finished.load())) {
-    return condemn("step", rank.steps, steps);
+std::string WorkerGroup::NamesOf(const std::vector<int32_t>& ranks) const {
+  std::string names;
+  for (const int32_t rank : ranks) names += (names.empty() ? "" : " and ") + NameOf(*ranks_[rank]);
+  return names;
+}
+
+std::string WorkerGroup::Describe(const GroupProgress::Stall& stall) {
+  if (ranks_.size() == 1) return NameOf(*ranks_.front()) + " has finished " + stall.work;
+  // A stopped rank may have begun the collective in which the others wait for it.
+  std::vector<int32_t> stopped;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i]->process.Stopped()) stopped.push_back(static_cast<int32_t>(i));
   }
-  for (const CopyDirection direction : kCopyDirections) {
-    const bool loads = direction == CopyDirection::kLoad;
-    Progress& copies = loads ? rank.loads : rank.stores;
-    const CopyRings rings = memory_->copies(index);
-    const uint64_t jobs = rings.jobs(direction).published();
-    if (stands_still(copies, jobs, rings.acks(direction).published())) {
-      return condemn(loads ? "load" : "store", copies, jobs);
-    }
+  std::string why = "no worker is behind the others of its group";
+  if (!stopped.empty()) {
+    why = NamesOf(stopped) + (stopped.size() == 1
+                                  ? " is stopped by a signal and holds up its group"
+                                  : " are stopped by a signal and hold up their group");
+  } else if (stall.behind.size() < ranks_.size()) {
+    why = NamesOf(stall.behind) +
+          (stall.behind.size() == 1 ? " holds up its group" : " hold up their group");
   }
+  why += ", which has finished " + stall.work;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    why += "; worker " + std::to_string(i) + " has " + stall.counts[i];
+  }
+  return why;
+}
+
+// Seconds since the first call that saw the rank stopped.
+double WorkerGroup::StoppedFor(Rank& rank, int64_t now_ns) {
+  if (!rank.process.Stopped()) {
+    rank.stopped_since_ns = 0;
+    return 0;
+  }
+  if (rank.stopped_since_ns == 0) rank.stopped_since_ns = now_ns;
+  return static_cast<double>(now_ns - rank.stopped_since_ns) * 1e-9;
+}
+
+void WorkerGroup::CheckStart(int64_t now_ns, double timeout_seconds) {
+  if (ranks_.size() == 1) return;
+  std::vector<StartProgress::Stage> stages;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = *ranks_[i];
+    stages.push_back({.messages = rank.messages});
+    if (memory_ != nullptr) {
+      stages.back().collectives = memory_->heartbeat(static_cast<int32_t>(i)).collectives.load();
+    }
+    if (StoppedFor(rank, now_ns) <= timeout_seconds) continue;
+    return Condemn(
+        absl::UnavailableError(NameOf(rank) + " is stopped by a signal and holds up the start"));
+  }
+  const std::optional<StartProgress::Lag> lag = start_.Check(stages, now_ns, timeout_seconds);
+  if (lag) Condemn(absl::UnavailableError(Describe(*lag)));
+}
+
+std::string WorkerGroup::Describe(const StartProgress::Lag& lag) const {
+  const Rank& late = *ranks_[lag.rank];
+  const Rank& other = *ranks_[lag.rank == 0 ? 1 : 0];
+  std::string what = "is not ready";
+  if (state_ == State::kDescribing) {
+    what = "has not described its device";
+  } else if (other.messages == late.messages) {
+    const uint64_t begun = memory_->heartbeat(lag.rank).collectives.load();
+    what = "loads its model and has not begun collective " + std::to_string(begun + 1);
+  } else if (!other.ready) {
+    // The first message was the device.
+    what = "has not shared its bytes of round " + std::to_string(late.messages);
+  }
+  const char* how = late.process.Stopped() ? " is stopped by a signal and" : "";
+  return NameOf(late) + how + " holds up the start: it " + what + " after " +
+         std::to_string(lag.waited_ns / 1'000'000) + " ms, for which the others took at most " +
+         std::to_string(lag.others_ns / 1'000'000) + " ms";
 }
 
 void WorkerGroup::Condemn(const absl::Status& why) {

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/worker/process/group_progress.h"
 #include "engine/worker/process/handshake.h"
 #include "engine/worker/process/output_lines.h"
 #include "engine/worker/process/worker_process.h"
@@ -49,8 +50,10 @@ class WorkerGroup {
   void Handle();
   // From kDescribed to kLoading: one order (to start) per rank.
   void Load(const std::vector<WorkerOrder>& orders);
-  // Of a ready group: kills it when a rank has work and has finished no step, or no copy, for that
-  // long. Measures from the first call that saw the rank stand still: call it often.
+  // Kills the group, and names the rank that holds the others up, when a ready rank has work and
+  // has finished no step, or no copy, for that long; when a rank that starts is past the deadline
+  // of StartProgress; and when a rank of several has been stopped by a signal for that long while
+  // the group starts. Measures from the first call that saw the rank stand still: call it often.
   void CheckProgress(int64_t now_ns, double timeout_seconds);
   // Kills the group, for this reason.
   void Condemn(const absl::Status& why);
@@ -58,11 +61,6 @@ class WorkerGroup {
   void AwaitEnd(double seconds);
 
  private:
-  // Work of one kind: how much is finished, and since when it stands still with work waiting.
-  struct Progress {
-    uint64_t finished = 0;
-    int64_t waiting_since_ns = 0;
-  };
   struct Rank {
     Rank(WorkerProcess process_in, int32_t rank)
         : process(std::move(process_in)), output(rank, process.pid()) {}
@@ -72,16 +70,16 @@ class WorkerGroup {
     bool output_open = true;
     bool socket_open = true;
     MessageReader inbox;
+    uint64_t messages = 0;  // taken
     bool described = false;
     DeviceFacts facts;
     std::optional<std::string> share;  // of this round
     bool ready = false;
     WorkerReport report;
-    // The state of CheckProgress.
-    Progress steps, loads, stores;
+    int64_t stopped_since_ns = 0;  // 0: it runs
   };
 
-  WorkerGroup() = default;
+  explicit WorkerGroup(int32_t ranks);
   absl::Status Read(Rank& rank);
   absl::Status Take(Rank& rank, const WorkerMessage& message);
   absl::Status SaidBy(const Rank& rank, const absl::Status& status) const;
@@ -89,7 +87,11 @@ class WorkerGroup {
   std::string NameOf(const Rank& rank) const;
   void MoveOn();
   absl::Status AnswerShares();
-  void CheckRank(Rank& rank, int32_t index, int64_t now_ns, double timeout_seconds);
+  std::string NamesOf(const std::vector<int32_t>& ranks) const;
+  static double StoppedFor(Rank& rank, int64_t now_ns);
+  void CheckStart(int64_t now_ns, double timeout_seconds);
+  std::string Describe(const StartProgress::Lag& lag) const;
+  std::string Describe(const GroupProgress::Stall& stall);
 
   State state_ = State::kDescribing;
   absl::Status death_;
@@ -97,6 +99,8 @@ class WorkerGroup {
   std::shared_ptr<StepMemory> memory_;
   DeviceFacts facts_;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  StartProgress start_;
+  std::optional<GroupProgress> progress_;  // from Load on
 };
 
 }  // namespace quire

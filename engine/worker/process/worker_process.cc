@@ -151,6 +151,12 @@ std::string WorkerProcess::Ending() {
   return ending_;
 }
 
+bool WorkerProcess::Stopped() const {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
+}
+
 bool WorkerProcess::AwaitEnd(double seconds) {
   pollfd ended{.fd = pidfd(), .events = POLLIN, .revents = 0};
   while (poll(&ended, 1, static_cast<int>(seconds * 1e3)) < 0 && errno == EINTR) {

@@ -52,6 +52,8 @@ class WorkerProcess {
   void Signal(int number);
   // How it ended: "was killed by signal 9 (Killed)", "exited with code 1"; empty while it runs.
   std::string Ending();
+  // Whether a signal (SIGSTOP, SIGTSTP) has stopped it; not by a debugger.
+  bool Stopped() const;
   // Waits at most `seconds` for its end. True if it has ended.
   bool AwaitEnd(double seconds);
 

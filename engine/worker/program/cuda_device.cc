@@ -12,12 +12,12 @@ namespace quire {
 namespace {
 
 CudaOptions OptionsOf(const WorkerOrder& order) {
-  std::string cache;
-  if (!order.cache_dir.empty()) {
-    mkdir(order.cache_dir.c_str(), 0755);  // without it the cache is not kept, and that is all
-    cache = order.cache_dir + "/matmul_algorithms";
-  }
-  return CudaOptionsFor(order.spec, order.spec.tp.rank, cache);
+  // Without the folder nothing is kept, and that is all.
+  if (!order.cache_dir.empty()) mkdir(order.cache_dir.c_str(), 0755);
+  RankPlace place = order.place;
+  place.rank = order.spec.tp.rank;
+  place.ranks = order.spec.tp.size;
+  return CudaOptionsFor(order.spec, place, order.spec.tp.rank, order.cache_dir);
 }
 
 absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {

@@ -16,17 +16,25 @@ double SecondsSince(int64_t begin_ns) {
 
 }  // namespace
 
-CudaOptions CudaOptionsFor(const WorkerSpec& spec, int ordinal,
-                           const std::string& algorithm_cache) {
-  return {.ordinal = ordinal,
-          .ranks = spec.tp.size,
-          .max_tokens = spec.worker.max_num_batched_tokens,
-          .max_rows = spec.worker.max_num_seqs + 1,
-          .max_context = spec.worker.max_model_len,
-          .num_heads = static_cast<int32_t>(Shard(spec.model.num_heads, spec.tp).count),
-          .num_kv_heads = spec.kv_layout.num_kv_heads,
-          .head_dim = spec.kv_layout.head_dim,
-          .algorithm_cache = algorithm_cache};
+CudaOptions CudaOptionsFor(const WorkerSpec& spec, const RankPlace& place, int ordinal,
+                           const std::string& cache_dir) {
+  CudaOptions options{.ordinal = ordinal,
+                      .place = place,
+                      .max_tokens = spec.worker.max_num_batched_tokens,
+                      .max_rows = spec.worker.max_num_seqs + 1,
+                      .max_context = spec.worker.max_model_len,
+                      .num_heads = static_cast<int32_t>(Shard(spec.model.num_heads, spec.tp).count),
+                      .num_kv_heads = spec.kv_layout.num_kv_heads,
+                      .head_dim = spec.kv_layout.head_dim,
+                      .hidden = spec.model.hidden_size};
+  if (cache_dir.empty()) return options;
+  // Ranks time their algorithms side by side, each into a file of its own.
+  const std::string of_rank =
+      spec.tp.size == 1 ? ""
+                        : "." + std::to_string(spec.tp.rank) + "of" + std::to_string(spec.tp.size);
+  options.algorithm_cache = cache_dir + "/matmul_algorithms" + of_rank;
+  options.sum_cache = cache_dir + "/sum_methods";
+  return options;
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> MakeCudaWorker(const WorkerSpec& spec,

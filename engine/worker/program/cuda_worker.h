@@ -13,8 +13,10 @@
 
 namespace quire {
 
-// The options that a rank's backend is created with.
-CudaOptions CudaOptionsFor(const WorkerSpec& spec, int ordinal, const std::string& algorithm_cache);
+// The options that a rank's backend is created with. `cache_dir`: the folder of measured choices;
+// empty: none are kept.
+CudaOptions CudaOptionsFor(const WorkerSpec& spec, const RankPlace& place, int ordinal,
+                           const std::string& cache_dir);
 
 // Time and memory that the start took.
 struct CudaWorkerReport {

@@ -21,11 +21,15 @@ namespace quire {
 
 class DiskFile {
  public:
+  static constexpr size_t kMaxPieces = 512;
+
   virtual ~DiskFile() = default;
   // Returns how many of the bytes were appended: at least one, possibly not all.
   virtual absl::StatusOr<size_t> Append(std::string_view bytes) = 0;
   // Fills `out`; OUT_OF_RANGE if the file ends before. Any number of threads at once.
   virtual absl::Status Read(int64_t offset, std::span<std::byte> out) = 0;
+  // Fills the pieces, which are at most kMaxPieces, in their order; as Read.
+  virtual absl::Status ReadPieces(int64_t offset, std::span<const std::span<std::byte>> pieces);
   virtual absl::StatusOr<int64_t> Size() = 0;
   virtual absl::Status Truncate(int64_t size) = 0;
 };

@@ -2,6 +2,7 @@
 #include "server/session/archive/kv_file_reader.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kHeadBytes = 64 << 10;
-constexpr size_t kSliceBytes = 256 << 10;
+constexpr int64_t kSliceBytes = 256 << 10;
 constexpr int64_t kSumBytes = 8;
 
 absl::Status Damaged(const std::string& what) { return absl::InvalidArgumentError(what); }
@@ -48,10 +49,7 @@ absl::Status KvFileReader::ReadHead() {
   return absl::OkStatus();
 }
 
-int64_t KvFileReader::stride() const {
-  const SessionFileShape& shape = head_.header().shape;
-  return shape.ranks * shape.block_bytes + kSumBytes;
-}
+int64_t KvFileReader::stride() const { return head_.header().shape.block_bytes + kSumBytes; }
 
 std::vector<int32_t> KvFileReader::tokens() const {
   const std::vector<int32_t>& all = head_.tokens();
@@ -60,6 +58,7 @@ std::vector<int32_t> KvFileReader::tokens() const {
 
 void KvFileReader::SetPages(HostArenas arenas, std::vector<PageId> pages) {
   arenas_ = std::move(arenas);
+  runs_ = RunsOf(head_.header().shape, static_cast<int32_t>(arenas_.size()));
   pages_ = std::move(pages);
   pages_.resize(static_cast<size_t>(num_blocks()), kNoPage);
 }
@@ -87,7 +86,7 @@ absl::Status KvFileReader::ReadBlock(int32_t block) {
   sums_[index] = GetInt<uint64_t>(sum.data());
   if (pages_[index] == kNoPage) return absl::OkStatus();
   RunningHash hash;
-  RETURN_IF_ERROR(ReadPage(offset, pages_[index], &hash));
+  RETURN_IF_ERROR(ReadPages(offset, pages_[index], &hash));
   bytes_read_.fetch_add(stride());
   if (hash.TakeValue() != sums_[index]) {
     return Damaged("block " + std::to_string(block) + " has another checksum");
@@ -96,17 +95,44 @@ absl::Status KvFileReader::ReadBlock(int32_t block) {
   return absl::OkStatus();
 }
 
-absl::Status KvFileReader::ReadPage(int64_t offset, PageId page, RunningHash* hash) {
-  const auto bytes = static_cast<size_t>(head_.header().shape.block_bytes);
-  for (const std::shared_ptr<HostArena>& arena : arenas_) {
-    arena->Map(page, 1);
-    std::span<std::byte> left = arena->page(page).first(bytes);
-    while (!left.empty()) {
-      const std::span<std::byte> slice = left.first(std::min(kSliceBytes, left.size()));
-      RETURN_IF_ERROR(file_->Read(offset, slice));
-      hash->Add(slice.data(), slice.size());
-      left = left.subspan(slice.size());
-      offset += static_cast<int64_t>(slice.size());
+absl::Status KvFileReader::ReadPages(int64_t offset, PageId page, RunningHash* hash) {
+  for (const std::shared_ptr<HostArena>& arena : arenas_) arena->Map(page, 1);
+  const int64_t bytes = head_.header().shape.block_bytes;
+  for (int64_t at = 0; at < bytes;) {
+    const std::vector<KvRun> slice = SliceAt(at);
+    RETURN_IF_ERROR(ReadSlice(offset + at, slice, page, hash));
+    for (const KvRun& run : slice) at += run.bytes;
+  }
+  return absl::OkStatus();
+}
+
+// The runs of a block from byte `begin` on that are read together.
+std::vector<KvRun> KvFileReader::SliceAt(int64_t begin) const {
+  const int64_t end = std::min(begin + kSliceBytes, head_.header().shape.block_bytes);
+  std::vector<KvRun> slice;
+  while (begin < end && slice.size() < DiskFile::kMaxPieces) {
+    KvRun& run = slice.emplace_back(runs_->At(begin));
+    run.bytes = std::min(run.bytes, end - begin);
+    begin += run.bytes;
+  }
+  return slice;
+}
+
+// Reads a run into the page of its first rank, and copies it to the others.
+absl::Status KvFileReader::ReadSlice(int64_t offset, const std::vector<KvRun>& slice, PageId page,
+                                     RunningHash* hash) {
+  const auto place = [&](const KvRun& run, int32_t i) {
+    return run.In(arenas_[static_cast<size_t>(run.first_rank + i)]->page(page));
+  };
+  std::vector<std::span<std::byte>> pieces;
+  pieces.reserve(slice.size());
+  for (const KvRun& run : slice) pieces.push_back(place(run, 0));
+  RETURN_IF_ERROR(file_->ReadPieces(offset, pieces));
+  for (const KvRun& run : slice) {
+    const std::span<const std::byte> bytes = place(run, 0);
+    hash->Add(bytes.data(), bytes.size());
+    for (int32_t i = 1; i < run.num_ranks; ++i) {
+      std::memcpy(place(run, i).data(), bytes.data(), bytes.size());
     }
   }
   return absl::OkStatus();

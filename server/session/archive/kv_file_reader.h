@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,8 +28,8 @@ class KvFileReader {
   // The tokens that the KV is of.
   std::vector<int32_t> tokens() const;
 
-  // Before Read: block i goes to page i of each arena; behind the last page, or with kNoPage, it is
-  // skipped.
+  // Before Read: block i goes to page i of the arenas, to each rank its heads; behind the last
+  // page, or with kNoPage, it is skipped.
   void SetPages(HostArenas arenas, std::vector<PageId> pages);
   // `threads` threads will call Read once each. They read together until no block is left, or
   // `stop` is true. Read is true for the thread that ends last.
@@ -44,13 +45,17 @@ class KvFileReader {
 
   absl::Status ReadHead();
   absl::Status ReadBlock(int32_t block);
-  absl::Status ReadPage(int64_t offset, PageId page, RunningHash* hash);
+  absl::Status ReadPages(int64_t offset, PageId page, RunningHash* hash);
+  std::vector<KvRun> SliceAt(int64_t begin) const;
+  absl::Status ReadSlice(int64_t offset, const std::vector<KvRun>& slice, PageId page,
+                         RunningHash* hash);
   int64_t stride() const;  // bytes from a block to the next
 
   const std::unique_ptr<DiskFile> file_;
   SessionFileReader head_;
   int64_t head_bytes_ = 0;
   HostArenas arenas_;
+  std::optional<KvRuns> runs_;  // from SetPages on
   std::vector<PageId> pages_;
   std::vector<uint64_t> sums_;  // by block; each is written by one thread
   const std::atomic<bool>* stop_ = nullptr;

@@ -74,7 +74,7 @@ absl::Status KvSaver::Write(const KvFiles::Task& task, const SessionTransfer& by
   const SessionFileHeader header{.shape = parts_.shape,
                                  .num_tokens = static_cast<int32_t>(bytes.tokens.size()),
                                  .kv_tokens = bytes.kv_tokens};
-  const int64_t kv_bytes = header.num_blocks() * parts_.shape.ranks * parts_.shape.block_bytes;
+  const int64_t kv_bytes = header.num_blocks() * parts_.shape.block_bytes;
   const int64_t token_bytes = header.num_tokens * static_cast<int64_t>(sizeof(int32_t));
   if (!parts_.make_room(kv_bytes + token_bytes, task.used_ns)) {
     return absl::FailedPreconditionError("no room");
@@ -82,9 +82,12 @@ absl::Status KvSaver::Write(const KvFiles::Task& task, const SessionTransfer& by
   const std::string unfinished = KvFile(task.number) + kUnfinishedSuffix;
   ASSIGN_OR_RETURN(const std::unique_ptr<DiskFile> file,
                    parts_.disk.Open(unfinished, Disk::Mode::kCreate));
-  SessionFileWriter writer(header, bytes.tokens, [&](int32_t block, int32_t rank) {
+  const auto page_of = [&](int32_t block, int32_t rank) {
     return parts_.arenas[static_cast<size_t>(rank)]->page(bytes.pages[static_cast<size_t>(block)]);
-  });
+  };
+  SessionFileWriter writer(
+      header, bytes.tokens,
+      {.ranks = static_cast<int32_t>(parts_.arenas.size()), .page_of = page_of});
   std::string piece;
   piece.reserve(kPieceBytes);
   for (; writer.Next(kPieceBytes, &piece); piece.clear()) {

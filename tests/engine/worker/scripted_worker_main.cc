@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -17,28 +18,46 @@
 namespace quire {
 namespace {
 
-// Samples the position itself. Dies before the step of that number, if it is not 0.
+// How a runner misbehaves, and at which step.
+enum class Lie { kNone, kDies, kOtherGraph, kOtherToken, kHangs };
+struct Mischief {
+  Lie lie = Lie::kNone;
+  uint64_t step = 0;
+  int32_t rank = 0;
+  std::atomic<uint64_t>* collectives = nullptr;
+};
+
+// Samples the position itself.
 class PositionRunner : public StepRunner {
  public:
-  explicit PositionRunner(uint64_t last_step, uint64_t checksum_at = 0, int32_t rank = 0)
-      : last_step_(last_step), checksum_at_(checksum_at), rank_(rank) {}
+  explicit PositionRunner(const Mischief& mischief) : mischief_(mischief) {}
   void Run(const StepPlan& plan, StepResult& result) override {
-    if (plan.step == last_step_) {
+    const Lie lie = plan.step == mischief_.step ? mischief_.lie : Lie::kNone;
+    if (lie == Lie::kDies) {
       std::fprintf(stderr, "the device fell off the bus\n");
       std::abort();
     }
+    if (lie == Lie::kHangs) Hang();
+    const bool lies = lie == Lie::kOtherGraph || lie == Lie::kOtherToken;
     result.step = plan.step;
-    result.checksum = plan.step == checksum_at_ ? static_cast<uint64_t>(rank_) : 0;
+    result.checksum = lies ? static_cast<uint64_t>(mischief_.rank) : 0;
     result.samples.clear();
     for (const RowWork& work : plan.work) {
       if (work.sample) result.samples.push_back({work.row, {.token = work.start + work.count}});
+      if (work.sample && lie == Lie::kOtherToken) {
+        result.samples.back().result.token += mischief_.rank;
+      }
     }
   }
 
  private:
-  const uint64_t last_step_;
-  const uint64_t checksum_at_;
-  const int32_t rank_;
+  // Rank 0 waits in its fifth collective for the rank that is in its third.
+  [[noreturn]] void Hang() {
+    mischief_.collectives->fetch_add(mischief_.rank == 0 ? 5 : 3);
+    for (;;) pause();
+  }
+
+  const Mischief mischief_;
 };
 
 // How a copy ends, and which: the first load or the second store.
@@ -98,7 +117,7 @@ class MisledCopies final : public CopyRunner {
 class CopyingRunner final : public PositionRunner {
  public:
   CopyingRunner(const WorkerOrder& order, Trouble trouble)
-      : PositionRunner(0), copies_(order, trouble) {}
+      : PositionRunner(Mischief{}), copies_(order, trouble) {}
   CopyRunner* copies() override { return &copies_; }
 
  private:
@@ -137,15 +156,45 @@ absl::StatusOr<DeviceFacts> HangDescribing(const WorkerOrder&) {
   for (;;) pause();
 }
 
-template <uint64_t kLastStep, uint64_t kDisagreeAt = 0>
+absl::StatusOr<DeviceFacts> HangDescribingOnRank1(const WorkerOrder& order) {
+  return order.spec.tp.rank == 1 ? HangDescribing(order) : Describe(order);
+}
+
+template <Lie kLie>
 absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, WorkerReport* report) {
   report->description = "scripted";
   report->memory = {{"weights", 12345}};
   report->seconds = {{"load", 0.5}};
   report->graphs = {{.size = 8, .nodes = 300, .capture_ms = 1.5, .bytes = 4096}};
-  return std::make_unique<RunPipeline>(
-      std::make_unique<PositionRunner>(kLastStep, kDisagreeAt, order.spec.tp.rank),
-      order.spec.worker.steps_in_flight);
+  const Mischief mischief{
+      .lie = kLie, .step = 20, .rank = order.spec.tp.rank, .collectives = order.place.collectives};
+  return std::make_unique<RunPipeline>(std::make_unique<PositionRunner>(mischief),
+                                       order.spec.worker.steps_in_flight);
+}
+
+// Two rounds of shares, of which rank 1 takes part in the first `kRounds`; then it hangs.
+template <int kRounds>
+absl::StatusOr<std::unique_ptr<StepPipeline>> HangSharing(const WorkerOrder& order,
+                                                          WorkerReport* report) {
+  for (int round = 0; round < 2; ++round) {
+    while (order.spec.tp.rank == 1 && round == kRounds) pause();
+    order.place.exchange->Share("bytes");
+  }
+  while (order.spec.tp.rank == 1) pause();
+  return Make<Lie::kNone>(order, report);
+}
+
+absl::StatusOr<std::unique_ptr<StepPipeline>> HangInCollective(const WorkerOrder& order,
+                                                               WorkerReport*) {
+  order.place.collectives->fetch_add(order.spec.tp.rank == 1 ? 3 : 4);
+  for (;;) pause();
+}
+
+// Rank 1 makes one exchange less than the others.
+absl::StatusOr<std::unique_ptr<StepPipeline>> ShareLess(const WorkerOrder& order,
+                                                        WorkerReport* report) {
+  if (order.spec.tp.rank != 1) order.place.exchange->Share("bytes");
+  return Make<Lie::kNone>(order, report);
 }
 
 template <Trouble kTrouble>
@@ -162,7 +211,7 @@ absl::StatusOr<std::unique_ptr<StepPipeline>> Chatter(const WorkerOrder& order,
                                                       WorkerReport* report) {
   // More than a pipe holds: the worker must not wait for the reader of its output.
   for (int i = 0; i < 4000; ++i) std::fprintf(stderr, "loading tensor number %d of many\n", i);
-  return Make<0>(order, report);
+  return Make<Lie::kNone>(order, report);
 }
 
 }  // namespace
@@ -171,18 +220,26 @@ absl::StatusOr<std::unique_ptr<StepPipeline>> Chatter(const WorkerOrder& order,
 int main(int argc, char** argv) {
   using namespace quire;
   const std::array devices = {
-      WorkerDevice{"steady", Describe, Make<0>},
-      WorkerDevice{"cuda", Describe, Make<0>},
-      WorkerDevice{"dies-at-step-20", Describe, Make<20>},
-      WorkerDevice{"disagrees-at-step-20", Describe, Make<0, 20>},
+      WorkerDevice{"steady", Describe, Make<Lie::kNone>},
+      WorkerDevice{"cuda", Describe, Make<Lie::kNone>},
+      WorkerDevice{"dies-at-step-20", Describe, Make<Lie::kDies>},
+      WorkerDevice{"disagrees-at-step-20", Describe, Make<Lie::kOtherGraph>},
+      WorkerDevice{"draws-otherwise-at-step-20", Describe, Make<Lie::kOtherToken>},
+      WorkerDevice{"hangs-at-step-20", Describe, Make<Lie::kHangs>},
+      WorkerDevice{"rank-1-hangs-describing", HangDescribingOnRank1, Make<Lie::kNone>},
+      WorkerDevice{"rank-1-hangs-loading", Describe, HangSharing<0>},
+      WorkerDevice{"rank-1-hangs-sharing", Describe, HangSharing<1>},
+      WorkerDevice{"rank-1-hangs-before-ready", Describe, HangSharing<2>},
+      WorkerDevice{"rank-1-hangs-in-a-collective", Describe, HangInCollective},
+      WorkerDevice{"rank-1-shares-less", Describe, ShareLess},
       WorkerDevice{"copies", Describe, MakeCopying<Trouble::kNone>},
       WorkerDevice{"dies-in-store-2", Describe, MakeCopying<Trouble::kStoreDies>},
       WorkerDevice{"hangs-in-store-2", Describe, MakeCopying<Trouble::kStoreHangs>},
       WorkerDevice{"lies-about-store-2", Describe, MakeCopying<Trouble::kStoreLies>},
       WorkerDevice{"hangs-in-load", Describe, MakeCopying<Trouble::kLoadHangs>},
-      WorkerDevice{"absent", DescribeNothing, Make<0>},
-      WorkerDevice{"dies-describing", DieDescribing, Make<0>},
-      WorkerDevice{"hangs-describing", HangDescribing, Make<0>},
+      WorkerDevice{"absent", DescribeNothing, Make<Lie::kNone>},
+      WorkerDevice{"dies-describing", DieDescribing, Make<Lie::kNone>},
+      WorkerDevice{"hangs-describing", HangDescribing, Make<Lie::kNone>},
       WorkerDevice{"too-small", Describe, MakeNothing},
       WorkerDevice{"chatters", Describe, Chatter},
   };

@@ -136,6 +136,64 @@ TEST(SupervisorTest, DestructionEndsAWorkerThatHangs) {
   EXPECT_TRUE(Workers().empty());
 }
 
+// What AwaitReady returns when a rank of three does not start.
+absl::Status StartWith(const std::string& device, bool describes) {
+  SupervisorOptions options = Options();
+  options.step_timeout_seconds = 1;
+  const auto supervisor = Describe(device, 3, options);
+  const absl::Status facts = supervisor->AwaitFacts().status();
+  EXPECT_EQ(facts.ok(), describes) << facts;
+  if (!facts.ok()) return facts;
+  supervisor->Load(Orders(device, 3, true));
+  return supervisor->AwaitReady().status();
+}
+
+TEST(SupervisorTest, ARankThatHoldsUpTheStartIsNamedWithItsPhase) {
+  const std::pair<const char*, const char*> phases[] = {
+      {"rank-1-hangs-describing", "it has not described its device after "},
+      {"rank-1-hangs-loading", "it has not shared its bytes of round 1 after "},
+      {"rank-1-hangs-sharing", "it has not shared its bytes of round 2 after "},
+      {"rank-1-hangs-before-ready", "it is not ready after "},
+      {"rank-1-hangs-in-a-collective", "it loads its model and has not begun collective 4 after "}};
+  for (const auto& [device, phase] : phases) {
+    const bool describes = device != std::string("rank-1-hangs-describing");
+    const absl::Status status = StartWith(device, describes);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(MessageOf(status),
+                AllOf(HasSubstr("worker 1 (pid "), HasSubstr(") holds up the start: "),
+                      HasSubstr(phase), HasSubstr(" ms, for which the others took at most ")));
+    EXPECT_TRUE(Workers().empty());
+  }
+}
+
+TEST(SupervisorTest, AStoppedRankThatHoldsUpTheStartIsNamed) {
+  SupervisorOptions options = Options();
+  options.step_timeout_seconds = 0.3;
+  const auto supervisor = Describe("rank-1-hangs-describing", 2, options);
+  while (Workers().size() < 2) usleep(1000);
+  for (const pid_t pid : Workers()) kill(pid, SIGSTOP);
+  const std::string message = MessageOf(supervisor->AwaitFacts().status());
+  EXPECT_THAT(message, HasSubstr(") is stopped by a signal and holds up the start"));
+}
+
+TEST(SupervisorTest, OneRankMayStartAsLongAsItLikes) {
+  SupervisorOptions options = Options();
+  options.step_timeout_seconds = 0.05;
+  const auto supervisor = Describe("steady", 1, options);
+  while (Workers().empty()) usleep(1000);
+  const pid_t worker = Workers().front();
+  kill(worker, SIGSTOP);
+  usleep(300'000);
+  kill(worker, SIGCONT);
+  EXPECT_TRUE(supervisor->AwaitFacts().ok());
+}
+
+TEST(SupervisorTest, RanksThatMakeDifferentExchangesAreAnError) {
+  const absl::Status status = StartWith("rank-1-shares-less", /*describes=*/true);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(MessageOf(status), HasSubstr("one rank is ready and another one still shares bytes"));
+}
+
 TEST(SupervisorTest, OutputOfWorkersReachesTheLogAndNeverBlocksThem) {
   ::testing::internal::CaptureStderr();
   const auto supervisor = Describe("chatters");
@@ -244,16 +302,43 @@ TEST_F(EngineOverProcesses, AKilledWorkerIsReplacedAndStreamsContinue) {
   EXPECT_TRUE(engine_->Stats().fault.empty());
 }
 
-TEST_F(EngineOverProcesses, AStoppedWorkerIsDetectedAndReplaced) {
+TEST_F(EngineOverProcesses, AStoppedWorkerIsNamedAndReplaced) {
+  for (const size_t rank : {0, 1}) {
+    ::testing::internal::CaptureStderr();
+    SupervisorOptions options = Options();
+    options.step_timeout_seconds = 0.2;
+    Start("steady", 2, options);
+    const RequestId id = 1 + rank;
+    ASSERT_TRUE(Submit(id, 10, 900).ok());
+    AwaitTokens(id, 50);
+    const std::vector<pid_t> before = Workers();
+    kill(before.at(rank), SIGSTOP);
+    ExpectPositions(id, 10, 900);
+    EXPECT_EQ(supervisor_->restarts(), 1u);
+    engine_.reset();
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr("reason=\"worker " + std::to_string(rank) + " (pid " +
+                          std::to_string(before[rank]) +
+                          ") is stopped by a signal and holds up its group, which has finished no "
+                          "step for "));
+  }
+}
+
+TEST_F(EngineOverProcesses, TheRankThatOthersWaitForIsNamed) {
+  ::testing::internal::CaptureStderr();
   SupervisorOptions options = Options();
-  options.step_timeout_seconds = 0.2;
-  Start("steady", 2, options);
-  ASSERT_TRUE(Submit(1, 10, 900).ok());
-  AwaitTokens(1, 50);
-  const std::vector<pid_t> before = Workers();
-  kill(before.at(0), SIGSTOP);
-  ExpectPositions(1, 10, 900);
-  EXPECT_EQ(supervisor_->restarts(), 1u);
+  options.step_timeout_seconds = 0.5;
+  options.max_failures = 0;
+  Start("hangs-at-step-20", 3, options);
+  ASSERT_TRUE(Submit(1, 10, 40).ok());
+  EXPECT_EQ(AwaitEnd(1), FinishReason::kEngineFault);
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(engine_->Stats().fault,
+              AllOf(HasSubstr("worker 1 (pid "), HasSubstr(") and worker 2 (pid "),
+                    HasSubstr(") hold up their group, which has finished no step for "),
+                    HasSubstr(" ms (step 20 of "),
+                    HasSubstr("; worker 0 has launched 19 steps, begun 5 collectives, finished 19 "
+                              "steps; worker 1 has launched 19 steps, begun 3 collectives")));
 }
 
 TEST_F(EngineOverProcesses, RequestsWaitWhileTheWorkersRestart) {
@@ -308,11 +393,24 @@ TEST_F(EngineOverProcesses, TooManyDeathsStopTheRestarts) {
   EXPECT_FALSE(engine_->Stats().recovering);
 }
 
-TEST_F(EngineOverProcesses, RanksThatDisagreeAreReplaced) {
-  Start("disagrees-at-step-20", 2);
-  ASSERT_TRUE(Submit(1, 10, 40).ok());  // 18 tokens of each life are believed
-  ExpectPositions(1, 10, 40);
-  EXPECT_EQ(supervisor_->restarts(), 2u);
+TEST_F(EngineOverProcesses, RanksThatDisagreeAreReplacedAndCounted) {
+  const std::pair<const char*, const char*> lies[] = {
+      {"disagrees-at-step-20",
+       "ranks disagree at step 20: rank 0 and rank 1 sampled the same rows and tokens in different "
+       "graphs"},
+      {"draws-otherwise-at-step-20",
+       "ranks disagree at step 20: row 0 drew token 29 on rank 0 and token 30 on rank 1"}};
+  RequestId id = 0;
+  for (const auto& [device, fault] : lies) {
+    ::testing::internal::CaptureStderr();
+    Start(device, 2);
+    ASSERT_TRUE(Submit(++id, 10, 40).ok());  // 18 tokens of each life are believed
+    ExpectPositions(id, 10, 40);
+    EXPECT_EQ(supervisor_->restarts(), 2u);
+    EXPECT_EQ(engine_->Stats().rank_mismatches, 2u);
+    engine_.reset();
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(fault));
+  }
 }
 
 }  // namespace

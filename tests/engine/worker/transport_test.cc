@@ -5,6 +5,7 @@
 #include <semaphore>
 
 #include "engine/worker/process/restarting_transport.h"
+#include "engine/worker/rank_mismatch.h"
 #include "gmock/gmock.h"
 #include "tests/engine/worker/transport_ranks.h"
 
@@ -21,34 +22,37 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // through.
 class GatedRunner : public StepRunner {
  public:
-  GatedRunner(std::counting_semaphore<>* gate, uint64_t checksum_bias)
-      : gate_(gate), checksum_bias_(checksum_bias) {}
+  // The biases make a rank disagree with the others.
+  GatedRunner(std::counting_semaphore<>* gate, uint64_t checksum_bias, int32_t token_bias = 0)
+      : gate_(gate), checksum_bias_(checksum_bias), token_bias_(token_bias) {}
   void Run(const StepPlan& plan, StepResult& result) override {
     if (gate_ != nullptr) gate_->acquire();
     result.step = plan.step;
     result.checksum = plan.step + checksum_bias_;
     result.samples.clear();
     for (const RowWork& work : plan.work) {
-      if (work.sample) result.samples.push_back({work.row, {.token = work.start}});
+      if (work.sample) result.samples.push_back({work.row, {.token = work.start + token_bias_}});
     }
   }
 
  private:
   std::counting_semaphore<>* gate_;
   uint64_t checksum_bias_;
+  int32_t token_bias_;
 };
 
 template <typename Ranks>
 class TransportTest : public ::testing::Test {
  protected:
   void Start(const std::vector<std::counting_semaphore<>*>& gates, uint64_t bias_of_last = 0,
-             int depth = 2) {
+             int32_t token_bias_of_last = 0) {
     Runners runners;
     for (size_t i = 0; i < gates.size(); ++i) {
-      runners.push_back(
-          std::make_unique<GatedRunner>(gates[i], i + 1 == gates.size() ? bias_of_last : 0));
+      const bool last = i + 1 == gates.size();
+      runners.push_back(std::make_unique<GatedRunner>(gates[i], last ? bias_of_last : 0,
+                                                      last ? token_bias_of_last : 0));
     }
-    transport = ranks.Start(std::move(runners), depth);
+    transport = ranks.Start(std::move(runners), /*depth=*/2);
     transport->SetWake(&wake);
   }
   void Publish(uint64_t step) {
@@ -122,13 +126,40 @@ TYPED_TEST(TransportTest, RanksThatDisagreeAreAFault) {
   this->Start({nullptr, nullptr}, /*bias_of_last=*/1);
   this->Publish(1);
   this->Await();
-  EXPECT_THAT(this->transport->fault(), HasSubstr("different tokens at step 1"));
+  EXPECT_EQ(this->transport->fault(),
+            "ranks disagree at step 1: rank 0 and rank 1 sampled the same rows and tokens in "
+            "different graphs (checksums 1 and 2)");
+  EXPECT_EQ(this->transport->rank_mismatches(), 1u);
   this->Publish(2);
   EXPECT_EQ(this->transport->in_flight(), 2);
   EXPECT_FALSE(this->transport->Recover());
   EXPECT_FALSE(this->transport->recovering());
   EXPECT_EQ(this->transport->in_flight(), 0);
   EXPECT_EQ(this->transport->Poll(), nullptr);
+}
+
+TYPED_TEST(TransportTest, AMismatchNamesTheRowAndBothTokens) {
+  this->Start({nullptr, nullptr, nullptr}, /*bias_of_last=*/1, /*token_bias_of_last=*/7);
+  this->Publish(1);
+  this->Await();
+  EXPECT_EQ(this->transport->fault(),
+            "ranks disagree at step 1: row 3 drew token 1 on rank 0 and token 8 on rank 2");
+  this->Await();
+  EXPECT_EQ(this->transport->rank_mismatches(), 1u) << "a step counts once";
+}
+
+TEST(RankMismatchTest, NamesTheFirstDifference) {
+  const StepResult first{.step = 4, .samples = {{1, {.token = 10}}, {2, {.token = 20}}}};
+  StepResult other = first;
+  other.samples[1].row = 3;
+  EXPECT_EQ(DescribeMismatch(first, 5, other),
+            "ranks disagree at step 4: sample 1 is of row 2 on rank 0 and of row 3 on rank 5");
+  other.samples.pop_back();
+  EXPECT_EQ(DescribeMismatch(first, 5, other),
+            "ranks disagree at step 4: rank 0 sampled 2 rows and rank 5 1");
+  other.step = 6;
+  EXPECT_EQ(DescribeMismatch(first, 5, other),
+            "ranks disagree at step 4: rank 0 ran step 4 and rank 5 step 6");
 }
 
 TYPED_TEST(TransportTest, DestructionWithUnpolledStepsEndsAllRanks) {
@@ -224,11 +255,13 @@ class ScriptedGroups : public WorkerGroups {
     int32_t ready_pages() const override { return 0; }
     std::string fault() const override { return own_fault; }
     bool Recover() override { return false; }
+    uint64_t rank_mismatches() const override { return mismatches; }
     bool recovering() override { return false; }
     StepPlan plan;
     StepResult result;
     int published = 0;
     int copies = 0;
+    uint64_t mismatches = 0;
     std::string own_fault;
   };
 
@@ -299,6 +332,17 @@ TEST_F(RestartingTransportTest, AGroupWithWrongResultsIsCondemned) {
   EXPECT_TRUE(transport_->Recover());
   EXPECT_EQ(groups_->condemned, "ranks sampled different tokens");
   EXPECT_EQ(transport_->fault(), "");
+}
+
+TEST_F(RestartingTransportTest, MismatchesOfAllGroupsAreCounted) {
+  first_->mismatches = 1;
+  EXPECT_EQ(transport_->rank_mismatches(), 1u);
+  first_->own_fault = "ranks disagree";
+  EXPECT_TRUE(transport_->Recover());
+  EXPECT_EQ(transport_->rank_mismatches(), 1u);
+  groups_->Offer()->mismatches = 2;
+  EXPECT_FALSE(transport_->recovering());
+  EXPECT_EQ(transport_->rank_mismatches(), 3u);
 }
 
 TEST_F(RestartingTransportTest, TheEndIsAFinalFault) {
