@@ -8,12 +8,15 @@ can make them. Tokens expected are those of as many ranks on one host.
 # engine/worker/remote/node_agent.cc
 
 import contextlib
+import hmac
 import http.client
+import json
 import os
 import pathlib
 import re
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -284,8 +287,9 @@ class MultiHostTest(unittest.TestCase):
 
         address = free_address()
         with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
             follower = stack.enter_context(Follower(address))
-            leader = stack.enter_context(Leader(address))
+            leader = stack.enter_context(Leader(address, "--session-dir", folder))
 
             def disturb(turn):
                 deaths = leader.metric("quire_engine_recoveries_total")
@@ -309,6 +313,48 @@ class MultiHostTest(unittest.TestCase):
             self.assertGreater(residency[3].recomputed_tokens, 0)
             exported = b"".join(leader.client.sessions.export("talk"))
             self.assertLess(len(exported), 1 << 16, "an export carries tokens only")
+            position = leader.client.sessions.get("talk").position
+            self.assertEqual(leader.stop(), 0)
+            with Leader(address, "--session-dir", folder) as later:
+                kept = later.client.sessions.get("talk")
+                self.assertEqual((kept.position, kept.host_tokens), (position, 0))
+
+
+class Impostor:
+    """A follower with the key of a leader without one, which may send whatever a test wants."""
+
+    def __init__(self, address):
+        host, port = address.split(":")
+        for _ in range(PATIENCE * 20):
+            try:
+                self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        mine = os.urandom(32)
+        self.send(1, json.dumps({"version": self.version(), "nonce": mine.hex()}).encode())
+        theirs = bytes.fromhex(json.loads(self.receive()[1])["nonce"])
+        text = b"quire follower " + mine + theirs + b"1 of 2, 0"
+        proof = hmac.new(b"", text, "sha256").hexdigest()
+        self.send(3, json.dumps({"node": 1, "nodes": 2, "local": 0, "proof": proof}).encode())
+        assert json.loads(self.receive()[1])["rank"] == 1
+
+    @staticmethod
+    def version():
+        done = subprocess.run([running_server.BINARY, "--version"], capture_output=True, text=True,
+                              check=True)
+        return done.stdout.split()[-1]
+
+    def send(self, kind, data):
+        self.socket.sendall(struct.pack("<II", kind, len(data)) + data)
+
+    def receive(self):
+        head = self.socket.recv(8, socket.MSG_WAITALL)
+        kind, length = struct.unpack("<II", head)
+        return kind, self.socket.recv(length, socket.MSG_WAITALL) if length else b""
+
+    def close(self):
+        self.socket.close()
 
 
 class GreetingTest(unittest.TestCase):
@@ -366,6 +412,27 @@ class GreetingTest(unittest.TestCase):
             timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('"nnodes": 2', done.stdout)
+
+    def test_a_node_that_sends_nonsense_is_named(self):
+        message = 6
+        for data, reason in (
+                (struct.pack("<II", message, 2) + b"{}", "is not one object"),
+                (struct.pack("<II", 10, 4) + b"????", "a frame that does not belong there"),
+                (struct.pack("<II", message, 1 << 31), "a frame of 2147483648 bytes"),
+                (b"\xff" * 16, "bytes that are no frame")):
+            address = free_address()
+            with subprocess.Popen(
+                    [running_server.BINARY, "--port", "0", "--metrics-port", "0", *CPU, "--nnodes",
+                     "2", "--tensor-parallel-size", "2", "--leader-address", address],
+                    stderr=subprocess.PIPE, text=True) as leader:
+                impostor = Impostor(address)
+                self.assertEqual(impostor.receive()[0], message)
+                impostor.socket.sendall(data)
+                log = leader.communicate(timeout=PATIENCE)[1]
+                impostor.close()
+            self.assertEqual(leader.returncode, 5)
+            self.assertRegex(log, r"worker 1 \(pid \d+\): node 1 \(127\.0\.0\.1:\d+\): .*"
+                             + reason)
 
     def test_a_stranger_that_sends_nonsense_disturbs_no_group(self):
         address = free_address()

@@ -35,7 +35,7 @@ bool Readable(int fd) {
 }
 
 absl::Status Malformed(const std::string& what) {
-  return absl::InvalidArgumentError("the leader sent " + what);
+  return absl::InternalError("the leader sent " + what);
 }
 
 std::string_view Text(std::span<const std::byte> bytes) {

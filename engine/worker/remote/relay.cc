@@ -43,9 +43,10 @@ class Relay {
   absl::Status Run() {
     std::thread([this] { PassMessages(); }).detach();
     for (;;) {
-      ASSIGN_OR_RETURN(const Frame frame, link_.Await());
-      if (frame.kind == FrameKind::kEnded) return absl::OkStatus();
-      RETURN_IF_ERROR(Take(frame));
+      const absl::StatusOr<Frame> frame = link_.Await();
+      if (!frame.ok()) return Fault(frame.status());
+      if (frame->kind == FrameKind::kEnded) return absl::OkStatus();
+      RETURN_IF_ERROR(Take(*frame));
     }
   }
 
@@ -126,14 +127,18 @@ class Relay {
     }
   }
 
+  // Malformed bytes are no fault of the operator's settings.
+  static absl::Status Fault(const absl::Status& status) {
+    return absl::IsInvalidArgument(status) ? absl::InternalError(status.message()) : status;
+  }
   static absl::Status Malformed() {
-    return absl::InvalidArgumentError("sent a frame that does not belong there");
+    return absl::InternalError("sent a frame that does not belong there");
   }
 
   absl::Status PassMessage(const std::string& text) {
     // A failure is passed on with the node's name, by the caller.
     const absl::StatusOr<WorkerMessage> message = DecodeMessage(text);
-    RETURN_IF_ERROR(message.status());
+    if (!message.ok()) return Fault(message.status());
     if (const auto* failure = std::get_if<WorkerFailure>(&*message)) return failure->status;
     if (!SendMessage(kWorkerSocket, text).ok()) _exit(kServerGone);
     return absl::OkStatus();
