@@ -401,6 +401,10 @@ class GreetingTest(unittest.TestCase):
         address = ("--leader-address", free_address())
         self.assertIn("holds 15 bytes",
                       self.refused("--tensor-parallel-size", "2", *address, *short))
+        with socket.create_server((LEADER_HOST, 0)) as other:
+            taken = f"{LEADER_HOST}:{other.getsockname()[1]}"
+            self.assertIn("cannot listen there: Address already in use", self.refused(
+                "--tensor-parallel-size", "2", "--leader-address", taken))
         self.assertIn("give HOST:PORT", self.refused("--node-rank", "1", "--leader-address", "a"))
         self.assertIn("must be a multiple", self.refused("--tensor-parallel-size", "3", *address))
         self.assertIn("needs --leader-address", self.refused("--tensor-parallel-size", "2"))

@@ -25,8 +25,8 @@ constexpr int kIdleSeconds = 6, kProbeSeconds = 3, kProbes = 3, kUserTimeoutMs =
 constexpr int kConnectMs = 5000;
 constexpr size_t kPiece = size_t{1} << 16;
 
-absl::Status Unavailable(const std::string& what, int error) {
-  return absl::UnavailableError(what + ": " + std::strerror(error));
+std::string Reason(const std::string& what, int error) {
+  return what + ": " + std::strerror(error);
 }
 
 // All addresses of "HOST:PORT".
@@ -143,7 +143,8 @@ absl::Status Connection::Send(FrameKind kind, std::string_view bytes) {
     message.msg_iovlen = parts.size();
     const ssize_t sent = sendmsg(fd(), &message, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return Unavailable("the connection to " + peer_ + " is lost", errno);
+    if (sent < 0)
+      return absl::UnavailableError(Reason("the connection to " + peer_ + " is lost", errno));
     auto left = static_cast<size_t>(sent);
     for (iovec& part : parts) {
       const size_t taken = std::min(left, part.iov_len);
@@ -162,7 +163,8 @@ absl::Status Connection::Receive() {
     got = recv(fd(), piece.data(), piece.size(), 0);
   } while (got < 0 && errno == EINTR);
   if (got < 0 && errno == EAGAIN) return absl::DeadlineExceededError(peer_ + " does not answer");
-  if (got < 0) return Unavailable("the connection to " + peer_ + " is lost", errno);
+  if (got < 0)
+    return absl::UnavailableError(Reason("the connection to " + peer_ + " is lost", errno));
   if (got == 0) return absl::UnavailableError(peer_ + " has closed the connection");
   frames_.Append({piece.data(), static_cast<size_t>(got)});
   return absl::OkStatus();
@@ -203,7 +205,8 @@ absl::StatusOr<Descriptor> ListenForNodes(const std::string& address, bool anywh
     }
     error = errno;
   }
-  return Unavailable("--leader-address " + address + ": cannot listen there", error);
+  return absl::FailedPreconditionError(
+      Reason("--leader-address " + address + ": cannot listen there", error));
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> ConnectToLeader(const std::string& address,
@@ -216,7 +219,7 @@ absl::StatusOr<std::unique_ptr<Connection>> ConnectToLeader(const std::string& a
     error = socket.get() < 0 ? errno : ConnectSocket(socket.get(), *at);
     if (error == 0) return std::make_unique<Connection>(std::move(socket));
   }
-  return Unavailable(address, error);
+  return absl::UnavailableError(Reason(address, error));
 }
 
 }  // namespace quire

@@ -55,10 +55,12 @@ class Connection {
 };
 
 // A listening, non-blocking socket at "HOST:PORT" ("[::1]:50052", ":50052" for every address).
-// INVALID_ARGUMENT for a malformed or unknown address, UNAVAILABLE when it cannot be had; both name
-// `address`. Unless `anywhere`, INVALID_ARGUMENT also for an address that other hosts can reach.
+// INVALID_ARGUMENT for a malformed or unknown address, FAILED_PRECONDITION when it cannot be had;
+// both name `address`. Unless `anywhere`, INVALID_ARGUMENT also for an address that other hosts can
+// reach.
 absl::StatusOr<Descriptor> ListenForNodes(const std::string& address, bool anywhere);
-// Errors as above, but UNAVAILABLE for a name that is not known: it may be known later.
+// Errors as above, but UNAVAILABLE when no leader answers there and for a name that is not known:
+// it may be known later.
 absl::StatusOr<std::unique_ptr<Connection>> ConnectToLeader(const std::string& address,
                                                             bool anywhere);
 
