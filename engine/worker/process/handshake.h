@@ -43,7 +43,8 @@ struct WorkerOrder {
   // The rank's host memory: in the server the arena that the
   // process inherits, in the worker its view of it; null: none.
   std::shared_ptr<HostArena> arena;
-  // Of a rank of another host: the socket that its relay inherits in place of the arena.
+  // Of a rank of another host: the socket that its relay inherits in place of the arena. Null: the
+  // rank runs on this host.
   std::shared_ptr<const Descriptor> relay;
   // Set by the worker: the folder where it keeps measurements; empty: none.
   std::string cache_dir;

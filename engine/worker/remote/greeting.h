@@ -32,7 +32,7 @@ struct NodePlace {
   bool operator==(const NodePlace&) const = default;
 };
 
-// The same as the leader decides it.
+// The rank that the leader gives to a place.
 struct RankGrant {
   int32_t rank = 0;
   int32_t local_ranks = 0;  // of each node
@@ -53,8 +53,8 @@ class LeaderGreeting {
   // `group` outlives this.
   explicit LeaderGreeting(const Group& group) : group_(group) {}
 
-  // The answer to the next frame. An error is the reason of a refusal: of bad frames, of another
-  // version, of a key that differs, of a place that does not exist.
+  // The answer to the next frame. An error is the reason of a refusal: a malformed frame, another
+  // version, a key that differs, or a place that does not exist.
   absl::StatusOr<Frame> Take(const Frame& frame);
   // Once the other side has joined.
   const std::optional<NodePlace>& joined() const { return joined_; }

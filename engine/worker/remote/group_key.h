@@ -13,7 +13,7 @@ class GroupKey {
   static constexpr size_t kMinBytes = 16;
   static constexpr size_t kNonceBytes = 32;
 
-  // No secret: everyone can prove it. For hosts that are one.
+  // No secret: any process can prove it. For addresses that only this host reaches.
   GroupKey() = default;
   // The bytes of a file without its last line end. INVALID_ARGUMENT, with the path, if it cannot be
   // read or is shorter than kMinBytes.
@@ -27,7 +27,7 @@ class GroupKey {
   // In a time that does not depend on the proof.
   bool Verify(std::string_view text, std::string_view proof) const;
 
-  // Bytes that no other connection has.
+  // Random bytes, kNonceBytes of them.
   static std::string Nonce();
 
  private:

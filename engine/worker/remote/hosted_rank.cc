@@ -1,5 +1,5 @@
-// The calling thread takes frames and the worker's words; a second one waits for the worker's bell
-// and passes results, acks and counters.
+// The calling thread takes frames and the worker's messages; a second one waits for the worker's
+// bell and passes results, acks and counters.
 #include "engine/worker/remote/hosted_rank.h"
 
 #include <poll.h>
@@ -256,7 +256,7 @@ void HostedRank::PassResults() {
   }
 }
 
-// False when the connection is lost or the worker's memory is nonsense.
+// False when the connection is lost or the worker's counts are impossible.
 bool HostedRank::PassNew() {
   const SharedRing results = memory_->results(options_.grant.rank);
   uint64_t passed = passed_results_.load(std::memory_order_relaxed);

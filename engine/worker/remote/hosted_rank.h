@@ -1,6 +1,6 @@
-// HostedRank: a rank on a follower: its worker process, the memory that they share, and the
-// connection to the rank's relay, between which it passes everything. To the worker it is the
-// server; it decides nothing.
+// HostedRank: a rank on a follower. It starts the worker process, shares memory with it as a server
+// does, and passes all messages, plans, results and copies between that memory and the connection
+// to the rank's relay. It decides one thing: a load of a page without a block is refused.
 #pragma once
 
 #include <array>
@@ -38,8 +38,9 @@ class HostedRank {
   // Kills the worker if it still runs.
   ~HostedRank();
 
-  // Starts the worker when the leader orders it, and passes frames until the worker has ended (OK),
-  // the connection is lost, the leader sends nonsense, or `stop_fd` is readable (CANCELLED). The
+  // Starts the worker when the leader orders it, and passes frames. Returns OK when the worker has
+  // ended after its last plan, CANCELLED when `stop_fd` is readable, INTERNAL for malformed frames,
+  // UNAVAILABLE when the worker died or the connection is lost. The leader gets the reason too. The
   // calling thread must outlive the worker.
   absl::Status Run(int stop_fd);
 
@@ -63,7 +64,7 @@ class HostedRank {
   absl::Status TakePlan(std::string_view bytes);
   absl::Status TakeJob(CopyDirection direction, std::string_view bytes);
   bool Valid(const CopyJobMessage& job) const;
-  // Passes what the worker has said and printed. Its end is an error, but OK in `ended_well_`.
+  // Passes the worker's messages and output. Its end is an error, unless it sets `ended_well_`.
   absl::Status ReadWorker();
 
   // On the thread that passes results.

@@ -33,8 +33,8 @@ class LeaderPort {
 
   // Blocks until Complete. Logs which nodes are missing every few seconds.
   void AwaitNodes();
-  // Whether every remote rank has a connection that waits for its relay: a group that is started
-  // without would wait for the missing node beyond its deadlines.
+  // Whether every remote rank has a connection that waits for its relay. A group that is started
+  // without one would wait for the missing node beyond its deadlines.
   bool Complete();
   // After AwaitNodes: this host's address as its followers reach it.
   std::string host();

@@ -1,6 +1,6 @@
 // NodeAgent: a follower: for each rank of this host it connects to the leader, runs the rank's
-// worker when the leader asks, and connects again when that has ended. It lives until it is told to
-// end, through any number of groups and leaders.
+// worker when the leader asks, and connects again when that has ended. It outlives any number of
+// groups and leaders.
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +29,8 @@ class NodeAgent {
     std::string program;  // path of quire-worker
   };
 
-  // Returns at once. INVALID_ARGUMENT for an address that cannot be one, or that needs a key.
+  // Tries the address once, for at most some seconds, and leaves the rest to its threads.
+  // INVALID_ARGUMENT for a malformed address and for one that needs a key.
   static absl::StatusOr<std::unique_ptr<NodeAgent>> Start(const Options& options);
   // Kills the workers.
   ~NodeAgent();

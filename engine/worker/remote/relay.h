@@ -1,6 +1,6 @@
-// RunRelay: the program quire-worker in the place of a rank of another host. It inherits what a
-// rank inherits, and passes everything between that and one connection: so the server sees a rank,
-// and the other host's process sees a server.
+// RunRelay: the program quire-worker in the place of a rank of another host. It inherits the
+// descriptors of a rank and passes all messages, plans, results and copies between them and one
+// connection. The server sees a rank; the HostedRank at the other end sees a server.
 #pragma once
 
 #include <cstdint>

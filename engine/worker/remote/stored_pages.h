@@ -16,9 +16,9 @@ namespace quire {
 
 class StoredPages {
  public:
-  // Memory for the ranks of this leader's process: drops the pages of another one's.
+  // Keeps the memory for one process of a leader: drops it when the instance is another.
   absl::Status Renew(const std::string& leader_instance);
-  // Takes the pages, once for each leader; the same shape in later calls.
+  // Takes the pages. INVALID_ARGUMENT if an earlier call for this leader gave another shape.
   absl::Status Allocate(const HostArena::Shape& shape);
   const HostArena& arena() const { return *arena_; }
 
