@@ -93,7 +93,7 @@ void AddDevice(EngineConfig* e, Rows* rows) {
            .choices = "auto|cpu|cuda"},
           {.name = "tensor-parallel-size",
            .group = kMemory,
-           .help = "ranks that share the model",
+           .help = "ranks that share the model; on cuda each has a GPU of its own",
            .target = &e->tensor_parallel_size,
            .lowest = 1,
            .highest = 64,

@@ -110,9 +110,9 @@ TEST_P(GpuParity, BitsDoNotDependOnTheBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GpuParity,
-                         Values("llama", "llama-tied-bias", "llama-llama3", "llama-linear",
-                                "llama-yarn", "llama-bf16", "llama-f16", "llama-sharded", "mistral",
-                                "qwen2", "qwen2-sliding", "qwen3"),
+                         Values("llama", "llama-8-heads", "llama-tied-bias", "llama-llama3",
+                                "llama-linear", "llama-yarn", "llama-bf16", "llama-f16",
+                                "llama-sharded", "mistral", "qwen2", "qwen2-sliding", "qwen3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -125,6 +125,13 @@ NUMBERS = [
     summed("sum", 1024),
     *[on_two(decode(BIG, batch)) for batch in (1, 8, 64, 256)],
     *[on_two(decode(HUGE, batch)) for batch in (1, 8, 64, 256)],
+    *[(f"2 GPUs: exec to READY, {model} dummy", "s", *limits, "group_serve_bench",
+       {"ranks": 2, "model": model, "start": "next"}, "seconds", None)
+      for model, limits in ((BIG, (None, None)), (HUGE, (10, 4)))],
+    ("2 GPUs: kill of a rank to a whole answer, 8B", "s", 20, 5, "group_serve_bench",
+     {"ranks": 2, "model": BIG, "killed_rank": None}, "seconds_to_an_answer", None),
+    ("2 GPUs: 70B offline 1000 in, 1000 out, output tokens", "/s", None, None, "group_serve_bench",
+     {"ranks": 2, "model": HUGE, "offline": None}, "output_tokens_per_second", None),
     *[on_two((f"{model} prefill 8k", "ms", None, None, STEP, {"model": model, "prefill": 8192},
               "ms", "floor_ms")) for model in (BIG, HUGE)],
 ]

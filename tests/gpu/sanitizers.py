@@ -20,7 +20,7 @@ SUITES = {
     "paged_attention_gpu_test": "*.ServesDecodeAndPrefill*:*.PrefillChunks*:*.BitsDoNotDepend*",
     "model_gpu_test": "*BitsDoNotDependOnTheBatch/llama:*BitsDoNotDependOnTheBatch/qwen3",
     "nonfinite_gpu_test": "*.NonfiniteRowLeaves*",
-    "group_gpu_test": "*.RowsAndSamplesArrive:*.*ReplaysStayExactWithLateRanks",
+    "group_gpu_test": "*.RowsAndSamplesArrive/2:*ReplaysStayExactWithLateRanks/2",
 }
 # The slowest tool by far: fewer of the same tests.
 RACE_SUITES = {

@@ -47,9 +47,36 @@ void Convert(const WeightPiece& piece, const char* stored, char* out) {
   });
 }
 
+// Below this, whole rows are read sooner than the wanted columns of each.
+constexpr int64_t kLeastRunBytes = 4096;
+
+// Reads the wanted columns row by row, dense, to `out`.
+absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece, char* out) {
+  const auto size = static_cast<int64_t>(SizeOf(piece.from));
+  const int64_t run = piece.columns.count * size;
+  for (int64_t r = 0; r < piece.rows.count; ++r) {
+    const int64_t at = ((piece.rows.begin + r) * piece.stored_width + piece.columns.begin) * size;
+    const absl::Status read = checkpoint.Read(*piece.name, static_cast<uint64_t>(at),
+                                              {out + r * run, static_cast<size_t>(run)});
+    if (!read.ok()) return read;
+  }
+  return absl::OkStatus();
+}
+
 // Reads a piece to `out`; `scratch` is reused from piece to piece.
 absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, char* out,
                        std::vector<char>& scratch) {
+  const auto run = piece.columns.count * static_cast<int64_t>(SizeOf(piece.from));
+  if (piece.columns.count < piece.stored_width && run >= kLeastRunBytes) {
+    if (piece.from == piece.to) return ReadColumns(checkpoint, piece, out);
+    WeightPiece dense = piece;
+    dense.stored_width = piece.columns.count;
+    dense.columns.begin = 0;
+    scratch.resize(static_cast<size_t>(dense.stored_bytes()));
+    const absl::Status read = ReadColumns(checkpoint, piece, scratch.data());
+    if (read.ok()) Convert(dense, scratch.data(), out);
+    return read;
+  }
   const auto row_bytes = piece.stored_width * static_cast<int64_t>(SizeOf(piece.from));
   const auto offset = static_cast<uint64_t>(piece.rows.begin * row_bytes);
   const auto bytes = static_cast<size_t>(piece.stored_bytes());

@@ -1,6 +1,7 @@
 // A worker over the CUDA backend: the device whose number is the rank.
 #include <sys/stat.h>
 
+#include <string>
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -24,7 +25,11 @@ absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
   std::string why;
   const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(order.spec.tp.rank, &why);
   if (info == nullptr) {
-    return absl::UnavailableError("--device cuda: " + why + "; --device cpu needs none");
+    const int32_t ranks = order.spec.tp.size;
+    const std::string advice = ranks == 1 ? "--device cpu needs none"
+                                          : "each rank of --tensor-parallel-size " +
+                                                std::to_string(ranks) + " needs a GPU of its own";
+    return absl::UnavailableError("--device cuda: " + why + "; " + advice);
   }
   return DeviceFacts{.kind = "cuda",
                      .name = info->name,

@@ -62,6 +62,13 @@ CASES = {
         dict(num_key_value_heads=4, tie_word_embeddings=True, attention_bias=True, mlp_bias=True),
         {},
     ),
+    # For eight ranks, four of which hold each key/value head, and a vocabulary that leaves the last
+    # rank without a token.
+    "llama-8-heads": (
+        LlamaConfig,
+        dict(vocab_size=261, num_attention_heads=8, num_key_value_heads=2),
+        {},
+    ),
     "llama-llama3": (
         LlamaConfig,
         dict(

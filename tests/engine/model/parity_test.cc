@@ -89,9 +89,11 @@ TEST_P(Parity, NeighboursInTheBatchChangeNoBit) {
   });
 }
 
-// Four ranks hold each of two key/value heads twice, and a padded vocabulary.
+// Four and eight ranks hold a key/value head several times, and a padded vocabulary.
 TEST_P(Parity, RanksGiveTheTokensOfOne) {
-  for (const int32_t ranks : {2, 4}) {
+  const ModelConfig config = *ModelConfig::Load(ModelDir(GetParam()));
+  for (const int32_t ranks : {2, 4, 8}) {
+    if (config.num_heads % ranks != 0) continue;
     SCOPED_TRACE(ranks);
     std::vector<std::vector<std::vector<float>>> logits(ranks);
     std::vector<std::vector<std::vector<int32_t>>> tokens(ranks);
@@ -137,9 +139,9 @@ TEST_P(Parity, Bf16WeightsAndCacheStayWithinTheErrorOfBf16) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity,
-                         Values("llama", "llama-tied-bias", "llama-llama3", "llama-linear",
-                                "llama-yarn", "llama-bf16", "llama-f16", "llama-sharded", "mistral",
-                                "qwen2", "qwen2-sliding", "qwen3"),
+                         Values("llama", "llama-8-heads", "llama-tied-bias", "llama-llama3",
+                                "llama-linear", "llama-yarn", "llama-bf16", "llama-f16",
+                                "llama-sharded", "mistral", "qwen2", "qwen2-sliding", "qwen3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
