@@ -81,6 +81,28 @@ void CheckTogether(const EngineConfig& config, std::string& faults) {
   if (config.max_partial_prefills < 1) AddFault(faults, "max_partial_prefills must be at least 1");
 }
 
+void CheckNodes(const EngineConfig& config, std::string& faults) {
+  const std::string nodes = "--nnodes " + std::to_string(config.nnodes);
+  if (config.node_rank >= config.nnodes) {
+    AddFault(faults, "--node-rank " + std::to_string(config.node_rank) +
+                         ": nodes count from 0, and there are " + std::to_string(config.nnodes) +
+                         " (--nnodes)");
+  }
+  if (config.nnodes == 1) return;
+  if (config.leader_address.empty()) {
+    AddFault(faults, nodes + ": needs --leader-address HOST:PORT, the same on every node");
+  }
+  // A follower learns the number of ranks from its leader.
+  if (config.node_rank == 0 && config.tensor_parallel_size % config.nnodes != 0) {
+    AddFault(faults, nodes + ": --tensor-parallel-size " +
+                         std::to_string(config.tensor_parallel_size) +
+                         " must be a multiple, so that every node has as many ranks");
+  }
+  if (config.worker_process == "off") {
+    AddFault(faults, "--worker-process off: the ranks of several nodes are processes");
+  }
+}
+
 }  // namespace
 
 std::optional<std::vector<int32_t>> GraphSizes(const std::string& text, int32_t max_num_seqs) {
@@ -113,6 +135,7 @@ std::optional<std::vector<int32_t>> GraphSizes(const std::string& text, int32_t 
 absl::Status EngineConfig::Validate() const {
   std::string faults;
   CheckTogether(*this, faults);
+  CheckNodes(*this, faults);
   return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
 }
 

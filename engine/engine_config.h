@@ -19,8 +19,13 @@ struct EngineConfig {
   std::string dtype = "auto";           // weights: auto (as stored), float32, bfloat16, float16
   std::string kv_cache_dtype = "auto";  // auto: float32 on the cpu, as the weights on cuda
   int32_t tensor_parallel_size = 1;
-  int32_t cpu_threads = 0;  // compute threads of the cpu device; 0: all cores
-  int32_t block_size = 0;   // tokens per KV block: 16, 32, 64; 0: 16 on the cpu, 64 on cuda
+  // Hosts that the ranks are spread over evenly, the first ranks on node 0, which is the leader.
+  int32_t nnodes = 1;
+  int32_t node_rank = 0;       // this host's
+  std::string leader_address;  // HOST:PORT where the leader listens for the other nodes
+  std::string group_key_file;  // a secret that all nodes share; empty: only loopback addresses
+  int32_t cpu_threads = 0;     // compute threads of the cpu device; 0: all cores
+  int32_t block_size = 0;      // tokens per KV block: 16, 32, 64; 0: 16 on the cpu, 64 on cuda
   int64_t kv_cache_memory_bytes = 0;    // KV pool of the server; 0: 256 MiB on the cpu; on cuda
                                         // the share of the GPU that the model leaves
   double gpu_memory_utilization = 0.9;  // share of a GPU's memory that the server may fill

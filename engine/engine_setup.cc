@@ -63,7 +63,9 @@ absl::Status ResolveDTypes(EngineSetup& setup) {
 absl::Status ResolveRanks(EngineSetup& setup) {
   EngineConfig& config = setup.config;
   RETURN_IF_ERROR(setup.model.CheckTensorParallel(config.tensor_parallel_size));
-  if (config.worker_process == "auto") config.worker_process = OnGpu(setup) ? "on" : "off";
+  if (config.worker_process == "auto") {
+    config.worker_process = OnGpu(setup) || config.nnodes > 1 ? "on" : "off";
+  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 // The choice of device and kind of ranks, and the orders for worker processes.
 #include "engine/engine_workers.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -49,22 +50,37 @@ std::string WorkerProgram(const EngineConfig& config) {
   return (self.parent_path() / "quire-worker").string();
 }
 
-std::vector<WorkerOrder> OrdersFor(const EngineSetup& setup, const HostArenas& arenas, bool start) {
-  const int32_t ranks = setup.config.tensor_parallel_size;
+// The ranks of each node. A follower's own settings may say fewer ranks than nodes.
+int32_t LocalRanks(const EngineConfig& config) {
+  return std::max(1, config.tensor_parallel_size / config.nnodes);
+}
+
+// Of all ranks; without a `port` only of those of this host. A rank of another host has its arena
+// there.
+std::vector<WorkerOrder> OrdersFor(const EngineSetup& setup, const HostArenas& arenas,
+                                   const std::shared_ptr<LeaderPort>& port, bool start) {
+  const int32_t local = LocalRanks(setup.config);
+  const int32_t ranks = port == nullptr ? local : setup.config.tensor_parallel_size;
   std::vector<WorkerOrder> orders;
   for (int32_t rank = 0; rank < ranks; ++rank) {
-    orders.push_back({.start = start,
-                      .device = setup.device,
-                      .cpu_threads = setup.config.cpu_threads,
-                      .spin_ns = cpu::UsableCores() >= ranks + kSpareCores ? kSpinNs : 0,
-                      .spec = SpecOf(setup, rank),
-                      .arena = arenas.empty() ? nullptr : arenas[rank],
-                      .cache_dir = ""});
+    const bool remote = port != nullptr && port->Remote(rank);
+    WorkerOrder& order = orders.emplace_back();
+    order = {.start = start,
+             .device = setup.device,
+             // A worker takes its share among all ranks.
+             .cpu_threads = setup.config.cpu_threads * (ranks / local),
+             .spin_ns = cpu::UsableCores() >= local + kSpareCores ? kSpinNs : 0,
+             .spec = SpecOf(setup, rank),
+             .local_rank = rank};
+    if (port != nullptr) order.host = port->host();
+    if (!remote && !arenas.empty()) order.arena = arenas[rank];
+    // Keeps the port while a relay may be started.
+    if (remote) order.relay = {port, &port->relay_end(rank)};
   }
   return orders;
 }
 
-// One arena per rank, without pages, which the rank's process inherits.
+// One arena per rank of this host, without pages, which the rank's process inherits.
 absl::StatusOr<HostArenas> CreateArenas(int32_t ranks) {
   HostArenas arenas;
   for (int32_t rank = 0; rank < ranks; ++rank) {
@@ -84,12 +100,14 @@ absl::Status AllocateArenas(const EngineSetup& setup, HostArenas& arenas) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EngineWorkers>> EngineWorkers::Find(const EngineConfig& requested,
-                                                                   const std::string& gpu_driver) {
+                                                                   const std::string& gpu_driver,
+                                                                   Reach reach) {
   std::unique_ptr<EngineWorkers> workers(new EngineWorkers);
   EngineConfig& config = workers->config_;
   config = requested;
   // Drafted for the cpu in place of auto: an error here is an error on any device.
   ASSIGN_OR_RETURN(const EngineSetup draft, DraftEngine(config));
+  if (config.nnodes > 1 && reach == Reach::kAllNodes) RETURN_IF_ERROR(workers->AwaitNodes());
   if (requested.device == "auto" && workers->FindGpu(gpu_driver)) return workers;
   config.device = draft.device;
   if (draft.device == "cpu") RETURN_IF_ERROR(CheckThreads(draft.config.cpu_threads));
@@ -123,12 +141,25 @@ bool EngineWorkers::FindGpu(const std::string& driver) {
   return false;
 }
 
+absl::Status EngineWorkers::AwaitNodes() {
+  LeaderPort::Options options{.address = config_.leader_address,
+                              .nodes = config_.nnodes,
+                              .ranks = config_.tensor_parallel_size};
+  if (!config_.group_key_file.empty()) {
+    ASSIGN_OR_RETURN(options.key, GroupKey::Read(config_.group_key_file));
+  }
+  ASSIGN_OR_RETURN(port_, LeaderPort::Start(options));
+  port_->AwaitNodes();
+  return absl::OkStatus();
+}
+
 absl::Status EngineWorkers::FindProcesses(const EngineSetup& draft) {
-  const SupervisorOptions options{.program = WorkerProgram(draft.config),
-                                  .step_timeout_seconds = draft.config.worker_step_timeout_seconds};
-  ASSIGN_OR_RETURN(arenas_, CreateArenas(draft.config.tensor_parallel_size));
+  SupervisorOptions options{.program = WorkerProgram(draft.config),
+                            .step_timeout_seconds = draft.config.worker_step_timeout_seconds};
+  if (port_ != nullptr) options.may_start = [port = port_] { return port->Complete(); };
+  ASSIGN_OR_RETURN(arenas_, CreateArenas(LocalRanks(draft.config)));
   auto supervisor =
-      std::make_unique<Supervisor>(options, OrdersFor(draft, arenas_, /*start=*/false));
+      std::make_unique<Supervisor>(options, OrdersFor(draft, arenas_, port_, /*start=*/false));
   const absl::StatusOr<DeviceFacts> facts = supervisor->AwaitFacts();
   if (absl::IsNotFound(facts.status())) {
     return absl::UnavailableError(std::string(facts.status().message()) +
@@ -144,7 +175,7 @@ absl::StatusOr<std::unique_ptr<Transport>> EngineWorkers::Start(const EngineSetu
                                                                 WorkerReport* report) {
   if (supervisor_ == nullptr) return StartThreads(setup, report, &arenas_);
   RETURN_IF_ERROR(AllocateArenas(setup, arenas_));
-  supervisor_->Load(OrdersFor(setup, arenas_, /*start=*/true));
+  supervisor_->Load(OrdersFor(setup, arenas_, port_, /*start=*/true));
   absl::StatusOr<WorkerReport> ready = supervisor_->AwaitReady();
   if (absl::IsResourceExhausted(ready.status())) {
     return absl::ResourceExhaustedError(std::string(ready.status().message()) +
@@ -154,7 +185,20 @@ absl::StatusOr<std::unique_ptr<Transport>> EngineWorkers::Start(const EngineSetu
   }
   if (!ready.ok()) return ready.status();
   *report = *std::move(ready);
+  // Those of the other hosts are out of reach, and a part of a session's KV is of no use.
+  if (port_ != nullptr) arenas_.clear();
   return std::make_unique<RestartingTransport>(std::move(supervisor_));
+}
+
+absl::StatusOr<std::unique_ptr<NodeAgent>> FollowLeader(const EngineConfig& config) {
+  NodeAgent::Options options{.leader_address = config.leader_address,
+                             .nodes = config.nnodes,
+                             .node = config.node_rank,
+                             .program = WorkerProgram(config)};
+  if (!config.group_key_file.empty()) {
+    ASSIGN_OR_RETURN(options.key, GroupKey::Read(config.group_key_file));
+  }
+  return NodeAgent::Start(options);
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> StartThreads(const EngineSetup& setup,

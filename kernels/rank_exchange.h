@@ -16,6 +16,9 @@ class RankExchange {
   // rank has given its own. All ranks make the same calls in the same order. A group that loses a
   // rank is killed as a whole, so the call has no error.
   virtual std::vector<std::string> Share(const std::string& bytes) = 0;
+  // Ends this rank, which cannot go on without another rank that it has lost; `why` names that
+  // rank. Does not return.
+  [[noreturn]] virtual void Lost(const std::string& why) = 0;
 };
 
 // The place of a rank whose process is its own.
@@ -23,6 +26,7 @@ struct RankPlace {
   int32_t rank = 0;
   int32_t ranks = 1;
   bool one_host = true;              // all ranks run on one host
+  std::string host;                  // of several: this host's numeric address among them
   RankExchange* exchange = nullptr;  // outlives the backend; null in a group of one
   // Counts the collectives that this rank has begun; null: not counted. The server reads it to say
   // which rank holds the others up.

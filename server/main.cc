@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/engine_workers.h"
 #include "server/config/config_flags.h"
 #include "server/dry_run.h"
 #include "server/server.h"
@@ -124,13 +126,34 @@ int DryRun(const ParsedSettings& parsed) {
   return Exit(ExitCode::kOk);
 }
 
+void BeginLog(const ParsedSettings& parsed) {
+  StartLog(parsed.settings.server.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
+           SeverityOf(parsed.settings.server.log_level));
+  LogSettings(parsed);
+}
+
+// Runs this host's ranks for a leader on another one, until a signal.
+[[noreturn]] void Follow(const ParsedSettings& parsed, sigset_t stop) {
+  BeginLog(parsed);
+  absl::StatusOr<std::unique_ptr<NodeAgent>> agent = FollowLeader(parsed.settings.engine);
+  if (!agent.ok()) EndNow(Complain({ExitCode::kBadConfig, agent.status()}));
+  int signal = 0;
+  sigwait(&stop, &signal);
+  Log(Severity::kInfo, "signal", {{"name", strsignal(signal)}});
+  std::thread([stop] {
+    int second = 0;
+    sigwait(&stop, &second);
+    EndNow(ExitCode::kForced);
+  }).detach();
+  agent->reset();
+  EndNow(ExitCode::kOk);
+}
+
 [[noreturn]] void Serve(const ParsedSettings& parsed, sigset_t stop, int64_t started_ns) {
   // Never shut down: grpc_shutdown waits for its threads, and one may poll for ten seconds after a
   // flood of resets.
   grpc_init();
-  StartLog(parsed.settings.server.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
-           SeverityOf(parsed.settings.server.log_level));
-  LogSettings(parsed);
+  BeginLog(parsed);
   RaiseDescriptorLimit();
   // Neither is destroyed: the signal thread may use the server until the process is gone.
   static Server* const server = new Server(parsed.settings, started_ns);
@@ -160,7 +183,9 @@ int Main(int argc, char** argv, char** environment) {
       std::fputs(parsed->answer.c_str(), stdout);
       return Exit(ExitCode::kOk);
     case StartMode::kDryRun: return DryRun(*parsed);
-    case StartMode::kServe: Serve(*parsed, stop, started_ns);
+    case StartMode::kServe:
+      if (parsed->settings.engine.node_rank > 0) Follow(*parsed, stop);
+      Serve(*parsed, stop, started_ns);
   }
   return Exit(ExitCode::kBadConfig);
 }

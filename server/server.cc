@@ -126,7 +126,8 @@ absl::StatusOr<TextParts> LoadText(const std::string& directory) {
 
 std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error) {
   absl::StatusOr<EngineSetup> setup = [&config]() -> absl::StatusOr<EngineSetup> {
-    ASSIGN_OR_RETURN(const auto workers, EngineWorkers::Find(config));
+    ASSIGN_OR_RETURN(const auto workers,
+                     EngineWorkers::Find(config, kGpuDriver, EngineWorkers::Reach::kThisNode));
     ASSIGN_OR_RETURN(EngineSetup plan, PlanEngine(workers->config(), workers->device()));
     plan.device_reason = workers->device_reason();
     return plan;

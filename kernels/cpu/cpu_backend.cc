@@ -19,6 +19,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/group_collectives.h"
 #include "kernels/cpu/host_limits.h"
+#include "kernels/cpu/socket_group.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace quire {
@@ -179,7 +180,8 @@ std::unique_ptr<Backend> CreateCpuBackend(const RankPlace& place, int threads, s
   const bool may_spin = place.ranks * count <= cores;
   std::unique_ptr<cpu::RankGroup> group;
   if (place.ranks > 1) {
-    group = cpu::JoinProcesses(place, may_spin, why);
+    group =
+        place.one_host ? cpu::JoinProcesses(place, may_spin, why) : cpu::JoinSockets(place, why);
     if (group == nullptr) return nullptr;
   }
   return std::make_unique<CpuBackend>(

@@ -102,5 +102,29 @@ TEST(EngineConfigTest, CudaNeedsWorkerProcesses) {
   EXPECT_NE(Faults(config).find("--worker-process off"), std::string::npos);
 }
 
+TEST(EngineConfigTest, NodesThatDoNotFitAreRefused) {
+  EngineConfig leader;
+  leader.nnodes = 2;
+  leader.tensor_parallel_size = 3;
+  leader.worker_process = "off";
+  const std::string faults = Faults(leader);
+  for (const char* part : {"--nnodes 2: needs --leader-address", "--tensor-parallel-size 3 must be",
+                           "--worker-process off"}) {
+    EXPECT_NE(faults.find(part), std::string::npos) << faults;
+  }
+  leader.tensor_parallel_size = 4;
+  leader.worker_process = "auto";
+  leader.leader_address = "leader:50052";
+  EXPECT_TRUE(leader.Validate().ok());
+
+  // A follower learns the number of ranks from its leader.
+  EngineConfig follower = leader;
+  follower.node_rank = 1;
+  follower.tensor_parallel_size = 1;
+  EXPECT_TRUE(follower.Validate().ok());
+  follower.node_rank = 2;
+  EXPECT_NE(Faults(follower).find("--node-rank 2"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace quire

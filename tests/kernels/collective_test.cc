@@ -1,4 +1,5 @@
-// Collectives between rank threads: every rank gets the same bits, summed in rank order.
+// Collectives between rank threads, over memory and over sockets: every rank gets the same bits,
+// summed in rank order.
 // Covers kernels/cpu/group_collectives.cc, kernels/cpu/rank_group.cc
 #include <gtest/gtest.h>
 
@@ -8,19 +9,47 @@
 
 #include "tests/kernels/cases.h"
 #include "tests/kernels/forked_ranks.h"
+#include "tests/kernels/thread_exchange.h"
 
 namespace quire {
 namespace {
 
-// Runs fn(rank, backend) on one thread per rank.
-void OnRanks(int ranks, const std::function<void(int, Backend&)>& fn) {
-  const auto backends = CreateCpuBackends(ranks, ranks);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) threads.emplace_back([&, r] { fn(r, *backends[r]); });
-  for (std::thread& t : threads) t.join();
-}
+enum class Medium : uint8_t { kMemory, kSockets };
 
-TEST(CollectiveTest, AllReduceAddsInRankOrder) {
+class CollectiveTest : public testing::TestWithParam<Medium> {
+ protected:
+  // Runs fn(rank, backend) on one thread per rank.
+  static void OnRanks(int ranks, const std::function<void(int, Backend&)>& fn) {
+    const bool sockets = GetParam() == Medium::kSockets;
+    auto backends = CreateCpuBackends(ranks, ranks);
+    ThreadExchange::Table table(ranks);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks; ++r) {
+      threads.emplace_back([&, r] {
+        ThreadExchange exchange(table, r);
+        std::string why;
+        if (sockets) {
+          backends[r] = CreateCpuBackend({.rank = r,
+                                          .ranks = ranks,
+                                          .one_host = false,
+                                          .host = "127.0.0.1",
+                                          .exchange = &exchange},
+                                         1, &why);
+        }
+        ASSERT_NE(backends[r], nullptr) << why;
+        fn(r, *backends[r]);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Media, CollectiveTest, testing::Values(Medium::kMemory, Medium::kSockets),
+                         [](const auto& info) {
+                           return info.param == Medium::kMemory ? "Memory" : "Sockets";
+                         });
+
+TEST_P(CollectiveTest, AllReduceAddsInRankOrder) {
   for (int ranks : {1, 2, 4}) {
     for (auto [tokens, width] :
          {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {1, 3}, {7, 130}, {64, 33}, {3, 200'001}}) {
@@ -46,7 +75,7 @@ TEST(CollectiveTest, AllReduceAddsInRankOrder) {
   }
 }
 
-TEST(CollectiveTest, RanksAsProcessesSumAndShareRows) {
+TEST(ProcessRanksTest, SumAndShareRows) {
   for (const int ranks : {2, 4}) {
     EXPECT_TRUE(testing::OnForkedRanks(ranks, [&](const RankPlace& alone) {
       std::atomic<uint64_t> calls{0};
@@ -73,7 +102,7 @@ TEST(CollectiveTest, RanksAsProcessesSumAndShareRows) {
 }
 
 // A rank that cannot open the memory stops all ranks, with a reason.
-TEST(CollectiveTest, RanksThatCannotJoinSaySo) {
+TEST(ProcessRanksTest, SayThatTheyCannotJoin) {
   class Elsewhere final : public RankExchange {
    public:
     explicit Elsewhere(RankExchange& exchange) : exchange_(exchange) {}
@@ -82,6 +111,7 @@ TEST(CollectiveTest, RanksThatCannotJoinSaySo) {
       if (all.front().starts_with("/proc")) all.front() = "/proc/0/fd/0";
       return all;
     }
+    void Lost(const std::string& why) override { exchange_.Lost(why); }
 
    private:
     RankExchange& exchange_;
@@ -96,7 +126,7 @@ TEST(CollectiveTest, RanksThatCannotJoinSaySo) {
   }));
 }
 
-TEST(CollectiveTest, SumRmsNormIsTheNormOfTheSum) {
+TEST_P(CollectiveTest, SumRmsNormIsTheNormOfTheSum) {
   constexpr int64_t kTokens = 5, kWidth = 96;
   Random random(9);
   const Array weight = Array::Normal(random, DType::kF32, {kWidth});
@@ -127,7 +157,7 @@ float Element(int64_t row, int64_t column) {
   return static_cast<float>(row * 65536 + column % 65536);
 }
 
-TEST(CollectiveTest, ColumnsToRowsGivesEachRankWholeRows) {
+TEST_P(CollectiveTest, ColumnsToRowsGivesEachRankWholeRows) {
   for (const auto& [ranks, rows, width] : {std::tuple<int, int64_t, int64_t>{1, 3, 8},
                                            {2, 1, 8},
                                            {2, 5, 17},
@@ -150,7 +180,7 @@ TEST(CollectiveTest, ColumnsToRowsGivesEachRankWholeRows) {
   }
 }
 
-TEST(CollectiveTest, ShareSamplesGivesEveryRankEveryDraw) {
+TEST_P(CollectiveTest, ShareSamplesGivesEveryRankEveryDraw) {
   for (const auto& [ranks, rows] : {std::pair<int, int32_t>{2, 1}, {2, 5}, {4, 2}, {4, 9}}) {
     OnRanks(ranks, [&, ranks = ranks, rows = rows](int rank, Backend& backend) {
       std::vector<SampleResult> results(rows);
@@ -173,7 +203,7 @@ TEST(CollectiveTest, ShareSamplesGivesEveryRankEveryDraw) {
   }
 }
 
-TEST(CollectiveTest, RanksOfDifferentSpeedStayInStep) {
+TEST_P(CollectiveTest, RanksOfDifferentSpeedStayInStep) {
   OnRanks(4, [&](int rank, Backend& backend) {
     Random random(rank);
     for (int round = 0; round < 300; ++round) {

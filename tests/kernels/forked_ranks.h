@@ -57,6 +57,10 @@ class ForkedExchange final : public RankExchange {
     }
     return all;
   }
+  void Lost(const std::string& why) override {
+    std::fprintf(stderr, "rank %d has lost %s\n", rank_, why.c_str());
+    _exit(1);
+  }
 
  private:
   Board* const board_;

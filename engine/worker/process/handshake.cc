@@ -220,6 +220,8 @@ std::string EncodeOrder(const WorkerOrder& order) {
                {"device", order.device},
                {"cpu_threads", order.cpu_threads},
                {"spin_ns", order.spin_ns},
+               {"local_rank", order.local_rank},
+               {"host", order.host},
                {"spec", SpecJson(order.spec)}});
 }
 
@@ -232,6 +234,8 @@ absl::StatusOr<WorkerOrder> DecodeOrder(const std::string& text) {
   WorkerOrder order{.start = reader.Bool("start", false), .device = reader.String("device", "")};
   order.cpu_threads = Int32(reader, "cpu_threads");
   order.spin_ns = reader.Int("spin_ns", 0, 1'000'000'000);
+  order.local_rank = Int32(reader, "local_rank");
+  order.host = reader.String("host", "");
   ConfigReader spec(json["spec"], "the server's order: spec");
   order.spec = ReadSpec(spec);
   reader.Adopt(spec.status());

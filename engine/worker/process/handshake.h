@@ -33,13 +33,19 @@ struct WorkerOrder {
   bool start = false;  // else describe: sizes that depend on the device's memory may still be 0
   std::string device;  // "cpu", "cuda"
   int32_t cpu_threads = 0;
-  int64_t spin_ns = 0;  // of the step thread, before it sleeps
-  WorkerSpec spec;      // of this rank; the worker reads the model's config from its directory
+  int64_t spin_ns = 0;     // of the step thread, before it sleeps
+  WorkerSpec spec;         // of this rank; the worker reads the model's config from its directory
+  int32_t local_rank = 0;  // among the ranks of this host: the GPU that it takes
+  // Numeric address of the rank's host among the hosts of the group; empty: there is one host.
+  std::string host;
   // The rest is not part of the message. Set by the worker: its place among the ranks.
   RankPlace place;
   // The rank's host memory: in the server the arena that the
   // process inherits, in the worker its view of it; null: none.
   std::shared_ptr<HostArena> arena;
+  // Of a rank of another host: the socket that its relay inherits in place of the arena. Null: the
+  // rank runs on this host.
+  std::shared_ptr<const Descriptor> relay;
   // Set by the worker: the folder where it keeps measurements; empty: none.
   std::string cache_dir;
 };

@@ -4,6 +4,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -117,6 +118,13 @@ size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
                static_cast<uint64_t>(plan.graph_size), plan.shutdown}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
                plan.work, plan.tokens, plan.biases, plan.banned);
+}
+
+size_t EncodedBytes(std::span<const std::byte> bytes) {
+  Head head;
+  if (bytes.size() < sizeof(Head)) return 0;
+  std::memcpy(&head, bytes.data(), sizeof(Head));
+  return std::min<uint64_t>(head.bytes, bytes.size());
 }
 
 bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {

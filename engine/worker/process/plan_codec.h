@@ -28,6 +28,10 @@ struct PlanBounds {
 size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out);
 size_t EncodeResult(const StepResult& result, std::span<std::byte> out);
 
+// The bytes that an encoded plan or result takes of `bytes`, by its head; none if there is no head.
+// Says nothing about whether it can be decoded.
+size_t EncodedBytes(std::span<const std::byte> bytes);
+
 // False when the bytes are malformed; the output is then unusable. Reads nothing beyond `bytes` and
 // decides on nothing that it reads twice, so another process may write to `bytes` meanwhile. Does
 // not check the values of the elements.

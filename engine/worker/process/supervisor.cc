@@ -22,6 +22,8 @@ namespace {
 // least once a second.
 constexpr double kLooksPerTimeout = 8;
 constexpr double kMaxLookSeconds = 1;
+// How often a group that may not start asks again.
+constexpr double kMayStartSeconds = 0.02;
 constexpr int64_t kBellBytes = 4096;
 
 int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
@@ -157,6 +159,10 @@ void Supervisor::StartGroup() {
   {
     const std::lock_guard lock(mutex_);
     if (!end_.empty()) return;
+  }
+  if (options_.may_start && !options_.may_start()) {
+    start_at_ns_ = SteadyNowNs() + Nanoseconds(kMayStartSeconds);
+    return;
   }
   absl::StatusOr<std::unique_ptr<WorkerGroup>> group =
       WorkerGroup::Start(options_.program, describe_, bell_fd_);

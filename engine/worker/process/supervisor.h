@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,6 +32,8 @@ struct SupervisorOptions {
   double failure_window_seconds = 300;
   double first_backoff_seconds = 0.1;  // before a restart; doubled for each failure in the window
   double end_seconds = 5;              // time for workers to end after their last plan
+  // A group is started only while this is true; null: at any time. Called by the thread.
+  std::function<bool()> may_start;
 };
 
 class Supervisor final : public WorkerGroups {

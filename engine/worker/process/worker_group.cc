@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(
                                            .rank = rank,
                                            .memory_fd = group->unsized_.fd(),
                                            .bell_fd = bell_fd,
-                                           .arena_fd = order.arena ? order.arena->fd() : -1}));
+                                           .arena_fd = order.arena ? order.arena->fd() : -1,
+                                           .relay_fd = order.relay ? order.relay->get() : -1}));
     Log(Severity::kInfo, "worker started",
         {{"rank", rank}, {"pid", static_cast<int>(process.pid())}, {"device", order.device}});
     RETURN_IF_ERROR(SendMessage(process.socket(), EncodeOrder(order)));

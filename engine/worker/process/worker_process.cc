@@ -83,9 +83,10 @@ absl::StatusOr<pid_t> Spawn(const WorkerProcess::Options& options,
   posix_spawn_file_actions_addclosefrom_np(&files.actions, inherited.back().number + 1);
   const Attributes attributes;
   std::string program = options.program;
-  std::array<std::string, 2> flags = {"--rank=" + std::to_string(options.rank),
-                                      "--server=" + std::to_string(getpid())};
-  std::array<char*, 4> arguments = {program.data(), flags[0].data(), flags[1].data(), nullptr};
+  std::array<std::string, 3> flags = {"--rank=" + std::to_string(options.rank),
+                                      "--server=" + std::to_string(getpid()), "--relay=1"};
+  std::array<char*, 5> arguments = {program.data(), flags[0].data(), flags[1].data(),
+                                    options.relay_fd < 0 ? nullptr : flags[2].data(), nullptr};
   pid_t pid = -1;
   const int error = posix_spawn(&pid, program.c_str(), &files.actions, &attributes.attributes,
                                 arguments.data(), environ);
@@ -120,6 +121,7 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Start(const Options& options) {
                                       {options.memory_fd, kWorkerMemory},
                                       {options.bell_fd, kWorkerBell}};
   if (options.arena_fd >= 0) inherited.push_back({options.arena_fd, kWorkerArena});
+  if (options.relay_fd >= 0) inherited.push_back({options.relay_fd, kWorkerRelay});
   ASSIGN_OR_RETURN(process.pid_, Spawn(options, inherited));
   process.pidfd_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid_, 0)));
   if (process.pidfd() < 0) return Failed("pidfd_open", errno);

@@ -19,6 +19,7 @@ inline constexpr int kWorkerSocket = 3;
 inline constexpr int kWorkerMemory = 4;
 inline constexpr int kWorkerBell = 5;
 inline constexpr int kWorkerArena = 6;
+inline constexpr int kWorkerRelay = 6;  // of a relay, which has no arena
 
 class WorkerProcess {
  public:
@@ -28,6 +29,8 @@ class WorkerProcess {
     int memory_fd = -1;
     int bell_fd = -1;
     int arena_fd = -1;  // -1: none
+    // Not -1: the process is the relay of a rank of another host, and finds its connection here.
+    int relay_fd = -1;
   };
 
   // NOT_FOUND when there is no such program. The process ends when the calling thread does.

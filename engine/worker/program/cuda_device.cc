@@ -18,12 +18,13 @@ CudaOptions OptionsOf(const WorkerOrder& order) {
   RankPlace place = order.place;
   place.rank = order.spec.tp.rank;
   place.ranks = order.spec.tp.size;
-  return CudaOptionsFor(order.spec, place, order.spec.tp.rank, order.cache_dir);
+  place.one_host = order.host.empty();
+  return CudaOptionsFor(order.spec, place, order.local_rank, order.cache_dir);
 }
 
 absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
   std::string why;
-  const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(order.spec.tp.rank, &why);
+  const std::unique_ptr<CudaDeviceInfo> info = DescribeCudaDevice(order.local_rank, &why);
   if (info == nullptr) {
     const int32_t ranks = order.spec.tp.size;
     const std::string advice = ranks == 1 ? "--device cpu needs none"

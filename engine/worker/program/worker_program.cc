@@ -1,6 +1,7 @@
 // Describe, load, execute; and a thread that ends the process with its server.
 #include "engine/worker/program/worker_program.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/worker/process/worker_process.h"
 #include "engine/worker/program/rank_loop.h"
+#include "engine/worker/remote/relay.h"
 
 namespace quire {
 namespace {
@@ -103,7 +105,18 @@ class ServerExchange final : public RankExchange {
     return *std::move(shares);
   }
 
+  // The server kills the group once it has seen which rank ended, and its reason is the better one;
+  // without an end, as when the network between two hosts fails, this is the only one.
+  void Lost(const std::string& why) override {
+    poll(nullptr, 0, kLostMs);
+    const WorkerFailure failure{absl::UnavailableError("it has lost " + why)};
+    SendMessage(kWorkerSocket, EncodeMessage(failure)).IgnoreError();
+    _exit(kFailed);
+  }
+
  private:
+  static constexpr int kLostMs = 2000;
+
   Orders& orders_;
   const size_t ranks_;
 };
@@ -162,6 +175,8 @@ class Program {
     ServerExchange exchange(*orders_, tp.size);
     order.place = {.rank = tp.rank,
                    .ranks = tp.size,
+                   .one_host = order.host.empty(),
+                   .host = order.host,
                    .exchange = &exchange,
                    .collectives = &memory.heartbeat(tp.rank).collectives};
     WorkerReport report;
@@ -190,6 +205,7 @@ int RunWorkerProgram(int argc, char** argv, std::span<const WorkerDevice> device
     return kNotAWorker;
   }
   if (!BindLifeTo(*server)) return kServerGone;
+  if (Flag(argc, argv, "--relay=")) return RunRelay(Flag(argc, argv, "--rank=").value_or(0));
   const absl::Status status = Program(devices, cache_dir).Run();
   if (status.ok()) return kDone;
   // The server tells the operator, if it still runs.

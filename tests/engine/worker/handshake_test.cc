@@ -22,6 +22,8 @@ using ::testing::HasSubstr;
 
 WorkerOrder SomeOrder() {
   WorkerOrder order{.start = true, .device = "cuda", .cpu_threads = 3, .spin_ns = 12345};
+  order.local_rank = 1;
+  order.host = "10.0.0.2";
   WorkerSpec& spec = order.spec;
   spec.model_dir = "/models/\"quoted\" and more";
   spec.tp = {.rank = 1, .size = 2};
@@ -56,6 +58,8 @@ TEST(HandshakeTest, AnOrderArrives) {
   EXPECT_EQ(got->device, "cuda");
   EXPECT_EQ(got->cpu_threads, 3);
   EXPECT_EQ(got->spin_ns, 12345);
+  EXPECT_EQ(got->local_rank, 1);
+  EXPECT_EQ(got->host, "10.0.0.2");
   EXPECT_EQ(got->spec.model_dir, sent.spec.model_dir);
   EXPECT_EQ(got->spec.tp.rank, 1);
   EXPECT_EQ(got->spec.model_options.activation_dtype, DType::kF16);

@@ -85,6 +85,19 @@ TEST(PlanCodecTest, EveryFieldOfAPlanArrives) {
   }
 }
 
+TEST(PlanCodecTest, TheEncodedBytesOfASlotAreEnough) {
+  std::mt19937_64 random(5);
+  const PlanBounds bounds{.max_rows = 4, .max_tokens = 64, .num_blocks = 32};
+  std::vector<std::byte> slot(static_cast<size_t>(bounds.PlanBytes()));
+  const size_t written = EncodePlan(RandomPlan(bounds, random, /*full=*/false), slot);
+  EXPECT_EQ(EncodedBytes(slot), written);
+  StepPlan plan;
+  EXPECT_TRUE(DecodePlan(std::span(slot).first(written), plan));
+  for (size_t length = 0; length < written; ++length) {
+    EXPECT_LE(EncodedBytes(std::span(slot).first(length)), length);
+  }
+}
+
 TEST(PlanCodecTest, TheBoundsAreTight) {
   std::mt19937_64 random(2);
   const PlanBounds bounds{.max_rows = 4, .max_tokens = 9, .num_blocks = 3};

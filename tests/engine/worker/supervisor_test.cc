@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -84,6 +85,15 @@ TEST(SupervisorTest, ReportsTheTimeOfLoading) {
   EXPECT_EQ(report->seconds.at(0).first, "load");
   EXPECT_EQ(report->graphs.at(0).nodes, 300);
   EXPECT_TRUE(supervisor->End().empty());
+}
+
+TEST(SupervisorTest, AGroupIsStartedOnlyWhenItMay) {
+  std::atomic<int> asked{0};
+  SupervisorOptions options = Options();
+  options.may_start = [&] { return ++asked > 3; };
+  const auto supervisor = Describe("steady", 1, options);
+  EXPECT_TRUE(supervisor->AwaitFacts().ok());
+  EXPECT_EQ(asked, 4);
 }
 
 TEST(SupervisorTest, AMissingProgramIsAnError) {
