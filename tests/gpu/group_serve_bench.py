@@ -21,7 +21,7 @@ from gpu_server import ROOT, Server
 
 RANKS = int(os.environ.get("GPU_TEST_RANKS", "2"))
 TOKENS = 1000
-REQUESTS = 256
+REQUESTS = 192
 PROMPT = list(range(300, 400))
 
 

@@ -16,7 +16,7 @@ namespace {
 
 enum class Medium : uint8_t { kMemory, kSockets };
 
-class CollectiveTest : public testing::TestWithParam<Medium> {
+class CollectiveTest : public ::testing::TestWithParam<Medium> {
  protected:
   // Runs fn(rank, backend) on one thread per rank.
   static void OnRanks(int ranks, const std::function<void(int, Backend&)>& fn) {
@@ -44,7 +44,7 @@ class CollectiveTest : public testing::TestWithParam<Medium> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Media, CollectiveTest, testing::Values(Medium::kMemory, Medium::kSockets),
+INSTANTIATE_TEST_SUITE_P(Media, CollectiveTest, ::testing::Values(Medium::kMemory, Medium::kSockets),
                          [](const auto& info) {
                            return info.param == Medium::kMemory ? "Memory" : "Sockets";
                          });
