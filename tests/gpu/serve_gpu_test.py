@@ -225,10 +225,15 @@ class SessionTest(unittest.TestCase):
         self.assertGreater(len({tuple(said) for said in self.expected}), 4)
         self.assertGreater(self.positions[-1], 200)
 
-    def test_offloaded_after_every_turn(self):
+    def offloaded_after_every_turn(self):
+        """False if a turn's KV was computed again because the copy was expected to take longer: the
+        demo model computes so fast that one slow copy is enough for that."""
         server = self.talk()
         for turn in range(len(WORDS)):
-            residency = self.check(turn, server.say(turn, "--session", "talk"))
+            reply = server.say(turn, "--session", "talk")
+            if reply[1]["residency"]["outcome"] == "OUTCOME_RECOMPUTED":
+                return False
+            residency = self.check(turn, reply)
             if turn > 0:
                 self.assertEqual(residency["outcome"], "OUTCOME_RESTORED")
                 self.assertEqual(residency["host_tokens"], self.positions[turn - 1] - 1)
@@ -237,6 +242,10 @@ class SessionTest(unittest.TestCase):
             session = server.session("get", "talk")
             self.assertEqual(session["device_tokens"], 0)
             self.assertEqual(session["host_tokens"], self.positions[turn] - 1)
+        return True
+
+    def test_offloaded_after_every_turn(self):
+        self.assertTrue(any(self.offloaded_after_every_turn() for _ in range(4)))
 
     def test_forked_before_every_turn(self):
         """A fork of a whole session goes on in a copy of its last block: the same bits."""
