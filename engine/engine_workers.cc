@@ -185,7 +185,7 @@ absl::StatusOr<std::unique_ptr<Transport>> EngineWorkers::Start(const EngineSetu
   }
   if (!ready.ok()) return ready.status();
   *report = *std::move(ready);
-  // Those of the other hosts are out of reach, and a part of a session's KV is of no use.
+  // Other hosts' arenas cannot be read here, and a part of a session's KV is useless.
   if (port_ != nullptr) arenas_.clear();
   return std::make_unique<RestartingTransport>(std::move(supervisor_));
 }

@@ -1,7 +1,7 @@
 // Collectives: exchanges between the ranks of one tensor-parallel group. Every rank of the group
 // makes the same calls in the same order with tensors of the same shapes, each from its own thread.
-// Sums are added in rank order, so that every rank holds the same bits; a GPU's sums of large
-// tensors over more than two ranks keep the second promise only (kernels/cuda/group/).
+// Sums are added in rank order, so that every rank holds the same bits. Sums through NCCL have
+// equal bits on every rank too, but NCCL's order (kernels/cuda/group/communicator.h).
 //
 // In a group of one rank a sum is x itself, and rows stay where they are.
 #pragma once
@@ -58,7 +58,7 @@ class Collectives {
   // is [MostRows, n * ranks], all columns of this rank's RowsOf, the ranks' columns side by side.
   // Both are dense; out is memory of DeviceMemory::AllocateShared.
   virtual void ColumnsToRows(TensorView x, TensorView out) = 0;
-  // Gives each rank the results of all rows; it has those of its RowsOf. Writes every
+  // On entry `results` has this rank's RowsOf, on return all rows, on every rank. Writes every
   // token to its job's `drawn`.
   virtual void ShareSamples(const ShareSamplesParams& p) = 0;
 };

@@ -28,8 +28,8 @@ struct RankPlace {
   bool one_host = true;              // all ranks run on one host
   std::string host;                  // of several: this host's numeric address among them
   RankExchange* exchange = nullptr;  // outlives the backend; null in a group of one
-  // Counts the collectives that this rank has begun; null: not counted. The server reads it to say
-  // which rank holds the others up.
+  // Counts the collectives that this rank has begun; null: not counted. GPUs that NCCL alone joins
+  // count none. The server reads it to say which rank delays its group.
   std::atomic<uint64_t>* collectives = nullptr;
 };
 

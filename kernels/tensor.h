@@ -32,6 +32,8 @@ struct TensorView {
   }
 
   bool empty() const { return data == nullptr; }
+  // The rows follow each other without a gap.
+  bool IsDense() const { return dim[0] <= 1 || row_stride * dim[0] == size(); }
   // Product of all dimensions.
   int64_t size() const {
     int64_t n = 1;

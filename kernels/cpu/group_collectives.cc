@@ -8,14 +8,9 @@
 #include "kernels/check.h"
 
 namespace quire::cpu {
-namespace {
-
-bool Dense(const TensorView& x) { return x.dim[0] <= 1 || x.row_stride == x.size() / x.dim[0]; }
-
-}  // namespace
 
 void AllReduceSum(const TensorView& x, RankGroup& group) {
-  CHECK(x.dtype == DType::kF32 && x.rank >= 1 && Dense(x));
+  CHECK(x.dtype == DType::kF32 && x.rank >= 1 && x.IsDense());
   constexpr int64_t kPiece = RankGroup::kMaxBytes / sizeof(float);
   for (int64_t begin = 0; begin < x.size(); begin += kPiece) {
     const int64_t count = std::min(kPiece, x.size() - begin);
@@ -33,7 +28,7 @@ void AllReduceSum(const TensorView& x, RankGroup& group) {
 
 void ColumnsToRows(const TensorView& x, const TensorView& out, RankGroup& group) {
   const int64_t width = x.dim[1];
-  CHECK(x.rank == 2 && out.rank == 2 && x.dtype == out.dtype && Dense(x));
+  CHECK(x.rank == 2 && out.rank == 2 && x.dtype == out.dtype && x.IsDense());
   CHECK_EQ(out.dim[1], width * group.ranks());
   CHECK_EQ(out.dim[0], MostRows(x.dim[0], group.ranks()));
   const size_t size = SizeOf(x.dtype), row_bytes = static_cast<size_t>(width) * size;
@@ -63,6 +58,7 @@ void ColumnsToRows(const TensorView& x, const TensorView& out, RankGroup& group)
 void ShareSamples(const ShareSamplesParams& p, RankGroup& group) {
   const auto bytes = [](int64_t rows) { return static_cast<size_t>(rows) * sizeof(SampleResult); };
   const RowRange mine = RowsOf(group.rank(), group.ranks(), p.num_rows);
+  CHECK_LE(bytes(mine.count), RankGroup::kMaxBytes);
   std::memcpy(group.Mine(), p.results + mine.begin, bytes(mine.count));
   const auto given = group.Exchange(bytes(MostRows(p.num_rows, group.ranks())));
   for (int32_t r = 0; r < group.ranks(); ++r) {

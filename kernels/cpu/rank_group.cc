@@ -122,7 +122,11 @@ std::unique_ptr<RankGroup> JoinProcesses(const RankPlace& place, bool may_spin, 
                  : "!" + Failed("creating it");
   }
   const std::vector<std::string> paths = place.exchange->Share(mine);
-  if (place.rank != 0 && !failed(paths)) fd = open(paths.front().c_str(), O_RDWR | O_CLOEXEC);
+  if (failed(paths)) {
+    if (fd >= 0) close(fd);
+    return nullptr;
+  }
+  if (place.rank != 0) fd = open(paths.front().c_str(), O_RDWR | O_CLOEXEC);
   const Memory memory = fd >= 0 ? Map(fd, place.ranks) : nullptr;
   mine = memory == nullptr ? "!" + Failed("mapping " + paths.front()) : "";
   const bool alone = failed(place.exchange->Share(mine));

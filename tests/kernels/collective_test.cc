@@ -44,7 +44,8 @@ class CollectiveTest : public ::testing::TestWithParam<Medium> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Media, CollectiveTest, ::testing::Values(Medium::kMemory, Medium::kSockets),
+INSTANTIATE_TEST_SUITE_P(Media, CollectiveTest,
+                         ::testing::Values(Medium::kMemory, Medium::kSockets),
                          [](const auto& info) {
                            return info.param == Medium::kMemory ? "Memory" : "Sockets";
                          });

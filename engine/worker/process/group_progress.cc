@@ -98,11 +98,10 @@ std::optional<StartProgress::Lag> StartProgress::Check(std::span<const Stage> st
     std::ranges::fill(ahead_since_ns_, 0);
   }
   int64_t last_ahead_ns = begin_ns_;
-  std::optional<int32_t> behind;
+  std::vector<int32_t> behind;
   for (size_t i = 0; i < stages.size(); ++i) {
     if (stages[i] == slowest) {
-      if (behind) return std::nullopt;
-      behind = static_cast<int32_t>(i);
+      behind.push_back(static_cast<int32_t>(i));
       continue;
     }
     if (ahead_since_ns_[i] == 0) ahead_since_ns_[i] = now_ns;
@@ -110,8 +109,8 @@ std::optional<StartProgress::Lag> StartProgress::Check(std::span<const Stage> st
   }
   const int64_t others_ns = last_ahead_ns - begin_ns_;
   const bool late = now_ns - last_ahead_ns > others_ns + Nanoseconds(timeout_seconds);
-  if (!late || stages.size() == 1) return std::nullopt;
-  return Lag{.rank = *behind, .waited_ns = now_ns - begin_ns_, .others_ns = others_ns};
+  if (!late || behind.size() == stages.size()) return std::nullopt;
+  return Lag{.ranks = std::move(behind), .waited_ns = now_ns - begin_ns_, .others_ns = others_ns};
 }
 
 }  // namespace quire

@@ -52,8 +52,8 @@ class GroupProgress {
 };
 
 // Of a group that starts. A phase ends for a rank with its next message or its next collective.
-// When all other ranks have ended theirs, the last rank may take as long again as the slowest of
-// them took, and the timeout on top. A group of one has no deadline.
+// Ranks that are behind may take as long again as the slowest of the others took, and the timeout
+// on top. While no rank is ahead there is no deadline; the groups of one never have one.
 class StartProgress {
  public:
   // The work of a rank since it was started.
@@ -63,7 +63,7 @@ class StartProgress {
     auto operator<=>(const Stage&) const = default;
   };
   struct Lag {
-    int32_t rank = 0;
+    std::vector<int32_t> ranks;
     int64_t waited_ns = 0;  // since the phase began
     int64_t others_ns = 0;  // that the slowest of the other ranks took
   };

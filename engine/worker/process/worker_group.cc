@@ -255,20 +255,26 @@ void WorkerGroup::CheckStart(int64_t now_ns, double timeout_seconds) {
 }
 
 std::string WorkerGroup::Describe(const StartProgress::Lag& lag) const {
-  const Rank& late = *ranks_[lag.rank];
-  const Rank& other = *ranks_[lag.rank == 0 ? 1 : 0];
+  const int32_t first = lag.ranks.front();
+  const Rank& late = *ranks_[first];
+  // A rank that is ahead.
+  int32_t ahead = 0;
+  while (std::ranges::find(lag.ranks, ahead) != lag.ranks.end()) ++ahead;
+  const Rank& other = *ranks_[ahead];
   std::string what = "is not ready";
   if (state_ == State::kDescribing) {
     what = "has not described its device";
   } else if (other.messages == late.messages) {
-    const uint64_t begun = memory_->heartbeat(lag.rank).collectives.load();
+    const uint64_t begun = memory_->heartbeat(first).collectives.load();
     what = "loads its model and has not begun collective " + std::to_string(begun + 1);
   } else if (!other.ready) {
     // The first message was the device.
     what = "has not shared its bytes of round " + std::to_string(late.messages);
   }
   const char* how = late.process.Stopped() ? " is stopped by a signal and" : "";
-  return NameOf(late) + how + " holds up the start: it " + what + " after " +
+  const bool alone = lag.ranks.size() == 1;
+  return NamesOf(lag.ranks) + how +
+         (alone ? " holds up the start: it " : " hold up the start: each ") + what + " after " +
          std::to_string(lag.waited_ns / 1'000'000) + " ms, for which the others took at most " +
          std::to_string(lag.others_ns / 1'000'000) + " ms";
 }

@@ -13,7 +13,7 @@ namespace quire {
 namespace {
 
 CudaOptions OptionsOf(const WorkerOrder& order) {
-  // Without the folder nothing is kept, and that is all.
+  // Without the folder, measurements are not kept.
   if (!order.cache_dir.empty()) mkdir(order.cache_dir.c_str(), 0755);
   RankPlace place = order.place;
   place.rank = order.spec.tp.rank;

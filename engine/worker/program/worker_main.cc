@@ -25,6 +25,9 @@ std::string CacheDir() {
 }  // namespace quire
 
 int main(int argc, char** argv) {
+  // NVLink multicast can put a host's GPUs out of service when a process dies in it. NCCL reads
+  // this.
+  setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   const std::array devices = {quire::kCpuDevice, quire::kGpuDevice};
   return quire::RunWorkerProgram(argc, argv, devices, quire::CacheDir());
 }

@@ -65,7 +65,7 @@ class Orders {
     ASSIGN_OR_RETURN(order.spec.model, ModelConfig::Load(order.spec.model_dir));
     return order;
   }
-  // The next message, whichever it is.
+  // The next message, of any kind.
   std::string AwaitText() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !texts_.empty(); });
@@ -91,8 +91,8 @@ class Orders {
   std::deque<std::string> texts_;
 };
 
-// The exchange between ranks, through their server. If the server is gone or answers nonsense, the
-// process ends, as it would anywhere else.
+// The exchange between ranks, through their server. If the server is gone or answers malformed
+// bytes, the process ends, as it would anywhere else.
 class ServerExchange final : public RankExchange {
  public:
   ServerExchange(Orders& orders, int32_t ranks)

@@ -4,6 +4,7 @@
 // per batch size of `graph_sizes` and replayed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -84,7 +85,7 @@ class Worker final : public StepRunner, public StepPipeline {
   RowTables tables_;
   StepArrays arrays_;
   uint64_t launched_ = 0;
-  uint64_t collected_ = 0;
+  std::atomic<uint64_t> collected_{0};  // Collect may run on another thread than Launch
   std::vector<Flight> flights_;         // [steps_in_flight], a ring
   std::unique_ptr<PoolCopies> copies_;  // null without an arena
 };

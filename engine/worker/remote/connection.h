@@ -25,7 +25,7 @@ class Connection {
   int fd() const { return socket_.get(); }
   // Numeric, without the port.
   const std::string& local_host() const { return local_host_; }
-  // Numeric, with the port, for people.
+  // Numeric, with the port, for logs.
   const std::string& peer() const { return peer_; }
 
   // Any thread; blocks while the other side does not read. UNAVAILABLE when it is gone.

@@ -121,13 +121,13 @@ absl::Status HostedRank::TakeMessage(const std::string& text) {
   absl::StatusOr<WorkerOrder> order = DecodeOrder(text);
   if (!order.ok()) {
     if (!process_) return Malformed("no order: " + std::string(order.status().message()));
-    SendMessage(process_->socket(), text).IgnoreError();  // its end is noticed elsewhere
+    SendMessage(process_->socket(), text).IgnoreError();  // ReadWorker notices its end
     return absl::OkStatus();
   }
   const bool mine =
       order->spec.tp.rank == options_.grant.rank && order->spec.tp.size == options_.grant.ranks;
   if (!mine || order->start != process_.has_value() || memory_) {
-    return Malformed("an order out of order");
+    return Malformed("an unexpected order");
   }
   RETURN_IF_ERROR(order->start ? AllocateMemory(order->spec) : StartWorker());
   order->host = link_.local_host();

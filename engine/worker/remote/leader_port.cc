@@ -28,8 +28,8 @@ constexpr int64_t kGraceNs = 1'000'000'000;
 constexpr int64_t kLogNs = 5'000'000'000;
 constexpr int kLookMs = 500;
 constexpr size_t kMaxName = 256;
-// A relay's two messages. A connection that a relay asked for and did not live to take is taken by
-// the next relay, whose thanks then end the wish.
+// A relay's two messages. Complete drops the request, and the connection, of a relay that has died
+// before it took its connection.
 constexpr char kWish = '?', kThanks = '!';
 
 // Sends a descriptor and a text as one message.
@@ -51,7 +51,7 @@ void SendDescriptor(int socket, int fd, std::string text) {
   }
 }
 
-absl::StatusOr<GivenConnection> ReceiveDescriptor(int socket) {
+absl::StatusOr<GivenConnection> ReceiveDescriptor(int socket, int flags) {
   std::array<char, kMaxName> text{};
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -62,7 +62,7 @@ absl::StatusOr<GivenConnection> ReceiveDescriptor(int socket) {
   message.msg_controllen = control.size();
   ssize_t got = 0;
   do {
-    got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
   } while (got < 0 && errno == EINTR);
   const cmsghdr* const head = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
   if (head == nullptr || head->cmsg_type != SCM_RIGHTS) {
@@ -116,8 +116,16 @@ void LeaderPort::AwaitNodes() {
   awaited_ = false;
 }
 
+// No group lives, so a request still there is of a relay that has died, and so is a connection on
+// its way: without it the follower joins again.
 bool LeaderPort::Complete() {
   const std::lock_guard lock(mutex_);
+  for (RemoteRank& rank : remote_) {
+    TakeWish(rank);
+    rank.wanted = false;
+    while (ReceiveDescriptor(rank.relay_end.get(), MSG_DONTWAIT).ok()) {
+    }
+  }
   awaited_ = !AllSeated();
   return !awaited_;
 }
@@ -277,7 +285,7 @@ absl::StatusOr<GivenConnection> AskForConnection(int relay_fd) {
     if (send(relay_fd, &kWish, 1, MSG_NOSIGNAL) != 1) {
       return absl::UnavailableError("the leader's port is gone");
     }
-    ASSIGN_OR_RETURN(GivenConnection given, ReceiveDescriptor(relay_fd));
+    ASSIGN_OR_RETURN(GivenConnection given, ReceiveDescriptor(relay_fd, 0));
     // It may have ended on its way.
     if (!given.connection->Silent()) continue;
     send(relay_fd, &kThanks, 1, MSG_NOSIGNAL);

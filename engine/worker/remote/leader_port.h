@@ -54,7 +54,7 @@ class LeaderPort {
   struct RemoteRank {
     Descriptor port_end, relay_end;  // of a pair of sockets
     std::unique_ptr<Connection> connection;
-    std::string name;      // of its host, for people
+    std::string name;      // of its host, for logs
     bool wanted = false;   // a relay waits for a connection
     bool arrived = false;  // a connection has been here
   };

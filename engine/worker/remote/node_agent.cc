@@ -18,14 +18,14 @@ namespace quire {
 namespace {
 
 constexpr double kRetrySeconds = 0.25;   // while no leader listens
-constexpr double kRefusedSeconds = 2;    // after a refusal, which only a person can change
+constexpr double kRefusedSeconds = 2;    // after a refusal, which only new settings end
 constexpr double kGreetingSeconds = 10;  // for each answer of the leader
 constexpr int64_t kLogNs = 5'000'000'000;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NodeAgent>> NodeAgent::Start(const Options& options) {
-  // Tried once, for what no waiting will change.
+  // Tried once, so that settings that can never work fail here.
   const auto tried = ConnectToLeader(options.leader_address, options.key.secret());
   if (absl::IsInvalidArgument(tried.status())) return tried.status();
   std::unique_ptr<NodeAgent> agent(new NodeAgent(options));
@@ -76,7 +76,9 @@ void NodeAgent::RunRank(int32_t local) {
       ended = rank.Run(stop_.get());
     }
     Log(ended.ok() ? Severity::kInfo : Severity::kWarning, "a rank has ended",
-        {{"rank", grant.rank}, {"reason", std::string(ended.message())}});
+        {{"rank", grant.rank},
+         {"reason", ended.ok() ? "the leader ended it" : std::string(ended.message())}});
+    if (!ended.ok()) Pause(kRetrySeconds);
   }
 }
 

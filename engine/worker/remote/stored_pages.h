@@ -1,6 +1,6 @@
 // StoredPages: the host memory for KV of a rank on another host than the leader, and which of its
-// pages hold a block. The leader believes that a page keeps its bytes; the memory of a host whose
-// process was started again has lost them. A load of such a page is refused instead of read.
+// pages hold a block. The leader's tables say that a page keeps its bytes; the memory of a host
+// whose process was started again has lost them. A load of such a page is refused instead of read.
 #pragma once
 
 #include <cstdint>

@@ -129,8 +129,9 @@ void Communicator::State::Choose() {
   const bool known = SumChoice::Parse(text, &choice);
   if (!known || choice.Has(SumMethod::kNccl)) JoinNccl(&why);
   if (!known) choice = Measure();
+  const bool complete = nccl != nullptr;  // without NCCL the next start measures again
   if (!choice.Has(SumMethod::kNccl)) nccl.reset();
-  if (keeps && !known && !SumChoice::Save(options.cache_file, name, choice.Text())) {
+  if (keeps && complete && !known && !SumChoice::Save(options.cache_file, name, choice.Text())) {
     std::fprintf(stderr, "%s cannot be written; the next start measures again\n",
                  options.cache_file.c_str());
   }
@@ -218,7 +219,15 @@ std::unique_ptr<Communicator> Communicator::Create(const CommunicatorOptions& op
                                                    const Device& device, std::string* why) {
   const Layout layout = LayoutOf(options.place.ranks, options.max_rows);
   void* own = nullptr;
-  CUDA_CHECK(cudaMalloc(&own, static_cast<size_t>(layout.own_bytes)));
+  if (cudaMalloc(&own, static_cast<size_t>(layout.own_bytes)) != cudaSuccess) own = nullptr;
+  // All ranks stop where one has no memory.
+  for (const std::string& each : options.place.exchange->Share(own == nullptr ? "" : "yes")) {
+    if (!each.empty()) continue;
+    cudaGetLastError();
+    if (own != nullptr) cudaFree(own);
+    *why = "a rank has no memory for the exchange between ranks";
+    return nullptr;
+  }
   auto state = std::make_unique<State>();
   state->options = options;
   state->device = device;
@@ -249,6 +258,7 @@ Buffer Communicator::AllocateShared(size_t bytes) {
       cudaGetLastError();
       return Buffer();
     }
+    CUDA_CHECK(cudaMemset(data, 0, bytes));
     return Buffer(data, bytes, [](void* p, size_t) { cudaFree(p); });
   }
   std::string why;

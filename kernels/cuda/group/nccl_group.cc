@@ -66,8 +66,6 @@ ncclDataType_t TypeOf(DType dtype) {
   }
 }
 
-bool Dense(const TensorView& x) { return x.row_stride * x.dim[0] == x.size(); }
-
 }  // namespace
 
 struct NcclGroup::State {
@@ -117,6 +115,13 @@ std::unique_ptr<NcclGroup> NcclGroup::Create(const RankPlace& place, const Devic
   if (joined != ncclSuccess) {
     *why = std::string("NCCL cannot join the ranks: ") + nccl->GetErrorString(joined) + ": " +
            nccl->GetLastError(nullptr);
+  }
+  for (const std::string& each : place.exchange->Share(joined == ncclSuccess ? "joined" : "")) {
+    if (!each.empty()) continue;
+    if (joined == ncclSuccess) {
+      nccl->CommAbort(state->communicator);
+      *why = "NCCL cannot join another rank";
+    }
     return nullptr;
   }
   return std::unique_ptr<NcclGroup>(new NcclGroup(std::move(state)));
@@ -130,7 +135,7 @@ std::string NcclGroup::version() const {
 }
 
 void NcclGroup::AllReduceSum(const TensorView& x) {
-  CHECK(Dense(x));
+  CHECK(x.IsDense());
   State& s = *state_;
   s.Check(s.nccl->AllReduce(x.data, x.data, static_cast<size_t>(x.size()), TypeOf(x.dtype), ncclSum,
                             s.communicator, s.device.stream),
@@ -139,7 +144,7 @@ void NcclGroup::AllReduceSum(const TensorView& x) {
 
 // Row by row, since the columns of a rank lie apart in `out`.
 void NcclGroup::ColumnsToRows(const TensorView& x, const TensorView& out) {
-  CHECK(Dense(x) && Dense(out));
+  CHECK(x.IsDense() && out.IsDense());
   State& s = *state_;
   const auto width = static_cast<size_t>(x.dim[1]);
   const ncclDataType_t type = TypeOf(x.dtype);

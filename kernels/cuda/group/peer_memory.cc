@@ -27,13 +27,13 @@ std::unique_ptr<PeerMemory> PeerMemory::Create(const RankPlace& place, size_t by
                                                std::string* why) {
   CHECK(place.ranks <= kMaxPeers);
   std::unique_ptr<PeerMemory> memory(new PeerMemory(place.rank));
-  memory->bytes_ = RoundUp(bytes, kGranularity);
+  const size_t size = RoundUp(bytes, kGranularity);
   void* own = nullptr;
   cudaIpcMemHandle_t handle{};
-  cudaError_t error = cudaMalloc(&own, memory->bytes_);
+  cudaError_t error = cudaMalloc(&own, size);
   if (error == cudaSuccess) {
     memory->memory_[place.rank] = static_cast<std::byte*>(own);
-    CUDA_CHECK(cudaMemset(own, 0, memory->bytes_));
+    CUDA_CHECK(cudaMemset(own, 0, size));
     CUDA_CHECK(cudaDeviceSynchronize());
     error = cudaIpcGetMemHandle(&handle, own);
   }

@@ -23,13 +23,11 @@ class PeerMemory {
 
   // The memory of a rank, as this rank reaches it.
   std::byte* of(int32_t rank) const { return memory_[static_cast<size_t>(rank)]; }
-  size_t bytes() const { return bytes_; }
 
  private:
   explicit PeerMemory(int32_t rank) : rank_(rank) {}
 
   const int32_t rank_;
-  size_t bytes_ = 0;
   std::array<std::byte*, kMaxPeers> memory_{};
 };
 

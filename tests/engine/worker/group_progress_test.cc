@@ -126,20 +126,33 @@ TEST_F(GroupProgressTest, EqualCopiesAreToldApartByTheStepsBehindThem) {
 std::optional<int32_t> Late(StartProgress& progress, double seconds, std::vector<Stage> stages) {
   const auto now_ns = kSecond + static_cast<int64_t>(seconds * kSecond);
   const auto lag = progress.Check(stages, now_ns, 2);
-  return lag ? std::optional(lag->rank) : std::nullopt;
+  if (!lag) return std::nullopt;
+  EXPECT_EQ(lag->ranks.size(), 1u);
+  return lag->ranks.front();
 }
 
 TEST(StartProgressTest, TheLastRankMayTakeTwiceTheTimeOfTheOthersAndTheTimeout) {
   StartProgress progress(3, kSecond);
-  EXPECT_EQ(Late(progress, 3, {{1}, {0}, {0}}), std::nullopt);
   EXPECT_EQ(Late(progress, 50, {{1}, {0}, {0}}), std::nullopt);
   EXPECT_EQ(Late(progress, 60, {{1}, {0}, {1}}), std::nullopt);
   EXPECT_EQ(Late(progress, 122, {{1}, {0}, {1}}), std::nullopt);
   const auto lag = progress.Check(std::vector<Stage>{{1}, {0}, {1}}, 124 * kSecond, 2);
   ASSERT_TRUE(lag.has_value());
-  EXPECT_EQ(lag->rank, 1);
+  EXPECT_THAT(lag->ranks, ElementsAre(1));
   EXPECT_EQ(lag->waited_ns, 123 * kSecond);
   EXPECT_EQ(lag->others_ns, 60 * kSecond);
+}
+
+TEST(StartProgressTest, SeveralRanksAreLateTogether) {
+  StartProgress progress(4, kSecond);
+  EXPECT_EQ(Late(progress, 10, {{1}, {1}, {0}, {0}}), std::nullopt);
+  EXPECT_EQ(Late(progress, 22, {{1}, {1}, {0}, {0}}), std::nullopt);
+  const auto lag = progress.Check(std::vector<Stage>{{1}, {1}, {0}, {0}}, 23.1 * kSecond, 2);
+  ASSERT_TRUE(lag.has_value());
+  EXPECT_THAT(lag->ranks, ElementsAre(2, 3));
+  // While none is ahead there is nothing to measure by.
+  StartProgress equal(2, kSecond);
+  EXPECT_EQ(Late(equal, 100000, {{0}, {0}}), std::nullopt);
 }
 
 TEST(StartProgressTest, EveryPhaseHasItsOwnDeadline) {

@@ -1,5 +1,5 @@
-// A rank of a follower, as its leader sees it: the worker's messages pass, and nonsense from the
-// leader ends the rank with a reason and never the process.
+// A rank of a follower, as its leader sees it: the worker's messages pass, and malformed bytes from
+// the leader ends the rank with a reason and never the process.
 #include "engine/worker/remote/hosted_rank.h"
 
 #include <gmock/gmock.h>

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <thread>
 
 #include "engine/worker/remote/connection.h"
@@ -101,6 +102,30 @@ TEST_F(LeaderPortTest, ALostConnectionIsReplaced) {
   relay.join();
   ASSERT_TRUE(later->Send(FrameKind::kMessage, "again").ok());
   EXPECT_EQ(next->connection->Await()->bytes, "again");
+}
+
+// A relay that died between its request and its connection leaves nothing that the next group waits
+// for.
+TEST_F(LeaderPortTest, AConnectionOnItsWayToADeadRelayIsDropped) {
+  const auto link = Join(0), other = Join(1);
+  port_->AwaitNodes();
+  ASSERT_EQ(send(port_->relay_end(2).get(), "?", 1, 0), 1);
+  pollfd sent{.fd = port_->relay_end(2).get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&sent, 1, 10'000), 1);
+  EXPECT_FALSE(port_->Complete());
+  EXPECT_TRUE(absl::IsUnavailable(link->Await().status()));  // so the follower joins again
+  const auto again = Join(0);
+  port_->AwaitNodes();
+  EXPECT_TRUE(port_->Complete());
+}
+
+TEST_F(LeaderPortTest, TheRequestOfADeadRelayIsDropped) {
+  ASSERT_EQ(send(port_->relay_end(2).get(), "?", 1, 0), 1);
+  EXPECT_FALSE(port_->Complete());
+  const auto link = Join(0), other = Join(1);
+  port_->AwaitNodes();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(port_->Complete());  // the connection waits for a living relay
 }
 
 TEST_F(LeaderPortTest, ASecondNodeOfOneNumberIsRefused) {

@@ -12,7 +12,8 @@
 
 namespace quire::testing {
 
-// The living children of this process.
+// The living children of this process that run a program of their own: one that is stopped before
+// would stop this process too, which waits for it in posix_spawn.
 inline std::vector<pid_t> Workers() {
   std::vector<pid_t> pids;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -24,7 +25,11 @@ inline std::vector<pid_t> Workers() {
     char state = 0;
     pid_t parent = 0;
     rest >> state >> parent;
-    if (parent == getpid() && state != 'Z') pids.push_back(std::stoi(line));
+    if (parent != getpid() || state == 'Z') continue;
+    std::error_code error;
+    const auto program = std::filesystem::read_symlink(entry.path() / "exe", error);
+    const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (program != own) pids.push_back(std::stoi(line));
   }
   std::sort(pids.begin(), pids.end());
   return pids;
