@@ -169,7 +169,7 @@ TEST_F(HostedRankTest, AnOrderForAnotherRankIsRefused) {
   WorkerOrder order = Order(false);
   order.spec.tp.rank = 0;
   Send(FrameKind::kMessage, EncodeOrder(order));
-  EXPECT_THAT(Reason(), HasSubstr("an order out of order"));
+  EXPECT_THAT(Reason(), HasSubstr("an unexpected order"));
 }
 
 TEST_F(HostedRankTest, AMessageThatIsNoOrderIsRefused) {
