@@ -14,7 +14,7 @@ class RankExchange {
   virtual ~RankExchange() = default;
   // Gives this rank's bytes, at most a few KiB. Returns the bytes of all ranks, by rank, once every
   // rank has given its own. All ranks make the same calls in the same order. A group that loses a
-  // rank is killed as a whole, so the call has no error.
+  // rank is killed as a whole, so the call has no error and blocks without a limit. One thread.
   virtual std::vector<std::string> Share(const std::string& bytes) = 0;
   // Ends this rank, which cannot go on without another rank that it has lost; `why` names that
   // rank. Does not return.

@@ -1,5 +1,7 @@
 // RankGroup: one CPU rank's place in its group. The only exchange between ranks: each gives bytes,
-// and each reads the bytes of all. The collectives are built on it (group_collectives.h).
+// and each reads the bytes of all. The collectives are built on it (group_collectives.h). One
+// thread uses a place. An exchange blocks until every rank has made it; a rank that loses another
+// over the network ends its process (RankExchange::Lost).
 #pragma once
 
 #include <atomic>

@@ -15,10 +15,10 @@ namespace quire::cuda {
 // Both give the same bits.
 enum class SumPath : uint8_t { kOneShot, kTwoShot };
 
-// Numbers of ranks that sums are compiled for.
+// Whether sums are compiled for so many ranks.
 constexpr bool CanSum(int32_t ranks) { return ranks == 2 || ranks == 4 || ranks == 8; }
 
-// Bytes of x in one call: larger tensors take several.
+// The layout of an inbox. Its slots bound the bytes of one call: larger tensors take several.
 InboxLayout LayOutInbox(int32_t ranks, int32_t max_rows);
 // Fills an inbox and the state for the first call.
 void ResetInbox(std::byte* inbox, GroupState* state, const InboxLayout& layout, int32_t ranks,

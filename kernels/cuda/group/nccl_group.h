@@ -23,7 +23,8 @@ class NcclGroup {
 
   // "2.28.9"
   std::string version() const;
-  // As Collectives. They can be captured.
+  // As Collectives, for dense tensors of any type. They can be captured. A call that fails ends the
+  // process: its communicator is lost.
   void AllReduceSum(const TensorView& x);
   void ColumnsToRows(const TensorView& x, const TensorView& out);
   void ShareSamples(const ShareSamplesParams& p);
