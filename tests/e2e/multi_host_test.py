@@ -9,7 +9,6 @@ can make them. Tokens expected are those of as many ranks on one host.
 
 import contextlib
 import hmac
-import http.client
 import json
 import os
 import pathlib
@@ -135,19 +134,6 @@ class Leader(RunningServer):
 
     def relays(self):
         return [int(pid) for pid in re.findall(r"worker started rank=1 pid=(\d+)", self.log())]
-
-    def get(self, path):
-        port = int(re.search(r" READY .*metrics_port=(\d+)", self.log()).group(1))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
-
-    def metric(self, name):
-        return float(re.search(rf"^{name}{{.*}} (\S+)$", self.get("/metrics")[1], re.M).group(1))
 
     def await_ready(self):
         await_true(lambda: self.get("/readyz") == (200, "ok\n"), "ready again")

@@ -1,6 +1,8 @@
 """A quire-server on a Unix socket, for the tests of the Python client."""
 
+import http.client
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -9,6 +11,7 @@ import grpc
 
 BINARY = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
 START_SECONDS = 120  # with sanitizers and a busy machine; a plain build needs less than one
+PAGE_SECONDS = 60  # beyond it something hangs
 
 
 class RunningServer:
@@ -35,6 +38,21 @@ class RunningServer:
     def log(self):
         self._log.seek(0)
         return self._log.read()
+
+    def get(self, path):
+        """Status and text of a page of the admin port, once the server is READY."""
+        port = int(re.search(r" READY .*metrics_port=(\d+)", self.log()).group(1))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PAGE_SECONDS)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def metric(self, name):
+        """The value of the metric's first series."""
+        return float(re.search(rf"^{name}{{.*}} (\S+)$", self.get("/metrics")[1], re.M).group(1))
 
     def stop(self):
         """Ends the server at once and returns its exit code."""

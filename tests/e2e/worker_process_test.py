@@ -6,7 +6,6 @@ workers, streams go on with the tokens of an undisturbed run.
 """
 # Covers engine/worker/program/cpu_device.cc, engine/worker/program/no_gpu_device.cc
 
-import http.client
 import json
 import os
 import pathlib
@@ -107,19 +106,6 @@ class Server(RunningServer):
         """The process id of the live worker; waits for it."""
         await_true(lambda: alive(self.workers()[-1]), "a living worker")
         return self.workers()[-1]
-
-    def get(self, path):
-        port = int(re.search(r" READY .*metrics_port=(\d+)", self.log()).group(1))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
-
-    def metric(self, name):
-        return float(re.search(rf"^{name}{{.*}} (\S+)$", self.get("/metrics")[1], re.M).group(1))
 
 
 class WorkerProcessTest(unittest.TestCase):
