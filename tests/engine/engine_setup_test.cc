@@ -149,7 +149,7 @@ TEST_F(EngineSetupTest, AGpuThatIsTooSmallIsRefusedWithTheTable) {
 
 TEST_F(EngineSetupTest, RefusesUnsupportedSettingsOnAGpu) {
   config_.tensor_parallel_size = 3;
-  EXPECT_THAT(Refusal(), HasSubstr("tensor-parallel size 3 does not divide this model"));
+  EXPECT_THAT(Refusal(), HasSubstr("--tensor-parallel-size 3: must divide"));
   config_.tensor_parallel_size = 1;
   config_.dtype = "float32";
   EXPECT_THAT(Refusal(), HasSubstr("--dtype float32 runs on the cpu only"));

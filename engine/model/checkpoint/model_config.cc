@@ -364,7 +364,8 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir) {
 
 absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
   if (ranks < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor-parallel size ", ranks, " is below 1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensor-parallel-size ", ranks, ": must be at least 1"));
   }
   if (DividesAmong(*this, ranks)) return absl::OkStatus();
   std::vector<int32_t> sizes;
@@ -372,9 +373,9 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
     if (DividesAmong(*this, size)) sizes.push_back(size);
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "tensor-parallel size ", ranks, " does not divide this model: num_attention_heads ",
-      num_heads, ", num_key_value_heads ", num_kv_heads, " and intermediate_size ",
-      intermediate_size, " divide by ", absl::StrJoin(sizes, ", ")));
+      "--tensor-parallel-size ", ranks, ": must divide num_attention_heads ", num_heads,
+      " and intermediate_size ", intermediate_size, ", and divide num_key_value_heads ",
+      num_kv_heads, " or be a multiple of it; this model takes ", absl::StrJoin(sizes, ", ")));
 }
 
 int64_t ModelConfig::NumParameters() const {

@@ -50,10 +50,23 @@ void Convert(const WeightPiece& piece, const char* stored, char* out) {
 // Below this, whole rows are read sooner than the wanted columns of each.
 constexpr int64_t kLeastRunBytes = 4096;
 
+int64_t RunBytes(const WeightPiece& piece) {
+  return piece.columns.count * static_cast<int64_t>(SizeOf(piece.from));
+}
+
+bool ReadsColumnsAlone(const WeightPiece& piece) {
+  return piece.columns.count < piece.stored_width && RunBytes(piece) >= kLeastRunBytes;
+}
+
+// Bytes of the file that are read for a piece.
+int64_t BytesRead(const WeightPiece& piece) {
+  return ReadsColumnsAlone(piece) ? piece.rows.count * RunBytes(piece) : piece.stored_bytes();
+}
+
 // Reads the wanted columns row by row, dense, to `out`.
 absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece, char* out) {
   const auto size = static_cast<int64_t>(SizeOf(piece.from));
-  const int64_t run = piece.columns.count * size;
+  const int64_t run = RunBytes(piece);
   for (int64_t r = 0; r < piece.rows.count; ++r) {
     const int64_t at = ((piece.rows.begin + r) * piece.stored_width + piece.columns.begin) * size;
     const absl::Status read = checkpoint.Read(*piece.name, static_cast<uint64_t>(at),
@@ -66,8 +79,7 @@ absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece,
 // Reads a piece to `out`; `scratch` is reused from piece to piece.
 absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, char* out,
                        std::vector<char>& scratch) {
-  const auto run = piece.columns.count * static_cast<int64_t>(SizeOf(piece.from));
-  if (piece.columns.count < piece.stored_width && run >= kLeastRunBytes) {
+  if (ReadsColumnsAlone(piece)) {
     if (piece.from == piece.to) return ReadColumns(checkpoint, piece, out);
     WeightPiece dense = piece;
     dense.stored_width = piece.columns.count;
@@ -163,7 +175,7 @@ std::vector<std::thread> StartReaders(const Checkpoint& checkpoint,
         const WeightPiece& piece = pieces[next->piece];
         char* const out = next->buffer == nullptr ? piece.device : next->buffer;
         staging.Fill(*next, ReadPiece(checkpoint, piece, out, scratch));
-        progress.Add(piece.stored_bytes(), SteadyNowNs());
+        progress.Add(BytesRead(piece), SteadyNowNs());
       }
     });
   }
@@ -228,7 +240,7 @@ absl::Status ReadWeights(const Checkpoint& checkpoint, const std::vector<WeightP
     }
   }
   int64_t total_bytes = 0;
-  for (const WeightPiece& piece : pieces) total_bytes += piece.stored_bytes();
+  for (const WeightPiece& piece : pieces) total_bytes += BytesRead(piece);
   LoadProgress progress(total_bytes, SteadyNowNs());
   std::vector<std::thread> threads = StartReaders(checkpoint, pieces, readers, staging, progress);
   if (!how.in_place) CopyAll(pieces, staging, backend);

@@ -48,6 +48,10 @@ uint64_t* DeviceView(std::atomic<uint64_t>* word) {
   return reinterpret_cast<uint64_t*>(static_cast<char*>(device) + address % kPage);
 }
 
+SumPath PathOf(SumMethod method) {
+  return method == SumMethod::kTwoShot ? SumPath::kTwoShot : SumPath::kOneShot;
+}
+
 // Device memory that is freed with this.
 struct Scratch {
   explicit Scratch(size_t bytes) {
@@ -146,12 +150,11 @@ SumChoice Communicator::State::Measure() {
   for (size_t i = 0; i < SumChoice::kSizes.size(); ++i) {
     const Scratch scratch(static_cast<size_t>(2 * SumChoice::kSizes[i]));
     std::string mine;
+    // Ranks that wait for one without the memory would wait for ever: then none measures the size.
+    const auto has = options.place.exchange->Share(scratch.data == nullptr ? "" : "yes");
+    const bool all =
+        std::ranges::all_of(has, [](const std::string& each) { return !each.empty(); });
     for (const SumMethod method : methods) {
-      // A rank without the memory counts as slow, and the others must not wait for it.
-      const bool all = [&] {
-        const auto has = options.place.exchange->Share(scratch.data == nullptr ? "" : "yes");
-        return std::ranges::all_of(has, [](const std::string& each) { return !each.empty(); });
-      }();
       mine += std::to_string(all ? Time(method, SumChoice::kSizes[i], scratch) : 0.0f) + ' ';
     }
     std::vector<float> slowest(methods.size(), 0);
@@ -199,8 +202,7 @@ void Communicator::State::Sum(const RmsNormParams& p, SumMethod method) {
     nccl->AllReduceSum(p.x);
     return RmsNorm(p, device);
   }
-  const SumPath path = method == SumMethod::kTwoShot ? SumPath::kTwoShot : SumPath::kOneShot;
-  cuda::SumRmsNorm(p, path, view, device);
+  cuda::SumRmsNorm(p, PathOf(method), view, device);
 }
 
 Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -273,8 +275,7 @@ Buffer Communicator::AllocateShared(size_t bytes) {
 void Communicator::AllReduceSum(const TensorView& x) {
   const SumMethod method = state_->choice.For(x.bytes());
   if (method == SumMethod::kNccl && state_->nccl != nullptr) return state_->nccl->AllReduceSum(x);
-  const SumPath path = method == SumMethod::kTwoShot ? SumPath::kTwoShot : SumPath::kOneShot;
-  cuda::AllReduceSum(x, path, state_->view, state_->device);
+  cuda::AllReduceSum(x, PathOf(method), state_->view, state_->device);
 }
 
 void Communicator::SumRmsNorm(const RmsNormParams& p) {
