@@ -216,6 +216,7 @@ struct ServerMetrics::State : MetricRegistry {
       OneCounter("quire_connections_rejected_total", "Connections closed on arrival.");
   Gauge& streams = OneGauge("quire_streams_open", "Open Generate calls.");
   Gauge& watches = OneGauge("quire_session_watches", "Open Watch calls.");
+  Gauge& traces = OneGauge("quire_traces", "Open Trace calls.");
   Family<Gauge>& transfers =
       Gauges("quire_session_transfers", "Open Export and Import calls, by direction.");
   Gauge& exports = transfers.Add({{"direction", "export"}});
@@ -232,6 +233,7 @@ struct ServerMetrics::State : MetricRegistry {
       Histograms("quire_grpc_server_handling_seconds", "Duration of ended calls, by method.");
   Gauge& SessionStreams(const std::string& method) {
     if (method == "Watch") return watches;
+    if (method == "Trace") return traces;
     CHECK(method == "Export" || method == "Import");
     return method == "Export" ? exports : imports;
   }
