@@ -2,7 +2,6 @@
 // the two never differ.
 #include "server/metrics/metrics.h"
 
-#include <prometheus/text_serializer.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,7 @@
 #include "kernels/check.h"
 #include "server/metrics/archive_metrics.h"
 #include "server/metrics/cache_metrics.h"
+#include "server/metrics/exposition.h"
 #include "server/metrics/metric_registry.h"
 #include "server/metrics/process_stats.h"
 
@@ -477,7 +477,7 @@ std::string ServerMetrics::Serialize(const EngineStats& stats) {
   for (prometheus::MetricFamily& family : families) {
     if (family.name.starts_with("vllm:")) LabelEngine(family);
   }
-  return prometheus::TextSerializer().Serialize(families);
+  return Exposition(families);
 }
 
 }  // namespace quire
