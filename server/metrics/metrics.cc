@@ -2,7 +2,6 @@
 // the two never differ.
 #include "server/metrics/metrics.h"
 
-
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What looking inside costs, with Llama-3.1-8B's shape on a GPU: trace_bench.py PACK.
+"""Looking inside a server with Llama-3.1-8B's shape, and its cost: trace_bench.py PACK.
 
-Requests decode without a pause. Windows with and without a trace alternate in the same server; their
-rates of output tokens are compared. Then the time of a scrape under load. Prints one JSON object a line, with the step breakdown of each load; run
-from the repository's root.
+Requests decode without a pause. Windows with and without a trace alternate in the same server, and
+their rates of output tokens are compared. Then scrapes under load are timed. Prints one JSON object
+a line, with the step breakdown of each load; run from the repository's root.
 """
 import json
 import pathlib
@@ -87,7 +87,7 @@ def measure(pack, server, requests):
                 traced.append(tokens_a_second(server, WINDOW_SECONDS))
                 breakdown = breakdown_of(process)
                 plain.append(tokens_a_second(server, WINDOW_SECONDS))
-        # Contexts grow and steps with them, so a window is compared with the mean of its neighbours.
+        # Contexts and steps grow, so a window is compared with the mean of its neighbours.
         ratios = [with_trace / statistics.mean(plain[i : i + 2])
                   for i, with_trace in enumerate(traced)]
         say(rows=requests, plain_tokens_per_second=round(statistics.mean(plain), 1),
