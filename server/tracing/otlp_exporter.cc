@@ -114,6 +114,10 @@ OtlpExporter::~OtlpExporter() {
     changed_.notify_all();
   }
   thread_.join();
+  metrics_->Count(OtlpMetrics::Outcome::kDropped, late_spans_);
+  if (late_spans_ == 0) return;
+  Log(Severity::kWarning, "OTLP: the server ended before the collector took all spans",
+      {{"dropped_spans", late_spans_}});
 }
 
 void OtlpExporter::Run() {
@@ -124,14 +128,7 @@ void OtlpExporter::Run() {
     const ExportRequest* request = Encode(batch, &arena);
     int64_t spans = 0;
     for (const RequestRecord& record : batch) spans += NumSpans(record);
-    std::unique_lock lock(mutex_);
-    const bool too_late = given_up_;
-    lock.unlock();
-    if (too_late) {
-      metrics_->Count(OtlpMetrics::Outcome::kDropped, spans);
-    } else {
-      Export(*request, spans);
-    }
+    Export(*request, spans);
   }
   const std::lock_guard lock(mutex_);
   ended_ = true;
@@ -165,14 +162,18 @@ void OtlpExporter::Export(const ExportRequest& request, int64_t spans) {
     int64_t rejected_spans = 0;
     const absl::Status status = Call(request, &rejected_spans);
     if (status.ok()) return Succeeded(spans, rejected_spans);
+    if (GivenUp()) break;
     const bool last = !IsWorthRetrying(status.code()) || SteadyNowNs() + backoff_ns > give_up_ns;
     Failed(status, last ? spans : 0);
     if (last) return;
-    if (!WaitToRetry(backoff_ns)) {
-      metrics_->Count(OtlpMetrics::Outcome::kFailed, spans);
-      return;
-    }
+    if (!WaitToRetry(backoff_ns)) break;
   }
+  late_spans_ += spans;
+}
+
+bool OtlpExporter::GivenUp() {
+  const std::lock_guard lock(mutex_);
+  return given_up_;
 }
 
 absl::Status OtlpExporter::Call(const ExportRequest& request, int64_t* rejected_spans) {

@@ -51,6 +51,7 @@ class OtlpExporter {
   absl::Status Call(const ExportRequest& request, int64_t* rejected_spans);
   // False if the exporter is stopping: then there is no time for another attempt.
   bool WaitToRetry(int64_t backoff_ns);
+  bool GivenUp();
   void Failed(const absl::Status& status, int64_t spans);
   void Succeeded(int64_t spans, int64_t rejected_spans);
 
@@ -64,6 +65,7 @@ class OtlpExporter {
   // The exporter's thread only.
   bool failing_ = false;  // the last call failed
   int64_t logged_ns_ = 0;
+  int64_t late_spans_ = 0;  // not taken when the process ended; read after the thread's end
 
   std::mutex mutex_;
   std::condition_variable changed_;
