@@ -113,6 +113,7 @@ def store(content, out=None, allow_modified=False):
     brief["points"] = [
         {k: point[k] for k in ("label", "judged")}
         | {"figures": {f: point["figures"][f] for f in point["judged"]}}
+        | ({"floors": point["floors"]} if point.get("floors") else {})
         for point in content["runs"][-1]["points"]
     ]
     texts = [compact_json.dumps(content), json.dumps(brief, ensure_ascii=False)]
