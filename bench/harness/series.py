@@ -23,13 +23,13 @@ GIB = 2**30
 
 # Area and the words that place a benchmark or a number there; the first match counts.
 AREAS = (
-    ("Start", r"exec to READY|capture|^demo"),
+    ("Start", r"exec to (READY|ready)|capture"),
     ("Memory", r"memory|bytes"),
     ("Images", r"^image "),
     ("Conversations", r"conversation|first minute|first 40 s|^steady|^W5|^session"),
     ("Kernels and collectives", r"attention|^2 GPUs: sum|^matmul|^sample"),
     ("Steps", r"decode|prefill|idle between|kill of a rank"),
-    ("Serving", r"offline|^W[1-8]"),
+    ("Serving", r"offline|^W[1-8]|^demo"),
     ("Text and streams", r"^W9|^tokenizer|^stream|^soak"),
     ("Scheduler and cache", r"^scheduler|^prefix_tree|^copy"),
 )
@@ -60,7 +60,7 @@ class Series:
 
     @property
     def area(self):
-        text = f"{self.name} {self.label}".strip()
+        text = f"{self.name} {self.label} {self.figure}".strip()
         return next((area for area, words in AREAS if re.search(words, text)), "Others")
 
     @property
@@ -125,19 +125,25 @@ class Collection:
         known.note = series.note
 
 
+# Figures that no comparison judges and the page shows: of a start, as it was measured once.
+KEPT = ("exec_to_ready_seconds",)
+
+
+def brief_point(point):
+    """A point of a result as the history has it: the figures that are judged or kept, their floors,
+    and the most memory that the server had."""
+    figures = {f: v for f, v in point["figures"].items() if f in (*point["judged"], *KEPT)}
+    if point.get("resident"):
+        # A row has the time, then the bytes of the load client and of the server.
+        figures["server_resident_bytes_max"] = max(row[-1] for row in point["resident"])
+    floors = {"floors": point["floors"]} if point.get("floors") else {}
+    return {"label": point["label"], "judged": point["judged"], "figures": figures} | floors
+
+
 def brief(result):
-    """A result of bench/run as its history has it: the judged figures of the last run."""
-    points = result["runs"][-1]["points"] if "runs" in result else result["points"]
-    return {k: v for k, v in result.items() if k != "runs"} | {
-        "points": [
-            {
-                "label": point["label"],
-                "figures": {f: point["figures"][f] for f in point["judged"]},
-                "floors": point.get("floors", []),
-            }
-            for point in points
-        ]
-    }
+    """A result of bench/run as the history has it: the last of its runs."""
+    without = {k: v for k, v in result.items() if k not in ("workload", "runs")}
+    return without | {"points": [brief_point(p) for p in result["runs"][-1]["points"]]}
 
 
 def read_results(folder):
@@ -150,9 +156,9 @@ def read_results(folder):
         for key in ("name", "size", "date", "commit", "machine"):
             if key not in result:
                 raise ValueError(f"{path}: no {key!r}: not a result of bench/run")
-        # The newest file comes before its copy in the history, and knows the floors.
-        key = (result["size"], result["name"], result["commit"], result["date"])
-        entries.setdefault(key, brief(result))
+        # The newest file of a name comes before its copy in the history.
+        key = tuple(result[k] for k in ("size", "name", "commit", "date"))
+        entries.setdefault(key, brief(result) if "runs" in result else result)
     return sorted(entries.values(), key=lambda e: (e.get("commit_date") or e["date"], e["date"]))
 
 

@@ -229,6 +229,40 @@ class GpuHistoryTest(unittest.TestCase):
         self.assertEqual((len(found.values), found.place), (1, "2 × A GPU"))
 
 
+class ResultsTest(unittest.TestCase):
+    """Results as bench/run writes them."""
+
+    def collected(self, *points):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "cpu", "demo.json")
+            path.parent.mkdir()
+            whole = entry("aaa", "2026-01-01", 0) | {"name": "demo", "runs": [{"points": points}]}
+            path.write_text(json.dumps(whole))
+            return {s.figure: s for s in series.collect(pathlib.Path(folder))}
+
+    def test_start_memory_and_floors_come_with_the_judged_figures(self):
+        found = self.collected({
+            "label": "a point", "judged": ["tpot_ms"],
+            "figures": {"tpot_ms": 4, "exec_to_ready_seconds": 0.5, "not_judged_ms": 7},
+            "floors": [{"figure": "tpot_ms", "floor": 3}],
+            "resident": [[1.0, 900, 100], [2.0, 900, 300], [3.0, 900, 200]]})
+        self.assertEqual({figure: s.last for figure, s in found.items()},
+                         {"tpot ms": 4, "exec to ready seconds": 0.5,
+                          "server resident bytes max": 300})
+        self.assertEqual(found["tpot ms"].floor, 3)
+        self.assertEqual(found["tpot ms"].share_of_floor(), 0.75)
+        self.assertEqual(found["exec to ready seconds"].area, "Start")
+        self.assertEqual(found["server resident bytes max"].area, "Memory")
+
+    def test_a_file_that_is_no_result_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "history", "cpu", "W3", "x.json")
+            path.parent.mkdir(parents=True)
+            path.write_text("{}")
+            with self.assertRaisesRegex(ValueError, "x.json: no 'name'"):
+                series.collect(pathlib.Path(folder))
+
+
 class ImagesTest(unittest.TestCase):
     def test_sizes_of_images_are_a_series_with_its_limit(self):
         with tempfile.TemporaryDirectory() as folder:
