@@ -13,6 +13,7 @@
 #include "server/call/turn_archive.h"
 #include "server/generate/refusals.h"
 #include "server/generate/request_log.h"
+#include "server/generate/request_timeline.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
 #include "server/metrics/metrics.h"
@@ -278,6 +279,7 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   const std::string trace_id = trace_ != nullptr ? trace_->trace_id() : "";
   LogFinished(resources_->calls.options,
               {request_id_, caller_.tenant, session_, trace_id, event, end});
+  DrawRequest(request_id_, event);
 }
 
 // A turn whose end the client has seen is there after a restart, so the directory has it first.
