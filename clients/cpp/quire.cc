@@ -37,7 +37,8 @@ int RunQuire(const std::vector<std::string>& args, Terminal& terminal, Interrupt
   terminal.out << parsed.out << std::flush;
   terminal.err << parsed.err << std::flush;
   if (!parsed.invocation) return parsed.exit_code;
-  Connection connection(parsed.invocation->server, parsed.invocation->timeout_seconds, &interrupt);
+  Connection connection(parsed.invocation->server, parsed.invocation->timeout_seconds, &interrupt,
+                        terminal.traceparent);
   const int code = Run(*parsed.invocation, connection, terminal, interrupt);
   terminal.out.flush();
   if (interrupt.raised()) {

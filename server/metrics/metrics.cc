@@ -19,6 +19,7 @@
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/exposition.h"
 #include "server/metrics/metric_registry.h"
+#include "server/metrics/otlp_metrics.h"
 #include "server/metrics/process_stats.h"
 
 namespace quire {
@@ -140,6 +141,7 @@ struct ServerMetrics::State : MetricRegistry {
 
   CacheMetrics cache{*this};
   ArchiveMetrics archive{*this};
+  OtlpMetrics otlp{*this};
 
   // Load: refreshed by each scrape from the engine's counts.
   Gauge& running = OneGauge("quire_requests_running", "Requests that hold a row of the batch.");
@@ -457,6 +459,8 @@ void ServerMetrics::State::RefreshProcess() {
 }
 
 ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
+
+OtlpMetrics& ServerMetrics::otlp() { return state_->otlp; }
 
 std::string ServerMetrics::Serialize(const EngineStats& stats) {
   const std::lock_guard lock(state_->scrape_mutex);

@@ -13,6 +13,7 @@
 namespace quire {
 
 class ArchiveMetrics;
+class OtlpMetrics;
 struct MemoryPlan;
 struct WorkerReport;
 
@@ -50,6 +51,8 @@ class ServerMetrics {
 
   // Of the session directory.
   ArchiveMetrics& archive();
+  // Of spans and their export.
+  OtlpMetrics& otlp();
 
   // The exposition text, with gauges refreshed from `stats`.
   std::string Serialize(const EngineStats& stats);
