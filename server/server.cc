@@ -26,6 +26,7 @@
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -221,6 +222,12 @@ std::optional<StartError> Server::State::Listen() {
                                    ? CheckTcpFree(config.front.host, config.front.port, "--port")
                                    : CheckUnixSocketFree(config.front.uds);
   if (!address.ok()) return StartError{ExitCode::kCannotListen, address};
+  if (config.BeyondThisMachine()) {
+    Log(Severity::kWarning,
+        "--insecure-plaintext: each peer that reaches the address may use, abort and drain this "
+        "server, and its requests are not encrypted",
+        {{"host", config.front.host}});
+  }
   return std::nullopt;
 }
 
@@ -470,7 +477,7 @@ AdminPage Server::State::Page(std::string_view path) {
             .body = metrics.Serialize(Stats())};
   }
   if (path == "/version") {
-    return {.content_type = "application/json", .body = "{\"version\":\"" QUIRE_VERSION "\"}\n"};
+    return {.content_type = "application/json", .body = ToJson(ThisBuild()) + "\n"};
   }
   if (path == "/") return StatusHtml();
   return ProbePage(path);

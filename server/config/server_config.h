@@ -27,6 +27,8 @@ struct ServerConfig {
   std::string session_dir;  // keeps sessions beyond the server's life; empty: none
   int64_t session_dir_size = 100'000'000'000;  // bytes
 
+  // True if other machines can reach the gRPC address.
+  bool BeyondThisMachine() const;
   // OK, or INVALID_ARGUMENT listing every fault between settings, one a line.
   absl::Status Validate() const;
 };

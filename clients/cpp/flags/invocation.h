@@ -17,6 +17,7 @@ enum class Command {
   kDetokenize,
   kSession,
   kInfo,
+  kHealth,
   kAbort,
   kDrain
 };
