@@ -31,7 +31,7 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ${QUIRE_PACKAGE})
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT "The Quire authors <quire@localhost>")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "LLM inference server with gRPC, sessions and paged attention")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "LLM inference server over gRPC")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
     "Serves Hugging Face checkpoints of the llama shape. quire-server is the server, quire its
 command-line client, quire-load the load client. The systemd service quire.service is installed
