@@ -1,13 +1,13 @@
-"""Quire's image in containers, for the tests and the soak: scripts/image builds it with buildah, podman
-runs it with runc, locked down as docs/deploy.md says, in a network namespace of its own that is
-joined to another one for clients. Everything lies below BUILD/image and goes away with the object."""
+"""Quire's image in containers, for the tests and the soak: scripts/image builds it with buildah,
+podman runs it with runc, locked down as docs/deploy.md says, in a network namespace of its own that
+is joined to another one for clients. Everything lies below BUILD/image."""
 
+import hashlib
 import json
 import os
 import pathlib
 import shutil
 import subprocess
-import tempfile
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -72,10 +72,12 @@ class Containers:
         self.build = pathlib.Path(build).resolve()
         self.store = self.build / "image" / "store"
         self.store.mkdir(parents=True, exist_ok=True)
-        self._run = tempfile.mkdtemp(prefix="quire-run-")
+        # The storage remembers this path; a restart of the machine empties it.
+        digest = hashlib.sha256(str(self.build).encode()).hexdigest()[:12]
+        self._run = pathlib.Path("/run", f"quire-image-{digest}")
         self.storage = self._storage()
-        self.podman = ("podman", "--log-level=error", *self.storage, "--runtime=runc",
-                       "--cgroup-manager=cgroupfs", "--events-backend=file")
+        self.podman = ("podman", "--log-level=error", *self.storage, f"--tmpdir={self._run}/podman",
+                       "--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=file")
         self.namespaces = Namespaces()
         self.names = []
 
@@ -83,10 +85,13 @@ class Containers:
         """Overlays, where the file system of `build` carries them; else copies."""
         for driver in "overlay", "vfs":
             storage = (f"--storage-driver={driver}", f"--root={self.store / driver}",
-                       f"--runroot={self._run}")
+                       f"--runroot={self._run}/storage")
             done = run("buildah", *storage, "from", "scratch", check=False)
             if done.returncode == 0:
-                run("buildah", *storage, "rm", done.stdout.strip())
+                container = done.stdout.strip()
+                done = run("buildah", *storage, "mount", container, check=False)
+                run("buildah", *storage, "rm", container)
+            if done.returncode == 0:
                 return storage
         raise AssertionError(f"buildah stores nothing below {self.store}: {done.stderr}")
 
@@ -117,7 +122,6 @@ class Containers:
         subprocess.run([*self.podman, "image", "umount", "--all", "--force"], capture_output=True,
                        check=False)
         self.namespaces.close()
-        shutil.rmtree(self._run, ignore_errors=True)
 
     def in_client(self, program, *arguments):
         """The command line of one of our programs in the client's namespace."""

@@ -1,5 +1,5 @@
-"""The cpu image, built and run without Docker: contents, sizes, rights, clients from another network
-namespace, health, crashes, drain and bad input. Run as: container_test.py BUILD_DIR."""
+"""The cpu image, built and run without Docker: contents, sizes, rights, clients from another
+network namespace, health, crashes, drain and bad input. Run as: container_test.py BUILD_DIR."""
 
 import json
 import os
@@ -89,11 +89,9 @@ class Contents(ImageTest):
         named = {each["SPDXID"] for each in document["packages"]} | {"SPDXRef-DOCUMENT"}
         for relation in document["relationships"]:
             self.assertIn(relation["relatedSpdxElement"], named)
-        for package in "libc6", "libgrpc++1.51", "libstdc++6", "libssl3", "zlib1g":
-            if shutil.which("dpkg-query") and package == "libc6":
-                self.assertRegex(versions[package], r"^\d+\.\d+-")
-            self.assertTrue(any(name.startswith(package.rstrip("0123456789.")) for name in versions),
-                            package)
+        for library in "libc6", "libgrpc++", "libstdc++6", "libssl3":
+            self.assertTrue(any(name.startswith(library) for name in versions), library)
+        self.assertRegex(versions["libc6"], r"^\d+\.\d+-")
         libraries = [path for path in root.rglob("*.so*") if not path.is_symlink()]
         self.assertGreaterEqual(len(libraries), 20)
         for name in versions:
