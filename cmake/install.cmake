@@ -1,19 +1,20 @@
 # cmake --install BUILD [--prefix P]: programs, the demo model, manual pages, completions, the
-# systemd unit, its settings, the licence. cpack in the build folder makes a Debian package of it.
+# systemd unit, its settings, the licence. cpack in the build folder makes a Debian package of it;
+# cpack --config CPackCpuConfig.cmake makes that of hosts without a GPU, also of a build with CUDA.
 include(GNUInstallDirs)
 
 # quire-server finds quire-worker beside itself and the demo model at ../share.
-install(TARGETS quire-server quire-worker quire quire-load
-        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-set(QUIRE_PACKAGE quire)
+install(TARGETS quire-server quire quire-load RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS quire-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT worker)
 if(QUIRE_HAS_CUDA)
-  set(QUIRE_PACKAGE quire-cuda)
   # cuBLASLt and NCCL are of the CUDA toolkit, which is no Debian package.
   set_target_properties(quire-worker PROPERTIES INSTALL_RPATH /usr/local/cuda/lib64)
+  install(TARGETS quire-worker-cpu
+          RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cpu-worker EXCLUDE_FROM_ALL)
 endif()
 install(DIRECTORY models/demo DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/models)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${QUIRE_PACKAGE} RENAME copyright)
-install(FILES deploy/config.example DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${QUIRE_PACKAGE})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/quire RENAME copyright)
+install(FILES deploy/config.example DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/quire)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/man/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
 foreach(program quire-server quire quire-load)
   set(from ${CMAKE_BINARY_DIR}/completions)
@@ -28,7 +29,7 @@ install(SCRIPT cmake/install_service.cmake)
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGE_NAME ${QUIRE_PACKAGE})
+set(CPACK_PACKAGE_NAME quire)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT "The Quire authors <quire@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "LLM inference server over gRPC")
@@ -39,15 +40,7 @@ and not started.")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-if(QUIRE_HAS_CUDA)
-  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CUDAToolkit_LIBRARY_DIR})
-  set(CPACK_DEBIAN_PACKAGE_PROVIDES quire)
-endif()
-set(other quire-cuda)
-if(QUIRE_HAS_CUDA)
-  set(other quire)
-endif()
-set(CPACK_DEBIAN_PACKAGE_CONFLICTS ${other})
+set(CPACK_DEBIAN_PACKAGE_CONFLICTS quire-cuda)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_SOURCE_DIR}/deploy/debian/postinst
     ${CMAKE_SOURCE_DIR}/deploy/debian/prerm ${CMAKE_SOURCE_DIR}/deploy/debian/postrm)
@@ -56,4 +49,20 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/package)
+set(cpu_worker worker)
+if(QUIRE_HAS_CUDA)
+  set(cpu_worker cpu-worker)
+  set(CPACK_PACKAGE_NAME quire-cuda)
+  set(CPACK_DEBIAN_PACKAGE_CONFLICTS quire)
+  set(CPACK_DEBIAN_PACKAGE_PROVIDES quire)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CUDAToolkit_LIBRARY_DIR})
+endif()
 include(CPack)
+file(WRITE ${CMAKE_BINARY_DIR}/CPackCpuConfig.cmake "\
+include(\${CMAKE_CURRENT_LIST_DIR}/CPackConfig.cmake)
+set(CPACK_PACKAGE_NAME quire)
+set(CPACK_DEBIAN_PACKAGE_CONFLICTS quire-cuda)
+unset(CPACK_DEBIAN_PACKAGE_PROVIDES)
+set(CPACK_INSTALL_CMAKE_PROJECTS
+    \"${CMAKE_BINARY_DIR};quire;Unspecified;/;${CMAKE_BINARY_DIR};quire;${cpu_worker};/\")
+")

@@ -108,15 +108,29 @@ class Installed(unittest.TestCase):
         print(f"systemd-analyze security: {exposure}")
 
 
+class NoGpu(unittest.TestCase):
+    def test_a_host_without_a_driver_is_told_so(self):
+        server = BUILD / "bin/quire-server"
+        if "no CUDA" in run(server, "--version").stdout:
+            self.skipTest("this build has no CUDA backend")
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("this machine has an NVIDIA driver")
+        done = run(server, "--device", "cuda", "--port", "0", "--metrics-port", "0", check=False)
+        self.assertEqual(done.returncode, 5)
+        self.assertIn("no NVIDIA driver", done.stderr)
+        self.assertIn("--gpus all", done.stderr)
+        self.assertIn("--device cpu", done.stderr)
+
+
 class Package(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         for tool in "cpack", "dpkg-deb", "dpkg-shlibdeps":
             if shutil.which(tool) is None:
                 raise unittest.SkipTest(f"{tool} is not installed")
-        run("cpack", cwd=BUILD)
-        (cls.path,) = (BUILD / "package").glob("quire*_amd64.deb") if os.uname().machine == \
-            "x86_64" else (BUILD / "package").glob("quire*.deb")
+        # The package without the GPU, which each build can make.
+        made = run("cpack", "--config", "CPackCpuConfig.cmake", cwd=BUILD).stdout
+        cls.path = re.search(r"package: (\S+\.deb) generated", made).group(1)
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         run("dpkg-deb", "-R", cls.path, cls.folder.name)
@@ -138,13 +152,14 @@ class Package(unittest.TestCase):
         for script in "postinst", "prerm", "postrm":
             run("sh", "-n", control / script)
 
-    def test_programs_are_stripped_and_name_no_folder_of_the_build(self):
-        for program in pathlib.Path(self.folder.name, "usr/bin").iterdir():
-            shown = run("readelf", "-Sd", program).stdout
+    def test_programs_are_stripped_and_need_neither_cuda_nor_the_build(self):
+        programs = list(pathlib.Path(self.folder.name, "usr/bin").iterdir())
+        self.assertEqual(len(programs), 4)
+        for program in programs:
+            shown = run("readelf", "-SdW", program).stdout
             self.assertNotIn(".symtab", shown)
-            for line in shown.splitlines():
-                if "PATH" in line:
-                    self.assertIn("[/usr/local/cuda/lib64]", line)
+            self.assertNotIn("libcu", shown)
+            self.assertNotIn("RUNPATH", shown)
 
 
 if __name__ == "__main__":
