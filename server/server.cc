@@ -27,6 +27,7 @@
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
 #include "server/tracing/tracer.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -224,6 +225,12 @@ std::optional<StartError> Server::State::Listen() {
                                    ? CheckTcpFree(config.front.host, config.front.port, "--port")
                                    : CheckUnixSocketFree(config.front.uds);
   if (!address.ok()) return StartError{ExitCode::kCannotListen, address};
+  if (config.BeyondThisMachine()) {
+    Log(Severity::kWarning,
+        "--insecure-plaintext: each peer that reaches the address may use, abort and drain this "
+        "server, and its requests are not encrypted",
+        {{"host", config.front.host}});
+  }
   return std::nullopt;
 }
 
@@ -307,7 +314,7 @@ absl::Status Server::State::StartTracer() {
   if (config.otlp_endpoint.empty()) return absl::OkStatus();
   TracerOptions options{.sample_ratio = config.trace_sample_ratio,
                         .service_name = config.otlp_service_name,
-                        .service_version = QUIRE_VERSION,
+                        .service_version = ThisBuild().version,
                         .model = model.name};
   ASSIGN_OR_RETURN(options.endpoint, ParseOtlpEndpoint(config.otlp_endpoint));
   tracer = std::make_unique<Tracer>(options, &metrics.otlp());
@@ -490,7 +497,7 @@ AdminPage Server::State::Page(std::string_view path) {
             .body = metrics.Serialize(Stats())};
   }
   if (path == "/version") {
-    return {.content_type = "application/json", .body = "{\"version\":\"" QUIRE_VERSION "\"}\n"};
+    return {.content_type = "application/json", .body = ToJson(ThisBuild()) + "\n"};
   }
   if (path == "/") return StatusHtml();
   return ProbePage(path);

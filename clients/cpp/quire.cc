@@ -22,6 +22,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kDetokenize: return RunDetokenize(line, connection, terminal);
     case Command::kSession: return RunSession(line, connection, terminal);
     case Command::kInfo: return RunInfo(line, connection, terminal);
+    case Command::kHealth: return RunHealth(line, connection, terminal);
     case Command::kAbort: return RunAbort(line, connection, terminal);
     case Command::kDrain: return RunDrain(line, connection, terminal);
     case Command::kTrace: return RunTrace(line, connection, terminal);

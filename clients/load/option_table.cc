@@ -6,6 +6,7 @@
 #include "clients/load/option_values.h"
 #include "clients/load/workload/lengths.h"
 #include "flags/address.h"
+#include "version/build_facts.h"
 
 namespace quire::load {
 namespace {
@@ -420,7 +421,8 @@ Rows ResultRows(OptionWords* words) {
 flags::Program LoadProgram(OptionWords* words) {
   flags::Program program{.root = {.name = "quire-load",
                                   .help = "Puts load on a Quire server and measures its answers."},
-                         .version = QUIRE_VERSION,
+                         .version = ThisBuild().version,
+                         .build = Describe(ThisBuild()),
                          .notes = kNotes,
                          .foreign = kForeign};
   Settings* s = &words->settings;

@@ -17,6 +17,7 @@
 #include "server/generate/request_codec.h"
 #include "server/generate/stream_table.h"
 #include "server/timeline/trace_call.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -33,7 +34,12 @@ v1::ServerInfo::State StateOf(const ControlResources& resources) {
 void FillServerInfo(const ControlResources& resources, const ControlHooks& hooks,
                     v1::ServerInfo* info) {
   const EngineConfig& config = resources.model.setup.config;
-  info->set_version(QUIRE_VERSION);
+  const BuildFacts& build = ThisBuild();
+  info->set_version(build.version);
+  info->set_commit(build.commit);
+  info->set_compiler(build.compiler);
+  info->set_cuda(build.cuda);
+  info->set_build_type(build.build_type);
   info->set_device(resources.model.device_description);
   info->add_models(resources.model.name);
   for (const std::string& name : resources.model.other_names) info->add_models(name);

@@ -21,6 +21,7 @@
 #include "server/metrics/metric_registry.h"
 #include "server/metrics/otlp_metrics.h"
 #include "server/metrics/process_stats.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -297,6 +298,14 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
     state.vllm_success[index] = &success.Add({{"finished_reason", VllmReason(reason)}});
   }
   state.start_time.Set(SecondsSince1970());
+  const BuildFacts& build = ThisBuild();
+  state.Gauges("quire_build_info", "Always 1; the labels describe the build.")
+      .Add({{"version", build.version},
+            {"commit", build.commit},
+            {"compiler", build.compiler},
+            {"cuda", build.cuda},
+            {"build_type", build.build_type}})
+      .Set(1);
 }
 
 ServerMetrics::~ServerMetrics() = default;

@@ -7,6 +7,7 @@
 #include "flags/address.h"
 #include "flags/help.h"
 #include "flags/parser.h"
+#include "version/build_facts.h"
 
 namespace quire::cli {
 namespace {
@@ -145,11 +146,18 @@ flags::Program QuireProgram(Line* line) {
       DetokenizeCommand(i),
       SessionCommand(i),
       {.name = "info", .help = "Print the server, its model, load and memory plan.", .flags = {}},
+      {.name = "health",
+       .help = "Exit with 0 while the server takes requests and makes progress; print its state.",
+       .flags = {}},
       AbortCommand(&i->abort),
       DrainCommand(i),
       TraceCommand(&i->trace),
       CompletionCommand(&line->shell)};
-  return {.root = std::move(root), .version = QUIRE_VERSION, .notes = kNotes, .foreign = kForeign};
+  return {.root = std::move(root),
+          .version = ThisBuild().version,
+          .build = Describe(ThisBuild()),
+          .notes = kNotes,
+          .foreign = kForeign};
 }
 
 Command CommandOf(std::string_view name) {
@@ -159,6 +167,7 @@ Command CommandOf(std::string_view name) {
   if (name == "detokenize") return Command::kDetokenize;
   if (name == "session") return Command::kSession;
   if (name == "info") return Command::kInfo;
+  if (name == "health") return Command::kHealth;
   if (name == "abort") return Command::kAbort;
   if (name == "drain") return Command::kDrain;
   if (name == "trace") return Command::kTrace;

@@ -19,6 +19,7 @@ enum class Command {
   kDetokenize,
   kSession,
   kInfo,
+  kHealth,
   kAbort,
   kDrain,
   kTrace

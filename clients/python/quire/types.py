@@ -194,6 +194,10 @@ class ServerInfo:
     max_request_bytes: int
     max_running_requests: int
     max_queued_requests: int
+    commit: str
+    compiler: str
+    cuda: str
+    build_type: str
     model: ModelInfo
 
 
