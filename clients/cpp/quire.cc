@@ -9,6 +9,7 @@
 #include "clients/cpp/generate.h"
 #include "clients/cpp/session/session.h"
 #include "clients/cpp/tokens.h"
+#include "clients/cpp/trace.h"
 
 namespace quire::cli {
 namespace {
@@ -23,6 +24,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kInfo: return RunInfo(line, connection, terminal);
     case Command::kAbort: return RunAbort(line, connection, terminal);
     case Command::kDrain: return RunDrain(line, connection, terminal);
+    case Command::kTrace: return RunTrace(line, connection, terminal);
     case Command::kNone: break;
   }
   return kExitUsage;

@@ -13,6 +13,7 @@
 #include "server/call/turn_archive.h"
 #include "server/generate/refusals.h"
 #include "server/generate/request_log.h"
+#include "server/generate/request_timeline.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
 #include "server/metrics/metrics.h"
@@ -269,6 +270,7 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   lock.unlock();
   AwaitArchive(event);
   LogFinished(resources_->calls.options, {request_id_, caller_.tenant, session_, event, end});
+  DrawRequest(request_id_, event);
 }
 
 // A turn whose end the client has seen is there after a restart, so the directory has it first.

@@ -33,7 +33,7 @@ class ServerMetrics {
   void ConnectionRejected();
   void StreamOpened();
   void StreamClosed();
-  // A streaming call of the Sessions service began or ended: "Watch", "Export" or "Import".
+  // A streaming call began or ended: "Watch", "Export", "Import" or "Trace".
   void SessionStreamOpened(const std::string& method);
   void SessionStreamClosed(const std::string& method);
   // A stream's buffer filled because its reader is slow: the request was paused, or the stream

@@ -1,7 +1,7 @@
 """QuireClient: generate, chat, tokenize, sessions and control, over one gRPC channel."""
 
 import dataclasses
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, BinaryIO, List, Optional, Sequence, Union
 
 import grpc
 
@@ -11,7 +11,7 @@ from quire.errors import calls_failing_as_ours
 from quire.messages import Prompt, Turn
 from quire.sessions import Sessions
 from quire.stream import Stream
-from quire.types import Completion, Load, Message, Options, ServerInfo, Token
+from quire.types import Completion, Load, Message, Options, RankSteps, ServerInfo, Token
 from quire.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
 
 DEFAULT_TARGET = "127.0.0.1:50051"
@@ -166,6 +166,22 @@ class QuireClient:
         """Makes the server accept new work again; returns whether it was draining."""
         request = control_pb2.UndrainRequest()
         return self._call(self._control.Undrain, request, timeout).was_draining
+
+    def trace(
+        self, file: BinaryIO, *, seconds: float = 2.0, timeout: Optional[float] = None
+    ) -> List[RankSteps]:
+        """Records what the server does for `seconds`; returns where the time of its steps went.
+
+        `file` gets the recording, JSON for ui.perfetto.dev, as it arrives. Raises Unavailable
+        while another trace is being recorded.
+        """
+        ranks: List[RankSteps] = []
+        request = control_pb2.TraceRequest(seconds=seconds)
+        with calls_failing_as_ours():
+            for chunk in self._control.Trace(request, timeout=self._deadline(timeout)):
+                file.write(chunk.json)
+                ranks.extend(messages.rank_steps_of(rank) for rank in chunk.breakdown.ranks)
+        return ranks
 
     def _deadline(self, timeout: Optional[float]) -> Optional[float]:
         return self._timeout if timeout is None else timeout
