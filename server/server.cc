@@ -22,6 +22,7 @@
 #include "server/call/serving_model.h"
 #include "server/front/grpc_front.h"
 #include "server/front/listen_address.h"
+#include "server/metrics/gpu_watch.h"
 #include "server/metrics/metrics.h"
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
@@ -183,7 +184,8 @@ struct Server::State {
   HostArenas arenas;
   int64_t phase_ns = started_ns;
   ServerMetrics metrics;
-  ServingModel model;  // complete, and constant, once ready
+  std::unique_ptr<GpuWatch> gpu_watch;  // null: no rank has a GPU
+  ServingModel model;                   // complete, and constant, once ready
   std::atomic<bool> ready{false};
   std::atomic<bool> healthy{true};
   std::atomic<bool> draining{false};  // before the end of the process
@@ -256,6 +258,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
   model.device_description = report.description;
   metrics.WorkersStarted(report);
   LogGraphs(report);
+  if (!report.gpus.empty()) {
+    gpu_watch = std::make_unique<GpuWatch>(report.gpus, &metrics.gpus());
+  }
   return transport;
 }
 
@@ -493,6 +498,7 @@ AdminPage Server::State::StatusHtml() {
 
 AdminPage Server::State::Page(std::string_view path) {
   if (path == "/metrics") {
+    metrics.ServerState(StateName());
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics.Serialize(Stats())};
   }

@@ -14,6 +14,7 @@ namespace quire {
 
 class ArchiveMetrics;
 class OtlpMetrics;
+class GpuMetrics;
 struct MemoryPlan;
 struct WorkerReport;
 
@@ -49,10 +50,15 @@ class ServerMetrics {
   // Times and memory of the workers' start. Call once, at start.
   void WorkersStarted(const WorkerReport& report);
 
+  // What /readyz answers: "loading", "ready", "recovering", "draining" or "hung".
+  void ServerState(const std::string& name);
+
   // Of the session directory.
   ArchiveMetrics& archive();
   // Of spans and their export.
   OtlpMetrics& otlp();
+  // Of the GPUs.
+  GpuMetrics& gpus();
 
   // The exposition text, with gauges refreshed from `stats`.
   std::string Serialize(const EngineStats& stats);
