@@ -32,15 +32,25 @@ struct SessionCall {
 
 // From any thread to the scheduler thread.
 struct Message {
-  enum class Kind : uint8_t { kAdd, kCancel, kCancelAll, kPause, kResume, kSession, kObserve };
+  enum class Kind : uint8_t {
+    kAdd,
+    kCancel,
+    kCancelAll,
+    kPause,
+    kResume,
+    kSession,
+    kObserve,
+    kView
+  };
 
   Kind kind = Kind::kAdd;
-  std::unique_ptr<Request> request;           // kAdd
-  RequestId id = 0;                           // kCancel, kPause, kResume
-  FinishReason reason = FinishReason::kNone;  // kCancel, kCancelAll
-  int32_t keep_output = kKeepAll;             // kCancel
-  std::unique_ptr<SessionCall> session;       // kSession
-  SessionObserver* observer = nullptr;        // kObserve
+  std::unique_ptr<Request> request;              // kAdd
+  RequestId id = 0;                              // kCancel, kPause, kResume
+  FinishReason reason = FinishReason::kNone;     // kCancel, kCancelAll
+  int32_t keep_output = kKeepAll;                // kCancel
+  std::unique_ptr<SessionCall> session;          // kSession
+  SessionObserver* observer = nullptr;           // kObserve
+  std::unique_ptr<Engine::ViewCompletion> view;  // kView
 };
 
 // Counts of one turn of the loop, until they are added to the stats.
@@ -51,6 +61,7 @@ struct TurnCounts {
   uint64_t prompt_tokens = 0;
   int64_t last_step_tokens = 0;
   int64_t last_step_ns = 0;
+  int64_t steps_ns = 0;
   int64_t last_retired_ns = 0;
   uint64_t recoveries = 0;
   std::string fault;
@@ -91,6 +102,7 @@ struct Engine::State {
   void Take(Message& message, bool stop);
   absl::Status CheckPrompt(const Request& request) const;
   void Add(std::unique_ptr<Request> request, bool stop);
+  void TakeView(const ViewCompletion& done) const;
   bool NoticeFault();
   bool RetireSteps();
   bool FinishCopies();
@@ -234,6 +246,11 @@ void Engine::SetSessionObserver(SessionObserver* observer) {
   state_->Post({.kind = Message::Kind::kObserve, .observer = observer});
 }
 
+void Engine::View(ViewCompletion done) const {
+  state_->Post(
+      {.kind = Message::Kind::kView, .view = std::make_unique<ViewCompletion>(std::move(done))});
+}
+
 void Engine::StartDrain() { state_->draining.store(true, std::memory_order_release); }
 
 bool Engine::Idle() const { return state_->live.load() == 0; }
@@ -317,6 +334,7 @@ void Engine::State::Take(Message& message, bool stop) {
     case Message::Kind::kSession:
       return message.session->done(scheduler.Run(std::move(message.session->operation), now_ns));
     case Message::Kind::kObserve: return scheduler.SetSessionObserver(message.observer);
+    case Message::Kind::kView: return TakeView(*message.view);
   }
 }
 
@@ -333,6 +351,14 @@ void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
   }
   if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
   if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
+}
+
+void Engine::State::TakeView(const ViewCompletion& done) const {
+  const int64_t began_ns = SteadyNowNs();
+  SchedulerView view = scheduler.View();
+  view.taken_ns = SteadyNowNs();
+  view.took_ns = view.taken_ns - began_ns;
+  done(std::move(view));
 }
 
 // When the workers died and new ones will replace them, every live request goes back to the queue
@@ -409,6 +435,7 @@ void Engine::State::CountStep(const StepResult& result) {
   counts.last_step_tokens = published.front().tokens;
   step_sizes.Add(counts.last_step_tokens);
   counts.last_step_ns = result.finished_ns - result.started_ns;
+  counts.steps_ns += counts.last_step_ns;
   counts.last_retired_ns = SteadyNowNs();
   const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
   if (graph == graphs.end()) return;
@@ -469,6 +496,7 @@ void Engine::State::PublishStats() {
   stats.cache = scheduler.cache_stats();
   stats.tiering = scheduler.tiering_stats();
   stats.steps += counts.steps;
+  stats.steps_ns += counts.steps_ns;
   stats.prompt_tokens += counts.prompt_tokens;
   stats.generated_tokens += events.tokens.size();
   stats.preemptions += events.preempted;

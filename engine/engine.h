@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
+#include "engine/values/scheduler_view.h"
 #include "engine/values/session_operation.h"
 #include "engine/values/step_sizes.h"
 #include "engine/worker/rank/graph_use.h"
@@ -33,6 +35,7 @@ struct EngineStats {
   int64_t last_step_tokens = 0;  // computed by the last retired step
   StepSizes step_sizes;          // of all retired steps
   int64_t last_step_ns = 0;      // its duration in the worker
+  int64_t steps_ns = 0;          // the sum of the durations of all retired steps
   int64_t last_retired_ns = 0;   // steady clock; 0: none yet
   bool work_waiting = false;     // live requests exist that are not paused
   int64_t work_since_ns = 0;     // steady clock; when the first of them came to an idle engine
@@ -79,6 +82,12 @@ class Engine {
   void StartDrain();
   bool Idle() const;  // no live request
   EngineStats Stats() const;
+  // Takes a view between two steps and gives it to `done` on the scheduler thread: `done` must hand
+  // it over and not block. It takes about a millisecond for 100,000 blocks, so ask at most once a
+  // second, and only while its reader looks. `done` is dropped without a call if the engine ends
+  // first. Any thread; never blocks.
+  using ViewCompletion = std::function<void(SchedulerView)>;
+  void View(ViewCompletion done) const;
 
  private:
   struct State;

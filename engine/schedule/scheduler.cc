@@ -9,6 +9,7 @@
 #include "engine/schedule/sessions/session_requests.h"
 #include "engine/schedule/step_planner.h"
 #include "engine/schedule/steps_in_flight.h"
+#include "engine/schedule/take_view.h"
 #include "engine/schedule/turns.h"
 #include "kernels/check.h"
 
@@ -299,6 +300,8 @@ bool Scheduler::WaitsForCopies() const {
 TieringStats Scheduler::tiering_stats() const { return state_->sequences.kv().tiering().stats(); }
 
 CacheStats Scheduler::cache_stats() const { return state_->sequences.kv().stats(); }
+
+SchedulerView Scheduler::View() const { return TakeView(state_->sequences); }
 
 bool Scheduler::HasWork() const {
   return state_->sequences.num_live() > state_->sequences.num_paused();

@@ -18,6 +18,7 @@
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
 #include "engine/values/scheduler_events.h"
+#include "engine/values/scheduler_view.h"
 #include "engine/values/session_operation.h"
 #include "engine/values/step_plan.h"
 
@@ -97,6 +98,9 @@ class Scheduler {
   SchedulerLoad Load() const;  // O(1)
   TieringStats tiering_stats() const;
   CacheStats cache_stats() const;
+  // The owner of all KV, and the requests by priority; the caller sets the times. O(state): for a
+  // person who looks, not for each step.
+  SchedulerView View() const;
 
   // Recomputes every derived count from first principles; aborts on a difference. O(state).
   void CheckInvariants() const;
