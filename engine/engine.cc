@@ -102,7 +102,7 @@ struct Engine::State {
   void Take(Message& message, bool stop);
   absl::Status CheckPrompt(const Request& request) const;
   void Add(std::unique_ptr<Request> request, bool stop);
-  void TakeView(const ViewCompletion& done) const;
+  bool ReadView();
   bool NoticeFault();
   bool RetireSteps();
   bool FinishCopies();
@@ -142,6 +142,9 @@ struct Engine::State {
   size_t turn_next = 0;
   std::vector<PublishedStep> published;  // one per step in flight, oldest first
   CopyJob copy;                          // the next to be sent
+  std::vector<ViewCompletion> viewers;   // wait for the view under way
+  SchedulerView view;                    // likewise
+  int64_t view_ns = 0;                   // that its parts have taken
   int64_t late_copies = 0;               // that were logged
   StepSizes step_sizes;                  // of all retired steps
   TurnCounts counts;
@@ -291,6 +294,7 @@ void Engine::State::Run() {
     progress |= StartStep();
     progress |= !stop && StartCopies();
     NoticeLateCopies();
+    progress |= ReadView();
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
     if (!progress && could_start && scheduler.HasWork() && !scheduler.WaitsForCopies()) {
       // The scheduler promises that this cannot happen; if it does, no request waits for ever.
@@ -334,7 +338,7 @@ void Engine::State::Take(Message& message, bool stop) {
     case Message::Kind::kSession:
       return message.session->done(scheduler.Run(std::move(message.session->operation), now_ns));
     case Message::Kind::kObserve: return scheduler.SetSessionObserver(message.observer);
-    case Message::Kind::kView: return TakeView(*message.view);
+    case Message::Kind::kView: return viewers.push_back(std::move(*message.view));
   }
 }
 
@@ -353,12 +357,19 @@ void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
   if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
 }
 
-void Engine::State::TakeView(const ViewCompletion& done) const {
+// A part in each turn of the loop, so that a step waits for one part at most.
+bool Engine::State::ReadView() {
+  if (viewers.empty()) return false;
   const int64_t began_ns = SteadyNowNs();
-  SchedulerView view = scheduler.View();
-  view.taken_ns = SteadyNowNs();
-  view.took_ns = view.taken_ns - began_ns;
-  done(std::move(view));
+  const bool complete = scheduler.ReadView(view);
+  const int64_t now_ns = SteadyNowNs();
+  view_ns += now_ns - began_ns;
+  if (!complete) return true;
+  view.taken_ns = now_ns;
+  view.took_ns = std::exchange(view_ns, 0);
+  for (const ViewCompletion& done : viewers) done(view);
+  viewers.clear();
+  return true;
 }
 
 // When the workers died and new ones will replace them, every live request goes back to the queue

@@ -82,11 +82,11 @@ class Engine {
   void StartDrain();
   bool Idle() const;  // no live request
   EngineStats Stats() const;
-  // Takes a view between two steps and gives it to `done` on the scheduler thread: `done` must hand
-  // it over and not block. It takes about a millisecond for 100,000 blocks, so ask at most once a
-  // second, and only while its reader looks. `done` is dropped without a call if the engine ends
-  // first. Any thread; never blocks.
-  using ViewCompletion = std::function<void(SchedulerView)>;
+  // Takes a view, in parts between steps, and gives it to `done` on the scheduler thread: `done`
+  // must hand it over and not block. Costs a millisecond or two for 100,000 blocks in all: ask at
+  // most once a second, and only while its reader looks. `done` is dropped without a call if the
+  // engine ends first. Any thread; never blocks.
+  using ViewCompletion = std::function<void(const SchedulerView&)>;
   void View(ViewCompletion done) const;
 
  private:

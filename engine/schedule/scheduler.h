@@ -98,9 +98,9 @@ class Scheduler {
   SchedulerLoad Load() const;  // O(1)
   TieringStats tiering_stats() const;
   CacheStats cache_stats() const;
-  // The owner of all KV, and the requests by priority; the caller sets the times. O(state): for a
-  // person who looks, not for each step.
-  SchedulerView View() const;
+  // Reads the next part of a view: the owner of all KV, and the requests by priority. True once
+  // `view` is complete but for its times; the next call begins another one (ViewTaker).
+  bool ReadView(SchedulerView& view);
 
   // Recomputes every derived count from first principles; aborts on a difference. O(state).
   void CheckInvariants() const;

@@ -1,4 +1,4 @@
-// One pass over the nodes, and one over each chain that was not walked before.
+// One pass over the nodes in parts, then one over the chains of sequences, each node once.
 #include "engine/schedule/kv/kv_map_builder.h"
 
 #include <algorithm>
@@ -37,17 +37,13 @@ KvMapBuilder::KvMapBuilder(const BlockPool& pool, const KvNodes& nodes)
     : pool_(pool),
       nodes_(nodes),
       blocks_(static_cast<size_t>(pool.total()) + 1, BlockOwner::kFree),
-      pages_(static_cast<size_t>(nodes.pages().num_pages()), PageOwner::kUnused) {
-  // A taken block that neither the tree nor a sequence names belongs to a row.
-  for (BlockId block = 1; block <= pool.total(); ++block) {
-    if (pool.state(block) == BlockState::kTaken) blocks_[block] = BlockOwner::kRunning;
-  }
-  const NodePages& pages = nodes.pages();
-  for (PageId page = 0; page < pages.num_pages(); ++page) {
-    if (page >= pages.num_ready()) pages_[page] = PageOwner::kNotReady;
-    if (pages.Reading(page)) pages_[page] = PageOwner::kCopying;
-  }
-  for (NodeId node = 0; node < nodes.tree().num_nodes(); ++node) ReadNode(node);
+      pages_(static_cast<size_t>(nodes.pages().num_pages()), PageOwner::kUnused) {}
+
+bool KvMapBuilder::ReadNodes(int32_t count) {
+  const NodeId num_nodes = nodes_.tree().num_nodes();
+  const NodeId end = std::min(num_nodes, next_ + count);
+  for (; next_ < end; ++next_) ReadNode(next_);
+  return next_ == num_nodes;
 }
 
 void KvMapBuilder::ReadNode(NodeId node) {
@@ -59,7 +55,7 @@ void KvMapBuilder::ReadNode(NodeId node) {
                         : kept       ? BlockOwner::kSession
                                      : BlockOwner::kCached;
   }
-  if (kv.page == kNoPage || pages_[kv.page] == PageOwner::kCopying) return;
+  if (kv.page == kNoPage) return;
   pages_[kv.page] = kv.copying()     ? PageOwner::kCopying
                     : kv.on_device() ? PageOwner::kBacked
                     : kept           ? PageOwner::kSession
@@ -80,7 +76,20 @@ void KvMapBuilder::AddChain(NodeId node, BlockOwner owner) {
   }
 }
 
-KvMap KvMapBuilder::Build() const {
+KvMap KvMapBuilder::Build() {
+  for (BlockId block = 1; block <= pool_.total(); ++block) {
+    const BlockState state = pool_.state(block);
+    BlockOwner& owner = blocks_[block];
+    if (state == BlockState::kFree) owner = BlockOwner::kFree;
+    if (state == BlockState::kFree || owner != BlockOwner::kFree) continue;
+    // Neither node nor sequence named it: it was given to a row, or cached, between two parts.
+    owner = state == BlockState::kTaken ? BlockOwner::kRunning : BlockOwner::kCached;
+  }
+  const NodePages& pages = nodes_.pages();
+  for (PageId page = 0; page < pages.num_pages(); ++page) {
+    if (pages.Reading(page)) pages_[page] = PageOwner::kCopying;
+    if (page >= pages.num_ready()) pages_[page] = PageOwner::kNotReady;
+  }
   KvMap map;
   const std::span<const BlockOwner> blocks(blocks_);
   Summarize<BlockOwner, kNumBlockOwners>(blocks.subspan(1), map.blocks, map.blocks_per_cell,

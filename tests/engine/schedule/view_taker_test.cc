@@ -1,6 +1,6 @@
 // The owners of blocks and pages in situations small enough to count by hand, and requests by
 // priority. Covers engine/schedule/kv/kv_map_builder.cc, engine/values/kv_map.cc
-#include "engine/schedule/take_view.h"
+#include "engine/schedule/view_taker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@ constexpr int64_t kSecond = 1'000'000'000;
 class ViewTest : public testing::Test {
  protected:
   SchedulerView View() {
-    SchedulerView view = sim_.scheduler().View();
+    SchedulerView view;
+    EXPECT_TRUE(sim_.scheduler().ReadView(view));
     EXPECT_EQ(std::accumulate(view.kv.blocks.begin(), view.kv.blocks.end(), 0), kBlocks);
     EXPECT_EQ(std::accumulate(view.kv.pages.begin(), view.kv.pages.end(), 0), kPages);
     return view;
@@ -164,7 +165,9 @@ TEST_F(ViewTest, PagesThatAreNotReadyAreNamed) {
   config.pages_arrive = true;
   Scheduler scheduler(config);
   scheduler.OnPagesReady(30);
-  const KvMap map = scheduler.View().kv;
+  SchedulerView view;
+  ASSERT_TRUE(scheduler.ReadView(view));
+  const KvMap& map = view.kv;
   EXPECT_EQ(map.pages[static_cast<size_t>(PageOwner::kNotReady)], 10);
   EXPECT_EQ(map.pages[static_cast<size_t>(PageOwner::kUnused)], 30);
   EXPECT_EQ(map.page_cells[29], PageOwner::kUnused);
@@ -188,19 +191,66 @@ TEST_F(ViewTest, ClassesComeHighestFirstAndTheLastJoinsTheRest) {
   sim_.RunToEnd(1);
 }
 
+KvMap MapOf(const BlockPool& pool, const PrefixTree& tree) {
+  KvMapBuilder builder(pool, tree.nodes());
+  EXPECT_TRUE(builder.ReadNodes(tree.nodes().tree().num_nodes()));
+  return builder.Build();
+}
+
+int32_t Count(const KvMap& map, BlockOwner owner) { return map.blocks[static_cast<size_t>(owner)]; }
+
 // A pool of three times as many blocks as cells, with the first five blocks taken.
 TEST(KvMapTest, ACellOfALargePoolShowsTheOwnerOfMostBlocks) {
   BlockPool pool(3 * KvMap::kMaxCells + 1);
   PrefixTree tree(pool, 4, 0, 1);
   for (int i = 0; i < 5; ++i) pool.Take();
-  const KvMap map = KvMapBuilder(pool, tree.nodes()).Build();
+  const KvMap map = MapOf(pool, tree);
   EXPECT_EQ(map.blocks_per_cell, 3);
   ASSERT_EQ(map.block_cells.size(), size_t{KvMap::kMaxCells});
   EXPECT_EQ(map.block_cells[0], BlockOwner::kRunning);
   EXPECT_EQ(map.block_cells[1], BlockOwner::kRunning);  // two of its three blocks
   EXPECT_EQ(map.block_cells[2], BlockOwner::kFree);
-  EXPECT_EQ(map.blocks[static_cast<size_t>(BlockOwner::kRunning)], 5);
+  EXPECT_EQ(Count(map, BlockOwner::kRunning), 5);
   EXPECT_TRUE(map.page_cells.empty());
+}
+
+// Caches a block of four tokens that begin with `first`.
+BlockId CacheBlock(BlockPool& pool, PrefixTree& tree, int32_t first) {
+  const NodeId root = tree.Find(0, {});
+  tree.Hold(root);
+  const BlockId block = pool.Take();
+  tree.Release(tree.Insert(root, std::vector<int32_t>{first, 1, 2, 3}, block).node);
+  tree.Release(root);
+  return block;
+}
+
+TEST(KvMapTest, TheTreeIsReadInParts) {
+  BlockPool pool(11);
+  PrefixTree tree(pool, 4, 0, 1);
+  for (int32_t i = 0; i < 3; ++i) CacheBlock(pool, tree, i);
+  KvMapBuilder builder(pool, tree.nodes());
+  int parts = 1;
+  while (!builder.ReadNodes(10)) ++parts;
+  EXPECT_EQ(parts, (tree.nodes().tree().num_nodes() + 9) / 10);
+  const KvMap map = builder.Build();
+  EXPECT_EQ(map.block_cells, MapOf(pool, tree).block_cells);
+  EXPECT_EQ(Count(map, BlockOwner::kCached), 3);
+}
+
+TEST(KvMapTest, ChangesBetweenPartsLeaveEveryBlockCountedOnce) {
+  BlockPool pool(11);
+  PrefixTree tree(pool, 4, 0, 1);
+  CacheBlock(pool, tree, 1);
+  const BlockId evicted = CacheBlock(pool, tree, 2);
+  KvMapBuilder builder(pool, tree.nodes());
+  EXPECT_FALSE(builder.ReadNodes(4));
+  tree.ForgetDevice();              // both are free
+  EXPECT_EQ(pool.Take(), evicted);  // a row's
+  CacheBlock(pool, tree, 3);        // in a node that was read already
+  EXPECT_TRUE(builder.ReadNodes(1000));
+  const KvMap map = builder.Build();
+  EXPECT_EQ(Count(map, BlockOwner::kFree), 8);
+  EXPECT_EQ(std::accumulate(map.blocks.begin(), map.blocks.end(), 0), 10);
 }
 
 }  // namespace

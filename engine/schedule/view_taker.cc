@@ -1,37 +1,15 @@
 // The owners of KV from the tree and the sequences, and the sequences by priority.
-#include "engine/schedule/take_view.h"
+#include "engine/schedule/view_taker.h"
 
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <vector>
 
-#include "engine/schedule/kv/kv_map_builder.h"
 #include "engine/schedule/live_sequences.h"
 
 namespace quire {
 namespace {
-
-KvMap MapKv(const LiveSequences& sequences) {
-  const PrefixTree& tree = sequences.kv().tree();
-  KvMapBuilder builder(sequences.pool(), tree.nodes());
-  // Those that end or are preempted keep their blocks until no step in flight knows them.
-  for (const Sequence& sequence : sequences.records()) {
-    if (sequence.row == Sequence::kNoRow) continue;
-    int32_t shared = 0;
-    if (sequence.node != kNoNode) {
-      builder.AddChain(sequence.node, BlockOwner::kRunning);
-      shared = tree.Depth(sequence.node);
-    }
-    const auto num_blocks = static_cast<int32_t>(sequence.blocks.size());
-    for (int32_t i = shared; i < num_blocks; ++i) builder.AddRunning(sequence.blocks[i]);
-  }
-  for (const Sequence* sequence : sequences.restoring()) {
-    if (sequence->node == kNoNode) continue;
-    builder.AddChain(sequence->node, BlockOwner::kRestoring);
-  }
-  return builder.Build();
-}
 
 std::vector<PriorityClass> Classes(const LiveSequences& sequences) {
   std::map<int32_t, PriorityClass, std::greater<>> by_priority;
@@ -60,8 +38,32 @@ std::vector<PriorityClass> Classes(const LiveSequences& sequences) {
 
 }  // namespace
 
-SchedulerView TakeView(const LiveSequences& sequences) {
-  return {.kv = MapKv(sequences), .classes = Classes(sequences)};
+// Sequences that end or are preempted keep their blocks until no step in flight knows them.
+void ViewTaker::AddSequences() {
+  const PrefixTree& tree = sequences_.kv().tree();
+  for (const Sequence& sequence : sequences_.records()) {
+    if (sequence.row == Sequence::kNoRow) continue;
+    int32_t shared = 0;
+    if (sequence.node != kNoNode) {
+      builder_->AddChain(sequence.node, BlockOwner::kRunning);
+      shared = tree.Depth(sequence.node);
+    }
+    const auto num_blocks = static_cast<int32_t>(sequence.blocks.size());
+    for (int32_t i = shared; i < num_blocks; ++i) builder_->AddRunning(sequence.blocks[i]);
+  }
+  for (const Sequence* sequence : sequences_.restoring()) {
+    if (sequence->node != kNoNode) builder_->AddChain(sequence->node, BlockOwner::kRestoring);
+  }
+}
+
+bool ViewTaker::Continue(SchedulerView& view) {
+  if (!builder_) builder_.emplace(sequences_.pool(), sequences_.kv().tree().nodes());
+  if (!builder_->ReadNodes(kPartNodes)) return false;
+  AddSequences();
+  view.kv = builder_->Build();
+  view.classes = Classes(sequences_);
+  builder_.reset();
+  return true;
 }
 
 }  // namespace quire
