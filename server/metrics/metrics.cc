@@ -19,6 +19,7 @@
 #include "kernels/check.h"
 #include "server/metrics/archive_metrics.h"
 #include "server/metrics/cache_metrics.h"
+#include "server/metrics/live_figures.h"
 #include "server/metrics/metric_registry.h"
 #include "server/metrics/process_stats.h"
 
@@ -140,6 +141,7 @@ struct ServerMetrics::State : MetricRegistry {
 
   CacheMetrics cache{*this};
   ArchiveMetrics archive{*this};
+  LiveFigures live;
 
   // Load: refreshed by each scrape from the engine's counts.
   Gauge& running = OneGauge("quire_requests_running", "Requests that hold a row of the batch.");
@@ -328,7 +330,12 @@ void ServerMetrics::RequestRejected(int grpc_code) {
   counter->Increment();
 }
 
-void ServerMetrics::InterTokenLatency(double seconds) { state_->inter_token.Observe(seconds); }
+void ServerMetrics::InterTokenLatency(double seconds) {
+  state_->inter_token.Observe(seconds);
+  state_->live.inter_token.Observe(seconds);
+}
+
+void ServerMetrics::FirstToken(double seconds) { state_->live.first_token.Observe(seconds); }
 
 void ServerMetrics::RpcFinished(const std::string& method, int grpc_code, double seconds) {
   const std::lock_guard lock(state_->mutex);
@@ -438,6 +445,8 @@ void ServerMetrics::State::RefreshProcess() {
 }
 
 ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
+
+LiveFigures& ServerMetrics::live() { return state_->live; }
 
 std::string ServerMetrics::Serialize(const EngineStats& stats) {
   const std::lock_guard lock(state_->scrape_mutex);

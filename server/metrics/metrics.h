@@ -13,6 +13,7 @@
 namespace quire {
 
 class ArchiveMetrics;
+struct LiveFigures;
 struct MemoryPlan;
 struct WorkerReport;
 
@@ -27,6 +28,9 @@ class ServerMetrics {
   void RequestRejected(int grpc_code);
   // Seconds between two consecutive tokens of one stream, when the engine retired them.
   void InterTokenLatency(double seconds);
+  // Seconds from a request's arrival to its first token, when the engine retired it. For
+  // live().first_token: the histogram counts requests that have ended.
+  void FirstToken(double seconds);
   void RpcFinished(const std::string& method, int grpc_code, double seconds);
   // A connection was closed on arrival.
   void ConnectionRejected();
@@ -50,6 +54,9 @@ class ServerMetrics {
 
   // Of the session directory.
   ArchiveMetrics& archive();
+
+  // Of the status page and Control.GetMemory.
+  LiveFigures& live();
 
   // The exposition text, with gauges refreshed from `stats`.
   std::string Serialize(const EngineStats& stats);
