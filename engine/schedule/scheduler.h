@@ -21,6 +21,7 @@
 #include "engine/values/scheduler_view.h"
 #include "engine/values/session_operation.h"
 #include "engine/values/step_plan.h"
+#include "engine/values/step_result.h"
 
 namespace quire {
 

@@ -1,6 +1,7 @@
 // One function for each part of the object.
 #include "server/admin/status_json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -134,6 +135,23 @@ Json CopiesJson(const TieringStats& copies) {
           {"corrupt_pages", copies.corrupt_pages}};
 }
 
+// The last sampled step of a rank, and the mean of all.
+Json SampledJson(const SampledSteps& rank) {
+  const double steps = static_cast<double>(std::max<uint64_t>(rank.steps, 1));
+  Json parts = Json::array();
+  for (int i = 0; i < kNumStepParts; ++i) {
+    const auto part = static_cast<size_t>(i);
+    parts.push_back(
+        {{"name", Name(static_cast<StepPart>(i))},
+         {"microseconds", Rounded(static_cast<double>(rank.last[part]) * 1e-3)},
+         {"mean_microseconds", Rounded(static_cast<double>(rank.total[part]) * 1e-3 / steps)}});
+  }
+  return {{"steps", rank.steps},
+          {"last_rows", rank.last_rows},
+          {"last_tokens", rank.last_tokens},
+          {"parts", parts}};
+}
+
 Json StepJson(const EngineStats& engine) {
   Json graphs = Json::array();
   for (const GraphUse& graph : engine.graphs) {
@@ -141,8 +159,11 @@ Json StepJson(const EngineStats& engine) {
                       {"replays", graph.replays},
                       {"padded_ratio", Rounded(graph.padded_share())}});
   }
+  Json ranks = Json::array();
+  for (const SampledSteps& rank : engine.sampled) ranks.push_back(SampledJson(rank));
   return {{"last_tokens", engine.last_step_tokens},
           {"last_microseconds", engine.last_step_ns / 1000},
+          {"sampled_ranks", ranks},
           {"graphs", graphs}};
 }
 

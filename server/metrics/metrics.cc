@@ -136,6 +136,7 @@ struct ServerMetrics::State : MetricRegistry {
   }
 
   void RefreshEngine(const EngineStats& stats);
+  void RaiseSampled(const std::vector<SampledSteps>& ranks);
   void RaiseStepSizes(const StepSizes& sizes);
   void RefreshProcess();
 
@@ -250,6 +251,10 @@ struct ServerMetrics::State : MetricRegistry {
       Gauges("quire_worker_start_seconds", "Duration of a worker's start, by phase.");
   Family<Gauge>& worker_memory =
       Gauges("quire_worker_memory_bytes", "Memory of a worker after its start, by part.");
+  Family<Counter>& sampled_steps =
+      Counters("quire_sampled_steps_total", "Steps whose device time was measured by parts.");
+  Family<Counter>& sampled_seconds =
+      Counters("quire_sampled_step_seconds_total", "Device time of the sampled steps, by part.");
   Family<Gauge>& graph_nodes = Gauges("quire_cuda_graph_nodes", "Nodes of a captured step.");
   Family<Gauge>& graph_seconds =
       Gauges("quire_cuda_graph_capture_seconds", "Time to capture a step.");
@@ -417,11 +422,24 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
   RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));
   RaiseTo(preemptions, static_cast<double>(stats.preemptions));
+  RaiseSampled(stats.sampled);
   cache.Refresh(stats);
   for (const GraphUse& graph : stats.graphs) {
     const Labels size = {{"size", std::to_string(graph.size)}};
     RaiseTo(graph_replays.Add(size), static_cast<double>(graph.replays));
     graph_padding.Add(size).Set(graph.padded_share());
+  }
+}
+
+void ServerMetrics::State::RaiseSampled(const std::vector<SampledSteps>& ranks) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::string label = std::to_string(rank);
+    RaiseTo(sampled_steps.Add({{"rank", label}}), static_cast<double>(ranks[rank].steps));
+    for (int i = 0; i < kNumStepParts; ++i) {
+      const char* const part = Name(static_cast<StepPart>(i));
+      RaiseTo(sampled_seconds.Add({{"rank", label}, {"part", part}}),
+              static_cast<double>(ranks[rank].total[static_cast<size_t>(i)]) * 1e-9);
+    }
   }
 }
 
