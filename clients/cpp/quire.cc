@@ -7,6 +7,7 @@
 #include "clients/cpp/control.h"
 #include "clients/cpp/flags/invocation.h"
 #include "clients/cpp/generate.h"
+#include "clients/cpp/memory.h"
 #include "clients/cpp/session/session.h"
 #include "clients/cpp/tokens.h"
 
@@ -23,6 +24,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kInfo: return RunInfo(line, connection, terminal);
     case Command::kAbort: return RunAbort(line, connection, terminal);
     case Command::kDrain: return RunDrain(line, connection, terminal);
+    case Command::kMemory: return RunMemory(line, connection, terminal);
     case Command::kNone: break;
   }
   return kExitUsage;

@@ -105,8 +105,8 @@ Json KvJson(const StatusFacts& facts) {
   if (facts.setup != nullptr) {
     const MemoryPlan& plan = facts.setup->memory;
     kv["block_tokens"] = plan.block_size;
-    kv["block_bytes"] = BlockBytes(plan);
-    kv["page_bytes"] = PageBytes(plan);
+    kv["block_bytes"] = plan.block_bytes();
+    kv["page_bytes"] = plan.page_bytes();
   }
   kv["map"] = facts.view == nullptr ? Json() : MapJson(*facts.view);
   return kv;
@@ -214,19 +214,6 @@ void AppendNumber(double value, std::string* text) {
 }
 
 }  // namespace
-
-int64_t BlockBytes(const MemoryPlan& plan) {
-  for (const MemoryPlan::Part& part : plan.parts) {
-    if (part.name == "kv_cache" && plan.num_blocks > 0) {
-      return part.bytes / plan.num_blocks * plan.ranks;
-    }
-  }
-  return 0;
-}
-
-int64_t PageBytes(const MemoryPlan& plan) {
-  return plan.num_pages == 0 ? 0 : plan.host_bytes / plan.num_pages;
-}
 
 std::string StatusJson(const StatusFacts& facts) {
   Json status = {{"state", facts.state},

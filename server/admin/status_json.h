@@ -33,8 +33,4 @@ std::string StatusJson(const StatusFacts& facts);
 // `seconds`: the oldest first.
 std::string HistoryJson(const std::vector<HistorySecond>& seconds);
 
-// Bytes of a block on all ranks; 0 if the plan has none.
-int64_t BlockBytes(const MemoryPlan& plan);
-int64_t PageBytes(const MemoryPlan& plan);
-
 }  // namespace quire

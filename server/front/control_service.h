@@ -14,7 +14,11 @@
 
 namespace quire {
 
+class SerialThread;
 class StreamTable;
+namespace v1 {
+class MemoryPlan;
+}
 
 // The objects that Control reports on, and through which it ends requests.
 struct ControlResources {
@@ -23,6 +27,7 @@ struct ControlResources {
   const Engine& engine;
   const DrainState& drain;
   StreamTable& streams;
+  SerialThread& thread;  // makes the answers that wait for the scheduler: the session thread
 };
 
 // The front's own part of Control. Both functions may be called by any thread.
@@ -33,6 +38,8 @@ struct ControlHooks {
   int64_t started_ns = 0;
   std::string instance_id;
 };
+
+void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out);
 
 // The objects in `resources` outlive the service.
 std::unique_ptr<RawService> MakeControlService(const ControlResources& resources,

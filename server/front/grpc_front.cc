@@ -270,7 +270,8 @@ absl::Status Front::BuildServer() {
                                  .model = model_,
                                  .engine = generate_->engine,
                                  .drain = drain_,
-                                 .streams = table_},
+                                 .streams = table_,
+                                 .thread = *session_thread_},
                                 {[this](bool exit_when_idle) { Drain(exit_when_idle); },
                                  [this] { return Undrain(); }, started_ns_, Hex(RandomKey())});
   sessions_ = MakeSessionsService(&*session_);

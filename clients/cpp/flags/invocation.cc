@@ -66,6 +66,15 @@ flags::Command DrainCommand(Invocation* i) {
                      .target = &i->undo}}};
 }
 
+flags::Command MemoryCommand(Invocation* i) {
+  return {.name = "memory",
+          .help = "Print the memory plan, the KV of both tiers by owner, and its use over time.",
+          .flags = {{.name = "watch",
+                     .group = "Flags",
+                     .help = "print a line a second until interrupted",
+                     .target = &i->watch}}};
+}
+
 flags::Command CompletionCommand(std::string* shell) {
   return {.name = "completion",
           .help = "Print a completion script for a shell.",
@@ -120,6 +129,7 @@ flags::Program QuireProgram(Line* line) {
       DetokenizeCommand(i),
       SessionCommand(i),
       {.name = "info", .help = "Print the server, its model, load and memory plan.", .flags = {}},
+      MemoryCommand(i),
       AbortCommand(&i->abort),
       DrainCommand(i),
       CompletionCommand(&line->shell)};
@@ -135,6 +145,7 @@ Command CommandOf(std::string_view name) {
   if (name == "info") return Command::kInfo;
   if (name == "abort") return Command::kAbort;
   if (name == "drain") return Command::kDrain;
+  if (name == "memory") return Command::kMemory;
   return Command::kNone;
 }
 

@@ -18,7 +18,8 @@ enum class Command {
   kSession,
   kInfo,
   kAbort,
-  kDrain
+  kDrain,
+  kMemory
 };
 
 // The prompt: a text (from stdin when absent) or token ids.
@@ -103,6 +104,7 @@ struct Invocation {
   AbortFlags abort;
   bool exit_when_idle = false;  // drain
   bool undo = false;            // drain
+  bool watch = false;           // memory: a line a second
 };
 
 // The end of a parse: an invocation to run, or an exit code. `out` and `err` are printed in either

@@ -32,6 +32,9 @@ from quire.types import (
     Finished,
     FinishReason,
     Load,
+    Memory,
+    MemorySeries,
+    MemoryTier,
     Message,
     ModelInfo,
     Options,
@@ -48,8 +51,8 @@ from quire.types import (
 
 __all__ = [
     "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
-    "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Message",
-    "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "QuireClient", "QuireError",
-    "Residency", "ServerFault", "ServerInfo", "Session", "SessionOptions", "SessionState",
+    "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Memory",
+    "MemorySeries", "MemoryTier", "Message", "ModelInfo", "NotFound", "Options", "Outcome",
+    "Overloaded", "QuireClient", "QuireError", "Residency", "ServerFault", "ServerInfo", "Session", "SessionOptions", "SessionState",
     "Sessions", "Stream", "Timings", "Token", "Unavailable", "Usage",
 ]  # fmt: skip
