@@ -19,6 +19,7 @@
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/exposition.h"
 #include "server/metrics/gpu_metrics.h"
+#include "server/metrics/live_figures.h"
 #include "server/metrics/metric_registry.h"
 #include "server/metrics/otlp_metrics.h"
 #include "server/metrics/process_stats.h"
@@ -146,6 +147,7 @@ struct ServerMetrics::State : MetricRegistry {
   ArchiveMetrics archive{*this};
   OtlpMetrics otlp{*this};
   GpuMetrics gpus{*this};
+  LiveFigures live;
 
   // Load: refreshed by each scrape from the engine's counts.
   Gauge& running = OneGauge("quire_requests_running", "Requests that hold a row of the batch.");
@@ -368,7 +370,12 @@ void ServerMetrics::RequestRejected(int grpc_code) {
   state_->Rejections(grpc_code).Increment();
 }
 
-void ServerMetrics::InterTokenLatency(double seconds) { state_->inter_token.Observe(seconds); }
+void ServerMetrics::InterTokenLatency(double seconds) {
+  state_->inter_token.Observe(seconds);
+  state_->live.inter_token.Observe(seconds);
+}
+
+void ServerMetrics::FirstToken(double seconds) { state_->live.first_token.Observe(seconds); }
 
 void ServerMetrics::RpcFinished(const std::string& method, int grpc_code, double seconds) {
   const std::lock_guard lock(state_->mutex);
@@ -500,6 +507,8 @@ ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
 GpuMetrics& ServerMetrics::gpus() { return state_->gpus; }
 
 OtlpMetrics& ServerMetrics::otlp() { return state_->otlp; }
+
+LiveFigures& ServerMetrics::live() { return state_->live; }
 
 std::string ServerMetrics::Serialize(const EngineStats& stats) {
   const std::lock_guard lock(state_->scrape_mutex);
