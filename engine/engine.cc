@@ -11,8 +11,10 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/timeline.h"
 #include "engine/base/wake_event.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/step_observer.h"
 #include "engine/values/admission.h"
 #include "engine/worker/transport.h"
 #include "kernels/check.h"
@@ -54,13 +56,6 @@ struct TurnCounts {
   int64_t last_retired_ns = 0;
   uint64_t recoveries = 0;
   std::string fault;
-};
-
-// The part of a published plan that is counted when its result comes back.
-struct PublishedStep {
-  int64_t tokens = 0;
-  int64_t prompt_tokens = 0;
-  int32_t graph_size = 0;  // 0: not captured
 };
 
 SchedulerConfig WithLimits(SchedulerConfig config, const EngineLimits& limits) {
@@ -132,6 +127,7 @@ struct Engine::State {
   CopyJob copy;                          // the next to be sent
   int64_t late_copies = 0;               // that were logged
   StepSizes step_sizes;                  // of all retired steps
+  StepObserver observer;
   TurnCounts counts;
   std::vector<GraphUse> graphs;  // of graph_sizes
   bool recovering = false;
@@ -234,6 +230,10 @@ void Engine::SetSessionObserver(SessionObserver* observer) {
   state_->Post({.kind = Message::Kind::kObserve, .observer = observer});
 }
 
+void Engine::ProfileSteps(int32_t steps, bool uncaptured) {
+  state_->observer.ProfileSteps(steps, uncaptured);
+}
+
 void Engine::StartDrain() { state_->draining.store(true, std::memory_order_release); }
 
 bool Engine::Idle() const { return state_->live.load() == 0; }
@@ -299,6 +299,9 @@ bool Engine::State::TakeMessages(bool stop) {
   }
   const size_t end = std::min(turn.size(), turn_next + kInboxPerTurn);
   const bool any = turn_next < end;
+  TimelineSpan span(
+      {.name = "inbox", .args = {{{"messages", static_cast<int64_t>(end - turn_next)}}}});
+  if (!any) span.Drop();
   for (; turn_next < end; ++turn_next) Take(turn[turn_next], stop);
   return any;
 }
@@ -343,6 +346,7 @@ bool Engine::State::NoticeFault() {
   if (fault.empty()) return false;
   const bool recovers = transport->Recover();
   published.clear();
+  observer.OnRecovery();
   if (!recovers) {
     EndEverything(fault);
     return true;
@@ -360,7 +364,9 @@ bool Engine::State::RetireSteps() {
   while (const StepResult* result = transport->Poll()) {
     // Checked before the result is used: tokens that ranks disagree on are never delivered.
     if (NoticeFault()) return true;
+    const TimelineSpan span({.name = "retire"});
     scheduler.Retire(*result, SteadyNowNs(), events);
+    observer.OnStep(*transport, published.front());
     CountStep(*result);
     published.erase(published.begin());
     transport->Release();
@@ -375,7 +381,9 @@ bool Engine::State::FinishCopies() {
   while (!faulted && transport->PollCopy(ack)) {
     // Checked first, as for results.
     if (NoticeFault()) return true;
-    scheduler.OnCopy(ack, SteadyNowNs());
+    const int64_t now_ns = SteadyNowNs();
+    observer.OnCopyEnd(ack, now_ns);
+    scheduler.OnCopy(ack, now_ns);
     any = true;
   }
   return any;
@@ -388,7 +396,10 @@ bool Engine::State::StartCopies() {
   bool any = false;
   while (scheduler.NextCopy(SteadyNowNs(), copy)) {
     any = true;
-    if (transport->Submit(copy)) continue;
+    if (transport->Submit(copy)) {
+      observer.OnCopyStart(copy);
+      continue;
+    }
     scheduler.OnCopy({.job = copy.job, .status = CopyStatus::kFailed}, SteadyNowNs());
     break;
   }
@@ -405,13 +416,13 @@ void Engine::State::NoticeLateCopies() {
 
 void Engine::State::CountStep(const StepResult& result) {
   ++counts.steps;
-  counts.prompt_tokens += published.front().prompt_tokens;
+  counts.prompt_tokens += static_cast<uint64_t>(published.front().prompt_tokens);
   counts.last_step_tokens = published.front().tokens;
   step_sizes.Add(counts.last_step_tokens);
   counts.last_step_ns = result.finished_ns - result.started_ns;
   counts.last_retired_ns = SteadyNowNs();
   const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
-  if (graph == graphs.end()) return;
+  if (graph == graphs.end() || !published.front().captured()) return;
   ++graph->replays;
   graph->padded_rows += static_cast<uint64_t>(graph->size - published.front().tokens);
 }
@@ -419,10 +430,22 @@ void Engine::State::CountStep(const StepResult& result) {
 bool Engine::State::StartStep() {
   if (faulted || !scheduler.HasWork()) return false;
   StepPlan* plan = transport->NextSlot();
-  if (plan == nullptr || !scheduler.Schedule(SteadyNowNs(), *plan, events)) return false;
+  if (plan == nullptr) return false;
+  TimelineSpan span({.name = "plan"});
+  const int64_t now_ns = SteadyNowNs();
+  if (!scheduler.Schedule(now_ns, *plan, events)) {
+    span.Drop();
+    return false;
+  }
   plan->graph_size = GraphSizeFor(*plan, graph_sizes);
-  PublishedStep step{.tokens = plan->num_tokens, .graph_size = plan->graph_size};
-  for (const TokenRun& run : plan->token_runs) step.prompt_tokens += run.count;
+  plan->watch = observer.NextWatch(now_ns, transport->in_flight());
+  PublishedStep step{.rows = static_cast<int32_t>(plan->work.size()),
+                     .tokens = plan->num_tokens,
+                     .graph_size = plan->graph_size,
+                     .watch = plan->watch};
+  for (const TokenRun& run : plan->token_runs) {
+    step.prompt_tokens += static_cast<int32_t>(run.count);
+  }
   step.prompt_tokens -= plan->num_found;
   published.push_back(step);
   transport->Publish();
@@ -442,6 +465,8 @@ void Engine::State::EndEverything(const std::string& fault) {
 
 void Engine::State::Deliver() {
   PublishStats();
+  TimelineSpan span({.name = "deliver"});
+  if (events.starts.empty() && events.tokens.empty() && events.finishes.empty()) span.Drop();
   if (!events.starts.empty()) {
     sink->OnTurnStarts(events.starts);
     live.fetch_sub(std::ranges::count_if(
@@ -481,6 +506,7 @@ void Engine::State::PublishStats() {
     stats.last_retired_ns = counts.last_retired_ns;
     stats.graphs = graphs;
     stats.step_sizes = step_sizes;
+    stats.sampled = observer.sampled();
   }
   if (!counts.fault.empty()) stats.fault = counts.fault;
   counts = {};

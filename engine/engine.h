@@ -17,6 +17,7 @@
 #include "engine/values/scheduler_config.h"
 #include "engine/values/session_operation.h"
 #include "engine/values/step_sizes.h"
+#include "engine/values/step_times.h"
 #include "engine/worker/rank/graph_use.h"
 
 namespace quire {
@@ -30,12 +31,13 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;  // known tokens computed; once more after a preemption
   uint64_t generated_tokens = 0;
   uint64_t preemptions = 0;
-  int64_t last_step_tokens = 0;  // computed by the last retired step
-  StepSizes step_sizes;          // of all retired steps
-  int64_t last_step_ns = 0;      // its duration in the worker
-  int64_t last_retired_ns = 0;   // steady clock; 0: none yet
-  bool work_waiting = false;     // live requests exist that are not paused
-  int64_t work_since_ns = 0;     // steady clock; when the first of them came to an idle engine
+  int64_t last_step_tokens = 0;       // computed by the last retired step
+  StepSizes step_sizes;               // of all retired steps
+  int64_t last_step_ns = 0;           // its duration in the worker
+  std::vector<SampledSteps> sampled;  // by rank; empty before the first
+  int64_t last_retired_ns = 0;        // steady clock; 0: none yet
+  bool work_waiting = false;          // live requests exist that are not paused
+  int64_t work_since_ns = 0;          // steady clock; when the first of them came to an idle engine
   std::string fault;             // why the worker group is dead for good; empty while it is not
   bool recovering = false;       // the workers died, and new ones are being started
   uint64_t recoveries = 0;       // times that workers died and were replaced
@@ -75,6 +77,9 @@ class Engine {
   void Run(SessionOperation operation, SessionCompletion done);
   // From now on the observer hears of changes. It outlives the engine. Any thread; never blocks.
   void SetSessionObserver(SessionObserver* observer);
+  // Profilers that are attached to the workers record the next `steps` steps. `uncaptured`: their
+  // operations are enqueued one by one, so that the ranges of layers show. Any thread.
+  void ProfileSteps(int32_t steps, bool uncaptured);
   // From now on Submit refuses with UNAVAILABLE; running and queued requests continue.
   void StartDrain();
   bool Idle() const;  // no live request

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "kernels/step_profiler.h"
+
 namespace quire {
 
 class CommandQueue {
@@ -23,24 +25,8 @@ class CommandQueue {
   // and replays them at every later run, so fn must enqueue the same calls with the same arguments
   // each time. Key 0 is never captured.
   virtual void RunCaptured(int64_t key, const std::function<void()>& fn) = 0;
-  // Names the work enqueued between the two calls in profiles: "layer 3". Ranges nest. Without a
-  // profiler a call is one comparison; a replayed step makes none.
-  virtual void BeginRange(const char* name, int64_t number) = 0;
-  virtual void EndRange() = 0;
-};
-
-// A range of a profile that ends with this object. The queue must outlive it.
-class NamedRange {
- public:
-  NamedRange(CommandQueue& queue, const char* name, int64_t number) : queue_(queue) {
-    queue_.BeginRange(name, number);
-  }
-  ~NamedRange() { queue_.EndRange(); }
-  NamedRange(const NamedRange&) = delete;
-  NamedRange& operator=(const NamedRange&) = delete;
-
- private:
-  CommandQueue& queue_;
+  // Measures the steps of this queue. Lives as long as the queue.
+  virtual StepProfiler& profiler() = 0;
 };
 
 }  // namespace quire

@@ -26,6 +26,7 @@
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
+#include "server/tracing/tracer.h"
 #include "version/build_facts.h"
 
 namespace quire {
@@ -154,6 +155,7 @@ struct Server::State {
   absl::Status Plan();
   absl::StatusOr<std::unique_ptr<Transport>> StartWorkers();
   absl::Status OpenArchive();
+  absl::Status StartTracer();
   std::optional<StartError> Serve();
   void EndPhase(const char* name);
 
@@ -192,6 +194,7 @@ struct Server::State {
   std::condition_variable drain_changed;
   bool drain_requested = false;
 
+  std::unique_ptr<Tracer> tracer;           // null: no endpoint; outlives engine and front
   std::unique_ptr<SessionArchive> archive;  // null: no session directory; outlives engine and front
 
   // Guards the pointers below: the admin thread reads them while they are created and destroyed.
@@ -275,13 +278,16 @@ std::optional<StartError> Server::State::Load() {
   const absl::Status opened = OpenArchive();
   if (!opened.ok()) return StartError{ExitCode::kBadConfig, opened};
 
+  if (const absl::Status status = StartTracer(); !status.ok()) {
+    return StartError{ExitCode::kBadConfig, status};
+  }
   absl::StatusOr<std::unique_ptr<Transport>> transport = StartWorkers();
   if (!transport.ok()) {
     return StartError{DeviceOr(ExitCode::kModel, transport.status()), transport.status()};
   }
   {
     const std::lock_guard lock(parts_mutex);
-    front = GrpcFront::Create(FrontFor(settings), &model, &metrics);
+    front = GrpcFront::Create(FrontFor(settings), &model, &metrics, tracer.get());
     engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
                                       *std::move(transport), front.get(), model.setup.graph_sizes);
   }
@@ -299,6 +305,19 @@ absl::Status Server::State::OpenArchive() {
                                                   .model_identity = model.identity,
                                                   .limits = FileLimits(model)},
                                                  &metrics.archive()));
+  return absl::OkStatus();
+}
+
+// The collector need not be there yet.
+absl::Status Server::State::StartTracer() {
+  const ServerConfig& config = settings.server;
+  if (config.otlp_endpoint.empty()) return absl::OkStatus();
+  TracerOptions options{.sample_ratio = config.trace_sample_ratio,
+                        .service_name = config.otlp_service_name,
+                        .service_version = ThisBuild().version,
+                        .model = model.name};
+  ASSIGN_OR_RETURN(options.endpoint, ParseOtlpEndpoint(config.otlp_endpoint));
+  tracer = std::make_unique<Tracer>(options, &metrics.otlp());
   return absl::OkStatus();
 }
 
@@ -431,6 +450,7 @@ void Server::State::TearDown() {
   }
   last_engine.reset();
   last_front.reset();
+  tracer.reset();  // no call is left that could be traced
   archive.reset();
   admin.reset();
 }

@@ -21,7 +21,7 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
   // s.residual holds h; s.x holds this rank's part of a block's output until the next norm sums the
   // parts and adds them. The first norm adds nothing.
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
-    const NamedRange range(backend_, "layer", static_cast<int64_t>(i));
+    const NamedRange range(backend_.profiler(), "layer", static_cast<int64_t>(i));
     const DecoderLayer& layer = weights_.layers[i];
     if (i == 0) {
       backend_.RmsNorm({.x = s.residual, .weight = layer.input_norm, .eps = norm_eps_, .out = s.x});

@@ -20,6 +20,7 @@
 #include "engine/values/scheduler_events.h"
 #include "engine/values/session_operation.h"
 #include "engine/values/step_plan.h"
+#include "engine/values/step_result.h"
 
 namespace quire {
 

@@ -1,7 +1,6 @@
-// StepPlan and StepResult: the scheduler's decisions for one step and their results, as plain
-// data. The scheduler is the only writer of plans; workers execute them and decide nothing, so
-// ranks cannot diverge. A plan speaks of rows (stable slots of the workers' row tables), blocks and
-// tokens, never of requests.
+// StepPlan: the scheduler's decisions for one step, as plain data. The scheduler is the only writer
+// of plans; workers execute them and decide nothing, so ranks cannot diverge. A plan speaks of rows
+// (stable slots of the workers' row tables), blocks and tokens, never of requests.
 //
 // Vectors are reused from step to step and keep their capacity: a steady step allocates nothing.
 // Every element is trivially copyable so that a shared-memory transport can flatten the vectors.
@@ -10,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/values/step_watch.h"
 #include "kernels/step_message.h"
 
 namespace quire {
@@ -68,6 +68,7 @@ struct StepPlan {
   int32_t graph_size = 0;   // rows of the captured step that the plan runs as, padded to that many;
                             // 0: it runs uncaptured
   bool shutdown = false;    // the last plan: workers finish and exit
+  StepWatch watch;
   std::vector<NewRow> new_rows;
   std::vector<TokenRun> token_runs;
   std::vector<BlockAdd> block_adds;
@@ -81,6 +82,7 @@ struct StepPlan {
     step = 0;
     num_tokens = num_samples = num_found = graph_size = 0;
     shutdown = false;
+    watch = {};
     new_rows.clear();
     token_runs.clear();
     block_adds.clear();
@@ -90,19 +92,6 @@ struct StepPlan {
     biases.clear();
     banned.clear();
   }
-};
-
-struct SampledToken {
-  int32_t row = 0;
-  SampleResult result;
-};
-
-struct StepResult {
-  uint64_t step = 0;
-  uint64_t checksum = 0;  // over step, graph, rows and tokens; must agree between ranks
-  int64_t started_ns = 0;
-  int64_t finished_ns = 0;
-  std::vector<SampledToken> samples;  // one per RowWork with sample set, in plan order
 };
 
 }  // namespace quire

@@ -101,6 +101,11 @@ const StepResult* InProcessTransport::Poll() {
   return &first;
 }
 
+const StepResult* InProcessTransport::ResultOf(int32_t rank) {
+  if (rank >= static_cast<int32_t>(ranks_.size())) return nullptr;
+  return &ranks_[static_cast<size_t>(rank)]->results[released_ % plans_.size()];
+}
+
 void InProcessTransport::Release() {
   CHECK_GT(in_flight(), 0);
   ++released_;

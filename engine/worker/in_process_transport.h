@@ -30,6 +30,7 @@ class InProcessTransport final : public Transport {
   StepPlan* NextSlot() override;
   void Publish() override;
   const StepResult* Poll() override;
+  const StepResult* ResultOf(int32_t rank) override;
   void Release() override;
   int in_flight() const override {
     return forgotten_ ? 0 : static_cast<int>(published_count_ - released_);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/values/step_plan.h"
+#include "engine/values/step_result.h"
 
 namespace quire {
 

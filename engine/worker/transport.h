@@ -13,6 +13,7 @@
 #include "engine/base/wake_event.h"
 #include "engine/values/copy_plan.h"
 #include "engine/values/step_plan.h"
+#include "engine/values/step_result.h"
 
 namespace quire {
 
@@ -29,6 +30,9 @@ class Transport {
   virtual void Publish() = 0;
   // The oldest finished step, or null. Valid until Release or Recover.
   virtual const StepResult* Poll() = 0;
+  // The same step's result as `rank` published it, with its own times; null beyond the last rank.
+  // Requires that Poll has returned the step. Valid as long as Poll's answer.
+  virtual const StepResult* ResultOf(int32_t rank) = 0;
   // Frees the slot of the oldest finished step.
   virtual void Release() = 0;
   // Plans published and not yet released.

@@ -16,6 +16,7 @@
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cpu/block_copier.h"
+#include "kernels/cpu/clock_profiler.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/group_collectives.h"
 #include "kernels/cpu/host_limits.h"
@@ -89,6 +90,7 @@ class CpuBackend final : public Backend {
     if (bytes != 0) std::memcpy(host, device, bytes);
   }
   void CopyOnDevice(void* to, const void* from, size_t bytes) override {
+    profiler_.Enter(StepPart::kCopies);
     if (bytes != 0) std::memcpy(to, from, bytes);
   }
   void Synchronize() override {}
@@ -98,24 +100,51 @@ class CpuBackend final : public Backend {
   std::unique_ptr<BlockCopier> MakeBlockCopier() override {
     return std::make_unique<cpu::PlainBlockCopier>();
   }
-  void BeginRange(const char*, int64_t) override {}
-  void EndRange() override {}
+  StepProfiler& profiler() override { return profiler_; }
 
-  void BeginStep(const BeginStepParams& p) override { cpu::BeginStep(p); }
-  void EndStep(const EndStepParams& p) override { cpu::EndStep(p); }
+  void BeginStep(const BeginStepParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::BeginStep(p);
+  }
+  void EndStep(const EndStepParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::EndStep(p);
+  }
   void FillUniform(const FillUniformParams& p) override { cpu::FillUniform(p, cores_); }
   // Attention divides its work in every call.
   void PlanAttention(const PagedAttentionParams&) override {}
-  void Embed(const EmbedParams& p) override { cpu::Embed(p, cores_); }
-  void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(p, cores_); }
-  void MatMul(const MatMulParams& p) override { cpu::MatMul(p, cores_); }
-  void RopeStoreKv(const RopeStoreKvParams& p) override { cpu::RopeStoreKv(p, cores_); }
+  void Embed(const EmbedParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::Embed(p, cores_);
+  }
+  void RmsNorm(const RmsNormParams& p) override {
+    profiler_.Enter(StepPart::kNorms);
+    cpu::RmsNorm(p, cores_);
+  }
+  void MatMul(const MatMulParams& p) override {
+    profiler_.Enter(StepPart::kProducts);
+    cpu::MatMul(p, cores_);
+  }
+  void RopeStoreKv(const RopeStoreKvParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::RopeStoreKv(p, cores_);
+  }
   void PagedAttention(const PagedAttentionParams& p) override {
+    profiler_.Enter(StepPart::kAttention);
     cpu::PagedAttention(p, cores_, attention_space_);
   }
-  void SiluMul(const SiluMulParams& p) override { cpu::SiluMul(p, cores_); }
-  void GatherRows(const GatherRowsParams& p) override { cpu::GatherRows(p, cores_); }
-  void Sample(const SampleParams& p) override { cpu::Sample(p, cores_); }
+  void SiluMul(const SiluMulParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::SiluMul(p, cores_);
+  }
+  void GatherRows(const GatherRowsParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::GatherRows(p, cores_);
+  }
+  void Sample(const SampleParams& p) override {
+    profiler_.Enter(StepPart::kSampling);
+    cpu::Sample(p, cores_);
+  }
 
   RankOf group() const override {
     return group_ == nullptr ? RankOf{} : RankOf{group_->rank(), group_->ranks()};
@@ -123,6 +152,7 @@ class CpuBackend final : public Backend {
   void AllReduceSum(TensorView x) override {
     if (Begin()) cpu::AllReduceSum(x, *group_);
   }
+  // The norm is no part of the exchange here, as it is on a device that does both in one.
   void SumRmsNorm(const RmsNormParams& p) override {
     AllReduceSum(p.x);
     RmsNorm(p);
@@ -140,6 +170,7 @@ class CpuBackend final : public Backend {
   // False in a group of one, which has nothing to exchange.
   bool Begin() {
     if (group_ == nullptr) return false;
+    profiler_.Enter(StepPart::kCollectives);
     if (collectives_ != nullptr) collectives_->fetch_add(1, std::memory_order_relaxed);
     return true;
   }
@@ -149,6 +180,7 @@ class CpuBackend final : public Backend {
   cpu::ThreadPool pool_;
   const cpu::Cores cores_;
   cpu::AttentionSpace attention_space_;
+  cpu::ClockProfiler profiler_;
   uint64_t marks_ = 0;
 };
 

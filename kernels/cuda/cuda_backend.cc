@@ -1,7 +1,6 @@
 // The CUDA backend: memory, order and capture. Each operation has its own file.
 #include "kernels/cuda/cuda_backend.h"
 
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -11,10 +10,11 @@
 #include "kernels/cuda/attention/paged_attention.h"
 #include "kernels/cuda/block_copier.h"
 #include "kernels/cuda/device/cuda_kernels.h"
+#include "kernels/cuda/event_profiler.h"
 #include "kernels/cuda/graph_set.h"
 #include "kernels/cuda/group/communicator.h"
+#include "kernels/cuda/marked_stream.h"
 #include "kernels/cuda/matmul/matmul.h"
-#include "kernels/cuda/profile_ranges.h"
 
 namespace quire {
 namespace {
@@ -51,35 +51,6 @@ int SmsOf(int ordinal) {
   return count;
 }
 
-// The stream and its events. Destroyed after everything that uses them.
-class Stream {
- public:
-  Stream() {
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    for (cudaEvent_t& event : events_) {
-      CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    }
-  }
-  ~Stream() {
-    cudaStreamSynchronize(stream_);
-    for (cudaEvent_t event : events_) cudaEventDestroy(event);
-    cudaStreamDestroy(stream_);
-  }
-  cudaStream_t get() const { return stream_; }
-  // Marks count from 1; the events of the last 16 are kept.
-  uint64_t Mark() {
-    ++marks_;
-    CUDA_CHECK(cudaEventRecord(events_[marks_ % events_.size()], stream_));
-    return marks_;
-  }
-  void WaitFor(uint64_t mark) { CUDA_CHECK(cudaEventSynchronize(events_[mark % events_.size()])); }
-
- private:
-  cudaStream_t stream_ = nullptr;
-  std::array<cudaEvent_t, 16> events_{};
-  uint64_t marks_ = 0;
-};
-
 class Implementation final : public CudaBackend {
  public:
   Implementation(const CudaOptions& options, std::string name, Buffer space)
@@ -91,6 +62,7 @@ class Implementation final : public CudaBackend {
                 .stream = stream_.get(),
                 .dependent_launch = options.dependent_launch},
         layout_(Layout(options, device_.num_sms)),
+        profiler_(stream_),
         attention_(LimitsOf(options), device_, At(layout_.attention)),
         matmul_(device_, At(layout_.workspace), options.algorithm_cache),
         graphs_(device_.stream),
@@ -162,6 +134,7 @@ class Implementation final : public CudaBackend {
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device_.stream));
   }
   void CopyOnDevice(void* to, const void* from, size_t bytes) override {
+    profiler_.Enter(StepPart::kCopies);
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device_.stream));
   }
   void Synchronize() override { CUDA_CHECK(cudaStreamSynchronize(device_.stream)); }
@@ -175,43 +148,71 @@ class Implementation final : public CudaBackend {
   std::unique_ptr<BlockCopier> MakeBlockCopier() override {
     return std::make_unique<cuda::StreamBlockCopier>(options_.ordinal);
   }
-  void BeginRange(const char* name, int64_t number) override { ranges_.Begin(name, number); }
-  void EndRange() override { ranges_.End(); }
+  StepProfiler& profiler() override { return profiler_; }
 
   void BeginStep(const BeginStepParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
     settled_ = false;
     cuda::BeginStep(p, device_);
   }
-  void EndStep(const EndStepParams& p) override { cuda::EndStep(p, device_); }
+  void EndStep(const EndStepParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cuda::EndStep(p, device_);
+  }
   void FillUniform(const FillUniformParams& p) override { cuda::FillUniform(p, device_); }
-  void PlanAttention(const PagedAttentionParams& p) override { attention_.Plan(p); }
-  void Embed(const EmbedParams& p) override { cuda::Embed(p, device_); }
-  void RmsNorm(const RmsNormParams& p) override { cuda::RmsNorm(p, device_); }
-  void MatMul(const MatMulParams& p) override { matmul_.Run(p); }
-  void RopeStoreKv(const RopeStoreKvParams& p) override { cuda::RopeStoreKv(p, device_, settled_); }
+  void PlanAttention(const PagedAttentionParams& p) override {
+    profiler_.Enter(StepPart::kAttention);
+    attention_.Plan(p);
+  }
+  void Embed(const EmbedParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cuda::Embed(p, device_);
+  }
+  void RmsNorm(const RmsNormParams& p) override {
+    profiler_.Enter(StepPart::kNorms);
+    cuda::RmsNorm(p, device_);
+  }
+  void MatMul(const MatMulParams& p) override {
+    profiler_.Enter(StepPart::kProducts);
+    matmul_.Run(p);
+  }
+  void RopeStoreKv(const RopeStoreKvParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cuda::RopeStoreKv(p, device_, settled_);
+  }
   void PagedAttention(const PagedAttentionParams& p) override {
+    profiler_.Enter(StepPart::kAttention);
     attention_.Run(p);
     settled_ = true;
   }
-  void SiluMul(const SiluMulParams& p) override { cuda::SiluMul(p, device_); }
-  void GatherRows(const GatherRowsParams& p) override { cuda::GatherRows(p, device_); }
-  void Sample(const SampleParams& p) override { cuda::Sample(p, device_); }
+  void SiluMul(const SiluMulParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cuda::SiluMul(p, device_);
+  }
+  void GatherRows(const GatherRowsParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cuda::GatherRows(p, device_);
+  }
+  void Sample(const SampleParams& p) override {
+    profiler_.Enter(StepPart::kSampling);
+    cuda::Sample(p, device_);
+  }
 
   RankOf group() const override { return {options_.place.rank, options_.place.ranks}; }
   void AllReduceSum(TensorView x) override {
-    if (communicator_ != nullptr) communicator_->AllReduceSum(x);
+    if (Exchanges()) communicator_->AllReduceSum(x);
   }
   void SumRmsNorm(const RmsNormParams& p) override {
-    if (communicator_ == nullptr) return RmsNorm(p);
+    if (!Exchanges()) return RmsNorm(p);
     communicator_->SumRmsNorm(p);
   }
   void ColumnsToRows(TensorView x, TensorView out) override {
-    if (communicator_ != nullptr) return communicator_->ColumnsToRows(x, out);
+    if (Exchanges()) return communicator_->ColumnsToRows(x, out);
     CHECK(x.dim == out.dim);
     CopyOnDevice(out.data, x.data, static_cast<size_t>(x.bytes()));
   }
   void ShareSamples(const ShareSamplesParams& p) override {
-    if (communicator_ != nullptr) communicator_->ShareSamples(p);
+    if (Exchanges()) communicator_->ShareSamples(p);
   }
 
   int64_t allocated_bytes() const override { return allocated_; }
@@ -223,21 +224,26 @@ class Implementation final : public CudaBackend {
   void* stream() const override { return device_.stream; }
 
  private:
+  // False in a group of one, which has nothing to exchange.
+  bool Exchanges() {
+    if (communicator_ != nullptr) profiler_.Enter(StepPart::kCollectives);
+    return communicator_ != nullptr;
+  }
   void* At(int64_t offset) const { return static_cast<char*>(space_.data()) + offset; }
 
   const CudaOptions options_;
   const std::string name_;
   // In this order, so that graphs and operations die before the memory and the stream they use.
   const Buffer space_;
-  Stream stream_;
+  cuda::MarkedStream stream_;
   const cuda::Device device_;
   const Space layout_;
+  cuda::EventProfiler profiler_;
   cuda::PagedAttention attention_;
   bool settled_ = false;  // the step has enqueued an attention (rule 2 of launch.h)
   cuda::MatMul matmul_;
   std::unique_ptr<cuda::Communicator> communicator_;  // null in a group of one
   cuda::GraphSet graphs_;
-  cuda::ProfileRanges ranges_;
   int64_t allocated_;
   bool sealed_ = false;
 };

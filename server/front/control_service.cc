@@ -16,6 +16,7 @@
 #include "server/generate/generation_stream.h"
 #include "server/generate/request_codec.h"
 #include "server/generate/stream_table.h"
+#include "server/timeline/trace_call.h"
 #include "version/build_facts.h"
 
 namespace quire {
@@ -220,6 +221,11 @@ std::unique_ptr<RawService> MakeControlService(const ControlResources& resources
       [hooks](TenantId tenant, const v1::UndrainRequest&, v1::UndrainResponse* response) {
         return Undrain(hooks, tenant, response);
       });
+  s->Add("/quire.v1.Control/Trace",
+         RawService::ServerStreaming(
+             [resources](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+               return StartTrace(&resources.sessions, context, request);
+             }));
   return service;
 }
 

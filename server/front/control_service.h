@@ -15,6 +15,7 @@
 namespace quire {
 
 class StreamTable;
+struct SessionResources;
 
 // The objects that Control reports on, and through which it ends requests.
 struct ControlResources {
@@ -23,6 +24,7 @@ struct ControlResources {
   const Engine& engine;
   const DrainState& drain;
   StreamTable& streams;
+  SessionResources& sessions;  // of Trace, which runs on the session thread
 };
 
 // The front's own part of Control. Both functions may be called by any thread.

@@ -2,8 +2,6 @@
 // the two never differ.
 #include "server/metrics/metrics.h"
 
-#include <prometheus/text_serializer.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -19,7 +17,9 @@
 #include "kernels/check.h"
 #include "server/metrics/archive_metrics.h"
 #include "server/metrics/cache_metrics.h"
+#include "server/metrics/exposition.h"
 #include "server/metrics/metric_registry.h"
+#include "server/metrics/otlp_metrics.h"
 #include "server/metrics/process_stats.h"
 #include "version/build_facts.h"
 
@@ -136,11 +136,13 @@ struct ServerMetrics::State : MetricRegistry {
   }
 
   void RefreshEngine(const EngineStats& stats);
+  void RaiseSampled(const std::vector<SampledSteps>& ranks);
   void RaiseStepSizes(const StepSizes& sizes);
   void RefreshProcess();
 
   CacheMetrics cache{*this};
   ArchiveMetrics archive{*this};
+  OtlpMetrics otlp{*this};
 
   // Load: refreshed by each scrape from the engine's counts.
   Gauge& running = OneGauge("quire_requests_running", "Requests that hold a row of the batch.");
@@ -216,6 +218,7 @@ struct ServerMetrics::State : MetricRegistry {
       OneCounter("quire_connections_rejected_total", "Connections closed on arrival.");
   Gauge& streams = OneGauge("quire_streams_open", "Open Generate calls.");
   Gauge& watches = OneGauge("quire_session_watches", "Open Watch calls.");
+  Gauge& traces = OneGauge("quire_traces", "Open Trace calls.");
   Family<Gauge>& transfers =
       Gauges("quire_session_transfers", "Open Export and Import calls, by direction.");
   Gauge& exports = transfers.Add({{"direction", "export"}});
@@ -232,6 +235,7 @@ struct ServerMetrics::State : MetricRegistry {
       Histograms("quire_grpc_server_handling_seconds", "Duration of ended calls, by method.");
   Gauge& SessionStreams(const std::string& method) {
     if (method == "Watch") return watches;
+    if (method == "Trace") return traces;
     CHECK(method == "Export" || method == "Import");
     return method == "Export" ? exports : imports;
   }
@@ -249,6 +253,10 @@ struct ServerMetrics::State : MetricRegistry {
       Gauges("quire_worker_start_seconds", "Duration of a worker's start, by phase.");
   Family<Gauge>& worker_memory =
       Gauges("quire_worker_memory_bytes", "Memory of a worker after its start, by part.");
+  Family<Counter>& sampled_steps =
+      Counters("quire_sampled_steps_total", "Steps whose device time was measured by parts.");
+  Family<Counter>& sampled_seconds =
+      Counters("quire_sampled_step_seconds_total", "Device time of the sampled steps, by part.");
   Family<Gauge>& graph_nodes = Gauges("quire_cuda_graph_nodes", "Nodes of a captured step.");
   Family<Gauge>& graph_seconds =
       Gauges("quire_cuda_graph_capture_seconds", "Time to capture a step.");
@@ -419,11 +427,24 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
   RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));
   RaiseTo(preemptions, static_cast<double>(stats.preemptions));
+  RaiseSampled(stats.sampled);
   cache.Refresh(stats);
   for (const GraphUse& graph : stats.graphs) {
     const Labels size = {{"size", std::to_string(graph.size)}};
     RaiseTo(graph_replays.Add(size), static_cast<double>(graph.replays));
     graph_padding.Add(size).Set(graph.padded_share());
+  }
+}
+
+void ServerMetrics::State::RaiseSampled(const std::vector<SampledSteps>& ranks) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::string label = std::to_string(rank);
+    RaiseTo(sampled_steps.Add({{"rank", label}}), static_cast<double>(ranks[rank].steps));
+    for (int i = 0; i < kNumStepParts; ++i) {
+      const char* const part = Name(static_cast<StepPart>(i));
+      RaiseTo(sampled_seconds.Add({{"rank", label}, {"part", part}}),
+              static_cast<double>(ranks[rank].total[static_cast<size_t>(i)]) * 1e-9);
+    }
   }
 }
 
@@ -448,6 +469,8 @@ void ServerMetrics::State::RefreshProcess() {
 
 ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
 
+OtlpMetrics& ServerMetrics::otlp() { return state_->otlp; }
+
 std::string ServerMetrics::Serialize(const EngineStats& stats) {
   const std::lock_guard lock(state_->scrape_mutex);
   state_->RefreshEngine(stats);
@@ -466,7 +489,7 @@ std::string ServerMetrics::Serialize(const EngineStats& stats) {
   for (prometheus::MetricFamily& family : families) {
     if (family.name.starts_with("vllm:")) LabelEngine(family);
   }
-  return prometheus::TextSerializer().Serialize(families);
+  return Exposition(families);
 }
 
 }  // namespace quire

@@ -13,6 +13,7 @@
 namespace quire {
 
 class ArchiveMetrics;
+class OtlpMetrics;
 struct MemoryPlan;
 struct WorkerReport;
 
@@ -32,7 +33,7 @@ class ServerMetrics {
   void ConnectionRejected();
   void StreamOpened();
   void StreamClosed();
-  // A streaming call of the Sessions service began or ended: "Watch", "Export" or "Import".
+  // A streaming call began or ended: "Watch", "Export", "Import" or "Trace".
   void SessionStreamOpened(const std::string& method);
   void SessionStreamClosed(const std::string& method);
   // A stream's buffer filled because its reader is slow: the request was paused, or the stream
@@ -50,6 +51,8 @@ class ServerMetrics {
 
   // Of the session directory.
   ArchiveMetrics& archive();
+  // Of spans and their export.
+  OtlpMetrics& otlp();
 
   // The exposition text, with gauges refreshed from `stats`.
   std::string Serialize(const EngineStats& stats);

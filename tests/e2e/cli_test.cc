@@ -406,7 +406,7 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire session get --help lists the flags.\n"},
       {{},
        "quire: a command is required: generate, chat, tokenize, detokenize, session, info, "
-       "health, abort, drain or completion\nquire --help lists the flags.\n"},
+       "health, abort, drain, trace or completion\nquire --help lists the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);

@@ -32,6 +32,7 @@ class CopyingTransport : public Transport {
   StepPlan* NextSlot() override { return steps_.NextSlot(); }
   void Publish() override { steps_.Publish(); }
   const StepResult* Poll() override { return steps_.Poll(); }
+  const StepResult* ResultOf(int32_t rank) override { return steps_.ResultOf(rank); }
   void Release() override { steps_.Release(); }
   int in_flight() const override { return steps_.in_flight(); }
   bool Submit(const CopyJob& job) override {

@@ -30,8 +30,7 @@ class ForwardingBackend : public Backend {
     inner_->RunCaptured(key, fn);
   }
   std::unique_ptr<BlockCopier> MakeBlockCopier() override { return inner_->MakeBlockCopier(); }
-  void BeginRange(const char* name, int64_t number) override { inner_->BeginRange(name, number); }
-  void EndRange() override { inner_->EndRange(); }
+  StepProfiler& profiler() override { return inner_->profiler(); }
   uint64_t Mark() override { return inner_->Mark(); }
   void WaitFor(uint64_t mark) override { inner_->WaitFor(mark); }
   void BeginStep(const BeginStepParams& p) override { inner_->BeginStep(p); }

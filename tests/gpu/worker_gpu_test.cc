@@ -3,14 +3,16 @@
 // root.
 //
 // Covers engine/worker/program/cuda_worker.cc, kernels/cuda/cuda_backend.cc,
-// kernels/cuda/graph_set.cc
+// kernels/cuda/event_profiler.cc, kernels/cuda/graph_set.cc, kernels/cuda/marked_stream.cc
 #include "engine/worker/program/cuda_worker.h"
 
 #include <condition_variable>
 #include <mutex>
+#include <numeric>
 
 #include "engine/base/json.h"
 #include "engine/engine.h"
+#include "engine/values/step_times.h"
 #include "engine/worker/in_process_transport.h"
 #include "engine/worker/rank/graph_use.h"
 #include "tests/gpu/demo_worker.h"
@@ -109,6 +111,15 @@ class PlannedSteps {
     worker_ = MakeDemoWorker(settings, &report);
   }
 
+  // From now on every `interval`th step is timed by parts.
+  void TimeEvery(uint64_t interval) { interval_ = interval; }
+  // The parts of each timed step, and how long the host saw it run.
+  struct Timed {
+    std::vector<PartTime> parts;
+    int64_t host_ns = 0;
+  };
+  const std::vector<Timed>& timed() const { return timed_; }
+
   // Prompts of `rows` rows in chunks, then `steps` steps of all of them, two in flight.
   std::vector<int32_t> Run(int32_t rows, int32_t steps) {
     std::mt19937 random(11);
@@ -150,11 +161,15 @@ class PlannedSteps {
   }
   void Launch() {
     plan_.step = ++step_;
+    plan_.watch.timed = interval_ > 0 && step_ % interval_ == 0;
     plan_.graph_size = GraphSizeFor(plan_, worker_->graph_sizes());
     worker_->Launch(plan_);
   }
   void Collect() {
     worker_->Collect(result_);
+    if (!result_.parts.empty()) {
+      timed_.push_back({result_.parts, result_.finished_ns - result_.started_ns});
+    }
     for (const SampledToken& sample : result_.samples) {
       EXPECT_FALSE(sample.result.nonfinite);
       tokens_.push_back(sample.result.token);
@@ -165,7 +180,9 @@ class PlannedSteps {
   StepPlan plan_;
   StepResult result_;
   uint64_t step_ = 0;
+  uint64_t interval_ = 0;
   std::vector<int32_t> tokens_;
+  std::vector<Timed> timed_;
 };
 
 class PlannedStepsTest : public ::testing::TestWithParam<int32_t> {};
@@ -177,6 +194,24 @@ TEST_P(PlannedStepsTest, CaptureAndDependentLaunchChangeNoToken) {
   EXPECT_EQ(PlannedSteps({.dependent_launch = false}).Run(GetParam(), 60), tokens);
   EXPECT_EQ(PlannedSteps({.capture = false, .dependent_launch = false}).Run(GetParam(), 60),
             tokens);
+}
+
+TEST_P(PlannedStepsTest, TimedStepsChangeNoTokenAndAddUp) {
+  PlannedSteps steps({});
+  steps.TimeEvery(3);
+  EXPECT_EQ(steps.Run(GetParam(), 60), PlannedSteps({}).Run(GetParam(), 60));
+  ASSERT_EQ(steps.timed().size(), (60 + static_cast<size_t>(GetParam())) / 3);
+  for (const auto& [parts, host_ns] : steps.timed()) {
+    ASSERT_EQ(parts.front().part, StepPart::kIdle);
+    PartSums sums = SumOf(parts);
+    for (const StepPart part : {StepPart::kProducts, StepPart::kAttention, StepPart::kNorms,
+                                StepPart::kElementwise, StepPart::kSampling}) {
+      EXPECT_GT(sums[static_cast<size_t>(part)], 0u) << Name(part);
+    }
+    sums[static_cast<size_t>(StepPart::kIdle)] = 0;
+    const auto busy_ns = std::accumulate(sums.begin(), sums.end(), int64_t{0});
+    EXPECT_LT(busy_ns, host_ns + 10'000);  // two clocks
+  }
 }
 
 // Sizes of graphs, and sizes that are padded to one.

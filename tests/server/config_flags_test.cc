@@ -368,7 +368,7 @@ TEST(ConfigTableTest, NamesAreUniqueAndFew) {
   std::set<std::string_view> names;
   const std::vector<Flag> table = SettingsTable(&settings);
   for (const Flag& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
-  EXPECT_LE(names.size(), 52u);
+  EXPECT_LE(names.size(), 55u);
 }
 
 TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {
@@ -468,6 +468,38 @@ TEST(ConfigTableTest, TheDocumentMatchesTheTable) {
           separator + std::string(alias.size() > 2 || alias == "tp" ? "`--" : "`-") + alias + "`";
     }
     EXPECT_TRUE(document.find(names + " |\n") != std::string::npos) << "missing line: " << names;
+  }
+}
+
+TEST(ConfigFlagsTest, StandardVariablesOfOpenTelemetryGiveWayToOurs) {
+  const auto endpoint = [](const Invocation& invocation) {
+    return MustParse(invocation).settings.server.otlp_endpoint;
+  };
+  const std::pair<std::string, std::string> general{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:1"};
+  const std::pair<std::string, std::string> traces{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+                                                   "localhost:2"};
+  const std::pair<std::string, std::string> ours{"QUIRE_OTLP_ENDPOINT", "localhost:3"};
+  EXPECT_EQ(endpoint({}), "");
+  EXPECT_EQ(endpoint({.arguments = {}, .environment = {general}}), "localhost:1");
+  EXPECT_EQ(endpoint({.arguments = {}, .environment = {general, traces}}), "localhost:2");
+  EXPECT_EQ(endpoint({.arguments = {}, .environment = {general, traces, ours}}), "localhost:3");
+  EXPECT_EQ(endpoint({.arguments = {"--otlp-endpoint", "localhost:4"}, .environment = {general}}),
+            "localhost:4");
+  const ParsedSettings named =
+      MustParse({.arguments = {},
+                 .environment = {{"OTEL_SERVICE_NAME", "chat"}, {"OTEL_LOG_LEVEL", "debug"}}});
+  EXPECT_EQ(named.settings.server.otlp_service_name, "chat");
+  EXPECT_TRUE(Contains(FaultOf(Invocation{.arguments = {},
+                                          .environment = {{"OTEL_EXPORTER_OTLP_ENDPOINT",
+                                                           "http://collector:4318/v1/traces"}}}),
+                       "gRPC port"));
+}
+
+TEST(ConfigFlagsTest, AnEndpointBeyondThisMachineSaysHowItIsReached) {
+  EXPECT_TRUE(Contains(FaultOf({"--otlp-endpoint", "collector:4317"}), "http://collector:4317"));
+  for (const std::string good :
+       {"127.0.0.1:4317", "localhost:4317", "http://collector:4317", "https://collector:4317"}) {
+    EXPECT_EQ(MustParse({"--otlp-endpoint", good}).settings.server.otlp_endpoint, good);
   }
 }
 

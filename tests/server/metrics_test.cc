@@ -93,7 +93,8 @@ TEST(MetricsTest, TheDocumentListsExactlyTheExportedMetrics) {
   ServerMetrics metrics("demo");
   MoveEverything(metrics);
   const auto documented = Documented();
-  const auto exported = Families(metrics.Serialize({.graphs = {{.size = 8}}}));
+  const auto exported =
+      Families(metrics.Serialize({.sampled = {{.steps = 1}}, .graphs = {{.size = 8}}}));
   for (const auto& [name, type] : exported) {
     EXPECT_TRUE(documented.contains(name)) << name << " is exported and not documented";
     EXPECT_EQ(documented.contains(name) ? documented.at(name) : type, type) << name;
@@ -132,9 +133,18 @@ TEST(MetricsTest, TheWorkersStartIsExported) {
   stats.recoveries = 2;
   stats.rank_mismatches = 3;
   stats.graphs = {{.size = 8, .replays = 10, .padded_rows = 20}};
+  stats.sampled.resize(2);
+  stats.sampled[1].Add(SumOf(std::vector<PartTime>{{StepPart::kIdle, 250'000'000},
+                                                   {StepPart::kNorms, 500'000'000},
+                                                   {StepPart::kIdle, 250'000'000}}),
+                       /*rows=*/1, /*tokens=*/1);
   const std::string scrape = metrics.Serialize(stats);
   for (const char* line :
-       {"quire_worker_start_seconds{model_name=\"demo\",phase=\"load\"} 0.5\n",
+       {"quire_sampled_steps_total{model_name=\"demo\",rank=\"0\"} 0\n",
+        "quire_sampled_steps_total{model_name=\"demo\",rank=\"1\"} 1\n",
+        "quire_sampled_step_seconds_total{model_name=\"demo\",part=\"idle\",rank=\"1\"} 0.5\n",
+        "quire_sampled_step_seconds_total{model_name=\"demo\",part=\"norms\",rank=\"1\"} 0.5\n",
+        "quire_worker_start_seconds{model_name=\"demo\",phase=\"load\"} 0.5\n",
         "quire_worker_memory_bytes{model_name=\"demo\",part=\"measured\"} 12\n",
         "quire_cuda_graph_nodes{model_name=\"demo\",size=\"8\"} 3\n",
         "quire_cuda_graph_capture_seconds{model_name=\"demo\",size=\"8\"} 0.002\n",

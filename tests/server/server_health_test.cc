@@ -60,6 +60,7 @@ class MortalTransport final : public Transport {
   StepPlan* NextSlot() override { return inner_->NextSlot(); }
   void Publish() override { inner_->Publish(); }
   const StepResult* Poll() override { return forgotten_ ? nullptr : inner_->Poll(); }
+  const StepResult* ResultOf(int32_t rank) override { return inner_->ResultOf(rank); }
   void Release() override { inner_->Release(); }
   int in_flight() const override { return forgotten_ ? 0 : inner_->in_flight(); }
   bool Submit(const CopyJob& job) override { return inner_->Submit(job); }

@@ -54,8 +54,8 @@ ZONES = {
     'tests/': None,  # everything
     'bench/': None,
 }
-PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/')
-RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/')
+PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/', 'opentelemetry/')
+RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/|opentelemetry/')
 RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/clients/', 'tests/e2e/', 'tests/fuzz/',
               'bench/')
 CUDA_HEADER = re.compile(r'cuda|cublas|nccl|cooperative_groups')
@@ -375,7 +375,8 @@ def both_ways(tree, sources, pattern, doc, what):
 
 def documented(tree):
     yield from both_ways(tree, ('server/metrics/metrics.cc', 'server/metrics/cache_metrics.cc',
-                                'server/metrics/archive_metrics.cc'),
+                                'server/metrics/archive_metrics.cc',
+                                'server/metrics/otlp_metrics.cc'),
                          r'"((?:quire_|vllm:)[a-z0-9_]+)"', 'docs/metrics.md', 'metric')
 
 

@@ -18,8 +18,10 @@ namespace quire::cli {
 
 class Connection {
  public:
-  // `interrupt` outlives this. Connects lazily, at the first RPC.
-  Connection(const std::string& server, double timeout_seconds, Interrupt* interrupt);
+  // `interrupt` outlives this. Connects lazily, at the first RPC. Every RPC carries `traceparent`
+  // (W3C Trace Context) unless it is empty; the server judges it.
+  Connection(const std::string& server, double timeout_seconds, Interrupt* interrupt,
+             const std::string& traceparent = "");
 
   // Runs one RPC: `call` gets a fresh context and returns the RPC's status.
   grpc::Status Run(const std::function<grpc::Status(grpc::ClientContext*)>& call);
@@ -32,6 +34,7 @@ class Connection {
  private:
   const double timeout_seconds_;
   Interrupt* const interrupt_;
+  const std::string traceparent_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Control::Stub> control_;
   std::unique_ptr<v1::Sessions::Stub> sessions_;

@@ -67,6 +67,31 @@ flags::Command DrainCommand(Invocation* i) {
                      .target = &i->undo}}};
 }
 
+flags::Command TraceCommand(TraceFlags* trace) {
+  return {.name = "trace",
+          .help =
+              "Record what the server does for some seconds, as a file for ui.perfetto.dev, and "
+              "print the time of a step by parts.",
+          .flags = {{.name = "seconds",
+                     .group = "Flags",
+                     .help = "length of the recording, 0.1 to 60; default 2",
+                     .target = &trace->seconds},
+                    {.name = "out",
+                     .group = "Flags",
+                     .help = "file to write; - is stdout",
+                     .target = &trace->out,
+                     .placeholder = "FILE"},
+                    {.name = "profile-steps",
+                     .group = "Flags",
+                     .help = "steps that attached profilers record (nsys "
+                             "--capture-range=cudaProfilerApi)",
+                     .target = &trace->profile_steps},
+                    {.name = "uncaptured",
+                     .group = "Flags",
+                     .help = "run these steps without captured graphs, so that layers have names",
+                     .target = &trace->uncaptured}}};
+}
+
 flags::Command CompletionCommand(std::string* shell) {
   return {.name = "completion",
           .help = "Print a completion script for a shell.",
@@ -126,6 +151,7 @@ flags::Program QuireProgram(Line* line) {
        .flags = {}},
       AbortCommand(&i->abort),
       DrainCommand(i),
+      TraceCommand(&i->trace),
       CompletionCommand(&line->shell)};
   return {.root = std::move(root),
           .version = ThisBuild().version,
@@ -144,6 +170,7 @@ Command CommandOf(std::string_view name) {
   if (name == "health") return Command::kHealth;
   if (name == "abort") return Command::kAbort;
   if (name == "drain") return Command::kDrain;
+  if (name == "trace") return Command::kTrace;
   return Command::kNone;
 }
 
@@ -181,6 +208,12 @@ std::string Contradiction(const Invocation& line) {
   }
   if (line.command == Command::kAbort && !line.abort.request_ids.empty() && line.abort.all) {
     return "abort takes request ids or --all, not both";
+  }
+  if (line.command == Command::kTrace && line.json && line.trace.out == "-") {
+    return "--json and --out - exclude each other: both write to stdout";
+  }
+  if (line.command == Command::kTrace && line.trace.uncaptured && !line.trace.profile_steps) {
+    return "--uncaptured is about the steps of --profile-steps";
   }
   if (line.command == Command::kDrain && line.exit_when_idle && line.undo) {
     return "--undo and --exit-when-idle exclude each other";

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "clients/cpp/flags/trace_flags.h"
+
 namespace quire::cli {
 
 enum class Command {
@@ -19,7 +21,8 @@ enum class Command {
   kInfo,
   kHealth,
   kAbort,
-  kDrain
+  kDrain,
+  kTrace
 };
 
 // The prompt: a text (from stdin when absent) or token ids.
@@ -102,6 +105,7 @@ struct Invocation {
   DetokenizeFlags detokenize;
   SessionFlags session;
   AbortFlags abort;
+  TraceFlags trace;
   bool exit_when_idle = false;  // drain
   bool undo = false;            // drain
 };

@@ -36,6 +36,7 @@ from quire.types import (
     ModelInfo,
     Options,
     Outcome,
+    RankSteps,
     Residency,
     ServerInfo,
     Session,
@@ -50,6 +51,6 @@ __all__ = [
     "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
     "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Message",
     "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "QuireClient", "QuireError",
-    "Residency", "ServerFault", "ServerInfo", "Session", "SessionOptions", "SessionState",
-    "Sessions", "Stream", "Timings", "Token", "Unavailable", "Usage",
+    "RankSteps", "Residency", "ServerFault", "ServerInfo", "Session", "SessionOptions",
+    "SessionState", "Sessions", "Stream", "Timings", "Token", "Unavailable", "Usage",
 ]  # fmt: skip

@@ -202,6 +202,19 @@ class ServerInfo:
 
 
 @dataclasses.dataclass(frozen=True)
+class RankSteps:
+    """Where the device time of a rank's steps went, in the mean of those that were timed.
+
+    `seconds` is by part: "idle", "products", "attention", "norms", "elementwise", "sampling",
+    "collectives", "copies". Empty if no step was timed.
+    """
+
+    rank: int
+    timed_steps: int
+    seconds: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class Load:
     """The server's load."""
 

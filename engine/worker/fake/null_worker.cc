@@ -6,7 +6,8 @@ namespace quire {
 void NullWorker::Run(const StepPlan& plan, StepResult& result) {
   result.step = plan.step;
   result.checksum = 0;
-  result.started_ns = result.finished_ns = 0;
+  result.started_ns = result.enqueued_ns = result.finished_ns = 0;
+  result.parts.clear();
   result.samples.clear();
   for (const RowWork& work : plan.work) {
     if (!work.sample) continue;

@@ -52,7 +52,8 @@ ShadowWorker::ShadowWorker(const ShadowWorkerOptions& options)
 void ShadowWorker::Run(const StepPlan& plan, StepResult& result) {
   result.step = plan.step;
   result.checksum = 0;
-  result.started_ns = result.finished_ns = 0;
+  result.started_ns = result.enqueued_ns = result.finished_ns = 0;
+  result.parts.clear();
   result.samples.clear();
   Require(plan.step == last_step_ + 1, "step number is not the next one", -1);
   last_step_ = plan.step;

@@ -17,7 +17,7 @@ namespace quire {
 namespace {
 
 // Changes with every change of the structs that travel.
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr uint32_t kPlanMagic = 0x51504C4E;    // "QPLN"
 constexpr uint32_t kResultMagic = 0x51524553;  // "QRES"
 constexpr size_t kMaxVectors = 8;
@@ -27,7 +27,7 @@ struct Head {
   uint32_t version = 0;
   uint64_t step = 0;
   uint64_t bytes = 0;  // of the whole, this head included
-  // plan: tokens, samples, graph size, shutdown; result: checksum, times
+  // plan: tokens, samples, graph size, flags; result: checksum, times
   std::array<uint64_t, 4> word{};
   std::array<uint32_t, kMaxVectors> count{};
   uint64_t sizes = 0;  // hash of the fields above and the sizes of the elements
@@ -91,6 +91,12 @@ bool Read(uint32_t magic, std::span<const std::byte> bytes, Head& head, Vectors&
   return true;
 }
 
+// The booleans of a plan, one bit each.
+uint64_t FlagsOf(const StepPlan& plan) {
+  return uint64_t{plan.shutdown} | uint64_t{plan.watch.timed} << 1 |
+         uint64_t{plan.watch.uncaptured} << 2 | uint64_t{plan.watch.recorded} << 3;
+}
+
 template <typename T>
 int64_t Bytes(int64_t count) {
   return static_cast<int64_t>(Padded(static_cast<size_t>(count) * sizeof(T)));
@@ -107,7 +113,8 @@ int64_t PlanBounds::PlanBytes() const {
 }
 
 int64_t PlanBounds::ResultBytes() const {
-  return static_cast<int64_t>(sizeof(Head)) + Bytes<SampledToken>(max_rows);
+  return static_cast<int64_t>(sizeof(Head)) + Bytes<SampledToken>(max_rows) +
+         Bytes<PartTime>(StepProfiler::kMaxParts + 1);
 }
 
 size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
@@ -115,7 +122,7 @@ size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
       .magic = kPlanMagic,
       .step = plan.step,
       .word = {static_cast<uint64_t>(plan.num_tokens), static_cast<uint64_t>(plan.num_samples),
-               static_cast<uint64_t>(plan.graph_size), plan.shutdown}};
+               static_cast<uint64_t>(plan.graph_size), FlagsOf(plan)}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
                plan.work, plan.tokens, plan.biases, plan.banned);
 }
@@ -137,7 +144,10 @@ bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   plan.num_tokens = static_cast<int32_t>(head.word[0]);
   plan.num_samples = static_cast<int32_t>(head.word[1]);
   plan.graph_size = static_cast<int32_t>(head.word[2]);
-  plan.shutdown = head.word[3] != 0;
+  plan.shutdown = (head.word[3] & 1) != 0;
+  plan.watch = {.timed = (head.word[3] & 2) != 0,
+                .uncaptured = (head.word[3] & 4) != 0,
+                .recorded = (head.word[3] & 8) != 0};
   return true;
 }
 
@@ -145,17 +155,19 @@ size_t EncodeResult(const StepResult& result, std::span<std::byte> out) {
   const Head head{.magic = kResultMagic,
                   .step = result.step,
                   .word = {result.checksum, static_cast<uint64_t>(result.started_ns),
+                           static_cast<uint64_t>(result.enqueued_ns),
                            static_cast<uint64_t>(result.finished_ns)}};
-  return Write(head, out, result.samples);
+  return Write(head, out, result.samples, result.parts);
 }
 
 bool DecodeResult(std::span<const std::byte> bytes, StepResult& result) {
   Head head;
-  if (!Read(kResultMagic, bytes, head, result.samples)) return false;
+  if (!Read(kResultMagic, bytes, head, result.samples, result.parts)) return false;
   result.step = head.step;
   result.checksum = head.word[0];
   result.started_ns = static_cast<int64_t>(head.word[1]);
-  result.finished_ns = static_cast<int64_t>(head.word[2]);
+  result.enqueued_ns = static_cast<int64_t>(head.word[2]);
+  result.finished_ns = static_cast<int64_t>(head.word[3]);
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "engine/values/step_plan.h"
+#include "engine/values/step_result.h"
 
 namespace quire {
 

@@ -36,6 +36,7 @@ class RestartingTransport final : public Transport {
   StepPlan* NextSlot() override { return current_ == nullptr ? nullptr : current_->NextSlot(); }
   void Publish() override { current_->Publish(); }
   const StepResult* Poll() override { return current_ == nullptr ? nullptr : current_->Poll(); }
+  const StepResult* ResultOf(int32_t rank) override { return current_->ResultOf(rank); }
   void Release() override { current_->Release(); }
   int in_flight() const override { return current_ == nullptr ? 0 : current_->in_flight(); }
   bool Submit(const CopyJob& job) override { return current_ != nullptr && current_->Submit(job); }

@@ -111,6 +111,9 @@ std::string SharedMemoryTransport::FaultOf(const StepResult& result,
     const bool in_vocabulary = 0 <= sample.token && sample.token < vocab_size_;
     if (!in_vocabulary && !sample.nonfinite) return "a token outside the vocabulary";
   }
+  for (const PartTime& part : result.parts) {
+    if (static_cast<uint32_t>(part.part) >= kNumStepParts) return "times of an unknown part";
+  }
   return "";
 }
 

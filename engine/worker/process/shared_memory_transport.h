@@ -27,6 +27,10 @@ class SharedMemoryTransport final : public Transport {
   StepPlan* NextSlot() override;
   void Publish() override;
   const StepResult* Poll() override;
+  const StepResult* ResultOf(int32_t rank) override {
+    const auto index = static_cast<size_t>(rank);
+    return joined_ && index < results_.size() ? &results_[index] : nullptr;
+  }
   void Release() override;
   int in_flight() const override {
     return forgotten_ ? 0 : static_cast<int>(published_ - released_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/values/step_plan.h"
+#include "engine/values/step_result.h"
 #include "engine/worker/copy/copy_runner.h"
 
 namespace quire {

@@ -116,7 +116,8 @@ void Worker::Launch(const StepPlan& plan) {
   for (const RowWork& work : plan.work) {
     if (work.sample) flight.rows.push_back(work.row);
   }
-  const NamedRange range(*backend_, "step", static_cast<int64_t>(plan.step));
+  const NamedRange range(backend_->profiler(), "step", static_cast<int64_t>(plan.step));
+  flight.timed = Watch(plan.watch);
   for (const BlockClone& clone : plan.block_clones) {
     backend_->CopyOnDevice(cache_.block_data(clone.to), cache_.block_data(clone.from),
                            static_cast<size_t>(cache_.layout().block_bytes()));
@@ -124,9 +125,19 @@ void Worker::Launch(const StepPlan& plan) {
   tables_.Apply(plan);
   const StepShape shape = StepMessageWriter::Write(
       plan, tables_, plan.graph_size, arrays_.message(launched_), arrays_.message_capacity());
-  backend_->RunCaptured(plan.graph_size, [&] { Enqueue(shape); });
+  const bool captured = !flight.timed && !plan.watch.uncaptured;
+  backend_->RunCaptured(captured ? plan.graph_size : 0, [&] { Enqueue(shape); });
+  backend_->profiler().EndStep();
   flight.mark = backend_->Mark();
+  flight.enqueued_ns = SteadyNowNs();
   ++launched_;
+}
+
+bool Worker::Watch(const StepWatch& watch) {
+  StepProfiler& profiler = backend_->profiler();
+  if (watch.recorded != recorded_) profiler.Record(watch.recorded);
+  recorded_ = watch.recorded;
+  return watch.timed && profiler.BeginStep();
 }
 
 void Worker::Enqueue(const StepShape& shape) {
@@ -162,11 +173,14 @@ void Worker::Collect(StepResult& result) {
   const SampleResult* sampled = arrays_.results(collected_);
   result.step = flight.step;
   result.started_ns = flight.started_ns;
+  result.enqueued_ns = flight.enqueued_ns;
   result.samples.clear();
   for (size_t i = 0; i < flight.rows.size(); ++i) {
     result.samples.push_back({flight.rows[i], sampled[i]});
   }
   result.checksum = Checksum(result, flight.graph_size);
+  result.parts.clear();
+  if (flight.timed) backend_->profiler().Take(result.parts);
   result.finished_ns = SteadyNowNs();
   ++collected_;
 }

@@ -62,12 +62,16 @@ class Worker final : public StepRunner, public StepPipeline {
     int32_t graph_size = 0;
     uint64_t mark = 0;
     int64_t started_ns = 0;
+    int64_t enqueued_ns = 0;
+    bool timed = false;
     std::vector<int32_t> rows;  // that sample, in plan order
   };
 
   Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
          std::unique_ptr<Model> model, KvCache cache);
   absl::Status AllocateLogits();
+  // Tells the profiler what is wanted of the step; true if the step is timed.
+  bool Watch(const StepWatch& watch);
   void Enqueue(const StepShape& shape);
   // Draws a token for each row. In a group each rank draws for its share of the rows, which it gets
   // whole, and tells the others.
@@ -84,6 +88,7 @@ class Worker final : public StepRunner, public StepPipeline {
   std::unique_ptr<Model> model_;
   RowTables tables_;
   StepArrays arrays_;
+  bool recorded_ = false;  // the last step was
   uint64_t launched_ = 0;
   std::atomic<uint64_t> collected_{0};  // Collect may run on another thread than Launch
   std::vector<Flight> flights_;         // [steps_in_flight], a ring

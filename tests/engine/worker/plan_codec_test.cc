@@ -27,6 +27,9 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(a.num_samples, b.num_samples);
   EXPECT_EQ(a.graph_size, b.graph_size);
   EXPECT_EQ(a.shutdown, b.shutdown);
+  EXPECT_EQ(a.watch.timed, b.watch.timed);
+  EXPECT_EQ(a.watch.uncaptured, b.watch.uncaptured);
+  EXPECT_EQ(a.watch.recorded, b.watch.recorded);
   EXPECT_EQ(Raw(a.new_rows), Raw(b.new_rows));
   EXPECT_EQ(Raw(a.token_runs), Raw(b.token_runs));
   EXPECT_EQ(Raw(a.block_adds), Raw(b.block_adds));
@@ -58,6 +61,8 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   plan.num_samples = static_cast<int32_t>(random());
   plan.graph_size = static_cast<int32_t>(random());
   plan.shutdown = random() % 2 == 0;
+  plan.watch = {
+      .timed = random() % 2 == 0, .uncaptured = random() % 2 == 0, .recorded = random() % 2 == 0};
   FillRandom(plan.new_rows, count(bounds.max_rows), random);
   FillRandom(plan.token_runs, count(bounds.max_rows), random);
   FillRandom(plan.block_adds, count(bounds.num_blocks), random);
@@ -105,6 +110,7 @@ TEST(PlanCodecTest, TheBoundsAreTight) {
   EXPECT_EQ(EncodePlan(RandomPlan(bounds, random, true), bytes), bytes.size());
   StepResult result;
   result.samples.resize(4);
+  result.parts.resize(StepProfiler::kMaxParts + 1);  // the idle time comes first
   bytes.resize(static_cast<size_t>(bounds.ResultBytes()));
   EXPECT_EQ(EncodeResult(result, bytes), bytes.size());
 }
@@ -115,7 +121,12 @@ TEST(PlanCodecDeathTest, APlanBeyondItsBoundsIsABug) {
 }
 
 StepResult SomeResult() {
-  StepResult result{.step = 7, .checksum = 99, .started_ns = -5, .finished_ns = 1'000'000'000'000};
+  StepResult result{.step = 7,
+                    .checksum = 99,
+                    .started_ns = -5,
+                    .enqueued_ns = 3,
+                    .finished_ns = 1'000'000'000'000};
+  result.parts = {{StepPart::kIdle, 9}, {StepPart::kCollectives, 4'000'000'000}};
   result.samples = {{.row = 3, .result = {.token = 17, .logprob = -0.25f, .nonfinite = 0}},
                     {.row = 1, .result = {.token = 2, .logprob = -1.5f, .nonfinite = 1}}};
   return result;
@@ -130,6 +141,8 @@ TEST(PlanCodecTest, AResultArrives) {
   EXPECT_EQ(decoded.step, result.step);
   EXPECT_EQ(decoded.checksum, result.checksum);
   EXPECT_EQ(decoded.started_ns, result.started_ns);
+  EXPECT_EQ(decoded.enqueued_ns, result.enqueued_ns);
+  EXPECT_EQ(decoded.parts, result.parts);
   EXPECT_EQ(decoded.finished_ns, result.finished_ns);
   EXPECT_EQ(Raw(decoded.samples), Raw(result.samples));
 }
@@ -138,7 +151,7 @@ TEST(PlanCodecTest, AResultArrives) {
 TEST(PlanCodecTest, MalformedResultsAreRefused) {
   std::vector<std::byte> good(1000);
   const size_t used = EncodeResult(SomeResult(), good);
-  const size_t head = used - Raw(SomeResult().samples).size();
+  const size_t head = used - Raw(SomeResult().samples).size() - Raw(SomeResult().parts).size();
   std::mt19937_64 random(3);
   StepResult decoded;
   for (size_t bit = 0; bit < head * 8; ++bit) {
