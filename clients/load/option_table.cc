@@ -32,7 +32,7 @@ constexpr ForeignFlag kForeign[] = {
     {"backend|endpoint|endpoint-type", ForeignFlag::Answer::kNone, true,
      "it speaks quire.v1 over gRPC only"},
     {"api-key", ForeignFlag::Answer::kNone, true,
-     "a server serves its own machine only and asks for no key"},
+     "a server asks for none: its port is for trusted peers and proxies only"},
     {"tokenizer|tokenizer-mode", ForeignFlag::Answer::kNoEffect, true,
      "prompts are token ids, and texts are tokenized by the server"},
     {"trust-remote-code", ForeignFlag::Answer::kNoEffect, false,

@@ -28,7 +28,7 @@ constexpr ForeignFlag kForeign[] = {
     {"host|port|url|base-url|endpoint", ForeignFlag::Answer::kInstead, true,
      "--server HOST:PORT or unix:PATH"},
     {"api-key|token", ForeignFlag::Answer::kNone, true,
-     "a server serves its own machine only and asks for no key"},
+     "a server asks for none: its port is for trusted peers and proxies only"},
     {"best-of|num-beams|beam-width", ForeignFlag::Answer::kNone, true,
      "a request has one answer: send it again with another --seed"},
     {"prompt|p", ForeignFlag::Answer::kInstead, true, "the prompt as TEXT: quire generate TEXT"},
