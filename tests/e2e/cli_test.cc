@@ -427,7 +427,7 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire session get --help lists the flags.\n"},
       {{},
        "quire: a command is required: generate, chat, tokenize, detokenize, session, info, "
-       "abort, drain or completion\nquire --help lists the flags.\n"},
+       "memory, abort, drain or completion\nquire --help lists the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);

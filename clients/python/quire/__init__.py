@@ -53,6 +53,7 @@ __all__ = [
     "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
     "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Memory",
     "MemorySeries", "MemoryTier", "Message", "ModelInfo", "NotFound", "Options", "Outcome",
-    "Overloaded", "QuireClient", "QuireError", "Residency", "ServerFault", "ServerInfo", "Session", "SessionOptions", "SessionState",
-    "Sessions", "Stream", "Timings", "Token", "Unavailable", "Usage",
+    "Overloaded", "QuireClient", "QuireError", "Residency", "ServerFault", "ServerInfo", "Session",
+    "SessionOptions", "SessionState", "Sessions", "Stream", "Timings", "Token", "Unavailable",
+    "Usage",
 ]  # fmt: skip

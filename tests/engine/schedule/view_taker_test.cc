@@ -1,5 +1,6 @@
 // The owners of blocks and pages in situations small enough to count by hand, and requests by
-// priority. Covers engine/schedule/kv/kv_map_builder.cc, engine/values/kv_map.cc
+// priority.
+// Covers engine/values/kv_map.cc
 #include "engine/schedule/view_taker.h"
 
 #include <gmock/gmock.h>
