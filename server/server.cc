@@ -23,11 +23,14 @@
 #include "server/call/serving_model.h"
 #include "server/front/grpc_front.h"
 #include "server/front/listen_address.h"
+#include "server/metrics/gpu_watch.h"
 #include "server/metrics/live_figures.h"
 #include "server/metrics/metrics.h"
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
+#include "server/tracing/tracer.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -155,6 +158,7 @@ struct Server::State {
   absl::Status Plan();
   absl::StatusOr<std::unique_ptr<Transport>> StartWorkers();
   absl::Status OpenArchive();
+  absl::Status StartTracer();
   std::optional<StartError> Serve();
   void EndPhase(const char* name);
 
@@ -182,7 +186,8 @@ struct Server::State {
   HostArenas arenas;
   int64_t phase_ns = started_ns;
   ServerMetrics metrics;
-  ServingModel model;  // complete, and constant, once ready
+  std::unique_ptr<GpuWatch> gpu_watch;  // null: no rank has a GPU
+  ServingModel model;                   // complete, and constant, once ready
   std::atomic<bool> ready{false};
   std::atomic<bool> healthy{true};
   std::atomic<bool> draining{false};  // before the end of the process
@@ -193,6 +198,7 @@ struct Server::State {
   std::condition_variable drain_changed;
   bool drain_requested = false;
 
+  std::unique_ptr<Tracer> tracer;           // null: no endpoint; outlives engine and front
   std::unique_ptr<SessionArchive> archive;  // null: no session directory; outlives engine and front
 
   // Guards the pointers below: the admin thread reads them while they are created and destroyed.
@@ -223,6 +229,12 @@ std::optional<StartError> Server::State::Listen() {
                                    ? CheckTcpFree(config.front.host, config.front.port, "--port")
                                    : CheckUnixSocketFree(config.front.uds);
   if (!address.ok()) return StartError{ExitCode::kCannotListen, address};
+  if (config.BeyondThisMachine()) {
+    Log(Severity::kWarning,
+        "--insecure-plaintext: each peer that reaches the address may use, abort and drain this "
+        "server, and its requests are not encrypted",
+        {{"host", config.front.host}});
+  }
   return std::nullopt;
 }
 
@@ -248,6 +260,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
   model.device_description = report.description;
   metrics.WorkersStarted(report);
   LogGraphs(report);
+  if (!report.gpus.empty()) {
+    gpu_watch = std::make_unique<GpuWatch>(report.gpus, &metrics.gpus());
+  }
   return transport;
 }
 
@@ -270,13 +285,16 @@ std::optional<StartError> Server::State::Load() {
   const absl::Status opened = OpenArchive();
   if (!opened.ok()) return StartError{ExitCode::kBadConfig, opened};
 
+  if (const absl::Status status = StartTracer(); !status.ok()) {
+    return StartError{ExitCode::kBadConfig, status};
+  }
   absl::StatusOr<std::unique_ptr<Transport>> transport = StartWorkers();
   if (!transport.ok()) {
     return StartError{DeviceOr(ExitCode::kModel, transport.status()), transport.status()};
   }
   {
     const std::lock_guard lock(parts_mutex);
-    front = GrpcFront::Create(FrontFor(settings), &model, &metrics);
+    front = GrpcFront::Create(FrontFor(settings), &model, &metrics, tracer.get());
     engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
                                       *std::move(transport), front.get(), model.setup.graph_sizes);
   }
@@ -294,6 +312,19 @@ absl::Status Server::State::OpenArchive() {
                                                   .model_identity = model.identity,
                                                   .limits = FileLimits(model)},
                                                  &metrics.archive()));
+  return absl::OkStatus();
+}
+
+// The collector need not be there yet.
+absl::Status Server::State::StartTracer() {
+  const ServerConfig& config = settings.server;
+  if (config.otlp_endpoint.empty()) return absl::OkStatus();
+  TracerOptions options{.sample_ratio = config.trace_sample_ratio,
+                        .service_name = config.otlp_service_name,
+                        .service_version = ThisBuild().version,
+                        .model = model.name};
+  ASSIGN_OR_RETURN(options.endpoint, ParseOtlpEndpoint(config.otlp_endpoint));
+  tracer = std::make_unique<Tracer>(options, &metrics.otlp());
   return absl::OkStatus();
 }
 
@@ -428,6 +459,7 @@ void Server::State::TearDown() {
   }
   last_engine.reset();
   last_front.reset();
+  tracer.reset();  // no call is left that could be traced
   archive.reset();
   admin.reset();
 }
@@ -475,11 +507,12 @@ AdminPage Server::State::StatusPageJson() {
 
 AdminPage Server::State::Page(std::string_view path) {
   if (path == "/metrics") {
+    metrics.ServerState(StateName());
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics.Serialize(Stats())};
   }
   if (path == "/version") {
-    return {.content_type = "application/json", .body = "{\"version\":\"" QUIRE_VERSION "\"}\n"};
+    return {.content_type = "application/json", .body = ToJson(ThisBuild()) + "\n"};
   }
   if (path == "/") return StatusPage();
   if (path == "/status.json") return StatusPageJson();

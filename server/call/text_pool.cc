@@ -1,13 +1,14 @@
 // A bounded queue and its threads.
 #include "server/call/text_pool.h"
 
+#include "engine/base/timeline.h"
 #include "server/call/status_codec.h"
 
 namespace quire {
 
 TextPool::TextPool(int threads, size_t max_jobs, size_t max_bytes)
     : max_jobs_(max_jobs), max_bytes_(max_bytes) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { Work(i); });
 }
 
 TextPool::~TextPool() {
@@ -34,7 +35,7 @@ absl::Status TextPool::Run(size_t bytes, std::function<void()> job) {
   return absl::OkStatus();
 }
 
-void TextPool::Work() {
+void TextPool::Work(int thread) {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
@@ -42,8 +43,14 @@ void TextPool::Work() {
     auto [bytes, job] = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    job();
-    job = nullptr;  // what it holds goes outside the lock
+    {
+      const TimelineSpan span({.track = Timeline::Track::kText,
+                               .lane = thread,
+                               .name = "text",
+                               .args = {{{"bytes", static_cast<int64_t>(bytes)}}}});
+      job();
+      job = nullptr;  // what it holds goes outside the lock
+    }
     lock.lock();
     bytes_ -= bytes;
   }

@@ -25,7 +25,7 @@ class TextPool {
   absl::Status Run(size_t bytes, std::function<void()> job);
 
  private:
-  void Work();
+  void Work(int thread);
 
   const size_t max_jobs_;
   const size_t max_bytes_;

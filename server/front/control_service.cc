@@ -17,6 +17,8 @@
 #include "server/generate/generation_stream.h"
 #include "server/generate/request_codec.h"
 #include "server/generate/stream_table.h"
+#include "server/timeline/trace_call.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -33,7 +35,12 @@ v1::ServerInfo::State StateOf(const ControlResources& resources) {
 void FillServerInfo(const ControlResources& resources, const ControlHooks& hooks,
                     v1::ServerInfo* info) {
   const EngineConfig& config = resources.model.setup.config;
-  info->set_version(QUIRE_VERSION);
+  const BuildFacts& build = ThisBuild();
+  info->set_version(build.version);
+  info->set_commit(build.commit);
+  info->set_compiler(build.compiler);
+  info->set_cuda(build.cuda);
+  info->set_build_type(build.build_type);
   info->set_device(resources.model.device_description);
   info->add_models(resources.model.name);
   for (const std::string& name : resources.model.other_names) info->add_models(name);
@@ -215,6 +222,11 @@ std::unique_ptr<RawService> MakeControlService(const ControlResources& resources
       [hooks](TenantId tenant, const v1::UndrainRequest&, v1::UndrainResponse* response) {
         return Undrain(hooks, tenant, response);
       });
+  s->Add("/quire.v1.Control/Trace",
+         RawService::ServerStreaming(
+             [resources](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+               return StartTrace(&resources.sessions, context, request);
+             }));
   s->Add("/quire.v1.Control/GetMemory", MemoryCall(resources));
   return service;
 }

@@ -14,8 +14,8 @@
 
 namespace quire {
 
-class SerialThread;
 class StreamTable;
+struct SessionResources;
 namespace v1 {
 class MemoryPlan;
 }
@@ -27,7 +27,7 @@ struct ControlResources {
   const Engine& engine;
   const DrainState& drain;
   StreamTable& streams;
-  SerialThread& thread;  // makes the answers that wait for the scheduler: the session thread
+  SessionResources& sessions;  // its thread runs Trace, and answers that wait for the scheduler
 };
 
 // The front's own part of Control. Both functions may be called by any thread.

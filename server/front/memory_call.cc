@@ -15,6 +15,7 @@
 #include "server/metrics/live_figures.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/process_stats.h"
+#include "server/session/session_resources.h"
 
 namespace quire {
 namespace {
@@ -138,7 +139,7 @@ RawService::Unary MemoryCall(const ControlResources& resources) {
     }
     resources.calls.metrics.live().view.Await(
         resources.engine, SteadyNowNs(),
-        [pending, &thread = resources.thread](LatestView::View view) {
+        [pending, &thread = resources.sessions.thread](LatestView::View view) {
           thread.Post([pending, view = std::move(view)] { pending->Answer(*view); });
         });
     return reactor;

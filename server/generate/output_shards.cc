@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/base/clock.h"
+#include "engine/base/timeline.h"
 #include "server/call/connection_table.h"
 #include "server/generate/generation_stream.h"
 
@@ -23,6 +24,7 @@ OutputShards::OutputShards(int threads) {
     shards_.push_back(std::make_unique<Shard>());
     Shard* shard = shards_.back().get();
     shard->streams_of_port.resize(65536, 0);
+    shard->number = i;
     shard->thread = std::thread([this, shard] { Run(*shard); });
   }
 }
@@ -110,6 +112,11 @@ void OutputShards::Run(Shard& shard) {
 }
 
 void OutputShards::Deliver(Shard& shard, Batch& batch) {
+  const TimelineSpan span({.track = Timeline::Track::kOutput,
+                           .lane = shard.number,
+                           .name = "deliver",
+                           .args = {{{"tokens", static_cast<int64_t>(batch.tokens.size())},
+                                     {"ends", static_cast<int64_t>(batch.finishes.size())}}}});
   const auto touch = [&shard](GenerationStream* stream) {
     if (stream->gathered) return;
     stream->gathered = true;

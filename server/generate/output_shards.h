@@ -59,6 +59,7 @@ class OutputShards {
     std::vector<GenerationStream*> touched;
     std::vector<uint16_t> streams_of_port;  // [65536] touched streams of a connection
     std::vector<int> ports;                 // with touched streams
+    int number = 0;
     std::thread thread;
   };
 

@@ -13,6 +13,8 @@
 namespace quire {
 
 class ArchiveMetrics;
+class OtlpMetrics;
+class GpuMetrics;
 struct LiveFigures;
 struct MemoryPlan;
 struct WorkerReport;
@@ -36,7 +38,7 @@ class ServerMetrics {
   void ConnectionRejected();
   void StreamOpened();
   void StreamClosed();
-  // A streaming call of the Sessions service began or ended: "Watch", "Export" or "Import".
+  // A streaming call began or ended: "Watch", "Export", "Import" or "Trace".
   void SessionStreamOpened(const std::string& method);
   void SessionStreamClosed(const std::string& method);
   // A stream's buffer filled because its reader is slow: the request was paused, or the stream
@@ -52,8 +54,15 @@ class ServerMetrics {
   // Times and memory of the workers' start. Call once, at start.
   void WorkersStarted(const WorkerReport& report);
 
+  // What /readyz answers: "loading", "ready", "recovering", "draining" or "hung".
+  void ServerState(const std::string& name);
+
   // Of the session directory.
   ArchiveMetrics& archive();
+  // Of spans and their export.
+  OtlpMetrics& otlp();
+  // Of the GPUs.
+  GpuMetrics& gpus();
 
   // Of the status page and Control.GetMemory.
   LiveFigures& live();

@@ -105,6 +105,7 @@ struct TestServerOptions {
                             .default_idle_offload_seconds = 3600,
                             .max_pinned_share = 0.25};
   uint64_t model_identity = 1;
+  Tracer* tracer = nullptr;            // outlives the server; null: no call is traced
   std::string session_dir;             // empty: none
   std::shared_ptr<Disk> session_disk;  // instead of the folder's files
   int64_t session_dir_size = int64_t{1} << 40;

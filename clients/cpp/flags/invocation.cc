@@ -7,6 +7,7 @@
 #include "flags/address.h"
 #include "flags/help.h"
 #include "flags/parser.h"
+#include "version/build_facts.h"
 
 namespace quire::cli {
 namespace {
@@ -27,7 +28,7 @@ constexpr ForeignFlag kForeign[] = {
     {"host|port|url|base-url|endpoint", ForeignFlag::Answer::kInstead, true,
      "--server HOST:PORT or unix:PATH"},
     {"api-key|token", ForeignFlag::Answer::kNone, true,
-     "a server serves its own machine only and asks for no key"},
+     "a server asks for none: its port is for trusted peers and proxies only"},
     {"best-of|num-beams|beam-width", ForeignFlag::Answer::kNone, true,
      "a request has one answer: send it again with another --seed"},
     {"prompt|p", ForeignFlag::Answer::kInstead, true, "the prompt as TEXT: quire generate TEXT"},
@@ -64,6 +65,31 @@ flags::Command DrainCommand(Invocation* i) {
                      .group = "Flags",
                      .help = "accept new requests again",
                      .target = &i->undo}}};
+}
+
+flags::Command TraceCommand(TraceFlags* trace) {
+  return {.name = "trace",
+          .help =
+              "Record what the server does for some seconds, as a file for ui.perfetto.dev, and "
+              "print the time of a step by parts.",
+          .flags = {{.name = "seconds",
+                     .group = "Flags",
+                     .help = "length of the recording, 0.1 to 60; default 2",
+                     .target = &trace->seconds},
+                    {.name = "out",
+                     .group = "Flags",
+                     .help = "file to write; - is stdout",
+                     .target = &trace->out,
+                     .placeholder = "FILE"},
+                    {.name = "profile-steps",
+                     .group = "Flags",
+                     .help = "steps that attached profilers record (nsys "
+                             "--capture-range=cudaProfilerApi)",
+                     .target = &trace->profile_steps},
+                    {.name = "uncaptured",
+                     .group = "Flags",
+                     .help = "run these steps without captured graphs, so that layers have names",
+                     .target = &trace->uncaptured}}};
 }
 
 flags::Command MemoryCommand(Invocation* i) {
@@ -129,11 +155,19 @@ flags::Program QuireProgram(Line* line) {
       DetokenizeCommand(i),
       SessionCommand(i),
       {.name = "info", .help = "Print the server, its model, load and memory plan.", .flags = {}},
+      {.name = "health",
+       .help = "Exit with 0 while the server takes requests and makes progress; print its state.",
+       .flags = {}},
       MemoryCommand(i),
       AbortCommand(&i->abort),
       DrainCommand(i),
+      TraceCommand(&i->trace),
       CompletionCommand(&line->shell)};
-  return {.root = std::move(root), .version = QUIRE_VERSION, .notes = kNotes, .foreign = kForeign};
+  return {.root = std::move(root),
+          .version = ThisBuild().version,
+          .build = Describe(ThisBuild()),
+          .notes = kNotes,
+          .foreign = kForeign};
 }
 
 Command CommandOf(std::string_view name) {
@@ -143,8 +177,10 @@ Command CommandOf(std::string_view name) {
   if (name == "detokenize") return Command::kDetokenize;
   if (name == "session") return Command::kSession;
   if (name == "info") return Command::kInfo;
+  if (name == "health") return Command::kHealth;
   if (name == "abort") return Command::kAbort;
   if (name == "drain") return Command::kDrain;
+  if (name == "trace") return Command::kTrace;
   if (name == "memory") return Command::kMemory;
   return Command::kNone;
 }
@@ -183,6 +219,12 @@ std::string Contradiction(const Invocation& line) {
   }
   if (line.command == Command::kAbort && !line.abort.request_ids.empty() && line.abort.all) {
     return "abort takes request ids or --all, not both";
+  }
+  if (line.command == Command::kTrace && line.json && line.trace.out == "-") {
+    return "--json and --out - exclude each other: both write to stdout";
+  }
+  if (line.command == Command::kTrace && line.trace.uncaptured && !line.trace.profile_steps) {
+    return "--uncaptured is about the steps of --profile-steps";
   }
   if (line.command == Command::kDrain && line.exit_when_idle && line.undo) {
     return "--undo and --exit-when-idle exclude each other";

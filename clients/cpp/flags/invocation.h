@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "clients/cpp/flags/trace_flags.h"
+
 namespace quire::cli {
 
 enum class Command {
@@ -17,8 +19,10 @@ enum class Command {
   kDetokenize,
   kSession,
   kInfo,
+  kHealth,
   kAbort,
   kDrain,
+  kTrace,
   kMemory
 };
 
@@ -102,6 +106,7 @@ struct Invocation {
   DetokenizeFlags detokenize;
   SessionFlags session;
   AbortFlags abort;
+  TraceFlags trace;
   bool exit_when_idle = false;  // drain
   bool undo = false;            // drain
   bool watch = false;           // memory: a line a second

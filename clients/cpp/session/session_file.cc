@@ -11,6 +11,7 @@
 #include "clients/cpp/call/json_output.h"
 #include "clients/cpp/call/report.h"
 #include "clients/cpp/call/session_output.h"
+#include "clients/cpp/call/whole_file.h"
 
 namespace quire::cli {
 namespace {
@@ -18,39 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kChunkBytes = 1 << 20;
-
-// A file that is written beside its final name and renamed in Keep, so that a half file never has
-// that name. A pipe or a device is written in place.
-class WholeFile {
- public:
-  explicit WholeFile(const std::string& path) : path_(path) {
-    std::error_code error;
-    const bool special = fs::exists(path, error) && !fs::is_regular_file(path, error);
-    written_ = special ? path : path + ".partial";
-    out_.open(written_, std::ios::binary);
-  }
-  ~WholeFile() {
-    std::error_code error;
-    if (!kept_ && written_ != path_) fs::remove(written_, error);
-  }
-  WholeFile(const WholeFile&) = delete;
-
-  std::ostream& out() { return out_; }
-  bool Keep() {
-    out_.close();
-    if (!out_) return false;
-    std::error_code error;
-    if (written_ != path_) fs::rename(written_, path_, error);
-    kept_ = !error;
-    return kept_;
-  }
-
- private:
-  const std::string path_;
-  std::string written_;
-  std::ofstream out_;
-  bool kept_ = false;
-};
 
 // Copies the server's chunks to `out`; `bytes` counts them.
 grpc::Status Receive(const Invocation& line, Connection& connection, std::ostream& out,
@@ -83,10 +51,6 @@ void Send(std::istream& in, v1::ImportSessionRequest* request,
     request->clear_options();
   }
   writer->WritesDone();
-}
-
-std::string CannotWrite(const std::string& path) {
-  return "cannot write " + path + ": " + std::strerror(errno);
 }
 
 }  // namespace

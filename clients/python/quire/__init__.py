@@ -39,6 +39,7 @@ from quire.types import (
     ModelInfo,
     Options,
     Outcome,
+    RankSteps,
     Residency,
     ServerInfo,
     Session,
@@ -53,7 +54,7 @@ __all__ = [
     "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
     "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Memory",
     "MemorySeries", "MemoryTier", "Message", "ModelInfo", "NotFound", "Options", "Outcome",
-    "Overloaded", "QuireClient", "QuireError", "Residency", "ServerFault", "ServerInfo", "Session",
-    "SessionOptions", "SessionState", "Sessions", "Stream", "Timings", "Token", "Unavailable",
-    "Usage",
+    "Overloaded", "QuireClient", "QuireError", "RankSteps", "Residency", "ServerFault",
+    "ServerInfo", "Session", "SessionOptions", "SessionState", "Sessions", "Stream", "Timings",
+    "Token", "Unavailable", "Usage",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from quire.types import (
     ModelInfo,
     Options,
     Outcome,
+    RankSteps,
     Residency,
     ServerInfo,
     Session,
@@ -181,6 +182,12 @@ def server_info_of(server: control_pb2.ServerInfo, model: control_pb2.ModelInfo)
     values = _values(server, ServerInfo)
     state = control_pb2.ServerInfo.State.Name(server.state).removeprefix("STATE_")
     return ServerInfo(**values | {"state": state, "model": ModelInfo(**_values(model, ModelInfo))})
+
+
+def rank_steps_of(rank: control_pb2.StepBreakdown.Rank) -> RankSteps:
+    """The mean times of one rank's timed steps."""
+    parts = {part.name: part.seconds for part in rank.parts}
+    return RankSteps(rank.rank, rank.timed_steps, parts)
 
 
 def load_of(message: control_pb2.Load) -> Load:

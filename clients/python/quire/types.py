@@ -194,7 +194,24 @@ class ServerInfo:
     max_request_bytes: int
     max_running_requests: int
     max_queued_requests: int
+    commit: str
+    compiler: str
+    cuda: str
+    build_type: str
     model: ModelInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class RankSteps:
+    """Where the device time of a rank's steps went, in the mean of those that were timed.
+
+    `seconds` is by part: "idle", "products", "attention", "norms", "elementwise", "sampling",
+    "collectives", "copies". Empty if no step was timed.
+    """
+
+    rank: int
+    timed_steps: int
+    seconds: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
