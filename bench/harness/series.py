@@ -146,13 +146,21 @@ def brief(result):
     return without | {"points": [brief_point(p) for p in result["runs"][-1]["points"]]}
 
 
+def read_json(path, text=None):
+    """The content of a file, or of a version of it; ValueError that names the file."""
+    try:
+        return json.loads(path.read_text() if text is None else text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def read_results(folder):
     """Every result of bench/run, oldest commit first."""
     entries = {}
     paths = [*folder.glob("history/*/*/*.json"), *folder.glob("cpu/*.json"),
              *folder.glob("gpu/*.json")]
     for path in sorted(paths):
-        result = json.loads(path.read_text())
+        result = read_json(path)
         for key in ("name", "size", "date", "commit", "machine"):
             if key not in result:
                 raise ValueError(f"{path}: no {key!r}: not a result of bench/run")
@@ -255,7 +263,7 @@ def gpu_figures(report):
 def add_gpu(path, collection):
     """A report keeps numbers that were not measured again, so only a new value is a result. Numbers
     that the newest report lacks are left out."""
-    reports = [(commit, date, json.loads(text)) for commit, date, text in versions(path)]
+    reports = [(commit, date, read_json(path, text)) for commit, date, text in versions(path)]
     newest = {(s.place, s.name) for s, _ in gpu_figures(reports[-1][2])} if reports else set()
     seen = {}
     for commit, date, report in reports:
@@ -269,7 +277,7 @@ def add_gpu(path, collection):
 def add_images(path, collection):
     if not path.exists():
         return
-    for entry in json.loads(path.read_text()):
+    for entry in read_json(path):
         series = Series(place="Container images", name=f"image {entry['image']}", label="",
                         figure="", unit="MB", smaller=True,
                         must=IMAGE_LIMITS_MB.get(entry["image"]))

@@ -263,6 +263,30 @@ class ResultsTest(unittest.TestCase):
                 series.collect(pathlib.Path(folder))
 
 
+class CommandTest(unittest.TestCase):
+    """bench/page as a command."""
+
+    def run_page(self, *words):
+        return subprocess.run([ROOT / "bench" / "page", *words], capture_output=True, text=True,
+                              check=False)
+
+    def test_writes_the_page_of_this_tree(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "page.html")
+            done = self.run_page(out)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("results of", done.stdout)
+            self.assertTrue(out.read_text().startswith("<!doctype html>"))
+
+    def test_says_in_a_sentence_what_is_wrong(self):
+        self.assertEqual(self.run_page("--help").returncode, 0)
+        self.assertEqual(self.run_page("--all").returncode, 2)
+        done = self.run_page("/nonexistent/page.html")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^bench/page: .*/nonexistent/page.html")
+        self.assertEqual(done.stderr.count("\n"), 1)
+
+
 class ImagesTest(unittest.TestCase):
     def test_sizes_of_images_are_a_series_with_its_limit(self):
         with tempfile.TemporaryDirectory() as folder:
