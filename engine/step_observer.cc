@@ -10,7 +10,7 @@ namespace {
 
 // A timed step runs uncaptured and takes longer by its launches, so few steps are timed.
 constexpr int64_t kSampleEveryNs = 2'000'000'000;
-constexpr int64_t kSampleEveryNsOnTimeline = 250'000'000;
+constexpr int64_t kSampleEveryNsOnTimeline = 500'000'000;
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/config/foreign_flags.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -314,7 +315,7 @@ void AddListening(ServerConfig* s, Rows* rows) {
                {
                    {.name = "host",
                     .group = kListening,
-                    .help = "gRPC address; loopback only, because requests are plaintext",
+                    .help = "gRPC address; others than loopback need --insecure-plaintext",
                     .target = &f->host,
                     .aliases = "server-name",
                     .placeholder = "ADDRESS"},
@@ -330,6 +331,10 @@ void AddListening(ServerConfig* s, Rows* rows) {
                     .target = &f->uds,
                     .placeholder = "PATH",
                     .unset = "none"},
+                   {.name = "insecure-plaintext",
+                    .group = kListening,
+                    .help = "let --host be any address: each peer may use, abort and drain",
+                    .target = &f->insecure_plaintext},
                    {.name = "metrics-host",
                     .group = kListening,
                     .help = "address of metrics, health and the status page",
@@ -453,7 +458,8 @@ flags::Program ServerProgram(Settings* settings, std::string* config_path) {
                                           "bundled demo model, on this machine only.",
                                   .flags = SettingsTable(settings),
                                   .positionals = {ModelRow(&settings->engine)}},
-                         .version = QUIRE_VERSION,
+                         .version = ThisBuild().version,
+                         .build = Describe(ThisBuild()),
                          .noun = "setting",
                          .notes = kNotes,
                          .foreign = ForeignFlags()};

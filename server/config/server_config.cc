@@ -25,14 +25,13 @@ std::string EndpointFault(const std::string& text) {
 
 }  // namespace
 
+bool ServerConfig::BeyondThisMachine() const {
+  return front.uds.empty() && !IsLoopback(front.host);
+}
+
 absl::Status ServerConfig::Validate() const {
   std::string faults;
-  if (front.uds.empty() && !IsLoopback(front.host)) {
-    faults += "--host " + front.host +
-              " would serve requests in plaintext beyond this machine, which Quire refuses: keep "
-              "--host 127.0.0.1, or serve a Unix socket with --uds PATH, and put a proxy that ends "
-              "TLS (HAProxy) in front";
-  }
+  if (BeyondThisMachine() && !front.insecure_plaintext) faults += PlaintextRefusal(front.host);
   if (front.uds.empty() && front.port != 0 && front.port == metrics_port) {
     if (!faults.empty()) faults += '\n';
     faults += "--port and --metrics-port are both " + std::to_string(front.port) +

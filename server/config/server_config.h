@@ -30,6 +30,8 @@ struct ServerConfig {
   std::string otlp_service_name = "quire";
   double trace_sample_ratio = 1;  // of traces that begin here
 
+  // True if other machines can reach the gRPC address.
+  bool BeyondThisMachine() const;
   // OK, or INVALID_ARGUMENT listing every fault between settings, one a line.
   absl::Status Validate() const;
 };

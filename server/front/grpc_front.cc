@@ -217,10 +217,14 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archiv
   session_thread_ = std::make_unique<SerialThread>();
   // A connection has at most kMaxConcurrentStreams live streams, so of twice as many open calls at
   // least half have been reset.
-  ASSIGN_OR_RETURN(acceptor_,
-                   Acceptor::Listen({options_.host, options_.port, options_.uds,
-                                     options_.max_connections, 2 * kMaxConcurrentStreams,
-                                     options_.max_open_streams + 2 * kMaxConcurrentStreams}));
+  ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen({.host = options_.host,
+                                                .insecure_plaintext = options_.insecure_plaintext,
+                                                .port = options_.port,
+                                                .uds = options_.uds,
+                                                .max_connections = options_.max_connections,
+                                                .max_calls = 2 * kMaxConcurrentStreams,
+                                                .max_calls_uds = options_.max_open_streams +
+                                                                 2 * kMaxConcurrentStreams}));
   ConnectionTable& connections = acceptor_->connections();
   shards_.SetConnections(&connections);
   calls_.emplace(CallResources{.options = options_,

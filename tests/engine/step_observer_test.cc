@@ -67,7 +67,7 @@ TEST(StepObserverTest, TimesMoreStepsWhileATimelineIsRecorded) {
   observer.OnStep(step, {.watch = {.timed = true}});
   ASSERT_TRUE(Timeline::Start(100));
   EXPECT_FALSE(observer.NextWatch(10 * kSecond + 1, 1).timed);
-  EXPECT_TRUE(observer.NextWatch(10 * kSecond + kSecond / 2, 1).timed);
+  EXPECT_TRUE(observer.NextWatch(10 * kSecond + kSecond / 2 + 1, 1).timed);
   Timeline::Stop();
 }
 

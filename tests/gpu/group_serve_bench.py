@@ -29,15 +29,6 @@ def say(**facts):
     print(json.dumps({"ranks": RANKS} | facts), flush=True)
 
 
-def shape(model, folder):
-    """A folder with the model's shape and a tokenizer of its size; without weights."""
-    config = ROOT / f"bench/gpu/models/{model}/config.json"
-    shutil.copy(config, folder)
-    tokenizer = make_big_checkpoint.grown_tokenizer(json.loads(config.read_text())["vocab_size"])
-    (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return folder
-
-
 def start(pack, model, folder, cache, what):
     environment = dict(os.environ, XDG_CACHE_HOME=cache)
     server = Server(pack, "--device", "cuda", "--tensor-parallel-size", str(RANKS),
@@ -84,7 +75,7 @@ def main():
     with tempfile.TemporaryDirectory() as cache:
         for model in ("llama-3.1-8b", "llama-3.1-70b"):
             with tempfile.TemporaryDirectory() as folder:
-                shape(model, folder)
+                make_big_checkpoint.write_shape(model, folder)
                 start(pack, model, folder, cache, "first of all").stop()
                 server = start(pack, model, folder, cache, "next")
                 replaced(server, model)

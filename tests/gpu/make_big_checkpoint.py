@@ -11,6 +11,7 @@ import json
 import math
 import pathlib
 import random
+import shutil
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -80,6 +81,15 @@ def grown_tokenizer(vocab_size):
                 vocab[first + second] = len(vocab)
                 merges.append([first, second])
     return tokenizer
+
+
+def write_shape(model, folder):
+    """Makes `folder` a model with the shape of bench/gpu/models/MODEL and no weights."""
+    config = ROOT / f"bench/gpu/models/{model}/config.json"
+    shutil.copy(config, folder)
+    tokenizer = grown_tokenizer(json.loads(config.read_text())["vocab_size"])
+    (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
 
 
 def main():

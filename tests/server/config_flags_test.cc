@@ -306,7 +306,15 @@ TEST(ConfigFlagsTest, PlaintextBeyondLoopbackIsRefusedWithAWayOut) {
     EXPECT_TRUE(Contains(fault, "plaintext"));
     EXPECT_TRUE(Contains(fault, "--uds"));
     EXPECT_TRUE(Contains(fault, "HAProxy"));
+    EXPECT_TRUE(Contains(fault, "--insecure-plaintext"));
+    EXPECT_TRUE(Contains(FaultOf({"--host", host, "--no-insecure-plaintext"}), "plaintext"));
+    const ParsedSettings open = MustParse({"--host", host, "--insecure-plaintext"});
+    EXPECT_EQ(open.settings.server.front.host, host);
+    EXPECT_TRUE(open.settings.server.front.insecure_plaintext);
+    EXPECT_TRUE(open.settings.server.BeyondThisMachine());
   }
+  const ParsedSettings local = MustParse({"--insecure-plaintext"});
+  EXPECT_FALSE(local.settings.server.BeyondThisMachine());
   EXPECT_EQ(MustParse({"--host", "::1"}).settings.server.front.host, "::1");
 }
 
@@ -360,7 +368,7 @@ TEST(ConfigTableTest, NamesAreUniqueAndFew) {
   std::set<std::string_view> names;
   const std::vector<Flag> table = SettingsTable(&settings);
   for (const Flag& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
-  EXPECT_LE(names.size(), 54u);
+  EXPECT_LE(names.size(), 55u);
 }
 
 TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {

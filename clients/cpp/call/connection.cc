@@ -34,6 +34,7 @@ Connection::Connection(const std::string& server, double timeout_seconds, Interr
   inference_ = v1::Inference::NewStub(channel);
   control_ = v1::Control::NewStub(channel);
   sessions_ = v1::Sessions::NewStub(channel);
+  health_ = grpc::health::v1::Health::NewStub(channel);
 }
 
 grpc::Status Connection::Run(const std::function<grpc::Status(grpc::ClientContext*)>& call) {

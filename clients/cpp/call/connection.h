@@ -9,6 +9,7 @@
 #include <string>
 
 #include "clients/cpp/call/interrupt.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "quire/v1/sessions.grpc.pb.h"
@@ -28,6 +29,7 @@ class Connection {
   v1::Inference::Stub& inference() { return *inference_; }
   v1::Control::Stub& control() { return *control_; }
   v1::Sessions::Stub& sessions() { return *sessions_; }
+  grpc::health::v1::Health::Stub& health() { return *health_; }
 
  private:
   const double timeout_seconds_;
@@ -36,6 +38,7 @@ class Connection {
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Control::Stub> control_;
   std::unique_ptr<v1::Sessions::Stub> sessions_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
 
 }  // namespace quire::cli

@@ -84,6 +84,7 @@ TEST(SupervisorTest, ReportsTheTimeOfLoading) {
   EXPECT_EQ(report->memory.at(0).second, 12345);
   EXPECT_EQ(report->seconds.at(0).first, "load");
   EXPECT_EQ(report->graphs.at(0).nodes, 300);
+  EXPECT_EQ(report->gpus, (std::vector<std::string>{"GPU-0", "GPU-1"}));
   EXPECT_TRUE(supervisor->End().empty());
 }
 
@@ -118,6 +119,16 @@ TEST(SupervisorTest, AWorkerThatDiesAtStartIsAnErrorWithItsLastWords) {
                              HasSubstr("no license for this device")));
   EXPECT_EQ(MessageOf(supervisor->AwaitReady().status()), message);
   EXPECT_EQ(supervisor->End(), message);
+}
+
+// It ends before or after it is sent its order.
+TEST(SupervisorTest, AProgramThatEndsAtOnceIsAnErrorThatSaysHow) {
+  SupervisorOptions options = Options();
+  options.program = "/bin/false";
+  for (int i = 0; i < 20; ++i) {
+    const std::string message = MessageOf(Describe("steady", 1, options)->AwaitFacts().status());
+    EXPECT_THAT(message, AllOf(HasSubstr("worker 0 (pid "), HasSubstr("exited with code 1")));
+  }
 }
 
 TEST(SupervisorTest, ADeviceThatIsTooSmallIsAnErrorInTheWorkersWords) {
