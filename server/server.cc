@@ -18,10 +18,13 @@
 #include "engine/engine_workers.h"
 #include "server/admin/admin_http.h"
 #include "server/admin/graph_log.h"
+#include "server/admin/status_json.h"
 #include "server/admin/status_page.h"
 #include "server/call/serving_model.h"
 #include "server/front/grpc_front.h"
 #include "server/front/listen_address.h"
+#include "server/metrics/gpu_watch.h"
+#include "server/metrics/live_figures.h"
 #include "server/metrics/metrics.h"
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
@@ -171,7 +174,7 @@ struct Server::State {
   EngineStats Stats();
   AdminPage Page(std::string_view path);
   AdminPage ProbePage(std::string_view path);
-  AdminPage StatusHtml();
+  AdminPage StatusPageJson();
   std::string Address() const;
   bool Draining();
   const char* StateName();
@@ -183,7 +186,8 @@ struct Server::State {
   HostArenas arenas;
   int64_t phase_ns = started_ns;
   ServerMetrics metrics;
-  ServingModel model;  // complete, and constant, once ready
+  std::unique_ptr<GpuWatch> gpu_watch;  // null: no rank has a GPU
+  ServingModel model;                   // complete, and constant, once ready
   std::atomic<bool> ready{false};
   std::atomic<bool> healthy{true};
   std::atomic<bool> draining{false};  // before the end of the process
@@ -256,6 +260,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
   model.device_description = report.description;
   metrics.WorkersStarted(report);
   LogGraphs(report);
+  if (!report.gpus.empty()) {
+    gpu_watch = std::make_unique<GpuWatch>(report.gpus, &metrics.gpus());
+  }
   return transport;
 }
 
@@ -351,6 +358,8 @@ EngineStats Server::State::Stats() {
 void Server::State::Watch() {
   const EngineStats stats = Stats();
   const int64_t now_ns = SteadyNowNs();
+  LiveFigures& live = metrics.live();
+  live.history.Add(stats, live.first_token, live.inter_token, now_ns);
   // One interval earlier, so that health turns off within hung_after of the last step.
   const double limit = settings.server.hung_after_seconds - kWatchSeconds;
   const bool now_healthy = IsHealthy(stats, now_ns, limit);
@@ -478,28 +487,38 @@ const char* Server::State::StateName() {
   return healthy ? "ready" : "hung";
 }
 
-AdminPage Server::State::StatusHtml() {
-  StatusFacts facts{.state = StateName(), .model = model.name};
+AdminPage Server::State::StatusPageJson() {
+  StatusFacts facts{.state = StateName(), .version = QUIRE_VERSION, .model = model.name};
   facts.uptime_seconds = SecondsSince(started_ns);
   facts.engine = Stats();
+  facts.now = metrics.live().history.Last();
+  facts.problems = LastProblems();
   const std::lock_guard lock(parts_mutex);
   if (ready && front != nullptr) {
     facts.device = model.device_description;
     facts.address = Address();
     facts.open_streams = front->open_streams();
+    facts.setup = &model.setup;
+    // Asked ahead: this answer has the view of the last question.
+    facts.view = metrics.live().view.Get(*engine, SteadyNowNs());
   }
-  return {.content_type = "text/html; charset=utf-8", .body = StatusPage(facts)};
+  return {.content_type = "application/json", .body = StatusJson(facts)};
 }
 
 AdminPage Server::State::Page(std::string_view path) {
   if (path == "/metrics") {
+    metrics.ServerState(StateName());
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics.Serialize(Stats())};
   }
   if (path == "/version") {
     return {.content_type = "application/json", .body = ToJson(ThisBuild()) + "\n"};
   }
-  if (path == "/") return StatusHtml();
+  if (path == "/") return StatusPage();
+  if (path == "/status.json") return StatusPageJson();
+  if (path == "/history.json") {
+    return {.content_type = "application/json", .body = HistoryJson(metrics.live().history.All())};
+  }
   return ProbePage(path);
 }
 
@@ -517,7 +536,9 @@ AdminPage Server::State::ProbePage(std::string_view path) {
   }
   if (path == "/startupz") return Verdict(ready, "loading");
   return {.status = 404,
-          .body = "try /metrics, /health, /livez, /readyz, /startupz, /version or /\n"};
+          .body =
+              "try /metrics, /health, /livez, /readyz, /startupz, /version, /status.json, "
+              "/history.json or /\n"};
 }
 
 Server::Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers)

@@ -7,6 +7,7 @@
 #include "clients/cpp/control.h"
 #include "clients/cpp/flags/invocation.h"
 #include "clients/cpp/generate.h"
+#include "clients/cpp/memory.h"
 #include "clients/cpp/session/session.h"
 #include "clients/cpp/tokens.h"
 #include "clients/cpp/trace.h"
@@ -26,6 +27,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kAbort: return RunAbort(line, connection, terminal);
     case Command::kDrain: return RunDrain(line, connection, terminal);
     case Command::kTrace: return RunTrace(line, connection, terminal);
+    case Command::kMemory: return RunMemory(line, connection, terminal);
     case Command::kNone: break;
   }
   return kExitUsage;

@@ -13,6 +13,7 @@
 #include "quire/v1/control.pb.h"
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
+#include "server/front/memory_call.h"
 #include "server/generate/generation_stream.h"
 #include "server/generate/request_codec.h"
 #include "server/generate/stream_table.h"
@@ -75,21 +76,6 @@ void FillModelInfo(const ServingModel& model, v1::ModelInfo* info) {
     info->add_eos_token_ids(static_cast<uint32_t>(id));
   }
   info->set_has_chat_template(model.chat_template != nullptr);
-}
-
-void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out) {
-  for (const MemoryPlan::Part& part : plan.parts) {
-    v1::MemoryPlan::Part* to = out->add_parts();
-    to->set_name(part.name);
-    to->set_bytes(static_cast<uint64_t>(part.bytes));
-  }
-  out->set_total_bytes(static_cast<uint64_t>(plan.total_bytes()));
-  out->set_ranks(static_cast<uint32_t>(plan.ranks));
-  out->set_num_blocks(static_cast<uint32_t>(std::max(plan.num_blocks - 1, 0)));
-  out->set_block_size(static_cast<uint32_t>(plan.block_size));
-  out->set_kv_tokens(static_cast<uint64_t>(plan.kv_tokens()));
-  out->set_host_bytes(static_cast<uint64_t>(plan.host_bytes));
-  out->set_host_kv_tokens(static_cast<uint64_t>(plan.host_kv_tokens()));
 }
 
 void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {
@@ -175,6 +161,21 @@ absl::Status Undrain(const ControlHooks& hooks, TenantId tenant, v1::UndrainResp
 
 }  // namespace
 
+void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out) {
+  for (const MemoryPlan::Part& part : plan.parts) {
+    v1::MemoryPlan::Part* to = out->add_parts();
+    to->set_name(part.name);
+    to->set_bytes(static_cast<uint64_t>(part.bytes));
+  }
+  out->set_total_bytes(static_cast<uint64_t>(plan.total_bytes()));
+  out->set_ranks(static_cast<uint32_t>(plan.ranks));
+  out->set_num_blocks(static_cast<uint32_t>(std::max(plan.num_blocks - 1, 0)));
+  out->set_block_size(static_cast<uint32_t>(plan.block_size));
+  out->set_kv_tokens(static_cast<uint64_t>(plan.kv_tokens()));
+  out->set_host_bytes(static_cast<uint64_t>(plan.host_bytes));
+  out->set_host_kv_tokens(static_cast<uint64_t>(plan.host_kv_tokens()));
+}
+
 std::unique_ptr<RawService> MakeControlService(const ControlResources& resources,
                                                ControlHooks hooks) {
   auto service = std::make_unique<RawService>();
@@ -226,6 +227,7 @@ std::unique_ptr<RawService> MakeControlService(const ControlResources& resources
              [resources](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
                return StartTrace(&resources.sessions, context, request);
              }));
+  s->Add("/quire.v1.Control/GetMemory", MemoryCall(resources));
   return service;
 }
 

@@ -239,9 +239,11 @@ bool GenerationStream::IsStopId(int32_t token) const {
 
 void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   if (text_done_ || overrun_.load(std::memory_order_relaxed)) return;
+  ServerMetrics& metrics = resources_->calls.metrics;
   if (last_token_ns_ != 0) {
-    resources_->calls.metrics.InterTokenLatency(static_cast<double>(now_ns - last_token_ns_) *
-                                                1e-9);
+    metrics.InterTokenLatency(static_cast<double>(now_ns - last_token_ns_) * 1e-9);
+  } else {
+    metrics.FirstToken(static_cast<double>(now_ns - arrival_ns_) * 1e-9);
   }
   last_token_ns_ = now_ns;
   ++delivered_;

@@ -27,6 +27,10 @@ struct Fact {
 
 constexpr char kHits[] = "quire_prefix_cache_hit_tokens_total";
 constexpr char kHitsHelp[] = "Prompt tokens whose KV was found, by tier.";
+constexpr char kSource[] = "vllm:prompt_tokens_by_source_total";
+constexpr char kSourceHelp[] = "Prompt tokens of admitted requests, by source of their KV.";
+constexpr char kWaiting[] = "vllm:num_requests_waiting_by_reason";
+constexpr char kWaitingHelp[] = "Waiting requests, by reason.";
 constexpr char kSpeed[] = "quire_kv_copy_bytes_per_second";
 constexpr char kSpeedHelp[] = "Measured speed of copies, by direction; 0 before the first.";
 
@@ -45,6 +49,12 @@ constexpr Fact kCounters[] = {
      [](Stats s) { return s.cache.host_tokens; }},
     {"vllm:prompt_tokens_cached_total", "Prompt tokens whose KV was found on either tier.",
      [](Stats s) { return s.cache.device_tokens + s.cache.host_tokens; }},
+    {kSource, kSourceHelp, [](Stats s) { return s.cache.computed_tokens; }, "source",
+     "local_compute"},
+    {kSource, kSourceHelp, [](Stats s) { return s.cache.device_tokens; }, "source",
+     "local_cache_hit"},
+    {kSource, kSourceHelp, [](Stats s) { return s.cache.host_tokens; }, "source",
+     "external_kv_transfer"},
     {"quire_kv_evicted_blocks_total", "Cached blocks evicted from the device.",
      [](Stats s) { return s.cache.evicted_blocks; }},
     {"quire_session_kv_lost_blocks_total",
@@ -89,6 +99,10 @@ constexpr Fact kGauges[] = {
      [](Stats s) { return s.cache.session_tokens; }},
     {"quire_requests_restoring", "Requests that wait for KV from the host.",
      [](Stats s) -> int64_t { return s.load.restoring; }},
+    {kWaiting, kWaitingHelp, [](Stats s) -> int64_t { return s.load.waiting; }, "reason",
+     "capacity"},
+    {kWaiting, kWaitingHelp, [](Stats s) -> int64_t { return s.load.restoring; }, "reason",
+     "deferred"},
     {"quire_kv_copies_in_flight", "Copy jobs in flight.",
      [](Stats s) -> int64_t { return s.tiering.jobs_in_flight; }},
     {kSpeed, kSpeedHelp,

@@ -18,6 +18,8 @@
 #include "server/metrics/archive_metrics.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/exposition.h"
+#include "server/metrics/gpu_metrics.h"
+#include "server/metrics/live_figures.h"
 #include "server/metrics/metric_registry.h"
 #include "server/metrics/otlp_metrics.h"
 #include "server/metrics/process_stats.h"
@@ -73,6 +75,7 @@ constexpr Alias kAliases[] = {
     {"quire_request_prefill_seconds", "vllm:request_prefill_time_seconds"},
     {"quire_request_decode_seconds", "vllm:request_decode_time_seconds"},
     {"quire_request_prompt_tokens", "vllm:request_prompt_tokens"},
+    {"quire_request_computed_prompt_tokens", "vllm:request_prefill_kv_computed_tokens"},
     {"quire_request_generated_tokens", "vllm:request_generation_tokens"},
     // vLLM: of the longest sequence of a request; a request has one sequence here.
     {"quire_request_generated_tokens", "vllm:request_max_num_generation_tokens"},
@@ -143,6 +146,8 @@ struct ServerMetrics::State : MetricRegistry {
   CacheMetrics cache{*this};
   ArchiveMetrics archive{*this};
   OtlpMetrics otlp{*this};
+  GpuMetrics gpus{*this};
+  LiveFigures live;
 
   // Load: refreshed by each scrape from the engine's counts.
   Gauge& running = OneGauge("quire_requests_running", "Requests that hold a row of the batch.");
@@ -181,6 +186,8 @@ struct ServerMetrics::State : MetricRegistry {
   // Requests.
   std::array<Counter*, kNumReasons> finished{};
   std::array<Counter*, kNumReasons> vllm_success{};
+  Counter& corrupted = OneCounter("vllm:corrupted_requests_total",
+                                  "Requests that ended because their logits were not numbers.");
   Histogram& first_token = OneHistogram("quire_time_to_first_token_seconds",
                                         "Time from arrival to first token.", FirstTokenBuckets());
   Histogram& inter_token =
@@ -201,6 +208,9 @@ struct ServerMetrics::State : MetricRegistry {
                                         "Time from first token to last token.", RequestBuckets());
   Histogram& prompt_length =
       OneHistogram("quire_request_prompt_tokens", "Prompt tokens of a request.", CountBuckets());
+  Histogram& computed_length =
+      OneHistogram("quire_request_computed_prompt_tokens",
+                   "Prompt tokens of a request whose KV was not found.", CountBuckets());
   Histogram& output_length =
       OneHistogram("quire_request_generated_tokens", "Output tokens of a request.", CountBuckets());
   Histogram& max_tokens = OneHistogram("quire_request_max_tokens",
@@ -239,12 +249,19 @@ struct ServerMetrics::State : MetricRegistry {
     CHECK(method == "Export" || method == "Import");
     return method == "Export" ? exports : imports;
   }
+  Counter& Rejections(int grpc_code) {
+    Counter*& counter = rejected_by_code[grpc_code];
+    if (counter == nullptr) counter = &rejected.Add({{"code", CodeName(grpc_code)}});
+    return *counter;
+  }
   std::mutex mutex;
   std::map<int, Counter*> rejected_by_code;
   std::map<std::pair<std::string, int>, Counter*> handled_by_call;
   std::map<std::string, Histogram*> handling_by_method;
 
   // Start and process.
+  Family<Gauge>& server_state =
+      Gauges("quire_server_state", "1 for the state of the server, 0 for the others.");
   Family<Gauge>& startup =
       Gauges("quire_startup_phase_seconds", "Duration of the server's start, by phase.");
   Family<Gauge>& memory =
@@ -297,6 +314,14 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
     state.finished[index] = &finished.Add({{"reason", Name(reason)}});
     state.vllm_success[index] = &success.Add({{"finished_reason", VllmReason(reason)}});
   }
+  // Present from the start, so that the first refusal is an increase. The usual codes:
+  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED and UNAVAILABLE.
+  for (const int code : {3, 8, 14}) state.Rejections(code);
+  // vLLM's dashboards call a model down that is not awake. This server never sleeps.
+  auto& sleep = state.Gauges("vllm:engine_sleep_state", "1 for the state of the engine.");
+  sleep.Add({{"sleep_state", "awake"}}).Set(1);
+  sleep.Add({{"sleep_state", "weights_offloaded"}}).Set(0);
+  sleep.Add({{"sleep_state", "discard_all"}}).Set(0);
   state.start_time.Set(SecondsSince1970());
   const BuildFacts& build = ThisBuild();
   state.Gauges("quire_build_info", "Always 1; the labels describe the build.")
@@ -316,9 +341,11 @@ void ServerMetrics::RequestFinished(const FinishEvent& event, int32_t max_tokens
   if (index >= kNumReasons || state.finished[index] == nullptr) return;
   state.finished[index]->Increment();
   state.vllm_success[index]->Increment();
+  if (event.reason == FinishReason::kNumeric) state.corrupted.Increment();
 
   const Usage& usage = event.usage;
   state.prompt_length.Observe(usage.prompt_tokens);
+  state.computed_length.Observe(usage.prompt_tokens - usage.cached_tokens);
   state.output_length.Observe(usage.completion_tokens);
   state.max_tokens.Observe(max_tokens);
   state.num_outputs.Observe(1);
@@ -340,12 +367,15 @@ void ServerMetrics::RequestFinished(const FinishEvent& event, int32_t max_tokens
 
 void ServerMetrics::RequestRejected(int grpc_code) {
   const std::lock_guard lock(state_->mutex);
-  Counter*& counter = state_->rejected_by_code[grpc_code];
-  if (counter == nullptr) counter = &state_->rejected.Add({{"code", CodeName(grpc_code)}});
-  counter->Increment();
+  state_->Rejections(grpc_code).Increment();
 }
 
-void ServerMetrics::InterTokenLatency(double seconds) { state_->inter_token.Observe(seconds); }
+void ServerMetrics::InterTokenLatency(double seconds) {
+  state_->inter_token.Observe(seconds);
+  state_->live.inter_token.Observe(seconds);
+}
+
+void ServerMetrics::FirstToken(double seconds) { state_->live.first_token.Observe(seconds); }
 
 void ServerMetrics::RpcFinished(const std::string& method, int grpc_code, double seconds) {
   const std::lock_guard lock(state_->mutex);
@@ -467,9 +497,18 @@ void ServerMetrics::State::RefreshProcess() {
   lora_info.Set(SecondsSince1970());
 }
 
+void ServerMetrics::ServerState(const std::string& name) {
+  for (const char* state : {"loading", "ready", "recovering", "draining", "hung"}) {
+    state_->server_state.Add({{"state", state}}).Set(name == state ? 1 : 0);
+  }
+}
+
 ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
+GpuMetrics& ServerMetrics::gpus() { return state_->gpus; }
 
 OtlpMetrics& ServerMetrics::otlp() { return state_->otlp; }
+
+LiveFigures& ServerMetrics::live() { return state_->live; }
 
 std::string ServerMetrics::Serialize(const EngineStats& stats) {
   const std::lock_guard lock(state_->scrape_mutex);

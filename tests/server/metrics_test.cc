@@ -15,6 +15,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/engine_setup.h"
+#include "server/metrics/gpu_metrics.h"
 
 namespace quire {
 namespace {
@@ -39,6 +40,23 @@ testing::AssertionResult Shows(const std::string& page, const std::string& text)
   return testing::AssertionFailure() << "not on the page: " << text;
 }
 
+// Of a GPU whose driver gives every figure; all are 1.
+GpuFacts WholeFacts() {
+  GpuFacts facts{.uuid = "GPU-1", .index = "0"};
+  for (GpuFacts::Figure* figure :
+       {&facts.busy, &facts.sm_busy, &facts.tensor_busy, &facts.memory_busy,
+        &facts.memory_used_bytes, &facts.memory_total_bytes, &facts.power_watts,
+        &facts.power_limit_watts, &facts.energy_joules, &facts.temperature_celsius,
+        &facts.sm_clock_hertz, &facts.sm_clock_max_hertz, &facts.memory_clock_hertz,
+        &facts.ecc_corrected, &facts.ecc_uncorrected, &facts.link_sent_bytes,
+        &facts.link_received_bytes}) {
+    *figure = 1;
+  }
+  facts.limits.fill(1);
+  facts.link_errors.fill(1);
+  return facts;
+}
+
 // Calls every method that creates or changes a metric.
 void MoveEverything(ServerMetrics& metrics) {
   metrics.RequestFinished(FinishedRequest(FinishReason::kEos), 100);
@@ -56,6 +74,8 @@ void MoveEverything(ServerMetrics& metrics) {
                           .memory = {{"measured", 12}},
                           .seconds = {{"load", 0.5}},
                           .graphs = {{.size = 8, .nodes = 3, .capture_ms = 2, .bytes = 4}}});
+  metrics.ServerState("ready");
+  metrics.gpus().Set(WholeFacts());
 }
 
 // name -> type, from the "# TYPE" lines.
@@ -230,6 +250,12 @@ TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
         "vllm:external_prefix_cache_queries_total{model_name=\"demo\",engine=\"0\"} 400\n",
         "vllm:external_prefix_cache_hits_total{model_name=\"demo\",engine=\"0\"} 300\n",
         "vllm:prompt_tokens_cached_total{model_name=\"demo\",engine=\"0\"} 900\n",
+        "vllm:prompt_tokens_by_source_total{model_name=\"demo\",engine=\"0\",source=\"local_"
+        "compute\"} 100\n",
+        "source=\"local_cache_hit\"} 600\n",
+        "source=\"external_kv_transfer\"} 300\n",
+        "vllm:num_requests_waiting_by_reason{model_name=\"demo\",engine=\"0\",reason=\"deferred\"} "
+        "2\n",
         "quire_kv_evicted_blocks_total{model_name=\"demo\"} 7\n",
         "quire_session_kv_lost_blocks_total{model_name=\"demo\"} 3\n",
         "quire_kv_blocks_cached{model_name=\"demo\"} 9\n",
@@ -284,6 +310,21 @@ TEST(MetricsTest, ParametersOfARequestAreCounted) {
         "vllm:lora_requests_info{model_name=\"demo\",engine=\"0\",max_lora=\"0\",",
         "quire_cancel_to_end_seconds_sum{model_name=\"demo\"} 0.5\n",
         "quire_cancel_to_free_seconds_sum{model_name=\"demo\"} 0.5\n"}) {
+    EXPECT_TRUE(Shows(scrape, line));
+  }
+}
+
+// vLLM's status board reads the state, and its alert on wrong numbers the other.
+TEST(MetricsTest, TheEngineIsAwakeAndCorruptedRequestsAreCounted) {
+  ServerMetrics metrics("demo");
+  metrics.RequestFinished(FinishedRequest(FinishReason::kNumeric), 100);
+  metrics.RequestFinished(FinishedRequest(FinishReason::kEos), 100);
+  const std::string scrape = metrics.Serialize({});
+  for (const char* line :
+       {"vllm:engine_sleep_state{model_name=\"demo\",engine=\"0\",sleep_state=\"awake\"} 1\n",
+        "sleep_state=\"weights_offloaded\"} 0\n", "sleep_state=\"discard_all\"} 0\n",
+        "vllm:corrupted_requests_total{model_name=\"demo\",engine=\"0\"} 1\n",
+        "vllm:request_prefill_kv_computed_tokens_sum{model_name=\"demo\",engine=\"0\"} 8\n"}) {
     EXPECT_TRUE(Shows(scrape, line));
   }
 }
@@ -370,6 +411,25 @@ TEST(MetricsTest, CallsAndRejectionsAreLabelledByGrpcCode) {
   EXPECT_TRUE(Shows(
       scrape,
       "quire_grpc_server_handling_seconds_sum{model_name=\"demo\",method=\"Tokenize\"} 0.5\n"));
+}
+
+TEST(MetricsTest, OneStateOfTheServerIsSet) {
+  ServerMetrics metrics("demo");
+  metrics.ServerState("loading");
+  metrics.ServerState("draining");
+  const std::string scrape = metrics.Serialize({});
+  EXPECT_TRUE(Shows(scrape, "quire_server_state{model_name=\"demo\",state=\"draining\"} 1\n"));
+  for (const char* state : {"loading", "ready", "recovering", "hung"}) {
+    EXPECT_TRUE(Shows(scrape, std::string("quire_server_state{model_name=\"demo\",state=\"") +
+                                  state + "\"} 0\n"));
+  }
+}
+
+// Prometheus sees an increase only from a sample that was there before.
+TEST(MetricsTest, RefusalsAreThereBeforeTheFirst) {
+  const std::string scrape = ServerMetrics("demo").Serialize({});
+  EXPECT_TRUE(
+      Shows(scrape, "quire_requests_rejected_total{model_name=\"demo\",code=\"UNAVAILABLE\"} 0\n"));
 }
 
 // The age grows only while work waits, from the last step or the arrival of the work.

@@ -386,7 +386,8 @@ class Watching(unittest.TestCase):
             status, page = server.get('/')
             self.assertEqual(status, 200)
             self.assertIn('viewport', page)
-            self.assertIn('&lt;b&gt;&quot;x&quot;', page)
+            self.assertNotIn('<b>"x"', page)
+            self.assertEqual(json.loads(server.get('/status.json')[1])['model'], '<b>"x"')
             self.assertEqual(server.health(), 1)
 
     def test_insecure_plaintext_serves_all_addresses_and_warns(self):
@@ -419,7 +420,8 @@ class Watching(unittest.TestCase):
                 end_of(server.generate(10 ** 6, text=canary))
             self.assertEqual(server.event('request finished')['completion_tokens'], 5)
             server.event('requests refused')
-            pages = server.get('/metrics')[1] + server.get('/')[1]
+            pages = ''.join(server.get(path)[1] for path in
+                            ('/metrics', '/', '/status.json', '/history.json'))
             server.signal()
             self.assertEqual(server.wait(), 0)
             server.event('stopped')

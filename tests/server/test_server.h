@@ -140,6 +140,7 @@ class TestServer {
   void FillPages();
   // Expects that the ranks that hold the same head have the same bytes in all pages.
   void ExpectEqualReplicas();
+  ServerMetrics& metrics() { return *metrics_; }
   // The metrics page.
   std::string Metrics() { return metrics_->Serialize(engine_->Stats()); }
   // Waits until the engine is idle, then expects that every block is free and no stream is open.

@@ -376,7 +376,7 @@ def both_ways(tree, sources, pattern, doc, what):
 def documented(tree):
     yield from both_ways(tree, ('server/metrics/metrics.cc', 'server/metrics/cache_metrics.cc',
                                 'server/metrics/archive_metrics.cc',
-                                'server/metrics/otlp_metrics.cc'),
+                                'server/metrics/gpu_metrics.cc', 'server/metrics/otlp_metrics.cc'),
                          r'"((?:quire_|vllm:)[a-z0-9_]+)"', 'docs/metrics.md', 'metric')
 
 

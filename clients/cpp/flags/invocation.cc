@@ -92,6 +92,15 @@ flags::Command TraceCommand(TraceFlags* trace) {
                      .target = &trace->uncaptured}}};
 }
 
+flags::Command MemoryCommand(Invocation* i) {
+  return {.name = "memory",
+          .help = "Print the memory plan, the KV of both tiers by owner, and its use over time.",
+          .flags = {{.name = "watch",
+                     .group = "Flags",
+                     .help = "print a line a second until interrupted",
+                     .target = &i->watch}}};
+}
+
 flags::Command CompletionCommand(std::string* shell) {
   return {.name = "completion",
           .help = "Print a completion script for a shell.",
@@ -149,6 +158,7 @@ flags::Program QuireProgram(Line* line) {
       {.name = "health",
        .help = "Exit with 0 while the server takes requests and makes progress; print its state.",
        .flags = {}},
+      MemoryCommand(i),
       AbortCommand(&i->abort),
       DrainCommand(i),
       TraceCommand(&i->trace),
@@ -171,6 +181,7 @@ Command CommandOf(std::string_view name) {
   if (name == "abort") return Command::kAbort;
   if (name == "drain") return Command::kDrain;
   if (name == "trace") return Command::kTrace;
+  if (name == "memory") return Command::kMemory;
   return Command::kNone;
 }
 

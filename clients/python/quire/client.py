@@ -14,7 +14,7 @@ from quire.errors import calls_failing_as_ours
 from quire.messages import Prompt, Turn
 from quire.sessions import Sessions
 from quire.stream import Stream
-from quire.types import Completion, Load, Message, Options, RankSteps, ServerInfo, Token
+from quire.types import Completion, Load, Memory, Message, Options, RankSteps, ServerInfo, Token
 from quire.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
 
 DEFAULT_TARGET = "127.0.0.1:50051"
@@ -163,6 +163,12 @@ class QuireClient:
         """The server's load."""
         return messages.load_of(
             self._call(self._control.GetLoad, control_pb2.GetLoadRequest(), timeout)
+        )
+
+    def memory(self, *, timeout: Optional[float] = None) -> Memory:
+        """The server's memory plan, its KV by owner, and the use over the last ten minutes."""
+        return messages.memory_of(
+            self._call(self._control.GetMemory, control_pb2.GetMemoryRequest(), timeout)
         )
 
     def abort(

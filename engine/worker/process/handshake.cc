@@ -110,7 +110,8 @@ Json MessageJson(const DeviceFacts& facts) {
             {"name", facts.name},
             {"total_bytes", facts.total_bytes},
             {"free_bytes", facts.free_bytes},
-            {"backend_bytes", facts.backend_bytes}}}};
+            {"backend_bytes", facts.backend_bytes},
+            {"uuid", facts.uuid}}}};
 }
 
 // Bytes travel as hexadecimal digits.
@@ -178,6 +179,7 @@ DeviceFacts ReadFacts(ConfigReader& reader) {
   facts.total_bytes = reader.Int("total_bytes", 0, kMaxLong);
   facts.free_bytes = reader.Int("free_bytes", 0, facts.total_bytes);
   facts.backend_bytes = reader.Int("backend_bytes", 0, kMaxLong);
+  facts.uuid = Text(reader, "uuid");
   return facts;
 }
 

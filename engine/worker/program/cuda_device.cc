@@ -36,7 +36,8 @@ absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
                      .name = info->name,
                      .total_bytes = info->total_bytes,
                      .free_bytes = info->free_bytes,
-                     .backend_bytes = CudaBackendBytes(OptionsOf(order))};
+                     .backend_bytes = CudaBackendBytes(OptionsOf(order)),
+                     .uuid = info->uuid};
 }
 
 absl::StatusOr<std::unique_ptr<StepPipeline>> Make(const WorkerOrder& order, WorkerReport* report) {

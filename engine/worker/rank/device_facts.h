@@ -14,6 +14,7 @@ struct DeviceFacts {
   int64_t total_bytes = 0;    // of memory
   int64_t free_bytes = 0;     // not held by any process or by this process's context
   int64_t backend_bytes = 0;  // that the backend will take for its own workspaces
+  std::string uuid;           // of a GPU, "GPU-..."
 };
 
 struct WorkerReport {
@@ -29,6 +30,8 @@ struct WorkerReport {
   std::vector<std::pair<std::string, int64_t>> memory;  // measured bytes, by part
   std::vector<std::pair<std::string, double>> seconds;  // of the start, by phase
   std::vector<Graph> graphs;
+  // UUIDs of the GPUs of all ranks, by rank: joined from the ranks' facts, no part of the message.
+  std::vector<std::string> gpus;
 };
 
 }  // namespace quire

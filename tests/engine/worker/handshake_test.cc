@@ -89,11 +89,13 @@ TEST(HandshakeTest, MessagesOfAWorkerArrive) {
                           .name = "NVIDIA H200",
                           .total_bytes = 150'000'000'000,
                           .free_bytes = 149'000'000'000,
-                          .backend_bytes = 5};
+                          .backend_bytes = 5,
+                          .uuid = "GPU-1"};
   const auto described = std::get<DeviceFacts>(*DecodeMessage(EncodeMessage(facts)));
   EXPECT_EQ(described.name, facts.name);
   EXPECT_EQ(described.total_bytes, facts.total_bytes);
   EXPECT_EQ(described.backend_bytes, 5);
+  EXPECT_EQ(described.uuid, "GPU-1");
 
   const WorkerReport report{.description = "cuda (H200)",
                             .memory = {{"weights", 16'000'000'000}, {"kv", 1}},

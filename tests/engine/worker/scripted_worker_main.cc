@@ -140,7 +140,8 @@ absl::StatusOr<DeviceFacts> Describe(const WorkerOrder& order) {
   return DeviceFacts{.kind = order.device,
                      .name = OpenDescriptors(),
                      .total_bytes = 1000,
-                     .free_bytes = 900 - order.spec.tp.rank};
+                     .free_bytes = 900 - order.spec.tp.rank,
+                     .uuid = "GPU-" + std::to_string(order.spec.tp.rank)};
 }
 
 absl::StatusOr<DeviceFacts> DescribeNothing(const WorkerOrder&) {

@@ -84,6 +84,7 @@ TEST(SupervisorTest, ReportsTheTimeOfLoading) {
   EXPECT_EQ(report->memory.at(0).second, 12345);
   EXPECT_EQ(report->seconds.at(0).first, "load");
   EXPECT_EQ(report->graphs.at(0).nodes, 300);
+  EXPECT_EQ(report->gpus, (std::vector<std::string>{"GPU-0", "GPU-1"}));
   EXPECT_TRUE(supervisor->End().empty());
 }
 
