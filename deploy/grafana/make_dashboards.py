@@ -266,9 +266,12 @@ STEPS = [
     plot("Tokens of a step", "none", "", (mean("quire_tokens_per_step"), "mean"),
          (quantile(0.95, "quire_tokens_per_step"), "p95")),
     plot("Last step", "s", "Time in the worker.", each("quire_step_seconds")),
+    plot("Step anatomy", "s", "Where the time of a step goes, from sampled steps; idle is the time "
+         "since the step before.",
+         ("sum by (part) (rate(quire_sampled_step_seconds_total{SEL}[RATE])) / on () group_left () "
+          "(sum(rate(quire_sampled_steps_total{SEL}[RATE])) > 0)", "{{part}}"), width=12),
     heatmap("Tokens of a step", "none", "quire_tokens_per_step",
             "Steps by the tokens they computed."),
-    plot("Rows", "none", "Requests that hold a row.", each("quire_requests_running"), width=12),
     "CUDA graphs (GPU only)",
     plot("Replays a second, by size", "none", "Captured steps, by batch size.",
          (rate("quire_cuda_graph_replays_total", "size"), "{{size}}")),
@@ -341,16 +344,17 @@ GPUS = [
         "Memory errors", "none", "Increases of each minute.",
         ("sum by (gpu, kind) (increase(quire_gpu_ecc_errors_total{SEL}[1m]))", "{{gpu}} {{kind}}")),
     "Ranks",
-    plot("Ranks replaced",
-         "none",
+    plot("Time of a step by rank", "s", "Without the time between steps. A rank that is slower "
+         "than the others holds them up.",
+         ('sum by (instance, rank) (rate(quire_sampled_step_seconds_total{SEL, part!="idle"}'
+          "[RATE])) / (sum by (instance, rank) (rate(quire_sampled_steps_total{SEL}[RATE])) > 0)",
+          "{{instance}} {{rank}}")),
+    plot("Ranks replaced", "none",
          "Times since the start that the workers died and were replaced.",
-         each("quire_engine_recoveries_total"),
-         width=12),
-    plot("Ranks that disagree",
-         "none",
+         each("quire_engine_recoveries_total")),
+    plot("Ranks that disagree", "none",
          "Steps since the start. Any is a reason to look for broken hardware.",
-         each("quire_rank_mismatches_total"),
-         width=12)
+         each("quire_rank_mismatches_total"))
 ]
 
 DASHBOARDS = {

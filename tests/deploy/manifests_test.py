@@ -87,7 +87,8 @@ class ComposeTest(unittest.TestCase):
         self.assertLessEqual(
             {flag.split("=")[0] for flag in self.command("load")}, flags_of("quire-load")
         )
-        self.assertEqual(dry_run(self.command("quire"), {"QUIRE_MODEL": ""}), (0, ""))
+        code, log = dry_run(self.command("quire"), {"QUIRE_MODEL": ""})
+        self.assertEqual(code, 0, log)
 
     def test_the_load_reaches_the_server(self):
         flags = dict(flag.partition("=")[::2] for flag in self.command("load"))
