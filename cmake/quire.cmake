@@ -40,16 +40,21 @@ endfunction()
 function(quire_program name)
   cmake_parse_arguments(ARG "" "" "SRCS;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
-  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS})
+  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS} quire_this_build)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# quire_man_page(PROGRAM): PROGRAM writes its own manual page, to build/man/man1.
+# quire_man_page(PROGRAM): PROGRAM writes its own manual page, to build/man/man1, and its completion
+# scripts, to build/completions.
 function(quire_man_page program)
-  set(folder ${CMAKE_BINARY_DIR}/man/man1)
+  set(manual ${CMAKE_BINARY_DIR}/man/man1)
+  set(words ${CMAKE_BINARY_DIR}/completions)
   add_custom_command(TARGET ${program} POST_BUILD
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
-    COMMAND ${program} --help-man > ${folder}/${program}.1)
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${manual} ${words}/bash ${words}/zsh ${words}/fish
+    COMMAND ${program} --help-man > ${manual}/${program}.1
+    COMMAND ${program} --completion bash > ${words}/bash/${program}
+    COMMAND ${program} --completion zsh > ${words}/zsh/_${program}
+    COMMAND ${program} --completion fish > ${words}/fish/${program}.fish)
 endfunction()
 
 # quire_test(NAME SRCS name_test.cc LIBS ... [TIMEOUT seconds] [LABELS ...]): a GoogleTest program,
@@ -63,7 +68,8 @@ function(quire_test name)
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")  # a sanitized program is 2 to 15 times slower
   endif()
   add_executable(${name} ${ARG_SRCS})
-  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS} quire_test_build GTest::gmock
+                                        GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                              QUIRE_BINARY_DIR="${CMAKE_BINARY_DIR}")
   add_test(NAME ${name} COMMAND ${name})
@@ -75,7 +81,8 @@ endfunction()
 function(quire_bench name)
   cmake_parse_arguments(ARG "" "" "SRCS;LIBS" ${ARGN})
   add_executable(${name} EXCLUDE_FROM_ALL ${ARG_SRCS})
-  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS} benchmark::benchmark)
+  target_link_libraries(${name} PRIVATE quire_flags ${ARG_LIBS} quire_test_build
+                                        benchmark::benchmark)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endfunction()

@@ -34,15 +34,25 @@ struct SessionCall {
 
 // From any thread to the scheduler thread.
 struct Message {
-  enum class Kind : uint8_t { kAdd, kCancel, kCancelAll, kPause, kResume, kSession, kObserve };
+  enum class Kind : uint8_t {
+    kAdd,
+    kCancel,
+    kCancelAll,
+    kPause,
+    kResume,
+    kSession,
+    kObserve,
+    kView
+  };
 
   Kind kind = Kind::kAdd;
-  std::unique_ptr<Request> request;           // kAdd
-  RequestId id = 0;                           // kCancel, kPause, kResume
-  FinishReason reason = FinishReason::kNone;  // kCancel, kCancelAll
-  int32_t keep_output = kKeepAll;             // kCancel
-  std::unique_ptr<SessionCall> session;       // kSession
-  SessionObserver* observer = nullptr;        // kObserve
+  std::unique_ptr<Request> request;              // kAdd
+  RequestId id = 0;                              // kCancel, kPause, kResume
+  FinishReason reason = FinishReason::kNone;     // kCancel, kCancelAll
+  int32_t keep_output = kKeepAll;                // kCancel
+  std::unique_ptr<SessionCall> session;          // kSession
+  SessionObserver* observer = nullptr;           // kObserve
+  std::unique_ptr<Engine::ViewCompletion> view;  // kView
 };
 
 // Counts of one turn of the loop, until they are added to the stats.
@@ -53,6 +63,7 @@ struct TurnCounts {
   uint64_t prompt_tokens = 0;
   int64_t last_step_tokens = 0;
   int64_t last_step_ns = 0;
+  int64_t steps_ns = 0;
   int64_t last_retired_ns = 0;
   uint64_t recoveries = 0;
   std::string fault;
@@ -86,6 +97,7 @@ struct Engine::State {
   void Take(Message& message, bool stop);
   absl::Status CheckPrompt(const Request& request) const;
   void Add(std::unique_ptr<Request> request, bool stop);
+  bool ReadView();
   bool NoticeFault();
   bool RetireSteps();
   bool FinishCopies();
@@ -125,6 +137,9 @@ struct Engine::State {
   size_t turn_next = 0;
   std::vector<PublishedStep> published;  // one per step in flight, oldest first
   CopyJob copy;                          // the next to be sent
+  std::vector<ViewCompletion> viewers;   // wait for the view under way
+  SchedulerView view;                    // likewise
+  int64_t view_ns = 0;                   // that its parts have taken
   int64_t late_copies = 0;               // that were logged
   StepSizes step_sizes;                  // of all retired steps
   StepObserver observer;
@@ -230,6 +245,11 @@ void Engine::SetSessionObserver(SessionObserver* observer) {
   state_->Post({.kind = Message::Kind::kObserve, .observer = observer});
 }
 
+void Engine::View(ViewCompletion done) const {
+  state_->Post(
+      {.kind = Message::Kind::kView, .view = std::make_unique<ViewCompletion>(std::move(done))});
+}
+
 void Engine::ProfileSteps(int32_t steps, bool uncaptured) {
   state_->observer.ProfileSteps(steps, uncaptured);
 }
@@ -274,6 +294,7 @@ void Engine::State::Run() {
     progress |= StartStep();
     progress |= !stop && StartCopies();
     NoticeLateCopies();
+    progress |= ReadView();
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
     if (!progress && could_start && scheduler.HasWork() && !scheduler.WaitsForCopies()) {
       // The scheduler promises that this cannot happen; if it does, no request waits for ever.
@@ -320,6 +341,7 @@ void Engine::State::Take(Message& message, bool stop) {
     case Message::Kind::kSession:
       return message.session->done(scheduler.Run(std::move(message.session->operation), now_ns));
     case Message::Kind::kObserve: return scheduler.SetSessionObserver(message.observer);
+    case Message::Kind::kView: return viewers.push_back(std::move(*message.view));
   }
 }
 
@@ -336,6 +358,21 @@ void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
   }
   if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
   if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
+}
+
+// A part in each turn of the loop, so that a step waits for one part at most.
+bool Engine::State::ReadView() {
+  if (viewers.empty()) return false;
+  const int64_t began_ns = SteadyNowNs();
+  const bool complete = scheduler.ReadView(view);
+  const int64_t now_ns = SteadyNowNs();
+  view_ns += now_ns - began_ns;
+  if (!complete) return true;
+  view.taken_ns = now_ns;
+  view.took_ns = std::exchange(view_ns, 0);
+  for (const ViewCompletion& done : viewers) done(view);
+  viewers.clear();
+  return true;
 }
 
 // When the workers died and new ones will replace them, every live request goes back to the queue
@@ -420,6 +457,7 @@ void Engine::State::CountStep(const StepResult& result) {
   counts.last_step_tokens = published.front().tokens;
   step_sizes.Add(counts.last_step_tokens);
   counts.last_step_ns = result.finished_ns - result.started_ns;
+  counts.steps_ns += counts.last_step_ns;
   counts.last_retired_ns = SteadyNowNs();
   const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
   if (graph == graphs.end() || !published.front().captured()) return;
@@ -494,6 +532,7 @@ void Engine::State::PublishStats() {
   stats.cache = scheduler.cache_stats();
   stats.tiering = scheduler.tiering_stats();
   stats.steps += counts.steps;
+  stats.steps_ns += counts.steps_ns;
   stats.prompt_tokens += counts.prompt_tokens;
   stats.generated_tokens += events.tokens.size();
   stats.preemptions += events.preempted;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
+#include "engine/values/scheduler_view.h"
 #include "engine/values/session_operation.h"
 #include "engine/values/step_sizes.h"
 #include "engine/values/step_times.h"
@@ -34,6 +36,7 @@ struct EngineStats {
   int64_t last_step_tokens = 0;       // computed by the last retired step
   StepSizes step_sizes;               // of all retired steps
   int64_t last_step_ns = 0;           // its duration in the worker
+  int64_t steps_ns = 0;               // the sum of the durations of all retired steps
   std::vector<SampledSteps> sampled;  // by rank; empty before the first
   int64_t last_retired_ns = 0;        // steady clock; 0: none yet
   bool work_waiting = false;          // live requests exist that are not paused
@@ -84,6 +87,12 @@ class Engine {
   void StartDrain();
   bool Idle() const;  // no live request
   EngineStats Stats() const;
+  // Takes a view, in parts between steps, and gives it to `done` on the scheduler thread: `done`
+  // must hand it over and not block. Costs a millisecond or two for 100,000 blocks in all: ask at
+  // most once a second, and only while its reader looks. `done` is dropped without a call if the
+  // engine ends first. Any thread; never blocks.
+  using ViewCompletion = std::function<void(const SchedulerView&)>;
+  void View(ViewCompletion done) const;
 
  private:
   struct State;

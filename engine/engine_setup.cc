@@ -305,6 +305,11 @@ SchedulerConfig SchedulerOf(const EngineSetup& setup) {
 
 int64_t MemoryPlan::total_bytes() const { return Sum(parts); }
 
+int64_t MemoryPlan::block_bytes() const {
+  const auto kv = std::ranges::find(parts, "kv_cache", &Part::name);
+  return kv == parts.end() || num_blocks == 0 ? 0 : kv->bytes / num_blocks * ranks;
+}
+
 std::string MemoryPlan::Table() const {
   std::string table;
   const auto line = [&table](const std::string& name, int64_t bytes) {

@@ -38,6 +38,9 @@ struct MemoryPlan {
   int64_t total_bytes() const;
   int64_t kv_tokens() const { return int64_t{num_blocks - 1} * block_size; }
   int64_t host_kv_tokens() const { return int64_t{num_pages} * block_size; }
+  // Of one block, and of one page, on all ranks; 0 if there is none.
+  int64_t block_bytes() const;
+  int64_t page_bytes() const { return num_pages == 0 ? 0 : host_bytes / num_pages; }
   // One line a part, for people.
   std::string Table() const;
 };

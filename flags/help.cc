@@ -176,12 +176,16 @@ std::string ManPage(const Program& program) {
   return page;
 }
 
+std::string VersionText(const Program& program) {
+  const std::string build = program.build.empty() ? "" : " (" + program.build + ")";
+  return std::string(program.root.name) + " " + std::string(program.version) + build + "\n";
+}
+
 std::optional<std::string> Answer(const Program& program, const CommandLine& line) {
   switch (line.action) {
     case Action::kRun: return std::nullopt;
     case Action::kHelp: return HelpText(program, line.path);
-    case Action::kVersion:
-      return std::string(program.root.name) + " " + std::string(program.version) + "\n";
+    case Action::kVersion: return VersionText(program);
     case Action::kManPage: return ManPage(program);
     case Action::kCompletion: return Completion(program, line.shell);
   }

@@ -13,6 +13,9 @@ namespace quire::flags {
 // The --help of the command at the end of `path`, whose targets hold the defaults.
 std::string HelpText(const Program& program, const std::vector<const Command*>& path);
 
+// "quire 0.1.0 (commit 0123456789ab, GNU 12.2.0, no CUDA, Release)", a line.
+std::string VersionText(const Program& program);
+
 // The whole program as a manual page of section 1, in troff's man macros.
 std::string ManPage(const Program& program);
 

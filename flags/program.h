@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct ForeignFlag {
 struct Program {
   Command root;
   std::string_view version;              // "0.1.0"
+  std::string build;                     // behind it in --version: "commit 1234, Release"
   std::string_view noun = "flag";        // of messages: "--bogus is no NOUN"
   std::string_view notes;                // below the flags in --help
   std::span<const ForeignFlag> foreign;  // lives as long as the program

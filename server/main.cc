@@ -31,7 +31,8 @@ Invocation ReadInvocation(int argc, char** argv, char** environment) {
   for (; *environment != nullptr; ++environment) {
     const std::string_view variable = *environment;
     const size_t equals = variable.find('=');
-    if (!variable.starts_with("QUIRE_") || equals == std::string_view::npos) continue;
+    const bool ours = variable.starts_with("QUIRE_") || variable.starts_with("OTEL_");
+    if (!ours || equals == std::string_view::npos) continue;
     invocation.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
   }
   return invocation;

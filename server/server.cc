@@ -18,15 +18,19 @@
 #include "engine/engine_workers.h"
 #include "server/admin/admin_http.h"
 #include "server/admin/graph_log.h"
+#include "server/admin/status_json.h"
 #include "server/admin/status_page.h"
 #include "server/call/serving_model.h"
 #include "server/front/grpc_front.h"
 #include "server/front/listen_address.h"
 #include "server/metrics/gpu_watch.h"
+#include "server/metrics/live_figures.h"
 #include "server/metrics/metrics.h"
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
+#include "server/tracing/tracer.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -154,6 +158,7 @@ struct Server::State {
   absl::Status Plan();
   absl::StatusOr<std::unique_ptr<Transport>> StartWorkers();
   absl::Status OpenArchive();
+  absl::Status StartTracer();
   std::optional<StartError> Serve();
   void EndPhase(const char* name);
 
@@ -169,7 +174,7 @@ struct Server::State {
   EngineStats Stats();
   AdminPage Page(std::string_view path);
   AdminPage ProbePage(std::string_view path);
-  AdminPage StatusHtml();
+  AdminPage StatusPageJson();
   std::string Address() const;
   bool Draining();
   const char* StateName();
@@ -193,6 +198,7 @@ struct Server::State {
   std::condition_variable drain_changed;
   bool drain_requested = false;
 
+  std::unique_ptr<Tracer> tracer;           // null: no endpoint; outlives engine and front
   std::unique_ptr<SessionArchive> archive;  // null: no session directory; outlives engine and front
 
   // Guards the pointers below: the admin thread reads them while they are created and destroyed.
@@ -223,6 +229,12 @@ std::optional<StartError> Server::State::Listen() {
                                    ? CheckTcpFree(config.front.host, config.front.port, "--port")
                                    : CheckUnixSocketFree(config.front.uds);
   if (!address.ok()) return StartError{ExitCode::kCannotListen, address};
+  if (config.BeyondThisMachine()) {
+    Log(Severity::kWarning,
+        "--insecure-plaintext: each peer that reaches the address may use, abort and drain this "
+        "server, and its requests are not encrypted",
+        {{"host", config.front.host}});
+  }
   return std::nullopt;
 }
 
@@ -273,13 +285,16 @@ std::optional<StartError> Server::State::Load() {
   const absl::Status opened = OpenArchive();
   if (!opened.ok()) return StartError{ExitCode::kBadConfig, opened};
 
+  if (const absl::Status status = StartTracer(); !status.ok()) {
+    return StartError{ExitCode::kBadConfig, status};
+  }
   absl::StatusOr<std::unique_ptr<Transport>> transport = StartWorkers();
   if (!transport.ok()) {
     return StartError{DeviceOr(ExitCode::kModel, transport.status()), transport.status()};
   }
   {
     const std::lock_guard lock(parts_mutex);
-    front = GrpcFront::Create(FrontFor(settings), &model, &metrics);
+    front = GrpcFront::Create(FrontFor(settings), &model, &metrics, tracer.get());
     engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
                                       *std::move(transport), front.get(), model.setup.graph_sizes);
   }
@@ -297,6 +312,19 @@ absl::Status Server::State::OpenArchive() {
                                                   .model_identity = model.identity,
                                                   .limits = FileLimits(model)},
                                                  &metrics.archive()));
+  return absl::OkStatus();
+}
+
+// The collector need not be there yet.
+absl::Status Server::State::StartTracer() {
+  const ServerConfig& config = settings.server;
+  if (config.otlp_endpoint.empty()) return absl::OkStatus();
+  TracerOptions options{.sample_ratio = config.trace_sample_ratio,
+                        .service_name = config.otlp_service_name,
+                        .service_version = ThisBuild().version,
+                        .model = model.name};
+  ASSIGN_OR_RETURN(options.endpoint, ParseOtlpEndpoint(config.otlp_endpoint));
+  tracer = std::make_unique<Tracer>(options, &metrics.otlp());
   return absl::OkStatus();
 }
 
@@ -330,6 +358,8 @@ EngineStats Server::State::Stats() {
 void Server::State::Watch() {
   const EngineStats stats = Stats();
   const int64_t now_ns = SteadyNowNs();
+  LiveFigures& live = metrics.live();
+  live.history.Add(stats, live.first_token, live.inter_token, now_ns);
   // One interval earlier, so that health turns off within hung_after of the last step.
   const double limit = settings.server.hung_after_seconds - kWatchSeconds;
   const bool now_healthy = IsHealthy(stats, now_ns, limit);
@@ -429,6 +459,7 @@ void Server::State::TearDown() {
   }
   last_engine.reset();
   last_front.reset();
+  tracer.reset();  // no call is left that could be traced
   archive.reset();
   admin.reset();
 }
@@ -456,17 +487,22 @@ const char* Server::State::StateName() {
   return healthy ? "ready" : "hung";
 }
 
-AdminPage Server::State::StatusHtml() {
-  StatusFacts facts{.state = StateName(), .model = model.name};
+AdminPage Server::State::StatusPageJson() {
+  StatusFacts facts{.state = StateName(), .version = QUIRE_VERSION, .model = model.name};
   facts.uptime_seconds = SecondsSince(started_ns);
   facts.engine = Stats();
+  facts.now = metrics.live().history.Last();
+  facts.problems = LastProblems();
   const std::lock_guard lock(parts_mutex);
   if (ready && front != nullptr) {
     facts.device = model.device_description;
     facts.address = Address();
     facts.open_streams = front->open_streams();
+    facts.setup = &model.setup;
+    // Asked ahead: this answer has the view of the last question.
+    facts.view = metrics.live().view.Get(*engine, SteadyNowNs());
   }
-  return {.content_type = "text/html; charset=utf-8", .body = StatusPage(facts)};
+  return {.content_type = "application/json", .body = StatusJson(facts)};
 }
 
 AdminPage Server::State::Page(std::string_view path) {
@@ -476,9 +512,13 @@ AdminPage Server::State::Page(std::string_view path) {
             .body = metrics.Serialize(Stats())};
   }
   if (path == "/version") {
-    return {.content_type = "application/json", .body = "{\"version\":\"" QUIRE_VERSION "\"}\n"};
+    return {.content_type = "application/json", .body = ToJson(ThisBuild()) + "\n"};
   }
-  if (path == "/") return StatusHtml();
+  if (path == "/") return StatusPage();
+  if (path == "/status.json") return StatusPageJson();
+  if (path == "/history.json") {
+    return {.content_type = "application/json", .body = HistoryJson(metrics.live().history.All())};
+  }
   return ProbePage(path);
 }
 
@@ -496,7 +536,9 @@ AdminPage Server::State::ProbePage(std::string_view path) {
   }
   if (path == "/startupz") return Verdict(ready, "loading");
   return {.status = 404,
-          .body = "try /metrics, /health, /livez, /readyz, /startupz, /version or /\n"};
+          .body =
+              "try /metrics, /health, /livez, /readyz, /startupz, /version, /status.json, "
+              "/history.json or /\n"};
 }
 
 Server::Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers)

@@ -1,8 +1,8 @@
 // Cost of the prefix cache for the scheduler: finding, holding and releasing the chain of a prompt
-// of 2048 tokens, and replacing cached chains by new ones block for block, in a full pool of 2^20
-// tokens with a host arena of the same size. The prompt is always the same ("hot": a system prompt)
-// or always a different one ("cold": its nodes have left the processor's caches). Checks that
-// nothing allocates. Prints one JSON object per line.
+// of 2048 tokens, replacing cached chains by new ones block for block, and the map of all blocks
+// and pages, in a full pool of 2^20 tokens with a host arena of the same size. The prompt is always
+// the same ("hot": a system prompt) or always a different one ("cold": its nodes have left the
+// processor's caches). Checks that nothing but the map allocates. Prints one JSON object per line.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,7 +10,9 @@
 #include <span>
 #include <vector>
 
+#include "engine/schedule/kv/kv_map_builder.h"
 #include "engine/schedule/kv/prefix_tree.h"
+#include "engine/schedule/view_taker.h"
 #include "kernels/check.h"
 #include "tests/allocations.h"
 
@@ -21,6 +23,7 @@ constexpr int32_t kPromptTokens = 2048;
 constexpr int32_t kPrompts = 512;  // that fill the pool
 constexpr int32_t kVocab = 128000;
 constexpr int kRounds = 20000;
+constexpr int kMaps = 25;
 
 double Microseconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
@@ -54,6 +57,7 @@ class PrefixTreeBench {
     });
     CHECK_EQ(allocations.num, 0);
     TimeReplacement();
+    TimeMap();
     tree_.CheckInvariants();
   }
 
@@ -113,6 +117,30 @@ class PrefixTreeBench {
     CHECK_EQ(tree_.evictions().num_evicted() - evicted_before, num_blocks_);
     std::printf("{\"block_size\": %d, \"replace_block_ns\": %.1f}\n", block_size_,
                 1000 * Microseconds(time) / num_blocks_);
+  }
+
+  // Between two maps other work has taken the processor's caches.
+  void TimeMap() {
+    std::vector<double> parts, builds, maps;
+    std::vector<char> others(size_t{64} << 20);
+    for (int i = 0; i < kMaps; ++i) {
+      std::fill(others.begin(), others.end(), static_cast<char>(i));
+      const auto begin = std::chrono::steady_clock::now();
+      KvMapBuilder builder(pool_, tree_.nodes());
+      CHECK(!builder.ReadNodes(ViewTaker::kPartNodes));
+      const auto read = std::chrono::steady_clock::now();
+      while (!builder.ReadNodes(ViewTaker::kPartNodes)) continue;
+      const auto all = std::chrono::steady_clock::now();
+      const KvMap map = builder.Build();
+      parts.push_back(Microseconds(read - begin));
+      builds.push_back(Microseconds(std::chrono::steady_clock::now() - all));
+      maps.push_back(Microseconds(std::chrono::steady_clock::now() - begin));
+      CHECK_EQ(map.blocks[static_cast<size_t>(BlockOwner::kCached)], num_blocks_);
+    }
+    std::printf(
+        "{\"block_size\": %d, \"blocks\": %d, \"pages\": %d, \"kv_map_us\": %.0f, "
+        "\"first_part_us\": %.0f, \"last_part_us\": %.0f}\n",
+        block_size_, num_blocks_, num_blocks_, Median(maps), Median(parts), Median(builds));
   }
 
   const int32_t block_size_;

@@ -90,7 +90,8 @@ def session_points(rows):
 def prefix_tree_points(rows):
     for row in rows:
         judged = [k for k in row if k.endswith(("_us", "_ns"))]
-        yield point(f"blocks of {row['block_size']}, {row.get('lookup', 'replaced')}", row, judged)
+        what = "map" if "kv_map_us" in row else row.get("lookup", "replaced")
+        yield point(f"blocks of {row['block_size']}, {what}", row, judged)
 
 
 def copy_points(rows):

@@ -5,7 +5,7 @@ import json
 import pathlib
 import subprocess
 
-from . import compact_json, machine, micro, workloads
+from . import compact_json, machine, micro, series, workloads
 from .process import BenchError
 
 RESULTS = machine.ROOT / "bench" / "results"
@@ -109,13 +109,7 @@ def store(content, out=None, allow_modified=False):
     day = content["date"][:10]
     history = RESULTS / "history" / content["size"] / content["name"]
     kept = [newest, history / f"{day}-{content['commit']}.json"]
-    brief = {k: v for k, v in content.items() if k not in ("workload", "runs")}
-    brief["points"] = [
-        {k: point[k] for k in ("label", "judged")}
-        | {"figures": {f: point["figures"][f] for f in point["judged"]}}
-        for point in content["runs"][-1]["points"]
-    ]
-    texts = [compact_json.dumps(content), json.dumps(brief, ensure_ascii=False)]
+    texts = [compact_json.dumps(content), json.dumps(series.brief(content), ensure_ascii=False)]
     for path, text in zip(kept, texts):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")

@@ -53,8 +53,10 @@ std::string Bytes(uint64_t bytes) {
 }
 
 void Print(const v1::ServerInfo& server, std::ostream& out) {
-  out << absl::StrFormat("server   quire %s, %s, up %.0f s, instance %s\n", server.version(),
-                         StateName(server.state()), server.uptime_seconds(), server.instance_id());
+  const std::string commit = server.has_commit() ? " (commit " + server.commit() + ")" : "";
+  out << absl::StrFormat("server   quire %s%s, %s, up %.0f s, instance %s\n", server.version(),
+                         commit, StateName(server.state()), server.uptime_seconds(),
+                         server.instance_id());
   out << absl::StrFormat("device   %s, tensor parallel size %d\n", server.device(),
                          server.tensor_parallel_size());
   out << absl::StrFormat("limits   %d running, %d queued requests, %s a request\n",
@@ -134,6 +136,22 @@ int RunInfo(const Invocation& line, Connection& connection, Terminal& terminal) 
   Print(answers.load, terminal.out);
   Print(answers.memory, terminal.out);
   return kExitOk;
+}
+
+int RunHealth(const Invocation& line, Connection& connection, Terminal& terminal) {
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
+    return connection.health().Check(context, {}, &response);
+  });
+  if (!status.ok()) return Report(status, terminal.err);
+  if (line.json) {
+    PrintJson(response, terminal.out);
+  } else {
+    terminal.out << grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status())
+                 << "\n";
+  }
+  const bool serving = response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+  return serving ? kExitOk : kExitLocal;
 }
 
 int RunAbort(const Invocation& line, Connection& connection, Terminal& terminal) {

@@ -1,4 +1,4 @@
-// RunInfo, RunAbort, RunDrain: the state of a server, and the calls that end its work.
+// RunInfo, RunHealth, RunAbort, RunDrain: the state of a server, and the calls that end its work.
 #pragma once
 
 #include "clients/cpp/call/connection.h"
@@ -9,6 +9,8 @@ namespace quire::cli {
 
 // Each returns the exit code.
 int RunInfo(const Invocation& line, Connection& connection, Terminal& terminal);
+// kExitLocal when the server says NOT_SERVING.
+int RunHealth(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunAbort(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunDrain(const Invocation& line, Connection& connection, Terminal& terminal);
 

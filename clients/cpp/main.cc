@@ -63,7 +63,14 @@ int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   UseUtf8();
   const bool typed = isatty(STDIN_FILENO) == 1;
-  quire::cli::Terminal terminal{std::cin, std::cout, std::cerr, typed, typed, StateFolder()};
+  const char* const traceparent = std::getenv("TRACEPARENT");
+  quire::cli::Terminal terminal{std::cin,
+                                std::cout,
+                                std::cerr,
+                                typed,
+                                typed,
+                                StateFolder(),
+                                traceparent == nullptr ? "" : traceparent};
   return quire::cli::RunQuire(std::vector<std::string>(argv + 1, argv + argc), terminal,
                               *interrupt);
 }

@@ -7,6 +7,7 @@
 #include "clients/cpp/control.h"
 #include "clients/cpp/flags/invocation.h"
 #include "clients/cpp/generate.h"
+#include "clients/cpp/memory.h"
 #include "clients/cpp/session/session.h"
 #include "clients/cpp/tokens.h"
 #include "clients/cpp/trace.h"
@@ -22,9 +23,11 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kDetokenize: return RunDetokenize(line, connection, terminal);
     case Command::kSession: return RunSession(line, connection, terminal);
     case Command::kInfo: return RunInfo(line, connection, terminal);
+    case Command::kHealth: return RunHealth(line, connection, terminal);
     case Command::kAbort: return RunAbort(line, connection, terminal);
     case Command::kDrain: return RunDrain(line, connection, terminal);
     case Command::kTrace: return RunTrace(line, connection, terminal);
+    case Command::kMemory: return RunMemory(line, connection, terminal);
     case Command::kNone: break;
   }
   return kExitUsage;
@@ -37,7 +40,8 @@ int RunQuire(const std::vector<std::string>& args, Terminal& terminal, Interrupt
   terminal.out << parsed.out << std::flush;
   terminal.err << parsed.err << std::flush;
   if (!parsed.invocation) return parsed.exit_code;
-  Connection connection(parsed.invocation->server, parsed.invocation->timeout_seconds, &interrupt);
+  Connection connection(parsed.invocation->server, parsed.invocation->timeout_seconds, &interrupt,
+                        terminal.traceparent);
   const int code = Run(*parsed.invocation, connection, terminal, interrupt);
   terminal.out.flush();
   if (interrupt.raised()) {

@@ -6,6 +6,7 @@
 #include "clients/load/option_values.h"
 #include "clients/load/workload/lengths.h"
 #include "flags/address.h"
+#include "version/build_facts.h"
 
 namespace quire::load {
 namespace {
@@ -31,7 +32,7 @@ constexpr ForeignFlag kForeign[] = {
     {"backend|endpoint|endpoint-type", ForeignFlag::Answer::kNone, true,
      "it speaks quire.v1 over gRPC only"},
     {"api-key", ForeignFlag::Answer::kNone, true,
-     "a server serves its own machine only and asks for no key"},
+     "a server asks for none: its port is for trusted peers and proxies only"},
     {"tokenizer|tokenizer-mode", ForeignFlag::Answer::kNoEffect, true,
      "prompts are token ids, and texts are tokenized by the server"},
     {"trust-remote-code", ForeignFlag::Answer::kNoEffect, false,
@@ -420,7 +421,8 @@ Rows ResultRows(OptionWords* words) {
 flags::Program LoadProgram(OptionWords* words) {
   flags::Program program{.root = {.name = "quire-load",
                                   .help = "Puts load on a Quire server and measures its answers."},
-                         .version = QUIRE_VERSION,
+                         .version = ThisBuild().version,
+                         .build = Describe(ThisBuild()),
                          .notes = kNotes,
                          .foreign = kForeign};
   Settings* s = &words->settings;

@@ -5,13 +5,13 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/file_error.h"
 
 namespace quire {
 namespace {
@@ -169,11 +169,7 @@ absl::StatusOr<json> ParseJson(std::string_view text, const std::string& what,
 
 absl::StatusOr<json> ReadJsonFile(const std::string& path, const JsonLimits& limits) {
   struct stat info;
-  if (stat(path.c_str(), &info) != 0) {
-    const std::string reason = absl::StrCat(path, ": ", std::strerror(errno));
-    return errno == ENOENT || errno == ENOTDIR ? absl::NotFoundError(reason)
-                                               : absl::InvalidArgumentError(reason);
-  }
+  if (stat(path.c_str(), &info) != 0) return FileError(path, errno);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
@@ -181,7 +177,9 @@ absl::StatusOr<json> ReadJsonFile(const std::string& path, const JsonLimits& lim
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", info.st_size, " bytes of JSON, the limit is ", limits.max_bytes));
   }
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
+  if (!file && errno != 0) return FileError(path, errno);
   std::string text(static_cast<size_t>(info.st_size), '\0');
   if (!file.read(text.data(), info.st_size)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));

@@ -37,6 +37,7 @@ struct LogState {
   std::mutex mutex;  // guards all below
   std::condition_variable changed;
   std::deque<std::string> queue;
+  std::deque<LoggedProblem> problems;  // the newest first
   LogFormat format = LogFormat::kText;
   int fd = STDERR_FILENO;
   bool running = false;   // a writer thread takes from the queue
@@ -92,6 +93,17 @@ std::string FormatValue(const LogField& field, LogFormat format) {
   return format == LogFormat::kText && IsPlain(text) ? text : Quoted(text);
 }
 
+// Appends whole fields only, so that a long line is still valid JSON.
+void AppendFields(LogFormat format, std::initializer_list<LogField> fields, std::string* line) {
+  const bool json = format == LogFormat::kJson;
+  for (const LogField& field : fields) {
+    const std::string value = FormatValue(field, format);
+    if (line->size() + field.name.size() + value.size() + 8 > kMaxLineBytes) break;
+    *line += json ? "," + Quoted(field.name) + ":" : " " + std::string(field.name) + "=";
+    *line += value;
+  }
+}
+
 std::string FormatLine(LogFormat format, Severity severity, std::string_view event,
                        std::initializer_list<LogField> fields) {
   const bool json = format == LogFormat::kJson;
@@ -103,15 +115,18 @@ std::string FormatLine(LogFormat format, Severity severity, std::string_view eve
     line = WallTime() + ' ' + SeverityName(severity) + ' ';
     line += event;
   }
-  for (const LogField& field : fields) {
-    const std::string value = FormatValue(field, format);
-    // Whole fields only, so that a long line is still valid JSON.
-    if (line.size() + field.name.size() + value.size() + 8 > kMaxLineBytes) break;
-    line += json ? "," + Quoted(field.name) + ":" : " " + std::string(field.name) + "=";
-    line += value;
-  }
+  AppendFields(format, fields, &line);
   line += json ? "}\n" : "\n";
   return line;
+}
+
+void KeepProblem(LogState& state, Severity severity, std::string_view event,
+                 std::initializer_list<LogField> fields) {
+  LoggedProblem problem{.time = WallTime(), .severity = severity, .text = std::string(event)};
+  AppendFields(LogFormat::kText, fields, &problem.text);
+  const std::lock_guard lock(state.mutex);
+  if (state.problems.size() >= kMaxLoggedProblems) state.problems.pop_back();
+  state.problems.push_front(std::move(problem));
 }
 
 // False when the line was not written whole in time.
@@ -193,6 +208,7 @@ void StopLog() {
 void Log(Severity severity, std::string_view event, std::initializer_list<LogField> fields) {
   LogState& state = State();
   if (severity < state.minimum.load(std::memory_order_relaxed)) return;
+  if (severity >= Severity::kWarning) KeepProblem(state, severity, event, fields);
   std::unique_lock lock(state.mutex);
   const LogFormat format = state.format;
   const int fd = state.fd;
@@ -210,6 +226,12 @@ void Log(Severity severity, std::string_view event, std::initializer_list<LogFie
   }
   state.queue.push_back(std::move(line));
   state.changed.notify_all();
+}
+
+std::vector<LoggedProblem> LastProblems() {
+  LogState& state = State();
+  const std::lock_guard lock(state.mutex);
+  return {state.problems.begin(), state.problems.end()};
 }
 
 uint64_t LogDroppedTotal() { return State().dropped.load(std::memory_order_relaxed); }

@@ -5,14 +5,17 @@
 //   Log(Severity::kInfo, "model loaded", {{"path", dir}, {"seconds", 0.41}});
 //
 // Any thread. A background thread writes the lines from a bounded queue; when the queue is full,
-// events are dropped and counted (LogDroppedTotal) and the caller does not wait.
+// events are dropped and counted (LogDroppedTotal) and the caller does not wait. The last warnings
+// and errors stay in memory for the status page.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace quire {
 
@@ -38,5 +41,15 @@ void StartLog(LogFormat format, Severity minimum, int fd = 2);
 void StopLog();  // flushes; gives up after 3 s without a reader
 void Log(Severity severity, std::string_view event, std::initializer_list<LogField> fields = {});
 uint64_t LogDroppedTotal();
+
+// A line of the log in text form, in parts.
+struct LoggedProblem {
+  std::string time;  // "2026-11-20T17:01:53.798Z"
+  Severity severity = Severity::kWarning;
+  std::string text;  // the event and its fields
+};
+inline constexpr size_t kMaxLoggedProblems = 50;
+// The last warnings and errors that the minimum let through, the newest first; written or dropped.
+std::vector<LoggedProblem> LastProblems();
 
 }  // namespace quire

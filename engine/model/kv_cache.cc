@@ -19,7 +19,9 @@ absl::StatusOr<KvCache> KvCache::Create(Backend& backend, const KvLayout& layout
   if (cache.pool_.empty()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the device has no room for a KV cache of ", num_blocks, " blocks of ",
-        layout.block_bytes(), " bytes (", layout.block_size, " tokens); ask for fewer blocks"));
+        layout.block_bytes(), " bytes (", layout.block_size,
+        " tokens): lower --kv-cache-memory-bytes or "
+        "--num-blocks-override, or raise the memory limit of the container, if there is one"));
   }
   cache.layout_ = layout;
   cache.num_blocks_ = num_blocks;

@@ -10,6 +10,7 @@
 #include "engine/schedule/step_planner.h"
 #include "engine/schedule/steps_in_flight.h"
 #include "engine/schedule/turns.h"
+#include "engine/schedule/view_taker.h"
 #include "kernels/check.h"
 
 namespace quire {
@@ -37,6 +38,7 @@ struct Scheduler::State {
         sequences(config_in),
         turns(config_in, sequences),
         planner(config_in, sequences),
+        view(sequences),
         steps(config_in.max_num_seqs) {}
 
   bool Fits(int64_t prompt_tokens, int64_t max_tokens) const;
@@ -53,6 +55,7 @@ struct Scheduler::State {
   LiveSequences sequences;
   Turns turns;
   StepPlanner planner;
+  ViewTaker view;
   StepsInFlight steps;
   uint64_t next_step = 1;
   int64_t last_finished_ns = 0;  // of the last step retired
@@ -299,6 +302,8 @@ bool Scheduler::WaitsForCopies() const {
 TieringStats Scheduler::tiering_stats() const { return state_->sequences.kv().tiering().stats(); }
 
 CacheStats Scheduler::cache_stats() const { return state_->sequences.kv().stats(); }
+
+bool Scheduler::ReadView(SchedulerView& view) { return state_->view.Continue(view); }
 
 bool Scheduler::HasWork() const {
   return state_->sequences.num_live() > state_->sequences.num_paused();

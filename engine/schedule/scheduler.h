@@ -18,6 +18,7 @@
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
 #include "engine/values/scheduler_events.h"
+#include "engine/values/scheduler_view.h"
 #include "engine/values/session_operation.h"
 #include "engine/values/step_plan.h"
 #include "engine/values/step_result.h"
@@ -98,6 +99,9 @@ class Scheduler {
   SchedulerLoad Load() const;  // O(1)
   TieringStats tiering_stats() const;
   CacheStats cache_stats() const;
+  // Reads the next part of a view: the owner of all KV, and the requests by priority. True once
+  // `view` is complete but for its times; the next call begins another one (ViewTaker).
+  bool ReadView(SchedulerView& view);
 
   // Recomputes every derived count from first principles; aborts on a difference. O(state).
   void CheckInvariants() const;

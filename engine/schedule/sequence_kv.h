@@ -96,6 +96,7 @@ class SequenceKv {
 
   BlockPool& pool() { return pool_; }
   const BlockPool& pool() const { return pool_; }
+  const PrefixTree& tree() const { return tree_; }
   SessionStore& sessions() { return sessions_; }
   const SessionStore& sessions() const { return sessions_; }
   Tiering& tiering() { return tiering_; }

@@ -18,6 +18,7 @@ StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences
 
 void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
                        SchedulerEvents& events) {
+  now_ns_ = now_ns;
   decodes_.clear();
   prefills_.clear();
   budget_ = config_.max_num_batched_tokens;
@@ -77,6 +78,7 @@ bool StepPlanner::EnsureBlock(Sequence& sequence) {
     Sequence* victim = Victim(sequence);
     if (victim == nullptr) return false;
     sequences_.Preempt(*victim);
+    victim->timings.preempted_ns = now_ns_;
     made_room_ = true;
     ++num_preempted_;
   }

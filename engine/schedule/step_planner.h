@@ -68,6 +68,7 @@ class StepPlanner {
   Tiering& tiering_;  // of `kv_`
 
   // Of the step being planned.
+  int64_t now_ns_ = 0;
   std::vector<Choice> decodes_;
   std::vector<Choice> prefills_;  // running ones in serving order, then admitted ones
   int32_t budget_ = 0;            // tokens left

@@ -87,6 +87,7 @@ struct RequestTimings {
   int64_t restore_asked_ns = 0;  // its first restore began
   int64_t restored_ns = 0;       // and ended, with all KV, some or none
   int64_t admitted_ns = 0;       // first scheduled
+  int64_t preempted_ns = 0;      // last sent back to the queue
   int64_t first_token_ns = 0;    // first sampled token retired
   int64_t last_token_ns = 0;
   int64_t finished_ns = 0;

@@ -259,6 +259,19 @@ std::string UuidOf(const cudaDeviceProp& properties) {
   return text;
 }
 
+std::string WhyNoDevice(int ordinal, int count, cudaError_t error) {
+  const std::string device =
+      "CUDA device " + std::to_string(ordinal) + " of " + std::to_string(count);
+  int driver = -1;
+  // Without a driver the runtime calls it too old.
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    return device +
+           " cannot be used: this process finds no NVIDIA driver (libcuda.so.1); install one, or "
+           "give the container the host's with --gpus all and NVIDIA's container toolkit";
+  }
+  return device + " cannot be used: " + cudaGetErrorString(error);
+}
+
 }  // namespace
 
 std::unique_ptr<CudaDeviceInfo> DescribeCudaDevice(int ordinal, std::string* why) {
@@ -274,8 +287,7 @@ std::unique_ptr<CudaDeviceInfo> DescribeCudaDevice(int ordinal, std::string* why
   if (error == cudaSuccess) error = cudaDriverGetVersion(&driver);
   if (error != cudaSuccess) {
     cudaGetLastError();
-    *why = "CUDA device " + std::to_string(ordinal) + " of " + std::to_string(count) +
-           " cannot be used: " + cudaGetErrorString(error);
+    *why = WhyNoDevice(ordinal, count, error);
     return nullptr;
   }
   auto info = std::make_unique<CudaDeviceInfo>();

@@ -29,6 +29,9 @@ MHD_Result Send(MHD_Connection* connection, const AdminPage& page) {
   MHD_add_response_header(response, "Content-Type", page.content_type.c_str());
   MHD_add_response_header(response, "Cache-Control", "no-store");
   MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+  if (!page.security_policy.empty()) {
+    MHD_add_response_header(response, "Content-Security-Policy", page.security_policy.c_str());
+  }
   MHD_add_response_header(response, "Connection", "close");
   if (page.status == MHD_HTTP_METHOD_NOT_ALLOWED) {
     MHD_add_response_header(response, "Allow", "GET, HEAD");

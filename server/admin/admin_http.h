@@ -24,6 +24,7 @@ struct AdminOptions {
 struct AdminPage {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
+  std::string security_policy;  // the header Content-Security-Policy; empty: none
   std::string body;
 };
 

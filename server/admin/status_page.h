@@ -1,23 +1,22 @@
-// The page at / of the admin port, for people.
+// The page at / of the admin port, for people: server/admin/page/status.html, which the build
+// embeds. It shows /status.json and /history.json, and asks for them again every second.
 #pragma once
 
 #include <string>
+#include <string_view>
 
-#include "engine/engine.h"
+#include "server/admin/admin_http.h"
 
 namespace quire {
 
-struct StatusFacts {
-  std::string state;  // "loading", "ready", "draining", "recovering", "hung"
-  std::string model;
-  std::string device;
-  std::string address;  // of gRPC; empty while loading
-  double uptime_seconds = 0;
-  int open_streams = 0;
-  EngineStats engine;
-};
+// The file, as it was when the server was built.
+std::string_view StatusHtml();
 
-// A complete HTML page without scripts or external resources. It reloads every five seconds.
-std::string StatusPage(const StatusFacts& facts);
+// The file with a security policy that lets its own style and script run, and nothing else.
+AdminPage StatusPage();
+
+// The policy for an HTML file: hashes of its inline <style> and <script>, and requests to its own
+// server only.
+std::string SecurityPolicyFor(std::string_view html);
 
 }  // namespace quire

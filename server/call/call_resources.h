@@ -8,6 +8,7 @@ namespace quire {
 class ConnectionTable;
 class ServerMetrics;
 class TextPool;
+class Tracer;
 
 // All members outlive the calls, and any thread may use them.
 struct CallResources {
@@ -15,6 +16,7 @@ struct CallResources {
   ServerMetrics& metrics;
   ConnectionTable& connections;
   TextPool& text_pool;
+  Tracer* const tracer = nullptr;  // null: no call is traced
 };
 
 }  // namespace quire

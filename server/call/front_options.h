@@ -9,9 +9,10 @@
 namespace quire {
 
 struct FrontOptions {
-  std::string host = "127.0.0.1";  // ignored when uds is set
-  int port = 50051;                // 0: any free port
-  std::string uds;                 // path of a Unix socket (0700), instead of TCP
+  std::string host = "127.0.0.1";   // ignored when uds is set
+  int port = 50051;                 // 0: any free port
+  std::string uds;                  // path of a Unix socket (0700), instead of TCP
+  bool insecure_plaintext = false;  // host may be reachable from other machines
   int64_t max_request_bytes = 4 << 20;
   int64_t max_reply_bytes = 4 << 20;  // what clients accept by default; larger is refused by us
   int64_t resource_quota_bytes = 256 << 20;

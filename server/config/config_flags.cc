@@ -62,6 +62,13 @@ bool TextOf(const nlohmann::json& value, std::string* text) {
   return true;
 }
 
+// Variables that every program with OpenTelemetry reads, as ours; the first that is set counts.
+constexpr std::pair<std::string_view, std::string_view> kStandardVariables[] = {
+    {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "otlp_endpoint"},
+    {"OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"},
+    {"OTEL_SERVICE_NAME", "otlp_service_name"},
+};
+
 class SettingsParser {
  public:
   absl::StatusOr<ParsedSettings> Parse(const Invocation& invocation);
@@ -84,10 +91,22 @@ std::vector<Given> SettingsParser::ReadEnvironment(const Invocation& invocation)
   size_t links = 0;
   std::vector<Given> variables;
   for (const auto& [name, value] : invocation.environment) {
+    if (!name.starts_with("QUIRE_")) continue;
     if (IsServiceLink(name, value)) {
       ++links;
     } else if (!value.empty()) {  // NAME= in a compose file means: not set
       variables.push_back({Lower(name.substr(6)), name, value});
+    }
+  }
+  for (const auto& [standard, setting] : kStandardVariables) {
+    const auto has_name = [&setting = setting](const Given& given) {
+      return given.name == setting;
+    };
+    if (std::any_of(variables.begin(), variables.end(), has_name)) continue;
+    for (const auto& [name, value] : invocation.environment) {
+      if (name == standard && !value.empty()) {
+        variables.push_back({std::string(setting), name, value});
+      }
     }
   }
   if (links > 0) {

@@ -20,7 +20,7 @@ enum class StartMode { kServe, kDryRun, kHelp, kVersion, kManPage, kCompletion }
 // The input of the process. main() is the only reader of argv and the environment.
 struct Invocation {
   std::vector<std::string> arguments;                            // without the program's name
-  std::vector<std::pair<std::string, std::string>> environment;  // QUIRE_* variables only
+  std::vector<std::pair<std::string, std::string>> environment;  // QUIRE_* and OTEL_*
 };
 
 // One setting with its effective value.

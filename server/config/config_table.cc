@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/config/foreign_flags.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -314,7 +315,7 @@ void AddListening(ServerConfig* s, Rows* rows) {
                {
                    {.name = "host",
                     .group = kListening,
-                    .help = "gRPC address; loopback only, because requests are plaintext",
+                    .help = "gRPC address; others than loopback need --insecure-plaintext",
                     .target = &f->host,
                     .aliases = "server-name",
                     .placeholder = "ADDRESS"},
@@ -330,6 +331,10 @@ void AddListening(ServerConfig* s, Rows* rows) {
                     .target = &f->uds,
                     .placeholder = "PATH",
                     .unset = "none"},
+                   {.name = "insecure-plaintext",
+                    .group = kListening,
+                    .help = "let --host be any address: each peer may use, abort and drain",
+                    .target = &f->insecure_plaintext},
                    {.name = "metrics-host",
                     .group = kListening,
                     .help = "address of metrics, health and the status page",
@@ -407,6 +412,24 @@ void AddOperations(Settings* settings, Rows* rows) {
            .help = "minimum log severity",
            .target = &s->log_level,
            .choices = "debug|info|warning=warn|error"},
+          {.name = "otlp-endpoint",
+           .group = kOperations,
+           .help = "collector that traces are sent to, as HOST:PORT of OTLP over gRPC",
+           .target = &s->otlp_endpoint,
+           .aliases = "otlp-traces-endpoint",
+           .placeholder = "ADDRESS",
+           .unset = "none"},
+          {.name = "otlp-service-name",
+           .group = kOperations,
+           .help = "name of this service in its traces",
+           .target = &s->otlp_service_name,
+           .placeholder = "NAME"},
+          {.name = "trace-sample-ratio",
+           .group = kOperations,
+           .help = "share of the traces that begin here to record; a caller's traceparent decides",
+           .target = &s->trace_sample_ratio,
+           .unit = Unit::kShare,
+           .highest = 1},
           {.name = "dry-run",
            .group = kOperations,
            .help = "print the configuration and the memory plan as JSON, then exit",
@@ -435,7 +458,8 @@ flags::Program ServerProgram(Settings* settings, std::string* config_path) {
                                           "bundled demo model, on this machine only.",
                                   .flags = SettingsTable(settings),
                                   .positionals = {ModelRow(&settings->engine)}},
-                         .version = QUIRE_VERSION,
+                         .version = ThisBuild().version,
+                         .build = Describe(ThisBuild()),
                          .noun = "setting",
                          .notes = kNotes,
                          .foreign = ForeignFlags()};

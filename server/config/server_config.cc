@@ -6,22 +6,40 @@
 
 #include "kernels/cpu/host_limits.h"
 #include "server/front/listen_address.h"
+#include "server/tracing/otlp_endpoint.h"
 
 namespace quire {
+namespace {
+
+// The fault of an endpoint for traces; empty if it has none.
+std::string EndpointFault(const std::string& text) {
+  if (text.empty()) return "";
+  const absl::StatusOr<OtlpEndpoint> endpoint = ParseOtlpEndpoint(text);
+  if (!endpoint.ok()) return std::string(endpoint.status().message());
+  if (endpoint->has_scheme || IsLoopback(endpoint->host)) return "";
+  return "--otlp-endpoint " + text +
+         " leaves this machine and says neither http:// for plaintext "
+         "nor https:// for TLS: write http://" +
+         text + " or https://" + text;
+}
+
+}  // namespace
+
+bool ServerConfig::BeyondThisMachine() const {
+  return front.uds.empty() && !IsLoopback(front.host);
+}
 
 absl::Status ServerConfig::Validate() const {
   std::string faults;
-  if (front.uds.empty() && !IsLoopback(front.host)) {
-    faults += "--host " + front.host +
-              " would serve requests in plaintext beyond this machine, which Quire refuses: keep "
-              "--host 127.0.0.1, or serve a Unix socket with --uds PATH, and put a proxy that ends "
-              "TLS (HAProxy) in front";
-  }
+  if (BeyondThisMachine() && !front.insecure_plaintext) faults += PlaintextRefusal(front.host);
   if (front.uds.empty() && front.port != 0 && front.port == metrics_port) {
     if (!faults.empty()) faults += '\n';
     faults += "--port and --metrics-port are both " + std::to_string(front.port) +
               ": requests and metrics need a port each";
   }
+  const std::string endpoint_fault = EndpointFault(otlp_endpoint);
+  if (!faults.empty() && !endpoint_fault.empty()) faults += '\n';
+  faults += endpoint_fault;
   return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
 }
 

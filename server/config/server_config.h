@@ -26,7 +26,12 @@ struct ServerConfig {
   double hung_after_seconds = 10;
   std::string session_dir;  // keeps sessions beyond the server's life; empty: none
   int64_t session_dir_size = 100'000'000'000;  // bytes
+  std::string otlp_endpoint;  // of a collector for traces; empty: no call is traced
+  std::string otlp_service_name = "quire";
+  double trace_sample_ratio = 1;  // of traces that begin here
 
+  // True if other machines can reach the gRPC address.
+  bool BeyondThisMachine() const;
   // OK, or INVALID_ARGUMENT listing every fault between settings, one a line.
   absl::Status Validate() const;
 };

@@ -58,14 +58,11 @@ absl::Status MakeListener(int fd, const std::string& name) {
   return absl::UnavailableError("cannot listen on " + name + ": " + std::strerror(errno));
 }
 
-absl::StatusOr<int> ListenLoopback(const std::string& host, int port) {
-  if (!IsLoopback(host)) {
-    return absl::InvalidArgumentError(
-        "--host " + host +
-        " is reachable from outside and this port has no encryption; listen on 127.0.0.1 or on "
-        "--uds and put a TLS proxy in front");
+absl::StatusOr<int> ListenPlaintext(const Acceptor::Options& options) {
+  if (!options.insecure_plaintext && !IsLoopback(options.host)) {
+    return absl::InvalidArgumentError(PlaintextRefusal(options.host));
   }
-  return ListenTcp(host, port, "--port");
+  return ListenTcp(options.host, options.port, "--port");
 }
 
 absl::StatusOr<int> ListenUnix(const std::string& path) {
@@ -97,8 +94,7 @@ int ConnectionCap(int wanted) {
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& options) {
   const bool tcp = options.uds.empty();
-  ASSIGN_OR_RETURN(const int fd,
-                   tcp ? ListenLoopback(options.host, options.port) : ListenUnix(options.uds));
+  ASSIGN_OR_RETURN(const int fd, tcp ? ListenPlaintext(options) : ListenUnix(options.uds));
   Options capped = options;
   capped.max_connections = ConnectionCap(options.max_connections);
   std::unique_ptr<Acceptor> acceptor(new Acceptor(fd, capped));

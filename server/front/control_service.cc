@@ -13,10 +13,12 @@
 #include "quire/v1/control.pb.h"
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
+#include "server/front/memory_call.h"
 #include "server/generate/generation_stream.h"
 #include "server/generate/request_codec.h"
 #include "server/generate/stream_table.h"
 #include "server/timeline/trace_call.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -33,7 +35,12 @@ v1::ServerInfo::State StateOf(const ControlResources& resources) {
 void FillServerInfo(const ControlResources& resources, const ControlHooks& hooks,
                     v1::ServerInfo* info) {
   const EngineConfig& config = resources.model.setup.config;
-  info->set_version(QUIRE_VERSION);
+  const BuildFacts& build = ThisBuild();
+  info->set_version(build.version);
+  info->set_commit(build.commit);
+  info->set_compiler(build.compiler);
+  info->set_cuda(build.cuda);
+  info->set_build_type(build.build_type);
   info->set_device(resources.model.device_description);
   info->add_models(resources.model.name);
   for (const std::string& name : resources.model.other_names) info->add_models(name);
@@ -69,21 +76,6 @@ void FillModelInfo(const ServingModel& model, v1::ModelInfo* info) {
     info->add_eos_token_ids(static_cast<uint32_t>(id));
   }
   info->set_has_chat_template(model.chat_template != nullptr);
-}
-
-void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out) {
-  for (const MemoryPlan::Part& part : plan.parts) {
-    v1::MemoryPlan::Part* to = out->add_parts();
-    to->set_name(part.name);
-    to->set_bytes(static_cast<uint64_t>(part.bytes));
-  }
-  out->set_total_bytes(static_cast<uint64_t>(plan.total_bytes()));
-  out->set_ranks(static_cast<uint32_t>(plan.ranks));
-  out->set_num_blocks(static_cast<uint32_t>(std::max(plan.num_blocks - 1, 0)));
-  out->set_block_size(static_cast<uint32_t>(plan.block_size));
-  out->set_kv_tokens(static_cast<uint64_t>(plan.kv_tokens()));
-  out->set_host_bytes(static_cast<uint64_t>(plan.host_bytes));
-  out->set_host_kv_tokens(static_cast<uint64_t>(plan.host_kv_tokens()));
 }
 
 void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {
@@ -169,6 +161,21 @@ absl::Status Undrain(const ControlHooks& hooks, TenantId tenant, v1::UndrainResp
 
 }  // namespace
 
+void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out) {
+  for (const MemoryPlan::Part& part : plan.parts) {
+    v1::MemoryPlan::Part* to = out->add_parts();
+    to->set_name(part.name);
+    to->set_bytes(static_cast<uint64_t>(part.bytes));
+  }
+  out->set_total_bytes(static_cast<uint64_t>(plan.total_bytes()));
+  out->set_ranks(static_cast<uint32_t>(plan.ranks));
+  out->set_num_blocks(static_cast<uint32_t>(std::max(plan.num_blocks - 1, 0)));
+  out->set_block_size(static_cast<uint32_t>(plan.block_size));
+  out->set_kv_tokens(static_cast<uint64_t>(plan.kv_tokens()));
+  out->set_host_bytes(static_cast<uint64_t>(plan.host_bytes));
+  out->set_host_kv_tokens(static_cast<uint64_t>(plan.host_kv_tokens()));
+}
+
 std::unique_ptr<RawService> MakeControlService(const ControlResources& resources,
                                                ControlHooks hooks) {
   auto service = std::make_unique<RawService>();
@@ -220,6 +227,7 @@ std::unique_ptr<RawService> MakeControlService(const ControlResources& resources
              [resources](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
                return StartTrace(&resources.sessions, context, request);
              }));
+  s->Add("/quire.v1.Control/GetMemory", MemoryCall(resources));
   return service;
 }
 

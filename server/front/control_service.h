@@ -16,6 +16,9 @@ namespace quire {
 
 class StreamTable;
 struct SessionResources;
+namespace v1 {
+class MemoryPlan;
+}
 
 // The objects that Control reports on, and through which it ends requests.
 struct ControlResources {
@@ -24,7 +27,7 @@ struct ControlResources {
   const Engine& engine;
   const DrainState& drain;
   StreamTable& streams;
-  SessionResources& sessions;  // of Trace, which runs on the session thread
+  SessionResources& sessions;  // its thread runs Trace, and answers that wait for the scheduler
 };
 
 // The front's own part of Control. Both functions may be called by any thread.
@@ -35,6 +38,8 @@ struct ControlHooks {
   int64_t started_ns = 0;
   std::string instance_id;
 };
+
+void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out);
 
 // The objects in `resources` outlive the service.
 std::unique_ptr<RawService> MakeControlService(const ControlResources& resources,

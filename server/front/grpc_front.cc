@@ -139,7 +139,8 @@ class UnknownMethods final : public grpc::CallbackGenericService {
 
 class Front final : public GrpcFront {
  public:
-  Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics);
+  Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics,
+        Tracer* tracer);
   ~Front() override { Shutdown(0); }
 
   void OnTurnStarts(std::span<const TurnStart> starts) override { shards_.OnTurnStarts(starts); }
@@ -166,6 +167,7 @@ class Front final : public GrpcFront {
   const FrontOptions options_;
   const ServingModel& model_;
   ServerMetrics& metrics_;
+  Tracer* const tracer_;
   DrainState drain_;
   // The objects that calls use, made by Start. Before the members below, some of which have threads
   // that run streams.
@@ -198,10 +200,12 @@ class Front final : public GrpcFront {
   std::unique_ptr<grpc::Server> server_;
 };
 
-Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics)
+Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics,
+             Tracer* tracer)
     : options_(options),
       model_(*model),
       metrics_(*metrics),
+      tracer_(tracer),
       table_(options.max_open_streams),
       stalls_(static_cast<int64_t>(options.slow_reader_timeout_seconds * 1e9)),
       shards_(TextThreads(options)),
@@ -213,16 +217,21 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archiv
   session_thread_ = std::make_unique<SerialThread>();
   // A connection has at most kMaxConcurrentStreams live streams, so of twice as many open calls at
   // least half have been reset.
-  ASSIGN_OR_RETURN(acceptor_,
-                   Acceptor::Listen({options_.host, options_.port, options_.uds,
-                                     options_.max_connections, 2 * kMaxConcurrentStreams,
-                                     options_.max_open_streams + 2 * kMaxConcurrentStreams}));
+  ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen({.host = options_.host,
+                                                .insecure_plaintext = options_.insecure_plaintext,
+                                                .port = options_.port,
+                                                .uds = options_.uds,
+                                                .max_connections = options_.max_connections,
+                                                .max_calls = 2 * kMaxConcurrentStreams,
+                                                .max_calls_uds = options_.max_open_streams +
+                                                                 2 * kMaxConcurrentStreams}));
   ConnectionTable& connections = acceptor_->connections();
   shards_.SetConnections(&connections);
   calls_.emplace(CallResources{.options = options_,
                                .metrics = metrics_,
                                .connections = connections,
-                               .text_pool = *text_pool_});
+                               .text_pool = *text_pool_,
+                               .tracer = tracer_});
   generate_.emplace(GenerateResources{.calls = *calls_,
                                       .model = model_,
                                       .engine = *engine,
@@ -363,8 +372,8 @@ void Front::Shutdown(double grace_seconds) {
 }  // namespace
 
 std::unique_ptr<GrpcFront> GrpcFront::Create(const FrontOptions& options, const ServingModel* model,
-                                             ServerMetrics* metrics) {
-  return std::make_unique<Front>(options, model, metrics);
+                                             ServerMetrics* metrics, Tracer* tracer) {
+  return std::make_unique<Front>(options, model, metrics, tracer);
 }
 
 }  // namespace quire

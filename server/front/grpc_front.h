@@ -16,6 +16,8 @@
 
 namespace quire {
 
+class Tracer;
+
 // True while the engine makes progress or is idle. False if work waits, no step has retired and no
 // work has arrived within `limit_seconds`; and from the death of the worker group until another one
 // has replaced it.
@@ -24,9 +26,10 @@ bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds);
 class GrpcFront : public OutputSink {
  public:
   // Builds the front without listening. The engine needs the front as its sink, so Start attaches
-  // the engine later. `model` and `metrics` outlive the front.
+  // the engine later. `model`, `metrics` and `tracer` outlive the front. A null `tracer`: no call
+  // is traced.
   static std::unique_ptr<GrpcFront> Create(const FrontOptions& options, const ServingModel* model,
-                                           ServerMetrics* metrics);
+                                           ServerMetrics* metrics, Tracer* tracer = nullptr);
   // Binds and serves. UNAVAILABLE if the port or the socket path is in use; the message names the
   // address and says what to do. `arenas` are by rank, for the export and import of sessions; empty
   // if there is no host memory. `archive` keeps the sessions beyond the server's life and outlives

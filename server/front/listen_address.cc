@@ -124,4 +124,12 @@ bool IsLoopback(const std::string& host) {
   return inet_pton(AF_INET, host.c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
 }
 
+std::string PlaintextRefusal(const std::string& host) {
+  return "--host " + host +
+         " would serve requests in plaintext beyond this machine, which Quire refuses: keep "
+         "--host 127.0.0.1, or serve a Unix socket with --uds PATH, and put a proxy that ends TLS "
+         "(HAProxy) in front; where only trusted machines reach the address, as in a container's "
+         "network, give --insecure-plaintext";
+}
+
 }  // namespace quire

@@ -22,5 +22,7 @@ absl::Status CheckUnixSocketFree(const std::string& path);
 
 // True if `host` is reachable only from this machine: localhost, 127.0.0.0/8, ::1.
 bool IsLoopback(const std::string& host);
+// Why plaintext gRPC on `host`, which is not loopback, is refused, and what to do instead.
+std::string PlaintextRefusal(const std::string& host);
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -24,6 +25,8 @@
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
 #include "server/metrics/metrics.h"
+#include "server/tracing/request_trace.h"
+#include "server/tracing/tracer.h"
 
 namespace quire {
 namespace {
@@ -46,20 +49,44 @@ int64_t DeadlineNs(const grpc::CallbackServerContext& context, double default_se
 // Spreads the seeds of requests that bring none over all 64 bits.
 uint64_t MixSeed(uint64_t x) { return XXH3_64bits(&x, sizeof x); }
 
+TraceHeaders HeadersOf(const grpc::ServerContextBase& context) {
+  const auto text = [](grpc::string_ref value) { return std::string(value.data(), value.size()); };
+  TraceHeaders headers;
+  const auto [parent, parents_end] = context.client_metadata().equal_range("traceparent");
+  headers.count = static_cast<size_t>(std::distance(parent, parents_end));
+  if (headers.count > 0) headers.traceparent = text(parent->second);
+  const auto [states, states_end] = context.client_metadata().equal_range("tracestate");
+  for (auto state = states; state != states_end; ++state) {
+    headers.tracestate += (headers.tracestate.empty() ? "" : ",") + text(state->second);
+  }
+  return headers;
+}
+
+// Null without a tracer. The client finds the server's span by the header that the first bytes of
+// the answer carry.
+std::unique_ptr<RequestTrace> BeginTrace(Tracer* tracer, const char* method,
+                                         grpc::CallbackServerContext* context) {
+  if (tracer == nullptr) return nullptr;
+  std::unique_ptr<RequestTrace> trace = tracer->Begin(method, HeadersOf(*context));
+  context->AddInitialMetadata("traceparent", trace->traceparent());
+  return trace;
+}
+
 // The part that both calls share: the stream, and the accounting around it.
 class GenerateCall {
  public:
-  GenerateCall(const GenerateResources* resources, const grpc::CallbackServerContext& context,
+  GenerateCall(const GenerateResources* resources, grpc::CallbackServerContext* context,
                StreamOutlet* outlet, GenerationStream::Shape shape)
       : resources_(resources),
         method_(shape == GenerationStream::Shape::kStream ? "Generate" : "GenerateUnary"),
         opened_ns_(SteadyNowNs()),
-        port_(ConnectionTable::PortOf(context.peer())),
+        port_(ConnectionTable::PortOf(context->peer())),
         stream_(std::make_shared<GenerationStream>(
             resources, outlet, shape,
             GenerationStream::Caller{
-                resources->calls.options.identity(context), port_,
-                DeadlineNs(context, resources->calls.options.default_deadline_seconds)})) {
+                resources->calls.options.identity(*context), port_,
+                DeadlineNs(*context, resources->calls.options.default_deadline_seconds)},
+            BeginTrace(resources->calls.tracer, method_, context))) {
     published_.store(stream_.get(), std::memory_order_release);
   }
 
@@ -83,10 +110,13 @@ class GenerateCall {
   }
   // From OnDone.
   void Done() {
+    const int64_t now_ns = SteadyNowNs();
+    const int code = code_.load(std::memory_order_relaxed);
     stream().Closed();
+    if (RequestTrace* trace = stream().trace()) trace->Closed(code, now_ns);
     resources_->calls.metrics.StreamClosed();
-    resources_->calls.metrics.RpcFinished(method_, code_.load(std::memory_order_relaxed),
-                                          static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
+    resources_->calls.metrics.RpcFinished(method_, code,
+                                          static_cast<double>(now_ns - opened_ns_) * 1e-9);
     resources_->calls.connections.CallClosed(port_);
     resources_->streams.Leave();
   }
@@ -100,6 +130,10 @@ class GenerateCall {
     RETURN_IF_ERROR(ParseMessage(bytes, &request));
     const uint64_t seed = MixSeed(resources_->key ^ stream->id());
     ASSIGN_OR_RETURN(ParsedRequest decoded, DecodeGenerate(request, resources_->model, seed));
+    if (RequestTrace* trace = stream->trace()) {
+      const bool chat = decoded.kind == ParsedRequest::Prompt::kChat;
+      trace->Decoded(chat ? "chat" : "text_completion");
+    }
     RETURN_IF_ERROR(stream->Claim(decoded.request_id));
     resources_->stalls.Watch(stream);
     const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
@@ -135,7 +169,7 @@ class GenerateCall {
 class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, StreamOutlet {
  public:
   GenerateReactor(const GenerateResources* resources, grpc::CallbackServerContext* context)
-      : context_(context), call_(resources, *context, this, GenerationStream::Shape::kStream) {}
+      : context_(context), call_(resources, context, this, GenerationStream::Shape::kStream) {}
 
   void Start(const grpc::ByteBuffer& request) { call_.Start(request); }
 
@@ -181,7 +215,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, StreamOutlet {
                grpc::ByteBuffer* response)
       : context_(context),
         response_(response),
-        call_(resources, *context, this, GenerationStream::Shape::kUnary) {}
+        call_(resources, context, this, GenerationStream::Shape::kUnary) {}
 
   void Start(const grpc::ByteBuffer& request) { call_.Start(request); }
 

@@ -63,13 +63,17 @@ void OutputDelta::Clear() {
 }
 
 GenerationStream::GenerationStream(const GenerateResources* resources, StreamOutlet* outlet,
-                                   Shape shape, const Caller& caller)
+                                   Shape shape, const Caller& caller,
+                                   std::unique_ptr<RequestTrace> trace)
     : resources_(resources),
       shape_(shape),
       caller_(caller),
       arrival_ns_(SteadyNowNs()),
       id_(resources->streams.NextId()),
-      outlet_(outlet) {}
+      trace_(std::move(trace)),
+      outlet_(outlet) {
+  if (trace_ != nullptr) trace_->Arrived(arrival_ns_);
+}
 
 GenerationStream::~GenerationStream() = default;
 
@@ -113,6 +117,7 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
     std::lock_guard lock(mutex_);
     if (!end_.ok()) return;  // cancelled on the way here
   }
+  if (trace_ != nullptr) trace_->Submitted(*request, request_id_, SteadyNowNs());
   until_finish_ = shared_from_this();
   const absl::Status status = resources_->engine.Submit(std::move(request));
   if (!status.ok()) {
@@ -234,9 +239,11 @@ bool GenerationStream::IsStopId(int32_t token) const {
 
 void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   if (text_done_ || overrun_.load(std::memory_order_relaxed)) return;
+  ServerMetrics& metrics = resources_->calls.metrics;
   if (last_token_ns_ != 0) {
-    resources_->calls.metrics.InterTokenLatency(static_cast<double>(now_ns - last_token_ns_) *
-                                                1e-9);
+    metrics.InterTokenLatency(static_cast<double>(now_ns - last_token_ns_) * 1e-9);
+  } else {
+    metrics.FirstToken(static_cast<double>(now_ns - arrival_ns_) * 1e-9);
   }
   last_token_ns_ = now_ns;
   ++delivered_;
@@ -260,7 +267,9 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
     detokenizer_->Flush(&gathered_.text);
   }
   event.usage.completion_tokens = delivered_;
-  resources_->calls.metrics.RequestFinished(event, is_turn_ ? max_tokens_ : sampling_.max_tokens);
+  const int32_t max_tokens = is_turn_ ? max_tokens_ : sampling_.max_tokens;
+  resources_->calls.metrics.RequestFinished(event, max_tokens);
+  if (trace_ != nullptr) trace_->Finished(event, max_tokens);
   gathered_finish_ = event;
   std::unique_lock lock(mutex_);
   if (cancel_ns_ != 0) {
@@ -269,7 +278,9 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   const absl::Status end = end_;
   lock.unlock();
   AwaitArchive(event);
-  LogFinished(resources_->calls.options, {request_id_, caller_.tenant, session_, event, end});
+  const std::string trace_id = trace_ != nullptr ? trace_->trace_id() : "";
+  LogFinished(resources_->calls.options,
+              {request_id_, caller_.tenant, session_, trace_id, event, end});
   DrawRequest(request_id_, event);
 }
 

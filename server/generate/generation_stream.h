@@ -24,6 +24,7 @@
 #include "server/generate/generate_resources.h"
 #include "server/generate/stream_outlet.h"
 #include "server/text/detokenizer.h"
+#include "server/tracing/request_trace.h"
 
 namespace quire {
 
@@ -39,14 +40,16 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   };
 
   // `outlet` lives until it has called Closed; `resources` outlive the stream.
+  // A null `trace`: the call is not traced.
   GenerationStream(const GenerateResources* resources, StreamOutlet* outlet, Shape shape,
-                   const Caller& caller);
+                   const Caller& caller, std::unique_ptr<RequestTrace> trace = nullptr);
   ~GenerationStream();
 
   RequestId id() const { return id_; }
   const std::string& request_id() const { return request_id_; }
   int port() const { return caller_.port; }
   TenantId tenant() const { return caller_.tenant; }
+  RequestTrace* trace() const { return trace_.get(); }  // null: not traced
 
   // --- The transport and the text pool, in this order.
   // Claims the id that the client chose; empty: makes one. ALREADY_EXISTS when a live request has
@@ -105,6 +108,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   const Caller caller_;
   const int64_t arrival_ns_;
   const RequestId id_;
+  const std::unique_ptr<RequestTrace> trace_;  // null: not traced
   // Written by Claim and Submit, constant once the engine has the request.
   std::string request_id_;
   bool claimed_ = false;

@@ -27,6 +27,7 @@ void LogFinished(const FrontOptions& options, const FinishedRequest& request) {
       {{"request_id", request.request_id},
        {"tenant", request.tenant},
        {"session", request.session_id},
+       {"trace_id", request.trace_id},
        {"prompt_tokens", event.usage.prompt_tokens},
        {"cached_tokens", event.usage.cached_tokens},
        {"completion_tokens", event.usage.completion_tokens},

@@ -15,6 +15,7 @@ struct FinishedRequest {
   const std::string& request_id;
   TenantId tenant = 0;
   const std::string& session_id;  // empty: not a turn of a session
+  const std::string& trace_id;    // empty: not traced
   const FinishEvent& event;
   // The status that the stream already ends with; OK: the event's reason decides.
   const absl::Status& status;

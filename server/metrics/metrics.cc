@@ -19,8 +19,11 @@
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/exposition.h"
 #include "server/metrics/gpu_metrics.h"
+#include "server/metrics/live_figures.h"
 #include "server/metrics/metric_registry.h"
+#include "server/metrics/otlp_metrics.h"
 #include "server/metrics/process_stats.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -142,7 +145,9 @@ struct ServerMetrics::State : MetricRegistry {
 
   CacheMetrics cache{*this};
   ArchiveMetrics archive{*this};
+  OtlpMetrics otlp{*this};
   GpuMetrics gpus{*this};
+  LiveFigures live;
 
   // Load: refreshed by each scrape from the engine's counts.
   Gauge& running = OneGauge("quire_requests_running", "Requests that hold a row of the batch.");
@@ -318,6 +323,14 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
   sleep.Add({{"sleep_state", "weights_offloaded"}}).Set(0);
   sleep.Add({{"sleep_state", "discard_all"}}).Set(0);
   state.start_time.Set(SecondsSince1970());
+  const BuildFacts& build = ThisBuild();
+  state.Gauges("quire_build_info", "Always 1; the labels describe the build.")
+      .Add({{"version", build.version},
+            {"commit", build.commit},
+            {"compiler", build.compiler},
+            {"cuda", build.cuda},
+            {"build_type", build.build_type}})
+      .Set(1);
 }
 
 ServerMetrics::~ServerMetrics() = default;
@@ -357,7 +370,12 @@ void ServerMetrics::RequestRejected(int grpc_code) {
   state_->Rejections(grpc_code).Increment();
 }
 
-void ServerMetrics::InterTokenLatency(double seconds) { state_->inter_token.Observe(seconds); }
+void ServerMetrics::InterTokenLatency(double seconds) {
+  state_->inter_token.Observe(seconds);
+  state_->live.inter_token.Observe(seconds);
+}
+
+void ServerMetrics::FirstToken(double seconds) { state_->live.first_token.Observe(seconds); }
 
 void ServerMetrics::RpcFinished(const std::string& method, int grpc_code, double seconds) {
   const std::lock_guard lock(state_->mutex);
@@ -487,6 +505,10 @@ void ServerMetrics::ServerState(const std::string& name) {
 
 ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
 GpuMetrics& ServerMetrics::gpus() { return state_->gpus; }
+
+OtlpMetrics& ServerMetrics::otlp() { return state_->otlp; }
+
+LiveFigures& ServerMetrics::live() { return state_->live; }
 
 std::string ServerMetrics::Serialize(const EngineStats& stats) {
   const std::lock_guard lock(state_->scrape_mutex);

@@ -13,7 +13,9 @@
 namespace quire {
 
 class ArchiveMetrics;
+class OtlpMetrics;
 class GpuMetrics;
+struct LiveFigures;
 struct MemoryPlan;
 struct WorkerReport;
 
@@ -28,6 +30,9 @@ class ServerMetrics {
   void RequestRejected(int grpc_code);
   // Seconds between two consecutive tokens of one stream, when the engine retired them.
   void InterTokenLatency(double seconds);
+  // Seconds from a request's arrival to its first token, when the engine retired it. For
+  // live().first_token: the histogram counts requests that have ended.
+  void FirstToken(double seconds);
   void RpcFinished(const std::string& method, int grpc_code, double seconds);
   // A connection was closed on arrival.
   void ConnectionRejected();
@@ -54,8 +59,13 @@ class ServerMetrics {
 
   // Of the session directory.
   ArchiveMetrics& archive();
+  // Of spans and their export.
+  OtlpMetrics& otlp();
   // Of the GPUs.
   GpuMetrics& gpus();
+
+  // Of the status page and Control.GetMemory.
+  LiveFigures& live();
 
   // The exposition text, with gauges refreshed from `stats`.
   std::string Serialize(const EngineStats& stats);

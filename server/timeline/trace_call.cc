@@ -19,6 +19,7 @@
 #include "server/session/session_stream.h"
 #include "server/timeline/step_breakdown.h"
 #include "server/timeline/trace_file.h"
+#include "version/build_facts.h"
 
 namespace quire {
 namespace {
@@ -108,8 +109,8 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
                   static_cast<double>(end_ns - begin_ns_) * 1e-9, breakdown);
     breakdown->set_dropped_events(recording.dropped);
     file_.emplace(std::move(recording), begin_ns_,
-                  std::string("quire ") + QUIRE_VERSION + ", " + resources_->model.name + ", " +
-                      resources_->model.device_description);
+                  std::string("quire ") + ThisBuild().version + ", " + resources_->model.name +
+                      ", " + resources_->model.device_description);
     Send();
   }
 

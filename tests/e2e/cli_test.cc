@@ -8,6 +8,7 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <fstream>
 #include <memory>
@@ -140,6 +141,7 @@ class FakeInference final
 
 class FakeControl final : public v1::Control::Service {
  public:
+  std::atomic<int> memory_answers{1 << 20};  // then the server is gone
   v1::AbortRequest abort;
   v1::DrainRequest drain;
   bool draining = true;
@@ -165,6 +167,25 @@ class FakeControl final : public v1::Control::Service {
                              v1::MemoryPlan* plan) override {
     *plan = Parse<v1::MemoryPlan>(
         R"({"parts": [{"name": "weights", "bytes": 2097152}], "hostBytes": 1048576})");
+    return grpc::Status::OK;
+  }
+  grpc::Status GetMemory(grpc::ServerContext*, const v1::GetMemoryRequest*,
+                         v1::Memory* memory) override {
+    if (memory_answers == 0) return {grpc::StatusCode::UNAVAILABLE, "gone"};
+    --memory_answers;
+    *memory = Parse<v1::Memory>(R"({
+      "plan": {"parts": [{"name": "weights", "bytes": 2097152}], "totalBytes": 2097152,
+               "blockSize": 16},
+      "tiers": [
+        {"name": "device", "totalBlocks": 40, "blockBytes": 1024, "owners": [
+          {"name": "free", "blocks": 10, "bytes": 10240},
+          {"name": "running", "blocks": 30, "bytes": 30720}]},
+        {"name": "host", "totalBlocks": 8, "blockBytes": 1024, "owners": [
+          {"name": "session", "blocks": 2, "bytes": 2048}]}],
+      "reservedBlocks": 3, "hostPagesReady": 8, "residentBytes": 3145728, "seconds": 600,
+      "series": [
+        {"name": "used_blocks", "min": 1, "mean": 20.4, "max": 30, "last": 30},
+        {"name": "stored_bytes_per_second", "min": 0, "mean": 512, "max": 2048, "last": 1024}]})");
     return grpc::Status::OK;
   }
   grpc::Status Abort(grpc::ServerContext*, const v1::AbortRequest* request,
@@ -406,7 +427,7 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire session get --help lists the flags.\n"},
       {{},
        "quire: a command is required: generate, chat, tokenize, detokenize, session, info, "
-       "abort, drain, trace or completion\nquire --help lists the flags.\n"},
+       "health, abort, drain, trace or completion\nquire --help lists the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);
@@ -702,6 +723,36 @@ TEST_F(CliTest, InfoShowsServerModelLoadAndMemory) {
             "\"session_tokens\":\"530\"},"
             "\"memory_plan\":{\"parts\":[{\"name\":\"weights\",\"bytes\":\"2097152\"}],"
             "\"host_bytes\":\"1048576\"}}\n");
+}
+
+TEST_F(CliTest, MemoryShowsPlanTiersAndTheLastMinutes) {
+  EXPECT_EQ(Run({"memory"}), 0);
+  EXPECT_EQ(out_,
+            "plan     2.0 MiB\n"
+            "  weights           2.0 MiB\n"
+            "device   40 blocks of 16 tokens, 1.0 KiB each; 3 are promised to requests\n"
+            "  free                   10     10.0 KiB  25.0%\n"
+            "  running                30     30.0 KiB  75.0%\n"
+            "host     8 pages of 16 tokens, 1.0 KiB each; 8 are ready\n"
+            "  session                 2      2.0 KiB  25.0%\n"
+            "process  3.0 MiB resident\n"
+            "the last 600 seconds\n"
+            "                                    min         mean          max\n"
+            "  used_blocks                         1           20           30\n"
+            "  stored_bytes_per_second           0 B        512 B      2.0 KiB\n");
+  EXPECT_EQ(Run({"memory", "--json"}), 0);
+  EXPECT_THAT(out_, HasSubstr("\"tiers\":[{\"name\":\"device\",\"total_blocks\":\"40\""));
+  EXPECT_THAT(out_, HasSubstr("\"seconds\":600}\n"));
+}
+
+TEST_F(CliTest, MemoryWatchPrintsALineASecondUntilTheServerIsGone) {
+  control_.memory_answers = 2;
+  EXPECT_EQ(Run({"memory", "--watch"}), kExitStatusBase + grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(out_,
+              testing::MatchesRegex("time      running  session [^\n]*\n"
+                                    "[0-9:]{8} +30 +0 +0 +10 +0 [|] +2 +2 +1.0 KiB/s +0 B/s\n"
+                                    "[0-9:]{8} +30 +0 +0 +10 +0 [|] +2 +2 +1.0 KiB/s +0 B/s\n"));
+  EXPECT_THAT(err_, HasSubstr("gone"));
 }
 
 TEST_F(CliTest, AbortAndDrain) {

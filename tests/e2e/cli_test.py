@@ -336,14 +336,19 @@ class DrainTest(unittest.TestCase):
                 running = server.start('generate', '--ignore-eos', '--max-tokens', '200', '--json',
                                        'Once')
                 self.assertIn(b'accepted', running.stdout.readline())
+                healthy = server.quire('health')
+                self.assertEqual((healthy.stdout, healthy.returncode), (b'SERVING\n', 0))
                 drained = server.quire('drain', '--exit-when-idle')
                 self.assertRegex(drained.stdout.decode(), r'^draining: [01] running, 0 waiting\n$')
+                draining = server.quire('health')
+                self.assertEqual((draining.stdout, draining.returncode), (b'NOT_SERVING\n', 1))
                 refused = server.quire('generate', 'x')
                 self.assertEqual(refused.returncode, 24, refused.stderr)
                 output, errors = running.communicate(timeout=60)
                 self.assertEqual(running.returncode, 0, errors)
                 self.assertTrue(re.search(rb'"completion_tokens":200\b', output))
                 self.assertEqual(server.process.wait(timeout=30), 0)
+                self.assertEqual(server.quire('health').returncode, 24)
             finally:
                 server.stop()
 

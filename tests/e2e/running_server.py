@@ -39,10 +39,14 @@ class RunningServer:
         self._log.seek(0)
         return self._log.read()
 
+    def admin_port(self):
+        return int(re.search(r" READY .*metrics_port=(\d+)", self.log()).group(1))
+
     def get(self, path):
         """Status and text of a page of the admin port, once the server is READY."""
-        port = int(re.search(r" READY .*metrics_port=(\d+)", self.log()).group(1))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PAGE_SECONDS)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.admin_port(), timeout=PAGE_SECONDS
+        )
         try:
             connection.request("GET", path)
             response = connection.getresponse()

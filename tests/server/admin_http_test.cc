@@ -65,6 +65,7 @@ std::unique_ptr<AdminHttp> StartPort(AdminOptions options = {}) {
   auto port = AdminHttp::Start(options, [](std::string_view path) -> AdminPage {
     if (path == "/big") return {.body = std::string(1 << 20, 'x')};
     if (path == "/livez") return {.body = "ok\n"};
+    if (path == "/page") return {.security_policy = "default-src 'none'", .body = "page\n"};
     if (path == "/readyz") return {.status = 503, .body = "draining\n"};
     return {.status = 404, .body = "not here\n"};
   });
@@ -81,6 +82,13 @@ TEST(AdminHttpTest, ServesPagesWithTheirStatus) {
   EXPECT_EQ(Get(port->port(), "/nothing").substr(9, 3), "404");
   EXPECT_EQ(Get(port->port(), "/livez?verbose=1").substr(9, 3), "200");
   EXPECT_GT(Get(port->port(), "/big").size(), size_t{1} << 20);
+}
+
+TEST(AdminHttpTest, SendsTheSecurityPolicyOfAPageThatHasOne) {
+  const auto port = StartPort();
+  EXPECT_NE(Get(port->port(), "/page").find("\r\nContent-Security-Policy: default-src 'none'\r\n"),
+            std::string::npos);
+  EXPECT_EQ(Get(port->port(), "/livez").find("Content-Security-Policy"), std::string::npos);
 }
 
 TEST(AdminHttpTest, HeadHasNoBodyAndOtherMethodsAreRefused) {

@@ -306,7 +306,15 @@ TEST(ConfigFlagsTest, PlaintextBeyondLoopbackIsRefusedWithAWayOut) {
     EXPECT_TRUE(Contains(fault, "plaintext"));
     EXPECT_TRUE(Contains(fault, "--uds"));
     EXPECT_TRUE(Contains(fault, "HAProxy"));
+    EXPECT_TRUE(Contains(fault, "--insecure-plaintext"));
+    EXPECT_TRUE(Contains(FaultOf({"--host", host, "--no-insecure-plaintext"}), "plaintext"));
+    const ParsedSettings open = MustParse({"--host", host, "--insecure-plaintext"});
+    EXPECT_EQ(open.settings.server.front.host, host);
+    EXPECT_TRUE(open.settings.server.front.insecure_plaintext);
+    EXPECT_TRUE(open.settings.server.BeyondThisMachine());
   }
+  const ParsedSettings local = MustParse({"--insecure-plaintext"});
+  EXPECT_FALSE(local.settings.server.BeyondThisMachine());
   EXPECT_EQ(MustParse({"--host", "::1"}).settings.server.front.host, "::1");
 }
 
@@ -360,7 +368,7 @@ TEST(ConfigTableTest, NamesAreUniqueAndFew) {
   std::set<std::string_view> names;
   const std::vector<Flag> table = SettingsTable(&settings);
   for (const Flag& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
-  EXPECT_LE(names.size(), 51u);
+  EXPECT_LE(names.size(), 55u);
 }
 
 TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {
@@ -460,6 +468,38 @@ TEST(ConfigTableTest, TheDocumentMatchesTheTable) {
           separator + std::string(alias.size() > 2 || alias == "tp" ? "`--" : "`-") + alias + "`";
     }
     EXPECT_TRUE(document.find(names + " |\n") != std::string::npos) << "missing line: " << names;
+  }
+}
+
+TEST(ConfigFlagsTest, StandardVariablesOfOpenTelemetryGiveWayToOurs) {
+  const auto endpoint = [](const Invocation& invocation) {
+    return MustParse(invocation).settings.server.otlp_endpoint;
+  };
+  const std::pair<std::string, std::string> general{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:1"};
+  const std::pair<std::string, std::string> traces{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+                                                   "localhost:2"};
+  const std::pair<std::string, std::string> ours{"QUIRE_OTLP_ENDPOINT", "localhost:3"};
+  EXPECT_EQ(endpoint({}), "");
+  EXPECT_EQ(endpoint({.arguments = {}, .environment = {general}}), "localhost:1");
+  EXPECT_EQ(endpoint({.arguments = {}, .environment = {general, traces}}), "localhost:2");
+  EXPECT_EQ(endpoint({.arguments = {}, .environment = {general, traces, ours}}), "localhost:3");
+  EXPECT_EQ(endpoint({.arguments = {"--otlp-endpoint", "localhost:4"}, .environment = {general}}),
+            "localhost:4");
+  const ParsedSettings named =
+      MustParse({.arguments = {},
+                 .environment = {{"OTEL_SERVICE_NAME", "chat"}, {"OTEL_LOG_LEVEL", "debug"}}});
+  EXPECT_EQ(named.settings.server.otlp_service_name, "chat");
+  EXPECT_TRUE(Contains(FaultOf(Invocation{.arguments = {},
+                                          .environment = {{"OTEL_EXPORTER_OTLP_ENDPOINT",
+                                                           "http://collector:4318/v1/traces"}}}),
+                       "gRPC port"));
+}
+
+TEST(ConfigFlagsTest, AnEndpointBeyondThisMachineSaysHowItIsReached) {
+  EXPECT_TRUE(Contains(FaultOf({"--otlp-endpoint", "collector:4317"}), "http://collector:4317"));
+  for (const std::string good :
+       {"127.0.0.1:4317", "localhost:4317", "http://collector:4317", "https://collector:4317"}) {
+    EXPECT_EQ(MustParse({"--otlp-endpoint", good}).settings.server.otlp_endpoint, good);
   }
 }
 

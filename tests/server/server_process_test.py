@@ -164,7 +164,8 @@ class Settings(unittest.TestCase):
         shown = run('--help')
         self.assertEqual(shown.returncode, 0)
         self.assertIn('--max-num-seqs', shown.stdout)
-        self.assertRegex(run('--version').stdout, r'^quire-server \d+\.\d+\.\d+\n$')
+        self.assertRegex(run('--version').stdout, r'^quire-server \d+\.\d+\.\d+ \(commit '
+                         r'([0-9a-f]{12}|unknown), \w+ [\d.]+, (no CUDA|CUDA [\d.]+), \w+\)\n$')
 
     def test_bad_settings_exit_2_and_name_the_nearest(self):
         for flags, environment, wanted in (
@@ -372,14 +373,31 @@ class Watching(unittest.TestCase):
         with Server('--served-model-name', '<b>"x"') as server:
             for path in ('/health', '/livez', '/readyz', '/startupz'):
                 self.assertEqual(server.get(path), (200, 'ok\n'))
-            version = json.loads(server.get('/version')[1])['version']
-            self.assertIn(version, run('--version').stdout)
+            build = json.loads(server.get('/version')[1])
+            shown = run('--version').stdout
+            self.assertIn(f"{build['version']} (commit {build['commit']}, {build['compiler']}, ",
+                          shown)
+            self.assertIn(build['build_type'], shown)
+            labels = ','.join(f'{name}="{build[name]}"' for name in
+                              ('build_type', 'commit', 'compiler', 'cuda', 'version'))
+            self.assertIn(f'{labels}}} 1', re.search('quire_build_info{.*',
+                                                     server.get('/metrics')[1]).group())
             self.assertEqual(server.get('/nothing')[0], 404)
             status, page = server.get('/')
             self.assertEqual(status, 200)
             self.assertIn('viewport', page)
-            self.assertIn('&lt;b&gt;&quot;x&quot;', page)
+            self.assertNotIn('<b>"x"', page)
+            self.assertEqual(json.loads(server.get('/status.json')[1])['model'], '<b>"x"')
             self.assertEqual(server.health(), 1)
+
+    def test_insecure_plaintext_serves_all_addresses_and_warns(self):
+        with Server('--host', '0.0.0.0', '--insecure-plaintext') as server:
+            warning = server.event('--insecure-plaintext')
+            self.assertEqual(warning['severity'].upper(), 'WARNING')
+            self.assertEqual(warning['host'], '0.0.0.0')
+            self.assertEqual(server.health(), 1)
+        with Server('--insecure-plaintext') as server:
+            self.assertNotIn('may use, abort and drain', ''.join(filter(None, server.log)))
 
     def test_ten_stalled_scrapers_delay_no_other(self):
         with Server() as server:
@@ -402,7 +420,8 @@ class Watching(unittest.TestCase):
                 end_of(server.generate(10 ** 6, text=canary))
             self.assertEqual(server.event('request finished')['completion_tokens'], 5)
             server.event('requests refused')
-            pages = server.get('/metrics')[1] + server.get('/')[1]
+            pages = ''.join(server.get(path)[1] for path in
+                            ('/metrics', '/', '/status.json', '/history.json'))
             server.signal()
             self.assertEqual(server.wait(), 0)
             server.event('stopped')

@@ -14,7 +14,6 @@
 
 #include "engine/base/clock.h"
 #include "nlohmann/json.hpp"
-#include "server/admin/status_page.h"
 #include "server/dry_run.h"
 #include "server/front/listen_address.h"
 
@@ -210,30 +209,6 @@ TEST(DryRunTest, ResolvesZeroAndEmptySettings) {
   // 300 blocks of 16 tokens, K and V of 5 layers and 2 heads of 64 in float32.
   EXPECT_EQ(config_of()["kv-cache-memory-bytes"], 300 * 16 * 2 * 5 * 2 * 64 * 4);
   sched_setaffinity(0, sizeof(before), &before);
-}
-
-TEST(StatusPageTest, ShowsTheFactsAndEscapesThem) {
-  StatusFacts facts{.state = "ready", .model = "<script>\"&"};
-  facts.uptime_seconds = 90061;
-  facts.engine.load = {.running = 3, .free_blocks = 75, .total_blocks = 100};
-  facts.engine.cache = {.queried_tokens = 200, .device_tokens = 100, .host_tokens = 50};
-  facts.engine.cache.host_pages_used = 3;
-  facts.engine.cache.host_pages = 12;
-  facts.engine.cache.sessions = 6;
-  facts.engine.cache.sessions_by_state = {1, 0, 0, 5};
-  facts.engine.fault = "rank <1>";
-  facts.engine.steps = 1234567;
-  facts.engine.last_step_tokens = 512;
-  facts.engine.last_step_ns = 2'500'000;
-  const std::string page = StatusPage(facts);
-  for (const char* text :
-       {"Quire is ready", "&lt;script&gt;&quot;&amp;", "1 d 01:01:01", "25 of 100 blocks (25 %)",
-        "3 of 12 pages (25 %)", "75 % of tokens, 25 % from the host", "Sessions</td><td>6<",
-        "of them active</td><td>1<", "of them on the host</td><td>5<", "Steps</td><td>1,234,567<",
-        "512 tokens in 2.5 ms", "rank &lt;1&gt;", "name=\"viewport\""}) {
-    EXPECT_NE(page.find(text), std::string::npos) << text;
-  }
-  EXPECT_EQ(page.find("<script"), std::string::npos);
 }
 
 }  // namespace

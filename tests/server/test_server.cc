@@ -215,7 +215,7 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   PlanKv();
   MakeArenas();
   metrics_ = std::make_unique<ServerMetrics>(model_.name);
-  front_ = GrpcFront::Create(options_.front, &model_, metrics_.get());
+  front_ = GrpcFront::Create(options_.front, &model_, metrics_.get(), options_.tracer);
   std::vector<std::unique_ptr<StepRunner>> runners;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     std::unique_ptr<CopyRunner> copies;

@@ -105,6 +105,7 @@ struct TestServerOptions {
                             .default_idle_offload_seconds = 3600,
                             .max_pinned_share = 0.25};
   uint64_t model_identity = 1;
+  Tracer* tracer = nullptr;            // outlives the server; null: no call is traced
   std::string session_dir;             // empty: none
   std::shared_ptr<Disk> session_disk;  // instead of the folder's files
   int64_t session_dir_size = int64_t{1} << 40;
@@ -139,6 +140,7 @@ class TestServer {
   void FillPages();
   // Expects that the ranks that hold the same head have the same bytes in all pages.
   void ExpectEqualReplicas();
+  ServerMetrics& metrics() { return *metrics_; }
   // The metrics page.
   std::string Metrics() { return metrics_->Serialize(engine_->Stats()); }
   // Waits until the engine is idle, then expects that every block is free and no stream is open.

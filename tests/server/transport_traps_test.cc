@@ -16,6 +16,7 @@
 
 #include "engine/base/clock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "server/front/acceptor.h"
 #include "tests/server/h2_client.h"
 #include "tests/server/test_server.h"
 
@@ -211,7 +212,14 @@ TEST(PortTest, PlaintextBeyondLoopbackIsRefused) {
     const absl::Status status = GrpcFront::Create(options, &model, &metrics)->Start(nullptr);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << host;
     EXPECT_THAT(std::string(status.message()), HasSubstr("--uds"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--insecure-plaintext"));
   }
+}
+
+TEST(PortTest, InsecurePlaintextServesOnAllAddresses) {
+  const auto acceptor = Acceptor::Listen({.host = "0.0.0.0", .insecure_plaintext = true});
+  ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+  EXPECT_GT((*acceptor)->port(), 0);
 }
 
 TEST(UnixSocketTest, ServesPrivatelyReplacesAStaleSocketAndRefusesALiveOne) {

@@ -37,6 +37,7 @@ ZONES = {
     'engine/model/': ['kernels/', 'engine/base/', 'engine/values/'],
     'engine/worker/': ['kernels/', 'engine/base/', 'engine/values/', 'engine/schedule/',
                        'engine/model/'],
+    'engine/worker/program/worker_main.cc': ['engine/worker/', 'version/'],
     'engine/worker/program/cuda_': ['kernels/', 'kernels/cuda/', 'engine/base/', 'engine/model/',
                                     'engine/worker/'],
     'engine/': ['kernels/', 'kernels/cpu/host_limits.h', 'engine/base/', 'engine/values/',
@@ -44,16 +45,17 @@ ZONES = {
     'server/text/': ['kernels/check.h', 'engine/base/'],
     'server/': ['kernels/check.h', 'kernels/cpu/host_limits.h', 'engine/', 'engine/base/',
                 'engine/values/', 'engine/schedule/', 'engine/model/', 'engine/worker/',
-                'server/text/', 'flags/', 'proto/'],
-    'clients/cpp/': ['flags/', 'proto/'],
-    'clients/load/': ['flags/', 'proto/'],
+                'server/text/', 'flags/', 'proto/', 'version/'],
+    'clients/cpp/': ['flags/', 'proto/', 'version/'],
+    'clients/load/': ['flags/', 'proto/', 'version/'],
     'flags/': [],
     'proto/': [],
+    'version/': [],
     'tests/': None,  # everything
     'bench/': None,
 }
-PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/')
-RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/')
+PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/', 'opentelemetry/')
+RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/|opentelemetry/')
 RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/clients/', 'tests/e2e/', 'tests/fuzz/',
               'bench/')
 CUDA_HEADER = re.compile(r'cuda|cublas|nccl|cooperative_groups')
@@ -374,7 +376,7 @@ def both_ways(tree, sources, pattern, doc, what):
 def documented(tree):
     yield from both_ways(tree, ('server/metrics/metrics.cc', 'server/metrics/cache_metrics.cc',
                                 'server/metrics/archive_metrics.cc',
-                                'server/metrics/gpu_metrics.cc'),
+                                'server/metrics/gpu_metrics.cc', 'server/metrics/otlp_metrics.cc'),
                          r'"((?:quire_|vllm:)[a-z0-9_]+)"', 'docs/metrics.md', 'metric')
 
 

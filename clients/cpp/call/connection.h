@@ -9,6 +9,7 @@
 #include <string>
 
 #include "clients/cpp/call/interrupt.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "quire/v1/sessions.grpc.pb.h"
@@ -17,8 +18,10 @@ namespace quire::cli {
 
 class Connection {
  public:
-  // `interrupt` outlives this. Connects lazily, at the first RPC.
-  Connection(const std::string& server, double timeout_seconds, Interrupt* interrupt);
+  // `interrupt` outlives this. Connects lazily, at the first RPC. Every RPC carries `traceparent`
+  // (W3C Trace Context) unless it is empty; the server judges it.
+  Connection(const std::string& server, double timeout_seconds, Interrupt* interrupt,
+             const std::string& traceparent = "");
 
   // Runs one RPC: `call` gets a fresh context and returns the RPC's status.
   grpc::Status Run(const std::function<grpc::Status(grpc::ClientContext*)>& call);
@@ -26,13 +29,16 @@ class Connection {
   v1::Inference::Stub& inference() { return *inference_; }
   v1::Control::Stub& control() { return *control_; }
   v1::Sessions::Stub& sessions() { return *sessions_; }
+  grpc::health::v1::Health::Stub& health() { return *health_; }
 
  private:
   const double timeout_seconds_;
   Interrupt* const interrupt_;
+  const std::string traceparent_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Control::Stub> control_;
   std::unique_ptr<v1::Sessions::Stub> sessions_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
 
 }  // namespace quire::cli

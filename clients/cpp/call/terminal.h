@@ -1,4 +1,4 @@
-// Terminal: the streams of a command of `quire`, and its folder for what it keeps between runs.
+// Terminal: the streams of a command of `quire`, its folder between runs, and its place in a trace.
 #pragma once
 
 #include <istream>
@@ -14,6 +14,7 @@ struct Terminal {
   bool typed = false;        // a person types at `in`, and is prompted on `err`
   bool console = false;      // `in` is the terminal of this process, whose lines can be edited
   std::string state_folder;  // history and transcripts of `quire chat`; empty: nothing is kept
+  std::string traceparent;   // of the program that started this one; empty: none
 };
 
 }  // namespace quire::cli

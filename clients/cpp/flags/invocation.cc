@@ -7,6 +7,7 @@
 #include "flags/address.h"
 #include "flags/help.h"
 #include "flags/parser.h"
+#include "version/build_facts.h"
 
 namespace quire::cli {
 namespace {
@@ -27,7 +28,7 @@ constexpr ForeignFlag kForeign[] = {
     {"host|port|url|base-url|endpoint", ForeignFlag::Answer::kInstead, true,
      "--server HOST:PORT or unix:PATH"},
     {"api-key|token", ForeignFlag::Answer::kNone, true,
-     "a server serves its own machine only and asks for no key"},
+     "a server asks for none: its port is for trusted peers and proxies only"},
     {"best-of|num-beams|beam-width", ForeignFlag::Answer::kNone, true,
      "a request has one answer: send it again with another --seed"},
     {"prompt|p", ForeignFlag::Answer::kInstead, true, "the prompt as TEXT: quire generate TEXT"},
@@ -91,6 +92,15 @@ flags::Command TraceCommand(TraceFlags* trace) {
                      .target = &trace->uncaptured}}};
 }
 
+flags::Command MemoryCommand(Invocation* i) {
+  return {.name = "memory",
+          .help = "Print the memory plan, the KV of both tiers by owner, and its use over time.",
+          .flags = {{.name = "watch",
+                     .group = "Flags",
+                     .help = "print a line a second until interrupted",
+                     .target = &i->watch}}};
+}
+
 flags::Command CompletionCommand(std::string* shell) {
   return {.name = "completion",
           .help = "Print a completion script for a shell.",
@@ -145,11 +155,19 @@ flags::Program QuireProgram(Line* line) {
       DetokenizeCommand(i),
       SessionCommand(i),
       {.name = "info", .help = "Print the server, its model, load and memory plan.", .flags = {}},
+      {.name = "health",
+       .help = "Exit with 0 while the server takes requests and makes progress; print its state.",
+       .flags = {}},
+      MemoryCommand(i),
       AbortCommand(&i->abort),
       DrainCommand(i),
       TraceCommand(&i->trace),
       CompletionCommand(&line->shell)};
-  return {.root = std::move(root), .version = QUIRE_VERSION, .notes = kNotes, .foreign = kForeign};
+  return {.root = std::move(root),
+          .version = ThisBuild().version,
+          .build = Describe(ThisBuild()),
+          .notes = kNotes,
+          .foreign = kForeign};
 }
 
 Command CommandOf(std::string_view name) {
@@ -159,9 +177,11 @@ Command CommandOf(std::string_view name) {
   if (name == "detokenize") return Command::kDetokenize;
   if (name == "session") return Command::kSession;
   if (name == "info") return Command::kInfo;
+  if (name == "health") return Command::kHealth;
   if (name == "abort") return Command::kAbort;
   if (name == "drain") return Command::kDrain;
   if (name == "trace") return Command::kTrace;
+  if (name == "memory") return Command::kMemory;
   return Command::kNone;
 }
 

@@ -19,9 +19,11 @@ enum class Command {
   kDetokenize,
   kSession,
   kInfo,
+  kHealth,
   kAbort,
   kDrain,
-  kTrace
+  kTrace,
+  kMemory
 };
 
 // The prompt: a text (from stdin when absent) or token ids.
@@ -107,6 +109,7 @@ struct Invocation {
   TraceFlags trace;
   bool exit_when_idle = false;  // drain
   bool undo = false;            // drain
+  bool watch = false;           // memory: a line a second
 };
 
 // The end of a parse: an invocation to run, or an exit code. `out` and `err` are printed in either

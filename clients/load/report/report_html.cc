@@ -9,6 +9,7 @@
 #include "clients/load/report/html_tables.h"
 #include "clients/load/report/html_text.h"
 #include "clients/load/report/reports.h"
+#include "version/build_facts.h"
 
 namespace quire::load {
 namespace {
@@ -154,8 +155,8 @@ std::string HtmlPage(const std::vector<RunRecord>& runs, const std::vector<Summa
                    SettingsTable(first));
   return absl::StrCat(head, Banner(runs, summaries), Headline(runs),
                       runs.size() == 1 ? OneRun(first, summaries[0]) : ManyRuns(runs, summaries),
-                      Section("To make it again", again),
-                      "</main>\n<footer>Written by quire-load " QUIRE_VERSION
+                      Section("To make it again", again), "</main>\n<footer>Written by quire-load ",
+                      ThisBuild().version,
                       ". Percentiles by linear interpolation between order "
                       "statistics.</footer>\n</body>\n</html>\n");
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "clients/load/figures/verdict.h"
 #include "clients/load/report/reports.h"
+#include "version/build_facts.h"
 
 namespace quire::load {
 namespace {
@@ -201,7 +202,7 @@ void AddSettings(const RunRecord& run, const Checks& c, Detail* d) {
   const RunInfo& info = run.info;
   const double qps = std::isfinite(info.request_rate) ? info.request_rate : 0;
   d->Setting(__LINE__, "unofficial", true);
-  d->Setting(__LINE__, "written_by", "quire-load " QUIRE_VERSION);
+  d->Setting(__LINE__, "written_by", std::string("quire-load ") + ThisBuild().version);
   d->Setting(__LINE__, "sut_name", info.server);
   for (const std::string stage : {"requested", "effective"}) {
     d->Setting(__LINE__, stage + "_scenario", NameOf(c.scenario));

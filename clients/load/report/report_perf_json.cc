@@ -11,6 +11,7 @@
 #include "clients/load/figures/turn_figures.h"
 #include "clients/load/figures/verdict.h"
 #include "clients/load/report/reports.h"
+#include "version/build_facts.h"
 
 namespace quire::load {
 namespace {
@@ -136,7 +137,7 @@ Json ResidencyOf(const TurnFigures& turns) {
 
 Json ClientOf(const ClientHealth& health) {
   Json j;
-  j["version"] = QUIRE_VERSION;
+  j["version"] = ThisBuild().version;
   j["machine"] = ClientMachine();
   j["lag_p99_seconds"] = health.lag_p99_seconds;
   j["lag_max_seconds"] = health.lag_max_seconds;

@@ -32,6 +32,9 @@ from quire.types import (
     Finished,
     FinishReason,
     Load,
+    Memory,
+    MemorySeries,
+    MemoryTier,
     Message,
     ModelInfo,
     Options,
@@ -49,8 +52,9 @@ from quire.types import (
 
 __all__ = [
     "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
-    "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Message",
-    "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "QuireClient", "QuireError",
-    "RankSteps", "Residency", "ServerFault", "ServerInfo", "Session", "SessionOptions",
-    "SessionState", "Sessions", "Stream", "Timings", "Token", "Unavailable", "Usage",
+    "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Memory",
+    "MemorySeries", "MemoryTier", "Message", "ModelInfo", "NotFound", "Options", "Outcome",
+    "Overloaded", "QuireClient", "QuireError", "RankSteps", "Residency", "ServerFault",
+    "ServerInfo", "Session", "SessionOptions", "SessionState", "Sessions", "Stream", "Timings",
+    "Token", "Unavailable", "Usage",
 ]  # fmt: skip

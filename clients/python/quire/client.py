@@ -1,7 +1,10 @@
 """QuireClient: generate, chat, tokenize, sessions and control, over one gRPC channel."""
 
 import dataclasses
-from typing import Any, BinaryIO, List, Optional, Sequence, Union
+import functools
+import os
+import re
+from typing import Any, BinaryIO, List, Optional, Sequence, Tuple, Union
 
 import grpc
 
@@ -11,11 +14,19 @@ from quire.errors import calls_failing_as_ours
 from quire.messages import Prompt, Turn
 from quire.sessions import Sessions
 from quire.stream import Stream
-from quire.types import Completion, Load, Message, Options, RankSteps, ServerInfo, Token
+from quire.types import Completion, Load, Memory, Message, Options, RankSteps, ServerInfo, Token
 from quire.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
 
 DEFAULT_TARGET = "127.0.0.1:50051"
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+def _trace_of_environment() -> List[Tuple[str, str]]:
+    """The headers of W3C Trace Context that TRACEPARENT and TRACESTATE hold."""
+    headers = [("traceparent", "TRACEPARENT"), ("tracestate", "TRACESTATE")]
+    values = [(header, os.environ.get(name, "")) for header, name in headers]
+    usable = [(header, value) for header, value in values if re.fullmatch("[ -~]{1,512}", value)]
+    return usable if usable and usable[0][0] == "traceparent" else []
 
 
 class QuireClient:
@@ -23,7 +34,8 @@ class QuireClient:
 
     `target` is "host:port" or "unix:/path". With `credentials` the channel uses TLS. `timeout` is
     the default deadline of a call in seconds; None means no deadline. Failures raise QuireError.
-    `sessions` manages the conversations that the server keeps for the caller.
+    `sessions` manages the conversations that the server keeps for the caller. Requests belong to
+    the trace that the environment variable TRACEPARENT names.
     """
 
     def __init__(
@@ -39,6 +51,10 @@ class QuireClient:
         else:
             self._channel = grpc.secure_channel(target, credentials, UNLIMITED)
         self._inference = inference_pb2_grpc.InferenceStub(self._channel)
+        trace = _trace_of_environment()
+        for name in ("Generate", "GenerateUnary") if trace else ():
+            call = getattr(self._inference, name)
+            setattr(self._inference, name, functools.partial(call, metadata=trace))
         self._control = control_pb2_grpc.ControlStub(self._channel)
         self.sessions = Sessions(self._channel, timeout)
 
@@ -147,6 +163,12 @@ class QuireClient:
         """The server's load."""
         return messages.load_of(
             self._call(self._control.GetLoad, control_pb2.GetLoadRequest(), timeout)
+        )
+
+    def memory(self, *, timeout: Optional[float] = None) -> Memory:
+        """The server's memory plan, its KV by owner, and the use over the last ten minutes."""
+        return messages.memory_of(
+            self._call(self._control.GetMemory, control_pb2.GetMemoryRequest(), timeout)
         )
 
     def abort(

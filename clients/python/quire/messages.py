@@ -12,6 +12,9 @@ from quire.types import (
     Finished,
     FinishReason,
     Load,
+    Memory,
+    MemorySeries,
+    MemoryTier,
     Message,
     ModelInfo,
     Options,
@@ -190,3 +193,25 @@ def rank_steps_of(rank: control_pb2.StepBreakdown.Rank) -> RankSteps:
 def load_of(message: control_pb2.Load) -> Load:
     """The server's load."""
     return Load(**_values(message, Load))
+
+
+def memory_of(message: control_pb2.Memory) -> Memory:
+    """The server's memory."""
+    tiers = tuple(
+        MemoryTier(
+            tier.name,
+            tier.total_blocks,
+            tier.block_bytes,
+            {owner.name: owner.blocks for owner in tier.owners},
+        )
+        for tier in message.tiers
+    )
+    return Memory(
+        plan={part.name: part.bytes for part in message.plan.parts},
+        tiers=tiers,
+        reserved_blocks=message.reserved_blocks,
+        host_pages_ready=message.host_pages_ready,
+        resident_bytes=message.resident_bytes,
+        series={s.name: MemorySeries(s.min, s.mean, s.max, s.last) for s in message.series},
+        seconds=message.seconds,
+    )

@@ -194,6 +194,10 @@ class ServerInfo:
     max_request_bytes: int
     max_running_requests: int
     max_queued_requests: int
+    commit: str
+    compiler: str
+    cuda: str
+    build_type: str
     model: ModelInfo
 
 
@@ -230,6 +234,39 @@ class Load:
     host_pages: int
     sessions: int
     session_tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryTier:
+    """The KV of one tier. Owners are those of Control.GetMemory; a page of the host is a block."""
+
+    name: str
+    total_blocks: int
+    block_bytes: int
+    blocks_by_owner: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class MemorySeries:
+    """A figure over the last seconds."""
+
+    min: float
+    mean: float
+    max: float
+    last: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """The server's memory: the plan of each rank in bytes, the KV by owner, and its use over time."""
+
+    plan: Mapping[str, int]
+    tiers: Sequence[MemoryTier]
+    reserved_blocks: int
+    host_pages_ready: int
+    resident_bytes: int
+    series: Mapping[str, MemorySeries]
+    seconds: int
 
 
 class SessionState(enum.Enum):

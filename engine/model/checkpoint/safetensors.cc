@@ -12,6 +12,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/file_error.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "kernels/check.h"
@@ -274,10 +275,7 @@ absl::Status Checkpoint::OpenShards(const std::string& dir) {
 absl::Status Checkpoint::AddFile(const std::string& path) {
   // O_NONBLOCK: opening a FIFO would wait for a writer; it is refused below.
   Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) {
-    const std::string reason = absl::StrCat(path, ": ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(reason) : absl::InvalidArgumentError(reason);
-  }
+  if (fd.get() < 0) return FileError(path, errno);
   struct stat info;
   if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return Bad(path, "not a regular file");
   const auto file_bytes = static_cast<uint64_t>(info.st_size);

@@ -45,6 +45,8 @@ class PrefixTree final : public BlockReclaimer {
   void SetKeeper(NodeKeeper* keeper) { nodes_.keepers().SetKeeper(keeper); }
 
   const BlockPool& pool() const { return pool_; }
+  // For readers of all nodes.
+  const KvNodes& nodes() const { return nodes_; }
   HostTier& host() { return host_; }
   const HostTier& host() const { return host_; }
   // The nodes that may be evicted, and the number evicted so far.

@@ -43,8 +43,12 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(
                                            .relay_fd = order.relay ? order.relay->get() : -1}));
     Log(Severity::kInfo, "worker started",
         {{"rank", rank}, {"pid", static_cast<int>(process.pid())}, {"device", order.device}});
-    RETURN_IF_ERROR(SendMessage(process.socket(), EncodeOrder(order)));
     group->ranks_.push_back(std::make_unique<Rank>(std::move(process), rank));
+    Rank& started = *group->ranks_.back();
+    // It may have ended already, because a library is missing for example.
+    if (!SendMessage(started.process.socket(), EncodeOrder(order)).ok()) {
+      return group->EndOf(started);
+    }
   }
   return group;
 }

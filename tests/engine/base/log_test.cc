@@ -102,6 +102,25 @@ TEST(LogTest, EventsBelowTheMinimumAreNotWritten) {
   EXPECT_NE(text.find("but this"), std::string::npos);
 }
 
+TEST(LogTest, TheLastWarningsAndErrorsStayInMemoryNewestFirst) {
+  Pipe pipe;
+  StartLog(LogFormat::kJson, Severity::kWarning, pipe.writer());
+  for (size_t i = 0; i < kMaxLoggedProblems + 5; ++i) {
+    Log(Severity::kWarning, "disk is slow", {{"number", i}});
+    Log(Severity::kInfo, "not this");
+  }
+  Log(Severity::kError, "disk is gone", {{"path", "/a b"}, {"seconds", 0.5}});
+  StopLog();
+  const std::vector<LoggedProblem> problems = LastProblems();
+  ASSERT_EQ(problems.size(), kMaxLoggedProblems);
+  EXPECT_EQ(problems[0].severity, Severity::kError);
+  EXPECT_EQ(problems[0].text, "disk is gone path=\"/a b\" seconds=0.5");
+  EXPECT_EQ(problems[0].time.size(), std::string("2026-11-20T17:01:53.798Z").size());
+  EXPECT_EQ(problems[1].severity, Severity::kWarning);
+  EXPECT_EQ(problems[1].text, "disk is slow number=54");
+  EXPECT_EQ(problems.back().text, "disk is slow number=6");
+}
+
 // A name chosen by a client (a request id, a path) must not forge lines or drive a terminal.
 TEST(LogTest, HostileTextStaysInsideItsField) {
   for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {

@@ -99,9 +99,14 @@ TEST(SchedulerPressureTest, PreemptsTheLatestArrivalOfTheLowestPriority) {
     ASSERT_EQ(sim.load().running, 3);
     EXPECT_EQ(sim.load().free_blocks, 3);
     const RequestId filler = sim.Add({.prompt_tokens = 1, .max_tokens = 12, .priority = 2});
+    sim.now_ns = 77;
     sim.RunToEnd(depth);
     EXPECT_EQ(PreemptionsOf(sim, oldest), 0);
     EXPECT_GT(PreemptionsOf(sim, victim), 0);
+    EXPECT_EQ(sim.outcome(oldest).finish.timings.preempted_ns, 0);
+    const RequestTimings& at = sim.outcome(victim).finish.timings;
+    EXPECT_GE(at.preempted_ns, 77);
+    EXPECT_LT(at.preempted_ns, at.finished_ns);
     EXPECT_EQ(PreemptionsOf(sim, urgent), 0);
     EXPECT_EQ(PreemptionsOf(sim, filler), 0);
     for (const RequestId id : {oldest, victim, urgent, filler}) sim.ExpectUndisturbed(id);

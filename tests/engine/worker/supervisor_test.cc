@@ -121,6 +121,16 @@ TEST(SupervisorTest, AWorkerThatDiesAtStartIsAnErrorWithItsLastWords) {
   EXPECT_EQ(supervisor->End(), message);
 }
 
+// It ends before or after it is sent its order.
+TEST(SupervisorTest, AProgramThatEndsAtOnceIsAnErrorThatSaysHow) {
+  SupervisorOptions options = Options();
+  options.program = "/bin/false";
+  for (int i = 0; i < 20; ++i) {
+    const std::string message = MessageOf(Describe("steady", 1, options)->AwaitFacts().status());
+    EXPECT_THAT(message, AllOf(HasSubstr("worker 0 (pid "), HasSubstr("exited with code 1")));
+  }
+}
+
 TEST(SupervisorTest, ADeviceThatIsTooSmallIsAnErrorInTheWorkersWords) {
   const auto supervisor = Describe("too-small");
   ASSERT_TRUE(supervisor->AwaitFacts().ok());
