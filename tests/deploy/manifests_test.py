@@ -132,8 +132,9 @@ class ComposeTest(unittest.TestCase):
 
     def test_image_targets_exist(self):
         dockerfile = (ROOT / self.services["quire"]["build"]["dockerfile"]).read_text()
-        gpu = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]["quire"]
-        for service in (self.services["quire"], gpu):
+        gpu = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]
+        ours = ("quire", "load")
+        for service in (*(self.services[name] for name in ours), *(gpu[name] for name in ours)):
             target = service["build"]["target"]
             self.assertRegex(dockerfile, rf"(?m)^FROM .* AS {target}$")
             self.assertEqual(service["image"], f"quire:{target}")
