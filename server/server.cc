@@ -488,7 +488,7 @@ const char* Server::State::StateName() {
 }
 
 AdminPage Server::State::StatusPageJson() {
-  StatusFacts facts{.state = StateName(), .version = QUIRE_VERSION, .model = model.name};
+  StatusFacts facts{.state = StateName(), .version = ThisBuild().version, .model = model.name};
   facts.uptime_seconds = SecondsSince(started_ns);
   facts.engine = Stats();
   facts.now = metrics.live().history.Last();

@@ -38,7 +38,7 @@ struct KvMap {
 
   std::array<int32_t, kNumBlockOwners> blocks{};  // by BlockOwner; the null block is not counted
   std::array<int32_t, kNumPageOwners> pages{};    // by PageOwner
-  int32_t reserved_blocks = 0;                    // free or cached, and promised to requests
+  int32_t reserved_blocks = 0;  // promised to requests; free, cached or of idle sessions
   int32_t blocks_per_cell = 1;
   int32_t pages_per_cell = 1;
   std::vector<BlockOwner> block_cells;  // in the order of block ids; the last may cover fewer

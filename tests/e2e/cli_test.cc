@@ -427,7 +427,7 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire session get --help lists the flags.\n"},
       {{},
        "quire: a command is required: generate, chat, tokenize, detokenize, session, info, "
-       "health, abort, drain, trace or completion\nquire --help lists the flags.\n"},
+       "health, memory, abort, drain, trace or completion\nquire --help lists the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);

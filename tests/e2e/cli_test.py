@@ -155,6 +155,25 @@ class CliTest(unittest.TestCase):
         for words in ('ready', 'model', 'kv', 'memory', 'weights'):
             self.assertIn(words, info)
 
+    def test_memory_names_the_owners_of_all_blocks(self):
+        memory = json.loads(self.run_ok('memory', '--json'))
+        total = self.server.load()['total_blocks']
+        self.assertEqual([tier['name'] for tier in memory['tiers']], ['device', 'host'])
+        self.assertEqual(int(memory['tiers'][0]['total_blocks']), total)
+        self.assertEqual(sum(int(owner['blocks']) for owner in memory['tiers'][0]['owners']), total)
+        self.assertIn(f'device   {total} blocks of 16 tokens', self.run_ok('memory'))
+
+    def test_memory_is_watched_until_ctrl_c(self):
+        watch = self.server.start('memory', '--watch')
+        lines = [watch.stdout.readline().decode() for _ in range(3)]
+        watch.send_signal(signal.SIGINT)
+        self.assertEqual(watch.wait(timeout=60), 130)
+        watch.stdout.close()
+        watch.stderr.close()
+        self.assertIn('running', lines[0])
+        for line in lines[1:]:
+            self.assertRegex(line, r'^\d\d:\d\d:\d\d +\d+ ')
+
     def test_refusals_have_their_code_and_name_the_field(self):
         self.assert_fails(13, 'yields no token', 'generate', '--no-special-tokens', '')
         self.assert_fails(13, 'top_p', 'generate', '--top-p', '2', 'x')

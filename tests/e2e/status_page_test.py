@@ -132,13 +132,14 @@ class StatusPageTest(unittest.TestCase):
         self.open()
         self.page.evaluate("window.sameDocument = true")
         with Load(self.server):
-            self.page.wait("latest.requests.running > 0 && latest.now.generated_tokens_per_second > 0"
-                           " && latest.requests.classes.length === 2")
+            self.page.wait("latest.requests.running > 0 && latest.requests.classes.length === 2"
+                           " && latest.now.generated_tokens_per_second > 0")
             self.page.wait("/^[1-9]/.test(byId('tile-requests').textContent)")
             self.page.wait("/^[1-9]/.test(byId('tile-generated').textContent)")
             self.page.wait("parseFloat(byId('tile-first-token').textContent) > 0")
             rows = self.page.evaluate(
-                "[...document.querySelectorAll('#classes tbody tr')].map(r => r.cells[0].textContent)")
+                "[...document.querySelectorAll('#classes tbody tr')]"
+                ".map(row => row.cells[0].textContent)")
             self.assertEqual(rows, ["10", "0"])
             self.page.wait("latest.kv.map.blocks.running > 0")
             before = self.page.evaluate("latest.now.number")

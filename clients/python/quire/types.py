@@ -258,7 +258,7 @@ class MemorySeries:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """The server's memory: the plan of each rank in bytes, the KV by owner, and its use over time."""
+    """The server's memory: the plan in bytes of each rank, the KV by owner, its use over time."""
 
     plan: Mapping[str, int]
     tiers: Sequence[MemoryTier]
