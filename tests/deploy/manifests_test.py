@@ -8,13 +8,16 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import urllib.error
 import urllib.request
 
+import grpc
 import yaml
 from manifests_build import build, find, load
 
@@ -132,8 +135,9 @@ class ComposeTest(unittest.TestCase):
 
     def test_image_targets_exist(self):
         dockerfile = (ROOT / self.services["quire"]["build"]["dockerfile"]).read_text()
-        gpu = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]["quire"]
-        for service in (self.services["quire"], gpu):
+        gpu = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]
+        ours = ("quire", "load")
+        for service in (*(self.services[name] for name in ours), *(gpu[name] for name in ours)):
             target = service["build"]["target"]
             self.assertRegex(dockerfile, rf"(?m)^FROM .* AS {target}$")
             self.assertEqual(service["image"], f"quire:{target}")
@@ -368,23 +372,60 @@ class KubernetesTest(unittest.TestCase):
                 json.loads(json.dumps(sorted(ours, key=key))), sorted(theirs, key=key)
             )
 
-    def test_the_proxy_takes_its_configuration(self):
+    def test_the_proxy_ends_tls_in_front_of_the_socket(self):
         haproxy = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")
         if haproxy is None:
-            self.skipTest("haproxy is not installed")
-        with tempfile.TemporaryDirectory() as folder:
-            certificate = pathlib.Path(folder, "tls.pem")
-            subprocess.run(
-                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=quire"]
-                + ["-keyout", f"{certificate}.key", "-out", certificate],
-                check=True,
-                capture_output=True,
-            )
-            text = (K8S / "components/tls-sidecar/haproxy.cfg").read_text()
-            config = pathlib.Path(folder, "haproxy.cfg")
-            config.write_text(text.replace("/etc/quire-tls/tls.pem", str(certificate)))
-            done = subprocess.run([haproxy, "-c", "-f", config], capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stderr)
+            self.skipTest("haproxy is not installed: see scripts/deps")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        certificate = pathlib.Path(folder.name, "tls.pem")
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=quire"]
+            + ["-addext", "subjectAltName=DNS:quire"]
+            + ["-keyout", f"{certificate}.key", "-out", certificate],
+            check=True,
+            capture_output=True,
+        )
+        text = (K8S / "components/tls-sidecar/haproxy.cfg").read_text()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % probe.getsockname()[1]
+        for inside, here in (
+            ("/etc/quire-tls/tls.pem", certificate),
+            ("/run/quire/", folder.name + "/"),
+            ("socket /tmp/", f"socket {folder.name}/"),
+            ("bind :8443", f"bind {address}"),
+        ):
+            self.assertIn(inside, text)
+            text = text.replace(inside, str(here))
+        config = pathlib.Path(folder.name, "haproxy.cfg")
+        config.write_text(text)
+        done = subprocess.run([haproxy, "-c", "-f", config], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+        server = subprocess.Popen(
+            [BIN / "quire-server", "--device", "cpu", "--uds", f"{folder.name}/grpc.sock"]
+            + ["--metrics-port", "0", "--log-level", "error"],
+        )
+        self.addCleanup(lambda: (server.kill(), server.wait()))
+        proxy = subprocess.Popen([haproxy, "-db", "-f", config], stdout=subprocess.DEVNULL)
+        self.addCleanup(lambda: (proxy.kill(), proxy.wait()))
+        credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
+        options = [("grpc.ssl_target_name_override", "quire")]
+        with grpc.secure_channel(address, credentials, options) as channel:
+            deadline = time.monotonic() + MUST_NOT_WAIT
+            while health(channel) != b"\x08\x01":  # SERVING, once the model is loaded
+                self.assertLess(time.monotonic(), deadline)
+        with grpc.insecure_channel(address) as channel:
+            self.assertEqual(health(channel), b"", "plain text passes the proxy")
+
+
+def health(channel):
+    """The bytes of the health service's answer; none if the call fails."""
+    try:
+        return channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=2)
+    except grpc.RpcError:
+        return b""
 
 
 def without_hashes(text):

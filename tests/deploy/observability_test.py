@@ -9,6 +9,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -172,6 +173,11 @@ class Load:
             thread.join()
 
 
+needs_prometheus = unittest.skipIf(
+    shutil.which("prometheus") is None, "prometheus is not installed: see scripts/deps"
+)
+
+
 class WatchedTest(unittest.TestCase):
     """A test with servers and a folder that end with it."""
 
@@ -191,6 +197,7 @@ class WatchedTest(unittest.TestCase):
         return thing
 
 
+@needs_prometheus
 class DashboardsTest(WatchedTest):
     @classmethod
     def setUpClass(cls):
@@ -258,6 +265,7 @@ class DashboardsTest(WatchedTest):
             self.assertEqual(rule.get("lastError", ""), "", rule["name"])
 
 
+@needs_prometheus
 class AlertsTest(WatchedTest):
     @classmethod
     def setUpClass(cls):
@@ -307,6 +315,7 @@ class AlertsTest(WatchedTest):
 
 
 class StaticTest(unittest.TestCase):
+    @needs_prometheus
     def test_promtool_accepts_configuration_rules_and_their_tests(self):
         folder = ROOT / "deploy/prometheus"
         for command in (
