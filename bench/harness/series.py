@@ -18,7 +18,7 @@ from . import comparison, confidence, machine
 
 GPU_REPORT = "gpu.json"
 IMAGES = "history/images.json"
-IMAGE_LIMITS_MB = {"cpu": 120}
+IMAGE_LIMIT_MB, OVER_CUDA_LIMIT_MB = 120, 500
 GIB = 2**30
 
 # Area and the words that place a benchmark or a number there; the first match counts.
@@ -146,13 +146,21 @@ def brief(result):
     return without | {"points": [brief_point(p) for p in result["runs"][-1]["points"]]}
 
 
+def read_json(path, text=None):
+    """The content of a file, or of a version of it; ValueError that names the file."""
+    try:
+        return json.loads(path.read_text() if text is None else text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def read_results(folder):
     """Every result of bench/run, oldest commit first."""
     entries = {}
     paths = [*folder.glob("history/*/*/*.json"), *folder.glob("cpu/*.json"),
              *folder.glob("gpu/*.json")]
     for path in sorted(paths):
-        result = json.loads(path.read_text())
+        result = read_json(path)
         for key in ("name", "size", "date", "commit", "machine"):
             if key not in result:
                 raise ValueError(f"{path}: no {key!r}: not a result of bench/run")
@@ -255,7 +263,7 @@ def gpu_figures(report):
 def add_gpu(path, collection):
     """A report keeps numbers that were not measured again, so only a new value is a result. Numbers
     that the newest report lacks are left out."""
-    reports = [(commit, date, json.loads(text)) for commit, date, text in versions(path)]
+    reports = [(commit, date, read_json(path, text)) for commit, date, text in versions(path)]
     newest = {(s.place, s.name) for s, _ in gpu_figures(reports[-1][2])} if reports else set()
     seen = {}
     for commit, date, report in reports:
@@ -267,14 +275,18 @@ def add_gpu(path, collection):
 
 
 def add_images(path, collection):
-    if not path.exists():
-        return
-    for entry in json.loads(path.read_text()):
-        series = Series(place="Container images", name=f"image {entry['image']}", label="",
-                        figure="", unit="MB", smaller=True,
-                        must=IMAGE_LIMITS_MB.get(entry["image"]))
-        collection.add(series, Value(entry["bytes"] / 1e6, entry.get("commit", ""),
-                                     entry.get("date", "")[:10]))
+    """The size of each image; of one with CUDA's libraries also what it has beyond them, because
+    the limit is on that."""
+    for entry in read_json(path) if path.exists() else []:
+        whole, cuda = entry["bytes"] / 1e6, (entry.get("cuda_bytes") or 0) / 1e6
+        name = f"image {entry['image']}"
+        sizes = [(name, whole, None if cuda or entry["image"] != "cpu" else IMAGE_LIMIT_MB)]
+        if cuda:
+            sizes.append((f"{name} beyond CUDA's libraries", whole - cuda, OVER_CUDA_LIMIT_MB))
+        for label, size, limit in sizes:
+            series = Series(place="Container images", name=label, label="", figure="", unit="MB",
+                            smaller=True, must=limit)
+            collection.add(series, Value(size, entry.get("commit", ""), entry.get("date", "")[:10]))
 
 
 def collect(folder=machine.ROOT / "bench" / "results"):

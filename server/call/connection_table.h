@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "server/call/log_rate_limiter.h"
@@ -22,43 +23,46 @@ class ConnectionTable {
     int connections = 0;
     // Open calls that no honest connection can pass; 0: no limit.
     int calls = 0;
-    // The same for all connections that have no port, together.
-    int calls_without_port = 0;
+    // The same for all connections without a slot, together.
+    int calls_without_slot = 0;
   };
   explicit ConnectionTable(const Limits& limits);
 
   // Registers an accepted socket; false when that is one too many. The accept thread.
   bool Add(int fd);
 
-  // The key of CallOpened and CallClosed: the TCP port in gRPC's name of a peer
-  // ("ipv4:127.0.0.1:4711"), 0 if it has none: all peers of a Unix socket count as one.
-  static int PortOf(const std::string& peer);
+  // Slots are the numbers by which calls name their connection, in [0, kSlots).
+  static constexpr int kSlots = 65536;
+  // From gRPC's name of a peer ("ipv4:127.0.0.1:4711"). 0 if it is no TCP connection that Add has
+  // seen: all peers of a Unix socket count as one. Any thread.
+  int SlotOf(const std::string& peer) const;
   // Any thread.
-  void CallOpened(int port);
-  void CallClosed(int port);
+  void CallOpened(int slot);
+  void CallClosed(int slot);
 
   // Shut connections down at once, without waiting for writes in flight; their calls end as
-  // cancelled. Any thread. Cut takes the peer's port and ignores an unknown one.
-  void Cut(int port, const char* reason);
+  // cancelled. Any thread. Cut ignores slot 0.
+  void Cut(int slot, const char* reason);
   void CutAll(const char* reason);
 
   // While corked, the kernel gathers a connection's small frames into full segments; uncorking
   // sends them. Any thread; two threads that cork at once only gather less.
-  void SetCork(int port, bool corked);
+  void SetCork(int slot, bool corked);
 
  private:
   bool HasRoom();  // under mutex_
 
   const Limits limits_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   // By descriptor, under mutex_: the inode of the socket it was, 0 for none. A connection is alive
   // while fstat shows the same inode.
   std::vector<ino_t> inode_by_fd_;
   int tracked_ = 0;  // upper bound of the live connections
-  // By the peer's port. Peers are on this machine (there is no listening beyond it), so a port
-  // names one of them at a time.
-  std::array<std::atomic<int>, 65536> fd_by_port_{};  // plus one; 0: none
-  std::array<std::atomic<int32_t>, 65536> open_calls_{};
+  // Descriptors by the peer's address and port, and the other way round. Under mutex_. An entry may
+  // outlive its connection until its descriptor is given to another one.
+  std::unordered_map<std::string, int> fd_by_peer_;
+  std::vector<std::string> peer_by_fd_;
+  std::array<std::atomic<int32_t>, kSlots> open_calls_{};  // by slot, which is descriptor + 1
   LogRateLimiter cuts_;
 };
 
@@ -66,16 +70,16 @@ class ConnectionTable {
 class OpenCall {
  public:
   OpenCall(ConnectionTable* table, const std::string& peer)
-      : table_(table), port_(ConnectionTable::PortOf(peer)) {
-    table_->CallOpened(port_);
+      : table_(table), slot_(table->SlotOf(peer)) {
+    table_->CallOpened(slot_);
   }
-  ~OpenCall() { table_->CallClosed(port_); }
+  ~OpenCall() { table_->CallClosed(slot_); }
   OpenCall(const OpenCall&) = delete;
   OpenCall& operator=(const OpenCall&) = delete;
 
  private:
   ConnectionTable* const table_;
-  const int port_;
+  const int slot_;
 };
 
 }  // namespace quire

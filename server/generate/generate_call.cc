@@ -80,11 +80,11 @@ class GenerateCall {
       : resources_(resources),
         method_(shape == GenerationStream::Shape::kStream ? "Generate" : "GenerateUnary"),
         opened_ns_(SteadyNowNs()),
-        port_(ConnectionTable::PortOf(context->peer())),
+        slot_(resources->calls.connections.SlotOf(context->peer())),
         stream_(std::make_shared<GenerationStream>(
             resources, outlet, shape,
             GenerationStream::Caller{
-                resources->calls.options.identity(*context), port_,
+                resources->calls.options.identity(*context), slot_,
                 DeadlineNs(*context, resources->calls.options.default_deadline_seconds)},
             BeginTrace(resources->calls.tracer, method_, context))) {
     published_.store(stream_.get(), std::memory_order_release);
@@ -93,7 +93,7 @@ class GenerateCall {
   // The whole way to the engine. From here on the call may end at any time.
   void Start(const grpc::ByteBuffer& request) {
     const std::shared_ptr<GenerationStream> stream = stream_;
-    resources_->calls.connections.CallOpened(port_);
+    resources_->calls.connections.CallOpened(slot_);
     resources_->calls.metrics.StreamOpened();
     if (const absl::Status status = Open(request, stream); !status.ok()) stream->Refuse(status);
   }
@@ -117,7 +117,7 @@ class GenerateCall {
     resources_->calls.metrics.StreamClosed();
     resources_->calls.metrics.RpcFinished(method_, code,
                                           static_cast<double>(now_ns - opened_ns_) * 1e-9);
-    resources_->calls.connections.CallClosed(port_);
+    resources_->calls.connections.CallClosed(slot_);
     resources_->streams.Leave();
   }
 
@@ -158,7 +158,7 @@ class GenerateCall {
   const GenerateResources* const resources_;
   const char* const method_;
   const int64_t opened_ns_;
-  const int port_;  // of the peer
+  const int slot_;  // of the peer
   const std::shared_ptr<GenerationStream> stream_;
   std::atomic<int> code_{0};
   // Publishes stream_ from the constructing thread to the callbacks' threads. The library orders

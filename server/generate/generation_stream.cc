@@ -223,7 +223,7 @@ int64_t GenerationStream::CheckStall(int64_t now_ns) {
   // A reset waits for a write that the peer's full socket blocks. Such a connection is of no use
   // to its other streams either.
   if (std::exchange(reset_, true)) {
-    resources_->calls.connections.Cut(caller_.port, "its peer has stopped reading");
+    resources_->calls.connections.Cut(caller_.slot, "its peer has stopped reading");
   } else {
     outlet_->Reset();
   }

@@ -35,7 +35,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
 
   struct Caller {
     TenantId tenant = 0;
-    int port = 0;  // of the peer's connection (ConnectionTable::PortOf)
+    int slot = 0;  // of the peer's connection (ConnectionTable::SlotOf)
     int64_t deadline_ns = kNoDeadline;
   };
 
@@ -47,7 +47,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
 
   RequestId id() const { return id_; }
   const std::string& request_id() const { return request_id_; }
-  int port() const { return caller_.port; }
+  int slot() const { return caller_.slot; }
   TenantId tenant() const { return caller_.tenant; }
   RequestTrace* trace() const { return trace_.get(); }  // null: not traced
 

@@ -23,7 +23,7 @@ OutputShards::OutputShards(int threads) {
   for (int i = 0; i < threads; ++i) {
     shards_.push_back(std::make_unique<Shard>());
     Shard* shard = shards_.back().get();
-    shard->streams_of_port.resize(65536, 0);
+    shard->streams_of_slot.resize(ConnectionTable::kSlots, 0);
     shard->number = i;
     shard->thread = std::thread([this, shard] { Run(*shard); });
   }
@@ -146,19 +146,19 @@ void OutputShards::Deliver(Shard& shard, Batch& batch) {
 
 void OutputShards::FlushTouched(Shard& shard) {
   for (const GenerationStream* stream : shard.touched) {
-    const auto port = static_cast<size_t>(stream->port());
-    if (port != 0 && ++shard.streams_of_port[port] == kCorkedStreams) {
-      shard.ports.push_back(stream->port());
-      connections_->SetCork(stream->port(), true);
+    const auto slot = static_cast<size_t>(stream->slot());
+    if (slot != 0 && ++shard.streams_of_slot[slot] == kCorkedStreams) {
+      shard.slots.push_back(stream->slot());
+      connections_->SetCork(stream->slot(), true);
     }
   }
   for (GenerationStream* stream : shard.touched) {
     stream->gathered = false;
-    shard.streams_of_port[static_cast<size_t>(stream->port())] = 0;
+    shard.streams_of_slot[static_cast<size_t>(stream->slot())] = 0;
     stream->Flush();
   }
-  for (const int port : shard.ports) connections_->SetCork(port, false);
-  shard.ports.clear();
+  for (const int slot : shard.slots) connections_->SetCork(slot, false);
+  shard.slots.clear();
   shard.touched.clear();
 }
 

@@ -57,8 +57,8 @@ class OutputShards {
     WakeEvent wake;
     // The shard's thread only, for the length of one batch.
     std::vector<GenerationStream*> touched;
-    std::vector<uint16_t> streams_of_port;  // [65536] touched streams of a connection
-    std::vector<int> ports;                 // with touched streams
+    std::vector<uint16_t> streams_of_slot;  // [65536] touched streams of a connection
+    std::vector<int> slots;                 // with touched streams
     int number = 0;
     std::thread thread;
   };

@@ -33,6 +33,7 @@ int64_t EndOf(const RequestRecord& record) {
 
 std::vector<RequestStage> StagesOf(const RequestRecord& record) {
   std::vector<RequestStage> stages;
+  stages.reserve(5);
   const int64_t end_ns = EndOf(record);
   int64_t after_ns = record.arrived_ns;  // no stage begins before the one in front of it
   const auto add = [&](Kind kind, int64_t begin_ns, int64_t stage_end_ns) {

@@ -3,6 +3,7 @@
 # Covers
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -49,6 +50,20 @@ class StoreTest(unittest.TestCase):
         runs.store(content(modified=True), allow_modified=True)
         newest = json.loads((self.root / "results/cpu/matmul.json").read_text())
         self.assertTrue(newest["modified"])
+
+
+class CommandTest(unittest.TestCase):
+    """bench/run refuses before it builds or measures."""
+
+    def test_a_wrong_line_is_refused_at_once(self):
+        program = pathlib.Path(__file__).resolve().parents[2] / "bench" / "run"
+        for words, said in ((["--out", "/nonexistent/x.json", "scheduler"], "no folder"),
+                            (["--runs", "0", "scheduler"], "1 or more"),
+                            (["--out", "x.json", "scheduler", "copy"], "one name"),
+                            (["nothing"], "no benchmark nothing")):
+            done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn(said, done.stderr)
 
 
 class SchedulerTest(unittest.TestCase):
