@@ -15,7 +15,7 @@ constexpr int64_t kStaleNs = 10'000'000'000;
 struct LatestView::State {
   std::mutex mutex;
   View view;
-  int64_t asked_ns = 0;  // of the last question of Get
+  bool asked = false;  // by Get, without an answer yet
 
   bool Fresh(int64_t now_ns) const { return view != nullptr && now_ns - view->taken_ns < kFreshNs; }
 
@@ -33,13 +33,20 @@ LatestView::LatestView() : state_(std::make_shared<State>()) {}
 
 LatestView::View LatestView::Get(const Engine& engine, int64_t now_ns) {
   View newest;
+  bool ask = false;
   {
     const std::lock_guard lock(state_->mutex);
     newest = state_->view;
-    if (state_->Fresh(now_ns) || now_ns - state_->asked_ns < kFreshNs) return newest;
-    state_->asked_ns = now_ns;
+    // One question at a time, so that a scheduler that hangs is not asked again and again.
+    ask = !state_->Fresh(now_ns) && !std::exchange(state_->asked, true);
   }
-  engine.View([state = state_](const SchedulerView& view) { state->Take(view); });
+  if (ask) {
+    engine.View([state = state_](const SchedulerView& view) {
+      state->Take(view);
+      const std::lock_guard lock(state->mutex);
+      state->asked = false;
+    });
+  }
   return newest == nullptr || now_ns - newest->taken_ns > kStaleNs ? nullptr : newest;
 }
 
