@@ -56,7 +56,10 @@ NOT_ON_THE_CPU = {
     "Memory errors": DRIVER,
 }
 # Alerts whose fault no test can make here. `promtool test rules` shows them fire.
-NOT_MADE = {"QuireRankMismatch": "ranks that compute differently need broken hardware"}
+NOT_MADE = {
+    "QuireRankMismatch": "ranks that compute differently need broken hardware",
+    "QuireSpansLost": "spans are given up after a minute only",
+}
 
 # Queries of vLLM's dashboards, and of the endpoint picker and the autoscalers that know its names.
 VLLM = 'model_name=~".*", engine=~".*"'
