@@ -329,7 +329,7 @@ class Impostor:
     def version():
         done = subprocess.run([running_server.BINARY, "--version"], capture_output=True, text=True,
                               check=True)
-        return done.stdout.split()[-1]
+        return done.stdout.split()[1]  # "quire-server 0.1.0 (commit ...)"
 
     def send(self, kind, data):
         self.socket.sendall(struct.pack("<II", kind, len(data)) + data)

@@ -107,12 +107,11 @@ TEST(ConnectionTableTest, UnknownPeersHaveNoSlot) {
 TEST(ConnectionTableTest, DescriptorsChangeHands) {
   ConnectionTable table({.connections = 10});
   Connection old("127.0.0.2", 0);
+  const Connection other("127.0.0.3", 0);
   ASSERT_TRUE(table.Add(old.fd()));
   const int fd = old.fd();
   const int slot = table.SlotOf(old.peer());
-  // The same peer comes again while its old descriptor is not reused.
   old.CloseServer();
-  const Connection other("127.0.0.3", 0);
   ASSERT_EQ(dup2(other.fd(), fd), fd);
   table.Cut(slot, "test");
   EXPECT_FALSE(other.ended());
