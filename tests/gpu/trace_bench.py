@@ -87,8 +87,9 @@ def measure(pack, server, requests):
                 traced.append(tokens_a_second(server, WINDOW_SECONDS))
                 breakdown = breakdown_of(process)
                 plain.append(tokens_a_second(server, WINDOW_SECONDS))
-        # Contexts and steps grow, so a window is compared with the mean of its neighbours.
-        ratios = [with_trace / statistics.mean(plain[i : i + 2])
+        # Contexts and the time of a step grow alike, so a window is compared with the mean time of
+        # its neighbours.
+        ratios = [with_trace / statistics.harmonic_mean(plain[i : i + 2])
                   for i, with_trace in enumerate(traced)]
         say(rows=requests, plain_tokens_per_second=round(statistics.mean(plain), 1),
             traced_tokens_per_second=round(statistics.mean(traced), 1),
