@@ -113,7 +113,7 @@ class Server:
 
 
 class GpuServer:
-    """Answers /metrics with the exposition of a server on GPUs, recorded in gpu_server.prom.
+    """Answers /metrics with gpu_server.prom: the names and labels of a server on an H200.
 
     Counters grow with each scrape. `add` appends lines, which may replace those of a series.
     """
