@@ -459,8 +459,8 @@ void Server::State::TearDown() {
   }
   last_engine.reset();
   last_front.reset();
-  tracer.reset();  // no call is left that could be traced
-  archive.reset();
+  archive.reset();  // may hold the last calls
+  tracer.reset();   // no call is left that could be traced
   admin.reset();
 }
 

@@ -43,7 +43,9 @@ std::string PeerOf(int fd) {
     return text + port;
   }
   inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-  return "[" + std::string(text) + "]" + port;
+  // gRPC escapes the percent sign before the scope of a link-local address.
+  const std::string scope = v6.sin6_scope_id == 0 ? "" : "%25" + std::to_string(v6.sin6_scope_id);
+  return "[" + (text + scope) + "]" + port;
 }
 
 }  // namespace
@@ -52,20 +54,24 @@ ConnectionTable::ConnectionTable(const Limits& limits) : limits_(limits) {}
 
 bool ConnectionTable::Add(int fd) {
   const auto at = static_cast<size_t>(fd);
-  std::string peer = PeerOf(fd);
+  NotePeer(fd);
   std::lock_guard lock(mutex_);
-  if (at >= inode_by_fd_.size()) {
-    inode_by_fd_.resize(at + 1, 0);
-    peer_by_fd_.resize(at + 1);
-  }
+  if (at >= inode_by_fd_.size()) inode_by_fd_.resize(at + 1, 0);
   // The kernel gives a number again only after its last owner is closed.
   if (inode_by_fd_[at] == 0) ++tracked_;
   inode_by_fd_[at] = InodeOf(fd);
+  return HasRoom();
+}
+
+void ConnectionTable::NotePeer(int fd) {
+  const auto at = static_cast<size_t>(fd);
+  std::string peer = PeerOf(fd);
+  std::lock_guard lock(peers_mutex_);
+  if (at >= peer_by_fd_.size()) peer_by_fd_.resize(at + 1);
   const auto last = fd_by_peer_.find(peer_by_fd_[at]);
   if (last != fd_by_peer_.end() && last->second == fd) fd_by_peer_.erase(last);
   if (!peer.empty() && fd + 1 < kSlots) fd_by_peer_[peer] = fd;
   peer_by_fd_[at] = std::move(peer);
-  return HasRoom();
 }
 
 bool ConnectionTable::HasRoom() {
@@ -83,7 +89,7 @@ int ConnectionTable::SlotOf(const std::string& peer) const {
   // gRPC escapes the brackets of an IPv6 address.
   const std::string name =
       absl::StrReplaceAll(peer.substr(peer.find(':') + 1), {{"%5B", "["}, {"%5D", "]"}});
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(peers_mutex_);
   const auto found = fd_by_peer_.find(name);
   return found == fd_by_peer_.end() ? 0 : found->second + 1;
 }
@@ -109,7 +115,7 @@ void ConnectionTable::Cut(int slot, const char* reason) {
   {
     std::lock_guard lock(mutex_);
     if (InodeOf(fd) != inode_by_fd_[at]) return;  // closed already
-    peer = peer_by_fd_[at];
+    peer = PeerOf(fd);
     (void)shutdown(fd, SHUT_RDWR);
   }
   if (const int64_t count = cuts_.Count(SteadyNowNs()); count > 0) {

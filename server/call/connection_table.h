@@ -51,15 +51,18 @@ class ConnectionTable {
 
  private:
   bool HasRoom();  // under mutex_
+  void NotePeer(int fd);
 
   const Limits limits_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   // By descriptor, under mutex_: the inode of the socket it was, 0 for none. A connection is alive
   // while fstat shows the same inode.
   std::vector<ino_t> inode_by_fd_;
   int tracked_ = 0;  // upper bound of the live connections
-  // Descriptors by the peer's address and port, and the other way round. Under mutex_. An entry may
-  // outlive its connection until its descriptor is given to another one.
+  // Descriptors by the peer's address and port, and the other way round. An entry may
+  // outlive its connection until its descriptor is given to another one. They have a lock of their
+  // own: calls look slots up, and must not wait while the accept thread looks for dead connections.
+  mutable std::mutex peers_mutex_;
   std::unordered_map<std::string, int> fd_by_peer_;
   std::vector<std::string> peer_by_fd_;
   std::array<std::atomic<int32_t>, kSlots> open_calls_{};  // by slot, which is descriptor + 1

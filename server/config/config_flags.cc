@@ -3,12 +3,14 @@
 #include "server/config/config_flags.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "engine/base/json.h"
 #include "flags/help.h"
 #include "flags/parser.h"
 #include "server/config/config_table.h"
+#include "server/config/server_config.h"
 
 namespace quire {
 namespace {
@@ -75,6 +77,7 @@ class SettingsParser {
 
  private:
   std::vector<Given> ReadEnvironment(const Invocation& invocation);
+  void ReadStandardVariables(const Invocation& invocation, std::vector<Given>* variables);
   std::vector<Given> ReadFile();
   void Apply(const std::vector<Given>& given, flags::Spelling spelling, SettingSource source);
   void CheckPositional();
@@ -87,6 +90,35 @@ class SettingsParser {
   flags::CommandLine line_;
 };
 
+// A cluster may set these for all its programs, so one that Quire cannot use is a notice and no
+// fault.
+void SettingsParser::ReadStandardVariables(const Invocation& invocation,
+                                           std::vector<Given>* variables) {
+  std::map<std::string_view, std::string> standard;
+  for (const auto& [name, value] : invocation.environment) {
+    if (name.starts_with("OTEL_") && !value.empty()) standard[name] = value;
+  }
+  if (Lower(standard["OTEL_SDK_DISABLED"]) == "true") return;
+  if (standard["OTEL_TRACES_EXPORTER"] == "none") return;
+  for (const auto& [name, setting] : kStandardVariables) {
+    const auto given = standard.find(name);
+    const auto same = [&setting = setting](const Given& other) { return other.name == setting; };
+    if (given == standard.end() || std::any_of(variables->begin(), variables->end(), same))
+      continue;
+    if (setting == "otlp_endpoint") {
+      const std::string& own = standard["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"];
+      const std::string& protocol = own.empty() ? standard["OTEL_EXPORTER_OTLP_PROTOCOL"] : own;
+      std::string fault = EndpointFault(given->second);
+      if (!protocol.empty() && protocol != "grpc") fault = "Quire speaks gRPC, not " + protocol;
+      if (!fault.empty()) {
+        line_.notices.push_back(std::string(name) + " is ignored, so no traces are sent: " + fault);
+        continue;
+      }
+    }
+    variables->push_back({std::string(setting), std::string(name), given->second});
+  }
+}
+
 std::vector<Given> SettingsParser::ReadEnvironment(const Invocation& invocation) {
   size_t links = 0;
   std::vector<Given> variables;
@@ -98,17 +130,7 @@ std::vector<Given> SettingsParser::ReadEnvironment(const Invocation& invocation)
       variables.push_back({Lower(name.substr(6)), name, value});
     }
   }
-  for (const auto& [standard, setting] : kStandardVariables) {
-    const auto has_name = [&setting = setting](const Given& given) {
-      return given.name == setting;
-    };
-    if (std::any_of(variables.begin(), variables.end(), has_name)) continue;
-    for (const auto& [name, value] : invocation.environment) {
-      if (name == standard && !value.empty()) {
-        variables.push_back({std::string(setting), name, value});
-      }
-    }
-  }
+  ReadStandardVariables(invocation, &variables);
   if (links > 0) {
     line_.notices.push_back(std::to_string(links) +
                             " QUIRE_ variables are Kubernetes service links and were ignored");

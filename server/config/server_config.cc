@@ -9,9 +9,8 @@
 #include "server/tracing/otlp_endpoint.h"
 
 namespace quire {
-namespace {
+namespace {}  // namespace
 
-// The fault of an endpoint for traces; empty if it has none.
 std::string EndpointFault(const std::string& text) {
   if (text.empty()) return "";
   const absl::StatusOr<OtlpEndpoint> endpoint = ParseOtlpEndpoint(text);
@@ -22,8 +21,6 @@ std::string EndpointFault(const std::string& text) {
          "nor https:// for TLS: write http://" +
          text + " or https://" + text;
 }
-
-}  // namespace
 
 bool ServerConfig::BeyondThisMachine() const {
   return front.uds.empty() && !IsLoopback(front.host);

@@ -36,6 +36,10 @@ struct ServerConfig {
   absl::Status Validate() const;
 };
 
+// The reason why traces cannot go to this endpoint, as a sentence; empty if they can, and for an
+// empty one.
+std::string EndpointFault(const std::string& endpoint);
+
 // The settings that one process starts with.
 struct Settings {
   EngineConfig engine;

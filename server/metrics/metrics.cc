@@ -345,7 +345,6 @@ void ServerMetrics::RequestFinished(const FinishEvent& event, int32_t max_tokens
 
   const Usage& usage = event.usage;
   state.prompt_length.Observe(usage.prompt_tokens);
-  state.computed_length.Observe(usage.prompt_tokens - usage.cached_tokens);
   state.output_length.Observe(usage.completion_tokens);
   state.max_tokens.Observe(max_tokens);
   state.num_outputs.Observe(1);
@@ -355,6 +354,7 @@ void ServerMetrics::RequestFinished(const FinishEvent& event, int32_t max_tokens
                     at.first_token_ns == 0 ? 0 : Seconds(at.arrival_ns, at.first_token_ns));
   state.request_time.Observe(Seconds(at.arrival_ns, at.finished_ns));
   if (at.admitted_ns == 0) return;
+  state.computed_length.Observe(usage.prompt_tokens - usage.cached_tokens);
   state.queue_time.Observe(Seconds(at.arrival_ns, at.admitted_ns));
   if (at.first_token_ns == 0) return;
   state.first_token.Observe(Seconds(at.arrival_ns, at.first_token_ns));

@@ -24,6 +24,7 @@ struct SessionResources {
   SessionWatches& watches;
   const HostArenas arenas;  // by rank; empty: no host memory
   int transfers = 0;        // exports and imports under way; the session thread's
+  bool tracing = false;     // a Trace call is open; the session thread's
 
   double max_ttl_seconds() const { return model.setup.scheduler.sessions.max_ttl_seconds; }
 };

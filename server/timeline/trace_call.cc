@@ -72,11 +72,11 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
 
  private:
   void Record(const v1::TraceRequest& request) {
-    if (!Timeline::Start(kMaxEvents)) {
+    if (resources_->tracing || !Timeline::Start(kMaxEvents)) {
       return End(Refusal(absl::StatusCode::kUnavailable, "TRACE_RUNNING",
                          "another trace is being recorded; retry when it has ended", 1));
     }
-    recording_ = true;
+    resources_->tracing = entered_ = recording_ = true;
     begin_ns_ = SteadyNowNs();
     before_ = resources_->engine.Stats();
     const double seconds = request.has_seconds() ? request.seconds() : kDefaultSeconds;
@@ -84,24 +84,40 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
         {{"tenant", tenant_},
          {"seconds", seconds},
          {"profile_steps", int64_t{request.profile_steps()}}});
-    if (request.profile_steps() > 0) {
+    profiling_ = request.profile_steps() > 0;
+    if (profiling_) {
       resources_->engine.ProfileSteps(static_cast<int32_t>(request.profile_steps()),
                                       request.uncaptured());
     }
+    SetAlarm(end_, seconds, [this] { StopRecording(); });
+  }
+
+  // The alarm belongs to the call and keeps its function until the alarm itself is destroyed. So
+  // the function gives up its hold of the call when the alarm goes off or is cancelled.
+  template <typename Job>
+  void SetAlarm(grpc::Alarm& alarm, double seconds, Job job) {
     const auto due = std::chrono::system_clock::now() +
                      std::chrono::duration_cast<std::chrono::system_clock::duration>(
                          std::chrono::duration<double>(seconds));
-    // The alarm belongs to the call and keeps its function until the alarm itself is destroyed. So
-    // the function gives up its hold of the call when the alarm goes off or is cancelled.
-    end_.Set(due, [this, self = shared_from_this()](bool in_time) mutable {
+    alarm.Set(due, [this, self = shared_from_this(), job](bool in_time) mutable {
       const auto held = std::move(self);
-      if (in_time) Post([this] { StopRecording(); });
+      if (in_time) Post(job);
     });
+  }
+
+  // Steps that were asked for and have not run are not profiled.
+  void StopProfiling() {
+    if (std::exchange(profiling_, false)) resources_->engine.ProfileSteps(0, false);
   }
 
   void StopRecording() {
     if (ended()) return;
     recording_ = false;
+    StopProfiling();
+    SetAlarm(deadline_, resources_->calls.options.default_deadline_seconds, [this] {
+      End(Refusal(absl::StatusCode::kDeadlineExceeded, "DEADLINE",
+                  "the trace was not read in time"));
+    });
     const int64_t end_ns = SteadyNowNs();
     Timeline::Recording recording = Timeline::Stop();
     v1::StepBreakdown* breakdown = last_.mutable_breakdown();
@@ -129,7 +145,11 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
 
   void ReleaseAll() override {
     end_.Cancel();
+    deadline_.Cancel();
+    StopProfiling();
     if (std::exchange(recording_, false)) Timeline::Stop();
+    file_.reset();
+    if (std::exchange(entered_, false)) resources_->tracing = false;
   }
   void FinishWith(const absl::Status& status) override {
     ServerWriteReactor::Finish(ToGrpcStatus(status));
@@ -137,7 +157,10 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
 
   // The session thread's.
   grpc::Alarm end_;
+  grpc::Alarm deadline_;  // for the reader of the file
+  bool entered_ = false;  // counts as the open Trace call
   bool recording_ = false;
+  bool profiling_ = false;
   int64_t begin_ns_ = 0;
   EngineStats before_;
   v1::TraceChunk last_;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 namespace quire {
@@ -25,8 +25,8 @@ Place PlaceOf(Track track, int lane) {
   switch (track) {
     case Track::kRequests: return {1, 1, "requests", "requests"};
     case Track::kScheduler: return {2, 1, "server", "scheduler"};
-    case Track::kText: return {2, 100 + lane, "server", "text " + number};
-    case Track::kOutput: return {2, 200 + lane, "server", "output " + number};
+    case Track::kText: return {2, 1000 + lane, "server", "text " + number};
+    case Track::kOutput: return {2, 2000 + lane, "server", "output " + number};
     case Track::kStores: return {3, 1, "copies of KV", "device to host"};
     case Track::kLoads: return {3, 2, "copies of KV", "host to device"};
     case Track::kRankHost: return {10 + lane, 1, "rank " + number, "host"};
@@ -99,12 +99,10 @@ TraceFile::TraceFile(Timeline::Recording recording, int64_t begin_ns, std::strin
 void TraceFile::AppendHead(std::string* out) const {
   *out += "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"about\":" + Quoted(about_) +
           ",\"dropped_events\":" + std::to_string(recording_.dropped) + "},\n\"traceEvents\":[\n";
-  std::map<std::pair<int, int>, Place> places;
-  for (const Timeline::Event& event : recording_.events) {
-    Place place = PlaceOf(event.track, event.lane);
-    places.try_emplace({place.process, place.thread}, std::move(place));
-  }
-  for (const auto& [at, place] : places) {
+  std::set<std::pair<Track, int32_t>> lines;
+  for (const Timeline::Event& event : recording_.events) lines.insert({event.track, event.lane});
+  for (const auto& [track, lane] : lines) {
+    const Place place = PlaceOf(track, lane);
     AppendName("process_name", place.process, place.thread, place.process_name, out);
     AppendName("thread_name", place.process, place.thread, place.thread_name, out);
     *out +=

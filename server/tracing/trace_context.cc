@@ -53,7 +53,13 @@ bool IsZero(const Id& id) {
 
 template <typename Id>
 Id RandomId() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
+  // As much entropy as an id has: threads of many servers must not begin alike.
+  static thread_local std::mt19937_64 random = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device(),
+                       device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
   Id id{};
   while (IsZero(id)) {
     for (size_t at = 0; at < id.size(); at += sizeof(uint64_t)) {

@@ -489,10 +489,25 @@ TEST(ConfigFlagsTest, StandardVariablesOfOpenTelemetryGiveWayToOurs) {
       MustParse({.arguments = {},
                  .environment = {{"OTEL_SERVICE_NAME", "chat"}, {"OTEL_LOG_LEVEL", "debug"}}});
   EXPECT_EQ(named.settings.server.otlp_service_name, "chat");
-  EXPECT_TRUE(Contains(FaultOf(Invocation{.arguments = {},
-                                          .environment = {{"OTEL_EXPORTER_OTLP_ENDPOINT",
-                                                           "http://collector:4318/v1/traces"}}}),
-                       "gRPC port"));
+}
+
+// A cluster sets them for programs of all kinds.
+TEST(ConfigFlagsTest, StandardVariablesThatQuireCannotUseAreNotices) {
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  const auto notice = [](const Variables& environment) {
+    const ParsedSettings parsed = MustParse({.arguments = {}, .environment = environment});
+    EXPECT_EQ(parsed.settings.server.otlp_endpoint, "");
+    return parsed.notices.empty() ? "" : parsed.notices.front();
+  };
+  const std::string name = "OTEL_EXPORTER_OTLP_ENDPOINT";
+  EXPECT_TRUE(Contains(notice({{name, "http://collector:4318/v1/traces"}}), "gRPC port"));
+  EXPECT_TRUE(Contains(notice({{name, "http://collector:4318/v1/traces"}}), name));
+  EXPECT_TRUE(Contains(notice({{name, "collector:4317"}}), "write http://collector:4317"));
+  EXPECT_TRUE(
+      Contains(notice({{name, "http://a:4318"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"}}),
+               "http/protobuf"));
+  EXPECT_EQ(notice({{name, "http://a:4317"}, {"OTEL_SDK_DISABLED", "true"}}), "");
+  EXPECT_EQ(notice({{name, "http://a:4317"}, {"OTEL_TRACES_EXPORTER", "none"}}), "");
 }
 
 TEST(ConfigFlagsTest, AnEndpointBeyondThisMachineSaysHowItIsReached) {
