@@ -19,7 +19,7 @@ import urllib.request
 
 import grpc
 import yaml
-from manifests_build import build, find, load
+from manifests_build import build, find, load, patch
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -384,9 +384,9 @@ class KubernetesTest(unittest.TestCase):
         self.assertLessEqual(wanted.items(), leader["metadata"]["labels"].items())
         self.assertFalse(wanted.items() <= spec["workerTemplate"]["metadata"]["labels"].items())
         self.assertEqual(service["spec"]["ports"][0]["targetPort"], proxy["ports"][0]["name"])
-        self.assertIn(
-            {"port": proxy["ports"][0]["containerPort"]}, policy["spec"]["ingress"][-1]["ports"]
-        )
+        admitted = [rule for rule in policy["spec"]["ingress"] if "ports" in rule]
+        port = {"port": proxy["ports"][0]["containerPort"]}
+        self.assertIn({"from": [{"podSelector": {}}], "ports": [port]}, admitted)
 
     def test_autoscalers_own_the_number_of_servers(self):
         for component in ("hpa", "keda"):
@@ -479,6 +479,37 @@ def health(channel):
 def without_hashes(text):
     """kustomize adds ten characters to the names of generated ConfigMaps."""
     return re.sub(r"\b(quire-(?:settings|tls-proxy|endpoint-picker))-[a-z0-9]{10}\b", r"\1", text)
+
+
+class MonitoringPageTest(unittest.TestCase):
+    def example(self, begin):
+        text = (ROOT / "docs/monitoring.md").read_text()
+        return re.search(rf"^```\w*\n({re.escape(begin)}.*?)^```", text, re.M | re.S).group(1)
+
+    def test_its_command_makes_a_rule_object_of_the_shipped_rules(self):
+        command = self.example("{ printf").replace("kubectl apply -f -", "cat")
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        rules = [
+            group
+            for file in sorted((DEPLOY / "prometheus/rules").glob("*.yml"))
+            for group in load(file)[0]["groups"]
+        ]
+        made = yaml.safe_load(done.stdout)
+        self.assertEqual(made["kind"], "PrometheusRule")
+        self.assertEqual(made["spec"], {"groups": rules})
+
+    def test_its_patches_fit_the_network_policy(self):
+        items = build(K8S / "overlays/gpu")
+        for entry in yaml.safe_load(self.example("patches:"))["patches"]:
+            patch(items, entry, K8S)
+        policy = items[find(items, "NetworkPolicy", "quire")]["spec"]
+        ports = [
+            [port["port"] for port in rule["ports"]]
+            for rule in policy["ingress"] + policy["egress"]
+        ]
+        self.assertEqual(ports, [[8443], [9464], [9464], [8443], [53, 53], [4317]])
 
 
 class MetricNamesTest(unittest.TestCase):
