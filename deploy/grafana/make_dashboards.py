@@ -392,7 +392,7 @@ def query_variable(name, query):
     }
 
 
-def options(kind):
+def options(kind, unit):
     if kind == "stat":
         return {
             "colorMode": "none",
@@ -424,7 +424,8 @@ def options(kind):
                 "steps": 64
             },
             "yAxis": {
-                "axisPlacement": "left"
+                "axisPlacement": "left",
+                "unit": unit
             }
         }
     return {
@@ -456,7 +457,8 @@ def panel(number, spec, x, y):
         if kind == "bargauge":
             target["instant"] = True
         targets.append(target)
-    defaults = {"unit": unit, "min": 0}
+    # The values of a heatmap are counts; the unit is that of its buckets.
+    defaults = {"unit": "short" if kind == "heatmap" else unit, "min": 0}
     if kind == "timeseries":
         defaults["custom"] = {"lineWidth": 1, "fillOpacity": 8, "showPoints": "never"}
     return {
@@ -476,7 +478,7 @@ def panel(number, spec, x, y):
             "defaults": defaults,
             "overrides": []
         },
-        "options": options(kind)
+        "options": options(kind, unit)
     }
 
 

@@ -19,7 +19,7 @@ import urllib.request
 
 import grpc
 import yaml
-from manifests_build import build, find, load
+from manifests_build import build, find, load, patch
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -137,6 +137,12 @@ class ComposeTest(unittest.TestCase):
         dockerfile = (ROOT / self.services["quire"]["build"]["dockerfile"]).read_text()
         gpu = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]
         ours = ("quire", "load")
+        # The image's health check asks a server in the same container.
+        self.assertEqual(self.services["load"]["healthcheck"], {"disable": True})
+        variables = gpu["quire"]["environment"]
+        self.assertEqual(variables["QUIRE_DEVICE"], "cuda")
+        self.assertRegex(dockerfile, "(?m)^ARG VERSION=")
+        self.assertEqual(set(self.services["quire"]["build"]["args"]), {"COMMIT", "VERSION"})
         for service in (*(self.services[name] for name in ours), *(gpu[name] for name in ours)):
             target = service["build"]["target"]
             self.assertRegex(dockerfile, rf"(?m)^FROM .* AS {target}$")
@@ -233,9 +239,11 @@ class KubernetesTest(unittest.TestCase):
         for service in self.of_kind("Service"):
             for port in service["spec"]["ports"]:
                 self.assertIn(port["targetPort"], ports, service["metadata"]["name"])
-        for rule in self.get("NetworkPolicy", "quire")["spec"]["ingress"]:
-            for port in rule["ports"]:
-                self.assertIn(port["port"], ports)
+        requests, *scrapes = self.get("NetworkPolicy", "quire")["spec"]["ingress"]
+        self.assertEqual(requests["ports"], [{"port": ports["grpcs"]}])
+        self.assertTrue(scrapes)
+        for rule in scrapes:
+            self.assertEqual(rule["ports"], [{"port": ports["metrics"]}])
         proxy = self.get("ConfigMap", "quire-tls-proxy")["data"]["haproxy.cfg"]
         self.assertIn(f"bind :{ports['grpcs']} ", proxy)
         pool = self.get("InferencePool", "quire")["spec"]
@@ -311,10 +319,18 @@ class KubernetesTest(unittest.TestCase):
         )
 
     @for_each_overlay
-    def test_memory_covers_the_pages(self):
-        limit = self.server["resources"]["limits"]["memory"]
-        pages = float(self.settings["QUIRE_KV_OFFLOADING_SIZE"])
-        self.assertGreater(float(limit.removesuffix("Gi")), pages * 1.02 + 1)
+    def test_memory_covers_pages_and_weights(self):
+        limit = float(self.server["resources"]["limits"]["memory"].removesuffix("Gi"))
+        about = (K8S / "overlays" / self.overlay / "kustomization.yaml").read_text()
+        weights = float(re.search(r"([\d.]+) GB of\s+(?:# )?weights", about).group(1))
+        needed = float(self.settings["QUIRE_KV_OFFLOADING_SIZE"]) + (weights + 2) * 1e9 / GIB
+        if self.settings["QUIRE_DEVICE"] == "cpu":
+            cache = self.settings["QUIRE_KV_CACHE_MEMORY_BYTES"]
+            needed += float(cache.removesuffix("MiB")) / 1024
+        for volume in self.pod["volumes"]:
+            if volume["name"] == "shm":
+                needed += float(volume["emptyDir"]["sizeLimit"].removesuffix("Gi"))
+        self.assertGreater(limit, needed)
         gpus = self.server["resources"]["limits"].get("nvidia.com/gpu", 0)
         ranks = int(self.settings.get("QUIRE_TENSOR_PARALLEL_SIZE", 1))
         self.assertEqual(gpus, ranks if self.settings["QUIRE_DEVICE"] == "cuda" else 0)
@@ -339,6 +355,38 @@ class KubernetesTest(unittest.TestCase):
     def test_nothing_listens_in_plain_text(self):
         self.assertNotIn("QUIRE_HOST", self.settings)
         self.assertNotIn("QUIRE_INSECURE_PLAINTEXT", self.settings)
+
+    def test_the_group_of_hosts_is_whole(self):
+        group, service, policy = load(K8S / "leaderworkerset.yaml")
+        spec = group["spec"]["leaderWorkerTemplate"]
+        base = build(K8S / "base")
+        identity = base[find(base, "StatefulSet", "quire")]["spec"]["template"]["spec"]
+        for role in ("leader", "worker"):
+            pod = spec[f"{role}Template"]["spec"]
+            self.assertEqual(pod["securityContext"], identity["securityContext"])
+            volumes = {volume["name"]: volume for volume in pod["volumes"]}
+            self.assertEqual(volumes["key"]["secret"]["defaultMode"], 0o440)
+            mounted = {
+                mount["name"]
+                for container in pod.get("initContainers", []) + pod["containers"]
+                for mount in container["volumeMounts"]
+            }
+            self.assertEqual(mounted, set(volumes))
+            server = pod["containers"][0]
+            flags = {flag.split("=")[0] for flag in server["args"]}
+            self.assertLessEqual(flags, flags_of("quire-server"))
+        leader = spec["leaderTemplate"]
+        proxy = leader["spec"]["initContainers"][0]
+        component = build(K8S / "overlays/cpu")
+        sidecar = component[find(component, "StatefulSet", "quire")]["spec"]["template"]["spec"]
+        self.assertEqual(proxy, sidecar["initContainers"][0])
+        wanted = service["spec"]["selector"]
+        self.assertLessEqual(wanted.items(), leader["metadata"]["labels"].items())
+        self.assertFalse(wanted.items() <= spec["workerTemplate"]["metadata"]["labels"].items())
+        self.assertEqual(service["spec"]["ports"][0]["targetPort"], proxy["ports"][0]["name"])
+        admitted = [rule for rule in policy["spec"]["ingress"] if "ports" in rule]
+        port = {"port": proxy["ports"][0]["containerPort"]}
+        self.assertIn({"from": [{"podSelector": {}}], "ports": [port]}, admitted)
 
     def test_autoscalers_own_the_number_of_servers(self):
         for component in ("hpa", "keda"):
@@ -431,6 +479,37 @@ def health(channel):
 def without_hashes(text):
     """kustomize adds ten characters to the names of generated ConfigMaps."""
     return re.sub(r"\b(quire-(?:settings|tls-proxy|endpoint-picker))-[a-z0-9]{10}\b", r"\1", text)
+
+
+class MonitoringPageTest(unittest.TestCase):
+    def example(self, begin):
+        text = (ROOT / "docs/monitoring.md").read_text()
+        return re.search(rf"^```\w*\n({re.escape(begin)}.*?)^```", text, re.M | re.S).group(1)
+
+    def test_its_command_makes_a_rule_object_of_the_shipped_rules(self):
+        command = self.example("{ printf").replace("kubectl apply -f -", "cat")
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        rules = [
+            group
+            for file in sorted((DEPLOY / "prometheus/rules").glob("*.yml"))
+            for group in load(file)[0]["groups"]
+        ]
+        made = yaml.safe_load(done.stdout)
+        self.assertEqual(made["kind"], "PrometheusRule")
+        self.assertEqual(made["spec"], {"groups": rules})
+
+    def test_its_patches_fit_the_network_policy(self):
+        items = build(K8S / "overlays/gpu")
+        for entry in yaml.safe_load(self.example("patches:"))["patches"]:
+            patch(items, entry, K8S)
+        policy = items[find(items, "NetworkPolicy", "quire")]["spec"]
+        ports = [
+            [port["port"] for port in rule["ports"]]
+            for rule in policy["ingress"] + policy["egress"]
+        ]
+        self.assertEqual(ports, [[8443], [9464], [9464], [8443], [53, 53], [4317]])
 
 
 class MetricNamesTest(unittest.TestCase):
