@@ -60,6 +60,7 @@ TEST(TimelineTest, SpansAcrossItsEndsAreLeftOut) {
     const TimelineSpan late({.name = "late"});
     EXPECT_TRUE(Timeline::Stop().events.empty());
   }
+  EXPECT_TRUE(Timeline::Stop().events.empty());
   ASSERT_TRUE(Timeline::Start(10));
   EXPECT_TRUE(Timeline::Stop().events.empty());
 }
