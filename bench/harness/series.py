@@ -31,6 +31,7 @@ AREAS = (
     ("Steps", r"decode|prefill|idle between|kill of a rank"),
     ("Serving", r"offline|^W[1-8]|^demo"),
     ("Text and streams", r"^W9|^tokenizer|^stream|^soak"),
+    ("Observation", r"with a trace|^a scrape"),
     ("Scheduler and cache", r"^scheduler|^prefix_tree|^copy"),
 )
 
