@@ -5,7 +5,10 @@
 // Owned by shared_ptr: by the library from Begin to Done, and by every job on its way to the call.
 #pragma once
 
+#include <grpcpp/alarm.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -57,6 +60,20 @@ class SessionStream : public std::enable_shared_from_this<SessionStream> {
   }
 
   // --- The session thread's.
+  // Runs `job` on the session thread after that time, unless `alarm`, a member of the call, is
+  // cancelled before; holds the call until then.
+  template <typename Job>
+  void SetAlarm(grpc::Alarm& alarm, double seconds, Job job) {
+    const auto due = std::chrono::system_clock::now() +
+                     std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                         std::chrono::duration<double>(seconds));
+    // The alarm keeps its function until it is destroyed itself, with the call. So the function
+    // gives up its hold of the call when the alarm goes off or is cancelled.
+    alarm.Set(due, [this, self = shared_from_this(), job](bool in_time) mutable {
+      const auto held = std::move(self);
+      if (in_time) Post(job);
+    });
+  }
   // Ends the call unless it has ended. The call releases all it holds before its client can know of
   // the end.
   void End(const absl::Status& status);

@@ -4,7 +4,6 @@
 #include <grpcpp/alarm.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -27,12 +26,6 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 // session takes. Later KV is left out, and its tokens travel alone.
 constexpr double kPatienceSeconds = 5;
 constexpr int kMaxTransfers = 64;
-
-std::chrono::system_clock::time_point InSeconds(double seconds) {
-  return std::chrono::system_clock::now() +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(
-             std::chrono::duration<double>(seconds));
-}
 
 absl::Status CallerGone() { return absl::CancelledError("the call was cancelled"); }
 
@@ -73,15 +66,6 @@ class Transfer : public SessionStream {
     if (!std::exchange(entered_, false)) return;
     --resources_->transfers;
     resources_->streams.Leave();
-  }
-  // The alarm belongs to the call and keeps its function until the alarm itself is destroyed. So
-  // the function gives up its hold of the call when the alarm goes off or is cancelled.
-  template <typename Job>
-  void SetAlarm(grpc::Alarm& alarm, double seconds, Job job) {
-    alarm.Set(InSeconds(seconds), [this, self = shared_from_this(), job](bool due) mutable {
-      const auto held = std::move(self);
-      if (due) Post(job);
-    });
   }
 
  private:

@@ -4,7 +4,6 @@
 
 #include <grpcpp/alarm.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,19 +89,6 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
                                       request.uncaptured());
     }
     SetAlarm(end_, seconds, [this] { StopRecording(); });
-  }
-
-  // The alarm belongs to the call and keeps its function until the alarm itself is destroyed. So
-  // the function gives up its hold of the call when the alarm goes off or is cancelled.
-  template <typename Job>
-  void SetAlarm(grpc::Alarm& alarm, double seconds, Job job) {
-    const auto due = std::chrono::system_clock::now() +
-                     std::chrono::duration_cast<std::chrono::system_clock::duration>(
-                         std::chrono::duration<double>(seconds));
-    alarm.Set(due, [this, self = shared_from_this(), job](bool in_time) mutable {
-      const auto held = std::move(self);
-      if (in_time) Post(job);
-    });
   }
 
   // Steps that were asked for and have not run are not profiled.
