@@ -81,7 +81,7 @@ class Follower:
     """The process of a node that follows."""
 
     def __init__(self, address, *flags, node=1, nodes=2, prefix=()):
-        self._log = tempfile.TemporaryFile(mode="w+")
+        self._log = running_server.log_file()
         self.process = subprocess.Popen(
             [*prefix, running_server.BINARY, "--nnodes", str(nodes), "--node-rank", str(node),
              "--leader-address", address, *flags], stdout=self._log, stderr=self._log)

@@ -1,6 +1,8 @@
 """A quire-server on a Unix socket, for the tests of the Python client."""
 
+import fcntl
 import http.client
+import os
 import pathlib
 import re
 import subprocess
@@ -14,13 +16,23 @@ START_SECONDS = 120  # with sanitizers and a busy machine; a plain build needs l
 PAGE_SECONDS = 60  # beyond it something hangs
 
 
+def log_file():
+    """A file for a server's output that a test reads meanwhile.
+
+    Both share the position in it, which reading moves, so the server must write at the end.
+    """
+    log = tempfile.TemporaryFile(mode="w+")
+    fcntl.fcntl(log, fcntl.F_SETFL, fcntl.fcntl(log, fcntl.F_GETFL) | os.O_APPEND)
+    return log
+
+
 class RunningServer:
     """Serves the bundled model, or the one of `flags`, until stop(); `binary` is BINARY's copy."""
 
     def __init__(self, *flags, binary=None):
         self._folder = tempfile.TemporaryDirectory()
         self.target = f"unix:{self._folder.name}/quire.sock"
-        self._log = tempfile.TemporaryFile(mode="w+")
+        self._log = log_file()
         listen = ["--uds", f"{self._folder.name}/quire.sock", "--metrics-port", "0"]
         self.process = subprocess.Popen(
             [binary or BINARY, *listen, *flags], stdout=self._log, stderr=self._log
