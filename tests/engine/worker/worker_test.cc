@@ -21,6 +21,14 @@ StepPlan Decoding(int32_t rows) {
   return plan;
 }
 
+EngineConfig TwoRowsOfTheDemo() {
+  EngineConfig config;
+  config.model = QUIRE_SOURCE_DIR "/models/demo";
+  config.device = "cpu";
+  config.max_num_seqs = 2;
+  return config;
+}
+
 TEST(GraphSizeTest, IsTheLeastThatHoldsEveryRow) {
   constexpr std::array<int32_t, 3> kSizes = {1, 4, 8};
   EXPECT_EQ(GraphSizeFor(Decoding(1), kSizes), 1);
@@ -75,11 +83,7 @@ class RangeRecorder final : public testing::ForwardingBackend {
 };
 
 TEST(WorkerTest, StepsAndLayersHaveNamesInProfiles) {
-  EngineConfig config;
-  config.model = QUIRE_SOURCE_DIR "/models/demo";
-  config.device = "cpu";
-  config.max_num_seqs = 2;
-  const absl::StatusOr<EngineSetup> setup = PlanEngine(config);
+  const absl::StatusOr<EngineSetup> setup = PlanEngine(TwoRowsOfTheDemo());
   ASSERT_TRUE(setup.ok()) << setup.status();
   std::vector<std::string> ranges;
   const absl::StatusOr<std::unique_ptr<Worker>> worker =
@@ -100,11 +104,7 @@ TEST(WorkerTest, StepsAndLayersHaveNamesInProfiles) {
 }
 
 TEST(WorkerTest, ATimedStepTellsItsPartsAndDrawsTheSameTokens) {
-  EngineConfig config;
-  config.model = QUIRE_SOURCE_DIR "/models/demo";
-  config.device = "cpu";
-  config.max_num_seqs = 2;
-  const absl::StatusOr<EngineSetup> setup = PlanEngine(config);
+  const absl::StatusOr<EngineSetup> setup = PlanEngine(TwoRowsOfTheDemo());
   ASSERT_TRUE(setup.ok()) << setup.status();
   const absl::StatusOr<std::unique_ptr<Worker>> worker =
       MakeWorker(SpecOf(*setup, 0), std::move(CreateCpuBackends(1, 1).front()));
@@ -138,11 +138,7 @@ TEST(WorkerTest, ATimedStepTellsItsPartsAndDrawsTheSameTokens) {
 }
 
 TEST(WorkerTest, ProfilersRecordFromTheFirstWatchedStepToTheLast) {
-  EngineConfig config;
-  config.model = QUIRE_SOURCE_DIR "/models/demo";
-  config.device = "cpu";
-  config.max_num_seqs = 2;
-  const absl::StatusOr<EngineSetup> setup = PlanEngine(config);
+  const absl::StatusOr<EngineSetup> setup = PlanEngine(TwoRowsOfTheDemo());
   ASSERT_TRUE(setup.ok()) << setup.status();
   std::vector<std::string> calls;
   const absl::StatusOr<std::unique_ptr<Worker>> worker =
@@ -162,10 +158,7 @@ TEST(WorkerTest, ProfilersRecordFromTheFirstWatchedStepToTheLast) {
 
 // The largest step that the settings allow is larger than all contexts together.
 TEST(WorkerTest, WarmsUpWithNoMoreRowsThanItHas) {
-  EngineConfig config;
-  config.model = QUIRE_SOURCE_DIR "/models/demo";
-  config.device = "cpu";
-  config.max_num_seqs = 2;
+  EngineConfig config = TwoRowsOfTheDemo();
   config.max_model_len = 16;
   config.max_num_batched_tokens = 512;
   const absl::StatusOr<EngineSetup> setup = PlanEngine(config);
