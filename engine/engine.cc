@@ -13,8 +13,10 @@
 #include "engine/base/status_macros.h"
 #include "engine/base/timeline.h"
 #include "engine/base/wake_event.h"
+#include "engine/kv_event_log.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/step_observer.h"
+#include "engine/tenant_gate.h"
 #include "engine/values/admission.h"
 #include "engine/worker/transport.h"
 #include "kernels/check.h"
@@ -32,6 +34,8 @@ struct SessionCall {
   SessionCompletion done;
 };
 
+using FlushCall = std::pair<CacheFlush, Engine::FlushCompletion>;
+
 // From any thread to the scheduler thread.
 struct Message {
   enum class Kind : uint8_t {
@@ -42,7 +46,9 @@ struct Message {
     kResume,
     kSession,
     kObserve,
-    kView
+    kView,
+    kFlush,
+    kTenants
   };
 
   Kind kind = Kind::kAdd;
@@ -53,6 +59,8 @@ struct Message {
   std::unique_ptr<SessionCall> session;          // kSession
   SessionObserver* observer = nullptr;           // kObserve
   std::unique_ptr<Engine::ViewCompletion> view;  // kView
+  std::unique_ptr<FlushCall> flush;              // kFlush
+  std::unique_ptr<TenantTable> tenants;          // kTenants
 };
 
 // Counts of one turn of the loop, until they are added to the stats.
@@ -84,8 +92,10 @@ struct Engine::State {
       : limits(limits_in),
         sink(sink_in),
         graph_sizes(std::move(graph_sizes_in)),
+        gate(config, limits_in),
         transport(std::move(transport_in)),
-        scheduler(WithLimits(config, limits_in)) {
+        scheduler(WithLimits(config, limits_in)),
+        kv_events(config.block_size, KvEventLogSize(), [this] { wake.Notify(); }) {
     for (const int32_t size : graph_sizes) graphs.push_back({.size = size});
     stats.graphs = graphs;
     transport->SetWake(&wake);
@@ -120,10 +130,9 @@ struct Engine::State {
   std::vector<Message> inbox;
   std::atomic<bool> draining{false};
   std::atomic<bool> stopping{false};
-  // Work not yet running: in the inbox, and in the scheduler's queue as of its last turn. A request
-  // counts in both for a moment, never in neither, so the bounds hold.
+  TenantGate gate;
+  // In the inbox; the stats have the scheduler's queue as of its last turn.
   std::atomic<int64_t> inbox_reqs{0}, inbox_tokens{0};
-  std::atomic<int64_t> waiting_reqs{0}, waiting_tokens{0};
   std::atomic<int64_t> live{0};  // accepted and not finished
   std::atomic<int64_t> work_since_ns{0};
   mutable std::mutex stats_mutex;
@@ -144,7 +153,10 @@ struct Engine::State {
   StepSizes step_sizes;                  // of all retired steps
   StepObserver observer;
   TurnCounts counts;
+  KvEventLog kv_events;          // its readers: any thread
   std::vector<GraphUse> graphs;  // of graph_sizes
+  std::vector<TenantStats> tenant_changes;
+  int64_t last_finished_ns = 0;  // of the last step retired
   bool recovering = false;
   bool faulted = false;  // for good
   std::thread thread;
@@ -194,7 +206,7 @@ absl::Status Engine::State::CheckPrompt(const Request& request) const {
       " tokens) need more KV cache than the server has; ask for fewer tokens");
 }
 
-absl::Status Engine::Submit(std::unique_ptr<Request> request) {
+absl::Status Engine::Submit(std::unique_ptr<Request> request, int64_t* predicted_ttft_ns) {
   State& s = *state_;
   RETURN_IF_ERROR(s.CheckPrompt(*request));
   if (s.draining.load(std::memory_order_acquire)) {
@@ -205,20 +217,25 @@ absl::Status Engine::Submit(std::unique_ptr<Request> request) {
     if (!s.stats.fault.empty())
       return absl::UnavailableError("the engine failed: " + s.stats.fault);
   }
-  // Counted before the bounds are checked, so that submitting threads cannot overshoot them
-  // together.
   const int64_t prompt = static_cast<int64_t>(request->prompt.size());
-  const int64_t reqs = s.inbox_reqs.fetch_add(1) + s.waiting_reqs.load();
-  const int64_t tokens = s.inbox_tokens.fetch_add(prompt) + s.waiting_tokens.load();
-  if (reqs >= s.limits.max_num_queued_reqs || tokens + prompt > s.limits.max_num_queued_tokens) {
-    s.inbox_reqs.fetch_sub(1);
-    s.inbox_tokens.fetch_sub(prompt);
-    return QueueFull(reqs, tokens);
-  }
+  const int64_t now_ns = SteadyNowNs();
+  int64_t predicted_ns = 0;
+  RETURN_IF_ERROR(s.gate.Enter(*request, prompt, now_ns, &predicted_ns));
+  if (predicted_ns > 0) request->predicted_ttft_ns = now_ns - request->arrival_ns + predicted_ns;
+  if (predicted_ttft_ns != nullptr) *predicted_ttft_ns = request->predicted_ttft_ns;
+  s.inbox_reqs.fetch_add(1);
+  s.inbox_tokens.fetch_add(prompt);
   // Set work_since_ns before live, so that readers never see one without the other.
   if (s.live.load() == 0) s.work_since_ns.store(SteadyNowNs());
   s.live.fetch_add(1);
   s.Post({.request = std::move(request)});
+  return absl::OkStatus();
+}
+
+absl::Status Engine::SetTenants(const TenantTable& table) {
+  RETURN_IF_ERROR(ValidateTenantTable(table));
+  state_->gate.SetTable(table);
+  state_->Post({.kind = Message::Kind::kTenants, .tenants = std::make_unique<TenantTable>(table)});
   return absl::OkStatus();
 }
 
@@ -250,6 +267,13 @@ void Engine::View(ViewCompletion done) const {
       {.kind = Message::Kind::kView, .view = std::make_unique<ViewCompletion>(std::move(done))});
 }
 
+KvEventLog& Engine::kv_events() { return state_->kv_events; }
+
+void Engine::FlushCache(const CacheFlush& flush, FlushCompletion done) {
+  auto call = std::make_unique<FlushCall>(flush, std::move(done));
+  state_->Post({.kind = Message::Kind::kFlush, .flush = std::move(call)});
+}
+
 void Engine::ProfileSteps(int32_t steps, bool uncaptured) {
   state_->observer.ProfileSteps(steps, uncaptured);
 }
@@ -270,6 +294,12 @@ EngineStats Engine::Stats() const {
   stats.work_waiting = state_->live.load() > stats.load.paused;
   stats.work_since_ns = state_->work_since_ns.load();
   return stats;
+}
+
+std::vector<TenantStats> Engine::Tenants() const { return state_->gate.Figures(); }
+
+std::optional<double> Engine::PredictTtftSeconds(TenantId tenant, int64_t prompt_tokens) const {
+  return state_->gate.PredictTtftSeconds(tenant, prompt_tokens, SteadyNowNs());
 }
 
 void Engine::State::Post(Message message) {
@@ -295,6 +325,7 @@ void Engine::State::Run() {
     progress |= !stop && StartCopies();
     NoticeLateCopies();
     progress |= ReadView();
+    progress |= kv_events.Serve(scheduler.kv_events());
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
     if (!progress && could_start && scheduler.HasWork() && !scheduler.WaitsForCopies()) {
       // The scheduler promises that this cannot happen; if it does, no request waits for ever.
@@ -341,18 +372,26 @@ void Engine::State::Take(Message& message, bool stop) {
     case Message::Kind::kSession:
       return message.session->done(scheduler.Run(std::move(message.session->operation), now_ns));
     case Message::Kind::kObserve: return scheduler.SetSessionObserver(message.observer);
+    case Message::Kind::kTenants: return scheduler.SetTenants(*message.tenants);
     case Message::Kind::kView: return viewers.push_back(std::move(*message.view));
+    case Message::Kind::kFlush: return message.flush->second(scheduler.Flush(message.flush->first));
   }
 }
 
 void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
   const int64_t now_ns = SteadyNowNs();
   ++counts.taken_reqs;
-  counts.taken_tokens += static_cast<int64_t>(request->prompt.size());
+  const int64_t prompt = static_cast<int64_t>(request->prompt.size());
+  counts.taken_tokens += prompt;
+  gate.Take(request->tenant, prompt);
   const RequestId id = request->id;
+  const TenantId tenant = request->tenant;
   if (!scheduler.HasWork()) work_since_ns.store(now_ns);
   if (request->session_turn.has_value()) {
     scheduler.AddTurn(std::move(request), now_ns, events);
+    TurnStart& start = events.starts.back();
+    if (!start.status.ok()) gate.Untake();
+    gate.CompleteRefusal(tenant, start.prompt_tokens, now_ns, &start.status);
   } else {
     scheduler.Add(std::move(request));
   }
@@ -458,6 +497,11 @@ void Engine::State::CountStep(const StepResult& result) {
   step_sizes.Add(counts.last_step_tokens);
   counts.last_step_ns = result.finished_ns - result.started_ns;
   counts.steps_ns += counts.last_step_ns;
+  // Steps overlap on the device's queue: one begins when the one before it ends.
+  const int64_t began_ns =
+      std::max(result.started_ns, std::exchange(last_finished_ns, result.finished_ns));
+  gate.AddStep(published.front().prompt_tokens,
+               static_cast<double>(result.finished_ns - began_ns) * 1e-9);
   counts.last_retired_ns = SteadyNowNs();
   const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
   if (graph == graphs.end() || !published.front().captured()) return;
@@ -522,12 +566,14 @@ void Engine::State::Deliver() {
 
 void Engine::State::PublishStats() {
   const SchedulerLoad load = scheduler.Load();
-  waiting_reqs.store(load.waiting);
-  waiting_tokens.store(load.waiting_tokens);
-  // After the load above counts them as waiting or running.
+  tenant_changes.clear();
+  scheduler.TakeTenantChanges(tenant_changes);
+  gate.Publish(load, tenant_changes, SteadyNowNs());
+  const uint64_t deadline_refusals = gate.deadline_refusals();
   inbox_reqs.fetch_sub(counts.taken_reqs);
   inbox_tokens.fetch_sub(counts.taken_tokens);
   std::lock_guard lock(stats_mutex);
+  stats.deadline_refusals = deadline_refusals;
   stats.load = load;
   stats.cache = scheduler.cache_stats();
   stats.tiering = scheduler.tiering_stats();

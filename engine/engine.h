@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/values/cache_stats.h"
+#include "engine/values/kv_events.h"
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
@@ -20,6 +22,7 @@
 #include "engine/values/session_operation.h"
 #include "engine/values/step_sizes.h"
 #include "engine/values/step_times.h"
+#include "engine/values/tenant_limits.h"
 #include "engine/worker/rank/graph_use.h"
 
 namespace quire {
@@ -41,13 +44,15 @@ struct EngineStats {
   int64_t last_retired_ns = 0;        // steady clock; 0: none yet
   bool work_waiting = false;          // live requests exist that are not paused
   int64_t work_since_ns = 0;          // steady clock; when the first of them came to an idle engine
-  std::string fault;             // why the worker group is dead for good; empty while it is not
-  bool recovering = false;       // the workers died, and new ones are being started
-  uint64_t recoveries = 0;       // times that workers died and were replaced
-  uint64_t rank_mismatches = 0;  // steps on which ranks disagreed; each ended its worker group
-  std::vector<GraphUse> graphs;  // one per batch size whose steps are captured, ascending
+  std::string fault;               // why the worker group is dead for good; empty while it is not
+  bool recovering = false;         // the workers died, and new ones are being started
+  uint64_t recoveries = 0;         // times that workers died and were replaced
+  uint64_t deadline_refusals = 0;  // requests that could not have met their deadline
+  uint64_t rank_mismatches = 0;    // steps on which ranks disagreed; each ended its worker group
+  std::vector<GraphUse> graphs;    // one per batch size whose steps are captured, ascending
 };
 
+class KvEventLog;
 class Transport;
 
 class Engine {
@@ -62,9 +67,17 @@ class Engine {
 
   // Hands a request over, a session's turn included. OK: its events follow, a TurnStart first if it
   // is a turn. INVALID_ARGUMENT: it can never run here (the message says which limit).
-  // UNAVAILABLE: queue full (requests or tokens), draining, or worker fault; retry later. Any
-  // thread; never blocks.
-  absl::Status Submit(std::unique_ptr<Request> request);
+  // UNAVAILABLE: queue full (requests or tokens), draining, or worker fault; retry later.
+  // RESOURCE_EXHAUSTED: a limit of the tenant's own. DEADLINE_EXCEEDED: the deadline would pass
+  // before the first token (engine/tenant_gate.h has both). `predicted_ttft_ns`, if given: from
+  // the request's arrival to its first token; 0 when nothing is predicted. Any thread; never
+  // blocks.
+  absl::Status Submit(std::unique_ptr<Request> request, int64_t* predicted_ttft_ns = nullptr);
+  // The limits and weights of tenants from now on, also for requests that wait or run; before the
+  // first call every tenant has the defaults of TenantLimits. A lower limit ends no request.
+  // INVALID_ARGUMENT as from ValidateTenantTable; the limits then stay as they were. Any thread;
+  // never blocks.
+  absl::Status SetTenants(const TenantTable& table);
   // Ends a request. Idempotent; unknown ids are ignored. `keep_output`: how many tokens of a turn's
   // output its reader was given; the session keeps no more, even if the turn has just ended by
   // itself. Any thread; never blocks.
@@ -87,12 +100,26 @@ class Engine {
   void StartDrain();
   bool Idle() const;  // no live request
   EngineStats Stats() const;
+  // The figures of all tenants that are named or had requests of late, in the order of their ids.
+  // Bounded: TenantTable::kMaxTenants, TenantGate::kMaxEntries, and the live requests.
+  std::vector<TenantStats> Tenants() const;
+  // The first token of a request of this tenant and length, if it came now; nullopt: too little
+  // was measured yet.
+  std::optional<double> PredictTtftSeconds(TenantId tenant, int64_t prompt_tokens) const;
   // Takes a view, in parts between steps, and gives it to `done` on the scheduler thread: `done`
   // must hand it over and not block. Costs a millisecond or two for 100,000 blocks in all: ask at
   // most once a second, and only while its reader looks. `done` is dropped without a call if the
   // engine ends first. Any thread; never blocks.
   using ViewCompletion = std::function<void(const SchedulerView&)>;
   void View(ViewCompletion done) const;
+  // The changes of the blocks with KV, for subscribers. Lives as long as the engine. Any thread.
+  KvEventLog& kv_events();
+  // Drops KV from the prefix cache between two steps, in the order of the calls of Run and Submit.
+  // Takes about a millisecond for 10,000 blocks. `done` is called on the scheduler thread, must
+  // hand over and not block, and is dropped without a call if the engine ends first. Any thread;
+  // never blocks.
+  using FlushCompletion = std::function<void(const FlushedCache&)>;
+  void FlushCache(const CacheFlush& flush, FlushCompletion done);
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <sstream>
@@ -19,6 +20,7 @@
 #include "server/dry_run.h"
 #include "server/server.h"
 #include "server/session/archive/session_directory.h"
+#include "server/tls/certificate_check.h"
 
 namespace quire {
 namespace {
@@ -116,6 +118,8 @@ int DryRun(const ParsedSettings& parsed) {
   StartError error;
   const std::optional<EngineSetup> setup = PlanServing(parsed.settings.engine, &error);
   if (!setup) return Exit(Complain(error));
+  const absl::Status tls = CheckTlsFiles(parsed.settings.server.front.tls, time(nullptr));
+  if (!tls.ok()) return Exit(Complain({ExitCode::kBadConfig, tls}));
   if (const std::string& folder = parsed.settings.server.session_dir; !folder.empty()) {
     const absl::Status usable = CheckSessionDirectory(folder);
     if (!usable.ok()) return Exit(Complain({ExitCode::kBadConfig, usable}));

@@ -16,19 +16,24 @@
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
 #include "engine/engine_workers.h"
+#include "kernels/check.h"
 #include "server/admin/admin_http.h"
 #include "server/admin/graph_log.h"
 #include "server/admin/status_json.h"
 #include "server/admin/status_page.h"
 #include "server/call/serving_model.h"
+#include "server/forced_exit.h"
 #include "server/front/grpc_front.h"
 #include "server/front/listen_address.h"
+#include "server/identity/door_keeper.h"
 #include "server/metrics/gpu_watch.h"
 #include "server/metrics/live_figures.h"
 #include "server/metrics/metrics.h"
+#include "server/metrics/tenant_metrics.h"
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
+#include "server/tls/certificate_check.h"
 #include "server/tracing/tracer.h"
 #include "version/build_facts.h"
 
@@ -45,8 +50,9 @@ double SecondsSince(int64_t start_ns) {
 }
 
 // The front's settings, with room for every call that the engine can hold.
-FrontOptions FrontFor(const Settings& settings) {
+FrontOptions FrontFor(const Settings& settings, const Door* door) {
   FrontOptions options = settings.server.front;
+  options.door = door;
   options.max_open_streams =
       settings.engine.max_num_queued_reqs + settings.engine.max_num_seqs + kCallsBeyondQueue;
   return options;
@@ -67,41 +73,6 @@ AdminPage Verdict(bool good, const char* reason_if_not) {
   if (good) return {.body = "ok\n"};
   return {.status = 503, .body = std::string(reason_if_not) + "\n"};
 }
-
-// Ends the process unless it is destroyed in time: gRPC's shutdown may never return.
-class ForcedExit {
- public:
-  explicit ForcedExit(double seconds) : thread_([this, seconds] { Wait(seconds); }) {}
-  ~ForcedExit() {
-    {
-      const std::lock_guard lock(mutex_);
-      disarmed_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
- private:
-  void Wait(double seconds) {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                          [&] { return disarmed_; })) {
-      return;
-    }
-    Log(Severity::kError, "shutdown hung: the process ends by force");
-    StopLog();
-    _exit(static_cast<int>(ExitCode::kForced));
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool disarmed_ = false;
-  std::thread thread_;  // last, because it uses the members above
-};
-
-}  // namespace
-
-namespace {
 
 StartError PlanError(const EngineConfig& config, const absl::Status& status) {
   const bool model_is_fine = ModelConfig::Load(config.model).ok();
@@ -159,6 +130,7 @@ struct Server::State {
   absl::StatusOr<std::unique_ptr<Transport>> StartWorkers();
   absl::Status OpenArchive();
   absl::Status StartTracer();
+  absl::Status OpenKeys();
   std::optional<StartError> Serve();
   void EndPhase(const char* name);
 
@@ -174,6 +146,7 @@ struct Server::State {
   EngineStats Stats();
   AdminPage Page(std::string_view path);
   AdminPage ProbePage(std::string_view path);
+  void ShowTenants();
   AdminPage StatusPageJson();
   std::string Address() const;
   bool Draining();
@@ -198,6 +171,7 @@ struct Server::State {
   std::condition_variable drain_changed;
   bool drain_requested = false;
 
+  std::unique_ptr<DoorKeeper> keeper;       // outlives the front
   std::unique_ptr<Tracer> tracer;           // null: no endpoint; outlives engine and front
   std::unique_ptr<SessionArchive> archive;  // null: no session directory; outlives engine and front
 
@@ -220,6 +194,8 @@ void Server::State::EndPhase(const char* name) {
 // Binds the admin port, and checks that the gRPC address is free before the model is loaded.
 std::optional<StartError> Server::State::Listen() {
   const ServerConfig& config = settings.server;
+  const absl::Status tls = CheckTlsFiles(config.front.tls, time(nullptr));
+  if (!tls.ok()) return StartError{ExitCode::kBadConfig, tls};
   absl::StatusOr<std::unique_ptr<AdminHttp>> port =
       AdminHttp::Start({.host = config.metrics_host, .port = config.metrics_port},
                        [this](std::string_view path) { return Page(path); });
@@ -229,10 +205,16 @@ std::optional<StartError> Server::State::Listen() {
                                    ? CheckTcpFree(config.front.host, config.front.port, "--port")
                                    : CheckUnixSocketFree(config.front.uds);
   if (!address.ok()) return StartError{ExitCode::kCannotListen, address};
-  if (config.BeyondThisMachine()) {
+  if (const std::string& path = config.front.admin_uds; !path.empty()) {
+    const absl::Status free = CheckUnixSocketFree(path);
+    if (!free.ok()) return StartError{ExitCode::kCannotListen, free};
+  }
+  if (config.BeyondThisMachine() && !config.front.tls.on()) {
     Log(Severity::kWarning,
-        "--insecure-plaintext: each peer that reaches the address may use, abort and drain this "
-        "server, and its requests are not encrypted",
+        config.api_keys.empty()
+            ? "--insecure-plaintext: each peer that reaches the address may use this server, and "
+              "requests are not encrypted"
+            : "--insecure-plaintext: keys and requests are not encrypted",
         {{"host", config.front.host}});
   }
   return std::nullopt;
@@ -285,6 +267,9 @@ std::optional<StartError> Server::State::Load() {
   const absl::Status opened = OpenArchive();
   if (!opened.ok()) return StartError{ExitCode::kBadConfig, opened};
 
+  if (const absl::Status status = OpenKeys(); !status.ok()) {
+    return StartError{ExitCode::kBadConfig, status};
+  }
   if (const absl::Status status = StartTracer(); !status.ok()) {
     return StartError{ExitCode::kBadConfig, status};
   }
@@ -294,10 +279,12 @@ std::optional<StartError> Server::State::Load() {
   }
   {
     const std::lock_guard lock(parts_mutex);
-    front = GrpcFront::Create(FrontFor(settings), &model, &metrics, tracer.get());
+    front = GrpcFront::Create(FrontFor(settings, &keeper->door()), &model, &metrics, tracer.get());
     engine = std::make_unique<Engine>(model.setup.scheduler, model.setup.limits,
                                       *std::move(transport), front.get(), model.setup.graph_sizes);
   }
+  // The key file's reader has checked the limits.
+  keeper->Watch([this](const TenantTable& tenants) { CHECK(engine->SetTenants(tenants).ok()); });
   EndPhase("weights");
   if (archive != nullptr) archive->Adopt(engine.get(), arenas);
   return std::nullopt;
@@ -312,6 +299,19 @@ absl::Status Server::State::OpenArchive() {
                                                   .model_identity = model.identity,
                                                   .limits = FileLimits(model)},
                                                  &metrics.archive()));
+  return absl::OkStatus();
+}
+
+absl::Status Server::State::OpenKeys() {
+  const ServerConfig& config = settings.server;
+  // Without keys, this machine's users may administer, unless a socket is there for it; other
+  // machines may not.
+  ASSIGN_OR_RETURN(
+      keeper, DoorKeeper::Open({.api_keys = config.api_keys,
+                                .everybody_administers =
+                                    !config.BeyondThisMachine() && config.front.admin_uds.empty(),
+                                .served = settings.server.served_model_names},
+                               &metrics.auth()));
   return absl::OkStatus();
 }
 
@@ -415,8 +415,9 @@ void Server::State::WatchUntil(double seconds, Done done) {
 
 ExitCode Server::State::Drain() {
   const ServerConfig& config = settings.server;
-  const ForcedExit forced_exit(config.drain_delay_seconds + config.shutdown_timeout_seconds +
-                               kForcedExitSeconds);
+  const ForcedExit forced_exit(
+      config.drain_delay_seconds + config.shutdown_timeout_seconds + kForcedExitSeconds,
+      static_cast<int>(ExitCode::kForced));
   const int64_t start_ns = SteadyNowNs();
   front->BeginExit();
   draining = true;
@@ -450,6 +451,7 @@ void Server::State::TearDown() {
   // The grace period is within the margin of ForcedExit.
   if (front != nullptr && engine != nullptr) front->Shutdown(kForcedExitSeconds / 2);
   if (archive != nullptr) archive->Stop();
+  if (keeper != nullptr) keeper->StopWatch();  // it changes the engine's tenants
   std::unique_ptr<Engine> last_engine;
   std::unique_ptr<GrpcFront> last_front;
   {
@@ -460,7 +462,8 @@ void Server::State::TearDown() {
   last_engine.reset();
   last_front.reset();
   archive.reset();  // may hold the last calls
-  tracer.reset();   // no call is left that could be traced
+  keeper.reset();
+  tracer.reset();  // no call is left that could be traced
   admin.reset();
 }
 
@@ -505,9 +508,17 @@ AdminPage Server::State::StatusPageJson() {
   return {.content_type = "application/json", .body = StatusJson(facts)};
 }
 
+void Server::State::ShowTenants() {
+  const std::lock_guard lock(parts_mutex);
+  if (engine == nullptr || settings.server.api_keys.empty()) return;
+  const std::vector<TenantStats> tenants = engine->Tenants();
+  metrics.tenants().Set(tenants, keeper->NamesOf(tenants));
+}
+
 AdminPage Server::State::Page(std::string_view path) {
   if (path == "/metrics") {
     metrics.ServerState(StateName());
+    ShowTenants();
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics.Serialize(Stats())};
   }

@@ -16,7 +16,7 @@ namespace {
 
 int RunTurns(const Invocation& line, Connection& connection, Terminal& terminal) {
   Conversation conversation(line, connection, terminal);
-  const Transcript transcript(terminal.state_folder, line.server, *line.generate.session);
+  const Transcript transcript(terminal.state_folder, terminal.server, *line.generate.session);
   const auto turn = [&](const std::string& text) {
     const int code = conversation.Turn(text);
     // For a later `quire chat`. A text leaves no messages.

@@ -49,6 +49,8 @@ std::string StateFolder() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Statuses say what went wrong; the library would print it beside them.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   // The server refuses bytes that are not UTF-8 with a reason; the library's log line adds none.
   google::protobuf::SetLogHandler(nullptr);
   // Blocked before gRPC starts its threads, so that only the waiting thread ever sees the signal.
@@ -70,7 +72,9 @@ int main(int argc, char** argv) {
                                 typed,
                                 typed,
                                 StateFolder(),
-                                traceparent == nullptr ? "" : traceparent};
+                                traceparent == nullptr ? "" : traceparent,
+                                "",
+                                quire::connect::EnvironmentOf(environ)};
   return quire::cli::RunQuire(std::vector<std::string>(argv + 1, argv + argc), terminal,
                               *interrupt);
 }

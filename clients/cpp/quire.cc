@@ -1,12 +1,16 @@
 // From a command line to the function that runs it.
 #include "clients/cpp/quire.h"
 
+#include <optional>
+#include <string>
+
 #include "clients/cpp/call/connection.h"
 #include "clients/cpp/call/report.h"
 #include "clients/cpp/chat/chat.h"
 #include "clients/cpp/control.h"
 #include "clients/cpp/flags/invocation.h"
 #include "clients/cpp/generate.h"
+#include "clients/cpp/key.h"
 #include "clients/cpp/memory.h"
 #include "clients/cpp/session/session.h"
 #include "clients/cpp/tokens.h"
@@ -28,6 +32,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kDrain: return RunDrain(line, connection, terminal);
     case Command::kTrace: return RunTrace(line, connection, terminal);
     case Command::kMemory: return RunMemory(line, connection, terminal);
+    case Command::kKey:
     case Command::kNone: break;
   }
   return kExitUsage;
@@ -40,8 +45,20 @@ int RunQuire(const std::vector<std::string>& args, Terminal& terminal, Interrupt
   terminal.out << parsed.out << std::flush;
   terminal.err << parsed.err << std::flush;
   if (!parsed.invocation) return parsed.exit_code;
-  Connection connection(parsed.invocation->server, parsed.invocation->timeout_seconds, &interrupt,
+  if (parsed.invocation->command == Command::kKey) return RunKey(parsed.invocation->key, terminal);
+  const absl::StatusOr<connect::Endpoint> endpoint =
+      connect::ResolveEndpoint(parsed.invocation->connection, terminal.environment);
+  if (!endpoint.ok()) {
+    terminal.err << "quire: " << endpoint.status().message() << "\n";
+    return kExitUsage;
+  }
+  terminal.server = endpoint->server;
+  Connection connection(*endpoint, parsed.invocation->timeout_seconds, &interrupt,
                         terminal.traceparent);
+  const Invocation& line = *parsed.invocation;
+  const std::optional<std::string>& session =
+      line.command == Command::kSession ? line.session.name : line.generate.session;
+  if (session) connection.UseSession(*session);
   const int code = Run(*parsed.invocation, connection, terminal, interrupt);
   terminal.out.flush();
   if (interrupt.raised()) {

@@ -45,9 +45,11 @@ bool Accept(const RunRecord& run, const Summary& summary, std::ostream& err) {
 
 }  // namespace
 
-int RunLoadCommand(const std::vector<std::string>& args, std::stop_token stop, std::ostream& out,
-                   std::ostream& err, bool terminal) {
-  ParsedOptions parsed = ParseOptions(args, terminal);
+int RunLoadCommand(const std::vector<std::string>& args, std::stop_token stop,
+                   const LoadTerminal& terminal) {
+  std::ostream& out = terminal.out;
+  std::ostream& err = terminal.err;
+  ParsedOptions parsed = ParseOptions(args, terminal.live, terminal.environment);
   out << parsed.out << std::flush;
   err << parsed.err << std::flush;
   if (!parsed.settings) return parsed.exit_code;

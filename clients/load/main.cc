@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <stop_token>
 #include <string>
@@ -30,6 +31,8 @@ void WaitForSignals(std::stop_source stop, sigset_t signals) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Statuses say what went wrong; the library would print it beside them.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   // Blocked before gRPC starts its threads, so that only the waiting thread ever sees a signal.
   sigset_t signals;
   sigemptyset(&signals);
@@ -38,7 +41,7 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::stop_source stop;
   std::thread(WaitForSignals, stop, signals).detach();
-  return quire::load::RunLoadCommand(std::vector<std::string>(argv + 1, argv + argc),
-                                     stop.get_token(), std::cout, std::cerr,
-                                     isatty(STDERR_FILENO) == 1);
+  return quire::load::RunLoadCommand(
+      std::vector<std::string>(argv + 1, argv + argc), stop.get_token(),
+      {std::cout, std::cerr, isatty(STDERR_FILENO) == 1, quire::connect::EnvironmentOf(environ)});
 }

@@ -5,7 +5,6 @@
 
 #include "clients/load/option_values.h"
 #include "clients/load/workload/lengths.h"
-#include "flags/address.h"
 #include "version/build_facts.h"
 
 namespace quire::load {
@@ -31,8 +30,9 @@ constexpr ForeignFlag kForeign[] = {
      "--server HOST:PORT or unix:PATH"},
     {"backend|endpoint|endpoint-type", ForeignFlag::Answer::kNone, true,
      "it speaks quire.v1 over gRPC only"},
-    {"api-key", ForeignFlag::Answer::kNone, true,
-     "a server asks for none: its port is for trusted peers and proxies only"},
+    {"api-key", ForeignFlag::Answer::kInstead, true,
+     "--api-key-file FILE, or the variable QUIRE_API_KEY, because a command line is no place for a "
+     "secret:"},
     {"tokenizer|tokenizer-mode", ForeignFlag::Answer::kNoEffect, true,
      "prompts are token ids, and texts are tokenized by the server"},
     {"trust-remote-code", ForeignFlag::Answer::kNoEffect, false,
@@ -87,20 +87,11 @@ Flag SecondsRow(std::string_view name, std::string_view group, double* value,
           .highest = kMaxSeconds};
 }
 
-Rows TargetRows(Settings* s) {
+Rows TargetRows(OptionWords* words) {
   constexpr std::string_view kGroup = "Server";
-  const flags::TakeText take_server = [s](const std::string& text) {
-    s->server = flags::DialAddress(text);
-    return !text.empty();
-  };
+  Settings* s = &words->settings;
   return {
-      {.name = "server",
-       .group = kGroup,
-       .help = "address of its gRPC; port 50051 if it has none",
-       .target = take_server,
-       .placeholder = "ADDRESS",
-       .wants = "HOST, HOST:PORT or unix:PATH",
-       .unset = "127.0.0.1:50051"},
+      connect::ServerRow(&words->connection, kGroup),
       {.name = "model",
        .group = kGroup,
        .help = "name of the served model",
@@ -426,9 +417,10 @@ flags::Program LoadProgram(OptionWords* words) {
                          .notes = kNotes,
                          .foreign = kForeign};
   Settings* s = &words->settings;
-  for (Rows& rows : std::vector<Rows>{TargetRows(s), ArrivalRows(words), ExtentRows(s),
-                                      PromptRows(s), AnswerRows(s), ConversationRows(s),
-                                      MixtureRows(&s->workload), ResultRows(words)}) {
+  for (Rows& rows : std::vector<Rows>{
+           TargetRows(words), connect::ConnectionRows(&words->connection, "Connection"),
+           ArrivalRows(words), ExtentRows(s), PromptRows(s), AnswerRows(s), ConversationRows(s),
+           MixtureRows(&s->workload), ResultRows(words)}) {
     for (Flag& row : rows) program.root.flags.push_back(std::move(row));
   }
   return program;

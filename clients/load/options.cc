@@ -145,7 +145,8 @@ void ApplyAll(const flags::Program& program, OptionWords* words, flags::CommandL
 
 }  // namespace
 
-ParsedOptions ParseOptions(const std::vector<std::string>& args, bool terminal) {
+ParsedOptions ParseOptions(const std::vector<std::string>& args, bool terminal,
+                           const connect::Environment& environment) {
   OptionWords words;
   const flags::Program program = LoadProgram(&words);
   flags::CommandLine line = flags::ReadArguments(program, args);
@@ -163,6 +164,11 @@ ParsedOptions ParseOptions(const std::vector<std::string>& args, bool terminal) 
     if (wrong.empty()) wrong = LengthContradiction(line, settings.workload);
     if (wrong.empty()) wrong = ArrivalContradiction(line, settings);
     if (wrong.empty()) wrong = MixtureContradiction(line);
+    words.connection.said_tls = line.Said("tls");
+    absl::StatusOr<connect::Endpoint> endpoint =
+        connect::ResolveEndpoint(words.connection, environment);
+    if (wrong.empty() && !endpoint.ok()) wrong = std::string(endpoint.status().message());
+    if (endpoint.ok()) settings.endpoint = *std::move(endpoint);
     if (!wrong.empty()) line.faults.push_back(wrong);
   }
   if (!line.faults.empty()) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "clients/connect/settings.h"
 #include "clients/load/values/settings.h"
 
 namespace quire::load {
@@ -21,7 +22,9 @@ struct ParsedOptions {
   std::string out, err;
 };
 
-// `args` without the program's name. Progress is kLive with `terminal`, unless --quiet.
-ParsedOptions ParseOptions(const std::vector<std::string>& args, bool terminal);
+// `args` without the program's name. Progress is kLive with `terminal`, unless --quiet. Settings of
+// the connection may come from `environment`.
+ParsedOptions ParseOptions(const std::vector<std::string>& args, bool terminal,
+                           const connect::Environment& environment = {});
 
 }  // namespace quire::load

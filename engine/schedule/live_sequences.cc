@@ -46,6 +46,7 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
   // written costs only addresses.
   spare_outputs_.resize(2 * size_t(max_num_seqs_));
   for (auto& output : spare_outputs_) output.reserve(max_output_);
+  kv_.sessions().SetAccounts(&accounts_);
   free_records_.reserve(records_.size());
   for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
     free_records_.push_back(&*record);
@@ -65,13 +66,15 @@ Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end,
   sequence.turn = turn;
   sequence.has_head_start = turn != 0 && kv_.sessions().KeptBy(turn) != kNoNode;
   sequence.order = next_order_++;
+  sequence.account = accounts_.Open(request->tenant);
   sequence.timings.arrival_ns = request->arrival_ns;
+  sequence.timings.predicted_ttft_ns = request->predicted_ttft_ns;
   sequence.request = std::move(request);
   ids_.Insert(sequence.request->id, &sequence);
   if (sequence.request->deadline_ns != kNoDeadline) {
     deadlines_.Insert({sequence.request->deadline_ns, sequence.order, &sequence});
   }
-  queue_.Insert(sequence);
+  Enqueue(sequence);
   return sequence;
 }
 
@@ -80,7 +83,8 @@ void LiveSequences::Admit(Sequence& sequence, const SequenceKv::Found& found, in
     EraseInOrder(restoring_, sequence);
   } else {
     CHECK(sequence.state == SequenceState::kQueued);
-    queue_.Erase(sequence);
+    accounts_.AddRunning(sequence.account, 1);
+    Dequeue(sequence);
   }
   sequence.state = SequenceState::kRunning;
   sequence.row = free_rows_.back();
@@ -100,7 +104,8 @@ SequenceKv::Restore LiveSequences::BeginRestore(Sequence& sequence, const Sequen
   CHECK(sequence.state == SequenceState::kQueued);
   const auto restore = kv_.BeginRestore(sequence, found, blocks, room, now_ns);
   if (restore != SequenceKv::Restore::kBegun) return restore;
-  queue_.Erase(sequence);
+  accounts_.AddRunning(sequence.account, 1);
+  Dequeue(sequence);
   sequence.state = SequenceState::kRestoring;
   sequence.bypassed = 0;
   InsertInOrder(restoring_, sequence);
@@ -111,8 +116,9 @@ void LiveSequences::Withdraw(Sequence& sequence) {
   CHECK(sequence.state == SequenceState::kRestoring);
   kv_.AbandonRestore(sequence);
   EraseInOrder(restoring_, sequence);
+  accounts_.AddRunning(sequence.account, -1);
   sequence.state = SequenceState::kQueued;
-  queue_.Insert(sequence);
+  Enqueue(sequence);
 }
 
 void LiveSequences::Preempt(Sequence& sequence) {
@@ -120,7 +126,7 @@ void LiveSequences::Preempt(Sequence& sequence) {
   Suspend(sequence);
   ++sequence.preemptions;
   sequence.state = SequenceState::kPreempted;
-  queue_.Insert(sequence);
+  Enqueue(sequence);
   ReleaseIfDrained(sequence);
 }
 
@@ -130,7 +136,7 @@ void LiveSequences::Requeue(Sequence& sequence) {
   if (sequence.state == SequenceState::kRunning) {
     Suspend(sequence);
     sequence.state = SequenceState::kPreempted;
-    queue_.Insert(sequence);
+    Enqueue(sequence);
   }
   ReleaseIfDrained(sequence);
 }
@@ -142,7 +148,7 @@ void LiveSequences::Pause(Sequence& sequence) {
     Suspend(sequence);
     sequence.state = SequenceState::kPreempted;
   } else {
-    queue_.Erase(sequence);
+    Dequeue(sequence);
   }
   sequence.paused = true;
   ++num_paused_;
@@ -153,7 +159,7 @@ void LiveSequences::Resume(Sequence& sequence) {
   CHECK(sequence.live() && sequence.paused);
   sequence.paused = false;
   --num_paused_;
-  queue_.Insert(sequence);
+  Enqueue(sequence);
 }
 
 void LiveSequences::Finish(Sequence& sequence) {
@@ -164,7 +170,7 @@ void LiveSequences::Finish(Sequence& sequence) {
   } else if (sequence.paused) {
     --num_paused_;
   } else {
-    queue_.Erase(sequence);
+    Dequeue(sequence);
   }
   ids_.Erase(sequence.request->id);
   if (sequence.request->deadline_ns != kNoDeadline) {
@@ -173,9 +179,20 @@ void LiveSequences::Finish(Sequence& sequence) {
   sequence.state = SequenceState::kFinishing;
 }
 
+void LiveSequences::Enqueue(Sequence& sequence) {
+  queue_.Insert(sequence);
+  accounts_.AddWaiting(sequence.account, 1, sequence.known());
+}
+
+void LiveSequences::Dequeue(Sequence& sequence) {
+  queue_.Erase(sequence);
+  accounts_.AddWaiting(sequence.account, -1, -sequence.known());
+}
+
 // Takes a running sequence out of the running order and drops its reservation; its blocks drain.
 void LiveSequences::Suspend(Sequence& sequence) {
   EraseInOrder(running_, sequence);
+  accounts_.AddRunning(sequence.account, -1);
   sequence.has_head_start = true;
   running_tokens_ -= sequence.known();
   kv_.pool().Unreserve(sequence.reserved);
@@ -197,6 +214,7 @@ void LiveSequences::ReleaseIfDrained(Sequence& sequence) {
     return;
   }
   GiveBackOutputBuffer(sequence);
+  accounts_.Close(sequence.account);
   sequence = Sequence();
   free_records_.push_back(&sequence);
 }
@@ -242,10 +260,12 @@ void LiveSequences::AppendToken(Sequence& sequence, int32_t token) {
   sequence.output.push_back(token);
   sequence.proved = sequence.computed;
   kv_.Commit(sequence);
+  accounts_.CountGenerated(sequence.account);
   if (sequence.state == SequenceState::kRunning) {
     ++running_tokens_;
   } else if (!sequence.paused) {
     queue_.AddToken();
+    accounts_.AddWaiting(sequence.account, 0, 1);
   }
 }
 
@@ -355,16 +375,46 @@ void LiveSequences::CheckContainers() const {
     tokens += s->known();
   }
   CHECK_EQ(tokens, running_tokens_);
-  tokens = 0;
+  CheckQueue();
+  CheckAccounts();
+}
+
+void LiveSequences::CheckQueue() const {
+  int64_t tokens = 0;
   for (const RequestQueue::Entry& entry : queue_) {
     const Sequence& s = *entry.sequence;
     CHECK(s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted);
     CHECK(!s.paused);
     const int64_t start_ns = s.has_head_start ? RequestQueue::kHeadStartNs : 0;
     CHECK(entry.place_ns == s.request->arrival_ns - start_ns && entry.order == s.order);
+    CHECK_EQ(entry.account, s.account);
     tokens += s.known();
   }
   CHECK_EQ(tokens, queue_.num_tokens());
+}
+
+// Each account's counts are those of its sequences.
+void LiveSequences::CheckAccounts() const {
+  std::vector<TenantAccount> sums(accounts_.size());
+  for (const Sequence& s : records_) {
+    if (s.state == SequenceState::kFree) continue;
+    TenantAccount& sum = sums[s.account];
+    CHECK_EQ(accounts_[s.account].tenant, s.request->tenant);
+    ++sum.records;
+    if (!s.live() || s.paused) continue;
+    const bool running = s.state == SequenceState::kRunning || s.state == SequenceState::kRestoring;
+    sum.running += running;
+    sum.waiting += !running;
+    sum.waiting_tokens += running ? 0 : s.known();
+  }
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const TenantAccount& account = accounts_[static_cast<AccountId>(i)];
+    CHECK_EQ(sums[i].records, account.records);
+    CHECK_EQ(sums[i].running, account.running);
+    CHECK_EQ(sums[i].waiting, account.waiting);
+    CHECK_EQ(sums[i].waiting_tokens, account.waiting_tokens);
+  }
+  accounts_.CheckInvariants();
 }
 
 }  // namespace quire

@@ -23,6 +23,7 @@
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/sequence.h"
 #include "engine/schedule/sequence_kv.h"
+#include "engine/schedule/tenants/tenant_accounts.h"
 
 namespace quire {
 
@@ -71,6 +72,7 @@ class LiveSequences {
   const std::vector<Sequence*>& restoring() const { return restoring_; }  // likewise
   int64_t running_tokens() const { return running_tokens_; }  // known tokens of the running
   const RequestQueue& queue() const { return queue_; }
+  TenantAccounts& accounts() { return accounts_; }
   size_t num_live() const { return ids_.size(); }
   size_t num_paused() const { return num_paused_; }  // of the live
   // The live sequence with the earliest deadline; null: no sequence has a deadline.
@@ -92,12 +94,16 @@ class LiveSequences {
     }
   };
 
+  void Enqueue(Sequence& sequence);
+  void Dequeue(Sequence& sequence);
   void Suspend(Sequence& sequence);
   void ReleaseRowAndBlocks(Sequence& sequence);
   void TakeOutputBuffer(Sequence& sequence);
   void GiveBackOutputBuffer(Sequence& sequence);
   void CheckHoldings(const Sequence& sequence) const;
   void CheckContainers() const;
+  void CheckQueue() const;
+  void CheckAccounts() const;
 
   const int32_t block_size_;
   const int32_t max_num_seqs_;
@@ -111,6 +117,7 @@ class LiveSequences {
   IdIndex ids_;                       // the live ones
   RecyclingSet<Deadline> deadlines_;  // of the live ones that have one
   RequestQueue queue_;
+  TenantAccounts accounts_;
   std::vector<Sequence*> running_;
   std::vector<Sequence*> restoring_;
   int64_t running_tokens_ = 0;

@@ -1,5 +1,6 @@
-// RequestQueue: the waiting sequences in the order of admission: priority, then arrival, from which
-// some have a head start. One thread. Allocates nothing within `capacity`.
+// RequestQueue: the waiting sequences, each tenant's in the order of admission: priority, then
+// arrival, from which some have a head start. FairWalk (fair_walk.h) decides between
+// tenants. One thread. Allocates nothing within `capacity`.
 //
 // A sequence that has run, and a turn whose session has KV, come before others that arrived up to
 // kHeadStartNs earlier: little is left to compute for them, and their users have waited before. A
@@ -19,6 +20,7 @@ class RequestQueue {
 
   // The sort key is copied out of the sequence, so that walking the queue does not touch it.
   struct Entry {
+    int32_t account = 0;  // the tenant's
     int32_t priority = 0;
     int64_t place_ns = 0;  // arrival, less the head start
     uint64_t order = 0;
@@ -37,6 +39,8 @@ class RequestQueue {
 
   const_iterator begin() const { return entries_.begin(); }
   const_iterator end() const { return entries_.end(); }
+  // The first of an account that has a sequence here; the account's others follow it.
+  const_iterator FirstOf(int32_t account) const;
   size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
   int64_t num_tokens() const { return num_tokens_; }  // known tokens of all waiting sequences

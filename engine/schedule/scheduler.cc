@@ -85,6 +85,11 @@ bool Scheduler::State::Fits(int64_t prompt_tokens, int64_t max_tokens) const {
   return end - 1 <= int64_t{config.num_blocks - 1} * config.block_size;
 }
 
+void Scheduler::SetTenants(const TenantTable& table) {
+  CHECK(ValidateTenantTable(table).ok());
+  state_->sequences.accounts().SetTable(table);
+}
+
 void Scheduler::Add(std::unique_ptr<Request> request) {
   CHECK(!request->session_turn.has_value());
   state_->Add(std::move(request), 0);
@@ -96,7 +101,8 @@ void Scheduler::AddTurn(std::unique_ptr<Request> request, int64_t now_ns, Schedu
                            .cookie = request->cookie,
                            .status = turn.status(),
                            .prompt_tokens = static_cast<int32_t>(request->prompt.size()),
-                           .max_tokens = request->sampling.max_tokens});
+                           .max_tokens = request->sampling.max_tokens,
+                           .predicted_ttft_ns = request->predicted_ttft_ns});
   if (turn.ok()) state_->Add(std::move(request), *turn).timings.opened_ns = now_ns;
 }
 
@@ -299,11 +305,21 @@ bool Scheduler::WaitsForCopies() const {
   return held_by_others || sequences.kv().tiering().HasWork();
 }
 
+void Scheduler::TakeTenantChanges(std::vector<TenantStats>& figures) {
+  state_->sequences.accounts().TakeChanges(figures);
+}
+
 TieringStats Scheduler::tiering_stats() const { return state_->sequences.kv().tiering().stats(); }
 
 CacheStats Scheduler::cache_stats() const { return state_->sequences.kv().stats(); }
 
 bool Scheduler::ReadView(SchedulerView& view) { return state_->view.Continue(view); }
+
+KvEventSource& Scheduler::kv_events() { return state_->sequences.kv().events(); }
+
+FlushedCache Scheduler::Flush(const CacheFlush& flush) {
+  return state_->sequences.kv().Flush(flush);
+}
 
 bool Scheduler::HasWork() const {
   return state_->sequences.num_live() > state_->sequences.num_paused();

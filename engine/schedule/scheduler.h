@@ -14,6 +14,7 @@
 
 #include "engine/values/cache_stats.h"
 #include "engine/values/copy_plan.h"
+#include "engine/values/kv_events.h"
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
@@ -22,9 +23,11 @@
 #include "engine/values/session_operation.h"
 #include "engine/values/step_plan.h"
 #include "engine/values/step_result.h"
+#include "engine/values/tenant_limits.h"
 
 namespace quire {
 
+class KvEventSource;
 class SessionStore;
 
 class Scheduler {
@@ -34,6 +37,9 @@ class Scheduler {
   explicit Scheduler(const SchedulerConfig& config);
   ~Scheduler();
 
+  // From now on these limits apply; before the first call every tenant has the defaults of
+  // TenantLimits. Requires a valid table.
+  void SetTenants(const TenantTable& table);
   // Takes a validated request that is no turn and fits the model and the pool (Fits). It ends with
   // one FinishEvent in some later call's events.
   void Add(std::unique_ptr<Request> request);
@@ -97,11 +103,19 @@ class Scheduler {
   // Earliest deadline of any live request, kNoDeadline if none.
   int64_t NextDeadline() const;
   SchedulerLoad Load() const;  // O(1)
+  // Appends the figures of each tenant whose figures changed since the last call.
+  void TakeTenantChanges(std::vector<TenantStats>& figures);
   TieringStats tiering_stats() const;
   CacheStats cache_stats() const;
   // Reads the next part of a view: the owner of all KV, and the requests by priority. True once
   // `view` is complete but for its times; the next call begins another one (ViewTaker).
   bool ReadView(SchedulerView& view);
+
+  // --- The prefix cache.
+  // The changes of the nodes with KV, told while a tenant has subscribers.
+  KvEventSource& kv_events();
+  // Drops the KV that CacheFlush names. O(nodes).
+  FlushedCache Flush(const CacheFlush& flush);
 
   // Recomputes every derived count from first principles; aborts on a difference. O(state).
   void CheckInvariants() const;

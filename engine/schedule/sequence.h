@@ -46,8 +46,9 @@ struct Sequence {
   // --- The request.
   SequenceState state = SequenceState::kFree;
   std::unique_ptr<Request> request;
-  uint64_t turn = 0;   // of its session, from Turns::Open; 0: the request is no turn
-  uint64_t order = 0;  // of Add: ties of arrival
+  uint64_t turn = 0;    // of its session, from Turns::Open; 0: the request is no turn
+  uint64_t order = 0;   // of Add: ties of arrival
+  int32_t account = 0;  // of its tenant (tenants/tenant_accounts.h)
   int32_t num_prompt = 0;
   int32_t hard_end = 0;         // known never passes it: max_tokens or the context
   bool paused = false;          // its reader is behind: neither runs nor waits in the queue

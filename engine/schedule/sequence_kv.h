@@ -94,6 +94,10 @@ class SequenceKv {
   // See Scheduler::OnPagesReady.
   void ProvidePages(int32_t count) { tree_.host().Provide(count); }
 
+  // See PrefixTree.
+  KvEventSource& events() { return tree_.events(); }
+  FlushedCache Flush(const CacheFlush& flush) { return tree_.Flush(flush); }
+
   BlockPool& pool() { return pool_; }
   const BlockPool& pool() const { return pool_; }
   const PrefixTree& tree() const { return tree_; }

@@ -2,18 +2,28 @@
 #include "engine/schedule/step_planner.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
-#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 
 namespace quire {
+namespace {
+
+constexpr int32_t kNoPrefill = std::numeric_limits<int32_t>::max();
+
+}  // namespace
 
 StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences)
-    : config_(config), sequences_(sequences), kv_(sequences.kv()), tiering_(kv_.tiering()) {
+    : config_(config),
+      sequences_(sequences),
+      kv_(sequences.kv()),
+      tiering_(kv_.tiering()),
+      accounts_(sequences.accounts()),
+      walk_(sequences.queue(), accounts_),
+      claims_(config, sequences, walk_) {
   decodes_.reserve(config.max_num_seqs);
   prefills_.reserve(config.max_num_seqs);
+  passed_over_.reserve(kLookAhead);
 }
 
 void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
@@ -24,11 +34,11 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   budget_ = config_.max_num_batched_tokens;
   found_budget_ = MaxFoundTokens(config_.max_model_len);
   claimed_blocks_ = unfinished_prefills_ = num_preempted_ = num_admitted_ = 0;
-  made_room_ = false;
+  accounts_.RaiseLevel();
+  if (accounts_.several()) num_preempted_ = claims_.MakeRoom(now_ns);
+  made_room_ = num_preempted_ > 0;
   ChooseRunning();
-  ChoosePrefills();
-  // Blocks of a preempted sequence go to the sequence that needed them, not to a new one.
-  if (!made_room_) ChooseAdmissions(now_ns);
+  ShareBudget(now_ns);
   SpendLeftover();
   for (const Choice& choice : decodes_) Emit(choice, plan, record);
   for (const Choice& choice : prefills_) Emit(choice, plan, record);
@@ -48,6 +58,7 @@ void StepPlanner::ChooseRunning() {
     } else if (budget_ > 0 && EnsureBlock(sequence)) {
       decodes_.push_back({&sequence, 1});
       --budget_;
+      accounts_.ChargeDecode(sequence.account);
     }
   }
 }
@@ -77,12 +88,16 @@ bool StepPlanner::EnsureBlock(Sequence& sequence) {
     }
     Sequence* victim = Victim(sequence);
     if (victim == nullptr) return false;
-    sequences_.Preempt(*victim);
-    victim->timings.preempted_ns = now_ns_;
-    made_room_ = true;
-    ++num_preempted_;
+    Preempt(*victim);
   }
   return true;
+}
+
+void StepPlanner::Preempt(Sequence& victim) {
+  sequences_.Preempt(victim);
+  victim.timings.preempted_ns = now_ns_;
+  made_room_ = true;
+  ++num_preempted_;
 }
 
 // The last sequence in order that may be preempted for `beneficiary`; null if there is none behind
@@ -91,28 +106,86 @@ Sequence* StepPlanner::Victim(const Sequence& beneficiary) const {
   const std::vector<Sequence*>& running = sequences_.running();
   for (auto victim = running.rbegin(); *victim != &beneficiary; ++victim) {
     const bool lower_priority = (*victim)->request->priority < beneficiary.request->priority;
-    if (lower_priority || (*victim)->preemptions < kMaxPreemptions) return *victim;
+    if (lower_priority) return *victim;
+    const bool spent = (*victim)->preemptions >= kMaxPreemptions;
+    if (!spent && !IsSheltered(**victim, beneficiary)) return *victim;
   }
   return nullptr;
 }
 
-// Shares the remaining budget among the running prefills: the shortest first, and while a shorter
-// one waits, all very long ones together get at most half.
-void StepPlanner::ChoosePrefills() {
+// A tenant above its part of the rows does not grow at the cost of a tenant within its part. Such a
+// tenant has more sequences than one, so either one of them can be preempted, or it runs on with
+// all its blocks and ends.
+bool StepPlanner::IsSheltered(const Sequence& sequence, const Sequence& beneficiary) const {
+  if (sequence.account == beneficiary.account) return false;
+  const auto above = [&](AccountId id) {
+    return accounts_[id].running > accounts_.PartOf(id, config_.max_num_seqs);
+  };
+  return above(beneficiary.account) && !above(sequence.account);
+}
+
+// Shares the remaining budget among the running prefills and the sequences that wait. Within a
+// tenant: the running ones first, of these the shortest first, and while a shorter one waits, all
+// very long ones together get at most half.
+void StepPlanner::ShareBudget(int64_t now_ns) {
   prefill_budget_ = budget_;
   long_budget_ = std::max(1, prefill_budget_ / 2);
-  shortest_prefill_ = ShortestWaiting();
-  for (const Choice& choice : prefills_) {
-    shortest_prefill_ = std::min(shortest_prefill_, choice.sequence->remaining());
-  }
+  FindShortest();
+  FindFloods();
   SortPrefills();
-  for (Choice& choice : prefills_) {
-    const int32_t remaining = choice.sequence->remaining();
-    choice.count = Capped(remaining);
-    budget_ -= choice.count;
-    if (remaining > prefill_budget_) long_budget_ = std::max(0, long_budget_ - choice.count);
-    unfinished_prefills_ += choice.count < remaining;
+  const size_t num_running = prefills_.size();
+  size_t next = 0;
+  // Blocks of a preempted sequence go to the sequence that needed them, not to a new one.
+  bool admits = !made_room_;
+  bool begun = false;
+  if (admits) walk_.Restart();
+  while (next < num_running || admits) {
+    const Sequence* waiting = admits ? walk_.Peek() : nullptr;
+    if (next < num_running) {
+      const size_t best = NextPrefill(next, num_running);
+      if (waiting == nullptr || ComesBefore(*prefills_[best].sequence, *waiting)) {
+        const auto begin = prefills_.begin();
+        std::rotate(begin + next, begin + best, begin + best + 1);
+        ServePrefill(prefills_[next++]);
+        continue;
+      }
+    }
+    if (!begun)
+      BeginAdmissions(now_ns);
+    else
+      admits = AdmitNext(now_ns);
+    begun = true;
   }
+}
+
+void StepPlanner::ServePrefill(Choice& choice) {
+  const Sequence& sequence = *choice.sequence;
+  const int32_t remaining = sequence.remaining();
+  choice.count = Capped(sequence, remaining);
+  if (remaining > prefill_budget_) long_budget_ = std::max(0, long_budget_ - choice.count);
+  unfinished_prefills_ += choice.count < remaining;
+  Spend(sequence, choice.count);
+}
+
+// Of the running prefills [first, end), the place of the one that comes next.
+size_t StepPlanner::NextPrefill(size_t first, size_t end) const {
+  size_t best = first;
+  for (size_t i = first + 1; accounts_.several() && i < end; ++i) {
+    const Sequence& a = *prefills_[i].sequence;
+    const Sequence& b = *prefills_[best].sequence;
+    if (a.account == b.account) continue;
+    const int32_t ahead = a.request->priority - b.request->priority;
+    const bool less_served = accounts_[a.account].served < accounts_[b.account].served;
+    if (ahead > 0 || (ahead == 0 && less_served)) best = i;
+  }
+  return best;
+}
+
+bool StepPlanner::ComesBefore(const Sequence& prefill, const Sequence& waiting) const {
+  if (prefill.account == waiting.account) return true;
+  const int32_t ahead = prefill.request->priority - waiting.request->priority;
+  if (ahead != 0) return ahead > 0;
+  return accounts_[prefill.account].served <= accounts_[waiting.account].served;
 }
 
 void StepPlanner::SortPrefills() {
@@ -129,51 +202,126 @@ void StepPlanner::SortPrefills() {
 }
 
 // How many of `tokens` tokens of a prefill fit into the rest of the step.
-int32_t StepPlanner::Capped(int32_t tokens) const {
-  const bool must_share = tokens > prefill_budget_ && shortest_prefill_ < tokens;
-  return std::min({tokens, budget_, must_share ? long_budget_ : budget_});
+int32_t StepPlanner::Capped(const Sequence& sequence, int32_t tokens) const {
+  const int32_t shortest = accounts_[sequence.account].shortest_prefill;
+  const bool must_share = tokens > prefill_budget_ && shortest < tokens;
+  return std::min({tokens, MostOf(sequence), must_share ? long_budget_ : budget_});
 }
 
-int32_t StepPlanner::ShortestWaiting() const {
-  int32_t shortest = std::numeric_limits<int32_t>::max();
-  if (made_room_ || sequences_.num_free_rows() == 0) return shortest;
-  int32_t looked_at = 0;
-  for (auto entry = sequences_.queue().begin();
-       entry != sequences_.queue().end() && looked_at < kLookAhead; ++entry, ++looked_at) {
-    shortest = std::min(shortest, entry->sequence->known());
+// The tokens that the step has left for a prefill of this sequence's tenant.
+int32_t StepPlanner::MostOf(const Sequence& sequence) const {
+  const bool held_back = shared_ && IsFlood(sequence.account);
+  return held_back ? std::min(budget_, flood_budget_) : budget_;
+}
+
+bool StepPlanner::IsFlood(AccountId id) const {
+  return accounts_[id].backlog > config_.max_num_batched_tokens;
+}
+
+// Whether floods are held back: they are beside another tenant, or were of late.
+void StepPlanner::FindFloods() {
+  shared_ = now_ns_ < shared_until_ns_;
+  if (!shared_ && !accounts_.several()) return;
+  for (const AccountId id : accounts_.contenders()) CountBacklog(id);
+  for (const Sequence* sequence : sequences_.running()) CountBacklog(sequence->account);
+  for (const Choice& choice : prefills_) {
+    accounts_.Scratch(choice.sequence->account).backlog += choice.sequence->remaining();
   }
-  return shortest;
+  const auto other = [this](AccountId id) { return !IsFlood(id); };
+  const bool beside =
+      accounts_.several() && (std::ranges::any_of(accounts_.contenders(), other) ||
+                              std::ranges::any_of(sequences_.running(), other, &Sequence::account));
+  if (beside) shared_until_ns_ = now_ns_ + kSharedNs;
+  shared_ = now_ns_ < shared_until_ns_;
+  flood_budget_ = std::max(1, config_.max_num_batched_tokens / kFloodPart);
+  if (!shared_) return;
+  walk_.Restart();
+  const Sequence* first = walk_.Peek();
+  const bool waits = first != nullptr && other(first->account);
+  if (waits) flood_budget_ = std::max(1, flood_budget_ / kFloodPartBesideFirst);
+}
+
+void StepPlanner::CountBacklog(AccountId id) {
+  accounts_.Scratch(id).backlog = accounts_[id].waiting_tokens;
+}
+
+// The sequence's tenant leaves the last free row to other tenants.
+bool StepPlanner::LeavesRow(const Sequence& sequence) const {
+  return shared_ && sequences_.num_free_rows() == 1 && config_.max_num_seqs >= kMinRowsToLeave &&
+         accounts_[sequence.account].running > 0 && IsFlood(sequence.account);
+}
+
+void StepPlanner::Spend(const Sequence& sequence, int32_t tokens) {
+  budget_ -= tokens;
+  if (shared_ && IsFlood(sequence.account)) flood_budget_ -= tokens;
+  accounts_.ChargePrompt(sequence.account, tokens);
+}
+
+// Finds each tenant's shortest prefill that runs or is among the next to be admitted.
+void StepPlanner::FindShortest() {
+  const auto note = [this](AccountId id, int32_t tokens) {
+    int32_t& shortest = accounts_.Scratch(id).shortest_prefill;
+    shortest = std::min(shortest, tokens);
+  };
+  for (const Choice& choice : prefills_) {
+    accounts_.Scratch(choice.sequence->account).shortest_prefill = kNoPrefill;
+  }
+  for (const AccountId id : accounts_.contenders()) {
+    accounts_.Scratch(id).shortest_prefill = kNoPrefill;
+  }
+  for (const Sequence* sequence : sequences_.restoring()) {
+    accounts_.Scratch(sequence->account).shortest_prefill = kNoPrefill;
+  }
+  for (const Choice& choice : prefills_)
+    note(choice.sequence->account, choice.sequence->remaining());
+  if (made_room_ || sequences_.num_free_rows() == 0) return;
+  walk_.Restart();
+  for (int32_t i = 0; i < kLookAhead; ++i) {
+    const Sequence* sequence = walk_.Peek();
+    if (sequence == nullptr) return;
+    note(sequence->account, sequence->known());
+    walk_.Leave();
+    walk_.Passed();
+  }
 }
 
 // Takes the blocks of overdue stores for the first waiting request.
 void StepPlanner::TakeBackFromSlowCopies(int64_t now_ns) {
-  const RequestQueue& queue = sequences_.queue();
-  if (queue.empty() || sequences_.num_free_rows() == 0) return;
-  const int32_t wanted = BlocksToReserve(*queue.begin()->sequence) + Watermark();
+  const Sequence* first = walk_.Peek();
+  if (first == nullptr || sequences_.num_free_rows() == 0) return;
+  const int32_t wanted = BlocksToReserve(config_, *first) + BlockWatermark(sequences_);
   while (sequences_.pool().available() < wanted && tiering_.GiveUpSlowStore(now_ns)) {
   }
 }
 
-void StepPlanner::ChooseAdmissions(int64_t now_ns) {
+void StepPlanner::BeginAdmissions(int64_t now_ns) {
   BeginRestored(now_ns);
+  walk_.Restart();  // a sequence whose restore failed waits again
   TakeBackFromSlowCopies(now_ns);
-  std::array<Sequence*, kLookAhead> passed_over;
-  int32_t num_passed_over = 0;
-  const RequestQueue& queue = sequences_.queue();
-  auto entry = queue.begin();
-  for (int32_t looked_at = 0; looked_at < kLookAhead && entry != queue.end(); ++looked_at) {
-    if (budget_ == 0 || sequences_.num_free_rows() == 0) return;
-    Sequence& sequence = *entry->sequence;
-    ++entry;  // admission takes the sequence out of the queue
-    // Blocks come back for a preempted sequence; no sequence behind it may take them.
-    if (sequence.state == SequenceState::kPreempted) return;
-    if (TryAdmit(sequence, now_ns)) {
-      for (int32_t i = 0; i < num_passed_over; ++i) ++passed_over[i]->bypassed;
-      continue;
-    }
-    if (!MayBeOvertaken(sequence)) return;
-    passed_over[num_passed_over++] = &sequence;
+  passed_over_.clear();
+  looked_at_ = 0;
+}
+
+// Admits the sequence that comes next, or passes it over. False: no more are admitted.
+bool StepPlanner::AdmitNext(int64_t now_ns) {
+  Sequence* sequence = walk_.Peek();
+  if (sequence == nullptr || looked_at_++ == kLookAhead) return false;
+  if (budget_ == 0 || sequences_.num_free_rows() == 0) return false;
+  // Blocks come back for a preempted sequence; no sequence behind it may take them.
+  if (sequence->state == SequenceState::kPreempted) return false;
+  walk_.Leave();
+  if (MostOf(*sequence) == 0 || LeavesRow(*sequence)) {
+    walk_.Passed();
+    return true;
   }
+  if (TryAdmit(*sequence, now_ns)) {
+    for (Sequence* passed : passed_over_) ++passed->bypassed;
+    walk_.Took();
+    return true;
+  }
+  walk_.Passed();
+  passed_over_.push_back(sequence);
+  return MayBeOvertaken(*sequence);
 }
 
 // Begins the sequences whose KV has come back from the host, before all that wait.
@@ -184,10 +332,11 @@ void StepPlanner::BeginRestored(int64_t now_ns) {
     const size_t before = restoring.size();
     if (tiering_.EndRestoreIfDone(sequence.restore, now_ns)) {
       const bool ended = sequence.restore == 0;
-      if (!ended && !kv_.EndRestore(sequence, BlocksToReserve(sequence), now_ns)) {
+      if (!ended && !kv_.EndRestore(sequence, BlocksToReserve(config_, sequence), now_ns)) {
         sequences_.Withdraw(sequence);
       } else if (budget_ > 0 && sequences_.num_free_rows() > 0) {
-        const int32_t more = std::max(0, sequences_.pool().available() - Watermark());
+        const int32_t more =
+            std::max(0, sequences_.pool().available() - BlockWatermark(sequences_));
         TryBegin(sequence, kv_.Look(sequence), sequence.reserved + more, now_ns);
       }
     }
@@ -196,8 +345,8 @@ void StepPlanner::BeginRestored(int64_t now_ns) {
 }
 
 bool StepPlanner::TryAdmit(Sequence& sequence, int64_t now_ns) {
-  const int32_t room = sequences_.pool().available() - Watermark();
-  const int32_t blocks = BlocksToReserve(sequence);
+  const int32_t room = sequences_.pool().available() - BlockWatermark(sequences_);
+  const int32_t blocks = BlocksToReserve(config_, sequence);
   // Looking costs time: skip it where no result could make the sequence fit.
   if (blocks - kv_.MostBlocks(sequence) > room) return false;
   const SequenceKv::Found found = kv_.Look(sequence);
@@ -212,7 +361,7 @@ bool StepPlanner::TryAdmit(Sequence& sequence, int64_t now_ns) {
 bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t room,
                            int64_t now_ns) {
   // Holding a found block makes it unavailable, as taking one would.
-  const int32_t all = BlocksToReserve(sequence);
+  const int32_t all = BlocksToReserve(config_, sequence);
   const auto fits = [&] { return all - found.num_blocks + found.hold_cost <= room; };
   if (!fits()) found = kv_.WithoutClone(found);
   const int32_t tokens = sequence.known() - found.num_tokens;
@@ -222,10 +371,11 @@ bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t 
   sequences_.Admit(sequence, found, all - found.num_blocks);
   if (sequence.timings.admitted_ns == 0) {
     sequence.timings.admitted_ns = now_ns;
+    accounts_.CountBegun(sequence.account, sequence.num_prompt);
     kv_.Account(sequence, found);
   }
   prefills_.push_back({&sequence, count});
-  budget_ -= count;
+  Spend(sequence, count);
   found_budget_ -= found.num_tokens;
   if (tokens > prefill_budget_) long_budget_ = std::max(0, long_budget_ - count);
   unfinished_prefills_ += count < tokens;
@@ -240,34 +390,21 @@ bool StepPlanner::MayBeOvertaken(const Sequence& sequence) const {
 // How many of its `tokens` tokens to compute a waiting sequence can begin with; 0: it must wait.
 int32_t StepPlanner::FirstChunk(const Sequence& sequence, int32_t tokens) const {
   // A sequence that was overtaken often no longer makes room for shorter ones.
-  const int32_t count = MayBeOvertaken(sequence) ? Capped(tokens) : std::min(tokens, budget_);
+  const int32_t count =
+      MayBeOvertaken(sequence) ? Capped(sequence, tokens) : std::min(tokens, MostOf(sequence));
   const bool unfinished = count < tokens;
   return unfinished && unfinished_prefills_ >= config_.max_partial_prefills ? 0 : count;
 }
 
-// Blocks for the whole prompt and some growth; all it can ever need if it was preempted too often.
-int32_t StepPlanner::BlocksToReserve(const Sequence& sequence) const {
-  const int32_t last = sequence.hard_end - 1;  // the last token is never computed
-  const int32_t grown =
-      sequence.preemptions >= kMaxPreemptions
-          ? last
-          : std::min(last - sequence.known(), config_.growth_horizon) + sequence.known();
-  return CeilDiv(grown, config_.block_size);
-}
-
-// Blocks kept free so that every running sequence can begin a new block without a preemption. None
-// when nothing runs, or else the largest request could never start.
-int32_t StepPlanner::Watermark() const {
-  const int32_t num_running = static_cast<int32_t>(sequences_.running().size());
-  return num_running == 0 ? 0 : std::max(sequences_.pool().total() / 100, num_running);
-}
-
 // Gives unused budget to the chosen prefills: no other sequence needs it.
 void StepPlanner::SpendLeftover() {
+  accounts_.ClearLeft();
   for (Choice& choice : prefills_) {
-    const int32_t more = std::min(budget_, choice.sequence->remaining() - choice.count);
+    const int32_t more =
+        std::min(MostOf(*choice.sequence), choice.sequence->remaining() - choice.count);
     choice.count += more;
-    budget_ -= more;
+    Spend(*choice.sequence, more);
+    accounts_.AddLeft(choice.sequence->account, choice.sequence->remaining() - choice.count);
     int32_t& unserved = choice.sequence->steps_unserved;
     unserved = choice.count > 0 ? 0 : unserved + 1;
   }

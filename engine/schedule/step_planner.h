@@ -1,12 +1,19 @@
 // StepPlanner: decides which sequences run in the next step, and how many tokens of each. It first
 // chooses (decoding sequences, then running prefills, then sequences whose KV came back from the
 // host, then admissions), then writes the choice down as a plan. One thread.
+//
+// Between tenants: running prefills and admissions of one priority take turns by served tokens
+// (tenants/tenant_accounts.h), the least served first. A tenant below its part of the rows and
+// blocks takes what its next sequence lacks from a tenant above its part, in one preemption a row.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
+#include "engine/schedule/fair_walk.h"
 #include "engine/schedule/live_sequences.h"
+#include "engine/schedule/part_claims.h"
 #include "engine/schedule/steps_in_flight.h"
 #include "engine/values/step_plan.h"
 
@@ -15,7 +22,7 @@ namespace quire {
 class StepPlanner {
  public:
   // Waiting sequences looked at in one step when the first of them do not fit.
-  static constexpr int32_t kLookAhead = 16;
+  static constexpr int32_t kLookAhead = PartClaims::kLookAhead;
   // Admissions that may overtake a waiting sequence; after these no other does.
   static constexpr int32_t kMaxBypasses = 32;
   // The same of a sequence with a head start: it is waited for.
@@ -24,7 +31,15 @@ class StepPlanner {
   static constexpr int32_t kMaxStepsUnserved = 4;
   // Preemptions after which a sequence is admitted with all the blocks it can ever need, and is
   // preempted only for a higher priority. This ends every chain of preemptions.
-  static constexpr int32_t kMaxPreemptions = 2;
+  static constexpr int32_t kMaxPreemptions = PartClaims::kMaxPreemptions;
+  // A tenant with more than a step's budget to compute is a flood. While another tenant with less
+  // was active in this time, floods leave one row free, and all their prompts together get a part
+  // of a step: the steps in flight delay the other tenant's next request by a chunk at most.
+  static constexpr int64_t kSharedNs = 10'000'000'000;
+  static constexpr int32_t kFloodPart = 3;  // a third
+  // In the step of a request of another tenant that comes first, a quarter of that.
+  static constexpr int32_t kFloodPartBesideFirst = 4;
+  static constexpr int32_t kMinRowsToLeave = 8;
 
   // `sequences` outlives the planner.
   StepPlanner(const SchedulerConfig& config, LiveSequences& sequences);
@@ -40,23 +55,33 @@ class StepPlanner {
     int32_t count = 0;
   };
 
+  void Preempt(Sequence& victim);
   void ChooseRunning();
   bool EnsureBlock(Sequence& sequence);
   Sequence* Victim(const Sequence& beneficiary) const;
-  void ChoosePrefills();
+  bool IsSheltered(const Sequence& sequence, const Sequence& beneficiary) const;
+  void ShareBudget(int64_t now_ns);
   void SortPrefills();
+  void FindShortest();
+  void FindFloods();
+  bool IsFlood(AccountId id) const;
+  int32_t MostOf(const Sequence& sequence) const;
+  bool LeavesRow(const Sequence& sequence) const;
+  void CountBacklog(AccountId id);
+  void Spend(const Sequence& sequence, int32_t tokens);
+  size_t NextPrefill(size_t first, size_t end) const;
+  bool ComesBefore(const Sequence& prefill, const Sequence& waiting) const;
+  void ServePrefill(Choice& choice);
   void TakeBackFromSlowCopies(int64_t now_ns);
-  void ChooseAdmissions(int64_t now_ns);
+  void BeginAdmissions(int64_t now_ns);
+  bool AdmitNext(int64_t now_ns);
   void BeginRestored(int64_t now_ns);
   bool TryAdmit(Sequence& sequence, int64_t now_ns);
   bool TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t room, int64_t now_ns);
   void SpendLeftover();
   bool MayBeOvertaken(const Sequence& sequence) const;
   int32_t FirstChunk(const Sequence& sequence, int32_t tokens) const;
-  int32_t Capped(int32_t tokens) const;
-  int32_t BlocksToReserve(const Sequence& sequence) const;
-  int32_t Watermark() const;
-  int32_t ShortestWaiting() const;
+  int32_t Capped(const Sequence& sequence, int32_t tokens) const;
   void Emit(const Choice& choice, StepPlan& plan, StepRecord& record);
   void EmitNewRow(const Sequence& sequence, StepPlan& plan) const;
   void EmitBlocks(Sequence& sequence, int32_t end, StepPlan& plan);
@@ -64,19 +89,26 @@ class StepPlanner {
 
   const SchedulerConfig config_;
   LiveSequences& sequences_;
-  SequenceKv& kv_;    // of `sequences_`
-  Tiering& tiering_;  // of `kv_`
+  SequenceKv& kv_;            // of `sequences_`
+  Tiering& tiering_;          // of `kv_`
+  TenantAccounts& accounts_;  // of `sequences_`
+  FairWalk walk_;
+  PartClaims claims_;
 
   // Of the step being planned.
   int64_t now_ns_ = 0;
   std::vector<Choice> decodes_;
   std::vector<Choice> prefills_;  // running ones in serving order, then admitted ones
-  int32_t budget_ = 0;            // tokens left
-  int32_t prefill_budget_ = 0;    // tokens left after the decoding sequences
-  int32_t long_budget_ = 0;       // tokens left for prefills longer than prefill_budget_
-  int32_t found_budget_ = 0;      // found tokens that the plan can still carry
-  int32_t shortest_prefill_ = 0;  // tokens of the shortest prefill that runs or waits
-  int32_t claimed_blocks_ = 0;    // draining blocks that stalled sequences wait for
+  std::vector<Sequence*> passed_over_;
+  int32_t budget_ = 0;          // tokens left
+  int32_t prefill_budget_ = 0;  // tokens left after the decoding sequences
+  int32_t long_budget_ = 0;     // tokens left for prefills longer than prefill_budget_
+  int32_t found_budget_ = 0;    // found tokens that the plan can still carry
+  bool shared_ = false;         // floods are held back
+  int32_t flood_budget_ = 0;    // tokens left for prefills of floods, if `shared_`
+  int64_t shared_until_ns_ = std::numeric_limits<int64_t>::min();
+  int32_t looked_at_ = 0;       // waiting sequences; past kLookAhead, no more are admitted
+  int32_t claimed_blocks_ = 0;  // draining blocks that stalled sequences wait for
   int32_t unfinished_prefills_ = 0;
   bool made_room_ = false;  // a sequence or a store gave up blocks in this step
   int32_t num_preempted_ = 0;

@@ -57,10 +57,23 @@ absl::Status Turns::Complete(Request& request, std::span<const int32_t> session_
     prompt.insert(prompt.begin(), session_tokens.begin(), session_tokens.end());
   }
   RETURN_IF_ERROR(FitToContext(limit_, request));
-  const RequestQueue& queue = sequences_.queue();
-  if (queue.num_tokens() + static_cast<int64_t>(prompt.size()) <= max_queued_tokens_) {
-    return absl::OkStatus();
+  return CheckQueue(request.tenant, static_cast<int64_t>(prompt.size()));
+}
+
+// As TenantGate checks other requests, whose length is known before they are queued.
+absl::Status Turns::CheckQueue(TenantId tenant, int64_t prompt_tokens) const {
+  const TenantAccounts& accounts = sequences_.accounts();
+  const int64_t most = accounts.LimitsOf(tenant).max_queued_tokens;
+  const int64_t own = accounts.WaitingTokens(tenant);
+  if (most > 0 && own > 0 && own + prompt_tokens > most) {
+    return TenantLimitReached(TenantLimit::kQueuedTokens, most, -1,
+                              std::to_string(own) + " prompt tokens wait");
   }
+  const RequestQueue& queue = sequences_.queue();
+  const int64_t beyond = queue.num_tokens() + prompt_tokens - max_queued_tokens_;
+  if (beyond <= 0) return absl::OkStatus();
+  const bool within_part = accounts.IsWithinPart(tenant, own + prompt_tokens, max_queued_tokens_);
+  if (within_part && beyond <= max_queued_tokens_) return absl::OkStatus();
   return QueueFull(static_cast<int64_t>(queue.size()), queue.num_tokens());
 }
 

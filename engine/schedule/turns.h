@@ -7,7 +7,8 @@
 // Between the two the session refuses every other change.
 //
 // Errors of Open: those of a session (engine/values/session_operation.h); INVALID_ARGUMENT as from
-// FitToContext; UNAVAILABLE when the complete prompt does not fit the queue.
+// FitToContext; UNAVAILABLE when the complete prompt does not fit the queue; RESOURCE_EXHAUSTED
+// when it does not fit the tenant's max_queued_tokens (TenantLimitReached).
 #pragma once
 
 #include <cstdint>
@@ -40,6 +41,7 @@ class Turns {
 
  private:
   absl::Status Complete(Request& request, std::span<const int32_t> session_tokens) const;
+  absl::Status CheckQueue(TenantId tenant, int64_t prompt_tokens) const;
 
   const ContextLimit limit_;
   const int64_t max_queued_tokens_;

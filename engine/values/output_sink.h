@@ -18,8 +18,9 @@ struct TurnStart {
   RequestId id = 0;
   void* cookie = nullptr;
   absl::Status status;
-  int32_t prompt_tokens = 0;  // the session's included
-  int32_t max_tokens = 0;     // as it applies, defaults included
+  int32_t prompt_tokens = 0;      // the session's included
+  int32_t max_tokens = 0;         // as it applies, defaults included
+  int64_t predicted_ttft_ns = 0;  // Request::predicted_ttft_ns
 };
 
 struct TokenEvent {

@@ -15,7 +15,7 @@ namespace quire {
 // Unique within one server process, never reused, never 0.
 using RequestId = uint64_t;
 
-// The caller's identity. No two tenants share anything cached. Only server/call/identity.h makes
+// The caller's identity. No two tenants share anything cached. Only server/identity/caller.h makes
 // one.
 using TenantId = uint64_t;
 
@@ -59,6 +59,8 @@ struct Request {
   int32_t priority = 0;               // higher runs first; ties by arrival
   int64_t arrival_ns = 0;             // steady clock, stamped when the RPC arrived
   int64_t deadline_ns = kNoDeadline;  // steady clock
+  // From the arrival to the first token, as Engine::Submit predicted; 0: nothing was predicted.
+  int64_t predicted_ttft_ns = 0;
 };
 
 // Why a request ended. kStopText comes from the text layer through Engine::Cancel.
@@ -91,6 +93,7 @@ struct RequestTimings {
   int64_t first_token_ns = 0;    // first sampled token retired
   int64_t last_token_ns = 0;
   int64_t finished_ns = 0;
+  int64_t predicted_ttft_ns = 0;  // a duration, from the arrival; 0: nothing was predicted
 };
 
 struct Usage {

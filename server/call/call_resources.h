@@ -13,6 +13,7 @@ class Tracer;
 // All members outlive the calls, and any thread may use them.
 struct CallResources {
   const FrontOptions& options;
+  const Door& door;
   ServerMetrics& metrics;
   ConnectionTable& connections;
   TextPool& text_pool;

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "server/call/identity.h"
+#include "server/identity/door.h"
+#include "server/tls/tls_files.h"
 
 namespace quire {
 
@@ -12,7 +13,9 @@ struct FrontOptions {
   std::string host = "127.0.0.1";   // ignored when uds is set
   int port = 50051;                 // 0: any free port
   std::string uds;                  // path of a Unix socket (0700), instead of TCP
-  bool insecure_plaintext = false;  // host may be reachable from other machines
+  std::string admin_uds;            // path of a socket for Control with every scope; empty: none
+  TlsFiles tls;                     // off: plaintext; never used with uds
+  bool insecure_plaintext = false;  // plaintext, and host may be reachable from other machines
   int64_t max_request_bytes = 4 << 20;
   int64_t max_reply_bytes = 4 << 20;  // what clients accept by default; larger is refused by us
   int64_t resource_quota_bytes = 256 << 20;
@@ -24,8 +27,9 @@ struct FrontOptions {
   double default_deadline_seconds = 600;    // when the client sets none
   int text_threads = 0;                     // see ResolveServer; 0 is taken for 1
   bool reflection = true;
-  bool log_requests = true;       // see request_log.h
-  Identity identity = OneTenant;  // the tenant of a call
+  bool log_requests = true;  // see request_log.h
+  // Outlives the front. Null: every caller may do everything.
+  const Door* door = nullptr;
 };
 
 }  // namespace quire

@@ -28,10 +28,10 @@ struct Call {
   std::string method;
   BytesFunction function;
 
-  void Answer(TenantId tenant, const grpc::ByteBuffer& in, grpc::ByteBuffer* out,
+  void Answer(const Caller& caller, const grpc::ByteBuffer& in, grpc::ByteBuffer* out,
               int64_t started_ns, grpc::ServerUnaryReactor* reactor) const {
     std::string bytes;
-    const absl::Status status = function(tenant, in, &bytes);
+    const absl::Status status = function(caller, in, &bytes);
     if (status.ok()) *out = ToByteBuffer(bytes.data(), bytes.size());
     Finish(status, started_ns, reactor);
   }
@@ -44,6 +44,12 @@ struct Call {
   }
 };
 
+// The method in metrics. Other projects' protocols have methods of the same names.
+std::string MethodLabel(const std::string& path) {
+  const bool foreign = path.rfind("/quire.", 0) != 0 && path.rfind("/grpc.", 0) != 0;
+  return foreign ? path.substr(1) : path.substr(path.rfind('/') + 1);
+}
+
 }  // namespace
 
 absl::Status CheckReplySize(int64_t limit_bytes, const google::protobuf::MessageLite& reply) {
@@ -54,20 +60,19 @@ absl::Status CheckReplySize(int64_t limit_bytes, const google::protobuf::Message
 
 RawService::Unary BytesCall(const CallResources* resources, const char* path, CallCost cost,
                             BytesFunction function) {
-  const std::string name(path);
-  const auto call = std::make_shared<const Call>(
-      Call{resources, name.substr(name.rfind('/') + 1), std::move(function)});
-  return [call, cost](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
+  const auto call =
+      std::make_shared<const Call>(Call{resources, MethodLabel(path), std::move(function)});
+  return [call, cost](const IncomingCall& incoming, const grpc::ByteBuffer* in,
                       grpc::ByteBuffer* out) {
     const int64_t started_ns = SteadyNowNs();
-    const TenantId tenant = call->resources->options.identity(*context);
-    auto* reactor = new AnswerReactor(&call->resources->connections, context->peer());
+    auto* reactor = new AnswerReactor(&call->resources->connections, incoming.context->peer());
     if (cost == CallCost::kQuick) {
-      call->Answer(tenant, *in, out, started_ns, reactor);
+      call->Answer(*incoming.caller, *in, out, started_ns, reactor);
       return static_cast<grpc::ServerUnaryReactor*>(reactor);
     }
     const absl::Status queued = call->resources->text_pool.Run(
-        in->Length(), [=] { call->Answer(tenant, *in, out, started_ns, reactor); });
+        in->Length(),
+        [=, caller = incoming.caller] { call->Answer(*caller, *in, out, started_ns, reactor); });
     if (!queued.ok()) call->Finish(queued, started_ns, reactor);
     return static_cast<grpc::ServerUnaryReactor*>(reactor);
   };

@@ -24,7 +24,7 @@ namespace quire {
 enum class CallCost : uint8_t { kQuick, kLinearInRequest };
 
 using BytesFunction =
-    std::function<absl::Status(TenantId tenant, const grpc::ByteBuffer&, std::string*)>;
+    std::function<absl::Status(const Caller& caller, const grpc::ByteBuffer&, std::string*)>;
 
 // Refuses a reply above `limit_bytes`. The library's own status would not say how to ask for less.
 absl::Status CheckReplySize(int64_t limit_bytes, const google::protobuf::MessageLite& reply);
@@ -34,30 +34,31 @@ RawService::Unary BytesCall(const CallResources* resources, const char* path, Ca
                             BytesFunction function);
 
 // Registers absl::Status function(const Request&, Response*) under `path`; the function may take
-// the caller's TenantId before these.
+// the Caller before these.
 template <typename Request, typename Response, typename Function>
 void AddCall(RawService* service, const CallResources* resources, const char* path, CallCost cost,
              Function function) {
   service->Add(
       path,
-      BytesCall(resources, path, cost,
-                [resources, function = std::move(function)](
-                    TenantId tenant, const grpc::ByteBuffer& in, std::string* out) {
-                  Request request;
-                  Response response;
-                  absl::Status status = ParseMessage(in, &request);
-                  if (status.ok()) {
-                    if constexpr (std::is_invocable_v<Function, TenantId, Request&, Response*>) {
-                      status = function(tenant, request, &response);
-                    } else {
-                      status = function(request, &response);
-                    }
-                  }
-                  const int64_t limit_bytes = resources->options.max_reply_bytes;
-                  if (status.ok()) status = CheckReplySize(limit_bytes, response);
-                  if (status.ok()) response.SerializeToString(out);
-                  return status;
-                }));
+      BytesCall(
+          resources, path, cost,
+          [resources, function = std::move(function)](
+              const Caller& caller, const grpc::ByteBuffer& in, std::string* out) {
+            Request request;
+            Response response;
+            absl::Status status = ParseMessage(in, &request);
+            if (status.ok()) {
+              if constexpr (std::is_invocable_v<Function, const Caller&, Request&, Response*>) {
+                status = function(caller, request, &response);
+              } else {
+                status = function(request, &response);
+              }
+            }
+            const int64_t limit_bytes = resources->options.max_reply_bytes;
+            if (status.ok()) status = CheckReplySize(limit_bytes, response);
+            if (status.ok()) response.SerializeToString(out);
+            return status;
+          }));
 }
 
 }  // namespace quire

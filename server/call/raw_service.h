@@ -1,6 +1,7 @@
-// RawService: a gRPC service whose methods take and give bytes. Typed handlers of gRPC 1.51 answer
-// a malformed message or invalid UTF-8 with UNIMPLEMENTED and no text; ours parse the bytes
-// themselves (wire_check.h) and name the fault.
+// RawService: a gRPC service whose methods take and give bytes, and know their caller. Typed
+// handlers of gRPC 1.51 answer a malformed message or invalid UTF-8 with UNIMPLEMENTED and no text;
+// ours parse the bytes themselves (wire_check.h) and name the fault. No method can be added without
+// a rule in server/identity/method_scopes.cc.
 #pragma once
 
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
@@ -11,19 +12,29 @@
 
 #include <functional>
 
+#include "server/identity/door.h"
+
 namespace quire {
+
+// A call that the door has admitted.
+struct IncomingCall {
+  grpc::CallbackServerContext* context;  // until OnDone
+  CallerRef caller;                      // never null
+};
 
 class RawService : public grpc::Service {
  public:
   using Bytes = grpc::ByteBuffer;
   // The request and response belong to the call and live until its OnDone.
-  using Unary =
-      std::function<grpc::ServerUnaryReactor*(grpc::CallbackServerContext*, const Bytes*, Bytes*)>;
+  using Unary = std::function<grpc::ServerUnaryReactor*(const IncomingCall&, const Bytes*, Bytes*)>;
   using ServerStreaming =
-      std::function<grpc::ServerWriteReactor<Bytes>*(grpc::CallbackServerContext*, const Bytes*)>;
+      std::function<grpc::ServerWriteReactor<Bytes>*(const IncomingCall&, const Bytes*)>;
   using ClientStreaming =
-      std::function<grpc::ServerReadReactor<Bytes>*(grpc::CallbackServerContext*, Bytes*)>;
-  using Bidi = std::function<grpc::ServerBidiReactor<Bytes, Bytes>*(grpc::CallbackServerContext*)>;
+      std::function<grpc::ServerReadReactor<Bytes>*(const IncomingCall&, Bytes*)>;
+  using Bidi = std::function<grpc::ServerBidiReactor<Bytes, Bytes>*(const IncomingCall&)>;
+
+  // `door` outlives the service.
+  explicit RawService(const Door* door) : door_(*door) {}
 
   // `path` is "/package.Service/Method" and outlives the service (a literal).
   void Add(const char* path, Unary method);
@@ -35,6 +46,7 @@ class RawService : public grpc::Service {
   void Add(const char* path, grpc::internal::RpcMethod::RpcType type,
            grpc::internal::MethodHandler* handler);
 
+  const Door& door_;
   int count_ = 0;
 };
 

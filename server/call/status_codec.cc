@@ -16,6 +16,7 @@ namespace {
 constexpr char kField[] = "quire/field";
 constexpr char kReason[] = "quire/reason";
 constexpr char kRetrySeconds[] = "quire/retry_seconds";
+constexpr char kQuota[] = "quire/quota";
 constexpr char kFact[] = "quire/fact/";  // then the fact's name
 
 // google.rpc messages are named by type URLs under this prefix, as all protobuf messages are.
@@ -70,12 +71,21 @@ std::string ReasonOf(const absl::Status& status) {
   return reason.has_value() ? std::string(*reason) : "";
 }
 
+std::string FieldOf(const absl::Status& status) {
+  const auto field = status.GetPayload(kField);
+  return field.has_value() ? std::string(*field) : "";
+}
+
 void AddReason(const std::string& reason, absl::Status* status) {
   status->SetPayload(kReason, absl::Cord(reason));
 }
 
 void AddFact(const std::string& name, const std::string& value, absl::Status* status) {
   status->SetPayload(kFact + name, absl::Cord(value));
+}
+
+void AddQuota(const std::string& description, absl::Status* status) {
+  status->SetPayload(kQuota, absl::Cord(description));
 }
 
 absl::Status ReplyTooLarge(int64_t limit_bytes, const std::string& instead) {
@@ -133,6 +143,13 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     info.set_domain("quire");
     AddFacts(status, &info);
     AddDetail(info, &details);
+  }
+  if (const auto quota = status.GetPayload(kQuota)) {
+    google::rpc::QuotaFailure failure;
+    auto* violation = failure.add_violations();
+    violation->set_subject("tenant");
+    violation->set_description(std::string(*quota));
+    AddDetail(failure, &details);
   }
   if (const auto retry = status.GetPayload(kRetrySeconds)) {
     const double seconds = std::stod(std::string(*retry));

@@ -23,8 +23,12 @@ absl::Status InvalidField(const std::string& field, const std::string& descripti
 absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std::string& message,
                      double retry_seconds = 0);
 
-// The reason of a status; empty if it has none.
+// Names the limit of the caller's own that refused the request; becomes QuotaFailure.violations.
+void AddQuota(const std::string& description, absl::Status* status);
+
+// The reason of a status, and the field that it names; empty if it has none.
 std::string ReasonOf(const absl::Status& status);
+std::string FieldOf(const absl::Status& status);
 
 // Adds a reason to a status that has none, and a fact that programs can read beside the reason
 // (ErrorInfo.metadata).

@@ -71,6 +71,15 @@ constexpr std::pair<std::string_view, std::string_view> kStandardVariables[] = {
     {"OTEL_SERVICE_NAME", "otlp_service_name"},
 };
 
+// Variables that the clients read; a shell that exports them may start a server too.
+bool IsClientVariable(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "QUIRE_SERVER",     "QUIRE_TLS",          "QUIRE_CA_CERT", "QUIRE_CLIENT_CERT",
+      "QUIRE_CLIENT_KEY", "QUIRE_SERVER_NAME",  "QUIRE_API_KEY", "QUIRE_API_KEY_FILE",
+      "QUIRE_HEADERS",    "QUIRE_PROFILE_FILE", "QUIRE_PROFILE"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 class SettingsParser {
  public:
   absl::StatusOr<ParsedSettings> Parse(const Invocation& invocation);
@@ -124,6 +133,7 @@ std::vector<Given> SettingsParser::ReadEnvironment(const Invocation& invocation)
   std::vector<Given> variables;
   for (const auto& [name, value] : invocation.environment) {
     if (!name.starts_with("QUIRE_")) continue;
+    if (IsClientVariable(name)) continue;
     if (IsServiceLink(name, value)) {
       ++links;
     } else if (!value.empty()) {  // NAME= in a compose file means: not set

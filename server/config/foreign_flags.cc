@@ -31,8 +31,10 @@ constexpr ForeignFlag kForeign[] = {
     {"api-key|api-key-file|admin-api-key", kNone, true,
      "it serves this machine only: let a proxy that ends TLS check keys, or use --uds and the "
      "permissions of files"},
-    {"ssl-keyfile|ssl-certfile|ssl-ca-certs|ssl-key-file|ssl-cert-file", kNone, true,
-     "it serves this machine only: put a proxy that ends TLS in front"},
+    {"enable-ssl-refresh", kNoEffect, false, "changed TLS files are always taken"},
+    {"ssl-keyfile-password|ssl-ciphers", kNone, true,
+     "keys are protected by the mode of their file, and the ciphers are those of TLS 1.2 and 1.3 "
+     "with forward secrecy"},
     {"allowed-origins|allowed-methods|allowed-headers|root-path|uvicorn-log-level|middleware",
      kNone, true, "it serves gRPC and has no HTTP server for requests"},
     {"allow-credentials|disable-uvicorn-access-log", kNoEffect, false,

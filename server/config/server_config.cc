@@ -3,13 +3,53 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "kernels/cpu/host_limits.h"
 #include "server/front/listen_address.h"
 #include "server/tracing/otlp_endpoint.h"
 
 namespace quire {
-namespace {}  // namespace
+namespace {
+
+// Adds a line.
+void AddFault(const std::string& fault, std::string* faults) {
+  if (fault.empty()) return;
+  if (!faults->empty()) *faults += '\n';
+  *faults += fault;
+}
+
+// The contradiction between the settings of TLS, as a sentence; empty: none.
+std::string TlsFault(const FrontOptions& front) {
+  const TlsFiles& tls = front.tls;
+  if (!tls.on()) {
+    for (const auto& [flag, file] :
+         {std::pair("--ssl-keyfile", &tls.key), std::pair("--ssl-ca-certs", &tls.client_ca)}) {
+      if (!file->empty()) return std::string(flag) + " needs --ssl-certfile: without it no TLS";
+    }
+    if (tls.clients == "auto") return "";
+    return "--ssl-cert-reqs needs --ssl-certfile: without it no TLS";
+  }
+  if (!front.uds.empty()) {
+    return "--ssl-certfile and --uds exclude each other: a Unix socket is plaintext, and the "
+           "permissions of its folder protect it";
+  }
+  if (front.insecure_plaintext) {
+    return "--ssl-certfile and --insecure-plaintext exclude each other: leave one out";
+  }
+  const bool asks = tls.clients == "required" || tls.clients == "optional";
+  if (asks && tls.client_ca.empty()) {
+    return "--ssl-cert-reqs " + tls.clients +
+           " needs --ssl-ca-certs: the authorities that sign the clients' certificates";
+  }
+  if (tls.clients == "none" && !tls.client_ca.empty()) {
+    return "--ssl-cert-reqs none asks for no certificate, so --ssl-ca-certs has no effect: leave "
+           "one out";
+  }
+  return "";
+}
+
+}  // namespace
 
 std::string EndpointFault(const std::string& text) {
   if (text.empty()) return "";
@@ -28,15 +68,16 @@ bool ServerConfig::BeyondThisMachine() const {
 
 absl::Status ServerConfig::Validate() const {
   std::string faults;
-  if (BeyondThisMachine() && !front.insecure_plaintext) faults += PlaintextRefusal(front.host);
-  if (front.uds.empty() && front.port != 0 && front.port == metrics_port) {
-    if (!faults.empty()) faults += '\n';
-    faults += "--port and --metrics-port are both " + std::to_string(front.port) +
-              ": requests and metrics need a port each";
+  if (BeyondThisMachine() && !front.tls.on() && !front.insecure_plaintext) {
+    AddFault(PlaintextRefusal(front.host), &faults);
   }
-  const std::string endpoint_fault = EndpointFault(otlp_endpoint);
-  if (!faults.empty() && !endpoint_fault.empty()) faults += '\n';
-  faults += endpoint_fault;
+  AddFault(TlsFault(front), &faults);
+  if (front.uds.empty() && front.port != 0 && front.port == metrics_port) {
+    AddFault("--port and --metrics-port are both " + std::to_string(front.port) +
+                 ": requests and metrics need a port each",
+             &faults);
+  }
+  AddFault(EndpointFault(otlp_endpoint), &faults);
   return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
 }
 

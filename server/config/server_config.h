@@ -24,6 +24,7 @@ struct ServerConfig {
   double shutdown_timeout_seconds = 60;
   double drain_delay_seconds = 0;
   double hung_after_seconds = 10;
+  std::string api_keys;     // file of digests of keys; empty: the server asks for none
   std::string session_dir;  // keeps sessions beyond the server's life; empty: none
   int64_t session_dir_size = 100'000'000'000;  // bytes
   std::string otlp_endpoint;  // of a collector for traces; empty: no call is traced

@@ -58,8 +58,8 @@ absl::Status MakeListener(int fd, const std::string& name) {
   return absl::UnavailableError("cannot listen on " + name + ": " + std::strerror(errno));
 }
 
-absl::StatusOr<int> ListenPlaintext(const Acceptor::Options& options) {
-  if (!options.insecure_plaintext && !IsLoopback(options.host)) {
+absl::StatusOr<int> ListenOnTcp(const Acceptor::Options& options) {
+  if (!options.any_address && !IsLoopback(options.host)) {
     return absl::InvalidArgumentError(PlaintextRefusal(options.host));
   }
   return ListenTcp(options.host, options.port, "--port");
@@ -94,7 +94,7 @@ int ConnectionCap(int wanted) {
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& options) {
   const bool tcp = options.uds.empty();
-  ASSIGN_OR_RETURN(const int fd, tcp ? ListenPlaintext(options) : ListenUnix(options.uds));
+  ASSIGN_OR_RETURN(const int fd, tcp ? ListenOnTcp(options) : ListenUnix(options.uds));
   Options capped = options;
   capped.max_connections = ConnectionCap(options.max_connections);
   std::unique_ptr<Acceptor> acceptor(new Acceptor(fd, capped));

@@ -19,11 +19,11 @@ namespace quire {
 class Acceptor {
  public:
   struct Options {
-    std::string host;                 // an address or "localhost"
-    bool insecure_plaintext = false;  // false: loopback addresses only, because there is no TLS
-    int port = 0;                     // 0: any free port
-    std::string uds;                  // path of a Unix socket, instead of TCP
-    int max_connections = 0;          // further ones are accepted and closed at once
+    std::string host;          // an address or "localhost"
+    bool any_address = false;  // false: loopback addresses only, as plaintext should
+    int port = 0;              // 0: any free port
+    std::string uds;           // path of a Unix socket, instead of TCP
+    int max_connections = 0;   // further ones are accepted and closed at once
     // Open calls at which a connection is cut, and of all connections on a Unix socket; 0: no
     // limit.
     int max_calls = 0;

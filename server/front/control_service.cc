@@ -2,6 +2,7 @@
 #include "server/front/control_service.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "server/generate/generation_stream.h"
 #include "server/generate/request_codec.h"
 #include "server/generate/stream_table.h"
+#include "server/kv_events/control_kv_calls.h"
 #include "server/timeline/trace_call.h"
 #include "version/build_facts.h"
 
@@ -107,7 +109,7 @@ std::vector<std::string> Distinct(const google::protobuf::RepeatedPtrField<std::
 }
 
 // Names only requests that were found: their ids passed the checks of a request id.
-void LogAbort(TenantId tenant, const v1::AbortRequest& request,
+void LogAbort(const Caller& caller, const v1::AbortRequest& request,
               const std::vector<std::shared_ptr<GenerationStream>>& found) {
   std::vector<std::string> ids;
   for (size_t i = 0; i < std::min(found.size(), kLoggedIds); ++i) {
@@ -115,14 +117,15 @@ void LogAbort(TenantId tenant, const v1::AbortRequest& request,
   }
   if (found.size() > kLoggedIds) ids.emplace_back("...");
   Log(Severity::kInfo, "abort",
-      {{"tenant", tenant},
+      {{"tenant", caller.tenant_name},
+       {"key", caller.key_id},
        {"all", request.all()},
        {"named", request.request_ids_size()},
        {"found", found.size()},
        {"request_ids", absl::StrJoin(ids, ",")}});
 }
 
-absl::Status Abort(const ControlResources& resources, TenantId tenant,
+absl::Status Abort(const ControlResources& resources, const Caller& caller,
                    const v1::AbortRequest& request, v1::AbortResponse* response) {
   if (request.request_ids().empty() && !request.all()) {
     return InvalidField("request_ids", "is empty; name requests, or set all");
@@ -130,31 +133,37 @@ absl::Status Abort(const ControlResources& resources, TenantId tenant,
   if (request.request_ids_size() > kMaxAbortIds) {
     return InvalidField("request_ids", "has more than 65536 ids; use several calls, or all");
   }
-  const auto streams = request.all() ? resources.streams.All()
-                                     : resources.streams.Find(Distinct(request.request_ids()));
+  const TenantFilter whose =
+      caller.scopes.Has(Scope::kAdmin) ? TenantFilter() : TenantFilter(caller.tenant);
+  const auto streams = request.all()
+                           ? resources.streams.All(whose)
+                           : resources.streams.Find(Distinct(request.request_ids()), whose);
   for (const auto& stream : streams) stream->Abort();
-  LogAbort(tenant, request, streams);
+  LogAbort(caller, request, streams);
   response->set_aborted(static_cast<uint32_t>(streams.size()));
   return absl::OkStatus();
 }
 
-void Drain(const ControlResources& resources, const ControlHooks& hooks, TenantId tenant,
+void Drain(const ControlResources& resources, const ControlHooks& hooks, const Caller& caller,
            const v1::DrainRequest& request, v1::DrainResponse* response) {
   hooks.drain(request.exit_when_idle());
   const SchedulerLoad load = resources.engine.Stats().load;
   response->set_running_requests(static_cast<uint32_t>(load.running));
   response->set_waiting_requests(static_cast<uint32_t>(load.waiting));
   Log(Severity::kInfo, "drain: new requests are refused",
-      {{"tenant", tenant},
+      {{"tenant", caller.tenant_name},
+       {"key", caller.key_id},
        {"exit_when_idle", request.exit_when_idle()},
        {"open_streams", resources.streams.open()}});
 }
 
-absl::Status Undrain(const ControlHooks& hooks, TenantId tenant, v1::UndrainResponse* response) {
+absl::Status Undrain(const ControlHooks& hooks, const Caller& caller,
+                     v1::UndrainResponse* response) {
   ASSIGN_OR_RETURN(const bool was_draining, hooks.undrain());
   response->set_was_draining(was_draining);
   if (was_draining) {
-    Log(Severity::kInfo, "undrain: new requests are accepted again", {{"tenant", tenant}});
+    Log(Severity::kInfo, "undrain: new requests are accepted again",
+        {{"tenant", caller.tenant_name}, {"key", caller.key_id}});
   }
   return absl::OkStatus();
 }
@@ -178,7 +187,7 @@ void FillMemoryPlan(const MemoryPlan& plan, v1::MemoryPlan* out) {
 
 std::unique_ptr<RawService> MakeControlService(const ControlResources& resources,
                                                ControlHooks hooks) {
-  auto service = std::make_unique<RawService>();
+  auto service = std::make_unique<RawService>(&resources.calls.door);
   RawService* s = service.get();
   AddCall<v1::GetServerInfoRequest, v1::ServerInfo>(
       s, &resources.calls, "/quire.v1.Control/GetServerInfo", CallCost::kQuick,
@@ -201,33 +210,38 @@ std::unique_ptr<RawService> MakeControlService(const ControlResources& resources
       });
   AddCall<v1::GetLoadRequest, v1::Load>(
       s, &resources.calls, "/quire.v1.Control/GetLoad", CallCost::kQuick,
-      [resources](const v1::GetLoadRequest&, v1::Load* load) {
+      [resources](const Caller& caller, const v1::GetLoadRequest&, v1::Load* load) {
         FillLoad(resources.engine.Stats(), resources.streams.open(), load);
+        const std::optional<double> predicted =
+            resources.engine.PredictTtftSeconds(caller.tenant, 1);
+        if (predicted.has_value()) load->set_predicted_first_token_seconds(*predicted);
         return absl::OkStatus();
       });
   AddCall<v1::AbortRequest, v1::AbortResponse>(
       s, &resources.calls, "/quire.v1.Control/Abort", CallCost::kQuick,
-      [resources](TenantId tenant, const v1::AbortRequest& request, v1::AbortResponse* response) {
-        return Abort(resources, tenant, request, response);
+      [resources](const Caller& caller, const v1::AbortRequest& request,
+                  v1::AbortResponse* response) {
+        return Abort(resources, caller, request, response);
       });
   AddCall<v1::DrainRequest, v1::DrainResponse>(
       s, &resources.calls, "/quire.v1.Control/Drain", CallCost::kQuick,
-      [resources, hooks](TenantId tenant, const v1::DrainRequest& request,
+      [resources, hooks](const Caller& caller, const v1::DrainRequest& request,
                          v1::DrainResponse* response) {
-        Drain(resources, hooks, tenant, request, response);
+        Drain(resources, hooks, caller, request, response);
         return absl::OkStatus();
       });
   AddCall<v1::UndrainRequest, v1::UndrainResponse>(
       s, &resources.calls, "/quire.v1.Control/Undrain", CallCost::kQuick,
-      [hooks](TenantId tenant, const v1::UndrainRequest&, v1::UndrainResponse* response) {
-        return Undrain(hooks, tenant, response);
+      [hooks](const Caller& caller, const v1::UndrainRequest&, v1::UndrainResponse* response) {
+        return Undrain(hooks, caller, response);
       });
   s->Add("/quire.v1.Control/Trace",
          RawService::ServerStreaming(
-             [resources](grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-               return StartTrace(&resources.sessions, context, request);
+             [resources](const IncomingCall& call, const grpc::ByteBuffer* request) {
+               return StartTrace(&resources.sessions, call, request);
              }));
   s->Add("/quire.v1.Control/GetMemory", MemoryCall(resources));
+  AddKvCalls(s, &resources.sessions);
   return service;
 }
 

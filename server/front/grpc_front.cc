@@ -1,47 +1,41 @@
 // Life cycle of the gRPC front: build, listen, serve, drain, shut down.
 #include "server/front/grpc_front.h"
 
-#include <google/protobuf/stubs/logging.h>
-#include <grpc/support/log.h>
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/resource_quota.h>
-#include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
-
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <ctime>
 #include <mutex>
 #include <optional>
 #include <random>
-#include <thread>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
 #include "server/call/call_resources.h"
 #include "server/call/drain_state.h"
-#include "server/call/log_rate_limiter.h"
 #include "server/call/serial_thread.h"
 #include "server/call/status_codec.h"
 #include "server/call/text_pool.h"
-#include "server/front/acceptor.h"
 #include "server/front/control_service.h"
+#include "server/front/field_services.h"
 #include "server/front/health_service.h"
 #include "server/front/inference_service.h"
+#include "server/front/listener.h"
 #include "server/front/reflection.h"
 #include "server/generate/generate_resources.h"
 #include "server/generate/output_shards.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
+#include "server/identity/open_door.h"
+#include "server/orca/orca_service.h"
 #include "server/session/session_resources.h"
 #include "server/session/session_watches.h"
 #include "server/session/sessions_service.h"
+#include "server/tls/certificate_store.h"
+#include "server/tls/certificate_watch.h"
+#include "server/tls/handshakes.h"
+#include "server/tls/tls_credentials.h"
 
 namespace quire {
 namespace {
@@ -49,10 +43,6 @@ namespace {
 constexpr char kInference[] = "quire.v1.Inference";
 constexpr char kControl[] = "quire.v1.Control";
 constexpr char kSessions[] = "quire.v1.Sessions";
-
-// Per connection. Several times the limit of proxies: requests wait in the engine's queue, which
-// orders them, rather than in a client.
-constexpr int kMaxConcurrentStreams = 1024;
 
 // Time that the library gets to end its calls: once by themselves, once cancelled.
 constexpr int64_t kShutdownNs = 100'000'000;
@@ -70,72 +60,13 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-// Logs only file and line: gRPC's messages contain raw header values. The rate is limited because a
-// client can cause an error with each of its calls.
-void LogGrpcError(gpr_log_func_args* args) {
-  static LogRateLimiter limiter;
-  if (args->severity != GPR_LOG_SEVERITY_ERROR) return;
-  const int64_t count = limiter.Count(SteadyNowNs());
-  if (count == 0) return;
-  const std::string path = args->file;
-  Log(Severity::kWarning, "gRPC library error",
-      {{"file", path.substr(path.rfind('/') + 1)}, {"line", args->line}, {"count", count}});
+// The services of this server behind `names`.
+std::vector<std::string> ServiceNames(std::vector<std::string> names) {
+  names.insert(names.end(), {kInference, kControl, kSessions});
+  const std::vector<std::string> field = FieldServiceNames();
+  names.insert(names.end(), field.begin(), field.end());
+  return names;
 }
-
-// The fence around gRPC 1.51; docs/grpc.md gives the reason for each line.
-void SetFence(const FrontOptions& options, grpc::ServerBuilder* builder) {
-  grpc::ResourceQuota quota("quire");
-  quota.Resize(static_cast<size_t>(options.resource_quota_bytes));
-  quota.SetMaxThreads(64);
-  builder->SetResourceQuota(quota);
-  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_request_bytes));
-  builder->SetMaxSendMessageSize(static_cast<int>(options.max_reply_bytes));
-  // The library inflates a message before it checks the size: a megabyte on the wire can become a
-  // gigabyte in memory.
-  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
-    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
-  }
-  const std::pair<const char*, int> arguments[] = {
-      {GRPC_ARG_MAX_METADATA_SIZE, 64 << 10},
-      {GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentStreams},
-      {GRPC_ARG_KEEPALIVE_TIME_MS, 20'000},
-      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000},
-      {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
-      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000},
-      {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
-      {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5'000},
-      {GRPC_ARG_MAX_CONNECTION_IDLE_MS, 15 * 60 * 1000},
-      {GRPC_ARG_ALLOW_REUSEPORT, 0},
-  };
-  for (const auto& [name, value] : arguments) builder->AddChannelArgument(name, value);
-}
-
-// Refuses calls of unknown methods, and counts them like other calls.
-class UnknownMethods final : public grpc::CallbackGenericService {
- public:
-  // `connections` outlive the service.
-  explicit UnknownMethods(ConnectionTable* connections) : connections_(connections) {}
-
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    return new Refusal(connections_, context->peer());
-  }
-
- private:
-  class Refusal final : public grpc::ServerGenericBidiReactor {
-   public:
-    Refusal(ConnectionTable* connections, const std::string& peer) : call_(connections, peer) {
-      Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
-                          "this server has no such method; server reflection lists what it has"));
-    }
-    void OnDone() override { delete this; }
-
-   private:
-    const OpenCall call_;
-  };
-
-  ConnectionTable* const connections_;
-};
 
 class Front final : public GrpcFront {
  public:
@@ -160,11 +91,17 @@ class Front final : public GrpcFront {
  private:
   void Drain(bool exit_when_idle);
   absl::StatusOr<bool> Undrain();
-  absl::Status BuildServer();
+  absl::Status BindAdmin();
+  std::unique_ptr<RawService> MakeControl(const CallResources& calls);
+  void MakeServices();
+  std::vector<RawService*> Services();
 
   static int TextThreads(const FrontOptions& options) { return std::max(1, options.text_threads); }
 
   const FrontOptions options_;
+  const OpenDoor open_door_{/*admin=*/true};
+  const LocalAdminDoor admin_door_;
+  const Door& door_;
   const ServingModel& model_;
   ServerMetrics& metrics_;
   Tracer* const tracer_;
@@ -172,16 +109,19 @@ class Front final : public GrpcFront {
   // The objects that calls use, made by Start. Before the members below, some of which have threads
   // that run streams.
   std::optional<CallResources> calls_;
+  std::optional<CallResources> admin_calls_;
   std::optional<GenerateResources> generate_;
   std::optional<SessionResources> session_;
   StreamTable table_;
   StallWatch stalls_;
-  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<Listener> admin_;  // null: no --admin-uds
   OutputShards shards_;
   std::unique_ptr<TextPool> text_pool_;
   SessionWatches watches_;
   std::unique_ptr<SerialThread> session_thread_;  // starts with the listener
   const int64_t started_ns_ = SteadyNowNs();
+  const std::string instance_id_ = Hex(RandomKey());
   int port_ = 0;
   std::atomic<bool> exit_requested_{false};
   // Orders drain, undrain, exit and health; drain_ is written under it.
@@ -193,16 +133,20 @@ class Front final : public GrpcFront {
   std::unique_ptr<RawService> control_;
   std::unique_ptr<RawService> sessions_;
   std::unique_ptr<RawService> reflection_;
-  HealthBoard health_board_{{"", kInference, kControl, kSessions}};
+  std::vector<FieldService> field_services_;
+  HealthBoard health_board_{ServiceNames({""})};
   std::unique_ptr<RawService> health_;
-  std::optional<UnknownMethods> unknown_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<RawService> orca_;
+  std::unique_ptr<RawService> admin_control_;
+  std::unique_ptr<RawService> admin_health_;
+  std::unique_ptr<CertificateStore> certificates_;  // null: plaintext
+  std::optional<CertificateWatch> watch_;
 };
 
 Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetrics* metrics,
              Tracer* tracer)
     : options_(options),
+      door_(options.door == nullptr ? open_door_ : *options.door),
       model_(*model),
       metrics_(*metrics),
       tracer_(tracer),
@@ -215,19 +159,25 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
 
 absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archive) {
   session_thread_ = std::make_unique<SerialThread>();
-  // A connection has at most kMaxConcurrentStreams live streams, so of twice as many open calls at
-  // least half have been reset.
-  ASSIGN_OR_RETURN(acceptor_, Acceptor::Listen({.host = options_.host,
-                                                .insecure_plaintext = options_.insecure_plaintext,
-                                                .port = options_.port,
-                                                .uds = options_.uds,
-                                                .max_connections = options_.max_connections,
-                                                .max_calls = 2 * kMaxConcurrentStreams,
-                                                .max_calls_uds = options_.max_open_streams +
-                                                                 2 * kMaxConcurrentStreams}));
-  ConnectionTable& connections = acceptor_->connections();
+  if (options_.tls.on()) {
+    ASSIGN_OR_RETURN(certificates_, CertificateStore::Open(options_.tls, time(nullptr)));
+  }
+  // A connection has at most this many live streams, so of twice as many open calls at least half
+  // have been reset.
+  const int max_calls = 2 * Listener::kMaxConcurrentStreams;
+  ASSIGN_OR_RETURN(listener_,
+                   Listener::Bind({.host = options_.host,
+                                   .any_address = options_.insecure_plaintext || options_.tls.on(),
+                                   .port = options_.port,
+                                   .uds = options_.uds,
+                                   .max_connections = options_.max_connections,
+                                   .max_calls = max_calls,
+                                   .max_calls_uds = options_.max_open_streams + max_calls},
+                                  &options_, &door_, &metrics_));
+  ConnectionTable& connections = listener_->connections();
   shards_.SetConnections(&connections);
   calls_.emplace(CallResources{.options = options_,
+                               .door = door_,
                                .metrics = metrics_,
                                .connections = connections,
                                .text_pool = *text_pool_,
@@ -248,63 +198,72 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archiv
                                     .thread = *session_thread_,
                                     .watches = watches_,
                                     .arenas = std::move(arenas)});
-  RETURN_IF_ERROR(BuildServer());
+  RETURN_IF_ERROR(BindAdmin());
+  MakeServices();
+  // The log level of gRPC is the one of the last listener that begins.
+  if (admin_ != nullptr) {
+    RETURN_IF_ERROR(admin_->Serve({admin_control_.get(), admin_health_.get()}, nullptr));
+  }
+  RETURN_IF_ERROR(listener_->Serve(Services(), certificates_.get()));
+  if (certificates_) watch_.emplace(certificates_.get(), &metrics_.tls());
   if (archive != nullptr) {
     archive->Tell(&watches_);
   } else {
     engine->SetSessionObserver(&watches_);
   }
-  port_ = acceptor_->port();
+  port_ = listener_->port();
   SetServing(true);
-  const auto deliver = [this](int fd) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    connections_->HandleNewConnection(&connection);
-  };
-  acceptor_->Start(deliver, [this] { metrics_.ConnectionRejected(); });
   return absl::OkStatus();
 }
 
-absl::Status Front::BuildServer() {
-  // Debian builds Abseil with the deadlock detector on. It takes a global lock at every mutex
-  // of gRPC, a tenth of the server's time.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // The reply to a message that does not parse names the field; the library would also print it.
-  google::protobuf::SetLogHandler(nullptr);
-  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
-  gpr_set_log_function(LogGrpcError);
-  grpc::EnableDefaultHealthCheckService(false);
-  inference_ = MakeInferenceService(&*generate_);
-  control_ = MakeControlService({.calls = *calls_,
-                                 .model = model_,
-                                 .engine = generate_->engine,
-                                 .drain = drain_,
-                                 .streams = table_,
-                                 .sessions = *session_},
-                                {[this](bool exit_when_idle) { Drain(exit_when_idle); },
-                                 [this] { return Undrain(); }, started_ns_, Hex(RandomKey())});
-  sessions_ = MakeSessionsService(&*session_);
-  health_ = MakeHealthService(&*calls_, &health_board_);
-  grpc::ServerBuilder builder;
-  SetFence(options_, &builder);
-  builder.RegisterService(inference_.get());
-  builder.RegisterService(control_.get());
-  builder.RegisterService(sessions_.get());
-  builder.RegisterService(health_.get());
-  unknown_.emplace(&calls_->connections);
-  builder.RegisterCallbackGenericService(&*unknown_);
-  if (options_.reflection) {
-    reflection_ = MakeReflectionService(&calls_->connections, options_.max_reply_bytes,
-                                        {kInference, kControl, kSessions, "grpc.health.v1.Health",
-                                         "grpc.reflection.v1.ServerReflection"});
-    builder.RegisterService(reflection_.get());
-  }
-  connections_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
-  server_ = builder.BuildAndStart();
-  if (server_ == nullptr) return absl::InternalError("the gRPC library did not start its server");
+// The mode of the socket, 0700, says who may administer.
+absl::Status Front::BindAdmin() {
+  if (options_.admin_uds.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(admin_, Listener::Bind({.uds = options_.admin_uds, .max_connections = 64},
+                                          &options_, &admin_door_, &metrics_));
+  admin_calls_.emplace(CallResources{.options = options_,
+                                     .door = admin_door_,
+                                     .metrics = metrics_,
+                                     .connections = admin_->connections(),
+                                     .text_pool = *text_pool_});
   return absl::OkStatus();
+}
+
+std::unique_ptr<RawService> Front::MakeControl(const CallResources& calls) {
+  return MakeControlService({.calls = calls,
+                             .model = model_,
+                             .engine = generate_->engine,
+                             .drain = drain_,
+                             .streams = table_,
+                             .sessions = *session_},
+                            {[this](bool exit_when_idle) { Drain(exit_when_idle); },
+                             [this] { return Undrain(); }, started_ns_, instance_id_});
+}
+
+void Front::MakeServices() {
+  inference_ = MakeInferenceService(&*generate_);
+  control_ = MakeControl(*calls_);
+  sessions_ = MakeSessionsService(&*session_);
+  field_services_ = MakeFieldServices({*generate_, *session_, started_ns_, instance_id_});
+  health_ = MakeHealthService(&*calls_, &health_board_);
+  orca_ = MakeOrcaService(&*calls_, &generate_->engine, model_.setup.config.max_num_seqs);
+  if (admin_calls_.has_value()) {
+    admin_control_ = MakeControl(*admin_calls_);
+    admin_health_ = MakeHealthService(&*admin_calls_, &health_board_);
+  }
+  if (options_.reflection) {
+    reflection_ = MakeReflectionService(
+        &*calls_, ServiceNames({"grpc.health.v1.Health", "xds.service.orca.v3.OpenRcaService",
+                                "grpc.reflection.v1.ServerReflection"}));
+  }
+}
+
+std::vector<RawService*> Front::Services() {
+  std::vector<RawService*> services = {inference_.get(), control_.get(), sessions_.get(),
+                                       health_.get(), orca_.get()};
+  for (const FieldService& field : field_services_) services.push_back(field.service.get());
+  if (reflection_ != nullptr) services.push_back(reflection_.get());
+  return services;
 }
 
 void Front::SetServing(bool serving) {
@@ -343,10 +302,11 @@ absl::StatusOr<bool> Front::Undrain() {
 }
 
 void Front::Shutdown(double grace_seconds) {
-  if (std::exchange(shut_down_, true) || server_ == nullptr) return;
+  if (std::exchange(shut_down_, true) || listener_ == nullptr) return;
   BeginExit();
   StartDrain();
-  acceptor_->Stop();
+  listener_->StopAccepting();
+  if (admin_ != nullptr) admin_->StopAccepting();
   const int64_t end_ns = SteadyNowNs() + static_cast<int64_t>(grace_seconds * 1e9);
   generate_->engine.CancelAll(FinishReason::kDraining);
   table_.WaitEmpty(grace_seconds);
@@ -354,19 +314,12 @@ void Front::Shutdown(double grace_seconds) {
   // and every reactor finishes when cancelled.
   const int64_t left_ns = std::max<int64_t>(end_ns - SteadyNowNs(), 0);
   const int64_t wait_ns = std::min<int64_t>(left_ns, kShutdownNs);
-  // A call whose write is blocked by a full socket cannot be cancelled: only cutting the connection
-  // ends it.
-  absl::Notification down;
-  std::thread cutter([&] {
-    if (down.WaitForNotificationWithTimeout(absl::Nanoseconds(wait_ns + kShutdownNs))) return;
-    calls_->connections.CutAll("the server is ending and its calls do not end");
-  });
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(wait_ns));
-  down.Notify();
-  cutter.join();
+  listener_->Shutdown(wait_ns);
+  if (admin_ != nullptr) admin_->Shutdown(wait_ns);
   text_pool_.reset();
   session_thread_->Stop();
-  server_.reset();
+  listener_->Close();
+  if (admin_ != nullptr) admin_->Close();
 }
 
 }  // namespace

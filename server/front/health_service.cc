@@ -97,7 +97,7 @@ void HealthBoard::Set(bool serving) {
 }
 
 std::unique_ptr<RawService> MakeHealthService(const CallResources* resources, HealthBoard* board) {
-  auto service = std::make_unique<RawService>();
+  auto service = std::make_unique<RawService>(&resources->door);
   AddCall<HealthCheckRequest, HealthCheckResponse>(
       service.get(), resources, "/grpc.health.v1.Health/Check", CallCost::kQuick,
       [board](const HealthCheckRequest& request, HealthCheckResponse* response) {
@@ -109,12 +109,13 @@ std::unique_ptr<RawService> MakeHealthService(const CallResources* resources, He
         return absl::OkStatus();
       });
   service->Add("/grpc.health.v1.Health/Watch",
-               RawService::ServerStreaming([resources, board](grpc::CallbackServerContext* context,
-                                                              const grpc::ByteBuffer* request) {
-                 auto* watch = new HealthWatch(board, &resources->connections, context->peer());
-                 watch->Start(*request);
-                 return watch;
-               }));
+               RawService::ServerStreaming(
+                   [resources, board](const IncomingCall& call, const grpc::ByteBuffer* request) {
+                     auto* watch =
+                         new HealthWatch(board, &resources->connections, call.context->peer());
+                     watch->Start(*request);
+                     return watch;
+                   }));
   return service;
 }
 

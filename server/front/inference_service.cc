@@ -8,6 +8,7 @@
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
 #include "server/generate/generate_call.h"
+#include "server/generate/quire_format.h"
 #include "server/generate/request_codec.h"
 
 namespace quire {
@@ -60,18 +61,11 @@ absl::Status Detokenize(const ServingModel& model, const v1::DetokenizeRequest& 
 }  // namespace
 
 std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resources) {
-  auto service = std::make_unique<RawService>();
+  auto service = std::make_unique<RawService>(&resources->calls.door);
   service->Add("/quire.v1.Inference/Generate",
-               RawService::ServerStreaming([resources](grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) {
-                 return StartGenerate(resources, context, request);
-               }));
-  service->Add(
-      "/quire.v1.Inference/GenerateUnary",
-      RawService::Unary([resources](grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-        return StartGenerateUnary(resources, context, request, response);
-      }));
+               StreamingGenerate(resources, {"Generate", GenerateFormat}));
+  service->Add("/quire.v1.Inference/GenerateUnary",
+               UnaryGenerate(resources, {"GenerateUnary", GenerateUnaryFormat}));
   const ServingModel* model = &resources->model;
   AddCall<v1::TokenizeRequest, v1::TokenizeResponse>(
       service.get(), &resources->calls, "/quire.v1.Inference/Tokenize", CallCost::kLinearInRequest,

@@ -126,10 +126,11 @@ bool IsLoopback(const std::string& host) {
 
 std::string PlaintextRefusal(const std::string& host) {
   return "--host " + host +
-         " would serve requests in plaintext beyond this machine, which Quire refuses: keep "
-         "--host 127.0.0.1, or serve a Unix socket with --uds PATH, and put a proxy that ends TLS "
-         "(HAProxy) in front; where only trusted machines reach the address, as in a container's "
-         "network, give --insecure-plaintext";
+         " would serve requests in plaintext beyond this machine, which Quire refuses: give "
+         "--ssl-certfile and --ssl-keyfile, and --ssl-ca-certs to ask for clients' certificates; "
+         "or keep --host 127.0.0.1 (or --uds PATH) and put a proxy that ends TLS (HAProxy) in "
+         "front; where "
+         "a sidecar, mesh or container network protects the address, give --insecure-plaintext";
 }
 
 }  // namespace quire

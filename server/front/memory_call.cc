@@ -128,9 +128,9 @@ class PendingMemory {
 }  // namespace
 
 RawService::Unary MemoryCall(const ControlResources& resources) {
-  return [resources](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
+  return [resources](const IncomingCall& call, const grpc::ByteBuffer* in,
                      grpc::ByteBuffer* out) -> grpc::ServerUnaryReactor* {
-    auto* reactor = new MemoryReactor(&resources.calls.connections, context->peer());
+    auto* reactor = new MemoryReactor(&resources.calls.connections, call.context->peer());
     const auto pending = std::make_shared<PendingMemory>(resources, reactor, out);
     v1::GetMemoryRequest request;
     if (const absl::Status status = ParseMessage(*in, &request); !status.ok()) {

@@ -103,14 +103,14 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer,
 
 }  // namespace
 
-std::unique_ptr<RawService> MakeReflectionService(ConnectionTable* connections,
-                                                  int64_t max_reply_bytes,
+std::unique_ptr<RawService> MakeReflectionService(const CallResources* resources,
                                                   std::vector<std::string> services) {
-  auto service = std::make_unique<RawService>();
+  auto service = std::make_unique<RawService>(&resources->door);
   const auto names = std::make_shared<const std::vector<std::string>>(std::move(services));
-  const auto start = [connections, max_reply_bytes, names](grpc::CallbackServerContext* context) {
+  const auto start = [resources, names](const IncomingCall& call) {
     return static_cast<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*>(
-        new ReflectionReactor(connections, max_reply_bytes, names.get(), context->peer()));
+        new ReflectionReactor(&resources->connections, resources->options.max_reply_bytes,
+                              names.get(), call.context->peer()));
   };
   service->Add("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
                RawService::Bidi(start));

@@ -2,20 +2,17 @@
 // messages. The library's own reflection uses the synchronous API, which takes a thread per stream.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "server/call/call_resources.h"
 #include "server/call/raw_service.h"
 
 namespace quire {
 
-class ConnectionTable;
-
-// `services` are full names whose descriptors are linked in. `connections` outlive the service.
-std::unique_ptr<RawService> MakeReflectionService(ConnectionTable* connections,
-                                                  int64_t max_reply_bytes,
+// `services` are full names whose descriptors are linked in. `resources` outlive the service.
+std::unique_ptr<RawService> MakeReflectionService(const CallResources* resources,
                                                   std::vector<std::string> services);
 
 }  // namespace quire

@@ -83,6 +83,9 @@ void FillAccepted(const std::string& model_name, const AcceptedFrame& in, v1::Ac
   output->set_logprobs(in.sampling.logprobs);
   output->set_skip_special_tokens(in.output.skip_special_tokens);
   out->set_queue_position(static_cast<uint32_t>(std::max<int64_t>(in.queue_position, 0)));
+  if (in.predicted_ttft_ns > 0) {
+    out->set_predicted_first_token_seconds(static_cast<double>(in.predicted_ttft_ns) * 1e-9);
+  }
 }
 
 void FillFinished(const FinishEvent& event, const std::string& stop_text, v1::Finished* finished) {

@@ -63,11 +63,11 @@ void OutputDelta::Clear() {
 }
 
 GenerationStream::GenerationStream(const GenerateResources* resources, StreamOutlet* outlet,
-                                   Shape shape, const Caller& caller,
+                                   Shape shape, const Origin& origin,
                                    std::unique_ptr<RequestTrace> trace)
     : resources_(resources),
       shape_(shape),
-      caller_(caller),
+      origin_(origin),
       arrival_ns_(SteadyNowNs()),
       id_(resources->streams.NextId()),
       trace_(std::move(trace)),
@@ -101,9 +101,9 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
   }
   request->id = id_;
   request->cookie = this;
-  request->tenant = caller_.tenant;
+  request->tenant = tenant();
   request->arrival_ns = arrival_ns_;
-  request->deadline_ns = caller_.deadline_ns;
+  request->deadline_ns = origin_.deadline_ns;
   sampling_ = request->sampling;
   output_ = output;
   if (output_.text || !sampling_.stop.empty()) {
@@ -119,14 +119,15 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
   }
   if (trace_ != nullptr) trace_->Submitted(*request, request_id_, SteadyNowNs());
   until_finish_ = shared_from_this();
-  const absl::Status status = resources_->engine.Submit(std::move(request));
+  int64_t predicted_ttft_ns = 0;
+  const absl::Status status = resources_->engine.Submit(std::move(request), &predicted_ttft_ns);
   if (!status.ok()) {
     until_finish_.reset();
     return Refuse(FromEngine(status, resources_->drain, resources_->engine));
   }
   std::unique_lock lock(mutex_);
   submitted_ = true;
-  if (!is_turn_) Accept(prompt_tokens, sampling_.max_tokens);
+  if (!is_turn_) Accept(prompt_tokens, sampling_.max_tokens, predicted_ttft_ns);
   // A cancel that came before this line did not reach the engine.
   if (!end_.ok())
     CancelInEngine(IsDeadline(end_) ? FinishReason::kDeadline : FinishReason::kCancelled);
@@ -138,11 +139,11 @@ void GenerationStream::TakeStart(const TurnStart& start) {
   if (!start.status.ok()) {
     refusal = FromEngine(start.status, resources_->drain, resources_->engine);
     resources_->calls.metrics.RequestRejected(static_cast<int>(refusal.code()));
-    LogRefused(resources_->calls.options, caller_.tenant, refusal);
+    LogRefused(resources_->calls.options, caller(), refusal);
   }
   std::unique_lock lock(mutex_);
   if (refusal.ok()) {
-    Accept(start.prompt_tokens, start.max_tokens);
+    Accept(start.prompt_tokens, start.max_tokens, start.predicted_ttft_ns);
   } else {
     refused_ = true;
     End(refusal);
@@ -150,7 +151,9 @@ void GenerationStream::TakeStart(const TurnStart& start) {
   Pump(std::move(lock));
 }
 
-void GenerationStream::Accept(int32_t prompt_tokens, int32_t max_tokens) {
+void GenerationStream::Accept(int32_t prompt_tokens, int32_t max_tokens,
+                              int64_t predicted_ttft_ns) {
+  predicted_ttft_ns_ = predicted_ttft_ns;
   accepted_ = true;
   prompt_tokens_ = prompt_tokens;
   max_tokens_ = max_tokens;
@@ -158,7 +161,7 @@ void GenerationStream::Accept(int32_t prompt_tokens, int32_t max_tokens) {
 
 void GenerationStream::Refuse(const absl::Status& status) {
   resources_->calls.metrics.RequestRejected(static_cast<int>(status.code()));
-  LogRefused(resources_->calls.options, caller_.tenant, status);
+  LogRefused(resources_->calls.options, caller(), status);
   std::unique_lock lock(mutex_);
   End(status);
   Pump(std::move(lock));
@@ -182,7 +185,7 @@ void GenerationStream::WriteDone(bool ok) {
 
 void GenerationStream::Cancelled() {
   const FinishReason reason =
-      SteadyNowNs() >= caller_.deadline_ns ? FinishReason::kDeadline : FinishReason::kCancelled;
+      SteadyNowNs() >= origin_.deadline_ns ? FinishReason::kDeadline : FinishReason::kCancelled;
   std::unique_lock lock(mutex_);
   if (ended_) return;
   End(StatusOf(reason));
@@ -223,7 +226,7 @@ int64_t GenerationStream::CheckStall(int64_t now_ns) {
   // A reset waits for a write that the peer's full socket blocks. Such a connection is of no use
   // to its other streams either.
   if (std::exchange(reset_, true)) {
-    resources_->calls.connections.Cut(caller_.slot, "its peer has stopped reading");
+    resources_->calls.connections.Cut(origin_.slot, "its peer has stopped reading");
   } else {
     outlet_->Reset();
   }
@@ -244,6 +247,7 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
     metrics.InterTokenLatency(static_cast<double>(now_ns - last_token_ns_) * 1e-9);
   } else {
     metrics.FirstToken(static_cast<double>(now_ns - arrival_ns_) * 1e-9);
+    if (on_first_token_) on_first_token_();
   }
   last_token_ns_ = now_ns;
   ++delivered_;
@@ -279,8 +283,7 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   lock.unlock();
   AwaitArchive(event);
   const std::string trace_id = trace_ != nullptr ? trace_->trace_id() : "";
-  LogFinished(resources_->calls.options,
-              {request_id_, caller_.tenant, session_, trace_id, event, end});
+  LogFinished(resources_->calls.options, {request_id_, caller(), session_, trace_id, event, end});
   DrawRequest(request_id_, event);
 }
 
@@ -291,7 +294,7 @@ void GenerationStream::AwaitArchive(const FinishEvent& event) {
     const std::lock_guard lock(mutex_);
     saving_ = true;
   }
-  resources_->archive->AfterTurn(caller_.tenant, session_, text_done_,
+  resources_->archive->AfterTurn(tenant(), session_, text_done_,
                                  [self = shared_from_this()] { self->Archived(); });
 }
 
@@ -365,7 +368,7 @@ GenerationStream::Step GenerationStream::NextStep(OutputDelta* delta) {
   }
   ended_ = true;
   // Before the client can know of the end: it may use the id again at once.
-  if (claimed_) resources_->streams.Release(request_id_);
+  if (claimed_) resources_->streams.Release(tenant(), request_id_);
   if (!end_.ok()) return Step::kFail;
   std::swap(*delta, pending_);
   return Step::kEnd;
@@ -404,7 +407,8 @@ void GenerationStream::Send(Step step, const OutputDelta& delta, const absl::Sta
                                .output = output_,
                                .prompt_tokens = prompt_tokens_,
                                .max_tokens = max_tokens_,
-                               .queue_position = queue_position_};
+                               .queue_position = queue_position_,
+                               .predicted_ttft_ns = predicted_ttft_ns_};
   if (step == Step::kAccepted) return outlet_->WriteAccepted(accepted);
   const int stop = detokenizer_.has_value() ? detokenizer_->matched_stop() : -1;
   const std::string stop_text = stop < 0 ? "" : sampling_.stop[static_cast<size_t>(stop)];

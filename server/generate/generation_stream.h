@@ -13,16 +13,19 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
 #include "server/generate/generate_resources.h"
 #include "server/generate/stream_outlet.h"
+#include "server/identity/caller.h"
 #include "server/text/detokenizer.h"
 #include "server/tracing/request_trace.h"
 
@@ -33,8 +36,8 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   // Whether output is sent as it comes, or as one message at the end.
   enum class Shape : uint8_t { kStream, kUnary };
 
-  struct Caller {
-    TenantId tenant = 0;
+  struct Origin {
+    CallerRef caller;
     int slot = 0;  // of the peer's connection (ConnectionTable::SlotOf)
     int64_t deadline_ns = kNoDeadline;
   };
@@ -42,19 +45,24 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   // `outlet` lives until it has called Closed; `resources` outlive the stream.
   // A null `trace`: the call is not traced.
   GenerationStream(const GenerateResources* resources, StreamOutlet* outlet, Shape shape,
-                   const Caller& caller, std::unique_ptr<RequestTrace> trace = nullptr);
+                   const Origin& origin, std::unique_ptr<RequestTrace> trace = nullptr);
   ~GenerationStream();
 
   RequestId id() const { return id_; }
   const std::string& request_id() const { return request_id_; }
-  int slot() const { return caller_.slot; }
-  TenantId tenant() const { return caller_.tenant; }
+  int slot() const { return origin_.slot; }
+  const Caller& caller() const { return *origin_.caller; }
+  TenantId tenant() const { return origin_.caller->tenant; }
   RequestTrace* trace() const { return trace_.get(); }  // null: not traced
 
   // --- The transport and the text pool, in this order.
   // Claims the id that the client chose; empty: makes one. ALREADY_EXISTS when a live request has
   // it.
   absl::Status Claim(const std::string& request_id);
+  // All output comes as one message at the end, whatever the shape.
+  void ReplyAtOnce() { shape_ = Shape::kUnary; }
+  // `first` is called on the shard's thread with the first token. Before Submit.
+  void OnFirstToken(std::function<void()> first) { on_first_token_ = std::move(first); }
   // Hands a request to the engine, a turn of a session included; ends the call itself when the
   // engine refuses. Fills in the request's id, caller and arrival.
   void Submit(std::unique_ptr<Request> request, const OutputOptions& output);
@@ -98,14 +106,14 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   void Send(Step step, const OutputDelta& delta, const absl::Status& status);
   // All below: under mutex_.
   Step NextStep(OutputDelta* delta);
-  void Accept(int32_t prompt_tokens, int32_t max_tokens);
+  void Accept(int32_t prompt_tokens, int32_t max_tokens, int64_t predicted_ttft_ns);
   void End(const absl::Status& status);
   void Shed();
   void CancelInEngine(FinishReason reason);
 
   const GenerateResources* const resources_;
-  const Shape shape_;
-  const Caller caller_;
+  Shape shape_;  // constant from Submit on
+  const Origin origin_;
   const int64_t arrival_ns_;
   const RequestId id_;
   const std::unique_ptr<RequestTrace> trace_;  // null: not traced
@@ -116,6 +124,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   OutputOptions output_;
   bool is_turn_ = false;
   SessionName session_;  // of a turn
+  std::function<void()> on_first_token_;
   int64_t queue_position_ = 0;
   std::atomic<bool> overrun_{false};
   std::shared_ptr<GenerationStream> until_finish_;
@@ -133,9 +142,10 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   OutputDelta pending_;
   bool submitted_ = false;  // the engine has the request, or had it
   bool refused_ = false;    // the engine refused the turn: no event follows
-  bool accepted_ = false;   // the two below are known
+  bool accepted_ = false;   // the three below are known
   int32_t prompt_tokens_ = 0;
   int32_t max_tokens_ = 0;
+  int64_t predicted_ttft_ns_ = 0;
   bool accepted_sent_ = false;
   std::optional<FinishEvent> finish_;
   bool saving_ = false;    // the session directory does not have the turn yet: no end is sent

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/cord.h"
+#include "engine/tenant_gate.h"
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
 
@@ -29,6 +31,33 @@ absl::Status WithFieldPath(const absl::Status& status) {
   return InvalidField((of_stop ? "stop." : "sampling.") + field, rest);
 }
 
+namespace {
+
+std::string Text(const absl::Status& status, const char* payload) {
+  return std::string(status.GetPayload(payload).value_or(absl::Cord()));
+}
+
+absl::Status FromLimit(const absl::Status& status) {
+  const std::string retry = Text(status, kLimitRetrySeconds);
+  const std::string name = Text(status, kLimitName), value = Text(status, kLimitValue);
+  absl::Status refusal = Refusal(status.code(), "TENANT_LIMIT",
+                                 std::string(status.message().data(), status.message().size()),
+                                 retry.empty() ? 0 : std::stod(retry));
+  AddFact("limit", name, &refusal);
+  AddFact("value", value, &refusal);
+  AddQuota(name + " of " + value, &refusal);
+  return refusal;
+}
+
+absl::Status FromPrediction(const absl::Status& status) {
+  absl::Status refusal = Refusal(status.code(), "DEADLINE_UNREACHABLE",
+                                 std::string(status.message().data(), status.message().size()));
+  AddFact("predicted_ttft_ms", Text(status, kPredictedTtftMs), &refusal);
+  return refusal;
+}
+
+}  // namespace
+
 absl::Status FromEngine(const absl::Status& status, const DrainState& drain, const Engine& engine) {
   // Only a text can turn out empty when the turn is opened: ids and chats are checked before.
   if (IsReason(status, "EMPTY_PROMPT")) {
@@ -41,6 +70,8 @@ absl::Status FromEngine(const absl::Status& status, const DrainState& drain, con
     return message.starts_with("token id") ? InvalidField("prompt", message)
                                            : WithFieldPath(status);
   }
+  if (status.GetPayload(kLimitName).has_value()) return FromLimit(status);
+  if (status.GetPayload(kPredictedTtftMs).has_value()) return FromPrediction(status);
   const char* reason = "QUEUE_FULL";
   if (drain.draining()) {
     reason = "DRAINING";

@@ -17,7 +17,8 @@ ContextLimit ContextLimitOf(const ServingModel& model);
 absl::Status WithFieldPath(const absl::Status& status);
 
 // A refusal of Engine::Submit, of FitToContext or of a turn's start, for the client. The drain and
-// the engine's fault say why a request found no room.
+// the engine's fault say why a request found no room; a tenant's limit says which, its value and
+// when it frees; a deadline that cannot be met, the predicted time to first token.
 absl::Status FromEngine(const absl::Status& status, const DrainState& drain, const Engine& engine);
 
 }  // namespace quire

@@ -204,6 +204,7 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
     parsed.request_id = request.request_id();
   }
   if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
+  parsed.model = request.has_model() ? request.model() : model.name;
   if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
     return InvalidField("priority",
                         "must be between -100 and 100, not " + std::to_string(request.priority()));
@@ -241,7 +242,7 @@ absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed) {
   // The scheduler frames a turn's text if it is its session's first.
   Request& request = *parsed->request;
   const bool framed = !chat && parsed->add_special_tokens;
-  const bool turn = request.session_turn.has_value();
+  const bool turn = request.session_turn.has_value() && !request.session_turn->whole_conversation;
   if (framed && turn) RETURN_IF_ERROR(FrameOfText(*model.tokenizer, &*request.session_turn));
   const absl::Status status = model.tokenizer->Encode(parsed->text, framed && !turn,
                                                       /*parse_special=*/true, &request.prompt);

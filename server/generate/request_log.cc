@@ -25,7 +25,8 @@ void LogFinished(const FrontOptions& options, const FinishedRequest& request) {
   const int64_t queued_until_ns = at.admitted_ns == 0 ? at.finished_ns : at.admitted_ns;
   Log(Severity::kInfo, "request finished",
       {{"request_id", request.request_id},
-       {"tenant", request.tenant},
+       {"tenant", request.caller.tenant_name},
+       {"key", request.caller.key_id},
        {"session", request.session_id},
        {"trace_id", request.trace_id},
        {"prompt_tokens", event.usage.prompt_tokens},
@@ -40,14 +41,15 @@ void LogFinished(const FrontOptions& options, const FinishedRequest& request) {
        {"code", absl::StatusCodeToString(status.code())}});
 }
 
-void LogRefused(const FrontOptions& options, TenantId tenant, const absl::Status& status) {
+void LogRefused(const FrontOptions& options, const Caller& caller, const absl::Status& status) {
   static LogRateLimiter limiter;
   if (!options.log_requests) return;
   const int64_t count = limiter.Count(SteadyNowNs());
   if (count == 0) return;
   Log(Severity::kInfo, "requests refused",
       {{"count", count},
-       {"last_tenant", tenant},
+       {"last_tenant", caller.tenant_name},
+       {"last_key", caller.key_id},
        {"last_code", absl::StatusCodeToString(status.code())},
        {"last_reason", ReasonOf(status)}});
 }

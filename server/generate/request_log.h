@@ -7,13 +7,14 @@
 #include "absl/status/status.h"
 #include "engine/values/output_sink.h"
 #include "server/call/front_options.h"
+#include "server/identity/caller.h"
 
 namespace quire {
 
 // A request that the engine accepted and has ended. References are read during the call only.
 struct FinishedRequest {
   const std::string& request_id;
-  TenantId tenant = 0;
+  const Caller& caller;
   const std::string& session_id;  // empty: not a turn of a session
   const std::string& trace_id;    // empty: not traced
   const FinishEvent& event;
@@ -24,6 +25,6 @@ struct FinishedRequest {
 // Does nothing if options.log_requests is false, as LogRefused.
 void LogFinished(const FrontOptions& options, const FinishedRequest& request);
 // A request that the engine has not accepted.
-void LogRefused(const FrontOptions& options, TenantId tenant, const absl::Status& status);
+void LogRefused(const FrontOptions& options, const Caller& caller, const absl::Status& status);
 
 }  // namespace quire

@@ -28,6 +28,7 @@ struct AcceptedFrame {
   int32_t prompt_tokens = 0;
   int32_t max_tokens = 0;
   int64_t queue_position = 0;
+  int64_t predicted_ttft_ns = 0;  // from the arrival to the first token; 0: not known
 };
 
 // Output that is in no frame yet.

@@ -1,6 +1,7 @@
 // One lock for all ids: taken twice in a call's life, never per token.
 #include "server/generate/stream_table.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -8,6 +9,10 @@
 #include "server/generate/generation_stream.h"
 
 namespace quire {
+
+TenantFilter MayEnd(const Caller& caller) {
+  return caller.scopes.Has(Scope::kAdmin) ? TenantFilter() : TenantFilter(caller.tenant);
+}
 
 StreamTable::StreamTable(int max_open) : max_open_(max_open) {}
 
@@ -34,35 +39,50 @@ bool StreamTable::WaitEmpty(double seconds) {
 absl::Status StreamTable::Claim(const std::string& request_id,
                                 std::shared_ptr<GenerationStream> stream) {
   std::lock_guard lock(mutex_);
-  if (by_id_.try_emplace(request_id, std::move(stream)).second) return absl::OkStatus();
+  const auto [begin, end] = by_id_.equal_range(request_id);
+  const bool live = std::any_of(
+      begin, end, [&](const auto& entry) { return entry.second->tenant() == stream->tenant(); });
+  if (!live) {
+    by_id_.emplace(request_id, std::move(stream));
+    return absl::OkStatus();
+  }
   return Refusal(absl::StatusCode::kAlreadyExists, "REQUEST_ID_LIVE",
                  "request_id: a live request has this id; choose another or wait for its end");
 }
 
-void StreamTable::Release(const std::string& request_id) {
+void StreamTable::Release(TenantId tenant, const std::string& request_id) {
   std::shared_ptr<GenerationStream> stream;  // destroyed outside the lock
   std::lock_guard lock(mutex_);
-  const auto found = by_id_.find(request_id);
-  if (found == by_id_.end()) return;
+  const auto [begin, end] = by_id_.equal_range(request_id);
+  const auto found = std::find_if(
+      begin, end, [tenant](const auto& entry) { return entry.second->tenant() == tenant; });
+  if (found == end) return;
   stream = std::move(found->second);
   by_id_.erase(found);
 }
 
 std::vector<std::shared_ptr<GenerationStream>> StreamTable::Find(
-    const std::vector<std::string>& request_ids) {
+    const std::vector<std::string>& request_ids, TenantFilter whose) {
   std::vector<std::shared_ptr<GenerationStream>> found;
   std::lock_guard lock(mutex_);
   for (const std::string& id : request_ids) {
-    if (const auto at = by_id_.find(id); at != by_id_.end()) found.push_back(at->second);
+    const auto [begin, end] = by_id_.equal_range(id);
+    for (auto entry = begin; entry != end; ++entry) {
+      if (entry->second->tenant() == whose.value_or(entry->second->tenant())) {
+        found.push_back(entry->second);
+      }
+    }
   }
   return found;
 }
 
-std::vector<std::shared_ptr<GenerationStream>> StreamTable::All() {
+std::vector<std::shared_ptr<GenerationStream>> StreamTable::All(TenantFilter whose) {
   std::vector<std::shared_ptr<GenerationStream>> all;
   std::lock_guard lock(mutex_);
   all.reserve(by_id_.size());
-  for (const auto& [id, stream] : by_id_) all.push_back(stream);
+  for (const auto& [id, stream] : by_id_) {
+    if (stream->tenant() == whose.value_or(stream->tenant())) all.push_back(stream);
+  }
   return all;
 }
 

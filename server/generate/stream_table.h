@@ -1,4 +1,5 @@
-// StreamTable: the live calls, by the request id their client knows. Any thread.
+// StreamTable: the live calls, by their tenant and the request id that their client knows. Any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -6,16 +7,23 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/values/request.h"
+#include "server/identity/caller.h"
 
 namespace quire {
 
 class GenerationStream;
+
+using TenantFilter = std::optional<TenantId>;  // nullopt: all tenants
+
+// The tenants whose requests a caller may end: his own, or all for an administrator.
+TenantFilter MayEnd(const Caller& caller);
 
 class StreamTable {
  public:
@@ -32,11 +40,12 @@ class StreamTable {
   // True if no call is open before the time is up.
   bool WaitEmpty(double seconds);
 
-  // ALREADY_EXISTS while another live request has the id.
+  // ALREADY_EXISTS while another live request of the stream's tenant has the id.
   absl::Status Claim(const std::string& request_id, std::shared_ptr<GenerationStream> stream);
-  void Release(const std::string& request_id);
-  std::vector<std::shared_ptr<GenerationStream>> Find(const std::vector<std::string>& request_ids);
-  std::vector<std::shared_ptr<GenerationStream>> All();
+  void Release(TenantId tenant, const std::string& request_id);
+  std::vector<std::shared_ptr<GenerationStream>> Find(const std::vector<std::string>& request_ids,
+                                                      TenantFilter whose);
+  std::vector<std::shared_ptr<GenerationStream>> All(TenantFilter whose);
 
  private:
   const int max_open_;
@@ -44,7 +53,8 @@ class StreamTable {
   std::atomic<int> open_{0};
   std::mutex mutex_;
   std::condition_variable empty_;
-  std::unordered_map<std::string, std::shared_ptr<GenerationStream>> by_id_;  // under mutex_
+  // Under mutex_. Tenants may use the same id, and do not learn of each other's.
+  std::unordered_multimap<std::string, std::shared_ptr<GenerationStream>> by_id_;
 };
 
 }  // namespace quire

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "server/metrics/gpu_facts.h"
+#include "server/metrics/gpu/gpu_facts.h"
 
 namespace quire {
 

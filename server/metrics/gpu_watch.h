@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/metrics/nvml.h"
+#include "server/metrics/gpu/nvml.h"
 
 namespace quire {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "engine/engine_setup.h"
 #include "kernels/check.h"
 #include "server/metrics/archive_metrics.h"
+#include "server/metrics/auth_metrics.h"
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/exposition.h"
 #include "server/metrics/gpu_metrics.h"
@@ -23,6 +25,8 @@
 #include "server/metrics/metric_registry.h"
 #include "server/metrics/otlp_metrics.h"
 #include "server/metrics/process_stats.h"
+#include "server/metrics/tenant_metrics.h"
+#include "server/metrics/tls_metrics.h"
 #include "version/build_facts.h"
 
 namespace quire {
@@ -145,8 +149,11 @@ struct ServerMetrics::State : MetricRegistry {
 
   CacheMetrics cache{*this};
   ArchiveMetrics archive{*this};
+  AuthMetrics auth{*this};
+  TenantMetrics tenants{*this};
   OtlpMetrics otlp{*this};
   GpuMetrics gpus{*this};
+  TlsMetrics tls{*this};
   LiveFigures live;
 
   // Load: refreshed by each scrape from the engine's counts.
@@ -190,6 +197,15 @@ struct ServerMetrics::State : MetricRegistry {
                                   "Requests that ended because their logits were not numbers.");
   Histogram& first_token = OneHistogram("quire_time_to_first_token_seconds",
                                         "Time from arrival to first token.", FirstTokenBuckets());
+  // Of predictions: by how much the first token came before or after the predicted time.
+  Family<Histogram>& prediction_error =
+      Histograms("quire_first_token_prediction_error_seconds",
+                 "Difference of predicted and actual time to first token, by its direction.");
+  Histogram& came_early = prediction_error.Add({{"direction", "early"}}, FirstTokenBuckets());
+  Histogram& came_late = prediction_error.Add({{"direction", "late"}}, FirstTokenBuckets());
+  Counter& deadline_refusals =
+      OneCounter("quire_deadline_refusals_total",
+                 "Requests refused because their first token was predicted after their deadline.");
   Histogram& inter_token =
       OneHistogram("quire_inter_token_latency_seconds",
                    "Time between two consecutive tokens of a stream.", TokenBuckets());
@@ -228,11 +244,17 @@ struct ServerMetrics::State : MetricRegistry {
       OneCounter("quire_connections_rejected_total", "Connections closed on arrival.");
   Gauge& streams = OneGauge("quire_streams_open", "Open Generate calls.");
   Gauge& watches = OneGauge("quire_session_watches", "Open Watch calls.");
+  Gauge& kv_subscribers =
+      OneGauge("quire_kv_event_subscribers", "Open calls that are told of KV events.");
   Gauge& traces = OneGauge("quire_traces", "Open Trace calls.");
   Family<Gauge>& transfers =
       Gauges("quire_session_transfers", "Open Export and Import calls, by direction.");
   Gauge& exports = transfers.Add({{"direction", "export"}});
   Gauge& imports = transfers.Add({{"direction", "import"}});
+  Family<Gauge>& field_calls = Gauges(
+      "quire_field_calls", "Open GetTokenizer and FlushCache calls of other projects' protocols.");
+  Gauge& tokenizer_calls = field_calls.Add({{"method", "GetTokenizer"}});
+  Gauge& flush_calls = field_calls.Add({{"method", "FlushCache"}});
   Counter& paused = OneCounter("quire_slow_reader_paused_total",
                                "Times that a request was paused because of a slow reader.");
   Counter& shed = OneCounter("quire_slow_reader_shed_total",
@@ -246,8 +268,11 @@ struct ServerMetrics::State : MetricRegistry {
   Gauge& SessionStreams(const std::string& method) {
     if (method == "Watch") return watches;
     if (method == "Trace") return traces;
-    CHECK(method == "Export" || method == "Import");
-    return method == "Export" ? exports : imports;
+    if (method == "GetTokenizer") return tokenizer_calls;
+    if (method == "FlushCache") return flush_calls;
+    if (method == "Export") return exports;
+    if (method == "Import") return imports;
+    return kv_subscribers;  // each protocol has its own name for the call
   }
   Counter& Rejections(int grpc_code) {
     Counter*& counter = rejected_by_code[grpc_code];
@@ -357,7 +382,12 @@ void ServerMetrics::RequestFinished(const FinishEvent& event, int32_t max_tokens
   state.computed_length.Observe(usage.prompt_tokens - usage.cached_tokens);
   state.queue_time.Observe(Seconds(at.arrival_ns, at.admitted_ns));
   if (at.first_token_ns == 0) return;
-  state.first_token.Observe(Seconds(at.arrival_ns, at.first_token_ns));
+  const double first_token = Seconds(at.arrival_ns, at.first_token_ns);
+  state.first_token.Observe(first_token);
+  if (at.predicted_ttft_ns > 0) {
+    const double late = first_token - static_cast<double>(at.predicted_ttft_ns) * 1e-9;
+    (late < 0 ? state.came_early : state.came_late).Observe(std::abs(late));
+  }
   state.prefill_time.Observe(Seconds(at.admitted_ns, at.first_token_ns));
   state.inference_time.Observe(Seconds(at.admitted_ns, at.last_token_ns));
   const double decode = Seconds(at.first_token_ns, at.last_token_ns);
@@ -457,6 +487,7 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
   RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));
   RaiseTo(preemptions, static_cast<double>(stats.preemptions));
+  RaiseTo(deadline_refusals, static_cast<double>(stats.deadline_refusals));
   RaiseSampled(stats.sampled);
   cache.Refresh(stats);
   for (const GraphUse& graph : stats.graphs) {
@@ -506,7 +537,11 @@ void ServerMetrics::ServerState(const std::string& name) {
 ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
 GpuMetrics& ServerMetrics::gpus() { return state_->gpus; }
 
+TenantMetrics& ServerMetrics::tenants() { return state_->tenants; }
+AuthMetrics& ServerMetrics::auth() { return state_->auth; }
 OtlpMetrics& ServerMetrics::otlp() { return state_->otlp; }
+
+TlsMetrics& ServerMetrics::tls() { return state_->tls; }
 
 LiveFigures& ServerMetrics::live() { return state_->live; }
 

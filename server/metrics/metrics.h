@@ -13,8 +13,11 @@
 namespace quire {
 
 class ArchiveMetrics;
+class AuthMetrics;
 class OtlpMetrics;
+class TenantMetrics;
 class GpuMetrics;
+class TlsMetrics;
 struct LiveFigures;
 struct MemoryPlan;
 struct WorkerReport;
@@ -38,7 +41,8 @@ class ServerMetrics {
   void ConnectionRejected();
   void StreamOpened();
   void StreamClosed();
-  // A streaming call began or ended: "Watch", "Export", "Import" or "Trace".
+  // A long call began or ended: "Watch", "Export", "Import", "Trace", "GetTokenizer", "FlushCache",
+  // or, by any other name, a subscription to KV events.
   void SessionStreamOpened(const std::string& method);
   void SessionStreamClosed(const std::string& method);
   // A stream's buffer filled because its reader is slow: the request was paused, or the stream
@@ -59,8 +63,14 @@ class ServerMetrics {
 
   // Of the session directory.
   ArchiveMetrics& archive();
+  // Of the tenants of the key file.
+  TenantMetrics& tenants();
+  // Of callers that were refused, and of the key file.
+  AuthMetrics& auth();
   // Of spans and their export.
   OtlpMetrics& otlp();
+  // Of certificates and handshakes.
+  TlsMetrics& tls();
   // Of the GPUs.
   GpuMetrics& gpus();
 

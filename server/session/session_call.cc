@@ -73,13 +73,12 @@ RawService::Unary SessionCall(const SessionResources* resources, const char* pat
   const std::string full(path);
   const auto method = std::make_shared<const Method>(
       Method{resources, full.substr(full.rfind('/') + 1), field, std::move(decode)});
-  return [method](grpc::CallbackServerContext* context, const grpc::ByteBuffer* in,
+  return [method](const IncomingCall& incoming, const grpc::ByteBuffer* in,
                   grpc::ByteBuffer* out) -> grpc::ServerUnaryReactor* {
     const SessionResources& resources = *method->resources;
-    auto* reactor = new SessionReactor(&resources.calls.connections, context->peer());
+    auto* reactor = new SessionReactor(&resources.calls.connections, incoming.context->peer());
     const auto pending = std::make_shared<PendingAnswer>(method, reactor, out);
-    absl::StatusOr<SessionPlan> plan =
-        method->decode(*in, resources.calls.options.identity(*context));
+    absl::StatusOr<SessionPlan> plan = method->decode(*in, incoming.caller->tenant);
     if (!plan.ok()) {
       pending->End(plan.status());
       return reactor;

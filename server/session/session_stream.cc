@@ -8,13 +8,14 @@
 
 namespace quire {
 
-SessionStream::SessionStream(SessionResources* resources,
-                             const grpc::CallbackServerContext& context, const char* method)
+SessionStream::SessionStream(SessionResources* resources, const IncomingCall& call,
+                             const char* method)
     : resources_(resources),
-      tenant_(resources->calls.options.identity(context)),
+      caller_(call.caller),
+      tenant_(call.caller->tenant),
       method_(method),
       opened_ns_(SteadyNowNs()),
-      call_(&resources->calls.connections, context.peer()) {}
+      call_(&resources->calls.connections, call.context->peer()) {}
 
 void SessionStream::Begin() {
   published_.store(this, std::memory_order_release);

@@ -16,21 +16,17 @@
 #include "absl/status/status.h"
 #include "engine/values/request.h"
 #include "server/call/connection_table.h"
+#include "server/call/raw_service.h"
 #include "server/call/serial_thread.h"
 #include "server/session/run_operation.h"
 #include "server/session/session_resources.h"
-
-namespace grpc {
-class CallbackServerContext;
-}
 
 namespace quire {
 
 class SessionStream : public std::enable_shared_from_this<SessionStream> {
  public:
   // `resources` outlive the call; `method` is a literal.
-  SessionStream(SessionResources* resources, const grpc::CallbackServerContext& context,
-                const char* method);
+  SessionStream(SessionResources* resources, const IncomingCall& call, const char* method);
   virtual ~SessionStream() = default;
   SessionStream(const SessionStream&) = delete;
   SessionStream& operator=(const SessionStream&) = delete;
@@ -82,7 +78,8 @@ class SessionStream : public std::enable_shared_from_this<SessionStream> {
   bool ended() const { return ended_; }
 
   SessionResources* const resources_;
-  const TenantId tenant_;
+  const CallerRef caller_;
+  const TenantId tenant_;  // the caller's
 
  private:
   virtual void ReleaseAll() = 0;

@@ -77,8 +77,8 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                          public Transfer,
                          public SessionWatcher {
  public:
-  ExportCall(SessionResources* resources, const grpc::CallbackServerContext& context)
-      : Transfer(resources, context, "Export") {}
+  ExportCall(SessionResources* resources, const IncomingCall& call)
+      : Transfer(resources, call, "Export") {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     v1::ExportSessionRequest request;
@@ -186,9 +186,8 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
 class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public Transfer {
  public:
-  ImportCall(SessionResources* resources, const grpc::CallbackServerContext& context,
-             grpc::ByteBuffer* response)
-      : Transfer(resources, context, "Import"),
+  ImportCall(SessionResources* resources, const IncomingCall& call, grpc::ByteBuffer* response)
+      : Transfer(resources, call, "Import"),
         response_(response),
         reader_(FileLimits(resources->model)) {}
 
@@ -351,19 +350,19 @@ SessionFileReader::Limits FileLimits(const ServingModel& model) {
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(SessionResources* resources,
-                                                        grpc::CallbackServerContext* context,
+                                                        const IncomingCall& call,
                                                         const grpc::ByteBuffer* request) {
-  const auto call = std::make_shared<ExportCall>(resources, *context);
-  call->Start(*request);
-  return call.get();
+  const auto made = std::make_shared<ExportCall>(resources, call);
+  made->Start(*request);
+  return made.get();
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartImport(SessionResources* resources,
-                                                       grpc::CallbackServerContext* context,
+                                                       const IncomingCall& call,
                                                        grpc::ByteBuffer* response) {
-  const auto call = std::make_shared<ImportCall>(resources, *context, response);
-  call->Start();
-  return call.get();
+  const auto made = std::make_shared<ImportCall>(resources, call, response);
+  made->Start();
+  return made.get();
 }
 
 }  // namespace quire

@@ -19,10 +19,10 @@ SessionFileReader::Limits FileLimits(const ServingModel& model);
 
 // Handlers for RawService; the reactors delete themselves. `resources` outlive every call.
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartExport(SessionResources* resources,
-                                                        grpc::CallbackServerContext* context,
+                                                        const IncomingCall& call,
                                                         const grpc::ByteBuffer* request);
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartImport(SessionResources* resources,
-                                                       grpc::CallbackServerContext* context,
+                                                       const IncomingCall& call,
                                                        grpc::ByteBuffer* response);
 
 }  // namespace quire

@@ -20,8 +20,8 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                         public SessionStream,
                         public SessionWatcher {
  public:
-  WatchCall(SessionResources* resources, const grpc::CallbackServerContext& context)
-      : SessionStream(resources, context, "Watch") {}
+  WatchCall(SessionResources* resources, const IncomingCall& call)
+      : SessionStream(resources, call, "Watch") {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     v1::WatchSessionRequest request;
@@ -106,11 +106,11 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 }  // namespace
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartWatch(SessionResources* resources,
-                                                       grpc::CallbackServerContext* context,
+                                                       const IncomingCall& call,
                                                        const grpc::ByteBuffer* request) {
-  const auto call = std::make_shared<WatchCall>(resources, *context);
-  call->Start(*request);
-  return call.get();
+  const auto made = std::make_shared<WatchCall>(resources, call);
+  made->Start(*request);
+  return made.get();
 }
 
 }  // namespace quire

@@ -105,26 +105,26 @@ void AddOne(RawService* service, SessionResources* resources, const char* path,
 
 void AddStreams(RawService* service, SessionResources* resources) {
   service->Add("/quire.v1.Sessions/Watch",
-               RawService::ServerStreaming([resources](grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) {
-                 return StartWatch(resources, context, request);
-               }));
+               RawService::ServerStreaming(
+                   [resources](const IncomingCall& call, const grpc::ByteBuffer* request) {
+                     return StartWatch(resources, call, request);
+                   }));
   service->Add("/quire.v1.Sessions/Export",
-               RawService::ServerStreaming([resources](grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) {
-                 return StartExport(resources, context, request);
-               }));
+               RawService::ServerStreaming(
+                   [resources](const IncomingCall& call, const grpc::ByteBuffer* request) {
+                     return StartExport(resources, call, request);
+                   }));
   service->Add("/quire.v1.Sessions/Import",
                RawService::ClientStreaming(
-                   [resources](grpc::CallbackServerContext* context, grpc::ByteBuffer* response) {
-                     return StartImport(resources, context, response);
+                   [resources](const IncomingCall& call, grpc::ByteBuffer* response) {
+                     return StartImport(resources, call, response);
                    }));
 }
 
 }  // namespace
 
 std::unique_ptr<RawService> MakeSessionsService(SessionResources* resources) {
-  auto service = std::make_unique<RawService>();
+  auto service = std::make_unique<RawService>(&resources->calls.door);
   RawService* s = service.get();
   using Op = SessionOperation;
   AddOne(s, resources, "/quire.v1.Sessions/Create", Create);

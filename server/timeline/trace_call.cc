@@ -44,8 +44,8 @@ absl::Status Check(const v1::TraceRequest& request) {
 
 class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public SessionStream {
  public:
-  TraceCall(SessionResources* resources, const grpc::CallbackServerContext& context)
-      : SessionStream(resources, context, "Trace") {}
+  TraceCall(SessionResources* resources, const IncomingCall& call)
+      : SessionStream(resources, call, "Trace") {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     v1::TraceRequest request;
@@ -80,7 +80,8 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
     before_ = resources_->engine.Stats();
     const double seconds = request.has_seconds() ? request.seconds() : kDefaultSeconds;
     Log(Severity::kInfo, "trace",
-        {{"tenant", tenant_},
+        {{"tenant", caller_->tenant_name},
+         {"key", caller_->key_id},
          {"seconds", seconds},
          {"profile_steps", int64_t{request.profile_steps()}}});
     profiling_ = request.profile_steps() > 0;
@@ -158,11 +159,11 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
 }  // namespace
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartTrace(SessionResources* resources,
-                                                       grpc::CallbackServerContext* context,
+                                                       const IncomingCall& call,
                                                        const grpc::ByteBuffer* request) {
-  const auto call = std::make_shared<TraceCall>(resources, *context);
-  call->Start(*request);
-  return call.get();
+  const auto made = std::make_shared<TraceCall>(resources, call);
+  made->Start(*request);
+  return made.get();
 }
 
 }  // namespace quire

@@ -9,7 +9,7 @@ namespace quire {
 
 // Handler for RawService; the reactor deletes itself. `resources` outlive every call.
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartTrace(SessionResources* resources,
-                                                       grpc::CallbackServerContext* context,
+                                                       const IncomingCall& call,
                                                        const grpc::ByteBuffer* request);
 
 }  // namespace quire

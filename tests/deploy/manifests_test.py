@@ -58,6 +58,17 @@ def dry_run(arguments, environment):
     return done.returncode, done.stderr[-1000:]
 
 
+def make_certificate(folder):
+    """tls.crt and tls.key, and the first again as ca.crt."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=quire"]
+        + ["-keyout", f"{folder}/tls.key", "-out", f"{folder}/tls.crt"],
+        check=True,
+        capture_output=True,
+    )
+    shutil.copy(f"{folder}/tls.crt", f"{folder}/ca.crt")
+
+
 def seconds(text):
     number, unit = re.fullmatch(r"([\d.]+)(ms|s|m|min|h|d)?", str(text)).groups()
     return float(number) * {"ms": 0.001, "m": 60, "min": 60, "h": 3600, "d": 86400}.get(unit, 1)
@@ -93,6 +104,19 @@ class ComposeTest(unittest.TestCase):
         code, log = dry_run(self.command("quire"), {"QUIRE_MODEL": ""})
         self.assertEqual(code, 0, log)
 
+    def test_tls_takes_the_place_of_plain_text_and_of_nothing_else(self):
+        services = yaml.safe_load((DEPLOY / "compose.tls.yaml").read_text())["services"]
+        command = services["quire"]["command"]
+        tls = {flag for flag in command if flag.startswith("--ssl-")}
+        plain = {flag for flag in self.command("quire") if flag != "--insecure-plaintext"}
+        self.assertEqual(set(command) - tls, plain)
+        self.assertEqual(services["load"]["environment"], services["quire"]["environment"])
+        with tempfile.TemporaryDirectory() as folder:
+            make_certificate(folder)
+            here = [flag.replace("/tls/", folder + "/") for flag in command]
+            code, log = dry_run(here, {"QUIRE_MODEL": "", **services["quire"]["environment"]})
+            self.assertEqual(code, 0, log)
+
     def test_the_load_reaches_the_server(self):
         flags = dict(flag.partition("=")[::2] for flag in self.command("load"))
         self.assertEqual(flags["--server"], "quire:" + default_of("--port"))
@@ -101,6 +125,16 @@ class ComposeTest(unittest.TestCase):
         self.assertEqual(published, [default_of("--port"), default_of("--metrics-port")])
         targets = yaml.safe_load((DEPLOY / "prometheus/targets/quire.yml").read_text())
         self.assertEqual(targets[0]["targets"], [flags["--metrics"]])
+
+    def test_the_gateway_reaches_the_server(self):
+        flags = dict(flag.partition("=")[::2] for flag in self.command("gateway"))
+        self.assertEqual(flags["--worker-urls"], "grpc://quire:" + default_of("--port"))
+        self.assertEqual(
+            self.services["gateway"]["ports"][0].split(":")[-1], flags["--port"]
+        )
+        build = self.services["gateway"]["build"]
+        copied = re.findall(r"(?m)^COPY (\S+)", (ROOT / build["dockerfile"]).read_text())
+        self.assertTrue(copied and all((ROOT / path).is_file() for path in copied))
 
     def test_ports_are_published_on_this_machine_only(self):
         for name, service in self.services.items():
@@ -154,7 +188,8 @@ class ComposeTest(unittest.TestCase):
         program = shutil.which("docker-compose")
         if program is None:
             self.skipTest("docker-compose is not installed")
-        for files in (["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]):
+        for files in (["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"],
+                      ["compose.yaml", "compose.tls.yaml"]):
             arguments = [part for file in files for part in ("-f", DEPLOY / file)]
             done = subprocess.run([program, *arguments, "config", "-q"], capture_output=True)
             self.assertEqual(done.returncode, 0, done.stderr.decode())
@@ -387,6 +422,27 @@ class KubernetesTest(unittest.TestCase):
         admitted = [rule for rule in policy["spec"]["ingress"] if "ports" in rule]
         port = {"port": proxy["ports"][0]["containerPort"]}
         self.assertIn({"from": [{"podSelector": {}}], "ports": [port]}, admitted)
+
+    def test_the_server_ends_tls_itself_with_the_files_of_its_secret(self):
+        items = build(K8S / "components/mutual-tls", build(K8S / "base"))
+        pod = items[find(items, "StatefulSet", "quire")]["spec"]["template"]["spec"]
+        settings = dict(items[find(items, "ConfigMap", "quire-settings")]["data"])
+        server = pod["containers"][0]
+        mounts = {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]}
+        with tempfile.TemporaryDirectory() as folder:
+            make_certificate(folder)
+            for name in ("CERTFILE", "KEYFILE", "CA_CERTS"):
+                path = settings[f"QUIRE_SSL_{name}"]
+                self.assertTrue(path.startswith(mounts["tls"] + "/"), path)
+                settings[f"QUIRE_SSL_{name}"] = path.replace(mounts["tls"], folder)
+            code, log = dry_run(["--device", "cpu"], settings)
+            self.assertEqual(code, 0, log)
+            os.remove(f"{folder}/tls.key")
+            self.assertEqual(dry_run(["--device", "cpu"], settings)[0], 2)
+        ports = {port["name"]: port["containerPort"] for port in server["ports"]}
+        self.assertEqual(settings["QUIRE_PORT"], str(ports["grpcs"]))
+        requests = items[find(items, "NetworkPolicy", "quire")]["spec"]["ingress"][0]
+        self.assertEqual(requests["ports"], [{"port": ports["grpcs"]}])
 
     def test_autoscalers_own_the_number_of_servers(self):
         for component in ("hpa", "keda"):

@@ -58,6 +58,11 @@ NOT_ON_THE_CPU = {
 # Alerts whose fault no test can make here. `promtool test rules` shows them fire.
 NOT_MADE = {
     "QuireRankMismatch": "ranks that compute differently need broken hardware",
+    "QuireKeyFileRefused": "DoorKeeperTest makes it, without a Prometheus",
+    "QuireCallersRefused": "more than five minutes of refusals",
+    "QuireTlsFilesRefused": "tls_process_test makes it, on a server with certificates",
+    "QuireCertificateExpiring": "as QuireTlsFilesRefused",
+    "QuireCertificateExpired": "a certificate that expires while it is used takes time",
     "QuireSpansLost": "spans are given up after a minute only",
     "QuireNoServer": "the servers of the other faults are targets",
 }

@@ -427,7 +427,7 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire session get --help lists the flags.\n"},
       {{},
        "quire: a command is required: generate, chat, tokenize, detokenize, session, info, "
-       "health, memory, abort, drain, trace or completion\nquire --help lists the flags.\n"},
+       "health, memory, abort, drain, trace, key or completion\nquire --help lists the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);
@@ -443,7 +443,7 @@ TEST(InvocationTest, ValuesAsPeopleWriteThem) {
   ASSERT_TRUE(parsed.invocation.has_value()) << parsed.err;
   EXPECT_EQ(parsed.err, "quire: --max-new-tokens is accepted; here it is called max-tokens\n");
   const Invocation& line = *parsed.invocation;
-  EXPECT_EQ(line.server, "localhost:50051");
+  EXPECT_EQ(line.connection.server, "localhost");
   EXPECT_EQ(line.timeout_seconds, 300);
   EXPECT_EQ(line.generate.stop.max_tokens, 2000u);
   EXPECT_FLOAT_EQ(line.generate.sampling.top_p.value_or(0), 0.9F);

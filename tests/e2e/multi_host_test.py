@@ -81,7 +81,7 @@ class Follower:
     """The process of a node that follows."""
 
     def __init__(self, address, *flags, node=1, nodes=2, prefix=()):
-        self._log = running_server.log_file()
+        self._log = running_server.LogFile()
         self.process = subprocess.Popen(
             [*prefix, running_server.BINARY, "--nnodes", str(nodes), "--node-rank", str(node),
              "--leader-address", address, *flags], stdout=self._log, stderr=self._log)
@@ -96,8 +96,7 @@ class Follower:
         self._log.close()
 
     def log(self):
-        self._log.seek(0)
-        return self._log.read()
+        return self._log.text()
 
     def workers(self):
         return [int(pid) for pid in re.findall(r"worker started rank=\d+ pid=(\d+)", self.log())]

@@ -51,6 +51,11 @@ class Inference(inference_pb2_grpc.InferenceServicer):
 class Control(control_pb2_grpc.ControlServicer):
     """Keeps the last request."""
 
+    load = control_pb2.Load(steps=7)
+
+    def GetLoad(self, request, context):
+        return self.load
+
     def Abort(self, request, context):
         self.request = request
         return control_pb2.AbortResponse(aborted=2)
@@ -154,6 +159,28 @@ class ClientTest(ServedTest):
             with self.assertRaisesRegex(TypeError, "'role' and 'content'"):
                 self.client.chat([wrong])
 
+    def test_a_wrong_message_is_named_by_its_index_and_key(self):
+        good = {"role": "user", "content": "a"}
+        for wrong, trouble in (
+            ({"role": "user"}, "message 1 lacks 'content'"),
+            ({"content": "a"}, "message 1 lacks 'role'"),
+            ({"role": "user", "contents": "a"}, "message 1 has the unknown key 'contents'"),
+            ({"role": "user", "content": ["a"]}, "message 1 has a list as 'content'"),
+            ({"role": None, "content": "a"}, "message 1 has a NoneType as 'role'"),
+            ("hi", "message 1 is a quire.Message or a mapping, not str"),
+        ):
+            for call in (self.client.chat, self.client.generate, self.client.generate_text,
+                         self.client.tokenize, self.client.conversation("a").say):  # fmt: skip
+                with self.assertRaisesRegex(TypeError, trouble):
+                    call([good, wrong])
+        for prompt, trouble in (
+            ([1, good], "token id 1 of the prompt is an int, not dict"),
+            (["hi"], "token id 0 of the prompt is an int, not str"),
+            ([1, 2.5], "token id 1 of the prompt is an int, not float"),
+        ):
+            with self.assertRaisesRegex(TypeError, trouble):
+                self.client.generate(prompt)
+
     def test_stream(self):
         response = inference_pb2.GenerateResponse
         accepted = inference_pb2.Accepted(model="demo", prompt_tokens=4, queue_position=1)
@@ -219,6 +246,15 @@ class ClientTest(ServedTest):
         self.assertIs(self.client.undrain(), True)
         self.assertIsInstance(self.control.request, control_pb2.UndrainRequest)
 
+    def test_a_prediction_is_absent_until_the_server_has_one(self):
+        self.assertIsNone(self.client.load().predicted_first_token_seconds)
+        self.control.load = control_pb2.Load(predicted_first_token_seconds=0.0)
+        self.assertEqual(self.client.load().predicted_first_token_seconds, 0.0)
+        self.assertIsNone(self.client.generate_text("hi").accepted.predicted_first_token_seconds)
+        self.inference.result.accepted.predicted_first_token_seconds = 2.5
+        done = self.client.generate_text("hi")
+        self.assertEqual(done.accepted.predicted_first_token_seconds, 2.5)
+
     def test_a_closed_client_and_a_missing_server(self):
         self.client.close()
         with self.assertRaises(quire.Cancelled):
@@ -268,6 +304,8 @@ class ErrorTest(ServedTest):
 
     def test_each_code_has_its_class(self):
         for code, kind in (
+            (grpc.StatusCode.UNAUTHENTICATED, quire.Unauthenticated),
+            (grpc.StatusCode.PERMISSION_DENIED, quire.PermissionDenied),
             (grpc.StatusCode.NOT_FOUND, quire.NotFound),
             (grpc.StatusCode.ALREADY_EXISTS, quire.AlreadyExists),
             (grpc.StatusCode.UNAVAILABLE, quire.Unavailable),

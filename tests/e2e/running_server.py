@@ -1,8 +1,6 @@
 """A quire-server on a Unix socket, for the tests of the Python client."""
 
-import fcntl
 import http.client
-import os
 import pathlib
 import re
 import subprocess
@@ -16,14 +14,24 @@ START_SECONDS = 120  # with sanitizers and a busy machine; a plain build needs l
 PAGE_SECONDS = 60  # beyond it something hangs
 
 
-def log_file():
-    """A file for a server's output that a test reads meanwhile.
+class LogFile:
+    """What a program prints, for a test that reads it meanwhile.
 
-    Both share the position in it, which reading moves, so the server must write at the end.
+    The program writes to it as `stdout` or `stderr` of Popen. A reader opens the file anew: with a
+    shared position each would move the other's place.
     """
-    log = tempfile.TemporaryFile(mode="w+")
-    fcntl.fcntl(log, fcntl.F_SETFL, fcntl.fcntl(log, fcntl.F_GETFL) | os.O_APPEND)
-    return log
+
+    def __init__(self):
+        self._file = tempfile.NamedTemporaryFile(mode="ab")
+
+    def fileno(self):
+        return self._file.fileno()
+
+    def text(self):
+        return pathlib.Path(self._file.name).read_text(encoding="utf-8")
+
+    def close(self):
+        self._file.close()
 
 
 class RunningServer:
@@ -32,7 +40,7 @@ class RunningServer:
     def __init__(self, *flags, binary=None):
         self._folder = tempfile.TemporaryDirectory()
         self.target = f"unix:{self._folder.name}/quire.sock"
-        self._log = log_file()
+        self._log = LogFile()
         listen = ["--uds", f"{self._folder.name}/quire.sock", "--metrics-port", "0"]
         self.process = subprocess.Popen(
             [binary or BINARY, *listen, *flags], stdout=self._log, stderr=self._log
@@ -48,8 +56,7 @@ class RunningServer:
             channel.close()
 
     def log(self):
-        self._log.seek(0)
-        return self._log.read()
+        return self._log.text()
 
     def admin_port(self):
         return int(re.search(r" READY .*metrics_port=(\d+)", self.log()).group(1))

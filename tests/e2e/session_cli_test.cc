@@ -19,6 +19,7 @@
 #include "clients/cpp/call/session_output.h"
 #include "clients/cpp/flags/durations.h"
 #include "clients/cpp/quire.h"
+#include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
 #include "quire/v1/sessions.grpc.pb.h"
 
@@ -42,6 +43,13 @@ Message Parse(const std::string& json) {
   return message;
 }
 
+// The session that a call names to proxies.
+std::string SessionHeader(const grpc::ServerContext& call) {
+  const auto found = call.client_metadata().find("x-quire-session");
+  if (found == call.client_metadata().end()) return "";
+  return {found->second.data(), found->second.size()};
+}
+
 // Answers each call with `session`, or fails with `status`; keeps the last request as text.
 class FakeSessions final : public v1::Sessions::Service {
  public:
@@ -52,6 +60,7 @@ class FakeSessions final : public v1::Sessions::Service {
   grpc::Status status;
   std::vector<std::string> asked;  // "Fork session_id: ..."
   std::string imported;
+  std::string header;  // of the last import
   std::vector<size_t> imported_sizes;
 
 #define ANSWER(Method, Request)                                                             \
@@ -100,8 +109,10 @@ class FakeSessions final : public v1::Sessions::Service {
     }
     return status;
   }
-  grpc::Status Import(grpc::ServerContext*, grpc::ServerReader<v1::ImportSessionRequest>* reader,
+  grpc::Status Import(grpc::ServerContext* context,
+                      grpc::ServerReader<v1::ImportSessionRequest>* reader,
                       v1::Session* reply) override {
+    header = SessionHeader(*context);
     v1::ImportSessionRequest request;
     while (status.ok() && reader->Read(&request)) {
       imported += request.chunk().data();
@@ -132,10 +143,12 @@ class FakeInference final : public v1::Inference::Service {
   std::vector<v1::GenerateRequest> turns;
   bool has_sessions = true;
   uint32_t fails_at = 100;  // turn, from 1
+  std::string header;       // of the last turn
 
-  grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override {
     turns.push_back(*request);
+    header = SessionHeader(*context);
     const auto turn = static_cast<uint32_t>(turns.size());
     if (turn == fails_at) return {grpc::StatusCode::FAILED_PRECONDITION, "the session has 530"};
     v1::GenerateResponse frame;
@@ -218,6 +231,100 @@ class FileTest : public SessionCliTest {
   }
   const std::filesystem::path folder_;
 };
+
+// A server that says who it is.
+class Place {
+ public:
+  explicit Place(const std::string& id) : control_(id) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&sessions);
+    builder.RegisterService(&control_);
+    server_ = builder.BuildAndStart();
+    address = "127.0.0.1:" + std::to_string(port);
+  }
+  ~Place() { server_->Shutdown(); }
+
+  FakeSessions sessions;
+  std::string address;
+  // As a proxy: calls that name this session reach another server.
+  void Forward(const std::string& session, const std::string& id) {
+    control_.session = session;
+    control_.other = id;
+  }
+
+ private:
+  struct FakeControl final : v1::Control::Service {
+    explicit FakeControl(const std::string& id_in) : id(id_in) {}
+    grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest*,
+                               v1::ServerInfo* info) override {
+      info->set_instance_id(SessionHeader(*context) == session ? other : id);
+      return grpc::Status::OK;
+    }
+    const std::string id;
+    std::string session = "no session", other;
+  };
+  FakeControl control_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class MoveTest : public ::testing::Test {
+ protected:
+  MoveTest() {
+    v1::ListSessionsResponse page;
+    for (const char* name : {"a", "b"}) page.add_sessions()->set_session_id(name);
+    from_.sessions.pages = {page};
+    from_.sessions.chunks = {"xy", "z"};
+    to_.Forward("b", "from");
+  }
+  int Move(std::vector<std::string> args) {
+    args.insert(args.begin(), {"session", "move", "--server", from_.address});
+    std::istringstream in;
+    std::ostringstream out, err;
+    Terminal terminal{in, out, err, false};
+    Interrupt interrupt;
+    const int code = RunQuire(args, terminal, interrupt);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+  Place from_{"from"}, to_{"to"};
+  std::string out_, err_;
+};
+
+TEST_F(MoveTest, MovesTheSessionsWhoseTurnsGoElsewhere) {
+  EXPECT_EQ(Move({to_.address}), 0) << err_;
+  EXPECT_EQ(out_, "moved a\nleft b\n");
+  EXPECT_THAT(from_.sessions.asked,
+              ElementsAre("List ", "Export session_id: \"a\"", "Close session_id: \"a\""));
+  EXPECT_THAT(to_.sessions.asked, ElementsAre("Import session_id: \"a\"", "Import "));
+  EXPECT_EQ(to_.sessions.imported, "xyz");
+  EXPECT_EQ(to_.sessions.header, "a");
+}
+
+TEST_F(MoveTest, ClosesNothingThatTheOtherServerDidNotTake) {
+  to_.sessions.status = {grpc::StatusCode::ALREADY_EXISTS, "the name is in use"};
+  EXPECT_EQ(Move({to_.address, "a"}), 16);
+  EXPECT_THAT(err_, HasSubstr("a: "));
+  EXPECT_THAT(err_, HasSubstr("the name is in use"));
+  EXPECT_THAT(from_.sessions.asked, ElementsAre("Export session_id: \"a\""));
+}
+
+TEST_F(MoveTest, TakesNothingOfASessionThatCannotBeExported) {
+  from_.sessions.status = {grpc::StatusCode::FAILED_PRECONDITION, "a turn runs"};
+  from_.sessions.chunks = {};
+  EXPECT_EQ(Move({to_.address, "a"}), 19);
+  EXPECT_THAT(err_, HasSubstr("a turn runs"));
+  EXPECT_THAT(to_.sessions.asked, ElementsAre());
+}
+
+TEST_F(SessionCliTest, TurnsNameTheirSessionToProxies) {
+  EXPECT_EQ(Run({"generate", "--session", "fox", "hi"}), 0);
+  EXPECT_EQ(inference_.header, "fox");
+  EXPECT_EQ(Run({"generate", "hi"}), 0);
+  EXPECT_EQ(inference_.header, "");
+}
 
 TEST(DurationsTest, SecondsBecomeAReadableUnit) {
   EXPECT_EQ(FormatDuration(0), "0 ms");

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/kv_event_log.h"
 #include "engine/worker/in_process_transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -66,6 +67,43 @@ TEST(EngineTest, CountsTheStepsOfEachGraphAndTheirPadding) {
   EXPECT_EQ(graphs[1].replays, 0u);
 }
 
+// The blocks of the next batch, which follows soon.
+KvEventBatch AwaitBatch(KvSubscription& subscription, std::counting_semaphore<>& ready) {
+  for (;;) {
+    const auto batch = subscription.Next();
+    if (!batch.ok() || *batch != nullptr) return **batch;
+    ready.acquire();
+  }
+}
+
+TEST(EngineTest, TellsWhichBlocksHaveKvAndDropsThemInAFlush) {
+  Fixture f;
+  std::counting_semaphore<> ready(0);
+  auto subscription = f.engine->kv_events().Subscribe(0, {}, [&] { ready.release(); });
+  ASSERT_TRUE(subscription.ok());
+  EXPECT_TRUE(AwaitBatch(**subscription, ready).snapshot.has_value());
+  ASSERT_TRUE(f.engine->Submit(MakeRequest(1, 40, 1)).ok());
+  const KvEventBatch stored = AwaitBatch(**subscription, ready);
+  ASSERT_EQ(stored.events.size(), 1u);
+  EXPECT_EQ(stored.events[0].kind, KvEvent::Kind::kStored);
+  EXPECT_EQ(stored.events[0].blocks.size(), 2u) << "40 tokens fill two blocks of 16";
+  EXPECT_EQ(stored.block_size, 16);
+  f.sink.AwaitEnds(1);
+  std::binary_semaphore flushed(0);
+  FlushedCache answer;
+  f.engine->FlushCache({}, [&](const FlushedCache& given) {
+    answer = given;
+    flushed.release();
+  });
+  flushed.acquire();
+  EXPECT_EQ(answer.blocks, 2);
+  EXPECT_EQ(answer.kept_blocks, 0);
+  const KvEventBatch cleared = AwaitBatch(**subscription, ready);
+  ASSERT_EQ(cleared.events.size(), 1u);
+  EXPECT_EQ(cleared.events[0].kind, KvEvent::Kind::kCleared);
+  EXPECT_EQ(cleared.sequence, stored.sequence + 1);
+}
+
 TEST(EngineTest, RefusesRequestsThatCanNeverRun) {
   Fixture f;
   EXPECT_EQ(f.engine->Submit(MakeRequest(1, 256, 1)).code(), absl::StatusCode::kInvalidArgument);
@@ -110,6 +148,39 @@ TEST(EngineTest, RefusesBeyondTheQueuedTokenBound) {
   EXPECT_EQ(f.engine->Submit(MakeRequest(10, 60, 2)).code(), absl::StatusCode::kUnavailable);
   gate.release(100000);
   f.sink.AwaitEnds(9);
+}
+
+TEST(EngineTest, LimitsOfTenantsChangeWhileItRuns) {
+  std::counting_semaphore<> gate(0);
+  Fixture f(&gate);
+  const auto submit = [&](RequestId id, TenantId tenant) {
+    auto request = MakeRequest(id, 4, 2);
+    request->tenant = tenant;
+    return f.engine->Submit(std::move(request));
+  };
+  EXPECT_EQ(f.engine->SetTenants({.defaults = {.weight = 0}}).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(
+      f.engine
+          ->SetTenants({.tenants = {{7, {.max_running_requests = 1, .max_queued_requests = 2}}}})
+          .ok());
+  ASSERT_TRUE(submit(1, 7).ok());
+  while (f.engine->Stats().load.running != 1) std::this_thread::yield();
+  ASSERT_TRUE(submit(2, 7).ok());
+  ASSERT_TRUE(submit(3, 7).ok());
+  EXPECT_EQ(submit(4, 7).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(submit(5, 8).ok());
+  ASSERT_TRUE(f.engine->SetTenants({}).ok());
+  EXPECT_TRUE(submit(6, 7).ok());
+  gate.release(100000);
+  f.sink.AwaitEnds(5);
+  while (f.engine->Stats().generated_tokens < 10) std::this_thread::yield();
+  const std::vector<TenantStats> figures = f.engine->Tenants();
+  ASSERT_EQ(figures.size(), 3u);  // tenant 0 comes first
+  EXPECT_EQ(figures[1].tenant, 7u);
+  EXPECT_EQ(figures[1].generated_tokens, 8u);
+  EXPECT_EQ(figures[1].refused[size_t(TenantLimit::kQueuedRequests)], 1u);
+  EXPECT_EQ(figures[2].generated_tokens, 2u);
 }
 
 TEST(EngineTest, AdmittedRequestsLeaveTheQueueBeforeTheirFirstStepEnds) {

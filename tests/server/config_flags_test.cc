@@ -363,12 +363,51 @@ TEST(ConfigFlagsTest, HelpAndVersionWinOverEverythingElse) {
 
 // The table itself.
 
+TEST(ConfigFlagsTest, TlsOpensOtherAddressesAndContradictionsAreNamed) {
+  const ParsedSettings open = MustParse({"--host", "0.0.0.0", "--ssl-certfile", "c.pem"});
+  EXPECT_EQ(open.settings.server.front.tls.certificate, "c.pem");
+  EXPECT_EQ(open.settings.server.front.tls.RequiredOfClients(), ClientCertificates::kNone);
+  const ParsedSettings mutual =
+      MustParse({"--ssl-certfile", "c.pem", "--ssl-keyfile", "k.pem", "--ssl-ca-certs", "a.pem"});
+  EXPECT_EQ(mutual.settings.server.front.tls.RequiredOfClients(), ClientCertificates::kRequired);
+  const ParsedSettings numbered =
+      MustParse({"--ssl-certfile", "c.pem", "--ssl-ca-certs", "a.pem", "--ssl-cert-reqs", "1"});
+  EXPECT_EQ(numbered.settings.server.front.tls.RequiredOfClients(), ClientCertificates::kOptional);
+
+  const std::pair<std::vector<std::string>, const char*> contradictions[] = {
+      {{"--ssl-keyfile", "k.pem"}, "--ssl-keyfile needs --ssl-certfile"},
+      {{"--ssl-ca-certs", "a.pem"}, "--ssl-ca-certs needs --ssl-certfile"},
+      {{"--ssl-cert-reqs", "required"}, "--ssl-cert-reqs needs --ssl-certfile"},
+      {{"--ssl-certfile", "c.pem", "--uds", "/tmp/q"}, "--ssl-certfile and --uds exclude"},
+      {{"--ssl-certfile", "c.pem", "--insecure-plaintext"}, "leave one out"},
+      {{"--ssl-certfile", "c.pem", "--ssl-cert-reqs", "2"}, "required needs --ssl-ca-certs"},
+      {{"--ssl-certfile", "c.pem", "--ssl-ca-certs", "a.pem", "--ssl-cert-reqs", "none"},
+       "has no effect"},
+  };
+  for (const auto& [arguments, words] : contradictions) {
+    EXPECT_TRUE(Contains(FaultOf(arguments), words));
+  }
+}
+
+TEST(ConfigFlagsTest, VariablesOfTheClientsAreNoSettings) {
+  const Invocation invocation{.environment = {{"QUIRE_SERVER", "gpu:1"},
+                                              {"QUIRE_SERVER_NAME", "gpu.example"},
+                                              {"QUIRE_TLS", "1"},
+                                              {"QUIRE_CA_CERT", "ca.pem"},
+                                              {"QUIRE_API_KEY", "qk-x"},
+                                              {"QUIRE_HEADERS", "a: b"},
+                                              {"QUIRE_PROFILE", "gpu"}}};
+  const ParsedSettings parsed = MustParse(invocation);
+  EXPECT_EQ(parsed.settings.server.front.host, "127.0.0.1");
+  EXPECT_TRUE(parsed.notices.empty());
+}
+
 TEST(ConfigTableTest, NamesAreUniqueAndFew) {
   Settings settings;
   std::set<std::string_view> names;
   const std::vector<Flag> table = SettingsTable(&settings);
   for (const Flag& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
-  EXPECT_LE(names.size(), 55u);
+  EXPECT_LE(names.size(), 62u);
 }
 
 TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {

@@ -1,7 +1,8 @@
 // Generate and GenerateUnary over real gRPC, as a well-behaved client sees them.
-// Covers server/generate/generate_call.cc, server/generate/generation_stream.cc,
-// server/generate/output_shards.cc, server/generate/stream_table.cc,
-// server/generate/generate_frames.cc, server/generate/refusals.cc
+// Covers server/generate/generate_call.cc, server/generate/call_opening.cc,
+// server/generate/generation_stream.cc, server/generate/output_shards.cc,
+// server/generate/stream_table.cc, server/generate/generate_frames.cc,
+// server/generate/quire_format.cc, server/generate/refusals.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The GPUs' figures, from a library with NVML's names to the page of metrics. The expected values
 // are those of fake_nvml.cc, converted by the units in NVIDIA's API reference.
-// Covers server/metrics/gpu_metrics.cc, server/metrics/nvml.cc
+// Covers server/metrics/gpu_metrics.cc, server/metrics/gpu/nvml.cc
 #include "server/metrics/gpu_watch.h"
 
 #include <dlfcn.h>

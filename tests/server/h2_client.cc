@@ -129,6 +129,18 @@ bool H2Client::Read(int64_t bytes) {
   return true;
 }
 
+std::string H2Client::ReadUntil(const std::string& text) {
+  std::string data;
+  char buffer[65536];
+  pollfd ready{fd_, POLLIN, 0};
+  while (data.find(text) == std::string::npos && poll(&ready, 1, 10'000) > 0) {
+    const ssize_t size = recv(fd_, buffer, sizeof(buffer), 0);
+    if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) break;
+    if (size > 0) data.append(buffer, static_cast<size_t>(size));
+  }
+  return data;
+}
+
 void H2Client::Vanish() {
   const linger now{1, 0};
   setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));

@@ -31,6 +31,9 @@ class H2Client {
   bool Send(bool drain);
   // Reads and drops data until `bytes` have arrived; false if the connection closes first.
   bool Read(int64_t bytes);
+  // Reads until the server's data hold `text`, and returns them all; gives up after ten seconds
+  // without data.
+  std::string ReadUntil(const std::string& text);
   // Closes with RST instead of FIN.
   void Vanish();
 

@@ -15,7 +15,10 @@
 
 #include "engine/base/clock.h"
 #include "engine/engine_setup.h"
+#include "server/metrics/auth_metrics.h"
 #include "server/metrics/gpu_metrics.h"
+#include "server/metrics/tenant_metrics.h"
+#include "server/metrics/tls_metrics.h"
 
 namespace quire {
 namespace {
@@ -76,6 +79,10 @@ void MoveEverything(ServerMetrics& metrics) {
                           .graphs = {{.size = 8, .nodes = 3, .capture_ms = 2, .bytes = 4}}});
   metrics.ServerState("ready");
   metrics.gpus().Set(WholeFacts());
+  metrics.auth().Refused("missing");
+  metrics.tenants().Set({{.tenant = 1}}, {"acme"});
+  metrics.tls().CertificateInUse(1.9e9);
+  metrics.tls().SetHandshakes(3, {{"untrusted", 1}});
 }
 
 // name -> type, from the "# TYPE" lines.

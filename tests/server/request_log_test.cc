@@ -30,7 +30,7 @@ void ExpectHas(const std::string& line, const std::vector<std::string>& fields) 
 
 TEST(RequestLogTest, AFinishedRequestHasOneLineWithoutItsText) {
   TestServerOptions options;
-  options.front.identity = TenantInMetadata;
+  options.front.door = TenantInMetadata();
   TestServer server(options);
   const LogCapture log;
   v1::GenerateRequest request = AskFor(5);
@@ -89,7 +89,7 @@ TEST(RequestLogTest, AnAbortLogsTenantIdsAndCounts) {
   grpc::ClientContext abort_context;
   ASSERT_TRUE(server.control().Abort(&abort_context, abort, &aborted).ok());
   const std::string line = Line(log, "INFO abort");
-  ExpectHas(line, {"tenant=0", "all=false", "named=2", "found=1", "request_ids=r1"});
+  ExpectHas(line, {"tenant=\"\"", "key=\"\"", "all=false", "named=2", "found=1", "request_ids=r1"});
   EXPECT_EQ(line.find("words"), std::string::npos) << line;
   server.gate().Allow(-1);
   ExpectHas(Line(log, "request finished"), {"reason=CANCELLED", "code=CANCELLED"});
@@ -104,10 +104,11 @@ TEST(RequestLogTest, DrainAndUndrainAreLogged) {
   v1::DrainResponse drained;
   grpc::ClientContext contexts[2];
   ASSERT_TRUE(server.control().Drain(&contexts[0], {}, &drained).ok());
-  ExpectHas(Line(log, "INFO drain:"), {"tenant=0", "exit_when_idle=false", "open_streams=0"});
+  ExpectHas(Line(log, "INFO drain:"),
+            {"tenant=\"\"", "key=\"\"", "exit_when_idle=false", "open_streams=0"});
   v1::UndrainResponse undrained;
   ASSERT_TRUE(server.control().Undrain(&contexts[1], {}, &undrained).ok());
-  ExpectHas(Line(log, "INFO undrain:"), {"tenant=0"});
+  ExpectHas(Line(log, "INFO undrain:"), {"tenant=\"\""});
 }
 
 }  // namespace

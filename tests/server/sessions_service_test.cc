@@ -2,7 +2,7 @@
 // refusal leaves the session as it was; two callers see nothing of each other.
 // Covers server/session/sessions_service.cc, server/session/session_call.cc,
 // server/session/session_watch.cc, server/session/session_watches.cc,
-// server/session/session_stream.cc, server/call/serial_thread.cc, server/call/identity.cc,
+// server/session/session_stream.cc, server/call/serial_thread.cc, server/identity/door.cc,
 // server/call/session_codec.cc, server/session/run_operation.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TestServerOptions TwoTenants() {
   TestServerOptions options;
-  options.front.identity = TenantInMetadata;
+  options.front.door = TenantInMetadata();
   return options;
 }
 

@@ -21,6 +21,7 @@
 #include "server/generate/output_shards.h"
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
+#include "server/identity/open_door.h"
 #include "server/metrics/metrics.h"
 #include "tests/engine/engine_fakes.h"
 
@@ -137,7 +138,7 @@ class StreamOutletTest : public testing::Test {
                                int64_t max_bytes = 1 << 20) {
     LineOutlet outlet;
     const auto stream = std::make_shared<GenerationStream>(&*resources_, &outlet, shape,
-                                                           GenerationStream::Caller{});
+                                                           GenerationStream::Origin{LocalAdmin()});
     outlet.stream = stream.get();
     outlet.max_bytes = max_bytes;
     EXPECT_TRUE(stream->Claim("").ok());
@@ -174,7 +175,9 @@ class StreamOutletTest : public testing::Test {
   TextPool text_pool_{1, 8, 1 << 20};
   const FrontOptions options_;
   DrainState drain_;
+  const OpenDoor door_{true};
   CallResources calls_{.options = options_,
+                       .door = door_,
                        .metrics = metrics_,
                        .connections = connections_,
                        .text_pool = text_pool_};

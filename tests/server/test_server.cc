@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/clock.h"
 #include "engine/model/checkpoint/tp.h"
 #include "engine/worker/in_process_transport.h"
 #include "google/rpc/error_details.pb.h"
@@ -143,19 +144,35 @@ CopyRunner::Outcome ScriptCopies::Finish(CopyDirection direction) {
   return {.num_good = count};
 }
 
-TenantId TenantInMetadata(const grpc::ServerContextBase& call) {
-  const auto& metadata = call.client_metadata();
-  const auto found = metadata.find(kTestTenant);
-  return found == metadata.end()
-             ? 0
-             : std::stoull(std::string(found->second.data(), found->second.size()));
+namespace {
+
+class MetadataDoor final : public Door {
+ public:
+  Admission Admit(const CallFacts& facts, std::string_view) const override {
+    Caller caller{.scopes = Scopes::All()};
+    if (!facts.authorization.empty()) caller.tenant_name = facts.authorization[0];
+    caller.tenant = caller.tenant_name.empty() ? 0 : std::stoull(caller.tenant_name);
+    return {std::make_shared<const Caller>(std::move(caller)), Refused::kNo};
+  }
+};
+
+}  // namespace
+
+const Door* TenantInMetadata() {
+  static const MetadataDoor door;
+  return &door;
 }
 
-ScriptRunner::ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank,
+ScriptRunner::ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank, bool timed,
                            std::unique_ptr<CopyRunner> copies)
-    : script_(std::move(script)), gate_(gate), rank_(rank), copies_(std::move(copies)) {}
+    : script_(std::move(script)),
+      gate_(gate),
+      rank_(rank),
+      timed_(timed),
+      copies_(std::move(copies)) {}
 
 void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
+  if (timed_) result.started_ns = SteadyNowNs();
   if (!plan.shutdown) gate_->Pass();
   result.step = plan.step;
   result.checksum = gate_->broken() ? rank_ : 0;
@@ -172,6 +189,7 @@ void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
                                .logprob = -static_cast<float>(k) - 0.5f,
                                .nonfinite = gate_->spoiled() ? 1 : 0}});
   }
+  if (timed_) result.finished_ns = SteadyNowNs();
 }
 
 TestServer::TestServer(TestServerOptions options) : options_(std::move(options)) {
@@ -224,7 +242,7 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
           std::make_unique<ScriptCopies>(options_.num_blocks, arenas_[static_cast<size_t>(rank)]);
     }
     runners.push_back(std::make_unique<ScriptRunner>(script, &gate_, static_cast<uint64_t>(rank),
-                                                     std::move(copies)));
+                                                     options_.timed_steps, std::move(copies)));
   }
   engine_ = std::make_unique<Engine>(setup.scheduler, setup.limits,
                                      std::make_unique<InProcessTransport>(std::move(runners), 2),

@@ -70,7 +70,8 @@ class ScriptCopies final : public CopyRunner {
 class ScriptRunner final : public StepRunner {
  public:
   // `copies` may be null: no host memory.
-  ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank,
+  // `timed`: results say how long their step took, from which the engine predicts.
+  ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t rank, bool timed = false,
                std::unique_ptr<CopyRunner> copies = nullptr);
   void Run(const StepPlan& plan, StepResult& result) override;
   CopyRunner* copies() override { return copies_.get(); }
@@ -79,6 +80,7 @@ class ScriptRunner final : public StepRunner {
   const std::vector<int32_t> script_;
   Gate* const gate_;
   const uint64_t rank_;
+  const bool timed_;
   const std::unique_ptr<CopyRunner> copies_;
   std::vector<int32_t> num_prompt_;  // by row
 };
@@ -91,7 +93,8 @@ struct TestServerOptions {
   int32_t max_model_len = 2048;
   int32_t max_num_seqs = 64;
   int ranks = 1;
-  int num_kv_heads = 0;  // of the model; 0: one for each rank
+  bool timed_steps = false;  // as ScriptRunner says
+  int num_kv_heads = 0;      // of the model; 0: one for each rank
   int32_t max_num_queued_reqs = 1024;
   int64_t max_num_queued_tokens = 1 << 20;
   std::string chat_template;  // Jinja; empty: none
@@ -111,9 +114,9 @@ struct TestServerOptions {
   int64_t session_dir_size = int64_t{1} << 40;
 };
 
-// An identity for FrontOptions: the tenant in the call's metadata of this name, else 0.
-inline constexpr char kTestTenant[] = "x-test-tenant";
-TenantId TenantInMetadata(const grpc::ServerContextBase& call);
+// A door for FrontOptions: the call's metadata "authorization" names the tenant; none: tenant 0.
+inline constexpr char kTestTenant[] = "authorization";
+const Door* TenantInMetadata();
 
 class TestServer {
  public:

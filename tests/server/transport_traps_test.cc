@@ -1,5 +1,5 @@
 // The traps of gRPC 1.51 that docs/grpc.md lists, each against a running server.
-// Covers server/front/acceptor.cc, server/call/connection_table.cc
+// Covers server/front/acceptor.cc, server/front/listener.cc, server/call/connection_table.cc
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpc/grpc.h>
@@ -217,7 +217,7 @@ TEST(PortTest, PlaintextBeyondLoopbackIsRefused) {
 }
 
 TEST(PortTest, InsecurePlaintextServesOnAllAddresses) {
-  const auto acceptor = Acceptor::Listen({.host = "0.0.0.0", .insecure_plaintext = true});
+  const auto acceptor = Acceptor::Listen({.host = "0.0.0.0", .any_address = true});
   ASSERT_TRUE(acceptor.ok()) << acceptor.status();
   EXPECT_GT((*acceptor)->port(), 0);
 }

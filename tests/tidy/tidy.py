@@ -48,16 +48,19 @@ ZONES = {
                 'server/text/', 'server/tracing/', 'flags/', 'proto/', 'version/'],
     'server/tracing/': ['engine/base/', 'engine/values/', 'server/metrics/otlp_metrics.h',
                         'proto/'],
-    'clients/cpp/': ['flags/', 'proto/', 'version/'],
-    'clients/load/': ['flags/', 'proto/', 'version/'],
+    'clients/connect/': ['flags/'],
+    'clients/cpp/': ['clients/connect/', 'flags/', 'proto/', 'version/'],
+    'clients/load/': ['clients/connect/', 'flags/', 'proto/', 'version/'],
     'flags/': [],
     'proto/': [],
     'version/': [],
     'tests/': None,  # everything
     'bench/': None,
 }
-PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/', 'opentelemetry/')
-RPC_HEADER = re.compile(r'grpc|google/protobuf|quire/v1/|google/rpc/|opentelemetry/')
+PROTO_INCLUDES = ('quire/v1/', 'google/rpc/', 'grpc/health/', 'grpc/reflection/', 'xds/',
+                  'opentelemetry/', 'field/')
+RPC_HEADER = re.compile(
+    r'grpc|google/protobuf|quire/v1/|google/rpc/|opentelemetry/|field/|xds/')
 RPC_PLACES = ('server/', 'clients/', 'tests/server/', 'tests/clients/', 'tests/e2e/', 'tests/fuzz/',
               'bench/')
 CUDA_HEADER = re.compile(r'cuda|cublas|nccl|cooperative_groups')
@@ -365,7 +368,7 @@ def anchors(tree, path):
 
 def both_ways(tree, sources, pattern, doc, what):
     """What the pattern finds in the sources stands in doc, and what it finds in doc is in one."""
-    if not (tree.text(sources[0]) and tree.text(doc)):
+    if not (sources and tree.text(sources[0]) and tree.text(doc)):
         return
     names = {n: path for path in sources for n in re.findall(pattern, tree.text(path))}
     written = set(re.findall(r'(?<![\w-])' + pattern.strip('"'), tree.text(doc)))
@@ -376,9 +379,8 @@ def both_ways(tree, sources, pattern, doc, what):
 
 
 def documented(tree):
-    yield from both_ways(tree, ('server/metrics/metrics.cc', 'server/metrics/cache_metrics.cc',
-                                'server/metrics/archive_metrics.cc',
-                                'server/metrics/gpu_metrics.cc', 'server/metrics/otlp_metrics.cc'),
+    exporters = sorted(p for p in tree.code('.cc') if p.startswith('server/metrics/'))
+    yield from both_ways(tree, exporters,
                          r'"((?:quire_|vllm:)[a-z0-9_]+)"', 'docs/metrics.md', 'metric')
 
 

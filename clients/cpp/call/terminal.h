@@ -5,6 +5,8 @@
 #include <ostream>
 #include <string>
 
+#include "clients/connect/settings.h"
+
 namespace quire::cli {
 
 struct Terminal {
@@ -15,6 +17,8 @@ struct Terminal {
   bool console = false;      // `in` is the terminal of this process, whose lines can be edited
   std::string state_folder;  // history and transcripts of `quire chat`; empty: nothing is kept
   std::string traceparent;   // of the program that started this one; empty: none
+  std::string server;        // as dialled, set by RunQuire
+  connect::Environment environment;  // settings of the connection
 };
 
 }  // namespace quire::cli

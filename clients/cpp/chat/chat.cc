@@ -36,7 +36,7 @@ class Chat {
         connection_(connection),
         terminal_(terminal),
         interrupt_(interrupt),
-        transcript_(terminal.state_folder, line.server, line.generate.session.value_or("")),
+        transcript_(terminal.state_folder, terminal.server, line.generate.session.value_or("")),
         turn_terminal_{terminal.in, terminal.out, errors_},
         conversation_(line, connection, turn_terminal_) {}
 

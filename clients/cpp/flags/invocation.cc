@@ -1,10 +1,11 @@
 // The table of `quire`, and the contradictions that no single row can see.
 #include "clients/cpp/flags/invocation.h"
 
+#include <utility>
+
 #include "clients/cpp/flags/exit_codes.h"
 #include "clients/cpp/flags/prompt_flags.h"
 #include "clients/cpp/flags/session_flags.h"
-#include "flags/address.h"
 #include "flags/help.h"
 #include "flags/parser.h"
 #include "version/build_facts.h"
@@ -27,8 +28,9 @@ constexpr char kNotes[] =
 constexpr ForeignFlag kForeign[] = {
     {"host|port|url|base-url|endpoint", ForeignFlag::Answer::kInstead, true,
      "--server HOST:PORT or unix:PATH"},
-    {"api-key|token", ForeignFlag::Answer::kNone, true,
-     "a server asks for none: its port is for trusted peers and proxies only"},
+    {"api-key|token", ForeignFlag::Answer::kInstead, true,
+     "--api-key-file FILE, or the variable QUIRE_API_KEY, because a command line is no place for a "
+     "secret:"},
     {"best-of|num-beams|beam-width", ForeignFlag::Answer::kNone, true,
      "a request has one answer: send it again with another --seed"},
     {"prompt|p", ForeignFlag::Answer::kInstead, true, "the prompt as TEXT: quire generate TEXT"},
@@ -117,20 +119,10 @@ flags::Command CompletionCommand(std::string* shell) {
 flags::Program QuireProgram(Line* line) {
   constexpr std::string_view kAll = "Flags of all commands";
   Invocation* i = &line->invocation;
-  const flags::TakeText take_server = [i](const std::string& text) {
-    i->server = flags::DialAddress(text);
-    return !text.empty();
-  };
   flags::Command root{.name = "quire",
                       .help = "Talks to a Quire server.",
                       .flags = {
-                          {.name = "server",
-                           .group = kAll,
-                           .help = "address of the server; port 50051 if it has none",
-                           .target = take_server,
-                           .placeholder = "ADDRESS",
-                           .wants = "HOST, HOST:PORT or unix:PATH",
-                           .unset = "127.0.0.1:50051"},
+                          connect::ServerRow(&i->connection, kAll),
                           {.name = "timeout",
                            .group = kAll,
                            .help = "deadline of each call; 0: the server's default",
@@ -148,6 +140,9 @@ flags::Program QuireProgram(Line* line) {
                            .help = "print one JSON object for each frame or answer",
                            .target = &i->json},
                       }};
+  for (flags::Flag& row : connect::ConnectionRows(&i->connection, "Connection of all commands")) {
+    root.flags.push_back(std::move(row));
+  }
   root.commands = {
       GenerateCommand(i),
       ChatCommand(i),
@@ -162,6 +157,7 @@ flags::Program QuireProgram(Line* line) {
       AbortCommand(&i->abort),
       DrainCommand(i),
       TraceCommand(&i->trace),
+      KeyCommand(&i->key),
       CompletionCommand(&line->shell)};
   return {.root = std::move(root),
           .version = ThisBuild().version,
@@ -182,6 +178,7 @@ Command CommandOf(std::string_view name) {
   if (name == "drain") return Command::kDrain;
   if (name == "trace") return Command::kTrace;
   if (name == "memory") return Command::kMemory;
+  if (name == "key") return Command::kKey;
   return Command::kNone;
 }
 
@@ -253,7 +250,8 @@ ParsedLine Mistake(const std::vector<std::string>& faults, const std::string& co
 void CheckCommand(const flags::CommandLine& line, std::vector<std::string>* faults) {
   const flags::Command& command = line.command();
   if (command.commands.empty() || !faults->empty()) return;
-  faults->push_back((line.path.size() == 1 ? "a command is required: " : "session needs a verb: ") +
+  faults->push_back((line.path.size() == 1 ? "a command is required: "
+                                           : std::string(command.name) + " needs a verb: ") +
                     Joined(command.commands));
 }
 
@@ -272,8 +270,9 @@ ParsedLine ParseInvocation(const std::vector<std::string>& args) {
   flags::CheckRequired(&read);
   CheckCommand(read, &read.faults);
   Invocation& invocation = line.invocation;
+  invocation.connection.said_tls = read.Said("tls");
   if (read.path.size() > 1) invocation.command = CommandOf(read.path[1]->name);
-  if (read.path.size() > 2) invocation.session.verb = read.path[2]->name;
+  if (read.path.size() > 2) invocation.session.verb = invocation.key.verb = read.path[2]->name;
   if (invocation.command == Command::kChat) invocation.generate.prompt.chat = true;
   const std::string contradiction = Contradiction(invocation);
   if (read.faults.empty() && !contradiction.empty()) read.faults.push_back(contradiction);

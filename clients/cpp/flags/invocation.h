@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "clients/connect/settings.h"
+#include "clients/cpp/flags/key_flags.h"
 #include "clients/cpp/flags/trace_flags.h"
 
 namespace quire::cli {
@@ -23,7 +25,8 @@ enum class Command {
   kAbort,
   kDrain,
   kTrace,
-  kMemory
+  kMemory,
+  kKey
 };
 
 // The prompt: a text (from stdin when absent) or token ids.
@@ -86,7 +89,8 @@ struct SessionFlags {
   std::optional<uint32_t> position;     // of fork and truncate
   std::optional<double> ttl_seconds, idle_offload_after_seconds;
   std::optional<int32_t> retain_priority;
-  std::string file;  // of export and import; "-": stdout, stdin
+  std::string file;         // of export and import; "-": stdout, stdin
+  std::string destination;  // of move: host:port or unix:PATH
 };
 
 struct AbortFlags {
@@ -96,8 +100,8 @@ struct AbortFlags {
 
 struct Invocation {
   Command command = Command::kNone;
-  std::string server = "127.0.0.1:50051";  // host:port or unix:PATH
-  double timeout_seconds = 0;              // of each RPC; 0: the server's default
+  connect::ConnectionFlags connection;
+  double timeout_seconds = 0;  // of each RPC; 0: the server's default
   std::optional<std::string> model;
   bool json = false;  // machine-readable output
 
@@ -107,6 +111,7 @@ struct Invocation {
   SessionFlags session;
   AbortFlags abort;
   TraceFlags trace;
+  KeyFlags key;
   bool exit_when_idle = false;  // drain
   bool undo = false;            // drain
   bool watch = false;           // memory: a line a second

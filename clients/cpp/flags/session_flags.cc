@@ -105,6 +105,19 @@ flags::Command SessionCommand(Invocation* line) {
                       .help = "Create a session from an exported file.",
                       .flags = OptionRows(flags),
                       .positionals = {FileRow(flags, "file to read; '-': stdin"), created}};
+  Flag moved = ChosenNameRow(&flags->name);
+  moved.help = "the session's name; none: all of yours";
+  moved.placeholder = "NAME";
+  flags::Command move{.name = "move",
+                      .help = "Move sessions with their KV to another server or proxy.",
+                      .flags = {},
+                      .positionals = {{.name = "destination",
+                                       .group = {},
+                                       .help = "host:port or unix:PATH of the server or proxy",
+                                       .target = &flags->destination,
+                                       .placeholder = "DESTINATION",
+                                       .required = true},
+                                      moved}};
   return {.name = "session",
           .help = "List, fork, cut, move and save the server's sessions.",
           .flags = {},
@@ -127,6 +140,7 @@ flags::Command SessionCommand(Invocation* line) {
               Named(flags, "watch", "Print a line for each change, until the session is closed."),
               save,
               load,
+              move,
           }};
 }
 

@@ -11,6 +11,7 @@
 #include "clients/cpp/call/report.h"
 #include "clients/cpp/call/session_output.h"
 #include "clients/cpp/session/session_file.h"
+#include "clients/cpp/session/session_move.h"
 
 namespace quire::cli {
 namespace {
@@ -164,6 +165,7 @@ int RunSession(const Invocation& line, Connection& connection, Terminal& termina
       {"watch", Watch},
       {"export", ExportSession},
       {"import", ImportSession},
+      {"move", MoveSessions},
   };
   return kVerbs.at(line.session.verb)(line, connection, terminal);
 }

@@ -39,7 +39,7 @@ RunInfo Describe(const Settings& settings, const Target& target) {
   const bool paced = arrival.ramp != Ramp::kNone || std::isfinite(arrival.request_rate);
   RunInfo info;
   info.date = UtcNow();
-  info.target = settings.server;
+  info.target = settings.endpoint.server;
   info.model = target.model().name;
   info.server = target.description();
   info.workload = workload.name == "custom" && !workload.trace_file.empty()
@@ -92,7 +92,7 @@ absl::StatusOr<std::string> SessionPrefix(const Settings& settings, const Target
     return absl::StrFormat("load-%s-%08x-", UtcNow(), std::random_device()());
   if (settings.sessions == SessionUse::kAuto) return "";
   return absl::FailedPreconditionError(
-      absl::StrCat("the server at ", settings.server,
+      absl::StrCat("the server at ", settings.endpoint.server,
                    " keeps no sessions; with --sessions off histories are sent again"));
 }
 

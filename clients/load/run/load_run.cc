@@ -29,13 +29,14 @@ constexpr uint64_t kDropped = ~uint64_t{0};
 LoadRun::LoadRun(const Settings& settings, Workload* workload, Target* target)
     : settings_(settings), workload_(workload), target_(target), scraper_(settings.metrics) {
   run_.base_ns = NowNs() - 1;  // so that no time is 0
+  run_.endpoint = &settings_.endpoint;
   run_.detailed = settings.detailed;
   run_.token_ids = settings.workload.token_ids;
   run_.slow_delay_seconds = settings.workload.slow_delay_seconds;
   run_.tally = &tally_;
   run_.ends = this;
   if (!settings.workload.session_prefix.empty()) {
-    sessions_ = std::make_unique<SessionCalls>(target->MakeSessionsStub());
+    sessions_ = std::make_unique<SessionCalls>(target->MakeSessionsStub(), settings_.endpoint);
   }
 }
 
@@ -164,7 +165,8 @@ void LoadRun::CheckServer() {
     return;
   }
   End(RunEnd::kServerLost,
-      absl::StrCat("the server at ", settings_.server, " was lost: ", run_.silent_in_a_row.load(),
+      absl::StrCat("the server at ", settings_.endpoint.server,
+                   " was lost: ", run_.silent_in_a_row.load(),
                    " streams in a row ended without a word from it, and a fresh connection got no "
                    "answer"));
 }

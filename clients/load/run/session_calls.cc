@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "clients/connect/channel.h"
+
 namespace quire::load {
 namespace {
 
@@ -15,17 +17,22 @@ struct Call {
   Request request;
   Reply reply;
 
-  Call() { context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10)); }
+  explicit Call(const connect::Endpoint& endpoint) {
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    connect::AddMetadata(endpoint, &context);
+  }
 };
 
 }  // namespace
 
-SessionCalls::SessionCalls(std::unique_ptr<v1::Sessions::Stub> stub) : stub_(std::move(stub)) {}
+SessionCalls::SessionCalls(std::unique_ptr<v1::Sessions::Stub> stub,
+                           const connect::Endpoint& endpoint)
+    : stub_(std::move(stub)), endpoint_(endpoint) {}
 
 SessionCalls::~SessionCalls() { Wait(); }
 
 void SessionCalls::Fork(const SessionFork& fork, std::function<void()> done) {
-  auto call = std::make_shared<Call<v1::ForkSessionRequest, v1::Session>>();
+  auto call = std::make_shared<Call<v1::ForkSessionRequest, v1::Session>>(endpoint_);
   call->request.set_session_id(fork.from);
   call->request.set_new_session_id(fork.to);
   call->request.set_position(static_cast<uint32_t>(fork.position));
@@ -38,7 +45,7 @@ void SessionCalls::Fork(const SessionFork& fork, std::function<void()> done) {
 }
 
 void SessionCalls::Close(const std::string& session) {
-  auto call = std::make_shared<Call<v1::CloseSessionRequest, v1::CloseSessionResponse>>();
+  auto call = std::make_shared<Call<v1::CloseSessionRequest, v1::CloseSessionResponse>>(endpoint_);
   call->request.set_session_id(session);
   Begin();
   stub_->async()->Close(&call->context, &call->request, &call->reply,

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "clients/connect/endpoint.h"
 #include "quire/v1/sessions.grpc.pb.h"
 
 namespace quire::load {
@@ -22,7 +23,8 @@ struct SessionFork {
 
 class SessionCalls {
  public:
-  explicit SessionCalls(std::unique_ptr<v1::Sessions::Stub> stub);
+  // `endpoint` outlives this; it has the key and headers of each call.
+  SessionCalls(std::unique_ptr<v1::Sessions::Stub> stub, const connect::Endpoint& endpoint);
   ~SessionCalls();  // waits
 
   // `done` runs on one of gRPC's threads, also if the fork failed: its first turn then fails.
@@ -37,6 +39,7 @@ class SessionCalls {
   void End();
 
   const std::unique_ptr<v1::Sessions::Stub> stub_;
+  const connect::Endpoint& endpoint_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t in_flight_ = 0;  // guarded by mutex_

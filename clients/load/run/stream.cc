@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "clients/connect/channel.h"
 #include "clients/load/run/pacer.h"
 
 namespace quire::load {
@@ -85,6 +86,7 @@ void Stream::Start(v1::Inference::Stub* stub) {
   // The call may end before this function does.
   const std::shared_ptr<Stream> alive = self_ = shared_from_this();
   if (plan_.deadline_seconds > 0) context_.set_deadline(After(plan_.deadline_seconds));
+  if (run_->endpoint != nullptr) connect::AddMetadata(*run_->endpoint, &context_);
   run_->tally->Sent();
   record_->sent_ns = Now();
   stub->async()->Generate(&context_, message_.get(), this);

@@ -34,6 +34,7 @@ struct RunState {
   bool detailed = false;  // keep gaps and texts
   bool token_ids = true;  // asked for
   double slow_delay_seconds = 0;
+  const connect::Endpoint* endpoint = nullptr;  // key and headers of each call; null: none
   Tally* tally = nullptr;
   StreamEnds* ends = nullptr;
   std::atomic<bool> ending{false};  // the run cancels the streams in flight

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "clients/connect/endpoint.h"
 #include "clients/load/values/settings.h"
 #include "clients/load/workload/workload.h"
 #include "quire/v1/inference.grpc.pb.h"
@@ -50,10 +51,10 @@ class Target {
     std::atomic<int32_t> streams{0};
   };
 
-  explicit Target(const std::string& address) : address_(address) {}
+  explicit Target(const connect::Endpoint& endpoint) : endpoint_(endpoint) {}
   absl::Status Learn(const std::string& model);
 
-  const std::string address_;
+  const connect::Endpoint endpoint_;
   ModelFacts model_;
   std::string description_;
   std::vector<std::unique_ptr<Connection>> connections_;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "clients/connect/endpoint.h"
 #include "clients/load/values/run_record.h"
 
 namespace quire::load {
@@ -93,11 +94,11 @@ struct WorkloadSettings {
 enum class ProgressStyle { kNone, kLive, kLines };
 
 struct Settings {
-  std::string server = "127.0.0.1:50051";  // host:port or unix:PATH
-  std::string model;                       // "": the server's
-  std::string metrics;                     // host:port of its /metrics; "": not scraped
-  int32_t channels = 0;                    // connections; 0: enough for the streams
-  double time_limit_seconds = 0;           // the run is ended then, whatever is in flight; 0: never
+  connect::Endpoint endpoint;
+  std::string model;              // "": the server's
+  std::string metrics;            // host:port of its /metrics; "": not scraped
+  int32_t channels = 0;           // connections; 0: enough for the streams
+  double time_limit_seconds = 0;  // the run is ended then, whatever is in flight; 0: never
 
   ArrivalSettings arrival;
   WorkloadSettings workload;

@@ -25,7 +25,7 @@ def questions(given: Sequence[str]) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", default="127.0.0.1:50051")
+    parser.add_argument("--target", help="default: QUIRE_SERVER, else 127.0.0.1:50051")
     parser.add_argument("--temperature", type=float)
     parser.add_argument("message", nargs="*")
     args = parser.parse_args()

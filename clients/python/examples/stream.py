@@ -8,7 +8,7 @@ from quire import QuireClient, QuireError
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", default="127.0.0.1:50051")
+    parser.add_argument("--target", help="default: QUIRE_SERVER, else 127.0.0.1:50051")
     parser.add_argument("--max-tokens", type=int, default=200)
     parser.add_argument("prompt", nargs="?", default="Once upon a time")
     args = parser.parse_args()

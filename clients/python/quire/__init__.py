@@ -1,4 +1,4 @@
-"""Client of Quire, a server for language models: see QuireClient."""
+"""Client of Quire, a server for language models: see QuireClient, and quire.aio for asyncio."""
 
 from pkgutil import extend_path
 
@@ -19,11 +19,15 @@ from quire.errors import (
     InvalidRequest,
     NotFound,
     Overloaded,
+    PermissionDenied,
     QuireError,
     ServerFault,
+    Unauthenticated,
     Unavailable,
 )
+from quire.retries import Retries
 from quire.sessions import Sessions
+from quire.setting_errors import SettingsError
 from quire.stream import Stream
 from quire.types import (
     Accepted,
@@ -54,7 +58,7 @@ __all__ = [
     "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
     "Delta", "FieldViolation", "FinishReason", "Finished", "InvalidRequest", "Load", "Memory",
     "MemorySeries", "MemoryTier", "Message", "ModelInfo", "NotFound", "Options", "Outcome",
-    "Overloaded", "QuireClient", "QuireError", "RankSteps", "Residency", "ServerFault",
-    "ServerInfo", "Session", "SessionOptions", "SessionState", "Sessions", "Stream", "Timings",
-    "Token", "Unavailable", "Usage",
+    "Overloaded", "PermissionDenied", "QuireClient", "QuireError", "RankSteps", "Residency",
+    "Retries", "ServerFault", "ServerInfo", "Session", "SessionOptions", "SessionState", "Sessions",
+    "SettingsError", "Stream", "Timings", "Token", "Unauthenticated", "Unavailable", "Usage",
 ]  # fmt: skip

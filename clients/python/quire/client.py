@@ -1,66 +1,82 @@
 """QuireClient: generate, chat, tokenize, sessions and control, over one gRPC channel."""
 
 import dataclasses
-import functools
 import os
-import re
-from typing import Any, BinaryIO, List, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, List, Mapping, Optional, Sequence, Union
 
 import grpc
 
 from quire import messages
+from quire.caller import Call, Caller, Plan
+from quire.connection import connection_of
 from quire.conversation import Conversation
-from quire.errors import calls_failing_as_ours
 from quire.messages import Prompt, Turn
+from quire.retries import ONE_ATTEMPT, Retries
 from quire.sessions import Sessions
+from quire.settings import resolve
 from quire.stream import Stream
 from quire.types import Completion, Load, Memory, Message, Options, RankSteps, ServerInfo, Token
-from quire.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
+from quire.v1 import control_pb2, inference_pb2
 
-DEFAULT_TARGET = "127.0.0.1:50051"
-UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-
-
-def _trace_of_environment() -> List[Tuple[str, str]]:
-    """The headers of W3C Trace Context that TRACEPARENT and TRACESTATE hold."""
-    headers = [("traceparent", "TRACEPARENT"), ("tracestate", "TRACESTATE")]
-    values = [(header, os.environ.get(name, "")) for header, name in headers]
-    usable = [(header, value) for header, value in values if re.fullmatch("[ -~]{1,512}", value)]
-    return usable if usable and usable[0][0] == "traceparent" else []
+Path = Union[str, "os.PathLike[str]"]
 
 
-class QuireClient:
-    """A connection to one server. Threads may share it.
+class BaseClient:
+    """A connection to one server.
 
-    `target` is "host:port" or "unix:/path". With `credentials` the channel uses TLS. `timeout` is
-    the default deadline of a call in seconds; None means no deadline. Failures raise QuireError.
-    `sessions` manages the conversations that the server keeps for the caller. Requests belong to
-    the trace that the environment variable TRACEPARENT names.
+    `target` is "host", "host:port" or "unix:/path"; the port is 50051 if it has none. `ca_cert`,
+    `client_cert`, `client_key` and `api_key_file` are paths of files; `headers` are sent with every
+    call. `credentials` replace the certificates. Settings that are None come from the environment
+    (QUIRE_SERVER, QUIRE_TLS, QUIRE_CA_CERT, ...), else from the profile `profile`, else they have
+    the defaults of the README. A wrong setting raises SettingsError.
+
+    `timeout` is the default deadline of a call in seconds, over all its attempts; None means no
+    deadline. Refused calls are repeated as `retries` say; None means never. Failures raise
+    QuireError. Requests belong to the trace that the environment variable TRACEPARENT names.
     """
+
+    _caller_type: Any
+    _sessions_type: Any
 
     def __init__(
         self,
-        target: str = DEFAULT_TARGET,
+        target: Optional[str] = None,
         *,
         timeout: Optional[float] = None,
+        retries: Optional[Retries] = Retries(),
         credentials: Optional[grpc.ChannelCredentials] = None,
+        tls: Optional[bool] = None,
+        ca_cert: Optional[Path] = None,
+        client_cert: Optional[Path] = None,
+        client_key: Optional[Path] = None,
+        server_name: Optional[str] = None,
+        api_key: Optional[str] = None,
+        api_key_file: Optional[Path] = None,
+        headers: Optional[Mapping[str, str]] = None,
+        profile: Optional[str] = None,
     ) -> None:
-        self._timeout = timeout
-        if credentials is None:
-            self._channel = grpc.insecure_channel(target, UNLIMITED)
-        else:
-            self._channel = grpc.secure_channel(target, credentials, UNLIMITED)
-        self._inference = inference_pb2_grpc.InferenceStub(self._channel)
-        trace = _trace_of_environment()
-        for name in ("Generate", "GenerateUnary") if trace else ():
-            call = getattr(self._inference, name)
-            setattr(self._inference, name, functools.partial(call, metadata=trace))
-        self._control = control_pb2_grpc.ControlStub(self._channel)
-        self.sessions = Sessions(self._channel, timeout)
+        given = {
+            "server": target, "tls": True if credentials else tls, "ca_cert": ca_cert,
+            "client_cert": client_cert, "client_key": client_key, "server_name": server_name,
+            "api_key": api_key, "api_key_file": api_key_file, "headers": headers,
+        }  # fmt: skip
+        connection = connection_of(resolve(profile, given), credentials)
+        self._caller = self._caller_type(connection, timeout, retries or ONE_ATTEMPT)
+        self.sessions = self._sessions_type(self._caller)
+
+
+class QuireClient(BaseClient):
+    __doc__ = f"{BaseClient.__doc__}\n    Threads may share a client."
+
+    # The methods only build requests and say how to decode replies: the caller runs the calls.
+    # quire.aio has the same methods with a caller that awaits.
+    _caller_type = Caller
+    _sessions_type = Sessions
+    sessions: Sessions
 
     def close(self) -> None:
         """Ends the connection; live streams end with Cancelled."""
-        self._channel.close()
+        self._caller.close()
 
     def __enter__(self) -> "QuireClient":
         return self
@@ -81,7 +97,7 @@ class QuireClient:
         `changes` replace fields of `options`: generate("Once", max_tokens=9).
         """
         request = messages.generate_request(prompt, dataclasses.replace(options, **changes))
-        return Stream(self._inference.Generate(request, timeout=self._deadline(timeout)))
+        return self._caller.stream(self._generation(request, timeout))
 
     def generate_text(
         self,
@@ -93,8 +109,9 @@ class QuireClient:
     ) -> Completion:
         """Like generate(), but returns the whole answer."""
         request = messages.generate_request(prompt, dataclasses.replace(options, **changes))
-        result = self._call(self._inference.GenerateUnary, request, timeout)
-        return messages.completion_of(result)
+        method = self._caller.inference.GenerateUnary
+        call = Call(method, request, timeout, session=request.session_id, traced=True)
+        return self._caller.ask(call, messages.completion_of)
 
     def chat(
         self,
@@ -108,14 +125,20 @@ class QuireClient:
         if isinstance(conversation, str):
             conversation = [Message("user", conversation)]
         request = messages.chat_request(conversation, dataclasses.replace(options, **changes))
-        return Stream(self._inference.Generate(request, timeout=self._deadline(timeout)))
+        return self._caller.stream(self._generation(request, timeout))
 
-    def conversation(self, session_id: str, position: Optional[int] = None) -> Conversation:
+    def _generation(self, request: Any, timeout: Optional[float]) -> Call:
+        method = self._caller.inference.Generate
+        return Call(method, request, timeout, session=request.session_id, traced=True)
+
+    def conversation(
+        self, session_id: str, position: Optional[int] = None
+    ) -> "Conversation[Stream]":
         """A session's turns; the first turn creates the session if it does not exist.
 
         `position` is the number of tokens that the caller believes the session to have.
         """
-        return Conversation(self._inference.Generate, session_id, position, self._timeout)
+        return Conversation(self._caller, session_id, position)
 
     def tokenize(
         self,
@@ -126,17 +149,9 @@ class QuireClient:
         timeout: Optional[float] = None,
     ) -> List[Token]:
         """The tokens of a text or a conversation, as generate() uses them."""
-        request = inference_pb2.TokenizeRequest(offsets=offsets)
-        if isinstance(text, str):
-            request.text = text
-        else:
-            request.chat.CopyFrom(messages.chat_messages(text))
-        if add_special_tokens is not None:
-            request.add_special_tokens = add_special_tokens
-        reply = self._call(self._inference.Tokenize, request, timeout)
-        if not offsets:
-            return [Token(i) for i in reply.token_ids]
-        return [Token(i, b, e) for i, b, e in zip(reply.token_ids, reply.begin, reply.end)]
+        request = messages.tokenize_request(text, add_special_tokens, offsets)
+        call = Call(self._caller.inference.Tokenize, request, timeout, repeatable=True)
+        return self._caller.ask(call, lambda reply: messages.tokens_of(reply, offsets))
 
     def detokenize(
         self,
@@ -146,48 +161,53 @@ class QuireClient:
         timeout: Optional[float] = None,
     ) -> str:
         """The text of token ids."""
-        request = inference_pb2.DetokenizeRequest(token_ids=token_ids)
-        if skip_special_tokens is not None:
-            request.skip_special_tokens = skip_special_tokens
-        return self._call(self._inference.Detokenize, request, timeout).text
+        request = inference_pb2.DetokenizeRequest(
+            token_ids=token_ids, skip_special_tokens=skip_special_tokens
+        )
+        call = Call(self._caller.inference.Detokenize, request, timeout, repeatable=True)
+        return self._caller.ask(call, lambda reply: reply.text)
 
     def info(self, *, timeout: Optional[float] = None) -> ServerInfo:
         """Facts about the server and its model."""
-        server = self._call(
-            self._control.GetServerInfo, control_pb2.GetServerInfoRequest(), timeout
-        )
-        model = self._call(self._control.GetModelInfo, control_pb2.GetModelInfoRequest(), timeout)
+        return self._caller.run(self._info(timeout))
+
+    def _info(self, timeout: Optional[float]) -> Plan[ServerInfo]:
+        control = self._caller.control
+        requests = control_pb2.GetServerInfoRequest(), control_pb2.GetModelInfoRequest()
+        server = yield Call(control.GetServerInfo, requests[0], timeout, repeatable=True)
+        model = yield Call(control.GetModelInfo, requests[1], timeout, repeatable=True)
         return messages.server_info_of(server, model)
 
     def load(self, *, timeout: Optional[float] = None) -> Load:
         """The server's load."""
-        return messages.load_of(
-            self._call(self._control.GetLoad, control_pb2.GetLoadRequest(), timeout)
-        )
+        request = control_pb2.GetLoadRequest()
+        call = Call(self._caller.control.GetLoad, request, timeout, repeatable=True)
+        return self._caller.ask(call, messages.load_of)
 
     def memory(self, *, timeout: Optional[float] = None) -> Memory:
         """The server's memory plan, its KV by owner, and the use over the last ten minutes."""
-        return messages.memory_of(
-            self._call(self._control.GetMemory, control_pb2.GetMemoryRequest(), timeout)
-        )
+        request = control_pb2.GetMemoryRequest()
+        call = Call(self._caller.control.GetMemory, request, timeout, repeatable=True)
+        return self._caller.ask(call, messages.memory_of)
 
     def abort(
         self, *request_ids: str, everything: bool = False, timeout: Optional[float] = None
     ) -> int:
         """Ends live requests by id, or all of them; returns the number of requests ended."""
         request = control_pb2.AbortRequest(request_ids=request_ids, all=everything)
-        return self._call(self._control.Abort, request, timeout).aborted
+        call = Call(self._caller.control.Abort, request, timeout)
+        return self._caller.ask(call, lambda reply: reply.aborted)
 
     def drain(self, *, exit_when_idle: bool = False, timeout: Optional[float] = None) -> int:
         """Makes the server refuse new work; returns the number of unfinished requests."""
         request = control_pb2.DrainRequest(exit_when_idle=exit_when_idle)
-        reply = self._call(self._control.Drain, request, timeout)
-        return reply.running_requests + reply.waiting_requests
+        call = Call(self._caller.control.Drain, request, timeout)
+        return self._caller.ask(call, lambda r: r.running_requests + r.waiting_requests)
 
     def undrain(self, *, timeout: Optional[float] = None) -> bool:
         """Makes the server accept new work again; returns whether it was draining."""
-        request = control_pb2.UndrainRequest()
-        return self._call(self._control.Undrain, request, timeout).was_draining
+        call = Call(self._caller.control.Undrain, control_pb2.UndrainRequest(), timeout)
+        return self._caller.ask(call, lambda reply: reply.was_draining)
 
     def trace(
         self, file: BinaryIO, *, seconds: float = 2.0, timeout: Optional[float] = None
@@ -198,16 +218,11 @@ class QuireClient:
         while another trace is being recorded.
         """
         ranks: List[RankSteps] = []
+
+        def take(chunk: Any) -> None:
+            file.write(chunk.json)
+            ranks.extend(messages.rank_steps_of(rank) for rank in chunk.breakdown.ranks)
+
         request = control_pb2.TraceRequest(seconds=seconds)
-        with calls_failing_as_ours():
-            for chunk in self._control.Trace(request, timeout=self._deadline(timeout)):
-                file.write(chunk.json)
-                ranks.extend(messages.rank_steps_of(rank) for rank in chunk.breakdown.ranks)
-        return ranks
-
-    def _deadline(self, timeout: Optional[float]) -> Optional[float]:
-        return self._timeout if timeout is None else timeout
-
-    def _call(self, method: Any, request: Any, timeout: Optional[float]) -> Any:
-        with calls_failing_as_ours():
-            return method(request, timeout=self._deadline(timeout))
+        call = Call(self._caller.control.Trace, request, timeout, once=True)
+        return self._caller.drain(call, take, ranks)

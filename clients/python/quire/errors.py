@@ -5,6 +5,7 @@ import dataclasses
 from typing import Dict, Iterator, Optional, Sequence, Tuple, Union
 
 import grpc
+import grpc.aio
 
 DETAILS_KEY = "grpc-status-details-bin"  # trailing metadata with a serialized google.rpc.Status
 
@@ -32,6 +33,14 @@ class QuireError(Exception):
 
 class InvalidRequest(QuireError):
     """The request is invalid, or contradicts the session's state: see `reason`."""
+
+
+class Unauthenticated(QuireError):
+    """The server wants a key or a certificate, and this one is missing, wrong or expired."""
+
+
+class PermissionDenied(QuireError):
+    """The server knows the caller, who may not make this call."""
 
 
 class NotFound(QuireError):
@@ -66,6 +75,8 @@ _CLASSES = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
@@ -149,6 +160,11 @@ def _add_details(error: QuireError, status: bytes) -> None:
             error.retry_after = int(delay.get(1, 0)) + int(delay.get(2, 0)) / 1e9
 
 
+def cancelled(message: str = "the caller cancelled the call") -> Cancelled:
+    """The exception for a call that ended on this side."""
+    return Cancelled(grpc.StatusCode.CANCELLED, message)
+
+
 @contextlib.contextmanager
 def calls_failing_as_ours() -> Iterator[None]:
     """Raises the QuireError that a gRPC error stands for."""
@@ -159,4 +175,8 @@ def calls_failing_as_ours() -> Iterator[None]:
     except ValueError as error:
         if "closed channel" not in str(error):
             raise
-        raise Cancelled(grpc.StatusCode.CANCELLED, "the client is closed") from None
+        raise cancelled("the client is closed") from None
+    except grpc.aio.UsageError as error:
+        if "closed" not in str(error).lower():
+            raise
+        raise cancelled("the client is closed") from None

@@ -1,7 +1,7 @@
 """Converts between the dataclasses of quire.types and the messages of the proto."""
 
 import dataclasses
-from typing import Any, Dict, Mapping, Sequence, Union, cast
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union, cast
 
 from google.protobuf import message as protobuf
 
@@ -26,6 +26,7 @@ from quire.types import (
     SessionOptions,
     SessionState,
     Timings,
+    Token,
     Usage,
 )
 from quire.v1 import control_pb2, inference_pb2, sessions_pb2
@@ -34,6 +35,7 @@ from quire.v1 import control_pb2, inference_pb2, sessions_pb2
 Turn = Union[Message, Mapping[str, str]]
 Prompt = Union[str, Sequence[int], Sequence[Turn]]
 
+_TEXTS = ("role", "content")  # the fields of a message
 _SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
     "frequency_penalty", "seed",
@@ -53,19 +55,32 @@ def _set(message: Any, options: Options, names: Sequence[str]) -> None:
             setattr(message, name, value)
 
 
-def _message(turn: Turn) -> Message:
+def _message(index: int, turn: Any) -> Message:
+    """A message of a conversation; `index` is its place there, for errors."""
     if isinstance(turn, Message):
         return turn
     if not isinstance(turn, Mapping):
-        raise TypeError(f"a message is a quire.Message or a mapping, not {type(turn).__name__}")
-    if set(turn) != {"role", "content"} or not all(isinstance(v, str) for v in turn.values()):
-        raise TypeError("a message has the texts 'role' and 'content' and nothing else")
-    return Message(turn["role"], turn["content"])
+        kind = type(turn).__name__
+        raise TypeError(f"message {index} is a quire.Message or a mapping, not {kind}")
+    unknown = [key for key in turn if key not in _TEXTS]
+    missing = [key for key in _TEXTS if key not in turn]
+    wrong = [key for key in _TEXTS if key in turn and not isinstance(turn[key], str)]
+    if unknown:
+        trouble = f"has the unknown key {unknown[0]!r}"
+    elif missing:
+        trouble = f"lacks {missing[0]!r}"
+    elif wrong:
+        trouble = f"has a {type(turn[wrong[0]]).__name__} as {wrong[0]!r}"
+    else:
+        return Message(turn["role"], turn["content"])
+    raise TypeError(
+        f"message {index} {trouble}; it has the texts 'role' and 'content' and nothing else"
+    )
 
 
 def chat_messages(turns: Sequence[Turn]) -> inference_pb2.ChatMessages:
     """The messages of a conversation."""
-    messages = [_message(turn) for turn in turns]
+    messages = [_message(index, turn) for index, turn in enumerate(turns)]
     return inference_pb2.ChatMessages(
         messages=[inference_pb2.ChatMessage(role=m.role, content=m.content) for m in messages]
     )
@@ -80,7 +95,14 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
         request.text = prompt
     else:
         request.token_ids.SetInParent()
-        request.token_ids.ids.extend(prompt)
+        try:
+            request.token_ids.ids.extend(prompt)
+        except TypeError:
+            wrong = [at for at, item in enumerate(prompt) if not hasattr(item, "__index__")]
+            if not wrong:
+                raise
+            kind = type(prompt[wrong[0]]).__name__
+            raise TypeError(f"token id {wrong[0]} of the prompt is an int, not {kind}") from None
     _set_options(request, options)
     return request
 
@@ -90,6 +112,25 @@ def chat_request(turns: Sequence[Turn], options: Options) -> inference_pb2.Gener
     request = inference_pb2.GenerateRequest(chat=chat_messages(turns))
     _set_options(request, options)
     return request
+
+
+def tokenize_request(
+    text: Union[str, Sequence[Turn]], add_special_tokens: Optional[bool], offsets: bool
+) -> inference_pb2.TokenizeRequest:
+    """The request for the tokens of a text or of a conversation."""
+    request = inference_pb2.TokenizeRequest(offsets=offsets, add_special_tokens=add_special_tokens)
+    if isinstance(text, str):
+        request.text = text
+    else:
+        request.chat.CopyFrom(chat_messages(text))
+    return request
+
+
+def tokens_of(message: inference_pb2.TokenizeResponse, offsets: bool) -> List[Token]:
+    """The tokens of a reply, with the bytes that they cover if `offsets` were requested."""
+    if not offsets:
+        return [Token(i) for i in message.token_ids]
+    return [Token(i, b, e) for i, b, e in zip(message.token_ids, message.begin, message.end)]
 
 
 def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> None:
@@ -126,8 +167,18 @@ def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
     options["stop_token_ids"] = tuple(message.stop.stop_token_ids)
     options |= {"model": message.model, "request_id": request_id}
     return Accepted(
-        request_id, message.model, message.prompt_tokens, message.queue_position, Options(**options)
+        request_id,
+        message.model,
+        message.prompt_tokens,
+        message.queue_position,
+        Options(**options),
+        _prediction(message),
     )
+
+
+def _prediction(message: Any) -> Optional[float]:
+    name = "predicted_first_token_seconds"
+    return getattr(message, name) if message.HasField(name) else None
 
 
 def delta_of(message: inference_pb2.TokenDelta) -> Delta:
@@ -192,7 +243,8 @@ def rank_steps_of(rank: control_pb2.StepBreakdown.Rank) -> RankSteps:
 
 def load_of(message: control_pb2.Load) -> Load:
     """The server's load."""
-    return Load(**_values(message, Load))
+    prediction = {"predicted_first_token_seconds": _prediction(message)}
+    return Load(**_values(message, Load) | prediction)
 
 
 def memory_of(message: control_pb2.Memory) -> Memory:

@@ -1,13 +1,12 @@
 """Sessions: the conversations that the server keeps for this caller."""
 
+import math
 from typing import Any, Iterable, Iterator, List, Optional, Union
 
-import grpc
-
 from quire import messages
-from quire.errors import calls_failing_as_ours
+from quire.caller import Call, Plan
 from quire.types import Session, SessionOptions
-from quire.v1 import sessions_pb2, sessions_pb2_grpc
+from quire.v1 import sessions_pb2
 
 CHUNK_BYTES = 1 << 20
 
@@ -15,9 +14,8 @@ CHUNK_BYTES = 1 << 20
 class Sessions:
     """The caller's sessions. Unknown, expired and other callers' sessions raise NotFound."""
 
-    def __init__(self, channel: grpc.Channel, timeout: Optional[float]) -> None:
-        self._stub = sessions_pb2_grpc.SessionsStub(channel)
-        self._timeout = timeout
+    def __init__(self, caller: Any) -> None:
+        self._caller = caller
 
     def create(
         self,
@@ -30,18 +28,23 @@ class Sessions:
         request = sessions_pb2.CreateSessionRequest(
             session_id=session_id, options=messages.session_options(options)
         )
-        return self._session(self._stub.Create, request, timeout)
+        return self._change(self._caller.sessions.Create, request, timeout)
 
     def get(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
         """The session's current state."""
-        request = sessions_pb2.GetSessionRequest(session_id=session_id)
-        return self._session(self._stub.Get, request, timeout)
+        method, request = self._caller.sessions.Get, sessions_pb2.GetSessionRequest()
+        request.session_id = session_id
+        call = Call(method, request, timeout, session=session_id, repeatable=True)
+        return self._caller.ask(call, messages.session_of)
 
     def list(self, *, timeout: Optional[float] = None) -> List[Session]:
         """All sessions, sorted by name."""
+        return self._caller.run(self._pages(timeout))
+
+    def _pages(self, timeout: Optional[float]) -> Plan[List[Session]]:
         request, sessions = sessions_pb2.ListSessionsRequest(), []
         while True:
-            page = self._call(self._stub.List, request, timeout)
+            page = yield Call(self._caller.sessions.List, request, timeout, repeatable=True)
             sessions += [messages.session_of(session) for session in page.sessions]
             if not page.HasField("next_after"):
                 return sessions
@@ -59,14 +62,14 @@ class Sessions:
         request = sessions_pb2.ForkSessionRequest(
             session_id=session_id, new_session_id=new_session_id, position=position
         )
-        return self._session(self._stub.Fork, request, timeout)
+        return self._change(self._caller.sessions.Fork, request, timeout)
 
     def truncate(
         self, session_id: str, position: int, *, timeout: Optional[float] = None
     ) -> Session:
         """Removes the tokens from `position` to the end."""
         request = sessions_pb2.TruncateSessionRequest(session_id=session_id, position=position)
-        return self._session(self._stub.Truncate, request, timeout)
+        return self._change(self._caller.sessions.Truncate, request, timeout)
 
     def touch(
         self,
@@ -79,32 +82,33 @@ class Sessions:
         request = sessions_pb2.TouchSessionRequest(
             session_id=session_id, options=messages.session_options(options)
         )
-        return self._session(self._stub.Touch, request, timeout)
+        return self._change(self._caller.sessions.Touch, request, timeout)
 
     def offload(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
         """Starts to copy the KV to the host and frees its blocks on the device."""
         request = sessions_pb2.OffloadSessionRequest(session_id=session_id)
-        return self._session(self._stub.Offload, request, timeout)
+        return self._change(self._caller.sessions.Offload, request, timeout)
 
     def prefetch(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
         """Starts to load the KV to the device."""
         request = sessions_pb2.PrefetchSessionRequest(session_id=session_id)
-        return self._session(self._stub.Prefetch, request, timeout)
+        return self._change(self._caller.sessions.Prefetch, request, timeout)
 
     def pin(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
         """Keeps the KV on the device until unpin()."""
         request = sessions_pb2.PinSessionRequest(session_id=session_id)
-        return self._session(self._stub.Pin, request, timeout)
+        return self._change(self._caller.sessions.Pin, request, timeout)
 
     def unpin(self, session_id: str, *, timeout: Optional[float] = None) -> Session:
         """Allows the KV to leave the device again."""
         request = sessions_pb2.UnpinSessionRequest(session_id=session_id)
-        return self._session(self._stub.Unpin, request, timeout)
+        return self._change(self._caller.sessions.Unpin, request, timeout)
 
     def close(self, session_id: str, *, timeout: Optional[float] = None) -> None:
         """Ends the session."""
         request = sessions_pb2.CloseSessionRequest(session_id=session_id)
-        self._call(self._stub.Close, request, timeout)
+        call = Call(self._caller.sessions.Close, request, timeout, session=session_id)
+        return self._caller.ask(call, lambda reply: None)
 
     def watch(self, session_id: str, *, timeout: Optional[float] = None) -> Iterator[Session]:
         """Yields the session now and after each change, until it is closed.
@@ -112,24 +116,15 @@ class Sessions:
         Without `timeout` it waits forever, regardless of the client's timeout.
         """
         request = sessions_pb2.WatchSessionRequest(session_id=session_id)
-        call = self._stub.Watch(request, timeout=timeout)
-        try:
-            with calls_failing_as_ours():
-                for session in call:
-                    yield messages.session_of(session)
-        finally:
-            call.cancel()
+        deadline = math.inf if timeout is None else timeout
+        call = Call(self._caller.sessions.Watch, request, deadline, session=session_id)
+        return self._caller.each(call, messages.session_of)
 
     def export(self, session_id: str, *, timeout: Optional[float] = None) -> Iterator[bytes]:
         """Yields tokens and KV as pieces of one file, for import_() here or on another server."""
         request = sessions_pb2.ExportSessionRequest(session_id=session_id)
-        call = self._stub.Export(request, timeout=self._deadline(timeout))
-        try:
-            with calls_failing_as_ours():
-                for chunk in call:
-                    yield chunk.data
-        finally:
-            call.cancel()
+        call = Call(self._caller.sessions.Export, request, timeout, session=session_id)
+        return self._caller.each(call, lambda chunk: chunk.data)
 
     def import_(
         self,
@@ -143,25 +138,16 @@ class Sessions:
         first = sessions_pb2.ImportSessionRequest(
             session_id=session_id, options=messages.session_options(options)
         )
-        return self._session(self._stub.Import, _import_requests(first, data), timeout)
+        call = Call(self._caller.sessions.Import, first, timeout, session=session_id)
+        return self._caller.upload(call, data, _import_requests, messages.session_of)
 
-    def _deadline(self, timeout: Optional[float]) -> Optional[float]:
-        return self._timeout if timeout is None else timeout
-
-    def _call(self, method: Any, request: Any, timeout: Optional[float]) -> Any:
-        with calls_failing_as_ours():
-            return method(request, timeout=self._deadline(timeout))
-
-    def _session(self, method: Any, request: Any, timeout: Optional[float]) -> Session:
-        return messages.session_of(self._call(method, request, timeout))
+    def _change(self, method: Any, request: Any, timeout: Optional[float]) -> Session:
+        call = Call(method, request, timeout, session=request.session_id)
+        return self._caller.ask(call, messages.session_of)
 
 
-def _import_requests(
-    first: sessions_pb2.ImportSessionRequest, data: Union[bytes, Iterable[bytes]]
-) -> Iterator[sessions_pb2.ImportSessionRequest]:
-    """The first message has the name; the others have the bytes."""
-    yield first
-    for piece in [data] if isinstance(data, bytes) else data:
-        for at in range(0, len(piece), CHUNK_BYTES):
-            chunk = sessions_pb2.SessionChunk(data=piece[at : at + CHUNK_BYTES])
-            yield sessions_pb2.ImportSessionRequest(chunk=chunk)
+def _import_requests(piece: bytes) -> Iterator[sessions_pb2.ImportSessionRequest]:
+    """The bytes of a piece in messages of the allowed size."""
+    for at in range(0, len(piece), CHUNK_BYTES):
+        chunk = sessions_pb2.SessionChunk(data=piece[at : at + CHUNK_BYTES])
+        yield sessions_pb2.ImportSessionRequest(chunk=chunk)

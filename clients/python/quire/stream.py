@@ -3,11 +3,39 @@
 from typing import Any, Callable, Iterator, Optional
 
 from quire import messages
-from quire.errors import calls_failing_as_ours
 from quire.types import Accepted, Delta, Finished
 
 
-class Stream(Iterator[Delta]):
+class Progress:
+    """How far a completion has come: `accepted` and `finished` are None before their frames."""
+
+    def __init__(
+        self, frames: Any, on_finished: Optional[Callable[[Finished], None]] = None
+    ) -> None:
+        self._frames = frames
+        self._on_finished = on_finished
+        self.accepted: Optional[Accepted] = None
+        self.finished: Optional[Finished] = None
+
+    def cancel(self) -> None:
+        """Stops the generation; an iteration under way ends with Cancelled."""
+        self._frames.cancel()
+
+    def _take(self, frame: Any) -> Optional[Delta]:
+        """The frame's tokens, if it has any."""
+        event = frame.WhichOneof("event")
+        if event == "tokens":
+            return messages.delta_of(frame.tokens)
+        if event == "accepted":
+            self.accepted = messages.accepted_of(frame.request_id, frame.accepted)
+        elif event == "finished":
+            self.finished = messages.finished_of(frame.finished)
+            if self._on_finished:
+                self._on_finished(self.finished)
+        return None
+
+
+class Stream(Progress, Iterator[Delta]):
     """A completion while it is generated: iterate over its deltas.
 
     `accepted` is set once the first Delta was asked for, `finished` when the iteration has ended.
@@ -15,31 +43,12 @@ class Stream(Iterator[Delta]):
     cancel.
     """
 
-    def __init__(
-        self, call: Any, on_finished: Optional[Callable[[Finished], None]] = None
-    ) -> None:
-        self._call = call
-        self._on_finished = on_finished
-        self.accepted: Optional[Accepted] = None
-        self.finished: Optional[Finished] = None
-
     def __next__(self) -> Delta:
-        with calls_failing_as_ours():
-            for frame in self._call:
-                event = frame.WhichOneof("event")
-                if event == "accepted":
-                    self.accepted = messages.accepted_of(frame.request_id, frame.accepted)
-                elif event == "tokens":
-                    return messages.delta_of(frame.tokens)
-                elif event == "finished":
-                    self.finished = messages.finished_of(frame.finished)
-                    if self._on_finished:
-                        self._on_finished(self.finished)
+        for frame in self._frames:
+            delta = self._take(frame)
+            if delta is not None:
+                return delta
         raise StopIteration
-
-    def cancel(self) -> None:
-        """Stops the generation; an iteration under way ends with Cancelled."""
-        self._call.cancel()
 
     def __enter__(self) -> "Stream":
         return self

@@ -63,13 +63,17 @@ class FinishReason(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Accepted:
-    """The request is queued. `options` are the effective ones, with the server's defaults."""
+    """The request is queued. `options` are the effective ones, with the server's defaults.
+
+    `predicted_first_token_seconds` is None until the server has computed some prompts.
+    """
 
     request_id: str
     model: str
     prompt_tokens: int
     queue_position: int
     options: Options
+    predicted_first_token_seconds: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +220,11 @@ class RankSteps:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """The server's load."""
+    """The server's load.
+
+    `predicted_first_token_seconds` is for a request of one token that the caller would send now,
+    None until the server has computed some prompts.
+    """
 
     running_requests: int
     waiting_requests: int
@@ -234,6 +242,7 @@ class Load:
     host_pages: int
     sessions: int
     session_tokens: int
+    predicted_first_token_seconds: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)

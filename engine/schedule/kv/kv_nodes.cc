@@ -140,13 +140,13 @@ void KvNodes::Forget(NodeId id) {
   CHECK(!Held(id) && !Kv(id).anywhere());
   const NodeId parent = tree_.Parent(id);
   order_.Unfile(id);
+  changes_.ReportForget(id);
   if (parent != kNoNode) keepers_.MoveUp(id);
   tree_.Remove(id);
   if (parent == kNoNode || Held(parent) || !tree_.IsRoot(parent)) return;
   if (tree_.NumChildren(parent) == 0) File(parent);
 }
 
-// Children first. No node in it is held.
 void KvNodes::ForgetSubtree(NodeId top) {
   for (NodeId id = tree_.FirstLeaf(top), next; id != kNoNode; id = next) {
     next = tree_.NextInPostOrder(id, top);
@@ -162,19 +162,20 @@ void KvNodes::SetBlock(NodeId id, BlockId block, bool loading) {
   CHECK(Held(id) && Kv(id).block == kNullBlock && pool_.state(block) == BlockState::kTaken);
   nodes_[id].kv.block = block;
   nodes_[id].kv.loading = loading;
+  changes_.ReportKv(id);
 }
 
-BlockId KvNodes::TakeBlock(NodeId id) {
+void KvNodes::FreeBlock(NodeId id) {
   order_.UnfileBlock(id);
-  return std::exchange(nodes_[id].kv.block, kNullBlock);
+  pool_.Release(std::exchange(nodes_[id].kv.block, kNullBlock));
+  changes_.ReportKv(id);
 }
-
-void KvNodes::FreeBlock(NodeId id) { pool_.Release(TakeBlock(id)); }
 
 BlockId KvNodes::Evict() {
   const NodeId victim = order_.TakeVictim();
   CHECK_NE(victim, kNoNode);
   const BlockId block = std::exchange(nodes_[victim].kv.block, kNullBlock);
+  changes_.ReportKv(victim);
   if (Kv(victim).page == kNoPage) {
     Forget(victim);
   } else {
@@ -229,6 +230,7 @@ void KvNodes::EndRead(NodeId id, PageId page) {
 bool KvNodes::EndCopy(NodeId id) {
   NodeKv& kv = nodes_[id].kv;
   kv.loading = kv.storing = false;
+  changes_.ReportKv(id);
   if (!pages_.Doomed(id)) return true;
   pages_.GiveBack(id);
   keepers_.ReportTierLost(id);
@@ -236,6 +238,7 @@ bool KvNodes::EndCopy(NodeId id) {
 }
 
 void KvNodes::LosePage(NodeId id) {
+  changes_.ReportKv(id);
   if (Kv(id).copying()) return pages_.Doom(id);
   pages_.GiveBack(id);
   order_.UnfilePage(id);

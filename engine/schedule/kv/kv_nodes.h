@@ -13,6 +13,7 @@
 
 #include "engine/schedule/kv/block_pool.h"
 #include "engine/schedule/kv/eviction_order.h"
+#include "engine/schedule/kv/node_changes.h"
 #include "engine/schedule/kv/node_keepers.h"
 #include "engine/schedule/kv/node_pages.h"
 #include "engine/schedule/kv/node_record.h"
@@ -30,6 +31,7 @@ class KvNodes {
   const EvictionOrder& order() const { return order_; }
   const NodePages& pages() const { return pages_; }
   NodeKeepers& keepers() { return keepers_; }
+  NodeChanges& changes() { return changes_; }
   const NodeKeepers& keepers() const { return keepers_; }
   const NodeKv& Kv(NodeId node) const { return nodes_[node].kv; }
   bool Held(NodeId node) const { return nodes_[node].holds > 0; }
@@ -48,6 +50,9 @@ class KvNodes {
   NodeId FindOrAddRoot(RootKey key);
   NodeId AddChild(NodeId parent, std::span<const int32_t> tokens);
   NodeId AddTail(NodeId parent, int32_t filled);
+  // Forgets a node with all nodes below it, children first, and frees their blocks and pages.
+  // Requires that none of them is held.
+  void ForgetSubtree(NodeId top);
   // Forgets a tail on the device that has one hold and no store in flight, ends the hold, and
   // returns the tail's block; else kNullBlock, and nothing done.
   BlockId TakeTail(NodeId tail);
@@ -89,9 +94,7 @@ class KvNodes {
   void FileAgain(NodeId node);
   void MakeRoomForNode();
   void Grow(int32_t count);
-  BlockId TakeBlock(NodeId node);
   void Forget(NodeId node);
-  void ForgetSubtree(NodeId top);
   void CheckCounts(NodeId id) const;
   void CheckKv(NodeId id) const;
   void CheckLists(NodeId id) const;
@@ -103,6 +106,7 @@ class KvNodes {
   NodeKeepers keepers_;
   NodePages pages_;
   EvictionOrder order_;
+  NodeChanges changes_;
 };
 
 }  // namespace quire

@@ -44,6 +44,9 @@ class NodeTree {
   bool InUse(NodeId node) const { return nodes_[node].depth >= 0; }
   // Tokens from the root to the end of the node: depth * block_size, except for a tail.
   int32_t NumTokens(NodeId node) const;
+  RootKey Key(NodeId root) const { return nodes_[root].key; }
+  // Of a node that is neither a root nor a tail. Valid until the tree changes.
+  std::span<const int32_t> TokensOf(NodeId node) const { return index_.TokensOf(node); }
   // Fills `chain` with the nodes from depth 1 to `node`.
   void Chain(NodeId node, std::vector<NodeId>& chain) const;
   int32_t NumChildren(NodeId node) const { return children_.size(node); }

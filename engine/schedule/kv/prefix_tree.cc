@@ -22,7 +22,8 @@ PrefixTree::PrefixTree(BlockPool& pool, int32_t block_size, int32_t num_pages, u
     : pool_(pool),
       block_size_(block_size),
       nodes_(pool, block_size, num_pages, hash_seed),
-      host_(pool, nodes_) {
+      host_(pool, nodes_),
+      events_(nodes_) {
   pool.SetReclaimer(this);
 }
 
@@ -64,6 +65,24 @@ NodeId PrefixTree::InsertTail(NodeId parent, int32_t filled, BlockId block) {
   Hold(tail);
   nodes_.SetBlock(tail, block, /*loading=*/false);
   return tail;
+}
+
+FlushedCache PrefixTree::Flush(const CacheFlush& flush) {
+  const NodeTree& tree = nodes_.tree();
+  const int32_t free_blocks = pool_.num_free(), free_pages = nodes_.pages().num_free();
+  for (NodeId root = 0; root < tree.num_nodes(); ++root) {
+    if (!tree.IsRoot(root)) continue;
+    if (flush.tenant.has_value() && *flush.tenant != tree.Key(root)) continue;
+    for (NodeId id = tree.FirstLeaf(root), next; id != root; id = next) {
+      next = tree.NextInPostOrder(id, root);
+      const bool wanted = Held(id) || (nodes_.keepers().Kept(id) && !flush.sessions);
+      if (!wanted) nodes_.ForgetSubtree(id);
+    }
+  }
+  return {.blocks = pool_.num_free() - free_blocks,
+          .pages = nodes_.pages().num_free() - free_pages,
+          .kept_blocks = pool_.total() - pool_.num_free(),
+          .kept_pages = nodes_.pages().num_ready() - nodes_.pages().num_free()};
 }
 
 }  // namespace quire

@@ -1,7 +1,8 @@
 // PrefixTree: which tokens have KV, and where it is. A node stands for one block of tokens after
 // all the tokens of its ancestors; its KV is in a block of the device, in a page of host memory, or
 // in both. Start here; KvNodes puts the parts together: NodeTree (shape), NodeKeepers, NodePages,
-// EvictionOrder. host() leads to HostTier, the copies.
+// EvictionOrder. host() leads to HostTier, the copies; events() to KvEventSource, which tells of
+// changes.
 //
 // Two ways to need a node. A *hold* (a running sequence, a copy in flight, a pin) keeps the KV of a
 // node and of all its ancestors in place. A *keep* (an idle session) only says that the KV will be
@@ -26,6 +27,7 @@
 
 #include "engine/schedule/kv/block_pool.h"
 #include "engine/schedule/kv/host_tier.h"
+#include "engine/schedule/kv/kv_event_source.h"
 #include "engine/schedule/kv/kv_nodes.h"
 #include "engine/values/request.h"
 
@@ -49,6 +51,7 @@ class PrefixTree final : public BlockReclaimer {
   const KvNodes& nodes() const { return nodes_; }
   HostTier& host() { return host_; }
   const HostTier& host() const { return host_; }
+  KvEventSource& events() { return events_; }
   // The nodes that may be evicted, and the number evicted so far.
   const EvictionOrder& evictions() const { return nodes_.order(); }
 
@@ -104,6 +107,8 @@ class PrefixTree final : public BlockReclaimer {
   // The device is lost with all its blocks, which become free. Nodes with a page stay; of the
   // others those without holds are forgotten. Requires that no store or load is in flight.
   void ForgetDevice() { nodes_.ForgetDevice(); }
+  // Forgets the nodes that are neither held nor, unless the flush says so, kept. O(nodes).
+  FlushedCache Flush(const CacheFlush& flush);
 
   // Recounts everything; aborts on a difference. O(nodes + blocks + pages).
   void CheckInvariants() const { nodes_.CheckInvariants(); }
@@ -113,6 +118,7 @@ class PrefixTree final : public BlockReclaimer {
   const int32_t block_size_;
   KvNodes nodes_;
   HostTier host_;
+  KvEventSource events_;
 };
 
 }  // namespace quire

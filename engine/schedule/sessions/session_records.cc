@@ -154,6 +154,17 @@ int64_t SessionRecords::OffloadTime(const SessionRecord& record, int64_t now_ns)
   return now_ns + static_cast<int64_t>(record.options.idle_offload_after_seconds * 1e9);
 }
 
+int64_t SessionRecords::MaxSessions(TenantId tenant) const {
+  const int64_t own = accounts_ == nullptr ? 0 : accounts_->LimitsOf(tenant).max_sessions;
+  return own == 0 ? config_.max_sessions_per_tenant
+                  : std::min<int64_t>(own, config_.max_sessions_per_tenant);
+}
+
+int64_t SessionRecords::MaxTokens(TenantId tenant) const {
+  const int64_t own = accounts_ == nullptr ? 0 : accounts_->LimitsOf(tenant).max_session_tokens;
+  return own == 0 ? config_.max_session_tokens : std::min(own, config_.max_session_tokens);
+}
+
 absl::Status SessionRecords::CheckNew(TenantId tenant, const SessionName& name,
                                       int64_t tokens) const {
   if (!IsName(name)) {
@@ -165,15 +176,14 @@ absl::Status SessionRecords::CheckNew(TenantId tenant, const SessionName& name,
                           "there is a session \"" + name + "\" already");
   }
   const SessionBook::TenantUse use = book_.Use(tenant);
-  if (book_.size() >= config_.max_sessions || use.sessions >= config_.max_sessions_per_tenant) {
+  if (book_.size() >= config_.max_sessions || use.sessions >= MaxSessions(tenant)) {
     return SessionRefusal(absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
                           "there are as many sessions as may be; close one");
   }
-  if (use.tokens + tokens <= config_.max_session_tokens) return absl::OkStatus();
+  if (use.tokens + tokens <= MaxTokens(tenant)) return absl::OkStatus();
   return SessionRefusal(absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSION_TOKENS",
-                        "all sessions together may have " +
-                            std::to_string(config_.max_session_tokens) + " tokens, and have " +
-                            std::to_string(use.tokens));
+                        "all sessions together may have " + std::to_string(MaxTokens(tenant)) +
+                            " tokens, and have " + std::to_string(use.tokens));
 }
 
 absl::Status SessionRecords::CheckOptions(const SessionOptions& options) const {

@@ -13,6 +13,7 @@
 #include "engine/schedule/kv/prefix_tree.h"
 #include "engine/schedule/sessions/pinned_nodes.h"
 #include "engine/schedule/sessions/session_book.h"
+#include "engine/schedule/tenants/tenant_accounts.h"
 #include "engine/values/scheduler_config.h"
 #include "engine/values/session.h"
 #include "engine/values/session_operation.h"
@@ -38,6 +39,10 @@ class SessionRecords {
   SessionRecords(const SessionConfig& config, int32_t block_size, PrefixTree& tree);
   // Null: none. The observer outlives this.
   void SetObserver(SessionObserver* observer) { observer_ = observer; }
+  void SetAccounts(const TenantAccounts* accounts) { accounts_ = accounts; }
+  // The server's bounds, or the tenant's own where they are smaller.
+  int64_t MaxSessions(TenantId tenant) const;
+  int64_t MaxTokens(TenantId tenant) const;
 
   const SessionConfig& config() const { return config_; }
   int32_t block_size() const { return block_size_; }
@@ -95,6 +100,7 @@ class SessionRecords {
   const int32_t max_pinned_;
   PrefixTree& tree_;
   SessionObserver* observer_ = nullptr;
+  const TenantAccounts* accounts_ = nullptr;
   SessionBook book_;
   PinnedNodes pinned_;
   uint64_t last_turn_ = 0;

@@ -37,6 +37,8 @@ SessionStore::SessionStore(const SessionConfig& config, int32_t block_size, Pref
 
 SessionStore::~SessionStore() = default;
 
+void SessionStore::SetAccounts(const TenantAccounts* accounts) { records_->SetAccounts(accounts); }
+
 void SessionStore::SetObserver(SessionObserver* observer) { records_->SetObserver(observer); }
 
 absl::StatusOr<SessionInfo> SessionStore::Create(TenantId tenant, const SessionName& name,
@@ -203,7 +205,7 @@ absl::StatusOr<std::span<const int32_t>> SessionStore::TokensForTurn(
         "session \"" + name + "\" is as long as the model's context; truncate it");
   }
   const int64_t tokens = book_.Use(tenant).tokens;
-  if (tokens >= records_->config().max_session_tokens) {
+  if (tokens >= records_->MaxTokens(tenant)) {
     return SessionRefusal(absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSION_TOKENS",
                           "all sessions together have " + std::to_string(tokens) +
                               " tokens already; close or truncate some");

@@ -33,6 +33,7 @@ class SessionPressure;
 class SessionRecords;
 class SessionSnapshots;
 class SessionTransfers;
+class TenantAccounts;
 
 class SessionStore {
  public:
@@ -44,6 +45,8 @@ class SessionStore {
   ~SessionStore();
   // Null: none. The observer outlives this.
   void SetObserver(SessionObserver* observer);
+  // Where the limits of tenants are; null: none have any. It outlives this.
+  void SetAccounts(const TenantAccounts* accounts);
 
   // --- Operations of clients.
   absl::StatusOr<SessionInfo> Create(TenantId tenant, const SessionName& name,

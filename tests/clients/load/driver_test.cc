@@ -55,7 +55,7 @@ class Listener {
 
 Settings For(const StubServer& stub, int32_t num_prompts) {
   Settings settings;
-  settings.server = stub.address();
+  settings.endpoint.server = stub.address();
   settings.workload.num_prompts = num_prompts;
   settings.workload.input_len = Fixed(8);
   settings.workload.output_len = Fixed(16);
@@ -383,7 +383,7 @@ Printed Command(const StubServer& stub, std::vector<std::string> args) {
   args.insert(args.begin(), {"--server", stub.address(), "--random-input-len", "8",
                              "--random-output-len", "4", "--quiet"});
   std::ostringstream out, err;
-  const int code = RunLoadCommand(args, {}, out, err, false);
+  const int code = RunLoadCommand(args, {}, {out, err});
   return {code, out.str(), err.str()};
 }
 
@@ -408,7 +408,7 @@ TEST(LoadCommandTest, ExitCodes) {
 
 TEST(LoadCommandTest, NothingToRunIsASentence) {
   std::ostringstream out, err;
-  EXPECT_EQ(RunLoadCommand({"--server", "127.0.0.1:1"}, {}, out, err, false), kExitFailed);
+  EXPECT_EQ(RunLoadCommand({"--server", "127.0.0.1:1"}, {}, {out, err}), kExitFailed);
   EXPECT_THAT(err.str(), AllOf(HasSubstr("quire-load: "), HasSubstr("127.0.0.1:1")));
   EXPECT_EQ(out.str(), "");
 }

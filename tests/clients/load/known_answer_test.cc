@@ -88,7 +88,7 @@ void WithoutNoise(const std::function<void(Faults&)>& attempt) {
 
 Settings For(const StubServer& stub, int32_t num_prompts) {
   Settings settings;
-  settings.server = stub.address();
+  settings.endpoint.server = stub.address();
   settings.workload.num_prompts = num_prompts;
   settings.workload.input_len = {LengthSpec::Kind::kFixed, 8, 0};
   settings.workload.output_len = {LengthSpec::Kind::kFixed, 16, 0};
@@ -376,7 +376,7 @@ TEST(KnownAnswerTest, AWrongTargetIsASentence) {
   EXPECT_THAT(std::string(wrong.status().message()), HasSubstr(stub.address()));
 
   Settings closed_port = For(stub, 10);
-  closed_port.server = "127.0.0.1:1";
+  closed_port.endpoint.server = "127.0.0.1:1";
   const auto refused = load::Run(closed_port, {}, nullptr);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("127.0.0.1:1"));

@@ -36,7 +36,7 @@ std::string Mistake(const std::vector<std::string>& args) {
 
 TEST(OptionsTest, Defaults) {
   const Settings settings = Parsed({});
-  EXPECT_EQ(settings.server, "127.0.0.1:50051");
+  EXPECT_EQ(settings.endpoint.server, "127.0.0.1:50051");
   EXPECT_TRUE(std::isinf(settings.arrival.request_rate));
   EXPECT_EQ(settings.workload.input_len.a, 1024);
   EXPECT_EQ(settings.workload.output_len.a, 128);
@@ -94,7 +94,7 @@ TEST(OptionsTest, EveryFlagReachesItsSetting) {
                              "2:4",
                              "--result-dir",
                              "out"});
-  EXPECT_EQ(s.server, "unix:/run/q");
+  EXPECT_EQ(s.endpoint.server, "unix:/run/q");
   EXPECT_EQ(s.arrival.request_rate, 12.5);
   EXPECT_TRUE(std::isinf(s.arrival.burstiness));
   EXPECT_EQ(s.arrival.max_concurrency, 9);
@@ -168,7 +168,7 @@ TEST(OptionsTest, ValuesAsPeopleWriteThem) {
   const Settings s =
       Parsed({"--server", "localhost", "--num-prompts", "10k", "--time-limit", "5m",
               "--cancel-share", "50%", "--top-p", "90%", "--trust-remote-code", "--no-text"});
-  EXPECT_EQ(s.server, "localhost:50051");
+  EXPECT_EQ(s.endpoint.server, "localhost:50051");
   EXPECT_EQ(s.workload.num_prompts, 10000);
   EXPECT_EQ(s.time_limit_seconds, 300);
   EXPECT_EQ(s.workload.cancel_share, 0.5);

@@ -33,7 +33,7 @@ class SessionLoadTest : public testing::Test {
   // Conversations of three turns, 8 tokens and then 5, answered by three.
   Settings Conversations(int32_t count) {
     Settings settings;
-    settings.server = server_.address();
+    settings.endpoint.server = server_.address();
     settings.workload.num_prompts = count;
     settings.workload.input_len = Fixed(8);
     settings.workload.output_len = Fixed(16);
@@ -173,7 +173,7 @@ TEST(SessionlessServerTest, AutoSendsHistoriesAgainAndOnIsRefused) {
     return SteadyReply(0, 1, 0);
   }});
   Settings settings;
-  settings.server = server.address();
+  settings.endpoint.server = server.address();
   settings.workload.num_prompts = 2;
   settings.workload.turns = Fixed(2);
   auto run = load::Run(settings, {}, nullptr);

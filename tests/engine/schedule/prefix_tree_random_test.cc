@@ -1,8 +1,8 @@
 // Seeded random programs of all operations on a prefix tree and its pool, in lockstep with a slow
 // reference: lookups, holds, keeps, growth, tails, copies that end in any order and with any
-// result, imports, drops, pressure, and lost devices. A failure prints its seed. --seed=N runs that
-// program alone and, if it fails, prints the fewest operations that still fail. --steps=N runs
-// programs until that many operations are done.
+// result, imports, drops, pressure, lost devices, flushes, and readers of events. A failure prints
+// its seed. --seed=N runs that program alone and, if it fails, prints the fewest operations that
+// still fail. --steps=N runs programs until that many operations are done.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -104,8 +104,11 @@ class Program {
         {10, "drop", &Program::Drop},
         {14, "use pool", &Program::UsePool},
         {1, "lose device", &Program::LoseDevice},
+        {3, "watch", &Program::Watch},
+        {20, "walk", &Program::Walk},
+        {1, "flush", &Program::Flush},
     };
-    int32_t dice = Between(0, 198);
+    int32_t dice = Between(0, 222);
     const Operation* operation = kOperations;
     while (dice >= operation->weight) dice -= (operation++)->weight;
     (this->*operation->run)();
@@ -203,6 +206,10 @@ class Program {
     both_.ForgetDevice();
   }
 
+  void Watch() { both_.Watch(Between(1, num_tenants_)); }
+  void Walk() { both_.ContinueWalk(Between(1, 40)); }
+  void Flush() { both_.Flush(OneIn(3)); }
+
   const uint64_t seed_;
   std::mt19937_64 random_;
   const int32_t block_size_;
@@ -253,7 +260,8 @@ TEST(PrefixTreeRandomTest, AgreesWithTheReference) {
   constexpr int64_t Tally::*kCounts[] = {
       &Tally::found,           &Tally::evicted, &Tally::kept_lost,    &Tally::moved_keepers,
       &Tally::not_adopted,     &Tally::swapped, &Tally::husks_filled, &Tally::tails_taken,
-      &Tally::pages_reclaimed, &Tally::doomed,  &Tally::devices_lost, &Tally::tiers_lost};
+      &Tally::pages_reclaimed, &Tally::doomed,  &Tally::devices_lost, &Tally::tiers_lost,
+      &Tally::events,          &Tally::flushed};
   if (random_steps.only_seed != 0) {
     running_seed = random_steps.only_seed;
     const std::vector<int32_t> operations = OperationsOf(random_steps.only_seed);

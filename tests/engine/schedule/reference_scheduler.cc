@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <tuple>
 
 namespace quire {
@@ -120,11 +121,14 @@ void ReferenceScheduler::Add(RequestId id, const RequestSpec& spec) {
   entry.tokens = PromptOf(id, spec, model_.vocab_size);
   entry.end = std::min(spec.prompt_tokens + spec.max_tokens, config_.max_model_len);
   entries_.push_back(entry);
+  tenants_[spec.tenant];
+  LiftContenders();
 }
 
 ReferenceScheduler::End ReferenceScheduler::Finish(Entry& entry, FinishReason reason) {
   const End end{entry.id, reason, std::max(entry.cached_tokens, 0)};
   entry.place = kEnded;
+  LiftContenders();
   entry.promised = 0;
   TryToEmpty(entry);
   return end;
@@ -172,6 +176,7 @@ std::vector<ReferenceScheduler::End> ReferenceScheduler::ExpireDeadlines(int64_t
 
 void ReferenceScheduler::Preempt(Entry& entry) {
   entry.place = kWaiting;
+  LiftContenders();
   entry.promised = 0;
   ++entry.preemptions;
   ++preempted_;
@@ -192,7 +197,8 @@ bool ReferenceScheduler::Grow(Entry& entry, int32_t& claims, bool& preempted) {
     }
     Entry* victim = nullptr;
     for (Entry* other : InOrder(kRunning)) {
-      const bool spent = other->preemptions >= 2 && other->spec.priority == entry.spec.priority;
+      const bool spent = other->spec.priority == entry.spec.priority &&
+                         (other->preemptions >= 2 || Sheltered(*other, entry));
       num_spared_ += Before(&entry, other) && spent;
       if (Before(&entry, other) && !spent) victim = other;
     }
@@ -202,13 +208,20 @@ bool ReferenceScheduler::Grow(Entry& entry, int32_t& claims, bool& preempted) {
   }
 }
 
-std::vector<Share> ReferenceScheduler::Schedule() {
+std::vector<Share> ReferenceScheduler::Schedule(int64_t now_ns) {
+  now_ns_ = now_ns;
   std::erase_if(entries_, [](const Entry& e) { return e.place == kEnded && e.flights == 0; });
   int32_t budget = config_.max_num_batched_tokens;
   int32_t claims = 0;
   bool preempted = false;
   std::vector<Entry*> prefills;
   chosen_.clear();
+  int64_t least = LLONG_MAX;
+  for (const auto& [tenant, state] : tenants_) {
+    if (state.contended) least = std::min(least, state.served);
+  }
+  if (least != LLONG_MAX) level_ = std::max(level_, least);
+  ClaimParts(preempted);
   for (Entry* entry : InOrder(kRunning)) {
     if (entry->place != kRunning || entry->known() + entry->sampling == entry->end) continue;
     if (entry->Left() > 1) {
@@ -216,6 +229,7 @@ std::vector<Share> ReferenceScheduler::Schedule() {
     } else if (budget > 0 && Grow(*entry, claims, preempted)) {
       chosen_.emplace_back(entry, 1);
       --budget;
+      Charge(*entry, 1);
     }
   }
   Prefill(prefills, preempted, budget);
@@ -237,82 +251,325 @@ std::vector<Share> ReferenceScheduler::Schedule() {
   return plan;
 }
 
-// Running prefills, then admissions, then unused budget.
-void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, int32_t budget) {
-  const int32_t whole = budget;
-  int32_t half = std::max(1, whole / 2);
-  int32_t shortest = INT_MAX;
-  std::vector<Entry*> waiting = InOrder(kWaiting);
-  if (waiting.size() > 16) waiting.resize(16);
-  if (preempted || Rows() == config_.max_num_seqs) waiting.clear();
-  for (const Entry* entry : waiting) shortest = std::min(shortest, entry->known());
-  for (const Entry* entry : prefills) shortest = std::min(shortest, entry->Left());
+TenantLimits ReferenceScheduler::LimitsOf(TenantId tenant) const {
+  for (const auto& [named, limits] : table_.tenants) {
+    if (named == tenant) return limits;
+  }
+  return table_.defaults;
+}
+
+void ReferenceScheduler::SetTenants(const TenantTable& table) {
+  table_ = table;
+  LiftContenders();
+}
+
+int32_t ReferenceScheduler::Count(TenantId tenant, Place place) const {
+  return static_cast<int32_t>(std::ranges::count_if(entries_, [&](const Entry& entry) {
+    return entry.spec.tenant == tenant && entry.place == place;
+  }));
+}
+
+int64_t ReferenceScheduler::ShareOfTenant(TenantId tenant) const {
+  return std::llround(LimitsOf(tenant).weight * 1000);
+}
+
+// The weighted part of all tenants that wait or run.
+int32_t ReferenceScheduler::Part(TenantId tenant, int32_t total) const {
+  int64_t shares = 0;
+  for (const auto& [other, state] : tenants_) {
+    if (Count(other, kWaiting) + Count(other, kRunning) > 0) shares += ShareOfTenant(other);
+  }
+  return static_cast<int32_t>(std::max<int64_t>(1, total * ShareOfTenant(tenant) / shares));
+}
+
+bool ReferenceScheduler::Several() const {
+  int32_t active = 0;
+  for (const auto& [tenant, state] : tenants_) {
+    active += Count(tenant, kWaiting) + Count(tenant, kRunning) > 0;
+  }
+  return active > 1;
+}
+
+bool ReferenceScheduler::MayRunMore(TenantId tenant) const {
+  const int32_t most = LimitsOf(tenant).max_running_requests;
+  return Count(tenant, kWaiting) > 0 && (most == 0 || Count(tenant, kRunning) < most);
+}
+
+// Call it whenever entries have changed places.
+void ReferenceScheduler::LiftContenders() {
+  for (auto& [tenant, state] : tenants_) {
+    const bool contends = MayRunMore(tenant);
+    if (contends && !state.contended) state.served = std::max(state.served, level_);
+    state.contended = contends;
+  }
+}
+
+void ReferenceScheduler::Charge(const Entry& entry, int32_t tokens) {
+  tenants_[entry.spec.tenant].served += tokens * (65'536'000 / ShareOfTenant(entry.spec.tenant));
+}
+
+ReferenceScheduler::Lines ReferenceScheduler::WaitingLines() {
+  Lines lines;
+  for (Entry* entry : InOrder(kWaiting)) {
+    if (MayRunMore(entry->spec.tenant)) lines[entry->spec.tenant].entries.push_back(entry);
+  }
+  return lines;
+}
+
+// The line whose next entry comes first; null: all are at their ends.
+ReferenceScheduler::Line* ReferenceScheduler::FirstLine(Lines& lines) {
+  Line* first = nullptr;
+  const auto rank = [this](const Line& line) {
+    const Entry& entry = *line.entries[line.next];
+    const int64_t place = entry.spec.arrival_ns - (entry.has_run ? 10'000'000'000 : 0);
+    return std::tuple(-int64_t{entry.spec.priority}, line.passed,
+                      tenants_.at(entry.spec.tenant).served, Count(entry.spec.tenant, kRunning),
+                      place, entry.number);
+  };
+  for (auto& [tenant, line] : lines) {
+    if (line.next == line.entries.size() || !MayRunMore(tenant)) continue;
+    if (first == nullptr || rank(line) < rank(*first)) first = &line;
+  }
+  return first;
+}
+
+bool ReferenceScheduler::GivesUp(const Entry& victim, const Entry& claimant, bool rows,
+                                 const std::map<TenantId, int32_t>& blocks) const {
+  const TenantId tenant = victim.spec.tenant;
+  const bool served_less = tenants_.at(tenant).served < tenants_.at(claimant.spec.tenant).served;
+  if (tenant == claimant.spec.tenant || served_less) return false;
+  if (victim.spec.priority > claimant.spec.priority || Count(tenant, kRunning) == 1) return false;
+  return rows ? Count(tenant, kRunning) > Part(tenant, config_.max_num_seqs)
+              : blocks.at(tenant) > Part(tenant, config_.num_blocks - 1);
+}
+
+// Tenants below their part take rows and blocks from tenants above theirs.
+void ReferenceScheduler::ClaimParts(bool& preempted) {
+  if (!Several()) return;
+  std::map<TenantId, int32_t> blocks, prefills;
+  for (const auto& [tenant, state] : tenants_) blocks[tenant] = prefills[tenant] = 0;
+  for (const Entry& entry : entries_) {
+    if (entry.place != kRunning) continue;
+    blocks[entry.spec.tenant] += entry.blocks + entry.promised;
+    prefills[entry.spec.tenant] += entry.Left() > 1;
+  }
+  Lines lines = WaitingLines();
+  int32_t rows_wanted = 0, blocks_wanted = 0;
+  for (int32_t i = 0; i < 16; ++i) {
+    Line* line = FirstLine(lines);
+    if (line == nullptr) return;
+    const Entry& entry = *line->entries[line->next++];
+    const TenantId tenant = entry.spec.tenant;
+    const int32_t passed = line->passed++;
+    if (Count(tenant, kRunning) + passed >= Part(tenant, config_.max_num_seqs)) continue;
+    if (prefills[tenant] + passed >= config_.max_partial_prefills) continue;
+    const int32_t all = entry.end - 1;
+    const int32_t some = std::min(all, entry.known() + config_.growth_horizon);
+    const int32_t need = BlocksFor(entry.preemptions >= 2 ? all : some, config_.block_size);
+    if (blocks[tenant] + need > Part(tenant, config_.num_blocks - 1)) continue;
+    blocks[tenant] += need;
+    ++rows_wanted;
+    blocks_wanted += need;
+    for (;;) {
+      const std::vector<Entry*> in_rows = InOrder(kRunning);
+      const int32_t num = static_cast<int32_t>(in_rows.size());
+      const int32_t watermark = num == 0 ? 0 : std::max((config_.num_blocks - 1) / 100, num);
+      const bool rows = config_.max_num_seqs - num < rows_wanted;
+      if (!rows && Free() - Promised() + Draining() - watermark >= blocks_wanted) break;
+      Entry* victim = nullptr;
+      for (Entry* other : in_rows) {
+        if (GivesUp(*other, entry, rows, blocks)) victim = other;
+      }
+      if (victim == nullptr) break;
+      blocks[victim->spec.tenant] -= victim->blocks + victim->promised;
+      Preempt(*victim);
+      preempted = true;
+      ++num_part_claims_;
+    }
+  }
+}
+
+bool ReferenceScheduler::Sheltered(const Entry& victim, const Entry& grower) const {
+  const auto above = [&](TenantId tenant) {
+    return Count(tenant, kRunning) > Part(tenant, config_.max_num_seqs);
+  };
+  return victim.spec.tenant != grower.spec.tenant && above(grower.spec.tenant) &&
+         !above(victim.spec.tenant);
+}
+
+void ReferenceScheduler::FindShortest(const std::vector<Entry*>& prefills, bool preempted,
+                                      Budget& budget) {
+  for (const auto& [tenant, state] : tenants_) budget.shortest[tenant] = INT_MAX;
+  for (const Entry* entry : prefills) {
+    int32_t& shortest = budget.shortest[entry->spec.tenant];
+    shortest = std::min(shortest, entry->Left());
+  }
+  if (preempted || Rows() == config_.max_num_seqs) return;
+  Lines lines = WaitingLines();
+  for (int32_t i = 0; i < 16; ++i) {
+    Line* line = FirstLine(lines);
+    if (line == nullptr) return;
+    const Entry* entry = line->entries[line->next++];
+    ++line->passed;
+    int32_t& shortest = budget.shortest[entry->spec.tenant];
+    shortest = std::min(shortest, entry->known());
+  }
+}
+
+int32_t ReferenceScheduler::ShareOf(const Entry& entry, int32_t length,
+                                    const Budget& budget) const {
+  const bool very_long = length > budget.whole && budget.shortest.at(entry.spec.tenant) < length;
+  return std::min({length, MostOf(entry, budget), very_long ? budget.half : budget.left});
+}
+
+void ReferenceScheduler::Serve(Entry* entry, int32_t count, Budget& budget) {
+  chosen_.emplace_back(entry, count);
+  budget.unfinished += count < entry->Left();
+  if (entry->Left() > budget.whole) budget.half = std::max(0, budget.half - count);
+  Spend(*entry, count, budget);
+}
+
+// A tenant with more to compute than a step's budget is a flood; beside another tenant, and ten
+// seconds on, floods get a third of the budget and leave a row free.
+void ReferenceScheduler::FindFloods(const std::vector<Entry*>& prefills, Budget& budget) {
+  std::map<TenantId, int64_t> backlog;
+  for (const Entry& entry : entries_) {
+    if (entry.place == kWaiting) backlog[entry.spec.tenant] += entry.known();
+  }
+  for (const Entry* entry : prefills) backlog[entry->spec.tenant] += entry->Left();
+  bool other = false;
+  for (const auto& [tenant, state] : tenants_) {
+    budget.flood[tenant] = backlog[tenant] > config_.max_num_batched_tokens;
+    const bool active = Count(tenant, kRunning) > 0 || MayRunMore(tenant);
+    other |= active && !budget.flood[tenant];
+  }
+  if (Several() && other) shared_until_ns_ = now_ns_ + 10'000'000'000;
+  budget.shared = now_ns_ < shared_until_ns_;
+  budget.flood_left = std::max(1, config_.max_num_batched_tokens / 3);
+  if (!budget.shared) return;
+  // In the step of another tenant's request, a quarter of that.
+  Lines lines = WaitingLines();
+  const Line* first = FirstLine(lines);
+  const bool waits = first != nullptr && !budget.flood.at(first->entries.front()->spec.tenant);
+  if (waits) budget.flood_left = std::max(1, budget.flood_left / 4);
+}
+
+int32_t ReferenceScheduler::MostOf(const Entry& entry, const Budget& budget) const {
+  const bool held_back = budget.shared && budget.flood.at(entry.spec.tenant);
+  return held_back ? std::min(budget.left, budget.flood_left) : budget.left;
+}
+
+void ReferenceScheduler::Spend(const Entry& entry, int32_t count, Budget& budget) {
+  budget.left -= count;
+  if (budget.shared && budget.flood.at(entry.spec.tenant)) budget.flood_left -= count;
+  Charge(entry, count);
+}
+
+// Running prefills and admissions, between tenants by served tokens; then unused budget.
+void ReferenceScheduler::Prefill(std::vector<Entry*> prefills, bool preempted, int32_t budget_in) {
+  Budget budget{.whole = budget_in, .left = budget_in, .half = std::max(1, budget_in / 2)};
+  FindShortest(prefills, preempted, budget);
+  FindFloods(prefills, budget);
   std::sort(prefills.begin(), prefills.end(), [](Entry* a, Entry* b) {
     const bool a_old = a->unserved >= 4, b_old = b->unserved >= 4;
     if (a_old || b_old) return a_old != b_old ? a_old : Before(a, b);
     return a->Left() != b->Left() ? a->Left() < b->Left() : Before(a, b);
   });
   const size_t first = chosen_.size();
-  int32_t unfinished = 0;
-  const auto serve = [&](Entry* entry, int32_t count) {
-    chosen_.emplace_back(entry, count);
-    budget -= count;
-    unfinished += count < entry->Left();
-    if (entry->Left() > whole) half = std::max(0, half - count);
-  };
-  const auto share_of = [&](int32_t length) {
-    const bool very_long = length > whole && shortest < length;
-    return std::min({length, budget, very_long ? half : budget});
-  };
-  for (Entry* entry : prefills) {
-    num_aged_prefills_ += entry->unserved >= 4;
-    serve(entry, share_of(entry->Left()));
-  }
+  const bool several = Several();
+  const auto served = [&](const Entry* entry) { return tenants_.at(entry->spec.tenant).served; };
+  Lines lines = preempted ? Lines() : WaitingLines();
   std::vector<Entry*> passed;
-  for (Entry* entry : waiting) {
-    if (budget == 0 || Rows() == config_.max_num_seqs || entry->flights > 0) break;
-    const int32_t running = static_cast<int32_t>(InOrder(kRunning).size());
-    const int32_t total = config_.num_blocks - 1;
-    const int32_t watermark = running == 0 ? 0 : std::max(total / 100, running);
-    const bool patient = entry->bypassed >= (entry->has_run ? 4 : 32);
-    const int32_t found = FindPrefix(*entry);
-    const int32_t left = entry->known() - found * config_.block_size;
-    const int32_t count = patient ? std::min(left, budget) : share_of(left);
-    const int32_t all = entry->end - 1;
-    const int32_t some = std::min(all, entry->known() + config_.growth_horizon);
-    const int32_t total_need = BlocksFor(entry->preemptions >= 2 ? all : some, config_.block_size);
-    const int32_t need = total_need - found;
-    int32_t unheld = 0;  // found ones that count as free until this one holds them
-    for (int32_t i = 1; i <= found; ++i) unheld += cache_.at(PrefixOf(*entry, i)).holders == 0;
-    const bool may_begin = count == left || unfinished < config_.max_partial_prefills;
-    if (count > 0 && may_begin && Free() - Promised() - watermark >= need + unheld) {
-      entry->place = kRunning;
-      entry->has_run = true;
-      entry->promised = need;
-      for (int32_t i = 1; i <= found; ++i) ++cache_.at(PrefixOf(*entry, i)).holders;
-      entry->blocks = entry->held = found;
-      entry->planned = entry->computed = entry->proved = found * config_.block_size;
-      if (entry->cached_tokens < 0) entry->cached_tokens = entry->planned;
-      num_found_tokens_ += entry->planned;
-      entry->bypassed = entry->unserved = 0;
-      for (Entry* other : passed) ++other->bypassed;
-      serve(entry, count);
-    } else if (patient) {
-      ++num_blocked_queues_;
-      break;
-    } else {
-      passed.push_back(entry);
+  size_t num_served = 0;
+  for (int32_t looks = 0; num_served < prefills.size() || !lines.empty();) {
+    Line* line = FirstLine(lines);
+    Entry* waiting = line == nullptr ? nullptr : line->entries[line->next];
+    auto best = prefills.begin() + num_served;
+    for (auto it = best; several && it < prefills.end(); ++it) {
+      if ((*it)->spec.tenant == (*best)->spec.tenant) continue;
+      const int32_t ahead = (*it)->spec.priority - (*best)->spec.priority;
+      if (ahead > 0 || (ahead == 0 && served(*it) < served(*best))) best = it;
     }
+    if (best != prefills.end()) {
+      Entry* entry = *best;
+      const bool other = waiting != nullptr && waiting->spec.tenant != entry->spec.tenant;
+      const int32_t ahead = other ? waiting->spec.priority - entry->spec.priority : -1;
+      if (ahead < 0 || (ahead == 0 && served(entry) <= served(waiting))) {
+        prefills.erase(best);
+        prefills.insert(prefills.begin() + num_served++, entry);
+        num_aged_prefills_ += entry->unserved >= 4;
+        const size_t admitted = chosen_.size();
+        Serve(entry, ShareOf(*entry, entry->Left(), budget), budget);
+        // A plan has the running ones first.
+        std::rotate(chosen_.begin() + first + num_served - 1, chosen_.begin() + admitted,
+                    chosen_.end());
+        continue;
+      }
+      ++num_overtaken_prefills_;
+    }
+    if (waiting == nullptr || looks++ == 16 || budget.left == 0 || Rows() == config_.max_num_seqs ||
+        waiting->flights > 0) {
+      lines.clear();
+      continue;
+    }
+    ++line->next;
+    const TenantId tenant = waiting->spec.tenant;
+    const bool leaves_row = budget.shared && budget.flood.at(tenant) && config_.max_num_seqs >= 8 &&
+                            Count(tenant, kRunning) > 0 && Rows() == config_.max_num_seqs - 1;
+    if (MostOf(*waiting, budget) == 0 || leaves_row) {
+      ++num_held_back_;
+      ++line->passed;
+      continue;
+    }
+    if (TryToBegin(*waiting, passed, budget)) continue;
+    ++line->passed;
+    passed.push_back(waiting);
+    if (waiting->bypassed < (waiting->has_run ? 4 : 32)) continue;
+    ++num_blocked_queues_;
+    lines.clear();
   }
   SpendLeftover(first, budget);
 }
 
-void ReferenceScheduler::SpendLeftover(size_t first, int32_t budget) {
+bool ReferenceScheduler::TryToBegin(Entry& entry, const std::vector<Entry*>& passed,
+                                    Budget& budget) {
+  const int32_t running = static_cast<int32_t>(InOrder(kRunning).size());
+  const int32_t total = config_.num_blocks - 1;
+  const int32_t watermark = running == 0 ? 0 : std::max(total / 100, running);
+  const bool patient = entry.bypassed >= (entry.has_run ? 4 : 32);
+  const int32_t found = FindPrefix(entry);
+  const int32_t left = entry.known() - found * config_.block_size;
+  const int32_t count =
+      patient ? std::min(left, MostOf(entry, budget)) : ShareOf(entry, left, budget);
+  const int32_t all = entry.end - 1;
+  const int32_t some = std::min(all, entry.known() + config_.growth_horizon);
+  const int32_t total_need = BlocksFor(entry.preemptions >= 2 ? all : some, config_.block_size);
+  const int32_t need = total_need - found;
+  int32_t unheld = 0;  // found ones that count as free until this one holds them
+  for (int32_t i = 1; i <= found; ++i) unheld += cache_.at(PrefixOf(entry, i)).holders == 0;
+  const bool may_begin = count == left || budget.unfinished < config_.max_partial_prefills;
+  if (count == 0 || !may_begin || Free() - Promised() - watermark < need + unheld) return false;
+  entry.place = kRunning;
+  LiftContenders();
+  entry.has_run = true;
+  entry.promised = need;
+  for (int32_t i = 1; i <= found; ++i) ++cache_.at(PrefixOf(entry, i)).holders;
+  entry.blocks = entry.held = found;
+  entry.planned = entry.computed = entry.proved = found * config_.block_size;
+  if (entry.cached_tokens < 0) entry.cached_tokens = entry.planned;
+  num_found_tokens_ += entry.planned;
+  entry.bypassed = entry.unserved = 0;
+  for (Entry* other : passed) ++other->bypassed;
+  Serve(&entry, count, budget);
+  return true;
+}
+
+void ReferenceScheduler::SpendLeftover(size_t first, Budget& budget) {
   for (size_t i = first; i < chosen_.size(); ++i) {
     auto& [entry, count] = chosen_[i];
-    const int32_t more = std::min(budget, entry->Left() - count);
+    const int32_t more = std::min(MostOf(*entry, budget), entry->Left() - count);
     count += more;
-    budget -= more;
+    Spend(*entry, more, budget);
     entry->unserved = count > 0 ? 0 : entry->unserved + 1;
   }
 }
@@ -376,6 +633,7 @@ std::vector<ReferenceScheduler::End> ReferenceScheduler::KillWorker() {
         ends.push_back(Finish(entry, FinishReason::kEngineFault));
       } else {
         entry.place = kWaiting;
+        LiftContenders();
         entry.promised = 0;
       }
     }

@@ -25,13 +25,15 @@ class ReferenceScheduler {
   ReferenceScheduler(const SchedulerConfig& config, const ShadowModel& model)
       : config_(config), model_(model) {}
 
+  void SetTenants(const TenantTable& table);
+
   void Add(RequestId id, const RequestSpec& spec);
   std::vector<End> Cancel(RequestId id, FinishReason reason);
   // Call it in the order in which the real scheduler did: that order decides the evictions.
   std::vector<End> CancelAll(FinishReason reason, const std::vector<RequestId>& order);
   std::vector<End> ExpireDeadlines(int64_t now_ns);
   // The next step; empty if there is none.
-  std::vector<Share> Schedule();
+  std::vector<Share> Schedule(int64_t now_ns);
   // One sample for each sampling share of the oldest step, in order.
   std::vector<End> Retire(const std::vector<SampledToken>& samples);
   std::vector<End> KillWorker();
@@ -45,6 +47,9 @@ class ReferenceScheduler {
   int64_t num_found_tokens() const { return num_found_tokens_; }
   int32_t num_evicted() const { return num_evicted_; }
   int32_t num_duplicates() const { return num_duplicates_; }
+  int32_t num_part_claims() const { return num_part_claims_; }
+  int32_t num_held_back() const { return num_held_back_; }
+  int32_t num_overtaken_prefills() const { return num_overtaken_prefills_; }
   // Tokens still to be computed if no request arrives: bounds the number of remaining steps.
   int64_t WorkLeft() const;
 
@@ -79,7 +84,40 @@ class ReferenceScheduler {
     int64_t left_at = 0;  // when its last holder left
   };
 
+  struct Tenant {
+    int64_t served = 0;
+    bool contended = false;
+  };
+  // A tenant's waiting entries while they are gone through.
+  struct Line {
+    std::vector<Entry*> entries;
+    size_t next = 0;
+    int32_t passed = 0;
+  };
+  using Lines = std::map<TenantId, Line>;
+  struct Budget {
+    int32_t whole = 0, left = 0, half = 0, unfinished = 0;
+    std::map<TenantId, int32_t> shortest;
+    bool shared = false;
+    std::map<TenantId, bool> flood;
+    int32_t flood_left = 0;
+  };
+
   static bool Before(const Entry* a, const Entry* b);
+  TenantLimits LimitsOf(TenantId tenant) const;
+  int32_t Count(TenantId tenant, Place place) const;
+  int64_t ShareOfTenant(TenantId tenant) const;
+  int32_t Part(TenantId tenant, int32_t total) const;
+  bool Several() const;
+  bool MayRunMore(TenantId tenant) const;
+  void LiftContenders();
+  void Charge(const Entry& entry, int32_t tokens);
+  Lines WaitingLines();
+  Line* FirstLine(Lines& lines);
+  void ClaimParts(bool& preempted);
+  bool GivesUp(const Entry& victim, const Entry& claimant, bool rows,
+               const std::map<TenantId, int32_t>& blocks) const;
+  bool Sheltered(const Entry& victim, const Entry& grower) const;
   std::vector<Entry*> InOrder(Place place);
   Prefix PrefixOf(const Entry& entry, int32_t blocks) const;
   bool UsesCache(const Entry& entry) const;
@@ -98,7 +136,14 @@ class ReferenceScheduler {
   End Finish(Entry& entry, FinishReason reason);
   bool Stops(const Entry& entry, int32_t token, FinishReason& reason) const;
   void Prefill(std::vector<Entry*> prefills, bool preempted, int32_t budget);
-  void SpendLeftover(size_t first, int32_t budget);
+  void FindShortest(const std::vector<Entry*>& prefills, bool preempted, Budget& budget);
+  int32_t ShareOf(const Entry& entry, int32_t length, const Budget& budget) const;
+  void Serve(Entry* entry, int32_t count, Budget& budget);
+  bool TryToBegin(Entry& entry, const std::vector<Entry*>& passed, Budget& budget);
+  void FindFloods(const std::vector<Entry*>& prefills, Budget& budget);
+  int32_t MostOf(const Entry& entry, const Budget& budget) const;
+  void Spend(const Entry& entry, int32_t count, Budget& budget);
+  void SpendLeftover(size_t first, Budget& budget);
 
   const SchedulerConfig config_;
   const ShadowModel model_;
@@ -114,6 +159,14 @@ class ReferenceScheduler {
   int64_t num_found_tokens_ = 0;
   int32_t num_evicted_ = 0;
   int32_t num_duplicates_ = 0;
+  int32_t num_part_claims_ = 0;
+  int32_t num_overtaken_prefills_ = 0;
+  TenantTable table_;
+  std::map<TenantId, Tenant> tenants_;
+  int64_t level_ = 0;
+  int64_t now_ns_ = 0;
+  int64_t shared_until_ns_ = 0;
+  int32_t num_held_back_ = 0;
   int64_t clock_ = 0;
 };
 

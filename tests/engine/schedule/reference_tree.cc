@@ -255,4 +255,18 @@ void ReferenceTree::ForgetDevice() {
   }
 }
 
+void ReferenceTree::Flush(bool sessions) {
+  for (auto& [tenant, root] : roots_) {
+    for (Node* node : Below(&root)) {
+      if (node != &root && !Held(node) && (sessions || !Kept(node))) Forget(node);
+    }
+  }
+}
+
+TenantId ReferenceTree::TenantOf(Node* node) {
+  while (node->parent != nullptr) node = node->parent;
+  return std::ranges::find_if(roots_, [&](const auto& each) { return &each.second == node; })
+      ->first;
+}
+
 }  // namespace quire

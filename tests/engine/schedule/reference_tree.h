@@ -69,6 +69,8 @@ class ReferenceTree {
   void LosePages(Node* top);
   void TakeTail(Node* tail);
   void ForgetDevice();
+  void Flush(bool sessions);
+  TenantId TenantOf(Node* node);
 
  private:
   std::vector<Node*> Below(Node* top);  // children before parents, itself last

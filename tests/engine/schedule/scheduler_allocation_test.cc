@@ -1,4 +1,5 @@
-// Scheduler: once warm, planning, retiring, ending and expiring allocate nothing. Adding allocates
+// Scheduler: once warm, planning, retiring, ending and expiring allocate nothing, and neither do KV
+// events before the first subscriber and after the last. Adding allocates
 // nothing while the queue is within its capacity, however long the request may live.
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/schedule/kv/kv_event_source.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/worker/fake/null_worker.h"
 #include "tests/allocations.h"
@@ -45,9 +47,16 @@ TEST(SchedulerAllocationTest, AllocatesNothingOnceWarm) {
   RequestId next_id = 1;
   int32_t preempted = 0;
   int64_t finished = 0;
+  size_t told = 0;
   Allocations allocations;
   for (int64_t step = 0; step < 6000; ++step) {
     if (step == 2000) allocations = {};
+    if (step == 500) scheduler.kv_events().Begin(0);
+    if (scheduler.kv_events().Tells(0)) {
+      scheduler.kv_events().Continue(100);
+      for (const auto& change : scheduler.kv_events().Take()) told += change.events.size();
+    }
+    if (step == 1500) scheduler.kv_events().End(0);
     while (scheduler.Load().waiting < 150) {
       auto request = MakeRequest(next_id++, step);
       allocations += AllocationsOf([&] { scheduler.Add(std::move(request)); });
@@ -75,6 +84,7 @@ TEST(SchedulerAllocationTest, AllocatesNothingOnceWarm) {
   EXPECT_EQ(allocations.num, 0);
   EXPECT_GT(preempted, 0);
   EXPECT_GT(finished, 1000);
+  EXPECT_GT(told, 1000u);
 }
 
 // A request without max_tokens may run to the end of the context. It holds no memory for that

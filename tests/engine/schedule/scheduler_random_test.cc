@@ -29,6 +29,7 @@ class Program {
         arrivals_(Between(4, 30)),
         long_prompt_one_in_(Between(1, 20)),
         long_output_one_in_(Between(1, 10)),
+        num_tenants_(Between(1, 5)),
         sim_(config_, model_),
         reference_(config_, model_) {}
 
@@ -84,6 +85,8 @@ class Program {
       Cancel();
     } else if (dice < 34) {
       CompareEnds(reference_.ExpireDeadlines(sim_.now_ns), [&] { sim_.ExpireDeadlines(); });
+    } else if (dice == 36 && OneIn(4)) {
+      SetTenants();
     } else if (dice == 34 && OneIn(3)) {
       CompareEnds(reference_.KillWorker(), [&] { sim_.KillWorker(); });
     } else if (dice == 35 && OneIn(10)) {
@@ -107,7 +110,7 @@ class Program {
       spec.prompt_tokens = Between(1, std::max(10, config_.max_model_len / 2));
       spec.prompt = SharedPrompt(spec.prompt_tokens);
     }
-    spec.tenant = OneIn(4) ? 1 : 0;
+    spec.tenant = OneIn(4) ? Between(0, num_tenants_ - 1) : 0;
     spec.bypass_cache = OneIn(10);
     if (!sim_.scheduler().Fits(spec.prompt_tokens, spec.max_tokens)) return;
     spec.priority = OneIn(3) ? Between(-1, 1) : 0;
@@ -120,6 +123,19 @@ class Program {
     reference_.Add(sim_.Add(spec), spec);
     ++num_requests_;
     CompareLoads();
+  }
+
+  // Sometimes all have the defaults, and sometimes the names change.
+  void SetTenants() {
+    TenantTable table;
+    for (int32_t tenant = 0; tenant < num_tenants_; ++tenant) {
+      TenantLimits limits;
+      limits.weight = std::array{0.5, 1.0, 1.0, 4.0, 3.7}[Between(0, 4)];
+      if (OneIn(3)) limits.max_running_requests = Between(1, 4);
+      if (!OneIn(4)) table.tenants.emplace_back(tenant, limits);
+    }
+    reference_.SetTenants(table);
+    sim_.SetTenants(table);
   }
 
   // Begins like one of two texts or like an earlier request with its output, then has own tokens.
@@ -148,7 +164,7 @@ class Program {
 
   bool Schedule() {
     const bool any = sim_.Schedule();
-    EXPECT_EQ(sim_.last_plan(), reference_.Schedule());
+    EXPECT_EQ(sim_.last_plan(), reference_.Schedule(sim_.now_ns));
     EXPECT_EQ(any, !sim_.last_plan().empty());
     EXPECT_EQ(sim_.preempted(), reference_.preempted());
     CompareLoads();
@@ -231,6 +247,7 @@ class Program {
   const int32_t arrivals_;  // of a hundred operations
   const int32_t long_prompt_one_in_;
   const int32_t long_output_one_in_;
+  const int32_t num_tenants_;
   SimulatedEngine sim_;
   ReferenceScheduler reference_;
   int32_t num_requests_ = 0;
@@ -247,6 +264,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   int64_t num_found_tokens = 0;
   int64_t num_evicted = 0;
   int64_t num_duplicates = 0;
+  int64_t num_part_claims = 0;
+  int64_t num_overtaken_prefills = 0;
+  int64_t num_held_back = 0;
   std::map<FinishReason, int64_t> reasons;
   uint64_t seed = random_steps.only_seed != 0 ? random_steps.only_seed : 1;
   for (;; ++seed) {
@@ -261,6 +281,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
     num_found_tokens += program.reference().num_found_tokens();
     num_evicted += program.reference().num_evicted();
     num_duplicates += program.reference().num_duplicates();
+    num_part_claims += program.reference().num_part_claims();
+    num_held_back += program.reference().num_held_back();
+    num_overtaken_prefills += program.reference().num_overtaken_prefills();
     for (const auto& [reason, count] : program.reasons()) reasons[reason] += count;
     if (testing::Test::HasFailure() || random_steps.only_seed != 0 ||
         num_steps >= random_steps.steps)
@@ -269,8 +292,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   std::cout << num_steps << " steps, " << num_preempted << " preemptions, " << num_spared
             << " victims spared, " << num_blocked_queues << " times a queue closed for its head, "
             << num_aged_prefills << " aged prefills, " << num_found_tokens << " tokens found, "
-            << num_evicted << " blocks evicted, " << num_duplicates << " duplicates, last seed "
-            << seed;
+            << num_evicted << " blocks evicted, " << num_duplicates << " duplicates, "
+            << num_part_claims << " rows or blocks claimed by tenants, " << num_overtaken_prefills
+            << " prefills overtaken, " << num_held_back << " floods held back, last seed " << seed;
   for (const auto& [reason, count] : reasons) {
     std::cout << ", reason " << static_cast<int>(reason) << ": " << count;
   }
@@ -284,6 +308,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   EXPECT_GT(num_found_tokens, num_steps / 10);
   EXPECT_GT(num_evicted, num_steps / 100);
   EXPECT_GT(num_duplicates, 0);
+  EXPECT_GT(num_part_claims, num_steps / 1000);
+  EXPECT_GT(num_overtaken_prefills, num_steps / 1000);
+  EXPECT_GT(num_held_back, num_steps / 1000);
   for (const FinishReason reason :
        {FinishReason::kEos, FinishReason::kStopToken, FinishReason::kMaxTokens,
         FinishReason::kContextLimit, FinishReason::kDeadline, FinishReason::kCancelled,

@@ -1,10 +1,10 @@
 // Seeded random programs of conversations: turns of two tenants' sessions among other requests,
 // over tiny pools and hosts of a few pages, with forks, truncations, offloads, prefetches, pins,
-// cancels, pauses, worker deaths, pages of host memory that become ready one by one, and copies
-// that fail, are late, reordered, or damaged. In every program every request gives its own
-// tokens, every session has the tokens it should have, and in the end nothing is held. A failure
-// prints its seed; --seed=N runs that program alone, --steps=N runs programs until that many
-// steps are done.
+// cancels, pauses, worker deaths, flushes, readers of KV events, pages of host memory that become
+// ready one by one, and copies that fail, are late, reordered, or damaged. In every program every
+// request gives its own tokens, every session has the tokens it should have, and in the end nothing
+// is held. A failure prints its seed; --seed=N runs that program alone, --steps=N runs programs
+// until that many steps are done.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,6 +14,8 @@
 #include <random>
 #include <string>
 
+#include "engine/schedule/kv/kv_event_source.h"
+#include "tests/engine/schedule/event_replay.h"
 #include "tests/engine/schedule/random_steps.h"
 #include "tests/engine/schedule/simulated_engine.h"
 
@@ -46,6 +48,8 @@ class Conversations {
   std::map<std::string, int64_t> counts;  // of the cases that were reached
 
  private:
+  static constexpr int32_t kManyRows = 64;
+
   int32_t Between(int32_t low, int32_t high) {
     return low + static_cast<int32_t>(random_() % (high - low + 1));
   }
@@ -78,6 +82,7 @@ class Conversations {
     config.pages_arrive = !calm_ && OneIn(2);
     if (!calm_) return config;
     config.num_blocks = 40 * blocks_per_sequence;
+    if (OneIn(2)) config.max_num_seqs = kManyRows;
     if (config.num_pages > 0) config.num_pages = 2 * config.num_blocks;
     config.tiering.job_timeout_seconds = 1000;
     return config;
@@ -96,7 +101,11 @@ class Conversations {
   }
 
   std::string AnyName() { return std::string(1, static_cast<char>('a' + Between(0, 5))); }
-  TenantId AnyTenant() { return static_cast<TenantId>(Between(0, 1)); }
+  // Tenants preempt each other where rows are short; a calm program preempts no sequence.
+  TenantId AnyTenant() {
+    const bool alone = calm_ && config_.max_num_seqs < kManyRows;
+    return static_cast<TenantId>(alone ? 0 : Between(0, 1));
+  }
 
   void Operate() {
     sim_.now_ns += Between(0, 3) * kMs;
@@ -122,6 +131,45 @@ class Conversations {
       sim_.Retire();
     }
     counts["restoring"] += sim_.load().restoring > 0;
+    if (OneIn(100)) Subscribe();
+    sim_.scheduler().kv_events().Continue(Between(1, 20));
+    if (OneIn(3)) TakeEvents();
+  }
+
+  void Subscribe() {
+    const TenantId tenant = AnyTenant();
+    if (replays_.erase(tenant) > 0) return sim_.scheduler().kv_events().End(tenant);
+    replays_[tenant];
+    sim_.scheduler().kv_events().Begin(tenant);
+  }
+
+  void TakeEvents() {
+    for (const KvEventSource::Change& change : sim_.scheduler().kv_events().Take()) {
+      replays_.at(change.tenant).Apply(change.events, config_.block_size);
+      counts["events"] += static_cast<int64_t>(change.events.size());
+    }
+  }
+
+  // The events of the whole program say the same as a reader that begins now finds.
+  void CheckEvents() {
+    KvEventSource& source = sim_.scheduler().kv_events();
+    const auto walk = [&] {
+      while (source.Continue(1000)) {
+      }
+      TakeEvents();
+    };
+    walk();
+    const std::map<TenantId, EventReplay> before = replays_;
+    for (const auto& [tenant, replay] : before) {
+      source.End(tenant);
+      replays_[tenant] = {};
+      source.Begin(tenant);
+    }
+    walk();
+    for (const auto& [tenant, replay] : before) {
+      EXPECT_EQ(replay.blocks(), replays_[tenant].blocks());
+      counts["blocks told"] += static_cast<int64_t>(replay.blocks().size());
+    }
   }
 
   RequestSpec AnySpec() {
@@ -219,10 +267,14 @@ class Conversations {
     } else if (OneIn(4)) {
       sim_.KillWorker();
       ++counts["deaths"];
+    } else if (OneIn(4)) {
+      const FlushedCache flushed = sim_.scheduler().Flush({.sessions = OneIn(2)});
+      counts["flushed"] += flushed.blocks + flushed.pages;
     }
   }
 
   void Quiesce() {
+    CheckEvents();
     sim_.scheduler().OnPagesReady(config_.num_pages);
     for (RequestId id = 1; id <= last_id_; ++id) sim_.scheduler().SetPaused(id, false);
     SessionStore& store = sim_.scheduler().sessions();
@@ -277,6 +329,7 @@ class Conversations {
   ShadowModel model_;
   const int32_t depth_;
   SimulatedEngine sim_;
+  std::map<TenantId, EventReplay> replays_;  // of the tenants that have a reader
   RequestId last_id_ = 0;
   int32_t ready_pages_ = 0;  // told so far, where pages arrive
 };
@@ -319,6 +372,9 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
                            "found",
                            "restored",
                            "clones",
+                           "events",
+                           "blocks told",
+                           "flushed",
                            Name(Residency::Outcome::kDevice),
                            Name(Residency::Outcome::kRestored),
                            Name(Residency::Outcome::kPartial),

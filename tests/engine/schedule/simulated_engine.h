@@ -72,6 +72,7 @@ class SimulatedEngine {
   explicit SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model = {},
                            const ShadowFaults& faults = {});
 
+  void SetTenants(const TenantTable& table) { scheduler_.SetTenants(table); }
   // 0: a turn that the session store refuses.
   RequestId Add(const RequestSpec& spec);
   void Cancel(RequestId id, FinishReason reason = FinishReason::kCancelled,

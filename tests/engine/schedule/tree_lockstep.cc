@@ -2,6 +2,7 @@
 #include "tests/engine/schedule/tree_lockstep.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace quire {
 
@@ -293,6 +294,57 @@ void TreeLockstep::Compare() {
   EXPECT_EQ(told, kept);
   tier_lost_.clear();
   CompareNumbers();
+  CompareEvents();
+}
+
+// The events say where each node that a prompt can find has its KV.
+void TreeLockstep::CompareEvents() {
+  for (const KvEventSource::Change& change : tree_.events().Take()) {
+    ASSERT_TRUE(replays_.contains(change.tenant));
+    replays_[change.tenant].Apply(change.events, shape_.block_size);
+    tally_.events += static_cast<int64_t>(change.events.size());
+    if (change.complete) complete_.insert(change.tenant);
+  }
+  std::map<TenantId, EventReplay::Blocks> expected;
+  for (Node* node : reference_.All()) {
+    if (node->tail) continue;
+    ReplayedBlock block{.depth = reference_.Depth(node) - 1, .tokens = node->tokens};
+    block.on[static_cast<int>(KvTier::kDevice)] = node->kv.on_device();
+    block.on[static_cast<int>(KvTier::kHost)] = node->has_page() && !node->kv.storing;
+    if (!block.on[0] && !block.on[1]) continue;
+    std::vector<Node*> chain = reference_.Chain(node);
+    KvBlockHash hash = kNoKvBlock;
+    for (auto each = chain.rbegin(); each != chain.rend(); ++each) {
+      block.parent = std::exchange(hash, HashKvBlock(hash, (*each)->tokens));
+    }
+    expected[reference_.TenantOf(node)][hash] = block;
+  }
+  for (const auto& [tenant, replay] : replays_) {
+    if (complete_.contains(tenant)) {
+      ASSERT_EQ(replay.blocks(), expected[tenant]);
+    }
+    for (const auto& [hash, block] : replay.blocks()) ASSERT_EQ(block, expected[tenant][hash]);
+  }
+}
+
+void TreeLockstep::Watch(TenantId tenant) {
+  if (replays_.erase(tenant) > 0) {
+    complete_.erase(tenant);
+    return tree_.events().End(tenant);
+  }
+  replays_[tenant];
+  tree_.events().Begin(tenant);
+}
+
+void TreeLockstep::ContinueWalk(int32_t nodes) { tree_.events().Continue(nodes); }
+
+void TreeLockstep::Flush(bool sessions) {
+  const int64_t free_blocks = pool_.num_free();
+  const FlushedCache flushed = tree_.Flush({.sessions = sessions});
+  reference_.Flush(sessions);
+  EXPECT_EQ(pool_.num_free(), free_blocks + flushed.blocks);
+  EXPECT_EQ(flushed.kept_blocks, pool_.total() - pool_.num_free());
+  tally_.flushed += flushed.blocks + flushed.pages;
 }
 
 void TreeLockstep::CompareNode(Node* node) {

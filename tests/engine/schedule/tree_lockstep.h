@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "tests/engine/schedule/event_replay.h"
 #include "tests/engine/schedule/reference_tree.h"
 
 namespace quire {
@@ -35,7 +36,7 @@ class TreeLockstep final : public NodeKeeper {
   struct Tally {
     int64_t found = 0, evicted = 0, kept_lost = 0, moved_keepers = 0, not_adopted = 0, swapped = 0;
     int64_t husks_filled = 0, pages_reclaimed = 0, doomed = 0, devices_lost = 0, tails_taken = 0;
-    int64_t tiers_lost = 0;
+    int64_t tiers_lost = 0, events = 0, flushed = 0;
   };
 
   explicit TreeLockstep(const Shape& shape);
@@ -68,6 +69,11 @@ class TreeLockstep final : public NodeKeeper {
   void ReleasePrivate(size_t i);
   void ForgetDevice();  // fails the copies of the device
 
+  // --- Events. Compare takes those of the tenants that are watched.
+  void Watch(TenantId tenant);  // begins or ends
+  void ContinueWalk(int32_t nodes);
+  void Flush(bool sessions);  // of all tenants
+
   // Ends all copies, holds and keeps; then all blocks and pages must be available, and are taken.
   void Quiesce();
   void Compare();
@@ -87,6 +93,7 @@ class TreeLockstep final : public NodeKeeper {
   void GivePage(Node* node);
   void CompareNode(Node* node);
   void CompareNumbers();
+  void CompareEvents();
 
   const Shape shape_;
   BlockPool pool_;
@@ -98,6 +105,8 @@ class TreeLockstep final : public NodeKeeper {
   std::map<uint64_t, NodeId> kept_;  // the last node that each keeper was told
   std::set<NodeId> tier_lost_;       // reported since the last Compare
   int64_t num_kept_lost_ = 0;
+  std::map<TenantId, EventReplay> replays_;  // of the tenants that are watched
+  std::set<TenantId> complete_;              // of them, those whose walk has ended
   Tally tally_;
 };
 

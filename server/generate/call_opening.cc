@@ -1,0 +1,156 @@
+// The way from a decoded request to the engine.
+#include "server/generate/call_opening.h"
+
+#define XXH_INLINE_ALL
+#include <grpc/support/time.h>
+#include <xxhash.h>
+
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/status_macros.h"
+#include "server/call/connection_table.h"
+#include "server/call/text_pool.h"
+#include "server/call/turn_archive.h"
+#include "server/generate/stall_watch.h"
+#include "server/generate/stream_table.h"
+#include "server/identity/door.h"
+#include "server/metrics/metrics.h"
+#include "server/orca/load_report.h"
+#include "server/tracing/request_trace.h"
+#include "server/tracing/tracer.h"
+
+namespace quire {
+namespace {
+
+// A later deadline counts as none: thirty years, which 64 bits of nanoseconds can hold.
+constexpr int64_t kLongestSeconds = 1'000'000'000;
+
+// The call's deadline on the steady clock; the server's own when the client set none.
+int64_t DeadlineNs(const grpc::CallbackServerContext& context, double default_seconds) {
+  const int64_t now_ns = SteadyNowNs();
+  const gpr_timespec deadline = context.raw_deadline();
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
+    return now_ns + static_cast<int64_t>(default_seconds * 1e9);
+  }
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  if (left.tv_sec > kLongestSeconds) return kNoDeadline;
+  return now_ns + left.tv_sec * 1'000'000'000 + left.tv_nsec;
+}
+
+TraceHeaders HeadersOf(const grpc::ServerContextBase& context) {
+  const auto text = [](grpc::string_ref value) { return std::string(value.data(), value.size()); };
+  TraceHeaders headers;
+  const auto [parent, parents_end] = context.client_metadata().equal_range("traceparent");
+  headers.count = static_cast<size_t>(std::distance(parent, parents_end));
+  if (headers.count > 0) headers.traceparent = text(parent->second);
+  const auto [states, states_end] = context.client_metadata().equal_range("tracestate");
+  for (auto state = states; state != states_end; ++state) {
+    headers.tracestate += (headers.tracestate.empty() ? "" : ",") + text(state->second);
+  }
+  return headers;
+}
+
+// Whether the caller's key is good for what this request asks for.
+absl::Status CheckMayAsk(const Caller& caller, const ParsedRequest& parsed) {
+  if (!parsed.model.empty() && !caller.MayUse(parsed.model)) return StatusOf(Refused::kModel);
+  if (parsed.request->session_turn.has_value() && !caller.scopes.Has(Scope::kSession)) {
+    return StatusOf(Refused::kScope);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CallAccount::CallAccount(const GenerateResources* resources, const char* method,
+                         const IncomingCall& call)
+    : resources_(resources),
+      method_(method),
+      call_(call),
+      opened_ns_(SteadyNowNs()),
+      slot_(resources->calls.connections.SlotOf(call.context->peer())) {}
+
+GenerationStream::Origin CallAccount::StreamOrigin() const {
+  return {call_.caller, slot_,
+          DeadlineNs(*call_.context, resources_->calls.options.default_deadline_seconds)};
+}
+
+std::unique_ptr<RequestTrace> CallAccount::BeginTrace() const {
+  Tracer* const tracer = resources_->calls.tracer;
+  if (tracer == nullptr) return nullptr;
+  std::unique_ptr<RequestTrace> trace = tracer->Begin(method_, HeadersOf(*call_.context));
+  call_.context->AddInitialMetadata("traceparent", trace->traceparent());
+  return trace;
+}
+
+void CallAccount::Opened() {
+  resources_->calls.connections.CallOpened(slot_);
+  resources_->calls.metrics.StreamOpened();
+}
+
+absl::Status CallAccount::Enter() {
+  ++streams_;  // refused ones leave too
+  RETURN_IF_ERROR(resources_->streams.Enter());
+  return resources_->drain.CheckAccepts();
+}
+
+void CallAccount::Ending(const absl::Status& status) {
+  code_.store(static_cast<int>(status.code()), std::memory_order_relaxed);
+  if (!call_.context->client_metadata().contains(kLoadReportAsked)) return;
+  const Engine& engine = resources_->engine;
+  const std::optional<double> predicted = engine.PredictTtftSeconds(call_.caller->tenant, 1);
+  const int32_t rows = resources_->model.setup.config.max_num_seqs;
+  call_.context->AddTrailingMetadata(
+      kLoadReportTrailer, LoadReportOf(engine.Stats(), rows, predicted).SerializeAsString());
+}
+
+void CallAccount::Done() {
+  resources_->calls.metrics.StreamClosed();
+  resources_->calls.metrics.RpcFinished(method_, code(),
+                                        static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
+  resources_->calls.connections.CallClosed(slot_);
+  for (; streams_ > 0; --streams_) resources_->streams.Leave();
+}
+
+uint64_t SeedOf(const GenerateResources& resources, const GenerationStream& stream) {
+  const uint64_t x = resources.key ^ stream.id();
+  return XXH3_64bits(&x, sizeof x);  // spreads them over all 64 bits
+}
+
+absl::Status Register(const GenerateResources* resources,
+                      const std::shared_ptr<GenerationStream>& stream,
+                      const std::string& request_id) {
+  RETURN_IF_ERROR(stream->Claim(request_id));
+  resources->stalls.Watch(stream);
+  return absl::OkStatus();
+}
+
+absl::Status SendToEngine(const GenerateResources* resources,
+                          const std::shared_ptr<GenerationStream>& stream, ParsedRequest decoded) {
+  RETURN_IF_ERROR(CheckMayAsk(stream->caller(), decoded));
+  if (RequestTrace* trace = stream->trace()) {
+    const bool chat = decoded.kind == ParsedRequest::Prompt::kChat;
+    trace->Decoded(chat ? "chat" : "text_completion");
+  }
+  const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
+  const auto submit = [stream, parsed, &model = resources->model, archive = resources->archive] {
+    const absl::Status status = TokenizePrompt(model, parsed.get());
+    if (!status.ok()) return stream->Refuse(status);
+    const std::unique_ptr<Request>& request = parsed->request;
+    const auto send = [stream, parsed] {
+      stream->Submit(std::move(parsed->request), parsed->output);
+    };
+    if (archive == nullptr || !request->session_turn.has_value()) return send();
+    archive->BeforeTurn(stream->tenant(), request->session_turn->session, send);
+  };
+  if (parsed->kind != ParsedRequest::Prompt::kTokenIds) {
+    return resources->calls.text_pool.Run(parsed->TextBytes(), submit);
+  }
+  submit();
+  return absl::OkStatus();
+}
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+// TokenizerBundle: the files of a model directory that a gateway needs to tokenise and to render
+// chats, as one zip archive.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace quire {
+
+struct TokenizerBundle {
+  std::string zip;     // equal for equal files: entries are stored, dated 1980
+  std::string sha256;  // of `zip`, lower-case hex
+};
+
+// Reads the files at once, some milliseconds for 10 MB. NOT_FOUND: the directory has none of them;
+// RESOURCE_EXHAUSTED: they are larger than 256 MiB.
+absl::StatusOr<TokenizerBundle> BundleTokenizer(const std::string& directory);
+
+// The bundle of one directory, made anew when no reader has it any more: all readers share one.
+class SharedTokenizerBundle {
+ public:
+  explicit SharedTokenizerBundle(std::string directory) : directory_(std::move(directory)) {}
+  // Any thread; waits while another one reads the files.
+  absl::StatusOr<std::shared_ptr<const TokenizerBundle>> Get();
+
+ private:
+  const std::string directory_;
+  std::mutex mutex_;
+  std::weak_ptr<const TokenizerBundle> current_;  // under mutex_
+};
+
+}  // namespace quire

@@ -1,0 +1,114 @@
+// From the engine's values to vllm.grpc.engine.
+#include "server/wire/vllm_engine/vllm_frames.h"
+
+#include <utility>
+
+#include "server/call/status_codec.h"
+#include "server/wire/field_names.h"
+
+namespace quire {
+namespace {
+
+namespace wire = ::vllm::grpc::engine;
+
+// All of a GenerateComplete but the output: some numbers and a stop string of 256 bytes.
+constexpr int64_t kHeadBytes = 4 << 10;
+
+const char* ReasonOfEnd(FinishReason reason) {
+  const bool full = reason == FinishReason::kMaxTokens || reason == FinishReason::kContextLimit;
+  return full ? "length" : "stop";
+}
+
+}  // namespace
+
+void VllmFrames::Take(const wire::GenerateRequest& request) {
+  streaming_ = request.stream();
+  logprobs_ = request.sampling_params().has_logprobs();
+  alternative_ = request.sampling_params().logprobs() > 0;
+}
+
+void VllmFrames::AddLogprobs(const OutputDelta& delta, wire::OutputLogProbs* out) const {
+  out->mutable_token_logprobs()->Add(delta.logprobs.begin(), delta.logprobs.end());
+  out->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  if (!alternative_) return;
+  for (size_t i = 0; i < delta.token_ids.size(); ++i) {
+    wire::TopLogProbs* const top = out->add_top_logprobs();
+    top->add_values(delta.logprobs[i]);
+    top->add_token_ids(delta.token_ids[i]);
+  }
+}
+
+std::optional<std::string> VllmFrames::Accepted(const AcceptedFrame& accepted) {
+  prompt_tokens_ = static_cast<uint32_t>(accepted.prompt_tokens);
+  return std::nullopt;
+}
+
+std::optional<std::string> VllmFrames::Tokens(const OutputDelta& delta, const OutputOptions&) {
+  bytes_ += delta.bytes();
+  so_far_.mutable_output_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  wire::GenerateStreamChunk* const chunk = chunk_.mutable_chunk();
+  chunk->Clear();
+  chunk->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  chunk->set_prompt_tokens(prompt_tokens_);
+  chunk->set_completion_tokens(delta.cumulative);
+  chunk->set_index(index_);
+  if (logprobs_) {
+    AddLogprobs(delta, chunk->mutable_output_logprobs());
+    AddLogprobs(delta, so_far_.mutable_output_logprobs());
+  }
+  return chunk_.SerializeAsString();
+}
+
+void VllmFrames::Complete(const char* reason, wire::GenerateComplete* complete) {
+  *complete = std::move(so_far_);
+  complete->set_finish_reason(reason);
+  complete->set_prompt_tokens(prompt_tokens_);
+  complete->set_completion_tokens(static_cast<uint32_t>(complete->output_ids_size()));
+  complete->set_index(index_);
+  if (streaming_ && !CheckSize(bytes_, max_reply_bytes_).ok()) {
+    complete->clear_output_ids();
+    complete->clear_output_logprobs();
+  }
+}
+
+std::optional<std::string> VllmFrames::End(const EndFrame& end) {
+  bytes_ += end.rest.bytes();
+  so_far_.mutable_output_ids()->Add(end.rest.token_ids.begin(), end.rest.token_ids.end());
+  if (logprobs_) AddLogprobs(end.rest, so_far_.mutable_output_logprobs());
+  prompt_tokens_ = static_cast<uint32_t>(end.accepted.prompt_tokens);
+  wire::GenerateResponse response;
+  wire::GenerateComplete* const complete = response.mutable_complete();
+  Complete(ReasonOfEnd(end.finish.reason), complete);
+  complete->set_cached_tokens(static_cast<uint32_t>(end.finish.usage.cached_tokens));
+  if (end.finish.reason == FinishReason::kStopToken) {
+    complete->set_matched_token_id(static_cast<uint32_t>(end.finish.stop_token));
+  } else if (end.finish.reason == FinishReason::kStopText) {
+    complete->set_matched_stop_str(end.stop_text);
+  }
+  return response.SerializeAsString();
+}
+
+// Those that the engine refuses once it knows the prompt's length.
+absl::Status VllmFrames::Named(const absl::Status& status) const {
+  static constexpr FieldName kNames[] = {{"prompt", "tokenized.input_ids"},
+                                         {"stop.max_tokens", "sampling_params.max_tokens"},
+                                         {"stop.min_tokens", "sampling_params.min_tokens"}};
+  return WithFieldNames(status, kNames);
+}
+
+std::optional<std::string> VllmFrames::Failure(const absl::Status& status, bool) {
+  if (ReasonOf(status) != "ABORTED") return std::nullopt;
+  wire::GenerateResponse response;
+  Complete("abort", response.mutable_complete());
+  return response.SerializeAsString();
+}
+
+absl::Status VllmFrames::CheckSize(int64_t bytes, int64_t max_reply_bytes) const {
+  // An id is a varint of at most 4 bytes; with log probabilities it comes twice beside a float, and
+  // once more with its float in a message of its own, whose tags and lengths take 6 bytes.
+  const int64_t output = logprobs_ ? bytes / 8 * (alternative_ ? 26 : 12) : bytes;
+  if (output <= max_reply_bytes - kHeadBytes) return absl::OkStatus();
+  return ReplyTooLarge(max_reply_bytes, "set stream, or lower sampling_params.max_tokens");
+}
+
+}  // namespace quire
