@@ -195,10 +195,10 @@ absl::Status PlanBlocks(EngineSetup& setup) {
   if (config.max_model_len == 0) {
     config.max_model_len = static_cast<int32_t>(std::min<int64_t>(LongestContext(setup), capacity));
   }
-  if (config.max_model_len > setup.model.max_position) {
+  if (config.max_model_len > setup.model.longest_position) {
     return absl::InvalidArgumentError("--max-model-len " + std::to_string(config.max_model_len) +
                                       " exceeds the model's " +
-                                      std::to_string(setup.model.max_position) + " positions");
+                                      std::to_string(setup.model.longest_position) + " positions");
   }
   if (config.max_model_len > capacity) {
     return absl::InvalidArgumentError(

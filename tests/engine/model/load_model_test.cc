@@ -211,7 +211,7 @@ TEST(DecoderWeightsTest, DummyWeightsNeedNoCheckpoint) {
       DecoderWeights::Load("/nowhere", config, {}, {.dummy_weights = true}, backend);
   ASSERT_TRUE(dummy.ok()) << dummy.status();
   EXPECT_EQ(backend.allocated_bytes, DecoderWeights::TotalBytes(config, {}, ModelOptions{}));
-  EXPECT_EQ(dummy->layers[1].post_norm.ptr<float>()[63], 1.0f);
+  EXPECT_EQ(dummy->layers[1].mlp_norm.weight.ptr<float>()[63], 1.0f);
   const Weights& storage = dummy->storage;
   double squares = 0;
   for (int64_t i = 0; i < storage[0].size(); ++i) {
@@ -233,12 +233,13 @@ TEST(ActivationsTest, ViewsFitTheStepAndDoNotOverlapWhileBothLive) {
   EXPECT_EQ(s.qkv.dim[1], (4 + 2 * 2) * 16);
   EXPECT_EQ(s.gate_up.dim[1], 2 * 112);
   EXPECT_EQ(s.row_x.dim[0], 2);
-  EXPECT_EQ(activations->rope().dim[0], kOptions.max_model_len);
+  EXPECT_EQ(activations->rope(Rotation::kGlobal).dim[0], kOptions.max_model_len);
   const StepTensors largest = activations->For(kOptions.max_tokens, kOptions.max_logit_rows);
-  for (const auto& live : {std::vector{largest.residual, largest.x, largest.qkv, largest.attention,
-                                       largest.row_x, largest.row_residual, activations->rope()},
-                           std::vector{largest.residual, largest.x, largest.gate_up, largest.gated,
-                                       largest.row_x, largest.row_residual, activations->rope()}}) {
+  for (const auto& live :
+       {std::vector{largest.residual, largest.x, largest.qkv, largest.attention, largest.row_x,
+                    largest.row_residual, activations->rope(Rotation::kGlobal)},
+        std::vector{largest.residual, largest.x, largest.gate_up, largest.gated, largest.row_x,
+                    largest.row_residual, activations->rope(Rotation::kGlobal)}}) {
     for (const TensorView& a : live) {
       for (const TensorView& b : live) {
         if (&a == &b) continue;

@@ -1,0 +1,30 @@
+// The checkpoints under tests/testdata/models and what each proves.
+#pragma once
+
+#include <string_view>
+
+namespace quire::testing {
+
+struct TestCheckpoint {
+  const char* name;        // the folder
+  const char* models;      // published models of this form
+  const char* particular;  // the facts in which it differs from llama
+};
+
+inline constexpr TestCheckpoint kCheckpoints[] = {
+    {"llama", "Llama 2 and 3, DeepSeek LLM, Yi, SmolLM2, TinyLlama", "the plain decoder"},
+    {"llama-8-heads", "", "two key/value heads on eight ranks"},
+    {"llama-tied-bias", "", "biases, tied embeddings"},
+    {"llama-llama3", "Llama 3.1, 3.2 and 3.3", "llama3 rotation"},
+    {"llama-linear", "", "linear rotation"},
+    {"llama-yarn", "", "YaRN rotation"},
+    {"llama-bf16", "", "weights stored in bfloat16"},
+    {"llama-f16", "", "weights stored in float16"},
+    {"llama-sharded", "", "several files"},
+    {"mistral", "Mistral 7B, Nemo, Small 3.0", "a window in every layer"},
+    {"qwen2", "Qwen 2 and 2.5", "biases of queries, keys and values"},
+    {"qwen2-sliding", "", "windows in the last layers"},
+    {"qwen3", "Qwen 3 (dense)", "norms of each query and key head"},
+};
+
+}  // namespace quire::testing
