@@ -25,6 +25,8 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"qwen2", "Qwen 2 and 2.5", "biases of queries, keys and values"},
     {"qwen2-sliding", "", "windows in the last layers"},
     {"qwen3", "Qwen 3 (dense)", "norms of each query and key head"},
+    {"granite", "Granite 3", "scaled embeddings, residuals, scores and logits"},
+    {"granite-bias", "", "the same with biases and heads of 80"},
 };
 
 }  // namespace quire::testing
