@@ -27,6 +27,10 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"qwen3", "Qwen 3 (dense)", "norms of each query and key head"},
     {"granite", "Granite 3", "scaled embeddings, residuals, scores and logits"},
     {"granite-bias", "", "the same with biases and heads of 80"},
+    {"phi3", "Phi 3 mini and medium, Phi 4", "fused matrices, a window"},
+    {"phi3-short", "Phi 3.5 mini, Phi 4 mini",
+     "longrope up to the original length, partial rotation"},
+    {"phi3-long", "", "longrope past the original length"},
 };
 
 }  // namespace quire::testing
