@@ -31,6 +31,7 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"phi3-short", "Phi 3.5 mini, Phi 4 mini",
      "longrope up to the original length, partial rotation"},
     {"phi3-long", "", "longrope past the original length"},
+    {"olmo2", "OLMo 2", "norms after blocks, norms over all query and key heads"},
 };
 
 }  // namespace quire::testing
