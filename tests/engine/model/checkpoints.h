@@ -32,6 +32,7 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
      "longrope up to the original length, partial rotation"},
     {"phi3-long", "", "longrope past the original length"},
     {"olmo2", "OLMo 2", "norms after blocks, norms over all query and key heads"},
+    {"smollm3", "SmolLM3", "layers without rotation"},
 };
 
 }  // namespace quire::testing
