@@ -21,10 +21,12 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"llama-bf16", "", "weights stored in bfloat16"},
     {"llama-f16", "", "weights stored in float16"},
     {"llama-sharded", "", "several files"},
+    {"falcon3", "Falcon 3", "heads of 256"},
     {"mistral", "Mistral 7B, Nemo, Small 3.0", "a window in every layer"},
     {"qwen2", "Qwen 2 and 2.5", "biases of queries, keys and values"},
     {"qwen2-sliding", "", "windows in the last layers"},
     {"qwen3", "Qwen 3 (dense)", "norms of each query and key head"},
+    {"mimo", "MiMo 7B", "extra prediction layers, which stay unread"},
     {"granite", "Granite 3", "scaled embeddings, residuals, scores and logits"},
     {"granite-bias", "", "the same with biases and heads of 80"},
     {"phi3", "Phi 3 mini and medium, Phi 4", "fused matrices, a window"},
@@ -33,6 +35,9 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"phi3-long", "", "longrope past the original length"},
     {"olmo2", "OLMo 2", "norms after blocks, norms over all query and key heads"},
     {"smollm3", "SmolLM3", "layers without rotation"},
+    {"seed-oss", "Seed-OSS", "biases, heads of 96"},
+    {"internlm3", "InternLM 3", "biases everywhere"},
+    {"exaone", "EXAONE 3 and 3.5", "other names of tensors and keys"},
 };
 
 }  // namespace quire::testing
