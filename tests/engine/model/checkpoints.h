@@ -38,6 +38,7 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"seed-oss", "Seed-OSS", "biases, heads of 96"},
     {"internlm3", "InternLM 3", "biases everywhere"},
     {"exaone", "EXAONE 3 and 3.5", "other names of tensors and keys"},
+    {"gemma2", "Gemma 2", "1 + w norms around blocks, GELU, soft caps, alternating windows"},
 };
 
 }  // namespace quire::testing
