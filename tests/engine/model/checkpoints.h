@@ -39,6 +39,8 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"internlm3", "InternLM 3", "biases everywhere"},
     {"exaone", "EXAONE 3 and 3.5", "other names of tensors and keys"},
     {"gemma2", "Gemma 2", "1 + w norms around blocks, GELU, soft caps, alternating windows"},
+    {"gemma3", "Gemma 3 1B and 270M", "1 + w norms, GELU, windows with a base of their own"},
+    {"gemma3-vision", "Gemma 3 4B, 12B and 27B (text)", "the same beside a vision tower"},
 };
 
 }  // namespace quire::testing
