@@ -41,6 +41,8 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"gemma2", "Gemma 2", "1 + w norms around blocks, GELU, soft caps, alternating windows"},
     {"gemma3", "Gemma 3 1B and 270M", "1 + w norms, GELU, windows with a base of their own"},
     {"gemma3-vision", "Gemma 3 4B, 12B and 27B (text)", "the same beside a vision tower"},
+    {"glm", "GLM-4-9B (chat-hf)", "interleaved rotation of half a head"},
+    {"glm4", "GLM-4-0414", "the same with norms around blocks"},
 };
 
 }  // namespace quire::testing
