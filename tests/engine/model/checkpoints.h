@@ -38,6 +38,8 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"seed-oss", "Seed-OSS", "biases, heads of 96"},
     {"internlm3", "InternLM 3", "biases everywhere"},
     {"exaone", "EXAONE 3 and 3.5", "other names of tensors and keys"},
+    {"exaone4", "EXAONE 4 32B", "norms after blocks, windows, no rotation without a window"},
+    {"exaone4-full", "EXAONE 4 1.2B", "the same without windows"},
     {"gemma2", "Gemma 2", "1 + w norms around blocks, GELU, soft caps, alternating windows"},
     {"gemma3", "Gemma 3 1B and 270M", "1 + w norms, GELU, windows with a base of their own"},
     {"gemma3-vision", "Gemma 3 4B, 12B and 27B (text)", "the same beside a vision tower"},
