@@ -23,6 +23,8 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"llama-sharded", "", "several files"},
     {"falcon3", "Falcon 3", "heads of 256"},
     {"mistral", "Mistral 7B, Nemo, Small 3.0", "a window in every layer"},
+    {"mistral-small3", "Mistral Small 3.1 and 3.2 (text)",
+     "a text part beside other towers, which stay unread"},
     {"qwen2", "Qwen 2 and 2.5", "biases of queries, keys and values"},
     {"qwen2-sliding", "", "windows in the last layers"},
     {"qwen3", "Qwen 3 (dense)", "norms of each query and key head"},
