@@ -47,6 +47,9 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"gemma3-vision", "Gemma 3 4B, 12B and 27B (text)", "the same beside a vision tower"},
     {"glm", "GLM-4-9B (chat-hf)", "interleaved rotation of half a head"},
     {"glm4", "GLM-4-0414", "the same with norms around blocks"},
+    {"stablelm", "StableLM 2 1.6B", "layer norms with biases, rotation of a quarter of a head"},
+    {"stablelm-parallel", "StableLM 2 12B", "parallel blocks, layer norms of each head"},
+    {"starcoder2", "StarCoder 2", "layer norms, GELU without a gate, a window"},
 };
 
 }  // namespace quire::testing
