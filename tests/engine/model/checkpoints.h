@@ -50,6 +50,8 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"stablelm", "StableLM 2 1.6B", "layer norms with biases, rotation of a quarter of a head"},
     {"stablelm-parallel", "StableLM 2 12B", "parallel blocks, layer norms of each head"},
     {"starcoder2", "StarCoder 2", "layer norms, GELU without a gate, a window"},
+    {"cohere", "Command R, Aya", "parallel blocks, layer norms, interleaved rotation"},
+    {"cohere-qk-norm", "Command R+", "the same with layer norms of each head"},
 };
 
 }  // namespace quire::testing
