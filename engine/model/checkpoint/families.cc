@@ -357,6 +357,24 @@ constexpr std::array kFamilies = {
                      .tie_embeddings = true},
         .names = {.mlp_norm = ""},
     },
+    Family{
+        .architecture = "Cohere2ForCausalLM",
+        .model_type = "cohere2",
+        .window = WindowRule::kPattern,
+        .rotation = RotationRule::kWindowLayers,
+        .interleaved_rotation = true,
+        .qkv_bias = {"attention_bias"},
+        .o_bias = {"attention_bias"},
+        .facts = {.norm = NormKind::kLayer, .parallel_blocks = true},
+        .read = ReadCohere,
+        .keys = {.norm_eps = "layer_norm_eps"},
+        .defaults = {.max_position = 8192,
+                     .sliding_window = 4096,
+                     .window_pattern = 4,
+                     .norm_eps = 1e-5,
+                     .tie_embeddings = true},
+        .names = {.mlp_norm = ""},
+    },
 };
 
 }  // namespace

@@ -52,6 +52,7 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"starcoder2", "StarCoder 2", "layer norms, GELU without a gate, a window"},
     {"cohere", "Command R, Aya", "parallel blocks, layer norms, interleaved rotation"},
     {"cohere-qk-norm", "Command R+", "the same with layer norms of each head"},
+    {"cohere2", "Command R7B, Command A", "the same with windows, no rotation without a window"},
 };
 
 }  // namespace quire::testing

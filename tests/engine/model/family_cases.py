@@ -13,6 +13,7 @@ A case is (configuration class, its settings, how to store it). The store says
 
 import torch
 from transformers import (
+    Cohere2Config,
     CohereConfig,
     Exaone4Config,
     Gemma2Config,
@@ -339,6 +340,17 @@ FAMILY_CASES = {
     "cohere-qk-norm": (
         CohereConfig,
         dict(tie_word_embeddings=True, use_qk_norm=True, logit_scale=0.8333),
+        {},
+    ),
+    "cohere2": (
+        Cohere2Config,
+        dict(
+            num_hidden_layers=4,
+            sliding_window=37,
+            tie_word_embeddings=True,
+            logit_scale=0.25,
+            rope_parameters=rope(50000.0),
+        ),
         {},
     ),
 }
