@@ -24,7 +24,7 @@ import json
 import pathlib
 
 import torch
-from family_cases import FAMILY_CASES, SMALL
+from family_cases import FAMILY_CASES, SMALL, longrope, rope
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -49,10 +49,6 @@ BASE = dict(
     bos_token_id=1,
     eos_token_id=2,
 )
-
-
-def rope(theta=10000.0, **more):
-    return dict(rope_type=more.pop("rope_type", "default"), rope_theta=theta, **more)
 
 
 # name -> config class, changes to BASE, and how to store it. "old" writes config.json as
@@ -191,6 +187,11 @@ ROPE_CASES = {
             mscale_all_dim=0.5,
         ),
     ),
+    # The largest position makes these past their original lengths, or just within.
+    "dynamic-past": (128, 32768, rope(50000000.0, rope_type="dynamic", factor=6.0)),
+    "dynamic-within": (128, 131072, rope(50000000.0, rope_type="dynamic", factor=6.0)),
+    "longrope-long": (64, 131072, longrope(4096, 32)),
+    "longrope-short": (64, 262144, longrope(131072, 32)),
     "yarn-no-truncate": (
         64,
         131072,

@@ -36,7 +36,7 @@ TEST(RopeTest, FrequenciesAndTablesEqualTransformers) {
   absl::StatusOr<nlohmann::json> json =
       ReadJsonFile(std::string(QUIRE_SOURCE_DIR) + "/tests/testdata/models/rope.json");
   ASSERT_TRUE(json.ok()) << json.status();
-  EXPECT_EQ(json->size(), 8u);
+  EXPECT_EQ(json->size(), 12u);
   for (const auto& [name, item] : json->items()) {
     SCOPED_TRACE(name);
     const RopeConfig rope = ReadConfig(item);
