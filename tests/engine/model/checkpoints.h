@@ -1,7 +1,10 @@
 // The checkpoints under tests/testdata/models and what each proves.
 #pragma once
 
-#include <string_view>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
 
 namespace quire::testing {
 
@@ -54,5 +57,12 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"cohere-qk-norm", "Command R+", "the same with layer norms of each head"},
     {"cohere2", "Command R7B, Command A", "the same with windows, no rotation without a window"},
 };
+
+// The name of a test over one of them.
+inline std::string NameOfCheckpoint(const ::testing::TestParamInfo<TestCheckpoint>& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
 
 }  // namespace quire::testing

@@ -161,11 +161,7 @@ TEST_P(Parity, Bf16WeightsAndCacheStayWithinTheErrorOfBf16) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, ValuesIn(kCheckpoints), [](const auto& info) {
-  std::string name = info.param.name;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, ValuesIn(kCheckpoints), NameOfCheckpoint);
 
 // A checkpoint kept in its own 16-bit type is the same model: widening is exact.
 TEST(StoredTypeTest, SixteenBitWeightsKeptAsStoredAreExact) {
