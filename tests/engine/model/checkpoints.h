@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 namespace quire::testing {
 
@@ -57,6 +58,15 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"cohere-qk-norm", "Command R+", "the same with layer norms of each head"},
     {"cohere2", "Command R7B, Command A", "the same with windows, no rotation without a window"},
 };
+
+// Those that stand for published models.
+inline std::vector<TestCheckpoint> FamilyCheckpoints() {
+  std::vector<TestCheckpoint> families;
+  for (const TestCheckpoint& checkpoint : kCheckpoints) {
+    if (checkpoint.models[0] != '\0') families.push_back(checkpoint);
+  }
+  return families;
+}
 
 // The name of a test over one of them.
 inline std::string NameOfCheckpoint(const ::testing::TestParamInfo<TestCheckpoint>& info) {
