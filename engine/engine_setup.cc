@@ -9,6 +9,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/model/capability_check.h"
+#include "engine/model/checkpoint/model_files.h"
 #include "engine/model/model.h"
 #include "engine/worker/rank/worker.h"
 #include "engine/worker/rank/worker_spec.h"
@@ -334,6 +335,7 @@ absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& requested) {
   EngineSetup setup;
   setup.config = requested;
   EngineConfig& config = setup.config;
+  if (config.load_format != "dummy") RETURN_IF_ERROR(CheckWeightsFormat(config.model));
   std::error_code error;
   if (!std::filesystem::is_directory(config.model, error)) {
     return absl::NotFoundError("--model " + config.model +
