@@ -5,16 +5,34 @@ and --admin-uds: keys_test.py FOLDER_OF_PROGRAMS."""
 
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
 
+import grpc
 from logged_server import PATIENCE, LoggedServer, await_true, clean_environment
 from running_server import BINARY as PROGRAMS  # here the folder of all programs
 
 BAD_CONFIG = 2
 STATUS = 10  # exit code of quire, plus the code of gRPC
 DENIED, UNAUTHENTICATED, EXHAUSTED = STATUS + 7, STATUS + 16, STATUS + 8
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def foreign_methods():
+    """The methods of other projects' protocols that answer with one message."""
+    found = set()
+    for path in (ROOT / "tests/testdata/field").glob("*.txt"):  # from the originals
+        for line in path.read_text().splitlines():
+            if line.startswith("method ") and line.split()[-2] != "stream":
+                found.add(line.split()[1])
+    text = (ROOT / "proto/field/vllm_engine.proto").read_text()
+    for method in re.findall(r"^  rpc (\w+)\([\w.]+\)\s+returns \([\w.]+\);", text, re.M):
+        found.add(f"vllm.grpc.engine.VllmEngine/{method}")
+    return sorted(found)
 
 
 class Server(LoggedServer):
@@ -69,6 +87,45 @@ class KeysTest(unittest.TestCase):
                 server.metric("quire_tenant_generation_tokens_total", 'tenant="acme"'), 4)
             self.assertEqual(server.metric("quire_auth_failures_total", 'reason="missing"'), 1)
             self.assertNotIn(acme[20:], server.log())
+
+    def test_each_administrative_use_of_a_foreign_protocol_is_logged_with_its_caller(self):
+        user = self.make("acme", "--scopes", "infer,session,metrics")
+        ops = self.make("ops", "--scopes", "admin")
+        with Server("--api-keys", self.file) as server:
+            with grpc.insecure_channel(server.address) as channel:
+                def code(method, key, request=b""):
+                    call = channel.unary_unary("/" + method)
+                    try:
+                        call(request, metadata=(("authorization", "Bearer " + key),),
+                             timeout=PATIENCE)
+                    except grpc.RpcError as error:
+                        return error.code()
+                    return grpc.StatusCode.OK
+
+                administers = [method for method in foreign_methods()
+                               if code(method, user) == grpc.StatusCode.PERMISSION_DENIED]
+                for method in ("vllm.grpc.engine.VllmEngine/FlushCache", "vllm.Control/LoadLora",
+                               "vllm.grpc.engine.VllmEngine/StopProfile",
+                               "openengine.v1.Control/UnloadLora",
+                               "inference.GRPCInferenceService/TraceSetting"):
+                    self.assertIn(method, administers)
+                self.assertEqual(server.events("administration"), [])
+                for method in administers:
+                    self.assertNotEqual(code(method, ops), grpc.StatusCode.PERMISSION_DENIED)
+                aborts = [method for method in foreign_methods() if method.endswith("/Abort")]
+                self.assertEqual(len(aborts), 3)
+                one_id = b"\x0a\x01x"  # field 1 of each protocol's request: "x"
+                for method in aborts:
+                    self.assertEqual(code(method, ops, one_id), grpc.StatusCode.OK)
+            aborted = lambda: [line for line in server.events("abort") if line["named"] == 1]
+            await_true(lambda: len(aborted()) == len(aborts), "the lines of the aborts")
+            caller = {"tenant": "ops", "key": ops[3:19]}
+            logged = server.events("administration")
+            self.assertEqual([line["method"] for line in logged], administers)
+            self.assertEqual([line["method"] for line in aborted()], aborts)
+            for line in logged + aborted() + server.events("flush"):
+                self.assertEqual({name: line[name] for name in caller}, caller, line)
+            self.assertNotIn(ops[20:], server.log())
 
     def test_changes_of_the_file_are_taken_and_nonsense_is_not(self):
         first = self.make("acme")
