@@ -189,4 +189,24 @@ int RunDrain(const Invocation& line, Connection& connection, Terminal& terminal)
   return kExitOk;
 }
 
+int RunFlush(const Invocation& line, Connection& connection, Terminal& terminal) {
+  v1::FlushCacheRequest request;
+  if (line.flush.sessions) request.set_sessions(true);
+  if (line.flush.tenant) request.set_tenant(*line.flush.tenant);
+  v1::FlushCacheResponse response;
+  const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
+    return connection.control().FlushCache(context, request, &response);
+  });
+  if (!status.ok()) return Report(status, terminal.err);
+  if (line.json) {
+    PrintJson(response, terminal.out);
+  } else {
+    terminal.out << absl::StrFormat(
+        "freed    %d blocks, %d pages of host memory\n"
+        "kept     %d blocks, %d pages: in use, or of sessions\n",
+        response.blocks(), response.pages(), response.kept_blocks(), response.kept_pages());
+  }
+  return kExitOk;
+}
+
 }  // namespace quire::cli
