@@ -2,7 +2,6 @@
 // may be half written: it is refused, and said, when it is the same a second later.
 #include "server/identity/key_watch.h"
 
-#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -11,8 +10,6 @@
 
 namespace quire {
 namespace {
-
-constexpr std::chrono::seconds kPace(1);
 
 // A text that differs whenever the file does.
 std::string StateOf(const std::string& path) {
@@ -33,25 +30,7 @@ KeyWatch::KeyWatch(std::string path, KeyDoor* door, AuthMetrics* metrics,
       taken_(std::move(taken)),
       seen_(StateOf(path_)) {
   metrics_.Keys(static_cast<int64_t>(door_.table()->keys.size()));
-  thread_ = std::thread([this] { Run(); });
-}
-
-KeyWatch::~KeyWatch() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void KeyWatch::Run() {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kPace, [this] { return stopping_; })) {
-    lock.unlock();
-    LookOnce();
-    lock.lock();
-  }
+  thread_.emplace([this] { LookOnce(); });
 }
 
 void KeyWatch::LookOnce() {

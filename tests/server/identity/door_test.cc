@@ -1,7 +1,7 @@
 // Keys, scopes and tenants over real gRPC, and the view that one tenant has of another.
 // Covers server/identity/open_door.cc, server/identity/call_facts.cc, server/identity/caller.cc,
 // server/identity/key_door.cc, server/identity/method_scopes.cc, server/identity/door_keeper.cc,
-// server/metrics/auth_metrics.cc, server/identity/key_watch.cc
+// server/metrics/auth_metrics.cc, server/identity/key_watch.cc, server/watch/watch_thread.cc
 #include "server/identity/door.h"
 
 #include <gmock/gmock.h>
