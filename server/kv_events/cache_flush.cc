@@ -2,8 +2,6 @@
 // that answers by itself when it is dropped.
 #include "server/kv_events/cache_flush.h"
 
-#include <grpcpp/alarm.h>
-
 #include <memory>
 #include <utility>
 
@@ -97,7 +95,7 @@ class FlushReactor final : public grpc::ServerUnaryReactor, public SessionStream
   const CacheFlushProtocol* const protocol_;
   grpc::ByteBuffer* const response_;
   // The session thread's.
-  grpc::Alarm pause_;
+  CallAlarm pause_;
   CacheFlush flush_;
   int64_t end_ns_ = 0;
   FlushedCache total_;
