@@ -57,7 +57,7 @@ class Bench:
 
     def start_load(self, server, tenant, shape, *flags):
         command = [self.program("quire-load"), "--server", server.address, "--quiet",
-                   "--ignore-eos", "--sessions", "off", "--random-input-len", shape[0],
+                   "--ignore-eos", "--random-input-len", shape[0],
                    "--random-output-len", shape[1], "--result-dir", self.scratch,
                    "--result-filename", f"{tenant}.json", *flags]
         return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
