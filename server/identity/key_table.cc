@@ -281,7 +281,9 @@ absl::StatusOr<KeyTable> ParseKeyTable(std::string_view json, const std::string&
       const Json parsed,
       ParseJson(json, path,
                 {.max_depth = 8, .max_bytes = size_t{64} << 20, .max_values = size_t{2} << 20}));
-  return TableReader().Read({parsed, path});
+  ASSIGN_OR_RETURN(KeyTable table, TableReader().Read({parsed, path}));
+  table.digest = DigestOf(json);
+  return table;
 }
 
 absl::StatusOr<KeyTable> ReadKeyTable(const std::string& path) {

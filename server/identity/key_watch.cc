@@ -11,13 +11,14 @@
 namespace quire {
 namespace {
 
+std::string Text(const KeyDigest& digest) { return {digest.begin(), digest.end()}; }
+
 // A text that differs whenever the file does.
 std::string StateOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!(text << file.rdbuf())) return "unreadable";
-  const KeyDigest digest = DigestOf(text.str());
-  return std::string(digest.begin(), digest.end());
+  return Text(DigestOf(text.str()));
 }
 
 }  // namespace
@@ -28,7 +29,7 @@ KeyWatch::KeyWatch(std::string path, KeyDoor* door, AuthMetrics* metrics,
       door_(*door),
       metrics_(*metrics),
       taken_(std::move(taken)),
-      seen_(StateOf(path_)) {
+      seen_(Text(door_.table()->digest)) {
   metrics_.Keys(static_cast<int64_t>(door_.table()->keys.size()));
   thread_.emplace([this] { LookOnce(); });
 }
@@ -38,7 +39,7 @@ void KeyWatch::LookOnce() {
   if (state == seen_) return;
   absl::StatusOr<KeyTable> table = ReadKeyTable(path_);
   if (!table.ok() && state != std::exchange(bad_, state)) return;  // perhaps half written
-  seen_ = state;
+  seen_ = table.ok() ? Text(table->digest) : state;
   metrics_.Reloaded(table.ok());
   if (!table.ok()) {
     Log(Severity::kError, "key file refused: the keys in use stay",

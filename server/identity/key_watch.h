@@ -15,7 +15,7 @@ namespace quire {
 class KeyWatch {
  public:
   // `taken` gets each new table, on the watch's thread. All outlive the watch, which looks until it
-  // is destroyed. The door has the file's table as it is now.
+  // is destroyed. The door has a table of the file, perhaps an older one than the file is now.
   KeyWatch(std::string path, KeyDoor* door, AuthMetrics* metrics,
            std::function<void(const KeyTable&)> taken);
 

@@ -402,6 +402,28 @@ TEST(OpenDoorTest, AdministersOnlyWhereItMay) {
 }
 
 // The file is looked at once a second; what it says is applied, and nonsense is not.
+TEST(DoorKeeperTest, NoticesAChangeBeforeTheWatchBegan) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("quire_early_door_" + std::to_string(getpid()) + ".json");
+  std::ofstream(path) << KeyFile();
+  ServerMetrics metrics("m");
+  const auto keeper = DoorKeeper::Open({.api_keys = path, .served = {"m"}}, &metrics.auth());
+  ASSERT_TRUE(keeper.ok()) << keeper.status();
+  const auto admitted = [&] {
+    const std::string header = "Bearer " + KeyOf('a');
+    return (*keeper)
+        ->door()
+        .Admit({.authorization = {header}}, "/quire.v1.Inference/Generate")
+        .ok();
+  };
+  EXPECT_TRUE(admitted());
+  std::ofstream(path) << R"({"tenants": {"acme": {}}, "keys": []})";
+  (*keeper)->Watch([](const TenantTable&) {});
+  EXPECT_TRUE(TestServer::Eventually([&] { return !admitted(); }));
+  (*keeper)->StopWatch();
+  std::filesystem::remove(path);
+}
+
 TEST(DoorKeeperTest, FollowsItsFile) {
   const auto path =
       std::filesystem::temp_directory_path() / ("quire_door_" + std::to_string(getpid()) + ".json");
