@@ -208,7 +208,7 @@ KV = [
     plot("Copies in flight", "none", "Jobs.", each("quire_kv_copies_in_flight")),
     plot(
         "Dropped, declined, late", "none",
-        "A second. Dropped pages: host memory is full. Declined: "
+        "A second. Dropped pages: host memory, or a tenant's share, is full. Declined: "
         "computing was expected to be faster.",
         ("sum(rate(quire_kv_dropped_pages_total{SEL}[RATE]))", "dropped pages"),
         ("sum(rate(quire_kv_restores_declined_total{SEL}[RATE]))", "restores declined"),
