@@ -18,7 +18,7 @@ enum class Scope : uint8_t {
   kInfer = 1,    // generate, tokenize, end one's own requests
   kSession = 2,  // sessions of one's own tenant
   kAdmin = 4,    // drain, trace, profile, flush; requests of all tenants
-  kMetrics = 8,  // load, memory, KV events, the admin port's pages
+  kMetrics = 8,  // load, memory, KV events
 };
 
 class Scopes {

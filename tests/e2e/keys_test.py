@@ -57,6 +57,9 @@ class KeysTest(unittest.TestCase):
             self.assertIn("s", listed(acme).stdout.split())
             self.assertNotIn("s", listed(beta).stdout.split())
             self.assertEqual(quire("health", "--server", server.address).returncode, 0)
+            info = lambda key: quire("info", "--server", server.address, key=key).stdout
+            self.assertIn("scope metrics", info(acme))
+            self.assertIn("blocks free", info(ops))
             drain = lambda key, *more: quire("drain", "--server", server.address, *more, key=key)
             self.assertEqual(drain(acme).returncode, DENIED)
             self.assertEqual(drain(ops).returncode, 0)
@@ -84,6 +87,16 @@ class KeysTest(unittest.TestCase):
             self.assertIn(self.file, server.events("key file refused")[0]["reason"])
             pathlib.Path(self.file).write_text(good)
             await_true(lambda: server.metric("quire_key_file_refused") == 0, "the end of it")
+
+    def test_a_dry_run_reads_the_file(self):
+        self.make("acme")
+        command = [PROGRAMS / "quire-server", "--dry-run", "--api-keys", self.file]
+        run = lambda: subprocess.run(command, env=clean_environment(), capture_output=True,
+                                     text=True, timeout=PATIENCE)
+        self.assertEqual(run().returncode, 0)
+        pathlib.Path(self.file).write_text('{"tenants": {"Acme Inc": {}}, "keys": []}')
+        self.assertEqual(run().returncode, 2)
+        self.assertIn(self.file, run().stderr)
 
     def test_limits_of_a_tenant_hold_and_change(self):
         key = self.make("acme")

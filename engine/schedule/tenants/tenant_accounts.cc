@@ -122,6 +122,8 @@ void TenantAccounts::AddRunning(AccountId id, int32_t count) {
   TenantAccount& account = accounts_[id];
   const bool was_active = account.waiting + account.running > 0;
   account.running += count;
+  // No step may follow that would count what is left.
+  if (account.running == 0) account.prefill_left = 0;
   const bool is_active = account.waiting + account.running > 0;
   num_active_ += is_active - was_active;
   active_shares_ += (is_active - was_active) * account.share;

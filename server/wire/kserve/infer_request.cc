@@ -94,6 +94,7 @@ absl::StatusOr<InferRequest> DecodeInfer(const inference::ModelInferRequest& req
   RETURN_IF_ERROR(CheckParameters(request));
   ASSIGN_OR_RETURN(const std::vector<NamedElements> tensors, ReadTensors(request));
   v1::GenerateRequest translated;
+  translated.set_model(request.model_name());
   InferSettings settings{.request = &translated};
   for (const NamedElements& tensor : tensors) RETURN_IF_ERROR(ApplyTensor(tensor, &settings));
   if (!translated.has_text()) return InvalidField("text_input", "missing");

@@ -1,8 +1,6 @@
 // The state of these calls belongs to the session thread.
 #include "server/wire/vllm_engine/vllm_streams.h"
 
-#include <grpcpp/alarm.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,7 +36,8 @@ class TokenizerCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     Begin();
     if (status.ok()) {
       // Reading the files is too slow for the session thread.
-      status = resources_->calls.text_pool.Run(0, [self = shared_from_this(), this] { Bundle(); });
+      status = resources_->calls.text_pool.Run(tenant_, 0,
+                                               [self = shared_from_this(), this] { Bundle(); });
     }
     if (!status.ok()) Post([this, status] { End(status); });
   }
@@ -90,7 +89,7 @@ class TokenizerCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   const std::shared_ptr<SharedTokenizerBundle> shared_;
   // The session thread's.
-  grpc::Alarm deadline_;  // for the reader
+  CallAlarm deadline_;  // for the reader
   std::shared_ptr<const TokenizerBundle> bundle_;
   size_t sent_ = 0;
   grpc::ByteBuffer buffer_;  // of the write in flight
@@ -212,7 +211,7 @@ class FlushCall final : public grpc::ServerUnaryReactor, public SessionStream {
 
   grpc::ByteBuffer* const response_;
   // The session thread's.
-  grpc::Alarm pause_;
+  CallAlarm pause_;
   int64_t end_ns_ = 0;
   int64_t blocks_ = 0;  // freed so far
 };

@@ -275,6 +275,24 @@ TEST(SchedulerTenantsTest, FiguresCountEachTenantsTokens) {
   EXPECT_TRUE(figures.empty());
 }
 
+TEST(SchedulerTenantsTest, NothingIsLeftOfAPromptThatWasCancelled) {
+  Counted engine(Config());
+  const RequestId id = engine.Add(kFlood, 100, 1);
+  engine.Step();
+  const auto left = [&engine] {
+    std::vector<TenantStats> figures;
+    engine.sim.scheduler().TakeTenantChanges(figures);
+    for (const TenantStats& stats : figures) {
+      if (stats.tenant == kFlood) return stats.prefill_tokens_left;
+    }
+    return int64_t{-1};
+  };
+  EXPECT_EQ(left(), 100 - 32);
+  engine.sim.Cancel(id);
+  engine.sim.RunToEnd(2, 100);
+  EXPECT_EQ(left(), 0);
+}
+
 TEST(SchedulerTenantsTest, SessionsStayWithinTheTenantsLimits) {
   SimulatedEngine sim(SessionConfig(/*usable_blocks=*/64, /*num_pages=*/0, /*max_model_len=*/128));
   TenantTable table;
