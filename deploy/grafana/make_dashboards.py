@@ -363,11 +363,13 @@ GPUS = [
 TENANTS = [
     "What each tenant has",
     plot("Running requests", "none", "Requests with a row of the batch, by tenant.",
-         each("quire_tenant_requests_running", "tenant")),
+         each("quire_tenant_requests_running", "tenant"), width=6),
     plot("Waiting requests", "none", "Requests in the queue, by tenant.",
-         each("quire_tenant_requests_waiting", "tenant")),
+         each("quire_tenant_requests_waiting", "tenant"), width=6),
     plot("Waiting tokens", "none", "Tokens of waiting requests. A tenant far above the others is "
-         "a flood: it waits behind them.", each("quire_tenant_waiting_tokens", "tenant")),
+         "a flood: it waits behind them.", each("quire_tenant_waiting_tokens", "tenant"), width=6),
+    plot("Host memory", "none", "Pages with KV; max_host_kv_tokens bounds them.",
+         each("quire_tenant_host_pages", "tenant"), width=6),
     "What each tenant gets",
     plot("Prompt tokens a second", "none", "Computed tokens; under load they are shared by weight, "
          "together with sampled ones.", (rate("quire_tenant_prompt_tokens_total", "tenant"),
