@@ -58,7 +58,8 @@ TenantGate::Entry& TenantGate::Find(TenantId tenant) {
 void TenantGate::DropIdle() {
   std::erase_if(entries_, [](const auto& item) {
     const Entry& entry = item.second;
-    return !entry.named && entry.queued() == 0 && entry.figures.running == 0;
+    return !entry.named && entry.queued() == 0 && entry.figures.running == 0 &&
+           entry.figures.host_pages == 0;
   });
   drop_at_ = std::max(kMaxEntries, 2 * entries_.size());
 }

@@ -208,7 +208,7 @@ KV = [
     plot("Copies in flight", "none", "Jobs.", each("quire_kv_copies_in_flight")),
     plot(
         "Dropped, declined, late", "none",
-        "A second. Dropped pages: host memory is full. Declined: "
+        "A second. Dropped pages: host memory, or a tenant's share, is full. Declined: "
         "computing was expected to be faster.",
         ("sum(rate(quire_kv_dropped_pages_total{SEL}[RATE]))", "dropped pages"),
         ("sum(rate(quire_kv_restores_declined_total{SEL}[RATE]))", "restores declined"),
@@ -363,11 +363,13 @@ GPUS = [
 TENANTS = [
     "What each tenant has",
     plot("Running requests", "none", "Requests with a row of the batch, by tenant.",
-         each("quire_tenant_requests_running", "tenant")),
+         each("quire_tenant_requests_running", "tenant"), width=6),
     plot("Waiting requests", "none", "Requests in the queue, by tenant.",
-         each("quire_tenant_requests_waiting", "tenant")),
+         each("quire_tenant_requests_waiting", "tenant"), width=6),
     plot("Waiting tokens", "none", "Tokens of waiting requests. A tenant far above the others is "
-         "a flood: it waits behind them.", each("quire_tenant_waiting_tokens", "tenant")),
+         "a flood: it waits behind them.", each("quire_tenant_waiting_tokens", "tenant"), width=6),
+    plot("Host memory", "none", "Pages with KV; max_host_kv_tokens bounds them.",
+         each("quire_tenant_host_pages", "tenant"), width=6),
     "What each tenant gets",
     plot("Prompt tokens a second", "none", "Computed tokens; under load they are shared by weight, "
          "together with sampled ones.", (rate("quire_tenant_prompt_tokens_total", "tenant"),

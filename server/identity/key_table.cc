@@ -115,7 +115,8 @@ absl::Status TakeNumber(const Place& place, const char* field, Number* out) {
     return at.Fault(kWhole ? " must be a whole number" : " must be a number");
   }
   const double value = at.json.get<double>();
-  if (value < 0 || value > static_cast<double>(std::numeric_limits<Number>::max())) {
+  // Plus 1, because the largest int64_t rounds up to a number that is none.
+  if (value < 0 || value >= static_cast<double>(std::numeric_limits<Number>::max()) + 1) {
     return at.Fault(" is out of range");
   }
   *out = at.json.get<Number>();
@@ -125,7 +126,7 @@ absl::Status TakeNumber(const Place& place, const char* field, Number* out) {
 absl::StatusOr<TenantLimits> LimitsOf(const Place& place) {
   RETURN_IF_ERROR(CheckFields(
       place, {"weight", "max_running_requests", "max_queued_requests", "max_queued_tokens",
-              "tokens_per_minute", "max_sessions", "max_session_tokens"}));
+              "tokens_per_minute", "max_sessions", "max_session_tokens", "max_host_kv_tokens"}));
   TenantLimits limits;
   RETURN_IF_ERROR(TakeNumber(place, "weight", &limits.weight));
   RETURN_IF_ERROR(TakeNumber(place, "max_running_requests", &limits.max_running_requests));
@@ -134,6 +135,7 @@ absl::StatusOr<TenantLimits> LimitsOf(const Place& place) {
   RETURN_IF_ERROR(TakeNumber(place, "tokens_per_minute", &limits.tokens_per_minute));
   RETURN_IF_ERROR(TakeNumber(place, "max_sessions", &limits.max_sessions));
   RETURN_IF_ERROR(TakeNumber(place, "max_session_tokens", &limits.max_session_tokens));
+  RETURN_IF_ERROR(TakeNumber(place, "max_host_kv_tokens", &limits.max_host_kv_tokens));
   const absl::Status valid = ValidateTenantLimits(limits);
   if (!valid.ok()) return place.Fault(absl::StrCat(".", valid.message()));
   return limits;

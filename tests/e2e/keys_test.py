@@ -173,6 +173,38 @@ class KeysTest(unittest.TestCase):
             pathlib.Path(self.file).write_text(json.dumps(text))
             await_true(lambda: self.ask(server, key).returncode == 0, "the limit is gone")
 
+    def test_host_memory_of_a_tenant_is_bounded(self):
+        keys = {tenant: self.make(tenant) for tenant in ("acme", "beta")}
+        text = json.loads(pathlib.Path(self.file).read_text())
+
+        def limit(tokens):
+            text["tenants"]["acme"] = {"max_host_kv_tokens": tokens}
+            pathlib.Path(self.file).write_text(json.dumps(text))
+
+        limit(40)  # two blocks of 16 tokens
+        with Server("--api-keys", self.file, "--session-idle-offload-after", "0.05") as server:
+            pages = lambda tenant: server.metric("quire_tenant_host_pages", f'tenant="{tenant}"')
+            turn = lambda tenant: self.ask(server, keys[tenant], "--session", "s", "--ignore-eos",
+                                           "--temperature", "0", tokens=70)
+            first = {tenant: turn(tenant).stdout for tenant in keys}
+            self.assertEqual(first["acme"], first["beta"])
+            # 70 tokens and more have KV; beta has no limit.
+            await_true(lambda: pages("beta") >= 5 and pages("acme") == 2, "the KV is stored")
+            second = {tenant: turn(tenant) for tenant in keys}
+            self.assertEqual(second["acme"].returncode, 0, second["acme"].stderr)
+            self.assertEqual(second["acme"].stdout, second["beta"].stdout)
+            await_true(lambda: pages("beta") >= 9, "the second turn is stored")
+            self.assertEqual(pages("acme"), 2)
+            quire("session", "close", "s", "--server", server.address, key=keys["acme"])
+            limit(16)  # one page too many, which no session wants any more
+            await_true(lambda: pages("acme") == 1, "the lower limit")
+            limit(0)
+            await_true(lambda: turn("acme").returncode == 0 and pages("acme") > 2, "no limit")
+            limit(-1)
+            await_true(lambda: server.metric("quire_key_file_refused") == 1, "the alarm")
+            self.assertIn("tenants.acme.max_host_kv_tokens is out of range",
+                          server.events("key file refused")[0]["reason"])
+
     def test_bad_files_are_refused_at_the_start(self):
         self.make("acme")
         good = pathlib.Path(self.file).read_text()
