@@ -137,17 +137,19 @@ bool IsUtf8(const std::string& text) {
 // As the server reads it.
 bool IsTenantName(const std::string& name) {
   static constexpr std::string_view kOthers = "._-";
-  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-           kOthers.find(c) != std::string_view::npos;
-  });
+  return !name.empty() && name.size() <= 64 && name != "other" &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                  kOthers.find(c) != std::string_view::npos;
+         });
 }
 
 Fault UsageOf(const KeyFlags& flags) {
   static constexpr std::string_view kScopes[] = {"infer", "session", "admin", "metrics"};
   if (flags.tenant.empty()) return "key new needs --tenant NAME";
   if (!IsTenantName(flags.tenant)) {
-    return "--tenant '" + flags.tenant + "': 1 to 64 letters, digits, '.', '_' and '-'";
+    return "--tenant '" + flags.tenant +
+           "': 1 to 64 letters, digits, '.', '_' and '-', and not 'other'";
   }
   if (!IsUtf8(flags.note)) return "--note: must be UTF-8";
   for (const std::string& scope : flags.scopes) {

@@ -60,6 +60,11 @@ absl::Status CheckMayAsk(const Caller& caller, const ParsedRequest& parsed) {
   if (parsed.request->session_turn.has_value() && !caller.scopes.Has(Scope::kSession)) {
     return StatusOf(Refused::kScope);
   }
+  if (parsed.request->priority > caller.max_priority) {
+    return Refusal(absl::StatusCode::kPermissionDenied, "PRIORITY",
+                   "priority: must be at most " + std::to_string(caller.max_priority) +
+                       " for this tenant, not " + std::to_string(parsed.request->priority));
+  }
   return absl::OkStatus();
 }
 

@@ -15,7 +15,6 @@ namespace quire {
 namespace {
 
 constexpr int kMaxMessages = 4096;
-constexpr int32_t kMaxPriority = 100;
 
 // A proto uint32 as the engine's int32; one that does not fit becomes a value outside every range.
 int32_t Narrow(uint32_t value) {

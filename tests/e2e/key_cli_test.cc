@@ -133,7 +133,7 @@ TEST_F(KeyCliTest, NamesMistakes) {
   EXPECT_EQ(Run({"new"}), 2);
   EXPECT_THAT(err_, HasSubstr("key new needs --tenant NAME"));
   for (const std::string& name :
-       std::vector<std::string>{"Acme Inc", "a/b", "\xc3\xa9", std::string(65, 'a')}) {
+       std::vector<std::string>{"other", "Acme Inc", "a/b", "\xc3\xa9", std::string(65, 'a')}) {
     EXPECT_EQ(Run({"new", "--tenant", name}), 2);
     EXPECT_THAT(err_, HasSubstr("--tenant '" + name + "': 1 to 64 letters"));
   }

@@ -145,6 +145,18 @@ class KeysTest(unittest.TestCase):
             pathlib.Path(self.file).write_text(good)
             await_true(lambda: server.metric("quire_key_file_refused") == 0, "the end of it")
 
+    def test_a_tenant_does_not_choose_to_come_before_others(self):
+        key = self.make("acme")
+        with Server("--api-keys", self.file) as server:
+            refused = self.ask(server, key, "--priority", "1")
+            self.assertEqual(refused.returncode, DENIED)
+            self.assertIn("priority: must be at most 0 for this tenant", refused.stderr)
+            self.assertEqual(self.ask(server, key, "--priority", "-1").returncode, 0)
+            text = json.loads(pathlib.Path(self.file).read_text())
+            text["tenants"]["acme"] = {"max_priority": 1}
+            pathlib.Path(self.file).write_text(json.dumps(text))
+            await_true(lambda: self.ask(server, key, "--priority", "1").returncode == 0, "allowed")
+
     def test_a_dry_run_reads_the_file(self):
         self.make("acme")
         command = [PROGRAMS / "quire-server", "--dry-run", "--api-keys", self.file]
