@@ -15,7 +15,6 @@
 #include "engine/model/checkpoint/config_rope.h"
 #include "engine/model/checkpoint/families.h"
 #include "engine/values/sampling_params.h"
-#include "kernels/check.h"
 
 namespace quire {
 namespace {
@@ -289,8 +288,7 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
 
 int64_t ModelConfig::NumParameters() const {
   const Family* const family = FindFamily(architecture);
-  CHECK(family != nullptr);
-  const TensorNames& names = family->names;
+  const TensorNames names = family == nullptr ? TensorNames() : family->names;
   const int64_t hidden = hidden_size, mlp = intermediate_size;
   const int64_t q = int64_t{num_heads} * head_dim, kv = int64_t{num_kv_heads} * head_dim;
   const int64_t norm = facts.norm_bias ? 2 * hidden : hidden;

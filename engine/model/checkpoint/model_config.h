@@ -82,6 +82,7 @@ struct ModelConfig {
   // OK if the model divides among `ranks`; otherwise names the sizes that it divides among. Where
   // there are fewer key/value heads than ranks, several ranks hold the same one.
   absl::Status CheckTensorParallel(int32_t ranks) const;
+  // Of llama's names of tensors where the architecture is none that is served.
   int64_t NumParameters() const;
 };
 
