@@ -10,11 +10,12 @@
 #include "engine/base/json.h"
 #include "kernels/check.h"
 #include "server/text/detokenizer.h"
-#include "server/text/regex_splitter.h"
-#include "server/text/scanner.h"
+#include "server/text/pattern/regex_pattern.h"
+#include "server/text/pieces/pattern_splitter.h"
+#include "server/text/pieces/scanner.h"
 #include "server/text/template/chat_template.h"
 #include "server/text/tokenizer.h"
-#include "server/text/unicode.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire {
 namespace {
@@ -96,14 +97,16 @@ void FuzzEncode(std::string_view bytes) {
   static const std::vector<SplitterPair>& pairs = *new std::vector<SplitterPair>([] {
     std::vector<SplitterPair> out;
     for (const char* pattern : {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern}) {
-      out.push_back({MakeScanner(pattern), MakeRegexSplitter(pattern).value()});
+      out.push_back({MakeScanner(pattern), MakePatternSplitter(MakeRegexPattern(pattern).value(),
+                                                               SplitBehavior::kIsolated)});
     }
     return out;
   }());
   for (const SplitterPair& pair : pairs) {
-    std::vector<uint32_t> scanned, matched;
-    CHECK(pair.scanner->Split(bytes, &scanned).ok());
-    CHECK(pair.regex->Split(bytes, &matched).ok());
+    const std::vector<Span> whole = {{0, static_cast<uint32_t>(bytes.size())}};
+    std::vector<Span> scanned, matched;
+    CHECK(pair.scanner->Split(bytes, whole, &scanned).ok());
+    CHECK(pair.regex->Split(bytes, whole, &matched).ok());
     CHECK(scanned == matched);
   }
 }
