@@ -100,8 +100,9 @@ class Engine {
   void StartDrain();
   bool Idle() const;  // no live request
   EngineStats Stats() const;
-  // The figures of all tenants that are named or had requests of late, in the order of their ids.
-  // Bounded: TenantTable::kMaxTenants, TenantGate::kMaxEntries, and the live requests.
+  // The figures of all tenants that are named, had requests of late or have KV in host memory, in
+  // the order of their ids. Bounded: TenantTable::kMaxTenants, TenantGate::kMaxEntries, the live
+  // requests, and the pages of host memory.
   std::vector<TenantStats> Tenants() const;
   // The first token of a request of this tenant and length, if it came now; nullopt: too little
   // was measured yet.

@@ -68,6 +68,7 @@ struct KvEventLog::Feed {
   uint64_t complete_at = 0;  // batches before it tell all blocks of the beginning; 0: not yet
   bool ended = false;
   std::vector<Reader*> readers;
+  uint64_t alone_since = 0;  // a count of readers' ends; of a feed without readers
 };
 
 // The log and its readers share it.
@@ -78,8 +79,13 @@ struct KvEventLog::Shared {
   absl::Status Admit(Reader& reader, TenantId tenant, const KvSubscriptionStart& start);
   void Remove(Reader& reader);
   void Fold(Feed& feed);
+  bool EndOneWithoutReaders();
   // The scheduler thread's.
-  std::vector<TenantId> BeginFeeds(bool& backlog);
+  struct Changes {
+    std::vector<TenantId> ended, begun;  // in this order: a tenant may be in both
+    bool backlog = false;
+  };
+  Changes TakeChanges();
   bool Append(KvEventSource::Change change);
   bool Trim(Feed& feed);
   void WakeReaders(Feed& feed);
@@ -91,8 +97,10 @@ struct KvEventLog::Shared {
   std::mutex mutex;
   // Under the mutex.
   std::map<TenantId, std::shared_ptr<Feed>> feeds;
-  uint64_t last_sequence = 0;  // of the feeds that have ended
+  std::vector<TenantId> ended;  // of feeds that the source still tells of
+  uint64_t last_sequence = 0;   // of the feeds that have ended
   int32_t num_readers = 0;
+  uint64_t departures = 0;  // readers' ends
 };
 
 class KvEventLog::Reader final : public KvSubscription {
@@ -131,12 +139,16 @@ absl::Status KvEventLog::Shared::Admit(Reader& reader, TenantId tenant,
     return absl::ResourceExhaustedError("too many subscriptions to KV events");
   }
   const auto found = feeds.find(tenant);
+  if (found != feeds.end() &&
+      static_cast<int32_t>(found->second->readers.size()) >= size.max_subscriptions_of_tenant) {
+    return absl::ResourceExhaustedError("too many subscriptions of this tenant to KV events");
+  }
   const bool kept = found != feeds.end() && start.sequence > 0 && found->second->complete_at > 0 &&
                     start.sequence >= found->second->first() &&
                     start.sequence <= found->second->next;
   if (!kept && !start.snapshot) return TooFarBehind();
   if (found == feeds.end()) {
-    if (static_cast<int32_t>(feeds.size()) >= size.max_tenants) {
+    if (static_cast<int32_t>(feeds.size()) >= size.max_tenants && !EndOneWithoutReaders()) {
       return absl::ResourceExhaustedError("too many tenants subscribe to KV events");
     }
     const auto now_us = static_cast<uint64_t>(UnixNowNs() / 1000);
@@ -150,11 +162,28 @@ absl::Status KvEventLog::Shared::Admit(Reader& reader, TenantId tenant,
   return absl::OkStatus();
 }
 
-// The feed stays until its batches are more than are kept.
+// The feed stays until its batches are more than are kept, or its place is needed.
 void KvEventLog::Shared::Remove(Reader& reader) {
   std::lock_guard lock(mutex);
   std::erase(reader.feed->readers, &reader);
+  reader.feed->alone_since = ++departures;
   --num_readers;
+}
+
+// Ends the feed that has been without readers for longest. False: all have readers.
+bool KvEventLog::Shared::EndOneWithoutReaders() {
+  auto first = feeds.end();
+  for (auto feed = feeds.begin(); feed != feeds.end(); ++feed) {
+    if (!feed->second->readers.empty()) continue;
+    if (first == feeds.end() || feed->second->alone_since < first->second->alone_since) {
+      first = feed;
+    }
+  }
+  if (first == feeds.end()) return false;
+  if (first->second->begun) ended.push_back(first->first);
+  last_sequence = std::max(last_sequence, first->second->next);
+  feeds.erase(first);
+  return true;
 }
 
 // Applies all batches that are there. Requires the feed's fold_mutex.
@@ -235,19 +264,20 @@ absl::StatusOr<BatchPointer> KvEventLog::Reader::Next() {
 
 // --- The scheduler thread.
 
-std::vector<TenantId> KvEventLog::Shared::BeginFeeds(bool& backlog) {
-  std::vector<TenantId> tenants;
+KvEventLog::Shared::Changes KvEventLog::Shared::TakeChanges() {
+  Changes changes;
   std::lock_guard lock(mutex);
+  changes.ended.swap(ended);
   for (const auto& [tenant, feed] : feeds) {
-    if (!std::exchange(feed->begun, true)) tenants.push_back(tenant);
+    if (!std::exchange(feed->begun, true)) changes.begun.push_back(tenant);
     // Without readers the feed ends when it has told too much.
-    backlog |=
+    changes.backlog |=
         feed->complete_at == 0 && !feed->readers.empty() && feed->unfolded_size > kMaxUnfolded;
   }
-  return tenants;
+  return changes;
 }
 
-// False: the feed has ended.
+// False: the feed has ended, and the source is to be told.
 bool KvEventLog::Shared::Append(KvEventSource::Change change) {
   auto batch = std::make_shared<KvEventBatch>();
   batch->tenant = change.tenant;
@@ -255,7 +285,10 @@ bool KvEventLog::Shared::Append(KvEventSource::Change change) {
   batch->block_size = block_size;
   batch->events = std::move(change.events);
   std::lock_guard lock(mutex);
-  Feed& feed = *feeds.at(change.tenant);
+  const auto found = feeds.find(change.tenant);
+  // Ended since TakeChanges, and perhaps a new one is there: the next call tells the source.
+  if (found == feeds.end() || !found->second->begun) return true;
+  Feed& feed = *found->second;
   if (!batch->events.empty()) {
     batch->sequence = feed.next++;
     const int64_t batch_size = SizeOf(*batch);
@@ -311,9 +344,10 @@ absl::StatusOr<std::unique_ptr<KvSubscription>> KvEventLog::Subscribe(
 
 bool KvEventLog::Serve(KvEventSource& source) {
   if (shared_->num_feeds.load(std::memory_order_relaxed) == 0) return false;
-  bool backlog = false;
-  for (const TenantId tenant : shared_->BeginFeeds(backlog)) source.Begin(tenant);
-  const bool more = !backlog && source.Continue(kPartNodes);
+  const Shared::Changes changes = shared_->TakeChanges();
+  for (const TenantId tenant : changes.ended) source.End(tenant);
+  for (const TenantId tenant : changes.begun) source.Begin(tenant);
+  const bool more = !changes.backlog && source.Continue(kPartNodes);
   for (KvEventSource::Change& change : source.Take()) {
     const TenantId tenant = change.tenant;
     if (!shared_->Append(std::move(change))) source.End(tenant);

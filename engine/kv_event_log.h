@@ -7,7 +7,8 @@
 // on_ready of waiting readers; it waits for no reader. A reader that is further behind than the
 // batches that are kept gets OUT_OF_RANGE. Memory is bounded: the kept batches, and some 150 bytes
 // for each block of a tenant that has subscribers. Once a tenant has none, its events end after as
-// many batches as are kept, so a reader that comes back soon misses none.
+// many batches as are kept, so a reader that comes back soon misses none; or sooner, when another
+// tenant subscribes and max_tenants have events.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct KvEventLogSize {
   int64_t max_blocks = 1 << 18;  // named by them, together
   int32_t max_tenants = 64;      // with subscribers
   int32_t max_subscriptions = 256;
+  int32_t max_subscriptions_of_tenant = 128;
 };
 
 struct KvSubscriptionStart {

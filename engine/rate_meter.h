@@ -17,6 +17,7 @@ class RateMeter {
     Decay(now_ns);
     recent_ += count;
     total_ += count;
+    last_ns_ = now_ns;
   }
   // 0: not known. No events for long means a low rate, not an unknown one.
   double PerSecond(int64_t now_ns) {
@@ -24,6 +25,13 @@ class RateMeter {
     const double age = static_cast<double>(now_ns - began_ns_) * 1e-9;
     if (began_ns_ == 0 || total_ < kMinCount || age <= 0) return 0;
     return recent_ / (kMeanSeconds * (1 - std::exp(-age / kMeanSeconds)));
+  }
+
+  // The same, but 0 too when the last event is older than the mean time: how long the next one
+  // takes is not known then.
+  double FreshPerSecond(int64_t now_ns) {
+    const double gap = static_cast<double>(now_ns - last_ns_) * 1e-9;
+    return gap > kMeanSeconds ? 0 : PerSecond(now_ns);
   }
 
  private:
@@ -34,6 +42,7 @@ class RateMeter {
   }
 
   int64_t began_ns_ = 0;
+  int64_t last_ns_ = 0;
   int64_t at_ns_ = 0;
   double recent_ = 0;
   double total_ = 0;

@@ -58,7 +58,8 @@ TenantGate::Entry& TenantGate::Find(TenantId tenant) {
 void TenantGate::DropIdle() {
   std::erase_if(entries_, [](const auto& item) {
     const Entry& entry = item.second;
-    return !entry.named && entry.queued() == 0 && entry.figures.running == 0;
+    return !entry.named && entry.queued() == 0 && entry.figures.running == 0 &&
+           entry.figures.host_pages == 0;
   });
   drop_at_ = std::max(kMaxEntries, 2 * entries_.size());
 }
@@ -204,7 +205,7 @@ std::optional<double> TenantGate::Predict(Entry& entry, int64_t prompt_tokens, i
   situation.prompt_tokens = prompt_tokens;
   situation.own_tokens = entry.tokens_ahead();
   situation.own_waiting = entry.queued();
-  situation.own_begun_per_second = entry.begun.PerSecond(now_ns);
+  situation.own_begun_per_second = entry.begun.FreshPerSecond(now_ns);
   situation.other_tokens = tokens_ahead_ - entry.tokens_ahead();
   const double weight = entry.limits.weight;
   const double waiting = waiting_weight_ + (entry.tokens_ahead() > 0 ? 0 : weight);

@@ -39,7 +39,8 @@ class TenantGate {
   // is left. The median of predictions is right, but a prompt whose KV is found begins earlier, and
   // a queue in which requests are cancelled drains faster; half the prediction is rarely beaten.
   static constexpr double kDeadlineMargin = 2;
-  // Entries of tenants without a name and without requests are dropped beyond this many.
+  // Entries of tenants without a name, requests and pages of host memory are dropped beyond this
+  // many.
   static constexpr size_t kMaxEntries = 4096;
 
   TenantGate(const SchedulerConfig& config, const EngineLimits& limits);

@@ -15,7 +15,7 @@ struct TtftSituation {
   // Ahead of it, of its own tenant.
   int64_t own_tokens = 0;           // that wait, or are left of prompts that have begun
   int64_t own_waiting = 0;          // requests
-  double own_begun_per_second = 0;  // requests that got a row of late; 0: not known
+  double own_begun_per_second = 0;  // requests that got a row of late; 0: none, or not known
   // Of other tenants, and the part of the tokens that its tenant gets while they wait.
   int64_t other_tokens = 0;
   double share = 1;

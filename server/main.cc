@@ -18,6 +18,7 @@
 #include "engine/engine_workers.h"
 #include "server/config/config_flags.h"
 #include "server/dry_run.h"
+#include "server/identity/key_table.h"
 #include "server/server.h"
 #include "server/session/archive/session_directory.h"
 #include "server/tls/certificate_check.h"
@@ -120,6 +121,10 @@ int DryRun(const ParsedSettings& parsed) {
   if (!setup) return Exit(Complain(error));
   const absl::Status tls = CheckTlsFiles(parsed.settings.server.front.tls, time(nullptr));
   if (!tls.ok()) return Exit(Complain({ExitCode::kBadConfig, tls}));
+  if (const std::string& keys = parsed.settings.server.api_keys; !keys.empty()) {
+    const absl::Status table = ReadKeyTable(keys).status();
+    if (!table.ok()) return Exit(Complain({ExitCode::kBadConfig, table}));
+  }
   if (const std::string& folder = parsed.settings.server.session_dir; !folder.empty()) {
     const absl::Status usable = CheckSessionDirectory(folder);
     if (!usable.ok()) return Exit(Complain({ExitCode::kBadConfig, usable}));

@@ -209,13 +209,8 @@ std::optional<StartError> Server::State::Listen() {
     const absl::Status free = CheckUnixSocketFree(path);
     if (!free.ok()) return StartError{ExitCode::kCannotListen, free};
   }
-  if (config.BeyondThisMachine() && !config.front.tls.on()) {
-    Log(Severity::kWarning,
-        config.api_keys.empty()
-            ? "--insecure-plaintext: each peer that reaches the address may use this server, and "
-              "requests are not encrypted"
-            : "--insecure-plaintext: keys and requests are not encrypted",
-        {{"host", config.front.host}});
+  if (const std::string exposure = config.Exposure(); !exposure.empty()) {
+    Log(Severity::kWarning, exposure, {{"host", config.front.host}});
   }
   return std::nullopt;
 }

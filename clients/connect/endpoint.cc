@@ -41,7 +41,7 @@ HostPort SplitAddress(const std::string& dialled) {
 }
 
 bool StaysOnThisMachine(const std::string& dialled) {
-  if (dialled.starts_with("unix")) return true;
+  if (dialled.starts_with("unix:") || dialled.starts_with("unix-abstract:")) return true;
   const HostPort address = SplitAddress(dialled);
   return !address.host.empty() && IsLoopback(address.host);
 }

@@ -269,6 +269,16 @@ absl::Status CheckSecret(const Endpoint& endpoint) {
                    "FILE, or dial a proxy on this machine"));
 }
 
+// The last source, the profile, has a server, and a stronger source names another one. Unless the
+// profile was asked for, its keys and certificates are not for that server.
+bool IsOfAnotherServer(const Sources& sources) {
+  const Source& profile = sources.back();
+  const Source* named = FirstWith(sources, "server");
+  return profile.texts.contains("server") && named != &profile &&
+         flags::DialAddress(TextOf(*named, "server")) !=
+             flags::DialAddress(TextOf(profile, "server"));
+}
+
 }  // namespace
 
 Environment EnvironmentOf(char** variables) {
@@ -348,6 +358,7 @@ absl::StatusOr<Endpoint> ResolveEndpoint(const ConnectionFlags& flags,
     if (!source.ok()) return source.status();
     sources.push_back(*std::move(source));
   }
+  if (!profile && IsOfAnotherServer(sources)) sources.pop_back();
   Endpoint endpoint;
   if (const Source* source = FirstWith(sources, "server")) {
     endpoint.server = flags::DialAddress(TextOf(*source, "server"));

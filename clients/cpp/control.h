@@ -1,4 +1,5 @@
-// RunInfo, RunHealth, RunAbort, RunDrain: the state of a server, and the calls that end its work.
+// RunInfo, RunHealth, RunAbort, RunDrain, RunFlush: the state of a server, and the calls that end
+// its work or drop its KV.
 #pragma once
 
 #include "clients/cpp/call/connection.h"
@@ -13,5 +14,6 @@ int RunInfo(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunHealth(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunAbort(const Invocation& line, Connection& connection, Terminal& terminal);
 int RunDrain(const Invocation& line, Connection& connection, Terminal& terminal);
+int RunFlush(const Invocation& line, Connection& connection, Terminal& terminal);
 
 }  // namespace quire::cli

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,10 +14,12 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
 
+#include "absl/strings/ascii.h"
 #include "clients/cpp/flags/exit_codes.h"
 #include "nlohmann/json.hpp"
 
@@ -71,22 +74,47 @@ Fault Read(const std::string& path, bool may_be_missing, Json* file) {
   return "";
 }
 
-// Keeps the mode of the file; a new one is its owner's alone.
-Fault Write(const std::string& path, const Json& file) {
+// Holds the folder of a file, so that of two commands each sees what the other wrote.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& file) {
+    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    fd_ = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ >= 0) flock(fd_, LOCK_EX);
+  }
+  ~FolderLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+// Keeps the file's owner, group and mode, by which the server may read it, and a link to it; a new
+// file is its owner's alone.
+Fault Write(const std::string& named, const Json& file) {
+  std::error_code unresolved;
+  const auto target = std::filesystem::weakly_canonical(named, unresolved);
+  const std::string path = unresolved ? named : target.string();
   struct stat info {};
-  const mode_t mode = stat(path.c_str(), &info) == 0 ? info.st_mode & 0777 : 0600;
+  const bool exists = stat(path.c_str(), &info) == 0;
+  const mode_t mode = exists ? info.st_mode & 0777 : 0600;
   const std::string draft = path + ".new";
   const int fd = open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return draft + ": " + std::strerror(errno);
   const std::string text = file.dump(2) + "\n";
-  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+  const bool kept = !exists || fchown(fd, info.st_uid, info.st_gid) == 0;
+  const bool written = kept &&
+                       write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                        fchmod(fd, mode) == 0 && fsync(fd) == 0;
   const int error = errno;
   close(fd);
   if (written && std::rename(draft.c_str(), path.c_str()) == 0) return "";
   const std::string why = std::strerror(written ? errno : error);
   unlink(draft.c_str());
-  return path + ": cannot be written: " + why;
+  return path + (kept ? ": cannot be written: " : ": its owner and group cannot be kept: ") + why;
 }
 
 Json EntryOf(const KeyFlags& flags, const std::string& id, const std::string& key) {
@@ -101,9 +129,29 @@ Json EntryOf(const KeyFlags& flags, const std::string& id, const std::string& ke
   return entry;
 }
 
+bool IsUtf8(const std::string& text) {
+  const std::string kept = Json(text).dump(-1, ' ', false, Json::error_handler_t::ignore);
+  return Json::parse(kept) == text;
+}
+
+// As the server reads it.
+bool IsTenantName(const std::string& name) {
+  static constexpr std::string_view kOthers = "._-";
+  return !name.empty() && name.size() <= 64 && name != "other" &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                  kOthers.find(c) != std::string_view::npos;
+         });
+}
+
 Fault UsageOf(const KeyFlags& flags) {
   static constexpr std::string_view kScopes[] = {"infer", "session", "admin", "metrics"};
   if (flags.tenant.empty()) return "key new needs --tenant NAME";
+  if (!IsTenantName(flags.tenant)) {
+    return "--tenant '" + flags.tenant +
+           "': 1 to 64 letters, digits, '.', '_' and '-', and not 'other'";
+  }
+  if (!IsUtf8(flags.note)) return "--note: must be UTF-8";
   for (const std::string& scope : flags.scopes) {
     if (std::find(std::begin(kScopes), std::end(kScopes), scope) == std::end(kScopes)) {
       return "--scopes: there is no '" + scope + "'; there are infer, session, admin, metrics";
@@ -121,6 +169,7 @@ Fault MakeKey(const KeyFlags& flags, Terminal& terminal) {
   if (flags.file.empty()) {
     terminal.err << "add to \"keys\" of the server's key file:\n" << entry.dump(2) << "\n";
   } else {
+    const FolderLock lock(flags.file);
     Json file;
     if (Fault fault = Read(flags.file, /*may_be_missing=*/true, &file); !fault.empty())
       return fault;
@@ -138,23 +187,26 @@ Fault ListKeys(const KeyFlags& flags, Terminal& terminal) {
   Json file;
   if (Fault fault = Read(flags.file, /*may_be_missing=*/false, &file); !fault.empty()) return fault;
   for (Json entry : file["keys"]) {
-    entry.erase("sha256");
+    if (entry.is_object()) entry.erase("sha256");
     terminal.out << entry.dump() << "\n";
   }
   return "";
 }
 
 Fault RevokeKey(const KeyFlags& flags, Terminal& terminal) {
+  const FolderLock lock(flags.file);
   Json file;
   if (Fault fault = Read(flags.file, /*may_be_missing=*/false, &file); !fault.empty()) return fault;
   Json kept = Json::array();
   for (const Json& entry : file["keys"]) {
-    if (entry.value("id", "") != flags.id) kept.push_back(entry);
+    const bool revoked = entry.is_object() && entry.contains("id") && entry["id"] == flags.id;
+    if (!revoked) kept.push_back(entry);
   }
   if (kept.size() == file["keys"].size()) return flags.file + ": has no key '" + flags.id + "'";
   file["keys"] = kept;
   if (Fault fault = Write(flags.file, file); !fault.empty()) return fault;
-  terminal.err << "key " << flags.id << " is revoked\n";
+  terminal.err << "key " << flags.id << " is taken out of " << flags.file
+               << "; a server that uses the file refuses it within a second\n";
   return "";
 }
 

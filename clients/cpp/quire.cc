@@ -30,6 +30,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kHealth: return RunHealth(line, connection, terminal);
     case Command::kAbort: return RunAbort(line, connection, terminal);
     case Command::kDrain: return RunDrain(line, connection, terminal);
+    case Command::kFlush: return RunFlush(line, connection, terminal);
     case Command::kTrace: return RunTrace(line, connection, terminal);
     case Command::kMemory: return RunMemory(line, connection, terminal);
     case Command::kKey:

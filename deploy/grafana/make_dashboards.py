@@ -208,7 +208,7 @@ KV = [
     plot("Copies in flight", "none", "Jobs.", each("quire_kv_copies_in_flight")),
     plot(
         "Dropped, declined, late", "none",
-        "A second. Dropped pages: host memory is full. Declined: "
+        "A second. Dropped pages: host memory, or a tenant's share, is full. Declined: "
         "computing was expected to be faster.",
         ("sum(rate(quire_kv_dropped_pages_total{SEL}[RATE]))", "dropped pages"),
         ("sum(rate(quire_kv_restores_declined_total{SEL}[RATE]))", "restores declined"),
@@ -360,13 +360,49 @@ GPUS = [
          each("quire_rank_mismatches_total"))
 ]
 
+TENANTS = [
+    "What each tenant has",
+    plot("Running requests", "none", "Requests with a row of the batch, by tenant.",
+         each("quire_tenant_requests_running", "tenant"), width=6),
+    plot("Waiting requests", "none", "Requests in the queue, by tenant.",
+         each("quire_tenant_requests_waiting", "tenant"), width=6),
+    plot("Waiting tokens", "none", "Tokens of waiting requests. A tenant far above the others is "
+         "a flood: it waits behind them.", each("quire_tenant_waiting_tokens", "tenant"), width=6),
+    plot("Host memory", "none", "Pages with KV; max_host_kv_tokens bounds them.",
+         each("quire_tenant_host_pages", "tenant"), width=6),
+    "What each tenant gets",
+    plot("Prompt tokens a second", "none", "Computed tokens; under load they are shared by weight, "
+         "together with sampled ones.", (rate("quire_tenant_prompt_tokens_total", "tenant"),
+                                         "{{tenant}}")),
+    plot("Sampled tokens a second", "none", "Sampled tokens by tenant.",
+         (rate("quire_tenant_generation_tokens_total", "tenant"), "{{tenant}}")),
+    plot("Refused at a limit", "reqps", "Requests that a limit of the tenant's own refused.",
+         (rate("quire_tenant_refused_total", "tenant, limit"), "{{tenant}} {{limit}}")),
+    "The door",
+    plot("Refused calls", "reqps", "Calls that were refused before their message was read, by "
+         "reason. Many of one reason: a key was revoked or expired, or somebody guesses.",
+         (rate("quire_auth_failures_total", "reason"), "{{reason}}"), width=12),
+    plot("Keys", "none", "Keys in use; a refused file leaves the keys of before in use.",
+         each("quire_keys"), each("quire_key_file_refused"), width=12),
+    "TLS",
+    plot("Handshakes a second", "reqps", "Clients that open a connection for each call cost a "
+         "handshake each.", (rate("quire_tls_handshakes_total"), "{{instance}}")),
+    plot("Failed handshakes", "reqps", "By reason.",
+         (rate("quire_tls_handshake_failures_total", "reason"), "{{reason}}")),
+    plot("Certificate expires in", "s", "Of the first certificate of the chain to expire. Below "
+         "two weeks an alert fires.",
+         ("min by (instance) (quire_tls_certificate_expiry_timestamp_seconds{SEL}) - time()",
+          "{{instance}}"))
+]
+
 DASHBOARDS = {
     "overview": ("Quire: overview", OVERVIEW),
     "latency": ("Quire: latency", LATENCY),
     "kv": ("Quire: KV and tiers", KV),
     "sessions": ("Quire: sessions", SESSIONS),
     "steps": ("Quire: steps and graphs", STEPS),
-    "gpus": ("Quire: GPUs and ranks", GPUS)
+    "gpus": ("Quire: GPUs and ranks", GPUS),
+    "tenants": ("Quire: tenants, keys and TLS", TENANTS)
 }
 
 

@@ -46,7 +46,7 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
   // written costs only addresses.
   spare_outputs_.resize(2 * size_t(max_num_seqs_));
   for (auto& output : spare_outputs_) output.reserve(max_output_);
-  kv_.sessions().SetAccounts(&accounts_);
+  kv_.SetAccounts(&accounts_);
   free_records_.reserve(records_.size());
   for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
     free_records_.push_back(&*record);
@@ -393,9 +393,13 @@ void LiveSequences::CheckQueue() const {
   CHECK_EQ(tokens, queue_.num_tokens());
 }
 
-// Each account's counts are those of its sequences.
+// Each account's counts are those of its sequences and of its root in the tree.
 void LiveSequences::CheckAccounts() const {
   std::vector<TenantAccount> sums(accounts_.size());
+  const NodeTree& nodes = kv_.tree().nodes().tree();
+  for (NodeId id = 0; id < nodes.num_nodes(); ++id) {
+    if (nodes.IsRoot(id)) ++sums[nodes.AccountOf(id)].records;
+  }
   for (const Sequence& s : records_) {
     if (s.state == SequenceState::kFree) continue;
     TenantAccount& sum = sums[s.account];

@@ -88,6 +88,7 @@ bool Scheduler::State::Fits(int64_t prompt_tokens, int64_t max_tokens) const {
 void Scheduler::SetTenants(const TenantTable& table) {
   CHECK(ValidateTenantTable(table).ok());
   state_->sequences.accounts().SetTable(table);
+  state_->sequences.kv().GiveBackExcess();
 }
 
 void Scheduler::Add(std::unique_ptr<Request> request) {

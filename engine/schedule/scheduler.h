@@ -38,7 +38,8 @@ class Scheduler {
   ~Scheduler();
 
   // From now on these limits apply; before the first call every tenant has the defaults of
-  // TenantLimits. Requires a valid table.
+  // TenantLimits. Requires a valid table. A tenant above its bound of host memory loses pages that
+  // no session keeps: O(tenants + pages lost).
   void SetTenants(const TenantTable& table);
   // Takes a validated request that is no turn and fits the model and the pool (Fits). It ends with
   // one FinishEvent in some later call's events.

@@ -20,6 +20,11 @@ SequenceKv::SequenceKv(const SchedulerConfig& config)
   chain_.reserve(config.max_model_len / block_size_ + 2);
 }
 
+void SequenceKv::SetAccounts(TenantAccounts* accounts) {
+  tree_.SetAccounts(accounts);
+  sessions_.SetAccounts(accounts);
+}
+
 // A session exists to keep KV, so its turns use the tree even if the prefix cache is off.
 bool SequenceKv::UsesCache(const Sequence& sequence) const {
   return (prefix_cache_ || sequence.turn != 0) && !sequence.request->bypass_cache;

@@ -30,6 +30,8 @@ namespace quire {
 class SequenceKv {
  public:
   explicit SequenceKv(const SchedulerConfig& config);
+  // The limits of tenants; before anything else. It outlives this.
+  void SetAccounts(TenantAccounts* accounts);
 
   // KV that already exists for a waiting sequence; leaves at least one token to compute.
   struct Found {
@@ -93,6 +95,8 @@ class SequenceKv {
 
   // See Scheduler::OnPagesReady.
   void ProvidePages(int32_t count) { tree_.host().Provide(count); }
+  // The limits have changed.
+  void GiveBackExcess() { tree_.host().GiveBackExcess(); }
 
   // See PrefixTree.
   KvEventSource& events() { return tree_.events(); }

@@ -224,6 +224,7 @@ void StepPlanner::FindFloods() {
   if (!shared_ && !accounts_.several()) return;
   for (const AccountId id : accounts_.contenders()) CountBacklog(id);
   for (const Sequence* sequence : sequences_.running()) CountBacklog(sequence->account);
+  for (const Sequence* sequence : sequences_.restoring()) CountBacklog(sequence->account);
   for (const Choice& choice : prefills_) {
     accounts_.Scratch(choice.sequence->account).backlog += choice.sequence->remaining();
   }
@@ -405,8 +406,7 @@ void StepPlanner::SpendLeftover() {
     choice.count += more;
     Spend(*choice.sequence, more);
     accounts_.AddLeft(choice.sequence->account, choice.sequence->remaining() - choice.count);
-    int32_t& unserved = choice.sequence->steps_unserved;
-    unserved = choice.count > 0 ? 0 : unserved + 1;
+    choice.sequence->steps_unserved = choice.count > 0 ? 0 : choice.sequence->steps_unserved + 1;
   }
 }
 

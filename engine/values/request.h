@@ -45,6 +45,10 @@ enum class MaxTokensSource : uint8_t {
   kContext,  // a default that was cut: reaching it means that the context is full
 };
 
+// Priorities, of requests and of the KV that sessions retain, lie between -kMaxPriority and
+// kMaxPriority.
+inline constexpr int32_t kMaxPriority = 100;
+
 struct Request {
   RequestId id = 0;
   // Returned untouched in every event of this request: the sink's own pointer to its stream. The

@@ -26,10 +26,6 @@ absl::Status ValidateTenantLimits(const TenantLimits& limits) {
     return absl::InvalidArgumentError(std::string(name) +
                                       " must not be negative; 0 means no limit");
   }
-  if (limits.max_host_kv_tokens > 0) {
-    return absl::InvalidArgumentError(
-        "max_host_kv_tokens must be 0: host memory is not bounded by tenant");
-  }
   // The bucket counts in floating point; this many tokens it counts exactly.
   if (limits.tokens_per_minute > (int64_t{1} << 40)) {
     return absl::InvalidArgumentError("tokens_per_minute must be at most 2^40");

@@ -28,7 +28,10 @@ struct TenantLimits {
   int64_t tokens_per_minute = 0;
   int32_t max_sessions = 0;
   int64_t max_session_tokens = 0;  // known tokens of all sessions
-  int64_t max_host_kv_tokens = 0;  // of KV in host memory; must be 0, it is not bounded
+  // Of KV in host memory, in whole blocks: a partly filled one counts as a block, and a limit below
+  // one block stores nothing. At the limit the tenant's own pages are reused, those that no session
+  // wants first; if there are none, its KV is not stored, as if host memory were full.
+  int64_t max_host_kv_tokens = 0;
 
   bool operator==(const TenantLimits&) const = default;
 };
@@ -78,7 +81,7 @@ struct TenantStats {
   uint64_t begun_tokens = 0;        // their prompt tokens
   uint64_t prompt_tokens = 0;       // known tokens computed; once more after a preemption
   uint64_t generated_tokens = 0;
-  int64_t host_pages = 0;                            // of host memory; not counted
+  int64_t host_pages = 0;                            // pages of host memory that hold its KV
   std::array<uint64_t, kNumTenantLimits> refused{};  // by TenantLimit
 };
 

@@ -71,7 +71,7 @@ RawService::Unary BytesCall(const CallResources* resources, const char* path, Ca
       return static_cast<grpc::ServerUnaryReactor*>(reactor);
     }
     const absl::Status queued = call->resources->text_pool.Run(
-        in->Length(),
+        incoming.caller->tenant, in->Length(),
         [=, caller = incoming.caller] { call->Answer(*caller, *in, out, started_ns, reactor); });
     if (!queued.ok()) call->Finish(queued, started_ns, reactor);
     return static_cast<grpc::ServerUnaryReactor*>(reactor);

@@ -1,4 +1,5 @@
-// Registration of raw callback methods, each behind the door.
+// Registration of raw callback methods, each behind the door, and the log of those for
+// administrators.
 #include "server/call/raw_service.h"
 
 #include <grpcpp/server_context.h>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "engine/base/log.h"
 #include "kernels/check.h"
 #include "server/call/status_codec.h"
 #include "server/identity/call_facts.h"
@@ -26,13 +28,21 @@ class RefusedCall final : public Reactor {
   void OnDone() override { delete this; }
 };
 
+// Each call is one line, also if it is refused behind the door: administrators are trusted, so no
+// rate limit may hide a use of theirs.
+void LogAdministration(const char* path, const Caller& caller) {
+  Log(Severity::kInfo, "administration",
+      {{"method", path + 1}, {"tenant", caller.tenant_name}, {"key", caller.key_id}});
+}
+
 // Calls `method` with the caller, as the library wants it.
 template <typename Reactor, typename Method>
 auto BehindDoor(const Door& door, const char* path, Method method) {
-  return [&door, path, method = std::move(method)](grpc::CallbackServerContext* context,
-                                                   auto*... messages) -> Reactor* {
+  return [&door, path, administers = RuleOf(path).administers(), method = std::move(method)](
+             grpc::CallbackServerContext* context, auto*... messages) -> Reactor* {
     const Admission admission = door.Admit(FactsOf(*context), path);
     if (!admission.ok()) return new RefusedCall<Reactor>(admission.refused);
+    if (administers) LogAdministration(path, *admission.caller);
     return method(IncomingCall{context, admission.caller}, messages...);
   };
 }

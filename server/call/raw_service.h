@@ -1,7 +1,8 @@
 // RawService: a gRPC service whose methods take and give bytes, and know their caller. Typed
 // handlers of gRPC 1.51 answer a malformed message or invalid UTF-8 with UNIMPLEMENTED and no text;
 // ours parse the bytes themselves (wire_check.h) and name the fault. No method can be added without
-// a rule in server/identity/method_scopes.cc.
+// a rule in server/identity/method_scopes.cc; each call of a method that only administrators may
+// use is logged with its caller.
 #pragma once
 
 #include <grpcpp/impl/codegen/server_callback_handlers.h>

@@ -66,6 +66,19 @@ bool ServerConfig::BeyondThisMachine() const {
   return front.uds.empty() && !IsLoopback(front.host);
 }
 
+std::string ServerConfig::Exposure() const {
+  if (!BeyondThisMachine()) return "";
+  const bool keys = !api_keys.empty();
+  if (!front.tls.on()) {
+    return keys ? "--insecure-plaintext: keys and requests are not encrypted"
+                : "--insecure-plaintext: each peer that reaches the address may use this server, "
+                  "and requests are not encrypted";
+  }
+  if (keys || front.tls.RequiredOfClients() == ClientCertificates::kRequired) return "";
+  return "each peer that reaches the address may use this server: --api-keys asks for a key, "
+         "--ssl-ca-certs for a client certificate";
+}
+
 absl::Status ServerConfig::Validate() const {
   std::string faults;
   if (BeyondThisMachine() && !front.tls.on() && !front.insecure_plaintext) {

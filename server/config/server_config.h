@@ -33,6 +33,9 @@ struct ServerConfig {
 
   // True if other machines can reach the gRPC address.
   bool BeyondThisMachine() const;
+  // A warning for the log: other machines can read requests, or use the server without a key or a
+  // certificate. Empty if they cannot.
+  std::string Exposure() const;
   // OK, or INVALID_ARGUMENT listing every fault between settings, one a line.
   absl::Status Validate() const;
 };

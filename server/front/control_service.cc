@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_join.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
@@ -15,7 +14,7 @@
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
 #include "server/front/memory_call.h"
-#include "server/generate/generation_stream.h"
+#include "server/generate/abort_streams.h"
 #include "server/generate/request_codec.h"
 #include "server/generate/stream_table.h"
 #include "server/kv_events/control_kv_calls.h"
@@ -26,8 +25,6 @@ namespace quire {
 namespace {
 
 constexpr int kMaxAbortIds = 65536;
-// Ids named in the log line of an abort; the counts are complete.
-constexpr size_t kLoggedIds = 16;
 
 v1::ServerInfo::State StateOf(const ControlResources& resources) {
   if (!resources.engine.Stats().fault.empty()) return v1::ServerInfo::STATE_FAULTED;
@@ -108,23 +105,6 @@ std::vector<std::string> Distinct(const google::protobuf::RepeatedPtrField<std::
   return distinct;
 }
 
-// Names only requests that were found: their ids passed the checks of a request id.
-void LogAbort(const Caller& caller, const v1::AbortRequest& request,
-              const std::vector<std::shared_ptr<GenerationStream>>& found) {
-  std::vector<std::string> ids;
-  for (size_t i = 0; i < std::min(found.size(), kLoggedIds); ++i) {
-    ids.push_back(found[i]->request_id());
-  }
-  if (found.size() > kLoggedIds) ids.emplace_back("...");
-  Log(Severity::kInfo, "abort",
-      {{"tenant", caller.tenant_name},
-       {"key", caller.key_id},
-       {"all", request.all()},
-       {"named", request.request_ids_size()},
-       {"found", found.size()},
-       {"request_ids", absl::StrJoin(ids, ",")}});
-}
-
 absl::Status Abort(const ControlResources& resources, const Caller& caller,
                    const v1::AbortRequest& request, v1::AbortResponse* response) {
   if (request.request_ids().empty() && !request.all()) {
@@ -138,8 +118,11 @@ absl::Status Abort(const ControlResources& resources, const Caller& caller,
   const auto streams = request.all()
                            ? resources.streams.All(whose)
                            : resources.streams.Find(Distinct(request.request_ids()), whose);
-  for (const auto& stream : streams) stream->Abort();
-  LogAbort(caller, request, streams);
+  AbortStreams({.caller = caller,
+                .method = "quire.v1.Control/Abort",
+                .all = request.all(),
+                .named = static_cast<size_t>(request.request_ids_size())},
+               streams);
   response->set_aborted(static_cast<uint32_t>(streams.size()));
   return absl::OkStatus();
 }

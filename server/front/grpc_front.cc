@@ -44,6 +44,9 @@ constexpr char kInference[] = "quire.v1.Inference";
 constexpr char kControl[] = "quire.v1.Control";
 constexpr char kSessions[] = "quire.v1.Sessions";
 
+// Exports and imports of sessions at a time.
+constexpr int kMaxTransfers = 64;
+
 // Time that the library gets to end its calls: once by themselves, once cancelled.
 constexpr int64_t kShutdownNs = 100'000'000;
 
@@ -113,6 +116,7 @@ class Front final : public GrpcFront {
   std::optional<GenerateResources> generate_;
   std::optional<SessionResources> session_;
   StreamTable table_;
+  TenantQuota transfers_{kMaxTransfers, kMaxTransfers / 2};
   StallWatch stalls_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<Listener> admin_;  // null: no --admin-uds
@@ -195,6 +199,7 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archiv
                                     .engine = *engine,
                                     .drain = drain_,
                                     .streams = table_,
+                                    .transfers = transfers_,
                                     .thread = *session_thread_,
                                     .watches = watches_,
                                     .arenas = std::move(arenas)});

@@ -29,6 +29,10 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const absl::Status status = ParseMessage(bytes, &request);
     std::lock_guard lock(board()->mutex_);
     if (!status.ok()) return End(ToGrpcStatus(status));
+    if (board()->watches_.size() >= HealthBoard::kMaxWatches) {
+      return End(ToGrpcStatus(Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
+                                      "too many clients watch the health; retry later", 60)));
+    }
     known_ = board()->Knows(request.service());
     board()->watches_.insert(this);
     Send();

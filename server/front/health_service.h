@@ -22,6 +22,9 @@ class HealthBoard {
   // All `services` ("" is the server) share one status: NOT_SERVING until Set.
   explicit HealthBoard(std::vector<std::string> services);
 
+  // Open watches, which need no key; more are refused.
+  static constexpr size_t kMaxWatches = 16'384;
+
   void Set(bool serving);
 
  private:

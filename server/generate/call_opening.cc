@@ -60,6 +60,11 @@ absl::Status CheckMayAsk(const Caller& caller, const ParsedRequest& parsed) {
   if (parsed.request->session_turn.has_value() && !caller.scopes.Has(Scope::kSession)) {
     return StatusOf(Refused::kScope);
   }
+  if (parsed.request->priority > caller.max_priority) {
+    return Refusal(absl::StatusCode::kPermissionDenied, "PRIORITY",
+                   "priority: must be at most " + std::to_string(caller.max_priority) +
+                       " for this tenant, not " + std::to_string(parsed.request->priority));
+  }
   return absl::OkStatus();
 }
 
@@ -93,7 +98,7 @@ void CallAccount::Opened() {
 
 absl::Status CallAccount::Enter() {
   ++streams_;  // refused ones leave too
-  RETURN_IF_ERROR(resources_->streams.Enter());
+  RETURN_IF_ERROR(resources_->streams.Enter(call_.caller->tenant));
   return resources_->drain.CheckAccepts();
 }
 
@@ -112,7 +117,7 @@ void CallAccount::Done() {
   resources_->calls.metrics.RpcFinished(method_, code(),
                                         static_cast<double>(SteadyNowNs() - opened_ns_) * 1e-9);
   resources_->calls.connections.CallClosed(slot_);
-  for (; streams_ > 0; --streams_) resources_->streams.Leave();
+  for (; streams_ > 0; --streams_) resources_->streams.Leave(call_.caller->tenant);
 }
 
 uint64_t SeedOf(const GenerateResources& resources, const GenerationStream& stream) {
@@ -147,7 +152,7 @@ absl::Status SendToEngine(const GenerateResources* resources,
     archive->BeforeTurn(stream->tenant(), request->session_turn->session, send);
   };
   if (parsed->kind != ParsedRequest::Prompt::kTokenIds) {
-    return resources->calls.text_pool.Run(parsed->TextBytes(), submit);
+    return resources->calls.text_pool.Run(stream->tenant(), parsed->TextBytes(), submit);
   }
   submit();
   return absl::OkStatus();

@@ -15,7 +15,6 @@ namespace quire {
 namespace {
 
 constexpr int kMaxMessages = 4096;
-constexpr int32_t kMaxPriority = 100;
 
 // A proto uint32 as the engine's int32; one that does not fit becomes a value outside every range.
 int32_t Narrow(uint32_t value) {
@@ -204,7 +203,7 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
     parsed.request_id = request.request_id();
   }
   if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
-  parsed.model = request.has_model() ? request.model() : model.name;
+  parsed.model = request.model();
   if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
     return InvalidField("priority",
                         "must be between -100 and 100, not " + std::to_string(request.priority()));

@@ -26,7 +26,7 @@ class GenerateRequest;
 struct ParsedRequest {
   enum class Prompt : uint8_t { kText, kTokenIds, kChat };
   std::string request_id;  // the client's choice; empty: the server makes one
-  std::string model;       // the served name that the client asked for
+  std::string model;       // the served name that the client asked for; empty: any
   Prompt kind = Prompt::kText;
   std::string text;                   // kText
   std::vector<ChatMessage> messages;  // kChat

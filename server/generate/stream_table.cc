@@ -1,4 +1,4 @@
-// One lock for all ids: taken twice in a call's life, never per token.
+// One lock for all: taken a few times in a call's life, never per token.
 #include "server/generate/stream_table.h"
 
 #include <algorithm>
@@ -14,18 +14,19 @@ TenantFilter MayEnd(const Caller& caller) {
   return caller.scopes.Has(Scope::kAdmin) ? TenantFilter() : TenantFilter(caller.tenant);
 }
 
-StreamTable::StreamTable(int max_open) : max_open_(max_open) {}
+StreamTable::StreamTable(int max_open) : quota_(max_open, kReserved) {}
 
-absl::Status StreamTable::Enter() {
-  if (open_.fetch_add(1, std::memory_order_relaxed) < max_open_) return absl::OkStatus();
+absl::Status StreamTable::Enter(TenantId tenant) {
+  if (quota_.Enter(tenant)) return absl::OkStatus();
   return Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
-                 "the server has " + std::to_string(max_open_) +
+                 "the server has " + std::to_string(quota_.max_open()) +
                      " open calls, which is its limit; retry when some have ended",
                  1);
 }
 
-void StreamTable::Leave() {
-  if (open_.fetch_sub(1, std::memory_order_relaxed) != 1) return;
+void StreamTable::Leave(TenantId tenant) {
+  quota_.Leave(tenant);
+  if (open() > 0) return;
   std::lock_guard lock(mutex_);
   empty_.notify_all();
 }

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "engine/values/request.h"
+#include "server/call/tenant_quota.h"
 #include "server/identity/caller.h"
 
 namespace quire {
@@ -27,16 +28,19 @@ TenantFilter MayEnd(const Caller& caller);
 
 class StreamTable {
  public:
+  // Open calls that are kept for tenants below their part of `max_open`.
+  static constexpr int kReserved = 1024;
+
   explicit StreamTable(int max_open);
 
   // Numbers never repeat within a process.
   RequestId NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Counts a call in, or refuses with UNAVAILABLE. Every call that came in leaves once,
-  // refused calls included.
-  absl::Status Enter();
-  void Leave();
-  int open() const { return open_.load(std::memory_order_relaxed); }
+  // Counts a tenant's call in, or refuses with UNAVAILABLE, as TenantQuota says. Every call that
+  // came in leaves once, refused calls included.
+  absl::Status Enter(TenantId tenant);
+  void Leave(TenantId tenant);
+  int open() const { return quota_.open(); }
   // True if no call is open before the time is up.
   bool WaitEmpty(double seconds);
 
@@ -48,9 +52,8 @@ class StreamTable {
   std::vector<std::shared_ptr<GenerationStream>> All(TenantFilter whose);
 
  private:
-  const int max_open_;
   std::atomic<RequestId> next_id_{1};
-  std::atomic<int> open_{0};
+  TenantQuota quota_;
   std::mutex mutex_;
   std::condition_variable empty_;
   // Under mutex_. Tenants may use the same id, and do not learn of each other's.

@@ -18,7 +18,7 @@ enum class Scope : uint8_t {
   kInfer = 1,    // generate, tokenize, end one's own requests
   kSession = 2,  // sessions of one's own tenant
   kAdmin = 4,    // drain, trace, profile, flush; requests of all tenants
-  kMetrics = 8,  // load, memory, KV events, the admin port's pages
+  kMetrics = 8,  // load, memory, KV events
 };
 
 class Scopes {
@@ -44,7 +44,8 @@ struct Caller {
   std::string tenant_name;  // of logs and metrics; empty: the server knows no tenants
   std::string key_id;       // not secret; empty: no key
   Scopes scopes;
-  std::vector<std::string> models;  // served names that requests may use; empty: all
+  std::vector<std::string> models;      // served names that requests may use; empty: all
+  int32_t max_priority = kMaxPriority;  // of requests
 
   bool MayUse(std::string_view model) const {
     return models.empty() || std::find(models.begin(), models.end(), model) != models.end();

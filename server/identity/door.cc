@@ -24,7 +24,8 @@ constexpr std::array<Words, kNumRefused> kWords = {{
     {"unknown", kUnauthenticated, "this key is not valid here"},
     {"expired", kUnauthenticated, "this key has expired; ask for a new one"},
     {"conflict", kUnauthenticated, "the key and the client certificate are of different tenants"},
-    {"scope", kDenied, "the caller's scopes do not allow this method"},
+    {"scope", kDenied,
+     "the caller's key has none of the scopes that open this; docs/keys.md names them"},
     {"model", kDenied, "the caller's key is not for a model that this server has"},
     {"admin_socket", kDenied,
      "not allowed on this address: start the server with --api-keys and use a key with the scope "

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <ctime>
 #include <fstream>
-#include <set>
+#include <map>
 #include <sstream>
 
 #include "absl/strings/escaping.h"
@@ -79,6 +79,9 @@ absl::Status CheckTenantName(const std::string& name, const Place& place) {
                     name.find_first_not_of(
                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                         "0123456789._-") == std::string::npos;
+  if (name == "other") {
+    return place.Fault(": metrics show tenants beyond the 200th by this name; choose another one");
+  }
   if (good) return absl::OkStatus();
   return place.Fault(": a tenant's name has 1 to 64 letters, digits, '.', '_' and '-'");
 }
@@ -115,7 +118,8 @@ absl::Status TakeNumber(const Place& place, const char* field, Number* out) {
     return at.Fault(kWhole ? " must be a whole number" : " must be a number");
   }
   const double value = at.json.get<double>();
-  if (value < 0 || value > static_cast<double>(std::numeric_limits<Number>::max())) {
+  // Plus 1, because the largest int64_t rounds up to a number that is none.
+  if (value < 0 || value >= static_cast<double>(std::numeric_limits<Number>::max()) + 1) {
     return at.Fault(" is out of range");
   }
   *out = at.json.get<Number>();
@@ -123,9 +127,9 @@ absl::Status TakeNumber(const Place& place, const char* field, Number* out) {
 }
 
 absl::StatusOr<TenantLimits> LimitsOf(const Place& place) {
-  RETURN_IF_ERROR(CheckFields(
-      place, {"weight", "max_running_requests", "max_queued_requests", "max_queued_tokens",
-              "tokens_per_minute", "max_sessions", "max_session_tokens"}));
+  RETURN_IF_ERROR(CheckFields(place, {"weight", "max_running_requests", "max_queued_requests",
+                                      "max_queued_tokens", "tokens_per_minute", "max_sessions",
+                                      "max_session_tokens", "max_host_kv_tokens", "max_priority"}));
   TenantLimits limits;
   RETURN_IF_ERROR(TakeNumber(place, "weight", &limits.weight));
   RETURN_IF_ERROR(TakeNumber(place, "max_running_requests", &limits.max_running_requests));
@@ -134,6 +138,7 @@ absl::StatusOr<TenantLimits> LimitsOf(const Place& place) {
   RETURN_IF_ERROR(TakeNumber(place, "tokens_per_minute", &limits.tokens_per_minute));
   RETURN_IF_ERROR(TakeNumber(place, "max_sessions", &limits.max_sessions));
   RETURN_IF_ERROR(TakeNumber(place, "max_session_tokens", &limits.max_session_tokens));
+  RETURN_IF_ERROR(TakeNumber(place, "max_host_kv_tokens", &limits.max_host_kv_tokens));
   const absl::Status valid = ValidateTenantLimits(limits);
   if (!valid.ok()) return place.Fault(absl::StrCat(".", valid.message()));
   return limits;
@@ -172,8 +177,13 @@ class TableReader {
   absl::Status AddTenant(const std::string& name, const Place& place) {
     RETURN_IF_ERROR(CheckTenantName(name, place));
     ASSIGN_OR_RETURN(const TenantLimits limits, LimitsOf(place));
+    int32_t max_priority = 0;  // above others of its own accord: only if the file says so
+    RETURN_IF_ERROR(TakeNumber(place, "max_priority", &max_priority));
+    if (max_priority > kMaxPriority) {
+      return place.Fault(absl::StrCat(".max_priority must be at most ", kMaxPriority));
+    }
     const TenantId id = TenantIdOf(name);
-    if (!ids_.insert(id).second || id == 0) {
+    if (!max_priorities_.emplace(id, max_priority).second || id == 0) {
       return place.Fault(": this name has the number of another one; choose another name");
     }
     table_.limits.tenants.emplace_back(id, limits);
@@ -186,9 +196,11 @@ class TableReader {
     Caller caller{.key_id = id};
     ASSIGN_OR_RETURN(caller.tenant_name, Required(place, "tenant"));
     caller.tenant = TenantIdOf(caller.tenant_name);
-    if (!ids_.contains(caller.tenant)) {
+    const auto max_priority = max_priorities_.find(caller.tenant);
+    if (max_priority == max_priorities_.end()) {
       return place.Fault(".tenant: no tenant '" + caller.tenant_name + "' in 'tenants'");
     }
+    caller.max_priority = max_priority->second;
     ASSIGN_OR_RETURN(caller.scopes, ScopesOf(place));
     if (place.Has("models")) {
       ASSIGN_OR_RETURN(caller.models, Texts(place.At("models")));
@@ -243,7 +255,7 @@ class TableReader {
   }
 
   KeyTable table_;
-  std::set<TenantId> ids_;
+  std::map<TenantId, int32_t> max_priorities_;
 };
 
 }  // namespace
@@ -281,7 +293,9 @@ absl::StatusOr<KeyTable> ParseKeyTable(std::string_view json, const std::string&
       const Json parsed,
       ParseJson(json, path,
                 {.max_depth = 8, .max_bytes = size_t{64} << 20, .max_values = size_t{2} << 20}));
-  return TableReader().Read({parsed, path});
+  ASSIGN_OR_RETURN(KeyTable table, TableReader().Read({parsed, path}));
+  table.digest = DigestOf(json);
+  return table;
 }
 
 absl::StatusOr<KeyTable> ReadKeyTable(const std::string& path) {

@@ -40,6 +40,7 @@ struct KeyTable {
   std::unordered_map<std::string, Entry> certificates;  // by a name of CallFacts
   TenantTable limits;
   std::vector<std::string> tenants;  // all names, sorted
+  KeyDigest digest{};                // of the file
 };
 
 // INVALID_ARGUMENT names `path`, the entry and the field: not JSON, an unknown field, a field

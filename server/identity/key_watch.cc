@@ -2,7 +2,6 @@
 // may be half written: it is refused, and said, when it is the same a second later.
 #include "server/identity/key_watch.h"
 
-#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -12,15 +11,14 @@
 namespace quire {
 namespace {
 
-constexpr std::chrono::seconds kPace(1);
+std::string Text(const KeyDigest& digest) { return {digest.begin(), digest.end()}; }
 
 // A text that differs whenever the file does.
 std::string StateOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!(text << file.rdbuf())) return "unreadable";
-  const KeyDigest digest = DigestOf(text.str());
-  return std::string(digest.begin(), digest.end());
+  return Text(DigestOf(text.str()));
 }
 
 }  // namespace
@@ -31,27 +29,9 @@ KeyWatch::KeyWatch(std::string path, KeyDoor* door, AuthMetrics* metrics,
       door_(*door),
       metrics_(*metrics),
       taken_(std::move(taken)),
-      seen_(StateOf(path_)) {
+      seen_(Text(door_.table()->digest)) {
   metrics_.Keys(static_cast<int64_t>(door_.table()->keys.size()));
-  thread_ = std::thread([this] { Run(); });
-}
-
-KeyWatch::~KeyWatch() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void KeyWatch::Run() {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kPace, [this] { return stopping_; })) {
-    lock.unlock();
-    LookOnce();
-    lock.lock();
-  }
+  thread_.emplace([this] { LookOnce(); });
 }
 
 void KeyWatch::LookOnce() {
@@ -59,7 +39,7 @@ void KeyWatch::LookOnce() {
   if (state == seen_) return;
   absl::StatusOr<KeyTable> table = ReadKeyTable(path_);
   if (!table.ok() && state != std::exchange(bad_, state)) return;  // perhaps half written
-  seen_ = state;
+  seen_ = table.ok() ? Text(table->digest) : state;
   metrics_.Reloaded(table.ok());
   if (!table.ok()) {
     Log(Severity::kError, "key file refused: the keys in use stay",

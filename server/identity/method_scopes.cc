@@ -58,7 +58,7 @@ const Service kServices[] = {
       {"Trace", kAdmin},
       {"FlushCache", kAdmin},
       {"SubscribeKvEvents", kMetrics}}},
-    // Other projects' protocols. KV events hold the caller's own tokens only.
+    // Other projects' protocols. KV events show the prompts of all keys of the tenant.
     {"vllm.grpc.engine.VllmEngine",
      {{"Generate", kInfer},
       {"Embed", kInfer},
@@ -68,7 +68,7 @@ const Service kServices[] = {
       {"GetServerInfo", kAny},
       {"GetTokenizer", kAny},
       {"GetLoads", kGateway},
-      {"SubscribeKvEvents", kGateway},
+      {"SubscribeKvEvents", kMetrics},
       {"FlushCache", kAdmin},
       {"StartProfile", kAdmin},
       {"StopProfile", kAdmin}}},
@@ -106,7 +106,7 @@ const Service kServices[] = {
       {"LoadLora", kAdmin},
       {"UnloadLora", kAdmin},
       {"GetKvEventSources", kAny},
-      {"SubscribeKvEvents", kGateway}}},
+      {"SubscribeKvEvents", kMetrics}}},
     {"inference.GRPCInferenceService",
      {{"ServerLive", kAny},
       {"ServerReady", kAny},

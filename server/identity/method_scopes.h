@@ -12,6 +12,12 @@ struct MethodRule {
   bool known = false;
   bool open = false;  // without a key too: probes cannot send one
   Scopes scopes;      // one of them is enough
+
+  // No other scope opens it: each call is logged with its caller (server/call/raw_service.cc).
+  bool administers() const {
+    return scopes.Has(Scope::kAdmin) &&
+           !scopes.HasOneOf({Scope::kInfer, Scope::kSession, Scope::kMetrics});
+  }
 };
 
 // `method` is "/package.Service/Method". Any thread.

@@ -1,20 +1,12 @@
-// Messages of quire.v1 from batches, and the answer to a flush.
+// Messages of quire.v1 from batches and flushes.
 #include "server/kv_events/control_kv_calls.h"
 
-#include <memory>
 #include <string>
-#include <utility>
 
-#include "engine/base/clock.h"
-#include "engine/base/log.h"
 #include "quire/v1/control.pb.h"
-#include "server/call/connection_table.h"
-#include "server/call/status_codec.h"
 #include "server/call/wire_check.h"
 #include "server/kv_events/cache_flush.h"
 #include "server/kv_events/kv_event_stream.h"
-#include "server/metrics/metrics.h"
-#include "server/session/session_resources.h"
 
 namespace quire {
 namespace {
@@ -62,54 +54,23 @@ absl::StatusOr<KvSubscriptionStart> ReadStart(const grpc::ByteBuffer& bytes) {
   return KvSubscriptionStart{.sequence = request.sequence(), .snapshot = !request.no_snapshot()};
 }
 
-class FlushReactor final : public grpc::ServerUnaryReactor {
- public:
-  FlushReactor(SessionResources* resources, const IncomingCall& call, grpc::ByteBuffer* out)
-      : resources_(resources),
-        caller_(call.caller),
-        call_(&resources->calls.connections, call.context->peer()),
-        out_(out) {}
+absl::StatusOr<CacheFlushRequest> ReadFlush(const Caller&, const grpc::ByteBuffer& bytes) {
+  v1::FlushCacheRequest request;
+  const absl::Status status = ParseMessage(bytes, &request);
+  if (!status.ok()) return status;
+  CacheFlush flush{.sessions = request.sessions()};
+  if (request.has_tenant()) flush.tenant = TenantIdOf(request.tenant());
+  return CacheFlushRequest{.flush = flush};
+}
 
-  void Start(const grpc::ByteBuffer& bytes) {
-    v1::FlushCacheRequest request;
-    const absl::Status status = ParseMessage(bytes, &request);
-    if (!status.ok()) return End(status);
-    CacheFlush flush{.sessions = request.sessions()};
-    if (request.has_tenant()) flush.tenant = TenantIdOf(request.tenant());
-    FlushCache(*resources_, flush, [this](const absl::StatusOr<FlushedCache>& flushed) {
-      if (flushed.ok()) Answer(*flushed);
-      End(flushed.status());
-    });
-  }
-  void OnDone() override { delete this; }
-
- private:
-  void Answer(const FlushedCache& flushed) {
-    Log(Severity::kInfo, "flush: KV of the prefix cache is dropped",
-        {{"tenant", caller_->tenant_name},
-         {"key", caller_->key_id},
-         {"blocks", flushed.blocks},
-         {"pages", flushed.pages}});
-    v1::FlushCacheResponse response;
-    response.set_blocks(static_cast<uint64_t>(flushed.blocks));
-    response.set_pages(static_cast<uint64_t>(flushed.pages));
-    response.set_kept_blocks(static_cast<uint64_t>(flushed.kept_blocks));
-    response.set_kept_pages(static_cast<uint64_t>(flushed.kept_pages));
-    const std::string bytes = response.SerializeAsString();
-    *out_ = ToByteBuffer(bytes.data(), bytes.size());
-  }
-  void End(const absl::Status& status) {
-    resources_->calls.metrics.RpcFinished("FlushCache", static_cast<int>(status.code()),
-                                          static_cast<double>(SteadyNowNs() - started_ns_) * 1e-9);
-    Finish(ToGrpcStatus(status));
-  }
-
-  SessionResources* const resources_;
-  const CallerRef caller_;
-  const int64_t started_ns_ = SteadyNowNs();
-  const OpenCall call_;
-  grpc::ByteBuffer* const out_;
-};
+std::string Encode(const FlushedCache& flushed) {
+  v1::FlushCacheResponse response;
+  response.set_blocks(static_cast<uint64_t>(flushed.blocks));
+  response.set_pages(static_cast<uint64_t>(flushed.pages));
+  response.set_kept_blocks(static_cast<uint64_t>(flushed.kept_blocks));
+  response.set_kept_pages(static_cast<uint64_t>(flushed.kept_pages));
+  return response.SerializeAsString();
+}
 
 }  // namespace
 
@@ -119,13 +80,11 @@ void AddKvCalls(RawService* service, SessionResources* resources) {
       KvEventsCall(resources, {.method = "SubscribeKvEvents",
                                .read = ReadStart,
                                .write = [](const KvEventBatch& batch) { return Encode(batch); }}));
-  service->Add("/quire.v1.Control/FlushCache",
-               [resources](const IncomingCall& call, const grpc::ByteBuffer* in,
-                           grpc::ByteBuffer* out) -> grpc::ServerUnaryReactor* {
-                 auto* reactor = new FlushReactor(resources, call, out);
-                 reactor->Start(*in);
-                 return reactor;
-               });
+  service->Add(
+      "/quire.v1.Control/FlushCache",
+      CacheFlushCall(resources, {.read = ReadFlush, .write = [](const FlushedCache& flushed) {
+                                   return Encode(flushed);
+                                 }}));
 }
 
 }  // namespace quire

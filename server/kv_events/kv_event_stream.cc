@@ -1,8 +1,6 @@
 // One write in flight; the session thread reads the next batch when it is done.
 #include "server/kv_events/kv_event_stream.h"
 
-#include <grpcpp/alarm.h>
-
 #include <memory>
 #include <utility>
 
@@ -97,7 +95,7 @@ class KvEventStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const KvEventProtocol* const protocol_;
   // The session thread's.
   std::unique_ptr<KvSubscription> subscription_;
-  grpc::Alarm patience_;     // for the write in flight
+  CallAlarm patience_;       // for the write in flight
   grpc::ByteBuffer buffer_;  // of the write in flight
   bool writing_ = false;
   bool failed_ = false;  // the last message is on its way

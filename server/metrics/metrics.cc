@@ -251,8 +251,8 @@ struct ServerMetrics::State : MetricRegistry {
       Gauges("quire_session_transfers", "Open Export and Import calls, by direction.");
   Gauge& exports = transfers.Add({{"direction", "export"}});
   Gauge& imports = transfers.Add({{"direction", "import"}});
-  Family<Gauge>& field_calls = Gauges(
-      "quire_field_calls", "Open GetTokenizer and FlushCache calls of other projects' protocols.");
+  Family<Gauge>& field_calls =
+      Gauges("quire_field_calls", "Open GetTokenizer and FlushCache calls.");
   Gauge& tokenizer_calls = field_calls.Add({{"method", "GetTokenizer"}});
   Gauge& flush_calls = field_calls.Add({{"method", "FlushCache"}});
   Counter& paused = OneCounter("quire_slow_reader_paused_total",

@@ -17,6 +17,7 @@ void Add(const TenantStats& from, TenantStats* to) {
   to->queued_tokens += from.queued_tokens;
   to->prompt_tokens += from.prompt_tokens;
   to->generated_tokens += from.generated_tokens;
+  to->host_pages += from.host_pages;
   for (size_t i = 0; i < kNumTenantLimits; ++i) to->refused[i] += from.refused[i];
 }
 
@@ -31,6 +32,8 @@ struct TenantMetrics::State {
         waiting(r.Gauges("quire_tenant_requests_waiting", "Waiting requests by tenant.")),
         waiting_tokens(
             r.Gauges("quire_tenant_waiting_tokens", "Tokens of waiting requests by tenant.")),
+        host_pages(r.Gauges("quire_tenant_host_pages",
+                            "Pages of host memory that hold KV of the tenant.")),
         prompt(r.Counters("quire_tenant_prompt_tokens_total", "Known tokens computed by tenant.")),
         generated(r.Counters("quire_tenant_generation_tokens_total", "Tokens sampled by tenant.")),
         refused(r.Counters("quire_tenant_refused_total",
@@ -40,6 +43,7 @@ struct TenantMetrics::State {
     Gauge* running;
     Gauge* waiting;
     Gauge* waiting_tokens;
+    Gauge* host_pages;
     Counter* prompt;
     Counter* generated;
     std::array<Counter*, kNumTenantLimits> refused;
@@ -49,8 +53,13 @@ struct TenantMetrics::State {
     const auto found = series.find(name);
     if (found != series.end()) return found->second;
     const prometheus::Labels labels{{"tenant", name}};
-    Series made{&running.Add(labels), &waiting.Add(labels),   &waiting_tokens.Add(labels),
-                &prompt.Add(labels),  &generated.Add(labels), {}};
+    Series made{&running.Add(labels),
+                &waiting.Add(labels),
+                &waiting_tokens.Add(labels),
+                &host_pages.Add(labels),
+                &prompt.Add(labels),
+                &generated.Add(labels),
+                {}};
     for (size_t i = 0; i < kNumTenantLimits; ++i) {
       made.refused[i] =
           &refused.Add({{"tenant", name}, {"limit", Name(static_cast<TenantLimit>(i))}});
@@ -63,6 +72,7 @@ struct TenantMetrics::State {
     to.running->Set(stats.running);
     to.waiting->Set(stats.queued);
     to.waiting_tokens->Set(static_cast<double>(stats.queued_tokens));
+    to.host_pages->Set(static_cast<double>(stats.host_pages));
     RaiseTo(*to.prompt, static_cast<double>(stats.prompt_tokens));
     RaiseTo(*to.generated, static_cast<double>(stats.generated_tokens));
     for (size_t i = 0; i < kNumTenantLimits; ++i) {
@@ -73,6 +83,7 @@ struct TenantMetrics::State {
   MetricRegistry::Family<Gauge>& running;
   MetricRegistry::Family<Gauge>& waiting;
   MetricRegistry::Family<Gauge>& waiting_tokens;
+  MetricRegistry::Family<Gauge>& host_pages;
   MetricRegistry::Family<Counter>& prompt;
   MetricRegistry::Family<Counter>& generated;
   MetricRegistry::Family<Counter>& refused;

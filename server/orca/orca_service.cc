@@ -13,6 +13,7 @@
 
 #include "server/call/connection_table.h"
 #include "server/call/status_codec.h"
+#include "server/call/tenant_quota.h"
 #include "server/call/wire_check.h"
 #include "server/orca/load_report.h"
 #include "xds/service/orca/v3/orca.pb.h"
@@ -24,7 +25,8 @@ struct Orca {
   const CallResources* calls;
   const Engine* engine;
   int32_t max_rows = 0;
-  std::shared_ptr<std::atomic<int>> open = std::make_shared<std::atomic<int>>(0);
+  std::shared_ptr<TenantQuota> quota =
+      std::make_shared<TenantQuota>(kMaxReportStreams, kMaxReportStreams / 2);
 };
 
 double IntervalSeconds(const xds::service::orca::v3::OrcaLoadReportRequest& request) {
@@ -43,13 +45,12 @@ class ReportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
         call_(&orca.calls->connections, call.context->peer()) {
     published_.store(this, std::memory_order_release);
   }
-  ~ReportStream() override { orca_.open->fetch_sub(1); }
+  ~ReportStream() override { orca_.quota->Leave(tenant_); }
 
   void Start(const grpc::ByteBuffer& bytes) {
     const std::lock_guard lock(mutex_);
     self_ = shared_from_this();
-    const bool too_many = orca_.open->fetch_add(1) >= kMaxReportStreams;
-    if (too_many) {
+    if (!orca_.quota->Enter(tenant_)) {
       return End(ToGrpcStatus(Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
                                       "too many streams of load reports; retry later", 1)));
     }

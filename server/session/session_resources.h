@@ -6,6 +6,7 @@
 #include "server/call/call_resources.h"
 #include "server/call/drain_state.h"
 #include "server/call/serving_model.h"
+#include "server/call/tenant_quota.h"
 
 namespace quire {
 
@@ -20,10 +21,10 @@ struct SessionResources {
   Engine& engine;
   const DrainState& drain;  // new sessions would end with the server
   StreamTable& streams;     // counts exports and imports among the open calls
+  TenantQuota& transfers;   // exports and imports under way
   SerialThread& thread;     // the session thread: owns the state of all session calls
   SessionWatches& watches;
   const HostArenas arenas;  // by rank; empty: no host memory
-  int transfers = 0;        // exports and imports under way; the session thread's
   bool tracing = false;     // a Trace call is open; the session thread's
 
   double max_ttl_seconds() const { return model.setup.scheduler.sessions.max_ttl_seconds; }

@@ -5,8 +5,6 @@
 // Owned by shared_ptr: by the library from Begin to Done, and by every job on its way to the call.
 #pragma once
 
-#include <grpcpp/alarm.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include "server/call/connection_table.h"
 #include "server/call/raw_service.h"
 #include "server/call/serial_thread.h"
+#include "server/session/call_alarm.h"
 #include "server/session/run_operation.h"
 #include "server/session/session_resources.h"
 
@@ -59,15 +58,20 @@ class SessionStream : public std::enable_shared_from_this<SessionStream> {
   // Runs `job` on the session thread after that time, unless `alarm`, a member of the call, is
   // cancelled before; holds the call until then.
   template <typename Job>
-  void SetAlarm(grpc::Alarm& alarm, double seconds, Job job) {
+  void SetAlarm(CallAlarm& alarm, double seconds, Job job) {
     const auto due = std::chrono::system_clock::now() +
                      std::chrono::duration_cast<std::chrono::system_clock::duration>(
                          std::chrono::duration<double>(seconds));
     // The alarm keeps its function until it is destroyed itself, with the call. So the function
-    // gives up its hold of the call when the alarm goes off or is cancelled.
-    alarm.Set(due, [this, self = shared_from_this(), job](bool in_time) mutable {
+    // gives up its hold of the call when the alarm goes off or is cancelled. An alarm that went off
+    // just before it was cancelled has posted already, and then finds another wait.
+    const uint64_t wait = alarm.waits() + 1;
+    alarm.Set(due, [this, &alarm, wait, self = shared_from_this(), job](bool in_time) mutable {
       const auto held = std::move(self);
-      if (in_time) Post(job);
+      if (!in_time) return;
+      Post([&alarm, wait, job]() mutable {
+        if (alarm.waits() == wait) job();
+      });
     });
   }
   // Ends the call unless it has ended. The call releases all it holds before its client can know of

@@ -1,8 +1,6 @@
 // Two reactors over the session thread, which reads and writes pages in place.
 #include "server/session/session_transfer.h"
 
-#include <grpcpp/alarm.h>
-
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -25,7 +23,6 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 // How long an export waits for KV to come to the host: several times the time that the largest
 // session takes. Later KV is left out, and its tokens travel alone.
 constexpr double kPatienceSeconds = 5;
-constexpr int kMaxTransfers = 64;
 
 absl::Status CallerGone() { return absl::CancelledError("the call was cancelled"); }
 
@@ -49,13 +46,13 @@ class Transfer : public SessionStream {
 
  protected:
   absl::Status Enter() {
-    if (resources_->transfers >= kMaxTransfers) {
+    if (!resources_->transfers.Enter(tenant_)) {
+      resources_->transfers.Leave(tenant_);
       return Refusal(absl::StatusCode::kUnavailable, "TOO_MANY_STREAMS",
                      "too many sessions are being exported and imported; retry later", 1);
     }
-    RETURN_IF_ERROR(resources_->streams.Enter());
-    ++resources_->transfers;
     entered_ = true;
+    RETURN_IF_ERROR(resources_->streams.Enter(tenant_));
     SetAlarm(deadline_, resources_->calls.options.default_deadline_seconds, [this] {
       End(Refusal(absl::StatusCode::kDeadlineExceeded, "DEADLINE", "the transfer took too long"));
     });
@@ -64,12 +61,12 @@ class Transfer : public SessionStream {
   void Leave() {
     deadline_.Cancel();
     if (!std::exchange(entered_, false)) return;
-    --resources_->transfers;
-    resources_->streams.Leave();
+    resources_->transfers.Leave(tenant_);
+    resources_->streams.Leave(tenant_);
   }
 
  private:
-  grpc::Alarm deadline_;
+  CallAlarm deadline_;
   bool entered_ = false;
 };
 
@@ -177,7 +174,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   SessionName name_;  // constant after Start
   // The session thread's.
-  grpc::Alarm patience_;
+  CallAlarm patience_;
   bool collecting_ = false;
   uint64_t turn_ = 0;  // holds the session
   std::optional<SessionFileWriter> writer_;

@@ -2,8 +2,6 @@
 // that of all streaming calls but Generate.
 #include "server/timeline/trace_call.h"
 
-#include <grpcpp/alarm.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -143,8 +141,8 @@ class TraceCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
   }
 
   // The session thread's.
-  grpc::Alarm end_;
-  grpc::Alarm deadline_;  // for the reader of the file
+  CallAlarm end_;
+  CallAlarm deadline_;    // for the reader of the file
   bool entered_ = false;  // counts as the open Trace call
   bool recording_ = false;
   bool profiling_ = false;

@@ -1,7 +1,6 @@
-// The clock of the machine decides about validity; the pace comes from the steady clock.
+// The clock of the machine decides about validity.
 #include "server/tls/certificate_watch.h"
 
-#include <chrono>
 #include <ctime>
 #include <utility>
 #include <vector>
@@ -12,7 +11,6 @@
 namespace quire {
 namespace {
 
-constexpr std::chrono::seconds kPace(1);
 constexpr time_t kDay = 24 * 60 * 60;
 constexpr time_t kSoon = 7 * kDay;
 
@@ -27,26 +25,10 @@ CertificateWatch::CertificateWatch(CertificateStore* store, TlsMetrics* metrics)
     : store_(*store), metrics_(*metrics) {
   TellTaken("TLS certificate in use");
   TellHandshakes();
-  thread_ = std::thread([this] { Run(); });
-}
-
-CertificateWatch::~CertificateWatch() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void CertificateWatch::Run() {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kPace, [this] { return stopping_; })) {
-    lock.unlock();
+  thread_.emplace([this] {
     LookOnce();
     TellHandshakes();
-    lock.lock();
-  }
+  });
 }
 
 void CertificateWatch::LookOnce() {

@@ -2,12 +2,11 @@
 // log and metrics of each change.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
-#include <thread>
+#include <optional>
 
 #include "server/metrics/tls_metrics.h"
 #include "server/tls/certificate_store.h"
+#include "server/watch/watch_thread.h"
 
 namespace quire {
 
@@ -15,10 +14,8 @@ class CertificateWatch {
  public:
   // Both outlive the watch, which looks until it is destroyed.
   CertificateWatch(CertificateStore* store, TlsMetrics* metrics);
-  ~CertificateWatch();
 
  private:
-  void Run();
   void LookOnce();
   void TellTaken(const char* event);
   void TellHandshakes();
@@ -26,10 +23,7 @@ class CertificateWatch {
   CertificateStore& store_;
   TlsMetrics& metrics_;
   bool told_expiry_ = false;  // the thread's: the certificate in use has expired, and it was said
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopping_ = false;  // under mutex_
-  std::thread thread_;     // last, because it uses the members above
+  std::optional<WatchThread> thread_;  // set when the constructor has told the beginning
 };
 
 }  // namespace quire

@@ -4,58 +4,26 @@ import collections
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
 import subprocess
-import time
 
 import grpc
+from processes import PATIENCE, await_true, free_port
 from quire.v1 import control_pb2, control_pb2_grpc
 from quire.v1 import inference_pb2, inference_pb2_grpc
 from quire.v1 import sessions_pb2, sessions_pb2_grpc
 
 FLEET = pathlib.Path(__file__).resolve().parents[2] / "deploy/fleet"
-PATIENCE = 90  # seconds: beyond it something hangs; never how long a thing should take
 HEADER = "x-quire-session"
 SHIPPED = {"a": (50051, 9464), "b": (50052, 9465), "c": (50053, 9466)}  # ports in the files
-
-
-def await_true(condition, what):
-    """Returns the condition's first true value; AssertionError that names it after PATIENCE."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never: {what() if callable(what) else what}")
-        time.sleep(0.05)
-
-
-def free_port():
-    """A port of this machine that was free a moment ago, and will likely stay so."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def program(name):
     """The path of a proxy's program; None if it is not installed."""
     return shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
-
-
-def make_certificate(folder):
-    """A certificate for localhost and its key, as HAProxy finds them: NAME and NAME.key."""
-    certificate = pathlib.Path(folder, "quire.pem")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
-        + ["-addext", "subjectAltName=DNS:localhost"]
-        + ["-keyout", f"{certificate}.key", "-out", certificate],
-        check=True,
-        capture_output=True,
-    )
-    return certificate
 
 
 class Calls:
@@ -252,6 +220,35 @@ class HAProxy(Proxy):
     def reload(self):
         self.write()
         self.process.send_signal(signal.SIGUSR2)
+
+    def state(self, server):
+        """The proxy's own line on a server: UP, DOWN or the checks on its way there."""
+        with socket.socket(socket.AF_UNIX) as stats:
+            stats.connect(f"{self.folder}/quire.sock")
+            stats.sendall(b"show stat\n")
+            lines = stats.makefile().read().splitlines()
+        return next(line for line in lines if line.startswith(f"quire,{server},"))
+
+
+class HAProxyToTls(HAProxy):
+    """HAProxy with the file's line of a server elsewhere, `servers["d"]`, and no other server."""
+
+    def render(self, text):
+        d = self.servers["d"]
+        lines = text.splitlines(keepends=True)
+        text = "".join(line for line in lines if not re.match(r" +server [abc] ", line))
+        return self.replaced(
+            text,
+            ("    # server d 10.0.0.14:50051", f"    server d 127.0.0.1:{d.grpc_port}"),
+            ("port 9464 ssl", f"port {d.port} ssl"),
+            ("verifyhost gpu-4.example", "verifyhost localhost"),
+            ("/etc/haproxy/ca.pem", d.certificate),
+            ("/etc/haproxy/client.pem", self.certificate),
+            ("bind :8443", f"bind 127.0.0.1:{self.port}"),
+            ("127.0.0.1:8081", f"127.0.0.1:{self.plain_port}"),
+            ("/etc/haproxy/quire.pem", self.certificate),
+            ("/run/haproxy/", f"{self.folder}/"),
+        )
 
 
 class Nginx(Proxy):

@@ -13,18 +13,12 @@ import tempfile
 import unittest
 
 import grpc
+import quire
 from quire.v1 import control_pb2
 
-from fleet_servers import (
-    PATIENCE,
-    HAProxy,
-    Nginx,
-    Server,
-    await_true,
-    counted,
-    make_certificate,
-    program,
-)
+from fleet_servers import HAProxy, HAProxyToTls, Nginx, Server, counted, program
+from observability_servers import GuardedServer
+from processes import PATIENCE, await_true, make_certificate
 
 BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
 # Enough that chance alone hardly moves a server's share: with 6,000 sessions over 3 servers one
@@ -240,6 +234,34 @@ class FleetTest:
 
 class HAProxyTest(FleetTest, unittest.TestCase):
     proxy_class = HAProxy
+
+
+@unittest.skipIf(program("haproxy") is None, "haproxy is not installed: see scripts/deps")
+class HAProxyToTlsTest(unittest.TestCase):
+    def test_a_server_elsewhere_asks_the_proxy_for_a_certificate_and_clients_for_a_key(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        certificate = make_certificate(folder.name)
+        server = GuardedServer(BIN / "quire-server", "--ssl-ca-certs", str(certificate))
+        self.addCleanup(server.stop)
+        proxy = HAProxyToTls(folder.name, certificate, {"d": server})
+        self.assertEqual(proxy.checked()[0], 0, proxy.checked())
+        proxy.start()
+        self.addCleanup(proxy.stop)
+
+        def ask(target, **given):
+            with quire.QuireClient(target, timeout=PATIENCE, retries=None, **given) as client:
+                return client.generate_text("Once", quire.Options(max_tokens=4))
+
+        through = {"target": f"localhost:{proxy.port}", "ca_cert": certificate}
+        await_true(lambda: "UP" in proxy.state("d"), "the proxy finds the server")
+        self.assertTrue(ask(**through, api_key=server.key))
+        with self.assertRaises(quire.QuireError) as raised:
+            ask(**through)
+        self.assertEqual(raised.exception.code, grpc.StatusCode.UNAUTHENTICATED)
+        with self.assertRaises(quire.QuireError) as raised:
+            ask(server.target, ca_cert=server.certificate, api_key=server.key)
+        self.assertEqual(raised.exception.code, grpc.StatusCode.UNAVAILABLE)
 
 
 class NginxTest(FleetTest, unittest.TestCase):

@@ -12,7 +12,8 @@ import sys
 import time
 import urllib.request
 
-from observability_servers import Server, await_true
+from observability_servers import Server
+from processes import await_true
 
 SCRAPES = 300
 

@@ -10,38 +10,17 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
-import time
 import urllib.parse
 import urllib.request
 
 import quire
+from processes import PATIENCE, await_true, free_port, make_certificate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PATIENCE = 90  # seconds: beyond it something hangs; never how long a thing should take
 SCRAPE = "500ms"
-
-
-def await_true(condition, what):
-    """Returns the condition's first true value; AssertionError that names it after PATIENCE."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never: {what() if callable(what) else what}")
-        time.sleep(0.05)
-
-
-def free_port():
-    """A port of this machine that was free a moment ago, and will likely stay so."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Server:
@@ -49,17 +28,24 @@ class Server:
 
     def __init__(self, binary, *flags, stderr=None, descriptors=None):
         self._folder = tempfile.TemporaryDirectory()
-        self.target = f"unix:{self._folder.name}/quire.sock"
         self.port = free_port()
         self.instance = f"127.0.0.1:{self.port}"
         self._log = open(stderr or f"{self._folder.name}/log", "w+")
         self._descriptors = descriptors
         self._command = [
-            *(binary, "--device", "cpu", "--uds", f"{self._folder.name}/quire.sock"),
-            *("--metrics-port", str(self.port), *flags),
+            *(binary, "--device", "cpu", "--metrics-port", str(self.port)),
+            *(*self._listen(binary), *flags),
         ]
-        self.client = quire.QuireClient(self.target, timeout=PATIENCE)
+        self.client = self._connect()
         self.start()
+
+    def _listen(self, binary):
+        """Sets `target`; the flags for it."""
+        self.target = f"unix:{self._folder.name}/quire.sock"
+        return "--uds", f"{self._folder.name}/quire.sock"
+
+    def _connect(self):
+        return quire.QuireClient(self.target, timeout=PATIENCE)
 
     def start(self):
         limit = ["prlimit", f"--nofile={self._descriptors}"] if self._descriptors else []
@@ -110,6 +96,35 @@ class Server:
             self.kill()
         self._log.close()
         self._folder.cleanup()
+
+
+class GuardedServer(Server):
+    """A server with a certificate and a key, for the tenant acme, who may wait with one request."""
+
+    def _listen(self, binary):
+        self.certificate = make_certificate(self._folder.name)
+        keys = pathlib.Path(self._folder.name, "keys.json")
+        made = subprocess.run(
+            [binary.with_name("quire"), "key", "new", "--file", keys, "--tenant", "acme"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        self.key = made.stdout.strip()
+        table = json.loads(keys.read_text())
+        table["tenants"]["acme"] = {"max_running_requests": 1, "max_queued_requests": 1}
+        keys.write_text(json.dumps(table))
+        self.grpc_port = free_port()
+        self.target = f"localhost:{self.grpc_port}"
+        return (
+            *("--port", str(self.grpc_port), "--api-keys", str(keys)),
+            *("--ssl-certfile", str(self.certificate)),
+            *("--ssl-keyfile", f"{self.certificate}.key"),
+        )
+
+    def connect(self, **changes):
+        given = {"ca_cert": self.certificate, "api_key": self.key, **changes}
+        return quire.QuireClient(self.target, timeout=PATIENCE, retries=None, **given)
+
+    _connect = connect
 
 
 class GpuServer:

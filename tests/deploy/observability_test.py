@@ -20,7 +20,8 @@ import unittest
 
 import quire
 import yaml
-from observability_servers import PATIENCE, ROOT, GpuServer, Prometheus, Server, await_true
+from observability_servers import ROOT, GpuServer, GuardedServer, Prometheus, Server
+from processes import PATIENCE, await_true
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 SERVER = BIN / "quire-server"
@@ -130,6 +131,42 @@ def start_load(server, *flags):
     )
 
 
+class GuardedTraffic:
+    """Answers, refusals by a limit, by the door and by TLS on a guarded server, until stop()."""
+
+    def __init__(self, server):
+        self._server = server
+        self._ending = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(4)]
+        self._threads.append(threading.Thread(target=self._be_refused))
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self):
+        """Four ask, one may run and one may wait: the limit refuses the others."""
+        while not self._ending.wait(0.05):
+            self._try(self._server.client, max_tokens=40)
+
+    def _be_refused(self):
+        while not self._ending.wait(0.2):
+            with self._server.connect(api_key=None) as stranger:
+                self._try(stranger, max_tokens=1)
+            with quire.QuireClient(self._server.target, timeout=5, retries=None) as plaintext:
+                self._try(plaintext, max_tokens=1)
+
+    @staticmethod
+    def _try(client, **options):
+        try:
+            client.generate_text("Once", quire.Options(ignore_eos=True, **options))
+        except quire.QuireError:
+            pass
+
+    def stop(self):
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+
 class Load:
     """Traffic of every kind on one server, until stop()."""
 
@@ -217,8 +254,11 @@ class DashboardsTest(WatchedTest):
             *("--max-num-seqs", "8", "--no-log-requests"),
         )
         cls.gpu = cls.cleaned(GpuServer())
-        cls.prometheus = cls.cleaned(Prometheus([cls.busy.instance, cls.gpu.instance]))
+        cls.guarded = cls.cleaned(GuardedServer(SERVER, "--no-log-requests"))
+        servers = (cls.busy, cls.gpu, cls.guarded)
+        cls.prometheus = cls.cleaned(Prometheus([server.instance for server in servers]))
         cls.cleaned(Load(cls.busy))
+        cls.cleaned(GuardedTraffic(cls.guarded))
 
     def test_every_query_of_every_panel_returns_data(self):
         missing = {}
@@ -226,9 +266,9 @@ class DashboardsTest(WatchedTest):
         def complete():
             missing.clear()
             for dashboard, title, query in panels():
-                on_gpu = title in NOT_ON_THE_CPU
-                instance = self.gpu.instance if on_gpu else self.busy.instance
-                if not self.prometheus.query(ask(query, instance)):
+                server = self.guarded if dashboard == "tenants" else self.busy
+                server = self.gpu if title in NOT_ON_THE_CPU else server
+                if not self.prometheus.query(ask(query, server.instance)):
                     missing[f"{dashboard}: {title}"] = query
             return not missing
 

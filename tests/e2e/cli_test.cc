@@ -144,6 +144,7 @@ class FakeControl final : public v1::Control::Service {
   std::atomic<int> memory_answers{1 << 20};  // then the server is gone
   v1::AbortRequest abort;
   v1::DrainRequest drain;
+  v1::FlushCacheRequest flush;
   bool draining = true;
 
   grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
@@ -198,6 +199,14 @@ class FakeControl final : public v1::Control::Service {
                      v1::DrainResponse* response) override {
     drain = *request;
     response->set_running_requests(1);
+    return grpc::Status::OK;
+  }
+  grpc::Status FlushCache(grpc::ServerContext*, const v1::FlushCacheRequest* request,
+                          v1::FlushCacheResponse* response) override {
+    flush = *request;
+    response->set_blocks(12);
+    response->set_pages(3);
+    response->set_kept_blocks(4);
     return grpc::Status::OK;
   }
   grpc::Status Undrain(grpc::ServerContext*, const v1::UndrainRequest*,
@@ -427,7 +436,8 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire session get --help lists the flags.\n"},
       {{},
        "quire: a command is required: generate, chat, tokenize, detokenize, session, info, "
-       "health, memory, abort, drain, trace, key or completion\nquire --help lists the flags.\n"},
+       "health, memory, abort, drain, flush, trace, key or completion\nquire --help lists the "
+       "flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);
@@ -770,6 +780,20 @@ TEST_F(CliTest, AbortAndDrain) {
   EXPECT_EQ(Run({"drain", "--undo"}), 0);
   EXPECT_EQ(out_, "was not draining\n");
   EXPECT_EQ(Run({"drain", "--undo", "--exit-when-idle"}), 2);
+}
+
+TEST_F(CliTest, FlushSaysWhatBecameFreeAndWhatStays) {
+  EXPECT_EQ(Run({"flush"}), 0);
+  EXPECT_EQ(out_,
+            "freed    12 blocks, 3 pages of host memory\n"
+            "kept     4 blocks, 0 pages: in use, or of sessions\n");
+  EXPECT_FALSE(control_.flush.has_sessions());
+  EXPECT_FALSE(control_.flush.has_tenant());
+  EXPECT_EQ(Run({"flush", "--sessions", "--tenant", "acme", "--json"}), 0);
+  EXPECT_EQ(out_, "{\"blocks\":\"12\",\"pages\":\"3\",\"kept_blocks\":\"4\"}\n");
+  EXPECT_TRUE(control_.flush.sessions());
+  EXPECT_EQ(control_.flush.tenant(), "acme");
+  EXPECT_EQ(Run({"flush", "acme"}), 2);
 }
 
 }  // namespace

@@ -163,6 +163,18 @@ class CliTest(unittest.TestCase):
         self.assertEqual(sum(int(owner['blocks']) for owner in memory['tiers'][0]['owners']), total)
         self.assertIn(f'device   {total} blocks of 16 tokens', self.run_ok('memory'))
 
+    def test_flush_empties_the_prefix_cache(self):
+        prompt = ','.join(str(i) for i in range(900, 940))  # that no other test sends
+        cached = lambda: self.frames('--token-ids', prompt, '--max-tokens', '1')[-1][
+            'finished']['usage'].get('cached_tokens', 0)
+        cached()
+        self.assertEqual(cached(), 32)
+        self.assertRegex(self.run_ok('flush'),
+                         r'^freed    \d+ blocks, \d+ pages of host memory\n'
+                         r'kept     \d+ blocks, \d+ pages: in use, or of sessions\n$')
+        self.assertEqual(cached(), 0)
+        self.assertGreaterEqual(int(json.loads(self.run_ok('flush', '--json'))['blocks']), 2)
+
     def test_memory_is_watched_until_ctrl_c(self):
         watch = self.server.start('memory', '--watch')
         lines = [watch.stdout.readline().decode() for _ in range(3)]

@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "clients/cpp/call/interrupt.h"
@@ -82,9 +84,59 @@ TEST_F(KeyCliTest, ListsWithoutDigestsAndRevokes) {
   EXPECT_THAT(err_, HasSubstr("has no key '" + id + "'"));
 }
 
+TEST_F(KeyCliTest, TheServersUserCanStillReadTheFile) {
+  if (getuid() != 0) GTEST_SKIP() << "only root gives files away";
+  constexpr uid_t kUser = 65534;
+  MakeKey({"--tenant", "acme"});
+  ASSERT_EQ(chown(path_.c_str(), kUser, kUser), 0);
+  ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
+  const std::string key = MakeKey({"--tenant", "acme"});
+  EXPECT_EQ(Run({"revoke", key.substr(3, kKeyIdDigits), "--file", path_}), 0) << err_;
+  struct stat info {};
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, kUser);
+  EXPECT_EQ(info.st_gid, kUser);
+  EXPECT_EQ(info.st_mode & 0777, 0640u);
+}
+
+TEST_F(KeyCliTest, CommandsAtATimeLoseNoKeyAndALinkStays) {
+  const std::string link = path_ + ".link";
+  MakeKey({"--tenant", "acme"});
+  std::filesystem::create_symlink(path_, link);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&link] {
+      std::istringstream in;
+      std::ostringstream out, err;
+      Terminal terminal{in, out, err};
+      Interrupt interrupt;
+      EXPECT_EQ(RunQuire({"key", "new", "--file", link, "--tenant", "acme"}, terminal, interrupt),
+                0);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  std::filesystem::remove(link);
+  EXPECT_EQ(Run({"list", "--file", path_}), 0);
+  EXPECT_EQ(std::ranges::count(out_, '\n'), 9);
+}
+
+TEST_F(KeyCliTest, ToleratesEntriesThatAreNone) {
+  std::ofstream(path_) << R"({"tenants": {}, "keys": [1, {"id": 2}]})";
+  EXPECT_EQ(Run({"list", "--file", path_}), 0);
+  EXPECT_EQ(Run({"revoke", "0123456789abcdef", "--file", path_}), 1);
+  EXPECT_EQ(Run({"new", "--tenant", "a", "--note", "\xff"}), 2);
+  EXPECT_THAT(err_, HasSubstr("--note: must be UTF-8"));
+}
+
 TEST_F(KeyCliTest, NamesMistakes) {
   EXPECT_EQ(Run({"new"}), 2);
   EXPECT_THAT(err_, HasSubstr("key new needs --tenant NAME"));
+  for (const std::string& name :
+       std::vector<std::string>{"other", "Acme Inc", "a/b", "\xc3\xa9", std::string(65, 'a')}) {
+    EXPECT_EQ(Run({"new", "--tenant", name}), 2);
+    EXPECT_THAT(err_, HasSubstr("--tenant '" + name + "': 1 to 64 letters"));
+  }
   EXPECT_EQ(Run({"new", "--tenant", "a", "--scopes", "root"}), 2);
   EXPECT_THAT(err_, HasSubstr("there is no 'root'"));
   EXPECT_EQ(Run({"list"}), 2);

@@ -5,16 +5,34 @@ and --admin-uds: keys_test.py FOLDER_OF_PROGRAMS."""
 
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
 
+import grpc
 from logged_server import PATIENCE, LoggedServer, await_true, clean_environment
 from running_server import BINARY as PROGRAMS  # here the folder of all programs
 
 BAD_CONFIG = 2
 STATUS = 10  # exit code of quire, plus the code of gRPC
 DENIED, UNAUTHENTICATED, EXHAUSTED = STATUS + 7, STATUS + 16, STATUS + 8
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def foreign_methods():
+    """The methods of other projects' protocols that answer with one message."""
+    found = set()
+    for path in (ROOT / "tests/testdata/field").glob("*.txt"):  # from the originals
+        for line in path.read_text().splitlines():
+            if line.startswith("method ") and line.split()[-2] != "stream":
+                found.add(line.split()[1])
+    text = (ROOT / "proto/field/vllm_engine.proto").read_text()
+    for method in re.findall(r"^  rpc (\w+)\([\w.]+\)\s+returns \([\w.]+\);", text, re.M):
+        found.add(f"vllm.grpc.engine.VllmEngine/{method}")
+    return sorted(found)
 
 
 class Server(LoggedServer):
@@ -57,6 +75,9 @@ class KeysTest(unittest.TestCase):
             self.assertIn("s", listed(acme).stdout.split())
             self.assertNotIn("s", listed(beta).stdout.split())
             self.assertEqual(quire("health", "--server", server.address).returncode, 0)
+            info = lambda key: quire("info", "--server", server.address, key=key).stdout
+            self.assertIn("scope metrics", info(acme))
+            self.assertIn("blocks free", info(ops))
             drain = lambda key, *more: quire("drain", "--server", server.address, *more, key=key)
             self.assertEqual(drain(acme).returncode, DENIED)
             self.assertEqual(drain(ops).returncode, 0)
@@ -69,6 +90,45 @@ class KeysTest(unittest.TestCase):
                 server.metric("quire_tenant_generation_tokens_total", 'tenant="acme"'), 4)
             self.assertEqual(server.metric("quire_auth_failures_total", 'reason="missing"'), 1)
             self.assertNotIn(acme[20:], server.log())
+
+    def test_each_administrative_use_of_a_foreign_protocol_is_logged_with_its_caller(self):
+        user = self.make("acme", "--scopes", "infer,session,metrics")
+        ops = self.make("ops", "--scopes", "admin")
+        with Server("--api-keys", self.file) as server:
+            with grpc.insecure_channel(server.address) as channel:
+                def code(method, key, request=b""):
+                    call = channel.unary_unary("/" + method)
+                    try:
+                        call(request, metadata=(("authorization", "Bearer " + key),),
+                             timeout=PATIENCE)
+                    except grpc.RpcError as error:
+                        return error.code()
+                    return grpc.StatusCode.OK
+
+                administers = [method for method in foreign_methods()
+                               if code(method, user) == grpc.StatusCode.PERMISSION_DENIED]
+                for method in ("vllm.grpc.engine.VllmEngine/FlushCache", "vllm.Control/LoadLora",
+                               "vllm.grpc.engine.VllmEngine/StopProfile",
+                               "openengine.v1.Control/UnloadLora",
+                               "inference.GRPCInferenceService/TraceSetting"):
+                    self.assertIn(method, administers)
+                self.assertEqual(server.events("administration"), [])
+                for method in administers:
+                    self.assertNotEqual(code(method, ops), grpc.StatusCode.PERMISSION_DENIED)
+                aborts = [method for method in foreign_methods() if method.endswith("/Abort")]
+                self.assertEqual(len(aborts), 3)
+                one_id = b"\x0a\x01x"  # field 1 of each protocol's request: "x"
+                for method in aborts:
+                    self.assertEqual(code(method, ops, one_id), grpc.StatusCode.OK)
+            aborted = lambda: [line for line in server.events("abort") if line["named"] == 1]
+            await_true(lambda: len(aborted()) == len(aborts), "the lines of the aborts")
+            caller = {"tenant": "ops", "key": ops[3:19]}
+            logged = server.events("administration")
+            self.assertEqual([line["method"] for line in logged], administers)
+            self.assertEqual([line["method"] for line in aborted()], aborts)
+            for line in logged + aborted() + server.events("flush"):
+                self.assertEqual({name: line[name] for name in caller}, caller, line)
+            self.assertNotIn(ops[20:], server.log())
 
     def test_changes_of_the_file_are_taken_and_nonsense_is_not(self):
         first = self.make("acme")
@@ -84,6 +144,28 @@ class KeysTest(unittest.TestCase):
             self.assertIn(self.file, server.events("key file refused")[0]["reason"])
             pathlib.Path(self.file).write_text(good)
             await_true(lambda: server.metric("quire_key_file_refused") == 0, "the end of it")
+
+    def test_a_tenant_does_not_choose_to_come_before_others(self):
+        key = self.make("acme")
+        with Server("--api-keys", self.file) as server:
+            refused = self.ask(server, key, "--priority", "1")
+            self.assertEqual(refused.returncode, DENIED)
+            self.assertIn("priority: must be at most 0 for this tenant", refused.stderr)
+            self.assertEqual(self.ask(server, key, "--priority", "-1").returncode, 0)
+            text = json.loads(pathlib.Path(self.file).read_text())
+            text["tenants"]["acme"] = {"max_priority": 1}
+            pathlib.Path(self.file).write_text(json.dumps(text))
+            await_true(lambda: self.ask(server, key, "--priority", "1").returncode == 0, "allowed")
+
+    def test_a_dry_run_reads_the_file(self):
+        self.make("acme")
+        command = [PROGRAMS / "quire-server", "--dry-run", "--api-keys", self.file]
+        run = lambda: subprocess.run(command, env=clean_environment(), capture_output=True,
+                                     text=True, timeout=PATIENCE)
+        self.assertEqual(run().returncode, 0)
+        pathlib.Path(self.file).write_text('{"tenants": {"Acme Inc": {}}, "keys": []}')
+        self.assertEqual(run().returncode, 2)
+        self.assertIn(self.file, run().stderr)
 
     def test_limits_of_a_tenant_hold_and_change(self):
         key = self.make("acme")
@@ -102,6 +184,38 @@ class KeysTest(unittest.TestCase):
             text["tenants"]["acme"] = {}
             pathlib.Path(self.file).write_text(json.dumps(text))
             await_true(lambda: self.ask(server, key).returncode == 0, "the limit is gone")
+
+    def test_host_memory_of_a_tenant_is_bounded(self):
+        keys = {tenant: self.make(tenant) for tenant in ("acme", "beta")}
+        text = json.loads(pathlib.Path(self.file).read_text())
+
+        def limit(tokens):
+            text["tenants"]["acme"] = {"max_host_kv_tokens": tokens}
+            pathlib.Path(self.file).write_text(json.dumps(text))
+
+        limit(40)  # two blocks of 16 tokens
+        with Server("--api-keys", self.file, "--session-idle-offload-after", "0.05") as server:
+            pages = lambda tenant: server.metric("quire_tenant_host_pages", f'tenant="{tenant}"')
+            turn = lambda tenant: self.ask(server, keys[tenant], "--session", "s", "--ignore-eos",
+                                           "--temperature", "0", tokens=70)
+            first = {tenant: turn(tenant).stdout for tenant in keys}
+            self.assertEqual(first["acme"], first["beta"])
+            # 70 tokens and more have KV; beta has no limit.
+            await_true(lambda: pages("beta") >= 5 and pages("acme") == 2, "the KV is stored")
+            second = {tenant: turn(tenant) for tenant in keys}
+            self.assertEqual(second["acme"].returncode, 0, second["acme"].stderr)
+            self.assertEqual(second["acme"].stdout, second["beta"].stdout)
+            await_true(lambda: pages("beta") >= 9, "the second turn is stored")
+            self.assertEqual(pages("acme"), 2)
+            quire("session", "close", "s", "--server", server.address, key=keys["acme"])
+            limit(16)  # one page too many, which no session wants any more
+            await_true(lambda: pages("acme") == 1, "the lower limit")
+            limit(0)
+            await_true(lambda: turn("acme").returncode == 0 and pages("acme") > 2, "no limit")
+            limit(-1)
+            await_true(lambda: server.metric("quire_key_file_refused") == 1, "the alarm")
+            self.assertIn("tenants.acme.max_host_kv_tokens is out of range",
+                          server.events("key file refused")[0]["reason"])
 
     def test_bad_files_are_refused_at_the_start(self):
         self.make("acme")

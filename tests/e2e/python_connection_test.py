@@ -233,6 +233,14 @@ class PlacesTest(ConnectionTest):
             self.client(target, api_key_file=key).load()
             self.assertEqual(self.service.sent("authorization"), ["Bearer qk-argument-1"])
 
+    def test_the_profile_of_another_server_is_left_out_unless_it_is_named(self):
+        target = self.serve()
+        self.profiles(default={"server": "unix:/nonexistent", "headers": {"x-a": "file"}})
+        self.client(target).load()
+        self.assertEqual(self.service.sent("x-a"), [])
+        self.client(target, profile="default").load()
+        self.assertEqual(self.service.sent("x-a"), ["file"])
+
     def test_profiles_are_chosen_by_name(self):
         target = self.serve()
         file = self.profiles(near={"server": target}, far={"server": "unix:/nonexistent"})

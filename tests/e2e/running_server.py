@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 import grpc
 
@@ -59,7 +60,12 @@ class RunningServer:
         return self._log.text()
 
     def admin_port(self):
-        return int(re.search(r" READY .*metrics_port=(\d+)", self.log()).group(1))
+        """Its number, from the line with READY: the socket may accept calls before that is said."""
+        deadline = time.monotonic() + START_SECONDS
+        while not (ready := re.search(r" READY .*metrics_port=(\d+)", self.log())):
+            assert time.monotonic() < deadline and self.process.poll() is None, self.log()
+            time.sleep(0.01)
+        return int(ready.group(1))
 
     def get(self, path):
         """Status and text of a page of the admin port, once the server is READY."""

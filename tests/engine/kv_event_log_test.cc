@@ -27,7 +27,12 @@ class KvEventLogTest : public testing::Test {
   explicit KvEventLogTest(int32_t num_blocks = 200)
       : pool_(num_blocks + 1),
         tree_(pool_, kBlockSize, 0),
-        log_(kBlockSize, {.max_batches = 4, .max_subscriptions = 3}, [this] { ++wakes_; }) {}
+        log_(kBlockSize,
+             {.max_batches = 4,
+              .max_tenants = 2,
+              .max_subscriptions = 5,
+              .max_subscriptions_of_tenant = 3},
+             [this] { ++wakes_; }) {}
 
   // A cached prompt of `num_blocks` blocks that begins with `first`.
   void Cache(int32_t first, int32_t num_blocks = 1, TenantId tenant = kTenant) {
@@ -237,11 +242,41 @@ TEST_F(KvEventLogTest, EndsTheEventsOfATenantWithoutReadersAfterTheBatchesThatAr
 }
 
 TEST_F(KvEventLogTest, BoundsSubscriptions) {
+  const auto refused = [this](TenantId tenant) {
+    return log_.Subscribe(tenant, {}, [] {}).status().code() ==
+           absl::StatusCode::kResourceExhausted;
+  };
   auto one = Subscribe(), two = Subscribe(), three = Subscribe();
-  EXPECT_EQ(log_.Subscribe(kTenant, {}, [] {}).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(refused(kTenant)) << "three of one tenant";
+  auto four = Subscribe({}, kTenant + 1), five = Subscribe({}, kTenant + 1);
+  EXPECT_TRUE(refused(kTenant + 1)) << "five in all";
   two.reset();
   two = Subscribe();
+}
+
+TEST_F(KvEventLogTest, ATenantWithoutReadersGivesItsPlaceToAnother) {
+  auto one = Subscribe({}, kTenant + 1), two = Subscribe({}, kTenant + 2);
+  Serve();
+  EXPECT_EQ(log_.Subscribe(kTenant, {}, [] {}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  one.reset();
+  two.reset();
+  auto reader = Subscribe();
+  Cache(3);
+  Serve();
+  EXPECT_FALSE(tree_.events().Tells(kTenant + 1)) << "the one that was alone longest";
+  EXPECT_TRUE(tree_.events().Tells(kTenant + 2));
+  EventReplay seen;
+  Read(*reader, seen);
+  EXPECT_THAT(Prompts(seen), ElementsAre(3));
+
+  // Its place goes and comes again before the scheduler has looked.
+  two = Subscribe({}, kTenant + 1);
+  two.reset();
+  one = Subscribe({}, kTenant + 2);
+  Serve();
+  EXPECT_FALSE(tree_.events().Tells(kTenant + 1));
+  EXPECT_TRUE(tree_.events().Tells(kTenant + 2));
 }
 
 TEST_F(KvEventLogTest, ShowsATenantItsOwnBlocksAlone) {

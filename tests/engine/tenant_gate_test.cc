@@ -189,6 +189,19 @@ TEST_F(GateTest, DeadlineThatCannotBeMetIsRefused) {
   EXPECT_NEAR(*gate_.PredictTtftSeconds(kTwo, 50, now_ns_), 0.02 + 0.1, 0.005);
 }
 
+// All rows are taken by long requests: when one becomes free is not known, so no request is
+// refused.
+TEST_F(GateTest, NothingIsPredictedFromALongGapBetweenAdmissions) {
+  for (int i = 0; i < 200; ++i) gate_.AddStep(i % 101, 0.01);
+  load_.running = 4;
+  Publish({.tenant = kOne, .running = 4, .begun = 4, .begun_tokens = 40});
+  now_ns_ += 5 * kSecond;
+  EXPECT_LT(*gate_.PredictTtftSeconds(kOne, 10, now_ns_), 10);
+  now_ns_ += 60 * kSecond;
+  EXPECT_FALSE(gate_.PredictTtftSeconds(kOne, 10, now_ns_).has_value());
+  EXPECT_TRUE(Enter(kOne, 10, now_ns_ + kSecond).ok());
+}
+
 TEST_F(GateTest, EntriesOfTenantsThatWentAreDropped) {
   for (TenantId tenant = 1; tenant <= 20'000; ++tenant) {
     EXPECT_TRUE(Enter(tenant, 1).ok());

@@ -318,6 +318,22 @@ TEST(ConfigFlagsTest, PlaintextBeyondLoopbackIsRefusedWithAWayOut) {
   EXPECT_EQ(MustParse({"--host", "::1"}).settings.server.front.host, "::1");
 }
 
+TEST(ConfigFlagsTest, AServerThatAnyPeerMayUseIsWarnedOf) {
+  const auto exposure = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--host", "0.0.0.0"});
+    return MustParse(flags).settings.server.Exposure();
+  };
+  EXPECT_TRUE(Contains(exposure({"--insecure-plaintext"}), "each peer"));
+  EXPECT_TRUE(Contains(exposure({"--insecure-plaintext", "--api-keys", "k"}), "not encrypted"));
+  EXPECT_TRUE(Contains(exposure({"--ssl-certfile", "c"}), "--api-keys"));
+  EXPECT_TRUE(Contains(
+      exposure({"--ssl-certfile", "c", "--ssl-ca-certs", "a", "--ssl-cert-reqs", "optional"}),
+      "each peer"));
+  EXPECT_EQ(exposure({"--ssl-certfile", "c", "--ssl-ca-certs", "a"}), "");
+  EXPECT_EQ(exposure({"--ssl-certfile", "c", "--api-keys", "k"}), "");
+  EXPECT_EQ(MustParse(std::vector<std::string>{}).settings.server.Exposure(), "");
+}
+
 TEST(ConfigFlagsTest, FilesThatAreNoFlatObjectAreRefused) {
   EXPECT_TRUE(Contains(FaultOf({"--config", "/nonexistent/q.json"}), "/nonexistent/q.json"));
   EXPECT_TRUE(Contains(FaultOf({"--config", WriteFile("list.json", "[1]")}), "one JSON object"));

@@ -1,5 +1,5 @@
 // The lines of the log about requests, aborts and drains, over real gRPC.
-// Covers server/generate/request_log.cc
+// Covers server/generate/abort_streams.cc, server/generate/request_log.cc
 #include "server/generate/request_log.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "field/openengine.grpc.pb.h"
 #include "tests/server/log_capture.h"
 #include "tests/server/test_server.h"
 
@@ -96,6 +97,32 @@ TEST(RequestLogTest, AnAbortLogsTenantIdsAndCounts) {
   while (stream->Read(&frame)) {
   }
   EXPECT_FALSE(stream->Finish().ok());
+}
+
+TEST(RequestLogTest, AnAbortOfAForeignProtocolIsLoggedAsOurs) {
+  TestServer server;
+  server.gate().Allow(0);
+  const auto control = openengine::v1::Control::NewStub(server.channel());
+  StreamedOutput output;
+  v1::GenerateRequest request = AskFor(10);
+  request.set_request_id("r2");
+  std::thread client([&] { output = Stream(server.inference(), request); });
+  const LogCapture log;
+  openengine::v1::AbortRequest abort;
+  abort.set_request_id("r2");
+  openengine::v1::AbortResponse aborted;
+  EXPECT_TRUE(TestServer::Eventually([&] {
+    grpc::ClientContext context;
+    EXPECT_TRUE(control->Abort(&context, abort, &aborted).ok());
+    return aborted.status() == openengine::v1::ABORT_STATUS_ABORTED;
+  }));
+  server.gate().Allow(-1);
+  client.join();
+  EXPECT_EQ(output.status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(TestServer::Eventually([&] { return !log.Lines("found=1").empty(); }));
+  ExpectHas(log.Lines("found=1")[0],
+            {"INFO abort", "method=openengine.v1.Control/Abort", "tenant=\"\"", "key=\"\"",
+             "all=false", "named=1", "request_ids=r2"});
 }
 
 TEST(RequestLogTest, DrainAndUndrainAreLogged) {

@@ -69,6 +69,21 @@ flags::Command DrainCommand(Invocation* i) {
                      .target = &i->undo}}};
 }
 
+flags::Command FlushCommand(FlushFlags* flush) {
+  return {.name = "flush",
+          .help = "Drop the KV that no running request uses from the prefix cache.",
+          .flags = {{.name = "sessions",
+                     .group = "Flags",
+                     .help = "drop that of idle sessions too; their next turns compute it again",
+                     .target = &flush->sessions},
+                    {.name = "tenant",
+                     .group = "Flags",
+                     .help = "drop the KV of this tenant alone",
+                     .target = &flush->tenant,
+                     .placeholder = "NAME",
+                     .unset = "all tenants"}}};
+}
+
 flags::Command TraceCommand(TraceFlags* trace) {
   return {.name = "trace",
           .help =
@@ -156,6 +171,7 @@ flags::Program QuireProgram(Line* line) {
       MemoryCommand(i),
       AbortCommand(&i->abort),
       DrainCommand(i),
+      FlushCommand(&i->flush),
       TraceCommand(&i->trace),
       KeyCommand(&i->key),
       CompletionCommand(&line->shell)};
@@ -176,6 +192,7 @@ Command CommandOf(std::string_view name) {
   if (name == "health") return Command::kHealth;
   if (name == "abort") return Command::kAbort;
   if (name == "drain") return Command::kDrain;
+  if (name == "flush") return Command::kFlush;
   if (name == "trace") return Command::kTrace;
   if (name == "memory") return Command::kMemory;
   if (name == "key") return Command::kKey;

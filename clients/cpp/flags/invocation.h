@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "clients/connect/settings.h"
+#include "clients/cpp/flags/flush_flags.h"
 #include "clients/cpp/flags/key_flags.h"
 #include "clients/cpp/flags/trace_flags.h"
 
@@ -24,6 +25,7 @@ enum class Command {
   kHealth,
   kAbort,
   kDrain,
+  kFlush,
   kTrace,
   kMemory,
   kKey
@@ -110,6 +112,7 @@ struct Invocation {
   DetokenizeFlags detokenize;
   SessionFlags session;
   AbortFlags abort;
+  FlushFlags flush;
   TraceFlags trace;
   KeyFlags key;
   bool exit_when_idle = false;  // drain

@@ -48,7 +48,11 @@ def resolve(profile: Optional[str], arguments: Mapping[str, Any]) -> Settings:
     given = {name: value for name, value in arguments.items() if value is not None}
     name = profile or os.environ.get("QUIRE_PROFILE") or None
     values, label = read_profile(name)
-    sources = [Source(given, str), _environment(), Source(values, label)]
+    sources = [Source(given, str), _environment()]
+    named = _first(sources, "server")
+    # The key of a server that was not asked for is not for the one that was.
+    if name or not named or values.get("server", named[1]) == named[1]:
+        sources.append(Source(values, label))
     for source in sources:
         _check_types(source)
     tls = _tls(sources)

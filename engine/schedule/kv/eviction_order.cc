@@ -1,6 +1,8 @@
 // Lists that are appended to and emptied from the head.
 #include "engine/schedule/kv/eviction_order.h"
 
+#include <algorithm>
+
 #include "engine/schedule/kv/node_tree.h"
 #include "kernels/check.h"
 
@@ -9,12 +11,21 @@ namespace quire {
 void EvictionOrder::Grow(int32_t num_nodes) {
   evictable_.Grow(kNumLists, num_nodes);
   spare_pages_.Grow(1, num_nodes);
+  own_.Grow(own_.num_lists(), num_nodes);
+}
+
+void EvictionOrder::GrowAccounts(int32_t count) {
+  if (count <= num_accounts()) return;
+  own_.Grow(2 * std::max(count, 2 * num_accounts()), own_.num_ids());
 }
 
 void EvictionOrder::File(NodeId node, int32_t list, bool spare_page) {
   nodes_[node].filed = ++clock_;
   if (list != kNoList) evictable_.PushBack(list, node);
-  if (spare_page) spare_pages_.PushBack(0, node);
+  if (list == kUnsaved) own_.PushBack(UnsavedOf(nodes_[node].account), node);
+  if (!spare_page) return;
+  spare_pages_.PushBack(0, node);
+  own_.PushBack(SpareOf(nodes_[node].account), node);
 }
 
 void EvictionOrder::Unfile(NodeId node) {
@@ -23,11 +34,15 @@ void EvictionOrder::Unfile(NodeId node) {
 }
 
 void EvictionOrder::UnfileBlock(NodeId node) {
-  if (evictable_.Contains(node)) evictable_.Erase(node);
+  if (!evictable_.Contains(node)) return;
+  if (evictable_.ListOf(node) == kUnsaved) own_.Erase(node);
+  evictable_.Erase(node);
 }
 
 void EvictionOrder::UnfilePage(NodeId node) {
-  if (spare_pages_.Contains(node)) spare_pages_.Erase(node);
+  if (!spare_pages_.Contains(node)) return;
+  spare_pages_.Erase(node);
+  own_.Erase(node);
 }
 
 NodeId EvictionOrder::TakeVictim() {
@@ -42,13 +57,26 @@ NodeId EvictionOrder::TakeVictim() {
     ++num_kept_lost_;
   }
   ++num_evicted_;
-  evictable_.Erase(victim);
+  UnfileBlock(victim);
   return victim;
 }
 
 void EvictionOrder::CheckInvariants(const NodeTree& tree) const {
   for (int32_t list = 0; list < kNumLists; ++list) CheckList(tree, evictable_, list);
   CheckList(tree, spare_pages_, 0);
+  for (int32_t list = 0; list < own_.num_lists(); ++list) CheckList(tree, own_, list);
+  CheckOwn();
+}
+
+// Each tenant's lists have its nodes of the lists of all, and no others.
+void EvictionOrder::CheckOwn() const {
+  for (NodeId id = 0; id < own_.num_ids(); ++id) {
+    const AccountId account = nodes_[id].account;
+    const int32_t list = HasSparePage(id)         ? SpareOf(account)
+                         : ListOf(id) == kUnsaved ? UnsavedOf(account)
+                                                  : IdLists::kNone;
+    CHECK_EQ(own_.ListOf(id), list);
+  }
 }
 
 // Nodes stand in the order of their filing, and in a list children stand before their parent.

@@ -1,7 +1,8 @@
 // EvictionOrder: the order in which nodes of the prefix tree lose blocks and pages. It lists the
 // nodes that no holder needs; the longest unused comes first, and of nodes released together the
-// deepest, so that a list emptied from its head takes children before their parents. Nothing here
-// searches or allocates, Grow aside. One thread.
+// deepest, so that a list emptied from its head takes children before their parents. Two of the
+// lists exist once more for each tenant, in the same order. Nothing here searches or allocates,
+// Grow aside. One thread.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,10 @@ class EvictionOrder {
 
   // `records` outlives this.
   explicit EvictionOrder(NodeRecords& records)
-      : nodes_(records), evictable_(kNumLists, 0), spare_pages_(1, 0) {}
+      : nodes_(records), evictable_(kNumLists, 0), spare_pages_(1, 0), own_(0, 0) {}
   void Grow(int32_t num_nodes);
+  // Accounts below `count` may have nodes from now on.
+  void GrowAccounts(int32_t count);
 
   // Files a node after all nodes filed before: in `list` unless that is kNoList, and with
   // `spare_page` also among the nodes whose page may be reused. Requires that it is not filed.
@@ -47,6 +50,16 @@ class EvictionOrder {
   int32_t ListOf(NodeId node) const { return evictable_.ListOf(node); }  // kNoList: none
   bool HasSparePage(NodeId node) const { return spare_pages_.Contains(node); }
   int32_t num_spare_pages() const { return spare_pages_.size(0); }
+  int32_t num_idle_roots() const { return evictable_.size(kIdleRoot); }
+
+  // --- The same of one tenant. Accounts are 0 to num_accounts() - 1, in use or not.
+  int32_t num_accounts() const { return own_.num_lists() / 2; }
+  NodeId OldestUnsaved(AccountId account) const { return own_.Front(UnsavedOf(account)); }
+  NodeId OldestSparePage(AccountId account) const { return own_.Front(SpareOf(account)); }
+  int32_t num_spare_pages(AccountId account) const { return own_.size(SpareOf(account)); }
+  // Whether `node` was filed before `other`.
+  bool IsOlder(NodeId node, NodeId other) const { return nodes_[node].filed < nodes_[other].filed; }
+
   // Evictable blocks whose loss loses nothing that is wanted: unkept, or saved on the host.
   int32_t num_lossless() const { return evictable_.size(kUnkept) + evictable_.size(kSaved); }
   int64_t num_evicted() const { return num_evicted_; }      // victims so far
@@ -56,12 +69,18 @@ class EvictionOrder {
   void CheckInvariants(const NodeTree& tree) const;
 
  private:
+  static int32_t UnsavedOf(AccountId account) { return 2 * account; }
+  static int32_t SpareOf(AccountId account) { return 2 * account + 1; }
   void CheckList(const NodeTree& tree, const IdLists& lists, int32_t list) const;
+  void CheckOwn() const;
 
   NodeRecords& nodes_;
   IdLists evictable_;    // of nodes, by List; longest unused first
   IdLists spare_pages_;  // one list: nodes with a page that is neither held nor kept
-  uint64_t clock_ = 0;   // counts filings
+  // Two lists for each account: its unsaved nodes and its spare pages. No node is in both, because
+  // a spare page is not kept.
+  IdLists own_;
+  uint64_t clock_ = 0;  // counts filings
   int64_t num_evicted_ = 0;
   int64_t num_kept_lost_ = 0;
 };

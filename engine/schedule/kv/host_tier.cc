@@ -10,7 +10,28 @@ namespace quire {
 
 int32_t HostTier::num_pages() const { return nodes_.pages().num_pages(); }
 
-int32_t HostTier::num_free_pages() const { return nodes_.num_free_pages(); }
+int32_t HostTier::num_free_pages() const {
+  return nodes_.pages().num_free() + nodes_.order().num_spare_pages();
+}
+
+int32_t HostTier::num_free_pages(NodeId node) const {
+  return std::clamp(RoomInShare(node), 0, num_free_pages());
+}
+
+int32_t HostTier::RoomInShare(NodeId node) const {
+  const AccountId account = nodes_.tree().AccountOf(node);
+  const int64_t room = nodes_.shares().Left(account) + nodes_.order().num_spare_pages(account);
+  return static_cast<int32_t>(std::min(room, HostShares::kUnbounded));
+}
+
+void HostTier::GiveBackExcess() {
+  const EvictionOrder& order = nodes_.order();
+  for (AccountId account = 0; account < order.num_accounts(); ++account) {
+    while (order.num_spare_pages(account) > 0 && nodes_.shares().Left(account) < 0) {
+      nodes_.LosePage(order.OldestSparePage(account));
+    }
+  }
+}
 
 int32_t HostTier::num_used_pages() const { return num_ready_pages() - num_free_pages(); }
 
@@ -24,7 +45,7 @@ void HostTier::Provide(int32_t count) {
 
 // Whether a child of `parent` can be given a page.
 bool HostTier::CanTakePage(NodeId parent) const {
-  return num_free_pages() > 0 && (nodes_.tree().IsRoot(parent) || nodes_.pages().Has(parent));
+  return num_free_pages(parent) > 0 && (nodes_.tree().IsRoot(parent) || nodes_.pages().Has(parent));
 }
 
 PageId HostTier::BeginStore(NodeId node) {

@@ -6,6 +6,9 @@
 //
 // A node with a page has ancestors with pages: a store needs the parent's page, and losing a page
 // loses those of all nodes below.
+//
+// A tenant may have a bound (TenantLimits::max_host_kv_tokens). At it, its nodes get only pages
+// that its own spare nodes lose, the longest unused first.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +36,13 @@ class HostTier {
   // Pages that are ready and free, or belong to nodes that are neither held nor kept: usable at
   // once.
   int32_t num_free_pages() const;
+  // Of them, those that nodes of the tenant of `node` (a root or another) can get.
+  int32_t num_free_pages(NodeId node) const;
+  // The pages that this tenant's bound leaves it, its spare ones included, however many there are;
+  // negative: it holds and keeps more, since its bound was lowered.
+  int32_t RoomInShare(NodeId node) const;
+  // The bounds have changed: tenants above theirs lose spare pages. O(pages they lose + tenants).
+  void GiveBackExcess();
   int32_t num_used_pages() const;
   // Pages become ready from the first to the last. All are, unless Withhold was called at the
   // start: then as many as Provide says.
@@ -42,7 +52,7 @@ class HostTier {
   bool all_ready() const { return num_ready_pages() == num_pages(); }
 
   // Takes a page for a node's block. Requires on_device() and no page. kNoPage, and nothing done,
-  // if no page is free, or the parent (unless it is a root) has none.
+  // if num_free_pages(node) is 0, or the parent (unless it is a root) has none.
   PageId BeginStore(NodeId node);
   // Not ok: the node's page and the pages of all nodes below it become free. A page that a copy in
   // flight still uses becomes free with the End of that copy, whether ok or not.
@@ -55,8 +65,8 @@ class HostTier {
   // Begins an import: a page for the child of `parent` (held by the caller) that spells `tokens`,
   // made if there is none; with `tail` a new tail of that many tokens. The node comes held.
   // Adopted: fill its page, then call EndStore; else it has a page already. kNoNode, and nothing
-  // done, if no page is free, the parent (unless it is a root) has none, or an equal node cannot be
-  // held because no block is available.
+  // done, if num_free_pages(parent) is 0, the parent (unless it is a root) has none, or an equal
+  // node cannot be held because no block is available.
   InsertedNode InsertOnHost(NodeId parent, std::span<const int32_t> tokens, bool tail);
 
   // Keeps the bytes of a page in place for a reader outside the scheduler, without holding the

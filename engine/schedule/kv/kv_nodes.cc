@@ -8,17 +8,18 @@
 namespace quire {
 namespace {
 
-// Nodes for tenants. More tenants fit while some KV is in both tiers; then the tree allocates.
+// Nodes for tenants. More tenants fit while some KV is in both tiers; then the tree allocates. At
+// most as many roots wait for the next nodes of their tenants, each with an account.
 constexpr int32_t kSpareRoots = 64;
 
 }  // namespace
 
 KvNodes::KvNodes(BlockPool& pool, int32_t block_size, int32_t num_pages, uint64_t hash_seed)
     : pool_(pool),
-
       tree_(nodes_, block_size, hash_seed),
       keepers_(nodes_, tree_),
-      pages_(nodes_, num_pages),
+      shares_(num_pages, block_size),
+      pages_(nodes_, shares_, num_pages),
       order_(nodes_) {
   Grow(pool.total() + num_pages + kSpareRoots);
 }
@@ -101,8 +102,11 @@ void KvNodes::FileAgain(NodeId id) {
 NodeId KvNodes::FindOrAddRoot(RootKey key) {
   NodeId root = tree_.Root(key);
   if (root != kNoNode) return root;
+  while (order_.num_idle_roots() >= kSpareRoots) Forget(order_.OldestIdleRoot());
   MakeRoomForNode();
-  root = tree_.AddRoot(key);
+  const AccountId account = shares_.Open(key);
+  order_.GrowAccounts(account + 1);
+  root = tree_.AddRoot(key, account);
   File(root);
   return root;
 }
@@ -141,7 +145,11 @@ void KvNodes::Forget(NodeId id) {
   const NodeId parent = tree_.Parent(id);
   order_.Unfile(id);
   changes_.ReportForget(id);
-  if (parent != kNoNode) keepers_.MoveUp(id);
+  if (parent == kNoNode) {
+    shares_.Close(tree_.AccountOf(id));
+  } else {
+    keepers_.MoveUp(id);
+  }
   tree_.Remove(id);
   if (parent == kNoNode || Held(parent) || !tree_.IsRoot(parent)) return;
   if (tree_.NumChildren(parent) == 0) File(parent);
@@ -205,11 +213,14 @@ void KvNodes::ForgetDevice() {
 
 void KvNodes::TakePage(NodeId id) {
   CHECK(Held(id));
-  if (pages_.num_free() == 0) {
-    const NodeId spare = order_.OldestSparePage();
+  const AccountId account = tree_.AccountOf(id);
+  const auto reuse = [this](NodeId spare) {
     CHECK(spare != kNoNode && !pages_.HasBelow(spare));
     LosePage(spare);
-  }
+  };
+  // More than one only after the tenant's limit was lowered.
+  while (shares_.Left(account) <= 0) reuse(order_.OldestSparePage(account));
+  if (pages_.num_free() == 0) reuse(order_.OldestSparePage());
   pages_.Take(id);
   nodes_[id].kv.storing = true;
 }

@@ -13,6 +13,7 @@
 
 #include "engine/schedule/kv/block_pool.h"
 #include "engine/schedule/kv/eviction_order.h"
+#include "engine/schedule/kv/host_shares.h"
 #include "engine/schedule/kv/node_changes.h"
 #include "engine/schedule/kv/node_keepers.h"
 #include "engine/schedule/kv/node_pages.h"
@@ -30,6 +31,7 @@ class KvNodes {
   const NodeTree& tree() const { return tree_; }
   const EvictionOrder& order() const { return order_; }
   const NodePages& pages() const { return pages_; }
+  HostShares& shares() { return shares_; }
   NodeKeepers& keepers() { return keepers_; }
   NodeChanges& changes() { return changes_; }
   const NodeKeepers& keepers() const { return keepers_; }
@@ -37,8 +39,6 @@ class KvNodes {
   bool Held(NodeId node) const { return nodes_[node].holds > 0; }
   // Blocks by which Hold(node) would reduce the available blocks of the pool.
   int32_t HoldCost(NodeId node) const;
-  // Pages that are free, or belong to nodes that are neither held nor kept: reusable at once.
-  int32_t num_free_pages() const { return pages_.num_free() + order_.num_spare_pages(); }
 
   // --- Holders and keepers, as PrefixTree says.
   void Hold(NodeId node);
@@ -71,9 +71,9 @@ class KvNodes {
 
   // --- Pages.
   void SetReadyPages(int32_t count) { pages_.SetReady(count); }
-  // Gives a held node a page, which is `storing` from now on; takes it from the longest unused
-  // spare node if none is free. Requires num_free_pages() > 0, and that the parent is a root or has
-  // a page.
+  // Gives a held node a page, which is `storing` from now on. It comes from the longest unused
+  // spare node if none is free, and from those of the same tenant if that has as many as it may
+  // have. Requires HostTier::num_free_pages(node) > 0, and that the parent is a root or has a page.
   void TakePage(NodeId node);
   // The bytes of the page of a node stay as they are until EndRead, with the node or without it. An
   // unused node's page is not spare meanwhile. EndRead takes the node and the page that BeginRead
@@ -104,6 +104,7 @@ class KvNodes {
   NodeRecords nodes_;
   NodeTree tree_;
   NodeKeepers keepers_;
+  HostShares shares_;
   NodePages pages_;
   EvictionOrder order_;
   NodeChanges changes_;

@@ -35,6 +35,7 @@ void KvNodes::CheckKv(NodeId id) const {
   const bool doomed = pages_.Doomed(id);
   if (tree_.IsRoot(id)) {
     CHECK(!kv.anywhere() && !kv.copying() && !doomed);
+    shares_.CheckRoot(tree_.Key(id), tree_.AccountOf(id));
     return;
   }
   const NodeId parent = tree_.Parent(id);

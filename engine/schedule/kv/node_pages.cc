@@ -3,12 +3,17 @@
 
 #include <utility>
 
+#include "engine/schedule/kv/host_shares.h"
 #include "kernels/check.h"
 
 namespace quire {
 
-NodePages::NodePages(NodeRecords& records, int32_t num_pages)
-    : num_pages_(num_pages), nodes_(records), readers_(num_pages), left_(num_pages) {
+NodePages::NodePages(NodeRecords& records, HostShares& shares, int32_t num_pages)
+    : num_pages_(num_pages),
+      nodes_(records),
+      shares_(shares),
+      readers_(num_pages),
+      left_(num_pages) {
   free_.reserve(num_pages);
   SetReady(num_pages);
 }
@@ -29,6 +34,7 @@ void NodePages::Take(NodeId id) {
   CHECK(nodes_[id].kv.page == kNoPage && !free_.empty());
   nodes_[id].kv.page = free_.back();
   free_.pop_back();
+  shares_.Add(nodes_[id].account, nodes_[id].kv.page);
   ++nodes_[nodes_[id].parent].paged_children;
 }
 
@@ -38,7 +44,7 @@ void NodePages::GiveBack(NodeId id) {
   if (Reading(page)) {
     left_[page] = true;
   } else {
-    free_.push_back(page);
+    Free(page);
   }
   if (!std::exchange(node.doomed, false)) --nodes_[node.parent].paged_children;
 }
@@ -47,6 +53,11 @@ void NodePages::EndRead(PageId page) {
   CHECK_GT(readers_[page], 0);
   if (--readers_[page] > 0 || !left_[page]) return;
   left_[page] = false;
+  Free(page);
+}
+
+void NodePages::Free(PageId page) {
+  shares_.Remove(page);
   free_.push_back(page);
 }
 
@@ -64,10 +75,17 @@ void NodePages::CheckInvariants() const {
     used[page] = true;
   };
   for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
-    if (nodes_[id].kv.page != kNoPage) take(nodes_[id].kv.page);
+    if (nodes_[id].kv.page != kNoPage) {
+      take(nodes_[id].kv.page);
+      CHECK_EQ(shares_.OwnerOf(nodes_[id].kv.page), nodes_[id].account);
+    }
     if (Has(id)) ++paged_children[nodes_[id].parent];
   }
-  for (const PageId page : free_) take(page);
+  for (const PageId page : free_) {
+    take(page);
+    CHECK_EQ(shares_.OwnerOf(page), kNoAccount);
+  }
+  shares_.CheckInvariants();
   for (PageId page = 0; page < num_pages_; ++page) {
     CHECK(!left_[page] || (Reading(page) && !used[page]));
     CHECK_EQ(used[page] || left_[page], page < num_ready_);

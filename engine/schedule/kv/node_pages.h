@@ -2,7 +2,8 @@
 // make them ready from the first to the last. A page that a copy still uses can only be doomed: its
 // node counts as having none, and the page becomes free when the copy has ended. A page that is
 // read from outside the scheduler (a snapshot) may leave its node, but is given to no other node
-// until the reading has ended. One thread. Allocates at construction alone.
+// until the reading has ended. Tells HostShares whose each page is. One thread. Allocates at
+// construction alone.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,12 @@
 
 namespace quire {
 
+class HostShares;
+
 class NodePages {
  public:
-  // `records` outlives this. All pages are ready and free.
-  NodePages(NodeRecords& records, int32_t num_pages);
+  // Both outlive this. All pages are ready and free.
+  NodePages(NodeRecords& records, HostShares& shares, int32_t num_pages);
 
   int32_t num_pages() const { return num_pages_; }
   int32_t num_ready() const { return num_ready_; }
@@ -28,7 +31,7 @@ class NodePages {
   // One of its children has.
   bool HasBelow(NodeId node) const { return nodes_[node].paged_children > 0; }
 
-  // Gives a free page to a node that has none. Requires num_free() > 0.
+  // Gives a free page to a node that has none and is no root. Requires num_free() > 0.
   void Take(NodeId node);
   // The node's page becomes free, doomed or not.
   void GiveBack(NodeId node);
@@ -45,8 +48,11 @@ class NodePages {
   void CheckInvariants() const;
 
  private:
+  void Free(PageId page);
+
   const int32_t num_pages_;
   NodeRecords& nodes_;
+  HostShares& shares_;
   int32_t num_ready_ = 0;
   std::vector<PageId> free_;
   std::vector<int32_t> readers_;  // by page

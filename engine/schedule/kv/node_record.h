@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/schedule/kv/block_pool.h"
+#include "engine/schedule/tenants/account_id.h"
 #include "engine/values/copy_plan.h"
 
 namespace quire {
@@ -33,9 +34,10 @@ struct NodeKv {
 struct NodeRecord {
   // NodeTree's.
   NodeId parent = kNoNode;
-  int32_t depth = -1;  // -1: not in use
-  int32_t filled = 0;  // tokens of a tail; 0: not a tail
-  RootKey key = 0;     // of a root
+  int32_t depth = -1;              // -1: not in use
+  int32_t filled = 0;              // tokens of a tail; 0: not a tail
+  AccountId account = kNoAccount;  // of the tenant, as long as its root exists
+  RootKey key = 0;                 // of a root
   // NodeKeepers'.
   int32_t keeps = 0;  // keepers, and children that are kept
   // NodePages', and the page in `kv`.
@@ -47,6 +49,8 @@ struct NodeRecord {
   // EvictionOrder's.
   uint64_t filed = 0;  // the clock when it was filed last
 };
+
+static_assert(sizeof(NodeRecord) == 64, "a cache line");
 
 using NodeRecords = std::vector<NodeRecord>;  // by node
 

@@ -51,14 +51,18 @@ NodeId NodeTree::Take(NodeId parent) {
   const NodeId id = free_.back();
   free_.pop_back();
   nodes_[id].parent = parent;
-  nodes_[id].depth = parent == kNoNode ? 0 : nodes_[parent].depth + 1;
-  if (parent != kNoNode) children_.PushBack(parent, id);
+  nodes_[id].depth = 0;
+  if (parent == kNoNode) return id;
+  nodes_[id].depth = nodes_[parent].depth + 1;
+  nodes_[id].account = nodes_[parent].account;
+  children_.PushBack(parent, id);
   return id;
 }
 
-NodeId NodeTree::AddRoot(RootKey key) {
+NodeId NodeTree::AddRoot(RootKey key, AccountId account) {
   const NodeId id = Take(kNoNode);
   nodes_[id].key = key;
+  nodes_[id].account = account;
   roots_.emplace(key, id);
   return id;
 }
@@ -113,6 +117,7 @@ void NodeTree::CheckNode(NodeId id) const {
   }
   CHECK_EQ(children_.ListOf(id), node.parent);
   CHECK_EQ(node.depth, nodes_[node.parent].depth + 1);
+  CHECK_EQ(node.account, nodes_[node.parent].account);
   CHECK(!IsTail(node.parent));
   if (IsTail(id)) {
     CHECK(node.filled < block_size_ && NumChildren(id) == 0 && !index_.Contains(id));

@@ -45,6 +45,8 @@ class NodeTree {
   // Tokens from the root to the end of the node: depth * block_size, except for a tail.
   int32_t NumTokens(NodeId node) const;
   RootKey Key(NodeId root) const { return nodes_[root].key; }
+  // Of the node's tenant.
+  AccountId AccountOf(NodeId node) const { return nodes_[node].account; }
   // Of a node that is neither a root nor a tail. Valid until the tree changes.
   std::span<const int32_t> TokensOf(NodeId node) const { return index_.TokensOf(node); }
   // Fills `chain` with the nodes from depth 1 to `node`.
@@ -58,7 +60,8 @@ class NodeTree {
   NodeId NextInPostOrder(NodeId id, NodeId top) const;
 
   // --- Changing. The Add functions require that the tree is not full.
-  NodeId AddRoot(RootKey key);
+  // `account` is that of all nodes below.
+  NodeId AddRoot(RootKey key, AccountId account);
   // Requires that `parent` has no child that spells `tokens`.
   NodeId AddChild(NodeId parent, std::span<const int32_t> tokens);
   // `filled` tokens of a block, at least 1 and less than all.

@@ -1,8 +1,8 @@
 // PrefixTree: which tokens have KV, and where it is. A node stands for one block of tokens after
 // all the tokens of its ancestors; its KV is in a block of the device, in a page of host memory, or
 // in both. Start here; KvNodes puts the parts together: NodeTree (shape), NodeKeepers, NodePages,
-// EvictionOrder. host() leads to HostTier, the copies; events() to KvEventSource, which tells of
-// changes.
+// HostShares, EvictionOrder. host() leads to HostTier, the copies; events() to KvEventSource, which
+// tells of changes.
 //
 // Two ways to need a node. A *hold* (a running sequence, a copy in flight, a pin) keeps the KV of a
 // node and of all its ancestors in place. A *keep* (an idle session) only says that the KV will be
@@ -11,7 +11,8 @@
 //
 // A block without a hold is evictable, at any time and without a copy: a node with a page loses its
 // block, a node without a page is forgotten, children before their parent. The longest unused goes
-// first. Pages of nodes that are neither held nor kept are reused in the same order.
+// first. Pages of nodes that are neither held nor kept are reused in the same order; a tenant at
+// its bound (HostShares) reuses its own.
 //
 // A fault (a corrupt page, a lost device) may leave a held node without KV. Find does not find it
 // then, Insert may fill it again, and its last Release forgets it with all nodes below it.
@@ -33,6 +34,8 @@
 
 namespace quire {
 
+class TenantAccounts;
+
 class PrefixTree final : public BlockReclaimer {
  public:
   using Inserted = InsertedNode;
@@ -45,6 +48,9 @@ class PrefixTree final : public BlockReclaimer {
   PrefixTree(BlockPool& pool, int32_t block_size, int32_t num_pages, uint64_t hash_seed);
   // Outlives the last change; null: nothing is reported.
   void SetKeeper(NodeKeeper* keeper) { nodes_.keepers().SetKeeper(keeper); }
+  // The tenants' bounds of host memory, and their counts; before the first Find. It outlives this;
+  // null: no tenant has a bound.
+  void SetAccounts(TenantAccounts* accounts) { nodes_.shares().SetAccounts(accounts); }
 
   const BlockPool& pool() const { return pool_; }
   // For readers of all nodes.
@@ -67,6 +73,7 @@ class PrefixTree final : public BlockReclaimer {
   // Tokens from the root to the end of the node: depth * block_size, except for a tail.
   int32_t NumTokens(NodeId node) const { return nodes_.tree().NumTokens(node); }
   bool IsTail(NodeId node) const { return nodes_.tree().IsTail(node); }
+  AccountId AccountOf(NodeId node) const { return nodes_.tree().AccountOf(node); }
   const NodeKv& Kv(NodeId node) const { return nodes_.Kv(node); }
   // On the device or on the host; false for a root, or after a fault.
   bool HasKv(NodeId node) const { return Kv(node).anywhere(); }

@@ -15,7 +15,7 @@ std::vector<PageId> HostFilling::Begin(TenantId tenant, std::span<const int32_t>
   chain_.push_back({node, false});
   for (int32_t begin = 0; begin < size; begin += block_size) {
     const int32_t count = std::min(block_size, size - begin);
-    if (tree_->host().num_free_pages() == 0) make_room((size - begin - 1) / block_size + 1);
+    if (tree_->host().num_free_pages(node) == 0) make_room((size - begin - 1) / block_size + 1);
     const PrefixTree::Inserted inserted =
         tree_->host().InsertOnHost(node, tokens.subspan(begin, count), count < block_size);
     if (inserted.node == kNoNode) break;

@@ -18,8 +18,8 @@ class HostFilling {
   explicit HostFilling(PrefixTree& tree) : tree_(&tree) {}
 
   // A page for each block of `tokens`; the last block may be partly filled. kNoPage: its KV is on
-  // the host already, or there is no room for it and all behind it. When no page is free,
-  // `make_room` is called with the number of pages that are still needed.
+  // the host already, or there is no room for it and all behind it. When the tenant can get no
+  // page, `make_room` is called with the number of pages that are still needed.
   std::vector<PageId> Begin(TenantId tenant, std::span<const int32_t> tokens, int32_t block_size,
                             const std::function<void(int32_t pages)>& make_room);
   // The pages are filled, or (not ok) free again. Returns the deepest node of the chain, kNoNode if

@@ -26,6 +26,7 @@ SessionBook::SessionBook(int32_t max_sessions) : capacity_(max_sessions), by_sta
   offloads_.Reserve(max_sessions);
   prefetches_.Reserve(max_sessions);
   paged_.Reserve(max_sessions);
+  own_paged_.Reserve(max_sessions);
   keepers_.Reserve(max_sessions);
   requests_.Reserve(max_sessions);
 }
@@ -80,6 +81,11 @@ SessionBook::Wanted SessionBook::WantedOf(Slot slot) const {
   return {record.options.retain_priority, record.used_ns, slot};
 }
 
+const SessionBook::Wanted* SessionBook::LeastPaged(TenantId tenant) const {
+  const auto least = own_paged_.LowerBound({tenant, Wanted::Lowest()});
+  return least == own_paged_.end() || least->first != tenant ? nullptr : &least->second;
+}
+
 void SessionBook::Count(const SessionRecord& record, int sign) {
   const int64_t tokens = sign * static_cast<int64_t>(record.tokens.size());
   num_tokens_ += tokens;
@@ -96,7 +102,9 @@ void SessionBook::File(Slot slot) {
   leases_.Insert({record.expires_ns, slot});
   if (record.offload_ns != kNoDeadline) offloads_.Insert({record.offload_ns, slot});
   if (record.prefetch_ns != kNoDeadline) prefetches_.Insert({record.prefetch_ns, slot});
-  if (record.has_pages) paged_.Insert(WantedOf(slot));
+  if (!record.has_pages) return;
+  paged_.Insert(WantedOf(slot));
+  own_paged_.Insert({record.tenant, WantedOf(slot)});
 }
 
 void SessionBook::Unfile(Slot slot) {
@@ -108,7 +116,9 @@ void SessionBook::Unfile(Slot slot) {
   leases_.Erase({record.expires_ns, slot});
   if (record.offload_ns != kNoDeadline) offloads_.Erase({record.offload_ns, slot});
   if (record.prefetch_ns != kNoDeadline) prefetches_.Erase({record.prefetch_ns, slot});
-  if (record.has_pages) paged_.Erase(WantedOf(slot));
+  if (!record.has_pages) return;
+  paged_.Erase(WantedOf(slot));
+  own_paged_.Erase({record.tenant, WantedOf(slot)});
 }
 
 void SessionBook::CheckInvariants() const {
@@ -133,10 +143,14 @@ void SessionBook::CheckInvariants() const {
     requests += record.request != 0;
     if (is_idle) CHECK(leases_.Contains({record.expires_ns, slot}));
     if (record.kept != kNoNode) CHECK(keepers_.Contains({record.kept, WantedOf(slot)}));
+    if (is_idle && record.has_pages) {
+      CHECK(paged_.Contains(WantedOf(slot)));
+      CHECK(own_paged_.Contains({record.tenant, WantedOf(slot)}));
+    }
   }
   CHECK(idle == leases_.size() && offloads == offloads_.size());
   CHECK(prefetches == prefetches_.size() && paged == paged_.size() && kept == keepers_.size());
-  CHECK_EQ(requests, requests_.size());
+  CHECK(requests == requests_.size() && paged == own_paged_.size());
   CHECK(tokens == num_tokens_ && by_state == by_state_ && tenants.size() == tenants_.size());
   for (const auto& [tenant, use] : tenants) {
     CHECK(use.sessions == Use(tenant).sessions && use.tokens == Use(tenant).tokens);

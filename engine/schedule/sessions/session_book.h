@@ -107,8 +107,10 @@ class SessionBook {
   const RecyclingSet<Timer>& leases() const { return leases_; }
   const RecyclingSet<Timer>& offloads() const { return offloads_; }
   const RecyclingSet<Timer>& prefetches() const { return prefetches_; }
-  // Idle sessions that have pages in host memory, the first to lose them first.
-  const RecyclingSet<Wanted>& paged() const { return paged_; }
+  // The idle session with pages in host memory that loses them first, of all sessions or of the
+  // tenant's; null: there is none. Valid until the next change.
+  const Wanted* LeastPaged() const { return paged_.empty() ? nullptr : &*paged_.begin(); }
+  const Wanted* LeastPaged(TenantId tenant) const;
   // Sessions by the deepest node they keep.
   const RecyclingSet<Keeper>& keepers() const { return keepers_; }
 
@@ -128,6 +130,7 @@ class SessionBook {
   RecyclingSet<Timer> offloads_;
   RecyclingSet<Timer> prefetches_;
   RecyclingSet<Wanted> paged_;
+  RecyclingSet<std::pair<TenantId, Wanted>> own_paged_;  // the same, by tenant
   RecyclingSet<Keeper> keepers_;
   RecyclingSet<std::pair<RequestId, Slot>> requests_;
   std::vector<int64_t> by_state_;

@@ -22,8 +22,9 @@ class SessionPressure {
   // The deepest node that a client asked to fetch; likewise.
   NodeId NextPrefetch();
   // Frees host pages, to store `node`: drops at most `pages`, of sessions with a lower priority
-  // than the keepers of `node`, or with the same and an earlier last use, from their ends.
-  // Returns the number dropped.
+  // than the keepers of `node`, or with the same and an earlier last use, from their ends. Of a
+  // tenant whose own bound has no room (HostTier::RoomInShare), the tenant's own sessions alone; at
+  // first the pages that it has above its bound. Returns the number dropped.
   int32_t MakeRoom(int32_t pages, NodeId node);
   // The same for a session of this rank.
   int32_t MakeRoomFor(int32_t pages, const SessionBook::Wanted& wanted);

@@ -18,7 +18,6 @@ using Wanted = SessionBook::Wanted;
 
 constexpr size_t kMaxNameBytes = 128;
 constexpr double kMaxIdleSeconds = 86400;
-constexpr int32_t kMaxPriority = 100;
 
 bool IsName(const SessionName& name) {
   const auto allowed = [](char c) {

@@ -38,7 +38,7 @@ class TenantAccounts;
 class SessionStore {
  public:
   // Upper bound, without the session's tokens, its name beyond 15 bytes and its nodes.
-  static constexpr int64_t kBytesPerSession = 768;
+  static constexpr int64_t kBytesPerSession = 832;
 
   // `tree` outlives this; its keeper is a part of this.
   SessionStore(const SessionConfig& config, int32_t block_size, PrefixTree& tree);

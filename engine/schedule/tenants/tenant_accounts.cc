@@ -28,10 +28,9 @@ void TenantAccounts::SetTable(const TenantTable& table) {
   for (AccountId id = 0; id < static_cast<AccountId>(accounts_.size()); ++id) {
     TenantAccount& account = accounts_[id];
     if (!account.in_use) continue;
-    const bool was_idle = id != 0 && !account.named && account.records == 0;
+    num_idle_ -= IsIdle(id);
     Apply(account, LimitsOf(account.tenant), named_.contains(account.tenant));
-    const bool is_idle = id != 0 && !account.named && account.records == 0;
-    num_idle_ += is_idle - was_idle;
+    num_idle_ += IsIdle(id);
     UpdateContender(id);
     Touch(id);
   }
@@ -48,9 +47,8 @@ const TenantLimits& TenantAccounts::LimitsOf(TenantId tenant) const {
 AccountId TenantAccounts::Open(TenantId tenant) {
   const auto found = ids_.find(tenant);
   const AccountId id = found == ids_.end() ? NewAccount(tenant) : found->second;
-  TenantAccount& account = accounts_[id];
-  num_idle_ -= id != 0 && !account.named && account.records == 0;
-  ++account.records;
+  num_idle_ -= IsIdle(id);
+  ++accounts_[id].records;
   return id;
 }
 
@@ -59,7 +57,13 @@ void TenantAccounts::Close(AccountId id) {
   CHECK_GT(account.records, 0);
   --account.records;
   account.idle_since = ++events_;
-  num_idle_ += id != 0 && !account.named && account.records == 0;
+  num_idle_ += IsIdle(id);
+}
+
+// Neither named nor in use, tenant 0 aside: another tenant may have it.
+bool TenantAccounts::IsIdle(AccountId id) const {
+  const TenantAccount& account = accounts_[id];
+  return id != 0 && !account.named && account.records == 0 && account.host_pages == 0;
 }
 
 // Reuses the slot that has been idle longest, once there are many.
@@ -67,10 +71,9 @@ AccountId TenantAccounts::NewAccount(TenantId tenant) {
   AccountId id = static_cast<AccountId>(accounts_.size());
   if (num_idle_ >= kMaxIdle) {
     for (AccountId other = 1; other < static_cast<AccountId>(accounts_.size()); ++other) {
-      const TenantAccount& account = accounts_[other];
-      if (account.named || account.records > 0) continue;
+      if (!IsIdle(other)) continue;
       if (id == static_cast<AccountId>(accounts_.size()) ||
-          account.idle_since < accounts_[id].idle_since) {
+          accounts_[other].idle_since < accounts_[id].idle_since) {
         id = other;
       }
     }
@@ -88,7 +91,7 @@ AccountId TenantAccounts::NewAccount(TenantId tenant) {
   account.idle_since = ++events_;
   Apply(account, LimitsOf(tenant), named_.contains(tenant));
   ids_[tenant] = id;
-  num_idle_ += id != 0 && !account.named;
+  num_idle_ += IsIdle(id);
   Touch(id);
   return id;
 }
@@ -119,10 +122,19 @@ void TenantAccounts::AddRunning(AccountId id, int32_t count) {
   TenantAccount& account = accounts_[id];
   const bool was_active = account.waiting + account.running > 0;
   account.running += count;
+  // No step may follow that would count what is left.
+  if (account.running == 0) account.prefill_left = 0;
   const bool is_active = account.waiting + account.running > 0;
   num_active_ += is_active - was_active;
   active_shares_ += (is_active - was_active) * account.share;
   UpdateContender(id);
+  Touch(id);
+}
+
+void TenantAccounts::AddHostPages(AccountId id, int32_t count) {
+  num_idle_ -= IsIdle(id);
+  accounts_[id].host_pages += count;
+  num_idle_ += IsIdle(id);
   Touch(id);
 }
 
@@ -238,6 +250,7 @@ void TenantAccounts::TakeChanges(std::vector<TenantStats>& figures) {
     stats.begun_tokens = account.begun_tokens;
     stats.prompt_tokens = account.prompt_tokens;
     stats.generated_tokens = account.generated_tokens;
+    stats.host_pages = account.host_pages;
   }
   changed_.clear();
 }
@@ -250,11 +263,12 @@ void TenantAccounts::CheckInvariants() const {
     CHECK(account.in_use && account.share > 0);
     CHECK_EQ(ids_.at(account.tenant), id);
     CHECK(account.waiting >= 0 && account.running >= 0 && account.waiting_tokens >= 0);
+    CHECK_GE(account.host_pages, 0);
     CHECK_LE(account.waiting + account.running, account.records);
     const bool is_active = account.waiting + account.running > 0;
     active += is_active;
     shares += is_active ? account.share : 0;
-    idle += id != 0 && !account.named && account.records == 0;
+    idle += IsIdle(id);
     CHECK_EQ(Contends(id), account.contender >= 0);
     contending += account.contender >= 0;
     CHECK(account.contender < 0 || contenders_[account.contender] == id);

@@ -1,5 +1,6 @@
-// TenantAccounts: what each tenant has waiting, running and computed, and its limits. The fair
-// order (fair_walk.h) and the shares of rows and blocks come from here. One thread.
+// TenantAccounts: what each tenant has waiting, running, computed and in host memory, and its
+// limits. The fair order (fair_walk.h), the shares of rows and blocks, and the bounds of host
+// memory (kv/host_shares.h) come from here. One thread.
 //
 // Fairness: computed tokens divided by the weight are a tenant's *served* tokens, in units. Of the
 // tenants that contend (they wait, and may run more), the one that was served least comes first.
@@ -8,8 +9,8 @@
 //
 // Accounts are slots of a dense table. Named tenants and tenant 0 keep theirs; of the others, idle
 // accounts are reused, the longest idle first, once there are kMaxIdle. So the table is bounded by
-// the named tenants, kMaxIdle, and the sequences that exist at once. Allocates only for new
-// tenants.
+// the named tenants, kMaxIdle, and the sequences and roots of the prefix tree that exist at once.
+// Allocates only for new tenants.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/schedule/tenants/account_id.h"
 #include "engine/values/request.h"
 #include "engine/values/tenant_limits.h"
 
 namespace quire {
-
-using AccountId = int32_t;
 
 struct TenantAccount {
   TenantId tenant = 0;
@@ -31,10 +31,11 @@ struct TenantAccount {
   bool in_use = false;
   int64_t share = 0;    // the weight, in thousandths
   int64_t units = 0;    // served units of one token
-  int32_t records = 0;  // sequences that exist, paused and finishing ones included
+  int32_t records = 0;  // sequences that exist, paused and finishing ones included, and a root
   int32_t waiting = 0;
   int32_t running = 0;  // with a row and running, or restoring
   int64_t waiting_tokens = 0;
+  int64_t host_pages = 0;                // pages of host memory that hold its KV
   int64_t served = 0;                    // in units
   uint64_t begun = 0, begun_tokens = 0;  // sequences with a first row, and their prompts
   uint64_t prompt_tokens = 0, generated_tokens = 0;
@@ -54,7 +55,7 @@ class TenantAccounts {
  public:
   // Served units of one token at weight 1. At the lowest weight 2^63 units are 1.4 * 10^12 tokens.
   static constexpr int64_t kTokenUnits = 65536;
-  static constexpr int32_t kMaxIdle = 1024;  // accounts of tenants without name and sequence
+  static constexpr int32_t kMaxIdle = 1024;  // accounts of tenants without name, records and pages
 
   TenantAccounts();
 
@@ -63,12 +64,15 @@ class TenantAccounts {
   // Of a tenant, with an account or without.
   const TenantLimits& LimitsOf(TenantId tenant) const;
 
-  // The tenant's account, for one more sequence; Close ends that.
+  // The tenant's account, for one more sequence, or for its root in the prefix tree; Close ends
+  // that.
   AccountId Open(TenantId tenant);
   void Close(AccountId id);
   // `count` sequences more wait or run, or -1 each; `tokens`: known tokens that wait.
   void AddWaiting(AccountId id, int32_t count, int64_t tokens);
   void AddRunning(AccountId id, int32_t count);
+  // `count` pages of host memory more hold its KV.
+  void AddHostPages(AccountId id, int32_t count);
   // A step is being planned: the level rises to the least served contender.
   void RaiseLevel();
   // Tokens that a step computes: of prompts, or one of a decoding sequence.
@@ -95,8 +99,8 @@ class TenantAccounts {
   int64_t WaitingTokens(TenantId tenant) const;
   bool IsWithinPart(TenantId tenant, int64_t tokens, int64_t bound) const;
 
-  // Appends the figures of every account that changed since the last call. host_pages and refused
-  // are not known here.
+  // Appends the figures of every account that changed since the last call. `refused` is not known
+  // here.
   void TakeChanges(std::vector<TenantStats>& figures);
 
   // Aborts when a derived count is wrong. O(accounts).
@@ -108,6 +112,7 @@ class TenantAccounts {
   void Apply(TenantAccount& account, const TenantLimits& limits, bool named);
   void Charge(TenantAccount& account, int32_t tokens);
   void Touch(AccountId id);
+  bool IsIdle(AccountId id) const;
   void UpdateContender(AccountId id);
 
   std::vector<TenantAccount> accounts_;  // [0]: tenant 0
@@ -121,7 +126,7 @@ class TenantAccounts {
   int64_t active_shares_ = 0;  // of all that wait or run
   int64_t level_ = 0;
   uint64_t events_ = 0;
-  int32_t num_idle_ = 0;  // neither named nor with sequences, tenant 0 aside
+  int32_t num_idle_ = 0;  // that IsIdle
 };
 
 }  // namespace quire

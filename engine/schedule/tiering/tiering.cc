@@ -23,7 +23,7 @@ constexpr int32_t kPercentLeftAvailable = 1;
 // The longest that a store may hold blocks which a waiting request needs.
 constexpr int64_t kLongestStoreNs = 2'000'000'000;
 // After a store that found no page, wait this long before trying under pressure again.
-constexpr int64_t kNoRoomPause = 100'000'000;
+constexpr int64_t kNoRoomPause = StorePauses::kPauseNs;
 
 int32_t CopiesPerJob(int64_t block_bytes) {
   const int64_t by_bytes = CopyJob::kMaxBytes / std::max<int64_t>(block_bytes, 1);
@@ -134,6 +134,7 @@ uint64_t Tiering::BeginStore(NodeId node) {
   }
   // A hold must not break a reservation.
   if (missing_.empty() || tree_.HoldCost(node) > pool_.available()) return 0;
+  if (!MakesRoomInShare(node)) return 0;
   const int32_t tokens = static_cast<int32_t>(missing_.size()) * tree_.block_size();
   return tasks_.BeginStore(node, missing_,
                            now_ns_ + std::min(kLongestStoreNs, policy_.PatienceNs(tokens)));
@@ -143,6 +144,15 @@ uint64_t Tiering::BeginStore(NodeId node) {
 // for it.
 bool Tiering::AwaitsPages() const {
   return !tree_.host().all_ready() && tree_.host().num_free_pages() == 0;
+}
+
+// Whether the bound of the node's tenant leaves room for a page, if need be in place of pages of
+// its less wanted sessions. No store begins without it: its hold would move the chain behind those
+// of other tenants in the order of eviction, and be in vain.
+bool Tiering::MakesRoomInShare(NodeId node) {
+  if (tree_.host().RoomInShare(node) > 0) return true;
+  stats_.pages_dropped += sessions_.MakeRoom(1, node);
+  return tree_.host().RoomInShare(node) > 0;
 }
 
 bool Tiering::TakesStores() const {
@@ -203,7 +213,7 @@ bool Tiering::SendStore(uint64_t ticket) {
     }
     const int32_t wanted = std::min(Room(), static_cast<int32_t>(task.todo.size() - task.sent));
     if (AwaitsPages()) return true;
-    if (tree_.host().num_free_pages() == 0) {
+    if (tree_.host().num_free_pages(node) == 0) {
       stats_.pages_dropped += sessions_.MakeRoom(wanted, task.node);
     }
     if (tree_.host().BeginStore(node) == kNoPage) {
@@ -215,6 +225,30 @@ bool Tiering::SendStore(uint64_t ticket) {
   }
   tasks_.EndIfDone(TaskKind::kStore, ticket);
   return true;
+}
+
+// The node to be stored under pressure: the longest unused, of a tenant that does not pause. Looks
+// at each tenant's own order only if the first of all nodes is of one that does.
+NodeId Tiering::NextUnsaved(int64_t now_ns) const {
+  const EvictionOrder& order = tree_.evictions();
+  const NodeId first = order.OldestUnsaved();
+  if (first == kNoNode || !pauses_.Contains(tree_.AccountOf(first), now_ns)) return first;
+  NodeId oldest = kNoNode;
+  for (AccountId account = 0; account < order.num_accounts(); ++account) {
+    const NodeId node = order.OldestUnsaved(account);
+    if (node == kNoNode || pauses_.Contains(account, now_ns)) continue;
+    if (oldest == kNoNode || order.IsOlder(node, oldest)) oldest = node;
+  }
+  return oldest;
+}
+
+// A store under pressure did not begin, or found no page.
+void Tiering::PauseStores(NodeId node, int64_t now_ns) {
+  if (tree_.host().RoomInShare(node) <= 0) {
+    pauses_.Add(tree_.AccountOf(node), now_ns);
+  } else {
+    no_room_until_ = now_ns + kNoRoomPause;
+  }
 }
 
 void Tiering::SendStores(int64_t now_ns) {
@@ -229,11 +263,11 @@ void Tiering::SendStores(int64_t now_ns) {
     NodeId node = sessions_.NextIdle(now_ns);
     const bool idle = node != kNoNode;
     if (!idle && now_ns >= no_room_until_ && UpdatePressure() && TakesStores()) {
-      node = tree_.evictions().OldestUnsaved();
+      node = NextUnsaved(now_ns);
     }
     if (node == kNoNode) return;
     const uint64_t ticket = BeginStore(node);
-    if ((ticket == 0 || !SendStore(ticket)) && !idle) no_room_until_ = now_ns + kNoRoomPause;
+    if ((ticket == 0 || !SendStore(ticket)) && !idle) PauseStores(node, now_ns);
     sessions_.OnTierChange(node);
   }
 }
@@ -335,6 +369,7 @@ int64_t Tiering::NextTimer() const {
   int64_t next = jobs_.NextDeadline();
   const bool waits = policy_.pressed() || AwaitsPages();
   if (waits && no_room_until_ > now_ns_) next = std::min(next, no_room_until_);
+  if (waits && pauses_.end_ns() > now_ns_) next = std::min(next, pauses_.end_ns());
   for (const auto& [ticket, task] : tasks_.all(TaskKind::kRestore)) {
     if (task.awaited) next = std::min(next, task.deadline_ns);
   }

@@ -8,6 +8,9 @@
 // while lossless blocks are below the watermark, for the longest idle sessions and for running
 // turns. A restore is made if it is expected to be fast enough, beside computing the KV again.
 //
+// A tenant whose share of host memory is full (HostTier) stores in place of its own pages or not at
+// all, and holds up no other tenant's stores.
+//
 // Eviction never copies (prefix_tree.h), so no allocation waits for this. The block and the page of
 // a copy are given to no other use until its ack arrives or the workers are gone, even when no
 // sequence waits for it any more. One thread.
@@ -19,6 +22,7 @@
 
 #include "engine/schedule/tiering/copy_tasks.h"
 #include "engine/schedule/tiering/jobs_in_flight.h"
+#include "engine/schedule/tiering/store_pauses.h"
 #include "engine/schedule/tiering/tiering_policy.h"
 #include "engine/values/cache_stats.h"
 #include "engine/values/copy_plan.h"
@@ -88,9 +92,12 @@ class Tiering {
 
  private:
   bool AwaitsPages() const;
+  bool MakesRoomInShare(NodeId node);
   bool TakesStores() const;
   void FindMissing(NodeId node);
   void BeginPrefetches();
+  NodeId NextUnsaved(int64_t now_ns) const;
+  void PauseStores(NodeId node, int64_t now_ns);
   uint64_t BeginStore(NodeId node);
   bool UpdatePressure();
   void SendNext(TaskKind kind, uint64_t ticket);
@@ -114,6 +121,7 @@ class Tiering {
   JobsInFlight jobs_;
   int64_t now_ns_ = 0;         // of the last NextJob
   int64_t no_room_until_ = 0;  // when to try again to store under pressure
+  StorePauses pauses_;         // the same of single tenants
   TieringStats stats_;
   // Reused: the chain looked at, its nodes to be copied, its nodes that other tasks load; the job
   // being made.

@@ -53,8 +53,9 @@ absl::Status ChooseOutputs(const inference::ModelInferRequest& request, InferOut
   if (request.outputs().empty()) return absl::OkStatus();
   *outputs = {.text = false};
   for (const auto& output : request.outputs()) {
+    const std::string field = output.name().empty() ? "outputs" : output.name();
     if (!output.parameters().empty()) {
-      return NotServed(output.name(),
+      return NotServed(field,
                        "outputs have no parameter '" + output.parameters().begin()->first + "'");
     }
     if (output.name() == "text_output") {
@@ -66,8 +67,7 @@ absl::Status ChooseOutputs(const inference::ModelInferRequest& request, InferOut
     } else if (output.name() == "num_output_tokens") {
       outputs->num_output_tokens = true;
     } else {
-      return NotServed(output.name().empty() ? "outputs" : output.name(),
-                       "the model has no such output; ModelMetadata lists them");
+      return NotServed(field, "the model has no such output; ModelMetadata lists them");
     }
   }
   return absl::OkStatus();
@@ -94,6 +94,7 @@ absl::StatusOr<InferRequest> DecodeInfer(const inference::ModelInferRequest& req
   RETURN_IF_ERROR(CheckParameters(request));
   ASSIGN_OR_RETURN(const std::vector<NamedElements> tensors, ReadTensors(request));
   v1::GenerateRequest translated;
+  translated.set_model(request.model_name());
   InferSettings settings{.request = &translated};
   for (const NamedElements& tensor : tensors) RETURN_IF_ERROR(ApplyTensor(tensor, &settings));
   if (!translated.has_text()) return InvalidField("text_input", "missing");

@@ -10,13 +10,15 @@
 #include "server/call/status_codec.h"
 #include "server/generate/call_opening.h"
 #include "server/generate/stream_table.h"
+#include "server/identity/call_facts.h"
 #include "server/wire/shared_writer.h"
 #include "server/wire/stream_member.h"
 
 namespace quire {
 namespace {
 
-constexpr char kMethod[] = "inference.GRPCInferenceService/ModelStreamInfer";
+constexpr char kPath[] = "/inference.GRPCInferenceService/ModelStreamInfer";
+constexpr const char* kMethod = kPath + 1;
 // Requests of one call whose last response is not out.
 constexpr int kMaxOpen = 1024;
 
@@ -35,7 +37,7 @@ class InferMember final : public StreamMember {
   absl::Status Open(const grpc::ServerContextBase& context, const grpc::ByteBuffer& bytes,
                     WireFormat* decoder) {
     entered_ = true;
-    RETURN_IF_ERROR(resources_->streams.Enter());  // refused requests leave too
+    RETURN_IF_ERROR(resources_->streams.Enter(stream()->tenant()));  // refused requests leave too
     RETURN_IF_ERROR(resources_->drain.CheckAccepts());
     const uint64_t seed = SeedOf(*resources_, *stream());
     ASSIGN_OR_RETURN(ParsedRequest decoded,
@@ -102,6 +104,9 @@ class Reactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
  private:
   void Start(const grpc::ByteBuffer& bytes) {
+    // Each message is a request of its own, and the key may have been revoked since the last one.
+    const Admission still = resources_->calls.door.Admit(FactsOf(*context_), kPath);
+    if (!still.ok()) return writer_.Close(StatusOf(still.refused));
     std::unique_ptr<WireFormat> format = ModelStreamInferFormat(resources_->model, counters_.get());
     WireFormat* const decoder = format.get();
     const auto member = std::make_shared<InferMember>(resources_, &writer_, this, std::move(format),
@@ -139,7 +144,7 @@ class Reactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
 void InferMember::Released() {
   StreamMember::Released();
-  if (entered_) resources_->streams.Leave();
+  if (entered_) resources_->streams.Leave(stream()->tenant());
   reactor_->Closed();
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "quire/v1/inference.pb.h"
 #include "server/call/status_codec.h"
 #include "server/wire/field_names.h"
+#include "server/wire/openengine/token_encoder.h"
 #include "server/wire/unknown_fields.h"
 
 namespace quire {
@@ -194,6 +196,7 @@ class Format final : public WireFormat {
     RETURN_IF_ERROR(ApplyMetadata(context, &translated));
     ASSIGN_OR_RETURN(ParsedRequest parsed, DecodeGenerate(translated, model, seed));
     request_id_ = parsed.request_id;
+    encoder_.emplace(request_id_);
     const SamplingParams& sampling = parsed.request->sampling;
     if (!sampling.include_stop_in_output) hidden_ids_ = sampling.stop_token_ids;
     min_tokens_ = static_cast<uint32_t>(sampling.min_tokens);
@@ -208,21 +211,10 @@ class Format final : public WireFormat {
   std::optional<std::string> Accepted(const AcceptedFrame&) override { return std::nullopt; }
 
   std::optional<std::string> Tokens(const OutputDelta& delta, const OutputOptions&) override {
-    static thread_local oe::GenerateResponse response;  // its memory is reused
-    response.Clear();
-    response.set_request_id(request_id_);
-    oe::TokenOutput* output = response.mutable_token();
-    output->set_output_index(0);
-    output->set_text(delta.text);
-    uint32_t position = delta.cumulative - static_cast<uint32_t>(delta.token_ids.size());
-    for (size_t i = 0; i < delta.token_ids.size(); ++i) {
-      if (Hides(delta.token_ids[i], ++position)) continue;
-      oe::TokenInfo* token = output->add_tokens();
-      token->set_token_id(delta.token_ids[i]);
-      if (i < delta.logprobs.size()) token->set_logprob(static_cast<double>(delta.logprobs[i]));
-    }
-    if (output->tokens().empty() && output->text().empty()) return std::nullopt;  // a hidden stop
-    return response.SerializeAsString();
+    std::span<const uint32_t> ids = delta.token_ids;
+    if (!ids.empty() && Hides(ids.back(), delta.cumulative)) ids = ids.first(ids.size() - 1);
+    if (ids.empty() && delta.text.empty()) return std::nullopt;  // a hidden stop
+    return encoder_->Encode(ids, delta.logprobs, delta.text);
   }
 
   std::optional<std::string> End(const EndFrame& end) override {
@@ -264,7 +256,7 @@ class Format final : public WireFormat {
 
  private:
   // A stop token that the client does not want to see; `position` counts from 1. It ends the
-  // output, so it is the last one.
+  // output, so only the last token of a message can be one.
   bool Hides(uint32_t id, uint32_t position) const {
     if (hidden_ids_.empty() || position <= min_tokens_) return false;
     return std::find(hidden_ids_.begin(), hidden_ids_.end(), static_cast<int32_t>(id)) !=
@@ -278,6 +270,7 @@ class Format final : public WireFormat {
   }
 
   std::string request_id_;
+  std::optional<TokenEncoder> encoder_;  // set by Decode
   std::vector<int32_t> hidden_ids_;
   uint32_t min_tokens_ = 0;
 };

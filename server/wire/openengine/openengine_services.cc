@@ -8,8 +8,8 @@
 #include "engine/base/status_macros.h"
 #include "field/openengine.pb.h"
 #include "server/call/status_codec.h"
+#include "server/generate/abort_streams.h"
 #include "server/generate/generate_call.h"
-#include "server/generate/generation_stream.h"
 #include "server/generate/stream_table.h"
 #include "server/wire/field_names.h"
 #include "server/wire/foreign_call.h"
@@ -163,7 +163,12 @@ absl::Status Abort(const WireResources& resources, const Caller& caller,
     case oe::AbortRequest::TARGET_NOT_SET:
       return InvalidField("target", "missing; set request_id or all_requests");
   }
-  for (const auto& stream : found) stream->Abort();
+  const bool all = request.has_all_requests();
+  AbortStreams({.caller = caller,
+                .method = "openengine.v1.Control/Abort",
+                .all = all,
+                .named = all ? size_t{0} : size_t{1}},
+               found);
   response->set_status(found.empty() ? oe::ABORT_STATUS_ALREADY_FINISHED
                                      : oe::ABORT_STATUS_ABORTED);
   response->set_message(std::to_string(found.size()) + " requests were live");

@@ -18,7 +18,6 @@ namespace quire {
 namespace {
 
 constexpr uint32_t kDefaultNewTokens = 20;
-constexpr int32_t kMaxPriority = 100;
 // All of a reply but ids, log probabilities and text: a stop string and some numbers.
 constexpr int64_t kReplyHeadBytes = 4096;
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "field/vllm_control.pb.h"
+#include "server/generate/abort_streams.h"
 #include "server/generate/generate_call.h"
-#include "server/generate/generation_stream.h"
 #include "server/generate/stream_table.h"
 #include "server/wire/foreign_call.h"
 #include "server/wire/refused_methods.h"
@@ -76,7 +76,8 @@ void FillModelInfo(const ServingModel& model, vllm::ModelInfo* info) {
 absl::Status Abort(const WireResources& resources, const Caller& caller,
                    const vllm::AbortRequest& request) {
   const std::vector<std::string> ids(request.request_ids().begin(), request.request_ids().end());
-  for (const auto& stream : resources.generate.streams.Find(ids, MayEnd(caller))) stream->Abort();
+  AbortStreams({.caller = caller, .method = "vllm.Control/Abort", .named = ids.size()},
+               resources.generate.streams.Find(ids, MayEnd(caller)));
   return absl::OkStatus();
 }
 

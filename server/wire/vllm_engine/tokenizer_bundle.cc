@@ -145,12 +145,11 @@ absl::StatusOr<TokenizerBundle> BundleTokenizer(const std::string& directory) {
 
 absl::StatusOr<std::shared_ptr<const TokenizerBundle>> SharedTokenizerBundle::Get() {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<const TokenizerBundle> bundle = current_.lock();
-  if (bundle != nullptr) return bundle;
-  ASSIGN_OR_RETURN(TokenizerBundle made, BundleTokenizer(directory_));
-  bundle = std::make_shared<const TokenizerBundle>(std::move(made));
-  current_ = bundle;
-  return bundle;
+  if (bundle_ == nullptr) {
+    ASSIGN_OR_RETURN(TokenizerBundle made, BundleTokenizer(directory_));
+    bundle_ = std::make_shared<const TokenizerBundle>(std::move(made));
+  }
+  return bundle_;
 }
 
 }  // namespace quire

@@ -20,7 +20,8 @@ struct TokenizerBundle {
 // RESOURCE_EXHAUSTED: they are larger than 256 MiB.
 absl::StatusOr<TokenizerBundle> BundleTokenizer(const std::string& directory);
 
-// The bundle of one directory, made anew when no reader has it any more: all readers share one.
+// The bundle of one directory, made by its first reader and kept: gateways that come often cost
+// nothing.
 class SharedTokenizerBundle {
  public:
   explicit SharedTokenizerBundle(std::string directory) : directory_(std::move(directory)) {}
@@ -30,7 +31,7 @@ class SharedTokenizerBundle {
  private:
   const std::string directory_;
   std::mutex mutex_;
-  std::weak_ptr<const TokenizerBundle> current_;  // under mutex_
+  std::shared_ptr<const TokenizerBundle> bundle_;  // under mutex_
 };
 
 }  // namespace quire

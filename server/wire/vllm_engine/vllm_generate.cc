@@ -47,7 +47,10 @@ void StartOthers(const GenerateResources* resources,
       StartChoice(resources, *request, *others[k], k + 1);
     }
   };
-  if (!resources->calls.text_pool.Run(request->ByteSizeLong(), start).ok()) start();
+  if (!resources->calls.text_pool
+           .Run(others.front()->stream()->tenant(), request->ByteSizeLong(), start)
+           .ok())
+    start();
 }
 
 class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,

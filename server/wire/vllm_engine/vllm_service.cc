@@ -19,7 +19,7 @@
 #include "field/vllm_engine.pb.h"
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
-#include "server/generate/generation_stream.h"
+#include "server/generate/abort_streams.h"
 #include "server/generate/stream_table.h"
 #include "server/session/session_resources.h"
 #include "server/wire/unknown_fields.h"
@@ -173,6 +173,7 @@ absl::Status Abort(const GenerateResources& generate, const Caller& caller,
   if (request.request_ids_size() > kMaxAbortIds) {
     return InvalidField("request_ids", "has more than 1024 ids; use several calls");
   }
+  std::vector<std::shared_ptr<GenerationStream>> found;
   for (const std::string& id : request.request_ids()) {
     auto streams = generate.streams.Find({id}, MayEnd(caller));
     // The first of several outputs may have ended; while it lives it takes the others along.
@@ -181,8 +182,12 @@ absl::Status Abort(const GenerateResources& generate, const Caller& caller,
       others.push_back(ChoiceId(id, k));
     }
     if (!others.empty()) streams = generate.streams.Find(others, MayEnd(caller));
-    for (const auto& stream : streams) stream->Abort();
+    found.insert(found.end(), streams.begin(), streams.end());
   }
+  AbortStreams({.caller = caller,
+                .method = "vllm.grpc.engine.VllmEngine/Abort",
+                .named = static_cast<size_t>(request.request_ids_size())},
+               found);
   return absl::OkStatus();
 }
 

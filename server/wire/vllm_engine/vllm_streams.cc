@@ -1,13 +1,11 @@
-// The state of these calls belongs to the session thread.
+// The state of these calls belongs to the session thread; flushes and KV events are the shared
+// calls of server/kv_events/ in this protocol's messages.
 #include "server/wire/vllm_engine/vllm_streams.h"
-
-#include <grpcpp/alarm.h>
 
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "field/smg_common.pb.h"
 #include "server/call/status_codec.h"
@@ -38,7 +36,8 @@ class TokenizerCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     Begin();
     if (status.ok()) {
       // Reading the files is too slow for the session thread.
-      status = resources_->calls.text_pool.Run(0, [self = shared_from_this(), this] { Bundle(); });
+      status = resources_->calls.text_pool.Run(tenant_, 0,
+                                               [self = shared_from_this(), this] { Bundle(); });
     }
     if (!status.ok()) Post([this, status] { End(status); });
   }
@@ -90,7 +89,7 @@ class TokenizerCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   const std::shared_ptr<SharedTokenizerBundle> shared_;
   // The session thread's.
-  grpc::Alarm deadline_;  // for the reader
+  CallAlarm deadline_;  // for the reader
   std::shared_ptr<const TokenizerBundle> bundle_;
   size_t sent_ = 0;
   grpc::ByteBuffer buffer_;  // of the write in flight
@@ -149,83 +148,32 @@ absl::StatusOr<KvSubscriptionStart> ReadStart(const grpc::ByteBuffer& bytes) {
   return KvSubscriptionStart{.sequence = last + 1, .snapshot = false};
 }
 
-class FlushCall final : public grpc::ServerUnaryReactor, public SessionStream {
- public:
-  FlushCall(SessionResources* resources, const IncomingCall& call, grpc::ByteBuffer* response)
-      : SessionStream(resources, call, "FlushCache"), response_(response) {}
+constexpr float kMaxFlushSeconds = 600;
 
-  void Start(const grpc::ByteBuffer& bytes) {
-    wire::FlushCacheRequest request;
-    absl::Status status = ParseKnownFields(bytes, &request);
-    // Written so that what is not a number fails too.
-    if (status.ok() && !(request.timeout_s() >= 0 && request.timeout_s() <= kMaxSeconds)) {
-      status = InvalidField("timeout_s", "must be 0 to 600");
-    }
-    Begin();
-    Post([this, status, seconds = request.timeout_s()] {
-      if (!status.ok()) return End(status);
-      end_ns_ = SteadyNowNs() + static_cast<int64_t>(static_cast<double>(seconds) * 1e9);
-      Flush();
-    });
+absl::StatusOr<CacheFlushRequest> ReadFlush(const Caller& caller, const grpc::ByteBuffer& bytes) {
+  wire::FlushCacheRequest request;
+  RETURN_IF_ERROR(ParseKnownFields(bytes, &request));
+  // Written so that what is not a number fails too.
+  if (!(request.timeout_s() >= 0 && request.timeout_s() <= kMaxFlushSeconds)) {
+    return InvalidField("timeout_s", "must be 0 to 600");
   }
+  return CacheFlushRequest{{.tenant = caller.tenant}, static_cast<double>(request.timeout_s())};
+}
 
-  void OnCancel() override {
-    Post([this] { End(absl::CancelledError("the call was cancelled")); });
-  }
-  void OnDone() override { Done(); }
-
- private:
-  static constexpr float kMaxSeconds = 600;
-  static constexpr double kPauseSeconds = 0.1;
-
-  void Flush() {
-    if (ended()) return;
-    FlushCache(*resources_, {.tenant = tenant_},
-               [self = shared_from_this(), this](const absl::StatusOr<FlushedCache>& flushed) {
-                 Post([this, flushed] { Flushed(flushed); });
-               });
-  }
-
-  void Flushed(const absl::StatusOr<FlushedCache>& answer) {
-    if (ended()) return;
-    if (!answer.ok()) return End(answer.status());
-    const FlushedCache& flushed = *answer;
-    blocks_ += flushed.blocks;
-    const int64_t kept = flushed.kept_blocks + flushed.kept_pages;
-    if (kept > 0 && SteadyNowNs() < end_ns_)
-      return SetAlarm(pause_, kPauseSeconds, [this] { Flush(); });
-    wire::FlushCacheResponse response;
-    response.set_success(kept == 0);
-    response.set_message("freed " + std::to_string(blocks_) + " blocks; " +
-                         std::to_string(flushed.kept_blocks) + " blocks and " +
-                         std::to_string(flushed.kept_pages) +
-                         " pages stay: of running requests or of sessions");
-    const std::string bytes = response.SerializeAsString();
-    *response_ = ToByteBuffer(bytes.data(), bytes.size());
-    End(absl::OkStatus());
-  }
-
-  void ReleaseAll() override { pause_.Cancel(); }
-  void FinishWith(const absl::Status& status) override {
-    ServerUnaryReactor::Finish(ToGrpcStatus(status));
-  }
-
-  grpc::ByteBuffer* const response_;
-  // The session thread's.
-  grpc::Alarm pause_;
-  int64_t end_ns_ = 0;
-  int64_t blocks_ = 0;  // freed so far
-};
+std::string Flushed(const FlushedCache& flushed) {
+  wire::FlushCacheResponse response;
+  response.set_success(flushed.kept_blocks + flushed.kept_pages == 0);
+  response.set_message("freed " + std::to_string(flushed.blocks) + " blocks; " +
+                       std::to_string(flushed.kept_blocks) + " blocks and " +
+                       std::to_string(flushed.kept_pages) +
+                       " pages stay: of running requests or of sessions");
+  return response.SerializeAsString();
+}
 
 }  // namespace
 
 RawService::Unary FlushCacheCall(SessionResources* resources) {
-  return [resources](const IncomingCall& call, const grpc::ByteBuffer* request,
-                     grpc::ByteBuffer* response) {
-    const auto made = std::make_shared<FlushCall>(resources, call, response);
-    made->Start(*request);
-    return made.get();
-  };
+  return CacheFlushCall(resources, {.read = ReadFlush, .write = Flushed});
 }
 
 RawService::ServerStreaming GetTokenizerCall(SessionResources* resources,

@@ -20,6 +20,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 using testing::Pair;
 
@@ -71,13 +72,35 @@ TEST_F(ConnectTest, AFlagBeatsTheEnvironmentWhichBeatsTheProfile) {
   environment_["QUIRE_PROFILE"] = "far";
   EXPECT_EQ(Good().server, "far:1");
   EXPECT_EQ(Good({"--profile", "default"}).server, "a:50051");
-  environment_["QUIRE_PROFILE"] = "";
+  environment_["QUIRE_PROFILE"] = "default";
   environment_["QUIRE_SERVER"] = "b:2";
   environment_["QUIRE_HEADERS"] = "x-two: e\n\n  x-three:e:e \n";
   EXPECT_EQ(Good().server, "b:2");
   EXPECT_EQ(Good({"--server", "c:3"}).server, "c:3");
   EXPECT_THAT(Good({"--header", "X-Three: f"}).headers,
               ElementsAre(Pair("x-one", "p"), Pair("x-three", "f"), Pair("x-two", "e")));
+}
+
+TEST_F(ConnectTest, TheProfileOfAnotherServerIsLeftOutUnlessItIsNamed) {
+  Profiles(R"({"profiles": {"default": {"server": "a", "headers": {"x-one": "p"}}}})");
+  environment_["QUIRE_PROFILE"] = "";
+  EXPECT_THAT(Good({"--server", "b"}).headers, IsEmpty());
+  EXPECT_THAT(Good({"--server", "a:50051"}).headers, ElementsAre(Pair("x-one", "p")));
+  EXPECT_THAT(Good({"--server", "b", "--profile", "default"}).headers,
+              ElementsAre(Pair("x-one", "p")));
+  environment_["QUIRE_SERVER"] = "b";
+  EXPECT_THAT(Good().headers, IsEmpty());
+}
+
+TEST_F(ConnectTest, AKeyGoesToAnotherMachineOverTlsAlone) {
+  environment_["QUIRE_API_KEY"] = "qk-1";
+  for (const std::string server : {"unixbox.example", "gpu.example", "10.0.0.1:50051"}) {
+    environment_["QUIRE_SERVER"] = server;
+    EXPECT_THAT(Fault(), HasSubstr("in plaintext")) << server;
+    EXPECT_EQ(Good({"--tls"}).api_key, "qk-1") << server;
+  }
+  environment_["QUIRE_SERVER"] = "unix:/run/q";
+  EXPECT_EQ(Good().api_key, "qk-1");
 }
 
 TEST_F(ConnectTest, CertificatesTurnTlsOnAndAreRead) {

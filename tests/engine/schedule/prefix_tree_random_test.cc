@@ -107,8 +107,9 @@ class Program {
         {3, "watch", &Program::Watch},
         {20, "walk", &Program::Walk},
         {1, "flush", &Program::Flush},
+        {4, "bound", &Program::Bound},
     };
-    int32_t dice = Between(0, 222);
+    int32_t dice = Between(0, 226);
     const Operation* operation = kOperations;
     while (dice >= operation->weight) dice -= (operation++)->weight;
     (this->*operation->run)();
@@ -209,6 +210,8 @@ class Program {
   void Watch() { both_.Watch(Between(1, num_tenants_)); }
   void Walk() { both_.ContinueWalk(Between(1, 40)); }
   void Flush() { both_.Flush(OneIn(3)); }
+  // Tenant 1 has no bound, so that it takes the pages that others leave.
+  void Bound() { both_.SetBound(Between(2, num_tenants_), Between(block_size_ > 1 ? 0 : 1, 8)); }
 
   const uint64_t seed_;
   std::mt19937_64 random_;
@@ -258,10 +261,11 @@ std::vector<int32_t> OperationsOf(uint64_t seed) {
 TEST(PrefixTreeRandomTest, AgreesWithTheReference) {
   using Tally = TreeLockstep::Tally;
   constexpr int64_t Tally::*kCounts[] = {
-      &Tally::found,           &Tally::evicted, &Tally::kept_lost,    &Tally::moved_keepers,
-      &Tally::not_adopted,     &Tally::swapped, &Tally::husks_filled, &Tally::tails_taken,
-      &Tally::pages_reclaimed, &Tally::doomed,  &Tally::devices_lost, &Tally::tiers_lost,
-      &Tally::events,          &Tally::flushed};
+      &Tally::found,           &Tally::evicted, &Tally::kept_lost,     &Tally::moved_keepers,
+      &Tally::not_adopted,     &Tally::swapped, &Tally::husks_filled,  &Tally::tails_taken,
+      &Tally::pages_reclaimed, &Tally::doomed,  &Tally::devices_lost,  &Tally::tiers_lost,
+      &Tally::events,          &Tally::flushed, &Tally::bound_refused, &Tally::bound_reused,
+      &Tally::bound_lost};
   if (random_steps.only_seed != 0) {
     running_seed = random_steps.only_seed;
     const std::vector<int32_t> operations = OperationsOf(random_steps.only_seed);

@@ -115,8 +115,31 @@ int32_t ReferenceTree::NumFreePages() {
   return count;
 }
 
+int32_t ReferenceTree::NumPages(TenantId tenant) {
+  return static_cast<int32_t>(std::ranges::count_if(
+      nodes_, [&](Node& node) { return node.kv.page != kNoPage && TenantOf(&node) == tenant; }));
+}
+
+int32_t ReferenceTree::NumFreePages(TenantId tenant) {
+  if (!bounds_.contains(tenant)) return NumFreePages();
+  int32_t wanted = 0;
+  for (Node& node : nodes_) {
+    wanted += node.kv.page != kNoPage && TenantOf(&node) == tenant && (Held(&node) || Kept(&node));
+  }
+  return std::max(0, std::min(NumFreePages(), bounds_[tenant] - wanted));
+}
+
+bool ReferenceTree::AtBound(TenantId tenant) {
+  return bounds_.contains(tenant) && NumPages(tenant) >= bounds_[tenant];
+}
+
+void ReferenceTree::SetBound(TenantId tenant, int32_t pages) {
+  bounds_[tenant] = pages;
+  while (NumPages(tenant) > pages && SparePage(tenant) != nullptr) LosePage(SparePage(tenant));
+}
+
 bool ReferenceTree::PageToHave(Node* parent) {
-  return NumFreePages() > 0 && (parent->parent == nullptr || parent->has_page());
+  return NumFreePages(TenantOf(parent)) > 0 && (parent->parent == nullptr || parent->has_page());
 }
 
 Node* ReferenceTree::Victim() {
@@ -137,10 +160,29 @@ Node* ReferenceTree::OldestUnsaved() {
   return oldest;
 }
 
+Node* ReferenceTree::OldestUnsaved(TenantId tenant) {
+  Node* oldest = nullptr;
+  for (Node& node : nodes_) {
+    if (!node.has_block() || Held(&node) || !Kept(&node) || node.has_page()) continue;
+    if (TenantOf(&node) != tenant) continue;
+    if (oldest == nullptr || node.used < oldest->used) oldest = &node;
+  }
+  return oldest;
+}
+
 Node* ReferenceTree::SparePage() {
   Node* oldest = nullptr;
   for (Node& node : nodes_) {
     if (!node.has_page() || Held(&node) || Kept(&node)) continue;
+    if (oldest == nullptr || node.used < oldest->used) oldest = &node;
+  }
+  return oldest;
+}
+
+Node* ReferenceTree::SparePage(TenantId tenant) {
+  Node* oldest = nullptr;
+  for (Node& node : nodes_) {
+    if (!node.has_page() || Held(&node) || Kept(&node) || TenantOf(&node) != tenant) continue;
     if (oldest == nullptr || node.used < oldest->used) oldest = &node;
   }
   return oldest;
@@ -196,6 +238,8 @@ void ReferenceTree::Evict() {
 }
 
 void ReferenceTree::GivePage(Node* node, PageId page) {
+  const TenantId tenant = TenantOf(node);
+  while (AtBound(tenant)) LosePage(SparePage(tenant));
   std::set<PageId> used;
   for (Node& each : nodes_) used.insert(each.kv.page);
   used.erase(kNoPage);

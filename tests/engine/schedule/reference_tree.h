@@ -50,10 +50,19 @@ class ReferenceTree {
   int32_t NumEvictable();  // of them
   int32_t NumLossless();
   int32_t NumFreePages();
+  // Of one tenant: the pages its nodes have, and those that it can get; its longest unused unsaved
+  // node.
+  int32_t NumPages(TenantId tenant);
+  int32_t NumFreePages(TenantId tenant);
+  bool AtBound(TenantId tenant);
+  Node* OldestUnsaved(TenantId tenant);
   bool PageToHave(Node* parent);
+  // From now on the tenant may have this many pages. It loses the spare ones that are too many.
+  void SetBound(TenantId tenant, int32_t pages);
   Node* Victim();         // its block is evicted first; null if there is none
   Node* OldestUnsaved();  // null if there is none
   Node* SparePage();      // its page is reused first; null if there is none
+  Node* SparePage(TenantId tenant);
 
   void Hold(Node* node) { ++node->holders; }
   void Release(Node* node);
@@ -62,7 +71,8 @@ class ReferenceTree {
   Node* Add(Node* parent, const std::vector<int32_t>& tokens, bool tail);
   // The evicted node loses its block.
   void Evict();
-  // Gives the node `page`, which is free once the oldest spare node has lost its own, if none was.
+  // Gives the node `page`, which is free once the oldest spare node has lost its own, if none was;
+  // of a tenant at its bound, the oldest of the tenant's own.
   void GivePage(Node* node, PageId page);
   void EndCopy(Node* node);
   void LosePage(Node* node);
@@ -81,6 +91,7 @@ class ReferenceTree {
   const int32_t num_pages_;
   std::list<Node> nodes_;
   std::map<TenantId, Node> roots_;
+  std::map<TenantId, int32_t> bounds_;  // of pages; of tenants that have one
   int64_t clock_ = 0;
 };
 

@@ -1,10 +1,10 @@
 // Seeded random programs of conversations: turns of two tenants' sessions among other requests,
 // over tiny pools and hosts of a few pages, with forks, truncations, offloads, prefetches, pins,
-// cancels, pauses, worker deaths, flushes, readers of KV events, pages of host memory that become
-// ready one by one, and copies that fail, are late, reordered, or damaged. In every program every
-// request gives its own tokens, every session has the tokens it should have, and in the end nothing
-// is held. A failure prints its seed; --seed=N runs that program alone, --steps=N runs programs
-// until that many steps are done.
+// cancels, pauses, worker deaths, flushes, bounds of host memory by tenant, readers of KV events,
+// pages of host memory that become ready one by one, and copies that fail, are late, reordered, or
+// damaged. In every program every request gives its own tokens, every session has the tokens it
+// should have, and in the end nothing is held. A failure prints its seed; --seed=N runs that
+// program alone, --steps=N runs programs until that many steps are done.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -49,6 +49,7 @@ class Conversations {
 
  private:
   static constexpr int32_t kManyRows = 64;
+  static constexpr int64_t kNoBound = 1'000'000;
 
   int32_t Between(int32_t low, int32_t high) {
     return low + static_cast<int32_t>(random_() % (high - low + 1));
@@ -131,9 +132,70 @@ class Conversations {
       sim_.Retire();
     }
     counts["restoring"] += sim_.load().restoring > 0;
+    if (!calm_) CheckPages();
+    if (!calm_ && OneIn(80)) SetBound();
     if (OneIn(100)) Subscribe();
     sim_.scheduler().kv_events().Continue(Between(1, 20));
     if (OneIn(3)) TakeEvents();
+  }
+
+  // A limit of 0 to 12 blocks, or none.
+  void SetBound() {
+    const TenantId tenant = AnyTenant();
+    const int64_t blocks = Between(0, 12);
+    bounds_[tenant] = OneIn(4) ? kNoBound : blocks;
+    TenantTable table;
+    for (const auto& [each, bound] : bounds_) {
+      // A limit of 0 is none, and one between whole blocks is the lower number of them.
+      const int64_t tokens = bound * config_.block_size + Between(0, config_.block_size - 1);
+      const int64_t limit = bound == 0 && tokens == 0 ? kNoBound : bound;
+      bounds_[each] = limit;
+      table.tenants.push_back({each, {.max_host_kv_tokens = limit == kNoBound ? 0 : tokens}});
+    }
+    sim_.SetTenants(table);
+    CheckPages();
+  }
+
+  // No tenant gets pages at its bound or above it, and all together have at least those in use.
+  void CheckPages() {
+    figures_.clear();
+    sim_.scheduler().TakeTenantChanges(figures_);
+    int64_t sum = 0;
+    for (const TenantStats& stats : figures_) {
+      const auto bound = bounds_.find(stats.tenant);
+      const int64_t most = bound == bounds_.end() ? kNoBound : bound->second;
+      int64_t& pages = pages_[stats.tenant];
+      EXPECT_LE(stats.host_pages, std::max(pages, most));
+      pages = stats.host_pages;
+      counts["at the bound"] += most > 0 && pages == most;
+      counts["above the bound"] += pages > most;
+    }
+    for (const auto& [tenant, pages] : pages_) sum += pages;
+    const CacheStats cache = sim_.scheduler().cache_stats();
+    EXPECT_GE(sum, cache.host_pages_used);
+    EXPECT_LE(sum, cache.host_pages_ready);
+  }
+
+  // The events count the tenant's whole blocks on the host in their own way. Tails are not told.
+  void CheckPagesByEvents(TenantId tenant, const EventReplay& replay) {
+    int64_t on_host = 0;
+    for (const auto& [hash, block] : replay.blocks()) {
+      on_host += block.on[static_cast<int>(KvTier::kHost)];
+    }
+    EXPECT_LE(on_host, pages_[tenant]);
+    counts["pages by events"] += on_host;
+  }
+
+  // Nothing is held or kept: the pages that become free with each tenant's KV are all its pages.
+  void CheckPagesByFlushes() {
+    CheckPages();
+    for (const TenantId tenant : {0, 1}) {
+      const FlushedCache flushed = sim_.scheduler().Flush({.tenant = tenant});
+      EXPECT_EQ(flushed.pages, pages_[tenant]);
+      counts["pages by flushes"] += flushed.pages;
+      CheckPages();
+      EXPECT_EQ(pages_[tenant], 0);
+    }
   }
 
   void Subscribe() {
@@ -159,6 +221,8 @@ class Conversations {
       TakeEvents();
     };
     walk();
+    CheckPages();
+    for (const auto& [tenant, replay] : replays_) CheckPagesByEvents(tenant, replay);
     const std::map<TenantId, EventReplay> before = replays_;
     for (const auto& [tenant, replay] : before) {
       source.End(tenant);
@@ -293,6 +357,7 @@ class Conversations {
     sim_.RunCopies();
     sim_.ExpectIdle();
     EXPECT_EQ(sim_.scheduler().cache_stats().host_pages_used, 0);
+    CheckPagesByFlushes();
     const TieringStats& stats = sim_.scheduler().tiering_stats();
     const CacheStats cache = sim_.scheduler().cache_stats();
     counts["stored"] += stats.stored_blocks;
@@ -330,6 +395,9 @@ class Conversations {
   const int32_t depth_;
   SimulatedEngine sim_;
   std::map<TenantId, EventReplay> replays_;  // of the tenants that have a reader
+  std::map<TenantId, int64_t> bounds_;       // in pages
+  std::map<TenantId, int64_t> pages_;        // by the figures of each tenant
+  std::vector<TenantStats> figures_;
   RequestId last_id_ = 0;
   int32_t ready_pages_ = 0;  // told so far, where pages arrive
 };
@@ -375,6 +443,10 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
                            "events",
                            "blocks told",
                            "flushed",
+                           "at the bound",
+                           "above the bound",
+                           "pages by events",
+                           "pages by flushes",
                            Name(Residency::Outcome::kDevice),
                            Name(Residency::Outcome::kRestored),
                            Name(Residency::Outcome::kPartial),

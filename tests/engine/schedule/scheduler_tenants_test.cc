@@ -251,7 +251,8 @@ TEST(SchedulerTenantsTest, AccountsOfTenantsThatWentAreReused) {
   engine.sim.RunToEnd(2, 100);
   std::vector<TenantStats> figures;
   engine.sim.scheduler().TakeTenantChanges(figures);
-  EXPECT_LE(figures.size(), 1100u);
+  // 1,024 idle ones, one for each block that is cached, and 64 roots without blocks.
+  EXPECT_LE(figures.size(), 1024u + 599 + 64 + 10);
   EXPECT_GT(figures.size(), 1000u);
 }
 
@@ -274,6 +275,24 @@ TEST(SchedulerTenantsTest, FiguresCountEachTenantsTokens) {
   EXPECT_TRUE(figures.empty());
 }
 
+TEST(SchedulerTenantsTest, NothingIsLeftOfAPromptThatWasCancelled) {
+  Counted engine(Config());
+  const RequestId id = engine.Add(kFlood, 100, 1);
+  engine.Step();
+  const auto left = [&engine] {
+    std::vector<TenantStats> figures;
+    engine.sim.scheduler().TakeTenantChanges(figures);
+    for (const TenantStats& stats : figures) {
+      if (stats.tenant == kFlood) return stats.prefill_tokens_left;
+    }
+    return int64_t{-1};
+  };
+  EXPECT_EQ(left(), 100 - 32);
+  engine.sim.Cancel(id);
+  engine.sim.RunToEnd(2, 100);
+  EXPECT_EQ(left(), 0);
+}
+
 TEST(SchedulerTenantsTest, SessionsStayWithinTheTenantsLimits) {
   SimulatedEngine sim(SessionConfig(/*usable_blocks=*/64, /*num_pages=*/0, /*max_model_len=*/128));
   TenantTable table;
@@ -292,6 +311,64 @@ TEST(SchedulerTenantsTest, SessionsStayWithinTheTenantsLimits) {
   sim.SetTenants(table);
   EXPECT_TRUE(store.Get(kLight, "c").ok());
   EXPECT_FALSE(store.Create(kLight, "d", {}, 1).ok());
+}
+
+// The KV of a tenant's sessions beyond its bound of host memory stays on the device or is computed
+// again; its answers are the same, and the other tenant's KV comes back from the host.
+TEST(SchedulerTenantsTest, HostMemoryOfATenantIsBounded) {
+  SimulatedEngine sim(SessionConfig(/*usable_blocks=*/24, /*num_pages=*/64, /*max_model_len=*/128));
+  TenantTable table;
+  table.tenants = {{kLight, {.max_host_kv_tokens = 11}}};  // two blocks of four tokens
+  sim.SetTenants(table);
+  SessionStore& store = sim.scheduler().sessions();
+  std::map<TenantId, TenantStats> figures;
+  const auto pages = [&](TenantId tenant) {
+    std::vector<TenantStats> changed;
+    sim.scheduler().TakeTenantChanges(changed);
+    for (const TenantStats& stats : changed) figures[stats.tenant] = stats;
+    return figures[tenant].host_pages;
+  };
+  const auto turn = [&](TenantId tenant) {
+    const RequestId id = sim.Add({.prompt_tokens = 20,
+                                  .max_tokens = 5,
+                                  .arrival_ns = ++sim.now_ns,
+                                  .stops_at_eos = false,
+                                  .tenant = tenant,
+                                  .session = "s"});
+    sim.RunToEnd(2);
+    sim.ExpectUndisturbed(id);
+    return sim.outcome(id).finish.residency.outcome;
+  };
+  for (const TenantId tenant : {kLight, kFlood}) {
+    sim.CreateSession(tenant, "s");
+    turn(tenant);
+    ASSERT_TRUE(store.Offload(tenant, "s", sim.now_ns).ok());
+    sim.RunCopies();
+  }
+  // 24 tokens with KV: six blocks.
+  EXPECT_EQ(pages(kLight), 2);
+  EXPECT_EQ(pages(kFlood), 6);
+  EXPECT_EQ(store.Get(kLight, "s")->tiers.host_tokens, 8);
+  EXPECT_EQ(store.Get(kFlood, "s")->tiers.host_tokens, 24);
+  // Other requests take all blocks of the device.
+  const RequestId other = sim.Add({.prompt_tokens = 90, .max_tokens = 2, .tenant = 3});
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(other);
+  EXPECT_EQ(turn(kFlood), Residency::Outcome::kRestored);
+  EXPECT_EQ(turn(kLight), Residency::Outcome::kPartial);
+  EXPECT_EQ(pages(kFlood), 6);
+  EXPECT_EQ(pages(kLight), 2);
+  for (const TenantId tenant : {kLight, kFlood}) {
+    sim.CheckSession(tenant, "s");
+    EXPECT_TRUE(store.Close(tenant, "s").ok());
+  }
+  // Without a wish for them, pages beyond a lowered bound go at once.
+  table.tenants = {{kFlood, {.max_host_kv_tokens = 4}}};
+  sim.SetTenants(table);
+  EXPECT_EQ(pages(kFlood), 1);
+  EXPECT_EQ(pages(kLight), 2);
+  sim.RunCopies();
+  sim.ExpectIdle();
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 // engine/values/session.cc
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -31,8 +33,9 @@ using Id = std::pair<TenantId, SessionName>;
 
 class Program {
  public:
-  Program(uint64_t seed, const WorldConfig& config, bool faults)
-      : rng_(seed), world_(config), faults_(faults) {
+  // `bounds`: both tenants have bounds of host memory, which change.
+  Program(uint64_t seed, const WorldConfig& config, bool faults, bool bounds = false)
+      : rng_(seed), world_(config), faults_(faults), bounds_(bounds) {
     world_.sessions.SetObserver(&told_);
   }
 
@@ -60,7 +63,49 @@ class Program {
     else
       AckSome();
     if (faults_ && Below(5000) == 0) LoseDevice();
+    if (bounds_) CheckBounds();
+    if (bounds_ && Below(200) == 0) SetBound();
   }
+
+  // Each account counts the pages of its tenant's nodes, and those that a snapshot still reads. A
+  // tenant at its bound or above it gets no more than it had.
+  void CheckBounds() {
+    const auto pages = [this](TenantId tenant) {
+      const AccountId account = world_.accounts.Open(tenant);
+      const int64_t count = world_.accounts[account].host_pages;
+      world_.accounts.Close(account);
+      return count;
+    };
+    for (const TenantId tenant : {0, 1}) {
+      const int64_t now = pages(tenant), counted = world_.CountPages(tenant);
+      int64_t& before = pages_before_[tenant];
+      const int64_t bound = pages_bound_[tenant] == 0 ? 1000 : pages_bound_[tenant];
+      EXPECT_LE(now, std::max(before, bound));
+      EXPECT_LE(counted, now);
+      if (!snapshot_) {
+        EXPECT_EQ(counted, now);
+      }
+      steps_at_bound_ += now >= bound;
+      steps_above_bound_ += now > bound;
+      before = now;
+    }
+  }
+
+  void SetBound() {
+    const auto tenant = static_cast<TenantId>(Below(2));
+    pages_bound_[tenant] = static_cast<int32_t>(Below(4) == 0 ? 0 : 1 + Below(20));
+    world_.SetPages(tenant, pages_bound_[tenant]);
+    const int64_t spare = world_.tree.evictions().num_spare_pages();
+    CheckBounds();
+    // No page that could go at once is left above the bound.
+    if (spare > 0 && pages_bound_[1 - tenant] == 0 && pages_bound_[tenant] > 0) {
+      const NodeId root = world_.tree.Find(tenant, {});
+      EXPECT_TRUE(pages_before_[tenant] <= pages_bound_[tenant] ||
+                  world_.tree.evictions().num_spare_pages(world_.tree.AccountOf(root)) == 0);
+    }
+  }
+  int64_t steps_at_bound() const { return steps_at_bound_; }
+  int64_t steps_above_bound() const { return steps_above_bound_; }
 
   void Check() {
     world_.CheckInvariants();
@@ -389,6 +434,10 @@ class Program {
   std::mt19937_64 rng_;
   SessionWorld world_;
   const bool faults_;
+  const bool bounds_;
+  std::array<int32_t, 2> pages_bound_{};  // by tenant; 0: none
+  std::array<int64_t, 2> pages_before_{};
+  int64_t steps_at_bound_ = 0, steps_above_bound_ = 0;
   const bool roomy_ = !faults_ && world_.config.num_blocks > 500;
   std::map<Id, ModelSession> model_;
   std::map<Id, WorldTurn> turns_;
@@ -409,9 +458,10 @@ class Program {
   int64_t restored_turns_ = 0;
 };
 
-void RunProgram(uint64_t seed, const WorldConfig& config, bool faults, int32_t steps) {
+void RunProgram(uint64_t seed, const WorldConfig& config, bool faults, int32_t steps,
+                bool bounds = false) {
   SCOPED_TRACE("seed " + std::to_string(seed));
-  Program program(seed, config, faults);
+  Program program(seed, config, faults, bounds);
   for (int32_t i = 0; i < steps; ++i) {
     program.Step();
     if (i % 16 == 0) program.Check();
@@ -422,6 +472,10 @@ void RunProgram(uint64_t seed, const WorldConfig& config, bool faults, int32_t s
   EXPECT_GT(stats.stored_blocks, 0);
   EXPECT_GT(stats.loaded_blocks, 0);
   EXPECT_GT(program.restored_turns(), 0);
+  if (bounds) {
+    EXPECT_GT(program.steps_at_bound(), steps / 100);
+    EXPECT_GT(program.steps_above_bound(), 0);
+  }
   if (faults) {
     EXPECT_GT(stats.failed_jobs, 0);
     EXPECT_GT(stats.late_jobs, 0);
@@ -463,6 +517,13 @@ TEST(SessionRandomTest, WorksWithBlocksOfEverySize) {
     config.block_size = static_cast<int32_t>(1 + seed % 5);
     config.tiering.block_bytes = int64_t{seed % 2 == 0 ? 32 : 1} << 20;  // two to a job
     RunProgram(seed, config, true, 30'000);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(SessionRandomTest, KeepsTenantsWithinTheirBoundsOfHostMemory) {
+  for (uint64_t seed = 601; seed <= 608; ++seed) {
+    RunProgram(seed, Small(40, seed % 2 == 0 ? 30 : 100), seed % 4 != 0, 50'000, true);
     if (HasFailure()) return;
   }
 }

@@ -16,7 +16,30 @@ SessionWorld::SessionWorld(const WorldConfig& world)
       sessions(world.sessions, world.block_size, tree),
       tiering(world.tiering, pool, tree, sessions),
       blocks_(world.num_blocks, Kv(world.block_size)),
-      pages_(world.num_pages, Kv(world.block_size)) {}
+      pages_(world.num_pages, Kv(world.block_size)) {
+  tree.SetAccounts(&accounts);
+  sessions.SetAccounts(&accounts);
+}
+
+void SessionWorld::SetPages(TenantId tenant, int32_t pages) {
+  std::erase_if(tenants_.tenants, [&](const auto& entry) { return entry.first == tenant; });
+  tenants_.tenants.emplace_back(
+      tenant, TenantLimits{.max_host_kv_tokens = int64_t{pages} * config.block_size});
+  accounts.SetTable(tenants_);
+  tree.host().GiveBackExcess();
+}
+
+int32_t SessionWorld::CountPages(TenantId tenant) const {
+  const NodeTree& nodes = tree.nodes().tree();
+  int32_t count = 0;
+  for (NodeId id = 0; id < nodes.num_nodes(); ++id) {
+    if (!nodes.InUse(id) || tree.Kv(id).page == kNoPage) continue;
+    NodeId root = id;
+    while (!nodes.IsRoot(root)) root = nodes.Parent(root);
+    count += nodes.Key(root) == tenant;
+  }
+  return count;
+}
 
 std::vector<uint64_t> SessionWorld::Hashes(TenantId tenant,
                                            const std::vector<int32_t>& tokens) const {

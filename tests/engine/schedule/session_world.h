@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/schedule/sessions/session_store.h"
+#include "engine/schedule/tenants/tenant_accounts.h"
 #include "engine/schedule/tiering/tiering.h"
 
 namespace quire {
@@ -71,6 +72,11 @@ class SessionWorld {
   void FillPages(TenantId tenant, const std::vector<int32_t>& tokens,
                  const std::vector<PageId>& pages);
 
+  // From now on the tenant's KV may have this many pages of host memory; 0: as many as there are.
+  void SetPages(TenantId tenant, int32_t pages);
+  // The pages that hold KV of the tenant, by a look at every node.
+  int32_t CountPages(TenantId tenant) const;
+
   // --- Copies. Takes the next job from Tiering; false if there is none.
   bool Send();
   // Copies the bytes of the i-th job in flight; a broken one writes garbage.
@@ -94,6 +100,7 @@ class SessionWorld {
   };
 
   const WorldConfig config;
+  TenantAccounts accounts;
   BlockPool pool;
   PrefixTree tree;
   SessionStore sessions;
@@ -113,6 +120,7 @@ class SessionWorld {
   bool Grow(WorldTurn& turn);
   void Release(WorldTurn& turn);
 
+  TenantTable tenants_;
   std::vector<Kv> blocks_, pages_;
   uint64_t rubbish_ = 0;
 };

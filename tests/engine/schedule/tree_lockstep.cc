@@ -14,6 +14,7 @@ TreeLockstep::TreeLockstep(const Shape& shape)
       tree_(pool_, shape.block_size, shape.num_pages, shape.hash_seed),
       reference_(shape.block_size, shape.num_pages) {
   tree_.SetKeeper(this);
+  tree_.SetAccounts(&accounts_);
 }
 
 void TreeLockstep::OnLost(uint64_t keeper, NodeId parent) {
@@ -136,6 +137,7 @@ bool TreeLockstep::BeginStore(Node* node) {
   if (!Hold(node)) return false;
   holders_.pop_back();
   const bool can = reference_.PageToHave(node->parent);
+  CountRefusal(node->parent);
   EXPECT_EQ(tree_.host().BeginStore(node->id) != kNoPage, can);
   if (can) {
     GivePage(node);
@@ -147,8 +149,26 @@ bool TreeLockstep::BeginStore(Node* node) {
   return can;
 }
 
+// Counts a page that is refused for the bound alone.
+void TreeLockstep::CountRefusal(Node* parent) {
+  const TenantId tenant = reference_.TenantOf(parent);
+  tally_.bound_refused += reference_.NumFreePages(tenant) == 0 && reference_.NumFreePages() > 0;
+}
+
+void TreeLockstep::SetBound(TenantId tenant, int32_t pages) {
+  // A limit between whole blocks is the lower number of them, a limit of 0 none at all.
+  const int64_t tokens = int64_t{pages} * shape_.block_size + (shape_.block_size > 1 ? 1 : 0);
+  limits_[tenant].max_host_kv_tokens = tokens;
+  const int32_t before = reference_.NumPages(tenant);
+  accounts_.SetTable({.tenants = {limits_.begin(), limits_.end()}});
+  tree_.host().GiveBackExcess();
+  reference_.SetBound(tenant, pages);
+  tally_.bound_lost += before - reference_.NumPages(tenant);
+}
+
 void TreeLockstep::GivePage(Node* node) {
   const size_t before = reference_.All().size();
+  tally_.bound_reused += reference_.AtBound(reference_.TenantOf(node));
   reference_.GivePage(node, tree_.Kv(node->id).page);
   tally_.pages_reclaimed += reference_.All().size() < before;
   node->kv.storing = true;
@@ -168,6 +188,7 @@ bool TreeLockstep::BeginLoad(Node* node) {
 Node* TreeLockstep::Import(Node* parent, const Tokens& tokens, bool tail) {
   Node* node = tail ? nullptr : reference_.Child(parent, tokens);
   const bool has_page = node != nullptr && node->kv.page != kNoPage;
+  if (!has_page) CountRefusal(parent);
   const bool can = (has_page || reference_.PageToHave(parent)) &&
                    (node == nullptr || reference_.HoldCost(node) <= pool_.available());
   const auto imported = tree_.host().InsertOnHost(parent->id, tokens, tail);
@@ -383,6 +404,25 @@ void TreeLockstep::CompareNumbers() {
   Node* unsaved = reference_.OldestUnsaved();
   ASSERT_EQ(tree_.evictions().OldestUnsaved(), unsaved == nullptr ? kNoNode : unsaved->id);
   tally_.kept_lost = num_kept_lost_;
+  CompareTenants();
+}
+
+// Each tenant's pages and orders, and what its account says.
+void TreeLockstep::CompareTenants() {
+  std::map<TenantId, NodeId> roots;
+  const NodeTree& nodes = tree_.nodes().tree();
+  for (NodeId id = 0; id < nodes.num_nodes(); ++id) {
+    if (nodes.IsRoot(id)) roots[nodes.Key(id)] = id;
+  }
+  for (const auto& [tenant, root] : roots) {
+    const AccountId account = tree_.AccountOf(root);
+    ASSERT_EQ(accounts_[account].tenant, tenant);
+    ASSERT_EQ(accounts_[account].host_pages, reference_.NumPages(tenant));
+    ASSERT_EQ(tree_.host().num_free_pages(root), reference_.NumFreePages(tenant));
+    Node* unsaved = reference_.OldestUnsaved(tenant);
+    ASSERT_EQ(tree_.evictions().OldestUnsaved(account), unsaved == nullptr ? kNoNode : unsaved->id);
+  }
+  accounts_.CheckInvariants();
 }
 
 }  // namespace quire

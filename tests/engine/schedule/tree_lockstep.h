@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "engine/schedule/tenants/tenant_accounts.h"
 #include "tests/engine/schedule/event_replay.h"
 #include "tests/engine/schedule/reference_tree.h"
 
@@ -37,6 +38,9 @@ class TreeLockstep final : public NodeKeeper {
     int64_t found = 0, evicted = 0, kept_lost = 0, moved_keepers = 0, not_adopted = 0, swapped = 0;
     int64_t husks_filled = 0, pages_reclaimed = 0, doomed = 0, devices_lost = 0, tails_taken = 0;
     int64_t tiers_lost = 0, events = 0, flushed = 0;
+    // Pages refused or reused at a tenant's bound while other pages were to be had, and lost when a
+    // bound sank.
+    int64_t bound_refused = 0, bound_reused = 0, bound_lost = 0;
   };
 
   explicit TreeLockstep(const Shape& shape);
@@ -62,6 +66,9 @@ class TreeLockstep final : public NodeKeeper {
   void EndCopy(Node* node, bool ok, bool page_bad = false);
   bool DropBlock(Node* node);
   bool DropPage(Node* node);
+
+  // From now on the tenant may have this many pages.
+  void SetBound(TenantId tenant, int32_t pages);
 
   // --- The pool. Blocks that the tree does not own are private.
   BlockId Take();  // kNullBlock: none is available
@@ -90,12 +97,15 @@ class TreeLockstep final : public NodeKeeper {
   void OnTierLost(NodeId node) override;
 
  private:
+  void CountRefusal(Node* parent);
   void GivePage(Node* node);
   void CompareNode(Node* node);
   void CompareNumbers();
+  void CompareTenants();
   void CompareEvents();
 
   const Shape shape_;
+  TenantAccounts accounts_;
   BlockPool pool_;
   PrefixTree tree_;
   ReferenceTree reference_;
@@ -106,7 +116,8 @@ class TreeLockstep final : public NodeKeeper {
   std::set<NodeId> tier_lost_;       // reported since the last Compare
   int64_t num_kept_lost_ = 0;
   std::map<TenantId, EventReplay> replays_;  // of the tenants that are watched
-  std::set<TenantId> complete_;              // of them, those whose walk has ended
+  std::map<TenantId, TenantLimits> limits_;
+  std::set<TenantId> complete_;  // of them, those whose walk has ended
   Tally tally_;
 };
 

@@ -1,7 +1,7 @@
 // Keys, scopes and tenants over real gRPC, and the view that one tenant has of another.
 // Covers server/identity/open_door.cc, server/identity/call_facts.cc, server/identity/caller.cc,
 // server/identity/key_door.cc, server/identity/method_scopes.cc, server/identity/door_keeper.cc,
-// server/metrics/auth_metrics.cc, server/identity/key_watch.cc
+// server/metrics/auth_metrics.cc, server/identity/key_watch.cc, server/watch/watch_thread.cc
 #include "server/identity/door.h"
 
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "server/identity/method_scopes.h"
 #include "server/identity/open_door.h"
 #include "tests/server/h2_client.h"
+#include "tests/server/log_capture.h"
 #include "tests/server/test_server.h"
 
 namespace quire {
@@ -57,6 +59,19 @@ std::string KeyFile() {
          Entry('e', "acme", user, R"(, "expires": "2026-01-01")") + "," +
          Entry('f', "acme", user, R"(, "models": ["another"])") + "," +
          Entry('1', "acme", R"("infer")") + "]}";
+}
+
+// The methods of other projects' protocols, also those that our .proto files leave out.
+std::set<std::string> OriginalMethods() {
+  std::set<std::string> methods;
+  for (const char* name : {"vllm", "openengine", "kserve"}) {
+    std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/tests/testdata/field/" + name + ".txt");
+    std::string kind, method;
+    for (std::string rest; file >> kind >> method && std::getline(file, rest);) {
+      if (kind == "method") methods.insert("/" + method);
+    }
+  }
+  return methods;
 }
 
 void Authorize(grpc::ClientContext& context, const std::string& key) {
@@ -120,7 +135,26 @@ class DoorTest : public ::testing::Test {
     return methods;
   }
 
-  // Calls a method with an empty message, as one that streams both ways.
+  // Calls a method with bytes that are no message, as one that has one answer.
+  grpc::Status CallOnce(const std::string& method, const std::string& key) {
+    grpc::GenericStub stub(server_.channel());
+    grpc::ClientContext context;
+    Authorize(context, key);
+    const grpc::Slice malformed("\xFF");
+    const grpc::ByteBuffer request(&malformed, 1);
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
+    call->StartCall();
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return status;
+  }
+
+  // Calls a method with no message, as one that streams both ways.
   grpc::Status Call(const std::string& method, const std::string& key) {
     grpc::GenericStub stub(server_.channel());
     grpc::ClientContext context;
@@ -310,6 +344,29 @@ TEST_F(DoorTest, AnAdministratorEndsRequestsOfAllTenants) {
   EXPECT_EQ(output.status.error_code(), Code::CANCELLED);
 }
 
+// Reflection, the lists of the originals and one rule give the methods, so a new one is in the test
+// without a line here.
+TEST_F(DoorTest, EachAdministrativeCallOfAnyProtocolIsLoggedWithItsCaller) {
+  const LogCapture log;
+  std::vector<std::string> expected;
+  std::set<std::string> methods = OriginalMethods();
+  for (const std::string& method : Methods()) methods.insert(method);
+  for (const std::string& method : methods) {
+    if (!RuleOf(method).administers()) continue;
+    EXPECT_EQ(CallOnce(method, KeyOf('a')).error_code(), Code::PERMISSION_DENIED) << method;
+    EXPECT_NE(CallOnce(method, KeyOf('d')).error_code(), Code::PERMISSION_DENIED) << method;
+    expected.push_back("method=" + method.substr(1) + " tenant=ops key=dddddddddddddddd");
+  }
+  EXPECT_GT(expected.size(), 30u);
+  std::vector<std::string> lines;
+  EXPECT_TRUE(TestServer::Eventually([&] {
+    lines = log.Lines("INFO administration");
+    return lines.size() >= expected.size();
+  }));
+  ASSERT_EQ(lines.size(), expected.size());
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_THAT(lines[i], HasSubstr(expected[i]));
+}
+
 TEST_F(DoorTest, TakesANewTableWithoutARestart) {
   EXPECT_EQ(CodeOf(KeyOf('a')), Code::OK);
   door_.Replace(*ParseKeyTable(
@@ -345,6 +402,28 @@ TEST(OpenDoorTest, AdministersOnlyWhereItMay) {
 }
 
 // The file is looked at once a second; what it says is applied, and nonsense is not.
+TEST(DoorKeeperTest, NoticesAChangeBeforeTheWatchBegan) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("quire_early_door_" + std::to_string(getpid()) + ".json");
+  std::ofstream(path) << KeyFile();
+  ServerMetrics metrics("m");
+  const auto keeper = DoorKeeper::Open({.api_keys = path, .served = {"m"}}, &metrics.auth());
+  ASSERT_TRUE(keeper.ok()) << keeper.status();
+  const auto admitted = [&] {
+    const std::string header = "Bearer " + KeyOf('a');
+    return (*keeper)
+        ->door()
+        .Admit({.authorization = {header}}, "/quire.v1.Inference/Generate")
+        .ok();
+  };
+  EXPECT_TRUE(admitted());
+  std::ofstream(path) << R"({"tenants": {"acme": {}}, "keys": []})";
+  (*keeper)->Watch([](const TenantTable&) {});
+  EXPECT_TRUE(TestServer::Eventually([&] { return !admitted(); }));
+  (*keeper)->StopWatch();
+  std::filesystem::remove(path);
+}
+
 TEST(DoorKeeperTest, FollowsItsFile) {
   const auto path =
       std::filesystem::temp_directory_path() / ("quire_door_" + std::to_string(getpid()) + ".json");

@@ -38,7 +38,8 @@ std::string FaultOf(const std::string& text) {
 
 TEST(KeyTableTest, ReadsKeysTenantsAndCertificates) {
   const std::string text = R"({
-    "tenants": {"acme": {"weight": 2.5, "max_running_requests": 8, "tokens_per_minute": 60000},
+    "tenants": {"acme": {"weight": 2.5, "max_running_requests": 8, "tokens_per_minute": 60000,
+                         "max_host_kv_tokens": 9000000000, "max_priority": 5},
                 "zeta": {}},
     "keys": [{"id": "0123456789abcdef", "sha256": ")" +
                            std::string(kDigest) + R"(", "tenant": "acme",
@@ -64,7 +65,11 @@ TEST(KeyTableTest, ReadsKeysTenantsAndCertificates) {
   EXPECT_EQ(limits[0].second.weight, 2.5);
   EXPECT_EQ(limits[0].second.max_running_requests, 8);
   EXPECT_EQ(limits[0].second.tokens_per_minute, 60000);
+  EXPECT_EQ(limits[0].second.max_host_kv_tokens, 9'000'000'000);
+  EXPECT_EQ(limits[1].second.max_host_kv_tokens, 0);
+  EXPECT_EQ(table->keys.at("0123456789abcdef").caller->max_priority, 5);
   EXPECT_EQ(table->certificates.at("spiffe://cluster/gateway").caller->tenant_name, "zeta");
+  EXPECT_EQ(table->certificates.at("spiffe://cluster/gateway").caller->max_priority, 0);
 }
 
 // Another process with another build must give the same numbers: session files carry them.
@@ -98,6 +103,17 @@ TEST(KeyTableTest, NamesEachFault) {
               HasSubstr("max_sessions is out of range"));
   EXPECT_THAT(FaultOf(File("", R"("acme": {"max_sessions": 1.5})")),
               HasSubstr("max_sessions must be a whole number"));
+  EXPECT_THAT(FaultOf(File("", R"("acme": {"max_host_kv_tokens": -1})")),
+              HasSubstr("tenants.acme.max_host_kv_tokens is out of range"));
+  EXPECT_THAT(FaultOf(File("", R"("acme": {"max_host_kv_tokens": 1e30})")),
+              HasSubstr("tenants.acme.max_host_kv_tokens must be a whole number"));
+  EXPECT_THAT(FaultOf(File("", R"("acme": {"max_host_kv_tokens": 9223372036854775808})")),
+              HasSubstr("tenants.acme.max_host_kv_tokens is out of range"));
+  EXPECT_THAT(FaultOf(File("", R"("acme": {"max_host_kv_tokens": "2g"})")),
+              HasSubstr("tenants.acme.max_host_kv_tokens must be a whole number"));
+  EXPECT_THAT(FaultOf(File("", R"("acme": {"max_priority": 101})")),
+              HasSubstr("tenants.acme.max_priority must be at most 100"));
+  EXPECT_THAT(FaultOf(File("", R"("other": {})")), HasSubstr("choose another one"));
   EXPECT_THAT(FaultOf(File("", R"("acme": {"weight": 0})")), HasSubstr("tenants.acme.weight"));
   EXPECT_THAT(FaultOf(R"({"tenants": {"a": {}}, "certificates": [
                 {"name": "gateway", "tenant": "a", "scopes": ["infer"]}]})"),
