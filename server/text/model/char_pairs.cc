@@ -52,6 +52,7 @@ CharPairs::CharPairs(Parts parts)
     byte_ids_[static_cast<uint8_t>(*ByteOfToken(token))] = id;
     is_byte_[i] = true;
   }
+  RankAsciiPairs();
   FindWordBreaks();
   Word work;
   for (size_t i = 0; i < parts_.tokens.size(); ++i) {
@@ -59,6 +60,16 @@ CharPairs::CharPairs(Parts parts)
     if (parts_.tokens[i].empty() || id == parts_.unknown) continue;
     EncodeWord(parts_.tokens[i], &work);
     if (work.symbols.size() == 1 && work.symbols[0] == id) words_.Add(parts_.tokens[i], id);
+  }
+}
+
+void CharPairs::RankAsciiPairs() {
+  ascii_ranks_.assign(128 * 128, MergeTable::kNoRank);
+  for (char32_t left = 0; left < 128; ++left) {
+    for (char32_t right = 0; right < 128; ++right) {
+      const int32_t a = char_ids_.Find(left), b = char_ids_.Find(right);
+      if (a >= 0 && b >= 0) ascii_ranks_[left << 7 | right] = merges_.RankOf(a, b);
+    }
   }
 }
 
@@ -127,12 +138,28 @@ void CharPairs::EncodeWord(std::string_view word, Word* work) const {
     merges_.MergeLong(&symbols);
     return;
   }
-  work->ranks.resize(symbols.size());
-  for (size_t i = 0; i < symbols.size(); ++i) {
-    work->ranks[i] =
-        i + 1 < symbols.size() ? merges_.RankOf(symbols[i], symbols[i + 1]) : MergeTable::kNoRank;
-  }
+  RankPairs(word, work);
   symbols.resize(merges_.MergeShort(symbols.data(), work->ranks.data(), symbols.size()));
+}
+
+// Fills the ranks of neighbours. Most words are ASCII after a space, with one symbol for each code
+// point; the table knows nearly all of their pairs.
+void CharPairs::RankPairs(std::string_view word, Word* work) const {
+  const std::vector<int32_t>& symbols = work->symbols;
+  const size_t count = symbols.size();
+  const size_t head = cuts_words_ && word.starts_with(kSpace) ? kSpace.size() : 0;
+  const std::string_view tail = word.substr(head);
+  const size_t first = head > 0 ? 1 : 0;  // symbols before the tail
+  const bool in_table = count == first + tail.size() && std::ranges::all_of(tail, [](char byte) {
+                          return static_cast<uint8_t>(byte) < 0x80;
+                        });
+  work->ranks.assign(count, MergeTable::kNoRank);
+  for (size_t i = 0; i + 1 < count; ++i) {
+    work->ranks[i] = in_table && i >= first
+                         ? ascii_ranks_[static_cast<size_t>(tail[i - first]) << 7 |
+                                        static_cast<size_t>(tail[i + 1 - first])]
+                         : merges_.RankOf(symbols[i], symbols[i + 1]);
+  }
 }
 
 void CharPairs::AddSpans(uint32_t begin, const Word& work, std::vector<Span>* spans) const {

@@ -44,10 +44,12 @@ class CharPairs final : public TokenModel {
   };
 
   explicit CharPairs(Parts parts);
+  void RankAsciiPairs();
   void FindWordBreaks();
   size_t WordEnd(std::string_view piece, size_t at) const;
   void EncodeWord(std::string_view word, Word* work) const;
   bool AddBytes(std::string_view character, Word* work) const;
+  void RankPairs(std::string_view word, Word* work) const;
   void AddSpans(uint32_t begin, const Word& work, std::vector<Span>* spans) const;
 
   const Parts parts_;
@@ -59,6 +61,9 @@ class CharPairs final : public TokenModel {
   // are cut there, for no merge crosses such a place.
   bool cuts_words_ = false;
   CharIds joins_space_;  // code points that some token has before a space
+
+  // Of the pairs that most text begins with: [left * 128 + right] of ASCII characters.
+  std::vector<uint32_t> ascii_ranks_;
 
   PieceTable words_;   // words whose merges end in one token
   PieceTable tokens_;  // all tokens, for ignore_merges
