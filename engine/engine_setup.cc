@@ -9,6 +9,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/model/capability_check.h"
+#include "engine/model/checkpoint/model_files.h"
 #include "engine/model/model.h"
 #include "engine/worker/rank/worker.h"
 #include "engine/worker/rank/worker_spec.h"
@@ -195,10 +196,10 @@ absl::Status PlanBlocks(EngineSetup& setup) {
   if (config.max_model_len == 0) {
     config.max_model_len = static_cast<int32_t>(std::min<int64_t>(LongestContext(setup), capacity));
   }
-  if (config.max_model_len > setup.model.max_position) {
+  if (config.max_model_len > setup.model.longest_position) {
     return absl::InvalidArgumentError("--max-model-len " + std::to_string(config.max_model_len) +
                                       " exceeds the model's " +
-                                      std::to_string(setup.model.max_position) + " positions");
+                                      std::to_string(setup.model.longest_position) + " positions");
   }
   if (config.max_model_len > capacity) {
     return absl::InvalidArgumentError(
@@ -334,6 +335,7 @@ absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& requested) {
   EngineSetup setup;
   setup.config = requested;
   EngineConfig& config = setup.config;
+  if (config.load_format != "dummy") RETURN_IF_ERROR(CheckWeightsFormat(config.model));
   std::error_code error;
   if (!std::filesystem::is_directory(config.model, error)) {
     return absl::NotFoundError("--model " + config.model +

@@ -12,12 +12,17 @@
 #include "kernels/collectives.h"
 #include "kernels/command_queue.h"
 #include "kernels/device_memory.h"
+#include "kernels/family_operations.h"
 #include "kernels/operations.h"
 #include "kernels/rank_exchange.h"
 
 namespace quire {
 
-class Backend : public DeviceMemory, public CommandQueue, public Operations, public Collectives {
+class Backend : public DeviceMemory,
+                public CommandQueue,
+                public Operations,
+                public FamilyOperations,
+                public Collectives {
  public:
   // "cpu (AVX-512, 2 threads)": for logs and GetServerInfo.
   virtual std::string Describe() const = 0;

@@ -91,6 +91,7 @@ struct PagedAttentionParams {
   const int32_t* block_table;  // [rows, table_stride]
   int64_t table_stride;
   float scale;            // usually 1 / sqrt(D)
+  float soft_cap = 0;     // c > 0: a score s becomes c * tanh(s / c); 0: none
   int32_t window;         // 0: unlimited
   int32_t max_query_len;  // the most queries of one sequence; 1: every sequence decodes
   TensorView out;         // [T, Q * D]

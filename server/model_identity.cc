@@ -22,6 +22,58 @@ constexpr uint64_t kSampleBytes = 1024;
 
 void AddNumber(double value, std::string* facts) { *facts += std::to_string(value) + " "; }
 
+std::string RotationOf(const RopeConfig& rope) {
+  std::string facts;
+  for (const double value :
+       {static_cast<double>(rope.scaling), rope.theta, rope.factor, rope.low_freq_factor,
+        rope.high_freq_factor, static_cast<double>(rope.original_max_position), rope.beta_fast,
+        rope.beta_slow, rope.attention_factor.value_or(-1), rope.mscale.value_or(-1),
+        rope.mscale_all_dim.value_or(-1), static_cast<double>(rope.truncate)}) {
+    AddNumber(value, &facts);
+  }
+  return facts;
+}
+
+// The rotations as they are served: a longer context may choose other frequencies.
+std::string ServedRotations(const EngineSetup& setup) {
+  const ModelConfig& model = setup.model;
+  const bool all_global =
+      std::ranges::count(model.layer_rotation, Rotation::kGlobal) == model.num_layers;
+  std::string text;
+  for (const Rotation rotation : model.layer_rotation) {
+    if (!all_global) text += static_cast<char>('0' + static_cast<int>(rotation));
+  }
+  if (!all_global) text += RotationOf(model.local_rope);
+  const RopeConfig& rope = model.rope;
+  if (rope.rotary_dim != model.head_dim) AddNumber(rope.rotary_dim, &text);
+  if (rope.scaling == RopeScaling::kDynamic) AddNumber(setup.config.max_model_len, &text);
+  if (rope.scaling == RopeScaling::kLongRope) {
+    const bool is_long = setup.config.max_model_len > rope.original_max_position;
+    for (const float factor : is_long ? rope.long_factor : rope.short_factor) {
+      AddNumber(factor, &text);
+    }
+  }
+  return text;
+}
+
+// Facts that a model without them does not name, so that files of older servers stay valid.
+std::string FamilyFactsOf(const EngineSetup& setup) {
+  const DecoderFacts &facts = setup.model.facts, usual;
+  std::string text;
+  const auto add = [&text](double value, double otherwise, const char* name) {
+    if (value == otherwise) return;
+    text += name;
+    AddNumber(value, &text);
+  };
+  add(static_cast<double>(facts.activation), 0, "activation");
+  add(facts.parallel_blocks, 0, "parallel");
+  add(facts.embedding_scale, usual.embedding_scale, "embedding");
+  add(facts.residual_scale, usual.residual_scale, "residual");
+  add(facts.attention_scale, usual.attention_scale, "attention");
+  add(facts.attention_soft_cap, usual.attention_soft_cap, "cap");
+  return text + ServedRotations(setup);
+}
+
 std::string FactsOf(const ModelConfig& model) {
   std::string facts = model.architecture + " ";
   for (const int32_t size :
@@ -30,20 +82,12 @@ std::string FactsOf(const ModelConfig& model) {
     facts += std::to_string(size) + " ";
   }
   facts.append(model.layer_is_sliding.begin(), model.layer_is_sliding.end());
-  for (const bool flag :
-       {model.tie_embeddings, model.qkv_bias, model.o_bias, model.mlp_bias, model.qk_norm}) {
+  for (const bool flag : {model.tie_embeddings, model.qkv_bias, model.o_bias, model.mlp_bias,
+                          model.facts.qk_norm != QkNorm::kNone}) {
     facts += flag ? "1 " : "0 ";
   }
-  const RopeConfig& rope = model.rope;
-  for (const double value :
-       {double{model.norm_eps} * 1e6, static_cast<double>(rope.scaling), rope.theta, rope.factor,
-        rope.low_freq_factor, rope.high_freq_factor,
-        static_cast<double>(rope.original_max_position), rope.beta_fast, rope.beta_slow,
-        rope.attention_factor.value_or(-1), rope.mscale.value_or(-1),
-        rope.mscale_all_dim.value_or(-1), static_cast<double>(rope.truncate)}) {
-    AddNumber(value, &facts);
-  }
-  return facts;
+  AddNumber(double{model.norm_eps} * 1e6, &facts);
+  return facts + RotationOf(model.rope);
 }
 
 // Hashes name, type, shape and bytes from places spread over the tensor.
@@ -64,7 +108,7 @@ absl::Status AddTensor(const Checkpoint& checkpoint, const std::string& name,
 }  // namespace
 
 absl::StatusOr<uint64_t> ModelIdentity(const EngineSetup& setup) {
-  std::string facts = FactsOf(setup.model) + setup.config.dtype;
+  std::string facts = FactsOf(setup.model) + setup.config.dtype + FamilyFactsOf(setup);
   uint64_t hash = XXH3_64bits(facts.data(), facts.size());
   if (setup.config.load_format == "dummy") return hash;
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(setup.config.model));

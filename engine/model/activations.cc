@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/checkpoint/families.h"
 #include "engine/model/rope.h"
 #include "kernels/ceil_div.h"
 
@@ -31,7 +32,7 @@ class Layout {
 
 struct Placed {
   StepTensors step;
-  TensorView rope;
+  RopeTables ropes;
 };
 
 Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOptions& options) {
@@ -51,11 +52,17 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   StepTensors& s = placed.step;
   s.residual = layout.Matrix(tokens, config.hidden_size, dtype);
   s.x = layout.Matrix(tokens, config.hidden_size, dtype);
-  shared(s.qkv, q + 2 * kv, s.gate_up, 2 * mlp);
+  if (config.facts.parallel_blocks) s.parallel = layout.Matrix(tokens, config.hidden_size, dtype);
+  const bool gated = FindFamily(config.architecture)->names.gated();
+  shared(s.qkv, q + 2 * kv, s.gate_up, gated ? 2 * mlp : mlp);
   shared(s.attention, q, s.gated, mlp);
   s.row_residual = layout.Matrix(rows, config.hidden_size, dtype);
   s.row_x = layout.Matrix(rows, config.hidden_size, dtype);
-  placed.rope = layout.Matrix(options.max_model_len, config.head_dim, DType::kF32);
+  for (const Rotation rotation : {Rotation::kNone, Rotation::kGlobal, Rotation::kLocal}) {
+    if (std::ranges::find(config.layer_rotation, rotation) == config.layer_rotation.end()) continue;
+    placed.ropes[static_cast<size_t>(rotation)] =
+        layout.Matrix(options.max_model_len, config.head_dim, DType::kF32);
+  }
   return placed;
 }
 
@@ -80,12 +87,21 @@ absl::StatusOr<Activations> Activations::Create(const ModelConfig& config, TpInf
   Layout layout(static_cast<char*>(result.storage_.data()));
   const Placed placed = Place(layout, config, tp, options);
   result.largest_ = placed.step;
-  result.rope_ = placed.rope;
-
-  std::vector<float> rope(placed.rope.size());
-  FillRopeTable(config.rope, config.head_dim, options.max_model_len, rope);
-  backend.CopyToDevice(placed.rope.data, rope.data(), rope.size() * sizeof(float));
-  backend.Synchronize();
+  result.ropes_ = placed.ropes;
+  for (const Rotation rotation : {Rotation::kNone, Rotation::kGlobal, Rotation::kLocal}) {
+    const TensorView& table = result.rope(rotation);
+    if (table.empty()) continue;
+    std::vector<float> values(table.size());
+    if (rotation == Rotation::kNone) {
+      FillIdentityTable(config.head_dim, options.max_model_len, values);
+    } else {
+      const bool local = rotation == Rotation::kLocal;
+      FillRopeTable(local ? config.local_rope : config.rope, config.head_dim, options.max_model_len,
+                    values);
+    }
+    backend.CopyToDevice(table.data, values.data(), values.size() * sizeof(float));
+    backend.Synchronize();
+  }
   return result;
 }
 
@@ -93,8 +109,9 @@ StepTensors Activations::For(int32_t tokens, int32_t rows) const {
   CHECK(0 <= tokens && tokens <= largest_.x.dim[0]);
   CHECK(0 <= rows && rows <= largest_.row_x.dim[0]);
   StepTensors s = largest_;
-  for (TensorView* view : {&s.residual, &s.x, &s.qkv, &s.attention, &s.gate_up, &s.gated}) {
-    *view = view->Rows(0, tokens);
+  for (TensorView* view :
+       {&s.residual, &s.x, &s.parallel, &s.qkv, &s.attention, &s.gate_up, &s.gated}) {
+    if (!view->empty()) *view = view->Rows(0, tokens);
   }
   for (TensorView* view : {&s.row_residual, &s.row_x}) *view = view->Rows(0, rows);
   return s;

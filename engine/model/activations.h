@@ -1,7 +1,8 @@
 // Activations: the memory that a decoder computes in, allocated once for the largest step, and the
-// rotary table.
+// rotary tables.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "absl/status/statusor.h"
@@ -18,13 +19,18 @@ namespace quire {
 struct StepTensors {
   TensorView residual;      // [T, H]
   TensorView x;             // [T, H] input and output of each block
+  TensorView parallel;      // [T, H] output of a feed-forward beside attention; else empty
   TensorView qkv;           // [T, (Q + 2K) * D]
   TensorView attention;     // [T, Q * D]
-  TensorView gate_up;       // [T, 2I]
+  TensorView gate_up;       // [T, 2I], or [T, I] where the activation has no gate
   TensorView gated;         // [T, I]
   TensorView row_residual;  // [R, H]
   TensorView row_x;         // [R, H]
 };
+
+// The rotary tables, by Rotation.
+inline constexpr size_t kRotations = 3;
+using RopeTables = std::array<TensorView, kRotations>;
 
 class Activations {
  public:
@@ -36,13 +42,13 @@ class Activations {
 
   // Views for a step of `tokens` and `rows`, which must fit the options.
   StepTensors For(int32_t tokens, int32_t rows) const;
-  // [max_model_len, D], in the layout of RopeStoreKvParams.
-  const TensorView& rope() const { return rope_; }
+  // [max_model_len, D], in the layout of RopeStoreKvParams; only those that a layer uses.
+  const TensorView& rope(Rotation rotation) const { return ropes_[static_cast<size_t>(rotation)]; }
 
  private:
   Buffer storage_;
   StepTensors largest_;
-  TensorView rope_;
+  RopeTables ropes_;
 };
 
 }  // namespace quire

@@ -1,8 +1,10 @@
-// The equation of a llama-shaped decoder: h += attention(norm(h)); h += feed_forward(norm(h)).
+// The equation of a decoder: h += attention(norm(h)); h += feed_forward(norm(h)), or both at once.
 #include "engine/model/decoder.h"
 
 #include <cmath>
 #include <utility>
+
+#include "engine/model/checkpoint/families.h"
 
 namespace quire {
 
@@ -11,49 +13,116 @@ Decoder::Decoder(const ModelConfig& config, TpInfo tp, DecoderWeights weights,
     : backend_(backend),
       weights_(std::move(weights)),
       activations_(std::move(activations)),
+      facts_(config.facts),
+      gated_(FindFamily(config.architecture)->names.gated()),
       num_heads_(static_cast<int32_t>(Shard(config.num_heads, tp).count)),
+      num_kv_heads_(static_cast<int32_t>(KvShard(config.num_kv_heads, tp).count)),
       head_dim_(config.head_dim),
       norm_eps_(config.norm_eps) {}
 
 void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView logits) {
   const StepTensors s = activations_.For(input.num_tokens, input.num_logit_rows);
-  weights_.vocabulary.Embed(backend_, input.token_ids, s.residual);
-  // s.residual holds h; s.x holds this rank's part of a block's output until the next norm sums the
-  // parts and adds them. The first norm adds nothing.
+  Embed(input, s);
+  // s.residual holds h; s.x holds this rank's part of a block's output until Join adds it.
+  TensorView in = Begin(weights_.layers[0].input_norm, {s.x, s.residual});
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const NamedRange range(backend_.profiler(), "layer", static_cast<int64_t>(i));
-    const DecoderLayer& layer = weights_.layers[i];
-    if (i == 0) {
-      backend_.RmsNorm({.x = s.residual, .weight = layer.input_norm, .eps = norm_eps_, .out = s.x});
-    } else {
-      AddAndNorm(s.x, s.residual, layer.input_norm);
+    if (i > 0) {
+      in = Join({s.x, s.residual}, weights_.layers[i - 1].mlp_output_norm,
+                weights_.layers[i].input_norm);
     }
-    const bool plan = i == 0 || layer.window != weights_.layers[i - 1].window;
-    Attention(layer, input, cache.layer(static_cast<int32_t>(i)), s, plan);
-    AddAndNorm(s.x, s.residual, layer.post_norm);
-    FeedForward(layer, s);
+    const DecoderLayer& layer = weights_.layers[i];
+    if (facts_.parallel_blocks) {
+      // The feed-forward first: attention's output may take the place of their common input.
+      FeedForward(layer, in, s, s.parallel);
+      Attention(i, in, input, cache.layer(static_cast<int32_t>(i)), s);
+      backend_.AddScaled({.x = s.parallel, .scale = 1, .out = s.x});
+    } else {
+      Attention(i, in, input, cache.layer(static_cast<int32_t>(i)), s);
+      in = Join({s.x, s.residual}, layer.attention_output_norm, layer.mlp_norm);
+      FeedForward(layer, in, s, s.x);
+    }
   }
   if (input.num_logit_rows > 0) Logits(input, s, logits);
 }
 
-void Decoder::AddAndNorm(TensorView x, TensorView residual, TensorView weight) {
-  backend_.SumRmsNorm({.x = x, .residual = residual, .weight = weight, .eps = norm_eps_, .out = x});
+void Decoder::Embed(const ModelInput& input, const StepTensors& s) {
+  weights_.vocabulary.Embed(backend_, input.token_ids, s.residual);
+  if (facts_.embedding_scale == 1) return;
+  backend_.Scale({.x = s.residual, .factor = facts_.embedding_scale, .cap = 0});
 }
 
-void Decoder::Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
-                        const StepTensors& s, bool plan) {
-  layer.qkv.Apply(backend_, s.x, s.qkv);
+TensorView Decoder::Begin(const NormWeights& before, const Sum& sum) {
+  if (before.empty()) return sum.residual;
+  Normalise(sum.residual, before, sum.x);
+  return sum.x;
+}
+
+TensorView Decoder::Join(const Sum& sum, const NormWeights& after, const NormWeights& before) {
+  const auto& [x, residual] = sum;
+  const bool adds_in_norm =
+      facts_.norm == NormKind::kRms && facts_.residual_scale == 1 && !before.empty();
+  const RmsNormParams norm{
+      .x = x, .residual = residual, .weight = before.weight, .eps = norm_eps_, .out = x};
+  if (adds_in_norm && after.empty()) {
+    backend_.SumRmsNorm(norm);
+    return x;
+  }
+  backend_.AllReduceSum(x);
+  if (!after.empty()) Normalise(x, after, x);
+  if (adds_in_norm) {
+    backend_.RmsNorm(norm);
+    return x;
+  }
+  backend_.AddScaled({.x = x, .scale = facts_.residual_scale, .out = residual});
+  return Begin(before, sum);
+}
+
+void Decoder::Normalise(TensorView x, const NormWeights& norm, TensorView out) {
+  if (facts_.norm == NormKind::kRms) {
+    backend_.RmsNorm({.x = x, .residual = {}, .weight = norm.weight, .eps = norm_eps_, .out = out});
+    return;
+  }
+  backend_.LayerNorm({.x = x,
+                      .groups = 1,
+                      .weight = norm.weight,
+                      .bias = norm.bias,
+                      .eps = norm_eps_,
+                      .out = out});
+}
+
+// The norms of queries and keys that RopeStoreKv does not have.
+void Decoder::NormaliseHeads(TensorView x, int32_t num_heads, TensorView weight) {
+  if (facts_.qk_norm == QkNorm::kWidth) {
+    backend_.RmsNorm({.x = x, .residual = {}, .weight = weight, .eps = norm_eps_, .out = x});
+  } else if (facts_.qk_norm == QkNorm::kLayerHeads) {
+    backend_.LayerNorm(
+        {.x = x, .groups = num_heads, .weight = weight, .bias = {}, .eps = norm_eps_, .out = x});
+  }
+}
+
+void Decoder::Attention(size_t index, TensorView in, const ModelInput& input, const KvLayerView& kv,
+                        const StepTensors& s) {
+  const DecoderLayer& layer = weights_.layers[index];
+  layer.qkv.Apply(backend_, in, s.qkv);
+  const int64_t q = int64_t{num_heads_} * head_dim_, k = int64_t{num_kv_heads_} * head_dim_;
+  NormaliseHeads(s.qkv.Columns(0, q), num_heads_, layer.q_norm);
+  NormaliseHeads(s.qkv.Columns(q, k), num_kv_heads_, layer.k_norm);
+  const bool of_heads = facts_.qk_norm == QkNorm::kHead;
   backend_.RopeStoreKv({.qkv = s.qkv,
                         .num_heads = num_heads_,
                         .positions = input.positions,
                         .slots = input.slots,
-                        .cos_sin = activations_.rope(),
-                        .q_norm = layer.q_norm,
-                        .k_norm = layer.k_norm,
+                        .cos_sin = activations_.rope(layer.rotation),
+                        .q_norm = of_heads ? layer.q_norm : TensorView(),
+                        .k_norm = of_heads ? layer.k_norm : TensorView(),
                         .norm_eps = norm_eps_,
                         .kv = kv});
   const PagedAttentionParams attention = AttentionParams(input, kv, layer, s);
-  if (plan) backend_.PlanAttention(attention);
+  // The plan holds until the window changes.
+  if (index == 0 || layer.window != weights_.layers[index - 1].window) {
+    backend_.PlanAttention(attention);
+  }
   backend_.PagedAttention(attention);
   layer.o.Apply(backend_, s.attention, s.x);
 }
@@ -61,6 +130,7 @@ void Decoder::Attention(const DecoderLayer& layer, const ModelInput& input, cons
 PagedAttentionParams Decoder::AttentionParams(const ModelInput& input, const KvLayerView& kv,
                                               const DecoderLayer& layer,
                                               const StepTensors& s) const {
+  const float usual_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_));
   return {.q = s.qkv.Columns(0, s.attention.dim[1]),
           .kv = kv,
           .num_heads = num_heads_,
@@ -70,24 +140,33 @@ PagedAttentionParams Decoder::AttentionParams(const ModelInput& input, const KvL
           .table_row = input.table_row,
           .block_table = input.block_table,
           .table_stride = input.table_stride,
-          .scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+          .scale = facts_.attention_scale == 0 ? usual_scale : facts_.attention_scale,
+          .soft_cap = facts_.attention_soft_cap,
           .window = layer.window,
           .max_query_len = input.max_query_len,
           .out = s.attention};
 }
 
-void Decoder::FeedForward(const DecoderLayer& layer, const StepTensors& s) {
-  layer.gate_up.Apply(backend_, s.x, s.gate_up);
-  backend_.SiluMul({.gate_up = s.gate_up, .out = s.gated});
-  layer.down.Apply(backend_, s.gated, s.x);
+void Decoder::FeedForward(const DecoderLayer& layer, TensorView in, const StepTensors& s,
+                          TensorView out) {
+  layer.gate_up.Apply(backend_, in, s.gate_up);
+  if (facts_.activation == Activation::kSilu) {
+    backend_.SiluMul({.gate_up = s.gate_up, .out = s.gated});
+  } else {
+    backend_.Gelu({.x = s.gate_up, .gated = gated_, .out = s.gated});
+  }
+  layer.down.Apply(backend_, s.gated, out);
 }
 
 // Only the rows that need logits pass the last norm and the head.
 void Decoder::Logits(const ModelInput& input, const StepTensors& s, TensorView logits) {
   backend_.GatherRows({.x = s.x, .rows = input.logit_rows, .out = s.row_x});
   backend_.GatherRows({.x = s.residual, .rows = input.logit_rows, .out = s.row_residual});
-  AddAndNorm(s.row_x, s.row_residual, weights_.final_norm);
-  weights_.vocabulary.Logits(backend_, s.row_x, logits);
+  const TensorView out =
+      Join({s.row_x, s.row_residual}, weights_.layers.back().mlp_output_norm, weights_.final_norm);
+  weights_.vocabulary.Logits(backend_, out, logits);
+  if (facts_.logit_scale == 1 && facts_.logit_soft_cap == 0) return;
+  backend_.Scale({.x = logits, .factor = facts_.logit_scale, .cap = facts_.logit_soft_cap});
 }
 
 }  // namespace quire

@@ -1,5 +1,6 @@
-// Decoder: the model of the llama-shaped families (checkpoint/families.h). All share one equation;
-// they differ in which weights are present.
+// Decoder: the model of all families whose layers are attention and a feed-forward
+// (checkpoint/families.h). They share one equation and differ in its facts
+// (checkpoint/decoder_facts.h) and in which weights are present.
 #pragma once
 
 #include "engine/model/activations.h"
@@ -20,20 +21,35 @@ class Decoder final : public Model {
   void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) override;
 
  private:
-  // Adds the sum of the ranks' x to the residual; x becomes its norm.
-  void AddAndNorm(TensorView x, TensorView residual, TensorView weight);
-  // `plan`: plan the step's attention first.
-  void Attention(const DecoderLayer& layer, const ModelInput& input, const KvLayerView& kv,
-                 const StepTensors& s, bool plan);
+  // A block's output, of which each rank has a part, and the residual that it is added to.
+  struct Sum {
+    TensorView x;
+    TensorView residual;
+  };
+
+  void Embed(const ModelInput& input, const StepTensors& s);
+  // The input of the first block.
+  TensorView Begin(const NormWeights& before, const Sum& sum);
+  // Sums the ranks' x, normalises that by `after`, adds it to the residual, and returns the input
+  // of the next block: the residual's norm by `before`. Either norm may be missing.
+  TensorView Join(const Sum& sum, const NormWeights& after, const NormWeights& before);
+  void Normalise(TensorView x, const NormWeights& norm, TensorView out);
+  void NormaliseHeads(TensorView x, int32_t num_heads, TensorView weight);
+  // Layer `index`'s attention over `in`; its output is in s.x.
+  void Attention(size_t index, TensorView in, const ModelInput& input, const KvLayerView& kv,
+                 const StepTensors& s);
   PagedAttentionParams AttentionParams(const ModelInput& input, const KvLayerView& kv,
                                        const DecoderLayer& layer, const StepTensors& s) const;
-  void FeedForward(const DecoderLayer& layer, const StepTensors& s);
+  void FeedForward(const DecoderLayer& layer, TensorView in, const StepTensors& s, TensorView out);
   void Logits(const ModelInput& input, const StepTensors& s, TensorView logits);
 
   Backend& backend_;
   const DecoderWeights weights_;
   const Activations activations_;
+  const DecoderFacts facts_;
+  const bool gated_;
   const int32_t num_heads_;  // of this rank
+  const int32_t num_kv_heads_;
   const int32_t head_dim_;
   const float norm_eps_;
 };

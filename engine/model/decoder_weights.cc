@@ -2,11 +2,15 @@
 #include "engine/model/decoder_weights.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/log.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/safetensors.h"
+#include "engine/model/rope.h"
 
 namespace quire {
 namespace {
@@ -19,55 +23,123 @@ class SpecWriter {
  public:
   SpecWriter(const ModelConfig& config, TpInfo tp, const ModelOptions& options)
       : config_(config),
+        names_(FindFamily(config.architecture)->names),
         tp_(tp),
         dtype_(options.weight_dtype),
-        bias_dtype_(options.activation_dtype) {}
+        bias_dtype_(options.activation_dtype),
+        kv_heads_(KvShard(config.num_kv_heads, tp)),
+        head_order_(RotationOrder(config.rope, config.head_dim)) {}
 
   std::vector<WeightSpec> Write() {
-    VocabularyRows("model.embed_tokens.weight", true);
-    for (int32_t i = 0; i < config_.num_layers; ++i) Layer(absl::StrCat("model.layers.", i, "."));
-    Norm("model.norm.weight", config_.hidden_size, true);
-    VocabularyRows("lm_head.weight", !config_.tie_embeddings);
+    const std::string root(names_.root);
+    VocabularyRows(absl::StrCat(root, std::string(names_.embedding), ".weight"), true);
+    for (int32_t i = 0; i < config_.num_layers; ++i) {
+      prefix_ = absl::StrCat(root, std::string(names_.layers), i, ".");
+      Layer();
+    }
+    prefix_ = root;
+    Norm(names_.final_norm);
+    VocabularyRows(absl::StrCat(std::string(names_.head), ".weight"), !config_.tie_embeddings);
     return std::move(specs_);
   }
 
  private:
+  // Rows of a stored matrix: `shard` of those that begin at `first`.
   struct Output {
-    std::string name;
-    int64_t size;
+    std::string_view name;
+    int64_t stored_rows;
+    int64_t first;
     ShardRange shard;
+    bool is_rotated = false;
   };
 
-  void Layer(const std::string& prefix) {
-    const int64_t q = int64_t{config_.num_heads} * config_.head_dim;
-    const int64_t kv = int64_t{config_.num_kv_heads} * config_.head_dim;
-    const int64_t mlp = config_.intermediate_size;
-    const ShardRange kv_heads = KvShard(config_.num_kv_heads, tp_);
-    const ShardRange kv_shard = {kv_heads.begin * config_.head_dim,
-                                 kv_heads.count * config_.head_dim};
-    const ShardRange q_shard = Shard(q, tp_), mlp_shard = Shard(mlp, tp_);
-    const std::string attention = prefix + "self_attn.";
-    const std::string feed_forward = prefix + "mlp.";
-    Norm(prefix + "input_layernorm.weight", config_.hidden_size, true);
-    Columns({{attention + "q_proj", q, q_shard},
-             {attention + "k_proj", kv, kv_shard},
-             {attention + "v_proj", kv, kv_shard}},
-            config_.qkv_bias);
-    Norm(attention + "q_norm.weight", config_.head_dim, config_.qk_norm);
-    Norm(attention + "k_norm.weight", config_.head_dim, config_.qk_norm);
-    Rows(attention + "o_proj", q, config_.o_bias);
-    Norm(prefix + "post_attention_layernorm.weight", config_.hidden_size, true);
-    Columns(
-        {{feed_forward + "gate_proj", mlp, mlp_shard}, {feed_forward + "up_proj", mlp, mlp_shard}},
-        config_.mlp_bias);
-    Rows(feed_forward + "down_proj", mlp, config_.mlp_bias);
+  void Layer() {
+    const int64_t dim = config_.head_dim, mlp = config_.intermediate_size;
+    const ShardRange heads = Shard(config_.num_heads, tp_);
+    Norm(names_.input_norm);
+    Columns(QkvOutputs(), config_.qkv_bias);
+    QkNormWeights(names_.q_norm, config_.num_heads, heads);
+    QkNormWeights(names_.k_norm, config_.num_kv_heads, kv_heads_);
+    Rows(names_.o, config_.num_heads * dim, config_.o_bias);
+    Norm(names_.attention_output_norm);
+    Norm(config_.facts.parallel_blocks ? std::string_view() : names_.mlp_norm);
+    Columns(MlpOutputs(), config_.mlp_bias);
+    Rows(names_.down, mlp, config_.mlp_bias);
+    Norm(names_.mlp_output_norm);
   }
 
-  void Norm(const std::string& name, int64_t size, bool present) {
-    WeightSpec spec{.dtype = kNormDType, .dummy = 1};
-    if (present) {
-      spec.rows = size;
-      spec.parts.push_back({.name = name, .shape = {size}, .rows = {0, size}});
+  std::vector<Output> QkvOutputs() const {
+    const int64_t dim = config_.head_dim;
+    const int64_t q = config_.num_heads * dim, kv = config_.num_kv_heads * dim;
+    const ShardRange q_rows = Shard(q, tp_),
+                     kv_rows = {kv_heads_.begin * dim, kv_heads_.count * dim};
+    if (names_.qkv.empty()) {
+      return {{names_.q, q, 0, q_rows, true},
+              {names_.k, kv, 0, kv_rows, true},
+              {names_.v, kv, 0, kv_rows}};
+    }
+    const int64_t all = q + 2 * kv;
+    return {{names_.qkv, all, 0, q_rows, true},
+            {names_.qkv, all, q, kv_rows, true},
+            {names_.qkv, all, q + kv, kv_rows}};
+  }
+
+  std::vector<Output> MlpOutputs() const {
+    const int64_t mlp = config_.intermediate_size;
+    const ShardRange rows = Shard(mlp, tp_);
+    if (!names_.gate_up.empty()) {
+      return {{names_.gate_up, 2 * mlp, 0, rows}, {names_.gate_up, 2 * mlp, mlp, rows}};
+    }
+    if (names_.gate.empty()) return {{names_.up, mlp, 0, rows}};
+    return {{names_.gate, mlp, 0, rows}, {names_.up, mlp, 0, rows}};
+  }
+
+  std::string Named(std::string_view name, const char* suffix) const {
+    return absl::StrCat(prefix_, std::string(name), suffix);
+  }
+
+  // A vector of the whole width on every rank; without a name an empty one.
+  void Vector(std::string_view name, const char* suffix, float dummy, float offset) {
+    const int64_t hidden = config_.hidden_size;
+    WeightSpec spec{.dtype = kNormDType, .dummy = dummy, .offset = offset};
+    if (!name.empty()) {
+      spec.rows = hidden;
+      spec.parts.push_back({.name = Named(name, suffix), .shape = {hidden}, .rows = {0, hidden}});
+    }
+    specs_.push_back(std::move(spec));
+  }
+
+  void Norm(std::string_view name) {
+    Vector(name, ".weight", 1, config_.facts.norm_offset);
+    Vector(config_.facts.norm_bias ? name : std::string_view(), ".bias", 0, 0);
+  }
+
+  // The weights of the norm of queries or of keys, in the order of a loaded head.
+  void QkNormWeights(std::string_view name, int64_t num_heads, ShardRange heads) {
+    const int64_t dim = config_.head_dim;
+    WeightSpec spec{.dtype = kNormDType, .dummy = 1, .offset = config_.facts.norm_offset};
+    const auto add = [&](const std::string& stored, std::vector<int64_t> shape, ShardRange rows) {
+      spec.rows += rows.count;
+      spec.parts.push_back({.name = stored, .shape = std::move(shape), .rows = rows});
+      spec.parts.back().order = head_order_;
+    };
+    const std::string stored = Named(name, ".weight");
+    switch (config_.facts.qk_norm) {
+      case QkNorm::kNone: break;
+      case QkNorm::kHead: add(stored, {dim}, {0, dim}); break;
+      case QkNorm::kWidth:
+        add(stored, {num_heads * dim}, {heads.begin * dim, heads.count * dim});
+        break;
+      case QkNorm::kLayerHeads:
+        if (!names_.norm_each_head) {
+          add(stored, {num_heads, dim}, {heads.begin * dim, heads.count * dim});
+          break;
+        }
+        // Those of other ranks' heads are named too, because they have to be there.
+        for (int64_t h = 0; h < num_heads; ++h) {
+          const bool mine = heads.begin <= h && h < heads.begin + heads.count;
+          add(absl::StrCat(prefix_, std::string(name), h, ".weight"), {dim}, {0, mine ? dim : 0});
+        }
     }
     specs_.push_back(std::move(spec));
   }
@@ -77,33 +149,40 @@ class SpecWriter {
     const int64_t hidden = config_.hidden_size;
     WeightSpec weight{.dtype = dtype_, .columns = hidden};
     WeightSpec bias{.dtype = bias_dtype_};
-    for (const auto& [name, size, shard] : outputs) {
-      weight.rows += shard.count;
-      weight.parts.push_back({.name = name + ".weight",
-                              .shape = {size, hidden},
-                              .rows = shard,
-                              .columns = {0, hidden}});
+    for (const Output& output : outputs) {
+      const ShardRange rows = {output.first + output.shard.begin, output.shard.count};
+      const std::vector<int32_t> order = output.is_rotated ? head_order_ : std::vector<int32_t>();
+      weight.rows += rows.count;
+      weight.parts.push_back({.name = Named(output.name, ".weight"),
+                              .shape = {output.stored_rows, hidden},
+                              .rows = rows,
+                              .columns = {0, hidden},
+                              .order = order});
       if (!has_bias) continue;
-      bias.rows += shard.count;
-      bias.parts.push_back({.name = name + ".bias", .shape = {size}, .rows = shard});
+      bias.rows += rows.count;
+      bias.parts.push_back({.name = Named(output.name, ".bias"),
+                            .shape = {output.stored_rows},
+                            .rows = rows,
+                            .order = order});
     }
     specs_.push_back(std::move(weight));
     specs_.push_back(std::move(bias));
   }
 
   // A matrix whose inputs are split; its bias is rank 0's.
-  void Rows(const std::string& name, int64_t inputs, bool has_bias) {
+  void Rows(std::string_view name, int64_t inputs, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
     const ShardRange shard = Shard(inputs, tp_);
     WeightSpec weight{.dtype = dtype_, .rows = hidden, .columns = shard.count};
-    weight.parts.push_back({.name = name + ".weight",
+    weight.parts.push_back({.name = Named(name, ".weight"),
                             .shape = {hidden, inputs},
                             .rows = {0, hidden},
                             .columns = shard});
     WeightSpec bias{.dtype = bias_dtype_};
     if (has_bias) {
       bias.rows = tp_.rank == 0 ? hidden : 0;
-      bias.parts.push_back({.name = name + ".bias", .shape = {hidden}, .rows = {0, bias.rows}});
+      bias.parts.push_back(
+          {.name = Named(name, ".bias"), .shape = {hidden}, .rows = {0, bias.rows}});
     }
     specs_.push_back(std::move(weight));
     specs_.push_back(std::move(bias));
@@ -126,11 +205,23 @@ class SpecWriter {
   }
 
   const ModelConfig& config_;
+  const TensorNames& names_;
   const TpInfo tp_;
   const DType dtype_;
   const DType bias_dtype_;
+  const ShardRange kv_heads_;
+  const std::vector<int32_t> head_order_;
+  std::string prefix_;  // of the names of the layer under way
   std::vector<WeightSpec> specs_;
 };
+
+// The beginning of `name` by which the family skips it, or null.
+const std::string_view* SkippedPrefix(const TensorNames& names, const std::string& name) {
+  for (const std::string_view& prefix : names.skipped) {
+    if (!prefix.empty() && name.starts_with(prefix)) return &prefix;
+  }
+  return nullptr;
+}
 
 // Takes the tensors in the order of SpecWriter.
 DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
@@ -140,27 +231,57 @@ DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
     const TensorView weight = next();
     return Linear(weight, next());
   };
+  const auto next_norm = [&next]() {
+    const TensorView weight = next();
+    return NormWeights{weight, next()};
+  };
   DecoderWeights out;
   const TensorView embedding = next();
   for (int32_t i = 0; i < config.num_layers; ++i) {
     DecoderLayer layer;
-    layer.input_norm = next();
+    layer.input_norm = next_norm();
     layer.qkv = next_linear();
     layer.q_norm = next();
     layer.k_norm = next();
     layer.o = next_linear();
-    layer.post_norm = next();
+    layer.attention_output_norm = next_norm();
+    layer.mlp_norm = next_norm();
     layer.gate_up = next_linear();
     layer.down = next_linear();
+    layer.mlp_output_norm = next_norm();
     layer.window = config.layer_is_sliding[i] ? config.sliding_window : 0;
+    layer.rotation = config.layer_rotation[i];
     out.layers.push_back(layer);
   }
-  out.final_norm = next();
+  out.final_norm = next_norm();
   const TensorView head = next();
   CHECK_EQ(at, storage.size());
   out.vocabulary = Vocabulary(embedding, config.tie_embeddings ? embedding : head, tp);
   out.storage = std::move(storage);
   return out;
+}
+
+// Tensors that the decoder does without: rotary tables, which old converters stored although the
+// config implies them, a head that repeats a tied embedding, and what the family skips.
+bool IsIgnorable(const ModelConfig& config, const std::string& name) {
+  const TensorNames& names = FindFamily(config.architecture)->names;
+  if (name.ends_with("rotary_emb.inv_freq")) return true;
+  if (config.tie_embeddings && name == std::string(names.head) + ".weight") return true;
+  return SkippedPrefix(names, name) != nullptr;
+}
+
+// Says which tensors stay unread, one line for each beginning of a name.
+void LogSkipped(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const TensorNames& names = FindFamily(config.architecture)->names;
+  std::map<std::string, int64_t> skipped;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const std::string_view* prefix = SkippedPrefix(names, name);
+    if (prefix != nullptr) ++skipped[std::string(*prefix)];
+  }
+  for (const auto& [prefix, count] : skipped) {
+    Log(Severity::kInfo, "tensors are not part of the decoder and stay unread",
+        {{"prefix", prefix}, {"count", count}});
+  }
 }
 
 }  // namespace
@@ -174,12 +295,8 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
     return Assemble(config, tp, std::move(storage));
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
-  // Rotary tables, which old converters stored although the config implies them, and a head that
-  // repeats a tied embedding.
-  const auto ignorable = [&config](const std::string& name) {
-    return name.ends_with("rotary_emb.inv_freq") ||
-           (config.tie_embeddings && name == "lm_head.weight");
-  };
+  if (tp.rank == 0) LogSkipped(config, checkpoint);
+  const auto ignorable = [&config](const std::string& name) { return IsIgnorable(config, name); };
   const WeightReading how{.threads = options.load_threads, .in_place = options.weights_in_place};
   ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, how, backend));
   return Assemble(config, tp, std::move(storage));

@@ -1,5 +1,6 @@
-// DecoderWeights: the weights of a llama-shaped decoder on one rank, named as in the equation of
-// decoder.cc, each assembled from slices of checkpoint tensors.
+// DecoderWeights: the weights of a decoder on one rank, named as in the equation of decoder.cc,
+// each assembled from slices of checkpoint tensors. The rows of queries and keys are in the order
+// that rope.h wants.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +16,33 @@
 
 namespace quire {
 
+// The weights of a norm. Empty: the family has no norm here.
+struct NormWeights {
+  TensorView weight;
+  TensorView bias;  // or empty
+
+  bool empty() const { return weight.empty(); }
+};
+
 struct DecoderLayer {
-  TensorView input_norm;  // [H]
-  Linear qkv;             // q, k and v of this rank's heads, stacked; outputs split
-  TensorView q_norm;      // [D] or empty
-  TensorView k_norm;      // [D] or empty
-  Linear o;               // inputs split
-  TensorView post_norm;   // [H]
-  Linear gate_up;         // gate and up of this rank's slice, stacked; outputs split
-  Linear down;            // inputs split
-  int32_t window = 0;     // 0: unlimited
+  NormWeights input_norm;  // [H], before attention
+  Linear qkv;              // q, k and v of this rank's heads, stacked; outputs split
+  TensorView q_norm;       // as facts.qk_norm says, of this rank's heads
+  TensorView k_norm;
+  Linear o;                           // inputs split
+  NormWeights attention_output_norm;  // [H]
+  NormWeights mlp_norm;               // [H], before the feed-forward
+  Linear gate_up;                     // gate, if any, and up of this rank's slice, stacked
+  Linear down;                        // inputs split
+  NormWeights mlp_output_norm;        // [H]
+  int32_t window = 0;                 // 0: unlimited
+  Rotation rotation = Rotation::kGlobal;
 };
 
 struct DecoderWeights {
   Vocabulary vocabulary;
   std::vector<DecoderLayer> layers;
-  TensorView final_norm;  // [H]
+  NormWeights final_norm;  // [H]
   Weights storage;
 
   static absl::StatusOr<DecoderWeights> Load(const std::string& dir, const ModelConfig& config,

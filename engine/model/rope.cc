@@ -1,5 +1,5 @@
-// Rotary frequencies: default, linear, llama3 and YaRN (arXiv 2309.00071), and the table made from
-// them.
+// Rotary frequencies: default, linear, llama3, YaRN (arXiv 2309.00071), dynamic NTK and longrope
+// (arXiv 2402.13753), and the table made from them.
 #include "engine/model/rope.h"
 
 #include <algorithm>
@@ -60,6 +60,14 @@ void ScaleYarn(const RopeConfig& rope, int32_t head_dim, std::vector<float>& inv
   }
 }
 
+// The base that stretches the longest wave by as much as the context grew (NTK-aware scaling).
+double DynamicBase(const RopeConfig& rope, int32_t rotary_dim, int32_t num_positions) {
+  const auto original = static_cast<double>(rope.original_max_position);
+  const double length = std::max<double>(num_positions, original);
+  const double growth = rope.factor * length / original - (rope.factor - 1.0);
+  return rope.theta * std::pow(growth, rotary_dim / (rotary_dim - 2.0));
+}
+
 // 0.1 m ln(s) + 1, the growth of the attention logits' scale with the context (YaRN, eq. 22).
 double YarnScale(double factor, double m) {
   return factor <= 1.0 ? 1.0 : 0.1 * m * std::log(factor) + 1.0;
@@ -67,27 +75,42 @@ double YarnScale(double factor, double m) {
 
 }  // namespace
 
-std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int32_t head_dim) {
-  CHECK(head_dim >= 2 && head_dim % 2 == 0);
-  std::vector<float> inv_freq(head_dim / 2);
-  for (int32_t i = 0; i < head_dim / 2; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
-    inv_freq[i] = 1.0f / std::pow(static_cast<float>(rope.theta), exponent);
+std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int32_t rotary_dim,
+                                          int32_t num_positions) {
+  CHECK(rotary_dim >= 2 && rotary_dim % 2 == 0);
+  const bool dynamic = rope.scaling == RopeScaling::kDynamic;
+  const auto base =
+      static_cast<float>(dynamic ? DynamicBase(rope, rotary_dim, num_positions) : rope.theta);
+  const bool is_long = num_positions > rope.original_max_position;
+  const std::vector<float>& stretch = is_long ? rope.long_factor : rope.short_factor;
+  std::vector<float> inv_freq(rotary_dim / 2);
+  for (int32_t i = 0; i < rotary_dim / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary_dim);
+    const float period = std::pow(base, exponent);
+    inv_freq[i] = 1.0f / (rope.scaling == RopeScaling::kLongRope ? stretch[i] * period : period);
   }
   switch (rope.scaling) {
-    case RopeScaling::kNone: break;
+    case RopeScaling::kNone:
+    case RopeScaling::kDynamic:
+    case RopeScaling::kLongRope: break;
     case RopeScaling::kLinear:
       for (float& f : inv_freq) f /= static_cast<float>(rope.factor);
       break;
     case RopeScaling::kLlama3: ScaleLlama3(rope, inv_freq); break;
-    case RopeScaling::kYarn: ScaleYarn(rope, head_dim, inv_freq); break;
+    case RopeScaling::kYarn: ScaleYarn(rope, rotary_dim, inv_freq); break;
   }
   return inv_freq;
 }
 
 float RopeAttentionScale(const RopeConfig& rope) {
-  if (rope.scaling != RopeScaling::kYarn) return 1.0f;
+  const bool is_long = rope.scaling == RopeScaling::kLongRope;
+  if (rope.scaling != RopeScaling::kYarn && !is_long) return 1.0f;
   if (rope.attention_factor.has_value()) return static_cast<float>(*rope.attention_factor);
+  if (is_long) {
+    if (rope.factor <= 1.0) return 1.0f;
+    const auto original = static_cast<double>(rope.original_max_position);
+    return static_cast<float>(std::sqrt(1.0 + std::log(rope.factor) / std::log(original)));
+  }
   if (rope.mscale.has_value() && rope.mscale_all_dim.has_value()) {
     return static_cast<float>(YarnScale(rope.factor, *rope.mscale) /
                               YarnScale(rope.factor, *rope.mscale_all_dim));
@@ -95,15 +118,43 @@ float RopeAttentionScale(const RopeConfig& rope) {
   return static_cast<float>(YarnScale(rope.factor, 1.0));
 }
 
-void FillRopeTable(const RopeConfig& rope, int32_t head_dim, int32_t num_positions,
-                   std::span<float> table) {
+std::vector<int32_t> RotationOrder(const RopeConfig& rope, int32_t head_dim) {
+  const int32_t rotary_dim = rope.rotary_dim == 0 ? head_dim : rope.rotary_dim;
+  if (rotary_dim == head_dim && !rope.interleaved) return {};
+  const int32_t pairs = rotary_dim / 2, half = head_dim / 2;
+  std::vector<int32_t> order(head_dim);
+  for (int32_t i = 0; i < half; ++i) {
+    if (i >= pairs) {  // does not rotate: any partner will do
+      order[i] = rotary_dim + (i - pairs);
+      order[half + i] = half + i;
+    } else {
+      order[i] = rope.interleaved ? 2 * i : i;
+      order[half + i] = rope.interleaved ? 2 * i + 1 : pairs + i;
+    }
+  }
+  return order;
+}
+
+void FillIdentityTable(int32_t head_dim, int32_t num_positions, std::span<float> table) {
   CHECK_EQ(table.size(), static_cast<size_t>(num_positions) * head_dim);
-  const std::vector<float> inv_freq = RopeInverseFrequencies(rope, head_dim);
-  const float scale = RopeAttentionScale(rope);
-  const size_t half = inv_freq.size();
   float* row = table.data();
   for (int32_t position = 0; position < num_positions; ++position, row += head_dim) {
-    for (size_t i = 0; i < half; ++i) {
+    std::fill(row, row + head_dim / 2, 1.0f);
+    std::fill(row + head_dim / 2, row + head_dim, 0.0f);
+  }
+}
+
+void FillRopeTable(const RopeConfig& rope, int32_t head_dim, int32_t num_positions,
+                   std::span<float> table) {
+  const int32_t rotary_dim = rope.rotary_dim == 0 ? head_dim : rope.rotary_dim;
+  if (rotary_dim < head_dim) FillIdentityTable(head_dim, num_positions, table);
+  CHECK_EQ(table.size(), static_cast<size_t>(num_positions) * head_dim);
+  const std::vector<float> inv_freq = RopeInverseFrequencies(rope, rotary_dim, num_positions);
+  const float scale = RopeAttentionScale(rope);
+  const size_t half = static_cast<size_t>(head_dim) / 2;
+  float* row = table.data();
+  for (int32_t position = 0; position < num_positions; ++position, row += head_dim) {
+    for (size_t i = 0; i < inv_freq.size(); ++i) {
       // transformers rounds the angle to float32 too.
       const float angle = static_cast<float>(position) * inv_freq[i];
       row[i] = std::cos(angle) * scale;

@@ -141,6 +141,22 @@ class CpuBackend final : public Backend {
     profiler_.Enter(StepPart::kElementwise);
     cpu::GatherRows(p, cores_);
   }
+  void LayerNorm(const LayerNormParams& p) override {
+    profiler_.Enter(StepPart::kNorms);
+    cpu::LayerNorm(p, cores_);
+  }
+  void AddScaled(const AddScaledParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::AddScaled(p, cores_);
+  }
+  void Scale(const ScaleParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::Scale(p, cores_);
+  }
+  void Gelu(const GeluParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::Gelu(p, cores_);
+  }
   void Sample(const SampleParams& p) override {
     profiler_.Enter(StepPart::kSampling);
     cpu::Sample(p, cores_);

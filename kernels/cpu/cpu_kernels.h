@@ -1,12 +1,13 @@
-// The operations of kernels/ops.h on the CPU, one function per file of the same name. Each returns
-// when its result is complete. Activations are f32; weights, norm weights, biases and the KV cache
-// f32, bf16 or f16.
+// The operations of kernels/ops.h and family_operations.h on the CPU, in files of the same names.
+// Each returns when its result is complete. Activations are f32; weights, norm weights, biases and
+// the KV cache f32, bf16 or f16.
 #pragma once
 
 #include <memory>
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/vector/vector_kernels.h"
+#include "kernels/family_operations.h"
 #include "kernels/ops.h"
 #include "kernels/step_message.h"
 
@@ -41,6 +42,10 @@ void RopeStoreKv(const RopeStoreKvParams& p, const Cores& cores);
 void PagedAttention(const PagedAttentionParams& p, const Cores& cores, AttentionSpace& space);
 void SiluMul(const SiluMulParams& p, const Cores& cores);
 void GatherRows(const GatherRowsParams& p, const Cores& cores);
+void LayerNorm(const LayerNormParams& p, const Cores& cores);
+void AddScaled(const AddScaledParams& p, const Cores& cores);
+void Scale(const ScaleParams& p, const Cores& cores);
+void Gelu(const GeluParams& p, const Cores& cores);
 void Sample(const SampleParams& p, const Cores& cores);
 
 // Rows in a range that is worth another thread, for rows of `row_cost` nanoseconds: to wake or
@@ -48,6 +53,12 @@ void Sample(const SampleParams& p, const Cores& cores);
 constexpr int64_t RowsPerRange(int64_t row_cost) {
   constexpr int64_t kRangeCost = 4000;
   return row_cost >= kRangeCost ? 1 : kRangeCost / (row_cost < 1 ? 1 : row_cost);
+}
+
+// Elements of a vector of weights from index `i` on.
+inline Elements ElementsAt(const TensorView& vector, int64_t i) {
+  return Elements{vector.ptr<char>() + i * static_cast<int64_t>(SizeOf(vector.dtype)),
+                  vector.dtype};
 }
 
 // Row `i` of a matrix of weights.

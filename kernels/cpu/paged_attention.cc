@@ -115,6 +115,7 @@ class Attention {
         .head_dim = static_cast<int32_t>(dim_),
         .position = item.position,
         .scale = p_.scale,
+        .soft_cap = p_.soft_cap,
         .window = p_.window,
         .kv = Elements{static_cast<const char*>(kv.base) + item.kv_head * kv.head_stride * element,
                        kv.dtype},

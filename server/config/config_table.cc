@@ -77,7 +77,7 @@ void AddModel(Settings* s, Rows* rows) {
            .target = &s->server.served_model_names,
            .aliases = "model-name|alias",
            .placeholder = "NAME",
-           .unset = "the name of the model's directory",
+           .unset = "the name of the model's repository, else of its directory",
            .many = true,
            .commas = true},
           {.name = "tokenizer",

@@ -2,9 +2,9 @@
 #include "server/config/server_config.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
+#include "engine/model/checkpoint/model_files.h"
 #include "kernels/cpu/host_limits.h"
 #include "server/front/listen_address.h"
 #include "server/tracing/otlp_endpoint.h"
@@ -106,10 +106,7 @@ std::string TextDirectory(const Settings& settings) {
 Settings ResolveServer(Settings settings) {
   ServerConfig& server = settings.server;
   if (server.served_model_names.empty()) {
-    std::error_code error;
-    const auto path = std::filesystem::weakly_canonical(settings.engine.model, error);
-    const auto named = path.has_filename() ? path : path.parent_path();
-    server.served_model_names = {named.filename().string()};
+    server.served_model_names = {RepositoryName(settings.engine.model)};
   }
   if (server.front.text_threads == 0) {
     server.front.text_threads = std::max(1, cpu::UsableCores() / 4);

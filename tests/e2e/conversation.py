@@ -1,6 +1,9 @@
 """The conversation of the session tests, and the wait for a condition: for the CPU and for a GPU
 host, so without any package of gRPC."""
 
+import os
+import pathlib
+import signal
 import time
 
 PATIENCE = 60  # seconds: beyond it something hangs; never how long a thing should take
@@ -27,3 +30,11 @@ def await_true(condition, what):
         if time.monotonic() > deadline:
             raise AssertionError(f"never: {what}")
         time.sleep(0.005)
+
+
+def halt(pid):
+    """Stops a process; returns when none of its threads runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = pathlib.Path(f"/proc/{pid}/task").glob
+    await_true(lambda: all(stat.read_text().rpartition(") ")[2][0] == "T"
+                           for stat in threads("*/stat")), "a stopped process")

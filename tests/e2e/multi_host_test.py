@@ -24,7 +24,7 @@ import unittest
 
 import quire
 import running_server
-from conversation import PATIENCE, await_true, spoken
+from conversation import PATIENCE, await_true, halt, spoken
 from quire import SessionState
 from running_server import RunningServer
 
@@ -207,7 +207,7 @@ class MultiHostTest(unittest.TestCase):
     def test_a_stopped_remote_worker_is_replaced(self):
         with group_of_two("--worker-step-timeout", "1") as (leader, follower):
             streams = self.started(leader)
-            os.kill(follower.worker(), signal.SIGSTOP)
+            halt(follower.worker())
             self.check(streams)
             self.assertEqual(len(follower.workers()), 2)
             self.assertIn("has finished no step for", leader.log())

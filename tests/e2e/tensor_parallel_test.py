@@ -23,7 +23,7 @@ import grpc
 import quire
 import running_server
 import worker_process_test
-from conversation import PATIENCE, await_true, spoken
+from conversation import PATIENCE, await_true, halt, spoken
 from quire import SessionState
 from running_server import RunningServer
 from worker_process_test import PROMPTS, HeldWorkers, Stream, alive
@@ -164,7 +164,7 @@ class TensorParallelTest(unittest.TestCase):
             for rank in (1, 0):
                 pid = server.rank(rank)
                 stopped.append((str(rank), str(pid), "its group, which has finished no step"))
-                os.kill(pid, signal.SIGSTOP)
+                halt(pid)
                 server.await_restarts(len(stopped))
                 self.assertEqual(stopped_in(server.log()), stopped)
                 streams[0].await_tokens(len(streams[0].ids) + 50)
@@ -210,7 +210,7 @@ class TensorParallelTest(unittest.TestCase):
                     os.kill(server.rank(1 - rank), signal.SIGKILL)
                     server.await_group(2)
                     pid = server.rank(rank)
-                    os.kill(pid, signal.SIGSTOP)
+                    halt(pid)
                     held.release()
                     server.await_health(NOT_SERVING)
                     server.await_group(3)
@@ -232,7 +232,7 @@ class TensorParallelTest(unittest.TestCase):
         self.assertGreater(residency.host_tokens, 0)
         self.assertEqual((residency.device_tokens, residency.recomputed_tokens), (0, 0))
         # The copy of the last turn's KV waits for the stopped rank, which then dies.
-        os.kill(server.rank(rank), signal.SIGSTOP)
+        halt(server.rank(rank))
         server.client.sessions.offload("talk")
         await_true(lambda: server.metric("quire_kv_copies_in_flight") > 0, "a copy")
         os.kill(server.rank(rank), signal.SIGKILL)
@@ -242,7 +242,7 @@ class TensorParallelTest(unittest.TestCase):
         self.assertGreater(residency.recomputed_tokens, 0)
         # The same, with a rank that stays stopped.
         stopped = server.rank(other)
-        os.kill(stopped, signal.SIGSTOP)
+        halt(stopped)
         server.client.sessions.offload("talk")
         server.await_restarts(3)
         self.assertEqual(stopped_in(server.log()),
@@ -300,7 +300,7 @@ class StartAndEndTest(unittest.TestCase):
             stream.await_tokens(50)
             stopped = [idle.rank(0), idle_too.rank(1), busy.rank(1)]
             for pid in stopped:
-                os.kill(pid, signal.SIGSTOP)
+                halt(pid)
             begin = time.monotonic()
             servers = (idle, idle_too, busy)
             for server in servers:

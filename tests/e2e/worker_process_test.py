@@ -20,7 +20,7 @@ import unittest
 
 import quire
 import running_server
-from conversation import PATIENCE, await_true
+from conversation import PATIENCE, await_true, halt
 from running_server import RunningServer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -149,7 +149,7 @@ class WorkerProcessTest(unittest.TestCase):
         with Server("--worker-step-timeout", "300ms") as server:
             streams = [Stream(server.client, prompt) for prompt in PROMPTS]
             streams[0].await_tokens(100)
-            os.kill(server.worker(), signal.SIGSTOP)
+            halt(server.worker())
             self.check(streams)
             self.assertEqual(len(server.workers()), 2)
             self.assertIn("has finished no step for", server.log())

@@ -11,12 +11,15 @@
 #include "engine/engine.h"
 #include "engine/engine_workers.h"
 #include "gtest/gtest.h"
+#include "tests/engine/model/checkpoints.h"
 
 namespace quire {
 namespace {
 
 using Tokens = std::map<RequestId, std::vector<int32_t>>;
-const std::string kModel = QUIRE_SOURCE_DIR "/tests/testdata/models/llama";
+std::string DirOf(const std::string& name) {
+  return QUIRE_SOURCE_DIR "/tests/testdata/models/" + name;
+}
 
 class CollectingSink : public OutputSink {
  public:
@@ -50,12 +53,12 @@ class CollectingSink : public OutputSink {
 };
 
 // Greedy, random, penalised: every kind of row side by side.
-std::unique_ptr<Request> MakeRequest(RequestId id) {
+std::unique_ptr<Request> MakeRequest(RequestId id, int32_t vocab_size) {
   std::mt19937 random(static_cast<uint32_t>(id));
   auto request = std::make_unique<Request>();
   request->id = id;
   request->prompt.resize(1 + random() % 80);
-  for (int32_t& token : request->prompt) token = static_cast<int32_t>(random() % 256);
+  for (int32_t& token : request->prompt) token = static_cast<int32_t>(random() % vocab_size);
   SamplingParams& sampling = request->sampling;
   sampling.max_tokens = 120 + static_cast<int32_t>(random() % 50);
   sampling.row.seed = random();
@@ -78,7 +81,6 @@ struct Outcome {
 
 // In each round but the first, a request finds all full blocks of its prompt.
 Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128, int rounds = 1) {
-  config.model = kModel;
   config.device = "cpu";
   absl::StatusOr<EngineSetup> setup = PlanEngine(config);
   EXPECT_TRUE(setup.ok()) << setup.status();
@@ -92,7 +94,7 @@ Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128,
   for (int round = 0; round < rounds; ++round) {
     const RequestId before = kRequests * static_cast<RequestId>(round);
     for (RequestId id = 1; id <= kRequests; ++id) {
-      std::unique_ptr<Request> request = MakeRequest(id);
+      std::unique_ptr<Request> request = MakeRequest(id, setup->model.vocab_size);
       request->id = before + id;
       const absl::Status status = engine.Submit(std::move(request));
       EXPECT_TRUE(status.ok()) << status;
@@ -107,30 +109,35 @@ Outcome RunAll(EngineConfig config, bool together, int32_t growth_horizon = 128,
   return run;
 }
 
-EngineConfig Config() {
-  EngineConfig config;
-  config.max_num_seqs = 16;
-  config.cpu_threads = 2;
-  config.max_model_len = 256;
-  return config;
-}
-
 // One request at a time, whole prompts, one step in flight: the plainest way to serve gives the
 // expected tokens.
-const Tokens& Alone() {
-  static const Tokens* tokens = [] {
-    EngineConfig config = Config();
-    config.steps_in_flight = 1;
-    return new Tokens(RunAll(config, /*together=*/false).tokens);
-  }();
-  return *tokens;
+const Tokens& TokensAlone(EngineConfig config) {
+  static std::map<std::string, Tokens> known;
+  Tokens& tokens = known[config.model];
+  config.steps_in_flight = 1;
+  if (tokens.empty()) tokens = RunAll(config, /*together=*/false).tokens;
+  return tokens;
 }
 
-TEST(EngineModelTest, TokensDoNotDependOnNeighbours) {
+// Over one checkpoint of every form that is served.
+class EngineModelTest : public ::testing::TestWithParam<testing::TestCheckpoint> {
+ protected:
+  static EngineConfig Config() {
+    EngineConfig config;
+    config.model = DirOf(GetParam().name);
+    config.max_num_seqs = 16;
+    config.cpu_threads = 2;
+    config.max_model_len = 256;
+    return config;
+  }
+  static const Tokens& Alone() { return TokensAlone(Config()); }
+};
+
+TEST_P(EngineModelTest, TokensDoNotDependOnNeighbours) {
   EXPECT_EQ(RunAll(Config(), true).tokens, Alone());
 }
 
-TEST(EngineModelTest, TokensDoNotDependOnChunking) {
+TEST_P(EngineModelTest, TokensDoNotDependOnChunking) {
   EngineConfig config = Config();
   config.max_num_batched_tokens = 17;
   EXPECT_EQ(RunAll(config, true).tokens, Alone());
@@ -138,25 +145,26 @@ TEST(EngineModelTest, TokensDoNotDependOnChunking) {
 
 // Rows also learn the tokens that were found, for their penalties: many more tokens than a step
 // computes.
-TEST(EngineModelTest, TokensDoNotDependOnTheCache) {
+TEST_P(EngineModelTest, TokensDoNotDependOnTheCache) {
   EngineConfig config = Config();
   config.max_num_batched_tokens = 17;
   const Outcome run = RunAll(config, true, 128, /*rounds=*/2);
   EXPECT_EQ(run.tokens, Alone());
+  const int32_t vocab_size = ModelConfig::Load(Config().model)->vocab_size;
   int whole_blocks = 0;
   for (RequestId id = 1; id <= kRequests; ++id) {
-    whole_blocks += static_cast<int>(MakeRequest(id)->prompt.size() - 1) / 16 * 16;
+    whole_blocks += static_cast<int>(MakeRequest(id, vocab_size)->prompt.size() - 1) / 16 * 16;
   }
   EXPECT_EQ(run.cached_tokens, whole_blocks);
 }
 
-TEST(EngineModelTest, TokensDoNotDependOnStepsInFlight) {
+TEST_P(EngineModelTest, TokensDoNotDependOnStepsInFlight) {
   EngineConfig config = Config();
   config.steps_in_flight = 1;
   EXPECT_EQ(RunAll(config, true).tokens, Alone());
 }
 
-TEST(EngineModelTest, TokensSurvivePreemption) {
+TEST_P(EngineModelTest, TokensSurvivePreemption) {
   EngineConfig config = Config();
   config.num_blocks_override = 40;  // twelve requests want about 140; admission reserves part
   const Outcome run = RunAll(config, true, /*growth_horizon=*/16);
@@ -164,11 +172,18 @@ TEST(EngineModelTest, TokensSurvivePreemption) {
   EXPECT_GT(run.preemptions, 0) << "the pool was not tight enough to prove anything";
 }
 
-TEST(EngineModelTest, TwoRanksGiveTheTokensOfOne) {
+TEST_P(EngineModelTest, TwoRanksGiveTheTokensOfOne) {
   EngineConfig config = Config();
   config.tensor_parallel_size = 2;
+  if (!ModelConfig::Load(config.model)->CheckTensorParallel(2).ok()) {
+    EXPECT_FALSE(PlanEngine(config).ok());
+    return;
+  }
   EXPECT_EQ(RunAll(config, true).tokens, Alone());
 }
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, EngineModelTest, ::testing::ValuesIn(testing::kCheckpoints),
+                         testing::NameOfCheckpoint);
 
 }  // namespace
 }  // namespace quire

@@ -60,6 +60,37 @@ class EngineSetupTest : public ::testing::Test {
   int64_t host_ = 512 * kGiB;
 };
 
+TEST_F(EngineSetupTest, NamesTheOperationsOfAFamilyThatTheGpuLacks) {
+  WriteModel(R"("architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "head_dim": 128,
+             "hidden_act": "gelu_pytorch_tanh")");
+  EXPECT_EQ(
+      Refusal(),
+      "the CUDA backend cannot do scaled embeddings of Gemma2ForCausalLM yet; --device cpu "
+      "can\nthe CUDA backend cannot do soft caps of logits of Gemma2ForCausalLM yet; --device "
+      "cpu can\nthe CUDA backend cannot do GELU of Gemma2ForCausalLM yet; --device cpu can\n"
+      "the CUDA backend cannot do soft caps of attention of Gemma2ForCausalLM yet; --device "
+      "cpu can");
+  config_.device = "cpu";
+  EXPECT_TRUE(PlanEngine(config_).ok());
+}
+
+TEST_F(EngineSetupTest, DynamicRotationIsPlainUnlessALongerContextIsAsked) {
+  WriteModel(R"("rope_scaling": {"type": "dynamic", "factor": 2.0},
+             "max_position_embeddings": 4096)");
+  EXPECT_EQ(Plan()->config.max_model_len, 4096);
+  config_.max_model_len = 8192;
+  EXPECT_TRUE(Plan().ok());
+  config_.max_model_len = 8193;
+  EXPECT_EQ(Refusal(), "--max-model-len 8193 exceeds the model's 8192 positions");
+}
+
+TEST_F(EngineSetupTest, OtherFormatsOfWeightsAreRefusedBeforeTheConfigIsRead) {
+  dir_.Write("pytorch_model.bin", "x");
+  dir_.Write("config.json", "no JSON");
+  EXPECT_NE(Refusal().find("Convert them and serve the new directory: python3 -c"),
+            std::string::npos);
+}
+
 TEST_F(EngineSetupTest, GpuDefaults) {
   const absl::StatusOr<EngineSetup> setup = Plan();
   ASSERT_TRUE(setup.ok()) << setup.status();

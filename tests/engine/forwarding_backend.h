@@ -44,6 +44,10 @@ class ForwardingBackend : public Backend {
   void PagedAttention(const PagedAttentionParams& p) override { inner_->PagedAttention(p); }
   void SiluMul(const SiluMulParams& p) override { inner_->SiluMul(p); }
   void GatherRows(const GatherRowsParams& p) override { inner_->GatherRows(p); }
+  void LayerNorm(const LayerNormParams& p) override { inner_->LayerNorm(p); }
+  void AddScaled(const AddScaledParams& p) override { inner_->AddScaled(p); }
+  void Scale(const ScaleParams& p) override { inner_->Scale(p); }
+  void Gelu(const GeluParams& p) override { inner_->Gelu(p); }
   void Sample(const SampleParams& p) override { inner_->Sample(p); }
   void AllReduceSum(TensorView x) override { inner_->AllReduceSum(x); }
   void SumRmsNorm(const RmsNormParams& p) override { inner_->SumRmsNorm(p); }

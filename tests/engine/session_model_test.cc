@@ -11,6 +11,7 @@
 #include "engine/base/clock.h"
 #include "engine/engine_workers.h"
 #include "gtest/gtest.h"
+#include "tests/engine/model/checkpoints.h"
 #include "tests/engine/session_client.h"
 #include "tests/engine/worker/living_workers.h"
 
@@ -53,10 +54,10 @@ class CollectingSink : public OutputSink {
 
 // The text and the sampling of a conversation's turn: greedy, random, or with penalties, which
 // read all tokens of the conversation.
-Tokens Text(int conversation, int turn) {
+Tokens Text(int conversation, int turn, int32_t vocab_size) {
   std::mt19937 random(static_cast<uint32_t>(conversation * 100 + turn));
   Tokens text(1 + random() % 45);
-  for (int32_t& token : text) token = static_cast<int32_t>(random() % 256);
+  for (int32_t& token : text) token = static_cast<int32_t>(random() % vocab_size);
   return text;
 }
 SamplingParams Sampling(int conversation, int turn) {
@@ -69,9 +70,9 @@ SamplingParams Sampling(int conversation, int turn) {
   return sampling;
 }
 
-EngineConfig Config() {
+EngineConfig ConfigFor(const std::string& model) {
   EngineConfig config;
-  config.model = QUIRE_SOURCE_DIR "/tests/testdata/models/llama";
+  config.model = QUIRE_SOURCE_DIR "/tests/testdata/models/" + model;
   config.device = "cpu";
   config.cpu_threads = 2;
   config.max_model_len = 512;
@@ -89,6 +90,7 @@ class Server {
     EXPECT_TRUE(workers.ok()) << workers.status();
     absl::StatusOr<EngineSetup> setup = PlanEngine((*workers)->config(), (*workers)->device());
     EXPECT_TRUE(setup.ok()) << setup.status();
+    vocab_size_ = setup->model.vocab_size;
     WorkerReport report;
     absl::StatusOr<std::unique_ptr<Transport>> transport = (*workers)->Start(*setup, &report);
     EXPECT_TRUE(transport.ok()) << transport.status();
@@ -106,9 +108,10 @@ class Server {
     EXPECT_EQ(reply.end.reason, FinishReason::kMaxTokens);
     return reply;
   }
+  Tokens TextOf(int conversation, int turn) const { return Text(conversation, turn, vocab_size_); }
   // A turn of a conversation, held under `name`.
   CollectingSink::Reply Say(const SessionName& name, int conversation, int turn) {
-    return Generate(MakeTurn(name, Text(conversation, turn)), Sampling(conversation, turn));
+    return Generate(MakeTurn(name, TextOf(conversation, turn)), Sampling(conversation, turn));
   }
   void Create(const SessionName& name) {
     const auto created = CreateSession(*engine_, name, {});
@@ -128,22 +131,22 @@ class Server {
   CollectingSink sink_;
   std::unique_ptr<Engine> engine_;
   RequestId last_id_ = 0;
+  int32_t vocab_size_ = 0;
 };
 
 using Replies = std::vector<Tokens>;  // by turn
 
 // The expected replies: no sessions, no cache, one request at a time with its whole conversation.
-const Replies& Plain(int conversation) {
-  static std::map<int, Replies> known;
-  Replies& replies = known[conversation];
+const Replies& PlainReplies(EngineConfig config, int conversation) {
+  static std::map<std::pair<std::string, int>, Replies> known;
+  Replies& replies = known[{config.model, conversation}];
   if (!replies.empty()) return replies;
-  EngineConfig config = Config();
   config.enable_prefix_caching = false;
   config.kv_offloading_size = 0;
   Server server(config);
   Tokens said;
   for (int turn = 0; turn < kTurns; ++turn) {
-    const Tokens text = Text(conversation, turn);
+    const Tokens text = server.TextOf(conversation, turn);
     said.insert(said.end(), text.begin(), text.end());
     auto request = std::make_unique<Request>();
     request->prompt = said;
@@ -153,7 +156,14 @@ const Replies& Plain(int conversation) {
   return replies;
 }
 
-TEST(SessionModelTest, TheDeviceKeepsTheKvForTheNextTurn) {
+// Over one checkpoint of every family.
+class SessionModelTest : public ::testing::TestWithParam<testing::TestCheckpoint> {
+ protected:
+  static EngineConfig Config() { return ConfigFor(GetParam().name); }
+  static const Replies& Plain(int conversation) { return PlainReplies(Config(), conversation); }
+};
+
+TEST_P(SessionModelTest, TheDeviceKeepsTheKvForTheNextTurn) {
   Server server(Config());
   server.Create("s");
   int32_t position = 0;
@@ -168,10 +178,11 @@ TEST(SessionModelTest, TheDeviceKeepsTheKvForTheNextTurn) {
   }
 }
 
-TEST(SessionModelTest, RepliesAreEqualWhenOffloadedAfterEachTurn) {
+TEST_P(SessionModelTest, RepliesAreEqualWhenOffloadedAfterEachTurn) {
   for (const int ranks : {1, 2}) {
     EngineConfig config = Config();
     config.tensor_parallel_size = ranks;
+    if (!ModelConfig::Load(config.model)->CheckTensorParallel(ranks).ok()) continue;
     Server server(config);
     server.Create("s");
     int32_t position = 0;
@@ -191,7 +202,7 @@ TEST(SessionModelTest, RepliesAreEqualWhenOffloadedAfterEachTurn) {
   }
 }
 
-TEST(SessionModelTest, AForkRepliesAsTheOriginalWould) {
+TEST_P(SessionModelTest, AForkRepliesAsTheOriginalWould) {
   Server server(Config());
   server.Create("s");
   for (int turn = 0; turn < 3; ++turn) server.Say("s", 1, turn);
@@ -211,7 +222,7 @@ TEST(SessionModelTest, AForkRepliesAsTheOriginalWould) {
   }
 }
 
-TEST(SessionModelTest, RepliesAreEqualAfterATruncation) {
+TEST_P(SessionModelTest, RepliesAreEqualAfterATruncation) {
   Server server(Config());
   server.Create("s");
   std::vector<int32_t> positions;
@@ -228,16 +239,21 @@ TEST(SessionModelTest, RepliesAreEqualAfterATruncation) {
   }
 }
 
+// K and V of 16 tokens in float32.
+double PageBytes(const std::string& model) {
+  const ModelConfig config = *ModelConfig::Load(model);
+  return 2.0 * config.num_layers * config.num_kv_heads * 16 * config.head_dim * sizeof(float);
+}
+
 // Eight conversations, a pool for two, and host memory for eight, for three or for almost none.
-TEST(SessionModelTest, RepliesAreEqualUnderPressure) {
+TEST_P(SessionModelTest, RepliesAreEqualUnderPressure) {
   constexpr int kConversations = 8;
   for (const int32_t pages : {400, 100, 2}) {
     EngineConfig config = Config();
     config.num_blocks_override = 65;
     config.max_num_seqs = 4;
     config.session_idle_offload_after_seconds = 0;
-    constexpr double kPageBytes = 2 * 3 * 2 * 16 * 16 * 4;  // K, V; layers, heads, tokens, width
-    config.kv_offloading_size = pages * kPageBytes / (1 << 30);
+    config.kv_offloading_size = pages * PageBytes(config.model) / (1 << 30);
     Server server(config);
     for (int c = 0; c < kConversations; ++c) server.Create(std::to_string(c));
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -250,7 +266,7 @@ TEST(SessionModelTest, RepliesAreEqualUnderPressure) {
   }
 }
 
-TEST(SessionModelTest, RepliesAreEqualAfterAWorkerDeath) {
+TEST_P(SessionModelTest, RepliesAreEqualAfterAWorkerDeath) {
   EngineConfig config = Config();
   config.worker_process = "on";
   Server server(config);
@@ -277,6 +293,10 @@ TEST(SessionModelTest, RepliesAreEqualAfterAWorkerDeath) {
     EXPECT_EQ(GetSession(server.engine(), "lost")->state, SessionState::kDropped);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, SessionModelTest,
+                         ::testing::ValuesIn(testing::FamilyCheckpoints()),
+                         testing::NameOfCheckpoint);
 
 }  // namespace
 }  // namespace quire

@@ -11,6 +11,7 @@ namespace {
 
 struct Shape {
   int32_t heads, kv_heads, head_dim, block_size, window;
+  float soft_cap = 0;
 };
 
 struct Sequence {
@@ -98,6 +99,7 @@ class AttentionCase {
             .block_table = table_.data(),
             .table_stride = stride_,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+            .soft_cap = shape_.soft_cap,
             .window = shape_.window,
             .max_query_len = query_begin_.back(),
             .out = out.view()};
@@ -192,7 +194,8 @@ class AttentionCase {
         dot += product;
         size += std::abs(product);
       }
-      score.push_back(dot / std::sqrt(static_cast<double>(dim)));
+      const double scaled = dot / std::sqrt(static_cast<double>(dim)), cap = shape_.soft_cap;
+      score.push_back(cap > 0 ? cap * std::tanh(scaled / cap) : scaled);
       score_size = std::max(score_size, size / std::sqrt(static_cast<double>(dim)));
       top = std::max(top, score.back());
     }
@@ -207,8 +210,10 @@ class AttentionCase {
     }
     // An error e in a score is a relative error e of its weight; sums add one rounding a key.
     const double n = static_cast<double>(score.size());
+    const double score_roundings = shape_.soft_cap > 0 ? 12 : 4;
     const double bound =
-        value_size * 2 * ((SumError(dim) + 4 * kRounding) * score_size + (n + 16) * kRounding);
+        value_size * 2 *
+        ((SumError(dim) + score_roundings * kRounding) * score_size + (n + 16) * kRounding);
     for (int32_t d = 0; d < dim; ++d) {
       ASSERT_NEAR(out[(t * shape_.heads + h) * dim + d], mean[d] / total, bound)
           << "sequence " << s << " query " << i << " head " << h << " dim " << d;
@@ -231,7 +236,9 @@ TEST(PagedAttentionTest, MatchesDoubleArithmeticAndIsTheSameOnEveryMachine) {
                              {6, 2, 32, 64, 0},
                              {3, 1, 20, 16, 40},
                              {2, 2, 128, 32, 300},
-                             {5, 1, 80, 16, 0}}) {
+                             {5, 1, 80, 16, 0},
+                             {4, 2, 96, 16, 40, 3.0f},
+                             {8, 2, 64, 16, 0, 1.5f}}) {
     for (DType cache : kFloatTypes) {
       AttentionCase c(shape, cache, kRagged);
       Array first;

@@ -120,6 +120,23 @@ std::vector<int64_t> ConfigReader::IntList(const char* key, int64_t min, int64_t
   return result;
 }
 
+std::vector<double> ConfigReader::NumberList(const char* key, double min, double max) {
+  if (!Has(key)) {
+    Fail(absl::StrCat("\"", key, "\" is missing"));
+    return {};
+  }
+  std::vector<double> result;
+  for (const nlohmann::json& item : At(key)) {
+    const double v = item.is_number() ? item.get<double>() : std::nan("");
+    if (!At(key).is_array() || !(min <= v && v <= max)) {
+      Refuse(key, absl::StrCat("a list of numbers from ", min, " to ", max));
+      return {};
+    }
+    result.push_back(v);
+  }
+  return result;
+}
+
 void ConfigReader::Refuse(const char* key, const std::string& supported) {
   Fail(absl::StrCat("\"", key, "\" is ", Show(At(key)), "; supported: ", supported));
 }

@@ -39,6 +39,9 @@ class ConfigReader {
   // One integer or a list of them, each in [min, max]; empty when absent.
   std::vector<int64_t> IntList(const char* key, int64_t min, int64_t max);
 
+  // A list of finite numbers in [min, max]; a missing key is a fault.
+  std::vector<double> NumberList(const char* key, double min, double max);
+
   // Records that the value of `key` is not supported; `supported` names the values that are.
   void Refuse(const char* key, const std::string& supported);
   // Records any other fault.

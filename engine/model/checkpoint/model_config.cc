@@ -10,7 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/checkpoint/config_layers.h"
 #include "engine/model/checkpoint/config_reader.h"
+#include "engine/model/checkpoint/config_rope.h"
 #include "engine/model/checkpoint/families.h"
 #include "engine/values/sampling_params.h"
 
@@ -54,32 +56,33 @@ const Family* ReadFamily(ConfigReader& in) {
   return family;
 }
 
-void ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
-  const auto size = [&in](const char* key, int64_t max) {
-    return static_cast<int32_t>(in.Int(key, 1, max));
-  };
-  out.hidden_size = size("hidden_size", kMaxHidden);
-  out.intermediate_size = size("intermediate_size", kMaxIntermediate);
-  out.num_layers = size("num_hidden_layers", kMaxLayers);
-  out.num_heads = size("num_attention_heads", kMaxHeads);
-  out.vocab_size = size("vocab_size", kMaxVocab);
-  // At least one token of prompt and one of output.
-  out.max_position = static_cast<int32_t>(in.OptionalInt("max_position_embeddings", 2, kMaxPosition)
-                                              .value_or(family.default_max_position));
-  if (!in.status().ok()) return;
+// The type of the decoder inside a model of several parts.
+void CheckTextType(ConfigReader& text, const Family& family) {
+  const std::string type(family.text_model_type);
+  if (text.String("model_type", type) != type) {
+    text.Refuse("model_type",
+                absl::StrCat("\"", type, "\" for ", std::string(family.architecture)));
+  }
+}
 
+// An integer that config.json must give where the family has no default for it.
+int32_t ReadSize(ConfigReader& in, const char* key, int64_t max, int32_t fallback = 0) {
+  if (fallback > 0 && !in.Has(key)) return fallback;
+  return static_cast<int32_t>(in.Int(key, 1, max));
+}
+
+void ReadHeads(ConfigReader& in, const ConfigDefaults& defaults, ModelConfig& out) {
   // In every family null means "as many as query heads"; an absent key means the family's default.
   const bool kv_is_null = in.Contains("num_key_value_heads");
   const int64_t kv_default =
-      family.default_kv_heads == 0 || kv_is_null ? out.num_heads : family.default_kv_heads;
+      defaults.kv_heads == 0 || kv_is_null ? out.num_heads : defaults.kv_heads;
   out.num_kv_heads = static_cast<int32_t>(
       in.OptionalInt("num_key_value_heads", 1, kMaxHeads).value_or(kv_default));
   if (in.status().ok() && out.num_heads % out.num_kv_heads != 0) {
     in.Refuse("num_key_value_heads",
               absl::StrCat("a divisor of num_attention_heads, ", out.num_heads));
   }
-
-  int64_t head_dim = family.default_head_dim;
+  int64_t head_dim = defaults.head_dim;
   if (head_dim == 0) {
     if (!in.Has("head_dim") && out.hidden_size % out.num_heads != 0) {
       in.Refuse("hidden_size", absl::StrCat("a multiple of num_attention_heads, ", out.num_heads,
@@ -96,153 +99,52 @@ void ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
   out.head_dim = static_cast<int32_t>(head_dim);
 }
 
-// The per-layer window of the Qwen families: "layer_types" if given, else every layer from
-// max_window_layers on.
-void ReadLayerTypes(ConfigReader& in, ModelConfig& out) {
-  if (!in.Has("layer_types")) {
-    const int64_t first = in.OptionalInt("max_window_layers", 0, kMaxPosition).value_or(28);
-    for (int32_t i = 0; i < out.num_layers; ++i) {
-      out.layer_is_sliding[i] = out.sliding_window > 0 && i >= first;
-    }
-    return;
-  }
-  const nlohmann::json& types = in.At("layer_types");
-  if (!types.is_array() || types.size() != static_cast<size_t>(out.num_layers)) {
-    in.Refuse("layer_types", absl::StrCat("a list of num_hidden_layers, ", out.num_layers));
-    return;
-  }
-  for (int32_t i = 0; i < out.num_layers; ++i) {
-    out.layer_is_sliding[i] = types[i] == "sliding_attention";
-    if (!out.layer_is_sliding[i] && types[i] != "full_attention") {
-      in.Refuse("layer_types", "\"full_attention\" and \"sliding_attention\"");
-      return;
-    }
-    if (out.layer_is_sliding[i] && out.sliding_window == 0) {
-      in.Refuse("layer_types",
-                "\"sliding_attention\" only with \"use_sliding_window\" and a \"sliding_window\"");
-      return;
-    }
-  }
+void ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
+  const ConfigDefaults& defaults = family.defaults;
+  out.hidden_size = ReadSize(in, "hidden_size", kMaxHidden);
+  out.intermediate_size = ReadSize(in, "intermediate_size", kMaxIntermediate);
+  out.num_layers = ReadSize(in, family.keys.num_layers, kMaxLayers);
+  out.num_heads = ReadSize(in, "num_attention_heads", kMaxHeads, defaults.num_heads);
+  out.vocab_size = ReadSize(in, "vocab_size", kMaxVocab, defaults.vocab_size);
+  // At least one token of prompt and one of output.
+  out.max_position = static_cast<int32_t>(
+      in.OptionalInt("max_position_embeddings", 2, kMaxPosition).value_or(defaults.max_position));
+  if (in.status().ok()) ReadHeads(in, defaults, out);
 }
 
-void ReadWindow(ConfigReader& in, const Family& family, ModelConfig& out) {
-  out.layer_is_sliding.assign(out.num_layers, 0);
-  if (family.window == WindowRule::kNone) {
-    if (in.Has("layer_types")) {
-      for (const nlohmann::json& type : in.At("layer_types")) {
-        if (type != "full_attention") in.Refuse("layer_types", "\"full_attention\" for llama");
-      }
-    }
-    return;
-  }
-  // An absent key means the default of the configuration classes; null means no window.
-  constexpr int64_t kDefaultWindow = 4096;
-  const bool by_layer = family.window == WindowRule::kByLayer;
-  if (!by_layer || in.Bool("use_sliding_window", false)) {
-    const bool is_null = in.Contains("sliding_window") && !in.Has("sliding_window");
-    out.sliding_window = static_cast<int32_t>(
-        in.OptionalInt("sliding_window", 1, kMaxPosition).value_or(is_null ? 0 : kDefaultWindow));
-  }
-  if (by_layer) {
-    ReadLayerTypes(in, out);
+bool ReadBias(ConfigReader& in, const BiasRule& rule) {
+  return rule.key == nullptr ? rule.fallback : in.Bool(rule.key, rule.fallback);
+}
+
+void ReadActivation(ConfigReader& in, const Family& family, ModelConfig& out) {
+  // The newer key wins where there are two.
+  const char* const own = family.keys.activation;
+  const char* const key = in.Has(own) ? own : "hidden_act";
+  const std::string name = in.String(key, std::string(family.defaults.activation));
+  const bool gated = family.names.gated();
+  if (gated && (name == "silu" || name == "swish")) {
+    out.facts.activation = Activation::kSilu;
+  } else if (name == "gelu_pytorch_tanh") {
+    out.facts.activation = Activation::kGelu;
   } else {
-    out.layer_is_sliding.assign(out.num_layers, out.sliding_window > 0);
-  }
-  if (std::ranges::find(out.layer_is_sliding, 1) == out.layer_is_sliding.end()) {
-    out.sliding_window = 0;
+    in.Refuse(key, gated ? "\"silu\", \"gelu_pytorch_tanh\"" : "\"gelu_pytorch_tanh\"");
   }
 }
 
-void ReadRopeScaling(ConfigReader& rope, ModelConfig& out) {
-  RopeConfig& r = out.rope;
-  const char* type_key = rope.Has("rope_type") ? "rope_type" : "type";
-  const std::string type = rope.String(type_key, "default");
-  if (type == "default") return;
-  if (type == "linear") {
-    r.scaling = RopeScaling::kLinear;
-  } else if (type == "llama3") {
-    r.scaling = RopeScaling::kLlama3;
-  } else if (type == "yarn") {
-    r.scaling = RopeScaling::kYarn;
-  } else {
-    rope.Refuse(type_key, "\"default\", \"linear\", \"llama3\", \"yarn\"");
-    return;
-  }
-  r.factor = rope.Number("factor", 1.0, kHuge);
-  if (r.scaling == RopeScaling::kLinear) return;
-  r.original_max_position = rope.OptionalInt("original_max_position_embeddings", 1, kMaxPosition)
-                                .value_or(out.max_position);
-  if (r.scaling == RopeScaling::kLlama3) {
-    r.low_freq_factor = rope.Number("low_freq_factor", 1e-6, kHuge);
-    r.high_freq_factor = rope.Number("high_freq_factor", 1e-6, kHuge);
-    if (rope.status().ok() && r.high_freq_factor <= r.low_freq_factor) {
-      rope.Refuse("high_freq_factor", "a number above low_freq_factor");
-    }
-    return;
-  }
-  // Zero counts as unset here, as in transformers.
-  const auto unless_zero = [&rope](const char* key) {
-    std::optional<double> v = rope.OptionalNumber(key, 0.0, kHuge);
-    return v == 0.0 ? std::nullopt : v;
-  };
-  r.beta_fast = unless_zero("beta_fast").value_or(32.0);
-  r.beta_slow = unless_zero("beta_slow").value_or(1.0);
-  r.attention_factor = rope.OptionalNumber("attention_factor", 0.0, kHuge);
-  r.mscale = unless_zero("mscale");
-  r.mscale_all_dim = unless_zero("mscale_all_dim");
-  r.truncate = rope.Bool("truncate", true);
-  if (r.theta <= 1.0) rope.Fail("\"rope_theta\" must be above 1 for yarn");
-}
-
-void ReadRope(ConfigReader& in, ModelConfig& out) {
-  // transformers 5 writes rope_parameters, which includes the base; transformers 4 wrote
-  // rope_scaling beside the base.
-  const bool is_new = in.Has("rope_parameters");
-  if (is_new && in.Has("rope_scaling") && in.At("rope_scaling") != in.At("rope_parameters")) {
-    in.Refuse("rope_scaling", "one of \"rope_scaling\" and \"rope_parameters\"");
-  }
-  const char* name = is_new ? "rope_parameters" : "rope_scaling";
-  const nlohmann::json none = nlohmann::json::object();
-  const nlohmann::json& object = in.Has(name) ? in.At(name) : none;
-  ConfigReader rope(object, absl::StrCat(in.where(), ": \"", name, "\""));
-
-  static constexpr const char* kKnown[] = {
-      "rope_type",
-      "type",
-      "rope_theta",
-      "factor",
-      "finetuned",
-      "original_max_position_embeddings",
-      "beta_fast",
-      "beta_slow",
-      "low_freq_factor",
-      "mscale",
-      "mscale_all_dim",
-      "high_freq_factor",
-      "truncate",
-      "attention_factor",
-      "partial_rotary_factor",
-  };
-  for (auto it = object.begin(); rope.status().ok() && it != object.end(); ++it) {
-    if (std::ranges::find(kKnown, it.key()) == std::end(kKnown)) {
-      rope.Fail(absl::StrCat("unknown key \"", it.key(), "\"; supported: the keys of default, ",
-                             "linear, llama3 and yarn scaling, one for all layers"));
-    }
-  }
-  for (ConfigReader* reader : {&in, &rope}) {
-    reader->OptionalNumber("partial_rotary_factor", 1.0, 1.0);
-  }
-  ConfigReader& theta_at = rope.Has("rope_theta") ? rope : in;
-  out.rope.theta = theta_at.OptionalNumber("rope_theta", 1e-3, kHuge).value_or(10000.0);
-  if (rope.status().ok()) ReadRopeScaling(rope, out);
-  if (!rope.status().ok()) in.Adopt(rope.status());
-  // YaRN names the context before scaling; some checkpoints leave that in max_position_embeddings.
-  if (out.rope.scaling == RopeScaling::kYarn) {
-    const double scaled =
-        std::floor(out.rope.factor * static_cast<double>(out.rope.original_max_position));
-    out.max_position = static_cast<int32_t>(
-        std::min<double>(kMaxPosition, std::max<double>(out.max_position, scaled)));
-  }
+// Reads all that describes the decoder.
+void ReadDecoder(ConfigReader& in, const Family& family, ModelConfig& out) {
+  ReadShape(in, family, out);
+  if (!in.status().ok()) return;
+  out.facts = family.facts;
+  ReadActivation(in, family, out);
+  ReadLayers(in, family, out);
+  ReadRope(in, family, out);
+  out.norm_eps = static_cast<float>(
+      in.OptionalNumber(family.keys.norm_eps, 0.0, 1.0).value_or(family.defaults.norm_eps));
+  out.qkv_bias = ReadBias(in, family.qkv_bias);
+  out.o_bias = ReadBias(in, family.o_bias);
+  out.mlp_bias = ReadBias(in, family.mlp_bias);
+  if (family.read != nullptr) family.read(in, out);
 }
 
 void ReadDType(ConfigReader& in, ModelConfig& out) {
@@ -264,8 +166,6 @@ void RefuseWhatChangesResults(ConfigReader& in) {
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (in.Has(key)) in.Refuse(key, "weights in float32, bfloat16 or float16 without quantization");
   }
-  const std::string act = in.String("hidden_act", "silu");
-  if (act != "silu" && act != "swish") in.Refuse("hidden_act", "\"silu\"");
   if (!in.Bool("is_causal", true)) in.Refuse("is_causal", "true: a causal language model");
   if (in.Bool("is_encoder_decoder", false)) in.Refuse("is_encoder_decoder", "false: decoder only");
 }
@@ -336,19 +236,20 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir) {
   ModelConfig out;
   out.architecture = family->architecture;
   out.model_type = family->model_type;
-  ReadShape(in, *family, out);
-  RETURN_IF_ERROR(in.status());
-  RefuseWhatChangesResults(in);
-  ReadWindow(in, *family, out);
-  ReadRope(in, out);
-  ReadDType(in, out);
-  out.norm_eps = static_cast<float>(in.OptionalNumber("rms_norm_eps", 0.0, 1.0).value_or(1e-6));
-  out.tie_embeddings = in.Bool("tie_word_embeddings", false);
-  const bool attention_bias = family->reads_attention_bias && in.Bool("attention_bias", false);
-  out.qkv_bias = family->qkv_bias || attention_bias;
-  out.o_bias = attention_bias;
-  out.mlp_bias = family->reads_mlp_bias && in.Bool("mlp_bias", false);
-  out.qk_norm = family->qk_norm;
+  const char* const text_key = family->keys.text;
+  const nlohmann::json& text_json = text_key == nullptr ? json : in.At(text_key);
+  ConfigReader text(text_json,
+                    text_key == nullptr ? path : absl::StrCat(path, ": \"", text_key, "\""));
+  RETURN_IF_ERROR(text.status());
+  if (text_key != nullptr) CheckTextType(text, *family);
+  ReadDecoder(text, *family, out);
+  RETURN_IF_ERROR(text.status());
+  // The settings around the decoder stand beside it, or in the object that has its sizes.
+  for (ConfigReader* reader : {&in, &text}) RefuseWhatChangesResults(*reader);
+  ConfigReader& dtype_at = in.Has("dtype") || in.Has("torch_dtype") ? in : text;
+  ReadDType(dtype_at, out);
+  ConfigReader& tie_at = in.Has("tie_word_embeddings") ? in : text;
+  out.tie_embeddings = tie_at.Bool("tie_word_embeddings", family->defaults.tie_embeddings);
 
   const std::string generation_path = dir + "/generation_config.json";
   absl::StatusOr<nlohmann::json> generation_json = ReadJsonFile(generation_path);
@@ -357,7 +258,9 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir) {
   ConfigReader generation(*generation_json, generation_path);
   ReadGeneration(generation, out.vocab_size, out.generation);
   ReadSpecialTokens(in, generation, out);
+  if (text_key != nullptr) ReadSpecialTokens(text, generation, out);
   RETURN_IF_ERROR(in.status());
+  RETURN_IF_ERROR(text.status());
   RETURN_IF_ERROR(generation.status());
   return out;
 }
@@ -366,6 +269,11 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
   if (ranks < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--tensor-parallel-size ", ranks, ": must be at least 1"));
+  }
+  if (facts.qk_norm == QkNorm::kWidth && ranks > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensor-parallel-size ", ranks, ": ", architecture,
+                     " normalises queries and keys over all heads; it runs on 1 rank only"));
   }
   if (DividesAmong(*this, ranks)) return absl::OkStatus();
   std::vector<int32_t> sizes;
@@ -379,17 +287,24 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
 }
 
 int64_t ModelConfig::NumParameters() const {
-  const int64_t hidden = hidden_size;
-  const int64_t q = int64_t{num_heads} * head_dim;
-  const int64_t kv = int64_t{num_kv_heads} * head_dim;
-  const int64_t mlp = intermediate_size;
-  int64_t layer = 2 * hidden * q + 2 * hidden * kv + 3 * hidden * mlp + 2 * hidden;
+  const Family* const family = FindFamily(architecture);
+  const TensorNames names = family == nullptr ? TensorNames() : family->names;
+  const int64_t hidden = hidden_size, mlp = intermediate_size;
+  const int64_t q = int64_t{num_heads} * head_dim, kv = int64_t{num_kv_heads} * head_dim;
+  const int64_t norm = facts.norm_bias ? 2 * hidden : hidden;
+  const int64_t outputs = names.gated() ? 2 * mlp : mlp;  // of the first matrices of the MLP
+  int64_t layer = 2 * hidden * q + 2 * hidden * kv + hidden * (outputs + mlp);
+  for (const std::string_view name :
+       {names.input_norm, names.attention_output_norm, names.mlp_norm, names.mlp_output_norm}) {
+    if (!name.empty() && !(facts.parallel_blocks && name == names.mlp_norm)) layer += norm;
+  }
   if (qkv_bias) layer += q + 2 * kv;
   if (o_bias) layer += hidden;
-  if (mlp_bias) layer += 2 * mlp + hidden;
-  if (qk_norm) layer += int64_t{2} * head_dim;
+  if (mlp_bias) layer += outputs + hidden;
+  if (facts.qk_norm == QkNorm::kHead) layer += int64_t{2} * head_dim;
+  if (facts.qk_norm == QkNorm::kWidth || facts.qk_norm == QkNorm::kLayerHeads) layer += q + kv;
   const int64_t embeddings = (tie_embeddings ? 1 : 2) * hidden * vocab_size;
-  return num_layers * layer + embeddings + hidden;
+  return num_layers * layer + embeddings + norm;
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// ModelConfig: a checkpoint's config.json and generation_config.json as a validated struct. Flags
-// describe the families of the llama shape (families.h).
+// ModelConfig: a checkpoint's config.json and generation_config.json as a validated struct: the
+// sizes of a decoder, and the facts in which it differs from llama's (decoder_facts.h).
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,30 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/model/checkpoint/decoder_facts.h"
 #include "kernels/dtype.h"
 
 namespace quire {
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kDynamic, kLongRope };
 
 struct RopeConfig {
   RopeScaling scaling = RopeScaling::kNone;
   double theta = 10000.0;
-  double factor = 1.0;                     // linear, llama3, yarn
-  double low_freq_factor = 1.0;            // llama3
-  double high_freq_factor = 4.0;           // llama3
-  int64_t original_max_position = 0;       // llama3, yarn
-  double beta_fast = 32.0;                 // yarn
-  double beta_slow = 1.0;                  // yarn
-  std::optional<double> attention_factor;  // yarn; default from factor
+  int32_t rotary_dim = 0;             // R: the first dimensions of a head, which rotate; 0: all
+  bool interleaved = false;           // pairs (2i, 2i + 1) of the checkpoint, not (i, i + R / 2)
+  double factor = 1.0;                // all but none
+  double low_freq_factor = 1.0;       // llama3
+  double high_freq_factor = 4.0;      // llama3
+  int64_t original_max_position = 0;  // all but none and linear
+  double beta_fast = 32.0;            // yarn
+  double beta_slow = 1.0;             // yarn
+  std::optional<double> attention_factor;  // yarn, longrope; default from factor
   std::optional<double> mscale;            // yarn
   std::optional<double> mscale_all_dim;    // yarn
   bool truncate = true;                    // yarn
+  std::vector<float> short_factor;         // longrope: [R / 2], for contexts up to the original
+  std::vector<float> long_factor;          // longrope: [R / 2], for longer ones
 };
 
 // Defaults of the checkpoint's generation_config.json, each within the range of a request's field;
@@ -51,19 +56,21 @@ struct ModelConfig {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t vocab_size = 0;      // width of the logits
-  int32_t max_position = 0;    // context length of the model, at least 2
-  int32_t sliding_window = 0;  // 0: none
-  // [num_layers]: all of them for Mistral, per layer for Qwen.
-  std::vector<uint8_t> layer_is_sliding;
+  int32_t vocab_size = 0;                 // width of the logits
+  int32_t max_position = 0;               // context length of the model, at least 2
+  int32_t longest_position = 0;           // what a user may raise it to: more with dynamic scaling
+  int32_t sliding_window = 0;             // 0: none
+  std::vector<uint8_t> layer_is_sliding;  // [num_layers]
   float norm_eps = 1e-5f;
   bool tie_embeddings = false;
-  bool qkv_bias = false;  // Qwen2, or attention_bias
-  bool o_bias = false;    // attention_bias of llama
+  bool qkv_bias = false;
+  bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;  // Qwen3
+  DecoderFacts facts;
   RopeConfig rope;
-  DType stored_dtype = DType::kF32;  // torch_dtype of the checkpoint
+  RopeConfig local_rope;                 // of layers with Rotation::kLocal
+  std::vector<Rotation> layer_rotation;  // [num_layers]
+  DType stored_dtype = DType::kF32;      // torch_dtype of the checkpoint
   std::optional<int32_t> bos_token_id;
   // From generation_config, else config.json; at most SamplingParams::kMaxEosTokenIds.
   std::vector<int32_t> eos_token_ids;
@@ -75,6 +82,7 @@ struct ModelConfig {
   // OK if the model divides among `ranks`; otherwise names the sizes that it divides among. Where
   // there are fewer key/value heads than ranks, several ranks hold the same one.
   absl::Status CheckTensorParallel(int32_t ranks) const;
+  // Of llama's names of tensors where the architecture is none that is served.
   int64_t NumParameters() const;
 };
 

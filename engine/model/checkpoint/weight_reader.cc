@@ -32,6 +32,13 @@ void ConvertRow(const char* from, char* to, int64_t count) {
   }
 }
 
+// The row of the piece's stored rows that becomes row r of the result.
+int64_t StoredRow(const WeightPiece& piece, int64_t r) {
+  if (piece.order.empty()) return r;
+  const auto run = static_cast<int64_t>(piece.order.size());
+  return r / run * run + piece.order[static_cast<size_t>(r % run)];
+}
+
 // The wanted columns of `stored`, dense and converted.
 void Convert(const WeightPiece& piece, const char* stored, char* out) {
   const auto from_size = static_cast<int64_t>(SizeOf(piece.from));
@@ -40,7 +47,7 @@ void Convert(const WeightPiece& piece, const char* stored, char* out) {
     DispatchFloat(piece.to, [&](auto to_tag) {
       for (int64_t r = 0; r < piece.rows.count; ++r) {
         ConvertRow<decltype(from_tag), decltype(to_tag)>(
-            stored + (r * piece.stored_width + piece.columns.begin) * from_size,
+            stored + (StoredRow(piece, r) * piece.stored_width + piece.columns.begin) * from_size,
             out + r * piece.columns.count * to_size, piece.columns.count);
       }
     });
@@ -55,7 +62,8 @@ int64_t RunBytes(const WeightPiece& piece) {
 }
 
 bool ReadsColumnsAlone(const WeightPiece& piece) {
-  return piece.columns.count < piece.stored_width && RunBytes(piece) >= kLeastRunBytes;
+  return piece.order.empty() && piece.columns.count < piece.stored_width &&
+         RunBytes(piece) >= kLeastRunBytes;
 }
 
 // Bytes of the file that are read for a piece.
@@ -92,7 +100,8 @@ absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, c
   const auto row_bytes = piece.stored_width * static_cast<int64_t>(SizeOf(piece.from));
   const auto offset = static_cast<uint64_t>(piece.rows.begin * row_bytes);
   const auto bytes = static_cast<size_t>(piece.stored_bytes());
-  if (piece.from == piece.to && piece.columns.count == piece.stored_width) {
+  const bool as_stored = piece.from == piece.to && piece.order.empty();
+  if (as_stored && piece.columns.count == piece.stored_width) {
     return checkpoint.Read(*piece.name, offset, {out, bytes});
   }
   scratch.resize(bytes);
@@ -206,7 +215,11 @@ void CopyAll(const std::vector<WeightPiece>& pieces, Staging& staging, Backend& 
 void AddPieces(const WeightPiece& whole, std::vector<WeightPiece>& pieces) {
   if (whole.rows.count == 0) return;
   const int64_t row_bytes = whole.stored_bytes() / whole.rows.count;
-  const int64_t step = std::clamp<int64_t>(kMaxPieceBytes / row_bytes, 1, whole.rows.count);
+  // Runs of rows that change places stay together.
+  const int64_t run = std::max<int64_t>(1, static_cast<int64_t>(whole.order.size()));
+  CHECK_EQ(whole.rows.count % run, 0);
+  const int64_t rows = std::clamp<int64_t>(kMaxPieceBytes / row_bytes, 1, whole.rows.count);
+  const int64_t step = std::max(rows / run * run, run);
   for (int64_t done = 0; done < whole.rows.count; done += step) {
     WeightPiece piece = whole;
     piece.rows = {whole.rows.begin + done, std::min(step, whole.rows.count - done)};

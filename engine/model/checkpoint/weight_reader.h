@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct WeightPiece {
   int64_t stored_width = 1;  // columns of the stored matrix
   ShardRange rows;
   ShardRange columns;
+  // Not empty: in each run of as many rows, row i of the result is row order[i] of the stored ones.
+  std::span<const int32_t> order;
   char* device = nullptr;
 
   int64_t stored_bytes() const {
@@ -36,7 +39,8 @@ struct WeightReading {
   bool in_place = false;  // the host can write to the pieces' device addresses
 };
 
-// Most stored bytes that one thread reads at a time. AddPieces cuts `whole` into such pieces.
+// Most stored bytes that one thread reads at a time, but at least a row or a run of rows that
+// change places. AddPieces cuts `whole` into such pieces.
 inline constexpr int64_t kMaxPieceBytes = int64_t{8} << 20;
 void AddPieces(const WeightPiece& whole, std::vector<WeightPiece>& pieces);
 

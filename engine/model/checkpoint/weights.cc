@@ -64,7 +64,7 @@ absl::Status CheckNames(const Checkpoint& checkpoint, std::span<const WeightSpec
 // The part's rectangle as pieces that go to `device`.
 void AddPart(const Checkpoint& checkpoint, const WeightPart& part, DType dtype, char* device,
              std::vector<WeightPiece>& pieces) {
-  const bool is_vector = part.shape.size() == 1;
+  const bool is_vector = part.columns.count == 0;
   const auto& [name, stored] = *checkpoint.tensors().find(part.name);
   AddPieces({.name = &name,
              .from = *LoadableDType(stored.dtype),
@@ -72,8 +72,21 @@ void AddPart(const Checkpoint& checkpoint, const WeightPart& part, DType dtype, 
              .stored_width = is_vector ? 1 : part.shape[1],
              .rows = part.rows,
              .columns = is_vector ? ShardRange{0, 1} : part.columns,
+             .order = part.order,
              .device = device},
             pieces);
+}
+
+// A vector's elements on the device, each moved by `offset`.
+void AddOffset(const TensorView& view, float offset, Backend& backend) {
+  CHECK(view.dtype == DType::kF32);
+  std::vector<float> values(static_cast<size_t>(view.size()));
+  const size_t bytes = values.size() * sizeof(float);
+  backend.CopyToHost(values.data(), view.data, bytes);
+  backend.Synchronize();
+  for (float& value : values) value = offset + value;
+  backend.CopyToDevice(view.data, values.data(), bytes);
+  backend.Synchronize();
 }
 
 }  // namespace
@@ -124,6 +137,10 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
     }
   }
   RETURN_IF_ERROR(ReadWeights(checkpoint, pieces, how, backend));
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool moved = specs[i].offset != 0 && !weights.views_[i].empty();
+    if (moved) AddOffset(weights.views_[i], specs[i].offset, backend);
+  }
   return weights;
 }
 

@@ -16,13 +16,16 @@
 
 namespace quire {
 
-// A rectangle of a stored tensor: rows of dimension 0 and columns of dimension 1 (a vector has rows
-// only). An empty rectangle checks that the tensor exists and loads nothing.
+// A rectangle of a stored tensor: rows of dimension 0 and columns of dimension 1. A vector has rows
+// only, which are its elements, whatever shape it is stored in. An empty rectangle checks that the
+// tensor exists and loads nothing.
 struct WeightPart {
   std::string name;            // in the checkpoint
   std::vector<int64_t> shape;  // required in the checkpoint
   ShardRange rows;
   ShardRange columns;
+  // Not empty: in each run of as many rows, loaded row i is stored row order[i]. Divides the rows.
+  std::vector<int32_t> order;
 };
 
 // One device tensor: its parts stacked along dimension 0, then rows of zeros up to `rows`.
@@ -31,7 +34,8 @@ struct WeightSpec {
   int64_t rows = 0;
   int64_t columns = 0;  // 0: a vector of `rows`
   std::vector<WeightPart> parts;
-  float dummy = 0;  // value of a vector's elements in MakeDummy
+  float dummy = 0;   // value of a vector's elements in MakeDummy
+  float offset = 0;  // added to a vector's elements in Load; then dtype is float32
 };
 
 class Weights {

@@ -121,7 +121,9 @@ QUIRE_INLINE void AttendTile(const AttentionBlock& b, const Rows& rows, const Ke
   float new_top[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    scores[r] = KeepLanes(scores[r] * Vec16::Set(b.scale), rows.begin, rows.end, -__builtin_inff());
+    scores[r] = scores[r] * Vec16::Set(b.scale);
+    if (b.soft_cap > 0) scores[r] = SoftCap(scores[r], b.soft_cap);
+    scores[r] = KeepLanes(scores[r], rows.begin, rows.end, -__builtin_inff());
     const float top = rows.state[r * rows.stride + dim], tile_top = MaxLane(scores[r]);
     new_top[r] = top > tile_top ? top : tile_top;
     change[r] = top - new_top[r];

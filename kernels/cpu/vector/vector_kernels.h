@@ -48,6 +48,7 @@ struct AttentionBlock {
   int32_t head_dim;
   int64_t position;  // of the first query
   float scale;
+  float soft_cap;         // 0: none
   int32_t window;         // 0: unlimited
   Elements kv;            // K of this head in block 0, token 0; the next token is head_dim further
   int64_t block_stride;   // elements from one block to the next
@@ -71,6 +72,8 @@ constexpr int64_t AttentionScratch(int64_t head_dim) { return 2 * kKeyTile * hea
 constexpr int64_t AttentionStateStride(int64_t head_dim) {
   return RoundUp<int64_t>(head_dim + 2, 16);
 }
+
+struct LayerNormRun;  // layer_norm_run.h
 
 struct RowStats {
   float top;       // largest element
@@ -102,6 +105,13 @@ struct VectorKernels {
   void (*add)(float* to, const float* x, int64_t n);
   // out = x / rms(x) * weight.
   void (*rms_norm)(const float* x, Elements weight, float eps, float* out, int64_t n);
+  void (*layer_norm)(const LayerNormRun& run);
+  // to += scale * x, rounded after the product.
+  void (*add_scaled)(float* to, const float* x, float scale, int64_t n);
+  // x = factor * x, then with cap > 0, x = cap * tanh(x / cap).
+  void (*scale)(float* x, float factor, float cap, int64_t n);
+  // out = gelu(x) * up, without `up` if that is null.
+  void (*gelu)(const float* x, const float* up, float* out, int64_t n);
   void (*silu_mul)(const float* gate, const float* up, float* out, int64_t n);
   // Rotates the pairs (head[i], head[i + half]).
   void (*rotate)(float* head, const float* cos, const float* sin, int64_t half);

@@ -15,6 +15,7 @@
 #include "engine/model/decoder_weights.h"
 #include "engine/model/model.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/engine/model/edited_checkpoint.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/engine/model/temp_dir.h"
 
@@ -39,31 +40,14 @@ class CountingBackend final : public ForwardingBackend {
 
 constexpr ModelOptions kOptions{.max_tokens = 32, .max_logit_rows = 4, .max_model_len = 128};
 
-// A copy of a checkpoint whose header and config a test edits.
-class EditedCheckpoint {
+// A copy of a checkpoint that a test edits and loads.
+class LoadedCheckpoint : public EditedCheckpoint {
  public:
-  explicit EditedCheckpoint(const std::string& name) {
-    config = *ReadJsonFile(ModelDir(name) + "/config.json");
-    std::ifstream file(ModelDir(name) + "/model.safetensors", std::ios::binary);
-    uint64_t length = 0;
-    file.read(reinterpret_cast<char*>(&length), 8);
-    std::string text(length, ' ');
-    file.read(text.data(), static_cast<std::streamsize>(length));
-    header = json::parse(text);
-    data.assign(std::istreambuf_iterator<char>(file), {});
-  }
+  using EditedCheckpoint::EditedCheckpoint;
 
-  // Appends a tensor of zeros.
-  void Add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
-           int64_t bytes) {
-    const size_t begin = data.size();
-    data.resize(begin + static_cast<size_t>(bytes));
-    header[name] = {{"dtype", dtype}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
-  }
   absl::Status Load() const {
     const TempDir dir;
-    dir.Write("config.json", config.dump());
-    dir.Write("model.safetensors", SafetensorsBytes(header.dump(), data));
+    WriteTo(dir);
     absl::StatusOr<ModelConfig> loaded = ModelConfig::Load(dir.path());
     if (!loaded.ok()) return loaded.status();
     CountingBackend backend;
@@ -75,62 +59,58 @@ class EditedCheckpoint {
     EXPECT_THAT(std::string(status.message()), HasSubstr("/model.safetensors: tensor "));
     return std::string(status.message());
   }
-
-  using json = nlohmann::json;
-  json config, header;
-  std::string data;
 };
 
 TEST(LoadTest, LoadsTheCopiedCheckpoint) {
-  EXPECT_TRUE(EditedCheckpoint("llama").Load().ok());
-  EXPECT_TRUE(EditedCheckpoint("qwen3").Load().ok());
+  EXPECT_TRUE(LoadedCheckpoint("llama").Load().ok());
+  EXPECT_TRUE(LoadedCheckpoint("qwen3").Load().ok());
 }
 
 TEST(LoadTest, NamesTheMissingTensor) {
   for (const char* name : {"model.layers.1.self_attn.k_proj.weight", "model.norm.weight",
                            "lm_head.weight", "model.embed_tokens.weight"}) {
-    EditedCheckpoint c("llama");
+    LoadedCheckpoint c("llama");
     c.header["model.layers.0.rotary_emb.inv_freq"] = c.header[name];  // its bytes stay
     c.header.erase(name);
     EXPECT_THAT(c.Message(), AllOf(HasSubstr(name), HasSubstr("is missing")));
   }
   // The flags of the config ask for tensors that are not there.
-  EditedCheckpoint bias("llama");
+  LoadedCheckpoint bias("llama");
   bias.config["attention_bias"] = true;
   EXPECT_THAT(bias.Message(), HasSubstr("self_attn.q_proj.bias\": is missing"));
 }
 
 TEST(LoadTest, NamesTheExtraTensorUnlessItIsHarmless) {
-  EditedCheckpoint extra("llama");
+  LoadedCheckpoint extra("llama");
   extra.Add("model.layers.0.self_attn.q_proj.bias", "F32", {64}, 256);
   EXPECT_THAT(extra.Message(), AllOf(HasSubstr("self_attn.q_proj.bias"), HasSubstr("is not part")));
-  EditedCheckpoint fourth("llama");
+  LoadedCheckpoint fourth("llama");
   fourth.config["num_hidden_layers"] = 2;
   EXPECT_THAT(fourth.Message(), AllOf(HasSubstr("model.layers.2."), HasSubstr("is not part")));
-  EditedCheckpoint table("llama");
+  LoadedCheckpoint table("llama");
   table.Add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {8}, 32);
   EXPECT_TRUE(table.Load().ok());
-  EditedCheckpoint tied("qwen3");
+  LoadedCheckpoint tied("qwen3");
   tied.Add("lm_head.weight", "F32", {256, 64}, 65536);
   EXPECT_TRUE(tied.Load().ok());
 }
 
 TEST(LoadTest, NamesTheMisshapenTensor) {
-  EditedCheckpoint transposed("llama");
+  LoadedCheckpoint transposed("llama");
   transposed.header["model.layers.2.mlp.down_proj.weight"]["shape"] = {112, 64};
   EXPECT_THAT(transposed.Message(),
               AllOf(HasSubstr("down_proj.weight"), HasSubstr("has shape [112, 64]"),
                     HasSubstr("makes it [64, 112]")));
-  EditedCheckpoint vector("llama");
+  LoadedCheckpoint vector("llama");
   vector.header["model.norm.weight"]["shape"] = {64, 1};
   EXPECT_THAT(vector.Message(), AllOf(HasSubstr("model.norm.weight"), HasSubstr("[64, 1]")));
-  EditedCheckpoint config("llama");
+  LoadedCheckpoint config("llama");
   config.config["vocab_size"] = 260;
   EXPECT_THAT(config.Message(), AllOf(HasSubstr("embed_tokens"), HasSubstr("makes it [260, 64]")));
 }
 
 TEST(LoadTest, NamesTheTensorOfAnotherType) {
-  EditedCheckpoint c("llama");
+  LoadedCheckpoint c("llama");
   c.header["model.norm.weight"]["dtype"] = "I32";
   EXPECT_THAT(c.Message(), AllOf(HasSubstr("model.norm.weight"), HasSubstr("stored as I32"),
                                  HasSubstr("F32, BF16, F16")));
@@ -211,7 +191,7 @@ TEST(DecoderWeightsTest, DummyWeightsNeedNoCheckpoint) {
       DecoderWeights::Load("/nowhere", config, {}, {.dummy_weights = true}, backend);
   ASSERT_TRUE(dummy.ok()) << dummy.status();
   EXPECT_EQ(backend.allocated_bytes, DecoderWeights::TotalBytes(config, {}, ModelOptions{}));
-  EXPECT_EQ(dummy->layers[1].post_norm.ptr<float>()[63], 1.0f);
+  EXPECT_EQ(dummy->layers[1].mlp_norm.weight.ptr<float>()[63], 1.0f);
   const Weights& storage = dummy->storage;
   double squares = 0;
   for (int64_t i = 0; i < storage[0].size(); ++i) {
@@ -233,12 +213,13 @@ TEST(ActivationsTest, ViewsFitTheStepAndDoNotOverlapWhileBothLive) {
   EXPECT_EQ(s.qkv.dim[1], (4 + 2 * 2) * 16);
   EXPECT_EQ(s.gate_up.dim[1], 2 * 112);
   EXPECT_EQ(s.row_x.dim[0], 2);
-  EXPECT_EQ(activations->rope().dim[0], kOptions.max_model_len);
+  EXPECT_EQ(activations->rope(Rotation::kGlobal).dim[0], kOptions.max_model_len);
   const StepTensors largest = activations->For(kOptions.max_tokens, kOptions.max_logit_rows);
-  for (const auto& live : {std::vector{largest.residual, largest.x, largest.qkv, largest.attention,
-                                       largest.row_x, largest.row_residual, activations->rope()},
-                           std::vector{largest.residual, largest.x, largest.gate_up, largest.gated,
-                                       largest.row_x, largest.row_residual, activations->rope()}}) {
+  for (const auto& live :
+       {std::vector{largest.residual, largest.x, largest.qkv, largest.attention, largest.row_x,
+                    largest.row_residual, activations->rope(Rotation::kGlobal)},
+        std::vector{largest.residual, largest.x, largest.gate_up, largest.gated, largest.row_x,
+                    largest.row_residual, activations->rope(Rotation::kGlobal)}}) {
     for (const TensorView& a : live) {
       for (const TensorView& b : live) {
         if (&a == &b) continue;

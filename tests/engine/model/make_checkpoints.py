@@ -24,6 +24,8 @@ import json
 import pathlib
 
 import torch
+from family_cases import FAMILY_CASES, SMALL, longrope, rope
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -47,10 +49,6 @@ BASE = dict(
     bos_token_id=1,
     eos_token_id=2,
 )
-
-
-def rope(theta=10000.0, **more):
-    return dict(rope_type=more.pop("rope_type", "default"), rope_theta=theta, **more)
 
 
 # name -> config class, changes to BASE, and how to store it. "old" writes config.json as
@@ -189,6 +187,11 @@ ROPE_CASES = {
             mscale_all_dim=0.5,
         ),
     ),
+    # The largest position makes these past their original lengths, or just within.
+    "dynamic-past": (128, 32768, rope(50000000.0, rope_type="dynamic", factor=6.0)),
+    "dynamic-within": (128, 131072, rope(50000000.0, rope_type="dynamic", factor=6.0)),
+    "longrope-long": (64, 131072, longrope(4096, 32)),
+    "longrope-short": (64, 262144, longrope(131072, 32)),
     "yarn-no-truncate": (
         64,
         131072,
@@ -204,17 +207,17 @@ ROPE_CASES = {
 ROPE_POSITIONS = (1, 1000, 131071)
 
 
-def randomize(model, generator, width):
+def randomize(model, generator, width, store):
     """Weights so large that tokens vary and attention is peaked; norms and biases random too."""
     spread = 0.2 * (BASE["hidden_size"] / width) ** 0.5
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
-        if "norm" in name:
-            p.data = 1.0 + 0.3 * noise
-        elif name.endswith("bias"):
+        if name.endswith("bias"):
             p.data = 0.3 * noise
+        elif "norm" in name:
+            p.data = (0.0 if store.get("zeros") else 1.0) + 0.3 * noise
         elif "embed_tokens" in name:
-            p.data = 0.5 * noise
+            p.data = store.get("embedding", 0.5) * noise
         else:
             p.data = spread * noise
     model.tie_weights()
@@ -223,7 +226,14 @@ def randomize(model, generator, width):
 def to_old_form(path, type_key):
     config = json.loads(path.read_text())
     parameters = config.pop("rope_parameters")
-    config["rope_theta"] = parameters.pop("rope_theta")
+    if "full_attention" in parameters:
+        config["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
+        parameters = parameters["full_attention"]
+    for key in ("rope_theta", "partial_rotary_factor"):
+        if key in parameters:
+            config[key] = parameters.pop(key)
+    if parameters["rope_type"] == "longrope":
+        parameters.pop("original_max_position_embeddings")  # stands beside rope_scaling
     rope_type = parameters.pop("rope_type")
     scaling = {type_key: rope_type, **parameters}
     config["rope_scaling"] = None if rope_type == "default" else scaling
@@ -240,13 +250,16 @@ def logits_of(model, ids):
 
 
 def greedy(model, prompt):
-    """The greedy continuation, every step recomputed without a cache, and the steps' margins."""
+    """The greedy continuation, every step recomputed without a cache, and the steps' margins; it
+    ends at a step whose margin is too small."""
     ids, margins = list(prompt), []
     for _ in range(NUM_GREEDY):
         row = logits_of(model, ids)[-1]
         best = torch.topk(row, 2)
         margins.append(float((best.values[0] - best.values[1]) / row.square().mean().sqrt()))
         ids.append(int(best.indices[0]))
+        if margins[-1] < MIN_MARGIN:
+            break
     return ids[len(prompt) :], margins
 
 
@@ -254,11 +267,20 @@ def relative(a, b):
     return float((a.double() - b.double()).norm() / b.double().norm())
 
 
+def finish(folder, change):
+    """Gives the stored checkpoint another form; see family_cases.py."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    tensors = change(config, load_file(folder / "model.safetensors"))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
 def find_prompt(model, length, vocab_size, generator):
-    for _ in range(50):
+    for _ in range(400):
         prompt = torch.randint(0, vocab_size, (length,), generator=generator).tolist()
         tokens, margins = greedy(model, prompt)
-        if min(margins) >= MIN_MARGIN and len(set(tokens)) >= 12:
+        if min(margins) >= MIN_MARGIN and len(set(tokens)) >= min(12, vocab_size // 13):
             return prompt, tokens, margins
     raise RuntimeError("no prompt has a clear greedy continuation: change the weights")
 
@@ -269,15 +291,30 @@ def widened(changes, store):
     return {**changes, **WIDE, "head_dim": head_dim}, {**store, "dtype": dtype}
 
 
+def case_of(name):
+    """The configuration, what it is, and how to store it."""
+    if name in CASES:
+        config_class, changes, store = CASES[name]
+        return config_class, {**BASE, "rope_parameters": rope(), **changes}, store
+    config_class, changes, store = FAMILY_CASES[name]
+    store = {"dtype": torch.bfloat16, **store}
+    if "text_config" in changes:
+        return config_class, changes, store
+    return config_class, {**SMALL, "rope_parameters": rope(), **changes}, store
+
+
 def make_case(name, out, wide):
-    config_class, changes, store = CASES[name]
+    config_class, settings, store = case_of(name)
     if wide:
-        changes, store = widened(changes, store)
+        settings, store = widened(settings, store)
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(sum(name.encode()))
-    config = config_class(**{**BASE, "rope_parameters": rope(), **changes})
-    model = AutoModelForCausalLM.from_config(config)
-    randomize(model, generator, config.hidden_size)
+    config = config_class(**copy.deepcopy(settings))
+    text = config.get_text_config()
+    model_class = store.get("model", AutoModelForCausalLM)
+    make = model_class._from_config if "model" in store else model_class.from_config
+    model = make(config)
+    randomize(model, generator, text.hidden_size, store)
     folder = out / name
     model.to(store.get("dtype", torch.float32)).save_pretrained(
         folder, max_shard_size=store.get("max_shard_size", "1GB")
@@ -287,20 +324,21 @@ def make_case(name, out, wide):
 
     # The expected values come from the stored checkpoint, read back.
     model, bf16 = (
-        AutoModelForCausalLM.from_pretrained(
+        model_class.from_pretrained(
             folder, dtype=dtype, attn_implementation="eager"
         ).eval()
         for dtype in (torch.float32, torch.bfloat16)
     )
-    expected_rope, read_rope = config.rope_parameters, model.config.rope_parameters
+    expected_rope = text.rope_parameters
+    read_rope = model.config.get_text_config().rope_parameters
     assert {k: expected_rope[k] for k in expected_rope} == {
         k: read_rope[k] for k in expected_rope
     }, (expected_rope, read_rope)
     f64 = copy.deepcopy(model).double()
 
     kept, prompts, errors_bf16, error_f64, margin = [], [], [], 0.0, float("inf")
-    for length in PROMPT_LENGTHS:
-        prompt, tokens, margins = find_prompt(model, length, config.vocab_size, generator)
+    for length in store.get("lengths", PROMPT_LENGTHS):
+        prompt, tokens, margins = find_prompt(model, length, text.vocab_size, generator)
         ids = prompt + tokens[:-1]
         marks = {0, length // 3, 2 * length // 3, length - 1, length + 20, len(ids) - 1}
         positions = sorted(marks)
@@ -313,8 +351,10 @@ def make_case(name, out, wide):
         if wide:
             prompts[-1]["margins"] = margins
     expected = dict(
-        vocab_size=config.vocab_size, bf16_relative_error=max(errors_bf16), prompts=prompts
+        vocab_size=text.vocab_size, bf16_relative_error=max(errors_bf16), prompts=prompts
     )
+    if "finish" in store:
+        finish(folder, store["finish"])
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
     (folder / "expected.f32").write_bytes(torch.cat(kept).contiguous().numpy().tobytes())
     print(
@@ -356,12 +396,13 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/testdata/models"))
     parser.add_argument("--names", action="store_true", help="print the names and stop")
     parser.add_argument("--wide", action="store_true", help="for a GPU: see above")
-    parser.add_argument("--only", nargs="*", default=["rope", *CASES], help="names; all by default")
+    every = ["rope", *CASES, *FAMILY_CASES]
+    parser.add_argument("--only", nargs="*", default=every, help="names; all by default")
     args = parser.parse_args()
     if args.names:
-        print("\n".join(CASES))
+        print("\n".join(CASES))  # those that --wide can make
         return
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # small matrices are not worth two
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.only:
         make_rope(args.out) if name == "rope" else make_case(name, args.out, args.wide)

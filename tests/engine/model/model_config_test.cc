@@ -1,6 +1,7 @@
 // config.json and generation_config.json: both forms transformers writes, the defaults of each
 // family, and everything that has to be refused.
-// Covers engine/model/checkpoint/config_reader.cc
+// Covers engine/model/checkpoint/config_reader.cc, engine/model/checkpoint/config_layers.cc,
+// engine/model/checkpoint/config_rope.cc
 #include "engine/model/checkpoint/model_config.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +81,8 @@ TEST(ModelConfigTest, ReadsTheLlamaShape) {
   EXPECT_EQ(c.sliding_window, 0);
   EXPECT_THAT(c.layer_is_sliding, ElementsAre(0, 0, 0));
   EXPECT_FLOAT_EQ(c.norm_eps, 1e-6f);
-  EXPECT_FALSE(c.tie_embeddings || c.qkv_bias || c.o_bias || c.mlp_bias || c.qk_norm);
+  EXPECT_FALSE(c.tie_embeddings || c.qkv_bias || c.o_bias || c.mlp_bias);
+  EXPECT_EQ(c.facts.qk_norm, QkNorm::kNone);
   EXPECT_EQ(c.stored_dtype, DType::kF32);
   EXPECT_THAT(c.eos_token_ids, ElementsAre(2));
   EXPECT_FALSE(c.bos_token_id.has_value());
@@ -128,9 +130,10 @@ TEST(ModelConfigTest, FamiliesDifferByFlags) {
   EXPECT_EQ(With(R"({"sliding_window":32})", "MistralForCausalLM").sliding_window, 32);
   const ModelConfig qwen2 = Good(Config("Qwen2ForCausalLM"));
   EXPECT_TRUE(qwen2.qkv_bias);
-  EXPECT_FALSE(qwen2.o_bias || qwen2.qk_norm);
+  EXPECT_FALSE(qwen2.o_bias);
+  EXPECT_EQ(qwen2.facts.qk_norm, QkNorm::kNone);
   const ModelConfig qwen3 = Good(Config("Qwen3ForCausalLM"));
-  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_EQ(qwen3.facts.qk_norm, QkNorm::kHead);
   EXPECT_FALSE(qwen3.qkv_bias);
   EXPECT_EQ(qwen3.head_dim, 128) << "the default of its configuration class";
 }
@@ -326,9 +329,24 @@ TEST(ModelConfigTest, RefusesWhatWouldChangeResults) {
            {R"({"is_causal":false})", "\"is_causal\" is false"},
            {R"({"partial_rotary_factor":0.5})", "\"partial_rotary_factor\" is 0.5"},
            {R"({"layer_types":["sliding_attention"]})", "\"layer_types\""},
-           {R"({"rope_scaling":{"rope_type":"dynamic","factor":2.0}})",
-            "\"rope_scaling\": \"rope_type\" is \"dynamic\"; supported: \"default\", \"linear\""},
-           {R"({"rope_scaling":{"type":"longrope"}})", "\"type\" is \"longrope\""},
+           {R"({"rope_scaling":{"rope_type":"proportional","factor":2.0}})",
+            "\"rope_type\" is \"proportional\"; supported: \"default\", \"linear\""},
+           {R"({"rope_scaling":{"type":"dynamic"}})", "\"factor\" is missing"},
+           {R"({"head_dim":2,"rope_scaling":{"type":"dynamic","factor":2}})",
+            "more than 2 rotated dimensions"},
+           {R"({"rope_scaling":{"type":"longrope"}})",
+            "\"original_max_position_embeddings\" is missing"},
+           {R"({"original_max_position_embeddings":64,"rope_scaling":{"type":"longrope",
+               "short_factor":[1,1,1,1,1,1,1],"long_factor":[1,1,1,1,1,1,1,1]}})",
+            "\"short_factor\" is [1,1,1,1,1,1,1]; supported: a list of 8 numbers"},
+           {R"({"original_max_position_embeddings":64,"rope_scaling":{"type":"longrope",
+               "short_factor":[1,1,1,1,1,1,1,"1"],"long_factor":[1,1,1,1,1,1,1,1]}})",
+            "a list of numbers from"},
+           {R"({"original_max_position_embeddings":64,"rope_scaling":{"type":"longrope",
+               "short_factor":{"a":1},"long_factor":[1,1,1,1,1,1,1,1]}})",
+            "a list of numbers from"},
+           {R"({"rope_scaling":{"type":"yarn","factor":2.0,"short_factor":[1]}})",
+            "\"type\" is \"yarn\"; supported: \"longrope\""},
            {R"({"rope_scaling":{"type":"linear"}})", "\"rope_scaling\": \"factor\" is missing"},
            {R"({"rope_scaling":{"type":"linear","factor":0.5}})", "\"factor\" is 0.5"},
            {R"({"rope_scaling":{"type":"linear","factor":1e999}})", "byte"},
@@ -336,7 +354,8 @@ TEST(ModelConfigTest, RefusesWhatWouldChangeResults) {
                "high_freq_factor":1}})",
             "\"high_freq_factor\" is 1"},
            {R"({"rope_scaling":{"mrope_section":[16,24,24]}})", "unknown key \"mrope_section\""},
-           {R"({"rope_parameters":{"full_attention":{"rope_theta":1e4}}})", "one for all layers"},
+           {R"({"rope_parameters":{"full_attention":{"rope_theta":1e4}}})",
+            "unknown key \"full_attention\""},
            {R"({"rope_parameters":{"partial_rotary_factor":0.5}})", "\"partial_rotary_factor\""},
            {R"({"rope_scaling":[]})", "\"rope_scaling\": not a JSON object"},
            {R"({"rope_theta":0})", "\"rope_theta\" is 0"},
@@ -362,6 +381,100 @@ TEST(ModelConfigTest, RefusesWhatWouldChangeResults) {
   EXPECT_THAT(
       Refusal(R"({"layer_types":["full_attention","full_attention","sliding_attention"]})", qwen),
       HasSubstr("use_sliding_window"));
+}
+
+TEST(ModelConfigTest, DynamicScalingRaisesTheContextOnlyForThoseWhoAsk) {
+  const ModelConfig c = With(R"({"rope_scaling":{"type":"dynamic","factor":6.0}})");
+  EXPECT_EQ(c.max_position, 512);
+  EXPECT_EQ(c.longest_position, 6 * 512);
+  EXPECT_EQ(c.rope.original_max_position, 512);
+}
+
+TEST(ModelConfigTest, GemmaHasTwoBasesInBothForms) {
+  const ModelConfig old_form = With(R"({"hidden_size":64,"rope_theta":1e6,
+      "rope_local_base_freq":5000,"sliding_window":32,"sliding_window_pattern":2,
+      "rope_scaling":{"rope_type":"linear","factor":8.0}})",
+                                    "Gemma3ForCausalLM");
+  const ModelConfig new_form = With(R"({"hidden_size":64,"sliding_window":32,
+      "layer_types":["sliding_attention","full_attention","sliding_attention"],
+      "rope_parameters":{"full_attention":{"rope_type":"linear","factor":8.0,"rope_theta":1e6},
+      "sliding_attention":{"rope_type":"default","rope_theta":5000}}})",
+                                    "Gemma3ForCausalLM");
+  for (const ModelConfig& c : {old_form, new_form}) {
+    EXPECT_EQ(c.rope.theta, 1e6);
+    EXPECT_EQ(c.rope.scaling, RopeScaling::kLinear);
+    EXPECT_EQ(c.local_rope.theta, 5000);
+    EXPECT_EQ(c.local_rope.scaling, RopeScaling::kNone);
+    EXPECT_THAT(c.layer_rotation,
+                ElementsAre(Rotation::kLocal, Rotation::kGlobal, Rotation::kLocal));
+    EXPECT_TRUE(c.tie_embeddings);
+    EXPECT_EQ(c.facts.embedding_scale, 8.0f);
+    EXPECT_EQ(c.facts.attention_scale, 0.0625f) << "query_pre_attn_scalar is 256 by default";
+    EXPECT_EQ(c.facts.activation, Activation::kGelu);
+  }
+}
+
+TEST(ModelConfigTest, LayersWithoutRotationAreThoseOfTheFamily) {
+  constexpr auto kNone = Rotation::kNone, kGlobal = Rotation::kGlobal;
+  EXPECT_THAT(With(R"({"no_rope_layers":[1,0,1]})", "SmolLM3ForCausalLM").layer_rotation,
+              ElementsAre(kGlobal, kNone, kGlobal));
+  EXPECT_THAT(With(R"({"no_rope_layer_interval":3})", "SmolLM3ForCausalLM").layer_rotation,
+              ElementsAre(kGlobal, kGlobal, kNone));
+  EXPECT_THAT(Refusal(R"({"no_rope_layers":[1,0]})", "SmolLM3ForCausalLM"),
+              HasSubstr("\"no_rope_layers\" is [1,0]; supported: a list of num_hidden_layers, 3"));
+  EXPECT_THAT(Refusal(R"({"use_sliding_window":true,"sliding_window":8})", "SmolLM3ForCausalLM"),
+              HasSubstr("\"use_sliding_window\" is true"));
+  const ModelConfig windows =
+      With(R"({"sliding_window":8,"sliding_window_pattern":3})", "Exaone4ForCausalLM");
+  EXPECT_THAT(windows.layer_rotation, ElementsAre(kGlobal, kGlobal, kNone));
+  EXPECT_THAT(windows.layer_is_sliding, ElementsAre(1, 1, 0));
+  EXPECT_THAT(With(R"({"sliding_window":null})", "Exaone4ForCausalLM").layer_rotation,
+              ElementsAre(kGlobal, kGlobal, kGlobal));
+}
+
+TEST(ModelConfigTest, TheTextPartOfALargerModelIsRead) {
+  json config = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                 {"model_type", "mistral3"},
+                 {"torch_dtype", "bfloat16"},
+                 {"text_config", Config("unused")}};
+  config["text_config"].erase("architectures");
+  config["text_config"]["head_dim"] = 32;
+  const ModelConfig c = Good(config);
+  EXPECT_EQ(c.head_dim, 32);
+  EXPECT_EQ(c.stored_dtype, DType::kBF16);
+  EXPECT_THAT(c.eos_token_ids, ElementsAre(2));
+  config["text_config"]["model_type"] = "llama";
+  EXPECT_THAT(std::string(LoadJson(config).status().message()),
+              HasSubstr("\"text_config\": \"model_type\" is \"llama\"; supported: \"mistral\""));
+  config.erase("text_config");
+  EXPECT_THAT(std::string(LoadJson(config).status().message()),
+              HasSubstr("\"text_config\": not a JSON object"));
+}
+
+TEST(ModelConfigTest, NormsOverTheWholeWidthNeedOneRank) {
+  const ModelConfig c = Good(Config("Olmo2ForCausalLM"));
+  EXPECT_TRUE(c.CheckTensorParallel(1).ok());
+  EXPECT_THAT(std::string(c.CheckTensorParallel(2).message()),
+              AllOf(HasSubstr("--tensor-parallel-size 2"), HasSubstr("Olmo2ForCausalLM")));
+}
+
+// Adds up to what the families' own code counts for the published sizes.
+TEST(ModelConfigTest, CountsTheParametersOfOtherFamilies) {
+  const auto count = [](const char* patch, const char* architecture) {
+    return With(patch, architecture).NumParameters();
+  };
+  EXPECT_EQ(count(R"({"hidden_size":2304,"intermediate_size":9216,"num_hidden_layers":26,
+                "num_attention_heads":8,"num_key_value_heads":4,"vocab_size":256000})",
+                  "Gemma2ForCausalLM"),
+            2'614'341'888);
+  EXPECT_EQ(count(R"({"hidden_size":3072,"intermediate_size":8192,"num_hidden_layers":32,
+                "num_attention_heads":32,"num_key_value_heads":32,"vocab_size":32064})",
+                  "Phi3ForCausalLM"),
+            3'821'079'552);
+  EXPECT_EQ(count(R"({"hidden_size":3072,"intermediate_size":12288,"num_hidden_layers":30,
+                "num_attention_heads":24,"num_key_value_heads":2,"vocab_size":49152})",
+                  "Starcoder2ForCausalLM"),
+            3'030'371'328);
 }
 
 TEST(ModelConfigTest, NamesTheMissingFile) {

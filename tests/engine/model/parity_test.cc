@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "tests/engine/model/checkpoints.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/kernels/forked_ranks.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 using ::testing::TestWithParam;
-using ::testing::Values;
+using ::testing::ValuesIn;
 
 constexpr int32_t kWhole = 1000;  // a chunk longer than any prompt
 // Both sides compute in float32; transformers' own distance to float64 on these checkpoints is at
@@ -43,13 +44,15 @@ void OnRanks(const std::string& name, int32_t ranks, const RunnerOptions& option
   for (std::thread& thread : threads) thread.join();
 }
 
-class Parity : public TestWithParam<const char*> {
+class Parity : public TestWithParam<TestCheckpoint> {
  protected:
-  const Expected expected_ = ReadExpected(GetParam());
+  static std::string Name() { return GetParam().name; }
+
+  const Expected expected_ = ReadExpected(Name());
 };
 
 TEST_P(Parity, LogitsAndGreedyTokensEqualTransformers) {
-  OnRanks(GetParam(), 1, {}, [&](int32_t, ModelRunner& runner) {
+  OnRanks(Name(), 1, {}, [&](int32_t, ModelRunner& runner) {
     for (const Expected::Prompt& prompt : expected_.prompts) {
       SCOPED_TRACE(prompt.tokens.size());
       const std::vector<float> logits = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
@@ -64,7 +67,7 @@ TEST_P(Parity, LogitsAndGreedyTokensEqualTransformers) {
 }
 
 TEST_P(Parity, ChunkedPrefillGivesTheSameBits) {
-  OnRanks(GetParam(), 1, {}, [&](int32_t, ModelRunner& runner) {
+  OnRanks(Name(), 1, {}, [&](int32_t, ModelRunner& runner) {
     const Expected::Prompt& prompt = expected_.prompts.back();
     const std::vector<float> whole = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
     for (int32_t chunk : {7, 64}) {
@@ -74,7 +77,7 @@ TEST_P(Parity, ChunkedPrefillGivesTheSameBits) {
 }
 
 TEST_P(Parity, NeighboursInTheBatchChangeNoBit) {
-  OnRanks(GetParam(), 1, {}, [&](int32_t, ModelRunner& runner) {
+  OnRanks(Name(), 1, {}, [&](int32_t, ModelRunner& runner) {
     std::vector<float> alone;
     std::vector<Slice> batch;
     for (int32_t s = 0; s < 3; ++s) {
@@ -92,13 +95,13 @@ TEST_P(Parity, NeighboursInTheBatchChangeNoBit) {
 
 // Four and eight ranks hold a key/value head several times, and a padded vocabulary.
 TEST_P(Parity, RanksGiveTheTokensOfOne) {
-  const ModelConfig config = *ModelConfig::Load(ModelDir(GetParam()));
+  const ModelConfig config = *ModelConfig::Load(ModelDir(Name()));
   for (const int32_t ranks : {2, 4, 8}) {
-    if (config.num_heads % ranks != 0) continue;
+    if (!config.CheckTensorParallel(ranks).ok()) continue;
     SCOPED_TRACE(ranks);
     std::vector<std::vector<std::vector<float>>> logits(ranks);
     std::vector<std::vector<std::vector<int32_t>>> tokens(ranks);
-    OnRanks(GetParam(), ranks, {}, [&](int32_t rank, ModelRunner& runner) {
+    OnRanks(Name(), ranks, {}, [&](int32_t rank, ModelRunner& runner) {
       for (const Expected::Prompt& prompt : expected_.prompts) {
         logits[rank].push_back(runner.RunChunked(Known(prompt), 64, prompt.positions));
         tokens[rank].push_back(
@@ -117,14 +120,14 @@ TEST_P(Parity, RanksGiveTheTokensOfOne) {
 
 // Ranks that are processes exchange through other memory; the tokens are the same.
 TEST_P(Parity, RanksAsProcessesGiveTheTokensOfOne) {
-  const ModelConfig config = *ModelConfig::Load(ModelDir(GetParam()));
+  const ModelConfig config = *ModelConfig::Load(ModelDir(Name()));
   for (const int32_t ranks : {2, 4, 8}) {
-    if (config.num_heads % ranks != 0) continue;
+    if (!config.CheckTensorParallel(ranks).ok()) continue;
     EXPECT_TRUE(OnForkedRanks(ranks, [&](const RankPlace& place) {
       std::string why;
       const std::unique_ptr<Backend> backend = CreateCpuBackend(place, 1, &why);
       if (backend == nullptr) return false;
-      ModelRunner runner(GetParam(), {place.rank, place.ranks}, {}, *backend);
+      ModelRunner runner(Name(), {place.rank, place.ranks}, {}, *backend);
       const Expected::Prompt& prompt = expected_.prompts.back();
       const std::vector<float> logits = runner.RunChunked(Known(prompt), 64, prompt.positions);
       return RelativeError(logits, prompt.logits) < kTolerance &&
@@ -146,7 +149,7 @@ TEST_P(Parity, RanksAsProcessesGiveTheTokensOfOne) {
 // off than that.
 TEST_P(Parity, Bf16WeightsAndCacheStayWithinTheErrorOfBf16) {
   const RunnerOptions options{.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16};
-  OnRanks(GetParam(), 1, options, [&](int32_t, ModelRunner& runner) {
+  OnRanks(Name(), 1, options, [&](int32_t, ModelRunner& runner) {
     double worst = 0;
     for (const Expected::Prompt& prompt : expected_.prompts) {
       const std::vector<float> logits = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
@@ -158,15 +161,7 @@ TEST_P(Parity, Bf16WeightsAndCacheStayWithinTheErrorOfBf16) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity,
-                         Values("llama", "llama-8-heads", "llama-tied-bias", "llama-llama3",
-                                "llama-linear", "llama-yarn", "llama-bf16", "llama-f16",
-                                "llama-sharded", "mistral", "qwen2", "qwen2-sliding", "qwen3"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, ValuesIn(kCheckpoints), NameOfCheckpoint);
 
 // A checkpoint kept in its own 16-bit type is the same model: widening is exact.
 TEST(StoredTypeTest, SixteenBitWeightsKeptAsStoredAreExact) {

@@ -94,7 +94,7 @@ TEST(KeyTableTest, NamesEachFault) {
   EXPECT_THAT(FaultOf(File(Key("", "0123"))), HasSubstr("keys[0].id must be the 16"));
   EXPECT_THAT(FaultOf(File(Key("", "0123456789ABCDEF"))), HasSubstr("keys[0].id must be the 16"));
   EXPECT_THAT(FaultOf(File(Key() + "," + Key())), HasSubstr("keys[1].id: another key has this id"));
-  EXPECT_THAT(FaultOf(File(Key(), R"("other": {})")),
+  EXPECT_THAT(FaultOf(File(Key(), R"("another": {})")),
               HasSubstr("keys[0].tenant: no tenant 'acme'"));
   EXPECT_THAT(FaultOf(File("", R"("a b": {})")), HasSubstr("a tenant's name has 1 to 64"));
   EXPECT_THAT(FaultOf(File("", R"("acme": {"weigth": 2})")),
@@ -113,7 +113,7 @@ TEST(KeyTableTest, NamesEachFault) {
               HasSubstr("tenants.acme.max_host_kv_tokens must be a whole number"));
   EXPECT_THAT(FaultOf(File("", R"("acme": {"max_priority": 101})")),
               HasSubstr("tenants.acme.max_priority must be at most 100"));
-  EXPECT_THAT(FaultOf(File("", R"("other": {})")), HasSubstr("choose another one"));
+  EXPECT_THAT(FaultOf(File("", R"("other": {})")), HasSubstr("tenants.other: metrics show"));
   EXPECT_THAT(FaultOf(File("", R"("acme": {"weight": 0})")), HasSubstr("tenants.acme.weight"));
   EXPECT_THAT(FaultOf(R"({"tenants": {"a": {}}, "certificates": [
                 {"name": "gateway", "tenant": "a", "scopes": ["infer"]}]})"),

@@ -1,0 +1,182 @@
+// Mutated checkpoints of every family, by seed: tensors that are missing, renamed, extra, misshapen
+// or of another type are refused by name; a config.json of any kind is refused by its key or served
+// without a fault.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/model/checkpoint/families.h"
+#include "tests/engine/model/checkpoints.h"
+#include "tests/engine/model/edited_checkpoint.h"
+
+namespace quire::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr int kMutations = 100;  // of tensors, and as many of the config
+constexpr ModelOptions kOptions{.max_tokens = 32, .max_logit_rows = 4, .max_model_len = 128};
+
+// Loads the checkpoint, and runs a few tokens if that succeeds.
+absl::Status LoadAndRun(const EditedCheckpoint& checkpoint) {
+  const TempDir dir;
+  checkpoint.WriteTo(dir);
+  const absl::StatusOr<ModelConfig> config = ModelConfig::Load(dir.path());
+  if (!config.ok()) return config.status();
+  const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 1)[0]);
+  const absl::Status loaded = LoadModel(dir.path(), *config, {}, kOptions, *backend).status();
+  if (!loaded.ok()) return loaded;
+  ModelRunner runner(dir.path(), {}, {}, *backend);
+  const std::vector<int32_t> tokens = {1, 0, config->vocab_size - 1};
+  EXPECT_EQ(runner.RunChunked(tokens, 2, {2}).size(), static_cast<size_t>(config->vocab_size));
+  return loaded;
+}
+
+class MutatedCheckpoint : public ::testing::TestWithParam<TestCheckpoint> {
+ protected:
+  int Pick(size_t count) { return static_cast<int>(random_() % count); }
+
+  // A tensor that the decoder reads.
+  std::string PickTensor(const EditedCheckpoint& checkpoint) {
+    const Family& family = *FindFamily(checkpoint.config["architectures"][0].get<std::string>());
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : checkpoint.header.items()) {
+      bool reads = name != "__metadata__";
+      for (const std::string_view prefix : family.names.skipped) {
+        reads = reads && (prefix.empty() || !name.starts_with(prefix));
+      }
+      if (reads) names.push_back(name);
+    }
+    return names[static_cast<size_t>(Pick(names.size()))];
+  }
+
+  // Does one of the things that can be wrong with a tensor; returns what the message must name.
+  std::string MutateTensor(EditedCheckpoint& checkpoint) {
+    const std::string name = PickTensor(checkpoint);
+    json& entry = checkpoint.header[name];
+    switch (Pick(5)) {
+      case 0:  // missing, its bytes under a name that is harmless
+        checkpoint.header["rotary_emb.inv_freq"] = entry;
+        checkpoint.header.erase(name);
+        return name + "\": is missing";
+      case 1: {  // renamed
+        const std::string other = name + (Pick(2) == 0 ? "_" : ".weight");
+        checkpoint.header[other] = entry;
+        checkpoint.header.erase(name);
+        return name + "\": is missing";
+      }
+      case 2: {  // one that no family has
+        const std::string other = "model.layers.0.self_attn.q_projection.weight";
+        checkpoint.Add(other, "BF16", {2, 2}, 8);
+        return other + "\": is not part of the model";
+      }
+      case 3: {  // of another shape with as many elements
+        json shape = {1};
+        for (const json& size : entry["shape"]) shape.push_back(size);
+        entry["shape"] = shape;
+        return name + "\": has shape";
+      }
+      default: entry["dtype"] = "I16"; return name + "\": ";
+    }
+  }
+
+  // The object that has the sizes, or the one around it.
+  json& PickObject(json& config) {
+    return config.contains("text_config") && Pick(4) != 0 ? config["text_config"] : config;
+  }
+  json PickValue(const json& old) {
+    const json other[] = {nullptr,
+                          0,
+                          -1,
+                          1,
+                          2.5,
+                          1e300,
+                          "NaN",
+                          "silu",
+                          true,
+                          false,
+                          json::array(),
+                          json::array({1, "x"}),
+                          json::object(),
+                          4294967296,
+                          7,
+                          json{{"rope_type", "linear"}}};
+    if (old.is_number_integer() && Pick(3) == 0) return old.get<int64_t>() + 1 - 2 * Pick(2);
+    return other[Pick(std::size(other))];
+  }
+
+  std::mt19937 random_{static_cast<uint32_t>(std::hash<std::string>()(GetParam().name))};
+};
+
+TEST_P(MutatedCheckpoint, TensorsAreRefusedByName) {
+  const EditedCheckpoint good(GetParam().name);
+  ASSERT_TRUE(LoadAndRun(good).ok());
+  for (int i = 0; i < kMutations; ++i) {
+    EditedCheckpoint checkpoint = good;
+    const std::string named = MutateTensor(checkpoint);
+    const absl::Status status = LoadAndRun(checkpoint);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << named;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(named));
+  }
+}
+
+TEST_P(MutatedCheckpoint, ConfigsAreRefusedByKeyOrServed) {
+  const EditedCheckpoint good(GetParam().name);
+  for (int i = 0; i < kMutations; ++i) {
+    EditedCheckpoint checkpoint = good;
+    json& object = PickObject(checkpoint.config);
+    auto it = object.begin();
+    std::advance(it, Pick(object.size()));
+    const std::string key = it.key();
+    if (Pick(5) == 0) {
+      object.erase(key);
+    } else {
+      object[key] = PickValue(object[key]);
+    }
+    const absl::Status status = LoadAndRun(checkpoint);
+    if (status.ok()) continue;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    // A changed size shows in the shape of a tensor, everything else in the key.
+    EXPECT_THAT(std::string(status.message()), AnyOf(HasSubstr("config.json"), HasSubstr("tensor")))
+        << key;
+  }
+}
+
+// A value of no sense under a key that changes results is never passed over.
+TEST_P(MutatedCheckpoint, KeysThatChangeResultsAreNotPassedOver) {
+  const EditedCheckpoint good(GetParam().name);
+  const Family& family = *FindFamily(good.config["architectures"][0].get<std::string>());
+  const bool nested = family.keys.text != nullptr;
+  for (const char* key :
+       {"hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+        "head_dim", "vocab_size", "max_position_embeddings", "tie_word_embeddings", "rope_scaling",
+        "rope_parameters", "rope_theta", family.keys.num_layers, family.keys.norm_eps,
+        family.keys.activation, "quantization_config"}) {
+    EditedCheckpoint checkpoint = good;
+    json& object = nested ? checkpoint.config[family.keys.text] : checkpoint.config;
+    if (nested && std::string(key) == "tie_word_embeddings") checkpoint.config.erase(key);
+    object[key] = json::array({json::array()});
+    if (std::string(key) == "rope_theta") object.erase("rope_parameters");
+    const absl::Status status = LoadAndRun(checkpoint);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string("\"") + key + "\"")) << key;
+  }
+}
+
+TEST_P(MutatedCheckpoint, FilesCutShortAreRefused) {
+  const EditedCheckpoint good(GetParam().name);
+  for (int i = 0; i < 10; ++i) {
+    EditedCheckpoint checkpoint = good;
+    checkpoint.data.resize(static_cast<size_t>(Pick(checkpoint.data.size())));
+    EXPECT_EQ(LoadAndRun(checkpoint).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, MutatedCheckpoint, ::testing::ValuesIn(FamilyCheckpoints()),
+                         NameOfCheckpoint);
+
+}  // namespace
+}  // namespace quire::testing
