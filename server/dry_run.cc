@@ -8,7 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "server/config/config_table.h"
 #include "server/text/template/chat_template.h"
-#include "server/text/tokenizer.h"
+#include "server/tokenizers/tokenizer_directory.h"
 
 namespace quire {
 namespace {
@@ -75,7 +75,8 @@ Json MemoryJson(const MemoryPlan& plan) {
 }  // namespace
 
 absl::StatusOr<std::string> CheckText(const std::string& directory) {
-  RETURN_IF_ERROR(Tokenizer::Load(directory + "/tokenizer.json").status());
+  if (directory.empty()) return "none";
+  RETURN_IF_ERROR(LoadTokenizer(directory).status());
   const auto chat_template = ChatTemplate::Load(directory);
   if (chat_template.ok()) return "usable";
   if (chat_template.status().code() == absl::StatusCode::kNotFound) return "none";

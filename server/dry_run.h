@@ -9,9 +9,9 @@
 
 namespace quire {
 
-// Reads the tokenizer and the chat template of the model's directory, as the server does at its
-// start. "usable", "none", or the reason why chat requests will be refused; an error when the
-// server could not start with this tokenizer.
+// Reads the tokenizer and the chat template of TextDirectory, as the server does at its start.
+// "usable", "none", or the reason why chat requests will be refused; an error when the server could
+// not start with this tokenizer.
 absl::StatusOr<std::string> CheckText(const std::string& directory);
 
 // JSON of every setting as it would be used (each "auto" and 0 resolved), the source of each

@@ -34,6 +34,7 @@
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
 #include "server/tls/certificate_check.h"
+#include "server/tokenizers/tokenizer_directory.h"
 #include "server/tracing/tracer.h"
 #include "version/build_facts.h"
 
@@ -81,13 +82,14 @@ StartError PlanError(const EngineConfig& config, const absl::Status& status) {
 
 // The parts of the model that convert between text and tokens.
 struct TextParts {
-  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<const Tokenizer> tokenizer;         // null: --skip-tokenizer-init
   std::unique_ptr<const ChatTemplate> chat_template;  // null: the model has no usable one
 };
 
 absl::StatusOr<TextParts> LoadText(const std::string& directory) {
   TextParts parts;
-  ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::Load(directory + "/tokenizer.json"));
+  if (directory.empty()) return parts;
+  ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(directory));
   auto chat_template = ChatTemplate::Load(directory);
   if (chat_template.ok()) {
     parts.chat_template = *std::move(chat_template);
@@ -245,13 +247,14 @@ absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
 
 std::optional<StartError> Server::State::Load() {
   // In parallel with the search for the device.
-  auto text = std::async(std::launch::async, LoadText, settings.engine.model);
+  auto text = std::async(std::launch::async, LoadText, TextDirectory(settings));
   const absl::Status planned = Plan();
   if (!planned.ok()) return PlanError(settings.engine, planned);
   EndPhase("plan");
 
   absl::StatusOr<TextParts> parts = text.get();
   if (!parts.ok()) return StartError{ExitCode::kModel, parts.status()};
+  model.text_directory = TextDirectory(settings);
   model.tokenizer = std::move(parts->tokenizer);
   model.chat_template = std::move(parts->chat_template);
   const absl::StatusOr<uint64_t> identity = ModelIdentity(model.setup);

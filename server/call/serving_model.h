@@ -19,7 +19,8 @@ struct ServingModel {
   uint64_t identity = 0;                 // ModelIdentity
   EngineSetup setup;
   std::string device_description;  // e.g. "cpu (AVX-512, 2 threads)"
-  std::unique_ptr<const Tokenizer> tokenizer;
+  std::string text_directory;      // of the tokenizer's files; empty: the model's directory
+  std::unique_ptr<const Tokenizer> tokenizer;         // null: requests carry token ids only
   std::unique_ptr<const ChatTemplate> chat_template;  // null: the model has none
 };
 

@@ -80,6 +80,17 @@ void AddModel(Settings* s, Rows* rows) {
            .unset = "the name of the model's repository, else of its directory",
            .many = true,
            .commas = true},
+          {.name = "tokenizer",
+           .group = kModel,
+           .help = "directory of the tokenizer and the chat template",
+           .target = &s->server.tokenizer,
+           .aliases = "tokenizer-path",
+           .placeholder = "PATH",
+           .unset = "the model's directory"},
+          {.name = "skip-tokenizer-init",
+           .group = kModel,
+           .help = "have no tokenizer: requests carry token ids only",
+           .target = &s->server.skip_tokenizer_init},
       });
 }
 

@@ -91,7 +91,16 @@ absl::Status ServerConfig::Validate() const {
              &faults);
   }
   AddFault(EndpointFault(otlp_endpoint), &faults);
+  if (skip_tokenizer_init && !tokenizer.empty()) {
+    AddFault("--tokenizer and --skip-tokenizer-init exclude each other: leave one out", &faults);
+  }
   return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
+}
+
+std::string TextDirectory(const Settings& settings) {
+  if (settings.server.skip_tokenizer_init) return "";
+  const std::string& own = settings.server.tokenizer;
+  return own.empty() ? settings.engine.model : own;
 }
 
 Settings ResolveServer(Settings settings) {

@@ -16,6 +16,8 @@ struct ServerConfig {
   // Names that requests may use; answers and metrics carry the first, as vLLM's do. Empty: the base
   // name of the model's directory.
   std::vector<std::string> served_model_names;
+  std::string tokenizer;             // directory; empty: the model's
+  bool skip_tokenizer_init = false;  // token ids only
   FrontOptions front;
   std::string metrics_host = "127.0.0.1";
   int32_t metrics_port = 9464;      // 0: any free one
@@ -39,6 +41,10 @@ struct ServerConfig {
   // OK, or INVALID_ARGUMENT listing every fault between settings, one a line.
   absl::Status Validate() const;
 };
+
+// The directory of tokenizer and chat template; empty: the server has none.
+struct Settings;
+std::string TextDirectory(const Settings& settings);
 
 // The reason why traces cannot go to this endpoint, as a sentence; empty if they can, and for an
 // empty one.

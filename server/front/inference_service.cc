@@ -17,6 +17,7 @@ namespace {
 absl::Status Tokenize(const ServingModel& model, const v1::TokenizeRequest& request,
                       v1::TokenizeResponse* response) {
   if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
+  RETURN_IF_ERROR(NeedTokenizer("Tokenize", model));
   std::string text;
   bool add_special = false;
   if (request.has_text()) {
@@ -49,6 +50,7 @@ absl::Status Tokenize(const ServingModel& model, const v1::TokenizeRequest& requ
 absl::Status Detokenize(const ServingModel& model, const v1::DetokenizeRequest& request,
                         v1::DetokenizeResponse* response) {
   if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
+  RETURN_IF_ERROR(NeedTokenizer("Detokenize", model));
   std::vector<int32_t> ids;
   const auto& in = request.token_ids();
   RETURN_IF_ERROR(

@@ -130,6 +130,15 @@ absl::Status FrameOfText(const Tokenizer& tokenizer, TurnRequest* turn) {
   return absl::OkStatus();
 }
 
+// Turns the text of the output off, for a server without a tokenizer.
+absl::Status ForgoText(const ServingModel& model, ParsedRequest* parsed) {
+  if (parsed->kind != ParsedRequest::Prompt::kTokenIds) return NeedTokenizer("text", model);
+  if (!parsed->request->sampling.stop.empty()) return NeedTokenizer("stop.stop", model);
+  if (!parsed->output.token_ids) return NeedTokenizer("output.text", model);
+  parsed->output.text = false;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 size_t ParsedRequest::TextBytes() const {
@@ -144,6 +153,14 @@ absl::Status CheckModelName(const std::string& name, const ServingModel& model) 
   if (std::find(others.begin(), others.end(), name) != others.end()) return absl::OkStatus();
   return Refusal(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
                  "model: not served here; this server has '" + model.name + "'");
+}
+
+absl::Status NeedTokenizer(const std::string& field, const ServingModel& model) {
+  if (model.tokenizer != nullptr) return absl::OkStatus();
+  return Refusal(absl::StatusCode::kFailedPrecondition, "NO_TOKENIZER",
+                 field +
+                     ": this server has no tokenizer (--skip-tokenizer-init); send and take "
+                     "token ids");
 }
 
 absl::Status DecodeTokenIds(const std::string& field, std::span<const uint32_t> ids,
@@ -163,6 +180,7 @@ absl::Status DecodeTokenIds(const std::string& field, std::span<const uint32_t> 
 
 absl::Status DecodeChat(const v1::ChatMessages& chat, const ServingModel& model,
                         std::vector<ChatMessage>* messages) {
+  RETURN_IF_ERROR(NeedTokenizer("chat", model));
   if (model.chat_template == nullptr) {
     return Refusal(absl::StatusCode::kFailedPrecondition, "NO_CHAT_TEMPLATE",
                    "chat: the model has no chat template; send text or token_ids");
@@ -232,6 +250,7 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
 }
 
 absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed) {
+  if (model.tokenizer == nullptr) RETURN_IF_ERROR(ForgoText(model, parsed));
   if (parsed->kind == ParsedRequest::Prompt::kTokenIds) return absl::OkStatus();
   const bool chat = parsed->kind == ParsedRequest::Prompt::kChat;
   if (chat) {

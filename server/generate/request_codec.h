@@ -48,8 +48,11 @@ absl::Status CheckModelName(const std::string& name, const ServingModel& model);
 absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
                                              const ServingModel& model, uint64_t seed);
 
+// OK if the server has a tokenizer; else FAILED_PRECONDITION (ErrorInfo NO_TOKENIZER) for `field`.
+absl::Status NeedTokenizer(const std::string& field, const ServingModel& model);
+
 // Renders and tokenises the prompt, and gives up the text. Costs time linear in the text: not for
-// gRPC's threads.
+// gRPC's threads. Without a tokenizer the output has no text, and what needs text is refused.
 absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed);
 
 // Messages to the model's prompt text, by its own template.

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "server/text/unicode.h"
+#include "server/text/unicode/char_sets.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire {
 namespace {
@@ -26,6 +27,15 @@ size_t SpacesAfter(std::string_view text, size_t at) {
   return at;
 }
 
+// Whether the text before byte `begin` ends with a word, or that from `end` on begins with one.
+bool TouchesWord(std::string_view text, size_t begin, size_t end) {
+  if (begin > 0) {
+    const size_t before = CodePointBegin(text, begin - 1);
+    if (IsWordChar(DecodeUtf8(text.data() + before).value)) return true;
+  }
+  return end < text.size() && IsWordChar(DecodeUtf8(text.data() + end).value);
+}
+
 }  // namespace
 
 void AddedTokenMatcher::Add(const AddedToken& token, const std::string& written) {
@@ -43,7 +53,7 @@ void AddedTokenMatcher::Add(const AddedToken& token, const std::string& written)
     nodes_.emplace_back();
     node = added;
   }
-  nodes_[node].token = static_cast<int32_t>(tokens_.size());
+  if (nodes_[node].token < 0) nodes_[node].token = static_cast<int32_t>(tokens_.size());
   tokens_.push_back(token);
 }
 
@@ -78,6 +88,7 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Split(std::string_view t
     size_t begin = at, end = at + match.size;
     at = end;  // also past a special token that stays text, so that no token is found inside it
     if (token.special && !parse_special) continue;
+    if (token.single_word && TouchesWord(text, begin, end)) continue;
     // The previous token may have taken the white space.
     if (token.lstrip) begin = SpacesBefore(text, begin, std::min(covered, begin));
     if (token.rstrip) end = SpacesAfter(text, end);

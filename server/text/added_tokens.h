@@ -21,7 +21,8 @@ class AddedTokenMatcher {
     size_t begin, end;
   };
 
-  // `written` is the token as it appears in the searched texts; not empty.
+  // `written` is the token as it appears in the searched texts; not empty. Of two tokens written
+  // alike, the first is found.
   void Add(const AddedToken& token, const std::string& written);
   bool empty() const { return tokens_.empty(); }
   // Cuts `text` into parts that cover it, in order. Special tokens stay text unless

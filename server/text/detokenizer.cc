@@ -1,4 +1,4 @@
-// Repairs bytes to text, matches stop strings in the text, and emits the certain part.
+// Makes text, matches stop strings in the text, and emits the certain part.
 #include "server/text/detokenizer.h"
 
 #include <algorithm>
@@ -8,7 +8,9 @@
 namespace quire {
 
 Detokenizer::Detokenizer(const Tokenizer* tokenizer, Options options)
-    : tokenizer_(tokenizer), options_(std::move(options)) {
+    : options_(std::move(options)),
+      stream_(&tokenizer->texts(),
+              {.skip_special = options_.skip_special, .at_start = !options_.continues}) {
   for (const std::string& stop : options_.stop) {
     CHECK(!stop.empty());
     StopState state;
@@ -58,9 +60,8 @@ bool Detokenizer::PushText(std::string_view text, std::string* out) {
 
 bool Detokenizer::Push(int32_t token, std::string* out, bool scan) {
   if (matched_stop_ >= 0) return true;
-  const std::string_view bytes = tokenizer_->TokenBytes(token, options_.skip_special);
   std::string text;
-  repair_.Push(bytes, &text);
+  stream_.Push(token, &text);
   if (!scan) {
     out->append(text);
     return false;
@@ -71,7 +72,7 @@ bool Detokenizer::Push(int32_t token, std::string* out, bool scan) {
 void Detokenizer::Flush(std::string* out) {
   if (matched_stop_ >= 0) return;
   std::string text;
-  repair_.Finish(&text);
+  stream_.Finish(&text);
   if (PushText(text, out)) return;
   out->append(held_);
   held_.clear();

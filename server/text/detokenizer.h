@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/text/decode/decode_stream.h"
 #include "server/text/tokenizer.h"
-#include "server/text/unicode.h"
 
 namespace quire {
 
@@ -19,6 +19,8 @@ class Detokenizer {
     std::vector<std::string> stop;  // non-empty, valid UTF-8
     bool include_stop = false;      // the matched stop string stays in the text
     bool skip_special = true;
+    // The tokens continue a text, so a space before their first word belongs to them.
+    bool continues = true;
   };
   // `tokenizer` outlives this.
   Detokenizer(const Tokenizer* tokenizer, Options options);
@@ -44,9 +46,8 @@ class Detokenizer {
   int Advance(char byte);
   bool PushText(std::string_view text, std::string* out);
 
-  const Tokenizer* tokenizer_;
   Options options_;
-  Utf8Repair repair_;
+  DecodeStream stream_;
   std::vector<StopState> stops_;
   std::string held_;  // text not yet certain
   int matched_stop_ = -1;

@@ -2,18 +2,19 @@
 #include "server/text/tokenizer_data.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "server/text/byte_alphabet.h"
-#include "server/text/nfc.h"
-#include "server/text/regex_splitter.h"
-#include "server/text/scanner.h"
+#include "server/text/model/byte_pairs.h"
+#include "server/text/model/char_pairs.h"
+#include "server/text/model/unigram.h"
+#include "server/text/unicode/byte_alphabet.h"
 
 namespace quire {
 
 absl::Status Tokenizer::Data::AddToken(const std::string& token, int32_t id) {
-  if (static_cast<size_t>(id) >= written.size()) written.resize(id + 1);
+  if (static_cast<size_t>(id) >= written.size()) written.resize(static_cast<size_t>(id) + 1);
   if (!written[id].empty() && written[id] != token) {
     return absl::InvalidArgumentError(absl::StrCat("id ", id, " is given to two tokens"));
   }
@@ -21,46 +22,49 @@ absl::Status Tokenizer::Data::AddToken(const std::string& token, int32_t id) {
   return absl::OkStatus();
 }
 
-absl::Status Tokenizer::Data::BuildVocabulary(const TokenizerFile& file) {
-  for (const auto& [token, id] : file.vocabulary) RETURN_IF_ERROR(AddToken(token, id));
-  for (const AddedToken& token : file.added_tokens) {
-    RETURN_IF_ERROR(AddToken(token.content, token.id));
-  }
-  bytes.resize(written.size());
-  special.resize(written.size());
+absl::Status Tokenizer::Data::BuildVocabulary(const ModelSpec& spec,
+                                              const std::vector<AddedToken>& added) {
+  for (const auto& [token, id] : spec.vocabulary) RETURN_IF_ERROR(AddToken(token, id));
+  for (const AddedToken& token : added) RETURN_IF_ERROR(AddToken(token.content, token.id));
   for (size_t id = 0; id < written.size(); ++id) {
     if (written[id].empty()) continue;
     if (!id_of.emplace(written[id], static_cast<int32_t>(id)).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("id ", id, " repeats the token of id ", id_of.at(written[id])));
     }
-    bytes[id] = BytesOfToken(written[id]).value_or(written[id]);
   }
-  for (const AddedToken& token : file.added_tokens) special[token.id] = token.special;
   return absl::OkStatus();
 }
 
-absl::StatusOr<BytePairs::Merge> Tokenizer::Data::ResolveMerge(const TokenizerFile& file,
-                                                               size_t index) const {
-  const auto& [left, right] = file.merges[index];
-  const auto left_id = id_of.find(left), right_id = id_of.find(right);
-  const std::string whole = left + right;
-  const auto whole_id = id_of.find(whole);
-  if (left_id == id_of.end() || right_id == id_of.end() || whole_id == id_of.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.merges[", index, "]: a part or the result is not in the vocabulary"));
+absl::StatusOr<std::vector<MergeTable::Merge>> Tokenizer::Data::ResolveMerges(
+    const ModelSpec& spec) const {
+  std::vector<MergeTable::Merge> merges;
+  merges.reserve(spec.merges.size());
+  for (size_t i = 0; i < spec.merges.size(); ++i) {
+    const ModelSpec::Merge& merge = spec.merges[i];
+    const auto left = id_of.find(merge.left), right = id_of.find(merge.right);
+    const std::string whole = merge.left + merge.right;
+    const auto result = id_of.find(whole);
+    if (left == id_of.end() || right == id_of.end() || result == id_of.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.merges[", i, "]: a part or the result is not in the vocabulary"));
+    }
+    merges.push_back({left->second, right->second, result->second, merge.rank});
   }
-  return BytePairs::Merge{left_id->second, right_id->second, whole_id->second};
+  return merges;
 }
 
-absl::Status Tokenizer::Data::BuildBytePairs(const TokenizerFile& file) {
+absl::Status Tokenizer::Data::BuildBytePairs(const ModelSpec& spec) {
   // Uses only entries that are wholly in the byte alphabet: no text produces the others.
   std::vector<std::string_view> parts(written.size());
+  bytes_.resize(written.size());
   bool byte_seen[256] = {};
-  for (const auto& [token, id] : file.vocabulary) {
-    if (!BytesOfToken(token).has_value()) continue;
-    parts[id] = bytes[id];
-    if (bytes[id].size() == 1) byte_seen[static_cast<uint8_t>(bytes[id][0])] = true;
+  for (const auto& [token, id] : spec.vocabulary) {
+    auto bytes = BytesOfToken(token);
+    if (!bytes.has_value()) continue;
+    bytes_[id] = *std::move(bytes);
+    parts[id] = bytes_[id];
+    if (parts[id].size() == 1) byte_seen[static_cast<uint8_t>(parts[id][0])] = true;
   }
   const auto missing = std::ranges::find(byte_seen, false);
   if (missing != std::end(byte_seen)) {
@@ -68,28 +72,85 @@ absl::Status Tokenizer::Data::BuildBytePairs(const TokenizerFile& file) {
                                                    missing - byte_seen,
                                                    "; text holding it could not be encoded"));
   }
-  std::vector<BytePairs::Merge> merges;
-  merges.reserve(file.merges.size());
-  for (size_t i = 0; i < file.merges.size(); ++i) {
-    ASSIGN_OR_RETURN(const BytePairs::Merge merge, ResolveMerge(file, i));
-    if (parts[merge.left].empty() || parts[merge.right].empty()) continue;
-    merges.push_back(merge);
-  }
-  byte_pairs = std::make_unique<const BytePairs>(std::move(parts), merges, file.ignore_merges);
+  ASSIGN_OR_RETURN(std::vector<MergeTable::Merge> merges, ResolveMerges(spec));
+  std::erase_if(merges, [&](const MergeTable::Merge& merge) {
+    return parts[merge.left].empty() || parts[merge.right].empty();
+  });
+  model = std::make_unique<const BytePairs>(std::move(parts), merges, spec.ignore_merges);
   return absl::OkStatus();
 }
 
-absl::Status Tokenizer::Data::BuildAddedTokens(const TokenizerFile& file) {
-  for (const AddedToken& token : file.added_tokens) {
+absl::Status Tokenizer::Data::BuildCharPairs(const ModelSpec& spec) {
+  CharPairs::Parts parts = {.fuse_unknown = spec.fuse_unknown,
+                            .byte_fallback = spec.byte_fallback,
+                            .ignore_merges = spec.ignore_merges};
+  parts.tokens.resize(written.size());
+  for (const auto& [token, id] : spec.vocabulary) parts.tokens[id] = written[id];
+  if (spec.unknown.has_value()) {
+    const auto at = id_of.find(*spec.unknown);
+    if (at == id_of.end() || parts.tokens[at->second].empty()) {
+      return absl::InvalidArgumentError("model.unk_token: is not in the vocabulary");
+    }
+    parts.unknown = at->second;
+  }
+  ASSIGN_OR_RETURN(parts.merges, ResolveMerges(spec));
+  ASSIGN_OR_RETURN(model, CharPairs::Make(std::move(parts)));
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Data::BuildUnigram(const ModelSpec& spec) {
+  if (post_processor.trims()) {
+    return absl::InvalidArgumentError(
+        "post_processor.trim_offsets: with a Unigram model it is not supported");
+  }
+  Unigram::Parts parts = {.byte_fallback = spec.byte_fallback,
+                          .single_precision = spec.single_precision};
+  for (size_t i = 0; i < spec.scores.size(); ++i) {
+    parts.vocabulary.emplace_back(spec.vocabulary[i].first, spec.scores[i]);
+  }
+  if (spec.unknown.has_value()) {
+    const auto at =
+        std::ranges::find(spec.vocabulary, *spec.unknown, &std::pair<std::string, int32_t>::first);
+    parts.unknown = static_cast<int32_t>(at - spec.vocabulary.begin());
+  }
+  ASSIGN_OR_RETURN(model, Unigram::Make(parts));
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Data::BuildModel(const ModelSpec& spec) {
+  const bool byte_level = pre_tokenizer.byte_level();
+  if (spec.kind == ModelSpec::Kind::kBpe) {
+    return byte_level ? BuildBytePairs(spec) : BuildCharPairs(spec);
+  }
+  if (byte_level) {
+    return absl::InvalidArgumentError(
+        "pre_tokenizer: ByteLevel with a Unigram model is not "
+        "supported");
+  }
+  return BuildUnigram(spec);
+}
+
+absl::Status Tokenizer::Data::BuildAddedTokens(const std::vector<AddedToken>& added) {
+  NormalizedText work;
+  for (const AddedToken& token : added) {
     if (!token.normalized) {
       raw_tokens.Add(token, token.content);
       continue;
     }
-    std::string content = token.content;
-    if (file.nfc) NfcNormalizer::Get().Normalize(token.content, &content, nullptr);
-    normalized_tokens.Add(token, content);
+    Passage content{token.content};
+    RETURN_IF_ERROR(normalizer.Run(/*tracked=*/false, &content, &work));
+    if (content.text.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("added_tokens: nothing remains of id ", token.id, " when it is normalized"));
+    }
+    normalized_tokens.Add(token, std::string(content.text));
+    normalized_contents_[token.id] = content.text;
   }
-  for (const std::vector<int32_t>* ids : {&file.ids_before, &file.ids_after}) {
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Data::CheckFrame() const {
+  for (const auto* ids : {&post_processor.ids_before(), &post_processor.ids_after()}) {
     for (const int32_t id : *ids) {
       if (static_cast<size_t>(id) >= written.size() || written[id].empty()) {
         return absl::InvalidArgumentError(absl::StrCat("post_processor: no token has id ", id));
@@ -99,36 +160,31 @@ absl::Status Tokenizer::Data::BuildAddedTokens(const TokenizerFile& file) {
   return absl::OkStatus();
 }
 
-absl::Status Tokenizer::Data::BuildSplitters(const TokenizerFile& file) {
-  for (const SplitStep& step : file.split_steps) {
-    if (step.kind == SplitStep::Kind::kDigits) {
-      splitters.push_back(MakeDigitSplitter(step.individual_digits));
-      continue;
-    }
-    std::unique_ptr<const PieceSplitter> splitter = MakeScanner(step.pattern);
-    if (splitter == nullptr) {
-      auto made = MakeRegexSplitter(step.pattern);
-      if (!made.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat("pre_tokenizer: ", made.status().message()));
-      }
-      splitter = std::move(made).value();
-    }
-    splitters.push_back(std::move(splitter));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Tokenizer::Data::Build(const TokenizerFile& file) {
-  RETURN_IF_ERROR(BuildVocabulary(file));
-  RETURN_IF_ERROR(BuildBytePairs(file));
-  RETURN_IF_ERROR(BuildAddedTokens(file));
-  RETURN_IF_ERROR(BuildSplitters(file));
-  nfc = file.nfc;
-  add_prefix_space = file.add_prefix_space;
-  trim_offsets = file.trim_offsets;
-  trim_keeps_prefix_space = file.trim_keeps_prefix_space;
-  ids_before = file.ids_before;
-  ids_after = file.ids_after;
+  const JsonNode root{file.parts, ""};
+  std::vector<AddedToken> added;
+  if (root.Has("added_tokens")) {
+    ASSIGN_OR_RETURN(added, ReadAddedTokens(root.At("added_tokens")));
+  }
+  if (root.Has("normalizer")) {
+    ASSIGN_OR_RETURN(normalizer, NormalizerChain::Read(root.At("normalizer")));
+  }
+  if (root.Has("pre_tokenizer")) {
+    ASSIGN_OR_RETURN(pre_tokenizer, PreTokenizer::Read(root.At("pre_tokenizer")));
+  }
+  if (root.Has("post_processor")) {
+    ASSIGN_OR_RETURN(post_processor, PostProcessor::Read(root.At("post_processor")));
+  }
+  RETURN_IF_ERROR(BuildVocabulary(file.model, added));
+  RETURN_IF_ERROR(BuildModel(file.model));
+  RETURN_IF_ERROR(BuildAddedTokens(added));
+  RETURN_IF_ERROR(CheckFrame());
+  std::vector<bool> special(written.size());
+  for (const AddedToken& token : added) special[token.id] = token.special;
+  std::vector<std::string> decoded = written;
+  for (const auto& [id, content] : normalized_contents_) decoded[id] = content;
+  ASSIGN_OR_RETURN(texts,
+                   TokenTexts::Make(root.At("decoder"), std::move(decoded), std::move(special)));
   return absl::OkStatus();
 }
 

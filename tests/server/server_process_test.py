@@ -235,6 +235,18 @@ class Settings(unittest.TestCase):
         self.assertEqual(plan['model']['chat_template'], 'none')
         self.assertEqual(dry_run()['model']['chat_template'], 'usable')
 
+    def test_the_tokenizer_may_stand_elsewhere_or_be_left_out(self):
+        model = os.path.join(SCRATCH, 'bare_config')
+        os.makedirs(model, exist_ok=True)
+        shutil.copy(os.path.join(DEMO, 'config.json'), model)
+        plan = dry_run('--model', model, '--tokenizer', DEMO)
+        self.assertEqual(plan['model']['chat_template'], 'usable')
+        plan = dry_run('--model', model, '--skip-tokenizer-init')
+        self.assertEqual(plan['model']['chat_template'], 'none')
+        done = run('--model', model, '--dry-run')
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn('--skip-tokenizer-init', done.stderr)
+
     def test_the_dry_run_refuses_a_tokenizer_that_the_server_refuses(self):
         model = os.path.join(SCRATCH, 'bad_tokenizer')
         shutil.copytree(DEMO, model)

@@ -67,6 +67,45 @@ TEST(TextCallsTest, DetokenizesBytesAndReplacesInvalidUtf8) {
   EXPECT_EQ(ViolatedField(status), "token_ids");
 }
 
+// --skip-tokenizer-init: ids in and out, and what needs text is refused by name.
+TEST(TextCallsTest, WithoutATokenizerServesTokenIdsOnly) {
+  TestServerOptions options;
+  options.tokenizer = false;
+  TestServer server(options);
+  v1::GenerateRequest ids;
+  ids.mutable_token_ids()->add_ids(5);
+  ids.mutable_stop()->set_max_tokens(3);
+  const StreamedOutput streamed = Stream(server.inference(), ids);
+  EXPECT_TRUE(streamed.status.ok()) << streamed.status.error_message();
+  EXPECT_EQ(streamed.text, "");
+  EXPECT_THAT(streamed.ids, ElementsAre(97u, 98u, 99u));
+
+  v1::GenerateRequest text;
+  text.set_text("hi");
+  v1::GenerateRequest chat;
+  chat.mutable_chat()->add_messages()->set_role("user");
+  v1::GenerateRequest stop = ids;
+  stop.mutable_stop()->add_stop("x");
+  v1::GenerateRequest text_only = ids;
+  text_only.mutable_output()->set_token_ids(false);
+  for (const v1::GenerateRequest& request : {text, chat, stop, text_only}) {
+    const grpc::Status status = Stream(server.inference(), request).status;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr("no tokenizer"));
+  }
+  grpc::ClientContext first, second;
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("hi");
+  v1::TokenizeResponse tokenized;
+  EXPECT_EQ(server.inference().Tokenize(&first, tokenize, &tokenized).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  v1::DetokenizeRequest detokenize;
+  detokenize.add_token_ids(5);
+  v1::DetokenizeResponse detokenized;
+  EXPECT_EQ(server.inference().Detokenize(&second, detokenize, &detokenized).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+}
+
 TEST(ControlTest, ReturnsServerModelAndMemoryFacts) {
   TestServer server;
   grpc::ClientContext contexts[4];

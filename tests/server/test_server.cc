@@ -201,7 +201,7 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   }
   model_.name = "test-model";
   model_.device_description = "script";
-  model_.tokenizer = ByteTokenizer();
+  if (options_.tokenizer) model_.tokenizer = ByteTokenizer();
   if (!options_.chat_template.empty()) {
     auto parsed = ChatTemplate::Parse(options_.chat_template, "<s>", "</s>");
     EXPECT_TRUE(parsed.ok()) << parsed.status();

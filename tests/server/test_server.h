@@ -98,6 +98,7 @@ struct TestServerOptions {
   int32_t max_num_queued_reqs = 1024;
   int64_t max_num_queued_tokens = 1 << 20;
   std::string chat_template;  // Jinja; empty: none
+  bool tokenizer = true;
   GenerationDefaults generation;
   int32_t num_pages = 0;  // of host memory, for 16 tokens each
   SessionConfig sessions = {.max_sessions = 100,

@@ -10,7 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "server/text/template/jinja_interpreter.h"
 #include "server/text/template/jinja_parser.h"
-#include "server/text/unicode.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire {
 namespace {

@@ -8,7 +8,7 @@
 #include "engine/base/status_macros.h"
 #include "server/text/template/jinja_format.h"
 #include "server/text/template/jinja_text.h"
-#include "server/text/unicode.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
-#include "server/text/unicode.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {

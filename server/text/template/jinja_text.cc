@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "server/text/unicode.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {

@@ -67,6 +67,10 @@ class TokenRate {
   double rate_ = 0;
 };
 
+std::string TokenizerFolder(const ServingModel& model) {
+  return model.text_directory.empty() ? model.setup.config.model : model.text_directory;
+}
+
 // Everything that the methods share; lives with the service.
 struct Facts {
   const GenerateResources* generate;
@@ -285,11 +289,8 @@ void AddControl(RawService* service, const CallResources* calls,
 std::unique_ptr<RawService> MakeVllmEngine(const WireResources& resources) {
   const GenerateResources* const generate = &resources.generate;
   SessionResources* const sessions = &resources.sessions;
-  const std::shared_ptr<Facts> facts(
-      new Facts{generate,
-                resources.started_ns,
-                {},
-                SharedTokenizerBundle(generate->model.setup.config.model)});
+  const std::shared_ptr<Facts> facts(new Facts{
+      generate, resources.started_ns, {}, SharedTokenizerBundle(TokenizerFolder(generate->model))});
   auto service = std::make_unique<RawService>(&generate->calls.door);
   service->Add("/vllm.grpc.engine.VllmEngine/Generate",
                RawService::ServerStreaming(

@@ -1,6 +1,7 @@
 // BytePairs compared with the definition of byte-pair merging, on random vocabularies and pieces of
 // any length.
-#include "server/text/byte_pairs.h"
+// Covers server/text/model/merge_table.cc, server/text/model/piece_table.cc
+#include "server/text/model/byte_pairs.h"
 
 #include <map>
 #include <random>
@@ -15,7 +16,7 @@ namespace {
 
 struct Vocabulary {
   std::vector<std::string> tokens;
-  std::vector<BytePairs::Merge> merges;
+  std::vector<MergeTable::Merge> merges;
 
   BytePairs Make(bool ignore_merges = false) const {
     return BytePairs({tokens.begin(), tokens.end()}, merges, ignore_merges);
@@ -38,8 +39,9 @@ int32_t IdOf(const Vocabulary& vocabulary, const std::string& token) {
 
 void AddMerge(Vocabulary* vocabulary, const std::string& left, const std::string& right) {
   if (IdOf(*vocabulary, left + right) < 0) vocabulary->tokens.push_back(left + right);
-  vocabulary->merges.push_back(
-      {IdOf(*vocabulary, left), IdOf(*vocabulary, right), IdOf(*vocabulary, left + right)});
+  vocabulary->merges.push_back({IdOf(*vocabulary, left), IdOf(*vocabulary, right),
+                                IdOf(*vocabulary, left + right),
+                                static_cast<uint32_t>(vocabulary->merges.size())});
 }
 
 // The definition: while some pair has a rank, merge the first pair of the lowest rank.
@@ -67,7 +69,7 @@ std::vector<int32_t> Reference(const Vocabulary& vocabulary, const std::string& 
 
 std::vector<int32_t> Encode(const BytePairs& pairs, const std::string& piece) {
   std::vector<int32_t> ids;
-  pairs.Encode(piece, &ids);
+  pairs.EncodePiece(piece, &ids);
   return ids;
 }
 

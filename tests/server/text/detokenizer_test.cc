@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/text/unicode.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire {
 namespace {

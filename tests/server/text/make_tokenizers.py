@@ -19,6 +19,7 @@ from tokenizers import processors, trainers
 
 STRINGS = 20000
 MASK = (1 << 64) - 1
+FNV = 0xCBF29CE484222325
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (
@@ -282,7 +283,7 @@ def cased(lines):
     return json.loads(tokenizer.to_str())
 
 
-def fnv(values, state=0xCBF29CE484222325):
+def fnv(values, state=FNV):
     for value in values:
         state = ((state ^ value) * 0x100000001B3) & MASK
     return state
@@ -292,19 +293,20 @@ def fold(state):
     return (state ^ (state >> 32)) & 0xFFFFFFFF
 
 
-def expect(tokenizer, index, text):
-    """The two hashes of string number `index`, whose bits choose the options."""
+def expect_states(tokenizer, index, text, id_state=FNV, rest_state=FNV):
+    """Adds string number `index`, whose bits choose the options, to two hashes: of its ids, and of
+    its offsets and decoded texts."""
     tokenizer.encode_special_tokens = not index & 2
     encoding = tokenizer.encode(text, add_special_tokens=bool(index & 1))
     ids = encoding.ids
     byte_at = [0]
     for c in text:
         byte_at.append(byte_at[-1] + len(c.encode()))
-    rest = fnv(byte_at[edge] for offset in encoding.offsets for edge in offset)
+    rest = fnv((byte_at[edge] for offset in encoding.offsets for edge in offset), rest_state)
     skip = bool(index & 4)
     rest = fnv(tokenizer.decode(ids, skip_special_tokens=skip).encode(), rest)
     rest = fnv(tokenizer.decode(ids[::-1], skip_special_tokens=skip).encode(), rest)
-    return fold(fnv(ids)), fold(rest)
+    return fnv(ids, id_state), rest
 
 
 def main():
@@ -321,9 +323,8 @@ def main():
         random = Random(2026)
         with open(os.path.join(directory, name + ".expected"), "wb") as out:
             for index in range(STRINGS):
-                out.write(
-                    struct.pack("<II", *expect(tokenizer, index, make_string(random, recipe)))
-                )
+                states = expect_states(tokenizer, index, make_string(random, recipe))
+                out.write(struct.pack("<II", *map(fold, states)))
         print(name, len(data), flush=True)
 
 

@@ -1,15 +1,16 @@
 // The hand-written scanners compared with the same patterns in PCRE2, and the refused patterns.
-// Covers server/text/unicode_tables.cc
-#include "server/text/piece_splitter.h"
+// Covers server/text/unicode/unicode_tables.cc
+#include "server/text/pieces/piece_splitter.h"
 
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/text/regex_splitter.h"
-#include "server/text/scanner.h"
-#include "server/text/unicode.h"
+#include "server/text/pattern/regex_pattern.h"
+#include "server/text/pieces/pattern_splitter.h"
+#include "server/text/pieces/scanner.h"
+#include "server/text/unicode/unicode.h"
 #include "tests/server/text/string_recipe.h"
 
 namespace quire {
@@ -17,28 +18,28 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::vector<uint32_t> Ends(const PieceSplitter& splitter, std::string_view text) {
-  std::vector<uint32_t> ends;
-  const absl::Status status = splitter.Split(text, &ends);
+std::vector<Span> Cut(const PieceSplitter& splitter, std::string_view text) {
+  std::vector<Span> pieces;
+  const Span whole[] = {{0, static_cast<uint32_t>(text.size())}};
+  const absl::Status status = splitter.Split(text, whole, &pieces);
   EXPECT_TRUE(status.ok()) << status;
-  return ends;
+  return pieces;
 }
 
 std::vector<std::string> Pieces(const PieceSplitter& splitter, const std::string& text) {
   std::vector<std::string> out;
-  uint32_t begin = 0;
-  for (const uint32_t end : Ends(splitter, text)) {
-    out.push_back(text.substr(begin, end - begin));
-    begin = end;
+  for (const Span& piece : Cut(splitter, text)) {
+    out.push_back(text.substr(piece.begin, piece.end - piece.begin));
   }
-  EXPECT_EQ(begin, text.size());
   return out;
 }
 
-std::unique_ptr<const PieceSplitter> Regex(const std::string& pattern) {
-  auto splitter = MakeRegexSplitter(pattern);
-  EXPECT_TRUE(splitter.ok()) << splitter.status();
-  return std::move(splitter).value();
+std::unique_ptr<const PieceSplitter> Regex(const std::string& pattern,
+                                           SplitBehavior behavior = SplitBehavior::kIsolated,
+                                           bool invert = false) {
+  auto made = MakeRegexPattern(pattern);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return MakePatternSplitter(std::move(made).value(), behavior, invert);
 }
 
 class ScannerTest : public ::testing::TestWithParam<const char*> {
@@ -52,7 +53,7 @@ TEST_P(ScannerTest, EqualsTheRegexOnGeneratedStrings) {
   RecipeRandom random(99);
   for (int i = 0; i < 30000; ++i) {
     const std::string text = recipe.Make(&random);
-    ASSERT_EQ(Ends(*scanner_, text), Ends(*regex_, text)) << text;
+    ASSERT_EQ(Cut(*scanner_, text), Cut(*regex_, text)) << text;
   }
 }
 
@@ -67,7 +68,7 @@ TEST_P(ScannerTest, EqualsTheRegexAroundEveryCodePoint) {
     AppendUtf8(c, &one);
     text += "x" + one + "y " + one + " '" + one + "1" + one + "\n" + one;
     if (text.size() < 8192) continue;
-    ASSERT_EQ(Ends(*scanner_, text), Ends(*regex_, text)) << "up to " << static_cast<uint32_t>(c);
+    ASSERT_EQ(Cut(*scanner_, text), Cut(*regex_, text)) << "up to " << static_cast<uint32_t>(c);
     text.clear();
   }
 }
@@ -78,11 +79,11 @@ TEST_P(ScannerTest, EqualsTheRegexOnEveryShortText) {
   for (int n = 0; n < 100000; ++n) {
     std::string text;
     for (int i = 0, rest = n; i < 5; ++i, rest /= 10) text += alphabet[rest % 10];
-    ASSERT_EQ(Ends(*scanner_, text), Ends(*regex_, text)) << text;
+    ASSERT_EQ(Cut(*scanner_, text), Cut(*regex_, text)) << text;
   }
 }
 
-TEST_P(ScannerTest, AcceptsTheEmptyText) { EXPECT_TRUE(Ends(*scanner_, "").empty()); }
+TEST_P(ScannerTest, AcceptsTheEmptyText) { EXPECT_TRUE(Cut(*scanner_, "").empty()); }
 
 INSTANTIATE_TEST_SUITE_P(Patterns, ScannerTest,
                          ::testing::Values(kGpt2Pattern, kLlama3Pattern, kQwen2Pattern));
@@ -97,6 +98,33 @@ TEST(DigitSplitterTest, SeparatesDigits) {
   EXPECT_EQ(Pieces(*MakeDigitSplitter(true), "ab12 \u0663x"),
             (List{"ab", "1", "2", " ", "\u0663", "x"}));
   EXPECT_EQ(Pieces(*MakeDigitSplitter(false), "ab12\u0663 7"), (List{"ab", "12\u0663", " ", "7"}));
+}
+
+// The answers are those of tokenizers.pre_tokenizers.Split 0.23.3.
+TEST(PatternSplitterTest, TreatsMatchesAsTheBehaviorSays) {
+  using List = std::vector<std::string>;
+  const auto pieces = [](SplitBehavior behavior, bool invert = false) {
+    return Pieces(*Regex("-", behavior, invert), "the-final--countdown-");
+  };
+  EXPECT_EQ(pieces(SplitBehavior::kRemoved), (List{"the", "final", "countdown"}));
+  EXPECT_EQ(pieces(SplitBehavior::kIsolated),
+            (List{"the", "-", "final", "-", "-", "countdown", "-"}));
+  EXPECT_EQ(pieces(SplitBehavior::kMergedWithPrevious),
+            (List{"the-", "final-", "-", "countdown-"}));
+  EXPECT_EQ(pieces(SplitBehavior::kMergedWithNext),
+            (List{"the", "-final", "-", "-countdown", "-"}));
+  EXPECT_EQ(pieces(SplitBehavior::kContiguous),
+            (List{"the", "-", "final", "--", "countdown", "-"}));
+  EXPECT_EQ(pieces(SplitBehavior::kRemoved, true), (List{"-", "-", "-", "-"}));
+  EXPECT_EQ(pieces(SplitBehavior::kMergedWithPrevious, true),
+            (List{"the", "-final", "-", "-countdown", "-"}));
+}
+
+TEST(PatternSplitterTest, SeesTheByteAlphabetAfterByteLevel) {
+  // The byte B2 of U+4E72 is written as a superscript two, which is a number.
+  const auto splitter = MakeAlphabetSplitter(MakeDigitSplitter(true));
+  EXPECT_EQ(Pieces(*splitter, "a7\xE4\xB9\xB2"),
+            (std::vector<std::string>{"a", "7", "\xE4", "\xB9", "\xB2"}));
 }
 
 TEST(RegexSplitterTest, KeepsTheTextBetweenMatches) {
@@ -115,7 +143,7 @@ TEST(RegexSplitterTest, ReadsEscapesAsTheTokenizersPackage) {
 
 TEST(RegexSplitterTest, NamesRefusedConstructs) {
   const auto refusal = [](const std::string& pattern) {
-    auto splitter = MakeRegexSplitter(pattern);
+    auto splitter = MakeRegexPattern(pattern);
     EXPECT_FALSE(splitter.ok()) << pattern;
     return std::string(splitter.status().message());
   };
@@ -133,15 +161,16 @@ TEST(RegexSplitterTest, NamesRefusedConstructs) {
 
 TEST(RegexSplitterTest, LimitsExplodingPatterns) {
   const auto splitter = Regex("(a+)+[!?]");
-  std::vector<uint32_t> ends;
-  const absl::Status status = splitter->Split(std::string(64, 'a'), &ends);
+  std::vector<Span> pieces;
+  const absl::Status status =
+      splitter->Split(std::string(64, 'a'), std::vector<Span>{{0, 64}}, &pieces);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
 TEST(RegexSplitterTest, AcceptsAMillionOfOneLetter) {
   EXPECT_EQ(
-      Ends(*Regex("[\\p{Lu}\\p{Lo}\\p{Ll}]*[\\p{Ll}\\p{Lo}]+|\\s+"), std::string(1 << 20, 'a')),
-      std::vector<uint32_t>{1 << 20});
+      Cut(*Regex("[\\p{Lu}\\p{Lo}\\p{Ll}]*[\\p{Ll}\\p{Lo}]+|\\s+"), std::string(1 << 20, 'a')),
+      (std::vector<Span>{{0, 1 << 20}}));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include "engine/base/json.h"
 #include "kernels/check.h"
-#include "server/text/unicode.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire {
 namespace {
@@ -17,9 +17,15 @@ void AddCodePoint(RecipeRandom* random, uint32_t first, uint32_t last, std::stri
 
 }  // namespace
 
-StringRecipe StringRecipe::Read() {
-  auto json = ReadJsonFile(QUIRE_SOURCE_DIR "/tests/testdata/tokenizers/recipe.json");
+StringRecipe StringRecipe::Read(const std::string& changes) {
+  const std::string directory = QUIRE_SOURCE_DIR "/tests/testdata/";
+  auto json = ReadJsonFile(directory + "tokenizers/recipe.json");
   CHECK(json.ok());
+  if (!changes.empty()) {
+    const auto changed = ReadJsonFile(directory + changes);
+    CHECK(changed.ok());
+    json->update(*changed);
+  }
   StringRecipe recipe;
   recipe.words_ = (*json)["words"].get<List>();
   recipe.separators_ = (*json)["separators"].get<List>();

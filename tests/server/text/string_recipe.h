@@ -29,8 +29,9 @@ class RecipeRandom {
 
 class StringRecipe {
  public:
-  // Reads tests/testdata/tokenizers/recipe.json; aborts on an error.
-  static StringRecipe Read();
+  // Reads tests/testdata/tokenizers/recipe.json, and takes the members that the file `changes`
+  // under tests/testdata has instead of its own; aborts on an error.
+  static StringRecipe Read(const std::string& changes = "");
   std::string Make(RecipeRandom* random) const { return Make(random, random->Below(12)); }
 
  private:

@@ -1,63 +1,86 @@
 // Equality with the `tokenizers` package on 20,000 strings per tokenizer: ids, byte offsets and
-// decoded text, compared with hashes that make_tokenizers.py recorded.
-// Covers server/text/nfc.cc
+// decoded text, compared with hashes that the scripts of this directory recorded.
+// Covers server/text/normalize/unicode_form.cc, server/text/normalize/normalized_text.cc,
+// server/text/normalize/simple_normalizers.cc, server/text/normalize/precompiled.cc,
+// server/text/pieces/space_rewriter.cc, server/text/decode/token_texts.cc,
+// server/text/unicode/char_sets.cc, server/text/unicode/char_set_tables.cc,
+// server/text/pattern/pattern.cc
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/text/detokenizer.h"
 #include "server/text/tokenizer.h"
+#include "tests/server/text/expected_hashes.h"
 #include "tests/server/text/string_recipe.h"
 
 namespace quire {
 namespace {
 
-constexpr int kStrings = 20000;
-constexpr char kDirectory[] = QUIRE_SOURCE_DIR "/tests/testdata/tokenizers/";
+constexpr char kDirectory[] = QUIRE_SOURCE_DIR "/tests/testdata/";
 
-class Hash {
- public:
-  void Add(uint64_t value) { state_ = (state_ ^ value) * 0x100000001B3u; }
-  void Add(const std::string& bytes) {
-    for (const char byte : bytes) Add(static_cast<uint8_t>(byte));
+// The answer of a tokenizer for string number `index`, whose bits choose the options.
+struct Answer {
+  std::vector<int32_t> ids;
+  std::vector<TokenOffset> offsets;
+
+  std::string Shown() const {
+    std::string out;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      out += " " + std::to_string(ids[i]) + "@" + std::to_string(offsets[i].begin) + "-" +
+             std::to_string(offsets[i].end);
+    }
+    return out;
   }
-  uint32_t value() const { return static_cast<uint32_t>(state_ ^ state_ >> 32); }
-
- private:
-  uint64_t state_ = 0xCBF29CE484222325u;
 };
 
-std::vector<uint32_t> ReadExpected(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-  std::vector<uint32_t> out;
-  for (size_t at = 0; at + 4 <= bytes.size(); at += 4) {
-    uint32_t value = 0;
-    for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(bytes[at + i]);
-    out.push_back(value);
-  }
-  return out;
-}
+// Two hashes, of ids and of offsets and decoded texts, as make_tokenizers.py takes them.
+struct Hashes {
+  ExpectedHash ids, rest;
 
-std::string Escaped(const std::string& text) {
-  std::string out;
-  for (const char byte : text) {
-    char cell[8];
-    const bool plain = byte >= 0x20 && byte < 0x7F && byte != '\\';
-    snprintf(cell, sizeof cell, plain ? "%c" : "\\x%02X", static_cast<uint8_t>(byte));
-    out += cell;
+  Answer Add(const Tokenizer& tokenizer, int index, const std::string& text) {
+    Answer answer;
+    const bool add_special = index & 1, parse_special = index & 2, skip_special = index & 4;
+    const absl::Status status =
+        tokenizer.Encode(text, add_special, parse_special, &answer.ids, &answer.offsets);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(answer.ids.size(), answer.offsets.size());
+    for (const int32_t id : answer.ids) ids.Add(static_cast<uint32_t>(id));
+    for (const TokenOffset& offset : answer.offsets) {
+      rest.Add(static_cast<uint32_t>(offset.begin));
+      rest.Add(static_cast<uint32_t>(offset.end));
+    }
+    const std::string decoded = tokenizer.Decode(answer.ids, skip_special);
+    rest.Add(decoded);
+    std::vector<int32_t> reversed(answer.ids.rbegin(), answer.ids.rend());
+    rest.Add(tokenizer.Decode(reversed, skip_special));
+
+    // Only where runs of bytes are invalid may a stream give other text.
+    Detokenizer stream(&tokenizer, {.skip_special = skip_special, .continues = false});
+    std::string streamed;
+    for (const int32_t id : answer.ids) stream.Push(id, &streamed);
+    stream.Flush(&streamed);
+    if (decoded.find("\xEF\xBF\xBD") == std::string::npos) {
+      EXPECT_EQ(streamed, decoded) << Escaped(text);
+    }
+    return answer;
   }
-  return out;
+};
+
+std::unique_ptr<const Tokenizer> Load(const std::string& path) {
+  auto tokenizer = Tokenizer::Load(path);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
 class TokenizerParityTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerParityTest, EqualsThePackage) {
-  const std::string path = kDirectory + std::string(GetParam());
-  auto tokenizer = Tokenizer::Load(path + ".json");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string path = kDirectory + std::string("tokenizers/") + GetParam();
+  const auto tokenizer = Load(path + ".json");
+  ASSERT_NE(tokenizer, nullptr);
   const std::vector<uint32_t> expected = ReadExpected(path + ".expected");
   ASSERT_EQ(expected.size(), 2 * kStrings);
 
@@ -66,40 +89,54 @@ TEST_P(TokenizerParityTest, EqualsThePackage) {
   int wrong = 0;
   for (int index = 0; index < kStrings && wrong < 10; ++index) {
     const std::string text = recipe.Make(&random);
-    std::vector<int32_t> ids;
-    std::vector<TokenOffset> offsets;
-    const bool add_special = index & 1, parse_special = index & 2, skip_special = index & 4;
-    const absl::Status status =
-        (*tokenizer)->Encode(text, add_special, parse_special, &ids, &offsets);
-    ASSERT_TRUE(status.ok()) << status;
-    ASSERT_EQ(ids.size(), offsets.size());
-
-    Hash id_hash, rest;
-    for (const int32_t id : ids) id_hash.Add(static_cast<uint32_t>(id));
-    for (const TokenOffset& offset : offsets) {
-      rest.Add(static_cast<uint32_t>(offset.begin));
-      rest.Add(static_cast<uint32_t>(offset.end));
-    }
-    rest.Add((*tokenizer)->Decode(ids, skip_special));
-    std::ranges::reverse(ids);
-    rest.Add((*tokenizer)->Decode(ids, skip_special));
-    if (id_hash.value() == expected[2 * index] && rest.value() == expected[2 * index + 1]) continue;
+    Hashes hashes;
+    const Answer answer = hashes.Add(*tokenizer, index, text);
+    const bool ids_equal = hashes.ids.value() == expected[2 * index];
+    if (ids_equal && hashes.rest.value() == expected[2 * index + 1]) continue;
     ++wrong;
-    std::ranges::reverse(ids);
-    std::string shown;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      shown += " " + std::to_string(ids[i]) + "@" + std::to_string(offsets[i].begin) + "-" +
-               std::to_string(offsets[i].end);
-    }
-    ADD_FAILURE() << "string " << index << ": "
-                  << (id_hash.value() == expected[2 * index] ? "offsets or text" : "ids")
-                  << " differ for \"" << Escaped(text) << "\", ours:" << shown;
+    ADD_FAILURE() << "string " << index << ": " << (ids_equal ? "offsets or text" : "ids")
+                  << " differ for \"" << Escaped(text) << "\", ours:" << answer.Shown();
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TokenizerParityTest,
                          ::testing::Values("gpt2", "llama3", "qwen2", "prefixed", "digits",
                                            "cased"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// The shapes of published families, with two hashes for each block of strings.
+class FamilyParityTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FamilyParityTest, EqualsThePackage) {
+  const std::string path = kDirectory + std::string("families/") + GetParam();
+  const auto tokenizer = Load(path + ".json");
+  ASSERT_NE(tokenizer, nullptr);
+  const std::vector<uint32_t> expected = ReadExpected(path + ".expected");
+  ASSERT_EQ(expected.size(), 2 * kStrings / kBlock);
+
+  const StringRecipe recipe = StringRecipe::Read("families/recipe.json");
+  RecipeRandom random(2026);
+  int wrong = 0;
+  for (int block = 0; block < kStrings / kBlock && wrong < 3; ++block) {
+    Hashes hashes;
+    std::string shown;
+    for (int i = 0; i < kBlock; ++i) {
+      const int index = block * kBlock + i;
+      const std::string text = recipe.Make(&random);
+      const Answer answer = hashes.Add(*tokenizer, index, text);
+      shown += "\n  " + std::to_string(index) + " \"" + Escaped(text) + "\":" + answer.Shown();
+    }
+    const bool ids_equal = hashes.ids.value() == expected[2 * block];
+    if (ids_equal && hashes.rest.value() == expected[2 * block + 1]) continue;
+    ++wrong;
+    ADD_FAILURE() << (ids_equal ? "offsets or text" : "ids") << " of one of these differ:" << shown;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, FamilyParityTest,
+                         ::testing::Values("llama2", "gemma", "mistral", "phi3", "deepseek",
+                                           "command_r", "falcon3", "roberta", "unknown", "t5",
+                                           "xlnet"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

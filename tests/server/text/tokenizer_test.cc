@@ -1,5 +1,7 @@
 // Tokenizer: refused parts of tokenizer.json and their names, added tokens, offsets, and threads.
-// Covers server/text/byte_alphabet.cc, server/text/tokenizer_data.cc
+// Covers server/text/unicode/byte_alphabet.cc, server/text/tokenizer_data.cc,
+// server/text/file/json_node.cc, server/text/post_processor.cc, server/text/model/model_spec.cc,
+// server/text/normalize/normalizer.cc, server/text/pieces/pre_tokenizer.cc
 #include "server/text/tokenizer.h"
 
 #include <unistd.h>
@@ -91,32 +93,38 @@ TEST(TokenizerFileTest, RefusesUnimplementedParts) {
   const auto with = [](const char* pointer, json value) {
     return EditedFile().Set(pointer, std::move(value)).Refusal();
   };
-  EXPECT_EQ(with("/model/type", "Unigram"), "model.type: \"Unigram\" is not supported");
+  for (const char* type : {"WordPiece", "WordLevel"}) {
+    EXPECT_EQ(with("/model/type", type),
+              "model.type: \"" + std::string(type) + "\" is not supported");
+  }
   EXPECT_EQ(with("/model/dropout", 0.1), "model.dropout: 0.1 is not supported");
-  EXPECT_EQ(with("/model/byte_fallback", true), "model.byte_fallback: true is not supported");
   EXPECT_EQ(with("/model/end_of_word_suffix", "</w>"),
             "model.end_of_word_suffix: \"</w>\" is not supported");
   EXPECT_EQ(with("/model/continuing_subword_prefix", "##"),
             "model.continuing_subword_prefix: \"##\" is not supported");
   EXPECT_EQ(with("/model/novelty", 1), "model: key 'novelty' is not supported");
-  EXPECT_THAT(with("/truncation", json::object()), StartsWith("truncation: is not supported"));
-  EXPECT_THAT(with("/padding", json::object()), StartsWith("padding: is not supported"));
   EXPECT_EQ(with("/extra", 1), "key 'extra' is not supported");
-  EXPECT_EQ(with("/normalizer", {{"type", "NFKC"}}), "normalizer.type: \"NFKC\" is not supported");
-  EXPECT_EQ(with("/normalizer", {{"type", "Sequence"},
-                                 {"normalizers", {{{"type", "NFC"}}, {{"type", "Lowercase"}}}}}),
-            "normalizer.normalizers[1].type: \"Lowercase\" is not supported");
-  EXPECT_EQ(with("/pre_tokenizer", {{"type", "Whitespace"}}),
-            "pre_tokenizer.type: \"Whitespace\" is not supported");
-  EXPECT_THAT(with("/pre_tokenizer", {{"type", "Digits"}}), HasSubstr("no ByteLevel"));
-  EXPECT_EQ(with("/decoder", {{"type", "Metaspace"}}),
-            "decoder.type: \"Metaspace\" is not supported");
+  EXPECT_EQ(with("/normalizer", {{"type", "BertNormalizer"}}),
+            "normalizer.type: \"BertNormalizer\" is not supported");
+  EXPECT_EQ(with("/normalizer",
+                 {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Nmt"}}}}}),
+            "normalizer.normalizers[1].type: \"Nmt\" is not supported");
+  EXPECT_EQ(with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}),
+            "pre_tokenizer.type: \"BertPreTokenizer\" is not supported");
+  EXPECT_EQ(with("/decoder", {{"type", "WordPiece"}}),
+            "decoder.type: \"WordPiece\" is not supported");
   EXPECT_EQ(with("/decoder", nullptr), "'decoder' is missing or null");
-  EXPECT_EQ(with("/post_processor", {{"type", "BertProcessing"}}),
-            "post_processor.type: \"BertProcessing\" is not supported");
-  EXPECT_EQ(with("/added_tokens/0/single_word", true),
-            "added_tokens[0].single_word: true is not supported");
+  EXPECT_EQ(with("/post_processor", {{"type", "Whatever"}}),
+            "post_processor.type: \"Whatever\" is not supported");
   EXPECT_EQ(with("/added_tokens/0/color", 1), "added_tokens[0]: key 'color' is not supported");
+}
+
+TEST(TokenizerFileTest, IgnoresTruncationAndPadding) {
+  EXPECT_EQ(EditedFile()
+                .Set("/truncation", {{"max_length", 512}, {"strategy", "LongestFirst"}})
+                .Set("/padding", {{"pad_id", 0}})
+                .Refusal(),
+            "loaded");
 }
 
 TEST(TokenizerFileTest, RefusesUnimplementedSplits) {
@@ -136,18 +144,37 @@ TEST(TokenizerFileTest, RefusesUnimplementedSplits) {
             {"invert", invert}};
   };
   EXPECT_EQ(with(split("\\p{L}+", "Isolated", false)), "loaded");
-  EXPECT_THAT(with(split("\\p{L}+", "Removed", true)), HasSubstr("Removed with invert true"));
-  EXPECT_THAT(with(split("\\p{L}+", "MergedWithNext", false)), HasSubstr("MergedWithNext"));
-  EXPECT_THAT(with(split("\\p{L}+", "Isolated", true)), HasSubstr("invert true"));
+  EXPECT_EQ(with(split("\\p{L}+", "MergedWithNext", true)), "loaded");
+  EXPECT_THAT(with(split("\\p{L}+", "Merged", false)), HasSubstr("behavior: \"Merged\" is not"));
   EXPECT_THAT(with(split("\\w+", "Isolated", false)), HasSubstr("\\w at byte 0"));
   json literal = split("x", "Isolated", false);
-  literal["pattern"] = {{"String", "x"}};
-  EXPECT_EQ(with(literal), "pre_tokenizer.pretokenizers[0].pattern: key 'String' is not supported");
+  literal["pattern"] = {{"String", ""}};
+  EXPECT_THAT(with(literal), HasSubstr("pattern.String: is empty"));
+  literal["pattern"] = {{"Glob", "x"}};
+  EXPECT_EQ(with(literal), "pre_tokenizer.pretokenizers[0].pattern: key 'Glob' is not supported");
+}
+
+// Steps whose order would need text that is not there yet.
+TEST(TokenizerFileTest, RefusesDecodersWithoutAStream) {
+  const auto with = [](json steps) {
+    return EditedFile()
+        .Set("/decoder", {{"type", "Sequence"}, {"decoders", std::move(steps)}})
+        .Refusal();
+  };
+  const json fuse = {{"type", "Fuse"}}, bytes = {{"type", "ByteFallback"}};
+  const json replace = {{"type", "Replace"}, {"pattern", {{"String", "x"}}}, {"content", "y"}};
+  const json strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
+  const json strip_end = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 1}};
+  EXPECT_EQ(with({replace, bytes, fuse, strip}), "loaded");
+  EXPECT_THAT(with({fuse, replace}), HasSubstr("decoders[1]: after a step that joins tokens"));
+  EXPECT_THAT(with({bytes, strip, fuse}), HasSubstr("between ByteFallback and Fuse"));
+  EXPECT_THAT(with({fuse, strip_end}), HasSubstr("decoders[1].stop: at the end of the text"));
+  EXPECT_EQ(with({strip_end, fuse}), "loaded");
 }
 
 TEST(TokenizerFileTest, RefusesInconsistentTables) {
   EXPECT_EQ(EditedFile().Set("/model/vocab/zzzzz", 5).Refusal(), "id 5 is given to two tokens");
-  EXPECT_THAT(EditedFile().Set("/model/vocab/zzzzz", -1).Refusal(), HasSubstr("id is not in [0"));
+  EXPECT_THAT(EditedFile().Set("/model/vocab/zzzzz", -1).Refusal(), HasSubstr("is not in [0"));
   EXPECT_THAT(EditedFile().Set("/model/vocab/zzzzz", 1 << 30).Refusal(),
               HasSubstr("vocab[\"zzzzz\"]"));
   EXPECT_THAT(EditedFile().Set("/model/vocab/zzzzz", "5").Refusal(), HasSubstr("is not an id"));

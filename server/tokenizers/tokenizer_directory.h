@@ -1,0 +1,17 @@
+// Loads the tokenizer of a model's directory, whatever file it is in. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/text/tokenizer.h"
+
+namespace quire {
+
+// Takes the first of these files that `directory` has: tokenizer.json, tokenizer.model (a
+// SentencePiece model), tekken.json (Mistral). NOT_FOUND if it has none; INVALID_ARGUMENT names the
+// first part of the file that is not supported.
+absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const std::string& directory);
+
+}  // namespace quire
