@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kMaxBytes = size_t{256} << 20;
 
 // In the order of other servers of the protocol.
-constexpr std::array<const char*, 10> kFiles = {"tokenizer.json",
+constexpr std::array<const char*, 11> kFiles = {"tokenizer.json",
                                                 "tokenizer_config.json",
                                                 "config.json",
                                                 "generation_config.json",
@@ -27,6 +27,7 @@ constexpr std::array<const char*, 10> kFiles = {"tokenizer.json",
                                                 "vocab.json",
                                                 "merges.txt",
                                                 "tokenizer.model",
+                                                "tekken.json",
                                                 "chat_template.json",
                                                 "chat_template.jinja"};
 
