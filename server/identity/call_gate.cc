@@ -4,6 +4,7 @@
 
 #include <grpc/grpc.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -42,6 +43,7 @@ struct Answer {
 struct CallGate::State {
   State(const Door* d, AuthMetrics* m) : door(*d), metrics(*m) {
     thread = std::thread([this] { Run(); });
+    published.store(this, std::memory_order_release);
   }
 
   void Decide(const grpc_auth_context* context, std::span<const grpc_metadata> metadata,
@@ -97,6 +99,8 @@ struct CallGate::State {
 
   const Door& door;
   AuthMetrics& metrics;
+  // This, for the library's threads: an order that the thread sanitizer sees, as in HealthWatch.
+  std::atomic<State*> published{nullptr};
   std::mutex mutex;
   std::condition_variable changed;
   // Under mutex.
@@ -123,14 +127,15 @@ CallGate::~CallGate() {
 
 void CallGate::Guard(grpc_server_credentials* credentials) {
   grpc_server_credentials_set_auth_metadata_processor(
-      credentials,
-      {.process =
-           [](void* state, grpc_auth_context* context, const grpc_metadata* metadata, size_t count,
-              grpc_process_auth_metadata_done_cb done, void* user_data) {
-             static_cast<State*>(state)->Decide(context, {metadata, count}, {done, user_data});
-           },
-       .destroy = nullptr,
-       .state = state_.get()});
+      credentials, {.process =
+                        [](void* state, grpc_auth_context* context, const grpc_metadata* metadata,
+                           size_t count, grpc_process_auth_metadata_done_cb done, void* user_data) {
+                          auto& gate = static_cast<State*>(state)->published;
+                          gate.load(std::memory_order_acquire)
+                              ->Decide(context, {metadata, count}, {done, user_data});
+                        },
+                    .destroy = nullptr,
+                    .state = state_.get()});
 }
 
 void CallGate::Open() {
