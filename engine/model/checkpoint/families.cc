@@ -84,6 +84,14 @@ constexpr TensorNames GemmaNames(std::string_view root = "model.",
           .mlp_output_norm = "post_feedforward_layernorm",
           .skipped = {"vision_tower.", "multi_modal_projector."}};
 }
+constexpr ConfigDefaults kGlmDefaults = {
+    .kv_heads = 2,
+    .head_dim = 128,
+    .max_position = 131072,
+    .norm_eps = 1.5625e-7,
+    .rotary_factor = 0.5,
+};
+
 constexpr ConfigDefaults kGemma3Defaults = {
     .num_heads = 8,
     .kv_heads = 4,
@@ -291,11 +299,7 @@ constexpr std::array kFamilies = {
         .partial_rotation = true,
         .interleaved_rotation = true,
         .qkv_bias = {"attention_bias", true},
-        .defaults = {.kv_heads = 2,
-                     .head_dim = 128,
-                     .max_position = 131072,
-                     .norm_eps = 1.5625e-7,
-                     .rotary_factor = 0.5},
+        .defaults = kGlmDefaults,
         .names = {.gate_up = "mlp.gate_up_proj"},
     },
     Family{
@@ -304,11 +308,7 @@ constexpr std::array kFamilies = {
         .partial_rotation = true,
         .interleaved_rotation = true,
         .qkv_bias = {"attention_bias", true},
-        .defaults = {.kv_heads = 2,
-                     .head_dim = 128,
-                     .max_position = 131072,
-                     .norm_eps = 1.5625e-7,
-                     .rotary_factor = 0.5},
+        .defaults = kGlmDefaults,
         .names = {.attention_output_norm = "post_self_attn_layernorm",
                   .gate_up = "mlp.gate_up_proj",
                   .mlp_output_norm = "post_mlp_layernorm"},
