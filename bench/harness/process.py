@@ -17,6 +17,15 @@ class BenchError(Exception):
 READY_SECONDS = 600  # loading a large checkpoint
 
 
+def find_program(build, name):
+    """The path of a program in a build folder, or in bin/ of a pack of scripts/gpu-pack."""
+    for folder in ("", "bin", "bench"):
+        path = build / folder / name
+        if path.is_file():
+            return path
+    raise BenchError(f"no {name} in {build}")
+
+
 class Server:
     """A server process on free ports; ends with the block.
 

@@ -21,7 +21,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 from harness.machine import commit, machine  # noqa: E402
-from harness.process import BenchError, Server  # noqa: E402
+from harness.process import BenchError, Server, find_program  # noqa: E402
 
 BUDGET = 512  # prompt tokens of a step
 SERVER_FLAGS = ["--device", "cpu", "--model", str(ROOT / "models/demo"), "--max-num-seqs", "16"]
@@ -39,11 +39,7 @@ class Bench:
         self.secrets = {tenant: self.new_key(tenant) for tenant in ("flood", "light")}
 
     def program(self, name):
-        for folder in ("", "bin"):
-            path = self.args.bin / folder / name
-            if path.is_file():
-                return str(path)
-        raise BenchError(f"no {name} in {self.args.bin}")
+        return str(find_program(self.args.bin, name))
 
     def new_key(self, tenant):
         command = [self.program("quire"), "key", "new", "--file", self.keys, "--tenant", tenant]
@@ -60,9 +56,10 @@ class Bench:
                    "--ignore-eos", "--random-input-len", shape[0],
                    "--random-output-len", shape[1], "--result-dir", self.scratch,
                    "--result-filename", f"{tenant}.json", *flags]
-        return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
-                                stderr=open(self.scratch / f"{tenant}.err", "w"),
-                                env={**os.environ, "QUIRE_API_KEY": self.secrets[tenant]})
+        with open(self.scratch / f"{tenant}.err", "w") as errors:
+            return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
+                                    stderr=errors,
+                                    env={**os.environ, "QUIRE_API_KEY": self.secrets[tenant]})
 
     def light(self, server, shape, count, *flags):
         """Times of the light tenant's requests, in milliseconds."""

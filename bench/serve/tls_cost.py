@@ -24,7 +24,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 from harness.machine import commit, machine  # noqa: E402
-from harness.process import Server  # noqa: E402
+from harness.process import BenchError, Server, find_program  # noqa: E402
 
 STREAMS = 64
 LIMITS = {"token_events_lost_percent": 10, "first_token_added_ms": 1}
@@ -62,18 +62,12 @@ class Bench:
         if not (self.certificates / "ca.pem").exists():
             make_certificates(self.certificates)
 
-    def program(self, name):
-        for folder in ("", "bin", "bench"):
-            path = self.args.bin / folder / name
-            if path.is_file():
-                return path
-        sys.exit(f"tls_cost: no {name} in {self.args.bin}")
-
     def file(self, name):
         return str(self.certificates / name)
 
     def server(self, kind, tls):
-        command = [self.program("quire-server" if kind == "model" else "null_server")]
+        name = "quire-server" if kind == "model" else "null_server"
+        command = [find_program(self.args.bin, name)]
         command += ["--port", "0", "--metrics-port", "0"]
         if kind == "null":
             command += ["--step-ms", 1]
@@ -87,7 +81,7 @@ class Bench:
 
     def load(self, server, tls, *flags):
         """The result of a run of quire-load, in vLLM's names."""
-        command = [self.program("quire-load"), "--server", server.address, "--quiet",
+        command = [find_program(self.args.bin, "quire-load"), "--server", server.address, "--quiet",
                    "--ignore-eos", "--random-input-len", 16, "--result-dir", self.scratch,
                    "--result-filename", "result.json", *flags]
         if tls:
@@ -163,4 +157,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BenchError as error:
+        sys.exit(f"tls_cost: {error}")
