@@ -388,7 +388,8 @@ def make_rope(out):
             cos=cos[0, :, :half].tolist(),
             sin=sin[0, :, :half].tolist(),
         )
-    (out / "rope.json").write_text(json.dumps(tables, indent=0) + "\n")
+    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(table)}" for name, table in tables.items())
+    (out / "rope.json").write_text("{\n" + rows + "\n}\n")
 
 
 def main():
