@@ -7,7 +7,7 @@
 #include "flags/flag.h"
 #include "nlohmann/json.hpp"
 #include "server/config/config_table.h"
-#include "server/text/template/chat_template.h"
+#include "server/text/template/chat_templates.h"
 #include "server/tokenizers/tokenizer_directory.h"
 
 namespace quire {
@@ -74,13 +74,18 @@ Json MemoryJson(const MemoryPlan& plan) {
 
 }  // namespace
 
-absl::StatusOr<std::string> CheckText(const std::string& directory) {
+absl::StatusOr<std::string> CheckText(const std::string& directory, const std::string& file) {
   if (directory.empty()) return "none";
   RETURN_IF_ERROR(LoadTokenizer(directory).status());
-  const auto chat_template = ChatTemplate::Load(directory);
-  if (chat_template.ok()) return "usable";
-  if (chat_template.status().code() == absl::StatusCode::kNotFound) return "none";
-  return std::string(chat_template.status().message());
+  ChatTemplates templates;
+  if (!file.empty()) {
+    ASSIGN_OR_RETURN(templates, ChatTemplates::LoadFile(file, directory));
+  } else {
+    templates = ChatTemplates::Load(directory);
+  }
+  if (templates.empty()) return "none";
+  const absl::Status usable = templates.Check();
+  return usable.ok() ? "usable" : std::string(usable.message());
 }
 
 std::string DryRunJson(const ParsedSettings& parsed, const EngineSetup& setup,

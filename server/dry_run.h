@@ -9,10 +9,10 @@
 
 namespace quire {
 
-// Reads the tokenizer and the chat template of TextDirectory, as the server does at its start.
-// "usable", "none", or the reason why chat requests will be refused; an error when the server could
-// not start with this tokenizer.
-absl::StatusOr<std::string> CheckText(const std::string& directory);
+// Reads the tokenizer and the chat templates of TextDirectory, or the template in `file` if it is
+// not empty, as the server does at its start. "usable", "none", or the reason why chat requests
+// will be refused; an error when the server could not start with this tokenizer or file.
+absl::StatusOr<std::string> CheckText(const std::string& directory, const std::string& file);
 
 // JSON of every setting as it would be used (each "auto" and 0 resolved), the source of each
 // that was given, the device and why --device auto took it, the model with the state of its chat

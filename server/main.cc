@@ -129,7 +129,8 @@ int DryRun(const ParsedSettings& parsed) {
     const absl::Status usable = CheckSessionDirectory(folder);
     if (!usable.ok()) return Exit(Complain({ExitCode::kBadConfig, usable}));
   }
-  const absl::StatusOr<std::string> text = CheckText(TextDirectory(parsed.settings));
+  const absl::StatusOr<std::string> text =
+      CheckText(TextDirectory(parsed.settings), parsed.settings.server.chat_template);
   if (!text.ok()) return Exit(Complain({ExitCode::kModel, text.status()}));
   for (const std::string& notice : parsed.notices) std::fprintf(stderr, "%s\n", notice.c_str());
   std::fputs(DryRunJson(parsed, *setup, *text).c_str(), stdout);

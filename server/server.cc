@@ -82,20 +82,22 @@ StartError PlanError(const EngineConfig& config, const absl::Status& status) {
 
 // The parts of the model that convert between text and tokens.
 struct TextParts {
-  std::unique_ptr<const Tokenizer> tokenizer;         // null: --skip-tokenizer-init
-  std::unique_ptr<const ChatTemplate> chat_template;  // null: the model has no usable one
+  std::unique_ptr<const Tokenizer> tokenizer;  // null: --skip-tokenizer-init
+  ChatTemplates chat_templates;
 };
 
-absl::StatusOr<TextParts> LoadText(const std::string& directory) {
+absl::StatusOr<TextParts> LoadText(const std::string& directory, const std::string& file) {
   TextParts parts;
   if (directory.empty()) return parts;
   ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(directory));
-  auto chat_template = ChatTemplate::Load(directory);
-  if (chat_template.ok()) {
-    parts.chat_template = *std::move(chat_template);
-  } else if (chat_template.status().code() != absl::StatusCode::kNotFound) {
-    Log(Severity::kWarning, "the chat template is not usable: chat requests will be refused",
-        {{"reason", std::string(chat_template.status().message())}});
+  if (!file.empty()) {
+    ASSIGN_OR_RETURN(parts.chat_templates, ChatTemplates::LoadFile(file, directory));
+  } else {
+    parts.chat_templates = ChatTemplates::Load(directory);
+  }
+  if (const absl::Status usable = parts.chat_templates.Check(); !usable.ok()) {
+    Log(Severity::kWarning, "a chat template is not usable: chats that take it will be refused",
+        {{"reason", std::string(usable.message())}});
   }
   return parts;
 }
@@ -247,7 +249,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
 
 std::optional<StartError> Server::State::Load() {
   // In parallel with the search for the device.
-  auto text = std::async(std::launch::async, LoadText, TextDirectory(settings));
+  auto text = std::async(std::launch::async, LoadText, TextDirectory(settings),
+                         settings.server.chat_template);
   const absl::Status planned = Plan();
   if (!planned.ok()) return PlanError(settings.engine, planned);
   EndPhase("plan");
@@ -256,7 +259,7 @@ std::optional<StartError> Server::State::Load() {
   if (!parts.ok()) return StartError{ExitCode::kModel, parts.status()};
   model.text_directory = TextDirectory(settings);
   model.tokenizer = std::move(parts->tokenizer);
-  model.chat_template = std::move(parts->chat_template);
+  model.chat_templates = std::move(parts->chat_templates);
   const absl::StatusOr<uint64_t> identity = ModelIdentity(model.setup);
   if (!identity.ok()) return StartError{ExitCode::kModel, identity.status()};
   model.identity = *identity;

@@ -1,5 +1,5 @@
-// The guard around nlohmann-json: builds the value from SAX events, so that duplicate keys and
-// depth are seen while parsing and nothing recurses.
+// The guard around nlohmann-json: reads SAX events, so that duplicate keys and depth are seen while
+// parsing and nothing recurses.
 #include "engine/base/json.h"
 
 #include <sys/stat.h>
@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/file_error.h"
+#include "engine/base/json_walk.h"
 
 namespace quire {
 namespace {
@@ -41,12 +42,12 @@ class CountingIterator {
   const char** reached_;
 };
 
-// Builds the value from the events. The innermost open container is open_.back(); outer containers
-// do not change while it is open, so the pointers stay valid.
-class ValueBuilder {
+// Counts the events and hands them on.
+class EventGuard {
  public:
-  ValueBuilder(const JsonLimits& limits, const char* begin, const char* const* reached)
-      : limits_(limits), begin_(begin), reached_(reached) {}
+  EventGuard(const JsonLimits& limits, const char* begin, const char* const* reached,
+             JsonSink* sink)
+      : limits_(limits), begin_(begin), reached_(reached), sink_(*sink) {}
 
   bool null() { return Add(nullptr); }
   bool boolean(bool v) { return Add(v); }
@@ -55,19 +56,11 @@ class ValueBuilder {
   bool number_float(json::number_float_t v, const std::string&) { return Add(v); }
   bool string(std::string& v) { return Add(std::move(v)); }
   bool binary(json::binary_t&) { return Fail("binary value"); }
-  bool start_object(size_t) { return Open(json::object()); }
+  bool start_object(size_t) { return Open(/*object=*/true); }
   bool end_object() { return Close(); }
-  bool start_array(size_t) { return Open(json::array()); }
+  bool start_array(size_t) { return Open(/*object=*/false); }
   bool end_array() { return Close(); }
-
-  bool key(std::string& name) {
-    if (!Count()) return false;
-    auto [at, inserted] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
-    // A key may be long or private: the offset alone finds the place.
-    if (!inserted) return Fail("duplicate key");
-    member_ = &at->second;
-    return true;
-  }
+  bool key(std::string& name) { return Count() && Passes(sink_.Key(std::move(name))); }
 
   template <class Exception>
   bool parse_error(size_t, const std::string&, const Exception& error) {
@@ -85,6 +78,66 @@ class ValueBuilder {
 
   const std::string& fault() const { return fault_; }
   size_t fault_offset() const { return fault_offset_; }
+
+ private:
+  // False beyond max_values.
+  bool Count() {
+    if (++num_values_ <= limits_.max_values) return true;
+    return Fail(absl::StrCat("more than ", limits_.max_values, " keys and values"));
+  }
+  bool Passes(const char* reason) { return reason == nullptr || Fail(reason); }
+  bool Add(json&& value) { return Count() && Passes(sink_.Scalar(std::move(value))); }
+  bool Open(bool object) {
+    if (depth_ >= limits_.max_depth) {
+      return Fail(absl::StrCat("nested deeper than ", limits_.max_depth, " levels"));
+    }
+    ++depth_;
+    return Count() && Passes(sink_.Open(object));
+  }
+  bool Close() {
+    --depth_;
+    sink_.Close();
+    return true;
+  }
+  bool Fail(std::string reason) {
+    fault_ = std::move(reason);
+    fault_offset_ = static_cast<size_t>(*reached_ - begin_);
+    return false;
+  }
+
+  const JsonLimits limits_;
+  const char* const begin_;
+  const char* const* const reached_;
+  JsonSink& sink_;
+
+  size_t num_values_ = 0;
+  int depth_ = 0;
+  std::string fault_;
+  size_t fault_offset_ = 0;
+};
+
+// Builds the value. The innermost open container is open_.back(); outer containers do not change
+// while it is open, so the pointers stay valid.
+class ValueBuilder : public JsonSink {
+ public:
+  const char* Scalar(json&& value) override {
+    Place(std::move(value));
+    return nullptr;
+  }
+  const char* Open(bool object) override {
+    open_.push_back(Place(object ? json::object() : json::array()));
+    return nullptr;
+  }
+  const char* Key(std::string&& name) override {
+    auto [at, inserted] =
+        open_.back()->get_ref<json::object_t&>().emplace(std::move(name), nullptr);
+    // A key may be long or private: the offset alone finds the place.
+    if (!inserted) return "duplicate key";
+    member_ = &at->second;
+    return nullptr;
+  }
+  void Close() override { open_.pop_back(); }
+
   json Take() { return std::move(root_); }
 
  private:
@@ -99,44 +152,10 @@ class ValueBuilder {
     *member_ = std::move(value);
     return member_;
   }
-  // False beyond max_values.
-  bool Count() {
-    if (++num_values_ <= limits_.max_values) return true;
-    return Fail(absl::StrCat("more than ", limits_.max_values, " keys and values"));
-  }
-  bool Add(json&& value) {
-    if (!Count()) return false;
-    Place(std::move(value));
-    return true;
-  }
-  bool Open(json&& container) {
-    if (open_.size() >= static_cast<size_t>(limits_.max_depth)) {
-      return Fail(absl::StrCat("nested deeper than ", limits_.max_depth, " levels"));
-    }
-    if (!Count()) return false;
-    open_.push_back(Place(std::move(container)));
-    return true;
-  }
-  bool Close() {
-    open_.pop_back();
-    return true;
-  }
-  bool Fail(std::string reason) {
-    fault_ = std::move(reason);
-    fault_offset_ = static_cast<size_t>(*reached_ - begin_);
-    return false;
-  }
-
-  const JsonLimits limits_;
-  const char* const begin_;
-  const char* const* const reached_;
 
   json root_;
-  size_t num_values_ = 0;
   std::vector<json*> open_;
   json* member_ = nullptr;  // value slot of the key read last
-  std::string fault_;
-  size_t fault_offset_ = 0;
 };
 
 absl::Status Fault(const std::string& what, size_t offset, const std::string& reason) {
@@ -145,8 +164,8 @@ absl::Status Fault(const std::string& what, size_t offset, const std::string& re
 
 }  // namespace
 
-absl::StatusOr<json> ParseJson(std::string_view text, const std::string& what,
-                               const JsonLimits& limits) {
+absl::Status WalkJson(std::string_view text, const std::string& what, const JsonLimits& limits,
+                      JsonSink* sink) {
   if (text.size() > limits.max_bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, ": ", text.size(), " bytes of JSON, the limit is ", limits.max_bytes));
@@ -158,12 +177,18 @@ absl::StatusOr<json> ParseJson(std::string_view text, const std::string& what,
   if (text.starts_with("\xEF\xBB\xBF")) return Fault(what, 0, "byte order mark");
 
   const char* reached = text.data();
-  ValueBuilder builder(limits, text.data(), &reached);
+  EventGuard guard(limits, text.data(), &reached, sink);
   CountingIterator begin(text.data(), &reached);
   CountingIterator end(text.data() + text.size(), &reached);
-  if (!json::sax_parse(begin, end, &builder)) {
-    return Fault(what, builder.fault_offset(), builder.fault());
-  }
+  if (json::sax_parse(begin, end, &guard)) return absl::OkStatus();
+  return Fault(what, guard.fault_offset(), guard.fault());
+}
+
+absl::StatusOr<json> ParseJson(std::string_view text, const std::string& what,
+                               const JsonLimits& limits) {
+  ValueBuilder builder;
+  const absl::Status status = WalkJson(text, what, limits, &builder);
+  if (!status.ok()) return status;
   return builder.Take();
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/engine_setup.h"
-#include "server/text/template/chat_template.h"
+#include "server/text/template/chat_templates.h"
 #include "server/text/tokenizer.h"
 
 namespace quire {
@@ -20,8 +20,8 @@ struct ServingModel {
   EngineSetup setup;
   std::string device_description;  // e.g. "cpu (AVX-512, 2 threads)"
   std::string text_directory;      // of the tokenizer's files; empty: the model's directory
-  std::unique_ptr<const Tokenizer> tokenizer;         // null: requests carry token ids only
-  std::unique_ptr<const ChatTemplate> chat_template;  // null: the model has none
+  std::unique_ptr<const Tokenizer> tokenizer;  // null: requests carry token ids only
+  ChatTemplates chat_templates;                // with the reasons of those that are refused
 };
 
 }  // namespace quire

@@ -91,6 +91,13 @@ void AddModel(Settings* s, Rows* rows) {
            .group = kModel,
            .help = "have no tokenizer: requests carry token ids only",
            .target = &s->server.skip_tokenizer_init},
+          {.name = "chat-template",
+           .group = kModel,
+           .help = "file of a chat template to use instead of the model's own",
+           .target = &s->server.chat_template,
+           .aliases = "chat-template-file",
+           .placeholder = "FILE",
+           .unset = "the model's templates"},
       });
 }
 

@@ -46,8 +46,6 @@ constexpr ForeignFlag kForeign[] = {
     {"trust-remote-code", kNoEffect, false, "Quire never runs code of a checkpoint"},
     {"tokenizer-mode", kNone, true,
      "it has one tokenizer, which reads tokenizer.json, tokenizer.model or tekken.json"},
-    {"chat-template|chat-template-file", kNone, true,
-     "the chat template is read from the model's directory"},
     {"jinja", kNoEffect, false, "the model's chat template is always used"},
     {"hf-token|hf-repo|hf-file|hfr|hff|revision|code-revision|tokenizer-revision|download-dir",
      kNone, true, "it downloads nothing: give --model a directory"},

@@ -94,6 +94,10 @@ absl::Status ServerConfig::Validate() const {
   if (skip_tokenizer_init && !tokenizer.empty()) {
     AddFault("--tokenizer and --skip-tokenizer-init exclude each other: leave one out", &faults);
   }
+  if (skip_tokenizer_init && !chat_template.empty()) {
+    AddFault("--chat-template and --skip-tokenizer-init exclude each other: leave one out",
+             &faults);
+  }
   return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
 }
 

@@ -18,6 +18,7 @@ struct ServerConfig {
   std::vector<std::string> served_model_names;
   std::string tokenizer;             // directory; empty: the model's
   bool skip_tokenizer_init = false;  // token ids only
+  std::string chat_template;         // file; empty: as the directory of the tokenizer has it
   FrontOptions front;
   std::string metrics_host = "127.0.0.1";
   int32_t metrics_port = 9464;      // 0: any free one

@@ -74,7 +74,7 @@ void FillModelInfo(const ServingModel& model, v1::ModelInfo* info) {
   for (const int32_t id : setup.model.eos_token_ids) {
     info->add_eos_token_ids(static_cast<uint32_t>(id));
   }
-  info->set_has_chat_template(model.chat_template != nullptr);
+  info->set_has_chat_template(model.chat_templates.Choose("", /*has_tools=*/false).ok());
 }
 
 void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {

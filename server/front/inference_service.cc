@@ -5,6 +5,7 @@
 
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
+#include "server/call/chat_codec.h"
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
 #include "server/generate/generate_call.h"
@@ -24,11 +25,8 @@ absl::Status Tokenize(const ServingModel& model, const v1::TokenizeRequest& requ
     text = request.text();
     add_special = !request.has_add_special_tokens() || request.add_special_tokens();
   } else if (request.has_chat()) {
-    std::vector<ChatMessage> messages;
-    RETURN_IF_ERROR(DecodeChat(request.chat(), model, &messages));
-    const bool opening =
-        !request.chat().has_add_generation_prompt() || request.chat().add_generation_prompt();
-    ASSIGN_OR_RETURN(text, RenderChat(messages, opening, model));
+    ASSIGN_OR_RETURN(const DecodedChat chat, DecodeChat(request.chat(), model.chat_templates));
+    ASSIGN_OR_RETURN(text, RenderChat(chat));
   } else {
     return InvalidField("input", "missing; set text or chat");
   }

@@ -14,8 +14,6 @@
 namespace quire {
 namespace {
 
-constexpr int kMaxMessages = 4096;
-
 // A proto uint32 as the engine's int32; one that does not fit becomes a value outside every range.
 int32_t Narrow(uint32_t value) {
   return value > static_cast<uint32_t>(std::numeric_limits<int32_t>::max())
@@ -68,6 +66,13 @@ absl::Status DecodeOutput(const v1::OutputOptions& in, ParsedRequest* parsed) {
   return absl::OkStatus();
 }
 
+absl::Status DecodeChatPrompt(const v1::ChatMessages& chat, const ServingModel& model,
+                              DecodedChat* out) {
+  RETURN_IF_ERROR(NeedTokenizer("chat", model));
+  ASSIGN_OR_RETURN(*out, DecodeChat(chat, model.chat_templates));
+  return absl::OkStatus();
+}
+
 absl::Status DecodePrompt(const v1::GenerateRequest& request, const ServingModel& model,
                           ParsedRequest* parsed) {
   parsed->add_special_tokens = !request.has_add_special_tokens() || request.add_special_tokens();
@@ -85,12 +90,10 @@ absl::Status DecodePrompt(const v1::GenerateRequest& request, const ServingModel
     }
     case v1::GenerateRequest::kChat:
       parsed->kind = ParsedRequest::Prompt::kChat;
-      parsed->add_generation_prompt =
-          !request.chat().has_add_generation_prompt() || request.chat().add_generation_prompt();
       if (parsed->request->session_turn.has_value()) {
         parsed->request->session_turn->whole_conversation = true;
       }
-      return DecodeChat(request.chat(), model, &parsed->messages);
+      return DecodeChatPrompt(request.chat(), model, &parsed->chat);
     case v1::GenerateRequest::PROMPT_NOT_SET: break;
   }
   return InvalidField("prompt", "missing; set one of text, token_ids, chat");
@@ -141,11 +144,7 @@ absl::Status ForgoText(const ServingModel& model, ParsedRequest* parsed) {
 
 }  // namespace
 
-size_t ParsedRequest::TextBytes() const {
-  size_t bytes = text.size();
-  for (const ChatMessage& message : messages) bytes += message.role.size() + message.content.size();
-  return bytes;
-}
+size_t ParsedRequest::TextBytes() const { return text.size() + chat.bytes; }
 
 absl::Status CheckModelName(const std::string& name, const ServingModel& model) {
   if (name == model.name) return absl::OkStatus();
@@ -176,37 +175,6 @@ absl::Status DecodeTokenIds(const std::string& field, std::span<const uint32_t> 
     out->push_back(static_cast<int32_t>(ids[i]));
   }
   return absl::OkStatus();
-}
-
-absl::Status DecodeChat(const v1::ChatMessages& chat, const ServingModel& model,
-                        std::vector<ChatMessage>* messages) {
-  RETURN_IF_ERROR(NeedTokenizer("chat", model));
-  if (model.chat_template == nullptr) {
-    return Refusal(absl::StatusCode::kFailedPrecondition, "NO_CHAT_TEMPLATE",
-                   "chat: the model has no chat template; send text or token_ids");
-  }
-  if (chat.messages_size() < 1 || chat.messages_size() > kMaxMessages) {
-    return InvalidField("chat.messages", "must have 1 to 4096 messages, not " +
-                                             std::to_string(chat.messages_size()));
-  }
-  messages->reserve(static_cast<size_t>(chat.messages_size()));
-  for (int i = 0; i < chat.messages_size(); ++i) {
-    const v1::ChatMessage& message = chat.messages(i);
-    if (message.role().empty()) {
-      return InvalidField("chat.messages[" + std::to_string(i) + "].role",
-                          "missing; say \"user\", \"assistant\" or \"system\"");
-    }
-    messages->push_back({message.role(), message.content()});
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> RenderChat(const std::vector<ChatMessage>& messages,
-                                       bool add_generation_prompt, const ServingModel& model) {
-  absl::StatusOr<std::string> text = model.chat_template->Render(messages, add_generation_prompt);
-  if (text.ok()) return text;
-  return InvalidField("chat",
-                      std::string(text.status().message().data(), text.status().message().size()));
 }
 
 absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
@@ -254,8 +222,7 @@ absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed) {
   if (parsed->kind == ParsedRequest::Prompt::kTokenIds) return absl::OkStatus();
   const bool chat = parsed->kind == ParsedRequest::Prompt::kChat;
   if (chat) {
-    ASSIGN_OR_RETURN(parsed->text,
-                     RenderChat(parsed->messages, parsed->add_generation_prompt, model));
+    ASSIGN_OR_RETURN(parsed->text, RenderChat(parsed->chat));
   }
   // The scheduler frames a turn's text if it is its session's first.
   Request& request = *parsed->request;
@@ -273,7 +240,7 @@ absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed) {
   }
   // The text is not needed again, and a waiting request should not hold it.
   parsed->text = std::string();
-  parsed->messages = {};
+  parsed->chat = {};
   return absl::OkStatus();
 }
 

@@ -12,13 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/values/request.h"
+#include "server/call/chat_codec.h"
 #include "server/call/serving_model.h"
 #include "server/generate/stream_outlet.h"
 
 namespace quire {
 
 namespace v1 {
-class ChatMessages;
 class GenerateRequest;
 }  // namespace v1
 
@@ -28,9 +28,8 @@ struct ParsedRequest {
   std::string request_id;  // the client's choice; empty: the server makes one
   std::string model;       // the served name that the client asked for; empty: any
   Prompt kind = Prompt::kText;
-  std::string text;                   // kText
-  std::vector<ChatMessage> messages;  // kChat
-  bool add_generation_prompt = true;
+  std::string text;  // kText
+  DecodedChat chat;  // kChat
   bool add_special_tokens = true;
   OutputOptions output;
   // For the engine. Its prompt is complete for kTokenIds; otherwise TokenizePrompt fills it.
@@ -54,12 +53,6 @@ absl::Status NeedTokenizer(const std::string& field, const ServingModel& model);
 // Renders and tokenises the prompt, and gives up the text. Costs time linear in the text: not for
 // gRPC's threads. Without a tokenizer the output has no text, and what needs text is refused.
 absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed);
-
-// Messages to the model's prompt text, by its own template.
-absl::Status DecodeChat(const v1::ChatMessages& chat, const ServingModel& model,
-                        std::vector<ChatMessage>* messages);
-absl::StatusOr<std::string> RenderChat(const std::vector<ChatMessage>& messages,
-                                       bool add_generation_prompt, const ServingModel& model);
 
 // Ids as the engine knows them; INVALID_ARGUMENT naming `field` for one outside the vocabulary.
 absl::Status DecodeTokenIds(const std::string& field, std::span<const uint32_t> ids,

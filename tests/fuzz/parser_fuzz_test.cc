@@ -121,8 +121,9 @@ TEST(ParserFuzzTest, Encode) {
 
 TEST(ParserFuzzTest, ChatTemplate) {
   std::vector<std::string> seeds;
-  for (const char* name : {"chatml", "llama31", "mistral", "qwen3", "macros", "deepseek"}) {
-    seeds.push_back(ReadData("chat_templates/" + std::string(name) + ".jinja"));
+  for (const char* name : {"chatml", "llama31", "mistral", "qwen3", "macros", "deepseek", "hermes",
+                           "seed_oss", "exaone4"}) {
+    seeds.push_back(ReadData("chat_templates/families/" + std::string(name) + ".jinja"));
   }
   const auto snippets =
       ReadJsonFile(QUIRE_SOURCE_DIR "/tests/testdata/chat_templates/snippets.json").value();

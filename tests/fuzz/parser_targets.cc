@@ -121,12 +121,15 @@ void FuzzEncode(std::string_view bytes) {
 }
 
 void FuzzChatTemplate(std::string_view bytes) {
-  const auto parsed = ChatTemplate::Parse(std::string(bytes), "<s>", "</s>");
+  const auto parsed =
+      ChatTemplate::Parse(std::string(bytes), {{"bos_token", jinja::Value::Of("<s>")}});
   if (!parsed.ok()) return;
   for (const bool add_generation_prompt : {false, true}) {
-    const auto text =
-        (*parsed)->Render({{"system", "Be \xC3\xA9xact."}, {"user", "1 < 2"}, {"assistant", ""}},
-                          add_generation_prompt);
+    ChatInput chat;
+    chat.messages = {TextMessage("system", "Be \xC3\xA9xact."), TextMessage("user", "1 < 2"),
+                     TextMessage("assistant", "")};
+    chat.add_generation_prompt = add_generation_prompt;
+    const auto text = (*parsed)->Render(chat);
     if (!text.ok()) continue;
     CHECK_LE(text->size(), kMaxOutputBytes);
     CHECK_EQ(FindInvalidUtf8(*text), std::string::npos);

@@ -203,9 +203,11 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   model_.device_description = "script";
   if (options_.tokenizer) model_.tokenizer = ByteTokenizer();
   if (!options_.chat_template.empty()) {
-    auto parsed = ChatTemplate::Parse(options_.chat_template, "<s>", "</s>");
+    auto parsed = ChatTemplates::Of(
+        options_.chat_template,
+        {{"bos_token", jinja::Value::Of("<s>")}, {"eos_token", jinja::Value::Of("</s>")}});
     EXPECT_TRUE(parsed.ok()) << parsed.status();
-    model_.chat_template = std::move(parsed).value();
+    model_.chat_templates = std::move(parsed).value();
   }
   EngineSetup& setup = model_.setup;
   setup.model.architecture = "ScriptForCausalLM";

@@ -1,78 +1,91 @@
-// Finds a checkpoint's template and renders messages with it.
+// Renders a chat with one template.
 #include "server/text/template/chat_template.h"
 
-#include <fstream>
-#include <iterator>
-#include <utility>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "server/text/template/jinja_interpreter.h"
-#include "server/text/template/jinja_parser.h"
-#include "server/text/unicode/unicode.h"
+#include "server/text/jinja/interpreter.h"
+#include "server/text/jinja/parser.h"
+#include "server/text/jinja/values/dict.h"
+#include "server/text/jinja/values/text.h"
 
 namespace quire {
 namespace {
 
 constexpr size_t kMaxTemplateBytes = 256 << 10;
 
-jinja::Value MessageList(const std::vector<ChatMessage>& messages) {
-  jinja::List list;
-  for (const ChatMessage& message : messages) {
-    list.push_back(jinja::Value::Of(jinja::Dict{{"role", jinja::Value::Of(message.role)},
-                                                {"content", jinja::Value::Of(message.content)}}));
-  }
-  return jinja::Value::Of(std::move(list));
+absl::Status Fault(absl::string_view reason) {
+  return absl::InvalidArgumentError(absl::StrCat("chat template: ", reason));
 }
 
-// A token of tokenizer_config.json: a string, or an added token with its content.
-std::string TokenText(const nlohmann::json& config, const char* key) {
-  if (!config.contains(key)) return "";
-  const nlohmann::json& token = config.at(key);
-  if (token.is_string()) return token.get<std::string>();
-  const bool has_content = token.is_object() && token.contains("content");
-  return has_content && token.at("content").is_string() ? token.at("content").get<std::string>()
-                                                        : "";
+void SetVariable(const std::string& name, const jinja::Value& value, TemplateVariables* out) {
+  const auto at = std::ranges::find(*out, name, &TemplateVariables::value_type::first);
+  if (at != out->end()) {
+    at->second = value;
+  } else {
+    out->emplace_back(name, value);
+  }
 }
 
-// chat_template is a string, or a list of named templates; the one named "default" is for chats.
-absl::StatusOr<std::string> TemplateText(const nlohmann::json& config, const std::string& path) {
-  if (!config.contains("chat_template") || config.at("chat_template").is_null()) {
-    return absl::NotFoundError(absl::StrCat(path, ": no chat_template"));
+// The text of the last message: its content, or the last part of it that has text.
+absl::StatusOr<std::string> FinalText(const ChatInput& input) {
+  const jinja::Value* content =
+      input.messages.empty() ? nullptr : input.messages.back().dict().Find("content");
+  if (content != nullptr && content->is_sequence()) {
+    const jinja::List& parts = content->list();
+    const auto has_text = [](const jinja::Value& part) {
+      return part.is_dict() && part.dict().Find("text") != nullptr;
+    };
+    const auto last = std::find_if(parts.rbegin(), parts.rend(), has_text);
+    content = last == parts.rend() ? nullptr : last->dict().Find("text");
   }
-  const nlohmann::json& value = config.at("chat_template");
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_array()) {
-    for (const nlohmann::json& named : value) {
-      if (named.is_object() && named.value("name", nlohmann::json()) == "default" &&
-          named.contains("template") && named.at("template").is_string()) {
-        return named.at("template").get<std::string>();
-      }
-    }
+  if (content == nullptr || !content->is_string()) {
+    return Fault("continue_final_message needs a last message with text");
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": chat_template is neither a string nor a list with a 'default'"));
+  return content->string();
+}
+
+// Cuts the prompt behind the last message, as transformers does.
+absl::Status CutBehind(const std::string& final_text, std::string* prompt) {
+  using jinja::Side;
+  const std::string_view stripped = jinja::Strip(final_text, Side::kBoth);
+  const size_t at = prompt->rfind(stripped);
+  if (at == std::string::npos) {
+    return Fault("continue_final_message: the template does not print the last message as it is");
+  }
+  // A template that keeps the text's last white space keeps it here too.
+  const std::string_view open_end = jinja::Strip(final_text, Side::kLeft);
+  const bool kept =
+      std::string_view(*prompt).substr(at).starts_with(open_end) && open_end == final_text;
+  prompt->resize(at + (kept ? open_end.size() : stripped.size()));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
+jinja::Value TextMessage(const std::string& role, const std::string& content) {
+  jinja::Dict message;
+  message.Set("role", jinja::Value::Of(role));
+  message.Set("content", jinja::Value::Of(content));
+  return jinja::Value::Of(std::move(message));
+}
+
 struct ChatTemplate::Data {
   jinja::Block block;
-  std::string bos_token, eos_token;
+  TemplateVariables constants;
 
-  absl::StatusOr<jinja::Outcome> Run(const std::vector<ChatMessage>& messages,
-                                     bool add_generation_prompt) const {
-    std::vector<std::pair<std::string, jinja::Value>> globals = {
-        {"messages", MessageList(messages)},
-        {"add_generation_prompt", jinja::Value::Of(add_generation_prompt)},
-        {"tools", jinja::Value::MakeNone()},
-        {"documents", jinja::Value::MakeNone()},
-    };
-    // Without such a token the name stays undefined.
-    if (!bos_token.empty()) globals.emplace_back("bos_token", jinja::Value::Of(bos_token));
-    if (!eos_token.empty()) globals.emplace_back("eos_token", jinja::Value::Of(eos_token));
-    return jinja::Run(block, std::move(globals), jinja::Limits());
+  absl::StatusOr<jinja::Outcome> Run(const ChatInput& input) const {
+    jinja::RunInput run;
+    run.now = input.now;
+    run.variables = constants;
+    SetVariable("messages", jinja::Value::Of(input.messages), &run.variables);
+    SetVariable("tools", input.tools, &run.variables);
+    SetVariable("documents", input.documents, &run.variables);
+    SetVariable("add_generation_prompt", jinja::Value::Of(input.add_generation_prompt),
+                &run.variables);
+    for (const auto& [name, value] : input.variables) SetVariable(name, value, &run.variables);
+    return jinja::Run(block, std::move(run));
   }
 };
 
@@ -80,64 +93,32 @@ ChatTemplate::ChatTemplate(std::unique_ptr<const Data> data) : data_(std::move(d
 ChatTemplate::~ChatTemplate() = default;
 
 absl::StatusOr<std::unique_ptr<const ChatTemplate>> ChatTemplate::Parse(
-    const std::string& source, const std::string& bos_token, const std::string& eos_token) {
+    const std::string& source, TemplateVariables constants) {
   if (source.size() > kMaxTemplateBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chat template: ", source.size(), " bytes; the limit is ", kMaxTemplateBytes));
+    return Fault(absl::StrCat(source.size(), " bytes; the limit is ", kMaxTemplateBytes));
   }
   auto data = std::make_unique<Data>();
-  data->bos_token = bos_token;
-  data->eos_token = eos_token;
+  data->constants = std::move(constants);
   absl::StatusOr<jinja::Block> block = jinja::Parse(source);
-  if (!block.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("chat template: ", block.status().message()));
-  }
+  if (!block.ok()) return Fault(block.status().message());
   data->block = *std::move(block);
-  // A template may raise on this sample conversation; other errors are unsupported constructs.
-  const auto outcome = data->Run({{"user", "Hello"}}, /*add_generation_prompt=*/true);
-  if (!outcome.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("chat template: ", outcome.status().message()));
-  }
   return std::unique_ptr<const ChatTemplate>(new ChatTemplate(std::move(data)));
 }
 
-absl::StatusOr<std::unique_ptr<const ChatTemplate>> ChatTemplate::Load(const std::string& dir) {
-  const std::string config_path = dir + "/tokenizer_config.json";
-  absl::StatusOr<nlohmann::json> config = ReadJsonFile(config_path);
-  if (!config.ok() && config.status().code() != absl::StatusCode::kNotFound) return config.status();
-  if (!config.ok() || !config->is_object()) config = nlohmann::json::object();
-
-  const std::string file_path = dir + "/chat_template.jinja";
-  std::ifstream file(file_path, std::ios::binary);
-  std::string source, path = file_path;
-  if (file) {
-    source.assign(std::istreambuf_iterator<char>(file), {});
-  } else {
-    path = config_path;
-    ASSIGN_OR_RETURN(source, TemplateText(*config, path));
-  }
-  auto parsed = Parse(source, TokenText(*config, "bos_token"), TokenText(*config, "eos_token"));
-  if (!parsed.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", parsed.status().message()));
-  }
-  return parsed;
+absl::Status ChatTemplate::Try() const {
+  ChatInput sample;
+  sample.messages.push_back(TextMessage("user", "Hello"));
+  const auto outcome = data_->Run(sample);
+  return outcome.ok() ? absl::OkStatus() : Fault(outcome.status().message());
 }
 
-absl::StatusOr<std::string> ChatTemplate::Render(const std::vector<ChatMessage>& messages,
-                                                 bool add_generation_prompt) const {
-  for (size_t i = 0; i < messages.size(); ++i) {
-    // The interpreter reads code points, so invalid UTF-8 must not reach it.
-    for (const std::string* text : {&messages[i].role, &messages[i].content}) {
-      if (FindInvalidUtf8(*text) != std::string::npos) {
-        return absl::InvalidArgumentError(absl::StrCat("messages[", i, "] is not valid UTF-8"));
-      }
-    }
-  }
-  auto outcome = data_->Run(messages, add_generation_prompt);
-  if (!outcome.ok() || outcome->raised) {
-    const std::string reason =
-        outcome.ok() ? outcome->text : std::string(outcome.status().message());
-    return absl::InvalidArgumentError(absl::StrCat("chat template: ", reason));
+absl::StatusOr<std::string> ChatTemplate::Render(const ChatInput& input) const {
+  auto outcome = data_->Run(input);
+  if (!outcome.ok()) return Fault(outcome.status().message());
+  if (outcome->raised) return Fault(outcome->text);
+  if (input.continue_final_message) {
+    ASSIGN_OR_RETURN(const std::string final_text, FinalText(input));
+    RETURN_IF_ERROR(CutBehind(final_text, &outcome->text));
   }
   return std::move(outcome->text);
 }

@@ -1,35 +1,48 @@
-// ChatTemplate: renders messages to a prompt with the checkpoint's Jinja template. Interprets the
-// subset of Jinja that chat templates use, with limits on steps, depth, output and time. Never runs
-// a template from a request. Immutable after Load; any thread.
+// ChatTemplate: renders messages to a prompt with a Jinja template of the checkpoint, as jinja2
+// does in transformers, with limits on steps, depth, output and time. Never runs a template from a
+// request. Immutable after Parse; any thread.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/text/jinja/values/value.h"
 
 namespace quire {
 
-struct ChatMessage {
-  std::string role;  // "system", "user", "assistant", ...
-  std::string content;
+using TemplateVariables = std::vector<std::pair<std::string, jinja::Value>>;
+
+// A chat as the template sees it. Strings must be valid UTF-8.
+struct ChatInput {
+  jinja::List messages;  // dicts
+  jinja::Value tools = jinja::Value::MakeNone();
+  jinja::Value documents = jinja::Value::MakeNone();
+  TemplateVariables variables;  // further ones; they replace those above
+  bool add_generation_prompt = true;
+  // End the prompt with the last message's content, so that the model goes on with it.
+  bool continue_final_message = false;
+  absl::Time now = absl::UnixEpoch();  // that strftime_now tells, in the process's time zone
 };
+
+// A message of text.
+jinja::Value TextMessage(const std::string& role, const std::string& content);
 
 class ChatTemplate {
  public:
-  // Parses a template and renders a sample. INVALID_ARGUMENT names the unsupported construct.
+  // `constants` are variables of every chat: the special tokens. INVALID_ARGUMENT names line,
+  // column and construct.
   static absl::StatusOr<std::unique_ptr<const ChatTemplate>> Parse(const std::string& source,
-                                                                   const std::string& bos_token,
-                                                                   const std::string& eos_token);
-  // Reads DIR/chat_template.jinja, or else chat_template in tokenizer_config.json. NOT_FOUND if the
-  // model has none.
-  static absl::StatusOr<std::unique_ptr<const ChatTemplate>> Load(const std::string& dir);
+                                                                   TemplateVariables constants);
   ~ChatTemplate();
 
-  // INVALID_ARGUMENT if the template calls raise_exception or exceeds a limit.
-  absl::StatusOr<std::string> Render(const std::vector<ChatMessage>& messages,
-                                     bool add_generation_prompt) const;
+  // INVALID_ARGUMENT if the template calls raise_exception, fails or exceeds a limit.
+  absl::StatusOr<std::string> Render(const ChatInput& input) const;
+  // Whether a chat of one message renders; a template may raise on it.
+  absl::Status Try() const;
 
  private:
   struct Data;

@@ -1,0 +1,19 @@
+// The tests of chat templates: `value is name(arguments)`.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/text/jinja/values/access.h"
+#include "server/text/jinja/values/budget.h"
+#include "server/text/jinja/values/value.h"
+
+namespace quire::jinja {
+
+// Whether `name` is a known test.
+bool IsTest(std::string_view name);
+// INVALID_ARGUMENT for arguments that do not fit, and for a test that is not known.
+absl::StatusOr<bool> ApplyTest(std::string_view name, const Value& value, const Arguments& args,
+                               Budget* budget);
+
+}  // namespace quire::jinja
