@@ -272,19 +272,30 @@ bool IsIgnorable(const ModelConfig& config, const std::string& name) {
 
 // Says which tensors stay unread, one line for each beginning of a name.
 void LogSkipped(const ModelConfig& config, const Checkpoint& checkpoint) {
-  const TensorNames& names = FindFamily(config.architecture)->names;
-  std::map<std::string, int64_t> skipped;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const std::string_view* prefix = SkippedPrefix(names, name);
-    if (prefix != nullptr) ++skipped[std::string(*prefix)];
-  }
-  for (const auto& [prefix, count] : skipped) {
+  for (const auto& [prefix, count] : SkippedTensors(config, checkpoint)) {
     Log(Severity::kInfo, "tensors are not part of the decoder and stay unread",
         {{"prefix", prefix}, {"count", count}});
   }
 }
 
 }  // namespace
+
+std::map<std::string, int64_t> SkippedTensors(const ModelConfig& config,
+                                              const Checkpoint& checkpoint) {
+  const TensorNames& names = FindFamily(config.architecture)->names;
+  std::map<std::string, int64_t> skipped;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const std::string_view* prefix = SkippedPrefix(names, name);
+    if (prefix != nullptr) ++skipped[std::string(*prefix)];
+  }
+  return skipped;
+}
+
+absl::Status DecoderWeights::Check(const Checkpoint& checkpoint, const ModelConfig& config,
+                                   TpInfo tp, const ModelOptions& options) {
+  return Weights::Check(checkpoint, SpecWriter(config, tp, options).Write(),
+                        [&config](const std::string& name) { return IsIgnorable(config, name); });
+}
 
 absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
                                                     const ModelConfig& config, TpInfo tp,

@@ -48,6 +48,9 @@ struct DecoderWeights {
   static absl::StatusOr<DecoderWeights> Load(const std::string& dir, const ModelConfig& config,
                                              TpInfo tp, const ModelOptions& options,
                                              Backend& backend);
+  // The part of Load that reads headers only: errors of Weights::Check.
+  static absl::Status Check(const Checkpoint& checkpoint, const ModelConfig& config, TpInfo tp,
+                            const ModelOptions& options);
   // Device bytes that Load will take.
   static int64_t TotalBytes(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
 };

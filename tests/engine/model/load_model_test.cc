@@ -95,6 +95,26 @@ TEST(LoadTest, NamesTheExtraTensorUnlessItIsHarmless) {
   EXPECT_TRUE(tied.Load().ok());
 }
 
+TEST(LoadTest, NamesAllTensorsThatAreWrong) {
+  LoadedCheckpoint c("llama");
+  const std::string k = "model.layers.0.self_attn.k_proj.weight", norm = "model.norm.weight";
+  for (const std::string& name : {k, norm}) {
+    c.header[name + "_"] = c.header[name];
+    c.header.erase(name);
+  }
+  c.header["model.layers.2.mlp.down_proj.weight"]["shape"] = {112, 64};
+  EXPECT_THAT(c.Message(),
+              AllOf(HasSubstr(k + "\": is missing\n"), HasSubstr(norm + "\": is missing\n"),
+                    HasSubstr("down_proj.weight\": has shape [112, 64]"),
+                    HasSubstr(k + "_\": is not part"), HasSubstr(norm + "_\": is not part")));
+}
+
+TEST(LoadTest, CountsTheTensorsBeyondTheFirstOfAKind) {
+  LoadedCheckpoint c("llama");
+  c.config["num_hidden_layers"] = 30;  // of 3: nine tensors a layer are missing
+  EXPECT_THAT(c.Message(), HasSubstr("\nand 223 more such faults"));
+}
+
 TEST(LoadTest, NamesTheMisshapenTensor) {
   LoadedCheckpoint transposed("llama");
   transposed.header["model.layers.2.mlp.down_proj.weight"]["shape"] = {112, 64};
