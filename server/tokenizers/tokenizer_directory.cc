@@ -28,26 +28,34 @@ absl::StatusOr<nlohmann::json> ReadObjectIfThere(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const std::string& directory) {
-  const std::string json = directory + "/tokenizer.json";
-  const std::string sentencepiece = directory + "/tokenizer.model";
-  const std::string tekken = directory + "/tekken.json";
-  if (Exists(json)) return Tokenizer::Load(json);
-  if (Exists(sentencepiece)) {
+absl::StatusOr<TokenizerSource> ReadTokenizerSource(const std::string& directory) {
+  TokenizerSource source{.path = directory + "/tokenizer.json"};
+  if (Exists(source.path)) {
+    ASSIGN_OR_RETURN(source.file, ReadTokenizerFile(source.path));
+    return source;
+  }
+  source.path = directory + "/tokenizer.model";
+  if (Exists(source.path)) {
     ASSIGN_OR_RETURN(const nlohmann::json config,
                      ReadObjectIfThere(directory + "/tokenizer_config.json"));
-    ASSIGN_OR_RETURN(const TokenizerFile file, ReadSentencePieceFile(sentencepiece, config));
-    return Tokenizer::Make(file, sentencepiece);
+    ASSIGN_OR_RETURN(source.file, ReadSentencePieceFile(source.path, config));
+    return source;
   }
-  if (Exists(tekken)) {
-    ASSIGN_OR_RETURN(const TokenizerFile file, ReadTekkenFile(tekken));
-    return Tokenizer::Make(file, tekken);
+  source.path = directory + "/tekken.json";
+  if (Exists(source.path)) {
+    ASSIGN_OR_RETURN(source.file, ReadTekkenFile(source.path));
+    return source;
   }
   return absl::NotFoundError(
       absl::StrCat(directory,
                    ": has no tokenizer: no tokenizer.json, tokenizer.model or "
                    "tekken.json; name a directory that has one with --tokenizer, or "
                    "serve token ids only with --skip-tokenizer-init"));
+}
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const std::string& directory) {
+  ASSIGN_OR_RETURN(const TokenizerSource source, ReadTokenizerSource(directory));
+  return Tokenizer::Make(source.file, source.path);
 }
 
 }  // namespace quire

@@ -6,8 +6,18 @@
 
 #include "absl/status/statusor.h"
 #include "server/text/tokenizer.h"
+#include "server/text/tokenizer_file.h"
 
 namespace quire {
+
+// A tokenizer's file, read or converted and not yet built.
+struct TokenizerSource {
+  std::string path;
+  TokenizerFile file;
+};
+
+// The part of LoadTokenizer that reads; errors are the same.
+absl::StatusOr<TokenizerSource> ReadTokenizerSource(const std::string& directory);
 
 // Takes the first of these files that `directory` has: tokenizer.json, tokenizer.model (a
 // SentencePiece model), tekken.json (Mistral). NOT_FOUND if it has none; INVALID_ARGUMENT names the
