@@ -21,6 +21,7 @@
 #include "server/identity/key_table.h"
 #include "server/server.h"
 #include "server/session/archive/session_directory.h"
+#include "server/start/plan_serving.h"
 #include "server/tls/certificate_check.h"
 
 namespace quire {

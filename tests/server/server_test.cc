@@ -17,6 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "server/dry_run.h"
 #include "server/front/listen_address.h"
+#include "server/start/plan_serving.h"
 
 namespace quire {
 namespace {
