@@ -27,8 +27,9 @@ struct FamilyKernels {
 struct DeviceLimits {
   std::string_view device;   // as --device names it
   std::string_view kernels;  // for people: "CUDA"
-  // Sizes of a head that attention and the rotary embedding are compiled for; empty: any even one.
-  std::span<const int32_t> head_dims;
+  // head_dim, which every model has even, is a multiple of this.
+  int32_t head_multiple = 1;
+  int32_t max_head_dim = kNoLimit;
   // Query heads of one key/value head.
   int32_t max_group = kNoLimit;
   // hidden_size and a rank's intermediate_size are multiples of this.
@@ -39,8 +40,8 @@ struct DeviceLimits {
   int32_t max_rows = kNoLimit;
   // Tokens of one sequence.
   int32_t max_context = kNoLimit;
-  // Elements of a step's gated activations: tokens times a rank's intermediate_size.
-  int64_t max_gated = std::numeric_limits<int64_t>::max();
+  // Elements of a step's activations: tokens times hidden_size or a rank's intermediate_size.
+  int64_t max_elements = std::numeric_limits<int64_t>::max();
   // Types of weights, and whether the KV cache has the type of the weights.
   std::span<const DType> weight_dtypes;
   bool kv_as_weights = false;
@@ -49,7 +50,6 @@ struct DeviceLimits {
 
 inline constexpr std::array kAllDTypes = {DType::kF32, DType::kBF16, DType::kF16};
 inline constexpr std::array kHalfDTypes = {DType::kBF16, DType::kF16};
-inline constexpr std::array<int32_t, 2> kCudaHeadDims = {64, 128};
 
 // Every width is taken whole vectors first and the rest one by one.
 inline constexpr DeviceLimits kCpuLimits = {
@@ -67,8 +67,9 @@ inline constexpr DeviceLimits kCpuLimits = {
 inline constexpr DeviceLimits kCudaLimits = {
     .device = "cuda",
     .kernels = "CUDA",
-    // attention/paged_attention_plan.cu, rows/rope_store_kv.cu: the sizes that are instantiated.
-    .head_dims = kCudaHeadDims,
+    // rows/rope_store_kv.cu: two halves of vectors of eight elements, in the lanes of a warp.
+    .head_multiple = 16,
+    .max_head_dim = 32 * 8,
     // attention/attention_plan.h: a decoding token's query heads are the rows of one matrix
     // instruction.
     .max_group = 16,
@@ -83,12 +84,13 @@ inline constexpr DeviceLimits kCudaLimits = {
     .max_rows = 3200,
     // sample/sample_row.cuh: 19 bits count how often a sequence has a token.
     .max_context = 1 << 19,
-    // rows/silu_mul.cu: 31 bits number the vectors of eight elements.
-    .max_gated = (int64_t{1} << 31) * 8 - 1,
+    // rows/each_element.cuh: 31 bits number the vectors of eight elements.
+    .max_elements = (int64_t{1} << 31) * 8 - 1,
     // device/dispatch.h, matmul/matmul.cc: the two types that matrix units take.
     .weight_dtypes = kHalfDTypes,
     // attention/paged_attention_plan.cu: queries, keys and values have one type.
     .kv_as_weights = true,
+    .family_kernels = {.layer_norm = true, .add_scaled = true, .scale = true, .gelu = true},
 };
 
 // The limits of a resolved --device.

@@ -21,10 +21,9 @@ class Reasons {
       : kernels_(std::string(limits.kernels) + " "), limits_(limits) {}
 
   void CheckModel(const ModelConfig& model, int32_t ranks) {
-    const auto& dims = limits_.head_dims;
-    if (!dims.empty() && std::ranges::find(dims, model.head_dim) == dims.end()) {
-      Add("head_dim ", model.head_dim, ": the ", kernels_, "attention kernels take ",
-          absl::StrJoin(dims, " and "), kUseCpu);
+    if (model.head_dim % limits_.head_multiple != 0 || model.head_dim > limits_.max_head_dim) {
+      Add("head_dim ", model.head_dim, ": the ", kernels_, "attention kernels take multiples of ",
+          limits_.head_multiple, " up to ", limits_.max_head_dim, kUseCpu);
     }
     const auto kv_heads = static_cast<int32_t>(KvShard(model.num_kv_heads, {.size = ranks}).count);
     const int32_t group = model.num_heads / ranks / kv_heads;
@@ -75,12 +74,8 @@ class Reasons {
       Add("--max-model-len ", demand.max_model_len, ": the ", kernels_,
           "sampling kernel takes at most ", limits_.max_context, "; lower it");
     }
-    const int64_t width = demand.model.intermediate_size / demand.ranks;
-    if (demand.max_num_batched_tokens > limits_.max_gated / width) {
-      Add("--max-num-batched-tokens ", demand.max_num_batched_tokens, ": with intermediate_size ",
-          demand.model.intermediate_size, " the ", kernels_, "feed-forward kernels take at most ",
-          limits_.max_gated / width, "; lower it");
-    }
+    CheckElements(demand, "intermediate_size", demand.model.intermediate_size, demand.ranks);
+    CheckElements(demand, "hidden_size", demand.model.hidden_size, 1);
   }
 
   void CheckTypes(DType weights, DType kv) {
@@ -110,6 +105,13 @@ class Reasons {
     if (!needed || has) return;
     Add("the ", kernels_, "backend cannot do ", what, " of ", model.architecture,
         " yet; --device cpu can");
+  }
+
+  void CheckElements(const KernelDemand& demand, const char* key, int32_t width, int32_t ranks) {
+    const int64_t most = limits_.max_elements / (width / ranks);
+    if (demand.max_num_batched_tokens <= most) return;
+    Add("--max-num-batched-tokens ", demand.max_num_batched_tokens, ": with ", key, " ", width,
+        " the ", kernels_, "elementwise kernels take at most ", most, "; lower it");
   }
 
   void CheckWidth(const char* key, int32_t width, int32_t ranks) {

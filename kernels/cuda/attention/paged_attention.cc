@@ -118,8 +118,7 @@ int64_t PagedAttention::SpaceBytes(const AttentionLimits& limits, int num_sms) {
 
 PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& device, void* space)
     : limits_(limits), device_(device), space_(space) {
-  CHECK(limits.head_dim == kCudaHeadDims[0] || limits.head_dim == kCudaHeadDims[1]);
-  static_assert(kCudaHeadDims == std::array{64, 128});
+  CHECK(limits.head_dim == 64 || limits.head_dim == 128);
   static_assert(kCudaLimits.max_group == kDecodeRows);
   CHECK_EQ(limits.num_heads % limits.num_kv_heads, 0);
   CHECK_LE(limits.num_heads / limits.num_kv_heads, kDecodeRows);
