@@ -26,7 +26,14 @@ struct AttentionSpace {
   uint32_t* tickets = nullptr;  // counts the items (tile and head) that prefill CTAs have drawn
 };
 
-constexpr int32_t StateRowFloats(int32_t head_dim) { return head_dim + 4; }
+// The sizes of a head for which kernels are compiled. Another takes the next larger one: registers
+// and shared memory then hold zeros past its end, and memory has rows of its own size.
+inline constexpr int32_t kMaxHeadDim = 256;
+constexpr int32_t CompiledHeadDim(int32_t head_dim) {
+  return head_dim == 64 ? 64 : head_dim <= 128 ? 128 : kMaxHeadDim;
+}
+
+constexpr int32_t StateRowFloats(int32_t compiled_head_dim) { return compiled_head_dim + 4; }
 
 // The arguments of the plan.
 struct PlanArgs {
@@ -56,7 +63,12 @@ struct AttentionArgs {
   int32_t group;           // G
   uint32_t group_inverse;  // ceil(2^31 / G)
   int32_t window;
-  float scale_log2;  // scale of the scores, for exponentials to base 2
+  int32_t head_dim;
+  // Of the scores, for exponentials to base 2. With cap_log2 > 0 the soft cap scales them instead:
+  // cap_log2 * tanh(score * cap_factor * ln(2) / 2).
+  float scale_log2;
+  float cap_factor;
+  float cap_log2;
   const int32_t* block_table;
   int64_t table_stride;
   AttentionSpace space;
@@ -77,8 +89,28 @@ struct AttentionArgs {
   }
 };
 
+// Head: a compiled size. Rows in memory have kDim elements if kWhole, else a.head_dim.
+template <int D, bool kWhole>
+struct Head {
+  static constexpr int kDim = D;
+  static constexpr int32_t Row(const AttentionArgs& a) { return kWhole ? D : a.head_dim; }
+  // Whether element `at` of the kDim lies within the row.
+  static constexpr bool Has(const AttentionArgs& a, int32_t at) {
+    return kWhole || at < a.head_dim;
+  }
+};
+
+// fn(Head{}) for a head of this size.
+template <typename Fn>
+void DispatchHead(int32_t head_dim, Fn&& fn) {
+  if (head_dim == 64) return fn(Head<64, true>{});
+  if (head_dim == 128) return fn(Head<128, true>{});
+  if (head_dim < 128) return fn(Head<128, false>{});
+  fn(Head<kMaxHeadDim, false>{});
+}
+
 // CTAs of the decode kernel a multiprocessor, all resident at once.
-inline constexpr int kDecodeCtasPerSm = 2;
+constexpr int DecodeCtasPerSm(int32_t head_dim) { return head_dim > 128 ? 1 : 2; }
 
 // Allows a kernel more than 48 KiB of shared memory; the runtime wants to be asked once.
 template <auto kKernel, uint32_t kBytes>

@@ -78,6 +78,17 @@ __device__ __forceinline__ float Reciprocal(float x) {
   return y;
 }
 
+// Soft cap: cap_log2 * tanh(s * factor * ln(2) / 2), from 1 - 2 / (1 + e^2x) = tanh(x). The
+// hardware's own tanh is off by 2^-11, which an exponential would make a per cent.
+template <int kBlocks>
+__device__ __forceinline__ void CapScores(float (&s)[kBlocks][4], float factor, float cap_log2) {
+#pragma unroll
+  for (int i = 0; i < kBlocks * 4; ++i) {
+    float& x = s[i / 4][i % 4];
+    x = fmaf(-2.0f * cap_log2, Reciprocal(1.0f + Exp2(x * factor)), cap_log2);
+  }
+}
+
 // The value to subtract before the exponential. Where a row sees no token yet, -inf - -inf would be
 // NaN.
 __device__ __forceinline__ float FiniteTop(float top) { return top == -INFINITY ? 0.0f : top; }
