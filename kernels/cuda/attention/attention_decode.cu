@@ -182,14 +182,17 @@ class Queries {
       for (int at = lane; at < kDecodeRows * (D / 8); at += 32) {
         const int row = at / (D / 8), vector = at % (D / 8);
         StoreVector(shared_ + SwizzledOffset<D>(row, vector),
-                    Read<uint4>(a, s, head, row, vector * 8));
+                    Row(a, s, head, row).template Read<uint4>(a, vector * 8));
       }
       __syncwarp();
     } else {
 #pragma unroll
-      for (int i = 0; i < D / 4; ++i) {
-        const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
-        fragment_[i / 4][i % 4] = Read<uint32_t>(a, s, head, row, column);
+      for (int half = 0; half < 2; ++half) {
+        const Row row(a, s, head, lane / 4 + 8 * half);
+#pragma unroll
+        for (int i = 0; i < D / 8; ++i) {
+          fragment_[i / 2][half + i % 2 * 2] = row.template Read<uint32_t>(a, i * 8 + lane % 4 * 2);
+        }
       }
     }
   }
@@ -204,14 +207,19 @@ class Queries {
   }
 
  private:
-  template <typename Vector>
-  __device__ __forceinline__ static Vector Read(const AttentionArgs& a, const DecodeSequence& s,
-                                                int head, int row, int column) {
-    if (row >= s.num_queries * a.group || !H::Has(a, column)) return Vector{};
-    const T* q = static_cast<const T*>(a.q) + (s.query_begin + a.QueryOf(row)) * a.q_stride +
-                 (head * a.group + a.InGroup(row)) * H::Row(a) + column;
-    return *reinterpret_cast<const Vector*>(q);
-  }
+  struct Row {
+    bool valid;
+    const T* q;
+
+    __device__ Row(const AttentionArgs& a, const DecodeSequence& s, int head, int row)
+        : valid(row < s.num_queries * a.group),
+          q(static_cast<const T*>(a.q) + (s.query_begin + a.QueryOf(row)) * a.q_stride +
+            (head * a.group + a.InGroup(row)) * H::Row(a)) {}
+    template <typename Vector>
+    __device__ __forceinline__ Vector Read(const AttentionArgs& a, int column) const {
+      return valid && H::Has(a, column) ? *reinterpret_cast<const Vector*>(q + column) : Vector{};
+    }
+  };
 
   const uint32_t shared_;
   uint32_t fragment_[kInShared ? 1 : D / 16][4];
@@ -242,7 +250,7 @@ struct TokensAt {
 };
 
 // Adds a warp's tokens to its rows.
-template <typename T, typename H, int D = H::kDim>
+template <typename T, typename H, bool kCapped, int D = H::kDim>
 __device__ __forceinline__ void TakeTile(const AttentionArgs& a, const Queries<T, H>& q,
                                          const Sight& sight, TokensAt at, RunningRows<D>& rows) {
   const auto [token, tile] = at;
@@ -259,7 +267,7 @@ __device__ __forceinline__ void TakeTile(const AttentionArgs& a, const Queries<T
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] += odd[i / 4][i % 4];
-  if (a.cap_log2 > 0) CapScores(s, a.cap_factor, a.cap_log2);
+  if constexpr (kCapped) CapScores(s, a.cap_factor, a.cap_log2);
   if (token < sight.all_low || token + kWarpTokens > sight.all_high) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -398,7 +406,7 @@ __device__ __forceinline__ void Wait() {
   PdlTrigger();
 }
 
-template <typename T, typename H>
+template <typename T, typename H, bool kCapped>
 __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void DecodeKernel(
     const __grid_constant__ AttentionArgs a) {
   constexpr int D = H::kDim;
@@ -446,7 +454,8 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
       CopyWait<Of::kStages - 1>();
       __syncwarp();
       if (walk.has_tokens()) {
-        TakeTile(a, q, sight, {walk.token(), stages + stage * Of::kStageBytes}, rows);
+        TakeTile<T, H, kCapped>(a, q, sight, {walk.token(), stages + stage * Of::kStageBytes},
+                                rows);
       }
       __syncwarp();
     }
@@ -476,21 +485,22 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
   }
 }
 
-template <typename T, typename H>
+template <typename T, typename H, bool kCapped>
 void LaunchTyped(const AttentionArgs& args, const Device& device) {
-  AllowShared<DecodeKernel<T, H>, Sizes<H>::kSharedBytes>();
+  AllowShared<DecodeKernel<T, H, kCapped>, Sizes<H>::kSharedBytes>();
   const auto ctas = static_cast<uint32_t>(DecodeCtasPerSm(H::kDim) * device.num_sms);
   Launch(device,
          {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = Sizes<H>::kSharedBytes},
-         DecodeKernel<T, H>, args);
+         DecodeKernel<T, H, kCapped>, args);
 }
 
 }  // namespace
 
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device) {
   DispatchHalf(p.kv.dtype, [&](auto tag) {
-    DispatchHead(p.kv.head_dim,
-                 [&](auto head) { LaunchTyped<decltype(tag), decltype(head)>(args, device); });
+    DispatchHead(p.kv.head_dim, args.cap_log2 > 0, [&](auto head, auto capped) {
+      LaunchTyped<decltype(tag), decltype(head), capped.value>(args, device);
+    });
   });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/attention/paged_attention.h"
@@ -44,6 +45,7 @@ struct PlanArgs {
   int32_t group;
   int32_t num_kv_heads;
   int32_t window;
+  bool wide;  // heads above 128
   int32_t num_sms;
   int32_t num_ctas;  // of the decode kernel
   int32_t max_rows;
@@ -100,13 +102,16 @@ struct Head {
   }
 };
 
-// fn(Head{}) for a head of this size.
+// fn(Head{}, std::bool_constant<capped>{}) for a head of this size. Few models have soft caps: two
+// kernels do for all their heads.
 template <typename Fn>
-void DispatchHead(int32_t head_dim, Fn&& fn) {
-  if (head_dim == 64) return fn(Head<64, true>{});
-  if (head_dim == 128) return fn(Head<128, true>{});
-  if (head_dim < 128) return fn(Head<128, false>{});
-  fn(Head<kMaxHeadDim, false>{});
+void DispatchHead(int32_t head_dim, bool capped, Fn&& fn) {
+  if (capped && head_dim <= 128) return fn(Head<128, false>{}, std::true_type{});
+  if (capped) return fn(Head<kMaxHeadDim, false>{}, std::true_type{});
+  if (head_dim == 64) return fn(Head<64, true>{}, std::false_type{});
+  if (head_dim == 128) return fn(Head<128, true>{}, std::false_type{});
+  if (head_dim < 128) return fn(Head<128, false>{}, std::false_type{});
+  fn(Head<kMaxHeadDim, false>{}, std::false_type{});
 }
 
 // CTAs of the decode kernel a multiprocessor, all resident at once.

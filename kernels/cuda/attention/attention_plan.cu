@@ -51,7 +51,7 @@ __device__ Sums SumSequences(const PlanArgs& a, const SharedSums& shared) {
       sequence.table_row = a.table_row[s];
       decodes = Decodes(sequence.num_queries, a.group);
       if (decodes) {
-        sequence = PlanDecode(sequence, a.group, a.num_kv_heads, a.window);
+        sequence = PlanDecode(sequence, a.group, a.num_kv_heads, a.window, a.wide);
         mine = {1, a.num_kv_heads * sequence.num_chunks, a.num_kv_heads * CostOfHead(sequence), 0};
       } else {
         mine.tiles = CeilDiv(sequence.num_queries * a.group, kPrefillRows);

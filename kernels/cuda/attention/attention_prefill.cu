@@ -32,8 +32,8 @@ constexpr int kThreads = (1 + kGroups) * kGroupThreads;
 constexpr int kQueryThreads = 96;
 constexpr int kGroupRows = kPrefillRows / kGroups;
 constexpr int kSlots = 2;  // of items, of K and of V
-// 128 * 56 + 256 * 224 registers of the 65536.
-constexpr int kSupplierRegisters = 56, kConsumerRegisters = 224;
+// 128 * 48 + 256 * 232 registers of the 65536.
+constexpr int kSupplierRegisters = 48, kConsumerRegisters = 232;
 
 // A CTA's unit of work; head < 0 ends the CTA.
 struct Item {
@@ -541,11 +541,8 @@ void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int
   const int64_t max_items = max_tiles * args.num_kv_heads;
   DispatchHalf(p.kv.dtype, [&](auto tag) {
     using T = decltype(tag);
-    DispatchHead(p.kv.head_dim, [&](auto head) {
-      using H = decltype(head);
-      if (args.cap_log2 == 0) return LaunchTyped<T, H, false>(p, args, max_items, device);
-      // Few models have caps: a kernel each for heads up to 128 and above.
-      LaunchTyped<T, Head<std::max(H::kDim, 128), false>, true>(p, args, max_items, device);
+    DispatchHead(p.kv.head_dim, args.cap_log2 > 0, [&](auto head, auto capped) {
+      LaunchTyped<T, decltype(head), capped.value>(p, args, max_items, device);
     });
   });
 }
