@@ -30,8 +30,6 @@ struct DeviceLimits {
   // head_dim, which every model has even, is a multiple of this.
   int32_t head_multiple = 1;
   int32_t max_head_dim = kNoLimit;
-  // Query heads of one key/value head.
-  int32_t max_group = kNoLimit;
   // hidden_size and a rank's intermediate_size are multiples of this.
   int32_t width_multiple = 1;
   int32_t max_hidden = kNoLimit;
@@ -70,9 +68,6 @@ inline constexpr DeviceLimits kCudaLimits = {
     // rows/rope_store_kv.cu: two halves of vectors of eight elements, in the lanes of a warp.
     .head_multiple = 16,
     .max_head_dim = 32 * 8,
-    // attention/attention_plan.h: a decoding token's query heads are the rows of one matrix
-    // instruction.
-    .max_group = 16,
     // rows/row_layout.h: loads and stores of eight elements, 16 bytes in the narrow types.
     .width_multiple = 8,
     // rows/rms_norm.cu: two vectors of eight elements for each of 1024 threads.
@@ -80,8 +75,8 @@ inline constexpr DeviceLimits kCudaLimits = {
     // sample/sample.cu: a row of logits lies in the shared memory of a cluster of 16 blocks, 192
     // KiB of 4-byte logits in each.
     .max_vocab = 16 * (192 << 10) / 4,
-    // attention/paged_attention_plan.cu: running sums over the rows in 48 KiB of shared memory.
-    .max_rows = 3200,
+    // attention/attention_plan.cu: running sums over the rows in shared memory.
+    .max_rows = 4096 + 1,
     // sample/sample_row.cuh: 19 bits count how often a sequence has a token.
     .max_context = 1 << 19,
     // rows/each_element.cuh: 31 bits number the vectors of eight elements.

@@ -25,13 +25,6 @@ class Reasons {
       Add("head_dim ", model.head_dim, ": the ", kernels_, "attention kernels take multiples of ",
           limits_.head_multiple, " up to ", limits_.max_head_dim, kUseCpu);
     }
-    const auto kv_heads = static_cast<int32_t>(KvShard(model.num_kv_heads, {.size = ranks}).count);
-    const int32_t group = model.num_heads / ranks / kv_heads;
-    if (group > limits_.max_group) {
-      Add("num_attention_heads ", model.num_heads, ": ", group,
-          " query heads for each of num_key_value_heads ", model.num_kv_heads, "; the ", kernels_,
-          "attention kernels take at most ", limits_.max_group, kUseCpu);
-    }
     CheckWidth("hidden_size", model.hidden_size, 1);
     CheckWidth("intermediate_size", model.intermediate_size, ranks);
     if (model.hidden_size > limits_.max_hidden) {

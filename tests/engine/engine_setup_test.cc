@@ -189,11 +189,11 @@ TEST_F(EngineSetupTest, RefusesUnsupportedSettingsOnAGpu) {
 // The reasons themselves: tests/engine/model/capability_check_test.cc.
 TEST_F(EngineSetupTest, ModelsBeyondTheKernelsOfTheDeviceAreRefusedOnThatDeviceOnly) {
   WriteModel(R"("head_dim": 72, "hidden_size": 4100)");
-  config_.max_num_seqs = 4096;
+  config_.max_num_seqs = 5000;
   EXPECT_EQ(Plan().status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("head_dim 72: the CUDA attention kernels take multiples"),
                                HasSubstr("\nhidden_size 4100: "),
-                               HasSubstr("\n--max-num-seqs 4096: "), HasSubstr("--device cpu")));
+                               HasSubstr("\n--max-num-seqs 5000: "), HasSubstr("--device cpu")));
   config_.device = "cpu";
   config_.max_model_len = 512;
   EXPECT_TRUE(PlanEngine(config_, {}, host_).ok());

@@ -4,7 +4,7 @@
 //
 // Activations, the residual stream, weights and KV have one type, bf16 or f16; norm weights and
 // biases that type or f32; logits and the rope table f32. Block sizes are 16, 32 and 64;
-// device_limits.h has the sizes of heads and groups.
+// device_limits.h has the other shapes.
 #pragma once
 
 #include "kernels/buffer.h"
