@@ -14,16 +14,6 @@ namespace quire {
 
 inline constexpr int32_t kNoLimit = std::numeric_limits<int32_t>::max();
 
-// Which operations that only some families need (family_operations.h) the kernels have, and whether
-// attention takes a soft cap.
-struct FamilyKernels {
-  bool layer_norm = false;
-  bool add_scaled = false;
-  bool scale = false;
-  bool gelu = false;
-  bool attention_soft_cap = false;
-};
-
 struct DeviceLimits {
   std::string_view device;   // as --device names it
   std::string_view kernels;  // for people: "CUDA"
@@ -43,7 +33,6 @@ struct DeviceLimits {
   // Types of weights, and whether the KV cache has the type of the weights.
   std::span<const DType> weight_dtypes;
   bool kv_as_weights = false;
-  FamilyKernels family_kernels;
 };
 
 inline constexpr std::array kAllDTypes = {DType::kF32, DType::kBF16, DType::kF16};
@@ -54,11 +43,6 @@ inline constexpr DeviceLimits kCpuLimits = {
     .device = "cpu",
     .kernels = "CPU",
     .weight_dtypes = kAllDTypes,
-    .family_kernels = {.layer_norm = true,
-                       .add_scaled = true,
-                       .scale = true,
-                       .gelu = true,
-                       .attention_soft_cap = true},
 };
 
 // Each number is the fact of one kernel; a static_assert beside that fact ties the two.
@@ -85,7 +69,6 @@ inline constexpr DeviceLimits kCudaLimits = {
     .weight_dtypes = kHalfDTypes,
     // attention/paged_attention_plan.cu: queries, keys and values have one type.
     .kv_as_weights = true,
-    .family_kernels = {.layer_norm = true, .add_scaled = true, .scale = true, .gelu = true},
 };
 
 // The limits of a resolved --device.

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/tp.h"
 
 namespace quire {
@@ -35,26 +34,6 @@ class Reasons {
       Add("vocab_size ", model.vocab_size, ": the ", kernels_, "sampling kernel takes at most ",
           limits_.max_vocab, kUseCpu);
     }
-  }
-
-  // The facts of a family that need an operation of their own.
-  void CheckFamily(const ModelConfig& model) {
-    const DecoderFacts& facts = model.facts;
-    const FamilyKernels& has = limits_.family_kernels;
-    const Family* family = FindFamily(model.architecture);
-    const bool norms_before =
-        family == nullptr || !(family->names.input_norm.empty() ||
-                               (family->names.mlp_norm.empty() && !facts.parallel_blocks));
-    const bool layer_norms = facts.norm == NormKind::kLayer || facts.qk_norm == QkNorm::kLayerHeads;
-    Need(layer_norms, has.layer_norm, "layer norms", model);
-    Need(facts.parallel_blocks, has.add_scaled, "parallel blocks", model);
-    Need(!norms_before, has.add_scaled, "blocks without a norm before them", model);
-    Need(facts.residual_scale != 1, has.add_scaled, "scaled residuals", model);
-    Need(facts.embedding_scale != 1, has.scale, "scaled embeddings", model);
-    Need(facts.logit_scale != 1, has.scale, "scaled logits", model);
-    Need(facts.logit_soft_cap != 0, has.scale, "soft caps of logits", model);
-    Need(facts.activation == Activation::kGelu, has.gelu, "GELU", model);
-    Need(facts.attention_soft_cap != 0, has.attention_soft_cap, "soft caps of attention", model);
   }
 
   void CheckSettings(const KernelDemand& demand) {
@@ -94,12 +73,6 @@ class Reasons {
     reasons_.push_back(absl::StrCat(parts...));
   }
 
-  void Need(bool needed, bool has, const char* what, const ModelConfig& model) {
-    if (!needed || has) return;
-    Add("the ", kernels_, "backend cannot do ", what, " of ", model.architecture,
-        " yet; --device cpu can");
-  }
-
   void CheckElements(const KernelDemand& demand, const char* key, int32_t width, int32_t ranks) {
     const int64_t most = limits_.max_elements / (width / ranks);
     if (demand.max_num_batched_tokens <= most) return;
@@ -124,7 +97,6 @@ class Reasons {
 absl::Status CheckDeviceCan(const KernelDemand& demand, const DeviceLimits& limits) {
   Reasons reasons(limits);
   reasons.CheckModel(demand.model, demand.ranks);
-  reasons.CheckFamily(demand.model);
   reasons.CheckSettings(demand);
   reasons.CheckTypes(demand.weight_dtype, demand.kv_dtype);
   return reasons.status();

@@ -60,16 +60,6 @@ class EngineSetupTest : public ::testing::Test {
   int64_t host_ = 512 * kGiB;
 };
 
-TEST_F(EngineSetupTest, NamesTheOperationsOfAFamilyThatTheGpuLacks) {
-  WriteModel(R"("architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "head_dim": 128,
-             "hidden_act": "gelu_pytorch_tanh")");
-  EXPECT_EQ(Refusal(),
-            "the CUDA backend cannot do soft caps of attention of Gemma2ForCausalLM yet; --device "
-            "cpu can");
-  config_.device = "cpu";
-  EXPECT_TRUE(PlanEngine(config_).ok());
-}
-
 TEST_F(EngineSetupTest, DynamicRotationIsPlainUnlessALongerContextIsAsked) {
   WriteModel(R"("rope_scaling": {"type": "dynamic", "factor": 2.0},
              "max_position_embeddings": 4096)");

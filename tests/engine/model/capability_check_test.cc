@@ -163,45 +163,6 @@ TEST_F(CapabilityCheckTest, Types) {
 }
 
 // A device that lacks one operation refuses the models that need it; CUDA lacks attention's cap.
-TEST_F(CapabilityCheckTest, OperationsThatAFamilyNeeds) {
-  model_.architecture = "Gemma2ForCausalLM";
-  const auto refusal = [](const std::string& what) {
-    return "the CUDA backend cannot do " + what + " of Gemma2ForCausalLM yet; --device cpu can";
-  };
-  EXPECT_EQ(OnCuda(), "");
-  DeviceLimits lacking = kCudaLimits;
-  lacking.family_kernels = {};
-  const std::pair<DecoderFacts, const char*> cases[] = {
-      {{.norm = NormKind::kLayer}, "layer norms"},
-      {{.qk_norm = QkNorm::kLayerHeads}, "layer norms"},
-      {{.activation = Activation::kGelu}, "GELU"},
-      {{.parallel_blocks = true}, "parallel blocks"},
-      {{.embedding_scale = 2}, "scaled embeddings"},
-      {{.residual_scale = 0.5f}, "scaled residuals"},
-      {{.attention_soft_cap = 50}, "soft caps of attention"},
-      {{.logit_scale = 0.5f}, "scaled logits"},
-      {{.logit_soft_cap = 30}, "soft caps of logits"}};
-  for (const auto& [facts, what] : cases) {
-    model_.facts = facts;
-    EXPECT_EQ(CheckDeviceCan(Demand(), lacking).message(), refusal(what));
-    EXPECT_EQ(OnCuda(), facts.attention_soft_cap == 0 ? "" : refusal(what));
-  }
-  // Kernels take these as they are: another scale of scores, other weights of norms, norms of
-  // heads.
-  model_.facts = {.norm_offset = 1, .qk_norm = QkNorm::kHead, .attention_scale = 0.1f};
-  EXPECT_TRUE(CheckDeviceCan(Demand(), lacking).ok());
-  model_.facts = {};
-  model_.architecture = "Olmo2ForCausalLM";
-  EXPECT_EQ(CheckDeviceCan(Demand(), lacking).message(),
-            "the CUDA backend cannot do blocks without a norm before them of Olmo2ForCausalLM yet; "
-            "--device cpu can");
-  EXPECT_EQ(OnCuda(), "");
-  for (const char* architecture : {"Phi3ForCausalLM", "Glm4ForCausalLM", "SmolLM3ForCausalLM"}) {
-    model_.architecture = architecture;
-    EXPECT_TRUE(CheckDeviceCan(Demand(), lacking).ok()) << architecture;
-  }
-}
-
 TEST_F(CapabilityCheckTest, NamesEveryReasonAtOnce) {
   model_.head_dim = 72, model_.hidden_size = 4100;
   max_num_seqs_ = 5000;
