@@ -21,7 +21,8 @@ SUITES = {
     "matmul_gpu_test": "*.AcceptsStridedRows*:*.AcceptsUnalignedRows:"
                        "*.BitsOfFewTokensDoNotDependOnTheSliceOfRows",
     "paged_attention_gpu_test": "*.ServesDecodeAndPrefill*:*.PrefillChunks*:*.BitsDoNotDepend*",
-    "model_gpu_test": "*BitsDoNotDependOnTheBatch/llama:*BitsDoNotDependOnTheBatch/qwen3",
+    "model_gpu_test": ":".join(f"*BitsDoNotDependOnTheBatch/{name}" for name in (
+        "llama", "qwen3", "gemma2", "stablelm_parallel", "shape_group_24")),
     "nonfinite_gpu_test": "*.NonfiniteRowLeaves*",
     "group_gpu_test": "*.RowsAndSamplesArrive/2:*ReplaysStayExactWithLateRanks/2",
 }

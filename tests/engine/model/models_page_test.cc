@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/json.h"
 #include "engine/model/capability_check.h"
 #include "tests/engine/model/checkpoints.h"
 #include "tests/engine/model/model_runner.h"
@@ -18,14 +19,28 @@
 namespace quire::testing {
 namespace {
 
-// Those of which wider checkpoints, with heads of 64 or 128, were compared with transformers on a
-// GPU (make_checkpoints.py).
-const std::set<std::string> kProvedOnGpu = {"LlamaForCausalLM", "MistralForCausalLM",
-                                            "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
+// The checkpoints whose wide form a GPU has compared with transformers, from the report of
+// model_gpu_test, in the form of its tests' names.
+std::set<std::string> ProvedOnGpu() {
+  const std::string before = "Checkpoints/GpuParity.LogitsMatchTransformers/";
+  const nlohmann::json report =
+      *ReadJsonFile(std::string(QUIRE_SOURCE_DIR) + "/bench/results/gpu.json");
+  std::set<std::string> proved;
+  for (const nlohmann::json& run : report.at("runs")) {
+    const nlohmann::json entry = run.at("tests").value("model_gpu_test", nlohmann::json());
+    if (entry.empty() || entry.at("failures") != 0) continue;
+    for (const auto& [name, values] : entry.at("properties").items()) {
+      const bool compared = name.starts_with(before) && values.contains("relative_error");
+      if (compared) proved.insert(name.substr(before.size()));
+    }
+  }
+  return proved;
+}
 
 // Whether the CUDA kernels serve a model of these facts, in sizes that they take.
-std::string OnCuda(ModelConfig model, int32_t head_dim) {
-  model.hidden_size = 4096, model.intermediate_size = 14336, model.head_dim = head_dim;
+std::string OnCuda(ModelConfig model, const TestCheckpoint& checkpoint, bool proved) {
+  model.hidden_size = 4096, model.intermediate_size = 14336;
+  model.head_dim = checkpoint.head_dim;
   model.num_heads = 32, model.num_kv_heads = 8;
   const KernelDemand demand{.model = model,
                             .weight_dtype = DType::kBF16,
@@ -33,22 +48,19 @@ std::string OnCuda(ModelConfig model, int32_t head_dim) {
                             .max_num_seqs = 256,
                             .max_num_batched_tokens = 2048};
   const absl::Status status = CheckDeviceCan(demand, kCudaLimits);
-  if (status.ok()) {
-    const bool proved =
-        kProvedOnGpu.contains(model.architecture) && (head_dim == 64 || head_dim == 128);
-    return proved ? "yes" : "not yet compared";
-  }
-  return "refused";
+  return !status.ok() ? "refused" : proved ? "yes" : "not yet compared";
 }
 
 std::string Table() {
   std::string table =
       "| models | architecture | differs from llama by | ranks | CUDA |\n|---|---|---|---|---|\n";
+  const std::set<std::string> proved = ProvedOnGpu();
   for (const TestCheckpoint& checkpoint : FamilyCheckpoints()) {
     const ModelConfig config = *ModelConfig::Load(ModelDir(checkpoint.name));
+    const bool on_gpu = proved.contains(TestNameOf(checkpoint));
     const char* ranks = config.CheckTensorParallel(2).ok() ? "any" : "one";
     absl::StrAppend(&table, "| ", checkpoint.models, " | `", config.architecture, "` | ",
-                    checkpoint.particular, " | ", ranks, " | ", OnCuda(config, checkpoint.head_dim),
+                    checkpoint.particular, " | ", ranks, " | ", OnCuda(config, checkpoint, on_gpu),
                     " |\n");
   }
   return table;
