@@ -28,6 +28,21 @@ std::string FactText(const CheckFact& fact) {
   return text;
 }
 
+// Names of tensors and of other parts are a stranger's: without characters that steer a terminal.
+std::string WithoutControls(const std::string& page) {
+  std::string text;
+  for (const char c : page) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool control = (byte < 0x20 && c != '\n') || byte == 0x7f;
+    if (control) {
+      absl::StrAppend(&text, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
 std::vector<CheckProblem> InOrder(std::vector<CheckProblem> problems) {
   std::ranges::stable_sort(problems, {}, &CheckProblem::stage);
   return problems;
@@ -61,12 +76,12 @@ std::string CheckPage(const CheckReport& report) {
   for (const std::string& warning : report.warnings)
     absl::StrAppend(&page, "note: ", warning, "\n");
   if (!report.warnings.empty()) page += "\n";
-  if (report.problems.empty()) return page + "would start\n";
+  if (report.problems.empty()) return WithoutControls(page + "would start\n");
   absl::StrAppend(&page, "would not start (exit code ", static_cast<int>(report.code()), "):\n");
   for (const CheckProblem& problem : InOrder(report.problems)) {
     absl::StrAppend(&page, "  ", problem.text, "\n");
   }
-  return page;
+  return WithoutControls(page);
 }
 
 std::string CountText(int64_t count) {

@@ -45,6 +45,15 @@ TEST(CheckReportTest, TheFirstStageGivesTheExitCode) {
   EXPECT_EQ(report.code(), ExitCode::kBadConfig);
 }
 
+TEST(CheckReportTest, APageDoesNotSteerATerminal) {
+  CheckReport report;
+  report.Refuse(StartStage::kTensors, ExitCode::kModel,
+                absl::InvalidArgumentError("tensor \"\x1b[2J\x7f\r\xc3\xa9\": is missing"));
+  EXPECT_EQ(
+      CheckPage(report),
+      "would not start (exit code 4):\n  tensor \"\\x1b[2J\\x7f\\x0d\xc3\xa9\": is missing\n");
+}
+
 TEST(CheckReportTest, WritesNumbersForPeople) {
   EXPECT_EQ(CountText(0), "0");
   EXPECT_EQ(CountText(999), "999");

@@ -175,11 +175,18 @@ TEST(ModelCheckTest, RandomWeightsNeedNoFiles) {
   EXPECT_EQ(CheckBesideStart(settings).code(), ExitCode::kOk);
 }
 
-TEST(ModelCheckTest, AMissingGpuIsTheDevicesFault) {
+TEST(ModelCheckTest, SaysWhatTheKernelsOfAGpuLack) {
   Settings settings = SettingsOf(ModelDir("llama"));
+  settings.engine.dtype = "float32";
+  EXPECT_THAT(FactOf(CheckModel(settings), "On GPUs", "CUDA kernels"),
+              HasSubstr("--dtype float32 runs on the cpu only"));
+  // Where a GPU is asked for, it is a reason.
   settings.engine.device = "cuda";
-  EXPECT_EQ(CheckBesideStart(settings).code(), ExitCode::kBadConfig) << "its heads are of 16";
-  EXPECT_THAT(FactOf(CheckModel(settings), "On GPUs", "CUDA kernels"), HasSubstr("head_dim 16"));
+  const CheckReport report = CheckBesideStart(settings);
+  EXPECT_EQ(report.code(), ExitCode::kBadConfig);
+  EXPECT_THAT(TextsOf(report), ElementsAre(HasSubstr("--dtype float32 runs on the cpu only")));
+  settings.engine.dtype = "auto";
+  CheckBesideStart(settings);
 }
 
 // The first number of a text.
