@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/tp.h"
+#include "engine/model/model_options.h"
 
 namespace quire {
 namespace {
@@ -33,8 +34,10 @@ class Reasons {
           " query heads for each of num_key_value_heads ", model.num_kv_heads, "; the ", kernels_,
           "attention kernels take at most ", limits_.max_group, kUseCpu);
     }
-    CheckWidth("hidden_size", model.hidden_size, 1);
-    CheckWidth("intermediate_size", model.intermediate_size, ranks);
+    if (model.hidden_size % limits_.width_multiple != 0) {
+      Add("hidden_size ", model.hidden_size, ": the ", kernels_, "kernels take multiples of ",
+          limits_.width_multiple, kUseCpu);
+    }
     if (model.hidden_size > limits_.max_hidden) {
       Add("hidden_size ", model.hidden_size, ": the ", kernels_, "norm kernels take at most ",
           limits_.max_hidden, kUseCpu);
@@ -75,7 +78,8 @@ class Reasons {
       Add("--max-model-len ", demand.max_model_len, ": the ", kernels_,
           "sampling kernel takes at most ", limits_.max_context, "; lower it");
     }
-    const int64_t width = demand.model.intermediate_size / demand.ranks;
+    const int64_t width = PaddedWidth(demand.model.intermediate_size / demand.ranks,
+                                      {.width_multiple = limits_.width_multiple});
     if (demand.max_num_batched_tokens > limits_.max_gated / width) {
       Add("--max-num-batched-tokens ", demand.max_num_batched_tokens, ": with intermediate_size ",
           demand.model.intermediate_size, " the ", kernels_, "feed-forward kernels take at most ",
@@ -110,13 +114,6 @@ class Reasons {
     if (!needed || has) return;
     Add("the ", kernels_, "backend cannot do ", what, " of ", model.architecture,
         " yet; --device cpu can");
-  }
-
-  void CheckWidth(const char* key, int32_t width, int32_t ranks) {
-    if (width / ranks % limits_.width_multiple == 0) return;
-    const std::string share = ranks == 1 ? "" : absl::StrCat(" on ", ranks, " ranks");
-    Add(key, " ", width, share, ": the ", kernels_, "kernels take multiples of ",
-        limits_.width_multiple * ranks, kUseCpu);
   }
 
   const std::string kernels_;
