@@ -20,7 +20,8 @@ struct DeviceLimits {
   // head_dim, which every model has even, is a multiple of this.
   int32_t head_multiple = 1;
   int32_t max_head_dim = kNoLimit;
-  // hidden_size and a rank's intermediate_size are multiples of this.
+  // hidden_size is a multiple of this; a rank's intermediate_size is padded to one when the weights
+  // are loaded (engine/model/model_options.h).
   int32_t width_multiple = 1;
   int32_t max_hidden = kNoLimit;
   int32_t max_vocab = kNoLimit;
@@ -28,7 +29,8 @@ struct DeviceLimits {
   int32_t max_rows = kNoLimit;
   // Tokens of one sequence.
   int32_t max_context = kNoLimit;
-  // Elements of a step's activations: tokens times hidden_size or a rank's intermediate_size.
+  // Elements of a step's activations: tokens times hidden_size or a rank's intermediate_size,
+  // padded.
   int64_t max_elements = std::numeric_limits<int64_t>::max();
   // Types of weights, and whether the KV cache has the type of the weights.
   std::span<const DType> weight_dtypes;

@@ -85,7 +85,8 @@ WorkerSpec SpecFor(const std::string& name, const RankPlace& place, int32_t max_
                         .dummy_weights = true,
                         .max_tokens = kMaxTokens,
                         .max_logit_rows = max_seqs + 1,
-                        .max_model_len = kMaxLen};
+                        .max_model_len = kMaxLen,
+                        .width_multiple = kCudaLimits.width_multiple};
   spec.kv_layout = {
       .num_layers = spec.model.num_layers,
       .num_kv_heads = static_cast<int32_t>(KvShard(spec.model.num_kv_heads, spec.tp).count),

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/model/checkpoint/tp.h"
+#include "engine/model/model_options.h"
 
 namespace quire {
 namespace {
@@ -19,13 +19,15 @@ class Reasons {
   explicit Reasons(const DeviceLimits& limits)
       : kernels_(std::string(limits.kernels) + " "), limits_(limits) {}
 
-  void CheckModel(const ModelConfig& model, int32_t ranks) {
+  void CheckModel(const ModelConfig& model) {
     if (model.head_dim % limits_.head_multiple != 0 || model.head_dim > limits_.max_head_dim) {
       Add("head_dim ", model.head_dim, ": the ", kernels_, "attention kernels take multiples of ",
           limits_.head_multiple, " up to ", limits_.max_head_dim, kUseCpu);
     }
-    CheckWidth("hidden_size", model.hidden_size, 1);
-    CheckWidth("intermediate_size", model.intermediate_size, ranks);
+    if (model.hidden_size % limits_.width_multiple != 0) {
+      Add("hidden_size ", model.hidden_size, ": the ", kernels_, "kernels take multiples of ",
+          limits_.width_multiple, kUseCpu);
+    }
     if (model.hidden_size > limits_.max_hidden) {
       Add("hidden_size ", model.hidden_size, ": the ", kernels_, "norm kernels take at most ",
           limits_.max_hidden, kUseCpu);
@@ -46,8 +48,10 @@ class Reasons {
       Add("--max-model-len ", demand.max_model_len, ": the ", kernels_,
           "sampling kernel takes at most ", limits_.max_context, "; lower it");
     }
-    CheckElements(demand, "intermediate_size", demand.model.intermediate_size, demand.ranks);
-    CheckElements(demand, "hidden_size", demand.model.hidden_size, 1);
+    const int64_t padded = PaddedWidth(demand.model.intermediate_size / demand.ranks,
+                                       {.width_multiple = limits_.width_multiple});
+    CheckElements(demand, "intermediate_size", demand.model.intermediate_size, padded);
+    CheckElements(demand, "hidden_size", demand.model.hidden_size, demand.model.hidden_size);
   }
 
   void CheckTypes(DType weights, DType kv) {
@@ -73,18 +77,12 @@ class Reasons {
     reasons_.push_back(absl::StrCat(parts...));
   }
 
-  void CheckElements(const KernelDemand& demand, const char* key, int32_t width, int32_t ranks) {
-    const int64_t most = limits_.max_elements / (width / ranks);
+  // `held`: the elements of a token on a rank.
+  void CheckElements(const KernelDemand& demand, const char* key, int32_t width, int64_t held) {
+    const int64_t most = limits_.max_elements / held;
     if (demand.max_num_batched_tokens <= most) return;
     Add("--max-num-batched-tokens ", demand.max_num_batched_tokens, ": with ", key, " ", width,
         " the ", kernels_, "elementwise kernels take at most ", most, "; lower it");
-  }
-
-  void CheckWidth(const char* key, int32_t width, int32_t ranks) {
-    if (width / ranks % limits_.width_multiple == 0) return;
-    const std::string share = ranks == 1 ? "" : absl::StrCat(" on ", ranks, " ranks");
-    Add(key, " ", width, share, ": the ", kernels_, "kernels take multiples of ",
-        limits_.width_multiple * ranks, kUseCpu);
   }
 
   const std::string kernels_;
@@ -96,7 +94,7 @@ class Reasons {
 
 absl::Status CheckDeviceCan(const KernelDemand& demand, const DeviceLimits& limits) {
   Reasons reasons(limits);
-  reasons.CheckModel(demand.model, demand.ranks);
+  reasons.CheckModel(demand.model);
   reasons.CheckSettings(demand);
   reasons.CheckTypes(demand.weight_dtype, demand.kv_dtype);
   return reasons.status();

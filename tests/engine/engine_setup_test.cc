@@ -5,6 +5,7 @@
 #include "engine/worker/rank/worker_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/device_limits.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine/model/temp_dir.h"
 
@@ -88,6 +89,7 @@ TEST_F(EngineSetupTest, GpuDefaults) {
   EXPECT_EQ(setup->model_options.activation_dtype, DType::kBF16);
   EXPECT_EQ(setup->kv_layout.dtype, DType::kBF16);
   EXPECT_FALSE(setup->model_options.weights_in_place);
+  EXPECT_EQ(setup->model_options.width_multiple, kCudaLimits.width_multiple);
   EXPECT_EQ(setup->graph_sizes.size(), 23u);
   EXPECT_EQ(SpecOf(*setup, 0).worker.graph_sizes, setup->graph_sizes);
   EXPECT_EQ(setup->config.max_model_len, 131072);
@@ -226,6 +228,7 @@ TEST_F(EngineSetupTest, CpuDefaultsAreUnchanged) {
   EXPECT_EQ(setup->kv_layout.dtype, DType::kF32);
   EXPECT_EQ(setup->model_options.activation_dtype, DType::kF32);
   EXPECT_TRUE(setup->model_options.weights_in_place);
+  EXPECT_EQ(setup->model_options.width_multiple, 1);
   EXPECT_EQ(setup->memory.budget_bytes, 0);
   config_.worker_process = "on";
   EXPECT_EQ(PlanEngine(config_)->config.worker_process, "on");

@@ -46,7 +46,10 @@ inline std::string WideDir(const TestCheckpoint& checkpoint) {
 // Weights, activations and KV in the type that the checkpoint is about.
 inline RunnerOptions WideOptions(const TestCheckpoint& checkpoint) {
   const DType dtype = std::string(checkpoint.name) == "llama-f16" ? DType::kF16 : DType::kBF16;
-  return {.weight_dtype = dtype, .activation_dtype = dtype, .kv_dtype = dtype};
+  return {.weight_dtype = dtype,
+          .activation_dtype = dtype,
+          .kv_dtype = dtype,
+          .width_multiple = kCudaLimits.width_multiple};
 }
 
 // Why the kernels, or the ranks, do not take the model: as at the start of a server.

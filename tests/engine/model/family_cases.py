@@ -208,7 +208,9 @@ FAMILY_CASES = {
             # Longrope multiplies scores by more, the shorter the original length is, and peaked
             # attention makes the errors of bf16 larger.
             wide=dict(
-                original_max_position_embeddings=64, rope_parameters=longrope(64, 48)
+                num_hidden_layers=2,
+                original_max_position_embeddings=64,
+                rope_parameters=longrope(64, 48),
             ),
             wide_store=dict(lengths=(65, 97, 300)),
         ),
@@ -256,7 +258,7 @@ FAMILY_CASES = {
     "exaone4-full": (
         Exaone4Config,
         dict(sliding_window=None, layer_types=["full_attention"] * 3, tie_word_embeddings=True),
-        dict(wide_store=dict(embedding=0.15)),
+        dict(wide_store=dict(embedding=0.05)),
     ),
     "mistral-small3": (
         Mistral3Config,
@@ -291,7 +293,7 @@ FAMILY_CASES = {
             embedding=0.05,
             wide_store=dict(embedding=0.006),
             head_dim=256,
-            wide=dict(query_pre_attn_scalar=256, final_logit_softcapping=0.15),
+            wide=dict(query_pre_attn_scalar=256, final_logit_softcapping=0.3),
         ),
     ),
     "gemma3": (
@@ -368,17 +370,17 @@ FAMILY_CASES = {
     "starcoder2": (
         Starcoder2Config,
         dict(sliding_window=37, tie_word_embeddings=True, rope_parameters=rope(999999.0)),
-        dict(old=True, wide_store=dict(embedding=0.15)),
+        dict(old=True, wide_store=dict(embedding=0.05)),
     ),
     "cohere": (
         CohereConfig,
         dict(tie_word_embeddings=True, logit_scale=0.0625, rope_parameters=rope(75000.0)),
-        dict(old=True, wide_store=dict(embedding=0.15)),
+        dict(old=True, wide_store=dict(embedding=0.05)),
     ),
     "cohere-qk-norm": (
         CohereConfig,
         dict(tie_word_embeddings=True, use_qk_norm=True, logit_scale=0.8333),
-        dict(wide_store=dict(embedding=0.15)),
+        dict(wide_store=dict(embedding=0.05)),
     ),
     "cohere2": (
         Cohere2Config,
@@ -389,7 +391,7 @@ FAMILY_CASES = {
             logit_scale=0.25,
             rope_parameters=rope(50000.0),
         ),
-        dict(wide_store=dict(embedding=0.15)),
+        dict(wide_store=dict(embedding=0.05)),
     ),
 }
 
