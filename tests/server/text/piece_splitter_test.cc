@@ -164,6 +164,17 @@ TEST(RegexSplitterTest, ReadsEscapesAsTheTokenizersPackage) {
   EXPECT_EQ(Pieces(*Regex("\\d+"), "a1\u0663b"), (std::vector<std::string>{"a", "1\u0663", "b"}));
 }
 
+// The answers are those of tokenizers.pre_tokenizers.Split 0.23.3.
+TEST(RegexSplitterTest, ReadsLinesAndWordsAsTheTokenizersPackage) {
+  using List = std::vector<std::string>;
+  EXPECT_EQ(Pieces(*Regex("^a"), "aa\na\n"), (List{"a", "a\n", "a", "\n"}));
+  EXPECT_EQ(Pieces(*Regex("a$"), "aa\naa"), (List{"a", "a", "\na", "a"}));
+  EXPECT_EQ(Pieces(*Regex("\\s+$"), "a  \n b \n"), (List{"a", "  ", "\n b", " \n"}));
+  EXPECT_EQ(Pieces(*Regex("\\w+"), "a\u00b2\u0301-_\u200d"),
+            (List{"a\u00b2\u0301", "-", "_", "\u200d"}));
+  EXPECT_EQ(Pieces(*Regex("\\W"), "a-b"), (List{"a", "-", "b"}));
+}
+
 TEST(RegexSplitterTest, NamesRefusedConstructs) {
   const auto refusal = [](const std::string& pattern) {
     auto splitter = MakeRegexPattern(pattern);
@@ -171,9 +182,9 @@ TEST(RegexSplitterTest, NamesRefusedConstructs) {
     return std::string(splitter.status().message());
   };
   for (const char* pattern :
-       {"^a",      "a$",         "\\w+",  "\\bx",        "\\hx",   "\\Rx",    "(?i)a",
+       {"^*a",     "a$?",        "[\\W]", "\\bx",        "\\hx",   "\\Rx",    "(?i)a",
         "(?i:z)x", "a{,3}b",     "a{2}+", "[[:alpha:]]", "[a&&b]", "(?<n>a)", "(*FAIL)a",
-        "\\1",     "\\p{Alpha}", "[\\S]", "\\pL",        "\\Kx",   "(?R)x"}) {
+        "\\1",     "\\p{Alpha}", "[\\S]", "\\pL",        "\\Kx",   "(?R)x",   "(?i:^'s)"}) {
     EXPECT_THAT(refusal(pattern), HasSubstr("not supported")) << pattern;
   }
   EXPECT_THAT(refusal("a*"), HasSubstr("matches the empty text"));
