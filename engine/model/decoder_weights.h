@@ -32,8 +32,8 @@ struct DecoderLayer {
   Linear o;                           // inputs split
   NormWeights attention_output_norm;  // [H]
   NormWeights mlp_norm;               // [H], before the feed-forward
-  Linear gate_up;                     // gate, if any, and up of this rank's slice, stacked
-  Linear down;                        // inputs split
+  Linear gate_up;                     // gate, if any, and up of this rank's slice, each padded
+  Linear down;                        // inputs split and padded (PaddedWidth)
   NormWeights mlp_output_norm;        // [H]
   int32_t window = 0;                 // 0: unlimited
   Rotation rotation = Rotation::kGlobal;

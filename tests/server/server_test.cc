@@ -122,7 +122,7 @@ TEST(DryRunTest, SaysWhyAutoTookItsDevice) {
   const ParsedSettings parsed = *ParseSettings({.arguments = {}, .environment = {}});
   EngineSetup setup;
   setup.device = "cpu";
-  setup.device_reason = "head_dim 80: the CUDA attention kernels take 64 and 128";
+  setup.device_reason = "head_dim 72: the CUDA attention kernels take multiples of 16 up to 256";
   const auto device = [&] {
     return nlohmann::json::parse(DryRunJson(parsed, setup, "none"))["device"];
   };

@@ -61,17 +61,18 @@ absl::Status CheckNames(const Checkpoint& checkpoint, std::span<const WeightSpec
   return absl::OkStatus();
 }
 
-// The part's rectangle as pieces that go to `device`.
-void AddPart(const Checkpoint& checkpoint, const WeightPart& part, DType dtype, char* device,
-             std::vector<WeightPiece>& pieces) {
+// The rectangle of a part of `spec` as pieces that go to `device`.
+void AddPart(const Checkpoint& checkpoint, const WeightPart& part, const WeightSpec& spec,
+             char* device, std::vector<WeightPiece>& pieces) {
   const bool is_vector = part.columns.count == 0;
   const auto& [name, stored] = *checkpoint.tensors().find(part.name);
   AddPieces({.name = &name,
              .from = *LoadableDType(stored.dtype),
-             .to = dtype,
+             .to = spec.dtype,
              .stored_width = is_vector ? 1 : part.shape[1],
              .rows = part.rows,
              .columns = is_vector ? ShardRange{0, 1} : part.columns,
+             .width = Width(spec),
              .order = part.order,
              .device = device},
             pieces);
@@ -132,8 +133,8 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
     int64_t row = 0;
     for (const WeightPart& part : spec.parts) {
       CHECK_LE(row + part.rows.count, spec.rows);
-      AddPart(checkpoint, part, spec.dtype, at + row * row_bytes, pieces);
-      row += part.rows.count;
+      AddPart(checkpoint, part, spec, at + row * row_bytes, pieces);
+      row += part.rows.count + part.zero_rows;
     }
   }
   RETURN_IF_ERROR(ReadWeights(checkpoint, pieces, how, backend));

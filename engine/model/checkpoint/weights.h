@@ -26,9 +26,11 @@ struct WeightPart {
   ShardRange columns;
   // Not empty: in each run of as many rows, loaded row i is stored row order[i]. Divides the rows.
   std::vector<int32_t> order;
+  int64_t zero_rows = 0;  // behind the part
 };
 
-// One device tensor: its parts stacked along dimension 0, then rows of zeros up to `rows`.
+// One device tensor: its parts stacked along dimension 0, then rows of zeros up to `rows`. Behind
+// the columns of a part come zeros up to `columns`.
 struct WeightSpec {
   DType dtype = DType::kF32;
   int64_t rows = 0;
