@@ -1,6 +1,7 @@
 // Looks for the files in order of how exactly they say what the model was trained with.
 #include "server/tokenizers/tokenizer_directory.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -26,6 +27,46 @@ absl::StatusOr<nlohmann::json> ReadObjectIfThere(const std::string& path) {
   return root;
 }
 
+// Whether `value` of a configuration is the text of `token`, or has it as content.
+bool Names(const nlohmann::json& value, const std::string& token) {
+  if (value.is_string()) return value == token;
+  return value.is_object() && value.contains("content") && value["content"] == token;
+}
+
+// Whether `config` has `token` among its special ones.
+bool NamesSpecial(const nlohmann::json& config, const std::string& token) {
+  for (const auto& [key, value] : config.items()) {
+    if (key.ends_with("_token") && Names(value, token)) return true;
+    if (key != "additional_special_tokens" || !value.is_array()) continue;
+    const auto names = [&](const nlohmann::json& item) { return Names(item, token); };
+    if (std::ranges::any_of(value, names)) return true;
+  }
+  return false;
+}
+
+// tokenizer_config.json, with the tokens of added_tokens.json: older directories list them there,
+// and the special ones among them in special_tokens_map.json.
+absl::StatusOr<nlohmann::json> ReadConfig(const std::string& directory) {
+  ASSIGN_OR_RETURN(nlohmann::json config, ReadObjectIfThere(directory + "/tokenizer_config.json"));
+  if (config.contains("added_tokens_decoder")) return config;
+  const std::string path = directory + "/added_tokens.json";
+  ASSIGN_OR_RETURN(const nlohmann::json added, ReadObjectIfThere(path));
+  ASSIGN_OR_RETURN(const nlohmann::json special,
+                   ReadObjectIfThere(directory + "/special_tokens_map.json"));
+  nlohmann::json tokens = nlohmann::json::object();
+  for (const auto& [content, id] : added.items()) {
+    if (!id.is_number_unsigned() || content.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": is not texts of tokens and their ids"));
+    }
+    const bool is_special = NamesSpecial(config, content) || NamesSpecial(special, content);
+    tokens[absl::StrCat(id.get<uint64_t>())] = {
+        {"content", content}, {"special", is_special}, {"normalized", false}};
+  }
+  config["added_tokens_decoder"] = std::move(tokens);
+  return config;
+}
+
 }  // namespace
 
 absl::StatusOr<TokenizerSource> ReadTokenizerSource(const std::string& directory) {
@@ -36,8 +77,7 @@ absl::StatusOr<TokenizerSource> ReadTokenizerSource(const std::string& directory
   }
   source.path = directory + "/tokenizer.model";
   if (Exists(source.path)) {
-    ASSIGN_OR_RETURN(const nlohmann::json config,
-                     ReadObjectIfThere(directory + "/tokenizer_config.json"));
+    ASSIGN_OR_RETURN(const nlohmann::json config, ReadConfig(directory));
     ASSIGN_OR_RETURN(source.file, ReadSentencePieceFile(source.path, config));
     return source;
   }

@@ -20,8 +20,9 @@ struct TokenizerSource {
 absl::StatusOr<TokenizerSource> ReadTokenizerSource(const std::string& directory);
 
 // Takes the first of these files that `directory` has: tokenizer.json, tokenizer.model (a
-// SentencePiece model), tekken.json (Mistral). NOT_FOUND if it has none; INVALID_ARGUMENT names the
-// first part of the file that is not supported.
+// SentencePiece model, with the tokens of added_tokens.json unless tokenizer_config.json lists
+// them), tekken.json (Mistral). NOT_FOUND if it has none; INVALID_ARGUMENT names the first part of
+// the file that is not supported.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const std::string& directory);
 
 }  // namespace quire
