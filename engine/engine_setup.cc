@@ -90,6 +90,7 @@ void ResolveSizes(EngineSetup& setup) {
   setup.model_options.max_logit_rows = config.max_num_seqs;
   setup.model_options.dummy_weights = config.load_format == "dummy";
   setup.model_options.weights_in_place = !OnGpu(setup);
+  setup.model_options.width_multiple = LimitsOf(setup.device).width_multiple;
   setup.model_options.load_threads = std::min(cpu::UsableCores(), kMaxLoadThreads);
 }
 

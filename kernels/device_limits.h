@@ -14,24 +14,14 @@ namespace quire {
 
 inline constexpr int32_t kNoLimit = std::numeric_limits<int32_t>::max();
 
-// Which operations that only some families need (family_operations.h) the kernels have, and whether
-// attention takes a soft cap.
-struct FamilyKernels {
-  bool layer_norm = false;
-  bool add_scaled = false;
-  bool scale = false;
-  bool gelu = false;
-  bool attention_soft_cap = false;
-};
-
 struct DeviceLimits {
   std::string_view device;   // as --device names it
   std::string_view kernels;  // for people: "CUDA"
-  // Sizes of a head that attention and the rotary embedding are compiled for; empty: any even one.
-  std::span<const int32_t> head_dims;
-  // Query heads of one key/value head.
-  int32_t max_group = kNoLimit;
-  // hidden_size and a rank's intermediate_size are multiples of this.
+  // head_dim, which every model has even, is a multiple of this.
+  int32_t head_multiple = 1;
+  int32_t max_head_dim = kNoLimit;
+  // hidden_size is a multiple of this; a rank's intermediate_size is padded to one when the weights
+  // are loaded (engine/model/model_options.h).
   int32_t width_multiple = 1;
   int32_t max_hidden = kNoLimit;
   int32_t max_vocab = kNoLimit;
@@ -39,39 +29,31 @@ struct DeviceLimits {
   int32_t max_rows = kNoLimit;
   // Tokens of one sequence.
   int32_t max_context = kNoLimit;
-  // Elements of a step's gated activations: tokens times a rank's intermediate_size.
-  int64_t max_gated = std::numeric_limits<int64_t>::max();
+  // Elements of a step's activations: tokens times hidden_size or a rank's intermediate_size,
+  // padded.
+  int64_t max_elements = std::numeric_limits<int64_t>::max();
   // Types of weights, and whether the KV cache has the type of the weights.
   std::span<const DType> weight_dtypes;
   bool kv_as_weights = false;
-  FamilyKernels family_kernels;
 };
 
 inline constexpr std::array kAllDTypes = {DType::kF32, DType::kBF16, DType::kF16};
 inline constexpr std::array kHalfDTypes = {DType::kBF16, DType::kF16};
-inline constexpr std::array<int32_t, 2> kCudaHeadDims = {64, 128};
 
 // Every width is taken whole vectors first and the rest one by one.
 inline constexpr DeviceLimits kCpuLimits = {
     .device = "cpu",
     .kernels = "CPU",
     .weight_dtypes = kAllDTypes,
-    .family_kernels = {.layer_norm = true,
-                       .add_scaled = true,
-                       .scale = true,
-                       .gelu = true,
-                       .attention_soft_cap = true},
 };
 
 // Each number is the fact of one kernel; a static_assert beside that fact ties the two.
 inline constexpr DeviceLimits kCudaLimits = {
     .device = "cuda",
     .kernels = "CUDA",
-    // attention/paged_attention_plan.cu, rows/rope_store_kv.cu: the sizes that are instantiated.
-    .head_dims = kCudaHeadDims,
-    // attention/attention_plan.h: a decoding token's query heads are the rows of one matrix
-    // instruction.
-    .max_group = 16,
+    // rows/rope_store_kv.cu: two halves of vectors of eight elements, in the lanes of a warp.
+    .head_multiple = 16,
+    .max_head_dim = 32 * 8,
     // rows/row_layout.h: loads and stores of eight elements, 16 bytes in the narrow types.
     .width_multiple = 8,
     // rows/rms_norm.cu: two vectors of eight elements for each of 1024 threads.
@@ -79,12 +61,12 @@ inline constexpr DeviceLimits kCudaLimits = {
     // sample/sample.cu: a row of logits lies in the shared memory of a cluster of 16 blocks, 192
     // KiB of 4-byte logits in each.
     .max_vocab = 16 * (192 << 10) / 4,
-    // attention/paged_attention_plan.cu: running sums over the rows in 48 KiB of shared memory.
-    .max_rows = 3200,
+    // attention/attention_plan.cu: running sums over the rows in shared memory.
+    .max_rows = 4096 + 1,
     // sample/sample_row.cuh: 19 bits count how often a sequence has a token.
     .max_context = 1 << 19,
-    // rows/silu_mul.cu: 31 bits number the vectors of eight elements.
-    .max_gated = (int64_t{1} << 31) * 8 - 1,
+    // rows/each_element.cuh: 31 bits number the vectors of eight elements.
+    .max_elements = (int64_t{1} << 31) * 8 - 1,
     // device/dispatch.h, matmul/matmul.cc: the two types that matrix units take.
     .weight_dtypes = kHalfDTypes,
     // attention/paged_attention_plan.cu: queries, keys and values have one type.

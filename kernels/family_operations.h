@@ -1,6 +1,5 @@
 // FamilyOperations: the operations of a forward pass that some model families need beside those of
-// operations.h. A device may lack them; device_limits.h says which it has, and a model that needs
-// another is refused before it is loaded. The letters of shapes are those of ops.h.
+// operations.h. The letters of shapes are those of ops.h.
 #pragma once
 
 #include <cstdint>

@@ -15,9 +15,9 @@ class Operations {
   virtual ~Operations() = default;
 
   virtual void BeginStep(const BeginStepParams&) = 0;
-  // Divides attention's work by the lengths of the contexts, for all layers that follow. Called
-  // once a step before its first PagedAttention, with the params of any layer, and again before a
-  // layer with a different window.
+  // Divides attention's work by the lengths of the contexts. Called before the step's first
+  // PagedAttention, once for each window of the step's layers (at most two), with the params of any
+  // layer of that window.
   virtual void PlanAttention(const PagedAttentionParams&) = 0;
   virtual void Embed(const EmbedParams&) = 0;
   virtual void RmsNorm(const RmsNormParams&) = 0;

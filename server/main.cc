@@ -21,6 +21,8 @@
 #include "server/identity/key_table.h"
 #include "server/server.h"
 #include "server/session/archive/session_directory.h"
+#include "server/start/model_check.h"
+#include "server/start/plan_serving.h"
 #include "server/tls/certificate_check.h"
 
 namespace quire {
@@ -137,6 +139,14 @@ int DryRun(const ParsedSettings& parsed) {
   return Exit(ExitCode::kOk);
 }
 
+// Prints the page; the exit code is that of the start.
+int Check(const ParsedSettings& parsed) {
+  const CheckReport report = CheckModel(parsed.settings);
+  for (const std::string& notice : parsed.notices) std::fprintf(stderr, "%s\n", notice.c_str());
+  std::fputs(CheckPage(report).c_str(), stdout);
+  return Exit(report.code());
+}
+
 void BeginLog(const ParsedSettings& parsed) {
   StartLog(parsed.settings.server.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
            SeverityOf(parsed.settings.server.log_level));
@@ -194,6 +204,7 @@ int Main(int argc, char** argv, char** environment) {
       std::fputs(parsed->answer.c_str(), stdout);
       return Exit(ExitCode::kOk);
     case StartMode::kDryRun: return DryRun(*parsed);
+    case StartMode::kCheck: return Check(*parsed);
     case StartMode::kServe:
       if (parsed->settings.engine.node_rank > 0) Follow(*parsed, stop);
       Serve(*parsed, stop, started_ns);

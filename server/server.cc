@@ -33,6 +33,7 @@
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
+#include "server/start/plan_serving.h"
 #include "server/tls/certificate_check.h"
 #include "server/tokenizers/tokenizer_directory.h"
 #include "server/tracing/tracer.h"
@@ -59,25 +60,9 @@ FrontOptions FrontFor(const Settings& settings, const Door* door) {
   return options;
 }
 
-// kDevice if the device failed during start-up, else `otherwise`.
-ExitCode DeviceOr(ExitCode otherwise, const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kInternal: return ExitCode::kDevice;
-    default: return otherwise;
-  }
-}
-
 AdminPage Verdict(bool good, const char* reason_if_not) {
   if (good) return {.body = "ok\n"};
   return {.status = 503, .body = std::string(reason_if_not) + "\n"};
-}
-
-StartError PlanError(const EngineConfig& config, const absl::Status& status) {
-  const bool model_is_fine = ModelConfig::Load(config.model).ok();
-  return {model_is_fine ? DeviceOr(ExitCode::kBadConfig, status) : ExitCode::kModel, status};
 }
 
 // The parts of the model that convert between text and tokens.
@@ -103,19 +88,6 @@ absl::StatusOr<TextParts> LoadText(const std::string& directory, const std::stri
 }
 
 }  // namespace
-
-std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error) {
-  absl::StatusOr<EngineSetup> setup = [&config]() -> absl::StatusOr<EngineSetup> {
-    ASSIGN_OR_RETURN(const auto workers,
-                     EngineWorkers::Find(config, kGpuDriver, EngineWorkers::Reach::kThisNode));
-    ASSIGN_OR_RETURN(EngineSetup plan, PlanEngine(workers->config(), workers->device()));
-    plan.device_reason = workers->device_reason();
-    return plan;
-  }();
-  if (setup.ok()) return *std::move(setup);
-  *error = PlanError(config, setup.status());
-  return std::nullopt;
-}
 
 struct Server::State {
   State(const Settings& s, int64_t start, WorkerStarter starter)

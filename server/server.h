@@ -13,27 +13,9 @@
 #include "engine/engine_setup.h"
 #include "engine/worker/transport.h"
 #include "server/config/server_config.h"
+#include "server/start/start_error.h"
 
 namespace quire {
-
-// Exit codes of the process; docs/configuration.md explains them to operators.
-enum class ExitCode : int {
-  kOk = 0,
-  kForced = 1,  // a second signal, or shutdown hung
-  kBadConfig = 2,
-  kCannotListen = 3,
-  kModel = 4,   // the model cannot be loaded
-  kDevice = 5,  // the device is missing, too small, or failed while serving
-};
-
-struct StartError {
-  ExitCode code = ExitCode::kOk;
-  absl::Status status;
-};
-
-// Reads the model's configuration and plans the memory without allocating any. Starts worker
-// processes only to describe their device. On failure `error` holds the reason.
-std::optional<EngineSetup> PlanServing(const EngineConfig& config, StartError* error);
 
 // Replaces EngineWorkers in tests: returns a transport and describes the device.
 using WorkerStarter =

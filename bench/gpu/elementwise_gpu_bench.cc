@@ -57,6 +57,7 @@ class Bench {
                      .out = View(at + 2 * tokens * kIntermediate, tokens, kIntermediate)},
                     timer_.device());
     });
+    FamilyOperations(tokens);
     for (bool normalised : {false, true}) {
       Report(normalised ? "rope_store_kv_qk_norm" : "rope_store_kv", tokens, 2 * tokens * kQkv,
              [&](int i) { cuda::RopeStoreKv(Rope(i, tokens, normalised), timer_.device()); });
@@ -78,6 +79,43 @@ class Bench {
                          timer_.device());
       });
     }
+  }
+
+  // The operations of kernels/family_operations.h; heads are those of the queries, in place.
+  void FamilyOperations(int64_t tokens) {
+    const int64_t hidden = tokens * kHidden, wide = tokens * kIntermediate;
+    Report("layer_norm", tokens, 2 * hidden,
+           [&](int i) { cuda::LayerNorm(LayerNorm(i, tokens, 1), timer_.device()); });
+    Report("layer_norm_heads", tokens, 2 * hidden,
+           [&](int i) { cuda::LayerNorm(LayerNorm(i, tokens, kHeads), timer_.device()); });
+    Report("add_scaled", tokens, 3 * hidden, [&](int i) {
+      bf16* at = Place(i, 2 * hidden);
+      cuda::AddScaled({.x = View(at, tokens, kHidden),
+                       .scale = 1e-3f,
+                       .out = View(at + hidden, tokens, kHidden)},
+                      timer_.device());
+    });
+    for (const bool gated : {false, true}) {
+      const int64_t operands = gated ? 2 : 1;
+      Report(gated ? "gelu_gated" : "gelu", tokens, (operands + 1) * wide, [&](int i) {
+        bf16* at = Place(i, 3 * wide);
+        cuda::Gelu({.x = View(at, tokens, operands * kIntermediate),
+                    .gated = gated,
+                    .out = View(at + 2 * wide, tokens, kIntermediate)},
+                   timer_.device());
+      });
+    }
+    Report("scale", tokens, 2 * hidden, [&](int i) {
+      cuda::Scale({.x = View(Place(i, hidden), tokens, kHidden), .factor = 1, .cap = 0},
+                  timer_.device());
+    });
+    if (tokens > 256) return;
+    // Logits are floats: two elements of the pool each.
+    Report("soft_cap_logits", tokens, 4 * tokens * kVocab, [&](int i) {
+      bf16* at = Place(i, 2 * tokens * kVocab);
+      cuda::Scale({.x = TensorView(at, DType::kF32, {tokens, kVocab}), .factor = 1, .cap = 30},
+                  timer_.device());
+    });
   }
 
   void Fill() {
@@ -212,6 +250,15 @@ class Bench {
             .weight = TensorView(pool_ + kPoolElements - kHidden, DType::kBF16, {kHidden}),
             .eps = 1e-5f,
             .out = View(at + hidden, tokens, kHidden)};
+  }
+  LayerNormParams LayerNorm(int i, int64_t tokens, int32_t groups) {
+    const RmsNormParams norm = Norm(i, tokens, false);
+    return {.x = norm.x,
+            .groups = groups,
+            .weight = norm.weight,
+            .bias = groups == 1 ? norm.weight : TensorView(),
+            .eps = norm.eps,
+            .out = groups == 1 ? norm.out : norm.x};
   }
   RopeStoreKvParams Rope(int i, int64_t tokens, bool normalised) {
     const int64_t kv_stride = int64_t{kKvHeads} * kBlockSize * kDim;

@@ -25,12 +25,19 @@ constexpr int64_t kMaxTokens = 16384, kMaxKvTokens = (256 << 10) + (64 << 10);
 struct Model {
   const char* name;
   int heads, kv_heads, head_dim;
+  float soft_cap = 0;
+  int window = 0;
 };
-// The last one is a shard of four ranks.
+// One is a shard of four ranks. Gemma's heads come without the cap, with it, and in a window.
 constexpr Model kModels[] = {{"llama-3.1-8b", 32, 8, 128},
                              {"llama-3.2-1b", 32, 8, 64},
                              {"qwen2.5-0.5b", 14, 2, 64},
-                             {"llama-3.1-70b-tp4", 16, 2, 128}};
+                             {"llama-3.1-70b-tp4", 16, 2, 128},
+                             {"gemma-2-9b-uncapped", 16, 8, 256},
+                             {"gemma-2-9b", 16, 8, 256, 50},
+                             {"gemma-2-9b-window", 16, 8, 256, 50, 4096},
+                             {"heads-of-96", 32, 8, 96},
+                             {"heads-of-192", 16, 8, 192}};
 
 struct Shape {
   int sequences, context, queries;
@@ -119,9 +126,12 @@ class Bench {
     const double run = Microseconds([&] {
       for (int layer = 0; layer < kLayers; ++layer) attention_->Run(Params(s, layer));
     });
-    const double us = run / kLayers, pairs = s.queries * (s.context - (s.queries - 1) / 2.0);
+    double pairs = 0;
+    for (int i = 0; i < s.queries; ++i) pairs += Seen(s.context - i);
+    const double us = run / kLayers;
     const double flops = 4.0 * s.sequences * pairs * static_cast<double>(width_);
-    const double bytes = 4.0 * s.sequences * s.context * model_.kv_heads * model_.head_dim;
+    const int tokens = std::min(s.context, Seen(s.context) + s.queries - 1);
+    const double bytes = 4.0 * s.sequences * tokens * model_.kv_heads * model_.head_dim;
     const double floor = std::max(bytes / kBytesPerSecond, flops / kFlopsPerSecond) * 1e6;
     std::printf(
         "{\"what\": \"attention\", \"model\": \"%s\", \"sequences\": %d, \"context\": %d, "
@@ -134,6 +144,11 @@ class Bench {
   }
 
  private:
+  // Tokens that the query at the end of `context` tokens sees.
+  int Seen(int context) const {
+    return model_.window > 0 ? std::min(context, model_.window) : context;
+  }
+
   void Prepare(const Shape& s, int block_size) {
     kv_.dtype = DType::kBF16;
     kv_.head_stride = int64_t{block_size} * model_.head_dim;
@@ -175,7 +190,8 @@ class Bench {
             .block_table = table_,
             .table_stride = per_row_,
             .scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim)),
-            .window = 0,
+            .soft_cap = model_.soft_cap,
+            .window = model_.window,
             .max_query_len = s.queries,
             .out = TensorView(out_, DType::kBF16, {tokens, width_})};
   }
@@ -219,16 +235,21 @@ class Bench {
     const int kv_head = head / (model_.heads / model_.kv_heads);
     std::vector<double> mean(static_cast<size_t>(dim), 0.0);
     double total = 0;
+    const int first = visible - Seen(visible);
     for (int begin = 0; begin < visible; begin += p.kv.block_size) {
+      if (begin + p.kv.block_size <= first) continue;
       const int64_t block = host_table_[sequence * per_row_ + begin / p.kv.block_size];
       const Bits* base = static_cast<const Bits*>(p.kv.base) + block * p.kv.block_stride +
                          kv_head * p.kv.head_stride;
       const std::vector<Bits> k = Fetch(base, p.kv.head_stride);
       const std::vector<Bits> v = Fetch(base + p.kv.kv_stride, p.kv.head_stride);
       for (int i = 0; i < std::min(p.kv.block_size, visible - begin); ++i) {
+        if (begin + i < first) continue;
         double dot = 0;
         for (int d = 0; d < dim; ++d) dot += Value(q[d]) * Value(k[i * dim + d]);
-        const double weight = std::exp(dot * static_cast<double>(p.scale));
+        dot *= static_cast<double>(p.scale);
+        if (p.soft_cap > 0) dot = p.soft_cap * std::tanh(dot / p.soft_cap);
+        const double weight = std::exp(dot);
         total += weight;
         for (int d = 0; d < dim; ++d) mean[d] += weight * Value(v[i * dim + d]);
       }

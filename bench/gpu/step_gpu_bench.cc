@@ -2,8 +2,12 @@
 // lengths, prefill, start-up, and the cost of graphs, each next to the floor of its bytes or
 // operations at the rates measured in this run. Prints one JSON object per line.
 //
-//   step_gpu_bench [--ranks N] [MODEL...]     folders of bench/gpu/models; default those that fit
-//   one GPU. From the repository's root. With N ranks, one a GPU, the floors are those of a rank.
+//   step_gpu_bench [--ranks N] [--families | MODEL...]
+//
+// The models are folders of bench/gpu/models; by default three of a few sizes. --families measures
+// those of further families, in fewer shapes: decode by 1 and 64 sequences and a prompt of 2k. A
+// model that the kernels do not take is named with the reason. From the repository's root. With N
+// ranks, one a GPU, the floors are those of a rank.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,7 +17,9 @@
 #include <vector>
 
 #include "engine/base/clock.h"
+#include "engine/base/json.h"
 #include "engine/engine_config.h"
+#include "engine/model/capability_check.h"
 #include "engine/worker/program/cuda_worker.h"
 #include "engine/worker/rank/graph_use.h"
 #include "kernels/check.h"
@@ -25,11 +31,22 @@ namespace {
 
 constexpr char kCacheDir[] = "build/gpu-choices";
 constexpr int32_t kBlockSize = 64;
-constexpr int32_t kMaxSeqs = 256;
 constexpr int32_t kMaxTokens = 8192;
 constexpr int32_t kMaxLen = 16384;
 constexpr int32_t kSlotsAhead = 8;       // more than in service, to time the device alone
 constexpr double kMatrixFlops = 788e12;  // bf16 on random data, measured on this device
+constexpr const char* kFamilies[] = {"gemma-2-9b", "phi-4", "mistral-small-24b", "qwen3-32b"};
+
+// The steps to measure. The KV cache has room for the most sequences: 1k of 256 sequences would
+// take more than a GPU has beside the weights of a 32B model.
+struct Extent {
+  int32_t max_seqs;
+  std::vector<int32_t> batches;
+  std::vector<int32_t> prompts;
+  bool mixed;  // also prompts beside decoding sequences
+};
+const Extent kFull = {256, {1, 8, 64, 256}, {2048, 8192}, true};
+const Extent kShort = {64, {1, 64}, {2048}, false};
 
 // Bytes per second of a large copy within the device, counting reads and writes.
 double CopyRate() {
@@ -56,7 +73,7 @@ double CopyRate() {
   return 2.0 * kBytes / (best_ms * 1e-3);
 }
 
-WorkerSpec SpecFor(const std::string& name, const RankPlace& place) {
+WorkerSpec SpecFor(const std::string& name, const RankPlace& place, int32_t max_seqs) {
   WorkerSpec spec;
   spec.tp = {.rank = place.rank, .size = place.ranks};
   spec.model_dir = "bench/gpu/models/" + name;
@@ -67,21 +84,22 @@ WorkerSpec SpecFor(const std::string& name, const RankPlace& place) {
                         .activation_dtype = DType::kBF16,
                         .dummy_weights = true,
                         .max_tokens = kMaxTokens,
-                        .max_logit_rows = kMaxSeqs + 1,
-                        .max_model_len = kMaxLen};
+                        .max_logit_rows = max_seqs + 1,
+                        .max_model_len = kMaxLen,
+                        .width_multiple = kCudaLimits.width_multiple};
   spec.kv_layout = {
       .num_layers = spec.model.num_layers,
       .num_kv_heads = static_cast<int32_t>(KvShard(spec.model.num_kv_heads, spec.tp).count),
       .head_dim = spec.model.head_dim,
       .block_size = kBlockSize,
       .dtype = DType::kBF16};
-  spec.num_blocks = 1 + kMaxSeqs * 20 + kMaxLen / kBlockSize;
-  spec.worker = {.max_num_seqs = kMaxSeqs,
+  spec.num_blocks = 1 + max_seqs * 20 + kMaxLen / kBlockSize;
+  spec.worker = {.max_num_seqs = max_seqs,
                  .max_num_batched_tokens = kMaxTokens,
                  .max_model_len = kMaxLen,
                  .vocab_size = spec.model.vocab_size,
                  .steps_in_flight = kSlotsAhead,
-                 .graph_sizes = *GraphSizes("auto", kMaxSeqs)};
+                 .graph_sizes = *GraphSizes("auto", max_seqs)};
   return spec;
 }
 
@@ -106,8 +124,8 @@ double PrefillFlops(const ModelConfig& m, double tokens) {
 
 class Bench {
  public:
-  Bench(const std::string& name, const RankPlace& place)
-      : name_(name), place_(place), spec_(SpecFor(name, place)) {
+  Bench(const std::string& name, const RankPlace& place, const WorkerSpec& spec)
+      : name_(name), place_(place), spec_(spec) {
     const int64_t begin_ns = SteadyNowNs();
     absl::StatusOr<std::unique_ptr<Worker>> worker =
         MakeCudaWorker(spec_, CudaOptionsFor(spec_, place_, place_.rank, kCacheDir), &report_);
@@ -202,11 +220,11 @@ class Bench {
   // Bytes that all captured steps share: the activations of the largest step.
   int64_t SharedBytes() const {
     ModelOptions options = spec_.model_options;
-    options.max_tokens = kMaxSeqs;
+    options.max_tokens = max_seqs();
     CudaOptions backend = CudaOptionsFor(spec_, place_, place_.rank, "");
-    backend.max_tokens = kMaxSeqs;
+    backend.max_tokens = max_seqs();
     return PlanModelMemory(spec_.model, spec_.tp, options).arena_bytes + CudaBackendBytes(backend) +
-           Worker::LogitsBytes(kMaxSeqs, spec_.model.vocab_size, place_.ranks);
+           Worker::LogitsBytes(max_seqs(), spec_.model.vocab_size, place_.ranks);
   }
 
   // The activations of a rank beside those of a model of its share of the width on one rank.
@@ -274,7 +292,8 @@ class Bench {
     worker_->Launch(plan_);
     if (stamping_) Stamp();
   }
-  int32_t prompt_row() const { return kMaxSeqs - 1; }
+  int32_t max_seqs() const { return spec_.worker.max_num_seqs; }
+  int32_t prompt_row() const { return max_seqs() - 1; }
   void Collect() { worker_->Collect(result_); }
   void Stamp() {
     auto& backend = static_cast<CudaBackend&>(worker_->backend());
@@ -295,9 +314,9 @@ class Bench {
   std::vector<cudaEvent_t> stamps_;  // before and after each step
 };
 
-void Measure(const std::string& name, const RankPlace& place, double copy_rate) {
-  Bench bench(name, place);
-  for (int32_t batch : {1, 8, 64, 256}) {
+void MeasureDecode(Bench& bench, const std::string& name, const RankPlace& place, double copy_rate,
+                   const std::vector<int32_t>& batches) {
+  for (int32_t batch : batches) {
     constexpr int32_t kContext = 1024, kSteps = 40;
     bench.Fill(batch, kContext, kSteps + 8);
     const double floor = DecodeBytes(bench.model(), batch, kContext) / place.ranks / copy_rate;
@@ -310,6 +329,9 @@ void Measure(const std::string& name, const RankPlace& place, double copy_rate) 
         name.c_str(), batch, kContext, served * 1e3, alone * 1e3, floor * 1e3, floor / served,
         idle * 1e6);
   }
+}
+
+void MeasureMixed(Bench& bench, const std::string& name) {
   constexpr int32_t kBeside = 192;
   bench.Fill(kBeside, 1024, 32);
   for (int32_t prompt : {64, 128, 256, 384, 512, 832, 1344, 1856}) {
@@ -318,7 +340,11 @@ void Measure(const std::string& name, const RankPlace& place, double copy_rate) 
         "\"mixed_ms\": %.3f}\n",
         name.c_str(), kBeside, prompt, bench.Mixed(kBeside, 1024, prompt, 12) * 1e3);
   }
-  for (int32_t tokens : {2048, 8192}) {
+}
+
+void MeasurePrefill(Bench& bench, const std::string& name, const RankPlace& place,
+                    const std::vector<int32_t>& prompts) {
+  for (int32_t tokens : prompts) {
     const double floor = PrefillFlops(bench.model(), tokens) / place.ranks / kMatrixFlops;
     const double seconds = bench.Prefill(tokens);
     std::printf(
@@ -326,17 +352,43 @@ void Measure(const std::string& name, const RankPlace& place, double copy_rate) 
         "\"fraction\": %.3f}\n",
         name.c_str(), tokens, seconds * 1e3, floor * 1e3, floor / seconds);
   }
+}
+
+// Whether the kernels take the model; else prints why.
+bool Takes(const std::string& name, const WorkerSpec& spec) {
+  const absl::Status can = CheckDeviceCan({.model = spec.model,
+                                           .ranks = spec.tp.size,
+                                           .weight_dtype = spec.model_options.weight_dtype,
+                                           .kv_dtype = spec.kv_layout.dtype,
+                                           .max_num_seqs = spec.worker.max_num_seqs,
+                                           .max_num_batched_tokens = kMaxTokens,
+                                           .max_model_len = kMaxLen},
+                                          kCudaLimits);
+  if (can.ok()) return true;
+  const nlohmann::json line = {{"model", name}, {"refused", std::string(can.message())}};
+  std::printf("%s\n", line.dump().c_str());
+  return false;
+}
+
+void Measure(const std::string& name, const RankPlace& place, double copy_rate,
+             const Extent& extent) {
+  const WorkerSpec spec = SpecFor(name, place, extent.max_seqs);
+  if (!Takes(name, spec)) return;
+  Bench bench(name, place, spec);
+  MeasureDecode(bench, name, place, copy_rate, extent.batches);
+  if (extent.mixed) MeasureMixed(bench, name);
+  MeasurePrefill(bench, name, place, extent.prompts);
   std::fflush(stdout);
 }
 
 // The same steps on one GPU, beside which those of several stand; the other ranks wait meanwhile.
 void MeasureAlone(const std::string& name, const RankPlace& place) {
   constexpr int64_t kMostBytes = int64_t{40} << 30;
-  const WorkerSpec spec = SpecFor(name, {});
+  const WorkerSpec spec = SpecFor(name, {}, kFull.max_seqs);
   const bool fits = PlanModelMemory(spec.model, {}, spec.model_options).weight_bytes < kMostBytes;
   if (place.ranks == 1 || !fits) return;
   if (place.rank == 0) {
-    Bench bench(name, {});
+    Bench bench(name, {}, spec);
     for (int32_t batch : {1, 64}) {
       constexpr int32_t kContext = 1024, kSteps = 40;
       bench.Fill(batch, kContext, kSteps + 8);
@@ -348,14 +400,14 @@ void MeasureAlone(const std::string& name, const RankPlace& place) {
 }
 
 // Rank 0 prints.
-bool Run(const std::vector<std::string>& names, const RankPlace& place) {
+bool Run(const std::vector<std::string>& names, const RankPlace& place, const Extent& extent) {
   if (place.rank != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) return false;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const double copy_rate = CopyRate();
   std::printf("{\"ranks\": %d, \"copy_bytes_per_second\": %.4g}\n", place.ranks, copy_rate);
   for (const std::string& name : names) {
-    MeasureAlone(name, place);
-    Measure(name, place, copy_rate);
+    if (extent.mixed) MeasureAlone(name, place);
+    Measure(name, place, copy_rate, extent);
   }
   return true;
 }
@@ -370,8 +422,11 @@ int main(int argc, char** argv) {
     ranks = std::stoi(names[1]);
     names.erase(names.begin(), names.begin() + 2);
   }
+  const bool families = !names.empty() && names[0] == "--families";
+  if (families) names.assign(std::begin(quire::kFamilies), std::end(quire::kFamilies));
   if (names.empty()) names = {"llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b"};
+  const quire::Extent& extent = families ? quire::kShort : quire::kFull;
   std::filesystem::create_directories(quire::kCacheDir);
-  const auto run = [&](const quire::RankPlace& place) { return quire::Run(names, place); };
+  const auto run = [&](const quire::RankPlace& place) { return quire::Run(names, place, extent); };
   return (ranks == 1 ? run({}) : quire::gpu::OnForkedRanks(ranks, run)) ? 0 : 1;
 }

@@ -22,7 +22,7 @@ PROGRAMS = {
     "tokenizer": (
         ["tokenizer_bench"],
         lambda b: [sys.executable, SCRIPTS / "tokenizer_bench.py", b],
-        600,
+        1200,
     ),
     "demo": (
         ["demo_bench", "quire-server"],
@@ -114,6 +114,10 @@ def tokenizer_points(document):
     figures["times_the_package"] = document.get("ratio")
     judged = ["encode_mb_per_s", "encode_with_offsets_mb_per_s", "detokenize_ns_per_token"]
     yield point(f"documents, vocabulary {document['vocabulary']}", figures, judged)
+    for row in document.get("shapes", []):
+        label = f"documents, {row['shape']}, vocabulary {row['vocabulary']}"
+        names = ("load_ms", "encode_mb_per_s", "encode_with_offsets_mb_per_s")
+        yield point(label, {name: row[name] for name in names}, ["encode_mb_per_s"])
     for row in document["one_letter"]:
         figures = {"ns_per_byte_64k": row["kb_64_ns_per_byte"]}
         figures["ns_per_byte_1m"] = row["kb_1024_ns_per_byte"]

@@ -39,7 +39,7 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   const int64_t tokens = options.max_tokens, rows = options.max_logit_rows;
   const int64_t q = Shard(config.num_heads, tp).count * config.head_dim;
   const int64_t kv = KvShard(config.num_kv_heads, tp).count * config.head_dim;
-  const int64_t mlp = Shard(config.intermediate_size, tp).count;
+  const int64_t mlp = PaddedWidth(Shard(config.intermediate_size, tp).count, options);
   const DType dtype = options.activation_dtype;
   // Two tensors with disjoint lifetimes in one region.
   const auto shared = [&](TensorView& a, int64_t a_width, TensorView& b, int64_t b_width) {

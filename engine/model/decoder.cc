@@ -1,6 +1,7 @@
 // The equation of a decoder: h += attention(norm(h)); h += feed_forward(norm(h)), or both at once.
 #include "engine/model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -119,12 +120,20 @@ void Decoder::Attention(size_t index, TensorView in, const ModelInput& input, co
                         .norm_eps = norm_eps_,
                         .kv = kv});
   const PagedAttentionParams attention = AttentionParams(input, kv, layer, s);
-  // The plan holds until the window changes.
-  if (index == 0 || layer.window != weights_.layers[index - 1].window) {
-    backend_.PlanAttention(attention);
-  }
+  if (index == 0) PlanAttention(attention);
   backend_.PagedAttention(attention);
   layer.o.Apply(backend_, s.attention, s.x);
+}
+
+// `first` is the first layer's attention; a plan differs by the window alone.
+void Decoder::PlanAttention(const PagedAttentionParams& first) {
+  backend_.PlanAttention(first);
+  const auto other = std::ranges::find_if(
+      weights_.layers, [&](const DecoderLayer& layer) { return layer.window != first.window; });
+  if (other == weights_.layers.end()) return;
+  PagedAttentionParams params = first;
+  params.window = other->window;
+  backend_.PlanAttention(params);
 }
 
 PagedAttentionParams Decoder::AttentionParams(const ModelInput& input, const KvLayerView& kv,

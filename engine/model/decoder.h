@@ -38,6 +38,7 @@ class Decoder final : public Model {
   // Layer `index`'s attention over `in`; its output is in s.x.
   void Attention(size_t index, TensorView in, const ModelInput& input, const KvLayerView& kv,
                  const StepTensors& s);
+  void PlanAttention(const PagedAttentionParams& first);
   PagedAttentionParams AttentionParams(const ModelInput& input, const KvLayerView& kv,
                                        const DecoderLayer& layer, const StepTensors& s) const;
   void FeedForward(const DecoderLayer& layer, TensorView in, const StepTensors& s, TensorView out);

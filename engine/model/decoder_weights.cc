@@ -28,6 +28,7 @@ class SpecWriter {
         dtype_(options.weight_dtype),
         bias_dtype_(options.activation_dtype),
         kv_heads_(KvShard(config.num_kv_heads, tp)),
+        mlp_width_(PaddedWidth(Shard(config.intermediate_size, tp).count, options)),
         head_order_(RotationOrder(config.rope, config.head_dim)) {}
 
   std::vector<WeightSpec> Write() {
@@ -51,20 +52,21 @@ class SpecWriter {
     int64_t first;
     ShardRange shard;
     bool is_rotated = false;
+    int64_t zero_rows = 0;  // behind them
   };
 
   void Layer() {
-    const int64_t dim = config_.head_dim, mlp = config_.intermediate_size;
     const ShardRange heads = Shard(config_.num_heads, tp_);
+    const int64_t q = config_.head_dim * config_.num_heads;
     Norm(names_.input_norm);
     Columns(QkvOutputs(), config_.qkv_bias);
     QkNormWeights(names_.q_norm, config_.num_heads, heads);
     QkNormWeights(names_.k_norm, config_.num_kv_heads, kv_heads_);
-    Rows(names_.o, config_.num_heads * dim, config_.o_bias);
+    Rows(names_.o, q, Shard(q, tp_).count, config_.o_bias);
     Norm(names_.attention_output_norm);
     Norm(config_.facts.parallel_blocks ? std::string_view() : names_.mlp_norm);
     Columns(MlpOutputs(), config_.mlp_bias);
-    Rows(names_.down, mlp, config_.mlp_bias);
+    Rows(names_.down, config_.intermediate_size, mlp_width_, config_.mlp_bias);
     Norm(names_.mlp_output_norm);
   }
 
@@ -87,11 +89,16 @@ class SpecWriter {
   std::vector<Output> MlpOutputs() const {
     const int64_t mlp = config_.intermediate_size;
     const ShardRange rows = Shard(mlp, tp_);
+    // Both activations make 0 of 0, which the columns of zeros in `down` take.
+    const int64_t zeros = mlp_width_ - rows.count;
+    const auto output = [&](std::string_view name, int64_t stored_rows, int64_t first) {
+      return Output{name, stored_rows, first, rows, false, zeros};
+    };
     if (!names_.gate_up.empty()) {
-      return {{names_.gate_up, 2 * mlp, 0, rows}, {names_.gate_up, 2 * mlp, mlp, rows}};
+      return {output(names_.gate_up, 2 * mlp, 0), output(names_.gate_up, 2 * mlp, mlp)};
     }
-    if (names_.gate.empty()) return {{names_.up, mlp, 0, rows}};
-    return {{names_.gate, mlp, 0, rows}, {names_.up, mlp, 0, rows}};
+    if (names_.gate.empty()) return {output(names_.up, mlp, 0)};
+    return {output(names_.gate, mlp, 0), output(names_.up, mlp, 0)};
   }
 
   std::string Named(std::string_view name, const char* suffix) const {
@@ -152,28 +159,31 @@ class SpecWriter {
     for (const Output& output : outputs) {
       const ShardRange rows = {output.first + output.shard.begin, output.shard.count};
       const std::vector<int32_t> order = output.is_rotated ? head_order_ : std::vector<int32_t>();
-      weight.rows += rows.count;
+      weight.rows += rows.count + output.zero_rows;
       weight.parts.push_back({.name = Named(output.name, ".weight"),
                               .shape = {output.stored_rows, hidden},
                               .rows = rows,
                               .columns = {0, hidden},
-                              .order = order});
+                              .order = order,
+                              .zero_rows = output.zero_rows});
       if (!has_bias) continue;
-      bias.rows += rows.count;
+      bias.rows += rows.count + output.zero_rows;
       bias.parts.push_back({.name = Named(output.name, ".bias"),
                             .shape = {output.stored_rows},
                             .rows = rows,
-                            .order = order});
+                            .order = order,
+                            .zero_rows = output.zero_rows});
     }
     specs_.push_back(std::move(weight));
     specs_.push_back(std::move(bias));
   }
 
-  // A matrix whose inputs are split; its bias is rank 0's.
-  void Rows(std::string_view name, int64_t inputs, bool has_bias) {
+  // A matrix whose inputs are split, `width` of them this rank's with columns of zeros; its bias is
+  // rank 0's.
+  void Rows(std::string_view name, int64_t inputs, int64_t width, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
     const ShardRange shard = Shard(inputs, tp_);
-    WeightSpec weight{.dtype = dtype_, .rows = hidden, .columns = shard.count};
+    WeightSpec weight{.dtype = dtype_, .rows = hidden, .columns = width};
     weight.parts.push_back({.name = Named(name, ".weight"),
                             .shape = {hidden, inputs},
                             .rows = {0, hidden},
@@ -210,6 +220,7 @@ class SpecWriter {
   const DType dtype_;
   const DType bias_dtype_;
   const ShardRange kv_heads_;
+  const int64_t mlp_width_;  // of this rank, padded
   const std::vector<int32_t> head_order_;
   std::string prefix_;  // of the names of the layer under way
   std::vector<WeightSpec> specs_;
@@ -272,19 +283,30 @@ bool IsIgnorable(const ModelConfig& config, const std::string& name) {
 
 // Says which tensors stay unread, one line for each beginning of a name.
 void LogSkipped(const ModelConfig& config, const Checkpoint& checkpoint) {
-  const TensorNames& names = FindFamily(config.architecture)->names;
-  std::map<std::string, int64_t> skipped;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const std::string_view* prefix = SkippedPrefix(names, name);
-    if (prefix != nullptr) ++skipped[std::string(*prefix)];
-  }
-  for (const auto& [prefix, count] : skipped) {
+  for (const auto& [prefix, count] : SkippedTensors(config, checkpoint)) {
     Log(Severity::kInfo, "tensors are not part of the decoder and stay unread",
         {{"prefix", prefix}, {"count", count}});
   }
 }
 
 }  // namespace
+
+std::map<std::string, int64_t> SkippedTensors(const ModelConfig& config,
+                                              const Checkpoint& checkpoint) {
+  const TensorNames& names = FindFamily(config.architecture)->names;
+  std::map<std::string, int64_t> skipped;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const std::string_view* prefix = SkippedPrefix(names, name);
+    if (prefix != nullptr) ++skipped[std::string(*prefix)];
+  }
+  return skipped;
+}
+
+absl::Status DecoderWeights::Check(const Checkpoint& checkpoint, const ModelConfig& config,
+                                   TpInfo tp, const ModelOptions& options) {
+  return Weights::Check(checkpoint, SpecWriter(config, tp, options).Write(),
+                        [&config](const std::string& name) { return IsIgnorable(config, name); });
+}
 
 absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
                                                     const ModelConfig& config, TpInfo tp,

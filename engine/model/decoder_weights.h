@@ -32,8 +32,8 @@ struct DecoderLayer {
   Linear o;                           // inputs split
   NormWeights attention_output_norm;  // [H]
   NormWeights mlp_norm;               // [H], before the feed-forward
-  Linear gate_up;                     // gate, if any, and up of this rank's slice, stacked
-  Linear down;                        // inputs split
+  Linear gate_up;                     // gate, if any, and up of this rank's slice, each padded
+  Linear down;                        // inputs split and padded (PaddedWidth)
   NormWeights mlp_output_norm;        // [H]
   int32_t window = 0;                 // 0: unlimited
   Rotation rotation = Rotation::kGlobal;
@@ -48,6 +48,9 @@ struct DecoderWeights {
   static absl::StatusOr<DecoderWeights> Load(const std::string& dir, const ModelConfig& config,
                                              TpInfo tp, const ModelOptions& options,
                                              Backend& backend);
+  // The part of Load that reads headers only: errors of Weights::Check.
+  static absl::Status Check(const Checkpoint& checkpoint, const ModelConfig& config, TpInfo tp,
+                            const ModelOptions& options);
   // Device bytes that Load will take.
   static int64_t TotalBytes(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
 };

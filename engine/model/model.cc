@@ -30,11 +30,13 @@ struct Builder {
                                                  TpInfo tp, const ModelOptions& options,
                                                  Backend& backend);
   ModelMemory (*plan)(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
+  absl::Status (*check)(const Checkpoint& checkpoint, const ModelConfig& config, TpInfo tp,
+                        const ModelOptions& options);
 };
 
 Builder BuilderOf(ModelShape shape) {
   switch (shape) {
-    case ModelShape::kDecoder: return {LoadDecoder, PlanDecoder};
+    case ModelShape::kDecoder: return {LoadDecoder, PlanDecoder, DecoderWeights::Check};
   }
   CHECK(false);
   return {};
@@ -46,6 +48,13 @@ ModelMemory PlanModelMemory(const ModelConfig& config, TpInfo tp, const ModelOpt
   const Family* family = FindFamily(config.architecture);
   CHECK(family != nullptr && config.CheckTensorParallel(tp.size).ok());
   return BuilderOf(family->shape).plan(config, tp, options);
+}
+
+absl::Status CheckTensors(const Checkpoint& checkpoint, const ModelConfig& config, TpInfo tp,
+                          const ModelOptions& options) {
+  const Family* family = FindFamily(config.architecture);
+  CHECK(family != nullptr && config.CheckTensorParallel(tp.size).ok());
+  return BuilderOf(family->shape).check(checkpoint, config, tp, options);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& dir, const ModelConfig& config,

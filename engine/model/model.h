@@ -2,11 +2,14 @@
 // Allocates nothing after construction. One rank; used by that rank's thread only.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint/model_config.h"
+#include "engine/model/checkpoint/safetensors.h"
 #include "engine/model/checkpoint/tp.h"
 #include "engine/model/kv_cache.h"
 #include "engine/model/model_input.h"
@@ -28,6 +31,16 @@ struct ModelMemory {
   int64_t arena_bytes = 0;  // activations, rope table
 };
 ModelMemory PlanModelMemory(const ModelConfig& config, TpInfo tp, const ModelOptions& options);
+
+// What LoadModel says of a checkpoint's names, shapes and types, from its headers alone: OK, or
+// INVALID_ARGUMENT with every fault (Weights::Check). The model divides by tp.size.
+absl::Status CheckTensors(const Checkpoint& checkpoint, const ModelConfig& config, TpInfo tp,
+                          const ModelOptions& options);
+// The stored tensors that a model does without, because they are of other towers or of heads that
+// guess further tokens: how many by the beginning of their names. Of an architecture that is
+// served.
+std::map<std::string, int64_t> SkippedTensors(const ModelConfig& config,
+                                              const Checkpoint& checkpoint);
 
 // Builds the architecture named in `config` (checkpoint/families.h) and loads its weights from
 // DIR/*.safetensors. Errors name file and tensor: missing, extra, misshapen, truncated,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/ceil_div.h"
 #include "kernels/dtype.h"
 
 namespace quire {
@@ -18,6 +19,14 @@ struct ModelOptions {
   // The device's memory is host memory: files are read straight into it.
   bool weights_in_place = false;
   int32_t load_threads = 1;  // threads that read files
+  // The device's (kernels/device_limits.h): the feed-forward layer of a rank is padded to a
+  // multiple of this, with weights of zero, so that no result changes.
+  int32_t width_multiple = 1;
 };
+
+// A rank's share of intermediate_size as its device computes it.
+inline int64_t PaddedWidth(int64_t share, const ModelOptions& options) {
+  return RoundUp(share, int64_t{options.width_multiple});
+}
 
 }  // namespace quire

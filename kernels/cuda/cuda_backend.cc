@@ -51,7 +51,56 @@ int SmsOf(int ordinal) {
   return count;
 }
 
-class Implementation final : public CudaBackend {
+// The operations that need nothing but the device.
+class DeviceOperations : public CudaBackend {
+ public:
+  void Embed(const EmbedParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::Embed(p, device());
+  }
+  void RmsNorm(const RmsNormParams& p) override {
+    profiler().Enter(StepPart::kNorms);
+    cuda::RmsNorm(p, device());
+  }
+  void SiluMul(const SiluMulParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::SiluMul(p, device());
+  }
+  void GatherRows(const GatherRowsParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::GatherRows(p, device());
+  }
+  void LayerNorm(const LayerNormParams& p) override {
+    profiler().Enter(StepPart::kNorms);
+    cuda::LayerNorm(p, device());
+  }
+  void AddScaled(const AddScaledParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::AddScaled(p, device());
+  }
+  void Scale(const ScaleParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::Scale(p, device());
+  }
+  void Gelu(const GeluParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::Gelu(p, device());
+  }
+  void Sample(const SampleParams& p) override {
+    profiler().Enter(StepPart::kSampling);
+    cuda::Sample(p, device());
+  }
+  void EndStep(const EndStepParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::EndStep(p, device());
+  }
+  void FillUniform(const FillUniformParams& p) override { cuda::FillUniform(p, device()); }
+
+ protected:
+  virtual const cuda::Device& device() const = 0;
+};
+
+class Implementation final : public DeviceOperations {
  public:
   Implementation(const CudaOptions& options, std::string name, Buffer space)
       : options_(options),
@@ -155,22 +204,9 @@ class Implementation final : public CudaBackend {
     settled_ = false;
     cuda::BeginStep(p, device_);
   }
-  void EndStep(const EndStepParams& p) override {
-    profiler_.Enter(StepPart::kElementwise);
-    cuda::EndStep(p, device_);
-  }
-  void FillUniform(const FillUniformParams& p) override { cuda::FillUniform(p, device_); }
   void PlanAttention(const PagedAttentionParams& p) override {
     profiler_.Enter(StepPart::kAttention);
     attention_.Plan(p);
-  }
-  void Embed(const EmbedParams& p) override {
-    profiler_.Enter(StepPart::kElementwise);
-    cuda::Embed(p, device_);
-  }
-  void RmsNorm(const RmsNormParams& p) override {
-    profiler_.Enter(StepPart::kNorms);
-    cuda::RmsNorm(p, device_);
   }
   void MatMul(const MatMulParams& p) override {
     profiler_.Enter(StepPart::kProducts);
@@ -181,22 +217,9 @@ class Implementation final : public CudaBackend {
     cuda::RopeStoreKv(p, device_, settled_);
   }
   void PagedAttention(const PagedAttentionParams& p) override {
-    CHECK_EQ(p.soft_cap, 0);  // kCudaLimits has none
     profiler_.Enter(StepPart::kAttention);
     attention_.Run(p);
     settled_ = true;
-  }
-  void SiluMul(const SiluMulParams& p) override {
-    profiler_.Enter(StepPart::kElementwise);
-    cuda::SiluMul(p, device_);
-  }
-  void GatherRows(const GatherRowsParams& p) override {
-    profiler_.Enter(StepPart::kElementwise);
-    cuda::GatherRows(p, device_);
-  }
-  void Sample(const SampleParams& p) override {
-    profiler_.Enter(StepPart::kSampling);
-    cuda::Sample(p, device_);
   }
 
   RankOf group() const override { return {options_.place.rank, options_.place.ranks}; }
@@ -225,6 +248,7 @@ class Implementation final : public CudaBackend {
   void* stream() const override { return device_.stream; }
 
  private:
+  const cuda::Device& device() const override { return device_; }
   // False in a group of one, which has nothing to exchange.
   bool Exchanges() {
     if (communicator_ != nullptr) profiler_.Enter(StepPart::kCollectives);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/cuda/missing_operations.h"
+#include "kernels/backend.h"
 
 namespace quire {
 
@@ -55,7 +55,7 @@ std::unique_ptr<CudaDeviceInfo> DescribeCudaDevice(int ordinal, std::string* why
 // the exchange between ranks), for the memory plan.
 int64_t CudaBackendBytes(const CudaOptions& options);
 
-class CudaBackend : public MissingOperations {
+class CudaBackend : public Backend {
  public:
   // Null when the device cannot be used, lacks memory for the backend itself, or does not reach the
   // other ranks of its group; `why` gives the reason. Every rank of a group makes the call.

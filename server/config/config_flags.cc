@@ -197,6 +197,9 @@ void SettingsParser::CheckTogether() {
     Fault("--uds and --" + std::string(other) +
           " contradict each other: gRPC is served on a Unix socket or on a port; give one");
   }
+  if (parsed_.settings.check && parsed_.settings.dry_run) {
+    Fault("--check and --dry-run exclude each other: leave one out");
+  }
   if (!line_.faults.empty()) return;  // bounds have been reported by name already
   for (const absl::Status& status :
        {parsed_.settings.engine.Validate(), parsed_.settings.server.Validate()}) {
@@ -239,6 +242,7 @@ absl::StatusOr<ParsedSettings> SettingsParser::Parse(const Invocation& invocatio
   for (const std::string& fault : line_.faults) faults += (faults.empty() ? "" : "\n") + fault;
   if (!faults.empty()) return absl::InvalidArgumentError(faults);
   if (parsed_.settings.dry_run) parsed_.mode = StartMode::kDryRun;
+  if (parsed_.settings.check) parsed_.mode = StartMode::kCheck;
   return std::move(parsed_);
 }
 

@@ -15,7 +15,7 @@ namespace quire {
 
 enum class SettingSource { kDefault, kFile, kEnvironment, kFlag };
 
-enum class StartMode { kServe, kDryRun, kHelp, kVersion, kManPage, kCompletion };
+enum class StartMode { kServe, kDryRun, kCheck, kHelp, kVersion, kManPage, kCompletion };
 
 // The input of the process. main() is the only reader of argv and the environment.
 struct Invocation {

@@ -437,8 +437,7 @@ void AddListening(ServerConfig* s, Rows* rows) {
       });
 }
 
-void AddOperations(Settings* settings, Rows* rows) {
-  ServerConfig* s = &settings->server;
+void AddOperations(ServerConfig* s, Rows* rows) {
   rows->insert(
       rows->end(),
       {
@@ -500,6 +499,18 @@ void AddOperations(Settings* settings, Rows* rows) {
            .target = &s->trace_sample_ratio,
            .unit = Unit::kShare,
            .highest = 1},
+      });
+}
+
+// Answers that the program gives instead of serving.
+void AddModes(Settings* settings, Rows* rows) {
+  rows->insert(
+      rows->end(),
+      {
+          {.name = "check",
+           .group = kOperations,
+           .help = "say in a page what is in the model's directory and whether it would start",
+           .target = &settings->check},
           {.name = "dry-run",
            .group = kOperations,
            .help = "print the configuration and the memory plan as JSON, then exit",
@@ -520,7 +531,8 @@ std::vector<Flag> SettingsTable(Settings* settings) {
   AddListening(&settings->server, &rows);
   AddTls(&settings->server.front.tls, &rows);
   AddCallers(&settings->server, &rows);
-  AddOperations(settings, &rows);
+  AddOperations(&settings->server, &rows);
+  AddModes(settings, &rows);
   return rows;
 }
 

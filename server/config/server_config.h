@@ -55,6 +55,7 @@ std::string EndpointFault(const std::string& endpoint);
 struct Settings {
   EngineConfig engine;
   ServerConfig server;
+  bool check = false;
   bool dry_run = false;
 };
 

@@ -178,6 +178,7 @@ absl::Status Tokenizer::Data::Build(const TokenizerFile& file) {
   RETURN_IF_ERROR(BuildVocabulary(file.model, added));
   RETURN_IF_ERROR(BuildModel(file.model));
   RETURN_IF_ERROR(BuildAddedTokens(added));
+  for (const AddedToken& symbol : file.symbols) normalized_tokens.Add(symbol, symbol.content);
   RETURN_IF_ERROR(CheckFrame());
   std::vector<bool> special(written.size());
   for (const AddedToken& token : added) special[token.id] = token.special;

@@ -25,6 +25,9 @@ struct AddedToken {
 struct TokenizerFile {
   ModelSpec model;
   nlohmann::json parts;  // the members of the file but `model`
+  // Tokens that are cut out of the normalized text as they are written: the user-defined symbols of
+  // SentencePiece. Their ids are in the vocabulary.
+  std::vector<AddedToken> symbols;
 };
 
 // NOT_FOUND, or INVALID_ARGUMENT naming file and path in it. Truncation and padding, which are no

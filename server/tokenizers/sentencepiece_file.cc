@@ -29,9 +29,11 @@ using Piece = ModelProto::SentencePiece;
 constexpr char kSpace[] = "\xE2\x96\x81";  // U+2581
 constexpr int kMaxPieces = 4 << 20;        // ids are at most 4 Mi
 
-absl::Status CheckPiece(const Piece& piece, int id) {
-  if (piece.type() == Piece::UNUSED) {
-    return absl::InvalidArgumentError(absl::StrCat("piece ", id, ": is unused, not supported"));
+absl::Status CheckPiece(const Piece& piece, int id, bool is_bpe) {
+  // Text with it would be merged to it and cut again.
+  if (piece.type() == Piece::UNUSED && is_bpe) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("piece ", id, ": is unused, which is not supported for BPE"));
   }
   if (piece.piece().empty() || FindInvalidUtf8(piece.piece()) != std::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat("piece ", id, ": is empty or not UTF-8"));
@@ -59,7 +61,7 @@ absl::Status Check(const ModelProto& model) {
     return absl::InvalidArgumentError(absl::StrCat("has ", model.pieces_size(), " pieces"));
   }
   for (int id = 0; id < model.pieces_size(); ++id) {
-    RETURN_IF_ERROR(CheckPiece(model.pieces(id), id));
+    RETURN_IF_ERROR(CheckPiece(model.pieces(id), id, trainer.model_type() == TrainerSpec::BPE));
   }
   const int unknown = trainer.unk_id();
   if (unknown < 0 || unknown >= model.pieces_size()) {
@@ -69,20 +71,17 @@ absl::Status Check(const ModelProto& model) {
 }
 
 // SentencePiece merges the neighbours whose piece has the largest score, whatever its parts; so all
-// merges to one piece share a rank. Pieces that are found before the model go first, the longest
-// before the others.
+// merges to one piece share a rank. User-defined symbols are cut out before, so no merge makes one.
 void AddMerges(const ModelProto& model, ModelSpec* spec) {
   std::unordered_map<std::string_view, int> id_of;
   std::vector<int> order;
   for (int id = 0; id < model.pieces_size(); ++id) {
     const Piece& piece = model.pieces(id);
-    if (piece.type() != Piece::NORMAL && piece.type() != Piece::USER_DEFINED) continue;
+    if (piece.type() != Piece::NORMAL) continue;
     if (id_of.emplace(piece.piece(), id).second) order.push_back(id);
   }
   std::stable_sort(order.begin(), order.end(), [&model](int a, int b) {
-    const Piece &left = model.pieces(a), &right = model.pieces(b);
-    if (left.score() != right.score()) return left.score() > right.score();
-    return left.piece().size() > right.piece().size();
+    return model.pieces(a).score() > model.pieces(b).score();
   });
   for (size_t rank = 0; rank < order.size(); ++rank) {
     const std::string_view piece = model.pieces(order[rank]).piece();
@@ -120,7 +119,8 @@ json Replace(json pattern, const char* content) {
   return {{"type", "Replace"}, {"pattern", std::move(pattern)}, {"content", content}};
 }
 
-// `normalizer`, `pre_tokenizer` and `decoder`.
+// `normalizer`, `pre_tokenizer` and `decoder`. With `only_first`, of the texts between added tokens
+// only the first gets the space.
 void AddTextParts(const NormalizerSpec& spec, bool only_first, json* parts) {
   json steps = json::array(), decoders = json::array();
   if (!spec.precompiled_charsmap().empty()) {
@@ -134,7 +134,7 @@ void AddTextParts(const NormalizerSpec& spec, bool only_first, json* parts) {
   if (only_first) {
     (*parts)["pre_tokenizer"] = {{"type", "Metaspace"},
                                  {"replacement", kSpace},
-                                 {"prepend_scheme", spec.add_dummy_prefix() ? "first" : "never"},
+                                 {"prepend_scheme", "first"},
                                  {"split", false}};
   } else {
     if (spec.add_dummy_prefix()) steps.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
@@ -150,8 +150,10 @@ void AddTextParts(const NormalizerSpec& spec, bool only_first, json* parts) {
   (*parts)["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
 }
 
-// Control and user-defined pieces, and the tokens that tokenizer_config.json adds to them.
-absl::Status AddTokens(const ModelProto& model, const JsonNode& config, json* parts) {
+// Control and user-defined pieces, and the tokens that tokenizer_config.json adds to them. With
+// `finds_symbols`, user-defined pieces are found in the normalized text, as SentencePiece does.
+absl::Status AddTokens(const ModelProto& model, const JsonNode& config, bool finds_symbols,
+                       TokenizerFile* file) {
   json tokens = json::array();
   const JsonNode empty{json::object(), ""};
   const JsonNode added =
@@ -162,6 +164,10 @@ absl::Status AddTokens(const ModelProto& model, const JsonNode& config, json* pa
     if (added.value.contains(absl::StrCat(id))) continue;
     const bool unknown = piece.type() == Piece::UNKNOWN;
     if (!unknown && piece.type() != Piece::CONTROL && piece.type() != Piece::USER_DEFINED) continue;
+    if (piece.type() == Piece::USER_DEFINED && finds_symbols) {
+      file->symbols.push_back({.id = id, .content = piece.piece()});
+      continue;
+    }
     tokens.push_back({{"id", id},
                       {"content", piece.piece()},
                       {"normalized", false},
@@ -177,7 +183,7 @@ absl::Status AddTokens(const ModelProto& model, const JsonNode& config, json* pa
     tokens.back()["id"] = std::stoi(id);
     tokens.back().erase("__type");
   }
-  (*parts)["added_tokens"] = std::move(tokens);
+  file->parts["added_tokens"] = std::move(tokens);
   return absl::OkStatus();
 }
 
@@ -205,8 +211,10 @@ absl::StatusOr<TokenizerFile> Convert(const ModelProto& model, const json& confi
   const JsonNode root{config, "tokenizer_config.json"};
   ASSIGN_OR_RETURN(const bool legacy, ReadBool(root, "legacy", true));
   TokenizerFile file = {.model = ModelOf(model), .parts = json::object()};
-  AddTextParts(model.normalizer_spec(), !legacy, &file.parts);
-  RETURN_IF_ERROR(AddTokens(model, root, &file.parts));
+  const bool only_first = !legacy && model.normalizer_spec().add_dummy_prefix();
+  AddTextParts(model.normalizer_spec(), only_first, &file.parts);
+  const bool is_bpe = model.trainer_spec().model_type() == TrainerSpec::BPE;
+  RETURN_IF_ERROR(AddTokens(model, root, is_bpe && !only_first, &file));
   RETURN_IF_ERROR(AddFrame(model, root, &file.parts));
   return file;
 }

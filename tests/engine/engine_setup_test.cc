@@ -5,6 +5,7 @@
 #include "engine/worker/rank/worker_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/device_limits.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine/model/temp_dir.h"
 
@@ -60,20 +61,6 @@ class EngineSetupTest : public ::testing::Test {
   int64_t host_ = 512 * kGiB;
 };
 
-TEST_F(EngineSetupTest, NamesTheOperationsOfAFamilyThatTheGpuLacks) {
-  WriteModel(R"("architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "head_dim": 128,
-             "hidden_act": "gelu_pytorch_tanh")");
-  EXPECT_EQ(
-      Refusal(),
-      "the CUDA backend cannot do scaled embeddings of Gemma2ForCausalLM yet; --device cpu "
-      "can\nthe CUDA backend cannot do soft caps of logits of Gemma2ForCausalLM yet; --device "
-      "cpu can\nthe CUDA backend cannot do GELU of Gemma2ForCausalLM yet; --device cpu can\n"
-      "the CUDA backend cannot do soft caps of attention of Gemma2ForCausalLM yet; --device "
-      "cpu can");
-  config_.device = "cpu";
-  EXPECT_TRUE(PlanEngine(config_).ok());
-}
-
 TEST_F(EngineSetupTest, DynamicRotationIsPlainUnlessALongerContextIsAsked) {
   WriteModel(R"("rope_scaling": {"type": "dynamic", "factor": 2.0},
              "max_position_embeddings": 4096)");
@@ -102,6 +89,7 @@ TEST_F(EngineSetupTest, GpuDefaults) {
   EXPECT_EQ(setup->model_options.activation_dtype, DType::kBF16);
   EXPECT_EQ(setup->kv_layout.dtype, DType::kBF16);
   EXPECT_FALSE(setup->model_options.weights_in_place);
+  EXPECT_EQ(setup->model_options.width_multiple, kCudaLimits.width_multiple);
   EXPECT_EQ(setup->graph_sizes.size(), 23u);
   EXPECT_EQ(SpecOf(*setup, 0).worker.graph_sizes, setup->graph_sizes);
   EXPECT_EQ(setup->config.max_model_len, 131072);
@@ -192,12 +180,12 @@ TEST_F(EngineSetupTest, RefusesUnsupportedSettingsOnAGpu) {
 
 // The reasons themselves: tests/engine/model/capability_check_test.cc.
 TEST_F(EngineSetupTest, ModelsBeyondTheKernelsOfTheDeviceAreRefusedOnThatDeviceOnly) {
-  WriteModel(R"("head_dim": 80, "hidden_size": 4100)");
-  config_.max_num_seqs = 4096;
+  WriteModel(R"("head_dim": 72, "hidden_size": 4100)");
+  config_.max_num_seqs = 5000;
   EXPECT_EQ(Plan().status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Refusal(), AllOf(HasSubstr("head_dim 80: the CUDA attention kernels take 64 and 128"),
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("head_dim 72: the CUDA attention kernels take multiples"),
                                HasSubstr("\nhidden_size 4100: "),
-                               HasSubstr("\n--max-num-seqs 4096: "), HasSubstr("--device cpu")));
+                               HasSubstr("\n--max-num-seqs 5000: "), HasSubstr("--device cpu")));
   config_.device = "cpu";
   config_.max_model_len = 512;
   EXPECT_TRUE(PlanEngine(config_, {}, host_).ok());
@@ -240,6 +228,7 @@ TEST_F(EngineSetupTest, CpuDefaultsAreUnchanged) {
   EXPECT_EQ(setup->kv_layout.dtype, DType::kF32);
   EXPECT_EQ(setup->model_options.activation_dtype, DType::kF32);
   EXPECT_TRUE(setup->model_options.weights_in_place);
+  EXPECT_EQ(setup->model_options.width_multiple, 1);
   EXPECT_EQ(setup->memory.budget_bytes, 0);
   config_.worker_process = "on";
   EXPECT_EQ(PlanEngine(config_)->config.worker_process, "on");

@@ -207,8 +207,8 @@ TEST(EngineWorkersTest, AutoSaysWhyItTookItsDevice) {
   EXPECT_THAT(reason(AutoConfig("auto"), kNoDriver), HasSubstr("no GPU driver (/nonexistent)"));
   EXPECT_THAT(reason(AutoConfig("off"), kSomeDriver), HasSubstr("--worker-process off"));
   EngineConfig many = AutoConfig("auto");
-  many.max_num_seqs = 3200;  // which only the CPU's kernels take
-  EXPECT_THAT(reason(many, kSomeDriver), HasSubstr("--max-num-seqs 3200: the CUDA attention"));
+  many.max_num_seqs = 4097;  // which only the CPU's kernels take
+  EXPECT_THAT(reason(many, kSomeDriver), HasSubstr("--max-num-seqs 4097: the CUDA attention"));
   EXPECT_EQ(reason(Config("off"), kSomeDriver), "");
 }
 

@@ -26,7 +26,13 @@ struct Shape {
   int32_t heads, kv_heads, head_dim, block_size, window = 0;
   DType dtype = DType::kBF16;
   int64_t block_padding = 0;  // elements from the end of a block to the next
+  float soft_cap = 0;
 };
+
+Shape Capped(Shape shape, float cap) {
+  shape.soft_cap = cap;
+  return shape;
+}
 
 struct Sequence {
   int32_t context, queries;
@@ -49,7 +55,7 @@ Device TestDevice(bool dependent_launch = true) {
 class Attention {
  public:
   explicit Attention(const Shape& shape, const Device& device = TestDevice())
-      : limits_{.max_rows = 300,
+      : limits_{.max_rows = 4097,
                 .max_tokens = 20000,
                 .max_context = 40000,
                 .num_heads = shape.heads,
@@ -121,6 +127,7 @@ class Batch {
             .block_table = device_table_->data(),
             .table_stride = stride_,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+            .soft_cap = shape_.soft_cap,
             .window = shape_.window,
             .max_query_len = most,
             .out = TensorView(out.data(), shape_.dtype, {tokens, width})};
@@ -338,7 +345,8 @@ class Batch {
       const uint16_t* k = pool_.data() + At(s, pos, 0, kv_head);
       double dot = 0;
       for (int32_t d = 0; d < dim; ++d) dot += query[d] * Value(shape_.dtype, k[d]);
-      score.push_back(dot / std::sqrt(static_cast<double>(dim)));
+      const double scaled = dot / std::sqrt(static_cast<double>(dim)), cap = shape_.soft_cap;
+      score.push_back(cap > 0 ? cap * std::tanh(scaled / cap) : scaled);
       top = std::max(top, score.back());
     }
     for (int32_t pos = first; pos <= position; ++pos) {
@@ -381,7 +389,7 @@ class Batch {
 std::string NameOf(const Shape& s) {
   return std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " heads of " +
          std::to_string(s.head_dim) + " blocks of " + std::to_string(s.block_size) + " window " +
-         std::to_string(s.window) + " " + Name(s.dtype);
+         std::to_string(s.window) + " cap " + std::to_string(s.soft_cap) + " " + Name(s.dtype);
 }
 
 // Contexts on both sides of every border of a tile, a block, a chunk.
@@ -405,6 +413,27 @@ const std::vector<Shape> kShapes = {
     {7, 1, 128, 32, 100},
     {4, 2, 64, 32, 33},
     {16, 8, 64, 64},
+    // Heads of other sizes than the compiled ones, and groups larger than a matrix instruction.
+    {4, 1, 8, 16},
+    {6, 2, 32, 64, 40},
+    {8, 2, 72, 32},
+    {8, 8, 80, 64},
+    {8, 2, 96, 16, 0, DType::kF16},
+    {7, 1, 112, 64},
+    {8, 2, 160, 32, 70},
+    {4, 2, 192, 64},
+    {8, 1, 256, 64},
+    {16, 1, 256, 16, 0, DType::kF16},
+    {4, 4, 256, 32, 100},
+    Capped({8, 4, 256, 64, 90}, 5),
+    Capped({16, 1, 256, 16}, 50),
+    Capped({8, 2, 128, 32}, 3),
+    Capped({6, 2, 64, 64, 0, DType::kF16}, 10),
+    Capped({4, 1, 96, 64}, 2),
+    {24, 1, 128, 64},
+    {48, 2, 64, 16, 33},
+    {71, 1, 64, 64},
+    {130, 1, 16, 32},
 };
 
 TEST(PagedAttentionGpuTest, DecodesContextsOfEveryLength) {
@@ -418,7 +447,8 @@ TEST(PagedAttentionGpuTest, DecodesContextsOfEveryLength) {
 }
 
 TEST(PagedAttentionGpuTest, DecodesOneLongContext) {
-  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{16, 1, 64, 16}, Shape{4, 4, 128, 32}}) {
+  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{16, 1, 64, 16}, Shape{4, 4, 128, 32},
+                             Shape{8, 2, 256, 64}, Shape{8, 2, 80, 16}}) {
     for (int32_t context : {4097, 16390, 33000}) {
       SCOPED_TRACE(NameOf(shape) + " context " + std::to_string(context));
       Attention attention(shape);
@@ -458,7 +488,8 @@ TEST(PagedAttentionGpuTest, ServesDecodeAndPrefillInOneStep) {
 
 TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
   for (const Shape& shape :
-       {Shape{4, 1, 128, 64}, Shape{5, 1, 64, 16}, Shape{4, 2, 128, 32, 700}}) {
+       {Shape{4, 1, 128, 64}, Shape{5, 1, 64, 16}, Shape{4, 2, 128, 32, 700},
+        Capped({4, 2, 256, 64, 700}, 50), Shape{5, 1, 192, 16}, Shape{4, 1, 112, 32}}) {
     SCOPED_TRACE(NameOf(shape));
     const Batch batch(shape, {{1400, 1400}});
     Attention attention(shape);
@@ -468,10 +499,12 @@ TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
 
 TEST(PagedAttentionGpuTest, HandlesScoresBeyondTheExponentRange) {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
-    const Shape shape{4, 1, 128, 16, 0, dtype};
-    Attention attention(shape);
-    const Batch batch(shape, {{600, 1}, {90, 90}}, 100.0);
-    batch.Check(batch.Run(attention));
+    for (float cap : {0.0f, 30.0f}) {
+      const Shape shape = Capped({4, 1, 128, 16, 0, dtype}, cap);
+      Attention attention(shape);
+      const Batch batch(shape, {{600, 1}, {90, 90}}, 100.0);
+      batch.Check(batch.Run(attention));
+    }
   }
 }
 
@@ -484,7 +517,8 @@ TEST(PagedAttentionGpuTest, ReachesBlocksFarApart) {
 }
 
 TEST(PagedAttentionGpuTest, BitsDoNotDependOnTheBatch) {
-  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{4, 4, 64, 16}, Shape{16, 1, 128, 32}}) {
+  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{4, 4, 64, 16}, Shape{16, 1, 128, 32},
+                             Capped({8, 4, 256, 64}, 50), Shape{24, 1, 80, 16}}) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
     const std::vector<Sequence> chosen = {{1, 1, 1},  {700, 1, 2},  {5000, 1, 3},
@@ -510,7 +544,8 @@ TEST(PagedAttentionGpuTest, BitsDoNotDependOnTheBatch) {
 }
 
 TEST(PagedAttentionGpuTest, PrefillChunksDoNotChangeBits) {
-  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{6, 2, 64, 16, 90}, Shape{3, 1, 128, 32}}) {
+  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{6, 2, 64, 16, 90}, Shape{3, 1, 128, 32},
+                             Capped({6, 2, 256, 16, 90}, 50)}) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
     Batch batch(shape, {{40, 9}, {900, 900}});
@@ -528,7 +563,8 @@ TEST(PagedAttentionGpuTest, PrefillChunksDoNotChangeBits) {
 }
 
 TEST(PagedAttentionGpuTest, RepeatsTheSameBits) {
-  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 32}}) {
+  for (const Shape& shape :
+       {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 32}, Shape{8, 4, 256, 64}, Shape{8, 4, 96, 64}}) {
     const Batch batch(shape, {{3000, 1}, {100, 1}, {700, 200}, {9000, 1}, {65, 1}, {20, 3}});
     Attention attention(shape), plain(shape, TestDevice(false));
     const std::vector<uint16_t> first = batch.Run(attention);
@@ -539,6 +575,25 @@ TEST(PagedAttentionGpuTest, RepeatsTheSameBits) {
       ASSERT_EQ(out.Get(), first) << i;
     }
   }
+}
+
+// As many rows as a server may have, of two kinds of layers: both plans hold for the whole step.
+TEST(PagedAttentionGpuTest, AlternatesWindowsOverTheMostRows) {
+  const Shape shape{2, 1, 64, 16}, windowed{2, 1, 64, 16, 33};
+  std::vector<Sequence> sequences;
+  for (int i = 0; i < 4096; ++i) sequences.push_back({1 + i % 97, 1, 1000u + i % 50});
+  const Batch batch(shape, sequences), in_window(windowed, sequences);
+  Attention attention(shape);
+  const DeviceArray<uint16_t> out = batch.MakeOut(), seen = in_window.MakeOut();
+  attention.op().Plan(batch.Params(out));
+  attention.op().Plan(in_window.Params(seen));
+  for (int layer = 0; layer < 3; ++layer) {
+    attention.op().Run(batch.Params(out));
+    attention.op().Run(in_window.Params(seen));
+  }
+  batch.Check(out.Get());
+  in_window.Check(seen.Get());
+  attention.CheckSpace();
 }
 
 // Replays a captured step while the contexts grow: the graph must have no length in it, and every
@@ -650,7 +705,8 @@ TEST(PagedAttentionGpuTest, ReadsNewTokensOnlyAfterTheyAreWritten) {
   const std::vector<Sequence> few = {{1, 1},   {16, 1},   {17, 1},   {65, 2},
                                      {300, 1}, {1024, 1}, {1026, 2}, {5000, 1}};
   const std::vector<Sequence> mixed = {{700, 1}, {300, 100}, {40, 40}, {2048, 1}};
-  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 16}, Shape{4, 1, 64, 32, 90}}) {
+  for (const Shape& shape :
+       {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 16}, Shape{4, 1, 64, 32, 90}, Shape{8, 2, 256, 64}}) {
     for (const auto& sequences : {one, few, mixed}) {
       SCOPED_TRACE(NameOf(shape) + " of " + std::to_string(sequences.size()));
       const Batch batch(shape, sequences);

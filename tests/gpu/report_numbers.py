@@ -65,6 +65,23 @@ def conversations(name, tokens, **first_token):
     return rows
 
 
+FAMILY_STEPS = "family_step_bench"
+FAMILIES = ("gemma-2-9b", "phi-4", "mistral-small-24b", "qwen3-32b")
+
+
+def of_family(model):
+    """Steps of a further family: each beside its floor, and the floor's share of it."""
+    steps = [(f"{model} decode, batch {batch}, 1k context", {"model": model, "decode_batch": batch},
+              "step_ms", limits) for batch, limits in ((1, (-0.85, -0.92)), (64, (-0.75, -0.85)))]
+    steps.append((f"{model} prefill 2k", {"model": model, "prefill": 2048}, "ms", (-0.75, -0.85)))
+    rows = []
+    for name, keys, field, limits in steps:
+        rows.append((name, "ms", None, None, FAMILY_STEPS, keys, field, "floor_ms"))
+        rows.append((f"{name}: floor over time", "x", *limits, FAMILY_STEPS, keys, "fraction",
+                     None))
+    return rows
+
+
 STEP_2, GROUP, HUGE = "step_gpu_bench x2", "group_gpu_bench", "llama-3.1-70b"
 
 
@@ -122,6 +139,7 @@ NUMBERS = [
     decode("llama-3.2-1b", 256),
     decode("qwen2.5-0.5b", 1),
     decode("qwen2.5-0.5b", 256),
+    *[row for model in FAMILIES for row in of_family(model)],
     summed("sum", 1, 4.1, 3),
     summed("sum", 32, 8.9, 7),
     summed("sum and norm", 1, 6, 4),

@@ -136,6 +136,36 @@ TEST(RmsNormGpuTest, BitsDoNotDependOnTheBatch) {
   }
 }
 
+// As the norm of queries over all heads, which are columns of the product.
+TEST(RmsNormGpuTest, WorksInPlaceInColumnsOfAWiderMatrix) {
+  constexpr int64_t kBefore = 16, kBehind = 24, kTokens = 33;
+  for (int64_t width : {128, 5120, 16384}) {
+    const int64_t stride = kBefore + width + kBehind;
+    Random random(static_cast<uint64_t>(width));
+    Array x = Array::Normal(random, DType::kBF16, {kTokens, stride});
+    Array weight = Array::Normal(random, DType::kF32, {width});
+    DeviceTensor whole(DType::kBF16, kTokens, stride, x, 8), out(DType::kBF16, kTokens, width);
+    DeviceTensor device_weight(DType::kF32, 1, width, weight);
+    const TensorView columns = whole.view().Columns(kBefore, width);
+    for (const TensorView& to : {out.view(), columns}) {
+      cuda::RmsNorm({.x = columns,
+                     .residual = {},
+                     .weight = TensorView(device_weight.view().data, DType::kF32, {width}),
+                     .eps = 1e-6f,
+                     .out = to},
+                    TestDevice());
+    }
+    Array expected = out.Get(), got = whole.Get();
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const std::string row = RowBytes(got, t, stride, DType::kBF16);
+      const std::string old = RowBytes(x, t, stride, DType::kBF16);
+      ASSERT_TRUE(row.substr(0, 2 * kBefore) == old.substr(0, 2 * kBefore));
+      ASSERT_TRUE(row.substr(2 * kBefore, 2 * width) == RowBytes(expected, t, width, DType::kBF16));
+      ASSERT_TRUE(row.substr(2 * (kBefore + width)) == old.substr(2 * (kBefore + width)));
+    }
+  }
+}
+
 TEST(RmsNormGpuTest, RepeatsTheSameBits) {
   RmsNormCase c({64, 4096, DType::kBF16, DType::kBF16, true});
   ExpectSameBits([&](const cuda::Device& device) { c.Run(device); },

@@ -2,6 +2,7 @@
 // token owns must keep its value.
 #include <numeric>
 
+#include "kernels/device_limits.h"
 #include "tests/gpu/op_test.h"
 
 namespace quire::gpu {
@@ -193,13 +194,49 @@ TEST(RopeStoreKvGpuTest, MatchesDoubleArithmeticAndTouchesNothingElse) {
   }
 }
 
+// Every size of a head, those that fill their lanes and those that leave some idle, with few heads
+// and with enough that a lane takes several.
+TEST(RopeStoreKvGpuTest, MatchesDoubleArithmeticForEverySizeOfAHead) {
+  for (int32_t dim = 16; dim <= kCudaLimits.max_head_dim; dim += kCudaLimits.head_multiple) {
+    for (DType dtype : kFloatTypes) {
+      for (int normalised : {0, 1, 2}) {
+        const DType norm = normalised == 2 ? DType::kF32 : dtype;
+        for (int64_t tokens : {1, 3, 23}) {
+          SCOPED_TRACE(std::string(Name(dtype)) + " dim " + std::to_string(dim) + " norms " +
+                       std::to_string(normalised));
+          RopeCase c({5, 2, dim, 16, normalised > 0, dtype, norm}, tokens);
+          c.Run(TestDevice());
+          c.Check();
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(RopeStoreKvGpuTest, MatchesDoubleArithmeticOfManyHeads) {
+  for (int32_t dim : {16, 48, 80, 96, 160, 256}) {
+    for (bool normalised : {false, true}) {
+      SCOPED_TRACE("dim " + std::to_string(dim) + " norms " + std::to_string(normalised));
+      // 72 heads a token, of at least two lanes each: more lanes than four times the device's.
+      const int64_t tokens = 4 * 1024 * int64_t{TestDevice().num_sms} / (72 * dim / 8) + 3;
+      RopeCase c({54, 9, dim, 32, normalised}, tokens);
+      c.Run(TestDevice());
+      c.Check();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST(RopeStoreKvGpuTest, BitsDoNotDependOnTheBatchOrRepetition) {
-  for (bool normalised : {false, true}) {
-    RopeCase c({32, 8, 128, 64, normalised}, 256);
-    ExpectSameBits([&](const cuda::Device& device) { c.Run(device); }, [&] { return c.Bytes(); });
-    const std::string together = c.Bytes();
-    c.RunOneByOne();
-    EXPECT_EQ(c.Bytes(), together);
+  for (int32_t dim : {128, 80, 256}) {
+    for (bool normalised : {false, true}) {
+      RopeCase c({32, 8, dim, 64, normalised}, 256);
+      ExpectSameBits([&](const cuda::Device& device) { c.Run(device); }, [&] { return c.Bytes(); });
+      const std::string together = c.Bytes();
+      c.RunOneByOne();
+      EXPECT_EQ(c.Bytes(), together);
+    }
   }
 }
 

@@ -228,6 +228,8 @@ TEST(ConfigFlagsTest, SwitchesGoBothWays) {
       MustParse({"--enable-prefix-caching", "false"}).settings.engine.enable_prefix_caching);
   EXPECT_FALSE(MustParse({"--reflection=off"}).settings.server.front.reflection);
   EXPECT_EQ(MustParse({"--dry-run"}).mode, StartMode::kDryRun);
+  EXPECT_EQ(MustParse({"/m", "--check"}).mode, StartMode::kCheck);
+  EXPECT_TRUE(Contains(FaultOf({"--check", "--dry-run"}), "--check and --dry-run exclude"));
   EXPECT_TRUE(MustParse({"--kv-checksum"}).settings.engine.kv_checksum);
   EXPECT_FALSE(MustParse({"--no-enable-prefix-caching"}).settings.engine.enable_prefix_caching);
   EXPECT_TRUE(Contains(FaultOf({"--reflection", "--no-reflection"}), "give it once"));

@@ -17,6 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "server/dry_run.h"
 #include "server/front/listen_address.h"
+#include "server/start/plan_serving.h"
 
 namespace quire {
 namespace {
@@ -122,7 +123,7 @@ TEST(DryRunTest, SaysWhyAutoTookItsDevice) {
   const ParsedSettings parsed = *ParseSettings({.arguments = {}, .environment = {}});
   EngineSetup setup;
   setup.device = "cpu";
-  setup.device_reason = "head_dim 80: the CUDA attention kernels take 64 and 128";
+  setup.device_reason = "head_dim 72: the CUDA attention kernels take multiples of 16 up to 256";
   const auto device = [&] {
     return nlohmann::json::parse(DryRunJson(parsed, setup, "none"))["device"];
   };

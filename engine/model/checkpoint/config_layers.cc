@@ -70,7 +70,8 @@ void ReadWindow(ConfigReader& in, const Family& family, ModelConfig& out) {
   }
   if (family.window == WindowRule::kAllLayers) {
     out.layer_is_sliding.assign(out.num_layers, out.sliding_window > 0);
-  } else if (!ReadLayerTypes(in, out) && in.status().ok()) {
+  } else if (const size_t faults = in.num_faults();
+             !ReadLayerTypes(in, out) && in.num_faults() == faults) {
     by_layer ? SlideLastLayers(in, out) : SlidePattern(in, family, out);
   }
   if (std::ranges::find(out.layer_is_sliding, 1) == out.layer_is_sliding.end()) {
@@ -87,8 +88,9 @@ void ReadNamedRotations(ConfigReader& in, ModelConfig& out) {
     }
     return;
   }
+  const size_t faults = in.num_faults();
   const std::vector<int64_t> rotates = in.IntList("no_rope_layers", 0, 1);
-  if (!in.status().ok()) return;
+  if (in.num_faults() > faults) return;
   if (rotates.size() != static_cast<size_t>(out.num_layers)) {
     in.Refuse("no_rope_layers", absl::StrCat("a list of num_hidden_layers, ", out.num_layers));
     return;
@@ -101,9 +103,10 @@ void ReadNamedRotations(ConfigReader& in, ModelConfig& out) {
 }  // namespace
 
 void ReadLayers(ConfigReader& in, const Family& family, ModelConfig& out) {
+  const size_t faults = in.num_faults();
   ReadWindow(in, family, out);
   out.layer_rotation.assign(out.num_layers, Rotation::kGlobal);
-  if (!in.status().ok()) return;
+  if (in.num_faults() > faults) return;
   if (family.rotation == RotationRule::kNamedLayers) ReadNamedRotations(in, out);
   for (int32_t i = 0; i < out.num_layers; ++i) {
     const bool sliding = out.layer_is_sliding[i] != 0;

@@ -40,13 +40,24 @@ ConfigReader::ConfigReader(const nlohmann::json& object, std::string where)
   if (!object_.is_object()) Fail("not a JSON object");
 }
 
+std::vector<std::string> ConfigReader::UnreadKeys() const {
+  std::vector<std::string> unread;
+  if (!object_.is_object()) return unread;
+  for (const auto& [key, value] : object_.items()) {
+    if (!asked_.contains(key)) unread.push_back(key);
+  }
+  return unread;
+}
+
 bool ConfigReader::Contains(const char* key) const {
+  asked_.insert(key);
   return object_.is_object() && object_.contains(key);
 }
 
 bool ConfigReader::Has(const char* key) const { return !At(key).is_null(); }
 
 const nlohmann::json& ConfigReader::At(const char* key) const {
+  asked_.insert(key);
   if (!object_.is_object()) return kNull;
   auto it = object_.find(key);
   return it == object_.end() ? kNull : *it;
@@ -142,9 +153,9 @@ void ConfigReader::Refuse(const char* key, const std::string& supported) {
 }
 
 void ConfigReader::Fail(const std::string& message) {
-  if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": ", message));
+  faults_.Add(absl::StrCat(where_, ": ", message));
 }
 
-void ConfigReader::Adopt(const absl::Status& status) { status_.Update(status); }
+void ConfigReader::Adopt(const absl::Status& status) { faults_.Add(status); }
 
 }  // namespace quire

@@ -1,13 +1,16 @@
-// ConfigReader: typed reading of one JSON object of a checkpoint. Keeps the first fault, with file
-// and key, so that a caller reads all fields and checks the status once.
+// ConfigReader: typed reading of one JSON object of a checkpoint. Keeps every fault, with file and
+// key, so that a caller reads all fields and checks the status once; and the keys that no call
+// asked for.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/base/fault_list.h"
 #include "nlohmann/json.hpp"
 
 namespace quire {
@@ -17,9 +20,13 @@ class ConfigReader {
   // `where` is the file, or "file: object". The object must outlive the reader.
   ConfigReader(const nlohmann::json& object, std::string where);
 
-  // OK, or INVALID_ARGUMENT for the first fault.
-  const absl::Status& status() const { return status_; }
+  // OK, or INVALID_ARGUMENT with all faults, one a line.
+  absl::Status status() const { return faults_.status(); }
+  // So that a caller sees whether a part of its reading went well.
+  size_t num_faults() const { return faults_.size(); }
   const std::string& where() const { return where_; }
+  // The keys of the object that no call has named, in the order of their names.
+  std::vector<std::string> UnreadKeys() const;
 
   // Present, perhaps as null.
   bool Contains(const char* key) const;
@@ -46,13 +53,14 @@ class ConfigReader {
   void Refuse(const char* key, const std::string& supported);
   // Records any other fault.
   void Fail(const std::string& message);
-  // Adopts the fault of a reader of an inner object.
+  // Adopts the faults of a reader of an inner object.
   void Adopt(const absl::Status& status);
 
  private:
   const nlohmann::json& object_;
   const std::string where_;
-  absl::Status status_;
+  FaultList faults_;
+  mutable std::set<std::string, std::less<>> asked_;
 };
 
 }  // namespace quire

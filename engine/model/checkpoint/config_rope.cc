@@ -54,7 +54,7 @@ class RopeReader {
 
   // `theta_key`: of the config around, for objects without "rope_theta".
   RopeConfig Read(const nlohmann::json& object, const char* theta_key, double default_theta) {
-    for (auto it = object.begin(); rope_.status().ok() && it != object.end(); ++it) {
+    for (auto it = object.begin(); object.is_object() && it != object.end(); ++it) {
       if (std::ranges::find(kKnownKeys, it.key()) == std::end(kKnownKeys)) {
         rope_.Fail(absl::StrCat("unknown key \"", it.key(), "\"; supported: the keys of default, ",
                                 "linear, llama3, yarn, dynamic and longrope scaling"));
@@ -66,7 +66,7 @@ class RopeReader {
     r_.theta = theta_at.OptionalNumber(inside ? "rope_theta" : theta_key, 1e-3, kHuge)
                    .value_or(default_theta);
     r_.interleaved = family_.interleaved_rotation;
-    if (rope_.status().ok() && in_.status().ok()) ReadScaling();
+    if (rope_.num_faults() == 0 && r_.rotary_dim >= 2) ReadScaling();
     return r_;
   }
 
@@ -175,7 +175,7 @@ RopeConfig ReadObject(ConfigReader& in, const Family& family, const ModelConfig&
   ConfigReader rope(object.json, object.where);
   const RopeConfig result =
       RopeReader(in, rope, family, model).Read(object.json, object.theta_key, object.default_theta);
-  if (!rope.status().ok()) in.Adopt(rope.status());
+  in.Adopt(rope.status());
   return result;
 }
 

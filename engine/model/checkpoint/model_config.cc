@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/fault_list.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/config_layers.h"
@@ -72,13 +74,14 @@ int32_t ReadSize(ConfigReader& in, const char* key, int64_t max, int32_t fallbac
 }
 
 void ReadHeads(ConfigReader& in, const ConfigDefaults& defaults, ModelConfig& out) {
+  const size_t before = in.num_faults();
   // In every family null means "as many as query heads"; an absent key means the family's default.
   const bool kv_is_null = in.Contains("num_key_value_heads");
   const int64_t kv_default =
       defaults.kv_heads == 0 || kv_is_null ? out.num_heads : defaults.kv_heads;
   out.num_kv_heads = static_cast<int32_t>(
       in.OptionalInt("num_key_value_heads", 1, kMaxHeads).value_or(kv_default));
-  if (in.status().ok() && out.num_heads % out.num_kv_heads != 0) {
+  if (in.num_faults() == before && out.num_heads % out.num_kv_heads != 0) {
     in.Refuse("num_key_value_heads",
               absl::StrCat("a divisor of num_attention_heads, ", out.num_heads));
   }
@@ -91,7 +94,7 @@ void ReadHeads(ConfigReader& in, const ConfigDefaults& defaults, ModelConfig& ou
     head_dim = out.hidden_size / out.num_heads;
   }
   head_dim = in.OptionalInt("head_dim", 1, kMaxHeadDim).value_or(head_dim);
-  if (in.status().ok() && (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim)) {
+  if (in.num_faults() == before && (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim)) {
     in.Fail(absl::StrCat("head dimension ", head_dim, " (\"head_dim\", else hidden_size / ",
                          "num_attention_heads); supported: an even number from 2 to ",
                          kMaxHeadDim));
@@ -99,8 +102,10 @@ void ReadHeads(ConfigReader& in, const ConfigDefaults& defaults, ModelConfig& ou
   out.head_dim = static_cast<int32_t>(head_dim);
 }
 
-void ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
+// False: a size is not known, so nothing can be read that follows from sizes.
+bool ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
   const ConfigDefaults& defaults = family.defaults;
+  const size_t before = in.num_faults();
   out.hidden_size = ReadSize(in, "hidden_size", kMaxHidden);
   out.intermediate_size = ReadSize(in, "intermediate_size", kMaxIntermediate);
   out.num_layers = ReadSize(in, family.keys.num_layers, kMaxLayers);
@@ -109,7 +114,8 @@ void ReadShape(ConfigReader& in, const Family& family, ModelConfig& out) {
   // At least one token of prompt and one of output.
   out.max_position = static_cast<int32_t>(
       in.OptionalInt("max_position_embeddings", 2, kMaxPosition).value_or(defaults.max_position));
-  if (in.status().ok()) ReadHeads(in, defaults, out);
+  if (in.num_faults() == before) ReadHeads(in, defaults, out);
+  return in.num_faults() == before;
 }
 
 bool ReadBias(ConfigReader& in, const BiasRule& rule) {
@@ -131,10 +137,8 @@ void ReadActivation(ConfigReader& in, const Family& family, ModelConfig& out) {
   }
 }
 
-// Reads all that describes the decoder.
+// Reads all that describes the decoder; its sizes are known.
 void ReadDecoder(ConfigReader& in, const Family& family, ModelConfig& out) {
-  ReadShape(in, family, out);
-  if (!in.status().ok()) return;
   out.facts = family.facts;
   ReadActivation(in, family, out);
   ReadLayers(in, family, out);
@@ -164,7 +168,13 @@ void ReadDType(ConfigReader& in, ModelConfig& out) {
 
 void RefuseWhatChangesResults(ConfigReader& in) {
   for (const char* key : {"quantization_config", "compression_config"}) {
-    if (in.Has(key)) in.Refuse(key, "weights in float32, bfloat16 or float16 without quantization");
+    if (!in.Has(key)) continue;
+    ConfigReader quantized(in.At(key), absl::StrCat(in.where(), ": \"", key, "\""));
+    const bool named = quantized.Has("quant_method");
+    ConfigReader& reader = named ? quantized : in;
+    reader.Refuse(named ? "quant_method" : key,
+                  "weights in float32, bfloat16 or float16 without quantization");
+    if (named) in.Adopt(quantized.status());
   }
   if (!in.Bool("is_causal", true)) in.Refuse("is_causal", "true: a causal language model");
   if (in.Bool("is_encoder_decoder", false)) in.Refuse("is_encoder_decoder", "false: decoder only");
@@ -203,6 +213,8 @@ void ReadGeneration(ConfigReader& in, int32_t vocab_size, GenerationDefaults& ou
 void ReadSpecialTokens(ConfigReader& config, ConfigReader& generation, ModelConfig& out) {
   const int64_t last = int64_t{out.vocab_size} - 1;
   for (ConfigReader* reader : {&generation, &config}) {
+    // Also those that come second count as read.
+    for (const char* key : {"eos_token_id", "bos_token_id"}) reader->Contains(key);
     if (out.eos_token_ids.empty()) {
       for (int64_t id : reader->IntList("eos_token_id", 0, last)) {
         out.eos_token_ids.push_back(static_cast<int32_t>(id));
@@ -218,6 +230,49 @@ void ReadSpecialTokens(ConfigReader& config, ConfigReader& generation, ModelConf
   }
 }
 
+// Reads config.json: `in` is the whole, `text` the object with the decoder, which may be the same.
+// False: a size is not known.
+bool ReadConfig(ConfigReader& in, ConfigReader& text, const Family& family, ModelConfig& out) {
+  const bool is_object = text.num_faults() == 0;
+  if (is_object && family.keys.text != nullptr) CheckTextType(text, family);
+  const bool sized = is_object && ReadShape(text, family, out);
+  if (sized) ReadDecoder(text, family, out);
+  // The settings around the decoder stand beside it, or in the object that has its sizes.
+  for (ConfigReader* reader : {&in, &text}) RefuseWhatChangesResults(*reader);
+  ConfigReader& dtype_at = in.Has("dtype") || in.Has("torch_dtype") ? in : text;
+  ReadDType(dtype_at, out);
+  ConfigReader& tie_at = in.Has("tie_word_embeddings") ? in : text;
+  out.tie_embeddings = tie_at.Bool("tie_word_embeddings", family.defaults.tie_embeddings);
+  return sized;
+}
+
+// `configs`: the readers of config.json that may have ids of special tokens.
+absl::Status ReadGenerationConfig(const std::string& path,
+                                  const std::vector<ConfigReader*>& configs, ModelConfig& out,
+                                  std::vector<std::string>& unread) {
+  absl::StatusOr<nlohmann::json> json = ReadJsonFile(path);
+  if (absl::IsNotFound(json.status())) json = nlohmann::json::object();
+  RETURN_IF_ERROR(json.status());
+  ConfigReader generation(*json, path);
+  ReadGeneration(generation, out.vocab_size, out.generation);
+  for (ConfigReader* config : configs) ReadSpecialTokens(*config, generation, out);
+  unread = generation.UnreadKeys();
+  return generation.status();
+}
+
+// Keys of config.json that no reader asked for.
+std::vector<std::string> UnreadOf(const ConfigReader& in, const ConfigReader& text,
+                                  const char* text_key) {
+  std::vector<std::string> unread = in.UnreadKeys(), of_text = text.UnreadKeys();
+  if (text_key == nullptr) {
+    std::erase_if(unread,
+                  [&](const std::string& key) { return !std::ranges::count(of_text, key); });
+    return unread;
+  }
+  for (const std::string& key : of_text) unread.push_back(absl::StrCat(text_key, ".", key));
+  return unread;
+}
+
 // Where there are fewer key/value heads than ranks, neighbouring ranks hold the same one.
 bool DividesAmong(const ModelConfig& model, int32_t ranks) {
   const bool kv = model.num_kv_heads % ranks == 0 || ranks % model.num_kv_heads == 0;
@@ -226,13 +281,15 @@ bool DividesAmong(const ModelConfig& model, int32_t ranks) {
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir) {
+absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir, UnreadKeys* unread) {
   const std::string path = dir + "/config.json";
   ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
   ConfigReader in(json, path);
   const Family* family = ReadFamily(in);
-  RETURN_IF_ERROR(in.status());
-
+  if (family == nullptr) {
+    RefuseWhatChangesResults(in);
+    return in.status();
+  }
   ModelConfig out;
   out.architecture = family->architecture;
   out.model_type = family->model_type;
@@ -240,29 +297,29 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir) {
   const nlohmann::json& text_json = text_key == nullptr ? json : in.At(text_key);
   ConfigReader text(text_json,
                     text_key == nullptr ? path : absl::StrCat(path, ": \"", text_key, "\""));
-  RETURN_IF_ERROR(text.status());
-  if (text_key != nullptr) CheckTextType(text, *family);
-  ReadDecoder(text, *family, out);
-  RETURN_IF_ERROR(text.status());
-  // The settings around the decoder stand beside it, or in the object that has its sizes.
-  for (ConfigReader* reader : {&in, &text}) RefuseWhatChangesResults(*reader);
-  ConfigReader& dtype_at = in.Has("dtype") || in.Has("torch_dtype") ? in : text;
-  ReadDType(dtype_at, out);
-  ConfigReader& tie_at = in.Has("tie_word_embeddings") ? in : text;
-  out.tie_embeddings = tie_at.Bool("tie_word_embeddings", family->defaults.tie_embeddings);
-
-  const std::string generation_path = dir + "/generation_config.json";
-  absl::StatusOr<nlohmann::json> generation_json = ReadJsonFile(generation_path);
-  if (absl::IsNotFound(generation_json.status())) generation_json = nlohmann::json::object();
-  RETURN_IF_ERROR(generation_json.status());
-  ConfigReader generation(*generation_json, generation_path);
-  ReadGeneration(generation, out.vocab_size, out.generation);
-  ReadSpecialTokens(in, generation, out);
-  if (text_key != nullptr) ReadSpecialTokens(text, generation, out);
-  RETURN_IF_ERROR(in.status());
-  RETURN_IF_ERROR(text.status());
-  RETURN_IF_ERROR(generation.status());
+  FaultList faults;
+  UnreadKeys keys;
+  if (ReadConfig(in, text, *family, out)) {
+    // The ids and the defaults there are held against the size of the vocabulary.
+    std::vector<ConfigReader*> configs = {&in};
+    if (text_key != nullptr) configs.push_back(&text);
+    faults.Add(
+        ReadGenerationConfig(dir + "/generation_config.json", configs, out, keys.generation));
+  }
+  keys.config = UnreadOf(in, text, text_key);
+  if (unread != nullptr) *unread = std::move(keys);
+  for (const ConfigReader* reader : {&in, &text}) faults.Add(reader->status());
+  RETURN_IF_ERROR(faults.status());
   return out;
+}
+
+std::vector<int32_t> ModelConfig::TensorParallelSizes() const {
+  if (facts.qk_norm == QkNorm::kWidth) return {1};
+  std::vector<int32_t> sizes;
+  for (int32_t size = 1; size <= num_heads; ++size) {
+    if (DividesAmong(*this, size)) sizes.push_back(size);
+  }
+  return sizes;
 }
 
 absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
@@ -276,14 +333,11 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
                      " normalises queries and keys over all heads; it runs on 1 rank only"));
   }
   if (DividesAmong(*this, ranks)) return absl::OkStatus();
-  std::vector<int32_t> sizes;
-  for (int32_t size = 1; size <= num_heads; ++size) {
-    if (DividesAmong(*this, size)) sizes.push_back(size);
-  }
   return absl::InvalidArgumentError(absl::StrCat(
       "--tensor-parallel-size ", ranks, ": must divide num_attention_heads ", num_heads,
       " and intermediate_size ", intermediate_size, ", and divide num_key_value_heads ",
-      num_kv_heads, " or be a multiple of it; this model takes ", absl::StrJoin(sizes, ", ")));
+      num_kv_heads, " or be a multiple of it; this model takes ",
+      absl::StrJoin(TensorParallelSizes(), ", ")));
 }
 
 int64_t ModelConfig::NumParameters() const {

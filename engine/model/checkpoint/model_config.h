@@ -47,6 +47,12 @@ struct GenerationDefaults {
   bool do_sample = true;  // false: greedy unless the request says otherwise
 };
 
+// Keys that ModelConfig::Load passed over, by name; those of an inner object as "text_config.key".
+struct UnreadKeys {
+  std::vector<std::string> config;      // of config.json
+  std::vector<std::string> generation;  // of generation_config.json
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", ...
   std::string model_type;    // "llama", ...
@@ -76,12 +82,15 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;
   GenerationDefaults generation;
 
-  // Reads DIR/config.json and DIR/generation_config.json (optional). Errors name the file, the key
-  // and the supported values. Sizes are bounded so that no product of them overflows int64.
-  static absl::StatusOr<ModelConfig> Load(const std::string& dir);
+  // Reads DIR/config.json and DIR/generation_config.json (optional). An error has every fault, one
+  // a line, each with the file, the key and the supported values. Sizes are bounded so that no
+  // product of them overflows int64. `unread`, unless null, gets the keys that change nothing here.
+  static absl::StatusOr<ModelConfig> Load(const std::string& dir, UnreadKeys* unread = nullptr);
   // OK if the model divides among `ranks`; otherwise names the sizes that it divides among. Where
   // there are fewer key/value heads than ranks, several ranks hold the same one.
   absl::Status CheckTensorParallel(int32_t ranks) const;
+  // The numbers of ranks that it divides among, ascending.
+  std::vector<int32_t> TensorParallelSizes() const;
   // Of llama's names of tensors where the architecture is none that is served.
   int64_t NumParameters() const;
 };

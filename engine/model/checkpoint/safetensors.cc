@@ -12,6 +12,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/fault_list.h"
 #include "engine/base/file_error.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
@@ -257,19 +258,26 @@ absl::Status Checkpoint::OpenShards(const std::string& dir) {
   ASSIGN_OR_RETURN(const auto shard_of, ReadIndex(listing_path_));
   std::set<std::string> shards;
   for (const auto& [name, shard] : shard_of) shards.insert(shard);
-  for (const std::string& shard : shards) RETURN_IF_ERROR(AddFile(absl::StrCat(dir, "/", shard)));
+  FaultList faults;
+  for (const std::string& shard : shards) faults.Add(AddFile(absl::StrCat(dir, "/", shard)));
+  // Tensors of a shard that cannot be read would all be missing.
+  return faults.empty() ? CheckIndex(dir, shard_of) : faults.status();
+}
+
+absl::Status Checkpoint::CheckIndex(const std::string& dir,
+                                    const std::map<std::string, std::string>& shard_of) const {
+  FaultList faults;
   for (const auto& [name, shard] : shard_of) {
     auto it = tensors_.find(name);
     if (it == tensors_.end() || path(it->second) != absl::StrCat(dir, "/", shard)) {
-      return BadTensor(listing_path_, name, absl::StrCat("is not in ", shard));
+      faults.Add(BadTensor(listing_path_, name, absl::StrCat("is not in ", shard)));
     }
   }
   for (const auto& [name, tensor] : tensors_) {
-    if (!shard_of.contains(name)) {
-      return BadTensor(path(tensor), name, absl::StrCat("is not listed in ", kIndexFile));
-    }
+    if (shard_of.contains(name)) continue;
+    faults.Add(BadTensor(path(tensor), name, absl::StrCat("is not listed in ", kIndexFile)));
   }
-  return absl::OkStatus();
+  return faults.status();
 }
 
 absl::Status Checkpoint::AddFile(const std::string& path) {

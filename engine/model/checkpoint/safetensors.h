@@ -42,7 +42,8 @@ absl::StatusOr<std::map<std::string, StoredTensor>> ParseSafetensorsHeader(std::
 // Constant after Open: any number of threads may read.
 class Checkpoint {
  public:
-  // NOT_FOUND when the directory holds neither; INVALID_ARGUMENT for a file that breaks a rule.
+  // NOT_FOUND when the directory holds neither, or for a shard that is not there; INVALID_ARGUMENT
+  // for a file that breaks a rule. All faults, one a line.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
@@ -50,6 +51,7 @@ class Checkpoint {
   const std::string& path(const StoredTensor& tensor) const { return files_[tensor.file].path; }
   // The file that lists all tensors: the only one, or the index.
   const std::string& listing_path() const { return listing_path_; }
+  size_t num_files() const { return files_.size(); }
 
   // Reads the tensor's bytes [offset, offset + out.size()), which must lie inside it.
   absl::Status Read(const std::string& name, uint64_t offset, std::span<char> out) const;
@@ -73,6 +75,8 @@ class Checkpoint {
 
   absl::Status AddFile(const std::string& path);
   absl::Status OpenShards(const std::string& dir);
+  absl::Status CheckIndex(const std::string& dir,
+                          const std::map<std::string, std::string>& shard_of) const;
 
   std::string listing_path_;
   std::vector<File> files_;

@@ -39,7 +39,18 @@ int64_t StoredRow(const WeightPiece& piece, int64_t r) {
   return r / run * run + piece.order[static_cast<size_t>(r % run)];
 }
 
-// The wanted columns of `stored`, dense and converted.
+// Zeros behind the wanted columns of each row.
+void FillPadding(const WeightPiece& piece, char* out) {
+  const auto size = static_cast<int64_t>(SizeOf(piece.to));
+  const int64_t padding = (piece.width - piece.columns.count) * size;
+  if (padding == 0) return;
+  for (int64_t r = 0; r < piece.rows.count; ++r) {
+    std::memset(out + (r * piece.width + piece.columns.count) * size, 0,
+                static_cast<size_t>(padding));
+  }
+}
+
+// The wanted columns of `stored`, converted.
 void Convert(const WeightPiece& piece, const char* stored, char* out) {
   const auto from_size = static_cast<int64_t>(SizeOf(piece.from));
   const auto to_size = static_cast<int64_t>(SizeOf(piece.to));
@@ -48,7 +59,7 @@ void Convert(const WeightPiece& piece, const char* stored, char* out) {
       for (int64_t r = 0; r < piece.rows.count; ++r) {
         ConvertRow<decltype(from_tag), decltype(to_tag)>(
             stored + (StoredRow(piece, r) * piece.stored_width + piece.columns.begin) * from_size,
-            out + r * piece.columns.count * to_size, piece.columns.count);
+            out + r * piece.width * to_size, piece.columns.count);
       }
     });
   });
@@ -71,14 +82,15 @@ int64_t BytesRead(const WeightPiece& piece) {
   return ReadsColumnsAlone(piece) ? piece.rows.count * RunBytes(piece) : piece.stored_bytes();
 }
 
-// Reads the wanted columns row by row, dense, to `out`.
-absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece, char* out) {
+// Reads the wanted columns row by row to `out`, whose rows begin `stride` bytes apart.
+absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece, int64_t stride,
+                         char* out) {
   const auto size = static_cast<int64_t>(SizeOf(piece.from));
   const int64_t run = RunBytes(piece);
   for (int64_t r = 0; r < piece.rows.count; ++r) {
     const int64_t at = ((piece.rows.begin + r) * piece.stored_width + piece.columns.begin) * size;
     const absl::Status read = checkpoint.Read(*piece.name, static_cast<uint64_t>(at),
-                                              {out + r * run, static_cast<size_t>(run)});
+                                              {out + r * stride, static_cast<size_t>(run)});
     if (!read.ok()) return read;
   }
   return absl::OkStatus();
@@ -87,13 +99,17 @@ absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece,
 // Reads a piece to `out`; `scratch` is reused from piece to piece.
 absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, char* out,
                        std::vector<char>& scratch) {
+  FillPadding(piece, out);
   if (ReadsColumnsAlone(piece)) {
-    if (piece.from == piece.to) return ReadColumns(checkpoint, piece, out);
+    if (piece.from == piece.to) {
+      const int64_t stride = piece.width * static_cast<int64_t>(SizeOf(piece.to));
+      return ReadColumns(checkpoint, piece, stride, out);
+    }
     WeightPiece dense = piece;
     dense.stored_width = piece.columns.count;
     dense.columns.begin = 0;
     scratch.resize(static_cast<size_t>(dense.stored_bytes()));
-    const absl::Status read = ReadColumns(checkpoint, piece, scratch.data());
+    const absl::Status read = ReadColumns(checkpoint, piece, RunBytes(piece), scratch.data());
     if (read.ok()) Convert(dense, scratch.data(), out);
     return read;
   }
@@ -101,7 +117,8 @@ absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, c
   const auto offset = static_cast<uint64_t>(piece.rows.begin * row_bytes);
   const auto bytes = static_cast<size_t>(piece.stored_bytes());
   const bool as_stored = piece.from == piece.to && piece.order.empty();
-  if (as_stored && piece.columns.count == piece.stored_width) {
+  const bool whole = piece.columns.count == piece.stored_width;
+  if (as_stored && whole && piece.width == piece.stored_width) {
     return checkpoint.Read(*piece.name, offset, {out, bytes});
   }
   scratch.resize(bytes);

@@ -16,7 +16,7 @@
 namespace quire {
 
 // A rectangle of a stored matrix: some rows, and some of their columns; a vector is a matrix of one
-// column. It is stored on the device densely, converted to `to`.
+// column. On the device it is converted to `to`, and zeros fill its rows up to `width`.
 struct WeightPiece {
   const std::string* name = nullptr;  // in the checkpoint
   DType from = DType::kF32;
@@ -24,6 +24,7 @@ struct WeightPiece {
   int64_t stored_width = 1;  // columns of the stored matrix
   ShardRange rows;
   ShardRange columns;
+  int64_t width = 1;  // at least columns.count
   // Not empty: in each run of as many rows, row i of the result is row order[i] of the stored ones.
   std::span<const int32_t> order;
   char* device = nullptr;
@@ -31,7 +32,7 @@ struct WeightPiece {
   int64_t stored_bytes() const {
     return rows.count * stored_width * static_cast<int64_t>(SizeOf(from));
   }
-  int64_t bytes() const { return rows.count * columns.count * static_cast<int64_t>(SizeOf(to)); }
+  int64_t bytes() const { return rows.count * width * static_cast<int64_t>(SizeOf(to)); }
 };
 
 struct WeightReading {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/fault_list.h"
 #include "engine/base/status_macros.h"
 #include "kernels/ceil_div.h"
 
@@ -25,13 +26,9 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::Status CheckPart(const Checkpoint& checkpoint, const WeightPart& part) {
-  const auto it = checkpoint.tensors().find(part.name);
-  if (it == checkpoint.tensors().end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(checkpoint.listing_path(), ": tensor \"", part.name, "\": is missing"));
-  }
-  const StoredTensor& stored = it->second;
+// A fault of the stored tensor: its shape, else its type.
+absl::Status CheckStored(const Checkpoint& checkpoint, const StoredTensor& stored,
+                         const WeightPart& part) {
   const std::string where = absl::StrCat(checkpoint.path(stored), ": tensor \"", part.name, "\": ");
   if (stored.shape != part.shape) {
     return absl::InvalidArgumentError(absl::StrCat(where, "has shape ", ShapeText(stored.shape),
@@ -43,35 +40,18 @@ absl::Status CheckPart(const Checkpoint& checkpoint, const WeightPart& part) {
   return absl::InvalidArgumentError(absl::StrCat(where, std::string(dtype.status().message())));
 }
 
-absl::Status CheckNames(const Checkpoint& checkpoint, std::span<const WeightSpec> specs,
-                        const std::function<bool(const std::string&)>& ignorable) {
-  std::set<std::string> used;
-  for (const WeightSpec& spec : specs) {
-    for (const WeightPart& part : spec.parts) {
-      RETURN_IF_ERROR(CheckPart(checkpoint, part));
-      used.insert(part.name);
-    }
-  }
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (used.contains(name) || ignorable(name)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(checkpoint.path(tensor), ": tensor \"", name,
-                     "\": is not part of the model that config.json describes"));
-  }
-  return absl::OkStatus();
-}
-
-// The part's rectangle as pieces that go to `device`.
-void AddPart(const Checkpoint& checkpoint, const WeightPart& part, DType dtype, char* device,
-             std::vector<WeightPiece>& pieces) {
+// The rectangle of a part of `spec` as pieces that go to `device`.
+void AddPart(const Checkpoint& checkpoint, const WeightPart& part, const WeightSpec& spec,
+             char* device, std::vector<WeightPiece>& pieces) {
   const bool is_vector = part.columns.count == 0;
   const auto& [name, stored] = *checkpoint.tensors().find(part.name);
   AddPieces({.name = &name,
              .from = *LoadableDType(stored.dtype),
-             .to = dtype,
+             .to = spec.dtype,
              .stored_width = is_vector ? 1 : part.shape[1],
              .rows = part.rows,
              .columns = is_vector ? ShardRange{0, 1} : part.columns,
+             .width = Width(spec),
              .order = part.order,
              .device = device},
             pieces);
@@ -90,6 +70,31 @@ void AddOffset(const TensorView& view, float offset, Backend& backend) {
 }
 
 }  // namespace
+
+absl::Status Weights::Check(const Checkpoint& checkpoint, std::span<const WeightSpec> specs,
+                            const std::function<bool(const std::string&)>& ignorable) {
+  const auto& tensors = checkpoint.tensors();
+  FaultList missing, wrong, extra;
+  std::set<std::string> used;
+  for (const WeightSpec& spec : specs) {
+    for (const WeightPart& part : spec.parts) {
+      if (!used.insert(part.name).second) continue;  // a part of a fused matrix
+      const auto it = tensors.find(part.name);
+      if (it != tensors.end()) {
+        wrong.Add(CheckStored(checkpoint, it->second, part));
+      } else {
+        missing.Add(
+            absl::StrCat(checkpoint.listing_path(), ": tensor \"", part.name, "\": is missing"));
+      }
+    }
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (used.contains(name) || ignorable(name)) continue;
+    extra.Add(absl::StrCat(checkpoint.path(tensor), ": tensor \"", name,
+                           "\": is not part of the model that config.json describes"));
+  }
+  return FaultList::Join({&missing, &wrong, &extra});
+}
 
 int64_t Weights::TotalBytes(std::span<const WeightSpec> specs) {
   int64_t total = 0;
@@ -122,7 +127,7 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
                                       std::span<const WeightSpec> specs,
                                       const std::function<bool(const std::string&)>& ignorable,
                                       const WeightReading& how, Backend& backend) {
-  RETURN_IF_ERROR(CheckNames(checkpoint, specs, ignorable));
+  RETURN_IF_ERROR(Check(checkpoint, specs, ignorable));
   ASSIGN_OR_RETURN(Weights weights, Allocate(specs, backend));
   std::vector<WeightPiece> pieces;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -132,8 +137,8 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
     int64_t row = 0;
     for (const WeightPart& part : spec.parts) {
       CHECK_LE(row + part.rows.count, spec.rows);
-      AddPart(checkpoint, part, spec.dtype, at + row * row_bytes, pieces);
-      row += part.rows.count;
+      AddPart(checkpoint, part, spec, at + row * row_bytes, pieces);
+      row += part.rows.count + part.zero_rows;
     }
   }
   RETURN_IF_ERROR(ReadWeights(checkpoint, pieces, how, backend));

@@ -26,9 +26,11 @@ struct WeightPart {
   ShardRange columns;
   // Not empty: in each run of as many rows, loaded row i is stored row order[i]. Divides the rows.
   std::vector<int32_t> order;
+  int64_t zero_rows = 0;  // behind the part
 };
 
-// One device tensor: its parts stacked along dimension 0, then rows of zeros up to `rows`.
+// One device tensor: its parts stacked along dimension 0, then rows of zeros up to `rows`. Behind
+// the columns of a part come zeros up to `columns`.
 struct WeightSpec {
   DType dtype = DType::kF32;
   int64_t rows = 0;
@@ -40,8 +42,14 @@ struct WeightSpec {
 
 class Weights {
  public:
-  // Loads specs in order. Every part must be stored in the shape it names, and every stored tensor
-  // must be a part of some spec unless `ignorable(name)`; otherwise an error names file and tensor.
+  // From the headers alone: OK if every part is stored in the shape it names, in a type that can be
+  // loaded, and every stored tensor is a part of some spec or `ignorable(name)`. INVALID_ARGUMENT
+  // names file and tensor of every fault, one a line: those missing, those of a wrong shape or
+  // type, those beyond the specs; of each kind the first FaultList::kMostShown and the number of
+  // others.
+  static absl::Status Check(const Checkpoint& checkpoint, std::span<const WeightSpec> specs,
+                            const std::function<bool(const std::string&)>& ignorable);
+  // Loads specs in order; errors are those of Check, and those of reading.
   static absl::StatusOr<Weights> Load(const Checkpoint& checkpoint,
                                       std::span<const WeightSpec> specs,
                                       const std::function<bool(const std::string&)>& ignorable,

@@ -56,6 +56,7 @@ Json SpecJson(const WorkerSpec& spec) {
           {"dummy_weights", model.dummy_weights},
           {"weights_in_place", model.weights_in_place},
           {"load_threads", model.load_threads},
+          {"width_multiple", model.width_multiple},
           {"num_layers", kv.num_layers},
           {"num_kv_heads", kv.num_kv_heads},
           {"head_dim", kv.head_dim},
@@ -93,6 +94,8 @@ WorkerSpec ReadSpec(ConfigReader& reader) {
   spec.model_options.dummy_weights = reader.Bool("dummy_weights", false);
   spec.model_options.weights_in_place = reader.Bool("weights_in_place", false);
   spec.model_options.load_threads = Int32(reader, "load_threads");
+  spec.model_options.width_multiple =
+      static_cast<int32_t>(reader.Int("width_multiple", 1, kMaxInt));
   spec.kv_layout = {.num_layers = Int32(reader, "num_layers"),
                     .num_kv_heads = Int32(reader, "num_kv_heads"),
                     .head_dim = Int32(reader, "head_dim"),

@@ -4,8 +4,8 @@
 //
 // A CTA of four warps walks its range of units (attention_plan.h), 64 tokens at a time. Each warp
 // owns 16 of them, K and V, in stages of its own: the loop has no barrier, and the stages run on
-// across units. 24 KiB * 4 warps * 2 CTAs = 192 KiB a multiprocessor are in flight, where 33 KiB
-// cover the latency of memory at its full rate.
+// across units. 24 KiB * 4 warps * 2 CTAs = 192 KiB a multiprocessor (128 KiB for heads
+// above 128) are in flight, where 33 KiB cover the latency of memory at its full rate.
 //
 // At the end of a unit the four states are merged in the order of the warps, and the unit's state
 // is folded into the sum of the units before it: in registers if this CTA computed all of them,
@@ -21,15 +21,19 @@ namespace {
 
 constexpr int kWarpTokens = kDecodeTile / kDecodeWarps;  // 16: at most one block of the table
 
-template <int D>
+template <typename H>
 struct Sizes {
-  static constexpr int kStages = D == 128 ? 3 : 6;
+  static constexpr int D = H::kDim;
+  static constexpr int kStages = D == 64 ? 6 : D == 128 ? 3 : 2;
   static constexpr uint32_t kTileBytes = kWarpTokens * D * 2;  // a warp's K; its V has as many
   static constexpr uint32_t kStageBytes = 2 * kTileBytes;
-  static constexpr uint32_t kWarpBytes = kStages * kStageBytes;
+  static constexpr uint32_t kQueriesAt = kStages * kStageBytes;  // in a warp's memory
+  static constexpr uint32_t kQueryBytes = D > 128 ? kDecodeRows* D * 2 : 0;
+  static constexpr uint32_t kWarpBytes = kQueriesAt + kQueryBytes;
   static constexpr uint32_t kMergeAt = kDecodeWarps * kWarpBytes;
-  // Two CTAs, each with 1 KiB for the system, take 227 KiB of a multiprocessor's 228.
-  static constexpr uint32_t kSharedBytes = kMergeAt + HeadState<__half, D>::kMergeBytes;
+  // The CTAs of a multiprocessor, each with 1 KiB for the system, take 227 KiB of its 228.
+  static constexpr uint32_t kSharedBytes = kMergeAt + HeadState<__half, H>::kMergeBytes;
+  static_assert(DecodeCtasPerSm(D) * (kSharedBytes + 1024) <= 228 << 10);
 };
 
 // TileWalk: steps a warp through the tiles of its CTA's range.
@@ -93,14 +97,17 @@ class TileWalk {
 };
 
 // Loader: keeps a warp's stages filled. Looks up the block of a tile one tile before its use.
-template <typename T, int D>
+template <typename T, typename H>
 class Loader {
+  static constexpr int D = H::kDim;
+
  public:
   __device__ Loader(const AttentionArgs& a, const DecodeRange& range, int warp, uint32_t stages)
       : a_(a), walk_(a, range, warp), stages_(stages) {
     const int lane = threadIdx.x % 32;
     row_ = lane / kRowVectors;
-    from_ = row_ * D + lane % kRowVectors * 8;
+    from_ = row_ * H::Row(a) + lane % kRowVectors * 8;
+    in_row_ = H::Has(a, lane % kRowVectors * 8);
     to_ = SwizzledOffset<D>(row_, lane % kRowVectors);
     LookUp();
   }
@@ -117,18 +124,19 @@ class Loader {
       const DecodeSequence& s = walk_.sequence();
       const int token = walk_.token(), in_block = token & ((1 << a_.block_shift) - 1);
       const T* k = static_cast<const T*>(a_.kv) + block_ * a_.block_stride +
-                   walk_.head() * a_.head_stride + in_block * D + from_;
+                   walk_.head() * a_.head_stride + in_block * H::Row(a_) + from_;
       const T* v = k + a_.kv_stride;
-      const uint32_t to = stages_ + stage * Sizes<D>::kStageBytes;
+      const uint32_t to = stages_ + stage * Sizes<H>::kStageBytes;
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         // Slots that no query sees may hold anything, even NaN. They are read as zeros.
         const int row_token = token + row_ + i * kRows;
-        const bool valid = row_token >= s.start && row_token < s.context;
+        const bool valid = in_row_ && row_token >= s.start && row_token < s.context;
+        const int64_t from = i * kRows * H::Row(a_);
         // The place of row row_ + i * kRows differs from row_'s in the bits of i * kRows alone.
         const uint32_t place = (to_ ^ ((i * kRows & 7) << 4)) + i * kRows * D * 2;
-        CopyAsync(to + place, k + i * kRows * D, valid);
-        CopyAsync(to + Sizes<D>::kTileBytes + place, v + i * kRows * D, valid);
+        CopyAsync(to + place, k + from, valid);
+        CopyAsync(to + Sizes<H>::kTileBytes + place, v + from, valid);
       }
     }
     CopyCommit();
@@ -152,37 +160,75 @@ class Loader {
   TileWalk walk_;
   const uint32_t stages_;
   int row_, from_;
+  bool in_row_;
   uint32_t to_;
   int64_t block_ = 0;
 };
 
-// Matrix fragments of the queries. Rows past the sequence's last are zero.
-template <typename T, int D>
-struct Queries {
-  uint32_t fragment[D / 16][4];
+// Queries: a head's queries as matrix fragments. Rows past the sequence's last are zero. Large
+// heads leave no registers for them: these lie in shared memory, a copy for each warp.
+template <typename T, typename H>
+class Queries {
+  static constexpr int D = H::kDim;
+  static constexpr bool kInShared = Sizes<H>::kQueryBytes > 0;
+
+ public:
+  __device__ explicit Queries(uint32_t shared) : shared_(shared) {}
 
   __device__ void Load(const AttentionArgs& a, const DecodeSequence& s, int head) {
     const int lane = threadIdx.x % 32;
+    if constexpr (kInShared) {
+      __syncwarp();  // all lanes have read the head before
+      for (int at = lane; at < kDecodeRows * (D / 8); at += 32) {
+        const int row = at / (D / 8), vector = at % (D / 8);
+        StoreVector(shared_ + SwizzledOffset<D>(row, vector),
+                    Row(a, s, head, row).template Read<uint4>(a, vector * 8));
+      }
+      __syncwarp();
+    } else {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = lane / 4 + 8 * half;
-      const bool valid = row < s.num_queries * a.group;
-      const T* q = static_cast<const T*>(a.q) + (s.query_begin + a.QueryOf(row)) * a.q_stride +
-                   (head * a.group + a.InGroup(row)) * D + lane % 4 * 2;
+      for (int half = 0; half < 2; ++half) {
+        const Row row(a, s, head, lane / 4 + 8 * half);
 #pragma unroll
-      for (int k = 0; k < D / 16; ++k) {
-        fragment[k][half] = valid ? *reinterpret_cast<const uint32_t*>(q + 16 * k) : 0;
-        fragment[k][half + 2] = valid ? *reinterpret_cast<const uint32_t*>(q + 16 * k + 8) : 0;
+        for (int i = 0; i < D / 8; ++i) {
+          fragment_[i / 2][half + i % 2 * 2] = row.template Read<uint32_t>(a, i * 8 + lane % 4 * 2);
+        }
       }
     }
   }
+
+  __device__ __forceinline__ void Get(int k, uint32_t (&fragment)[4]) const {
+    if constexpr (kInShared) {
+      LoadMatrices(fragment, FragmentAddress<D>(shared_) ^ VectorPair(k));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fragment[i] = fragment_[k][i];
+    }
+  }
+
+ private:
+  struct Row {
+    bool valid;
+    const T* q;
+
+    __device__ Row(const AttentionArgs& a, const DecodeSequence& s, int head, int row)
+        : valid(row < s.num_queries * a.group),
+          q(static_cast<const T*>(a.q) + (s.query_begin + a.QueryOf(row)) * a.q_stride +
+            (head * a.group + a.InGroup(row)) * H::Row(a)) {}
+    template <typename Vector>
+    __device__ __forceinline__ Vector Read(const AttentionArgs& a, int column) const {
+      return valid && H::Has(a, column) ? *reinterpret_cast<const Vector*>(q + column) : Vector{};
+    }
+  };
+
+  const uint32_t shared_;
+  uint32_t fragment_[kInShared ? 1 : D / 16][4];
 };
 
 // Sight: the tokens that a lane's two rows see, [low, high).
 struct Sight {
   int low[2], high[2];
   int all_low, all_high;  // the tokens that every row sees
-  float scale_log2;       // of a score
 
   __device__ void Set(const AttentionArgs& a, const DecodeSequence& s) {
     const int first_high = s.context - s.num_queries + 1;
@@ -194,26 +240,34 @@ struct Sight {
     }
     all_low = a.window > 0 ? s.context - a.window : 0;
     all_high = first_high;
-    scale_log2 = a.scale_log2;
   }
 };
 
-// Adds a warp's 16 tokens to its rows.
-template <typename T, int D>
-__device__ __forceinline__ void TakeTile(const Queries<T, D>& q, const Sight& sight, int token,
-                                         uint32_t tile, RunningRows<D>& rows) {
+// A warp's 16 tokens: the first one, and where their K and V lie in shared memory.
+struct TokensAt {
+  int token;
+  uint32_t tile;
+};
+
+// Adds a warp's tokens to its rows.
+template <typename T, typename H, bool kCapped, int D = H::kDim>
+__device__ __forceinline__ void TakeTile(const AttentionArgs& a, const Queries<T, H>& q,
+                                         const Sight& sight, TokensAt at, RunningRows<D>& rows) {
+  const auto [token, tile] = at;
   const int lane = threadIdx.x % 32;
   const uint32_t k_fragments = FragmentAddress<D>(tile);
   float s[2][4] = {}, odd[2][4] = {};  // two chains of sums each: half the latency
-#pragma unroll
+#pragma unroll 8
   for (int k = 0; k < D / 16; ++k) {
-    uint32_t m[4];
+    uint32_t of_q[4], m[4];
+    q.Get(k, of_q);
     LoadMatrices(m, k_fragments ^ VectorPair(k));
-    MultiplyAdd<T>(k % 2 == 0 ? s[0] : odd[0], q.fragment[k], m[0], m[2]);
-    MultiplyAdd<T>(k % 2 == 0 ? s[1] : odd[1], q.fragment[k], m[1], m[3]);
+    MultiplyAdd<T>(k % 2 == 0 ? s[0] : odd[0], of_q, m[0], m[2]);
+    MultiplyAdd<T>(k % 2 == 0 ? s[1] : odd[1], of_q, m[1], m[3]);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] += odd[i / 4][i % 4];
+  if constexpr (kCapped) CapScores(s, a.cap_factor, a.cap_log2);
   if (token < sight.all_low || token + kWarpTokens > sight.all_high) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -221,13 +275,13 @@ __device__ __forceinline__ void TakeTile(const Queries<T, D>& q, const Sight& si
       if (t < sight.low[half] || t >= sight.high[half]) s[i / 4][i % 4] = -INFINITY;
     }
   }
-  rows.TakeScores(s, sight.scale_log2);
+  rows.TakeScores(s, a.scale_log2);
   uint32_t p[4];
   PackWeights<T>(s, 0, p);
 #pragma unroll
   for (int d = 0; d < D / 16; ++d) {
     uint32_t m[4];
-    LoadMatricesTransposed(m, (k_fragments ^ VectorPair(d)) + Sizes<D>::kTileBytes);
+    LoadMatricesTransposed(m, (k_fragments ^ VectorPair(d)) + Sizes<H>::kTileBytes);
     MultiplyAdd<T>(rows.o[2 * d], p, m[0], m[1]);
     MultiplyAdd<T>(rows.o[2 * d + 1], p, m[2], m[3]);
   }
@@ -293,11 +347,11 @@ __device__ bool ArrivesLast(const AttentionSpace& space, int owner, int sharers)
 }
 
 // Folds a head's states from memory, as many at a time as the stages hold, and stores the head.
-template <typename T, int D>
+template <typename T, typename H>
 __device__ void FoldHead(const AttentionArgs& a, const SharedHead& h, const StateList& list,
-                         char* shared, HeadState<T, D>& state) {
-  const int num_rows = h.s.num_queries * a.group, vectors = num_rows * StateRowFloats(D) / 4;
-  const int room = static_cast<int>(Sizes<D>::kMergeAt) / (vectors * 16);
+                         char* shared, HeadState<T, H>& state) {
+  const int num_rows = h.s.num_queries * a.group, vectors = num_rows * StateRowFloats(H::kDim) / 4;
+  const int room = static_cast<int>(Sizes<H>::kMergeAt) / (vectors * 16);
   state.Reset();
 #pragma unroll 1
   for (int c = list.first; c < h.s.num_chunks; c += room) {
@@ -321,10 +375,10 @@ __device__ void FoldHead(const AttentionArgs& a, const SharedHead& h, const Stat
 // Ends a CTA: the CTA that arrives last at a shared head finishes that head, for the heads at both
 // ends of the range. The arrival comes last of all, so that it waits for no copy of K and V; the
 // other warps list the states meanwhile, needed or not.
-template <typename T, int D>
+template <typename T, typename H>
 __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const SharedHead& end,
-                       char* shared, HeadState<T, D>& state) {
-  auto* arrival = reinterpret_cast<Arrival*>(shared + Sizes<D>::kMergeAt);
+                       char* shared, HeadState<T, H>& state) {
+  auto* arrival = reinterpret_cast<Arrival*>(shared + Sizes<H>::kMergeAt);
   __syncthreads();  // all threads have written their states and read the last merge
   if (threadIdx.x < 2) {
     const bool first = threadIdx.x == 0;
@@ -335,7 +389,7 @@ __device__ void Arrive(const AttentionArgs& a, const SharedHead& begin, const Sh
   for (int i = 0; i < 2; ++i) {
     const SharedHead h = i == 0 ? begin : end;
     if (threadIdx.x < 32 || h.sharers == 0) continue;
-    ListStates<D>(a.space, h, h.s.num_queries * a.group, &arrival->states[i]);
+    ListStates<H::kDim>(a.space, h, h.s.num_queries * a.group, &arrival->states[i]);
   }
   __syncthreads();
 #pragma unroll 1
@@ -352,9 +406,11 @@ __device__ __forceinline__ void Wait() {
   PdlTrigger();
 }
 
-template <typename T, int D>
-__global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel(
+template <typename T, typename H, bool kCapped>
+__global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void DecodeKernel(
     const __grid_constant__ AttentionArgs a) {
+  constexpr int D = H::kDim;
+  using Of = Sizes<H>;
   extern __shared__ __align__(1024) char shared[];
   // A settled layer loads its first tiles before the step's queries, keys and values can be read.
   bool waits = a.settled;
@@ -365,19 +421,19 @@ __global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel
     return;
   }
   const int cta = static_cast<int>(blockIdx.x), warp = threadIdx.x / 32;
-  const uint32_t stages = SharedAddress(shared) + warp * Sizes<D>::kWarpBytes;
+  const uint32_t stages = SharedAddress(shared) + warp * Of::kWarpBytes;
   TileWalk walk(a, range, warp);
-  Loader<T, D> loader(a, range, warp, stages);
+  Loader<T, H> loader(a, range, warp, stages);
   SharedHead begin, end;
   bool owned = range.chunk == 0;
   if (!owned) {
     begin = {range.first, range.sequence, range.head, range.begin_owner, range.begin_sharers};
   }
-  Queries<T, D> q;
+  Queries<T, H> q(stages + Of::kQueriesAt);
   Sight sight;
   RunningRows<D> rows;
   rows.Reset();
-  HeadState<T, D> state(a, shared + Sizes<D>::kMergeAt);
+  HeadState<T, H> state(a, shared + Of::kMergeAt);
   float* written = a.space.states + StatesAt(a.space, cta);  // behind the states of units
   bool new_head = true;
   int stage = 0;
@@ -385,7 +441,7 @@ __global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel
   // instructions that it executes for the first time.
 #pragma unroll 1
   for (int round = 0; !walk.done(); ++round) {
-    const bool takes = round >= Sizes<D>::kStages;
+    const bool takes = round >= Of::kStages;
     if (waits && (takes || !loader.next_is_old())) {
       Wait();
       waits = false;
@@ -395,15 +451,16 @@ __global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel
         q.Load(a, walk.sequence(), walk.head());
         sight.Set(a, walk.sequence());
       }
-      CopyWait<Sizes<D>::kStages - 1>();
+      CopyWait<Of::kStages - 1>();
       __syncwarp();
       if (walk.has_tokens()) {
-        TakeTile<T, D>(q, sight, walk.token(), stages + stage * Sizes<D>::kStageBytes, rows);
+        TakeTile<T, H, kCapped>(a, q, sight, {walk.token(), stages + stage * Of::kStageBytes},
+                                rows);
       }
       __syncwarp();
     }
     loader.Fill(stage);
-    stage = stage + 1 == Sizes<D>::kStages ? 0 : stage + 1;
+    stage = stage + 1 == Of::kStages ? 0 : stage + 1;
     if (!takes) continue;
     if (walk.ends_unit()) {
       const DecodeSequence& s = walk.sequence();
@@ -428,21 +485,22 @@ __global__ __launch_bounds__(kDecodeThreads, kDecodeCtasPerSm) void DecodeKernel
   }
 }
 
-template <typename T, int D>
+template <typename T, typename H, bool kCapped>
 void LaunchTyped(const AttentionArgs& args, const Device& device) {
-  AllowShared<DecodeKernel<T, D>, Sizes<D>::kSharedBytes>();
-  const auto ctas = static_cast<uint32_t>(kDecodeCtasPerSm * device.num_sms);
+  AllowShared<DecodeKernel<T, H, kCapped>, Sizes<H>::kSharedBytes>();
+  const auto ctas = static_cast<uint32_t>(DecodeCtasPerSm(H::kDim) * device.num_sms);
   Launch(device,
-         {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = Sizes<D>::kSharedBytes},
-         DecodeKernel<T, D>, args);
+         {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = Sizes<H>::kSharedBytes},
+         DecodeKernel<T, H, kCapped>, args);
 }
 
 }  // namespace
 
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device) {
   DispatchHalf(p.kv.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    p.kv.head_dim == 128 ? LaunchTyped<T, 128>(args, device) : LaunchTyped<T, 64>(args, device);
+    DispatchHead(p.kv.head_dim, args.cap_log2 > 0, [&](auto head, auto capped) {
+      LaunchTyped<decltype(tag), decltype(head), capped.value>(args, device);
+    });
   });
 }
 

@@ -34,13 +34,19 @@ struct Piece {
 
 // Thread t has columns t % kLanes * 4 of rows t / kLanes + i * kRows. A row of a state in memory is
 // D floats of the sum, the top, the sum of weights, and padding to 16 bytes.
-template <typename T, int D>
+template <typename T, typename H>
 class HeadState {
+  static constexpr int D = H::kDim;
+
  public:
   // Layout in shared memory: float [kDecodeWarps][kMergeRows][D], then float2
-  // [kDecodeWarps][kMergeRows].
+  // [kDecodeWarps][kMergeRows]; for large heads, then each thread's pieces of the sum, for which it
+  // has no registers.
   static constexpr uint32_t kTopsAt = kDecodeWarps * kMergeRows * D * 4;
-  static constexpr uint32_t kMergeBytes = kTopsAt + kDecodeWarps * kMergeRows * 8;
+  static constexpr uint32_t kSumsAt = kTopsAt + kDecodeWarps * kMergeRows * 8;
+  static constexpr bool kSumsInShared = D > 128;
+  static constexpr uint32_t kMergeBytes =
+      kSumsAt + (kSumsInShared ? kDecodeRows * D / 4 * sizeof(Piece) : 0);
 
   __device__ HeadState(const AttentionArgs& a, char* merge)
       : a_(a), merge_(merge), lane_(threadIdx.x % kLanes), row_(threadIdx.x / kLanes) {
@@ -48,8 +54,10 @@ class HeadState {
   }
 
   __device__ void Reset() {
+    Piece none;
+    none.Reset();
 #pragma unroll
-    for (Piece& piece : sum_) piece.Reset();
+    for (int i = 0; i < kPieces; ++i) SetSum(i, none);
   }
 
   // Merges the warps' rows of a unit in the order of the warps. With `fold`, folds the unit into
@@ -67,7 +75,9 @@ class HeadState {
         if (Row(i) >= num_rows) break;
         const Piece unit = MergeWarps(Row(i) % kMergeRows);
         if (fold) {
-          sum_[i].Fold(unit);
+          Piece sum = Sum(i);
+          sum.Fold(unit);
+          SetSum(i, sum);
         } else {
           Write(unit, state, Row(i));
         }
@@ -78,7 +88,7 @@ class HeadState {
   __device__ void WriteSum(int num_rows, float* state) const {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      if (Row(i) < num_rows) Write(sum_[i], state, Row(i));
+      if (Row(i) < num_rows) Write(Sum(i), state, Row(i));
     }
   }
 
@@ -86,7 +96,7 @@ class HeadState {
   __device__ void Store(const DecodeSequence& s, int head) const {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      if (Row(i) < s.num_queries * a_.group) Store(s, head, Row(i), sum_[i]);
+      if (Row(i) < s.num_queries * a_.group) Store(s, head, Row(i), Sum(i));
     }
   }
 
@@ -96,13 +106,15 @@ class HeadState {
     for (int i = 0; i < kPieces; ++i) {
       if (Row(i) >= num_rows) break;
       const float* from = states + Row(i) * StateRowFloats(D);
+      Piece sum = Sum(i);
 #pragma unroll 4
       for (int c = 0; c < count; ++c) {
         const float4 o = *reinterpret_cast<const float4*>(from + lane_ * 4);
         const float2 top = *reinterpret_cast<const float2*>(from + D);
-        sum_[i].Fold({{o.x, o.y, o.z, o.w}, top.x, top.y});
+        sum.Fold({{o.x, o.y, o.z, o.w}, top.x, top.y});
         from += num_rows * StateRowFloats(D);
       }
+      SetSum(i, sum);
     }
   }
 
@@ -113,6 +125,21 @@ class HeadState {
   static_assert(kRows <= kMergeRows);
 
   __device__ int Row(int i) const { return row_ + i * kRows; }
+
+  __device__ __forceinline__ Piece& SharedSum(int i) const {
+    return reinterpret_cast<Piece*>(merge_ + kSumsAt)[i * kDecodeThreads + threadIdx.x];
+  }
+  __device__ __forceinline__ Piece Sum(int i) const {
+    if constexpr (kSumsInShared) return SharedSum(i);
+    return sum_[i];
+  }
+  __device__ __forceinline__ void SetSum(int i, const Piece& piece) {
+    if constexpr (kSumsInShared) {
+      SharedSum(i) = piece;
+    } else {
+      sum_[i] = piece;
+    }
+  }
 
   // Puts this warp's rows of one half into shared memory. Vector v of row r lies at place v ^ r, so
   // the eight rows of one store are in different banks.
@@ -162,9 +189,10 @@ class HeadState {
   }
 
   __device__ void Store(const DecodeSequence& s, int head, int row, const Piece& sum) const {
+    if (!H::Has(a_, lane_ * 4)) return;
     const float inverse = Reciprocal(sum.sum);
     T* out = static_cast<T*>(a_.out) + (s.query_begin + a_.QueryOf(row)) * a_.out_stride +
-             (head * a_.group + a_.InGroup(row)) * D + lane_ * 4;
+             (head * a_.group + a_.InGroup(row)) * H::Row(a_) + lane_ * 4;
     *reinterpret_cast<uint2*>(out) = make_uint2(Pack<T>(sum.o[0] * inverse, sum.o[1] * inverse),
                                                 Pack<T>(sum.o[2] * inverse, sum.o[3] * inverse));
   }
@@ -172,7 +200,7 @@ class HeadState {
   const AttentionArgs& a_;
   char* const merge_;
   const int lane_, row_;
-  Piece sum_[kPieces];
+  Piece sum_[kSumsInShared ? 1 : kPieces];
 };
 
 }  // namespace quire::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/attention/paged_attention.h"
@@ -26,7 +27,14 @@ struct AttentionSpace {
   uint32_t* tickets = nullptr;  // counts the items (tile and head) that prefill CTAs have drawn
 };
 
-constexpr int32_t StateRowFloats(int32_t head_dim) { return head_dim + 4; }
+// The sizes of a head for which kernels are compiled. Another takes the next larger one: registers
+// and shared memory then hold zeros past its end, and memory has rows of its own size.
+inline constexpr int32_t kMaxHeadDim = 256;
+constexpr int32_t CompiledHeadDim(int32_t head_dim) {
+  return head_dim == 64 ? 64 : head_dim <= 128 ? 128 : kMaxHeadDim;
+}
+
+constexpr int32_t StateRowFloats(int32_t compiled_head_dim) { return compiled_head_dim + 4; }
 
 // The arguments of the plan.
 struct PlanArgs {
@@ -37,6 +45,7 @@ struct PlanArgs {
   int32_t group;
   int32_t num_kv_heads;
   int32_t window;
+  bool wide;  // heads above 128
   int32_t num_sms;
   int32_t num_ctas;  // of the decode kernel
   int32_t max_rows;
@@ -56,7 +65,12 @@ struct AttentionArgs {
   int32_t group;           // G
   uint32_t group_inverse;  // ceil(2^31 / G)
   int32_t window;
-  float scale_log2;  // scale of the scores, for exponentials to base 2
+  int32_t head_dim;
+  // Of the scores, for exponentials to base 2. With cap_log2 > 0 the soft cap scales them instead:
+  // cap_log2 * tanh(score * cap_factor * ln(2) / 2).
+  float scale_log2;
+  float cap_factor;
+  float cap_log2;
   const int32_t* block_table;
   int64_t table_stride;
   AttentionSpace space;
@@ -77,8 +91,31 @@ struct AttentionArgs {
   }
 };
 
+// Head: a compiled size. Rows in memory have kDim elements if kWhole, else a.head_dim.
+template <int D, bool kWhole>
+struct Head {
+  static constexpr int kDim = D;
+  static constexpr int32_t Row(const AttentionArgs& a) { return kWhole ? D : a.head_dim; }
+  // Whether element `at` of the kDim lies within the row.
+  static constexpr bool Has(const AttentionArgs& a, int32_t at) {
+    return kWhole || at < a.head_dim;
+  }
+};
+
+// fn(Head{}, std::bool_constant<capped>{}) for a head of this size. Few models have soft caps: two
+// kernels do for all their heads.
+template <typename Fn>
+void DispatchHead(int32_t head_dim, bool capped, Fn&& fn) {
+  if (capped && head_dim <= 128) return fn(Head<128, false>{}, std::true_type{});
+  if (capped) return fn(Head<kMaxHeadDim, false>{}, std::true_type{});
+  if (head_dim == 64) return fn(Head<64, true>{}, std::false_type{});
+  if (head_dim == 128) return fn(Head<128, true>{}, std::false_type{});
+  if (head_dim < 128) return fn(Head<128, false>{}, std::false_type{});
+  fn(Head<kMaxHeadDim, false>{}, std::false_type{});
+}
+
 // CTAs of the decode kernel a multiprocessor, all resident at once.
-inline constexpr int kDecodeCtasPerSm = 2;
+constexpr int DecodeCtasPerSm(int32_t head_dim) { return head_dim > 128 ? 1 : 2; }
 
 // Allows a kernel more than 48 KiB of shared memory; the runtime wants to be asked once.
 template <auto kKernel, uint32_t kBytes>

@@ -27,12 +27,14 @@ struct SharedSums {
   int32_t* tile_begin;  // counts all sequences of the step, not the decoding ones
 };
 
-// The shared memory that a block has without asking for more: three running sums for each row, the
-// ranges' beginnings and how many of each are filled, and the partial sums of the block's warps.
-constexpr int kSharedBytes = 48 << 10;
-static_assert(4 * (3 * (kCudaLimits.max_rows + 1) + 2 * kMaxRanges + 1) +
-                  32 * static_cast<int>(sizeof(Sums)) <=
-              kSharedBytes);
+// Three running sums for each row.
+constexpr uint32_t SumBytes(int32_t max_rows) {
+  return 3 * sizeof(int32_t) * static_cast<uint32_t>(max_rows + 1);
+}
+// Beside them a block has the ranges' beginnings and how many of each are filled, and the partial
+// sums of its warps.
+static_assert(SumBytes(kCudaLimits.max_rows) + 4 * (2 * kMaxRanges + 1) + 32 * sizeof(Sums) <=
+              227 << 10);
 
 // Lists the decoding sequences and returns the sums over all sequences.
 __device__ Sums SumSequences(const PlanArgs& a, const SharedSums& shared) {
@@ -49,7 +51,7 @@ __device__ Sums SumSequences(const PlanArgs& a, const SharedSums& shared) {
       sequence.table_row = a.table_row[s];
       decodes = Decodes(sequence.num_queries, a.group);
       if (decodes) {
-        sequence = PlanDecode(sequence, a.group, a.num_kv_heads, a.window);
+        sequence = PlanDecode(sequence, a.group, a.num_kv_heads, a.window, a.wide);
         mine = {1, a.num_kv_heads * sequence.num_chunks, a.num_kv_heads * CostOfHead(sequence), 0};
       } else {
         mine.tiles = CeilDiv(sequence.num_queries * a.group, kPrefillRows);
@@ -123,8 +125,8 @@ __global__ __launch_bounds__(kThreads) void PlanKernel(const PlanArgs a) {
 }  // namespace
 
 void LaunchPlan(const PlanArgs& args, const Device& device) {
-  const size_t bytes = 3 * sizeof(int32_t) * static_cast<size_t>(args.max_rows + 1);
-  Launch(device, {.threads = kThreads, .shared_bytes = bytes}, PlanKernel, args);
+  AllowShared<PlanKernel, SumBytes(kCudaLimits.max_rows)>();
+  Launch(device, {.threads = kThreads, .shared_bytes = SumBytes(args.max_rows)}, PlanKernel, args);
 }
 
 }  // namespace quire::cuda

@@ -30,12 +30,10 @@ namespace {
 constexpr int kGroupThreads = 128, kGroups = 2;  // of consumers
 constexpr int kThreads = (1 + kGroups) * kGroupThreads;
 constexpr int kQueryThreads = 96;
-constexpr int kTokens = 128;  // of a turn
 constexpr int kGroupRows = kPrefillRows / kGroups;
-constexpr int kSlots = 2;                               // of items, of queries, of K and of V
-constexpr uint32_t kPanelBytes = 128 * kPanelRowBytes;  // 128 rows: queries or tokens
-// 128 * 56 + 256 * 224 registers of the 65536.
-constexpr int kSupplierRegisters = 56, kConsumerRegisters = 224;
+constexpr int kSlots = 2;  // of items, of K and of V
+// 128 * 48 + 256 * 232 registers of the 65536.
+constexpr int kSupplierRegisters = 48, kConsumerRegisters = 232;
 
 // A CTA's unit of work; head < 0 ends the CTA.
 struct Item {
@@ -43,47 +41,56 @@ struct Item {
   int head;
 };
 
+// Heads above 128 take half the tokens a turn and one slot of queries: so much do registers and
+// shared memory hold.
 template <int D>
 struct Layout {
-  static constexpr uint32_t kTileBytes = D / 64 * kPanelBytes;
+  static constexpr int kTokens = D > 128 ? 64 : 128;  // of a turn
+  static constexpr int kQuerySlots = D > 128 ? 1 : 2;
+  static constexpr uint32_t kQueryPanel = kPrefillRows * kPanelRowBytes;
+  static constexpr uint32_t kTokenPanel = kTokens * kPanelRowBytes;
+  static constexpr uint32_t kQueryBytes = D / 64 * kQueryPanel;
+  static constexpr uint32_t kTileBytes = D / 64 * kTokenPanel;  // of K, and of V
   static constexpr uint32_t kQAt = 0;
-  static constexpr uint32_t kKAt = kQAt + kSlots * kTileBytes;
+  static constexpr uint32_t kKAt = kQAt + kQuerySlots * kQueryBytes;
   static constexpr uint32_t kVAt = kKAt + kSlots * kTileBytes;
   static constexpr uint32_t kBarriersAt = kVAt + kSlots * kTileBytes;
   static constexpr uint32_t kItemsAt = kBarriersAt + 256;
   static constexpr uint32_t kSharedBytes = kItemsAt + kSlots * sizeof(Item);
 };
 
-// A ring of two slots with a full and an empty barrier each. Use n of the ring has slot n % 2.
+// A ring of slots with a full and an empty barrier each. Use n of the ring has slot n % kCount.
+template <int kCount = kSlots>
 struct Ring {
   uint32_t barriers, slots;
   uint32_t slot_bytes;
 
-  __device__ uint32_t Slot(uint32_t n) const { return slots + n % kSlots * slot_bytes; }
-  __device__ Barrier Full(uint32_t n) const { return {barriers + n % kSlots * 8}; }
-  __device__ Barrier Empty(uint32_t n) const { return {barriers + 16 + n % kSlots * 8}; }
+  __device__ uint32_t Slot(uint32_t n) const { return slots + n % kCount * slot_bytes; }
+  __device__ Barrier Full(uint32_t n) const { return {barriers + n % kCount * 8}; }
+  __device__ Barrier Empty(uint32_t n) const { return {barriers + 16 + n % kCount * 8}; }
   __device__ void Init(uint32_t fills, uint32_t empties) const {
-    for (uint32_t n = 0; n < kSlots; ++n) {
+    for (uint32_t n = 0; n < kCount; ++n) {
       Full(n).Init(fills);
       Empty(n).Init(empties);
     }
   }
-  __device__ void WaitFull(uint32_t n) const { Full(n).Wait(n / kSlots); }
-  __device__ bool IsFull(uint32_t n) const { return Full(n).IsOver(n / kSlots); }
+  __device__ void WaitFull(uint32_t n) const { Full(n).Wait(n / kCount); }
+  __device__ bool IsFull(uint32_t n) const { return Full(n).IsOver(n / kCount); }
   // The first use of a slot finds it empty: the phase before a barrier's first counts as over.
-  __device__ void WaitEmpty(uint32_t n) const { Empty(n).Wait(n / kSlots + 1); }
+  __device__ void WaitEmpty(uint32_t n) const { Empty(n).Wait(n / kCount + 1); }
 };
 
 template <int D>
 struct Rings {
-  Ring items, q, k, v;
+  Ring<> items, k, v;
+  Ring<Layout<D>::kQuerySlots> q;
   Barrier edge;
   Item* item;  // [kSlots]
 
   __device__ explicit Rings(char* shared) {
     const uint32_t base = SharedAddress(shared), barriers = base + Layout<D>::kBarriersAt;
     items = {barriers, base + Layout<D>::kItemsAt, sizeof(Item)};
-    q = {barriers + 32, base + Layout<D>::kQAt, Layout<D>::kTileBytes};
+    q = {barriers + 32, base + Layout<D>::kQAt, Layout<D>::kQueryBytes};
     k = {barriers + 64, base + Layout<D>::kKAt, Layout<D>::kTileBytes};
     v = {barriers + 96, base + Layout<D>::kVAt, Layout<D>::kTileBytes};
     edge = {barriers + 128};
@@ -102,7 +109,8 @@ struct Rings {
   }
 };
 
-// Span: the tokens that an item's rows see, from a multiple of 128 on.
+// Span: the tokens that an item's rows see, from a multiple of a turn's tokens on.
+template <int kTokens>
 struct Span {
   int begin, end;
 
@@ -116,6 +124,9 @@ struct Span {
 // Supplier, warp 0: draws items and starts the copies of their K and V.
 template <int D>
 class Supplier {
+  static constexpr int kTokens = Layout<D>::kTokens;
+  static constexpr uint32_t kPanelBytes = Layout<D>::kTokenPanel;
+
  public:
   __device__ Supplier(const AttentionArgs& a, const CUtensorMap& map, char* shared)
       : a_(a), map_(map), shared_(shared), rings_(shared), lane_(threadIdx.x % 32) {}
@@ -131,7 +142,7 @@ class Supplier {
       __syncwarp();
       const Item item = rings_.item[i % kSlots];
       if (item.head < 0) return;
-      const Span span(a_, item.tile);
+      const Span<kTokens> span(a_, item.tile);
       int block = BlockOf(item.tile, span.begin);
       for (int token = span.begin; token < span.end; token += kTokens, ++copied_) {
         const int next_block = BlockOf(item.tile, token + kTokens);
@@ -220,7 +231,7 @@ class Supplier {
 };
 
 // Warps 1 to 3: copy the items' queries. Rows past the last are zero.
-template <typename T, int D>
+template <typename T, typename H, int D = H::kDim>
 __device__ void SupplyQueries(const AttentionArgs& a, char* shared) {
   const Rings<D> rings(shared);
   constexpr int kVectors = D / 8;
@@ -233,12 +244,12 @@ __device__ void SupplyQueries(const AttentionArgs& a, char* shared) {
     const int num_rows = item.tile.num_queries * a.group;
     for (int at = threadIdx.x - 32; at < kPrefillRows * kVectors; at += kQueryThreads) {
       const int row = at / kVectors, vector = at % kVectors, of_tile = item.tile.first_row + row;
-      const bool valid = of_tile < num_rows;
+      const bool valid = of_tile < num_rows && H::Has(a, vector * 8);
       const int query = valid ? a.QueryOf(of_tile) : 0, in_group = valid ? a.InGroup(of_tile) : 0;
       const T* q = static_cast<const T*>(a.q) + (item.tile.query_begin + query) * a.q_stride +
-                   (item.head * a.group + in_group) * D + vector * 8;
-      CopyAsync(rings.q.Slot(i) + vector / 8 * kPanelBytes + PanelOffset(row, vector % 8), q,
-                valid);
+                   (item.head * a.group + in_group) * H::Row(a) + vector * 8;
+      const uint32_t panel = vector / 8 * Layout<D>::kQueryPanel;
+      CopyAsync(rings.q.Slot(i) + panel + PanelOffset(row, vector % 8), q, valid);
     }
     CopyWait<0>();
     FenceForProducts();
@@ -247,6 +258,7 @@ __device__ void SupplyQueries(const AttentionArgs& a, char* shared) {
 }
 
 // Sight: one past the last token that a thread's two rows see, and that its warpgroup's rows see.
+template <int kTokens>
 struct Sight {
   int end[2];
   int first_end, last_end;
@@ -278,8 +290,11 @@ struct Sight {
 };
 
 // Consumer: one of the two warpgroups that multiply.
-template <typename T, int D>
+template <typename T, typename H, bool kCapped>
 class Consumer {
+  static constexpr int D = H::kDim, kTokens = Layout<D>::kTokens;
+  using RowSight = Sight<kTokens>;
+
  public:
   __device__ Consumer(const AttentionArgs& a, char* shared)
       : a_(a),
@@ -305,7 +320,8 @@ class Consumer {
   static constexpr int kSteps = kTokens / 16;
   using Scores = float[kTokens / 8][4];
 
-  // A warpgroup's registers: 64 scores, 64 sums and 32 weights a thread at D = 128.
+  // A warpgroup's registers: 64 scores, 64 sums and 32 weights a thread at D = 128; 32, 128 and 16
+  // at D = 256.
   struct Work {
     Scores s;
     RunningRows<D> rows;
@@ -313,8 +329,8 @@ class Consumer {
   };
 
   __device__ __forceinline__ void TakeItem(const Item& item, uint32_t i) {
-    const Span span(a_, item.tile);
-    const Sight sight(a_, item.tile, group_);
+    const Span<kTokens> span(a_, item.tile);
+    const RowSight sight(a_, item.tile, group_);
     Work w;
     w.rows.Reset();
     rings_.q.WaitFull(i);
@@ -337,7 +353,7 @@ class Consumer {
     Store(item, i, w.rows);
   }
 
-  __device__ __forceinline__ void TakeFirst(const TileOperand& q, int token, const Sight& sight,
+  __device__ __forceinline__ void TakeFirst(const TileOperand& q, int token, const RowSight& sight,
                                             Work& w) {
     rings_.k.WaitFull(taken_);
     ProductsFence();
@@ -345,6 +361,7 @@ class Consumer {
     ProductsWait<0>();
     Settle(w.s);
     Release(rings_.k, taken_);
+    if constexpr (kCapped) CapScores(w.s, a_.cap_factor, a_.cap_log2);
     if (!sight.SeesAll(token)) sight.Mask(token, w.s);
     float factor[2];
     w.rows.RaiseTop(w.s, a_.scale_log2, factor);
@@ -355,7 +372,7 @@ class Consumer {
   // The scores of a tile and the values of the tile before it. No branch stands between the fence
   // and the last wait: with one, the compiler would wait for each product.
   template <bool kMasked>
-  __device__ __forceinline__ void TakeNext(const TileOperand& q, int token, const Sight& sight,
+  __device__ __forceinline__ void TakeNext(const TileOperand& q, int token, const RowSight& sight,
                                            Work& w) {
     // Asks for both barriers before it waits for one.
     const bool has_v = rings_.v.IsFull(taken_), has_k = rings_.k.IsFull(taken_ + 1);
@@ -369,6 +386,7 @@ class Consumer {
     ProductsWait<1>();
     Settle(w.s);
     Release(rings_.k, taken_ + 1);
+    if constexpr (kCapped) CapScores(w.s, a_.cap_factor, a_.cap_log2);
     if constexpr (kMasked) sight.Mask(token, w.s);
     // The tops are found during the products of the values. The exponentials, which take the most
     // time, overlap the packing.
@@ -382,7 +400,8 @@ class Consumer {
     PackAll(w);
   }
 
-  __device__ __forceinline__ void Release(const Ring& ring, uint32_t n) const {
+  template <int kCount>
+  __device__ __forceinline__ void Release(const Ring<kCount>& ring, uint32_t n) const {
     ring.Empty(n).ArriveIf(lane_ == 0);
   }
 
@@ -390,14 +409,15 @@ class Consumer {
     const TileOperand k(rings_.k.Slot(n));
 #pragma unroll
     for (int d = 0; d < D / 16; ++d) {
-      const uint32_t at = d / 4 * kPanelBytes + d % 4 * 32;
-      ProductOfTiles<T>(s, q.At(at), k.At(at), d > 0);
+      const uint32_t panel = d / 4, at = d % 4 * 32;
+      ProductOfTiles<T>(s, q.At(panel * Layout<D>::kQueryPanel + at),
+                        k.At(panel * Layout<D>::kTokenPanel + at), d > 0);
     }
     ProductsCommit();
   }
 
   __device__ __forceinline__ void StartValues(uint32_t n, Work& w) const {
-    const TileOperand v(rings_.v.Slot(n), kPanelBytes);
+    const TileOperand v(rings_.v.Slot(n), Layout<D>::kTokenPanel);
 #pragma unroll
     for (int t = 0; t < kSteps; ++t) {
       ProductOfFragments<T>(w.rows.o, w.p[t], v.At(t * 16 * kPanelRowBytes));
@@ -412,7 +432,8 @@ class Consumer {
 
   // Stores an item through the queries' place in shared memory, in vectors of 16 bytes.
   __device__ __forceinline__ void Store(const Item& item, uint32_t i, const RunningRows<D>& rows) {
-    char* q = shared_ + Layout<D>::kQAt + i % kSlots * Layout<D>::kTileBytes;
+    constexpr uint32_t kPanel = Layout<D>::kQueryPanel;
+    char* q = shared_ + Layout<D>::kQAt + i % Layout<D>::kQuerySlots * Layout<D>::kQueryBytes;
     const int first = group_ * kGroupRows + warp_ * 16;
     SyncNamed(kWithin + group_, kGroupThreads);  // all warps of the group have read the queries
 #pragma unroll
@@ -421,8 +442,7 @@ class Consumer {
       const int row = first + lane_ / 4 + 8 * half;
 #pragma unroll
       for (int b = 0; b < D / 8; ++b) {
-        *reinterpret_cast<uint32_t*>(q + b / 8 * kPanelBytes + PanelOffset(row, b % 8) +
-                                     lane_ % 4 * 4) =
+        *reinterpret_cast<uint32_t*>(q + b / 8 * kPanel + PanelOffset(row, b % 8) + lane_ % 4 * 4) =
             Pack<T>(rows.o[b][2 * half] * inverse, rows.o[b][2 * half + 1] * inverse);
       }
     }
@@ -432,12 +452,12 @@ class Consumer {
 #pragma unroll 4
     for (int row = first + lane_ / kVectors; row < first + 16; row += 32 / kVectors) {
       const int of_tile = item.tile.first_row + row;
-      if (of_tile >= num_rows) break;
+      if (of_tile >= num_rows || !H::Has(a_, vector * 8)) break;
       T* out = static_cast<T*>(a_.out) +
                (item.tile.query_begin + a_.QueryOf(of_tile)) * a_.out_stride +
-               (item.head * a_.group + a_.InGroup(of_tile)) * D + vector * 8;
-      *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(
-          q + vector / 8 * kPanelBytes + PanelOffset(row, vector % 8));
+               (item.head * a_.group + a_.InGroup(of_tile)) * H::Row(a_) + vector * 8;
+      *reinterpret_cast<uint4*>(out) =
+          *reinterpret_cast<const uint4*>(q + vector / 8 * kPanel + PanelOffset(row, vector % 8));
     }
     __syncwarp();
     Release(rings_.q, i);
@@ -450,10 +470,11 @@ class Consumer {
   uint32_t taken_ = 0;  // tiles of K and V
 };
 
-template <typename T, int D>
+template <typename T, typename H, bool kCapped>
 __global__ __launch_bounds__(kThreads,
                              1) void PrefillKernel(const __grid_constant__ AttentionArgs a,
                                                    const __grid_constant__ CUtensorMap map) {
+  constexpr int D = H::kDim;
   extern __shared__ __align__(1024) char shared[];
   if (threadIdx.x == 0) Rings<D>(shared).Init();
   __syncthreads();
@@ -464,11 +485,11 @@ __global__ __launch_bounds__(kThreads,
     if (threadIdx.x < 32) {
       Supplier<D>(a, map, shared).Run();
     } else {
-      SupplyQueries<T, D>(a, shared);
+      SupplyQueries<T, H>(a, shared);
     }
   } else {
     TakeRegisters<kConsumerRegisters>();
-    Consumer<T, D>(a, shared).Run();
+    Consumer<T, H, kCapped>(a, shared).Run();
   }
 }
 
@@ -502,13 +523,15 @@ CUtensorMap DescribePool(const KvLayerView& kv) {
   return map;
 }
 
-template <typename T, int D>
+template <typename T, typename H, bool kCapped>
 void LaunchTyped(const PagedAttentionParams& p, const AttentionArgs& args, int64_t max_items,
                  const Device& device) {
-  AllowShared<PrefillKernel<T, D>, Layout<D>::kSharedBytes>();
+  constexpr uint32_t kBytes = Layout<H::kDim>::kSharedBytes;
+  static_assert(kBytes + 1024 <= 228 << 10);
+  AllowShared<PrefillKernel<T, H, kCapped>, kBytes>();
   const auto ctas = static_cast<uint32_t>(std::min<int64_t>(device.num_sms, max_items));
-  Launch(device, {.blocks = ctas, .threads = kThreads, .shared_bytes = Layout<D>::kSharedBytes},
-         PrefillKernel<T, D>, args, DescribePool(p.kv));
+  Launch(device, {.blocks = ctas, .threads = kThreads, .shared_bytes = kBytes},
+         PrefillKernel<T, H, kCapped>, args, DescribePool(p.kv));
 }
 
 }  // namespace
@@ -518,8 +541,9 @@ void LaunchPrefill(const PagedAttentionParams& p, const AttentionArgs& args, int
   const int64_t max_items = max_tiles * args.num_kv_heads;
   DispatchHalf(p.kv.dtype, [&](auto tag) {
     using T = decltype(tag);
-    p.kv.head_dim == 128 ? LaunchTyped<T, 128>(p, args, max_items, device)
-                         : LaunchTyped<T, 64>(p, args, max_items, device);
+    DispatchHead(p.kv.head_dim, args.cap_log2 > 0, [&](auto head, auto capped) {
+      LaunchTyped<T, decltype(head), capped.value>(p, args, max_items, device);
+    });
   });
 }
 

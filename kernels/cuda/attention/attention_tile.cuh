@@ -78,6 +78,27 @@ __device__ __forceinline__ float Reciprocal(float x) {
   return y;
 }
 
+// Soft cap: cap_log2 * tanh(s * factor * ln(2) / 2), from 1 - 2 / (1 + e^2x) = tanh(x). The
+// hardware's own tanh is off by 2^-11, which an exponential would make a per cent. Four scores
+// share one reciprocal, that of their product, which the bound of 2^30 keeps finite; a score of
+// NaN, which no row sees, counts as that bound.
+template <int kBlocks>
+__device__ __forceinline__ void CapScores(float (&s)[kBlocks][4], float factor, float cap_log2) {
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    float x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = 1.0f + Exp2(fminf(s[b][i] * factor, 30.0f));
+    const float low = x[0] * x[1], high = x[2] * x[3];
+    const float inverse = Reciprocal(low * high) * (-2.0f * cap_log2);
+    const float of_low = inverse * high, of_high = inverse * low;
+    s[b][0] = fmaf(of_low, x[1], cap_log2);
+    s[b][1] = fmaf(of_low, x[0], cap_log2);
+    s[b][2] = fmaf(of_high, x[3], cap_log2);
+    s[b][3] = fmaf(of_high, x[2], cap_log2);
+  }
+}
+
 // The value to subtract before the exponential. Where a row sees no token yet, -inf - -inf would be
 // NaN.
 __device__ __forceinline__ float FiniteTop(float top) { return top == -INFINITY ? 0.0f : top; }

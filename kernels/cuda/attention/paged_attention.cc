@@ -14,7 +14,8 @@ namespace quire::cuda {
 namespace {
 
 struct SpaceLayout {
-  int64_t sequences, ranges, arrivals, tiles, counts, states, end;  // offsets in bytes
+  int64_t sequences, ranges, tiles, num_tiles, plan_end;  // offsets in a plan, in bytes
+  int64_t arrivals, tickets, states, end;                 // offsets in bytes behind all plans
   int64_t state_stride;
 };
 
@@ -23,7 +24,7 @@ int64_t MaxPrefillTiles(int64_t tokens, int64_t rows, int64_t group) {
 }
 
 SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
-  const int64_t ctas = kDecodeCtasPerSm * num_sms;
+  const int64_t ctas = DecodeCtasPerSm(limits.head_dim) * num_sms;
   const int64_t group = limits.num_heads / limits.num_kv_heads;
   int64_t at = 0;
   const auto take = [&](int64_t bytes) {
@@ -34,30 +35,35 @@ SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
   SpaceLayout layout;
   layout.sequences = take(limits.max_rows * static_cast<int64_t>(sizeof(DecodeSequence)));
   layout.ranges = take(ctas * static_cast<int64_t>(sizeof(DecodeRange)));
-  layout.arrivals = take(ctas * 4);
   layout.tiles = take(MaxPrefillTiles(limits.max_tokens, limits.max_rows, group) *
                       static_cast<int64_t>(sizeof(PrefillTile)));
-  layout.counts = take(8);
+  layout.num_tiles = take(4);
+  layout.plan_end = at;
+  at *= PagedAttention::kMaxPlans;
+  layout.arrivals = take(ctas * 4);
+  layout.tickets = take(4);
   // A range begins in at most one shared head, where it may have all chunks but the first, and ends
   // in at most one that it owns. A state has 8 rows, or 16 in chunks of twice the size.
   const int64_t chunks =
       std::min<int64_t>(kMaxChunks, CeilDiv<int64_t>(limits.max_context, 64) + 1);
-  layout.state_stride = (chunks + 2) * 8 * StateRowFloats(limits.head_dim);
+  layout.state_stride = (chunks + 2) * 8 * StateRowFloats(CompiledHeadDim(limits.head_dim));
   layout.states = take(ctas * layout.state_stride * 4);
   layout.end = at;
   return layout;
 }
 
-AttentionSpace SpaceAt(const AttentionLimits& limits, int num_sms, void* space) {
+// The space with the arrays of one plan.
+AttentionSpace SpaceAt(const AttentionLimits& limits, int num_sms, void* space, int64_t plan) {
   const SpaceLayout layout = LayOut(limits, num_sms);
   char* base = static_cast<char*>(space);
+  char* of_plan = base + plan * layout.plan_end;
   AttentionSpace s;
-  s.sequences = reinterpret_cast<DecodeSequence*>(base + layout.sequences);
-  s.ranges = reinterpret_cast<DecodeRange*>(base + layout.ranges);
+  s.sequences = reinterpret_cast<DecodeSequence*>(of_plan + layout.sequences);
+  s.ranges = reinterpret_cast<DecodeRange*>(of_plan + layout.ranges);
+  s.tiles = reinterpret_cast<PrefillTile*>(of_plan + layout.tiles);
+  s.num_tiles = reinterpret_cast<int32_t*>(of_plan + layout.num_tiles);
   s.arrivals = reinterpret_cast<uint32_t*>(base + layout.arrivals);
-  s.tiles = reinterpret_cast<PrefillTile*>(base + layout.tiles);
-  s.num_tiles = reinterpret_cast<int32_t*>(base + layout.counts);
-  s.tickets = reinterpret_cast<uint32_t*>(base + layout.counts + 4);
+  s.tickets = reinterpret_cast<uint32_t*>(base + layout.tickets);
   s.states = reinterpret_cast<float*>(base + layout.states);
   s.state_stride = layout.state_stride;
   return s;
@@ -82,7 +88,7 @@ void CheckShapes(const PagedAttentionParams& p, const AttentionLimits& limits) {
             reinterpret_cast<uintptr_t>(kv.base)) %
                16,
            0u);
-  CHECK(p.scale > 0.0f && p.max_query_len > 0);
+  CHECK(p.scale > 0.0f && p.soft_cap >= 0.0f && p.max_query_len > 0);
 }
 
 AttentionArgs MakeArgs(const PagedAttentionParams& p, const AttentionSpace& space) {
@@ -104,7 +110,10 @@ AttentionArgs MakeArgs(const PagedAttentionParams& p, const AttentionSpace& spac
           .group = group,
           .group_inverse = CeilDiv(uint32_t{1} << 31, static_cast<uint32_t>(group)),
           .window = p.window,
-          .scale_log2 = p.scale * kLog2E,
+          .head_dim = kv.head_dim,
+          .scale_log2 = p.soft_cap > 0 ? 1.0f : p.scale * kLog2E,
+          .cap_factor = p.soft_cap > 0 ? 2 * p.scale / p.soft_cap * kLog2E : 0.0f,
+          .cap_log2 = p.soft_cap * kLog2E,
           .block_table = p.block_table,
           .table_stride = p.table_stride,
           .space = space};
@@ -118,19 +127,27 @@ int64_t PagedAttention::SpaceBytes(const AttentionLimits& limits, int num_sms) {
 
 PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& device, void* space)
     : limits_(limits), device_(device), space_(space) {
-  CHECK(limits.head_dim == kCudaHeadDims[0] || limits.head_dim == kCudaHeadDims[1]);
-  static_assert(kCudaHeadDims == std::array{64, 128});
-  static_assert(kCudaLimits.max_group == kDecodeRows);
+  static_assert(kCudaLimits.head_multiple % 8 == 0 && kCudaLimits.max_head_dim == kMaxHeadDim);
+  CHECK(limits.head_dim % 8 == 0 && limits.head_dim <= kMaxHeadDim);  // copies of 16 bytes
   CHECK_EQ(limits.num_heads % limits.num_kv_heads, 0);
-  CHECK_LE(limits.num_heads / limits.num_kv_heads, kDecodeRows);
-  CHECK_LE(kDecodeCtasPerSm * device.num_sms, kMaxRanges);
+  CHECK_LE(DecodeCtasPerSm(limits.head_dim) * device.num_sms, kMaxRanges);
   CHECK_LE(limits.max_rows, kCudaLimits.max_rows);
+}
+
+int PagedAttention::PlanOf(int32_t window) const {
+  const auto end = windows_.begin() + num_plans_;
+  return static_cast<int>(std::find(windows_.begin(), end, window) - windows_.begin());
 }
 
 void PagedAttention::Plan(const PagedAttentionParams& p) {
   CheckShapes(p, limits_);
-  planned_window_ = p.window;
+  if (ran_) num_plans_ = 0;  // a new step
   ran_ = false;
+  const int plan = PlanOf(p.window);
+  if (plan == num_plans_) {
+    CHECK_LT(num_plans_, kMaxPlans);
+    windows_[num_plans_++] = p.window;
+  }
   const PlanArgs args{
       .query_begin = p.query_begin,
       .context_len = p.context_len,
@@ -139,22 +156,24 @@ void PagedAttention::Plan(const PagedAttentionParams& p) {
       .group = p.num_heads / p.kv.num_kv_heads,
       .num_kv_heads = p.kv.num_kv_heads,
       .window = p.window,
+      .wide = p.kv.head_dim > 128,
       .num_sms = device_.num_sms,
-      .num_ctas = kDecodeCtasPerSm * device_.num_sms,
+      .num_ctas = DecodeCtasPerSm(limits_.head_dim) * device_.num_sms,
       .max_rows = limits_.max_rows,
-      .space = SpaceAt(limits_, device_.num_sms, space_),
+      .space = SpaceAt(limits_, device_.num_sms, space_, plan),
   };
   LaunchPlan(args, device_);
 }
 
 void PagedAttention::Run(const PagedAttentionParams& p) {
   CheckShapes(p, limits_);
-  CHECK_EQ(p.window, planned_window_);  // chunks begin where the window does
-  AttentionArgs args = MakeArgs(p, SpaceAt(limits_, device_.num_sms, space_));
+  const int plan = PlanOf(p.window);
+  CHECK_LT(plan, num_plans_);  // chunks begin where the window does
+  AttentionArgs args = MakeArgs(p, SpaceAt(limits_, device_.num_sms, space_, plan));
   args.settled = ran_;
   ran_ = true;
   const bool all_decode = Decodes(p.max_query_len, args.group);
-  const bool all_prefill = p.num_seqs == 1 && !all_decode;
+  const bool all_prefill = !Decodes(1, args.group) || (p.num_seqs == 1 && !all_decode);
   if (!all_prefill) LaunchDecode(p, args, device_);
   if (all_decode) return;
   const int64_t max_tiles = MaxPrefillTiles(p.q.dim[0], p.num_seqs, args.group);

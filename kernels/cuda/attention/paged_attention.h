@@ -5,12 +5,14 @@
 // A context is cut into chunks whose length depends on the context's length alone, and partial
 // results are folded in the order of positions. So a sequence's bits do not depend on other
 // sequences, on the batch, or on the number of multiprocessors. They depend on the kernel: a
-// prompt's tokens have other bits in a step that the decode kernel serves.
+// prompt's tokens have other bits in a step that the decode kernel serves. A group of more than 16
+// query heads is always the prefill kernel's.
 //
 // Read attention_plan.h first (how a step is divided), then attention_plan.cu, attention_decode.cu
 // and attention_prefill.cu.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "kernels/cuda/device/launch.h"
@@ -36,16 +38,23 @@ class PagedAttention {
   // `space` is zeroed device memory, 256-byte aligned, and must outlive this.
   PagedAttention(const AttentionLimits& limits, const Device& device, void* space);
 
-  // Both enqueue. Plan comes once a step before the step's first Run, with the params of any layer,
-  // and again before a layer with a different window.
+  // Layers of a model have at most so many different windows.
+  static constexpr int kMaxPlans = 2;
+
+  // Both enqueue. Plan comes before the step's first Run, once for each window of the step's
+  // layers, with the params of any layer of that window.
   void Plan(const PagedAttentionParams& p);
   void Run(const PagedAttentionParams& p);
 
  private:
+  // The number of the step's plan for `window`; num_plans_: there is none.
+  int PlanOf(int32_t window) const;
+
   const AttentionLimits limits_;
   const Device device_;
   void* const space_;
-  int32_t planned_window_ = 0;
+  std::array<int32_t, kMaxPlans> windows_ = {};  // of the step's plans
+  int num_plans_ = 0;
   bool ran_ = false;  // Run was called after the last Plan
 };
 

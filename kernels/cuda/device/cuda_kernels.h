@@ -1,14 +1,15 @@
-// The operations of kernels/ops.h on a CUDA device, one function per file of the same name. Each
-// CHECKs its shapes and enqueues kernels on the device's stream. None allocates, synchronises, or
-// reads device memory on the host.
+// The operations of kernels/ops.h and family_operations.h on a CUDA device, in files of the same
+// names. Each CHECKs its shapes and enqueues kernels on the device's stream. None allocates,
+// synchronises, or reads device memory on the host.
 //
 // Activations, the residual stream, weights and KV have one type, bf16 or f16; norm weights and
-// biases that type or f32; logits and the rope table f32. Head dims are 64 and 128, with 1 to 16
-// query heads a key/value head; block sizes are 16, 32 and 64.
+// biases that type or f32; logits and the rope table f32. Block sizes are 16, 32 and 64;
+// device_limits.h has the other shapes.
 #pragma once
 
 #include "kernels/buffer.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/family_operations.h"
 #include "kernels/ops.h"
 #include "kernels/step_message.h"
 
@@ -24,6 +25,10 @@ void RmsNorm(const RmsNormParams& p, const Device& device);
 void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled = false);
 void SiluMul(const SiluMulParams& p, const Device& device);
 void GatherRows(const GatherRowsParams& p, const Device& device);
+void LayerNorm(const LayerNormParams& p, const Device& device);
+void AddScaled(const AddScaledParams& p, const Device& device);
+void Scale(const ScaleParams& p, const Device& device);
+void Gelu(const GeluParams& p, const Device& device);
 void Sample(const SampleParams& p, const Device& device);
 
 }  // namespace quire::cuda

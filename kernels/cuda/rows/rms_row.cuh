@@ -4,13 +4,11 @@
 #pragma once
 
 #include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/rows/block_row.cuh"
 #include "kernels/cuda/rows/row_layout.h"
-#include "kernels/cuda/rows/row_math.cuh"
 #include "kernels/ops.h"
 
 namespace quire::cuda {
-
-inline constexpr int kMaxNormThreads = 1024;
 
 template <typename T, typename Weight>
 struct RmsArgs {
@@ -51,11 +49,6 @@ inline void CheckRmsNorm(const RmsNormParams& p) {
   CHECK(p.residual.dtype == p.x.dtype && p.residual.dim[0] == p.x.dim[0]);
 }
 
-// This thread's i-th eight elements of the row: every kEights-th part of the row, in turn.
-__device__ __forceinline__ int RowOffset(int i) {
-  return static_cast<int>((i * blockDim.x + threadIdx.x) * 8);
-}
-
 template <typename T, typename Weight, int kEights>
 __device__ __forceinline__ void LoadWeights(const RmsArgs<T, Weight>& a, Eight (&weight)[kEights]) {
 #pragma unroll
@@ -93,16 +86,6 @@ __device__ __forceinline__ void AddResidual(const RmsArgs<T, Weight>& a, int64_t
     for (int j = 0; j < 8; ++j) x[i].at[j] = Rounded<T>(before.at[j] + x[i].at[j]);
     StoreEight(a.residual + row * a.residual_stride + at, x[i]);
   }
-}
-
-// The sum over the block's threads, the same bits in each.
-__device__ __forceinline__ float BlockSum(float x) {
-  __shared__ float of_warp[kMaxNormThreads / 32];
-  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  x = WarpSum(x);
-  if (lane == 0) of_warp[warp] = x;
-  __syncthreads();
-  return WarpSum(lane < blockDim.x / 32 ? of_warp[lane] : 0.0f);
 }
 
 // Writes the norm of the row x. Elements past the row are 0. A barrier must follow before the next

@@ -1,6 +1,8 @@
 // RopeStoreKv: after the QKV product, normalises, rotates and stores. A head's row is D / 8 lanes
 // of eight elements, so that the partner of an element, D / 2 away, lies D / 16 lanes away; a lane
-// takes several heads of one token with one set of cosines and sines.
+// takes several heads of one token with one set of cosines and sines. Heads of 64 and 128 have
+// kernels of their own. All other sizes share one, which gives a head the least power of two of
+// lanes that holds it; the lanes past its row are idle.
 #include <bit>
 
 #include "kernels/ceil_div.h"
@@ -33,24 +35,34 @@ struct RopeArgs {
   bool settled;  // positions and slots may be read before the wait
 };
 
-// Sum over the kLanes lanes of a head's row, in an order that the lane numbers fix.
-template <int kLanes>
-__device__ __forceinline__ float SumOfHead(float x) {
-#pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    x += __shfl_xor_sync(0xffffffffu, x, distance);
+// The lanes of a head of kDim dimensions, a power of two; 0: of as many as `dim` says.
+template <int kDim>
+struct HeadLanes {
+  static constexpr int dim = kDim, count = kDim / 8;
+  // `x` of the lane half a head away.
+  __device__ __forceinline__ float Partner(float x) const {
+    return __shfl_xor_sync(0xffffffffu, x, count / 2);
   }
-  return x;
-}
+};
+template <>
+struct HeadLanes<0> {
+  int dim, count;
+  __device__ __forceinline__ float Partner(float x) const {
+    const int lane = static_cast<int>(threadIdx.x) % count, half = dim / 16;
+    return __shfl_sync(0xffffffffu, x, lane < half ? lane + half : lane - half, count);
+  }
+};
 
-template <typename T, int kLanes, typename Weight>
-__device__ __forceinline__ Eight Normalised(const Eight& x, const Packed<Weight>& norm, float eps) {
+template <typename T, typename Lanes, typename Weight>
+__device__ __forceinline__ Eight Normalised(const Lanes& lanes, const Eight& x,
+                                            const Packed<Weight>& norm, float eps) {
   const Eight weight = Unpack(norm);
   Eight y;
   float squares = 0.0f;
 #pragma unroll
   for (int j = 0; j < 8; ++j) squares = fmaf(x.at[j], x.at[j], squares);
-  const float factor = rsqrtf(SumOfHead<kLanes>(squares) / static_cast<float>(kLanes * 8) + eps);
+  const float factor =
+      rsqrtf(SumOfLanes(squares, lanes.count) / static_cast<float>(lanes.dim) + eps);
   // Rounds before the weight and after, as norms in Hugging Face transformers do.
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
@@ -61,57 +73,69 @@ __device__ __forceinline__ Eight Normalised(const Eight& x, const Packed<Weight>
 
 // Lanes of the first half hold x[i], those of the second x[i + D / 2]; `sin` is negative where the
 // formula subtracts.
-template <int kLanes>
-__device__ __forceinline__ Eight Rotated(const Eight& x, const Eight& cos, const Eight& sin) {
+template <typename Lanes>
+__device__ __forceinline__ Eight Rotated(const Lanes& lanes, const Eight& x, const Eight& cos,
+                                         const Eight& sin) {
   Eight y;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const float partner = __shfl_xor_sync(0xffffffffu, x.at[j], kLanes / 2);
-    y.at[j] = x.at[j] * cos.at[j] + partner * sin.at[j];
+    y.at[j] = x.at[j] * cos.at[j] + lanes.Partner(x.at[j]) * sin.at[j];
   }
   return y;
 }
 
+// Blocks of a multiprocessor: as many as registers for everything of a lane allow.
+template <typename T, int kDim, bool kNormalised>
+constexpr int BlocksAtOnce() {
+  if (kNormalised || sizeof(T) > 2) return 2;
+  return kDim == 0 ? 3 : 4;
+}
+
 // A group of lanes takes kHeads neighbouring heads of one token.
 template <typename T, typename Weight, int kDim, bool kNormalised, int kHeads>
-__global__ void __launch_bounds__(kThreads, kNormalised || sizeof(T) > 2 ? 2 : 4)
-    RopeStoreKvKernel(RopeArgs<T, Weight> a) {
-  constexpr int kLanes = kDim / 8;
+__global__ void __launch_bounds__(kThreads, BlocksAtOnce<T, kDim, kNormalised>())
+    RopeStoreKvKernel(RopeArgs<T, Weight> a, const HeadLanes<kDim> lanes) {
   PdlTrigger();
   if (!a.settled) PdlWait();
-  const int at = threadIdx.x % kLanes * 8;
-  const int item = blockIdx.x * (kThreads / kLanes) + threadIdx.x / kLanes;
+  const int own = threadIdx.x % lanes.count * 8;
+  const bool idle = kDim == 0 && own >= lanes.dim;
+  const int at = idle ? 0 : own;
+  const int item = blockIdx.x * (kThreads / lanes.count) + threadIdx.x / lanes.count;
   const int token = item / a.groups;
   const int first = (item - token * a.groups) * kHeads;
   // All lanes of a warp must shuffle, so lanes past the last token compute on that token.
   const bool live = token < a.num_tokens;
   const int64_t t = live ? token : a.num_tokens - 1;
   const int rotated = a.num_heads + a.num_kv_heads;
-  const int heads = live ? rotated + a.num_kv_heads : 0;
+  const int heads = live && !idle ? rotated + a.num_kv_heads : 0;
 
   const int64_t slot = a.slots[t];
   const int32_t position = a.positions[t];
   T* row = a.qkv + t * a.stride + at;
   Packed<T> x[kHeads];
+  if constexpr (kDim == 0) {
+#pragma unroll
+    for (int i = 0; i < kHeads; ++i) x[i] = {};  // idle lanes add zeros to the sums
+  }
   const auto load_heads = [&] {
 #pragma unroll
     for (int i = 0; i < kHeads; ++i) {
-      if (first + i < heads) x[i] = LoadPacked(row + (first + i) * kDim);
+      if (first + i < heads) x[i] = LoadPacked(row + (first + i) * lanes.dim);
     }
   };
   if (!a.settled) load_heads();
   DeviceCheck(position >= 0 && position < a.max_position && slot >= 0 && slot < a.num_slots);
-  const float* table = a.cos_sin + int64_t{position} * kDim + at % (kDim / 2);
+  const float* table = a.cos_sin + int64_t{position} * lanes.dim + at % (lanes.dim / 2);
   const Eight cos = LoadEight(table);
-  Eight sin = LoadEight(table + kDim / 2);
+  Eight sin = LoadEight(table + lanes.dim / 2);
   if (a.settled) {
     PdlWait();
     load_heads();
   }
 #pragma unroll
-  for (int j = 0; j < 8; ++j) sin.at[j] = at < kDim / 2 ? -sin.at[j] : sin.at[j];
+  for (int j = 0; j < 8; ++j) sin.at[j] = at < lanes.dim / 2 ? -sin.at[j] : sin.at[j];
   T* const place = a.kv + (slot >> a.log_block_size) * a.block_stride +
-                   (slot & ((int64_t{1} << a.log_block_size) - 1)) * kDim + at;
+                   (slot & ((int64_t{1} << a.log_block_size) - 1)) * lanes.dim + at;
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     // A warp may have heads of Q, K and V. All lanes compute everything and store by the kind of
@@ -122,13 +146,13 @@ __global__ void __launch_bounds__(kThreads, kNormalised || sizeof(T) > 2 ? 2 : 4
     if constexpr (kNormalised) {
       const Weight* norm = is_q ? a.q_norm : a.k_norm;
       const Packed<Weight> weight = norm != nullptr ? LoadPacked(norm + at) : Packed<Weight>();
-      const Eight normalised = Normalised<T, kLanes>(y, weight, a.eps);
+      const Eight normalised = Normalised<T>(lanes, y, weight, a.eps);
       if (norm != nullptr) y = normalised;
     }
-    y = Rotated<kLanes>(y, cos, sin);
+    y = Rotated(lanes, y, cos, sin);
     if (head >= heads) continue;
     if (is_q) {
-      StoreEight(row + head * kDim, y);
+      StoreEight(row + head * lanes.dim, y);
     } else if (head < rotated) {
       StoreEight(place + (head - a.num_heads) * a.head_stride, y);
     } else {
@@ -137,20 +161,20 @@ __global__ void __launch_bounds__(kThreads, kNormalised || sizeof(T) > 2 ? 2 : 4
   }
 }
 
-template <typename T, typename Weight, int kDim, bool kNormalised>
-void LaunchHeads(RopeArgs<T, Weight> args, const Device& device) {
+template <typename T, typename Weight, bool kNormalised, int kDim>
+void LaunchHeads(RopeArgs<T, Weight> args, const HeadLanes<kDim>& lanes, const Device& device) {
   constexpr int kMany = 4;
   const int heads = args.num_heads + 2 * args.num_kv_heads;
-  const int64_t lanes = int64_t{args.num_tokens} * heads * (kDim / 8);
+  const int64_t all = int64_t{args.num_tokens} * heads * lanes.count;
   // With more heads than the device has lanes, several heads of a lane share its cosines.
-  const int each = lanes >= int64_t{device.num_sms} * 1024 * kMany ? kMany : 1;
+  const int each = all >= int64_t{device.num_sms} * 1024 * kMany ? kMany : 1;
   args.groups = CeilDiv(heads, each);
-  const Grid grid{.blocks = Blocks(int64_t{args.num_tokens} * args.groups * (kDim / 8), kThreads),
+  const Grid grid{.blocks = Blocks(int64_t{args.num_tokens} * args.groups * lanes.count, kThreads),
                   .threads = kThreads};
   Launch(device, grid,
          each == 1 ? RopeStoreKvKernel<T, Weight, kDim, kNormalised, 1>
                    : RopeStoreKvKernel<T, Weight, kDim, kNormalised, kMany>,
-         args);
+         args, lanes);
 }
 
 template <typename T, typename Weight>
@@ -177,14 +201,15 @@ void LaunchRope(const RopeStoreKvParams& p, bool settled, const Device& device) 
       .log_block_size = std::countr_zero(static_cast<uint32_t>(p.kv.block_size)),
       .settled = settled};
   const bool normalised = args.q_norm != nullptr || args.k_norm != nullptr;
-  if (p.kv.head_dim == 128) {
-    normalised ? LaunchHeads<T, Weight, 128, true>(args, device)
-               : LaunchHeads<T, Weight, 128, false>(args, device);
-  } else {
-    CHECK_EQ(p.kv.head_dim, 64);
-    normalised ? LaunchHeads<T, Weight, 64, true>(args, device)
-               : LaunchHeads<T, Weight, 64, false>(args, device);
-  }
+  const auto launch = [&](auto lanes) {
+    normalised ? LaunchHeads<T, Weight, true>(args, lanes, device)
+               : LaunchHeads<T, Weight, false>(args, lanes, device);
+  };
+  const int32_t dim = p.kv.head_dim;
+  if (dim == 128) return launch(HeadLanes<128>{});
+  if (dim == 64) return launch(HeadLanes<64>{});
+  launch(HeadLanes<0>{.dim = dim,
+                      .count = static_cast<int>(std::bit_ceil(static_cast<uint32_t>(dim) / 8))});
 }
 
 }  // namespace
@@ -192,6 +217,8 @@ void LaunchRope(const RopeStoreKvParams& p, bool settled, const Device& device) 
 void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled) {
   CheckRowsOfEights(p.qkv);
   const int64_t dim = p.kv.head_dim;
+  static_assert(kCudaLimits.head_multiple % 16 == 0 && kCudaLimits.max_head_dim <= 32 * 8);
+  CHECK(dim % 16 == 0 && 0 < dim && dim <= 32 * 8);
   CHECK_EQ(p.qkv.dim[1], (p.num_heads + 2 * p.kv.num_kv_heads) * dim);
   CHECK(p.qkv.dtype == p.kv.dtype && p.cos_sin.dtype == DType::kF32);
   CHECK(p.cos_sin.dim[1] == dim && p.cos_sin.row_stride == dim);

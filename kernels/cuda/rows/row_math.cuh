@@ -1,5 +1,5 @@
 // Eight: eight elements of any type as floats, the unit of the row kernels. Packed: the same in
-// memory. DeviceCheck: CHECK in device code.
+// memory. SumOfLanes: a sum over part of a warp. DeviceCheck: CHECK in device code.
 #pragma once
 
 #include "kernels/cuda/device/device_math.cuh"
@@ -73,6 +73,16 @@ __device__ __forceinline__ void StoreEight(T* to, const Eight& eight) {
 template <typename T>
 __device__ __forceinline__ float Rounded(float x) {
   return ToFloat(FromFloat<T>(x));
+}
+
+// Sum over each `lanes` neighbouring lanes of a warp, a power of two, the same bits in each of
+// them.
+__device__ __forceinline__ float SumOfLanes(float x, int lanes) {
+#pragma unroll
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    x += __shfl_xor_sync(0xffffffffu, x, distance);
+  }
+  return x;
 }
 
 // Ends the kernel, and with it the process, if an invariant of the step's plan is broken.

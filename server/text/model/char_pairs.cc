@@ -20,6 +20,14 @@ std::optional<char32_t> OnlyChar(std::string_view token) {
   return DecodeUtf8(token.data()).value;
 }
 
+CharIds CharIdsOf(const std::vector<std::string_view>& tokens) {
+  CharIds ids;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    if (const auto c = OnlyChar(tokens[id])) ids.Set(*c, static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const CharPairs>> CharPairs::Make(Parts parts) {
@@ -38,6 +46,8 @@ absl::StatusOr<std::unique_ptr<const CharPairs>> CharPairs::Make(Parts parts) {
 CharPairs::CharPairs(Parts parts)
     : parts_(std::move(parts)),
       merges_(parts_.merges),
+      char_ids_(CharIdsOf(parts_.tokens)),
+      breaks_(parts_.tokens, parts_.merges, char_ids_, !parts_.unknown.has_value()),
       is_byte_(parts_.tokens.size()),
       words_(parts_.tokens.size()),
       tokens_(parts_.ignore_merges ? parts_.tokens.size() : 0) {
@@ -46,14 +56,12 @@ CharPairs::CharPairs(Parts parts)
     const std::string_view token = parts_.tokens[i];
     const auto id = static_cast<int32_t>(i);
     if (token.empty()) continue;
-    if (const auto c = OnlyChar(token)) char_ids_.Set(*c, id);
     if (parts_.ignore_merges) tokens_.Add(token, id);
     if (!parts_.byte_fallback || !IsModelByte(token)) continue;
     byte_ids_[static_cast<uint8_t>(*ByteOfToken(token))] = id;
     is_byte_[i] = true;
   }
   RankAsciiPairs();
-  FindWordBreaks();
   Word work;
   for (size_t i = 0; i < parts_.tokens.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
@@ -71,28 +79,6 @@ void CharPairs::RankAsciiPairs() {
       if (a >= 0 && b >= 0) ascii_ranks_[left << 7 | right] = merges_.RankOf(a, b);
     }
   }
-}
-
-void CharPairs::FindWordBreaks() {
-  const int32_t space = char_ids_.Find(kSpaceChar);
-  cuts_words_ = space >= 0 && space != parts_.unknown;
-  for (const std::string_view token : parts_.tokens) {
-    for (size_t at = token.find(kSpace); at != token.npos; at = token.find(kSpace, at + 1)) {
-      if (at == 0) continue;
-      joins_space_.Set(DecodeUtf8(token.data() + CodePointBegin(token, at - 1)).value, 0);
-    }
-  }
-}
-
-// The end of the word that begins at byte `at`.
-size_t CharPairs::WordEnd(std::string_view piece, size_t at) const {
-  if (!cuts_words_) return piece.size();
-  for (size_t end = piece.find(kSpace, at + 1); end != piece.npos;
-       end = piece.find(kSpace, end + 1)) {
-    const char32_t before = DecodeUtf8(piece.data() + CodePointBegin(piece, end - 1)).value;
-    if (joins_space_.Find(before) < 0) return end;
-  }
-  return piece.size();
 }
 
 bool CharPairs::AddBytes(std::string_view character, Word* work) const {
@@ -147,7 +133,8 @@ void CharPairs::EncodeWord(std::string_view word, Word* work) const {
 void CharPairs::RankPairs(std::string_view word, Word* work) const {
   const std::vector<int32_t>& symbols = work->symbols;
   const size_t count = symbols.size();
-  const size_t head = cuts_words_ && word.starts_with(kSpace) ? kSpace.size() : 0;
+  const size_t head =
+      char_ids_.Find(kSpaceChar) >= 0 && word.starts_with(kSpace) ? kSpace.size() : 0;
   const std::string_view tail = word.substr(head);
   const size_t first = head > 0 ? 1 : 0;  // symbols before the tail
   const bool in_table = count == first + tail.size() && std::ranges::all_of(tail, [](char byte) {
@@ -162,11 +149,12 @@ void CharPairs::RankPairs(std::string_view word, Word* work) const {
   }
 }
 
-void CharPairs::AddSpans(uint32_t begin, const Word& work, std::vector<Span>* spans) const {
+void CharPairs::AddSpans(uint32_t begin, std::span<const int32_t> ids,
+                         std::span<const uint32_t> unknown_sizes, std::vector<Span>* spans) const {
   size_t unknown = 0;
-  for (const int32_t id : work.symbols) {
+  for (const int32_t id : ids) {
     uint32_t size = is_byte_[id] ? 1 : static_cast<uint32_t>(parts_.tokens[id].size());
-    if (id == parts_.unknown) size = work.unknown_sizes[unknown++];
+    if (id == parts_.unknown) size = unknown_sizes[unknown++];
     spans->push_back({begin, begin + size});
     begin += size;
   }
@@ -175,6 +163,7 @@ void CharPairs::AddSpans(uint32_t begin, const Word& work, std::vector<Span>* sp
 void CharPairs::Encode(std::string_view text, std::span<const Span> pieces,
                        std::vector<int32_t>* ids, std::vector<Span>* spans) const {
   Word work;
+  WordCache& cache = WordCache::OfThread(cache_model_);
   for (const Span& span : pieces) {
     const std::string_view piece = text.substr(span.begin, span.end - span.begin);
     const int32_t whole = parts_.ignore_merges ? tokens_.Find(piece) : -1;
@@ -184,22 +173,31 @@ void CharPairs::Encode(std::string_view text, std::span<const Span> pieces,
       continue;
     }
     for (size_t at = 0; at < piece.size();) {
-      const size_t end = WordEnd(piece, at);
+      const size_t end = breaks_.WordEnd(piece, at);
       const std::string_view word = piece.substr(at, end - at);
-      const uint32_t begin = span.begin + static_cast<uint32_t>(at);
-      at = end;
-      if (const int32_t id = words_.Find(word); id >= 0) {
-        ids->push_back(id);
-        if (spans != nullptr) {
-          spans->push_back({begin, begin + static_cast<uint32_t>(word.size())});
-        }
-        continue;
+      work.unknown_sizes.clear();
+      std::span<const int32_t> found = cache.Find(word);
+      if (found.empty()) {
+        found = FindWord(word, &work);
+        // The sizes of unknown tokens are not kept.
+        if (work.unknown_sizes.empty() && !found.empty()) cache.Keep(word, found);
       }
-      EncodeWord(word, &work);
-      ids->insert(ids->end(), work.symbols.begin(), work.symbols.end());
-      if (spans != nullptr) AddSpans(begin, work, spans);
+      ids->insert(ids->end(), found.begin(), found.end());
+      if (spans != nullptr) {
+        AddSpans(span.begin + static_cast<uint32_t>(at), found, work.unknown_sizes, spans);
+      }
+      at = end;
     }
   }
+}
+
+std::span<const int32_t> CharPairs::FindWord(std::string_view word, Word* work) const {
+  if (const int32_t id = words_.Find(word); id >= 0) {
+    work->symbols.assign(1, id);
+  } else {
+    EncodeWord(word, work);
+  }
+  return work->symbols;
 }
 
 }  // namespace quire

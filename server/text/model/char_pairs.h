@@ -13,6 +13,8 @@
 #include "server/text/model/merge_table.h"
 #include "server/text/model/piece_table.h"
 #include "server/text/model/token_model.h"
+#include "server/text/model/word_breaks.h"
+#include "server/text/model/word_cache.h"
 
 namespace quire {
 
@@ -45,28 +47,27 @@ class CharPairs final : public TokenModel {
 
   explicit CharPairs(Parts parts);
   void RankAsciiPairs();
-  void FindWordBreaks();
-  size_t WordEnd(std::string_view piece, size_t at) const;
   void EncodeWord(std::string_view word, Word* work) const;
   bool AddBytes(std::string_view character, Word* work) const;
   void RankPairs(std::string_view word, Word* work) const;
-  void AddSpans(uint32_t begin, const Word& work, std::vector<Span>* spans) const;
+  // The ids of one word, in `work`.
+  std::span<const int32_t> FindWord(std::string_view word, Word* work) const;
+  // Adds the bytes of a word's `ids`. `unknown_sizes` are those of the unknown tokens among them.
+  void AddSpans(uint32_t begin, std::span<const int32_t> ids,
+                std::span<const uint32_t> unknown_sizes, std::vector<Span>* spans) const;
 
   const Parts parts_;
   const MergeTable merges_;
-  CharIds char_ids_;
+  const CharIds char_ids_;
+  const WordBreaks breaks_;
   std::array<int32_t, 256> byte_ids_;  // -1: no token
   std::vector<bool> is_byte_;          // by id
-  // Where a space (U+2581) may begin a word: no token has it after the code point before it. Pieces
-  // are cut there, for no merge crosses such a place.
-  bool cuts_words_ = false;
-  CharIds joins_space_;  // code points that some token has before a space
-
   // Of the pairs that most text begins with: [left * 128 + right] of ASCII characters.
   std::vector<uint32_t> ascii_ranks_;
 
   PieceTable words_;   // words whose merges end in one token
   PieceTable tokens_;  // all tokens, for ignore_merges
+  const uint64_t cache_model_ = WordCache::NewModel();
 };
 
 }  // namespace quire

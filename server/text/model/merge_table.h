@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "server/text/model/huge_pages.h"
+
 namespace quire {
 
 class MergeTable {
@@ -38,8 +40,8 @@ class MergeTable {
   };
   size_t SlotOf(uint64_t pair) const;
 
-  std::vector<int32_t> results_;  // by rank
-  std::vector<Slot> slots_;       // open addressing
+  std::vector<int32_t> results_;              // by rank
+  std::vector<Slot, HugePages<Slot>> slots_;  // open addressing
   int shift_ = 0;
 };
 

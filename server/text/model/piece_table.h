@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "server/text/model/huge_pages.h"
+
 namespace quire {
 
 class PieceTable {
@@ -33,7 +35,7 @@ class PieceTable {
   static ShortKey KeyOf(std::string_view piece);
   size_t SlotOf(const ShortKey& key) const;
 
-  std::vector<ShortSlot> short_pieces_;  // open addressing
+  std::vector<ShortSlot, HugePages<ShortSlot>> short_pieces_;  // open addressing
   int shift_ = 0;
   std::unordered_map<std::string_view, int32_t> long_pieces_;
   size_t max_piece_ = 0;  // bytes

@@ -46,8 +46,9 @@ MadeNormalizer ReadStep(const JsonNode& node) {
     return MakeStrip(left, right);
   }
   if (type == "Precompiled") return ReadPrecompiled(node);
-  if (type == "Lowercase" || type == "StripAccents") {
+  if (type == "Lowercase" || type == "StripAccents" || type == "ByteLevel") {
     RETURN_IF_ERROR(CheckKeys(node, {"type"}));
+    if (type == "ByteLevel") return MakeByteAlphabet();
     return type == "Lowercase" ? MakeLowercase() : MakeStripAccents();
   }
   for (const UnicodeForm::Name& form : UnicodeForm::kNames) {

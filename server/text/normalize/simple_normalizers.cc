@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/status_macros.h"
+#include "server/text/unicode/byte_alphabet.h"
 #include "server/text/unicode/char_sets.h"
 #include "server/text/unicode/unicode.h"
 
@@ -119,6 +120,24 @@ class StripAccents final : public Normalizer {
   }
 };
 
+class ByteAlphabet final : public Normalizer {
+ public:
+  bool MayChange(std::string_view text) const override { return !text.empty(); }
+  absl::Status Apply(NormalizedText* text) const override {
+    std::vector<CharChange> changes;
+    std::string written;
+    const std::string& bytes = text->text();
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      written.clear();
+      AppendWritten(static_cast<uint8_t>(bytes[at]), &written);
+      const bool first = CodePointBegin(bytes, at) == at;
+      changes.push_back({DecodeUtf8(written.data()).value, first ? 0 : 1});
+    }
+    text->Transform(changes);
+    return absl::OkStatus();
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<const Normalizer> MakePrepend(std::string prefix) {
@@ -132,6 +151,7 @@ std::unique_ptr<const Normalizer> MakeStrip(bool left, bool right) {
   return std::make_unique<Strip>(left, right);
 }
 std::unique_ptr<const Normalizer> MakeLowercase() { return std::make_unique<Lowercase>(); }
+std::unique_ptr<const Normalizer> MakeByteAlphabet() { return std::make_unique<ByteAlphabet>(); }
 std::unique_ptr<const Normalizer> MakeStripAccents() { return std::make_unique<StripAccents>(); }
 
 }  // namespace quire

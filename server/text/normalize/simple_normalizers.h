@@ -1,4 +1,4 @@
-// The small normalizers: Prepend, Replace, Strip, Lowercase, StripAccents.
+// The small normalizers: Prepend, Replace, Strip, Lowercase, StripAccents, ByteLevel.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,8 @@ std::unique_ptr<const Normalizer> MakeReplace(std::unique_ptr<const Pattern> pat
 // Removes white space at the ends.
 std::unique_ptr<const Normalizer> MakeStrip(bool left, bool right);
 std::unique_ptr<const Normalizer> MakeLowercase();
+// Writes each byte in the byte alphabet.
+std::unique_ptr<const Normalizer> MakeByteAlphabet();
 // Removes combining marks.
 std::unique_ptr<const Normalizer> MakeStripAccents();
 

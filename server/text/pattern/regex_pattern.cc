@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
+#include "server/text/unicode/char_set_tables.h"
 #include "server/text/unicode/unicode_tables.h"
 
 namespace quire {
@@ -69,11 +70,22 @@ class PatternTranslator {
         any_case_depth_ = std::max(any_case_depth_ - 1, 0);
         Copy(1);
         return absl::OkStatus();
-      case '^':
-      case '$': return Refuse(at_, std::string(1, in_[at_]));
+      // Lines, also without the option of PCRE2; a newline at the end begins no line.
+      case '^': return Replace("(?:\\A|(?<=\\n)(?!\\z))");
+      case '$': return Replace("(?=\\n|\\z)");
       case '{': return TranslateCount();
       default: return CopyLiteral();
     }
+  }
+
+  // Puts `text` in the place of one byte.
+  absl::Status Replace(std::string_view text) {
+    if (any_case_depth_ > 0) return CopyLiteral();
+    out_ += text;
+    ++at_;
+    // Of an empty match, the engines disagree on counts.
+    const bool counted = at_ < in_.size() && std::string_view("*+?{").find(in_[at_]) != in_.npos;
+    return counted ? Refuse(at_, "count of ^ or $") : absl::OkStatus();
   }
 
   // Only one engine folds several letters at once (ss and the sharp s, st and its ligature);
@@ -152,6 +164,12 @@ class PatternTranslator {
         at_ += 2;
         AddSet(CategoryMembers("Nd"), false);
         return absl::OkStatus();
+      case 'w':
+      case 'W':
+        at_ += 2;
+        if (c == 'W' && in_class_) return Refuse(at_ - 2, "\\W in a class");
+        AddSet(WordMembers(), c == 'W');
+        return absl::OkStatus();
       case 'v':  // the vertical tab alone
         at_ += 2;
         out_ += "\\x0B";
@@ -218,6 +236,19 @@ class PatternTranslator {
       if (!std::string_view(added.category).starts_with(name)) continue;
       absl::StrAppendFormat(&members, "\\x{%X}-\\x{%X}", static_cast<uint32_t>(added.first),
                             static_cast<uint32_t>(added.last));
+    }
+    return members;
+  }
+
+  // The word characters of Whitespace without the joiners, and the superscripts and fractions of
+  // Latin-1, which Oniguruma counts among them.
+  static std::string WordMembers() {
+    std::string members = "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
+    for (size_t i = 0; i < kWordRangesSize; ++i) {
+      const CodeRange& range = kWordRanges[i];
+      if (range.first == 0x200C && range.last == 0x200D) continue;
+      absl::StrAppendFormat(&members, "\\x{%X}-\\x{%X}", static_cast<uint32_t>(range.first),
+                            static_cast<uint32_t>(range.last));
     }
     return members;
   }

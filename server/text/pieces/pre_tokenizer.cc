@@ -47,11 +47,9 @@ absl::Status PreTokenizer::ReadSplit(const JsonNode& node) {
   ASSIGN_OR_RETURN(const bool invert, ReadBool(node, "invert", false));
   if (node.Has("pattern") && node.value["pattern"].contains("Regex") &&
       node.value["pattern"]["Regex"].is_string()) {
-    // The patterns with a scanner leave no text between matches, so removing it has no effect.
-    auto scanner = MakeScanner(node.value["pattern"]["Regex"].get<std::string>());
-    const bool isolated =
-        behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert);
-    if (scanner != nullptr && isolated) {
+    const bool drops_rest = behavior == SplitBehavior::kRemoved && invert;
+    auto scanner = MakeScanner(node.value["pattern"]["Regex"].get<std::string>(), drops_rest);
+    if (scanner != nullptr && (behavior == SplitBehavior::kIsolated || drops_rest)) {
       Add(std::move(scanner));
       return absl::OkStatus();
     }

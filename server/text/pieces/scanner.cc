@@ -1,9 +1,13 @@
-// Hand-written scanners for the patterns of GPT-2, Llama 3 and Qwen, and for single digits. Each
-// turn of a loop tries the branches of the pattern in order and emits one piece.
+// Hand-written scanners for the patterns of GPT-2, Llama 3 and their like, and for digits; and the
+// list of all patterns with a scanner. Each turn of a loop tries the branches of the pattern in
+// order and emits one piece.
 #include "server/text/pieces/scanner.h"
 
-#include <cstring>
+#include <string>
 
+#include "absl/strings/str_replace.h"
+#include "server/text/pieces/char_reader.h"
+#include "server/text/pieces/kind_scanner.h"
 #include "server/text/unicode/unicode.h"
 
 namespace quire {
@@ -16,6 +20,24 @@ const char kLlama3Pattern[] =
 const char kQwen2Pattern[] =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)"
     R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+const char kSeedPattern[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const char kO200kPattern[] =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const char kTekkenPattern[] =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const char kDeepSeekPattern[] =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const char kDeepSeekCjkPattern[] = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+";
 
 namespace {
 
@@ -33,9 +55,6 @@ class Reader {
     return byte < 0x80 ? ascii_[byte] : ClassOf(table_, DecodeUtf8(p).value);
   }
   bool Is(const char* p, CharClass wanted) const { return p < end_ && ClassAt(p) == wanted; }
-  const char* Next(const char* p) const {
-    return p + (static_cast<uint8_t>(*p) < 0x80 ? 1 : DecodeUtf8(p).size);
-  }
   // Past the longest run of `wanted` from p, at most `limit` code points.
   const char* Run(const char* p, CharClass wanted, size_t limit = SIZE_MAX) const {
     for (; limit > 0 && p < end_; --limit) {
@@ -51,14 +70,6 @@ class Reader {
     }
     return p;
   }
-  // `\s+(?!\S)|\s+` for white space in [p, run_end): all of it before the end of the text, else all
-  // but its last code point, which then goes with what follows; a single one is taken.
-  const char* Spaces(const char* p, const char* run_end) const {
-    if (run_end == end_) return run_end;
-    const char* last = run_end - 1;
-    while ((static_cast<uint8_t>(*last) & 0xC0) == 0x80) --last;
-    return last > p ? last : run_end;
-  }
 
  private:
   const CharClassTable& table_;
@@ -70,38 +81,9 @@ class Reader {
 template <class PieceEnd>
 absl::Status Scan(std::string_view text, std::span<const Span> pieces, std::vector<Span>* out,
                   const PieceEnd& piece_end) {
-  for (const Span& piece : pieces) {
-    const Reader reader(text.substr(piece.begin, piece.end - piece.begin));
-    uint32_t begin = piece.begin;
-    for (const char* p = text.data() + begin; p < reader.end();) {
-      p = piece_end(reader, p);
-      const uint32_t end = static_cast<uint32_t>(p - text.data());
-      out->push_back({begin, end});
-      begin = end;
-    }
-  }
+  CutPieces(text, pieces, out,
+            [&](std::string_view part, const char* p) { return piece_end(Reader(part), p); });
   return absl::OkStatus();
-}
-
-// Length of a contraction ('s 't 're 've 'm 'll 'd) at the apostrophe p, 0 if none.
-size_t ContractionSize(const char* p, const char* end, bool any_case) {
-  const auto letter = [&](int i) -> char {
-    if (p + i >= end) return 0;
-    const char c = p[i];
-    return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-  };
-  switch (letter(1)) {
-    case 's':
-    case 't':
-    case 'm':
-    case 'd': return 2;
-    case 'r':
-    case 'v': return letter(2) == 'e' ? 3 : 0;
-    case 'l': return letter(2) == 'l' ? 3 : 0;
-    // The long s, U+017F, is an s in any case.
-    case '\xC5': return any_case && letter(2) == '\xBF' ? 3 : 0;
-    default: return 0;
-  }
 }
 
 class Gpt2Scanner final : public PieceSplitter {
@@ -122,14 +104,18 @@ class Gpt2Scanner final : public PieceSplitter {
       const CharClass kind = reader.ClassAt(body);
       if (kind != CharClass::kSpace) return reader.Run(body, kind);
     }
-    return reader.Spaces(p, reader.Run(p, CharClass::kSpace));
+    return SpacesEnd(p, reader.Run(p, CharClass::kSpace), reader.end(), /*newlines=*/false);
   }
 };
 
-// Llama 3 and Qwen differ only in the number of digits in a piece.
 class Llama3Scanner final : public PieceSplitter {
  public:
-  explicit Llama3Scanner(size_t max_digits) : max_digits_(max_digits) {}
+  // In these the models that use the pattern differ.
+  struct Rules {
+    size_t max_digits;     // in a piece
+    bool newlines = true;  // punctuation takes the newlines after it
+  };
+  explicit Llama3Scanner(const Rules& rules) : rules_(rules) {}
 
   absl::Status Split(std::string_view text, std::span<const Span> pieces,
                      std::vector<Span>* out) const override {
@@ -138,67 +124,74 @@ class Llama3Scanner final : public PieceSplitter {
   }
 
  private:
-  static bool IsNewline(const char* p) { return *p == '\n' || *p == '\r'; }
-  static const char* Newlines(const Reader& reader, const char* p) {
-    while (p < reader.end() && IsNewline(p)) ++p;
-    return p;
-  }
-
   const char* PieceEnd(const Reader& reader, const char* p) const {
     if (*p == '\'') {
       if (const size_t size = ContractionSize(p, reader.end(), /*any_case=*/true)) return p + size;
     }
     const CharClass kind = reader.ClassAt(p);
     if (kind == CharClass::kLetter) return reader.Run(p, CharClass::kLetter);
-    if (kind == CharClass::kNumber) return reader.Run(p, CharClass::kNumber, max_digits_);
-    if (!IsNewline(p)) {
-      const char* const next = reader.Next(p);
+    if (kind == CharClass::kNumber) return reader.Run(p, CharClass::kNumber, rules_.max_digits);
+    if (!IsNewline(*p)) {
+      const char* const next = NextChar(p);
       if (reader.Is(next, CharClass::kLetter)) return reader.Run(next, CharClass::kLetter);
     }
     const char* const body = p + (*p == ' ');
     if (reader.Is(body, CharClass::kOther)) {
-      return Newlines(reader, reader.Run(body, CharClass::kOther));
+      const char* end = reader.Run(body, CharClass::kOther);
+      while (rules_.newlines && end < reader.end() && IsNewline(*end)) ++end;
+      return end;
     }
-    const char* const run_end = reader.Run(p, CharClass::kSpace);
-    for (const char* last = run_end; last > p; --last) {
-      if (IsNewline(last - 1)) return last;
-    }
-    return reader.Spaces(p, run_end);
+    return SpacesEnd(p, reader.Run(p, CharClass::kSpace), reader.end(), /*newlines=*/true);
   }
 
-  const size_t max_digits_;
+  const Rules rules_;
 };
 
 class DigitSplitter final : public PieceSplitter {
  public:
-  explicit DigitSplitter(bool individual) : digit_limit_(individual ? 1 : SIZE_MAX) {}
+  explicit DigitSplitter(size_t limit) : limit_(limit) {}
 
   absl::Status Split(std::string_view text, std::span<const Span> pieces,
                      std::vector<Span>* out) const override {
     return Scan(text, pieces, out, [this](const Reader& reader, const char* p) {
       if (reader.ClassAt(p) == CharClass::kNumber) {
-        return reader.Run(p, CharClass::kNumber, digit_limit_);
+        return reader.Run(p, CharClass::kNumber, limit_);
       }
-      while (p < reader.end() && reader.ClassAt(p) != CharClass::kNumber) p = reader.Next(p);
+      while (p < reader.end() && reader.ClassAt(p) != CharClass::kNumber) p = NextChar(p);
       return p;
     });
   }
 
  private:
-  const size_t digit_limit_;
+  const size_t limit_;
 };
 
 }  // namespace
 
-std::unique_ptr<const PieceSplitter> MakeScanner(std::string_view pattern) {
-  if (pattern == kGpt2Pattern) return std::make_unique<Gpt2Scanner>();
-  if (pattern == kLlama3Pattern) return std::make_unique<Llama3Scanner>(3);
-  if (pattern == kQwen2Pattern) return std::make_unique<Llama3Scanner>(1);
+std::unique_ptr<const PieceSplitter> MakeScanner(std::string_view pattern, bool drops_rest) {
+  // Some files write a newline as itself.
+  const std::string written = absl::StrReplaceAll(absl::string_view(pattern.data(), pattern.size()),
+                                                  {{"\r", "\\r"}, {"\n", "\\n"}});
+  using Rules = Llama3Scanner::Rules;
+  if (written == kGpt2Pattern) return std::make_unique<Gpt2Scanner>();
+  if (written == kLlama3Pattern) return std::make_unique<Llama3Scanner>(Rules{.max_digits = 3});
+  if (written == kQwen2Pattern) return std::make_unique<Llama3Scanner>(Rules{.max_digits = 1});
+  if (written == kSeedPattern) {
+    return std::make_unique<Llama3Scanner>(Rules{.max_digits = 1, .newlines = false});
+  }
+  if (written == kO200kPattern) return MakeCasedScanner(/*max_digits=*/3, /*contractions=*/true);
+  if (written == kTekkenPattern) return MakeCasedScanner(/*max_digits=*/1, /*contractions=*/false);
+  if (drops_rest) return nullptr;
+  if (written == kDeepSeekPattern) return MakePunctuationScanner();
+  if (written == kDeepSeekCjkPattern) return MakeCjkSplitter();
+  if (written == "\\p{N}{1,3}") return std::make_unique<DigitSplitter>(3);
+  if (written == "\\p{N}") return std::make_unique<DigitSplitter>(1);
+  if (written == "\\p{N}+") return std::make_unique<DigitSplitter>(SIZE_MAX);
   return nullptr;
 }
 
 std::unique_ptr<const PieceSplitter> MakeDigitSplitter(bool individual) {
-  return std::make_unique<DigitSplitter>(individual);
+  return std::make_unique<DigitSplitter>(individual ? 1 : SIZE_MAX);
 }
 
 }  // namespace quire

@@ -61,6 +61,22 @@ inline constexpr TestCheckpoint kCheckpoints[] = {
     {"cohere2", "Command R7B, Command A", "the same with windows, no rotation without a window"},
 };
 
+// The plain decoder in the shapes that kernels tell apart; they stand for no family.
+inline constexpr TestCheckpoint kShapes[] = {
+    {"shape-heads-80", "", "heads of 80", 80},
+    {"shape-heads-96", "", "heads of 96", 96},
+    {"shape-heads-112", "", "heads of 112", 112},
+    {"shape-heads-192", "", "heads of 192", 192},
+    {"shape-heads-256", "", "heads of 256", 256},
+    {"shape-group-1", "", "a key/value head for each query head", 64},
+    {"shape-group-3", "", "three query heads for each key/value head", 64},
+    {"shape-group-5", "", "five query heads for each key/value head", 64},
+    {"shape-group-24", "", "24 query heads for one key/value head", 64},
+    {"shape-group-48", "", "48 query heads for one key/value head", 64},
+    {"shape-odd-width", "", "an odd intermediate_size", 64},
+    {"shape-odd-share", "", "an intermediate_size that is odd on each of two ranks", 64},
+};
+
 inline void PrintTo(const TestCheckpoint& checkpoint, std::ostream* out) {
   *out << checkpoint.name;
 }
@@ -75,10 +91,13 @@ inline std::vector<TestCheckpoint> FamilyCheckpoints() {
 }
 
 // The name of a test over one of them.
-inline std::string NameOfCheckpoint(const ::testing::TestParamInfo<TestCheckpoint>& info) {
-  std::string name = info.param.name;
+inline std::string TestNameOf(const TestCheckpoint& checkpoint) {
+  std::string name = checkpoint.name;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
+}
+inline std::string NameOfCheckpoint(const ::testing::TestParamInfo<TestCheckpoint>& info) {
+  return TestNameOf(info.param);
 }
 
 }  // namespace quire::testing

@@ -6,6 +6,11 @@ A case is (configuration class, its settings, how to store it). The store says
   zeros    norm weights are stored around 0, because the family adds 1;
   embedding  the standard deviation of the embedding, where 0.5 would drown the layers;
   lengths  of the prompts, where not the usual ones;
+  head_dim of the published models, where not 128, which --wide makes the case's;
+  wide     further settings of the case with --wide;
+  wide_store  changes to this with --wide. A smaller embedding: where a tied head multiplies it with
+           itself, a token would follow itself for ever in a wider model;
+  only_wide  too large to keep: made with --wide alone;
   finish   a function of (config.json, tensors) that gives the checkpoint the form of the family
            after transformers has computed the expected values with a class of equal arithmetic:
            the published code of that family is not part of transformers, or writes other names.
@@ -26,6 +31,7 @@ from transformers import (
     LlamaConfig,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
+    MistralConfig,
     Olmo2Config,
     Phi3Config,
     Qwen2Config,
@@ -150,7 +156,12 @@ FAMILY_CASES = {
             attention_multiplier=0.3,
             logits_scaling=8.0,
         ),
-        dict(old=True, embedding=0.03),
+        dict(
+            old=True,
+            embedding=0.03,
+            wide_store=dict(embedding=0.0075),
+            wide=dict(attention_multiplier=0.08),
+        ),
     ),
     "granite-bias": (
         GraniteConfig,
@@ -166,7 +177,7 @@ FAMILY_CASES = {
             attention_multiplier=0.1,
             logits_scaling=3.0,
         ),
-        dict(embedding=0.1),
+        dict(embedding=0.1, head_dim=80),
     ),
     "phi3": (Phi3Config, dict(sliding_window=37, hidden_size=64), dict(old=True)),
     "phi3-short": (
@@ -179,7 +190,7 @@ FAMILY_CASES = {
             partial_rotary_factor=0.75,
             rope_parameters=longrope(512, 6),
         ),
-        dict(old=True),
+        dict(old=True, wide=dict(rope_parameters=longrope(512, 48))),
     ),
     # Every prompt is past the original length, so that transformers takes the long factors too.
     "phi3-long": (
@@ -190,7 +201,19 @@ FAMILY_CASES = {
             original_max_position_embeddings=16,
             rope_parameters=longrope(16, 8),
         ),
-        dict(old=True, lengths=(17, 33, 300)),
+        dict(
+            old=True,
+            lengths=(17, 33, 300),
+            head_dim=96,
+            # Longrope multiplies scores by more, the shorter the original length is, and peaked
+            # attention makes the errors of bf16 larger.
+            wide=dict(
+                num_hidden_layers=2,
+                original_max_position_embeddings=64,
+                rope_parameters=longrope(64, 48),
+            ),
+            wide_store=dict(lengths=(65, 97, 300)),
+        ),
     ),
     "olmo2": (Olmo2Config, dict(), dict(old=True)),
     "smollm3": (
@@ -207,7 +230,7 @@ FAMILY_CASES = {
             num_hidden_layers=2,
             rope_parameters=rope(1000042.0),
         ),
-        dict(old=True),
+        dict(old=True, head_dim=256),
     ),
     "seed-oss": (
         SeedOssConfig,
@@ -235,7 +258,7 @@ FAMILY_CASES = {
     "exaone4-full": (
         Exaone4Config,
         dict(sliding_window=None, layer_types=["full_attention"] * 3, tie_word_embeddings=True),
-        {},
+        dict(wide_store=dict(embedding=0.05)),
     ),
     "mistral-small3": (
         Mistral3Config,
@@ -264,7 +287,14 @@ FAMILY_CASES = {
             final_logit_softcapping=0.5,
             tie_word_embeddings=True,
         ),
-        dict(old=True, zeros=True, embedding=0.05),
+        dict(
+            old=True,
+            zeros=True,
+            embedding=0.05,
+            wide_store=dict(embedding=0.006),
+            head_dim=256,
+            wide=dict(query_pre_attn_scalar=256, final_logit_softcapping=0.3),
+        ),
     ),
     "gemma3": (
         Gemma3TextConfig,
@@ -277,7 +307,14 @@ FAMILY_CASES = {
             tie_word_embeddings=True,
             rope_parameters=GEMMA_WINDOWS,
         ),
-        dict(old=True, zeros=True, embedding=0.05),
+        dict(
+            old=True,
+            zeros=True,
+            embedding=0.05,
+            wide_store=dict(embedding=0.006),
+            head_dim=256,
+            wide=dict(query_pre_attn_scalar=256),
+        ),
     ),
     "gemma3-vision": (
         Gemma3Config,
@@ -304,6 +341,9 @@ FAMILY_CASES = {
             finish=to_published_names,
             zeros=True,
             embedding=0.05,
+            wide_store=dict(embedding=0.006),
+            head_dim=256,
+            wide=dict(query_pre_attn_scalar=256),
         ),
     ),
     "glm": (GlmConfig, dict(head_dim=16, rope_parameters=rope(partial_rotary_factor=0.5)), {}),
@@ -315,7 +355,7 @@ FAMILY_CASES = {
     "stablelm": (
         StableLmConfig,
         dict(hidden_size=64, use_qkv_bias=True, rope_parameters=rope(partial_rotary_factor=0.25)),
-        dict(old=True),
+        dict(old=True, head_dim=64),
     ),
     "stablelm-parallel": (
         StableLmConfig,
@@ -325,22 +365,22 @@ FAMILY_CASES = {
             use_parallel_residual=True,
             rope_parameters=rope(partial_rotary_factor=0.25),
         ),
-        {},
+        dict(head_dim=160),
     ),
     "starcoder2": (
         Starcoder2Config,
         dict(sliding_window=37, tie_word_embeddings=True, rope_parameters=rope(999999.0)),
-        dict(old=True),
+        dict(old=True, wide_store=dict(embedding=0.05)),
     ),
     "cohere": (
         CohereConfig,
         dict(tie_word_embeddings=True, logit_scale=0.0625, rope_parameters=rope(75000.0)),
-        dict(old=True),
+        dict(old=True, wide_store=dict(embedding=0.05)),
     ),
     "cohere-qk-norm": (
         CohereConfig,
         dict(tie_word_embeddings=True, use_qk_norm=True, logit_scale=0.8333),
-        {},
+        dict(wide_store=dict(embedding=0.05)),
     ),
     "cohere2": (
         Cohere2Config,
@@ -351,6 +391,53 @@ FAMILY_CASES = {
             logit_scale=0.25,
             rope_parameters=rope(50000.0),
         ),
-        {},
+        dict(wide_store=dict(embedding=0.05)),
+    ),
+}
+
+
+def shaped(store=None, **changes):
+    """The plain decoder in a shape of its own, as narrow as that allows."""
+    settings = dict(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        sliding_window=None,
+    )
+    # Not LlamaConfig, which wants the width to divide by the heads.
+    return MistralConfig, {**settings, **changes}, {"head_dim": 64, **(store or {})}
+
+
+def heads_of(size):
+    return shaped(dict(head_dim=size), head_dim=size)
+
+
+def groups_of(size, kv_heads):
+    return shaped(num_attention_heads=size * kv_heads, num_key_value_heads=kv_heads)
+
+
+SHAPE_CASES = {
+    "shape-heads-80": heads_of(80),
+    "shape-heads-96": heads_of(96),
+    "shape-heads-112": heads_of(112),
+    "shape-heads-192": heads_of(192),
+    "shape-heads-256": heads_of(256),
+    "shape-group-1": groups_of(1, 2),
+    "shape-group-3": groups_of(3, 2),
+    "shape-group-5": groups_of(5, 2),
+    "shape-group-24": groups_of(24, 1),
+    "shape-group-48": groups_of(48, 1),
+    "shape-odd-width": shaped(dict(wide=dict(intermediate_size=329)), intermediate_size=25),
+    # Odd on each of two ranks.
+    "shape-odd-share": shaped(dict(wide=dict(intermediate_size=658)), intermediate_size=50),
+    # One layer: the best of so many logits leads by little, so the errors must be small.
+    "shape-vocabulary": shaped(
+        dict(only_wide=True, wide=dict(hidden_size=64)),
+        vocab_size=262144,
+        num_hidden_layers=1,
+        tie_word_embeddings=True,
     ),
 }

@@ -95,6 +95,26 @@ TEST(LoadTest, NamesTheExtraTensorUnlessItIsHarmless) {
   EXPECT_TRUE(tied.Load().ok());
 }
 
+TEST(LoadTest, NamesAllTensorsThatAreWrong) {
+  LoadedCheckpoint c("llama");
+  const std::string k = "model.layers.0.self_attn.k_proj.weight", norm = "model.norm.weight";
+  for (const std::string& name : {k, norm}) {
+    c.header[name + "_"] = c.header[name];
+    c.header.erase(name);
+  }
+  c.header["model.layers.2.mlp.down_proj.weight"]["shape"] = {112, 64};
+  EXPECT_THAT(c.Message(),
+              AllOf(HasSubstr(k + "\": is missing\n"), HasSubstr(norm + "\": is missing\n"),
+                    HasSubstr("down_proj.weight\": has shape [112, 64]"),
+                    HasSubstr(k + "_\": is not part"), HasSubstr(norm + "_\": is not part")));
+}
+
+TEST(LoadTest, CountsTheTensorsBeyondTheFirstOfAKind) {
+  LoadedCheckpoint c("llama");
+  c.config["num_hidden_layers"] = 30;  // of 3: nine tensors a layer are missing
+  EXPECT_THAT(c.Message(), HasSubstr("\nand 223 more such faults"));
+}
+
 TEST(LoadTest, NamesTheMisshapenTensor) {
   LoadedCheckpoint transposed("llama");
   transposed.header["model.layers.2.mlp.down_proj.weight"]["shape"] = {112, 64};
@@ -152,6 +172,34 @@ TEST(LoadTest, TakesExactlyThePlannedMemoryAndNoneAfterwards) {
   }();
   // The runner's own uploads: five int32 and one int64 of a token, two offsets, a row.
   EXPECT_EQ(uploads_of_a_step, 7 * 4 + 8);
+}
+
+// Every way to store a feed-forward layer, on a device that pads it to a multiple of 64: the
+// results stay, and the plan has the memory taken.
+TEST(LoadTest, PaddedWidthsChangeNoResult) {
+  constexpr int32_t kMultiple = 64;
+  for (const char* name : {"shape-odd-width", "shape-odd-share", "llama-tied-bias", "phi3",
+                           "starcoder2", "gemma2", "internlm3"}) {
+    SCOPED_TRACE(name);
+    const ModelConfig config = *ModelConfig::Load(ModelDir(name));
+    ASSERT_NE(config.intermediate_size % kMultiple, 0);
+    const Expected expected = ReadExpected(name);
+    const Expected::Prompt& prompt = expected.prompts[1];
+    std::vector<int32_t> known = prompt.tokens;
+    known.insert(known.end(), prompt.greedy.begin(), prompt.greedy.end() - 1);
+    CountingBackend backend;
+    ModelRunner runner(name, {}, {.width_multiple = kMultiple}, backend);
+    EXPECT_LT(RelativeError(runner.RunChunked(known, 100, prompt.positions), prompt.logits), 1e-4);
+
+    ModelOptions options = kOptions;
+    const int64_t exact = PlanModelMemory(config, {}, options).weight_bytes;
+    options.width_multiple = kMultiple;
+    CountingBackend counting;
+    ASSERT_TRUE(LoadModel(ModelDir(name), config, {}, options, counting).ok());
+    const ModelMemory padded = PlanModelMemory(config, {}, options);
+    EXPECT_EQ(counting.allocated_bytes, padded.weight_bytes + padded.arena_bytes);
+    EXPECT_GT(padded.weight_bytes, exact);
+  }
 }
 
 TEST(FamiliesTest, EveryArchitectureIsFoundByItsName) {
@@ -269,6 +317,42 @@ TEST_P(WeightsTest, LoadsRectanglesConvertsAndPads) {
   // 1 + 2^-9 lies nearer to 1 than to the next bf16.
   EXPECT_EQ(ToFloat((*weights)[1].ptr<BF16>()[0]), 1.0f);
   EXPECT_TRUE((*weights)[2].empty());
+}
+
+// Rows of zeros between parts and columns of zeros behind them; the buffers of the pieces are used
+// again, so what they held before must not show.
+TEST_P(WeightsTest, PadsPartsWithZeros) {
+  const TempDir dir;
+  std::string data;
+  for (int32_t i = 1; i <= 12; ++i) {
+    const auto x = static_cast<float>(i);
+    data.append(reinterpret_cast<const char*>(&x), sizeof x);
+  }
+  dir.Write("model.safetensors",
+            SafetensorsBytes(R"({"m":{"dtype":"F32","shape":[4,3],"data_offsets":[0,48]}})", data));
+  absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const auto rows = [](int64_t begin, int64_t count) {
+    return WeightPart{
+        .name = "m", .shape = {4, 3}, .rows = {begin, count}, .columns = {0, 3}, .zero_rows = 1};
+  };
+  WeightPart column{.name = "m", .shape = {4, 3}, .rows = {0, 4}, .columns = {1, 1}};
+  const std::vector<WeightSpec> specs = {
+      {.dtype = DType::kF32, .rows = 5, .columns = 3, .parts = {rows(0, 2), rows(3, 1)}},
+      {.dtype = DType::kF32, .rows = 3, .columns = 4, .parts = {rows(1, 2)}},
+      {.dtype = DType::kF32, .rows = 4, .columns = 2, .parts = {column}},
+  };
+  CountingBackend backend;
+  const auto none = [](const std::string&) { return false; };
+  absl::StatusOr<Weights> weights = Weights::Load(*checkpoint, specs, none, GetParam(), backend);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const auto values = [&](size_t i) {
+    const TensorView& view = (*weights)[i];
+    return std::vector<float>(view.ptr<float>(), view.ptr<float>() + view.size());
+  };
+  EXPECT_THAT(values(0), ElementsAre(1, 2, 3, 4, 5, 6, 0, 0, 0, 10, 11, 12, 0, 0, 0));
+  EXPECT_THAT(values(1), ElementsAre(4, 5, 6, 0, 7, 8, 9, 0, 0, 0, 0, 0));
+  EXPECT_THAT(values(2), ElementsAre(2, 0, 5, 0, 8, 0, 11, 0));
 }
 
 // A matrix of several pieces whose values follow from their places.

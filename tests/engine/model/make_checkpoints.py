@@ -12,10 +12,10 @@ Each checkpoint folder holds config.json, generation_config.json, *.safetensors 
   expected.f32   the kept logits, little-endian float32, prompt by prompt, [positions, vocab_size].
 rope.json holds rotary tables of well-known configurations.
 
-With --wide the checkpoints have head dims of 64 and 128 and weights of 16 bits, as a GPU's kernels
-want them; a few megabytes each, so they are made where they are needed and not kept. Their
-expected.json holds the margin of every greedy step besides: where the best logit is hardly better
-than the second, another order of roundings may choose the second.
+With --wide the checkpoints have the head dims of published models and weights of 16 bits, as a
+GPU's kernels want them; a few megabytes each, so they are made where they are needed and not kept.
+Their expected.json holds the margin of every greedy step besides: where the best logit is hardly
+better than the second, another order of roundings may choose the second.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import json
 import pathlib
 
 import torch
-from family_cases import FAMILY_CASES, SMALL, longrope, rope
+from family_cases import FAMILY_CASES, SHAPE_CASES, SMALL, longrope, rope
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -127,8 +127,9 @@ CASES = {
     ),
 }
 
-# --wide changes head_dim 32 of a case to 128.
+# --wide makes head_dim 32 of a case of CASES 128.
 WIDE = dict(hidden_size=256, intermediate_size=320, head_dim=64)
+WIDE_HEAD_DIM = 128  # of the other cases, where they do not say another
 
 ROPE_CASES = {
     "default-10k": (128, 4096, rope()),
@@ -244,8 +245,8 @@ def to_old_form(path, type_key):
 
 
 @torch.no_grad()
-def logits_of(model, ids):
-    out = model(torch.tensor([ids]), use_cache=False)
+def logits_of(model, ids, positions):
+    out = model(torch.tensor([ids]), use_cache=False, logits_to_keep=torch.tensor(positions))
     return out.logits[0].float()
 
 
@@ -254,7 +255,7 @@ def greedy(model, prompt):
     ends at a step whose margin is too small."""
     ids, margins = list(prompt), []
     for _ in range(NUM_GREEDY):
-        row = logits_of(model, ids)[-1]
+        row = logits_of(model, ids, [len(ids) - 1])[0]
         best = torch.topk(row, 2)
         margins.append(float((best.values[0] - best.values[1]) / row.square().mean().sqrt()))
         ids.append(int(best.indices[0]))
@@ -285,10 +286,20 @@ def find_prompt(model, length, vocab_size, generator):
     raise RuntimeError("no prompt has a clear greedy continuation: change the weights")
 
 
-def widened(changes, store):
-    head_dim = 128 if changes.get("head_dim") == 32 else 64
+def widened(name, settings, store):
     dtype = torch.float16 if store.get("dtype") == torch.float16 else torch.bfloat16
-    return {**changes, **WIDE, "head_dim": head_dim}, {**store, "dtype": dtype}
+    store = {**store, "dtype": dtype, **store.get("wide_store", {})}
+    if name in CASES:
+        head_dim = 128 if settings.get("head_dim") == 32 else 64
+        return {**settings, **WIDE, "head_dim": head_dim}, store
+    text = settings.get("text_config", settings)
+    head_dim = store.get("head_dim", WIDE_HEAD_DIM)
+    wide = dict(WIDE, head_dim=head_dim)
+    if "head_dim" not in text:  # the family has no such key: the width decides
+        wide.pop("head_dim")
+        wide["hidden_size"] = text["num_attention_heads"] * head_dim
+    text = {**text, **wide, **store.get("wide", {})}
+    return {**settings, "text_config": text} if "text_config" in settings else text, store
 
 
 def case_of(name):
@@ -296,7 +307,7 @@ def case_of(name):
     if name in CASES:
         config_class, changes, store = CASES[name]
         return config_class, {**BASE, "rope_parameters": rope(), **changes}, store
-    config_class, changes, store = FAMILY_CASES[name]
+    config_class, changes, store = {**FAMILY_CASES, **SHAPE_CASES}[name]
     store = {"dtype": torch.bfloat16, **store}
     if "text_config" in changes:
         return config_class, changes, store
@@ -306,7 +317,7 @@ def case_of(name):
 def make_case(name, out, wide):
     config_class, settings, store = case_of(name)
     if wide:
-        settings, store = widened(settings, store)
+        settings, store = widened(name, settings, store)
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(sum(name.encode()))
     config = config_class(**copy.deepcopy(settings))
@@ -342,10 +353,10 @@ def make_case(name, out, wide):
         ids = prompt + tokens[:-1]
         marks = {0, length // 3, 2 * length // 3, length - 1, length + 20, len(ids) - 1}
         positions = sorted(marks)
-        rows = logits_of(model, ids)[positions]
+        rows = logits_of(model, ids, positions)
         kept.append(rows)
-        errors_bf16.append(relative(logits_of(bf16, ids)[positions], rows))
-        error_f64 = max(error_f64, relative(rows, logits_of(f64, ids)[positions]))
+        errors_bf16.append(relative(logits_of(bf16, ids, positions), rows))
+        error_f64 = max(error_f64, relative(rows, logits_of(f64, ids, positions)))
         margin = min(margin, *margins)
         prompts.append(dict(tokens=prompt, greedy=tokens, positions=positions))
         if wide:
@@ -397,15 +408,17 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/testdata/models"))
     parser.add_argument("--names", action="store_true", help="print the names and stop")
     parser.add_argument("--wide", action="store_true", help="for a GPU: see above")
-    every = ["rope", *CASES, *FAMILY_CASES]
-    parser.add_argument("--only", nargs="*", default=every, help="names; all by default")
+    parser.add_argument("--only", nargs="*", help="names; all by default")
     args = parser.parse_args()
+    every = [*CASES, *FAMILY_CASES, *SHAPE_CASES]
+    if not args.wide:
+        every = ["rope", *(name for name in every if not case_of(name)[2].get("only_wide"))]
     if args.names:
-        print("\n".join(CASES))  # those that --wide can make
+        print("\n".join(every))
         return
     torch.set_num_threads(1)  # small matrices are not worth two
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in args.only:
+    for name in every if args.only is None else args.only:
         make_rope(args.out) if name == "rope" else make_case(name, args.out, args.wide)
 
 

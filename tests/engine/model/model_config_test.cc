@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "engine/values/sampling_params.h"
@@ -494,6 +495,57 @@ TEST(ModelConfigTest, TensorParallelSizeMustDivideHeadsAndMlp) {
               AllOf(HasSubstr("num_attention_heads 4"), HasSubstr("num_key_value_heads 2"),
                     HasSubstr("takes 1, 2, 4")));
   EXPECT_FALSE(c.CheckTensorParallel(8).ok());
+}
+
+TEST(ModelConfigTest, NamesAllFaultsOfOneReading) {
+  json config = Config("MistralForCausalLM");
+  config["hidden_act"] = "tanh";
+  config["sliding_window"] = -1;
+  config["rope_scaling"] = {{"type", "yarn"}, {"speed", 1}, {"noise", 2}};
+  config["attention_bias"] = "no";
+  config["torch_dtype"] = "int8";
+  config["quantization_config"] = {{"quant_method", "awq"}};
+  config["eos_token_id"] = 4096;
+  const absl::StatusOr<ModelConfig> loaded = LoadJson(config, R"({"top_p": 3})");
+  EXPECT_THAT(std::string(loaded.status().message()),
+              AllOf(HasSubstr("\"hidden_act\" is \"tanh\""), HasSubstr("\"sliding_window\" is -1"),
+                    HasSubstr("unknown key \"noise\""), HasSubstr("unknown key \"speed\""),
+                    HasSubstr("\"torch_dtype\" is \"int8\""),
+                    HasSubstr("\"quantization_config\": \"quant_method\" is \"awq\""),
+                    HasSubstr("\"eos_token_id\" is 4096"), HasSubstr("top_p")));
+  // One line for each, and none twice, although two readers share the object.
+  EXPECT_EQ(std::ranges::count(std::string(loaded.status().message()), '\n'), 7);
+}
+
+TEST(ModelConfigTest, AQuantizedModelOfAnUnknownArchitectureIsNamedAsBoth) {
+  json config = Config("DeepseekV3ForCausalLM");
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  EXPECT_THAT(std::string(LoadJson(config).status().message()),
+              AllOf(HasSubstr("\"architectures\" is [\"DeepseekV3ForCausalLM\"]"),
+                    HasSubstr("\"quant_method\" is \"fp8\"")));
+}
+
+TEST(ModelConfigTest, NamesTheKeysThatItPassesOver) {
+  json config = Config();
+  config["use_cache"] = true;
+  const TempDir dir;
+  dir.Write("config.json", config.dump());
+  dir.Write("generation_config.json", R"({"top_k": 5, "num_beams": 4, "pad_token_id": 1})");
+  UnreadKeys unread;
+  ASSERT_TRUE(ModelConfig::Load(dir.path(), &unread).ok());
+  EXPECT_THAT(unread.config, ElementsAre("use_cache"));
+  EXPECT_THAT(unread.generation, ElementsAre("num_beams", "pad_token_id"));
+  config["text_config"] = Config();
+  config["text_config"].update(json{{"model_type", "mistral"}, {"speed", 1}});
+  config["architectures"] = {"Mistral3ForConditionalGeneration"};
+  dir.Write("config.json", config.dump());
+  ASSERT_TRUE(ModelConfig::Load(dir.path(), &unread).ok());
+  EXPECT_THAT(unread.config, ::testing::IsSupersetOf({"use_cache", "text_config.speed"}));
+}
+
+TEST(ModelConfigTest, ListsTheNumbersOfRanks) {
+  EXPECT_THAT(Good(Config()).TensorParallelSizes(), ElementsAre(1, 2, 4));
+  EXPECT_THAT(Good(Config("Olmo2ForCausalLM")).TensorParallelSizes(), ElementsAre(1));
 }
 
 }  // namespace

@@ -82,7 +82,8 @@ ModelRunner::ModelRunner(const std::string& name, TpInfo tp, const RunnerOptions
                                    .activation_dtype = options.activation_dtype,
                                    .max_tokens = kMaxTokens,
                                    .max_logit_rows = kMaxLogitRows,
-                                   .max_model_len = kBlocksPerSequence * kBlockSize};
+                                   .max_model_len = kBlocksPerSequence * kBlockSize,
+                                   .width_multiple = options.width_multiple};
   model_ = Good(LoadModel(ModelDir(name), config_, tp, model_options, backend));
   const KvLayout layout{
       .num_layers = config_.num_layers,

@@ -39,6 +39,7 @@ struct RunnerOptions {
   DType weight_dtype = DType::kF32;
   DType activation_dtype = DType::kF32;
   DType kv_dtype = DType::kF32;
+  int32_t width_multiple = 1;  // as in ModelOptions
 };
 
 // A sequence's part of a step: new tokens behind `context` earlier ones, and the indices of those

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/base/json.h"
 #include "engine/model/capability_check.h"
 #include "tests/engine/model/checkpoints.h"
 #include "tests/engine/model/model_runner.h"
@@ -18,21 +19,28 @@
 namespace quire::testing {
 namespace {
 
-// Those of which wider checkpoints were compared with transformers on a GPU (make_checkpoints.py).
-const std::set<std::string> kProvedOnGpu = {"LlamaForCausalLM", "MistralForCausalLM",
-                                            "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
-
-// The thing that the CUDA kernels lack, from a line of the capability check.
-std::string Lack(const std::string& line, const ModelConfig& model) {
-  const std::string before = "cannot do ", after = " of " + model.architecture;
-  if (line.starts_with("head_dim ")) return absl::StrCat("heads of ", model.head_dim);
-  const size_t begin = line.find(before) + before.size();
-  return line.substr(begin, line.find(after) - begin);
+// The checkpoints whose wide form a GPU has compared with transformers, from the report of
+// model_gpu_test, in the form of its tests' names.
+std::set<std::string> ProvedOnGpu() {
+  const std::string before = "Checkpoints/GpuParity.LogitsMatchTransformers/";
+  const nlohmann::json report =
+      *ReadJsonFile(std::string(QUIRE_SOURCE_DIR) + "/bench/results/gpu.json");
+  std::set<std::string> proved;
+  for (const nlohmann::json& run : report.at("runs")) {
+    const nlohmann::json entry = run.at("tests").value("model_gpu_test", nlohmann::json());
+    if (entry.empty() || entry.at("failures") != 0) continue;
+    for (const auto& [name, values] : entry.at("properties").items()) {
+      const bool compared = name.starts_with(before) && values.contains("relative_error");
+      if (compared) proved.insert(name.substr(before.size()));
+    }
+  }
+  return proved;
 }
 
 // Whether the CUDA kernels serve a model of these facts, in sizes that they take.
-std::string OnCuda(ModelConfig model, int32_t head_dim) {
-  model.hidden_size = 4096, model.intermediate_size = 14336, model.head_dim = head_dim;
+std::string OnCuda(ModelConfig model, const TestCheckpoint& checkpoint, bool proved) {
+  model.hidden_size = 4096, model.intermediate_size = 14336;
+  model.head_dim = checkpoint.head_dim;
   model.num_heads = 32, model.num_kv_heads = 8;
   const KernelDemand demand{.model = model,
                             .weight_dtype = DType::kBF16,
@@ -40,24 +48,19 @@ std::string OnCuda(ModelConfig model, int32_t head_dim) {
                             .max_num_seqs = 256,
                             .max_num_batched_tokens = 2048};
   const absl::Status status = CheckDeviceCan(demand, kCudaLimits);
-  if (status.ok()) {
-    return kProvedOnGpu.contains(model.architecture) ? "yes" : "same kernels, not yet compared";
-  }
-  std::vector<std::string> lacks;
-  for (const auto& line : absl::StrSplit(std::string(status.message()), '\n')) {
-    lacks.push_back(Lack(std::string(line), model));
-  }
-  return "refused: " + absl::StrJoin(lacks, ", ");
+  return !status.ok() ? "refused" : proved ? "yes" : "not yet compared";
 }
 
 std::string Table() {
   std::string table =
       "| models | architecture | differs from llama by | ranks | CUDA |\n|---|---|---|---|---|\n";
+  const std::set<std::string> proved = ProvedOnGpu();
   for (const TestCheckpoint& checkpoint : FamilyCheckpoints()) {
     const ModelConfig config = *ModelConfig::Load(ModelDir(checkpoint.name));
+    const bool on_gpu = proved.contains(TestNameOf(checkpoint));
     const char* ranks = config.CheckTensorParallel(2).ok() ? "any" : "one";
     absl::StrAppend(&table, "| ", checkpoint.models, " | `", config.architecture, "` | ",
-                    checkpoint.particular, " | ", ranks, " | ", OnCuda(config, checkpoint.head_dim),
+                    checkpoint.particular, " | ", ranks, " | ", OnCuda(config, checkpoint, on_gpu),
                     " |\n");
   }
   return table;

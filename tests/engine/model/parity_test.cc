@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "kernels/device_limits.h"
 #include "tests/engine/model/checkpoints.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/kernels/forked_ranks.h"
@@ -44,6 +45,19 @@ void OnRanks(const std::string& name, int32_t ranks, const RunnerOptions& option
   for (std::thread& thread : threads) thread.join();
 }
 
+void ExpectLogitsAndGreedyTokens(const Expected& expected, ModelRunner& runner) {
+  for (const Expected::Prompt& prompt : expected.prompts) {
+    SCOPED_TRACE(prompt.tokens.size());
+    const std::vector<float> logits = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
+    const double error = RelativeError(logits, prompt.logits);
+    EXPECT_LT(error, kTolerance);
+    ::testing::Test::RecordProperty("error_after_" + std::to_string(prompt.tokens.size()),
+                                    ::testing::PrintToString(error));
+    EXPECT_THAT(runner.Greedy(prompt.tokens, kWhole, static_cast<int32_t>(prompt.greedy.size())),
+                ElementsAreArray(prompt.greedy));
+  }
+}
+
 class Parity : public TestWithParam<TestCheckpoint> {
  protected:
   static std::string Name() { return GetParam().name; }
@@ -52,18 +66,8 @@ class Parity : public TestWithParam<TestCheckpoint> {
 };
 
 TEST_P(Parity, LogitsAndGreedyTokensEqualTransformers) {
-  OnRanks(Name(), 1, {}, [&](int32_t, ModelRunner& runner) {
-    for (const Expected::Prompt& prompt : expected_.prompts) {
-      SCOPED_TRACE(prompt.tokens.size());
-      const std::vector<float> logits = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
-      const double error = RelativeError(logits, prompt.logits);
-      EXPECT_LT(error, kTolerance);
-      RecordProperty("error_after_" + std::to_string(prompt.tokens.size()),
-                     ::testing::PrintToString(error));
-      EXPECT_THAT(runner.Greedy(prompt.tokens, kWhole, static_cast<int32_t>(prompt.greedy.size())),
-                  ElementsAreArray(prompt.greedy));
-    }
-  });
+  OnRanks(Name(), 1, {},
+          [&](int32_t, ModelRunner& runner) { ExpectLogitsAndGreedyTokens(expected_, runner); });
 }
 
 TEST_P(Parity, ChunkedPrefillGivesTheSameBits) {
@@ -162,6 +166,28 @@ TEST_P(Parity, Bf16WeightsAndCacheStayWithinTheErrorOfBf16) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, ValuesIn(kCheckpoints), NameOfCheckpoint);
+
+// The shapes differ in the kernels' loops alone, so one rank, or two where they divide, shows them.
+class ShapeParity : public TestWithParam<TestCheckpoint> {};
+
+// As they are, and with odd widths padded as CUDA pads them.
+TEST_P(ShapeParity, LogitsAndGreedyTokensEqualTransformers) {
+  const std::string name = GetParam().name;
+  const ModelConfig config = *ModelConfig::Load(ModelDir(name));
+  const Expected expected = ReadExpected(name);
+  for (const int32_t ranks : {1, 2}) {
+    if (!config.CheckTensorParallel(ranks).ok()) continue;
+    const bool even = config.intermediate_size / ranks % kCudaLimits.width_multiple == 0;
+    for (const int32_t multiple : {1, kCudaLimits.width_multiple}) {
+      if (multiple > 1 && even) continue;
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, multiple " + std::to_string(multiple));
+      OnRanks(name, ranks, {.width_multiple = multiple},
+              [&](int32_t, ModelRunner& runner) { ExpectLogitsAndGreedyTokens(expected, runner); });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ShapeParity, ValuesIn(kShapes), NameOfCheckpoint);
 
 // A checkpoint kept in its own 16-bit type is the same model: widening is exact.
 TEST(StoredTypeTest, SixteenBitWeightsKeptAsStoredAreExact) {

@@ -269,6 +269,25 @@ TEST_F(ShardTest, RefusesBadIndexes) {
               AllOf(HasSubstr("tensor \"a\""), HasSubstr("is not in y.safetensors")));
 }
 
+constexpr char kBothShards[] = R"({"weight_map":{"a":"x.safetensors","b":"y.safetensors"}})";
+
+TEST_F(ShardTest, NamesEveryShardThatCannotBeRead) {
+  std::filesystem::remove(dir_.path() + "/x.safetensors");
+  dir_.Write("y.safetensors", "short");
+  EXPECT_THAT(Message(kBothShards), AllOf(HasSubstr("/x.safetensors: No such file"),
+                                          HasSubstr("/y.safetensors: 5 bytes: too short")));
+  EXPECT_EQ(OpenWith(kBothShards).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ShardTest, NamesEveryTensorThatTheIndexHasElsewhere) {
+  dir_.Write("x.safetensors", Shard("c"));
+  dir_.Write("y.safetensors", Shard("d"));
+  EXPECT_THAT(Message(kBothShards),
+              AllOf(HasSubstr("\"a\": is not in x.safetensors\n"),
+                    HasSubstr("\"b\": is not in y.safetensors\n"),
+                    HasSubstr("\"c\": is not listed"), HasSubstr("\"d\": is not listed")));
+}
+
 TEST_F(ShardTest, RefusesTensorsThatAreUnlistedOrInTwoShards) {
   dir_.Write("y.safetensors", Shard("c"));
   EXPECT_THAT(Message(R"({"weight_map":{"a":"x.safetensors","b":"y.safetensors"}})"),

@@ -32,6 +32,7 @@ WorkerOrder SomeOrder() {
   spec.model_options.max_logit_rows = 256;
   spec.model_options.max_model_len = 8192;
   spec.model_options.dummy_weights = spec.model_options.weights_in_place = true;
+  spec.model_options.width_multiple = 8;
   spec.kv_layout = {.num_layers = 32,
                     .num_kv_heads = 4,
                     .head_dim = 128,
@@ -65,6 +66,7 @@ TEST(HandshakeTest, AnOrderArrives) {
   EXPECT_EQ(got->spec.model_options.activation_dtype, DType::kF16);
   EXPECT_EQ(got->spec.model_options.max_model_len, 8192);
   EXPECT_TRUE(got->spec.model_options.dummy_weights && got->spec.model_options.weights_in_place);
+  EXPECT_EQ(got->spec.model_options.width_multiple, 8);
   EXPECT_EQ(got->spec.kv_layout.block_bytes(), sent.spec.kv_layout.block_bytes());
   EXPECT_EQ(got->spec.num_pages, 4321);
   EXPECT_TRUE(got->spec.kv_checksum);

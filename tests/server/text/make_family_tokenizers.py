@@ -291,7 +291,34 @@ def xlnet(lines):
     return tokenizer
 
 
+def deepseek_coder(lines):
+    """As DeepSeek LLM and Coder cut text, with spaces at the end of a line."""
+    patterns = ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"\s+$", "[\u4e00-\u9fa5\uac00-\ud7a3]+")
+    splits = [pre_tokenizers.Split(Regex(p), "isolated") for p in patterns]
+    steps = [
+        *splits,
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    return byte_level(lines, 900, pre_tokenizers.Sequence(steps))
+
+
+def words_of_lines(lines):
+    """Word characters and the begins of lines."""
+    patterns = (r"^\s*\w", r"[\w']+|[^\w\s]+$", r"\W+(?=\w)")
+    splits = [pre_tokenizers.Split(Regex(p), "isolated") for p in patterns]
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return byte_level(lines, 900, pre_tokenizers.Sequence([*splits, last]))
+
+
+def byte_normalized(lines):
+    """The byte alphabet by the normalizer."""
+    forms = normalizers.Sequence([normalizers.NFC(), normalizers.ByteLevel()])
+    return byte_level(lines, 900, pre_tokenizers.Split("\u0120", "merged_with_next"), forms)
+
+
 FAMILIES = (llama2, gemma, mistral, phi3, deepseek, command_r, falcon3, roberta, unknown, t5, xlnet)
+FAMILIES += (deepseek_coder, words_of_lines, byte_normalized)
 
 
 def read_recipe(directory):

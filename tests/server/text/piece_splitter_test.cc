@@ -1,5 +1,6 @@
 // The hand-written scanners compared with the same patterns in PCRE2, and the refused patterns.
-// Covers server/text/unicode/unicode_tables.cc
+// Covers server/text/unicode/unicode_tables.cc, server/text/unicode/char_kinds.cc,
+// server/text/unicode/char_kind_tables.cc, server/text/pieces/kind_scanner.cc
 #include "server/text/pieces/piece_splitter.h"
 
 #include <string>
@@ -73,24 +74,46 @@ TEST_P(ScannerTest, EqualsTheRegexAroundEveryCodePoint) {
   }
 }
 
-TEST_P(ScannerTest, EqualsTheRegexOnEveryShortText) {
-  const std::vector<std::string> alphabet = {"a", "S",  "'",  "1",        "!",
-                                             " ", "\n", "\t", "\xC5\xBF", "\xC3\xA9"};
-  for (int n = 0; n < 100000; ++n) {
+TEST_P(ScannerTest, EqualsTheRegexOnShortTexts) {
+  // Two letters without case, a mark, a long s and a control character among them.
+  const std::vector<std::string> alphabet = {"a",        "S",        "'",        "1",
+                                             "!",        " ",        "\n",       "\t",
+                                             "\xC5\xBF", "\xC3\xA9", "\xCC\x81", "\xE4\xB8\x96",
+                                             "\xCA\xB0", "/",        "\x01"};
+  // Every seventh of the texts of five.
+  for (int n = 0; n < 15 * 15 * 15 * 15 * 15; n += 7) {
     std::string text;
-    for (int i = 0, rest = n; i < 5; ++i, rest /= 10) text += alphabet[rest % 10];
+    for (int i = 0, rest = n; i < 5; ++i, rest /= 15) text += alphabet[rest % 15];
     ASSERT_EQ(Cut(*scanner_, text), Cut(*regex_, text)) << text;
   }
+}
+
+// As the patterns stand in files that write a newline as itself.
+TEST_P(ScannerTest, KnowsThePatternWithNewlinesInIt) {
+  std::string pattern = GetParam();
+  for (const auto& [written, itself] : {std::pair("\\r", "\r"), std::pair("\\n", "\n")}) {
+    for (size_t at = 0; (at = pattern.find(written, at)) != pattern.npos;) {
+      pattern.replace(at, 2, itself);
+    }
+  }
+  EXPECT_NE(MakeScanner(pattern), nullptr);
 }
 
 TEST_P(ScannerTest, AcceptsTheEmptyText) { EXPECT_TRUE(Cut(*scanner_, "").empty()); }
 
 INSTANTIATE_TEST_SUITE_P(Patterns, ScannerTest,
-                         ::testing::Values(kGpt2Pattern, kLlama3Pattern, kQwen2Pattern));
+                         ::testing::Values(kGpt2Pattern, kLlama3Pattern, kQwen2Pattern,
+                                           kSeedPattern, kO200kPattern, kTekkenPattern,
+                                           kDeepSeekPattern, kDeepSeekCjkPattern, "\\p{N}{1,3}",
+                                           "\\p{N}", "\\p{N}+"));
 
 TEST(ScannerTest, KnowsOnlyExactPatterns) {
   EXPECT_EQ(MakeScanner(std::string(kGpt2Pattern) + " "), nullptr);
   EXPECT_EQ(MakeScanner(""), nullptr);
+  // These leave text between their matches.
+  EXPECT_EQ(MakeScanner(kDeepSeekPattern, /*drops_rest=*/true), nullptr);
+  EXPECT_EQ(MakeScanner("\\p{N}", /*drops_rest=*/true), nullptr);
+  EXPECT_NE(MakeScanner(kO200kPattern, /*drops_rest=*/true), nullptr);
 }
 
 TEST(DigitSplitterTest, SeparatesDigits) {
@@ -141,6 +164,17 @@ TEST(RegexSplitterTest, ReadsEscapesAsTheTokenizersPackage) {
   EXPECT_EQ(Pieces(*Regex("\\d+"), "a1\u0663b"), (std::vector<std::string>{"a", "1\u0663", "b"}));
 }
 
+// The answers are those of tokenizers.pre_tokenizers.Split 0.23.3.
+TEST(RegexSplitterTest, ReadsLinesAndWordsAsTheTokenizersPackage) {
+  using List = std::vector<std::string>;
+  EXPECT_EQ(Pieces(*Regex("^a"), "aa\na\n"), (List{"a", "a\n", "a", "\n"}));
+  EXPECT_EQ(Pieces(*Regex("a$"), "aa\naa"), (List{"a", "a", "\na", "a"}));
+  EXPECT_EQ(Pieces(*Regex("\\s+$"), "a  \n b \n"), (List{"a", "  ", "\n b", " \n"}));
+  EXPECT_EQ(Pieces(*Regex("\\w+"), "a\u00b2\u0301-_\u200d"),
+            (List{"a\u00b2\u0301", "-", "_", "\u200d"}));
+  EXPECT_EQ(Pieces(*Regex("\\W"), "a-b"), (List{"a", "-", "b"}));
+}
+
 TEST(RegexSplitterTest, NamesRefusedConstructs) {
   const auto refusal = [](const std::string& pattern) {
     auto splitter = MakeRegexPattern(pattern);
@@ -148,9 +182,9 @@ TEST(RegexSplitterTest, NamesRefusedConstructs) {
     return std::string(splitter.status().message());
   };
   for (const char* pattern :
-       {"^a",      "a$",         "\\w+",  "\\bx",        "\\hx",   "\\Rx",    "(?i)a",
+       {"^*a",     "a$?",        "[\\W]", "\\bx",        "\\hx",   "\\Rx",    "(?i)a",
         "(?i:z)x", "a{,3}b",     "a{2}+", "[[:alpha:]]", "[a&&b]", "(?<n>a)", "(*FAIL)a",
-        "\\1",     "\\p{Alpha}", "[\\S]", "\\pL",        "\\Kx",   "(?R)x"}) {
+        "\\1",     "\\p{Alpha}", "[\\S]", "\\pL",        "\\Kx",   "(?R)x",   "(?i:^'s)"}) {
     EXPECT_THAT(refusal(pattern), HasSubstr("not supported")) << pattern;
   }
   EXPECT_THAT(refusal("a*"), HasSubstr("matches the empty text"));

@@ -136,7 +136,8 @@ TEST_P(FamilyParityTest, EqualsThePackage) {
 INSTANTIATE_TEST_SUITE_P(Shapes, FamilyParityTest,
                          ::testing::Values("llama2", "gemma", "mistral", "phi3", "deepseek",
                                            "command_r", "falcon3", "roberta", "unknown", "t5",
-                                           "xlnet"),
+                                           "xlnet", "deepseek_coder", "words_of_lines",
+                                           "byte_normalized"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

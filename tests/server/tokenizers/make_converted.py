@@ -5,8 +5,8 @@ and the ids that `sentencepiece` and `tiktoken` give for 20,000 strings each.
 The strings are those of tests/server/text/make_family_tokenizers.py. Of each block of 20 strings
 one 32-bit hash of the ids is kept.
 
-usage: pip install tokenizers==0.23.3 sentencepiece==0.2.3 tiktoken==0.14.0; make_converted.py
-       DIRECTORY
+usage: pip install tokenizers==0.23.3 sentencepiece==0.2.3 tiktoken==0.14.0 protobuf;
+       make_converted.py DIRECTORY [NAME...]
 """
 
 import base64
@@ -19,6 +19,7 @@ import tempfile
 
 import sentencepiece
 import tiktoken
+from sentencepiece import sentencepiece_model_pb2
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../text"))
 import make_family_tokenizers as families
@@ -30,6 +31,7 @@ PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 SPECIAL = 20
+SPACES = ["\u2581" * count for count in range(2, 9)]
 
 
 def train(path, lines, **options):
@@ -72,6 +74,53 @@ def unigram(directory, lines, _):
     )
 
 
+def symbols(directory, lines, _):
+    """As Gemma has them: runs of spaces and newlines, and tags; no space before the text."""
+    return train(
+        directory + "/tokenizer.model",
+        lines,
+        model_type="bpe",
+        vocab_size=1100,
+        byte_fallback=True,
+        split_digits=True,
+        character_coverage=0.999,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=False,
+        user_defined_symbols=["\n", "\n\n", "\n\n\n", *SPACES, "<table>", "<|user|>", "the", "ing"],
+    )
+
+
+def prefixed(directory, lines, _):
+    """Symbols behind the space that begins a text."""
+    return train(
+        directory + "/tokenizer.model",
+        lines,
+        model_type="bpe",
+        vocab_size=1100,
+        byte_fallback=True,
+        character_coverage=0.999,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        user_defined_symbols=["<|user|>", "[INST]", *SPACES, "\u2581word", "er"],
+    )
+
+
+def unused(directory, lines, recipe):
+    """A Unigram model, a tenth of whose pieces are not used."""
+    unigram(directory, lines, recipe)
+    path = directory + "/tokenizer.model"
+    model = sentencepiece_model_pb2.ModelProto()
+    with open(path, "rb") as file:
+        model.ParseFromString(file.read())
+    for piece in model.pieces[10::10]:
+        if len(piece.piece) > 1:
+            piece.type = piece.UNUSED
+    with open(path, "wb") as file:
+        file.write(model.SerializeToString())
+    return sentencepiece.SentencePieceProcessor(model_file=path).encode
+
+
 def tekken(directory, lines, _):
     pre = base.split(PATTERN)
     model = json.loads(base.train(900, lines, pre).to_str())["model"]
@@ -108,7 +157,9 @@ def main():
     directory = sys.argv[1]
     recipe = families.read_recipe(os.path.join(directory, "../families"))
     lines = list(base.training_text(base.Random(1), recipe))
-    for make in (llama, unigram, tekken):
+    for make in (llama, unigram, tekken, symbols, prefixed, unused):
+        if len(sys.argv) > 2 and make.__name__ not in sys.argv[2:]:
+            continue
         own = os.path.join(directory, make.__name__)
         os.makedirs(own, exist_ok=True)
         encode = make(own, lines, recipe)

@@ -88,7 +88,9 @@ TEST_P(ConvertedTest, GivesTheIdsOfTheOriginal) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, ConvertedTest, ::testing::Values("llama", "unigram", "tekken"),
+INSTANTIATE_TEST_SUITE_P(Files, ConvertedTest,
+                         ::testing::Values("llama", "unigram", "tekken", "symbols", "prefixed",
+                                           "unused"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TokenizerDirectoryTest, TakesTokenizerJsonFirst) {
@@ -132,8 +134,38 @@ TEST(TokenizerDirectoryTest, FramesTextAsTheConfigurationSays) {
               ::testing::Contains(1100));
 }
 
+// Older directories list added tokens in a file of its own; tokenizer_config.json goes before it.
+TEST(TokenizerDirectoryTest, ReadsAddedTokensOfOlderDirectories) {
+  const Directory directory;
+  directory.Write("tokenizer.model",
+                  ReadAll(kData + std::string("converted/llama/tokenizer.model")));
+  directory.Write("added_tokens.json", R"({"<pad>": 1100, "<call>": 1101, "<|im_end|>": 1102})");
+  directory.Write(
+      "special_tokens_map.json",
+      R"({"pad_token": {"content": "<pad>"}, "additional_special_tokens": ["<call>"]})");
+  const auto tokenizer = Load(directory.path());
+  ASSERT_NE(tokenizer, nullptr);
+  EXPECT_TRUE(tokenizer->IsSpecial(1100));
+  EXPECT_TRUE(tokenizer->IsSpecial(1101));
+  EXPECT_FALSE(tokenizer->IsSpecial(1102));
+  std::vector<int32_t> ids;
+  ASSERT_TRUE(tokenizer->Encode("the<|im_end|><pad>", false, false, &ids).ok());
+  EXPECT_THAT(ids, ::testing::Contains(1102));
+  EXPECT_THAT(ids, ::testing::Not(::testing::Contains(1100)));
+
+  directory.Write("tokenizer_config.json", R"({"added_tokens_decoder": {}})");
+  const auto listed = Load(directory.path());
+  ASSERT_NE(listed, nullptr);
+  EXPECT_EQ(listed->size(), 1100);
+
+  directory.Write("tokenizer_config.json", "{}");
+  directory.Write("added_tokens.json", R"({"<pad>": "1100"})");
+  EXPECT_THAT(std::string(LoadTokenizer(directory.path()).status().message()),
+              HasSubstr("added_tokens.json: is not texts of tokens and their ids"));
+}
+
 TEST(TokenizerDirectoryTest, DecodesWhatItEncodes) {
-  for (const char* name : {"llama", "unigram", "tekken"}) {
+  for (const char* name : {"llama", "unigram", "tekken", "symbols", "prefixed"}) {
     const auto tokenizer = Load(kData + std::string("converted/") + name);
     ASSERT_NE(tokenizer, nullptr);
     std::vector<int32_t> ids;

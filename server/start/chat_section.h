@@ -1,0 +1,13 @@
+// The section of --check on the chat template.
+#pragma once
+
+#include "server/start/check_report.h"
+#include "server/start/checked_model.h"
+
+namespace quire {
+
+// Parses the template and renders two chats of two messages. A start goes on without one, so the
+// report gets warnings.
+CheckSection DescribeChatTemplate(const CheckedModel& model, CheckReport& report);
+
+}  // namespace quire
