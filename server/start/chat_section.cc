@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "server/text/template/chat_template.h"
+#include "server/text/template/chat_templates.h"
 
 namespace quire {
 namespace {
@@ -21,16 +21,27 @@ CheckSection DescribeChatTemplate(const CheckedModel& model, CheckReport& report
     return section;
   };
   if (directory.empty()) return without("there is no tokenizer");
-  const auto loaded = ChatTemplate::Load(directory);
-  if (!loaded.ok()) return without(std::string(loaded.status().message()));
-  const ChatTemplate& chat = **loaded;
+  const std::string& file = model.settings.server.chat_template;
+  const auto templates =
+      file.empty() ? ChatTemplates::Load(directory) : ChatTemplates::LoadFile(file, directory);
+  if (!templates.ok()) {
+    section.Add("template", "refused");
+    report.Refuse(StartStage::kText, ExitCode::kModel, templates.status());
+    return section;
+  }
+  const auto chosen = templates->Choose("", false);
+  if (!chosen.ok()) return without(std::string(chosen.status().message()));
+  if (!file.empty()) section.Add("file", file);
   section.Add("template", "parsed");
-  const auto rendered = chat.Render({{"system", "Be brief."}, {"user", "Hello"}}, true);
-  const auto alone = chat.Render({{"user", "Hello"}, {"assistant", "Hi."}}, false);
-  section.Add("system and user", rendered.ok() ? QuotedText(*rendered, kMostShown)
-                                               : std::string(rendered.status().message()));
-  section.Add("user, assistant",
-              alone.ok() ? QuotedText(*alone, kMostShown) : std::string(alone.status().message()));
+  const jinja::Value user = TextMessage("user", "Hello");
+  const auto add = [&](const char* what, ChatInput chat) {
+    const auto rendered = (*chosen)->Render(chat);
+    section.Add(what, rendered.ok() ? QuotedText(*rendered, kMostShown)
+                                    : std::string(rendered.status().message()));
+  };
+  add("system and user", {.messages = {TextMessage("system", "Be brief."), user}});
+  add("user, assistant",
+      {.messages = {user, TextMessage("assistant", "Hi.")}, .add_generation_prompt = false});
   return section;
 }
 

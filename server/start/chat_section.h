@@ -6,8 +6,8 @@
 
 namespace quire {
 
-// Parses the template and renders two chats of two messages. A start goes on without one, so the
-// report gets warnings.
+// Parses the template and renders two chats. A start goes on without one, so the report gets a
+// warning; a file of --chat-template that does not parse ends it.
 CheckSection DescribeChatTemplate(const CheckedModel& model, CheckReport& report);
 
 }  // namespace quire
