@@ -9,6 +9,7 @@
 
 #include "engine/base/status_macros.h"
 #include "engine/model/capability_check.h"
+#include "engine/model/checkpoint/config_quantization.h"
 #include "engine/model/checkpoint/model_files.h"
 #include "engine/model/model.h"
 #include "engine/worker/rank/worker.h"
@@ -90,7 +91,8 @@ void ResolveSizes(EngineSetup& setup) {
   setup.model_options.max_logit_rows = config.max_num_seqs;
   setup.model_options.dummy_weights = config.load_format == "dummy";
   setup.model_options.weights_in_place = !OnGpu(setup);
-  setup.model_options.width_multiple = LimitsOf(setup.device).width_multiple;
+  setup.model_options.width_multiple =
+      LimitsOf(setup.device).MlpMultiple(!setup.model.quantization.empty());
   setup.model_options.load_threads = std::min(cpu::UsableCores(), kMaxLoadThreads);
 }
 
@@ -346,6 +348,8 @@ absl::StatusOr<EngineSetup> DraftEngine(const EngineConfig& requested) {
   if (config.device == "auto") config.device = "cpu";
   setup.device = config.device;
   ASSIGN_OR_RETURN(setup.model, ModelConfig::Load(config.model));
+  RETURN_IF_ERROR(ChooseQuantization(config.quantization, setup.model));
+  config.quantization = QuantizationName(setup.model);
   RETURN_IF_ERROR(ResolveRanks(setup));
   RETURN_IF_ERROR(ResolveDTypes(setup));
   ResolveSizes(setup);
@@ -374,6 +378,7 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested, const Devi
 
 WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank) {
   return {.model_dir = setup.config.model,
+          .quantization = setup.config.quantization,
           .model = setup.model,
           .tp = {.rank = rank, .size = setup.config.tensor_parallel_size},
           .model_options = setup.model_options,

@@ -2,6 +2,7 @@
 // a setting beyond them is refused before anything is loaded (engine/model/capability_check.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -20,8 +21,7 @@ struct DeviceLimits {
   // head_dim, which every model has even, is a multiple of this.
   int32_t head_multiple = 1;
   int32_t max_head_dim = kNoLimit;
-  // hidden_size is a multiple of this; a rank's intermediate_size is padded to one when the weights
-  // are loaded (engine/model/model_options.h).
+  // hidden_size is a multiple of this.
   int32_t width_multiple = 1;
   int32_t max_hidden = kNoLimit;
   int32_t max_vocab = kNoLimit;
@@ -32,9 +32,19 @@ struct DeviceLimits {
   // Elements of a step's activations: tokens times hidden_size or a rank's intermediate_size,
   // padded.
   int64_t max_elements = std::numeric_limits<int64_t>::max();
+  // The widest row that becomes 8-bit: hidden_size, a rank's query heads or its share of
+  // intermediate_size; and the multiple that each of these is of.
+  int32_t max_eight_bit_width = kNoLimit;
+  int32_t eight_bit_multiple = 1;
   // Types of weights, and whether the KV cache has the type of the weights.
   std::span<const DType> weight_dtypes;
   bool kv_as_weights = false;
+
+  // A rank's intermediate_size is padded to a multiple of this when the weights are loaded
+  // (engine/model/model_options.h).
+  constexpr int32_t MlpMultiple(bool eight_bit) const {
+    return eight_bit ? std::max(width_multiple, eight_bit_multiple) : width_multiple;
+  }
 };
 
 inline constexpr std::array kAllDTypes = {DType::kF32, DType::kBF16, DType::kF16};
@@ -67,6 +77,10 @@ inline constexpr DeviceLimits kCudaLimits = {
     .max_context = 1 << 19,
     // rows/each_element.cuh: 31 bits number the vectors of eight elements.
     .max_elements = (int64_t{1} << 31) * 8 - 1,
+    // rows/each_element.cuh: four vectors of eight elements for each of 1024 threads.
+    .max_eight_bit_width = 4 * 1024 * 8,
+    // matmul/skinny_matmul.cu, matmul/lt_product.cc: 16 bytes of a row at a time.
+    .eight_bit_multiple = 16,
     // device/dispatch.h, matmul/matmul.cc: the two types that matrix units take.
     .weight_dtypes = kHalfDTypes,
     // attention/paged_attention_plan.cu: queries, keys and values have one type.

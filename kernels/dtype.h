@@ -1,18 +1,23 @@
-// DType: the element types of tensors, their sizes, and scalar conversions to and from bf16 and f16
-// (round to nearest even).
+// DType: the element types of tensors, their sizes, and scalar conversions to and from the narrow
+// floats (round to nearest even).
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/check.h"
 
 namespace quire {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kI32 };
+// kE4M3 is an 8-bit float with a sign, four bits of exponent and three of fraction: up to 448, in
+// steps of 2^-9 near zero, without infinities. Its tensors have scales (tensor.h).
+enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kE4M3 };
 
 constexpr size_t SizeOf(DType dtype) {
+  if (dtype == DType::kE4M3) return 1;
   return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2;
 }
 
@@ -22,21 +27,32 @@ constexpr const char* Name(DType dtype) {
     case DType::kBF16: return "bfloat16";
     case DType::kF16: return "float16";
     case DType::kI32: return "int32";
+    case DType::kE4M3: return "float8_e4m3";
   }
   return "?";
 }
 
-// 16-bit floats as they lie in memory; arithmetic is in float.
+// Narrow floats as they lie in memory; arithmetic is in float.
 struct BF16 {
   uint16_t bits;
 };
 struct F16 {
   uint16_t bits;
 };
+struct E4M3 {
+  uint8_t bits;
+};
+inline constexpr float kE4M3Max = 448;
 
 inline float ToFloat(float x) { return x; }
 inline float ToFloat(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
 inline float ToFloat(F16 x) { return static_cast<float>(std::bit_cast<_Float16>(x.bits)); }
+// Exponent and fraction are those of an f16 of 2^-8 times the value; 0x7f and 0xff are NaN.
+inline float ToFloat(E4M3 x) {
+  if ((x.bits & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+  const auto half = static_cast<uint16_t>((x.bits & 0x80) << 8 | (x.bits & 0x7f) << 7);
+  return ToFloat(F16{half}) * 256;
+}
 
 template <typename T>
 T FromFloat(float x);
@@ -55,6 +71,22 @@ inline F16 FromFloat<F16>(float x) {
   return F16{std::bit_cast<uint16_t>(static_cast<_Float16>(x))};
 }
 
+// Saturates at +-448; NaN stays NaN.
+template <>
+inline E4M3 FromFloat<E4M3>(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80);
+  const float size = std::bit_cast<float>(bits & 0x7fffffffu);
+  if (!(size == size)) return E4M3{static_cast<uint8_t>(sign | 0x7f)};
+  if (size >= kE4M3Max) return E4M3{static_cast<uint8_t>(sign | 0x7e)};
+  // The sum with a power of two leaves the wanted bits of `size` at the end of its fraction.
+  const uint32_t exponent = std::max(std::bit_cast<uint32_t>(size) >> 23, 127u - 6u);
+  const float unit = std::bit_cast<float>((exponent + 20) << 23);
+  const uint32_t steps = std::bit_cast<uint32_t>(size + unit) - std::bit_cast<uint32_t>(unit);
+  // `steps` counts eighths of 2^(exponent - 127); a carry moves on to the next exponent.
+  return E4M3{static_cast<uint8_t>(sign | (((exponent - (127 - 6)) << 3) + steps))};
+}
+
 // Calls fn(T{}) with the C++ type of a floating dtype: DispatchFloat(d, [&](auto tag) {...}).
 template <typename Fn>
 decltype(auto) DispatchFloat(DType dtype, Fn&& fn) {
@@ -63,6 +95,13 @@ decltype(auto) DispatchFloat(DType dtype, Fn&& fn) {
     case DType::kF16: return fn(F16{});
     default: CHECK(dtype == DType::kF32); return fn(float{});
   }
+}
+
+// The same for a dtype that may also be 8-bit.
+template <typename Fn>
+decltype(auto) DispatchStored(DType dtype, Fn&& fn) {
+  if (dtype == DType::kE4M3) return fn(E4M3{});
+  return DispatchFloat(dtype, fn);
 }
 
 }  // namespace quire

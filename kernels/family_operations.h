@@ -1,4 +1,4 @@
-// FamilyOperations: the operations of a forward pass that some model families need beside those of
+// FamilyOperations: the operations of a forward pass that some models need beside those of
 // operations.h. The letters of shapes are those of ops.h.
 #pragma once
 
@@ -38,7 +38,14 @@ struct ScaleParams {
 struct GeluParams {
   TensorView x;  // [T, I], or [T, 2I] if gated
   bool gated;
-  TensorView out;  // [T, I]
+  TensorView out;  // [T, I]; or 8-bit
+};
+
+// out = x with 8-bit elements and a scale for each row (row_scale.h). The operations that write the
+// input of a product (RmsNorm, SiluMul, Gelu) do the same where their `out` is 8-bit.
+struct QuantizeParams {
+  TensorView x;    // [T, W]
+  TensorView out;  // [T, W] 8-bit
 };
 
 class FamilyOperations {
@@ -49,6 +56,7 @@ class FamilyOperations {
   virtual void AddScaled(const AddScaledParams&) = 0;
   virtual void Scale(const ScaleParams&) = 0;
   virtual void Gelu(const GeluParams&) = 0;
+  virtual void Quantize(const QuantizeParams&) = 0;
 };
 
 }  // namespace quire

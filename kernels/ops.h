@@ -35,10 +35,12 @@ struct RmsNormParams {
   TensorView residual;  // [T, H] or empty; updated in place
   TensorView weight;    // [H]
   float eps;
-  TensorView out;  // [T, H]
+  TensorView out;  // [T, H]; or 8-bit
 };
 
 // out = x * w^T + bias. x is [T, k], w is [n, k] (row per output feature, as checkpoints store it).
+// Both are 8-bit, or neither is: then a product is summed over the elements and multiplied by both
+// rows' scales at the end.
 struct MatMulParams {
   TensorView x;     // [T, k]
   TensorView w;     // [n, k]
@@ -100,7 +102,7 @@ struct PagedAttentionParams {
 // out[t, i] = silu(gate_up[t, i]) * gate_up[t, I + i].
 struct SiluMulParams {
   TensorView gate_up;  // [T, 2I]
-  TensorView out;      // [T, I]
+  TensorView out;      // [T, I]; or 8-bit
 };
 
 // out[r] = x[rows[r]].

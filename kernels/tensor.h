@@ -1,5 +1,9 @@
-// TensorView: a pointer, a dtype and up to four dimensions. Does not own the memory. Row-major and
-// dense, but for the first dimension, which may have a stride: columns of a matrix are a view.
+// TensorView: a pointer, a dtype, its scales and up to four dimensions. Does not own the memory.
+// Row-major and dense, but for the first dimension, which may have a stride: columns of a matrix
+// are a view.
+//
+// The value of an element of an 8-bit matrix is the element times the scale of its row. Of a matrix
+// of weights a row is an output, of activations a token.
 #pragma once
 
 #include <array>
@@ -16,7 +20,8 @@ struct TensorView {
   DType dtype = DType::kF32;
   int rank = 0;
   std::array<int64_t, 4> dim{};
-  int64_t row_stride = 0;  // elements from one index of dim[0] to the next
+  int64_t row_stride = 0;   // elements from one index of dim[0] to the next
+  float* scales = nullptr;  // [dim[0]] of an 8-bit matrix, else null
 
   TensorView() = default;
   // A dense tensor over `data`.
@@ -57,6 +62,7 @@ struct TensorView {
     TensorView view = *this;
     view.data = static_cast<char*>(data) + begin * row_stride * static_cast<int64_t>(SizeOf(dtype));
     view.dim[0] = count;
+    if (scales != nullptr) view.scales += begin;
     return view;
   }
   // Columns [begin, begin + count) of a matrix.

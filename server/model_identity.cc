@@ -71,6 +71,7 @@ std::string FamilyFactsOf(const EngineSetup& setup) {
   add(facts.residual_scale, usual.residual_scale, "residual");
   add(facts.attention_scale, usual.attention_scale, "attention");
   add(facts.attention_soft_cap, usual.attention_soft_cap, "cap");
+  if (!setup.model.quantization.empty()) text += "quantization " + setup.config.quantization + " ";
   return text + ServedRotations(setup);
 }
 

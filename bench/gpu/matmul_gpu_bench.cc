@@ -1,13 +1,14 @@
 // The matrix products of Llama-3.1-8B on one device: each shape alone and all products of a step
 // together, in graphs over the weights of 32 layers, next to the time of their bytes or their
-// arithmetic at the device's rates. Prints one JSON object per line. Usage: matmul_gpu_bench
-// [TOKENS...]
+// arithmetic at the device's rates. With "fp8" the layers are 8-bit with scales of rows, and the
+// head stays bf16. Prints one JSON object per line. Usage: matmul_gpu_bench [fp8] [TOKENS...]
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
@@ -20,7 +21,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr double kBytesPerSecond = 4.3e12, kFlopsPerSecond = 788e12;
+constexpr double kBytesPerSecond = 4.3e12, kFlopsPerSecond = 788e12, kEightBitFlops = 1580e12;
 constexpr int kLayers = 32;
 constexpr int64_t kMaxLogitRows = 256;
 
@@ -41,23 +42,35 @@ double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Uniform in [-1, 1) with a period of 1,000,003, so that no cache benefits from the repetition.
-std::vector<uint16_t> Pattern(float amplitude) {
+// Elements uniform in [-1, 1), or in [-256, 256) of 8 bits, with a period of 1,000,003, so that no
+// cache benefits from the repetition.
+template <typename T>
+std::vector<T> Pattern(float amplitude) {
   std::minstd_rand random(1);
   std::uniform_real_distribution<float> uniform(-amplitude, amplitude);
-  std::vector<uint16_t> pattern(1000003);
-  for (uint16_t& v : pattern) v = FromFloat<BF16>(uniform(random)).bits;
+  std::vector<T> pattern(1000003);
+  for (T& v : pattern) v = FromFloat<T>(uniform(random));
   return pattern;
 }
+struct Patterns {
+  const std::vector<BF16> wide = Pattern<BF16>(1);
+  const std::vector<E4M3> narrow = Pattern<E4M3>(256);
 
-uint16_t* Filled(int64_t count, const std::vector<uint16_t>& pattern) {
-  uint16_t* data;
-  CUDA_CHECK(cudaMalloc(&data, static_cast<size_t>(count) * 2));
-  int64_t done = std::min(count, static_cast<int64_t>(pattern.size()));
-  CUDA_CHECK(
-      cudaMemcpy(data, pattern.data(), static_cast<size_t>(done) * 2, cudaMemcpyHostToDevice));
+  double At(DType type, size_t i) const {
+    return static_cast<double>(type == DType::kE4M3 ? ToFloat(narrow[i % narrow.size()])
+                                                    : ToFloat(wide[i % wide.size()]));
+  }
+};
+
+template <typename T>
+char* Filled(int64_t elements, const std::vector<T>& pattern) {
+  const auto count = elements * static_cast<int64_t>(sizeof(T));
+  char* data;
+  CUDA_CHECK(cudaMalloc(&data, static_cast<size_t>(count)));
+  int64_t done = std::min(count, static_cast<int64_t>(pattern.size() * sizeof(T)));
+  CUDA_CHECK(cudaMemcpy(data, pattern.data(), static_cast<size_t>(done), cudaMemcpyHostToDevice));
   for (; done < count; done *= 2) {
-    CUDA_CHECK(cudaMemcpy(data + done, data, static_cast<size_t>(std::min(done, count - done)) * 2,
+    CUDA_CHECK(cudaMemcpy(data + done, data, static_cast<size_t>(std::min(done, count - done)),
                           cudaMemcpyDeviceToDevice));
   }
   CUDA_CHECK(cudaDeviceSynchronize());
@@ -66,14 +79,19 @@ uint16_t* Filled(int64_t count, const std::vector<uint16_t>& pattern) {
 
 class Bench {
  public:
-  explicit Bench(int64_t max_tokens) {
+  Bench(DType layers, int64_t max_tokens) : layers_(layers) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking));
     CUDA_CHECK(cudaDeviceGetAttribute(&device_.num_sms, cudaDevAttrMultiProcessorCount, 0));
     for (size_t i = 0; i < std::size(kShapes); ++i) {
       const Shape& s = kShapes[i];
-      weights_[i] = Filled(s.layers * s.n * s.k, pattern_);
+      const int64_t elements = s.layers * s.n * s.k;
+      weights_[i] = TypeOf(i) == DType::kE4M3 ? Filled(elements, patterns_.narrow)
+                                              : Filled(elements, patterns_.wide);
     }
-    x_ = Filled(max_tokens * 14336, pattern_);
+    x_ = Filled(max_tokens * 14336, patterns_.wide);
+    narrow_x_ = Filled(max_tokens * 14336, patterns_.narrow);
+    scales_ = reinterpret_cast<float*>(
+        Filled(std::max<int64_t>(max_tokens, 28672), std::vector<float>(28672, kScale)));
     CUDA_CHECK(cudaMalloc(&out_, static_cast<size_t>(max_tokens) * 28672 * 2 +
                                      static_cast<size_t>(kMaxLogitRows) * 128256 * 4));
     void* workspace;
@@ -94,8 +112,8 @@ class Bench {
     float ms = 0;
     for (int i = 0; i < 3; ++i) {
       CUDA_CHECK(cudaEventRecord(begin, device_.stream));
-      CUDA_CHECK(cudaMemcpyAsync(weights_[2], weights_[2] + bytes / 2, bytes,
-                                 cudaMemcpyDeviceToDevice, device_.stream));
+      CUDA_CHECK(cudaMemcpyAsync(weights_[2], weights_[2] + bytes, bytes, cudaMemcpyDeviceToDevice,
+                                 device_.stream));
       CUDA_CHECK(cudaEventRecord(end, device_.stream));
       CUDA_CHECK(cudaEventSynchronize(end));
       CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
@@ -207,28 +225,37 @@ class Bench {
   static int64_t Tokens(size_t i, int64_t tokens) {
     return i == kHead ? (tokens > kMaxLogitRows ? 1 : tokens) : tokens;
   }
-  static double Floor(size_t i, int64_t tokens) {
+  DType TypeOf(size_t i) const { return i == kHead ? DType::kBF16 : layers_; }
+  double Floor(size_t i, int64_t tokens) const {
     const auto n = static_cast<double>(kShapes[i].n), k = static_cast<double>(kShapes[i].k);
     const auto t = static_cast<double>(tokens);
-    const double bytes = 2 * (n * k + t * k) + t * n * static_cast<double>(SizeOf(kShapes[i].out));
-    return std::max(bytes / kBytesPerSecond, 2 * t * n * k / kFlopsPerSecond);
+    const auto size = static_cast<double>(SizeOf(TypeOf(i)));
+    const double bytes =
+        size * (n * k + t * k) + t * n * static_cast<double>(SizeOf(kShapes[i].out));
+    const double flops = TypeOf(i) == DType::kE4M3 ? kEightBitFlops : kFlopsPerSecond;
+    return std::max(bytes / kBytesPerSecond, 2 * t * n * k / flops);
   }
 
   MatMulParams Params(size_t i, int layer, int64_t tokens) const {
     const Shape& s = kShapes[i];
-    return {.x = TensorView(x_, DType::kBF16, {tokens, s.k}),
-            .w = TensorView(weights_[i] + layer * s.n * s.k, DType::kBF16, {s.n, s.k}),
-            .bias = {},
-            .out = TensorView(out_, s.out, {tokens, s.n})};
+    const DType type = TypeOf(i);
+    const bool narrow = type == DType::kE4M3;
+    char* const w = weights_[i] + layer * s.n * s.k * static_cast<int64_t>(SizeOf(type));
+    MatMulParams p{.x = TensorView(narrow ? narrow_x_ : x_, type, {tokens, s.k}),
+                   .w = TensorView(w, type, {s.n, s.k}),
+                   .bias = {},
+                   .out = TensorView(out_, s.out, {tokens, s.n})};
+    if (narrow) p.x.scales = p.w.scales = scales_;
+    return p;
   }
 
   bool Right(const MatMulParams& p, int64_t t, int64_t row) {
     double sum = 0, size = 0;
     for (int64_t c = 0; c < p.w.dim[1]; ++c) {
-      const size_t x = static_cast<size_t>(t * p.w.dim[1] + c) % pattern_.size();
-      const size_t w = static_cast<size_t>(row * p.w.dim[1] + c) % pattern_.size();
-      const double product = static_cast<double>(ToFloat(BF16{pattern_[x]})) *
-                             static_cast<double>(ToFloat(BF16{pattern_[w]}));
+      const auto x = static_cast<size_t>(t * p.w.dim[1] + c);
+      const auto w = static_cast<size_t>(row * p.w.dim[1] + c);
+      double product = patterns_.At(p.x.dtype, x) * patterns_.At(p.w.dtype, w);
+      if (p.w.scales != nullptr) product *= kScale * kScale;
       sum += product;
       size += std::abs(product);
     }
@@ -240,7 +267,9 @@ class Bench {
       CUDA_CHECK(cudaMemcpy(&bits, p.out.row<BF16>(t) + row, 2, cudaMemcpyDeviceToHost));
       got = ToFloat(bits);
     }
-    return std::abs(got - sum) <= 0x1p-8 * std::abs(sum) + 1e-6 * size;
+    // Matrix units add 8-bit products with 13 bits of fraction.
+    const double of_size = p.w.scales != nullptr ? 0x1p-13 : 1e-6;
+    return std::abs(got - sum) <= 0x1p-8 * std::abs(sum) + of_size * size;
   }
 
   // Median time of the replays of a graph of `enqueue`.
@@ -274,19 +303,23 @@ class Bench {
     return times[static_cast<size_t>(replays / 2)];
   }
 
+  static constexpr float kScale = 0x1p-8f;
+
+  const DType layers_;
   Device device_;
-  const std::vector<uint16_t> pattern_ = Pattern(1);
-  std::array<uint16_t*, std::size(kShapes)> weights_{};
-  uint16_t* x_ = nullptr;
+  const Patterns patterns_;
+  std::array<char*, std::size(kShapes)> weights_{};
+  char *x_ = nullptr, *narrow_x_ = nullptr;
+  float* scales_ = nullptr;
   void* out_ = nullptr;
   std::unique_ptr<MatMul> matmul_;
   LtDevice lt_;
   std::array<Choice, std::size(kShapes)> choices_;
 };
 
-int Main(std::vector<int64_t> tokens) {
+int Main(DType layers, std::vector<int64_t> tokens) {
   if (tokens.empty()) tokens = {1, 8, 16, 64, 256, 2048, 8192};
-  Bench bench(*std::max_element(tokens.begin(), tokens.end()));
+  Bench bench(layers, *std::max_element(tokens.begin(), tokens.end()));
   // The largest first, as in the start of a server: it chooses algorithms for all smaller ones.
   std::sort(tokens.rbegin(), tokens.rend());
   for (const int64_t t : tokens) bench.HostTime(t);
@@ -311,6 +344,7 @@ int Main(std::vector<int64_t> tokens) {
 
 int main(int argc, char** argv) {
   std::vector<int64_t> tokens;
-  for (int i = 1; i < argc; ++i) tokens.push_back(std::atoll(argv[i]));
-  return quire::cuda::Main(tokens);
+  const bool narrow = argc > 1 && std::strcmp(argv[1], "fp8") == 0;
+  for (int i = narrow ? 2 : 1; i < argc; ++i) tokens.push_back(std::atoll(argv[i]));
+  return quire::cuda::Main(narrow ? quire::DType::kE4M3 : quire::DType::kBF16, tokens);
 }

@@ -4,16 +4,18 @@
 //
 //   step_gpu_bench [--ranks N] [--families | MODEL...]
 //
-// The models are folders of bench/gpu/models; by default three of a few sizes. --families measures
-// those of further families, in fewer shapes: decode by 1 and 64 sequences and a prompt of 2k. A
-// model that the kernels do not take is named with the reason. From the repository's root. With N
-// ranks, one a GPU, the floors are those of a rank.
+// The models are folders of bench/gpu/models; with "-fp8" behind the name the layers' matrices are
+// 8-bit. By default three of a few sizes. --families measures those of further families, in fewer
+// shapes: decode by 1 and 64 sequences and a prompt of 2k. A model that the kernels do not take is
+// named with the reason. From the repository's root. With N ranks, one a GPU, the floors are those
+// of a rank.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -35,6 +37,8 @@ constexpr int32_t kMaxTokens = 8192;
 constexpr int32_t kMaxLen = 16384;
 constexpr int32_t kSlotsAhead = 8;       // more than in service, to time the device alone
 constexpr double kMatrixFlops = 788e12;  // bf16 on random data, measured on this device
+constexpr double kEightBitFlops = 1580e12;
+constexpr std::string_view kEightBit = "-fp8";  // ends the name of a model with 8-bit matrices
 constexpr const char* kFamilies[] = {"gemma-2-9b", "phi-4", "mistral-small-24b", "qwen3-32b"};
 
 // The steps to measure. The KV cache has room for the most sequences: 1k of 256 sequences would
@@ -76,17 +80,20 @@ double CopyRate() {
 WorkerSpec SpecFor(const std::string& name, const RankPlace& place, int32_t max_seqs) {
   WorkerSpec spec;
   spec.tp = {.rank = place.rank, .size = place.ranks};
-  spec.model_dir = "bench/gpu/models/" + name;
+  const bool eight_bit = name.ends_with(kEightBit);
+  spec.model_dir =
+      "bench/gpu/models/" + name.substr(0, name.size() - (eight_bit ? kEightBit.size() : 0));
   absl::StatusOr<ModelConfig> model = ModelConfig::Load(spec.model_dir);
   CHECK(model.ok());
   spec.model = *std::move(model);
+  if (eight_bit) spec.model.quantization.source = Quantization::Source::kWhileLoading;
   spec.model_options = {.weight_dtype = DType::kBF16,
                         .activation_dtype = DType::kBF16,
                         .dummy_weights = true,
                         .max_tokens = kMaxTokens,
                         .max_logit_rows = max_seqs + 1,
                         .max_model_len = kMaxLen,
-                        .width_multiple = kCudaLimits.width_multiple};
+                        .width_multiple = kCudaLimits.MlpMultiple(eight_bit)};
   spec.kv_layout = {
       .num_layers = spec.model.num_layers,
       .num_kv_heads = static_cast<int32_t>(KvShard(spec.model.num_kv_heads, spec.tp).count),
@@ -103,23 +110,27 @@ WorkerSpec SpecFor(const std::string& name, const RankPlace& place, int32_t max_
   return spec;
 }
 
+// Elements of a layer's matrices.
+double LayerElements(const ModelConfig& m) {
+  const double heads = (m.num_heads + 2.0 * m.num_kv_heads) * m.head_dim;
+  return m.hidden_size * (heads + double(m.num_heads) * m.head_dim) +
+         3.0 * m.hidden_size * m.intermediate_size;
+}
+
 // Bytes that a decode step must read: every weight except the embedding once, and K and V of the
 // contexts.
 double DecodeBytes(const ModelConfig& m, double batch, double context) {
-  const double heads = (m.num_heads + 2.0 * m.num_kv_heads) * m.head_dim;
-  const double layer = m.hidden_size * (heads + double(m.num_heads) * m.head_dim) +
-                       3.0 * m.hidden_size * m.intermediate_size;
-  const double weights = 2 * (m.num_layers * layer + double(m.hidden_size) * m.vocab_size);
+  const double layers = (m.quantization.empty() ? 2 : 1) * m.num_layers * LayerElements(m);
+  const double weights = layers + 2 * double(m.hidden_size) * m.vocab_size;
   const double kv = 4.0 * m.num_layers * m.num_kv_heads * m.head_dim * batch * context;
   return weights + kv;
 }
 
-double PrefillFlops(const ModelConfig& m, double tokens) {
-  const double heads = (m.num_heads + 2.0 * m.num_kv_heads) * m.head_dim;
-  const double layer = m.hidden_size * (heads + double(m.num_heads) * m.head_dim) +
-                       3.0 * m.hidden_size * m.intermediate_size;
+// Seconds of a prompt's arithmetic.
+double PrefillFloor(const ModelConfig& m, double tokens) {
   const double attention = 2.0 * tokens * m.num_heads * m.head_dim;  // causal: half of 4 T^2
-  return tokens * m.num_layers * (2 * layer + attention);
+  const double rate = m.quantization.empty() ? kMatrixFlops : kEightBitFlops;
+  return tokens * m.num_layers * (2 * LayerElements(m) / rate + attention / kMatrixFlops);
 }
 
 class Bench {
@@ -345,7 +356,7 @@ void MeasureMixed(Bench& bench, const std::string& name) {
 void MeasurePrefill(Bench& bench, const std::string& name, const RankPlace& place,
                     const std::vector<int32_t>& prompts) {
   for (int32_t tokens : prompts) {
-    const double floor = PrefillFlops(bench.model(), tokens) / place.ranks / kMatrixFlops;
+    const double floor = PrefillFloor(bench.model(), tokens) / place.ranks;
     const double seconds = bench.Prefill(tokens);
     std::printf(
         "{\"model\": \"%s\", \"prefill\": %d, \"ms\": %.2f, \"floor_ms\": %.2f, "
@@ -424,7 +435,7 @@ int main(int argc, char** argv) {
   }
   const bool families = !names.empty() && names[0] == "--families";
   if (families) names.assign(std::begin(quire::kFamilies), std::end(quire::kFamilies));
-  if (names.empty()) names = {"llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b"};
+  if (names.empty()) names = {"llama-3.1-8b", "llama-3.1-8b-fp8", "llama-3.2-1b", "qwen2.5-0.5b"};
   const quire::Extent& extent = families ? quire::kShort : quire::kFull;
   std::filesystem::create_directories(quire::kCacheDir);
   const auto run = [&](const quire::RankPlace& place) { return quire::Run(names, place, extent); };

@@ -23,6 +23,11 @@ class Layout {
     used_ += RoundUp(view.bytes(), kAlignment);
     return view;
   }
+  TensorView EightBit(int64_t rows, int64_t columns) {
+    TensorView view = Matrix(rows, columns, DType::kE4M3);
+    view.scales = Matrix(rows, 1, DType::kF32).ptr<float>();
+    return view;
+  }
   int64_t used() const { return used_; }
 
  private:
@@ -56,6 +61,10 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   const bool gated = FindFamily(config.architecture)->names.gated();
   shared(s.qkv, q + 2 * kv, s.gate_up, gated ? 2 * mlp : mlp);
   shared(s.attention, q, s.gated, mlp);
+  if (!config.quantization.empty()) {
+    s.narrow_in = layout.EightBit(tokens, config.hidden_size);
+    s.narrow = layout.EightBit(tokens, std::max(q, mlp));
+  }
   s.row_residual = layout.Matrix(rows, config.hidden_size, dtype);
   s.row_x = layout.Matrix(rows, config.hidden_size, dtype);
   for (const Rotation rotation : {Rotation::kNone, Rotation::kGlobal, Rotation::kLocal}) {
@@ -109,8 +118,8 @@ StepTensors Activations::For(int32_t tokens, int32_t rows) const {
   CHECK(0 <= tokens && tokens <= largest_.x.dim[0]);
   CHECK(0 <= rows && rows <= largest_.row_x.dim[0]);
   StepTensors s = largest_;
-  for (TensorView* view :
-       {&s.residual, &s.x, &s.parallel, &s.qkv, &s.attention, &s.gate_up, &s.gated}) {
+  for (TensorView* view : {&s.residual, &s.x, &s.parallel, &s.qkv, &s.attention, &s.gate_up,
+                           &s.gated, &s.narrow_in, &s.narrow}) {
     if (!view->empty()) *view = view->Rows(0, tokens);
   }
   for (TensorView* view : {&s.row_residual, &s.row_x}) *view = view->Rows(0, rows);

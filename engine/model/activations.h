@@ -18,13 +18,17 @@ namespace quire {
 // its memory with `gate_up`, and `attention` with `gated`: attention has ended when the
 // feed-forward begins.
 struct StepTensors {
-  TensorView residual;      // [T, H]
-  TensorView x;             // [T, H] input and output of each block
-  TensorView parallel;      // [T, H] output of a feed-forward beside attention; else empty
-  TensorView qkv;           // [T, (Q + 2K) * D]
-  TensorView attention;     // [T, Q * D]
-  TensorView gate_up;       // [T, 2I], or [T, I] where the activation has no gate
-  TensorView gated;         // [T, I]
+  TensorView residual;   // [T, H]
+  TensorView x;          // [T, H] input and output of each block
+  TensorView parallel;   // [T, H] output of a feed-forward beside attention; else empty
+  TensorView qkv;        // [T, (Q + 2K) * D]
+  TensorView attention;  // [T, Q * D]
+  TensorView gate_up;    // [T, 2I], or [T, I] where the activation has no gate
+  TensorView gated;      // [T, I]
+  // Inputs of products of 8-bit weights, else empty: that of the first products of a block, and
+  // that of the second.
+  TensorView narrow_in;     // [T, H] 8-bit
+  TensorView narrow;        // [T, max(Q * D, I)] 8-bit
   TensorView row_residual;  // [R, H]
   TensorView row_x;         // [R, H]
 };

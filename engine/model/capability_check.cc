@@ -48,10 +48,18 @@ class Reasons {
       Add("--max-model-len ", demand.max_model_len, ": the ", kernels_,
           "sampling kernel takes at most ", limits_.max_context, "; lower it");
     }
-    const int64_t padded = PaddedWidth(demand.model.intermediate_size / demand.ranks,
-                                       {.width_multiple = limits_.width_multiple});
-    CheckElements(demand, "intermediate_size", demand.model.intermediate_size, padded);
+    CheckElements(demand, "intermediate_size", demand.model.intermediate_size, MlpWidth(demand));
     CheckElements(demand, "hidden_size", demand.model.hidden_size, demand.model.hidden_size);
+  }
+
+  // The widths of the rows that are inputs of 8-bit matrices, on each rank.
+  void CheckEightBit(const KernelDemand& demand) {
+    const ModelConfig& model = demand.model;
+    if (model.quantization.empty()) return;
+    const int64_t heads = int64_t{model.num_heads} / demand.ranks * model.head_dim;
+    CheckEightBitWidth("hidden_size", model.hidden_size, "");
+    CheckEightBitWidth("num_attention_heads * head_dim of a rank", heads, Ranks(demand));
+    CheckEightBitWidth("intermediate_size of a rank", MlpWidth(demand), Ranks(demand));
   }
 
   void CheckTypes(DType weights, DType kv) {
@@ -77,6 +85,24 @@ class Reasons {
     reasons_.push_back(absl::StrCat(parts...));
   }
 
+  // A rank's share as it is computed.
+  int64_t MlpWidth(const KernelDemand& demand) const {
+    const bool eight_bit = !demand.model.quantization.empty();
+    return PaddedWidth(demand.model.intermediate_size / demand.ranks,
+                       {.width_multiple = limits_.MlpMultiple(eight_bit)});
+  }
+
+  static std::string Ranks(const KernelDemand& demand) {
+    return absl::StrCat(" with --tensor-parallel-size ", demand.ranks);
+  }
+
+  void CheckEightBitWidth(const char* what, int64_t width, const std::string& ranks) {
+    const int64_t multiple = limits_.eight_bit_multiple, most = limits_.max_eight_bit_width;
+    if (width % multiple == 0 && width <= most) return;
+    Add(what, " ", width, ranks, ": the ", kernels_, "kernels of 8-bit matrices take multiples of ",
+        multiple, " up to ", most, "; use another number of ranks, or --device cpu");
+  }
+
   // `held`: the elements of a token on a rank.
   void CheckElements(const KernelDemand& demand, const char* key, int32_t width, int64_t held) {
     const int64_t most = limits_.max_elements / held;
@@ -96,6 +122,7 @@ absl::Status CheckDeviceCan(const KernelDemand& demand, const DeviceLimits& limi
   Reasons reasons(limits);
   reasons.CheckModel(demand.model);
   reasons.CheckSettings(demand);
+  reasons.CheckEightBit(demand);
   reasons.CheckTypes(demand.weight_dtype, demand.kv_dtype);
   return reasons.status();
 }

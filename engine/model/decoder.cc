@@ -25,14 +25,16 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
   const StepTensors s = activations_.For(input.num_tokens, input.num_logit_rows);
   Embed(input, s);
   // s.residual holds h; s.x holds this rank's part of a block's output until Join adds it.
-  TensorView in = Begin(weights_.layers[0].input_norm, {s.x, s.residual});
+  const auto sum_for = [&s](const Linear& next) {
+    return Sum{s.x, s.residual, next.eight_bit() ? s.narrow_in : s.x};
+  };
+  TensorView in = Begin(weights_.layers[0].input_norm, sum_for(weights_.layers[0].qkv));
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const NamedRange range(backend_.profiler(), "layer", static_cast<int64_t>(i));
-    if (i > 0) {
-      in = Join({s.x, s.residual}, weights_.layers[i - 1].mlp_output_norm,
-                weights_.layers[i].input_norm);
-    }
     const DecoderLayer& layer = weights_.layers[i];
+    if (i > 0) {
+      in = Join(sum_for(layer.qkv), weights_.layers[i - 1].mlp_output_norm, layer.input_norm);
+    }
     if (facts_.parallel_blocks) {
       // The feed-forward first: attention's output may take the place of their common input.
       FeedForward(layer, in, s, s.parallel);
@@ -40,7 +42,7 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
       backend_.AddScaled({.x = s.parallel, .scale = 1, .out = s.x});
     } else {
       Attention(i, in, input, cache.layer(static_cast<int32_t>(i)), s);
-      in = Join({s.x, s.residual}, layer.attention_output_norm, layer.mlp_norm);
+      in = Join(sum_for(layer.gate_up), layer.attention_output_norm, layer.mlp_norm);
       FeedForward(layer, in, s, s.x);
     }
   }
@@ -54,26 +56,34 @@ void Decoder::Embed(const ModelInput& input, const StepTensors& s) {
 }
 
 TensorView Decoder::Begin(const NormWeights& before, const Sum& sum) {
-  if (before.empty()) return sum.residual;
-  Normalise(sum.residual, before, sum.x);
-  return sum.x;
+  const bool narrow = sum.in.dtype == DType::kE4M3;
+  if (before.empty()) {
+    if (!narrow) return sum.residual;
+    backend_.Quantize({.x = sum.residual, .out = sum.in});
+  } else if (narrow && facts_.norm == NormKind::kLayer) {
+    Normalise(sum.residual, before, sum.x);
+    backend_.Quantize({.x = sum.x, .out = sum.in});
+  } else {
+    Normalise(sum.residual, before, sum.in);
+  }
+  return sum.in;
 }
 
 TensorView Decoder::Join(const Sum& sum, const NormWeights& after, const NormWeights& before) {
-  const auto& [x, residual] = sum;
+  const auto& [x, residual, in] = sum;
   const bool adds_in_norm =
       facts_.norm == NormKind::kRms && facts_.residual_scale == 1 && !before.empty();
   const RmsNormParams norm{
-      .x = x, .residual = residual, .weight = before.weight, .eps = norm_eps_, .out = x};
+      .x = x, .residual = residual, .weight = before.weight, .eps = norm_eps_, .out = in};
   if (adds_in_norm && after.empty()) {
     backend_.SumRmsNorm(norm);
-    return x;
+    return in;
   }
   backend_.AllReduceSum(x);
   if (!after.empty()) Normalise(x, after, x);
   if (adds_in_norm) {
     backend_.RmsNorm(norm);
-    return x;
+    return in;
   }
   backend_.AddScaled({.x = x, .scale = facts_.residual_scale, .out = residual});
   return Begin(before, sum);
@@ -122,7 +132,12 @@ void Decoder::Attention(size_t index, TensorView in, const ModelInput& input, co
   const PagedAttentionParams attention = AttentionParams(input, kv, layer, s);
   if (index == 0) PlanAttention(attention);
   backend_.PagedAttention(attention);
-  layer.o.Apply(backend_, s.attention, s.x);
+  TensorView heads = s.attention;
+  if (layer.o.eight_bit()) {
+    heads = s.narrow.Columns(0, s.attention.dim[1]);
+    backend_.Quantize({.x = s.attention, .out = heads});
+  }
+  layer.o.Apply(backend_, heads, s.x);
 }
 
 // `first` is the first layer's attention; a plan differs by the window alone.
@@ -158,21 +173,22 @@ PagedAttentionParams Decoder::AttentionParams(const ModelInput& input, const KvL
 
 void Decoder::FeedForward(const DecoderLayer& layer, TensorView in, const StepTensors& s,
                           TensorView out) {
+  const TensorView gated = layer.down.eight_bit() ? s.narrow.Columns(0, s.gated.dim[1]) : s.gated;
   layer.gate_up.Apply(backend_, in, s.gate_up);
   if (facts_.activation == Activation::kSilu) {
-    backend_.SiluMul({.gate_up = s.gate_up, .out = s.gated});
+    backend_.SiluMul({.gate_up = s.gate_up, .out = gated});
   } else {
-    backend_.Gelu({.x = s.gate_up, .gated = gated_, .out = s.gated});
+    backend_.Gelu({.x = s.gate_up, .gated = gated_, .out = gated});
   }
-  layer.down.Apply(backend_, s.gated, out);
+  layer.down.Apply(backend_, gated, out);
 }
 
 // Only the rows that need logits pass the last norm and the head.
 void Decoder::Logits(const ModelInput& input, const StepTensors& s, TensorView logits) {
   backend_.GatherRows({.x = s.x, .rows = input.logit_rows, .out = s.row_x});
   backend_.GatherRows({.x = s.residual, .rows = input.logit_rows, .out = s.row_residual});
-  const TensorView out =
-      Join({s.row_x, s.row_residual}, weights_.layers.back().mlp_output_norm, weights_.final_norm);
+  const TensorView out = Join({s.row_x, s.row_residual, s.row_x},
+                              weights_.layers.back().mlp_output_norm, weights_.final_norm);
   weights_.vocabulary.Logits(backend_, out, logits);
   if (facts_.logit_scale == 1 && facts_.logit_soft_cap == 0) return;
   backend_.Scale({.x = logits, .factor = facts_.logit_scale, .cap = facts_.logit_soft_cap});

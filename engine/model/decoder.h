@@ -21,10 +21,12 @@ class Decoder final : public Model {
   void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) override;
 
  private:
-  // A block's output, of which each rank has a part, and the residual that it is added to.
+  // A block's output, of which each rank has a part, the residual that it is added to, and the
+  // place of the next block's input: x itself, or 8-bit if the next product is.
   struct Sum {
     TensorView x;
     TensorView residual;
+    TensorView in;
   };
 
   void Embed(const ModelInput& input, const StepTensors& s);

@@ -105,6 +105,17 @@ class SpecWriter {
     return absl::StrCat(prefix_, std::string(name), suffix);
   }
 
+  // The type of a matrix of the layer, and the tensor with its scales, if it is stored with them.
+  DType MatrixType(std::string_view name) const {
+    return config_.quantization.IsEightBit(Named(name, "")) ? DType::kE4M3 : dtype_;
+  }
+  std::string ScalesOf(std::string_view name) const {
+    const Quantization& how = config_.quantization;
+    const bool stored = how.source == Quantization::Source::kStored;
+    if (!stored || MatrixType(name) != DType::kE4M3) return "";
+    return Named(name, how.scale_suffix.c_str());
+  }
+
   // A vector of the whole width on every rank; without a name an empty one.
   void Vector(std::string_view name, const char* suffix, float dummy, float offset) {
     const int64_t hidden = config_.hidden_size;
@@ -154,7 +165,7 @@ class SpecWriter {
   // A matrix and a bias whose outputs are split: the rank's slice of each, stacked.
   void Columns(const std::vector<Output>& outputs, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
-    WeightSpec weight{.dtype = dtype_, .columns = hidden};
+    WeightSpec weight{.dtype = MatrixType(outputs[0].name), .columns = hidden};
     WeightSpec bias{.dtype = bias_dtype_};
     for (const Output& output : outputs) {
       const ShardRange rows = {output.first + output.shard.begin, output.shard.count};
@@ -165,7 +176,8 @@ class SpecWriter {
                               .rows = rows,
                               .columns = {0, hidden},
                               .order = order,
-                              .zero_rows = output.zero_rows});
+                              .zero_rows = output.zero_rows,
+                              .scales = ScalesOf(output.name)});
       if (!has_bias) continue;
       bias.rows += rows.count + output.zero_rows;
       bias.parts.push_back({.name = Named(output.name, ".bias"),
@@ -183,11 +195,12 @@ class SpecWriter {
   void Rows(std::string_view name, int64_t inputs, int64_t width, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
     const ShardRange shard = Shard(inputs, tp_);
-    WeightSpec weight{.dtype = dtype_, .rows = hidden, .columns = width};
+    WeightSpec weight{.dtype = MatrixType(name), .rows = hidden, .columns = width};
     weight.parts.push_back({.name = Named(name, ".weight"),
                             .shape = {hidden, inputs},
                             .rows = {0, hidden},
-                            .columns = shard});
+                            .columns = shard,
+                            .scales = ScalesOf(name)});
     WeightSpec bias{.dtype = bias_dtype_};
     if (has_bias) {
       bias.rows = tp_.rank == 0 ? hidden : 0;
@@ -276,7 +289,7 @@ DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
 // config implies them, a head that repeats a tied embedding, and what the family skips.
 bool IsIgnorable(const ModelConfig& config, const std::string& name) {
   const TensorNames& names = FindFamily(config.architecture)->names;
-  if (name.ends_with("rotary_emb.inv_freq")) return true;
+  if (name.ends_with("rotary_emb.inv_freq") || config.quantization.Unread(name)) return true;
   if (config.tie_embeddings && name == std::string(names.head) + ".weight") return true;
   return SkippedPrefix(names, name) != nullptr;
 }

@@ -19,6 +19,9 @@ class Linear {
   // The views must outlive this; bias may be empty.
   Linear(TensorView weight, TensorView bias) : weight_(weight), bias_(bias) {}
 
+  // Whether the weight is 8-bit: then x is, too.
+  bool eight_bit() const { return weight_.dtype == DType::kE4M3; }
+
   // x: [T, in], out: [T, out], as this rank holds them.
   void Apply(Backend& backend, TensorView x, TensorView out) const {
     backend.MatMul({.x = x, .w = weight_, .bias = bias_, .out = out});

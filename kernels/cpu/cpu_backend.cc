@@ -137,6 +137,10 @@ class CpuBackend final : public Backend {
     profiler_.Enter(StepPart::kElementwise);
     cpu::SiluMul(p, cores_);
   }
+  void Quantize(const QuantizeParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::Quantize(p, cores_);
+  }
   void GatherRows(const GatherRowsParams& p) override {
     profiler_.Enter(StepPart::kElementwise);
     cpu::GatherRows(p, cores_);

@@ -1,9 +1,10 @@
 // The operations of kernels/ops.h and family_operations.h on the CPU, in files of the same names.
-// Each returns when its result is complete. Activations are f32; weights, norm weights, biases and
-// the KV cache f32, bf16 or f16.
+// Each returns when its result is complete. Activations are f32, or 8-bit as the input of a
+// product; weights f32, bf16, f16 or 8-bit; norm weights, biases and the KV cache f32, bf16 or f16.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/vector/vector_kernels.h"
@@ -41,12 +42,40 @@ void MatMul(const MatMulParams& p, const Cores& cores);
 void RopeStoreKv(const RopeStoreKvParams& p, const Cores& cores);
 void PagedAttention(const PagedAttentionParams& p, const Cores& cores, AttentionSpace& space);
 void SiluMul(const SiluMulParams& p, const Cores& cores);
+void Quantize(const QuantizeParams& p, const Cores& cores);
 void GatherRows(const GatherRowsParams& p, const Cores& cores);
 void LayerNorm(const LayerNormParams& p, const Cores& cores);
 void AddScaled(const AddScaledParams& p, const Cores& cores);
 void Scale(const ScaleParams& p, const Cores& cores);
 void Gelu(const GeluParams& p, const Cores& cores);
 void Sample(const SampleParams& p, const Cores& cores);
+
+// Writes the row's elements and its scale (row_scale.h).
+void StoreEightBit(const float* row, const TensorView& out, int64_t t);
+
+// RowSink: where an operation writes a row of its result, as floats or as 8-bit elements with the
+// row's scale. One for each range of rows, on one thread.
+class RowSink {
+ public:
+  explicit RowSink(const TensorView& out) : out_(out) {
+    CHECK(out.dtype == DType::kF32 || out.dtype == DType::kE4M3);
+    if (eight_bit()) Scratch().resize(static_cast<size_t>(out.dim[1]));
+  }
+  // Row t's floats, to be written, and then finished before the next row.
+  float* Begin(int64_t t) const { return eight_bit() ? Scratch().data() : out_.row<float>(t); }
+  void Finish(int64_t t) const {
+    if (eight_bit()) StoreEightBit(Scratch().data(), out_, t);
+  }
+
+ private:
+  bool eight_bit() const { return out_.dtype == DType::kE4M3; }
+  static std::vector<float>& Scratch() {
+    thread_local std::vector<float> scratch;
+    return scratch;
+  }
+
+  const TensorView& out_;
+};
 
 // Rows in a range that is worth another thread, for rows of `row_cost` nanoseconds: to wake or
 // signal a thread costs about a microsecond.

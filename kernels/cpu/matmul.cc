@@ -1,6 +1,8 @@
 // MatMul: cuts the output into blocks of rows of w and tokens, sized for the caches; the threads
 // take blocks in order. The borders of blocks do not change the bits of their elements.
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "kernels/ceil_div.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -22,7 +24,9 @@ Cut CutFor(const MatMulParams& p, int threads) {
   constexpr int64_t kRows = 24;  // a multiple of every register tile
   Cut cut{n, tokens};
   if (tokens * n * k > kBlockProducts) {
-    const int64_t by_cache = kBlockBytes / (k * static_cast<int64_t>(SizeOf(p.w.dtype)));
+    const bool widened = p.w.dtype == DType::kE4M3;
+    const auto size = static_cast<int64_t>(SizeOf(widened ? DType::kF32 : p.w.dtype));
+    const int64_t by_cache = kBlockBytes / (k * size);
     const int64_t by_work = kBlockProducts / (k * std::min<int64_t>(tokens, 64));
     // Four blocks a thread, so that a thread that loses its core does not delay the rest.
     const int64_t by_threads = std::max(CeilDiv<int64_t>(n, threads * 4), by_work);
@@ -45,11 +49,44 @@ void AddBias(const MatMulParams& p, const MatMulBlock& b, int64_t first_row,
   }
 }
 
+// Rows of 8-bit elements as floats, on one thread until its next call.
+const float* Widened(const TensorView& m, int64_t first, int64_t rows, std::vector<float>& room) {
+  static const auto values = [] {
+    std::array<float, 256> table;
+    for (int i = 0; i < 256; ++i) table[i] = ToFloat(E4M3{static_cast<uint8_t>(i)});
+    return table;
+  }();
+  const int64_t k = m.dim[1];
+  room.resize(static_cast<size_t>(rows * k));
+  for (int64_t r = 0; r < rows; ++r) {
+    const E4M3* from = m.row<E4M3>(first + r);
+    for (int64_t i = 0; i < k; ++i) room[r * k + i] = values[from[i].bits];
+  }
+  return room.data();
+}
+
+void MatMulEightBit(const MatMulParams& p, MatMulBlock block, int64_t token, int64_t row,
+                    const VectorKernels& kernels) {
+  thread_local std::vector<float> x, w;
+  block.x = Widened(p.x, token, block.tokens, x);
+  block.w = {Widened(p.w, row, block.rows, w), DType::kF32};
+  block.x_stride = block.w_stride = block.k;
+  kernels.matmul(block);
+  for (int64_t t = 0; t < block.tokens; ++t) {
+    float* out = block.out + t * block.out_stride;
+    for (int64_t r = 0; r < block.rows; ++r) {
+      out[r] *= p.x.scales[token + t] * p.w.scales[row + r];
+    }
+  }
+}
+
 }  // namespace
 
 void MatMul(const MatMulParams& p, const Cores& cores) {
   const int64_t tokens = p.x.dim[0], k = p.x.dim[1], n = p.w.dim[0];
-  CHECK(p.x.dtype == DType::kF32 && p.out.dtype == DType::kF32);
+  const bool eight_bit = p.w.dtype == DType::kE4M3;
+  CHECK(p.x.dtype == (eight_bit ? DType::kE4M3 : DType::kF32) && p.out.dtype == DType::kF32);
+  CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
   CHECK(p.bias.empty() || p.bias.size() == n);
   if (tokens == 0 || n == 0) return;
@@ -68,7 +105,11 @@ void MatMul(const MatMulParams& p, const Cores& cores) {
                               .k = k,
                               .out = p.out.row<float>(token) + row,
                               .out_stride = p.out.row_stride};
-      cores.kernels.matmul(block);
+      if (eight_bit) {
+        MatMulEightBit(p, block, token, row, cores.kernels);
+      } else {
+        cores.kernels.matmul(block);
+      }
       if (!p.bias.empty()) AddBias(p, block, row, cores.kernels);
     }
   });

@@ -66,6 +66,10 @@ class DeviceOperations : public CudaBackend {
     profiler().Enter(StepPart::kElementwise);
     cuda::SiluMul(p, device());
   }
+  void Quantize(const QuantizeParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::Quantize(p, device());
+  }
   void GatherRows(const GatherRowsParams& p) override {
     profiler().Enter(StepPart::kElementwise);
     cuda::GatherRows(p, device());

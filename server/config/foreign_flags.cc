@@ -41,8 +41,6 @@ constexpr ForeignFlag kForeign[] = {
      "Quire serves gRPC and has no HTTP server for requests"},
 
     // The model.
-    {"quantization|q", kNone, true,
-     "it serves weights in float32, bfloat16 or float16: choose one with --dtype"},
     {"trust-remote-code", kNoEffect, false, "Quire never runs code of a checkpoint"},
     {"tokenizer-mode", kNone, true,
      "it has one tokenizer, which reads tokenizer.json, tokenizer.model or tekken.json"},

@@ -126,7 +126,9 @@ void AddConfig(const ModelConfig& model, CheckSection& section) {
   section.Add("context", absl::StrCat(CountText(model.max_position), " tokens"));
   section.Add("rotation", RotationText(model));
   section.Add("windows", WindowText(model));
-  section.Add("dtype", absl::StrCat(Name(model.stored_dtype), " says config.json"));
+  section.Add("dtype",
+              absl::StrCat(Name(model.stored_dtype), " says config.json",
+                           model.quantization.empty() ? "" : ", matrices in 8-bit floats"));
   section.Add("ranks",
               absl::StrCat("divides among ", absl::StrJoin(model.TensorParallelSizes(), ", ")));
 }

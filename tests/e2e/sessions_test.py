@@ -220,6 +220,15 @@ class SessionsTest(unittest.TestCase):
                     server.sessions.import_(file, "talk")
                 self.assertEqual(server.sessions.list(), [])
 
+    def test_a_file_of_the_wide_model_is_refused_by_its_8_bit_form(self):
+        with Server() as server:
+            self.check(0, server.say("talk", 0))
+            file = b"".join(server.sessions.export("talk"))
+        with Server("--quantization", "fp8") as server:
+            with self.assertRaisesRegex(quire.QuireError, "of model 'demo'"):
+                server.sessions.import_(file, "talk")
+            self.assertEqual(server.sessions.list(), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -217,6 +217,31 @@ TEST_F(EngineSetupTest, ChosenGraphSizesReachTheWorker) {
   EXPECT_THAT(PlanEngine(config_)->graph_sizes, ElementsAre());
 }
 
+TEST_F(EngineSetupTest, QuantizationHalvesTheMatrices) {
+  const absl::StatusOr<EngineSetup> wide = Plan();
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_EQ(wide->config.quantization, "none");
+  EXPECT_EQ(wide->model_options.width_multiple, 8);
+  EXPECT_EQ(SpecOf(*wide, 0).quantization, "none");
+  config_.quantization = "fp8";
+  const absl::StatusOr<EngineSetup> narrow = Plan();
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  EXPECT_EQ(narrow->config.quantization, "fp8");
+  EXPECT_EQ(narrow->config.dtype, "bfloat16");
+  EXPECT_EQ(narrow->model_options.width_multiple, 16);
+  EXPECT_EQ(SpecOf(*narrow, 0).quantization, "fp8");
+  // A byte less for each weight of a layer, beside four for each row: under a thousandth.
+  constexpr double kLayers = 32.0 * 4096 * (4096 + 2 * 1024 + 4096 + 3 * 14336);
+  EXPECT_NEAR(Part(*wide, "weights") - Part(*narrow, "weights"), kLayers, 2e-3 * kLayers);
+  // Of a model that is stored so, nothing else can be asked.
+  WriteModel(R"("quantization_config": {"quant_method": "fp8"})");
+  EXPECT_EQ(Plan()->config.quantization, "fp8");
+  config_.quantization = "auto";
+  EXPECT_EQ(Plan()->config.quantization, "fp8");
+  config_.quantization = "none";
+  EXPECT_EQ(Refusal().find("--quantization none: the model's matrices are stored"), 0u);
+}
+
 TEST_F(EngineSetupTest, CpuDefaultsAreUnchanged) {
   config_.device = "auto";
   config_.max_model_len = 512;

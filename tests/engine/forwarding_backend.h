@@ -43,6 +43,7 @@ class ForwardingBackend : public Backend {
   void RopeStoreKv(const RopeStoreKvParams& p) override { inner_->RopeStoreKv(p); }
   void PagedAttention(const PagedAttentionParams& p) override { inner_->PagedAttention(p); }
   void SiluMul(const SiluMulParams& p) override { inner_->SiluMul(p); }
+  void Quantize(const QuantizeParams& p) override { inner_->Quantize(p); }
   void GatherRows(const GatherRowsParams& p) override { inner_->GatherRows(p); }
   void LayerNorm(const LayerNormParams& p) override { inner_->LayerNorm(p); }
   void AddScaled(const AddScaledParams& p) override { inner_->AddScaled(p); }

@@ -71,6 +71,46 @@ TEST(MatMulTest, MatchesDoubleArithmeticAndIsTheSameOnEveryMachine) {
   }
 }
 
+// 8-bit elements with scales of rows: the same values in double arithmetic.
+TEST(MatMulTest, MultipliesEightBitRowsByTheirScales) {
+  for (const Shape& s : kShapes) {
+    Random random(77 + s.k);
+    Array x = Array::Normal(random, DType::kE4M3, {s.tokens, s.k}, 60.0);
+    Array w = Array::Normal(random, DType::kE4M3, {s.n, s.k}, 60.0);
+    Array bias = Array::Normal(random, DType::kF32, {s.n});
+    Array x_scales(DType::kF32, {s.tokens}), w_scales(DType::kF32, {s.n});
+    for (Array* scales : {&x_scales, &w_scales}) {
+      for (int64_t i = 0; i < scales->size(); ++i) {
+        scales->Set(i, static_cast<float>(0.001 + random.Uniform()));
+      }
+    }
+    TensorView scaled_x = x.view(), scaled_w = w.view();
+    scaled_x.scales = x_scales.floats();
+    scaled_w.scales = w_scales.floats();
+    Array first;
+    OnEveryMachine([&](Backend& backend, const Machine& machine) {
+      SCOPED_TRACE(machine.name());
+      Array out(DType::kF32, {s.tokens, s.n});
+      out.Fill(NAN);
+      backend.MatMul({.x = scaled_x, .w = scaled_w, .bias = bias.view(), .out = out.view()});
+      if (first.size() == 0) first = out.Copy();
+      ASSERT_TRUE(out.SameBits(first));
+    });
+    for (int64_t t = 0; t < s.tokens; ++t) {
+      for (int64_t j = 0; j < s.n; ++j) {
+        double sum = bias[j], size = std::abs(bias[j]);
+        for (int64_t i = 0; i < s.k; ++i) {
+          const double product = x_scales[t] * x[t * s.k + i] * w_scales[j] * w[j * s.k + i];
+          sum += product;
+          size += std::abs(product);
+        }
+        ASSERT_LE(std::abs(first[t * s.n + j] - sum), (SumError(s.k) + 4 * kRounding) * size)
+            << "at token " << t << " row " << j;
+      }
+    }
+  }
+}
+
 TEST(MatMulTest, IsExactOnSmallIntegers) {
   const Shape s{19, 211, 53};
   for (DType dtype : kFloatTypes) {

@@ -13,6 +13,7 @@
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/config_layers.h"
+#include "engine/model/checkpoint/config_quantization.h"
 #include "engine/model/checkpoint/config_reader.h"
 #include "engine/model/checkpoint/config_rope.h"
 #include "engine/model/checkpoint/families.h"
@@ -167,15 +168,6 @@ void ReadDType(ConfigReader& in, ModelConfig& out) {
 }
 
 void RefuseWhatChangesResults(ConfigReader& in) {
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    if (!in.Has(key)) continue;
-    ConfigReader quantized(in.At(key), absl::StrCat(in.where(), ": \"", key, "\""));
-    const bool named = quantized.Has("quant_method");
-    ConfigReader& reader = named ? quantized : in;
-    reader.Refuse(named ? "quant_method" : key,
-                  "weights in float32, bfloat16 or float16 without quantization");
-    if (named) in.Adopt(quantized.status());
-  }
   if (!in.Bool("is_causal", true)) in.Refuse("is_causal", "true: a causal language model");
   if (in.Bool("is_encoder_decoder", false)) in.Refuse("is_encoder_decoder", "false: decoder only");
 }
@@ -238,7 +230,10 @@ bool ReadConfig(ConfigReader& in, ConfigReader& text, const Family& family, Mode
   const bool sized = is_object && ReadShape(text, family, out);
   if (sized) ReadDecoder(text, family, out);
   // The settings around the decoder stand beside it, or in the object that has its sizes.
-  for (ConfigReader* reader : {&in, &text}) RefuseWhatChangesResults(*reader);
+  for (ConfigReader* reader : {&in, &text}) {
+    RefuseWhatChangesResults(*reader);
+    ReadQuantization(*reader, sized ? &family : nullptr, out);
+  }
   ConfigReader& dtype_at = in.Has("dtype") || in.Has("torch_dtype") ? in : text;
   ReadDType(dtype_at, out);
   ConfigReader& tie_at = in.Has("tie_word_embeddings") ? in : text;
@@ -287,7 +282,9 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir, UnreadKeys
   ConfigReader in(json, path);
   const Family* family = ReadFamily(in);
   if (family == nullptr) {
+    ModelConfig unknown;
     RefuseWhatChangesResults(in);
+    ReadQuantization(in, nullptr, unknown);
     return in.status();
   }
   ModelConfig out;
@@ -305,6 +302,7 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir, UnreadKeys
     if (text_key != nullptr) configs.push_back(&text);
     faults.Add(
         ReadGenerationConfig(dir + "/generation_config.json", configs, out, keys.generation));
+    faults.Add(ReadQuantizationFile(dir + "/hf_quant_config.json", *family, out));
   }
   keys.config = UnreadOf(in, text, text_key);
   if (unread != nullptr) *unread = std::move(keys);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint/decoder_facts.h"
+#include "engine/model/checkpoint/quantization.h"
 #include "kernels/dtype.h"
 
 namespace quire {
@@ -73,6 +74,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   DecoderFacts facts;
+  Quantization quantization;
   RopeConfig rope;
   RopeConfig local_rope;                 // of layers with Rotation::kLocal
   std::vector<Rotation> layer_rotation;  // [num_layers]

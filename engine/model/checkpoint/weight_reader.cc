@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -10,8 +11,11 @@
 #include <optional>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
+#include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/load_progress.h"
+#include "kernels/row_scale.h"
 
 namespace quire {
 namespace {
@@ -34,6 +38,7 @@ void ConvertRow(const char* from, char* to, int64_t count) {
 
 // The row of the piece's stored rows that becomes row r of the result.
 int64_t StoredRow(const WeightPiece& piece, int64_t r) {
+  if (piece.repeats) return 0;
   if (piece.order.empty()) return r;
   const auto run = static_cast<int64_t>(piece.order.size());
   return r / run * run + piece.order[static_cast<size_t>(r % run)];
@@ -54,8 +59,8 @@ void FillPadding(const WeightPiece& piece, char* out) {
 void Convert(const WeightPiece& piece, const char* stored, char* out) {
   const auto from_size = static_cast<int64_t>(SizeOf(piece.from));
   const auto to_size = static_cast<int64_t>(SizeOf(piece.to));
-  DispatchFloat(piece.from, [&](auto from_tag) {
-    DispatchFloat(piece.to, [&](auto to_tag) {
+  DispatchStored(piece.from, [&](auto from_tag) {
+    DispatchStored(piece.to, [&](auto to_tag) {
       for (int64_t r = 0; r < piece.rows.count; ++r) {
         ConvertRow<decltype(from_tag), decltype(to_tag)>(
             stored + (StoredRow(piece, r) * piece.stored_width + piece.columns.begin) * from_size,
@@ -63,6 +68,47 @@ void Convert(const WeightPiece& piece, const char* stored, char* out) {
       }
     });
   });
+}
+
+// Where a piece's elements and scales go: a buffer, or the device.
+struct Place {
+  char* elements;
+  char* scales;
+};
+
+// The wanted columns of `stored` as 8-bit elements, and the scales of their rows.
+void ConvertToEightBit(const WeightPiece& piece, const char* stored, const Place& out) {
+  std::vector<float> row(static_cast<size_t>(piece.stored_width));
+  DispatchFloat(piece.from, [&](auto tag) {
+    using From = decltype(tag);
+    for (int64_t r = 0; r < piece.rows.count; ++r) {
+      const int64_t at = StoredRow(piece, r) * piece.stored_width;
+      ConvertRow<From, float>(stored + at * static_cast<int64_t>(sizeof(From)),
+                              reinterpret_cast<char*>(row.data()), piece.stored_width);
+      float largest = 0;
+      for (float x : row) largest = std::fmax(largest, std::abs(x));
+      const RowScale scale = RowScaleFor(largest);
+      std::memcpy(out.scales + r * static_cast<int64_t>(sizeof(float)), &scale.scale,
+                  sizeof(float));
+      auto* to = reinterpret_cast<E4M3*>(out.elements + r * piece.width);
+      for (int64_t c = 0; c < piece.columns.count; ++c) {
+        to[c] = FromFloat<E4M3>(row[static_cast<size_t>(piece.columns.begin + c)] * scale.inverse);
+      }
+    }
+  });
+}
+
+absl::Status CheckScales(const Checkpoint& checkpoint, const WeightPiece& piece, const char* out) {
+  for (int64_t r = 0; r < piece.rows.count; ++r) {
+    float scale;
+    std::memcpy(&scale, out + r * static_cast<int64_t>(sizeof(scale)), sizeof(scale));
+    if (std::isfinite(scale) && scale > 0) continue;
+    const StoredTensor& stored = checkpoint.tensors().find(*piece.name)->second;
+    return absl::InvalidArgumentError(absl::StrCat(
+        checkpoint.path(stored), ": tensor \"", *piece.name, "\": element ",
+        piece.rows.begin + StoredRow(piece, r), " is ", scale, "; a scale is finite and above 0"));
+  }
+  return absl::OkStatus();
 }
 
 // Below this, whole rows are read sooner than the wanted columns of each.
@@ -74,7 +120,7 @@ int64_t RunBytes(const WeightPiece& piece) {
 
 bool ReadsColumnsAlone(const WeightPiece& piece) {
   return piece.order.empty() && piece.columns.count < piece.stored_width &&
-         RunBytes(piece) >= kLeastRunBytes;
+         RunBytes(piece) >= kLeastRunBytes && !piece.becomes_eight_bit();
 }
 
 // Bytes of the file that are read for a piece.
@@ -96,9 +142,10 @@ absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece,
   return absl::OkStatus();
 }
 
-// Reads a piece to `out`; `scratch` is reused from piece to piece.
-absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, char* out,
+// Reads a piece; `scratch` is reused from piece to piece.
+absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, const Place& place,
                        std::vector<char>& scratch) {
+  char* const out = place.elements;
   FillPadding(piece, out);
   if (ReadsColumnsAlone(piece)) {
     if (piece.from == piece.to) {
@@ -116,15 +163,26 @@ absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, c
   const auto row_bytes = piece.stored_width * static_cast<int64_t>(SizeOf(piece.from));
   const auto offset = static_cast<uint64_t>(piece.rows.begin * row_bytes);
   const auto bytes = static_cast<size_t>(piece.stored_bytes());
-  const bool as_stored = piece.from == piece.to && piece.order.empty();
+  const bool as_stored =
+      piece.from == piece.to && piece.order.empty() && !piece.repeats && !piece.are_scales;
   const bool whole = piece.columns.count == piece.stored_width;
   if (as_stored && whole && piece.width == piece.stored_width) {
     return checkpoint.Read(*piece.name, offset, {out, bytes});
   }
   scratch.resize(bytes);
-  const absl::Status read = checkpoint.Read(*piece.name, offset, scratch);
-  if (read.ok()) Convert(piece, scratch.data(), out);
-  return read;
+  RETURN_IF_ERROR(checkpoint.Read(*piece.name, offset, scratch));
+  if (piece.becomes_eight_bit()) {
+    ConvertToEightBit(piece, scratch.data(), place);
+  } else {
+    Convert(piece, scratch.data(), out);
+  }
+  return piece.are_scales ? CheckScales(checkpoint, piece, out) : absl::OkStatus();
+}
+
+// The place of a piece in a buffer, or its own where there is none.
+Place PlaceOf(const WeightPiece& piece, char* buffer) {
+  if (buffer == nullptr) return {piece.device, reinterpret_cast<char*>(piece.scales)};
+  return {buffer, buffer + piece.bytes()};
 }
 
 // The buffers, the pieces in them, and the waiting between readers and copier.
@@ -199,8 +257,7 @@ std::vector<std::thread> StartReaders(const Checkpoint& checkpoint,
       std::vector<char> scratch;
       while (const auto next = staging.Next()) {
         const WeightPiece& piece = pieces[next->piece];
-        char* const out = next->buffer == nullptr ? piece.device : next->buffer;
-        staging.Fill(*next, ReadPiece(checkpoint, piece, out, scratch));
+        staging.Fill(*next, ReadPiece(checkpoint, piece, PlaceOf(piece, next->buffer), scratch));
         progress.Add(BytesRead(piece), SteadyNowNs());
       }
     });
@@ -217,7 +274,11 @@ void CopyAll(const std::vector<WeightPiece>& pieces, Staging& staging, Backend& 
   std::deque<Copy> under_way;
   while (const auto filled = staging.Take()) {
     const WeightPiece& piece = pieces[filled->piece];
-    backend.CopyToDevice(piece.device, filled->buffer, static_cast<size_t>(piece.bytes()));
+    const Place from = PlaceOf(piece, filled->buffer);
+    backend.CopyToDevice(piece.device, from.elements, static_cast<size_t>(piece.bytes()));
+    if (piece.becomes_eight_bit()) {
+      backend.CopyToDevice(piece.scales, from.scales, static_cast<size_t>(piece.scale_bytes()));
+    }
     under_way.push_back({backend.Mark(), filled->buffer});
     if (under_way.size() < kCopiesUnderWay) continue;
     backend.WaitFor(under_way.front().mark);
@@ -231,6 +292,7 @@ void CopyAll(const std::vector<WeightPiece>& pieces, Staging& staging, Backend& 
 
 void AddPieces(const WeightPiece& whole, std::vector<WeightPiece>& pieces) {
   if (whole.rows.count == 0) return;
+  if (whole.repeats) return pieces.push_back(whole);
   const int64_t row_bytes = whole.stored_bytes() / whole.rows.count;
   // Runs of rows that change places stay together.
   const int64_t run = std::max<int64_t>(1, static_cast<int64_t>(whole.order.size()));
@@ -241,6 +303,7 @@ void AddPieces(const WeightPiece& whole, std::vector<WeightPiece>& pieces) {
     WeightPiece piece = whole;
     piece.rows = {whole.rows.begin + done, std::min(step, whole.rows.count - done)};
     piece.device += done * (whole.bytes() / whole.rows.count);
+    if (piece.scales != nullptr) piece.scales += done;
     pieces.push_back(piece);
   }
 }
@@ -256,7 +319,9 @@ absl::Status ReadWeights(const Checkpoint& checkpoint, const std::vector<WeightP
     for (size_t i = 0; i < pieces.size(); ++i) staging.AddFree(nullptr);
   } else {
     int64_t largest = 0;
-    for (const WeightPiece& piece : pieces) largest = std::max(largest, piece.bytes());
+    for (const WeightPiece& piece : pieces) {
+      largest = std::max(largest, piece.bytes() + piece.scale_bytes());
+    }
     // At least as many as copies in flight, and one to fill.
     const auto buffers = std::max<int64_t>(readers * kBuffersPerReader, kCopiesUnderWay + 1);
     memory = backend.AllocateHost(static_cast<size_t>(largest * buffers));

@@ -16,7 +16,8 @@
 namespace quire {
 
 // A rectangle of a stored matrix: some rows, and some of their columns; a vector is a matrix of one
-// column. On the device it is converted to `to`, and zeros fill its rows up to `width`.
+// column. On the device it is converted to `to`, and zeros fill its rows up to `width`. Where it
+// becomes 8-bit, whole stored rows decide the scales.
 struct WeightPiece {
   const std::string* name = nullptr;  // in the checkpoint
   DType from = DType::kF32;
@@ -28,11 +29,19 @@ struct WeightPiece {
   // Not empty: in each run of as many rows, row i of the result is row order[i] of the stored ones.
   std::span<const int32_t> order;
   char* device = nullptr;
+  float* scales = nullptr;  // on the device, of the rows of a piece that becomes 8-bit
+  bool are_scales = false;  // the elements are scales: each must be finite and above 0
+  bool repeats = false;     // the matrix has one row, which every row of the result repeats
 
+  bool becomes_eight_bit() const { return to == DType::kE4M3 && from != DType::kE4M3; }
   int64_t stored_bytes() const {
-    return rows.count * stored_width * static_cast<int64_t>(SizeOf(from));
+    return (repeats ? 1 : rows.count) * stored_width * static_cast<int64_t>(SizeOf(from));
   }
+  // On the device: of the elements, and of the scales that are made of them.
   int64_t bytes() const { return rows.count * width * static_cast<int64_t>(SizeOf(to)); }
+  int64_t scale_bytes() const {
+    return becomes_eight_bit() ? rows.count * static_cast<int64_t>(sizeof(float)) : 0;
+  }
 };
 
 struct WeightReading {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -18,8 +20,18 @@ constexpr int64_t kAlignment = 256;  // of each tensor; enough for vector loads 
 
 int64_t Width(const WeightSpec& spec) { return std::max<int64_t>(spec.columns, 1); }
 
-int64_t BytesOf(const WeightSpec& spec) {
+int64_t ElementBytes(const WeightSpec& spec) {
   return RoundUp(spec.rows * Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype)), kAlignment);
+}
+
+int64_t BytesOf(const WeightSpec& spec) {
+  const int64_t scales =
+      spec.dtype == DType::kE4M3 ? spec.rows * static_cast<int64_t>(sizeof(float)) : 0;
+  return ElementBytes(spec) + RoundUp(scales, kAlignment);
+}
+
+int64_t CountOf(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -35,25 +47,77 @@ absl::Status CheckStored(const Checkpoint& checkpoint, const StoredTensor& store
                                                    ", config.json makes it ",
                                                    ShapeText(part.shape)));
   }
+  if (!part.scales.empty()) {
+    if (stored.dtype == kStoredE4M3) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "stored as ", stored.dtype, "; config.json makes it ", kStoredE4M3));
+  }
   absl::StatusOr<DType> dtype = LoadableDType(stored.dtype);
   if (dtype.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(where, std::string(dtype.status().message())));
 }
 
-// The rectangle of a part of `spec` as pieces that go to `device`.
-void AddPart(const Checkpoint& checkpoint, const WeightPart& part, const WeightSpec& spec,
-             char* device, std::vector<WeightPiece>& pieces) {
-  const bool is_vector = part.columns.count == 0;
-  const auto& [name, stored] = *checkpoint.tensors().find(part.name);
+// A fault of the stored scales of a part.
+absl::Status CheckStoredScales(const Checkpoint& checkpoint, const StoredTensor& stored,
+                               const WeightPart& part) {
+  const std::string where =
+      absl::StrCat(checkpoint.path(stored), ": tensor \"", part.scales, "\": ");
+  // One for each row, or one in all; either as a column.
+  const std::vector<int64_t>& shape = stored.shape;
+  const int64_t rows = shape.empty() ? 1 : shape[0];
+  const bool is_column = shape.size() <= 1 || (shape.size() == 2 && shape[1] == 1);
+  if (!is_column || (rows != 1 && rows != part.shape[0])) {
+    return absl::InvalidArgumentError(absl::StrCat(where, "has shape ", ShapeText(shape),
+                                                   "; the scales of ", part.name, " are 1 or ",
+                                                   part.shape[0]));
+  }
+  absl::StatusOr<DType> dtype = LoadableDType(stored.dtype);
+  if (dtype.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where, std::string(dtype.status().message())));
+}
+
+// The scales of a part that is stored 8-bit, as pieces that go to `device`.
+void AddScales(const Checkpoint& checkpoint, const WeightPart& part, float* device,
+               std::vector<WeightPiece>& pieces) {
+  const auto& [name, stored] = *checkpoint.tensors().find(part.scales);
+  const bool one = CountOf(stored.shape) == 1;
   AddPieces({.name = &name,
              .from = *LoadableDType(stored.dtype),
+             .to = DType::kF32,
+             .rows = {one ? 0 : part.rows.begin, part.rows.count},
+             .columns = {0, 1},
+             .order = one ? std::span<const int32_t>() : part.order,
+             .device = reinterpret_cast<char*>(device),
+             .are_scales = true,
+             .repeats = one},
+            pieces);
+}
+
+// Where a part goes: from a row of the spec's tensor on.
+struct PartPlace {
+  const TensorView& tensor;
+  int64_t row;
+};
+
+// The rectangle of a part of `spec` as pieces.
+void AddPart(const Checkpoint& checkpoint, const WeightPart& part, const WeightSpec& spec,
+             const PartPlace& to, std::vector<WeightPiece>& pieces) {
+  const bool is_vector = part.columns.count == 0;
+  const auto& [name, stored] = *checkpoint.tensors().find(part.name);
+  const int64_t row_bytes = Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype));
+  char* const device = to.tensor.ptr<char>() + to.row * row_bytes;
+  float* const scales = to.tensor.scales == nullptr ? nullptr : to.tensor.scales + to.row;
+  if (!part.scales.empty()) AddScales(checkpoint, part, scales, pieces);
+  AddPieces({.name = &name,
+             .from = part.scales.empty() ? *LoadableDType(stored.dtype) : DType::kE4M3,
              .to = spec.dtype,
              .stored_width = is_vector ? 1 : part.shape[1],
              .rows = part.rows,
              .columns = is_vector ? ShardRange{0, 1} : part.columns,
              .width = Width(spec),
              .order = part.order,
-             .device = device},
+             .device = device,
+             .scales = scales},
             pieces);
 }
 
@@ -78,14 +142,15 @@ absl::Status Weights::Check(const Checkpoint& checkpoint, std::span<const Weight
   std::set<std::string> used;
   for (const WeightSpec& spec : specs) {
     for (const WeightPart& part : spec.parts) {
-      if (!used.insert(part.name).second) continue;  // a part of a fused matrix
-      const auto it = tensors.find(part.name);
-      if (it != tensors.end()) {
-        wrong.Add(CheckStored(checkpoint, it->second, part));
-      } else {
-        missing.Add(
-            absl::StrCat(checkpoint.listing_path(), ": tensor \"", part.name, "\": is missing"));
-      }
+      const auto check = [&](const std::string& name, auto fault) {
+        // Used before: a part of a fused matrix.
+        if (name.empty() || !used.insert(name).second) return;
+        const auto it = tensors.find(name);
+        if (it != tensors.end()) return wrong.Add(fault(checkpoint, it->second, part));
+        missing.Add(absl::StrCat(checkpoint.listing_path(), ": tensor \"", name, "\": is missing"));
+      };
+      check(part.name, CheckStored);
+      check(part.scales, CheckStoredScales);
     }
   }
   for (const auto& [name, tensor] : tensors) {
@@ -116,6 +181,9 @@ absl::StatusOr<Weights> Weights::Allocate(std::span<const WeightSpec> specs, Bac
   for (const WeightSpec& spec : specs) {
     TensorView view;
     if (spec.rows > 0 && spec.columns > 0) view = {at, spec.dtype, {spec.rows, spec.columns}};
+    if (!view.empty() && spec.dtype == DType::kE4M3) {
+      view.scales = reinterpret_cast<float*>(at + ElementBytes(spec));
+    }
     if (spec.rows > 0 && spec.columns == 0) view = {at, spec.dtype, {spec.rows}};
     weights.views_.push_back(view);
     at += BytesOf(spec);
@@ -132,12 +200,10 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
   std::vector<WeightPiece> pieces;
   for (size_t i = 0; i < specs.size(); ++i) {
     const WeightSpec& spec = specs[i];
-    char* const at = weights.views_[i].ptr<char>();
-    const int64_t row_bytes = Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype));
     int64_t row = 0;
     for (const WeightPart& part : spec.parts) {
       CHECK_LE(row + part.rows.count, spec.rows);
-      AddPart(checkpoint, part, spec, at + row * row_bytes, pieces);
+      AddPart(checkpoint, part, spec, {weights.views_[i], row}, pieces);
       row += part.rows.count + part.zero_rows;
     }
   }
@@ -157,7 +223,14 @@ absl::StatusOr<Weights> Weights::MakeDummy(std::span<const WeightSpec> specs, Ba
     const TensorView& view = weights.views_[i];
     if (view.empty()) continue;
     if (specs[i].columns > 0) {
-      backend.FillUniform({.out = view, .seed = i, .amplitude = kAmplitude});
+      // Of 8-bit elements, most of the range.
+      constexpr float kEightBit = 256;
+      const bool narrow = view.scales != nullptr;
+      backend.FillUniform({.out = view, .seed = i, .amplitude = narrow ? kEightBit : kAmplitude});
+      if (!narrow) continue;
+      const std::vector<float> scales(static_cast<size_t>(view.dim[0]), kAmplitude / kEightBit);
+      backend.CopyToDevice(view.scales, scales.data(), scales.size() * sizeof(float));
+      backend.Synchronize();
       continue;
     }
     std::vector<char> values(static_cast<size_t>(view.bytes()));

@@ -27,10 +27,15 @@ struct WeightPart {
   // Not empty: in each run of as many rows, loaded row i is stored row order[i]. Divides the rows.
   std::vector<int32_t> order;
   int64_t zero_rows = 0;  // behind the part
+  // Of a part that is stored 8-bit: the tensor with its scales, one for each stored row or one in
+  // all.
+  std::string scales;
 };
 
 // One device tensor: its parts stacked along dimension 0, then rows of zeros up to `rows`. Behind
-// the columns of a part come zeros up to `columns`.
+// the columns of a part come zeros up to `columns`. An 8-bit tensor has scales: those of its parts,
+// or, of parts that are stored wide, those that make each row's largest element the largest 8-bit
+// one.
 struct WeightSpec {
   DType dtype = DType::kF32;
   int64_t rows = 0;

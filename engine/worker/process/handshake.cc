@@ -47,6 +47,7 @@ Json SpecJson(const WorkerSpec& spec) {
   const ModelOptions& model = spec.model_options;
   const KvLayout& kv = spec.kv_layout;
   return {{"model_dir", spec.model_dir},
+          {"quantization", spec.quantization},
           {"rank", spec.tp.rank},
           {"ranks", spec.tp.size},
           {"weight_dtype", Name(model.weight_dtype)},
@@ -76,6 +77,7 @@ Json SpecJson(const WorkerSpec& spec) {
 WorkerSpec ReadSpec(ConfigReader& reader) {
   WorkerSpec spec;
   spec.model_dir = reader.String("model_dir", "");
+  spec.quantization = reader.String("quantization", "");
   spec.tp.size = static_cast<int32_t>(reader.Int("ranks", 1, kMaxInt));
   spec.tp.rank = static_cast<int32_t>(reader.Int("rank", 0, spec.tp.size - 1));
   spec.worker.max_num_seqs = Int32(reader, "max_num_seqs");

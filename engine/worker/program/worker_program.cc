@@ -19,6 +19,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/checkpoint/config_quantization.h"
 #include "engine/worker/process/worker_process.h"
 #include "engine/worker/program/rank_loop.h"
 #include "engine/worker/remote/relay.h"
@@ -62,7 +63,9 @@ class Orders {
 
   absl::StatusOr<WorkerOrder> Await() {
     ASSIGN_OR_RETURN(WorkerOrder order, DecodeOrder(AwaitText()));
-    ASSIGN_OR_RETURN(order.spec.model, ModelConfig::Load(order.spec.model_dir));
+    WorkerSpec& spec = order.spec;
+    ASSIGN_OR_RETURN(spec.model, ModelConfig::Load(spec.model_dir));
+    RETURN_IF_ERROR(ChooseQuantization(spec.quantization, spec.model));
     return order;
   }
   // The next message, of any kind.

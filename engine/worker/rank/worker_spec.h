@@ -25,7 +25,8 @@ struct WorkerOptions {
 
 struct WorkerSpec {
   std::string model_dir;
-  ModelConfig model;
+  std::string quantization = "auto";  // as ChooseQuantization takes it
+  ModelConfig model;                  // of both; no part of an order to another process
   TpInfo tp;
   ModelOptions model_options;
   KvLayout kv_layout;  // of this rank

@@ -2,9 +2,9 @@
 // names. Each CHECKs its shapes and enqueues kernels on the device's stream. None allocates,
 // synchronises, or reads device memory on the host.
 //
-// Activations, the residual stream, weights and KV have one type, bf16 or f16; norm weights and
-// biases that type or f32; logits and the rope table f32. Block sizes are 16, 32 and 64;
-// device_limits.h has the other shapes.
+// Activations, the residual stream, weights and KV have one type, bf16 or f16; weights and the
+// input of a product may be 8-bit; norm weights and biases have that type or f32; logits and the
+// rope table f32. Block sizes are 16, 32 and 64; device_limits.h has the other shapes.
 #pragma once
 
 #include "kernels/buffer.h"
@@ -24,6 +24,7 @@ void RmsNorm(const RmsNormParams& p, const Device& device);
 // positions and slots before its wait (rule 2 of launch.h).
 void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled = false);
 void SiluMul(const SiluMulParams& p, const Device& device);
+void Quantize(const QuantizeParams& p, const Device& device);
 void GatherRows(const GatherRowsParams& p, const Device& device);
 void LayerNorm(const LayerNormParams& p, const Device& device);
 void AddScaled(const AddScaledParams& p, const Device& device);

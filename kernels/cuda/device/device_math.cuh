@@ -51,6 +51,15 @@ __device__ __forceinline__ void Store(T* to, const Vector<T>& value) {
   *reinterpret_cast<Vector<T>*>(to) = value;
 }
 
+// Largest value of the 32 lanes, in each; NaN counts as none.
+__device__ __forceinline__ float WarpMax(float x) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
+  }
+  return x;
+}
+
 // Sum over the 32 lanes, the same bits in each, in an order fixed by the lane numbers.
 __device__ __forceinline__ float WarpSum(float x) {
 #pragma unroll

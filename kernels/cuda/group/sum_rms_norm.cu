@@ -229,7 +229,7 @@ void SumRmsNorm(const RmsNormParams& p, SumPath path, const GroupView& group,
   CheckRmsNorm(p);
   CHECK(!p.residual.empty());
   if (p.x.dim[0] == 0) return;
-  if (p.x.dim[1] > kMostWidth) {
+  if (p.x.dim[1] > kMostWidth || p.out.dtype != p.x.dtype) {
     AllReduceSum(p.x, path, group, device);
     return RmsNorm(p, device);
   }

@@ -15,6 +15,7 @@ cudaDataType_t LtType(DType dtype) {
   switch (dtype) {
     case DType::kBF16: return CUDA_R_16BF;
     case DType::kF16: return CUDA_R_16F;
+    case DType::kE4M3: return CUDA_R_8F_E4M3;
     default: CHECK(dtype == DType::kF32); return CUDA_R_32F;
   }
 }
@@ -63,6 +64,12 @@ LtProduct::LtProduct(const MatMulParams& p)
     : p_(p), w_(LayoutOf(p.w)), x_(LayoutOf(p.x)), out_(LayoutOf(p.out)) {
   CUDA_CHECK(cublasLtMatmulDescInit(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   Set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (p.w.scales != nullptr) {
+    Set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    Set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    Set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(p.w.scales));
+    Set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(p.x.scales));
+  }
   if (!p.bias.empty()) {
     Set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     Set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, LtType(p.bias.dtype));

@@ -47,9 +47,11 @@ void CheckParams(const MatMulParams& p) {
   const int64_t tokens = p.x.dim[0], k = p.x.dim[1], n = p.w.dim[0];
   CHECK(p.x.rank == 2 && p.w.rank == 2 && p.out.rank == 2);
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
-  CHECK(p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
   CHECK(p.w.dtype == p.x.dtype);
-  CHECK(p.out.dtype == p.x.dtype || p.out.dtype == DType::kF32);
+  const bool eight_bit = p.x.dtype == DType::kE4M3;
+  CHECK(eight_bit || p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
+  CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
+  CHECK(eight_bit || p.out.dtype == p.x.dtype || p.out.dtype == DType::kF32);
   CHECK(p.bias.empty() || (p.bias.size() == n && p.bias.dtype == p.out.dtype));
   CHECK(k > 0);
 }

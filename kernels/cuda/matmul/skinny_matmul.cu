@@ -21,6 +21,7 @@
 #include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
 #include "kernels/cuda/matmul/skinny_matmul.h"
+#include "kernels/device_limits.h"
 
 namespace quire::cuda {
 namespace {
@@ -31,7 +32,15 @@ constexpr int kGroupRows = 16;
 constexpr int kTileTokens = 8;
 // Groups of a pass. Each pass reads the activations again; each group takes four registers a tile.
 constexpr int kMaxGroups = 4;
-constexpr int kChunk = 64;  // columns; 128 bytes of a row are one line of the cache
+constexpr int kChunkBytes = 128;  // of a row: one line of the cache
+// Columns of a chunk, of its half, and of a lane's 16 bytes.
+template <typename T>
+constexpr int kChunk = kChunkBytes / sizeof(T);
+template <typename T>
+constexpr int kHalf = kChunk<T> / 2;
+template <typename T>
+constexpr int kVector = 16 / sizeof(T);
+static_assert(kCudaLimits.eight_bit_multiple == kVector<__nv_fp8_e4m3>);
 // A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven units a warp keep 112 KB in flight to
 // a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us. A ring of thirteen is
 // still filling when the small kernels between two products end, which pays where a product is many
@@ -43,7 +52,7 @@ constexpr int kLargeWidth = 4096;
 constexpr int kEarlySlots = 2;
 constexpr int kUnitVectors = 4;
 constexpr int kUnitBytes = kUnitVectors * 32 * 16;
-static_assert(kUnitBytes == kGroupRows * kChunk * 2);
+static_assert(kUnitBytes == kGroupRows * kChunkBytes);
 
 // The sums of two tiles of a group, or of one tile of two groups, are exchanged at a time: one
 // output a thread. With 20 floats a token the eight rows and four token pairs of a store hit 32
@@ -71,7 +80,9 @@ static_assert(sizeof(Shared<kSlotsOfLarge>) <= 227 * 1024);
 struct Product {
   const void* x;
   const void* w;
-  const void* bias;  // null: none
+  const void* bias;       // null: none
+  const float* x_scales;  // [tokens] and [n]; null if the elements are the values
+  const float* w_scales;
   void* out;
   int tokens, n, k;
   int64_t x_stride, w_stride, out_stride;
@@ -107,9 +118,10 @@ struct Pass {
   }
 };
 
-// A lane's part of the two operands. Of 32 columns the matrix units expect lane (row, quarter q) to
-// have columns 2q, 2q+1, 2q+8, 2q+9 of each 16. Any other columns give the same sum if both
-// operands agree, so a lane takes columns 8q .. 8q+7: 16 bytes as they lie in memory.
+// A lane's part of the two operands. Of 64 bytes of a row the matrix units expect lane (row,
+// quarter q) to have four bytes at each of 4q, 4q + 16, 4q + 32 and 4q + 48. Any other columns give
+// the same sum if both operands agree, so a lane takes the 16 bytes from 16q on as they lie in
+// memory.
 struct WeightUnit {
   uint4 at[2][2];  // [half of the chunk][row, row + 8]
 };
@@ -146,12 +158,12 @@ class WeightStream {
       : p_(p),
         share_(share),
         row_(threadIdx.x % 32 / 4),
-        column_(threadIdx.x % 4 * 8),
+        column_(threadIdx.x % 4 * kVector<T>),
         ring_(SharedAddress(shared.rings[threadIdx.x / 32]) + threadIdx.x % 32 * 16),
         policy_(EvictFirst()),
         pass_(share),
         chunk_(threadIdx.x / 32) {
-    if (chunk_ * kChunk >= p.k) pass_.begin = share.end;  // this warp has no chunk
+    if (chunk_ * kChunk<T> >= p.k) pass_.begin = share.end;  // this warp has no chunk
 #pragma unroll 1
     for (int i = 0; i < kSlots; ++i) {
       if (i >= kEarlySlots && !shared.PredecessorEnded()) CopyWait<kEarlySlots - 1>();
@@ -197,9 +209,9 @@ class WeightStream {
     const T* const high = Row(row + 8);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int column = chunk_ * kChunk + half * 32 + column_;
+      const int column = chunk_ * kChunk<T> + half * kHalf<T> + column_;
       const int bytes = column < p_.k ? 16 : 0;
-      const int at = min(column, p_.k - 8);
+      const int at = min(column, p_.k - kVector<T>);
       CopyAsync(to + half * 2 * 512, low + at, bytes, policy_);
       CopyAsync(to + (half * 2 + 1) * 512, high + at, bytes, policy_);
     }
@@ -208,7 +220,7 @@ class WeightStream {
     if (++group_ < pass_.groups) return;
     group_ = 0;
     chunk_ += kWarps;
-    if (chunk_ * kChunk < p_.k) return;
+    if (chunk_ * kChunk<T> < p_.k) return;
     chunk_ = threadIdx.x / 32;
     pass_.Advance(share_);
   }
@@ -232,7 +244,7 @@ class ActivationStream {
       : p_(p),
         end_(end),
         token_(threadIdx.x % 32 / 4),
-        column_(threadIdx.x % 4 * 8),
+        column_(threadIdx.x % 4 * kVector<T>),
         chunk_(threadIdx.x / 32) {}
 
   __device__ __forceinline__ Activations<kTiles> Next() {
@@ -242,7 +254,7 @@ class ActivationStream {
       const int token = tile * kTileTokens + token_;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int column = chunk_ * kChunk + half * 32 + column_;
+        const int column = chunk_ * kChunk<T> + half * kHalf<T> + column_;
         const T* const from = static_cast<const T*>(p_.x) + token * p_.x_stride + column;
         const bool within = token < p_.tokens && column < p_.k;
         x.at[tile][half] = within ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
@@ -315,6 +327,7 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
     const int t = part % kTiles * kTileTokens + token;
     const int r = (pass.begin + group) * kGroupRows + row;
     if (group < pass.groups && r < p.n && t < p.tokens) {
+      if (p.w_scales != nullptr) total *= p.x_scales[t] * p.w_scales[r];
       if (p.bias != nullptr) total += ToFloat(static_cast<const Out*>(p.bias)[r]);
       static_cast<Out*>(p.out)[t * p.out_stride + r] = FromFloat<Out>(total);
     }
@@ -340,7 +353,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   WeightStream<T, kSlots> weights(p, share, shared);
   PdlWait();
 
-  const int chunks = CeilDiv(p.k, kChunk);
+  const int chunks = CeilDiv(p.k, kChunk<T>);
   constexpr int kAhead = kChunksAhead<kTiles>;
   const int end = RoundUp(chunks, kWarps * kAhead);
   ActivationStream<T, kTiles> activations(p, end);
@@ -396,11 +409,15 @@ void PrepareSkinnyMatMul() {
   Prepare<__nv_bfloat16, float>();
   Prepare<__half, __half>();
   Prepare<__half, float>();
+  Prepare<__nv_fp8_e4m3, __nv_bfloat16>();
+  Prepare<__nv_fp8_e4m3, __half>();
+  Prepare<__nv_fp8_e4m3, float>();
 }
 
 bool FitsSkinnyMatMul(const MatMulParams& p) {
   constexpr int64_t kMaxDim = int64_t{1} << 30;
-  return p.w.dim[1] % 8 == 0 && p.w.row_stride % 8 == 0 && p.x.row_stride % 8 == 0 &&
+  const int64_t vector = 16 / static_cast<int64_t>(SizeOf(p.w.dtype));
+  return p.w.dim[1] % vector == 0 && p.w.row_stride % vector == 0 && p.x.row_stride % vector == 0 &&
          Aligned(p.x.data) && Aligned(p.w.data) && p.w.dim[0] < kMaxDim && p.w.dim[1] < kMaxDim;
 }
 
@@ -410,6 +427,8 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
   const Product product{.x = p.x.data,
                         .w = p.w.data,
                         .bias = p.bias.data,
+                        .x_scales = p.x.scales,
+                        .w_scales = p.w.scales,
                         .out = p.out.data,
                         .tokens = static_cast<int>(p.x.dim[0]),
                         .n = static_cast<int>(p.w.dim[0]),
@@ -425,6 +444,11 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
                     .shared_bytes = sized.shared_bytes};
     Launch(device, grid, sized.kernel, product);
   };
+  if (p.x.dtype == DType::kE4M3) {
+    return DispatchDevice(p.out.dtype, [&](auto out) {
+      launch(KernelFor<__nv_fp8_e4m3, decltype(out)>(product.tokens, large));
+    });
+  }
   DispatchHalf(p.x.dtype, [&](auto tag) {
     using T = decltype(tag);
     if (p.out.dtype == DType::kF32) {

@@ -1,11 +1,11 @@
 // EachElement: out = fn(first) or fn(first, second), element by element. Computes in floats and
-// rounds once.
+// rounds once, to 8 bits by rows.
 #pragma once
 
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/rows/eight_bit_row.cuh"
 #include "kernels/cuda/rows/row_layout.h"
-#include "kernels/cuda/rows/row_math.cuh"
 
 namespace quire::cuda {
 
@@ -58,19 +58,87 @@ __global__ void __launch_bounds__(kElementThreads)
   }
 }
 
+// A row of 8-bit elements by one block: all its values lie in registers until its scale is known.
+template <typename T>
+struct RowArgs {
+  const T* first;
+  int64_t first_stride;
+  const T* second;
+  int64_t second_stride;
+  __nv_fp8_e4m3* out;
+  int64_t out_stride;
+  float* scales;
+  int32_t width;
+};
+
+template <typename T, typename Fn, int kEights>
+__global__ void __launch_bounds__(kMaxNormThreads) EachRowKernel(RowArgs<T> a, const Fn fn) {
+  constexpr bool kBoth = Fn::kOperands == 2;
+  PdlTrigger();
+  PdlWait();
+  const int64_t row = blockIdx.x;
+  Eight x[kEights] = {};
+#pragma unroll
+  for (int i = 0; i < kEights; ++i) {
+    const int at = RowOffset(i);
+    if (at >= a.width) continue;
+    x[i] = LoadEight(a.first + row * a.first_stride + at);
+    Eight y = {};
+    if constexpr (kBoth) y = LoadEight(a.second + row * a.second_stride + at);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if constexpr (kBoth) {
+        x[i].at[j] = fn(x[i].at[j], y.at[j]);
+      } else {
+        x[i].at[j] = fn(x[i].at[j]);
+      }
+    }
+  }
+  StoreEightBit(x, a.width, a.out + row * a.out_stride, a.scales + row);
+}
+
+template <typename Fn>
+void EachRow(const TensorView& first, const TensorView& second, const TensorView& out, const Fn& fn,
+             const Device& device) {
+  constexpr int kMostEights = 4;
+  static_assert(kCudaLimits.max_eight_bit_width == kMostEights * kMaxNormThreads * 8);
+  CHECK_LE(out.dim[1], kCudaLimits.max_eight_bit_width);
+  DispatchHalf(first.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const RowArgs<T> args{.first = first.ptr<T>(),
+                          .first_stride = first.row_stride,
+                          .second = second.ptr<T>(),
+                          .second_stride = second.row_stride,
+                          .out = out.ptr<__nv_fp8_e4m3>(),
+                          .out_stride = out.row_stride,
+                          .scales = out.scales,
+                          .width = static_cast<int32_t>(out.dim[1])};
+    const int64_t eights = out.dim[1] / 8;
+    const auto launch = [&](auto kernel, int64_t of_thread) {
+      const unsigned threads = ThreadsFor(CeilDiv(eights, of_thread), kMaxNormThreads);
+      Launch(device, {.blocks = Blocks(out.dim[0], 1), .threads = threads}, kernel, args, fn);
+    };
+    if (eights <= kMaxNormThreads) return launch(EachRowKernel<T, Fn, 1>, 1);
+    if (eights <= 2 * kMaxNormThreads) return launch(EachRowKernel<T, Fn, 2>, 2);
+    launch(EachRowKernel<T, Fn, kMostEights>, kMostEights);
+  });
+}
+
 // Fn has a device operator() of Fn::kOperands floats, and `second` is empty if that is 1. `out` may
-// be one of the operands. All have rows of eights, one type and one shape.
+// be one of the operands. All have rows of eights, one shape, and one type or an 8-bit `out`.
 template <typename Fn>
 void EachElement(const TensorView& first, const TensorView& second, const TensorView& out,
                  const Fn& fn, const Device& device) {
   CHECK_EQ(second.empty(), Fn::kOperands == 1);
-  for (const TensorView* x : {&first, &second, &out}) {
+  CheckOutOfEights(first.dtype, out);
+  for (const TensorView* x : {&first, &second}) {
     if (x->empty()) continue;
     CheckRowsOfEights(*x);
-    CHECK(x->dtype == out.dtype && x->dim[0] == out.dim[0] && x->dim[1] == out.dim[1]);
+    CHECK(x->dtype == first.dtype && x->dim[0] == out.dim[0] && x->dim[1] == out.dim[1]);
   }
   const int64_t width = out.dim[1] / 8, eights = out.dim[0] * width;
   if (eights == 0) return;
+  if (out.dtype != first.dtype) return EachRow(first, second, out, fn, device);
   static_assert(kCudaLimits.max_elements / 8 < int64_t{1} << 31);
   CHECK_LT(eights, int64_t{1} << 31);
   DispatchDevice(out.dtype, [&](auto tag) {

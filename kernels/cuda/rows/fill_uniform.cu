@@ -4,8 +4,8 @@
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/exact_math.cuh"
+#include "kernels/cuda/rows/eight_bit_row.cuh"
 #include "kernels/cuda/rows/row_layout.h"
-#include "kernels/cuda/rows/row_math.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -30,7 +30,9 @@ __global__ void __launch_bounds__(kThreads)
         eight.at[quad * 4 + j] = __fmul_rn(amplitude, __fsub_rn(2.0f * u, 1.0f));
       }
     }
-    if (i + 8 <= size) {
+    if constexpr (kEightBit<T>) {
+      *reinterpret_cast<uint2*>(out + i) = PackEightBit(eight, 1.0f);
+    } else if (i + 8 <= size) {
       StoreEight(out + i, eight);
     } else {
 #pragma unroll
@@ -50,10 +52,13 @@ void FillUniform(const FillUniformParams& p, const Device& device) {
   const Grid grid{.blocks = std::min(Blocks(p.out.size(), 8 * kThreads),
                                      static_cast<unsigned>(device.num_sms * 8)),
                   .threads = kThreads};
-  DispatchDevice(p.out.dtype, [&](auto tag) {
+  const auto launch = [&](auto tag) {
     using T = decltype(tag);
     Launch(device, grid, FillUniformKernel<T>, p.out.ptr<T>(), p.out.size(), p.seed, p.amplitude);
-  });
+  };
+  if (p.out.dtype != DType::kE4M3) return DispatchDevice(p.out.dtype, launch);
+  CHECK_EQ(p.out.size() % 8, 0);
+  launch(__nv_fp8_e4m3{});
 }
 
 }  // namespace quire::cuda

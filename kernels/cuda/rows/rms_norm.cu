@@ -5,8 +5,8 @@
 namespace quire::cuda {
 namespace {
 
-template <typename T, typename Weight, int kEights>
-__global__ void __launch_bounds__(kMaxNormThreads) RmsNormKernel(RmsArgs<T, Weight> a) {
+template <typename T, typename Weight, typename Out, int kEights>
+__global__ void __launch_bounds__(kMaxNormThreads) RmsNormKernel(RmsArgs<T, Weight, Out> a) {
   PdlTrigger();
   Eight weight[kEights], x[kEights];
   LoadWeights(a, weight);
@@ -24,16 +24,22 @@ __global__ void __launch_bounds__(kMaxNormThreads) RmsNormKernel(RmsArgs<T, Weig
   NormRow(a, blockIdx.x, weight, x);
 }
 
-template <typename T, typename Weight>
+template <typename T, typename Weight, typename Out>
 void LaunchRmsNorm(const RmsNormParams& p, const Device& device) {
-  const RmsArgs<T, Weight> args = ArgsOf<T, Weight>(p);
+  const auto args = ArgsOf<T, Weight, Out>(p);
   const int64_t eights = p.x.dim[1] / 8;
   const Grid grid{.blocks = Blocks(p.x.dim[0], 1), .threads = ThreadsFor(eights, kMaxNormThreads)};
   if (eights <= kMaxNormThreads) {
-    Launch(device, grid, RmsNormKernel<T, Weight, 1>, args);
+    Launch(device, grid, RmsNormKernel<T, Weight, Out, 1>, args);
   } else {
-    Launch(device, grid, RmsNormKernel<T, Weight, 2>, args);
+    Launch(device, grid, RmsNormKernel<T, Weight, Out, 2>, args);
   }
+}
+
+template <typename T, typename Weight>
+void LaunchTo(const RmsNormParams& p, const Device& device) {
+  if (p.out.dtype == DType::kE4M3) return LaunchRmsNorm<T, Weight, __nv_fp8_e4m3>(p, device);
+  LaunchRmsNorm<T, Weight, T>(p, device);
 }
 
 }  // namespace
@@ -43,9 +49,9 @@ void RmsNorm(const RmsNormParams& p, const Device& device) {
   if (p.x.dim[0] == 0) return;
   DispatchDevice(p.x.dtype, [&](auto tag) {
     using T = decltype(tag);
-    if (p.weight.dtype == p.x.dtype) return LaunchRmsNorm<T, T>(p, device);
+    if (p.weight.dtype == p.x.dtype) return LaunchTo<T, T>(p, device);
     CHECK(p.weight.dtype == DType::kF32);
-    LaunchRmsNorm<T, float>(p, device);
+    LaunchTo<T, float>(p, device);
   });
 }
 

@@ -4,34 +4,37 @@
 #pragma once
 
 #include "kernels/cuda/device/dispatch.h"
-#include "kernels/cuda/rows/block_row.cuh"
+#include "kernels/cuda/rows/eight_bit_row.cuh"
 #include "kernels/cuda/rows/row_layout.h"
 #include "kernels/ops.h"
 
 namespace quire::cuda {
 
-template <typename T, typename Weight>
+// Out is T, or __nv_fp8_e4m3 with scales.
+template <typename T, typename Weight, typename Out = T>
 struct RmsArgs {
   const T* x;
   int64_t x_stride;
   T* residual;  // or null
   int64_t residual_stride;
   const Weight* weight;
-  T* out;
+  Out* out;
   int64_t out_stride;
+  float* scales;
   int32_t width;
   float eps;
 };
 
-template <typename T, typename Weight>
-RmsArgs<T, Weight> ArgsOf(const RmsNormParams& p) {
+template <typename T, typename Weight, typename Out = T>
+RmsArgs<T, Weight, Out> ArgsOf(const RmsNormParams& p) {
   return {.x = p.x.ptr<T>(),
           .x_stride = p.x.row_stride,
           .residual = p.residual.ptr<T>(),
           .residual_stride = p.residual.row_stride,
           .weight = p.weight.ptr<Weight>(),
-          .out = p.out.ptr<T>(),
+          .out = p.out.ptr<Out>(),
           .out_stride = p.out.row_stride,
+          .scales = p.out.scales,
           .width = static_cast<int32_t>(p.x.dim[1]),
           .eps = p.eps};
 }
@@ -39,8 +42,8 @@ RmsArgs<T, Weight> ArgsOf(const RmsNormParams& p) {
 inline void CheckRmsNorm(const RmsNormParams& p) {
   static_assert(kCudaLimits.max_hidden == 2 * kMaxNormThreads * 8);
   CheckRowsOfEights(p.x);
-  CheckRowsOfEights(p.out);
-  CHECK(p.x.dtype == p.out.dtype && p.x.dim[0] == p.out.dim[0] && p.x.dim[1] == p.out.dim[1]);
+  CheckOutOfEights(p.x.dtype, p.out);
+  CHECK(p.x.dim[0] == p.out.dim[0] && p.x.dim[1] == p.out.dim[1]);
   CHECK_LE(p.x.dim[1], kCudaLimits.max_hidden);
   CHECK_EQ(p.weight.size(), p.x.dim[1]);
   CHECK_EQ(reinterpret_cast<uintptr_t>(p.weight.data) % 16, 0);
@@ -49,8 +52,8 @@ inline void CheckRmsNorm(const RmsNormParams& p) {
   CHECK(p.residual.dtype == p.x.dtype && p.residual.dim[0] == p.x.dim[0]);
 }
 
-template <typename T, typename Weight, int kEights>
-__device__ __forceinline__ void LoadWeights(const RmsArgs<T, Weight>& a, Eight (&weight)[kEights]) {
+template <typename Args, int kEights>
+__device__ __forceinline__ void LoadWeights(const Args& a, Eight (&weight)[kEights]) {
 #pragma unroll
   for (int i = 0; i < kEights; ++i) {
     const int at = RowOffset(i);
@@ -58,8 +61,8 @@ __device__ __forceinline__ void LoadWeights(const RmsArgs<T, Weight>& a, Eight (
   }
 }
 
-template <typename T, typename Weight, int kEights>
-__device__ __forceinline__ void LoadResidual(const RmsArgs<T, Weight>& a, int64_t row,
+template <typename Args, typename T, int kEights>
+__device__ __forceinline__ void LoadResidual(const Args& a, int64_t row,
                                              Packed<T> (&residual)[kEights]) {
   if (a.residual == nullptr) return;
 #pragma unroll
@@ -71,8 +74,8 @@ __device__ __forceinline__ void LoadResidual(const RmsArgs<T, Weight>& a, int64_
 
 // x = of_row + residual, rounded to T as later reads find it, and written to the residual; without
 // a residual, x = of_row. Elements past the row are 0 in of_row.
-template <typename T, typename Weight, int kEights>
-__device__ __forceinline__ void AddResidual(const RmsArgs<T, Weight>& a, int64_t row,
+template <typename Args, typename T, int kEights>
+__device__ __forceinline__ void AddResidual(const Args& a, int64_t row,
                                             const Packed<T> (&of_row)[kEights],
                                             const Packed<T> (&residual)[kEights],
                                             Eight (&x)[kEights]) {
@@ -90,8 +93,8 @@ __device__ __forceinline__ void AddResidual(const RmsArgs<T, Weight>& a, int64_t
 
 // Writes the norm of the row x. Elements past the row are 0. A barrier must follow before the next
 // row.
-template <typename T, typename Weight, int kEights>
-__device__ __forceinline__ void NormRow(const RmsArgs<T, Weight>& a, int64_t row,
+template <typename T, typename Weight, typename Out, int kEights>
+__device__ __forceinline__ void NormRow(const RmsArgs<T, Weight, Out>& a, int64_t row,
                                         const Eight (&weight)[kEights], Eight (&x)[kEights]) {
   float squares = 0.0f;
 #pragma unroll
@@ -100,7 +103,7 @@ __device__ __forceinline__ void NormRow(const RmsArgs<T, Weight>& a, int64_t row
     for (int j = 0; j < 8; ++j) squares = fmaf(x[i].at[j], x[i].at[j], squares);
   }
   const float factor = rsqrtf(BlockSum(squares) / static_cast<float>(a.width) + a.eps);
-  T* out = a.out + row * a.out_stride;
+  Out* out = a.out + row * a.out_stride;
 #pragma unroll
   for (int i = 0; i < kEights; ++i) {
     const int at = RowOffset(i);
@@ -108,8 +111,9 @@ __device__ __forceinline__ void NormRow(const RmsArgs<T, Weight>& a, int64_t row
       // Rounds before the weight, as norms in Hugging Face transformers do.
 #pragma unroll
     for (int j = 0; j < 8; ++j) x[i].at[j] = Rounded<T>(x[i].at[j] * factor) * weight[i].at[j];
-    StoreEight(out + at, x[i]);
+    if constexpr (!kEightBit<Out>) StoreEight(out + at, x[i]);
   }
+  if constexpr (kEightBit<Out>) StoreEightBit(x, a.width, out, a.scales + row);
 }
 
 }  // namespace quire::cuda

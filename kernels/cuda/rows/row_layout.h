@@ -21,6 +21,12 @@ inline void CheckRowsOfEights(const TensorView& x) {
   CHECK_EQ(x.row_stride * static_cast<int64_t>(SizeOf(x.dtype)) % 16, 0);
 }
 
+// CHECKs a result of rows of eights: of `dtype`, or 8-bit with scales.
+inline void CheckOutOfEights(DType dtype, const TensorView& out) {
+  CheckRowsOfEights(out);
+  CHECK(out.dtype == dtype || (out.dtype == DType::kE4M3 && out.scales != nullptr));
+}
+
 // Threads of a block for `count` items: whole warps, at least one, at most `most` threads.
 inline unsigned ThreadsFor(int64_t count, int64_t most) {
   return static_cast<unsigned>(std::clamp<int64_t>(RoundUp<int64_t>(count, 32), 32, most));

@@ -95,6 +95,31 @@ TEST_F(CapabilityCheckTest, Widths) {
   EXPECT_EQ(OnCuda(), "");
 }
 
+TEST_F(CapabilityCheckTest, WidthsOfEightBitMatrices) {
+  model_.quantization.source = Quantization::Source::kWhileLoading;
+  EXPECT_EQ(OnCuda(), "");
+  model_.hidden_size = 4104;
+  EXPECT_EQ(OnCuda(),
+            "hidden_size 4104: the CUDA kernels of 8-bit matrices take multiples of 16 up to "
+            "32768; use another number of ranks, or --device cpu");
+  model_.hidden_size = 4096, model_.intermediate_size = 14341;  // padded
+  EXPECT_EQ(OnCuda(), "");
+  model_.intermediate_size = 32769;
+  EXPECT_EQ(OnCuda(),
+            "intermediate_size of a rank 32784 with --tensor-parallel-size 1: the CUDA kernels of "
+            "8-bit matrices take multiples of 16 up to 32768; use another number of ranks, or "
+            "--device cpu");
+  model_.intermediate_size = 65536, ranks_ = 2;
+  EXPECT_EQ(OnCuda(), "");
+  model_.num_heads = 258, ranks_ = 2, model_.head_dim = 256;
+  EXPECT_EQ(OnCuda(),
+            "num_attention_heads * head_dim of a rank 33024 with --tensor-parallel-size 2: the "
+            "CUDA kernels of 8-bit matrices take multiples of 16 up to 32768; use another number "
+            "of ranks, or --device cpu");
+  model_.quantization.source = Quantization::Source::kNone;
+  EXPECT_EQ(OnCuda(), "");
+}
+
 TEST_F(CapabilityCheckTest, LargestHiddenSize) {
   model_.hidden_size = 16384;
   EXPECT_EQ(OnCuda(), "");

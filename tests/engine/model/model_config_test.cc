@@ -325,7 +325,7 @@ TEST(ModelConfigTest, RefusesWhatWouldChangeResults) {
            {R"({"architectures":"LlamaForCausalLM"})", "a list of one of"},
            {R"({"model_type":"mistral"})", "\"model_type\" is \"mistral\""},
            {R"({"hidden_act":"gelu"})", "\"hidden_act\" is \"gelu\"; supported: \"silu\""},
-           {R"({"quantization_config":{"bits":4}})", "\"quantization_config\" is an object"},
+           {R"({"quantization_config":{"bits":4}})", "\"quantization_config\": \"quant_method\""},
            {R"({"compression_config":{}})", "\"compression_config\""},
            {R"({"is_causal":false})", "\"is_causal\" is false"},
            {R"({"partial_rotary_factor":0.5})", "\"partial_rotary_factor\" is 0.5"},
@@ -519,10 +519,10 @@ TEST(ModelConfigTest, NamesAllFaultsOfOneReading) {
 
 TEST(ModelConfigTest, AQuantizedModelOfAnUnknownArchitectureIsNamedAsBoth) {
   json config = Config("DeepseekV3ForCausalLM");
-  config["quantization_config"] = {{"quant_method", "fp8"}};
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
   EXPECT_THAT(std::string(LoadJson(config).status().message()),
               AllOf(HasSubstr("\"architectures\" is [\"DeepseekV3ForCausalLM\"]"),
-                    HasSubstr("\"quant_method\" is \"fp8\"")));
+                    HasSubstr("\"weight_block_size\" is [128,128]")));
 }
 
 TEST(ModelConfigTest, NamesTheKeysThatItPassesOver) {

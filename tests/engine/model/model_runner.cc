@@ -41,13 +41,14 @@ std::string ModelDir(const std::string& name) {
 Expected ReadExpected(const std::string& name) {
   const nlohmann::json json = Good(ReadJsonFile(ModelDir(name) + "/expected.json"));
   Expected expected{.vocab_size = json.at("vocab_size").get<int32_t>(),
-                    .bf16_relative_error = json.at("bf16_relative_error").get<double>()};
+                    .bf16_relative_error = json.value("bf16_relative_error", 0.0)};
   std::ifstream file(ModelDir(name) + "/expected.f32", std::ios::binary);
   for (const nlohmann::json& item : json.at("prompts")) {
     Expected::Prompt prompt;
     item.at("tokens").get_to(prompt.tokens);
     item.at("greedy").get_to(prompt.greedy);
     item.at("positions").get_to(prompt.positions);
+    prompt.ranks = item.value("ranks", 1);
     prompt.margins = item.value("margins", std::vector<double>());
     prompt.logits.resize(prompt.positions.size() * expected.vocab_size);
     file.read(reinterpret_cast<char*>(prompt.logits.data()),
@@ -78,6 +79,7 @@ int32_t ArgMax(const std::vector<float>& logits, int32_t vocab_size) {
 ModelRunner::ModelRunner(const std::string& name, TpInfo tp, const RunnerOptions& options,
                          Backend& backend)
     : backend_(backend), config_(Good(ModelConfig::Load(ModelDir(name)))) {
+  if (options.eight_bit) config_.quantization.source = Quantization::Source::kWhileLoading;
   const ModelOptions model_options{.weight_dtype = options.weight_dtype,
                                    .activation_dtype = options.activation_dtype,
                                    .max_tokens = kMaxTokens,

@@ -20,6 +20,7 @@ struct Expected {
     std::vector<int32_t> greedy;     // the 64 tokens that follow
     std::vector<double> margins;     // of each, over the second best, in units of the logits' RMS;
                                      // only of checkpoints made for it
+    int32_t ranks = 1;               // on which these are the logits
     std::vector<int32_t> positions;  // of tokens + greedy, whose logits are kept
     std::vector<float> logits;       // [positions, vocab_size]
   };
@@ -40,6 +41,7 @@ struct RunnerOptions {
   DType activation_dtype = DType::kF32;
   DType kv_dtype = DType::kF32;
   int32_t width_multiple = 1;  // as in ModelOptions
+  bool eight_bit = false;      // matrices become 8-bit as they are read
 };
 
 // A sequence's part of a step: new tokens behind `context` earlier ones, and the indices of those

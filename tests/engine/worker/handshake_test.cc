@@ -26,6 +26,7 @@ WorkerOrder SomeOrder() {
   order.host = "10.0.0.2";
   WorkerSpec& spec = order.spec;
   spec.model_dir = "/models/\"quoted\" and more";
+  spec.quantization = "fp8";
   spec.tp = {.rank = 1, .size = 2};
   spec.model_options = {.weight_dtype = DType::kBF16, .activation_dtype = DType::kF16};
   spec.model_options.max_tokens = 2048;
@@ -62,6 +63,7 @@ TEST(HandshakeTest, AnOrderArrives) {
   EXPECT_EQ(got->local_rank, 1);
   EXPECT_EQ(got->host, "10.0.0.2");
   EXPECT_EQ(got->spec.model_dir, sent.spec.model_dir);
+  EXPECT_EQ(got->spec.quantization, "fp8");
   EXPECT_EQ(got->spec.tp.rank, 1);
   EXPECT_EQ(got->spec.model_options.activation_dtype, DType::kF16);
   EXPECT_EQ(got->spec.model_options.max_model_len, 8192);

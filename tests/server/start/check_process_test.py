@@ -258,7 +258,7 @@ class Refusals(unittest.TestCase):
         for name, change, reasons in (
                 ('architecture', {'architectures': ['GPT2LMHeadModel']}, ('GPT2LMHeadModel',)),
                 ('quantized', {'quantization_config': {'quant_method': 'gptq', 'bits': 4}},
-                 ('"quant_method" is "gptq"', 'without quantization')),
+                 ('"quant_method" is "gptq"', '"fp8" and "modelopt" with 8-bit floats')),
                 ('two', {'hidden_act': 'tanh', 'vocab_size': 'many', 'is_encoder_decoder': True},
                  ('"vocab_size" is "many"', '"is_encoder_decoder"'))):
             with self.subTest(name=name):

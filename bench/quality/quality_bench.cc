@@ -1,0 +1,50 @@
+// quality_bench [MODEL TEXT]: the cost of each encoding of a model's weights against the same model
+// in float32, over the documents of a text; a table in Markdown. Without arguments: the demo model
+// on stories that it was not trained on.
+#include <cstdio>
+#include <string>
+
+#include "bench/quality/encoding_quality.h"
+
+namespace quire {
+namespace {
+
+struct Encoding {
+  const char* name;
+  testing::RunnerOptions options;
+};
+
+const Encoding kEncodings[] = {
+    {"bfloat16 weights and KV", {.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16}},
+    {"`--quantization fp8`", {.eight_bit = true}},
+};
+
+int Run(const std::string& model, const std::string& path) {
+  const absl::StatusOr<Documents> documents = ReadDocuments(model, path);
+  if (!documents.ok()) {
+    std::fprintf(stderr, "%s\n", documents.status().ToString().c_str());
+    return 1;
+  }
+  std::printf("| encoding | tokens | mean KL | top-1 agreement | perplexity | in float32 |\n");
+  std::printf("|---|---|---|---|---|---|\n");
+  for (const Encoding& encoding : kEncodings) {
+    const EncodingQuality q = MeasureEncoding(model, *documents, encoding.options);
+    std::printf("| %s | %lld | %.1e | %.2f %% | %.4f | %.4f |\n", encoding.name,
+                static_cast<long long>(q.tokens), q.mean_kl(), 100 * q.top1_agreement(),
+                q.perplexity(), q.reference_perplexity());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int argc, char** argv) {
+  if (argc != 1 && argc != 3) {
+    std::fprintf(stderr, "usage: %s [MODEL TEXT]\n", argv[0]);
+    return 2;
+  }
+  const std::string root = QUIRE_SOURCE_DIR;
+  return quire::Run(argc == 3 ? argv[1] : root + "/models/demo",
+                    argc == 3 ? argv[2] : root + "/bench/quality/stories.txt");
+}

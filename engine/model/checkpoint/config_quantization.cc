@@ -1,0 +1,312 @@
+// The three ways in which published checkpoints describe 8-bit matrices, each read strictly: a key
+// that is not known could change results.
+#include "engine/model/checkpoint/config_quantization.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/json.h"
+#include "engine/base/status_macros.h"
+#include "engine/model/checkpoint/families.h"
+#include "engine/model/checkpoint/model_config.h"
+#include "engine/model/checkpoint/module_list.h"
+
+namespace quire {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kServed[] =
+    "\"compressed-tensors\", \"fp8\" and \"modelopt\" with 8-bit floats and one scale for each row "
+    "or matrix, or weights in float32, bfloat16 or float16";
+
+// Refuses a key that is neither absent, null nor `wanted`.
+void Allow(ConfigReader& in, const char* key, const Json& wanted) {
+  if (in.Has(key) && in.At(key) != wanted) in.Refuse(key, wanted.dump());
+}
+// Refuses a key that is anything else than `wanted`.
+void Demand(ConfigReader& in, const char* key, const Json& wanted) {
+  if (in.At(key) != wanted) in.Refuse(key, wanted.dump());
+}
+// Refuses a key that has any content.
+void AllowEmpty(ConfigReader& in, const char* key) {
+  if (in.Has(key) && !in.At(key).empty()) in.Refuse(key, "null");
+}
+// Keys that change no result here.
+void PassOver(ConfigReader& in, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) in.Contains(key);
+}
+void RefuseUnreadKeys(ConfigReader& in) {
+  for (const std::string& key : in.UnreadKeys()) {
+    in.Fail(absl::StrCat("unknown key \"", key, "\""));
+  }
+}
+
+// Weights, or the inputs of their products, or keys and values: symmetric 8-bit floats.
+void ReadFloat8(ConfigReader& in) {
+  Demand(in, "num_bits", 8);
+  Demand(in, "type", "float");
+  Allow(in, "symmetric", true);
+  for (const char* key : {"group_size", "block_structure", "actorder"}) AllowEmpty(in, key);
+  PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+}
+
+void ReadWeights(ConfigReader& in) {
+  ReadFloat8(in);
+  Allow(in, "dynamic", false);
+  if (in.Has("strategy") && in.At("strategy") != "channel" && in.At("strategy") != "tensor") {
+    in.Refuse("strategy", "\"channel\", \"tensor\"");
+  }
+  RefuseUnreadKeys(in);
+}
+
+// Each token has a scale of its own here, whatever the file says of theirs.
+void ReadActivations(ConfigReader& in) {
+  ReadFloat8(in);
+  PassOver(in, {"dynamic"});
+  if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
+    in.Refuse("strategy", "\"token\", \"tensor\"");
+  }
+  RefuseUnreadKeys(in);
+}
+
+class QuantizationReader {
+ public:
+  explicit QuantizationReader(ConfigReader& in) : in_(in) {}
+
+  // Reads the object of config.json; returns the modules that are not 8-bit.
+  ModuleList Read() {
+    const std::string method = in_.String("quant_method", "");
+    ModuleList wide;
+    if (method == "compressed-tensors") {
+      wide = CompressedTensors();
+    } else if (method == "fp8") {
+      wide = PerTensor();
+    } else if (method == "modelopt") {
+      wide = ModelOpt("ignore", "kv_cache_scheme");
+    } else {
+      if (in_.num_faults() == 0) in_.Refuse("quant_method", kServed);
+      return wide;
+    }
+    RefuseUnreadKeys(in_);
+    return wide;
+  }
+  // Reads the object of hf_quant_config.json.
+  ModuleList ReadFile() {
+    ModuleList wide = ModelOpt("exclude_modules", "kv_cache_quant_algo");
+    RefuseUnreadKeys(in_);
+    return wide;
+  }
+
+ private:
+  ModuleList CompressedTensors() {
+    const Json& format = in_.At("format");
+    if (format != "float-quantized" && format != "naive-quantized") {
+      in_.Refuse("format", "\"float-quantized\", \"naive-quantized\"");
+      PassAllOver();
+      return {};
+    }
+    Groups();
+    KeyValues("kv_cache_scheme");
+    Sparsity();
+    AllowEmpty(in_, "transform_config");
+    PassOver(in_, {"global_compression_ratio", "quantization_status", "version"});
+    return Modules({"ignore"});
+  }
+
+  ModuleList PerTensor() {
+    AllowEmpty(in_, "weight_block_size");
+    Allow(in_, "fmt", "e4m3");
+    const std::string scheme = in_.String("activation_scheme", "dynamic");
+    if (scheme != "dynamic" && scheme != "static") {
+      in_.Refuse("activation_scheme", "\"dynamic\", \"static\"");
+    }
+    KeyValues("kv_cache_scheme");
+    return Modules({"ignored_layers", "modules_to_not_convert"});
+  }
+
+  ModuleList ModelOpt(const char* exceptions, const char* key_values) {
+    Demand(in_, "quant_algo", "FP8");
+    if (in_.num_faults() > 0) {
+      PassAllOver();
+      return {};
+    }
+    if (in_.Has("config_groups")) Groups();
+    KeyValues(key_values);
+    PassOver(in_, {"producer", "quantization_status", "version"});
+    return Modules({exceptions});
+  }
+
+  // One group, of all linear layers.
+  void Groups() {
+    const Json& groups = in_.At("config_groups");
+    if (!groups.is_object() || groups.size() != 1) {
+      in_.Refuse("config_groups", "an object with one group");
+      return;
+    }
+    ConfigReader group(*groups.begin(), absl::StrCat(in_.where(), ": \"config_groups\""));
+    Demand(group, "targets", Json::array({"Linear"}));
+    Allow(group, "format", in_.At("format"));
+    Inner(group, "weights", ReadWeights);
+    if (group.Has("input_activations")) Inner(group, "input_activations", ReadActivations);
+    AllowEmpty(group, "output_activations");
+    RefuseUnreadKeys(group);
+    in_.Adopt(group.status());
+  }
+
+  // KV keeps the type of --kv-cache-dtype, so that 8-bit floats and their scales may be passed
+  // over.
+  void KeyValues(const char* key) {
+    const Json& scheme = in_.At(key);
+    if (!scheme.is_object()) {
+      const bool known = scheme.is_null() || scheme == "FP8" || scheme == "static";
+      if (!known) in_.Refuse(key, "null, \"FP8\", \"static\" or an object");
+      return;
+    }
+    Inner(in_, key, [](ConfigReader& in) {
+      ReadFloat8(in);
+      PassOver(in, {"dynamic", "strategy"});
+      RefuseUnreadKeys(in);
+    });
+  }
+
+  void Sparsity() {
+    if (!in_.Has("sparsity_config") || in_.At("sparsity_config").empty()) return;
+    Inner(in_, "sparsity_config", [](ConfigReader& in) { Demand(in, "format", "dense"); });
+  }
+
+  template <typename Read>
+  void Inner(ConfigReader& in, const char* key, Read read) {
+    ConfigReader inner(in.At(key), absl::StrCat(in.where(), ": \"", key, "\""));
+    if (inner.num_faults() == 0) read(inner);
+    in.Adopt(inner.status());
+  }
+
+  ModuleList Modules(std::initializer_list<const char*> keys) {
+    ModuleList modules;
+    for (const char* key : keys) {
+      if (!in_.Has(key)) continue;
+      const Json& list = in_.At(key);
+      if (!list.is_array() || !std::ranges::all_of(list, &Json::is_string)) {
+        in_.Refuse(key, "a list of names of modules");
+        continue;
+      }
+      for (const Json& entry : list) {
+        const absl::Status added = modules.Add(entry.get<std::string>());
+        if (!added.ok()) in_.Fail(absl::StrCat("\"", key, "\": ", std::string(added.message())));
+      }
+    }
+    return modules;
+  }
+
+  // Of another format, whose keys are no faults of their own.
+  void PassAllOver() {
+    for (const std::string& key : in_.UnreadKeys()) in_.Contains(key.c_str());
+  }
+
+  ConfigReader& in_;
+};
+
+// Modules whose outputs one matrix of the decoder makes, so that all of them are 8-bit or none; of
+// a layer in the order of the decoder.
+std::vector<std::vector<std::string>> ModulesOfLayer(const TensorNames& names, int32_t layer) {
+  const auto named = [&](std::initializer_list<std::string_view> modules) {
+    std::vector<std::string> fused;
+    for (const std::string_view module : modules) {
+      if (module.empty()) continue;
+      fused.push_back(absl::StrCat(std::string(names.root), std::string(names.layers), layer, ".",
+                                   std::string(module)));
+    }
+    return fused;
+  };
+  return {names.qkv.empty() ? named({names.q, names.k, names.v}) : named({names.qkv}),
+          named({names.o}),
+          names.gate_up.empty() ? named({names.gate, names.up}) : named({names.gate_up}),
+          named({names.down})};
+}
+
+// The modules of the decoder that `exceptions` cover.
+absl::StatusOr<std::vector<std::string>> WideModules(const ModuleList& exceptions,
+                                                     const Family& family, int32_t num_layers) {
+  std::vector<std::string> wide;
+  for (int32_t layer = 0; layer < num_layers; ++layer) {
+    for (const std::vector<std::string>& fused : ModulesOfLayer(family.names, layer)) {
+      size_t covered = 0;
+      for (const std::string& module : fused) {
+        ASSIGN_OR_RETURN(const bool is_wide, exceptions.Covers(module));
+        if (!is_wide) continue;
+        ++covered;
+        wide.push_back(module);
+      }
+      if (covered == 0 || covered == fused.size()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", wide.back(), "\" is not quantized and another of ", absl::StrJoin(fused, ", "),
+          " is; they are one matrix here: supported: ", "all of them, or none"));
+    }
+  }
+  return wide;
+}
+
+void Take(ConfigReader& in, const ModuleList& exceptions, const Family* family, ModelConfig& out) {
+  if (in.num_faults() > 0 || family == nullptr) return;
+  absl::StatusOr<std::vector<std::string>> wide = WideModules(exceptions, *family, out.num_layers);
+  if (!wide.ok()) {
+    in.Fail(std::string(wide.status().message()));
+    return;
+  }
+  out.quantization = {.source = Quantization::Source::kStored, .wide = *std::move(wide)};
+}
+
+}  // namespace
+
+void ReadQuantization(ConfigReader& in, const Family* family, ModelConfig& out) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    if (!in.Has(key)) continue;
+    ConfigReader inner(in.At(key), absl::StrCat(in.where(), ": \"", key, "\""));
+    if (inner.num_faults() == 0) {
+      const ModuleList wide = QuantizationReader(inner).Read();
+      Take(inner, wide, family, out);
+    }
+    in.Adopt(inner.status());
+  }
+}
+
+absl::Status ReadQuantizationFile(const std::string& path, const Family& family, ModelConfig& out) {
+  const absl::StatusOr<Json> json = ReadJsonFile(path);
+  if (absl::IsNotFound(json.status()) || !out.quantization.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(json.status());
+  ConfigReader file(*json, path);
+  ConfigReader in(file.At("quantization"), absl::StrCat(path, ": \"quantization\""));
+  if (in.num_faults() == 0 && in.Has("quant_algo")) {
+    const ModuleList wide = QuantizationReader(in).ReadFile();
+    Take(in, wide, &family, out);
+  }
+  return in.status();
+}
+
+absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) {
+  const bool stored = model.quantization.source == Quantization::Source::kStored;
+  if (setting == "none" && stored) {
+    return absl::InvalidArgumentError(
+        "--quantization none: the model's matrices are stored as 8-bit floats; use auto, or give "
+        "--model the checkpoint that they were made from");
+  }
+  if (setting == "fp8") {
+    if (!stored) model.quantization.source = Quantization::Source::kWhileLoading;
+    return absl::OkStatus();
+  }
+  if (setting == "auto" || setting == "none") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--quantization ", setting, " is unknown; use auto, none or fp8"));
+}
+
+std::string QuantizationName(const ModelConfig& model) {
+  return model.quantization.empty() ? "none" : "fp8";
+}
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+// ReadQuantization, ChooseQuantization: which matrices of a checkpoint are 8-bit, from its files
+// and from the setting --quantization.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/model/checkpoint/config_reader.h"
+
+namespace quire {
+
+struct Family;
+struct ModelConfig;
+
+// Reads "quantization_config" or "compression_config" of config.json into out.quantization. Served
+// are 8-bit floats (e4m3) with a scale for each row or each matrix, as compressed-tensors, AutoFP8
+// and vLLM ("fp8"), and ModelOpt write them; every other method, type, block or group is refused by
+// name. The exceptions become exact names of modules of the decoder: of `family`, whose number of
+// layers `out` has. Without a family (null) or without layers the faults alone are found.
+void ReadQuantization(ConfigReader& in, const Family* family, ModelConfig& out);
+
+// The same from hf_quant_config.json, which older releases of ModelOpt write beside a config.json
+// that says nothing. OK if there is no such file, or if config.json has spoken.
+absl::Status ReadQuantizationFile(const std::string& path, const Family& family, ModelConfig& out);
+
+// Applies --quantization to a model as it is stored: "auto" leaves it; "fp8" makes matrices 8-bit
+// while they are read, where they are not stored so; "none" is INVALID_ARGUMENT for a model that is
+// stored 8-bit. Any other setting is INVALID_ARGUMENT too.
+absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model);
+// The setting that gives this model from its files: "none" or "fp8".
+std::string QuantizationName(const ModelConfig& model);
+
+}  // namespace quire

@@ -1,0 +1,41 @@
+// ModuleList: the modules that a quantized checkpoint names as exceptions. Immutable after the last
+// Add; then any thread.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace quire {
+
+class ModuleList {
+ public:
+  // Expressions that a list takes; published checkpoints have a handful.
+  static constexpr size_t kMostExpressions = 256;
+
+  ModuleList();
+  ~ModuleList();
+  ModuleList(ModuleList&&) noexcept;
+  ModuleList& operator=(ModuleList&&) noexcept;
+
+  // An entry as checkpoints have it: the name of a module, which stands for the modules inside it
+  // too; a name with "*" for any characters; or, after "re:", a regular expression that matches the
+  // beginning of a name, as re.match of Python does. INVALID_ARGUMENT for an expression that PCRE2
+  // does not read, and for one too many.
+  absl::Status Add(const std::string& entry);
+  // Whether an entry covers the module. INVALID_ARGUMENT if an expression needs too many steps.
+  absl::StatusOr<bool> Covers(std::string_view module) const;
+
+ private:
+  struct Expression;
+
+  std::set<std::string, std::less<>> names_;
+  std::vector<std::unique_ptr<const Expression>> expressions_;
+};
+
+}  // namespace quire

@@ -1,0 +1,23 @@
+// RowScale: how a row of activations or weights becomes 8-bit, for every device. The row's largest
+// element becomes the largest 8-bit one, so a row's elements depend on that row alone.
+#pragma once
+
+#include "kernels/dtype.h"
+
+namespace quire {
+
+// element = FromFloat<E4M3>(value * inverse); value = element * scale.
+struct RowScale {
+  float scale;
+  float inverse;
+};
+
+// `largest` is the row's largest absolute value. A row smaller than 2^-100 counts as that size, so
+// that the inverse is finite; a row of zeros stays zeros.
+constexpr RowScale RowScaleFor(float largest) {
+  constexpr float kLeast = 0x1p-100f;
+  const float size = largest < kLeast ? kLeast : largest;
+  return {size / kE4M3Max, kE4M3Max / size};
+}
+
+}  // namespace quire

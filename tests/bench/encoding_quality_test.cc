@@ -1,0 +1,54 @@
+// The figures of bench/quality on distributions whose values are known, and the quality that
+// docs/quality.md promises of 8-bit matrices.
+#include "bench/quality/encoding_quality.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace quire {
+namespace {
+
+constexpr char kModel[] = QUIRE_SOURCE_DIR "/models/demo";
+
+// Two distributions over two tokens, by hand: p = (3/4, 1/4), q = (1/2, 1/2), then q = p.
+TEST(EncodingQualityTest, FiguresOfKnownDistributions) {
+  const float p[] = {std::log(3.0f), 0.0f}, q[] = {0.0f, 0.0f}, shifted[] = {5 + p[0], 5.0f};
+  EncodingQuality quality;
+  quality.Add(p, q, 2, 1);
+  EXPECT_NEAR(quality.mean_kl(), 0.75 * std::log(1.5) + 0.25 * std::log(0.5), 1e-6);
+  EXPECT_NEAR(quality.perplexity(), 2, 1e-6);
+  EXPECT_NEAR(quality.reference_perplexity(), 4, 1e-6);
+  quality.Add(p, shifted, 2, 0);
+  EXPECT_NEAR(quality.mean_kl(), (0.75 * std::log(1.5) + 0.25 * std::log(0.5)) / 2, 1e-6);
+  EXPECT_EQ(quality.top1_agreement(), 1);
+  const float other[] = {-1.0f, 0.0f};
+  quality.Add(p, other, 2, 0);
+  EXPECT_NEAR(quality.top1_agreement(), 2.0 / 3, 1e-9);
+  EXPECT_EQ(quality.tokens, 3);
+}
+
+// The bounds that docs/quality.md names.
+TEST(EncodingQualityTest, EightBitMatricesOfTheDemoModelKeepTheirPromise) {
+  const absl::StatusOr<Documents> stories =
+      ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
+  ASSERT_TRUE(stories.ok()) << stories.status();
+  ASSERT_EQ(stories->size(), 30);
+  const EncodingQuality fp8 = MeasureEncoding(kModel, *stories, {.eight_bit = true});
+  EXPECT_LT(fp8.mean_kl(), 2e-4);
+  EXPECT_GT(fp8.mean_kl(), 1e-5) << "nothing was rounded";
+  EXPECT_GT(fp8.top1_agreement(), 0.95);
+  EXPECT_LT(fp8.perplexity(), 1.002 * fp8.reference_perplexity());
+}
+
+TEST(EncodingQualityTest, AModelIsItself) {
+  const Documents texts = {{0, 17, 300, 4, 5, 1999}, {0, 1000}, {}, {7}};
+  const EncodingQuality same = MeasureEncoding(kModel, texts, {});
+  EXPECT_EQ(same.tokens, 6);
+  EXPECT_EQ(same.mean_kl(), 0);
+  EXPECT_EQ(same.top1_agreement(), 1);
+  EXPECT_EQ(same.perplexity(), same.reference_perplexity());
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,75 @@
+// ModuleList: names, wildcards and regular expressions cover the modules that the programs which
+// write them mean.
+#include "engine/model/checkpoint/module_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace quire {
+namespace {
+
+using ::testing::HasSubstr;
+
+bool Covers(const std::string& entry, const std::string& module) {
+  ModuleList list;
+  EXPECT_TRUE(list.Add(entry).ok()) << entry;
+  const absl::StatusOr<bool> covers = list.Covers(module);
+  EXPECT_TRUE(covers.ok()) << covers.status();
+  return covers.ok() && *covers;
+}
+
+constexpr char kQuery[] = "model.layers.1.self_attn.q_proj";
+
+TEST(ModuleListTest, ANameCoversItselfAndWhatIsInside) {
+  EXPECT_TRUE(Covers(kQuery, kQuery));
+  EXPECT_TRUE(Covers("model.layers.1", kQuery));
+  EXPECT_TRUE(Covers("model", kQuery));
+  EXPECT_FALSE(Covers("model.layers.1", "model.layers.10.self_attn.q_proj"));
+  EXPECT_FALSE(Covers("q_proj", kQuery));
+  EXPECT_FALSE(Covers("lm_head", kQuery));
+  EXPECT_FALSE(Covers("", kQuery));
+}
+
+// As re.match: anchored at the beginning, not at the end.
+TEST(ModuleListTest, RegularExpressionsMatchTheBeginning) {
+  EXPECT_TRUE(Covers("re:.*q_proj", kQuery));
+  EXPECT_TRUE(Covers("re:.*self_attn", kQuery));
+  EXPECT_TRUE(Covers("re:model[.]layers[.][13][.].*(q|k|v)_proj$", kQuery));
+  EXPECT_TRUE(Covers("re:^model\\.layers\\.(?!0\\.)", kQuery));
+  EXPECT_FALSE(Covers("re:self_attn", kQuery));
+  EXPECT_FALSE(Covers("re:.*lm_head", kQuery));
+  EXPECT_FALSE(Covers("re:vision_tower.*", kQuery));
+}
+
+TEST(ModuleListTest, WildcardsMatchTheWholeName) {
+  EXPECT_TRUE(Covers("model.layers.1.*", kQuery));
+  EXPECT_TRUE(Covers("*self_attn*", kQuery));
+  EXPECT_TRUE(Covers("*", kQuery));
+  EXPECT_FALSE(Covers("*self_attn", kQuery));
+  EXPECT_FALSE(Covers("model.layers.1.*k_proj", kQuery));
+  // Everything else stands for itself.
+  EXPECT_FALSE(Covers("model.layer[s].*", kQuery));
+  EXPECT_FALSE(Covers("modelxlayers*", "model.layers"));
+  EXPECT_TRUE(Covers("a\\E.*", "a\\E.b"));
+  EXPECT_FALSE(Covers("a\\E.*", "a.b"));
+}
+
+TEST(ModuleListTest, RefusesWhatCannotBeReadAndWhatNeverEnds) {
+  ModuleList list;
+  EXPECT_THAT(std::string(list.Add("re:(model").message()), HasSubstr("\"re:(model\""));
+  EXPECT_FALSE(list.Add("re:model\\C").ok());
+  ASSERT_TRUE(list.Add("re:(a+)+$").ok());
+  EXPECT_THAT(std::string(list.Covers(std::string(64, 'a') + "b").status().message()),
+              HasSubstr("\"re:(a+)+$\" needs too many steps"));
+  ModuleList full;
+  for (size_t i = 0; i < ModuleList::kMostExpressions; ++i) {
+    ASSERT_TRUE(full.Add(absl::StrCat("re:", i)).ok());
+  }
+  EXPECT_THAT(std::string(full.Add("one*more").message()), HasSubstr("more than 256"));
+  EXPECT_TRUE(full.Add("a.name").ok());
+}
+
+}  // namespace
+}  // namespace quire

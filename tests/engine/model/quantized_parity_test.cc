@@ -1,0 +1,181 @@
+// Checkpoints with 8-bit matrices, as their writers store them, against the same arithmetic in
+// float64 from the published bytes; and what is wrong with their scales, by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "engine/base/json.h"
+#include "tests/engine/model/edited_checkpoint.h"
+#include "tests/engine/model/model_runner.h"
+#include "tests/engine/model/temp_dir.h"
+
+namespace quire::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Prompts are such that float32 rounds no activation to another 8-bit
+// element than float64 (make_quantized_checkpoints.py), so that only its own errors remain. They
+// are at most 3e-7 here.
+constexpr double kTolerance = 1e-5;
+
+class QuantizedParity : public ::testing::TestWithParam<const char*> {};
+
+// The logits of a prompt on its number of ranks, run in chunks.
+std::vector<float> LogitsOf(const std::string& name, const Expected::Prompt& prompt,
+                            int32_t chunk) {
+  const int32_t ranks = prompt.ranks;
+  std::vector<std::unique_ptr<Backend>> backends = CreateCpuBackends(ranks, ranks);
+  std::vector<std::vector<float>> logits(ranks);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      ModelRunner runner(name, {rank, ranks}, {}, *backends[rank]);
+      logits[rank] = runner.RunChunked(prompt.tokens, chunk, prompt.positions);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<float>& other : logits) EXPECT_EQ(other, logits[0]);
+  return logits[0];
+}
+
+TEST_P(QuantizedParity, LogitsAreThoseOfFloat64) {
+  const Expected expected = ReadExpected(GetParam());
+  const nlohmann::json facts = *ReadJsonFile(ModelDir(GetParam()) + "/expected.json");
+  // Another rounding of activations would be off by as much as none.
+  EXPECT_GT(facts.at("wide_relative_error").get<double>(), 100 * kTolerance);
+  ASSERT_GE(expected.prompts.size(), 5);
+  for (const Expected::Prompt& prompt : expected.prompts) {
+    SCOPED_TRACE(std::to_string(prompt.tokens.size()) + " tokens on " +
+                 std::to_string(prompt.ranks) + " ranks");
+    const std::vector<float> logits = LogitsOf(GetParam(), prompt, 1000);
+    const double error = RelativeError(logits, prompt.logits);
+    EXPECT_LT(error, kTolerance);
+    RecordProperty(
+        "error_of_" + std::to_string(prompt.tokens.size()) + "_" + std::to_string(prompt.ranks),
+        ::testing::PrintToString(error));
+    EXPECT_EQ(LogitsOf(GetParam(), prompt, 7), logits);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, QuantizedParity,
+                         ::testing::Values("fp8-channel", "fp8-tensor-static", "fp8-autofp8",
+                                           "fp8-modelopt"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// A copy whose scales a test edits.
+class EditedScales : public EditedCheckpoint {
+ public:
+  using EditedCheckpoint::EditedCheckpoint;
+
+  void Set(const std::string& name, int64_t element, float value) {
+    const auto& entry = header.at(name);
+    const bool wide = entry.at("dtype") == "F32";
+    const size_t size = wide ? 4 : 2;
+    const size_t at = entry.at("data_offsets")[0].get<size_t>() + element * size;
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    if (!wide) bits >>= 16;  // bfloat16
+    std::memcpy(&data.at(at), &bits, size);
+  }
+  absl::Status Load() const {
+    const TempDir dir;
+    WriteTo(dir);
+    const absl::StatusOr<ModelConfig> model = ModelConfig::Load(dir.path());
+    if (!model.ok()) return model.status();
+    const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 1)[0]);
+    const ModelOptions options{
+        .max_tokens = 4, .max_logit_rows = 1, .max_model_len = 32, .weights_in_place = true};
+    return LoadModel(dir.path(), *model, {}, options, *backend).status();
+  }
+  std::string Message() const {
+    const absl::Status status = Load();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  }
+};
+
+const std::string kQuery = "model.layers.0.self_attn.q_proj";
+
+TEST(QuantizedCheckpointTest, CopiesLoad) {
+  EXPECT_TRUE(EditedScales("fp8-channel").Load().ok());
+  EXPECT_TRUE(EditedScales("fp8-autofp8").Load().ok());
+}
+
+// A scale of 0, below it, infinite or not a number.
+TEST(QuantizedCheckpointTest, BadScalesAreRefusedByElement) {
+  const float bad[] = {0.0f, -1.0f, HUGE_VALF, -HUGE_VALF, NAN};
+  for (const float value : bad) {
+    EditedScales channel("fp8-channel");
+    channel.Set(kQuery + ".weight_scale", 37, value);
+    EXPECT_THAT(channel.Message(),
+                AllOf(HasSubstr("/model.safetensors: tensor \"" + kQuery + ".weight_scale\": "),
+                      HasSubstr("element 37 is "), HasSubstr("above 0")));
+    EditedScales one("fp8-autofp8");
+    one.Set("model.layers.1.mlp.down_proj.weight_scale", 0, value);
+    EXPECT_THAT(one.Message(), HasSubstr("down_proj.weight_scale\": element 0 is "));
+  }
+  EditedScales large("fp8-channel");
+  large.Set(kQuery + ".weight_scale", 37, 1e30f);
+  EXPECT_TRUE(large.Load().ok());
+}
+
+TEST(QuantizedCheckpointTest, MissingAndMisshapenScalesAreNamed) {
+  EditedScales missing("fp8-channel");
+  missing.header["model.layers.0.rotary_emb.inv_freq"] = missing.header[kQuery + ".weight_scale"];
+  missing.header.erase(kQuery + ".weight_scale");
+  EXPECT_THAT(missing.Message(), HasSubstr("tensor \"" + kQuery + ".weight_scale\": is missing"));
+  EditedScales vector("fp8-channel");
+  vector.header[kQuery + ".weight_scale"]["shape"] = {64};
+  EXPECT_TRUE(vector.Load().ok());
+  EditedScales half("fp8-channel");
+  half.header.erase(kQuery + ".weight_scale");
+  half.Add(kQuery + ".weight_scale", "BF16", {32, 1}, 64);
+  half.header["rotary_emb.inv_freq"] = EditedScales("fp8-channel").header[kQuery + ".weight_scale"];
+  EXPECT_THAT(half.Message(), HasSubstr(kQuery + ".weight_scale\": has shape [32, 1]"));
+}
+
+// Scales of what the description calls wide, and of what is no module; wide matrices where it calls
+// them 8-bit, and the reverse.
+TEST(QuantizedCheckpointTest, FilesThatDifferFromTheirDescriptionAreRefused) {
+  EditedScales extra("fp8-channel");
+  extra.Add("lm_head.weight_scale", "BF16", {128, 1}, 256);
+  EXPECT_THAT(extra.Message(), HasSubstr("\"lm_head.weight_scale\": is not part of the model"));
+  EditedScales zero("fp8-channel");
+  zero.Add(kQuery + ".weight_zero_point", "F8_E4M3", {64, 1}, 64);
+  EXPECT_THAT(zero.Message(), HasSubstr("weight_zero_point\": is not part of the model"));
+  EditedScales wide("fp8-channel");
+  const std::string down = "model.layers.1.mlp.down_proj";
+  wide.config["quantization_config"]["ignore"] = {"lm_head", down};
+  EXPECT_THAT(wide.Message(), AllOf(HasSubstr(down + ".weight\": "), HasSubstr("F8_E4M3"),
+                                    HasSubstr(down + ".weight_scale\": is not part")));
+  EditedScales narrow("fp8-tensor-static");
+  narrow.config["quantization_config"]["ignore"] = {"lm_head", "re:.*layers[.]0[.]self_attn.*"};
+  EXPECT_THAT(narrow.Message(), AllOf(HasSubstr(down + ".weight\": stored as BF16"),
+                                      HasSubstr(down + ".weight_scale\": is missing")));
+  EditedScales plain("fp8-channel");
+  plain.config.erase("quantization_config");
+  EXPECT_THAT(plain.Message(), HasSubstr("F8_E4M3"));
+}
+
+TEST(QuantizedCheckpointTest, ScalesOfActivationsStayUnread) {
+  EditedScales checkpoint("fp8-autofp8");
+  checkpoint.Set(kQuery + ".input_scale", 0, NAN);
+  EXPECT_TRUE(checkpoint.Load().ok()) << checkpoint.Load();
+  // They belong to quantized models only.
+  EditedScales wide("llama");
+  wide.Add(kQuery + ".input_scale", "F32", {1}, 4);
+  EXPECT_THAT(wide.Message(), HasSubstr("input_scale\": is not part of the model"));
+}
+
+}  // namespace
+}  // namespace quire::testing

@@ -1,0 +1,159 @@
+// Operations that write 8-bit rows on the device: RmsNorm, SiluMul, Gelu and Quantize against
+// double arithmetic, in poisoned memory.
+//
+// Covers kernels/cuda/rows/quantize.cu
+#include <algorithm>
+
+#include "tests/gpu/op_test.h"
+
+namespace quire::gpu {
+namespace {
+
+// An 8-bit result on the device.
+class EightBitOut {
+ public:
+  EightBitOut(int64_t rows, int64_t width)
+      : rows_(rows), width_(width), elements_(DType::kE4M3, rows, width, 16), scales_(rows) {}
+
+  TensorView view() const {
+    TensorView v = elements_.view();
+    v.scales = scales_.data();
+    return v;
+  }
+  void Poison() {
+    elements_.Poison();
+    scales_.Poison();
+  }
+  std::string Bytes() const {
+    Array elements = elements_.Get();
+    const std::vector<float> scales = scales_.Get();
+    std::string bytes(static_cast<char*>(elements.data()), elements.byte_size());
+    return bytes.append(reinterpret_cast<const char*>(scales.data()), scales.size() * 4);
+  }
+  // The exact values are within `relative` of what the operation computes before it rounds.
+  void Check(const std::vector<double>& exact, double relative) const {
+    const Array elements = elements_.Get();
+    const std::vector<float> scales = scales_.Get();
+    for (int64_t t = 0; t < rows_; ++t) {
+      double largest = 0;
+      for (int64_t i = 0; i < width_; ++i) {
+        largest = std::max(largest, std::abs(exact[t * width_ + i]));
+      }
+      const double scale = scales[static_cast<size_t>(t)];
+      ASSERT_NEAR(scale, std::max(largest, 0x1p-100) / 448, (relative + 1e-6) * scale) << t;
+      for (int64_t i = 0; i < width_; ++i) {
+        const double x = exact[t * width_ + i];
+        const double bound = (0x1p-4 + relative) * std::abs(x) + scale * (0x1p-10 + relative);
+        ASSERT_LE(std::abs(elements[t * width_ + i] * scale - x), bound) << t << " " << i;
+      }
+    }
+  }
+
+ private:
+  const int64_t rows_, width_;
+  DeviceTensor elements_;
+  DeviceArray<float> scales_;
+};
+
+std::vector<double> Doubles(const Array& x) {
+  std::vector<double> values(static_cast<size_t>(x.size()));
+  for (int64_t i = 0; i < x.size(); ++i) values[static_cast<size_t>(i)] = x[i];
+  return values;
+}
+
+constexpr int64_t kWidths[] = {16, 272, 4096, 8208, 14336, 28672, 32768};
+
+TEST(EightBitRowsGpuTest, QuantizeMatchesDoubleArithmetic) {
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    for (int64_t width : kWidths) {
+      for (int64_t rows : {1, 37}) {
+        Random random(static_cast<uint64_t>(width + rows));
+        Array x = Array::Normal(random, dtype, {rows, width}, 3.0);
+        for (int64_t i = 0; i < width && rows > 1; ++i) x.Set(width + i, 0.0f);
+        const DeviceTensor device(dtype, rows, width, x, 8);
+        EightBitOut out(rows, width);
+        cuda::Quantize({.x = device.view(), .out = out.view()}, TestDevice());
+        out.Check(Doubles(x), 0);
+      }
+    }
+  }
+}
+
+TEST(EightBitRowsGpuTest, ActivationsMatchDoubleArithmetic) {
+  for (int64_t width : kWidths) {
+    constexpr int64_t kRows = 19;
+    Random random(static_cast<uint64_t>(width));
+    Array x = Array::Normal(random, DType::kBF16, {kRows, 2 * width}, 3.0);
+    const DeviceTensor device(DType::kBF16, kRows, 2 * width, x, 8);
+    std::vector<double> silu, gelu;
+    for (int64_t t = 0; t < kRows; ++t) {
+      for (int64_t i = 0; i < width; ++i) {
+        const double g = x[t * 2 * width + i], up = x[t * 2 * width + width + i];
+        const double u = std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
+        silu.push_back(g / (1 + std::exp(-g)) * up);
+        gelu.push_back(g / (1 + std::exp(-2 * u)) * up);
+      }
+    }
+    EightBitOut out(kRows, width);
+    cuda::SiluMul({.gate_up = device.view(), .out = out.view()}, TestDevice());
+    out.Check(silu, 1e-5);
+    out.Poison();
+    cuda::Gelu({.x = device.view(), .gated = true, .out = out.view()}, TestDevice());
+    out.Check(gelu, 1e-4);
+  }
+}
+
+TEST(EightBitRowsGpuTest, RmsNormMatchesDoubleArithmeticAndKeepsTheResidual) {
+  for (int64_t width : {16, 272, 4096, 8192, 8208, 16384}) {
+    constexpr int64_t kRows = 11;
+    Random random(static_cast<uint64_t>(width));
+    Array x = Array::Normal(random, DType::kBF16, {kRows, width});
+    Array before = Array::Normal(random, DType::kBF16, {kRows, width});
+    Array weight = Array::Normal(random, DType::kF32, {width});
+    const DeviceTensor device_x(DType::kBF16, kRows, width, x);
+    DeviceTensor residual(DType::kBF16, kRows, width, before);
+    const DeviceTensor device_weight(DType::kF32, 1, width, weight);
+    EightBitOut out(kRows, width);
+    cuda::RmsNorm({.x = device_x.view(),
+                   .residual = residual.view(),
+                   .weight = TensorView(device_weight.view().data, DType::kF32, {width}),
+                   .eps = 1e-5f,
+                   .out = out.view()},
+                  TestDevice());
+    const Array sum = residual.Get();
+    std::vector<double> exact;
+    for (int64_t t = 0; t < kRows; ++t) {
+      double squares = 0;
+      for (int64_t i = 0; i < width; ++i) squares += sum[t * width + i] * sum[t * width + i];
+      const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + 1e-5);
+      for (int64_t i = 0; i < width; ++i) {
+        const double added = x[t * width + i] + before[t * width + i];
+        ASSERT_LE(std::abs(sum[t * width + i] - added), 0x1p-8 * std::abs(added));
+        exact.push_back(sum[t * width + i] * factor * weight[i]);
+      }
+    }
+    out.Check(exact, 0x1p-8);  // the norm rounds to bf16 before the weight
+  }
+}
+
+TEST(EightBitRowsGpuTest, BitsDoNotDependOnTheBatch) {
+  constexpr int64_t kRows = 40, kWidth = 14336;
+  Random random(3);
+  Array x = Array::Normal(random, DType::kBF16, {kRows, 2 * kWidth}, 3.0);
+  const DeviceTensor device(DType::kBF16, kRows, 2 * kWidth, x);
+  EightBitOut out(kRows, kWidth), alone(kRows, kWidth);
+  ExpectSameBits(
+      [&](const cuda::Device& on) {
+        out.Poison();
+        cuda::SiluMul({.gate_up = device.view(), .out = out.view()}, on);
+      },
+      [&] { return out.Bytes(); });
+  for (int64_t t = 0; t < kRows; ++t) {
+    cuda::SiluMul({.gate_up = device.view().Rows(t, 1), .out = alone.view().Rows(t, 1)},
+                  TestDevice());
+  }
+  EXPECT_EQ(alone.Bytes(), out.Bytes());
+}
+
+}  // namespace
+}  // namespace quire::gpu
