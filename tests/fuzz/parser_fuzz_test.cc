@@ -121,8 +121,8 @@ TEST(ParserFuzzTest, Encode) {
 
 TEST(ParserFuzzTest, ChatTemplate) {
   std::vector<std::string> seeds;
-  for (const char* name : {"chatml", "llama31", "mistral", "qwen3", "macros", "deepseek", "hermes",
-                           "seed_oss", "exaone4"}) {
+  for (const char* name : {"chatml", "llama31", "mistral", "qwen3", "macros", "deepseek", "clerk",
+                           "seed_oss", "command_r"}) {
     seeds.push_back(ReadData("chat_templates/families/" + std::string(name) + ".jinja"));
   }
   const auto snippets =
