@@ -31,7 +31,7 @@ struct Sizes {
   static constexpr uint32_t kQueryBytes = D > 128 ? kDecodeRows* D * 2 : 0;
   static constexpr uint32_t kWarpBytes = kQueriesAt + kQueryBytes;
   static constexpr uint32_t kMergeAt = kDecodeWarps * kWarpBytes;
-  // The CTAs of a multiprocessor, each with 1 KiB for the system, take 227 KiB of its 228.
+  // The CTAs of a multiprocessor, each with 1 KiB for the system, share its 228 KiB.
   static constexpr uint32_t kSharedBytes = kMergeAt + HeadState<__half, H>::kMergeBytes;
   static_assert(DecodeCtasPerSm(D) * (kSharedBytes + 1024) <= 228 << 10);
 };
@@ -241,6 +241,15 @@ struct Sight {
     all_low = a.window > 0 ? s.context - a.window : 0;
     all_high = first_high;
   }
+
+  // Hides what the rows do not see of a warp's tokens.
+  __device__ __forceinline__ void Mask(int token, float (&s)[2][4]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int t = token + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, half = i / 2 % 2;
+      if (t < low[half] || t >= high[half]) s[i / 4][i % 4] = -INFINITY;
+    }
+  }
 };
 
 // A warp's 16 tokens: the first one, and where their K and V lie in shared memory.
@@ -254,7 +263,6 @@ template <typename T, typename H, bool kCapped, int D = H::kDim>
 __device__ __forceinline__ void TakeTile(const AttentionArgs& a, const Queries<T, H>& q,
                                          const Sight& sight, TokensAt at, RunningRows<D>& rows) {
   const auto [token, tile] = at;
-  const int lane = threadIdx.x % 32;
   const uint32_t k_fragments = FragmentAddress<D>(tile);
   float s[2][4] = {}, odd[2][4] = {};  // two chains of sums each: half the latency
 #pragma unroll 8
@@ -267,14 +275,10 @@ __device__ __forceinline__ void TakeTile(const AttentionArgs& a, const Queries<T
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] += odd[i / 4][i % 4];
+  const bool masks = token < sight.all_low || token + kWarpTokens > sight.all_high;
+  if (kCapped && masks) sight.Mask(token, s);
   if constexpr (kCapped) CapScores(s, a.cap_factor, a.cap_log2);
-  if (token < sight.all_low || token + kWarpTokens > sight.all_high) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int t = token + i / 4 * 8 + lane % 4 * 2 + i % 2, half = i / 2 % 2;
-      if (t < sight.low[half] || t >= sight.high[half]) s[i / 4][i % 4] = -INFINITY;
-    }
-  }
+  if (masks) sight.Mask(token, s);
   rows.TakeScores(s, a.scale_log2);
   uint32_t p[4];
   PackWeights<T>(s, 0, p);

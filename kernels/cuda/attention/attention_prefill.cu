@@ -366,8 +366,7 @@ class Consumer {
     ProductsWait<0>();
     Settle(w.s);
     Release(rings_.k, taken_);
-    if constexpr (kCapped) CapScores(w.s, a_.cap_factor, a_.cap_log2);
-    if (!sight.SeesAll(token)) sight.Mask(token, w.s);
+    Bound<true>(token, sight, w.s);
     float factor[2];
     w.rows.RaiseTop(w.s, a_.scale_log2, factor);
     w.rows.Weigh(w.s, a_.scale_log2);
@@ -391,8 +390,7 @@ class Consumer {
     ProductsWait<1>();
     Settle(w.s);
     Release(rings_.k, taken_ + 1);
-    if constexpr (kCapped) CapScores(w.s, a_.cap_factor, a_.cap_log2);
-    if constexpr (kMasked) sight.Mask(token, w.s);
+    Bound<kMasked>(token, sight, w.s);
     // The tops are found during the products of the values. The exponentials, which take the most
     // time, overlap the packing.
     float factor[2];
@@ -403,6 +401,15 @@ class Consumer {
     w.rows.Scale(factor);
     w.rows.Weigh(w.s, a_.scale_log2);
     PackAll(w);
+  }
+
+  // Caps the scores of visible tokens, and hides the others. A cap makes hidden ones finite.
+  template <bool kMasked>
+  __device__ __forceinline__ void Bound(int token, const RowSight& sight, Scores& s) const {
+    const bool masks = kMasked && !sight.SeesAll(token);
+    if (kCapped && masks) sight.Mask(token, s);
+    if constexpr (kCapped) CapScores(s, a_.cap_factor, a_.cap_log2);
+    if (masks) sight.Mask(token, s);
   }
 
   template <int kCount>
