@@ -108,7 +108,7 @@ __device__ __forceinline__ void NormRow(const RmsArgs<T, Weight, Out>& a, int64_
   for (int i = 0; i < kEights; ++i) {
     const int at = RowOffset(i);
     if (at >= a.width) continue;
-    // Rounds before the weight, as norms in Hugging Face transformers do.
+      // Rounds before the weight, as norms in Hugging Face transformers do.
 #pragma unroll
     for (int j = 0; j < 8; ++j) x[i].at[j] = Rounded<T>(x[i].at[j] * factor) * weight[i].at[j];
     if constexpr (!kEightBit<Out>) StoreEight(out + at, x[i]);
