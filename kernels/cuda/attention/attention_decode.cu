@@ -228,9 +228,9 @@ __device__ __forceinline__ void Scores(const QueriesOf<T, H>& q, uint32_t k_frag
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] += odd[i / 4][i % 4];
 }
 
-// o += p V of a warp's tokens.
+// o += p V of a warp's tokens, whose V lies behind their K.
 template <typename T, typename H, int D = H::kDim>
-__device__ __forceinline__ void AddValues(const uint32_t (&p)[4], uint32_t v_fragments,
+__device__ __forceinline__ void AddValues(const uint32_t (&p)[4], uint32_t k_fragments,
                                           RunningRows<D>& rows) {
   if constexpr (H::kEightBitKv) {
     // A transposed load gives columns 2 c and 2 c + 1 of a token, and then of the next one. Two
@@ -238,7 +238,7 @@ __device__ __forceinline__ void AddValues(const uint32_t (&p)[4], uint32_t v_fra
 #pragma unroll
     for (int pair = 0; pair < D / 32; ++pair) {
       uint32_t m[4];
-      LoadMatricesTransposed(m, v_fragments ^ VectorPair(pair));
+      LoadMatricesTransposed(m, (k_fragments ^ VectorPair(pair)) + Sizes<H>::kTileBytes);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const uint32_t first = __byte_perm(m[2 * i], 0, 0x3120);
@@ -252,7 +252,7 @@ __device__ __forceinline__ void AddValues(const uint32_t (&p)[4], uint32_t v_fra
 #pragma unroll
     for (int d = 0; d < D / 16; ++d) {
       uint32_t m[4];
-      LoadMatricesTransposed(m, v_fragments ^ VectorPair(d));
+      LoadMatricesTransposed(m, (k_fragments ^ VectorPair(d)) + Sizes<H>::kTileBytes);
       MultiplyAdd<T>(rows.o[2 * d], p, m[0], m[1]);
       MultiplyAdd<T>(rows.o[2 * d + 1], p, m[2], m[3]);
     }
@@ -283,7 +283,7 @@ __device__ __forceinline__ void TakeTile(const AttentionArgs& a, const QueriesOf
   }
   uint32_t p[4];
   PackWeights<Operand<T, H>>(s, 0, p);
-  AddValues<T, H>(p, k_fragments + Sizes<H>::kTileBytes, rows);
+  AddValues<T, H>(p, k_fragments, rows);
 }
 
 // A head with chunks in several ranges.
