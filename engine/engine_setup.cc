@@ -37,11 +37,23 @@ bool OnGpu(const EngineSetup& setup) { return setup.device == "cuda"; }
 // The dtype a setting names; "auto" is replaced by the name of `automatic`.
 absl::StatusOr<DType> ResolveDType(const std::string& flag, DType automatic, std::string& value) {
   if (value == "auto") value = Name(automatic);
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (const DType dtype : kAllDTypes) {
     if (value == Name(dtype)) return dtype;
   }
   return absl::InvalidArgumentError(flag + " " + value +
                                     " is unknown; use auto, float32, bfloat16 or float16");
+}
+
+// The same for keys and values, which may also be 8-bit.
+absl::Status ResolveKvDType(DType automatic, EngineSetup& setup) {
+  std::string& value = setup.config.kv_cache_dtype;
+  setup.model_options.eight_bit_kv = value == "fp8";
+  if (value == "fp8") {
+    setup.kv_layout.dtype = DType::kE4M3;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(setup.kv_layout.dtype, ResolveDType("--kv-cache-dtype", automatic, value));
+  return absl::OkStatus();
 }
 
 absl::Status ResolveDTypes(EngineSetup& setup) {
@@ -50,16 +62,12 @@ absl::Status ResolveDTypes(EngineSetup& setup) {
   const DType stored = setup.model.stored_dtype;
   if (!OnGpu(setup)) {
     ASSIGN_OR_RETURN(options.weight_dtype, ResolveDType("--dtype", stored, config.dtype));
-    ASSIGN_OR_RETURN(setup.kv_layout.dtype,
-                     ResolveDType("--kv-cache-dtype", DType::kF32, config.kv_cache_dtype));
-    return absl::OkStatus();
+    return ResolveKvDType(DType::kF32, setup);
   }
   const DType narrow = stored == DType::kF32 ? DType::kBF16 : stored;
   ASSIGN_OR_RETURN(options.weight_dtype, ResolveDType("--dtype", narrow, config.dtype));
   options.activation_dtype = options.weight_dtype;
-  ASSIGN_OR_RETURN(setup.kv_layout.dtype,
-                   ResolveDType("--kv-cache-dtype", options.weight_dtype, config.kv_cache_dtype));
-  return absl::OkStatus();
+  return ResolveKvDType(options.weight_dtype, setup);
 }
 
 absl::Status ResolveRanks(EngineSetup& setup) {
