@@ -5,7 +5,7 @@
 // A CTA stays on its multiprocessor and draws items: a tile of 128 rows (row = query * G + head in
 // its group) of one key/value head. Its first warpgroup supplies the two others. Warp 0 draws items
 // and starts the copies of K and V, 128 tokens at a time, one box a block of the table; warps 1 to
-// 3 copy the next item's queries, and widen 8-bit K and V to f16 (prefill_supply.cuh). The two
+// 3 copy the next item's queries, and widen 8-bit K and V to f16 (prefill_widen.cuh). The two
 // other warpgroups, the consumers, have 64 rows each. They take turns in issuing products, so the
 // tensor cores work for one while the other turns scores into weights. A turn is the scores of a
 // tile and the values of the tile before it.
@@ -24,6 +24,7 @@
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/attention/prefill_layout.cuh"
 #include "kernels/cuda/attention/prefill_supply.cuh"
+#include "kernels/cuda/attention/prefill_widen.cuh"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/warpgroup.cuh"
@@ -107,8 +108,7 @@ class Consumer {
   // A warpgroup's registers: 64 scores, 64 sums and 32 weights a thread at D = 128; 32, 128 and 16
   // at D = 256.
   struct Work {
-    // Of the scores, before the cap if there is one.
-    std::conditional_t<H::kEightBitKv, RowFactors, float> factor;
+    RowFactors factor;  // of the scores of 8-bit keys, before the cap if there is one
     Scores s;
     RunningRows<D> rows;
     uint32_t p[kSteps][4];
@@ -141,20 +141,25 @@ class Consumer {
   }
 
   __device__ __forceinline__ void SetFactor(uint32_t i, Work& w) const {
-    const float common = kCapped ? a_.cap_factor : a_.scale_log2;
     if constexpr (H::kEightBitKv) {
       const float* of_rows = rings_.FactorsOf(i) + group_ * kGroupRows + warp_ * 16 + lane_ / 4;
+      const float common = kCapped ? a_.cap_factor : a_.scale_log2;
       w.factor = {{common * of_rows[0], common * of_rows[8]}};
-    } else {
-      w.factor = common;
     }
   }
-  // The factor of scores that have passed the cap, if there is one.
-  __device__ __forceinline__ auto ScaleLog2(const Work& w) const {
-    if constexpr (kCapped) {
-      return a_.scale_log2;
-    } else {
+  // The factors of scores before the cap, and of those that go into the softmax.
+  __device__ __forceinline__ auto CapFactor(const Work& w) const {
+    if constexpr (H::kEightBitKv) {
       return w.factor;
+    } else {
+      return a_.cap_factor;
+    }
+  }
+  __device__ __forceinline__ auto ScaleLog2(const Work& w) const {
+    if constexpr (H::kEightBitKv && !kCapped) {
+      return w.factor;
+    } else {
+      return a_.scale_log2;
     }
   }
 
@@ -166,7 +171,7 @@ class Consumer {
     ProductsWait<0>();
     Settle(w.s);
     Release(rings_.k, taken_);
-    if constexpr (kCapped) CapScores(w.s, w.factor, a_.cap_log2);
+    if constexpr (kCapped) CapScores(w.s, CapFactor(w), a_.cap_log2);
     if (!sight.SeesAll(token)) sight.Mask(token, w.s);
     float factor[2];
     w.rows.RaiseTop(w.s, ScaleLog2(w), factor);
@@ -191,7 +196,7 @@ class Consumer {
     ProductsWait<1>();
     Settle(w.s);
     Release(rings_.k, taken_ + 1);
-    if constexpr (kCapped) CapScores(w.s, w.factor, a_.cap_log2);
+    if constexpr (kCapped) CapScores(w.s, CapFactor(w), a_.cap_log2);
     if constexpr (kMasked) sight.Mask(token, w.s);
     // The tops are found during the products of the values. The exponentials, which take the most
     // time, overlap the packing.
