@@ -127,7 +127,7 @@ absl::Status CheckCapability(const EngineSetup& setup) {
 int64_t DriverBytes(const EngineSetup& setup) {
   constexpr int64_t kKernelBytes = int64_t{32} << 20;
   constexpr int64_t kCallBytes = int64_t{3} << 10;
-  constexpr int64_t kCallsPerLayer = 10, kOtherCalls = 10;
+  constexpr int64_t kCallsPerLayer = 16, kOtherCalls = 10;
   const int64_t calls = kCallsPerLayer * setup.model.num_layers + kOtherCalls;
   return kKernelBytes + static_cast<int64_t>(setup.graph_sizes.size()) * calls * kCallBytes;
 }

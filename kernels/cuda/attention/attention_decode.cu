@@ -34,7 +34,7 @@ struct Sizes {
   static constexpr uint32_t kQueryBytes = kQueriesInShared<D> ? kDecodeRows * D * 2 : 0;
   static constexpr uint32_t kWarpBytes = kQueriesAt + kQueryBytes;
   static constexpr uint32_t kMergeAt = kDecodeWarps * kWarpBytes;
-  // The CTAs of a multiprocessor, each with 1 KiB for the system, take 227 KiB of its 228.
+  // The CTAs of a multiprocessor, each with 1 KiB for the system, share its 228 KiB.
   static constexpr uint32_t kSharedBytes = kMergeAt + HeadState<__half, H>::kMergeBytes;
   static_assert(DecodeCtasPerSm(D) * (kSharedBytes + 1024) <= 228 << 10);
 };
@@ -186,6 +186,15 @@ struct Sight {
     all_low = a.window > 0 ? s.context - a.window : 0;
     all_high = first_high;
   }
+
+  // Hides what the rows do not see of a warp's tokens.
+  __device__ __forceinline__ void Mask(int token, float (&s)[2][4]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int t = token + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, half = i / 2 % 2;
+      if (t < low[half] || t >= high[half]) s[i / 4][i % 4] = -INFINITY;
+    }
+  }
 };
 
 // A warp's 16 tokens: the first one, and where their K and V lie in shared memory.
@@ -264,18 +273,13 @@ template <typename T, typename H, bool kCapped, int D = H::kDim>
 __device__ __forceinline__ void TakeTile(const AttentionArgs& a, const QueriesOf<T, H>& q,
                                          const Sight& sight, TokensAt at, RunningRows<D>& rows) {
   const auto [token, tile] = at;
-  const int lane = threadIdx.x % 32;
   const uint32_t k_fragments = FragmentAddress<Sizes<H>::kRowBytes>(tile);
   float s[2][4] = {};
   Scores<T, H>(q, k_fragments, s);
+  const bool masks = token < sight.all_low || token + kWarpTokens > sight.all_high;
+  if (kCapped && masks) sight.Mask(token, s);
   if constexpr (kCapped) CapScores(s, q.Factor(a.cap_factor), a.cap_log2);
-  if (token < sight.all_low || token + kWarpTokens > sight.all_high) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int t = token + i / 4 * 8 + lane % 4 * 2 + i % 2, half = i / 2 % 2;
-      if (t < sight.low[half] || t >= sight.high[half]) s[i / 4][i % 4] = -INFINITY;
-    }
-  }
+  if (masks) sight.Mask(token, s);
   if constexpr (kCapped) {
     rows.TakeScores(s, a.scale_log2);
   } else {

@@ -32,12 +32,14 @@
 namespace quire::cuda {
 namespace {
 
-// Registers of a thread: 128 * 48 + 256 * 232 of the 65536, or 128 * 64 + 256 * 224 where suppliers
-// widen and consumers need no more.
+// Registers of a thread. Consumers of heads above 128 need the most, suppliers that widen more than
+// others.
 template <typename H>
 struct Registers {
-  static constexpr bool kWidens = H::kEightBitKv && H::kDim <= 128;
-  static constexpr int kSupplier = kWidens ? 64 : 48, kConsumer = kWidens ? 224 : 232;
+  static constexpr int kSupplier = H::kDim > 128 ? 40 : 56, kConsumer = H::kDim > 128 ? 232 : 224;
+  // The warpgroups share what the launch gives the CTA. A request for more waits for ever.
+  static constexpr int kOfLaunch = (64 << 10) / kThreads / 8 * 8;
+  static_assert(kGroupThreads * (kSupplier + kGroups * kConsumer) <= kThreads * kOfLaunch);
 };
 
 // Sight: one past the last token that a thread's two rows see, and that its warpgroup's rows see.
@@ -171,8 +173,7 @@ class Consumer {
     ProductsWait<0>();
     Settle(w.s);
     Release(rings_.k, taken_);
-    if constexpr (kCapped) CapScores(w.s, CapFactor(w), a_.cap_log2);
-    if (!sight.SeesAll(token)) sight.Mask(token, w.s);
+    Bound<true>(token, sight, w);
     float factor[2];
     w.rows.RaiseTop(w.s, ScaleLog2(w), factor);
     w.rows.Weigh(w.s, ScaleLog2(w));
@@ -196,8 +197,7 @@ class Consumer {
     ProductsWait<1>();
     Settle(w.s);
     Release(rings_.k, taken_ + 1);
-    if constexpr (kCapped) CapScores(w.s, CapFactor(w), a_.cap_log2);
-    if constexpr (kMasked) sight.Mask(token, w.s);
+    Bound<kMasked>(token, sight, w);
     // The tops are found during the products of the values. The exponentials, which take the most
     // time, overlap the packing.
     float factor[2];
@@ -208,6 +208,15 @@ class Consumer {
     w.rows.Scale(factor);
     w.rows.Weigh(w.s, ScaleLog2(w));
     PackAll(w);
+  }
+
+  // Caps the scores of visible tokens, and hides the others. A cap makes hidden ones finite.
+  template <bool kMasked>
+  __device__ __forceinline__ void Bound(int token, const RowSight& sight, Work& w) const {
+    const bool masks = kMasked && !sight.SeesAll(token);
+    if (kCapped && masks) sight.Mask(token, w.s);
+    if constexpr (kCapped) CapScores(w.s, CapFactor(w), a_.cap_log2);
+    if (masks) sight.Mask(token, w.s);
   }
 
   template <int kCount>

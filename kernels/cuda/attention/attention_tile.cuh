@@ -92,25 +92,31 @@ __device__ __forceinline__ float FactorOf(const RowFactors& factors, int row) {
 
 // Soft cap: cap_log2 * tanh(s * factor * ln(2) / 2), from 1 - 2 / (1 + e^2x) = tanh(x). The
 // hardware's own tanh is off by 2^-11, which an exponential would make a per cent. Four scores
-// share one reciprocal, that of their product, which the bound of 2^30 keeps finite; a score of
-// NaN, which no row sees, counts as that bound.
+// of a row share one reciprocal, that of their product, which the bound of 2^30 keeps finite. So
+// the caller first masks what the row does not see: its bits must not depend on that. A score of
+// NaN counts as that bound: a sequence whose own keys are NaN has values of NaN too.
 template <int kBlocks, typename Factor>
 __device__ __forceinline__ void CapScores(float (&s)[kBlocks][4], const Factor& factor,
                                           float cap_log2) {
+  static_assert(kBlocks % 2 == 0);
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    float x[4];
+  for (int b = 0; b < kBlocks; b += 2) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x[i] = 1.0f + Exp2(fminf(s[b][i] * FactorOf(factor, i / 2), 30.0f));
+    for (int row = 0; row < 4; row += 2) {
+      float x[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float score = s[b + i / 2][row + i % 2] * FactorOf(factor, row / 2);
+        x[i] = 1.0f + Exp2(fminf(score, 30.0f));
+      }
+      const float low = x[0] * x[1], high = x[2] * x[3];
+      const float inverse = Reciprocal(low * high) * (-2.0f * cap_log2);
+      const float of_low = inverse * high, of_high = inverse * low;
+      s[b][row] = fmaf(of_low, x[1], cap_log2);
+      s[b][row + 1] = fmaf(of_low, x[0], cap_log2);
+      s[b + 1][row] = fmaf(of_high, x[3], cap_log2);
+      s[b + 1][row + 1] = fmaf(of_high, x[2], cap_log2);
     }
-    const float low = x[0] * x[1], high = x[2] * x[3];
-    const float inverse = Reciprocal(low * high) * (-2.0f * cap_log2);
-    const float of_low = inverse * high, of_high = inverse * low;
-    s[b][0] = fmaf(of_low, x[1], cap_log2);
-    s[b][1] = fmaf(of_low, x[0], cap_log2);
-    s[b][2] = fmaf(of_high, x[3], cap_log2);
-    s[b][3] = fmaf(of_high, x[2], cap_log2);
   }
 }
 

@@ -27,7 +27,7 @@ class Supplier {
         rings_.items.Full(i).Arrive();
       }
       __syncwarp();
-      const Item item = rings_.item[i % kSlots];
+      const Item& item = rings_.item[i % kSlots];  // registers are few
       if (item.head < 0) return;
       const Span<kTokens> span(a_, item.tile);
       int block = BlockOf(item.tile, span.begin);

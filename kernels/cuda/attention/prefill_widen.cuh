@@ -73,11 +73,11 @@ class Widener {
   template <int kCount>
   __device__ __forceinline__ void Widen(const Ring<kCount>& staged, const Ring<>& tiles, int first,
                                         int last) const {
-    constexpr int kVectors = D / 16;
+    constexpr int kVectors = D / 16, kAtOnce = D > 128 ? 1 : 2;  // large heads leave few registers
     staged.WaitFull(widened_);
     tiles.WaitEmpty(widened_);
     const uint32_t from = staged.Slot(widened_), to = tiles.Slot(widened_);
-#pragma unroll 2
+#pragma unroll kAtOnce
     for (int at = thread_; at < kTokens * kVectors; at += kQueryThreads) {
       const int vector = at % kVectors, row = at / kVectors ^ (vector >> 2 & 1);
       uint4 x = LoadVector(from + row * D + vector * 16);
