@@ -20,6 +20,7 @@
 #include "server/identity/door.h"
 #include "server/metrics/metrics.h"
 #include "server/orca/load_report.h"
+#include "server/text/pattern/stop_mark.h"
 #include "server/tracing/request_trace.h"
 #include "server/tracing/tracer.h"
 
@@ -142,6 +143,7 @@ absl::Status SendToEngine(const GenerateResources* resources,
   }
   const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
   const auto submit = [stream, parsed, &model = resources->model, archive = resources->archive] {
+    const StopMark::Scope until_call_ends(&stream->stop_mark());
     const absl::Status status = TokenizePrompt(model, parsed.get());
     if (!status.ok()) return stream->Refuse(status);
     const std::unique_ptr<Request>& request = parsed->request;
