@@ -100,7 +100,13 @@ void CallAccount::Opened() {
 absl::Status CallAccount::Enter() {
   ++streams_;  // refused ones leave too
   RETURN_IF_ERROR(resources_->streams.Enter(call_.caller->tenant));
-  return resources_->drain.CheckAccepts();
+  absl::Status accepts = resources_->drain.CheckAccepts();
+  if (accepts.ok()) return accepts;
+  // A drain waits for the streams that entered before it, not for the calls that it refuses: a
+  // flood of these would hold it up for as long as it lasts.
+  --streams_;
+  resources_->streams.Leave(call_.caller->tenant);
+  return accepts;
 }
 
 void CallAccount::Ending(const absl::Status& status) {
