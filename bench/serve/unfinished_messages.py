@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What unfinished messages hold, and cost others: bench/serve/unfinished_messages.py [--bin FOLDER].
+"""Memory of unfinished messages: bench/serve/unfinished_messages.py [--bin FOLDER].
 
 Connections open calls, send each message but its last byte, and keep the call open; one that the
 server closes is not opened again. Meanwhile other clients ask for tokens, one request after the
@@ -198,7 +198,8 @@ def client_times(address, args):
     if not times:
         raise BenchError(f"no request was answered: {failed[:3]}")
     cuts = statistics.quantiles(times, n=100)
-    return {"requests": len(times), "streams": len(streams), "failed": len(failed), "errors": sorted(set(failed))[:3],
+    return {"requests": len(times), "streams": len(streams),
+            "failed": len(failed), "errors": sorted(set(failed))[:3],
             "p50_ms": round(cuts[49], 2), "p99_ms": round(cuts[98], 2)}
 
 

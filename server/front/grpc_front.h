@@ -23,7 +23,7 @@ class Tracer;
 // has replaced it.
 bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds);
 
-// What has not ended of the calls.
+// The calls that have not ended.
 struct UnendedCalls {
   int streams = 0;        // of Generate and its like, watches, exports and imports, where admitted
   int calls = 0;          // of all methods, those that were refused or reset too

@@ -307,7 +307,7 @@ class StepCount {
   size_t at_ = 0;  // of the last item
 };
 
-// What a thread matches with.
+// The memory with which a thread matches.
 class Matcher {
  public:
   static Matcher& OfThread() {

@@ -196,7 +196,8 @@ class ExtremeValuesTest(unittest.TestCase):
                      '--skip-tokenizer-init']
             # JSON has neither NaN nor infinity, so such a file is refused as a whole.
             not_json = isinstance(value, float) and not math.isfinite(value)
-            names = [f'{file}: '] if not_json else [key_of(path), *HELD_AGAINST.get(key_of(path), ())]
+            key = key_of(path)
+            names = [f'{file}: '] if not_json else [key, *HELD_AGAINST.get(key, ())]
             return self.judge(flags, names, where)
 
     def test_a_plan_beyond_the_memory_is_refused(self):

@@ -87,7 +87,8 @@ TEST(TextBudgetTest, AllMatchesOfATextShareIt) {
 
 TEST(TextBudgetTest, APatternOfARealTokenizerStaysFarBelowIt) {
   const auto made = MakeRegexPattern(
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)"
+      R"([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
   ASSERT_TRUE(made.ok()) << made.status();
   const std::string text = Repeat("It's 12 o'clock;\n   the fox (brown) jumps.  \n", 1000);
   TextBudget budget(text.size());
