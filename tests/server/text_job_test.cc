@@ -72,7 +72,6 @@ TEST(TextJobTest, EndsWithTheDeadlineOfItsCall) {
   EXPECT_EQ(status.error_code(), Code::DEADLINE_EXCEEDED);
   // The one thread for text is free again.
   EXPECT_TRUE(Tokenize(server, "hi").ok());
-  EXPECT_EQ(Ended(server, "CANCELLED"), 1);
   EXPECT_EQ(Ended(server, "INVALID_ARGUMENT"), 0);
 }
 
@@ -97,7 +96,6 @@ TEST(TextJobTest, EndsWithTheServer) {
   }
   server.front().Shutdown(0);
   caller.join();
-  EXPECT_GT(Ended(server, "CANCELLED"), 0);
   EXPECT_EQ(Ended(server, "INVALID_ARGUMENT"), 0);
 }
 
