@@ -327,6 +327,21 @@ TEST_F(EngineSetupTest, TooMuchHostMemoryIsRefusedWithNumbers) {
   EXPECT_EQ(PlanEngine(config_, {}, 10 * kGiB)->memory.num_pages, 0);
 }
 
+TEST_F(EngineSetupTest, APlanBeyondTheHostsMemoryIsRefusedOnTheCpu) {
+  config_.device = "cpu";
+  config_.max_model_len = 512;
+  config_.kv_cache_memory_bytes = 8 * kGiB;
+  EXPECT_TRUE(PlanEngine(config_, {}, 10 * kGiB).ok());
+  const absl::Status refused = PlanEngine(config_, {}, 8 * kGiB).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("more than the 8.00 GiB"), HasSubstr("--kv-cache-memory-bytes")));
+  // Weights in files may exceed the memory; made ones, 15 GiB here, may not.
+  config_.load_format = "dummy";
+  EXPECT_EQ(PlanEngine(config_, {}, 10 * kGiB).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(EngineSetupTest, SettingsOfSessionsReachTheScheduler) {
   config_.enable_prefix_caching = false;
   config_.max_sessions = 10;
