@@ -143,7 +143,7 @@ int DryRun(const ParsedSettings& parsed) {
 int Check(const ParsedSettings& parsed) {
   const CheckReport report = CheckModel(parsed.settings);
   for (const std::string& notice : parsed.notices) std::fprintf(stderr, "%s\n", notice.c_str());
-  const bool json = parsed.settings.check_format == "json";
+  const bool json = parsed.settings.server.log_format == "json";
   std::fputs((json ? CheckJson(report) : CheckPage(report)).c_str(), stdout);
   return Exit(report.code());
 }

@@ -56,7 +56,6 @@ struct Settings {
   EngineConfig engine;
   ServerConfig server;
   bool check = false;
-  std::string check_format = "text";  // text, json
   bool dry_run = false;
 };
 

@@ -3,6 +3,7 @@
 
 #include <google/protobuf/util/time_util.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -27,9 +28,11 @@ absl::Status Fault(const std::string& place, const std::string& reason) {
 absl::StatusOr<Json> ReadObjects(const std::optional<std::string>& path, std::string* place) {
   if (!path) return Json::array();
   absl::StrAppend(place, " ", *path);
+  std::error_code error;
   std::ifstream file(*path, std::ios::binary);
+  // A read of a directory throws.
+  if (!file || std::filesystem::is_directory(*path, error)) return Fault(*place, "cannot be read");
   const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) return Fault(*place, "cannot be read");
   bool deep = false;
   const auto look = [&deep](int depth, Json::parse_event_t, Json&) {
     deep = deep || depth > kMostDeep;

@@ -187,7 +187,7 @@ class Facts(unittest.TestCase):
 
     def test_json_has_the_same_page(self):
         text = check(DEMO)
-        done = check(DEMO, '--check-format', 'json')
+        done = check(DEMO, '--log-format', 'json')
         self.assertEqual(done.returncode, 0, done.stderr)
         page = json.loads(done.stdout)
         self.assertEqual((page['starts'], page['exit_code'], page['problems']), (True, 0, []))
@@ -259,7 +259,7 @@ class Refusals(unittest.TestCase):
         self.refused(model, 4, 'has no tokenizer')
 
     def test_the_json_of_a_refusal(self):
-        done = check(DEMO, '--check-format', 'json', '--chat-template', '/nonexistent/a.jinja')
+        done = check(DEMO, '--log-format', 'json', '--chat-template', '/nonexistent/a.jinja')
         self.assertEqual(done.returncode, 4, done.stderr)
         page = json.loads(done.stdout)
         self.assertEqual((page['starts'], page['exit_code']), (False, 4))
@@ -293,7 +293,7 @@ class Refusals(unittest.TestCase):
                 f.write(text)
         with open(os.path.join(model, 'chat_template.jinja'), 'w') as file:
             file.write('d')
-        page = json.loads(check(model, '--check-format', 'json').stdout)
+        page = json.loads(check(model, '--log-format', 'json').stdout)
         section = page['sections']['Chat template']
         self.assertEqual(section['file'], os.path.join(model, 'chat_template.jinja'))
         rag, tools = (os.path.join(model, 'additional_chat_templates', f'{name}.jinja')
