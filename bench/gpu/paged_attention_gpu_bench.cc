@@ -86,7 +86,8 @@ class Bench {
                                  .max_context = 32768,
                                  .num_heads = model.heads,
                                  .num_kv_heads = model.kv_heads,
-                                 .head_dim = model.head_dim};
+                                 .head_dim = model.head_dim,
+                                 .capped = model.soft_cap > 0};
     const auto bytes = static_cast<size_t>(PagedAttention::SpaceBytes(limits, device_.num_sms));
     CUDA_CHECK(cudaMalloc(&space_, bytes));
     CUDA_CHECK(cudaMemset(space_, 0, bytes));

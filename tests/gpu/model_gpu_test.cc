@@ -21,6 +21,7 @@ std::unique_ptr<CudaBackend> MakeBackend(const ModelConfig& config) {
                             .num_heads = config.num_heads,
                             .num_kv_heads = config.num_kv_heads,
                             .head_dim = config.head_dim,
+                            .capped = config.facts.attention_soft_cap > 0,
                             .hidden = config.hidden_size};
   std::string why;
   std::unique_ptr<CudaBackend> backend = CudaBackend::Create(options, &why);

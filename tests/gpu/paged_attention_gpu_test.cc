@@ -54,13 +54,15 @@ Device TestDevice(bool dependent_launch = true) {
 // The operation with its own space, which keeps only counters at zero between steps.
 class Attention {
  public:
-  explicit Attention(const Shape& shape, const Device& device = TestDevice())
+  explicit Attention(const Shape& shape, const Device& device = TestDevice(),
+                     int64_t max_context = 40000)
       : limits_{.max_rows = 4097,
                 .max_tokens = 20000,
-                .max_context = 40000,
+                .max_context = max_context,
                 .num_heads = shape.heads,
                 .num_kv_heads = shape.kv_heads,
-                .head_dim = shape.head_dim},
+                .head_dim = shape.head_dim,
+                .capped = shape.soft_cap > 0},
         space_(cuda::PagedAttention::SpaceBytes(limits_, device.num_sms)),
         op_(limits_, device, Zeroed(space_)) {}
 
@@ -494,6 +496,18 @@ TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
     const Batch batch(shape, {{1400, 1400}});
     Attention attention(shape);
     batch.Check(batch.Run(attention));
+  }
+}
+
+// Ranges that keep as many partial states as the longest contexts allow.
+TEST(PagedAttentionGpuTest, KeepsPartialStatesWithinTheirSpace) {
+  for (const Shape& shape : {Shape{8, 1, 64, 64}, Capped({8, 1, 64, 64}, 20), Shape{8, 1, 128, 64},
+                             Shape{8, 1, 256, 64}}) {
+    SCOPED_TRACE(NameOf(shape));
+    const Batch batch(shape, std::vector<Sequence>(190, {512, 1}));
+    Attention attention(shape, TestDevice(), 512);
+    batch.Check(batch.Run(attention));
+    attention.CheckSpace();
   }
 }
 

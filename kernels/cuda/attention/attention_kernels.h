@@ -30,8 +30,10 @@ struct AttentionSpace {
 // The sizes of a head for which kernels are compiled. Another takes the next larger one: registers
 // and shared memory then hold zeros past its end, and memory has rows of its own size.
 inline constexpr int32_t kMaxHeadDim = 256;
-constexpr int32_t CompiledHeadDim(int32_t head_dim) {
-  return head_dim == 64 ? 64 : head_dim <= 128 ? 128 : kMaxHeadDim;
+// Few models have soft caps: kernels of two sizes do for all their heads.
+constexpr int32_t CompiledHeadDim(int32_t head_dim, bool capped) {
+  if (head_dim == 64 && !capped) return 64;
+  return head_dim <= 128 ? 128 : kMaxHeadDim;
 }
 
 constexpr int32_t StateRowFloats(int32_t compiled_head_dim) { return compiled_head_dim + 4; }
@@ -78,7 +80,8 @@ struct AttentionArgs {
   // tables, and the K and V of older steps before its wait (rule 2 of launch.h).
   bool settled;
 
-  // The query of a tile's row, row / G (exact below 2^27), and its head in the group.
+  // The query of a tile's row, row / G (exact while row * G < 2^31, which
+  // kCudaLimits.max_group_rows guarantees), and its head in the group.
   constexpr int32_t QueryOf(int32_t row) const {
     return static_cast<int32_t>(static_cast<uint64_t>(row) * group_inverse >> 31);
   }
@@ -102,8 +105,7 @@ struct Head {
   }
 };
 
-// fn(Head{}, std::bool_constant<capped>{}) for a head of this size. Few models have soft caps: two
-// kernels do for all their heads.
+// fn(Head{}, std::bool_constant<capped>{}) for a head of this size, with kDim = CompiledHeadDim.
 template <typename Fn>
 void DispatchHead(int32_t head_dim, bool capped, Fn&& fn) {
   if (capped && head_dim <= 128) return fn(Head<128, false>{}, std::true_type{});

@@ -32,8 +32,6 @@ constexpr int kThreads = (1 + kGroups) * kGroupThreads;
 constexpr int kQueryThreads = 96;
 constexpr int kGroupRows = kPrefillRows / kGroups;
 constexpr int kSlots = 2;  // of items, of K and of V
-// 128 * 48 + 256 * 232 registers of the 65536.
-constexpr int kSupplierRegisters = 48, kConsumerRegisters = 232;
 
 // A CTA's unit of work; head < 0 ends the CTA.
 struct Item {
@@ -47,6 +45,13 @@ template <int D>
 struct Layout {
   static constexpr int kTokens = D > 128 ? 64 : 128;  // of a turn
   static constexpr int kQuerySlots = D > 128 ? 1 : 2;
+  static constexpr int kSupplierRegisters = D > 128 ? 40 : 56;
+  static constexpr int kConsumerRegisters = D > 128 ? 232 : 224;
+  // The warpgroups share the registers that the launch gives the CTA. A request for more waits for
+  // ever.
+  static constexpr int kLaunchRegisters = (64 << 10) / kThreads / 8 * 8;
+  static_assert(kGroupThreads * (kSupplierRegisters + kGroups * kConsumerRegisters) <=
+                kThreads * kLaunchRegisters);
   static constexpr uint32_t kQueryPanel = kPrefillRows * kPanelRowBytes;
   static constexpr uint32_t kTokenPanel = kTokens * kPanelRowBytes;
   static constexpr uint32_t kQueryBytes = D / 64 * kQueryPanel;
@@ -140,7 +145,7 @@ class Supplier {
         rings_.items.Full(i).Arrive();
       }
       __syncwarp();
-      const Item item = rings_.item[i % kSlots];
+      const Item& item = rings_.item[i % kSlots];  // registers are few
       if (item.head < 0) return;
       const Span<kTokens> span(a_, item.tile);
       int block = BlockOf(item.tile, span.begin);
@@ -481,14 +486,14 @@ __global__ __launch_bounds__(kThreads,
   PdlWait();
   PdlTrigger();
   if (threadIdx.x < kGroupThreads) {
-    GiveRegisters<kSupplierRegisters>();
+    GiveRegisters<Layout<D>::kSupplierRegisters>();
     if (threadIdx.x < 32) {
       Supplier<D>(a, map, shared).Run();
     } else {
       SupplyQueries<T, H>(a, shared);
     }
   } else {
-    TakeRegisters<kConsumerRegisters>();
+    TakeRegisters<Layout<D>::kConsumerRegisters>();
     Consumer<T, H, kCapped>(a, shared).Run();
   }
 }

@@ -80,8 +80,8 @@ __device__ __forceinline__ float Reciprocal(float x) {
 
 // Soft cap: cap_log2 * tanh(s * factor * ln(2) / 2), from 1 - 2 / (1 + e^2x) = tanh(x). The
 // hardware's own tanh is off by 2^-11, which an exponential would make a per cent. Four scores
-// share one reciprocal, that of their product, which the bound of 2^30 keeps finite; a score of
-// NaN, which no row sees, counts as that bound.
+// share one reciprocal, that of their product, which the bound of 2^30 keeps finite. A score of NaN
+// counts as that bound: a sequence whose own keys are NaN has values of NaN too.
 template <int kBlocks>
 __device__ __forceinline__ void CapScores(float (&s)[kBlocks][4], float factor, float cap_log2) {
 #pragma unroll

@@ -46,7 +46,8 @@ SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
   // in at most one that it owns. A state has 8 rows, or 16 in chunks of twice the size.
   const int64_t chunks =
       std::min<int64_t>(kMaxChunks, CeilDiv<int64_t>(limits.max_context, 64) + 1);
-  layout.state_stride = (chunks + 2) * 8 * StateRowFloats(CompiledHeadDim(limits.head_dim));
+  layout.state_stride =
+      (chunks + 2) * 8 * StateRowFloats(CompiledHeadDim(limits.head_dim, limits.capped));
   layout.states = take(ctas * layout.state_stride * 4);
   layout.end = at;
   return layout;
@@ -88,7 +89,8 @@ void CheckShapes(const PagedAttentionParams& p, const AttentionLimits& limits) {
             reinterpret_cast<uintptr_t>(kv.base)) %
                16,
            0u);
-  CHECK(p.scale > 0.0f && p.soft_cap >= 0.0f && p.max_query_len > 0);
+  CHECK(p.scale > 0.0f && p.max_query_len > 0);
+  CHECK(p.soft_cap == 0.0f || (limits.capped && p.soft_cap > 0.0f));
 }
 
 AttentionArgs MakeArgs(const PagedAttentionParams& p, const AttentionSpace& space) {
@@ -132,6 +134,8 @@ PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& devi
   CHECK_EQ(limits.num_heads % limits.num_kv_heads, 0);
   CHECK_LE(DecodeCtasPerSm(limits.head_dim) * device.num_sms, kMaxRanges);
   CHECK_LE(limits.max_rows, kCudaLimits.max_rows);
+  const int64_t group = limits.num_heads / limits.num_kv_heads;
+  CHECK_LE(group * group * limits.max_tokens, kCudaLimits.max_group_rows);
 }
 
 int PagedAttention::PlanOf(int32_t window) const {
