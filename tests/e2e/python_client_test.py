@@ -220,7 +220,7 @@ class ClientTest(ServedTest):
         for wrong, trouble in (
             ({"role": "user"}, "message 1 lacks 'content'"),
             ({"content": "a"}, "message 1 lacks 'role'"),
-            ({"role": "user", "contents": "a"}, "message 1 lacks 'content', which only one with 'tool_calls'"),
+            ({"role": "user", "contents": "a"}, "message 1 lacks 'content', which"),
             ({"role": "user", "content": ["a"]}, "message 1 has a str as part 0 of 'content'"),
             ({"role": "user", "content": 5}, "message 1 has a int as 'content'"),
             ({"role": "user", "content": "a", "x": {1}}, "message 1 is no JSON"),

@@ -263,8 +263,8 @@ class Refusals(unittest.TestCase):
         self.assertEqual(done.returncode, 4, done.stderr)
         page = json.loads(done.stdout)
         self.assertEqual((page['starts'], page['exit_code']), (False, 4))
-        self.assertEqual(page['problems'],
-                         [{'exit_code': 4, 'reason': '/nonexistent/a.jinja: there is no such file'}])
+        self.assertEqual(page['problems'], [
+            {'exit_code': 4, 'reason': '/nonexistent/a.jinja: there is no such file'}])
 
     def test_a_chat_template_of_a_file(self):
         good, broken = (os.path.join(SCRATCH, f'{name}.jinja') for name in ('good', 'broken'))
