@@ -40,7 +40,7 @@ struct DeviceLimits {
   // intermediate_size; and the multiple that each of these is of.
   int32_t max_eight_bit_width = kNoLimit;
   int32_t eight_bit_multiple = 1;
-  // Types of weights, and whether the KV cache has the type of the weights.
+  // Types of weights, and whether a KV cache that is not 8-bit has the type of the weights.
   std::span<const DType> weight_dtypes;
   bool kv_as_weights = false;
 
@@ -91,7 +91,7 @@ inline constexpr DeviceLimits kCudaLimits = {
     .eight_bit_multiple = 16,
     // device/dispatch.h, matmul/matmul.cc: the two types that matrix units take.
     .weight_dtypes = kHalfDTypes,
-    // attention/paged_attention.cc: queries, keys and values have one type.
+    // attention/paged_attention.cc: queries, keys and values have one type, or K and V are 8-bit.
     .kv_as_weights = true,
 };
 

@@ -89,9 +89,10 @@ class Reasons {
       const auto name = [](std::string* out, DType type) { out->append(Name(type)); };
       Add("--dtype ", Name(weights), " runs on the cpu only: the ", kernels_, "kernels take ",
           absl::StrJoin(types, " and ", name));
-    } else if (limits_.kv_as_weights && kv != weights) {
+    } else if (limits_.kv_as_weights && kv != weights && kv != DType::kE4M3) {
       Add("--kv-cache-dtype ", Name(kv), ": the ", kernels_,
-          "kernels keep the KV cache in the type of the weights, ", Name(weights), "; use auto");
+          "kernels keep the KV cache in the type of the weights, ", Name(weights),
+          ", or in 8 bits; use auto or fp8");
     }
   }
 

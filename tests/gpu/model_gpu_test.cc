@@ -65,6 +65,36 @@ TEST_P(GpuParity, ClearGreedyTokensMatchTransformers) {
   RecordProperty("clear_tokens", tokens.clear);
 }
 
+// Keys and values are some of the factors that transformers rounds to eight bits of precision; with
+// four, 16 times its error is what their roundings make.
+TEST_P(GpuParity, LogitsStayNearWithEightBitKv) {
+  RunnerOptions options = WideOptions(GetParam());
+  options.kv_dtype = DType::kE4M3;
+  ModelRunner runner(WideDir(GetParam()), {}, options, *backend_);
+  const double worst = WorstError(expected_, runner);
+  EXPECT_GT(worst, 1e-3);
+  EXPECT_LT(worst, std::min(0.5, 16 * expected_.bf16_relative_error));
+  RecordProperty("relative_error", std::to_string(worst));
+}
+
+// The same of matrices and activations.
+TEST_P(GpuParity, LogitsStayNearWithEightBitWeights) {
+  ModelConfig config = *ModelConfig::Load(WideDir(GetParam()));
+  config.quantization.source = Quantization::Source::kWhileLoading;
+  RunnerOptions options = WideOptions(GetParam());
+  options.eight_bit = true;
+  options.width_multiple = kCudaLimits.MlpMultiple(true);
+  if (const absl::Status can = CheckWide(config, 1, options); !can.ok()) {
+    RecordProperty("refused", std::string(can.message()));
+    GTEST_SKIP() << can;
+  }
+  ModelRunner runner(WideDir(GetParam()), {}, options, *backend_);
+  const double worst = WorstError(expected_, runner);
+  EXPECT_GT(worst, 1e-3);
+  EXPECT_LT(worst, std::min(0.5, 16 * expected_.bf16_relative_error));
+  RecordProperty("relative_error", std::to_string(worst));
+}
+
 TEST_P(GpuParity, BitsDoNotDependOnTheBatch) {
   std::vector<float> alone;
   std::vector<Slice> batch;

@@ -27,7 +27,7 @@ struct Quantization {
     return !empty() && !wide.contains(module);
   }
   // Whether a stored tensor stays unread: a scale of the inputs of products, which have a scale for
-  // each token instead, or of keys and values, which have none.
+  // each token instead, or of keys and values that are kept wide.
   bool Unread(std::string_view tensor) const {
     if (source != Source::kStored) return false;
     constexpr std::string_view kEndings[] = {".input_scale", ".output_scale", ".q_scale",

@@ -78,13 +78,16 @@ void CheckShapes(const PagedAttentionParams& p, const AttentionLimits& limits) {
   CHECK_EQ(kv.head_dim, limits.head_dim);
   CHECK_LE(p.num_seqs, limits.max_rows);
   CHECK_LE(p.q.dim[0], limits.max_tokens);
-  CHECK(p.q.dtype == kv.dtype && p.out.dtype == kv.dtype);
+  const bool eight_bit = kv.dtype == DType::kE4M3;
+  CHECK(p.out.dtype == p.q.dtype && (eight_bit || kv.dtype == p.q.dtype));
+  CHECK_EQ(eight_bit, kv.k_scales != nullptr && kv.v_scales != nullptr);
   CHECK(p.q.dim[1] == width && p.out.dim[1] == width && p.out.dim[0] == p.q.dim[0]);
   CHECK(kv.block_size == 16 || kv.block_size == 32 || kv.block_size == 64);
   // 16-byte copies need this alignment.
   CHECK_EQ(p.q.row_stride % 8, 0);
   CHECK_EQ(p.out.row_stride % 8, 0);
-  CHECK_EQ((kv.block_stride | kv.kv_stride | kv.head_stride) % 8, 0);
+  const int64_t elements = 16 / static_cast<int64_t>(SizeOf(kv.dtype));
+  CHECK_EQ((kv.block_stride | kv.kv_stride | kv.head_stride | kv.head_dim) % elements, 0);
   CHECK_EQ((reinterpret_cast<uintptr_t>(p.q.data) | reinterpret_cast<uintptr_t>(p.out.data) |
             reinterpret_cast<uintptr_t>(kv.base)) %
                16,
@@ -118,7 +121,10 @@ AttentionArgs MakeArgs(const PagedAttentionParams& p, const AttentionSpace& spac
           .cap_log2 = p.soft_cap * kLog2E,
           .block_table = p.block_table,
           .table_stride = p.table_stride,
-          .space = space};
+          .space = space,
+          .settled = false,
+          .k_scales = kv.k_scales,
+          .v_scales = kv.v_scales};
 }
 
 }  // namespace

@@ -206,7 +206,11 @@ TEST_F(CapabilityCheckTest, Types) {
   weights_ = DType::kF16, kv_ = DType::kBF16;
   EXPECT_EQ(OnCuda(),
             "--kv-cache-dtype bfloat16: the CUDA kernels keep the KV cache in the type of the "
-            "weights, float16; use auto");
+            "weights, float16, or in 8 bits; use auto or fp8");
+  kv_ = DType::kE4M3;
+  EXPECT_EQ(OnCuda(), "");
+  weights_ = DType::kBF16;
+  EXPECT_EQ(OnCuda(), "");
 }
 
 TEST_F(CapabilityCheckTest, NamesEveryReasonAtOnce) {

@@ -143,8 +143,8 @@ TEST(ConfigQuantizationTest, ModelOptInAFileOfItsOwn) {
   absl::StatusOr<ModelConfig> model = LoadJson(Config(), file);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(model->quantization.wide,
-              ElementsAre("model.layers.1.mlp.gate_proj", "model.layers.1.mlp.up_proj",
-                          "model.layers.1.mlp.down_proj"));
+              UnorderedElementsAre("model.layers.1.mlp.gate_proj", "model.layers.1.mlp.up_proj",
+                                   "model.layers.1.mlp.down_proj"));
   // config.json has the word.
   json config = Config();
   config["quantization_config"] = CompressedTensors();
