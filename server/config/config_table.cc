@@ -479,7 +479,7 @@ void AddOperations(ServerConfig* s, Rows* rows) {
            .aliases = "watchdog-timeout"},
           {.name = "log-format",
            .group = kOperations,
-           .help = "format of the log lines on stderr",
+           .help = "format of the log lines on stderr, and of the page of --check",
            .target = &s->log_format,
            .choices = "text|json"},
           {.name = "log-requests",
