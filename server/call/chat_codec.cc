@@ -18,6 +18,7 @@ namespace {
 constexpr int kMaxMessages = 4096;
 constexpr int kMaxTools = 1024;
 constexpr int kMaxDocuments = 4096;
+constexpr size_t kMaxKwargs = 256;  // variables of a template, which it looks up one by one
 // A year of four digits.
 constexpr int64_t kFirstSecond = -62'135'596'800, kLastSecond = 253'402'300'799;
 
@@ -88,6 +89,10 @@ absl::StatusOr<jinja::Value> DecodeObjects(const Texts& texts, int limit, const 
 absl::Status DecodeKwargs(const std::string& json, DecodedChat* out) {
   const std::string field = "chat.template_kwargs";
   ASSIGN_OR_RETURN(const jinja::Value kwargs, ReadObject(json, field, out));
+  if (kwargs.dict().size() > kMaxKwargs) {
+    return InvalidField(field, "must have at most " + std::to_string(kMaxKwargs) +
+                                   " members, not " + std::to_string(kwargs.dict().size()));
+  }
   for (const auto& [name, value] : kwargs.dict()) {
     for (const char* own : {"messages", "tools", "documents"}) {
       if (name.string() == own) {
