@@ -48,8 +48,8 @@ class Value {
   };
   // Of all that a container holds, at any depth.
   struct Extent {
-    int depth = 1;
     int64_t weight = 1;
+    int depth = 1;
     bool has_namespace = false;
     bool has_callable = false;
 
