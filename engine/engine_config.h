@@ -18,7 +18,8 @@ struct EngineConfig {
   std::string device = "auto";          // auto, cpu, cuda; auto: cuda if a GPU can run the model
   std::string dtype = "auto";           // weights: auto (as stored), float32, bfloat16, float16
   std::string quantization = "auto";    // 8-bit matrices: auto (as stored), none, fp8
-  std::string kv_cache_dtype = "auto";  // auto: float32 on the cpu, as the weights on cuda
+  // auto: float32 on the cpu, as the weights on cuda; fp8: e4m3 with scales (kernels/ops.h)
+  std::string kv_cache_dtype = "auto";
   int32_t tensor_parallel_size = 1;
   // Hosts that the ranks are spread over evenly, the first ranks on node 0, which is the leader.
   int32_t nnodes = 1;

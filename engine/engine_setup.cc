@@ -37,11 +37,23 @@ bool OnGpu(const EngineSetup& setup) { return setup.device == "cuda"; }
 // The dtype a setting names; "auto" is replaced by the name of `automatic`.
 absl::StatusOr<DType> ResolveDType(const std::string& flag, DType automatic, std::string& value) {
   if (value == "auto") value = Name(automatic);
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (const DType dtype : kAllDTypes) {
     if (value == Name(dtype)) return dtype;
   }
   return absl::InvalidArgumentError(flag + " " + value +
                                     " is unknown; use auto, float32, bfloat16 or float16");
+}
+
+// The same for keys and values, which may also be 8-bit.
+absl::Status ResolveKvDType(DType automatic, EngineSetup& setup) {
+  std::string& value = setup.config.kv_cache_dtype;
+  setup.model_options.eight_bit_kv = value == "fp8";
+  if (value == "fp8") {
+    setup.kv_layout.dtype = DType::kE4M3;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(setup.kv_layout.dtype, ResolveDType("--kv-cache-dtype", automatic, value));
+  return absl::OkStatus();
 }
 
 absl::Status ResolveDTypes(EngineSetup& setup) {
@@ -50,16 +62,12 @@ absl::Status ResolveDTypes(EngineSetup& setup) {
   const DType stored = setup.model.stored_dtype;
   if (!OnGpu(setup)) {
     ASSIGN_OR_RETURN(options.weight_dtype, ResolveDType("--dtype", stored, config.dtype));
-    ASSIGN_OR_RETURN(setup.kv_layout.dtype,
-                     ResolveDType("--kv-cache-dtype", DType::kF32, config.kv_cache_dtype));
-    return absl::OkStatus();
+    return ResolveKvDType(DType::kF32, setup);
   }
   const DType narrow = stored == DType::kF32 ? DType::kBF16 : stored;
   ASSIGN_OR_RETURN(options.weight_dtype, ResolveDType("--dtype", narrow, config.dtype));
   options.activation_dtype = options.weight_dtype;
-  ASSIGN_OR_RETURN(setup.kv_layout.dtype,
-                   ResolveDType("--kv-cache-dtype", options.weight_dtype, config.kv_cache_dtype));
-  return absl::OkStatus();
+  return ResolveKvDType(options.weight_dtype, setup);
 }
 
 absl::Status ResolveRanks(EngineSetup& setup) {
@@ -119,7 +127,7 @@ absl::Status CheckCapability(const EngineSetup& setup) {
 int64_t DriverBytes(const EngineSetup& setup) {
   constexpr int64_t kKernelBytes = int64_t{32} << 20;
   constexpr int64_t kCallBytes = int64_t{3} << 10;
-  constexpr int64_t kCallsPerLayer = 10, kOtherCalls = 10;
+  constexpr int64_t kCallsPerLayer = 16, kOtherCalls = 10;
   const int64_t calls = kCallsPerLayer * setup.model.num_layers + kOtherCalls;
   return kKernelBytes + static_cast<int64_t>(setup.graph_sizes.size()) * calls * kCallBytes;
 }

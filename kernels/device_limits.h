@@ -29,6 +29,10 @@ struct DeviceLimits {
   int32_t max_rows = kNoLimit;
   // Tokens of one sequence.
   int32_t max_context = kNoLimit;
+  // Tokens of a step times the square of the query heads for each key/value head.
+  int64_t max_group_rows = std::numeric_limits<int64_t>::max();
+  // Of attention's scores.
+  float max_soft_cap = std::numeric_limits<float>::infinity();
   // Elements of a step's activations: tokens times hidden_size or a rank's intermediate_size,
   // padded.
   int64_t max_elements = std::numeric_limits<int64_t>::max();
@@ -36,7 +40,7 @@ struct DeviceLimits {
   // intermediate_size; and the multiple that each of these is of.
   int32_t max_eight_bit_width = kNoLimit;
   int32_t eight_bit_multiple = 1;
-  // Types of weights, and whether the KV cache has the type of the weights.
+  // Types of weights, and whether a KV cache that is not 8-bit has the type of the weights.
   std::span<const DType> weight_dtypes;
   bool kv_as_weights = false;
 
@@ -75,6 +79,10 @@ inline constexpr DeviceLimits kCudaLimits = {
     .max_rows = 4096 + 1,
     // sample/sample_row.cuh: 19 bits count how often a sequence has a token.
     .max_context = 1 << 19,
+    // attention/attention_kernels.h: rows are divided by the group through a factor of 31 bits.
+    .max_group_rows = (int64_t{1} << 31) - 1,
+    // attention/attention_tile.cuh: the error of a capped score grows with the cap.
+    .max_soft_cap = 1000,
     // rows/each_element.cuh: 31 bits number the vectors of eight elements.
     .max_elements = (int64_t{1} << 31) * 8 - 1,
     // rows/each_element.cuh: four vectors of eight elements for each of 1024 threads.
@@ -83,7 +91,7 @@ inline constexpr DeviceLimits kCudaLimits = {
     .eight_bit_multiple = 16,
     // device/dispatch.h, matmul/matmul.cc: the two types that matrix units take.
     .weight_dtypes = kHalfDTypes,
-    // attention/paged_attention_plan.cu: queries, keys and values have one type.
+    // attention/paged_attention.cc: queries, keys and values have one type, or K and V are 8-bit.
     .kv_as_weights = true,
 };
 

@@ -61,12 +61,17 @@ struct KvLayerView {
   int32_t num_blocks = 0;
   int32_t num_kv_heads = 0;  // K, of this rank
   int32_t head_dim = 0;      // D
+  // [K] each, of an 8-bit layer; else null. The value of an element is the element times the scale
+  // of its head.
+  const float* k_scales = nullptr;
+  const float* v_scales = nullptr;
 };
 
 // Splits each row of qkv into Q, K and V; RMS-normalises each head of Q and K where a norm is
 // given; rotates Q and K by the token's position (pairs (i, i + D/2), as llama in Hugging Face
 // transformers); writes K and V to the token's slot (block * block_size + offset) and Q back in
-// place.
+// place. An 8-bit layer takes K as rotated in f32, without a rounding in between, and V: element =
+// FromFloat<E4M3>(value * InverseOf(scale)) (row_scale.h).
 struct RopeStoreKvParams {
   TensorView qkv;            // [T, (Q + 2K) * D]; the Q part is updated in place
   int32_t num_heads;         // Q

@@ -1,6 +1,9 @@
 // RowScale: how a row of activations or weights becomes 8-bit, for every device. The row's largest
-// element becomes the largest 8-bit one, so a row's elements depend on that row alone.
+// element becomes the largest 8-bit one, so a row's elements depend on that row alone. InverseOf:
+// the same for keys and values, whose scales are given.
 #pragma once
+
+#include <limits>
 
 #include "kernels/dtype.h"
 
@@ -18,6 +21,14 @@ constexpr RowScale RowScaleFor(float largest) {
   constexpr float kLeast = 0x1p-100f;
   const float size = largest < kLeast ? kLeast : largest;
   return {size / kE4M3Max, kE4M3Max / size};
+}
+
+// The factor of elements with this scale, which is above 0. A scale whose inverse is no float has
+// the largest float, so that zeros stay zeros.
+constexpr float InverseOf(float scale) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const float inverse = 1 / scale;
+  return inverse > kMost ? kMost : inverse;
 }
 
 }  // namespace quire

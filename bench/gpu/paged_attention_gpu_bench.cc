@@ -27,17 +27,15 @@ struct Model {
   int heads, kv_heads, head_dim;
   float soft_cap = 0;
   int window = 0;
+  bool eight_bit_kv = false;
 };
 // One is a shard of four ranks. Gemma's heads come without the cap, with it, and in a window.
-constexpr Model kModels[] = {{"llama-3.1-8b", 32, 8, 128},
-                             {"llama-3.2-1b", 32, 8, 64},
-                             {"qwen2.5-0.5b", 14, 2, 64},
-                             {"llama-3.1-70b-tp4", 16, 2, 128},
-                             {"gemma-2-9b-uncapped", 16, 8, 256},
-                             {"gemma-2-9b", 16, 8, 256, 50},
-                             {"gemma-2-9b-window", 16, 8, 256, 50, 4096},
-                             {"heads-of-96", 32, 8, 96},
-                             {"heads-of-192", 16, 8, 192}};
+constexpr Model kModels[] = {
+    {"llama-3.1-8b", 32, 8, 128},      {"llama-3.1-8b-fp8kv", 32, 8, 128, 0, 0, true},
+    {"llama-3.2-1b", 32, 8, 64},       {"qwen2.5-0.5b", 14, 2, 64},
+    {"llama-3.1-70b-tp4", 16, 2, 128}, {"gemma-2-9b-uncapped", 16, 8, 256},
+    {"gemma-2-9b", 16, 8, 256, 50},    {"gemma-2-9b-window", 16, 8, 256, 50, 4096},
+    {"heads-of-96", 32, 8, 96},        {"heads-of-192", 16, 8, 192}};
 
 struct Shape {
   int sequences, context, queries;
@@ -45,6 +43,9 @@ struct Shape {
 
 using Bits = uint16_t;
 double Value(Bits bits) { return ToFloat(BF16{bits}); }
+double Value(E4M3 element) { return ToFloat(element); }
+void Narrow(float x, Bits& to) { to = FromFloat<BF16>(x).bits; }
+void Narrow(float x, E4M3& to) { to = FromFloat<E4M3>(x); }
 
 template <typename T>
 T* OnDevice(const std::vector<T>& values) {
@@ -56,17 +57,19 @@ T* OnDevice(const std::vector<T>& values) {
 
 // Uniform in [-amplitude, amplitude) with a period of 1,000,003, so that no cache benefits from the
 // repetition.
-Bits* Filled(int64_t count, float amplitude) {
+template <typename T>
+T* Filled(int64_t count, float amplitude) {
   std::minstd_rand random(1);
   std::uniform_real_distribution<float> uniform(-amplitude, amplitude);
-  std::vector<Bits> pattern(std::min<int64_t>(count, 1000003));
-  for (Bits& v : pattern) v = FromFloat<BF16>(uniform(random)).bits;
-  Bits* data;
-  CUDA_CHECK(cudaMalloc(&data, static_cast<size_t>(count) * 2));
+  std::vector<T> pattern(std::min<int64_t>(count, 1000003));
+  for (T& v : pattern) Narrow(uniform(random), v);
+  T* data;
+  CUDA_CHECK(cudaMalloc(&data, static_cast<size_t>(count) * sizeof(T)));
   auto done = static_cast<int64_t>(pattern.size());
-  CUDA_CHECK(cudaMemcpy(data, pattern.data(), pattern.size() * 2, cudaMemcpyHostToDevice));
+  CUDA_CHECK(cudaMemcpy(data, pattern.data(), pattern.size() * sizeof(T), cudaMemcpyHostToDevice));
   for (; done < count; done *= 2) {
-    CUDA_CHECK(cudaMemcpy(data + done, data, static_cast<size_t>(std::min(done, count - done)) * 2,
+    CUDA_CHECK(cudaMemcpy(data + done, data,
+                          static_cast<size_t>(std::min(done, count - done)) * sizeof(T),
                           cudaMemcpyDeviceToDevice));
   }
   CUDA_CHECK(cudaDeviceSynchronize());
@@ -86,19 +89,26 @@ class Bench {
                                  .max_context = 32768,
                                  .num_heads = model.heads,
                                  .num_kv_heads = model.kv_heads,
-                                 .head_dim = model.head_dim};
+                                 .head_dim = model.head_dim,
+                                 .capped = model.soft_cap > 0};
     const auto bytes = static_cast<size_t>(PagedAttention::SpaceBytes(limits, device_.num_sms));
     CUDA_CHECK(cudaMalloc(&space_, bytes));
     CUDA_CHECK(cudaMemset(space_, 0, bytes));
     CUDA_CHECK(cudaDeviceSynchronize());
     attention_ = std::make_unique<PagedAttention>(limits, device_, space_);
-    pool_ = Filled(kMaxKvTokens * kLayers * 2 * model.kv_heads * model.head_dim, 1.0f);
-    q_ = Filled(kMaxTokens * q_stride_, 4.0f);
+    const int64_t elements = kMaxKvTokens * kLayers * 2 * model.kv_heads * model.head_dim;
+    if (model.eight_bit_kv) {
+      pool_ = reinterpret_cast<char*>(Filled<E4M3>(elements, kAmplitude));
+      scales_ = OnDevice(std::vector<float>(static_cast<size_t>(model.kv_heads), kScale));
+    } else {
+      pool_ = reinterpret_cast<char*>(Filled<Bits>(elements, 1.0f));
+    }
+    q_ = Filled<Bits>(kMaxTokens * q_stride_, 4.0f);
     CUDA_CHECK(cudaMalloc(&out_, static_cast<size_t>(kMaxTokens * width_) * 2));
   }
   ~Bench() {
-    for (void* data :
-         {space_, static_cast<void*>(pool_), static_cast<void*>(q_), static_cast<void*>(out_)}) {
+    for (void* data : {space_, static_cast<void*>(pool_), static_cast<void*>(q_),
+                       static_cast<void*>(out_), static_cast<void*>(scales_)}) {
       CUDA_CHECK(cudaFree(data));
     }
     for (int32_t* data : {begin_, context_, row_, table_}) CUDA_CHECK(cudaFree(data));
@@ -106,7 +116,8 @@ class Bench {
   }
 
   void CopyCeiling() {
-    const int64_t pool = kMaxKvTokens * kLayers * 2 * model_.kv_heads * model_.head_dim * 2;
+    const int64_t pool =
+        kMaxKvTokens * kLayers * 2 * model_.kv_heads * model_.head_dim * ElementBytes();
     const auto bytes = static_cast<size_t>(std::min(pool / 2, int64_t{4} << 30));
     // Not in a graph, where a copy may take a slower engine.
     const double us = MedianTime([&] {
@@ -131,7 +142,8 @@ class Bench {
     const double us = run / kLayers;
     const double flops = 4.0 * s.sequences * pairs * static_cast<double>(width_);
     const int tokens = std::min(s.context, Seen(s.context) + s.queries - 1);
-    const double bytes = 4.0 * s.sequences * tokens * model_.kv_heads * model_.head_dim;
+    const double bytes = 2.0 * static_cast<double>(ElementBytes()) * s.sequences * tokens *
+                         model_.kv_heads * model_.head_dim;
     const double floor = std::max(bytes / kBytesPerSecond, flops / kFlopsPerSecond) * 1e6;
     std::printf(
         "{\"what\": \"attention\", \"model\": \"%s\", \"sequences\": %d, \"context\": %d, "
@@ -144,13 +156,18 @@ class Bench {
   }
 
  private:
+  // Of 8-bit elements, most of the range, and their scale: values in [-1, 1].
+  static constexpr float kAmplitude = 256, kScale = 1 / kAmplitude;
+
+  int64_t ElementBytes() const { return model_.eight_bit_kv ? 1 : 2; }
   // Tokens that the query at the end of `context` tokens sees.
   int Seen(int context) const {
     return model_.window > 0 ? std::min(context, model_.window) : context;
   }
 
   void Prepare(const Shape& s, int block_size) {
-    kv_.dtype = DType::kBF16;
+    kv_.dtype = model_.eight_bit_kv ? DType::kE4M3 : DType::kBF16;
+    kv_.k_scales = kv_.v_scales = scales_;
     kv_.head_stride = int64_t{block_size} * model_.head_dim;
     kv_.kv_stride = kv_.head_stride * model_.kv_heads;
     kv_.block_stride = kv_.kv_stride * 2 * kLayers;
@@ -178,7 +195,7 @@ class Bench {
 
   PagedAttentionParams Params(const Shape& s, int layer) const {
     KvLayerView kv = kv_;
-    kv.base = pool_ + layer * 2 * kv_.kv_stride;
+    kv.base = pool_ + layer * 2 * kv_.kv_stride * ElementBytes();
     const int64_t tokens = int64_t{s.sequences} * s.queries;
     return {.q = TensorView(q_, DType::kBF16, {tokens, q_stride_}).Columns(0, width_),
             .kv = kv,
@@ -196,10 +213,25 @@ class Bench {
             .out = TensorView(out_, DType::kBF16, {tokens, width_})};
   }
 
-  std::vector<Bits> Fetch(const Bits* from, int64_t count) const {
-    std::vector<Bits> to(static_cast<size_t>(count));
-    CUDA_CHECK(cudaMemcpy(to.data(), from, to.size() * 2, cudaMemcpyDeviceToHost));
+  template <typename T>
+  static std::vector<T> Fetch(const T* from, int64_t count) {
+    std::vector<T> to(static_cast<size_t>(count));
+    CUDA_CHECK(cudaMemcpy(to.data(), from, to.size() * sizeof(T), cudaMemcpyDeviceToHost));
     return to;
+  }
+  // Elements of the pool from `at` on, as values.
+  std::vector<double> FetchKv(const void* base, int64_t at, int64_t count) const {
+    std::vector<double> values;
+    if (model_.eight_bit_kv) {
+      for (const E4M3 x : Fetch(static_cast<const E4M3*>(base) + at, count)) {
+        values.push_back(Value(x) * static_cast<double>(kScale));
+      }
+    } else {
+      for (const Bits x : Fetch(static_cast<const Bits*>(base) + at, count)) {
+        values.push_back(Value(x));
+      }
+    }
+    return values;
   }
 
   // Compares a few rows of a layer with float64.
@@ -239,19 +271,18 @@ class Bench {
     for (int begin = 0; begin < visible; begin += p.kv.block_size) {
       if (begin + p.kv.block_size <= first) continue;
       const int64_t block = host_table_[sequence * per_row_ + begin / p.kv.block_size];
-      const Bits* base = static_cast<const Bits*>(p.kv.base) + block * p.kv.block_stride +
-                         kv_head * p.kv.head_stride;
-      const std::vector<Bits> k = Fetch(base, p.kv.head_stride);
-      const std::vector<Bits> v = Fetch(base + p.kv.kv_stride, p.kv.head_stride);
+      const int64_t at = block * p.kv.block_stride + kv_head * p.kv.head_stride;
+      const std::vector<double> k = FetchKv(p.kv.base, at, p.kv.head_stride);
+      const std::vector<double> v = FetchKv(p.kv.base, at + p.kv.kv_stride, p.kv.head_stride);
       for (int i = 0; i < std::min(p.kv.block_size, visible - begin); ++i) {
         if (begin + i < first) continue;
         double dot = 0;
-        for (int d = 0; d < dim; ++d) dot += Value(q[d]) * Value(k[i * dim + d]);
+        for (int d = 0; d < dim; ++d) dot += Value(q[d]) * k[i * dim + d];
         dot *= static_cast<double>(p.scale);
         if (p.soft_cap > 0) dot = p.soft_cap * std::tanh(dot / p.soft_cap);
         const double weight = std::exp(dot);
         total += weight;
-        for (int d = 0; d < dim; ++d) mean[d] += weight * Value(v[i * dim + d]);
+        for (int d = 0; d < dim; ++d) mean[d] += weight * v[i * dim + d];
       }
     }
     double error = 0, size = 0;
@@ -302,7 +333,9 @@ class Bench {
   Device device_;
   std::unique_ptr<PagedAttention> attention_;
   void* space_ = nullptr;
-  Bits *pool_ = nullptr, *q_ = nullptr, *out_ = nullptr;
+  char* pool_ = nullptr;
+  float* scales_ = nullptr;  // of 8-bit K and V
+  Bits *q_ = nullptr, *out_ = nullptr;
   int32_t *begin_ = nullptr, *context_ = nullptr, *row_ = nullptr, *table_ = nullptr;
   std::vector<int32_t> host_table_;
   int64_t per_row_ = 0;

@@ -5,10 +5,10 @@
 //   step_gpu_bench [--ranks N] [--families | MODEL...]
 //
 // The models are folders of bench/gpu/models; with "-fp8" behind the name the layers' matrices are
-// 8-bit. By default three of a few sizes. --families measures those of further families, in fewer
-// shapes: decode by 1 and 64 sequences and a prompt of 2k. A model that the kernels do not take is
-// named with the reason. From the repository's root. With N ranks, one a GPU, the floors are those
-// of a rank.
+// 8-bit, and then with "-fp8kv" the KV cache is: "llama-3.1-8b-fp8-fp8kv" has both. By default
+// three of a few sizes. --families measures those of further families, in fewer shapes: decode by 1
+// and 64 sequences and a prompt of 2k. A model that the kernels do not take is named with the
+// reason. From the repository's root. With N ranks, one a GPU, the floors are those of a rank.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -39,6 +39,7 @@ constexpr int32_t kSlotsAhead = 8;       // more than in service, to time the de
 constexpr double kMatrixFlops = 788e12;  // bf16 on random data, measured on this device
 constexpr double kEightBitFlops = 1580e12;
 constexpr std::string_view kEightBit = "-fp8";  // ends the name of a model with 8-bit matrices
+constexpr std::string_view kEightBitKv = "-fp8kv";
 constexpr const char* kFamilies[] = {"gemma-2-9b", "phi-4", "mistral-small-24b", "qwen3-32b"};
 
 // The steps to measure. The KV cache has room for the most sequences: 1k of 256 sequences would
@@ -77,18 +78,25 @@ double CopyRate() {
   return 2.0 * kBytes / (best_ms * 1e-3);
 }
 
-WorkerSpec SpecFor(const std::string& name, const RankPlace& place, int32_t max_seqs) {
+// Removes the ending; whether it was there.
+bool Strip(std::string_view ending, std::string& name) {
+  if (!name.ends_with(ending)) return false;
+  name.resize(name.size() - ending.size());
+  return true;
+}
+
+WorkerSpec SpecFor(std::string name, const RankPlace& place, int32_t max_seqs) {
   WorkerSpec spec;
   spec.tp = {.rank = place.rank, .size = place.ranks};
-  const bool eight_bit = name.ends_with(kEightBit);
-  spec.model_dir =
-      "bench/gpu/models/" + name.substr(0, name.size() - (eight_bit ? kEightBit.size() : 0));
+  const bool eight_bit_kv = Strip(kEightBitKv, name), eight_bit = Strip(kEightBit, name);
+  spec.model_dir = "bench/gpu/models/" + name;
   absl::StatusOr<ModelConfig> model = ModelConfig::Load(spec.model_dir);
   CHECK(model.ok());
   spec.model = *std::move(model);
   if (eight_bit) spec.model.quantization.source = Quantization::Source::kWhileLoading;
   spec.model_options = {.weight_dtype = DType::kBF16,
                         .activation_dtype = DType::kBF16,
+                        .eight_bit_kv = eight_bit_kv,
                         .dummy_weights = true,
                         .max_tokens = kMaxTokens,
                         .max_logit_rows = max_seqs + 1,
@@ -99,7 +107,7 @@ WorkerSpec SpecFor(const std::string& name, const RankPlace& place, int32_t max_
       .num_kv_heads = static_cast<int32_t>(KvShard(spec.model.num_kv_heads, spec.tp).count),
       .head_dim = spec.model.head_dim,
       .block_size = kBlockSize,
-      .dtype = DType::kBF16};
+      .dtype = eight_bit_kv ? DType::kE4M3 : DType::kBF16};
   spec.num_blocks = 1 + max_seqs * 20 + kMaxLen / kBlockSize;
   spec.worker = {.max_num_seqs = max_seqs,
                  .max_num_batched_tokens = kMaxTokens,
@@ -119,10 +127,11 @@ double LayerElements(const ModelConfig& m) {
 
 // Bytes that a decode step must read: every weight except the embedding once, and K and V of the
 // contexts.
-double DecodeBytes(const ModelConfig& m, double batch, double context) {
+double DecodeBytes(const ModelConfig& m, DType kv_dtype, double batch, double context) {
   const double layers = (m.quantization.empty() ? 2 : 1) * m.num_layers * LayerElements(m);
   const double weights = layers + 2 * double(m.hidden_size) * m.vocab_size;
-  const double kv = 4.0 * m.num_layers * m.num_kv_heads * m.head_dim * batch * context;
+  const double element = static_cast<double>(SizeOf(kv_dtype));
+  const double kv = 2 * element * m.num_layers * m.num_kv_heads * m.head_dim * batch * context;
   return weights + kv;
 }
 
@@ -226,6 +235,7 @@ class Bench {
   }
 
   const ModelConfig& model() const { return spec_.model; }
+  DType kv_dtype() const { return spec_.kv_layout.dtype; }
 
  private:
   // Bytes that all captured steps share: the activations of the largest step.
@@ -330,7 +340,8 @@ void MeasureDecode(Bench& bench, const std::string& name, const RankPlace& place
   for (int32_t batch : batches) {
     constexpr int32_t kContext = 1024, kSteps = 40;
     bench.Fill(batch, kContext, kSteps + 8);
-    const double floor = DecodeBytes(bench.model(), batch, kContext) / place.ranks / copy_rate;
+    const double floor =
+        DecodeBytes(bench.model(), bench.kv_dtype(), batch, kContext) / place.ranks / copy_rate;
     const double alone = bench.Decode(batch, kContext, kSlotsAhead, kSteps);
     const double served = bench.Decode(batch, kContext, 2, kSteps);
     const double idle = bench.Idle(batch, kContext, kSteps);
@@ -435,7 +446,10 @@ int main(int argc, char** argv) {
   }
   const bool families = !names.empty() && names[0] == "--families";
   if (families) names.assign(std::begin(quire::kFamilies), std::end(quire::kFamilies));
-  if (names.empty()) names = {"llama-3.1-8b", "llama-3.1-8b-fp8", "llama-3.2-1b", "qwen2.5-0.5b"};
+  if (names.empty()) {
+    names = {"llama-3.1-8b", "llama-3.1-8b-fp8", "llama-3.1-8b-fp8-fp8kv", "llama-3.2-1b",
+             "qwen2.5-0.5b"};
+  }
   const quire::Extent& extent = families ? quire::kShort : quire::kFull;
   std::filesystem::create_directories(quire::kCacheDir);
   const auto run = [&](const quire::RankPlace& place) { return quire::Run(names, place, extent); };

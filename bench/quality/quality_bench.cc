@@ -1,4 +1,4 @@
-// quality_bench [MODEL TEXT]: the cost of each encoding of a model's weights against the same model
+// quality_bench [MODEL TEXT]: the cost of each encoding of weights and KV against the same model
 // in float32, over the documents of a text; a table in Markdown. Without arguments: the demo model
 // on stories that it was not trained on.
 #include <cstdio>
@@ -17,6 +17,8 @@ struct Encoding {
 const Encoding kEncodings[] = {
     {"bfloat16 weights and KV", {.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16}},
     {"`--quantization fp8`", {.eight_bit = true}},
+    {"`--kv-cache-dtype fp8`", {.kv_dtype = DType::kE4M3}},
+    {"both", {.kv_dtype = DType::kE4M3, .eight_bit = true}},
 };
 
 int Run(const std::string& model, const std::string& path) {

@@ -14,9 +14,8 @@
 namespace quire {
 
 // The tensors of one step: T tokens, R rows that need logits; widths are this rank's, I padded
-// (PaddedWidth). `qkv` shares
-// its memory with `gate_up`, and `attention` with `gated`: attention has ended when the
-// feed-forward begins.
+// (PaddedWidth). `qkv` shares its memory with `gate_up`, and `attention` with `gated`: attention
+// has ended when the feed-forward begins.
 struct StepTensors {
   TensorView residual;   // [T, H]
   TensorView x;          // [T, H] input and output of each block

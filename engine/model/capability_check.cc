@@ -13,6 +13,7 @@ namespace quire {
 namespace {
 
 constexpr char kUseCpu[] = "; serve it with --device cpu";
+constexpr char kOrRanks[] = " or another number of ranks";
 
 class Reasons {
  public:
@@ -32,6 +33,16 @@ class Reasons {
       Add("hidden_size ", model.hidden_size, ": the ", kernels_, "norm kernels take at most ",
           limits_.max_hidden, kUseCpu);
     }
+    const int64_t heads = int64_t{model.num_heads} * model.head_dim;
+    if (model.facts.qk_norm == QkNorm::kWidth && heads > limits_.max_hidden) {
+      Add("num_attention_heads * head_dim ", heads, ": the ", kernels_,
+          "norm kernels, which normalise all heads at once, take at most ", limits_.max_hidden,
+          kUseCpu);
+    }
+    if (model.facts.attention_soft_cap > limits_.max_soft_cap) {
+      Add("attn_logit_softcapping ", model.facts.attention_soft_cap, ": the ", kernels_,
+          "attention kernels take at most ", limits_.max_soft_cap, kUseCpu);
+    }
     if (model.vocab_size > limits_.max_vocab) {
       Add("vocab_size ", model.vocab_size, ": the ", kernels_, "sampling kernel takes at most ",
           limits_.max_vocab, kUseCpu);
@@ -48,6 +59,13 @@ class Reasons {
       Add("--max-model-len ", demand.max_model_len, ": the ", kernels_,
           "sampling kernel takes at most ", limits_.max_context, "; lower it");
     }
+    const int64_t group = demand.model.num_heads / demand.model.num_kv_heads;
+    const int64_t most = limits_.max_group_rows / (group * group);
+    if (demand.max_num_batched_tokens > most) {
+      Add("--max-num-batched-tokens ", demand.max_num_batched_tokens, ": with ", group,
+          " query heads for each key/value head the ", kernels_, "attention kernels take at most ",
+          most, "; lower it");
+    }
     CheckElements(demand, "intermediate_size", demand.model.intermediate_size, MlpWidth(demand));
     CheckElements(demand, "hidden_size", demand.model.hidden_size, demand.model.hidden_size);
   }
@@ -57,9 +75,12 @@ class Reasons {
     const ModelConfig& model = demand.model;
     if (model.quantization.empty()) return;
     const int64_t heads = int64_t{model.num_heads} / demand.ranks * model.head_dim;
-    CheckEightBitWidth("hidden_size", model.hidden_size, "");
-    CheckEightBitWidth("num_attention_heads * head_dim of a rank", heads, Ranks(demand));
-    CheckEightBitWidth("intermediate_size of a rank", MlpWidth(demand), Ranks(demand));
+    const std::string ranks = absl::StrCat(" with --tensor-parallel-size ", demand.ranks);
+    CheckEightBitWidth(absl::StrCat("hidden_size ", model.hidden_size), model.hidden_size, "");
+    CheckEightBitWidth(absl::StrCat("num_attention_heads * head_dim of a rank ", heads, ranks),
+                       heads, kOrRanks);
+    CheckEightBitWidth(absl::StrCat("intermediate_size of a rank ", MlpWidth(demand), ranks),
+                       MlpWidth(demand), kOrRanks);
   }
 
   void CheckTypes(DType weights, DType kv) {
@@ -68,9 +89,10 @@ class Reasons {
       const auto name = [](std::string* out, DType type) { out->append(Name(type)); };
       Add("--dtype ", Name(weights), " runs on the cpu only: the ", kernels_, "kernels take ",
           absl::StrJoin(types, " and ", name));
-    } else if (limits_.kv_as_weights && kv != weights) {
+    } else if (limits_.kv_as_weights && kv != weights && kv != DType::kE4M3) {
       Add("--kv-cache-dtype ", Name(kv), ": the ", kernels_,
-          "kernels keep the KV cache in the type of the weights, ", Name(weights), "; use auto");
+          "kernels keep the KV cache in the type of the weights, ", Name(weights),
+          ", or in 8 bits; use auto or fp8");
     }
   }
 
@@ -92,15 +114,12 @@ class Reasons {
                        {.width_multiple = limits_.MlpMultiple(eight_bit)});
   }
 
-  static std::string Ranks(const KernelDemand& demand) {
-    return absl::StrCat(" with --tensor-parallel-size ", demand.ranks);
-  }
-
-  void CheckEightBitWidth(const char* what, int64_t width, const std::string& ranks) {
+  // `what` names the width, and `or_ranks` what else a user may change.
+  void CheckEightBitWidth(const std::string& what, int64_t width, const char* or_ranks) {
     const int64_t multiple = limits_.eight_bit_multiple, most = limits_.max_eight_bit_width;
     if (width % multiple == 0 && width <= most) return;
-    Add(what, " ", width, ranks, ": the ", kernels_, "kernels of 8-bit matrices take multiples of ",
-        multiple, " up to ", most, "; use another number of ranks, or --device cpu");
+    Add(what, ": the ", kernels_, "kernels of 8-bit matrices take multiples of ", multiple,
+        " up to ", most, "; serve it with --device cpu", or_ranks);
   }
 
   // `held`: the elements of a token on a rank.

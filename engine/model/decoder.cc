@@ -38,10 +38,10 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
     if (facts_.parallel_blocks) {
       // The feed-forward first: attention's output may take the place of their common input.
       FeedForward(layer, in, s, s.parallel);
-      Attention(i, in, input, cache.layer(static_cast<int32_t>(i)), s);
+      Attention(i, in, input, KvOf(cache, i), s);
       backend_.AddScaled({.x = s.parallel, .scale = 1, .out = s.x});
     } else {
-      Attention(i, in, input, cache.layer(static_cast<int32_t>(i)), s);
+      Attention(i, in, input, KvOf(cache, i), s);
       in = Join(sum_for(layer.gate_up), layer.attention_output_norm, layer.mlp_norm);
       FeedForward(layer, in, s, s.x);
     }
@@ -138,6 +138,13 @@ void Decoder::Attention(size_t index, TensorView in, const ModelInput& input, co
     backend_.Quantize({.x = s.attention, .out = heads});
   }
   layer.o.Apply(backend_, heads, s.x);
+}
+
+KvLayerView Decoder::KvOf(const KvCache& cache, size_t index) const {
+  KvLayerView kv = cache.layer(static_cast<int32_t>(index));
+  kv.k_scales = weights_.layers[index].k_scales.ptr<float>();
+  kv.v_scales = weights_.layers[index].v_scales.ptr<float>();
+  return kv;
 }
 
 // `first` is the first layer's attention; a plan differs by the window alone.

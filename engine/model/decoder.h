@@ -40,6 +40,8 @@ class Decoder final : public Model {
   // Layer `index`'s attention over `in`; its output is in s.x.
   void Attention(size_t index, TensorView in, const ModelInput& input, const KvLayerView& kv,
                  const StepTensors& s);
+  // Layer `index`'s keys and values, with their scales.
+  KvLayerView KvOf(const KvCache& cache, size_t index) const;
   void PlanAttention(const PagedAttentionParams& first);
   PagedAttentionParams AttentionParams(const ModelInput& input, const KvLayerView& kv,
                                        const DecoderLayer& layer, const StepTensors& s) const;

@@ -21,12 +21,16 @@ constexpr DType kNormDType = DType::kF32;
 // Writes the specs in the order in which Assemble takes their tensors.
 class SpecWriter {
  public:
-  SpecWriter(const ModelConfig& config, TpInfo tp, const ModelOptions& options)
+  // `checkpoint` says which scales of keys and values there are; null: none.
+  SpecWriter(const ModelConfig& config, TpInfo tp, const ModelOptions& options,
+             const Checkpoint* checkpoint)
       : config_(config),
         names_(FindFamily(config.architecture)->names),
         tp_(tp),
+        checkpoint_(checkpoint),
         dtype_(options.weight_dtype),
         bias_dtype_(options.activation_dtype),
+        eight_bit_kv_(options.eight_bit_kv),
         kv_heads_(KvShard(config.num_kv_heads, tp)),
         mlp_width_(PaddedWidth(Shard(config.intermediate_size, tp).count, options)),
         head_order_(RotationOrder(config.rope, config.head_dim)) {}
@@ -62,6 +66,8 @@ class SpecWriter {
     Columns(QkvOutputs(), config_.qkv_bias);
     QkNormWeights(names_.q_norm, config_.num_heads, heads);
     QkNormWeights(names_.k_norm, config_.num_kv_heads, kv_heads_);
+    KvScales(names_.k, ".k_scale");
+    KvScales(names_.v, ".v_scale");
     Rows(names_.o, q, Shard(q, tp_).count, config_.o_bias);
     Norm(names_.attention_output_norm);
     Norm(config_.facts.parallel_blocks ? std::string_view() : names_.mlp_norm);
@@ -162,6 +168,31 @@ class SpecWriter {
     specs_.push_back(std::move(spec));
   }
 
+  // The scales of this rank's heads of an 8-bit cache: ones where the checkpoint has none.
+  void KvScales(std::string_view projection, const char* ending) {
+    WeightSpec spec{.dtype = DType::kF32, .rows = eight_bit_kv_ ? kv_heads_.count : 0, .dummy = 1};
+    const std::string stored = eight_bit_kv_ ? StoredKvScales(projection, ending) : "";
+    if (!stored.empty()) {
+      spec.parts.push_back({.shape = {config_.num_kv_heads}, .rows = kv_heads_, .scales = stored});
+    }
+    specs_.push_back(std::move(spec));
+  }
+
+  // The tensor with the scales of the layer's keys or values, by the names that writers of
+  // checkpoints use: of attention, of the projection, of the projection's output, or one of both.
+  std::string StoredKvScales(std::string_view projection, const char* ending) const {
+    if (checkpoint_ == nullptr) return "";
+    const std::string_view attention = names_.o.substr(0, names_.o.rfind('.'));
+    const bool fused = !names_.qkv.empty();
+    std::vector<std::string> names = {Named(attention, ending),
+                                      Named(fused ? names_.qkv : projection, ending)};
+    if (!fused) names.push_back(Named(projection, ".output_scale"));
+    names.push_back(Named(attention, ".kv_scale"));
+    const auto stored = std::ranges::find_if(
+        names, [this](const std::string& name) { return checkpoint_->tensors().contains(name); });
+    return stored == names.end() ? "" : *stored;
+  }
+
   // A matrix and a bias whose outputs are split: the rank's slice of each, stacked.
   void Columns(const std::vector<Output>& outputs, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
@@ -230,8 +261,10 @@ class SpecWriter {
   const ModelConfig& config_;
   const TensorNames& names_;
   const TpInfo tp_;
+  const Checkpoint* const checkpoint_;
   const DType dtype_;
   const DType bias_dtype_;
+  const bool eight_bit_kv_;
   const ShardRange kv_heads_;
   const int64_t mlp_width_;  // of this rank, padded
   const std::vector<int32_t> head_order_;
@@ -267,6 +300,8 @@ DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
     layer.qkv = next_linear();
     layer.q_norm = next();
     layer.k_norm = next();
+    layer.k_scales = next();
+    layer.v_scales = next();
     layer.o = next_linear();
     layer.attention_output_norm = next_norm();
     layer.mlp_norm = next_norm();
@@ -317,19 +352,20 @@ std::map<std::string, int64_t> SkippedTensors(const ModelConfig& config,
 
 absl::Status DecoderWeights::Check(const Checkpoint& checkpoint, const ModelConfig& config,
                                    TpInfo tp, const ModelOptions& options) {
-  return Weights::Check(checkpoint, SpecWriter(config, tp, options).Write(),
+  return Weights::Check(checkpoint, SpecWriter(config, tp, options, &checkpoint).Write(),
                         [&config](const std::string& name) { return IsIgnorable(config, name); });
 }
 
 absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
                                                     const ModelConfig& config, TpInfo tp,
                                                     const ModelOptions& options, Backend& backend) {
-  const std::vector<WeightSpec> specs = SpecWriter(config, tp, options).Write();
   if (options.dummy_weights) {
-    ASSIGN_OR_RETURN(Weights storage, Weights::MakeDummy(specs, backend));
+    ASSIGN_OR_RETURN(Weights storage,
+                     Weights::MakeDummy(SpecWriter(config, tp, options, nullptr).Write(), backend));
     return Assemble(config, tp, std::move(storage));
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
+  const std::vector<WeightSpec> specs = SpecWriter(config, tp, options, &checkpoint).Write();
   if (tp.rank == 0) LogSkipped(config, checkpoint);
   const auto ignorable = [&config](const std::string& name) { return IsIgnorable(config, name); };
   const WeightReading how{.threads = options.load_threads, .in_place = options.weights_in_place};
@@ -339,7 +375,7 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
 
 int64_t DecoderWeights::TotalBytes(const ModelConfig& config, TpInfo tp,
                                    const ModelOptions& options) {
-  return Weights::TotalBytes(SpecWriter(config, tp, options).Write());
+  return Weights::TotalBytes(SpecWriter(config, tp, options, nullptr).Write());
 }
 
 }  // namespace quire

@@ -29,6 +29,8 @@ struct DecoderLayer {
   Linear qkv;              // q, k and v of this rank's heads, stacked; outputs split
   TensorView q_norm;       // as facts.qk_norm says, of this rank's heads
   TensorView k_norm;
+  TensorView k_scales;  // of this rank's key/value heads, of an 8-bit cache; else empty
+  TensorView v_scales;
   Linear o;                           // inputs split
   NormWeights attention_output_norm;  // [H]
   NormWeights mlp_norm;               // [H], before the feed-forward

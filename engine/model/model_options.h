@@ -12,6 +12,7 @@ struct ModelOptions {
   DType weight_dtype = DType::kF32;  // matrices are converted on load when stored otherwise
   // Type of activations and biases; float32 on the CPU backend, whatever the weights.
   DType activation_dtype = DType::kF32;
+  bool eight_bit_kv = false;   // the heads of keys and values have scales
   bool dummy_weights = false;  // random weights of the right shapes; reads no safetensors
   int32_t max_tokens = 0;      // largest T of any step: sizes the activation arena
   int32_t max_logit_rows = 0;  // largest R

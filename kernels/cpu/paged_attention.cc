@@ -2,6 +2,7 @@
 // an online softmax of its own, and spans are folded in order. So threads may share a long decode,
 // and a prompt may be computed in any chunks, without a change of bits.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -36,6 +37,19 @@ struct AttentionPlan {
   std::vector<Piece> round;
 };
 
+// The values of an 8-bit head's elements, in K and in V.
+struct HeadValues {
+  std::array<float, 256> k, v;
+
+  HeadValues(const KvLayerView& kv, int32_t head) {
+    for (int i = 0; i < 256; ++i) {
+      const float element = ToFloat(E4M3{static_cast<uint8_t>(i)});
+      k[i] = element * kv.k_scales[head];
+      v[i] = element * kv.v_scales[head];
+    }
+  }
+};
+
 class Attention {
  public:
   Attention(const PagedAttentionParams& p, const Cores& cores, AttentionSpace& space,
@@ -50,6 +64,7 @@ class Attention {
         stride_(AttentionStateStride(dim_)) {
     CHECK(p.q.dtype == DType::kF32 && p.out.dtype == DType::kF32);
     CHECK_EQ(p.num_heads, group_ * p.kv.num_kv_heads);
+    CHECK_EQ(p.kv.dtype == DType::kE4M3, p.kv.k_scales != nullptr && p.kv.v_scales != nullptr);
     CHECK(p.q.dim[1] == p.num_heads * dim_ && p.out.dim[1] == p.num_heads * dim_);
   }
 
@@ -102,6 +117,13 @@ class Attention {
 
   // Computes the states of an item's rows over one span.
   void ComputeSpan(const Item& item, int64_t span, float* state) const {
+    if (p_.kv.dtype != DType::kE4M3) return ComputeSpan(item, span, nullptr, state);
+    const HeadValues values(p_.kv, item.kv_head);
+    ComputeSpan(item, span, &values, state);
+  }
+
+  // `values`: of an 8-bit layer, else null.
+  void ComputeSpan(const Item& item, int64_t span, const HeadValues* values, float* state) const {
     thread_local std::vector<float> scratch;
     if (static_cast<int64_t>(scratch.size()) < AttentionScratch(dim_))
       scratch.resize(AttentionScratch(dim_));
@@ -123,6 +145,8 @@ class Attention {
         .kv_stride = kv.kv_stride,
         .block_size = kv.block_size,
         .blocks = p_.block_table + p_.table_row[item.sequence] * p_.table_stride,
+        .k_values = values == nullptr ? nullptr : values->k.data(),
+        .v_values = values == nullptr ? nullptr : values->v.data(),
         .keys_begin = span * kSpan,
         .keys_end = (span + 1) * kSpan,
         .state = state,

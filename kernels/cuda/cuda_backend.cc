@@ -28,7 +28,8 @@ cuda::AttentionLimits LimitsOf(const CudaOptions& options) {
           .max_context = options.max_context,
           .num_heads = options.num_heads,
           .num_kv_heads = options.num_kv_heads,
-          .head_dim = options.head_dim};
+          .head_dim = options.head_dim,
+          .capped = options.capped};
 }
 
 // The layout of the backend's own memory: byte offsets of its parts, and its size.

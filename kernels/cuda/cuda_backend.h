@@ -21,6 +21,7 @@ struct CudaOptions {
   int32_t num_heads = 0;     // Q, of this rank
   int32_t num_kv_heads = 0;  // K, of this rank
   int32_t head_dim = 0;
+  bool capped = false;          // attention has a soft cap
   int32_t hidden = 0;           // width of the residual stream
   std::string sum_cache;        // file of the timed ways to sum over the ranks; empty: not kept
   std::string algorithm_cache;  // file of timed matrix product algorithms; empty: not kept

@@ -26,6 +26,9 @@ constexpr double kYear = 366 * kDay;
 
 // As vLLM spells them.
 constexpr char kDTypes[] = "auto|float32=float=fp32=f32|bfloat16=bf16|float16=half=fp16=f16";
+constexpr char kKvDTypes[] =
+    "auto|float32=float=fp32=f32|bfloat16=bf16|float16=half=fp16=f16|"
+    "fp8=fp8_e4m3=float8_e4m3=e4m3";
 
 constexpr char kNotes[] =
     "Every flag is also an environment variable (--max-num-seqs is QUIRE_MAX_NUM_SEQS) and a key "
@@ -162,9 +165,10 @@ void AddKvAndWorkers(EngineConfig* e, Rows* rows) {
       {
           {.name = "kv-cache-dtype",
            .group = kMemory,
-           .help = "type of the KV cache; auto: float32 on the cpu, the weights' type on cuda",
+           .help = "type of the KV cache; auto: float32 on the cpu, the weights' type on cuda; fp8: "
+                   "8-bit floats (e4m3), half the bytes of bfloat16",
            .target = &e->kv_cache_dtype,
-           .choices = kDTypes},
+           .choices = kKvDTypes},
           {.name = "kv-cache-memory-bytes",
            .group = kMemory,
            .help =

@@ -41,6 +41,17 @@ TEST(EncodingQualityTest, EightBitMatricesOfTheDemoModelKeepTheirPromise) {
   EXPECT_LT(fp8.perplexity(), 1.002 * fp8.reference_perplexity());
 }
 
+TEST(EncodingQualityTest, EightBitKvOfTheDemoModelKeepsItsPromise) {
+  const absl::StatusOr<Documents> stories =
+      ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
+  ASSERT_TRUE(stories.ok()) << stories.status();
+  const EncodingQuality fp8 = MeasureEncoding(kModel, *stories, {.kv_dtype = DType::kE4M3});
+  EXPECT_LT(fp8.mean_kl(), 2e-4);
+  EXPECT_GT(fp8.mean_kl(), 1e-6) << "nothing was rounded";
+  EXPECT_GT(fp8.top1_agreement(), 0.95);
+  EXPECT_LT(fp8.perplexity(), 1.002 * fp8.reference_perplexity());
+}
+
 TEST(EncodingQualityTest, AModelIsItself) {
   const Documents texts = {{0, 17, 300, 4, 5, 1999}, {0, 1000}, {}, {7}};
   const EncodingQuality same = MeasureEncoding(kModel, texts, {});

@@ -261,6 +261,23 @@ TEST_F(EngineSetupTest, CpuDefaultsAreUnchanged) {
   EXPECT_EQ(PlanEngine(config_)->config.worker_process, "on");
 }
 
+TEST_F(EngineSetupTest, EightBitKvTakesHalfTheBytes) {
+  const absl::StatusOr<EngineSetup> wide = Plan();
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_FALSE(wide->model_options.eight_bit_kv);
+  config_.kv_cache_dtype = "fp8";
+  const absl::StatusOr<EngineSetup> narrow = Plan();
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  EXPECT_EQ(narrow->config.kv_cache_dtype, "fp8");
+  EXPECT_EQ(narrow->kv_layout.dtype, DType::kE4M3);
+  EXPECT_TRUE(narrow->model_options.eight_bit_kv);
+  EXPECT_EQ(narrow->kv_layout.block_bytes() * 2, wide->kv_layout.block_bytes());
+  EXPECT_GE(narrow->memory.num_blocks, 2 * wide->memory.num_blocks - 1);
+  config_.device = "cpu";
+  config_.max_model_len = 512;
+  EXPECT_EQ(PlanEngine(config_)->kv_layout.block_bytes(), narrow->kv_layout.block_bytes() / 4);
+}
+
 TEST_F(EngineSetupTest, HostMemoryMatchesTheDeviceUpToAQuarter) {
   const absl::StatusOr<EngineSetup> roomy = Plan();
   ASSERT_TRUE(roomy.ok()) << roomy.status();

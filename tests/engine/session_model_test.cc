@@ -3,10 +3,14 @@
 // Covers engine/worker/shm/host_arena.cc, engine/worker/copy/copy_engine.cc
 #include <signal.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <ostream>
 #include <random>
+#include <string>
+#include <tuple>
 
 #include "engine/base/clock.h"
 #include "engine/engine_workers.h"
@@ -70,9 +74,22 @@ SamplingParams Sampling(int conversation, int turn) {
   return sampling;
 }
 
-EngineConfig ConfigFor(const std::string& model) {
+// A checkpoint, and the type of its KV.
+struct Served {
+  testing::TestCheckpoint checkpoint;
+  std::string kv_cache_dtype = "float32";
+
+  int64_t kv_element_bytes() const { return kv_cache_dtype == "fp8" ? 1 : 4; }
+};
+
+void PrintTo(const Served& served, std::ostream* out) {
+  *out << served.checkpoint.name << " with KV in " << served.kv_cache_dtype;
+}
+
+EngineConfig ConfigFor(const Served& served) {
   EngineConfig config;
-  config.model = QUIRE_SOURCE_DIR "/tests/testdata/models/" + model;
+  config.model = QUIRE_SOURCE_DIR "/tests/testdata/models/" + std::string(served.checkpoint.name);
+  config.kv_cache_dtype = served.kv_cache_dtype;
   config.device = "cpu";
   config.cpu_threads = 2;
   config.max_model_len = 512;
@@ -138,8 +155,8 @@ using Replies = std::vector<Tokens>;  // by turn
 
 // The expected replies: no sessions, no cache, one request at a time with its whole conversation.
 const Replies& PlainReplies(EngineConfig config, int conversation) {
-  static std::map<std::pair<std::string, int>, Replies> known;
-  Replies& replies = known[{config.model, conversation}];
+  static std::map<std::tuple<std::string, std::string, int>, Replies> known;
+  Replies& replies = known[{config.model, config.kv_cache_dtype, conversation}];
   if (!replies.empty()) return replies;
   config.enable_prefix_caching = false;
   config.kv_offloading_size = 0;
@@ -156,10 +173,10 @@ const Replies& PlainReplies(EngineConfig config, int conversation) {
   return replies;
 }
 
-// Over one checkpoint of every family.
-class SessionModelTest : public ::testing::TestWithParam<testing::TestCheckpoint> {
+// Over one checkpoint of every family, and over some with 8-bit KV.
+class SessionModelTest : public ::testing::TestWithParam<Served> {
  protected:
-  static EngineConfig Config() { return ConfigFor(GetParam().name); }
+  static EngineConfig Config() { return ConfigFor(GetParam()); }
   static const Replies& Plain(int conversation) { return PlainReplies(Config(), conversation); }
 };
 
@@ -239,10 +256,11 @@ TEST_P(SessionModelTest, RepliesAreEqualAfterATruncation) {
   }
 }
 
-// K and V of 16 tokens in float32.
-double PageBytes(const std::string& model) {
+// K and V of 16 tokens.
+double PageBytes(const std::string& model, int64_t element_bytes) {
   const ModelConfig config = *ModelConfig::Load(model);
-  return 2.0 * config.num_layers * config.num_kv_heads * 16 * config.head_dim * sizeof(float);
+  return 2.0 * config.num_layers * config.num_kv_heads * 16 * config.head_dim *
+         static_cast<double>(element_bytes);
 }
 
 // Eight conversations, a pool for two, and host memory for eight, for three or for almost none.
@@ -253,7 +271,8 @@ TEST_P(SessionModelTest, RepliesAreEqualUnderPressure) {
     config.num_blocks_override = 65;
     config.max_num_seqs = 4;
     config.session_idle_offload_after_seconds = 0;
-    config.kv_offloading_size = pages * PageBytes(config.model) / (1 << 30);
+    config.kv_offloading_size =
+        pages * PageBytes(config.model, GetParam().kv_element_bytes()) / (1 << 30);
     Server server(config);
     for (int c = 0; c < kConversations; ++c) server.Create(std::to_string(c));
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -294,9 +313,23 @@ TEST_P(SessionModelTest, RepliesAreEqualAfterAWorkerDeath) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, SessionModelTest,
-                         ::testing::ValuesIn(testing::FamilyCheckpoints()),
-                         testing::NameOfCheckpoint);
+std::vector<Served> AllServed() {
+  std::vector<Served> all;
+  for (const testing::TestCheckpoint& checkpoint : testing::FamilyCheckpoints()) {
+    all.push_back({checkpoint});
+    const std::string name = checkpoint.name;
+    if (name == "llama" || name == "gemma2") all.push_back({checkpoint, "fp8"});
+  }
+  all.push_back({{"fp8-kv", "", ""}, "fp8"});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, SessionModelTest, ::testing::ValuesIn(AllServed()),
+                         [](const auto& info) {
+                           std::string name = info.param.checkpoint.name;
+                           std::ranges::replace(name, '-', '_');
+                           return name + "_kv_" + info.param.kv_cache_dtype;
+                         });
 
 }  // namespace
 }  // namespace quire

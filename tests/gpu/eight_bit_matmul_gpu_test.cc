@@ -1,5 +1,5 @@
-// MatMul of 8-bit rows with scales on the device: close to float64, exact where every partial sum
-// is representable, and the same bits in every batch of few tokens.
+// MatMul of 8-bit rows with scales on the device: close to float64, and the same bits in every
+// batch of few tokens.
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
 #include "tests/gpu/op_test.h"

@@ -23,6 +23,7 @@ std::unique_ptr<CudaBackend> JoinedBackend(const ModelConfig& config, const Rank
        .num_heads = static_cast<int32_t>(Shard(config.num_heads, tp).count),
        .num_kv_heads = static_cast<int32_t>(KvShard(config.num_kv_heads, tp).count),
        .head_dim = config.head_dim,
+       .capped = config.facts.attention_soft_cap > 0,
        .hidden = config.hidden_size},
       &why);
   if (backend == nullptr) std::fprintf(stderr, "rank %d: %s\n", place.rank, why.c_str());

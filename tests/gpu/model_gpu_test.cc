@@ -21,6 +21,7 @@ std::unique_ptr<CudaBackend> MakeBackend(const ModelConfig& config) {
                             .num_heads = config.num_heads,
                             .num_kv_heads = config.num_kv_heads,
                             .head_dim = config.head_dim,
+                            .capped = config.facts.attention_soft_cap > 0,
                             .hidden = config.hidden_size};
   std::string why;
   std::unique_ptr<CudaBackend> backend = CudaBackend::Create(options, &why);
@@ -62,6 +63,36 @@ TEST_P(GpuParity, ClearGreedyTokensMatchTransformers) {
   EXPECT_THAT(tokens.wrong, IsEmpty());
   EXPECT_GT(tokens.clear, tokens.total / 3) << "too few clear tokens to prove anything";
   RecordProperty("clear_tokens", tokens.clear);
+}
+
+// Keys and values are some of the factors that transformers rounds to eight bits of precision; with
+// four, 16 times its error is what their roundings make.
+TEST_P(GpuParity, LogitsStayNearWithEightBitKv) {
+  RunnerOptions options = WideOptions(GetParam());
+  options.kv_dtype = DType::kE4M3;
+  ModelRunner runner(WideDir(GetParam()), {}, options, *backend_);
+  const double worst = WorstError(expected_, runner);
+  EXPECT_GT(worst, 1e-3);
+  EXPECT_LT(worst, std::min(0.5, 16 * expected_.bf16_relative_error));
+  RecordProperty("relative_error", std::to_string(worst));
+}
+
+// The same of matrices and activations.
+TEST_P(GpuParity, LogitsStayNearWithEightBitWeights) {
+  ModelConfig config = *ModelConfig::Load(WideDir(GetParam()));
+  config.quantization.source = Quantization::Source::kWhileLoading;
+  RunnerOptions options = WideOptions(GetParam());
+  options.eight_bit = true;
+  options.width_multiple = kCudaLimits.MlpMultiple(true);
+  if (const absl::Status can = CheckWide(config, 1, options); !can.ok()) {
+    RecordProperty("refused", std::string(can.message()));
+    GTEST_SKIP() << can;
+  }
+  ModelRunner runner(WideDir(GetParam()), {}, options, *backend_);
+  const double worst = WorstError(expected_, runner);
+  EXPECT_GT(worst, 1e-3);
+  EXPECT_LT(worst, std::min(0.5, 16 * expected_.bf16_relative_error));
+  RecordProperty("relative_error", std::to_string(worst));
 }
 
 TEST_P(GpuParity, BitsDoNotDependOnTheBatch) {

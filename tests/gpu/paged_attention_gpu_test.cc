@@ -27,11 +27,33 @@ struct Shape {
   DType dtype = DType::kBF16;
   int64_t block_padding = 0;  // elements from the end of a block to the next
   float soft_cap = 0;
+  bool eight_bit_kv = false;
+
+  DType kv_dtype() const { return eight_bit_kv ? DType::kE4M3 : dtype; }
 };
 
 Shape Capped(Shape shape, float cap) {
   shape.soft_cap = cap;
   return shape;
+}
+
+// The shape with K and V of the queries' type, and with 8-bit ones if there are heads of that size.
+std::vector<Shape> WithKvTypes(const Shape& wide) {
+  Shape narrow = wide;
+  narrow.eight_bit_kv = true;
+  if (wide.head_dim % 16 != 0) return {wide};
+  return {wide, narrow};
+}
+template <typename Shapes>
+std::vector<Shape> WithKvTypes(const Shapes& shapes) {
+  std::vector<Shape> all;
+  for (const Shape& shape : shapes) {
+    for (const Shape& typed : WithKvTypes(shape)) all.push_back(typed);
+  }
+  return all;
+}
+std::vector<Shape> WithKvTypes(std::initializer_list<Shape> shapes) {
+  return WithKvTypes(std::vector<Shape>(shapes));
 }
 
 struct Sequence {
@@ -54,13 +76,15 @@ Device TestDevice(bool dependent_launch = true) {
 // The operation with its own space, which keeps only counters at zero between steps.
 class Attention {
  public:
-  explicit Attention(const Shape& shape, const Device& device = TestDevice())
+  explicit Attention(const Shape& shape, const Device& device = TestDevice(),
+                     int64_t max_context = 40000)
       : limits_{.max_rows = 4097,
                 .max_tokens = 20000,
-                .max_context = 40000,
+                .max_context = max_context,
                 .num_heads = shape.heads,
                 .num_kv_heads = shape.kv_heads,
-                .head_dim = shape.head_dim},
+                .head_dim = shape.head_dim,
+                .capped = shape.soft_cap > 0},
         space_(cuda::PagedAttention::SpaceBytes(limits_, device.num_sms)),
         op_(limits_, device, Zeroed(space_)) {}
 
@@ -84,9 +108,11 @@ class Attention {
 };
 
 uint16_t Bits(DType dtype, float x) {
+  if (dtype == DType::kE4M3) return FromFloat<E4M3>(x).bits;
   return dtype == DType::kBF16 ? FromFloat<BF16>(x).bits : FromFloat<F16>(x).bits;
 }
 double Value(DType dtype, uint16_t bits) {
+  if (dtype == DType::kE4M3) return ToFloat(E4M3{static_cast<uint8_t>(bits)});
   return dtype == DType::kBF16 ? ToFloat(BF16{bits}) : ToFloat(F16{bits});
 }
 
@@ -94,7 +120,7 @@ double Value(DType dtype, uint16_t bits) {
 class Batch {
  public:
   Batch(const Shape& shape, std::vector<Sequence> sequences, double q_scale = 2.0)
-      : shape_(shape), sequences_(std::move(sequences)) {
+      : shape_(shape), sequences_(std::move(sequences)), scales_(shape.kv_dtype(), shape.kv_heads) {
     int32_t longest = 0, blocks = 1;
     query_begin_.push_back(0);
     for (size_t s = 0; s < sequences_.size(); ++s) {
@@ -274,7 +300,7 @@ class Batch {
   }
 
   void FillPool(int32_t blocks) {
-    const uint16_t nan = 0xffff;
+    const uint16_t nan = shape_.eight_bit_kv ? 0xff : 0xffff;
     pool_.assign(blocks * BlockStride(), nan);
     for (size_t s = 0; s < sequences_.size(); ++s) {
       Random random(sequences_[s].seed);
@@ -285,7 +311,9 @@ class Batch {
               const bool seen = shape_.window == 0 ||
                                 pos > sequences_[s].context - sequences_[s].queries - shape_.window;
               const auto x = static_cast<float>(random.Uniform() * 4 - 2);
-              pool_[At(static_cast<int>(s), pos, kind, h) + d] = seen ? Bits(shape_.dtype, x) : nan;
+              const auto element = static_cast<float>(x / scales_.Of(kind, h));
+              pool_[At(static_cast<int>(s), pos, kind, h) + d] =
+                  seen ? Bits(shape_.kv_dtype(), element) : nan;
             }
           }
         }
@@ -308,7 +336,9 @@ class Batch {
 
   void Upload() {
     using Ints = DeviceArray<int32_t>;
-    device_pool_ = std::make_unique<DeviceArray<uint16_t>>(pool_);
+    device_pool_ = std::make_unique<DeviceArray<uint16_t>>(Packed());
+    device_k_scales_ = std::make_unique<DeviceArray<float>>(scales_.k);
+    device_v_scales_ = std::make_unique<DeviceArray<float>>(scales_.v);
     device_q_ = std::make_unique<DeviceArray<uint16_t>>(q_);
     device_begin_ = std::make_unique<Ints>(query_begin_);
     device_context_ = std::make_unique<Ints>(context_len_);
@@ -316,10 +346,27 @@ class Batch {
     device_table_ = std::make_unique<Ints>(table_);
   }
 
+  // The pool as it lies in memory: of 8-bit elements two in a word.
+  std::vector<uint16_t> Packed() const {
+    if (!shape_.eight_bit_kv) return pool_;
+    std::vector<uint16_t> packed(pool_.size() / 2);
+    for (size_t i = 0; i < packed.size(); ++i) {
+      packed[i] = static_cast<uint16_t>(pool_[2 * i] | pool_[2 * i + 1] << 8);
+    }
+    return packed;
+  }
+  double KvValue(int64_t at, int kind, int32_t kv_head) const {
+    return Value(shape_.kv_dtype(), pool_[at]) * scales_.Of(kind, kv_head);
+  }
+
   KvLayerView View() const {
     KvLayerView kv;
     kv.base = device_pool_->data();
-    kv.dtype = shape_.dtype;
+    kv.dtype = shape_.kv_dtype();
+    if (shape_.eight_bit_kv) {
+      kv.k_scales = device_k_scales_->data();
+      kv.v_scales = device_v_scales_->data();
+    }
     kv.head_stride = HeadStride();
     kv.kv_stride = kv.head_stride * shape_.kv_heads;
     kv.block_stride = BlockStride();
@@ -330,8 +377,9 @@ class Batch {
     return kv;
   }
 
-  // Empty if the result is right. A weight and a result are each rounded to the type once; the rest
-  // is float arithmetic over the sum of |weight * value|. Weights of f16 are multiples of 2^-24.
+  // Empty if the result is right. A weight and a result are each rounded to the type once, weights
+  // of 8-bit values to f16; the rest is float arithmetic over the sum of |weight * value|. Weights
+  // of f16 are multiples of 2^-24.
   std::string CheckRow(const std::vector<uint16_t>& out, int s, int32_t i, int32_t h) const {
     const int32_t dim = shape_.head_dim, kv_head = h / (shape_.heads / shape_.kv_heads);
     const int32_t position = context_len_[s] - sequences_[s].queries + i;
@@ -342,29 +390,31 @@ class Batch {
     for (int32_t d = 0; d < dim; ++d) query[d] = Value(shape_.dtype, q[d]);
     double top = -INFINITY, total = 0;
     for (int32_t pos = first; pos <= position; ++pos) {
-      const uint16_t* k = pool_.data() + At(s, pos, 0, kv_head);
+      const int64_t k = At(s, pos, 0, kv_head);
       double dot = 0;
-      for (int32_t d = 0; d < dim; ++d) dot += query[d] * Value(shape_.dtype, k[d]);
+      for (int32_t d = 0; d < dim; ++d) dot += query[d] * KvValue(k + d, 0, kv_head);
       const double scaled = dot / std::sqrt(static_cast<double>(dim)), cap = shape_.soft_cap;
       score.push_back(cap > 0 ? cap * std::tanh(scaled / cap) : scaled);
       top = std::max(top, score.back());
     }
     for (int32_t pos = first; pos <= position; ++pos) {
       const double weight = std::exp(score[pos - first] - top);
-      const uint16_t* v = pool_.data() + At(s, pos, 1, kv_head);
+      const int64_t v = At(s, pos, 1, kv_head);
       total += weight;
       for (int32_t d = 0; d < dim; ++d) {
-        const double product = weight * Value(shape_.dtype, v[d]);
+        const double product = weight * KvValue(v + d, 1, kv_head);
         mean[d] += product;
         size[d] += std::abs(product);
       }
     }
     const double unit = StoreError(shape_.dtype);
+    const DType of_weights = shape_.eight_bit_kv ? DType::kF16 : shape_.dtype;
     const double tiny =
-        shape_.dtype == DType::kF16 ? 2.0 * static_cast<double>(score.size()) * 0x1p-25 : 0.0;
+        of_weights == DType::kF16 ? 2.0 * static_cast<double>(score.size()) * 0x1p-25 : 0.0;
     for (int32_t d = 0; d < dim; ++d) {
       const double want = mean[d] / total, spread = size[d] / total;
-      const double bound = (unit + 2e-4) * spread + unit * std::abs(want) + tiny / total + 1e-7;
+      const double bound =
+          (StoreError(of_weights) + 2e-4) * spread + unit * std::abs(want) + tiny / total + 1e-7;
       const double got = Value(shape_.dtype, out[(t * shape_.heads + h) * dim + d]);
       if (std::abs(got - want) <= bound) continue;
       return "sequence " + std::to_string(s) + " context " + std::to_string(context_len_[s]) +
@@ -380,8 +430,11 @@ class Batch {
   std::vector<int32_t> query_begin_, context_len_, table_row_, table_;
   int64_t stride_ = 0;
   int32_t num_blocks_ = 0;
-  std::vector<uint16_t> pool_, q_;
+  const KvScales scales_;
+  std::vector<uint16_t> pool_;  // a word for each element, also of 8 bits
+  std::vector<uint16_t> q_;
   std::unique_ptr<DeviceArray<uint16_t>> device_pool_, device_q_;
+  std::unique_ptr<DeviceArray<float>> device_k_scales_, device_v_scales_;
   std::unique_ptr<DeviceArray<int32_t>> device_begin_, device_context_, device_row_, device_table_;
   std::unique_ptr<DeviceArray<int32_t>> part_begin_, part_context_;
 };
@@ -389,7 +442,8 @@ class Batch {
 std::string NameOf(const Shape& s) {
   return std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " heads of " +
          std::to_string(s.head_dim) + " blocks of " + std::to_string(s.block_size) + " window " +
-         std::to_string(s.window) + " cap " + std::to_string(s.soft_cap) + " " + Name(s.dtype);
+         std::to_string(s.window) + " cap " + std::to_string(s.soft_cap) + " " + Name(s.dtype) +
+         " KV " + Name(s.kv_dtype());
 }
 
 // Contexts on both sides of every border of a tile, a block, a chunk.
@@ -437,7 +491,7 @@ const std::vector<Shape> kShapes = {
 };
 
 TEST(PagedAttentionGpuTest, DecodesContextsOfEveryLength) {
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : WithKvTypes(kShapes)) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
     const Batch batch(shape, Borders());
@@ -447,8 +501,9 @@ TEST(PagedAttentionGpuTest, DecodesContextsOfEveryLength) {
 }
 
 TEST(PagedAttentionGpuTest, DecodesOneLongContext) {
-  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{16, 1, 64, 16}, Shape{4, 4, 128, 32},
-                             Shape{8, 2, 256, 64}, Shape{8, 2, 80, 16}}) {
+  for (const Shape& shape :
+       WithKvTypes({Shape{8, 2, 128, 64}, Shape{16, 1, 64, 16}, Shape{4, 4, 128, 32},
+                    Shape{8, 2, 256, 64}, Shape{8, 2, 80, 16}})) {
     for (int32_t context : {4097, 16390, 33000}) {
       SCOPED_TRACE(NameOf(shape) + " context " + std::to_string(context));
       Attention attention(shape);
@@ -460,7 +515,7 @@ TEST(PagedAttentionGpuTest, DecodesOneLongContext) {
 }
 
 TEST(PagedAttentionGpuTest, ServesDecodeAndPrefillInOneStep) {
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : WithKvTypes(kShapes)) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
     const Batch batch(shape, {{1, 1},
@@ -487,13 +542,25 @@ TEST(PagedAttentionGpuTest, ServesDecodeAndPrefillInOneStep) {
 }
 
 TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
-  for (const Shape& shape :
-       {Shape{4, 1, 128, 64}, Shape{5, 1, 64, 16}, Shape{4, 2, 128, 32, 700},
-        Capped({4, 2, 256, 64, 700}, 50), Shape{5, 1, 192, 16}, Shape{4, 1, 112, 32}}) {
+  for (const Shape& shape : WithKvTypes(
+           {Shape{4, 1, 128, 64}, Shape{5, 1, 64, 16}, Shape{4, 2, 128, 32, 700},
+            Capped({4, 2, 256, 64, 700}, 50), Shape{5, 1, 192, 16}, Shape{4, 1, 112, 32}})) {
     SCOPED_TRACE(NameOf(shape));
     const Batch batch(shape, {{1400, 1400}});
     Attention attention(shape);
     batch.Check(batch.Run(attention));
+  }
+}
+
+// Ranges that keep as many partial states as the longest contexts allow.
+TEST(PagedAttentionGpuTest, KeepsPartialStatesWithinTheirSpace) {
+  for (const Shape& shape : {Shape{8, 1, 64, 64}, Capped({8, 1, 64, 64}, 20), Shape{8, 1, 128, 64},
+                             Shape{8, 1, 256, 64}}) {
+    SCOPED_TRACE(NameOf(shape));
+    const Batch batch(shape, std::vector<Sequence>(190, {512, 1}));
+    Attention attention(shape, TestDevice(), 512);
+    batch.Check(batch.Run(attention));
+    attention.CheckSpace();
   }
 }
 
@@ -508,6 +575,20 @@ TEST(PagedAttentionGpuTest, HandlesScoresBeyondTheExponentRange) {
   }
 }
 
+// Rows of zeros, and of sizes that f16 does not hold: those of 8-bit K are scaled first. Their
+// scores are far below 1 or far above the exponent's range.
+TEST(PagedAttentionGpuTest, TakesQueriesOfEverySize) {
+  for (const double q_scale : {0.0, 1e-30, 1e-12, 1e3, 1e6}) {
+    for (const Shape& shape : WithKvTypes({Shape{4, 1, 128, 64}, Shape{4, 2, 64, 16},
+                                           Shape{4, 1, 256, 32}, Shape{4, 2, 128, 16, 20}})) {
+      SCOPED_TRACE(NameOf(shape) + " queries of " + std::to_string(q_scale));
+      Attention attention(shape);
+      const Batch batch(shape, {{300, 1}, {5, 1}, {90, 90}}, q_scale);
+      batch.Check(batch.Run(attention));
+    }
+  }
+}
+
 // A pool of more than 2^31 elements.
 TEST(PagedAttentionGpuTest, ReachesBlocksFarApart) {
   const Shape shape{4, 1, 128, 64, 0, DType::kBF16, 40 << 20};
@@ -517,8 +598,9 @@ TEST(PagedAttentionGpuTest, ReachesBlocksFarApart) {
 }
 
 TEST(PagedAttentionGpuTest, BitsDoNotDependOnTheBatch) {
-  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{4, 4, 64, 16}, Shape{16, 1, 128, 32},
-                             Capped({8, 4, 256, 64}, 50), Shape{24, 1, 80, 16}}) {
+  for (const Shape& shape :
+       WithKvTypes({Shape{8, 2, 128, 64}, Shape{4, 4, 64, 16}, Shape{16, 1, 128, 32},
+                    Capped({8, 4, 256, 64}, 50), Shape{24, 1, 80, 16}})) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
     const std::vector<Sequence> chosen = {{1, 1, 1},  {700, 1, 2},  {5000, 1, 3},
@@ -544,8 +626,8 @@ TEST(PagedAttentionGpuTest, BitsDoNotDependOnTheBatch) {
 }
 
 TEST(PagedAttentionGpuTest, PrefillChunksDoNotChangeBits) {
-  for (const Shape& shape : {Shape{8, 2, 128, 64}, Shape{6, 2, 64, 16, 90}, Shape{3, 1, 128, 32},
-                             Capped({6, 2, 256, 16, 90}, 50)}) {
+  for (const Shape& shape : WithKvTypes({Shape{8, 2, 128, 64}, Shape{6, 2, 64, 16, 90},
+                                         Shape{3, 1, 128, 32}, Capped({6, 2, 256, 16, 90}, 50)})) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
     Batch batch(shape, {{40, 9}, {900, 900}});
@@ -563,8 +645,8 @@ TEST(PagedAttentionGpuTest, PrefillChunksDoNotChangeBits) {
 }
 
 TEST(PagedAttentionGpuTest, RepeatsTheSameBits) {
-  for (const Shape& shape :
-       {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 32}, Shape{8, 4, 256, 64}, Shape{8, 4, 96, 64}}) {
+  for (const Shape& shape : WithKvTypes({Shape{8, 2, 128, 64}, Shape{8, 8, 64, 32},
+                                         Shape{8, 4, 256, 64}, Shape{8, 4, 96, 64}})) {
     const Batch batch(shape, {{3000, 1}, {100, 1}, {700, 200}, {9000, 1}, {65, 1}, {20, 3}});
     Attention attention(shape), plain(shape, TestDevice(false));
     const std::vector<uint16_t> first = batch.Run(attention);

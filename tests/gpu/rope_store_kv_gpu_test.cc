@@ -13,6 +13,9 @@ struct Shape {
   bool normalised = false;
   DType dtype = DType::kBF16;
   DType norm = DType::kBF16;
+  bool eight_bit_kv = false;
+
+  DType kv_dtype() const { return eight_bit_kv ? DType::kE4M3 : dtype; }
 };
 
 constexpr int64_t kPositions = 500;
@@ -47,7 +50,10 @@ class RopeCase {
         device_q_norm_(s.norm, 1, s.dim, q_norm_),
         device_k_norm_(s.norm, 1, s.dim, k_norm_),
         blocks_(tokens / s.block_size + 3),
-        pool_(s.dtype, blocks_, BlockStride()),
+        pool_(s.kv_dtype(), blocks_, BlockStride()),
+        scales_(s.kv_dtype(), s.kv_heads),
+        device_k_scales_(scales_.k),
+        device_v_scales_(scales_.v),
         slots_(static_cast<size_t>(tokens)),
         positions_(static_cast<size_t>(tokens)) {
     // Every slot at most once, in random order, and no slot of block 0.
@@ -86,14 +92,16 @@ class RopeCase {
                        .k_norm = norm(device_k_norm_),
                        .norm_eps = kEps,
                        .kv = {.base = pool_.view().data,
-                              .dtype = s_.dtype,
+                              .dtype = s_.kv_dtype(),
                               .block_stride = BlockStride(),
                               .kv_stride = KvStride(),
                               .head_stride = int64_t{s_.block_size} * s_.dim,
                               .block_size = s_.block_size,
                               .num_blocks = static_cast<int32_t>(blocks_),
                               .num_kv_heads = s_.kv_heads,
-                              .head_dim = s_.dim}},
+                              .head_dim = s_.dim,
+                              .k_scales = s_.eight_bit_kv ? device_k_scales_.data() : nullptr,
+                              .v_scales = s_.eight_bit_kv ? device_v_scales_.data() : nullptr}},
                       device);
   }
   std::string Bytes() const {
@@ -104,17 +112,18 @@ class RopeCase {
 
   void Check() {
     Array qkv = device_qkv_.Get(), pool = pool_.Get();
-    Array expected_pool(s_.dtype, {blocks_, BlockStride()});
+    Array expected_pool(s_.kv_dtype(), {blocks_, BlockStride()});
     std::memset(expected_pool.data(), 0xFF, expected_pool.byte_size());
     for (int64_t t = 0; t < tokens_; ++t) {
       for (int32_t h = 0; h < s_.heads; ++h) {
-        CheckHead(t, h, [&](int64_t i) { return qkv[t * width_ + h * s_.dim + i]; });
+        CheckHead(t, h, s_.dtype, [&](int64_t i) { return qkv[t * width_ + h * s_.dim + i]; });
       }
       for (int32_t h = 0; h < s_.kv_heads; ++h) {
         const int64_t k = Place(t, 0, h), v = Place(t, 1, h);
-        CheckHead(t, s_.heads + h, [&](int64_t i) { return pool[k + i]; });
+        CheckHead(t, s_.heads + h, s_.kv_dtype(),
+                  [&](int64_t i) { return pool[k + i] * scales_.Of(0, h); });
         for (int64_t i = 0; i < s_.dim; ++i) {
-          ASSERT_EQ(pool[v + i], In(t, s_.heads + s_.kv_heads + h, i));
+          ASSERT_EQ(pool[v + i], Stored(In(t, s_.heads + s_.kv_heads + h, i), h));
           expected_pool.Set(v + i, static_cast<float>(pool[v + i]));
           expected_pool.Set(k + i, static_cast<float>(pool[k + i]));
         }
@@ -135,8 +144,15 @@ class RopeCase {
   double In(int64_t t, int64_t head, int64_t i) const {
     return qkv_[t * width_ + head * s_.dim + i];
   }
+  // A value as V keeps it: the same bits as on the CPU, whose test has the elements by definition.
+  double Stored(double value, int32_t head) const {
+    if (!s_.eight_bit_kv) return value;
+    const float inverse = 1.0f / scales_.v[static_cast<size_t>(head)];
+    return ToFloat(FromFloat<E4M3>(static_cast<float>(value) * inverse));
+  }
+  // `get` gives the head's values, which were stored as `dtype`.
   template <typename Get>
-  void CheckHead(int64_t t, int32_t head, Get get) {
+  void CheckHead(int64_t t, int32_t head, DType dtype, Get get) {
     std::vector<double> x(static_cast<size_t>(s_.dim));
     double squares = 0;
     for (int64_t i = 0; i < s_.dim; ++i) squares += In(t, head, i) * In(t, head, i);
@@ -154,7 +170,8 @@ class RopeCase {
       // Norms round twice before the rotation; a stored element is rounded once.
       const double before = (s_.normalised ? 2.1 * StoreError(s_.dtype) : 0.0) + 1e-6;
       ASSERT_LE(std::abs(get(i) - exact), before * (std::abs(own * c) + std::abs(partner * s)) +
-                                              StoreError(s_.dtype) * std::abs(exact) + 1e-7)
+                                              StoreError(dtype) * std::abs(exact) +
+                                              (dtype == DType::kE4M3 ? 0x1p-9 : 1e-7))
           << "token " << t << " head " << head << " element " << i;
     }
   }
@@ -166,6 +183,8 @@ class RopeCase {
   DeviceTensor device_qkv_, device_table_, device_q_norm_, device_k_norm_;
   const int64_t blocks_;
   DeviceTensor pool_;
+  const KvScales scales_;
+  const DeviceArray<float> device_k_scales_, device_v_scales_;
   std::vector<int64_t> slots_;
   std::vector<int32_t> positions_;
   DeviceArray<int64_t> device_slots_{0};
@@ -224,6 +243,24 @@ TEST(RopeStoreKvGpuTest, MatchesDoubleArithmeticOfManyHeads) {
       c.Run(TestDevice());
       c.Check();
       if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(RopeStoreKvGpuTest, StoresEightBitsOfEverySizeOfAHead) {
+  for (int32_t dim = 16; dim <= kCudaLimits.max_head_dim; dim += kCudaLimits.head_multiple) {
+    for (DType dtype : {DType::kBF16, DType::kF16}) {
+      for (bool normalised : {false, true}) {
+        for (int64_t tokens : {1, 23, 3000}) {
+          SCOPED_TRACE(std::string(Name(dtype)) + " dim " + std::to_string(dim) + " norms " +
+                       std::to_string(normalised) + " tokens " + std::to_string(tokens));
+          if (tokens > 100 && dim % 64 != 0) continue;
+          RopeCase c({5, 3, dim, 16, normalised, dtype, DType::kF32, true}, tokens);
+          c.Run(TestDevice());
+          c.Check();
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
     }
   }
 }

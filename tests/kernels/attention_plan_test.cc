@@ -16,7 +16,8 @@ namespace {
 // The plan of a step as the plan kernel makes it, computed sequence by sequence and range by range.
 struct Plan {
   std::vector<DecodeSequence> sequences;
-  std::vector<int32_t> cost_begin = {0}, unit_begin = {0};
+  std::vector<int64_t> cost_begin = {0};
+  std::vector<int32_t> unit_begin = {0};
   DecodeSums sums;
   std::vector<DecodeRange> ranges;
 
@@ -117,7 +118,7 @@ TEST(AttentionPlanTest, RangeCostsAreBalanced) {
   for (const std::vector<int32_t>& contexts :
        {std::vector<int32_t>(64, 4096), std::vector<int32_t>(256, 1024), {40000, 12000, 300}}) {
     const Plan plan(contexts, 8, 264);
-    const int32_t mean = plan.cost_begin.back() / 264;
+    const int64_t mean = plan.cost_begin.back() / 264;
     int32_t largest_chunk = 0;
     for (const DecodeSequence& s : plan.sequences) largest_chunk = std::max(largest_chunk, s.chunk);
     for (const DecodeRange& range : plan.ranges) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/ops.h"
 #include "kernels/tensor.h"
 
 namespace quire {
@@ -24,6 +25,7 @@ inline double SumError(int64_t n) { return (static_cast<double>(n) / 16.0 + 6.0)
 
 // Relative error of storing a float as `dtype`.
 inline double StoreError(DType dtype) {
+  if (dtype == DType::kE4M3) return 0x1p-4;
   return dtype == DType::kF32 ? 0.0 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
 }
 
@@ -156,5 +158,28 @@ void OnEveryMachine(Fn fn) {
 }
 
 inline constexpr DType kFloatTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+// Of keys and values.
+inline constexpr DType kKvTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3};
+
+// Scales of the heads of 8-bit keys and values, an arbitrary one for each head, else none.
+struct KvScales {
+  std::vector<float> k, v;
+
+  KvScales() = default;
+  KvScales(DType cache, int32_t kv_heads) {
+    for (int32_t h = 0; cache == DType::kE4M3 && h < kv_heads; ++h) {
+      k.push_back(0.37f + 0.21f * static_cast<float>(h));
+      v.push_back(1.7f / static_cast<float>(h + 1));
+    }
+  }
+  void Set(KvLayerView& kv) const {
+    kv.k_scales = k.empty() ? nullptr : k.data();
+    kv.v_scales = v.empty() ? nullptr : v.data();
+  }
+  // The factor of elements of K (kind 0) or of V.
+  double Of(int kind, int64_t head) const {
+    return k.empty() ? 1.0 : double{(kind == 0 ? k : v)[static_cast<size_t>(head)]};
+  }
+};
 
 }  // namespace quire

@@ -23,7 +23,10 @@ class AttentionCase {
  public:
   AttentionCase(const Shape& shape, DType cache, std::vector<Sequence> sequences,
                 double q_scale = 2.0)
-      : shape_(shape), cache_(cache), sequences_(std::move(sequences)) {
+      : shape_(shape),
+        cache_(cache),
+        scales_(cache, shape.kv_heads),
+        sequences_(std::move(sequences)) {
     int32_t longest = 0, blocks = 1;
     query_begin_.push_back(0);
     for (const Sequence& s : sequences_) {
@@ -162,6 +165,7 @@ class AttentionCase {
     kv.num_blocks = static_cast<int32_t>(pool_.view().dim[0]);
     kv.num_kv_heads = shape_.kv_heads;
     kv.head_dim = shape_.head_dim;
+    scales_.Set(kv);
     return kv;
   }
 
@@ -190,7 +194,7 @@ class AttentionCase {
       const double* k = pool + At(s, pos, 0, kv_head);
       double dot = 0, size = 0;
       for (int32_t d = 0; d < dim; ++d) {
-        const double product = q[d] * k[d];
+        const double product = q[d] * k[d] * scales_.Of(0, kv_head);
         dot += product;
         size += std::abs(product);
       }
@@ -204,13 +208,14 @@ class AttentionCase {
       const double* v = pool + At(s, pos, 1, kv_head);
       total += weight;
       for (int32_t d = 0; d < dim; ++d) {
-        mean[d] += weight * v[d];
-        value_size = std::max(value_size, std::abs(v[d]));
+        const double value = v[d] * scales_.Of(1, kv_head);
+        mean[d] += weight * value;
+        value_size = std::max(value_size, std::abs(value));
       }
     }
     // An error e in a score is a relative error e of its weight; sums add one rounding a key.
     const double n = static_cast<double>(score.size());
-    const double score_roundings = shape_.soft_cap > 0 ? 12 : 4;
+    const double score_roundings = shape_.soft_cap > 0 ? 13 : 5;
     const double bound =
         value_size * 2 *
         ((SumError(dim) + score_roundings * kRounding) * score_size + (n + 16) * kRounding);
@@ -222,6 +227,7 @@ class AttentionCase {
 
   const Shape shape_;
   const DType cache_;
+  const KvScales scales_;
   const std::vector<Sequence> sequences_;
   std::vector<int32_t> query_begin_, context_len_, table_row_, table_;
   int64_t stride_ = 0;
@@ -239,7 +245,7 @@ TEST(PagedAttentionTest, MatchesDoubleArithmeticAndIsTheSameOnEveryMachine) {
                              {5, 1, 80, 16, 0},
                              {4, 2, 96, 16, 40, 3.0f},
                              {8, 2, 64, 16, 0, 1.5f}}) {
-    for (DType cache : kFloatTypes) {
+    for (DType cache : kKvTypes) {
       AttentionCase c(shape, cache, kRagged);
       Array first;
       OnEveryMachine([&](Backend& backend, const Machine& machine) {
@@ -304,7 +310,7 @@ TEST(PagedAttentionTest, BlockSizeDoesNotChangeBits) {
 }
 
 TEST(PagedAttentionTest, NeverReadsInvisibleKeys) {
-  for (DType cache : kFloatTypes) {
+  for (DType cache : kKvTypes) {
     AttentionCase c({4, 2, 64, 16, 50}, cache, {{700, 700}});
     OnEveryMachine([&](Backend& backend, const Machine& machine) {
       SCOPED_TRACE(machine.name());

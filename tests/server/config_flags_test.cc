@@ -156,6 +156,7 @@ TEST(ConfigFlagsTest, WordsHaveOtherSpellings) {
   EXPECT_EQ(MustParse({"--dtype", "half"}).settings.engine.dtype, "float16");
   EXPECT_EQ(MustParse({"--dtype", "float"}).settings.engine.dtype, "float32");
   EXPECT_EQ(MustParse({"--kv-cache-dtype", "bf16"}).settings.engine.kv_cache_dtype, "bfloat16");
+  EXPECT_EQ(MustParse({"--kv-cache-dtype", "fp8_e4m3"}).settings.engine.kv_cache_dtype, "fp8");
   EXPECT_EQ(MustParse({"--log-level", "warn"}).settings.server.log_level, "warning");
   EXPECT_EQ(MustParse({"--log-level", "INFO"}).settings.server.log_level, "info");
 }

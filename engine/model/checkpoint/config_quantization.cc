@@ -212,9 +212,10 @@ class QuantizationReader {
   ConfigReader& in_;
 };
 
-// Modules whose outputs one matrix of the decoder makes, so that all of them are 8-bit or none; of
-// a layer in the order of the decoder.
-std::vector<std::vector<std::string>> ModulesOfLayer(const TensorNames& names, int32_t layer) {
+// Modules that are 8-bit together or not at all: one matrix of the decoder makes their outputs, or
+// in parallel blocks they have one input. Of a layer, in the order of the decoder.
+std::vector<std::vector<std::string>> ModulesOfLayer(const TensorNames& names, bool parallel_blocks,
+                                                     int32_t layer) {
   const auto named = [&](std::initializer_list<std::string_view> modules) {
     std::vector<std::string> fused;
     for (const std::string_view module : modules) {
@@ -224,29 +225,35 @@ std::vector<std::vector<std::string>> ModulesOfLayer(const TensorNames& names, i
     }
     return fused;
   };
-  return {names.qkv.empty() ? named({names.q, names.k, names.v}) : named({names.qkv}),
-          named({names.o}),
-          names.gate_up.empty() ? named({names.gate, names.up}) : named({names.gate_up}),
-          named({names.down})};
+  std::vector<std::string> qkv =
+      names.qkv.empty() ? named({names.q, names.k, names.v}) : named({names.qkv});
+  std::vector<std::string> gate_up =
+      names.gate_up.empty() ? named({names.gate, names.up}) : named({names.gate_up});
+  if (parallel_blocks) {
+    qkv.insert(qkv.end(), gate_up.begin(), gate_up.end());
+    return {qkv, named({names.o}), named({names.down})};
+  }
+  return {qkv, named({names.o}), gate_up, named({names.down})};
 }
 
 // The modules of the decoder that `exceptions` cover.
-absl::StatusOr<std::vector<std::string>> WideModules(const ModuleList& exceptions,
-                                                     const Family& family, int32_t num_layers) {
-  std::vector<std::string> wide;
-  for (int32_t layer = 0; layer < num_layers; ++layer) {
-    for (const std::vector<std::string>& fused : ModulesOfLayer(family.names, layer)) {
-      size_t covered = 0;
+absl::StatusOr<std::set<std::string, std::less<>>> WideModules(const ModuleList& exceptions,
+                                                               const Family& family,
+                                                               const ModelConfig& model) {
+  std::set<std::string, std::less<>> wide;
+  for (int32_t layer = 0; layer < model.num_layers; ++layer) {
+    for (const std::vector<std::string>& fused :
+         ModulesOfLayer(family.names, model.facts.parallel_blocks, layer)) {
+      std::vector<std::string> covered;
       for (const std::string& module : fused) {
         ASSIGN_OR_RETURN(const bool is_wide, exceptions.Covers(module));
-        if (!is_wide) continue;
-        ++covered;
-        wide.push_back(module);
+        if (is_wide) covered.push_back(module);
       }
-      if (covered == 0 || covered == fused.size()) continue;
+      wide.insert(covered.begin(), covered.end());
+      if (covered.empty() || covered.size() == fused.size()) continue;
       return absl::InvalidArgumentError(absl::StrCat(
-          "\"", wide.back(), "\" is not quantized and another of ", absl::StrJoin(fused, ", "),
-          " is; they are one matrix here: supported: ", "all of them, or none"));
+          "\"", covered.back(), "\" is not quantized and another of ", absl::StrJoin(fused, ", "),
+          " is; they are one matrix here or have one input: supported: all of them, or none"));
     }
   }
   return wide;
@@ -254,7 +261,7 @@ absl::StatusOr<std::vector<std::string>> WideModules(const ModuleList& exception
 
 void Take(ConfigReader& in, const ModuleList& exceptions, const Family* family, ModelConfig& out) {
   if (in.num_faults() > 0 || family == nullptr) return;
-  absl::StatusOr<std::vector<std::string>> wide = WideModules(exceptions, *family, out.num_layers);
+  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(exceptions, *family, out);
   if (!wide.ok()) {
     in.Fail(std::string(wide.status().message()));
     return;

@@ -16,7 +16,7 @@ namespace quire {
 class ModuleList {
  public:
   // Expressions that a list takes; published checkpoints have a handful.
-  static constexpr size_t kMostExpressions = 256;
+  static constexpr size_t kMostExpressions = 64;
 
   ModuleList();
   ~ModuleList();

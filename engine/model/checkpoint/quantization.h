@@ -3,9 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace quire {
 
@@ -19,14 +20,14 @@ struct Quantization {
   // kStored: a matrix NAME.weight has its scales in NAME + this, one for each row or one in all.
   std::string scale_suffix = ".weight_scale";
   // Modules, named as in the checkpoint, whose matrix is not 8-bit.
-  std::vector<std::string> wide;
+  std::set<std::string, std::less<>> wide;
 
   bool empty() const { return source == Source::kNone; }
   bool IsEightBit(std::string_view module) const {
-    return !empty() && std::ranges::find(wide, module) == wide.end();
+    return !empty() && !wide.contains(module);
   }
   // Whether a stored tensor stays unread: a scale of the inputs of products, which have a scale for
-  // each token instead, or of keys and values, which have none.
+  // each token instead, or of keys and values that are kept wide.
   bool Unread(std::string_view tensor) const {
     if (source != Source::kStored) return false;
     constexpr std::string_view kEndings[] = {".input_scale", ".output_scale", ".q_scale",

@@ -68,8 +68,9 @@ absl::Status CheckStoredScales(const Checkpoint& checkpoint, const StoredTensor&
   const bool is_column = shape.size() <= 1 || (shape.size() == 2 && shape[1] == 1);
   if (!is_column || (rows != 1 && rows != part.shape[0])) {
     return absl::InvalidArgumentError(absl::StrCat(where, "has shape ", ShapeText(shape),
-                                                   "; the scales of ", part.name, " are 1 or ",
-                                                   part.shape[0]));
+                                                   "; the scales of ",
+                                                   part.name.empty() ? "heads" : part.name,
+                                                   " are 1 or ", part.shape[0]));
   }
   absl::StatusOr<DType> dtype = LoadableDType(stored.dtype);
   if (dtype.ok()) return absl::OkStatus();
@@ -102,6 +103,9 @@ struct PartPlace {
 // The rectangle of a part of `spec` as pieces.
 void AddPart(const Checkpoint& checkpoint, const WeightPart& part, const WeightSpec& spec,
              const PartPlace& to, std::vector<WeightPiece>& pieces) {
+  if (part.name.empty()) {
+    return AddScales(checkpoint, part, to.tensor.ptr<float>() + to.row, pieces);
+  }
   const bool is_vector = part.columns.count == 0;
   const auto& [name, stored] = *checkpoint.tensors().find(part.name);
   const int64_t row_bytes = Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype));
@@ -119,6 +123,18 @@ void AddPart(const Checkpoint& checkpoint, const WeightPart& part, const WeightS
              .device = device,
              .scales = scales},
             pieces);
+}
+
+void FillVector(const TensorView& view, float with, Backend& backend) {
+  std::vector<char> values(static_cast<size_t>(view.bytes()));
+  DispatchFloat(view.dtype, [&](auto tag) {
+    const auto value = FromFloat<decltype(tag)>(with);
+    for (size_t at = 0; at < values.size(); at += sizeof(value)) {
+      std::memcpy(&values[at], &value, sizeof(value));
+    }
+  });
+  backend.CopyToDevice(view.data, values.data(), values.size());
+  backend.Synchronize();
 }
 
 // A vector's elements on the device, each moved by `offset`.
@@ -209,8 +225,10 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
   }
   RETURN_IF_ERROR(ReadWeights(checkpoint, pieces, how, backend));
   for (size_t i = 0; i < specs.size(); ++i) {
-    const bool moved = specs[i].offset != 0 && !weights.views_[i].empty();
-    if (moved) AddOffset(weights.views_[i], specs[i].offset, backend);
+    const TensorView& view = weights.views_[i];
+    if (view.empty()) continue;
+    if (specs[i].parts.empty()) FillVector(view, specs[i].dummy, backend);
+    if (specs[i].offset != 0) AddOffset(view, specs[i].offset, backend);
   }
   return weights;
 }
@@ -233,15 +251,7 @@ absl::StatusOr<Weights> Weights::MakeDummy(std::span<const WeightSpec> specs, Ba
       backend.Synchronize();
       continue;
     }
-    std::vector<char> values(static_cast<size_t>(view.bytes()));
-    DispatchFloat(view.dtype, [&](auto tag) {
-      const auto value = FromFloat<decltype(tag)>(specs[i].dummy);
-      for (size_t at = 0; at < values.size(); at += sizeof(value)) {
-        std::memcpy(&values[at], &value, sizeof(value));
-      }
-    });
-    backend.CopyToDevice(view.data, values.data(), values.size());
-    backend.Synchronize();
+    FillVector(view, specs[i].dummy, backend);
   }
   backend.Synchronize();
   return weights;

@@ -13,6 +13,7 @@
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/config_reader.h"
+#include "kernels/device_limits.h"
 
 namespace quire {
 namespace {
@@ -32,11 +33,17 @@ std::string Dump(const Json& json) {
 
 DType DTypeOf(ConfigReader& reader, const char* key) {
   const std::string name = reader.String(key, "");
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (const DType dtype : kAllDTypes) {
     if (name == Name(dtype)) return dtype;
   }
   reader.Refuse(key, "float32, bfloat16, float16");
   return DType::kF32;
+}
+
+// The type of the KV cache, which may also be 8-bit.
+DType KvDTypeOf(ConfigReader& reader, const char* key) {
+  if (reader.String(key, "") == Name(DType::kE4M3)) return DType::kE4M3;
+  return DTypeOf(reader, key);
 }
 
 int32_t Int32(ConfigReader& reader, const char* key) {
@@ -102,7 +109,8 @@ WorkerSpec ReadSpec(ConfigReader& reader) {
                     .num_kv_heads = Int32(reader, "num_kv_heads"),
                     .head_dim = Int32(reader, "head_dim"),
                     .block_size = Int32(reader, "block_size"),
-                    .dtype = DTypeOf(reader, "kv_dtype")};
+                    .dtype = KvDTypeOf(reader, "kv_dtype")};
+  spec.model_options.eight_bit_kv = spec.kv_layout.dtype == DType::kE4M3;
   spec.num_blocks = Int32(reader, "num_blocks");
   spec.num_pages = Int32(reader, "num_pages");
   spec.kv_checksum = reader.Bool("kv_checksum", false);

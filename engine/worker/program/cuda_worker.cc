@@ -26,6 +26,7 @@ CudaOptions CudaOptionsFor(const WorkerSpec& spec, const RankPlace& place, int o
                       .num_heads = static_cast<int32_t>(Shard(spec.model.num_heads, spec.tp).count),
                       .num_kv_heads = spec.kv_layout.num_kv_heads,
                       .head_dim = spec.kv_layout.head_dim,
+                      .capped = spec.model.facts.attention_soft_cap > 0,
                       .hidden = spec.model.hidden_size};
   if (cache_dir.empty()) return options;
   // Ranks time their algorithms side by side, each into a file of its own.

@@ -39,10 +39,15 @@ void LoadTile(const AttentionBlock& b, KeyTile& tile) {
     const C* k = static_cast<const C*>(b.kv.data) +
                  b.blocks[position / b.block_size] * b.block_stride + position % b.block_size * dim;
     const C* v = k + b.kv_stride;
-    EachVector(dim, [&](int64_t i, int n) {
-      StoreN(LoadN(k + i, n), to_k + j * dim + i, n);
-      StoreN(LoadN(v + i, n), to_v + j * dim + i, n);
-    });
+    if constexpr (sizeof(C) == sizeof(E4M3)) {
+      for (int64_t i = 0; i < dim; ++i) to_k[j * dim + i] = b.k_values[k[i].bits];
+      for (int64_t i = 0; i < dim; ++i) to_v[j * dim + i] = b.v_values[v[i].bits];
+    } else {
+      EachVector(dim, [&](int64_t i, int n) {
+        StoreN(LoadN(k + i, n), to_k + j * dim + i, n);
+        StoreN(LoadN(v + i, n), to_v + j * dim + i, n);
+      });
+    }
   }
 }
 
@@ -147,7 +152,7 @@ void AttendOf(const AttentionBlock& b) {
 }
 
 void Attend(const AttentionBlock& b) {
-  DispatchFloat(b.kv.dtype, [&](auto tag) { AttendOf<decltype(tag)>(b); });
+  DispatchStored(b.kv.dtype, [&](auto tag) { AttendOf<decltype(tag)>(b); });
 }
 
 void FoldState(float* state, const float* later, int64_t dim) {

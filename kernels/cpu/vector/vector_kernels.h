@@ -18,7 +18,7 @@ namespace quire::cpu {
 using Words = uint32_t __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
 
-// A typed, read-only run of f32, bf16 or f16 elements.
+// A typed, read-only run of f32, bf16 or f16 elements; of keys and values also 8-bit ones.
 struct Elements {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -55,6 +55,9 @@ struct AttentionBlock {
   int64_t kv_stride;      // elements from K to V
   int32_t block_size;     // tokens
   const int32_t* blocks;  // the sequence's row of the block table
+  // [256] each: the values of the 8-bit elements of K and of V; null if `kv` is wide.
+  const float* k_values;
+  const float* v_values;
   int64_t keys_begin;     // a multiple of kKeyTile
   int64_t keys_end;
   // The result: row t * group + h has AttentionStateStride(head_dim) floats. [0, head_dim): the sum

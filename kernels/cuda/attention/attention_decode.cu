@@ -13,6 +13,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/attention/attention_head.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/decode_queries.cuh"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
 
@@ -24,14 +25,16 @@ constexpr int kWarpTokens = kDecodeTile / kDecodeWarps;  // 16: at most one bloc
 template <typename H>
 struct Sizes {
   static constexpr int D = H::kDim;
-  static constexpr int kStages = D == 64 ? 6 : D == 128 ? 3 : 2;
-  static constexpr uint32_t kTileBytes = kWarpTokens * D * 2;  // a warp's K; its V has as many
+  static constexpr int kElementBytes = H::kEightBitKv ? 1 : 2;
+  static constexpr int kRowBytes = D * kElementBytes;
+  static constexpr int kStages = (D == 64 ? 6 : D == 128 ? 3 : 2) * 2 / kElementBytes;
+  static constexpr uint32_t kTileBytes = kWarpTokens * kRowBytes;  // a warp's K; its V has as many
   static constexpr uint32_t kStageBytes = 2 * kTileBytes;
   static constexpr uint32_t kQueriesAt = kStages * kStageBytes;  // in a warp's memory
-  static constexpr uint32_t kQueryBytes = D > 128 ? kDecodeRows* D * 2 : 0;
+  static constexpr uint32_t kQueryBytes = kQueriesInShared<D> ? kDecodeRows * D * 2 : 0;
   static constexpr uint32_t kWarpBytes = kQueriesAt + kQueryBytes;
   static constexpr uint32_t kMergeAt = kDecodeWarps * kWarpBytes;
-  // The CTAs of a multiprocessor, each with 1 KiB for the system, take 227 KiB of its 228.
+  // The CTAs of a multiprocessor, each with 1 KiB for the system, share its 228 KiB.
   static constexpr uint32_t kSharedBytes = kMergeAt + HeadState<__half, H>::kMergeBytes;
   static_assert(DecodeCtasPerSm(D) * (kSharedBytes + 1024) <= 228 << 10);
 };
@@ -99,16 +102,17 @@ class TileWalk {
 // Loader: keeps a warp's stages filled. Looks up the block of a tile one tile before its use.
 template <typename T, typename H>
 class Loader {
-  static constexpr int D = H::kDim;
+  using Of = Sizes<H>;
+  using Element = std::conditional_t<H::kEightBitKv, uint8_t, T>;
 
  public:
   __device__ Loader(const AttentionArgs& a, const DecodeRange& range, int warp, uint32_t stages)
       : a_(a), walk_(a, range, warp), stages_(stages) {
     const int lane = threadIdx.x % 32;
     row_ = lane / kRowVectors;
-    from_ = row_ * H::Row(a) + lane % kRowVectors * 8;
-    in_row_ = H::Has(a, lane % kRowVectors * 8);
-    to_ = SwizzledOffset<D>(row_, lane % kRowVectors);
+    from_ = row_ * H::Row(a) + lane % kRowVectors * kElements;
+    in_row_ = H::Has(a, lane % kRowVectors * kElements);
+    to_ = SwizzledOffset<Of::kRowBytes>(row_, lane % kRowVectors);
     LookUp();
   }
 
@@ -123,10 +127,10 @@ class Loader {
     if (walk_.has_tokens()) {
       const DecodeSequence& s = walk_.sequence();
       const int token = walk_.token(), in_block = token & ((1 << a_.block_shift) - 1);
-      const T* k = static_cast<const T*>(a_.kv) + block_ * a_.block_stride +
-                   walk_.head() * a_.head_stride + in_block * H::Row(a_) + from_;
-      const T* v = k + a_.kv_stride;
-      const uint32_t to = stages_ + stage * Sizes<H>::kStageBytes;
+      const Element* k = static_cast<const Element*>(a_.kv) + block_ * a_.block_stride +
+                         walk_.head() * a_.head_stride + in_block * H::Row(a_) + from_;
+      const Element* v = k + a_.kv_stride;
+      const uint32_t to = stages_ + stage * Of::kStageBytes;
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         // Slots that no query sees may hold anything, even NaN. They are read as zeros.
@@ -134,9 +138,9 @@ class Loader {
         const bool valid = in_row_ && row_token >= s.start && row_token < s.context;
         const int64_t from = i * kRows * H::Row(a_);
         // The place of row row_ + i * kRows differs from row_'s in the bits of i * kRows alone.
-        const uint32_t place = (to_ ^ ((i * kRows & 7) << 4)) + i * kRows * D * 2;
+        const uint32_t place = (to_ ^ ((i * kRows & 7) << 4)) + i * kRows * Of::kRowBytes;
         CopyAsync(to + place, k + from, valid);
-        CopyAsync(to + Sizes<H>::kTileBytes + place, v + from, valid);
+        CopyAsync(to + Of::kTileBytes + place, v + from, valid);
       }
     }
     CopyCommit();
@@ -145,7 +149,8 @@ class Loader {
   }
 
  private:
-  static constexpr int kRowVectors = D / 8;       // 16-byte vectors of a row
+  static constexpr int kElements = 16 / sizeof(Element);  // of a 16-byte vector
+  static constexpr int kRowVectors = H::kDim / kElements;
   static constexpr int kRows = 32 / kRowVectors;  // rows a warp copies at once
   static constexpr int kCopies = kWarpTokens / kRows;
   static_assert((kRows & (kRows - 1)) == 0 && kRows <= 8);
@@ -165,66 +170,6 @@ class Loader {
   int64_t block_ = 0;
 };
 
-// Queries: a head's queries as matrix fragments. Rows past the sequence's last are zero. Large
-// heads leave no registers for them: these lie in shared memory, a copy for each warp.
-template <typename T, typename H>
-class Queries {
-  static constexpr int D = H::kDim;
-  static constexpr bool kInShared = Sizes<H>::kQueryBytes > 0;
-
- public:
-  __device__ explicit Queries(uint32_t shared) : shared_(shared) {}
-
-  __device__ void Load(const AttentionArgs& a, const DecodeSequence& s, int head) {
-    const int lane = threadIdx.x % 32;
-    if constexpr (kInShared) {
-      __syncwarp();  // all lanes have read the head before
-      for (int at = lane; at < kDecodeRows * (D / 8); at += 32) {
-        const int row = at / (D / 8), vector = at % (D / 8);
-        StoreVector(shared_ + SwizzledOffset<D>(row, vector),
-                    Row(a, s, head, row).template Read<uint4>(a, vector * 8));
-      }
-      __syncwarp();
-    } else {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const Row row(a, s, head, lane / 4 + 8 * half);
-#pragma unroll
-        for (int i = 0; i < D / 8; ++i) {
-          fragment_[i / 2][half + i % 2 * 2] = row.template Read<uint32_t>(a, i * 8 + lane % 4 * 2);
-        }
-      }
-    }
-  }
-
-  __device__ __forceinline__ void Get(int k, uint32_t (&fragment)[4]) const {
-    if constexpr (kInShared) {
-      LoadMatrices(fragment, FragmentAddress<D>(shared_) ^ VectorPair(k));
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) fragment[i] = fragment_[k][i];
-    }
-  }
-
- private:
-  struct Row {
-    bool valid;
-    const T* q;
-
-    __device__ Row(const AttentionArgs& a, const DecodeSequence& s, int head, int row)
-        : valid(row < s.num_queries * a.group),
-          q(static_cast<const T*>(a.q) + (s.query_begin + a.QueryOf(row)) * a.q_stride +
-            (head * a.group + a.InGroup(row)) * H::Row(a)) {}
-    template <typename Vector>
-    __device__ __forceinline__ Vector Read(const AttentionArgs& a, int column) const {
-      return valid && H::Has(a, column) ? *reinterpret_cast<const Vector*>(q + column) : Vector{};
-    }
-  };
-
-  const uint32_t shared_;
-  uint32_t fragment_[kInShared ? 1 : D / 16][4];
-};
-
 // Sight: the tokens that a lane's two rows see, [low, high).
 struct Sight {
   int low[2], high[2];
@@ -241,6 +186,15 @@ struct Sight {
     all_low = a.window > 0 ? s.context - a.window : 0;
     all_high = first_high;
   }
+
+  // Hides what the rows do not see of a warp's tokens.
+  __device__ __forceinline__ void Mask(int token, float (&s)[2][4]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int t = token + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, half = i / 2 % 2;
+      if (t < low[half] || t >= high[half]) s[i / 4][i % 4] = -INFINITY;
+    }
+  }
 };
 
 // A warp's 16 tokens: the first one, and where their K and V lie in shared memory.
@@ -249,42 +203,91 @@ struct TokensAt {
   uint32_t tile;
 };
 
-// Adds a warp's tokens to its rows.
-template <typename T, typename H, bool kCapped, int D = H::kDim>
-__device__ __forceinline__ void TakeTile(const AttentionArgs& a, const Queries<T, H>& q,
-                                         const Sight& sight, TokensAt at, RunningRows<D>& rows) {
-  const auto [token, tile] = at;
-  const int lane = threadIdx.x % 32;
-  const uint32_t k_fragments = FragmentAddress<D>(tile);
-  float s[2][4] = {}, odd[2][4] = {};  // two chains of sums each: half the latency
+// s = q K^T of a warp's tokens.
+template <typename T, typename H, int D = H::kDim>
+__device__ __forceinline__ void Scores(const QueriesOf<T, H>& q, uint32_t k_fragments,
+                                       float (&s)[2][4]) {
+  float odd[2][4] = {};  // two chains of sums each: half the latency
+  if constexpr (H::kEightBitKv) {
+    // A vector is the 16 columns of one product, in the order of queries (decode_queries.cuh).
+#pragma unroll 4
+    for (int pair = 0; pair < D / 32; ++pair) {
+      uint32_t m[4];
+      LoadMatrices(m, k_fragments ^ VectorPair(pair));
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t of_q[4];
+        q.Get(2 * pair + i, of_q);
+        const uint32_t first = m[2 * i], second = m[2 * i + 1];
+        MultiplyAdd<__half>(i == 0 ? s[0] : odd[0], of_q, WidenLow(first), WidenHigh(first));
+        MultiplyAdd<__half>(i == 0 ? s[1] : odd[1], of_q, WidenLow(second), WidenHigh(second));
+      }
+    }
+  } else {
 #pragma unroll 8
-  for (int k = 0; k < D / 16; ++k) {
-    uint32_t of_q[4], m[4];
-    q.Get(k, of_q);
-    LoadMatrices(m, k_fragments ^ VectorPair(k));
-    MultiplyAdd<T>(k % 2 == 0 ? s[0] : odd[0], of_q, m[0], m[2]);
-    MultiplyAdd<T>(k % 2 == 0 ? s[1] : odd[1], of_q, m[1], m[3]);
+    for (int k = 0; k < D / 16; ++k) {
+      uint32_t of_q[4], m[4];
+      q.Get(k, of_q);
+      LoadMatrices(m, k_fragments ^ VectorPair(k));
+      MultiplyAdd<T>(k % 2 == 0 ? s[0] : odd[0], of_q, m[0], m[2]);
+      MultiplyAdd<T>(k % 2 == 0 ? s[1] : odd[1], of_q, m[1], m[3]);
+    }
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] += odd[i / 4][i % 4];
-  if constexpr (kCapped) CapScores(s, a.cap_factor, a.cap_log2);
-  if (token < sight.all_low || token + kWarpTokens > sight.all_high) {
+}
+
+// o += p V of a warp's tokens, whose V lies behind their K.
+template <typename T, typename H, int D = H::kDim>
+__device__ __forceinline__ void AddValues(const uint32_t (&p)[4], uint32_t k_fragments,
+                                          RunningRows<D>& rows) {
+  if constexpr (H::kEightBitKv) {
+    // A transposed load gives columns 2 c and 2 c + 1 of a token, and then of the next one. Two
+    // products of a vector take its even columns and its odd ones.
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int t = token + i / 4 * 8 + lane % 4 * 2 + i % 2, half = i / 2 % 2;
-      if (t < sight.low[half] || t >= sight.high[half]) s[i / 4][i % 4] = -INFINITY;
+    for (int pair = 0; pair < D / 32; ++pair) {
+      uint32_t m[4];
+      LoadMatricesTransposed(m, (k_fragments ^ VectorPair(pair)) + Sizes<H>::kTileBytes);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t first = __byte_perm(m[2 * i], 0, 0x3120);
+        const uint32_t second = __byte_perm(m[2 * i + 1], 0, 0x3120);
+        const int block = 2 * (2 * pair + i);
+        MultiplyAdd<__half>(rows.o[block], p, WidenLow(first), WidenLow(second));
+        MultiplyAdd<__half>(rows.o[block + 1], p, WidenHigh(first), WidenHigh(second));
+      }
+    }
+  } else {
+#pragma unroll
+    for (int d = 0; d < D / 16; ++d) {
+      uint32_t m[4];
+      LoadMatricesTransposed(m, (k_fragments ^ VectorPair(d)) + Sizes<H>::kTileBytes);
+      MultiplyAdd<T>(rows.o[2 * d], p, m[0], m[1]);
+      MultiplyAdd<T>(rows.o[2 * d + 1], p, m[2], m[3]);
     }
   }
-  rows.TakeScores(s, a.scale_log2);
-  uint32_t p[4];
-  PackWeights<T>(s, 0, p);
-#pragma unroll
-  for (int d = 0; d < D / 16; ++d) {
-    uint32_t m[4];
-    LoadMatricesTransposed(m, (k_fragments ^ VectorPair(d)) + Sizes<H>::kTileBytes);
-    MultiplyAdd<T>(rows.o[2 * d], p, m[0], m[1]);
-    MultiplyAdd<T>(rows.o[2 * d + 1], p, m[2], m[3]);
+}
+
+// Adds a warp's tokens to its rows.
+template <typename T, typename H, bool kCapped, int D = H::kDim>
+__device__ __forceinline__ void TakeTile(const AttentionArgs& a, const QueriesOf<T, H>& q,
+                                         const Sight& sight, TokensAt at, RunningRows<D>& rows) {
+  const auto [token, tile] = at;
+  const uint32_t k_fragments = FragmentAddress<Sizes<H>::kRowBytes>(tile);
+  float s[2][4] = {};
+  Scores<T, H>(q, k_fragments, s);
+  const bool masks = token < sight.all_low || token + kWarpTokens > sight.all_high;
+  if (kCapped && masks) sight.Mask(token, s);
+  if constexpr (kCapped) CapScores(s, q.Factor(a.cap_factor), a.cap_log2);
+  if (masks) sight.Mask(token, s);
+  if constexpr (kCapped) {
+    rows.TakeScores(s, a.scale_log2);
+  } else {
+    rows.TakeScores(s, q.Factor(a.scale_log2));
   }
+  uint32_t p[4];
+  PackWeights<Operand<T, H>>(s, 0, p);
+  AddValues<T, H>(p, k_fragments, rows);
 }
 
 // A head with chunks in several ranges.
@@ -429,7 +432,7 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
   if (!owned) {
     begin = {range.first, range.sequence, range.head, range.begin_owner, range.begin_sharers};
   }
-  Queries<T, H> q(stages + Of::kQueriesAt);
+  QueriesOf<T, H> q(stages + Of::kQueriesAt);
   Sight sight;
   RunningRows<D> rows;
   rows.Reset();
@@ -497,8 +500,8 @@ void LaunchTyped(const AttentionArgs& args, const Device& device) {
 }  // namespace
 
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device) {
-  DispatchHalf(p.kv.dtype, [&](auto tag) {
-    DispatchHead(p.kv.head_dim, args.cap_log2 > 0, [&](auto head, auto capped) {
+  DispatchHalf(p.q.dtype, [&](auto tag) {
+    DispatchHead(p.kv, args.cap_log2 > 0, [&](auto head, auto capped) {
       LaunchTyped<decltype(tag), decltype(head), capped.value>(args, device);
     });
   });

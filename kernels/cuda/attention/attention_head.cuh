@@ -2,6 +2,7 @@
 // decode CTA. Merges the warps' states, folds units in order, and stores states and results.
 #pragma once
 
+#include "kernels/cuda/attention/attention_eight_bit.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_tile.cuh"
 
@@ -151,11 +152,27 @@ class HeadState {
       reinterpret_cast<float2*>(merge_ + kTopsAt)[warp * kMergeRows + row] =
           make_float2(rows.top[half], sum);
     }
+    if constexpr (H::kEightBitKv) {
+      PutEightBit(rows, half, merge_ + (warp * kMergeRows + row) * D * 4);
+      return;
+    }
     char* to = merge_ + (warp * kMergeRows + row) * D * 4 + lane % 2 * 8;
 #pragma unroll
     for (int b = 0; b < D / 8; ++b) {
       *reinterpret_cast<float2*>(to + ((b * 2 + lane % 4 / 2) ^ row) * 16) =
           make_float2(rows.o[b][2 * half], rows.o[b][2 * half + 1]);
+    }
+  }
+
+  // Columns of 8-bit values come in blocks of 16: the even ones, then the odd ones (AddValues). So
+  // a lane has four neighbours of each.
+  __device__ static void PutEightBit(const RunningRows<D>& rows, int half, char* to) {
+    const int lane = threadIdx.x % 32, row = lane / 4;
+#pragma unroll
+    for (int b = 0; b < D / 16; ++b) {
+      const float(&even)[4] = rows.o[2 * b], (&odd)[4] = rows.o[2 * b + 1];
+      *reinterpret_cast<float4*>(to + ((b * 4 + lane % 4) ^ row) * 16) =
+          make_float4(even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1]);
     }
   }
 
@@ -190,7 +207,7 @@ class HeadState {
 
   __device__ void Store(const DecodeSequence& s, int head, int row, const Piece& sum) const {
     if (!H::Has(a_, lane_ * 4)) return;
-    const float inverse = Reciprocal(sum.sum);
+    const float inverse = Reciprocal(sum.sum) * ValueScale<H>(a_, head);
     T* out = static_cast<T*>(a_.out) + (s.query_begin + a_.QueryOf(row)) * a_.out_stride +
              (head * a_.group + a_.InGroup(row)) * H::Row(a_) + lane_ * 4;
     *reinterpret_cast<uint2*>(out) = make_uint2(Pack<T>(sum.o[0] * inverse, sum.o[1] * inverse),

@@ -30,8 +30,10 @@ struct AttentionSpace {
 // The sizes of a head for which kernels are compiled. Another takes the next larger one: registers
 // and shared memory then hold zeros past its end, and memory has rows of its own size.
 inline constexpr int32_t kMaxHeadDim = 256;
-constexpr int32_t CompiledHeadDim(int32_t head_dim) {
-  return head_dim == 64 ? 64 : head_dim <= 128 ? 128 : kMaxHeadDim;
+// Few models have soft caps: kernels of two sizes do for all their heads.
+constexpr int32_t CompiledHeadDim(int32_t head_dim, bool capped) {
+  if (head_dim == 64 && !capped) return 64;
+  return head_dim <= 128 ? 128 : kMaxHeadDim;
 }
 
 constexpr int32_t StateRowFloats(int32_t compiled_head_dim) { return compiled_head_dim + 4; }
@@ -77,8 +79,12 @@ struct AttentionArgs {
   // An attention of the step was enqueued before this one: the kernel may read the plan, the
   // tables, and the K and V of older steps before its wait (rule 2 of launch.h).
   bool settled;
+  // [num_kv_heads] each, of an 8-bit pool.
+  const float* k_scales;
+  const float* v_scales;
 
-  // The query of a tile's row, row / G (exact below 2^27), and its head in the group.
+  // The query of a tile's row, row / G (exact while row * G < 2^31, which
+  // kCudaLimits.max_group_rows guarantees), and its head in the group.
   constexpr int32_t QueryOf(int32_t row) const {
     return static_cast<int32_t>(static_cast<uint64_t>(row) * group_inverse >> 31);
   }
@@ -91,10 +97,12 @@ struct AttentionArgs {
   }
 };
 
-// Head: a compiled size. Rows in memory have kDim elements if kWhole, else a.head_dim.
-template <int D, bool kWhole>
+// Head: a compiled size, and whether its K and V are 8-bit. Rows in memory have kDim elements if
+// kWhole, else a.head_dim.
+template <int D, bool kWhole, bool kEightBit = false>
 struct Head {
   static constexpr int kDim = D;
+  static constexpr bool kEightBitKv = kEightBit;
   static constexpr int32_t Row(const AttentionArgs& a) { return kWhole ? D : a.head_dim; }
   // Whether element `at` of the kDim lies within the row.
   static constexpr bool Has(const AttentionArgs& a, int32_t at) {
@@ -102,16 +110,20 @@ struct Head {
   }
 };
 
-// fn(Head{}, std::bool_constant<capped>{}) for a head of this size. Few models have soft caps: two
-// kernels do for all their heads.
+// fn(Head{}, std::bool_constant<capped>{}) for a head of this size, with kDim = CompiledHeadDim.
+template <bool kEightBit, typename Fn>
+void DispatchSize(int32_t head_dim, bool capped, Fn&& fn) {
+  if (capped && head_dim <= 128) return fn(Head<128, false, kEightBit>{}, std::true_type{});
+  if (capped) return fn(Head<kMaxHeadDim, false, kEightBit>{}, std::true_type{});
+  if (head_dim == 64) return fn(Head<64, true, kEightBit>{}, std::false_type{});
+  if (head_dim == 128) return fn(Head<128, true, kEightBit>{}, std::false_type{});
+  if (head_dim < 128) return fn(Head<128, false, kEightBit>{}, std::false_type{});
+  fn(Head<kMaxHeadDim, false, kEightBit>{}, std::false_type{});
+}
 template <typename Fn>
-void DispatchHead(int32_t head_dim, bool capped, Fn&& fn) {
-  if (capped && head_dim <= 128) return fn(Head<128, false>{}, std::true_type{});
-  if (capped) return fn(Head<kMaxHeadDim, false>{}, std::true_type{});
-  if (head_dim == 64) return fn(Head<64, true>{}, std::false_type{});
-  if (head_dim == 128) return fn(Head<128, true>{}, std::false_type{});
-  if (head_dim < 128) return fn(Head<128, false>{}, std::false_type{});
-  fn(Head<kMaxHeadDim, false>{}, std::false_type{});
+void DispatchHead(const KvLayerView& kv, bool capped, Fn&& fn) {
+  if (kv.dtype == DType::kE4M3) return DispatchSize<true>(kv.head_dim, capped, fn);
+  DispatchSize<false>(kv.head_dim, capped, fn);
 }
 
 // CTAs of the decode kernel a multiprocessor, all resident at once.

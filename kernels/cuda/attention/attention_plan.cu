@@ -13,23 +13,24 @@ constexpr int kThreads = 1024;
 
 // The sums over sequences.
 struct Sums {
-  int32_t sequences, units, cost, tiles;
+  int64_t cost;
+  int32_t sequences, units, tiles;
 };
 
 __device__ Sums operator+(const Sums& a, const Sums& b) {
-  return {a.sequences + b.sequences, a.units + b.units, a.cost + b.cost, a.tiles + b.tiles};
+  return {a.cost + b.cost, a.sequences + b.sequences, a.units + b.units, a.tiles + b.tiles};
 }
 
 // Running sums in shared memory, [max_rows + 1] each.
 struct SharedSums {
-  int32_t* cost_begin;
+  int64_t* cost_begin;
   int32_t* unit_begin;
   int32_t* tile_begin;  // counts all sequences of the step, not the decoding ones
 };
 
 // Three running sums for each row.
 constexpr uint32_t SumBytes(int32_t max_rows) {
-  return 3 * sizeof(int32_t) * static_cast<uint32_t>(max_rows + 1);
+  return (sizeof(int64_t) + 2 * sizeof(int32_t)) * static_cast<uint32_t>(max_rows + 1);
 }
 // Beside them a block has the ranges' beginnings and how many of each are filled, and the partial
 // sums of its warps.
@@ -52,7 +53,8 @@ __device__ Sums SumSequences(const PlanArgs& a, const SharedSums& shared) {
       decodes = Decodes(sequence.num_queries, a.group);
       if (decodes) {
         sequence = PlanDecode(sequence, a.group, a.num_kv_heads, a.window, a.wide);
-        mine = {1, a.num_kv_heads * sequence.num_chunks, a.num_kv_heads * CostOfHead(sequence), 0};
+        mine = {int64_t{a.num_kv_heads} * CostOfHead(sequence), 1,
+                a.num_kv_heads * sequence.num_chunks, 0};
       } else {
         mine.tiles = CeilDiv(sequence.num_queries * a.group, kPrefillRows);
       }
@@ -85,7 +87,7 @@ __device__ void PlanRanges(const PlanArgs& a, const DecodeSums& sums) {
   if (r == kMaxRanges - 1) begins[kMaxRanges] = sums.UnitOf(next);
   const bool has_units = sums.UnitOf(next) > begin;
   Sums total;
-  const Sums before = SumBefore<kThreads>(Sums{has_units ? 1 : 0, 0, 0, 0}, &total);
+  const Sums before = SumBefore<kThreads>(Sums{.sequences = has_units ? 1 : 0}, &total);
   filled[r] = before.sequences + (has_units ? 1 : 0);
   __syncthreads();
   if (r >= a.num_ctas) return;
@@ -109,10 +111,11 @@ __device__ void ListPrefillTiles(const PlanArgs& a, const int32_t* tile_begin, i
 }
 
 __global__ __launch_bounds__(kThreads) void PlanKernel(const PlanArgs a) {
-  extern __shared__ int32_t shared[];
+  extern __shared__ int64_t shared[];
   PdlWait();
   PdlTrigger();
-  const SharedSums arrays{shared, shared + a.max_rows + 1, shared + 2 * (a.max_rows + 1)};
+  auto* const counts = reinterpret_cast<int32_t*>(shared + a.max_rows + 1);
+  const SharedSums arrays{shared, counts, counts + a.max_rows + 1};
   const Sums all = SumSequences(a, arrays);
   DecodeSums sums{a.space.sequences, arrays.cost_begin, arrays.unit_begin, all.sequences, 0};
   // Few units get one CTA a multiprocessor: neighbours in the grid may share a multiprocessor.

@@ -105,7 +105,7 @@ constexpr int32_t CostOfHead(const DecodeSequence& s) {
 
 // The unit of the sequence that begins nearest to `cost`; may be one past the last. Prefers the
 // beginning of a head within `tolerance`, because then no range shares that head.
-constexpr int32_t UnitAt(const DecodeSequence& s, int32_t cost, int32_t tolerance) {
+constexpr int32_t UnitAt(const DecodeSequence& s, int32_t cost, int64_t tolerance) {
   const int32_t of_head = CostOfHead(s);
   const int32_t head = cost / of_head, rest = cost % of_head;
   if (rest <= tolerance) return head * s.num_chunks;
@@ -129,7 +129,7 @@ constexpr int32_t LastAtMost(const T* values, int32_t count, T value) {
 // Running sums over a step's decoding sequences, [num_sequences + 1] each.
 struct DecodeSums {
   const DecodeSequence* sequences = nullptr;
-  const int32_t* cost_begin = nullptr;
+  const int64_t* cost_begin = nullptr;
   const int32_t* unit_begin = nullptr;
   int32_t num_sequences = 0;
   int32_t num_ranges = 0;  // that have units; the other CTAs have none
@@ -139,11 +139,12 @@ struct DecodeSums {
     if (r >= num_ranges || num_sequences == 0) return {.sequence = num_sequences};
     // Ranges need not be equal: memory bandwidth bounds them, and the last range running has all of
     // it.
-    const int32_t each = cost_begin[num_sequences] / num_ranges;
-    const int32_t rest = cost_begin[num_sequences] % num_ranges;
-    const int32_t cost = each * r + rest * r / num_ranges, tolerance = each * 3 / 10;
+    const int64_t each = cost_begin[num_sequences] / num_ranges;
+    const int64_t rest = cost_begin[num_sequences] % num_ranges;
+    const int64_t cost = each * r + rest * r / num_ranges, tolerance = each * 3 / 10;
     const int32_t s = LastAtMost(cost_begin, num_sequences, cost);
-    const int32_t unit = UnitAt(sequences[s], cost - cost_begin[s], tolerance);
+    const int32_t unit =
+        UnitAt(sequences[s], static_cast<int32_t>(cost - cost_begin[s]), tolerance);
     if (unit == unit_begin[s + 1] - unit_begin[s]) return {.sequence = s + 1};
     const int32_t chunks = sequences[s].num_chunks;
     return {.sequence = s, .head = unit / chunks, .chunk = unit % chunks};

@@ -1,8 +1,9 @@
 // Work on tiles that the attention kernels share: asynchronous copies into swizzled shared memory,
 // matrix fragments, and the step of the running softmax.
 //
-// A row of D elements in shared memory is a run of 16-byte vectors, vector v of row r at place
-// v ^ (r % 8): eight rows of one vector, which one ldmatrix takes, are then in all 32 banks.
+// A row in shared memory is a run of 16-byte vectors, vector v of row r at place v ^ (r % 8), or
+// v ^ (r / 2 % 4) in rows of four vectors: eight rows of one vector, which one ldmatrix takes, are
+// then in all 32 banks.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,9 +17,11 @@
 namespace quire::cuda {
 
 // Byte offset of vector `v` of row `r`.
-template <int D>
+template <int kRowBytes>
 __device__ __forceinline__ uint32_t SwizzledOffset(uint32_t row, uint32_t vector) {
-  return row * (D * 2) + ((vector ^ (row & 7)) << 4);
+  static_assert(kRowBytes == 64 || kRowBytes % 128 == 0);
+  const uint32_t turn = kRowBytes == 64 ? row >> 1 & 3 : row & 7;
+  return row * kRowBytes + ((vector ^ turn) << 4);
 }
 
 // Copies 16 bytes, or writes 16 zero bytes and reads no memory.
@@ -30,10 +33,10 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool va
 // This lane's address for loading the four matrices of 16 rows and vectors 0 and 1: rows 0-7 and
 // 8-15 of vector 0, then of vector 1. The address for vectors 2 d and 2 d + 1 is this one ^
 // VectorPair(d) if rows begin at a multiple of 256 bytes.
-template <int D>
+template <int kRowBytes>
 __device__ __forceinline__ uint32_t FragmentAddress(uint32_t rows) {
   const uint32_t lane = threadIdx.x % 32;
-  return rows + SwizzledOffset<D>(lane % 16, lane / 16);
+  return rows + SwizzledOffset<kRowBytes>(lane % 16, lane / 16);
 }
 __device__ constexpr uint32_t VectorPair(uint32_t d) { return d << 5; }
 
@@ -78,24 +81,42 @@ __device__ __forceinline__ float Reciprocal(float x) {
   return y;
 }
 
+// A factor of scores: one for all rows, or one for each of a lane's two rows.
+struct RowFactors {
+  float of_row[2];
+};
+__device__ __forceinline__ float FactorOf(float factor, int) { return factor; }
+__device__ __forceinline__ float FactorOf(const RowFactors& factors, int row) {
+  return factors.of_row[row];
+}
+
 // Soft cap: cap_log2 * tanh(s * factor * ln(2) / 2), from 1 - 2 / (1 + e^2x) = tanh(x). The
 // hardware's own tanh is off by 2^-11, which an exponential would make a per cent. Four scores
-// share one reciprocal, that of their product, which the bound of 2^30 keeps finite; a score of
-// NaN, which no row sees, counts as that bound.
-template <int kBlocks>
-__device__ __forceinline__ void CapScores(float (&s)[kBlocks][4], float factor, float cap_log2) {
+// of a row share one reciprocal, that of their product, which the bound of 2^30 keeps finite. So
+// the caller first masks what the row does not see: its bits must not depend on that. A score of
+// NaN counts as that bound: a sequence whose own keys are NaN has values of NaN too.
+template <int kBlocks, typename Factor>
+__device__ __forceinline__ void CapScores(float (&s)[kBlocks][4], const Factor& factor,
+                                          float cap_log2) {
+  static_assert(kBlocks % 2 == 0);
 #pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    float x[4];
+  for (int b = 0; b < kBlocks; b += 2) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = 1.0f + Exp2(fminf(s[b][i] * factor, 30.0f));
-    const float low = x[0] * x[1], high = x[2] * x[3];
-    const float inverse = Reciprocal(low * high) * (-2.0f * cap_log2);
-    const float of_low = inverse * high, of_high = inverse * low;
-    s[b][0] = fmaf(of_low, x[1], cap_log2);
-    s[b][1] = fmaf(of_low, x[0], cap_log2);
-    s[b][2] = fmaf(of_high, x[3], cap_log2);
-    s[b][3] = fmaf(of_high, x[2], cap_log2);
+    for (int row = 0; row < 4; row += 2) {
+      float x[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float score = s[b + i / 2][row + i % 2] * FactorOf(factor, row / 2);
+        x[i] = 1.0f + Exp2(fminf(score, 30.0f));
+      }
+      const float low = x[0] * x[1], high = x[2] * x[3];
+      const float inverse = Reciprocal(low * high) * (-2.0f * cap_log2);
+      const float of_low = inverse * high, of_high = inverse * low;
+      s[b][row] = fmaf(of_low, x[1], cap_log2);
+      s[b][row + 1] = fmaf(of_low, x[0], cap_log2);
+      s[b + 1][row] = fmaf(of_high, x[3], cap_log2);
+      s[b + 1][row + 1] = fmaf(of_high, x[2], cap_log2);
+    }
   }
 }
 
@@ -133,8 +154,8 @@ struct RunningRows {
 
   // Adds kBlocks * 8 scores a row, in three steps that other work may separate. First: raises top
   // and returns the factors for Scale.
-  template <int kBlocks>
-  __device__ __forceinline__ void RaiseTop(const float (&s)[kBlocks][4], float scale_log2,
+  template <int kBlocks, typename Factor>
+  __device__ __forceinline__ void RaiseTop(const float (&s)[kBlocks][4], const Factor& scale_log2,
                                            float (&factor)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -143,7 +164,7 @@ struct RunningRows {
       for (int b = 1; b < kBlocks; ++b) {
         top_here = fmaxf(top_here, fmaxf(s[b][2 * r], s[b][2 * r + 1]));
       }
-      const float next = fmaxf(top[r], QuadMax(top_here) * scale_log2);
+      const float next = fmaxf(top[r], QuadMax(top_here) * FactorOf(scale_log2, r));
       factor[r] = Exp2(top[r] - FiniteTop(next));
       top[r] = next;
       sum[r] *= factor[r];
@@ -151,16 +172,16 @@ struct RunningRows {
   }
 
   // Second: turns the scores into weights and adds them to sum.
-  template <int kBlocks>
-  __device__ __forceinline__ void Weigh(float (&s)[kBlocks][4], float scale_log2) {
+  template <int kBlocks, typename Factor>
+  __device__ __forceinline__ void Weigh(float (&s)[kBlocks][4], const Factor& scale_log2) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float base = FiniteTop(top[r]);
+      const float base = FiniteTop(top[r]), scale = FactorOf(scale_log2, r);
       float sum_here = 0.0f;
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        s[b][2 * r] = Exp2(fmaf(s[b][2 * r], scale_log2, -base));
-        s[b][2 * r + 1] = Exp2(fmaf(s[b][2 * r + 1], scale_log2, -base));
+        s[b][2 * r] = Exp2(fmaf(s[b][2 * r], scale, -base));
+        s[b][2 * r + 1] = Exp2(fmaf(s[b][2 * r + 1], scale, -base));
         sum_here += s[b][2 * r] + s[b][2 * r + 1];
       }
       sum[r] += sum_here;
@@ -180,8 +201,8 @@ struct RunningRows {
     }
   }
 
-  template <int kBlocks>
-  __device__ __forceinline__ void TakeScores(float (&s)[kBlocks][4], float scale_log2) {
+  template <int kBlocks, typename Factor>
+  __device__ __forceinline__ void TakeScores(float (&s)[kBlocks][4], const Factor& scale_log2) {
     float factor[2];
     RaiseTop(s, scale_log2, factor);
     Weigh(s, scale_log2);

@@ -46,7 +46,8 @@ SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
   // in at most one that it owns. A state has 8 rows, or 16 in chunks of twice the size.
   const int64_t chunks =
       std::min<int64_t>(kMaxChunks, CeilDiv<int64_t>(limits.max_context, 64) + 1);
-  layout.state_stride = (chunks + 2) * 8 * StateRowFloats(CompiledHeadDim(limits.head_dim));
+  layout.state_stride =
+      (chunks + 2) * 8 * StateRowFloats(CompiledHeadDim(limits.head_dim, limits.capped));
   layout.states = take(ctas * layout.state_stride * 4);
   layout.end = at;
   return layout;
@@ -77,18 +78,22 @@ void CheckShapes(const PagedAttentionParams& p, const AttentionLimits& limits) {
   CHECK_EQ(kv.head_dim, limits.head_dim);
   CHECK_LE(p.num_seqs, limits.max_rows);
   CHECK_LE(p.q.dim[0], limits.max_tokens);
-  CHECK(p.q.dtype == kv.dtype && p.out.dtype == kv.dtype);
+  const bool eight_bit = kv.dtype == DType::kE4M3;
+  CHECK(p.out.dtype == p.q.dtype && (eight_bit || kv.dtype == p.q.dtype));
+  CHECK_EQ(eight_bit, kv.k_scales != nullptr && kv.v_scales != nullptr);
   CHECK(p.q.dim[1] == width && p.out.dim[1] == width && p.out.dim[0] == p.q.dim[0]);
   CHECK(kv.block_size == 16 || kv.block_size == 32 || kv.block_size == 64);
   // 16-byte copies need this alignment.
   CHECK_EQ(p.q.row_stride % 8, 0);
   CHECK_EQ(p.out.row_stride % 8, 0);
-  CHECK_EQ((kv.block_stride | kv.kv_stride | kv.head_stride) % 8, 0);
+  const int64_t elements = 16 / static_cast<int64_t>(SizeOf(kv.dtype));
+  CHECK_EQ((kv.block_stride | kv.kv_stride | kv.head_stride | kv.head_dim) % elements, 0);
   CHECK_EQ((reinterpret_cast<uintptr_t>(p.q.data) | reinterpret_cast<uintptr_t>(p.out.data) |
             reinterpret_cast<uintptr_t>(kv.base)) %
                16,
            0u);
-  CHECK(p.scale > 0.0f && p.soft_cap >= 0.0f && p.max_query_len > 0);
+  CHECK(p.scale > 0.0f && p.max_query_len > 0);
+  CHECK(p.soft_cap == 0.0f || (limits.capped && p.soft_cap > 0.0f));
 }
 
 AttentionArgs MakeArgs(const PagedAttentionParams& p, const AttentionSpace& space) {
@@ -116,7 +121,10 @@ AttentionArgs MakeArgs(const PagedAttentionParams& p, const AttentionSpace& spac
           .cap_log2 = p.soft_cap * kLog2E,
           .block_table = p.block_table,
           .table_stride = p.table_stride,
-          .space = space};
+          .space = space,
+          .settled = false,
+          .k_scales = kv.k_scales,
+          .v_scales = kv.v_scales};
 }
 
 }  // namespace
@@ -132,6 +140,8 @@ PagedAttention::PagedAttention(const AttentionLimits& limits, const Device& devi
   CHECK_EQ(limits.num_heads % limits.num_kv_heads, 0);
   CHECK_LE(DecodeCtasPerSm(limits.head_dim) * device.num_sms, kMaxRanges);
   CHECK_LE(limits.max_rows, kCudaLimits.max_rows);
+  const int64_t group = limits.num_heads / limits.num_kv_heads;
+  CHECK_LE(group * group * limits.max_tokens, kCudaLimits.max_group_rows);
 }
 
 int PagedAttention::PlanOf(int32_t window) const {

@@ -28,6 +28,7 @@ struct AttentionLimits {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
+  bool capped = false;  // a layer has a soft cap
 };
 
 class PagedAttention {

@@ -16,6 +16,15 @@ __device__ __forceinline__ void StoreVector(uint32_t to, const uint4& x) {
                : "memory");
 }
 
+__device__ __forceinline__ uint4 LoadVector(uint32_t from) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(from)
+               : "memory");
+  return x;
+}
+
 // Closes this thread's group of asynchronous copies.
 __device__ __forceinline__ void CopyCommit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

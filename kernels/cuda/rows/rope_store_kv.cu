@@ -2,12 +2,13 @@
 // of eight elements, so that the partner of an element, D / 2 away, lies D / 16 lanes away; a lane
 // takes several heads of one token with one set of cosines and sines. Heads of 64 and 128 have
 // kernels of their own. All other sizes share one, which gives a head the least power of two of
-// lanes that holds it; the lanes past its row are idle.
+// lanes that holds it; the lanes past its row are idle. An 8-bit pool takes eight bytes of a lane.
 #include <bit>
 
 #include "kernels/ceil_div.h"
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/rows/eight_bit_row.cuh"
 #include "kernels/cuda/rows/row_layout.h"
 #include "kernels/cuda/rows/row_math.cuh"
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <typename T, typename Weight>
+// Kv: the elements of the pool, T or __nv_fp8_e4m3.
+template <typename T, typename Weight, typename Kv>
 struct RopeArgs {
   T* qkv;
   int64_t stride;
@@ -29,10 +31,12 @@ struct RopeArgs {
   const Weight* q_norm;  // or null
   const Weight* k_norm;  // or null
   float eps;
-  T* kv;
+  Kv* kv;
   int64_t block_stride, kv_stride, head_stride, num_slots;
   int32_t log_block_size;
-  bool settled;  // positions and slots may be read before the wait
+  bool settled;           // positions and slots may be read before the wait
+  const float* k_scales;  // [num_kv_heads] of an 8-bit pool
+  const float* v_scales;
 };
 
 // The lanes of a head of kDim dimensions, a power of two; 0: of as many as `dim` says.
@@ -84,6 +88,13 @@ __device__ __forceinline__ Eight Rotated(const Lanes& lanes, const Eight& x, con
   return y;
 }
 
+// The factor of the elements of a head of K or V; `head` counts those of Q too.
+template <typename Args>
+__device__ __forceinline__ float InverseOfHead(const Args& a, int head) {
+  const int of_k = head - a.num_heads, of_v = of_k - a.num_kv_heads;
+  return InverseOf(__ldg(of_v < 0 ? a.k_scales + of_k : a.v_scales + of_v));
+}
+
 // Blocks of a multiprocessor: as many as registers for everything of a lane allow.
 template <typename T, int kDim, bool kNormalised>
 constexpr int BlocksAtOnce() {
@@ -92,9 +103,9 @@ constexpr int BlocksAtOnce() {
 }
 
 // A group of lanes takes kHeads neighbouring heads of one token.
-template <typename T, typename Weight, int kDim, bool kNormalised, int kHeads>
+template <typename T, typename Weight, typename Kv, int kDim, bool kNormalised, int kHeads>
 __global__ void __launch_bounds__(kThreads, BlocksAtOnce<T, kDim, kNormalised>())
-    RopeStoreKvKernel(RopeArgs<T, Weight> a, const HeadLanes<kDim> lanes) {
+    RopeStoreKvKernel(RopeArgs<T, Weight, Kv> a, const HeadLanes<kDim> lanes) {
   PdlTrigger();
   if (!a.settled) PdlWait();
   const int own = threadIdx.x % lanes.count * 8;
@@ -134,8 +145,8 @@ __global__ void __launch_bounds__(kThreads, BlocksAtOnce<T, kDim, kNormalised>()
   }
 #pragma unroll
   for (int j = 0; j < 8; ++j) sin.at[j] = at < lanes.dim / 2 ? -sin.at[j] : sin.at[j];
-  T* const place = a.kv + (slot >> a.log_block_size) * a.block_stride +
-                   (slot & ((int64_t{1} << a.log_block_size) - 1)) * lanes.dim + at;
+  Kv* const place = a.kv + (slot >> a.log_block_size) * a.block_stride +
+                    (slot & ((int64_t{1} << a.log_block_size) - 1)) * lanes.dim + at;
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     // A warp may have heads of Q, K and V. All lanes compute everything and store by the kind of
@@ -153,6 +164,11 @@ __global__ void __launch_bounds__(kThreads, BlocksAtOnce<T, kDim, kNormalised>()
     if (head >= heads) continue;
     if (is_q) {
       StoreEight(row + head * lanes.dim, y);
+    } else if constexpr (kEightBit<Kv>) {
+      Kv* const to = head < rotated ? place + (head - a.num_heads) * a.head_stride
+                                    : place + a.kv_stride + (head - rotated) * a.head_stride;
+      *reinterpret_cast<uint2*>(to) =
+          PackEightBit(head < rotated ? y : Unpack(x[i]), InverseOfHead(a, head));
     } else if (head < rotated) {
       StoreEight(place + (head - a.num_heads) * a.head_stride, y);
     } else {
@@ -161,8 +177,8 @@ __global__ void __launch_bounds__(kThreads, BlocksAtOnce<T, kDim, kNormalised>()
   }
 }
 
-template <typename T, typename Weight, bool kNormalised, int kDim>
-void LaunchHeads(RopeArgs<T, Weight> args, const HeadLanes<kDim>& lanes, const Device& device) {
+template <typename T, typename Weight, typename Kv, bool kNormalised, int kDim>
+void LaunchHeads(RopeArgs<T, Weight, Kv> args, const HeadLanes<kDim>& lanes, const Device& device) {
   constexpr int kMany = 4;
   const int heads = args.num_heads + 2 * args.num_kv_heads;
   const int64_t all = int64_t{args.num_tokens} * heads * lanes.count;
@@ -172,14 +188,14 @@ void LaunchHeads(RopeArgs<T, Weight> args, const HeadLanes<kDim>& lanes, const D
   const Grid grid{.blocks = Blocks(int64_t{args.num_tokens} * args.groups * lanes.count, kThreads),
                   .threads = kThreads};
   Launch(device, grid,
-         each == 1 ? RopeStoreKvKernel<T, Weight, kDim, kNormalised, 1>
-                   : RopeStoreKvKernel<T, Weight, kDim, kNormalised, kMany>,
+         each == 1 ? RopeStoreKvKernel<T, Weight, Kv, kDim, kNormalised, 1>
+                   : RopeStoreKvKernel<T, Weight, Kv, kDim, kNormalised, kMany>,
          args, lanes);
 }
 
-template <typename T, typename Weight>
+template <typename T, typename Weight, typename Kv>
 void LaunchRope(const RopeStoreKvParams& p, bool settled, const Device& device) {
-  const RopeArgs<T, Weight> args{
+  const RopeArgs<T, Weight, Kv> args{
       .qkv = p.qkv.ptr<T>(),
       .stride = p.qkv.row_stride,
       .num_tokens = static_cast<int32_t>(p.qkv.dim[0]),
@@ -193,17 +209,19 @@ void LaunchRope(const RopeStoreKvParams& p, bool settled, const Device& device) 
       .q_norm = p.q_norm.ptr<Weight>(),
       .k_norm = p.k_norm.ptr<Weight>(),
       .eps = p.norm_eps,
-      .kv = static_cast<T*>(p.kv.base),
+      .kv = static_cast<Kv*>(p.kv.base),
       .block_stride = p.kv.block_stride,
       .kv_stride = p.kv.kv_stride,
       .head_stride = p.kv.head_stride,
       .num_slots = int64_t{p.kv.num_blocks} * p.kv.block_size,
       .log_block_size = std::countr_zero(static_cast<uint32_t>(p.kv.block_size)),
-      .settled = settled};
+      .settled = settled,
+      .k_scales = p.kv.k_scales,
+      .v_scales = p.kv.v_scales};
   const bool normalised = args.q_norm != nullptr || args.k_norm != nullptr;
   const auto launch = [&](auto lanes) {
-    normalised ? LaunchHeads<T, Weight, true>(args, lanes, device)
-               : LaunchHeads<T, Weight, false>(args, lanes, device);
+    normalised ? LaunchHeads<T, Weight, Kv, true>(args, lanes, device)
+               : LaunchHeads<T, Weight, Kv, false>(args, lanes, device);
   };
   const int32_t dim = p.kv.head_dim;
   if (dim == 128) return launch(HeadLanes<128>{});
@@ -220,7 +238,10 @@ void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled)
   static_assert(kCudaLimits.head_multiple % 16 == 0 && kCudaLimits.max_head_dim <= 32 * 8);
   CHECK(dim % 16 == 0 && 0 < dim && dim <= 32 * 8);
   CHECK_EQ(p.qkv.dim[1], (p.num_heads + 2 * p.kv.num_kv_heads) * dim);
-  CHECK(p.qkv.dtype == p.kv.dtype && p.cos_sin.dtype == DType::kF32);
+  const bool eight_bit = p.kv.dtype == DType::kE4M3;
+  CHECK(eight_bit || p.qkv.dtype == p.kv.dtype);
+  CHECK_EQ(eight_bit, p.kv.k_scales != nullptr && p.kv.v_scales != nullptr);
+  CHECK(p.cos_sin.dtype == DType::kF32);
   CHECK(p.cos_sin.dim[1] == dim && p.cos_sin.row_stride == dim);
   CHECK(std::has_single_bit(static_cast<uint32_t>(p.kv.block_size)));
   CHECK(p.kv.block_stride % 8 == 0 && p.kv.kv_stride % 8 == 0 && p.kv.head_stride % 8 == 0);
@@ -230,11 +251,17 @@ void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled)
   if (p.qkv.dim[0] == 0) return;
   const DType norm = !p.q_norm.empty() ? p.q_norm.dtype : p.k_norm.dtype;
   CHECK(p.q_norm.empty() || p.k_norm.empty() || p.q_norm.dtype == p.k_norm.dtype);
+  if (eight_bit) {
+    CHECK(norm == DType::kF32);
+    return DispatchHalf(p.qkv.dtype, [&](auto tag) {
+      LaunchRope<decltype(tag), float, __nv_fp8_e4m3>(p, settled, device);
+    });
+  }
   DispatchDevice(p.qkv.dtype, [&](auto tag) {
     using T = decltype(tag);
-    if (norm == p.qkv.dtype) return LaunchRope<T, T>(p, settled, device);
+    if (norm == p.qkv.dtype) return LaunchRope<T, T, T>(p, settled, device);
     CHECK(norm == DType::kF32);
-    LaunchRope<T, float>(p, settled, device);
+    LaunchRope<T, float, T>(p, settled, device);
   });
 }
 

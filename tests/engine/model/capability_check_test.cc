@@ -85,6 +85,32 @@ TEST_F(CapabilityCheckTest, HeadDim) {
 TEST_F(CapabilityCheckTest, TakesAnyNumberOfQueryHeadsOfAKvHead) {
   model_.num_heads = 136, model_.num_kv_heads = 8;
   EXPECT_EQ(OnCuda(), "");
+  model_.num_heads = 1000, model_.num_kv_heads = 1;
+  max_num_batched_tokens_ = 2147;  // times 1000^2 is below 2^31
+  EXPECT_EQ(OnCuda(), "");
+  max_num_batched_tokens_ = 2148;
+  EXPECT_EQ(OnCuda(),
+            "--max-num-batched-tokens 2148: with 1000 query heads for each key/value head the CUDA "
+            "attention kernels take at most 2147; lower it");
+}
+
+TEST_F(CapabilityCheckTest, SoftCap) {
+  model_.facts.attention_soft_cap = 1000;
+  EXPECT_EQ(OnCuda(), "");
+  model_.facts.attention_soft_cap = 2000;
+  EXPECT_EQ(OnCuda(),
+            "attn_logit_softcapping 2000: the CUDA attention kernels take at most 1000; serve it "
+            "with --device cpu");
+}
+
+TEST_F(CapabilityCheckTest, NormsOfAllHeadsAtOnce) {
+  model_.num_heads = 128, model_.head_dim = 256;
+  EXPECT_EQ(OnCuda(), "");
+  model_.facts.qk_norm = QkNorm::kWidth;
+  EXPECT_EQ(
+      OnCuda(),
+      "num_attention_heads * head_dim 32768: the CUDA norm kernels, which normalise all heads "
+      "at once, take at most 16384; serve it with --device cpu");
 }
 
 TEST_F(CapabilityCheckTest, Widths) {
@@ -101,21 +127,22 @@ TEST_F(CapabilityCheckTest, WidthsOfEightBitMatrices) {
   model_.hidden_size = 4104;
   EXPECT_EQ(OnCuda(),
             "hidden_size 4104: the CUDA kernels of 8-bit matrices take multiples of 16 up to "
-            "32768; use another number of ranks, or --device cpu");
+            "32768; serve it with --device cpu");
   model_.hidden_size = 4096, model_.intermediate_size = 14341;  // padded
   EXPECT_EQ(OnCuda(), "");
   model_.intermediate_size = 32769;
-  EXPECT_EQ(OnCuda(),
-            "intermediate_size of a rank 32784 with --tensor-parallel-size 1: the CUDA kernels of "
-            "8-bit matrices take multiples of 16 up to 32768; use another number of ranks, or "
-            "--device cpu");
+  EXPECT_EQ(
+      OnCuda(),
+      "intermediate_size of a rank 32784 with --tensor-parallel-size 1: the CUDA kernels of "
+      "8-bit matrices take multiples of 16 up to 32768; serve it with --device cpu or another "
+      "number of ranks");
   model_.intermediate_size = 65536, ranks_ = 2;
   EXPECT_EQ(OnCuda(), "");
   model_.num_heads = 258, ranks_ = 2, model_.head_dim = 256;
   EXPECT_EQ(OnCuda(),
             "num_attention_heads * head_dim of a rank 33024 with --tensor-parallel-size 2: the "
-            "CUDA kernels of 8-bit matrices take multiples of 16 up to 32768; use another number "
-            "of ranks, or --device cpu");
+            "CUDA kernels of 8-bit matrices take multiples of 16 up to 32768; serve it with "
+            "--device cpu or another number of ranks");
   model_.quantization.source = Quantization::Source::kNone;
   EXPECT_EQ(OnCuda(), "");
 }
@@ -179,10 +206,13 @@ TEST_F(CapabilityCheckTest, Types) {
   weights_ = DType::kF16, kv_ = DType::kBF16;
   EXPECT_EQ(OnCuda(),
             "--kv-cache-dtype bfloat16: the CUDA kernels keep the KV cache in the type of the "
-            "weights, float16; use auto");
+            "weights, float16, or in 8 bits; use auto or fp8");
+  kv_ = DType::kE4M3;
+  EXPECT_EQ(OnCuda(), "");
+  weights_ = DType::kBF16;
+  EXPECT_EQ(OnCuda(), "");
 }
 
-// A device that lacks one operation refuses the models that need it; CUDA lacks attention's cap.
 TEST_F(CapabilityCheckTest, NamesEveryReasonAtOnce) {
   model_.head_dim = 72, model_.hidden_size = 4100;
   max_num_seqs_ = 5000;

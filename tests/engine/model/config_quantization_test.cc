@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 json Config() {
   return {{"architectures", {"LlamaForCausalLM"}},
@@ -142,8 +143,8 @@ TEST(ConfigQuantizationTest, ModelOptInAFileOfItsOwn) {
   absl::StatusOr<ModelConfig> model = LoadJson(Config(), file);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(model->quantization.wide,
-              ElementsAre("model.layers.1.mlp.gate_proj", "model.layers.1.mlp.up_proj",
-                          "model.layers.1.mlp.down_proj"));
+              UnorderedElementsAre("model.layers.1.mlp.gate_proj", "model.layers.1.mlp.up_proj",
+                                   "model.layers.1.mlp.down_proj"));
   // config.json has the word.
   json config = Config();
   config["quantization_config"] = CompressedTensors();
@@ -165,12 +166,25 @@ TEST(ConfigQuantizationTest, ExceptionsBecomeExactNames) {
   object["ignore"] = {"re:.*lm_head", "re:vision_tower.*", "re:.*layers[.]0[.]self_attn.*",
                       "model.layers.1.mlp.down_proj", "multi_modal_projector.linear_1"};
   const Quantization read = Good(object);
-  EXPECT_THAT(read.wide,
-              ElementsAre("model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj",
-                          "model.layers.0.self_attn.v_proj", "model.layers.0.self_attn.o_proj",
-                          "model.layers.1.mlp.down_proj"));
+  EXPECT_THAT(read.wide, UnorderedElementsAre(
+                             "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj",
+                             "model.layers.0.self_attn.v_proj", "model.layers.0.self_attn.o_proj",
+                             "model.layers.1.mlp.down_proj"));
   EXPECT_FALSE(read.IsEightBit("model.layers.0.self_attn.q_proj"));
   EXPECT_TRUE(read.IsEightBit("model.layers.1.self_attn.q_proj"));
+}
+
+// In parallel blocks attention and the feed-forward have one input.
+TEST(ConfigQuantizationTest, ParallelBlocksAreQuantizedTogether) {
+  json config = Config();
+  config["architectures"] = {"CohereForCausalLM"};
+  config["quantization_config"] = CompressedTensors();
+  config["quantization_config"]["ignore"] = {"lm_head", "re:.*self_attn.*"};
+  EXPECT_THAT(std::string(LoadJson(config).status().message()),
+              AllOf(HasSubstr("\"model.layers.0.self_attn.v_proj\" is not quantized"),
+                    HasSubstr("model.layers.0.mlp.up_proj")));
+  config["quantization_config"]["ignore"] = {"lm_head", "re:.*o_proj", "re:.*down_proj"};
+  EXPECT_TRUE(LoadJson(config).ok());
 }
 
 TEST(ConfigQuantizationTest, FusedMatricesAreQuantizedTogether) {

@@ -10,7 +10,8 @@ The decoder below is written for this script: llama and qwen3 as transformers co
 names count. Of a product with an 8-bit matrix
     y[n] = sum_k e[k] * W[n, k] * s * S[n],  s = max |x| / 448,  e[k] = e4m3(x[k] / s),
 where W and S are stored, and every token has its own s. On several ranks the inputs of o_proj and
-down_proj are split, and each rank's share of a token has an s of its own.
+down_proj are split, and each rank's share of a token has an s of its own. Where a case has scales of
+keys and values that are served, these become e4m3(x / s) * s with the s of their head.
 
 Rounding to e4m3 is not continuous: where x[k] / s is close to a tie, float32 may round it the
 other way, by an eighth of its size. Later roundings follow, and soon the logits differ as much as
@@ -106,7 +107,7 @@ def read_safetensors(path):
 
 
 class Decoder:
-    """`wide` rounds no activation."""
+    """`wide` rounds no activation, key or value."""
 
     def __init__(self, folder):
         self.config = json.loads((folder / "config.json").read_text())
@@ -128,6 +129,7 @@ class Decoder:
             if c["model_type"] == "qwen3":
                 q, k = self.norm(q, "self_attn.q_norm"), self.norm(k, "self_attn.k_norm")
             q, k = (self.rotate(a) for a in (q, k))
+            k, v = self.kept(k, "k_scale"), self.kept(v, "v_scale")
             out = self.attention(q, np.repeat(k, heads // kv, 1), np.repeat(v, heads // kv, 1))
             h = h + self.product(out.reshape(len(ids), -1), "self_attn.o_proj", split=True)
             x = self.norm(h, "post_attention_layernorm")
@@ -147,6 +149,16 @@ class Decoder:
         cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
         a, b = x[..., :half], x[..., half:]
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+    def kept(self, x, name):
+        """Keys or values [token, head, dim] as an 8-bit cache keeps them."""
+        kind, scale = self.tensors.get(self.prefix + "self_attn." + name, (None, None))
+        if kind is None or self.wide:
+            return x
+        scale = np.broadcast_to(scale.reshape(-1), x.shape[1])[:, None]
+        codes, distance = to_e4m3(x / scale)
+        self.margin = min(self.margin, distance.min())
+        return TABLE[codes] * scale
 
     def attention(self, q, k, v):
         scores = np.einsum("thd,shd->hts", q, k) / np.sqrt(q.shape[-1])
@@ -192,7 +204,8 @@ def compressed_tensors(strategy, dynamic, ignore):
 
 
 # name -> family, changes of its shape, one scale a row or a matrix, the type and the shape of the
-# scales, the modules that are not 8-bit, the further scales in the file, and the two descriptions.
+# scales, the modules that are not 8-bit, the further scales in the file (`heads`: those of an 8-bit
+# cache, which the expected values have), and the two descriptions.
 CASES = {
     "fp8-channel": dict(
         family="llama", rows=True, scale=("BF16", (-1, 1)),
@@ -211,6 +224,10 @@ CASES = {
         file=dict(producer=dict(name="modelopt", version="0.23.0"), quantization=dict(
             quant_algo="FP8", kv_cache_quant_algo="FP8",
             exclude_modules=["lm_head", "*layers.0.mlp*"]))),
+    "fp8-kv": dict(
+        family="llama", rows=True, scale=("BF16", (-1, 1)), heads=True,
+        config=dict(compressed_tensors("channel", True, ["lm_head"]),
+                    kv_cache_scheme=dict(group("tensor", False)["weights"], dynamic=False))),
 }
 
 ARCHITECTURES = dict(llama="LlamaForCausalLM", qwen3="Qwen3ForCausalLM")
@@ -243,6 +260,9 @@ class Checkpoint:
                     self.norm(layer + "self_attn." + name, dim)
             for name in ("k_proj.k_scale", "v_proj.v_scale") if case.get("kv") else ():
                 self.f32(layer + "self_attn." + name, np.float32(0.01))
+            if case.get("heads"):  # keys by head, values by layer
+                self.f32(layer + "self_attn.k_scale", 0.01 * random.uniform(0.8, 1.6, kv))
+                self.f32(layer + "self_attn.v_scale", [0.01 + 0.003 * i])
 
     def normal(self, *shape):
         return self.random.standard_normal(shape)

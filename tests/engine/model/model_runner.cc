@@ -82,6 +82,7 @@ ModelRunner::ModelRunner(const std::string& name, TpInfo tp, const RunnerOptions
   if (options.eight_bit) config_.quantization.source = Quantization::Source::kWhileLoading;
   const ModelOptions model_options{.weight_dtype = options.weight_dtype,
                                    .activation_dtype = options.activation_dtype,
+                                   .eight_bit_kv = options.kv_dtype == DType::kE4M3,
                                    .max_tokens = kMaxTokens,
                                    .max_logit_rows = kMaxLogitRows,
                                    .max_model_len = kBlocksPerSequence * kBlockSize,

@@ -67,7 +67,7 @@ TEST(ModuleListTest, RefusesWhatCannotBeReadAndWhatNeverEnds) {
   for (size_t i = 0; i < ModuleList::kMostExpressions; ++i) {
     ASSERT_TRUE(full.Add(absl::StrCat("re:", i)).ok());
   }
-  EXPECT_THAT(std::string(full.Add("one*more").message()), HasSubstr("more than 256"));
+  EXPECT_THAT(std::string(full.Add("one*more").message()), HasSubstr("more than 64"));
   EXPECT_TRUE(full.Add("a.name").ok());
 }
 

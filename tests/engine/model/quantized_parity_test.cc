@@ -26,6 +26,13 @@ constexpr double kTolerance = 1e-5;
 
 class QuantizedParity : public ::testing::TestWithParam<const char*> {};
 
+constexpr char kEightBitKv[] = "fp8-kv";
+
+// With 8-bit keys and values where the expected logits have them.
+RunnerOptions OptionsOf(const std::string& name) {
+  return {.kv_dtype = name == kEightBitKv ? DType::kE4M3 : DType::kF32};
+}
+
 // The logits of a prompt on its number of ranks, run in chunks.
 std::vector<float> LogitsOf(const std::string& name, const Expected::Prompt& prompt,
                             int32_t chunk) {
@@ -35,7 +42,7 @@ std::vector<float> LogitsOf(const std::string& name, const Expected::Prompt& pro
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      ModelRunner runner(name, {rank, ranks}, {}, *backends[rank]);
+      ModelRunner runner(name, {rank, ranks}, OptionsOf(name), *backends[rank]);
       logits[rank] = runner.RunChunked(prompt.tokens, chunk, prompt.positions);
     });
   }
@@ -65,7 +72,7 @@ TEST_P(QuantizedParity, LogitsAreThoseOfFloat64) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, QuantizedParity,
                          ::testing::Values("fp8-channel", "fp8-tensor-static", "fp8-autofp8",
-                                           "fp8-modelopt"),
+                                           "fp8-modelopt", kEightBitKv),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
@@ -87,14 +94,19 @@ class EditedScales : public EditedCheckpoint {
     if (!wide) bits >>= 16;  // bfloat16
     std::memcpy(&data.at(at), &bits, size);
   }
+  bool eight_bit_kv = false;
+
   absl::Status Load() const {
     const TempDir dir;
     WriteTo(dir);
     const absl::StatusOr<ModelConfig> model = ModelConfig::Load(dir.path());
     if (!model.ok()) return model.status();
     const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 1)[0]);
-    const ModelOptions options{
-        .max_tokens = 4, .max_logit_rows = 1, .max_model_len = 32, .weights_in_place = true};
+    const ModelOptions options{.eight_bit_kv = eight_bit_kv,
+                               .max_tokens = 4,
+                               .max_logit_rows = 1,
+                               .max_model_len = 32,
+                               .weights_in_place = true};
     return LoadModel(dir.path(), *model, {}, options, *backend).status();
   }
   std::string Message() const {
@@ -165,6 +177,69 @@ TEST(QuantizedCheckpointTest, FilesThatDifferFromTheirDescriptionAreRefused) {
   EditedScales plain("fp8-channel");
   plain.config.erase("quantization_config");
   EXPECT_THAT(plain.Message(), HasSubstr("F8_E4M3"));
+}
+
+// The logits after `tokens` with 8-bit keys and values.
+std::vector<float> LogitsOf(const EditedScales& checkpoint) {
+  const TempDir dir;
+  checkpoint.WriteTo(dir);
+  const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 1)[0]);
+  ModelRunner runner(dir.path(), {}, OptionsOf(kEightBitKv), *backend);
+  return runner.RunChunked({1, 5, 9, 77, 3, 4}, 3, {5});
+}
+
+const std::string kAttention = "model.layers.1.self_attn.";
+
+// A copy of fp8-kv whose scales of layer 1's values are named so.
+EditedScales WithValueScales(const std::string& name) {
+  EditedScales checkpoint(kEightBitKv);
+  checkpoint.eight_bit_kv = true;
+  checkpoint.header["model.layers.1." + name] = checkpoint.header[kAttention + "v_scale"];
+  checkpoint.header.erase(kAttention + "v_scale");
+  return checkpoint;
+}
+
+TEST(QuantizedCheckpointTest, ScalesOfKeysAndValuesHaveTheNamesOfTheirWriters) {
+  const std::vector<float> expected = LogitsOf(EditedScales(kEightBitKv));
+  for (const char* name : {"self_attn.v_proj.v_scale", "self_attn.v_proj.output_scale"}) {
+    EXPECT_EQ(LogitsOf(WithValueScales(name)), expected) << name;
+  }
+  // One for both, without those of keys, is that of values here.
+  EditedScales both = WithValueScales("self_attn.kv_scale");
+  EXPECT_EQ(LogitsOf(both), expected);
+  both.header["rotary_emb.inv_freq"] = both.header[kAttention + "k_scale"];
+  both.header.erase(kAttention + "k_scale");
+  EXPECT_TRUE(both.Load().ok()) << both.Load();
+  EXPECT_NE(LogitsOf(both), expected);
+  // Without scales, elements are the values.
+  const EditedScales none = WithValueScales("rotary_emb.inv_freq");
+  EditedScales ones(kEightBitKv);
+  ones.Set(kAttention + "v_scale", 0, 1);
+  EXPECT_EQ(LogitsOf(none), LogitsOf(ones));
+  EXPECT_NE(LogitsOf(none), expected);
+}
+
+TEST(QuantizedCheckpointTest, BadScalesOfKeysAndValuesAreRefusedByElement) {
+  for (const float value : {0.0f, -1.0f, HUGE_VALF, NAN}) {
+    EditedScales checkpoint(kEightBitKv);
+    checkpoint.Set(kAttention + "k_scale", 1, value);
+    EXPECT_TRUE(checkpoint.Load().ok()) << "wide keys and values have no scales";
+    checkpoint.eight_bit_kv = true;
+    EXPECT_THAT(checkpoint.Message(),
+                AllOf(HasSubstr("/model.safetensors: tensor \"" + kAttention + "k_scale\": "),
+                      HasSubstr("element 1 is "), HasSubstr("above 0")));
+  }
+  EditedScales three(kEightBitKv);
+  three.eight_bit_kv = true;
+  three.header["rotary_emb.inv_freq"] = three.header[kAttention + "k_scale"];
+  three.header.erase(kAttention + "k_scale");
+  three.Add(kAttention + "k_scale", "F32", {3}, 12);
+  EXPECT_THAT(three.Message(),
+              AllOf(HasSubstr(kAttention + "k_scale\": has shape [3]"), HasSubstr("are 1 or 2")));
+  // So small that no float is its inverse: elements are zeros or the largest.
+  EditedScales least(kEightBitKv);
+  least.Set(kAttention + "v_scale", 0, 1e-44f);
+  for (const float logit : LogitsOf(least)) EXPECT_TRUE(std::isfinite(logit));
 }
 
 TEST(QuantizedCheckpointTest, ScalesOfActivationsStayUnread) {

@@ -77,6 +77,19 @@ TEST(HandshakeTest, AnOrderArrives) {
   EXPECT_EQ(StepShapeOf(got->spec), StepShapeOf(sent.spec));
 }
 
+TEST(HandshakeTest, EightBitKvIsOfTheCacheAlone) {
+  WorkerOrder order = SomeOrder();
+  order.spec.kv_layout.dtype = DType::kE4M3;
+  const absl::StatusOr<WorkerOrder> got = DecodeOrder(EncodeOrder(order));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->spec.kv_layout.dtype, DType::kE4M3);
+  EXPECT_TRUE(got->spec.model_options.eight_bit_kv);
+  EXPECT_FALSE(DecodeOrder(EncodeOrder(SomeOrder()))->spec.model_options.eight_bit_kv);
+  order.spec.model_options.weight_dtype = DType::kE4M3;
+  EXPECT_THAT(std::string(DecodeOrder(EncodeOrder(order)).status().message()),
+              HasSubstr("weight_dtype"));
+}
+
 TEST(HandshakeTest, ErrorsNameTheFaultyFieldOfAnOrder) {
   nlohmann::json order = nlohmann::json::parse(EncodeOrder(SomeOrder()));
   order["spec"]["kv_dtype"] = "float8";
