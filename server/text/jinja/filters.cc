@@ -409,8 +409,8 @@ Result MapText(const FilterCall& call) {
   return Value::Of(kMap(ToString(call.value)), call.value.is_safe());
 }
 
-// What is charged before a filter runs; those of lists charge the items that they read. Each has
-// the ones before it.
+// A filter is charged for these before it runs, each with the ones before it. Filters of lists
+// charge the items that they read.
 enum class Reads : uint8_t { kNothing, kArguments, kText, kParts };
 
 struct NamedFilter {

@@ -32,6 +32,18 @@ constexpr int kMaxStackDepth = 1200;
 
 enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
+absl::Status TooDeep(const char* what) {
+  return Fault(what, " called deeper than ", kMaxMacroDepth);
+}
+
+Value MacroValue(const MacroStatement& macro, const std::shared_ptr<Scope>& scope) {
+  auto callable = std::make_shared<Callable>();
+  callable->name = macro.name;
+  callable->macro = &macro;
+  callable->scope = scope;
+  return Value::Of(std::shared_ptr<const Callable>(std::move(callable)));
+}
+
 // Counts up while it lives.
 class Deeper {
  public:
@@ -121,10 +133,10 @@ class Interpreter {
       case Statement::Kind::kFor: return ExecuteFor(statement);
       case Statement::Kind::kSet: RETURN_IF_ERROR(ExecuteSet(statement)); break;
       case Statement::Kind::kMacro:
-        scope_->Set(statement.macro->name, MacroValue(*statement.macro));
+        scope_->Set(statement.macro->name, MacroValue(*statement.macro, scope_));
         break;
       case Statement::Kind::kCall: {
-        const Value caller = MacroValue(*statement.macro);
+        const Value caller = MacroValue(*statement.macro, scope_);
         ASSIGN_OR_RETURN(const Value text, EvaluateCall(*statement.expression, &caller));
         RETURN_IF_ERROR(Print(text));
         break;
@@ -472,14 +484,6 @@ class Interpreter {
 
   // --- calls ---
 
-  Value MacroValue(const MacroStatement& macro) const {
-    auto callable = std::make_shared<Callable>();
-    callable->name = macro.name;
-    callable->macro = &macro;
-    callable->scope = scope_;
-    return Value::Of(std::shared_ptr<const Callable>(std::move(callable)));
-  }
-
   // `caller` is of a call block, else null.
   Result EvaluateCall(const Expression& e, const Value* caller) {
     ASSIGN_OR_RETURN(const Value callee, Evaluate(*e.operands[0]));
@@ -512,10 +516,6 @@ class Interpreter {
     scope_ = caller;
     RETURN_IF_ERROR(flow.status());
     return Value::Of(std::move(text));
-  }
-
-  static absl::Status TooDeep(const std::string& what) {
-    return Fault(what, " called deeper than ", kMaxMacroDepth);
   }
 
   Result CallMacro(const Callable& callable, Arguments args) {

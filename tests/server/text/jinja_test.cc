@@ -69,7 +69,8 @@ TEST(JinjaTest, EqualsJinja2OnExpressionsAndStatements) {
   }
 }
 
-// What jinja2 3.1.6 printed. The condition of a loop is computed when its item is asked for.
+// Compares with text that jinja2 3.1.6 printed. The condition of a loop is computed when its item
+// is asked for.
 TEST(JinjaTest, ComputesConditionsOfALoopTurnByTurn) {
   const std::string head = "{% set ns = namespace(n=0) %}{% for x in [1, 2, 3] if ns.n < ";
   const std::string tail = "{% set ns.n = ns.n + 1 %}{% endfor %}";

@@ -1,4 +1,4 @@
-// The prices of values, in steps.
+// Charges values by their parts.
 #include "server/text/jinja/values/charges.h"
 
 #include "engine/base/status_macros.h"
@@ -35,8 +35,9 @@ absl::StatusOr<List> ChargedItems(const Value& value, Budget* budget) {
 }
 
 absl::Status CheckStorable(const Value& value) {
-  return value.has_namespace() ? Fault("a namespace within another value is not supported")
-                               : absl::OkStatus();
+  return value.Has(Value::Changing::kNamespace)
+             ? Fault("a namespace within another value is not supported")
+             : absl::OkStatus();
 }
 
 }  // namespace quire::jinja

@@ -1,5 +1,5 @@
-// What values cost the budget of a render: each is charged before the work or the copy that it
-// causes.
+// The prices of values in steps of a render's budget. A value is charged before the work or the
+// copy that it causes.
 #pragma once
 
 #include "absl/status/status.h"

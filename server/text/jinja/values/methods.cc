@@ -293,7 +293,7 @@ Result CallOnLoop(std::string_view name, const Value& object, const Arguments& a
   }
   const Value seen = Value::Of(args.positional, Value::Order::kTuple);
   // A loop that keeps one of these may keep itself, and its memory would never be freed.
-  if (seen.has_callable() || seen.has_namespace()) {
+  if (seen.Has(Value::Changing::kCallable) || seen.Has(Value::Changing::kNamespace)) {
     return Fault("loop.changed of a loop, a macro or a namespace is not supported");
   }
   const bool changed = loop.last_seen == nullptr || !Equal(*loop.last_seen, seen);

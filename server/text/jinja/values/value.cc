@@ -31,8 +31,8 @@ bool IsNan(const Value& value) { return value.is_float() && std::isnan(value.AsD
 void Value::Extent::Add(const Value& part) {
   depth = std::max(depth, part.depth() + 1);
   weight = std::min(weight + part.weight(), kMaxWeight);
-  has_namespace = has_namespace || part.has_namespace();
-  has_callable = has_callable || part.has_callable();
+  has_namespace = has_namespace || part.Has(Changing::kNamespace);
+  has_callable = has_callable || part.Has(Changing::kCallable);
 }
 
 Value Value::Of(List v, Order order) {
@@ -66,14 +66,14 @@ int64_t Value::weight() const {
   return 1;  // a callable too: only its name is printed
 }
 
-bool Value::has_namespace() const {
-  if (const auto* sequence = std::get_if<Sequence>(&data_)) return sequence->extent.has_namespace;
-  return is_namespace() || (is_dict() && std::get<Mapping>(data_).extent.has_namespace);
-}
-
-bool Value::has_callable() const {
-  if (const auto* sequence = std::get_if<Sequence>(&data_)) return sequence->extent.has_callable;
-  return callable() != nullptr || (is_dict() && std::get<Mapping>(data_).extent.has_callable);
+bool Value::Has(Changing kind) const {
+  const auto in = [kind](const Extent& extent) {
+    return kind == Changing::kNamespace ? extent.has_namespace : extent.has_callable;
+  };
+  if (is_namespace() || callable() != nullptr)
+    return is_namespace() == (kind == Changing::kNamespace);
+  if (const auto* sequence = std::get_if<Sequence>(&data_)) return in(sequence->extent);
+  return is_dict() && in(std::get<Mapping>(data_).extent);
 }
 
 const Callable* Value::callable() const {

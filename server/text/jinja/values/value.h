@@ -120,9 +120,10 @@ class Value {
   // costs to print or compare the value. Shared parts make it larger than the memory. Takes time
   // linear in the members of a namespace.
   int64_t weight() const;
-  // Is or holds a namespace, a callable. Both change, so a value that keeps one may reach itself.
-  bool has_namespace() const;
-  bool has_callable() const;
+  // Whether it is one of these or holds one, at any depth. Both change, so a value that keeps one
+  // may reach itself.
+  enum class Changing : uint8_t { kNamespace, kCallable };
+  bool Has(Changing kind) const;
   std::string TypeName() const;  // for messages
 
  private:
