@@ -105,8 +105,8 @@ TEST_F(EngineSetupTest, TheKvCacheTakesTheRestOfTheBudget) {
   EXPECT_GE(Part(*setup, "weights"), int64_t{8'030'261'248} * 2);
   EXPECT_LE(Part(*setup, "weights"), int64_t{8'030'261'248} * 2 + 4 * kMiB);
   EXPECT_EQ(Part(*setup, "backend"), 512 * kMiB);
-  // 23 captures of at most 522 calls.
-  EXPECT_NEAR(static_cast<double>(Part(*setup, "driver")), (32 + 35.2) * kMiB, 0.1 * kMiB);
+  // 23 captures of about 520 calls, 3 KiB each.
+  EXPECT_NEAR(static_cast<double>(Part(*setup, "driver")), (32 + 35) * kMiB, 2.0 * kMiB);
   const auto budget = static_cast<int64_t>(0.9 * static_cast<double>(141 * kGiB)) - kGiB;
   int64_t fixed = 0;
   for (const char* part :
