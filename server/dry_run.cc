@@ -77,12 +77,7 @@ Json MemoryJson(const MemoryPlan& plan) {
 absl::StatusOr<std::string> CheckText(const std::string& directory, const std::string& file) {
   if (directory.empty()) return "none";
   RETURN_IF_ERROR(LoadTokenizer(directory).status());
-  ChatTemplates templates;
-  if (!file.empty()) {
-    ASSIGN_OR_RETURN(templates, ChatTemplates::LoadFile(file, directory));
-  } else {
-    templates = ChatTemplates::Load(directory);
-  }
+  ASSIGN_OR_RETURN(const ChatTemplates templates, ChatTemplates::LoadEither(file, directory));
   if (templates.empty()) return "none";
   const absl::Status usable = templates.Check();
   return usable.ok() ? "usable" : std::string(usable.message());

@@ -75,11 +75,7 @@ absl::StatusOr<TextParts> LoadText(const std::string& directory, const std::stri
   TextParts parts;
   if (directory.empty()) return parts;
   ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(directory));
-  if (!file.empty()) {
-    ASSIGN_OR_RETURN(parts.chat_templates, ChatTemplates::LoadFile(file, directory));
-  } else {
-    parts.chat_templates = ChatTemplates::Load(directory);
-  }
+  ASSIGN_OR_RETURN(parts.chat_templates, ChatTemplates::LoadEither(file, directory));
   if (const absl::Status usable = parts.chat_templates.Check(); !usable.ok()) {
     Log(Severity::kWarning, "a chat template is not usable: chats that take it will be refused",
         {{"reason", std::string(usable.message())}});

@@ -53,7 +53,10 @@ class EventGuard {
   bool boolean(bool v) { return Add(v); }
   bool number_integer(json::number_integer_t v) { return Add(v); }
   bool number_unsigned(json::number_unsigned_t v) { return Add(v); }
-  bool number_float(json::number_float_t v, const std::string&) { return Add(v); }
+  bool number_float(json::number_float_t v, const std::string& text) {
+    const bool integer = text.find_first_of(".eE") == std::string::npos;
+    return integer ? Count() && Passes(sink_.LargeInteger(v)) : Add(v);
+  }
   bool string(std::string& v) { return Add(std::move(v)); }
   bool binary(json::binary_t&) { return Fail("binary value"); }
   bool start_object(size_t) { return Open(/*object=*/true); }

@@ -15,9 +15,11 @@ class JsonSink {
  public:
   virtual ~JsonSink() = default;
   virtual const char* Scalar(nlohmann::json&& value) = 0;  // null, boolean, number or string
-  virtual const char* Open(bool object) = 0;               // begins an object or an array
-  virtual const char* Key(std::string&& name) = 0;         // of the member that follows
-  virtual void Close() = 0;                                // ends the innermost one
+  // An integer outside 64 bits, rounded.
+  virtual const char* LargeInteger(double value) { return Scalar(value); }
+  virtual const char* Open(bool object) = 0;        // begins an object or an array
+  virtual const char* Key(std::string&& name) = 0;  // of the member that follows
+  virtual void Close() = 0;                         // ends the innermost one
 };
 
 // As ParseJson, which says what is refused; duplicate keys are the sink's to refuse.

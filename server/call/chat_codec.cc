@@ -18,6 +18,7 @@ namespace {
 constexpr int kMaxMessages = 4096;
 constexpr int kMaxTools = 1024;
 constexpr int kMaxDocuments = 4096;
+constexpr size_t kMaxKwargs = 256;  // variables of a template, which it looks up one by one
 // A year of four digits.
 constexpr int64_t kFirstSecond = -62'135'596'800, kLastSecond = 253'402'300'799;
 
@@ -28,9 +29,7 @@ std::string Indexed(const std::string& field, int i) {
 }
 
 // A field that is a JSON object.
-absl::StatusOr<jinja::Value> ReadObject(const std::string& json, const std::string& field,
-                                        DecodedChat* out) {
-  out->bytes += json.size();
+absl::StatusOr<jinja::Value> ReadObject(const std::string& json, const std::string& field) {
   absl::StatusOr<jinja::Value> value = ReadJsonValue(json, field);
   if (!value.ok()) {
     return InvalidField(field, Text(absl::StripPrefix(value.status().message(), field + ": ")));
@@ -44,19 +43,18 @@ absl::Status CheckUtf8(const std::string& text, const std::string& field) {
   return InvalidField(field, "is not valid UTF-8");
 }
 
-absl::StatusOr<jinja::Value> DecodeMessage(const v1::ChatMessage& message, const std::string& field,
-                                           DecodedChat* out) {
+absl::StatusOr<jinja::Value> DecodeMessage(const v1::ChatMessage& message,
+                                           const std::string& field) {
   if (message.role().empty()) {
     return InvalidField(field + ".role", "missing; say \"user\", \"assistant\" or \"system\"");
   }
   RETURN_IF_ERROR(CheckUtf8(message.role(), field + ".role"));
   RETURN_IF_ERROR(CheckUtf8(message.content(), field + ".content"));
-  out->bytes += message.role().size() + message.content().size();
   jinja::Dict members;
   members.Set("role", jinja::Value::Of(message.role()));
   jinja::Value more = jinja::Value::Of(jinja::Dict());
   if (message.has_members()) {
-    ASSIGN_OR_RETURN(more, ReadObject(message.members(), field + ".members", out));
+    ASSIGN_OR_RETURN(more, ReadObject(message.members(), field + ".members"));
   }
   const bool has_content = more.dict().Find("content") != nullptr;
   if (more.dict().Find("role") != nullptr || (has_content && message.has_content())) {
@@ -70,31 +68,30 @@ absl::StatusOr<jinja::Value> DecodeMessage(const v1::ChatMessage& message, const
 
 // None where the request has no such objects, as transformers gives it to templates.
 template <class Texts>
-absl::StatusOr<jinja::Value> DecodeObjects(const Texts& texts, int limit, const std::string& field,
-                                           DecodedChat* out) {
+absl::StatusOr<jinja::Value> DecodeObjects(const Texts& texts, const std::string& field) {
   if (texts.empty()) return jinja::Value::MakeNone();
-  if (texts.size() > limit) {
-    return InvalidField(field, "must have at most " + std::to_string(limit) + ", not " +
-                                   std::to_string(texts.size()));
-  }
   jinja::List objects;
   for (int i = 0; i < texts.size(); ++i) {
-    ASSIGN_OR_RETURN(jinja::Value object, ReadObject(texts[i], Indexed(field, i), out));
+    ASSIGN_OR_RETURN(jinja::Value object, ReadObject(texts[i], Indexed(field, i)));
     objects.push_back(std::move(object));
   }
   return jinja::Value::Of(std::move(objects));
 }
 
-absl::Status DecodeKwargs(const std::string& json, DecodedChat* out) {
+absl::Status DecodeKwargs(const std::string& json, ChatInput* input) {
   const std::string field = "chat.template_kwargs";
-  ASSIGN_OR_RETURN(const jinja::Value kwargs, ReadObject(json, field, out));
+  ASSIGN_OR_RETURN(const jinja::Value kwargs, ReadObject(json, field));
+  if (kwargs.dict().size() > kMaxKwargs) {
+    return InvalidField(field, "must have at most " + std::to_string(kMaxKwargs) +
+                                   " members, not " + std::to_string(kwargs.dict().size()));
+  }
   for (const auto& [name, value] : kwargs.dict()) {
     for (const char* own : {"messages", "tools", "documents"}) {
       if (name.string() == own) {
         return InvalidField(field, std::string("'") + own + "' has a field of its own in chat");
       }
     }
-    out->input.variables.emplace_back(name.string(), value);
+    input->variables.emplace_back(name.string(), value);
   }
   return absl::OkStatus();
 }
@@ -133,25 +130,42 @@ absl::StatusOr<const ChatTemplate*> ChooseTemplate(const v1::ChatMessages& chat,
                  "chat: " + reason + "; send text or token_ids");
 }
 
+absl::Status CheckCount(int count, int limit, const std::string& field) {
+  if (count <= limit) return absl::OkStatus();
+  return InvalidField(
+      field, "must have at most " + std::to_string(limit) + ", not " + std::to_string(count));
+}
+
 }  // namespace
 
-absl::StatusOr<DecodedChat> DecodeChat(const v1::ChatMessages& chat,
-                                       const ChatTemplates& templates) {
-  DecodedChat out;
-  ASSIGN_OR_RETURN(out.chat_template, ChooseTemplate(chat, templates));
+absl::Status CheckChat(const v1::ChatMessages& chat, const ChatTemplates& templates) {
+  RETURN_IF_ERROR(ChooseTemplate(chat, templates).status());
   if (chat.messages_size() < 1 || chat.messages_size() > kMaxMessages) {
     return InvalidField("chat.messages", "must have 1 to 4096 messages, not " +
                                              std::to_string(chat.messages_size()));
   }
+  RETURN_IF_ERROR(CheckCount(chat.tools_size(), kMaxTools, "chat.tools"));
+  RETURN_IF_ERROR(CheckCount(chat.documents_size(), kMaxDocuments, "chat.documents"));
+  ChatInput input;
+  RETURN_IF_ERROR(DecodeEnd(chat, &input));
+  return DecodeTime(chat).status();
+}
+
+absl::StatusOr<DecodedChat> DecodeChat(const v1::ChatMessages& chat,
+                                       const ChatTemplates& templates) {
+  RETURN_IF_ERROR(CheckChat(chat, templates));
+  DecodedChat out;
+  ASSIGN_OR_RETURN(out.chat_template, ChooseTemplate(chat, templates));
   for (int i = 0; i < chat.messages_size(); ++i) {
     ASSIGN_OR_RETURN(jinja::Value message,
-                     DecodeMessage(chat.messages(i), Indexed("chat.messages", i), &out));
+                     DecodeMessage(chat.messages(i), Indexed("chat.messages", i)));
     out.input.messages.push_back(std::move(message));
   }
-  ASSIGN_OR_RETURN(out.input.tools, DecodeObjects(chat.tools(), kMaxTools, "chat.tools", &out));
-  ASSIGN_OR_RETURN(out.input.documents,
-                   DecodeObjects(chat.documents(), kMaxDocuments, "chat.documents", &out));
-  if (chat.has_template_kwargs()) RETURN_IF_ERROR(DecodeKwargs(chat.template_kwargs(), &out));
+  ASSIGN_OR_RETURN(out.input.tools, DecodeObjects(chat.tools(), "chat.tools"));
+  ASSIGN_OR_RETURN(out.input.documents, DecodeObjects(chat.documents(), "chat.documents"));
+  if (chat.has_template_kwargs()) {
+    RETURN_IF_ERROR(DecodeKwargs(chat.template_kwargs(), &out.input));
+  }
   RETURN_IF_ERROR(DecodeEnd(chat, &out.input));
   ASSIGN_OR_RETURN(out.input.now, DecodeTime(chat));
   return out;

@@ -1,7 +1,6 @@
 // ChatCodec: from the chat of a request to a prompt's text, by one of the model's templates.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -18,11 +17,14 @@ class ChatMessages;
 struct DecodedChat {
   ChatInput input;
   const ChatTemplate* chat_template = nullptr;
-  size_t bytes = 0;  // of its text and JSON
 };
 
+// The part of DecodeChat's checks that reads no text: the template, the counts, the numbers.
+absl::Status CheckChat(const v1::ChatMessages& chat, const ChatTemplates& templates);
+
 // INVALID_ARGUMENT with the field; FAILED_PRECONDITION (ErrorInfo NO_CHAT_TEMPLATE) without a
-// template or for a refused one, with the reason. Costs time linear in the chat.
+// template or for a refused one, with the reason. Costs time linear in the chat, and up to 60
+// times its memory: a value may take 3 bytes of JSON and 180 of memory.
 absl::StatusOr<DecodedChat> DecodeChat(const v1::ChatMessages& chat,
                                        const ChatTemplates& templates);
 

@@ -1,5 +1,7 @@
 // TextPool: threads for work that is linear in a client's text (templates, tokenising), so that
-// gRPC's threads do none of it. The queue is bounded by jobs and by the bytes of text they hold.
+// gRPC's threads do none of it. The queue is bounded by jobs and by the bytes of text they hold: a
+// chat waits as it came, and becomes values, which take up to 60 times its memory, when its job
+// runs. So that memory is bounded by the number of threads.
 //
 // Tenants share it by bytes (start-time fair queueing): a job comes after those that began their
 // turn before it, and its tenant's next one comes later by its bytes. So a tenant with one job

@@ -7,6 +7,7 @@
 
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
+#include "server/call/chat_codec.h"
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
 #include "server/generate/refusals.h"
@@ -67,9 +68,10 @@ absl::Status DecodeOutput(const v1::OutputOptions& in, ParsedRequest* parsed) {
 }
 
 absl::Status DecodeChatPrompt(const v1::ChatMessages& chat, const ServingModel& model,
-                              DecodedChat* out) {
+                              ParsedRequest* parsed) {
   RETURN_IF_ERROR(NeedTokenizer("chat", model));
-  ASSIGN_OR_RETURN(*out, DecodeChat(chat, model.chat_templates));
+  RETURN_IF_ERROR(CheckChat(chat, model.chat_templates));
+  parsed->chat = std::make_shared<const v1::ChatMessages>(chat);
   return absl::OkStatus();
 }
 
@@ -93,7 +95,7 @@ absl::Status DecodePrompt(const v1::GenerateRequest& request, const ServingModel
       if (parsed->request->session_turn.has_value()) {
         parsed->request->session_turn->whole_conversation = true;
       }
-      return DecodeChatPrompt(request.chat(), model, &parsed->chat);
+      return DecodeChatPrompt(request.chat(), model, parsed);
     case v1::GenerateRequest::PROMPT_NOT_SET: break;
   }
   return InvalidField("prompt", "missing; set one of text, token_ids, chat");
@@ -144,7 +146,9 @@ absl::Status ForgoText(const ServingModel& model, ParsedRequest* parsed) {
 
 }  // namespace
 
-size_t ParsedRequest::TextBytes() const { return text.size() + chat.bytes; }
+size_t ParsedRequest::TextBytes() const {
+  return text.size() + (chat == nullptr ? 0 : chat->ByteSizeLong());
+}
 
 absl::Status CheckModelName(const std::string& name, const ServingModel& model) {
   if (name == model.name) return absl::OkStatus();
@@ -222,7 +226,9 @@ absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed) {
   if (parsed->kind == ParsedRequest::Prompt::kTokenIds) return absl::OkStatus();
   const bool chat = parsed->kind == ParsedRequest::Prompt::kChat;
   if (chat) {
-    ASSIGN_OR_RETURN(parsed->text, RenderChat(parsed->chat));
+    ASSIGN_OR_RETURN(const DecodedChat decoded, DecodeChat(*parsed->chat, model.chat_templates));
+    ASSIGN_OR_RETURN(parsed->text, RenderChat(decoded));
+    parsed->chat = nullptr;
   }
   // The scheduler frames a turn's text if it is its session's first.
   Request& request = *parsed->request;
@@ -238,7 +244,6 @@ absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed) {
   }
   // The text is not needed again, and a waiting request should not hold it.
   parsed->text = std::string();
-  parsed->chat = {};
   return absl::OkStatus();
 }
 

@@ -12,24 +12,25 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/values/request.h"
-#include "server/call/chat_codec.h"
 #include "server/call/serving_model.h"
 #include "server/generate/stream_outlet.h"
 
 namespace quire {
 
 namespace v1 {
+class ChatMessages;
 class GenerateRequest;
 }  // namespace v1
 
-// A request as its client meant it, with every field checked that needs no tokenizer.
+// A request as its client meant it, with every field checked that needs neither a tokenizer nor a
+// look into a chat's texts.
 struct ParsedRequest {
   enum class Prompt : uint8_t { kText, kTokenIds, kChat };
   std::string request_id;  // the client's choice; empty: the server makes one
   std::string model;       // the served name that the client asked for; empty: any
   Prompt kind = Prompt::kText;
-  std::string text;  // kText
-  DecodedChat chat;  // kChat
+  std::string text;                              // kText
+  std::shared_ptr<const v1::ChatMessages> chat;  // kChat, as it came: its values take more memory
   bool add_special_tokens = true;
   OutputOptions output;
   // For the engine. Its prompt is complete for kTokenIds; otherwise TokenizePrompt fills it.
@@ -50,8 +51,9 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
 // OK if the server has a tokenizer; else FAILED_PRECONDITION (ErrorInfo NO_TOKENIZER) for `field`.
 absl::Status NeedTokenizer(const std::string& field, const ServingModel& model);
 
-// Renders and tokenises the prompt, and gives up the text. Costs time linear in the text: not for
-// gRPC's threads. Without a tokenizer the output has no text, and what needs text is refused.
+// Reads and renders a chat, tokenises the prompt, and gives up the text. Costs time linear in the
+// text, and the time limit of a template (jinja/values/budget.h): not for gRPC's threads. Without a
+// tokenizer the output has no text, and what needs text is refused.
 absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed);
 
 // Ids as the engine knows them; INVALID_ARGUMENT naming `field` for one outside the vocabulary.

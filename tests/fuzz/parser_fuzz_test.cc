@@ -132,6 +132,11 @@ TEST(ParserFuzzTest, ChatTemplate) {
   }
   for (const auto& statement : snippets["statements"])
     seeds.push_back(statement.get<std::string>());
+  seeds.push_back(
+      "{% set ns = namespace(x=['a'], l=1) %}{% for x in messages if ns.x %}"
+      "{% set ns.x = [ns.x, ns.x] %}{% set ns.l = [ns.l].index %}{{ ns.x in [ns.x] }}"
+      "{{ loop.changed(ns.x) }}{{ loop.nextitem }}{% endfor %}{{ ns }}"
+      "{% macro f() %}{% set ns.l = varargs %}{% endmacro %}{{ f(ns.l) }}");
   RunMutations(FuzzChatTemplate,
                Mutator(seeds,
                        {"{{",
@@ -163,6 +168,17 @@ TEST(ParserFuzzTest, ChatTemplate) {
                         "|list",
                         "|tojson",
                         "namespace()",
+                        "namespace(x=messages)",
+                        "{% set ns.x = [ns.x, ns.x] %}",
+                        "{% for i in range(50) %}",
+                        "loop.changed(",
+                        "(**{'': 1})",
+                        "|groupby('a', default=x)",
+                        "|round(-400)",
+                        "\u00a0",
+                        "\u00e9",
+                        "0x10",
+                        " if loop.last ",
                         "9223372036854775807",
                         "-1"},
                        4),

@@ -107,6 +107,25 @@ TEST(ChatCodecTest, NamesTheFieldOfARefusal) {
               HasSubstr("chat.template_name: "));
 }
 
+TEST(ChatCodecTest, RefusesManyTemplateKwargs) {
+  std::string kwargs = "{\"k0\": 0";
+  for (int i = 1; i < 257; ++i) kwargs += ", \"k" + std::to_string(i) + "\": 0";
+  v1::ChatMessages chat = Chat();
+  chat.set_template_kwargs(kwargs + "}");
+  EXPECT_THAT(Refused(chat),
+              HasSubstr("chat.template_kwargs: chat.template_kwargs: must have at most 256"));
+}
+
+// gRPC's threads check a chat; a job of the text pool reads its texts.
+TEST(ChatCodecTest, ChecksAChatWithoutReadingItsTexts) {
+  v1::ChatMessages chat = Chat();
+  chat.add_tools("{");
+  EXPECT_TRUE(CheckChat(chat, Templates()).ok());
+  EXPECT_THAT(Refused(chat), HasSubstr("chat.tools[0]: "));
+  chat.clear_messages();
+  EXPECT_EQ(FieldOf(CheckChat(chat, Templates())), "chat.messages");
+}
+
 TEST(ChatCodecTest, SaysWhyATemplateIsRefused) {
   const absl::Status none = DecodeChat(Chat(), ChatTemplates()).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition);

@@ -95,7 +95,4 @@ struct MacroStatement {
   Block body;
 };
 
-// Maximum nesting of expressions, of blocks and of values.
-inline constexpr int kMaxDepth = 64;
-
 }  // namespace quire::jinja

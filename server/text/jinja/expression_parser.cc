@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "server/text/jinja/filters.h"
 #include "server/text/jinja/value_tests.h"
+#include "server/text/jinja/values/fault.h"
 
 namespace quire::jinja {
 
@@ -42,7 +43,7 @@ bool Cursor::SaysSince(size_t begin, std::string_view name) const {
 }
 absl::Status Cursor::Expect(Token::Kind kind) {
   if (Peek().kind != kind) {
-    return Fault(absl::StrCat("'", Peek().text.substr(0, 40), "' is not expected here"));
+    return Fault(absl::StrCat("'", MessagePart(Shortened(Peek().text)), "' is not expected here"));
   }
   Take();
   return absl::OkStatus();
@@ -280,7 +281,8 @@ class ExpressionParser {
     if (cursor_.Skip("(")) return Parenthesis();
     if (cursor_.Skip("[")) return ListOf(Kind::kList, "]");
     if (cursor_.Skip("{")) return DictOf();
-    return cursor_.Fault(absl::StrCat("'", token.text.substr(0, 40), "' is not expected here"));
+    return cursor_.Fault(
+        absl::StrCat("'", MessagePart(Shortened(token.text)), "' is not expected here"));
   }
 
   Parsed Constant(Value value) {
@@ -433,9 +435,9 @@ class ExpressionParser {
 
   void NoteUnknown(const char* kind, const Expression& e) {
     if (cursor_.soft() || !unknown_.ok()) return;
-    unknown_ = absl::InvalidArgumentError(absl::StrCat("line ", e.place.line, ", column ",
-                                                       e.place.column, ": ", kind, " '",
-                                                       e.name.substr(0, 40), "' is not supported"));
+    unknown_ = absl::InvalidArgumentError(
+        absl::StrCat("line ", e.place.line, ", column ", e.place.column, ": ", kind, " '",
+                     MessagePart(Shortened(e.name)), "' is not supported"));
   }
 
   absl::StatusOr<std::string> DottedName() {

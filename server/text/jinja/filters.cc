@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -13,12 +14,14 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
 #include "server/text/jinja/filter_call.h"
+#include "server/text/jinja/values/charges.h"
 #include "server/text/jinja/values/dict.h"
 #include "server/text/jinja/values/fault.h"
 #include "server/text/jinja/values/format.h"
 #include "server/text/jinja/values/methods.h"
 #include "server/text/jinja/values/printf.h"
 #include "server/text/jinja/values/text.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire::jinja {
 
@@ -48,7 +51,7 @@ Result Trim(const FilterCall& call) {
 }
 
 Result Length(const FilterCall& call) {
-  const int64_t length = LengthOf(call.value);
+  ASSIGN_OR_RETURN(const int64_t length, LengthOf(call.value));
   if (length < 0) return Fault(call.value.TypeName(), " has no length");
   return Value::Of(length);
 }
@@ -67,10 +70,11 @@ Result ToJsonFilter(const FilterCall& call) {
     const Value& indent = *call.arguments[1];
     if (!indent.is_string() && !indent.AsInt().has_value())
       return Fault("tojson: indent is no number");
-    style.indent = indent.is_string()
-                       ? indent.string()
-                       : std::string(std::clamp<int64_t>(*indent.AsInt(), 0, 64), ' ');
-    if (style.indent->size() > 64) return Fault("tojson: indent is more than 64 bytes");
+    const int64_t width = indent.is_string() ? static_cast<int64_t>(indent.string().size())
+                                             : std::max<int64_t>(*indent.AsInt(), 0);
+    if (width > 64) return Fault("tojson: indent is more than 64");
+    style.indent =
+        indent.is_string() ? indent.string() : std::string(static_cast<size_t>(width), ' ');
     style.item_separator = ",";
   }
   if (call.Has(2)) {
@@ -85,7 +89,7 @@ Result ToJsonFilter(const FilterCall& call) {
     }
   }
   style.sort_keys = call.Flag(3);
-  ASSIGN_OR_RETURN(std::string text, ToJson(call.value, style));
+  ASSIGN_OR_RETURN(std::string text, ToJson(call.value, style, *call.budget));
   return Value::Of(std::move(text));
 }
 
@@ -100,23 +104,41 @@ Result ReplaceFilter(const FilterCall& call) {
   return CallMethod("replace", Value::Of(ToString(call.value)), args, call.budget);
 }
 
+// The first or last item of a value that has none.
+Result EndOfNothing(const Value& value, const char* name) {
+  RETURN_IF_ERROR(Iterate(value).status());
+  return Value::MakeUndefined(name);
+}
+
+// The one that has byte `at`.
+Value CodePointAt(const std::string& text, size_t at) {
+  const size_t begin = CodePointBegin(text, at);
+  return Value::Of(text.substr(begin, CodePointEnd(text, at) - begin));
+}
+
 Result First(const FilterCall& call) {
   if (call.value.is_ordered(Value::Order::kGenerator)) {
     size_t& at = call.value.taken();
     return at < call.value.list().size() ? call.value.list()[at++] : Value::MakeUndefined("first");
   }
-  if (call.value.is_sequence() && !call.value.list().empty()) return call.value.list().front();
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
-  return items.empty() ? Value::MakeUndefined("first") : items.front();
+  if (!call.value.IsTrue()) return EndOfNothing(call.value, "first");
+  if (call.value.is_sequence()) return call.value.list().front();
+  if (call.value.is_dict()) return call.value.dict().begin()->first;
+  if (call.value.is_string()) return CodePointAt(call.value.string(), 0);
+  return Fault(call.value.TypeName(), " cannot be iterated");
 }
 Result Last(const FilterCall& call) {
   if (call.value.is_ordered(Value::Order::kGenerator)) return Fault("last of a generator");
-  if (call.value.is_sequence() && !call.value.list().empty()) return call.value.list().back();
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
-  return items.empty() ? Value::MakeUndefined("last") : items.back();
+  if (!call.value.IsTrue()) return EndOfNothing(call.value, "last");
+  if (call.value.is_sequence()) return call.value.list().back();
+  if (call.value.is_dict()) return std::prev(call.value.dict().end())->first;
+  if (call.value.is_string()) {
+    return CodePointAt(call.value.string(), call.value.string().size() - 1);
+  }
+  return Fault(call.value.TypeName(), " cannot be iterated");
 }
 Result ListFilter(const FilterCall& call) {
-  ASSIGN_OR_RETURN(List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(List items, ChargedItems(call.value, call.budget));
   return Value::Of(std::move(items));
 }
 
@@ -197,7 +219,7 @@ Result Reverse(const FilterCall& call) {
   if (call.value.is_string()) {
     return GetSlice(call.value, Value::MakeNone(), Value::MakeNone(), Value::Of(int64_t{-1}));
   }
-  ASSIGN_OR_RETURN(List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(List items, ChargedItems(call.value, call.budget));
   std::ranges::reverse(items);
   const bool list = call.value.is_ordered(Value::Order::kGenerator);
   return Value::Of(std::move(items), list ? Value::Order::kList : Value::Order::kGenerator);
@@ -207,6 +229,7 @@ Result Items(const FilterCall& call) {
   List out;
   if (!call.value.is_undefined()) {
     if (!call.value.is_dict()) return Fault("items of ", call.value.TypeName());
+    RETURN_IF_ERROR(call.budget->ChargeItems(kItemsOfPair * call.value.dict().size()));
     for (const auto& [key, value] : call.value.dict()) {
       out.push_back(Value::Of(List{key, value}, Value::Order::kTuple));
     }
@@ -246,16 +269,33 @@ Result Indent(const FilterCall& call) {
   return Value::Of(std::move(out), call.value.is_safe());
 }
 
+// Python rounds no double to more digits behind the point, or to more before it.
+constexpr int64_t kMostDigits = 323, kLeastDigits = -308;
+
 // Rounds halves of the decimal notation to even, as Python does.
 double RoundHalfEven(double value, int64_t digits) {
-  if (!std::isfinite(value) || digits > 22) return value;
+  if (!std::isfinite(value) || digits > kMostDigits) return value;
+  if (digits < kLeastDigits) return std::copysign(0.0, value);
   if (digits < 0) {
     const double unit = std::pow(10.0, static_cast<double>(-digits));
     return std::nearbyint(value / unit) * unit;
   }
-  char text[512];
+  char text[1024];
   std::snprintf(text, sizeof text, "%.*f", static_cast<int>(digits), value);
   return std::strtod(text, nullptr);
+}
+
+// To a multiple of 10 ** -digits, halves to even.
+Result RoundInteger(int64_t value, int64_t digits) {
+  if (digits < -19) return Value::Of(int64_t{0});  // half of 10 ** 20 is outside 64 bits
+  __int128 unit = 1;
+  for (; digits < 0; ++digits) unit *= 10;
+  __int128 quotient = value / unit;
+  const __int128 rest = value % unit, twice = (rest < 0 ? -rest : rest) * 2;
+  if (twice > unit || (twice == unit && quotient % 2 != 0)) quotient += value < 0 ? -1 : 1;
+  const __int128 rounded = quotient * unit;
+  if (rounded != static_cast<int64_t>(rounded)) return Fault("integer out of range");
+  return Value::Of(static_cast<int64_t>(rounded));
 }
 
 Result Round(const FilterCall& call) {
@@ -264,13 +304,17 @@ Result Round(const FilterCall& call) {
   ASSIGN_OR_RETURN(const int64_t digits, call.Int(0, 0));
   const std::string method = call.Text(1, "common");
   if (method == "common") {
-    if (value.is_float()) return Value::Of(RoundHalfEven(value.AsDouble(), digits));
-    if (digits >= 0) return Value::Of(*value.AsInt());
-    return Value::Of(static_cast<int64_t>(RoundHalfEven(value.AsDouble(), digits)));
+    if (!value.is_float()) return RoundInteger(*value.AsInt(), digits);
+    const double rounded = RoundHalfEven(value.AsDouble(), digits);
+    if (std::isfinite(value.AsDouble()) && !std::isfinite(rounded)) {
+      return Fault("round: the number is out of range");
+    }
+    return Value::Of(rounded);
   }
   if (method != "ceil" && method != "floor") return Fault("round: method is common, ceil or floor");
   const double unit = std::pow(10.0, static_cast<double>(digits));
   const double scaled = value.AsDouble() * unit;
+  if (unit == 0 || !std::isfinite(scaled)) return Fault("round: the number is out of range");
   return Value::Of((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
 }
 
@@ -278,9 +322,10 @@ Result Truncate(const FilterCall& call) {
   const std::string end = call.Text(2, "...");
   ASSIGN_OR_RETURN(const int64_t length, call.Int(0, 255));
   ASSIGN_OR_RETURN(const int64_t leeway, call.Int(3, 5));
-  const int64_t room = length - CountCodePoints(end);
-  if (room < 0 || leeway < 0) return Fault("truncate: the length is too small");
-  const int64_t size = LengthOf(call.value);
+  const int64_t end_size = CountCodePoints(end);
+  if (length < end_size || leeway < 0) return Fault("truncate: the length is too small");
+  const int64_t room = length - end_size;
+  ASSIGN_OR_RETURN(const int64_t size, LengthOf(call.value));
   if (size >= 0 && size - leeway <= length) return call.value;
   if (!call.value.is_string()) return Fault("truncate of ", call.value.TypeName());
   const std::string& text = call.value.string();
@@ -364,8 +409,9 @@ Result MapText(const FilterCall& call) {
   return Value::Of(kMap(ToString(call.value)), call.value.is_safe());
 }
 
-// How much of the value a filter reads.
-enum class Reads : uint8_t { kNothing, kItems, kParts };
+// A filter is charged for these before it runs, each with the ones before it. Filters of lists
+// charge the items that they read.
+enum class Reads : uint8_t { kNothing, kArguments, kText, kParts };
 
 struct NamedFilter {
   std::string_view name;
@@ -378,44 +424,44 @@ struct NamedFilter {
 const std::vector<NamedFilter>& Filters() {
   static const auto& filters = *new std::vector<NamedFilter>{
       {"abs", Abs, Reads::kNothing, {}},
-      {"attr", Attr, Reads::kNothing, {"name"}},
-      {"batch", FilterBatch, Reads::kItems, {"linecount", "fill_with"}},
+      {"attr", Attr, Reads::kText, {"name"}},
+      {"batch", FilterBatch, Reads::kArguments, {"linecount", "fill_with"}},
       {"capitalize", MapText<Capitalize>, Reads::kParts, {}},
       {"center", Center, Reads::kParts, {"width"}},
-      {"count", Length, Reads::kNothing, {}},
+      {"count", Length, Reads::kText, {}},
       {"d", Default, Reads::kNothing, {"default_value", "boolean"}},
       {"default", Default, Reads::kNothing, {"default_value", "boolean"}},
       {"dictsort", FilterDictSort, Reads::kParts, {"case_sensitive", "by", "reverse"}},
       {"e", Escape, Reads::kParts, {}},
       {"escape", Escape, Reads::kParts, {}},
-      {"first", First, Reads::kNothing, {}},
-      {"float", FloatFilter, Reads::kNothing, {"default"}},
+      {"first", First, Reads::kText, {}},
+      {"float", FloatFilter, Reads::kText, {"default"}},
       {"forceescape", ForceEscape, Reads::kParts, {}},
       {"format", FormatFilter, Reads::kParts, {}, true},
       {"groupby", FilterGroupBy, Reads::kParts, {"attribute", "default", "case_sensitive"}},
       {"indent", Indent, Reads::kParts, {"width", "first", "blank"}},
-      {"int", IntFilter, Reads::kNothing, {"default", "base"}},
-      {"items", Items, Reads::kItems, {}},
-      {"join", FilterJoin, Reads::kItems, {"d", "attribute"}},
-      {"last", Last, Reads::kNothing, {}},
-      {"length", Length, Reads::kNothing, {}},
-      {"list", ListFilter, Reads::kItems, {}},
+      {"int", IntFilter, Reads::kText, {"default", "base"}},
+      {"items", Items, Reads::kArguments, {}},
+      {"join", FilterJoin, Reads::kArguments, {"d", "attribute"}},
+      {"last", Last, Reads::kText, {}},
+      {"length", Length, Reads::kText, {}},
+      {"list", ListFilter, Reads::kArguments, {}},
       {"lower", MapText<ToLower>, Reads::kParts, {}},
-      {"map", FilterMap, Reads::kItems, {}, true},
+      {"map", FilterMap, Reads::kArguments, {}, true},
       {"max", FilterMax, Reads::kParts, {"case_sensitive", "attribute"}},
       {"min", FilterMin, Reads::kParts, {"case_sensitive", "attribute"}},
-      {"reject", FilterReject, Reads::kItems, {}, true},
-      {"rejectattr", FilterRejectAttr, Reads::kItems, {}, true},
+      {"reject", FilterReject, Reads::kArguments, {}, true},
+      {"rejectattr", FilterRejectAttr, Reads::kArguments, {}, true},
       {"replace", ReplaceFilter, Reads::kParts, {"old", "new", "count"}},
-      {"reverse", Reverse, Reads::kItems, {}},
-      {"round", Round, Reads::kNothing, {"precision", "method"}},
+      {"reverse", Reverse, Reads::kText, {}},
+      {"round", Round, Reads::kText, {"precision", "method"}},
       {"safe", Safe, Reads::kParts, {}},
-      {"select", FilterSelect, Reads::kItems, {}, true},
-      {"selectattr", FilterSelectAttr, Reads::kItems, {}, true},
-      {"slice", FilterSlice, Reads::kItems, {"slices", "fill_with"}},
+      {"select", FilterSelect, Reads::kArguments, {}, true},
+      {"selectattr", FilterSelectAttr, Reads::kArguments, {}, true},
+      {"slice", FilterSlice, Reads::kArguments, {"slices", "fill_with"}},
       {"sort", FilterSort, Reads::kParts, {"reverse", "case_sensitive", "attribute"}},
       {"string", StringFilter, Reads::kParts, {}},
-      {"sum", FilterSum, Reads::kItems, {"attribute", "start"}},
+      {"sum", FilterSum, Reads::kArguments, {"attribute", "start"}},
       {"title", TitleFilter, Reads::kParts, {}},
       {"tojson",
        ToJsonFilter,
@@ -462,10 +508,12 @@ absl::StatusOr<Value> ApplyFilter(std::string_view name, const Value& value, con
                                   Budget* budget) {
   const NamedFilter* const filter = FindFilter(name);
   if (filter == nullptr) {
-    return Fault("filter '", name.substr(0, 40), "' is not supported");
+    return Fault("filter '", Shortened(name), "' is not supported");
   }
-  const bool items = filter->reads != Reads::kNothing && value.is_sequence();
-  if (items) RETURN_IF_ERROR(budget->ChargeItems(value.list().size()));
+  if (filter->reads >= Reads::kArguments) RETURN_IF_ERROR(ChargeArguments(args, budget));
+  if (filter->reads >= Reads::kText && value.is_string()) {
+    RETURN_IF_ERROR(budget->ChargeText(value.string().size()));
+  }
   if (filter->reads == Reads::kParts) RETURN_IF_ERROR(budget->Charge(value.weight()));
   FilterCall call{value, {}, args, budget};
   RETURN_IF_ERROR(Bind(*filter, args, &call));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/status_macros.h"
 #include "server/text/jinja/values/callable.h"
+#include "server/text/jinja/values/charges.h"
 #include "server/text/jinja/values/dict.h"
 #include "server/text/jinja/values/fault.h"
 #include "server/text/jinja/values/format.h"
@@ -61,9 +62,7 @@ absl::StatusOr<Dict> MakeDict(const std::string& name, const Arguments& args) {
     }
   }
   for (const auto& [key, value] : args.named) out.Set(key, value);
-  for (const auto& [key, value] : out) {
-    if (value.is_namespace()) return Fault("a namespace within another value is not supported");
-  }
+  for (const auto& [key, value] : out) RETURN_IF_ERROR(CheckStorable(value));
   return out;
 }
 

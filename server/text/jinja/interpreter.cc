@@ -15,6 +15,7 @@
 #include "server/text/jinja/value_tests.h"
 #include "server/text/jinja/values/access.h"
 #include "server/text/jinja/values/callable.h"
+#include "server/text/jinja/values/charges.h"
 #include "server/text/jinja/values/dict.h"
 #include "server/text/jinja/values/fault.h"
 #include "server/text/jinja/values/format.h"
@@ -31,10 +32,16 @@ constexpr int kMaxStackDepth = 1200;
 
 enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
-// A namespace within a value could contain itself.
-absl::Status CheckStorable(const Value& value) {
-  return value.is_namespace() ? Fault("a namespace within another value is not supported")
-                              : absl::OkStatus();
+absl::Status TooDeep(const char* what) {
+  return Fault(what, " called deeper than ", kMaxMacroDepth);
+}
+
+Value MacroValue(const MacroStatement& macro, const std::shared_ptr<Scope>& scope) {
+  auto callable = std::make_shared<Callable>();
+  callable->name = macro.name;
+  callable->macro = &macro;
+  callable->scope = scope;
+  return Value::Of(std::shared_ptr<const Callable>(std::move(callable)));
 }
 
 // Counts up while it lives.
@@ -126,10 +133,10 @@ class Interpreter {
       case Statement::Kind::kFor: return ExecuteFor(statement);
       case Statement::Kind::kSet: RETURN_IF_ERROR(ExecuteSet(statement)); break;
       case Statement::Kind::kMacro:
-        scope_->Set(statement.macro->name, MacroValue(*statement.macro));
+        scope_->Set(statement.macro->name, MacroValue(*statement.macro, scope_));
         break;
       case Statement::Kind::kCall: {
-        const Value caller = MacroValue(*statement.macro);
+        const Value caller = MacroValue(*statement.macro, scope_);
         ASSIGN_OR_RETURN(const Value text, EvaluateCall(*statement.expression, &caller));
         RETURN_IF_ERROR(Print(text));
         break;
@@ -161,11 +168,12 @@ class Interpreter {
       scope_->Set(target.name, value);
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(const List parts, Iterate(value));
+    ASSIGN_OR_RETURN(const List parts, ChargedItems(value, &budget_));
     if (parts.size() != target.parts.size()) {
       return Fault(parts.size(), " values for ", target.parts.size(), " names");
     }
     for (size_t i = 0; i < parts.size(); ++i) {
+      RETURN_IF_ERROR(budget_.Charge(1));
       RETURN_IF_ERROR(Assign(target.parts[i], parts[i]));
     }
     return absl::OkStatus();
@@ -181,20 +189,35 @@ class Interpreter {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<List> LoopItems(const Statement& statement, const Value& value) {
-    ASSIGN_OR_RETURN(List items, Iterate(value));
-    RETURN_IF_ERROR(budget_.ChargeItems(items.size()));
-    if (statement.condition == nullptr) return items;
-    List kept;
-    for (Value& item : items) {
-      const std::shared_ptr<Scope> outer = Enter(scope_);
-      const absl::Status status = Assign(statement.target, item);
-      Result passes = status.ok() ? Evaluate(*statement.condition) : Result(status);
-      scope_ = outer;
-      RETURN_IF_ERROR(passes.status());
-      if (passes->IsTrue()) kept.push_back(std::move(item));
+  absl::StatusOr<bool> Passes(const Statement& statement, const Value& item,
+                              const std::shared_ptr<Scope>& around) {
+    const std::shared_ptr<Scope> outer = Enter(around);
+    const absl::Status status = Assign(statement.target, item);
+    const Result passes = status.ok() ? Evaluate(*statement.condition) : Result(status);
+    scope_ = outer;
+    RETURN_IF_ERROR(passes.status());
+    return passes->IsTrue();
+  }
+
+  // Gives `loop` the items that it visits. It may be asked for more of them only while it runs.
+  absl::Status SetItems(const Statement& statement, const Value& value, Loop* loop) {
+    ASSIGN_OR_RETURN(List items, ChargedItems(value, &budget_));
+    if (statement.condition == nullptr) {
+      loop->items = std::move(items);
+      return absl::OkStatus();
     }
-    return kept;
+    loop->read_next = [this, loop, &statement, around = scope_, items = std::move(items),
+                       next = size_t{0}]() mutable -> absl::StatusOr<bool> {
+      while (next < items.size()) {
+        const Value item = items[next++];
+        ASSIGN_OR_RETURN(const bool passes, Passes(statement, item, around));
+        if (!passes) continue;
+        loop->items.push_back(item);
+        return true;
+      }
+      return false;
+    };
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Flow> ExecuteFor(const Statement& statement) {
@@ -204,28 +227,37 @@ class Interpreter {
 
   absl::StatusOr<Flow> RunLoop(const Statement& statement, const Value& value, int loop_depth) {
     auto loop = std::make_shared<Loop>();
-    ASSIGN_OR_RETURN(loop->items, LoopItems(statement, value));
+    RETURN_IF_ERROR(SetItems(statement, value, loop.get()));
     loop->depth = loop_depth;
     loop->recursive = statement.recursive ? &statement : nullptr;
     loop->scope = scope_;
     auto callable = std::make_shared<Callable>();
     callable->name = "loop";
     callable->loop = loop;
+    callable->depth = value.depth();
     const Value shown = Value::Of(std::shared_ptr<const Callable>(std::move(callable)));
-    // jinja2 takes the else of a loop unless a turn came to its end.
+    const absl::StatusOr<bool> ended = TakeTurns(statement, shown, loop.get());
+    loop->read_next = nullptr;
+    RETURN_IF_ERROR(ended.status());
+    return *ended ? Flow::kNext : ExecuteInner(statement.otherwise);
+  }
+
+  // Whether a turn came to its end: else jinja2 takes the else of the loop.
+  absl::StatusOr<bool> TakeTurns(const Statement& statement, const Value& shown, Loop* loop) {
     bool ended = false;
-    for (; loop->index < static_cast<int64_t>(loop->items.size()); ++loop->index) {
+    for (;; ++loop->index) {
+      ASSIGN_OR_RETURN(const int64_t known, ReadItems(loop, loop->index + 1));
+      if (loop->index >= known) return ended;
       const std::shared_ptr<Scope> outer = Enter(scope_);
       scope_->Set("loop", shown);
       const absl::Status status = Assign(statement.target, loop->items[loop->index]);
       const absl::StatusOr<Flow> flow =
           status.ok() ? Execute(statement.body) : absl::StatusOr<Flow>(status);
       scope_ = outer;
-      if (!flow.ok()) return flow;
-      if (*flow == Flow::kBreak) break;
+      RETURN_IF_ERROR(flow.status());
+      if (*flow == Flow::kBreak) return ended;
       ended = ended || *flow == Flow::kNext;
     }
-    return ended ? Flow::kNext : ExecuteInner(statement.otherwise);
   }
 
   absl::Status ExecuteSet(const Statement& statement) {
@@ -278,17 +310,8 @@ class Interpreter {
     place_ = expression.place;
     ASSIGN_OR_RETURN(Value value, EvaluateKind(expression));
     if (expression.kind == Kind::kVariable || expression.kind == Kind::kConstant) return value;
-    if (value.depth() > kMaxDepth) {
-      return Fault("values nested deeper than ", kMaxDepth);
-    }
-    if (value.is_string()) {
-      RETURN_IF_ERROR(budget_.CheckText(value.string().size()));
-      if (expression.kind != Kind::kAttribute) {
-        RETURN_IF_ERROR(budget_.ChargeText(value.string().size()));
-      }
-    } else if (value.is_sequence()) {
-      RETURN_IF_ERROR(budget_.ChargeItems(value.list().size()));
-    }
+    if (expression.kind == Kind::kAttribute && value.is_string()) return value;
+    RETURN_IF_ERROR(ChargeResult(value, &budget_));
     return value;
   }
 
@@ -302,7 +325,6 @@ class Interpreter {
       case Kind::kList:
       case Kind::kTuple: {
         ASSIGN_OR_RETURN(List items, EvaluateAll(e.operands, 0));
-        for (const Value& item : items) RETURN_IF_ERROR(CheckStorable(item));
         return Value::Of(std::move(items),
                          e.kind == Kind::kTuple ? Value::Order::kTuple : Value::Order::kList);
       }
@@ -333,6 +355,7 @@ class Interpreter {
         ASSIGN_OR_RETURN(const Value key, Evaluate(*e.operands[1]));
         if (object.is_string()) RETURN_IF_ERROR(budget_.ChargeText(object.string().size()));
         place_ = e.place;
+        RETURN_IF_ERROR(budget_.Charge(key.weight() - 1));  // to hash it
         return GetItem(object, key);
       }
       case Kind::kSlice: return EvaluateSlice(e);
@@ -378,12 +401,13 @@ class Interpreter {
     }
     if (e.more_arguments != nullptr) {
       ASSIGN_OR_RETURN(const Value more, Evaluate(*e.more_arguments));
-      ASSIGN_OR_RETURN(const List items, Iterate(more));
+      ASSIGN_OR_RETURN(const List items, ChargedItems(more, &budget_));
       args.positional.insert(args.positional.end(), items.begin(), items.end());
     }
     if (e.more_keywords != nullptr) {
       ASSIGN_OR_RETURN(const Value more, Evaluate(*e.more_keywords));
       if (!more.is_dict()) return Fault("** needs a dict");
+      RETURN_IF_ERROR(budget_.ChargeItems(kItemsOfPair * more.dict().size()));
       for (const auto& [key, value] : more.dict()) {
         if (!key.is_string()) return Fault("** needs names as keys");
         args.named.emplace_back(key.string(), value);
@@ -397,7 +421,7 @@ class Interpreter {
     for (size_t i = 0; i < e.operands.size(); i += 2) {
       ASSIGN_OR_RETURN(Value key, Evaluate(*e.operands[i]));
       ASSIGN_OR_RETURN(Value value, Evaluate(*e.operands[i + 1]));
-      RETURN_IF_ERROR(CheckStorable(value));
+      RETURN_IF_ERROR(budget_.Charge(key.weight() - 1));  // to hash it
       const std::string type = key.TypeName();
       if (!members.Set(std::move(key), std::move(value))) {
         return Fault(type, " cannot be a key of a dict");
@@ -428,10 +452,7 @@ class Interpreter {
     for (size_t i = 1; i < e.operands.size(); ++i) {
       ASSIGN_OR_RETURN(const Value next, Evaluate(*e.operands[i]));
       place_ = e.place;
-      ASSIGN_OR_RETURN(sum, Add(sum, next));
-      if (!sum.is_string()) continue;
-      RETURN_IF_ERROR(budget_.CheckText(sum.string().size()));
-      RETURN_IF_ERROR(budget_.ChargeText(sum.string().size()));
+      ASSIGN_OR_RETURN(sum, Add(sum, next, &budget_));
     }
     return sum;
   }
@@ -463,14 +484,6 @@ class Interpreter {
 
   // --- calls ---
 
-  Value MacroValue(const MacroStatement& macro) const {
-    auto callable = std::make_shared<Callable>();
-    callable->name = macro.name;
-    callable->macro = &macro;
-    callable->scope = scope_;
-    return Value::Of(std::shared_ptr<const Callable>(std::move(callable)));
-  }
-
   // `caller` is of a call block, else null.
   Result EvaluateCall(const Expression& e, const Value* caller) {
     ASSIGN_OR_RETURN(const Value callee, Evaluate(*e.operands[0]));
@@ -481,7 +494,10 @@ class Interpreter {
     if (callable == nullptr) return Fault(callee.TypeName(), " cannot be called");
     if (callable->macro != nullptr) return CallMacro(*callable, std::move(args));
     if (callable->loop != nullptr) return CallLoop(*callable->loop, args);
-    if (callable->object.is_undefined()) return CallFunction(callable->name, args, now_);
+    if (callable->object.is_undefined()) {
+      RETURN_IF_ERROR(ChargeArguments(args, &budget_));
+      return CallFunction(callable->name, args, now_);
+    }
     return CallMethod(callable->name, callable->object, args, &budget_);
   }
 
@@ -502,10 +518,6 @@ class Interpreter {
     return Value::Of(std::move(text));
   }
 
-  static absl::Status TooDeep(const std::string& what) {
-    return Fault(what, " called deeper than ", kMaxMacroDepth);
-  }
-
   Result CallMacro(const Callable& callable, Arguments args) {
     const Deeper deeper(&calls_);
     if (calls_ > kMaxMacroDepth) return TooDeep("macros");
@@ -513,6 +525,9 @@ class Interpreter {
     if (defined_in == nullptr) {
       return Fault("macro '", callable.name, "' is called outside of its block");
     }
+    // Each parameter is looked for among the named arguments, and among those that are set.
+    const size_t parameters = callable.macro->parameters.size();
+    RETURN_IF_ERROR(budget_.ChargeItems(parameters * (parameters + args.named.size())));
     const std::shared_ptr<Scope> caller = Enter(defined_in);
     const absl::Status bound = BindArguments(*callable.macro, std::move(args), scope_.get(),
                                              [this](const Expression& e) { return Evaluate(e); });

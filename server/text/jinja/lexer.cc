@@ -2,18 +2,70 @@
 #include "server/text/jinja/lexer.h"
 
 #include <algorithm>
+#include <charconv>
 
+#include <utf8proc.h>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/text/jinja/values/text.h"
 #include "server/text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {
 
-bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsOctal(char c) { return c >= '0' && c <= '7'; }
-bool IsNameStart(char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+// Bytes of the white space at `at`, of Unicode's as in Python; 0 if there is none.
+size_t SpaceAt(std::string_view text, size_t at) {
+  if (at >= text.size()) return 0;
+  const CodePoint c = DecodeUtf8(text.data() + at);
+  return IsPythonSpace(c.value) ? static_cast<size_t>(c.size) : 0;
+}
+
+// Bytes of the character at `at` if it may be in a name, as Python has it, or begin one; else 0.
+size_t NameCharAt(std::string_view text, size_t at, bool begins) {
+  if (at >= text.size()) return 0;
+  const CodePoint c = DecodeUtf8(text.data() + at);
+  const auto size = static_cast<size_t>(c.size);
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c.value))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_NL: return size;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ND: return begins ? 0 : size;
+    case UTF8PROC_CATEGORY_PC: return begins && c.value != '_' ? 0 : size;
+    default: return 0;
+  }
+}
+
+// An integer in hexadecimal, octal or binary notation; npos as the end if there are no digits.
+struct PrefixedInteger {
+  size_t end;
+  std::string decimal;
+};
+PrefixedInteger ReadPrefixed(std::string_view text, size_t begin) {
+  const char letter = begin + 1 < text.size() ? static_cast<char>(text[begin + 1] | 0x20) : '\0';
+  const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+  if (text[begin] != '0' || base == 0) return {text.npos, ""};
+  size_t end = begin + 2;
+  std::string digits;
+  for (; end < text.size() && (absl::ascii_isalnum(text[end]) || text[end] == '_'); ++end) {
+    if (text[end] != '_') digits += text[end];
+  }
+  int64_t value = 0;
+  const char* const last = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), last, value, base);
+  if (digits.empty() || read.ptr != last) return {text.npos, ""};
+  // One that does not fit becomes a number that the parser refuses.
+  return {end, read.ec == std::errc() ? absl::StrCat(value) : std::string(20, '9')};
+}
 
 // Line ends become \n, and the one at the very end is not part of the template.
 std::string NormalizeLines(const std::string& source) {
@@ -64,6 +116,9 @@ class Lexer {
     if (const size_t last = skipped.rfind('\n'); last != skipped.npos) line_begin_ = at_ + last + 1;
     at_ += count;
   }
+  void SkipSpace() {
+    while (const size_t space = SpaceAt(in_, at_)) Skip(space);
+  }
   void Add(Token::Kind kind, std::string text) { AddFrom(at_, kind, std::move(text)); }
   // Of a token that began at `begin` in this line.
   void AddFrom(size_t begin, Token::Kind kind, std::string text) {
@@ -86,11 +141,11 @@ class Lexer {
   void AddTextBefore(size_t tag, char kind, char sign) {
     std::string_view text = in_.substr(at_, tag - at_);
     if (sign == '-') {
-      while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);
+      text = Strip(text, Side::kRight);
     } else if (sign != '+' && kind != '{') {
       const size_t line_begin = text.rfind('\n') + 1;  // 0 without a line end
       if ((line_begin > 0 || at_line_start_) &&
-          text.find_first_not_of(" \t\v\f", line_begin) == text.npos) {
+          Strip(text.substr(line_begin), Side::kBoth).empty()) {
         text = text.substr(0, line_begin);
       }
     }
@@ -120,7 +175,7 @@ class Lexer {
     Skip(end.size() + (strips || keeps));
     const size_t begin = at_;
     if (strips) {
-      while (at_ < in_.size() && IsSpace(in_[at_])) Skip(1);
+      SkipSpace();
     } else if (!keeps && end != "}}" && Follows("\n")) {
       Skip(1);
     }
@@ -138,16 +193,14 @@ class Lexer {
 
   bool IsRaw() const {
     size_t i = at_;
-    while (i < in_.size() && IsSpace(in_[i])) ++i;
-    if (!in_.substr(i).starts_with("raw")) return false;
-    i += 3;
-    return i >= in_.size() || !(IsNameStart(in_[i]) || IsDigit(in_[i]));
+    while (const size_t space = SpaceAt(in_, i)) i += space;
+    return in_.substr(i).starts_with("raw") && NameCharAt(in_, i + 3, /*begins=*/false) == 0;
   }
 
   absl::Status ReadRaw() {
     while (!Follows("raw")) Skip(1);
     Skip(3);
-    while (at_ < in_.size() && IsSpace(in_[at_])) Skip(1);
+    SkipSpace();
     // The line end after the opening tag stays, unlike after any other block.
     if (Follows("-%}")) {
       SkipTagEnd("%}");
@@ -161,11 +214,11 @@ class Lexer {
       size_t i = tag + 2;
       const char sign = i < in_.size() ? in_[i] : '\0';
       if (sign == '-' || sign == '+') ++i;
-      while (i < in_.size() && IsSpace(in_[i])) ++i;
+      while (const size_t space = SpaceAt(in_, i)) i += space;
       if (!in_.substr(i).starts_with("endraw")) continue;
       AddTextBefore(tag, '%', sign);
       Skip(i + 6 - at_);
-      while (at_ < in_.size() && IsSpace(in_[at_])) Skip(1);
+      SkipSpace();
       return SkipTagEnd("%}") ? absl::OkStatus() : Fault("endraw without an end of its tag");
     }
     return Fault("raw without endraw");
@@ -174,13 +227,13 @@ class Lexer {
   absl::Status ReadInside(std::string_view end) {
     std::string open;  // brackets; inside them the characters of a tag's end do not end it
     while (at_ < in_.size()) {
-      if (IsSpace(in_[at_])) {
-        Skip(1);
+      if (SpaceAt(in_, at_) > 0) {
+        SkipSpace();
       } else if (open.empty() && SkipTagEnd(end)) {
         return absl::OkStatus();
-      } else if (IsNameStart(in_[at_])) {
+      } else if (NameCharAt(in_, at_, /*begins=*/true) > 0) {
         const size_t begin = at_;
-        while (at_ < in_.size() && (IsNameStart(in_[at_]) || IsDigit(in_[at_]))) ++at_;
+        while (const size_t size = NameCharAt(in_, at_, /*begins=*/false)) at_ += size;
         AddFrom(begin, Token::Kind::kName, std::string(in_.substr(begin, at_ - begin)));
       } else if (IsDigit(in_[at_])) {
         ReadNumber();
@@ -195,17 +248,22 @@ class Lexer {
 
   void ReadNumber() {
     const size_t begin = at_;
+    if (const PrefixedInteger prefixed = ReadPrefixed(in_, at_); prefixed.end != in_.npos) {
+      at_ = prefixed.end;
+      return AddFrom(begin, Token::Kind::kInteger, prefixed.decimal);
+    }
+    const bool index = begin > 0 && in_[begin - 1] == '.';  // x.0.1 has two of them
     const auto digits = [this] {
       while (at_ < in_.size() && (IsDigit(in_[at_]) || in_[at_] == '_')) ++at_;
     };
     digits();
     bool is_float = false;
-    if (Follows(".") && at_ + 1 < in_.size() && IsDigit(in_[at_ + 1])) {
+    if (!index && Follows(".") && at_ + 1 < in_.size() && IsDigit(in_[at_ + 1])) {
       is_float = true;
       ++at_;
       digits();
     }
-    if (Follows("e") || Follows("E")) {
+    if (!index && (Follows("e") || Follows("E"))) {
       const size_t sign = at_ + 1 < in_.size() && (in_[at_ + 1] == '+' || in_[at_ + 1] == '-');
       if (at_ + 1 + sign < in_.size() && IsDigit(in_[at_ + 1 + sign])) {
         is_float = true;
@@ -293,8 +351,8 @@ class Lexer {
     }
     const char c = in_[at_];
     if (std::string_view("+-*/%~<>=.:|,()[]{}").find(c) == std::string_view::npos) {
-      return Fault(
-          absl::StrCat("character '", absl::string_view(&in_[at_], 1), "' is not expected"));
+      const absl::string_view character(&in_[at_], CodePointEnd(in_, at_) - at_);
+      return Fault(absl::StrCat("character '", character, "' is not expected"));
     }
     if (c == '(' || c == '[' || c == '{') open->push_back(c);
     if (c == ')' || c == ']' || c == '}') {

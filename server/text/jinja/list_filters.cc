@@ -1,5 +1,6 @@
 // The filters of lists: they sort, group, pick and join.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "server/text/jinja/filter_call.h"
 #include "server/text/jinja/filters.h"
 #include "server/text/jinja/value_tests.h"
+#include "server/text/jinja/values/charges.h"
 #include "server/text/jinja/values/dict.h"
 #include "server/text/jinja/values/fault.h"
 #include "server/text/jinja/values/format.h"
@@ -21,28 +23,35 @@ using Result = absl::StatusOr<Value>;
 Value Generator(List items) { return Value::Of(std::move(items), Value::Order::kGenerator); }
 
 // The key of sorting, grouping and the like: the item or its part, text without its case.
-Result KeyOf(const Value& item, const Value* attribute, bool case_sensitive) {
+Result KeyOf(const Value& item, const Value* attribute, bool case_sensitive, Budget* budget) {
   Value key = item;
   if (attribute != nullptr && !attribute->is_none()) {
-    ASSIGN_OR_RETURN(key, GetPath(item, *attribute));
+    ASSIGN_OR_RETURN(key, GetPath(item, *attribute, budget));
   }
+  RETURN_IF_ERROR(budget->Charge(key.weight()));
   if (!case_sensitive && key.is_string()) return Value::Of(ToLower(key.string()));
   return key;
 }
 
-absl::StatusOr<List> KeysOf(const List& items, const Value* attribute, bool case_sensitive) {
+absl::StatusOr<List> KeysOf(const List& items, const Value* attribute, bool case_sensitive,
+                            Budget* budget) {
   List keys;
   for (const Value& item : items) {
-    ASSIGN_OR_RETURN(Value key, KeyOf(item, attribute, case_sensitive));
+    ASSIGN_OR_RETURN(Value key, KeyOf(item, attribute, case_sensitive, budget));
     keys.push_back(std::move(key));
   }
   return keys;
 }
 
 // Positions of `keys` in stable order.
-absl::StatusOr<std::vector<size_t>> OrderOf(const List& keys, bool reverse) {
+absl::StatusOr<std::vector<size_t>> OrderOf(const List& keys, bool reverse, Budget* budget) {
   std::vector<size_t> order(keys.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  // A key takes part in about log2 of their number of comparisons. Those of short ones are cheap.
+  for (const Value& key : keys) {
+    const int64_t cost = (key.weight() - 1) * std::max(key.depth(), 1);
+    RETURN_IF_ERROR(budget->Charge(cost * std::bit_width(keys.size())));
+  }
   for (size_t i = 1; i < keys.size(); ++i) {
     RETURN_IF_ERROR(Compare(keys[i - 1], keys[i]).status());
   }
@@ -60,9 +69,9 @@ List Picked(const List& items, const std::vector<size_t>& order) {
 }
 
 Result Extreme(const FilterCall& call, int wanted) {
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   if (items.empty()) return Value::MakeUndefined("of an empty list");
-  ASSIGN_OR_RETURN(const List keys, KeysOf(items, call.arguments[1], call.Flag(0)));
+  ASSIGN_OR_RETURN(const List keys, KeysOf(items, call.arguments[1], call.Flag(0), call.budget));
   size_t best = 0;
   for (size_t i = 1; i < items.size(); ++i) {
     ASSIGN_OR_RETURN(const int order, Compare(keys[i], keys[best]));
@@ -82,7 +91,7 @@ Arguments Rest(const Arguments& args, size_t count) {
 // Items for which a test, or truth, equals `wanted`; of a part of the item if `by_attribute`.
 Result SelectIf(const FilterCall& call, bool by_attribute, bool wanted) {
   if (!call.value.IsTrue()) return Generator({});
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   const Arguments& given = call.given;
   const size_t name_at = by_attribute ? 1 : 0;
   if (given.positional.size() < name_at) return Fault("selectattr needs an attribute");
@@ -94,7 +103,7 @@ Result SelectIf(const FilterCall& call, bool by_attribute, bool wanted) {
     RETURN_IF_ERROR(call.budget->Charge(1));
     Value subject = item;
     if (by_attribute) {
-      ASSIGN_OR_RETURN(subject, GetPath(item, given.positional[0]));
+      ASSIGN_OR_RETURN(subject, GetPath(item, given.positional[0], call.budget));
     }
     bool passes = subject.IsTrue();
     if (has_test) {
@@ -115,7 +124,7 @@ Result MapAttribute(const FilterCall& call, const List& items, const Value& attr
   List out;
   for (const Value& item : items) {
     RETURN_IF_ERROR(call.budget->Charge(1));
-    ASSIGN_OR_RETURN(Value part, GetPath(item, attribute));
+    ASSIGN_OR_RETURN(Value part, GetPath(item, attribute, call.budget));
     const bool missing = part.is_undefined() && otherwise != nullptr && !otherwise->is_none();
     out.push_back(missing ? *otherwise : std::move(part));
   }
@@ -125,14 +134,14 @@ Result MapAttribute(const FilterCall& call, const List& items, const Value& attr
 }  // namespace
 
 Result FilterJoin(const FilterCall& call) {
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   const std::string between = call.arguments[0] == nullptr ? "" : ToString(*call.arguments[0]);
   std::string out;
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out += between;
     Value part = items[i];
     if (call.Has(1)) {
-      ASSIGN_OR_RETURN(part, GetPath(items[i], *call.arguments[1]));
+      ASSIGN_OR_RETURN(part, GetPath(items[i], *call.arguments[1], call.budget));
     }
     RETURN_IF_ERROR(call.budget->Charge(part.weight()));
     out += ToString(part);
@@ -142,23 +151,27 @@ Result FilterJoin(const FilterCall& call) {
 }
 
 Result FilterSort(const FilterCall& call) {
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   List keys;
   if (call.Has(2) && call.arguments[2]->is_string()) {
     // Several attributes with commas between them.
+    List attributes;
+    RETURN_IF_ERROR(call.budget->ChargeItems(call.arguments[2]->string().size()));
+    for (const std::string_view name : Split(call.arguments[2]->string(), ",", -1)) {
+      attributes.push_back(Value::Of(std::string(name)));
+    }
     for (const Value& item : items) {
       List parts;
-      for (const std::string_view name : Split(call.arguments[2]->string(), ",", -1)) {
-        const Value attribute = Value::Of(std::string(name));
-        ASSIGN_OR_RETURN(Value key, KeyOf(item, &attribute, call.Flag(1)));
+      for (const Value& attribute : attributes) {
+        ASSIGN_OR_RETURN(Value key, KeyOf(item, &attribute, call.Flag(1), call.budget));
         parts.push_back(std::move(key));
       }
       keys.push_back(Value::Of(std::move(parts)));
     }
   } else {
-    ASSIGN_OR_RETURN(keys, KeysOf(items, call.arguments[2], call.Flag(1)));
+    ASSIGN_OR_RETURN(keys, KeysOf(items, call.arguments[2], call.Flag(1), call.budget));
   }
-  ASSIGN_OR_RETURN(const std::vector<size_t> order, OrderOf(keys, call.Flag(0)));
+  ASSIGN_OR_RETURN(const std::vector<size_t> order, OrderOf(keys, call.Flag(0), call.budget));
   return Value::Of(Picked(items, order));
 }
 
@@ -167,27 +180,29 @@ Result FilterDictSort(const FilterCall& call) {
   const std::string by = call.Text(1, "key");
   if (by != "key" && by != "value") return Fault("dictsort sorts by 'key' or 'value'");
   List keys, items;
+  RETURN_IF_ERROR(call.budget->ChargeItems(kItemsOfPair * call.value.dict().size()));
   for (const auto& [key, value] : call.value.dict()) {
-    ASSIGN_OR_RETURN(Value sorted_by, KeyOf(by == "value" ? value : key, nullptr, call.Flag(0)));
+    ASSIGN_OR_RETURN(Value sorted_by,
+                     KeyOf(by == "value" ? value : key, nullptr, call.Flag(0), call.budget));
     keys.push_back(std::move(sorted_by));
     items.push_back(Value::Of(List{key, value}, Value::Order::kTuple));
   }
-  ASSIGN_OR_RETURN(const std::vector<size_t> order, OrderOf(keys, call.Flag(2)));
+  ASSIGN_OR_RETURN(const std::vector<size_t> order, OrderOf(keys, call.Flag(2), call.budget));
   return Value::Of(Picked(items, order));
 }
 
 Result FilterGroupBy(const FilterCall& call) {
   if (call.arguments[0] == nullptr) return Fault("groupby needs an attribute");
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   List parts, keys;
   for (const Value& item : items) {
-    ASSIGN_OR_RETURN(Value part, GetPath(item, *call.arguments[0]));
+    ASSIGN_OR_RETURN(Value part, GetPath(item, *call.arguments[0], call.budget));
     if (part.is_undefined() && call.Has(1)) part = *call.arguments[1];
-    ASSIGN_OR_RETURN(Value key, KeyOf(part, nullptr, call.Flag(2)));
+    ASSIGN_OR_RETURN(Value key, KeyOf(part, nullptr, call.Flag(2), call.budget));
     parts.push_back(std::move(part));
     keys.push_back(std::move(key));
   }
-  ASSIGN_OR_RETURN(const std::vector<size_t> order, OrderOf(keys, /*reverse=*/false));
+  ASSIGN_OR_RETURN(const std::vector<size_t> order, OrderOf(keys, /*reverse=*/false, call.budget));
   List out;
   for (size_t at = 0; at < order.size();) {
     const size_t first = order[at];
@@ -201,11 +216,11 @@ Result FilterGroupBy(const FilterCall& call) {
 }
 
 Result FilterUnique(const FilterCall& call) {
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   Dict seen;
   List out;
   for (const Value& item : items) {
-    ASSIGN_OR_RETURN(const Value key, KeyOf(item, call.arguments[1], call.Flag(0)));
+    ASSIGN_OR_RETURN(const Value key, KeyOf(item, call.arguments[1], call.Flag(0), call.budget));
     if (seen.Find(key) != nullptr) continue;
     if (!seen.Set(key, Value())) return Fault("unique of ", key.TypeName());
     out.push_back(item);
@@ -215,7 +230,7 @@ Result FilterUnique(const FilterCall& call) {
 
 Result FilterMap(const FilterCall& call) {
   if (!call.value.IsTrue()) return Generator({});
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   const Arguments& given = call.given;
   if (given.positional.empty()) {
     const Value* attribute = given.Find(0, "attribute");
@@ -228,6 +243,7 @@ Result FilterMap(const FilterCall& call) {
   for (const Value& item : items) {
     RETURN_IF_ERROR(call.budget->Charge(1));
     ASSIGN_OR_RETURN(Value mapped, ApplyFilter(filter, item, rest, call.budget));
+    RETURN_IF_ERROR(ChargeResult(mapped, call.budget));
     out.push_back(std::move(mapped));
   }
   return Generator(std::move(out));
@@ -242,22 +258,21 @@ Result FilterMax(const FilterCall& call) { return Extreme(call, 1); }
 Result FilterMin(const FilterCall& call) { return Extreme(call, -1); }
 
 Result FilterSum(const FilterCall& call) {
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   Value sum = call.arguments[1] != nullptr ? *call.arguments[1] : Value::Of(int64_t{0});
   if (sum.is_string()) return Fault("sum of strings");
   for (const Value& item : items) {
     Value part = item;
     if (call.Has(0)) {
-      ASSIGN_OR_RETURN(part, GetPath(item, *call.arguments[0]));
+      ASSIGN_OR_RETURN(part, GetPath(item, *call.arguments[0], call.budget));
     }
-    ASSIGN_OR_RETURN(sum, Add(sum, part));
-    if (sum.is_sequence()) RETURN_IF_ERROR(call.budget->ChargeItems(sum.list().size()));
+    ASSIGN_OR_RETURN(sum, Add(sum, part, call.budget));
   }
   return sum;
 }
 
 Result FilterBatch(const FilterCall& call) {
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   ASSIGN_OR_RETURN(const int64_t size, call.Int(0, 0));
   if (size < 1 || size > 1'000'000) return Fault("batch needs a size");
   List out, batch;
@@ -277,7 +292,7 @@ Result FilterBatch(const FilterCall& call) {
 }
 
 Result FilterSlice(const FilterCall& call) {
-  ASSIGN_OR_RETURN(const List items, Iterate(call.value));
+  ASSIGN_OR_RETURN(const List items, ChargedItems(call.value, call.budget));
   ASSIGN_OR_RETURN(const int64_t slices, call.Int(0, 0));
   if (slices < 1 || slices > 1'000'000) return Fault("slice needs a number of slices");
   RETURN_IF_ERROR(call.budget->Charge(slices));

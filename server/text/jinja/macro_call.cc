@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "server/text/jinja/values/charges.h"
 #include "server/text/jinja/values/dict.h"
 #include "server/text/jinja/values/fault.h"
 
@@ -24,6 +25,7 @@ std::optional<Value> TakeNamed(Arguments* args, const std::string& name) {
 
 absl::Status SetVarargs(const MacroStatement& macro, List more, Scope* scope) {
   if (macro.takes_varargs) {
+    for (const Value& value : more) RETURN_IF_ERROR(CheckStorable(value));
     scope->Set("varargs", Value::Of(std::move(more), Value::Order::kTuple));
   } else if (!more.empty()) {
     return Fault("macro '", macro.name, "' takes ", macro.parameters.size(), " arguments");
@@ -38,7 +40,7 @@ absl::Status SetKwargs(const MacroStatement& macro, const Arguments& args, Scope
   }
   Dict named;
   for (const auto& [name, value] : args.named) {
-    if (value.is_namespace()) return Fault("a namespace within another value is not supported");
+    RETURN_IF_ERROR(CheckStorable(value));
     named.Set(name, value);
   }
   scope->Set("kwargs", Value::Of(std::move(named)));

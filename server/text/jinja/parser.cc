@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "server/text/jinja/expression_parser.h"
 #include "server/text/jinja/lexer.h"
+#include "server/text/jinja/values/fault.h"
 
 namespace quire::jinja {
 namespace {
@@ -94,7 +95,8 @@ class Parser {
       cursor_.Take();
       return (this->*parse)(out);
     }
-    return cursor_.Fault(absl::StrCat("block '", name.substr(0, 40), "' is not supported"));
+    return cursor_.Fault(
+        absl::StrCat("block '", MessagePart(Shortened(name)), "' is not supported"));
   }
 
   absl::Status ParseIf(Statement* out) {

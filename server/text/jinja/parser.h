@@ -9,7 +9,7 @@
 namespace quire::jinja {
 
 // INVALID_ARGUMENT names the line and the construct that is wrong or unsupported, including unknown
-// filters, tests and methods.
+// filters and tests that are surely reached. Unknown methods are found when they are called.
 absl::StatusOr<Block> Parse(const std::string& source);
 
 }  // namespace quire::jinja

@@ -100,6 +100,7 @@ absl::StatusOr<bool> ApplyOther(std::string_view name, const Value& value, const
     return Equal(rest, Value::Of(int64_t{name == "even" ? 0 : 1}));
   }
   if (args.positional.size() != 1) return Fault("test '", name, "' needs one argument");
+  RETURN_IF_ERROR(budget->Charge(std::min(value.weight(), args.positional[0].weight())));
   return name == "sameas" ? IsSame(value, args.positional[0])
                           : IsDivisible(value, args.positional[0], budget);
 }
@@ -123,7 +124,7 @@ absl::StatusOr<bool> ApplyTest(std::string_view name, const Value& value, const 
     const Value& other = args.positional.empty() ? args.named[0].second : args.positional[0];
     return Holds(std::string(comparing->op), value, other, budget);
   }
-  if (!IsTest(name)) return Fault("test '", name.substr(0, 40), "' is not supported");
+  if (!IsTest(name)) return Fault("test '", Shortened(name), "' is not supported");
   return ApplyOther(name, value, args, budget);
 }
 

@@ -50,7 +50,7 @@ absl::StatusOr<std::string> FinalText(const ChatInput& input) {
 absl::Status CutBehind(const std::string& final_text, std::string* prompt) {
   using jinja::Side;
   const std::string_view stripped = jinja::Strip(final_text, Side::kBoth);
-  const size_t at = prompt->rfind(stripped);
+  const size_t at = jinja::FindLast(*prompt, stripped);
   if (at == std::string::npos) {
     return Fault("continue_final_message: the template does not print the last message as it is");
   }

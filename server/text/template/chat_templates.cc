@@ -186,6 +186,11 @@ absl::StatusOr<ChatTemplates> ChatTemplates::LoadFile(const std::string& file,
   return out;
 }
 
+absl::StatusOr<ChatTemplates> ChatTemplates::LoadEither(const std::string& file,
+                                                        const std::string& dir) {
+  return file.empty() ? Load(dir) : LoadFile(file, dir);
+}
+
 absl::StatusOr<const ChatTemplate*> ChatTemplates::Choose(const std::string& name,
                                                           bool has_tools) const {
   if (templates_.empty()) {

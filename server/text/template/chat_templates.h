@@ -27,6 +27,9 @@ class ChatTemplates {
   // file's name and the place in it.
   static absl::StatusOr<ChatTemplates> LoadFile(const std::string& file, const std::string& dir);
 
+  // LoadFile if a file is named, else Load.
+  static absl::StatusOr<ChatTemplates> LoadEither(const std::string& file, const std::string& dir);
+
   bool empty() const { return templates_.empty(); }
   // The template of that name; without a name "tool_use" for a chat with tools if there is one,
   // else "default". NOT_FOUND for a name that the model does not have, FAILED_PRECONDITION without

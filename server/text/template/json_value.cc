@@ -22,7 +22,7 @@ class ValueSink : public JsonSink {
       case nlohmann::json::value_t::boolean: Place(Value::Of(value.get<bool>())); break;
       case nlohmann::json::value_t::number_unsigned:
         if (value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
-          return "an integer outside 64 bits";
+          return LargeInteger(0);
         }
         [[fallthrough]];
       case nlohmann::json::value_t::number_integer: Place(Value::Of(value.get<int64_t>())); break;
@@ -31,6 +31,7 @@ class ValueSink : public JsonSink {
     }
     return nullptr;
   }
+  const char* LargeInteger(double) override { return "an integer outside 64 bits"; }
   const char* Open(bool object) override {
     open_.push_back({object, {}, {}, {}});
     return nullptr;

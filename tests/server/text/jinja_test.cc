@@ -19,6 +19,7 @@
 #include "server/text/jinja/parser.h"
 #include "server/text/jinja/values/dict.h"
 #include "server/text/template/json_value.h"
+#include "server/text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {
@@ -65,6 +66,83 @@ TEST(JinjaTest, EqualsJinja2OnExpressionsAndStatements) {
     ADD_FAILURE() << source << "\n  jinja2: " << wanted << "\n  here:   " << got
                   << (outcome.ok() ? "" : std::string(outcome.status().message()));
     if (++wrong == 200) break;
+  }
+}
+
+// Compares with text that jinja2 3.1.6 printed. The condition of a loop is computed when its item
+// is asked for.
+TEST(JinjaTest, ComputesConditionsOfALoopTurnByTurn) {
+  const std::string head = "{% set ns = namespace(n=0) %}{% for x in [1, 2, 3] if ns.n < ";
+  const std::string tail = "{% set ns.n = ns.n + 1 %}{% endfor %}";
+  const std::pair<const char*, const char*> cases[] = {
+      {"1 %}{{ x }}", "1"},
+      {"2 %}{{ x }}{{ loop.last }}", "1False2False3True"},
+      {"1 %}{{ x }}{{ loop.length }}", "132333"},
+      {"2 %}{{ x }}{{ loop.nextitem }}{{ loop.revindex }}", "12323231"},
+  };
+  for (const auto& [body, wanted] : cases) {
+    const auto outcome = Render(head + body + tail, Dict());
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->text, wanted) << body;
+  }
+  // A condition that asks its own loop for more.
+  const auto nested = Render(
+      "{% set ns = namespace(l=none) %}{% for x in [1, 2, 3, 4] if not ns.l or ns.l.length > 0 %}"
+      "{{ x }}{% set ns.l = loop %}{% endfor %}",
+      Dict());
+  EXPECT_TRUE(nested.ok()) << nested.status();
+}
+
+TEST(JinjaTest, ReadsUnicodeAsJinja2Does) {
+  Dict variables;
+  variables.Set("\u00e9t\u00e9", Value::Of("summer"));
+  variables.Set("x",
+                Value::Of(List{Value::Of(List{Value::Of(int64_t{1}), Value::Of(int64_t{2})})}));
+  variables.Set("d", Value::Of([] {
+                  Dict members;
+                  members.Set("pop", Value::Of(int64_t{1}));
+                  return members;
+                }()));
+  const std::pair<const char*, const char*> cases[] = {
+      {"x\u00a0 {%- if 1 %}y{% endif %}", "xy"},
+      {"{{\u00a01 }}", "1"},
+      {"{{ \u00e9t\u00e9 }}{{ \u00e9 }}", "summer"},
+      {"\n\u00a0{% if 1 %}y{% endif %}", "\ny"},
+      {"\u2003{# c -#}\u2003z", "z"},
+      {"\x1c{{- 1 }}{{ x\u0661 }}{{ a\u0301 }}", "1"},
+      {"{{ 0x10 }} {{ 0b11 }} {{ 0o17 }} {{ 0X1_f }} {{ 1_0 }}", "16 3 15 31 10"},
+      {"{{ x.0.1 }}{{ [[0, [1, 2]], 5].0.1.0 }}", "21"},
+      {"{{ d.pop is defined }}{{ d['pop'] }}", "False1"},
+      {"{{ 'aXbXc'.rsplit('X', 1) }}{{ 'aaa'.rsplit('aa') }}{{ ''.rsplit('x') }}",
+       "['aXb', 'c']['a', '']['']"},
+      {"{{ '\u00e9a\u00e9'.strip('\u00e9a') }}|{{ 'x\u00e9yx'.strip('x') }}", "|\u00e9y"},
+      {"{{ 'hello'[::-2] }}{{ '\u00e9t\u00e9'[::-1] }}{{ 'abcdef'[-1:-9:-2] }}",
+       "olh\u00e9t\u00e9fdb"},
+      {"{{ 15|round(-1) }} {{ 25|round(-1) }} {{ -15|round(-1) }} {{ 5|round(-1) }} "
+       "{{ 6|round(-1) }} {{ 149|round(-2) }}",
+       "20 20 -20 0 10 100"},
+  };
+  for (const auto& [source, wanted] : cases) {
+    const auto outcome = Render(source, variables);
+    ASSERT_TRUE(outcome.ok()) << source << outcome.status();
+    EXPECT_EQ(outcome->text, wanted) << source;
+  }
+  for (const char* source : {"{{ \u00b2 }}", "{{ \u0661 }}", "{{ 0x }}", "{{ x.0.1e3 }}",
+                             "{{ 0x11111111111111111 }}", "{{ 010 }}"}) {
+    EXPECT_FALSE(Parse(source).ok()) << source;
+  }
+}
+
+TEST(JinjaTest, QuotesWholeCharacters) {
+  std::string accents = "a";
+  for (int i = 0; i < 60; ++i) accents += "\u00e9";
+  for (const std::string& source :
+       {std::string("{{ \u20ac }}"), "{{ 1 '" + accents + "' }}", "{{ 1|" + accents + " }}",
+        "{{ 1 is " + accents + " }}", "{% " + accents + " %}"}) {
+    const auto parsed = Parse(source);
+    ASSERT_FALSE(parsed.ok()) << source;
+    const std::string message(parsed.status().message());
+    EXPECT_EQ(FindInvalidUtf8(message), std::string::npos) << message;
   }
 }
 

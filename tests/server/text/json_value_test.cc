@@ -23,6 +23,7 @@ TEST(JsonValueTest, KeepsTheOrderOfMembers) {
   const auto value =
       ReadJsonValue(R"({"b": [1, 2.0, -3, "x\u00e9"], "a": {"z": null, "y": true}})", "x");
   ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(jinja::ToString(ReadJsonValue("100000000000000000000.0", "x").value()), "1e+20");
   EXPECT_EQ(jinja::ToString(*value), "{'b': [1, 2.0, -3, 'x\u00e9'], 'a': {'z': None, 'y': True}}");
 }
 
@@ -30,6 +31,8 @@ TEST(JsonValueTest, NamesTheFieldAndThePlace) {
   EXPECT_THAT(Fault("{\"a\": }"), HasSubstr("chat.tools[1]: byte 7"));
   EXPECT_THAT(Fault(R"({"a": 1, "a": 2})"), HasSubstr("duplicate key"));
   EXPECT_THAT(Fault("18446744073709551615"), HasSubstr("64 bits"));
+  EXPECT_THAT(Fault("100000000000000000000"), HasSubstr("64 bits"));
+  EXPECT_THAT(Fault("[-9223372036854775809]"), HasSubstr("64 bits"));
   EXPECT_THAT(Fault("\"\xC3\""), HasSubstr("UTF-8"));
   EXPECT_THAT(Fault(std::string(33, '[') + std::string(33, ']')), HasSubstr("deeper than 32"));
   std::string many = "[0";

@@ -26,25 +26,36 @@ Value Method(const Value& object, const std::string& name) {
   auto method = std::make_shared<Callable>();
   method->name = name;
   method->object = object;
+  method->depth = object.depth() + 1;
   return Value::Of(std::shared_ptr<const Callable>(std::move(method)));
 }
 
-Value LoopAttribute(const Value& value, const std::string& name) {
-  const Loop& loop = *value.callable()->loop;
-  const int64_t size = static_cast<int64_t>(loop.items.size());
+absl::StatusOr<Value> LoopAttribute(const Value& value, const std::string& name) {
+  Loop& loop = *value.callable()->loop;
   if (name == "index") return Value::Of(loop.index + 1);
   if (name == "index0") return Value::Of(loop.index);
-  if (name == "revindex") return Value::Of(size - loop.index);
-  if (name == "revindex0") return Value::Of(size - loop.index - 1);
   if (name == "first") return Value::Of(loop.index == 0);
-  if (name == "last") return Value::Of(loop.index + 1 == size);
-  if (name == "length") return Value::Of(size);
   if (name == "depth") return Value::Of(int64_t{loop.depth});
   if (name == "depth0") return Value::Of(int64_t{loop.depth} - 1);
   if (name == "previtem" && loop.index > 0) return loop.items[loop.index - 1];
-  if (name == "nextitem" && loop.index + 1 < size) return loop.items[loop.index + 1];
   if (name == "cycle" || name == "changed") return Method(value, name);
+  if (name == "last" || name == "nextitem") {
+    ASSIGN_OR_RETURN(const int64_t known, ReadItems(&loop, loop.index + 2));
+    if (name == "last") return Value::Of(loop.index + 1 == known);
+    if (loop.index + 1 < known) return loop.items[loop.index + 1];
+  }
+  if (name == "revindex" || name == "revindex0" || name == "length") {
+    ASSIGN_OR_RETURN(const int64_t size, ReadItems(&loop, INT64_MAX));
+    return Value::Of(name == "length" ? size : size - loop.index - (name == "revindex0" ? 1 : 0));
+  }
   return Value::MakeUndefined(name);
+}
+
+// Attributes of Python's dict that the sandbox hides, even if the dict has such keys.
+bool IsHidden(const Value& value, const std::string& name) {
+  static constexpr std::string_view kMutators[] = {"clear", "pop", "popitem", "setdefault",
+                                                   "update"};
+  return value.is_dict() && std::ranges::find(kMutators, name) != std::end(kMutators);
 }
 
 bool IsLoop(const Value& value) {
@@ -69,7 +80,7 @@ absl::StatusOr<Value> GetAttribute(const Value& value, const std::string& name) 
   }
   if (IsLoop(value)) return LoopAttribute(value, name);
   if (HasMethod(value, name)) return Method(value, name);
-  const Value* member = Member(value, name);
+  const Value* member = IsHidden(value, name) ? nullptr : Member(value, name);
   return member != nullptr ? *member : Value::MakeUndefined(name);
 }
 
@@ -88,7 +99,8 @@ absl::StatusOr<Value> GetItem(const Value& value, const Value& key) {
   if (!index.has_value() || !(value.is_string() || value.is_indexed())) {
     return Value::MakeUndefined(ToString(key));
   }
-  const int64_t size = LengthOf(value), at = FromEnd(*index, size);
+  ASSIGN_OR_RETURN(const int64_t size, LengthOf(value));
+  const int64_t at = FromEnd(*index, size);
   if (at < 0 || at >= size) return Value::MakeUndefined(ToString(key));
   if (value.is_indexed()) return value.list()[at];
   const std::string& text = value.string();
@@ -96,10 +108,15 @@ absl::StatusOr<Value> GetItem(const Value& value, const Value& key) {
   return Value::Of(text.substr(begin, CodePointEnd(text, begin) - begin), value.is_safe());
 }
 
-absl::StatusOr<Value> GetPath(const Value& value, const Value& path) {
-  if (!path.is_string()) return GetItem(value, path);
+absl::StatusOr<Value> GetPath(const Value& value, const Value& path, Budget* budget) {
+  RETURN_IF_ERROR(budget->Charge(path.weight()));
+  if (!path.is_string()) {
+    if (value.is_string()) RETURN_IF_ERROR(budget->ChargeText(value.string().size()));
+    return GetItem(value, path);
+  }
   Value at = value;
   for (const std::string_view part : Split(path.string(), ".", -1)) {
+    RETURN_IF_ERROR(budget->Charge(at.is_string() ? at.weight() : 1));
     int64_t index = 0;
     const auto read = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool number = !part.empty() && read.ec == std::errc() && part[0] != '-' &&
@@ -120,7 +137,7 @@ absl::StatusOr<Value> GetSlice(const Value& value, const Value& start, const Val
   const int64_t stride = step.AsInt().value_or(1);
   if (!value.is_indexed() && !value.is_string()) return Fault("a slice of ", value.TypeName());
   if (stride == 0) return Fault("a slice with step 0");
-  const int64_t size = LengthOf(value);
+  ASSIGN_OR_RETURN(const int64_t size, LengthOf(value));
   const int64_t low = stride > 0 ? 0 : -1, high = stride > 0 ? size : size - 1;
   const auto clamp = [&](const Value& bound, int64_t open) {
     if (!bound.AsInt().has_value()) return open;
@@ -134,38 +151,41 @@ absl::StatusOr<Value> GetSlice(const Value& value, const Value& start, const Val
     const size_t length = ByteAt(std::string_view(text).substr(begin), last - first);
     return Value::Of(first < last ? text.substr(begin, length) : std::string(), value.is_safe());
   }
-  const bool contiguous = value.is_indexed();
-  List letters;
-  if (!contiguous) {
-    ASSIGN_OR_RETURN(letters, Iterate(value));
+  const auto for_each_index = [&](const auto& take) {
+    for (int64_t i = first; stride > 0 ? i < last : i > last; i += stride) {
+      take(static_cast<size_t>(i));
+      if (stride > size || stride < -size) break;  // and i cannot overflow
+    }
+  };
+  if (value.is_indexed()) {
+    List picked;
+    for_each_index([&](size_t i) { picked.push_back(value.list()[i]); });
+    return Value::Of(std::move(picked), value.order());
   }
-  const List& items = contiguous ? value.list() : letters;
-  List picked;
-  for (int64_t i = first; stride > 0 ? i < last : i > last; i += stride) {
-    picked.push_back(items[i]);
-    if (stride > size || -stride > size) break;  // and i cannot overflow
-  }
-  if (contiguous) return Value::Of(std::move(picked), value.order());
+  const std::string& source = value.string();
+  std::vector<size_t> begins;  // of code points, and the end of the last one
+  for (size_t at = 0; at < source.size(); at = CodePointEnd(source, at)) begins.push_back(at);
+  begins.push_back(source.size());
   std::string text;
-  for (const Value& one : picked) text += one.string();
+  for_each_index([&](size_t i) { text.append(source, begins[i], begins[i + 1] - begins[i]); });
   return Value::Of(std::move(text), value.is_safe());
 }
 
 absl::StatusOr<bool> Contains(const Value& container, const Value& item) {
   if (container.is_string()) {
     if (!item.is_string()) return Fault(item.TypeName(), " in a string");
-    return container.string().find(item.string()) != std::string::npos;
+    return FindFirst(container.string(), item.string()) != std::string::npos;
   }
   if (container.is_ordered(Value::Order::kGenerator)) {
     size_t& at = container.taken();
     while (at < container.list().size()) {
-      if (Equal(container.list()[at++], item)) return true;
+      if (EqualItems(container.list()[at++], item)) return true;
     }
     return false;
   }
   if (container.is_sequence()) {
     return std::ranges::any_of(container.list(),
-                               [&item](const Value& one) { return Equal(one, item); });
+                               [&item](const Value& one) { return EqualItems(one, item); });
   }
   if (container.is_dict()) {
     const bool mutable_item = item.is_ordered(Value::Order::kList) || item.is_dict();
@@ -200,13 +220,13 @@ absl::StatusOr<List> Iterate(const Value& value) {
   return Fault(value.TypeName(), " cannot be iterated");
 }
 
-int64_t LengthOf(const Value& value) {
+absl::StatusOr<int64_t> LengthOf(const Value& value) {
   if (value.is_undefined()) return 0;
   if (value.is_string()) return CountCodePoints(value.string());
   if (value.is_ordered(Value::Order::kGenerator)) return -1;
   if (value.is_sequence()) return static_cast<int64_t>(value.list().size());
   if (value.is_dict()) return static_cast<int64_t>(value.dict().size());
-  if (IsLoop(value)) return static_cast<int64_t>(value.callable()->loop->items.size());
+  if (IsLoop(value)) return ReadItems(value.callable()->loop.get(), INT64_MAX);
   return -1;
 }
 

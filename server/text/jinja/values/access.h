@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/text/jinja/values/budget.h"
 #include "server/text/jinja/values/value.h"
 
 namespace quire::jinja {
@@ -24,7 +25,7 @@ struct Arguments {
 absl::StatusOr<Value> GetAttribute(const Value& value, const std::string& name);
 absl::StatusOr<Value> GetItem(const Value& value, const Value& key);
 // The part at a path of names and indices with dots between ("function.name"), or at an index.
-absl::StatusOr<Value> GetPath(const Value& value, const Value& path);
+absl::StatusOr<Value> GetPath(const Value& value, const Value& path, Budget* budget);
 // value[start:stop:step]; none bounds are open.
 absl::StatusOr<Value> GetSlice(const Value& value, const Value& start, const Value& stop,
                                const Value& step);
@@ -32,6 +33,6 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& item);
 // The values that a for loop visits: items, keys or code points. A generator gives what is left of
 // it, once.
 absl::StatusOr<List> Iterate(const Value& value);
-int64_t LengthOf(const Value& value);  // -1: the value has no length
+absl::StatusOr<int64_t> LengthOf(const Value& value);  // -1: the value has no length
 
 }  // namespace quire::jinja

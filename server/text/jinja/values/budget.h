@@ -9,7 +9,10 @@
 namespace quire::jinja {
 
 struct Limits {
-  // One for each evaluation, for 64 bytes of text, and for 16 items of a list that is copied.
+  // One for each evaluation, for 64 bytes of text, and for 16 items of a list that is copied. An
+  // item takes 64 bytes, so the values that a render holds at once may take 1 KiB a step, and
+  // 1 GB in all. Fewer items a step would refuse a chat of 4096 messages that a template appends to
+  // a list one by one.
   int64_t steps = 1'000'000;
   size_t output_bytes = 4 << 20;  // of the text, and of any string on the way
   int64_t time_ns = 100'000'000;  // of the calling thread's CPU time

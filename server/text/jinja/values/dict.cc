@@ -14,7 +14,7 @@ constexpr size_t kMaxWithoutIndex = 8;
 bool IsKey(const Value& key, std::string_view wanted) {
   return key.is_string() && key.string() == wanted;
 }
-bool IsKey(const Value& key, const Value& wanted) { return Equal(key, wanted); }
+bool IsKey(const Value& key, const Value& wanted) { return EqualItems(key, wanted); }
 
 }  // namespace
 

@@ -137,9 +137,11 @@ void AppendJsonString(const std::string& text, bool ensure_ascii, std::string* o
 
 class JsonPrinter {
  public:
-  JsonPrinter(const JsonStyle& style, std::string* out) : style_(style), out_(out) {}
+  JsonPrinter(const JsonStyle& style, const Budget& budget, std::string* out)
+      : style_(style), budget_(budget), out_(out) {}
 
   absl::Status Print(const Value& value) {
+    RETURN_IF_ERROR(budget_.CheckText(out_->size()));
     if (value.is_string()) {
       AppendJsonString(value.string(), style_.ensure_ascii, out_);
     } else if (value.is_ordered(Value::Order::kList) || value.is_ordered(Value::Order::kTuple)) {
@@ -213,6 +215,7 @@ class JsonPrinter {
   }
 
   const JsonStyle& style_;
+  const Budget& budget_;
   std::string* const out_;
   size_t depth_ = 0;
 };
@@ -255,9 +258,10 @@ Value Escaped(const Value& value) {
   return Value::Of(EscapeHtml(value.string()), /*safe=*/true);
 }
 
-absl::StatusOr<std::string> ToJson(const Value& value, const JsonStyle& style) {
+absl::StatusOr<std::string> ToJson(const Value& value, const JsonStyle& style,
+                                   const Budget& budget) {
   std::string out;
-  RETURN_IF_ERROR(JsonPrinter(style, &out).Print(value));
+  RETURN_IF_ERROR(JsonPrinter(style, budget, &out).Print(value));
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/text/jinja/values/budget.h"
 #include "server/text/jinja/values/value.h"
 
 namespace quire::jinja {
@@ -24,7 +25,9 @@ struct JsonStyle {
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };
-// As Python's json.dumps().
-absl::StatusOr<std::string> ToJson(const Value& value, const JsonStyle& style);
+// As Python's json.dumps(). INVALID_ARGUMENT for values without a JSON form, and for more text than
+// any may have.
+absl::StatusOr<std::string> ToJson(const Value& value, const JsonStyle& style,
+                                   const Budget& budget);
 
 }  // namespace quire::jinja

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/text/jinja/values/callable.h"
+#include "server/text/jinja/values/charges.h"
 #include "server/text/jinja/values/dict.h"
 #include "server/text/jinja/values/fault.h"
 #include "server/text/jinja/values/format.h"
@@ -82,7 +83,7 @@ Result PartitionText(std::string_view name, const Value& object, const Arguments
   ASSIGN_OR_RETURN(const std::string separator, TextArgument(name, args, 0));
   if (separator.empty()) return Fault(name, " needs a separator that is not empty");
   const bool right = name == "rpartition";
-  const size_t at = right ? text.rfind(separator) : text.find(separator);
+  const size_t at = right ? FindLast(text, separator) : FindFirst(text, separator);
   if (at == text.npos) {
     return right ? ListOf({"", "", text}, Value::Order::kTuple)
                  : ListOf({text, "", ""}, Value::Order::kTuple);
@@ -135,12 +136,14 @@ Result FindText(std::string_view name, const Value& object, const Arguments& arg
     int64_t count = 0;
     if (!window.valid) return Value::Of(int64_t{0});
     if (part.empty()) return Value::Of(CountCodePoints(text) + 1);
-    for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) {
+    for (size_t at = FindFirst(text, part); at != text.npos;) {
+      at = FindFirst(text, part, at + part.size());
       ++count;
     }
     return Value::Of(count);
   }
-  const size_t at = name == "rfind" || name == "rindex" ? text.rfind(part) : text.find(part);
+  const bool last = name == "rfind" || name == "rindex";
+  const size_t at = last ? FindLast(text, part) : FindFirst(text, part);
   if (at == text.npos || !window.valid) {
     if (name.ends_with("index")) return Fault(name, ": the text is not there");
     return Value::Of(int64_t{-1});
@@ -227,8 +230,9 @@ Result PadText(std::string_view name, const Value& object, const Arguments& args
     ASSIGN_OR_RETURN(fill, TextArgument(name, args, 1));
     if (CountCodePoints(fill) != 1) return Fault(name, " needs one character");
   }
-  const int64_t missing = width - CountCodePoints(text);
-  if (missing <= 0) return Value::Of(text);
+  const int64_t size = CountCodePoints(text);
+  if (width <= size) return Value::Of(text);
+  const int64_t missing = width - size;
   if (missing > int64_t{4} << 20) return Fault(name, ": the width is too large");
   const auto repeat = [&fill](int64_t count) {
     std::string out;
@@ -273,7 +277,7 @@ Result Copy(std::string_view, const Value& object, const Arguments&) { return ob
 Result FindInList(std::string_view name, const Value& object, const Arguments& args) {
   int64_t count = 0;
   for (size_t i = 0; i < object.list().size(); ++i) {
-    if (!Equal(object.list()[i], args.positional[0])) continue;
+    if (!EqualItems(object.list()[i], args.positional[0])) continue;
     if (name == "index") return Value::Of(static_cast<int64_t>(i));
     ++count;
   }
@@ -288,6 +292,10 @@ Result CallOnLoop(std::string_view name, const Value& object, const Arguments& a
     return args.positional[static_cast<size_t>(loop.index) % args.positional.size()];
   }
   const Value seen = Value::Of(args.positional, Value::Order::kTuple);
+  // A loop that keeps one of these may keep itself, and its memory would never be freed.
+  if (seen.Has(Value::Changing::kCallable) || seen.Has(Value::Changing::kNamespace)) {
+    return Fault("loop.changed of a loop, a macro or a namespace is not supported");
+  }
   const bool changed = loop.last_seen == nullptr || !Equal(*loop.last_seen, seen);
   if (changed) loop.last_seen = std::make_shared<const Value>(seen);
   return Value::Of(changed);
@@ -365,38 +373,56 @@ absl::Status CheckCount(const Method& method, const Arguments& args) {
     return Fault(method.name, " does not take ", count, " arguments");
   }
   for (const auto& named : args.named) {
-    if (std::ranges::find(method.names, named.first) == std::end(method.names)) {
+    // Names that a method does not have are empty in the table.
+    if (named.first.empty() ||
+        std::ranges::find(method.names, named.first) == std::end(method.names)) {
       return Fault(method.name, " has no argument '", named.first, "'");
     }
   }
   return absl::OkStatus();
 }
 
+// At least the bytes of the text that join makes.
+size_t BoundOfJoined(size_t separator, const Value& parts) {
+  size_t bound = 0;
+  const auto add = [&](const Value& part) {
+    bound += separator + (part.is_string() ? part.string().size() : 0);
+  };
+  if (parts.is_string()) return parts.string().size() * (1 + separator);
+  if (parts.is_sequence()) std::ranges::for_each(parts.list(), add);
+  if (parts.is_dict()) {
+    for (const auto& member : parts.dict()) add(member.first);
+  }
+  return bound - std::min(bound, separator);
+}
+
 // An upper bound of the text that replace and join make, before they make it.
 absl::Status CheckGrowth(std::string_view name, const Value& object, const Arguments& args,
-                         const Budget& budget) {
+                         Budget* budget) {
   const size_t size = object.string().size();
   size_t bound = 0;
   if (name == "join") {
-    const Value& list = args.positional[0];
-    bound = list.is_sequence() ? list.list().size() * size : 0;
-    bound = std::max<size_t>(bound, list.is_string() ? list.string().size() * (1 + size) : 0);
+    bound = BoundOfJoined(size, args.positional[0]);
+    if (args.positional[0].is_string()) {
+      RETURN_IF_ERROR(budget->ChargeItems(kItemsOfCodePoint * args.positional[0].string().size()));
+    }
   } else if (args.positional[0].is_string() && args.positional[1].is_string()) {
     const size_t from = std::max<size_t>(args.positional[0].string().size(), 1);
     const size_t grown = args.positional[1].string().size();
     // Few texts are as bad as the bound, so what is there counts where the bound is too high.
     bound = (size / from + 1) * grown;
-    if (bound > budget.limits().output_bytes) {
+    if (bound > budget->limits().output_bytes) {
       const std::string& text = object.string();
       size_t found = args.positional[0].string().empty() ? size + 1 : 0;
-      for (size_t at = text.find(args.positional[0].string()); found <= size && at != text.npos;
-           at = text.find(args.positional[0].string(), at + from)) {
+      for (size_t at = FindFirst(text, args.positional[0].string());
+           found <= size && at != text.npos;
+           at = FindFirst(text, args.positional[0].string(), at + from)) {
         ++found;
       }
       bound = found * grown;
     }
   }
-  return budget.CheckText(bound);
+  return budget->CheckText(bound);
 }
 
 }  // namespace
@@ -421,6 +447,7 @@ absl::StatusOr<Value> CallMethod(std::string_view name, const Value& object, con
   }
   const Method* const method = FindMethod(object, name);
   if (method == nullptr) return Fault(object.TypeName(), " has no method '", name, "'");
+  RETURN_IF_ERROR(ChargeArguments(args, budget));
   if (object.is_string()) RETURN_IF_ERROR(budget->ChargeText(object.string().size()));
   if (object.is_sequence()) {
     RETURN_IF_ERROR(budget->Charge(std::min(
@@ -428,12 +455,12 @@ absl::StatusOr<Value> CallMethod(std::string_view name, const Value& object, con
                                                  : static_cast<int64_t>(object.list().size()) *
                                                        args.positional[0].weight())));
   }
-  if (object.is_dict())
-    RETURN_IF_ERROR(budget->ChargeItems(name == "get" ? 0 : object.dict().size()));
+  if (object.is_dict() && name != "get") {
+    RETURN_IF_ERROR(budget->ChargeItems(kItemsOfPair * object.dict().size()));
+  }
   RETURN_IF_ERROR(CheckCount(*method, args));
   // Replaced and joined text may be far longer than its parts.
-  if (name == "replace" || name == "join")
-    RETURN_IF_ERROR(CheckGrowth(name, object, args, *budget));
+  if (name == "replace" || name == "join") RETURN_IF_ERROR(CheckGrowth(name, object, args, budget));
   return method->call(name, object, args);
 }
 

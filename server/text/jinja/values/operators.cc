@@ -98,9 +98,10 @@ absl::StatusOr<Value> Repeat(const Value& value, int64_t count, Budget* budget) 
   return Value::Of(std::move(out), value.is_safe());
 }
 
-// Each item of a list is compared as far as it and the one that is looked for go.
+// Each item of a list is compared as far as it and the one that is looked for go. A key is hashed.
 int64_t CostOfSearch(const Value& container, const Value& item) {
-  if (!container.is_sequence()) return container.is_string() ? container.weight() : 1;
+  if (container.is_string()) return container.weight() + item.weight();
+  if (!container.is_sequence()) return item.weight();
   const int64_t items = static_cast<int64_t>(container.list().size());
   return items / 16 + std::min(container.weight(), items * (item.weight() - 1));
 }
@@ -118,8 +119,13 @@ absl::StatusOr<Value> AddText(const Value& left, const Value& right) {
 
 }  // namespace
 
-absl::StatusOr<Value> Add(const Value& left, const Value& right) {
-  if (left.is_string() && right.is_string()) return AddText(left, right);
+absl::StatusOr<Value> Add(const Value& left, const Value& right, Budget* budget) {
+  if (left.is_string() && right.is_string()) {
+    const size_t size = left.string().size() + right.string().size();
+    RETURN_IF_ERROR(budget->CheckText(size));
+    RETURN_IF_ERROR(budget->ChargeText(size));
+    return AddText(left, right);
+  }
   if (left.is_number() && right.is_number()) {
     if (left.is_float() || right.is_float()) return Value::Of(left.AsDouble() + right.AsDouble());
     int64_t sum = 0;
@@ -129,6 +135,7 @@ absl::StatusOr<Value> Add(const Value& left, const Value& right) {
   const bool lists = left.is_ordered(Order::kList) && right.is_ordered(Order::kList);
   const bool tuples = left.is_ordered(Order::kTuple) && right.is_ordered(Order::kTuple);
   if (lists || tuples) {
+    RETURN_IF_ERROR(budget->ChargeItems(left.list().size() + right.list().size()));
     List joined = left.list();
     joined.insert(joined.end(), right.list().begin(), right.list().end());
     return Value::Of(std::move(joined), left.order());
@@ -171,9 +178,12 @@ absl::StatusOr<bool> Holds(const std::string& op, const Value& left, const Value
     ASSIGN_OR_RETURN(const bool contained, Contains(right, left));
     return contained == (op == "in");
   }
-  RETURN_IF_ERROR(budget->Charge(std::min(left.weight(), right.weight())));
+  const int64_t cost = std::min(left.weight(), right.weight());
+  RETURN_IF_ERROR(budget->Charge(cost));
   if (op == "==") return Equal(left, right);
   if (op == "!=") return !Equal(left, right);
+  // Each level looks for the first difference anew.
+  RETURN_IF_ERROR(budget->Charge(cost * std::min(left.depth(), right.depth())));
   ASSIGN_OR_RETURN(const int order, Compare(left, right));
   if (op == "<") return order < 0;
   if (op == "<=") return order <= 0;

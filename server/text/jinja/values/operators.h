@@ -10,7 +10,7 @@
 namespace quire::jinja {
 
 // INVALID_ARGUMENT for operands that do not fit.
-absl::StatusOr<Value> Add(const Value& left, const Value& right);
+absl::StatusOr<Value> Add(const Value& left, const Value& right, Budget* budget);
 // - * / // % **; `%` formats text.
 absl::StatusOr<Value> ApplyBinary(const std::string& op, const Value& left, const Value& right,
                                   Budget* budget);

@@ -128,6 +128,7 @@ class PercentFormatter {
       : text_(text), values_(values), budget_(*budget) {}
 
   absl::StatusOr<std::string> Run() {
+    RETURN_IF_ERROR(budget_.ChargeText(text_.size()));
     std::string out;
     while (at_ < text_.size()) {
       const size_t next = std::min(text_.find('%', at_), text_.size());
@@ -324,6 +325,7 @@ class BraceFormatter {
       : text_(text), args_(args), budget_(*budget) {}
 
   absl::StatusOr<std::string> Run() {
+    RETURN_IF_ERROR(budget_.ChargeText(text_.size()));
     std::string out;
     for (size_t at = 0; at < text_.size();) {
       const char c = text_[at];
@@ -351,6 +353,7 @@ class BraceFormatter {
 
  private:
   absl::StatusOr<std::string> Field(const std::string& field) {
+    RETURN_IF_ERROR(budget_.ChargeItems(args_.named.size()));  // that are searched
     const size_t colon = std::min(field.find(':'), field.size());
     std::string name = field.substr(0, colon);
     char conversion = '\0';
@@ -384,6 +387,7 @@ class BraceFormatter {
       size_t digits = 0;
       const int64_t index = TakeNumber(part, &digits);
       const bool numeric = item && digits == part.size();
+      if (value.is_string()) RETURN_IF_ERROR(budget_.ChargeText(value.string().size()));
       if (item) {
         ASSIGN_OR_RETURN(value, GetItem(value, numeric ? Value::Of(index) : Value::Of(part)));
       } else {

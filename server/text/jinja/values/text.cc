@@ -3,6 +3,8 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "server/text/unicode/unicode.h"
@@ -58,11 +60,13 @@ std::string_view Strip(std::string_view text, Side side) {
 }
 
 std::string_view Strip(std::string_view text, Side side, std::string_view characters) {
-  return StripIf(text, side, [characters](char32_t c) {
-    std::string one;
-    AppendUtf8(c, &one);
-    return characters.find(one) != std::string_view::npos;
-  });
+  std::u32string sorted;  // so that the cost is no product of two lengths
+  for (size_t at = 0; at < characters.size(); at = CodePointEnd(characters, at)) {
+    sorted += DecodeUtf8(characters.data() + at).value;
+  }
+  std::ranges::sort(sorted);
+  return StripIf(text, side,
+                 [&sorted](char32_t c) { return std::ranges::binary_search(sorted, c); });
 }
 
 std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit, bool from_right) {
@@ -92,15 +96,23 @@ std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit, b
 std::vector<std::string_view> Split(std::string_view text, std::string_view separator,
                                     int64_t limit, bool from_right) {
   std::vector<std::string_view> out;
-  while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
-    const size_t at = from_right ? text.rfind(separator) : text.find(separator);
-    if (at == std::string_view::npos) break;
-    const std::string_view before = text.substr(0, at), after = text.substr(at + separator.size());
-    out.push_back(from_right ? after : before);
-    text = from_right ? before : after;
+  if (from_right) {
+    const std::string mirror(text.rbegin(), text.rend());
+    const std::string mirrored_separator(separator.rbegin(), separator.rend());
+    for (const std::string_view part : Split(mirror, mirrored_separator, limit)) {
+      const size_t end = mirror.size() - static_cast<size_t>(part.data() - mirror.data());
+      out.push_back(text.substr(end - part.size(), part.size()));
+    }
+    return {out.rbegin(), out.rend()};
   }
-  out.push_back(text);
-  if (from_right) out = {out.rbegin(), out.rend()};
+  size_t begin = 0;
+  while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
+    const size_t at = FindFirst(text, separator, begin);
+    if (at == std::string_view::npos) break;
+    out.push_back(text.substr(begin, at - begin));
+    begin = at + separator.size();
+  }
+  out.push_back(text.substr(begin));
   return out;
 }
 
@@ -124,6 +136,19 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) 
   return out;
 }
 
+size_t FindFirst(std::string_view text, std::string_view part, size_t at) {
+  if (at > text.size()) return std::string_view::npos;
+  const void* found = memmem(text.data() + at, text.size() - at, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t FindLast(std::string_view text, std::string_view part) {
+  const std::string mirror(text.rbegin(), text.rend());
+  const size_t at = FindFirst(mirror, std::string(part.rbegin(), part.rend()));
+  return at == std::string_view::npos ? at : text.size() - at - part.size();
+}
+
 int64_t CountCodePoints(std::string_view text) {
   int64_t count = 0;
   for (const char byte : text) count += (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
@@ -140,7 +165,7 @@ std::string Replace(std::string_view text, std::string_view from, std::string_vi
                     int64_t limit) {
   std::string out;
   size_t at = 0;
-  for (; limit != 0; --limit) {
+  for (limit = std::max<int64_t>(limit, -1); limit != 0; --limit) {
     if (from.empty()) {  // between all code points
       out += to;
       if (at >= text.size()) return out;
@@ -149,7 +174,7 @@ std::string Replace(std::string_view text, std::string_view from, std::string_vi
       at = next;
       continue;
     }
-    const size_t found = text.find(from, at);
+    const size_t found = FindFirst(text, from, at);
     if (found == std::string_view::npos) break;
     out += text.substr(at, found - at);
     out += to;

@@ -24,6 +24,11 @@ std::vector<std::string_view> Split(std::string_view text, std::string_view sepa
                                     int64_t limit, bool from_right = false);
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
 
+// Where `part` begins first and last in `text`, from byte `at` on; npos if nowhere. Take time
+// linear in both, which std::string's do not.
+size_t FindFirst(std::string_view text, std::string_view part, size_t at = 0);
+size_t FindLast(std::string_view text, std::string_view part);
+
 int64_t CountCodePoints(std::string_view text);
 size_t ByteAt(std::string_view text, int64_t index);  // of a code point; the size if past the end
 std::string Replace(std::string_view text, std::string_view from, std::string_view to,

@@ -15,48 +15,65 @@ namespace {
 constexpr int64_t kMaxWeight = int64_t{1} << 40;  // so that sums do not overflow
 constexpr int64_t kTextBytesOfWeight = 64;
 
-void Grow(const Value& part, int* depth, int64_t* weight) {
-  *depth = std::max(*depth, part.depth() + 1);
-  *weight = std::min(*weight + part.weight(), kMaxWeight);
+Value::Extent ExtentOf(const Dict& members) {
+  Value::Extent extent;
+  for (const auto& [key, value] : members) {
+    extent.Add(key);
+    extent.Add(value);
+  }
+  return extent;
 }
+
+bool IsNan(const Value& value) { return value.is_float() && std::isnan(value.AsDouble()); }
 
 }  // namespace
 
+void Value::Extent::Add(const Value& part) {
+  depth = std::max(depth, part.depth() + 1);
+  weight = std::min(weight + part.weight(), kMaxWeight);
+  has_namespace = has_namespace || part.Has(Changing::kNamespace);
+  has_callable = has_callable || part.Has(Changing::kCallable);
+}
+
 Value Value::Of(List v, Order order) {
-  int depth = 1;
-  int64_t weight = 1;
-  for (const Value& item : v) Grow(item, &depth, &weight);
+  Extent extent;
+  for (const Value& item : v) extent.Add(item);
   auto taken = order == Order::kGenerator ? std::make_shared<size_t>(0) : nullptr;
   return Value(
-      Sequence{std::make_shared<const List>(std::move(v)), std::move(taken), order, depth, weight});
+      Sequence{std::make_shared<const List>(std::move(v)), std::move(taken), order, extent});
 }
 
 Value Value::Of(Dict v) {
-  int depth = 1;
-  int64_t weight = 1;
-  for (const auto& [key, value] : v) {
-    Grow(key, &depth, &weight);
-    Grow(value, &depth, &weight);
-  }
-  return Value(
-      Mapping{std::make_shared<Dict>(std::move(v)), /*is_namespace=*/false, depth, weight});
+  const Extent extent = ExtentOf(v);
+  return Value(Mapping{std::make_shared<Dict>(std::move(v)), /*is_namespace=*/false, extent});
 }
 
 Value Value::MakeNamespace(Dict members) {
-  return Value(Mapping{std::make_shared<Dict>(std::move(members)), /*is_namespace=*/true, 1, 1});
+  return Value(Mapping{std::make_shared<Dict>(std::move(members)), /*is_namespace=*/true, {}});
 }
 
 int Value::depth() const {
-  if (const auto* sequence = std::get_if<Sequence>(&data_)) return sequence->depth;
-  if (const auto* mapping = std::get_if<Mapping>(&data_)) return mapping->depth;
-  return 0;
+  if (const auto* sequence = std::get_if<Sequence>(&data_)) return sequence->extent.depth;
+  if (const auto* mapping = std::get_if<Mapping>(&data_)) return mapping->extent.depth;
+  return callable() == nullptr ? 0 : callable()->depth;
 }
 
 int64_t Value::weight() const {
   if (is_string()) return 1 + static_cast<int64_t>(string().size()) / kTextBytesOfWeight;
-  if (const auto* sequence = std::get_if<Sequence>(&data_)) return sequence->weight;
-  if (const auto* mapping = std::get_if<Mapping>(&data_)) return mapping->weight;
-  return 1;
+  if (const auto* sequence = std::get_if<Sequence>(&data_)) return sequence->extent.weight;
+  if (is_namespace()) return ExtentOf(dict()).weight;
+  if (const auto* mapping = std::get_if<Mapping>(&data_)) return mapping->extent.weight;
+  return 1;  // a callable too: only its name is printed
+}
+
+bool Value::Has(Changing kind) const {
+  const auto in = [kind](const Extent& extent) {
+    return kind == Changing::kNamespace ? extent.has_namespace : extent.has_callable;
+  };
+  if (is_namespace() || callable() != nullptr)
+    return is_namespace() == (kind == Changing::kNamespace);
+  if (const auto* sequence = std::get_if<Sequence>(&data_)) return in(sequence->extent);
+  return is_dict() && in(std::get<Mapping>(data_).extent);
 }
 
 const Callable* Value::callable() const {
@@ -111,15 +128,20 @@ bool Equal(const Value& a, const Value& b) {
     if (!a.is_float() && !b.is_float()) return a.AsInt() == b.AsInt();
     return a.AsDouble() == b.AsDouble();
   }
-  if (a.is_string() && b.is_string()) return a.string() == b.string();
+  if (a.is_string() && b.is_string()) {
+    return &a.string() == &b.string() || a.string() == b.string();
+  }
   if (a.is_sequence() && b.is_sequence()) {
-    if (!a.is_indexed() || !b.is_indexed()) return &a.list() == &b.list();
-    return a.order() == b.order() && std::ranges::equal(a.list(), b.list(), Equal);
+    if (&a.list() == &b.list() || !a.is_indexed() || !b.is_indexed()) {
+      return &a.list() == &b.list();
+    }
+    return a.order() == b.order() && std::ranges::equal(a.list(), b.list(), EqualItems);
   }
   if (a.is_dict() && b.is_dict()) {
+    if (&a.dict() == &b.dict()) return true;
     return a.dict().size() == b.dict().size() && std::ranges::all_of(a.dict(), [&](const auto& m) {
              const Value* other = b.dict().Find(m.first);
-             return other != nullptr && Equal(m.second, *other);
+             return other != nullptr && EqualItems(m.second, *other);
            });
   }
   if (a.is_namespace() && b.is_namespace()) return &a.dict() == &b.dict();
@@ -128,6 +150,8 @@ bool Equal(const Value& a, const Value& b) {
   }
   return a.callable() != nullptr && a.callable() == b.callable();
 }
+
+bool EqualItems(const Value& a, const Value& b) { return Equal(a, b) || (IsNan(a) && IsNan(b)); }
 
 std::optional<size_t> HashOf(const Value& value) {
   if (value.is_string()) return absl::HashOf(std::string_view(value.string()));
@@ -164,7 +188,7 @@ absl::StatusOr<int> Compare(const Value& a, const Value& b) {
   const bool tuples = a.is_ordered(Value::Order::kTuple) && b.is_ordered(Value::Order::kTuple);
   if (lists || tuples) {
     for (size_t i = 0; i < std::min(a.list().size(), b.list().size()); ++i) {
-      if (!Equal(a.list()[i], b.list()[i])) return Compare(a.list()[i], b.list()[i]);
+      if (!EqualItems(a.list()[i], b.list()[i])) return Compare(a.list()[i], b.list()[i]);
     }
     return sign(a.list().size(), b.list().size());
   }

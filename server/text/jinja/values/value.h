@@ -1,6 +1,7 @@
 // Value: the value of a chat template's expression, with Python's rules for truth, equality and
 // order. Copies share text and containers and are cheap. Values are immutable, except the members
-// of a namespace and how far a generator was read. Any thread may hold a value, one thread renders.
+// of a namespace, how far a generator was read, and the turn of a loop with what loop.changed saw.
+// Any thread may hold a value, one thread renders.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,9 @@ struct Callable;
 
 using List = std::vector<Value>;
 
+// Maximum nesting of values, and of a template's expressions and blocks.
+inline constexpr int kMaxDepth = 64;
+
 class Value {
  public:
   // How Python calls a sequence: this decides how it prints, compares, and what it can do.
@@ -42,18 +46,25 @@ class Value {
     std::shared_ptr<const std::string> bytes;
     bool safe;  // by the filter `safe` or `escape`: what is added to it is escaped
   };
+  // Of all that a container holds, at any depth.
+  struct Extent {
+    int64_t weight = 1;
+    int depth = 1;
+    bool has_namespace = false;
+    bool has_callable = false;
+
+    void Add(const Value& part);
+  };
   struct Sequence {
     std::shared_ptr<const List> items;
     std::shared_ptr<size_t> taken;  // items that were read; of generators only
     Order order;
-    int depth;
-    int64_t weight;
+    Extent extent;
   };
   struct Mapping {
     std::shared_ptr<Dict> members;
     bool is_namespace;  // its members may be set
-    int depth;
-    int64_t weight;
+    Extent extent;      // not of a namespace, whose members change
   };
 
   Value() : data_(Undefined{}) {}
@@ -104,10 +115,15 @@ class Value {
   std::optional<int64_t> AsInt() const;  // of an integer or boolean
   double AsDouble() const;               // REQUIRES is_number()
   bool IsTrue() const;
-  int depth() const;  // of nested containers; 0 for other values
+  int depth() const;  // of nested containers and callables; 0 for other values
   // Parts of nested containers, each counted where it occurs, and 64 bytes of text for one: what it
-  // costs to print or compare the value. Shared parts make it larger than the memory.
+  // costs to print or compare the value. Shared parts make it larger than the memory. Takes time
+  // linear in the members of a namespace.
   int64_t weight() const;
+  // Whether it is one of these or holds one, at any depth. Both change, so a value that keeps one
+  // may reach itself.
+  enum class Changing : uint8_t { kNamespace, kCallable };
+  bool Has(Changing kind) const;
   std::string TypeName() const;  // for messages
 
  private:
@@ -118,7 +134,10 @@ class Value {
   Data data_;
 };
 
+// Takes time linear in the smaller weight(). Items that are one object are equal, as in Python, and
+// so are items that are NaN: otherwise each would be a key of its own with the same hash.
 bool Equal(const Value& a, const Value& b);
+bool EqualItems(const Value& a, const Value& b);
 // Equal values have equal hashes; nullopt for values that cannot be keys of a dict.
 std::optional<size_t> HashOf(const Value& value);
 // -1, 0 or 1; INVALID_ARGUMENT for values that have no order.
