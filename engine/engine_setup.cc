@@ -247,19 +247,21 @@ std::string GiBText(int64_t bytes) {
   return text.data();
 }
 
+// The ranks of each host.
+int32_t HostRanks(const EngineSetup& setup) {
+  return std::max(1, setup.memory.ranks / setup.config.nnodes);
+}
+
 // On the cpu the plan is in this host's memory, and the system ends a process that takes more than
-// there is. Weights that stay in their files are not counted: the system can drop them.
+// there is.
 absl::Status CheckHostHolds(const EngineSetup& setup, int64_t limit) {
   if (OnGpu(setup)) return absl::OkStatus();
   const MemoryPlan& memory = setup.memory;
-  int64_t taken = memory.total_bytes();
-  if (!setup.model_options.dummy_weights) {
-    taken -= std::ranges::find(memory.parts, "weights", &MemoryPlan::Part::name)->bytes;
-  }
-  if (taken <= limit / memory.ranks) return absl::OkStatus();
+  const int32_t ranks = HostRanks(setup);
+  if (memory.total_bytes() <= limit / ranks) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      "the plan takes " + GiBText(taken) + " on each of " + std::to_string(memory.ranks) +
-      " ranks, more than the " + GiBText(limit) +
+      "the plan takes " + GiBText(memory.total_bytes()) + " on each of " + std::to_string(ranks) +
+      " ranks of this host, more than the " + GiBText(limit) +
       " that this process may use: use a smaller --kv-cache-memory-bytes, --num-blocks-override, "
       "--max-num-seqs, --max-num-batched-tokens or --max-model-len, or a smaller model\n" +
       memory.Table());
@@ -272,7 +274,7 @@ absl::Status PlanPages(EngineSetup& setup, int64_t limit) {
   memory.host_limit_bytes = limit;
   const int64_t page = setup.kv_layout.block_bytes() * memory.ranks;
   // On the cpu the rest of the plan is in the same memory.
-  const int64_t rest = OnGpu(setup) ? 0 : memory.total_bytes() * memory.ranks;
+  const int64_t rest = OnGpu(setup) ? 0 : memory.total_bytes() * HostRanks(setup);
   const int64_t free = std::max<int64_t>(0, limit - rest);
   if (config.kv_offloading_size == -1) {
     const int64_t pages = std::min({int64_t{memory.num_blocks - 1}, limit / 4 / page, free / page});

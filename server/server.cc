@@ -387,13 +387,14 @@ void Server::State::WatchUntil(double seconds, Done done) {
 
 // From the watchdog of the shutdown, whose thread must not wait: the step, and the calls by state.
 void Server::State::LogHung() {
-  UnendedCalls calls;
-  SchedulerLoad load;
-  if (const std::unique_lock lock(parts_mutex, std::try_to_lock); lock.owns_lock()) {
-    if (front != nullptr) calls = front->unended();
-    if (engine != nullptr) load = engine->Stats().load;
+  constexpr char kHung[] = "shutdown hung: the process ends by force";
+  const std::unique_lock lock(parts_mutex, std::try_to_lock);
+  if (!lock.owns_lock() || front == nullptr || engine == nullptr) {
+    return Log(Severity::kError, kHung, {{"step", ending.load()}});
   }
-  Log(Severity::kError, "shutdown hung: the process ends by force",
+  const UnendedCalls calls = front->unended();
+  const SchedulerLoad load = engine->Stats().load;
+  Log(Severity::kError, kHung,
       {{"step", ending.load()},
        {"streams", calls.streams},
        {"calls", calls.calls},
@@ -424,6 +425,7 @@ ExitCode Server::State::Drain() {
   Log(unfinished > 0 ? Severity::kWarning : Severity::kInfo, "drain ended",
       {{"unfinished_streams", unfinished}, {"seconds", SecondsSince(start_ns)}});
   if (archive != nullptr && !faulted) {
+    ending = "hand-over of sessions";
     archive->HandOver(std::max(0., config.shutdown_timeout_seconds - SecondsSince(start_ns)));
   }
   const EngineStats last = Stats();
@@ -454,10 +456,12 @@ void Server::State::TearDown() {
   last_engine.reset();
   ending = "front";
   last_front.reset();
-  ending = "metrics port";
+  ending = "session directory";
   archive.reset();  // may hold the last calls
   keeper.reset();
+  ending = "traces";
   tracer.reset();  // no call is left that could be traced
+  ending = "metrics port";
   admin.reset();
 }
 

@@ -46,6 +46,9 @@ bool TextPool::HasRoom(const Share& share, size_t bytes) const {
 absl::Status TextPool::Run(TenantId tenant, size_t bytes, std::function<void()> job) {
   {
     std::lock_guard lock(mutex_);
+    if (stopping_) {
+      return Refusal(absl::StatusCode::kUnavailable, "DRAINING", "the server ends; use another", 1);
+    }
     Share& share = shares_[tenant];
     if (!HasRoom(share, bytes)) {
       if (share.unfinished == 0) shares_.erase(tenant);

@@ -161,9 +161,10 @@ void GenerationStream::Accept(int32_t prompt_tokens, int32_t max_tokens,
 }
 
 void GenerationStream::Refuse(const absl::Status& status) {
+  std::unique_lock lock(mutex_);
+  if (!end_.ok()) return Pump(std::move(lock));  // the client left before
   resources_->calls.metrics.RequestRejected(static_cast<int>(status.code()));
   LogRefused(resources_->calls.options, caller(), status);
-  std::unique_lock lock(mutex_);
   End(status);
   Pump(std::move(lock));
 }

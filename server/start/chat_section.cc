@@ -1,6 +1,7 @@
 // Renders short chats with the template that a start takes.
 #include "server/start/chat_section.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -34,12 +35,12 @@ void AddOrigins(const ChatTemplates& templates, CheckSection& section, CheckRepo
 CheckSection DescribeChatTemplate(const CheckedModel& model, CheckReport& report) {
   CheckSection section{.title = "Chat template"};
   const std::string directory = TextDirectory(model.settings);
-  const auto without = [&](const std::string& why) {
-    section.Add("template", "none: chat requests are refused");
-    report.warnings.push_back("chat requests will be refused: " + why);
+  const auto without = [&](const std::string& requests, const std::string& why) {
+    section.Add("template", absl::StrCat("none: ", requests, " are refused"));
+    report.warnings.push_back(absl::StrCat(requests, " will be refused: ", why));
     return section;
   };
-  if (directory.empty()) return without("there is no tokenizer");
+  if (directory.empty()) return without("chat requests", "there is no tokenizer");
   const std::string& file = model.settings.server.chat_template;
   const auto templates =
       file.empty() ? ChatTemplates::Load(directory) : ChatTemplates::LoadFile(file, directory);
@@ -48,9 +49,14 @@ CheckSection DescribeChatTemplate(const CheckedModel& model, CheckReport& report
     report.Refuse(StartStage::kText, ExitCode::kModel, templates.status());
     return section;
   }
-  const auto chosen = templates->Choose("", false);
-  if (!chosen.ok()) return without(std::string(chosen.status().message()));
   AddOrigins(*templates, section, report);
+  const auto chosen = templates->Choose("", false);
+  if (!chosen.ok()) {
+    const bool named = std::ranges::any_of(
+        templates->List(), [](const auto& origin) { return origin.reason.empty(); });
+    return without(named ? "chat requests that name no template" : "chat requests",
+                   std::string(chosen.status().message()));
+  }
   section.Add("template", "parsed");
   const jinja::Value user = TextMessage("user", "Hello");
   const auto add = [&](const char* what, ChatInput chat) {

@@ -72,6 +72,9 @@ void Conversation::JoinHistory(v1::GenerateRequest* request) {
 
 void Conversation::Remember(const v1::ChatMessages& asked, const std::string& answer) {
   history_ = asked;
+  // How the prompt ends is said for one turn.
+  history_.clear_add_generation_prompt();
+  history_.clear_continue_final_message();
   v1::ChatMessage* message = history_.add_messages();
   message->set_role("assistant");
   message->set_content(answer);

@@ -70,8 +70,8 @@ def chat_messages(turns: Sequence[Turn], options: Options) -> inference_pb2.Chat
     """The conversation with what `options` tell its template."""
     chat = inference_pb2.ChatMessages(
         messages=[_chat_message(turn, f"message {at}") for at, turn in enumerate(turns)],
-        tools=[_json(tool, f"tool {at}") for at, tool in enumerate(options.tools)],
-        documents=[_json(one, f"document {at}") for at, one in enumerate(options.documents)],
+        tools=[_json(tool, f"tool {at}") for at, tool in enumerate(options.tools or ())],
+        documents=[_json(one, f"document {at}") for at, one in enumerate(options.documents or ())],
     )
     if options.template_kwargs:
         chat.template_kwargs = _json(options.template_kwargs, "template_kwargs")
@@ -86,7 +86,6 @@ def chat_messages(turns: Sequence[Turn], options: Options) -> inference_pb2.Chat
 
 def refuse_chat_options(options: Options) -> None:
     """Raises TypeError for options of a conversation, which a text or token ids would not heed."""
-    default = Options()
     for name in _TOLD:
-        if getattr(options, name) != getattr(default, name):
+        if getattr(options, name) not in (None, (), [], {}):
             raise TypeError(f"{name} is for a conversation, and the prompt is none")

@@ -159,8 +159,7 @@ class QuantizationReader {
     in_.Adopt(group.status());
   }
 
-  // KV keeps the type of --kv-cache-dtype, so that 8-bit floats and their scales may be passed
-  // over.
+  // KV has the type of --kv-cache-dtype, so that a scheme of 8-bit floats may be passed over.
   void KeyValues(const char* key) {
     const Json& scheme = in_.At(key);
     if (!scheme.is_object()) {

@@ -24,13 +24,14 @@ struct Quantization {
 
   bool empty() const { return source == Source::kNone; }
   bool IsEightBit(std::string_view module) const { return !empty() && !wide.contains(module); }
-  // Whether a stored tensor stays unread: a scale of the inputs of products, which have a scale for
-  // each token instead, or of keys and values that are kept wide.
+  // Whether a stored tensor stays unread: a scale of keys and values that are kept wide, of
+  // queries, or of the inputs of 8-bit products, which have a scale for each token instead.
   bool Unread(std::string_view tensor) const {
-    if (source != Source::kStored) return false;
-    constexpr std::string_view kEndings[] = {".input_scale", ".output_scale", ".q_scale",
-                                             ".k_scale",     ".v_scale",      ".kv_scale"};
-    return std::ranges::any_of(kEndings, [&](auto ending) { return tensor.ends_with(ending); });
+    constexpr std::string_view kOfAttention[] = {".q_scale", ".k_scale", ".v_scale", ".kv_scale"};
+    constexpr std::string_view kOfProducts[] = {".input_scale", ".output_scale"};
+    const auto ends = [&](std::string_view ending) { return tensor.ends_with(ending); };
+    return std::ranges::any_of(kOfAttention, ends) ||
+           (source == Source::kStored && std::ranges::any_of(kOfProducts, ends));
   }
 };
 

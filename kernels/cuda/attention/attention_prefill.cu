@@ -38,8 +38,8 @@ template <typename H>
 struct Registers {
   static constexpr int kSupplier = H::kDim > 128 ? 40 : 56, kConsumer = H::kDim > 128 ? 232 : 224;
   // The warpgroups share what the launch gives the CTA. A request for more waits for ever.
-  static constexpr int kOfLaunch = (64 << 10) / kThreads / 8 * 8;
-  static_assert(kGroupThreads * (kSupplier + kGroups * kConsumer) <= kThreads * kOfLaunch);
+  static constexpr int kOfLaunch = (64 << 10) / kPrefillThreads / 8 * 8;
+  static_assert(kGroupThreads * (kSupplier + kGroups * kConsumer) <= kPrefillThreads * kOfLaunch);
 };
 
 // Sight: one past the last token that a thread's two rows see, and that its warpgroup's rows see.
@@ -95,7 +95,7 @@ class Consumer {
     if (group_ == 1) ArriveNamed(kTurn, 2 * kGroupThreads);  // the first turn is group 0's
     for (uint32_t i = 0;; ++i) {
       rings_.items.WaitFull(i);
-      const Item item = rings_.item[i % kSlots];
+      const PrefillItem item = rings_.item[i % kPrefillSlots];
       rings_.items.Empty(i).Arrive();
       if (item.head < 0) return;
       TakeItem(item, i);
@@ -116,7 +116,7 @@ class Consumer {
     uint32_t p[kSteps][4];
   };
 
-  __device__ __forceinline__ void TakeItem(const Item& item, uint32_t i) {
+  __device__ __forceinline__ void TakeItem(const PrefillItem& item, uint32_t i) {
     const Span<kTokens> span(a_, item.tile);
     const RowSight sight(a_, item.tile, group_);
     Work w;
@@ -250,7 +250,8 @@ class Consumer {
   }
 
   // Stores an item through the queries' place in shared memory, in vectors of 16 bytes.
-  __device__ __forceinline__ void Store(const Item& item, uint32_t i, const RunningRows<D>& rows) {
+  __device__ __forceinline__ void Store(const PrefillItem& item, uint32_t i,
+                                        const RunningRows<D>& rows) {
     constexpr uint32_t kPanel = Of::kQueryPanel;
     char* q = shared_ + Of::kQAt + i % Of::kQuerySlots * Of::kQueryBytes;
     const int first = group_ * kGroupRows + warp_ * 16;
@@ -290,7 +291,7 @@ class Consumer {
 };
 
 template <typename T, typename H, bool kCapped>
-__global__ __launch_bounds__(kThreads,
+__global__ __launch_bounds__(kPrefillThreads,
                              1) void PrefillKernel(const __grid_constant__ AttentionArgs a,
                                                    const __grid_constant__ CUtensorMap map) {
   extern __shared__ __align__(1024) char shared[];
@@ -355,7 +356,7 @@ void LaunchTyped(const PagedAttentionParams& p, const AttentionArgs& args, int64
   static_assert(kBytes + 1024 <= 228 << 10);
   AllowShared<PrefillKernel<T, H, kCapped>, kBytes>();
   const auto ctas = static_cast<uint32_t>(std::min<int64_t>(device.num_sms, max_items));
-  Launch(device, {.blocks = ctas, .threads = kThreads, .shared_bytes = kBytes},
+  Launch(device, {.blocks = ctas, .threads = kPrefillThreads, .shared_bytes = kBytes},
          PrefillKernel<T, H, kCapped>, args, DescribePool(p.kv, H::kDim));
 }
 

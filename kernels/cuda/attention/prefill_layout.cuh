@@ -8,13 +8,13 @@
 namespace quire::cuda {
 
 inline constexpr int kGroupThreads = 128, kGroups = 2;  // of consumers
-inline constexpr int kThreads = (1 + kGroups) * kGroupThreads;
+inline constexpr int kPrefillThreads = (1 + kGroups) * kGroupThreads;
 inline constexpr int kQueryThreads = 96;
 inline constexpr int kGroupRows = kPrefillRows / kGroups;
-inline constexpr int kSlots = 2;  // of items, of K and of V
+inline constexpr int kPrefillSlots = 2;  // of items, of K and of V
 
 // A CTA's unit of work; head < 0 ends the CTA.
-struct Item {
+struct PrefillItem {
   PrefillTile tile;
   int head;
 };
@@ -35,21 +35,21 @@ struct Layout {
   static constexpr uint32_t kTileBytes = D / 64 * kTokenPanel;  // of K, and of V
   static constexpr uint32_t kQAt = 0;
   static constexpr uint32_t kKAt = kQAt + kQuerySlots * kQueryBytes;
-  static constexpr uint32_t kVAt = kKAt + kSlots * kTileBytes;
+  static constexpr uint32_t kVAt = kKAt + kPrefillSlots * kTileBytes;
   static constexpr int kStages = D == 64 ? 2 : 1;
   static constexpr uint32_t kStagedBytes = H::kEightBitKv ? kTokens * D : 0;  // of K, and of V
-  static constexpr uint32_t kStagedKAt = kVAt + kSlots * kTileBytes;
+  static constexpr uint32_t kStagedKAt = kVAt + kPrefillSlots * kTileBytes;
   static constexpr uint32_t kStagedVAt = kStagedKAt + kStages * kStagedBytes;
   // The factors of rows of scores, of 8-bit K.
   static constexpr uint32_t kFactorsAt = kStagedVAt + kStages * kStagedBytes;
   static constexpr uint32_t kFactorBytes = H::kEightBitKv ? kPrefillRows * 4 : 0;
   static constexpr uint32_t kBarriersAt = kFactorsAt + kQuerySlots * kFactorBytes;
   static constexpr uint32_t kItemsAt = kBarriersAt + 256;
-  static constexpr uint32_t kSharedBytes = kItemsAt + kSlots * sizeof(Item);
+  static constexpr uint32_t kSharedBytes = kItemsAt + kPrefillSlots * sizeof(PrefillItem);
 };
 
 // A ring of slots with a full and an empty barrier each. Use n of the ring has slot n % kCount.
-template <int kCount = kSlots>
+template <int kCount = kPrefillSlots>
 struct Ring {
   uint32_t barriers, slots;
   uint32_t slot_bytes;
@@ -77,19 +77,19 @@ struct Rings {
   Ring<Of::kQuerySlots> q;
   Ring<Of::kStages> staged_k, staged_v;  // of 8-bit tiles
   Barrier edge;
-  Item* item;      // [kSlots]
-  float* factors;  // [kQuerySlots][kPrefillRows]
+  PrefillItem* item;  // [kPrefillSlots]
+  float* factors;     // [kQuerySlots][kPrefillRows]
 
   __device__ explicit Rings(char* shared) {
     const uint32_t base = SharedAddress(shared), barriers = base + Of::kBarriersAt;
-    items = {barriers, base + Of::kItemsAt, sizeof(Item)};
+    items = {barriers, base + Of::kItemsAt, sizeof(PrefillItem)};
     q = {barriers + 32, base + Of::kQAt, Of::kQueryBytes};
     k = {barriers + 64, base + Of::kKAt, Of::kTileBytes};
     v = {barriers + 96, base + Of::kVAt, Of::kTileBytes};
     edge = {barriers + 128};
     staged_k = {barriers + 136, base + Of::kStagedKAt, Of::kStagedBytes};
     staged_v = {barriers + 168, base + Of::kStagedVAt, Of::kStagedBytes};
-    item = reinterpret_cast<Item*>(shared + Of::kItemsAt);
+    item = reinterpret_cast<PrefillItem*>(shared + Of::kItemsAt);
     factors = reinterpret_cast<float*>(shared + Of::kFactorsAt);
   }
   // The factors of the rows of item `i`.

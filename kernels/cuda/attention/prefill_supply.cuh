@@ -19,15 +19,15 @@ class Supplier {
       : a_(a), map_(map), shared_(shared), rings_(shared), lane_(threadIdx.x % 32) {}
 
   __device__ void Run() {
-    Item next = Draw();
+    PrefillItem next = Draw();
     for (uint32_t i = 0;; ++i) {
       rings_.items.WaitEmpty(i);
       if (lane_ == 0) {
-        rings_.item[i % kSlots] = next;
+        rings_.item[i % kPrefillSlots] = next;
         rings_.items.Full(i).Arrive();
       }
       __syncwarp();
-      const Item& item = rings_.item[i % kSlots];  // registers are few
+      const PrefillItem& item = rings_.item[i % kPrefillSlots];  // registers are few
       if (item.head < 0) return;
       const Span<kTokens> span(a_, item.tile);
       int block = BlockOf(item.tile, span.begin);
@@ -50,8 +50,8 @@ class Supplier {
  private:
   // Each CTA draws one ticket too many; the last ticket of all resets the count. Heads vary
   // fastest, because a tile is equally long in every head and the longest tiles come first.
-  __device__ Item Draw() const {
-    Item item{};
+  __device__ PrefillItem Draw() const {
+    PrefillItem item{};
     item.head = -1;
     if (lane_ != 0) return item;
     const uint32_t items = *a_.space.num_tiles * a_.num_kv_heads;
@@ -70,7 +70,8 @@ class Supplier {
     const int at = min((token >> a_.block_shift) + lane_ % Boxes(), last);
     return a_.block_table[tile.table_row * a_.table_stride + at];
   }
-  __device__ void CopyTile(const Item& item, int kv, int block, uint32_t to, Barrier full) const {
+  __device__ void CopyTile(const PrefillItem& item, int kv, int block, uint32_t to,
+                           Barrier full) const {
     const int box = lane_ % Boxes(), panel = lane_ / Boxes();
     if (panel >= D / 64) return;
     const uint32_t rows = box << a_.block_shift;
@@ -79,7 +80,7 @@ class Supplier {
   }
 
   // Copies 8-bit K (0) or V (1) as rows of D bytes: one box a block.
-  __device__ void CopyStaged(const Item& item, int kv, int block) const {
+  __device__ void CopyStaged(const PrefillItem& item, int kv, int block) const {
     const auto& ring = kv == 0 ? rings_.staged_k : rings_.staged_v;
     ring.WaitEmpty(copied_);
     const Barrier full = ring.Full(copied_);
@@ -90,7 +91,7 @@ class Supplier {
             full);
   }
 
-  __device__ void CopyK(const Item& item, int block) const {
+  __device__ void CopyK(const PrefillItem& item, int block) const {
     rings_.k.WaitEmpty(copied_);
     const Barrier full = rings_.k.Full(copied_);
     if (lane_ == 0) full.ArriveExpecting(Of::kTileBytes);
@@ -98,7 +99,7 @@ class Supplier {
     CopyTile(item, 0, block, rings_.k.Slot(copied_), full);
   }
 
-  __device__ void CopyV(const Item& item, int token, int block) {
+  __device__ void CopyV(const PrefillItem& item, int token, int block) {
     // Slots before the first visible token or past the context may hold NaN, and zero times NaN is
     // NaN. So this warp overwrites their V with zeros.
     const PrefillTile& tile = item.tile;
@@ -112,7 +113,7 @@ class Supplier {
     CopyTile(item, 1, block, slot, full);
     if (!is_edge) return;
     full.Wait(edges_++);
-    char* tile_bytes = shared_ + Of::kVAt + copied_ % kSlots * Of::kTileBytes;
+    char* tile_bytes = shared_ + Of::kVAt + copied_ % kPrefillSlots * Of::kTileBytes;
     for (int row = 0; row < kTokens; ++row) {
       if (token + row >= start && token + row < tile.context) continue;
       for (uint32_t at = lane_ * 16; at < D * 2; at += 512) {
@@ -136,7 +137,7 @@ class Supplier {
 
 // Copies an item's queries. Rows past the last are zero.
 template <typename T, typename H>
-__device__ __forceinline__ void CopyQueries(const AttentionArgs& a, const Item& item,
+__device__ __forceinline__ void CopyQueries(const AttentionArgs& a, const PrefillItem& item,
                                             uint32_t slot) {
   constexpr int kVectors = H::kDim / 8;
   const int num_rows = item.tile.num_queries * a.group;
@@ -158,7 +159,7 @@ __device__ void SupplyQueries(const AttentionArgs& a, char* shared) {
   const Rings<H> rings(shared);
   for (uint32_t i = 0;; ++i) {
     rings.items.WaitFull(i);
-    const Item item = rings.item[i % kSlots];
+    const PrefillItem item = rings.item[i % kPrefillSlots];
     rings.items.Empty(i).Arrive();
     if (item.head < 0) return;
     rings.q.WaitEmpty(i);

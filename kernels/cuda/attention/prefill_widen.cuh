@@ -19,7 +19,7 @@ class Widener {
   __device__ void Run() {
     for (uint32_t i = 0;; ++i) {
       rings_.items.WaitFull(i);
-      const Item& item = rings_.item[i % kSlots];
+      const PrefillItem& item = rings_.item[i % kPrefillSlots];
       const int head = item.head;
       if (head >= 0) TakeItem(item, i);
       rings_.items.Empty(i).Arrive();
@@ -28,7 +28,7 @@ class Widener {
   }
 
  private:
-  __device__ __forceinline__ void TakeItem(const Item& item, uint32_t i) {
+  __device__ __forceinline__ void TakeItem(const PrefillItem& item, uint32_t i) {
     rings_.q.WaitEmpty(i);
     CopyQueries<T, H>(a_, item, rings_.q.Slot(i));
     ScaleQueries(rings_.q.Slot(i), a_.k_scales[item.head], rings_.FactorsOf(i));

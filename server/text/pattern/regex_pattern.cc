@@ -414,11 +414,12 @@ absl::Status ProbeRuns(std::string_view source, const Pattern& pattern) {
     text += end;
     matches.clear();
     const TextBudget budget(text.size());
-    if (pattern.FindAll(text, &matches).ok()) continue;
+    const absl::Status found = pattern.FindAll(text, &matches);
+    if (found.ok()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "pattern is not supported: it backtracks too long; for ", kRun, " times U+",
-        absl::Hex(static_cast<uint32_t>(DecodeUtf8(character.data()).value), absl::kZeroPad4),
-        " it takes ", budget.status().message()));
+        absl::Hex(static_cast<uint32_t>(DecodeUtf8(character.data()).value), absl::kZeroPad4), ": ",
+        found.message()));
   }
   return absl::OkStatus();
 }
