@@ -126,7 +126,8 @@ TEST(HostileTemplateTest, SearchesInLinearTime) {
         "{{ s.rsplit(p)|length }}", "{{ s.replace(p, '')|length }}", "{{ p in s }}",
         "{{ s.rpartition(p)|length }}", "{{ s.strip('b' * 1000000)|length }}"}) {
     const auto text = Render(texts + use);
-    if (!text.ok()) EXPECT_THAT(std::string(text.status().message()), IsOverBudget()) << use;
+    if (text.ok()) continue;
+    EXPECT_THAT(std::string(text.status().message()), IsOverBudget()) << use;
   }
   const std::string content = std::string(1'000'000, 'a') + "b" + std::string(900'000, 'a');
   auto parsed = ChatTemplate::Parse("{{ 'a' * 3000000 }}", {});
