@@ -13,11 +13,11 @@
 namespace quire {
 
 struct EngineConfig {
-  std::string model;                    // Hugging Face directory; empty: the bundled demo model
-  std::string load_format = "auto";     // auto, safetensors, dummy (random weights, no files)
-  std::string device = "auto";          // auto, cpu, cuda; auto: cuda if a GPU can run the model
-  std::string dtype = "auto";           // weights: auto (as stored), float32, bfloat16, float16
-  std::string quantization = "auto";    // 8-bit matrices: auto (as stored), none, fp8
+  std::string model;                  // Hugging Face directory; empty: the bundled demo model
+  std::string load_format = "auto";   // auto, safetensors, dummy (random weights, no files)
+  std::string device = "auto";        // auto, cpu, cuda; auto: cuda if a GPU can run the model
+  std::string dtype = "auto";         // weights: auto (as stored), float32, bfloat16, float16
+  std::string quantization = "auto";  // 8-bit matrices: auto (as stored), none, fp8
   // auto: float32 on the cpu, as the weights on cuda; fp8: e4m3 with scales (kernels/ops.h)
   std::string kv_cache_dtype = "auto";
   int32_t tensor_parallel_size = 1;

@@ -247,6 +247,24 @@ std::string GiBText(int64_t bytes) {
   return text.data();
 }
 
+// On the cpu the plan is in this host's memory, and the system ends a process that takes more than
+// there is. Weights that stay in their files are not counted: the system can drop them.
+absl::Status CheckHostHolds(const EngineSetup& setup, int64_t limit) {
+  if (OnGpu(setup)) return absl::OkStatus();
+  const MemoryPlan& memory = setup.memory;
+  int64_t taken = memory.total_bytes();
+  if (!setup.model_options.dummy_weights) {
+    taken -= std::ranges::find(memory.parts, "weights", &MemoryPlan::Part::name)->bytes;
+  }
+  if (taken <= limit / memory.ranks) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      "the plan takes " + GiBText(taken) + " on each of " + std::to_string(memory.ranks) +
+      " ranks, more than the " + GiBText(limit) +
+      " that this process may use: use a smaller --kv-cache-memory-bytes, --num-blocks-override, "
+      "--max-num-seqs, --max-num-batched-tokens or --max-model-len, or a smaller model\n" +
+      memory.Table());
+}
+
 // Sizes the host memory for KV that leaves the device.
 absl::Status PlanPages(EngineSetup& setup, int64_t limit) {
   EngineConfig& config = setup.config;
@@ -370,6 +388,7 @@ absl::StatusOr<EngineSetup> PlanEngine(const EngineConfig& requested, const Devi
   ASSIGN_OR_RETURN(EngineSetup setup, DraftEngine(requested));
   RETURN_IF_ERROR(PlanMemory(setup, device));
   if (host_limit_bytes == 0) host_limit_bytes = static_cast<int64_t>(cpu::UsableMemory());
+  RETURN_IF_ERROR(CheckHostHolds(setup, host_limit_bytes));
   RETURN_IF_ERROR(PlanPages(setup, host_limit_bytes));
   RETURN_IF_ERROR(PlanQueue(setup.config));
   EngineConfig& config = setup.config;

@@ -4,13 +4,14 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <utility>
 
 #include "engine/base/log.h"
 
 namespace quire {
 
-ForcedExit::ForcedExit(double seconds, int code)
-    : code_(code), thread_([this, seconds] { Wait(seconds); }) {}
+ForcedExit::ForcedExit(double seconds, int code, std::function<void()> report)
+    : code_(code), report_(std::move(report)), thread_([this, seconds] { Wait(seconds); }) {}
 
 ForcedExit::~ForcedExit() {
   {
@@ -27,7 +28,7 @@ void ForcedExit::Wait(double seconds) {
                         [this] { return disarmed_; })) {
     return;
   }
-  Log(Severity::kError, "shutdown hung: the process ends by force");
+  report_();
   StopLog();
   _exit(code_);
 }

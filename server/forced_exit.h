@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -9,8 +10,9 @@ namespace quire {
 
 class ForcedExit {
  public:
-  // `code`: of the process, if it comes to that.
-  ForcedExit(double seconds, int code);
+  // `code`: of the process, if it comes to that. Then `report` is called first, on a thread of its
+  // own; it logs what has not ended, and waits for nothing.
+  ForcedExit(double seconds, int code, std::function<void()> report);
   ~ForcedExit();
   ForcedExit(const ForcedExit&) = delete;
   ForcedExit& operator=(const ForcedExit&) = delete;
@@ -19,6 +21,7 @@ class ForcedExit {
   void Wait(double seconds);
 
   const int code_;
+  const std::function<void()> report_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool disarmed_ = false;  // under mutex_

@@ -143,7 +143,8 @@ int DryRun(const ParsedSettings& parsed) {
 int Check(const ParsedSettings& parsed) {
   const CheckReport report = CheckModel(parsed.settings);
   for (const std::string& notice : parsed.notices) std::fprintf(stderr, "%s\n", notice.c_str());
-  std::fputs(CheckPage(report).c_str(), stdout);
+  const bool json = parsed.settings.server.log_format == "json";
+  std::fputs((json ? CheckJson(report) : CheckPage(report)).c_str(), stdout);
   return Exit(report.code());
 }
 

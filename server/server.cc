@@ -112,6 +112,7 @@ struct Server::State {
   template <typename Done>
   void WatchUntil(double seconds, Done done);
   void LogDrained();
+  void LogHung();
   ExitCode Drain();
   void TearDown();
 
@@ -136,8 +137,10 @@ struct Server::State {
   std::atomic<bool> ready{false};
   std::atomic<bool> healthy{true};
   std::atomic<bool> draining{false};  // before the end of the process
-  bool faulted = false;               // Run's thread only
-  bool drained = false;               // Run's thread only: the end of a client's drain was logged
+  // The step of the shutdown, for the log of one that hangs.
+  std::atomic<const char*> ending{"running requests"};
+  bool faulted = false;  // Run's thread only
+  bool drained = false;  // Run's thread only: the end of a client's drain was logged
 
   std::mutex drain_mutex;
   std::condition_variable drain_changed;
@@ -382,11 +385,28 @@ void Server::State::WatchUntil(double seconds, Done done) {
 
 // Shutdown.
 
+// From the watchdog of the shutdown, whose thread must not wait: the step, and the calls by state.
+void Server::State::LogHung() {
+  UnendedCalls calls;
+  SchedulerLoad load;
+  if (const std::unique_lock lock(parts_mutex, std::try_to_lock); lock.owns_lock()) {
+    if (front != nullptr) calls = front->unended();
+    if (engine != nullptr) load = engine->Stats().load;
+  }
+  Log(Severity::kError, "shutdown hung: the process ends by force",
+      {{"step", ending.load()},
+       {"streams", calls.streams},
+       {"calls", calls.calls},
+       {"text_jobs", calls.text_jobs},
+       {"running", load.running},
+       {"waiting", load.waiting}});
+}
+
 ExitCode Server::State::Drain() {
   const ServerConfig& config = settings.server;
   const ForcedExit forced_exit(
       config.drain_delay_seconds + config.shutdown_timeout_seconds + kForcedExitSeconds,
-      static_cast<int>(ExitCode::kForced));
+      static_cast<int>(ExitCode::kForced), [this] { LogHung(); });
   const int64_t start_ns = SteadyNowNs();
   front->BeginExit();
   draining = true;
@@ -418,7 +438,9 @@ ExitCode Server::State::Drain() {
 
 void Server::State::TearDown() {
   // The grace period is within the margin of ForcedExit.
+  ending = "calls";
   if (front != nullptr && engine != nullptr) front->Shutdown(kForcedExitSeconds / 2);
+  ending = "session directory";
   if (archive != nullptr) archive->Stop();
   if (keeper != nullptr) keeper->StopWatch();  // it changes the engine's tenants
   std::unique_ptr<Engine> last_engine;
@@ -428,8 +450,11 @@ void Server::State::TearDown() {
     last_engine = std::move(engine);
     last_front = std::move(front);
   }
+  ending = "engine";
   last_engine.reset();
+  ending = "front";
   last_front.reset();
+  ending = "metrics port";
   archive.reset();  // may hold the last calls
   keeper.reset();
   tracer.reset();  // no call is left that could be traced

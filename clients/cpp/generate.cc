@@ -5,6 +5,7 @@
 #include <string>
 
 #include "clients/cpp/call/answer.h"
+#include "clients/cpp/call/chat_request.h"
 #include "clients/cpp/call/conversation.h"
 #include "clients/cpp/call/generate_request.h"
 #include "clients/cpp/call/report.h"
@@ -14,8 +15,9 @@
 namespace quire::cli {
 namespace {
 
-int RunTurns(const Invocation& line, Connection& connection, Terminal& terminal) {
-  Conversation conversation(line, connection, terminal);
+int RunTurns(const Invocation& line, const v1::ChatMessages& chat, Connection& connection,
+             Terminal& terminal) {
+  Conversation conversation(line, chat, connection, terminal);
   const Transcript transcript(terminal.state_folder, terminal.server, *line.generate.session);
   const auto turn = [&](const std::string& text) {
     const int code = conversation.Turn(text);
@@ -26,7 +28,7 @@ int RunTurns(const Invocation& line, Connection& connection, Terminal& terminal)
     return code;
   };
   const PromptFlags& prompt = line.generate.prompt;
-  if (!prompt.token_ids.empty()) return turn("");
+  if (!TakesText(prompt)) return turn("");
   if (prompt.text) return turn(ReadText(prompt.text, terminal.in));
   for (std::string text;;) {
     if (terminal.typed) terminal.err << "> " << std::flush;
@@ -39,14 +41,13 @@ int RunTurns(const Invocation& line, Connection& connection, Terminal& terminal)
 }  // namespace
 
 int RunGenerate(const Invocation& line, Connection& connection, Terminal& terminal) {
-  if (line.generate.session) return RunTurns(line, connection, terminal);
   const PromptFlags& prompt = line.generate.prompt;
-  const std::string text = prompt.token_ids.empty() ? ReadText(prompt.text, terminal.in) : "";
-  const auto request = ToRequest(line.generate, line.model, text);
-  if (!request.ok()) {
-    terminal.err << "quire: " << std::string(request.status().message()) << std::endl;
-    return kExitUsage;
-  }
+  const absl::StatusOr<v1::ChatMessages> chat = ReadChat(prompt);
+  if (!chat.ok()) return ReportMistake(chat.status(), terminal.err);
+  if (line.generate.session) return RunTurns(line, *chat, connection, terminal);
+  const std::string text = TakesText(prompt) ? ReadText(prompt.text, terminal.in) : "";
+  const auto request = ToRequest(line.generate, line.model, *chat, text);
+  if (!request.ok()) return ReportMistake(request.status(), terminal.err);
   Answer answer;
   return AnswerPrinter(line, connection, terminal).Print(*request, &answer);
 }

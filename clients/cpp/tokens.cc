@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "clients/cpp/call/chat_request.h"
 #include "clients/cpp/call/generate_request.h"
 #include "clients/cpp/call/json_output.h"
 #include "clients/cpp/call/report.h"
@@ -33,8 +34,11 @@ std::string ReadText(const std::optional<std::string>& argument, std::istream& i
 }
 
 int RunTokenize(const Invocation& line, Connection& connection, Terminal& terminal) {
-  const v1::TokenizeRequest request =
-      ToRequest(line.tokenize, line.model, ReadText(line.tokenize.prompt.text, terminal.in));
+  const PromptFlags& prompt = line.tokenize.prompt;
+  const absl::StatusOr<v1::ChatMessages> chat = ReadChat(prompt);
+  if (!chat.ok()) return ReportMistake(chat.status(), terminal.err);
+  const std::string text = TakesText(prompt) ? ReadText(prompt.text, terminal.in) : "";
+  const v1::TokenizeRequest request = ToRequest(line.tokenize, line.model, *chat, text);
   v1::TokenizeResponse response;
   const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
     return connection.inference().Tokenize(context, request, &response);

@@ -83,6 +83,23 @@ absl::Status CheckStop(const SamplingParams& params) {
   return absl::OkStatus();
 }
 
+// Before min_tokens are there, no EOS and no stop id may be sampled: some token must be left.
+absl::Status CheckSomeTokenIsLeft(const SamplingParams& params, int32_t vocab_size) {
+  std::vector<int32_t> banned = params.eos_token_ids;
+  banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  if (params.min_tokens == 0 || banned.size() < static_cast<size_t>(vocab_size)) {
+    return absl::OkStatus();
+  }
+  std::ranges::sort(banned);
+  const auto repeated = std::ranges::unique(banned);
+  if (static_cast<int32_t>(repeated.begin() - banned.begin()) < vocab_size) {
+    return absl::OkStatus();
+  }
+  return Bad("min_tokens", "must be 0 where the EOS and stop ids are all " +
+                               std::to_string(vocab_size) + " tokens of the vocabulary, not " +
+                               std::to_string(params.min_tokens));
+}
+
 }  // namespace
 
 absl::Status SamplingParams::Validate(int32_t vocab_size) const {
@@ -101,6 +118,7 @@ absl::Status SamplingParams::Validate(int32_t vocab_size) const {
   RETURN_IF_ERROR(CheckStop(*this));
   RETURN_IF_ERROR(CheckIds("stop_token_ids", stop_token_ids, vocab_size));
   RETURN_IF_ERROR(CheckIds("eos_token_ids", eos_token_ids, vocab_size));
+  RETURN_IF_ERROR(CheckSomeTokenIsLeft(*this, vocab_size));
   return ValidateLength();
 }
 

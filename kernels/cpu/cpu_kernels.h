@@ -1,6 +1,7 @@
 // The operations of kernels/ops.h and family_operations.h on the CPU, in files of the same names.
 // Each returns when its result is complete. Activations are f32, or 8-bit as the input of a
-// product; weights and the KV cache f32, bf16, f16 or 8-bit; norm weights and biases f32, bf16 or f16.
+// product; weights and the KV cache f32, bf16, f16 or 8-bit; norm weights and biases f32, bf16 or
+// f16.
 #pragma once
 
 #include <memory>

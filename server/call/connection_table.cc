@@ -107,6 +107,14 @@ void ConnectionTable::CallClosed(int slot) {
   open_calls_[static_cast<size_t>(slot)].fetch_sub(1, std::memory_order_relaxed);
 }
 
+int ConnectionTable::open_calls() const {
+  int open = 0;
+  for (const std::atomic<int32_t>& calls : open_calls_) {
+    open += calls.load(std::memory_order_relaxed);
+  }
+  return open;
+}
+
 void ConnectionTable::Cut(int slot, const char* reason) {
   if (slot == 0) return;
   const int fd = slot - 1;

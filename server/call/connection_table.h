@@ -39,6 +39,8 @@ class ConnectionTable {
   // Any thread.
   void CallOpened(int slot);
   void CallClosed(int slot);
+  // Of all connections, the calls that were reset too. Any thread.
+  int open_calls() const;
 
   // Shut connections down at once, without waiting for writes in flight; their calls end as
   // cancelled. Any thread. Cut ignores slot 0.

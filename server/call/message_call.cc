@@ -10,6 +10,7 @@
 #include "server/call/status_codec.h"
 #include "server/call/text_pool.h"
 #include "server/metrics/metrics.h"
+#include "server/text/pattern/stop_mark.h"
 
 namespace quire {
 namespace {
@@ -17,10 +18,15 @@ namespace {
 class AnswerReactor final : public grpc::ServerUnaryReactor {
  public:
   AnswerReactor(ConnectionTable* connections, const std::string& peer) : call_(connections, peer) {}
+  void OnCancel() override { stop_mark_.Raise(); }
   void OnDone() override { delete this; }
+
+  // Raised when the call is cancelled, by its deadline too. The reactor lives until the answer.
+  const StopMark& stop_mark() const { return stop_mark_; }
 
  private:
   const OpenCall call_;
+  StopMark stop_mark_;
 };
 
 struct Call {
@@ -71,8 +77,10 @@ RawService::Unary BytesCall(const CallResources* resources, const char* path, Ca
       return static_cast<grpc::ServerUnaryReactor*>(reactor);
     }
     const absl::Status queued = call->resources->text_pool.Run(
-        incoming.caller->tenant, in->Length(),
-        [=, caller = incoming.caller] { call->Answer(*caller, *in, out, started_ns, reactor); });
+        incoming.caller->tenant, in->Length(), [=, caller = incoming.caller] {
+          const StopMark::Scope until_call_ends(&reactor->stop_mark());
+          call->Answer(*caller, *in, out, started_ns, reactor);
+        });
     if (!queued.ok()) call->Finish(queued, started_ns, reactor);
     return static_cast<grpc::ServerUnaryReactor*>(reactor);
   };

@@ -19,13 +19,19 @@ TextPool::TextPool(int threads, size_t max_jobs, size_t max_bytes)
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { Work(i); });
 }
 
-TextPool::~TextPool() {
+void TextPool::Stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+int64_t TextPool::unfinished() const {
+  std::lock_guard lock(mutex_);
+  return unfinished_;
 }
 
 bool TextPool::HasRoom(const Share& share, size_t bytes) const {
@@ -50,6 +56,7 @@ absl::Status TextPool::Run(TenantId tenant, size_t bytes, std::function<void()> 
     share.next_turn = turn + kJobBytes + bytes;
     ++share.waiting;
     ++share.unfinished;
+    ++unfinished_;
     share.bytes += bytes;
     bytes_ += bytes;
     jobs_.try_emplace({turn, numbers_++}, Job{tenant, bytes, std::move(job)});
@@ -60,6 +67,7 @@ absl::Status TextPool::Run(TenantId tenant, size_t bytes, std::function<void()> 
 
 void TextPool::Forget(TenantId tenant, size_t bytes) {
   bytes_ -= bytes;
+  --unfinished_;
   const auto share = shares_.find(tenant);
   share->second.bytes -= bytes;
   if (--share->second.unfinished == 0) shares_.erase(share);

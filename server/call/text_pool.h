@@ -27,12 +27,16 @@ namespace quire {
 class TextPool {
  public:
   TextPool(int threads, size_t max_jobs, size_t max_bytes);
-  // Runs the queued jobs, then joins.
-  ~TextPool();
+  ~TextPool() { Stop(); }
+
+  // Runs the queued jobs, then joins; the pool takes no more. Idempotent, not thread-safe.
+  void Stop();
 
   // Queues `job`, which holds `bytes` of a text of `tenant`; UNAVAILABLE when the queue is full. A
   // tenant below its part of the queue may fill it to twice its bounds. Any thread.
   absl::Status Run(TenantId tenant, size_t bytes, std::function<void()> job);
+  // Jobs that wait or run.
+  int64_t unfinished() const;
 
  private:
   struct Job {
@@ -56,13 +60,14 @@ class TextPool {
 
   const size_t max_jobs_;
   const size_t max_bytes_;
-  std::mutex mutex_;  // guards the rest
+  mutable std::mutex mutex_;  // guards the rest
   std::condition_variable wake_;
   std::map<Place, Job> jobs_;
   std::unordered_map<TenantId, Share> shares_;
   uint64_t turn_ = 0;     // of the job that began last
   uint64_t numbers_ = 0;  // jobs so far
   size_t bytes_ = 0;      // of the unfinished ones
+  int64_t unfinished_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

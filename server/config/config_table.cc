@@ -165,8 +165,8 @@ void AddKvAndWorkers(EngineConfig* e, Rows* rows) {
       {
           {.name = "kv-cache-dtype",
            .group = kMemory,
-           .help = "type of the KV cache; auto: float32 on the cpu, the weights' type on cuda; fp8: "
-                   "8-bit floats (e4m3), half the bytes of bfloat16",
+           .help = "type of the KV cache; auto: float32 on the cpu, the weights' type on cuda; "
+                   "fp8: e4m3",
            .target = &e->kv_cache_dtype,
            .choices = kKvDTypes},
           {.name = "kv-cache-memory-bytes",
@@ -479,7 +479,7 @@ void AddOperations(ServerConfig* s, Rows* rows) {
            .aliases = "watchdog-timeout"},
           {.name = "log-format",
            .group = kOperations,
-           .help = "format of the log lines on stderr",
+           .help = "format of the log lines on stderr, and of the page of --check",
            .target = &s->log_format,
            .choices = "text|json"},
           {.name = "log-requests",

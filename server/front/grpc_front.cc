@@ -89,6 +89,11 @@ class Front final : public GrpcFront {
   bool ExitRequested() const override { return exit_requested_.load(); }
   bool Draining() const override { return drain_.draining(); }
   int open_streams() const override { return table_.open(); }
+  UnendedCalls unended() const override {
+    return {.streams = table_.open(),
+            .calls = listener_->connections().open_calls(),
+            .text_jobs = text_pool_->unfinished()};
+  }
   void Shutdown(double grace_seconds) override;
 
  private:
@@ -321,7 +326,7 @@ void Front::Shutdown(double grace_seconds) {
   const int64_t wait_ns = std::min<int64_t>(left_ns, kShutdownNs);
   listener_->Shutdown(wait_ns);
   if (admin_ != nullptr) admin_->Shutdown(wait_ns);
-  text_pool_.reset();
+  text_pool_->Stop();
   session_thread_->Stop();
   listener_->Close();
   if (admin_ != nullptr) admin_->Close();

@@ -23,6 +23,13 @@ class Tracer;
 // has replaced it.
 bool IsHealthy(const EngineStats& stats, int64_t now_ns, double limit_seconds);
 
+// The calls that have not ended.
+struct UnendedCalls {
+  int streams = 0;        // of Generate and its like, watches, exports and imports, where admitted
+  int calls = 0;          // of all methods, those that were refused or reset too
+  int64_t text_jobs = 0;  // that wait or run
+};
+
 class GrpcFront : public OutputSink {
  public:
   // Builds the front without listening. The engine needs the front as its sink, so Start attaches
@@ -49,6 +56,8 @@ class GrpcFront : public OutputSink {
   // True while new requests are refused, by StartDrain or Control.Drain. Any thread.
   virtual bool Draining() const = 0;
   virtual int open_streams() const = 0;
+  // After Start. Any thread.
+  virtual UnendedCalls unended() const = 0;
   // Ends what still runs with UNAVAILABLE, closes the listeners and joins within `grace_seconds`.
   virtual void Shutdown(double grace_seconds) = 0;
 };

@@ -10,6 +10,7 @@
 #include "server/call/status_codec.h"
 #include "server/generate/generate_call.h"
 #include "server/generate/quire_format.h"
+#include "server/generate/refusals.h"
 #include "server/generate/request_codec.h"
 
 namespace quire {
@@ -34,9 +35,7 @@ absl::Status Tokenize(const ServingModel& model, const v1::TokenizeRequest& requ
   std::vector<TokenOffset> offsets;
   const absl::Status status = model.tokenizer->Encode(text, add_special, /*parse_special=*/true,
                                                       &ids, request.offsets() ? &offsets : nullptr);
-  if (!status.ok()) {
-    return InvalidField("text", std::string(status.message().data(), status.message().size()));
-  }
+  RETURN_IF_ERROR(TextRefusal("text", status));
   response->mutable_token_ids()->Add(ids.begin(), ids.end());
   for (const TokenOffset& offset : offsets) {
     response->add_begin(static_cast<uint32_t>(offset.begin));

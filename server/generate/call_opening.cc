@@ -20,6 +20,7 @@
 #include "server/identity/door.h"
 #include "server/metrics/metrics.h"
 #include "server/orca/load_report.h"
+#include "server/text/pattern/stop_mark.h"
 #include "server/tracing/request_trace.h"
 #include "server/tracing/tracer.h"
 
@@ -99,7 +100,13 @@ void CallAccount::Opened() {
 absl::Status CallAccount::Enter() {
   ++streams_;  // refused ones leave too
   RETURN_IF_ERROR(resources_->streams.Enter(call_.caller->tenant));
-  return resources_->drain.CheckAccepts();
+  absl::Status accepts = resources_->drain.CheckAccepts();
+  if (accepts.ok()) return accepts;
+  // A drain waits for the streams that entered before it, not for the calls that it refuses: a
+  // flood of these would hold it up for as long as it lasts.
+  --streams_;
+  resources_->streams.Leave(call_.caller->tenant);
+  return accepts;
 }
 
 void CallAccount::Ending(const absl::Status& status) {
@@ -142,6 +149,7 @@ absl::Status SendToEngine(const GenerateResources* resources,
   }
   const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
   const auto submit = [stream, parsed, &model = resources->model, archive = resources->archive] {
+    const StopMark::Scope until_call_ends(&stream->stop_mark());
     const absl::Status status = TokenizePrompt(model, parsed.get());
     if (!status.ok()) return stream->Refuse(status);
     const std::unique_ptr<Request>& request = parsed->request;

@@ -71,6 +71,7 @@ GenerationStream::GenerationStream(const GenerateResources* resources, StreamOut
       arrival_ns_(SteadyNowNs()),
       id_(resources->streams.NextId()),
       trace_(std::move(trace)),
+      stop_mark_(origin.deadline_ns),
       outlet_(outlet) {
   if (trace_ != nullptr) trace_->Arrived(arrival_ns_);
 }
@@ -332,6 +333,7 @@ void GenerationStream::Flush() {
 
 void GenerationStream::End(const absl::Status& status) {
   if (end_.ok()) end_ = status;
+  stop_mark_.Raise();
   pending_.Clear();
 }
 

@@ -27,6 +27,7 @@
 #include "server/generate/stream_outlet.h"
 #include "server/identity/caller.h"
 #include "server/text/detokenizer.h"
+#include "server/text/pattern/stop_mark.h"
 #include "server/tracing/request_trace.h"
 
 namespace quire {
@@ -54,6 +55,8 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   const Caller& caller() const { return *origin_.caller; }
   TenantId tenant() const { return origin_.caller->tenant; }
   RequestTrace* trace() const { return trace_.get(); }  // null: not traced
+  // Ends the text job of the request when the call ends before it.
+  const StopMark& stop_mark() const { return stop_mark_; }
 
   // --- The transport and the text pool, in this order.
   // Claims the id that the client chose; empty: makes one. ALREADY_EXISTS when a live request has
@@ -117,6 +120,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   const int64_t arrival_ns_;
   const RequestId id_;
   const std::unique_ptr<RequestTrace> trace_;  // null: not traced
+  StopMark stop_mark_;
   // Written by Claim and Submit, constant once the engine has the request.
   std::string request_id_;
   bool claimed_ = false;

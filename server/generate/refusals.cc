@@ -31,6 +31,13 @@ absl::Status WithFieldPath(const absl::Status& status) {
   return InvalidField((of_stop ? "stop." : "sampling.") + field, rest);
 }
 
+absl::Status TextRefusal(const std::string& field, const absl::Status& status) {
+  if (status.ok()) return status;
+  if (absl::IsCancelled(status)) return StatusOf(FinishReason::kCancelled);
+  if (absl::IsDeadlineExceeded(status)) return StatusOf(FinishReason::kDeadline);
+  return InvalidField(field, std::string(status.message().data(), status.message().size()));
+}
+
 namespace {
 
 std::string Text(const absl::Status& status, const char* payload) {

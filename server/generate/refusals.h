@@ -1,6 +1,8 @@
 // Refusals of the engine, in the words of docs/errors.md.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "engine/engine.h"
 #include "engine/values/admission.h"
@@ -15,6 +17,10 @@ ContextLimit ContextLimitOf(const ServingModel& model);
 // The engine names a field at the beginning of its message. A client's message has the field one
 // level down: "stop.max_tokens: ...".
 absl::Status WithFieldPath(const absl::Status& status);
+
+// A failure of Tokenizer::Encode, for the client: the end of its call, or INVALID_ARGUMENT for the
+// field with the text. OK stays OK.
+absl::Status TextRefusal(const std::string& field, const absl::Status& status);
 
 // A refusal of Engine::Submit, of FitToContext or of a turn's start, for the client. The drain and
 // the engine's fault say why a request found no room; a tenant's limit says which, its value and

@@ -238,9 +238,7 @@ absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed) {
   const absl::Status status = model.tokenizer->Encode(parsed->text, framed && !turn,
                                                       /*parse_special=*/true, &request.prompt);
   const char* const field = chat ? "chat" : "text";
-  if (!status.ok()) {
-    return InvalidField(field, std::string(status.message().data(), status.message().size()));
-  }
+  RETURN_IF_ERROR(TextRefusal(field, status));
   if (request.prompt.empty() && (chat || !turn)) {
     return InvalidField(field, "the prompt is empty: it yields no token");
   }

@@ -3,12 +3,31 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "server/text/template/chat_templates.h"
 
 namespace quire {
 namespace {
 
 constexpr size_t kMostShown = 240;  // bytes of a prompt
+
+// The file of the default template, and a line for each of the others.
+void AddOrigins(const ChatTemplates& templates, CheckSection& section, CheckReport& report) {
+  std::string others;
+  for (const ChatTemplates::Origin& origin : templates.List()) {
+    if (origin.name == "default") {
+      section.Add("file", origin.file);
+      continue;
+    }
+    const bool usable = origin.reason.empty();
+    absl::StrAppend(&others, others.empty() ? "" : "\n", origin.name, " of ", origin.file,
+                    usable ? "" : ": refused");
+    if (usable) continue;
+    report.warnings.push_back(absl::StrCat("chats with the template '", origin.name,
+                                           "' will be refused: ", origin.reason));
+  }
+  if (!others.empty()) section.Add("others", others);
+}
 
 }  // namespace
 
@@ -31,7 +50,7 @@ CheckSection DescribeChatTemplate(const CheckedModel& model, CheckReport& report
   }
   const auto chosen = templates->Choose("", false);
   if (!chosen.ok()) return without(std::string(chosen.status().message()));
-  if (!file.empty()) section.Add("file", file);
+  AddOrigins(*templates, section, report);
   section.Add("template", "parsed");
   const jinja::Value user = TextMessage("user", "Hello");
   const auto add = [&](const char* what, ChatInput chat) {

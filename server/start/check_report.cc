@@ -84,6 +84,24 @@ std::string CheckPage(const CheckReport& report) {
   return WithoutControls(page);
 }
 
+std::string CheckJson(const CheckReport& report) {
+  using Json = nlohmann::ordered_json;
+  Json sections = Json::object(), problems = Json::array();
+  for (const CheckSection& section : report.sections) {
+    Json& facts = sections[section.title] = Json::object();
+    for (const CheckFact& fact : section.facts) facts[fact.name] = fact.value;
+  }
+  for (const CheckProblem& problem : InOrder(report.problems)) {
+    problems.push_back({{"exit_code", static_cast<int>(problem.code)}, {"reason", problem.text}});
+  }
+  const Json page = {{"starts", report.problems.empty()},
+                     {"exit_code", static_cast<int>(report.code())},
+                     {"sections", sections},
+                     {"notes", report.warnings},
+                     {"problems", problems}};
+  return page.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 std::string CountText(int64_t count) {
   std::string text = std::to_string(count);
   const auto digits = static_cast<std::ptrdiff_t>(text.size());

@@ -53,6 +53,9 @@ struct CheckReport {
 // For people: a block for each section, the warnings, and the verdict as the last block: "would
 // start", or "would not start" with the exit code and each reason, those of the first stage first.
 std::string CheckPage(const CheckReport& report);
+// The same for programs, as JSON: "starts", "exit_code", "sections" (values of facts by the names
+// of section and fact, as on the page), "notes", and "problems" with "exit_code" and "reason".
+std::string CheckJson(const CheckReport& report);
 
 // "1,234,567".
 std::string CountText(int64_t count);

@@ -1,11 +1,15 @@
 // Converts text to ids and ids to text.
 #include "server/text/tokenizer.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/text/decode/decode_stream.h"
+#include "server/text/pattern/stop_mark.h"
+#include "server/text/pattern/text_budget.h"
 #include "server/text/tokenizer_data.h"
 #include "server/text/unicode/unicode.h"
 
@@ -68,13 +72,26 @@ class Tokenizer::EncodePass {
     RETURN_IF_ERROR(data_.pre_tokenizer.Run(tracked_, &passage, &work_));
     const size_t had = ids_->size();
     spans_.clear();
-    data_.model->Encode(passage.text, work_.pieces, ids_, offsets_ != nullptr ? &spans_ : nullptr);
+    RETURN_IF_ERROR(EncodePieces(passage.text));
     for (size_t i = 0; i < spans_.size(); ++i) {
       TokenOffset offset = passage.ToSource(spans_[i].begin, spans_[i].end);
       if (data_.post_processor.trims()) {
         Trim(data_.written[(*ids_)[had + i]], had + i == first_, &offset);
       }
       offsets_->push_back(offset);
+    }
+    return absl::OkStatus();
+  }
+
+  // A few at a time: between them the job ends if its call has ended.
+  absl::Status EncodePieces(std::string_view text) {
+    constexpr size_t kAtATime = 4096;
+    std::vector<Span>* const spans = offsets_ != nullptr ? &spans_ : nullptr;
+    for (std::span<const Span> left = work_.pieces; !left.empty();) {
+      RETURN_IF_ERROR(StopMark::CheckThread());
+      const size_t count = std::min(left.size(), kAtATime);
+      data_.model->Encode(text, left.first(count), ids_, spans);
+      left = left.subspan(count);
     }
     return absl::OkStatus();
   }
@@ -136,6 +153,7 @@ absl::Status Tokenizer::Encode(std::string_view text, bool add_special, bool par
     if (offsets != nullptr) offsets->resize(offsets_before + ids->size() - ids_before);
   };
   add(data_->post_processor.ids_before());
+  const TextBudget budget(text.size());
   const absl::Status status = EncodePass(*data_, text, ids, offsets).Run(parse_special);
   if (!status.ok()) {
     ids->resize(ids_before);

@@ -30,7 +30,9 @@ class Tokenizer {
   // Appends the ids of `text` (valid UTF-8, else INVALID_ARGUMENT with the byte offset). Special
   // tokens in the text become their ids only with parse_special; other added tokens always do.
   // add_special applies the post-processor, which adds tokens such as BOS. If `offsets` is given,
-  // it gets one entry per id. Time: at most n log n of the text. Appends nothing on an error.
+  // it gets one entry per id. Time: at most n log n of the text, and what TextBudget leaves to
+  // the patterns: RESOURCE_EXHAUSTED beyond it. CANCELLED or DEADLINE_EXCEEDED once the StopMark of
+  // the thread is raised. Appends nothing on an error.
   absl::Status Encode(std::string_view text, bool add_special, bool parse_special,
                       std::vector<int32_t>* ids, std::vector<TokenOffset>* offsets = nullptr) const;
   // The bytes of one token within a text; empty for special tokens with skip_special, and for ids

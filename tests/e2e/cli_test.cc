@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "clients/cpp/call/chat_request.h"
 #include "clients/cpp/call/error_details.h"
 #include "clients/cpp/call/generate_request.h"
 #include "clients/cpp/call/interrupt.h"
@@ -294,7 +295,11 @@ v1::GenerateRequest RequestOf(const std::vector<std::string>& args) {
   EXPECT_TRUE(parsed.invocation.has_value()) << parsed.err;
   if (!parsed.invocation) return {};
   const Invocation& line = *parsed.invocation;
-  const auto request = ToRequest(line.generate, line.model, line.generate.prompt.text.value_or(""));
+  const auto chat = ReadChat(line.generate.prompt);
+  EXPECT_TRUE(chat.ok()) << chat.status();
+  if (!chat.ok()) return {};
+  const auto request =
+      ToRequest(line.generate, line.model, *chat, line.generate.prompt.text.value_or(""));
   EXPECT_TRUE(request.ok()) << request.status();
   return request.ok() ? *request : v1::GenerateRequest();
 }
@@ -392,6 +397,8 @@ TEST(InvocationTest, MistakesExitWithTwoAndNameTheFlag) {
       {{"generate", "--temperature", "warm"}, "--temperature"},
       {{"generate", "--nope", "x"}, "--nope"},
       {{"generate", "x", "--token-ids", "1"}, "--token-ids"},
+      {{"generate", "--token-ids", "1", "--tools", "t.json"}, "--token-ids"},
+      {{"generate", "--session", "s", "--continue-final-message", "x"}, "--session"},
       {{"generate", "--token-ids", "1,x"}, "--token-ids"},
       {{"generate", "--token-ids", "1,-2"}, "--token-ids"},
       {{"generate", "--token-ids", ""}, "--token-ids"},
@@ -708,6 +715,10 @@ TEST_F(CliTest, TokenizeAndDetokenize) {
   EXPECT_TRUE(inference_.tokenize.offsets());
   EXPECT_EQ(Run({"tokenize", "--chat", "ab"}), 0);
   EXPECT_EQ(inference_.tokenize.chat().messages(0).content(), "ab");
+  EXPECT_EQ(Run({"tokenize", "--template-name", "rag", "ab"}), 0);
+  EXPECT_EQ(inference_.tokenize.chat().template_name(), "rag");
+  EXPECT_EQ(Run({"tokenize", "--tools", "/nowhere/t.json", "ab"}), kExitUsage);
+  EXPECT_EQ(err_, "quire: --tools /nowhere/t.json: cannot be read\n");
 
   EXPECT_EQ(Run({"detokenize", "1,2", "3"}), 0);
   EXPECT_EQ(out_, "text\n");

@@ -5,6 +5,7 @@ SERVER. The client is the openai package; expected texts are those of transforme
 """
 
 import concurrent.futures
+import copy
 import hashlib
 import io
 import json
@@ -29,6 +30,7 @@ if TOOLS != sys.executable:
 
 import grpc
 import openai
+import quire
 import smg_grpc_proto
 from google.protobuf import descriptor_pb2
 from smg_grpc_proto import vllm_engine_pb2, vllm_engine_pb2_grpc
@@ -287,6 +289,74 @@ class ToolsTest(unittest.TestCase):
                 arguments += call.function.arguments or ""
             reason = chunk.choices[0].finish_reason or reason
         self.check(name, arguments, reason)
+
+
+class PromptsTest(unittest.TestCase):
+    """The gateway renders chats by itself: to the prompts that jinja2 prints for the same template,
+    which are those of quire.v1 (chat_templates_test.py).
+    """
+
+    FAMILY = "qwen3.jinja"
+    GOLDENS = json.loads((ROOT / "tests/testdata/chat_templates/goldens.json").read_text())
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(
+            "--chat-template", str(ROOT / "tests/testdata/chat_templates/families" / cls.FAMILY)
+        )
+        cls.addClassCleanup(cls.server.stop)
+        front = Gateway([cls.server])
+        cls.addClassCleanup(front.stop)
+        cls.client = client_of(front.url)
+        cls.direct = quire.QuireClient(cls.server.address, timeout=PATIENCE)
+        cls.addClassCleanup(cls.direct.close)
+
+    def chats(self):
+        """Those that OpenAI's API can say, and what jinja2 prints for them."""
+        for name, _, number, outcome, text in self.GOLDENS["cases"]:
+            chat = copy.deepcopy(self.GOLDENS["chats"][number])
+            tools = [m for m in chat["messages"] if m["role"] == "tool"]
+            sayable = all(isinstance(m["content"], (str, type(None))) for m in chat["messages"])
+            if (name, outcome) != (self.FAMILY, "ok") or not sayable or "documents" in chat:
+                continue
+            if chat["add_generation_prompt"] and all("tool_call_id" in m for m in tools):
+                yield chat, text
+
+    def expect_prompt(self, chat, text, **extra):
+        """The gateway's prompt for the chat is `text`: its KV is found under the tokens of that."""
+        for message in chat["messages"]:
+            for call in message.get("tool_calls", ()):
+                call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+        done = self.client.chat.completions.create(
+            model="demo", messages=chat["messages"], tools=chat.get("tools", openai.omit),
+            max_tokens=1, extra_body={"chat_template_kwargs": chat.get("kwargs", {}), **extra},
+        )  # fmt: skip
+        ids = [token.id for token in self.direct.tokenize(text, add_special_tokens=False)]
+        self.assertEqual(done.usage.prompt_tokens, len(ids), text)
+        again = self.direct.generate_text(ids, max_tokens=1)
+        self.assertEqual(again.finished.usage.cached_tokens, (len(ids) - 1) // 16 * 16, text)
+
+    def test_tools_calls_results_and_variables(self):
+        chats = list(self.chats())
+        self.assertGreater(len(chats), 8)
+        self.assertTrue(any("tools" in chat and "kwargs" in chat for chat, _ in chats))
+        for chat, text in chats:
+            self.expect_prompt(chat, text)
+
+    def test_the_last_message_is_continued(self):
+        messages = user("Tell me a story.") + [{"role": "assistant", "content": "The fox"}]
+        ids = [t.id for t in self.direct.tokenize(messages, continue_final_message=True)]
+        text = self.direct.detokenize(ids, skip_special_tokens=False)
+        self.assertTrue(text.endswith("The fox"))
+        self.expect_prompt({"messages": messages}, text, continue_final_message=True)
+
+    def test_what_the_gateway_drops(self):
+        text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        document = {"title": "T", "text": "x"}
+        for extra in ({"documents": [document]}, {"add_generation_prompt": False}):
+            self.expect_prompt({"messages": user("Hi")}, text, **extra)
+        parts = [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]
+        self.expect_prompt({"messages": user(parts)}, text.replace("Hi", "H\ni"))
 
 
 def messages_of(folder, files):

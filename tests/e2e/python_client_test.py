@@ -2,7 +2,9 @@
 """The Python client against a scripted service: its requests, and its results from replies."""
 
 import concurrent.futures
+import datetime
 import importlib
+import json
 import pathlib
 import subprocess
 import sys
@@ -154,18 +156,74 @@ class ClientTest(ServedTest):
             list(call(turns))
             sent = [(m.role, m.content) for m in self.inference.request.chat.messages]
             self.assertEqual(sent, [("user", "a"), ("assistant", "b")])
-        for wrong in ({"role": "user"}, {"role": "user", "content": ["a"]},
-                      {"role": "user", "content": "a", "name": "x"}):  # fmt: skip
-            with self.assertRaisesRegex(TypeError, "'role' and 'content'"):
-                self.client.chat([wrong])
+
+    def test_what_a_message_has_beside_role_and_text_travels_as_json(self):
+        called = [{"id": "1", "function": {"name": "now", "arguments": {"b": 1, "a": "é"}}}]
+        parts = [{"type": "text", "text": "x"}]
+        list(self.client.chat([
+            {"role": "user", "content": parts}, {"role": "assistant", "tool_calls": called},
+            {"role": "assistant", "content": None, "tool_calls": called},
+            quire.Message("tool", "noon", {"tool_call_id": "1"}),
+        ]))  # fmt: skip
+        first, second, third, fourth = self.inference.request.chat.messages
+        self.assertFalse(first.HasField("content"))
+        self.assertEqual(json.loads(first.members), {"content": parts})
+        calls = '{"tool_calls": [{"id": "1", "function": {"name": "now", ' \
+            '"arguments": {"b": 1, "a": "é"}}}]'
+        self.assertEqual((second.role, second.members), ("assistant", calls + "}"))
+        self.assertEqual(third.members, calls + ', "content": null}')
+        self.assertEqual((fourth.content, fourth.members), ("noon", '{"tool_call_id": "1"}'))
+
+    def test_what_a_template_is_told(self):
+        told = {
+            "tools": [{"b": 1, "a": None}], "documents": [{"title": "T"}, {}],
+            "template_kwargs": {"enable_thinking": False}, "template_name": "rag",
+            "template_time": datetime.datetime.fromisoformat("2024-07-06T17:04:09.5+02:00"),
+            "add_generation_prompt": False, "continue_final_message": False,
+        }  # fmt: skip
+        for call in (self.client.chat, self.client.generate, self.client.tokenize,
+                     self.client.conversation("a").say):  # fmt: skip
+            list(call([quire.Message("user", "a")], **told))
+            chat = self.inference.request.chat
+            self.assertEqual(list(chat.tools), ['{"b": 1, "a": null}'])
+            self.assertEqual(list(chat.documents), ['{"title": "T"}', "{}"])
+            self.assertEqual(chat.template_kwargs, '{"enable_thinking": false}')
+            self.assertEqual((chat.template_name, chat.template_time.nanos), ("rag", 500000000))
+            self.assertEqual(chat.template_time.ToJsonString(), "2024-07-06T15:04:09.500Z")
+            for name in ("add_generation_prompt", "continue_final_message"):
+                self.assertEqual((chat.HasField(name), getattr(chat, name)), (True, False))
+        list(self.client.chat("hi"))
+        fields = [field.name for field, _ in self.inference.request.chat.ListFields()]
+        self.assertEqual(fields, ["messages"])
+        local = datetime.datetime(2024, 7, 6, 15)
+        list(self.client.chat("hi", template_time=local))
+        self.assertEqual(self.inference.request.chat.template_time.seconds, local.timestamp())
+
+    def test_what_a_template_cannot_be_told_is_named(self):
+        ask = [{"role": "user", "content": "a"}]
+        for told, trouble in (
+            ({"tools": ["f"]}, "tool 0 is a mapping, not str"),
+            ({"documents": [{}, 5]}, "document 1 is a mapping, not int"),
+            ({"template_kwargs": {"a": {1}}}, "template_kwargs is no JSON: .*set"),
+            ({"tools": [{"a": float("nan")}]}, "tool 0 is no JSON"),
+        ):
+            with self.assertRaisesRegex(TypeError, trouble):
+                self.client.chat(ask, **told)
+        for prompt in ("text", [1, 2]):
+            with self.assertRaisesRegex(TypeError, "tools is for a conversation"):
+                self.client.generate(prompt, tools=[{}])
+        with self.assertRaisesRegex(TypeError, "template_name is for a conversation"):
+            self.client.tokenize("text", template_name="rag")
 
     def test_a_wrong_message_is_named_by_its_index_and_key(self):
         good = {"role": "user", "content": "a"}
         for wrong, trouble in (
             ({"role": "user"}, "message 1 lacks 'content'"),
             ({"content": "a"}, "message 1 lacks 'role'"),
-            ({"role": "user", "contents": "a"}, "message 1 has the unknown key 'contents'"),
-            ({"role": "user", "content": ["a"]}, "message 1 has a list as 'content'"),
+            ({"role": "user", "contents": "a"}, "message 1 lacks 'content', which"),
+            ({"role": "user", "content": ["a"]}, "message 1 has a str as part 0 of 'content'"),
+            ({"role": "user", "content": 5}, "message 1 has a int as 'content'"),
+            ({"role": "user", "content": "a", "x": {1}}, "message 1 is no JSON"),
             ({"role": None, "content": "a"}, "message 1 has a NoneType as 'role'"),
             ("hi", "message 1 is a quire.Message or a mapping, not str"),
         ):

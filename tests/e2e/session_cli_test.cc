@@ -550,6 +550,19 @@ TEST_F(SessionCliTest, AChatSendsItsHistoryAndStartsWithAnEmptySession) {
               ElementsAre("system: be brief", "user: one", "assistant: answer 1", "user: two"));
 }
 
+TEST_F(SessionCliTest, EachTurnOfAChatTellsTheTemplateTheSame) {
+  EXPECT_EQ(Run({"generate", "--session", "x", "--template-name", "rag", "--template-kwargs", "{}"},
+                "one\ntwo\n"),
+            0)
+      << err_;
+  ASSERT_EQ(inference_.turns.size(), 2u);
+  for (const v1::GenerateRequest& turn : inference_.turns) {
+    EXPECT_EQ(turn.chat().template_name(), "rag");
+    EXPECT_EQ(turn.chat().template_kwargs(), "{}");
+  }
+  EXPECT_EQ(inference_.turns[1].chat().messages_size(), 3);
+}
+
 TEST_F(SessionCliTest, JsonHasOnlyFrames) {
   EXPECT_EQ(Run({"generate", "--session", "x", "--json", "Once"}), 0);
   EXPECT_EQ(err_, "");

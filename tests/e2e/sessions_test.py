@@ -173,6 +173,25 @@ class SessionsTest(unittest.TestCase):
                     self.assertEqual(residency.recomputed_tokens, 0)
                 file = list(server.sessions.export("talk"))
 
+    def test_exported_with_8_bit_kv_for_servers_with_8_bit_kv(self):
+        with Server("--kv-cache-dtype", "fp8") as server:
+            self.assertEqual(server.client.info().model.kv_cache_dtype, "fp8")
+            replies = [server.say("talk", turn)[0] for turn in range(2)]
+            file = list(server.sessions.export("talk"))
+            replies.append(server.say("talk", 2)[0])
+        with Server("--kv-cache-dtype", "fp8") as server:
+            server.sessions.import_(file, "talk")
+            tokens, finished = server.say("talk", 2)
+            self.assertEqual(tokens, replies[2])
+            self.assertEqual(finished.residency.recomputed_tokens, 0)
+        with Server("--kv-cache-dtype", "bfloat16") as server:
+            for turn in range(2):
+                server.say("wide", turn)
+            wide = sum(len(chunk) for chunk in server.sessions.export("wide"))
+            self.assertAlmostEqual(sum(len(chunk) for chunk in file) / wide, 0.5, delta=0.1)
+            with self.assertRaisesRegex(quire.QuireError, "KV data type is float8_e4m3,.*bfloat16"):
+                server.sessions.import_(file, "talk")
+
     def test_without_host_memory_tokens_are_exported(self):
         with Server("--kv-offloading-size", "0") as server:
             for turn in range(3):

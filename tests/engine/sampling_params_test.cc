@@ -79,6 +79,18 @@ TEST(SamplingParamsTest, NoPenaltyOverflowsALogit) {
   EXPECT_TRUE(params.Validate(kVocab).ok());
 }
 
+TEST(SamplingParamsTest, MinTokensLeavesATokenToSample) {
+  SamplingParams params = Good();
+  params.max_tokens = 10;
+  params.eos_token_ids = {0, 1, 1};
+  params.stop_token_ids = {2, 1};
+  EXPECT_TRUE(params.Validate(3).ok());
+  params.min_tokens = 1;
+  EXPECT_TRUE(params.Validate(4).ok());
+  EXPECT_TRUE(params.Validate(5).ok());
+  EXPECT_THAT(std::string(params.Validate(3).message()), StartsWith("min_tokens must be 0 where"));
+}
+
 TEST(SamplingParamsTest, CountsAndIdsHaveTheirRanges) {
   const std::vector<std::pair<std::string, std::function<void(SamplingParams&)>>> bad = {
       {"top_k", [](auto& p) { p.row.top_k = -1; }},

@@ -199,7 +199,10 @@ TEST_P(SessionModelTest, RepliesAreEqualWhenOffloadedAfterEachTurn) {
   for (const int ranks : {1, 2}) {
     EngineConfig config = Config();
     config.tensor_parallel_size = ranks;
-    if (!ModelConfig::Load(config.model)->CheckTensorParallel(ranks).ok()) continue;
+    const ModelConfig model = *ModelConfig::Load(config.model);
+    if (!model.CheckTensorParallel(ranks).ok()) continue;
+    // Each rank scales its slice of an 8-bit row by itself: ranks make other tokens.
+    if (ranks > 1 && !model.quantization.empty()) continue;
     Server server(config);
     server.Create("s");
     int32_t position = 0;

@@ -47,13 +47,19 @@ nlohmann::json SpecialToken(int id, const std::string& content) {
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
-std::unique_ptr<const Tokenizer> ByteTokenizer() {
+std::unique_ptr<const Tokenizer> ByteTokenizer(const std::string& split_pattern) {
   nlohmann::json vocab;
   for (int byte = 0; byte < 256; ++byte) vocab[ByteName(byte)] = byte;
   const nlohmann::json byte_level = {{"type", "ByteLevel"},
                                      {"add_prefix_space", false},
                                      {"trim_offsets", false},
-                                     {"use_regex", true}};
+                                     {"use_regex", split_pattern.empty()}};
+  const nlohmann::json split = {{"type", "Split"},
+                                {"pattern", {{"Regex", split_pattern}}},
+                                {"behavior", "Isolated"},
+                                {"invert", false}};
+  const nlohmann::json both = {{"type", "Sequence"},
+                               {"pretokenizers", nlohmann::json::array({split, byte_level})}};
   nlohmann::json single = {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
                            {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}};
   nlohmann::json pair = {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
@@ -64,7 +70,7 @@ std::unique_ptr<const Tokenizer> ByteTokenizer() {
       {"padding", nullptr},
       {"added_tokens", {SpecialToken(kTestBos, "<s>"), SpecialToken(kTestEos, "</s>")}},
       {"normalizer", nullptr},
-      {"pre_tokenizer", byte_level},
+      {"pre_tokenizer", split_pattern.empty() ? byte_level : both},
       {"post_processor",
        {{"type", "TemplateProcessing"},
         {"single", single},
@@ -201,7 +207,7 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   }
   model_.name = "test-model";
   model_.device_description = "script";
-  if (options_.tokenizer) model_.tokenizer = ByteTokenizer();
+  if (options_.tokenizer) model_.tokenizer = ByteTokenizer(options_.split_pattern);
   if (!options_.chat_template.empty()) {
     auto parsed = ChatTemplates::Of(
         options_.chat_template,

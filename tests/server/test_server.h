@@ -99,6 +99,7 @@ struct TestServerOptions {
   int64_t max_num_queued_tokens = 1 << 20;
   std::string chat_template;  // Jinja; empty: none
   bool tokenizer = true;
+  std::string split_pattern;  // of the tokenizer, a regular expression; empty: GPT-2's
   GenerationDefaults generation;
   int32_t num_pages = 0;  // of host memory, for 16 tokens each
   SessionConfig sessions = {.max_sessions = 100,

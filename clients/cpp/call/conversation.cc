@@ -10,8 +10,10 @@
 
 namespace quire::cli {
 
-Conversation::Conversation(const Invocation& line, Connection& connection, Terminal& terminal)
+Conversation::Conversation(const Invocation& line, const v1::ChatMessages& chat,
+                           Connection& connection, Terminal& terminal)
     : line_(line),
+      chat_(chat),
       terminal_(terminal),
       printer_(line, connection, terminal),
       position_(line.generate.expected_position) {}
@@ -22,11 +24,8 @@ void Conversation::Resume(v1::ChatMessages history, std::optional<uint32_t> posi
 }
 
 int Conversation::Turn(const std::string& text) {
-  auto request = ToRequest(line_.generate, line_.model, text);
-  if (!request.ok()) {
-    terminal_.err << "quire: " << std::string(request.status().message()) << std::endl;
-    return kExitUsage;
-  }
+  auto request = ToRequest(line_.generate, line_.model, chat_, text);
+  if (!request.ok()) return ReportMistake(request.status(), terminal_.err);
   if (request->has_chat()) JoinHistory(&*request);
   const bool in_session = line_.generate.session.has_value();
   if (in_session && position_) request->set_expected_position(*position_);
@@ -53,13 +52,21 @@ void Conversation::KeepPart() {
   if (!part_.empty()) Remember(asked_, part_);
 }
 
-// Only the first turn brings the system's message. A chat begins with an empty session unless
-// a position was given, so that tokens of another client are not cut away.
+// Only the first turn brings the messages of the command line. What it tells the template replaces
+// what an earlier run told it; the rest stays, so that the prompt keeps its beginning. A chat
+// begins with an empty session unless a position was given, so that tokens of another client are
+// not cut away.
 void Conversation::JoinHistory(v1::GenerateRequest* request) {
   if (!position_) position_ = 0;
   if (history_.messages().empty()) return;
   v1::ChatMessages whole = history_;
-  *whole.add_messages() = *request->chat().messages().rbegin();
+  v1::ChatMessages& said = *request->mutable_chat();
+  *whole.add_messages() = *said.messages().rbegin();
+  said.clear_messages();
+  if (!said.tools().empty()) whole.clear_tools();
+  if (!said.documents().empty()) whole.clear_documents();
+  if (said.has_template_time()) whole.clear_template_time();
+  whole.MergeFrom(said);
   *request->mutable_chat() = std::move(whole);
 }
 

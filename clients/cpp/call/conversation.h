@@ -16,8 +16,9 @@ namespace quire::cli {
 // thread.
 class Conversation {
  public:
-  // All outlive it.
-  Conversation(const Invocation& line, Connection& connection, Terminal& terminal);
+  // `chat` is that of ReadChat, for the first turn. All outlive it.
+  Conversation(const Invocation& line, const v1::ChatMessages& chat, Connection& connection,
+               Terminal& terminal);
 
   // Takes up a chat where it was: its messages, and the position of its session.
   void Resume(v1::ChatMessages history, std::optional<uint32_t> position);
@@ -38,6 +39,7 @@ class Conversation {
   void Remember(const v1::ChatMessages& asked, const std::string& answer);
 
   const Invocation& line_;
+  const v1::ChatMessages& chat_;
   Terminal& terminal_;
   AnswerPrinter printer_;
   std::optional<uint32_t> position_;  // of the session, when known

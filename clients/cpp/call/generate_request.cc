@@ -4,21 +4,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "clients/cpp/call/chat_request.h"
 
 namespace quire::cli {
 namespace {
 
-bool IsChat(const PromptFlags& flags) { return flags.chat || flags.system.has_value(); }
-
-void SetChat(const PromptFlags& flags, const std::string& text, v1::ChatMessages* chat) {
-  if (flags.system) {
-    v1::ChatMessage* system = chat->add_messages();
-    system->set_role("system");
-    system->set_content(*flags.system);
-  }
-  v1::ChatMessage* user = chat->add_messages();
-  user->set_role("user");
-  user->set_content(text);
+void SetChat(const PromptFlags& flags, const v1::ChatMessages& chat, const std::string& text,
+             v1::ChatMessages* out) {
+  *out = chat;
+  if (TakesText(flags)) AddUserMessage(text, out);
 }
 
 absl::Status SetSampling(const SamplingFlags& flags, v1::SamplingParams* sampling) {
@@ -57,6 +51,7 @@ void SetStop(const StopFlags& flags, v1::StopConditions* stop) {
 
 absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
                                               const std::optional<std::string>& model,
+                                              const v1::ChatMessages& chat,
                                               const std::string& text) {
   v1::GenerateRequest request;
   if (flags.request_id) request.set_request_id(*flags.request_id);
@@ -64,7 +59,7 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
   if (!flags.prompt.token_ids.empty()) {
     for (const uint32_t id : flags.prompt.token_ids) request.mutable_token_ids()->add_ids(id);
   } else if (IsChat(flags.prompt)) {
-    SetChat(flags.prompt, text, request.mutable_chat());
+    SetChat(flags.prompt, chat, text, request.mutable_chat());
   } else {
     request.set_text(text);
   }
@@ -86,11 +81,11 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
 }
 
 v1::TokenizeRequest ToRequest(const TokenizeFlags& flags, const std::optional<std::string>& model,
-                              const std::string& text) {
+                              const v1::ChatMessages& chat, const std::string& text) {
   v1::TokenizeRequest request;
   if (model) request.set_model(*model);
   if (IsChat(flags.prompt)) {
-    SetChat(flags.prompt, text, request.mutable_chat());
+    SetChat(flags.prompt, chat, text, request.mutable_chat());
   } else {
     request.set_text(text);
   }

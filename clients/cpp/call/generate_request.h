@@ -12,14 +12,15 @@
 
 namespace quire::cli {
 
-// `text` is the prompt or user message; ignored when the flags hold token ids. INVALID_ARGUMENT for
-// a --logit-bias that is not ID=VALUE.
+// `chat` is that of ReadChat, `text` the prompt or user message; ignored when the flags hold token
+// ids, or messages alone. INVALID_ARGUMENT for a --logit-bias that is not ID=VALUE.
 absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
                                               const std::optional<std::string>& model,
+                                              const v1::ChatMessages& chat,
                                               const std::string& text);
 
 v1::TokenizeRequest ToRequest(const TokenizeFlags& flags, const std::optional<std::string>& model,
-                              const std::string& text);
+                              const v1::ChatMessages& chat, const std::string& text);
 
 // Nothing when no option was said.
 std::optional<v1::SessionOptions> ToOptions(const SessionFlags& flags);

@@ -49,4 +49,9 @@ int ReportLocal(const std::string& what, std::ostream& err) {
   return kExitLocal;
 }
 
+int ReportMistake(const absl::Status& mistake, std::ostream& err) {
+  err << "quire: " << mistake.message() << std::endl;
+  return kExitUsage;
+}
+
 }  // namespace quire::cli

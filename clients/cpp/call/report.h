@@ -6,6 +6,7 @@
 #include <ostream>
 #include <string>
 
+#include "absl/status/status.h"
 #include "clients/cpp/flags/exit_codes.h"
 
 namespace quire::cli {
@@ -19,5 +20,8 @@ int Report(const grpc::Status& status, std::ostream& err);
 
 // Prints "quire: <what>" and returns kExitLocal.
 int ReportLocal(const std::string& what, std::ostream& err);
+
+// The same of a mistake on the command line or in a file that it names; returns kExitUsage.
+int ReportMistake(const absl::Status& mistake, std::ostream& err);
 
 }  // namespace quire::cli

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "clients/cpp/call/chat_request.h"
 #include "clients/cpp/call/conversation.h"
 #include "clients/cpp/call/report.h"
 #include "clients/cpp/chat/line_reader.h"
@@ -31,14 +32,15 @@ bool IsCommand(const std::string& text) {
 
 class Chat {
  public:
-  Chat(const Invocation& line, Connection& connection, Terminal& terminal, Interrupt& interrupt)
+  Chat(const Invocation& line, const v1::ChatMessages& chat, Connection& connection,
+       Terminal& terminal, Interrupt& interrupt)
       : line_(line),
         connection_(connection),
         terminal_(terminal),
         interrupt_(interrupt),
         transcript_(terminal.state_folder, terminal.server, line.generate.session.value_or("")),
         turn_terminal_{terminal.in, terminal.out, errors_},
-        conversation_(line, connection, turn_terminal_) {}
+        conversation_(line, chat, connection, turn_terminal_) {}
 
   int Run() {
     if (line_.generate.session) {
@@ -182,7 +184,9 @@ class Chat {
 
 int RunChat(const Invocation& line, Connection& connection, Terminal& terminal,
             Interrupt& interrupt) {
-  return Chat(line, connection, terminal, interrupt).Run();
+  const absl::StatusOr<v1::ChatMessages> chat = ReadChat(line.generate.prompt);
+  if (!chat.ok()) return ReportMistake(chat.status(), terminal.err);
+  return Chat(line, *chat, connection, terminal, interrupt).Run();
 }
 
 }  // namespace quire::cli

@@ -201,9 +201,10 @@ Command CommandOf(std::string_view name) {
 
 std::string GenerateContradiction(const GenerateFlags& flags, bool json) {
   const PromptFlags& prompt = flags.prompt;
-  const bool chat = prompt.chat || prompt.system.has_value();
+  const bool chat = prompt.chat || prompt.system || OfAChat(prompt.template_flags);
   if (!prompt.token_ids.empty() && (prompt.text || chat)) {
-    return "--token-ids is the prompt: leave out TEXT, --chat and --system";
+    return "--token-ids is the prompt: leave out TEXT, --chat, --system and what a template is "
+           "told";
   }
   if (flags.logprobs && !json) {
     return "--logprobs needs --json, where each token's value is printed";
@@ -214,6 +215,9 @@ std::string GenerateContradiction(const GenerateFlags& flags, bool json) {
   if (flags.expected_position && !flags.session) return "--expected-position needs --session";
   if (!flags.prefix_cache && flags.session) {
     return "--no-prefix-cache and --session exclude each other: a session's KV is kept";
+  }
+  if (flags.session && prompt.template_flags.continue_final_message) {
+    return "--continue-final-message and --session exclude each other: a turn adds a message";
   }
   if (flags.session && chat && (flags.print_ids || flags.keep_special_tokens)) {
     return "a chat in a session is sent again each turn, as plain text: leave out --print-ids and "

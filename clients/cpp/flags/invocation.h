@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "clients/connect/settings.h"
+#include "clients/cpp/flags/chat_flags.h"
 #include "clients/cpp/flags/flush_flags.h"
 #include "clients/cpp/flags/key_flags.h"
 #include "clients/cpp/flags/trace_flags.h"
@@ -37,6 +38,7 @@ struct PromptFlags {
   std::vector<uint32_t> token_ids;    // when given, there is no text
   bool chat = false;                  // the text is a user message, rendered with the chat template
   std::optional<std::string> system;  // a system message before it; implies chat
+  ChatFlags template_flags;           // more for the template; each implies chat
   bool special_tokens = true;         // add BOS and the like
 };
 

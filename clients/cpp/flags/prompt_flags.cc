@@ -30,7 +30,7 @@ Flag TextRow(PromptFlags* flags) {
 }
 
 Rows PromptRows(PromptFlags* flags) {
-  return {
+  Rows rows = {
       {.name = "chat",
        .group = kPrompt,
        .help = "TEXT is a user message for the model's chat template",
@@ -45,6 +45,9 @@ Rows PromptRows(PromptFlags* flags) {
        .help = "add BOS and the model's other special tokens to TEXT",
        .target = &flags->special_tokens},
   };
+  Append(OnePromptRows(&flags->template_flags), &rows);
+  Append(TemplateRows(&flags->template_flags), &rows);
+  return rows;
 }
 
 Rows SamplingRows(SamplingFlags* flags) {
@@ -239,6 +242,7 @@ flags::Command ChatCommand(Invocation* line) {
        .help = "token counts, time to first token and tokens per second, on stderr",
        .target = &flags->stats},
   };
+  Append(TemplateRows(&flags->prompt.template_flags), &rows);
   Append(SamplingRows(&flags->sampling), &rows);
   Append(StopRows(&flags->stop), &rows);
   return {.name = "chat",

@@ -8,9 +8,10 @@ import grpc
 
 from quire import messages
 from quire.caller import Call, Caller, Plan
+from quire.chats import Turn
 from quire.connection import connection_of
 from quire.conversation import Conversation
-from quire.messages import Prompt, Turn
+from quire.messages import Prompt
 from quire.retries import ONE_ATTEMPT, Retries
 from quire.sessions import Sessions
 from quire.settings import resolve
@@ -143,13 +144,14 @@ class QuireClient(BaseClient):
     def tokenize(
         self,
         text: Union[str, Sequence[Turn]],
+        options: Options = Options(),
         *,
-        add_special_tokens: Optional[bool] = None,
         offsets: bool = False,
         timeout: Optional[float] = None,
+        **changes: Any,
     ) -> List[Token]:
-        """The tokens of a text or a conversation, as generate() uses them."""
-        request = messages.tokenize_request(text, add_special_tokens, offsets)
+        """The tokens of a text or a conversation, as generate() with the same options uses them."""
+        request = messages.tokenize_request(text, dataclasses.replace(options, **changes), offsets)
         call = Call(self._caller.inference.Tokenize, request, timeout, repeatable=True)
         return self._caller.ask(call, lambda reply: messages.tokens_of(reply, offsets))
 

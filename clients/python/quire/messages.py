@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union, cast
 
 from google.protobuf import message as protobuf
 
+from quire.chats import Turn, chat_messages, refuse_chat_options
 from quire.types import (
     Accepted,
     Completion,
@@ -31,11 +32,8 @@ from quire.types import (
 )
 from quire.v1 import control_pb2, inference_pb2, sessions_pb2
 
-# A message may also be a mapping: {"role": "user", "content": "hi"}.
-Turn = Union[Message, Mapping[str, str]]
 Prompt = Union[str, Sequence[int], Sequence[Turn]]
 
-_TEXTS = ("role", "content")  # the fields of a message
 _SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
     "frequency_penalty", "seed",
@@ -55,41 +53,11 @@ def _set(message: Any, options: Options, names: Sequence[str]) -> None:
             setattr(message, name, value)
 
 
-def _message(index: int, turn: Any) -> Message:
-    """A message of a conversation; `index` is its place there, for errors."""
-    if isinstance(turn, Message):
-        return turn
-    if not isinstance(turn, Mapping):
-        kind = type(turn).__name__
-        raise TypeError(f"message {index} is a quire.Message or a mapping, not {kind}")
-    unknown = [key for key in turn if key not in _TEXTS]
-    missing = [key for key in _TEXTS if key not in turn]
-    wrong = [key for key in _TEXTS if key in turn and not isinstance(turn[key], str)]
-    if unknown:
-        trouble = f"has the unknown key {unknown[0]!r}"
-    elif missing:
-        trouble = f"lacks {missing[0]!r}"
-    elif wrong:
-        trouble = f"has a {type(turn[wrong[0]]).__name__} as {wrong[0]!r}"
-    else:
-        return Message(turn["role"], turn["content"])
-    raise TypeError(
-        f"message {index} {trouble}; it has the texts 'role' and 'content' and nothing else"
-    )
-
-
-def chat_messages(turns: Sequence[Turn]) -> inference_pb2.ChatMessages:
-    """The messages of a conversation."""
-    messages = [_message(index, turn) for index, turn in enumerate(turns)]
-    return inference_pb2.ChatMessages(
-        messages=[inference_pb2.ChatMessage(role=m.role, content=m.content) for m in messages]
-    )
-
-
 def generate_request(prompt: Prompt, options: Options) -> inference_pb2.GenerateRequest:
     """The request for a text, for token ids, or for a conversation."""
     if len(prompt) > 0 and isinstance(prompt[0], (Message, Mapping)):
         return chat_request(cast(Sequence[Turn], prompt), options)
+    refuse_chat_options(options)
     request = inference_pb2.GenerateRequest()
     if isinstance(prompt, str):
         request.text = prompt
@@ -109,20 +77,22 @@ def generate_request(prompt: Prompt, options: Options) -> inference_pb2.Generate
 
 def chat_request(turns: Sequence[Turn], options: Options) -> inference_pb2.GenerateRequest:
     """The request for a conversation. The server refuses an empty one."""
-    request = inference_pb2.GenerateRequest(chat=chat_messages(turns))
+    request = inference_pb2.GenerateRequest(chat=chat_messages(turns, options))
     _set_options(request, options)
     return request
 
 
 def tokenize_request(
-    text: Union[str, Sequence[Turn]], add_special_tokens: Optional[bool], offsets: bool
+    text: Union[str, Sequence[Turn]], options: Options, offsets: bool
 ) -> inference_pb2.TokenizeRequest:
     """The request for the tokens of a text or of a conversation."""
-    request = inference_pb2.TokenizeRequest(offsets=offsets, add_special_tokens=add_special_tokens)
+    request = inference_pb2.TokenizeRequest(offsets=offsets)
+    _set(request, options, ("model", "add_special_tokens"))
     if isinstance(text, str):
+        refuse_chat_options(options)
         request.text = text
     else:
-        request.chat.CopyFrom(chat_messages(text))
+        request.chat.CopyFrom(chat_messages(text, options))
     return request
 
 

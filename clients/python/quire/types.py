@@ -1,21 +1,31 @@
 """Requests and replies as plain dataclasses."""
 
 import dataclasses
+import datetime
 import enum
-from typing import Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """One turn of a conversation; roles are "system", "user", "assistant"."""
+    """One turn of a conversation; roles are "system", "user", "assistant", "tool".
+
+    `content` may be None, or a list of parts, where the model's template takes that. `members` are
+    further members for the template, as JSON has them: tool_calls, tool_call_id, name.
+    """
 
     role: str
-    content: str
+    content: Union[str, None, Sequence[Mapping[str, Any]]]
+    members: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Parameters of a request. The server chooses those that are None; the proto has ranges."""
+    """Parameters of a request. The server chooses those that are None; the proto has ranges.
+
+    Those from `tools` on are for the template of a conversation. A `template_time` without a time
+    zone is in the local one.
+    """
 
     max_tokens: Optional[int] = None
     min_tokens: Optional[int] = None
@@ -48,6 +58,14 @@ class Options:
     expected_position: Optional[int] = None
     create_session: Optional[bool] = None
     bypass_prefix_cache: Optional[bool] = None
+
+    tools: Sequence[Mapping[str, Any]] = ()
+    documents: Sequence[Mapping[str, Any]] = ()
+    template_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    template_name: Optional[str] = None
+    template_time: Optional[datetime.datetime] = None
+    add_generation_prompt: Optional[bool] = None
+    continue_final_message: Optional[bool] = None
 
 
 class FinishReason(enum.Enum):

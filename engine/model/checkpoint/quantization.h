@@ -23,9 +23,7 @@ struct Quantization {
   std::set<std::string, std::less<>> wide;
 
   bool empty() const { return source == Source::kNone; }
-  bool IsEightBit(std::string_view module) const {
-    return !empty() && !wide.contains(module);
-  }
+  bool IsEightBit(std::string_view module) const { return !empty() && !wide.contains(module); }
   // Whether a stored tensor stays unread: a scale of the inputs of products, which have a scale for
   // each token instead, or of keys and values that are kept wide.
   bool Unread(std::string_view tensor) const {

@@ -67,10 +67,9 @@ absl::Status CheckStoredScales(const Checkpoint& checkpoint, const StoredTensor&
   const int64_t rows = shape.empty() ? 1 : shape[0];
   const bool is_column = shape.size() <= 1 || (shape.size() == 2 && shape[1] == 1);
   if (!is_column || (rows != 1 && rows != part.shape[0])) {
-    return absl::InvalidArgumentError(absl::StrCat(where, "has shape ", ShapeText(shape),
-                                                   "; the scales of ",
-                                                   part.name.empty() ? "heads" : part.name,
-                                                   " are 1 or ", part.shape[0]));
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "has shape ", ShapeText(shape), "; the scales of ",
+                     part.name.empty() ? "heads" : part.name, " are 1 or ", part.shape[0]));
   }
   absl::StatusOr<DType> dtype = LoadableDType(stored.dtype);
   if (dtype.ok()) return absl::OkStatus();

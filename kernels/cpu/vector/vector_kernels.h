@@ -58,7 +58,7 @@ struct AttentionBlock {
   // [256] each: the values of the 8-bit elements of K and of V; null if `kv` is wide.
   const float* k_values;
   const float* v_values;
-  int64_t keys_begin;     // a multiple of kKeyTile
+  int64_t keys_begin;  // a multiple of kKeyTile
   int64_t keys_end;
   // The result: row t * group + h has AttentionStateStride(head_dim) floats. [0, head_dim): the sum
   // over keys of exp(score - top) * V; [head_dim]: top, the largest score; [head_dim + 1]: the sum

@@ -5,7 +5,7 @@
 // A CTA stays on its multiprocessor and draws items: a tile of 128 rows (row = query * G + head in
 // its group) of one key/value head. Its first warpgroup supplies the two others. Warp 0 draws items
 // and starts the copies of K and V, 128 tokens at a time, one box a block of the table; warps 1 to
-// 3 copy the next item's queries, and widen 8-bit K and V to f16 (prefill_supply.cuh). The two
+// 3 copy the next item's queries, and widen 8-bit K and V to f16 (prefill_widen.cuh). The two
 // other warpgroups, the consumers, have 64 rows each. They take turns in issuing products, so the
 // tensor cores work for one while the other turns scores into weights. A turn is the scores of a
 // tile and the values of the tile before it.
@@ -24,6 +24,7 @@
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/attention/prefill_layout.cuh"
 #include "kernels/cuda/attention/prefill_supply.cuh"
+#include "kernels/cuda/attention/prefill_widen.cuh"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/warpgroup.cuh"

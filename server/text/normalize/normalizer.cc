@@ -8,6 +8,7 @@
 #include "server/text/normalize/precompiled.h"
 #include "server/text/normalize/simple_normalizers.h"
 #include "server/text/normalize/unicode_form.h"
+#include "server/text/pattern/stop_mark.h"
 
 namespace quire {
 namespace {
@@ -77,6 +78,7 @@ absl::Status NormalizerChain::Run(bool tracked, Passage* passage, NormalizedText
     if (!step->MayChange(copied ? work->text() : passage->text)) continue;
     if (!copied) work->Reset(*passage, tracked);
     copied = true;
+    RETURN_IF_ERROR(StopMark::CheckThread());
     RETURN_IF_ERROR(step->Apply(work));
   }
   if (copied) *passage = work->passage();

@@ -18,7 +18,7 @@ class Normalizer {
   virtual ~Normalizer() = default;
   // False if `text` (valid UTF-8) certainly stays as it is: such text is not copied.
   virtual bool MayChange(std::string_view text) const = 0;
-  // RESOURCE_EXHAUSTED if a pattern reaches its match limit.
+  // Errors: Pattern::FindAll's.
   virtual absl::Status Apply(NormalizedText* text) const = 0;
 };
 

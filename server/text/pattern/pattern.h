@@ -24,7 +24,8 @@ class Pattern {
  public:
   virtual ~Pattern() = default;
   // Appends the matches in `text` (valid UTF-8): leftmost first, apart from each other, none empty.
-  // RESOURCE_EXHAUSTED if a regular expression reaches its match limit.
+  // RESOURCE_EXHAUSTED if a regular expression runs out of the thread's TextBudget (of one for this
+  // text if none is open), or out of memory; the status of the thread's StopMark if that is raised.
   virtual absl::Status FindAll(std::string_view text, std::vector<Span>* matches) const = 0;
 };
 

@@ -8,21 +8,27 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
+#include "server/text/pattern/text_budget.h"
 #include "server/text/unicode/char_set_tables.h"
+#include "server/text/unicode/unicode.h"
 #include "server/text/unicode/unicode_tables.h"
 
 namespace quire {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 16 << 10;
-// Maximum steps of one match. A real pattern takes a few per byte; a hostile one stops after about
-// 50 ms.
-constexpr uint32_t kMatchLimit = 10'000'000;
+// Of the interpreter, which takes over where compiled code runs out of its stack.
 constexpr uint32_t kHeapLimitKiB = 64 << 10;
+// An item repeats so often without a count of its steps.
+constexpr int kMaxCount = 256;
 
 constexpr char kSpaces[] =
     R"(\x09-\x0D\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
@@ -143,6 +149,13 @@ class PatternTranslator {
     const bool digits = !body.empty() && isdigit(body[0]) &&
                         body.find_first_not_of("0123456789,") == std::string_view::npos;
     if (!digits) return Refuse(at_, "{ that is not a count");
+    for (const absl::string_view count :
+         absl::StrSplit(absl::string_view(body.data(), body.size()), ',')) {
+      int value = 0;
+      if (!count.empty() && (!absl::SimpleAtoi(count, &value) || value > kMaxCount)) {
+        return Refuse(at_, absl::StrCat("count above ", kMaxCount));
+      }
+    }
     Copy(close + 1 - at_);
     if (Follows("?") || Follows("+")) return Refuse(at_, "? or + after a count");
     return absl::OkStatus();
@@ -270,51 +283,145 @@ struct FreeMatchContext {
   void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
 };
 
-class RegexPattern final : public Pattern {
+// The steps of the matches in one text. The library calls OnItem before each item of the pattern,
+// so a step is an item that is tried or a byte that the item before it has matched; the library's
+// own match limit starts again at every byte, and does not count the bytes of a repeated item.
+class StepCount {
  public:
-  explicit RegexPattern(std::unique_ptr<pcre2_code, FreeCode> code)
-      : code_(std::move(code)), limits_(pcre2_match_context_create(nullptr)) {
-    pcre2_set_match_limit(limits_.get(), kMatchLimit);
-    pcre2_set_heap_limit(limits_.get(), kHeapLimitKiB);
+  explicit StepCount(TextBudget* budget) : budget_(*budget) {}
+
+  void BeginMatch(size_t at) { at_ = at; }
+  static int OnItem(pcre2_callout_block* block, void* count) {
+    return static_cast<StepCount*>(count)->Add(block->current_position);
+  }
+  const absl::Status& status() const { return budget_.status(); }
+
+ private:
+  int Add(size_t at) {
+    const size_t matched = at > at_ ? at - at_ : 0;
+    at_ = at;
+    return budget_.Take(1 + static_cast<int64_t>(matched)) ? 0 : PCRE2_ERROR_CALLOUT;
   }
 
+  TextBudget& budget_;
+  size_t at_ = 0;  // of the last item
+};
+
+// The memory with which a thread matches.
+class Matcher {
+ public:
+  static Matcher& OfThread() {
+    static thread_local Matcher matcher;
+    return matcher;
+  }
+
+  // As pcre2_match.
+  int Match(const pcre2_code* code, std::string_view text, size_t at, StepCount* steps) {
+    pcre2_set_callout(context_.get(), StepCount::OnItem, steps);
+    const int found = Match(code, text, at, steps, PCRE2_NO_UTF_CHECK);
+    if (found != PCRE2_ERROR_JIT_STACKLIMIT) return found;
+    // Long backtracking exceeds the stack of compiled code; the interpreter's stack is on the heap.
+    return Match(code, text, at, steps, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);
+  }
+  Span match() const {
+    const PCRE2_SIZE* const range = pcre2_get_ovector_pointer(match_.get());
+    return {static_cast<uint32_t>(range[0]), static_cast<uint32_t>(range[1])};
+  }
+
+ private:
+  Matcher() {
+    pcre2_set_heap_limit(context_.get(), kHeapLimitKiB);
+    // The steps are the limit.
+    pcre2_set_match_limit(context_.get(), std::numeric_limits<uint32_t>::max());
+  }
+  int Match(const pcre2_code* code, std::string_view text, size_t at, StepCount* steps,
+            uint32_t options) {
+    steps->BeginMatch(at);
+    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, options,
+                       match_.get(), context_.get());
+  }
+
+  // Only the ends of the whole match are wanted, so one pair serves every pattern.
+  const std::unique_ptr<pcre2_match_data, FreeMatchData> match_{
+      pcre2_match_data_create(1, nullptr)};
+  const std::unique_ptr<pcre2_match_context, FreeMatchContext> context_{
+      pcre2_match_context_create(nullptr)};
+};
+
+class RegexPattern final : public Pattern {
+ public:
+  explicit RegexPattern(std::unique_ptr<pcre2_code, FreeCode> code) : code_(std::move(code)) {}
+
   absl::Status FindAll(std::string_view text, std::vector<Span>* matches) const override {
-    // Only the ends of the whole match are wanted, so one pair serves every pattern.
-    static thread_local const std::unique_ptr<pcre2_match_data, FreeMatchData> match(
-        pcre2_match_data_create(1, nullptr));
+    if (TextBudget* const budget = TextBudget::OfThread()) return FindAll(text, budget, matches);
+    TextBudget own(text.size());
+    return FindAll(text, &own, matches);
+  }
+
+ private:
+  absl::Status FindAll(std::string_view text, TextBudget* budget,
+                       std::vector<Span>* matches) const {
+    StepCount steps(budget);
+    Matcher& matcher = Matcher::OfThread();
     size_t at = 0;
     while (at < text.size()) {
-      const int found = Match(text, at, match.get());
+      const int found = matcher.Match(code_.get(), text, at, &steps);
       if (found == PCRE2_ERROR_NOMATCH) break;
-      if (found < 0) return LimitReached(found, at);
-      const PCRE2_SIZE* const range = pcre2_get_ovector_pointer(match.get());
-      matches->push_back({static_cast<uint32_t>(range[0]), static_cast<uint32_t>(range[1])});
-      at = range[1];
+      if (found < 0) return GaveUp(found, at, steps.status());
+      matches->push_back(matcher.match());
+      at = matches->back().end;
     }
     return absl::OkStatus();
   }
 
- private:
-  int Match(std::string_view text, size_t at, pcre2_match_data* match) const {
-    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-    const int found = pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK, match,
-                                  limits_.get());
-    if (found != PCRE2_ERROR_JIT_STACKLIMIT) return found;
-    // Long backtracking exceeds the stack of compiled code; the interpreter's stack is on the heap.
-    return pcre2_match(code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                       match, limits_.get());
-  }
-  static absl::Status LimitReached(int error, size_t at) {
+  // `stopped`: the reason if a step was refused.
+  static absl::Status GaveUp(int error, size_t at, const absl::Status& stopped) {
+    if (!stopped.ok() && !absl::IsResourceExhausted(stopped)) return stopped;
     PCRE2_UCHAR reason[128] = {};
     pcre2_get_error_message(error, reason, sizeof reason);
     return absl::ResourceExhaustedError(
-        absl::StrCat("the tokenizer's pattern gave up at byte ", at,
-                     " of the text: ", reinterpret_cast<const char*>(reason)));
+        absl::StrCat("the tokenizer's pattern gave up at byte ", at, " of the text: ",
+                     stopped.ok() ? absl::string_view(reinterpret_cast<const char*>(reason))
+                                  : stopped.message()));
   }
 
   const std::unique_ptr<pcre2_code, FreeCode> code_;
-  const std::unique_ptr<pcre2_match_context, FreeMatchContext> limits_;
 };
+
+// The distinct code points of the pattern itself, and some of each kind.
+std::vector<std::string> ProbeCharacters(std::string_view pattern) {
+  constexpr size_t kMostOfPattern = 64;
+  std::vector<std::string> characters = {"a", "A", "0", " ", "\t", "\n", "!", "\u00e9", "\u4e16"};
+  const size_t most = characters.size() + kMostOfPattern;
+  for (size_t at = 0; at < pattern.size() && characters.size() < most;) {
+    std::string character(pattern.substr(at, DecodeUtf8(pattern.data() + at).size));
+    at += character.size();
+    if (std::ranges::count(characters, character) == 0) characters.push_back(std::move(character));
+  }
+  return characters;
+}
+
+// Refuses a pattern that takes very long for a short text: a run of one character, an end that no
+// pattern expects, and the pattern's characters, without one of which the library would not begin.
+absl::Status ProbeRuns(std::string_view source, const Pattern& pattern) {
+  constexpr int kRun = 96;
+  std::vector<Span> matches;
+  const std::vector<std::string> characters = ProbeCharacters(source);
+  const std::string end = "\x01" + absl::StrJoin(characters, "");
+  for (const std::string& character : characters) {
+    std::string text;
+    for (int i = 0; i < kRun; ++i) text += character;
+    text += end;
+    matches.clear();
+    const TextBudget budget(text.size());
+    if (pattern.FindAll(text, &matches).ok()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pattern is not supported: it backtracks too long; for ", kRun, " times U+",
+        absl::Hex(static_cast<uint32_t>(DecodeUtf8(character.data()).value), absl::kZeroPad4),
+        " it takes ", budget.status().message()));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -325,9 +432,9 @@ absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::strin
   ASSIGN_OR_RETURN(const std::string translated, PatternTranslator(pattern).Translate());
   int error = 0;
   PCRE2_SIZE offset = 0;
-  std::unique_ptr<pcre2_code, FreeCode> code(
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
+  std::unique_ptr<pcre2_code, FreeCode> code(pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+      PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT, &error, &offset, nullptr));
   if (code == nullptr) {
     PCRE2_UCHAR reason[128] = {};
     pcre2_get_error_message(error, reason, sizeof reason);
@@ -341,7 +448,9 @@ absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::strin
   }
   // If the system forbids compiled code, matching uses the interpreter.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-  return std::make_unique<RegexPattern>(std::move(code));
+  auto made = std::make_unique<RegexPattern>(std::move(code));
+  RETURN_IF_ERROR(ProbeRuns(pattern, *made));
+  return made;
 }
 
 }  // namespace quire

@@ -16,7 +16,7 @@ class PieceSplitter {
   virtual ~PieceSplitter() = default;
   // Appends the parts of each of `pieces` of `text` (valid UTF-8 each) to `out`: in order, apart
   // from each other, none empty. Text that no part covers is left out of the ids.
-  // RESOURCE_EXHAUSTED if a pattern reaches its match limit.
+  // Errors: Pattern::FindAll's.
   virtual absl::Status Split(std::string_view text, std::span<const Span> pieces,
                              std::vector<Span>* out) const = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "engine/base/status_macros.h"
 #include "server/text/pattern/pattern.h"
+#include "server/text/pattern/stop_mark.h"
 #include "server/text/pieces/pattern_splitter.h"
 #include "server/text/pieces/scanner.h"
 
@@ -110,6 +111,7 @@ absl::Status PreTokenizer::Run(bool tracked, Passage* passage, Work* work) const
   work->pieces.assign(1, {0, static_cast<uint32_t>(passage->text.size())});
   bool whole = true;  // one piece, the whole text
   for (const Step& step : steps_) {
+    RETURN_IF_ERROR(StopMark::CheckThread());
     if (const auto* splitter = std::get_if<std::unique_ptr<const PieceSplitter>>(&step)) {
       work->next.clear();
       RETURN_IF_ERROR((*splitter)->Split(passage->text, work->pieces, &work->next));

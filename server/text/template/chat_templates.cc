@@ -22,6 +22,8 @@ using nlohmann::json;
 constexpr size_t kMaxTemplates = 64;
 constexpr char kDefault[] = "default";
 constexpr char kToolUse[] = "tool_use";
+constexpr char kNoTemplates[] =
+    ": chat_template is neither a string nor a list of {name, template}";
 
 // A token of tokenizer_config.json: a string, or an added token with its content.
 jinja::Value TokenText(const json& token) {
@@ -116,6 +118,7 @@ void ChatTemplates::Add(const std::string& name, const std::string& source, cons
   absl::StatusOr<std::unique_ptr<const ChatTemplate>> parsed =
       ChatTemplate::Parse(source, constants);
   Entry& entry = templates_[name];
+  entry.file = path;
   if (parsed.ok()) {
     entry.parsed = *std::move(parsed);
   } else {
@@ -133,10 +136,14 @@ absl::StatusOr<ChatTemplates> ChatTemplates::Of(const std::string& source,
 
 ChatTemplates ChatTemplates::Load(const std::string& dir) {
   ChatTemplates out;
+  const auto refuse = [&out](const std::string& name, const std::string& path,
+                             const std::string& reason) {
+    out.templates_[name] = {.parsed = nullptr, .file = path, .reason = reason};
+  };
   const std::string config_path = dir + "/tokenizer_config.json";
   const absl::StatusOr<json> config = ReadConfig(config_path);
   if (!config.ok()) {
-    out.templates_[kDefault].reason = std::string(config.status().message());
+    refuse(kDefault, config_path, std::string(config.status().message()));
     return out;
   }
   const TemplateVariables tokens = SpecialTokens(*config);
@@ -145,7 +152,7 @@ ChatTemplates ChatTemplates::Load(const std::string& dir) {
     if (source.ok()) {
       out.Add(name, *source, path, tokens);
     } else if (!absl::IsNotFound(source.status())) {
-      out.templates_[name].reason = std::string(source.status().message());
+      refuse(name, path, std::string(source.status().message()));
     }
   };
   add_file(kDefault, dir + "/chat_template.jinja");
@@ -160,8 +167,7 @@ ChatTemplates ChatTemplates::Load(const std::string& dir) {
     }
     std::map<std::string, std::string> sources;
     if (!ReadNamed(file->at("chat_template"), &sources)) {
-      out.templates_[kDefault].reason =
-          absl::StrCat(path, ": chat_template is neither a string nor a list of {name, template}");
+      refuse(kDefault, path, path + kNoTemplates);
     }
     for (const auto& [name, source] : sources) out.Add(name, source, path, tokens);
   }
@@ -176,6 +182,7 @@ absl::StatusOr<ChatTemplates> ChatTemplates::LoadFile(const std::string& file,
   if (!out.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(file, ": ", out.status().message()));
   }
+  out->templates_[kDefault].file = file;
   return out;
 }
 
@@ -203,6 +210,12 @@ absl::StatusOr<const ChatTemplate*> ChatTemplates::Choose(const std::string& nam
         absl::StrCat("the model's chat template is refused: ", at->second.reason));
   }
   return at->second.parsed.get();
+}
+
+std::vector<ChatTemplates::Origin> ChatTemplates::List() const {
+  std::vector<Origin> out;
+  for (const auto& [name, entry] : templates_) out.push_back({name, entry.file, entry.reason});
+  return out;
 }
 
 absl::Status ChatTemplates::Check() const {

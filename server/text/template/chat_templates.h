@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,13 +35,20 @@ class ChatTemplates {
   // else "default". NOT_FOUND for a name that the model does not have, FAILED_PRECONDITION without
   // a template or for one that was refused, with the reason.
   absl::StatusOr<const ChatTemplate*> Choose(const std::string& name, bool has_tools) const;
+  struct Origin {
+    std::string name;
+    std::string file;    // empty: of no file
+    std::string reason;  // of a refusal, with the file; empty: usable
+  };
+  // Where each template came from, by name.
+  std::vector<Origin> List() const;
   // OK if every template was parsed and the default one renders a chat of one message.
   absl::Status Check() const;
 
  private:
   struct Entry {
     std::shared_ptr<const ChatTemplate> parsed;  // null: refused
-    std::string reason;
+    std::string file, reason;
   };
   void Add(const std::string& name, const std::string& source, const std::string& path,
            const TemplateVariables& constants);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/status_macros.h"
@@ -123,12 +124,14 @@ std::string Sha256Hex(const std::string& bytes) {
 
 }  // namespace
 
-absl::StatusOr<TokenizerBundle> BundleTokenizer(const std::string& directory) {
+absl::StatusOr<TokenizerBundle> BundleTokenizer(const std::string& directory,
+                                                const std::string& chat_template) {
   ZipWriter writer;
   size_t total = 0;
   bool any = false;
   for (const char* name : kFiles) {
-    std::ifstream file(directory + "/" + name, std::ios::binary);
+    const bool replaced = name == std::string_view("chat_template.jinja") && !chat_template.empty();
+    std::ifstream file(replaced ? chat_template : directory + "/" + name, std::ios::binary);
     if (!file) continue;
     const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     total += bytes.size();
@@ -147,7 +150,7 @@ absl::StatusOr<TokenizerBundle> BundleTokenizer(const std::string& directory) {
 absl::StatusOr<std::shared_ptr<const TokenizerBundle>> SharedTokenizerBundle::Get() {
   const std::lock_guard lock(mutex_);
   if (bundle_ == nullptr) {
-    ASSIGN_OR_RETURN(TokenizerBundle made, BundleTokenizer(directory_));
+    ASSIGN_OR_RETURN(TokenizerBundle made, BundleTokenizer(directory_, chat_template_));
     bundle_ = std::make_shared<const TokenizerBundle>(std::move(made));
   }
   return bundle_;

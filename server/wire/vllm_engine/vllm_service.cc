@@ -71,6 +71,15 @@ std::string TokenizerFolder(const ServingModel& model) {
   return model.text_directory.empty() ? model.setup.config.model : model.text_directory;
 }
 
+// The file of the template that chats take, which --chat-template may have chosen; empty: a member
+// of a JSON file.
+std::string TemplateFile(const ServingModel& model) {
+  for (const ChatTemplates::Origin& origin : model.chat_templates.List()) {
+    if (origin.name == "default" && !origin.file.ends_with(".json")) return origin.file;
+  }
+  return "";
+}
+
 // Everything that the methods share; lives with the service.
 struct Facts {
   const GenerateResources* generate;
@@ -290,7 +299,10 @@ std::unique_ptr<RawService> MakeVllmEngine(const WireResources& resources) {
   const GenerateResources* const generate = &resources.generate;
   SessionResources* const sessions = &resources.sessions;
   const std::shared_ptr<Facts> facts(new Facts{
-      generate, resources.started_ns, {}, SharedTokenizerBundle(TokenizerFolder(generate->model))});
+      generate,
+      resources.started_ns,
+      {},
+      SharedTokenizerBundle(TokenizerFolder(generate->model), TemplateFile(generate->model))});
   auto service = std::make_unique<RawService>(&generate->calls.door);
   service->Add("/vllm.grpc.engine.VllmEngine/Generate",
                RawService::ServerStreaming(

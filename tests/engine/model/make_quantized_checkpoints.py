@@ -10,8 +10,8 @@ The decoder below is written for this script: llama and qwen3 as transformers co
 names count. Of a product with an 8-bit matrix
     y[n] = sum_k e[k] * W[n, k] * s * S[n],  s = max |x| / 448,  e[k] = e4m3(x[k] / s),
 where W and S are stored, and every token has its own s. On several ranks the inputs of o_proj and
-down_proj are split, and each rank's share of a token has an s of its own. Where a case has scales of
-keys and values that are served, these become e4m3(x / s) * s with the s of their head.
+down_proj are split, and each rank's share of a token has an s of its own. Where a case has scales
+of attention's keys and values, these become e4m3(x / s) * s with the s of their head.
 
 Rounding to e4m3 is not continuous: where x[k] / s is close to a tie, float32 may round it the
 other way, by an eighth of its size. Later roundings follow, and soon the logits differ as much as

@@ -185,6 +185,20 @@ class Facts(unittest.TestCase):
                          '"<|bos|><|user|>Hello<|end|><|assistant|>Hi.<|end|>"')
         self.assertEqual(page['Generation defaults', 'keys not read'], '"pad_token_id"')
 
+    def test_json_has_the_same_page(self):
+        text = check(DEMO)
+        done = check(DEMO, '--log-format', 'json')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = json.loads(done.stdout)
+        self.assertEqual((page['starts'], page['exit_code'], page['problems']), (True, 0, []))
+        self.assertEqual(page['sections']['Chat template']['file'],
+                         os.path.join(DEMO, 'tokenizer_config.json'))
+        # Numbers that depend on the free memory of the moment are not compared.
+        told = {(title, name): value.split('\n')[0] for title, section in page['sections'].items()
+                for name, value in section.items() if title != 'Device'}
+        shown = {key: value for key, value in facts(text.stdout).items() if key[0] != 'Device'}
+        self.assertEqual({key: told.get(key) for key in shown}, shown)
+
     def test_tensors_of_other_towers_are_counted(self):
         page = facts(check(os.path.join(MODELS, 'gemma3-vision'),
                            '--skip-tokenizer-init').stdout)
@@ -243,6 +257,51 @@ class Refusals(unittest.TestCase):
         model = copy('no_tokenizer')
         os.remove(os.path.join(model, 'tokenizer.json'))
         self.refused(model, 4, 'has no tokenizer')
+
+    def test_the_json_of_a_refusal(self):
+        done = check(DEMO, '--log-format', 'json', '--chat-template', '/nonexistent/a.jinja')
+        self.assertEqual(done.returncode, 4, done.stderr)
+        page = json.loads(done.stdout)
+        self.assertEqual((page['starts'], page['exit_code']), (False, 4))
+        self.assertEqual(page['problems'], [
+            {'exit_code': 4, 'reason': '/nonexistent/a.jinja: there is no such file'}])
+
+    def test_a_chat_template_of_a_file(self):
+        good, broken = (os.path.join(SCRATCH, f'{name}.jinja') for name in ('good', 'broken'))
+        with open(good, 'w') as file:
+            file.write('{{ bos_token }}{% for m in messages %}[{{ m.content }}]{% endfor %}')
+        with open(broken, 'w') as file:
+            file.write('{{ bos_token }}\n  {% include "x" %}')
+        done = check(DEMO, '--chat-template', good)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = facts(done.stdout)
+        self.assertEqual(page['Chat template', 'file'], good)
+        self.assertEqual(page['Chat template', 'user, assistant'], '"<|bos|>[Hello][Hi.]"')
+        self.assertTrue(model_info(DEMO, '--chat-template', good)[0].has_chat_template)
+        missing = os.path.join(SCRATCH, 'missing.jinja')
+        self.refused(DEMO, 4, f'{missing}: there is no such file',
+                     flags=('--chat-template', missing))
+        place = f"{broken}: chat template: line 2, column 6: block 'include' is not supported"
+        self.refused(DEMO, 4, place, flags=('--chat-template', broken))
+        self.assertIn(place, run('--model', DEMO, *START, '--chat-template', broken).stderr)
+
+    def test_named_templates_and_their_files(self):
+        model = copy('named')
+        os.makedirs(os.path.join(model, 'additional_chat_templates'))
+        for name, text in (('rag', '{% x %}'), ('tool_use', 't')):
+            with open(os.path.join(model, 'additional_chat_templates', f'{name}.jinja'), 'w') as f:
+                f.write(text)
+        with open(os.path.join(model, 'chat_template.jinja'), 'w') as file:
+            file.write('d')
+        page = json.loads(check(model, '--log-format', 'json').stdout)
+        section = page['sections']['Chat template']
+        self.assertEqual(section['file'], os.path.join(model, 'chat_template.jinja'))
+        rag, tools = (os.path.join(model, 'additional_chat_templates', f'{name}.jinja')
+                      for name in ('rag', 'tool_use'))
+        self.assertEqual(section['others'], f'rag of {rag}: refused\ntool_use of {tools}')
+        self.assertEqual(page['notes'], [
+            f"chats with the template 'rag' will be refused: {rag}: chat template: "
+            "line 1, column 4: block 'x' is not supported"])
 
     def test_a_broken_chat_template_is_no_reason(self):
         model = copy('template')

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "nlohmann/json.hpp"
+
 namespace quire::testing {
 namespace {
 
@@ -31,6 +33,47 @@ TEST(CheckReportTest, ShowsSectionsAndNotesBeforeTheVerdict) {
             "note: there is no chat template\n"
             "\n"
             "would start\n");
+}
+
+TEST(CheckReportTest, JsonHasTheSamePage) {
+  CheckReport report;
+  EXPECT_EQ(nlohmann::json::parse(CheckJson(report)),
+            nlohmann::json::parse(R"({"starts": true, "exit_code": 0, "sections": {}, "notes": [],
+                                      "problems": []})"));
+  CheckSection section{.title = "Chat template"};
+  section.Add("two lines", "first\n\"second\"");
+  section.Add("a", "\xff\x1b");
+  report.sections.push_back(section);
+  report.warnings.emplace_back("a note");
+  report.Refuse(StartStage::kTensors, ExitCode::kModel, absl::InvalidArgumentError("b"));
+  report.Refuse(StartStage::kCertificates, ExitCode::kBadConfig, absl::NotFoundError("a"));
+  EXPECT_EQ(CheckJson(report),
+            R"({
+  "starts": false,
+  "exit_code": 2,
+  "sections": {
+    "Chat template": {
+      "two lines": "first\n\"second\"",
+      "a": ")"
+            "\xef\xbf\xbd"
+            R"(\u001b"
+    }
+  },
+  "notes": [
+    "a note"
+  ],
+  "problems": [
+    {
+      "exit_code": 2,
+      "reason": "a"
+    },
+    {
+      "exit_code": 4,
+      "reason": "b"
+    }
+  ]
+}
+)");
 }
 
 // A start ends at the first stage that refuses it, in whatever order a check found the reasons.

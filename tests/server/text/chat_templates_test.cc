@@ -111,6 +111,32 @@ TEST_F(ChatTemplatesTest, ChecksThatAChatRenders) {
   EXPECT_TRUE(ChatTemplates::Load(dir_).Check().ok());
 }
 
+TEST_F(ChatTemplatesTest, SaysWhereEachCameFrom) {
+  const auto listed = [](const ChatTemplates& templates) {
+    std::string text;
+    for (const auto& [name, file, reason] : templates.List()) {
+      text += name + " " + std::filesystem::path(file).filename().string() +
+              (reason.empty() ? "\n" : " refused\n");
+    }
+    return text;
+  };
+  EXPECT_EQ(listed(ChatTemplates::Load(dir_)), "");
+  Write("chat_template.json", R"({"chat_template": "processor"})");
+  EXPECT_EQ(listed(ChatTemplates::Load(dir_)), "default chat_template.json\n");
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "{% x %}"},
+                                                       {"name": "default", "template": "d"}]})");
+  EXPECT_EQ(listed(ChatTemplates::Load(dir_)),
+            "default tokenizer_config.json\nrag tokenizer_config.json refused\n");
+  Write("chat_template.jinja", "d");
+  Write("additional_chat_templates/tool_use.jinja", "t");
+  EXPECT_EQ(listed(ChatTemplates::Load(dir_)),
+            "default chat_template.jinja\ntool_use tool_use.jinja\n");
+  EXPECT_EQ(listed(ChatTemplates::LoadFile(dir_ + "/chat_template.jinja", dir_).value()),
+            "default chat_template.jinja\n");
+  Write("tokenizer_config.json", "{");
+  EXPECT_EQ(listed(ChatTemplates::Load(dir_)), "default tokenizer_config.json refused\n");
+}
+
 TEST_F(ChatTemplatesTest, TakesAnotherFile) {
   Write("tokenizer_config.json", R"({"bos_token": "<b>", "chat_template": "config"})");
   Write("mine.jinja", "mine {{ bos_token }}");

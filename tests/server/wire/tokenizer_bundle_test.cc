@@ -45,6 +45,17 @@ TEST_F(TokenizerBundleTest, EqualFilesMakeEqualArchives) {
   EXPECT_EQ((*first)->sha256, BundleTokenizer(folder_)->sha256);
 }
 
+TEST_F(TokenizerBundleTest, AnotherChatTemplateReplacesThatOfTheDirectory) {
+  Put("tokenizer.json", "abc");
+  Put("mine.txt", "mine");
+  const auto alone = BundleTokenizer(folder_, folder_ / "mine.txt");
+  ASSERT_TRUE(alone.ok());
+  EXPECT_NE(alone->zip.find("chat_template.jinjamine"), std::string::npos);
+  Put("chat_template.jinja", "theirs");
+  EXPECT_EQ(BundleTokenizer(folder_, folder_ / "mine.txt")->zip, alone->zip);
+  EXPECT_NE(BundleTokenizer(folder_)->zip.find("chat_template.jinjatheirs"), std::string::npos);
+}
+
 TEST_F(TokenizerBundleTest, ADirectoryWithoutATokenizerIsNotFound) {
   EXPECT_TRUE(absl::IsNotFound(BundleTokenizer(folder_).status()));
 }
