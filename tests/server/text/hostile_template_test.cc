@@ -112,9 +112,6 @@ TEST(HostileTemplateTest, ChargesWhatAnArgumentCosts) {
   EXPECT_THAT(ErrorOf("{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{{ s|length }}"
                       "{% endfor %}"),
               IsOverBudget());
-  EXPECT_THAT(ErrorOf("{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{{ s is even }}"
-                      "{% endfor %}"),
-              IsOverBudget());
 }
 
 // A product of the two lengths would take hours.
@@ -126,7 +123,8 @@ TEST(HostileTemplateTest, SearchesInLinearTime) {
         "{{ s.rsplit(p)|length }}", "{{ s.replace(p, '')|length }}", "{{ p in s }}",
         "{{ s.rpartition(p)|length }}", "{{ s.strip('b' * 1000000)|length }}"}) {
     const auto text = Render(texts + use);
-    if (!text.ok()) EXPECT_THAT(std::string(text.status().message()), IsOverBudget()) << use;
+    if (text.ok()) continue;
+    EXPECT_THAT(std::string(text.status().message()), IsOverBudget()) << use;
   }
   const std::string content = std::string(1'000'000, 'a') + "b" + std::string(900'000, 'a');
   auto parsed = ChatTemplate::Parse("{{ 'a' * 3000000 }}", {});
@@ -138,7 +136,7 @@ TEST(HostileTemplateTest, SearchesInLinearTime) {
 
 TEST(HostileTemplateTest, BoundsMemoryBeforeItIsTaken) {
   const std::string text = "{% set s = 'x' * 4000000 %}";
-  EXPECT_THAT(ErrorOf(text + "{{ ''.join([s] * 10000) }}"), HasSubstr("bytes of text"));
+  EXPECT_THAT(ErrorOf(text + "{{ ''.join([s] * 10000) }}"), IsOverBudget());
   EXPECT_THAT(ErrorOf(text + "{{ ''.join({s: 1, s ~ 'y': 2}) }}"), HasSubstr("bytes of text"));
   EXPECT_THAT(ErrorOf(text + "{{ (['x'] * 10000)|map('center', 4000000)|list|length }}"),
               IsOverBudget());

@@ -127,8 +127,8 @@ TEST(JinjaTest, ReadsUnicodeAsJinja2Does) {
     ASSERT_TRUE(outcome.ok()) << source << outcome.status();
     EXPECT_EQ(outcome->text, wanted) << source;
   }
-  for (const char* source : {"{{ \u00b2 }}", "{{ \u0661 }}", "{{ 0x }}", "{{ x.0.1e3 }}",
-                             "{{ 0x11111111111111111 }}", "{{ 010 }}"}) {
+  for (const char* source :
+       {"{{ \u00b2 }}", "{{ \u0661 }}", "{{ 0x }}", "{{ x.0.1e3 }}", "{{ 0x11111111111111111 }}"}) {
     EXPECT_FALSE(Parse(source).ok()) << source;
   }
 }
