@@ -41,9 +41,7 @@ CheckSection DescribeChatTemplate(const CheckedModel& model, CheckReport& report
     return section;
   };
   if (directory.empty()) return without("chat requests", "there is no tokenizer");
-  const std::string& file = model.settings.server.chat_template;
-  const auto templates =
-      file.empty() ? ChatTemplates::Load(directory) : ChatTemplates::LoadFile(file, directory);
+  const auto templates = ChatTemplates::LoadEither(model.settings.server.chat_template, directory);
   if (!templates.ok()) {
     section.Add("template", "refused");
     report.Refuse(StartStage::kText, ExitCode::kModel, templates.status());
