@@ -214,7 +214,7 @@ TEST_F(EngineSetupTest, ChosenGraphSizesReachTheWorker) {
   EXPECT_THAT(Plan()->graph_sizes, ElementsAre(1, 16));
   config_.device = "cpu";
   config_.max_model_len = 512;
-  EXPECT_THAT(PlanEngine(config_)->graph_sizes, ElementsAre());
+  EXPECT_THAT(PlanEngine(config_, {}, host_)->graph_sizes, ElementsAre());
 }
 
 TEST_F(EngineSetupTest, QuantizationHalvesTheMatrices) {
@@ -245,7 +245,7 @@ TEST_F(EngineSetupTest, QuantizationHalvesTheMatrices) {
 TEST_F(EngineSetupTest, CpuDefaultsAreUnchanged) {
   config_.device = "auto";
   config_.max_model_len = 512;
-  const absl::StatusOr<EngineSetup> setup = PlanEngine(config_);
+  const absl::StatusOr<EngineSetup> setup = PlanEngine(config_, {}, host_);
   ASSERT_TRUE(setup.ok()) << setup.status();
   EXPECT_EQ(setup->device, "cpu");
   EXPECT_EQ(setup->config.worker_process, "off");
@@ -256,9 +256,9 @@ TEST_F(EngineSetupTest, CpuDefaultsAreUnchanged) {
   EXPECT_EQ(setup->model_options.width_multiple, 1);
   EXPECT_EQ(setup->memory.budget_bytes, 0);
   config_.worker_process = "on";
-  EXPECT_EQ(PlanEngine(config_)->config.worker_process, "on");
+  EXPECT_EQ(PlanEngine(config_, {}, host_)->config.worker_process, "on");
   config_.tensor_parallel_size = 2;
-  EXPECT_EQ(PlanEngine(config_)->config.worker_process, "on");
+  EXPECT_EQ(PlanEngine(config_, {}, host_)->config.worker_process, "on");
 }
 
 TEST_F(EngineSetupTest, EightBitKvTakesHalfTheBytes) {
@@ -275,7 +275,8 @@ TEST_F(EngineSetupTest, EightBitKvTakesHalfTheBytes) {
   EXPECT_GE(narrow->memory.num_blocks, 2 * wide->memory.num_blocks - 1);
   config_.device = "cpu";
   config_.max_model_len = 512;
-  EXPECT_EQ(PlanEngine(config_)->kv_layout.block_bytes(), narrow->kv_layout.block_bytes() / 4);
+  EXPECT_EQ(PlanEngine(config_, {}, host_)->kv_layout.block_bytes(),
+            narrow->kv_layout.block_bytes() / 4);
 }
 
 TEST_F(EngineSetupTest, HostMemoryMatchesTheDeviceUpToAQuarter) {
@@ -321,21 +322,22 @@ TEST_F(EngineSetupTest, TooMuchHostMemoryIsRefusedWithNumbers) {
   config_.kv_offloading_size = 10;
   EXPECT_THAT(std::string(PlanEngine(config_, {}, 20 * kGiB).status().message()),
               AllOf(HasSubstr("10.00 GiB"), HasSubstr("20.00 GiB")));
-  EXPECT_TRUE(PlanEngine(config_, {}, 40 * kGiB).ok());
+  const absl::StatusOr<EngineSetup> fits = PlanEngine(config_, {}, 40 * kGiB);
+  ASSERT_TRUE(fits.ok()) << fits.status();
   // The default shrinks to the memory there is, down to none.
   config_.kv_offloading_size = -1;
-  EXPECT_EQ(PlanEngine(config_, {}, 10 * kGiB)->memory.num_pages, 0);
+  EXPECT_EQ(PlanEngine(config_, {}, fits->memory.total_bytes())->memory.num_pages, 0);
 }
 
 TEST_F(EngineSetupTest, APlanBeyondTheHostsMemoryIsRefusedOnTheCpu) {
   config_.device = "cpu";
   config_.max_model_len = 512;
   config_.kv_cache_memory_bytes = 8 * kGiB;
-  EXPECT_TRUE(PlanEngine(config_, {}, 10 * kGiB).ok());
-  const absl::Status refused = PlanEngine(config_, {}, 8 * kGiB).status();
+  EXPECT_TRUE(PlanEngine(config_, {}, 24 * kGiB).ok());  // 15 GiB of weights
+  const absl::Status refused = PlanEngine(config_, {}, 23 * kGiB).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("more than the 8.00 GiB"), HasSubstr("--kv-cache-memory-bytes")));
+              AllOf(HasSubstr("more than the 23.00 GiB"), HasSubstr("--kv-cache-memory-bytes")));
 }
 
 TEST_F(EngineSetupTest, SettingsOfSessionsReachTheScheduler) {

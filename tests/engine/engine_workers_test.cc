@@ -237,7 +237,8 @@ TEST(EngineWorkersTest, TooLittleMemoryIsReportedWithThePlan) {
   config.num_blocks_override = 100'000'000;  // terabytes
   const absl::StatusOr<std::unique_ptr<EngineWorkers>> workers = EngineWorkers::Find(config);
   ASSERT_TRUE(workers.ok()) << workers.status();
-  const absl::StatusOr<EngineSetup> setup = PlanEngine((*workers)->config(), (*workers)->device());
+  const absl::StatusOr<EngineSetup> setup =
+      PlanEngine((*workers)->config(), (*workers)->device(), int64_t{1} << 60);
   ASSERT_TRUE(setup.ok()) << setup.status();
   WorkerReport report;
   const absl::Status status = (*workers)->Start(*setup, &report).status();
