@@ -34,14 +34,17 @@ constexpr double kGiB = 0x1p30;
 
 bool OnGpu(const EngineSetup& setup) { return setup.device == "cuda"; }
 
+constexpr char kKvFlag[] = "--kv-cache-dtype";
+
 // The dtype a setting names; "auto" is replaced by the name of `automatic`.
 absl::StatusOr<DType> ResolveDType(const std::string& flag, DType automatic, std::string& value) {
   if (value == "auto") value = Name(automatic);
   for (const DType dtype : kAllDTypes) {
     if (value == Name(dtype)) return dtype;
   }
-  return absl::InvalidArgumentError(flag + " " + value +
-                                    " is unknown; use auto, float32, bfloat16 or float16");
+  const std::string more = flag == kKvFlag ? "fp8, " : "";
+  return absl::InvalidArgumentError(flag + " " + value + " is unknown; use " + more +
+                                    "auto, float32, bfloat16 or float16");
 }
 
 // The same for keys and values, which may also be 8-bit.
@@ -52,7 +55,7 @@ absl::Status ResolveKvDType(DType automatic, EngineSetup& setup) {
     setup.kv_layout.dtype = DType::kE4M3;
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(setup.kv_layout.dtype, ResolveDType("--kv-cache-dtype", automatic, value));
+  ASSIGN_OR_RETURN(setup.kv_layout.dtype, ResolveDType(kKvFlag, automatic, value));
   return absl::OkStatus();
 }
 

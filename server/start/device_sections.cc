@@ -57,15 +57,6 @@ std::string MemoryText(const MemoryPlan& memory) {
   return text;
 }
 
-void WarnOfMemory(const EngineSetup& setup, CheckReport& report) {
-  const MemoryPlan& memory = setup.memory;
-  const int64_t needed = memory.total_bytes() * memory.ranks;
-  if (setup.device != "cpu" || needed <= memory.host_limit_bytes) return;
-  report.warnings.push_back(absl::StrCat(
-      "the plan takes ", BytesText(needed), ", and this process may use ",
-      BytesText(memory.host_limit_bytes), " of memory: the system may end it while it loads"));
-}
-
 // Tokens of KV on `ranks` GPUs of this size, or why there is no plan.
 std::string FitText(EngineConfig config, int32_t ranks, const GpuSize& gpu) {
   config.tensor_parallel_size = ranks;
@@ -103,7 +94,6 @@ CheckSection DescribeDevice(const CheckedModel& model, CheckReport& report) {
   section.Add("KV cache",
               absl::StrCat(CountText(setup.memory.kv_tokens()), " tokens, and ",
                            CountText(setup.memory.host_kv_tokens()), " in host memory"));
-  WarnOfMemory(setup, report);
   return section;
 }
 
