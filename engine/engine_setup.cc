@@ -265,8 +265,8 @@ absl::Status CheckHostHolds(const EngineSetup& setup, int64_t limit) {
   return absl::ResourceExhaustedError(
       "the plan takes " + GiBText(memory.total_bytes()) + " on each of " + std::to_string(ranks) +
       " ranks of this host, more than the " + GiBText(limit) +
-      " that this process may use: use a smaller --kv-cache-memory-bytes, --num-blocks-override, "
-      "--max-num-seqs, --max-num-batched-tokens or --max-model-len, or a smaller model\n" +
+      " that this process may use: lower --kv-cache-memory-bytes, --num-blocks-override, "
+      "--max-num-seqs, --max-num-batched-tokens or --max-model-len, or take a smaller model\n" +
       memory.Table());
 }
 

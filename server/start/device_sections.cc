@@ -74,7 +74,7 @@ std::string FitText(EngineConfig config, int32_t ranks, const GpuSize& gpu) {
 
 }  // namespace
 
-CheckSection DescribeDevice(const CheckedModel& model, CheckReport& report) {
+CheckSection DescribeDevice(const CheckedModel& model) {
   CheckSection section{.title = "Device"};
   if (!model.setup.has_value()) {
     section.Add("plan", model.config ? "none, see the end" : "none without config.json");

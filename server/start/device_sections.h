@@ -7,7 +7,7 @@
 namespace quire {
 
 // The plan of the start.
-CheckSection DescribeDevice(const CheckedModel& model, CheckReport& report);
+CheckSection DescribeDevice(const CheckedModel& model);
 // Whether the CUDA kernels can compute the model with these settings, and how many tokens of KV fit
 // on GPUs of two usual sizes, by ranks. Asks no GPU.
 CheckSection DescribeGpus(const CheckedModel& model);

@@ -80,7 +80,7 @@ CheckReport CheckModel(const Settings& settings) {
   }
   if (there) {
     report.sections.push_back(DescribeGeneration(model));
-    report.sections.push_back(DescribeDevice(model, report));
+    report.sections.push_back(DescribeDevice(model));
     report.sections.push_back(DescribeGpus(model));
   }
   report.sections.push_back(DescribeServer(model.settings.server, report));
