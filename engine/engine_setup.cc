@@ -266,7 +266,8 @@ absl::Status CheckHostHolds(const EngineSetup& setup, int64_t limit) {
       "the plan takes " + GiBText(memory.total_bytes()) + " on each of " + std::to_string(ranks) +
       " ranks of this host, more than the " + GiBText(limit) +
       " that this process may use: lower --kv-cache-memory-bytes, --num-blocks-override, "
-      "--max-num-seqs, --max-num-batched-tokens or --max-model-len, or take a smaller model\n" +
+      "--max-num-seqs, --max-num-batched-tokens or --max-model-len, take a smaller model, or raise "
+      "the memory limit of the container, if there is one\n" +
       memory.Table());
 }
 
