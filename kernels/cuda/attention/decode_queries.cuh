@@ -8,11 +8,9 @@
 #include "kernels/cuda/attention/attention_eight_bit.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/attention/query_fragments.cuh"
 
 namespace quire::cuda {
-
-template <int D>
-inline constexpr bool kQueriesInShared = D > 128;
 
 // A row of a head's queries.
 template <typename T, typename H>
@@ -32,12 +30,13 @@ struct QueryRow {
 
 // Queries: of K and V in the queries' own type.
 template <typename T, typename H>
-class Queries {
+class Queries : public QueryFragments<H::kDim> {
   static constexpr int D = H::kDim;
-  static constexpr bool kInShared = kQueriesInShared<D>;
+  using Base = QueryFragments<D>;
+  using Base::kInShared;
 
  public:
-  __device__ explicit Queries(uint32_t shared) : shared_(shared) {}
+  using Base::Base;
 
   __device__ void Load(const AttentionArgs& a, const DecodeSequence& s, int head) {
     const int lane = threadIdx.x % 32;
@@ -64,30 +63,22 @@ class Queries {
   // The factor of the scores of the lane's rows: `common` for all.
   __device__ __forceinline__ float Factor(float common) const { return common; }
 
-  __device__ __forceinline__ void Get(int k, uint32_t (&fragment)[4]) const {
-    if constexpr (kInShared) {
-      LoadMatrices(fragment, FragmentAddress<D * 2>(shared_) ^ VectorPair(k));
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) fragment[i] = fragment_[k][i];
-    }
-  }
-
  private:
-  const uint32_t shared_;
-  uint32_t fragment_[kInShared ? 1 : D / 16][4];
+  using Base::fragment_;
+  using Base::shared_;
 };
 
 // EightBitQueries: of 8-bit K and V. An ldmatrix of keys gives a lane four neighbouring columns, of
 // which a product takes two as its columns 2 (t % 4) and two as those 8 further on. So the columns
 // of a query are in that order too: of each 16, {0, 1, 4, 5, 8, 9, 12, 13}, then the others.
 template <typename T, typename H>
-class EightBitQueries {
+class EightBitQueries : public QueryFragments<H::kDim> {
   static constexpr int D = H::kDim;
-  static constexpr bool kInShared = kQueriesInShared<D>;
+  using Base = QueryFragments<D>;
+  using Base::kInShared;
 
  public:
-  __device__ explicit EightBitQueries(uint32_t shared) : shared_(shared) {}
+  using Base::Base;
 
   __device__ void Load(const AttentionArgs& a, const DecodeSequence& s, int head) {
     const float k_scale = a.k_scales[head];
@@ -100,15 +91,6 @@ class EightBitQueries {
 
   __device__ __forceinline__ RowFactors Factor(float common) const {
     return {{common * factor_[0], common * factor_[1]}};
-  }
-
-  __device__ __forceinline__ void Get(int k, uint32_t (&fragment)[4]) const {
-    if constexpr (kInShared) {
-      LoadMatrices(fragment, FragmentAddress<D * 2>(shared_) ^ VectorPair(k));
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) fragment[i] = fragment_[k][i];
-    }
   }
 
  private:
@@ -175,9 +157,9 @@ class EightBitQueries {
     __syncwarp();
   }
 
-  const uint32_t shared_;
+  using Base::fragment_;
+  using Base::shared_;
   float factor_[2];  // of the scores of the lane's rows
-  uint32_t fragment_[kInShared ? 1 : D / 16][4];
 };
 
 template <typename T, typename H>
