@@ -2,8 +2,9 @@
 // Row-major and dense, but for the first dimension, which may have a stride: columns of a matrix
 // are a view.
 //
-// The value of an element of an 8-bit matrix is the element times the scale of its row. Of a matrix
-// of weights a row is an output, of activations a token.
+// The value of an element of an 8-bit matrix is the element times the scale of its block, which is
+// scale_rows x scale_columns elements: usually a row. Of a matrix of weights a row is an output, of
+// activations a token. The scales of one column of blocks follow each other.
 #pragma once
 
 #include <array>
@@ -20,8 +21,13 @@ struct TensorView {
   DType dtype = DType::kF32;
   int rank = 0;
   std::array<int64_t, 4> dim{};
-  int64_t row_stride = 0;   // elements from one index of dim[0] to the next
-  float* scales = nullptr;  // [dim[0]] of an 8-bit matrix, else null
+  int64_t row_stride = 0;  // elements from one index of dim[0] to the next
+  // Of an 8-bit matrix, else null: element (r, c) has scale (c / scale_columns) * scale_stride + r
+  // / scale_rows. Without scale_columns a block has all columns.
+  float* scales = nullptr;
+  int32_t scale_rows = 1;
+  int32_t scale_columns = 0;
+  int64_t scale_stride = 0;
 
   TensorView() = default;
   // A dense tensor over `data`.
@@ -57,20 +63,23 @@ struct TensorView {
   T* row(int64_t i) const {
     return static_cast<T*>(data) + i * row_stride;
   }
-  // Rows [begin, begin + count) of dimension 0.
+  // Rows [begin, begin + count) of dimension 0; begin is a multiple of scale_rows.
   TensorView Rows(int64_t begin, int64_t count) const {
     TensorView view = *this;
     view.data = static_cast<char*>(data) + begin * row_stride * static_cast<int64_t>(SizeOf(dtype));
     view.dim[0] = count;
-    if (scales != nullptr) view.scales += begin;
+    if (scales != nullptr) view.scales += begin / scale_rows;
     return view;
   }
-  // Columns [begin, begin + count) of a matrix.
+  // Columns [begin, begin + count) of a matrix; begin is a multiple of scale_columns.
   TensorView Columns(int64_t begin, int64_t count) const {
     CHECK_EQ(rank, 2);
     TensorView view = *this;
     view.data = static_cast<char*>(data) + begin * static_cast<int64_t>(SizeOf(dtype));
     view.dim[1] = count;
+    if (scales != nullptr && scale_columns > 0) {
+      view.scales += begin / scale_columns * scale_stride;
+    }
     return view;
   }
 };
