@@ -68,6 +68,20 @@ absl::Status CheckLogitBias(const std::vector<LogitBias>& entries, int32_t vocab
   return absl::OkStatus();
 }
 
+absl::Status CheckLoop(const SamplingParams& params) {
+  if (params.loop_max_tokens < 0 || params.loop_max_tokens > SamplingParams::kMaxLoopTokens) {
+    return Bad("loop_max_tokens", "must be between 0 (off) and " +
+                                      std::to_string(SamplingParams::kMaxLoopTokens) + ", not " +
+                                      std::to_string(params.loop_max_tokens));
+  }
+  if (params.loop_min_repeats < 2 || params.loop_min_repeats > SamplingParams::kMaxLoopRepeats) {
+    return Bad("loop_min_repeats", "must be between 2 and " +
+                                       std::to_string(SamplingParams::kMaxLoopRepeats) + ", not " +
+                                       std::to_string(params.loop_min_repeats));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckStop(const SamplingParams& params) {
   if (params.stop.size() > SamplingParams::kMaxStopStrings) {
     return Bad("stop", "has " + std::to_string(params.stop.size()) + " strings; at most " +
@@ -161,6 +175,7 @@ absl::Status SamplingParams::Validate(int32_t vocab_size) const {
   RETURN_IF_ERROR(CheckLists(*this, vocab_size));
   RETURN_IF_ERROR(CheckLogitBias(logit_bias, vocab_size));
   RETURN_IF_ERROR(CheckStop(*this));
+  RETURN_IF_ERROR(CheckLoop(*this));
   RETURN_IF_ERROR(CheckIds("stop_token_ids", stop_token_ids, vocab_size));
   RETURN_IF_ERROR(CheckIds("eos_token_ids", eos_token_ids, vocab_size));
   RETURN_IF_ERROR(CheckSomeTokenIsLeft(*this, vocab_size));

@@ -28,11 +28,17 @@ struct SamplingParams {
   bool logprobs = false;   // report the sampled token's log probability
   int32_t min_tokens = 0;  // no stop or EOS token before this many output tokens
   int32_t max_tokens = 0;  // output tokens; >= 1 once defaults are applied
+  // The output ends when it ends with at most loop_max_tokens tokens loop_min_repeats times; 0:
+  // off.
+  int32_t loop_max_tokens = 0;
+  int32_t loop_min_repeats = 8;
 
   static constexpr int kMaxLogitBias = 1024;
   static constexpr int kMaxBadWordIds = 1024;
   static constexpr int kMaxAllowedIds = 1024;
   static constexpr int kMaxBreakers = 64;
+  static constexpr int kMaxLoopTokens = 256;
+  static constexpr int kMaxLoopRepeats = 100;
   static constexpr int kMaxStopTokenIds = 64;
   static constexpr int kMaxEosTokenIds = 192;
   static constexpr int kMaxStopStrings = 16;

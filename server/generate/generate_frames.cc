@@ -22,6 +22,8 @@ void EncodeStop(const SamplingParams& in, int32_t max_tokens, v1::StopConditions
   for (const int32_t id : in.stop_token_ids) out->add_stop_token_ids(static_cast<uint32_t>(id));
   out->set_include_stop_in_output(in.include_stop_in_output);
   out->set_ignore_eos(in.ignore_eos);
+  out->set_loop_max_tokens(static_cast<uint32_t>(in.loop_max_tokens));
+  out->set_loop_min_repeats(static_cast<uint32_t>(in.loop_min_repeats));
 }
 
 v1::Residency::Outcome WireOutcome(Residency::Outcome outcome) {
@@ -50,6 +52,7 @@ v1::FinishReason WireReason(FinishReason reason) {
     case FinishReason::kStopText: return v1::FINISH_REASON_STOP_TEXT;
     case FinishReason::kMaxTokens: return v1::FINISH_REASON_MAX_TOKENS;
     case FinishReason::kContextLimit: return v1::FINISH_REASON_CONTEXT_LIMIT;
+    case FinishReason::kLoop: return v1::FINISH_REASON_LOOP;
     default: return v1::FINISH_REASON_UNSPECIFIED;
   }
 }

@@ -24,6 +24,8 @@ void DecodeStop(const v1::StopConditions& in, const std::vector<int32_t>& eos,
   for (const uint32_t id : in.stop_token_ids()) out->stop_token_ids.push_back(Narrow(id));
   out->include_stop_in_output = in.include_stop_in_output();
   out->ignore_eos = in.ignore_eos();
+  out->loop_max_tokens = Narrow(in.loop_max_tokens());
+  if (in.has_loop_min_repeats()) out->loop_min_repeats = Narrow(in.loop_min_repeats());
   if (!out->ignore_eos) out->eos_token_ids = eos;
 }
 

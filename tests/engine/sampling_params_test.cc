@@ -101,6 +101,19 @@ TEST(SamplingParamsTest, CountsHaveTheirRanges) {
   EXPECT_THAT(std::string(params.Validate(kVocab).message()), StartsWith("dry_last_n must be "));
 }
 
+TEST(SamplingParamsTest, LoopsHaveTheirRanges) {
+  const auto accepts = [](int32_t tokens, int32_t repeats) {
+    SamplingParams params = Good();
+    params.loop_max_tokens = tokens;
+    params.loop_min_repeats = repeats;
+    return params.Validate(kVocab).ok();
+  };
+  EXPECT_TRUE(accepts(0, 2));
+  EXPECT_TRUE(accepts(256, 100));
+  for (const int32_t bad : {-1, 257}) EXPECT_FALSE(accepts(bad, 8)) << bad;
+  for (const int32_t bad : {-1, 1, 101}) EXPECT_FALSE(accepts(5, bad)) << bad;
+}
+
 TEST(SamplingParamsTest, ContradictionsAreRefused) {
   const auto refusal = [](const auto& spoil) {
     SamplingParams params = Good();

@@ -98,6 +98,10 @@ std::vector<BadCase> FilterCases() {
       {"dry_breaker_overflow",
        [](auto& r) { r.mutable_sampling()->add_dry_breaker_ids(0xFFFFFFFFu); },
        Code::INVALID_ARGUMENT, "sampling.dry_breaker_ids", "holds token id"},
+      {"loop_of_many_tokens", [](auto& r) { r.mutable_stop()->set_loop_max_tokens(257); },
+       Code::INVALID_ARGUMENT, "stop.loop_max_tokens", "between 0"},
+      {"loop_of_one", [](auto& r) { r.mutable_stop()->set_loop_min_repeats(1); },
+       Code::INVALID_ARGUMENT, "stop.loop_min_repeats", "between 2"},
       {"xtc_of_greedy",
        [](auto& r) {
          r.mutable_sampling()->set_temperature(0);

@@ -69,6 +69,8 @@ void SetStop(const StopFlags& flags, v1::StopConditions* stop) {
   for (const uint32_t id : flags.stop_token_ids) stop->add_stop_token_ids(id);
   if (flags.include_stop) stop->set_include_stop_in_output(true);
   if (flags.ignore_eos) stop->set_ignore_eos(true);
+  if (flags.loop_max_tokens) stop->set_loop_max_tokens(*flags.loop_max_tokens);
+  if (flags.loop_min_repeats) stop->set_loop_min_repeats(*flags.loop_min_repeats);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ struct SamplingFlags {
 };
 
 struct StopFlags {
-  std::optional<uint32_t> max_tokens, min_tokens;
+  std::optional<uint32_t> max_tokens, min_tokens, loop_max_tokens, loop_min_repeats;
   std::vector<std::string> stop;
   std::vector<uint32_t> stop_token_ids;
   bool include_stop = false;

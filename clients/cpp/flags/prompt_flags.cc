@@ -189,6 +189,16 @@ Rows StopRows(StopFlags* flags) {
        .group = kStop,
        .help = "do not end at the model's own end tokens",
        .target = &flags->ignore_eos},
+      {.name = "loop-max-tokens",
+       .group = kStop,
+       .help = "end when the output repeats at most this many tokens over and over; to 256",
+       .target = &flags->loop_max_tokens,
+       .unset = "off"},
+      {.name = "loop-min-repeats",
+       .group = kStop,
+       .help = "how often they stand one after the other then; from 2 to 100",
+       .target = &flags->loop_min_repeats,
+       .unset = "8"},
   };
 }
 

@@ -41,7 +41,8 @@ _SAMPLING = tuple(
     for field in inference_pb2.SamplingParams.DESCRIPTOR.fields
     if field.message_type is None and field.name not in _SAMPLING_IDS
 )
-_STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos")
+_STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos",
+         "loop_max_tokens", "loop_min_repeats")  # fmt: skip
 _OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens")
 _REQUEST = (
     "model", "request_id", "priority", "add_special_tokens", "session_id", "expected_position",

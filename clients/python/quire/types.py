@@ -33,6 +33,8 @@ class Options:
     stop_token_ids: Sequence[int] = ()
     include_stop_in_output: Optional[bool] = None
     ignore_eos: Optional[bool] = None
+    loop_max_tokens: Optional[int] = None
+    loop_min_repeats: Optional[int] = None
 
     temperature: Optional[float] = None
     top_k: Optional[int] = None
@@ -91,6 +93,7 @@ class FinishReason(enum.Enum):
     STOP_TEXT = 3
     MAX_TOKENS = 4
     CONTEXT_LIMIT = 5
+    LOOP = 6
 
 
 @dataclasses.dataclass(frozen=True)

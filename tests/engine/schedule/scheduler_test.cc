@@ -145,6 +145,35 @@ TEST(SchedulerTest, EndsWithNoStopTokenBeforeMinTokens) {
   }
 }
 
+// The output [1 2 3]* with three repeats of at most `longest` tokens, from `min_tokens` on.
+int TokensUntilLoop(int32_t longest, int32_t min_tokens, const std::vector<int32_t>& pattern) {
+  Sequence sequence;
+  auto request = std::make_unique<Request>();
+  request->sampling.max_tokens = 40;
+  request->sampling.min_tokens = min_tokens;
+  request->sampling.loop_max_tokens = longest;
+  request->sampling.loop_min_repeats = 3;
+  sequence.request = std::move(request);
+  sequence.hard_end = 1000;
+  for (size_t i = 0; i < 40; ++i) {
+    sequence.output.push_back(pattern[i % pattern.size()]);
+    const FinishReason reason = StopReason(sequence);
+    if (reason == FinishReason::kLoop) return static_cast<int>(i) + 1;
+    if (reason != FinishReason::kNone) break;
+  }
+  return 0;
+}
+
+TEST(SchedulerTest, EndsALoopOfAnyLengthThatWasAskedFor) {
+  EXPECT_EQ(TokensUntilLoop(1, 0, {7}), 3);
+  EXPECT_EQ(TokensUntilLoop(3, 0, {1, 2, 3}), 9);
+  EXPECT_EQ(TokensUntilLoop(2, 0, {1, 2, 3}), 0);
+  EXPECT_EQ(TokensUntilLoop(256, 0, {1, 2, 1, 3}), 12);
+  EXPECT_EQ(TokensUntilLoop(256, 0, {1, 1, 2}), 9) << "two of a kind are no loop of three";
+  EXPECT_EQ(TokensUntilLoop(3, 20, {1, 2, 3}), 21);
+  EXPECT_EQ(TokensUntilLoop(0, 0, {7}), 0);
+}
+
 TEST(SchedulerTest, CopiesSamplingAndBiasesToTheRow) {
   Scheduler scheduler(Config());
   auto request = std::make_unique<Request>();
