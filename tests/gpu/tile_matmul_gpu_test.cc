@@ -1,5 +1,7 @@
 // TileMatMul by every cut: close to float64, nothing read or written beyond the tensors, and the
-// same bits every time. Covers kernels/cuda/device/tensor_map.cc.
+// same bits every time.
+//
+// Covers kernels/cuda/device/tensor_map.cc
 #include "kernels/cuda/matmul/tile_matmul.h"
 
 #include "kernels/ceil_div.h"
