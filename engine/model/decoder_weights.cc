@@ -122,6 +122,13 @@ class SpecWriter {
     return Named(name, how.scale_suffix.c_str());
   }
 
+  // A matrix of the layer without its size and parts.
+  WeightSpec Matrix(std::string_view name) const {
+    const DType dtype = MatrixType(name);
+    const bool blocks = dtype == DType::kE4M3 && config_.quantization.scale_columns() != 0;
+    return {.dtype = dtype, .block_scales = blocks};
+  }
+
   // A vector of the whole width on every rank; without a name an empty one.
   void Vector(std::string_view name, const char* suffix, float dummy, float offset) {
     const int64_t hidden = config_.hidden_size;
@@ -196,7 +203,8 @@ class SpecWriter {
   // A matrix and a bias whose outputs are split: the rank's slice of each, stacked.
   void Columns(const std::vector<Output>& outputs, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
-    WeightSpec weight{.dtype = MatrixType(outputs[0].name), .columns = hidden};
+    WeightSpec weight = Matrix(outputs[0].name);
+    weight.columns = hidden;
     WeightSpec bias{.dtype = bias_dtype_};
     for (const Output& output : outputs) {
       const ShardRange rows = {output.first + output.shard.begin, output.shard.count};
@@ -226,7 +234,9 @@ class SpecWriter {
   void Rows(std::string_view name, int64_t inputs, int64_t width, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
     const ShardRange shard = Shard(inputs, tp_);
-    WeightSpec weight{.dtype = MatrixType(name), .rows = hidden, .columns = width};
+    WeightSpec weight = Matrix(name);
+    weight.rows = hidden;
+    weight.columns = width;
     weight.parts.push_back({.name = Named(name, ".weight"),
                             .shape = {hidden, inputs},
                             .rows = {0, hidden},

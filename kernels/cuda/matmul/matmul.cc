@@ -1,5 +1,6 @@
-// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. All other
-// products go to cuBLASLt with the algorithm chosen for the next larger of a list of token counts.
+// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number, and so do more
+// tokens of blocks with scales, a few at a time. All other products go to cuBLASLt with the
+// algorithm chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -51,9 +52,17 @@ void CheckParams(const MatMulParams& p) {
   const bool eight_bit = p.x.dtype == DType::kE4M3;
   CHECK(eight_bit || p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
   CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
+  CHECK_EQ(p.x.scale_columns, p.w.scale_columns);
   CHECK(eight_bit || p.out.dtype == p.x.dtype || p.out.dtype == DType::kF32);
   CHECK(p.bias.empty() || (p.bias.size() == n && p.bias.dtype == p.out.dtype));
   CHECK(k > 0);
+}
+
+// The choice of a product's kernel. The library takes one scale for a row, not one for a block.
+enum class Server { kSkinny, kSkinnySlices, kLibrary };
+Server ServerOf(const MatMulParams& p) {
+  if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
+  return p.w.scale_columns != 0 ? Server::kSkinnySlices : Server::kLibrary;
 }
 
 }  // namespace
@@ -133,10 +142,17 @@ void MatMul::Run(const MatMulParams& p) {
   CheckParams(p);
   const int64_t tokens = p.x.dim[0];
   if (tokens == 0 || p.w.dim[0] == 0) return;
-  if (tokens <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) {
-    SkinnyMatMul(p, state_->device);
-  } else {
-    state_->Run(p);
+  switch (ServerOf(p)) {
+    case Server::kSkinny: return SkinnyMatMul(p, state_->device);
+    case Server::kLibrary: return state_->Run(p);
+    case Server::kSkinnySlices: break;
+  }
+  MatMulParams slice = p;
+  for (int64_t done = 0; done < tokens; done += kMaxSkinnyTokens) {
+    const int64_t count = std::min<int64_t>(kMaxSkinnyTokens, tokens - done);
+    slice.x = p.x.Rows(done, count);
+    slice.out = p.out.Rows(done, count);
+    SkinnyMatMul(slice, state_->device);
   }
 }
 
