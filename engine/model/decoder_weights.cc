@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -347,6 +348,20 @@ void LogSkipped(const ModelConfig& config, const Checkpoint& checkpoint) {
   }
 }
 
+// Warns where keys and values are rounded to 8 bits without having been measured for it.
+void LogMissingKvScales(const ModelConfig& config, std::span<const WeightSpec> specs) {
+  int64_t stored = 0;  // tensors of scales: of keys and of values for each layer
+  for (const WeightSpec& spec : specs) {
+    stored += std::ranges::any_of(spec.parts, [](const auto& part) { return part.name.empty(); });
+  }
+  if (stored == int64_t{2} * config.num_layers) return;
+  Log(Severity::kWarning,
+      "--kv-cache-dtype fp8: the checkpoint lacks scales of keys or values, and they are 1: what "
+      "is "
+      "above 448 is clipped, and what is below 2^-10 becomes 0",
+      {{"layers", config.num_layers}, {"stored_scales", stored}});
+}
+
 }  // namespace
 
 std::map<std::string, int64_t> SkippedTensors(const ModelConfig& config,
@@ -377,6 +392,7 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
   const std::vector<WeightSpec> specs = SpecWriter(config, tp, options, &checkpoint).Write();
   if (tp.rank == 0) LogSkipped(config, checkpoint);
+  if (tp.rank == 0 && options.eight_bit_kv) LogMissingKvScales(config, specs);
   const auto ignorable = [&config](const std::string& name) { return IsIgnorable(config, name); };
   const WeightReading how{.threads = options.load_threads, .in_place = options.weights_in_place};
   ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, how, backend));

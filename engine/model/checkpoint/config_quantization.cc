@@ -355,4 +355,13 @@ std::string QuantizationName(const ModelConfig& model) {
   return model.quantization.empty() ? "none" : "fp8";
 }
 
+std::string EncodingText(const Quantization& quantization) {
+  if (quantization.empty()) return "none";
+  switch (quantization.encoding) {
+    case Encoding::kFp8Rows: return "fp8, a scale for each row";
+    case Encoding::kFp8Blocks: return "fp8, a scale for each 128 x 128 block";
+  }
+  return "?";
+}
+
 }  // namespace quire

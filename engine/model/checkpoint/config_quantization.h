@@ -11,6 +11,7 @@ namespace quire {
 
 struct Family;
 struct ModelConfig;
+struct Quantization;
 
 // Reads "quantization_config" or "compression_config" of config.json into out.quantization. Served
 // are 8-bit floats (e4m3) with a scale for each row, matrix or block of 128 x 128, as
@@ -30,5 +31,8 @@ absl::Status ReadQuantizationFile(const std::string& path, const Family& family,
 absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model);
 // The setting that gives this model from its files: "none" or "fp8".
 std::string QuantizationName(const ModelConfig& model);
+// The encoding for people: "none", or a type and what shares a scale, such as "fp8, a scale for
+// each 128 x 128 block".
+std::string EncodingText(const Quantization& quantization);
 
 }  // namespace quire

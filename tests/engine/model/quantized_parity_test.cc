@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/base/json.h"
+#include "engine/base/log.h"
 #include "tests/engine/model/edited_checkpoint.h"
 #include "tests/engine/model/model_runner.h"
 #include "tests/engine/model/temp_dir.h"
@@ -244,6 +245,30 @@ TEST(QuantizedCheckpointTest, ScalesOfKeysAndValuesHaveTheNamesOfTheirWriters) {
   ones.Set(kAttention + "v_scale", 0, 1);
   EXPECT_EQ(LogitsOf(none), LogitsOf(ones));
   EXPECT_NE(LogitsOf(none), expected);
+}
+
+// Warnings of missing scales among the last problems of the log.
+int64_t WarningsOfKvScales() {
+  const std::vector<LoggedProblem> problems = LastProblems();
+  return std::ranges::count_if(problems, [](const LoggedProblem& problem) {
+    return problem.text.find("lacks scales of keys or values") != std::string::npos;
+  });
+}
+
+TEST(QuantizedCheckpointTest, MissingScalesOfKeysAndValuesAreWarnedOfOnce) {
+  const int64_t before = WarningsOfKvScales();
+  EditedScales checkpoint(kEightBitKv);
+  EditedScales none("llama");
+  EXPECT_TRUE(none.Load().ok());
+  checkpoint.eight_bit_kv = true;
+  EXPECT_TRUE(checkpoint.Load().ok());
+  EXPECT_EQ(WarningsOfKvScales(), before);
+  none.eight_bit_kv = true;
+  EXPECT_TRUE(none.Load().ok());
+  EXPECT_EQ(WarningsOfKvScales(), before + 1);
+  // Those of one layer's values alone.
+  EXPECT_TRUE(WithValueScales("rotary_emb.inv_freq").Load().ok());
+  EXPECT_EQ(WarningsOfKvScales(), before + 2);
 }
 
 TEST(QuantizedCheckpointTest, BadScalesOfKeysAndValuesAreRefusedByElement) {
