@@ -12,7 +12,7 @@ namespace {
 constexpr TileClusters kH200 = {0, 132, 66, 42};
 
 TEST(TileCutTest, EveryCutCanRun) {
-  for (const int64_t tokens : {1, 17, 64, 300, 1024}) {
+  for (const int64_t tokens : {1, 17, 64, 300, 8192}) {
     for (const int64_t n : {8, 1000, 28672}) {
       for (const int64_t row_bytes : {32, 144, 8192}) {
         for (const bool eight_bit : {false, true}) {
@@ -30,10 +30,6 @@ TEST(TileCutTest, EveryCutCanRun) {
       }
     }
   }
-}
-
-TEST(TileCutTest, ManyTokensAreLeftToTheLibrary) {
-  EXPECT_TRUE(PromisingCuts({1025, 4096, 8192, false}, kH200, 6).empty());
 }
 
 TEST(TileCutTest, ADeviceWithoutClustersDividesNoColumns) {

@@ -52,9 +52,18 @@ void CheckParams(const MatMulParams& p) {
   const bool eight_bit = p.x.dtype == DType::kE4M3;
   CHECK(eight_bit || p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
   CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
+  CHECK_EQ(p.x.scale_columns, p.w.scale_columns);
   CHECK(eight_bit || p.out.dtype == p.x.dtype || p.out.dtype == DType::kF32);
   CHECK(p.bias.empty() || (p.bias.size() == n && p.bias.dtype == p.out.dtype));
   CHECK(k > 0);
+}
+
+// The kernel of a product. The library takes one scale for a row, not one for a block, and
+// TileMatMul copies scales of blocks only from aligned memory.
+enum class Server { kSkinny, kSkinnySlices, kChosen };
+Server ServerOf(const MatMulParams& p) {
+  if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
+  return p.w.scale_columns != 0 && !FitsTileMatMul(p) ? Server::kSkinnySlices : Server::kChosen;
 }
 
 }  // namespace
@@ -109,7 +118,7 @@ void MatMul::State::Run(const MatMulParams& p) {
   const Choice choice = found != nullptr ? *found : Choose(p, shape);
   if (Enqueue(p, choice, means)) return;
   // The algorithm was chosen for another number of tokens.
-  CHECK(Enqueue(p, PromisingChoices(p, means, 1, 0)[0], means));
+  CHECK(Enqueue(p, PromisingChoices(p, means, 1, 1)[0], means));
 }
 
 int64_t MatMul::WorkspaceBytes() { return kWorkspaceBytes; }
@@ -130,10 +139,17 @@ void MatMul::Run(const MatMulParams& p) {
   CheckParams(p);
   const int64_t tokens = p.x.dim[0];
   if (tokens == 0 || p.w.dim[0] == 0) return;
-  if (tokens <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) {
-    SkinnyMatMul(p, state_->device);
-  } else {
-    state_->Run(p);
+  switch (ServerOf(p)) {
+    case Server::kSkinny: return SkinnyMatMul(p, state_->device);
+    case Server::kChosen: return state_->Run(p);
+    case Server::kSkinnySlices: break;
+  }
+  MatMulParams slice = p;
+  for (int64_t done = 0; done < tokens; done += kMaxSkinnyTokens) {
+    const int64_t count = std::min<int64_t>(kMaxSkinnyTokens, tokens - done);
+    slice.x = p.x.Rows(done, count);
+    slice.out = p.out.Rows(done, count);
+    SkinnyMatMul(slice, state_->device);
   }
 }
 

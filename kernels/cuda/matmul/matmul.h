@@ -22,8 +22,8 @@ class MatMul {
   MatMul(const Device& device, void* workspace, const std::string& cache_file);
   ~MatMul();
 
-  // Enqueues a product. x and w have one type, bf16 or f16; out has that type or f32, the bias
-  // out's type.
+  // Enqueues a product. x and w have one type: bf16 or f16, and then out has that type or f32; or
+  // 8-bit, and then out has any of the three. The bias has out's type.
   //
   // The first product of a shape of weights times algorithms for its own number of tokens and all
   // smaller ones, so the largest step should come first. The search waits for the device and takes

@@ -16,7 +16,7 @@ std::vector<Choice> PromisingChoices(const MatMulParams& p, const ProductMeans& 
       choices.push_back({.algorithm = words});
     }
   }
-  if (FitsTileMatMul(p)) {
+  if (FitsTileMatMul(p) && (block_scales || p.x.dim[0] <= kMostTileTokens)) {
     const TileProduct product{.tokens = p.x.dim[0],
                               .n = p.w.dim[0],
                               .row_bytes = p.w.dim[1] * static_cast<int64_t>(SizeOf(p.w.dtype)),

@@ -11,7 +11,6 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int64_t kMaxTokens = 1024;
 constexpr double kBytesPerNs = 44;
 // Nanoseconds for a chunk of 128 rows and one token.
 constexpr double kChunkNs = 2.9, kEightBitChunkNs = 4;
@@ -33,7 +32,6 @@ double Nanoseconds(const TileProduct& p, const TileCut& cut, int clusters) {
 
 std::vector<TileCut> PromisingCuts(const TileProduct& p, const TileClusters& clusters,
                                    size_t count) {
-  if (p.tokens > kMaxTokens) return {};
   std::vector<std::pair<double, TileCut>> timed;
   for (int tokens : kTileTokens) {
     for (int rows = kMaxTileRows / 2; rows <= kMaxTileRows; rows += kTileRowMultiple) {

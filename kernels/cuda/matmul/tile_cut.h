@@ -11,6 +11,8 @@ namespace quire::cuda {
 
 inline constexpr int kMaxTileRows = 128, kTileRowMultiple = 16, kMaxTileSplit = 3;
 inline constexpr std::array kTileTokens = {32, 64, 128, 256};
+// From more tokens on the library is as fast.
+inline constexpr int64_t kMostTileTokens = 1024;
 // Bytes of a row that are multiplied at a time.
 inline constexpr int kTileChunkBytes = 128;
 
@@ -32,8 +34,7 @@ struct TileProduct {
   bool eight_bit;
 };
 
-// At most `count` cuts, those that should take the least time first. None for more tokens than
-// tiles are good for.
+// At most `count` cuts, those that should take the least time first; at least one.
 std::vector<TileCut> PromisingCuts(const TileProduct& product, const TileClusters& clusters,
                                    size_t count);
 
