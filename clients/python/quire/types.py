@@ -43,6 +43,20 @@ class Options:
     frequency_penalty: Optional[float] = None
     seed: Optional[int] = None
     logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    top_n_sigma: Optional[float] = None
+    dynatemp_range: Optional[float] = None
+    dynatemp_exponent: Optional[float] = None
+    typical_p: Optional[float] = None
+    xtc_probability: Optional[float] = None
+    xtc_threshold: Optional[float] = None
+    dry_multiplier: Optional[float] = None
+    dry_base: Optional[float] = None
+    dry_allowed_length: Optional[int] = None
+    dry_last_n: Optional[int] = None
+    dry_breaker_ids: Sequence[int] = ()
+    allowed_token_ids: Sequence[int] = ()
+    banned_token_ids: Sequence[int] = ()
+    bad_word_ids: Sequence[Sequence[int]] = ()
 
     text: Optional[bool] = None
     token_ids: Optional[bool] = None
