@@ -71,6 +71,10 @@ struct TensorView {
     if (scales != nullptr) view.scales += begin / scale_rows;
     return view;
   }
+  // The index of the scale of element (r, c).
+  int64_t ScaleIndex(int64_t r, int64_t c) const {
+    return (scale_columns > 0 ? c / scale_columns * scale_stride : 0) + r / scale_rows;
+  }
   // Columns [begin, begin + count) of a matrix; begin is a multiple of scale_columns.
   TensorView Columns(int64_t begin, int64_t count) const {
     CHECK_EQ(rank, 2);

@@ -202,7 +202,11 @@ class Token:
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """The served model."""
+    """The served model.
+
+    `quantization` is "none", or the encoding of the layers' matrices, such as "fp8, a scale for
+    each 128 x 128 block"; a server that does not say it gives "".
+    """
 
     model: str
     architecture: str
@@ -217,6 +221,7 @@ class ModelInfo:
     num_blocks: int
     eos_token_ids: Sequence[int]
     has_chat_template: bool
+    quantization: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

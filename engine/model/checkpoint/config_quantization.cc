@@ -1,5 +1,5 @@
-// The three ways in which published checkpoints describe 8-bit matrices, each read strictly: a key
-// that is not known could change results.
+// The ways in which published checkpoints describe 8-bit matrices, each read strictly: a key that
+// is not known could change results.
 #include "engine/model/checkpoint/config_quantization.h"
 
 #include <algorithm>
@@ -22,8 +22,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kServed[] =
-    "\"compressed-tensors\", \"fp8\" and \"modelopt\" with 8-bit floats and one scale for each row "
-    "or matrix, or weights in float32, bfloat16 or float16";
+    "\"compressed-tensors\", \"fp8\" and \"modelopt\" with 8-bit floats and one scale for each "
+    "row, "
+    "matrix or block of 128 x 128, or weights in float32, bfloat16 or float16";
+// The elements of a matrix that share a scale.
+const Json& kBlock() {
+  static const Json block = Json::array({kScaleRun, kScaleRun});
+  return block;
+}
 
 // Refuses a key that is neither absent, null nor `wanted`.
 void Allow(ConfigReader& in, const char* key, const Json& wanted) {
@@ -48,59 +54,81 @@ void RefuseUnreadKeys(ConfigReader& in) {
 }
 
 // Weights, or the inputs of their products, or keys and values: symmetric 8-bit floats.
-void ReadFloat8(ConfigReader& in) {
+// Those have no groups or blocks, but for the key `read`.
+void ReadFloat8(ConfigReader& in, const char* read = nullptr) {
   Demand(in, "num_bits", 8);
   Demand(in, "type", "float");
   Allow(in, "symmetric", true);
-  for (const char* key : {"group_size", "block_structure", "actorder"}) AllowEmpty(in, key);
+  for (const char* key : {"group_size", "block_structure", "actorder"}) {
+    if (read == nullptr || std::string_view(key) != read) AllowEmpty(in, key);
+  }
   PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
 }
 
-void ReadWeights(ConfigReader& in) {
-  ReadFloat8(in);
+Encoding ReadWeights(ConfigReader& in) {
+  const bool blocks = in.At("strategy") == "block";
+  if (blocks) {
+    Demand(in, "block_structure", kBlock());
+  } else if (in.Has("strategy") && in.At("strategy") != "channel" &&
+             in.At("strategy") != "tensor") {
+    in.Refuse("strategy", "\"channel\", \"tensor\", \"block\"");
+  }
   Allow(in, "dynamic", false);
-  if (in.Has("strategy") && in.At("strategy") != "channel" && in.At("strategy") != "tensor") {
-    in.Refuse("strategy", "\"channel\", \"tensor\"");
+  ReadFloat8(in, blocks ? "block_structure" : nullptr);
+  RefuseUnreadKeys(in);
+  return blocks ? Encoding::kFp8Blocks : Encoding::kFp8Rows;
+}
+
+// Each token has a scale of its own here, whatever the file says of theirs; with blocks of weights,
+// as they have it too, each run of a token.
+void ReadActivations(ConfigReader& in, Encoding weights) {
+  if (weights == Encoding::kFp8Blocks) {
+    Demand(in, "strategy", "group");
+    Demand(in, "group_size", kScaleRun);
+    Demand(in, "dynamic", true);
+    ReadFloat8(in, "group_size");
+  } else {
+    if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
+      in.Refuse("strategy", "\"token\", \"tensor\"");
+    }
+    PassOver(in, {"dynamic"});
+    ReadFloat8(in);
   }
   RefuseUnreadKeys(in);
 }
 
-// Each token has a scale of its own here, whatever the file says of theirs.
-void ReadActivations(ConfigReader& in) {
-  ReadFloat8(in);
-  PassOver(in, {"dynamic"});
-  if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
-    in.Refuse("strategy", "\"token\", \"tensor\"");
-  }
-  RefuseUnreadKeys(in);
-}
+// A description's statement of the matrices.
+struct Description {
+  ModuleList wide;  // modules that are not 8-bit
+  Encoding encoding = Encoding::kFp8Rows;
+  std::string scale_suffix = ".weight_scale";
+};
 
 class QuantizationReader {
  public:
   explicit QuantizationReader(ConfigReader& in) : in_(in) {}
 
-  // Reads the object of config.json; returns the modules that are not 8-bit.
-  ModuleList Read() {
+  // Reads the object of config.json.
+  Description Read() {
     const std::string method = in_.String("quant_method", "");
-    ModuleList wide;
     if (method == "compressed-tensors") {
-      wide = CompressedTensors();
+      read_.wide = CompressedTensors();
     } else if (method == "fp8") {
-      wide = PerTensor();
+      read_.wide = Fp8();
     } else if (method == "modelopt") {
-      wide = ModelOpt("ignore", "kv_cache_scheme");
+      read_.wide = ModelOpt("ignore", "kv_cache_scheme");
     } else {
       if (in_.num_faults() == 0) in_.Refuse("quant_method", kServed);
-      return wide;
+      return std::move(read_);
     }
     RefuseUnreadKeys(in_);
-    return wide;
+    return std::move(read_);
   }
   // Reads the object of hf_quant_config.json.
-  ModuleList ReadFile() {
-    ModuleList wide = ModelOpt("exclude_modules", "kv_cache_quant_algo");
+  Description ReadFile() {
+    read_.wide = ModelOpt("exclude_modules", "kv_cache_quant_algo");
     RefuseUnreadKeys(in_);
-    return wide;
+    return std::move(read_);
   }
 
  private:
@@ -119,13 +147,20 @@ class QuantizationReader {
     return Modules({"ignore"});
   }
 
-  ModuleList PerTensor() {
-    AllowEmpty(in_, "weight_block_size");
-    Allow(in_, "fmt", "e4m3");
+  ModuleList Fp8() {
+    const bool blocks = in_.Has("weight_block_size");
     const std::string scheme = in_.String("activation_scheme", "dynamic");
-    if (scheme != "dynamic" && scheme != "static") {
+    if (blocks) {
+      Allow(in_, "weight_block_size", kBlock());
+      Allow(in_, "activation_scheme", "dynamic");
+      // Of activations: powers of two, which their own scales here need not be.
+      Allow(in_, "scale_fmt", "ue8m0");
+      read_.encoding = Encoding::kFp8Blocks;
+      read_.scale_suffix = ".weight_scale_inv";
+    } else if (scheme != "dynamic" && scheme != "static") {
       in_.Refuse("activation_scheme", "\"dynamic\", \"static\"");
     }
+    Allow(in_, "fmt", "e4m3");
     KeyValues("kv_cache_scheme");
     return Modules({"ignored_layers", "modules_to_not_convert"});
   }
@@ -152,8 +187,11 @@ class QuantizationReader {
     ConfigReader group(*groups.begin(), absl::StrCat(in_.where(), ": \"config_groups\""));
     Demand(group, "targets", Json::array({"Linear"}));
     Allow(group, "format", in_.At("format"));
-    Inner(group, "weights", ReadWeights);
-    if (group.Has("input_activations")) Inner(group, "input_activations", ReadActivations);
+    Inner(group, "weights", [this](ConfigReader& in) { read_.encoding = ReadWeights(in); });
+    if (group.Has("input_activations")) {
+      Inner(group, "input_activations",
+            [this](ConfigReader& in) { ReadActivations(in, read_.encoding); });
+    }
     AllowEmpty(group, "output_activations");
     RefuseUnreadKeys(group);
     in_.Adopt(group.status());
@@ -209,6 +247,7 @@ class QuantizationReader {
   }
 
   ConfigReader& in_;
+  Description read_;
 };
 
 // Modules that are 8-bit together or not at all: one matrix of the decoder makes their outputs, or
@@ -258,14 +297,17 @@ absl::StatusOr<std::set<std::string, std::less<>>> WideModules(const ModuleList&
   return wide;
 }
 
-void Take(ConfigReader& in, const ModuleList& exceptions, const Family* family, ModelConfig& out) {
+void Take(ConfigReader& in, const Description& read, const Family* family, ModelConfig& out) {
   if (in.num_faults() > 0 || family == nullptr) return;
-  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(exceptions, *family, out);
+  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(read.wide, *family, out);
   if (!wide.ok()) {
     in.Fail(std::string(wide.status().message()));
     return;
   }
-  out.quantization = {.source = Quantization::Source::kStored, .wide = *std::move(wide)};
+  out.quantization = {.source = Quantization::Source::kStored,
+                      .encoding = read.encoding,
+                      .scale_suffix = read.scale_suffix,
+                      .wide = *std::move(wide)};
 }
 
 }  // namespace
@@ -275,8 +317,7 @@ void ReadQuantization(ConfigReader& in, const Family* family, ModelConfig& out) 
     if (!in.Has(key)) continue;
     ConfigReader inner(in.At(key), absl::StrCat(in.where(), ": \"", key, "\""));
     if (inner.num_faults() == 0) {
-      const ModuleList wide = QuantizationReader(inner).Read();
-      Take(inner, wide, family, out);
+      Take(inner, QuantizationReader(inner).Read(), family, out);
     }
     in.Adopt(inner.status());
   }
@@ -289,8 +330,7 @@ absl::Status ReadQuantizationFile(const std::string& path, const Family& family,
   ConfigReader file(*json, path);
   ConfigReader in(file.At("quantization"), absl::StrCat(path, ": \"quantization\""));
   if (in.num_faults() == 0 && in.Has("quant_algo")) {
-    const ModuleList wide = QuantizationReader(in).ReadFile();
-    Take(in, wide, &family, out);
+    Take(in, QuantizationReader(in).ReadFile(), &family, out);
   }
   return in.status();
 }
@@ -313,6 +353,15 @@ absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) 
 
 std::string QuantizationName(const ModelConfig& model) {
   return model.quantization.empty() ? "none" : "fp8";
+}
+
+std::string EncodingText(const Quantization& quantization) {
+  if (quantization.empty()) return "none";
+  switch (quantization.encoding) {
+    case Encoding::kFp8Rows: return "fp8, a scale for each row";
+    case Encoding::kFp8Blocks: return "fp8, a scale for each 128 x 128 block";
+  }
+  return "?";
 }
 
 }  // namespace quire

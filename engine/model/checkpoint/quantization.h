@@ -8,7 +8,15 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/row_scale.h"
+
 namespace quire {
+
+// The elements of narrow matrices and of their products' inputs, and what shares a scale.
+enum class Encoding {
+  kFp8Rows,    // e4m3; a row of a matrix, and a token
+  kFp8Blocks,  // e4m3; kScaleRun x kScaleRun of a matrix, and kScaleRun columns of a token
+};
 
 struct Quantization {
   enum class Source {
@@ -17,12 +25,16 @@ struct Quantization {
     kWhileLoading,  // matrices are stored wide and become 8-bit as they are read
   };
   Source source = Source::kNone;
-  // kStored: a matrix NAME.weight has its scales in NAME + this, one for each row or one in all.
+  Encoding encoding = Encoding::kFp8Rows;
+  // kStored: a matrix NAME.weight has its scales in NAME + this: one for each row, one in all, or
+  // one for each block.
   std::string scale_suffix = ".weight_scale";
   // Modules, named as in the checkpoint, whose matrix is not 8-bit.
   std::set<std::string, std::less<>> wide;
 
   bool empty() const { return source == Source::kNone; }
+  // Columns that share a scale; 0: all of them.
+  int32_t scale_columns() const { return encoding == Encoding::kFp8Blocks ? kScaleRun : 0; }
   bool IsEightBit(std::string_view module) const { return !empty() && !wide.contains(module); }
   // Whether a stored tensor stays unread: a scale of keys and values that are kept wide, of
   // queries, or of the inputs of 8-bit products, which have a scale for each token instead.

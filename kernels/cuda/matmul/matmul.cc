@@ -1,5 +1,5 @@
 // MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. All other
-// products go to cuBLASLt with the algorithm chosen for the next larger of a list of token counts.
+// products go to cuBLASLt or to TileMatMul as chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -10,8 +10,9 @@
 #include "kernels/check.h"
 #include "kernels/cuda/matmul/algorithm_search.h"
 #include "kernels/cuda/matmul/algorithm_table.h"
-#include "kernels/cuda/matmul/lt_product.h"
+#include "kernels/cuda/matmul/product_choice.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
+#include "kernels/cuda/matmul/tile_matmul.h"
 
 namespace quire::cuda {
 namespace {
@@ -51,9 +52,18 @@ void CheckParams(const MatMulParams& p) {
   const bool eight_bit = p.x.dtype == DType::kE4M3;
   CHECK(eight_bit || p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
   CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
+  CHECK_EQ(p.x.scale_columns, p.w.scale_columns);
   CHECK(eight_bit || p.out.dtype == p.x.dtype || p.out.dtype == DType::kF32);
   CHECK(p.bias.empty() || (p.bias.size() == n && p.bias.dtype == p.out.dtype));
   CHECK(k > 0);
+}
+
+// The kernel of a product. The library takes one scale for a row, not one for a block, and
+// TileMatMul copies scales of blocks only from aligned memory.
+enum class Server { kSkinny, kSkinnySlices, kChosen };
+Server ServerOf(const MatMulParams& p) {
+  if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
+  return p.w.scale_columns != 0 && !FitsTileMatMul(p) ? Server::kSkinnySlices : Server::kChosen;
 }
 
 }  // namespace
@@ -61,36 +71,35 @@ void CheckParams(const MatMulParams& p) {
 struct MatMul::State {
   State(const Device& device_in, void* workspace, std::string cache_file_in)
       : device(device_in), cache_file(std::move(cache_file_in)), table(MachineOf(device)) {
-    CUDA_CHECK(cublasLtCreate(&lt.handle));
-    lt.workspace = workspace;
-    lt.workspace_bytes = static_cast<size_t>(kWorkspaceBytes);
-    lt.stream = device.stream;
+    means.device = device;
+    means.clusters = PrepareTileMatMul(device);
+    CUDA_CHECK(cublasLtCreate(&means.lt.handle));
+    means.lt.workspace = workspace;
+    means.lt.workspace_bytes = static_cast<size_t>(kWorkspaceBytes);
+    means.lt.stream = device.stream;
   }
-  ~State() { cublasLtDestroy(lt.handle); }
+  ~State() { cublasLtDestroy(means.lt.handle); }
 
   void Run(const MatMulParams& p);
   Choice Choose(const MatMulParams& p, ProductShape shape);
 
   const Device device;
   const std::string cache_file;
-  LtDevice lt;
+  ProductMeans means;
   AlgorithmTable table;
 };
 
 // Chooses for p's bucket and for every smaller bucket without a choice: the largest step usually
 // comes first, and then no later step waits for a search.
 Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
-  LtProduct product(p);
   cudaStreamCaptureStatus capture;
   CUDA_CHECK(cudaStreamIsCapturing(device.stream, &capture));
   const int64_t weight_bytes = p.w.dim[0] * p.w.dim[1] * static_cast<int64_t>(SizeOf(p.w.dtype));
   if (capture != cudaStreamCaptureStatusNone || weight_bytes < kMinTimedBytes) {
-    const auto candidates = product.Candidates(lt, 1);
-    CHECK(!candidates.empty());
-    table.Put(shape, {.algorithm = candidates[0]});
+    table.Put(shape, PromisingChoices(p, means, 1, 1)[0]);
     return *table.Find(shape);
   }
-  AlgorithmSearch search(p, lt);
+  AlgorithmSearch search(p, means);
   // From the largest down, whose products take long enough to raise the clocks.
   const size_t first = FitsSkinnyMatMul(p) ? BucketOf(kMaxSkinnyTokens) + 1 : 0;
   const ProductShape own = shape;
@@ -107,12 +116,9 @@ void MatMul::State::Run(const MatMulParams& p) {
   shape.tokens = kBuckets[BucketOf(p.x.dim[0])];
   const Choice* const found = table.Find(shape);
   const Choice choice = found != nullptr ? *found : Choose(p, shape);
-  LtProduct product(p);
-  if (product.Enqueue(lt, choice.algorithm) == CUBLAS_STATUS_SUCCESS) return;
-  // The algorithm was chosen for another number of tokens and does not support this one.
-  const auto candidates = product.Candidates(lt, 1);
-  CHECK(!candidates.empty());
-  CUDA_CHECK(product.Enqueue(lt, candidates[0]));
+  if (Enqueue(p, choice, means)) return;
+  // The algorithm was chosen for another number of tokens.
+  CHECK(Enqueue(p, PromisingChoices(p, means, 1, 1)[0], means));
 }
 
 int64_t MatMul::WorkspaceBytes() { return kWorkspaceBytes; }
@@ -133,10 +139,17 @@ void MatMul::Run(const MatMulParams& p) {
   CheckParams(p);
   const int64_t tokens = p.x.dim[0];
   if (tokens == 0 || p.w.dim[0] == 0) return;
-  if (tokens <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) {
-    SkinnyMatMul(p, state_->device);
-  } else {
-    state_->Run(p);
+  switch (ServerOf(p)) {
+    case Server::kSkinny: return SkinnyMatMul(p, state_->device);
+    case Server::kChosen: return state_->Run(p);
+    case Server::kSkinnySlices: break;
+  }
+  MatMulParams slice = p;
+  for (int64_t done = 0; done < tokens; done += kMaxSkinnyTokens) {
+    const int64_t count = std::min<int64_t>(kMaxSkinnyTokens, tokens - done);
+    slice.x = p.x.Rows(done, count);
+    slice.out = p.out.Rows(done, count);
+    SkinnyMatMul(slice, state_->device);
   }
 }
 

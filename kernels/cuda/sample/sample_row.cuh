@@ -185,7 +185,7 @@ __device__ __forceinline__ void FetchSlice() {
     if (threadIdx.x == 0) {
       const uint32_t bytes = count * uint32_t{sizeof(float)};
       Shared().slice_box.Expect(bytes);
-      if (bytes > 0) CopyBulk(Values(), slice.row + slice.first, bytes, Shared().slice_box);
+      if (bytes > 0) Shared().slice_box.Copy(Values(), slice.row + slice.first, bytes);
     }
     if (count < slice.size) {
       EachFour([&](int i) {

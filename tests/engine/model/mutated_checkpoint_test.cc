@@ -97,6 +97,8 @@ TEST_P(MutatedCheckpoint, FilesCutShortAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, MutatedCheckpoint, ::testing::ValuesIn(FamilyCheckpoints()),
                          NameOfCheckpoint);
+INSTANTIATE_TEST_SUITE_P(Quantized, MutatedCheckpoint,
+                         ::testing::Values(TestCheckpoint{"fp8-block", "", ""}), NameOfCheckpoint);
 
 }  // namespace
 }  // namespace quire::testing
