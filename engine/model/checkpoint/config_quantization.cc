@@ -1,9 +1,10 @@
-// The three ways in which published checkpoints describe 8-bit matrices, each read strictly: a key
-// that is not known could change results.
+// The ways in which published checkpoints describe narrow matrices, each read strictly: a key that
+// is not known could change results.
 #include "engine/model/checkpoint/config_quantization.h"
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/model_config.h"
 #include "engine/model/checkpoint/module_list.h"
+#include "kernels/packed_row.h"
 
 namespace quire {
 namespace {
@@ -23,7 +25,8 @@ using Json = nlohmann::json;
 
 constexpr char kServed[] =
     "\"compressed-tensors\", \"fp8\" and \"modelopt\" with 8-bit floats and one scale for each row "
-    "or matrix, or weights in float32, bfloat16 or float16";
+    "or matrix, \"compressed-tensors\", \"awq\" and \"gptq\" with integers and wide inputs, or "
+    "weights in float32, bfloat16 or float16";
 
 // Refuses a key that is neither absent, null nor `wanted`.
 void Allow(ConfigReader& in, const char* key, const Json& wanted) {
@@ -75,6 +78,48 @@ void ReadActivations(ConfigReader& in) {
   RefuseUnreadKeys(in);
 }
 
+constexpr char kServedGroups[] = "32, 64, 128";
+
+// The columns that share a scale: a group of columns, or with -1 all of a row.
+int32_t ReadGroup(ConfigReader& in, const char* key) {
+  const Json& group = in.At(key);
+  if (group == -1) return 0;
+  if (group == 32 || group == 64 || group == 128) return group.get<int32_t>();
+  in.Refuse(key, absl::StrCat("-1, ", kServedGroups));
+  return 0;
+}
+
+int32_t ReadBits(ConfigReader& in, const char* key) {
+  if (in.At(key) == 4 || in.At(key) == 8) return in.At(key).get<int32_t>();
+  in.Refuse(key, "4, 8");
+  return 4;
+}
+
+// Weights of compressed-tensors that are integers.
+void ReadIntegers(ConfigReader& in, IntegerFormat& out) {
+  Demand(in, "type", "int");
+  out.bits = ReadBits(in, "num_bits");
+  out.has_zeros = !in.Bool("symmetric", true);
+  const Json& strategy = in.At("strategy");
+  if (strategy == "group") {
+    out.group = ReadGroup(in, "group_size");
+  } else if (strategy == "channel") {
+    if (in.Has("group_size") && in.At("group_size") != -1) in.Refuse("group_size", "null");
+  } else {
+    in.Refuse("strategy", "\"group\", \"channel\"");
+  }
+  const Json& order = in.At("actorder");
+  out.any_order = order == "group" || order == "dynamic" || order == true;
+  const bool sorted = order.is_null() || order == false || order == "weight" || order == "static";
+  if (!out.any_order && !sorted) {
+    in.Refuse("actorder", "null, \"group\", \"weight\", \"static\", \"dynamic\"");
+  }
+  Allow(in, "dynamic", false);
+  AllowEmpty(in, "block_structure");
+  PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+  RefuseUnreadKeys(in);
+}
+
 class QuantizationReader {
  public:
   explicit QuantizationReader(ConfigReader& in) : in_(in) {}
@@ -89,6 +134,10 @@ class QuantizationReader {
       wide = PerTensor();
     } else if (method == "modelopt") {
       wide = ModelOpt("ignore", "kv_cache_scheme");
+    } else if (method == "awq") {
+      wide = Awq();
+    } else if (method == "gptq") {
+      wide = Gptq();
     } else {
       if (in_.num_faults() == 0) in_.Refuse("quant_method", kServed);
       return wide;
@@ -102,12 +151,17 @@ class QuantizationReader {
     RefuseUnreadKeys(in_);
     return wide;
   }
+  // After a reading: the matrices are these integers, or without any 8-bit floats.
+  const std::optional<IntegerFormat>& integers() const { return integers_; }
 
  private:
   ModuleList CompressedTensors() {
     const Json& format = in_.At("format");
-    if (format != "float-quantized" && format != "naive-quantized") {
-      in_.Refuse("format", "\"float-quantized\", \"naive-quantized\"");
+    const bool floats = format == "float-quantized" || format == "naive-quantized";
+    if (!floats && format != "pack-quantized" && format != "int-quantized") {
+      in_.Refuse("format",
+                 "\"float-quantized\", \"naive-quantized\", \"pack-quantized\", "
+                 "\"int-quantized\"");
       PassAllOver();
       return {};
     }
@@ -142,6 +196,63 @@ class QuantizationReader {
     return Modules({exceptions});
   }
 
+  ModuleList Awq() {
+    integers_ = {.packing = IntegerFormat::Packing::kAwq, .has_zeros = true};
+    // Older releases of the writer name keys otherwise.
+    Demand(in_, in_.Has("w_bit") ? "w_bit" : "bits", 4);
+    integers_->group = ReadGroup(in_, in_.Has("q_group_size") ? "q_group_size" : "group_size");
+    Demand(in_, "zero_point", true);
+    if (in_.At("version") != "GEMM") Demand(in_, "version", "gemm");
+    Allow(in_, "backend", "autoawq");
+    PassOver(in_, {"do_fuse", "exllama_config", "fuse_max_seq_len", "modules_to_fuse"});
+    return Fragments("modules_to_not_convert");
+  }
+
+  ModuleList Gptq() {
+    integers_ = {.packing = IntegerFormat::Packing::kGptq, .has_zeros = true};
+    integers_->bits = ReadBits(in_, "bits");
+    integers_->group = ReadGroup(in_, "group_size");
+    integers_->any_order = in_.Bool("desc_act", false);
+    const std::string format = in_.String("checkpoint_format", "gptq");
+    if (format != "gptq" && format != "gptq_v2") {
+      in_.Refuse("checkpoint_format", "\"gptq\", \"gptq_v2\"");
+    }
+    integers_->zeros_less_one = format == "gptq";
+    Allow(in_, "is_marlin_format", false);
+    Allow(in_, "lm_head", false);
+    Allow(in_, "pack_dtype", "int32");
+    AllowEmpty(in_, "dynamic");
+    AllowEmpty(in_, "modules_in_block_to_quantize");
+    // How the writer found the integers, and which kernels another program takes. Zeros are stored
+    // whether they are all the same (sym) or not.
+    PassOver(in_, {"act_group_aware",
+                   "backend",
+                   "batch_size",
+                   "block_name_to_quantize",
+                   "cache_block_outputs",
+                   "damp_auto_increment",
+                   "damp_percent",
+                   "dataset",
+                   "disable_exllama",
+                   "exllama_config",
+                   "hyb_act",
+                   "max_input_length",
+                   "meta",
+                   "model_file_base_name",
+                   "model_name_or_path",
+                   "model_seqlen",
+                   "module_name_preceding_first_block",
+                   "mse",
+                   "pad_token_id",
+                   "static_groups",
+                   "sym",
+                   "tokenizer",
+                   "true_sequential",
+                   "use_cuda_fp16",
+                   "use_exllama"});
+    return {};
+  }
+
   // One group, of all linear layers.
   void Groups() {
     const Json& groups = in_.At("config_groups");
@@ -152,11 +263,31 @@ class QuantizationReader {
     ConfigReader group(*groups.begin(), absl::StrCat(in_.where(), ": \"config_groups\""));
     Demand(group, "targets", Json::array({"Linear"}));
     Allow(group, "format", in_.At("format"));
-    Inner(group, "weights", ReadWeights);
-    if (group.Has("input_activations")) Inner(group, "input_activations", ReadActivations);
+    if (HoldsIntegers(group)) {
+      integers_.emplace();
+      if (in_.At("format") != "pack-quantized") {
+        integers_->packing = IntegerFormat::Packing::kPlain;
+      }
+      Inner(group, "weights", [this](ConfigReader& in) {
+        ReadIntegers(in, *integers_);
+        if (integers_->packing == IntegerFormat::Packing::kPlain) Demand(in, "num_bits", 8);
+      });
+      AllowEmpty(group, "input_activations");
+    } else {
+      Inner(group, "weights", ReadWeights);
+      if (group.Has("input_activations")) Inner(group, "input_activations", ReadActivations);
+    }
     AllowEmpty(group, "output_activations");
     RefuseUnreadKeys(group);
     in_.Adopt(group.status());
+  }
+
+  // Whether the description is one of integers, right or wrong.
+  bool HoldsIntegers(ConfigReader& group) const {
+    const Json& format = in_.At("format");
+    if (format == "pack-quantized" || format == "int-quantized") return true;
+    const Json& weights = group.At("weights");
+    return format == "naive-quantized" && weights.is_object() && weights.value("type", "") == "int";
   }
 
   // KV has the type of --kv-cache-dtype, so that a scheme of 8-bit floats may be passed over.
@@ -189,18 +320,27 @@ class QuantizationReader {
   ModuleList Modules(std::initializer_list<const char*> keys) {
     ModuleList modules;
     for (const char* key : keys) {
-      if (!in_.Has(key)) continue;
-      const Json& list = in_.At(key);
-      if (!list.is_array() || !std::ranges::all_of(list, &Json::is_string)) {
-        in_.Refuse(key, "a list of names of modules");
-        continue;
-      }
-      for (const Json& entry : list) {
-        const absl::Status added = modules.Add(entry.get<std::string>());
+      for (const std::string& entry : Names(key)) {
+        const absl::Status added = modules.Add(entry);
         if (!added.ok()) in_.Fail(absl::StrCat("\"", key, "\": ", std::string(added.message())));
       }
     }
     return modules;
+  }
+  // Entries that stand for every module whose name contains one.
+  ModuleList Fragments(const char* key) {
+    ModuleList modules;
+    for (const std::string& entry : Names(key)) modules.AddFragment(entry);
+    return modules;
+  }
+  std::vector<std::string> Names(const char* key) {
+    if (!in_.Has(key)) return {};
+    const Json& list = in_.At(key);
+    if (list.is_array() && std::ranges::all_of(list, &Json::is_string)) {
+      return list.get<std::vector<std::string>>();
+    }
+    in_.Refuse(key, "a list of names of modules");
+    return {};
   }
 
   // Of another format, whose keys are no faults of their own.
@@ -209,6 +349,7 @@ class QuantizationReader {
   }
 
   ConfigReader& in_;
+  std::optional<IntegerFormat> integers_;
 };
 
 // Modules that are 8-bit together or not at all: one matrix of the decoder makes their outputs, or
@@ -258,14 +399,20 @@ absl::StatusOr<std::set<std::string, std::less<>>> WideModules(const ModuleList&
   return wide;
 }
 
-void Take(ConfigReader& in, const ModuleList& exceptions, const Family* family, ModelConfig& out) {
+// Takes over what `reader` has read.
+void Take(ConfigReader& in, const QuantizationReader& reader, const ModuleList& exceptions,
+          const Family* family, ModelConfig& out) {
   if (in.num_faults() > 0 || family == nullptr) return;
   absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(exceptions, *family, out);
   if (!wide.ok()) {
     in.Fail(std::string(wide.status().message()));
     return;
   }
-  out.quantization = {.source = Quantization::Source::kStored, .wide = *std::move(wide)};
+  out.quantization = {.source = Quantization::Source::kStored,
+                      .integers = reader.integers(),
+                      .wide = *std::move(wide)};
+  const absl::Status shapes = CheckIntegerShapes(out, 1);
+  if (!shapes.ok()) in.Fail(std::string(shapes.message()));
 }
 
 }  // namespace
@@ -275,8 +422,9 @@ void ReadQuantization(ConfigReader& in, const Family* family, ModelConfig& out) 
     if (!in.Has(key)) continue;
     ConfigReader inner(in.At(key), absl::StrCat(in.where(), ": \"", key, "\""));
     if (inner.num_faults() == 0) {
-      const ModuleList wide = QuantizationReader(inner).Read();
-      Take(inner, wide, family, out);
+      QuantizationReader reader(inner);
+      const ModuleList wide = reader.Read();
+      Take(inner, reader, wide, family, out);
     }
     in.Adopt(inner.status());
   }
@@ -289,30 +437,65 @@ absl::Status ReadQuantizationFile(const std::string& path, const Family& family,
   ConfigReader file(*json, path);
   ConfigReader in(file.At("quantization"), absl::StrCat(path, ": \"quantization\""));
   if (in.num_faults() == 0 && in.Has("quant_algo")) {
-    const ModuleList wide = QuantizationReader(in).ReadFile();
-    Take(in, wide, &family, out);
+    QuantizationReader reader(in);
+    const ModuleList wide = reader.ReadFile();
+    Take(in, reader, wide, &family, out);
   }
   return in.status();
 }
 
 absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) {
   const bool stored = model.quantization.source == Quantization::Source::kStored;
-  if (setting == "none" && stored) {
-    return absl::InvalidArgumentError(
-        "--quantization none: the model's matrices are stored as 8-bit floats; use auto, or give "
-        "--model the checkpoint that they were made from");
+  const std::string name = QuantizationName(model);
+  if (setting == "auto" || (stored && setting == name)) return absl::OkStatus();
+  if ((setting == "none" || setting == "fp8") && stored) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--quantization ", setting, ": the model's matrices are stored as ",
+        model.quantization.integers.has_value() ? "integers (" + name + ")" : "8-bit floats",
+        "; use auto, or give --model the checkpoint that they were made from"));
   }
+  if (setting == "none") return absl::OkStatus();
   if (setting == "fp8") {
-    if (!stored) model.quantization.source = Quantization::Source::kWhileLoading;
+    model.quantization.source = Quantization::Source::kWhileLoading;
     return absl::OkStatus();
   }
-  if (setting == "auto" || setting == "none") return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--quantization ", setting, " is unknown; use auto, none or fp8"));
 }
 
 std::string QuantizationName(const ModelConfig& model) {
-  return model.quantization.empty() ? "none" : "fp8";
+  if (model.quantization.empty()) return "none";
+  if (!model.quantization.integers.has_value()) return "fp8";
+  return absl::StrCat("int", model.quantization.integers->bits);
+}
+
+absl::Status CheckIntegerShapes(const ModelConfig& model, int32_t ranks) {
+  const std::optional<IntegerFormat>& format = model.quantization.integers;
+  if (!format.has_value()) return absl::OkStatus();
+  if (format->any_order && ranks > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensor-parallel-size ", ranks,
+                     ": columns of the matrices are grouped in any order (desc_act, actorder), so "
+                     "inputs cannot be split among ranks; it runs on 1 rank only"));
+  }
+  const int32_t multiple = format->group == 0 ? kPackedColumns : format->group;
+  const auto check = [&](const char* what, int64_t width, int64_t of) -> absl::Status {
+    if (width % of == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " ", width, ranks > 1 ? " of a rank" : "", ": matrices of ", QuantizationName(model),
+        " take multiples of ", of, ranks > 1 ? "; lower --tensor-parallel-size " : "",
+        ranks > 1 ? absl::StrCat(ranks) : ""));
+  };
+  const int64_t heads = int64_t{model.num_heads} / ranks * model.head_dim;
+  RETURN_IF_ERROR(check("hidden_size", model.hidden_size, multiple));
+  RETURN_IF_ERROR(check("num_attention_heads * head_dim", heads, multiple));
+  RETURN_IF_ERROR(check("intermediate_size", model.intermediate_size / ranks, multiple));
+  const int64_t kv_heads = int64_t{model.num_kv_heads} * model.head_dim;
+  constexpr int64_t kWord = 8;  // rows that share a word of a zero or of a column
+  if (kv_heads % kWord == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("num_key_value_heads * head_dim ", kv_heads,
+                                                 ": matrices of ", QuantizationName(model),
+                                                 " take multiples of ", kWord));
 }
 
 }  // namespace quire

@@ -315,7 +315,7 @@ std::vector<int32_t> ModelConfig::TensorParallelSizes() const {
   if (facts.qk_norm == QkNorm::kWidth) return {1};
   std::vector<int32_t> sizes;
   for (int32_t size = 1; size <= num_heads; ++size) {
-    if (DividesAmong(*this, size)) sizes.push_back(size);
+    if (DividesAmong(*this, size) && CheckIntegerShapes(*this, size).ok()) sizes.push_back(size);
   }
   return sizes;
 }
@@ -330,7 +330,7 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
         absl::StrCat("--tensor-parallel-size ", ranks, ": ", architecture,
                      " normalises queries and keys over all heads; it runs on 1 rank only"));
   }
-  if (DividesAmong(*this, ranks)) return absl::OkStatus();
+  if (DividesAmong(*this, ranks)) return CheckIntegerShapes(*this, ranks);
   return absl::InvalidArgumentError(absl::StrCat(
       "--tensor-parallel-size ", ranks, ": must divide num_attention_heads ", num_heads,
       " and intermediate_size ", intermediate_size, ", and divide num_key_value_heads ",
