@@ -73,11 +73,13 @@ absl::StatusOr<Documents> ReadDocuments(const std::string& model, const std::str
 }
 
 EncodingQuality MeasureEncoding(const std::string& model, const Documents& documents,
-                                const testing::RunnerOptions& encoding) {
+                                const testing::RunnerOptions& encoding,
+                                const std::string& encoded_model) {
   const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, threads)[0]);
   testing::ModelRunner reference(model, {}, {}, *backend);
-  testing::ModelRunner encoded(model, {}, encoding, *backend);
+  testing::ModelRunner encoded(encoded_model.empty() ? model : encoded_model, {}, encoding,
+                               *backend);
   const int32_t vocab_size = reference.config().vocab_size;
   EncodingQuality quality;
   for (const std::vector<int32_t>& window : Windows(documents)) {

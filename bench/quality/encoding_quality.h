@@ -38,7 +38,9 @@ absl::StatusOr<Documents> ReadDocuments(const std::string& model, const std::str
 
 // Runs both over each document, in windows of at most 384 tokens. `model` is a directory whose
 // weights are not quantized; the tests' loader ends the program where it cannot be loaded.
+// `encoded` is the directory of the model in the encoding, where that is a checkpoint of its own.
 EncodingQuality MeasureEncoding(const std::string& model, const Documents& documents,
-                                const testing::RunnerOptions& encoding);
+                                const testing::RunnerOptions& encoding,
+                                const std::string& encoded = "");
 
 }  // namespace quire

@@ -199,7 +199,7 @@ class SpecWriter {
 
   // A matrix of integers instead of one of rectangles, if its parts are stored so; then the order
   // of its inputs, if they have one.
-  void Matrix(WeightSpec weight) {
+  void Matrix(WeightSpec weight, bool has_bias) {
     const std::optional<IntegerFormat>& format = config_.quantization.integers;
     const std::string module = weight.parts[0].name.substr(0, weight.parts[0].name.rfind('.'));
     WeightSpec order{.dtype = DType::kI32};
@@ -211,7 +211,8 @@ class SpecWriter {
                          .stored_columns = part.shape[1],
                          .rows = part.rows,
                          .columns = part.columns,
-                         .order = part.order});
+                         .order = part.order,
+                         .has_bias = has_bias});
         CHECK(part.zero_rows == 0 && part.columns.count == weight.columns);
       }
       weight.parts.clear();
@@ -252,7 +253,7 @@ class SpecWriter {
                             .order = order,
                             .zero_rows = output.zero_rows});
     }
-    Matrix(std::move(weight));
+    Matrix(std::move(weight), has_bias);
     specs_.push_back(std::move(bias));
   }
 
@@ -273,7 +274,7 @@ class SpecWriter {
       bias.parts.push_back(
           {.name = Named(name, ".bias"), .shape = {hidden}, .rows = {0, bias.rows}});
     }
-    Matrix(std::move(weight));
+    Matrix(std::move(weight), has_bias);
     specs_.push_back(std::move(bias));
   }
 

@@ -32,7 +32,7 @@ int64_t Blocks(const IntegerFormat& format, int64_t columns) {
 
 // The names of the tensors of a module.
 struct Names {
-  std::string elements, scales, zeros, groups, shape;
+  std::string elements, scales, zeros, groups, shape, bias;
 
   Names(const IntegerFormat& format, const std::string& module) {
     const bool words = format.packing == Packing::kCompressedTensors;
@@ -47,6 +47,7 @@ struct Names {
       scales = module + ".scales";
       zeros = module + ".qzeros";
       if (format.packing == Packing::kGptq) groups = module + ".g_idx";
+      bias = module + ".bias";
     }
   }
 };
@@ -331,9 +332,21 @@ absl::Status MakeZeros(const Checkpoint& checkpoint, const IntegerFormat& format
   return absl::OkStatus();
 }
 
+// Of a part without a bias: a stored one changes nothing.
+absl::Status CheckNoBias(const Checkpoint& checkpoint, const std::string& name) {
+  const auto stored = checkpoint.tensors().find(name);
+  if (stored == checkpoint.tensors().end()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Cells cells,
+                   ReadCells(checkpoint, name, {0, stored->second.shape[0]}, {0, 1}));
+  const bool zero = std::ranges::all_of(cells.data, [](char byte) { return byte == 0; });
+  if (zero) return absl::OkStatus();
+  return Fault(checkpoint, name, "is not zero; config.json describes no bias here");
+}
+
 absl::Status CheckData(const Checkpoint& checkpoint, const IntegerFormat& format,
                        const PackedPart& part) {
   const Names names(format, part.module);
+  if (!names.bias.empty() && !part.has_bias) RETURN_IF_ERROR(CheckNoBias(checkpoint, names.bias));
   if (!names.shape.empty()) RETURN_IF_ERROR(CheckShapeTensor(checkpoint, names.shape, part));
   if (format.any_order || names.groups.empty()) return absl::OkStatus();
   return CheckInOrder(checkpoint, format, part);
@@ -369,6 +382,7 @@ std::vector<WeightSource::Stored> PackedMatrix::tensors() const {
       add(names.scales, {{{blocks, n}, kFloats}});
       add(names.zeros, {{{blocks, n / per_word}, kWords}});
     }
+    if (!names.bias.empty() && !part.has_bias) add(names.bias, {{{n}, kFloats}}, true);
     if (!names.groups.empty()) add(names.groups, {{{k}, kWords}}, !format_.any_order);
   }
   return result;

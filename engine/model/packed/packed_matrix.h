@@ -21,6 +21,7 @@ struct PackedPart {
   ShardRange rows;
   ShardRange columns;          // whole groups
   std::vector<int32_t> order;  // of runs of rows, as in WeightPart
+  bool has_bias = false;       // else one that is stored has to be zero: some writers add it
 };
 
 // Parts of equal columns, stacked along the rows.

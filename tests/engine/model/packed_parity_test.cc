@@ -205,6 +205,15 @@ TEST(PackedCheckpointTest, GroupsOfColumnsAreChecked) {
               HasSubstr("k_proj.g_idx\": orders the columns otherwise than \"" + kQuery + "\""));
 }
 
+// Some writers store biases of zeros beside every matrix.
+TEST(PackedCheckpointTest, ABiasThatTheModelLacksIsZero) {
+  EditedTensors zero("int4-gptq");
+  zero.Add(kQuery + ".bias", "F16", {64}, 128);
+  EXPECT_TRUE(zero.Load().ok()) << zero.Load();
+  zero.Set<uint16_t>(kQuery + ".bias", 63, 1);
+  EXPECT_THAT(zero.Message(), HasSubstr(kQuery + ".bias\": is not zero; config.json describes no"));
+}
+
 // An order that changes nothing costs nothing, and is no other model.
 TEST(PackedCheckpointTest, AnOrderThatIsNoneIsTheSameModel) {
   const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 1)[0]);
