@@ -35,14 +35,15 @@ struct RmsNormParams {
   TensorView residual;  // [T, H] or empty; updated in place
   TensorView weight;    // [H]
   float eps;
-  TensorView out;  // [T, H]; or 8-bit
+  TensorView out;  // [T, H]; or 8-bit (QuantizeParams)
 };
 
 // out = x * w^T + bias. x is [T, k], w is [n, k] (row per output feature, as checkpoints store it).
-// Both are 8-bit, or neither is: then a product is summed over the elements and multiplied by both
-// rows' scales at the end. w alone may be packed (packed_row.h), its scales of one row each: then
-// the values of its elements are the factors, on the CPU as floats. A GPU may round them to x's
-// type.
+// Both are 8-bit with scales for the same columns, or neither is. Of 8-bit ones, the sum over the
+// elements of each block of columns is multiplied by the scales of both rows there, and these
+// products are added in float32: one in all where a row has one scale. w alone may be packed
+// (packed_row.h), its scales of one row each: then the values of its elements are the factors, on
+// the CPU as floats. A GPU may round them to x's type.
 struct MatMulParams {
   TensorView x;     // [T, k]
   TensorView w;     // [n, k]

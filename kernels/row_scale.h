@@ -1,5 +1,6 @@
 // RowScale: how a row of activations or weights becomes 8-bit, for every device. The row's largest
-// element becomes the largest 8-bit one, so a row's elements depend on that row alone. InverseOf:
+// element becomes the largest 8-bit one, so a row's elements depend on that row alone. Where runs
+// of a row have scales of their own, each run counts as a row. InverseOf:
 // the same for keys and values, whose scales are given.
 #pragma once
 
@@ -8,6 +9,10 @@
 #include "kernels/dtype.h"
 
 namespace quire {
+
+// Columns of such a run, and of the blocks of weights that it is multiplied with: as checkpoints
+// are published. A block of weights has as many rows.
+inline constexpr int32_t kScaleRun = 128;
 
 // element = FromFloat<E4M3>(value * inverse); value = element * scale.
 struct RowScale {

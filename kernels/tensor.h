@@ -78,6 +78,10 @@ struct TensorView {
     if (zeros != nullptr) view.zeros += begin / scale_rows;
     return view;
   }
+  // The index of the scale of element (r, c).
+  int64_t ScaleIndex(int64_t r, int64_t c) const {
+    return (scale_columns > 0 ? c / scale_columns * scale_stride : 0) + r / scale_rows;
+  }
   // Columns [begin, begin + count) of a matrix; begin is a multiple of scale_columns, and of a
   // packed matrix both are of kPackedColumns.
   TensorView Columns(int64_t begin, int64_t count) const {

@@ -10,16 +10,18 @@
 namespace quire {
 namespace {
 
-struct Encoding {
+struct Row {
   const char* name;
-  testing::RunnerOptions options;
+  EncodedModel encoded;
 };
 
-const Encoding kEncodings[] = {
-    {"bfloat16 weights and KV", {.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16}},
-    {"`--quantization fp8`", {.eight_bit = true}},
-    {"`--kv-cache-dtype fp8`", {.kv_dtype = DType::kE4M3}},
-    {"both", {.kv_dtype = DType::kE4M3, .eight_bit = true}},
+const Row kRows[] = {
+    {"bfloat16 weights and KV",
+     {.options = {.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16}}},
+    {"`--quantization fp8`", {.options = {.eight_bit = true}}},
+    {"FP8, a scale for each 128 x 128 block", {.stored = Encoding::kFp8Blocks}},
+    {"`--kv-cache-dtype fp8`", {.options = {.kv_dtype = DType::kE4M3}}},
+    {"it and `--quantization fp8`", {.options = {.kv_dtype = DType::kE4M3, .eight_bit = true}}},
 };
 
 void Print(const std::string& name, const EncodingQuality& q) {
@@ -37,11 +39,11 @@ int Run(const std::string& model, const std::string& path, const std::string& en
   std::printf("| encoding | tokens | mean KL | top-1 agreement | perplexity | in float32 |\n");
   std::printf("|---|---|---|---|---|---|\n");
   if (!encoded.empty()) {
-    Print(encoded, MeasureEncoding(model, *documents, {}, encoded));
+    Print(encoded, MeasureEncoding(model, *documents, {.path = encoded}));
     return 0;
   }
-  for (const Encoding& encoding : kEncodings) {
-    Print(encoding.name, MeasureEncoding(model, *documents, encoding.options));
+  for (const Row& row : kRows) {
+    Print(row.name, MeasureEncoding(model, *documents, row.encoded));
   }
   return 0;
 }

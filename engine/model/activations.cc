@@ -23,9 +23,14 @@ class Layout {
     used_ += RoundUp(view.bytes(), kAlignment);
     return view;
   }
-  TensorView EightBit(int64_t rows, int64_t columns) {
+  // The input of products of matrices with this encoding.
+  TensorView EightBit(int64_t rows, int64_t columns, const Quantization& how) {
+    constexpr int64_t kVector = 4;  // floats that a device copies at once
     TensorView view = Matrix(rows, columns, DType::kE4M3);
-    view.scales = Matrix(rows, 1, DType::kF32).ptr<float>();
+    view.scale_columns = how.scale_columns();
+    view.scale_stride = view.scale_columns == 0 ? 0 : RoundUp(rows, kVector);
+    const int64_t runs = view.scale_columns == 0 ? 1 : CeilDiv(columns, int64_t{kScaleRun});
+    view.scales = Matrix(runs, std::max(rows, view.scale_stride), DType::kF32).ptr<float>();
     return view;
   }
   int64_t used() const { return used_; }
@@ -62,8 +67,8 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   shared(s.qkv, q + 2 * kv, s.gate_up, gated ? 2 * mlp : mlp);
   shared(s.attention, q, s.gated, mlp);
   if (config.quantization.eight_bit()) {
-    s.narrow_in = layout.EightBit(tokens, config.hidden_size);
-    s.narrow = layout.EightBit(tokens, std::max(q, mlp));
+    s.narrow_in = layout.EightBit(tokens, config.hidden_size, config.quantization);
+    s.narrow = layout.EightBit(tokens, std::max(q, mlp), config.quantization);
   }
   const auto& integers = config.quantization.integers;
   if (integers.has_value() && integers->any_order) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -126,6 +127,13 @@ class SpecWriter {
     return Named(name, how.scale_suffix.c_str());
   }
 
+  // A matrix of the layer without its size and parts.
+  WeightSpec Matrix(std::string_view name) const {
+    const DType dtype = MatrixType(name);
+    const bool blocks = dtype == DType::kE4M3 && config_.quantization.scale_columns() != 0;
+    return {.dtype = dtype, .block_scales = blocks};
+  }
+
   // A vector of the whole width on every rank; without a name an empty one.
   void Vector(std::string_view name, const char* suffix, float dummy, float offset) {
     const int64_t hidden = config_.hidden_size;
@@ -199,7 +207,7 @@ class SpecWriter {
 
   // A matrix of integers instead of one of rectangles, if its parts are stored so; then the order
   // of its inputs, if they have one.
-  void Matrix(WeightSpec weight, bool has_bias) {
+  void PushMatrix(WeightSpec weight, bool has_bias) {
     const std::optional<IntegerFormat>& format = config_.quantization.integers;
     const std::string module = weight.parts[0].name.substr(0, weight.parts[0].name.rfind('.'));
     WeightSpec order{.dtype = DType::kI32};
@@ -232,7 +240,8 @@ class SpecWriter {
   // A matrix and a bias whose outputs are split: the rank's slice of each, stacked.
   void Columns(const std::vector<Output>& outputs, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
-    WeightSpec weight{.dtype = MatrixType(outputs[0].name), .columns = hidden};
+    WeightSpec weight = Matrix(outputs[0].name);
+    weight.columns = hidden;
     WeightSpec bias{.dtype = bias_dtype_};
     for (const Output& output : outputs) {
       const ShardRange rows = {output.first + output.shard.begin, output.shard.count};
@@ -253,7 +262,7 @@ class SpecWriter {
                             .order = order,
                             .zero_rows = output.zero_rows});
     }
-    Matrix(std::move(weight), has_bias);
+    PushMatrix(std::move(weight), has_bias);
     specs_.push_back(std::move(bias));
   }
 
@@ -262,7 +271,9 @@ class SpecWriter {
   void Rows(std::string_view name, int64_t inputs, int64_t width, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
     const ShardRange shard = Shard(inputs, tp_);
-    WeightSpec weight{.dtype = MatrixType(name), .rows = hidden, .columns = width};
+    WeightSpec weight = Matrix(name);
+    weight.rows = hidden;
+    weight.columns = width;
     weight.parts.push_back({.name = Named(name, ".weight"),
                             .shape = {hidden, inputs},
                             .rows = {0, hidden},
@@ -274,7 +285,7 @@ class SpecWriter {
       bias.parts.push_back(
           {.name = Named(name, ".bias"), .shape = {hidden}, .rows = {0, bias.rows}});
     }
-    Matrix(std::move(weight), has_bias);
+    PushMatrix(std::move(weight), has_bias);
     specs_.push_back(std::move(bias));
   }
 
@@ -383,6 +394,20 @@ void LogSkipped(const ModelConfig& config, const Checkpoint& checkpoint) {
   }
 }
 
+// Warns where keys and values are rounded to 8 bits without having been measured for it.
+void LogMissingKvScales(const ModelConfig& config, std::span<const WeightSpec> specs) {
+  int64_t stored = 0;  // tensors of scales: of keys and of values for each layer
+  for (const WeightSpec& spec : specs) {
+    stored += std::ranges::any_of(spec.parts, [](const auto& part) { return part.name.empty(); });
+  }
+  if (stored == int64_t{2} * config.num_layers) return;
+  Log(Severity::kWarning,
+      "--kv-cache-dtype fp8: the checkpoint lacks scales of keys or values, and they are 1: what "
+      "is "
+      "above 448 is clipped, and what is below 2^-10 becomes 0",
+      {{"layers", config.num_layers}, {"stored_scales", stored}});
+}
+
 }  // namespace
 
 std::map<std::string, int64_t> SkippedTensors(const ModelConfig& config,
@@ -413,6 +438,7 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
   const std::vector<WeightSpec> specs = SpecWriter(config, tp, options, &checkpoint).Write();
   if (tp.rank == 0) LogSkipped(config, checkpoint);
+  if (tp.rank == 0 && options.eight_bit_kv) LogMissingKvScales(config, specs);
   const auto ignorable = [&config](const std::string& name) { return IsIgnorable(config, name); };
   const WeightReading how{.threads = options.load_threads, .in_place = options.weights_in_place};
   ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, how, backend));

@@ -52,11 +52,11 @@ void Scale(const ScaleParams& p, const Cores& cores);
 void Gelu(const GeluParams& p, const Cores& cores);
 void Sample(const SampleParams& p, const Cores& cores);
 
-// Writes the row's elements and its scale (row_scale.h).
+// Writes the row's elements and its scales (row_scale.h).
 void StoreEightBit(const float* row, const TensorView& out, int64_t t);
 
 // RowSink: where an operation writes a row of its result, as floats or as 8-bit elements with the
-// row's scale. One for each range of rows, on one thread.
+// row's scales. One for each range of rows, on one thread.
 class RowSink {
  public:
   explicit RowSink(const TensorView& out) : out_(out) {

@@ -66,17 +66,39 @@ const float* Widened(const TensorView& m, int64_t first, int64_t rows, std::vect
   return room.data();
 }
 
-void MatMulEightBit(const MatMulParams& p, MatMulBlock block, int64_t token, int64_t row,
+// Where a block of a product begins: a token of x, and a row of w.
+struct Origin {
+  int64_t token, row;
+};
+
+// A block of 8-bit factors: the sum over each run of columns is multiplied by the scales of both,
+// and these products are added in the order of the columns.
+void MatMulEightBit(const MatMulParams& p, MatMulBlock block, const Origin& origin,
                     const VectorKernels& kernels) {
-  thread_local std::vector<float> x, w;
-  block.x = Widened(p.x, token, block.tokens, x);
-  block.w = {Widened(p.w, row, block.rows, w), DType::kF32};
-  block.x_stride = block.w_stride = block.k;
-  kernels.matmul(block);
-  for (int64_t t = 0; t < block.tokens; ++t) {
-    float* out = block.out + t * block.out_stride;
-    for (int64_t r = 0; r < block.rows; ++r) {
-      out[r] *= p.x.scales[token + t] * p.w.scales[row + r];
+  thread_local std::vector<float> x, w, part;
+  const int64_t k = block.k;
+  const int64_t columns = p.w.scale_columns > 0 ? p.w.scale_columns : std::max<int64_t>(k, 1);
+  const float* const of_x = Widened(p.x, origin.token, block.tokens, x);
+  const float* const of_w = Widened(p.w, origin.row, block.rows, w);
+  float* const out = block.out;
+  const int64_t out_stride = block.out_stride;
+  part.resize(static_cast<size_t>(block.tokens * block.rows));
+  block.x_stride = block.w_stride = k;
+  block.out = part.data();
+  block.out_stride = block.rows;
+  for (int64_t c = 0; c == 0 || c < k; c += columns) {
+    block.x = of_x + c;
+    block.w = {of_w + c, DType::kF32};
+    block.k = std::min(columns, k - c);
+    kernels.matmul(block);
+    for (int64_t t = 0; t < block.tokens; ++t) {
+      const float x_scale = p.x.scales[p.x.ScaleIndex(origin.token + t, c)];
+      for (int64_t r = 0; r < block.rows; ++r) {
+        const float w_scale = p.w.scales[p.w.ScaleIndex(origin.row + r, c)];
+        const float scaled = part[t * block.rows + r] * (x_scale * w_scale);
+        float& sum = out[t * out_stride + r];
+        sum = c == 0 ? scaled : sum + scaled;
+      }
     }
   }
 }
@@ -101,6 +123,7 @@ void MatMul(const MatMulParams& p, const Cores& cores) {
   const bool packed = IsPacked(p.w.dtype);
   CHECK(eight_bit == (p.x.scales != nullptr));
   CHECK((eight_bit || packed) == (p.w.scales != nullptr));
+  CHECK(packed || p.x.scale_columns == p.w.scale_columns);
   CHECK(!packed || (k % kPackedColumns == 0 && p.w.scale_rows == 1));
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
   CHECK(p.bias.empty() || p.bias.size() == n);
@@ -121,7 +144,7 @@ void MatMul(const MatMulParams& p, const Cores& cores) {
                               .out = p.out.row<float>(token) + row,
                               .out_stride = p.out.row_stride};
       if (eight_bit) {
-        MatMulEightBit(p, block, token, row, cores.kernels);
+        MatMulEightBit(p, block, {token, row}, cores.kernels);
       } else if (packed) {
         MatMulPacked(p, block, row, cores.kernels);
       } else {

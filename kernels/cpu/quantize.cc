@@ -1,5 +1,5 @@
-// Quantize: 8-bit elements and a scale for each row. Rows are independent and split over the
-// threads.
+// Quantize: 8-bit elements and a scale for each row, or for each run of a row. Rows are independent
+// and split over the threads.
 #include <algorithm>
 #include <cmath>
 
@@ -8,15 +8,25 @@
 
 namespace quire::cpu {
 
-// A NaN decides no scale, and stays NaN.
-void StoreEightBit(const float* row, const TensorView& out, int64_t t) {
-  const int64_t width = out.dim[1];
+namespace {
+
+// Writes a run of elements and returns their scale. A NaN decides no scale, and stays NaN.
+float StoreRun(const float* from, int64_t count, E4M3* to) {
   float largest = 0;
-  for (int64_t i = 0; i < width; ++i) largest = std::fmax(largest, std::abs(row[i]));
+  for (int64_t i = 0; i < count; ++i) largest = std::fmax(largest, std::abs(from[i]));
   const RowScale scale = RowScaleFor(largest);
-  E4M3* to = out.row<E4M3>(t);
-  for (int64_t i = 0; i < width; ++i) to[i] = FromFloat<E4M3>(row[i] * scale.inverse);
-  out.scales[t] = scale.scale;
+  for (int64_t i = 0; i < count; ++i) to[i] = FromFloat<E4M3>(from[i] * scale.inverse);
+  return scale.scale;
+}
+
+}  // namespace
+
+void StoreEightBit(const float* row, const TensorView& out, int64_t t) {
+  const int64_t width = out.dim[1], run = out.scale_columns > 0 ? out.scale_columns : width;
+  for (int64_t c = 0; c < width; c += run) {
+    const int64_t count = std::min(run, width - c);
+    out.scales[out.ScaleIndex(t, c)] = StoreRun(row + c, count, out.row<E4M3>(t) + c);
+  }
 }
 
 void Quantize(const QuantizeParams& p, const Cores& cores) {

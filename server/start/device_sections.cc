@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/checkpoint/config_quantization.h"
 
 namespace quire {
 namespace {
@@ -86,7 +87,7 @@ CheckSection DescribeDevice(const CheckedModel& model) {
   section.Add("ranks", absl::StrCat(setup.memory.ranks));
   const bool narrow = !setup.model.quantization.empty();
   section.Add("weights as", absl::StrCat(setup.config.dtype, narrow ? ", matrices as " : "",
-                                         narrow ? setup.config.quantization : ""));
+                                         narrow ? EncodingText(setup.model.quantization) : ""));
   section.Add("KV as", setup.config.kv_cache_dtype);
   section.Add("context", ContextText(setup));
   section.Add("memory", MemoryText(setup.memory));

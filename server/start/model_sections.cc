@@ -128,8 +128,9 @@ void AddConfig(const ModelConfig& model, CheckSection& section) {
   section.Add("rotation", RotationText(model));
   section.Add("windows", WindowText(model));
   section.Add("dtype", absl::StrCat(Name(model.stored_dtype), " says config.json",
-                                    model.quantization.empty() ? "" : ", matrices as ",
-                                    model.quantization.empty() ? "" : QuantizationName(model)));
+                                    model.quantization.empty()
+                                        ? ""
+                                        : ", matrices in " + EncodingText(model.quantization)));
   section.Add("ranks",
               absl::StrCat("divides among ", absl::StrJoin(model.TensorParallelSizes(), ", ")));
 }

@@ -4,20 +4,28 @@
 // Covers kernels/cuda/rows/quantize.cu
 #include <algorithm>
 
+#include "kernels/ceil_div.h"
+#include "kernels/row_scale.h"
 #include "tests/gpu/op_test.h"
 
 namespace quire::gpu {
 namespace {
 
-// An 8-bit result on the device.
+// An 8-bit result on the device, whose rows have a scale, or one for each run of `run` columns.
 class EightBitOut {
  public:
-  EightBitOut(int64_t rows, int64_t width)
-      : rows_(rows), width_(width), elements_(DType::kE4M3, rows, width, 16), scales_(rows) {}
+  EightBitOut(int64_t rows, int64_t width, int32_t run = 0)
+      : rows_(rows),
+        width_(width),
+        run_(run),
+        elements_(DType::kE4M3, rows, width, 16),
+        scales_(run == 0 ? rows : CeilDiv<int64_t>(width, run) * (rows + kGap)) {}
 
   TensorView view() const {
     TensorView v = elements_.view();
     v.scales = scales_.data();
+    v.scale_columns = run_;
+    v.scale_stride = run_ == 0 ? 0 : rows_ + kGap;
     return v;
   }
   void Poison() {
@@ -34,14 +42,16 @@ class EightBitOut {
   void Check(const std::vector<double>& exact, double relative) const {
     const Array elements = elements_.Get();
     const std::vector<float> scales = scales_.Get();
-    for (int64_t t = 0; t < rows_; ++t) {
+    const int64_t run = run_ == 0 ? width_ : run_;
+    for (int64_t at = 0; at < rows_ * width_; at += std::min(run, width_ - at % width_)) {
+      const int64_t t = at / width_, begin = at % width_, end = std::min(begin + run, width_);
       double largest = 0;
-      for (int64_t i = 0; i < width_; ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         largest = std::max(largest, std::abs(exact[t * width_ + i]));
       }
-      const double scale = scales[static_cast<size_t>(t)];
+      const double scale = scales[static_cast<size_t>(view().ScaleIndex(t, begin))];
       ASSERT_NEAR(scale, std::max(largest, 0x1p-100) / 448, (relative + 1e-6) * scale) << t;
-      for (int64_t i = 0; i < width_; ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         const double x = exact[t * width_ + i];
         const double bound = (0x1p-4 + relative) * std::abs(x) + scale * (0x1p-10 + relative);
         ASSERT_LE(std::abs(elements[t * width_ + i] * scale - x), bound) << t << " " << i;
@@ -50,7 +60,10 @@ class EightBitOut {
   }
 
  private:
+  static constexpr int64_t kGap = 3;  // scales between two runs' that stay unwritten
+
   const int64_t rows_, width_;
+  const int32_t run_;
   DeviceTensor elements_;
   DeviceArray<float> scales_;
 };
@@ -71,9 +84,11 @@ TEST(EightBitRowsGpuTest, QuantizeMatchesDoubleArithmetic) {
         Array x = Array::Normal(random, dtype, {rows, width}, 3.0);
         for (int64_t i = 0; i < width && rows > 1; ++i) x.Set(width + i, 0.0f);
         const DeviceTensor device(dtype, rows, width, x, 8);
-        EightBitOut out(rows, width);
-        cuda::Quantize({.x = device.view(), .out = out.view()}, TestDevice());
-        out.Check(Doubles(x), 0);
+        for (int32_t run : {0, kScaleRun}) {
+          EightBitOut out(rows, width, run);
+          cuda::Quantize({.x = device.view(), .out = out.view()}, TestDevice());
+          out.Check(Doubles(x), 0);
+        }
       }
     }
   }
@@ -94,18 +109,21 @@ TEST(EightBitRowsGpuTest, ActivationsMatchDoubleArithmetic) {
         gelu.push_back(g / (1 + std::exp(-2 * u)) * up);
       }
     }
-    EightBitOut out(kRows, width);
-    cuda::SiluMul({.gate_up = device.view(), .out = out.view()}, TestDevice());
-    out.Check(silu, 1e-5);
-    out.Poison();
-    cuda::Gelu({.x = device.view(), .gated = true, .out = out.view()}, TestDevice());
-    out.Check(gelu, 1e-4);
+    for (int32_t run : {0, kScaleRun}) {
+      EightBitOut out(kRows, width, run);
+      cuda::SiluMul({.gate_up = device.view(), .out = out.view()}, TestDevice());
+      out.Check(silu, 1e-5);
+      out.Poison();
+      cuda::Gelu({.x = device.view(), .gated = true, .out = out.view()}, TestDevice());
+      out.Check(gelu, 1e-4);
+    }
   }
 }
 
 TEST(EightBitRowsGpuTest, RmsNormMatchesDoubleArithmeticAndKeepsTheResidual) {
-  for (int64_t width : {16, 272, 4096, 8192, 8208, 16384}) {
+  for (int64_t width : {16, 272, 4096, 8192, 8208, 16320, 16384}) {
     constexpr int64_t kRows = 11;
+    const int32_t run = width % 272 == 0 ? kScaleRun : 0;
     Random random(static_cast<uint64_t>(width));
     Array x = Array::Normal(random, DType::kBF16, {kRows, width});
     Array before = Array::Normal(random, DType::kBF16, {kRows, width});
@@ -113,7 +131,7 @@ TEST(EightBitRowsGpuTest, RmsNormMatchesDoubleArithmeticAndKeepsTheResidual) {
     const DeviceTensor device_x(DType::kBF16, kRows, width, x);
     DeviceTensor residual(DType::kBF16, kRows, width, before);
     const DeviceTensor device_weight(DType::kF32, 1, width, weight);
-    EightBitOut out(kRows, width);
+    EightBitOut out(kRows, width, run);
     cuda::RmsNorm({.x = device_x.view(),
                    .residual = residual.view(),
                    .weight = TensorView(device_weight.view().data, DType::kF32, {width}),
@@ -136,12 +154,17 @@ TEST(EightBitRowsGpuTest, RmsNormMatchesDoubleArithmeticAndKeepsTheResidual) {
   }
 }
 
-TEST(EightBitRowsGpuTest, BitsDoNotDependOnTheBatch) {
+// A scale for each row, or for each run.
+class EightBitRunsGpuTest : public ::testing::TestWithParam<int32_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Runs, EightBitRunsGpuTest, ::testing::Values(0, kScaleRun));
+
+TEST_P(EightBitRunsGpuTest, BitsDoNotDependOnTheBatch) {
   constexpr int64_t kRows = 40, kWidth = 14336;
   Random random(3);
   Array x = Array::Normal(random, DType::kBF16, {kRows, 2 * kWidth}, 3.0);
   const DeviceTensor device(DType::kBF16, kRows, 2 * kWidth, x);
-  EightBitOut out(kRows, kWidth), alone(kRows, kWidth);
+  EightBitOut out(kRows, kWidth, GetParam()), alone(kRows, kWidth, GetParam());
   ExpectSameBits(
       [&](const cuda::Device& on) {
         out.Poison();

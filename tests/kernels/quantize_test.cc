@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "kernels/ceil_div.h"
 #include "kernels/row_scale.h"
 #include "tests/kernels/cases.h"
 
@@ -113,6 +114,42 @@ TEST(QuantizeTest, ScalesEachRowByItsLargestElement) {
       backend.Quantize({.x = x.view(), .out = out.view()});
       ExpectQuantized(x, out, 5, width);
       for (int64_t i = 0; i < width; ++i) EXPECT_EQ(out.elements[width + i], 0.0);
+    });
+  }
+}
+
+// A run with a scale of its own is what it would be as a row.
+TEST(QuantizeTest, RunsOfARowAreRowsOfTheirOwn) {
+  constexpr int64_t kRows = 5, kStride = 9;
+  for (int64_t width : {1, 127, 128, 129, 256, 400}) {
+    const int64_t runs = CeilDiv<int64_t>(width, kScaleRun);
+    Random random(width);
+    Array x = Array::Normal(random, DType::kF32, {kRows, width}, 3.0);
+    for (int64_t i = 0; i < std::min<int64_t>(width, kScaleRun); ++i) x.Set(width + i, 0.0f);
+    OnEveryMachine([&](Backend& backend, const Machine& machine) {
+      SCOPED_TRACE(machine.name());
+      Array elements(DType::kE4M3, {kRows, width}), scales(DType::kF32, {runs, kStride});
+      TensorView out = elements.view();
+      out.scales = scales.floats();
+      out.scale_columns = kScaleRun;
+      out.scale_stride = kStride;
+      backend.Quantize({.x = x.view(), .out = out});
+      for (int64_t run = 0; run < runs; ++run) {
+        const int64_t begin = run * kScaleRun, count = std::min<int64_t>(kScaleRun, width - begin);
+        Array part(DType::kF32, {kRows, count});
+        for (int64_t i = 0; i < part.size(); ++i) {
+          part.Set(i, static_cast<float>(x[i / count * width + begin + i % count]));
+        }
+        EightBit row(kRows, count);
+        backend.Quantize({.x = part.view(), .out = row.view()});
+        for (int64_t i = 0; i < part.size(); ++i) {
+          ASSERT_EQ(elements[i / count * width + begin + i % count], row.elements[i]);
+        }
+        for (int64_t t = 0; t < kRows; ++t) ASSERT_EQ(scales[run * kStride + t], row.scales[t]);
+      }
+      for (int64_t run = 0; run < runs; ++run) {
+        for (int64_t t = kRows; t < kStride; ++t) ASSERT_EQ(scales[run * kStride + t], 0.0);
+      }
     });
   }
 }

@@ -24,9 +24,15 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kServed[] =
-    "\"compressed-tensors\", \"fp8\" and \"modelopt\" with 8-bit floats and one scale for each row "
-    "or matrix, \"compressed-tensors\", \"awq\" and \"gptq\" with integers and wide inputs, or "
-    "weights in float32, bfloat16 or float16";
+    "\"compressed-tensors\", \"fp8\" and \"modelopt\" with 8-bit floats and one scale for each "
+    "row, "
+    "matrix or block of 128 x 128, \"compressed-tensors\", \"awq\" and \"gptq\" with integers and "
+    "wide inputs, or weights in float32, bfloat16 or float16";
+// The elements of a matrix that share a scale.
+const Json& kBlock() {
+  static const Json block = Json::array({kScaleRun, kScaleRun});
+  return block;
+}
 
 // Refuses a key that is neither absent, null nor `wanted`.
 void Allow(ConfigReader& in, const char* key, const Json& wanted) {
@@ -51,29 +57,45 @@ void RefuseUnreadKeys(ConfigReader& in) {
 }
 
 // Weights, or the inputs of their products, or keys and values: symmetric 8-bit floats.
-void ReadFloat8(ConfigReader& in) {
+// Those have no groups or blocks, but for the key `read`.
+void ReadFloat8(ConfigReader& in, const char* read = nullptr) {
   Demand(in, "num_bits", 8);
   Demand(in, "type", "float");
   Allow(in, "symmetric", true);
-  for (const char* key : {"group_size", "block_structure", "actorder"}) AllowEmpty(in, key);
+  for (const char* key : {"group_size", "block_structure", "actorder"}) {
+    if (read == nullptr || std::string_view(key) != read) AllowEmpty(in, key);
+  }
   PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
 }
 
-void ReadWeights(ConfigReader& in) {
-  ReadFloat8(in);
-  Allow(in, "dynamic", false);
-  if (in.Has("strategy") && in.At("strategy") != "channel" && in.At("strategy") != "tensor") {
-    in.Refuse("strategy", "\"channel\", \"tensor\"");
+Encoding ReadWeights(ConfigReader& in) {
+  const bool blocks = in.At("strategy") == "block";
+  if (blocks) {
+    Demand(in, "block_structure", kBlock());
+  } else if (in.Has("strategy") && in.At("strategy") != "channel" &&
+             in.At("strategy") != "tensor") {
+    in.Refuse("strategy", "\"channel\", \"tensor\", \"block\"");
   }
+  Allow(in, "dynamic", false);
+  ReadFloat8(in, blocks ? "block_structure" : nullptr);
   RefuseUnreadKeys(in);
+  return blocks ? Encoding::kFp8Blocks : Encoding::kFp8Rows;
 }
 
-// Each token has a scale of its own here, whatever the file says of theirs.
-void ReadActivations(ConfigReader& in) {
-  ReadFloat8(in);
-  PassOver(in, {"dynamic"});
-  if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
-    in.Refuse("strategy", "\"token\", \"tensor\"");
+// Each token has a scale of its own here, whatever the file says of theirs; with blocks of weights,
+// as they have it too, each run of a token.
+void ReadActivations(ConfigReader& in, Encoding weights) {
+  if (weights == Encoding::kFp8Blocks) {
+    Demand(in, "strategy", "group");
+    Demand(in, "group_size", kScaleRun);
+    Demand(in, "dynamic", true);
+    ReadFloat8(in, "group_size");
+  } else {
+    if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
+      in.Refuse("strategy", "\"token\", \"tensor\"");
+    }
+    PassOver(in, {"dynamic"});
+    ReadFloat8(in);
   }
   RefuseUnreadKeys(in);
 }
@@ -120,39 +142,44 @@ void ReadIntegers(ConfigReader& in, IntegerFormat& out) {
   RefuseUnreadKeys(in);
 }
 
+// A description's statement of the matrices.
+struct Description {
+  ModuleList wide;  // modules that are not narrow
+  std::optional<IntegerFormat> integers;
+  Encoding encoding = Encoding::kFp8Rows;
+  std::string scale_suffix = ".weight_scale";
+};
+
 class QuantizationReader {
  public:
   explicit QuantizationReader(ConfigReader& in) : in_(in) {}
 
-  // Reads the object of config.json; returns the modules that are not 8-bit.
-  ModuleList Read() {
+  // Reads the object of config.json.
+  Description Read() {
     const std::string method = in_.String("quant_method", "");
-    ModuleList wide;
     if (method == "compressed-tensors") {
-      wide = CompressedTensors();
+      read_.wide = CompressedTensors();
     } else if (method == "fp8") {
-      wide = PerTensor();
+      read_.wide = Fp8();
     } else if (method == "modelopt") {
-      wide = ModelOpt("ignore", "kv_cache_scheme");
+      read_.wide = ModelOpt("ignore", "kv_cache_scheme");
     } else if (method == "awq") {
-      wide = Awq();
+      read_.wide = Awq();
     } else if (method == "gptq") {
-      wide = Gptq();
+      read_.wide = Gptq();
     } else {
       if (in_.num_faults() == 0) in_.Refuse("quant_method", kServed);
-      return wide;
+      return std::move(read_);
     }
     RefuseUnreadKeys(in_);
-    return wide;
+    return std::move(read_);
   }
   // Reads the object of hf_quant_config.json.
-  ModuleList ReadFile() {
-    ModuleList wide = ModelOpt("exclude_modules", "kv_cache_quant_algo");
+  Description ReadFile() {
+    read_.wide = ModelOpt("exclude_modules", "kv_cache_quant_algo");
     RefuseUnreadKeys(in_);
-    return wide;
+    return std::move(read_);
   }
-  // After a reading: the matrices are these integers, or without any 8-bit floats.
-  const std::optional<IntegerFormat>& integers() const { return integers_; }
 
  private:
   ModuleList CompressedTensors() {
@@ -173,13 +200,20 @@ class QuantizationReader {
     return Modules({"ignore"});
   }
 
-  ModuleList PerTensor() {
-    AllowEmpty(in_, "weight_block_size");
-    Allow(in_, "fmt", "e4m3");
+  ModuleList Fp8() {
+    const bool blocks = in_.Has("weight_block_size");
     const std::string scheme = in_.String("activation_scheme", "dynamic");
-    if (scheme != "dynamic" && scheme != "static") {
+    if (blocks) {
+      Allow(in_, "weight_block_size", kBlock());
+      Allow(in_, "activation_scheme", "dynamic");
+      // Of activations: powers of two, which their own scales here need not be.
+      Allow(in_, "scale_fmt", "ue8m0");
+      read_.encoding = Encoding::kFp8Blocks;
+      read_.scale_suffix = ".weight_scale_inv";
+    } else if (scheme != "dynamic" && scheme != "static") {
       in_.Refuse("activation_scheme", "\"dynamic\", \"static\"");
     }
+    Allow(in_, "fmt", "e4m3");
     KeyValues("kv_cache_scheme");
     return Modules({"ignored_layers", "modules_to_not_convert"});
   }
@@ -197,10 +231,10 @@ class QuantizationReader {
   }
 
   ModuleList Awq() {
-    integers_ = {.packing = IntegerFormat::Packing::kAwq, .has_zeros = true};
+    read_.integers = {.packing = IntegerFormat::Packing::kAwq, .has_zeros = true};
     // Older releases of the writer name keys otherwise.
     Demand(in_, in_.Has("w_bit") ? "w_bit" : "bits", 4);
-    integers_->group = ReadGroup(in_, in_.Has("q_group_size") ? "q_group_size" : "group_size");
+    read_.integers->group = ReadGroup(in_, in_.Has("q_group_size") ? "q_group_size" : "group_size");
     Demand(in_, "zero_point", true);
     if (in_.At("version") != "GEMM") Demand(in_, "version", "gemm");
     Allow(in_, "backend", "autoawq");
@@ -209,15 +243,15 @@ class QuantizationReader {
   }
 
   ModuleList Gptq() {
-    integers_ = {.packing = IntegerFormat::Packing::kGptq, .has_zeros = true};
-    integers_->bits = ReadBits(in_, "bits");
-    integers_->group = ReadGroup(in_, "group_size");
-    integers_->any_order = in_.Bool("desc_act", false);
+    read_.integers = {.packing = IntegerFormat::Packing::kGptq, .has_zeros = true};
+    read_.integers->bits = ReadBits(in_, "bits");
+    read_.integers->group = ReadGroup(in_, "group_size");
+    read_.integers->any_order = in_.Bool("desc_act", false);
     const std::string format = in_.String("checkpoint_format", "gptq");
     if (format != "gptq" && format != "gptq_v2") {
       in_.Refuse("checkpoint_format", "\"gptq\", \"gptq_v2\"");
     }
-    integers_->zeros_less_one = format == "gptq";
+    read_.integers->zeros_less_one = format == "gptq";
     Allow(in_, "is_marlin_format", false);
     Allow(in_, "lm_head", false);
     Allow(in_, "pack_dtype", "int32");
@@ -264,18 +298,21 @@ class QuantizationReader {
     Demand(group, "targets", Json::array({"Linear"}));
     Allow(group, "format", in_.At("format"));
     if (HoldsIntegers(group)) {
-      integers_.emplace();
+      read_.integers.emplace();
       if (in_.At("format") != "pack-quantized") {
-        integers_->packing = IntegerFormat::Packing::kPlain;
+        read_.integers->packing = IntegerFormat::Packing::kPlain;
       }
       Inner(group, "weights", [this](ConfigReader& in) {
-        ReadIntegers(in, *integers_);
-        if (integers_->packing == IntegerFormat::Packing::kPlain) Demand(in, "num_bits", 8);
+        ReadIntegers(in, *read_.integers);
+        if (read_.integers->packing == IntegerFormat::Packing::kPlain) Demand(in, "num_bits", 8);
       });
       AllowEmpty(group, "input_activations");
     } else {
-      Inner(group, "weights", ReadWeights);
-      if (group.Has("input_activations")) Inner(group, "input_activations", ReadActivations);
+      Inner(group, "weights", [this](ConfigReader& in) { read_.encoding = ReadWeights(in); });
+      if (group.Has("input_activations")) {
+        Inner(group, "input_activations",
+              [this](ConfigReader& in) { ReadActivations(in, read_.encoding); });
+      }
     }
     AllowEmpty(group, "output_activations");
     RefuseUnreadKeys(group);
@@ -349,7 +386,7 @@ class QuantizationReader {
   }
 
   ConfigReader& in_;
-  std::optional<IntegerFormat> integers_;
+  Description read_;
 };
 
 // Modules that are 8-bit together or not at all: one matrix of the decoder makes their outputs, or
@@ -399,17 +436,17 @@ absl::StatusOr<std::set<std::string, std::less<>>> WideModules(const ModuleList&
   return wide;
 }
 
-// Takes over what `reader` has read.
-void Take(ConfigReader& in, const QuantizationReader& reader, const ModuleList& exceptions,
-          const Family* family, ModelConfig& out) {
+void Take(ConfigReader& in, const Description& read, const Family* family, ModelConfig& out) {
   if (in.num_faults() > 0 || family == nullptr) return;
-  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(exceptions, *family, out);
+  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(read.wide, *family, out);
   if (!wide.ok()) {
     in.Fail(std::string(wide.status().message()));
     return;
   }
   out.quantization = {.source = Quantization::Source::kStored,
-                      .integers = reader.integers(),
+                      .encoding = read.encoding,
+                      .scale_suffix = read.scale_suffix,
+                      .integers = read.integers,
                       .wide = *std::move(wide)};
   const absl::Status shapes = CheckIntegerShapes(out, 1);
   if (!shapes.ok()) in.Fail(std::string(shapes.message()));
@@ -422,9 +459,7 @@ void ReadQuantization(ConfigReader& in, const Family* family, ModelConfig& out) 
     if (!in.Has(key)) continue;
     ConfigReader inner(in.At(key), absl::StrCat(in.where(), ": \"", key, "\""));
     if (inner.num_faults() == 0) {
-      QuantizationReader reader(inner);
-      const ModuleList wide = reader.Read();
-      Take(inner, reader, wide, family, out);
+      Take(inner, QuantizationReader(inner).Read(), family, out);
     }
     in.Adopt(inner.status());
   }
@@ -437,9 +472,7 @@ absl::Status ReadQuantizationFile(const std::string& path, const Family& family,
   ConfigReader file(*json, path);
   ConfigReader in(file.At("quantization"), absl::StrCat(path, ": \"quantization\""));
   if (in.num_faults() == 0 && in.Has("quant_algo")) {
-    QuantizationReader reader(in);
-    const ModuleList wide = reader.ReadFile();
-    Take(in, reader, wide, &family, out);
+    Take(in, QuantizationReader(in).ReadFile(), &family, out);
   }
   return in.status();
 }
@@ -467,6 +500,20 @@ std::string QuantizationName(const ModelConfig& model) {
   if (model.quantization.empty()) return "none";
   if (!model.quantization.integers.has_value()) return "fp8";
   return absl::StrCat("int", model.quantization.integers->bits);
+}
+
+std::string EncodingText(const Quantization& quantization) {
+  if (quantization.empty()) return "none";
+  if (quantization.integers.has_value()) {
+    const IntegerFormat& format = *quantization.integers;
+    return absl::StrCat("int", format.bits, ", a scale for each ",
+                        format.group == 0 ? "row" : absl::StrCat(format.group, " columns"));
+  }
+  switch (quantization.encoding) {
+    case Encoding::kFp8Rows: return "fp8, a scale for each row";
+    case Encoding::kFp8Blocks: return "fp8, a scale for each 128 x 128 block";
+  }
+  return "?";
 }
 
 absl::Status CheckIntegerShapes(const ModelConfig& model, int32_t ranks) {

@@ -11,8 +11,15 @@
 #include <string_view>
 
 #include "kernels/dtype.h"
+#include "kernels/row_scale.h"
 
 namespace quire {
+
+// The elements of matrices of 8-bit floats and of their products' inputs, and what shares a scale.
+enum class Encoding {
+  kFp8Rows,    // e4m3; a row of a matrix, and a token
+  kFp8Blocks,  // e4m3; kScaleRun x kScaleRun of a matrix, and kScaleRun columns of a token
+};
 
 // Matrices of integers whose products have wide inputs: value = scale * (element - zero), with a
 // scale and a zero for each group of columns of a row (kernels/packed_row.h).
@@ -37,7 +44,9 @@ struct Quantization {
     kWhileLoading,  // matrices are stored wide and become 8-bit as they are read
   };
   Source source = Source::kNone;
-  // kStored: a matrix NAME.weight has its scales in NAME + this, one for each row or one in all.
+  Encoding encoding = Encoding::kFp8Rows;
+  // kStored: a matrix NAME.weight has its scales in NAME + this: one for each row, one in all, or
+  // one for each block.
   std::string scale_suffix = ".weight_scale";
   // kStored: the elements are integers; else 8-bit floats.
   std::optional<IntegerFormat> integers;
@@ -45,6 +54,8 @@ struct Quantization {
   std::set<std::string, std::less<>> wide;
 
   bool empty() const { return source == Source::kNone; }
+  // Columns of 8-bit floats that share a scale; 0: all of them.
+  int32_t scale_columns() const { return encoding == Encoding::kFp8Blocks ? kScaleRun : 0; }
   // Matrices are 8-bit floats, and so are the inputs of their products.
   bool eight_bit() const { return !empty() && !integers.has_value(); }
   bool IsEightBit(std::string_view module) const { return eight_bit() && !wide.contains(module); }

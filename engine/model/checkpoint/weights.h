@@ -29,7 +29,7 @@ struct WeightPart {
   std::vector<int32_t> order;
   int64_t zero_rows = 0;  // behind the part
   // Of a part that is stored 8-bit: the tensor with its scales, one for each stored row or one in
-  // all. Without a name, these scales are the part.
+  // all, or as WeightSpec::block_scales says. Without a name, these scales are the part.
   std::string scales;
 };
 
@@ -63,6 +63,8 @@ struct WeightSpec {
   int64_t rows = 0;
   int64_t columns = 0;  // 0: a vector of `rows`
   std::vector<WeightPart> parts;
+  // Of an 8-bit tensor: a stored scale is that of kScaleRun x kScaleRun elements.
+  bool block_scales = false;
   float dummy = 0;   // value of a vector's elements in MakeDummy; in Load, of one without parts
   float offset = 0;  // added to a vector's elements in Load; then dtype is float32
   std::shared_ptr<const WeightSource> source;  // instead of parts; may be null in MakeDummy

@@ -67,7 +67,7 @@ struct RowArgs {
   int64_t second_stride;
   __nv_fp8_e4m3* out;
   int64_t out_stride;
-  float* scales;
+  RowScales scales;
   int32_t width;
 };
 
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kMaxNormThreads) EachRowKernel(RowArgs<T> a, c
       }
     }
   }
-  StoreEightBit(x, a.width, a.out + row * a.out_stride, a.scales + row);
+  StoreEightBit(x, a.width, a.out + row * a.out_stride, a.scales, row);
 }
 
 template <typename Fn>
@@ -111,7 +111,7 @@ void EachRow(const TensorView& first, const TensorView& second, const TensorView
                           .second_stride = second.row_stride,
                           .out = out.ptr<__nv_fp8_e4m3>(),
                           .out_stride = out.row_stride,
-                          .scales = out.scales,
+                          .scales = ScalesOf(out),
                           .width = static_cast<int32_t>(out.dim[1])};
     const int64_t eights = out.dim[1] / 8;
     const auto launch = [&](auto kernel, int64_t of_thread) {

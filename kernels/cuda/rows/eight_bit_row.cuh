@@ -1,5 +1,5 @@
-// StoreEightBit: a row of floats in the registers of a block becomes 8-bit elements and a scale
-// (kernels/row_scale.h).
+// StoreEightBit: a row of floats in the registers of a block becomes 8-bit elements with a scale,
+// or with one for each run of kScaleRun columns (kernels/row_scale.h).
 #pragma once
 
 #include <cuda_fp8.h>
@@ -8,8 +8,21 @@
 
 #include "kernels/cuda/rows/block_row.cuh"
 #include "kernels/row_scale.h"
+#include "kernels/tensor.h"
 
 namespace quire::cuda {
+
+// The scales of an 8-bit result, as its view has them.
+struct RowScales {
+  float* first;    // of row 0; null: the result is not 8-bit
+  int64_t stride;  // from a run of columns to the next
+  bool of_runs;    // false: a row has one scale
+};
+
+inline RowScales ScalesOf(const TensorView& out) {
+  CHECK(out.scale_rows == 1 && (out.scale_columns == 0 || out.scale_columns == kScaleRun));
+  return {out.scales, out.scale_stride, out.scale_columns != 0};
+}
 
 // The largest of the block's threads' values, in each; NaN counts as none. A barrier must stand
 // between two calls.
@@ -38,23 +51,49 @@ __device__ __forceinline__ uint2 PackEightBit(const Eight& x, float inverse) {
   return {words[0], words[1]};
 }
 
-// Stores a row of `width` elements and its scale. This thread's i-th eight lies at RowOffset(i);
-// elements past the row are zeros. All threads of the block must call it.
-template <int kEights>
-__device__ __forceinline__ void StoreEightBit(const Eight (&x)[kEights], int width,
-                                              __nv_fp8_e4m3* out, float* scale) {
+__device__ __forceinline__ float LargestOf(const Eight& x) {
   float largest = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kEights; ++i) {
+  for (int j = 0; j < 8; ++j) largest = fmaxf(largest, fabsf(x.at[j]));
+  return largest;
+}
+
+// Lanes that hold a run: RowOffset gives neighbouring lanes neighbouring eights, and whole warps
+// begin at multiples of a run.
+inline constexpr int kRunLanes = kScaleRun / 8;
+static_assert(32 % kRunLanes == 0);
+
+// The largest value of this lane's run, in each of its lanes.
+__device__ __forceinline__ float RunMax(float x) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) largest = fmaxf(largest, fabsf(x[i].at[j]));
+  for (int distance = kRunLanes / 2; distance > 0; distance /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
   }
-  const RowScale row = RowScaleFor(BlockMax(largest));
-  if (threadIdx.x == 0) *scale = row.scale;
+  return x;
+}
+
+// Stores row `row` of a result, of `width` elements from `out` on, and its scales. This thread's
+// i-th eight lies at RowOffset(i); elements past the row are zeros. All threads of the block must
+// call it.
+template <int kEights>
+__device__ __forceinline__ void StoreEightBit(const Eight (&x)[kEights], int width,
+                                              __nv_fp8_e4m3* out, const RowScales& scales,
+                                              int64_t row) {
+  float largest[kEights], of_row = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kEights; ++i) {
+    largest[i] = LargestOf(x[i]);
+    of_row = fmaxf(of_row, largest[i]);
+  }
+  if (!scales.of_runs) of_row = BlockMax(of_row);
 #pragma unroll
   for (int i = 0; i < kEights; ++i) {
     const int at = RowOffset(i);
-    if (at < width) *reinterpret_cast<uint2*>(out + at) = PackEightBit(x[i], row.inverse);
+    const RowScale scale = RowScaleFor(scales.of_runs ? RunMax(largest[i]) : of_row);
+    if (at >= width) continue;
+    *reinterpret_cast<uint2*>(out + at) = PackEightBit(x[i], scale.inverse);
+    if (at % (scales.of_runs ? kScaleRun : width) != 0) continue;
+    scales.first[(scales.of_runs ? at / kScaleRun * scales.stride : 0) + row] = scale.scale;
   }
 }
 

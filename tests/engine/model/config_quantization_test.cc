@@ -121,6 +121,80 @@ TEST(ConfigQuantizationTest, CompressedTensors) {
   EXPECT_TRUE(Load(other, "compression_config").ok());
 }
 
+// As DeepSeek-V3 and Qwen3-FP8 have it.
+json QwenFp8() {
+  return {{"quant_method", "fp8"},
+          {"activation_scheme", "dynamic"},
+          {"fmt", "e4m3"},
+          {"weight_block_size", {128, 128}}};
+}
+
+// As llm-compressor writes FP8_BLOCK.
+json CompressedBlocks() {
+  json object = CompressedTensors();
+  json& group = object["config_groups"]["group_0"];
+  group["weights"]["strategy"] = "block";
+  group["weights"]["block_structure"] = {128, 128};
+  group["input_activations"]["strategy"] = "group";
+  group["input_activations"]["group_size"] = 128;
+  return object;
+}
+
+TEST(ConfigQuantizationTest, Blocks) {
+  const Quantization qwen = Good(QwenFp8());
+  EXPECT_EQ(qwen.encoding, Encoding::kFp8Blocks);
+  EXPECT_EQ(qwen.scale_suffix, ".weight_scale_inv");
+  const Quantization compressed = Good(CompressedBlocks());
+  EXPECT_EQ(compressed.encoding, Encoding::kFp8Blocks);
+  EXPECT_EQ(compressed.scale_suffix, ".weight_scale");
+  EXPECT_EQ(Good(CompressedTensors()).encoding, Encoding::kFp8Rows);
+  EXPECT_EQ(Good(AutoFp8()).encoding, Encoding::kFp8Rows);
+  json named = QwenFp8();
+  named["modules_to_not_convert"] = {"lm_head", "model.layers.0.input_layernorm",
+                                     "model.layers.1.mlp.down_proj"};
+  named["ignored_layers"] = {"model.layers.0.self_attn.o_proj"};
+  named["scale_fmt"] = "ue8m0";
+  EXPECT_THAT(Good(named).wide,
+              ElementsAre("model.layers.0.self_attn.o_proj", "model.layers.1.mlp.down_proj"));
+  const struct {
+    const char* pointer;
+    json value;
+    const char* message;
+  } kCases[] = {
+      {"/config_groups/group_0/weights/block_structure",
+       {64, 64},
+       "\"block_structure\" is [64,64]"},
+      {"/config_groups/group_0/weights/group_size", 128, "\"group_size\" is 128"},
+      {"/config_groups/group_0/input_activations/strategy", "token", "\"strategy\" is \"token\""},
+      {"/config_groups/group_0/input_activations/group_size", 64, "\"group_size\" is 64"},
+      {"/config_groups/group_0/input_activations/dynamic", false, "\"dynamic\" is false"},
+  };
+  for (const auto& [pointer, value, message] : kCases) {
+    EXPECT_THAT(Refusal(CompressedBlocks(), pointer, value), HasSubstr(message)) << pointer;
+  }
+  EXPECT_THAT(Refusal(QwenFp8(), "/scale_fmt", "float"), HasSubstr("\"scale_fmt\" is \"float\""));
+}
+
+// Columns that share a scale stay on one rank.
+TEST(ConfigQuantizationTest, RanksCutBetweenBlocks) {
+  json config = Config();
+  config["quantization_config"] = QwenFp8();
+  config["hidden_size"] = 256;
+  config["intermediate_size"] = 512;
+  absl::StatusOr<ModelConfig> model = LoadJson(config);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->TensorParallelSizes(), ElementsAre(1, 2));
+  EXPECT_TRUE(model->CheckTensorParallel(2).ok());
+  EXPECT_THAT(std::string(model->CheckTensorParallel(4).message()),
+              AllOf(HasSubstr("--tensor-parallel-size 4: a rank's share"),
+                    HasSubstr("head_dim 64 and of intermediate_size 512"),
+                    HasSubstr("128 columns that share a scale; this model takes 1, 2")));
+  config["intermediate_size"] = 384;
+  EXPECT_THAT(LoadJson(config)->TensorParallelSizes(), ElementsAre(1));
+  config.erase("quantization_config");
+  EXPECT_THAT(LoadJson(config)->TensorParallelSizes(), ElementsAre(1, 2, 4));
+}
+
 TEST(ConfigQuantizationTest, AutoFp8AndModelOpt) {
   EXPECT_THAT(Good(AutoFp8()).wide, IsEmpty());
   json dynamic = {{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}};
@@ -207,7 +281,9 @@ TEST(ConfigQuantizationTest, RefusesOtherMethodsByName) {
                 HasSubstr(std::string("\"format\" is \"") + format + "\"; supported: \"float-"));
   }
   EXPECT_THAT(Refusal(AutoFp8(), "/weight_block_size", {128, 128}),
-              HasSubstr("\"weight_block_size\" is [128,128]; supported: null"));
+              HasSubstr("\"activation_scheme\" is \"static\"; supported: \"dynamic\""));
+  EXPECT_THAT(Refusal(QwenFp8(), "/weight_block_size", {64, 128}),
+              HasSubstr("\"weight_block_size\" is [64,128]; supported: [128,128]"));
   EXPECT_THAT(Refusal(ModelOpt(), "/quant_algo", "NVFP4"),
               HasSubstr("\"quant_algo\" is \"NVFP4\""));
 }
@@ -220,7 +296,7 @@ TEST(ConfigQuantizationTest, RefusesWhatChangesResults) {
   } kCases[] = {
       {"/config_groups/group_0/weights/num_bits", 4, "\"num_bits\" is 4; supported: 8"},
       {"/config_groups/group_0/weights/type", "int", "\"type\" is \"int\"; supported: \"float\""},
-      {"/config_groups/group_0/weights/strategy", "block", "\"strategy\" is \"block\""},
+      {"/config_groups/group_0/weights/strategy", "block", "\"block_structure\" is null"},
       {"/config_groups/group_0/weights/strategy", "group", "\"strategy\" is \"group\""},
       {"/config_groups/group_0/weights/group_size", 128, "\"group_size\" is 128"},
       {"/config_groups/group_0/weights/block_structure", {128, 128}, "\"block_structure\""},

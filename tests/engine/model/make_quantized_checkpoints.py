@@ -10,7 +10,9 @@ The decoder below is written for this script: llama and qwen3 as transformers co
 names count. Of a product with an 8-bit matrix
     y[n] = sum_k e[k] * W[n, k] * s * S[n],  s = max |x| / 448,  e[k] = e4m3(x[k] / s),
 where W and S are stored, and every token has its own s. On several ranks the inputs of o_proj and
-down_proj are split, and each rank's share of a token has an s of its own. Where a case has scales
+down_proj are split, and each rank's share of a token has an s of its own. Where scales are those of
+blocks of 128 x 128, every run of 128 inputs of a token has its own s, and its own S by 128 outputs.
+Where a case has scales
 of attention's keys and values, these become e4m3(x / s) * s with the s of their head.
 
 Rounding to e4m3 is not continuous: where x[k] / s is close to a tie, float32 may round it the
@@ -28,6 +30,8 @@ import pathlib
 import numpy as np
 
 E4M3_MAX = 448.0
+BLOCK = 128
+SCALES = (".weight_scale", ".weight_scale_inv")  # endings of their names
 # In units of an element after scaling, where the largest is 448. The error of float32 of a vector
 # is about 2^-24 of its size for each of the roundings on its way: 6e-8 * 100 * sqrt(10) = 2e-5.
 MARGIN = 2e-4
@@ -111,6 +115,7 @@ class Decoder:
 
     def __init__(self, folder):
         self.config = json.loads((folder / "config.json").read_text())
+        self.of_blocks = "[128, 128]" in json.dumps(self.config.get("quantization_config"))
         self.tensors = read_safetensors(folder / "model.safetensors")
 
     def run(self, ids, ranks=1, wide=False):
@@ -170,10 +175,16 @@ class Decoder:
         kind, weight = self.tensors[self.prefix + name + ".weight"]
         if kind != "F8_E4M3":
             return x @ weight.T
-        scales = self.tensors[self.prefix + name + ".weight_scale"][1].reshape(-1)
         parts = self.ranks if split else 1
+        scales = next(self.tensors[self.prefix + name + ending][1] for ending in SCALES
+                      if self.prefix + name + ending in self.tensors)
+        if self.of_blocks:
+            assert parts == 1 or x.shape[1] // parts % BLOCK == 0
+            return sum(self.rounded(x[:, b:b + BLOCK]) @ weight[:, b:b + BLOCK].T
+                       * np.repeat(scales[:, b // BLOCK], BLOCK)[:len(weight)]
+                       for b in range(0, x.shape[1], BLOCK))
         shares = zip(np.split(x, parts, 1), np.split(weight, parts, 1))
-        return sum(self.rounded(a) @ w.T for a, w in shares) * scales
+        return sum(self.rounded(a) @ w.T for a, w in shares) * scales.reshape(-1)
 
     def rounded(self, x):
         if self.wide:
@@ -193,6 +204,9 @@ def group(strategy, dynamic):
                    type="float")
     inputs = dict(weights, dynamic=dynamic, strategy="token" if dynamic else "tensor",
                   observer=None if dynamic else "minmax")
+    if strategy == "block":
+        weights.update(block_structure=[BLOCK, BLOCK])
+        inputs.update(strategy="group", group_size=BLOCK)
     return dict(input_activations=inputs, output_activations=None, targets=["Linear"],
                 weights=weights)
 
@@ -203,9 +217,10 @@ def compressed_tensors(strategy, dynamic, ignore):
                 quant_method="compressed-tensors", quantization_status="compressed")
 
 
-# name -> family, changes of its shape, one scale a row or a matrix, the type and the shape of the
-# scales, the modules that are not 8-bit, the further scales in the file (`heads`: those of an 8-bit
-# cache, which the expected values have), and the two descriptions.
+# name -> family, changes of its shape, one scale a row, a matrix or a block, the type and the shape
+# of the scales (of blocks: the ending of their name), the modules that are not 8-bit, the further
+# scales in the file (`heads`: those of an 8-bit cache, which the expected values have), the numbers
+# of ranks, and the two descriptions.
 CASES = {
     "fp8-channel": dict(
         family="llama", rows=True, scale=("BF16", (-1, 1)),
@@ -224,6 +239,20 @@ CASES = {
         file=dict(producer=dict(name="modelopt", version="0.23.0"), quantization=dict(
             quant_algo="FP8", kv_cache_quant_algo="FP8",
             exclude_modules=["lm_head", "*layers.0.mlp*"]))),
+    # Two ranks cut it at blocks; 144 inputs and 128 + 16 outputs end in the midst of one.
+    "fp8-block": dict(
+        family="llama", scale=("BF16", ".weight_scale_inv"), blocks=True,
+        shape=dict(hidden_size=144, intermediate_size=256, num_attention_heads=4, head_dim=64,
+                   num_hidden_layers=1),
+        config=dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8",
+                    weight_block_size=[BLOCK, BLOCK], modules_to_not_convert=["lm_head"])),
+    # One rank alone; queries, keys and values begin within blocks of the matrix that they make up.
+    "fp8-block-ragged": dict(
+        family="qwen3", scale=("F32", ".weight_scale"), blocks=True, ranks=(1,),
+        shape=dict(hidden_size=136, intermediate_size=200, num_attention_heads=3,
+                   num_key_value_heads=1, head_dim=48),
+        wide=["model.layers.1.self_attn.o_proj"],
+        config=compressed_tensors("block", True, ["lm_head", "model.layers.1.self_attn.o_proj"])),
     "fp8-kv": dict(
         family="llama", rows=True, scale=("BF16", (-1, 1)), heads=True,
         config=dict(compressed_tensors("channel", True, ["lm_head"]),
@@ -282,6 +311,8 @@ class Checkpoint:
         values = values * self.random.uniform(0.8, 1.2)
         if any(name.startswith(wide) for wide in self.case.get("wide", ())):
             return self.bf16(name + ".weight", values)
+        if self.case.get("blocks"):
+            return self.blocks(name, values)
         rows = self.case.get("rows", False)
         scale = np.abs(values).max(1 if rows else None, keepdims=True) / E4M3_MAX
         kind, shape = self.case["scale"]
@@ -291,6 +322,23 @@ class Checkpoint:
         self.tensors[name + ".weight_scale"] = kind, bits.reshape(shape)
         if self.case.get("inputs"):
             self.f32(name + ".input_scale", np.full(shape, 0.02))
+
+    def blocks(self, name, values):
+        kind, ending = self.case["scale"]
+        grid = tuple(-(-size // BLOCK) for size in values.shape)
+        values = values * spread(self.random.uniform(0.5, 1.5, grid), values.shape)
+        padded = np.zeros([n * BLOCK for n in grid])
+        padded[:values.shape[0], :values.shape[1]] = values
+        scale = np.abs(padded.reshape(grid[0], BLOCK, grid[1], BLOCK)).max((1, 3)) / E4M3_MAX
+        bits = to_bf16(scale) if kind == "BF16" else scale.astype(np.float32)
+        stored = spread(READ[kind][1](bits), values.shape)
+        self.tensors[name + ".weight"] = "F8_E4M3", to_e4m3(values / stored)[0]
+        self.tensors[name + ending] = kind, bits
+
+
+def spread(of_blocks, shape):
+    """A value for each block as one for each element."""
+    return np.kron(of_blocks, np.ones((BLOCK, BLOCK)))[:shape[0], :shape[1]]
 
 
 def relative(a, b):
@@ -326,6 +374,8 @@ def make_case(name, out):
     decoder = Decoder(folder)
     prompts, kept, wide = [], [], []
     for length, ranks in ((1, 1), (17, 1), (100, 1), (1, 2), (100, 2)):
+        if ranks not in case.get("ranks", (1, 2)):
+            continue
         ids, logits = clear_prompt(decoder, random, length, ranks)
         positions = sorted({0, length // 3, 2 * length // 3, length - 1})
         kept.append(logits[positions])

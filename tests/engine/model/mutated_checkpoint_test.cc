@@ -103,6 +103,8 @@ INSTANTIATE_TEST_SUITE_P(Integers, MutatedCheckpoint,
                                            TestCheckpoint{"int4-ct-zeros", "", ""},
                                            TestCheckpoint{"int4-awq", "", ""}),
                          NameOfCheckpoint);
+INSTANTIATE_TEST_SUITE_P(Quantized, MutatedCheckpoint,
+                         ::testing::Values(TestCheckpoint{"fp8-block", "", ""}), NameOfCheckpoint);
 
 }  // namespace
 }  // namespace quire::testing
