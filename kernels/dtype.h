@@ -13,12 +13,21 @@
 namespace quire {
 
 // kE4M3 is an 8-bit float with a sign, four bits of exponent and three of fraction: up to 448, in
-// steps of 2^-9 near zero, without infinities. Its tensors have scales (tensor.h).
-enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kE4M3 };
+// steps of 2^-9 near zero, without infinities. Its tensors have scales (tensor.h). kU4 and kU8 are
+// the unsigned integers of packed matrices (packed_row.h), two or one a byte.
+enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kE4M3, kU4, kU8 };
 
+constexpr bool IsPacked(DType dtype) { return dtype == DType::kU4 || dtype == DType::kU8; }
+
+// Of one element, which kU4 has no whole bytes for: see BytesOf.
 constexpr size_t SizeOf(DType dtype) {
-  if (dtype == DType::kE4M3) return 1;
+  CHECK(dtype != DType::kU4);
+  if (dtype == DType::kE4M3 || dtype == DType::kU8) return 1;
   return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2;
+}
+// Of a run of elements; an even number of kU4.
+constexpr int64_t BytesOf(DType dtype, int64_t elements) {
+  return dtype == DType::kU4 ? elements / 2 : elements * static_cast<int64_t>(SizeOf(dtype));
 }
 
 constexpr const char* Name(DType dtype) {
@@ -28,6 +37,8 @@ constexpr const char* Name(DType dtype) {
     case DType::kF16: return "float16";
     case DType::kI32: return "int32";
     case DType::kE4M3: return "float8_e4m3";
+    case DType::kU4: return "uint4";
+    case DType::kU8: return "uint8";
   }
   return "?";
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/column_order.h"
 #include "kernels/tensor.h"
 
 namespace quire {
@@ -58,6 +59,7 @@ class FamilyOperations {
   virtual void Scale(const ScaleParams&) = 0;
   virtual void Gelu(const GeluParams&) = 0;
   virtual void Quantize(const QuantizeParams&) = 0;
+  virtual void GatherColumns(const GatherColumnsParams&) = 0;
 };
 
 }  // namespace quire

@@ -86,7 +86,8 @@ EncodingQuality MeasureEncoding(const std::string& model, const Documents& docum
     if (!written.ok()) std::cerr << written << "\n";
     CHECK(written.ok());
   }
-  testing::ModelRunner encoded(encoded_model.stored ? copy.path() : model, {},
+  const std::string& other = encoded_model.path.empty() ? model : encoded_model.path;
+  testing::ModelRunner encoded(encoded_model.stored ? copy.path() : other, {},
                                encoded_model.options, *backend);
   const int32_t vocab_size = reference.config().vocab_size;
   EncodingQuality quality;

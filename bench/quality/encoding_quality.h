@@ -42,6 +42,7 @@ absl::StatusOr<Documents> ReadDocuments(const std::string& model, const std::str
 struct EncodedModel {
   testing::RunnerOptions options;
   std::optional<Encoding> stored;  // of a copy of the model (narrowed_checkpoint.h)
+  std::string path;                // of a checkpoint in the encoding, instead
 };
 
 // Runs both over each document, in windows of at most 384 tokens. `model` is a directory whose

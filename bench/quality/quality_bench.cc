@@ -1,6 +1,7 @@
-// quality_bench [MODEL TEXT]: the cost of each encoding of weights and KV against the same model
-// in float32, over the documents of a text; a table in Markdown. Without arguments: the demo model
-// on stories that it was not trained on.
+// quality_bench [MODEL TEXT [ENCODED]]: the cost of each encoding of weights and KV against the
+// same model in float32, over the documents of a text; a table in Markdown. With ENCODED, a
+// checkpoint of the model whose matrices are narrow, the cost of that alone. Without arguments: the
+// demo model on stories that it was not trained on.
 #include <cstdio>
 #include <string>
 
@@ -23,7 +24,13 @@ const Row kRows[] = {
     {"it and `--quantization fp8`", {.options = {.kv_dtype = DType::kE4M3, .eight_bit = true}}},
 };
 
-int Run(const std::string& model, const std::string& path) {
+void Print(const std::string& name, const EncodingQuality& q) {
+  std::printf("| %s | %lld | %.1e | %.2f %% | %.4f | %.4f |\n", name.c_str(),
+              static_cast<long long>(q.tokens), q.mean_kl(), 100 * q.top1_agreement(),
+              q.perplexity(), q.reference_perplexity());
+}
+
+int Run(const std::string& model, const std::string& path, const std::string& encoded) {
   const absl::StatusOr<Documents> documents = ReadDocuments(model, path);
   if (!documents.ok()) {
     std::fprintf(stderr, "%s\n", documents.status().ToString().c_str());
@@ -31,11 +38,12 @@ int Run(const std::string& model, const std::string& path) {
   }
   std::printf("| encoding | tokens | mean KL | top-1 agreement | perplexity | in float32 |\n");
   std::printf("|---|---|---|---|---|---|\n");
+  if (!encoded.empty()) {
+    Print(encoded, MeasureEncoding(model, *documents, {.path = encoded}));
+    return 0;
+  }
   for (const Row& row : kRows) {
-    const EncodingQuality q = MeasureEncoding(model, *documents, row.encoded);
-    std::printf("| %s | %lld | %.1e | %.2f %% | %.4f | %.4f |\n", row.name,
-                static_cast<long long>(q.tokens), q.mean_kl(), 100 * q.top1_agreement(),
-                q.perplexity(), q.reference_perplexity());
+    Print(row.name, MeasureEncoding(model, *documents, row.encoded));
   }
   return 0;
 }
@@ -44,11 +52,12 @@ int Run(const std::string& model, const std::string& path) {
 }  // namespace quire
 
 int main(int argc, char** argv) {
-  if (argc != 1 && argc != 3) {
-    std::fprintf(stderr, "usage: %s [MODEL TEXT]\n", argv[0]);
+  if (argc == 2 || argc > 4) {
+    std::fprintf(stderr, "usage: %s [MODEL TEXT [ENCODED]]\n", argv[0]);
     return 2;
   }
   const std::string root = QUIRE_SOURCE_DIR;
-  return quire::Run(argc == 3 ? argv[1] : root + "/models/demo",
-                    argc == 3 ? argv[2] : root + "/bench/quality/stories.txt");
+  return quire::Run(argc > 1 ? argv[1] : root + "/models/demo",
+                    argc > 1 ? argv[2] : root + "/bench/quality/stories.txt",
+                    argc > 3 ? argv[3] : "");
 }

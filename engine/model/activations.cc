@@ -66,9 +66,13 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   const bool gated = FindFamily(config.architecture)->names.gated();
   shared(s.qkv, q + 2 * kv, s.gate_up, gated ? 2 * mlp : mlp);
   shared(s.attention, q, s.gated, mlp);
-  if (!config.quantization.empty()) {
+  if (config.quantization.eight_bit()) {
     s.narrow_in = layout.EightBit(tokens, config.hidden_size, config.quantization);
     s.narrow = layout.EightBit(tokens, std::max(q, mlp), config.quantization);
+  }
+  const auto& integers = config.quantization.integers;
+  if (integers.has_value() && integers->any_order) {
+    s.ordered = layout.Matrix(tokens, std::max<int64_t>({config.hidden_size, q, mlp}), dtype);
   }
   s.row_residual = layout.Matrix(rows, config.hidden_size, dtype);
   s.row_x = layout.Matrix(rows, config.hidden_size, dtype);
@@ -124,7 +128,7 @@ StepTensors Activations::For(int32_t tokens, int32_t rows) const {
   CHECK(0 <= rows && rows <= largest_.row_x.dim[0]);
   StepTensors s = largest_;
   for (TensorView* view : {&s.residual, &s.x, &s.parallel, &s.qkv, &s.attention, &s.gate_up,
-                           &s.gated, &s.narrow_in, &s.narrow}) {
+                           &s.gated, &s.narrow_in, &s.narrow, &s.ordered}) {
     if (!view->empty()) *view = view->Rows(0, tokens);
   }
   for (TensorView* view : {&s.row_residual, &s.row_x}) *view = view->Rows(0, rows);

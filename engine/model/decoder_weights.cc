@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/safetensors.h"
+#include "engine/model/packed/packed_matrix.h"
 #include "engine/model/rope.h"
 
 namespace quire {
@@ -32,6 +35,7 @@ class SpecWriter {
         dtype_(options.weight_dtype),
         bias_dtype_(options.activation_dtype),
         eight_bit_kv_(options.eight_bit_kv),
+        dummy_(options.dummy_weights),
         kv_heads_(KvShard(config.num_kv_heads, tp)),
         mlp_width_(PaddedWidth(Shard(config.intermediate_size, tp).count, options)),
         head_order_(RotationOrder(config.rope, config.head_dim)) {}
@@ -201,6 +205,38 @@ class SpecWriter {
     return stored == names.end() ? "" : *stored;
   }
 
+  // A matrix of integers instead of one of rectangles, if its parts are stored so; then the order
+  // of its inputs, if they have one.
+  void PushMatrix(WeightSpec weight, bool has_bias) {
+    const std::optional<IntegerFormat>& format = config_.quantization.integers;
+    const std::string module = weight.parts[0].name.substr(0, weight.parts[0].name.rfind('.'));
+    WeightSpec order{.dtype = DType::kI32};
+    if (config_.quantization.IsInteger(module)) {
+      std::vector<PackedPart> parts;
+      for (const WeightPart& part : weight.parts) {
+        parts.push_back({.module = part.name.substr(0, part.name.rfind('.')),
+                         .stored_rows = part.shape[0],
+                         .stored_columns = part.shape[1],
+                         .rows = part.rows,
+                         .columns = part.columns,
+                         .order = part.order,
+                         .has_bias = has_bias});
+        CHECK(part.zero_rows == 0 && part.columns.count == weight.columns);
+      }
+      weight.parts.clear();
+      weight.dtype = format->dtype();
+      weight.scale_columns = format->group;
+      weight.has_zeros = format->has_zeros;
+      if (format->any_order && !dummy_) {
+        order.rows = weight.columns;
+        order.source = std::make_shared<ColumnOrder>(*format, parts);
+      }
+      weight.source = std::make_shared<PackedMatrix>(*format, std::move(parts));
+    }
+    specs_.push_back(std::move(weight));
+    specs_.push_back(std::move(order));
+  }
+
   // A matrix and a bias whose outputs are split: the rank's slice of each, stacked.
   void Columns(const std::vector<Output>& outputs, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
@@ -226,7 +262,7 @@ class SpecWriter {
                             .order = order,
                             .zero_rows = output.zero_rows});
     }
-    specs_.push_back(std::move(weight));
+    PushMatrix(std::move(weight), has_bias);
     specs_.push_back(std::move(bias));
   }
 
@@ -249,7 +285,7 @@ class SpecWriter {
       bias.parts.push_back(
           {.name = Named(name, ".bias"), .shape = {hidden}, .rows = {0, bias.rows}});
     }
-    specs_.push_back(std::move(weight));
+    PushMatrix(std::move(weight), has_bias);
     specs_.push_back(std::move(bias));
   }
 
@@ -276,6 +312,7 @@ class SpecWriter {
   const DType dtype_;
   const DType bias_dtype_;
   const bool eight_bit_kv_;
+  const bool dummy_;
   const ShardRange kv_heads_;
   const int64_t mlp_width_;  // of this rank, padded
   const std::vector<int32_t> head_order_;
@@ -291,13 +328,22 @@ const std::string_view* SkippedPrefix(const TensorNames& names, const std::strin
   return nullptr;
 }
 
+// Whether an order of columns is any other than that of the stored ones.
+bool SortsColumns(const TensorView& order, Backend& backend) {
+  if (order.empty()) return false;
+  std::vector<int32_t> columns(static_cast<size_t>(order.size()));
+  backend.CopyToHost(columns.data(), order.data, columns.size() * sizeof(int32_t));
+  backend.Synchronize();
+  return !std::ranges::is_sorted(columns);
+}
+
 // Takes the tensors in the order of SpecWriter.
-DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
+DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage, Backend& backend) {
   size_t at = 0;
   const auto next = [&storage, &at]() { return storage[at++]; };
-  const auto next_linear = [&next]() {
-    const TensorView weight = next();
-    return Linear(weight, next());
+  const auto next_linear = [&next, &backend]() {
+    const TensorView weight = next(), order = next();
+    return Linear(weight, next(), SortsColumns(order, backend) ? order : TensorView());
   };
   const auto next_norm = [&next]() {
     const TensorView weight = next();
@@ -387,7 +433,7 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
   if (options.dummy_weights) {
     ASSIGN_OR_RETURN(Weights storage,
                      Weights::MakeDummy(SpecWriter(config, tp, options, nullptr).Write(), backend));
-    return Assemble(config, tp, std::move(storage));
+    return Assemble(config, tp, std::move(storage), backend);
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
   const std::vector<WeightSpec> specs = SpecWriter(config, tp, options, &checkpoint).Write();
@@ -396,7 +442,7 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
   const auto ignorable = [&config](const std::string& name) { return IsIgnorable(config, name); };
   const WeightReading how{.threads = options.load_threads, .in_place = options.weights_in_place};
   ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, how, backend));
-  return Assemble(config, tp, std::move(storage));
+  return Assemble(config, tp, std::move(storage), backend);
 }
 
 int64_t DecoderWeights::TotalBytes(const ModelConfig& config, TpInfo tp,

@@ -1,7 +1,7 @@
 // The operations of kernels/ops.h and family_operations.h on the CPU, in files of the same names.
 // Each returns when its result is complete. Activations are f32, or 8-bit as the input of a
-// product; weights and the KV cache f32, bf16, f16 or 8-bit; norm weights and biases f32, bf16 or
-// f16.
+// product; weights and the KV cache f32, bf16, f16 or 8-bit, weights also packed; norm weights and
+// biases f32, bf16 or f16.
 #pragma once
 
 #include <memory>
@@ -45,6 +45,7 @@ void PagedAttention(const PagedAttentionParams& p, const Cores& cores, Attention
 void SiluMul(const SiluMulParams& p, const Cores& cores);
 void Quantize(const QuantizeParams& p, const Cores& cores);
 void GatherRows(const GatherRowsParams& p, const Cores& cores);
+void GatherColumns(const GatherColumnsParams& p, const Cores& cores);
 void LayerNorm(const LayerNormParams& p, const Cores& cores);
 void AddScaled(const AddScaledParams& p, const Cores& cores);
 void Scale(const ScaleParams& p, const Cores& cores);

@@ -6,6 +6,7 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/packed_row.h"
 
 namespace quire::cpu {
 namespace {
@@ -24,7 +25,7 @@ Cut CutFor(const MatMulParams& p, int threads) {
   constexpr int64_t kRows = 24;  // a multiple of every register tile
   Cut cut{n, tokens};
   if (tokens * n * k > kBlockProducts) {
-    const bool widened = p.w.dtype == DType::kE4M3;
+    const bool widened = p.w.dtype == DType::kE4M3 || IsPacked(p.w.dtype);
     const auto size = static_cast<int64_t>(SizeOf(widened ? DType::kF32 : p.w.dtype));
     const int64_t by_cache = kBlockBytes / (k * size);
     const int64_t by_work = kBlockProducts / (k * std::min<int64_t>(tokens, 64));
@@ -102,14 +103,28 @@ void MatMulEightBit(const MatMulParams& p, MatMulBlock block, const Origin& orig
   }
 }
 
+// The values of packed rows become floats first.
+void MatMulPacked(const MatMulParams& p, MatMulBlock block, int64_t row,
+                  const VectorKernels& kernels) {
+  thread_local std::vector<float> w;
+  w.resize(static_cast<size_t>(block.rows * block.k));
+  for (int64_t r = 0; r < block.rows; ++r) WidenPackedRow(p.w, row + r, &w[r * block.k]);
+  block.w = {w.data(), DType::kF32};
+  block.w_stride = block.k;
+  kernels.matmul(block);
+}
+
 }  // namespace
 
 void MatMul(const MatMulParams& p, const Cores& cores) {
   const int64_t tokens = p.x.dim[0], k = p.x.dim[1], n = p.w.dim[0];
   const bool eight_bit = p.w.dtype == DType::kE4M3;
   CHECK(p.x.dtype == (eight_bit ? DType::kE4M3 : DType::kF32) && p.out.dtype == DType::kF32);
-  CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
-  CHECK_EQ(p.x.scale_columns, p.w.scale_columns);
+  const bool packed = IsPacked(p.w.dtype);
+  CHECK(eight_bit == (p.x.scales != nullptr));
+  CHECK((eight_bit || packed) == (p.w.scales != nullptr));
+  CHECK(packed || p.x.scale_columns == p.w.scale_columns);
+  CHECK(!packed || (k % kPackedColumns == 0 && p.w.scale_rows == 1));
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
   CHECK(p.bias.empty() || p.bias.size() == n);
   if (tokens == 0 || n == 0) return;
@@ -122,7 +137,7 @@ void MatMul(const MatMulParams& p, const Cores& cores) {
       const MatMulBlock block{.x = p.x.row<float>(token),
                               .x_stride = p.x.row_stride,
                               .tokens = std::min(cut.tokens, tokens - token),
-                              .w = RowOf(p.w, row),
+                              .w = packed ? Elements{} : RowOf(p.w, row),
                               .w_stride = p.w.row_stride,
                               .rows = std::min(cut.rows, n - row),
                               .k = k,
@@ -130,6 +145,8 @@ void MatMul(const MatMulParams& p, const Cores& cores) {
                               .out_stride = p.out.row_stride};
       if (eight_bit) {
         MatMulEightBit(p, block, {token, row}, cores.kernels);
+      } else if (packed) {
+        MatMulPacked(p, block, row, cores.kernels);
       } else {
         cores.kernels.matmul(block);
       }

@@ -323,7 +323,8 @@ std::vector<int32_t> ModelConfig::TensorParallelSizes() const {
   if (facts.qk_norm == QkNorm::kWidth) return {1};
   std::vector<int32_t> sizes;
   for (int32_t size = 1; size <= num_heads; ++size) {
-    if (DividesAmong(*this, size) && KeepsRuns(*this, size)) sizes.push_back(size);
+    const bool divides = DividesAmong(*this, size) && KeepsRuns(*this, size);
+    if (divides && CheckIntegerShapes(*this, size).ok()) sizes.push_back(size);
   }
   return sizes;
 }
@@ -339,7 +340,7 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
                      " normalises queries and keys over all heads; it runs on 1 rank only"));
   }
   if (DividesAmong(*this, ranks)) {
-    if (KeepsRuns(*this, ranks)) return absl::OkStatus();
+    if (KeepsRuns(*this, ranks)) return CheckIntegerShapes(*this, ranks);
     return absl::InvalidArgumentError(absl::StrCat(
         "--tensor-parallel-size ", ranks, ": a rank's share of num_attention_heads ", num_heads,
         " times head_dim ", head_dim, " and of intermediate_size ", intermediate_size,

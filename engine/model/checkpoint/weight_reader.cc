@@ -125,6 +125,7 @@ bool ReadsColumnsAlone(const WeightPiece& piece) {
 
 // Bytes of the file that are read for a piece.
 int64_t BytesRead(const WeightPiece& piece) {
+  if (piece.make != nullptr) return piece.read_bytes;
   return ReadsColumnsAlone(piece) ? piece.rows.count * RunBytes(piece) : piece.stored_bytes();
 }
 
@@ -146,6 +147,7 @@ absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece,
 absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, const Place& place,
                        std::vector<char>& scratch) {
   char* const out = place.elements;
+  if (piece.make != nullptr) return piece.make(checkpoint, out, scratch);
   FillPadding(piece, out);
   if (ReadsColumnsAlone(piece)) {
     if (piece.from == piece.to) {

@@ -13,6 +13,7 @@
 #include "engine/base/fault_list.h"
 #include "engine/base/status_macros.h"
 #include "kernels/ceil_div.h"
+#include "kernels/packed_row.h"
 #include "kernels/row_scale.h"
 
 namespace quire {
@@ -23,9 +24,11 @@ constexpr int64_t kAlignment = 256;  // of each tensor; enough for vector loads 
 int64_t Width(const WeightSpec& spec) { return std::max<int64_t>(spec.columns, 1); }
 
 int64_t ElementBytes(const WeightSpec& spec) {
-  return RoundUp(spec.rows * Width(spec) * static_cast<int64_t>(SizeOf(spec.dtype)), kAlignment);
+  return RoundUp(BytesOf(spec.dtype, spec.rows * Width(spec)), kAlignment);
 }
 
+// Of a packed tensor, padded so that kernels copy 16 bytes of zeros.
+int64_t ScaleStride(const WeightSpec& spec) { return RoundUp<int64_t>(spec.rows, 16); }
 int64_t BlocksOf(int64_t elements) { return CeilDiv<int64_t>(elements, kScaleRun); }
 
 // The scales of a matrix that is stored with one for each kScaleRun x kScaleRun elements, as a rank
@@ -61,13 +64,20 @@ BlockScales BlockScalesOf(const WeightSpec& spec) {
 }
 
 int64_t CountOfScales(const WeightSpec& spec) {
+  if (IsPacked(spec.dtype)) {
+    const int64_t blocks = spec.scale_columns == 0 ? 1 : spec.columns / spec.scale_columns;
+    return blocks * ScaleStride(spec);
+  }
   if (spec.dtype != DType::kE4M3) return 0;
   return spec.block_scales ? BlockScalesOf(spec).count() : spec.rows;
 }
+int64_t ScaleBytes(const WeightSpec& spec) {
+  return RoundUp(CountOfScales(spec) * static_cast<int64_t>(sizeof(float)), kAlignment);
+}
 
 int64_t BytesOf(const WeightSpec& spec) {
-  const int64_t scales = CountOfScales(spec) * static_cast<int64_t>(sizeof(float));
-  return ElementBytes(spec) + RoundUp(scales, kAlignment);
+  const int64_t zeros = spec.has_zeros ? RoundUp(CountOfScales(spec), kAlignment) : 0;
+  return ElementBytes(spec) + ScaleBytes(spec) + zeros;
 }
 
 int64_t CountOf(const std::vector<int64_t>& shape) {
@@ -114,6 +124,29 @@ absl::Status CheckStoredScales(const Checkpoint& checkpoint, const StoredTensor&
   absl::StatusOr<DType> dtype = LoadableDType(stored.dtype);
   if (dtype.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(where, std::string(dtype.status().message())));
+}
+
+// A fault of a stored tensor of a source.
+absl::Status CheckStoredForm(const Checkpoint& checkpoint, const StoredTensor& stored,
+                             const WeightSource::Stored& wanted) {
+  const std::string where =
+      absl::StrCat(checkpoint.path(stored), ": tensor \"", wanted.name, "\": ");
+  std::vector<std::string> shapes, types;
+  for (const WeightSource::Form& form : wanted.forms) {
+    if (std::ranges::find(shapes, ShapeText(form.shape)) == shapes.end()) {
+      shapes.push_back(ShapeText(form.shape));
+    }
+    if (stored.shape != form.shape) continue;
+    if (std::ranges::find(form.types, stored.dtype) != form.types.end()) return absl::OkStatus();
+    types.insert(types.end(), form.types.begin(), form.types.end());
+  }
+  if (types.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(where, "has shape ", ShapeText(stored.shape),
+                                                   ", config.json makes it ",
+                                                   absl::StrJoin(shapes, " or ")));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      where, "stored as ", stored.dtype, "; config.json makes it ", absl::StrJoin(types, " or ")));
 }
 
 std::string ScalesPlace(const Checkpoint& checkpoint, const StoredTensor& stored,
@@ -251,6 +284,23 @@ void FillVector(const TensorView& view, float with, Backend& backend) {
   backend.Synchronize();
 }
 
+// A uniform distribution's amplitude is sqrt(3) times its standard deviation.
+constexpr float kDummyAmplitude = 0.02f * 1.7320508f;
+
+// Random integers; scales and zeros that give their values the amplitude.
+void FillPacked(const TensorView& view, uint64_t seed, Backend& backend) {
+  backend.FillUniform({.out = view, .seed = seed, .amplitude = 1});
+  const int64_t blocks = view.scale_columns == 0 ? 1 : view.dim[1] / view.scale_columns;
+  const auto count = static_cast<size_t>(blocks * view.scale_stride);
+  const std::vector<float> scales(count, kDummyAmplitude / MiddleOf(view.dtype));
+  backend.CopyToDevice(view.scales, scales.data(), count * sizeof(float));
+  const std::vector<uint8_t> zeros(count, MiddleOf(view.dtype));
+  if (view.zeros != nullptr) {
+    backend.CopyToDevice(const_cast<uint8_t*>(view.zeros), zeros.data(), count);
+  }
+  backend.Synchronize();
+}
+
 // A vector's elements on the device, each moved by `offset`.
 void AddOffset(const TensorView& view, float offset, Backend& backend) {
   CHECK(view.dtype == DType::kF32);
@@ -283,6 +333,19 @@ absl::Status Weights::Check(const Checkpoint& checkpoint, std::span<const Weight
       check(part.scales, spec.block_scales ? CheckStoredBlockScales : CheckStoredScales);
     }
   }
+  for (const WeightSpec& spec : specs) {
+    if (spec.source == nullptr) continue;
+    for (const WeightSource::Stored& wanted : spec.source->tensors()) {
+      if (!used.insert(wanted.name).second) continue;
+      const auto it = tensors.find(wanted.name);
+      if (it != tensors.end()) {
+        wrong.Add(CheckStoredForm(checkpoint, it->second, wanted));
+      } else if (!wanted.optional) {
+        missing.Add(
+            absl::StrCat(checkpoint.listing_path(), ": tensor \"", wanted.name, "\": is missing"));
+      }
+    }
+  }
   for (const auto& [name, tensor] : tensors) {
     if (used.contains(name) || ignorable(name)) continue;
     extra.Add(absl::StrCat(checkpoint.path(tensor), ": tensor \"", name,
@@ -311,9 +374,15 @@ absl::StatusOr<Weights> Weights::Allocate(std::span<const WeightSpec> specs, Bac
   for (const WeightSpec& spec : specs) {
     TensorView view;
     if (spec.rows > 0 && spec.columns > 0) view = {at, spec.dtype, {spec.rows, spec.columns}};
-    if (!view.empty() && spec.dtype == DType::kE4M3) {
+    if (!view.empty() && CountOfScales(spec) > 0) {
       view.scales = reinterpret_cast<float*>(at + ElementBytes(spec));
       if (spec.block_scales) BlockScalesOf(spec).Describe(view);
+    }
+    if (!view.empty() && IsPacked(spec.dtype)) {
+      view.scale_columns = spec.scale_columns;
+      view.scale_stride = ScaleStride(spec);
+      const char* const zeros = at + ElementBytes(spec) + ScaleBytes(spec);
+      if (spec.has_zeros) view.zeros = reinterpret_cast<const uint8_t*>(zeros);
     }
     if (spec.rows > 0 && spec.columns == 0) view = {at, spec.dtype, {spec.rows}};
     weights.views_.push_back(view);
@@ -337,34 +406,43 @@ absl::StatusOr<Weights> Weights::Load(const Checkpoint& checkpoint,
       AddPart(checkpoint, part, spec, {weights.views_[i], row}, pieces);
       row += part.rows.count + part.zero_rows;
     }
+    if (spec.source != nullptr && !weights.views_[i].empty()) {
+      spec.source->AddPieces(checkpoint, weights.views_[i], pieces);
+    }
   }
   RETURN_IF_ERROR(ReadWeights(checkpoint, pieces, how, backend));
   for (size_t i = 0; i < specs.size(); ++i) {
     const TensorView& view = weights.views_[i];
     if (view.empty()) continue;
-    if (specs[i].block_scales)
+    if (specs[i].block_scales) {
       RETURN_IF_ERROR(LoadBlockScales(checkpoint, specs[i], view, backend));
-    if (specs[i].parts.empty()) FillVector(view, specs[i].dummy, backend);
+    }
+    if (specs[i].parts.empty() && specs[i].source == nullptr) {
+      FillVector(view, specs[i].dummy, backend);
+    }
     if (specs[i].offset != 0) AddOffset(view, specs[i].offset, backend);
   }
   return weights;
 }
 
 absl::StatusOr<Weights> Weights::MakeDummy(std::span<const WeightSpec> specs, Backend& backend) {
-  // A uniform distribution's amplitude is sqrt(3) times its standard deviation.
-  constexpr float kAmplitude = 0.02f * 1.7320508f;
   ASSIGN_OR_RETURN(Weights weights, Allocate(specs, backend));
   for (size_t i = 0; i < specs.size(); ++i) {
     const TensorView& view = weights.views_[i];
     if (view.empty()) continue;
+    if (IsPacked(view.dtype)) {
+      FillPacked(view, i, backend);
+      continue;
+    }
     if (specs[i].columns > 0) {
       // Of 8-bit elements, most of the range.
       constexpr float kEightBit = 256;
       const bool narrow = view.scales != nullptr;
-      backend.FillUniform({.out = view, .seed = i, .amplitude = narrow ? kEightBit : kAmplitude});
+      backend.FillUniform(
+          {.out = view, .seed = i, .amplitude = narrow ? kEightBit : kDummyAmplitude});
       if (!narrow) continue;
       const std::vector<float> scales(static_cast<size_t>(CountOfScales(specs[i])),
-                                      kAmplitude / kEightBit);
+                                      kDummyAmplitude / kEightBit);
       backend.CopyToDevice(view.scales, scales.data(), scales.size() * sizeof(float));
       backend.Synchronize();
       continue;

@@ -1,5 +1,7 @@
 // MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. All other
 // products go to cuBLASLt or to TileMatMul as chosen for the next larger of a list of token counts.
+// Packed weights have a kernel of their own for up to 64 tokens; for more, a slice of their rows at
+// a time is expanded for the library.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -7,9 +9,11 @@
 #include <cstdio>
 #include <optional>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/matmul/algorithm_search.h"
 #include "kernels/cuda/matmul/algorithm_table.h"
+#include "kernels/cuda/matmul/grouped_matmul.h"
 #include "kernels/cuda/matmul/product_choice.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
 #include "kernels/cuda/matmul/tile_matmul.h"
@@ -17,7 +21,10 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int64_t kWorkspaceBytes = 32 << 20;
+constexpr int64_t kLibraryBytes = 32 << 20;  // of the workspace
+// Behind them: rows of expanded weights, which the second-level cache still holds when the library
+// reads them.
+constexpr int64_t kExpandedBytes = 32 << 20;
 
 // The token counts that algorithms are chosen for; any other count takes the choice of the next
 // larger.
@@ -48,11 +55,13 @@ void CheckParams(const MatMulParams& p) {
   const int64_t tokens = p.x.dim[0], k = p.x.dim[1], n = p.w.dim[0];
   CHECK(p.x.rank == 2 && p.w.rank == 2 && p.out.rank == 2);
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
-  CHECK(p.w.dtype == p.x.dtype);
+  const bool packed = IsPacked(p.w.dtype);
+  CHECK(packed || p.w.dtype == p.x.dtype);
   const bool eight_bit = p.x.dtype == DType::kE4M3;
   CHECK(eight_bit || p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
-  CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
-  CHECK_EQ(p.x.scale_columns, p.w.scale_columns);
+  CHECK(eight_bit == (p.x.scales != nullptr));
+  CHECK((eight_bit || packed) == (p.w.scales != nullptr));
+  CHECK(packed || p.x.scale_columns == p.w.scale_columns);
   CHECK(eight_bit || p.out.dtype == p.x.dtype || p.out.dtype == DType::kF32);
   CHECK(p.bias.empty() || (p.bias.size() == n && p.bias.dtype == p.out.dtype));
   CHECK(k > 0);
@@ -75,12 +84,13 @@ struct MatMul::State {
     means.clusters = PrepareTileMatMul(device);
     CUDA_CHECK(cublasLtCreate(&means.lt.handle));
     means.lt.workspace = workspace;
-    means.lt.workspace_bytes = static_cast<size_t>(kWorkspaceBytes);
+    means.lt.workspace_bytes = static_cast<size_t>(kLibraryBytes);
     means.lt.stream = device.stream;
   }
   ~State() { cublasLtDestroy(means.lt.handle); }
 
-  void Run(const MatMulParams& p);
+  void Run(const MatMulParams& p, const ProductMeans& with);
+  void RunPacked(const MatMulParams& p);
   Choice Choose(const MatMulParams& p, ProductShape shape);
 
   const Device device;
@@ -111,21 +121,45 @@ Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
   return *table.Find(own);
 }
 
-void MatMul::State::Run(const MatMulParams& p) {
+void MatMul::State::Run(const MatMulParams& p, const ProductMeans& with) {
   ProductShape shape = ShapeOf(p);
   shape.tokens = kBuckets[BucketOf(p.x.dim[0])];
   const Choice* const found = table.Find(shape);
   const Choice choice = found != nullptr ? *found : Choose(p, shape);
-  if (Enqueue(p, choice, means)) return;
+  if (Enqueue(p, choice, with)) return;
   // The algorithm was chosen for another number of tokens.
-  CHECK(Enqueue(p, PromisingChoices(p, means, 1, 1)[0], means));
+  CHECK(Enqueue(p, PromisingChoices(p, means, 1, 1)[0], with));
 }
 
-int64_t MatMul::WorkspaceBytes() { return kWorkspaceBytes; }
+// The slices are as equal as multiples of kRows allow, so that they have at most two shapes. Their
+// products start when the expansion has ended: our own kernels would read the weights before.
+void MatMul::State::RunPacked(const MatMulParams& p) {
+  constexpr int64_t kRows = 64;
+  const int64_t n = p.w.dim[0], k = p.w.dim[1];
+  const int64_t row_bytes = k * static_cast<int64_t>(SizeOf(p.x.dtype));
+  const int64_t most = kExpandedBytes / row_bytes / kRows * kRows;
+  CHECK_GT(most, 0);
+  const int64_t step = std::min(most, RoundUp(CeilDiv(n, CeilDiv(n, most)), kRows));
+  ProductMeans waiting = means;
+  waiting.device.dependent_launch = false;
+  char* const expanded = static_cast<char*>(means.lt.workspace) + kLibraryBytes;
+  for (int64_t begin = 0; begin < n; begin += step) {
+    const int64_t rows = std::min(step, n - begin);
+    MatMulParams part = p;
+    part.w = TensorView(expanded, p.x.dtype, {rows, k});
+    part.out = p.out.Columns(begin, rows);
+    if (!p.bias.empty()) part.bias = p.bias.Rows(begin, rows);
+    ExpandPacked(p.w.Rows(begin, rows), part.w, device);
+    Run(part, waiting);
+  }
+}
+
+int64_t MatMul::WorkspaceBytes() { return kLibraryBytes + kExpandedBytes; }
 
 MatMul::MatMul(const Device& device, void* workspace, const std::string& cache_file)
     : state_(std::make_unique<State>(device, workspace, cache_file)) {
   PrepareSkinnyMatMul();
+  PrepareGroupedMatMul();
   std::string why;
   if (!cache_file.empty() && !state_->table.Load(cache_file, &why) && !why.empty()) {
     std::fprintf(stderr, "%s is not used (%s): matrix products are timed again\n",
@@ -139,9 +173,14 @@ void MatMul::Run(const MatMulParams& p) {
   CheckParams(p);
   const int64_t tokens = p.x.dim[0];
   if (tokens == 0 || p.w.dim[0] == 0) return;
+  if (IsPacked(p.w.dtype)) {
+    const bool grouped = tokens <= kMaxGroupedTokens && p.out.dtype == p.x.dtype;
+    if (grouped && FitsGroupedMatMul(p)) return GroupedMatMul(p, state_->device);
+    return state_->RunPacked(p);
+  }
   switch (ServerOf(p)) {
     case Server::kSkinny: return SkinnyMatMul(p, state_->device);
-    case Server::kChosen: return state_->Run(p);
+    case Server::kChosen: return state_->Run(p, state_->means);
     case Server::kSkinnySlices: break;
   }
   MatMulParams slice = p;

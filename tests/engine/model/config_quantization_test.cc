@@ -270,14 +270,13 @@ TEST(ConfigQuantizationTest, FusedMatricesAreQuantizedTogether) {
 }
 
 TEST(ConfigQuantizationTest, RefusesOtherMethodsByName) {
-  for (const char* method :
-       {"awq", "gptq", "bitsandbytes", "fbgemm_fp8", "mxfp4", "hqq", "quark"}) {
+  for (const char* method : {"aqlm", "bitsandbytes", "fbgemm_fp8", "mxfp4", "hqq", "quark"}) {
     const std::string message = Refusal(json::object(), "/quant_method", method);
     EXPECT_THAT(message, AllOf(HasSubstr(std::string("\"quant_method\" is \"") + method + "\""),
                                HasSubstr("supported: \"compressed-tensors\", \"fp8\"")));
     EXPECT_THAT(message, Not(HasSubstr("\n")));
   }
-  for (const char* format : {"pack-quantized", "int-quantized", "nvfp4-pack-quantized"}) {
+  for (const char* format : {"marlin-24", "nvfp4-pack-quantized"}) {
     EXPECT_THAT(Refusal(CompressedTensors(), "/format", format),
                 HasSubstr(std::string("\"format\" is \"") + format + "\"; supported: \"float-"));
   }
