@@ -20,7 +20,7 @@ class Linear {
   Linear(TensorView weight, TensorView bias) : weight_(weight), bias_(bias) {}
 
   // Whether the weight is 8-bit: then x is, too.
-  bool eight_bit() const { return weight_.dtype == DType::kE4M3; }
+  bool eight_bit() const { return IsEightBit(weight_.dtype); }
 
   // x: [T, in], out: [T, out], as this rank holds them.
   void Apply(Backend& backend, TensorView x, TensorView out) const {

@@ -15,6 +15,7 @@
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/model_config.h"
 #include "engine/model/checkpoint/module_list.h"
+#include "kernels/ops.h"
 
 namespace quire {
 namespace {
@@ -53,11 +54,11 @@ void RefuseUnreadKeys(ConfigReader& in) {
   }
 }
 
-// Weights, or the inputs of their products, or keys and values: symmetric 8-bit floats.
-// Those have no groups or blocks, but for the key `read`.
-void ReadFloat8(ConfigReader& in, const char* read = nullptr) {
+// Weights, or the inputs of their products, or keys and values: symmetric and of 8 bits, without
+// groups or blocks but for the key `read`.
+void ReadEightBit(ConfigReader& in, const char* type, const char* read = nullptr) {
   Demand(in, "num_bits", 8);
-  Demand(in, "type", "float");
+  Demand(in, "type", type);
   Allow(in, "symmetric", true);
   for (const char* key : {"group_size", "block_structure", "actorder"}) {
     if (read == nullptr || std::string_view(key) != read) AllowEmpty(in, key);
@@ -65,17 +66,19 @@ void ReadFloat8(ConfigReader& in, const char* read = nullptr) {
   PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
 }
 
-Encoding ReadWeights(ConfigReader& in) {
-  const bool blocks = in.At("strategy") == "block";
+Encoding ReadWeights(ConfigReader& in, bool integers) {
+  const bool blocks = !integers && in.At("strategy") == "block";
   if (blocks) {
     Demand(in, "block_structure", kBlock());
   } else if (in.Has("strategy") && in.At("strategy") != "channel" &&
              in.At("strategy") != "tensor") {
-    in.Refuse("strategy", "\"channel\", \"tensor\", \"block\"");
+    in.Refuse("strategy",
+              integers ? "\"channel\", \"tensor\"" : "\"channel\", \"tensor\", \"block\"");
   }
   Allow(in, "dynamic", false);
-  ReadFloat8(in, blocks ? "block_structure" : nullptr);
+  ReadEightBit(in, integers ? "int" : "float", blocks ? "block_structure" : nullptr);
   RefuseUnreadKeys(in);
+  if (integers) return Encoding::kInt8Rows;
   return blocks ? Encoding::kFp8Blocks : Encoding::kFp8Rows;
 }
 
@@ -86,13 +89,13 @@ void ReadActivations(ConfigReader& in, Encoding weights) {
     Demand(in, "strategy", "group");
     Demand(in, "group_size", kScaleRun);
     Demand(in, "dynamic", true);
-    ReadFloat8(in, "group_size");
+    ReadEightBit(in, "float", "group_size");
   } else {
     if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
       in.Refuse("strategy", "\"token\", \"tensor\"");
     }
     PassOver(in, {"dynamic"});
-    ReadFloat8(in);
+    ReadEightBit(in, weights == Encoding::kInt8Rows ? "int" : "float");
   }
   RefuseUnreadKeys(in);
 }
@@ -134,8 +137,8 @@ class QuantizationReader {
  private:
   ModuleList CompressedTensors() {
     const Json& format = in_.At("format");
-    if (format != "float-quantized" && format != "naive-quantized") {
-      in_.Refuse("format", "\"float-quantized\", \"naive-quantized\"");
+    if (format != "float-quantized" && format != "naive-quantized" && format != "int-quantized") {
+      in_.Refuse("format", "\"float-quantized\", \"naive-quantized\", \"int-quantized\"");
       PassAllOver();
       return {};
     }
@@ -187,8 +190,10 @@ class QuantizationReader {
     ConfigReader group(*groups.begin(), absl::StrCat(in_.where(), ": \"config_groups\""));
     Demand(group, "targets", Json::array({"Linear"}));
     Allow(group, "format", in_.At("format"));
-    Inner(group, "weights", [this](ConfigReader& in) { read_.encoding = ReadWeights(in); });
-    if (group.Has("input_activations")) {
+    const bool integers = in_.At("format") == "int-quantized";
+    Inner(group, "weights", [&](ConfigReader& in) { read_.encoding = ReadWeights(in, integers); });
+    // Products of integers have two factors of integers.
+    if (integers || group.Has("input_activations")) {
       Inner(group, "input_activations",
             [this](ConfigReader& in) { ReadActivations(in, read_.encoding); });
     }
@@ -206,7 +211,7 @@ class QuantizationReader {
       return;
     }
     Inner(in_, key, [](ConfigReader& in) {
-      ReadFloat8(in);
+      ReadEightBit(in, "float");
       PassOver(in, {"dynamic", "strategy"});
       RefuseUnreadKeys(in);
     });
@@ -299,6 +304,12 @@ absl::StatusOr<std::set<std::string, std::less<>>> WideModules(const ModuleList&
 
 void Take(ConfigReader& in, const Description& read, const Family* family, ModelConfig& out) {
   if (in.num_faults() > 0 || family == nullptr) return;
+  const int64_t widest = std::max<int64_t>(
+      {out.hidden_size, out.intermediate_size, int64_t{out.num_heads} * out.head_dim});
+  if (read.encoding == Encoding::kInt8Rows && widest > kMaxIntegerColumns) {
+    return in.Fail(absl::StrCat("a matrix has ", widest, " columns; sums of 8-bit integers take ",
+                                kMaxIntegerColumns));
+  }
   absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(read.wide, *family, out);
   if (!wide.ok()) {
     in.Fail(std::string(wide.status().message()));
@@ -339,8 +350,16 @@ absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) 
   const bool stored = model.quantization.source == Quantization::Source::kStored;
   if (setting == "none" && stored) {
     return absl::InvalidArgumentError(
-        "--quantization none: the model's matrices are stored as 8-bit floats; use auto, or give "
+        "--quantization none: the model's matrices are stored with 8 bits; use auto, or give "
         "--model the checkpoint that they were made from");
+  }
+  const bool integers = stored && model.quantization.dtype() == DType::kI8;
+  if (setting == QuantizationName(model)) return absl::OkStatus();
+  if (setting == "fp8" && integers) {
+    return absl::InvalidArgumentError(
+        "--quantization fp8: the model's matrices are stored as int8; use auto, or give --model "
+        "the "
+        "checkpoint that they were made from");
   }
   if (setting == "fp8") {
     if (!stored) model.quantization.source = Quantization::Source::kWhileLoading;
@@ -352,7 +371,8 @@ absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) 
 }
 
 std::string QuantizationName(const ModelConfig& model) {
-  return model.quantization.empty() ? "none" : "fp8";
+  if (model.quantization.empty()) return "none";
+  return model.quantization.dtype() == DType::kI8 ? "int8" : "fp8";
 }
 
 std::string EncodingText(const Quantization& quantization) {
@@ -360,6 +380,7 @@ std::string EncodingText(const Quantization& quantization) {
   switch (quantization.encoding) {
     case Encoding::kFp8Rows: return "fp8, a scale for each row";
     case Encoding::kFp8Blocks: return "fp8, a scale for each 128 x 128 block";
+    case Encoding::kInt8Rows: return "int8, a scale for each row";
   }
   return "?";
 }

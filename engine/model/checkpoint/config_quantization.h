@@ -14,7 +14,8 @@ struct ModelConfig;
 struct Quantization;
 
 // Reads "quantization_config" or "compression_config" of config.json into out.quantization. Served
-// are 8-bit floats (e4m3) with a scale for each row, matrix or block of 128 x 128, as
+// are 8-bit floats (e4m3) with a scale for each row, matrix or block of 128 x 128, and 8-bit
+// integers with one for each row or matrix, as
 // compressed-tensors, AutoFP8, DeepSeek and Qwen ("fp8"), and ModelOpt write them; every other
 // method, type, block or group is refused by name. The exceptions become exact names of modules of
 // the decoder: of `family`, whose number of layers `out` has. Without a family (null) or without
@@ -29,7 +30,7 @@ absl::Status ReadQuantizationFile(const std::string& path, const Family& family,
 // while they are read, where they are not stored so; "none" is INVALID_ARGUMENT for a model that is
 // stored 8-bit. Any other setting is INVALID_ARGUMENT too.
 absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model);
-// The setting that gives this model from its files: "none" or "fp8".
+// The setting that gives this model from its files: "none", "fp8" or, of stored integers, "int8".
 std::string QuantizationName(const ModelConfig& model);
 // The encoding for people: "none", or a type and what shares a scale, such as "fp8, a scale for
 // each 128 x 128 block".

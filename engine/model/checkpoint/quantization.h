@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/dtype.h"
 #include "kernels/row_scale.h"
 
 namespace quire {
@@ -16,6 +17,7 @@ namespace quire {
 enum class Encoding {
   kFp8Rows,    // e4m3; a row of a matrix, and a token
   kFp8Blocks,  // e4m3; kScaleRun x kScaleRun of a matrix, and kScaleRun columns of a token
+  kInt8Rows,   // 8-bit integers; a row of a matrix, and a token
 };
 
 struct Quantization {
@@ -33,6 +35,7 @@ struct Quantization {
   std::set<std::string, std::less<>> wide;
 
   bool empty() const { return source == Source::kNone; }
+  DType dtype() const { return encoding == Encoding::kInt8Rows ? DType::kI8 : DType::kE4M3; }
   // Columns that share a scale; 0: all of them.
   int32_t scale_columns() const { return encoding == Encoding::kFp8Blocks ? kScaleRun : 0; }
   bool IsEightBit(std::string_view module) const { return !empty() && !wide.contains(module); }

@@ -61,7 +61,7 @@ BlockScales BlockScalesOf(const WeightSpec& spec) {
 }
 
 int64_t CountOfScales(const WeightSpec& spec) {
-  if (spec.dtype != DType::kE4M3) return 0;
+  if (!IsEightBit(spec.dtype)) return 0;
   return spec.block_scales ? BlockScalesOf(spec).count() : spec.rows;
 }
 
@@ -78,9 +78,9 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// A fault of the stored tensor: its shape, else its type.
+// A fault of the stored tensor: its shape, else its type. `narrow`: of elements with scales.
 absl::Status CheckStored(const Checkpoint& checkpoint, const StoredTensor& stored,
-                         const WeightPart& part) {
+                         const WeightPart& part, DType narrow) {
   const std::string where = absl::StrCat(checkpoint.path(stored), ": tensor \"", part.name, "\": ");
   if (stored.shape != part.shape) {
     return absl::InvalidArgumentError(absl::StrCat(where, "has shape ", ShapeText(stored.shape),
@@ -88,9 +88,10 @@ absl::Status CheckStored(const Checkpoint& checkpoint, const StoredTensor& store
                                                    ShapeText(part.shape)));
   }
   if (!part.scales.empty()) {
-    if (stored.dtype == kStoredE4M3) return absl::OkStatus();
+    const char* const wanted = narrow == DType::kI8 ? kStoredI8 : kStoredE4M3;
+    if (stored.dtype == wanted) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat(where, "stored as ", stored.dtype, "; config.json makes it ", kStoredE4M3));
+        absl::StrCat(where, "stored as ", stored.dtype, "; config.json makes it ", wanted));
   }
   absl::StatusOr<DType> dtype = LoadableDType(stored.dtype);
   if (dtype.ok()) return absl::OkStatus();
@@ -172,7 +173,7 @@ void AddPart(const Checkpoint& checkpoint, const WeightPart& part, const WeightS
   float* const scales = to.tensor.scales == nullptr ? nullptr : to.tensor.scales + to.row;
   if (!part.scales.empty() && !spec.block_scales) AddScales(checkpoint, part, scales, pieces);
   AddPieces({.name = &name,
-             .from = part.scales.empty() ? *LoadableDType(stored.dtype) : DType::kE4M3,
+             .from = part.scales.empty() ? *LoadableDType(stored.dtype) : spec.dtype,
              .to = spec.dtype,
              .stored_width = is_vector ? 1 : part.shape[1],
              .rows = part.rows,
@@ -279,7 +280,9 @@ absl::Status Weights::Check(const Checkpoint& checkpoint, std::span<const Weight
         if (it != tensors.end()) return wrong.Add(fault(checkpoint, it->second, part));
         missing.Add(absl::StrCat(checkpoint.listing_path(), ": tensor \"", name, "\": is missing"));
       };
-      check(part.name, CheckStored);
+      check(part.name, [&spec](const auto& file, const auto& stored, const auto& of) {
+        return CheckStored(file, stored, of, spec.dtype);
+      });
       check(part.scales, spec.block_scales ? CheckStoredBlockScales : CheckStoredScales);
     }
   }
@@ -311,7 +314,7 @@ absl::StatusOr<Weights> Weights::Allocate(std::span<const WeightSpec> specs, Bac
   for (const WeightSpec& spec : specs) {
     TensorView view;
     if (spec.rows > 0 && spec.columns > 0) view = {at, spec.dtype, {spec.rows, spec.columns}};
-    if (!view.empty() && spec.dtype == DType::kE4M3) {
+    if (!view.empty() && IsEightBit(spec.dtype)) {
       view.scales = reinterpret_cast<float*>(at + ElementBytes(spec));
       if (spec.block_scales) BlockScalesOf(spec).Describe(view);
     }
@@ -358,13 +361,12 @@ absl::StatusOr<Weights> Weights::MakeDummy(std::span<const WeightSpec> specs, Ba
     const TensorView& view = weights.views_[i];
     if (view.empty()) continue;
     if (specs[i].columns > 0) {
-      // Of 8-bit elements, most of the range.
-      constexpr float kEightBit = 256;
       const bool narrow = view.scales != nullptr;
-      backend.FillUniform({.out = view, .seed = i, .amplitude = narrow ? kEightBit : kAmplitude});
+      const float most = view.dtype == DType::kI8 ? 127 : 256;  // of the range of elements
+      backend.FillUniform({.out = view, .seed = i, .amplitude = narrow ? most : kAmplitude});
       if (!narrow) continue;
       const std::vector<float> scales(static_cast<size_t>(CountOfScales(specs[i])),
-                                      kAmplitude / kEightBit);
+                                      kAmplitude / most);
       backend.CopyToDevice(view.scales, scales.data(), scales.size() * sizeof(float));
       backend.Synchronize();
       continue;

@@ -1,6 +1,6 @@
 // MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number, and so do more
-// tokens of blocks with scales, a few at a time. All other products go to cuBLASLt with the
-// algorithm chosen for the next larger of a list of token counts.
+// tokens of blocks with scales and of integers, a few at a time. All other products go to cuBLASLt
+// with the algorithm chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void CheckParams(const MatMulParams& p) {
   CHECK(p.x.rank == 2 && p.w.rank == 2 && p.out.rank == 2);
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
   CHECK(p.w.dtype == p.x.dtype);
-  const bool eight_bit = p.x.dtype == DType::kE4M3;
+  const bool eight_bit = IsEightBit(p.x.dtype);
   CHECK(eight_bit || p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
   CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
   CHECK_EQ(p.x.scale_columns, p.w.scale_columns);
@@ -58,11 +58,13 @@ void CheckParams(const MatMulParams& p) {
   CHECK(k > 0);
 }
 
-// The choice of a product's kernel. The library takes one scale for a row, not one for a block.
+// The choice of a product's kernel. The library takes one scale for a row, not one for a block, and
+// gives sums of integers without scales.
 enum class Server { kSkinny, kSkinnySlices, kLibrary };
 Server ServerOf(const MatMulParams& p) {
   if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
-  return p.w.scale_columns != 0 ? Server::kSkinnySlices : Server::kLibrary;
+  const bool of_rows = p.w.scale_columns == 0 && p.w.dtype != DType::kI8;
+  return of_rows ? Server::kLibrary : Server::kSkinnySlices;
 }
 
 }  // namespace
