@@ -83,7 +83,6 @@ class StepPlanner {
   int32_t FirstChunk(const Sequence& sequence, int32_t tokens) const;
   int32_t Capped(const Sequence& sequence, int32_t tokens) const;
   void Emit(const Choice& choice, StepPlan& plan, StepRecord& record);
-  void EmitNewRow(const Sequence& sequence, StepPlan& plan) const;
   void EmitBlocks(Sequence& sequence, int32_t end, StepPlan& plan);
   void EmitTokens(Sequence& sequence, int32_t end, StepPlan& plan) const;
 

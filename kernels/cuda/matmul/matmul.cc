@@ -1,6 +1,6 @@
-// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number, and so do more
-// tokens of blocks with scales and of integers, a few at a time. All other products go to cuBLASLt
-// with the algorithm chosen for the next larger of a list of token counts.
+// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. More tokens of
+// integers do so as well, a few at a time. All other products go to cuBLASLt or to TileMatMul as
+// chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -11,8 +11,9 @@
 #include "kernels/check.h"
 #include "kernels/cuda/matmul/algorithm_search.h"
 #include "kernels/cuda/matmul/algorithm_table.h"
-#include "kernels/cuda/matmul/lt_product.h"
+#include "kernels/cuda/matmul/product_choice.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
+#include "kernels/cuda/matmul/tile_matmul.h"
 
 namespace quire::cuda {
 namespace {
@@ -58,13 +59,14 @@ void CheckParams(const MatMulParams& p) {
   CHECK(k > 0);
 }
 
-// The choice of a product's kernel. The library takes one scale for a row, not one for a block, and
-// gives sums of integers without scales.
-enum class Server { kSkinny, kSkinnySlices, kLibrary };
+// The kernel of a product. The library takes one scale for a row, not one for a block, and gives
+// sums of integers without scales. TileMatMul has no integers, and copies scales of blocks only
+// from aligned memory.
+enum class Server { kSkinny, kSkinnySlices, kChosen };
 Server ServerOf(const MatMulParams& p) {
   if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
-  const bool of_rows = p.w.scale_columns == 0 && p.w.dtype != DType::kI8;
-  return of_rows ? Server::kLibrary : Server::kSkinnySlices;
+  if (p.w.dtype == DType::kI8) return Server::kSkinnySlices;
+  return p.w.scale_columns != 0 && !FitsTileMatMul(p) ? Server::kSkinnySlices : Server::kChosen;
 }
 
 }  // namespace
@@ -72,36 +74,35 @@ Server ServerOf(const MatMulParams& p) {
 struct MatMul::State {
   State(const Device& device_in, void* workspace, std::string cache_file_in)
       : device(device_in), cache_file(std::move(cache_file_in)), table(MachineOf(device)) {
-    CUDA_CHECK(cublasLtCreate(&lt.handle));
-    lt.workspace = workspace;
-    lt.workspace_bytes = static_cast<size_t>(kWorkspaceBytes);
-    lt.stream = device.stream;
+    means.device = device;
+    means.clusters = PrepareTileMatMul(device);
+    CUDA_CHECK(cublasLtCreate(&means.lt.handle));
+    means.lt.workspace = workspace;
+    means.lt.workspace_bytes = static_cast<size_t>(kWorkspaceBytes);
+    means.lt.stream = device.stream;
   }
-  ~State() { cublasLtDestroy(lt.handle); }
+  ~State() { cublasLtDestroy(means.lt.handle); }
 
   void Run(const MatMulParams& p);
   Choice Choose(const MatMulParams& p, ProductShape shape);
 
   const Device device;
   const std::string cache_file;
-  LtDevice lt;
+  ProductMeans means;
   AlgorithmTable table;
 };
 
 // Chooses for p's bucket and for every smaller bucket without a choice: the largest step usually
 // comes first, and then no later step waits for a search.
 Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
-  LtProduct product(p);
   cudaStreamCaptureStatus capture;
   CUDA_CHECK(cudaStreamIsCapturing(device.stream, &capture));
   const int64_t weight_bytes = p.w.dim[0] * p.w.dim[1] * static_cast<int64_t>(SizeOf(p.w.dtype));
   if (capture != cudaStreamCaptureStatusNone || weight_bytes < kMinTimedBytes) {
-    const auto candidates = product.Candidates(lt, 1);
-    CHECK(!candidates.empty());
-    table.Put(shape, {.algorithm = candidates[0]});
+    table.Put(shape, PromisingChoices(p, means, 1, 1)[0]);
     return *table.Find(shape);
   }
-  AlgorithmSearch search(p, lt);
+  AlgorithmSearch search(p, means);
   // From the largest down, whose products take long enough to raise the clocks.
   const size_t first = FitsSkinnyMatMul(p) ? BucketOf(kMaxSkinnyTokens) + 1 : 0;
   const ProductShape own = shape;
@@ -118,12 +119,9 @@ void MatMul::State::Run(const MatMulParams& p) {
   shape.tokens = kBuckets[BucketOf(p.x.dim[0])];
   const Choice* const found = table.Find(shape);
   const Choice choice = found != nullptr ? *found : Choose(p, shape);
-  LtProduct product(p);
-  if (product.Enqueue(lt, choice.algorithm) == CUBLAS_STATUS_SUCCESS) return;
-  // The algorithm was chosen for another number of tokens and does not support this one.
-  const auto candidates = product.Candidates(lt, 1);
-  CHECK(!candidates.empty());
-  CUDA_CHECK(product.Enqueue(lt, candidates[0]));
+  if (Enqueue(p, choice, means)) return;
+  // The algorithm was chosen for another number of tokens.
+  CHECK(Enqueue(p, PromisingChoices(p, means, 1, 1)[0], means));
 }
 
 int64_t MatMul::WorkspaceBytes() { return kWorkspaceBytes; }
@@ -146,7 +144,7 @@ void MatMul::Run(const MatMulParams& p) {
   if (tokens == 0 || p.w.dim[0] == 0) return;
   switch (ServerOf(p)) {
     case Server::kSkinny: return SkinnyMatMul(p, state_->device);
-    case Server::kLibrary: return state_->Run(p);
+    case Server::kChosen: return state_->Run(p);
     case Server::kSkinnySlices: break;
   }
   MatMulParams slice = p;
