@@ -38,12 +38,15 @@ struct RmsNormParams {
   TensorView out;  // [T, H]; or 8-bit (QuantizeParams)
 };
 
+inline constexpr int64_t kMaxIntegerColumns = 131072;  // times 127 * 128 is below 2^31
+
 // out = x * w^T + bias. x is [T, k], w is [n, k] (row per output feature, as checkpoints store it).
 // Both are 8-bit with scales for the same columns, or neither is. Of 8-bit ones, the sum over the
 // elements of each block of columns is multiplied by the scales of both rows there, and these
-// products are added in float32: one in all where a row has one scale. w alone may be packed
-// (packed_row.h), its scales of one row each: then the values of its elements are the factors, on
-// the CPU as floats. A GPU may round them to x's type.
+// products are added in float32: one in all where a row has one scale. Sums of integers are exact,
+// and k is at most kMaxIntegerColumns. w alone may be packed (packed_row.h), its scales of one row
+// each: then the values of its elements are the factors, on the CPU as floats. A GPU may round them
+// to x's type.
 struct MatMulParams {
   TensorView x;     // [T, k]
   TensorView w;     // [n, k]

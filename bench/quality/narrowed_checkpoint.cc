@@ -63,22 +63,51 @@ void AddBlocks(const std::string& name, const std::vector<int64_t>& shape,
   out.Add(name + "_scale_inv", "F32", {down, across}, scales.data(), scales.size() * sizeof(float));
 }
 
+void AddIntegers(const std::string& name, const std::vector<int64_t>& shape,
+                 const std::vector<float>& values, Writing& out) {
+  const auto columns = static_cast<size_t>(shape[1]);
+  std::vector<float> scales(static_cast<size_t>(shape[0]));
+  for (size_t i = 0; i < values.size(); ++i) {
+    scales[i / columns] = std::max(scales[i / columns], std::abs(values[i]));
+  }
+  for (float& scale : scales) scale = RowScaleFor(scale, kI8Max).scale;
+  std::vector<I8> elements;
+  for (size_t i = 0; i < values.size(); ++i) {
+    elements.push_back(FromFloat<I8>(values[i] / scales[i / columns]));
+  }
+  out.Add(name, kStoredI8, shape, elements.data(), elements.size());
+  out.Add(name + "_scale", "F32", {shape[0], 1}, scales.data(), scales.size() * sizeof(float));
+}
+
+Json DescriptionOf(Encoding encoding) {
+  if (encoding == Encoding::kFp8Blocks) {
+    return {{"quant_method", "fp8"},
+            {"activation_scheme", "dynamic"},
+            {"weight_block_size", {kScaleRun, kScaleRun}}};
+  }
+  const Json integers = {{"num_bits", 8}, {"type", "int"}};
+  const Json group = {
+      {"targets", {"Linear"}}, {"weights", integers}, {"input_activations", integers}};
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "int-quantized"},
+          {"config_groups", {{"group_0", group}}}};
+}
+
 }  // namespace
 
 absl::Status WriteNarrowed(const std::string& model, Encoding encoding, const std::string& dir) {
-  CHECK(encoding == Encoding::kFp8Blocks);
+  const bool integers = encoding == Encoding::kInt8Rows;
+  CHECK(integers || encoding == Encoding::kFp8Blocks);
   ASSIGN_OR_RETURN(Json config, ReadJsonFile(model + "/config.json"));
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(model));
-  config["quantization_config"] = {{"quant_method", "fp8"},
-                                   {"activation_scheme", "dynamic"},
-                                   {"weight_block_size", {kScaleRun, kScaleRun}}};
+  config["quantization_config"] = DescriptionOf(encoding);
   Writing out;
   for (const auto& [name, stored] : checkpoint.tensors()) {
     std::string bytes(stored.bytes, '\0');
     RETURN_IF_ERROR(checkpoint.Read(name, 0, bytes));
     ASSIGN_OR_RETURN(const DType dtype, LoadableDType(stored.dtype));
     if (name.ends_with("_proj.weight")) {
-      AddBlocks(name, stored.shape, Widened(dtype, bytes), out);
+      (integers ? AddIntegers : AddBlocks)(name, stored.shape, Widened(dtype, bytes), out);
     } else {
       out.Add(name, stored.dtype, stored.shape, bytes.data(), bytes.size());
     }

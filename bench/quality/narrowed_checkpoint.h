@@ -10,8 +10,8 @@
 namespace quire {
 
 // Writes config.json and model.safetensors to `dir`: the model's, with the matrices of its layers
-// in `encoding`, a scale for each block. Other tensors stay as they are. The model has one file of
-// weights, wide and with llama's names.
+// in `encoding`, a scale for each block or row. Other tensors stay as they are. The model has one
+// file of weights, wide and with llama's names.
 absl::Status WriteNarrowed(const std::string& model, Encoding encoding, const std::string& dir);
 
 }  // namespace quire

@@ -26,7 +26,7 @@ class Layout {
   // The input of products of matrices with this encoding.
   TensorView EightBit(int64_t rows, int64_t columns, const Quantization& how) {
     constexpr int64_t kVector = 4;  // floats that a device copies at once
-    TensorView view = Matrix(rows, columns, DType::kE4M3);
+    TensorView view = Matrix(rows, columns, how.dtype());
     view.scale_columns = how.scale_columns();
     view.scale_stride = view.scale_columns == 0 ? 0 : RoundUp(rows, kVector);
     const int64_t runs = view.scale_columns == 0 ? 1 : CeilDiv(columns, int64_t{kScaleRun});

@@ -56,7 +56,7 @@ void Decoder::Embed(const ModelInput& input, const StepTensors& s) {
 }
 
 TensorView Decoder::Begin(const NormWeights& before, const Sum& sum) {
-  const bool narrow = sum.in.dtype == DType::kE4M3;
+  const bool narrow = IsEightBit(sum.in.dtype);
   if (before.empty()) {
     if (!narrow) return sum.residual;
     backend_.Quantize({.x = sum.residual, .out = sum.in});

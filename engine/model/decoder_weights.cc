@@ -118,19 +118,19 @@ class SpecWriter {
 
   // The type of a matrix of the layer, and the tensor with its scales, if it is stored with them.
   DType MatrixType(std::string_view name) const {
-    return config_.quantization.IsEightBit(Named(name, "")) ? DType::kE4M3 : dtype_;
+    return config_.quantization.IsEightBit(Named(name, "")) ? config_.quantization.dtype() : dtype_;
   }
   std::string ScalesOf(std::string_view name) const {
     const Quantization& how = config_.quantization;
     const bool stored = how.source == Quantization::Source::kStored;
-    if (!stored || MatrixType(name) != DType::kE4M3) return "";
+    if (!stored || !IsEightBit(MatrixType(name))) return "";
     return Named(name, how.scale_suffix.c_str());
   }
 
   // A matrix of the layer without its size and parts.
   WeightSpec Matrix(std::string_view name) const {
     const DType dtype = MatrixType(name);
-    const bool blocks = dtype == DType::kE4M3 && config_.quantization.scale_columns() != 0;
+    const bool blocks = IsEightBit(dtype) && config_.quantization.scale_columns() != 0;
     return {.dtype = dtype, .block_scales = blocks};
   }
 

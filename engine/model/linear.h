@@ -22,7 +22,7 @@ class Linear {
       : weight_(weight), bias_(bias), order_(order) {}
 
   // Whether the weight is 8-bit: then x is, too.
-  bool eight_bit() const { return weight_.dtype == DType::kE4M3; }
+  bool eight_bit() const { return IsEightBit(weight_.dtype); }
 
   // x: [T, in], out: [T, out], as this rank holds them. `ordered`, at least as large as x, is for
   // the inputs in the order of the columns; unused without one.

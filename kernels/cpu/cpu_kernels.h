@@ -60,7 +60,7 @@ void StoreEightBit(const float* row, const TensorView& out, int64_t t);
 class RowSink {
  public:
   explicit RowSink(const TensorView& out) : out_(out) {
-    CHECK(out.dtype == DType::kF32 || out.dtype == DType::kE4M3);
+    CHECK(out.dtype == DType::kF32 || IsEightBit(out.dtype));
     if (eight_bit()) Scratch().resize(static_cast<size_t>(out.dim[1]));
   }
   // Row t's floats, to be written, and then finished before the next row.
@@ -70,7 +70,7 @@ class RowSink {
   }
 
  private:
-  bool eight_bit() const { return out_.dtype == DType::kE4M3; }
+  bool eight_bit() const { return IsEightBit(out_.dtype); }
   static std::vector<float>& Scratch() {
     thread_local std::vector<float> scratch;
     return scratch;

@@ -23,7 +23,7 @@ void FillWords(const FillUniformParams& p, const Cores& cores) {
 void FillUniform(const FillUniformParams& p, const Cores& cores) {
   CHECK_EQ(p.out.size() == 0 ? 0 : p.out.row_stride * p.out.dim[0], p.out.size());  // dense
   if (IsPacked(p.out.dtype)) return FillWords(p, cores);
-  DispatchStored(p.out.dtype, [&](auto tag) {
+  DispatchElement(p.out.dtype, [&](auto tag) {
     using T = decltype(tag);
     T* out = p.out.ptr<T>();
     cores.pool.ParallelFor(

@@ -2,6 +2,7 @@
 // take blocks in order. The borders of blocks do not change the bits of their elements.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <vector>
 
 #include "kernels/ceil_div.h"
@@ -25,7 +26,7 @@ Cut CutFor(const MatMulParams& p, int threads) {
   constexpr int64_t kRows = 24;  // a multiple of every register tile
   Cut cut{n, tokens};
   if (tokens * n * k > kBlockProducts) {
-    const bool widened = p.w.dtype == DType::kE4M3 || IsPacked(p.w.dtype);
+    const bool widened = IsEightBit(p.w.dtype) || IsPacked(p.w.dtype);
     const auto size = static_cast<int64_t>(SizeOf(widened ? DType::kF32 : p.w.dtype));
     const int64_t by_cache = kBlockBytes / (k * size);
     const int64_t by_work = kBlockProducts / (k * std::min<int64_t>(tokens, 64));
@@ -50,18 +51,22 @@ void AddBias(const MatMulParams& p, const MatMulBlock& b, int64_t first_row,
   }
 }
 
+template <typename T>
+std::array<float, 256> ValuesOf() {
+  std::array<float, 256> values;
+  for (int i = 0; i < 256; ++i) values[i] = ToFloat(std::bit_cast<T>(static_cast<uint8_t>(i)));
+  return values;
+}
+
 // Rows of 8-bit elements as floats, on one thread until its next call.
 const float* Widened(const TensorView& m, int64_t first, int64_t rows, std::vector<float>& room) {
-  static const auto values = [] {
-    std::array<float, 256> table;
-    for (int i = 0; i < 256; ++i) table[i] = ToFloat(E4M3{static_cast<uint8_t>(i)});
-    return table;
-  }();
+  static const std::array<float, 256> floats = ValuesOf<E4M3>(), integers = ValuesOf<I8>();
+  const std::array<float, 256>& values = m.dtype == DType::kI8 ? integers : floats;
   const int64_t k = m.dim[1];
   room.resize(static_cast<size_t>(rows * k));
   for (int64_t r = 0; r < rows; ++r) {
-    const E4M3* from = m.row<E4M3>(first + r);
-    for (int64_t i = 0; i < k; ++i) room[r * k + i] = values[from[i].bits];
+    const auto* from = m.row<uint8_t>(first + r);
+    for (int64_t i = 0; i < k; ++i) room[r * k + i] = values[from[i]];
   }
   return room.data();
 }
@@ -71,18 +76,26 @@ struct Origin {
   int64_t token, row;
 };
 
-// A block of 8-bit factors: the sum over each run of columns is multiplied by the scales of both,
-// and these products are added in the order of the columns.
+// Columns whose sum of products of integers is exact in floats: 1024 * 127 * 128 < 2^24.
+constexpr int64_t kExactColumns = 1024;
+
+// A block of 8-bit factors. Of floats the sum over each run of columns is multiplied by the scales
+// of both, and these products are added in the order of the columns. Of integers the sum over all
+// columns is exact, and multiplied once.
 void MatMulEightBit(const MatMulParams& p, MatMulBlock block, const Origin& origin,
                     const VectorKernels& kernels) {
   thread_local std::vector<float> x, w, part;
-  const int64_t k = block.k;
-  const int64_t columns = p.w.scale_columns > 0 ? p.w.scale_columns : std::max<int64_t>(k, 1);
+  thread_local std::vector<int32_t> exact;
+  const bool integers = p.w.dtype == DType::kI8;
+  const int64_t k = block.k, out_stride = block.out_stride;
+  const int64_t whole = std::max<int64_t>(k, 1);
+  const int64_t run = p.w.scale_columns > 0 ? p.w.scale_columns : whole;
+  const int64_t columns = integers ? kExactColumns : run;
   const float* const of_x = Widened(p.x, origin.token, block.tokens, x);
   const float* const of_w = Widened(p.w, origin.row, block.rows, w);
   float* const out = block.out;
-  const int64_t out_stride = block.out_stride;
   part.resize(static_cast<size_t>(block.tokens * block.rows));
+  exact.assign(integers ? part.size() : 0, 0);
   block.x_stride = block.w_stride = k;
   block.out = part.data();
   block.out_stride = block.rows;
@@ -91,13 +104,18 @@ void MatMulEightBit(const MatMulParams& p, MatMulBlock block, const Origin& orig
     block.w = {of_w + c, DType::kF32};
     block.k = std::min(columns, k - c);
     kernels.matmul(block);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      exact[i] += static_cast<int32_t>(part[i]);
+      part[i] = static_cast<float>(exact[i]);
+    }
+    if (integers && c + columns < k) continue;
     for (int64_t t = 0; t < block.tokens; ++t) {
       const float x_scale = p.x.scales[p.x.ScaleIndex(origin.token + t, c)];
       for (int64_t r = 0; r < block.rows; ++r) {
         const float w_scale = p.w.scales[p.w.ScaleIndex(origin.row + r, c)];
         const float scaled = part[t * block.rows + r] * (x_scale * w_scale);
         float& sum = out[t * out_stride + r];
-        sum = c == 0 ? scaled : sum + scaled;
+        sum = c == 0 || integers ? scaled : sum + scaled;
       }
     }
   }
@@ -118,8 +136,8 @@ void MatMulPacked(const MatMulParams& p, MatMulBlock block, int64_t row,
 
 void MatMul(const MatMulParams& p, const Cores& cores) {
   const int64_t tokens = p.x.dim[0], k = p.x.dim[1], n = p.w.dim[0];
-  const bool eight_bit = p.w.dtype == DType::kE4M3;
-  CHECK(p.x.dtype == (eight_bit ? DType::kE4M3 : DType::kF32) && p.out.dtype == DType::kF32);
+  const bool eight_bit = IsEightBit(p.w.dtype);
+  CHECK(p.x.dtype == (eight_bit ? p.w.dtype : DType::kF32) && p.out.dtype == DType::kF32);
   const bool packed = IsPacked(p.w.dtype);
   CHECK(eight_bit == (p.x.scales != nullptr));
   CHECK((eight_bit || packed) == (p.w.scales != nullptr));

@@ -1,5 +1,5 @@
 // MatMul of 8-bit elements with scales on the device: close to float64, and the same bits in every
-// batch of few tokens, or of any number where blocks have scales.
+// batch of few tokens, or of any number where blocks have scales or elements are integers.
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
 #include "kernels/row_scale.h"
@@ -13,11 +13,12 @@ struct Case {
   DType out = DType::kBF16;
   bool bias = false;
   int32_t scale_rows = 0;  // of w, that share a scale in a block; 0: rows have scales
+  DType in = DType::kE4M3;
 };
 
 // The scales of a matrix: of blocks of `rows` rows, or of rows if that is 0.
 TensorView ScalesOf(int64_t height, int64_t width, int32_t rows) {
-  TensorView v(nullptr, DType::kE4M3, {height, width});
+  TensorView v(nullptr, DType::kE4M3, {height, width});  // of any 8-bit type
   if (rows == 0) return v;
   v.scale_rows = rows;
   v.scale_columns = kScaleRun;
@@ -28,9 +29,10 @@ TensorView ScalesOf(int64_t height, int64_t width, int32_t rows) {
 // A scaled matrix on the device with the host's copy. Row 0 is zeros and row 1 tiny.
 class EightBit {
  public:
-  EightBit(Random& random, int64_t rows, int64_t columns, int32_t scale_rows = 0)
-      : elements_(Elements(random, rows, columns)),
-        device_(DType::kE4M3, rows, columns, elements_, 16),
+  EightBit(Random& random, int64_t rows, int64_t columns, int32_t scale_rows = 0,
+           DType dtype = DType::kE4M3)
+      : elements_(Elements(random, dtype, rows, columns)),
+        device_(dtype, rows, columns, elements_, 16),
         shape_(ScalesOf(rows, columns, scale_rows)),
         scales_(Scales(random, shape_)),
         device_scales_(scales_) {}
@@ -38,6 +40,7 @@ class EightBit {
   TensorView view() const {
     TensorView v = shape_;
     v.data = device_.view().data;
+    v.dtype = device_.view().dtype;
     v.row_stride = device_.view().row_stride;
     v.scales = device_scales_.data();
     return v;
@@ -48,8 +51,8 @@ class EightBit {
   }
 
  private:
-  static Array Elements(Random& random, int64_t rows, int64_t columns) {
-    Array elements = Array::Normal(random, DType::kE4M3, {rows, columns}, 60);
+  static Array Elements(Random& random, DType dtype, int64_t rows, int64_t columns) {
+    Array elements = Array::Normal(random, dtype, {rows, columns}, 60);
     for (int64_t i = 0; i < columns && rows > 1; ++i) {
       elements.Set(i, 0.0f);
       elements.Set(columns + i, static_cast<float>(random.Normal() * 0x1p-8));
@@ -88,8 +91,8 @@ class EightBitMatMulGpuTest : public ::testing::TestWithParam<Case> {};
 TEST_P(EightBitMatMulGpuTest, MatchesDoubleArithmetic) {
   const Case& c = GetParam();
   Random random(static_cast<uint64_t>(c.tokens * 31 + c.n + c.k));
-  const EightBit x(random, c.tokens, c.k, c.scale_rows == 0 ? 0 : 1);
-  const EightBit w(random, c.n, c.k, c.scale_rows);
+  const EightBit x(random, c.tokens, c.k, c.scale_rows == 0 ? 0 : 1, c.in);
+  const EightBit w(random, c.n, c.k, c.scale_rows, c.in);
   Array bias = Array::Normal(random, c.out, {c.n}, 3.0);
   const DeviceTensor device_bias(c.out, 1, c.n, bias);
   TensorView bias_view;
@@ -107,7 +110,8 @@ TEST_P(EightBitMatMulGpuTest, MatchesDoubleArithmetic) {
     }
     // Few tokens and blocks are summed in floats; the library's matrix units keep 13 bits of a
     // partial sum.
-    const bool in_floats = c.tokens <= cuda::kMaxSkinnyTokens || c.scale_rows != 0;
+    const bool in_floats =
+        c.tokens <= cuda::kMaxSkinnyTokens || c.scale_rows != 0 || c.in == DType::kI8;
     const double of_size = in_floats ? 1e-6 : 0x1p-12;
     ASSERT_LE(std::abs(got[t * c.n + r] - sum), StoreError(c.out) * std::abs(sum) + of_size * size)
         << "token " << t << " row " << r;
@@ -136,10 +140,19 @@ INSTANTIATE_TEST_SUITE_P(Blocks, EightBitMatMulGpuTest,
                                            Case{17, 513, 272, DType::kBF16, true, 128},
                                            Case{64, 1024, 4096, DType::kF16, false, 32}));
 
-void ExpectTokensAlone(int64_t tokens, int32_t scale_rows) {
+INSTANTIATE_TEST_SUITE_P(Integers, EightBitMatMulGpuTest,
+                         ::testing::Values(Case{1, 1, 16, DType::kF32, false, 0, DType::kI8},
+                                           Case{1, 4096, 4096, DType::kBF16, false, 0, DType::kI8},
+                                           Case{3, 1001, 272, DType::kBF16, true, 0, DType::kI8},
+                                           Case{9, 4096, 14336, DType::kF32, false, 0, DType::kI8},
+                                           Case{16, 6144, 4096, DType::kF16, true, 0, DType::kI8},
+                                           Case{45, 513, 1040, DType::kBF16, true, 0, DType::kI8}));
+
+void ExpectTokensAlone(int64_t tokens, int32_t scale_rows, DType dtype = DType::kE4M3) {
   constexpr int64_t kN = 4096, kK = 1040;
   Random random(5);
-  const EightBit x(random, tokens, kK, scale_rows == 0 ? 0 : 1), w(random, kN, kK, scale_rows);
+  const EightBit x(random, tokens, kK, scale_rows == 0 ? 0 : 1, dtype);
+  const EightBit w(random, kN, kK, scale_rows, dtype);
   DeviceTensor all(DType::kBF16, tokens, kN), alone(DType::kBF16, tokens, kN);
   ExpectSameBits(
       [&](const cuda::Device&) {
@@ -157,6 +170,11 @@ void ExpectTokensAlone(int64_t tokens, int32_t scale_rows) {
 }
 
 TEST(EightBitMatMulBitsTest, FewTokensDoNotChangeEachOthersBits) { ExpectTokensAlone(16, 0); }
+
+TEST(EightBitMatMulBitsTest, TokensOfIntegersDoNotChangeEachOthersBits) {
+  ExpectTokensAlone(16, 0, DType::kI8);
+  ExpectTokensAlone(37, 0, DType::kI8);
+}
 
 TEST(EightBitMatMulBitsTest, TokensOfBlocksDoNotChangeEachOthersBits) {
   ExpectTokensAlone(16, 128);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/ceil_div.h"
+#include "kernels/device_limits.h"
 #include "kernels/row_scale.h"
 #include "tests/gpu/op_test.h"
 
@@ -14,11 +15,12 @@ namespace {
 // An 8-bit result on the device, whose rows have a scale, or one for each run of `run` columns.
 class EightBitOut {
  public:
-  EightBitOut(int64_t rows, int64_t width, int32_t run = 0)
+  EightBitOut(int64_t rows, int64_t width, int32_t run = 0, DType dtype = DType::kE4M3)
       : rows_(rows),
         width_(width),
         run_(run),
-        elements_(DType::kE4M3, rows, width, 16),
+        integers_(dtype == DType::kI8),
+        elements_(dtype, rows, width, 16),
         scales_(run == 0 ? rows : CeilDiv<int64_t>(width, run) * (rows + kGap)) {}
 
   TensorView view() const {
@@ -50,10 +52,14 @@ class EightBitOut {
         largest = std::max(largest, std::abs(exact[t * width_ + i]));
       }
       const double scale = scales[static_cast<size_t>(view().ScaleIndex(t, begin))];
-      ASSERT_NEAR(scale, std::max(largest, 0x1p-100) / 448, (relative + 1e-6) * scale) << t;
+      const double most = integers_ ? 127 : 448;
+      ASSERT_NEAR(scale, std::max(largest, 0x1p-100) / most, (relative + 1e-6) * scale) << t;
       for (int64_t i = begin; i < end; ++i) {
         const double x = exact[t * width_ + i];
-        const double bound = (0x1p-4 + relative) * std::abs(x) + scale * (0x1p-10 + relative);
+        // Half a step: of integers one size, of floats in the size of the element.
+        const double half =
+            integers_ ? scale * (0.5 + 1e-4) : 0x1p-4 * std::abs(x) + scale * 0x1p-10;
+        const double bound = half + relative * (std::abs(x) + scale * most);
         ASSERT_LE(std::abs(elements[t * width_ + i] * scale - x), bound) << t << " " << i;
       }
     }
@@ -64,6 +70,7 @@ class EightBitOut {
 
   const int64_t rows_, width_;
   const int32_t run_;
+  const bool integers_;
   DeviceTensor elements_;
   DeviceArray<float> scales_;
 };
@@ -152,6 +159,62 @@ TEST(EightBitRowsGpuTest, RmsNormMatchesDoubleArithmeticAndKeepsTheResidual) {
     }
     out.Check(exact, 0x1p-8);  // the norm rounds to bf16 before the weight
   }
+}
+
+TEST(EightBitRowsGpuTest, IntegersMatchDoubleArithmetic) {
+  for (int64_t width : kWidths) {
+    constexpr int64_t kRows = 5;
+    Random random(static_cast<uint64_t>(width));
+    Array x = Array::Normal(random, DType::kBF16, {kRows, width}, 3.0);
+    for (int64_t i = 0; i < width; ++i) x.Set(width + i, 0.0f);
+    Array weight(DType::kF32, {width});
+    weight.Fill(1.0f);
+    const DeviceTensor device(DType::kBF16, kRows, width, x, 8);
+    const DeviceTensor device_weight(DType::kF32, 1, width, weight);
+    EightBitOut out(kRows, width, 0, DType::kI8);
+    cuda::Quantize({.x = device.view(), .out = out.view()}, TestDevice());
+    out.Check(Doubles(x), 0);
+    out.Poison();
+    std::vector<double> gelu;
+    for (int64_t i = 0; i < x.size(); ++i) {
+      const double g = x[i], u = std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
+      gelu.push_back(g / (1 + std::exp(-2 * u)));
+    }
+    cuda::Gelu({.x = device.view(), .gated = false, .out = out.view()}, TestDevice());
+    out.Check(gelu, 1e-4);
+    if (width > kCudaLimits.max_hidden) continue;
+    out.Poison();
+    cuda::RmsNorm({.x = device.view(),
+                   .residual = {},
+                   .weight = TensorView(device_weight.view().data, DType::kF32, {width}),
+                   .eps = 1e-5f,
+                   .out = out.view()},
+                  TestDevice());
+    std::vector<double> norm;
+    for (int64_t t = 0; t < kRows; ++t) {
+      double squares = 0;
+      for (int64_t i = 0; i < width; ++i) squares += x[t * width + i] * x[t * width + i];
+      const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + 1e-5);
+      for (int64_t i = 0; i < width; ++i) norm.push_back(x[t * width + i] * factor);
+    }
+    out.Check(norm, 0x1p-8);
+  }
+}
+
+// A NaN shows in the scale, because integers have none.
+TEST(EightBitRowsGpuTest, NaNIsTheScaleOfItsRowOfIntegers) {
+  constexpr int64_t kRows = 3, kWidth = 4096;
+  Random random(1);
+  Array x = Array::Normal(random, DType::kBF16, {kRows, kWidth});
+  x.Set(kWidth + 77, NAN);
+  const DeviceTensor device(DType::kBF16, kRows, kWidth, x);
+  DeviceTensor elements(DType::kI8, kRows, kWidth);
+  const DeviceArray<float> scales(kRows);
+  TensorView out = elements.view();
+  out.scales = scales.data();
+  cuda::Quantize({.x = device.view(), .out = out}, TestDevice());
+  const std::vector<float> got = scales.Get();
+  EXPECT_TRUE(std::isfinite(got[0]) && std::isnan(got[1]) && std::isfinite(got[2]));
 }
 
 // A scale for each row, or for each run.

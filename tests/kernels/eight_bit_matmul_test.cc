@@ -87,5 +87,43 @@ TEST(EightBitMatMulTest, MultipliesBlocksByTheirScales) {
   }
 }
 
+// Sums of integers are exact in any order, of the largest ones too, so that the product is one of
+// three factors.
+TEST(EightBitMatMulTest, SumsIntegersExactly) {
+  for (const int64_t k : {1, 16, 1024, 1025, 5000}) {
+    constexpr int64_t kTokens = 5, kRows = 37;
+    SCOPED_TRACE(k);
+    Random random(static_cast<uint64_t>(k));
+    Array x(DType::kI8, {kTokens, k}), w(DType::kI8, {kRows, k});
+    Array x_scales = Array::Normal(random, DType::kF32, {kTokens});
+    Array w_scales = Array::Normal(random, DType::kF32, {kRows});
+    for (Array* a : {&x, &w}) {
+      for (int64_t i = 0; i < a->size(); ++i) {
+        const bool largest = i / k == 1;  // of one row of each
+        a->Set(i, static_cast<float>(largest ? (a == &w ? -128 : 127) : random.Below(255) - 127));
+      }
+    }
+    OnEveryMachine([&](Backend& backend, const Machine& machine) {
+      SCOPED_TRACE(machine.name());
+      TensorView of_x = x.view(), of_w = w.view();
+      of_x.scales = x_scales.floats();
+      of_w.scales = w_scales.floats();
+      Array out(DType::kF32, {kTokens, kRows});
+      out.Fill(NAN);
+      backend.MatMul({.x = of_x, .w = of_w, .bias = {}, .out = out.view()});
+      for (int64_t t = 0; t < kTokens; ++t) {
+        for (int64_t j = 0; j < kRows; ++j) {
+          int64_t sum = 0;
+          for (int64_t i = 0; i < k; ++i) {
+            sum += static_cast<int64_t>(x[t * k + i]) * static_cast<int64_t>(w[j * k + i]);
+          }
+          const double exact = static_cast<double>(sum) * x_scales[t] * w_scales[j];
+          ASSERT_NEAR(out[t * kRows + j], exact, 4 * kRounding * std::abs(exact)) << t << " " << j;
+        }
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace quire

@@ -16,6 +16,7 @@
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/model_config.h"
 #include "engine/model/checkpoint/module_list.h"
+#include "kernels/ops.h"
 #include "kernels/packed_row.h"
 
 namespace quire {
@@ -56,11 +57,11 @@ void RefuseUnreadKeys(ConfigReader& in) {
   }
 }
 
-// Weights, or the inputs of their products, or keys and values: symmetric 8-bit floats.
-// Those have no groups or blocks, but for the key `read`.
-void ReadFloat8(ConfigReader& in, const char* read = nullptr) {
+// Weights, or the inputs of their products, or keys and values: symmetric and of 8 bits, without
+// groups or blocks but for the key `read`.
+void ReadEightBit(ConfigReader& in, const char* type, const char* read = nullptr) {
   Demand(in, "num_bits", 8);
-  Demand(in, "type", "float");
+  Demand(in, "type", type);
   Allow(in, "symmetric", true);
   for (const char* key : {"group_size", "block_structure", "actorder"}) {
     if (read == nullptr || std::string_view(key) != read) AllowEmpty(in, key);
@@ -68,17 +69,19 @@ void ReadFloat8(ConfigReader& in, const char* read = nullptr) {
   PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
 }
 
-Encoding ReadWeights(ConfigReader& in) {
-  const bool blocks = in.At("strategy") == "block";
+Encoding ReadWeights(ConfigReader& in, bool integers) {
+  const bool blocks = !integers && in.At("strategy") == "block";
   if (blocks) {
     Demand(in, "block_structure", kBlock());
   } else if (in.Has("strategy") && in.At("strategy") != "channel" &&
              in.At("strategy") != "tensor") {
-    in.Refuse("strategy", "\"channel\", \"tensor\", \"block\"");
+    in.Refuse("strategy",
+              integers ? "\"channel\", \"tensor\"" : "\"channel\", \"tensor\", \"block\"");
   }
   Allow(in, "dynamic", false);
-  ReadFloat8(in, blocks ? "block_structure" : nullptr);
+  ReadEightBit(in, integers ? "int" : "float", blocks ? "block_structure" : nullptr);
   RefuseUnreadKeys(in);
+  if (integers) return Encoding::kInt8Rows;
   return blocks ? Encoding::kFp8Blocks : Encoding::kFp8Rows;
 }
 
@@ -89,13 +92,13 @@ void ReadActivations(ConfigReader& in, Encoding weights) {
     Demand(in, "strategy", "group");
     Demand(in, "group_size", kScaleRun);
     Demand(in, "dynamic", true);
-    ReadFloat8(in, "group_size");
+    ReadEightBit(in, "float", "group_size");
   } else {
     if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
       in.Refuse("strategy", "\"token\", \"tensor\"");
     }
     PassOver(in, {"dynamic"});
-    ReadFloat8(in);
+    ReadEightBit(in, weights == Encoding::kInt8Rows ? "int" : "float");
   }
   RefuseUnreadKeys(in);
 }
@@ -297,7 +300,8 @@ class QuantizationReader {
     ConfigReader group(*groups.begin(), absl::StrCat(in_.where(), ": \"config_groups\""));
     Demand(group, "targets", Json::array({"Linear"}));
     Allow(group, "format", in_.At("format"));
-    if (HoldsIntegers(group)) {
+    const bool narrow_inputs = group.Has("input_activations");
+    if (HoldsIntegers(group) && !(narrow_inputs && in_.At("format") == "int-quantized")) {
       read_.integers.emplace();
       if (in_.At("format") != "pack-quantized") {
         read_.integers->packing = IntegerFormat::Packing::kPlain;
@@ -308,8 +312,10 @@ class QuantizationReader {
       });
       AllowEmpty(group, "input_activations");
     } else {
-      Inner(group, "weights", [this](ConfigReader& in) { read_.encoding = ReadWeights(in); });
-      if (group.Has("input_activations")) {
+      const bool integers = in_.At("format") == "int-quantized";
+      Inner(group, "weights",
+            [&](ConfigReader& in) { read_.encoding = ReadWeights(in, integers); });
+      if (narrow_inputs) {
         Inner(group, "input_activations",
               [this](ConfigReader& in) { ReadActivations(in, read_.encoding); });
       }
@@ -336,7 +342,7 @@ class QuantizationReader {
       return;
     }
     Inner(in_, key, [](ConfigReader& in) {
-      ReadFloat8(in);
+      ReadEightBit(in, "float");
       PassOver(in, {"dynamic", "strategy"});
       RefuseUnreadKeys(in);
     });
@@ -438,6 +444,12 @@ absl::StatusOr<std::set<std::string, std::less<>>> WideModules(const ModuleList&
 
 void Take(ConfigReader& in, const Description& read, const Family* family, ModelConfig& out) {
   if (in.num_faults() > 0 || family == nullptr) return;
+  const int64_t widest = std::max<int64_t>(
+      {out.hidden_size, out.intermediate_size, int64_t{out.num_heads} * out.head_dim});
+  if (read.encoding == Encoding::kInt8Rows && widest > kMaxIntegerColumns) {
+    return in.Fail(absl::StrCat("a matrix has ", widest, " columns; sums of 8-bit integers take ",
+                                kMaxIntegerColumns));
+  }
   absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(read.wide, *family, out);
   if (!wide.ok()) {
     in.Fail(std::string(wide.status().message()));
@@ -482,10 +494,10 @@ absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) 
   const std::string name = QuantizationName(model);
   if (setting == "auto" || (stored && setting == name)) return absl::OkStatus();
   if ((setting == "none" || setting == "fp8") && stored) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--quantization ", setting, ": the model's matrices are stored as ",
-        model.quantization.integers.has_value() ? "integers (" + name + ")" : "8-bit floats",
-        "; use auto, or give --model the checkpoint that they were made from"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--quantization ", setting, ": the model's matrices are stored as ",
+                     name == "fp8" ? "8-bit floats" : "integers (" + name + ")",
+                     "; use auto, or give --model the checkpoint that they were made from"));
   }
   if (setting == "none") return absl::OkStatus();
   if (setting == "fp8") {
@@ -498,8 +510,10 @@ absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) 
 
 std::string QuantizationName(const ModelConfig& model) {
   if (model.quantization.empty()) return "none";
-  if (!model.quantization.integers.has_value()) return "fp8";
-  return absl::StrCat("int", model.quantization.integers->bits);
+  if (model.quantization.integers.has_value()) {
+    return absl::StrCat("int", model.quantization.integers->bits);
+  }
+  return model.quantization.dtype() == DType::kI8 ? "int8" : "fp8";
 }
 
 std::string EncodingText(const Quantization& quantization) {
@@ -512,6 +526,7 @@ std::string EncodingText(const Quantization& quantization) {
   switch (quantization.encoding) {
     case Encoding::kFp8Rows: return "fp8, a scale for each row";
     case Encoding::kFp8Blocks: return "fp8, a scale for each 128 x 128 block";
+    case Encoding::kInt8Rows: return "int8, a scale for each row";
   }
   return "?";
 }

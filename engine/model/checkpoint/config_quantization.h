@@ -15,12 +15,12 @@ struct ModelConfig;
 struct Quantization;
 
 // Reads "quantization_config" or "compression_config" of config.json into out.quantization. Served
-// are 8-bit floats (e4m3) with a scale for each row, matrix or block of 128 x 128, as
-// compressed-tensors, AutoFP8, DeepSeek and Qwen ("fp8"), and ModelOpt write them, and integers of
-// 4 and 8 bits whose products have wide inputs, as compressed-tensors, AWQ and GPTQ write them;
-// every other method, type, block or group is refused by name. The exceptions become exact names of
-// modules of the decoder: of `family`, whose number of layers `out` has. Without a family (null) or
-// without layers the faults alone are found.
+// are 8-bit floats (e4m3) with a scale for each row, matrix or block of 128 x 128, and 8-bit
+// integers with one for each row or matrix, as compressed-tensors, AutoFP8, DeepSeek and Qwen
+// ("fp8"), and ModelOpt write them, and integers of 4 and 8 bits whose products have wide inputs,
+// as compressed-tensors, AWQ and GPTQ write them; every other method, type, block or group is
+// refused by name. The exceptions become exact names of modules of the decoder: of `family`, whose
+// number of layers `out` has. Without a family (null) or without layers the faults alone are found.
 void ReadQuantization(ConfigReader& in, const Family* family, ModelConfig& out);
 
 // The same from hf_quant_config.json, which older releases of ModelOpt write beside a config.json

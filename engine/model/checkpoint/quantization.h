@@ -19,6 +19,7 @@ namespace quire {
 enum class Encoding {
   kFp8Rows,    // e4m3; a row of a matrix, and a token
   kFp8Blocks,  // e4m3; kScaleRun x kScaleRun of a matrix, and kScaleRun columns of a token
+  kInt8Rows,   // 8-bit integers; a row of a matrix, and a token
 };
 
 // Matrices of integers whose products have wide inputs: value = scale * (element - zero), with a
@@ -54,7 +55,9 @@ struct Quantization {
   std::set<std::string, std::less<>> wide;
 
   bool empty() const { return source == Source::kNone; }
-  // Columns of 8-bit floats that share a scale; 0: all of them.
+  // Of matrices whose inputs are as narrow.
+  DType dtype() const { return encoding == Encoding::kInt8Rows ? DType::kI8 : DType::kE4M3; }
+  // Columns of these that share a scale; 0: all of them.
   int32_t scale_columns() const { return encoding == Encoding::kFp8Blocks ? kScaleRun : 0; }
   // Matrices are 8-bit floats, and so are the inputs of their products.
   bool eight_bit() const { return !empty() && !integers.has_value(); }

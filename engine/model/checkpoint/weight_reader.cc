@@ -59,8 +59,8 @@ void FillPadding(const WeightPiece& piece, char* out) {
 void Convert(const WeightPiece& piece, const char* stored, char* out) {
   const auto from_size = static_cast<int64_t>(SizeOf(piece.from));
   const auto to_size = static_cast<int64_t>(SizeOf(piece.to));
-  DispatchStored(piece.from, [&](auto from_tag) {
-    DispatchStored(piece.to, [&](auto to_tag) {
+  DispatchElement(piece.from, [&](auto from_tag) {
+    DispatchElement(piece.to, [&](auto to_tag) {
       for (int64_t r = 0; r < piece.rows.count; ++r) {
         ConvertRow<decltype(from_tag), decltype(to_tag)>(
             stored + (StoredRow(piece, r) * piece.stored_width + piece.columns.begin) * from_size,

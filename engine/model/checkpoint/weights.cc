@@ -68,7 +68,7 @@ int64_t CountOfScales(const WeightSpec& spec) {
     const int64_t blocks = spec.scale_columns == 0 ? 1 : spec.columns / spec.scale_columns;
     return blocks * ScaleStride(spec);
   }
-  if (spec.dtype != DType::kE4M3) return 0;
+  if (!IsEightBit(spec.dtype)) return 0;
   return spec.block_scales ? BlockScalesOf(spec).count() : spec.rows;
 }
 int64_t ScaleBytes(const WeightSpec& spec) {
@@ -88,9 +88,9 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// A fault of the stored tensor: its shape, else its type.
+// A fault of the stored tensor: its shape, else its type. `narrow`: of elements with scales.
 absl::Status CheckStored(const Checkpoint& checkpoint, const StoredTensor& stored,
-                         const WeightPart& part) {
+                         const WeightPart& part, DType narrow) {
   const std::string where = absl::StrCat(checkpoint.path(stored), ": tensor \"", part.name, "\": ");
   if (stored.shape != part.shape) {
     return absl::InvalidArgumentError(absl::StrCat(where, "has shape ", ShapeText(stored.shape),
@@ -98,9 +98,10 @@ absl::Status CheckStored(const Checkpoint& checkpoint, const StoredTensor& store
                                                    ShapeText(part.shape)));
   }
   if (!part.scales.empty()) {
-    if (stored.dtype == kStoredE4M3) return absl::OkStatus();
+    const char* const wanted = narrow == DType::kI8 ? kStoredI8 : kStoredE4M3;
+    if (stored.dtype == wanted) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat(where, "stored as ", stored.dtype, "; config.json makes it ", kStoredE4M3));
+        absl::StrCat(where, "stored as ", stored.dtype, "; config.json makes it ", wanted));
   }
   absl::StatusOr<DType> dtype = LoadableDType(stored.dtype);
   if (dtype.ok()) return absl::OkStatus();
@@ -205,7 +206,7 @@ void AddPart(const Checkpoint& checkpoint, const WeightPart& part, const WeightS
   float* const scales = to.tensor.scales == nullptr ? nullptr : to.tensor.scales + to.row;
   if (!part.scales.empty() && !spec.block_scales) AddScales(checkpoint, part, scales, pieces);
   AddPieces({.name = &name,
-             .from = part.scales.empty() ? *LoadableDType(stored.dtype) : DType::kE4M3,
+             .from = part.scales.empty() ? *LoadableDType(stored.dtype) : spec.dtype,
              .to = spec.dtype,
              .stored_width = is_vector ? 1 : part.shape[1],
              .rows = part.rows,
@@ -329,7 +330,9 @@ absl::Status Weights::Check(const Checkpoint& checkpoint, std::span<const Weight
         if (it != tensors.end()) return wrong.Add(fault(checkpoint, it->second, part));
         missing.Add(absl::StrCat(checkpoint.listing_path(), ": tensor \"", name, "\": is missing"));
       };
-      check(part.name, CheckStored);
+      check(part.name, [&spec](const auto& file, const auto& stored, const auto& of) {
+        return CheckStored(file, stored, of, spec.dtype);
+      });
       check(part.scales, spec.block_scales ? CheckStoredBlockScales : CheckStoredScales);
     }
   }
@@ -435,14 +438,12 @@ absl::StatusOr<Weights> Weights::MakeDummy(std::span<const WeightSpec> specs, Ba
       continue;
     }
     if (specs[i].columns > 0) {
-      // Of 8-bit elements, most of the range.
-      constexpr float kEightBit = 256;
       const bool narrow = view.scales != nullptr;
-      backend.FillUniform(
-          {.out = view, .seed = i, .amplitude = narrow ? kEightBit : kDummyAmplitude});
+      const float most = view.dtype == DType::kI8 ? 127 : 256;  // of the range of elements
+      backend.FillUniform({.out = view, .seed = i, .amplitude = narrow ? most : kDummyAmplitude});
       if (!narrow) continue;
       const std::vector<float> scales(static_cast<size_t>(CountOfScales(specs[i])),
-                                      kDummyAmplitude / kEightBit);
+                                      kDummyAmplitude / most);
       backend.CopyToDevice(view.scales, scales.data(), scales.size() * sizeof(float));
       backend.Synchronize();
       continue;

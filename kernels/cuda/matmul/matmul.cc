@@ -1,7 +1,7 @@
-// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. All other
+// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. More tokens of
+// 8-bit integers do so as well, a few at a time. Packed weights have a kernel of their own for up
+// to 64 tokens; for more, a slice of their rows at a time is expanded for the library. All other
 // products go to cuBLASLt or to TileMatMul as chosen for the next larger of a list of token counts.
-// Packed weights have a kernel of their own for up to 64 tokens; for more, a slice of their rows at
-// a time is expanded for the library.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void CheckParams(const MatMulParams& p) {
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
   const bool packed = IsPacked(p.w.dtype);
   CHECK(packed || p.w.dtype == p.x.dtype);
-  const bool eight_bit = p.x.dtype == DType::kE4M3;
+  const bool eight_bit = IsEightBit(p.x.dtype);
   CHECK(eight_bit || p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
   CHECK(eight_bit == (p.x.scales != nullptr));
   CHECK((eight_bit || packed) == (p.w.scales != nullptr));
@@ -67,11 +67,13 @@ void CheckParams(const MatMulParams& p) {
   CHECK(k > 0);
 }
 
-// The kernel of a product. The library takes one scale for a row, not one for a block, and
-// TileMatMul copies scales of blocks only from aligned memory.
+// The kernel of a product. The library takes one scale for a row, not one for a block, and gives
+// sums of integers without scales. TileMatMul has no integers, and copies scales of blocks only
+// from aligned memory.
 enum class Server { kSkinny, kSkinnySlices, kChosen };
 Server ServerOf(const MatMulParams& p) {
   if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
+  if (p.w.dtype == DType::kI8) return Server::kSkinnySlices;
   return p.w.scale_columns != 0 && !FitsTileMatMul(p) ? Server::kSkinnySlices : Server::kChosen;
 }
 

@@ -17,6 +17,7 @@
 // blocks: a warp multiplies each chunk's sums by the chunk's scales before it adds them to its own.
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
@@ -51,6 +52,7 @@ static_assert(kCudaLimits.eight_bit_multiple == kVector<__nv_fp8_e4m3>);
 template <typename T, bool kChunksHaveScales = false>
 struct Form {
   using Element = T;
+  using Sum = std::conditional_t<std::is_same_v<T, int8_t>, int32_t, float>;
   static constexpr bool kBlocks = kChunksHaveScales;
   static_assert(!kBlocks || kChunk<T> == kScaleRun);
 };
@@ -72,11 +74,11 @@ static_assert(kUnitBytes == kGroupRows * kChunkBytes);
 // banks.
 constexpr int kExchanged = 2;
 constexpr int kTokenPitch = 20;
-template <int kSlots, bool kBlocks>
+template <typename F, int kSlots>
 struct Shared {
   alignas(128) char rings[kWarps][kSlots][kUnitBytes];
-  float scales[kWarps][kBlocks ? kSlots : 1][kGroupRows];  // of a unit's rows
-  float sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
+  float scales[kWarps][F::kBlocks ? kSlots : 1][kGroupRows];  // of a unit's rows
+  typename F::Sum sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
   uint32_t ended;  // 1: the predecessor has ended
 
   // The same answer in all lanes of a warp, which call it together.
@@ -88,8 +90,8 @@ static_assert(kExchanged * kTileTokens * kGroupRows == kThreads);
 // One block a multiprocessor. If two fitted, the next product's blocks would start beside this
 // one's. A multiprocessor whose room a small kernel has taken would then get no block, and another
 // would get two, which take almost twice as long.
-static_assert(2 * (sizeof(Shared<kSlotsOfSmall, false>) + 1024) > 228 * 1024);
-static_assert(sizeof(Shared<kSlotsOfLarge, true>) <= 227 * 1024);
+static_assert(2 * (sizeof(Shared<Form<__half>, kSlotsOfSmall>) + 1024) > 228 * 1024);
+static_assert(sizeof(Shared<Form<__nv_fp8_e4m3, true>, kSlotsOfLarge>) <= 227 * 1024);
 
 struct Product {
   const void* x;
@@ -177,7 +179,7 @@ class WeightStream {
   using T = typename F::Element;
 
   // Fills the ring, a few units at a time until the predecessor has ended.
-  __device__ WeightStream(const Product& p, const Share& share, Shared<kSlots, F::kBlocks>& shared)
+  __device__ WeightStream(const Product& p, const Share& share, Shared<F, kSlots>& shared)
       : p_(p),
         share_(share),
         row_(threadIdx.x % 32 / 4),
@@ -334,12 +336,12 @@ __device__ __forceinline__ void LoadScales(const Product& p, int chunk,
   }
 }
 
-template <int kTiles>
-using Sums = float[kMaxGroups][kTiles][4];
+template <typename F, int kTiles>
+using Sums = typename F::Sum[kMaxGroups][kTiles][4];
 
 // Adds one chunk of a pass's groups to the sums, fetching a unit for each one used.
 template <typename F, int kTiles, int kSlots>
-__device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups,
+__device__ __forceinline__ void AddChunk(Sums<F, kTiles>& sums, int groups,
                                          WeightStream<F, kSlots>& weights,
                                          const Activations<kTiles>& x,
                                          const TokenScales<kTiles>& x_scales) {
@@ -348,12 +350,12 @@ __device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups,
   for (int group = 0; group < kMaxGroups; ++group) {
     if (group >= groups) break;
     const WeightUnit w = weights.Take();
-    float of_chunk[kTiles][4] = {};
+    typename F::Sum of_chunk[kTiles][4] = {};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        float(&sum)[4] = F::kBlocks ? of_chunk[tile] : sums[group][tile];
+        typename F::Sum(&sum)[4] = F::kBlocks ? of_chunk[tile] : sums[group][tile];
         const uint4& low = w.at[half][0];
         const uint4& high = w.at[half][1];
         const uint4& column = x.at[tile][half];
@@ -374,9 +376,9 @@ __device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups,
 }
 
 // Adds the warps' sums of one pass, in the order of the warps, and stores them.
-template <typename Out, int kTiles, int kSlots, bool kBlocks>
-__device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& sums,
-                                          const Pass& pass, Shared<kSlots, kBlocks>& shared) {
+template <typename F, typename Out, int kTiles, int kSlots>
+__device__ __forceinline__ void StoreSums(const Product& p, const Sums<F, kTiles>& sums,
+                                          const Pass& pass, Shared<F, kSlots>& shared) {
   constexpr int kGroupsAtOnce = kExchanged / kTiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x % kGroupRows;
@@ -388,21 +390,22 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
     __syncthreads();  // the sums of the last exchange have been read
 #pragma unroll
     for (int i = 0; i < kExchanged; ++i) {
-      const float(&sum)[4] = sums[first + i / kTiles][i % kTiles];
+      const typename F::Sum(&sum)[4] = sums[first + i / kTiles][i % kTiles];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         shared.sums[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sum[j];
       }
     }
     __syncthreads();
-    float total = shared.sums[0][part][token][row];
+    typename F::Sum sum = shared.sums[0][part][token][row];
 #pragma unroll
-    for (int i = 1; i < kWarps; ++i) total += shared.sums[i][part][token][row];
+    for (int i = 1; i < kWarps; ++i) sum += shared.sums[i][part][token][row];
+    auto total = static_cast<float>(sum);
     const int group = first + part / kTiles;
     const int t = part % kTiles * kTileTokens + token;
     const int r = (pass.begin + group) * kGroupRows + row;
     if (group < pass.groups && r < p.n && t < p.tokens) {
-      if (!kBlocks && p.w_scales != nullptr) total *= p.x_scales[t] * p.w_scales[r];
+      if (!F::kBlocks && p.w_scales != nullptr) total *= p.x_scales[t] * p.w_scales[r];
       if (p.bias != nullptr) total += ToFloat(static_cast<const Out*>(p.bias)[r]);
       static_cast<Out*>(p.out)[t * p.out_stride + r] = FromFloat<Out>(total);
     }
@@ -416,7 +419,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     SkinnyKernel(const __grid_constant__ Product p) {
   using T = typename F::Element;
   extern __shared__ __align__(128) char bytes[];
-  auto& shared = *reinterpret_cast<Shared<kSlots, F::kBlocks>*>(bytes);
+  auto& shared = *reinterpret_cast<Shared<F, kSlots>*>(bytes);
   PdlTrigger();
   if (threadIdx.x == kThreads) shared.ended = 0;
   __syncthreads();
@@ -437,7 +440,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) x[i] = activations.Next();
   for (Pass pass(share); pass.begin < share.end; pass.Advance(share)) {
-    Sums<kTiles> sums = {};
+    Sums<F, kTiles> sums = {};
     for (int first = threadIdx.x / 32; first < end; first += kWarps * kAhead) {
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
@@ -450,7 +453,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
         x[i] = activations.Next();
       }
     }
-    StoreSums<Out>(p, sums, pass, shared);
+    StoreSums<F, Out, kTiles>(p, sums, pass, shared);
   }
 }
 
@@ -462,7 +465,7 @@ struct SizedKernel {
 template <typename F, typename Out, int kSlots>
 SizedKernel KernelFor(int tokens) {
   return {tokens <= kTileTokens ? SkinnyKernel<F, Out, 1, kSlots> : SkinnyKernel<F, Out, 2, kSlots>,
-          sizeof(Shared<kSlots, F::kBlocks>)};
+          sizeof(Shared<F, kSlots>)};
 }
 template <typename F, typename Out>
 SizedKernel KernelFor(int tokens, bool large) {
@@ -500,6 +503,7 @@ void PrepareSkinnyMatMul() {
   Prepare<Form<__half>, float>();
   PrepareScaled<Form<__nv_fp8_e4m3>>();
   PrepareScaled<Form<__nv_fp8_e4m3, true>>();
+  PrepareScaled<Form<int8_t>>();
 }
 
 bool FitsSkinnyMatMul(const MatMulParams& p) {
@@ -513,6 +517,7 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
   CHECK(FitsSkinnyMatMul(p));
   CHECK(p.x.dim[0] >= 1 && p.x.dim[0] <= kMaxSkinnyTokens);
   const bool of_chunks = p.w.scale_columns != 0;
+  CHECK(p.x.dtype != DType::kI8 || (!of_chunks && p.w.dim[1] <= kMaxIntegerColumns));
   CHECK(!of_chunks || (p.w.scale_columns == kScaleRun && p.x.scale_columns == kScaleRun));
   CHECK(std::has_single_bit(static_cast<uint32_t>(p.w.scale_rows)));
   CHECK(p.x.scale_rows == 1 && (of_chunks || p.w.scale_rows == 1));
@@ -544,6 +549,7 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
       launch(KernelFor<decltype(form), decltype(out)>(product.tokens, large));
     });
   };
+  if (p.x.dtype == DType::kI8) return launch_scaled(Form<int8_t>{});
   if (p.x.dtype == DType::kE4M3) {
     return of_chunks ? launch_scaled(Form<__nv_fp8_e4m3, true>{})
                      : launch_scaled(Form<__nv_fp8_e4m3>{});

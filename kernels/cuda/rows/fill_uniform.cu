@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     if constexpr (kEightBit<T>) {
-      *reinterpret_cast<uint2*>(out + i) = PackEightBit(eight, 1.0f);
+      *reinterpret_cast<uint2*>(out + i) = PackEightBit<T>(eight, 1.0f);
     } else if (i + 8 <= size) {
       StoreEight(out + i, eight);
     } else {
@@ -74,8 +74,9 @@ void FillUniform(const FillUniformParams& p, const Device& device) {
     using T = decltype(tag);
     Launch(device, grid, FillUniformKernel<T>, p.out.ptr<T>(), p.out.size(), p.seed, p.amplitude);
   };
-  if (p.out.dtype != DType::kE4M3) return DispatchDevice(p.out.dtype, launch);
+  if (!IsEightBit(p.out.dtype)) return DispatchDevice(p.out.dtype, launch);
   CHECK_EQ(p.out.size() % 8, 0);
+  if (p.out.dtype == DType::kI8) return launch(int8_t{});
   launch(__nv_fp8_e4m3{});
 }
 

@@ -175,6 +175,58 @@ TEST(ConfigQuantizationTest, Blocks) {
   EXPECT_THAT(Refusal(QwenFp8(), "/scale_fmt", "float"), HasSubstr("\"scale_fmt\" is \"float\""));
 }
 
+// As llm-compressor writes W8A8.
+json Integers() {
+  json object = CompressedTensors();
+  object["format"] = "int-quantized";
+  json& group = object["config_groups"]["group_0"];
+  group["weights"]["type"] = group["input_activations"]["type"] = "int";
+  return object;
+}
+
+TEST(ConfigQuantizationTest, Integers) {
+  const Quantization read = Good(Integers());
+  EXPECT_EQ(read.encoding, Encoding::kInt8Rows);
+  EXPECT_EQ(read.dtype(), DType::kI8);
+  EXPECT_EQ(EncodingText(read), "int8, a scale for each row");
+  EXPECT_EQ(EncodingText(Good(QwenFp8())), "fp8, a scale for each 128 x 128 block");
+  EXPECT_EQ(EncodingText(Good(AutoFp8())), "fp8, a scale for each row");
+  EXPECT_EQ(EncodingText(Quantization()), "none");
+  json fixed = Integers();
+  json& group = fixed["config_groups"]["group_0"];
+  group["weights"]["strategy"] = group["input_activations"]["strategy"] = "tensor";
+  group["input_activations"]["dynamic"] = false;
+  EXPECT_EQ(Good(fixed).encoding, Encoding::kInt8Rows);
+  const struct {
+    const char* pointer;
+    json value;
+    const char* message;
+  } kCases[] = {
+      {"/config_groups/group_0/weights/type", "float", "\"type\" is \"float\"; supported: \"int\""},
+      {"/config_groups/group_0/weights/num_bits", 4, "\"num_bits\" is 4"},
+      {"/config_groups/group_0/weights/strategy", "block", "\"strategy\" is \"block\""},
+      {"/config_groups/group_0/weights/strategy", "group", "\"strategy\" is \"group\""},
+      {"/config_groups/group_0/input_activations/symmetric", false, "\"symmetric\" is false"},
+      {"/config_groups/group_0/input_activations", nullptr, "not a JSON object"},
+      {"/format", "float-quantized", "\"type\" is \"int\""},
+  };
+  for (const auto& [pointer, value, message] : kCases) {
+    EXPECT_THAT(Refusal(Integers(), pointer, value), HasSubstr(message)) << pointer;
+  }
+  ModelConfig model = *Load(Integers());
+  EXPECT_EQ(QuantizationName(model), "int8");
+  for (const char* setting : {"auto", "int8"}) {
+    EXPECT_TRUE(ChooseQuantization(setting, model).ok()) << setting;
+  }
+  EXPECT_THAT(std::string(ChooseQuantization("fp8", model).message()),
+              HasSubstr("--quantization fp8: the model's matrices are stored as int8"));
+  json config = Config();
+  config["quantization_config"] = Integers();
+  config["intermediate_size"] = 131073;
+  EXPECT_THAT(std::string(LoadJson(config).status().message()),
+              HasSubstr("a matrix has 131073 columns; sums of 8-bit integers take 131072"));
+}
+
 // Columns that share a scale stay on one rank.
 TEST(ConfigQuantizationTest, RanksCutBetweenBlocks) {
   json config = Config();

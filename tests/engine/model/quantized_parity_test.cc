@@ -74,7 +74,7 @@ TEST_P(QuantizedParity, LogitsAreThoseOfFloat64) {
 INSTANTIATE_TEST_SUITE_P(Checkpoints, QuantizedParity,
                          ::testing::Values("fp8-channel", "fp8-tensor-static", "fp8-autofp8",
                                            "fp8-modelopt", "fp8-block", "fp8-block-ragged",
-                                           kEightBitKv),
+                                           "int8-channel", "int8-tensor-static", kEightBitKv),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
@@ -182,6 +182,20 @@ TEST(QuantizedCheckpointTest, MissingAndMisshapenScalesAreNamed) {
   half.Add(kQuery + ".weight_scale", "BF16", {32, 1}, 64);
   half.header["rotary_emb.inv_freq"] = EditedScales("fp8-channel").header[kQuery + ".weight_scale"];
   EXPECT_THAT(half.Message(), HasSubstr(kQuery + ".weight_scale\": has shape [32, 1]"));
+}
+
+TEST(QuantizedCheckpointTest, ElementsAreOfTheDescribedType) {
+  EditedScales floats("int8-channel");
+  floats.header[kQuery + ".weight"]["dtype"] = "F8_E4M3";
+  EXPECT_THAT(floats.Message(), HasSubstr(kQuery + ".weight\": stored as F8_E4M3; config.json "
+                                                   "makes it I8"));
+  EditedScales integers("fp8-channel");
+  integers.header[kQuery + ".weight"]["dtype"] = "I8";
+  EXPECT_THAT(integers.Message(), HasSubstr(kQuery + ".weight\": stored as I8; config.json makes "
+                                                     "it F8_E4M3"));
+  EditedScales zero("int8-channel");
+  zero.Add(kQuery + ".weight_zero_point", "I8", {64, 1}, 64);
+  EXPECT_THAT(zero.Message(), HasSubstr("weight_zero_point\": is not part of the model"));
 }
 
 // Scales of what the description calls wide, and of what is no module; wide matrices where it calls
