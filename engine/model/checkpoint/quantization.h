@@ -49,7 +49,7 @@ struct Quantization {
   // kStored: a matrix NAME.weight has its scales in NAME + this: one for each row, one in all, or
   // one for each block.
   std::string scale_suffix = ".weight_scale";
-  // kStored: the elements are integers; else 8-bit floats.
+  // kStored: the elements are integers with wide inputs; else `encoding` has them.
   std::optional<IntegerFormat> integers;
   // Modules, named as in the checkpoint, whose matrix is not narrow.
   std::set<std::string, std::less<>> wide;
