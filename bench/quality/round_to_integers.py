@@ -5,7 +5,7 @@ element rounded to the nearest: what a format costs without any calibration.
     python3 bench/quality/round_to_integers.py MODEL OUT [--bits 4] [--group 128]
 
 Needs numpy. MODEL has one file of bfloat16 tensors, as models/demo has. Then
-    build/release/bench/quality/quality_bench MODEL TEXT OUT
+    build/release/bench/quality_bench MODEL TEXT OUT
 """
 
 import argparse

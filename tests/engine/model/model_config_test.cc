@@ -519,10 +519,10 @@ TEST(ModelConfigTest, NamesAllFaultsOfOneReading) {
 
 TEST(ModelConfigTest, AQuantizedModelOfAnUnknownArchitectureIsNamedAsBoth) {
   json config = Config("DeepseekV3ForCausalLM");
-  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {64, 64}}};
   EXPECT_THAT(std::string(LoadJson(config).status().message()),
               AllOf(HasSubstr("\"architectures\" is [\"DeepseekV3ForCausalLM\"]"),
-                    HasSubstr("\"weight_block_size\" is [128,128]")));
+                    HasSubstr("\"weight_block_size\" is [64,64]")));
 }
 
 TEST(ModelConfigTest, NamesTheKeysThatItPassesOver) {
