@@ -205,7 +205,7 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
       {request.id, request.cookie, result.token, sequence.num_output() - 1, result.logprob});
   if (sequence.timings.first_token_ns == 0) sequence.timings.first_token_ns = now_ns;
   sequence.timings.last_token_ns = now_ns;
-  const FinishReason reason = StopReason(sequence);
+  const FinishReason reason = TakeToken(sequence);
   if (reason != FinishReason::kNone) Finish(sequence, reason, now_ns, events);
 }
 

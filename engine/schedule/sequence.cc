@@ -17,21 +17,26 @@ bool RunsBefore(const Sequence& a, const Sequence& b) {
 
 namespace {
 
-// True if the output ends with some tokens, at most loop_max_tokens, repeated loop_min_repeats
-// times. An output that has not ended so far has no long repetition, so few tokens are compared.
-bool EndsInLoop(const std::vector<int32_t>& output, const SamplingParams& sampling) {
-  const auto size = static_cast<int32_t>(output.size());
-  for (int32_t length = 1; length <= sampling.loop_max_tokens; ++length) {
-    const int32_t equal = length * (sampling.loop_min_repeats - 1);
-    if (equal + length > size) return false;
-    if (std::equal(output.rbegin(), output.rbegin() + equal, output.rbegin() + length)) return true;
+// Takes the output's last token. True if the output ends with some tokens, at most loop_max_tokens,
+// repeated loop_min_repeats times.
+bool EndsInLoop(Sequence& sequence) {
+  const SamplingParams& sampling = sequence.request->sampling;
+  const std::vector<int32_t>& output = sequence.output;
+  sequence.equal_before.resize(static_cast<size_t>(sampling.loop_max_tokens));
+  const auto last = static_cast<int32_t>(output.size()) - 1;
+  bool ends = false;
+  for (int32_t length = 1; length <= std::min(sampling.loop_max_tokens, last); ++length) {
+    int32_t& equal = sequence.equal_before[static_cast<size_t>(length - 1)];
+    equal = output[last] == output[last - length] ? equal + 1 : 0;
+    ends = ends || equal >= length * (sampling.loop_min_repeats - 1);
   }
-  return false;
+  return ends;
 }
 
 }  // namespace
 
-FinishReason StopReason(const Sequence& sequence) {
+FinishReason TakeToken(Sequence& sequence) {
+  const bool loops = EndsInLoop(sequence);
   const SamplingParams& sampling = sequence.request->sampling;
   const int32_t token = sequence.output.back();
   const auto holds = [token](const std::vector<int32_t>& ids) {
@@ -40,8 +45,8 @@ FinishReason StopReason(const Sequence& sequence) {
   if (sequence.num_output() > sampling.min_tokens) {
     if (holds(sampling.eos_token_ids)) return FinishReason::kEos;
     if (holds(sampling.stop_token_ids)) return FinishReason::kStopToken;
-    if (EndsInLoop(sequence.output, sampling)) return FinishReason::kLoop;
   }
+  if (loops && sequence.num_output() >= sampling.min_tokens) return FinishReason::kLoop;
   if (sequence.num_output() >= sampling.max_tokens) {
     return sequence.request->max_tokens_source == MaxTokensSource::kContext
                ? FinishReason::kContextLimit

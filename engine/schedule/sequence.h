@@ -64,6 +64,9 @@ struct Sequence {
   // The known tokens behind the prompt, which stays in the request. From admission on it has
   // capacity for the longest output; none while it is empty and no row is held.
   std::vector<int32_t> output;
+  // At [length - 1]: how many tokens at the end of the output equal the one `length` before. As
+  // long as the longest loop that the request asks for.
+  std::vector<int32_t> equal_before;
 
   // --- Holdings.
   int32_t row = kNoRow;
@@ -105,8 +108,8 @@ struct Sequence {
 bool RunsBefore(const Sequence& a, const Sequence& b);
 
 // The reason why the sequence ends with its last known token, kNone if it continues. Checked in
-// this order: EOS, stop ids, loop, max_tokens, context. The first three do not end it before
-// min_tokens.
-FinishReason StopReason(const Sequence& sequence);
+// this order: EOS, stop ids, loop, max_tokens, context. The first two do not end it with the token
+// min_tokens or before, a loop not before that token. Called once for each token.
+FinishReason TakeToken(Sequence& sequence);
 
 }  // namespace quire

@@ -77,7 +77,10 @@ __device__ __noinline__ inline void MarkRepeats(const MarkPlaces& places, int be
     }
     const int32_t token = job.tokens[i];
     if (length < row.dry_allowed_length || IsBreaker(job, token)) continue;
-    atomicMax(places.Of(token), static_cast<uint32_t>(length) << kRepeatShift);
+    // A token that repeats often would take its turn with itself; few of its lengths are new.
+    uint32_t* const mark = places.Of(token);
+    const uint32_t value = static_cast<uint32_t>(length) << kRepeatShift;
+    if (*static_cast<volatile uint32_t*>(mark) < value) atomicMax(mark, value);
   }
   places.cluster.Sync();
 }

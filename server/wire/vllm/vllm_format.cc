@@ -215,6 +215,7 @@ class Format : public WireFormat {
       case FinishReason::kEos: out->set_eos_token_id(stop_token); break;
       case FinishReason::kStopToken: out->set_stop_token_id(stop_token); break;
       case FinishReason::kStopText: out->set_stop_string(end.stop_text); break;
+      case FinishReason::kLoop: break;
       default: out->set_finish_reason(FinishInfo::LENGTH); return;
     }
     out->set_finish_reason(FinishInfo::STOP);

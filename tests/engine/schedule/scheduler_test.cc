@@ -157,7 +157,7 @@ int TokensUntilLoop(int32_t longest, int32_t min_tokens, const std::vector<int32
   sequence.hard_end = 1000;
   for (size_t i = 0; i < 40; ++i) {
     sequence.output.push_back(pattern[i % pattern.size()]);
-    const FinishReason reason = StopReason(sequence);
+    const FinishReason reason = TakeToken(sequence);
     if (reason == FinishReason::kLoop) return static_cast<int>(i) + 1;
     if (reason != FinishReason::kNone) break;
   }
@@ -170,7 +170,7 @@ TEST(SchedulerTest, EndsALoopOfAnyLengthThatWasAskedFor) {
   EXPECT_EQ(TokensUntilLoop(2, 0, {1, 2, 3}), 0);
   EXPECT_EQ(TokensUntilLoop(256, 0, {1, 2, 1, 3}), 12);
   EXPECT_EQ(TokensUntilLoop(256, 0, {1, 1, 2}), 9) << "two of a kind are no loop of three";
-  EXPECT_EQ(TokensUntilLoop(3, 20, {1, 2, 3}), 21);
+  EXPECT_EQ(TokensUntilLoop(3, 20, {1, 2, 3}), 20);
   EXPECT_EQ(TokensUntilLoop(0, 0, {7}), 0);
 }
 
