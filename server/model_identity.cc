@@ -56,6 +56,22 @@ std::string ServedRotations(const EngineSetup& setup) {
   return text;
 }
 
+// Facts of the stored elements that config.json alone has. 8-bit floats with a scale for each row
+// have none.
+std::string FormatOf(const Quantization& quantization) {
+  std::string text;
+  if (quantization.integers.has_value()) {
+    const IntegerFormat& f = *quantization.integers;
+    for (const int part : {static_cast<int>(f.packing), f.bits, f.group, int{f.has_zeros},
+                           int{f.zeros_less_one}, int{f.any_order}}) {
+      text += std::to_string(part) + " ";
+    }
+  } else if (quantization.encoding != Encoding::kFp8Rows) {
+    text = "encoding " + std::to_string(static_cast<int>(quantization.encoding)) + " ";
+  }
+  return text;
+}
+
 // Facts that a model without them does not name, so that files of older servers stay valid.
 std::string FamilyFactsOf(const EngineSetup& setup) {
   const DecoderFacts &facts = setup.model.facts, usual;
@@ -71,7 +87,9 @@ std::string FamilyFactsOf(const EngineSetup& setup) {
   add(facts.residual_scale, usual.residual_scale, "residual");
   add(facts.attention_scale, usual.attention_scale, "attention");
   add(facts.attention_soft_cap, usual.attention_soft_cap, "cap");
-  if (!setup.model.quantization.empty()) text += "quantization " + setup.config.quantization + " ";
+  if (!setup.model.quantization.empty()) {
+    text += "quantization " + setup.config.quantization + " " + FormatOf(setup.model.quantization);
+  }
   return text + ServedRotations(setup);
 }
 

@@ -330,7 +330,9 @@ class QuantizationReader {
     const Json& format = in_.At("format");
     if (format == "pack-quantized" || format == "int-quantized") return true;
     const Json& weights = group.At("weights");
-    return format == "naive-quantized" && weights.is_object() && weights.value("type", "") == "int";
+    if (format != "naive-quantized" || !weights.is_object()) return false;
+    const auto type = weights.find("type");
+    return type != weights.end() && *type == "int";
   }
 
   // KV has the type of --kv-cache-dtype, so that a scheme of 8-bit floats may be passed over.
@@ -500,6 +502,11 @@ absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) 
                      "; use auto, or give --model the checkpoint that they were made from"));
   }
   if (setting == "none") return absl::OkStatus();
+  if (setting == "int4" || setting == "int8") {
+    return absl::InvalidArgumentError(absl::StrCat("--quantization ", setting,
+                                                   ": the model's matrices are not stored so, but ",
+                                                   "as ", name, "; use auto"));
+  }
   if (setting == "fp8") {
     model.quantization.source = Quantization::Source::kWhileLoading;
     return absl::OkStatus();
@@ -526,7 +533,7 @@ std::string EncodingText(const Quantization& quantization) {
   switch (quantization.encoding) {
     case Encoding::kFp8Rows: return "fp8, a scale for each row";
     case Encoding::kFp8Blocks: return "fp8, a scale for each 128 x 128 block";
-    case Encoding::kInt8Rows: return "int8, a scale for each row";
+    case Encoding::kInt8Rows: return "int8 with 8-bit inputs, a scale for each row";
   }
   return "?";
 }
@@ -544,9 +551,9 @@ absl::Status CheckIntegerShapes(const ModelConfig& model, int32_t ranks) {
   const auto check = [&](const char* what, int64_t width, int64_t of) -> absl::Status {
     if (width % of == 0) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        what, " ", width, ranks > 1 ? " of a rank" : "", ": matrices of ", QuantizationName(model),
-        " take multiples of ", of, ranks > 1 ? "; lower --tensor-parallel-size " : "",
-        ranks > 1 ? absl::StrCat(ranks) : ""));
+        what, " ", width, ranks > 1 && width != model.hidden_size ? " of a rank" : "",
+        ": matrices of ", QuantizationName(model), " take multiples of ", of,
+        ranks > 1 ? "; lower --tensor-parallel-size " : "", ranks > 1 ? absl::StrCat(ranks) : ""));
   };
   const int64_t heads = int64_t{model.num_heads} / ranks * model.head_dim;
   RETURN_IF_ERROR(check("hidden_size", model.hidden_size, multiple));

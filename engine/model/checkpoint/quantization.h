@@ -59,7 +59,7 @@ struct Quantization {
   DType dtype() const { return encoding == Encoding::kInt8Rows ? DType::kI8 : DType::kE4M3; }
   // Columns of these that share a scale; 0: all of them.
   int32_t scale_columns() const { return encoding == Encoding::kFp8Blocks ? kScaleRun : 0; }
-  // Matrices are 8-bit floats, and so are the inputs of their products.
+  // Matrices are 8-bit floats or integers whose inputs are as narrow.
   bool eight_bit() const { return !empty() && !integers.has_value(); }
   bool IsEightBit(std::string_view module) const { return eight_bit() && !wide.contains(module); }
   bool IsInteger(std::string_view module) const {

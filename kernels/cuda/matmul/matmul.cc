@@ -113,9 +113,11 @@ Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
   }
   AlgorithmSearch search(p, means);
   // From the largest down, whose products take long enough to raise the clocks.
-  const size_t first = FitsSkinnyMatMul(p) ? BucketOf(kMaxSkinnyTokens) + 1 : 0;
+  const size_t last = BucketOf(p.x.dim[0]);
+  const size_t first =
+      FitsSkinnyMatMul(p) ? std::min(last, BucketOf(kMaxSkinnyTokens) + 1) : size_t{0};
   const ProductShape own = shape;
-  for (size_t bucket = BucketOf(p.x.dim[0]) + 1; bucket-- > first;) {
+  for (size_t bucket = last + 1; bucket-- > first;) {
     shape.tokens = kBuckets[bucket];
     if (table.Find(shape) != nullptr) continue;
     table.Put(shape, search.Fastest(std::min<int64_t>(shape.tokens, p.x.dim[0])));
@@ -139,7 +141,8 @@ void MatMul::State::RunPacked(const MatMulParams& p) {
   constexpr int64_t kRows = 64;
   const int64_t n = p.w.dim[0], k = p.w.dim[1];
   const int64_t row_bytes = k * static_cast<int64_t>(SizeOf(p.x.dtype));
-  const int64_t most = kExpandedBytes / row_bytes / kRows * kRows;
+  const int64_t fit = kExpandedBytes / row_bytes;  // at least one: config.json bounds the width
+  const int64_t most = fit >= kRows ? fit / kRows * kRows : fit;
   CHECK_GT(most, 0);
   const int64_t step = std::min(most, RoundUp(CeilDiv(n, CeilDiv(n, most)), kRows));
   ProductMeans waiting = means;

@@ -10,7 +10,8 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRows = 4;  // of a block, at most
+constexpr int kRows = 4;              // of a block, unless that makes too many blocks
+constexpr unsigned kMaxRuns = 65535;  // of rows: the grid's second dimension
 
 // Elements of 16 bits, whatever they mean.
 struct ColumnArgs {
@@ -29,11 +30,8 @@ __global__ void __launch_bounds__(kThreads) GatherColumnsKernel(ColumnArgs a) {
   DeviceCheck(from >= 0 && from < a.width);
   PdlWait();
   if (!within) return;
-  const int begin = static_cast<int>(blockIdx.y) * kRows;
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const int64_t row = begin + i;
-    if (row < a.rows) a.out[row * a.out_stride + column] = a.x[row * a.x_stride + from];
+  for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
+    a.out[row * a.out_stride + column] = a.x[row * a.x_stride + from];
   }
 }
 
@@ -50,8 +48,8 @@ void GatherColumns(const GatherColumnsParams& p, const Device& device) {
                         .out_stride = p.out.row_stride,
                         .rows = static_cast<int>(p.out.dim[0]),
                         .width = static_cast<int>(p.out.dim[1])};
-  const Grid grid{.blocks = {Blocks(args.width, kThreads), Blocks(args.rows, kRows)},
-                  .threads = kThreads};
+  const unsigned runs = std::min(Blocks(args.rows, kRows), kMaxRuns);
+  const Grid grid{.blocks = {Blocks(args.width, kThreads), runs}, .threads = kThreads};
   Launch(device, grid, GatherColumnsKernel, args);
 }
 

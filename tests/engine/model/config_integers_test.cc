@@ -111,6 +111,10 @@ TEST(ConfigIntegersTest, CompressedTensors) {
     other["format"] = format;
     EXPECT_EQ(Good(other).packing, Packing::kPlain);
   }
+  for (const json& type : {json(), json(8), json::array()}) {
+    weights["type"] = type;
+    EXPECT_FALSE(Load(other).ok()) << type;
+  }
 }
 
 TEST(ConfigIntegersTest, Awq) {

@@ -188,7 +188,7 @@ TEST(ConfigQuantizationTest, Integers) {
   const Quantization read = Good(Integers());
   EXPECT_EQ(read.encoding, Encoding::kInt8Rows);
   EXPECT_EQ(read.dtype(), DType::kI8);
-  EXPECT_EQ(EncodingText(read), "int8, a scale for each row");
+  EXPECT_EQ(EncodingText(read), "int8 with 8-bit inputs, a scale for each row");
   EXPECT_EQ(EncodingText(Good(QwenFp8())), "fp8, a scale for each 128 x 128 block");
   EXPECT_EQ(EncodingText(Good(AutoFp8())), "fp8, a scale for each row");
   EXPECT_EQ(EncodingText(Quantization()), "none");
