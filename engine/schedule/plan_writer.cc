@@ -5,30 +5,9 @@
 #include "kernels/check.h"
 
 namespace quire {
+namespace {
 
-void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record) {
-  if (choice.count == 0) return;
-  Sequence& s = *choice.sequence;
-  const int32_t end = s.planned + choice.count;
-  if (s.new_row) EmitNewRow(s, plan);
-  s.new_row = false;
-  if (s.cloned != kNoNode && s.table_blocks == 0) {
-    plan.block_clones.push_back({kv_.ClonedBlock(s), s.blocks[s.planned / config_.block_size]});
-  }
-  EmitBlocks(s, end, plan);
-  EmitTokens(s, end, plan);
-  const bool sample = end == s.expected();
-  plan.work.push_back({s.row, s.planned, choice.count, sample});
-  plan.num_tokens += choice.count;
-  plan.num_samples += sample;
-  record.work.push_back({&s, choice.count, sample});
-  s.planned = end;
-  s.pending += sample;
-  s.table_tokens += sample;  // the worker writes what it samples
-  ++s.steps_in_flight;
-}
-
-void StepPlanner::EmitNewRow(const Sequence& sequence, StepPlan& plan) const {
+void EmitNewRow(const Sequence& sequence, StepPlan& plan) {
   const SamplingParams& sampling = sequence.request->sampling;
   NewRow row;
   row.row = sequence.row;
@@ -46,6 +25,31 @@ void StepPlanner::EmitNewRow(const Sequence& sequence, StepPlan& plan) const {
   }
   row.banned_count = static_cast<uint32_t>(plan.banned.size()) - row.banned_begin;
   plan.new_rows.push_back(row);
+}
+
+}  // namespace
+
+void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record) {
+  if (choice.count == 0) return;
+  Sequence& s = *choice.sequence;
+  const int32_t end = s.planned + choice.count;
+  if (s.new_row) EmitNewRow(s, plan);
+  s.new_row = false;
+  if (s.cloned != kNoNode && s.table_blocks == 0) {
+    plan.block_clones.push_back({kv_.ClonedBlock(s), s.blocks[s.planned / config_.block_size]});
+  }
+  EmitBlocks(s, end, plan);
+  EmitTokens(s, end, plan);
+  const bool sample = end == s.expected();
+  plan.work.push_back({s.row, s.planned, choice.count, sample});
+  plan.num_tokens += choice.count;
+  plan.num_samples += sample;
+  record.work.push_back({&s, choice.count, sample});
+  record.shape.Add(s.planned, choice.count);
+  s.planned = end;
+  s.pending += sample;
+  s.table_tokens += sample;  // the worker writes what it samples
+  ++s.steps_in_flight;
 }
 
 void StepPlanner::EmitBlocks(Sequence& sequence, int32_t end, StepPlan& plan) {
