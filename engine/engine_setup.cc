@@ -103,7 +103,7 @@ void ResolveSizes(EngineSetup& setup) {
   setup.model_options.dummy_weights = config.load_format == "dummy";
   setup.model_options.weights_in_place = !OnGpu(setup);
   setup.model_options.width_multiple =
-      LimitsOf(setup.device).MlpMultiple(!setup.model.quantization.empty());
+      LimitsOf(setup.device).MlpMultiple(setup.model.quantization.eight_bit());
   setup.model_options.load_threads = std::min(cpu::UsableCores(), kMaxLoadThreads);
 }
 

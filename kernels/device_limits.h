@@ -77,7 +77,7 @@ inline constexpr DeviceLimits kCudaLimits = {
     .max_vocab = 16 * (192 << 10) / 4,
     // attention/attention_plan.cu: running sums over the rows in shared memory.
     .max_rows = 4096 + 1,
-    // sample/sample_row.cuh: 19 bits count how often a sequence has a token.
+    // sample/sample_marks.cuh: 19 bits count how often a sequence has a token.
     .max_context = 1 << 19,
     // attention/attention_kernels.h: rows are divided by the group through a factor of 31 bits.
     .max_group_rows = (int64_t{1} << 31) - 1,

@@ -13,12 +13,25 @@
 namespace quire {
 
 // kE4M3 is an 8-bit float with a sign, four bits of exponent and three of fraction: up to 448, in
-// steps of 2^-9 near zero, without infinities. Its tensors have scales (tensor.h).
-enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kE4M3 };
+// steps of 2^-9 near zero, without infinities. Its tensors have scales (tensor.h), and so have
+// those of kI8, 8-bit integers. kU4 and kU8 are the unsigned integers of packed matrices
+// (packed_row.h), two or one a byte.
+enum class DType : uint8_t { kF32, kBF16, kF16, kI32, kE4M3, kI8, kU4, kU8 };
 
+// Types of matrices whose inputs are as narrow.
+constexpr bool IsEightBit(DType dtype) { return dtype == DType::kE4M3 || dtype == DType::kI8; }
+
+constexpr bool IsPacked(DType dtype) { return dtype == DType::kU4 || dtype == DType::kU8; }
+
+// Of one element, which kU4 has no whole bytes for: see BytesOf.
 constexpr size_t SizeOf(DType dtype) {
-  if (dtype == DType::kE4M3) return 1;
+  CHECK(dtype != DType::kU4);
+  if (IsEightBit(dtype) || dtype == DType::kU8) return 1;
   return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2;
+}
+// Of a run of elements; an even number of kU4.
+constexpr int64_t BytesOf(DType dtype, int64_t elements) {
+  return dtype == DType::kU4 ? elements / 2 : elements * static_cast<int64_t>(SizeOf(dtype));
 }
 
 constexpr const char* Name(DType dtype) {
@@ -28,6 +41,9 @@ constexpr const char* Name(DType dtype) {
     case DType::kF16: return "float16";
     case DType::kI32: return "int32";
     case DType::kE4M3: return "float8_e4m3";
+    case DType::kI8: return "int8";
+    case DType::kU4: return "uint4";
+    case DType::kU8: return "uint8";
   }
   return "?";
 }
@@ -43,6 +59,11 @@ struct E4M3 {
   uint8_t bits;
 };
 inline constexpr float kE4M3Max = 448;
+struct I8 {
+  int8_t value;
+};
+// The largest that a row is scaled to; stored elements may be -128.
+inline constexpr float kI8Max = 127;
 
 inline float ToFloat(float x) { return x; }
 inline float ToFloat(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
@@ -53,6 +74,8 @@ inline float ToFloat(E4M3 x) {
   const auto half = static_cast<uint16_t>((x.bits & 0x80) << 8 | (x.bits & 0x7f) << 7);
   return ToFloat(F16{half}) * 256;
 }
+
+inline float ToFloat(I8 x) { return x.value; }
 
 template <typename T>
 T FromFloat(float x);
@@ -87,6 +110,16 @@ inline E4M3 FromFloat<E4M3>(float x) {
   return E4M3{static_cast<uint8_t>(sign | (((exponent - (127 - 6)) << 3) + steps))};
 }
 
+// Saturates at -128 and 127; NaN becomes 0.
+template <>
+inline I8 FromFloat<I8>(float x) {
+  if (!(x == x)) return I8{0};
+  // The sum with 1.5 * 2^23 has units of 1 at the end of its fraction.
+  constexpr float kUnit = 0x1.8p23f;
+  const float within = std::clamp(x, -128.0f, 127.0f) + kUnit;
+  return I8{static_cast<int8_t>(std::bit_cast<int32_t>(within) - std::bit_cast<int32_t>(kUnit))};
+}
+
 // Calls fn(T{}) with the C++ type of a floating dtype: DispatchFloat(d, [&](auto tag) {...}).
 template <typename Fn>
 decltype(auto) DispatchFloat(DType dtype, Fn&& fn) {
@@ -97,11 +130,18 @@ decltype(auto) DispatchFloat(DType dtype, Fn&& fn) {
   }
 }
 
-// The same for a dtype that may also be 8-bit.
+// The same for a dtype that may also be an 8-bit float.
 template <typename Fn>
 decltype(auto) DispatchStored(DType dtype, Fn&& fn) {
   if (dtype == DType::kE4M3) return fn(E4M3{});
   return DispatchFloat(dtype, fn);
+}
+
+// The same for a dtype that may also be one of integers.
+template <typename Fn>
+decltype(auto) DispatchElement(DType dtype, Fn&& fn) {
+  if (dtype == DType::kI8) return fn(I8{});
+  return DispatchStored(dtype, fn);
 }
 
 }  // namespace quire

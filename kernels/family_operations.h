@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/column_order.h"
 #include "kernels/tensor.h"
 
 namespace quire {
@@ -41,7 +42,8 @@ struct GeluParams {
   TensorView out;  // [T, I]; or 8-bit
 };
 
-// out = x with 8-bit elements and a scale for each row (row_scale.h). The operations that write the
+// out = x with 8-bit elements and a scale for each row, or, where out has scale_columns, for each
+// run of as many columns (row_scale.h). The operations that write the
 // input of a product (RmsNorm, SiluMul, Gelu) do the same where their `out` is 8-bit.
 struct QuantizeParams {
   TensorView x;    // [T, W]
@@ -57,6 +59,7 @@ class FamilyOperations {
   virtual void Scale(const ScaleParams&) = 0;
   virtual void Gelu(const GeluParams&) = 0;
   virtual void Quantize(const QuantizeParams&) = 0;
+  virtual void GatherColumns(const GatherColumnsParams&) = 0;
 };
 
 }  // namespace quire

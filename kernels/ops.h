@@ -35,12 +35,18 @@ struct RmsNormParams {
   TensorView residual;  // [T, H] or empty; updated in place
   TensorView weight;    // [H]
   float eps;
-  TensorView out;  // [T, H]; or 8-bit
+  TensorView out;  // [T, H]; or 8-bit (QuantizeParams)
 };
 
+inline constexpr int64_t kMaxIntegerColumns = 131072;  // times 127 * 128 is below 2^31
+
 // out = x * w^T + bias. x is [T, k], w is [n, k] (row per output feature, as checkpoints store it).
-// Both are 8-bit, or neither is: then a product is summed over the elements and multiplied by both
-// rows' scales at the end.
+// Both are 8-bit with scales for the same columns, or neither is. Of 8-bit ones, the sum over the
+// elements of each block of columns is multiplied by the scales of both rows there, and these
+// products are added in float32: one in all where a row has one scale. Sums of integers are exact,
+// and k is at most kMaxIntegerColumns. w alone may be packed (packed_row.h), its scales of one row
+// each: then the values of its elements are the factors, on the CPU as floats. A GPU may round them
+// to x's type.
 struct MatMulParams {
   TensorView x;     // [T, k]
   TensorView w;     // [n, k]
@@ -125,7 +131,8 @@ struct SampleParams {
 };
 
 // Weights of benchmarks, the same on every device. out[i] = amplitude * (2 u - 1) with u = (w +
-// 1/2) / 2^32 and w = word i % 4 of Philox4x32 with key `seed` and counter {i / 4, 0, 0, 0}.
+// 1/2) / 2^32 and w = word i % 4 of Philox4x32 with key `seed` and counter {i / 4, 0, 0, 0}. The
+// elements of a packed matrix (packed_row.h) are the words' bits, 16 bytes of four words each.
 struct FillUniformParams {
   TensorView out;
   uint64_t seed;

@@ -117,4 +117,73 @@ QUIRE_EXACT float GumbelNoise(uint64_t seed, uint32_t position, uint32_t token) 
   return -ExactLog(ExactExponential(RandomWord(seed, position, token)));
 }
 
+// True if XTC acts on the draw at `position`: the coin is a word that no token's noise uses.
+QUIRE_EXACT bool CoinFalls(uint64_t seed, uint32_t position, float probability) {
+  const uint32_t word = Philox4x32(seed, {{0, position, 1, 0}}).word[0];
+  return static_cast<double>(word) < static_cast<double>(probability) * 0x1p32;
+}
+
+// What DRY takes from the logit of a token after `length` repeated tokens, length >= allowed.
+QUIRE_EXACT float DryPenalty(float multiplier, float base, int32_t length, int32_t allowed) {
+  float penalty = multiplier;
+  for (int32_t i = allowed; i < length; ++i) penalty *= base;
+  return penalty;
+}
+
+// Sums over possible tokens: of a token's distance to the top, in units of 2^-12, and its square.
+struct DistanceSums {
+  uint64_t count, sum, squares;
+};
+
+QUIRE_EXACT uint64_t DistanceOf(float top, float logit) {
+  const float distance = top - logit;
+  return static_cast<uint64_t>((distance < 255.0f ? distance : 255.0f) * 0x1p12f);
+}
+
+// The largest distance to the top that top_n_sigma keeps.
+QUIRE_EXACT float FarthestKept(float top_n_sigma, const DistanceSums& sums) {
+  const double count = static_cast<double>(sums.count);
+  const double mean = static_cast<double>(sums.sum) / count;
+  const double variance = static_cast<double>(sums.squares) / count - mean * mean;
+  const double sigma = variance > 0.0 ? __builtin_sqrt(variance) : 0.0;
+  return static_cast<float>(static_cast<double>(top_n_sigma) * (sigma * 0x1p-12));
+}
+
+// Sums over possible tokens: their number, their mass, and their mass times -z, each term rounded
+// down to an integer.
+struct MassSums {
+  uint64_t count, mass, moment;
+};
+
+// A token's term of MassSums::moment, from its e = ExactExp(z).
+QUIRE_EXACT uint64_t MomentOf(float z, float e) {
+  return z < -40.0f ? 0 : static_cast<uint64_t>(e * -z * 0x1p40f);
+}
+
+// The mean of -z by mass.
+QUIRE_EXACT float MeanDistance(const MassSums& sums) {
+  return static_cast<float>(static_cast<double>(sums.moment) / static_cast<double>(sums.mass));
+}
+
+// The temperature of a draw whose logits have these sums at temperature 1.
+QUIRE_EXACT float DynamicTemperature(float temperature, float range, float exponent,
+                                     const MassSums& sums) {
+  float power = 0.0f;
+  if (sums.count > 1) {
+    const float log_mass = ExactLog(static_cast<float>(static_cast<double>(sums.mass) * 0x1p-40));
+    const float most = ExactLog(static_cast<float>(sums.count));
+    const float share = (log_mass + MeanDistance(sums)) / most;
+    if (share > 0.0f) power = ExactExp(exponent * ExactLog(share < 1.0f ? share : 1.0f));
+  }
+  const float dynamic = (temperature - range) + (range + range) * power;
+  return dynamic > 0x1p-10f ? dynamic : 0x1p-10f;
+}
+
+// The mass that the tokens up to an edge reach.
+QUIRE_EXACT uint64_t MassOfShare(float share, uint64_t total) {
+  const auto wanted =
+      static_cast<uint64_t>(static_cast<double>(share) * static_cast<double>(total));
+  return wanted > 0 ? wanted : 1;
+}
+
 }  // namespace quire

@@ -5,6 +5,9 @@
 // The value of an element of an 8-bit matrix is the element times the scale of its block, which is
 // scale_rows x scale_columns elements: usually a row. Of a matrix of weights a row is an output, of
 // activations a token. The scales of one column of blocks follow each other.
+//
+// A packed matrix of integers (packed_row.h) has scales of blocks of one row, and its value is the
+// scale times the element less the block's zero.
 #pragma once
 
 #include <array>
@@ -22,12 +25,15 @@ struct TensorView {
   int rank = 0;
   std::array<int64_t, 4> dim{};
   int64_t row_stride = 0;  // elements from one index of dim[0] to the next
-  // Of an 8-bit matrix, else null: element (r, c) has scale (c / scale_columns) * scale_stride + r
-  // / scale_rows. Without scale_columns a block has all columns.
+  // Of an 8-bit or packed matrix, else null: element (r, c) has scale (c / scale_columns) *
+  // scale_stride + r / scale_rows. Without scale_columns a block has all columns.
   float* scales = nullptr;
   int32_t scale_rows = 1;
   int32_t scale_columns = 0;
   int64_t scale_stride = 0;
+  // Of a packed matrix, at the indices of the scales. Null: the middle of the elements' range, 8 of
+  // kU4 and 128 of kU8.
+  const uint8_t* zeros = nullptr;
 
   TensorView() = default;
   // A dense tensor over `data`.
@@ -52,7 +58,7 @@ struct TensorView {
     return n;
   }
   // Bytes of a dense tensor of this shape.
-  int64_t bytes() const { return size() * static_cast<int64_t>(SizeOf(dtype)); }
+  int64_t bytes() const { return BytesOf(dtype, size()); }
 
   template <typename T>
   T* ptr() const {
@@ -66,20 +72,26 @@ struct TensorView {
   // Rows [begin, begin + count) of dimension 0; begin is a multiple of scale_rows.
   TensorView Rows(int64_t begin, int64_t count) const {
     TensorView view = *this;
-    view.data = static_cast<char*>(data) + begin * row_stride * static_cast<int64_t>(SizeOf(dtype));
+    view.data = static_cast<char*>(data) + BytesOf(dtype, begin * row_stride);
     view.dim[0] = count;
     if (scales != nullptr) view.scales += begin / scale_rows;
+    if (zeros != nullptr) view.zeros += begin / scale_rows;
     return view;
   }
-  // Columns [begin, begin + count) of a matrix; begin is a multiple of scale_columns.
+  // The index of the scale of element (r, c).
+  int64_t ScaleIndex(int64_t r, int64_t c) const {
+    return (scale_columns > 0 ? c / scale_columns * scale_stride : 0) + r / scale_rows;
+  }
+  // Columns [begin, begin + count) of a matrix; begin is a multiple of scale_columns, and of a
+  // packed matrix both are of kPackedColumns.
   TensorView Columns(int64_t begin, int64_t count) const {
     CHECK_EQ(rank, 2);
     TensorView view = *this;
-    view.data = static_cast<char*>(data) + begin * static_cast<int64_t>(SizeOf(dtype));
+    view.data = static_cast<char*>(data) + BytesOf(dtype, begin);
     view.dim[1] = count;
-    if (scales != nullptr && scale_columns > 0) {
-      view.scales += begin / scale_columns * scale_stride;
-    }
+    const int64_t scale = scale_columns > 0 ? begin / scale_columns * scale_stride : 0;
+    if (scales != nullptr) view.scales += scale;
+    if (zeros != nullptr) view.zeros += scale;
     return view;
   }
 };

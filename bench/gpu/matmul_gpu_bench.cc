@@ -17,6 +17,7 @@
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/matmul/algorithm_search.h"
 #include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/matmul/tile_matmul.h"
 
 namespace quire::cuda {
 namespace {
@@ -97,10 +98,12 @@ class Bench {
     void* workspace;
     CUDA_CHECK(cudaMalloc(&workspace, static_cast<size_t>(MatMul::WorkspaceBytes())));
     matmul_ = std::make_unique<MatMul>(device_, workspace, "");
-    CUDA_CHECK(cublasLtCreate(&lt_.handle));
-    lt_.workspace = workspace;
-    lt_.workspace_bytes = static_cast<size_t>(MatMul::WorkspaceBytes());
-    lt_.stream = device_.stream;
+    means_.device = device_;
+    means_.clusters = PrepareTileMatMul(device_);
+    CUDA_CHECK(cublasLtCreate(&means_.lt.handle));
+    means_.lt.workspace = workspace;
+    means_.lt.workspace_bytes = static_cast<size_t>(MatMul::WorkspaceBytes());
+    means_.lt.stream = device_.stream;
   }
 
   void CopyCeiling() {
@@ -149,24 +152,26 @@ class Bench {
     const int64_t t = Tokens(i, tokens);
     const int times = s.layers == 1 ? 4 : s.layers;
     // The time of a search's choice for exactly this number of tokens, next to MatMul's.
-    choices_[i] = AlgorithmSearch(Params(i, 0, t), lt_).Fastest(t);
+    choices_[i] = AlgorithmSearch(Params(i, 0, t), means_).Fastest(t);
     const auto report = [&](const char* kernel, double ms) {
       const double floor = Floor(i, t), us = ms * 1000 / times;
       std::printf(
           "{\"what\": \"%s\", \"tokens\": %ld, \"kernel\": \"%s\", \"us\": %.2f, "
-          "\"floor_us\": %.2f, \"fraction\": %.3f, \"search_us\": %.2f}\n",
+          "\"floor_us\": %.2f, \"fraction\": %.3f, \"search_us\": %.2f, \"cut\": \"%d/%d/%d\"}\n",
           s.name, static_cast<long>(t), kernel, us, floor * 1e6, floor * 1e6 / us,
-          static_cast<double>(choices_[i].microseconds));
+          static_cast<double>(choices_[i].microseconds), choices_[i].cut.rows,
+          choices_[i].cut.tokens, choices_[i].cut.split);
     };
-    report(t <= 16 ? "own" : "cublas", Milliseconds(11, [&] {
+    report(t <= 16 ? "own" : "chosen", Milliseconds(11, [&] {
              for (int layer = 0; layer < times; ++layer) {
                matmul_->Run(Params(i, layer % s.layers, t));
              }
            }));
     report("searched", Milliseconds(11, [&] {
              for (int layer = 0; layer < times; ++layer) {
-               CUDA_CHECK(
-                   LtProduct(Params(i, layer % s.layers, t)).Enqueue(lt_, choices_[i].algorithm));
+               CUDA_CHECK(Enqueue(Params(i, layer % s.layers, t), choices_[i], means_)
+                              ? cudaSuccess
+                              : cudaErrorUnknown);
              }
            }));
   }
@@ -188,17 +193,17 @@ class Bench {
           "\"floor_ms\": %.4f, \"fraction\": %.3f}\n",
           static_cast<long>(tokens), kernel, ms, floor, floor / ms);
     };
-    report(tokens <= 16 ? "own" : "cublas", Milliseconds(11, [&] {
+    report(tokens <= 16 ? "own" : "chosen", Milliseconds(11, [&] {
              step([&](size_t i, int layer) { matmul_->Run(Params(i, layer, Tokens(i, tokens))); });
            }));
     if (tokens > kMaxLogitRows) return;
-    report(
-        "searched", Milliseconds(11, [&] {
-          step([&](size_t i, int layer) {
-            CUDA_CHECK(
-                LtProduct(Params(i, layer, Tokens(i, tokens))).Enqueue(lt_, choices_[i].algorithm));
-          });
-        }));
+    report("searched", Milliseconds(11, [&] {
+             step([&](size_t i, int layer) {
+               CUDA_CHECK(Enqueue(Params(i, layer, Tokens(i, tokens)), choices_[i], means_)
+                              ? cudaSuccess
+                              : cudaErrorUnknown);
+             });
+           }));
   }
 
   // Host time of a product whose algorithm is known, and of the first product of a shape.
@@ -313,7 +318,7 @@ class Bench {
   float* scales_ = nullptr;
   void* out_ = nullptr;
   std::unique_ptr<MatMul> matmul_;
-  LtDevice lt_;
+  ProductMeans means_;
   std::array<Choice, std::size(kShapes)> choices_;
 };
 

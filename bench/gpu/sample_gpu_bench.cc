@@ -25,6 +25,10 @@ const Setting kSettings[] = {
     {"top_k_p", {.temperature = 0.8f, .top_k = 50, .top_p = 0.95f}},
     {"top_p_min_p_penalties",
      {.temperature = 0.8f, .top_p = 0.9f, .min_p = 0.01f, .repetition_penalty = 1.1f}},
+    {"top_p_dry", {.temperature = 0.8f, .top_p = 0.9f, .dry_multiplier = 0.8f}},
+    {"top_n_sigma_dynatemp", {.temperature = 1.0f, .top_n_sigma = 1.5f, .dynatemp_range = 0.5f}},
+    {"top_p_typical_xtc",
+     {.temperature = 0.8f, .top_p = 0.95f, .typical_p = 0.9f, .xtc_probability = 0.5f}},
 };
 
 // Rows as models give them: a few tokens lead a broad rest, or all tokens are nearly equal.

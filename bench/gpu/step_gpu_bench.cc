@@ -5,10 +5,11 @@
 //   step_gpu_bench [--ranks N] [--families | MODEL...]
 //
 // The models are folders of bench/gpu/models; with "-fp8" behind the name the layers' matrices are
-// 8-bit, and then with "-fp8kv" the KV cache is: "llama-3.1-8b-fp8-fp8kv" has both. By default
-// three of a few sizes. --families measures those of further families, in fewer shapes: decode by 1
-// and 64 sequences and a prompt of 2k. A model that the kernels do not take is named with the
-// reason. From the repository's root. With N ranks, one a GPU, the floors are those of a rank.
+// 8-bit, with "-int4" 4-bit integers in groups of 128, and then with "-fp8kv" the KV cache is
+// 8-bit: "llama-3.1-8b-fp8-fp8kv" has both. By default three of a few sizes. --families measures
+// those of further families, in fewer shapes: decode by 1 and 64 sequences and a prompt of 2k. A
+// model that the kernels do not take is named with the reason. From the repository's root. With N
+// ranks, one a GPU, the floors are those of a rank.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -40,6 +41,7 @@ constexpr double kMatrixFlops = 788e12;  // bf16 on random data, measured on thi
 constexpr double kEightBitFlops = 1580e12;
 constexpr std::string_view kEightBit = "-fp8";  // ends the name of a model with 8-bit matrices
 constexpr std::string_view kEightBitKv = "-fp8kv";
+constexpr std::string_view kFourBit = "-int4";
 constexpr const char* kFamilies[] = {"gemma-2-9b", "phi-4", "mistral-small-24b", "qwen3-32b"};
 
 // The steps to measure. The KV cache has room for the most sequences: 1k of 256 sequences would
@@ -89,11 +91,16 @@ WorkerSpec SpecFor(std::string name, const RankPlace& place, int32_t max_seqs) {
   WorkerSpec spec;
   spec.tp = {.rank = place.rank, .size = place.ranks};
   const bool eight_bit_kv = Strip(kEightBitKv, name), eight_bit = Strip(kEightBit, name);
+  const bool four_bit = Strip(kFourBit, name);
   spec.model_dir = "bench/gpu/models/" + name;
   absl::StatusOr<ModelConfig> model = ModelConfig::Load(spec.model_dir);
   CHECK(model.ok());
   spec.model = *std::move(model);
   if (eight_bit) spec.model.quantization.source = Quantization::Source::kWhileLoading;
+  if (four_bit) {
+    spec.model.quantization = {.source = Quantization::Source::kStored,
+                               .integers = IntegerFormat{.bits = 4, .group = 128}};
+  }
   spec.model_options = {.weight_dtype = DType::kBF16,
                         .activation_dtype = DType::kBF16,
                         .eight_bit_kv = eight_bit_kv,
@@ -125,10 +132,17 @@ double LayerElements(const ModelConfig& m) {
          3.0 * m.hidden_size * m.intermediate_size;
 }
 
+// Bytes of an element of a layer's matrices, with its part of a scale.
+double ElementBytes(const ModelConfig& m) {
+  const auto& integers = m.quantization.integers;
+  if (integers.has_value()) return integers->bits / 8.0 + 4.0 / integers->group;
+  return m.quantization.empty() ? 2 : 1;
+}
+
 // Bytes that a decode step must read: every weight except the embedding once, and K and V of the
 // contexts.
 double DecodeBytes(const ModelConfig& m, DType kv_dtype, double batch, double context) {
-  const double layers = (m.quantization.empty() ? 2 : 1) * m.num_layers * LayerElements(m);
+  const double layers = ElementBytes(m) * m.num_layers * LayerElements(m);
   const double weights = layers + 2 * double(m.hidden_size) * m.vocab_size;
   const double element = static_cast<double>(SizeOf(kv_dtype));
   const double kv = 2 * element * m.num_layers * m.num_kv_heads * m.head_dim * batch * context;
@@ -138,7 +152,7 @@ double DecodeBytes(const ModelConfig& m, DType kv_dtype, double batch, double co
 // Seconds of a prompt's arithmetic.
 double PrefillFloor(const ModelConfig& m, double tokens) {
   const double attention = 2.0 * tokens * m.num_heads * m.head_dim;  // causal: half of 4 T^2
-  const double rate = m.quantization.empty() ? kMatrixFlops : kEightBitFlops;
+  const double rate = m.quantization.eight_bit() ? kEightBitFlops : kMatrixFlops;
   return tokens * m.num_layers * (2 * LayerElements(m) / rate + attention / kMatrixFlops);
 }
 

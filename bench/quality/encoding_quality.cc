@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <numeric>
 #include <thread>
 
 #include "absl/strings/str_split.h"
+#include "bench/quality/narrowed_checkpoint.h"
 #include "engine/base/status_macros.h"
 #include "server/text/tokenizer.h"
+#include "tests/engine/model/temp_dir.h"
 
 namespace quire {
 namespace {
@@ -73,11 +76,19 @@ absl::StatusOr<Documents> ReadDocuments(const std::string& model, const std::str
 }
 
 EncodingQuality MeasureEncoding(const std::string& model, const Documents& documents,
-                                const testing::RunnerOptions& encoding) {
+                                const EncodedModel& encoded_model) {
   const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, threads)[0]);
   testing::ModelRunner reference(model, {}, {}, *backend);
-  testing::ModelRunner encoded(model, {}, encoding, *backend);
+  const testing::TempDir copy;
+  if (encoded_model.stored) {
+    const absl::Status written = WriteNarrowed(model, *encoded_model.stored, copy.path());
+    if (!written.ok()) std::cerr << written << "\n";
+    CHECK(written.ok());
+  }
+  const std::string& other = encoded_model.path.empty() ? model : encoded_model.path;
+  testing::ModelRunner encoded(encoded_model.stored ? copy.path() : other, {},
+                               encoded_model.options, *backend);
   const int32_t vocab_size = reference.config().vocab_size;
   EncodingQuality quality;
   for (const std::vector<int32_t>& window : Windows(documents)) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/checkpoint/quantization.h"
 #include "tests/engine/model/model_runner.h"
 
 namespace quire {
@@ -36,9 +38,16 @@ struct EncodingQuality {
 using Documents = std::vector<std::vector<int32_t>>;
 absl::StatusOr<Documents> ReadDocuments(const std::string& model, const std::string& path);
 
+// An encoding of a model: as it is loaded and run, or as it is stored.
+struct EncodedModel {
+  testing::RunnerOptions options;
+  std::optional<Encoding> stored;  // of a copy of the model (narrowed_checkpoint.h)
+  std::string path;                // of a checkpoint in the encoding, instead
+};
+
 // Runs both over each document, in windows of at most 384 tokens. `model` is a directory whose
 // weights are not quantized; the tests' loader ends the program where it cannot be loaded.
 EncodingQuality MeasureEncoding(const std::string& model, const Documents& documents,
-                                const testing::RunnerOptions& encoding);
+                                const EncodedModel& encoded);
 
 }  // namespace quire

@@ -70,9 +70,11 @@ void Print(const v1::ServerInfo& server, std::ostream& out) {
 }
 
 void Print(const v1::ModelInfo& model, std::ostream& out) {
+  const bool narrow = !model.quantization().empty() && model.quantization() != "none";
   out << absl::StrFormat("model    %s (%s), %d parameters, %s, KV cache %s\n", model.model(),
                          model.architecture(), model.num_parameters(), model.dtype(),
                          model.kv_cache_dtype());
+  if (narrow) out << absl::StrFormat("matrices %s\n", model.quantization());
   out << absl::StrFormat("shape    %d layers, hidden size %d, vocabulary %d, context %d tokens\n",
                          model.num_layers(), model.hidden_size(), model.vocab_size(),
                          model.max_model_len());

@@ -23,9 +23,14 @@ class Layout {
     used_ += RoundUp(view.bytes(), kAlignment);
     return view;
   }
-  TensorView EightBit(int64_t rows, int64_t columns) {
-    TensorView view = Matrix(rows, columns, DType::kE4M3);
-    view.scales = Matrix(rows, 1, DType::kF32).ptr<float>();
+  // The input of products of matrices with this encoding.
+  TensorView EightBit(int64_t rows, int64_t columns, const Quantization& how) {
+    constexpr int64_t kVector = 4;  // floats that a device copies at once
+    TensorView view = Matrix(rows, columns, how.dtype());
+    view.scale_columns = how.scale_columns();
+    view.scale_stride = view.scale_columns == 0 ? 0 : RoundUp(rows, kVector);
+    const int64_t runs = view.scale_columns == 0 ? 1 : CeilDiv(columns, int64_t{kScaleRun});
+    view.scales = Matrix(runs, std::max(rows, view.scale_stride), DType::kF32).ptr<float>();
     return view;
   }
   int64_t used() const { return used_; }
@@ -61,9 +66,13 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   const bool gated = FindFamily(config.architecture)->names.gated();
   shared(s.qkv, q + 2 * kv, s.gate_up, gated ? 2 * mlp : mlp);
   shared(s.attention, q, s.gated, mlp);
-  if (!config.quantization.empty()) {
-    s.narrow_in = layout.EightBit(tokens, config.hidden_size);
-    s.narrow = layout.EightBit(tokens, std::max(q, mlp));
+  if (config.quantization.eight_bit()) {
+    s.narrow_in = layout.EightBit(tokens, config.hidden_size, config.quantization);
+    s.narrow = layout.EightBit(tokens, std::max(q, mlp), config.quantization);
+  }
+  const auto& integers = config.quantization.integers;
+  if (integers.has_value() && integers->any_order) {
+    s.ordered = layout.Matrix(tokens, std::max<int64_t>({config.hidden_size, q, mlp}), dtype);
   }
   s.row_residual = layout.Matrix(rows, config.hidden_size, dtype);
   s.row_x = layout.Matrix(rows, config.hidden_size, dtype);
@@ -119,7 +128,7 @@ StepTensors Activations::For(int32_t tokens, int32_t rows) const {
   CHECK(0 <= rows && rows <= largest_.row_x.dim[0]);
   StepTensors s = largest_;
   for (TensorView* view : {&s.residual, &s.x, &s.parallel, &s.qkv, &s.attention, &s.gate_up,
-                           &s.gated, &s.narrow_in, &s.narrow}) {
+                           &s.gated, &s.narrow_in, &s.narrow, &s.ordered}) {
     if (!view->empty()) *view = view->Rows(0, tokens);
   }
   for (TensorView* view : {&s.row_residual, &s.row_x}) *view = view->Rows(0, rows);

@@ -26,8 +26,10 @@ struct StepTensors {
   TensorView gated;      // [T, I]
   // Inputs of products of 8-bit weights, else empty: that of the first products of a block, and
   // that of the second.
-  TensorView narrow_in;     // [T, H] 8-bit
-  TensorView narrow;        // [T, max(Q * D, I)] 8-bit
+  TensorView narrow_in;  // [T, H] 8-bit
+  TensorView narrow;     // [T, max(Q * D, I)] 8-bit
+  // Of matrices whose columns are sorted, else empty: their inputs in that order.
+  TensorView ordered;       // [T, max(H, Q * D, I)]
   TensorView row_residual;  // [R, H]
   TensorView row_x;         // [R, H]
 };

@@ -73,7 +73,7 @@ class Reasons {
   // The widths of the rows that are inputs of 8-bit matrices, on each rank.
   void CheckEightBit(const KernelDemand& demand) {
     const ModelConfig& model = demand.model;
-    if (model.quantization.empty()) return;
+    if (!model.quantization.eight_bit()) return;
     const int64_t heads = int64_t{model.num_heads} / demand.ranks * model.head_dim;
     const std::string ranks = absl::StrCat(" with --tensor-parallel-size ", demand.ranks);
     CheckEightBitWidth(absl::StrCat("hidden_size ", model.hidden_size), model.hidden_size, "");
@@ -109,7 +109,7 @@ class Reasons {
 
   // A rank's share as it is computed.
   int64_t MlpWidth(const KernelDemand& demand) const {
-    const bool eight_bit = !demand.model.quantization.empty();
+    const bool eight_bit = demand.model.quantization.eight_bit();
     return PaddedWidth(demand.model.intermediate_size / demand.ranks,
                        {.width_multiple = limits_.MlpMultiple(eight_bit)});
   }

@@ -56,7 +56,7 @@ void Decoder::Embed(const ModelInput& input, const StepTensors& s) {
 }
 
 TensorView Decoder::Begin(const NormWeights& before, const Sum& sum) {
-  const bool narrow = sum.in.dtype == DType::kE4M3;
+  const bool narrow = IsEightBit(sum.in.dtype);
   if (before.empty()) {
     if (!narrow) return sum.residual;
     backend_.Quantize({.x = sum.residual, .out = sum.in});
@@ -115,7 +115,7 @@ void Decoder::NormaliseHeads(TensorView x, int32_t num_heads, TensorView weight)
 void Decoder::Attention(size_t index, TensorView in, const ModelInput& input, const KvLayerView& kv,
                         const StepTensors& s) {
   const DecoderLayer& layer = weights_.layers[index];
-  layer.qkv.Apply(backend_, in, s.qkv);
+  layer.qkv.Apply(backend_, in, s.qkv, s.ordered);
   const int64_t q = int64_t{num_heads_} * head_dim_, k = int64_t{num_kv_heads_} * head_dim_;
   NormaliseHeads(s.qkv.Columns(0, q), num_heads_, layer.q_norm);
   NormaliseHeads(s.qkv.Columns(q, k), num_kv_heads_, layer.k_norm);
@@ -137,7 +137,7 @@ void Decoder::Attention(size_t index, TensorView in, const ModelInput& input, co
     heads = s.narrow.Columns(0, s.attention.dim[1]);
     backend_.Quantize({.x = s.attention, .out = heads});
   }
-  layer.o.Apply(backend_, heads, s.x);
+  layer.o.Apply(backend_, heads, s.x, s.ordered);
 }
 
 KvLayerView Decoder::KvOf(const KvCache& cache, size_t index) const {
@@ -181,13 +181,13 @@ PagedAttentionParams Decoder::AttentionParams(const ModelInput& input, const KvL
 void Decoder::FeedForward(const DecoderLayer& layer, TensorView in, const StepTensors& s,
                           TensorView out) {
   const TensorView gated = layer.down.eight_bit() ? s.narrow.Columns(0, s.gated.dim[1]) : s.gated;
-  layer.gate_up.Apply(backend_, in, s.gate_up);
+  layer.gate_up.Apply(backend_, in, s.gate_up, s.ordered);
   if (facts_.activation == Activation::kSilu) {
     backend_.SiluMul({.gate_up = s.gate_up, .out = gated});
   } else {
     backend_.Gelu({.x = s.gate_up, .gated = gated_, .out = gated});
   }
-  layer.down.Apply(backend_, gated, out);
+  layer.down.Apply(backend_, gated, out, s.ordered);
 }
 
 // Only the rows that need logits pass the last norm and the head.

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +13,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/safetensors.h"
+#include "engine/model/packed/packed_matrix.h"
 #include "engine/model/rope.h"
 
 namespace quire {
@@ -31,6 +35,7 @@ class SpecWriter {
         dtype_(options.weight_dtype),
         bias_dtype_(options.activation_dtype),
         eight_bit_kv_(options.eight_bit_kv),
+        dummy_(options.dummy_weights),
         kv_heads_(KvShard(config.num_kv_heads, tp)),
         mlp_width_(PaddedWidth(Shard(config.intermediate_size, tp).count, options)),
         head_order_(RotationOrder(config.rope, config.head_dim)) {}
@@ -113,13 +118,20 @@ class SpecWriter {
 
   // The type of a matrix of the layer, and the tensor with its scales, if it is stored with them.
   DType MatrixType(std::string_view name) const {
-    return config_.quantization.IsEightBit(Named(name, "")) ? DType::kE4M3 : dtype_;
+    return config_.quantization.IsEightBit(Named(name, "")) ? config_.quantization.dtype() : dtype_;
   }
   std::string ScalesOf(std::string_view name) const {
     const Quantization& how = config_.quantization;
     const bool stored = how.source == Quantization::Source::kStored;
-    if (!stored || MatrixType(name) != DType::kE4M3) return "";
+    if (!stored || !IsEightBit(MatrixType(name))) return "";
     return Named(name, how.scale_suffix.c_str());
+  }
+
+  // A matrix of the layer without its size and parts.
+  WeightSpec Matrix(std::string_view name) const {
+    const DType dtype = MatrixType(name);
+    const bool blocks = IsEightBit(dtype) && config_.quantization.scale_columns() != 0;
+    return {.dtype = dtype, .block_scales = blocks};
   }
 
   // A vector of the whole width on every rank; without a name an empty one.
@@ -193,10 +205,43 @@ class SpecWriter {
     return stored == names.end() ? "" : *stored;
   }
 
+  // A matrix of integers instead of one of rectangles, if its parts are stored so; then the order
+  // of its inputs, if they have one.
+  void PushMatrix(WeightSpec weight, bool has_bias) {
+    const std::optional<IntegerFormat>& format = config_.quantization.integers;
+    const std::string module = weight.parts[0].name.substr(0, weight.parts[0].name.rfind('.'));
+    WeightSpec order{.dtype = DType::kI32};
+    if (config_.quantization.IsInteger(module)) {
+      std::vector<PackedPart> parts;
+      for (const WeightPart& part : weight.parts) {
+        parts.push_back({.module = part.name.substr(0, part.name.rfind('.')),
+                         .stored_rows = part.shape[0],
+                         .stored_columns = part.shape[1],
+                         .rows = part.rows,
+                         .columns = part.columns,
+                         .order = part.order,
+                         .has_bias = has_bias});
+        CHECK(part.zero_rows == 0 && part.columns.count == weight.columns);
+      }
+      weight.parts.clear();
+      weight.dtype = format->dtype();
+      weight.scale_columns = format->group;
+      weight.has_zeros = format->has_zeros;
+      if (format->any_order && !dummy_) {
+        order.rows = weight.columns;
+        order.source = std::make_shared<ColumnOrder>(*format, parts);
+      }
+      weight.source = std::make_shared<PackedMatrix>(*format, std::move(parts));
+    }
+    specs_.push_back(std::move(weight));
+    specs_.push_back(std::move(order));
+  }
+
   // A matrix and a bias whose outputs are split: the rank's slice of each, stacked.
   void Columns(const std::vector<Output>& outputs, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
-    WeightSpec weight{.dtype = MatrixType(outputs[0].name), .columns = hidden};
+    WeightSpec weight = Matrix(outputs[0].name);
+    weight.columns = hidden;
     WeightSpec bias{.dtype = bias_dtype_};
     for (const Output& output : outputs) {
       const ShardRange rows = {output.first + output.shard.begin, output.shard.count};
@@ -217,7 +262,7 @@ class SpecWriter {
                             .order = order,
                             .zero_rows = output.zero_rows});
     }
-    specs_.push_back(std::move(weight));
+    PushMatrix(std::move(weight), has_bias);
     specs_.push_back(std::move(bias));
   }
 
@@ -226,7 +271,9 @@ class SpecWriter {
   void Rows(std::string_view name, int64_t inputs, int64_t width, bool has_bias) {
     const int64_t hidden = config_.hidden_size;
     const ShardRange shard = Shard(inputs, tp_);
-    WeightSpec weight{.dtype = MatrixType(name), .rows = hidden, .columns = width};
+    WeightSpec weight = Matrix(name);
+    weight.rows = hidden;
+    weight.columns = width;
     weight.parts.push_back({.name = Named(name, ".weight"),
                             .shape = {hidden, inputs},
                             .rows = {0, hidden},
@@ -238,7 +285,7 @@ class SpecWriter {
       bias.parts.push_back(
           {.name = Named(name, ".bias"), .shape = {hidden}, .rows = {0, bias.rows}});
     }
-    specs_.push_back(std::move(weight));
+    PushMatrix(std::move(weight), has_bias);
     specs_.push_back(std::move(bias));
   }
 
@@ -265,6 +312,7 @@ class SpecWriter {
   const DType dtype_;
   const DType bias_dtype_;
   const bool eight_bit_kv_;
+  const bool dummy_;
   const ShardRange kv_heads_;
   const int64_t mlp_width_;  // of this rank, padded
   const std::vector<int32_t> head_order_;
@@ -280,13 +328,22 @@ const std::string_view* SkippedPrefix(const TensorNames& names, const std::strin
   return nullptr;
 }
 
+// Whether an order of columns is any other than that of the stored ones.
+bool SortsColumns(const TensorView& order, Backend& backend) {
+  if (order.empty()) return false;
+  std::vector<int32_t> columns(static_cast<size_t>(order.size()));
+  backend.CopyToHost(columns.data(), order.data, columns.size() * sizeof(int32_t));
+  backend.Synchronize();
+  return !std::ranges::is_sorted(columns);
+}
+
 // Takes the tensors in the order of SpecWriter.
-DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage) {
+DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage, Backend& backend) {
   size_t at = 0;
   const auto next = [&storage, &at]() { return storage[at++]; };
-  const auto next_linear = [&next]() {
-    const TensorView weight = next();
-    return Linear(weight, next());
+  const auto next_linear = [&next, &backend]() {
+    const TensorView weight = next(), order = next();
+    return Linear(weight, next(), SortsColumns(order, backend) ? order : TensorView());
   };
   const auto next_norm = [&next]() {
     const TensorView weight = next();
@@ -337,6 +394,20 @@ void LogSkipped(const ModelConfig& config, const Checkpoint& checkpoint) {
   }
 }
 
+// Warns where keys and values are rounded to 8 bits without having been measured for it.
+void LogMissingKvScales(const ModelConfig& config, std::span<const WeightSpec> specs) {
+  int64_t stored = 0;  // tensors of scales: of keys and of values for each layer
+  for (const WeightSpec& spec : specs) {
+    stored += std::ranges::any_of(spec.parts, [](const auto& part) { return part.name.empty(); });
+  }
+  if (stored == int64_t{2} * config.num_layers) return;
+  Log(Severity::kWarning,
+      "--kv-cache-dtype fp8: the checkpoint lacks scales of keys or values, and they are 1: what "
+      "is "
+      "above 448 is clipped, and what is below 2^-10 becomes 0",
+      {{"layers", config.num_layers}, {"stored_scales", stored}});
+}
+
 }  // namespace
 
 std::map<std::string, int64_t> SkippedTensors(const ModelConfig& config,
@@ -362,15 +433,16 @@ absl::StatusOr<DecoderWeights> DecoderWeights::Load(const std::string& dir,
   if (options.dummy_weights) {
     ASSIGN_OR_RETURN(Weights storage,
                      Weights::MakeDummy(SpecWriter(config, tp, options, nullptr).Write(), backend));
-    return Assemble(config, tp, std::move(storage));
+    return Assemble(config, tp, std::move(storage), backend);
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(dir));
   const std::vector<WeightSpec> specs = SpecWriter(config, tp, options, &checkpoint).Write();
   if (tp.rank == 0) LogSkipped(config, checkpoint);
+  if (tp.rank == 0 && options.eight_bit_kv) LogMissingKvScales(config, specs);
   const auto ignorable = [&config](const std::string& name) { return IsIgnorable(config, name); };
   const WeightReading how{.threads = options.load_threads, .in_place = options.weights_in_place};
   ASSIGN_OR_RETURN(Weights storage, Weights::Load(checkpoint, specs, ignorable, how, backend));
-  return Assemble(config, tp, std::move(storage));
+  return Assemble(config, tp, std::move(storage), backend);
 }
 
 int64_t DecoderWeights::TotalBytes(const ModelConfig& config, TpInfo tp,

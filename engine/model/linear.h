@@ -16,20 +16,29 @@ namespace quire {
 class Linear {
  public:
   Linear() = default;
-  // The views must outlive this; bias may be empty.
-  Linear(TensorView weight, TensorView bias) : weight_(weight), bias_(bias) {}
+  // The views must outlive this; bias may be empty. Not empty, `order` [in] has the input of each
+  // column of a weight whose columns are sorted.
+  explicit Linear(TensorView weight, TensorView bias = {}, TensorView order = {})
+      : weight_(weight), bias_(bias), order_(order) {}
 
   // Whether the weight is 8-bit: then x is, too.
-  bool eight_bit() const { return weight_.dtype == DType::kE4M3; }
+  bool eight_bit() const { return IsEightBit(weight_.dtype); }
 
-  // x: [T, in], out: [T, out], as this rank holds them.
-  void Apply(Backend& backend, TensorView x, TensorView out) const {
+  // x: [T, in], out: [T, out], as this rank holds them. `ordered`, at least as large as x, is for
+  // the inputs in the order of the columns; unused without one.
+  void Apply(Backend& backend, TensorView x, TensorView out, TensorView ordered = {}) const {
+    if (!order_.empty()) {
+      ordered = ordered.Columns(0, x.dim[1]);
+      backend.GatherColumns({.x = x, .columns = order_.ptr<int32_t>(), .out = ordered});
+      x = ordered;
+    }
     backend.MatMul({.x = x, .w = weight_, .bias = bias_, .out = out});
   }
 
  private:
   TensorView weight_;  // [out, in]
   TensorView bias_;    // [out] or empty
+  TensorView order_;   // [in] or empty
 };
 
 // Token embedding and output head over a vocabulary cut into equal runs of rows; zeros pad the

@@ -1,39 +1,17 @@
 // Writes the chosen work down as a plan: everything that the workers' row tables do not hold yet.
 #include <algorithm>
 
+#include "engine/schedule/new_row.h"
 #include "engine/schedule/step_planner.h"
 #include "kernels/check.h"
 
 namespace quire {
-namespace {
-
-void EmitNewRow(const Sequence& sequence, StepPlan& plan) {
-  const SamplingParams& sampling = sequence.request->sampling;
-  NewRow row;
-  row.row = sequence.row;
-  row.num_prompt = sequence.num_prompt;
-  row.sampling = sampling.row;
-  row.bias_begin = static_cast<uint32_t>(plan.biases.size());
-  row.bias_count = static_cast<uint32_t>(sampling.logit_bias.size());
-  plan.biases.insert(plan.biases.end(), sampling.logit_bias.begin(), sampling.logit_bias.end());
-  row.banned_begin = static_cast<uint32_t>(plan.banned.size());
-  if (sampling.min_tokens > sequence.num_output()) {
-    row.min_known = sequence.num_prompt + sampling.min_tokens;
-    for (const auto* ids : {&sampling.eos_token_ids, &sampling.stop_token_ids}) {
-      plan.banned.insert(plan.banned.end(), ids->begin(), ids->end());
-    }
-  }
-  row.banned_count = static_cast<uint32_t>(plan.banned.size()) - row.banned_begin;
-  plan.new_rows.push_back(row);
-}
-
-}  // namespace
 
 void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record) {
   if (choice.count == 0) return;
   Sequence& s = *choice.sequence;
   const int32_t end = s.planned + choice.count;
-  if (s.new_row) EmitNewRow(s, plan);
+  if (s.new_row) WriteNewRow(s, plan);
   s.new_row = false;
   if (s.cloned != kNoNode && s.table_blocks == 0) {
     plan.block_clones.push_back({kv_.ClonedBlock(s), s.blocks[s.planned / config_.block_size]});

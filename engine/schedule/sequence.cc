@@ -15,6 +15,22 @@ bool RunsBefore(const Sequence& a, const Sequence& b) {
   return a.order < b.order;
 }
 
+namespace {
+
+// True if the output ends with some tokens, at most loop_max_tokens, repeated loop_min_repeats
+// times. An output that has not ended so far has no long repetition, so few tokens are compared.
+bool EndsInLoop(const std::vector<int32_t>& output, const SamplingParams& sampling) {
+  const auto size = static_cast<int32_t>(output.size());
+  for (int32_t length = 1; length <= sampling.loop_max_tokens; ++length) {
+    const int32_t equal = length * (sampling.loop_min_repeats - 1);
+    if (equal + length > size) return false;
+    if (std::equal(output.rbegin(), output.rbegin() + equal, output.rbegin() + length)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 FinishReason StopReason(const Sequence& sequence) {
   const SamplingParams& sampling = sequence.request->sampling;
   const int32_t token = sequence.output.back();
@@ -24,6 +40,7 @@ FinishReason StopReason(const Sequence& sequence) {
   if (sequence.num_output() > sampling.min_tokens) {
     if (holds(sampling.eos_token_ids)) return FinishReason::kEos;
     if (holds(sampling.stop_token_ids)) return FinishReason::kStopToken;
+    if (EndsInLoop(sequence.output, sampling)) return FinishReason::kLoop;
   }
   if (sequence.num_output() >= sampling.max_tokens) {
     return sequence.request->max_tokens_source == MaxTokensSource::kContext

@@ -105,7 +105,7 @@ struct Sequence {
 bool RunsBefore(const Sequence& a, const Sequence& b);
 
 // The reason why the sequence ends with its last known token, kNone if it continues. Checked in
-// this order: EOS, stop ids, max_tokens, context. Neither EOS nor stop ids end it before
+// this order: EOS, stop ids, loop, max_tokens, context. The first three do not end it before
 // min_tokens.
 FinishReason StopReason(const Sequence& sequence);
 

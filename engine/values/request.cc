@@ -11,6 +11,7 @@ const char* Name(FinishReason reason) {
     case FinishReason::kStopText: return "STOP_TEXT";
     case FinishReason::kMaxTokens: return "MAX_TOKENS";
     case FinishReason::kContextLimit: return "CONTEXT_LIMIT";
+    case FinishReason::kLoop: return "LOOP";
     case FinishReason::kDeadline: return "DEADLINE";
     case FinishReason::kCancelled: return "CANCELLED";
     case FinishReason::kSlowReader: return "SLOW_READER";
@@ -24,7 +25,7 @@ const char* Name(FinishReason reason) {
 bool IsRegularEnd(FinishReason reason) {
   return reason == FinishReason::kEos || reason == FinishReason::kStopToken ||
          reason == FinishReason::kStopText || reason == FinishReason::kMaxTokens ||
-         reason == FinishReason::kContextLimit;
+         reason == FinishReason::kContextLimit || reason == FinishReason::kLoop;
 }
 
 }  // namespace quire

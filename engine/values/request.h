@@ -75,6 +75,7 @@ enum class FinishReason : uint8_t {
   kStopText,   // one of the stop strings
   kMaxTokens,
   kContextLimit,  // the model's context or the KV pool is full
+  kLoop,          // the output repeats itself, and the request asked to end then
   kDeadline,
   kCancelled,    // by the client: RPC cancel or Abort
   kSlowReader,   // the client did not read for too long

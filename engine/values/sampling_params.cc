@@ -1,10 +1,11 @@
-// The ranges of every sampling and stop parameter; nothing else in the tree states them.
+// The ranges of lists and of stop parameters, and what contradicts what.
 #include "engine/values/sampling_params.h"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "engine/base/status_macros.h"
+#include "engine/values/sampling_fields.h"
 
 namespace quire {
 namespace {
@@ -19,16 +20,20 @@ std::string Text(float value) {
   return text;
 }
 
-// low <= value <= high, and not NaN.
-absl::Status CheckRange(const char* field, float value, float low, float high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return Bad(field, "must be between " + Text(low) + " and " + Text(high) + ", not " + Text(value));
+absl::Status CheckRange(const SamplingField& field, const SampleRow& row) {
+  const double value = field.Of(row);
+  if (field.InRange(value)) return absl::OkStatus();
+  const std::string low = Text(static_cast<float>(field.low));
+  const std::string high = Text(static_cast<float>(field.high));
+  const std::string range =
+      field.above_low ? "above " + low + " and at most " + high : "between " + low + " and " + high;
+  return Bad(field.name, "must be " + range + ", not " + Text(static_cast<float>(value)));
 }
 
-// 0 < value <= high, and not NaN.
-absl::Status CheckPositive(const char* field, float value, float high) {
-  if (value > 0 && value <= high) return absl::OkStatus();
-  return Bad(field, "must be above 0 and at most " + Text(high) + ", not " + Text(value));
+absl::Status CheckCount(const std::string& field, size_t count, int most) {
+  if (count <= static_cast<size_t>(most)) return absl::OkStatus();
+  return Bad(field, "has " + std::to_string(count) + " ids; at most " + std::to_string(most) +
+                        " are allowed");
 }
 
 absl::Status CheckIds(const char* field, const std::vector<int32_t>& ids, int32_t vocab_size) {
@@ -63,6 +68,20 @@ absl::Status CheckLogitBias(const std::vector<LogitBias>& entries, int32_t vocab
   return absl::OkStatus();
 }
 
+absl::Status CheckLoop(const SamplingParams& params) {
+  if (params.loop_max_tokens < 0 || params.loop_max_tokens > SamplingParams::kMaxLoopTokens) {
+    return Bad("loop_max_tokens", "must be between 0 (off) and " +
+                                      std::to_string(SamplingParams::kMaxLoopTokens) + ", not " +
+                                      std::to_string(params.loop_max_tokens));
+  }
+  if (params.loop_min_repeats < 2 || params.loop_min_repeats > SamplingParams::kMaxLoopRepeats) {
+    return Bad("loop_min_repeats", "must be between 2 and " +
+                                       std::to_string(SamplingParams::kMaxLoopRepeats) + ", not " +
+                                       std::to_string(params.loop_min_repeats));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckStop(const SamplingParams& params) {
   if (params.stop.size() > SamplingParams::kMaxStopStrings) {
     return Bad("stop", "has " + std::to_string(params.stop.size()) + " strings; at most " +
@@ -83,39 +102,80 @@ absl::Status CheckStop(const SamplingParams& params) {
   return absl::OkStatus();
 }
 
-// Before min_tokens are there, no EOS and no stop id may be sampled: some token must be left.
-absl::Status CheckSomeTokenIsLeft(const SamplingParams& params, int32_t vocab_size) {
-  std::vector<int32_t> banned = params.eos_token_ids;
-  banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
-  if (params.min_tokens == 0 || banned.size() < static_cast<size_t>(vocab_size)) {
-    return absl::OkStatus();
+// The ids that may be banned at some position, by stop and end tokens before min_tokens or by bad
+// words, ascending.
+std::vector<int32_t> MayBeBanned(const SamplingParams& params) {
+  std::vector<int32_t> banned;
+  if (params.min_tokens > 0) {
+    banned = params.eos_token_ids;
+    banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  }
+  for (const int32_t id : params.bad_words) {
+    if (id < 0) banned.push_back(~id);
   }
   std::ranges::sort(banned);
-  const auto repeated = std::ranges::unique(banned);
-  if (static_cast<int32_t>(repeated.begin() - banned.begin()) < vocab_size) {
-    return absl::OkStatus();
+  banned.erase(std::ranges::unique(banned).begin(), banned.end());
+  return banned;
+}
+
+// Some token must be left at every position.
+absl::Status CheckSomeTokenIsLeft(const SamplingParams& params, int32_t vocab_size) {
+  const std::vector<int32_t> banned = MayBeBanned(params);
+  const std::vector<int32_t>& allowed = params.allowed_token_ids;
+  if (!allowed.empty()) {
+    const auto is_banned = [&](int32_t id) { return std::ranges::binary_search(banned, id); };
+    if (!std::ranges::all_of(allowed, is_banned)) return absl::OkStatus();
+    return Bad("allowed_token_ids",
+               "holds only ids that bad words end with or that min_tokens bans; allow one more");
   }
+  if (static_cast<int32_t>(banned.size()) < vocab_size) return absl::OkStatus();
+  if (!params.bad_words.empty())
+    return Bad("bad_word_ids", "may ban every token of the vocabulary");
   return Bad("min_tokens", "must be 0 where the EOS and stop ids are all " +
                                std::to_string(vocab_size) + " tokens of the vocabulary, not " +
                                std::to_string(params.min_tokens));
 }
 
+absl::Status CheckLists(const SamplingParams& params, int32_t vocab_size) {
+  RETURN_IF_ERROR(
+      CheckCount("bad_word_ids", params.bad_words.size(), SamplingParams::kMaxBadWordIds));
+  std::vector<int32_t> ids = params.bad_words;
+  for (int32_t& id : ids) id = id < 0 ? ~id : id;
+  RETURN_IF_ERROR(CheckIds("bad_word_ids", ids, vocab_size));
+  RETURN_IF_ERROR(CheckCount("allowed_token_ids", params.allowed_token_ids.size(),
+                             SamplingParams::kMaxAllowedIds));
+  RETURN_IF_ERROR(CheckIds("allowed_token_ids", params.allowed_token_ids, vocab_size));
+  RETURN_IF_ERROR(
+      CheckCount("dry_breaker_ids", params.dry_breaker_ids.size(), SamplingParams::kMaxBreakers));
+  return CheckIds("dry_breaker_ids", params.dry_breaker_ids, vocab_size);
+}
+
+// Parameters that contradict each other.
+absl::Status CheckTogether(const SampleRow& row) {
+  if (row.dynatemp_range > row.temperature) {
+    return Bad("dynatemp_range", "must be at most the temperature, " + Text(row.temperature) +
+                                     ", not " + Text(row.dynatemp_range));
+  }
+  if (row.xtc_probability > 0 && row.temperature == 0) {
+    return Bad("xtc_probability",
+               "needs a temperature above 0: at 0 the likeliest token is always taken");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status SamplingParams::Validate(int32_t vocab_size) const {
-  RETURN_IF_ERROR(CheckRange("temperature", row.temperature, 0, 100));
   if (row.top_k < 0 || row.top_k > vocab_size) {
     return Bad("top_k", "must be between 0 (off) and the vocabulary's " +
                             std::to_string(vocab_size) + ", not " + std::to_string(row.top_k));
   }
-  RETURN_IF_ERROR(CheckPositive("top_p", row.top_p, 1));
-  RETURN_IF_ERROR(CheckRange("min_p", row.min_p, 0, 1));
-  // Dividing by much less would make infinities of ordinary logits.
-  RETURN_IF_ERROR(CheckRange("repetition_penalty", row.repetition_penalty, 0.01f, 10));
-  RETURN_IF_ERROR(CheckRange("presence_penalty", row.presence_penalty, -2, 2));
-  RETURN_IF_ERROR(CheckRange("frequency_penalty", row.frequency_penalty, -2, 2));
+  for (const SamplingField& field : SamplingFields()) RETURN_IF_ERROR(CheckRange(field, row));
+  RETURN_IF_ERROR(CheckTogether(row));
+  RETURN_IF_ERROR(CheckLists(*this, vocab_size));
   RETURN_IF_ERROR(CheckLogitBias(logit_bias, vocab_size));
   RETURN_IF_ERROR(CheckStop(*this));
+  RETURN_IF_ERROR(CheckLoop(*this));
   RETURN_IF_ERROR(CheckIds("stop_token_ids", stop_token_ids, vocab_size));
   RETURN_IF_ERROR(CheckIds("eos_token_ids", eos_token_ids, vocab_size));
   RETURN_IF_ERROR(CheckSomeTokenIsLeft(*this, vocab_size));

@@ -1,5 +1,5 @@
 // SamplingParams: everything a request may say about how its tokens are chosen and when it stops,
-// as plain values. Validate is the only place where ranges are written.
+// as plain values. Validate refuses what is out of range or contradicts itself.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,12 @@ namespace quire {
 
 struct SamplingParams {
   SampleRow row;                      // what the device's sampler reads, copied whole
-  std::vector<LogitBias> logit_bias;  // at most kMaxLogitBias, ids unique
+  std::vector<LogitBias> logit_bias;  // at most kMaxLogitBias, by ascending id, each once
+  // Never drawn: words, one after the other, the last id of each as ~id. A word of one id is banned
+  // everywhere, the last id of a longer one where the ids before it are the last known tokens.
+  std::vector<int32_t> bad_words;          // at most kMaxBadWordIds
+  std::vector<int32_t> allowed_token_ids;  // at most kMaxAllowedIds; empty: all
+  std::vector<int32_t> dry_breaker_ids;    // at most kMaxBreakers
   std::vector<int32_t>
       stop_token_ids;                  // end the sequence; the matched id is part of the output ids
   std::vector<int32_t> eos_token_ids;  // the model's own; empty when ignore_eos
@@ -23,8 +28,17 @@ struct SamplingParams {
   bool logprobs = false;   // report the sampled token's log probability
   int32_t min_tokens = 0;  // no stop or EOS token before this many output tokens
   int32_t max_tokens = 0;  // output tokens; >= 1 once defaults are applied
+  // The output ends when it ends with at most loop_max_tokens tokens loop_min_repeats times; 0:
+  // off.
+  int32_t loop_max_tokens = 0;
+  int32_t loop_min_repeats = 8;
 
   static constexpr int kMaxLogitBias = 1024;
+  static constexpr int kMaxBadWordIds = 1024;
+  static constexpr int kMaxAllowedIds = 1024;
+  static constexpr int kMaxBreakers = 64;
+  static constexpr int kMaxLoopTokens = 256;
+  static constexpr int kMaxLoopRepeats = 100;
   static constexpr int kMaxStopTokenIds = 64;
   static constexpr int kMaxEosTokenIds = 192;
   static constexpr int kMaxStopStrings = 16;

@@ -21,9 +21,18 @@ struct NewRow {
   SampleRow sampling;
   uint32_t bias_begin = 0;  // [begin, begin + count) of StepPlan::biases
   uint32_t bias_count = 0;
-  uint32_t banned_begin = 0;  // of StepPlan::banned: EOS and stop ids, banned while
-  uint32_t banned_count = 0;  // num_known < min_known
+  // From ids_begin of StepPlan::ids on lie, one list after the other: EOS and stop ids, banned
+  // while num_known < min_known; bad words; allowed tokens; DRY's breakers (SampleJob).
+  uint32_t ids_begin = 0;
+  uint32_t banned_count = 0;
   int32_t min_known = 0;
+  uint32_t bad_word_count = 0;
+  uint32_t allowed_count = 0;
+  uint32_t breaker_count = 0;
+
+  uint32_t ids_count() const {
+    return banned_count + bad_word_count + allowed_count + breaker_count;
+  }
 };
 
 // Known tokens of a row, to be written into its token table before the forward pass: a prefill
@@ -76,7 +85,7 @@ struct StepPlan {
   std::vector<RowWork> work;
   std::vector<int32_t> tokens;
   std::vector<LogitBias> biases;
-  std::vector<int32_t> banned;
+  std::vector<int32_t> ids;
 
   void Clear() {
     step = 0;
@@ -90,7 +99,7 @@ struct StepPlan {
     work.clear();
     tokens.clear();
     biases.clear();
-    banned.clear();
+    ids.clear();
   }
 };
 

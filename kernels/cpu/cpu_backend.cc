@@ -161,6 +161,10 @@ class CpuBackend final : public Backend {
     profiler_.Enter(StepPart::kElementwise);
     cpu::Gelu(p, cores_);
   }
+  void GatherColumns(const GatherColumnsParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::GatherColumns(p, cores_);
+  }
   void Sample(const SampleParams& p) override {
     profiler_.Enter(StepPart::kSampling);
     cpu::Sample(p, cores_);

@@ -1,7 +1,7 @@
 // The operations of kernels/ops.h and family_operations.h on the CPU, in files of the same names.
 // Each returns when its result is complete. Activations are f32, or 8-bit as the input of a
-// product; weights and the KV cache f32, bf16, f16 or 8-bit; norm weights and biases f32, bf16 or
-// f16.
+// product; weights and the KV cache f32, bf16, f16 or 8-bit, weights also packed; norm weights and
+// biases f32, bf16 or f16.
 #pragma once
 
 #include <memory>
@@ -45,21 +45,22 @@ void PagedAttention(const PagedAttentionParams& p, const Cores& cores, Attention
 void SiluMul(const SiluMulParams& p, const Cores& cores);
 void Quantize(const QuantizeParams& p, const Cores& cores);
 void GatherRows(const GatherRowsParams& p, const Cores& cores);
+void GatherColumns(const GatherColumnsParams& p, const Cores& cores);
 void LayerNorm(const LayerNormParams& p, const Cores& cores);
 void AddScaled(const AddScaledParams& p, const Cores& cores);
 void Scale(const ScaleParams& p, const Cores& cores);
 void Gelu(const GeluParams& p, const Cores& cores);
 void Sample(const SampleParams& p, const Cores& cores);
 
-// Writes the row's elements and its scale (row_scale.h).
+// Writes the row's elements and its scales (row_scale.h).
 void StoreEightBit(const float* row, const TensorView& out, int64_t t);
 
 // RowSink: where an operation writes a row of its result, as floats or as 8-bit elements with the
-// row's scale. One for each range of rows, on one thread.
+// row's scales. One for each range of rows, on one thread.
 class RowSink {
  public:
   explicit RowSink(const TensorView& out) : out_(out) {
-    CHECK(out.dtype == DType::kF32 || out.dtype == DType::kE4M3);
+    CHECK(out.dtype == DType::kF32 || IsEightBit(out.dtype));
     if (eight_bit()) Scratch().resize(static_cast<size_t>(out.dim[1]));
   }
   // Row t's floats, to be written, and then finished before the next row.
@@ -69,7 +70,7 @@ class RowSink {
   }
 
  private:
-  bool eight_bit() const { return out_.dtype == DType::kE4M3; }
+  bool eight_bit() const { return IsEightBit(out_.dtype); }
   static std::vector<float>& Scratch() {
     thread_local std::vector<float> scratch;
     return scratch;

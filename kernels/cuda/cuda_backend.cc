@@ -75,6 +75,10 @@ class DeviceOperations : public CudaBackend {
     profiler().Enter(StepPart::kElementwise);
     cuda::GatherRows(p, device());
   }
+  void GatherColumns(const GatherColumnsParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::GatherColumns(p, device());
+  }
   void LayerNorm(const LayerNormParams& p) override {
     profiler().Enter(StepPart::kNorms);
     cuda::LayerNorm(p, device());

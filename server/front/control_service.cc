@@ -10,6 +10,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/checkpoint/config_quantization.h"
 #include "quire/v1/control.pb.h"
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
@@ -74,6 +75,7 @@ void FillModelInfo(const ServingModel& model, v1::ModelInfo* info) {
   for (const int32_t id : setup.model.eos_token_ids) {
     info->add_eos_token_ids(static_cast<uint32_t>(id));
   }
+  info->set_quantization(EncodingText(setup.model.quantization));
   info->set_has_chat_template(model.chat_templates.Choose("", /*has_tools=*/false).ok());
 }
 

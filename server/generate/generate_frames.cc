@@ -4,29 +4,16 @@
 #include <algorithm>
 
 #include "quire/v1/inference.pb.h"
+#include "server/call/sampling_codec.h"
 #include "server/call/status_codec.h"
 
 namespace quire {
 namespace {
 
-// All of a GenerateResult but its output: 16 stop strings of 256 bytes, 1024 biases and 64 ids of
-// at most 14 each, and some numbers. The output itself takes no more than OutputDelta::bytes says:
-// ids of a vocabulary below 2^28 are varints of at most 4 bytes.
+// All of a GenerateResult but its output: 16 stop strings of 256 bytes, 1024 biases of at most 14,
+// 2200 ids of at most 8, and some numbers. The output itself takes no more than OutputDelta::bytes
+// says: ids of a vocabulary below 2^28 are varints of at most 4 bytes.
 constexpr int64_t kReplyHeadBytes = 64 << 10;
-
-void EncodeSampling(const SamplingParams& in, v1::SamplingParams* out) {
-  out->set_temperature(in.row.temperature);
-  out->set_top_k(static_cast<uint32_t>(in.row.top_k));
-  out->set_top_p(in.row.top_p);
-  out->set_min_p(in.row.min_p);
-  out->set_repetition_penalty(in.row.repetition_penalty);
-  out->set_presence_penalty(in.row.presence_penalty);
-  out->set_frequency_penalty(in.row.frequency_penalty);
-  out->set_seed(in.row.seed);
-  for (const LogitBias& entry : in.logit_bias) {
-    (*out->mutable_logit_bias())[static_cast<uint32_t>(entry.token)] = entry.bias;
-  }
-}
 
 void EncodeStop(const SamplingParams& in, int32_t max_tokens, v1::StopConditions* out) {
   out->set_max_tokens(static_cast<uint32_t>(max_tokens));
@@ -35,6 +22,8 @@ void EncodeStop(const SamplingParams& in, int32_t max_tokens, v1::StopConditions
   for (const int32_t id : in.stop_token_ids) out->add_stop_token_ids(static_cast<uint32_t>(id));
   out->set_include_stop_in_output(in.include_stop_in_output);
   out->set_ignore_eos(in.ignore_eos);
+  out->set_loop_max_tokens(static_cast<uint32_t>(in.loop_max_tokens));
+  out->set_loop_min_repeats(static_cast<uint32_t>(in.loop_min_repeats));
 }
 
 v1::Residency::Outcome WireOutcome(Residency::Outcome outcome) {
@@ -63,6 +52,7 @@ v1::FinishReason WireReason(FinishReason reason) {
     case FinishReason::kStopText: return v1::FINISH_REASON_STOP_TEXT;
     case FinishReason::kMaxTokens: return v1::FINISH_REASON_MAX_TOKENS;
     case FinishReason::kContextLimit: return v1::FINISH_REASON_CONTEXT_LIMIT;
+    case FinishReason::kLoop: return v1::FINISH_REASON_LOOP;
     default: return v1::FINISH_REASON_UNSPECIFIED;
   }
 }

@@ -24,8 +24,8 @@ absl::Status WithFieldPath(const absl::Status& status) {
   const std::string field = message.substr(0, space);
   const std::string rest = space == std::string::npos ? message : message.substr(space + 1);
   if (field == "prompt") return InvalidField(field, rest);
-  static constexpr const char* kStopFields[] = {"max_tokens", "min_tokens", "stop",
-                                                "stop_token_ids"};
+  static constexpr const char* kStopFields[] = {
+      "max_tokens", "min_tokens", "stop", "stop_token_ids", "loop_max_tokens", "loop_min_repeats"};
   const bool of_stop =
       std::find(std::begin(kStopFields), std::end(kStopFields), field) != std::end(kStopFields);
   return InvalidField((of_stop ? "stop." : "sampling.") + field, rest);

@@ -8,41 +8,13 @@
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
 #include "server/call/chat_codec.h"
+#include "server/call/sampling_codec.h"
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
 #include "server/generate/refusals.h"
 
 namespace quire {
 namespace {
-
-// A proto uint32 as the engine's int32; one that does not fit becomes a value outside every range.
-int32_t Narrow(uint32_t value) {
-  return value > static_cast<uint32_t>(std::numeric_limits<int32_t>::max())
-             ? std::numeric_limits<int32_t>::max()
-             : static_cast<int32_t>(value);
-}
-
-void DecodeSampling(const v1::SamplingParams& in, const GenerationDefaults& defaults, uint64_t seed,
-                    SamplingParams* out) {
-  SampleRow& row = out->row;
-  row.temperature = in.has_temperature()  ? in.temperature()
-                    : !defaults.do_sample ? 0.0f
-                                          : defaults.temperature.value_or(1.0f);
-  row.top_k = in.has_top_k() ? Narrow(in.top_k()) : defaults.top_k.value_or(0);
-  row.top_p = in.has_top_p() ? in.top_p() : defaults.top_p.value_or(1.0f);
-  row.min_p = in.has_min_p() ? in.min_p() : defaults.min_p.value_or(0.0f);
-  row.repetition_penalty = in.has_repetition_penalty() ? in.repetition_penalty()
-                                                       : defaults.repetition_penalty.value_or(1.0f);
-  row.presence_penalty = in.presence_penalty();
-  row.frequency_penalty = in.frequency_penalty();
-  row.seed = in.has_seed() ? in.seed() : seed;
-  out->logit_bias.reserve(in.logit_bias().size());
-  for (const auto& [token, bias] : in.logit_bias()) {
-    out->logit_bias.push_back({Narrow(token), bias});
-  }
-  std::sort(out->logit_bias.begin(), out->logit_bias.end(),
-            [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
-}
 
 void DecodeStop(const v1::StopConditions& in, const std::vector<int32_t>& eos,
                 SamplingParams* out) {
@@ -52,6 +24,8 @@ void DecodeStop(const v1::StopConditions& in, const std::vector<int32_t>& eos,
   for (const uint32_t id : in.stop_token_ids()) out->stop_token_ids.push_back(Narrow(id));
   out->include_stop_in_output = in.include_stop_in_output();
   out->ignore_eos = in.ignore_eos();
+  out->loop_max_tokens = Narrow(in.loop_max_tokens());
+  if (in.has_loop_min_repeats()) out->loop_min_repeats = Narrow(in.loop_min_repeats());
   if (!out->ignore_eos) out->eos_token_ids = eos;
 }
 
@@ -200,7 +174,8 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
   }
   Request& out = *parsed.request;
   out.priority = request.priority();
-  DecodeSampling(request.sampling(), model.setup.model.generation, seed, &out.sampling);
+  RETURN_IF_ERROR(
+      DecodeSampling(request.sampling(), model.setup.model.generation, seed, &out.sampling));
   DecodeStop(request.stop(), model.setup.model.eos_token_ids, &out.sampling);
   if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0) {
     return InvalidField("stop.max_tokens", "must be at least 1");

@@ -93,7 +93,7 @@ constexpr FinishReason kReasons[] = {
     FinishReason::kEos,       FinishReason::kStopToken,    FinishReason::kStopText,
     FinishReason::kMaxTokens, FinishReason::kContextLimit, FinishReason::kDeadline,
     FinishReason::kCancelled, FinishReason::kSlowReader,   FinishReason::kDraining,
-    FinishReason::kNumeric,   FinishReason::kEngineFault,
+    FinishReason::kNumeric,   FinishReason::kEngineFault,  FinishReason::kLoop,
 };
 constexpr size_t kNumReasons = static_cast<size_t>(FinishReason::kEngineFault) + 1;
 
@@ -102,7 +102,8 @@ const char* VllmReason(FinishReason reason) {
   switch (reason) {
     case FinishReason::kEos:
     case FinishReason::kStopToken:
-    case FinishReason::kStopText: return "stop";
+    case FinishReason::kStopText:
+    case FinishReason::kLoop: return "stop";
     case FinishReason::kMaxTokens:
     case FinishReason::kContextLimit: return "length";
     case FinishReason::kNumeric:

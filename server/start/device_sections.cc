@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/checkpoint/config_quantization.h"
 
 namespace quire {
 namespace {
@@ -84,9 +85,9 @@ CheckSection DescribeDevice(const CheckedModel& model) {
   const std::string& why = setup.device_reason;
   section.Add("device", absl::StrCat(setup.device, why.empty() ? "" : ": " + why));
   section.Add("ranks", absl::StrCat(setup.memory.ranks));
-  const bool eight_bit = !setup.model.quantization.empty();
-  section.Add("weights as", absl::StrCat(setup.config.dtype, eight_bit ? ", matrices as " : "",
-                                         eight_bit ? setup.config.quantization : ""));
+  const bool narrow = !setup.model.quantization.empty();
+  section.Add("weights as", absl::StrCat(setup.config.dtype, narrow ? ", matrices as " : "",
+                                         narrow ? EncodingText(setup.model.quantization) : ""));
   section.Add("KV as", setup.config.kv_cache_dtype);
   section.Add("context", ContextText(setup));
   section.Add("memory", MemoryText(setup.memory));

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/checkpoint/config_quantization.h"
 #include "engine/model/checkpoint/families.h"
 
 namespace quire {
@@ -126,9 +127,10 @@ void AddConfig(const ModelConfig& model, CheckSection& section) {
   section.Add("context", absl::StrCat(CountText(model.max_position), " tokens"));
   section.Add("rotation", RotationText(model));
   section.Add("windows", WindowText(model));
-  section.Add("dtype",
-              absl::StrCat(Name(model.stored_dtype), " says config.json",
-                           model.quantization.empty() ? "" : ", matrices in 8-bit floats"));
+  section.Add("dtype", absl::StrCat(Name(model.stored_dtype), " says config.json",
+                                    model.quantization.empty()
+                                        ? ""
+                                        : ", matrices in " + EncodingText(model.quantization)));
   section.Add("ranks",
               absl::StrCat("divides among ", absl::StrJoin(model.TensorParallelSizes(), ", ")));
 }

@@ -44,7 +44,8 @@ const char* FinishWord(FinishReason reason) {
   switch (reason) {
     case FinishReason::kEos:
     case FinishReason::kStopToken:
-    case FinishReason::kStopText: return "stop";
+    case FinishReason::kStopText:
+    case FinishReason::kLoop: return "stop";
     case FinishReason::kMaxTokens:
     case FinishReason::kContextLimit: return "length";
     case FinishReason::kNumeric:

@@ -1,5 +1,7 @@
 // The figures of bench/quality on distributions whose values are known, and the quality that
 // docs/quality.md promises of 8-bit matrices.
+//
+// Covers bench/quality/narrowed_checkpoint.cc
 #include "bench/quality/encoding_quality.h"
 
 #include <gtest/gtest.h>
@@ -34,18 +36,41 @@ TEST(EncodingQualityTest, EightBitMatricesOfTheDemoModelKeepTheirPromise) {
       ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
   ASSERT_TRUE(stories.ok()) << stories.status();
   ASSERT_EQ(stories->size(), 30);
-  const EncodingQuality fp8 = MeasureEncoding(kModel, *stories, {.eight_bit = true});
+  const EncodingQuality fp8 = MeasureEncoding(kModel, *stories, {.options = {.eight_bit = true}});
   EXPECT_LT(fp8.mean_kl(), 2e-4);
   EXPECT_GT(fp8.mean_kl(), 1e-5) << "nothing was rounded";
   EXPECT_GT(fp8.top1_agreement(), 0.95);
   EXPECT_LT(fp8.perplexity(), 1.002 * fp8.reference_perplexity());
 }
 
+TEST(EncodingQualityTest, BlocksOfTheDemoModelKeepTheirPromise) {
+  const absl::StatusOr<Documents> stories =
+      ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
+  ASSERT_TRUE(stories.ok()) << stories.status();
+  const EncodingQuality fp8 = MeasureEncoding(kModel, *stories, {.stored = Encoding::kFp8Blocks});
+  EXPECT_LT(fp8.mean_kl(), 2e-4);
+  EXPECT_GT(fp8.mean_kl(), 1e-5) << "nothing was rounded";
+  EXPECT_GT(fp8.top1_agreement(), 0.95);
+  EXPECT_LT(fp8.perplexity(), 1.002 * fp8.reference_perplexity());
+}
+
+TEST(EncodingQualityTest, IntegersOfTheDemoModelKeepTheirPromise) {
+  const absl::StatusOr<Documents> stories =
+      ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
+  ASSERT_TRUE(stories.ok()) << stories.status();
+  const EncodingQuality int8 = MeasureEncoding(kModel, *stories, {.stored = Encoding::kInt8Rows});
+  EXPECT_LT(int8.mean_kl(), 5e-5);
+  EXPECT_GT(int8.mean_kl(), 1e-6) << "nothing was rounded";
+  EXPECT_GT(int8.top1_agreement(), 0.97);
+  EXPECT_LT(int8.perplexity(), 1.001 * int8.reference_perplexity());
+}
+
 TEST(EncodingQualityTest, EightBitKvOfTheDemoModelKeepsItsPromise) {
   const absl::StatusOr<Documents> stories =
       ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
   ASSERT_TRUE(stories.ok()) << stories.status();
-  const EncodingQuality fp8 = MeasureEncoding(kModel, *stories, {.kv_dtype = DType::kE4M3});
+  const EncodingQuality fp8 =
+      MeasureEncoding(kModel, *stories, {.options = {.kv_dtype = DType::kE4M3}});
   EXPECT_LT(fp8.mean_kl(), 1e-5);
   EXPECT_GT(fp8.mean_kl(), 5e-7) << "nothing was rounded";
   EXPECT_GT(fp8.top1_agreement(), 0.99);

@@ -463,7 +463,7 @@ TEST(InvocationTest, ValuesAsPeopleWriteThem) {
   EXPECT_EQ(line.connection.server, "localhost");
   EXPECT_EQ(line.timeout_seconds, 300);
   EXPECT_EQ(line.generate.stop.max_tokens, 2000u);
-  EXPECT_FLOAT_EQ(line.generate.sampling.top_p.value_or(0), 0.9F);
+  EXPECT_FLOAT_EQ(line.generate.sampling.numbers.at("top_p").value_or(0), 0.9F);
   EXPECT_FALSE(line.generate.stream);
   EXPECT_FALSE(line.generate.prompt.chat);
 }

@@ -112,7 +112,8 @@ class ClientTest(ServedTest):
         self.client.generate_text(
             [3, 1, 4], quire.Options(temperature=0.0, seed=7, stop=["a", "b"]), seed=2**63,
             logit_bias={9: -1.5}, max_tokens=0, ignore_eos=False, logprobs=True, priority=-3,
-            stop_token_ids=[8], request_id="r1",
+            stop_token_ids=[8], request_id="r1", typical_p=0.5, dry_last_n=64,
+            allowed_token_ids=[1, 2], bad_word_ids=[[5, 6], [7]],
         )  # fmt: skip
         sent = self.inference.request
         self.assertEqual(list(sent.token_ids.ids), [3, 1, 4])
@@ -120,6 +121,9 @@ class ClientTest(ServedTest):
         self.assertEqual((sent.sampling.temperature, sent.sampling.seed), (0.0, 2**63))
         self.assertFalse(sent.sampling.HasField("top_p"))
         self.assertEqual(dict(sent.sampling.logit_bias), {9: -1.5})
+        self.assertEqual((sent.sampling.typical_p, sent.sampling.dry_last_n), (0.5, 64))
+        self.assertEqual(list(sent.sampling.allowed_token_ids), [1, 2])
+        self.assertEqual([list(w.ids) for w in sent.sampling.bad_word_ids], [[5, 6], [7]])
         self.assertEqual((sent.stop.HasField("max_tokens"), sent.stop.max_tokens), (True, 0))
         self.assertEqual((sent.stop.HasField("ignore_eos"), sent.stop.ignore_eos), (True, False))
         self.assertEqual(list(sent.stop.stop), ["a", "b"])

@@ -70,6 +70,36 @@ class PythonServerTest(unittest.TestCase):
         self.assertEqual(len(first.logprobs), len(first.token_ids))
         self.assertTrue(all(p <= 0 for p in first.logprobs))
 
+    def test_ids_that_a_request_allows_or_forbids(self):
+        ask, greedy = "Once upon a time", GREEDY
+        plain = self.client.generate_text(ask, greedy).token_ids
+        other = self.client.generate_text(ask, greedy, banned_token_ids=plain[:1]).token_ids
+        self.assertNotIn(plain[0], other)
+        # A bad word of two ids leaves the first of them alone.
+        self.assertNotEqual(plain[0], plain[1])
+        parted = self.client.generate_text(ask, greedy, bad_word_ids=[plain[:2]]).token_ids
+        self.assertEqual(parted[0], plain[0])
+        self.assertNotIn(tuple(plain[:2]), list(zip(parted, parted[1:])))
+        allowed = self.client.generate_text(
+            ask, temperature=2.0, seed=5, max_tokens=50, allowed_token_ids=plain[:4]
+        )
+        self.assertEqual(set(allowed.token_ids), set(plain[:4]))
+        with self.assertRaises(quire.QuireError) as refused:
+            self.client.generate_text(ask, allowed_token_ids=[5], banned_token_ids=[5])
+        self.assertIn("sampling.allowed_token_ids", str(refused.exception))
+
+    def test_a_loop_ends_where_the_request_says(self):
+        one = {"allowed_token_ids": [40], "max_tokens": 50}
+        done = self.client.generate_text("Once", loop_max_tokens=4, loop_min_repeats=6, **one)
+        self.assertEqual(done.finished.reason, quire.FinishReason.LOOP)
+        self.assertEqual(list(done.token_ids), [40] * 6)
+        self.assertEqual(done.accepted.options.loop_min_repeats, 6)
+        done = self.client.generate_text("Once", **one)
+        self.assertEqual(done.finished.reason, quire.FinishReason.MAX_TOKENS)
+        # DRY takes the only token's logit, not the token.
+        done = self.client.generate_text("Once", dry_multiplier=100.0, dry_base=4.0, **one)
+        self.assertEqual(list(done.token_ids), [40] * 50)
+
     def test_stop_strings(self):
         whole = self.client.generate_text("Once upon a time", GREEDY).text
         stop = whole[30:38]  # from inside a word to inside another

@@ -20,6 +20,9 @@ ASKS = [
     (STORY * 3, quire.Options(seed=3, temperature=1.0, top_p=0.9, min_p=0.02)),
     (STORY * 8, quire.Options(seed=4, temperature=1.0, frequency_penalty=0.5)),
     (STORY * 20, quire.Options(seed=5, temperature=1.2, repetition_penalty=1.1)),
+    (STORY * 5, quire.Options(seed=6, temperature=1.3, dynatemp_range=0.6, typical_p=0.9)),
+    (STORY * 6, quire.Options(seed=7, temperature=2.0, top_n_sigma=1.5, xtc_probability=0.5)),
+    (STORY * 7, quire.Options(seed=8, temperature=1.0, dry_multiplier=0.8, dry_last_n=200)),
     (STORY * 2, quire.Options(temperature=0.0)),
     (STORY * 2, quire.Options(seed=2**64 - 1, temperature=1.0, logit_bias={5: 3.0})),
 ]

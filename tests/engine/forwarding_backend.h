@@ -45,6 +45,7 @@ class ForwardingBackend : public Backend {
   void SiluMul(const SiluMulParams& p) override { inner_->SiluMul(p); }
   void Quantize(const QuantizeParams& p) override { inner_->Quantize(p); }
   void GatherRows(const GatherRowsParams& p) override { inner_->GatherRows(p); }
+  void GatherColumns(const GatherColumnsParams& p) override { inner_->GatherColumns(p); }
   void LayerNorm(const LayerNormParams& p) override { inner_->LayerNorm(p); }
   void AddScaled(const AddScaledParams& p) override { inner_->AddScaled(p); }
   void Scale(const ScaleParams& p) override { inner_->Scale(p); }

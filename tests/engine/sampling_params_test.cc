@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/values/request.h"
+#include "engine/values/sampling_fields.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -43,10 +44,19 @@ TEST(SamplingParamsTest, FloatsHaveTheirRanges) {
       {"repetition_penalty", &SampleRow::repetition_penalty, 0.01f, 10, true},
       {"presence_penalty", &SampleRow::presence_penalty, -2, 2, true},
       {"frequency_penalty", &SampleRow::frequency_penalty, -2, 2, true},
+      {"top_n_sigma", &SampleRow::top_n_sigma, 0, 100, true},
+      {"dynatemp_range", &SampleRow::dynatemp_range, 0, 100, true},
+      {"dynatemp_exponent", &SampleRow::dynatemp_exponent, 0, 10, true},
+      {"typical_p", &SampleRow::typical_p, 0, 1, false},
+      {"xtc_probability", &SampleRow::xtc_probability, 0, 1, true},
+      {"xtc_threshold", &SampleRow::xtc_threshold, 0, 0.5f, false},
+      {"dry_multiplier", &SampleRow::dry_multiplier, 0, 100, true},
+      {"dry_base", &SampleRow::dry_base, 1, 4, true},
   };
   for (const FloatRange& range : kRanges) {
     const auto check = [&](float value) {
       SamplingParams params = Good();
+      if (range.member == &SampleRow::dynatemp_range) params.row.temperature = 100;
       params.row.*range.member = value;
       const absl::Status status = params.Validate(kVocab);
       if (!status.ok()) {
@@ -65,6 +75,106 @@ TEST(SamplingParamsTest, FloatsHaveTheirRanges) {
       EXPECT_FALSE(check(bad)) << range.field;
     }
   }
+}
+
+TEST(SamplingParamsTest, EveryFieldOfTheTableHasItsRange) {
+  for (const SamplingField& field : SamplingFields()) {
+    SampleRow row;
+    EXPECT_TRUE(field.InRange(field.Of(row))) << field.name << ": the default is in range";
+    EXPECT_EQ(field.InRange(field.low), !field.above_low) << field.name;
+    EXPECT_TRUE(field.InRange(field.high)) << field.name;
+    EXPECT_FALSE(field.InRange(std::nextafter(field.low, -1e9))) << field.name;
+    EXPECT_FALSE(field.InRange(std::nextafter(field.high, 1e12))) << field.name;
+    EXPECT_FALSE(field.InRange(kNan)) << field.name;
+  }
+}
+
+TEST(SamplingParamsTest, CountsHaveTheirRanges) {
+  SamplingParams params = Good();
+  for (const int32_t length : {0, -1, 51}) {
+    params.row.dry_allowed_length = length;
+    EXPECT_THAT(std::string(params.Validate(kVocab).message()),
+                StartsWith("dry_allowed_length must be between 1 and 50, not "));
+  }
+  params = Good();
+  params.row.dry_last_n = -1;
+  EXPECT_THAT(std::string(params.Validate(kVocab).message()), StartsWith("dry_last_n must be "));
+}
+
+TEST(SamplingParamsTest, LoopsHaveTheirRanges) {
+  const auto accepts = [](int32_t tokens, int32_t repeats) {
+    SamplingParams params = Good();
+    params.loop_max_tokens = tokens;
+    params.loop_min_repeats = repeats;
+    return params.Validate(kVocab).ok();
+  };
+  EXPECT_TRUE(accepts(0, 2));
+  EXPECT_TRUE(accepts(256, 100));
+  for (const int32_t bad : {-1, 257}) EXPECT_FALSE(accepts(bad, 8)) << bad;
+  for (const int32_t bad : {-1, 1, 101}) EXPECT_FALSE(accepts(5, bad)) << bad;
+}
+
+TEST(SamplingParamsTest, ContradictionsAreRefused) {
+  const auto refusal = [](const auto& spoil) {
+    SamplingParams params = Good();
+    spoil(params);
+    return std::string(params.Validate(kVocab).message());
+  };
+  EXPECT_THAT(refusal([](auto& p) {
+                p.row.temperature = 0.5f;
+                p.row.dynatemp_range = 0.6f;
+              }),
+              StartsWith("dynatemp_range must be at most the temperature, 0.5, not 0.6"));
+  EXPECT_THAT(refusal([](auto& p) {
+                p.row.temperature = 0;
+                p.row.xtc_probability = 0.5f;
+              }),
+              StartsWith("xtc_probability needs a temperature above 0"));
+  EXPECT_THAT(refusal([](auto& p) {
+                p.allowed_token_ids = {3, 4};
+                p.bad_words = {~4, 7, ~3};
+              }),
+              StartsWith("allowed_token_ids holds only ids that bad words end with"));
+  EXPECT_THAT(refusal([](auto& p) {
+                p.allowed_token_ids = {3};
+                p.min_tokens = 1;
+                p.eos_token_ids = {3};
+              }),
+              StartsWith("allowed_token_ids "));
+  EXPECT_THAT(refusal([](auto& p) {
+                for (int32_t id = 0; id < kVocab; ++id) p.bad_words.push_back(~id);
+              }),
+              StartsWith("bad_word_ids may ban every token"));
+  EXPECT_EQ(refusal([](auto& p) {
+              p.allowed_token_ids = {3, 4};
+              p.bad_words = {~4, 3, ~5};
+            }),
+            "");
+}
+
+TEST(SamplingParamsTest, ListsAreBounded) {
+  using P = SamplingParams;
+  struct List {
+    const char* field;
+    std::vector<int32_t> P::*member;
+    int most;
+  };
+  for (const List& list : {List{"bad_word_ids", &P::bad_words, P::kMaxBadWordIds},
+                           List{"allowed_token_ids", &P::allowed_token_ids, P::kMaxAllowedIds},
+                           List{"dry_breaker_ids", &P::dry_breaker_ids, P::kMaxBreakers}}) {
+    P params = Good();
+    (params.*list.member).assign(static_cast<size_t>(list.most), 5);
+    EXPECT_TRUE(params.Validate(kVocab).ok()) << list.field;
+    (params.*list.member).push_back(5);
+    EXPECT_THAT(std::string(params.Validate(kVocab).message()),
+                StartsWith(std::string(list.field) + " has "));
+    params.*list.member = {kVocab};
+    EXPECT_THAT(std::string(params.Validate(kVocab).message()),
+                StartsWith(std::string(list.field) + " holds token id 100"));
+  }
+  P params = Good();
+  params.bad_words = {~kVocab};
+  EXPECT_THAT(std::string(params.Validate(kVocab).message()), StartsWith("bad_word_ids holds "));
 }
 
 // Every allowed penalty leaves a logit finite.

@@ -24,6 +24,7 @@ constexpr ProductShape kShape = {.tokens = 64,
                                  .out_alignment = 2};
 constexpr Choice kChoice = {.algorithm = {1, 2, 3, 0xfedcba9876543210u, 0, 0, ~uint64_t{0}, 8},
                             .microseconds = 12.5f};
+constexpr Choice kOwn = {.cut = {112, 64, 3}, .microseconds = 3};
 
 class AlgorithmTableTest : public ::testing::Test {
  protected:
@@ -35,6 +36,8 @@ class AlgorithmTableTest : public ::testing::Test {
     table.Put(kShape, kChoice);
     ProductShape other = kShape;
     other.bias = false;
+    table.Put(other, kOwn);
+    other.block_scales = true;
     table.Put(other, {.algorithm = {9}, .microseconds = 3});
     ASSERT_TRUE(table.Save(path_, &why_)) << why_;
   }
@@ -60,6 +63,10 @@ TEST_F(AlgorithmTableTest, LoadsSavedChoices) {
   ProductShape other = kShape;
   other.bias = false;
   ASSERT_NE(table.Find(other), nullptr);
+  EXPECT_EQ(table.Find(other)->cut, kOwn.cut);
+  other.block_scales = true;
+  ASSERT_NE(table.Find(other), nullptr);
+  EXPECT_TRUE(table.Find(other)->cut.empty());
   EXPECT_EQ(table.Find(other)->algorithm, (AlgorithmWords{9}));
   other.out_alignment = 4;
   EXPECT_EQ(table.Find(other), nullptr);

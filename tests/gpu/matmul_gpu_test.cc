@@ -1,6 +1,7 @@
 // MatMul on the device: close to float64, exact on integers, and the same bits in every batch.
 //
-// Covers kernels/cuda/matmul/algorithm_search.cc, kernels/cuda/matmul/lt_product.cc
+// Covers kernels/cuda/matmul/algorithm_search.cc, kernels/cuda/matmul/lt_product.cc,
+// kernels/cuda/matmul/product_choice.cc
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>

@@ -35,6 +35,21 @@ float Logit(Kind kind, Random& random, int64_t i, int64_t vocab) {
   }
 }
 
+// Filters that narrow the row step by step, alone and together.
+void AddNarrowing(Random& random, SampleRow& row) {
+  if (random.Below(2) == 0) row.top_n_sigma = static_cast<float>(0.2 + 3 * random.Uniform());
+  if (random.Below(2) == 0) row.typical_p = static_cast<float>(0.02 + 0.98 * random.Uniform());
+  if (random.Below(2) == 0) {
+    row.dynatemp_range = static_cast<float>(row.temperature * random.Uniform());
+    row.dynatemp_exponent = static_cast<float>(3 * random.Uniform());
+  }
+  if (random.Below(2) == 0) {
+    row.xtc_probability = random.Below(2) == 0 ? 1.0f : 0.5f;
+    row.xtc_threshold = static_cast<float>(0.5 * (1 - random.Uniform()));
+    if (random.Below(2) == 0) row.xtc_threshold *= 0.01f;
+  }
+}
+
 // Settings for every path: no filter, few tokens kept, many kept, edges among ties, and
 // combinations.
 SampleRow Setting(Random& random, int64_t vocab) {
@@ -52,6 +67,7 @@ SampleRow Setting(Random& random, int64_t vocab) {
   if (p >= 0.5 && p < 0.55) row.top_p = 0.5f;
   if (p >= 0.55 && p < 0.6) row.top_p = 0.999999f;
   if (random.Below(5) == 0) row.min_p = static_cast<float>(random.Uniform() * 0.3);
+  if (random.Below(4) == 0) AddNarrowing(random, row);
   row.seed = random.Next();
   return row;
 }
@@ -112,13 +128,18 @@ class Batch {
            std::to_string(p.temperature) + " top_k " + std::to_string(p.top_k) + " top_p " +
            std::to_string(p.top_p) + " min_p " + std::to_string(p.min_p) + " known " +
            std::to_string(job.num_known) + " biases " + std::to_string(job.num_bias) + " banned " +
-           std::to_string(job.num_banned);
+           std::to_string(job.num_banned) + " bad words " + std::to_string(job.num_bad_words) +
+           " allowed " + std::to_string(job.num_allowed) + " top_n_sigma " +
+           std::to_string(p.top_n_sigma) + " typical_p " + std::to_string(p.typical_p) + " xtc " +
+           std::to_string(p.xtc_probability) + " " + std::to_string(p.xtc_threshold) +
+           " dynatemp " + std::to_string(p.dynatemp_range) + " dry " +
+           std::to_string(p.dry_multiplier) + " of " + std::to_string(p.dry_last_n);
   }
 
  private:
   static constexpr int kThreads = 16;
   struct Lists {
-    std::vector<int32_t> tokens, banned;
+    std::vector<int32_t> tokens, banned, bad_words, allowed, breakers;
     std::vector<LogitBias> bias;
   };
 
@@ -142,6 +163,7 @@ class Batch {
     for (int32_t i = 0; i < job.num_known; ++i) {
       lists.tokens.push_back(static_cast<int32_t>(random.Below(std::min<int64_t>(vocab_, 400))));
     }
+    MakeIdLists(random, job, lists);
     if (random.Below(2) == 0) job.params.repetition_penalty = 1.2f;
     if (random.Below(2) == 0) job.params.presence_penalty = 0.7f;
     if (random.Below(2) == 0) job.params.frequency_penalty = 0.013f;
@@ -155,6 +177,36 @@ class Batch {
     if (random.Below(2) == 0) {
       for (int i = 0; i < 5; ++i) {
         lists.banned.push_back(static_cast<int32_t>(random.Below(vocab_)));
+      }
+    }
+  }
+
+  // DRY with and without breakers, over tokens that repeat; words that end here and words that do
+  // not; few allowed tokens.
+  void MakeIdLists(Random& random, SampleJob& job, Lists& lists) {
+    std::vector<int32_t>& tokens = lists.tokens;
+    if (random.Below(2) == 0) {
+      job.params.dry_multiplier = static_cast<float>(0.1 + random.Uniform());
+      job.params.dry_base = static_cast<float>(1 + random.Uniform());
+      job.params.dry_allowed_length = 1 + static_cast<int32_t>(random.Below(4));
+      if (random.Below(2) == 0) job.params.dry_last_n = static_cast<int32_t>(random.Below(2000));
+      const auto period = static_cast<size_t>(1 + random.Below(90));
+      for (size_t i = tokens.size() / 2 + period; i < tokens.size(); ++i) {
+        if (random.Below(200) != 0) tokens[i] = tokens[i - period];
+      }
+      for (int64_t i = random.Below(4); i > 0 && !tokens.empty(); --i) {
+        lists.breakers.push_back(tokens[static_cast<size_t>(random.Below(job.num_known))]);
+      }
+    }
+    for (int64_t i = random.Below(6); i > 0; --i) {
+      const int64_t before = std::min<int64_t>(random.Below(5), job.num_known);
+      lists.bad_words.insert(lists.bad_words.end(), tokens.end() - before, tokens.end());
+      if (before > 0 && random.Below(3) == 0) lists.bad_words.back() = 0;
+      lists.bad_words.push_back(~static_cast<int32_t>(random.Below(vocab_)));
+    }
+    if (random.Below(4) == 0) {
+      for (int64_t i = 1 + random.Below(1000); i > 0; --i) {
+        lists.allowed.push_back(static_cast<int32_t>(random.Below(vocab_)));
       }
     }
   }
@@ -177,6 +229,9 @@ void Batch::Upload() {
   for (size_t r = 0; r < jobs_.size(); ++r) {
     for (int32_t token : lists_[r].tokens) tokens.push_back(token);
     for (int32_t token : lists_[r].banned) tokens.push_back(token);
+    for (int32_t token : lists_[r].bad_words) tokens.push_back(token);
+    for (int32_t token : lists_[r].allowed) tokens.push_back(token);
+    for (int32_t token : lists_[r].breakers) tokens.push_back(token);
     for (const LogitBias& b : lists_[r].bias) bias.push_back(b);
   }
   device_tokens_ = std::make_unique<DeviceArray<int32_t>>(tokens);
@@ -190,6 +245,12 @@ void Batch::Upload() {
     SampleJob& there = on_device[r];
     here.tokens = lists.tokens.data();
     here.banned = lists.banned.data();
+    here.bad_words = lists.bad_words.data();
+    here.allowed = lists.allowed.data();
+    here.breakers = lists.breakers.data();
+    here.num_bad_words = there.num_bad_words = static_cast<int32_t>(lists.bad_words.size());
+    here.num_allowed = there.num_allowed = static_cast<int32_t>(lists.allowed.size());
+    here.num_breakers = there.num_breakers = static_cast<int32_t>(lists.breakers.size());
     here.bias = lists.bias.data();
     here.num_banned = there.num_banned = static_cast<int32_t>(lists.banned.size());
     here.num_bias = there.num_bias = static_cast<int32_t>(lists.bias.size());
@@ -197,6 +258,12 @@ void Batch::Upload() {
     token_at += static_cast<int64_t>(lists.tokens.size());
     there.banned = device_tokens_->data() + token_at;
     token_at += static_cast<int64_t>(lists.banned.size());
+    there.bad_words = device_tokens_->data() + token_at;
+    token_at += static_cast<int64_t>(lists.bad_words.size());
+    there.allowed = device_tokens_->data() + token_at;
+    token_at += static_cast<int64_t>(lists.allowed.size());
+    there.breakers = device_tokens_->data() + token_at;
+    token_at += static_cast<int64_t>(lists.breakers.size());
     there.bias = device_bias_->data() + bias_at;
     bias_at += static_cast<int64_t>(lists.bias.size());
     there.drawn = device_drawn_->data() + r;

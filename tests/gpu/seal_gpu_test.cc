@@ -82,13 +82,13 @@ class MixedSteps {
                       .num_prompt = s.prompt,
                       .sampling = MixedSampling(random_(), random_()),
                       .bias_begin = static_cast<uint32_t>(plan.biases.size()),
-                      .banned_begin = static_cast<uint32_t>(plan.banned.size()),
+                      .ids_begin = static_cast<uint32_t>(plan.ids.size()),
                       .min_known = s.prompt + 5};
     for (; row % 5 == 0 && row_begins.bias_count < 3; ++row_begins.bias_count) {
       plan.biases.push_back({static_cast<int32_t>(10 + row_begins.bias_count), 1.5f});
     }
     for (; row % 4 == 0 && row_begins.banned_count < 2; ++row_begins.banned_count) {
-      plan.banned.push_back(static_cast<int32_t>(row_begins.banned_count));
+      plan.ids.push_back(static_cast<int32_t>(row_begins.banned_count));
     }
     plan.new_rows.push_back(row_begins);
     for (int32_t i = 0; i < kBlocksPerRow; ++i) {

@@ -75,14 +75,14 @@ class Array {
   const float* floats() const { return reinterpret_cast<const float*>(bytes_.get()); }
 
   void Set(int64_t i, float x) {
-    DispatchStored(dtype_, [&](auto tag) {
+    DispatchElement(dtype_, [&](auto tag) {
       using T = decltype(tag);
       const T value = FromFloat<T>(x);
       std::memcpy(bytes_.get() + i * sizeof(T), &value, sizeof(T));
     });
   }
   double operator[](int64_t i) const {
-    return DispatchStored(dtype_, [&](auto tag) {
+    return DispatchElement(dtype_, [&](auto tag) {
       decltype(tag) value;
       std::memcpy(&value, bytes_.get() + i * sizeof(value), sizeof(value));
       return static_cast<double>(ToFloat(value));

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "kernels/ceil_div.h"
 #include "kernels/row_scale.h"
 #include "tests/kernels/cases.h"
 
@@ -66,12 +67,30 @@ TEST(E4M3Test, RoundsToTheNearestElementAndSaturates) {
   for (float x : {0.0f, 1e-40f, 0x1p-11f}) EXPECT_EQ(FromFloat<E4M3>(x).bits, 0) << x;
 }
 
+TEST(I8Test, RoundsToTheNearestIntegerAndSaturates) {
+  Random random(2);
+  for (int i = 0; i < 100000; ++i) {
+    const auto x = static_cast<float>((random.Uniform() - 0.5) * 300);
+    const double nearest = std::nearbyint(std::min(std::max<double>(x, -128), 127.0));
+    ASSERT_EQ(FromFloat<I8>(x).value, nearest) << x;
+  }
+  for (int half = -257; half <= 254; ++half) {  // ties go to the even one
+    const float x = static_cast<float>(half) / 2;
+    ASSERT_EQ(FromFloat<I8>(x).value, std::max(-128.0f, std::nearbyint(x))) << x;
+  }
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(FromFloat<I8>(infinity).value, 127);
+  EXPECT_EQ(FromFloat<I8>(-infinity).value, -128);
+  EXPECT_EQ(FromFloat<I8>(NAN).value, 0);
+  for (int x = -128; x < 128; ++x) EXPECT_EQ(ToFloat(I8{static_cast<int8_t>(x)}), x);
+}
+
 // A matrix of 8-bit rows with their scales.
 struct EightBit {
   Array elements, scales;
 
-  EightBit(int64_t rows, int64_t width)
-      : elements(DType::kE4M3, {rows, width}), scales(DType::kF32, {rows}) {}
+  EightBit(int64_t rows, int64_t width, DType dtype = DType::kE4M3)
+      : elements(dtype, {rows, width}), scales(DType::kF32, {rows}) {}
   TensorView view() {
     TensorView v = elements.view();
     v.scales = scales.floats();
@@ -117,6 +136,67 @@ TEST(QuantizeTest, ScalesEachRowByItsLargestElement) {
   }
 }
 
+TEST(QuantizeTest, IntegersAreTheNearestOfTheirRow) {
+  for (int64_t width : {1, 15, 64, 700}) {
+    Random random(width);
+    Array x = Array::Normal(random, DType::kF32, {4, width}, 3.0);
+    for (int64_t i = 0; i < width; ++i) x.Set(width + i, 0.0f);
+    x.Set(2 * width, NAN);
+    x.Set(3 * width, -INFINITY);
+    OnEveryMachine([&](Backend& backend, const Machine&) {
+      EightBit out(4, width, DType::kI8);
+      backend.Quantize({.x = x.view(), .out = out.view()});
+      double largest = 0;
+      for (int64_t i = 0; i < width; ++i) largest = std::max(largest, std::abs(x[i]));
+      const double scale = out.scales[0];
+      EXPECT_NEAR(scale, largest / 127, 2 * kRounding * scale);
+      for (int64_t i = 0; i < width; ++i) {
+        ASSERT_LE(std::abs(out.elements[i] * scale - x[i]), scale * (0.5 + 1e-5)) << i;
+        ASSERT_EQ(out.elements[width + i], 0.0);
+      }
+      // A NaN shows in every product of its row.
+      EXPECT_TRUE(std::isnan(out.scales[2]));
+      EXPECT_TRUE(std::isinf(out.scales[3]));
+    });
+  }
+}
+
+// A run with a scale of its own is what it would be as a row.
+TEST(QuantizeTest, RunsOfARowAreRowsOfTheirOwn) {
+  constexpr int64_t kRows = 5, kStride = 9;
+  for (int64_t width : {1, 127, 128, 129, 256, 400}) {
+    const int64_t runs = CeilDiv<int64_t>(width, kScaleRun);
+    Random random(width);
+    Array x = Array::Normal(random, DType::kF32, {kRows, width}, 3.0);
+    for (int64_t i = 0; i < std::min<int64_t>(width, kScaleRun); ++i) x.Set(width + i, 0.0f);
+    OnEveryMachine([&](Backend& backend, const Machine& machine) {
+      SCOPED_TRACE(machine.name());
+      Array elements(DType::kE4M3, {kRows, width}), scales(DType::kF32, {runs, kStride});
+      TensorView out = elements.view();
+      out.scales = scales.floats();
+      out.scale_columns = kScaleRun;
+      out.scale_stride = kStride;
+      backend.Quantize({.x = x.view(), .out = out});
+      for (int64_t run = 0; run < runs; ++run) {
+        const int64_t begin = run * kScaleRun, count = std::min<int64_t>(kScaleRun, width - begin);
+        Array part(DType::kF32, {kRows, count});
+        for (int64_t i = 0; i < part.size(); ++i) {
+          part.Set(i, static_cast<float>(x[i / count * width + begin + i % count]));
+        }
+        EightBit row(kRows, count);
+        backend.Quantize({.x = part.view(), .out = row.view()});
+        for (int64_t i = 0; i < part.size(); ++i) {
+          ASSERT_EQ(elements[i / count * width + begin + i % count], row.elements[i]);
+        }
+        for (int64_t t = 0; t < kRows; ++t) ASSERT_EQ(scales[run * kStride + t], row.scales[t]);
+      }
+      for (int64_t run = 0; run < runs; ++run) {
+        for (int64_t t = kRows; t < kStride; ++t) ASSERT_EQ(scales[run * kStride + t], 0.0);
+      }
+    });
+  }
+}
+
 TEST(QuantizeTest, KeepsNaN) {
   Array x(DType::kF32, {1, 4});
   x.Fill(2.0f);
@@ -146,6 +226,11 @@ TEST(QuantizeTest, OperationsWriteWhatQuantizeWouldMakeOfTheirFloats) {
       backend.Quantize({.x = floats.view(), .out = after.view()});
       EXPECT_TRUE(direct.elements.SameBits(after.elements));
       EXPECT_TRUE(direct.scales.SameBits(after.scales));
+      EightBit integers(kRows, kWidth, DType::kI8), later(kRows, kWidth, DType::kI8);
+      operation(integers.view());
+      backend.Quantize({.x = floats.view(), .out = later.view()});
+      EXPECT_TRUE(integers.elements.SameBits(later.elements));
+      EXPECT_TRUE(integers.scales.SameBits(later.scales));
     };
     compare([&](TensorView out) {
       backend.RmsNorm(

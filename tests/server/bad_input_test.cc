@@ -84,6 +84,46 @@ std::vector<BadCase> SamplingCases() {
   };
 }
 
+std::vector<BadCase> FilterCases() {
+  using S = v1::SamplingParams;
+  return {
+      BadFloat("typical_p_zero", &S::set_typical_p, 0.0f, "sampling.typical_p"),
+      BadFloat("top_n_sigma_nan", &S::set_top_n_sigma, kNan, "sampling.top_n_sigma"),
+      BadFloat("xtc_threshold_high", &S::set_xtc_threshold, 0.6f, "sampling.xtc_threshold"),
+      BadFloat("dynatemp_beyond_temperature", &S::set_dynatemp_range, 50.0f,
+               "sampling.dynatemp_range"),
+      BadFloat("dry_base_low", &S::set_dry_base, 0.9f, "sampling.dry_base"),
+      {"dry_allowed_length_zero", [](auto& r) { r.mutable_sampling()->set_dry_allowed_length(0); },
+       Code::INVALID_ARGUMENT, "sampling.dry_allowed_length", "between 1 and 50"},
+      {"dry_breaker_overflow",
+       [](auto& r) { r.mutable_sampling()->add_dry_breaker_ids(0xFFFFFFFFu); },
+       Code::INVALID_ARGUMENT, "sampling.dry_breaker_ids", "holds token id"},
+      {"loop_of_many_tokens", [](auto& r) { r.mutable_stop()->set_loop_max_tokens(257); },
+       Code::INVALID_ARGUMENT, "stop.loop_max_tokens", "between 0"},
+      {"loop_of_one", [](auto& r) { r.mutable_stop()->set_loop_min_repeats(1); },
+       Code::INVALID_ARGUMENT, "stop.loop_min_repeats", "between 2"},
+      {"xtc_of_greedy",
+       [](auto& r) {
+         r.mutable_sampling()->set_temperature(0);
+         r.mutable_sampling()->set_xtc_probability(0.5f);
+       },
+       Code::INVALID_ARGUMENT, "sampling.xtc_probability", "above 0"},
+      {"banned_outside", [](auto& r) { r.mutable_sampling()->add_banned_token_ids(258); },
+       Code::INVALID_ARGUMENT, "sampling.bad_word_ids", "258"},
+      {"bad_word_huge_id",
+       [](auto& r) { r.mutable_sampling()->add_bad_word_ids()->add_ids(0xFFFFFFFFu); },
+       Code::INVALID_ARGUMENT, "sampling.bad_word_ids", "holds token id"},
+      {"bad_word_without_ids", [](auto& r) { r.mutable_sampling()->add_bad_word_ids(); },
+       Code::INVALID_ARGUMENT, "sampling.bad_word_ids", "empty word"},
+      {"all_allowed_are_banned",
+       [](auto& r) {
+         r.mutable_sampling()->add_allowed_token_ids(7);
+         r.mutable_sampling()->add_banned_token_ids(7);
+       },
+       Code::INVALID_ARGUMENT, "sampling.allowed_token_ids", "bad words"},
+  };
+}
+
 std::vector<BadCase> StopCases() {
   return {
       {"max_tokens_zero", [](auto& r) { r.mutable_stop()->set_max_tokens(0); },
@@ -200,6 +240,7 @@ TEST_P(BadInputTest, IsRefusedWithItsFieldAndHasNoSideEffects) {
 
 const auto kName = [](const auto& info) { return std::string(info.param.name); };
 INSTANTIATE_TEST_SUITE_P(Sampling, BadInputTest, ::testing::ValuesIn(SamplingCases()), kName);
+INSTANTIATE_TEST_SUITE_P(Filters, BadInputTest, ::testing::ValuesIn(FilterCases()), kName);
 INSTANTIATE_TEST_SUITE_P(Stop, BadInputTest, ::testing::ValuesIn(StopCases()), kName);
 INSTANTIATE_TEST_SUITE_P(Prompt, BadInputTest, ::testing::ValuesIn(PromptCases()), kName);
 

@@ -9,6 +9,8 @@
 #include <chrono>
 #include <thread>
 
+#include "engine/values/sampling_fields.h"
+#include "server/call/sampling_codec.h"
 #include "tests/server/h2_client.h"
 #include "tests/server/test_server.h"
 
@@ -150,6 +152,47 @@ TEST(GenerateTest, EchoesDefaultsOfTheModelAndEffectiveValues) {
   EXPECT_NE(out.accepted.sampling().seed(), drawn);
   EXPECT_EQ(out.accepted.stop().min_tokens(), 2u);
   EXPECT_THAT(out.accepted.stop().stop(), ElementsAre("zz"));
+}
+
+// Covers server/call/sampling_codec.cc.
+TEST(GenerateTest, EchoesEverySamplingParameter) {
+  TestServer server;
+  v1::GenerateRequest request = AskFor(1);
+  v1::SamplingParams* sampling = request.mutable_sampling();
+  // One request sets nothing, the other every number, to its lowest allowed value or near it.
+  const v1::SamplingParams defaults = Stream(server.inference(), request).accepted.sampling();
+  for (const SamplingField& field : SamplingFields()) {
+    const auto* descriptor = v1::SamplingParams::descriptor()->FindFieldByName(field.name);
+    ASSERT_NE(descriptor, nullptr) << field.name;
+    EXPECT_TRUE(defaults.GetReflection()->HasField(defaults, descriptor)) << field.name;
+    const double value = field.low + (field.above_low ? 0.25 : 0);
+    if (std::holds_alternative<float SampleRow::*>(field.member)) {
+      sampling->GetReflection()->SetFloat(sampling, descriptor, static_cast<float>(value));
+    } else {
+      sampling->GetReflection()->SetUInt32(sampling, descriptor, static_cast<uint32_t>(value));
+    }
+  }
+  sampling->set_temperature(1.5f);
+  sampling->set_seed(9);
+  (*sampling->mutable_logit_bias())[3] = -1.5f;
+  sampling->add_allowed_token_ids(40);
+  sampling->add_allowed_token_ids(41);
+  sampling->add_banned_token_ids(41);
+  sampling->add_dry_breaker_ids(10);
+  for (const uint32_t id : {5, 6}) {
+    if (id == 5) sampling->add_bad_word_ids();
+    sampling->mutable_bad_word_ids(0)->add_ids(id);
+  }
+  const StreamedOutput out = Stream(server.inference(), request);
+  ASSERT_TRUE(out.status.ok()) << out.status.error_message();
+  EXPECT_EQ(out.accepted.sampling().DebugString(), sampling->DebugString());
+  for (int i = 0; i < v1::SamplingParams::descriptor()->field_count(); ++i) {
+    const auto* descriptor = v1::SamplingParams::descriptor()->field(i);
+    const bool set = descriptor->is_repeated()
+                         ? sampling->GetReflection()->FieldSize(*sampling, descriptor) > 0
+                         : sampling->GetReflection()->HasField(*sampling, descriptor);
+    EXPECT_TRUE(set) << descriptor->name() << " is not in this test";
+  }
 }
 
 TEST(GenerateTest, GreedyWhenTheModelDoesNotSample) {

@@ -15,7 +15,7 @@ using Code = grpc::StatusCode;
 TEST(StatusCodecTest, RegularEndsAreOk) {
   for (const FinishReason reason :
        {FinishReason::kEos, FinishReason::kStopToken, FinishReason::kStopText,
-        FinishReason::kMaxTokens, FinishReason::kContextLimit}) {
+        FinishReason::kMaxTokens, FinishReason::kContextLimit, FinishReason::kLoop}) {
     EXPECT_TRUE(ToGrpcStatus(StatusOf(reason)).ok()) << Name(reason);
   }
 }

@@ -4,6 +4,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "clients/cpp/call/chat_request.h"
 
 namespace quire::cli {
@@ -15,15 +17,37 @@ void SetChat(const PromptFlags& flags, const v1::ChatMessages& chat, const std::
   if (TakesText(flags)) AddUserMessage(text, out);
 }
 
+const google::protobuf::FieldDescriptor* Field(const std::string& name) {
+  return v1::SamplingParams::descriptor()->FindFieldByName(name);
+}
+
+void SetFields(const SamplingFlags& flags, v1::SamplingParams* sampling) {
+  const google::protobuf::Reflection* fields = sampling->GetReflection();
+  for (const auto& [name, value] : flags.numbers) {
+    if (value) fields->SetFloat(sampling, Field(name), *value);
+  }
+  for (const auto& [name, value] : flags.counts) {
+    if (value) fields->SetUInt32(sampling, Field(name), *value);
+  }
+  for (const auto& [name, ids] : flags.ids) {
+    for (const uint32_t id : ids) fields->AddUInt32(sampling, Field(name), id);
+  }
+}
+
 absl::Status SetSampling(const SamplingFlags& flags, v1::SamplingParams* sampling) {
-  if (flags.temperature) sampling->set_temperature(*flags.temperature);
-  if (flags.top_k) sampling->set_top_k(*flags.top_k);
-  if (flags.top_p) sampling->set_top_p(*flags.top_p);
-  if (flags.min_p) sampling->set_min_p(*flags.min_p);
-  if (flags.repetition_penalty) sampling->set_repetition_penalty(*flags.repetition_penalty);
-  if (flags.presence_penalty) sampling->set_presence_penalty(*flags.presence_penalty);
-  if (flags.frequency_penalty) sampling->set_frequency_penalty(*flags.frequency_penalty);
+  SetFields(flags, sampling);
   if (flags.seed) sampling->set_seed(*flags.seed);
+  for (const std::string& word : flags.bad_words) {
+    v1::TokenIds* ids = sampling->add_bad_word_ids();
+    for (const absl::string_view text : absl::StrSplit(word, ',')) {
+      uint32_t id = 0;
+      if (!absl::SimpleAtoi(text, &id)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--bad-word-ids ", word, ": write it as ID,ID, for example 42,7"));
+      }
+      ids->add_ids(id);
+    }
+  }
   for (const std::string& entry : flags.logit_bias) {
     const size_t equals = entry.find('=');
     uint32_t id = 0;
@@ -45,6 +69,8 @@ void SetStop(const StopFlags& flags, v1::StopConditions* stop) {
   for (const uint32_t id : flags.stop_token_ids) stop->add_stop_token_ids(id);
   if (flags.include_stop) stop->set_include_stop_in_output(true);
   if (flags.ignore_eos) stop->set_ignore_eos(true);
+  if (flags.loop_max_tokens) stop->set_loop_max_tokens(*flags.loop_max_tokens);
+  if (flags.loop_min_repeats) stop->set_loop_min_repeats(*flags.loop_min_repeats);
 }
 
 }  // namespace

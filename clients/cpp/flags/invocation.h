@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,15 +45,17 @@ struct PromptFlags {
 };
 
 struct SamplingFlags {
-  std::optional<float> temperature, top_p, min_p;
-  std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<uint32_t> top_k;
+  // By the field's name in quire.v1.SamplingParams.
+  std::map<std::string, std::optional<float>, std::less<>> numbers;
+  std::map<std::string, std::optional<uint32_t>, std::less<>> counts;
+  std::map<std::string, std::vector<uint32_t>, std::less<>> ids;
   std::optional<uint64_t> seed;
   std::vector<std::string> logit_bias;  // "ID=VALUE"
+  std::vector<std::string> bad_words;   // "ID,ID"
 };
 
 struct StopFlags {
-  std::optional<uint32_t> max_tokens, min_tokens;
+  std::optional<uint32_t> max_tokens, min_tokens, loop_max_tokens, loop_min_repeats;
   std::vector<std::string> stop;
   std::vector<uint32_t> stop_token_ids;
   bool include_stop = false;

@@ -2,6 +2,10 @@
 // texts here repeat those ranges. Rows point into the Invocation, which outlives the Command.
 #include "clients/cpp/flags/prompt_flags.h"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace quire::cli {
@@ -50,58 +54,106 @@ Rows PromptRows(PromptFlags* flags) {
   return rows;
 }
 
-Rows SamplingRows(SamplingFlags* flags) {
+// A row for the field of quire.v1.SamplingParams of this name.
+template <typename T>
+Flag FieldRow(std::map<std::string, T, std::less<>>* fields, std::string_view flag,
+              std::string_view help) {
+  std::string field(flag);
+  std::ranges::replace(field, '-', '_');
+  return {.name = flag,
+          .group = kSampling,
+          .help = help,
+          .target = &(*fields)[field],
+          .unset = kServers};
+}
+
+Flag ShareRow(SamplingFlags* flags, std::string_view flag, std::string_view help) {
+  Flag row = FieldRow(&flags->numbers, flag, help);
+  row.unit = flags::Unit::kShare;
+  return row;
+}
+
+Flag IdsRow(SamplingFlags* flags, std::string_view flag, std::string_view help) {
+  Flag row = FieldRow(&flags->ids, flag, help);
+  row.placeholder = "1,2,3";
+  row.unset = {};
+  return row;
+}
+
+Rows FilterRows(SamplingFlags* flags) {
   return {
-      {.name = "temperature",
-       .group = kSampling,
-       .help = "0 is greedy; from 0 to 100",
-       .target = &flags->temperature,
-       .aliases = "temp",
-       .unset = kServers},
-      {.name = "top-k",
-       .group = kSampling,
-       .help = "keep the k likeliest tokens; 0 keeps all",
-       .target = &flags->top_k,
-       .unset = kServers},
-      {.name = "top-p",
-       .group = kSampling,
-       .help = "keep the likeliest tokens until their probabilities sum to this; above 0, to 1",
-       .target = &flags->top_p,
-       .unit = flags::Unit::kShare,
-       .unset = kServers},
-      {.name = "min-p",
-       .group = kSampling,
-       .help = "drop tokens less likely than this share of the likeliest; from 0 to 1",
-       .target = &flags->min_p,
-       .unit = flags::Unit::kShare,
-       .unset = kServers},
-      {.name = "repetition-penalty",
-       .group = kSampling,
-       .help = "penalizes tokens of prompt and output; from 0.01 to 10, 1 is off",
-       .target = &flags->repetition_penalty,
-       .aliases = "repeat-penalty",
-       .unset = kServers},
-      {.name = "presence-penalty",
-       .group = kSampling,
-       .help = "penalizes tokens of the output; from -2 to 2, 0 is off",
-       .target = &flags->presence_penalty,
-       .unset = kServers},
-      {.name = "frequency-penalty",
-       .group = kSampling,
-       .help = "penalizes output tokens by their count; from -2 to 2, 0 is off",
-       .target = &flags->frequency_penalty,
-       .unset = kServers},
-      {.name = "seed",
-       .group = kSampling,
-       .help = "a request with the same seed gets the same tokens, in any batch",
-       .target = &flags->seed,
-       .unset = "drawn by the server"},
-      {.name = "logit-bias",
-       .group = kSampling,
-       .help = "added to a token's logit, from -100 to 100; repeatable",
-       .target = &flags->logit_bias,
-       .placeholder = "ID=VALUE"},
+      FieldRow(&flags->counts, "top-k", "keep the k likeliest tokens; 0 keeps all"),
+      ShareRow(flags, "top-p",
+               "keep the likeliest tokens until their probabilities sum to this; above 0, to 1"),
+      ShareRow(flags, "min-p",
+               "drop tokens less likely than this share of the likeliest; from 0 to 1"),
+      ShareRow(
+          flags, "typical-p",
+          "keep the tokens of the most typical surprise until their probabilities sum to this; "
+          "above 0, to 1"),
+      FieldRow(&flags->numbers, "top-n-sigma",
+               "drop logits more than this many standard deviations below the largest; from 0 "
+               "(off) to 100"),
+      ShareRow(flags, "xtc-probability",
+               "how often the likely tokens but the last are excluded; from 0 to 1"),
+      ShareRow(flags, "xtc-threshold", "what probability is likely; above 0, to 0.5"),
   };
+}
+
+Rows PenaltyRows(SamplingFlags* flags) {
+  Rows rows = {
+      FieldRow(&flags->numbers, "repetition-penalty",
+               "penalizes tokens of prompt and output; from 0.01 to 10, 1 is off"),
+      FieldRow(&flags->numbers, "presence-penalty",
+               "penalizes tokens of the output; from -2 to 2, 0 is off"),
+      FieldRow(&flags->numbers, "frequency-penalty",
+               "penalizes output tokens by their count; from -2 to 2, 0 is off"),
+      FieldRow(&flags->numbers, "dry-multiplier",
+               "penalizes tokens that prolong a repetition; from 0 (off) to 100"),
+      FieldRow(&flags->numbers, "dry-base",
+               "the penalty grows by this factor with each repeated token; from 1 to 4"),
+      FieldRow(&flags->counts, "dry-allowed-length",
+               "repeated tokens from which on the penalty counts; from 1 to 50"),
+      FieldRow(&flags->counts, "dry-last-n",
+               "search repetitions in the last so many tokens; 0: in all"),
+      IdsRow(flags, "dry-breaker-ids", "repetitions do not reach over these token ids"),
+  };
+  rows[0].aliases = "repeat-penalty";
+  return rows;
+}
+
+Rows SamplingRows(SamplingFlags* flags) {
+  Rows rows = {
+      FieldRow(&flags->numbers, "temperature", "0 is greedy; from 0 to 100"),
+      FieldRow(&flags->numbers, "dynatemp-range",
+               "let the temperature vary by this much with the entropy; from 0 (off) to it"),
+      FieldRow(&flags->numbers, "dynatemp-exponent", "of the entropy; from 0 to 10"),
+  };
+  rows[0].aliases = "temp";
+  Append(FilterRows(flags), &rows);
+  Append(PenaltyRows(flags), &rows);
+  Append(
+      {
+          {.name = "seed",
+           .group = kSampling,
+           .help = "a request with the same seed gets the same tokens, in any batch",
+           .target = &flags->seed,
+           .unset = "drawn by the server"},
+          {.name = "logit-bias",
+           .group = kSampling,
+           .help = "added to a token's logit, from -100 to 100; repeatable",
+           .target = &flags->logit_bias,
+           .placeholder = "ID=VALUE"},
+          IdsRow(flags, "allowed-token-ids", "draw only these token ids"),
+          IdsRow(flags, "banned-token-ids", "never draw these token ids"),
+          {.name = "bad-word-ids",
+           .group = kSampling,
+           .help = "a sequence of token ids that the output never holds; repeatable",
+           .target = &flags->bad_words,
+           .placeholder = "1,2,3"},
+      },
+      &rows);
+  return rows;
 }
 
 Rows StopRows(StopFlags* flags) {
@@ -137,6 +189,16 @@ Rows StopRows(StopFlags* flags) {
        .group = kStop,
        .help = "do not end at the model's own end tokens",
        .target = &flags->ignore_eos},
+      {.name = "loop-max-tokens",
+       .group = kStop,
+       .help = "end when the output repeats at most this many tokens over and over; to 256",
+       .target = &flags->loop_max_tokens,
+       .unset = "off"},
+      {.name = "loop-min-repeats",
+       .group = kStop,
+       .help = "how often they stand one after the other then; from 2 to 100",
+       .target = &flags->loop_min_repeats,
+       .unset = "8"},
   };
 }
 

@@ -34,11 +34,15 @@ from quire.v1 import control_pb2, inference_pb2, sessions_pb2
 
 Prompt = Union[str, Sequence[int], Sequence[Turn]]
 
-_SAMPLING = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "seed",
-)  # fmt: skip
-_STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos")
+# The options that are fields of SamplingParams: lists of ids, and single values.
+_SAMPLING_IDS = ("dry_breaker_ids", "allowed_token_ids", "banned_token_ids")
+_SAMPLING = tuple(
+    field.name
+    for field in inference_pb2.SamplingParams.DESCRIPTOR.fields
+    if field.message_type is None and field.name not in _SAMPLING_IDS
+)
+_STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos",
+         "loop_max_tokens", "loop_min_repeats")  # fmt: skip
 _OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens")
 _REQUEST = (
     "model", "request_id", "priority", "add_special_tokens", "session_id", "expected_position",
@@ -107,6 +111,10 @@ def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> No
     _set(request, options, _REQUEST)
     _set(request.sampling, options, _SAMPLING)
     request.sampling.logit_bias.update(options.logit_bias)
+    for name in _SAMPLING_IDS:
+        getattr(request.sampling, name).extend(getattr(options, name))
+    for word in options.bad_word_ids:
+        request.sampling.bad_word_ids.add(ids=word)
     _set(request.stop, options, _STOP)
     stop = [options.stop] if isinstance(options.stop, str) else options.stop
     request.stop.stop.extend(stop)
@@ -132,7 +140,9 @@ def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
     options = {name: getattr(message.sampling, name) for name in _SAMPLING}
     options |= {name: getattr(message.stop, name) for name in _STOP}
     options |= {name: getattr(message.output, name) for name in _OUTPUT}
+    options |= {name: tuple(getattr(message.sampling, name)) for name in _SAMPLING_IDS}
     options["logit_bias"] = dict(message.sampling.logit_bias)
+    options["bad_word_ids"] = tuple(tuple(word.ids) for word in message.sampling.bad_word_ids)
     options["stop"] = tuple(message.stop.stop)
     options["stop_token_ids"] = tuple(message.stop.stop_token_ids)
     options |= {"model": message.model, "request_id": request_id}

@@ -33,6 +33,8 @@ class Options:
     stop_token_ids: Sequence[int] = ()
     include_stop_in_output: Optional[bool] = None
     ignore_eos: Optional[bool] = None
+    loop_max_tokens: Optional[int] = None
+    loop_min_repeats: Optional[int] = None
 
     temperature: Optional[float] = None
     top_k: Optional[int] = None
@@ -43,6 +45,20 @@ class Options:
     frequency_penalty: Optional[float] = None
     seed: Optional[int] = None
     logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    top_n_sigma: Optional[float] = None
+    dynatemp_range: Optional[float] = None
+    dynatemp_exponent: Optional[float] = None
+    typical_p: Optional[float] = None
+    xtc_probability: Optional[float] = None
+    xtc_threshold: Optional[float] = None
+    dry_multiplier: Optional[float] = None
+    dry_base: Optional[float] = None
+    dry_allowed_length: Optional[int] = None
+    dry_last_n: Optional[int] = None
+    dry_breaker_ids: Sequence[int] = ()
+    allowed_token_ids: Sequence[int] = ()
+    banned_token_ids: Sequence[int] = ()
+    bad_word_ids: Sequence[Sequence[int]] = ()
 
     text: Optional[bool] = None
     token_ids: Optional[bool] = None
@@ -77,6 +93,7 @@ class FinishReason(enum.Enum):
     STOP_TEXT = 3
     MAX_TOKENS = 4
     CONTEXT_LIMIT = 5
+    LOOP = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +202,11 @@ class Token:
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """The served model."""
+    """The served model.
+
+    `quantization` is "none", or the encoding of the layers' matrices, such as "fp8, a scale for
+    each 128 x 128 block"; a server that does not say it gives "".
+    """
 
     model: str
     architecture: str
@@ -200,6 +221,7 @@ class ModelInfo:
     num_blocks: int
     eos_token_ids: Sequence[int]
     has_chat_template: bool
+    quantization: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

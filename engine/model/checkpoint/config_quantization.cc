@@ -1,9 +1,10 @@
-// The three ways in which published checkpoints describe 8-bit matrices, each read strictly: a key
-// that is not known could change results.
+// The ways in which published checkpoints describe narrow matrices, each read strictly: a key that
+// is not known could change results.
 #include "engine/model/checkpoint/config_quantization.h"
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/model_config.h"
 #include "engine/model/checkpoint/module_list.h"
+#include "kernels/ops.h"
+#include "kernels/packed_row.h"
 
 namespace quire {
 namespace {
@@ -22,8 +25,15 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kServed[] =
-    "\"compressed-tensors\", \"fp8\" and \"modelopt\" with 8-bit floats and one scale for each row "
-    "or matrix, or weights in float32, bfloat16 or float16";
+    "\"compressed-tensors\", \"fp8\" and \"modelopt\" with 8-bit floats and one scale for each "
+    "row, "
+    "matrix or block of 128 x 128, \"compressed-tensors\", \"awq\" and \"gptq\" with integers and "
+    "wide inputs, or weights in float32, bfloat16 or float16";
+// The elements of a matrix that share a scale.
+const Json& kBlock() {
+  static const Json block = Json::array({kScaleRun, kScaleRun});
+  return block;
+}
 
 // Refuses a key that is neither absent, null nor `wanted`.
 void Allow(ConfigReader& in, const char* key, const Json& wanted) {
@@ -47,67 +57,141 @@ void RefuseUnreadKeys(ConfigReader& in) {
   }
 }
 
-// Weights, or the inputs of their products, or keys and values: symmetric 8-bit floats.
-void ReadFloat8(ConfigReader& in) {
+// Weights, or the inputs of their products, or keys and values: symmetric and of 8 bits, without
+// groups or blocks but for the key `read`.
+void ReadEightBit(ConfigReader& in, const char* type, const char* read = nullptr) {
   Demand(in, "num_bits", 8);
-  Demand(in, "type", "float");
+  Demand(in, "type", type);
   Allow(in, "symmetric", true);
-  for (const char* key : {"group_size", "block_structure", "actorder"}) AllowEmpty(in, key);
+  for (const char* key : {"group_size", "block_structure", "actorder"}) {
+    if (read == nullptr || std::string_view(key) != read) AllowEmpty(in, key);
+  }
   PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
 }
 
-void ReadWeights(ConfigReader& in) {
-  ReadFloat8(in);
+Encoding ReadWeights(ConfigReader& in, bool integers) {
+  const bool blocks = !integers && in.At("strategy") == "block";
+  if (blocks) {
+    Demand(in, "block_structure", kBlock());
+  } else if (in.Has("strategy") && in.At("strategy") != "channel" &&
+             in.At("strategy") != "tensor") {
+    in.Refuse("strategy",
+              integers ? "\"channel\", \"tensor\"" : "\"channel\", \"tensor\", \"block\"");
+  }
   Allow(in, "dynamic", false);
-  if (in.Has("strategy") && in.At("strategy") != "channel" && in.At("strategy") != "tensor") {
-    in.Refuse("strategy", "\"channel\", \"tensor\"");
+  ReadEightBit(in, integers ? "int" : "float", blocks ? "block_structure" : nullptr);
+  RefuseUnreadKeys(in);
+  if (integers) return Encoding::kInt8Rows;
+  return blocks ? Encoding::kFp8Blocks : Encoding::kFp8Rows;
+}
+
+// Each token has a scale of its own here, whatever the file says of theirs; with blocks of weights,
+// as they have it too, each run of a token.
+void ReadActivations(ConfigReader& in, Encoding weights) {
+  if (weights == Encoding::kFp8Blocks) {
+    Demand(in, "strategy", "group");
+    Demand(in, "group_size", kScaleRun);
+    Demand(in, "dynamic", true);
+    ReadEightBit(in, "float", "group_size");
+  } else {
+    if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
+      in.Refuse("strategy", "\"token\", \"tensor\"");
+    }
+    PassOver(in, {"dynamic"});
+    ReadEightBit(in, weights == Encoding::kInt8Rows ? "int" : "float");
   }
   RefuseUnreadKeys(in);
 }
 
-// Each token has a scale of its own here, whatever the file says of theirs.
-void ReadActivations(ConfigReader& in) {
-  ReadFloat8(in);
-  PassOver(in, {"dynamic"});
-  if (in.Has("strategy") && in.At("strategy") != "token" && in.At("strategy") != "tensor") {
-    in.Refuse("strategy", "\"token\", \"tensor\"");
+constexpr char kServedGroups[] = "32, 64, 128";
+
+// The columns that share a scale: a group of columns, or with -1 all of a row.
+int32_t ReadGroup(ConfigReader& in, const char* key) {
+  const Json& group = in.At(key);
+  if (group == -1) return 0;
+  if (group == 32 || group == 64 || group == 128) return group.get<int32_t>();
+  in.Refuse(key, absl::StrCat("-1, ", kServedGroups));
+  return 0;
+}
+
+int32_t ReadBits(ConfigReader& in, const char* key) {
+  if (in.At(key) == 4 || in.At(key) == 8) return in.At(key).get<int32_t>();
+  in.Refuse(key, "4, 8");
+  return 4;
+}
+
+// Weights of compressed-tensors that are integers.
+void ReadIntegers(ConfigReader& in, IntegerFormat& out) {
+  Demand(in, "type", "int");
+  out.bits = ReadBits(in, "num_bits");
+  out.has_zeros = !in.Bool("symmetric", true);
+  const Json& strategy = in.At("strategy");
+  if (strategy == "group") {
+    out.group = ReadGroup(in, "group_size");
+  } else if (strategy == "channel") {
+    if (in.Has("group_size") && in.At("group_size") != -1) in.Refuse("group_size", "null");
+  } else {
+    in.Refuse("strategy", "\"group\", \"channel\"");
   }
+  const Json& order = in.At("actorder");
+  out.any_order = order == "group" || order == "dynamic" || order == true;
+  const bool sorted = order.is_null() || order == false || order == "weight" || order == "static";
+  if (!out.any_order && !sorted) {
+    in.Refuse("actorder", "null, \"group\", \"weight\", \"static\", \"dynamic\"");
+  }
+  Allow(in, "dynamic", false);
+  AllowEmpty(in, "block_structure");
+  PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
   RefuseUnreadKeys(in);
 }
+
+// A description's statement of the matrices.
+struct Description {
+  ModuleList wide;  // modules that are not narrow
+  std::optional<IntegerFormat> integers;
+  Encoding encoding = Encoding::kFp8Rows;
+  std::string scale_suffix = ".weight_scale";
+};
 
 class QuantizationReader {
  public:
   explicit QuantizationReader(ConfigReader& in) : in_(in) {}
 
-  // Reads the object of config.json; returns the modules that are not 8-bit.
-  ModuleList Read() {
+  // Reads the object of config.json.
+  Description Read() {
     const std::string method = in_.String("quant_method", "");
-    ModuleList wide;
     if (method == "compressed-tensors") {
-      wide = CompressedTensors();
+      read_.wide = CompressedTensors();
     } else if (method == "fp8") {
-      wide = PerTensor();
+      read_.wide = Fp8();
     } else if (method == "modelopt") {
-      wide = ModelOpt("ignore", "kv_cache_scheme");
+      read_.wide = ModelOpt("ignore", "kv_cache_scheme");
+    } else if (method == "awq") {
+      read_.wide = Awq();
+    } else if (method == "gptq") {
+      read_.wide = Gptq();
     } else {
       if (in_.num_faults() == 0) in_.Refuse("quant_method", kServed);
-      return wide;
+      return std::move(read_);
     }
     RefuseUnreadKeys(in_);
-    return wide;
+    return std::move(read_);
   }
   // Reads the object of hf_quant_config.json.
-  ModuleList ReadFile() {
-    ModuleList wide = ModelOpt("exclude_modules", "kv_cache_quant_algo");
+  Description ReadFile() {
+    read_.wide = ModelOpt("exclude_modules", "kv_cache_quant_algo");
     RefuseUnreadKeys(in_);
-    return wide;
+    return std::move(read_);
   }
 
  private:
   ModuleList CompressedTensors() {
     const Json& format = in_.At("format");
-    if (format != "float-quantized" && format != "naive-quantized") {
-      in_.Refuse("format", "\"float-quantized\", \"naive-quantized\"");
+    const bool floats = format == "float-quantized" || format == "naive-quantized";
+    if (!floats && format != "pack-quantized" && format != "int-quantized") {
+      in_.Refuse("format",
+                 "\"float-quantized\", \"naive-quantized\", \"pack-quantized\", "
+                 "\"int-quantized\"");
       PassAllOver();
       return {};
     }
@@ -119,13 +203,20 @@ class QuantizationReader {
     return Modules({"ignore"});
   }
 
-  ModuleList PerTensor() {
-    AllowEmpty(in_, "weight_block_size");
-    Allow(in_, "fmt", "e4m3");
+  ModuleList Fp8() {
+    const bool blocks = in_.Has("weight_block_size");
     const std::string scheme = in_.String("activation_scheme", "dynamic");
-    if (scheme != "dynamic" && scheme != "static") {
+    if (blocks) {
+      Allow(in_, "weight_block_size", kBlock());
+      Allow(in_, "activation_scheme", "dynamic");
+      // Of activations: powers of two, which their own scales here need not be.
+      Allow(in_, "scale_fmt", "ue8m0");
+      read_.encoding = Encoding::kFp8Blocks;
+      read_.scale_suffix = ".weight_scale_inv";
+    } else if (scheme != "dynamic" && scheme != "static") {
       in_.Refuse("activation_scheme", "\"dynamic\", \"static\"");
     }
+    Allow(in_, "fmt", "e4m3");
     KeyValues("kv_cache_scheme");
     return Modules({"ignored_layers", "modules_to_not_convert"});
   }
@@ -142,6 +233,63 @@ class QuantizationReader {
     return Modules({exceptions});
   }
 
+  ModuleList Awq() {
+    read_.integers = {.packing = IntegerFormat::Packing::kAwq, .has_zeros = true};
+    // Older releases of the writer name keys otherwise.
+    Demand(in_, in_.Has("w_bit") ? "w_bit" : "bits", 4);
+    read_.integers->group = ReadGroup(in_, in_.Has("q_group_size") ? "q_group_size" : "group_size");
+    Demand(in_, "zero_point", true);
+    if (in_.At("version") != "GEMM") Demand(in_, "version", "gemm");
+    Allow(in_, "backend", "autoawq");
+    PassOver(in_, {"do_fuse", "exllama_config", "fuse_max_seq_len", "modules_to_fuse"});
+    return Fragments("modules_to_not_convert");
+  }
+
+  ModuleList Gptq() {
+    read_.integers = {.packing = IntegerFormat::Packing::kGptq, .has_zeros = true};
+    read_.integers->bits = ReadBits(in_, "bits");
+    read_.integers->group = ReadGroup(in_, "group_size");
+    read_.integers->any_order = in_.Bool("desc_act", false);
+    const std::string format = in_.String("checkpoint_format", "gptq");
+    if (format != "gptq" && format != "gptq_v2") {
+      in_.Refuse("checkpoint_format", "\"gptq\", \"gptq_v2\"");
+    }
+    read_.integers->zeros_less_one = format == "gptq";
+    Allow(in_, "is_marlin_format", false);
+    Allow(in_, "lm_head", false);
+    Allow(in_, "pack_dtype", "int32");
+    AllowEmpty(in_, "dynamic");
+    AllowEmpty(in_, "modules_in_block_to_quantize");
+    // How the writer found the integers, and which kernels another program takes. Zeros are stored
+    // whether they are all the same (sym) or not.
+    PassOver(in_, {"act_group_aware",
+                   "backend",
+                   "batch_size",
+                   "block_name_to_quantize",
+                   "cache_block_outputs",
+                   "damp_auto_increment",
+                   "damp_percent",
+                   "dataset",
+                   "disable_exllama",
+                   "exllama_config",
+                   "hyb_act",
+                   "max_input_length",
+                   "meta",
+                   "model_file_base_name",
+                   "model_name_or_path",
+                   "model_seqlen",
+                   "module_name_preceding_first_block",
+                   "mse",
+                   "pad_token_id",
+                   "static_groups",
+                   "sym",
+                   "tokenizer",
+                   "true_sequential",
+                   "use_cuda_fp16",
+                   "use_exllama"});
+    return {};
+  }
+
   // One group, of all linear layers.
   void Groups() {
     const Json& groups = in_.At("config_groups");
@@ -152,11 +300,37 @@ class QuantizationReader {
     ConfigReader group(*groups.begin(), absl::StrCat(in_.where(), ": \"config_groups\""));
     Demand(group, "targets", Json::array({"Linear"}));
     Allow(group, "format", in_.At("format"));
-    Inner(group, "weights", ReadWeights);
-    if (group.Has("input_activations")) Inner(group, "input_activations", ReadActivations);
+    const bool narrow_inputs = group.Has("input_activations");
+    if (HoldsIntegers(group) && !(narrow_inputs && in_.At("format") == "int-quantized")) {
+      read_.integers.emplace();
+      if (in_.At("format") != "pack-quantized") {
+        read_.integers->packing = IntegerFormat::Packing::kPlain;
+      }
+      Inner(group, "weights", [this](ConfigReader& in) {
+        ReadIntegers(in, *read_.integers);
+        if (read_.integers->packing == IntegerFormat::Packing::kPlain) Demand(in, "num_bits", 8);
+      });
+      AllowEmpty(group, "input_activations");
+    } else {
+      const bool integers = in_.At("format") == "int-quantized";
+      Inner(group, "weights",
+            [&](ConfigReader& in) { read_.encoding = ReadWeights(in, integers); });
+      if (narrow_inputs) {
+        Inner(group, "input_activations",
+              [this](ConfigReader& in) { ReadActivations(in, read_.encoding); });
+      }
+    }
     AllowEmpty(group, "output_activations");
     RefuseUnreadKeys(group);
     in_.Adopt(group.status());
+  }
+
+  // Whether the description is one of integers, right or wrong.
+  bool HoldsIntegers(ConfigReader& group) const {
+    const Json& format = in_.At("format");
+    if (format == "pack-quantized" || format == "int-quantized") return true;
+    const Json& weights = group.At("weights");
+    return format == "naive-quantized" && weights.is_object() && weights.value("type", "") == "int";
   }
 
   // KV has the type of --kv-cache-dtype, so that a scheme of 8-bit floats may be passed over.
@@ -168,7 +342,7 @@ class QuantizationReader {
       return;
     }
     Inner(in_, key, [](ConfigReader& in) {
-      ReadFloat8(in);
+      ReadEightBit(in, "float");
       PassOver(in, {"dynamic", "strategy"});
       RefuseUnreadKeys(in);
     });
@@ -189,18 +363,27 @@ class QuantizationReader {
   ModuleList Modules(std::initializer_list<const char*> keys) {
     ModuleList modules;
     for (const char* key : keys) {
-      if (!in_.Has(key)) continue;
-      const Json& list = in_.At(key);
-      if (!list.is_array() || !std::ranges::all_of(list, &Json::is_string)) {
-        in_.Refuse(key, "a list of names of modules");
-        continue;
-      }
-      for (const Json& entry : list) {
-        const absl::Status added = modules.Add(entry.get<std::string>());
+      for (const std::string& entry : Names(key)) {
+        const absl::Status added = modules.Add(entry);
         if (!added.ok()) in_.Fail(absl::StrCat("\"", key, "\": ", std::string(added.message())));
       }
     }
     return modules;
+  }
+  // Entries that stand for every module whose name contains one.
+  ModuleList Fragments(const char* key) {
+    ModuleList modules;
+    for (const std::string& entry : Names(key)) modules.AddFragment(entry);
+    return modules;
+  }
+  std::vector<std::string> Names(const char* key) {
+    if (!in_.Has(key)) return {};
+    const Json& list = in_.At(key);
+    if (list.is_array() && std::ranges::all_of(list, &Json::is_string)) {
+      return list.get<std::vector<std::string>>();
+    }
+    in_.Refuse(key, "a list of names of modules");
+    return {};
   }
 
   // Of another format, whose keys are no faults of their own.
@@ -209,6 +392,7 @@ class QuantizationReader {
   }
 
   ConfigReader& in_;
+  Description read_;
 };
 
 // Modules that are 8-bit together or not at all: one matrix of the decoder makes their outputs, or
@@ -258,14 +442,26 @@ absl::StatusOr<std::set<std::string, std::less<>>> WideModules(const ModuleList&
   return wide;
 }
 
-void Take(ConfigReader& in, const ModuleList& exceptions, const Family* family, ModelConfig& out) {
+void Take(ConfigReader& in, const Description& read, const Family* family, ModelConfig& out) {
   if (in.num_faults() > 0 || family == nullptr) return;
-  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(exceptions, *family, out);
+  const int64_t widest = std::max<int64_t>(
+      {out.hidden_size, out.intermediate_size, int64_t{out.num_heads} * out.head_dim});
+  if (read.encoding == Encoding::kInt8Rows && widest > kMaxIntegerColumns) {
+    return in.Fail(absl::StrCat("a matrix has ", widest, " columns; sums of 8-bit integers take ",
+                                kMaxIntegerColumns));
+  }
+  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(read.wide, *family, out);
   if (!wide.ok()) {
     in.Fail(std::string(wide.status().message()));
     return;
   }
-  out.quantization = {.source = Quantization::Source::kStored, .wide = *std::move(wide)};
+  out.quantization = {.source = Quantization::Source::kStored,
+                      .encoding = read.encoding,
+                      .scale_suffix = read.scale_suffix,
+                      .integers = read.integers,
+                      .wide = *std::move(wide)};
+  const absl::Status shapes = CheckIntegerShapes(out, 1);
+  if (!shapes.ok()) in.Fail(std::string(shapes.message()));
 }
 
 }  // namespace
@@ -275,8 +471,7 @@ void ReadQuantization(ConfigReader& in, const Family* family, ModelConfig& out) 
     if (!in.Has(key)) continue;
     ConfigReader inner(in.At(key), absl::StrCat(in.where(), ": \"", key, "\""));
     if (inner.num_faults() == 0) {
-      const ModuleList wide = QuantizationReader(inner).Read();
-      Take(inner, wide, family, out);
+      Take(inner, QuantizationReader(inner).Read(), family, out);
     }
     in.Adopt(inner.status());
   }
@@ -289,30 +484,80 @@ absl::Status ReadQuantizationFile(const std::string& path, const Family& family,
   ConfigReader file(*json, path);
   ConfigReader in(file.At("quantization"), absl::StrCat(path, ": \"quantization\""));
   if (in.num_faults() == 0 && in.Has("quant_algo")) {
-    const ModuleList wide = QuantizationReader(in).ReadFile();
-    Take(in, wide, &family, out);
+    Take(in, QuantizationReader(in).ReadFile(), &family, out);
   }
   return in.status();
 }
 
 absl::Status ChooseQuantization(const std::string& setting, ModelConfig& model) {
   const bool stored = model.quantization.source == Quantization::Source::kStored;
-  if (setting == "none" && stored) {
+  const std::string name = QuantizationName(model);
+  if (setting == "auto" || (stored && setting == name)) return absl::OkStatus();
+  if ((setting == "none" || setting == "fp8") && stored) {
     return absl::InvalidArgumentError(
-        "--quantization none: the model's matrices are stored as 8-bit floats; use auto, or give "
-        "--model the checkpoint that they were made from");
+        absl::StrCat("--quantization ", setting, ": the model's matrices are stored as ",
+                     name == "fp8" ? "8-bit floats" : "integers (" + name + ")",
+                     "; use auto, or give --model the checkpoint that they were made from"));
   }
+  if (setting == "none") return absl::OkStatus();
   if (setting == "fp8") {
-    if (!stored) model.quantization.source = Quantization::Source::kWhileLoading;
+    model.quantization.source = Quantization::Source::kWhileLoading;
     return absl::OkStatus();
   }
-  if (setting == "auto" || setting == "none") return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--quantization ", setting, " is unknown; use auto, none or fp8"));
 }
 
 std::string QuantizationName(const ModelConfig& model) {
-  return model.quantization.empty() ? "none" : "fp8";
+  if (model.quantization.empty()) return "none";
+  if (model.quantization.integers.has_value()) {
+    return absl::StrCat("int", model.quantization.integers->bits);
+  }
+  return model.quantization.dtype() == DType::kI8 ? "int8" : "fp8";
+}
+
+std::string EncodingText(const Quantization& quantization) {
+  if (quantization.empty()) return "none";
+  if (quantization.integers.has_value()) {
+    const IntegerFormat& format = *quantization.integers;
+    return absl::StrCat("int", format.bits, ", a scale for each ",
+                        format.group == 0 ? "row" : absl::StrCat(format.group, " columns"));
+  }
+  switch (quantization.encoding) {
+    case Encoding::kFp8Rows: return "fp8, a scale for each row";
+    case Encoding::kFp8Blocks: return "fp8, a scale for each 128 x 128 block";
+    case Encoding::kInt8Rows: return "int8, a scale for each row";
+  }
+  return "?";
+}
+
+absl::Status CheckIntegerShapes(const ModelConfig& model, int32_t ranks) {
+  const std::optional<IntegerFormat>& format = model.quantization.integers;
+  if (!format.has_value()) return absl::OkStatus();
+  if (format->any_order && ranks > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tensor-parallel-size ", ranks,
+                     ": columns of the matrices are grouped in any order (desc_act, actorder), so "
+                     "inputs cannot be split among ranks; it runs on 1 rank only"));
+  }
+  const int32_t multiple = format->group == 0 ? kPackedColumns : format->group;
+  const auto check = [&](const char* what, int64_t width, int64_t of) -> absl::Status {
+    if (width % of == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " ", width, ranks > 1 ? " of a rank" : "", ": matrices of ", QuantizationName(model),
+        " take multiples of ", of, ranks > 1 ? "; lower --tensor-parallel-size " : "",
+        ranks > 1 ? absl::StrCat(ranks) : ""));
+  };
+  const int64_t heads = int64_t{model.num_heads} / ranks * model.head_dim;
+  RETURN_IF_ERROR(check("hidden_size", model.hidden_size, multiple));
+  RETURN_IF_ERROR(check("num_attention_heads * head_dim", heads, multiple));
+  RETURN_IF_ERROR(check("intermediate_size", model.intermediate_size / ranks, multiple));
+  const int64_t kv_heads = int64_t{model.num_kv_heads} * model.head_dim;
+  constexpr int64_t kWord = 8;  // rows that share a word of a zero or of a column
+  if (kv_heads % kWord == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("num_key_value_heads * head_dim ", kv_heads,
+                                                 ": matrices of ", QuantizationName(model),
+                                                 " take multiples of ", kWord));
 }
 
 }  // namespace quire

@@ -274,6 +274,14 @@ bool DividesAmong(const ModelConfig& model, int32_t ranks) {
   return model.num_heads % ranks == 0 && model.intermediate_size % ranks == 0 && kv;
 }
 
+// Columns of a matrix that share a scale stay on one rank.
+bool KeepsRuns(const ModelConfig& model, int32_t ranks) {
+  const int64_t run = model.quantization.scale_columns();
+  if (model.quantization.empty() || run == 0 || ranks == 1) return true;
+  const int64_t heads = int64_t{model.num_heads} / ranks * model.head_dim;
+  return heads % run == 0 && model.intermediate_size / ranks % run == 0;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir, UnreadKeys* unread) {
@@ -315,7 +323,8 @@ std::vector<int32_t> ModelConfig::TensorParallelSizes() const {
   if (facts.qk_norm == QkNorm::kWidth) return {1};
   std::vector<int32_t> sizes;
   for (int32_t size = 1; size <= num_heads; ++size) {
-    if (DividesAmong(*this, size)) sizes.push_back(size);
+    const bool divides = DividesAmong(*this, size) && KeepsRuns(*this, size);
+    if (divides && CheckIntegerShapes(*this, size).ok()) sizes.push_back(size);
   }
   return sizes;
 }
@@ -330,7 +339,14 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
         absl::StrCat("--tensor-parallel-size ", ranks, ": ", architecture,
                      " normalises queries and keys over all heads; it runs on 1 rank only"));
   }
-  if (DividesAmong(*this, ranks)) return absl::OkStatus();
+  if (DividesAmong(*this, ranks)) {
+    if (KeepsRuns(*this, ranks)) return CheckIntegerShapes(*this, ranks);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--tensor-parallel-size ", ranks, ": a rank's share of num_attention_heads ", num_heads,
+        " times head_dim ", head_dim, " and of intermediate_size ", intermediate_size,
+        " must be multiples of the ", kScaleRun, " columns that share a scale; this model takes ",
+        absl::StrJoin(TensorParallelSizes(), ", ")));
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "--tensor-parallel-size ", ranks, ": must divide num_attention_heads ", num_heads,
       " and intermediate_size ", intermediate_size, ", and divide num_key_value_heads ",

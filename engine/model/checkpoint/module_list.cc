@@ -83,6 +83,9 @@ absl::StatusOr<bool> ModuleList::Covers(std::string_view module) const {
     if (dot == std::string_view::npos) break;
     name = name.substr(0, dot);
   }
+  for (const std::string& fragment : fragments_) {
+    if (module.find(fragment) != std::string_view::npos) return true;
+  }
   const std::unique_ptr<pcre2_match_context, Free> limits(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(limits.get(), kMatchLimit);
   for (const auto& expression : expressions_) {

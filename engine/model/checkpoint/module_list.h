@@ -28,6 +28,8 @@ class ModuleList {
   // beginning of a name, as re.match of Python does. INVALID_ARGUMENT for an expression that PCRE2
   // does not read, and for one too many.
   absl::Status Add(const std::string& entry);
+  // An entry that covers every module whose name contains it.
+  void AddFragment(const std::string& entry) { fragments_.push_back(entry); }
   // Whether an entry covers the module. INVALID_ARGUMENT if an expression needs too many steps.
   absl::StatusOr<bool> Covers(std::string_view module) const;
 
@@ -35,6 +37,7 @@ class ModuleList {
   struct Expression;
 
   std::set<std::string, std::less<>> names_;
+  std::vector<std::string> fragments_;
   std::vector<std::unique_ptr<const Expression>> expressions_;
 };
 

@@ -30,8 +30,9 @@ struct StoredTensor {
 
 // The DType of a stored name, or INVALID_ARGUMENT with the loadable names.
 absl::StatusOr<DType> LoadableDType(std::string_view stored);
-// The name of 8-bit elements, which have their scales in another tensor.
+// The names of 8-bit elements, which have their scales in another tensor.
 inline constexpr char kStoredE4M3[] = "F8_E4M3";
+inline constexpr char kStoredI8[] = "I8";
 
 // Parses a file's header: the first `8 + N` bytes, where `file_bytes` is the size of the whole.
 // `path` is for messages. Names are unique, and the tensors tile the rest of the file without holes

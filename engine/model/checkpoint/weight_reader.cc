@@ -59,8 +59,8 @@ void FillPadding(const WeightPiece& piece, char* out) {
 void Convert(const WeightPiece& piece, const char* stored, char* out) {
   const auto from_size = static_cast<int64_t>(SizeOf(piece.from));
   const auto to_size = static_cast<int64_t>(SizeOf(piece.to));
-  DispatchStored(piece.from, [&](auto from_tag) {
-    DispatchStored(piece.to, [&](auto to_tag) {
+  DispatchElement(piece.from, [&](auto from_tag) {
+    DispatchElement(piece.to, [&](auto to_tag) {
       for (int64_t r = 0; r < piece.rows.count; ++r) {
         ConvertRow<decltype(from_tag), decltype(to_tag)>(
             stored + (StoredRow(piece, r) * piece.stored_width + piece.columns.begin) * from_size,
@@ -125,6 +125,7 @@ bool ReadsColumnsAlone(const WeightPiece& piece) {
 
 // Bytes of the file that are read for a piece.
 int64_t BytesRead(const WeightPiece& piece) {
+  if (piece.make != nullptr) return piece.read_bytes;
   return ReadsColumnsAlone(piece) ? piece.rows.count * RunBytes(piece) : piece.stored_bytes();
 }
 
@@ -146,6 +147,7 @@ absl::Status ReadColumns(const Checkpoint& checkpoint, const WeightPiece& piece,
 absl::Status ReadPiece(const Checkpoint& checkpoint, const WeightPiece& piece, const Place& place,
                        std::vector<char>& scratch) {
   char* const out = place.elements;
+  if (piece.make != nullptr) return piece.make(checkpoint, out, scratch);
   FillPadding(piece, out);
   if (ReadsColumnsAlone(piece)) {
     if (piece.from == piece.to) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ namespace quire {
 
 // A rectangle of a stored matrix: some rows, and some of their columns; a vector is a matrix of one
 // column. On the device it is converted to `to`, and zeros fill its rows up to `width`. Where it
-// becomes 8-bit, whole stored rows decide the scales.
+// becomes 8-bit, whole stored rows decide the scales. What is no rectangle is made by a function.
 struct WeightPiece {
   const std::string* name = nullptr;  // in the checkpoint
   DType from = DType::kF32;
@@ -33,12 +34,21 @@ struct WeightPiece {
   bool are_scales = false;  // the elements are scales: each must be finite and above 0
   bool repeats = false;     // the matrix has one row, which every row of the result repeats
 
+  // Not null: writes the piece, `made_bytes` bytes, by reading about `read_bytes` of files. Calls
+  // come from any thread; `scratch` is reused. All members above but `device` are unused then.
+  std::function<absl::Status(const Checkpoint&, char* out, std::vector<char>& scratch)> make;
+  int64_t made_bytes = 0;
+  int64_t read_bytes = 0;
+
   bool becomes_eight_bit() const { return to == DType::kE4M3 && from != DType::kE4M3; }
   int64_t stored_bytes() const {
     return (repeats ? 1 : rows.count) * stored_width * static_cast<int64_t>(SizeOf(from));
   }
   // On the device: of the elements, and of the scales that are made of them.
-  int64_t bytes() const { return rows.count * width * static_cast<int64_t>(SizeOf(to)); }
+  int64_t bytes() const {
+    if (make != nullptr) return made_bytes;
+    return rows.count * width * static_cast<int64_t>(SizeOf(to));
+  }
   int64_t scale_bytes() const {
     return becomes_eight_bit() ? rows.count * static_cast<int64_t>(sizeof(float)) : 0;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,21 +29,48 @@ struct WeightPart {
   std::vector<int32_t> order;
   int64_t zero_rows = 0;  // behind the part
   // Of a part that is stored 8-bit: the tensor with its scales, one for each stored row or one in
-  // all. Without a name, these scales are the part.
+  // all, or as WeightSpec::block_scales says. Without a name, these scales are the part.
   std::string scales;
+};
+
+// WeightSource: stored tensors that become one device tensor in another way than rectangles do.
+class WeightSource {
+ public:
+  // A stored tensor that it reads: in one of these forms, unless it is optional and not there.
+  struct Form {
+    std::vector<int64_t> shape;
+    std::vector<std::string> types;  // as the file names them
+  };
+  struct Stored {
+    std::string name;
+    std::vector<Form> forms;
+    bool optional = false;
+  };
+
+  virtual ~WeightSource() = default;
+  virtual std::vector<Stored> tensors() const = 0;
+  // Pieces that fill `tensor`, from a checkpoint that has the tensors.
+  virtual void AddPieces(const Checkpoint& checkpoint, const TensorView& tensor,
+                         std::vector<WeightPiece>& pieces) const = 0;
 };
 
 // One device tensor: its parts stacked along dimension 0, then rows of zeros up to `rows`. Behind
 // the columns of a part come zeros up to `columns`. An 8-bit tensor has scales: those of its parts,
 // or, of parts that are stored wide, those that make each row's largest element the largest 8-bit
-// one.
+// one. A packed tensor (kernels/packed_row.h) comes from a source.
 struct WeightSpec {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t columns = 0;  // 0: a vector of `rows`
   std::vector<WeightPart> parts;
+  // Of an 8-bit tensor: a stored scale is that of kScaleRun x kScaleRun elements.
+  bool block_scales = false;
   float dummy = 0;   // value of a vector's elements in MakeDummy; in Load, of one without parts
   float offset = 0;  // added to a vector's elements in Load; then dtype is float32
+  std::shared_ptr<const WeightSource> source;  // instead of parts; may be null in MakeDummy
+  // Of a packed tensor, as in TensorView.
+  int32_t scale_columns = 0;
+  bool has_zeros = false;
 };
 
 class Weights {

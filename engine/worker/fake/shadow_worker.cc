@@ -96,14 +96,15 @@ void ShadowWorker::CheckTotals(const StepPlan& plan) {
 void ShadowWorker::ApplyNewRow(const StepPlan& plan, const NewRow& new_row) {
   const bool in_range = new_row.row >= 0 && new_row.row < options_.max_num_seqs;
   if (!Require(in_range, "new row out of range", new_row.row)) return;
-  const size_t banned_end = size_t{new_row.banned_begin} + new_row.banned_count;
+  const size_t banned_end = size_t{new_row.ids_begin} + new_row.banned_count;
+  const size_t ids_end = size_t{new_row.ids_begin} + new_row.ids_count();
   const size_t bias_end = size_t{new_row.bias_begin} + new_row.bias_count;
-  const bool spans = banned_end <= plan.banned.size() && bias_end <= plan.biases.size();
-  if (!Require(spans, "banned tokens or biases out of range", new_row.row)) return;
+  const bool spans = ids_end <= plan.ids.size() && bias_end <= plan.biases.size();
+  if (!Require(spans, "banned tokens, other ids or biases out of range", new_row.row)) return;
   Row& row = rows_[new_row.row];
   row.in_use = true;
   row.params = new_row;
-  row.banned.assign(plan.banned.begin() + new_row.banned_begin, plan.banned.begin() + banned_end);
+  row.banned.assign(plan.ids.begin() + new_row.ids_begin, plan.ids.begin() + banned_end);
   row.tokens.clear();
   row.prefix.assign(1, ShadowModel::kNoTokens);
   row.blocks.clear();

@@ -109,7 +109,7 @@ int64_t PlanBounds::PlanBytes() const {
   return static_cast<int64_t>(sizeof(Head)) + Bytes<NewRow>(rows) + Bytes<TokenRun>(rows) +
          Bytes<BlockAdd>(num_blocks) + Bytes<BlockClone>(rows) + Bytes<RowWork>(rows) +
          Bytes<int32_t>(max_tokens) + Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
-         Bytes<int32_t>(rows * RowTables::kMaxBanned);
+         Bytes<int32_t>(rows * RowTables::kMaxIds);
 }
 
 int64_t PlanBounds::ResultBytes() const {
@@ -124,7 +124,7 @@ size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
       .word = {static_cast<uint64_t>(plan.num_tokens), static_cast<uint64_t>(plan.num_samples),
                static_cast<uint64_t>(plan.graph_size), FlagsOf(plan)}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
-               plan.work, plan.tokens, plan.biases, plan.banned);
+               plan.work, plan.tokens, plan.biases, plan.ids);
 }
 
 size_t EncodedBytes(std::span<const std::byte> bytes) {
@@ -137,7 +137,7 @@ size_t EncodedBytes(std::span<const std::byte> bytes) {
 bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   Head head;
   if (!Read(kPlanMagic, bytes, head, plan.new_rows, plan.token_runs, plan.block_adds,
-            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.banned)) {
+            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.ids)) {
     return false;
   }
   plan.step = head.step;

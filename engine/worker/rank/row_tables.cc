@@ -17,13 +17,13 @@ int64_t BlocksPerRow(const RowTables::Shape& shape) {
 int64_t TokenBytes(const RowTables::Shape& shape) { return int64_t{4} * shape.max_model_len; }
 int64_t BlockBytes(const RowTables::Shape& shape) { return 4 * BlocksPerRow(shape); }
 constexpr int64_t kBiasBytes = int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases;
-constexpr int64_t kBannedBytes = int64_t{4} * RowTables::kMaxBanned;
+constexpr int64_t kIdBytes = int64_t{4} * RowTables::kMaxIds;
 
 }  // namespace
 
 int64_t RowTables::Bytes(const Shape& shape) {
   return (int64_t{shape.num_rows} + 1) *
-         (kBiasBytes + kBannedBytes + TokenBytes(shape) + BlockBytes(shape));
+         (kBiasBytes + kIdBytes + TokenBytes(shape) + BlockBytes(shape));
 }
 
 absl::StatusOr<RowTables> RowTables::Create(const Shape& shape, Backend& backend) {
@@ -41,8 +41,8 @@ absl::StatusOr<RowTables> RowTables::Create(const Shape& shape, Backend& backend
   char* at = static_cast<char*>(tables.memory_.data());
   tables.biases_ = reinterpret_cast<LogitBias*>(at);
   at += rows * kBiasBytes;
-  tables.banned_ = reinterpret_cast<int32_t*>(at);
-  at += rows * kBannedBytes;
+  tables.ids_ = reinterpret_cast<int32_t*>(at);
+  at += rows * kIdBytes;
   tables.tokens_ = reinterpret_cast<int32_t*>(at);
   at += rows * TokenBytes(shape);
   tables.blocks_ = reinterpret_cast<int32_t*>(at);
@@ -53,12 +53,15 @@ void RowTables::Apply(const StepPlan& plan) {
   for (const NewRow& added : plan.new_rows) {
     CHECK(added.row >= 0 && added.row < shape_.num_rows);
     CHECK_LE(added.bias_count, uint32_t{kMaxBiases});
-    CHECK_LE(added.banned_count, uint32_t{kMaxBanned});
+    CHECK_LE(added.ids_count(), uint32_t{kMaxIds});
     rows_[added.row] = {.params = added.sampling,
                         .num_prompt = added.num_prompt,
                         .min_known = added.min_known,
                         .num_biases = static_cast<int32_t>(added.bias_count),
-                        .num_banned = static_cast<int32_t>(added.banned_count)};
+                        .num_banned = static_cast<int32_t>(added.banned_count),
+                        .num_bad_words = static_cast<int32_t>(added.bad_word_count),
+                        .num_allowed = static_cast<int32_t>(added.allowed_count),
+                        .num_breakers = static_cast<int32_t>(added.breaker_count)};
   }
   for (const BlockAdd& add : plan.block_adds) {
     CHECK(add.row >= 0 && add.row < shape_.num_rows);
@@ -87,8 +90,14 @@ SampleJob RowTables::Job(int32_t row, int32_t num_known) const {
   job.num_known = num_known;
   job.bias = biases(row);
   job.num_bias = known.num_biases;
-  job.banned = banned(row);
+  job.banned = ids(row);
   job.num_banned = num_known < known.min_known ? known.num_banned : 0;
+  job.bad_words = job.banned + known.num_banned;
+  job.num_bad_words = known.num_bad_words;
+  job.allowed = job.bad_words + known.num_bad_words;
+  job.num_allowed = known.num_allowed;
+  job.breakers = job.allowed + known.num_allowed;
+  job.num_breakers = known.num_breakers;
   return job;
 }
 

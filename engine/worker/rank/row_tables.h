@@ -1,5 +1,5 @@
 // RowTables: a worker's memory of the live sequences, one row each, on its device: token ids, block
-// table, logit biases, banned tokens. Steps read it; only the patches of step messages and the
+// table, logit biases, lists of ids. Steps read it; only the patches of step messages and the
 // sampler change it. It does not know which request a row serves.
 //
 // One extra row is padding: its blocks are the null block, and captured steps are filled up with
@@ -23,11 +23,12 @@ class RowTables {
     int32_t max_model_len = 0;
     int32_t block_size = 0;
   };
-  // Of one row: the biases that a request may give, and the stop and end tokens that min_tokens
-  // bans.
+  // Of one row: the biases that a request may give, and all of NewRow's lists of ids.
   static constexpr int32_t kMaxBiases = SamplingParams::kMaxLogitBias;
-  static constexpr int32_t kMaxBanned =
-      SamplingParams::kMaxStopTokenIds + SamplingParams::kMaxEosTokenIds;
+  static constexpr int32_t kMaxIds = SamplingParams::kMaxStopTokenIds +
+                                     SamplingParams::kMaxEosTokenIds +
+                                     SamplingParams::kMaxBadWordIds +
+                                     SamplingParams::kMaxAllowedIds + SamplingParams::kMaxBreakers;
 
   // RESOURCE_EXHAUSTED with the size when the device has too little memory.
   static absl::StatusOr<RowTables> Create(const Shape& shape, Backend& backend);
@@ -47,7 +48,7 @@ class RowTables {
   int32_t* tokens(int32_t row) const { return tokens_ + row * int64_t{shape_.max_model_len}; }
   int32_t* blocks(int32_t row) const { return blocks_ + row * blocks_per_row_; }
   LogitBias* biases(int32_t row) const { return biases_ + row * int64_t{kMaxBiases}; }
-  int32_t* banned(int32_t row) const { return banned_ + row * int64_t{kMaxBanned}; }
+  int32_t* ids(int32_t row) const { return ids_ + row * int64_t{kMaxIds}; }
 
   int64_t blocks_per_row() const { return blocks_per_row_; }
   const Shape& shape() const { return shape_; }
@@ -61,6 +62,9 @@ class RowTables {
     int32_t min_known = 0;
     int32_t num_biases = 0;
     int32_t num_banned = 0;
+    int32_t num_bad_words = 0;
+    int32_t num_allowed = 0;
+    int32_t num_breakers = 0;
     int32_t num_blocks = 0;
   };
 
@@ -70,7 +74,7 @@ class RowTables {
   int32_t* tokens_ = nullptr;    // [num_rows + 1, max_model_len]
   int32_t* blocks_ = nullptr;    // [num_rows + 1, blocks_per_row]
   LogitBias* biases_ = nullptr;  // [num_rows + 1, kMaxBiases]
-  int32_t* banned_ = nullptr;    // [num_rows + 1, kMaxBanned]
+  int32_t* ids_ = nullptr;       // [num_rows + 1, kMaxIds]
   std::vector<Row> rows_;        // [num_rows + 1]
 };
 

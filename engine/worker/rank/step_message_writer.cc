@@ -79,10 +79,9 @@ void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, M
 void WritePatches(const StepPlan& plan, const RowTables& tables, Message& message) {
   for (const NewRow& row : plan.new_rows) {
     CHECK_LE(size_t{row.bias_begin} + row.bias_count, plan.biases.size());
-    CHECK_LE(size_t{row.banned_begin} + row.banned_count, plan.banned.size());
+    CHECK_LE(size_t{row.ids_begin} + row.ids_count(), plan.ids.size());
     message.AddPatch(tables.biases(row.row), plan.biases.data() + row.bias_begin, row.bias_count);
-    message.AddPatch(tables.banned(row.row), plan.banned.data() + row.banned_begin,
-                     row.banned_count);
+    message.AddPatch(tables.ids(row.row), plan.ids.data() + row.ids_begin, row.ids_count());
   }
   for (const TokenRun& run : plan.token_runs) {
     CHECK(run.row >= 0 && run.row < tables.shape().num_rows);
@@ -102,10 +101,10 @@ int64_t StepMessageWriter::MaxBytes(const RowTables::Shape& shape, int32_t max_t
   const int64_t blocks = CeilDiv<int64_t>(shape.max_model_len, shape.block_size);
   const int64_t patches = rows * (3 + blocks);
   // Each run of values begins aligned.
-  const int64_t values = rows * (int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases +
-                                 int64_t{4} * RowTables::kMaxBanned) +
-                         int64_t{4} * MaxPlanTokens(max_tokens, shape.max_model_len) +
-                         patches * kAlignment;
+  const int64_t values =
+      rows *
+          (int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases + int64_t{4} * RowTables::kMaxIds) +
+      int64_t{4} * MaxPlanTokens(max_tokens, shape.max_model_len) + patches * kAlignment;
   return Aligned(sizeof(StepMessage)) + Aligned(patches * int64_t{sizeof(Patch)}) +
          Aligned(rows * int64_t{sizeof(RowWork)}) + Aligned(rows * int64_t{sizeof(SampleJob)}) +
          Aligned(values);

@@ -27,7 +27,9 @@
 #include "kernels/cuda/attention/prefill_widen.cuh"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/tensor_map.h"
 #include "kernels/cuda/device/warpgroup.cuh"
+#include "kernels/cuda/device/warpgroup_product.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -317,36 +319,17 @@ __global__ __launch_bounds__(kPrefillThreads,
 // Describes the layer's K and V as [block][K or V][head][token][column]. A box is 64 columns of a
 // block's tokens of one head; of 8-bit ones `row` columns, as they lie in memory.
 CUtensorMap DescribePool(const KvLayerView& kv, uint32_t row) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                cudaEnableDefault, &found));
-    CHECK(found == cudaDriverEntryPointSuccess);
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-  }();
   const bool eight_bit = kv.dtype == DType::kE4M3;
-  const auto bytes = [&](int64_t elements) {
-    return static_cast<cuuint64_t>(elements) * SizeOf(kv.dtype);
-  };
-  const cuuint64_t dims[5] = {
-      static_cast<cuuint64_t>(kv.head_dim), static_cast<cuuint64_t>(kv.block_size),
-      static_cast<cuuint64_t>(kv.num_kv_heads), 2, static_cast<cuuint64_t>(kv.num_blocks)};
-  const cuuint64_t strides[4] = {bytes(kv.head_dim), bytes(kv.head_stride), bytes(kv.kv_stride),
-                                 bytes(kv.block_stride)};
-  const cuuint32_t box[5] = {eight_bit ? row : kPanelColumns,
-                             static_cast<cuuint32_t>(kv.block_size), 1, 1, 1};
-  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
-  const CUtensorMapDataType type = eight_bit                  ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                   : kv.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                              : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, type, 5, kv.base, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             eight_bit ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  CHECK(result == CUDA_SUCCESS);
-  return map;
+  const int64_t dims[] = {kv.head_dim, kv.block_size, kv.num_kv_heads, 2, kv.num_blocks};
+  const int64_t strides[] = {kv.head_dim, kv.head_stride, kv.kv_stride, kv.block_stride};
+  const uint32_t box[] = {eight_bit ? row : kPanelColumns, static_cast<uint32_t>(kv.block_size), 1,
+                          1, 1};
+  return DescribeTensor({.base = kv.base,
+                         .dtype = kv.dtype,
+                         .dims = dims,
+                         .strides = strides,
+                         .box = box,
+                         .swizzled = !eight_bit});
 }
 
 template <typename T, typename H, bool kCapped>

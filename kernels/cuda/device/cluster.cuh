@@ -23,6 +23,10 @@ struct Mailbox {
   __device__ void Open(uint32_t parties = 1) { barrier().Init(parties); }
   // Announces the bytes of a turn where the receiver is the only party: by one thread, once a turn.
   __device__ void Expect(uint32_t bytes) { barrier().ArriveExpecting(bytes); }
+  // Copies device memory here as a part of the turn (CopyBulk).
+  __device__ void Copy(void* to, const void* from, uint32_t bytes) const {
+    CopyBulk(to, from, bytes, barrier());
+  }
   // Waits for the end of a turn. All threads call it, before the next turn but one ends; one warp
   // waits for the turn and the others for that warp.
   __device__ void Await(uint32_t turn) const {
@@ -30,17 +34,6 @@ struct Mailbox {
     __syncthreads();
   }
 };
-
-// Copies `bytes` bytes of device memory to this block's shared memory. Both addresses and `bytes`
-// are multiples of 16. By one thread.
-__device__ __forceinline__ void CopyBulk(void* to, const void* from, uint32_t bytes,
-                                         Mailbox& mailbox) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(SharedAddress(to)),
-      "l"(from), "r"(bytes), "r"(SharedAddress(&mailbox.state))
-      : "memory");
-}
 
 // This block's place in its cluster. All threads of all blocks take part in a barrier.
 class Cluster {

@@ -3,8 +3,9 @@
 // synchronises, or reads device memory on the host.
 //
 // Activations, the residual stream, weights and KV have one type, bf16 or f16; weights and the
-// input of a product may be 8-bit; norm weights and biases have that type or f32; logits and the
-// rope table f32. Block sizes are 16, 32 and 64; device_limits.h has the other shapes.
+// input of a product may be 8-bit, weights also packed; norm weights and biases have that type or
+// f32; logits and the rope table f32. Block sizes are 16, 32 and 64; device_limits.h has the other
+// shapes.
 #pragma once
 
 #include "kernels/buffer.h"
@@ -26,6 +27,7 @@ void RopeStoreKv(const RopeStoreKvParams& p, const Device& device, bool settled 
 void SiluMul(const SiluMulParams& p, const Device& device);
 void Quantize(const QuantizeParams& p, const Device& device);
 void GatherRows(const GatherRowsParams& p, const Device& device);
+void GatherColumns(const GatherColumnsParams& p, const Device& device);
 void LayerNorm(const LayerNormParams& p, const Device& device);
 void AddScaled(const AddScaledParams& p, const Device& device);
 void Scale(const ScaleParams& p, const Device& device);

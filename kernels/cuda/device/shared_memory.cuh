@@ -86,6 +86,16 @@ struct Barrier {
   }
 };
 
+// Copies `bytes` bytes of device memory to shared memory and counts them on `full`. Both addresses
+// and `bytes` are multiples of 16. By one thread.
+__device__ __forceinline__ void CopyBulk(void* to, const void* from, uint32_t bytes, Barrier full) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(SharedAddress(to)),
+      "l"(from), "r"(bytes), "r"(full.address)
+      : "memory");
+}
+
 // Makes initialised barriers visible to the copy engine and to the cluster's other blocks. By the
 // thread that initialised them, before a barrier of all threads that use them.
 __device__ __forceinline__ void FenceBarriers() {

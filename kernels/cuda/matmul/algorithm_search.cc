@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kRotatedBytes = 600 << 20;
 // Bytes of the device left free for its other users.
 constexpr int64_t kSpareBytes = 256 << 20;
-constexpr int kCandidates = 16;
+constexpr size_t kAlgorithms = 16, kCuts = 6;
 constexpr int kFirstRepeats = 3;
 // Finalists run in turns, so that all of them see the same clocks. The median turn counts.
 constexpr size_t kFinalists = 3, kTurns = 5;
@@ -27,14 +27,14 @@ constexpr float kMaxRepeats = 100;
 }  // namespace
 
 struct AlgorithmSearch::Candidate {
-  AlgorithmWords algorithm;
+  Choice choice;
   cudaEvent_t begin = nullptr, end = nullptr;
   bool works = false;
   float microseconds = 0;  // infinite if it does not work
 };
 
-AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const LtDevice& device)
-    : p_(p), device_(device) {
+AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const ProductMeans& means)
+    : p_(p), means_(means) {
   // The last row of w may end at its last element, short of its stride.
   const int64_t bytes =
       ((p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]) * static_cast<int64_t>(SizeOf(p.w.dtype));
@@ -54,20 +54,19 @@ AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const LtDevice& device)
     MatMulParams& product = products_.emplace_back(p);
     product.w.data = static_cast<char*>(scratch_) + i * pitch;
     CUDA_CHECK(cudaMemcpyAsync(product.w.data, p.w.data, static_cast<size_t>(bytes),
-                               cudaMemcpyDeviceToDevice, device.stream));
+                               cudaMemcpyDeviceToDevice, means.device.stream));
   }
 }
 
 AlgorithmSearch::~AlgorithmSearch() {
-  CUDA_CHECK(cudaStreamSynchronize(device_.stream));
+  CUDA_CHECK(cudaStreamSynchronize(means_.device.stream));
   CUDA_CHECK(cudaFree(scratch_));
 }
 
 bool AlgorithmSearch::Repeat(const Candidate& candidate, int times) {
   for (int i = 0; i < times; ++i) {
     turn_ = (turn_ + 1) % products_.size();
-    const cublasStatus_t status = LtProduct(products_[turn_]).Enqueue(device_, candidate.algorithm);
-    if (status != CUBLAS_STATUS_SUCCESS) return false;
+    if (!Enqueue(products_[turn_], candidate.choice, means_)) return false;
   }
   return true;
 }
@@ -77,11 +76,11 @@ void AlgorithmSearch::Time(std::vector<Candidate>& candidates, int times) {
     CUDA_CHECK(cudaEventCreate(&c.begin));
     CUDA_CHECK(cudaEventCreate(&c.end));
     c.works = Repeat(c, 1);  // loads its kernel, too
-    CUDA_CHECK(cudaEventRecord(c.begin, device_.stream));
+    CUDA_CHECK(cudaEventRecord(c.begin, means_.device.stream));
     if (c.works) Repeat(c, times);
-    CUDA_CHECK(cudaEventRecord(c.end, device_.stream));
+    CUDA_CHECK(cudaEventRecord(c.end, means_.device.stream));
   }
-  CUDA_CHECK(cudaStreamSynchronize(device_.stream));
+  CUDA_CHECK(cudaStreamSynchronize(means_.device.stream));
   for (Candidate& c : candidates) {
     float ms = 0;
     CUDA_CHECK(cudaEventElapsedTime(&ms, c.begin, c.end));
@@ -98,10 +97,9 @@ Choice AlgorithmSearch::Fastest(int64_t tokens) {
     product.out = p_.out.Rows(0, tokens);
   }
   std::vector<Candidate> candidates;
-  for (const AlgorithmWords& a : LtProduct(products_[0]).Candidates(device_, kCandidates)) {
-    candidates.push_back({.algorithm = a});
+  for (const Choice& choice : PromisingChoices(products_[0], means_, kAlgorithms, kCuts)) {
+    candidates.push_back({.choice = choice});
   }
-  CHECK(!candidates.empty());
   const auto faster = [](const Candidate& a, const Candidate& b) {
     return a.microseconds < b.microseconds;
   };
@@ -121,7 +119,9 @@ Choice AlgorithmSearch::Fastest(int64_t tokens) {
     candidates[i].microseconds = times[i][kTurns / 2];
   }
   const Candidate& best = *std::min_element(candidates.begin(), candidates.end(), faster);
-  return {.algorithm = best.algorithm, .microseconds = best.microseconds};
+  Choice choice = best.choice;
+  choice.microseconds = best.microseconds;
+  return choice;
 }
 
 }  // namespace quire::cuda

@@ -1,11 +1,11 @@
-// AlgorithmSearch: finds the fastest cuBLASLt algorithm of a product. It times the library's own
-// candidates with weights that are not in the cache, as in service.
+// AlgorithmSearch: finds the fastest algorithm of a product. It times the library's candidates and
+// the promising cuts of TileMatMul with weights that are not in the cache, as in service.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/matmul/lt_product.h"
+#include "kernels/cuda/matmul/product_choice.h"
 #include "kernels/ops.h"
 
 namespace quire::cuda {
@@ -15,7 +15,7 @@ namespace quire::cuda {
 // memory, it times with p's own weights alone. Must not be used within a capture. Overwrites p.out.
 class AlgorithmSearch {
  public:
-  AlgorithmSearch(const MatMulParams& p, const LtDevice& device);
+  AlgorithmSearch(const MatMulParams& p, const ProductMeans& means);
   ~AlgorithmSearch();
 
   // The fastest algorithm for p's weights and its first `tokens` tokens.
@@ -29,7 +29,7 @@ class AlgorithmSearch {
   void Time(std::vector<Candidate>& candidates, int times);
 
   const MatMulParams p_;
-  const LtDevice device_;
+  const ProductMeans means_;
   void* scratch_ = nullptr;
   std::vector<MatMulParams>
       products_;  // with the tokens being timed, one for each copy of the weights

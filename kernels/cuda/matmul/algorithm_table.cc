@@ -19,13 +19,15 @@
 namespace quire::cuda {
 namespace {
 
-constexpr char kFormat[] = "quire matrix product algorithms, format 2";
+constexpr char kFormat[] = "quire matrix product algorithms, format 3";
 
 std::string LineOf(const ProductShape& s, const Choice& choice) {
   char text[320];
-  int length = std::snprintf(text, sizeof text, "%d %d %d %d %d %d %d %d %d %.3f", s.tokens, s.n,
-                             s.k, static_cast<int>(s.in), static_cast<int>(s.out), s.bias,
-                             s.x_alignment, s.w_alignment, s.out_alignment, choice.microseconds);
+  int length =
+      std::snprintf(text, sizeof text, "%d %d %d %d %d %d %d %d %d %d %d %d %d %.3f", s.tokens, s.n,
+                    s.k, static_cast<int>(s.in), static_cast<int>(s.out), s.bias, s.block_scales,
+                    s.x_alignment, s.w_alignment, s.out_alignment, choice.cut.rows,
+                    choice.cut.tokens, choice.cut.split, choice.microseconds);
   for (uint64_t word : choice.algorithm) {
     length += std::snprintf(text + length, sizeof text - static_cast<size_t>(length),
                             " %016" PRIx64, word);
@@ -35,13 +37,15 @@ std::string LineOf(const ProductShape& s, const Choice& choice) {
 
 bool Read(const std::string& line, ProductShape* s, Choice* choice) {
   std::istringstream in(line);
-  int in_type = 0, out_type = 0, bias = 0, x = 0, w = 0, out = 0;
-  in >> s->tokens >> s->n >> s->k >> in_type >> out_type >> bias >> x >> w >> out >>
-      choice->microseconds >> std::hex;
+  int in_type = 0, out_type = 0, bias = 0, block_scales = 0, x = 0, w = 0, out = 0;
+  in >> s->tokens >> s->n >> s->k >> in_type >> out_type >> bias >> block_scales >> x >> w >> out;
+  in >> choice->cut.rows >> choice->cut.tokens >> choice->cut.split;
+  in >> choice->microseconds >> std::hex;
   for (uint64_t& word : choice->algorithm) in >> word;
   s->in = static_cast<DType>(in_type);
   s->out = static_cast<DType>(out_type);
   s->bias = bias != 0;
+  s->block_scales = block_scales != 0;
   s->x_alignment = static_cast<uint8_t>(x);
   s->w_alignment = static_cast<uint8_t>(w);
   s->out_alignment = static_cast<uint8_t>(out);
@@ -60,8 +64,9 @@ std::string LastLine(const std::string& text, size_t count) {
 size_t ProductShapeHash::operator()(const ProductShape& s) const {
   const uint64_t types =
       static_cast<uint64_t>(s.in) | static_cast<uint64_t>(s.out) << 4 |
-      static_cast<uint64_t>(s.bias) << 8 | static_cast<uint64_t>(s.x_alignment) << 16 |
-      static_cast<uint64_t>(s.w_alignment) << 24 | static_cast<uint64_t>(s.out_alignment) << 32;
+      static_cast<uint64_t>(s.bias) << 8 | static_cast<uint64_t>(s.block_scales) << 9 |
+      static_cast<uint64_t>(s.x_alignment) << 16 | static_cast<uint64_t>(s.w_alignment) << 24 |
+      static_cast<uint64_t>(s.out_alignment) << 32;
   uint64_t hash = types;
   for (int32_t x : {s.tokens, s.n, s.k}) {
     hash = (hash ^ static_cast<uint32_t>(x)) * 0x9e3779b97f4a7c15u;

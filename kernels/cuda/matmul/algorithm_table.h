@@ -1,4 +1,5 @@
-// AlgorithmTable: the chosen cuBLASLt algorithm of each shape of matrix product, kept in a file.
+// AlgorithmTable: the chosen algorithm of each shape of matrix product, kept in a file: one of
+// cuBLASLt's or a cut of TileMatMul.
 // Load refuses a file of another machine or library, or a damaged one.
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "kernels/cuda/matmul/tile_cut.h"
 #include "kernels/dtype.h"
 
 namespace quire::cuda {
@@ -19,6 +21,7 @@ struct ProductShape {
   int32_t n = 0, k = 0;
   DType in = DType::kBF16, out = DType::kBF16;
   bool bias = false;
+  bool block_scales = false;  // scales of blocks, not of rows
   uint8_t x_alignment = 16, w_alignment = 16, out_alignment = 16;
 
   bool operator==(const ProductShape&) const = default;
@@ -32,6 +35,7 @@ struct ProductShapeHash {
 using AlgorithmWords = std::array<uint64_t, 8>;
 
 struct Choice {
+  TileCut cut{};  // empty: the library's algorithm
   AlgorithmWords algorithm{};
   float microseconds = 0;  // 0: the heuristic's choice, not timed and not kept in the file
 };

@@ -55,6 +55,7 @@ ProductShape ShapeOf(const MatMulParams& p) {
           .in = p.x.dtype,
           .out = p.out.dtype,
           .bias = !p.bias.empty(),
+          .block_scales = p.w.scale_columns > 0,
           .x_alignment = AlignmentOf(p.x),
           .w_alignment = AlignmentOf(p.w),
           .out_alignment = AlignmentOf(p.out)};

@@ -1,5 +1,7 @@
-// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. All other
-// products go to cuBLASLt with the algorithm chosen for the next larger of a list of token counts.
+// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. More tokens of
+// 8-bit integers do so as well, a few at a time. Packed weights have a kernel of their own for up
+// to 64 tokens; for more, a slice of their rows at a time is expanded for the library. All other
+// products go to cuBLASLt or to TileMatMul as chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -7,16 +9,22 @@
 #include <cstdio>
 #include <optional>
 
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/matmul/algorithm_search.h"
 #include "kernels/cuda/matmul/algorithm_table.h"
-#include "kernels/cuda/matmul/lt_product.h"
+#include "kernels/cuda/matmul/grouped_matmul.h"
+#include "kernels/cuda/matmul/product_choice.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
+#include "kernels/cuda/matmul/tile_matmul.h"
 
 namespace quire::cuda {
 namespace {
 
-constexpr int64_t kWorkspaceBytes = 32 << 20;
+constexpr int64_t kLibraryBytes = 32 << 20;  // of the workspace
+// Behind them: rows of expanded weights, which the second-level cache still holds when the library
+// reads them.
+constexpr int64_t kExpandedBytes = 32 << 20;
 
 // The token counts that algorithms are chosen for; any other count takes the choice of the next
 // larger.
@@ -47,13 +55,26 @@ void CheckParams(const MatMulParams& p) {
   const int64_t tokens = p.x.dim[0], k = p.x.dim[1], n = p.w.dim[0];
   CHECK(p.x.rank == 2 && p.w.rank == 2 && p.out.rank == 2);
   CHECK(p.w.dim[1] == k && p.out.dim[0] == tokens && p.out.dim[1] == n);
-  CHECK(p.w.dtype == p.x.dtype);
-  const bool eight_bit = p.x.dtype == DType::kE4M3;
+  const bool packed = IsPacked(p.w.dtype);
+  CHECK(packed || p.w.dtype == p.x.dtype);
+  const bool eight_bit = IsEightBit(p.x.dtype);
   CHECK(eight_bit || p.x.dtype == DType::kBF16 || p.x.dtype == DType::kF16);
-  CHECK(eight_bit == (p.x.scales != nullptr) && eight_bit == (p.w.scales != nullptr));
+  CHECK(eight_bit == (p.x.scales != nullptr));
+  CHECK((eight_bit || packed) == (p.w.scales != nullptr));
+  CHECK(packed || p.x.scale_columns == p.w.scale_columns);
   CHECK(eight_bit || p.out.dtype == p.x.dtype || p.out.dtype == DType::kF32);
   CHECK(p.bias.empty() || (p.bias.size() == n && p.bias.dtype == p.out.dtype));
   CHECK(k > 0);
+}
+
+// The kernel of a product. The library takes one scale for a row, not one for a block, and gives
+// sums of integers without scales. TileMatMul has no integers, and copies scales of blocks only
+// from aligned memory.
+enum class Server { kSkinny, kSkinnySlices, kChosen };
+Server ServerOf(const MatMulParams& p) {
+  if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
+  if (p.w.dtype == DType::kI8) return Server::kSkinnySlices;
+  return p.w.scale_columns != 0 && !FitsTileMatMul(p) ? Server::kSkinnySlices : Server::kChosen;
 }
 
 }  // namespace
@@ -61,36 +82,36 @@ void CheckParams(const MatMulParams& p) {
 struct MatMul::State {
   State(const Device& device_in, void* workspace, std::string cache_file_in)
       : device(device_in), cache_file(std::move(cache_file_in)), table(MachineOf(device)) {
-    CUDA_CHECK(cublasLtCreate(&lt.handle));
-    lt.workspace = workspace;
-    lt.workspace_bytes = static_cast<size_t>(kWorkspaceBytes);
-    lt.stream = device.stream;
+    means.device = device;
+    means.clusters = PrepareTileMatMul(device);
+    CUDA_CHECK(cublasLtCreate(&means.lt.handle));
+    means.lt.workspace = workspace;
+    means.lt.workspace_bytes = static_cast<size_t>(kLibraryBytes);
+    means.lt.stream = device.stream;
   }
-  ~State() { cublasLtDestroy(lt.handle); }
+  ~State() { cublasLtDestroy(means.lt.handle); }
 
-  void Run(const MatMulParams& p);
+  void Run(const MatMulParams& p, const ProductMeans& with);
+  void RunPacked(const MatMulParams& p);
   Choice Choose(const MatMulParams& p, ProductShape shape);
 
   const Device device;
   const std::string cache_file;
-  LtDevice lt;
+  ProductMeans means;
   AlgorithmTable table;
 };
 
 // Chooses for p's bucket and for every smaller bucket without a choice: the largest step usually
 // comes first, and then no later step waits for a search.
 Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
-  LtProduct product(p);
   cudaStreamCaptureStatus capture;
   CUDA_CHECK(cudaStreamIsCapturing(device.stream, &capture));
   const int64_t weight_bytes = p.w.dim[0] * p.w.dim[1] * static_cast<int64_t>(SizeOf(p.w.dtype));
   if (capture != cudaStreamCaptureStatusNone || weight_bytes < kMinTimedBytes) {
-    const auto candidates = product.Candidates(lt, 1);
-    CHECK(!candidates.empty());
-    table.Put(shape, {.algorithm = candidates[0]});
+    table.Put(shape, PromisingChoices(p, means, 1, 1)[0]);
     return *table.Find(shape);
   }
-  AlgorithmSearch search(p, lt);
+  AlgorithmSearch search(p, means);
   // From the largest down, whose products take long enough to raise the clocks.
   const size_t first = FitsSkinnyMatMul(p) ? BucketOf(kMaxSkinnyTokens) + 1 : 0;
   const ProductShape own = shape;
@@ -102,24 +123,45 @@ Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
   return *table.Find(own);
 }
 
-void MatMul::State::Run(const MatMulParams& p) {
+void MatMul::State::Run(const MatMulParams& p, const ProductMeans& with) {
   ProductShape shape = ShapeOf(p);
   shape.tokens = kBuckets[BucketOf(p.x.dim[0])];
   const Choice* const found = table.Find(shape);
   const Choice choice = found != nullptr ? *found : Choose(p, shape);
-  LtProduct product(p);
-  if (product.Enqueue(lt, choice.algorithm) == CUBLAS_STATUS_SUCCESS) return;
-  // The algorithm was chosen for another number of tokens and does not support this one.
-  const auto candidates = product.Candidates(lt, 1);
-  CHECK(!candidates.empty());
-  CUDA_CHECK(product.Enqueue(lt, candidates[0]));
+  if (Enqueue(p, choice, with)) return;
+  // The algorithm was chosen for another number of tokens.
+  CHECK(Enqueue(p, PromisingChoices(p, means, 1, 1)[0], with));
 }
 
-int64_t MatMul::WorkspaceBytes() { return kWorkspaceBytes; }
+// The slices are as equal as multiples of kRows allow, so that they have at most two shapes. Their
+// products start when the expansion has ended: our own kernels would read the weights before.
+void MatMul::State::RunPacked(const MatMulParams& p) {
+  constexpr int64_t kRows = 64;
+  const int64_t n = p.w.dim[0], k = p.w.dim[1];
+  const int64_t row_bytes = k * static_cast<int64_t>(SizeOf(p.x.dtype));
+  const int64_t most = kExpandedBytes / row_bytes / kRows * kRows;
+  CHECK_GT(most, 0);
+  const int64_t step = std::min(most, RoundUp(CeilDiv(n, CeilDiv(n, most)), kRows));
+  ProductMeans waiting = means;
+  waiting.device.dependent_launch = false;
+  char* const expanded = static_cast<char*>(means.lt.workspace) + kLibraryBytes;
+  for (int64_t begin = 0; begin < n; begin += step) {
+    const int64_t rows = std::min(step, n - begin);
+    MatMulParams part = p;
+    part.w = TensorView(expanded, p.x.dtype, {rows, k});
+    part.out = p.out.Columns(begin, rows);
+    if (!p.bias.empty()) part.bias = p.bias.Rows(begin, rows);
+    ExpandPacked(p.w.Rows(begin, rows), part.w, device);
+    Run(part, waiting);
+  }
+}
+
+int64_t MatMul::WorkspaceBytes() { return kLibraryBytes + kExpandedBytes; }
 
 MatMul::MatMul(const Device& device, void* workspace, const std::string& cache_file)
     : state_(std::make_unique<State>(device, workspace, cache_file)) {
   PrepareSkinnyMatMul();
+  PrepareGroupedMatMul();
   std::string why;
   if (!cache_file.empty() && !state_->table.Load(cache_file, &why) && !why.empty()) {
     std::fprintf(stderr, "%s is not used (%s): matrix products are timed again\n",
@@ -133,10 +175,22 @@ void MatMul::Run(const MatMulParams& p) {
   CheckParams(p);
   const int64_t tokens = p.x.dim[0];
   if (tokens == 0 || p.w.dim[0] == 0) return;
-  if (tokens <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) {
-    SkinnyMatMul(p, state_->device);
-  } else {
-    state_->Run(p);
+  if (IsPacked(p.w.dtype)) {
+    const bool grouped = tokens <= kMaxGroupedTokens && p.out.dtype == p.x.dtype;
+    if (grouped && FitsGroupedMatMul(p)) return GroupedMatMul(p, state_->device);
+    return state_->RunPacked(p);
+  }
+  switch (ServerOf(p)) {
+    case Server::kSkinny: return SkinnyMatMul(p, state_->device);
+    case Server::kChosen: return state_->Run(p, state_->means);
+    case Server::kSkinnySlices: break;
+  }
+  MatMulParams slice = p;
+  for (int64_t done = 0; done < tokens; done += kMaxSkinnyTokens) {
+    const int64_t count = std::min<int64_t>(kMaxSkinnyTokens, tokens - done);
+    slice.x = p.x.Rows(done, count);
+    slice.out = p.out.Rows(done, count);
+    SkinnyMatMul(slice, state_->device);
   }
 }
 

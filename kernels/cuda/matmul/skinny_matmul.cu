@@ -12,7 +12,12 @@
 // predecessor and is filled before PdlWait: memory is busy with the next product's weights as soon
 // as a block of this product has ended, while small kernels run between the two. Fetching further
 // ahead, into the second-level cache, would delay those kernels by more than it saves.
+//
+// A chunk of 8-bit elements is a block of columns with scales of its own, where there are such
+// blocks: a warp multiplies each chunk's sums by the chunk's scales before it adds them to its own.
 #include <algorithm>
+#include <bit>
+#include <type_traits>
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
@@ -22,6 +27,7 @@
 #include "kernels/cuda/device/warp_tile.cuh"
 #include "kernels/cuda/matmul/skinny_matmul.h"
 #include "kernels/device_limits.h"
+#include "kernels/row_scale.h"
 
 namespace quire::cuda {
 namespace {
@@ -41,6 +47,15 @@ constexpr int kHalf = kChunk<T> / 2;
 template <typename T>
 constexpr int kVector = 16 / sizeof(T);
 static_assert(kCudaLimits.eight_bit_multiple == kVector<__nv_fp8_e4m3>);
+
+// The elements of a product, and whether each chunk of their columns has scales.
+template <typename T, bool kChunksHaveScales = false>
+struct Form {
+  using Element = T;
+  using Sum = std::conditional_t<std::is_same_v<T, int8_t>, int32_t, float>;
+  static constexpr bool kBlocks = kChunksHaveScales;
+  static_assert(!kBlocks || kChunk<T> == kScaleRun);
+};
 // A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven units a warp keep 112 KB in flight to
 // a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us. A ring of thirteen is
 // still filling when the small kernels between two products end, which pays where a product is many
@@ -59,10 +74,11 @@ static_assert(kUnitBytes == kGroupRows * kChunkBytes);
 // banks.
 constexpr int kExchanged = 2;
 constexpr int kTokenPitch = 20;
-template <int kSlots>
+template <typename F, int kSlots>
 struct Shared {
   alignas(128) char rings[kWarps][kSlots][kUnitBytes];
-  float sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
+  float scales[kWarps][F::kBlocks ? kSlots : 1][kGroupRows];  // of a unit's rows
+  typename F::Sum sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
   uint32_t ended;  // 1: the predecessor has ended
 
   // The same answer in all lanes of a warp, which call it together.
@@ -74,18 +90,20 @@ static_assert(kExchanged * kTileTokens * kGroupRows == kThreads);
 // One block a multiprocessor. If two fitted, the next product's blocks would start beside this
 // one's. A multiprocessor whose room a small kernel has taken would then get no block, and another
 // would get two, which take almost twice as long.
-static_assert(2 * (sizeof(Shared<kSlotsOfSmall>) + 1024) > 228 * 1024);
-static_assert(sizeof(Shared<kSlotsOfLarge>) <= 227 * 1024);
+static_assert(2 * (sizeof(Shared<Form<__half>, kSlotsOfSmall>) + 1024) > 228 * 1024);
+static_assert(sizeof(Shared<Form<__nv_fp8_e4m3, true>, kSlotsOfLarge>) <= 227 * 1024);
 
 struct Product {
   const void* x;
   const void* w;
   const void* bias;       // null: none
-  const float* x_scales;  // [tokens] and [n]; null if the elements are the values
+  const float* x_scales;  // as TensorView's; null if the elements are the values
   const float* w_scales;
   void* out;
   int tokens, n, k;
+  int w_scale_shift;  // a scale has 2^this rows of w
   int64_t x_stride, w_stride, out_stride;
+  int64_t x_scale_stride, w_scale_stride;  // from a block of columns to the next
 };
 
 // The groups of one block, cut into passes whose sizes differ by at most one: in a pass of one
@@ -123,7 +141,8 @@ struct Pass {
 // the same sum if both operands agree, so a lane takes the 16 bytes from 16q on as they lie in
 // memory.
 struct WeightUnit {
-  uint4 at[2][2];  // [half of the chunk][row, row + 8]
+  uint4 at[2][2];   // [half of the chunk][row, row + 8]
+  float scales[2];  // of a chunk with scales: those rows'
 };
 template <int kTiles>
 struct Activations {
@@ -149,17 +168,24 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, int byt
       "l"(from), "r"(bytes), "l"(policy)
       : "memory");
 }
+__device__ __forceinline__ void CopyAsync(uint32_t to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
 // One warp's weights in the order of use: pass by pass, chunk by chunk, group by group.
-template <typename T, int kSlots>
+template <typename F, int kSlots>
 class WeightStream {
  public:
+  using T = typename F::Element;
+
   // Fills the ring, a few units at a time until the predecessor has ended.
-  __device__ WeightStream(const Product& p, const Share& share, Shared<kSlots>& shared)
+  __device__ WeightStream(const Product& p, const Share& share, Shared<F, kSlots>& shared)
       : p_(p),
         share_(share),
         row_(threadIdx.x % 32 / 4),
         column_(threadIdx.x % 4 * kVector<T>),
         ring_(SharedAddress(shared.rings[threadIdx.x / 32]) + threadIdx.x % 32 * 16),
+        scales_(SharedAddress(shared.scales[threadIdx.x / 32])),
         policy_(EvictFirst()),
         pass_(share),
         chunk_(threadIdx.x / 32) {
@@ -184,6 +210,7 @@ class WeightStream {
                    : "r"(from + i * 512)
                    : "memory");
     }
+    if constexpr (F::kBlocks) TakeScales(unit);
     return unit;
   }
   // Starts the copy of the next unit, if any, to the slot of the oldest. Call it after the use of
@@ -202,7 +229,27 @@ class WeightStream {
   __device__ __forceinline__ const T* Row(int row) const {
     return static_cast<const T*>(p_.w) + min(row, p_.n - 1) * p_.w_stride;
   }
+  // Other lanes have copied the scales, and copy the next ones to their place.
+  __device__ __forceinline__ void TakeScales(WeightUnit& unit) const {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(unit.scales[i])
+                   : "r"(scales_ + (slot_ * kGroupRows + row_ + i * 8) * 4)
+                   : "memory");
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ void CopyScales() const {
+    const int lane = threadIdx.x % 32;
+    if (lane >= kGroupRows) return;
+    const int row = min((pass_.begin + group_) * kGroupRows + lane, p_.n - 1);
+    CopyAsync(scales_ + (slot_ * kGroupRows + lane) * 4,
+              p_.w_scales + chunk_ * p_.w_scale_stride + (row >> p_.w_scale_shift));
+  }
   __device__ __forceinline__ void Copy() const {
+    if constexpr (F::kBlocks) CopyScales();
     const uint32_t to = ring_ + slot_ * kUnitBytes;
     const int row = (pass_.begin + group_) * kGroupRows + row_;
     const T* const low = Row(row);
@@ -229,6 +276,7 @@ class WeightStream {
   const Share& share_;
   const int row_, column_;  // this lane's, within a group and within half a chunk
   const uint32_t ring_;     // this lane's 16 bytes of the first vector of the first slot
+  const uint32_t scales_;   // of the first slot
   const uint64_t policy_;
   int slot_ = 0;
   Pass pass_;  // of the unit to fetch next
@@ -237,9 +285,11 @@ class WeightStream {
 
 // One warp's activations: its chunks in turn up to chunk `end`, zeros past the last, and again from
 // the first for the next pass.
-template <typename T, int kTiles>
+template <typename F, int kTiles>
 class ActivationStream {
  public:
+  using T = typename F::Element;
+
   __device__ ActivationStream(const Product& p, int end)
       : p_(p),
         end_(end),
@@ -271,27 +321,54 @@ class ActivationStream {
   int chunk_;
 };
 
+// The scales of a chunk for the tokens of a lane's sums: two of each tile. They are loaded when the
+// chunk begins: its first weights hide their latency.
 template <int kTiles>
-using Sums = float[kMaxGroups][kTiles][4];
+using TokenScales = float[kTiles][2];
+template <int kTiles>
+__device__ __forceinline__ void LoadScales(const Product& p, int chunk,
+                                           TokenScales<kTiles>& scales) {
+  const float* const of_chunk = p.x_scales + chunk * p.x_scale_stride;
+#pragma unroll
+  for (int i = 0; i < kTiles * 2; ++i) {
+    const int token = i / 2 * kTileTokens + threadIdx.x % 4 * 2 + i % 2;
+    scales[i / 2][i % 2] = token < p.tokens ? of_chunk[token] : 0.0f;
+  }
+}
 
-// Adds one chunk of the pass's groups to the sums, fetching a unit for each one used.
-template <typename T, int kTiles, int kSlots>
-__device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups,
-                                         WeightStream<T, kSlots>& weights,
-                                         const Activations<kTiles>& x) {
+template <typename F, int kTiles>
+using Sums = typename F::Sum[kMaxGroups][kTiles][4];
+
+// Adds one chunk of a pass's groups to the sums, fetching a unit for each one used.
+template <typename F, int kTiles, int kSlots>
+__device__ __forceinline__ void AddChunk(Sums<F, kTiles>& sums, int groups,
+                                         WeightStream<F, kSlots>& weights,
+                                         const Activations<kTiles>& x,
+                                         const TokenScales<kTiles>& x_scales) {
+  using T = typename F::Element;
 #pragma unroll
   for (int group = 0; group < kMaxGroups; ++group) {
     if (group >= groups) break;
     const WeightUnit w = weights.Take();
+    typename F::Sum of_chunk[kTiles][4] = {};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
+        typename F::Sum(&sum)[4] = F::kBlocks ? of_chunk[tile] : sums[group][tile];
         const uint4& low = w.at[half][0];
         const uint4& high = w.at[half][1];
         const uint4& column = x.at[tile][half];
-        MultiplyAdd<T>(sums[group][tile], {low.x, high.x, low.y, high.y}, column.x, column.y);
-        MultiplyAdd<T>(sums[group][tile], {low.z, high.z, low.w, high.w}, column.z, column.w);
+        MultiplyAdd<T>(sum, {low.x, high.x, low.y, high.y}, column.x, column.y);
+        MultiplyAdd<T>(sum, {low.z, high.z, low.w, high.w}, column.z, column.w);
+      }
+    }
+    if constexpr (F::kBlocks) {
+#pragma unroll
+      for (int i = 0; i < kTiles * 4; ++i) {
+        const int tile = i / 4, j = i % 4;
+        const float scale = w.scales[j / 2] * x_scales[tile][j % 2];
+        sums[group][tile][j] = fmaf(of_chunk[tile][j], scale, sums[group][tile][j]);
       }
     }
     weights.Fetch();
@@ -299,9 +376,9 @@ __device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int groups,
 }
 
 // Adds the warps' sums of one pass, in the order of the warps, and stores them.
-template <typename Out, int kTiles, int kSlots>
-__device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& sums,
-                                          const Pass& pass, Shared<kSlots>& shared) {
+template <typename F, typename Out, int kTiles, int kSlots>
+__device__ __forceinline__ void StoreSums(const Product& p, const Sums<F, kTiles>& sums,
+                                          const Pass& pass, Shared<F, kSlots>& shared) {
   constexpr int kGroupsAtOnce = kExchanged / kTiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x % kGroupRows;
@@ -313,21 +390,22 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
     __syncthreads();  // the sums of the last exchange have been read
 #pragma unroll
     for (int i = 0; i < kExchanged; ++i) {
-      const float(&sum)[4] = sums[first + i / kTiles][i % kTiles];
+      const typename F::Sum(&sum)[4] = sums[first + i / kTiles][i % kTiles];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         shared.sums[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sum[j];
       }
     }
     __syncthreads();
-    float total = shared.sums[0][part][token][row];
+    typename F::Sum sum = shared.sums[0][part][token][row];
 #pragma unroll
-    for (int i = 1; i < kWarps; ++i) total += shared.sums[i][part][token][row];
+    for (int i = 1; i < kWarps; ++i) sum += shared.sums[i][part][token][row];
+    auto total = static_cast<float>(sum);
     const int group = first + part / kTiles;
     const int t = part % kTiles * kTileTokens + token;
     const int r = (pass.begin + group) * kGroupRows + row;
     if (group < pass.groups && r < p.n && t < p.tokens) {
-      if (p.w_scales != nullptr) total *= p.x_scales[t] * p.w_scales[r];
+      if (!F::kBlocks && p.w_scales != nullptr) total *= p.x_scales[t] * p.w_scales[r];
       if (p.bias != nullptr) total += ToFloat(static_cast<const Out*>(p.bias)[r]);
       static_cast<Out*>(p.out)[t * p.out_stride + r] = FromFloat<Out>(total);
     }
@@ -336,11 +414,12 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
 
 // kWarps warps compute. One more warp waits for the predecessor and tells the warps that fill the
 // ring.
-template <typename T, typename Out, int kTiles, int kSlots>
+template <typename F, typename Out, int kTiles, int kSlots>
 __global__ void __launch_bounds__(kThreads + 32, 1)
     SkinnyKernel(const __grid_constant__ Product p) {
+  using T = typename F::Element;
   extern __shared__ __align__(128) char bytes[];
-  auto& shared = *reinterpret_cast<Shared<kSlots>*>(bytes);
+  auto& shared = *reinterpret_cast<Shared<F, kSlots>*>(bytes);
   PdlTrigger();
   if (threadIdx.x == kThreads) shared.ended = 0;
   __syncthreads();
@@ -350,26 +429,31 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     return;
   }
   const Share share(CeilDiv(p.n, kGroupRows));
-  WeightStream<T, kSlots> weights(p, share, shared);
+  WeightStream<F, kSlots> weights(p, share, shared);
   PdlWait();
 
   const int chunks = CeilDiv(p.k, kChunk<T>);
   constexpr int kAhead = kChunksAhead<kTiles>;
   const int end = RoundUp(chunks, kWarps * kAhead);
-  ActivationStream<T, kTiles> activations(p, end);
+  ActivationStream<F, kTiles> activations(p, end);
   Activations<kTiles> x[kAhead];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) x[i] = activations.Next();
   for (Pass pass(share); pass.begin < share.end; pass.Advance(share)) {
-    Sums<kTiles> sums = {};
+    Sums<F, kTiles> sums = {};
     for (int first = threadIdx.x / 32; first < end; first += kWarps * kAhead) {
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        if (first + i * kWarps < chunks) AddChunk<T>(sums, pass.groups, weights, x[i]);
+        const int chunk = first + i * kWarps;
+        if (chunk < chunks) {
+          TokenScales<kTiles> scales;
+          if constexpr (F::kBlocks) LoadScales<kTiles>(p, chunk, scales);
+          AddChunk<F>(sums, pass.groups, weights, x[i], scales);
+        }
         x[i] = activations.Next();
       }
     }
-    StoreSums<Out>(p, sums, pass, shared);
+    StoreSums<F, Out, kTiles>(p, sums, pass, shared);
   }
 }
 
@@ -378,26 +462,34 @@ struct SizedKernel {
   Kernel kernel;
   size_t shared_bytes;
 };
-template <typename T, typename Out, int kSlots>
+template <typename F, typename Out, int kSlots>
 SizedKernel KernelFor(int tokens) {
-  return {tokens <= kTileTokens ? SkinnyKernel<T, Out, 1, kSlots> : SkinnyKernel<T, Out, 2, kSlots>,
-          sizeof(Shared<kSlots>)};
+  return {tokens <= kTileTokens ? SkinnyKernel<F, Out, 1, kSlots> : SkinnyKernel<F, Out, 2, kSlots>,
+          sizeof(Shared<F, kSlots>)};
 }
-template <typename T, typename Out>
+template <typename F, typename Out>
 SizedKernel KernelFor(int tokens, bool large) {
-  return large ? KernelFor<T, Out, kSlotsOfLarge>(tokens)
-               : KernelFor<T, Out, kSlotsOfSmall>(tokens);
+  return large ? KernelFor<F, Out, kSlotsOfLarge>(tokens)
+               : KernelFor<F, Out, kSlotsOfSmall>(tokens);
 }
 
-template <typename T, typename Out>
+template <typename F, typename Out>
 void Prepare() {
   for (int tokens : {1, kMaxSkinnyTokens}) {
     for (bool large : {false, true}) {
-      const SizedKernel sized = KernelFor<T, Out>(tokens, large);
+      const SizedKernel sized = KernelFor<F, Out>(tokens, large);
       CUDA_CHECK(cudaFuncSetAttribute(sized.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(sized.shared_bytes)));
     }
   }
+}
+
+// Prepares the kernels of scaled elements with every type of results.
+template <typename F>
+void PrepareScaled() {
+  Prepare<F, __nv_bfloat16>();
+  Prepare<F, __half>();
+  Prepare<F, float>();
 }
 
 bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
@@ -405,13 +497,13 @@ bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 }  // namespace
 
 void PrepareSkinnyMatMul() {
-  Prepare<__nv_bfloat16, __nv_bfloat16>();
-  Prepare<__nv_bfloat16, float>();
-  Prepare<__half, __half>();
-  Prepare<__half, float>();
-  Prepare<__nv_fp8_e4m3, __nv_bfloat16>();
-  Prepare<__nv_fp8_e4m3, __half>();
-  Prepare<__nv_fp8_e4m3, float>();
+  Prepare<Form<__nv_bfloat16>, __nv_bfloat16>();
+  Prepare<Form<__nv_bfloat16>, float>();
+  Prepare<Form<__half>, __half>();
+  Prepare<Form<__half>, float>();
+  PrepareScaled<Form<__nv_fp8_e4m3>>();
+  PrepareScaled<Form<__nv_fp8_e4m3, true>>();
+  PrepareScaled<Form<int8_t>>();
 }
 
 bool FitsSkinnyMatMul(const MatMulParams& p) {
@@ -424,6 +516,11 @@ bool FitsSkinnyMatMul(const MatMulParams& p) {
 void SkinnyMatMul(const MatMulParams& p, const Device& device) {
   CHECK(FitsSkinnyMatMul(p));
   CHECK(p.x.dim[0] >= 1 && p.x.dim[0] <= kMaxSkinnyTokens);
+  const bool of_chunks = p.w.scale_columns != 0;
+  CHECK(p.x.dtype != DType::kI8 || (!of_chunks && p.w.dim[1] <= kMaxIntegerColumns));
+  CHECK(!of_chunks || (p.w.scale_columns == kScaleRun && p.x.scale_columns == kScaleRun));
+  CHECK(std::has_single_bit(static_cast<uint32_t>(p.w.scale_rows)));
+  CHECK(p.x.scale_rows == 1 && (of_chunks || p.w.scale_rows == 1));
   const Product product{.x = p.x.data,
                         .w = p.w.data,
                         .bias = p.bias.data,
@@ -433,9 +530,12 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
                         .tokens = static_cast<int>(p.x.dim[0]),
                         .n = static_cast<int>(p.w.dim[0]),
                         .k = static_cast<int>(p.w.dim[1]),
+                        .w_scale_shift = std::countr_zero(static_cast<uint32_t>(p.w.scale_rows)),
                         .x_stride = p.x.row_stride,
                         .w_stride = p.w.row_stride,
-                        .out_stride = p.out.row_stride};
+                        .out_stride = p.out.row_stride,
+                        .x_scale_stride = p.x.scale_stride,
+                        .w_scale_stride = p.w.scale_stride};
   const int blocks = std::min(device.num_sms, CeilDiv(product.n, kGroupRows));
   const bool large = std::min(product.n, product.k) >= kLargeWidth;
   const auto launch = [&](const SizedKernel& sized) {
@@ -444,18 +544,23 @@ void SkinnyMatMul(const MatMulParams& p, const Device& device) {
                     .shared_bytes = sized.shared_bytes};
     Launch(device, grid, sized.kernel, product);
   };
-  if (p.x.dtype == DType::kE4M3) {
-    return DispatchDevice(p.out.dtype, [&](auto out) {
-      launch(KernelFor<__nv_fp8_e4m3, decltype(out)>(product.tokens, large));
+  const auto launch_scaled = [&](auto form) {
+    DispatchDevice(p.out.dtype, [&](auto out) {
+      launch(KernelFor<decltype(form), decltype(out)>(product.tokens, large));
     });
+  };
+  if (p.x.dtype == DType::kI8) return launch_scaled(Form<int8_t>{});
+  if (p.x.dtype == DType::kE4M3) {
+    return of_chunks ? launch_scaled(Form<__nv_fp8_e4m3, true>{})
+                     : launch_scaled(Form<__nv_fp8_e4m3>{});
   }
   DispatchHalf(p.x.dtype, [&](auto tag) {
     using T = decltype(tag);
     if (p.out.dtype == DType::kF32) {
-      launch(KernelFor<T, float>(product.tokens, large));
+      launch(KernelFor<Form<T>, float>(product.tokens, large));
     } else {
       CHECK(p.out.dtype == p.x.dtype);
-      launch(KernelFor<T, T>(product.tokens, large));
+      launch(KernelFor<Form<T>, T>(product.tokens, large));
     }
   });
 }

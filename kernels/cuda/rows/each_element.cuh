@@ -59,20 +59,20 @@ __global__ void __launch_bounds__(kElementThreads)
 }
 
 // A row of 8-bit elements by one block: all its values lie in registers until its scale is known.
-template <typename T>
+template <typename T, typename Out>
 struct RowArgs {
   const T* first;
   int64_t first_stride;
   const T* second;
   int64_t second_stride;
-  __nv_fp8_e4m3* out;
+  Out* out;
   int64_t out_stride;
-  float* scales;
+  RowScales scales;
   int32_t width;
 };
 
-template <typename T, typename Fn, int kEights>
-__global__ void __launch_bounds__(kMaxNormThreads) EachRowKernel(RowArgs<T> a, const Fn fn) {
+template <typename T, typename Out, typename Fn, int kEights>
+__global__ void __launch_bounds__(kMaxNormThreads) EachRowKernel(RowArgs<T, Out> a, const Fn fn) {
   constexpr bool kBoth = Fn::kOperands == 2;
   PdlTrigger();
   PdlWait();
@@ -94,10 +94,10 @@ __global__ void __launch_bounds__(kMaxNormThreads) EachRowKernel(RowArgs<T> a, c
       }
     }
   }
-  StoreEightBit(x, a.width, a.out + row * a.out_stride, a.scales + row);
+  StoreEightBit<Out>(x, a.width, a.out + row * a.out_stride, a.scales, row);
 }
 
-template <typename Fn>
+template <typename Out, typename Fn>
 void EachRow(const TensorView& first, const TensorView& second, const TensorView& out, const Fn& fn,
              const Device& device) {
   constexpr int kMostEights = 4;
@@ -105,22 +105,22 @@ void EachRow(const TensorView& first, const TensorView& second, const TensorView
   CHECK_LE(out.dim[1], kCudaLimits.max_eight_bit_width);
   DispatchHalf(first.dtype, [&](auto tag) {
     using T = decltype(tag);
-    const RowArgs<T> args{.first = first.ptr<T>(),
-                          .first_stride = first.row_stride,
-                          .second = second.ptr<T>(),
-                          .second_stride = second.row_stride,
-                          .out = out.ptr<__nv_fp8_e4m3>(),
-                          .out_stride = out.row_stride,
-                          .scales = out.scales,
-                          .width = static_cast<int32_t>(out.dim[1])};
+    const RowArgs<T, Out> args{.first = first.ptr<T>(),
+                               .first_stride = first.row_stride,
+                               .second = second.ptr<T>(),
+                               .second_stride = second.row_stride,
+                               .out = out.ptr<Out>(),
+                               .out_stride = out.row_stride,
+                               .scales = ScalesOf(out),
+                               .width = static_cast<int32_t>(out.dim[1])};
     const int64_t eights = out.dim[1] / 8;
     const auto launch = [&](auto kernel, int64_t of_thread) {
       const unsigned threads = ThreadsFor(CeilDiv(eights, of_thread), kMaxNormThreads);
       Launch(device, {.blocks = Blocks(out.dim[0], 1), .threads = threads}, kernel, args, fn);
     };
-    if (eights <= kMaxNormThreads) return launch(EachRowKernel<T, Fn, 1>, 1);
-    if (eights <= 2 * kMaxNormThreads) return launch(EachRowKernel<T, Fn, 2>, 2);
-    launch(EachRowKernel<T, Fn, kMostEights>, kMostEights);
+    if (eights <= kMaxNormThreads) return launch(EachRowKernel<T, Out, Fn, 1>, 1);
+    if (eights <= 2 * kMaxNormThreads) return launch(EachRowKernel<T, Out, Fn, 2>, 2);
+    launch(EachRowKernel<T, Out, Fn, kMostEights>, kMostEights);
   });
 }
 
@@ -138,7 +138,8 @@ void EachElement(const TensorView& first, const TensorView& second, const Tensor
   }
   const int64_t width = out.dim[1] / 8, eights = out.dim[0] * width;
   if (eights == 0) return;
-  if (out.dtype != first.dtype) return EachRow(first, second, out, fn, device);
+  if (out.dtype == DType::kI8) return EachRow<int8_t>(first, second, out, fn, device);
+  if (out.dtype != first.dtype) return EachRow<__nv_fp8_e4m3>(first, second, out, fn, device);
   static_assert(kCudaLimits.max_elements / 8 < int64_t{1} << 31);
   CHECK_LT(eights, int64_t{1} << 31);
   DispatchDevice(out.dtype, [&](auto tag) {

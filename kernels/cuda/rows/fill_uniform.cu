@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     if constexpr (kEightBit<T>) {
-      *reinterpret_cast<uint2*>(out + i) = PackEightBit(eight, 1.0f);
+      *reinterpret_cast<uint2*>(out + i) = PackEightBit<T>(eight, 1.0f);
     } else if (i + 8 <= size) {
       StoreEight(out + i, eight);
     } else {
@@ -43,21 +43,40 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// 16 bytes are the four words of one counter.
+__global__ void __launch_bounds__(kThreads)
+    FillWordsKernel(uint4* out, int64_t size, uint64_t seed) {
+  PdlTrigger();
+  PdlWait();
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += step) {
+    const Philox4 random = Philox4x32(seed, {{static_cast<uint32_t>(i), 0, 0, 0}});
+    out[i] = {random.word[0], random.word[1], random.word[2], random.word[3]};
+  }
+}
+
 }  // namespace
 
 void FillUniform(const FillUniformParams& p, const Device& device) {
   if (p.out.size() == 0) return;
   CHECK_EQ(p.out.row_stride * p.out.dim[0], p.out.size());  // dense
   CHECK_EQ(reinterpret_cast<uintptr_t>(p.out.data) % 16, 0);
-  const Grid grid{.blocks = std::min(Blocks(p.out.size(), 8 * kThreads),
-                                     static_cast<unsigned>(device.num_sms * 8)),
-                  .threads = kThreads};
+  const bool packed = IsPacked(p.out.dtype);
+  const int64_t stores = packed ? p.out.bytes() / 16 : CeilDiv<int64_t>(p.out.size(), 8);
+  const Grid grid{
+      .blocks = std::min(Blocks(stores, kThreads), static_cast<unsigned>(device.num_sms * 8)),
+      .threads = kThreads};
+  if (packed) {
+    CHECK_EQ(p.out.bytes() % 16, 0);
+    return Launch(device, grid, FillWordsKernel, p.out.ptr<uint4>(), stores, p.seed);
+  }
   const auto launch = [&](auto tag) {
     using T = decltype(tag);
     Launch(device, grid, FillUniformKernel<T>, p.out.ptr<T>(), p.out.size(), p.seed, p.amplitude);
   };
-  if (p.out.dtype != DType::kE4M3) return DispatchDevice(p.out.dtype, launch);
+  if (!IsEightBit(p.out.dtype)) return DispatchDevice(p.out.dtype, launch);
   CHECK_EQ(p.out.size() % 8, 0);
+  if (p.out.dtype == DType::kI8) return launch(int8_t{});
   launch(__nv_fp8_e4m3{});
 }
 

@@ -39,6 +39,7 @@ void LaunchRmsNorm(const RmsNormParams& p, const Device& device) {
 template <typename T, typename Weight>
 void LaunchTo(const RmsNormParams& p, const Device& device) {
   if (p.out.dtype == DType::kE4M3) return LaunchRmsNorm<T, Weight, __nv_fp8_e4m3>(p, device);
+  if (p.out.dtype == DType::kI8) return LaunchRmsNorm<T, Weight, int8_t>(p, device);
   LaunchRmsNorm<T, Weight, T>(p, device);
 }
 

@@ -10,7 +10,7 @@
 
 namespace quire::cuda {
 
-// Out is T, or __nv_fp8_e4m3 with scales.
+// Out is T, or __nv_fp8_e4m3 or int8_t with scales.
 template <typename T, typename Weight, typename Out = T>
 struct RmsArgs {
   const T* x;
@@ -20,7 +20,7 @@ struct RmsArgs {
   const Weight* weight;
   Out* out;
   int64_t out_stride;
-  float* scales;
+  RowScales scales;
   int32_t width;
   float eps;
 };
@@ -34,7 +34,7 @@ RmsArgs<T, Weight, Out> ArgsOf(const RmsNormParams& p) {
           .weight = p.weight.ptr<Weight>(),
           .out = p.out.ptr<Out>(),
           .out_stride = p.out.row_stride,
-          .scales = p.out.scales,
+          .scales = ScalesOf(p.out),
           .width = static_cast<int32_t>(p.x.dim[1]),
           .eps = p.eps};
 }
@@ -113,7 +113,7 @@ __device__ __forceinline__ void NormRow(const RmsArgs<T, Weight, Out>& a, int64_
     for (int j = 0; j < 8; ++j) x[i].at[j] = Rounded<T>(x[i].at[j] * factor) * weight[i].at[j];
     if constexpr (!kEightBit<Out>) StoreEight(out + at, x[i]);
   }
-  if constexpr (kEightBit<Out>) StoreEightBit(x, a.width, out, a.scales + row);
+  if constexpr (kEightBit<Out>) StoreEightBit<Out>(x, a.width, out, a.scales, row);
 }
 
 }  // namespace quire::cuda

@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, BlocksAtOnce<T, kDim, kNormalised>()
       Kv* const to = head < rotated ? place + (head - a.num_heads) * a.head_stride
                                     : place + a.kv_stride + (head - rotated) * a.head_stride;
       *reinterpret_cast<uint2*>(to) =
-          PackEightBit(head < rotated ? y : Unpack(x[i]), InverseOfHead(a, head));
+          PackEightBit<Kv>(head < rotated ? y : Unpack(x[i]), InverseOfHead(a, head));
     } else if (head < rotated) {
       StoreEight(place + (head - a.num_heads) * a.head_stride, y);
     } else {

@@ -24,7 +24,7 @@ inline void CheckRowsOfEights(const TensorView& x) {
 // CHECKs a result of rows of eights: of `dtype`, or 8-bit with scales.
 inline void CheckOutOfEights(DType dtype, const TensorView& out) {
   CheckRowsOfEights(out);
-  CHECK(out.dtype == dtype || (out.dtype == DType::kE4M3 && out.scales != nullptr));
+  CHECK(out.dtype == dtype || (IsEightBit(out.dtype) && out.scales != nullptr));
 }
 
 // Threads of a block for `count` items: whole warps, at least one, at most `most` threads.

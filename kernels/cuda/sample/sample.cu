@@ -5,7 +5,8 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/cuda/device/cuda_kernels.h"
-#include "kernels/cuda/sample/sample_row.cuh"
+#include "kernels/cuda/sample/sample_marks.cuh"
+#include "kernels/cuda/sample/sample_narrow.cuh"
 #include "kernels/device_limits.h"
 
 namespace quire::cuda {
@@ -74,10 +75,11 @@ __device__ __noinline__ void ReadModified(Cluster cluster) {
     const float4 raw = RawFour<kAligned>(slice, slice.first + i);
     raw_seen.Take(raw, i);
     const float4 mark = FourAt(i);
-    const float4 logits = {Modified(raw.x, __float_as_uint(mark.x), job),
-                           Modified(raw.y, __float_as_uint(mark.y), job),
-                           Modified(raw.z, __float_as_uint(mark.z), job),
-                           Modified(raw.w, __float_as_uint(mark.w), job)};
+    const int32_t first = slice.first + i;
+    const float4 logits = {Modified(raw.x, __float_as_uint(mark.x), first, job),
+                           Modified(raw.y, __float_as_uint(mark.y), first + 1, job),
+                           Modified(raw.z, __float_as_uint(mark.z), first + 2, job),
+                           Modified(raw.w, __float_as_uint(mark.w), first + 3, job)};
     seen.Take(logits, i);
     FourAt(i) = logits;
   });
@@ -254,11 +256,6 @@ __device__ __noinline__ void Gather(Cluster cluster) {
   });
 }
 
-// True if top_k restricts the draw.
-__device__ bool ByRank(const SampleRow& params, int32_t vocab) {
-  return params.top_k > 0 && params.top_k < vocab;
-}
-
 // Draws from the few gathered tokens. One thread a token compares it with all others.
 __device__ __noinline__ uint64_t DrawFew() {
   SampleShared& shared = Shared();
@@ -282,7 +279,7 @@ __device__ __noinline__ uint64_t DrawFew() {
     uint64_t wanted = shared.search.wanted;
     if (!shared.search.by_mass) {
       const Masses masses = {0, kept ? shared.few.mass[mine] : 0};
-      wanted = Wanted(params.top_p, OverBlock(masses, shared.warp_masses).scaled);
+      wanted = MassOfShare(params.top_p, OverBlock(masses, shared.warp_masses).scaled);
     }
     kept = kept && above < wanted;
   }
@@ -428,6 +425,16 @@ __device__ Verdict TakeOrDraw(Cluster cluster) {
                   cluster);
 }
 
+// Draws a token where the filters narrow the row step by step. The first block returns the verdict.
+template <bool kAligned>
+__device__ Verdict DrawNarrowed(Cluster cluster) {
+  SampleShared& shared = Shared();
+  const Masses masses = OverBlock({WeighRaw<kAligned>(), 0}, shared.warp_masses);
+  if (threadIdx.x == 0) shared.masses = masses;
+  Narrow(cluster);
+  return Conclude(DrawSlice({kLastKey, 0.0f, 1.0f}), cluster);
+}
+
 // The result of a row with a verdict. The logits in device memory are still the raw ones.
 __device__ SampleResult Answer(const Verdict& verdict) {
   const SampleShared& shared = Shared();
@@ -504,8 +511,9 @@ __global__ void __launch_bounds__(kSampleThreads, 3) SampleKernel(SampleArgs a) 
     const SampleRow& params = shared.job.params;
     const bool by_rank = ByRank(params, a.vocab);
     const bool filtered = params.temperature != 0.0f && (by_rank || params.top_p < 1.0f);
-    const Verdict verdict =
-        filtered ? DrawFiltered<kAligned>(by_rank, cluster) : TakeOrDraw<kAligned>(cluster);
+    const Verdict verdict = IsNarrowed(params) ? DrawNarrowed<kAligned>(cluster)
+                            : filtered         ? DrawFiltered<kAligned>(by_rank, cluster)
+                                               : TakeOrDraw<kAligned>(cluster);
     if (cluster.rank() == 0 && threadIdx.x == 0) result = Answer(verdict);
   }
   if (cluster.rank() == 0 && threadIdx.x == 0) {

@@ -96,6 +96,12 @@ __device__ __forceinline__ float ScoreOf(uint64_t scored) {
 
 __device__ __forceinline__ uint64_t Larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+// Sums: whole numbers that a pass over the row adds up, and the largest of another.
+struct Sums {
+  uint64_t count, first, second;
+  uint64_t most;
+};
+
 // Maxima and a sum over the 32 lanes, by the instructions that reduce 32-bit words.
 __device__ __forceinline__ uint64_t WarpLargest(uint64_t x) {
   const auto high = static_cast<uint32_t>(x >> 32);

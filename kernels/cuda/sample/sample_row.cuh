@@ -57,6 +57,7 @@ struct alignas(16) SampleShared {
   SampleJob job;
   Slice slice;
   bool modified;                      // biases, bans or penalties modify the row
+  int32_t repeatable;                 // known tokens since the last breaker of DRY, to its most
   Extremes extremes;                  // of the row, once its logits are read
   Masses masses;                      // of the slice
   OfBlocks<Extremes> block_extremes;  // every block's
@@ -65,6 +66,8 @@ struct alignas(16) SampleShared {
   OfWarps<Extremes> warp_extremes;
   OfWarps<Masses> warp_masses;
   OfWarps<uint64_t> warp_best;
+  OfBlocks<Sums> block_sums;  // every block's
+  OfWarps<Sums> warp_sums;
   // Mailboxes of the slice's logits; all blocks' extremes; the bins and masses of a count (one turn
   // a count, every warp of the cluster a party); the first block's orders (one turn a count); the
   // few candidates; all verdicts.
@@ -76,6 +79,8 @@ struct alignas(16) SampleShared {
   bool behind;     // the edge lies in the counted bins or past them
   uint32_t floor;  // Ordered score that a token of the slice reaches
   uint32_t num_few;
+  uint32_t edge_bin;                 // of FindEdge: the bin with the edge,
+  uint64_t edge_before;              // and the weight before it
   alignas(16) uint32_t bins[kBins];  // tokens of the slice
   union {
     alignas(16) uint32_t row_bins[kBins];  // tokens of the row; zero when the few are gathered
@@ -83,6 +88,7 @@ struct alignas(16) SampleShared {
       Candidate candidate[kFew];
       uint64_t mass[kFew];
     } few;
+    uint64_t weights[kBins / 2];  // of FindEdge; other blocks read them
   };
 };
 
@@ -103,6 +109,10 @@ __device__ __forceinline__ Masses OverWarp(const Masses& mine) {
 }
 __device__ __forceinline__ Verdict OverWarp(const Verdict& mine) {
   return {WarpTotal(mine.raw_mass), WarpLargest(mine.best)};
+}
+__device__ __forceinline__ Sums OverWarp(const Sums& mine) {
+  return {WarpTotal(mine.count), WarpTotal(mine.first), WarpTotal(mine.second),
+          WarpLargest(mine.most)};
 }
 __device__ __forceinline__ Extremes OverWarp(const Extremes& mine) {
   return {WarpLargest(mine.best), WarpTop(mine.raw_top),
@@ -127,65 +137,6 @@ __device__ __forceinline__ T OverBlock(const T& mine, OfWarps<T>& room) {
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = of_warp;
   __syncthreads();
   return OverTable(room, kSampleWarps);
-}
-
-// A token's mark, which lies in the place of its value until the logit is read. From bit 0: 1 bit,
-// the token occurs in the prompt or output; 19 bits, its occurrences in the output; 11 bits, its
-// place in the bias list, from 1; 1 bit, it is banned.
-inline constexpr uint32_t kSeen = 1, kSeenInOutput = 2, kSeenMask = (1u << 20) - 1;
-inline constexpr uint32_t kBiasShift = 20, kBiasMask = 2047, kBanned = 1u << 31;
-
-__device__ __forceinline__ bool HasPenalties(const SampleRow& row) {
-  return row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f ||
-         row.frequency_penalty != 0.0f;
-}
-__device__ __forceinline__ bool IsModified(const SampleJob& job) {
-  return job.num_bias > 0 || job.num_banned > 0 || (HasPenalties(job.params) && job.num_known > 0);
-}
-
-// Marks the row's tokens. Each block takes a share of the lists and writes the marks to the blocks
-// that have the tokens.
-__device__ __noinline__ inline void MarkTokens(Cluster cluster) {
-  const SampleJob& job = Shared().job;
-  const Slice slice = Shared().slice;
-  auto* marks = reinterpret_cast<uint32_t*>(Values());
-  for (int i = threadIdx.x; i < slice.size; i += kSampleThreads) marks[i] = 0;
-  cluster.Sync();
-  const auto place = [&](int32_t token) {
-    DeviceCheck(token >= 0 && token < slice.vocab);
-    return cluster.At(&marks[token % slice.size], token / slice.size);
-  };
-  const int begin = cluster.rank() * kSampleThreads + threadIdx.x;
-  const int step = cluster.size() * kSampleThreads;
-  DeviceCheck(job.num_bias <= static_cast<int>(kBiasMask) && job.num_known < 1 << 19);
-  for (int i = begin; i < job.num_bias; i += step) {
-    atomicAdd(place(job.bias[i].token), static_cast<uint32_t>(i + 1) << kBiasShift);
-  }
-  for (int i = begin; i < job.num_banned; i += step) atomicOr(place(job.banned[i]), kBanned);
-  for (int i = begin; HasPenalties(job.params) && i < job.num_known; i += step) {
-    uint32_t* const mark = place(job.tokens[i]);
-    if (i < job.num_prompt) {
-      atomicOr(mark, kSeen);
-    } else {
-      atomicAdd(mark, kSeenInOutput);
-    }
-  }
-  cluster.Sync();
-}
-
-// The logit after bias, bans and penalties, rounded as on the CPU.
-__device__ inline float Modified(float logit, uint32_t mark, const SampleJob& job) {
-  if (mark == 0) return logit;
-  const uint32_t bias = mark >> kBiasShift & kBiasMask;
-  if (bias != 0) logit += job.bias[bias - 1].bias;
-  if ((mark & kBanned) != 0) logit = -kInfinity;
-  const uint32_t seen = mark & kSeenMask;
-  if (seen == 0) return logit;
-  const SampleRow& row = job.params;
-  logit = logit > 0.0f ? logit / row.repetition_penalty : logit * row.repetition_penalty;
-  if (seen < kSeenInOutput) return logit;
-  logit -= row.frequency_penalty * static_cast<float>(seen / kSeenInOutput);
-  return logit - row.presence_penalty;
 }
 
 // Four raw logits from `token` on; -infinity past the end of the vocabulary.
@@ -234,7 +185,7 @@ __device__ __forceinline__ void FetchSlice() {
     if (threadIdx.x == 0) {
       const uint32_t bytes = count * uint32_t{sizeof(float)};
       Shared().slice_box.Expect(bytes);
-      if (bytes > 0) CopyBulk(Values(), slice.row + slice.first, bytes, Shared().slice_box);
+      if (bytes > 0) Shared().slice_box.Copy(Values(), slice.row + slice.first, bytes);
     }
     if (count < slice.size) {
       EachFour([&](int i) {

@@ -206,19 +206,12 @@ __device__ inline Orders AfterMass(const Orders& done, const Crossing& found, Se
   return CountOver(BinsOver(begin, last), bins.first, begin);
 }
 
-// The mass that an edge must reach.
-__device__ __forceinline__ uint64_t Wanted(float top_p, uint64_t total) {
-  const auto wanted =
-      static_cast<uint64_t>(static_cast<double>(top_p) * static_cast<double>(total));
-  return wanted > 0 ? wanted : 1;
-}
-
 // Adds the mass of a count. False if the edge turns out to lie before the count's bins; `back` then
 // orders a count of the keys before them.
 __device__ inline bool TakeMass(const Orders& done, uint64_t mass, float top_p, Search& search,
                                 Orders* back) {
   if (done.bins.linear) {
-    search.wanted = Wanted(top_p, mass);
+    search.wanted = MassOfShare(top_p, mass);
     return true;
   }
   search.above += mass;

@@ -27,6 +27,7 @@ constexpr FieldName kFieldNames[] = {
     {"sampling.presence_penalty", "decoding.presence_penalty"},
     {"sampling.frequency_penalty", "decoding.frequency_penalty"},
     {"sampling.logit_bias", "decoding.logit_bias"},
+    {"sampling.allowed_token_ids", "decoding.allowed_token_ids"},
     {"stop.max_tokens", "stopping.max_new_tokens"},
     {"stop.min_tokens", "stopping.min_new_tokens"},
     {"stop.stop", "stopping.stop_strings"},
@@ -43,9 +44,6 @@ absl::Status CheckCandidates(const std::string& field, const vllm::CandidateToke
 }
 
 absl::Status CheckDecoding(const vllm::DecodingParameters& decoding) {
-  if (!decoding.allowed_token_ids().empty()) {
-    return NotServed("decoding.allowed_token_ids", "sampling cannot be restricted to a set of ids");
-  }
   using vllm::DecodingParameters;
   const char* field = nullptr;
   switch (decoding.structured_output_case()) {
@@ -121,6 +119,7 @@ void TranslateSampling(const vllm::GenerateRequest& in, const GenerationDefaults
     out->set_repetition_penalty(decoding.repetition_penalty());
   }
   *out->mutable_logit_bias() = decoding.logit_bias();
+  *out->mutable_allowed_token_ids() = decoding.allowed_token_ids();
 }
 
 void TranslateStopping(const vllm::StoppingCriteria& in, v1::StopConditions* out) {

@@ -121,6 +121,135 @@ TEST(ConfigQuantizationTest, CompressedTensors) {
   EXPECT_TRUE(Load(other, "compression_config").ok());
 }
 
+// As DeepSeek-V3 and Qwen3-FP8 have it.
+json QwenFp8() {
+  return {{"quant_method", "fp8"},
+          {"activation_scheme", "dynamic"},
+          {"fmt", "e4m3"},
+          {"weight_block_size", {128, 128}}};
+}
+
+// As llm-compressor writes FP8_BLOCK.
+json CompressedBlocks() {
+  json object = CompressedTensors();
+  json& group = object["config_groups"]["group_0"];
+  group["weights"]["strategy"] = "block";
+  group["weights"]["block_structure"] = {128, 128};
+  group["input_activations"]["strategy"] = "group";
+  group["input_activations"]["group_size"] = 128;
+  return object;
+}
+
+TEST(ConfigQuantizationTest, Blocks) {
+  const Quantization qwen = Good(QwenFp8());
+  EXPECT_EQ(qwen.encoding, Encoding::kFp8Blocks);
+  EXPECT_EQ(qwen.scale_suffix, ".weight_scale_inv");
+  const Quantization compressed = Good(CompressedBlocks());
+  EXPECT_EQ(compressed.encoding, Encoding::kFp8Blocks);
+  EXPECT_EQ(compressed.scale_suffix, ".weight_scale");
+  EXPECT_EQ(Good(CompressedTensors()).encoding, Encoding::kFp8Rows);
+  EXPECT_EQ(Good(AutoFp8()).encoding, Encoding::kFp8Rows);
+  json named = QwenFp8();
+  named["modules_to_not_convert"] = {"lm_head", "model.layers.0.input_layernorm",
+                                     "model.layers.1.mlp.down_proj"};
+  named["ignored_layers"] = {"model.layers.0.self_attn.o_proj"};
+  named["scale_fmt"] = "ue8m0";
+  EXPECT_THAT(Good(named).wide,
+              ElementsAre("model.layers.0.self_attn.o_proj", "model.layers.1.mlp.down_proj"));
+  const struct {
+    const char* pointer;
+    json value;
+    const char* message;
+  } kCases[] = {
+      {"/config_groups/group_0/weights/block_structure",
+       {64, 64},
+       "\"block_structure\" is [64,64]"},
+      {"/config_groups/group_0/weights/group_size", 128, "\"group_size\" is 128"},
+      {"/config_groups/group_0/input_activations/strategy", "token", "\"strategy\" is \"token\""},
+      {"/config_groups/group_0/input_activations/group_size", 64, "\"group_size\" is 64"},
+      {"/config_groups/group_0/input_activations/dynamic", false, "\"dynamic\" is false"},
+  };
+  for (const auto& [pointer, value, message] : kCases) {
+    EXPECT_THAT(Refusal(CompressedBlocks(), pointer, value), HasSubstr(message)) << pointer;
+  }
+  EXPECT_THAT(Refusal(QwenFp8(), "/scale_fmt", "float"), HasSubstr("\"scale_fmt\" is \"float\""));
+}
+
+// As llm-compressor writes W8A8.
+json Integers() {
+  json object = CompressedTensors();
+  object["format"] = "int-quantized";
+  json& group = object["config_groups"]["group_0"];
+  group["weights"]["type"] = group["input_activations"]["type"] = "int";
+  return object;
+}
+
+TEST(ConfigQuantizationTest, Integers) {
+  const Quantization read = Good(Integers());
+  EXPECT_EQ(read.encoding, Encoding::kInt8Rows);
+  EXPECT_EQ(read.dtype(), DType::kI8);
+  EXPECT_EQ(EncodingText(read), "int8, a scale for each row");
+  EXPECT_EQ(EncodingText(Good(QwenFp8())), "fp8, a scale for each 128 x 128 block");
+  EXPECT_EQ(EncodingText(Good(AutoFp8())), "fp8, a scale for each row");
+  EXPECT_EQ(EncodingText(Quantization()), "none");
+  json fixed = Integers();
+  json& group = fixed["config_groups"]["group_0"];
+  group["weights"]["strategy"] = group["input_activations"]["strategy"] = "tensor";
+  group["input_activations"]["dynamic"] = false;
+  EXPECT_EQ(Good(fixed).encoding, Encoding::kInt8Rows);
+  const struct {
+    const char* pointer;
+    json value;
+    const char* message;
+  } kCases[] = {
+      {"/config_groups/group_0/weights/type", "float", "\"type\" is \"float\"; supported: \"int\""},
+      {"/config_groups/group_0/weights/num_bits", 4, "\"num_bits\" is 4"},
+      {"/config_groups/group_0/weights/strategy", "block", "\"strategy\" is \"block\""},
+      {"/config_groups/group_0/weights/strategy", "group", "\"strategy\" is \"group\""},
+      {"/config_groups/group_0/input_activations/symmetric", false, "\"symmetric\" is false"},
+      {"/format", "float-quantized", "\"type\" is \"int\""},
+  };
+  // Without inputs of their own, integers are the factors of wide inputs.
+  json alone = Integers();
+  alone["config_groups"]["group_0"]["input_activations"] = nullptr;
+  EXPECT_TRUE(Good(alone).integers.has_value());
+  for (const auto& [pointer, value, message] : kCases) {
+    EXPECT_THAT(Refusal(Integers(), pointer, value), HasSubstr(message)) << pointer;
+  }
+  ModelConfig model = *Load(Integers());
+  EXPECT_EQ(QuantizationName(model), "int8");
+  for (const char* setting : {"auto", "int8"}) {
+    EXPECT_TRUE(ChooseQuantization(setting, model).ok()) << setting;
+  }
+  EXPECT_THAT(std::string(ChooseQuantization("fp8", model).message()),
+              HasSubstr("--quantization fp8: the model's matrices are stored as int8"));
+  json config = Config();
+  config["quantization_config"] = Integers();
+  config["intermediate_size"] = 131073;
+  EXPECT_THAT(std::string(LoadJson(config).status().message()),
+              HasSubstr("a matrix has 131073 columns; sums of 8-bit integers take 131072"));
+}
+
+// Columns that share a scale stay on one rank.
+TEST(ConfigQuantizationTest, RanksCutBetweenBlocks) {
+  json config = Config();
+  config["quantization_config"] = QwenFp8();
+  config["hidden_size"] = 256;
+  config["intermediate_size"] = 512;
+  absl::StatusOr<ModelConfig> model = LoadJson(config);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->TensorParallelSizes(), ElementsAre(1, 2));
+  EXPECT_TRUE(model->CheckTensorParallel(2).ok());
+  EXPECT_THAT(std::string(model->CheckTensorParallel(4).message()),
+              AllOf(HasSubstr("--tensor-parallel-size 4: a rank's share"),
+                    HasSubstr("head_dim 64 and of intermediate_size 512"),
+                    HasSubstr("128 columns that share a scale; this model takes 1, 2")));
+  config["intermediate_size"] = 384;
+  EXPECT_THAT(LoadJson(config)->TensorParallelSizes(), ElementsAre(1));
+  config.erase("quantization_config");
+  EXPECT_THAT(LoadJson(config)->TensorParallelSizes(), ElementsAre(1, 2, 4));
+}
+
 TEST(ConfigQuantizationTest, AutoFp8AndModelOpt) {
   EXPECT_THAT(Good(AutoFp8()).wide, IsEmpty());
   json dynamic = {{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}};
@@ -196,19 +325,20 @@ TEST(ConfigQuantizationTest, FusedMatricesAreQuantizedTogether) {
 }
 
 TEST(ConfigQuantizationTest, RefusesOtherMethodsByName) {
-  for (const char* method :
-       {"awq", "gptq", "bitsandbytes", "fbgemm_fp8", "mxfp4", "hqq", "quark"}) {
+  for (const char* method : {"aqlm", "bitsandbytes", "fbgemm_fp8", "mxfp4", "hqq", "quark"}) {
     const std::string message = Refusal(json::object(), "/quant_method", method);
     EXPECT_THAT(message, AllOf(HasSubstr(std::string("\"quant_method\" is \"") + method + "\""),
                                HasSubstr("supported: \"compressed-tensors\", \"fp8\"")));
     EXPECT_THAT(message, Not(HasSubstr("\n")));
   }
-  for (const char* format : {"pack-quantized", "int-quantized", "nvfp4-pack-quantized"}) {
+  for (const char* format : {"marlin-24", "nvfp4-pack-quantized"}) {
     EXPECT_THAT(Refusal(CompressedTensors(), "/format", format),
                 HasSubstr(std::string("\"format\" is \"") + format + "\"; supported: \"float-"));
   }
   EXPECT_THAT(Refusal(AutoFp8(), "/weight_block_size", {128, 128}),
-              HasSubstr("\"weight_block_size\" is [128,128]; supported: null"));
+              HasSubstr("\"activation_scheme\" is \"static\"; supported: \"dynamic\""));
+  EXPECT_THAT(Refusal(QwenFp8(), "/weight_block_size", {64, 128}),
+              HasSubstr("\"weight_block_size\" is [64,128]; supported: [128,128]"));
   EXPECT_THAT(Refusal(ModelOpt(), "/quant_algo", "NVFP4"),
               HasSubstr("\"quant_algo\" is \"NVFP4\""));
 }
@@ -221,7 +351,7 @@ TEST(ConfigQuantizationTest, RefusesWhatChangesResults) {
   } kCases[] = {
       {"/config_groups/group_0/weights/num_bits", 4, "\"num_bits\" is 4; supported: 8"},
       {"/config_groups/group_0/weights/type", "int", "\"type\" is \"int\"; supported: \"float\""},
-      {"/config_groups/group_0/weights/strategy", "block", "\"strategy\" is \"block\""},
+      {"/config_groups/group_0/weights/strategy", "block", "\"block_structure\" is null"},
       {"/config_groups/group_0/weights/strategy", "group", "\"strategy\" is \"group\""},
       {"/config_groups/group_0/weights/group_size", 128, "\"group_size\" is 128"},
       {"/config_groups/group_0/weights/block_structure", {128, 128}, "\"block_structure\""},

@@ -9,9 +9,11 @@ The decoder below is written for this script: llama and qwen3 as transformers co
 8-bit matrices as docs/models.md says. It reads the files that it wrote, so that the bytes and the
 names count. Of a product with an 8-bit matrix
     y[n] = sum_k e[k] * W[n, k] * s * S[n],  s = max |x| / 448,  e[k] = e4m3(x[k] / s),
-where W and S are stored, and every token has its own s. On several ranks the inputs of o_proj and
-down_proj are split, and each rank's share of a token has an s of its own. Where a case has scales
-of attention's keys and values, these become e4m3(x / s) * s with the s of their head.
+or of 8-bit integers s = max |x| / 127 and e[k] = round(x[k] / s), where W and S are stored, and
+every token has its own s. On several ranks the inputs of o_proj and down_proj are split, and each
+rank's share of a token has an s of its own. Where scales are those of blocks of 128 x 128, every
+run of 128 inputs of a token has its own s, and its own S by 128 outputs. Where a case has scales of
+attention's keys and values, these become e4m3(x / s) * s with the s of their head.
 
 Rounding to e4m3 is not continuous: where x[k] / s is close to a tie, float32 may round it the
 other way, by an eighth of its size. Later roundings follow, and soon the logits differ as much as
@@ -28,6 +30,9 @@ import pathlib
 import numpy as np
 
 E4M3_MAX = 448.0
+INT8_MAX = 127.0
+BLOCK = 128
+SCALES = (".weight_scale", ".weight_scale_inv")  # endings of their names
 # In units of an element after scaling, where the largest is 448. The error of float32 of a vector
 # is about 2^-24 of its size for each of the roundings on its way: 6e-8 * 100 * sqrt(10) = 2e-5.
 MARGIN = 2e-4
@@ -66,6 +71,15 @@ def to_e4m3(x):
     return (code + np.where(np.signbit(x), 128, 0)).astype(np.uint8), nearest
 
 
+def to_int8(x):
+    """The nearest integers, ties to the even one, and the distance to the nearest tie."""
+    return np.rint(x).astype(np.int8), np.abs(np.abs(x) - np.floor(np.abs(x)) - 0.5)
+
+
+# By the type of safetensors: the largest element, and the function that rounds.
+NARROW = {"F8_E4M3": (E4M3_MAX, to_e4m3), "I8": (INT8_MAX, to_int8)}
+
+
 def to_bf16(x):
     """Bits of the nearest bfloat16."""
     bits = np.asarray(x, np.float32).view(np.uint32)
@@ -77,7 +91,8 @@ def from_bf16(bits):
 
 
 READ = {"BF16": (np.uint16, from_bf16), "F32": (np.float32, lambda a: a.astype(np.float64)),
-        "F8_E4M3": (np.uint8, lambda codes: TABLE[codes])}
+        "F8_E4M3": (np.uint8, lambda codes: TABLE[codes]),
+        "I8": (np.int8, lambda a: a.astype(np.float64))}
 
 
 def write_safetensors(path, tensors):
@@ -111,6 +126,7 @@ class Decoder:
 
     def __init__(self, folder):
         self.config = json.loads((folder / "config.json").read_text())
+        self.of_blocks = "[128, 128]" in json.dumps(self.config.get("quantization_config"))
         self.tensors = read_safetensors(folder / "model.safetensors")
 
     def run(self, ids, ranks=1, wide=False):
@@ -168,23 +184,31 @@ class Decoder:
 
     def product(self, x, name, split=False):
         kind, weight = self.tensors[self.prefix + name + ".weight"]
-        if kind != "F8_E4M3":
+        if kind not in NARROW:
             return x @ weight.T
-        scales = self.tensors[self.prefix + name + ".weight_scale"][1].reshape(-1)
+        self.kind = kind
         parts = self.ranks if split else 1
+        scales = next(self.tensors[self.prefix + name + ending][1] for ending in SCALES
+                      if self.prefix + name + ending in self.tensors)
+        if self.of_blocks:
+            assert parts == 1 or x.shape[1] // parts % BLOCK == 0
+            return sum(self.rounded(x[:, b:b + BLOCK]) @ weight[:, b:b + BLOCK].T
+                       * np.repeat(scales[:, b // BLOCK], BLOCK)[:len(weight)]
+                       for b in range(0, x.shape[1], BLOCK))
         shares = zip(np.split(x, parts, 1), np.split(weight, parts, 1))
-        return sum(self.rounded(a) @ w.T for a, w in shares) * scales
+        return sum(self.rounded(a) @ w.T for a, w in shares) * scales.reshape(-1)
 
     def rounded(self, x):
         if self.wide:
             return x
-        scale = np.abs(x).max(1, keepdims=True) / E4M3_MAX
+        most, narrow = NARROW[self.kind]
+        scale = np.abs(x).max(1, keepdims=True) / most
         scaled = x / scale
-        codes, distance = to_e4m3(scaled)
-        # The largest element is 448 whatever the arithmetic.
-        inner = np.abs(scaled) < E4M3_MAX * (1 - 1e-6)
+        codes, distance = narrow(scaled)
+        # The largest element is the largest of the type whatever the arithmetic.
+        inner = np.abs(scaled) < most * (1 - 1e-6)
         self.margin = min(self.margin, distance[inner].min(initial=np.inf))
-        return TABLE[codes] * scale
+        return READ[self.kind][1](codes) * scale
 
 
 def group(strategy, dynamic):
@@ -193,19 +217,26 @@ def group(strategy, dynamic):
                    type="float")
     inputs = dict(weights, dynamic=dynamic, strategy="token" if dynamic else "tensor",
                   observer=None if dynamic else "minmax")
+    if strategy == "block":
+        weights.update(block_structure=[BLOCK, BLOCK])
+        inputs.update(strategy="group", group_size=BLOCK)
     return dict(input_activations=inputs, output_activations=None, targets=["Linear"],
                 weights=weights)
 
 
-def compressed_tensors(strategy, dynamic, ignore):
-    return dict(config_groups=dict(group_0=group(strategy, dynamic)), format="float-quantized",
+def compressed_tensors(strategy, dynamic, ignore, kind="float"):
+    described = group(strategy, dynamic)
+    for part in ("weights", "input_activations"):
+        described[part]["type"] = kind
+    return dict(config_groups=dict(group_0=described), format=kind + "-quantized",
                 global_compression_ratio=None, ignore=ignore, kv_cache_scheme=None,
                 quant_method="compressed-tensors", quantization_status="compressed")
 
 
-# name -> family, changes of its shape, one scale a row or a matrix, the type and the shape of the
-# scales, the modules that are not 8-bit, the further scales in the file (`heads`: those of an 8-bit
-# cache, which the expected values have), and the two descriptions.
+# name -> family, changes of its shape, one scale a row, a matrix or a block, the type and the shape
+# of the scales (of blocks: the ending of their name), the modules that are not 8-bit, the further
+# scales in the file (`heads`: those of an 8-bit cache, which the expected values have), the numbers
+# of ranks, and the two descriptions.
 CASES = {
     "fp8-channel": dict(
         family="llama", rows=True, scale=("BF16", (-1, 1)),
@@ -224,6 +255,28 @@ CASES = {
         file=dict(producer=dict(name="modelopt", version="0.23.0"), quantization=dict(
             quant_algo="FP8", kv_cache_quant_algo="FP8",
             exclude_modules=["lm_head", "*layers.0.mlp*"]))),
+    # Two ranks cut it at blocks; 144 inputs and 128 + 16 outputs end in the midst of one.
+    "fp8-block": dict(
+        family="llama", scale=("BF16", ".weight_scale_inv"), blocks=True,
+        shape=dict(hidden_size=144, intermediate_size=256, num_attention_heads=4, head_dim=64,
+                   num_hidden_layers=1),
+        config=dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8",
+                    weight_block_size=[BLOCK, BLOCK], modules_to_not_convert=["lm_head"])),
+    # One rank alone; queries, keys and values begin within blocks of the matrix that they make up.
+    "fp8-block-ragged": dict(
+        family="qwen3", scale=("F32", ".weight_scale"), blocks=True, ranks=(1,),
+        shape=dict(hidden_size=136, intermediate_size=200, num_attention_heads=3,
+                   num_key_value_heads=1, head_dim=48),
+        wide=["model.layers.1.self_attn.o_proj"],
+        config=compressed_tensors("block", True, ["lm_head", "model.layers.1.self_attn.o_proj"])),
+    "int8-channel": dict(
+        family="llama", rows=True, scale=("BF16", (-1, 1)), kind="I8",
+        config=compressed_tensors("channel", True, ["lm_head"], "int")),
+    "int8-tensor-static": dict(
+        family="qwen3", shape=dict(head_dim=32), scale=("F32", (1,)), kind="I8", inputs=True,
+        wide=["model.layers.1.mlp.down_proj"],
+        config=compressed_tensors("tensor", False, ["lm_head", "model.layers.1.mlp.down_proj"],
+                                  "int")),
     "fp8-kv": dict(
         family="llama", rows=True, scale=("BF16", (-1, 1)), heads=True,
         config=dict(compressed_tensors("channel", True, ["lm_head"]),
@@ -282,15 +335,38 @@ class Checkpoint:
         values = values * self.random.uniform(0.8, 1.2)
         if any(name.startswith(wide) for wide in self.case.get("wide", ())):
             return self.bf16(name + ".weight", values)
+        if self.case.get("blocks"):
+            return self.blocks(name, values)
         rows = self.case.get("rows", False)
-        scale = np.abs(values).max(1 if rows else None, keepdims=True) / E4M3_MAX
+        element = self.case.get("kind", "F8_E4M3")
+        most, narrow = NARROW[element]
+        scale = np.abs(values).max(1 if rows else None, keepdims=True) / most
         kind, shape = self.case["scale"]
         bits = to_bf16(scale) if kind == "BF16" else scale.astype(np.float32)
         stored = READ[kind][1](bits)
-        self.tensors[name + ".weight"] = "F8_E4M3", to_e4m3(values / stored)[0]
+        # Rounding the scale to bfloat16 may bring the largest element past the largest of the type.
+        scaled = np.clip(values / stored, -most, most)
+        self.tensors[name + ".weight"] = element, narrow(scaled)[0]
         self.tensors[name + ".weight_scale"] = kind, bits.reshape(shape)
         if self.case.get("inputs"):
             self.f32(name + ".input_scale", np.full(shape, 0.02))
+
+    def blocks(self, name, values):
+        kind, ending = self.case["scale"]
+        grid = tuple(-(-size // BLOCK) for size in values.shape)
+        values = values * spread(self.random.uniform(0.5, 1.5, grid), values.shape)
+        padded = np.zeros([n * BLOCK for n in grid])
+        padded[:values.shape[0], :values.shape[1]] = values
+        scale = np.abs(padded.reshape(grid[0], BLOCK, grid[1], BLOCK)).max((1, 3)) / E4M3_MAX
+        bits = to_bf16(scale) if kind == "BF16" else scale.astype(np.float32)
+        stored = spread(READ[kind][1](bits), values.shape)
+        self.tensors[name + ".weight"] = "F8_E4M3", to_e4m3(values / stored)[0]
+        self.tensors[name + ending] = kind, bits
+
+
+def spread(of_blocks, shape):
+    """A value for each block as one for each element."""
+    return np.kron(of_blocks, np.ones((BLOCK, BLOCK)))[:shape[0], :shape[1]]
 
 
 def relative(a, b):
@@ -326,6 +402,8 @@ def make_case(name, out):
     decoder = Decoder(folder)
     prompts, kept, wide = [], [], []
     for length, ranks in ((1, 1), (17, 1), (100, 1), (1, 2), (100, 2)):
+        if ranks not in case.get("ranks", (1, 2)):
+            continue
         ids, logits = clear_prompt(decoder, random, length, ranks)
         positions = sorted({0, length // 3, 2 * length // 3, length - 1})
         kept.append(logits[positions])

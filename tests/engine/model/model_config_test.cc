@@ -504,14 +504,14 @@ TEST(ModelConfigTest, NamesAllFaultsOfOneReading) {
   config["rope_scaling"] = {{"type", "yarn"}, {"speed", 1}, {"noise", 2}};
   config["attention_bias"] = "no";
   config["torch_dtype"] = "int8";
-  config["quantization_config"] = {{"quant_method", "awq"}};
+  config["quantization_config"] = {{"quant_method", "aqlm"}};
   config["eos_token_id"] = 4096;
   const absl::StatusOr<ModelConfig> loaded = LoadJson(config, R"({"top_p": 3})");
   EXPECT_THAT(std::string(loaded.status().message()),
               AllOf(HasSubstr("\"hidden_act\" is \"tanh\""), HasSubstr("\"sliding_window\" is -1"),
                     HasSubstr("unknown key \"noise\""), HasSubstr("unknown key \"speed\""),
                     HasSubstr("\"torch_dtype\" is \"int8\""),
-                    HasSubstr("\"quantization_config\": \"quant_method\" is \"awq\""),
+                    HasSubstr("\"quantization_config\": \"quant_method\" is \"aqlm\""),
                     HasSubstr("\"eos_token_id\" is 4096"), HasSubstr("top_p")));
   // One line for each, and none twice, although two readers share the object.
   EXPECT_EQ(std::ranges::count(std::string(loaded.status().message()), '\n'), 7);
@@ -519,10 +519,10 @@ TEST(ModelConfigTest, NamesAllFaultsOfOneReading) {
 
 TEST(ModelConfigTest, AQuantizedModelOfAnUnknownArchitectureIsNamedAsBoth) {
   json config = Config("DeepseekV3ForCausalLM");
-  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {64, 64}}};
   EXPECT_THAT(std::string(LoadJson(config).status().message()),
               AllOf(HasSubstr("\"architectures\" is [\"DeepseekV3ForCausalLM\"]"),
-                    HasSubstr("\"weight_block_size\" is [128,128]")));
+                    HasSubstr("\"weight_block_size\" is [64,64]")));
 }
 
 TEST(ModelConfigTest, NamesTheKeysThatItPassesOver) {

@@ -43,6 +43,16 @@ TEST(ModuleListTest, RegularExpressionsMatchTheBeginning) {
   EXPECT_FALSE(Covers("re:vision_tower.*", kQuery));
 }
 
+TEST(ModuleListTest, AFragmentCoversWhatContainsIt) {
+  ModuleList list;
+  list.AddFragment("1.self");
+  list.AddFragment("*head");
+  EXPECT_TRUE(*list.Covers(kQuery));
+  EXPECT_TRUE(*list.Covers("model.layers.11.self_attn.q_proj"));
+  EXPECT_FALSE(*list.Covers("model.layers.1.mlp.up_proj"));
+  EXPECT_FALSE(*list.Covers("lm_head"));
+}
+
 TEST(ModuleListTest, WildcardsMatchTheWholeName) {
   EXPECT_TRUE(Covers("model.layers.1.*", kQuery));
   EXPECT_TRUE(Covers("*self_attn*", kQuery));

@@ -1,6 +1,6 @@
-// Mutated checkpoints of every family, by seed: tensors that are missing, renamed, extra, misshapen
-// or of another type are refused by name; a config.json of any kind is refused by its key or served
-// without a fault.
+// Mutated checkpoints of every family and of matrices of integers, by seed: tensors that are
+// missing, renamed, extra, misshapen or of another type are refused by name; a config.json of any
+// kind is refused by its key or served without a fault.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,6 +97,14 @@ TEST_P(MutatedCheckpoint, FilesCutShortAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, MutatedCheckpoint, ::testing::ValuesIn(FamilyCheckpoints()),
                          NameOfCheckpoint);
+// Each of their tensors is required.
+INSTANTIATE_TEST_SUITE_P(Integers, MutatedCheckpoint,
+                         ::testing::Values(TestCheckpoint{"int4-gptq-order", "", ""},
+                                           TestCheckpoint{"int4-ct-zeros", "", ""},
+                                           TestCheckpoint{"int4-awq", "", ""}),
+                         NameOfCheckpoint);
+INSTANTIATE_TEST_SUITE_P(Quantized, MutatedCheckpoint,
+                         ::testing::Values(TestCheckpoint{"fp8-block", "", ""}), NameOfCheckpoint);
 
 }  // namespace
 }  // namespace quire::testing

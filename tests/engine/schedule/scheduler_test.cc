@@ -3,6 +3,7 @@
 // Covers engine/schedule/live_sequences.cc, engine/schedule/plan_writer.cc,
 // engine/schedule/step_planner.cc, engine/schedule/steps_in_flight.cc
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/new_row.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ TEST(SchedulerTest, ComputesAPromptInOneStepAndSamples) {
   EXPECT_EQ(plan.num_samples, 1);
   EXPECT_EQ(plan.tokens, PromptOf(id, sim.spec(id), 1000));
   EXPECT_EQ(plan.block_adds.size(), 2u);
-  EXPECT_TRUE(plan.banned.empty());
+  EXPECT_TRUE(plan.ids.empty());
 }
 
 TEST(SchedulerTest, DecodesWithoutSendingTokensBack) {
@@ -114,7 +115,7 @@ TEST(SchedulerTest, BansEndTokensUntilMinTokens) {
   EXPECT_EQ(row.min_known, 9);
   EXPECT_EQ(row.num_prompt, 6);
   EXPECT_EQ(row.banned_count, 3u);
-  EXPECT_THAT(sim.last_step_plan().banned, testing::UnorderedElementsAre(0, 17, 18));
+  EXPECT_THAT(sim.last_step_plan().ids, testing::UnorderedElementsAre(0, 17, 18));
   sim.RunToEnd(2);
   EXPECT_EQ(sim.outcome(id).tokens.size(), 4u);
   EXPECT_EQ(sim.outcome(id).finish.reason, FinishReason::kEos);
@@ -144,6 +145,35 @@ TEST(SchedulerTest, EndsWithNoStopTokenBeforeMinTokens) {
   }
 }
 
+// The output [1 2 3]* with three repeats of at most `longest` tokens, from `min_tokens` on.
+int TokensUntilLoop(int32_t longest, int32_t min_tokens, const std::vector<int32_t>& pattern) {
+  Sequence sequence;
+  auto request = std::make_unique<Request>();
+  request->sampling.max_tokens = 40;
+  request->sampling.min_tokens = min_tokens;
+  request->sampling.loop_max_tokens = longest;
+  request->sampling.loop_min_repeats = 3;
+  sequence.request = std::move(request);
+  sequence.hard_end = 1000;
+  for (size_t i = 0; i < 40; ++i) {
+    sequence.output.push_back(pattern[i % pattern.size()]);
+    const FinishReason reason = StopReason(sequence);
+    if (reason == FinishReason::kLoop) return static_cast<int>(i) + 1;
+    if (reason != FinishReason::kNone) break;
+  }
+  return 0;
+}
+
+TEST(SchedulerTest, EndsALoopOfAnyLengthThatWasAskedFor) {
+  EXPECT_EQ(TokensUntilLoop(1, 0, {7}), 3);
+  EXPECT_EQ(TokensUntilLoop(3, 0, {1, 2, 3}), 9);
+  EXPECT_EQ(TokensUntilLoop(2, 0, {1, 2, 3}), 0);
+  EXPECT_EQ(TokensUntilLoop(256, 0, {1, 2, 1, 3}), 12);
+  EXPECT_EQ(TokensUntilLoop(256, 0, {1, 1, 2}), 9) << "two of a kind are no loop of three";
+  EXPECT_EQ(TokensUntilLoop(3, 20, {1, 2, 3}), 21);
+  EXPECT_EQ(TokensUntilLoop(0, 0, {7}), 0);
+}
+
 TEST(SchedulerTest, CopiesSamplingAndBiasesToTheRow) {
   Scheduler scheduler(Config());
   auto request = std::make_unique<Request>();
@@ -153,6 +183,9 @@ TEST(SchedulerTest, CopiesSamplingAndBiasesToTheRow) {
   request->sampling.row.temperature = 0.25f;
   request->sampling.row.seed = 77;
   request->sampling.logit_bias = {{5, 1.5f}, {6, -2.0f}};
+  request->sampling.bad_words = {3, ~4};
+  request->sampling.allowed_token_ids = {8};
+  request->sampling.dry_breaker_ids = {10, 11, 12};
   scheduler.Add(std::move(request));
   StepPlan plan;
   SchedulerEvents events;
@@ -163,6 +196,11 @@ TEST(SchedulerTest, CopiesSamplingAndBiasesToTheRow) {
   ASSERT_EQ(plan.new_rows[0].bias_count, 2u);
   EXPECT_EQ(plan.biases[plan.new_rows[0].bias_begin + 1].token, 6);
   EXPECT_EQ(plan.biases[plan.new_rows[0].bias_begin + 1].bias, -2.0f);
+  EXPECT_THAT(plan.ids, testing::ElementsAre(3, ~4, 8, 10, 11, 12));
+  EXPECT_EQ(plan.new_rows[0].banned_count, 0u);
+  EXPECT_EQ(plan.new_rows[0].bad_word_count, 2u);
+  EXPECT_EQ(plan.new_rows[0].allowed_count, 1u);
+  EXPECT_EQ(plan.new_rows[0].breaker_count, 3u);
 }
 
 TEST(SchedulerTest, SpendsTheBudgetOnDecodesThenPrefillsThenAdmissions) {

@@ -37,7 +37,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(Raw(a.work), Raw(b.work));
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(Raw(a.biases), Raw(b.biases));
-  EXPECT_EQ(a.banned, b.banned);
+  EXPECT_EQ(a.ids, b.ids);
 }
 
 // Elements of random bytes: the codec must not depend on their values.
@@ -70,7 +70,7 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   FillRandom(plan.work, count(bounds.max_rows), random);
   FillRandom(plan.tokens, count(bounds.max_tokens), random);
   FillRandom(plan.biases, count(bounds.max_rows * RowTables::kMaxBiases), random);
-  FillRandom(plan.banned, count(bounds.max_rows * RowTables::kMaxBanned), random);
+  FillRandom(plan.ids, count(bounds.max_rows * RowTables::kMaxIds), random);
   return plan;
 }
 

@@ -146,12 +146,12 @@ TEST_F(StepMessageWriterDeathTest, ANewRowForgetsTheBlocksOfTheOldOne) {
 TEST_F(StepMessageWriterTest, StopTokensAreBannedOnlyBeforeMinKnown) {
   StepPlan plan = TwoRowPlan();
   plan.biases = {{5, 1.5f}, {6, -2.0f}};
-  plan.banned = {2, 3};
+  plan.ids = {2, 3};
   plan.new_rows[1] = {.row = 0,
                       .num_prompt = 3,
                       .bias_begin = 1,
                       .bias_count = 1,
-                      .banned_begin = 0,
+                      .ids_begin = 0,
                       .banned_count = 2,
                       .min_known = 6};
   Begin(plan);
@@ -164,10 +164,30 @@ TEST_F(StepMessageWriterTest, StopTokensAreBannedOnlyBeforeMinKnown) {
   EXPECT_EQ(tables_.Job(0, 6).num_banned, 0);
 }
 
+TEST_F(StepMessageWriterTest, AJobFindsEachOfItsRowsLists) {
+  StepPlan plan = TwoRowPlan();
+  plan.ids = {9, 2, 4, ~5, 6, 7, 1};
+  plan.new_rows[1] = {.row = 0,
+                      .num_prompt = 3,
+                      .ids_begin = 1,
+                      .banned_count = 1,
+                      .min_known = 6,
+                      .bad_word_count = 2,
+                      .allowed_count = 1,
+                      .breaker_count = 2};
+  Begin(plan);
+  for (const SampleJob& job : {arrays_.Sample({}).jobs[0], tables_.Job(0, 6)}) {
+    EXPECT_EQ(job.num_banned, job.num_known < 6 ? 1 : 0);
+    EXPECT_THAT(Copy(job.bad_words, job.num_bad_words), ElementsAre(4, ~5));
+    EXPECT_THAT(Copy(job.allowed, job.num_allowed), ElementsAre(6));
+    EXPECT_THAT(Copy(job.breakers, job.num_breakers), ElementsAre(7, 1));
+  }
+}
+
 TEST_F(StepMessageWriterTest, TheLargestPlanFitsItsSlot) {
   StepPlan plan;
   plan.biases.assign(RowTables::kMaxBiases, {1, 1.0f});
-  plan.banned.assign(RowTables::kMaxBanned, 1);
+  plan.ids.assign(RowTables::kMaxIds, 1);
   plan.tokens.assign(kMaxTokens, 5);
   const int32_t counts[] = {4, 3, 1};
   uint32_t begin = 0;
@@ -175,7 +195,7 @@ TEST_F(StepMessageWriterTest, TheLargestPlanFitsItsSlot) {
     plan.new_rows.push_back({.row = row,
                              .num_prompt = counts[row],
                              .bias_count = RowTables::kMaxBiases,
-                             .banned_count = RowTables::kMaxBanned});
+                             .banned_count = RowTables::kMaxIds});
     plan.token_runs.push_back(
         {.row = row, .begin = begin, .count = static_cast<uint32_t>(counts[row])});
     begin += counts[row];

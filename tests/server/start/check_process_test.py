@@ -317,8 +317,8 @@ class Refusals(unittest.TestCase):
     def test_configs(self):
         for name, change, reasons in (
                 ('architecture', {'architectures': ['GPT2LMHeadModel']}, ('GPT2LMHeadModel',)),
-                ('quantized', {'quantization_config': {'quant_method': 'gptq', 'bits': 4}},
-                 ('"quant_method" is "gptq"', '"fp8" and "modelopt" with 8-bit floats')),
+                ('quantized', {'quantization_config': {'quant_method': 'aqlm', 'bits': 2}},
+                 ('"quant_method" is "aqlm"', '"fp8" and "modelopt" with 8-bit floats')),
                 ('two', {'hidden_act': 'tanh', 'vocab_size': 'many', 'is_encoder_decoder': True},
                  ('"vocab_size" is "many"', '"is_encoder_decoder"'))):
             with self.subTest(name=name):

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/sample/logit_edits.h"
 
 namespace quire::cpu {
 namespace {
@@ -24,100 +25,134 @@ uint64_t Mass(float e) { return static_cast<uint64_t>(static_cast<int64_t>(e * 0
 
 // A thread's buffers, kept between rows so that large vocabularies cost no allocation.
 struct RowScratch {
-  std::vector<std::pair<int32_t, float>> touched;
-  std::vector<int32_t> counts;  // all zero between rows
+  LogitEdits edits;
   std::vector<float> z, e, picked;
+  std::vector<std::pair<float, uint64_t>> surprises;  // of tokens, with their mass
 };
 
 class RowSampler {
  public:
   RowSampler(const VectorKernels& kernels, RowScratch& scratch)
       : kernels_(kernels),
-        touched_(scratch.touched),
-        counts_(scratch.counts),
+        edits_(scratch.edits),
         z_(scratch.z),
         e_(scratch.e),
-        picked_(scratch.picked) {}
+        picked_(scratch.picked),
+        surprises_(scratch.surprises) {}
 
   SampleResult Sample(const SampleJob& job, float* logits, int64_t vocab) {
     vocab_ = vocab;
     logits_ = logits;
-    touched_.clear();
     const RowStats raw = kernels_.row_stats(logits, vocab);
     if (raw.nonfinite) return SampleResult{.nonfinite = 1};
     const uint64_t raw_mass = kernels_.exp_mass(logits, raw.top, vocab);
-    Modify(job);
-    const RowStats stats = touched_.empty() ? raw : kernels_.row_stats(logits, vocab);
+    const bool edited = edits_.Apply(job, logits, vocab);
+    const RowStats stats = edited ? kernels_.row_stats(logits, vocab) : raw;
     if (stats.nonfinite) return SampleResult{.nonfinite = 1};
     SampleResult result;
     result.token = job.params.temperature == 0.0f
                        ? static_cast<int32_t>(kernels_.find(logits, stats.top, vocab))
                        : Draw(job, stats.top);
-    result.logprob = RawLogit(result.token) - raw.top -
+    result.logprob = edits_.Raw(result.token) - raw.top -
                      static_cast<float>(std::log(static_cast<double>(raw_mass) * 0x1p-40));
     return result;
   }
 
  private:
-  float& Touch(int32_t token) {
-    CHECK(token >= 0 && token < vocab_);
-    touched_.emplace_back(token, logits_[token]);
-    return logits_[token];
-  }
-
-  // The logit before any modification: the first record of a token has it.
-  float RawLogit(int32_t token) const {
-    for (const auto& [touched, raw] : touched_) {
-      if (touched == token) return raw;
-    }
-    return logits_[token];
-  }
-
-  void Modify(const SampleJob& job) {
-    for (int32_t i = 0; i < job.num_bias; ++i) Touch(job.bias[i].token) += job.bias[i].bias;
-    for (int32_t i = 0; i < job.num_banned; ++i) Touch(job.banned[i]) = -kInfinity;
-    const SampleRow& row = job.params;
-    if (row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f ||
-        row.frequency_penalty != 0.0f) {
-      Penalise(job);
-    }
-  }
-
-  void Penalise(const SampleJob& job) {
-    // counts_[token]: 2 for each occurrence in the output, plus 1 if the token occurs at all.
-    if (static_cast<int64_t>(counts_.size()) < vocab_) counts_.resize(vocab_, 0);
-    for (int32_t i = 0; i < job.num_known; ++i) {
-      CHECK(job.tokens[i] >= 0 && job.tokens[i] < vocab_);
-      int32_t& count = counts_[job.tokens[i]];
-      count = (count + (i >= job.num_prompt ? 2 : 0)) | 1;
-    }
-    for (int32_t i = 0; i < job.num_known; ++i) {
-      const int32_t count = std::exchange(counts_[job.tokens[i]], 0);
-      if (count == 0) continue;
-      float& logit = Touch(job.tokens[i]);
-      const float penalty = job.params.repetition_penalty;
-      logit = logit > 0.0f ? logit / penalty : logit * penalty;
-      if (count < 2) continue;
-      logit -= job.params.frequency_penalty * static_cast<float>(count / 2);
-      logit -= job.params.presence_penalty;
-    }
-  }
-
   int32_t Draw(const SampleJob& job, float top) {
     const SampleRow& row = job.params;
+    const auto position = static_cast<uint32_t>(job.num_known);
     z_.resize(vocab_);
-    kernels_.scale_logits(logits_, top, row.temperature, z_.data(), vocab_);
+    if (row.top_n_sigma > 0.0f) DropFar(top, row.top_n_sigma);
+    float temperature = row.temperature;
+    if (row.dynatemp_range > 0.0f) {
+      kernels_.scale_logits(logits_, top, 1.0f, z_.data(), vocab_);
+      temperature =
+          DynamicTemperature(temperature, row.dynatemp_range, row.dynatemp_exponent, SumMasses());
+    }
+    kernels_.scale_logits(logits_, top, temperature, z_.data(), vocab_);
     float min_z = -kInfinity;
     if (row.top_k > 0 && row.top_k < vocab_) min_z = KthLargest(row.top_k);
     if (row.top_p < 1.0f) min_z = NucleusEdge(row.top_p, min_z);
+    const bool typical = row.typical_p < 1.0f;
+    const bool xtc = CoinFalls(row.seed, position, row.xtc_probability);
+    if (typical || xtc) KeepLikely(min_z, row.min_p);
+    if (typical) KeepTypical(row.typical_p);
+    if (xtc) DropTopChoices(row.xtc_threshold);
     const Drawn drawn = kernels_.draw(DrawRow{.z = z_.data(),
                                               .vocab = vocab_,
                                               .min_z = min_z,
                                               .min_p = row.min_p,
                                               .seed = row.seed,
-                                              .position = static_cast<uint32_t>(job.num_known)});
+                                              .position = position});
     CHECK_GE(drawn.token, 0);
     return drawn.token;
+  }
+
+  // top_n_sigma.
+  void DropFar(float top, float top_n_sigma) {
+    DistanceSums sums = {};
+    for (int64_t i = 0; i < vocab_; ++i) {
+      if (logits_[i] == -kInfinity) continue;
+      const uint64_t distance = DistanceOf(top, logits_[i]);
+      ++sums.count;
+      sums.sum += distance;
+      sums.squares += distance * distance;
+    }
+    const float farthest = FarthestKept(top_n_sigma, sums);
+    for (int64_t i = 0; i < vocab_; ++i) {
+      if (top - logits_[i] > farthest) logits_[i] = -kInfinity;
+    }
+  }
+
+  // Over the tokens with z_ above -infinity; e_ becomes their exponentials.
+  MassSums SumMasses() {
+    e_.resize(vocab_);
+    kernels_.exp(z_.data(), e_.data(), vocab_);
+    MassSums sums = {};
+    for (int64_t i = 0; i < vocab_; ++i) {
+      sums.count += z_[i] > -kInfinity ? 1 : 0;
+      sums.mass += Mass(e_[i]);
+      sums.moment += MomentOf(z_[i], e_[i]);
+    }
+    return sums;
+  }
+
+  // From here on a dropped token has z_ = -infinity.
+  void KeepLikely(float min_z, float min_p) {
+    e_.resize(vocab_);
+    kernels_.exp(z_.data(), e_.data(), vocab_);
+    for (int64_t i = 0; i < vocab_; ++i) {
+      if (z_[i] < min_z || e_[i] < min_p) z_[i] = -kInfinity;
+    }
+  }
+
+  void KeepTypical(float typical_p) {
+    const MassSums sums = SumMasses();
+    const float mean = MeanDistance(sums);
+    surprises_.clear();
+    for (int64_t i = 0; i < vocab_; ++i) {
+      if (z_[i] > -kInfinity) surprises_.emplace_back(std::fabs(z_[i] + mean), Mass(e_[i]));
+    }
+    std::sort(surprises_.begin(), surprises_.end());
+    const uint64_t wanted = MassOfShare(typical_p, sums.mass);
+    uint64_t sum = 0;
+    float edge = 0.0f;
+    for (const auto& [surprise, mass] : surprises_) {
+      edge = surprise;
+      sum += mass;
+      if (sum >= wanted) break;
+    }
+    for (float& z : z_) z = std::fabs(z + mean) > edge ? -kInfinity : z;
+  }
+
+  void DropTopChoices(float threshold) {
+    const double wanted = static_cast<double>(threshold) * static_cast<double>(SumMasses().mass);
+    float least = kInfinity;
+    for (int64_t i = 0; i < vocab_; ++i) {
+      if (static_cast<double>(Mass(e_[i])) >= wanted) least = std::min(least, z_[i]);
+    }
+    for (float& z : z_) z = z > least ? -kInfinity : z;
   }
 
   float KthLargest(int64_t k) {
@@ -142,8 +177,7 @@ class RowSampler {
       mass[BinOf(z_[i])] += m;
       total += m;
     }
-    const uint64_t wanted = std::max<uint64_t>(
-        1, static_cast<uint64_t>(static_cast<double>(top_p) * static_cast<double>(total)));
+    const uint64_t wanted = MassOfShare(top_p, total);
     uint64_t above = 0;
     int32_t bin = 0;
     for (; above + mass[bin] < wanted; ++bin) above += mass[bin];
@@ -174,9 +208,9 @@ class RowSampler {
   const VectorKernels& kernels_;
   int64_t vocab_ = 0;
   float* logits_ = nullptr;
-  std::vector<std::pair<int32_t, float>>& touched_;
-  std::vector<int32_t>& counts_;
+  LogitEdits& edits_;
   std::vector<float>&z_, &e_, &picked_;
+  std::vector<std::pair<float, uint64_t>>& surprises_;
 };
 
 }  // namespace

@@ -1,0 +1,134 @@
+// ProductOfTiles and ProductOfFragments: matrix products of a warpgroup, added to an accumulator in
+// its registers. They are asynchronous (warpgroup.cuh).
+//
+// c[i] has block i of eight columns: lane (row = lane / 4, pair = lane % 4) of warp w holds columns
+// 2 * pair and 2 * pair + 1 of rows 16 * w + row and, in c[i][2] and c[i][3], eight rows below.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace quire::cuda {
+
+// The operands of an accumulator: its registers by number, and block after block.
+#define QUIRE_NUMBERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define QUIRE_NUMBERS_16 QUIRE_NUMBERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define QUIRE_NUMBERS_32 \
+  QUIRE_NUMBERS_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define QUIRE_NUMBERS_64                                                                    \
+  QUIRE_NUMBERS_32                                                                          \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
+  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define QUIRE_NUMBERS_128                                                                      \
+  QUIRE_NUMBERS_64                                                                             \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, "    \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, " \
+  "%99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "  \
+  "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define QUIRE_BLOCK(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define QUIRE_BLOCKS_2 QUIRE_BLOCK(0), QUIRE_BLOCK(1)
+#define QUIRE_BLOCKS_4 QUIRE_BLOCKS_2, QUIRE_BLOCK(2), QUIRE_BLOCK(3)
+#define QUIRE_BLOCKS_8 \
+  QUIRE_BLOCKS_4, QUIRE_BLOCK(4), QUIRE_BLOCK(5), QUIRE_BLOCK(6), QUIRE_BLOCK(7)
+#define QUIRE_BLOCKS_16                                                             \
+  QUIRE_BLOCKS_8, QUIRE_BLOCK(8), QUIRE_BLOCK(9), QUIRE_BLOCK(10), QUIRE_BLOCK(11), \
+      QUIRE_BLOCK(12), QUIRE_BLOCK(13), QUIRE_BLOCK(14), QUIRE_BLOCK(15)
+#define QUIRE_BLOCKS_32                                                                    \
+  QUIRE_BLOCKS_16, QUIRE_BLOCK(16), QUIRE_BLOCK(17), QUIRE_BLOCK(18), QUIRE_BLOCK(19),     \
+      QUIRE_BLOCK(20), QUIRE_BLOCK(21), QUIRE_BLOCK(22), QUIRE_BLOCK(23), QUIRE_BLOCK(24), \
+      QUIRE_BLOCK(25), QUIRE_BLOCK(26), QUIRE_BLOCK(27), QUIRE_BLOCK(28), QUIRE_BLOCK(29), \
+      QUIRE_BLOCK(30), QUIRE_BLOCK(31)
+
+// `a`, `b` and `p` name the operands behind the accumulator: both tiles and whether it is added to.
+#define QUIRE_PRODUCT_OF_TILES(shape, types, numbers, a_number, b_number, p_number, order, ...) \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p_number                                     \
+               ", 0;\n"                                                                         \
+               "wgmma.mma_async.sync.aligned." shape ".f32." types " {" numbers "}, " a_number  \
+               ", " b_number ", p, 1, 1" order ";\n}"                                           \
+               : __VA_ARGS__                                                                    \
+               : "l"(a), "l"(b), "r"(accumulate))
+#define QUIRE_PRODUCT_OF_TYPES(n, numbers, a_number, b_number, p_number, ...)                      \
+  if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) {                                                \
+    QUIRE_PRODUCT_OF_TILES("m64n" n "k32", "e4m3.e4m3", numbers, a_number, b_number, p_number, "", \
+                           __VA_ARGS__);                                                           \
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                         \
+    QUIRE_PRODUCT_OF_TILES("m64n" n "k16", "bf16.bf16", numbers, a_number, b_number, p_number,     \
+                           ", 0, 0", __VA_ARGS__);                                                 \
+  } else {                                                                                         \
+    QUIRE_PRODUCT_OF_TILES("m64n" n "k16", "f16.f16", numbers, a_number, b_number, p_number,       \
+                           ", 0, 0", __VA_ARGS__);                                                 \
+  }
+
+// c = a * b^T, or c += with `accumulate`: a 64 x k and b N x k, rows of tiles, k 16 elements of 16
+// bits or 32 of 8. N is eight times the blocks of c.
+template <typename T, int kBlocks>
+__device__ __forceinline__ void ProductOfTiles(float (&c)[kBlocks][4], uint64_t a, uint64_t b,
+                                               int accumulate) {
+  if constexpr (kBlocks == 2) {
+    QUIRE_PRODUCT_OF_TYPES("16", QUIRE_NUMBERS_8, "%8", "%9", "%10", QUIRE_BLOCKS_2);
+  } else if constexpr (kBlocks == 4) {
+    QUIRE_PRODUCT_OF_TYPES("32", QUIRE_NUMBERS_16, "%16", "%17", "%18", QUIRE_BLOCKS_4);
+  } else if constexpr (kBlocks == 8) {
+    QUIRE_PRODUCT_OF_TYPES("64", QUIRE_NUMBERS_32, "%32", "%33", "%34", QUIRE_BLOCKS_8);
+  } else if constexpr (kBlocks == 16) {
+    QUIRE_PRODUCT_OF_TYPES("128", QUIRE_NUMBERS_64, "%64", "%65", "%66", QUIRE_BLOCKS_16);
+  } else {
+    static_assert(kBlocks == 32);
+    QUIRE_PRODUCT_OF_TYPES("256", QUIRE_NUMBERS_128, "%128", "%129", "%130", QUIRE_BLOCKS_32);
+  }
+}
+
+#define QUIRE_PRODUCT_OF_FRAGMENTS(n, type, numbers, a0, a1, a2, a3, b_number, ...)         \
+  asm volatile(                                                                             \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                            \
+      "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" numbers "}, {" a0 \
+      ", " a1 ", " a2 ", " a3 "}, " b_number ", p, 1, 1, 1;\n}"                             \
+      : __VA_ARGS__                                                                         \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define QUIRE_FRAGMENTS_OF_TYPES(n, numbers, a0, a1, a2, a3, b_number, ...)                \
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                        \
+    QUIRE_PRODUCT_OF_FRAGMENTS(n, "bf16", numbers, a0, a1, a2, a3, b_number, __VA_ARGS__); \
+  } else {                                                                                 \
+    QUIRE_PRODUCT_OF_FRAGMENTS(n, "f16", numbers, a0, a1, a2, a3, b_number, __VA_ARGS__);  \
+  }
+
+// c += a * b: a 64 x 16 in registers as fragments of 16 rows a warp, b 16 x N, the N columns of a
+// tile as they lie in memory.
+template <typename T, int kBlocks>
+__device__ __forceinline__ void ProductOfFragments(float (&c)[kBlocks][4], const uint32_t (&a)[4],
+                                                   uint64_t b) {
+  if constexpr (kBlocks == 8) {
+    QUIRE_FRAGMENTS_OF_TYPES("64", QUIRE_NUMBERS_32, "%32", "%33", "%34", "%35", "%36",
+                             QUIRE_BLOCKS_8);
+  } else if constexpr (kBlocks == 16) {
+    QUIRE_FRAGMENTS_OF_TYPES("128", QUIRE_NUMBERS_64, "%64", "%65", "%66", "%67", "%68",
+                             QUIRE_BLOCKS_16);
+  } else {
+    static_assert(kBlocks == 32);
+    QUIRE_FRAGMENTS_OF_TYPES("256", QUIRE_NUMBERS_128, "%128", "%129", "%130", "%131", "%132",
+                             QUIRE_BLOCKS_32);
+  }
+}
+
+#undef QUIRE_NUMBERS_8
+#undef QUIRE_NUMBERS_16
+#undef QUIRE_NUMBERS_32
+#undef QUIRE_NUMBERS_64
+#undef QUIRE_NUMBERS_128
+#undef QUIRE_BLOCK
+#undef QUIRE_BLOCKS_2
+#undef QUIRE_BLOCKS_4
+#undef QUIRE_BLOCKS_8
+#undef QUIRE_BLOCKS_16
+#undef QUIRE_BLOCKS_32
+#undef QUIRE_PRODUCT_OF_TILES
+#undef QUIRE_PRODUCT_OF_TYPES
+#undef QUIRE_PRODUCT_OF_FRAGMENTS
+#undef QUIRE_FRAGMENTS_OF_TYPES
+
+}  // namespace quire::cuda

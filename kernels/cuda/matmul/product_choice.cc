@@ -1,0 +1,40 @@
+// The library takes any alignment, TileMatMul scales of blocks; most products have both.
+#include "kernels/cuda/matmul/product_choice.h"
+
+#include "kernels/check.h"
+#include "kernels/cuda/matmul/tile_matmul.h"
+
+namespace quire::cuda {
+
+std::vector<Choice> PromisingChoices(const MatMulParams& p, const ProductMeans& means,
+                                     size_t library, size_t cuts) {
+  std::vector<Choice> choices;
+  const bool block_scales = p.w.scale_columns > 0;
+  if (!block_scales) {
+    for (const AlgorithmWords& words :
+         LtProduct(p).Candidates(means.lt, static_cast<int>(library))) {
+      choices.push_back({.algorithm = words});
+    }
+  }
+  if (FitsTileMatMul(p) && (block_scales || p.x.dim[0] <= kMostTileTokens)) {
+    const TileProduct product{.tokens = p.x.dim[0],
+                              .n = p.w.dim[0],
+                              .row_bytes = p.w.dim[1] * static_cast<int64_t>(SizeOf(p.w.dtype)),
+                              .eight_bit = p.w.dtype == DType::kE4M3};
+    for (const TileCut& cut : PromisingCuts(product, means.clusters, cuts)) {
+      choices.push_back({.cut = cut});
+    }
+  }
+  CHECK(!choices.empty());
+  return choices;
+}
+
+bool Enqueue(const MatMulParams& p, const Choice& choice, const ProductMeans& means) {
+  if (choice.cut.empty()) {
+    return LtProduct(p).Enqueue(means.lt, choice.algorithm) == CUBLAS_STATUS_SUCCESS;
+  }
+  TileMatMul(p, choice.cut, means.clusters, means.device);
+  return true;
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,578 @@
+// out[t, r] = sum over c of x[t, c] * w[r, c] by the products of warpgroups: rows of w are their
+// rows and tokens their columns, so that few tokens waste no work.
+//
+// A block takes tiles of up to 128 rows and a run of tokens in turn. One warp of it, the supplier,
+// copies chunks of 128 bytes of each row and token to a ring in shared memory; two warpgroups
+// multiply 64 rows each. The supplier runs ahead into the next tile, and its first copies of
+// weights need no result of a predecessor, so memory stays busy between tiles and between kernels.
+//
+// Where there are too few tiles for the device, `split` blocks of a cluster divide the columns of a
+// tile and add their sums through shared memory, in the order of the blocks.
+//
+// 8-bit products leave 13 bits of a sum's fraction in the matrix units. So each chunk of 128
+// columns is summed alone and added in float32; there it also takes the scales of blocks.
+#include <algorithm>
+#include <array>
+
+#include "kernels/ceil_div.h"
+#include "kernels/check.h"
+#include "kernels/cuda/device/cluster.cuh"
+#include "kernels/cuda/device/device_math.cuh"
+#include "kernels/cuda/device/dispatch.h"
+#include "kernels/cuda/device/shared_memory.cuh"
+#include "kernels/cuda/device/tensor_map.h"
+#include "kernels/cuda/device/warpgroup.cuh"
+#include "kernels/cuda/device/warpgroup_product.cuh"
+#include "kernels/cuda/matmul/tile_matmul.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kWarps = 8, kWarpRows = 16, kGroupRows = 64;
+constexpr int kMaxRows = kWarps * kWarpRows;
+static_assert(kMaxRows == kMaxTileRows && kWarpRows == kTileRowMultiple);
+// A third warpgroup holds the supplier, for the sake of its registers.
+constexpr int kConsumers = kWarps * 32, kThreads = kConsumers + 128;
+constexpr int kSupplierRegisters = 40, kConsumerRegisters = 232;
+static_assert(kSupplierRegisters * 128 + kConsumerRegisters * kConsumers <= 64512);
+constexpr int kChunkBytes = kPanelRowBytes;
+// A chunk of a tile: its rows of w, then its tokens.
+template <int kTokens>
+constexpr int kStageBytes = (kMaxRows + kTokens) * kChunkBytes;
+constexpr int kRingBytes = 213 << 10;
+template <int kTokens>
+constexpr int kStages = std::min(12, kRingBytes / kStageBytes<kTokens>);
+// Stages whose weights are copied while a predecessor runs: few, because its own loads would queue
+// behind them.
+constexpr int kEarlyStages = 3;
+// The scales of 8-bit blocks cover as many columns.
+template <typename T>
+constexpr int kChunk = kChunkBytes / static_cast<int>(sizeof(T));
+constexpr int kScaleColumns = kChunk<__nv_fp8_e4m3>;
+
+// A warp's results on their way to memory, 16 tokens at a time. With 20 floats a token the stores
+// and the loads hit all banks.
+constexpr int kStagedTokens = 16, kStagedPitch = 20;
+// A block's sums on their way to the blocks of its cluster, where its ring lay.
+constexpr int kSumPitch = kMaxRows + 4;
+
+template <int kTokens>
+struct Shared {
+  alignas(1024) char ring[kStages<kTokens>][kStageBytes<kTokens>];
+  float staged[kWarps][kStagedTokens][kStagedPitch];
+  alignas(16) float scales[kStages<kTokens>][kTokens];  // of 8-bit blocks
+  uint64_t full[kStages<kTokens>], empty[kStages<kTokens>];
+
+  __device__ __forceinline__ Barrier Full(int stage) const { return {SharedAddress(&full[stage])}; }
+  __device__ __forceinline__ Barrier Empty(int stage) const {
+    return {SharedAddress(&empty[stage])};
+  }
+  __device__ __forceinline__ float* Sums(int token) {
+    return reinterpret_cast<float*>(ring) + token * kSumPitch;
+  }
+  static_assert(kTokens * kSumPitch * 4 <= kStages<kTokens> * kStageBytes<kTokens>);
+};
+
+struct Product {
+  const void* bias;       // null: none
+  const float* x_scales;  // null: the elements are the values
+  const float* w_scales;
+  void* out;
+  int64_t x_scale_stride, w_scale_stride, out_stride;
+  int w_scale_rows;
+  int tokens, n, chunks;
+  int split, tile_rows, token_tiles, tiles;
+};
+
+// The tiles of a block, in the order of its work. Tiles of the same rows run at the same time, so
+// that the second level of the cache has their weights.
+template <int kTokens>
+struct Work {
+  const Product& p;
+  const int part;        // this block's place among those that divide a tile
+  const int begin, end;  // its chunks
+
+  __device__ Work(const Product& product, int rank)
+      : p(product),
+        part(rank),
+        begin(p.chunks * part / p.split),
+        end(p.chunks * (part + 1) / p.split) {}
+  __device__ __forceinline__ int First() const { return static_cast<int>(blockIdx.x) / p.split; }
+  __device__ __forceinline__ int Stride() const { return static_cast<int>(gridDim.x) / p.split; }
+  __device__ __forceinline__ int Row(int tile) const { return tile / p.token_tiles * p.tile_rows; }
+  __device__ __forceinline__ int Token(int tile) const { return tile % p.token_tiles * kTokens; }
+};
+
+// A place in the ring and the phase of its barriers.
+template <int kTokens>
+struct Place {
+  int stage = 0;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ void Advance() {
+    if (++stage < kStages<kTokens>) return;
+    stage = 0;
+    ++phase;
+  }
+};
+
+template <typename T, int kTokens, bool kBlockScales>
+struct Supplier {
+  const Work<kTokens>& work;
+  const CUtensorMap& w;
+  const CUtensorMap& x;
+  Shared<kTokens>& shared;
+  Place<kTokens> place = {};
+
+  // Bytes of a tile's scales in a chunk.
+  __device__ __forceinline__ uint32_t ScaleBytes(int tile) const {
+    const int left = min(kTokens, work.p.tokens - work.Token(tile));
+    return kBlockScales ? RoundUp(left, 4) * 4 : 0;
+  }
+  __device__ __forceinline__ void CopyWeights(const Place<kTokens>& to, int tile, int chunk) const {
+    const Barrier full = shared.Full(to.stage);
+    full.ArriveExpecting((work.p.tile_rows + kTokens) * kChunkBytes + ScaleBytes(tile));
+    CopyBox(SharedAddress(shared.ring[to.stage]), w, chunk * kChunk<T>, work.Row(tile), full);
+  }
+  __device__ __forceinline__ void CopyTokens(const Place<kTokens>& to, int tile, int chunk) const {
+    const Barrier full = shared.Full(to.stage);
+    CopyBox(SharedAddress(shared.ring[to.stage]) + kMaxRows * kChunkBytes, x, chunk * kChunk<T>,
+            work.Token(tile), full);
+    if constexpr (kBlockScales) {
+      CopyBulk(shared.scales[to.stage],
+               work.p.x_scales + chunk * work.p.x_scale_stride + work.Token(tile), ScaleBytes(tile),
+               full);
+    }
+  }
+
+  // Supplies the first tile's first chunks: their weights need no predecessor. Returns the chunk
+  // behind them.
+  __device__ __forceinline__ int Begin() {
+    const int end = min(work.end, work.begin + kEarlyStages), tile = work.First();
+    Place<kTokens> early;
+    for (int chunk = work.begin; chunk < end; ++chunk, early.Advance()) {
+      CopyWeights(early, tile, chunk);
+    }
+    PdlWait();
+    for (int chunk = work.begin; chunk < end; ++chunk, place.Advance()) {
+      CopyTokens(place, tile, chunk);
+    }
+    return end;
+  }
+  // The chunks of a tile from `chunk` on.
+  __device__ __forceinline__ void Copy(int tile, int chunk) {
+    for (; chunk < work.end; ++chunk, place.Advance()) {
+      shared.Empty(place.stage).Wait(place.phase + 1);
+      CopyWeights(place, tile, chunk);
+      CopyTokens(place, tile, chunk);
+    }
+  }
+};
+
+// The sums of a warp's 16 rows and a tile's tokens: blocks of eight tokens.
+template <int kTokens>
+using Sums = float[kTokens / 8][4];
+
+// The scales of a chunk for this lane's two rows.
+struct RowScales {
+  float low = 0, high = 0;
+
+  RowScales() = default;
+  __device__ __forceinline__ RowScales(const Product& p, int chunk, int row) {
+    const float* const at = p.w_scales + chunk * p.w_scale_stride;
+    low = at[min(row, p.n - 1) / p.w_scale_rows];
+    high = at[min(row + 8, p.n - 1) / p.w_scale_rows];
+  }
+};
+
+template <typename T, typename Out, int kTokens, bool kBlockScales>
+struct Consumer {
+  static constexpr bool kEightBit = sizeof(T) == 1;
+
+  const Work<kTokens>& work;
+  Shared<kTokens>& shared;
+  Place<kTokens> place = {};
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+
+  __device__ __forceinline__ int LaneRow(int tile) const {
+    return work.Row(tile) + warp * kWarpRows + lane / 4;
+  }
+
+  __device__ __forceinline__ void Release(int stage) const {
+    shared.Empty(stage).ArriveIf(lane == 0);
+  }
+
+  // Enqueues the products of the chunk at this place.
+  template <int kBlocks>
+  __device__ __forceinline__ void Multiply(float (&c)[kBlocks][4], int first_token,
+                                           bool accumulate) const {
+    const uint32_t at = SharedAddress(shared.ring[place.stage]);
+    const TileOperand rows(at + group * kGroupRows * kChunkBytes);
+    const TileOperand tokens(at + (kMaxRows + first_token) * kChunkBytes);
+#pragma unroll
+    for (int i = 0; i < kChunkBytes / 32; ++i) {
+      ProductOfTiles<T>(c, rows.At(i * 32), tokens.At(i * 32), accumulate || i > 0);
+    }
+  }
+
+  // Adds a chunk of 8-bit elements, 128 tokens at a time.
+  __device__ __forceinline__ void AddChunk(Sums<kTokens>& sums, const RowScales& scales) const {
+    constexpr int kPart = std::min(kTokens, kBlockScales && kTokens == 256 ? 64 : 128);
+    shared.Full(place.stage).Wait(place.phase);
+#pragma unroll
+    for (int first = 0; first < kTokens; first += kPart) {
+      float part[kPart / 8][4];
+      ProductsFence();
+      Multiply(part, first, false);
+      ProductsCommit();
+      ProductsWait<0>();
+      Settle(part);
+      AddPart(sums, part, first, scales);
+    }
+    Release(place.stage);
+  }
+  template <int kBlocks>
+  __device__ __forceinline__ void AddPart(Sums<kTokens>& sums, const float (&part)[kBlocks][4],
+                                          int first, const RowScales& scales) const {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      float(&to)[4] = sums[first / 8 + i];
+      if constexpr (kBlockScales) {
+        const float* const x = &shared.scales[place.stage][first + i * 8 + lane % 4 * 2];
+        const float2 of_token = *reinterpret_cast<const float2*>(x);
+        to[0] += part[i][0] * (of_token.x * scales.low);
+        to[1] += part[i][1] * (of_token.y * scales.low);
+        to[2] += part[i][2] * (of_token.x * scales.high);
+        to[3] += part[i][3] * (of_token.y * scales.high);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) to[j] += part[i][j];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void SumEightBit(Sums<kTokens>& sums, int tile) {
+#pragma unroll
+    for (auto& block : sums) block[0] = block[1] = block[2] = block[3] = 0;
+    // Scales are read while the chunk before theirs is multiplied.
+    RowScales scales = ScalesOf(work.begin, tile);
+    for (int chunk = work.begin; chunk < work.end; ++chunk, place.Advance()) {
+      const RowScales next = ScalesOf(min(chunk + 1, work.end - 1), tile);
+      AddChunk(sums, scales);
+      scales = next;
+    }
+  }
+  __device__ __forceinline__ RowScales ScalesOf(int chunk, int tile) const {
+    if constexpr (!kBlockScales) return {};
+    return RowScales(work.p, chunk, LaneRow(tile));
+  }
+  __device__ __forceinline__ void SumWide(Sums<kTokens>& sums) {
+    int last = 0;
+    for (int chunk = work.begin; chunk < work.end; ++chunk, place.Advance()) {
+      shared.Full(place.stage).Wait(place.phase);
+      ProductsFence();
+      Multiply(sums, 0, chunk > work.begin);
+      ProductsCommit();
+      ProductsWait<1>();
+      if (chunk > work.begin) Release(last);
+      last = place.stage;
+    }
+    ProductsWait<0>();
+    Settle(sums);
+    Release(last);
+  }
+  __device__ __forceinline__ void SumTile(Sums<kTokens>& sums, int tile) {
+    if constexpr (kEightBit) {
+      SumEightBit(sums, tile);
+    } else {
+      SumWide(sums);
+    }
+  }
+
+  // The value of a sum of a row below n.
+  __device__ __forceinline__ float Value(float sum, int token, int row) const {
+    const Product& p = work.p;
+    if constexpr (kEightBit && !kBlockScales) sum *= p.x_scales[token] * p.w_scales[row];
+    if (p.bias != nullptr) sum += ToFloat(static_cast<const Out*>(p.bias)[row]);
+    return sum;
+  }
+  // Stores values of one token and kCount rows.
+  template <int kCount>
+  __device__ __forceinline__ void StoreRows(const float (&sums)[kCount], int token, int row,
+                                            int end) const {
+    const Product& p = work.p;
+    Out* const to = static_cast<Out*>(p.out) + token * p.out_stride + row;
+    alignas(16) Out values[kCount];
+    if (row + kCount <= end && reinterpret_cast<uintptr_t>(to) % sizeof values == 0) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) values[i] = FromFloat<Out>(Value(sums[i], token, row + i));
+      using Whole = std::conditional_t<sizeof values == 16, uint4, uint2>;
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof values / sizeof(Whole)); ++i) {
+        reinterpret_cast<Whole*>(to)[i] = reinterpret_cast<const Whole*>(values)[i];
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        if (row + i < end) to[i] = FromFloat<Out>(Value(sums[i], token, row + i));
+      }
+    }
+  }
+
+  // A warp's results go through shared memory, so that a lane stores consecutive rows of a token.
+  __device__ __forceinline__ void StoreTile(const Sums<kTokens>& sums, int tile) const {
+    const int first_row = work.Row(tile) + warp * kWarpRows;
+    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
+    if (first_row >= end) return;
+    constexpr int kCount = 4;
+    auto& staged = shared.staged[warp];
+#pragma unroll
+    for (int first = 0; first < kTokens; first += kStagedTokens) {
+      if (work.Token(tile) + first >= work.p.tokens) break;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const int token = j / 4 * 8 + lane % 4 * 2 + j % 2;
+        staged[token][lane / 4 + j / 2 % 2 * 8] = sums[first / 8 + j / 4][j % 4];
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kStagedTokens * kWarpRows / (32 * kCount); ++i) {
+        const int from = (i * 32 + lane) / (kWarpRows / kCount);
+        const int row = lane % (kWarpRows / kCount) * kCount;
+        const int token = work.Token(tile) + first + from;
+        float values[kCount];
+        *reinterpret_cast<float4*>(values) = *reinterpret_cast<const float4*>(&staged[from][row]);
+        if (token < work.p.tokens) StoreRows(values, token, first_row + row, end);
+      }
+      __syncwarp();
+    }
+  }
+
+  // Each block of the cluster adds and stores the sums of a part of the tokens.
+  __device__ __forceinline__ void ShareTile(const Sums<kTokens>& sums, int tile,
+                                            const Cluster& cluster) const {
+    SyncNamed(1, kConsumers);  // the ring is read
+#pragma unroll
+    for (int i = 0; i < kTokens / 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        shared.Sums(i * 8 + lane % 4 * 2 + j % 2)[warp * kWarpRows + lane / 4 + j / 2 * 8] =
+            sums[i][j];
+      }
+    }
+    __syncwarp();
+    cluster.Sync();
+    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
+    const int row = work.Row(tile) + lane * 4;
+    const int left = min(kTokens, work.p.tokens - work.Token(tile));
+    for (int token = work.part * kWarps + warp; token < left; token += work.p.split * kWarps) {
+      float values[4] = {};
+      for (int i = 0; i < work.p.split; ++i) {
+        const float* const from = cluster.At(shared.Sums(token), i);
+        const float4 part = *reinterpret_cast<const float4*>(from + lane * 4);
+        values[0] += part.x;
+        values[1] += part.y;
+        values[2] += part.z;
+        values[3] += part.w;
+      }
+      StoreRows(values, work.Token(tile) + token, row, end);
+    }
+    FenceForProducts();  // before the supplier's next copies to this memory
+    __syncwarp();
+    cluster.Sync();
+  }
+};
+
+template <typename T, typename Out, int kTokens, bool kBlockScales>
+__global__ void __launch_bounds__(kThreads, 1)
+    TileKernel(const __grid_constant__ Product p, const __grid_constant__ CUtensorMap w,
+               const __grid_constant__ CUtensorMap x) {
+  extern __shared__ __align__(1024) char bytes[];
+  auto& shared = *reinterpret_cast<Shared<kTokens>*>(bytes);
+  PdlTrigger();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages<kTokens>; ++i) {
+      shared.Full(i).Init(1);
+      shared.Empty(i).Init(kWarps);
+    }
+    FenceBarriers();
+  }
+  __syncthreads();
+  const Cluster cluster;
+  const Work<kTokens> work(p, static_cast<int>(cluster.rank()));
+  if (threadIdx.x >= kConsumers) {
+    GiveRegisters<kSupplierRegisters>();
+    Supplier<T, kTokens, kBlockScales> supplier{work, w, x, shared};
+    const bool supplies = threadIdx.x == kConsumers;
+    int chunk = supplies ? supplier.Begin() : 0;
+    for (int tile = work.First(); tile < p.tiles; tile += work.Stride(), chunk = work.begin) {
+      if (supplies) supplier.Copy(tile, chunk);
+      __syncwarp();
+      if (p.split == 1) continue;
+      cluster.Sync();
+      cluster.Sync();
+    }
+    return;
+  }
+  TakeRegisters<kConsumerRegisters>();
+  PdlWait();
+  Consumer<T, Out, kTokens, kBlockScales> consumer{work, shared};
+  for (int tile = work.First(); tile < p.tiles; tile += work.Stride()) {
+    Sums<kTokens> sums;
+    consumer.SumTile(sums, tile);
+    if (p.split == 1) {
+      consumer.StoreTile(sums, tile);
+    } else {
+      consumer.ShareTile(sums, tile, cluster);
+    }
+  }
+}
+
+using Kernel = void (*)(Product, CUtensorMap, CUtensorMap);
+
+template <typename T, typename Out, bool kBlockScales>
+Kernel KernelFor(int tokens) {
+  switch (tokens) {
+    case 32: return TileKernel<T, Out, 32, kBlockScales>;
+    case 64: return TileKernel<T, Out, 64, kBlockScales>;
+    case 128: return TileKernel<T, Out, 128, kBlockScales>;
+    default: CHECK_EQ(tokens, 256); return TileKernel<T, Out, 256, kBlockScales>;
+  }
+}
+template <int kTokens>
+constexpr size_t kSharedBytes = [] {
+  static_assert(sizeof(Shared<kTokens>) <= 227 * 1024);
+  return sizeof(Shared<kTokens>);
+}();
+size_t SharedBytes(int tokens) {
+  switch (tokens) {
+    case 32: return kSharedBytes<32>;
+    case 64: return kSharedBytes<64>;
+    case 128: return kSharedBytes<128>;
+    default: return kSharedBytes<256>;
+  }
+}
+template <typename T, typename Out>
+Kernel KernelFor(int tokens, bool block_scales) {
+  if constexpr (sizeof(T) == 1) {
+    if (block_scales) return KernelFor<T, Out, true>(tokens);
+  }
+  return KernelFor<T, Out, false>(tokens);
+}
+Kernel KernelFor(DType in, DType out, int tokens, bool block_scales) {
+  return DispatchDevice(out, [&](auto out_tag) -> Kernel {
+    using Out = decltype(out_tag);
+    if (in == DType::kE4M3) return KernelFor<__nv_fp8_e4m3, Out>(tokens, block_scales);
+    return DispatchHalf(in, [&](auto tag) -> Kernel {
+      using T = decltype(tag);
+      if constexpr (std::is_same_v<Out, T> || std::is_same_v<Out, float>) {
+        return KernelFor<T, Out>(tokens, false);
+      } else {
+        CHECK(false);
+        return nullptr;
+      }
+    });
+  });
+}
+
+CUtensorMap Describe(const TensorView& matrix, int rows) {
+  const int64_t dims[] = {matrix.dim[1], matrix.dim[0]};
+  const uint32_t box[] = {kChunkBytes / static_cast<uint32_t>(SizeOf(matrix.dtype)),
+                          static_cast<uint32_t>(rows)};
+  return DescribeTensor({.base = matrix.data,
+                         .dtype = matrix.dtype,
+                         .dims = dims,
+                         .strides = {&matrix.row_stride, 1},
+                         .box = box});
+}
+
+bool CanCopy(const TensorView& matrix) {
+  return reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 &&
+         matrix.row_stride * static_cast<int64_t>(SizeOf(matrix.dtype)) % 16 == 0;
+}
+
+bool CanCopyScales(const TensorView& x) {
+  return reinterpret_cast<uintptr_t>(x.scales) % 16 == 0 && x.scale_stride % 4 == 0;
+}
+
+void AllowSharedMemory() {
+  for (DType in : {DType::kE4M3, DType::kBF16, DType::kF16}) {
+    for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
+      if (in != DType::kE4M3 && out != in && out != DType::kF32) continue;
+      for (int tokens : kTileTokens) {
+        for (bool block_scales : {false, true}) {
+          CUDA_CHECK(cudaFuncSetAttribute(KernelFor(in, out, tokens, block_scales),
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(SharedBytes(tokens))));
+        }
+      }
+    }
+  }
+}
+
+TileClusters CountClusters(const Device& device) {
+  TileClusters clusters{};
+  clusters[1] = device.num_sms;
+  for (int size = 2; size <= kMaxTileSplit; ++size) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = static_cast<unsigned>(size);
+    config.blockDim = kThreads;
+    config.dynamicSmemBytes = SharedBytes(64);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    CUDA_CHECK(cudaOccupancyMaxActiveClusters(
+        &clusters[size], KernelFor(DType::kBF16, DType::kBF16, 64, false), &config));
+  }
+  return clusters;
+}
+
+}  // namespace
+
+TileClusters PrepareTileMatMul(const Device& device) {
+  AllowSharedMemory();  // without which no cluster has room
+  return CountClusters(device);
+}
+
+bool FitsTileMatMul(const MatMulParams& p) {
+  constexpr int64_t kMaxDim = int64_t{1} << 30;
+  if (p.x.scale_columns > 0 && (!CanCopyScales(p.x) || p.w.scales == nullptr)) return false;
+  return CanCopy(p.x) && CanCopy(p.w) && p.w.dim[0] < kMaxDim && p.w.dim[1] < kMaxDim &&
+         p.x.scale_rows == 1 && p.x.scale_columns == p.w.scale_columns &&
+         (p.w.scale_columns == 0 ? p.w.scale_rows == 1 : p.w.scale_columns == kScaleColumns);
+}
+
+void TileMatMul(const MatMulParams& p, const TileCut& cut, const TileClusters& clusters,
+                const Device& device) {
+  CHECK(FitsTileMatMul(p));
+  const auto chunk = static_cast<int64_t>(kChunkBytes / SizeOf(p.w.dtype));
+  Product product{.bias = p.bias.data,
+                  .x_scales = p.x.scales,
+                  .w_scales = p.w.scales,
+                  .out = p.out.data,
+                  .x_scale_stride = p.x.scale_stride,
+                  .w_scale_stride = p.w.scale_stride,
+                  .out_stride = p.out.row_stride,
+                  .w_scale_rows = p.w.scale_rows,
+                  .tokens = static_cast<int>(p.x.dim[0]),
+                  .n = static_cast<int>(p.w.dim[0]),
+                  .chunks = static_cast<int>(CeilDiv(p.w.dim[1], chunk)),
+                  .split = cut.split,
+                  .tile_rows = cut.rows,
+                  .token_tiles = static_cast<int>(CeilDiv<int64_t>(p.x.dim[0], cut.tokens)),
+                  .tiles = 0};
+  CHECK_GE(product.chunks, cut.split);
+  product.tiles = CeilDiv(product.n, cut.rows) * product.token_tiles;
+  const int count = std::min(product.tiles, clusters[cut.split]);
+  Launch(device,
+         {.blocks = static_cast<unsigned>(count * cut.split),
+          .threads = kThreads,
+          .shared_bytes = SharedBytes(cut.tokens),
+          .cluster = {static_cast<unsigned>(cut.split), 1, 1}},
+         KernelFor(p.x.dtype, p.out.dtype, cut.tokens, p.w.scale_columns > 0), product,
+         Describe(p.w, cut.rows), Describe(p.x, cut.tokens));
+}
+
+}  // namespace quire::cuda
