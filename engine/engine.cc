@@ -156,7 +156,6 @@ struct Engine::State {
   KvEventLog kv_events;          // its readers: any thread
   std::vector<GraphUse> graphs;  // of graph_sizes
   std::vector<TenantStats> tenant_changes;
-  int64_t last_finished_ns = 0;  // of the last step retired
   bool recovering = false;
   bool faulted = false;  // for good
   std::thread thread;
@@ -497,11 +496,6 @@ void Engine::State::CountStep(const StepResult& result) {
   step_sizes.Add(counts.last_step_tokens);
   counts.last_step_ns = result.finished_ns - result.started_ns;
   counts.steps_ns += counts.last_step_ns;
-  // Steps overlap on the device's queue: one begins when the one before it ends.
-  const int64_t began_ns =
-      std::max(result.started_ns, std::exchange(last_finished_ns, result.finished_ns));
-  gate.AddStep(published.front().prompt_tokens,
-               static_cast<double>(result.finished_ns - began_ns) * 1e-9);
   counts.last_retired_ns = SteadyNowNs();
   const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
   if (graph == graphs.end() || !published.front().captured()) return;

@@ -320,6 +320,7 @@ SchedulerConfig SchedulerOf(const EngineSetup& setup) {
           .max_num_seqs = config.max_num_seqs,
           .max_num_batched_tokens = config.max_num_batched_tokens,
           .max_num_queued_reqs = config.max_num_queued_reqs,
+          .pace_prompts = config.pace_prompts,
           .max_partial_prefills = config.max_partial_prefills,
           .prefix_cache = config.enable_prefix_caching,
           .num_pages = setup.memory.num_pages,

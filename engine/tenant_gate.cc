@@ -7,6 +7,7 @@
 
 #include "absl/strings/cord.h"
 #include "engine/base/status_macros.h"
+#include "engine/schedule/prompt_pace.h"
 #include "engine/values/admission.h"
 
 namespace quire {
@@ -27,6 +28,7 @@ double SecondsUntilLeft(double count, double per_second) {
 TenantGate::TenantGate(const SchedulerConfig& config, const EngineLimits& limits)
     : max_rows_(config.max_num_seqs),
       max_step_tokens_(config.max_num_batched_tokens),
+      paces_prompts_(config.pace_prompts),
       block_size_(config.block_size),
       max_queued_requests_(limits.max_num_queued_reqs),
       max_queued_tokens_(limits.max_num_queued_tokens) {}
@@ -200,6 +202,24 @@ void TenantGate::CompleteRefusal(TenantId tenant, int64_t prompt_tokens, int64_t
   if (seconds >= 0) status->SetPayload(kLimitRetrySeconds, absl::Cord(std::to_string(seconds)));
 }
 
+// The time of steps with what runs now, and the tokens that these give to prompts.
+void TenantGate::SetStepTimes(TtftSituation& situation) const {
+  const StepCost& cost = load_.step_cost;
+  if (!cost.known) return;
+  situation.step_seconds = cost.Seconds({.rows = static_cast<double>(load_.running),
+                                         .contexts = static_cast<double>(load_.tokens_in_flight)});
+  situation.token_seconds =
+      cost.prompt_token + cost.prompt_read * static_cast<double>(situation.prompt_tokens) / 2;
+  situation.step_tokens = std::max(1, max_step_tokens_ - load_.running);
+  if (!paces_prompts_) return;
+  const PromptDemand demand = {
+      .rows = load_.running,
+      .contexts = load_.tokens_in_flight,
+      .prompts = std::min(max_rows_, load_.waiting + 1),
+      .tokens = situation.prompt_tokens + situation.own_tokens + situation.other_tokens};
+  situation.step_tokens = PromptBudget(cost, demand, situation.step_tokens);
+}
+
 std::optional<double> TenantGate::Predict(Entry& entry, int64_t prompt_tokens, int64_t now_ns) {
   TtftSituation situation;
   situation.prompt_tokens = prompt_tokens;
@@ -210,7 +230,7 @@ std::optional<double> TenantGate::Predict(Entry& entry, int64_t prompt_tokens, i
   const double weight = entry.limits.weight;
   const double waiting = waiting_weight_ + (entry.tokens_ahead() > 0 ? 0 : weight);
   situation.share = std::clamp(weight / waiting, 1e-6, 1.0);
-  situation.step_tokens = std::max(1, max_step_tokens_ - load_.running);
+  SetStepTimes(situation);
   const int32_t running = entry.figures.running;
   const int32_t most = entry.limits.max_running_requests;
   const bool capped = most > 0 && running >= most;
@@ -222,7 +242,7 @@ std::optional<double> TenantGate::Predict(Entry& entry, int64_t prompt_tokens, i
   const bool below_part = part < max_rows_ && running + 1 <= part && entry.queued() == 0;
   const bool short_of_room = situation.free_rows <= entry.queued() || no_blocks;
   situation.waits_for_row = capped || (short_of_room && !below_part);
-  return model_.Predict(situation);
+  return PredictTtft(situation);
 }
 
 std::optional<double> TenantGate::PredictTtftSeconds(TenantId tenant, int64_t prompt_tokens,
@@ -249,11 +269,6 @@ std::vector<TenantStats> TenantGate::Figures() const {
 uint64_t TenantGate::deadline_refusals() const {
   std::lock_guard lock(mutex_);
   return deadline_refusals_;
-}
-
-void TenantGate::AddStep(int64_t prompt_tokens, double seconds) {
-  std::lock_guard lock(mutex_);
-  model_.AddStep(prompt_tokens, seconds);
 }
 
 void TenantGate::Publish(const SchedulerLoad& load, std::span<const TenantStats> changed,

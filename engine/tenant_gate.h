@@ -66,7 +66,6 @@ class TenantGate {
   // Counts a refusal of a turn by a limit, and adds when to come back.
   void CompleteRefusal(TenantId tenant, int64_t prompt_tokens, int64_t now_ns,
                        absl::Status* status);
-  void AddStep(int64_t prompt_tokens, double seconds);
   // The state behind all requests that were taken; `changed`: the figures that changed.
   void Publish(const SchedulerLoad& load, std::span<const TenantStats> changed, int64_t now_ns);
 
@@ -100,10 +99,12 @@ class TenantGate {
   void Update(Entry& entry, Change change);
   absl::Status CheckLimits(Entry& entry, int64_t prompt_tokens, int64_t now_ns);
   absl::Status CheckQueue(const Entry& entry, int64_t prompt_tokens) const;
+  void SetStepTimes(TtftSituation& situation) const;
   std::optional<double> Predict(Entry& entry, int64_t prompt_tokens, int64_t now_ns);
 
   const int32_t max_rows_;
   const int32_t max_step_tokens_;
+  const bool paces_prompts_;
   const int32_t block_size_;
   const int64_t max_queued_requests_, max_queued_tokens_;
 
@@ -113,7 +114,6 @@ class TenantGate {
   std::unordered_map<TenantId, Entry> entries_;
   size_t drop_at_ = kMaxEntries;
   SchedulerLoad load_;
-  TtftModel model_;
   uint64_t deadline_refusals_ = 0;
   // Sums over all entries.
   int64_t queued_ = 0, queued_tokens_ = 0, tokens_ahead_ = 0;

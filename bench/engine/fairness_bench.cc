@@ -82,6 +82,7 @@ class Simulation {
     config.num_blocks = kRows * 1024 / 16 + 4000;
     config.max_num_seqs = kRows;
     config.max_num_batched_tokens = kStepTokens;
+    config.pace_prompts = true;
     config.max_num_queued_reqs = static_cast<int32_t>(2 * kFloodRequests);
     return config;
   }

@@ -23,6 +23,7 @@ void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record)
   plan.num_tokens += choice.count;
   plan.num_samples += sample;
   record.work.push_back({&s, choice.count, sample});
+  record.shape.Add(s.planned, choice.count);
   s.planned = end;
   s.pending += sample;
   s.table_tokens += sample;  // the worker writes what it samples

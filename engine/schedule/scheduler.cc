@@ -7,6 +7,7 @@
 
 #include "engine/schedule/live_sequences.h"
 #include "engine/schedule/sessions/session_requests.h"
+#include "engine/schedule/step_cost_fit.h"
 #include "engine/schedule/step_planner.h"
 #include "engine/schedule/steps_in_flight.h"
 #include "engine/schedule/turns.h"
@@ -37,7 +38,8 @@ struct Scheduler::State {
       : config(config_in),
         sequences(config_in),
         turns(config_in, sequences),
-        planner(config_in, sequences),
+        pacer(config_in, fit.cost()),
+        planner(config_in, sequences, pacer),
         view(sequences),
         steps(config_in.max_num_seqs) {}
 
@@ -46,7 +48,7 @@ struct Scheduler::State {
   void Finish(Sequence& sequence, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
   void ReleaseIfDrained(Sequence& sequence, int64_t now_ns, SchedulerEvents& events);
   void EmitEnd(const Sequence& sequence, int32_t position, int64_t now_ns, SchedulerEvents& events);
-  void MeasurePrefill(const StepResult& result, int32_t prefill_tokens);
+  void Measure(const StepResult& result, const StepShape& shape);
   void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                     SchedulerEvents& events);
   void CheckSteps() const;
@@ -54,6 +56,8 @@ struct Scheduler::State {
   const SchedulerConfig config;
   LiveSequences sequences;
   Turns turns;
+  StepCostFit fit;
+  PromptPacer pacer;
   StepPlanner planner;
   ViewTaker view;
   StepsInFlight steps;
@@ -163,11 +167,9 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
   const StepRecord& record = s.steps.oldest();
   CHECK_EQ(record.step, result.step);
   size_t num_samples = 0;
-  int32_t prefill_tokens = 0;
   for (const StepRecord::Work& work : record.work) {
     Sequence& sequence = *work.sequence;
     sequence.computed += work.count;
-    prefill_tokens += work.count > 1 ? work.count : 0;
     --sequence.steps_in_flight;
     s.sequences.kv().EndClone(sequence);
     if (work.sample) {
@@ -180,17 +182,21 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
     }
     s.ReleaseIfDrained(sequence, now_ns, events);
   }
-  s.MeasurePrefill(result, prefill_tokens);
+  s.Measure(result, record.shape);
   CHECK_EQ(num_samples, result.samples.size());
   s.steps.PopOldest();
 }
 
 // Steps overlap on the device's queue: one begins when the one before it ends.
-void Scheduler::State::MeasurePrefill(const StepResult& result, int32_t prefill_tokens) {
+void Scheduler::State::Measure(const StepResult& result, const StepShape& shape) {
   const int64_t began_ns = std::max(result.started_ns, last_finished_ns);
   last_finished_ns = result.finished_ns;
-  if (prefill_tokens == 0 || result.finished_ns <= began_ns) return;
-  sequences.kv().tiering().OnPrefill(prefill_tokens, result.finished_ns - began_ns);
+  const int64_t ns = result.finished_ns - began_ns;
+  if (ns <= 0) return;
+  // A step that is timed by parts runs otherwise than the others.
+  if (result.parts.empty()) fit.Add(shape, static_cast<double>(ns) * 1e-9);
+  if (shape.prompt_tokens == 0) return;
+  sequences.kv().tiering().OnPrefill(static_cast<int32_t>(shape.prompt_tokens), ns);
 }
 
 void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
@@ -345,6 +351,9 @@ SchedulerLoad Scheduler::Load() const {
   load.cached_blocks = sequences.pool().num_cached();
   load.total_blocks = sequences.pool().total();
   load.tokens_in_flight = sequences.running_tokens();
+  load.prompt_budget = state_->pacer.last();
+  load.step_cost = state_->fit.cost();
+  load.step_cost_error = state_->fit.error();
   return load;
 }
 

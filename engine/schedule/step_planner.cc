@@ -7,20 +7,17 @@
 #include "kernels/check.h"
 
 namespace quire {
-namespace {
 
-constexpr int32_t kNoPrefill = std::numeric_limits<int32_t>::max();
-
-}  // namespace
-
-StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences)
+StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences,
+                         PromptPacer& pacer)
     : config_(config),
       sequences_(sequences),
       kv_(sequences.kv()),
       tiering_(kv_.tiering()),
       accounts_(sequences.accounts()),
       walk_(sequences.queue(), accounts_),
-      claims_(config, sequences, walk_) {
+      claims_(config, sequences, walk_),
+      pacer_(pacer) {
   decodes_.reserve(config.max_num_seqs);
   prefills_.reserve(config.max_num_seqs);
   passed_over_.reserve(kLookAhead);
@@ -55,8 +52,10 @@ void StepPlanner::ChooseRunning() {
     if (!sequence.plannable()) continue;
     if (sequence.remaining() > 1) {
       prefills_.push_back({&sequence, 0});
+      pacer_.AddPrompt(sequence);
     } else if (budget_ > 0 && EnsureBlock(sequence)) {
       decodes_.push_back({&sequence, 1});
+      pacer_.AddRow(sequence);
       --budget_;
       accounts_.ChargeDecode(sequence.account);
     }
@@ -118,8 +117,9 @@ Sequence* StepPlanner::Victim(const Sequence& beneficiary) const {
 // all its blocks and ends.
 bool StepPlanner::IsSheltered(const Sequence& sequence, const Sequence& beneficiary) const {
   if (sequence.account == beneficiary.account) return false;
+  const int32_t rows = config_.max_num_seqs;
   const auto above = [&](AccountId id) {
-    return accounts_[id].running > accounts_.PartOf(id, config_.max_num_seqs);
+    return accounts_[id].running > accounts_.PartOf(id, rows);
   };
   return above(beneficiary.account) && !above(sequence.account);
 }
@@ -129,7 +129,8 @@ bool StepPlanner::IsSheltered(const Sequence& sequence, const Sequence& benefici
 // very long ones together get at most half.
 void StepPlanner::ShareBudget(int64_t now_ns) {
   prefill_budget_ = budget_;
-  long_budget_ = std::max(1, prefill_budget_ / 2);
+  budget_ = pacer_.Budget(sequences_, budget_);
+  long_budget_ = std::max(1, budget_ / 2);
   FindShortest();
   FindFloods();
   SortPrefills();
@@ -175,8 +176,8 @@ size_t StepPlanner::NextPrefill(size_t first, size_t end) const {
     const Sequence& b = *prefills_[best].sequence;
     if (a.account == b.account) continue;
     const int32_t ahead = a.request->priority - b.request->priority;
-    const bool less_served = accounts_[a.account].served < accounts_[b.account].served;
-    if (ahead > 0 || (ahead == 0 && less_served)) best = i;
+    const bool less = accounts_[a.account].served < accounts_[b.account].served;
+    if (ahead > 0 || (ahead == 0 && less)) best = i;
   }
   return best;
 }
@@ -222,9 +223,11 @@ bool StepPlanner::IsFlood(AccountId id) const {
 void StepPlanner::FindFloods() {
   shared_ = now_ns_ < shared_until_ns_;
   if (!shared_ && !accounts_.several()) return;
-  for (const AccountId id : accounts_.contenders()) CountBacklog(id);
-  for (const Sequence* sequence : sequences_.running()) CountBacklog(sequence->account);
-  for (const Sequence* sequence : sequences_.restoring()) CountBacklog(sequence->account);
+  auto& a = accounts_;
+  const auto count = [&a](AccountId id) { a.Scratch(id).backlog = a[id].waiting_tokens; };
+  for (const AccountId id : a.contenders()) count(id);
+  for (const Sequence* sequence : sequences_.running()) count(sequence->account);
+  for (const Sequence* sequence : sequences_.restoring()) count(sequence->account);
   for (const Choice& choice : prefills_) {
     accounts_.Scratch(choice.sequence->account).backlog += choice.sequence->remaining();
   }
@@ -238,12 +241,8 @@ void StepPlanner::FindFloods() {
   if (!shared_) return;
   walk_.Restart();
   const Sequence* first = walk_.Peek();
-  const bool waits = first != nullptr && other(first->account);
-  if (waits) flood_budget_ = std::max(1, flood_budget_ / kFloodPartBesideFirst);
-}
-
-void StepPlanner::CountBacklog(AccountId id) {
-  accounts_.Scratch(id).backlog = accounts_[id].waiting_tokens;
+  if (first == nullptr || !other(first->account)) return;
+  flood_budget_ = std::max(1, flood_budget_ / kFloodPartBesideFirst);
 }
 
 // The sequence's tenant leaves the last free row to other tenants.

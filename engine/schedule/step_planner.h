@@ -14,6 +14,7 @@
 #include "engine/schedule/fair_walk.h"
 #include "engine/schedule/live_sequences.h"
 #include "engine/schedule/part_claims.h"
+#include "engine/schedule/prompt_pacer.h"
 #include "engine/schedule/steps_in_flight.h"
 #include "engine/values/step_plan.h"
 
@@ -41,8 +42,8 @@ class StepPlanner {
   static constexpr int32_t kFloodPartBesideFirst = 4;
   static constexpr int32_t kMinRowsToLeave = 8;
 
-  // `sequences` outlives the planner.
-  StepPlanner(const SchedulerConfig& config, LiveSequences& sequences);
+  // `sequences` and `pacer` outlive the planner.
+  StepPlanner(const SchedulerConfig& config, LiveSequences& sequences, PromptPacer& pacer);
 
   // Fills `plan` and `record` with one step; leaves them empty if nothing can run now. Both are
   // empty on entry, the step number aside. Adds to the counts of `events`.
@@ -54,6 +55,8 @@ class StepPlanner {
     Sequence* sequence = nullptr;
     int32_t count = 0;
   };
+
+  static constexpr int32_t kNoPrefill = std::numeric_limits<int32_t>::max();
 
   void Preempt(Sequence& victim);
   void ChooseRunning();
@@ -67,7 +70,6 @@ class StepPlanner {
   bool IsFlood(AccountId id) const;
   int32_t MostOf(const Sequence& sequence) const;
   bool LeavesRow(const Sequence& sequence) const;
-  void CountBacklog(AccountId id);
   void Spend(const Sequence& sequence, int32_t tokens);
   size_t NextPrefill(size_t first, size_t end) const;
   bool ComesBefore(const Sequence& prefill, const Sequence& waiting) const;
@@ -93,6 +95,7 @@ class StepPlanner {
   TenantAccounts& accounts_;  // of `sequences_`
   FairWalk walk_;
   PartClaims claims_;
+  PromptPacer& pacer_;
 
   // Of the step being planned.
   int64_t now_ns_ = 0;

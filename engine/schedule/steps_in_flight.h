@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/schedule/sequence.h"
+#include "engine/values/step_cost.h"
 
 namespace quire {
 
@@ -18,6 +19,7 @@ struct StepRecord {
     bool sample = false;
   };
   uint64_t step = 0;
+  StepShape shape;
   std::vector<Work> work;  // in plan order
 };
 

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "engine/values/step_cost.h"
+
 namespace quire {
 
 struct SchedulerLoad {
@@ -17,6 +19,9 @@ struct SchedulerLoad {
   int32_t cached_blocks = 0;
   int32_t total_blocks = 0;      // without the null block
   int64_t tokens_in_flight = 0;  // known tokens of running sequences
+  int32_t prompt_budget = 0;     // prompt tokens that the last step with prompts could have
+  StepCost step_cost;
+  double step_cost_error = 0;  // mean of |measured / predicted - 1| of late
 };
 
 // Look-ups in the prefix cache and in sessions, where KV was found, and how much is kept.

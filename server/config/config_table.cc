@@ -240,6 +240,10 @@ void AddBatching(EngineConfig* e, Rows* rows) {
            .highest = 1 << 20,
            .aliases = "chunked-prefill-size|max-prefill-tokens|max-batch-prefill-tokens|"
                       "max-prefill-token-num|max-num-tokens|max-tokens-per-batch"},
+          {.name = "pace-prompts",
+           .group = kBatching,
+           .help = "while requests decode, smaller steps from measured times; false: the budget",
+           .target = &e->pace_prompts},
           {.name = "max-num-queued-reqs",
            .group = kBatching,
            .help = "maximum number of waiting requests; beyond it, UNAVAILABLE",

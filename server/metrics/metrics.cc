@@ -172,6 +172,10 @@ struct ServerMetrics::State : MetricRegistry {
   Gauge& step_tokens = OneGauge("quire_step_tokens", "Tokens of the last retired step.");
   Gauge& step_seconds =
       OneGauge("quire_step_seconds", "Duration of the last retired step in the worker.");
+  Gauge& prompt_budget = OneGauge("quire_step_prompt_budget",
+                                  "Prompt tokens that the last step with prompts could have.");
+  Gauge& cost_error = OneGauge("quire_step_prediction_error_ratio",
+                               "Mean of |measured / predicted - 1| of the time of recent steps.");
   Gauge& step_age = OneGauge("quire_step_age_seconds",
                              "Seconds since the last step retired; 0 if no request is live.");
   Gauge& fault =
@@ -477,6 +481,8 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   kv_usage.Set(load.total_blocks == 0 ? 0 : static_cast<double>(used) / load.total_blocks);
   step_tokens.Set(static_cast<double>(stats.last_step_tokens));
   step_seconds.Set(static_cast<double>(stats.last_step_ns) * 1e-9);
+  prompt_budget.Set(load.prompt_budget);
+  cost_error.Set(load.step_cost_error);
   const int64_t since_ns = std::max(stats.last_retired_ns, stats.work_since_ns);
   step_age.Set(stats.work_waiting ? Seconds(since_ns, SteadyNowNs()) : 0);
   fault.Set(stats.fault.empty() ? 0 : 1);

@@ -173,8 +173,8 @@ TEST_F(GateTest, NothingIsPredictedBeforeStepsWereMeasured) {
 
 // Steps take 10 ms and 1 ms a token; the queue of the tenant itself decides.
 TEST_F(GateTest, DeadlineThatCannotBeMetIsRefused) {
+  load_.step_cost = {.step = 0.01, .prompt_token = 0.001, .known = true};
   gate_.Publish(load_, {}, now_ns_);
-  for (int i = 0; i < 200; ++i) gate_.AddStep(i % 101, 0.01 + 0.001 * (i % 101));
   EXPECT_NEAR(*gate_.PredictTtftSeconds(kOne, 50, now_ns_), 0.07, 0.001);
   Publish({.tenant = kOne, .queued = 1, .queued_tokens = 400});
   // 450 tokens in 5 steps, behind the one in flight.
@@ -192,7 +192,7 @@ TEST_F(GateTest, DeadlineThatCannotBeMetIsRefused) {
 // All rows are taken by long requests: when one becomes free is not known, so no request is
 // refused.
 TEST_F(GateTest, NothingIsPredictedFromALongGapBetweenAdmissions) {
-  for (int i = 0; i < 200; ++i) gate_.AddStep(i % 101, 0.01);
+  load_.step_cost = {.step = 0.01, .known = true};
   load_.running = 4;
   Publish({.tenant = kOne, .running = 4, .begun = 4, .begun_tokens = 40});
   now_ns_ += 5 * kSecond;

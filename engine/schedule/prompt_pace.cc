@@ -1,0 +1,22 @@
+// The balance between prompts that wait and rows that decode.
+#include "engine/schedule/prompt_pace.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace quire {
+
+int32_t PromptBudget(const StepCost& cost, const PromptDemand& demand, int32_t most) {
+  const double token_seconds = cost.prompt_token + cost.prompt_read * demand.mean_before;
+  if (!cost.known || demand.rows == 0 || token_seconds <= 0) return most;
+  const double rows = demand.rows;
+  const double decode_seconds =
+      cost.Seconds({.rows = rows, .contexts = static_cast<double>(demand.contexts)});
+  const double waiting_seconds = token_seconds * static_cast<double>(demand.tokens);
+  const double balance = 2 * std::sqrt(demand.prompts * waiting_seconds * decode_seconds / rows);
+  const double tokens = std::max(cost.step, balance) / token_seconds;
+  if (tokens >= most) return most;
+  return std::min(most, std::max(kLeastPromptTokens, static_cast<int32_t>(tokens)));
+}
+
+}  // namespace quire
