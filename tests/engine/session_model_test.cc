@@ -324,6 +324,7 @@ std::vector<Served> AllServed() {
     if (name == "llama" || name == "gemma2") all.push_back({checkpoint, "fp8"});
   }
   all.push_back({{"fp8-kv", "", ""}, "fp8"});
+  for (const char* narrow : {"fp8-block", "int4-awq"}) all.push_back({{narrow, "", ""}});
   return all;
 }
 
