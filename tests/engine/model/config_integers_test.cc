@@ -218,8 +218,9 @@ TEST(ConfigIntegersTest, TheSettingIsThatOfTheFiles) {
                       HasSubstr("stored as integers (int4)")));
   }
   ModelConfig model = stored;
-  EXPECT_THAT(std::string(ChooseQuantization("int8", model).message()),
-              HasSubstr("--quantization int8 is unknown"));
+  EXPECT_THAT(
+      std::string(ChooseQuantization("int8", model).message()),
+      HasSubstr("--quantization int8: the model's matrices are not stored so, but as int4"));
 }
 
 }  // namespace

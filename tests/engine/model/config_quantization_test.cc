@@ -222,7 +222,7 @@ TEST(ConfigQuantizationTest, Integers) {
     EXPECT_TRUE(ChooseQuantization(setting, model).ok()) << setting;
   }
   EXPECT_THAT(std::string(ChooseQuantization("fp8", model).message()),
-              HasSubstr("--quantization fp8: the model's matrices are stored as int8"));
+              HasSubstr("--quantization fp8: the model's matrices are stored as integers (int8)"));
   json config = Config();
   config["quantization_config"] = Integers();
   config["intermediate_size"] = 131073;
@@ -418,7 +418,9 @@ TEST(ConfigQuantizationTest, TheSettingChooses) {
   EXPECT_THAT(std::string(ChooseQuantization("none", refused).message()),
               HasSubstr("--quantization none: "));
   EXPECT_THAT(std::string(ChooseQuantization("int4", refused).message()),
-              HasSubstr("--quantization int4 is unknown"));
+              HasSubstr("--quantization int4: the model's matrices are not stored so, but as fp8"));
+  EXPECT_THAT(std::string(ChooseQuantization("fp4", refused).message()),
+              HasSubstr("--quantization fp4 is unknown"));
 }
 
 }  // namespace
