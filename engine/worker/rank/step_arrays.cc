@@ -93,7 +93,7 @@ const SampleResult* StepArrays::results(uint64_t step) const {
   return ring_.results + static_cast<int64_t>(step % ring_.slots) * ring_.result_stride;
 }
 
-BeginStepParams StepArrays::Begin(const StepShape& shape, const RowTables& tables) const {
+BeginStepParams StepArrays::Begin(const StepDims& shape, const RowTables& tables) const {
   BeginStepParams p = arrays_;
   p.ring = ring_;
   p.num_tokens = shape.num_tokens;
@@ -107,7 +107,7 @@ BeginStepParams StepArrays::Begin(const StepShape& shape, const RowTables& table
   return p;
 }
 
-ModelInput StepArrays::Input(const StepShape& shape, const RowTables& tables) const {
+ModelInput StepArrays::Input(const StepDims& shape, const RowTables& tables) const {
   return {.num_tokens = shape.num_tokens,
           .num_seqs = shape.num_seqs,
           .num_logit_rows = shape.num_samples,
@@ -127,7 +127,7 @@ SampleParams StepArrays::Sample(TensorView logits) const {
   return {.logits = logits, .jobs = arrays_.jobs, .results = results_};
 }
 
-EndStepParams StepArrays::End(const StepShape& shape) const {
+EndStepParams StepArrays::End(const StepDims& shape) const {
   return {.ring = ring_, .results = results_, .num_samples = shape.num_samples};
 }
 

@@ -26,10 +26,10 @@ class StepArrays {
   int64_t message_capacity() const { return ring_.message_stride; }
   const SampleResult* results(uint64_t step) const;
 
-  BeginStepParams Begin(const StepShape& shape, const RowTables& tables) const;
-  ModelInput Input(const StepShape& shape, const RowTables& tables) const;
+  BeginStepParams Begin(const StepDims& shape, const RowTables& tables) const;
+  ModelInput Input(const StepDims& shape, const RowTables& tables) const;
   SampleParams Sample(TensorView logits) const;
-  EndStepParams End(const StepShape& shape) const;
+  EndStepParams End(const StepDims& shape) const;
 
  private:
   StepRing ring_;

@@ -110,8 +110,8 @@ int64_t StepMessageWriter::MaxBytes(const RowTables::Shape& shape, int32_t max_t
          Aligned(values);
 }
 
-StepShape StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows,
-                                   void* slot, int64_t capacity) {
+StepDims StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows,
+                                  void* slot, int64_t capacity) {
   const auto rows = static_cast<int32_t>(plan.work.size());
   const int32_t padding = std::max(min_rows - rows, 0);
   Message message(slot, capacity);
@@ -126,18 +126,18 @@ StepShape StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables
   WritePatches(plan, tables, message);
   head.bytes = static_cast<uint32_t>(message.used());
 
-  StepShape shape{.num_tokens = plan.num_tokens + padding,
-                  .num_seqs = head.num_rows,
-                  .num_samples = head.num_samples,
-                  .max_query_len = padding > 0 ? 1 : 0};
+  StepDims shape{.num_tokens = plan.num_tokens + padding,
+                 .num_seqs = head.num_rows,
+                 .num_samples = head.num_samples,
+                 .max_query_len = padding > 0 ? 1 : 0};
   for (const RowWork& work : plan.work) {
     shape.max_query_len = std::max(shape.max_query_len, work.count);
   }
   return shape;
 }
 
-StepShape StepMessageWriter::WritePadding(const RowTables& tables, int32_t num_tokens, bool decode,
-                                          void* slot, int64_t capacity) {
+StepDims StepMessageWriter::WritePadding(const RowTables& tables, int32_t num_tokens, bool decode,
+                                         void* slot, int64_t capacity) {
   const int32_t longest = decode ? 1 : std::min(num_tokens, tables.shape().max_model_len);
   Message message(slot, capacity);
   StepMessage& head = message.head();

@@ -10,7 +10,7 @@
 namespace quire {
 
 // The sizes of a step that its operations need.
-struct StepShape {
+struct StepDims {
   int32_t num_tokens = 0;     // T
   int32_t num_seqs = 0;       // S
   int32_t num_samples = 0;    // R
@@ -25,12 +25,12 @@ class StepMessageWriter {
   // Writes the message of `plan` to `slot`, `capacity` bytes of host memory. `tables` has applied
   // the plan. Adds padding rows until there are `min_rows`. Aborts on a plan that breaks its own
   // rules or overflows the slot.
-  static StepShape Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows,
-                         void* slot, int64_t capacity);
+  static StepDims Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows, void* slot,
+                        int64_t capacity);
   // The message of a step without requests: `num_tokens` tokens of the padding row, as one or more
   // sequences; one token each with `decode`.
-  static StepShape WritePadding(const RowTables& tables, int32_t num_tokens, bool decode,
-                                void* slot, int64_t capacity);
+  static StepDims WritePadding(const RowTables& tables, int32_t num_tokens, bool decode, void* slot,
+                               int64_t capacity);
 };
 
 }  // namespace quire

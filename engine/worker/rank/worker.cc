@@ -99,7 +99,7 @@ void Worker::WarmUp() {
 
 void Worker::RunPadding(int32_t num_tokens, bool decode, bool capture) {
   CHECK_EQ(launched_, collected_);
-  const StepShape shape = StepMessageWriter::WritePadding(
+  const StepDims shape = StepMessageWriter::WritePadding(
       tables_, num_tokens, decode, arrays_.message(launched_), arrays_.message_capacity());
   backend_->RunCaptured(capture ? num_tokens : 0, [&] { Enqueue(shape); });
   backend_->Synchronize();
@@ -123,7 +123,7 @@ void Worker::Launch(const StepPlan& plan) {
                            static_cast<size_t>(cache_.layout().block_bytes()));
   }
   tables_.Apply(plan);
-  const StepShape shape = StepMessageWriter::Write(
+  const StepDims shape = StepMessageWriter::Write(
       plan, tables_, plan.graph_size, arrays_.message(launched_), arrays_.message_capacity());
   const bool captured = !flight.timed && !plan.watch.uncaptured;
   backend_->RunCaptured(captured ? plan.graph_size : 0, [&] { Enqueue(shape); });
@@ -140,7 +140,7 @@ bool Worker::Watch(const StepWatch& watch) {
   return watch.timed && profiler.BeginStep();
 }
 
-void Worker::Enqueue(const StepShape& shape) {
+void Worker::Enqueue(const StepDims& shape) {
   backend_->BeginStep(arrays_.Begin(shape, tables_));
   const int64_t columns = Vocabulary::LocalRows(options_.vocab_size, {.size = backend_->ranks()});
   const TensorView logits(logits_.data(), DType::kF32, {shape.num_samples, columns});

@@ -72,7 +72,7 @@ class Worker final : public StepRunner, public StepPipeline {
   absl::Status AllocateLogits();
   // Tells the profiler what is wanted of the step; true if the step is timed.
   bool Watch(const StepWatch& watch);
-  void Enqueue(const StepShape& shape);
+  void Enqueue(const StepDims& shape);
   // Draws a token for each row. In a group each rank draws for its share of the rows, which it gets
   // whole, and tells the others.
   void Draw(TensorView logits);

@@ -12,8 +12,8 @@
 
 namespace quire::cuda {
 
-// Four reads of 4-bit weights take as long as one of 16-bit ones, and less than an expansion.
-inline constexpr int kMaxGroupedTokens = 64;
+// Two reads of the packed weights take less than an expansion, four take more.
+inline constexpr int kMaxGroupedTokens = 32;
 
 // Call once per process and device, before the first GroupedMatMul and outside a capture.
 void PrepareGroupedMatMul();

@@ -1,6 +1,6 @@
 // MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. More tokens of
 // 8-bit integers do so as well, a few at a time. Packed weights have a kernel of their own for up
-// to 64 tokens; for more, a slice of their rows at a time is expanded for the library. All other
+// to 32 tokens; for more, a slice of their rows at a time is expanded for the library. All other
 // products go to cuBLASLt or to TileMatMul as chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 

@@ -67,7 +67,7 @@ class StepMessageWriterTest : public ::testing::Test {
   std::unique_ptr<Backend> backend_ = std::move(CreateCpuBackends(1, 1)[0]);
   RowTables tables_ = *RowTables::Create(kShape, *backend_);
   StepArrays arrays_ = *StepArrays::Create(kShape, kMaxTokens, /*slots=*/2, *backend_);
-  StepShape shape_;
+  StepDims shape_;
   uint64_t step_ = 0;
 };
 using StepMessageWriterDeathTest = StepMessageWriterTest;
