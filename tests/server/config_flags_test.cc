@@ -439,7 +439,7 @@ TEST(ConfigTableTest, NamesAreUniqueAndFew) {
   std::set<std::string_view> names;
   const std::vector<Flag> table = SettingsTable(&settings);
   for (const Flag& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
-  EXPECT_LE(names.size(), 66u);
+  EXPECT_LE(names.size(), 67u);
 }
 
 TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {
