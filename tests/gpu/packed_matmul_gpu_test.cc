@@ -1,5 +1,5 @@
 // MatMul of packed matrices on the device: close to float64 and to the CPU backend, the same bits
-// in every batch of up to 64 tokens, and nothing read or written past the ends.
+// in every batch of up to 32 tokens, and nothing read or written past the ends.
 //
 // Covers kernels/cuda/matmul/packed_weights.cuh, kernels/cuda/rows/gather_columns.cu
 #include "kernels/cuda/matmul/grouped_matmul.h"
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{8, Four(4096, 14336, 128, true)}, Case{7, Four(4096, 4096, 32, true), DType::kF16},
         Case{9, Four(28672, 4096, 128)}, Case{16, Four(5120, 2048, 64, true), DType::kBF16, true},
         Case{17, Four(4096, 4096, 128)}, Case{33, Four(515, 1056, 32), DType::kF16},
-        Case{64, Four(6144, 4096, 128, true)}, Case{65, Four(6144, 4096, 128, true)},
+        Case{32, Four(6144, 4096, 128, true)}, Case{33, Four(6144, 4096, 128, true)},
         Case{200, Four(1000, 14336, 64), DType::kF16, true}, Case{130, Four(28672, 4096, 0)},
         Case{100, Four(24, 96, 32, true)}, Case{1, Eight(16, 128, 128)}, Case{1, Eight(5, 32, 0)},
         Case{3, Eight(333, 224, 32, true)}, Case{6, Eight(4096, 4096, 0)},
@@ -129,7 +129,7 @@ std::string BytesOfArray(Array array) {
 }
 
 TEST(PackedMatMulBitsTest, TokensDoNotChangeEachOthersBits) {
-  constexpr int64_t kTokens = 64, kN = 4096, kK = 1152;
+  constexpr int64_t kTokens = cuda::kMaxGroupedTokens, kN = 4096, kK = 1152;
   for (const PackedShape& shape : {Four(kN, kK, 128, true), Eight(kN, kK, 32)}) {
     Random random(5);
     const DevicePacked w(random, shape);
