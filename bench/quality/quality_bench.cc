@@ -20,7 +20,7 @@ const Row kRows[] = {
      {.options = {.weight_dtype = DType::kBF16, .kv_dtype = DType::kBF16}}},
     {"`--quantization fp8`", {.options = {.eight_bit = true}}},
     {"FP8, a scale for each 128 x 128 block", {.stored = Encoding::kFp8Blocks}},
-    {"int8, a scale for each row", {.stored = Encoding::kInt8Rows}},
+    {"int8 with 8-bit inputs, a scale for each row", {.stored = Encoding::kInt8Rows}},
     {"`--kv-cache-dtype fp8`", {.options = {.kv_dtype = DType::kE4M3}}},
     {"it and `--quantization fp8`", {.options = {.kv_dtype = DType::kE4M3, .eight_bit = true}}},
 };

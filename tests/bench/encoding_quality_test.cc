@@ -59,9 +59,9 @@ TEST(EncodingQualityTest, IntegersOfTheDemoModelKeepTheirPromise) {
       ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
   ASSERT_TRUE(stories.ok()) << stories.status();
   const EncodingQuality int8 = MeasureEncoding(kModel, *stories, {.stored = Encoding::kInt8Rows});
-  EXPECT_LT(int8.mean_kl(), 5e-5);
-  EXPECT_GT(int8.mean_kl(), 1e-6) << "nothing was rounded";
-  EXPECT_GT(int8.top1_agreement(), 0.97);
+  EXPECT_LT(int8.mean_kl(), 1e-4);
+  EXPECT_GT(int8.mean_kl(), 1e-5) << "nothing was rounded";
+  EXPECT_GT(int8.top1_agreement(), 0.95);
   EXPECT_LT(int8.perplexity(), 1.001 * int8.reference_perplexity());
 }
 
