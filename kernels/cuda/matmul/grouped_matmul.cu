@@ -23,6 +23,7 @@
 #include "kernels/cuda/device/warp_tile.cuh"
 #include "kernels/cuda/matmul/grouped_matmul.h"
 #include "kernels/cuda/matmul/packed_weights.cuh"
+#include "kernels/cuda/matmul/weight_passes.cuh"
 #include "kernels/packed_row.h"
 
 namespace quire::cuda {
@@ -88,51 +89,6 @@ struct Product {
   int64_t x_stride, w_bytes, scale_stride, out_stride;
 };
 
-// The bands of one block, cut into passes whose sizes differ by at most one.
-struct Share {
-  int begin, end;
-  int pass_bands, larger_passes;  // the first `larger_passes` have one band more
-
-  __device__ Share(int bands, int most)
-      : begin(static_cast<int64_t>(bands) * blockIdx.x / gridDim.x),
-        end(static_cast<int64_t>(bands) * (blockIdx.x + 1) / gridDim.x) {
-    const int passes = CeilDiv(end - begin, most);
-    pass_bands = (end - begin) / passes;
-    larger_passes = (end - begin) % passes;
-  }
-};
-
-// A pass of a share. Past the last pass, `begin` is the share's end.
-struct Pass {
-  int begin, bands, larger_left;
-
-  __device__ explicit Pass(const Share& share)
-      : begin(share.begin),
-        bands(share.pass_bands + (share.larger_passes > 0)),
-        larger_left(share.larger_passes) {}
-  __device__ __forceinline__ void Advance(const Share& share) {
-    begin += bands;
-    --larger_left;
-    bands = share.pass_bands + (larger_left > 0);
-  }
-};
-
-__device__ __forceinline__ uint64_t EvictFirst() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-// Copies the first `bytes` of 16 bytes and writes zeros behind them. A miss fetches the whole line:
-// the chunk beside this one is the next warp's.
-__device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, int bytes,
-                                          uint64_t policy) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
-      "l"(from), "r"(bytes), "l"(policy)
-      : "memory");
-}
-
 // The place, in 16 bytes, of vector v (0 to 3) of row r (0 to 7) of 64 bytes of eight rows.
 __device__ __forceinline__ int VectorPlace(int v, int r) { return v * 8 + (r + 2 * v) % 8; }
 
@@ -148,7 +104,7 @@ class WeightStream {
   using Unit = UnitOf<kBits>;
 
   // Fills the ring, a few units at a time until the predecessor has ended.
-  __device__ WeightStream(const Product& p, const Share& share, Shared<kBits>& shared)
+  __device__ WeightStream(const Product& p, const RowShare& share, Shared<kBits>& shared)
       : p_(p),
         share_(share),
         lane_(threadIdx.x % 32),
@@ -226,8 +182,8 @@ class WeightStream {
       const int row = min(first_row + i % 2 * 8 + r, p_.n - 1);
       const int at = (chunk_ * Unit::kHalves + i / 2) * 64 + v * 16;
       const bool within = at < row_bytes;
-      CopyAsync(to + i * 512 + VectorPlace(v, r) * 16, p_.w + row * p_.w_bytes + (within ? at : 0),
-                within ? 16 : 0, policy_);
+      CopyOnce(to + i * 512 + VectorPlace(v, r) * 16, p_.w + row * p_.w_bytes + (within ? at : 0),
+               within ? 16 : 0, policy_);
     }
     CopyScales(to + Unit::kWeightBytes, first_row);
   }
@@ -244,10 +200,10 @@ class WeightStream {
       const int quarter = lane_ % 4 * 4;
       const int rows = within ? min(max(p_.n - first_row - quarter, 0), 4) : 0;
       const float* const from = p_.scales + at + (rows > 0 ? quarter : 0);
-      CopyAsync(to + (group * kBandRows + quarter) * 4, from, rows * 4, policy_);
+      CopyOnce(to + (group * kBandRows + quarter) * 4, from, rows * 4, policy_);
     } else if (p_.zeros != nullptr) {
       const int rows = within ? min(p_.n - first_row, kBandRows) : 0;
-      CopyAsync(to + kScaleBytes + group * kBandRows, p_.zeros + at, rows, policy_);
+      CopyOnce(to + kScaleBytes + group * kBandRows, p_.zeros + at, rows, policy_);
     }
   }
   __device__ __forceinline__ void Advance() {
@@ -260,12 +216,12 @@ class WeightStream {
   }
 
   const Product& p_;
-  const Share& share_;
+  const RowShare& share_;
   const int lane_;
   const uint32_t ring_;
   const uint64_t policy_;
   int slot_ = 0;
-  Pass pass_;  // of the unit to fetch next
+  RowPass pass_;  // of the unit to fetch next
   int chunk_, band_ = 0;
 };
 
@@ -414,7 +370,7 @@ __device__ __forceinline__ void AddChunk(const Product& p, Sums<kTiles>& sums, i
 // Adds the warps' sums of one pass, in the order of the warps, and stores them.
 template <typename T, int kBits, int kTiles>
 __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& sums,
-                                          const Pass& pass, Shared<kBits>& shared) {
+                                          const RowPass& pass, Shared<kBits>& shared) {
   constexpr int kBandsAtOnce = kExchanged / kTiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x % kBandRows;
@@ -461,7 +417,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     if (threadIdx.x == kThreads) atomicExch(&shared.ended, 1);
     return;
   }
-  const Share share(CeilDiv(p.n, kBandRows), kMaxBands<kTiles>);
+  const RowShare share(CeilDiv(p.n, kBandRows), kMaxBands<kTiles>);
   WeightStream<kBits> weights(p, share, shared);
   PdlWait();
 
@@ -471,7 +427,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   Activations<kTiles> x[kChunksAhead];
 #pragma unroll
   for (int i = 0; i < kChunksAhead; ++i) x[i] = activations.Next();
-  for (Pass pass(share); pass.begin < share.end; pass.Advance(share)) {
+  for (RowPass pass(share); pass.begin < share.end; pass.Advance(share)) {
     Sums<kTiles> sums = {};
     for (int first = threadIdx.x / 32; first < end; first += kWarps * kChunksAhead) {
 #pragma unroll

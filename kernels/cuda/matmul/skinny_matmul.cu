@@ -26,6 +26,7 @@
 #include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
 #include "kernels/cuda/matmul/skinny_matmul.h"
+#include "kernels/cuda/matmul/weight_passes.cuh"
 #include "kernels/device_limits.h"
 #include "kernels/row_scale.h"
 
@@ -106,36 +107,6 @@ struct Product {
   int64_t x_scale_stride, w_scale_stride;  // from a block of columns to the next
 };
 
-// The groups of one block, cut into passes whose sizes differ by at most one: in a pass of one
-// group the activations would delay the weights.
-struct Share {
-  int begin, end;
-  int pass_groups, larger_passes;  // the first `larger_passes` have one group more
-
-  __device__ explicit Share(int groups)
-      : begin(static_cast<int64_t>(groups) * blockIdx.x / gridDim.x),
-        end(static_cast<int64_t>(groups) * (blockIdx.x + 1) / gridDim.x) {
-    const int passes = CeilDiv(end - begin, kMaxGroups);
-    pass_groups = (end - begin) / passes;
-    larger_passes = (end - begin) % passes;
-  }
-};
-
-// A pass of a share. Past the last pass, `begin` is the share's end.
-struct Pass {
-  int begin, groups, larger_left;
-
-  __device__ explicit Pass(const Share& share)
-      : begin(share.begin),
-        groups(share.pass_groups + (share.larger_passes > 0)),
-        larger_left(share.larger_passes) {}
-  __device__ __forceinline__ void Advance(const Share& share) {
-    begin += groups;
-    --larger_left;
-    groups = share.pass_groups + (larger_left > 0);
-  }
-};
-
 // A lane's part of the two operands. Of 64 bytes of a row the matrix units expect lane (row,
 // quarter q) to have four bytes at each of 4q, 4q + 16, 4q + 32 and 4q + 48. Any other columns give
 // the same sum if both operands agree, so a lane takes the 16 bytes from 16q on as they lie in
@@ -153,21 +124,6 @@ struct Activations {
 template <int kTiles>
 constexpr int kChunksAhead = 4 / kTiles;
 
-__device__ __forceinline__ uint64_t EvictFirst() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-// Copies 16 bytes, or writes 16 zero bytes if `bytes` is 0. A miss fetches the whole line of 128
-// bytes: memory is read in larger pieces than the 64 bytes of a row that one copy of a warp covers.
-__device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, int bytes,
-                                          uint64_t policy) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
-      "l"(from), "r"(bytes), "l"(policy)
-      : "memory");
-}
 __device__ __forceinline__ void CopyAsync(uint32_t to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
@@ -179,7 +135,7 @@ class WeightStream {
   using T = typename F::Element;
 
   // Fills the ring, a few units at a time until the predecessor has ended.
-  __device__ WeightStream(const Product& p, const Share& share, Shared<F, kSlots>& shared)
+  __device__ WeightStream(const Product& p, const RowShare& share, Shared<F, kSlots>& shared)
       : p_(p),
         share_(share),
         row_(threadIdx.x % 32 / 4),
@@ -259,12 +215,12 @@ class WeightStream {
       const int column = chunk_ * kChunk<T> + half * kHalf<T> + column_;
       const int bytes = column < p_.k ? 16 : 0;
       const int at = min(column, p_.k - kVector<T>);
-      CopyAsync(to + half * 2 * 512, low + at, bytes, policy_);
-      CopyAsync(to + (half * 2 + 1) * 512, high + at, bytes, policy_);
+      CopyOnce(to + half * 2 * 512, low + at, bytes, policy_);
+      CopyOnce(to + (half * 2 + 1) * 512, high + at, bytes, policy_);
     }
   }
   __device__ __forceinline__ void Advance() {
-    if (++group_ < pass_.groups) return;
+    if (++group_ < pass_.bands) return;
     group_ = 0;
     chunk_ += kWarps;
     if (chunk_ * kChunk<T> < p_.k) return;
@@ -273,13 +229,13 @@ class WeightStream {
   }
 
   const Product& p_;
-  const Share& share_;
+  const RowShare& share_;
   const int row_, column_;  // this lane's, within a group and within half a chunk
   const uint32_t ring_;     // this lane's 16 bytes of the first vector of the first slot
   const uint32_t scales_;   // of the first slot
   const uint64_t policy_;
   int slot_ = 0;
-  Pass pass_;  // of the unit to fetch next
+  RowPass pass_;  // of the unit to fetch next
   int chunk_, group_ = 0;
 };
 
@@ -378,7 +334,7 @@ __device__ __forceinline__ void AddChunk(Sums<F, kTiles>& sums, int groups,
 // Adds the warps' sums of one pass, in the order of the warps, and stores them.
 template <typename F, typename Out, int kTiles, int kSlots>
 __device__ __forceinline__ void StoreSums(const Product& p, const Sums<F, kTiles>& sums,
-                                          const Pass& pass, Shared<F, kSlots>& shared) {
+                                          const RowPass& pass, Shared<F, kSlots>& shared) {
   constexpr int kGroupsAtOnce = kExchanged / kTiles;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x % kGroupRows;
@@ -386,7 +342,7 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<F, kTiles
   const int part = threadIdx.x / (kGroupRows * kTileTokens);
 #pragma unroll
   for (int first = 0; first < kMaxGroups; first += kGroupsAtOnce) {
-    if (first >= pass.groups) break;
+    if (first >= pass.bands) break;
     __syncthreads();  // the sums of the last exchange have been read
 #pragma unroll
     for (int i = 0; i < kExchanged; ++i) {
@@ -404,7 +360,7 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<F, kTiles
     const int group = first + part / kTiles;
     const int t = part % kTiles * kTileTokens + token;
     const int r = (pass.begin + group) * kGroupRows + row;
-    if (group < pass.groups && r < p.n && t < p.tokens) {
+    if (group < pass.bands && r < p.n && t < p.tokens) {
       if (!F::kBlocks && p.w_scales != nullptr) total *= p.x_scales[t] * p.w_scales[r];
       if (p.bias != nullptr) total += ToFloat(static_cast<const Out*>(p.bias)[r]);
       static_cast<Out*>(p.out)[t * p.out_stride + r] = FromFloat<Out>(total);
@@ -428,7 +384,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     if (threadIdx.x == kThreads) atomicExch(&shared.ended, 1);
     return;
   }
-  const Share share(CeilDiv(p.n, kGroupRows));
+  const RowShare share(CeilDiv(p.n, kGroupRows), kMaxGroups);
   WeightStream<F, kSlots> weights(p, share, shared);
   PdlWait();
 
@@ -439,7 +395,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   Activations<kTiles> x[kAhead];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) x[i] = activations.Next();
-  for (Pass pass(share); pass.begin < share.end; pass.Advance(share)) {
+  for (RowPass pass(share); pass.begin < share.end; pass.Advance(share)) {
     Sums<F, kTiles> sums = {};
     for (int first = threadIdx.x / 32; first < end; first += kWarps * kAhead) {
 #pragma unroll
@@ -448,7 +404,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
         if (chunk < chunks) {
           TokenScales<kTiles> scales;
           if constexpr (F::kBlocks) LoadScales<kTiles>(p, chunk, scales);
-          AddChunk<F>(sums, pass.groups, weights, x[i], scales);
+          AddChunk<F>(sums, pass.bands, weights, x[i], scales);
         }
         x[i] = activations.Next();
       }

@@ -11,7 +11,7 @@ namespace quire::cuda {
 
 inline constexpr int kMaxTileRows = 128, kTileRowMultiple = 16, kMaxTileSplit = 3;
 inline constexpr std::array kTileTokens = {32, 64, 128, 256};
-// From more tokens on the library is as fast.
+// More tokens are left to the library, which is as fast from some hundreds on.
 inline constexpr int64_t kMostTileTokens = 1024;
 // Bytes of a row that are multiplied at a time.
 inline constexpr int kTileChunkBytes = 128;

@@ -1,0 +1,58 @@
+// RowShare and RowPass: how a product of few tokens divides the rows of its weights, in bands of 16
+// rows, among blocks and over time; and the copies that read them once.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ceil_div.h"
+
+namespace quire::cuda {
+
+// The bands of one block, cut into passes of at most `most` bands whose sizes differ by at most
+// one: in a pass of one band the activations would delay the weights.
+struct RowShare {
+  int begin, end;
+  int pass_bands, larger_passes;  // the first `larger_passes` have one band more
+
+  __device__ RowShare(int bands, int most)
+      : begin(static_cast<int64_t>(bands) * blockIdx.x / gridDim.x),
+        end(static_cast<int64_t>(bands) * (blockIdx.x + 1) / gridDim.x) {
+    const int passes = CeilDiv(end - begin, most);
+    pass_bands = (end - begin) / passes;
+    larger_passes = (end - begin) % passes;
+  }
+};
+
+// A pass of a share. Past the last pass, `begin` is the share's end.
+struct RowPass {
+  int begin, bands, larger_left;
+
+  __device__ explicit RowPass(const RowShare& share)
+      : begin(share.begin),
+        bands(share.pass_bands + (share.larger_passes > 0)),
+        larger_left(share.larger_passes) {}
+  __device__ __forceinline__ void Advance(const RowShare& share) {
+    begin += bands;
+    --larger_left;
+    bands = share.pass_bands + (larger_left > 0);
+  }
+};
+
+__device__ __forceinline__ uint64_t EvictFirst() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Copies the first `bytes` of 16 bytes and writes zeros behind them. A miss fetches the whole line
+// of 128 bytes: memory is read in larger pieces than the part of a row that one copy of a warp
+// covers.
+__device__ __forceinline__ void CopyOnce(uint32_t to, const void* from, int bytes,
+                                         uint64_t policy) {
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+      "l"(from), "r"(bytes), "l"(policy)
+      : "memory");
+}
+
+}  // namespace quire::cuda
