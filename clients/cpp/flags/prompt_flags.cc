@@ -202,6 +202,34 @@ Rows StopRows(StopFlags* flags) {
   };
 }
 
+Rows ScoreRows(GenerateFlags* flags) {
+  return {
+      {.name = "logprobs",
+       .group = kOutput,
+       .help = "the log probability of each token, in --json",
+       .target = &flags->logprobs},
+      {.name = "top-logprobs",
+       .group = kOutput,
+       .help = "the rank of each token and this many of the most likely, in --json; to 20",
+       .target = &flags->top_logprobs,
+       .unset = "none"},
+      {.name = "logprob-token-ids",
+       .group = kOutput,
+       .help = "the log probabilities of these ids beside each token, in --json; to 32 ids",
+       .target = &flags->logprob_token_ids,
+       .placeholder = "1,2,3"},
+      {.name = "processed-logprobs",
+       .group = kOutput,
+       .help = "these are of the distribution drawn from, after penalties and filters",
+       .target = &flags->processed_logprobs},
+      {.name = "prompt-logprobs",
+       .group = kOutput,
+       .help = "the same of the prompt's tokens, in --json; to 20",
+       .target = &flags->prompt_logprobs,
+       .unset = "none"},
+  };
+}
+
 }  // namespace
 
 flags::Command GenerateCommand(Invocation* line) {
@@ -252,10 +280,6 @@ flags::Command GenerateCommand(Invocation* line) {
            .group = kOutput,
            .help = "leave special tokens in the text",
            .target = &flags->keep_special_tokens},
-          {.name = "logprobs",
-           .group = kOutput,
-           .help = "the log probability of each token, in --json",
-           .target = &flags->logprobs},
           {.name = "stats",
            .group = kOutput,
            .help = "token counts, time to first token and tokens per second, on stderr",
@@ -266,6 +290,7 @@ flags::Command GenerateCommand(Invocation* line) {
            .target = &flags->quiet},
       },
       &rows);
+  Append(ScoreRows(flags), &rows);
   Append(SamplingRows(&flags->sampling), &rows);
   Append(StopRows(&flags->stop), &rows);
   return {.name = "generate",

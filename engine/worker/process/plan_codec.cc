@@ -17,10 +17,10 @@ namespace quire {
 namespace {
 
 // Changes with every change of the structs that travel.
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr uint32_t kPlanMagic = 0x51504C4E;    // "QPLN"
 constexpr uint32_t kResultMagic = 0x51524553;  // "QRES"
-constexpr size_t kMaxVectors = 8;
+constexpr size_t kMaxVectors = 10;
 
 struct Head {
   uint32_t magic = 0;
@@ -108,13 +108,14 @@ int64_t PlanBounds::PlanBytes() const {
   const int64_t rows = max_rows;
   return static_cast<int64_t>(sizeof(Head)) + Bytes<NewRow>(rows) + Bytes<TokenRun>(rows) +
          Bytes<BlockAdd>(num_blocks) + Bytes<BlockClone>(rows) + Bytes<RowWork>(rows) +
-         Bytes<int32_t>(max_tokens) + Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
-         Bytes<int32_t>(rows * RowTables::kMaxIds);
+         Bytes<int32_t>(max_tokens + rows) + Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
+         Bytes<int32_t>(rows * RowTables::kMaxIds) + Bytes<StepReading>(2 * rows);
 }
 
 int64_t PlanBounds::ResultBytes() const {
   return static_cast<int64_t>(sizeof(Head)) + Bytes<SampledToken>(max_rows) +
-         Bytes<PartTime>(StepProfiler::kMaxParts + 1);
+         Bytes<PartTime>(StepProfiler::kMaxParts + 1) +
+         Bytes<uint32_t>(MaxReadingWords(max_rows, max_tokens, hidden_size));
 }
 
 size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
@@ -124,7 +125,7 @@ size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
       .word = {static_cast<uint64_t>(plan.num_tokens), static_cast<uint64_t>(plan.num_samples),
                static_cast<uint64_t>(plan.graph_size), FlagsOf(plan)}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
-               plan.work, plan.tokens, plan.biases, plan.ids);
+               plan.work, plan.tokens, plan.biases, plan.ids, plan.readings);
 }
 
 size_t EncodedBytes(std::span<const std::byte> bytes) {
@@ -137,7 +138,7 @@ size_t EncodedBytes(std::span<const std::byte> bytes) {
 bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   Head head;
   if (!Read(kPlanMagic, bytes, head, plan.new_rows, plan.token_runs, plan.block_adds,
-            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.ids)) {
+            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.ids, plan.readings)) {
     return false;
   }
   plan.step = head.step;
@@ -157,12 +158,14 @@ size_t EncodeResult(const StepResult& result, std::span<std::byte> out) {
                   .word = {result.checksum, static_cast<uint64_t>(result.started_ns),
                            static_cast<uint64_t>(result.enqueued_ns),
                            static_cast<uint64_t>(result.finished_ns)}};
-  return Write(head, out, result.samples, result.parts);
+  return Write(head, out, result.samples, result.parts, result.reading_words);
 }
 
 bool DecodeResult(std::span<const std::byte> bytes, StepResult& result) {
   Head head;
-  if (!Read(kResultMagic, bytes, head, result.samples, result.parts)) return false;
+  if (!Read(kResultMagic, bytes, head, result.samples, result.parts, result.reading_words)) {
+    return false;
+  }
   result.step = head.step;
   result.checksum = head.word[0];
   result.started_ns = static_cast<int64_t>(head.word[1]);

@@ -104,7 +104,7 @@ int64_t StepMessageWriter::MaxBytes(const RowTables::Shape& shape, int32_t max_t
   const int64_t values =
       rows *
           (int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases + int64_t{4} * RowTables::kMaxIds) +
-      int64_t{4} * MaxPlanTokens(max_tokens, shape.max_model_len) + patches * kAlignment;
+      int64_t{4} * (MaxPlanTokens(max_tokens, shape.max_model_len) + rows) + patches * kAlignment;
   return Aligned(sizeof(StepMessage)) + Aligned(patches * int64_t{sizeof(Patch)}) +
          Aligned(rows * int64_t{sizeof(RowWork)}) + Aligned(rows * int64_t{sizeof(SampleJob)}) +
          Aligned(values);
