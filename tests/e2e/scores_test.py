@@ -54,12 +54,14 @@ def log_softmax(row):
 
 
 class ScoresTest(unittest.TestCase):
+    FLAGS = ("--device", "cpu", "--worker-process", "off")
+
     @classmethod
     def setUpClass(cls):
         cls.server = RunningServer(
             "--model", str(MODEL), "--skip-tokenizer-init", "--max-num-batched-tokens", "64",
-            "--max-num-seqs", "32"
-        )
+            "--max-num-seqs", "32", *cls.FLAGS,
+        )  # fmt: skip
         cls.addClassCleanup(cls.server.stop)
         cls.client = quire.QuireClient(cls.server.target, timeout=120)
         cls.addClassCleanup(cls.client.close)
@@ -199,6 +201,12 @@ class ScoresTest(unittest.TestCase):
             list(self.client.score([[1] * 500] * 1024, timeout=0.05))
         # The streams and rows are free again.
         self.assertEqual(len(list(self.client.score([[1, 2, 3]] * 3))), 3)
+
+
+class TwoRanksScoresTest(ScoresTest):
+    """Ranks score their own rows, and their results pass through memory shared by processes."""
+
+    FLAGS = ("--device", "cpu", "--worker-process", "on", "--tensor-parallel-size", "2")
 
 
 if __name__ == "__main__":
