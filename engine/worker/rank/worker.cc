@@ -102,6 +102,27 @@ void Worker::WarmUp() {
     RunPadding(options_.graph_sizes[i], /*decode=*/true, /*capture=*/false);
     RunPadding(options_.graph_sizes[i], /*decode=*/true, /*capture=*/true);
   }
+  WarmUpReadings();
+}
+
+// A device loads a kernel when it first runs.
+void Worker::WarmUpReadings() {
+  using Kind = StepReading::Kind;
+  constexpr uint32_t kWords = ScoreWords(0, 0);
+  RunPadding(1, /*decode=*/true, /*capture=*/false);
+  StepPlan plan;
+  plan.work.push_back({.row = tables_.padding_row(), .start = 0, .count = 1, .sample = 1});
+  plan.readings.push_back({.kind = Kind::kDrawn, .position = 1, .count = 1, .words = kWords});
+  plan.readings.push_back(
+      {.kind = Kind::kPrompt, .position = 1, .count = 1, .begin = kWords, .words = kWords});
+  if (options_.hidden_size > 0) {
+    plan.readings.push_back({.kind = Kind::kPooled,
+                             .count = 1,
+                             .begin = 2 * kWords,
+                             .words = static_cast<uint32_t>(options_.hidden_size)});
+  }
+  Read(plan, {.num_tokens = 1, .num_seqs = 1, .num_samples = 1, .max_query_len = 1});
+  backend_->Synchronize();
 }
 
 void Worker::RunPadding(int32_t num_tokens, bool decode, bool capture) {

@@ -38,8 +38,8 @@ class Worker final : public StepRunner, public StepPipeline {
   void AttachHostArena(std::shared_ptr<HostArena> arena, bool checksum);
 
   // Runs steps of padding rows, so that no first-time work is left for service: prefills up to the
-  // largest step, then each graph size, largest first, once plain and once captured. Before the
-  // first Launch.
+  // largest step, then each graph size, largest first, once plain and once captured, and one of
+  // each reading. Before the first Launch.
   void WarmUp();
 
   // Enqueues a step; at most `steps_in_flight` may wait to be collected. Never blocks on the
@@ -87,6 +87,7 @@ class Worker final : public StepRunner, public StepPipeline {
   void Read(const StepPlan& plan, const StepDims& shape);
   // Runs a step of padding rows and waits for it.
   void RunPadding(int32_t num_tokens, bool decode, bool capture);
+  void WarmUpReadings();
 
   const WorkerOptions options_;
   // In this order: model and cache release memory of the backend.
