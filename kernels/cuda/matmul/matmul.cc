@@ -13,6 +13,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/matmul/algorithm_search.h"
 #include "kernels/cuda/matmul/algorithm_table.h"
+#include "kernels/cuda/matmul/expand_packed.h"
 #include "kernels/cuda/matmul/grouped_matmul.h"
 #include "kernels/cuda/matmul/product_choice.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
