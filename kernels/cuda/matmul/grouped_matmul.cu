@@ -1,9 +1,9 @@
 // out[t, r] = sum over groups of scale[r, group] * (sum over c of the group of x[t, c] * (w[r, c] -
-// zero[r, group])), for at most 16 tokens at a time: a stream of n * k weights of 4 or 8 bits past
-// a few activations, bound by one read of the weights.
+// zero[r, group])), for at most 8 tokens: a stream of n * k weights of 4 or 8 bits past a few
+// activations, bound by one read of the weights.
 //
-// Matrix units take 16 rows of w as their first operand (a band) and 8 tokens as their second (a
-// tile). A block owns a run of bands and goes over them in passes of a few. Within a pass the
+// Matrix units take 16 rows of w as their first operand (a band) and 8 tokens as their second. A
+// block owns a run of bands and goes over them in passes of a few. Within a pass the
 // columns are cut into chunks of 128, which the warps take in turn; each warp sums its own chunks
 // in registers, and the warps' sums are added in the order of the warps. Elements less their zeros
 // are exact in the type of the matrix units, so the sum over a group's columns in a chunk is that
@@ -34,11 +34,8 @@ namespace {
 constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * 32;
 constexpr int kBandRows = 16;
-constexpr int kTileTokens = 8;
-constexpr int kMostTokens = 2 * kTileTokens;
 // Of a pass, each of which reads the activations again; more take more registers than there are.
-template <int kTiles>
-constexpr int kMaxBands = kTiles == 1 ? 4 : 3;
+constexpr int kMaxBands = 4;
 constexpr int kChunk = 128;  // columns
 constexpr int kSpans = kChunk / kPackedColumns;
 // Groups of a chunk, at most, with a scale and a zero for each row of a band.
@@ -64,10 +61,10 @@ struct Unit {
 // them.
 constexpr int kEarlySlots = 3;
 
-constexpr int kExchanged = 2;    // sums of two tiles of a band, or of one tile of two bands
+constexpr int kExchanged = 2;    // bands whose sums the warps exchange at a time
 constexpr int kTokenPitch = 20;  // so that the rows and tokens of a store hit 32 banks
-using Exchange = float[kWarps][kExchanged][kTileTokens][kTokenPitch];
-constexpr int kStored = kExchanged * kTileTokens * kBandRows;  // sums of an exchange
+using Exchange = float[kWarps][kExchanged][kMaxGroupedTokens][kTokenPitch];
+constexpr int kStored = kExchanged * kMaxGroupedTokens * kBandRows;  // sums of an exchange
 static_assert(kStored <= kThreads);
 template <typename U>
 struct Shared {
@@ -233,18 +230,16 @@ class WeightStream {
   int scales_bytes_;
 };
 
-// A chunk of activations: word p of [tile][span of 32 columns] is the pair of columns 8p + 2q of
-// this lane's token, q its place among four.
-template <int kTiles>
+// A chunk of activations: word p of [span of 32 columns] is the pair of columns 8p + 2q of this
+// lane's token, q its place among four.
 struct Activations {
-  uint32_t at[kTiles][kSpans][4];
+  uint32_t at[kSpans][4];
 };
-template <int kTiles>
-constexpr int kChunksAhead = 2 / kTiles;  // in flight
+constexpr int kChunksAhead = 2;  // in flight
 
 // One warp's activations: its chunks in turn up to chunk `end`, zeros past the last, and again from
 // the first for the next pass.
-template <typename T, int kTiles>
+template <typename T>
 class ActivationStream {
  public:
   __device__ ActivationStream(const Product& p, int end)
@@ -254,20 +249,16 @@ class ActivationStream {
         from_(static_cast<const T*>(p.x) + token_ * p.x_stride + threadIdx.x % 4 * 2),
         chunk_(threadIdx.x / 32) {}
 
-  __device__ __forceinline__ Activations<kTiles> Next() {
-    Activations<kTiles> x;
+  __device__ __forceinline__ Activations Next() {
+    Activations x;
+    const T* const from = from_ + chunk_ * kChunk;
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const bool used = token_ + tile * kTileTokens < p_.tokens;
-      const T* const from = from_ + tile * kTileTokens * p_.x_stride + chunk_ * kChunk;
+    for (int span = 0; span < kSpans; ++span) {
+      const bool within = token_ < p_.tokens && chunk_ * kChunk + span * kPackedColumns < p_.k;
 #pragma unroll
-      for (int span = 0; span < kSpans; ++span) {
-        const bool within = used && chunk_ * kChunk + span * kPackedColumns < p_.k;
-#pragma unroll
-        for (int pair = 0; pair < 4; ++pair) {
-          const T* const at = from + span * kPackedColumns + pair * 8;
-          x.at[tile][span][pair] = within ? *reinterpret_cast<const uint32_t*>(at) : 0;
-        }
+      for (int pair = 0; pair < 4; ++pair) {
+        const T* const at = from + span * kPackedColumns + pair * 8;
+        x.at[span][pair] = within ? *reinterpret_cast<const uint32_t*>(at) : 0;
       }
     }
     chunk_ += kWarps;
@@ -282,19 +273,14 @@ class ActivationStream {
   int chunk_;
 };
 
-template <int kTiles>
-using Sums = float[kMaxBands<kTiles>][kTiles][4];
+using Sums = float[kMaxBands][4];
+// The sums of a group's columns in a chunk: two, so that no product waits for the one before it.
+using Partial = float[2][4];
 
-// The sums of a group's columns in a chunk: two a tile, so that no product waits for the one before
-// it.
-template <int kTiles>
-using Partial = float[2][kTiles][4];
-
-// partial += the products of 32 columns of a unit, of each tile.
-template <typename T, int kBits, int kTiles>
-__device__ __forceinline__ void AddSpan(Partial<kTiles>& partial, const uint32_t (&words)[2][4],
-                                        int span, const uint32_t (&zeros)[2],
-                                        const Activations<kTiles>& x) {
+// partial += the products of 32 columns of a unit.
+template <typename T, int kBits>
+__device__ __forceinline__ void AddSpan(Partial& partial, const uint32_t (&words)[2][4], int span,
+                                        const uint32_t (&zeros)[2], const Activations& x) {
   constexpr int kPairs = 16 / kBits;  // of a word
 #pragma unroll
   for (int half = 0; half < 2; ++half) {  // 16 columns each
@@ -306,23 +292,19 @@ __device__ __forceinline__ void AddSpan(Partial<kTiles>& partial, const uint32_t
       w[i] = WidenPair<T, kBits>(words[i % 2][(span * 4 + pair) / kPairs % 4], pair % kPairs,
                                  zeros[i % 2]);
     }
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const uint32_t(&t)[4] = x.at[tile][span];
-      MultiplyAdd<T>(partial[half][tile], w, t[half * 2], t[half * 2 + 1]);
-    }
+    MultiplyAdd<T>(partial[half], w, x.at[span][half * 2], x.at[span][half * 2 + 1]);
   }
 }
 
 // Adds one chunk of the pass's bands to the sums, fetching a unit for each one used.
-template <typename T, int kBits, int kGroups, int kTiles>
-__device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int bands, int groups,
+template <typename T, int kBits, int kGroups>
+__device__ __forceinline__ void AddChunk(Sums& sums, int bands, int groups,
                                          WeightStream<kBits, kGroups>& weights,
-                                         const Activations<kTiles>& x) {
+                                         const Activations& x) {
   constexpr int kGroupSpans = kSpans / kGroups;
   constexpr int kLoadSpans = kSpans * 4 / Unit<kBits, kGroups>::kVectors;  // of four vectors
 #pragma unroll
-  for (int band = 0; band < kMaxBands<kTiles>; ++band) {
+  for (int band = 0; band < kMaxBands; ++band) {
     if (band >= bands) break;
     weights.Await();
     uint32_t words[2][4];
@@ -332,7 +314,7 @@ __device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int bands, int grou
       const float scales[2] = {weights.Scale(group, 0), weights.Scale(group, 1)};
       const uint32_t zeros[2] = {ZeroWord<T, kBits>(weights.Zero(group, 0)),
                                  ZeroWord<T, kBits>(weights.Zero(group, 1))};
-      Partial<kTiles> partial = {};
+      Partial partial = {};
 #pragma unroll
       for (int i = 0; i < kGroupSpans; ++i) {
         const int span = group * kGroupSpans + i;
@@ -340,11 +322,8 @@ __device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int bands, int grou
         AddSpan<T, kBits>(partial, words, span, zeros, x);
       }
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          sums[band][tile][i] += scales[i / 2] * (partial[0][tile][i] + partial[1][tile][i]);
-        }
+      for (int i = 0; i < 4; ++i) {
+        sums[band][i] += scales[i / 2] * (partial[0][i] + partial[1][i]);
       }
     }
     weights.Fetch();
@@ -352,24 +331,22 @@ __device__ __forceinline__ void AddChunk(Sums<kTiles>& sums, int bands, int grou
 }
 
 // Adds the warps' sums of one pass, in the order of the warps, and stores them.
-template <typename T, int kTiles>
-__device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& sums,
-                                          const RowPass& pass, Exchange& exchange) {
-  constexpr int kBandsAtOnce = kExchanged / kTiles;
+template <typename T>
+__device__ __forceinline__ void StoreSums(const Product& p, const Sums& sums, const RowPass& pass,
+                                          Exchange& exchange) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = threadIdx.x % kBandRows;
-  const int token = threadIdx.x / kBandRows % kTileTokens;
-  const int part = threadIdx.x / (kBandRows * kTileTokens) % kExchanged;
+  const int token = threadIdx.x / kBandRows % kMaxGroupedTokens;
+  const int part = threadIdx.x / (kBandRows * kMaxGroupedTokens) % kExchanged;
 #pragma unroll
-  for (int first = 0; first < kMaxBands<kTiles>; first += kBandsAtOnce) {
+  for (int first = 0; first < kMaxBands; first += kExchanged) {
     if (first >= pass.bands) break;
     __syncthreads();  // the sums of the last exchange have been read
 #pragma unroll
     for (int i = 0; i < kExchanged; ++i) {
-      const float(&sum)[4] = sums[first + i / kTiles][i % kTiles];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        exchange[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sum[j];
+        exchange[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sums[first + i][j];
       }
     }
     __syncthreads();
@@ -377,36 +354,33 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<kTiles>& 
     float total = exchange[0][part][token][row];
 #pragma unroll
     for (int i = 1; i < kWarps; ++i) total += exchange[i][part][token][row];
-    const int band = first + part / kTiles;
-    const int t = part % kTiles * kTileTokens + token;
-    const int r = (pass.begin + band) * kBandRows + row;
-    if (band < pass.bands && r < p.n && t < p.tokens) {
+    const int r = (pass.begin + first + part) * kBandRows + row;
+    if (first + part < pass.bands && token < p.tokens) {
       if (p.bias != nullptr) total += ToFloat(static_cast<const T*>(p.bias)[r]);
-      static_cast<T*>(p.out)[t * p.out_stride + r] = FromFloat<T>(total);
+      static_cast<T*>(p.out)[token * p.out_stride + r] = FromFloat<T>(total);
     }
   }
 }
 
-template <typename T, int kBits, int kGroups, int kTiles>
+template <typename T, int kBits, int kGroups>
 __global__ void __launch_bounds__(kThreads, 1) GroupedKernel(const __grid_constant__ Product p) {
   extern __shared__ __align__(128) char bytes[];
   auto& shared = *reinterpret_cast<Shared<Unit<kBits, kGroups>>*>(bytes);
   PdlTrigger();
-  const RowShare share(p.n / kBandRows, kMaxBands<kTiles>);
+  const RowShare share(p.n / kBandRows, kMaxBands);
   WeightStream<kBits, kGroups> weights(p, share, shared);
 
-  constexpr int kAhead = kChunksAhead<kTiles>;
   const int chunks = CeilDiv(p.k, kChunk);
-  const int end = RoundUp(chunks, kWarps * kAhead);
-  ActivationStream<T, kTiles> activations(p, end);
-  Activations<kTiles> x[kAhead];
+  const int end = RoundUp(chunks, kWarps * kChunksAhead);
+  ActivationStream<T> activations(p, end);
+  Activations x[kChunksAhead];
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) x[i] = activations.Next();
+  for (int i = 0; i < kChunksAhead; ++i) x[i] = activations.Next();
   for (RowPass pass(share); pass.begin < share.end; pass.Advance(share)) {
-    Sums<kTiles> sums = {};
-    for (int first = threadIdx.x / 32; first < end; first += kWarps * kAhead) {
+    Sums sums = {};
+    for (int first = threadIdx.x / 32; first < end; first += kWarps * kChunksAhead) {
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
+      for (int i = 0; i < kChunksAhead; ++i) {
         const int chunk = first + i * kWarps;
         if (chunk < chunks) {
           const int groups = CeilDiv(p.k - chunk * kChunk, kChunk / kGroups);
@@ -415,7 +389,7 @@ __global__ void __launch_bounds__(kThreads, 1) GroupedKernel(const __grid_consta
         x[i] = activations.Next();
       }
     }
-    StoreSums<T, kTiles>(p, sums, pass, shared.sums);
+    StoreSums<T>(p, sums, pass, shared.sums);
   }
 }
 
@@ -425,93 +399,79 @@ struct SizedKernel {
   size_t shared_bytes;
 };
 template <typename T, int kBits, int kGroups>
-SizedKernel KernelFor(bool one_tile) {
-  return {one_tile ? GroupedKernel<T, kBits, kGroups, 1> : GroupedKernel<T, kBits, kGroups, 2>,
-          sizeof(Shared<Unit<kBits, kGroups>>)};
+SizedKernel KernelFor() {
+  return {GroupedKernel<T, kBits, kGroups>, sizeof(Shared<Unit<kBits, kGroups>>)};
+}
+template <typename T, int kBits>
+SizedKernel KernelFor(int groups) {
+  if (groups == 1) return KernelFor<T, kBits, 1>();
+  if (groups == 2) return KernelFor<T, kBits, 2>();
+  CHECK_EQ(groups, kMaxGroups);
+  return KernelFor<T, kBits, kMaxGroups>();
 }
 // groups: of a chunk.
-template <typename T, int kBits>
-SizedKernel KernelFor(int groups, bool one_tile) {
-  if (groups == 1) return KernelFor<T, kBits, 1>(one_tile);
-  if (groups == 2) return KernelFor<T, kBits, 2>(one_tile);
-  CHECK_EQ(groups, kMaxGroups);
-  return KernelFor<T, kBits, kMaxGroups>(one_tile);
-}
-
-template <typename T, int kBits>
-void Prepare() {
-  for (int groups = 1; groups <= kMaxGroups; groups *= 2) {
-    for (bool one_tile : {true, false}) {
-      const SizedKernel sized = KernelFor<T, kBits>(groups, one_tile);
-      CUDA_CHECK(cudaFuncSetAttribute(sized.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(sized.shared_bytes)));
-    }
-  }
-}
-
-bool Aligned(const void* pointer, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
-
-SizedKernel KernelFor(DType x, DType w, int groups, bool one_tile) {
+SizedKernel KernelFor(DType x, DType w, int groups) {
   return DispatchHalf(x, [&](auto tag) {
     using T = decltype(tag);
-    return w == DType::kU4 ? KernelFor<T, 4>(groups, one_tile) : KernelFor<T, 8>(groups, one_tile);
+    return w == DType::kU4 ? KernelFor<T, 4>(groups) : KernelFor<T, 8>(groups);
   });
 }
+
+bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 }  // namespace
 
 void PrepareGroupedMatMul() {
-  Prepare<__nv_bfloat16, 4>();
-  Prepare<__nv_bfloat16, 8>();
-  Prepare<__half, 4>();
-  Prepare<__half, 8>();
+  for (DType x : {DType::kBF16, DType::kF16}) {
+    for (DType w : {DType::kU4, DType::kU8}) {
+      for (int groups = 1; groups <= kMaxGroups; groups *= 2) {
+        const SizedKernel sized = KernelFor(x, w, groups);
+        CUDA_CHECK(cudaFuncSetAttribute(sized.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(sized.shared_bytes)));
+      }
+    }
+  }
 }
 
 bool FitsGroupedMatMul(const MatMulParams& p) {
-  const int group = p.w.scale_columns;
-  const bool divides = group == 0 || group == 32 || group == 64 || group % kChunk == 0;
-  const bool scales = Aligned(p.w.scales, 16) && Aligned(p.w.zeros, 16) &&
-                      (p.w.scale_stride % 16 == 0 || group == 0);
   constexpr int64_t kMaxDim = int64_t{1} << 30;
-  return IsPacked(p.w.dtype) && p.w.dim[1] % kPackedColumns == 0 &&
-         p.w.row_stride % kPackedColumns == 0 && p.w.scale_rows == 1 && Aligned(p.w.data, 16) &&
-         p.w.dim[0] % kBandRows == 0 && p.w.dim[0] < kMaxDim && p.w.dim[1] < kMaxDim && divides &&
-         scales && p.x.row_stride % 2 == 0 && Aligned(p.x.data, 4);
+  const TensorView &w = p.w, &x = p.x;
+  const int group = w.scale_columns;
+  if (!IsPacked(w.dtype) || p.out.dtype != x.dtype) return false;
+  const bool divides = group == 0 || group == 32 || group == 64 || group % kChunk == 0;
+  const bool scales = Aligned(w.scales) && Aligned(w.zeros) && w.scale_rows == 1 &&
+                      (w.scale_stride % 16 == 0 || group == 0);
+  const bool rows = w.dim[0] % kBandRows == 0 && w.dim[1] % kPackedColumns == 0 &&
+                    w.row_stride % kPackedColumns == 0 && Aligned(w.data);
+  return divides && scales && rows && w.dim[0] < kMaxDim && w.dim[1] < kMaxDim &&
+         x.row_stride % 8 == 0 && Aligned(x.data);
 }
 
 void GroupedMatMul(const MatMulParams& p, const Device& device) {
-  CHECK(FitsGroupedMatMul(p) && p.out.dtype == p.x.dtype);
+  CHECK(FitsGroupedMatMul(p) && p.x.dim[0] <= kMaxGroupedTokens);
   const int n = static_cast<int>(p.w.dim[0]), k = static_cast<int>(p.w.dim[1]);
   const int chunks = CeilDiv(k, kChunk), group = p.w.scale_columns;
+  const Product product{.x = p.x.data,
+                        .w = p.w.ptr<uint8_t>(),
+                        .scales = p.w.scales,
+                        .zeros = p.w.zeros,
+                        .bias = p.bias.data,
+                        .out = p.out.data,
+                        .tokens = static_cast<int>(p.x.dim[0]),
+                        .n = n,
+                        .k = k,
+                        .group_chunks = group == 0 ? chunks : std::max(1, group / kChunk),
+                        .x_stride = p.x.row_stride,
+                        .w_bytes = BytesOf(p.w.dtype, p.w.row_stride),
+                        .scale_stride = p.w.scale_stride,
+                        .out_stride = p.out.row_stride};
   const int groups = group == 0 ? 1 : std::max(1, kChunk / group);  // of a chunk
-  Product product{.x = nullptr,
-                  .w = p.w.ptr<uint8_t>(),
-                  .scales = p.w.scales,
-                  .zeros = p.w.zeros,
-                  .bias = p.bias.data,
-                  .out = nullptr,
-                  .tokens = 0,
-                  .n = n,
-                  .k = k,
-                  .group_chunks = group == 0 ? chunks : std::max(1, group / kChunk),
-                  .x_stride = p.x.row_stride,
-                  .w_bytes = BytesOf(p.w.dtype, p.w.row_stride),
-                  .scale_stride = p.w.scale_stride,
-                  .out_stride = p.out.row_stride};
-  for (int64_t first = 0; first < p.x.dim[0]; first += kMostTokens) {
-    const int64_t tokens = std::min<int64_t>(kMostTokens, p.x.dim[0] - first);
-    product.x = p.x.Rows(first, tokens).data;
-    product.out = p.out.Rows(first, tokens).data;
-    product.tokens = static_cast<int>(tokens);
-    const SizedKernel sized = KernelFor(p.x.dtype, p.w.dtype, groups, tokens <= kTileTokens);
-    Launch(device,
-           {.blocks = static_cast<unsigned>(std::min(device.num_sms, n / kBandRows)),
-            .threads = kThreads,
-            .shared_bytes = sized.shared_bytes},
-           sized.kernel, product);
-  }
+  const SizedKernel sized = KernelFor(p.x.dtype, p.w.dtype, groups);
+  Launch(device,
+         {.blocks = static_cast<unsigned>(std::min(device.num_sms, n / kBandRows)),
+          .threads = kThreads,
+          .shared_bytes = sized.shared_bytes},
+         sized.kernel, product);
 }
 
 }  // namespace quire::cuda
