@@ -94,6 +94,7 @@ constexpr FinishReason kReasons[] = {
     FinishReason::kMaxTokens, FinishReason::kContextLimit, FinishReason::kDeadline,
     FinishReason::kCancelled, FinishReason::kSlowReader,   FinishReason::kDraining,
     FinishReason::kNumeric,   FinishReason::kEngineFault,  FinishReason::kLoop,
+    FinishReason::kNoToken,
 };
 constexpr size_t kNumReasons = static_cast<size_t>(FinishReason::kEngineFault) + 1;
 
@@ -105,6 +106,7 @@ const char* VllmReason(FinishReason reason) {
     case FinishReason::kStopText:
     case FinishReason::kLoop: return "stop";
     case FinishReason::kMaxTokens:
+    case FinishReason::kNoToken:
     case FinishReason::kContextLimit: return "length";
     case FinishReason::kNumeric:
     case FinishReason::kEngineFault: return "error";

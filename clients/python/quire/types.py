@@ -94,6 +94,7 @@ class FinishReason(enum.Enum):
     MAX_TOKENS = 4
     CONTEXT_LIMIT = 5
     LOOP = 6
+    NO_TOKEN = 7
 
 
 @dataclasses.dataclass(frozen=True)
