@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/grammar/guide_vocabulary.h"
+#include "engine/grammar/rules/guide_limits.h"
 #include "engine/grammar/token_guide.h"
 
 namespace quire {
@@ -26,16 +27,6 @@ struct GrammarSource {
   GrammarKind kind = GrammarKind::kJsonObject;
   std::string text;                  // UTF-8
   std::vector<std::string> choices;  // UTF-8, none empty
-};
-
-// The most that one grammar may cost. A grammar beyond a limit is refused, whatever it describes.
-struct GuideLimits {
-  size_t max_source_bytes = 1 << 20;   // of text and choices together
-  size_t max_states = 100000;          // states of the automata of all rules together
-  size_t max_rules = 20000;            // rules, and subschemas that become rules
-  int max_depth = 64;                  // nesting of the source: groups, subschemas
-  size_t max_work = size_t{20} << 20;  // elementary steps of compiling, about 10 ns each
-  size_t max_mask_bytes = 64 << 20;    // masks that are kept; older ones are made again
 };
 
 // INVALID_ARGUMENT says what of the grammar is wrong, not supported or beyond a limit, and where: a

@@ -35,7 +35,7 @@ class TokenGuide {
 };
 
 // A grammar compiled for one vocabulary. Immutable to its users; any number of threads may Start
-// and use guides of it at once. Outlives its guides.
+// and use guides of it at once. Its guides keep it alive.
 class CompiledGuide {
  public:
   virtual ~CompiledGuide() = default;
