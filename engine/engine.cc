@@ -573,8 +573,7 @@ void Engine::State::PublishStats() {
   inbox_tokens.fetch_sub(counts.taken_tokens);
   std::lock_guard lock(stats_mutex);
   stats.deadline_refusals = deadline_refusals;
-  stats.masks = masks.stats();
-  stats.masks.late = scheduler.late_masks();
+  stats.masks = masks.stats(scheduler);
   stats.load = load;
   stats.cache = scheduler.cache_stats();
   stats.tiering = scheduler.tiering_stats();

@@ -11,6 +11,12 @@ namespace quire {
 
 MaskExchange::MaskExchange(std::function<void()> on_done) : pool_(kThreads, std::move(on_done)) {}
 
+MaskStats MaskExchange::stats(const Scheduler& scheduler) const {
+  MaskStats stats = pool_.stats();
+  stats.late = scheduler.late_masks();
+  return stats;
+}
+
 bool MaskExchange::Run(bool busy, Scheduler& scheduler, SchedulerEvents& events) {
   bool wanted = false;
   while (std::unique_ptr<OutputGuide> guide = scheduler.NextMask()) {

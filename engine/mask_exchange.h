@@ -19,7 +19,7 @@ class MaskExchange {
   // are in the next plan: the device has work meanwhile. False if none came back. The scheduler's
   // thread.
   bool Run(bool busy, Scheduler& scheduler, SchedulerEvents& events);
-  MaskStats stats() const { return pool_.stats(); }
+  MaskStats stats(const Scheduler& scheduler) const;
 
  private:
   static constexpr int kThreads = 2;

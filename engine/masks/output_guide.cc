@@ -15,6 +15,7 @@ OutputGuide::OutputGuide(RequestId id, std::shared_ptr<const CompiledGuide> comp
       compiled_(std::move(compiled)),
       words_(static_cast<size_t>(MaskWords(vocab_size)), 0) {
   CHECK(compiled_ != nullptr);
+  CHECK_GT(vocab_size, 0);
 }
 
 void OutputGuide::AskFirst(int64_t tokens_left) {
