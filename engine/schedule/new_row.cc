@@ -1,7 +1,10 @@
 // The ids lie in the order that NewRow states.
 #include "engine/schedule/new_row.h"
 
+#include <span>
 #include <vector>
+
+#include "kernels/check.h"
 
 namespace quire {
 
@@ -30,6 +33,13 @@ void WriteNewRow(const Sequence& sequence, StepPlan& plan) {
   row.allowed_count = append(sampling.allowed_token_ids);
   row.breaker_count = append(sampling.dry_breaker_ids);
   plan.new_rows.push_back(row);
+}
+
+void WriteMask(const Sequence& sequence, StepPlan& plan) {
+  CHECK(sequence.has_mask());
+  const std::span<const uint32_t> mask = sequence.guide->mask();
+  plan.masks.push_back({sequence.row, static_cast<uint32_t>(plan.mask_words.size())});
+  plan.mask_words.insert(plan.mask_words.end(), mask.begin(), mask.end());
 }
 
 }  // namespace quire

@@ -19,6 +19,7 @@ void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record)
   EmitBlocks(s, end, plan);
   EmitTokens(s, end, plan);
   const bool sample = end == s.expected();
+  if (sample && s.guided()) WriteMask(s, plan);
   plan.work.push_back({s.row, s.planned, choice.count, sample});
   plan.num_tokens += choice.count;
   plan.num_samples += sample;

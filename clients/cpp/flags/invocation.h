@@ -13,6 +13,7 @@
 #include "clients/cpp/flags/chat_flags.h"
 #include "clients/cpp/flags/flush_flags.h"
 #include "clients/cpp/flags/key_flags.h"
+#include "clients/cpp/flags/structure_flags.h"
 #include "clients/cpp/flags/trace_flags.h"
 
 namespace quire::cli {
@@ -66,6 +67,7 @@ struct GenerateFlags {
   PromptFlags prompt;
   SamplingFlags sampling;
   StopFlags stop;
+  StructureFlags structure;
   std::optional<std::string> request_id;
   std::optional<int32_t> priority;
   std::optional<std::string> session;         // created if the server has none of that name

@@ -225,7 +225,8 @@ StepMemory::Shape StepShapeOf(const WorkerSpec& spec) {
           .depth = spec.worker.steps_in_flight,
           .bounds = {.max_rows = spec.worker.max_num_seqs,
                      .max_tokens = spec.worker.max_num_batched_tokens,
-                     .num_blocks = spec.num_blocks},
+                     .num_blocks = spec.num_blocks,
+                     .vocab_size = spec.worker.vocab_size},
           .num_pages = spec.num_pages,
           .block_bytes = spec.kv_layout.block_bytes()};
 }

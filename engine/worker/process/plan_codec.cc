@@ -17,10 +17,10 @@ namespace quire {
 namespace {
 
 // Changes with every change of the structs that travel.
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr uint32_t kPlanMagic = 0x51504C4E;    // "QPLN"
 constexpr uint32_t kResultMagic = 0x51524553;  // "QRES"
-constexpr size_t kMaxVectors = 8;
+constexpr size_t kMaxVectors = 10;
 
 struct Head {
   uint32_t magic = 0;
@@ -109,7 +109,8 @@ int64_t PlanBounds::PlanBytes() const {
   return static_cast<int64_t>(sizeof(Head)) + Bytes<NewRow>(rows) + Bytes<TokenRun>(rows) +
          Bytes<BlockAdd>(num_blocks) + Bytes<BlockClone>(rows) + Bytes<RowWork>(rows) +
          Bytes<int32_t>(max_tokens) + Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
-         Bytes<int32_t>(rows * RowTables::kMaxIds);
+         Bytes<int32_t>(rows * RowTables::kMaxIds) + Bytes<RowMask>(rows) +
+         Bytes<uint32_t>(MaxMasks(max_rows, vocab_size) * MaskWords(vocab_size));
 }
 
 int64_t PlanBounds::ResultBytes() const {
@@ -124,7 +125,7 @@ size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
       .word = {static_cast<uint64_t>(plan.num_tokens), static_cast<uint64_t>(plan.num_samples),
                static_cast<uint64_t>(plan.graph_size), FlagsOf(plan)}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
-               plan.work, plan.tokens, plan.biases, plan.ids);
+               plan.work, plan.tokens, plan.biases, plan.ids, plan.masks, plan.mask_words);
 }
 
 size_t EncodedBytes(std::span<const std::byte> bytes) {
@@ -137,7 +138,8 @@ size_t EncodedBytes(std::span<const std::byte> bytes) {
 bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   Head head;
   if (!Read(kPlanMagic, bytes, head, plan.new_rows, plan.token_runs, plan.block_adds,
-            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.ids)) {
+            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.ids, plan.masks,
+            plan.mask_words)) {
     return false;
   }
   plan.step = head.step;
