@@ -5,11 +5,11 @@
 
 namespace quire {
 
-std::shared_ptr<const MaskPart> MaskStore::Of(const Place& place) {
+std::shared_ptr<const MaskPart> MaskStore::Of(const Place& place, bool by_use) {
   const Key key = {place.state, place.need, place.room};
   if (auto part = Find(key)) return part;
   const Place unknown = {place.state, place.need, place.room, Stacks::kBottom};
-  return Keep(key, MakeMaskPart(table_, vocabulary_, unknown));
+  return Keep(key, MakeMaskPart(table_, vocabulary_, unknown, by_use));
 }
 
 std::shared_ptr<const MaskPart> MaskStore::After(const MaskPart& before, StateId state) {

@@ -21,7 +21,8 @@ class MaskStore {
       : table_(table), vocabulary_(vocabulary), max_bytes_(max_bytes) {}
 
   // The part of a place, whatever its stack. The first caller makes it: up to some milliseconds.
-  std::shared_ptr<const MaskPart> Of(const Place& place) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `by_use` as in MakeMaskPart; places that differ in it differ in their room as well.
+  std::shared_ptr<const MaskPart> Of(const Place& place, bool by_use) ABSL_LOCKS_EXCLUDED(mutex_);
   // The part that `before` leaves to a return to `state`.
   std::shared_ptr<const MaskPart> After(const MaskPart& before, StateId state)
       ABSL_LOCKS_EXCLUDED(mutex_);

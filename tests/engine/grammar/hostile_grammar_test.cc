@@ -81,7 +81,8 @@ TEST(HostileGrammarTest, AmbiguityIsBounded) {
        {Gbnf("root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"a\""),
         Gbnf("root ::= \"a\" root \"a\" | \"a\""),
         Gbnf("root ::= x root \"y\" | z root \"w\" | \"a\"\nx ::= \"a\"\nz ::= \"a\""),
-        Gbnf("root ::= (\"a\" root?)+ \"b\"?"), Regex("(a{1,50}){1,50}(a{1,40}b?){0,40}")}) {
+        Gbnf("root ::= (\"a\" root?)+ \"b\"?"), Regex("(a{1,50}){1,50}(a{1,40}b?){0,40}"),
+        Gbnf("root ::= ws \"{\" ws root? \"}\"\nws ::= (\"\"[ \\t\\n] ws*)?{2}")}) {
     const auto guide = Compile(source, vocabulary);
     for (int64_t max_tokens : {40, 41, 100}) {
       RandomText(*guide, *vocabulary, max_tokens, &random);

@@ -95,6 +95,28 @@ TEST(SchemaReaderTest, CombinesSchemas) {
   EXPECT_FALSE(Accepts(*nullable, "\"ab\""));
 }
 
+// As in calls of many tools: all branches are places until the constant tells them apart.
+TEST(SchemaReaderTest, WideUnions) {
+  nlohmann::json branches;
+  for (int i = 0; i < 200; ++i) {
+    branches.push_back({{"type", "object"},
+                        {"properties",
+                         {{"a", {{"const", absl::StrCat("tool", i)}}},
+                          {"b", {{"type", i % 2 == 0 ? "integer" : "string"}}}}},
+                        {"required", {"a", "b"}}});
+  }
+  const auto vocabulary = ByteVocabulary({"{\"a\": \"tool", "\", \""});
+  const auto guide = Compile(Schema(nlohmann::json({{"oneOf", branches}}).dump()), vocabulary);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_EQ(Accepts(*guide, absl::StrCat(R"({"a": "tool)", i, R"(", "b": 1})")), i % 2 == 0);
+    EXPECT_EQ(Accepts(*guide, absl::StrCat(R"({"a": "tool)", i, R"(", "b": "x"})")), i % 2 != 0);
+  }
+  const auto row = guide->Start();
+  ASSERT_TRUE(row->Accept(256));
+  EXPECT_THAT(Allowed(row.get(), *vocabulary),
+              testing::ElementsAre('0', '1', '2', '3', '4', '5', '6', '7', '8', '9'));
+}
+
 TEST(SchemaReaderTest, RefusesByNameAndPath) {
   EXPECT_THAT(SchemaError(R"({"properties": {"a": {"not": {}}}})"),
               HasSubstr("schema: #/properties/a/not: this keyword is not supported"));

@@ -139,6 +139,11 @@ INSTANTIATE_TEST_SUITE_P(
                    4, Balanced},
         Exhaustive{"RightRecursion", GbnfSource("root ::= \"a\" root | \"b\" root | \"c\""), "abc",
                    7, 2, Regex("[ab]*c")},
+        // A token may end several rules and go on, each of which could have gone on by itself.
+        Exhaustive{"EndsOfRules",
+                   GbnfSource("root ::= list \";\"\nlist ::= item (\",\" item)*\n"
+                              "item ::= word \"a\"*\nword ::= \"a\" \"a\"?"),
+                   ",;a", 7, 2, Regex("a+(,a+)*;")},
         Exhaustive{"Palindromes",
                    GbnfSource("root ::= \"a\" root \"a\" | \"b\" root \"b\" | \"a\"? | \"b\""),
                    "ab", 10, 5, Palindrome},
