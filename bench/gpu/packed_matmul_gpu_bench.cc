@@ -13,7 +13,6 @@
 
 #include "bench/gpu/graph_timer.h"
 #include "kernels/cuda/device/cuda_kernels.h"
-#include "kernels/cuda/matmul/grouped_matmul.h"
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/packed_row.h"
 
@@ -102,10 +101,9 @@ class Bench {
         n * k * (dtype_ == DType::kU4 ? 0.5 : 1) + n * Blocks(s) * 4 + 2 * t * (n + k);
     const double floor = std::max(bytes / copy_rate_, 2 * t * n * k / kFlopsPerSecond) * 1e6;
     std::printf(
-        "{\"what\": \"%s\", \"weights\": \"%s\", \"tokens\": %ld, \"kernel\": \"%s\", "
+        "{\"what\": \"%s\", \"weights\": \"%s\", \"tokens\": %ld, "
         "\"us\": %.2f, \"floor_us\": %.2f, \"fraction\": %.3f}\n",
-        s.name, Name(dtype_), static_cast<long>(tokens),
-        tokens <= cuda::kMaxGroupedTokens ? "grouped" : "expanded", us, floor, floor / us);
+        s.name, Name(dtype_), static_cast<long>(tokens), us, floor, floor / us);
     std::fflush(stdout);
   }
 

@@ -1,9 +1,12 @@
-// MatMul of packed matrices on the device: close to float64 and to the CPU backend, the same bits
-// in every batch of up to 32 tokens, and nothing read or written past the ends.
+// MatMul of packed matrices on the device: close to float64 and to the CPU backend, by every cut,
+// the same bits in every batch of up to 8 tokens, and nothing read or written past the ends.
 //
 // Covers kernels/cuda/matmul/packed_weights.cuh, kernels/cuda/rows/gather_columns.cu
+#include "kernels/cuda/matmul/expand_packed.h"
 #include "kernels/cuda/matmul/grouped_matmul.h"
 #include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/matmul/packed_matmul.h"
+#include "kernels/cuda/matmul/tile_matmul.h"
 #include "tests/gpu/op_test.h"
 #include "tests/kernels/packed_matrix.h"
 
@@ -49,6 +52,8 @@ cuda::MatMul& Op() {
   return *op;
 }
 
+constexpr int64_t kMostPackedTokens = 512;  // of MatMul
+
 class PackedMatMulGpuTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PackedMatMulGpuTest, MatchesDoubleArithmetic) {
@@ -63,15 +68,17 @@ TEST_P(PackedMatMulGpuTest, MatchesDoubleArithmetic) {
   TensorView bias_view;
   if (c.bias) bias_view = TensorView(device_bias.view().data, c.dtype, {n});
   DeviceTensor out(c.dtype, c.tokens, n, 8);
-  Op().Run({.x = device_x.view(), .w = w.view(), .bias = bias_view, .out = out.view()});
+  const MatMulParams params{
+      .x = device_x.view(), .w = w.view(), .bias = bias_view, .out = out.view()};
+  Op().Run(params);
   const Array got = out.Get();
-  // Of more tokens the library multiplies rounded weights.
-  const bool grouped = c.tokens <= cuda::kMaxGroupedTokens;
+  // Otherwise the library multiplies rounded weights.
+  const bool packed = c.tokens <= kMostPackedTokens && cuda::FitsGroupedMatMul(params);
   for (int sample = 0; sample < 3000; ++sample) {
     const int64_t t = random.Below(c.tokens), r = random.Below(n);
     double sum = c.bias ? bias[r] : 0, size = std::abs(sum);
     for (int64_t i = 0; i < k; ++i) {
-      const double product = x[t * k + i] * (grouped ? w.At(r, i) : w.Rounded(r, i, c.dtype));
+      const double product = x[t * k + i] * (packed ? w.At(r, i) : w.Rounded(r, i, c.dtype));
       sum += product;
       size += std::abs(product);
     }
@@ -90,24 +97,86 @@ constexpr PackedShape Eight(int64_t n, int64_t k, int32_t group, bool zeros = fa
 INSTANTIATE_TEST_SUITE_P(
     Shapes, PackedMatMulGpuTest,
     ::testing::Values(
-        Case{1, Four(16, 128, 128)}, Case{1, Four(1, 32, 32)}, Case{1, Four(17, 32, 0, true)},
-        Case{2, Four(24, 96, 32, true)}, Case{3, Four(1000, 320, 64)},
-        Case{4, Four(33, 192, 64, true), DType::kF16},
-        Case{5, Four(67, 160, 0), DType::kBF16, true}, Case{1, Four(6144, 4096, 128)},
-        Case{8, Four(4096, 14336, 128, true)}, Case{7, Four(4096, 4096, 32, true), DType::kF16},
-        Case{9, Four(28672, 4096, 128)}, Case{16, Four(5120, 2048, 64, true), DType::kBF16, true},
-        Case{17, Four(4096, 4096, 128)}, Case{33, Four(515, 1056, 32), DType::kF16},
-        Case{32, Four(6144, 4096, 128, true)}, Case{33, Four(6144, 4096, 128, true)},
-        Case{200, Four(1000, 14336, 64), DType::kF16, true}, Case{130, Four(28672, 4096, 0)},
-        Case{100, Four(24, 96, 32, true)}, Case{1, Eight(16, 128, 128)}, Case{1, Eight(5, 32, 0)},
-        Case{3, Eight(333, 224, 32, true)}, Case{6, Eight(4096, 4096, 0)},
-        Case{12, Eight(1030, 4160, 64), DType::kF16, true}, Case{16, Eight(4096, 14336, 128, true)},
+        Case{1, Four(16, 128, 128)}, Case{1, Four(1, 32, 32)}, Case{1, Four(16, 32, 0, true)},
+        Case{2, Four(32, 96, 32, true)}, Case{3, Four(1008, 320, 64)},
+        Case{4, Four(33, 192, 64, true), DType::kF16}, Case{4, Four(48, 192, 64), DType::kF16},
+        Case{5, Four(80, 160, 0), DType::kBF16, true}, Case{5, Four(67, 160, 0, true)},
+        Case{1, Four(6144, 4096, 128)}, Case{8, Four(4096, 14336, 128, true)},
+        Case{7, Four(4096, 4096, 32, true), DType::kF16}, Case{9, Four(28672, 4096, 128)},
+        Case{16, Four(5120, 2048, 64, true), DType::kBF16, true}, Case{17, Four(4096, 4096, 128)},
+        Case{33, Four(515, 1056, 32), DType::kF16}, Case{32, Four(6144, 4096, 128, true)},
+        Case{33, Four(6144, 4096, 128, true)}, Case{200, Four(1000, 14336, 64), DType::kF16, true},
+        Case{130, Four(28672, 4096, 0)}, Case{100, Four(24, 96, 32, true)},
+        Case{1, Eight(16, 128, 128)}, Case{1, Eight(5, 32, 0)}, Case{3, Eight(336, 224, 32, true)},
+        Case{2, Eight(16, 32, 0)}, Case{6, Eight(4096, 4096, 0)},
+        Case{12, Eight(1040, 4160, 64), DType::kF16, true}, Case{16, Eight(4096, 14336, 128, true)},
         Case{64, Eight(2048, 1024, 0, true)}, Case{200, Eight(4096, 4096, 128, true), DType::kF16},
-        Case{1024, Eight(2048, 1024, 0)}));
+        Case{513, Four(1024, 2048, 128, true)}, Case{1024, Eight(2048, 1024, 0)}));
+
+const cuda::TileClusters& Clusters() {
+  static const cuda::TileClusters clusters = [] {
+    cuda::PreparePackedMatMul();
+    return cuda::PrepareTileMatMul(TestDevice());
+  }();
+  return clusters;
+}
+
+class PackedCutsTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PackedCutsTest, EveryCutMatchesDoubleArithmetic) {
+  const Case& c = GetParam();
+  const int64_t n = c.w.n, k = c.w.k;
+  Random random(static_cast<uint64_t>(c.tokens * 31 + n + k));
+  const DevicePacked w(random, c.w);
+  Array x = Array::Normal(random, c.dtype, {c.tokens, k});
+  const DeviceTensor device_x(c.dtype, c.tokens, k, x, 8);
+  DeviceTensor out(c.dtype, c.tokens, n, 8);
+  struct Sample {
+    int64_t token, row;
+    double sum = 0, size = 0;
+  };
+  std::vector<Sample> samples;
+  for (int i = 0; i < 400; ++i) {
+    // The last token and row, too.
+    Sample s{i == 0 ? c.tokens - 1 : random.Below(c.tokens), i <= 1 ? n - 1 : random.Below(n)};
+    for (int64_t column = 0; column < k; ++column) {
+      const double product = x[s.token * k + column] * w.At(s.row, column);
+      s.sum += product;
+      s.size += std::abs(product);
+    }
+    samples.push_back(s);
+  }
+  const MatMulParams p{.x = device_x.view(), .w = w.view(), .bias = {}, .out = out.view()};
+  ASSERT_TRUE(cuda::FitsGroupedMatMul(p));
+  const int64_t chunks = (k + cuda::kPackedChunk - 1) / cuda::kPackedChunk;
+  for (const int rows : {16, 96, 112, 128}) {
+    for (const int tokens : cuda::kPackedTileTokens) {
+      for (int split = 1; split <= std::min<int64_t>(cuda::kMaxTileSplit, chunks); ++split) {
+        out.Poison();
+        cuda::PackedMatMul(p, {rows, tokens, split}, Clusters(), TestDevice());
+        const Array got = out.Get();
+        for (const Sample& s : samples) {
+          ASSERT_LE(std::abs(got[s.token * n + s.row] - s.sum),
+                    StoreError(c.dtype) * std::abs(s.sum) + 4e-6 * s.size)
+              << "cut " << rows << "/" << tokens << "/" << split << " token " << s.token << " row "
+              << s.row;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PackedCutsTest,
+                         ::testing::Values(Case{17, Four(4096, 2048, 128)},
+                                           Case{1, Four(16, 32, 32)},
+                                           Case{70, Four(1008, 1184, 32, true), DType::kF16},
+                                           Case{200, Four(512, 1024, 256, true)},
+                                           Case{33, Eight(1008, 1056, 32)},
+                                           Case{130, Eight(528, 1024, 0, true), DType::kF16}));
 
 // The CPU backend is the specification.
 TEST(PackedMatMulTest, IsNearTheCpuBackend) {
-  constexpr int64_t kTokens = 11, kN = 200, kK = 512;
+  constexpr int64_t kTokens = 11, kN = 208, kK = 512;
   Random random(8);
   DevicePacked w(random, Four(kN, kK, 64, true));
   Array x = Array::Normal(random, DType::kBF16, {kTokens, kK}), wide(DType::kF32, {kTokens, kK});
@@ -137,14 +206,12 @@ TEST(PackedMatMulBitsTest, TokensDoNotChangeEachOthersBits) {
     const DeviceTensor device_x(DType::kBF16, kTokens, kK, x);
     DeviceTensor all(DType::kBF16, kTokens, kN), other(DType::kBF16, kTokens, kN);
     ExpectSameBits(
-        [&](const cuda::Device& device) {
+        [&](const cuda::Device&) {
           all.Poison();
-          cuda::GroupedMatMul({.x = device_x.view(), .w = w.view(), .bias = {}, .out = all.view()},
-                              device);
+          Op().Run({.x = device_x.view(), .w = w.view(), .bias = {}, .out = all.view()});
         },
         [&] { return BytesOfArray(all.Get()); });
-    // Alone, in batches, and in slices of rows as ranks hold them.
-    for (const int64_t batch : {1, 3, 8, 21}) {
+    for (const int64_t batch : {1, 3, 5}) {
       other.Poison();
       for (int64_t t = 0; t < kTokens; t += batch) {
         const int64_t count = std::min(batch, kTokens - t);
@@ -155,6 +222,7 @@ TEST(PackedMatMulBitsTest, TokensDoNotChangeEachOthersBits) {
       }
       EXPECT_TRUE(other.Get().SameBits(all.Get())) << batch;
     }
+    // In slices of rows, as ranks hold them.
     other.Poison();
     for (int64_t r = 0; r < kN; r += 1024) {
       Op().Run({.x = device_x.view(),
@@ -168,7 +236,7 @@ TEST(PackedMatMulBitsTest, TokensDoNotChangeEachOthersBits) {
 
 // Two products in turn share the memory that weights are expanded to.
 TEST(PackedMatMulBitsTest, ManyTokensGiveTheSameBitsEachTime) {
-  constexpr int64_t kTokens = 96, kK = 4096;
+  constexpr int64_t kTokens = 600, kK = 4096;
   Random random(6);
   const DevicePacked a(random, Four(10240, kK, 128)), b(random, Eight(6144, kK, 0, true));
   Array x = Array::Normal(random, DType::kBF16, {kTokens, kK});

@@ -31,6 +31,13 @@ CUtensorMapDataType TypeOf(DType dtype) {
   }
 }
 
+CUtensorMapSwizzle SwizzleOf(const TensorDescription& t) {
+  if (!t.swizzled) return CU_TENSOR_MAP_SWIZZLE_NONE;
+  const size_t row_bytes = t.box[0] * SizeOf(t.dtype);
+  CHECK(row_bytes == 64 || row_bytes == 128);
+  return row_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+}
+
 }  // namespace
 
 CUtensorMap DescribeTensor(const TensorDescription& t) {
@@ -48,8 +55,7 @@ CUtensorMap DescribeTensor(const TensorDescription& t) {
   const CUresult result =
       encode(&map, TypeOf(t.dtype), static_cast<cuuint32_t>(rank), t.base, dims.data(),
              strides.data(), t.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-             t.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             SwizzleOf(t), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   CHECK(result == CUDA_SUCCESS);
   return map;
 }

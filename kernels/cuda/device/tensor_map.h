@@ -19,7 +19,9 @@ struct TensorDescription {
   std::span<const int64_t> dims;     // two to five
   std::span<const int64_t> strides;  // elements, of all but the innermost; multiples of 16 bytes
   std::span<const uint32_t> box;     // at most 256 in each dimension
-  // Whether rows of 128 bytes have their 16-byte vectors in the order of products (warpgroup.cuh).
+  // Whether the 16-byte vectors of the box's rows are exchanged, so that those of eight rows at the
+  // same columns lie in different banks: in rows of 128 bytes as products expect (warpgroup.cuh),
+  // in rows of 64 bytes vector v of row r at v ^ (r / 2 % 4).
   bool swizzled = true;
 };
 

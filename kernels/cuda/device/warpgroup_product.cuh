@@ -1,5 +1,5 @@
-// ProductOfTiles and ProductOfFragments: matrix products of a warpgroup, added to an accumulator in
-// its registers. They are asynchronous (warpgroup.cuh).
+// ProductOfTiles, ProductOfFragments and ProductOfRows: matrix products of a warpgroup, added to an
+// accumulator in its registers. They are asynchronous (warpgroup.cuh).
 //
 // c[i] has block i of eight columns: lane (row = lane / 4, pair = lane % 4) of warp w holds columns
 // 2 * pair and 2 * pair + 1 of rows 16 * w + row and, in c[i][2] and c[i][3], eight rows below.
@@ -115,6 +115,41 @@ __device__ __forceinline__ void ProductOfFragments(float (&c)[kBlocks][4], const
   }
 }
 
+#define QUIRE_PRODUCT_OF_ROWS(n, type, numbers, a0, a1, a2, a3, b_number, p_number, ...)   \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p_number                                \
+               ", 0;\n"                                                                    \
+               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" numbers \
+               "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " b_number ", p, 1, 1, 0;\n}"         \
+               : __VA_ARGS__                                                               \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+#define QUIRE_ROWS_OF_TYPES(n, numbers, a0, a1, a2, a3, b_number, p_number, ...)                \
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                             \
+    QUIRE_PRODUCT_OF_ROWS(n, "bf16", numbers, a0, a1, a2, a3, b_number, p_number, __VA_ARGS__); \
+  } else {                                                                                      \
+    QUIRE_PRODUCT_OF_ROWS(n, "f16", numbers, a0, a1, a2, a3, b_number, p_number, __VA_ARGS__);  \
+  }
+
+// c = a * b^T, or c += with `accumulate`: a 64 x 16 in registers as fragments of 16 rows a warp, b
+// N x 16, rows of a tile.
+template <typename T, int kBlocks>
+__device__ __forceinline__ void ProductOfRows(float (&c)[kBlocks][4], const uint32_t (&a)[4],
+                                              uint64_t b, int accumulate) {
+  if constexpr (kBlocks == 2) {
+    QUIRE_ROWS_OF_TYPES("16", QUIRE_NUMBERS_8, "%8", "%9", "%10", "%11", "%12", "%13",
+                        QUIRE_BLOCKS_2);
+  } else if constexpr (kBlocks == 4) {
+    QUIRE_ROWS_OF_TYPES("32", QUIRE_NUMBERS_16, "%16", "%17", "%18", "%19", "%20", "%21",
+                        QUIRE_BLOCKS_4);
+  } else if constexpr (kBlocks == 8) {
+    QUIRE_ROWS_OF_TYPES("64", QUIRE_NUMBERS_32, "%32", "%33", "%34", "%35", "%36", "%37",
+                        QUIRE_BLOCKS_8);
+  } else {
+    static_assert(kBlocks == 16);
+    QUIRE_ROWS_OF_TYPES("128", QUIRE_NUMBERS_64, "%64", "%65", "%66", "%67", "%68", "%69",
+                        QUIRE_BLOCKS_16);
+  }
+}
+
 #undef QUIRE_NUMBERS_8
 #undef QUIRE_NUMBERS_16
 #undef QUIRE_NUMBERS_32
@@ -130,5 +165,7 @@ __device__ __forceinline__ void ProductOfFragments(float (&c)[kBlocks][4], const
 #undef QUIRE_PRODUCT_OF_TYPES
 #undef QUIRE_PRODUCT_OF_FRAGMENTS
 #undef QUIRE_FRAGMENTS_OF_TYPES
+#undef QUIRE_PRODUCT_OF_ROWS
+#undef QUIRE_ROWS_OF_TYPES
 
 }  // namespace quire::cuda

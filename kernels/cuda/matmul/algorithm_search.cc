@@ -36,8 +36,7 @@ struct AlgorithmSearch::Candidate {
 AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const ProductMeans& means)
     : p_(p), means_(means) {
   // The last row of w may end at its last element, short of its stride.
-  const int64_t bytes =
-      ((p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]) * static_cast<int64_t>(SizeOf(p.w.dtype));
+  const int64_t bytes = BytesOf(p.w.dtype, (p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]);
   const int64_t pitch = RoundUp<int64_t>(bytes, 256);
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));

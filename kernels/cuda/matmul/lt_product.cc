@@ -42,7 +42,7 @@ void Set(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceA
 
 uint8_t AlignmentOf(const TensorView& t) {
   const uint64_t bits = reinterpret_cast<uintptr_t>(t.data) |
-                        static_cast<uint64_t>(t.row_stride) * SizeOf(t.dtype) | 16;
+                        static_cast<uint64_t>(BytesOf(t.dtype, t.row_stride)) | 16;
   return static_cast<uint8_t>(uint64_t{1} << std::countr_zero(bits));
 }
 
@@ -52,7 +52,7 @@ ProductShape ShapeOf(const MatMulParams& p) {
   return {.tokens = static_cast<int32_t>(p.x.dim[0]),
           .n = static_cast<int32_t>(p.w.dim[0]),
           .k = static_cast<int32_t>(p.w.dim[1]),
-          .in = p.x.dtype,
+          .in = p.w.dtype,
           .out = p.out.dtype,
           .bias = !p.bias.empty(),
           .block_scales = p.w.scale_columns > 0,

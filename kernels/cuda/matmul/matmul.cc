@@ -1,7 +1,7 @@
-// MatMul: few tokens go to SkinnyMatMul, whose bits do not depend on their number. More tokens of
-// 8-bit integers do so as well, a few at a time. Packed weights have a kernel of their own for up
-// to 32 tokens; for more, a slice of their rows at a time is expanded for the library. All other
-// products go to cuBLASLt or to TileMatMul as chosen for the next larger of a list of token counts.
+// MatMul: few tokens go to SkinnyMatMul, of packed weights to GroupedMatMul, whose bits do not
+// depend on their number. More tokens of 8-bit integers do so as well, a few at a time. For many
+// tokens a slice of the rows of packed weights at a time is expanded. All other products go to
+// cuBLASLt, TileMatMul or PackedMatMul as chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -13,7 +13,9 @@
 #include "kernels/check.h"
 #include "kernels/cuda/matmul/algorithm_search.h"
 #include "kernels/cuda/matmul/algorithm_table.h"
+#include "kernels/cuda/matmul/expand_packed.h"
 #include "kernels/cuda/matmul/grouped_matmul.h"
+#include "kernels/cuda/matmul/packed_matmul.h"
 #include "kernels/cuda/matmul/product_choice.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
 #include "kernels/cuda/matmul/tile_matmul.h"
@@ -25,6 +27,9 @@ constexpr int64_t kLibraryBytes = 32 << 20;  // of the workspace
 // Behind them: rows of expanded weights, which the second-level cache still holds when the library
 // reads them.
 constexpr int64_t kExpandedBytes = 32 << 20;
+
+// More tokens multiply by expanded weights as fast.
+constexpr int64_t kMostPackedTokens = 512;
 
 // The token counts that algorithms are chosen for; any other count takes the choice of the next
 // larger.
@@ -70,8 +75,12 @@ void CheckParams(const MatMulParams& p) {
 // The kernel of a product. The library takes one scale for a row, not one for a block, and gives
 // sums of integers without scales. TileMatMul has no integers, and copies scales of blocks only
 // from aligned memory.
-enum class Server { kSkinny, kSkinnySlices, kChosen };
+enum class Server { kSkinny, kSkinnySlices, kGrouped, kChosen, kExpanded };
 Server ServerOf(const MatMulParams& p) {
+  if (IsPacked(p.w.dtype)) {
+    if (!FitsGroupedMatMul(p) || p.x.dim[0] > kMostPackedTokens) return Server::kExpanded;
+    return p.x.dim[0] <= kMaxGroupedTokens ? Server::kGrouped : Server::kChosen;
+  }
   if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
   if (p.w.dtype == DType::kI8) return Server::kSkinnySlices;
   return p.w.scale_columns != 0 && !FitsTileMatMul(p) ? Server::kSkinnySlices : Server::kChosen;
@@ -92,7 +101,7 @@ struct MatMul::State {
   ~State() { cublasLtDestroy(means.lt.handle); }
 
   void Run(const MatMulParams& p, const ProductMeans& with);
-  void RunPacked(const MatMulParams& p);
+  void RunExpanded(const MatMulParams& p);
   Choice Choose(const MatMulParams& p, ProductShape shape);
 
   const Device device;
@@ -106,7 +115,7 @@ struct MatMul::State {
 Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
   cudaStreamCaptureStatus capture;
   CUDA_CHECK(cudaStreamIsCapturing(device.stream, &capture));
-  const int64_t weight_bytes = p.w.dim[0] * p.w.dim[1] * static_cast<int64_t>(SizeOf(p.w.dtype));
+  const int64_t weight_bytes = BytesOf(p.w.dtype, p.w.dim[0] * p.w.dim[1]);
   if (capture != cudaStreamCaptureStatusNone || weight_bytes < kMinTimedBytes) {
     table.Put(shape, PromisingChoices(p, means, 1, 1)[0]);
     return *table.Find(shape);
@@ -114,8 +123,13 @@ Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
   AlgorithmSearch search(p, means);
   // From the largest down, whose products take long enough to raise the clocks.
   const size_t last = BucketOf(p.x.dim[0]);
-  const size_t first =
-      FitsSkinnyMatMul(p) ? std::min(last, BucketOf(kMaxSkinnyTokens) + 1) : size_t{0};
+  size_t first = 0;  // fewer tokens go elsewhere
+  if (IsPacked(p.w.dtype)) {
+    first = BucketOf(kMaxGroupedTokens) + 1;
+  } else if (FitsSkinnyMatMul(p)) {
+    first = BucketOf(kMaxSkinnyTokens) + 1;
+  }
+  first = std::min(first, last);
   const ProductShape own = shape;
   for (size_t bucket = last + 1; bucket-- > first;) {
     shape.tokens = kBuckets[bucket];
@@ -137,7 +151,7 @@ void MatMul::State::Run(const MatMulParams& p, const ProductMeans& with) {
 
 // The slices are as equal as multiples of kRows allow, so that they have at most two shapes. Their
 // products start when the expansion has ended: our own kernels would read the weights before.
-void MatMul::State::RunPacked(const MatMulParams& p) {
+void MatMul::State::RunExpanded(const MatMulParams& p) {
   constexpr int64_t kRows = 64;
   const int64_t n = p.w.dim[0], k = p.w.dim[1];
   const int64_t row_bytes = k * static_cast<int64_t>(SizeOf(p.x.dtype));
@@ -165,6 +179,7 @@ MatMul::MatMul(const Device& device, void* workspace, const std::string& cache_f
     : state_(std::make_unique<State>(device, workspace, cache_file)) {
   PrepareSkinnyMatMul();
   PrepareGroupedMatMul();
+  PreparePackedMatMul();
   std::string why;
   if (!cache_file.empty() && !state_->table.Load(cache_file, &why) && !why.empty()) {
     std::fprintf(stderr, "%s is not used (%s): matrix products are timed again\n",
@@ -178,14 +193,11 @@ void MatMul::Run(const MatMulParams& p) {
   CheckParams(p);
   const int64_t tokens = p.x.dim[0];
   if (tokens == 0 || p.w.dim[0] == 0) return;
-  if (IsPacked(p.w.dtype)) {
-    const bool grouped = tokens <= kMaxGroupedTokens && p.out.dtype == p.x.dtype;
-    if (grouped && FitsGroupedMatMul(p)) return GroupedMatMul(p, state_->device);
-    return state_->RunPacked(p);
-  }
   switch (ServerOf(p)) {
     case Server::kSkinny: return SkinnyMatMul(p, state_->device);
+    case Server::kGrouped: return GroupedMatMul(p, state_->device);
     case Server::kChosen: return state_->Run(p, state_->means);
+    case Server::kExpanded: return state_->RunExpanded(p);
     case Server::kSkinnySlices: break;
   }
   MatMulParams slice = p;

@@ -1,26 +1,27 @@
-// The library takes any alignment, TileMatMul scales of blocks; most products have both.
+// The library takes any alignment, TileMatMul scales of blocks; most products have both. Packed
+// weights have PackedMatMul.
 #include "kernels/cuda/matmul/product_choice.h"
 
 #include "kernels/check.h"
+#include "kernels/cuda/matmul/packed_matmul.h"
 #include "kernels/cuda/matmul/tile_matmul.h"
 
 namespace quire::cuda {
 
 std::vector<Choice> PromisingChoices(const MatMulParams& p, const ProductMeans& means,
                                      size_t library, size_t cuts) {
+  const TileProduct product{
+      .tokens = p.x.dim[0], .n = p.w.dim[0], .k = p.w.dim[1], .weights = p.w.dtype};
   std::vector<Choice> choices;
+  const bool packed = IsPacked(p.w.dtype);
   const bool block_scales = p.w.scale_columns > 0;
-  if (!block_scales) {
+  if (!packed && !block_scales) {
     for (const AlgorithmWords& words :
          LtProduct(p).Candidates(means.lt, static_cast<int>(library))) {
       choices.push_back({.algorithm = words});
     }
   }
-  if (FitsTileMatMul(p) && (block_scales || p.x.dim[0] <= kMostTileTokens)) {
-    const TileProduct product{.tokens = p.x.dim[0],
-                              .n = p.w.dim[0],
-                              .row_bytes = p.w.dim[1] * static_cast<int64_t>(SizeOf(p.w.dtype)),
-                              .eight_bit = p.w.dtype == DType::kE4M3};
+  if (packed || (FitsTileMatMul(p) && (block_scales || p.x.dim[0] <= kMostTileTokens))) {
     for (const TileCut& cut : PromisingCuts(product, means.clusters, cuts)) {
       choices.push_back({.cut = cut});
     }
@@ -33,7 +34,11 @@ bool Enqueue(const MatMulParams& p, const Choice& choice, const ProductMeans& me
   if (choice.cut.empty()) {
     return LtProduct(p).Enqueue(means.lt, choice.algorithm) == CUBLAS_STATUS_SUCCESS;
   }
-  TileMatMul(p, choice.cut, means.clusters, means.device);
+  if (IsPacked(p.w.dtype)) {
+    PackedMatMul(p, choice.cut, means.clusters, means.device);
+  } else {
+    TileMatMul(p, choice.cut, means.clusters, means.device);
+  }
   return true;
 }
 

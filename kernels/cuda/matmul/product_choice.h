@@ -1,5 +1,5 @@
-// The two means that compute products of more than a few tokens, cuBLASLt and TileMatMul: what each
-// offers for a product, and running a choice of either.
+// The means that compute products of more than a few tokens, cuBLASLt, TileMatMul and PackedMatMul:
+// what each offers for a product, and running a choice of any.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ struct ProductMeans {
 };
 
 // At most `library` algorithms and at most `cuts` cuts, of each the most promising first. At least
-// one: every product that MatMul takes has an algorithm of the library, or, with scales of blocks,
-// a cut.
+// one: every product that MatMul takes has an algorithm of the library, or, with scales of blocks
+// or packed weights that fit PackedMatMul, a cut.
 std::vector<Choice> PromisingChoices(const MatMulParams& p, const ProductMeans& means,
                                      size_t library, size_t cuts);
 // Enqueues the product. False if the choice was made for another number of tokens and does not

@@ -4,6 +4,7 @@
 #include "kernels/cuda/matmul/tile_cut.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "kernels/ceil_div.h"
@@ -12,17 +13,30 @@ namespace quire::cuda {
 namespace {
 
 constexpr double kBytesPerNs = 44;
-// Nanoseconds for a chunk of 128 rows and one token.
-constexpr double kChunkNs = 2.9, kEightBitChunkNs = 4;
 // A division of the columns costs barriers of the cluster and the exchange of sums.
 constexpr double kSplitNs = 800, kExchangedTokenNs = 10;
 
+// A chunk: its columns, the bytes of a row of w and of a token, and the nanoseconds of its products
+// with 128 rows, for each token and for any number of them.
+struct Chunk {
+  int columns, row_bytes, token_bytes;
+  double token_ns, rows_ns;
+};
+Chunk ChunkOf(DType weights) {
+  switch (weights) {
+    case DType::kU4: return {kPackedChunk, kPackedChunk / 2, kPackedChunk * 2, 5.8, 150};
+    case DType::kU8: return {kPackedChunk, kPackedChunk, kPackedChunk * 2, 5.8, 200};
+    case DType::kE4M3: return {kTileChunkBytes, kTileChunkBytes, kTileChunkBytes, 4, 0};
+    default: return {kTileChunkBytes / 2, kTileChunkBytes, kTileChunkBytes, 2.9, 0};
+  }
+}
+
 double Nanoseconds(const TileProduct& p, const TileCut& cut, int clusters) {
+  const Chunk chunk = ChunkOf(p.weights);
   const int64_t tiles = CeilDiv<int64_t>(p.n, cut.rows) * CeilDiv<int64_t>(p.tokens, cut.tokens);
-  const int64_t chunks =
-      CeilDiv<int64_t>(CeilDiv<int64_t>(p.row_bytes, kTileChunkBytes), cut.split);
-  const double bytes = (cut.rows + cut.tokens) * double{kTileChunkBytes} / kBytesPerNs;
-  const double products = cut.tokens * (p.eight_bit ? kEightBitChunkNs : kChunkNs);
+  const int64_t chunks = CeilDiv<int64_t>(CeilDiv<int64_t>(p.k, chunk.columns), cut.split);
+  const double bytes = (cut.rows * chunk.row_bytes + cut.tokens * chunk.token_bytes) / kBytesPerNs;
+  const double products = cut.tokens * chunk.token_ns + chunk.rows_ns;
   const double exchange = cut.split > 1 ? kSplitNs + cut.tokens * kExchangedTokenNs : 0;
   return static_cast<double>(CeilDiv<int64_t>(tiles, clusters)) *
          (static_cast<double>(chunks) * std::max(bytes, products) + exchange);
@@ -32,13 +46,16 @@ double Nanoseconds(const TileProduct& p, const TileCut& cut, int clusters) {
 
 std::vector<TileCut> PromisingCuts(const TileProduct& p, const TileClusters& clusters,
                                    size_t count) {
+  const std::span<const int> token_counts =
+      IsPacked(p.weights) ? std::span<const int>(kPackedTileTokens) : kTileTokens;
+  const int64_t chunks = CeilDiv<int64_t>(p.k, ChunkOf(p.weights).columns);
   std::vector<std::pair<double, TileCut>> timed;
-  for (int tokens : kTileTokens) {
+  for (int tokens : token_counts) {
     for (int rows = kMaxTileRows / 2; rows <= kMaxTileRows; rows += kTileRowMultiple) {
-      for (int split = 1; split <= kMaxTileSplit; ++split) {
+      for (int split = 1; split <= kMaxTileSplit && split <= chunks; ++split) {
         const TileCut cut{rows, tokens, split};
-        if (clusters[split] == 0 || p.row_bytes <= kTileChunkBytes * (split - 1)) continue;
-        timed.emplace_back(Nanoseconds(p, cut, clusters[split]), cut);
+        const int count_of_size = clusters[static_cast<size_t>(split)];
+        if (count_of_size > 0) timed.emplace_back(Nanoseconds(p, cut, count_of_size), cut);
       }
     }
   }

@@ -6,9 +6,6 @@
 // multiply 64 rows each. The supplier runs ahead into the next tile, and its first copies of
 // weights need no result of a predecessor, so memory stays busy between tiles and between kernels.
 //
-// Where there are too few tiles for the device, `split` blocks of a cluster divide the columns of a
-// tile and add their sums through shared memory, in the order of the blocks.
-//
 // 8-bit products leave 13 bits of a sum's fraction in the matrix units. So each chunk of 128
 // columns is summed alone and added in float32; there it also takes the scales of blocks.
 #include <algorithm>
@@ -16,7 +13,6 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
-#include "kernels/cuda/device/cluster.cuh"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/shared_memory.cuh"
@@ -24,15 +20,14 @@
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/device/warpgroup_product.cuh"
 #include "kernels/cuda/matmul/tile_matmul.h"
+#include "kernels/cuda/matmul/tile_work.cuh"
+#include "kernels/cuda/matmul/tile_writer.cuh"
 
 namespace quire::cuda {
 namespace {
 
-constexpr int kWarps = 8, kWarpRows = 16, kGroupRows = 64;
-constexpr int kMaxRows = kWarps * kWarpRows;
-static_assert(kMaxRows == kMaxTileRows && kWarpRows == kTileRowMultiple);
 // A third warpgroup holds the supplier, for the sake of its registers.
-constexpr int kConsumers = kWarps * 32, kThreads = kConsumers + 128;
+constexpr int kConsumers = kSumWarps * 32, kThreads = kConsumers + 128;
 constexpr int kSupplierRegisters = 40, kConsumerRegisters = 232;
 static_assert(kSupplierRegisters * 128 + kConsumerRegisters * kConsumers <= 64512);
 constexpr int kChunkBytes = kPanelRowBytes;
@@ -50,16 +45,10 @@ template <typename T>
 constexpr int kChunk = kChunkBytes / static_cast<int>(sizeof(T));
 constexpr int kScaleColumns = kChunk<__nv_fp8_e4m3>;
 
-// A warp's results on their way to memory, 16 tokens at a time. With 20 floats a token the stores
-// and the loads hit all banks.
-constexpr int kStagedTokens = 16, kStagedPitch = 20;
-// A block's sums on their way to the blocks of its cluster, where its ring lay.
-constexpr int kSumPitch = kMaxRows + 4;
-
 template <int kTokens>
 struct Shared {
   alignas(1024) char ring[kStages<kTokens>][kStageBytes<kTokens>];
-  float staged[kWarps][kStagedTokens][kStagedPitch];
+  StagedSums staged;
   alignas(16) float scales[kStages<kTokens>][kTokens];  // of 8-bit blocks
   uint64_t full[kStages<kTokens>], empty[kStages<kTokens>];
 
@@ -67,9 +56,8 @@ struct Shared {
   __device__ __forceinline__ Barrier Empty(int stage) const {
     return {SharedAddress(&empty[stage])};
   }
-  __device__ __forceinline__ float* Sums(int token) {
-    return reinterpret_cast<float*>(ring) + token * kSumPitch;
-  }
+  // For the writer: where the ring lies.
+  __device__ __forceinline__ float* Exchange() { return reinterpret_cast<float*>(ring); }
   static_assert(kTokens * kSumPitch * 4 <= kStages<kTokens> * kStageBytes<kTokens>);
 };
 
@@ -80,68 +68,37 @@ struct Product {
   void* out;
   int64_t x_scale_stride, w_scale_stride, out_stride;
   int w_scale_rows;
-  int tokens, n, chunks;
-  int split, tile_rows, token_tiles, tiles;
-};
-
-// The tiles of a block, in the order of its work. Tiles of the same rows run at the same time, so
-// that the second level of the cache has their weights.
-template <int kTokens>
-struct Work {
-  const Product& p;
-  const int part;        // this block's place among those that divide a tile
-  const int begin, end;  // its chunks
-
-  __device__ Work(const Product& product, int rank)
-      : p(product),
-        part(rank),
-        begin(p.chunks * part / p.split),
-        end(p.chunks * (part + 1) / p.split) {}
-  __device__ __forceinline__ int First() const { return static_cast<int>(blockIdx.x) / p.split; }
-  __device__ __forceinline__ int Stride() const { return static_cast<int>(gridDim.x) / p.split; }
-  __device__ __forceinline__ int Row(int tile) const { return tile / p.token_tiles * p.tile_rows; }
-  __device__ __forceinline__ int Token(int tile) const { return tile % p.token_tiles * kTokens; }
-};
-
-// A place in the ring and the phase of its barriers.
-template <int kTokens>
-struct Place {
-  int stage = 0;
-  uint32_t phase = 0;
-
-  __device__ __forceinline__ void Advance() {
-    if (++stage < kStages<kTokens>) return;
-    stage = 0;
-    ++phase;
-  }
+  Tiling tiling;
 };
 
 template <typename T, int kTokens, bool kBlockScales>
 struct Supplier {
+  const Product& p;
   const Work<kTokens>& work;
   const CUtensorMap& w;
   const CUtensorMap& x;
   Shared<kTokens>& shared;
-  Place<kTokens> place = {};
+  Place<kStages<kTokens>> place = {};
 
   // Bytes of a tile's scales in a chunk.
   __device__ __forceinline__ uint32_t ScaleBytes(int tile) const {
     const int left = min(kTokens, work.p.tokens - work.Token(tile));
     return kBlockScales ? RoundUp(left, 4) * 4 : 0;
   }
-  __device__ __forceinline__ void CopyWeights(const Place<kTokens>& to, int tile, int chunk) const {
+  __device__ __forceinline__ void CopyWeights(const Place<kStages<kTokens>>& to, int tile,
+                                              int chunk) const {
     const Barrier full = shared.Full(to.stage);
     full.ArriveExpecting((work.p.tile_rows + kTokens) * kChunkBytes + ScaleBytes(tile));
     CopyBox(SharedAddress(shared.ring[to.stage]), w, chunk * kChunk<T>, work.Row(tile), full);
   }
-  __device__ __forceinline__ void CopyTokens(const Place<kTokens>& to, int tile, int chunk) const {
+  __device__ __forceinline__ void CopyTokens(const Place<kStages<kTokens>>& to, int tile,
+                                             int chunk) const {
     const Barrier full = shared.Full(to.stage);
     CopyBox(SharedAddress(shared.ring[to.stage]) + kMaxRows * kChunkBytes, x, chunk * kChunk<T>,
             work.Token(tile), full);
     if constexpr (kBlockScales) {
-      CopyBulk(shared.scales[to.stage],
-               work.p.x_scales + chunk * work.p.x_scale_stride + work.Token(tile), ScaleBytes(tile),
-               full);
+      CopyBulk(shared.scales[to.stage], p.x_scales + chunk * p.x_scale_stride + work.Token(tile),
+               ScaleBytes(tile), full);
     }
   }
 
@@ -149,7 +106,7 @@ struct Supplier {
   // behind them.
   __device__ __forceinline__ int Begin() {
     const int end = min(work.end, work.begin + kEarlyStages), tile = work.First();
-    Place<kTokens> early;
+    Place<kStages<kTokens>> early;
     for (int chunk = work.begin; chunk < end; ++chunk, early.Advance()) {
       CopyWeights(early, tile, chunk);
     }
@@ -169,10 +126,6 @@ struct Supplier {
   }
 };
 
-// The sums of a warp's 16 rows and a tile's tokens: blocks of eight tokens.
-template <int kTokens>
-using Sums = float[kTokens / 8][4];
-
 // The scales of a chunk for this lane's two rows.
 struct RowScales {
   float low = 0, high = 0;
@@ -180,18 +133,19 @@ struct RowScales {
   RowScales() = default;
   __device__ __forceinline__ RowScales(const Product& p, int chunk, int row) {
     const float* const at = p.w_scales + chunk * p.w_scale_stride;
-    low = at[min(row, p.n - 1) / p.w_scale_rows];
-    high = at[min(row + 8, p.n - 1) / p.w_scale_rows];
+    low = at[min(row, p.tiling.n - 1) / p.w_scale_rows];
+    high = at[min(row + 8, p.tiling.n - 1) / p.w_scale_rows];
   }
 };
 
-template <typename T, typename Out, int kTokens, bool kBlockScales>
+template <typename T, int kTokens, bool kBlockScales>
 struct Consumer {
   static constexpr bool kEightBit = sizeof(T) == 1;
 
+  const Product& p;
   const Work<kTokens>& work;
   Shared<kTokens>& shared;
-  Place<kTokens> place = {};
+  Place<kStages<kTokens>> place = {};
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
 
   __device__ __forceinline__ int LaneRow(int tile) const {
@@ -264,7 +218,7 @@ struct Consumer {
   }
   __device__ __forceinline__ RowScales ScalesOf(int chunk, int tile) const {
     if constexpr (!kBlockScales) return {};
-    return RowScales(work.p, chunk, LaneRow(tile));
+    return RowScales(p, chunk, LaneRow(tile));
   }
   __device__ __forceinline__ void SumWide(Sums<kTokens>& sums) {
     int last = 0;
@@ -288,98 +242,17 @@ struct Consumer {
       SumWide(sums);
     }
   }
+};
 
-  // The value of a sum of a row below n.
-  __device__ __forceinline__ float Value(float sum, int token, int row) const {
-    const Product& p = work.p;
-    if constexpr (kEightBit && !kBlockScales) sum *= p.x_scales[token] * p.w_scales[row];
+// The result of a sum.
+template <typename T, typename Out, bool kBlockScales>
+struct ResultOf {
+  const Product& p;
+
+  __device__ __forceinline__ float operator()(float sum, int token, int row) const {
+    if constexpr (sizeof(T) == 1 && !kBlockScales) sum *= p.x_scales[token] * p.w_scales[row];
     if (p.bias != nullptr) sum += ToFloat(static_cast<const Out*>(p.bias)[row]);
     return sum;
-  }
-  // Stores values of one token and kCount rows.
-  template <int kCount>
-  __device__ __forceinline__ void StoreRows(const float (&sums)[kCount], int token, int row,
-                                            int end) const {
-    const Product& p = work.p;
-    Out* const to = static_cast<Out*>(p.out) + token * p.out_stride + row;
-    alignas(16) Out values[kCount];
-    if (row + kCount <= end && reinterpret_cast<uintptr_t>(to) % sizeof values == 0) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) values[i] = FromFloat<Out>(Value(sums[i], token, row + i));
-      using Whole = std::conditional_t<sizeof values == 16, uint4, uint2>;
-#pragma unroll
-      for (int i = 0; i < static_cast<int>(sizeof values / sizeof(Whole)); ++i) {
-        reinterpret_cast<Whole*>(to)[i] = reinterpret_cast<const Whole*>(values)[i];
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        if (row + i < end) to[i] = FromFloat<Out>(Value(sums[i], token, row + i));
-      }
-    }
-  }
-
-  // A warp's results go through shared memory, so that a lane stores consecutive rows of a token.
-  __device__ __forceinline__ void StoreTile(const Sums<kTokens>& sums, int tile) const {
-    const int first_row = work.Row(tile) + warp * kWarpRows;
-    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
-    if (first_row >= end) return;
-    constexpr int kCount = 4;
-    auto& staged = shared.staged[warp];
-#pragma unroll
-    for (int first = 0; first < kTokens; first += kStagedTokens) {
-      if (work.Token(tile) + first >= work.p.tokens) break;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const int token = j / 4 * 8 + lane % 4 * 2 + j % 2;
-        staged[token][lane / 4 + j / 2 % 2 * 8] = sums[first / 8 + j / 4][j % 4];
-      }
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < kStagedTokens * kWarpRows / (32 * kCount); ++i) {
-        const int from = (i * 32 + lane) / (kWarpRows / kCount);
-        const int row = lane % (kWarpRows / kCount) * kCount;
-        const int token = work.Token(tile) + first + from;
-        float values[kCount];
-        *reinterpret_cast<float4*>(values) = *reinterpret_cast<const float4*>(&staged[from][row]);
-        if (token < work.p.tokens) StoreRows(values, token, first_row + row, end);
-      }
-      __syncwarp();
-    }
-  }
-
-  // Each block of the cluster adds and stores the sums of a part of the tokens.
-  __device__ __forceinline__ void ShareTile(const Sums<kTokens>& sums, int tile,
-                                            const Cluster& cluster) const {
-    SyncNamed(1, kConsumers);  // the ring is read
-#pragma unroll
-    for (int i = 0; i < kTokens / 8; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        shared.Sums(i * 8 + lane % 4 * 2 + j % 2)[warp * kWarpRows + lane / 4 + j / 2 * 8] =
-            sums[i][j];
-      }
-    }
-    __syncwarp();
-    cluster.Sync();
-    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
-    const int row = work.Row(tile) + lane * 4;
-    const int left = min(kTokens, work.p.tokens - work.Token(tile));
-    for (int token = work.part * kWarps + warp; token < left; token += work.p.split * kWarps) {
-      float values[4] = {};
-      for (int i = 0; i < work.p.split; ++i) {
-        const float* const from = cluster.At(shared.Sums(token), i);
-        const float4 part = *reinterpret_cast<const float4*>(from + lane * 4);
-        values[0] += part.x;
-        values[1] += part.y;
-        values[2] += part.z;
-        values[3] += part.w;
-      }
-      StoreRows(values, work.Token(tile) + token, row, end);
-    }
-    FenceForProducts();  // before the supplier's next copies to this memory
-    __syncwarp();
-    cluster.Sync();
   }
 };
 
@@ -393,22 +266,23 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages<kTokens>; ++i) {
       shared.Full(i).Init(1);
-      shared.Empty(i).Init(kWarps);
+      shared.Empty(i).Init(kSumWarps);
     }
     FenceBarriers();
   }
   __syncthreads();
   const Cluster cluster;
-  const Work<kTokens> work(p, static_cast<int>(cluster.rank()));
+  const Tiling& tiling = p.tiling;
+  const Work<kTokens> work(tiling, static_cast<int>(cluster.rank()));
   if (threadIdx.x >= kConsumers) {
     GiveRegisters<kSupplierRegisters>();
-    Supplier<T, kTokens, kBlockScales> supplier{work, w, x, shared};
+    Supplier<T, kTokens, kBlockScales> supplier{p, work, w, x, shared};
     const bool supplies = threadIdx.x == kConsumers;
     int chunk = supplies ? supplier.Begin() : 0;
-    for (int tile = work.First(); tile < p.tiles; tile += work.Stride(), chunk = work.begin) {
+    for (int tile = work.First(); tile < tiling.tiles; tile += work.Stride(), chunk = work.begin) {
       if (supplies) supplier.Copy(tile, chunk);
       __syncwarp();
-      if (p.split == 1) continue;
+      if (tiling.split == 1) continue;
       cluster.Sync();
       cluster.Sync();
     }
@@ -416,14 +290,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   TakeRegisters<kConsumerRegisters>();
   PdlWait();
-  Consumer<T, Out, kTokens, kBlockScales> consumer{work, shared};
-  for (int tile = work.First(); tile < p.tiles; tile += work.Stride()) {
+  Consumer<T, kTokens, kBlockScales> consumer{p, work, shared};
+  const ResultOf<T, Out, kBlockScales> result{p};
+  const TileWriter<Out, kTokens, decltype(result)> writer{
+      work, result, static_cast<Out*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
+  for (int tile = work.First(); tile < tiling.tiles; tile += work.Stride()) {
     Sums<kTokens> sums;
     consumer.SumTile(sums, tile);
-    if (p.split == 1) {
-      consumer.StoreTile(sums, tile);
+    if (tiling.split == 1) {
+      writer.StoreTile(sums, tile);
     } else {
-      consumer.ShareTile(sums, tile, cluster);
+      writer.ShareTile(sums, tile, cluster);
     }
   }
 }
@@ -548,26 +425,17 @@ void TileMatMul(const MatMulParams& p, const TileCut& cut, const TileClusters& c
                 const Device& device) {
   CHECK(FitsTileMatMul(p));
   const auto chunk = static_cast<int64_t>(kChunkBytes / SizeOf(p.w.dtype));
-  Product product{.bias = p.bias.data,
-                  .x_scales = p.x.scales,
-                  .w_scales = p.w.scales,
-                  .out = p.out.data,
-                  .x_scale_stride = p.x.scale_stride,
-                  .w_scale_stride = p.w.scale_stride,
-                  .out_stride = p.out.row_stride,
-                  .w_scale_rows = p.w.scale_rows,
-                  .tokens = static_cast<int>(p.x.dim[0]),
-                  .n = static_cast<int>(p.w.dim[0]),
-                  .chunks = static_cast<int>(CeilDiv(p.w.dim[1], chunk)),
-                  .split = cut.split,
-                  .tile_rows = cut.rows,
-                  .token_tiles = static_cast<int>(CeilDiv<int64_t>(p.x.dim[0], cut.tokens)),
-                  .tiles = 0};
-  CHECK_GE(product.chunks, cut.split);
-  product.tiles = CeilDiv(product.n, cut.rows) * product.token_tiles;
-  const int count = std::min(product.tiles, clusters[cut.split]);
+  const Product product{.bias = p.bias.data,
+                        .x_scales = p.x.scales,
+                        .w_scales = p.w.scales,
+                        .out = p.out.data,
+                        .x_scale_stride = p.x.scale_stride,
+                        .w_scale_stride = p.w.scale_stride,
+                        .out_stride = p.out.row_stride,
+                        .w_scale_rows = p.w.scale_rows,
+                        .tiling = Tiling(cut, p.x.dim[0], p.w.dim[0], CeilDiv(p.w.dim[1], chunk))};
   Launch(device,
-         {.blocks = static_cast<unsigned>(count * cut.split),
+         {.blocks = product.tiling.Blocks(clusters),
           .threads = kThreads,
           .shared_bytes = SharedBytes(cut.tokens),
           .cluster = {static_cast<unsigned>(cut.split), 1, 1}},
