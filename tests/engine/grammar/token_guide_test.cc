@@ -10,6 +10,7 @@
 #include <functional>
 #include <regex>
 #include <set>
+#include <thread>
 
 #include "tests/engine/grammar/guide_driver.h"
 
@@ -256,6 +257,23 @@ TEST(TokenGuideTest, SmallStoreOfMasks) {
     EXPECT_EQ(RandomText(*large, *vocabulary, 70, &a), RandomText(*small, *vocabulary, 70, &b));
   }
   EXPECT_GT(large->bytes(), small->bytes());
+}
+
+// Rows on several threads, with a store that drops parts all the time, get the same masks.
+TEST(TokenGuideTest, RowsOnSeveralThreads) {
+  const auto vocabulary = ByteVocabulary({"ab", "ba", "abab"});
+  const auto guide =
+      Compile(RegexSource("(ab|ba){3,30}(c|d){2}"), vocabulary, {.max_mask_bytes = 2000});
+  std::vector<std::string> texts(4);
+  std::vector<std::thread> threads;
+  for (std::string& text : texts) {
+    threads.emplace_back([&] {
+      std::mt19937 random(9);
+      for (int i = 0; i < 40; ++i) text += RandomText(*guide, *vocabulary, 70, &random);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
 }
 
 }  // namespace
