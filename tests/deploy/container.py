@@ -14,13 +14,11 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE = 120  # seconds; beyond it something hangs
 SERVER, CLIENT = "10.78.0.1", "10.78.0.2"  # addresses in the two namespaces
 LISTEN = ("--host", "0.0.0.0", "--insecure-plaintext")
-# No right and no system call that the server does not need. The tools know no systemd here: no
-# timer of health checks.
+# No right that the server does not need. The tools know no systemd here: no timer of health checks.
 LOCKED = (
     "--pull=never", "--no-healthcheck", "--ulimit=nofile=16384:16384",
     "--ulimit=nproc=4096:4096", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL",
-    "--security-opt=no-new-privileges", f"--security-opt=seccomp={SOURCE}/deploy/seccomp.json",
-    "--memory=1g", "--pids-limit=512",
+    "--security-opt=no-new-privileges", "--memory=1g", "--pids-limit=512",
 )
 
 
