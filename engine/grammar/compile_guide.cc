@@ -8,7 +8,9 @@
 #include "engine/grammar/pushdown.h"
 #include "engine/grammar/pushdown_guide.h"
 #include "engine/grammar/readers/gbnf_reader.h"
+#include "engine/grammar/readers/json_rules.h"
 #include "engine/grammar/readers/regex_reader.h"
+#include "engine/grammar/readers/schema_reader.h"
 #include "engine/grammar/readers/text_cursor.h"
 
 namespace quire {
@@ -40,8 +42,8 @@ absl::StatusOr<RuleId> ReadChoice(const std::vector<std::string>& choices, Gramm
   return grammar->AddRule("choice", grammar->Choice(std::move(parts)));
 }
 
-absl::StatusOr<RuleId> ReadSource(const GrammarSource& source, const GuideLimits& limits,
-                                  Grammar* grammar) {
+absl::StatusOr<RuleId> ReadSource(const GrammarSource& source, WorkMeter* meter, Grammar* grammar) {
+  const GuideLimits& limits = meter->limits();
   switch (source.kind) {
     case GrammarKind::kChoice: return ReadChoice(source.choices, grammar);
     case GrammarKind::kGbnf: return ReadGbnf(source.text, limits, grammar);
@@ -51,8 +53,8 @@ absl::StatusOr<RuleId> ReadSource(const GrammarSource& source, const GuideLimits
           ReadRegex(source.text, {.what = "regex", .max_depth = limits.max_depth}, grammar));
       return grammar->AddRule("regex", expr);
     }
-    case GrammarKind::kJsonSchema:
-    case GrammarKind::kJsonObject: break;
+    case GrammarKind::kJsonSchema: return ReadSchema(source.text, meter, grammar);
+    case GrammarKind::kJsonObject: return grammar->AddRule("json", JsonRules(grammar).Object());
   }
   return absl::InvalidArgumentError("grammar: of no kind that is supported");
 }
@@ -65,7 +67,7 @@ absl::StatusOr<std::shared_ptr<const CompiledGuide>> CompileGuide(
   RETURN_IF_ERROR(CheckSource(source, limits));
   Grammar grammar;
   WorkMeter meter(limits);
-  ASSIGN_OR_RETURN(const RuleId start, ReadSource(source, limits, &grammar));
+  ASSIGN_OR_RETURN(const RuleId start, ReadSource(source, &meter, &grammar));
   ASSIGN_OR_RETURN(Pushdown table, MakePushdown(grammar, start, *vocabulary, &meter));
   return std::make_shared<const PushdownGuide>(std::move(table), std::move(vocabulary),
                                                limits.max_mask_bytes);

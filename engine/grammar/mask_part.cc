@@ -3,6 +3,8 @@
 #include "engine/grammar/mask_part.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 
@@ -10,7 +12,10 @@ namespace quire {
 namespace {
 
 // A grammar with more ways at once is so ambiguous that some are dropped.
-constexpr size_t kMaxPlaces = 64;
+constexpr size_t kMaxPlaces = 512;
+// Some ten times what an unambiguous grammar needs for a vocabulary of 128,000 tokens. Beyond it
+// the tokens that were not reached are not allowed.
+constexpr size_t kMaxSteps = 4 << 20;
 
 class TrieWalk {
  public:
@@ -23,31 +28,34 @@ class TrieWalk {
   PlaceReader& reader() { return reader_; }
 
   // Walks the nodes from `begin` to `end`, siblings and what is below them. `places` were read
-  // before the byte of the siblings.
-  void Visit(uint32_t begin, uint32_t end, const Places& places) {
+  // before the byte of the siblings, and used `used`; with `room` there is one place, of a counted
+  // rule, whose room began as that.
+  void Visit(uint32_t begin, uint32_t end, const Places& places, uint32_t used,
+             std::optional<uint32_t> room = std::nullopt) {
+    const auto used_at = [&](const Places& at) { return room ? *room - at.list[0].room : used; };
     const auto nodes = vocabulary_.nodes();
     if (begin == end) return;
     const int above = nodes[begin].depth - 1;
     if (levels_.empty()) levels_.resize(vocabulary_.max_token_bytes() + 1);
     levels_[0] = places;
-    for (uint32_t node = begin; node < end;) {
+    for (uint32_t node = begin; node < end && reader_.steps() < kMaxSteps;) {
       const TrieNode& at = nodes[node];
       const Places& before = levels_[at.depth - above - 1];
       Places& after = levels_[at.depth - above];
-      if (before.complete && follow_[at.byte]) part_.exits.push_back(node);
+      if (before.complete && follow_[at.byte]) part_.exits.push_back({node, used_at(before)});
       reader_.Read(before, at.byte, &after);
       if (after.dead()) {
         node = at.end;
         continue;
       }
-      Allow(vocabulary_.tokens_at(node), reader_.CloseOf(after));
+      Allow(vocabulary_.tokens_at(node), {reader_.CloseOf(after), used_at(after)});
       if (++node < at.end) reader_.Call(&after);
     }
   }
 
   MaskPart Take() {
-    for (auto& [close, tokens] : groups_) {
-      TokenGroup group{.close = close};
+    for (auto& [key, tokens] : groups_) {
+      TokenGroup group{.close = key.first, .used = key.second};
       if (tokens.size() <= vocabulary_.mask_words()) {
         group.tokens = std::move(tokens);
         group.tokens.shrink_to_fit();
@@ -60,15 +68,18 @@ class TrieWalk {
     std::sort(part_.groups.begin(), part_.groups.end(),
               [](const TokenGroup& a, const TokenGroup& b) { return a.close < b.close; });
     part_.exits.shrink_to_fit();
+    part_.steps = reader_.steps();
     return std::move(part_);
   }
 
  private:
-  void Allow(std::span<const int32_t> tokens, int64_t close) {
-    if (tokens.empty() || close >= Pushdown::kNever) return;
-    if (group_ == nullptr || close != group_close_) {
-      group_ = &groups_[close];
-      group_close_ = close;
+  using GroupKey = std::pair<int64_t, uint32_t>;  // close and used
+
+  void Allow(std::span<const int32_t> tokens, GroupKey key) {
+    if (tokens.empty() || key.first >= Pushdown::kNever) return;
+    if (group_ == nullptr || key != group_key_) {
+      group_ = &groups_[key];
+      group_key_ = key;
     }
     group_->insert(group_->end(), tokens.begin(), tokens.end());
   }
@@ -78,9 +89,9 @@ class TrieWalk {
   Stacks stacks_;
   PlaceReader reader_;
   std::vector<Places> levels_;  // of each prefix on the way to the node
-  absl::flat_hash_map<int64_t, std::vector<int32_t>> groups_;
-  std::vector<int32_t>* group_ = nullptr;  // used last
-  int64_t group_close_ = 0;
+  absl::flat_hash_map<GroupKey, std::vector<int32_t>> groups_;
+  std::vector<int32_t>* group_ = nullptr;  // that the token before belongs to
+  GroupKey group_key_;
   MaskPart part_;
 };
 
@@ -92,29 +103,32 @@ void TokenGroup::AddTo(uint32_t* mask) const {
 }
 
 size_t MaskPart::bytes() const {
-  size_t bytes = sizeof(MaskPart) + exits.size() * sizeof(uint32_t);
+  size_t bytes = sizeof(MaskPart) + exits.size() * sizeof(MaskExit);
   for (const TokenGroup& group : groups) {
     bytes += sizeof(TokenGroup) + (group.tokens.size() + group.words.size()) * sizeof(uint32_t);
   }
   return bytes;
 }
 
-MaskPart MakeMaskPart(const Pushdown& table, const GuideVocabulary& vocabulary,
-                      const Place& place) {
+MaskPart MakeMaskPart(const Pushdown& table, const GuideVocabulary& vocabulary, const Place& place,
+                      bool by_use) {
   TrieWalk walk(table, vocabulary, table.states[place.state].rule);
   Places places{.list = {place}};
   walk.reader().Call(&places);
-  walk.Visit(0, static_cast<uint32_t>(vocabulary.nodes().size()), places);
+  walk.Visit(0, static_cast<uint32_t>(vocabulary.nodes().size()), places, 0,
+             by_use ? std::optional(place.room) : std::nullopt);
   return walk.Take();
 }
 
 MaskPart MakeMaskPart(const Pushdown& table, const GuideVocabulary& vocabulary,
-                      const std::vector<uint32_t>& exits, StateId state) {
+                      const std::vector<MaskExit>& exits, StateId state) {
   TrieWalk walk(table, vocabulary, table.states[state].rule);
   Places places{.list = {{state, 0, 0, Stacks::kBottom}}};
   walk.reader().TakeReturns(&places);
   walk.reader().Call(&places);
-  for (const uint32_t node : exits) walk.Visit(node, vocabulary.nodes()[node].end, places);
+  for (const MaskExit& exit : exits) {
+    walk.Visit(exit.node, vocabulary.nodes()[exit.node].end, places, exit.used);
+  }
   return walk.Take();
 }
 

@@ -4,11 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <shared_mutex>
 #include <tuple>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
 #include "engine/grammar/mask_part.h"
 
 namespace quire {
@@ -21,26 +20,26 @@ class MaskStore {
       : table_(table), vocabulary_(vocabulary), max_bytes_(max_bytes) {}
 
   // The part of a place, whatever its stack. The first caller makes it: up to some milliseconds.
-  std::shared_ptr<const MaskPart> Of(const Place& place) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `by_use` as in MakeMaskPart; places that differ in it differ in their room as well.
+  std::shared_ptr<const MaskPart> Of(const Place& place, bool by_use);
   // The part that `before` leaves to a return to `state`.
-  std::shared_ptr<const MaskPart> After(const MaskPart& before, StateId state)
-      ABSL_LOCKS_EXCLUDED(mutex_);
-  size_t bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<const MaskPart> After(const MaskPart& before, StateId state);
+  size_t bytes() const;
 
  private:
   // State, need and room of a place; or state, and the id of the part before, which is not small.
   using Key = std::tuple<StateId, uint64_t, uint64_t>;
 
-  std::shared_ptr<const MaskPart> Find(const Key& key) const ABSL_LOCKS_EXCLUDED(mutex_);
-  std::shared_ptr<const MaskPart> Keep(const Key& key, MaskPart part) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<const MaskPart> Find(const Key& key) const;
+  std::shared_ptr<const MaskPart> Keep(const Key& key, MaskPart part);
 
   const Pushdown& table_;
   const GuideVocabulary& vocabulary_;
   const size_t max_bytes_;
-  mutable absl::Mutex mutex_;
-  absl::flat_hash_map<Key, std::shared_ptr<const MaskPart>> parts_ ABSL_GUARDED_BY(mutex_);
-  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = uint64_t{1} << 32;  // above every need
+  mutable std::shared_mutex mutex_;  // guards what follows
+  absl::flat_hash_map<Key, std::shared_ptr<const MaskPart>> parts_;
+  size_t bytes_ = 0;
+  uint64_t next_id_ = uint64_t{1} << 32;  // above every need
 };
 
 }  // namespace quire

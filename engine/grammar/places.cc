@@ -11,11 +11,19 @@ Place PlaceReader::Begin(RuleId rule, StackId stack) const {
   return {called.start, called.min, called.max, stack};
 }
 
-void PlaceReader::Add(const Place& place, Places* places) const {
+void PlaceReader::Add(const Place& place, Places* places) {
+  constexpr size_t kShort = 32;  // places that are searched one by one
   auto& list = places->list;
-  if (list.size() < max_places_ && std::find(list.begin(), list.end(), place) == list.end()) {
-    list.push_back(place);
+  ++steps_;
+  if (list.size() >= max_places_) return;
+  if (list.size() < kShort) {
+    if (std::find(list.begin(), list.end(), place) != list.end()) return;
+  } else {
+    steps_ += 10;
+    if (seen_.empty()) seen_.insert(list.begin(), list.end());
+    if (!seen_.insert(place).second) return;
   }
+  list.push_back(place);
 }
 
 bool PlaceReader::MayEnd(const Place& place) const {
@@ -38,6 +46,7 @@ void PlaceReader::AddCallsOf(const Place& place) {
 
 void PlaceReader::Call(Places* places) {
   pending_.clear();
+  if (!seen_.empty()) seen_.clear();
   for (const Place& place : places->list) AddCallsOf(place);
   const auto later = [](const PendingCall& a, const PendingCall& b) { return a.rank > b.rank; };
   std::make_heap(pending_.begin(), pending_.end(), later);
@@ -49,6 +58,7 @@ void PlaceReader::Call(Places* places) {
       std::pop_heap(pending_.begin(), pending_.end(), later);
       pending_.pop_back();
     }
+    steps_ += 10 * returns_.size();
     const Place place = Begin(rule, stacks_.Push(&returns_));
     Add(place, places);
     const size_t before = pending_.size();
@@ -61,6 +71,7 @@ void PlaceReader::Call(Places* places) {
 
 void PlaceReader::Read(const Places& places, uint8_t byte, Places* out) {
   out->list.clear();
+  if (!seen_.empty()) seen_.clear();
   out->complete = false;
   for (Place place : places.list) {
     const Pushdown::Rule& rule = table_.rules[table_.states[place.state].rule];
@@ -78,6 +89,7 @@ void PlaceReader::Read(const Places& places, uint8_t byte, Places* out) {
 }
 
 void PlaceReader::TakeReturns(Places* places) {
+  steps_ += places->list.size();
   bool stuck = false;
   for (size_t i = 0; i < places->list.size(); ++i) {
     const Place place = places->list[i];

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "engine/grammar/pushdown.h"
 #include "engine/grammar/stacks.h"
@@ -16,6 +18,10 @@ struct Place {
   uint32_t need, room;  // of a counted rule: texts that must, and may, still begin; else 0
   StackId stack;
   bool operator==(const Place&) const = default;
+  template <class H>
+  friend H AbslHashValue(H hash, const Place& p) {
+    return H::combine(std::move(hash), p.state, p.need, p.room, p.stack);
+  }
 };
 
 struct Places {
@@ -41,6 +47,10 @@ class PlaceReader {
   // Adds the places that follow where a rule may end, and removes those where it can only end.
   void TakeReturns(Places* places);
 
+  // Whether the rule of the place may end there.
+  bool MayEnd(const Place& place) const;
+  // Elementary steps so far, about 10 ns each: the same for the same calls.
+  size_t steps() const { return steps_; }
   // Tokens that suffice to complete the text; Pushdown::kNever if none do.
   int64_t CloseOf(const Place& place) const;
   int64_t CloseOf(const Places& places) const;
@@ -52,14 +62,15 @@ class PlaceReader {
     Return to;
   };
 
-  void Add(const Place& place, Places* places) const;
-  bool MayEnd(const Place& place) const;
+  void Add(const Place& place, Places* places);
   bool MovesOn(const Place& place) const;
   void AddCallsOf(const Place& place);
 
   const Pushdown& table_;
   Stacks& stacks_;
   const size_t max_places_;
+  size_t steps_ = 0;
+  absl::flat_hash_set<Place> seen_;  // of a long list that is being made; else empty
   std::vector<PendingCall> pending_;
   std::vector<Return> returns_;
 };

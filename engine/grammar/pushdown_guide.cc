@@ -13,11 +13,14 @@ namespace {
 
 // A grammar with more places after a token is so ambiguous that the farthest from an end are
 // dropped.
-constexpr size_t kMaxPlaces = 32;
-// While the bytes of a token are read: more than the parts of kMaxPlaces keep together, so that
-// every token that a mask allows is accepted.
-constexpr size_t kMaxPlacesWithin = 4096;
-constexpr int kMaxParts = 256;  // of one mask
+constexpr size_t kMaxPlaces = 256;
+// While the bytes of a token are read: more than the parts of a mask keep together, so that every
+// token that a mask allows is accepted.
+constexpr size_t kMaxPlacesWithin = 2048;
+constexpr int kMaxParts = 1024;  // of one mask
+// Of all parts of one mask, whether they are made now or were kept: a mask does not depend on what
+// other rows have asked for.
+constexpr int64_t kMaxSteps = 8 << 20;
 
 }  // namespace
 
@@ -28,6 +31,7 @@ class RowGuide : public TokenGuide {
         table_(guide_->table_),
         vocabulary_(*guide_->vocabulary_),
         masks_(guide_->masks_),
+        far_(static_cast<uint32_t>(vocabulary_.max_token_bytes() + 1)),
         stacks_(table_),
         reader_(table_, &stacks_, kMaxPlacesWithin) {
     places_.list.push_back(reader_.Begin(table_.start, Stacks::kBottom));
@@ -36,8 +40,11 @@ class RowGuide : public TokenGuide {
 
   void FillMask(std::span<uint32_t> words) override {
     Fill(budget_, words);
-    if (None(words) && !places_.complete) Fill(kNoLimit, words);
-    if (None(words) && !places_.complete) AllowClosing(words);
+    if (None(words) && !places_.complete) {
+      // Either the budget is too small, or masks have dropped the places of the shortest way.
+      if (TokensToClose() - 1 > budget_) Fill(kNoLimit, words);
+      if (None(words)) AllowClosing(words);
+    }
     if (places_.complete) {
       for (const int32_t id : vocabulary_.eos_ids()) words[id / 32] |= 1u << (id % 32);
     }
@@ -74,45 +81,66 @@ class RowGuide : public TokenGuide {
 
   void Fill(int64_t budget, std::span<uint32_t> words) {
     std::fill(words.begin(), words.end(), 0);
-    int parts = kMaxParts;
+    Effort effort;
     for (const Place& place : places_.list) {
-      // Counts beyond the longest token are alike but for the tokens that close them.
-      const auto far = static_cast<uint32_t>(std::min<size_t>(
-          vocabulary_.max_token_bytes() + 1, std::numeric_limits<uint32_t>::max()));
-      const Place near = {place.state, std::min(place.need, far), std::min(place.room, far),
-                          place.stack};
-      const int64_t shift = reader_.CloseOf(place) - reader_.CloseOf(near);
-      AddPart(*masks_.Of(near), shift + stacks_.CloseOf(place.stack), place.stack,
-              {budget, words.data(), &parts});
+      if (effort.parts <= 0 || effort.steps <= 0) return;
+      // Counts beyond the longest token are alike, but for the tokens that close them. Nearer ones
+      // share the masks of one that is far, which say how much of it each token uses.
+      const bool is_near = place.room < far_ && IsCounted(place);
+      const Place alike = {place.state, std::min(place.need, far_),
+                           is_near ? 2 * far_ : std::min(place.room, far_), place.stack};
+      const int64_t shift = reader_.CloseOf(place) - reader_.CloseOf(alike);
+      AddPart(*masks_.Of(alike, is_near), shift + stacks_.CloseOf(place.stack), place.stack,
+              {budget, is_near ? place.room : 0, words.data(), &effort});
     }
   }
 
+  bool IsCounted(const Place& place) const {
+    return table_.rules[table_.states[place.state].rule].counted;
+  }
+
+  // That a mask may still cost.
+  struct Effort {
+    int parts = kMaxParts;
+    int64_t steps = kMaxSteps;
+  };
   struct Target {
     int64_t budget;
+    uint32_t room;  // for what groups use
     uint32_t* words;
-    int* parts;  // that may still be added
+    Effort* effort;
   };
 
   // Adds the tokens of a part over `stack`, which takes `base` tokens to finish.
   void AddPart(const MaskPart& part, int64_t base, StackId stack, const Target& target) {
-    if (--*target.parts < 0 || base >= Pushdown::kNever) return;
+    Effort& effort = *target.effort;
+    if (base >= Pushdown::kNever || --effort.parts < 0) return;
+    if ((effort.steps -= static_cast<int64_t>(part.steps)) < 0) return;
     for (const TokenGroup& group : part.groups) {
       if (group.close > target.budget - base) break;
-      group.AddTo(target.words);
+      if (group.used <= target.room) group.AddTo(target.words);
     }
     if (part.exits.empty()) return;
     for (const Return& to : stacks_.ReturnsOf(stack)) {
+      if (effort.parts <= 0 || effort.steps <= 0) return;
       AddPart(*masks_.After(part, to.state), stacks_.CloseOf(to.below), to.below, target);
     }
   }
 
-  // The token that is certain to lead on to an end, where masks have dropped all others.
+  // Allows the first token of the shortest way to an end.
   void AllowClosing(std::span<uint32_t> words) const {
-    const Place& nearest = *std::min_element(
-        places_.list.begin(), places_.list.end(),
-        [this](const Place& a, const Place& b) { return reader_.CloseOf(a) < reader_.CloseOf(b); });
+    const Place& nearest =
+        *std::min_element(places_.list.begin(), places_.list.end(),
+                          [this](const Place& a, const Place& b) { return IsNearer(a, b); });
     const int32_t token = table_.states[nearest.state].closing_token;
     words[token / 32] |= 1u << (token % 32);
+  }
+
+  // Of two places as near to an end, the one whose rule goes on is the nearer: a place where it may
+  // end is only as near as those it returns to, which have places of their own.
+  bool IsNearer(const Place& a, const Place& b) const {
+    return std::pair(reader_.CloseOf(a), reader_.MayEnd(a)) <
+           std::pair(reader_.CloseOf(b), reader_.MayEnd(b));
   }
 
   void KeepNearest(Places* places) const {
@@ -123,9 +151,8 @@ class RowGuide : public TokenGuide {
                               }),
                list.end());
     if (list.size() <= kMaxPlaces) return;
-    std::stable_sort(list.begin(), list.end(), [this](const Place& a, const Place& b) {
-      return reader_.CloseOf(a) < reader_.CloseOf(b);
-    });
+    std::stable_sort(list.begin(), list.end(),
+                     [this](const Place& a, const Place& b) { return IsNearer(a, b); });
     list.resize(kMaxPlaces);
   }
 
@@ -133,6 +160,7 @@ class RowGuide : public TokenGuide {
   const Pushdown& table_;
   const GuideVocabulary& vocabulary_;
   MaskStore& masks_;
+  const uint32_t far_;  // counts beyond what a token can use
   Stacks stacks_;
   PlaceReader reader_;
   Places places_;

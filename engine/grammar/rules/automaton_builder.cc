@@ -148,8 +148,9 @@ class NfaWriter {
   Nfa nfa_;
 };
 
-AutomatonBuilder::AutomatonBuilder(const Grammar& grammar, WorkMeter* meter)
-    : grammar_(grammar), meter_(*meter), nullable_(grammar.num_rules()) {
+AutomatonBuilder::AutomatonBuilder(const Grammar& grammar, WorkMeter* meter, bool counts)
+    : grammar_(grammar), meter_(*meter), counts_(counts), nullable_(grammar.num_rules()) {
+  if (!counts) return;  // expressions for an Intersection, which call no rules
   for (bool changed = true; changed && !meter_.exceeded();) {
     changed = false;
     for (RuleId rule = 0; rule < grammar.num_rules(); ++rule) {
@@ -193,7 +194,7 @@ bool AutomatonBuilder::CallsRules(ExprId id) const {
 std::optional<RuleId> AutomatonBuilder::CountedRuleOf(const Expr& repeat) {
   constexpr uint32_t kShort = 32;  // copies that are written out
   const uint32_t copies = repeat.max == Grammar::kUnbounded ? repeat.min : repeat.max;
-  if (copies <= kShort || CallsRules(repeat.parts[0])) return std::nullopt;
+  if (!counts_ || copies <= kShort || CallsRules(repeat.parts[0])) return std::nullopt;
   const auto [at, is_new] =
       counted_ids_.try_emplace({repeat.parts[0], repeat.min, repeat.max}, UINT32_MAX);
   if (!is_new) return at->second == UINT32_MAX ? std::nullopt : std::optional(at->second);

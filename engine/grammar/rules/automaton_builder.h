@@ -22,8 +22,9 @@ struct CountedRule {
 
 class AutomatonBuilder {
  public:
-  // Both outlive the builder; the grammar has all its rules.
-  AutomatonBuilder(const Grammar& grammar, WorkMeter* meter);
+  // Both outlive the builder; the grammar has the bodies of all rules that expressions call.
+  // Without `counts`, large repetitions are written out like others, and no rules may be called.
+  AutomatonBuilder(const Grammar& grammar, WorkMeter* meter, bool counts = true);
 
   // The automaton of an expression; null once the meter is exceeded.
   std::shared_ptr<const Automaton> Build(ExprId expr);
@@ -39,6 +40,7 @@ class AutomatonBuilder {
   friend class NfaWriter;
   const Grammar& grammar_;
   WorkMeter& meter_;
+  const bool counts_;
   std::vector<bool> nullable_;  // of each rule: has the empty text
   std::vector<CountedRule> counted_;
   absl::flat_hash_map<std::tuple<ExprId, uint32_t, uint32_t>, RuleId> counted_ids_;

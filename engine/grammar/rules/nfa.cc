@@ -88,9 +88,9 @@ class SubsetConstruction {
       for (const Nfa::Edge& edge : nfa_.edges[state]) {
         if (edge.kind == Kind::kCall) calls[edge.rule].push_back(edge.to);
         if (edge.kind != Kind::kBytes) continue;
-        const int last = out_->class_of[edge.last];
-        for (int c = out_->class_of[edge.first]; c <= last; ++c) targets_[c].push_back(edge.to);
-        meter_.Spend(last);
+        const int first = out_->class_of[edge.first], last = out_->class_of[edge.last];
+        for (int c = first; c <= last; ++c) targets_[c].push_back(edge.to);
+        meter_.Spend(1 + last - first);
       }
     }
     uint32_t id = Automaton::kDead;

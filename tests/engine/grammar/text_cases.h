@@ -1,6 +1,7 @@
 // Cases that a Python script judged: grammars, and texts with whether each is a text of it.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -18,12 +19,18 @@ inline GrammarSource SourceOf(const nlohmann::json& test) {
           .text = test["source"]};
 }
 
-// Texts on which the guide and the judgement differ; refused grammars count as one difference.
+// Texts on which the guide and the judgement differ. A grammar that is refused counts as one,
+// except for having no text where none is judged to be one.
 inline int Differences(const nlohmann::json& tests,
                        const std::shared_ptr<const GuideVocabulary>& vocabulary) {
   int differences = 0;
   for (const auto& test : tests) {
     const auto guide = CompileGuide(SourceOf(test), vocabulary);
+    const auto judged = [](const auto& text) { return text[1].template get<bool>(); };
+    const bool has_text = std::any_of(test["texts"].begin(), test["texts"].end(), judged);
+    const bool impossible =
+        guide.status().message().find("no text can be finished") != std::string_view::npos;
+    if (impossible && !has_text) continue;
     if (!guide.ok()) {
       ADD_FAILURE() << test["source"] << ": " << guide.status();
       ++differences;

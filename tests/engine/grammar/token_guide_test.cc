@@ -10,6 +10,7 @@
 #include <functional>
 #include <regex>
 #include <set>
+#include <thread>
 
 #include "tests/engine/grammar/guide_driver.h"
 
@@ -139,6 +140,11 @@ INSTANTIATE_TEST_SUITE_P(
                    4, Balanced},
         Exhaustive{"RightRecursion", GbnfSource("root ::= \"a\" root | \"b\" root | \"c\""), "abc",
                    7, 2, Regex("[ab]*c")},
+        // A token may end several rules and go on, each of which could have gone on by itself.
+        Exhaustive{"EndsOfRules",
+                   GbnfSource("root ::= list \";\"\nlist ::= item (\",\" item)*\n"
+                              "item ::= word \"a\"*\nword ::= \"a\" \"a\"?"),
+                   ",;a", 7, 2, Regex("a+(,a+)*;")},
         Exhaustive{"Palindromes",
                    GbnfSource("root ::= \"a\" root \"a\" | \"b\" root \"b\" | \"a\"? | \"b\""),
                    "ab", 10, 5, Palindrome},
@@ -251,6 +257,23 @@ TEST(TokenGuideTest, SmallStoreOfMasks) {
     EXPECT_EQ(RandomText(*large, *vocabulary, 70, &a), RandomText(*small, *vocabulary, 70, &b));
   }
   EXPECT_GT(large->bytes(), small->bytes());
+}
+
+// Rows on several threads, with a store that drops parts all the time, get the same masks.
+TEST(TokenGuideTest, RowsOnSeveralThreads) {
+  const auto vocabulary = ByteVocabulary({"ab", "ba", "abab"});
+  const auto guide =
+      Compile(RegexSource("(ab|ba){3,30}(c|d){2}"), vocabulary, {.max_mask_bytes = 2000});
+  std::vector<std::string> texts(4);
+  std::vector<std::thread> threads;
+  for (std::string& text : texts) {
+    threads.emplace_back([&] {
+      std::mt19937 random(9);
+      for (int i = 0; i < 40; ++i) text += RandomText(*guide, *vocabulary, 70, &random);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
 }
 
 }  // namespace
