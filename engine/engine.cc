@@ -14,6 +14,7 @@
 #include "engine/base/timeline.h"
 #include "engine/base/wake_event.h"
 #include "engine/kv_event_log.h"
+#include "engine/mask_exchange.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/step_observer.h"
 #include "engine/tenant_gate.h"
@@ -95,7 +96,8 @@ struct Engine::State {
         gate(config, limits_in),
         transport(std::move(transport_in)),
         scheduler(WithLimits(config, limits_in)),
-        kv_events(config.block_size, KvEventLogSize(), [this] { wake.Notify(); }) {
+        kv_events(config.block_size, KvEventLogSize(), [this] { wake.Notify(); }),
+        masks([this] { wake.Notify(); }) {
     for (const int32_t size : graph_sizes) graphs.push_back({.size = size});
     stats.graphs = graphs;
     transport->SetWake(&wake);
@@ -156,6 +158,7 @@ struct Engine::State {
   KvEventLog kv_events;          // its readers: any thread
   std::vector<GraphUse> graphs;  // of graph_sizes
   std::vector<TenantStats> tenant_changes;
+  MaskExchange masks;
   bool recovering = false;
   bool faulted = false;  // for good
   std::thread thread;
@@ -319,6 +322,7 @@ void Engine::State::Run() {
     progress |= RetireSteps();
     progress |= FinishCopies();
     progress |= NoticeFault();
+    progress |= masks.Run(transport->in_flight() > 0, scheduler, events);
     recovering = transport->recovering();
     progress |= StartStep();
     progress |= !stop && StartCopies();
@@ -326,7 +330,8 @@ void Engine::State::Run() {
     progress |= ReadView();
     progress |= kv_events.Serve(scheduler.kv_events());
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
-    if (!progress && could_start && scheduler.HasWork() && !scheduler.WaitsForCopies()) {
+    const bool waits = scheduler.WaitsForCopies() || scheduler.WaitsForMasks();
+    if (!progress && could_start && scheduler.HasWork() && !waits) {
       // The scheduler promises that this cannot happen; if it does, no request waits for ever.
       EndEverything("the scheduler found nothing to run");
       progress = true;
@@ -571,6 +576,7 @@ void Engine::State::PublishStats() {
   inbox_tokens.fetch_sub(counts.taken_tokens);
   std::lock_guard lock(stats_mutex);
   stats.deadline_refusals = deadline_refusals;
+  stats.masks = masks.stats(scheduler);
   stats.load = load;
   stats.cache = scheduler.cache_stats();
   stats.tiering = scheduler.tiering_stats();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/masks/mask_stats.h"
 #include "engine/values/cache_stats.h"
 #include "engine/values/kv_events.h"
 #include "engine/values/output_sink.h"
@@ -49,6 +50,7 @@ struct EngineStats {
   uint64_t recoveries = 0;         // times that workers died and were replaced
   uint64_t deadline_refusals = 0;  // requests that could not have met their deadline
   uint64_t rank_mismatches = 0;    // steps on which ranks disagreed; each ended its worker group
+  MaskStats masks;                 // of requests whose output follows a structure
   std::vector<GraphUse> graphs;    // one per batch size whose steps are captured, ascending
 };
 

@@ -317,6 +317,7 @@ SchedulerConfig SchedulerOf(const EngineSetup& setup) {
   return {.num_blocks = setup.memory.num_blocks,
           .block_size = config.block_size,
           .max_model_len = config.max_model_len,
+          .vocab_size = setup.model.vocab_size,
           .max_num_seqs = config.max_num_seqs,
           .max_num_batched_tokens = config.max_num_batched_tokens,
           .max_num_queued_reqs = config.max_num_queued_reqs,

@@ -49,6 +49,7 @@ inline constexpr int32_t kDryMostTokens = 50;
 // The job of sampling one row of logits.
 //
 // Logits. In this order the sampler
+// - sets to -infinity the tokens without a bit in the mask;
 // - adds the biases;
 // - sets to -infinity the banned tokens; the last token of each bad word whose other tokens are the
 //   last known ones; and, if there are allowed tokens, all others;
@@ -97,18 +98,27 @@ struct SampleJob {
   const int32_t* bad_words = nullptr;  // [num_bad_words]: words, the last token of each as ~token
   const int32_t* allowed = nullptr;    // [num_allowed]; none: all tokens
   const int32_t* breakers = nullptr;   // [num_breakers]
+  // [MaskWords(V)] in memory that the device reads: bit t % 32 of word t / 32 is of token t. Null:
+  // every token may be drawn.
+  const uint32_t* mask = nullptr;
   int32_t num_bad_words = 0;
   int32_t num_allowed = 0;
   int32_t num_breakers = 0;
   KeptLogits kept = KeptLogits::kNone;
 };
 
+constexpr int64_t MaskWords(int64_t vocab) { return (vocab + 31) / 32; }
+
 struct SampleResult {
   int32_t token = 0;
   float logprob = 0.0f;  // log softmax of the raw logits at `token`
-  // 1: the row has NaN or +Inf, or every token is at -inf. `token` has no meaning then, and the
-  // row's request must fail.
+  // kUnsound: the row has NaN or +Inf, or every token is at -inf. kNoToken: it was sound, and mask,
+  // bans and allowed tokens together leave no token. `token` has no meaning then, and the row's
+  // request must end.
   int32_t nonfinite = 0;
+
+  static constexpr int32_t kUnsound = 1;
+  static constexpr int32_t kNoToken = 2;
 };
 
 }  // namespace quire

@@ -64,7 +64,7 @@ OVERVIEW = [
          "Servers whose /readyz is 200: they accept requests."),
     stat("Alerts firing", "none",
          'count(ALERTS{alertstate="firing", alertname=~"Quire.*"}) or vector(0)',
-         "deploy/RUNBOOK.md has a section for each."),
+         "docs/operations.md has a section for each."),
     stat("Requests a second", "reqps", "sum(rate(quire_requests_finished_total{SEL}[RATE]))",
          "Requests that ended, for any reason."),
     stat("Output tokens a second", "none", "sum(rate(quire_generated_tokens_total{SEL}[RATE]))",

@@ -2,7 +2,10 @@
 #include "engine/schedule/new_row.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
+
+#include "kernels/check.h"
 
 namespace quire {
 
@@ -73,6 +76,13 @@ void WriteReadings(const Sequence& sequence, int32_t hidden_size, StepPlan& plan
   if (params.of_output() && work.sample) {
     score(StepReading::Kind::kDrawn, end, end + 1, params.num_top);
   }
+}
+
+void WriteMask(const Sequence& sequence, StepPlan& plan) {
+  CHECK(sequence.has_mask());
+  const std::span<const uint32_t> mask = sequence.guide->mask();
+  plan.masks.push_back({sequence.row, static_cast<uint32_t>(plan.mask_words.size())});
+  plan.mask_words.insert(plan.mask_words.end(), mask.begin(), mask.end());
 }
 
 }  // namespace quire

@@ -21,6 +21,7 @@ void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record)
   const bool scores = s.request->reading.prompt_top >= 0 && end < s.num_prompt;
   EmitTokens(s, scores ? end + 1 : end, plan);
   const bool sample = end == s.expected();
+  if (sample && s.guided()) WriteMask(s, plan);
   plan.work.push_back({s.row, s.planned, choice.count, sample});
   WriteReadings(s, config_.hidden_size, plan);
   plan.num_tokens += choice.count;

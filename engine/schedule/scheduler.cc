@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <deque>
 #include <map>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -57,6 +59,7 @@ struct Scheduler::State {
   bool TakeReadings(const StepResult& result, size_t index, size_t& next, SchedulerEvents& events);
   void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                     SchedulerEvents& events);
+  void AskForMask(Sequence& sequence);
   void CheckSteps() const;
 
   const SchedulerConfig config;
@@ -67,6 +70,8 @@ struct Scheduler::State {
   StepPlanner planner;
   ViewTaker view;
   StepsInFlight steps;
+  std::deque<std::unique_ptr<OutputGuide>> unmade_masks;
+  uint64_t late_masks = 0;
   uint64_t next_step = 1;
   int64_t last_finished_ns = 0;  // of the last step retired
 };
@@ -122,7 +127,55 @@ Sequence& Scheduler::State::Add(std::unique_ptr<Request> request, uint64_t turn)
   const int64_t max_tokens = request->sampling.max_tokens;
   CHECK(Fits(num_prompt, max_tokens));
   const int64_t end = std::min<int64_t>(num_prompt + max_tokens, config.max_model_len);
-  return sequences.Add(std::move(request), static_cast<int32_t>(end), turn);
+  Sequence& sequence = sequences.Add(std::move(request), static_cast<int32_t>(end), turn);
+  if (sequence.guided()) {
+    const auto& compiled = sequence.request->guide;
+    sequence.guide =
+        std::make_unique<OutputGuide>(sequence.request->id, compiled, config.vocab_size);
+    AskForMask(sequence);
+  }
+  return sequence;
+}
+
+// Gives up the guide until OnMask.
+void Scheduler::State::AskForMask(Sequence& sequence) {
+  const int64_t tokens_left = sequence.hard_end - sequence.known();
+  if (sequence.output.empty()) {
+    sequence.guide->AskFirst(tokens_left);
+  } else {
+    sequence.guide->AskAfter(sequence.output.back(), tokens_left);
+  }
+  sequence.mask_wanted_at = next_step;
+  unmade_masks.push_back(std::move(sequence.guide));
+}
+
+std::unique_ptr<OutputGuide> Scheduler::NextMask() {
+  auto& unmade = state_->unmade_masks;
+  if (unmade.empty()) return nullptr;
+  std::unique_ptr<OutputGuide> guide = std::move(unmade.front());
+  unmade.pop_front();
+  return guide;
+}
+
+void Scheduler::OnMask(std::unique_ptr<OutputGuide> guide, int64_t now_ns,
+                       SchedulerEvents& events) {
+  Sequence* sequence = state_->sequences.Find(guide->id());
+  if (sequence == nullptr) return;  // it ended meanwhile
+  const OutputGuide::Verdict verdict = guide->verdict();
+  sequence->guide = std::move(guide);
+  state_->late_masks += sequence->mask_wanted_at < state_->next_step;
+  if (verdict == OutputGuide::Verdict::kGood) return;
+  const bool no_token = verdict == OutputGuide::Verdict::kNoToken;
+  state_->Finish(*sequence, no_token ? FinishReason::kNoToken : FinishReason::kEngineFault, now_ns,
+                 events);
+}
+
+uint64_t Scheduler::late_masks() const { return state_->late_masks; }
+
+bool Scheduler::WaitsForMasks() const {
+  return std::ranges::any_of(state_->sequences.records(), [](const Sequence& sequence) {
+    return sequence.live() && !sequence.paused && !sequence.has_mask();
+  });
 }
 
 void Scheduler::Cancel(RequestId id, FinishReason reason, int64_t now_ns, SchedulerEvents& events,
@@ -209,10 +262,10 @@ bool Scheduler::State::TakeReadings(const StepResult& result, size_t index, size
     const auto words = std::span(result.reading_words).subspan(reading.begin, reading.words);
     if (reading.kind == StepReading::Kind::kPooled) {
       for (const uint32_t word : words) sound = sound && std::isfinite(std::bit_cast<float>(word));
-    } else {
+    } else if (reading.kind == StepReading::Kind::kPrompt) {
       const auto stride = static_cast<size_t>(ScoreWords(reading.num_top, reading.num_ids));
       for (size_t at = 0; at < words.size(); at += stride) sound = sound && words[at + 2] != 0;
-    }
+    }  // a drawn token's own result tells it
     if (!sound) continue;
     reading.begin = static_cast<uint32_t>(events.reading_words.size());
     events.reading_words.insert(events.reading_words.end(), words.begin(), words.end());
@@ -236,7 +289,8 @@ void Scheduler::State::Measure(const StepResult& result, const StepShape& shape)
 void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                                     SchedulerEvents& events) {
   if (result.nonfinite) {
-    Finish(sequence, FinishReason::kNumeric, now_ns, events);
+    const bool sound = result.nonfinite == SampleResult::kNoToken;
+    Finish(sequence, sound ? FinishReason::kNoToken : FinishReason::kNumeric, now_ns, events);
     return;
   }
   sequences.AppendToken(sequence, result.token);
@@ -246,7 +300,11 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
   if (sequence.timings.first_token_ns == 0) sequence.timings.first_token_ns = now_ns;
   sequence.timings.last_token_ns = now_ns;
   const FinishReason reason = TakeToken(sequence);
-  if (reason != FinishReason::kNone) Finish(sequence, reason, now_ns, events);
+  if (reason != FinishReason::kNone) {
+    Finish(sequence, reason, now_ns, events);
+  } else if (sequence.guided()) {
+    AskForMask(sequence);
+  }
 }
 
 // Ends a live sequence. A turn's FinishEvent follows when its session is free; every other

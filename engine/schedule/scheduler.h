@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/masks/output_guide.h"
 #include "engine/values/cache_stats.h"
 #include "engine/values/copy_plan.h"
 #include "engine/values/kv_events.h"
@@ -69,7 +70,7 @@ class Scheduler {
 
   // Fills `plan` (cleared, its step number set). False: nothing to run before a step in flight
   // retires or a request arrives; the plan is unused and the step number not consumed. Never false
-  // while HasWork, no step is in flight and WaitsForCopies is false.
+  // while HasWork, no step is in flight and WaitsForCopies and WaitsForMasks are false.
   bool Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events);
   // Takes the result of the oldest step in flight.
   void Retire(const StepResult& result, int64_t now_ns, SchedulerEvents& events);
@@ -77,6 +78,15 @@ class Scheduler {
   // tokens, empties the pool, and forgets the steps and copies in flight. A request that was
   // requeued twice before ends with kEngineFault.
   void RequeueAll(int64_t now_ns, SchedulerEvents& events);
+
+  // --- Masks of requests with a guide.
+  // The next guide whose mask is to be made; null if there is none.
+  std::unique_ptr<OutputGuide> NextMask();
+  // Takes a guide back with its mask. A request whose mask has no token ends with kNoToken.
+  void OnMask(std::unique_ptr<OutputGuide> guide, int64_t now_ns, SchedulerEvents& events);
+  uint64_t late_masks() const;  // a step was planned while they were made
+  // A live request waits for its mask.
+  bool WaitsForMasks() const;
 
   // --- Sessions.
   SessionAnswer Run(SessionOperation operation, int64_t now_ns);

@@ -10,6 +10,9 @@
 // with n <= expected - planned, and it samples if it reaches `expected`. There is no other
 // difference between prefill and decode.
 //
+// Guide. A sequence whose output follows a guide runs in a step only when `guide` has the mask of
+// its next draw, so it never has two samples in flight.
+//
 // Holdings. LiveSequences alone takes and releases row, blocks and reservation, SequenceKv the
 // nodes. `table_tokens` and `table_blocks` count the part that the workers' row table has.
 //
@@ -24,6 +27,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/masks/output_guide.h"
 #include "engine/schedule/kv/block_pool.h"
 #include "engine/schedule/kv/prefix_tree.h"
 #include "engine/values/request.h"
@@ -68,6 +72,10 @@ struct Sequence {
   // long as the longest loop that the request asks for.
   std::vector<int32_t> equal_before;
 
+  // With the mask of the next draw. Null while the mask is made, and without a guide.
+  std::unique_ptr<OutputGuide> guide;
+  uint64_t mask_wanted_at = 0;  // the next step when its last mask was asked for
+
   // --- Holdings.
   int32_t row = kNoRow;
   bool new_row = false;         // the worker does not know this row's new owner yet
@@ -99,8 +107,11 @@ struct Sequence {
   int32_t expected() const { return known() + pending; }
   int32_t remaining() const { return expected() - planned; }
   int32_t num_output() const { return static_cast<int32_t>(output.size()); }
+  bool guided() const { return request->guide != nullptr; }
+  // The mask of the next draw is there, if it needs one: all tokens before are known here.
+  bool has_mask() const { return !guided() || (guide != nullptr && pending == 0); }
   // More work can be planned: no step in flight reaches its certain end.
-  bool plannable() const { return expected() < hard_end; }
+  bool plannable() const { return expected() < hard_end && has_mask(); }
   bool live() const { return state != SequenceState::kFree && state != SequenceState::kFinishing; }
 };
 

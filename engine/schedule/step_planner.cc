@@ -30,6 +30,7 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   prefills_.clear();
   budget_ = config_.max_num_batched_tokens;
   found_budget_ = MaxFoundTokens(config_.max_model_len);
+  mask_budget_ = MaxMasks(config_.max_num_seqs, config_.vocab_size);
   claimed_blocks_ = unfinished_prefills_ = num_preempted_ = num_admitted_ = 0;
   accounts_.RaiseLevel();
   if (accounts_.several()) num_preempted_ = claims_.MakeRoom(now_ns);
@@ -49,7 +50,8 @@ void StepPlanner::ChooseRunning() {
   const std::vector<Sequence*>& running = sequences_.running();
   for (size_t i = 0; i < running.size(); ++i) {
     Sequence& sequence = *running[i];
-    if (!sequence.plannable()) continue;
+    if (!sequence.plannable() || !HasMaskToSend(sequence)) continue;
+    mask_budget_ -= sequence.guided();
     if (sequence.remaining() > 1) {
       prefills_.push_back({&sequence, 0});
       pacer_.AddPrompt(sequence);
@@ -251,6 +253,11 @@ bool StepPlanner::LeavesRow(const Sequence& sequence) const {
          accounts_[sequence.account].running > 0 && IsFlood(sequence.account);
 }
 
+// Any work of a sequence with a guide counts as one that draws.
+bool StepPlanner::HasMaskToSend(const Sequence& sequence) const {
+  return !sequence.guided() || (sequence.has_mask() && mask_budget_ > 0);
+}
+
 void StepPlanner::Spend(const Sequence& sequence, int32_t tokens) {
   budget_ -= tokens;
   if (shared_ && IsFlood(sequence.account)) flood_budget_ -= tokens;
@@ -310,7 +317,7 @@ bool StepPlanner::AdmitNext(int64_t now_ns) {
   // Blocks come back for a preempted sequence; no sequence behind it may take them.
   if (sequence->state == SequenceState::kPreempted) return false;
   walk_.Leave();
-  if (MostOf(*sequence) == 0 || LeavesRow(*sequence)) {
+  if (MostOf(*sequence) == 0 || LeavesRow(*sequence) || !HasMaskToSend(*sequence)) {
     walk_.Passed();
     return true;
   }
@@ -362,6 +369,7 @@ bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t 
                            int64_t now_ns) {
   // Holding a found block makes it unavailable, as taking one would.
   const int32_t all = BlocksToReserve(config_, sequence);
+  if (!HasMaskToSend(sequence)) return false;
   const auto fits = [&] { return all - found.num_blocks + found.hold_cost <= room; };
   if (!fits()) found = kv_.WithoutClone(found);
   const int32_t tokens = sequence.known() - found.num_tokens;
@@ -377,6 +385,7 @@ bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t 
   prefills_.push_back({&sequence, count});
   Spend(sequence, count);
   found_budget_ -= found.num_tokens;
+  mask_budget_ -= sequence.guided();
   if (tokens > prefill_budget_) long_budget_ = std::max(0, long_budget_ - count);
   unfinished_prefills_ += count < tokens;
   ++num_admitted_;

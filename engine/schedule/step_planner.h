@@ -70,6 +70,7 @@ class StepPlanner {
   bool IsFlood(AccountId id) const;
   int32_t MostOf(const Sequence& sequence) const;
   bool LeavesRow(const Sequence& sequence) const;
+  bool HasMaskToSend(const Sequence& sequence) const;
   void Spend(const Sequence& sequence, int32_t tokens);
   size_t NextPrefill(size_t first, size_t end) const;
   bool ComesBefore(const Sequence& prefill, const Sequence& waiting) const;
@@ -106,6 +107,7 @@ class StepPlanner {
   int32_t prefill_budget_ = 0;  // tokens left after the decoding sequences
   int32_t long_budget_ = 0;     // tokens left for prefills longer than prefill_budget_
   int32_t found_budget_ = 0;    // found tokens that the plan can still carry
+  int32_t mask_budget_ = 0;     // masks that the plan can still carry
   bool shared_ = false;         // floods are held back
   int32_t flood_budget_ = 0;    // tokens left for prefills of floods, if `shared_`
   int64_t shared_until_ns_ = std::numeric_limits<int64_t>::min();

@@ -12,6 +12,7 @@ const char* Name(FinishReason reason) {
     case FinishReason::kMaxTokens: return "MAX_TOKENS";
     case FinishReason::kContextLimit: return "CONTEXT_LIMIT";
     case FinishReason::kLoop: return "LOOP";
+    case FinishReason::kNoToken: return "NO_TOKEN";
     case FinishReason::kDeadline: return "DEADLINE";
     case FinishReason::kCancelled: return "CANCELLED";
     case FinishReason::kSlowReader: return "SLOW_READER";
@@ -25,7 +26,8 @@ const char* Name(FinishReason reason) {
 bool IsRegularEnd(FinishReason reason) {
   return reason == FinishReason::kEos || reason == FinishReason::kStopToken ||
          reason == FinishReason::kStopText || reason == FinishReason::kMaxTokens ||
-         reason == FinishReason::kContextLimit || reason == FinishReason::kLoop;
+         reason == FinishReason::kContextLimit || reason == FinishReason::kLoop ||
+         reason == FinishReason::kNoToken;
 }
 
 }  // namespace quire

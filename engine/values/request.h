@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "engine/values/step_reading.h"
 
 namespace quire {
+
+class CompiledGuide;  // engine/grammar/token_guide.h
 
 // Unique within one server process, never reused, never 0.
 using RequestId = uint64_t;
@@ -58,6 +61,7 @@ struct Request {
   std::vector<int32_t> prompt;  // at least one token unless it is a turn's, each in [0, vocab)
   SamplingParams sampling;
   ReadingParams reading;
+  std::shared_ptr<const CompiledGuide> guide;  // the output follows it; null: free
   MaxTokensSource max_tokens_source = MaxTokensSource::kClient;
   std::optional<TurnRequest> session_turn;
   TenantId tenant = 0;
@@ -78,6 +82,7 @@ enum class FinishReason : uint8_t {
   kMaxTokens,
   kContextLimit,  // the model's context or the KV pool is full
   kLoop,          // the output repeats itself, and the request asked to end then
+  kNoToken,       // its structure, allowed ids and bans together leave no token to draw
   kDeadline,
   kCancelled,    // by the client: RPC cancel or Abort
   kSlowReader,   // the client did not read for too long

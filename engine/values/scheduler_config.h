@@ -29,6 +29,7 @@ struct SchedulerConfig {
   int32_t num_blocks = 0;              // of the pool, the null block (id 0) included
   int32_t block_size = 16;             // tokens
   int32_t max_model_len = 0;           // tokens, prompt and output
+  int32_t vocab_size = 0;              // of masks
   int32_t max_num_seqs = 0;            // rows
   int32_t max_num_batched_tokens = 0;  // budget of a step
   int32_t max_num_queued_reqs = 0;     // capacity of the queue; Engine refuses beyond it

@@ -55,6 +55,13 @@ struct BlockAdd {
   int32_t block = 0;
 };
 
+// The mask of the draw that the row's work of this plan makes (SampleJob): MaskWords of the
+// vocabulary from `begin` of StepPlan::mask_words on. In the order of the works.
+struct RowMask {
+  int32_t row = 0;
+  uint32_t begin = 0;
+};
+
 // Block `to` becomes a copy of block `from`, after all earlier steps and before this step's work.
 // No plan writes `from` meanwhile.
 struct BlockClone {
@@ -71,6 +78,15 @@ inline constexpr int32_t MaxFoundTokens(int32_t max_model_len) {
 }
 inline constexpr int32_t MaxPlanTokens(int32_t max_num_batched_tokens, int32_t max_model_len) {
   return max_num_batched_tokens + MaxFoundTokens(max_model_len);
+}
+
+// Rows with a mask that one plan holds at most: 4 MiB of masks, and at least one. The others wait
+// for the next plan.
+inline constexpr int32_t MaxMasks(int32_t max_num_seqs, int32_t vocab_size) {
+  constexpr int64_t kEnoughWords = int64_t{1} << 20;
+  const int64_t words = MaskWords(vocab_size);
+  const int64_t masks = words > 0 && words < kEnoughWords ? kEnoughWords / words : 1;
+  return masks < max_num_seqs ? static_cast<int32_t>(masks) : max_num_seqs;
 }
 
 struct StepPlan {
@@ -90,6 +106,8 @@ struct StepPlan {
   std::vector<int32_t> tokens;
   std::vector<LogitBias> biases;
   std::vector<int32_t> ids;
+  std::vector<RowMask> masks;
+  std::vector<uint32_t> mask_words;
   std::vector<StepReading> readings;
 
   // Of the result.
@@ -110,6 +128,8 @@ struct StepPlan {
     tokens.clear();
     biases.clear();
     ids.clear();
+    masks.clear();
+    mask_words.clear();
     readings.clear();
   }
 };

@@ -102,6 +102,7 @@ absl::Status StatusOf(FinishReason reason) {
     case FinishReason::kStopText:
     case FinishReason::kMaxTokens:
     case FinishReason::kLoop:
+    case FinishReason::kNoToken:
     case FinishReason::kContextLimit: return absl::OkStatus();
     case FinishReason::kDeadline:
       return Refusal(StatusCode::kDeadlineExceeded, "DEADLINE", "the deadline has passed");

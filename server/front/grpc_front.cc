@@ -28,10 +28,12 @@
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
 #include "server/identity/open_door.h"
+#include "server/metrics/metrics.h"
 #include "server/orca/orca_service.h"
 #include "server/session/session_resources.h"
 #include "server/session/session_watches.h"
 #include "server/session/sessions_service.h"
+#include "server/structured/guide_maker.h"
 #include "server/tls/certificate_store.h"
 #include "server/tls/certificate_watch.h"
 #include "server/tls/handshakes.h"
@@ -131,6 +133,7 @@ class Front final : public GrpcFront {
   std::unique_ptr<Listener> admin_;  // null: no --admin-uds
   OutputShards shards_;
   std::unique_ptr<TextPool> text_pool_;
+  GuideMaker guides_;
   SessionWatches watches_;
   std::unique_ptr<SerialThread> session_thread_;  // starts with the listener
   const int64_t started_ns_ = SteadyNowNs();
@@ -168,7 +171,10 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
       shards_(TextThreads(options)),
       text_pool_(std::make_unique<TextPool>(TextThreads(options),
                                             static_cast<size_t>(options.max_open_streams),
-                                            static_cast<size_t>(options.resource_quota_bytes))) {}
+                                            static_cast<size_t>(options.resource_quota_bytes))),
+      guides_(model, &metrics->guides(), [](const GrammarSource& source, auto vocabulary) {
+        return CompileGuide(source, std::move(vocabulary));
+      }) {}
 
 absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archive) {
   session_thread_ = std::make_unique<SerialThread>();
@@ -201,6 +207,7 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archiv
                                       .drain = drain_,
                                       .streams = table_,
                                       .stalls = stalls_,
+                                      .guides = guides_,
                                       .archive = archive,
                                       .key = RandomKey()});
   session_.emplace(SessionResources{.calls = *calls_,
@@ -331,6 +338,7 @@ void Front::Shutdown(double grace_seconds) {
   listener_->Shutdown(wait_ns);
   if (admin_ != nullptr) admin_->Shutdown(wait_ns);
   text_pool_->Stop();
+  guides_.Stop();
   session_thread_->Stop();
   listener_->Close();
   if (admin_ != nullptr) admin_->Close();

@@ -14,7 +14,7 @@
 #include "server/call/wire_check.h"
 #include "server/metrics/live_figures.h"
 #include "server/metrics/metrics.h"
-#include "server/metrics/process_stats.h"
+#include "server/metrics/process/process_stats.h"
 #include "server/session/session_resources.h"
 
 namespace quire {

@@ -13,6 +13,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
 #include "server/call/connection_table.h"
+#include "server/call/status_codec.h"
 #include "server/call/text_pool.h"
 #include "server/call/turn_archive.h"
 #include "server/generate/stall_watch.h"
@@ -20,6 +21,7 @@
 #include "server/identity/door.h"
 #include "server/metrics/metrics.h"
 #include "server/orca/load_report.h"
+#include "server/structured/guide_maker.h"
 #include "server/text/pattern/stop_mark.h"
 #include "server/tracing/request_trace.h"
 #include "server/tracing/tracer.h"
@@ -140,24 +142,64 @@ absl::Status Register(const GenerateResources* resources,
   return absl::OkStatus();
 }
 
+namespace {
+
+using ParsedRef = std::shared_ptr<ParsedRequest>;
+using StreamRef = std::shared_ptr<GenerationStream>;
+
+void Submit(const GenerateResources* resources, const StreamRef& stream, const ParsedRef& parsed) {
+  const std::unique_ptr<Request>& request = parsed->request;
+  const auto send = [stream, parsed] {
+    stream->Submit(std::move(parsed->request), parsed->output);
+  };
+  if (resources->archive == nullptr || !request->session_turn.has_value()) return send();
+  resources->archive->BeforeTurn(stream->tenant(), request->session_turn->session, send);
+}
+
+// Takes the compiled grammar of the request's structure, or the reason why there is none.
+absl::Status TakeGuide(const GenerateResources* resources, absl::StatusOr<GuideMaker::Guide> guide,
+                       ParsedRequest& parsed) {
+  if (absl::IsInvalidArgument(guide.status())) {
+    return InvalidField(parsed.structure->field, std::string(guide.status().message()));
+  }
+  RETURN_IF_ERROR(guide.status());
+  Request& request = *parsed.request;
+  request.guide = *std::move(guide);
+  return CheckFirstToken(*request.guide, request.sampling, resources->model.setup.model.vocab_size);
+}
+
+// Submits the request once its grammar is compiled.
+void Constrain(const GenerateResources* resources, const StreamRef& stream,
+               const ParsedRef& parsed) {
+  const auto done = [resources, stream, parsed](absl::StatusOr<GuideMaker::Guide> guide) {
+    const absl::Status status = TakeGuide(resources, std::move(guide), *parsed);
+    if (!status.ok()) return stream->Refuse(status);
+    Submit(resources, stream, parsed);
+  };
+  const absl::Status status =
+      resources->guides.Make(stream->tenant(), parsed->structure->source, done);
+  if (!status.ok()) stream->Refuse(status);
+}
+
+}  // namespace
+
 absl::Status SendToEngine(const GenerateResources* resources,
                           const std::shared_ptr<GenerationStream>& stream, ParsedRequest decoded) {
   RETURN_IF_ERROR(CheckMayAsk(stream->caller(), decoded));
+  if (decoded.structure.has_value()) {
+    RETURN_IF_ERROR(CheckBesideStructure(*decoded.structure, decoded.request->sampling));
+  }
   if (RequestTrace* trace = stream->trace()) {
     const bool chat = decoded.kind == ParsedRequest::Prompt::kChat;
     trace->Decoded(chat ? "chat" : "text_completion");
   }
   const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
-  const auto submit = [stream, parsed, &model = resources->model, archive = resources->archive] {
+  const auto submit = [stream, parsed, resources] {
     const StopMark::Scope until_call_ends(&stream->stop_mark());
-    const absl::Status status = TokenizePrompt(model, parsed.get());
+    const absl::Status status = TokenizePrompt(resources->model, parsed.get());
     if (!status.ok()) return stream->Refuse(status);
-    const std::unique_ptr<Request>& request = parsed->request;
-    const auto send = [stream, parsed] {
-      stream->Submit(std::move(parsed->request), parsed->output);
-    };
-    if (archive == nullptr || !request->session_turn.has_value()) return send();
-    archive->BeforeTurn(stream->tenant(), request->session_turn->session, send);
+    if (parsed->structure.has_value()) return Constrain(resources, stream, parsed);
+    Submit(resources, stream, parsed);
   };
   if (parsed->kind != ParsedRequest::Prompt::kTokenIds) {
     return resources->calls.text_pool.Run(stream->tenant(), parsed->TextBytes(), submit);

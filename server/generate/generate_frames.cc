@@ -54,6 +54,7 @@ v1::FinishReason WireReason(FinishReason reason) {
     case FinishReason::kMaxTokens: return v1::FINISH_REASON_MAX_TOKENS;
     case FinishReason::kContextLimit: return v1::FINISH_REASON_CONTEXT_LIMIT;
     case FinishReason::kLoop: return v1::FINISH_REASON_LOOP;
+    case FinishReason::kNoToken: return v1::FINISH_REASON_NO_TOKEN;
     default: return v1::FINISH_REASON_UNSPECIFIED;
   }
 }

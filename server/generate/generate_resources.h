@@ -10,6 +10,7 @@
 
 namespace quire {
 
+class GuideMaker;
 class StallWatch;
 class StreamTable;
 class TurnArchive;
@@ -22,6 +23,7 @@ struct GenerateResources {
   const DrainState& drain;
   StreamTable& streams;
   StallWatch& stalls;
+  GuideMaker& guides;
   TurnArchive* const archive;  // null: no session directory
   // Differs between processes. The ids that the server makes up, and the seeds of requests without
   // one, are mixed from it.

@@ -242,6 +242,9 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
     const std::optional<int32_t> wanted = model.setup.model.generation.max_new_tokens;
     if (wanted.has_value()) out.sampling.max_tokens = std::max(*wanted, 1);
   }
+  if (request.has_structured_output()) {
+    ASSIGN_OR_RETURN(parsed.structure, DecodeStructure(request.structured_output()));
+  }
   RETURN_IF_ERROR(DecodePrompt(request, model, &parsed));
   return parsed;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "engine/values/request.h"
 #include "server/call/serving_model.h"
 #include "server/generate/stream_outlet.h"
+#include "server/structured/structured_codec.h"
 
 namespace quire {
 
@@ -33,6 +35,7 @@ struct ParsedRequest {
   std::shared_ptr<const v1::ChatMessages> chat;  // kChat, as it came: its values take more memory
   bool add_special_tokens = true;
   OutputOptions output;
+  std::optional<Structure> structure;  // GuideMaker makes it the request's guide
   // For the engine. Its prompt is complete for kTokenIds; otherwise TokenizePrompt fills it.
   std::unique_ptr<Request> request;
 

@@ -21,10 +21,11 @@
 #include "server/metrics/cache_metrics.h"
 #include "server/metrics/exposition.h"
 #include "server/metrics/gpu_metrics.h"
+#include "server/metrics/guide_metrics.h"
 #include "server/metrics/live_figures.h"
 #include "server/metrics/metric_registry.h"
 #include "server/metrics/otlp_metrics.h"
-#include "server/metrics/process_stats.h"
+#include "server/metrics/process/process_stats.h"
 #include "server/metrics/tenant_metrics.h"
 #include "server/metrics/tls_metrics.h"
 #include "version/build_facts.h"
@@ -94,6 +95,7 @@ constexpr FinishReason kReasons[] = {
     FinishReason::kMaxTokens, FinishReason::kContextLimit, FinishReason::kDeadline,
     FinishReason::kCancelled, FinishReason::kSlowReader,   FinishReason::kDraining,
     FinishReason::kNumeric,   FinishReason::kEngineFault,  FinishReason::kLoop,
+    FinishReason::kNoToken,
 };
 constexpr size_t kNumReasons = static_cast<size_t>(FinishReason::kEngineFault) + 1;
 
@@ -105,6 +107,7 @@ const char* VllmReason(FinishReason reason) {
     case FinishReason::kStopText:
     case FinishReason::kLoop: return "stop";
     case FinishReason::kMaxTokens:
+    case FinishReason::kNoToken:
     case FinishReason::kContextLimit: return "length";
     case FinishReason::kNumeric:
     case FinishReason::kEngineFault: return "error";
@@ -155,6 +158,7 @@ struct ServerMetrics::State : MetricRegistry {
   OtlpMetrics otlp{*this};
   GpuMetrics gpus{*this};
   TlsMetrics tls{*this};
+  GuideMetrics guides{*this};
   LiveFigures live;
 
   // Load: refreshed by each scrape from the engine's counts.
@@ -497,6 +501,7 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   RaiseTo(deadline_refusals, static_cast<double>(stats.deadline_refusals));
   RaiseSampled(stats.sampled);
   cache.Refresh(stats);
+  guides.Refresh(stats.masks);
   for (const GraphUse& graph : stats.graphs) {
     const Labels size = {{"size", std::to_string(graph.size)}};
     RaiseTo(graph_replays.Add(size), static_cast<double>(graph.replays));
@@ -549,6 +554,7 @@ AuthMetrics& ServerMetrics::auth() { return state_->auth; }
 OtlpMetrics& ServerMetrics::otlp() { return state_->otlp; }
 
 TlsMetrics& ServerMetrics::tls() { return state_->tls; }
+GuideMetrics& ServerMetrics::guides() { return state_->guides; }
 
 LiveFigures& ServerMetrics::live() { return state_->live; }
 

@@ -17,6 +17,7 @@ class AuthMetrics;
 class OtlpMetrics;
 class TenantMetrics;
 class GpuMetrics;
+class GuideMetrics;
 class TlsMetrics;
 struct LiveFigures;
 struct MemoryPlan;
@@ -71,6 +72,8 @@ class ServerMetrics {
   OtlpMetrics& otlp();
   // Of certificates and handshakes.
   TlsMetrics& tls();
+  // Of structured outputs.
+  GuideMetrics& guides();
   // Of the GPUs.
   GpuMetrics& gpus();
 

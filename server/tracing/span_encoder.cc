@@ -47,6 +47,7 @@ const char* FinishWord(FinishReason reason) {
     case FinishReason::kStopText:
     case FinishReason::kLoop: return "stop";
     case FinishReason::kMaxTokens:
+    case FinishReason::kNoToken:
     case FinishReason::kContextLimit: return "length";
     case FinishReason::kNumeric:
     case FinishReason::kEngineFault: return "error";

@@ -2,6 +2,7 @@
 observability_test.py.
 """
 
+import concurrent.futures
 import http.server
 import json
 import math
@@ -13,10 +14,13 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.parse
 import urllib.request
 
+import grpc
 import quire
+from made_certificates import Authority, rename_over
 from processes import PATIENCE, await_true, free_port, make_certificate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -27,6 +31,7 @@ class Server:
     """A quire-server on the CPU. `instance` is its label in Prometheus; restart() keeps it."""
 
     def __init__(self, binary, *flags, stderr=None, descriptors=None):
+        self.binary = binary
         self._folder = tempfile.TemporaryDirectory()
         self.port = free_port()
         self.instance = f"127.0.0.1:{self.port}"
@@ -102,29 +107,61 @@ class GuardedServer(Server):
     """A server with a certificate and a key, for the tenant acme, who may wait with one request."""
 
     def _listen(self, binary):
-        self.certificate = make_certificate(self._folder.name)
-        keys = pathlib.Path(self._folder.name, "keys.json")
+        self._make_certificate()
+        self.keys = pathlib.Path(self._folder.name, "keys.json")
         made = subprocess.run(
-            [binary.with_name("quire"), "key", "new", "--file", keys, "--tenant", "acme"],
+            [binary.with_name("quire"), "key", "new", "--file", self.keys, "--tenant", "acme"],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
         self.key = made.stdout.strip()
-        table = json.loads(keys.read_text())
+        table = json.loads(self.keys.read_text())
         table["tenants"]["acme"] = {"max_running_requests": 1, "max_queued_requests": 1}
-        keys.write_text(json.dumps(table))
+        self.keys.write_text(json.dumps(table))
         self.grpc_port = free_port()
         self.target = f"localhost:{self.grpc_port}"
         return (
-            *("--port", str(self.grpc_port), "--api-keys", str(keys)),
+            *("--port", str(self.grpc_port), "--api-keys", str(self.keys)),
             *("--ssl-certfile", str(self.certificate)),
             *("--ssl-keyfile", f"{self.certificate}.key"),
         )
 
+    def _make_certificate(self):
+        self.certificate = self.authority = make_certificate(self._folder.name)
+
     def connect(self, **changes):
-        given = {"ca_cert": self.certificate, "api_key": self.key, **changes}
+        given = {"ca_cert": self.authority, "api_key": self.key, **changes}
         return quire.QuireClient(self.target, timeout=PATIENCE, retries=None, **given)
 
     _connect = connect
+
+
+class ExpiringServer(GuardedServer):
+    """A guarded server whose certificate can be replaced by one that ends soon."""
+
+    def _make_certificate(self):
+        self._issuer = Authority(self._folder.name, "issuer")
+        self.authority = self._issuer.pem
+        self.certificate = pathlib.Path(self._folder.name, "server.pem")
+        self.certify(30 * 86400)
+
+    def certify(self, seconds):
+        """Serves from now on with a certificate that ends after so many seconds."""
+        end = time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + seconds))
+        pem, key = self._issuer.make("server", end=end)
+        rename_over(key, f"{self.certificate}.key")
+        rename_over(pem, self.certificate)
+
+
+class NotACollector:
+    """A gRPC server that has no method of a collector of traces, nor any other."""
+
+    def __init__(self):
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self):
+        self._server.stop(None)
 
 
 class GpuServer:

@@ -158,17 +158,14 @@ class OneServerTest(unittest.TestCase):
             self.assertTrue(-0.01 < token.logprob <= 0, token)
 
     def test_refusals_have_their_code_and_our_words(self):
-        schema = {"name": "x", "schema": {"type": "object"}}
+        schema = {"name": "x", "schema": {"type": "nonsense"}}
         bad, ours = openai.BadRequestError, "sampling_params."
         self.refused(
             bad,
-            f"{ours}json_schema: this server does not constrain its output",
+            f"{ours}json_schema: ",
             response_format={"type": "json_schema", "json_schema": schema},
         )
-        self.refused(
-            bad, f"{ours}json_schema: ", response_format={"type": "json_object"}
-        )
-        self.refused(bad, f"{ours}regex: ", extra_body={"regex": "a+"})
+        self.refused(bad, f"{ours}regex: ", extra_body={"regex": "("})
         self.refused(
             bad, f"{ours}logprobs: asks for 3 alternatives", logprobs=True, top_logprobs=3
         )

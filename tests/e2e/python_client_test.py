@@ -130,6 +130,25 @@ class ClientTest(ServedTest):
         self.assertEqual(list(sent.stop.stop_token_ids), [8])
         self.assertEqual((sent.output.logprobs, sent.priority, sent.request_id), (True, -3, "r1"))
 
+    def test_one_structure_reaches_the_request(self):
+        schema = {"type": "object", "required": ["a"]}
+        cases = (
+            ({"json_schema": schema}, "json_schema", lambda s: json.loads(s) == schema),
+            ({"json_schema": '{"type": "null"}'}, "json_schema", '{"type": "null"}'.__eq__),
+            ({"json_schema": True}, "json_schema", "true".__eq__),
+            ({"json_object": True}, "json_object", bool),
+            ({"regex": "a|b"}, "regex", "a|b".__eq__),
+            ({"grammar": 'root ::= "x"'}, "grammar", 'root ::= "x"'.__eq__),
+            ({"choice": ["yes", "no"]}, "choice", lambda c: list(c.texts) == ["yes", "no"]),
+        )
+        for options, field, is_right in cases:
+            self.client.generate_text("hi", **options)
+            sent = self.inference.request.structured_output
+            self.assertEqual(sent.WhichOneof("format"), field)
+            self.assertTrue(is_right(getattr(sent, field)), field)
+        with self.assertRaisesRegex(TypeError, "exclude"):
+            self.client.generate_text("hi", regex="a", choice=["b"])
+
     def test_one_stop_string_is_not_its_letters(self):
         self.client.generate_text("hi", stop="END")
         self.assertEqual(list(self.inference.request.stop.stop), ["END"])

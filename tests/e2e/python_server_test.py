@@ -195,6 +195,8 @@ class PythonServerTest(unittest.TestCase):
         lines = self.example("batch.py", stdin="What is 2 plus 2?\nWhich animal says woof?\n")
         texts = [json.loads(line)["text"] for line in lines.splitlines()]
         self.assertEqual(texts, ["2 plus 2 is 4.", "The dog says woof."])
+        out = self.example("structured.py")
+        self.assertRegex(out, r"is (happy|sad)\nthe day was (sunny|rainy)")
 
 
 class DrainTest(unittest.TestCase):

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/fuzz/fuzz_seed.h"
+
 namespace quire {
 
 class Mutator {
@@ -15,7 +17,7 @@ class Mutator {
   // `seeds` are real inputs; `words` are pieces that mean something to the parser. Neither is
   // empty.
   Mutator(std::vector<std::string> seeds, std::vector<std::string> words, uint32_t seed)
-      : seeds_(std::move(seeds)), words_(std::move(words)), random_(seed) {}
+      : seeds_(std::move(seeds)), words_(std::move(words)), random_(FuzzSeed(seed)) {}
 
   // A seed with one to four edits.
   std::string Next() {

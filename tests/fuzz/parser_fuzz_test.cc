@@ -7,6 +7,7 @@
 
 #include "engine/base/json.h"
 #include "gtest/gtest.h"
+#include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/mutator.h"
 #include "tests/fuzz/parser_targets.h"
 
@@ -183,6 +184,22 @@ TEST(ParserFuzzTest, ChatTemplate) {
                         "-1"},
                        4),
                20000);
+}
+
+TEST(ParserFuzzTest, ChatInput) {
+  using Json = nlohmann::json;
+  const Json call = {{"type", "function"},
+                     {"function", {{"name", "add"}, {"arguments", {{"a", 1}, {"b", "x"}}}}}};
+  const std::vector<Json> seeds = {
+      {{{"role", "system"}, {"content", "Be \xC3\xA9xact."}},
+       {{"role", "user"}, {"content", "hi"}}},
+      {{{"role", "user"}, {"content", Json::array({{{"type", "text"}, {"text", "1 < 2"}}})}},
+       {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
+       {{"role", "tool"}, {"tool_call_id", "c1"}, {"name", "add"}, {"content", "3"}},
+       {{"role", "assistant"}, {"content", "<think>so</think>3"}, {"reasoning_content", "so"}}}};
+  JsonMutator values(seeds, {"user", "assistant", "tool", "system", call, "{{ 1 }}", "</think>"},
+                     6);
+  for (int i = 0; i < 2500; ++i) FuzzChatInput(values.Next().dump());
 }
 
 }  // namespace

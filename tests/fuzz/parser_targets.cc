@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "server/text/pieces/pattern_splitter.h"
 #include "server/text/pieces/scanner.h"
 #include "server/text/template/chat_template.h"
+#include "server/text/template/json_value.h"
 #include "server/text/tokenizer.h"
 #include "server/text/unicode/unicode.h"
 
@@ -131,6 +134,32 @@ void FuzzChatTemplate(std::string_view bytes) {
     chat.add_generation_prompt = add_generation_prompt;
     const auto text = (*parsed)->Render(chat);
     if (!text.ok()) continue;
+    CHECK_LE(text->size(), kMaxOutputBytes);
+    CHECK_EQ(FindInvalidUtf8(*text), std::string::npos);
+  }
+}
+
+void FuzzChatInput(std::string_view bytes) {
+  static const std::vector<std::unique_ptr<const ChatTemplate>>& templates = *new auto([] {
+    std::vector<std::unique_ptr<const ChatTemplate>> out;
+    for (const char* name : {"llama31", "qwen3", "mistral", "command_r", "deepseek", "gemma"}) {
+      std::ifstream file(QUIRE_SOURCE_DIR "/tests/testdata/chat_templates/families/" +
+                         std::string(name) + ".jinja");
+      const std::string source{std::istreambuf_iterator<char>(file), {}};
+      out.push_back(ChatTemplate::Parse(source, {{"bos_token", jinja::Value::Of("<s>")}}).value());
+    }
+    return out;
+  }());
+  const auto value = ReadJsonValue(bytes, "messages", {16});
+  if (!value.ok() || !value->is_sequence()) return;
+  for (const auto& one : templates) {
+    ChatInput chat;
+    chat.messages = value->list();
+    const auto text = one->Render(chat);
+    if (!text.ok()) {
+      CHECK(text.status().code() == absl::StatusCode::kInvalidArgument);
+      continue;
+    }
     CHECK_LE(text->size(), kMaxOutputBytes);
     CHECK_EQ(FindInvalidUtf8(*text), std::string::npos);
   }

@@ -15,5 +15,12 @@ void FuzzTokenizerFile(std::string_view bytes);
 void FuzzEncode(std::string_view bytes);
 // Every template that parses renders within its limits, to valid UTF-8.
 void FuzzChatTemplate(std::string_view bytes);
+// The messages of a chat, as JSON, in the templates of several families: the prompt keeps the
+// limits, and is valid UTF-8.
+void FuzzChatInput(std::string_view bytes);
+// Every grammar that compiles allows a token at each place, and ends within its own bound.
+void FuzzRegex(std::string_view bytes);
+void FuzzGbnf(std::string_view bytes);
+void FuzzJsonSchema(std::string_view bytes);
 
 }  // namespace quire

@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/fuzz/fuzz_seed.h"
+
 namespace quire {
 
 class RandomMessage {
  public:
   // The same seed gives the same messages.
-  explicit RandomMessage(uint32_t seed) : random_(seed) {}
+  explicit RandomMessage(uint32_t seed) : random_(FuzzSeed(seed)) {}
 
   // Sets about half of the fields, of nested messages too, to values at and beyond the edges of
   // what a server may take.

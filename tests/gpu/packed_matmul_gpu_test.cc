@@ -52,8 +52,6 @@ cuda::MatMul& Op() {
   return *op;
 }
 
-constexpr int64_t kMostPackedTokens = 512;  // of MatMul
-
 class PackedMatMulGpuTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PackedMatMulGpuTest, MatchesDoubleArithmetic) {
@@ -73,7 +71,7 @@ TEST_P(PackedMatMulGpuTest, MatchesDoubleArithmetic) {
   Op().Run(params);
   const Array got = out.Get();
   // Otherwise the library multiplies rounded weights.
-  const bool packed = c.tokens <= kMostPackedTokens && cuda::FitsGroupedMatMul(params);
+  const bool packed = c.tokens <= cuda::kMostPackedTokens && cuda::FitsGroupedMatMul(params);
   for (int sample = 0; sample < 3000; ++sample) {
     const int64_t t = random.Below(c.tokens), r = random.Below(n);
     double sum = c.bias ? bias[r] : 0, size = std::abs(sum);

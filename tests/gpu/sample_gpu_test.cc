@@ -90,6 +90,7 @@ class Batch {
     device_logits_ = std::make_unique<DeviceTensor>(DType::kF32, rows, vocab, gap);
     Upload();
   }
+  ~Batch() { CUDA_CHECK(cudaFreeHost(masks_)); }
 
   // Results of rows [begin, begin + count), and the tokens written to the jobs' `drawn`.
   std::vector<SampleResult> OnDevice(const cuda::Device& device, int64_t begin, int64_t count) {
@@ -116,6 +117,9 @@ class Batch {
   void Overwrite(int64_t row, int64_t token, float logit) {
     logits_.Set(row * vocab_ + token, logit);
   }
+  void SetMask(int64_t row, const std::vector<uint32_t>& mask) {
+    lists_[static_cast<size_t>(row)].mask = mask;
+  }
   SampleJob& job(int64_t row) { return jobs_[static_cast<size_t>(row)]; }
   // Copies logits, jobs and lists to the device.
   void Upload();
@@ -129,11 +133,11 @@ class Batch {
            std::to_string(p.top_p) + " min_p " + std::to_string(p.min_p) + " known " +
            std::to_string(job.num_known) + " biases " + std::to_string(job.num_bias) + " banned " +
            std::to_string(job.num_banned) + " bad words " + std::to_string(job.num_bad_words) +
-           " allowed " + std::to_string(job.num_allowed) + " top_n_sigma " +
-           std::to_string(p.top_n_sigma) + " typical_p " + std::to_string(p.typical_p) + " xtc " +
-           std::to_string(p.xtc_probability) + " " + std::to_string(p.xtc_threshold) +
-           " dynatemp " + std::to_string(p.dynatemp_range) + " dry " +
-           std::to_string(p.dry_multiplier) + " of " + std::to_string(p.dry_last_n);
+           " allowed " + std::to_string(job.num_allowed) + (job.mask ? " masked" : "") +
+           " top_n_sigma " + std::to_string(p.top_n_sigma) + " typical_p " +
+           std::to_string(p.typical_p) + " xtc " + std::to_string(p.xtc_probability) + " " +
+           std::to_string(p.xtc_threshold) + " dynatemp " + std::to_string(p.dynatemp_range) +
+           " dry " + std::to_string(p.dry_multiplier) + " of " + std::to_string(p.dry_last_n);
   }
 
  private:
@@ -141,6 +145,7 @@ class Batch {
   struct Lists {
     std::vector<int32_t> tokens, banned, bad_words, allowed, breakers;
     std::vector<LogitBias> bias;
+    std::vector<uint32_t> mask;
   };
 
   void MakeRow(int64_t r, uint64_t seed) {
@@ -154,7 +159,21 @@ class Batch {
     job.params = Setting(random, vocab_);
     job.num_known = static_cast<int32_t>(random.Below(500));
     if (random.Below(3) == 0) MakeLists(random, job, lists);
+    if (random.Below(4) == 0) MakeMask(random, lists);
     if (random.Below(100) == 0) row[random.Below(vocab_)] = random.Below(2) == 0 ? NAN : INFINITY;
+  }
+  // Few tokens, about half of them, or nearly all; some masks without any token.
+  void MakeMask(Random& random, Lists& lists) {
+    const uint64_t kind = random.Below(4);
+    for (int64_t i = 0; i < MaskWords(vocab_); ++i) {
+      const auto bits = static_cast<uint32_t>(random.Next());
+      const bool hit = random.Below(64) == 0;
+      lists.mask.push_back(kind == 0         ? (hit ? 1u << (bits % 32) : 0u)
+                           : kind == 1       ? bits
+                           : kind == 2       ? (hit ? bits : ~0u)
+                           : (bits & 3) == 0 ? ~0u
+                                             : 0u);
+    }
   }
   void MakeLists(Random& random, SampleJob& job, Lists& lists) {
     const bool whole = random.Below(20) == 0;
@@ -220,6 +239,7 @@ class Batch {
   std::unique_ptr<DeviceArray<SampleJob>> device_jobs_;
   std::unique_ptr<DeviceArray<int32_t>> device_tokens_, device_drawn_;
   std::unique_ptr<DeviceArray<LogitBias>> device_bias_;
+  uint32_t* masks_ = nullptr;  // [rows, MaskWords(vocab)] in host memory, as in a step's message
 };
 
 void Batch::Upload() {
@@ -237,6 +257,9 @@ void Batch::Upload() {
   device_tokens_ = std::make_unique<DeviceArray<int32_t>>(tokens);
   device_bias_ = std::make_unique<DeviceArray<LogitBias>>(bias);
   device_drawn_ = std::make_unique<DeviceArray<int32_t>>(rows_);
+  const int64_t words = MaskWords(vocab_);
+  const auto mask_bytes = static_cast<size_t>(rows_ * words) * sizeof(uint32_t);
+  if (masks_ == nullptr) CUDA_CHECK(cudaHostAlloc(&masks_, mask_bytes, cudaHostAllocDefault));
   std::vector<SampleJob> on_device = jobs_;
   int64_t token_at = 1, bias_at = 1;
   for (size_t r = 0; r < jobs_.size(); ++r) {
@@ -267,6 +290,9 @@ void Batch::Upload() {
     there.bias = device_bias_->data() + bias_at;
     bias_at += static_cast<int64_t>(lists.bias.size());
     there.drawn = device_drawn_->data() + r;
+    if (lists.mask.empty()) continue;
+    here.mask = there.mask = masks_ + static_cast<int64_t>(r) * words;
+    std::copy(lists.mask.begin(), lists.mask.end(), masks_ + static_cast<int64_t>(r) * words);
   }
   device_jobs_ = std::make_unique<DeviceArray<SampleJob>>(on_device);
 }
@@ -328,6 +354,22 @@ TEST(SampleGpuTest, FlagsNonfiniteRows) {
   EXPECT_EQ(got[1].nonfinite, 1);
   EXPECT_EQ(got[2].nonfinite, 0);
   EXPECT_EQ(got[3].nonfinite, 1);
+}
+
+TEST(SampleGpuTest, TellsRowsWithoutATokenFromUnsoundOnes) {
+  Batch batch(3, 40000, 8);
+  const std::vector<uint32_t> none(static_cast<size_t>(MaskWords(40000)), 0);
+  for (int64_t r = 0; r < 3; ++r) {
+    for (int64_t i = 0; i < 40000; ++i) batch.Overwrite(r, i, 1.0f);
+    batch.job(r).params = {.temperature = static_cast<float>(r % 2)};
+    batch.SetMask(r, none);
+  }
+  batch.Overwrite(2, 77, NAN);
+  batch.Upload();
+  const std::vector<SampleResult> got = batch.OnDevice(TestDevice());
+  EXPECT_EQ(got[0].nonfinite, SampleResult::kNoToken);
+  EXPECT_EQ(got[1].nonfinite, SampleResult::kNoToken);
+  EXPECT_EQ(got[2].nonfinite, SampleResult::kUnsound);
 }
 
 TEST(SampleGpuTest, ResultsDoNotDependOnTheBatch) {

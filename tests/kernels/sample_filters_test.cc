@@ -218,7 +218,7 @@ TEST(SampleFiltersTest, GreedyTakesTheBestTokenThatIsLeft) {
   c.params.top_n_sigma = 0.1f;
   EXPECT_EQ(token(), 4);
   c.allowed = {1};
-  EXPECT_EQ(Draw(*backend, row, {c.job()})[0].nonfinite, 1) << "no token is left";
+  EXPECT_EQ(Draw(*backend, row, {c.job()})[0].nonfinite, SampleResult::kNoToken);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Process statistics compared with other system calls.
-#include "server/metrics/process_stats.h"
+#include "server/metrics/process/process_stats.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

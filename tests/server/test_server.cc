@@ -177,6 +177,20 @@ ScriptRunner::ScriptRunner(std::vector<int32_t> script, Gate* gate, uint64_t ran
       timed_(timed),
       copies_(std::move(copies)) {}
 
+namespace {
+
+// The token if the mask has it, else the lowest one that it has.
+int32_t Allowed(const StepPlan& plan, const RowMask& mask, int32_t token) {
+  const auto has = [&](int32_t id) {
+    return (plan.mask_words[mask.begin + static_cast<size_t>(id / 32)] >> (id % 32) & 1) != 0;
+  };
+  if (has(token)) return token;
+  for (token = 0; token < kTestVocab - 1 && !has(token);) ++token;
+  return token;
+}
+
+}  // namespace
+
 void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
   if (timed_) result.started_ns = SteadyNowNs();
   if (!plan.shutdown) gate_->Pass();
@@ -187,11 +201,14 @@ void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
     if (static_cast<size_t>(row.row) >= num_prompt_.size()) num_prompt_.resize(row.row + 1);
     num_prompt_[static_cast<size_t>(row.row)] = row.num_prompt;
   }
+  auto mask = plan.masks.begin();
   for (const RowWork& work : plan.work) {
     if (!work.sample) continue;
     const int32_t k = work.start + work.count - num_prompt_[static_cast<size_t>(work.row)];
+    int32_t token = script_[static_cast<size_t>(k) % script_.size()];
+    if (mask != plan.masks.end() && mask->row == work.row) token = Allowed(plan, *mask++, token);
     result.samples.push_back({work.row,
-                              {.token = script_[static_cast<size_t>(k) % script_.size()],
+                              {.token = token,
                                .logprob = -static_cast<float>(k) - 0.5f,
                                .nonfinite = gate_->spoiled() ? 1 : 0}});
   }
@@ -228,6 +245,7 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
   setup.scheduler = {.num_blocks = options_.num_blocks,
                      .block_size = 16,
                      .max_model_len = options_.max_model_len,
+                     .vocab_size = kTestVocab,
                      .max_num_seqs = options_.max_num_seqs,
                      .max_num_batched_tokens = 512,
                      .max_num_queued_reqs = options_.max_num_queued_reqs,

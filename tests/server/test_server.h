@@ -65,8 +65,8 @@ class ScriptCopies final : public CopyRunner {
   std::deque<int32_t> begun_[2];  // copies of each batch, by direction
 };
 
-// Samples the same tokens for every sequence: token k of the output is script[k % size]. Its log
-// probability is -k - 0.5.
+// Samples the same tokens for every sequence: token k of the output is script[k % size], or, where
+// a mask bars it, the lowest token of the mask. Its log probability is -k - 0.5.
 class ScriptRunner final : public StepRunner {
  public:
   // `copies` may be null: no host memory.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "clients/cpp/call/chat_request.h"
+#include "clients/cpp/call/structure_request.h"
 
 namespace quire::cli {
 namespace {
@@ -103,6 +104,8 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
   const absl::Status sampled = SetSampling(flags.sampling, request.mutable_sampling());
   if (!sampled.ok()) return sampled;
   SetStop(flags.stop, request.mutable_stop());
+  const absl::Status structured = SetStructure(flags.structure, &request);
+  if (!structured.ok()) return structured;
   if (flags.print_ids) request.mutable_output()->set_text(false);
   SetScores(flags, &request);
   if (flags.keep_special_tokens) request.mutable_output()->set_skip_special_tokens(false);

@@ -14,6 +14,7 @@
 #include "clients/cpp/flags/flush_flags.h"
 #include "clients/cpp/flags/key_flags.h"
 #include "clients/cpp/flags/read_flags.h"
+#include "clients/cpp/flags/structure_flags.h"
 #include "clients/cpp/flags/trace_flags.h"
 
 namespace quire::cli {
@@ -69,6 +70,7 @@ struct GenerateFlags {
   PromptFlags prompt;
   SamplingFlags sampling;
   StopFlags stop;
+  StructureFlags structure;
   std::optional<std::string> request_id;
   std::optional<int32_t> priority;
   std::optional<std::string> session;         // created if the server has none of that name

@@ -230,6 +230,14 @@ Rows ScoreRows(GenerateFlags* flags) {
   };
 }
 
+// The output: how it is drawn, where it ends, which structure it follows.
+Rows OutputRows(GenerateFlags* flags) {
+  Rows rows = SamplingRows(&flags->sampling);
+  Append(StopRows(&flags->stop), &rows);
+  Append(StructureRows(&flags->structure), &rows);
+  return rows;
+}
+
 }  // namespace
 
 flags::Command GenerateCommand(Invocation* line) {
@@ -291,8 +299,7 @@ flags::Command GenerateCommand(Invocation* line) {
       },
       &rows);
   Append(ScoreRows(flags), &rows);
-  Append(SamplingRows(&flags->sampling), &rows);
-  Append(StopRows(&flags->stop), &rows);
+  Append(OutputRows(flags), &rows);
   return {.name = "generate",
           .help = "Complete a text, a chat message or token ids.",
           .flags = std::move(rows),
@@ -330,8 +337,7 @@ flags::Command ChatCommand(Invocation* line) {
        .target = &flags->stats},
   };
   Append(TemplateRows(&flags->prompt.template_flags), &rows);
-  Append(SamplingRows(&flags->sampling), &rows);
-  Append(StopRows(&flags->stop), &rows);
+  Append(OutputRows(flags), &rows);
   return {.name = "chat",
           .help = "Chat with the model: ctrl-C ends an answer, ctrl-D the chat; /help lists more.",
           .flags = std::move(rows),

@@ -1,6 +1,7 @@
 """Converts between the dataclasses of quire.types and the messages of the proto."""
 
 import dataclasses
+import json
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union, cast
 
 from google.protobuf import message as protobuf
@@ -47,6 +48,7 @@ _SAMPLING = tuple(
 )
 _STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos",
          "loop_max_tokens", "loop_min_repeats")  # fmt: skip
+_STRUCTURES = ("json_schema", "json_object", "regex", "grammar", "choice")
 _OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens", "top_logprobs",
            "processed_logprobs", "prompt_logprobs")  # fmt: skip
 _REQUEST = (
@@ -126,6 +128,23 @@ def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> No
     request.stop.stop_token_ids.extend(options.stop_token_ids)
     _set(request.output, options, _OUTPUT)
     request.output.logprob_token_ids.extend(options.logprob_token_ids)
+    _set_structure(request, options)
+
+
+def _set_structure(request: inference_pb2.GenerateRequest, options: Options) -> None:
+    """The structure of the output. TypeError for more than one."""
+    given = [name for name in _STRUCTURES if getattr(options, name) is not None]
+    for name in ("json_object", "choice"):  # False and no texts; a schema may be False
+        if name in given and not getattr(options, name):
+            given.remove(name)
+    if len(given) > 1:
+        raise TypeError(f"{given[0]} and {given[1]} exclude each other; give one")
+    if "choice" in given:
+        request.structured_output.choice.texts.extend(options.choice)
+    elif "json_schema" in given and not isinstance(options.json_schema, str):
+        request.structured_output.json_schema = json.dumps(options.json_schema)
+    elif given:
+        _set(request.structured_output, options, given)
 
 
 def _values(message: Any, kind: Any) -> Dict[str, Any]:

@@ -23,6 +23,10 @@ class Message:
 class Options:
     """Parameters of a request. The server chooses those that are None; the proto has ranges.
 
+    At most one of those from `json_schema` to `choice` is the structure that the output follows: a
+    JSON Schema as a mapping or as text, any JSON object, a regular expression, a GBNF grammar, or
+    one of some texts.
+
     Those from `tools` on are for the template of a conversation. A `template_time` without a time
     zone is in the local one.
     """
@@ -59,6 +63,12 @@ class Options:
     allowed_token_ids: Sequence[int] = ()
     banned_token_ids: Sequence[int] = ()
     bad_word_ids: Sequence[Sequence[int]] = ()
+
+    json_schema: Union[Mapping[str, Any], bool, str, None] = None
+    json_object: Optional[bool] = None
+    regex: Optional[str] = None
+    grammar: Optional[str] = None
+    choice: Sequence[str] = ()
 
     text: Optional[bool] = None
     token_ids: Optional[bool] = None
@@ -98,6 +108,7 @@ class FinishReason(enum.Enum):
     MAX_TOKENS = 4
     CONTEXT_LIMIT = 5
     LOOP = 6
+    NO_TOKEN = 7
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,10 +22,11 @@ uint64_t ShadowModel::Extend(uint64_t prefix, int32_t token) {
   return XXH3_64bits_withSeed(&token, sizeof token, prefix);
 }
 
-SampleResult ShadowModel::Next(uint64_t prefix, uint64_t seed,
-                               std::span<const int32_t> banned) const {
-  const auto allowed = [banned](int32_t token) {
-    return std::find(banned.begin(), banned.end(), token) == banned.end();
+SampleResult ShadowModel::Next(uint64_t prefix, uint64_t seed, std::span<const int32_t> banned,
+                               std::span<const uint32_t> mask) const {
+  const auto allowed = [banned, mask](int32_t token) {
+    const bool barred = !mask.empty() && (mask[token / 32] >> (token % 32) & 1) == 0;
+    return !barred && std::find(banned.begin(), banned.end(), token) == banned.end();
   };
   CHECK_LT(banned.size(), static_cast<size_t>(vocab_size));
   uint64_t draw = Mix(prefix ^ Mix(seed));
@@ -33,6 +34,12 @@ SampleResult ShadowModel::Next(uint64_t prefix, uint64_t seed,
   result.logprob = -static_cast<float>(Fraction(draw));
   if (Fraction(Mix(draw + 1)) < nan_probability) {
     result.nonfinite = 1;
+    return result;
+  }
+  int32_t possible = 0;
+  while (!mask.empty() && possible < vocab_size && !allowed(possible)) ++possible;
+  if (possible == vocab_size) {
+    result.nonfinite = SampleResult::kNoToken;
     return result;
   }
   result.token = eos_token;
@@ -62,7 +69,20 @@ void ShadowWorker::Run(const StepPlan& plan, StepResult& result) {
   for (const TokenRun& run : plan.token_runs) ApplyTokenRun(plan, run);
   for (const BlockAdd& add : plan.block_adds) ApplyBlockAdd(add);
   for (const BlockClone& clone : plan.block_clones) ApplyBlockClone(plan, clone);
-  for (const RowWork& work : plan.work) RunWork(work, result);
+  size_t masks = 0;
+  for (const RowWork& work : plan.work) RunWork(work, MaskOf(plan, work, &masks), result);
+  Require(masks == plan.masks.size(), "a mask without a draw", -1);
+}
+
+// The mask of the work's draw, `masks` of the plan's having been used before; empty: none.
+std::span<const uint32_t> ShadowWorker::MaskOf(const StepPlan& plan, const RowWork& work,
+                                               size_t* masks) {
+  if (*masks == plan.masks.size() || plan.masks[*masks].row != work.row) return {};
+  const auto words = static_cast<size_t>(MaskWords(options_.model.vocab_size));
+  const size_t begin = plan.masks[(*masks)++].begin;
+  const bool fits = work.sample != 0 && begin + words <= plan.mask_words.size();
+  if (!Require(fits, "a mask without a draw, or one that is too short", work.row)) return {};
+  return std::span(plan.mask_words).subspan(begin, words);
 }
 
 bool ShadowWorker::Require(bool ok, const char* what, int32_t row) {
@@ -161,7 +181,8 @@ void ShadowWorker::CheckWork(const RowWork& work) {
   Require(!work.sample || known < options_.max_model_len, "sample beyond the context", work.row);
 }
 
-void ShadowWorker::RunWork(const RowWork& work, StepResult& result) {
+void ShadowWorker::RunWork(const RowWork& work, std::span<const uint32_t> mask,
+                           StepResult& result) {
   SampledToken sampled;
   sampled.row = work.row;
   if (RowInUse(work.row)) CheckWork(work);
@@ -179,7 +200,7 @@ void ShadowWorker::RunWork(const RowWork& work, StepResult& result) {
     row.computed = end;
     row.last_step = last_step_;
     if (work.sample) {
-      sampled.result = Sample(row);
+      sampled.result = Sample(row, mask);
       AppendToken(row, sampled.result.token);
       if (sampled.result.nonfinite) Spoil(row);
       row.finite = end;
@@ -196,11 +217,11 @@ void ShadowWorker::Spoil(Row& row) {
   }
 }
 
-SampleResult ShadowWorker::Sample(const Row& row) const {
+SampleResult ShadowWorker::Sample(const Row& row, std::span<const uint32_t> mask) const {
   const bool ban = static_cast<int32_t>(row.tokens.size()) < row.params.min_known;
   const std::span<const int32_t> banned =
       ban ? std::span<const int32_t>(row.banned) : std::span<const int32_t>();
-  return options_.model.Next(row.prefix.back(), row.params.sampling.seed, banned);
+  return options_.model.Next(row.prefix.back(), row.params.sampling.seed, banned, mask);
 }
 
 std::span<uint64_t> ShadowWorker::Block(int32_t block) {

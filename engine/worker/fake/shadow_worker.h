@@ -26,8 +26,10 @@ struct ShadowModel {
   static constexpr uint64_t kNoTokens = 0x51554952452D4B56u;
   // The hash of a prefix and one more token.
   static uint64_t Extend(uint64_t prefix, int32_t token);
-  // The token that follows a prefix, never a banned one. Requires that some token is not banned.
-  SampleResult Next(uint64_t prefix, uint64_t seed, std::span<const int32_t> banned) const;
+  // The token that follows a prefix, never a banned one nor one without a bit in `mask`; an empty
+  // mask bars none. Requires that some token is not banned.
+  SampleResult Next(uint64_t prefix, uint64_t seed, std::span<const int32_t> banned,
+                    std::span<const uint32_t> mask = {}) const;
 };
 
 struct ShadowWorkerOptions {
@@ -71,10 +73,11 @@ class ShadowWorker : public StepRunner {
   void ApplyTokenRun(const StepPlan& plan, const TokenRun& run);
   void ApplyBlockAdd(const BlockAdd& add);
   void ApplyBlockClone(const StepPlan& plan, const BlockClone& clone);
-  void RunWork(const RowWork& work, StepResult& result);
+  void RunWork(const RowWork& work, std::span<const uint32_t> mask, StepResult& result);
+  std::span<const uint32_t> MaskOf(const StepPlan& plan, const RowWork& work, size_t* masks);
   void CheckWork(const RowWork& work);
   void CheckTotals(const StepPlan& plan);
-  SampleResult Sample(const Row& row) const;
+  SampleResult Sample(const Row& row, std::span<const uint32_t> mask) const;
   void Spoil(Row& row);
   uint64_t& Slot(const Row& row, int32_t position);
   static void AppendToken(Row& row, int32_t token);

@@ -228,6 +228,7 @@ StepMemory::Shape StepShapeOf(const WorkerSpec& spec) {
           .bounds = {.max_rows = spec.worker.max_num_seqs,
                      .max_tokens = spec.worker.max_num_batched_tokens,
                      .num_blocks = spec.num_blocks,
+                     .vocab_size = spec.worker.vocab_size,
                      .hidden_size = spec.worker.hidden_size},
           .num_pages = spec.num_pages,
           .block_bytes = spec.kv_layout.block_bytes()};

@@ -109,7 +109,9 @@ int64_t PlanBounds::PlanBytes() const {
   return static_cast<int64_t>(sizeof(Head)) + Bytes<NewRow>(rows) + Bytes<TokenRun>(rows) +
          Bytes<BlockAdd>(num_blocks) + Bytes<BlockClone>(rows) + Bytes<RowWork>(rows) +
          Bytes<int32_t>(max_tokens + rows) + Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
-         Bytes<int32_t>(rows * RowTables::kMaxIds) + Bytes<StepReading>(2 * rows);
+         Bytes<int32_t>(rows * RowTables::kMaxIds) + Bytes<RowMask>(rows) +
+         Bytes<uint32_t>(MaxMasks(max_rows, vocab_size) * MaskWords(vocab_size)) +
+         Bytes<StepReading>(2 * rows);
 }
 
 int64_t PlanBounds::ResultBytes() const {
@@ -125,7 +127,8 @@ size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
       .word = {static_cast<uint64_t>(plan.num_tokens), static_cast<uint64_t>(plan.num_samples),
                static_cast<uint64_t>(plan.graph_size), FlagsOf(plan)}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
-               plan.work, plan.tokens, plan.biases, plan.ids, plan.readings);
+               plan.work, plan.tokens, plan.biases, plan.ids, plan.masks, plan.mask_words,
+               plan.readings);
 }
 
 size_t EncodedBytes(std::span<const std::byte> bytes) {
@@ -138,7 +141,8 @@ size_t EncodedBytes(std::span<const std::byte> bytes) {
 bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   Head head;
   if (!Read(kPlanMagic, bytes, head, plan.new_rows, plan.token_runs, plan.block_adds,
-            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.ids, plan.readings)) {
+            plan.block_clones, plan.work, plan.tokens, plan.biases, plan.ids, plan.masks,
+            plan.mask_words, plan.readings)) {
     return false;
   }
   plan.step = head.step;

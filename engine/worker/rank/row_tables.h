@@ -22,6 +22,7 @@ class RowTables {
     int32_t num_rows = 0;
     int32_t max_model_len = 0;
     int32_t block_size = 0;
+    int32_t vocab_size = 0;  // of masks; 0: plans have none
   };
   // Of one row: the biases that a request may give, and all of NewRow's lists of ids.
   static constexpr int32_t kMaxBiases = SamplingParams::kMaxLogitBias;

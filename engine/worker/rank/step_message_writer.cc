@@ -1,4 +1,5 @@
-// The message is laid out head, patches, work, jobs, and then the bytes that the patches copy.
+// The message is laid out head, patches, work, jobs, and then the masks, which the sampler reads
+// where they lie, and the bytes that the patches copy.
 #include "engine/worker/rank/step_message_writer.h"
 
 #include <algorithm>
@@ -64,15 +65,31 @@ void WritePaddingRow(const RowTables& tables, int32_t count, RowWork* work, Samp
   job->params.temperature = 0;
 }
 
+const uint32_t* WriteMask(const StepPlan& plan, const RowMask& mask, int64_t words,
+                          Message& message) {
+  CHECK_LE(mask.begin + words, static_cast<int64_t>(plan.mask_words.size()));
+  auto* const to = message.At<uint32_t>(message.Take<uint32_t>(words));
+  std::copy_n(plan.mask_words.data() + mask.begin, words, to);
+  return to;
+}
+
 void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, Message& message) {
   StepMessage& head = message.head();
   RowWork* work = message.At<RowWork>(head.work_at);
   SampleJob* jobs = message.At<SampleJob>(head.jobs_at);
+  const int64_t words = MaskWords(tables.shape().vocab_size);
+  auto mask = plan.masks.begin();
   for (const RowWork& planned : plan.work) {
     tables.CheckCovered(planned);
     *work++ = planned;
-    if (planned.sample) *jobs++ = tables.Job(planned.row, planned.start + planned.count);
+    if (!planned.sample) continue;
+    *jobs = tables.Job(planned.row, planned.start + planned.count);
+    if (mask != plan.masks.end() && mask->row == planned.row) {
+      jobs->mask = WriteMask(plan, *mask++, words, message);
+    }
+    ++jobs;
   }
+  CHECK(mask == plan.masks.end());
   for (int32_t i = 0; i < padding; ++i) WritePaddingRow(tables, 1, work++, jobs++);
 }
 
@@ -104,7 +121,9 @@ int64_t StepMessageWriter::MaxBytes(const RowTables::Shape& shape, int32_t max_t
   const int64_t values =
       rows *
           (int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases + int64_t{4} * RowTables::kMaxIds) +
-      int64_t{4} * (MaxPlanTokens(max_tokens, shape.max_model_len) + rows) + patches * kAlignment;
+      int64_t{4} * (MaxPlanTokens(max_tokens, shape.max_model_len) + rows) + patches * kAlignment +
+      MaxMasks(shape.num_rows, shape.vocab_size) *
+          (int64_t{4} * MaskWords(shape.vocab_size) + kAlignment);
   return Aligned(sizeof(StepMessage)) + Aligned(patches * int64_t{sizeof(Patch)}) +
          Aligned(rows * int64_t{sizeof(RowWork)}) + Aligned(rows * int64_t{sizeof(SampleJob)}) +
          Aligned(values);

@@ -35,7 +35,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
                                                        KvCache cache) {
   const RowTables::Shape shape = {.num_rows = options.max_num_seqs,
                                   .max_model_len = options.max_model_len,
-                                  .block_size = cache.layout().block_size};
+                                  .block_size = cache.layout().block_size,
+                                  .vocab_size = options.vocab_size};
   std::unique_ptr<Worker> worker(
       new Worker(options, std::move(backend), std::move(model), std::move(cache)));
   ASSIGN_OR_RETURN(worker->tables_, RowTables::Create(shape, *worker->backend_));

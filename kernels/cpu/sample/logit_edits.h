@@ -1,5 +1,6 @@
-// LogitEdits: what a job changes in its row of logits before the draw (kernels/sampling.h): biases,
-// bans, penalties and DRY, in this order. It remembers the raw logits of the tokens it changes.
+// LogitEdits: what a job changes in its row of logits before the draw (kernels/sampling.h): its
+// mask, biases, bans, penalties and DRY, in this order. It remembers the raw logits of the tokens
+// it changes.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,7 @@ class LogitEdits {
     logits_ = logits;
     vocab_ = vocab;
     touched_.clear();
+    if (job.mask != nullptr) KeepMasked(job.mask);
     for (const LogitBias& b : Span(job.bias, job.num_bias)) Touch(b.token) += b.bias;
     for (const int32_t token : Span(job.banned, job.num_banned)) Touch(token) = kLeast;
     BanEndsOfWords(job);
@@ -32,7 +34,7 @@ class LogitEdits {
       Penalise(job);
     }
     if (row.dry_multiplier > 0.0f) PenaliseRepeats(job);
-    return !touched_.empty() || job.num_allowed > 0;
+    return !touched_.empty() || job.num_allowed > 0 || job.mask != nullptr;
   }
 
   // The logit of a possible token before any edit: the first record of a token has it.
@@ -55,6 +57,18 @@ class LogitEdits {
     CHECK(token >= 0 && token < vocab_);
     touched_.emplace_back(token, logits_[token]);
     return logits_[token];
+  }
+
+  void KeepMasked(const uint32_t* mask) {
+    for (int64_t first = 0; first < vocab_; first += 32) {
+      const uint32_t word = mask[first / 32];
+      const int64_t count = std::min<int64_t>(32, vocab_ - first);
+      if (word == 0) std::fill_n(logits_ + first, count, kLeast);
+      if (word == 0 || word == ~0u) continue;
+      for (int64_t i = 0; i < count; ++i) {
+        if ((word >> i & 1) == 0) logits_[first + i] = kLeast;
+      }
+    }
   }
 
   void BanEndsOfWords(const SampleJob& job) {

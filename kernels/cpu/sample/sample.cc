@@ -53,11 +53,15 @@ class RowSampler {
     vocab_ = vocab;
     logits_ = logits;
     const RowStats raw = kernels_.row_stats(logits, vocab);
-    if (raw.nonfinite) return SampleResult{.nonfinite = 1};
+    if (raw.nonfinite) return SampleResult{.nonfinite = SampleResult::kUnsound};
     const uint64_t raw_mass = kernels_.exp_mass(logits, raw.top, vocab);
     const bool edited = edits_.Apply(job, logits, vocab);
     const RowStats stats = edited ? kernels_.row_stats(logits, vocab) : raw;
-    if (stats.nonfinite) return SampleResult{.nonfinite = 1};
+    if (stats.nonfinite) {
+      const bool none =
+          std::all_of(logits, logits + vocab, [](float l) { return l == -kInfinity; });
+      return SampleResult{.nonfinite = none ? SampleResult::kNoToken : SampleResult::kUnsound};
+    }
     SampleResult result;
     result.token = job.params.temperature == 0.0f
                        ? static_cast<int32_t>(kernels_.find(logits, stats.top, vocab))

@@ -19,7 +19,7 @@ namespace quire::cuda {
 struct ProductShape {
   int32_t tokens = 0;  // the largest number of tokens that the choice serves
   int32_t n = 0, k = 0;
-  DType in = DType::kBF16, out = DType::kBF16;
+  DType in = DType::kBF16, out = DType::kBF16;  // of w and of the results
   bool bias = false;
   bool block_scales = false;  // scales of blocks, not of rows
   uint8_t x_alignment = 16, w_alignment = 16, out_alignment = 16;

@@ -28,9 +28,6 @@ constexpr int64_t kLibraryBytes = 32 << 20;  // of the workspace
 // reads them.
 constexpr int64_t kExpandedBytes = 32 << 20;
 
-// More tokens multiply by expanded weights as fast.
-constexpr int64_t kMostPackedTokens = 512;
-
 // The token counts that algorithms are chosen for; any other count takes the choice of the next
 // larger.
 constexpr std::array<int32_t, 28> kBuckets = {

@@ -27,6 +27,7 @@
 #include "kernels/cuda/device/warpgroup_product.cuh"
 #include "kernels/cuda/matmul/grouped_matmul.h"
 #include "kernels/cuda/matmul/packed_weights.cuh"
+#include "kernels/cuda/matmul/tile_supply.cuh"
 #include "kernels/cuda/matmul/tile_work.cuh"
 #include "kernels/cuda/matmul/tile_writer.cuh"
 #include "kernels/packed_row.h"
@@ -134,30 +135,6 @@ struct Supplier {
       CopyBox(at + panel * L::kPanelBytes, x,
               chunk * kChunk + panel * static_cast<int>(kPanelColumns), work.Token(tile),
               shared.Full(to.stage));
-    }
-  }
-
-  // Supplies the first tile's first chunks: their weights need no predecessor. Returns the chunk
-  // behind them.
-  __device__ __forceinline__ int Begin() {
-    constexpr int kEarly = std::min(kEarlyStages, L::kStages);
-    const int end = min(work.end, work.begin + kEarly), tile = work.First();
-    Place<L::kStages> early;
-    for (int chunk = work.begin; chunk < end; ++chunk, early.Advance()) {
-      CopyWeights(early, tile, chunk);
-    }
-    PdlWait();
-    for (int chunk = work.begin; chunk < end; ++chunk, place.Advance()) {
-      CopyTokens(place, tile, chunk);
-    }
-    return end;
-  }
-  // The chunks of a tile from `chunk` on.
-  __device__ __forceinline__ void Copy(int tile, int chunk) {
-    for (; chunk < work.end; ++chunk, place.Advance()) {
-      shared.Empty(place.stage).Wait(place.phase + 1);
-      CopyWeights(place, tile, chunk);
-      CopyTokens(place, tile, chunk);
     }
   }
 };
@@ -318,15 +295,8 @@ __global__ void __launch_bounds__(Layout<kBits, kTokens>::kThreads, 1)
   if (threadIdx.x >= L::kConsumers) {
     GiveRegisters<L::kSupplierRegisters>();
     Supplier<kBits, kRuns, kTokens> supplier{p, work, w, x, shared};
-    const bool supplies = threadIdx.x == L::kConsumers;
-    int chunk = supplies ? supplier.Begin() : 0;
-    for (int tile = work.First(); tile < tiling.tiles; tile += work.Stride(), chunk = work.begin) {
-      if (supplies) supplier.Copy(tile, chunk);
-      __syncwarp();
-      if (tiling.split == 1) continue;
-      cluster.Sync();
-      cluster.Sync();
-    }
+    SupplyTiles<std::min(kEarlyStages, L::kStages)>(supplier, threadIdx.x == L::kConsumers,
+                                                    cluster);
     return;
   }
   TakeRegisters<L::kConsumerRegisters>();

@@ -11,6 +11,9 @@
 
 namespace quire::cuda {
 
+// MatMul multiplies more tokens by expanded weights.
+inline constexpr int64_t kMostPackedTokens = 512;
+
 // Call once per process and device, before the first PackedMatMul and outside a capture.
 void PreparePackedMatMul();
 // Enqueues a product that fits GroupedMatMul but for its number of tokens. Reads w before its

@@ -20,6 +20,7 @@
 #include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/device/warpgroup_product.cuh"
 #include "kernels/cuda/matmul/tile_matmul.h"
+#include "kernels/cuda/matmul/tile_supply.cuh"
 #include "kernels/cuda/matmul/tile_work.cuh"
 #include "kernels/cuda/matmul/tile_writer.cuh"
 
@@ -99,29 +100,6 @@ struct Supplier {
     if constexpr (kBlockScales) {
       CopyBulk(shared.scales[to.stage], p.x_scales + chunk * p.x_scale_stride + work.Token(tile),
                ScaleBytes(tile), full);
-    }
-  }
-
-  // Supplies the first tile's first chunks: their weights need no predecessor. Returns the chunk
-  // behind them.
-  __device__ __forceinline__ int Begin() {
-    const int end = min(work.end, work.begin + kEarlyStages), tile = work.First();
-    Place<kStages<kTokens>> early;
-    for (int chunk = work.begin; chunk < end; ++chunk, early.Advance()) {
-      CopyWeights(early, tile, chunk);
-    }
-    PdlWait();
-    for (int chunk = work.begin; chunk < end; ++chunk, place.Advance()) {
-      CopyTokens(place, tile, chunk);
-    }
-    return end;
-  }
-  // The chunks of a tile from `chunk` on.
-  __device__ __forceinline__ void Copy(int tile, int chunk) {
-    for (; chunk < work.end; ++chunk, place.Advance()) {
-      shared.Empty(place.stage).Wait(place.phase + 1);
-      CopyWeights(place, tile, chunk);
-      CopyTokens(place, tile, chunk);
     }
   }
 };
@@ -277,15 +255,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x >= kConsumers) {
     GiveRegisters<kSupplierRegisters>();
     Supplier<T, kTokens, kBlockScales> supplier{p, work, w, x, shared};
-    const bool supplies = threadIdx.x == kConsumers;
-    int chunk = supplies ? supplier.Begin() : 0;
-    for (int tile = work.First(); tile < tiling.tiles; tile += work.Stride(), chunk = work.begin) {
-      if (supplies) supplier.Copy(tile, chunk);
-      __syncwarp();
-      if (tiling.split == 1) continue;
-      cluster.Sync();
-      cluster.Sync();
-    }
+    SupplyTiles<kEarlyStages>(supplier, threadIdx.x == kConsumers, cluster);
     return;
   }
   TakeRegisters<kConsumerRegisters>();

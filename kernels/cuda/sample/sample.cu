@@ -515,8 +515,11 @@ __global__ void __launch_bounds__(kSampleThreads, 3) SampleKernel(SampleArgs a) 
   if (threadIdx.x == 0) shared.extremes = extremes;
   __syncthreads();
 
-  SampleResult result = {.token = 0, .logprob = 0.0f, .nonfinite = 1};
-  if (extremes.bad == 0 && extremes.raw_top > -kInfinity && ScoreOf(extremes.best) > -kInfinity) {
+  const bool sound = extremes.bad == 0 && extremes.raw_top > -kInfinity;
+  SampleResult result = {.token = 0,
+                         .logprob = 0.0f,
+                         .nonfinite = sound ? SampleResult::kNoToken : SampleResult::kUnsound};
+  if (sound && ScoreOf(extremes.best) > -kInfinity) {
     const SampleRow& params = shared.job.params;
     const bool by_rank = ByRank(params, a.vocab);
     const bool filtered = params.temperature != 0.0f && (by_rank || params.top_p < 1.0f);

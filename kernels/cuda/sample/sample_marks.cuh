@@ -20,7 +20,8 @@ __device__ __forceinline__ bool HasPenalties(const SampleRow& row) {
          row.frequency_penalty != 0.0f;
 }
 __device__ __forceinline__ bool IsModified(const SampleJob& job) {
-  return job.num_bias > 0 || job.num_banned > 0 || job.num_bad_words > 0 || job.num_allowed > 0 ||
+  return job.mask != nullptr || job.num_bias > 0 || job.num_banned > 0 || job.num_bad_words > 0 ||
+         job.num_allowed > 0 ||
          ((HasPenalties(job.params) || job.params.dry_multiplier > 0.0f) && job.num_known > 0);
 }
 
@@ -96,6 +97,25 @@ __device__ inline void MarkAllOthers(const MarkPlaces& places, int begin, int st
   places.cluster.Sync();
 }
 
+// Bans the slice's tokens without a bit in the mask. A lane reads the word of 32 tokens, which may
+// lie in host memory, for the whole warp. All threads call it.
+__device__ inline void MarkMasked(const MarkPlaces& places) {
+  static_assert(kSliceUnit % 32 == 0);
+  const uint32_t* mask = Shared().job.mask;
+  const int first_word = places.slice.first / 32;
+  const int end_word = (places.slice.vocab + 31) / 32;
+  const int lane = threadIdx.x % 32;
+  for (int from = threadIdx.x / 32 * 32; from * 32 < places.slice.size; from += kSampleThreads) {
+    const int at = first_word + from + lane;
+    const uint32_t mine = at < end_word ? mask[at] : 0;
+    for (int w = 0; w < 32 && (from + w) * 32 < places.slice.size; ++w) {
+      const uint32_t word = __shfl_sync(kAllLanes, mine, w);
+      if ((word >> lane & 1) == 0) places.marks[(from + w) * 32 + lane] |= kBanned;
+    }
+  }
+  places.cluster.Sync();
+}
+
 // Marks the row's tokens. Each block takes a share of the lists and writes the marks to the blocks
 // that have the tokens.
 __device__ __noinline__ inline void MarkTokens(Cluster cluster) {
@@ -110,6 +130,7 @@ __device__ __noinline__ inline void MarkTokens(Cluster cluster) {
   DeviceCheck(job.num_known < 1 << 19);
   if (job.params.dry_multiplier > 0.0f) MarkRepeats(places, begin, step);
   if (job.num_allowed > 0) MarkAllOthers(places, begin, step);
+  if (job.mask != nullptr) MarkMasked(places);
   for (int i = begin; i < job.num_bias; i += step) atomicOr(places.Of(job.bias[i].token), kBiased);
   for (int i = begin; i < job.num_banned; i += step) atomicOr(places.Of(job.banned[i]), kBanned);
   for (int i = begin; i < job.num_bad_words; i += step) {

@@ -26,7 +26,8 @@ constexpr char kUnfinished[] = "None";     // as the field's backends say it
 constexpr int64_t kReplyHeadBytes = 16 << 10;
 
 std::string ReasonText(FinishReason reason) {
-  const bool length = reason == FinishReason::kMaxTokens || reason == FinishReason::kContextLimit;
+  const bool length = reason == FinishReason::kMaxTokens || reason == FinishReason::kContextLimit ||
+                      reason == FinishReason::kNoToken;
   return length ? "length" : "stop";
 }
 

@@ -34,6 +34,12 @@ constexpr FieldName kFieldNames[] = {
     {"stop.stop", "stopping.conditions"},
     {"stop.stop_token_ids", "stopping.conditions"},
     {"bypass_prefix_cache", "kv.bypass_prefix_cache"},
+    {"structured_output.json_schema", "guided.json_schema"},
+    {"structured_output.regex", "guided.regex"},
+    {"structured_output.grammar", "guided.ebnf_grammar"},
+    {"structured_output.choice.texts", "guided.choice.choices"},
+    {"structured_output.json_object", "guided.json_object"},
+    {"structured_output", "guided"},
     {"text", "prompt"},
     {"prompt", "input"},
     {"priority", "openengine-priority"},
@@ -64,7 +70,12 @@ absl::Status CheckServed(const oe::GenerateRequest& request) {
     return NotServed("extra." + request.extra().fields().begin()->first,
                      "this server has no settings beside the protocol's");
   }
-  if (request.has_guided()) return NotServed("guided", "the output cannot be constrained");
+  if (request.guided().has_structural_tag()) {
+    return NotServed("guided.structural_tag", "outputs follow no tags");
+  }
+  if (!request.guided().backend().empty()) {
+    return NotServed("guided.backend", "there is one way to guide");
+  }
   if (request.kv().has_session()) {
     return NotServed("kv.session", "KV is not passed between engines");
   }
@@ -154,6 +165,20 @@ absl::Status ApplyMetadata(const grpc::ServerContextBase& context, v1::GenerateR
   return absl::OkStatus();
 }
 
+void TranslateGuide(const oe::GuidedDecoding& in, v1::StructuredOutput* out) {
+  switch (in.guide_case()) {
+    case oe::GuidedDecoding::kJsonSchema: return out->set_json_schema(in.json_schema());
+    case oe::GuidedDecoding::kRegex: return out->set_regex(in.regex());
+    case oe::GuidedDecoding::kEbnfGrammar: return out->set_grammar(in.ebnf_grammar());
+    case oe::GuidedDecoding::kJsonObject: return out->set_json_object(true);
+    case oe::GuidedDecoding::kChoice:
+      *out->mutable_choice()->mutable_texts() = in.choice().choices();
+      return;
+    case oe::GuidedDecoding::kStructuralTag:
+    case oe::GuidedDecoding::GUIDE_NOT_SET: return;
+  }
+}
+
 absl::StatusOr<v1::GenerateRequest> Translate(const oe::GenerateRequest& in) {
   RETURN_IF_ERROR(CheckServed(in));
   v1::GenerateRequest out;
@@ -163,6 +188,7 @@ absl::StatusOr<v1::GenerateRequest> Translate(const oe::GenerateRequest& in) {
   if (in.has_token_ids()) *out.mutable_token_ids()->mutable_ids() = in.token_ids().ids();
   TranslateSampling(in.sampling(), out.mutable_sampling());
   RETURN_IF_ERROR(TranslateStopping(in.stopping(), out.mutable_stop()));
+  if (in.has_guided()) TranslateGuide(in.guided(), out.mutable_structured_output());
   out.mutable_output()->set_logprobs(in.response().return_output_logprobs());
   out.set_bypass_prefix_cache(in.kv().bypass_prefix_cache());
   return out;

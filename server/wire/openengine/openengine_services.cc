@@ -82,7 +82,14 @@ absl::Status FillModelInfo(const ServingModel& model, const oe::GetModelInfoRequ
   generation->mutable_prompt_logprobs()->set_supported(false);
   generation->mutable_output_logprobs()->set_supported(true);
   generation->mutable_output_logprobs()->set_max_top_n(0);
-  generation->mutable_guided_decoding()->set_supported(false);
+  oe::GuidedDecodingCapabilities* guided = generation->mutable_guided_decoding();
+  guided->set_supported(model.tokenizer != nullptr);
+  for (const oe::GuidedDecodingMode mode :
+       {oe::GUIDED_DECODING_MODE_JSON_SCHEMA, oe::GUIDED_DECODING_MODE_REGEX,
+        oe::GUIDED_DECODING_MODE_EBNF_GRAMMAR, oe::GUIDED_DECODING_MODE_CHOICE,
+        oe::GUIDED_DECODING_MODE_JSON_OBJECT}) {
+    if (guided->supported()) guided->add_modes(mode);
+  }
   generation->set_max_num_sequences(1);
   generation->set_supports_priority(true);
   generation->set_supports_stop_in_output(true);

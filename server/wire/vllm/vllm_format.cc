@@ -28,6 +28,11 @@ constexpr FieldName kFieldNames[] = {
     {"sampling.frequency_penalty", "decoding.frequency_penalty"},
     {"sampling.logit_bias", "decoding.logit_bias"},
     {"sampling.allowed_token_ids", "decoding.allowed_token_ids"},
+    {"structured_output.json_schema", "decoding.json"},
+    {"structured_output.json_object", "decoding.json_object"},
+    {"structured_output.regex", "decoding.regex"},
+    {"structured_output.grammar", "decoding.grammar"},
+    {"structured_output.choice.texts", "decoding.choice.choices"},
     {"stop.max_tokens", "stopping.max_new_tokens"},
     {"stop.min_tokens", "stopping.min_new_tokens"},
     {"stop.stop", "stopping.stop_strings"},
@@ -43,22 +48,23 @@ absl::Status CheckCandidates(const std::string& field, const vllm::CandidateToke
   return NotServed(field, "log probabilities are those of the sampled tokens alone");
 }
 
-absl::Status CheckDecoding(const vllm::DecodingParameters& decoding) {
+void TranslateStructure(const vllm::DecodingParameters& in, v1::GenerateRequest* out) {
   using vllm::DecodingParameters;
-  const char* field = nullptr;
-  switch (decoding.structured_output_case()) {
-    case DecodingParameters::kJson: field = "decoding.json"; break;
-    case DecodingParameters::kRegex: field = "decoding.regex"; break;
-    case DecodingParameters::kChoice: field = "decoding.choice"; break;
-    case DecodingParameters::kGrammar: field = "decoding.grammar"; break;
-    case DecodingParameters::kStructuralTag: field = "decoding.structural_tag"; break;
+  switch (in.structured_output_case()) {
+    case DecodingParameters::kJson:
+      return out->mutable_structured_output()->set_json_schema(in.json());
+    case DecodingParameters::kRegex: return out->mutable_structured_output()->set_regex(in.regex());
+    case DecodingParameters::kGrammar:
+      return out->mutable_structured_output()->set_grammar(in.grammar());
+    case DecodingParameters::kChoice:
+      *out->mutable_structured_output()->mutable_choice()->mutable_texts() = in.choice().choices();
+      return;
     case DecodingParameters::kJsonObject:
-      if (decoding.json_object()) field = "decoding.json_object";
-      break;
-    case DecodingParameters::STRUCTURED_OUTPUT_NOT_SET: break;
+      if (in.json_object()) out->mutable_structured_output()->set_json_object(true);
+      return;
+    case DecodingParameters::kStructuralTag:
+    case DecodingParameters::STRUCTURED_OUTPUT_NOT_SET: return;
   }
-  if (field == nullptr) return absl::OkStatus();
-  return NotServed(field, "the output cannot be constrained");
 }
 
 absl::Status CheckResponse(const vllm::GenerateRequest& request) {
@@ -95,7 +101,9 @@ absl::Status CheckServed(const vllm::GenerateRequest& request) {
   if (kv.has_ec_transfer_params()) {
     return NotServed("kv.ec_transfer_params", "there is no encoder cache");
   }
-  RETURN_IF_ERROR(CheckDecoding(request.decoding()));
+  if (request.decoding().has_structural_tag()) {
+    return NotServed("decoding.structural_tag", "outputs follow no tags");
+  }
   return CheckResponse(request);
 }
 
@@ -149,6 +157,7 @@ v1::GenerateRequest Translate(const vllm::GenerateRequest& in, const GenerationD
   output->set_skip_special_tokens(!response.has_skip_special_tokens() ||
                                   response.skip_special_tokens());
   out.set_bypass_prefix_cache(in.kv().bypass_prefix_cache());
+  TranslateStructure(in.decoding(), &out);
   if (!in.session_id().empty()) {
     out.set_session_id(in.session_id());
     out.set_create_session(true);

@@ -15,7 +15,8 @@ namespace wire = ::vllm::grpc::engine;
 constexpr int64_t kHeadBytes = 4 << 10;
 
 const char* ReasonOfEnd(FinishReason reason) {
-  const bool full = reason == FinishReason::kMaxTokens || reason == FinishReason::kContextLimit;
+  const bool full = reason == FinishReason::kMaxTokens || reason == FinishReason::kContextLimit ||
+                    reason == FinishReason::kNoToken;
   return full ? "length" : "stop";
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/base/status_macros.h"
@@ -38,25 +39,33 @@ bool DrawsMostLikely(const wire::SamplingParams& in) {
          in.logit_bias().empty() && in.min_tokens() == 0;
 }
 
-const char* ConstraintName(const wire::SamplingParams& in) {
+// nullopt: the output is free.
+absl::StatusOr<std::optional<Structure>> StructureOf(const wire::SamplingParams& in) {
+  const std::string path = "sampling_params.";
   switch (in.constraint_case()) {
-    case wire::SamplingParams::kJsonSchema: return "json_schema";
-    case wire::SamplingParams::kRegex: return "regex";
-    case wire::SamplingParams::kGrammar: return "grammar";
-    case wire::SamplingParams::kStructuralTag: return "structural_tag";
-    case wire::SamplingParams::kJsonObject: return in.json_object() ? "json_object" : nullptr;
-    case wire::SamplingParams::kChoice: return "choice";
+    case wire::SamplingParams::kJsonSchema:
+      return MakeStructure({GrammarKind::kJsonSchema, in.json_schema(), {}}, path + "json_schema");
+    case wire::SamplingParams::kRegex:
+      return MakeStructure({GrammarKind::kRegex, in.regex(), {}}, path + "regex");
+    case wire::SamplingParams::kGrammar:
+      return MakeStructure({GrammarKind::kGbnf, in.grammar(), {}}, path + "grammar");
+    case wire::SamplingParams::kStructuralTag:
+      return Unsupported("structural_tag",
+                         "this server knows no tags; use json_schema, regex, grammar or choice");
+    case wire::SamplingParams::kJsonObject:
+      if (!in.json_object()) return std::nullopt;
+      return MakeStructure({}, path + "json_object");
+    case wire::SamplingParams::kChoice: {
+      const auto& texts = in.choice().choices();
+      return MakeStructure({GrammarKind::kChoice, "", {texts.begin(), texts.end()}},
+                           path + "choice");
+    }
     case wire::SamplingParams::CONSTRAINT_NOT_SET: break;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 absl::Status CheckSampling(const wire::SamplingParams& in) {
-  if (const char* constraint = ConstraintName(in)) {
-    return Unsupported(constraint,
-                       "this server does not constrain its output; leave it out (in OpenAI's API: "
-                       "response_format, and a tool_choice that forces a call)");
-  }
   if (in.has_prompt_logprobs()) {
     return Unsupported("prompt_logprobs",
                        "this server has no log probabilities of the prompt; leave it out");
@@ -172,6 +181,7 @@ absl::StatusOr<ParsedRequest> DecodeVllm(const wire::GenerateRequest& request,
     parsed.request_id = ChoiceId(request.request_id(), index);
   }
   RETURN_IF_ERROR(CheckHonoured(request));
+  ASSIGN_OR_RETURN(parsed.structure, StructureOf(request.sampling_params()));
   Request& out = *parsed.request;
   const wire::SamplingParams& params = request.sampling_params();
   DecodeSampling(params, seed, index, &out.sampling);

@@ -10,6 +10,11 @@
 namespace quire {
 namespace {
 
+SchedulerConfig WithVocabulary(SchedulerConfig config, const ShadowModel& model) {
+  config.vocab_size = model.vocab_size;
+  return config;
+}
+
 std::unique_ptr<ShadowWorker> MakeWorker(const SchedulerConfig& config, const ShadowModel& model) {
   ShadowWorkerOptions options;
   options.num_blocks = config.num_blocks;
@@ -47,13 +52,23 @@ ExpectedOutcome Expect(RequestId id, const RequestSpec& spec, const ShadowModel&
   }
   std::vector<int32_t> ends = spec.stop_token_ids;
   if (spec.stops_at_eos) ends.push_back(model.eos_token);
+  const std::unique_ptr<TokenGuide> guide = spec.grammar ? spec.grammar->Start() : nullptr;
+  std::vector<uint32_t> mask(guide ? static_cast<size_t>(MaskWords(model.vocab_size)) : 0);
   ExpectedOutcome expected;
   for (int32_t length = spec.prompt_tokens;; ++length) {
     const int32_t index = length - spec.prompt_tokens;
     const bool may_stop = index >= spec.min_tokens;
-    const SampleResult next = model.Next(prefix, id, may_stop ? std::vector<int32_t>() : ends);
-    expected.reason = FinishReason::kNumeric;
+    if (guide != nullptr) {
+      guide->SetBudget(std::min(spec.max_tokens - index, max_model_len - length) - 1);
+      guide->FillMask(mask);
+    }
+    const SampleResult next =
+        model.Next(prefix, id, may_stop ? std::vector<int32_t>() : ends, mask);
+    expected.reason =
+        next.nonfinite == SampleResult::kNoToken ? FinishReason::kNoToken : FinishReason::kNumeric;
     if (next.nonfinite) return expected;
+    const bool accepted = guide == nullptr || guide->Accept(next.token);
+    EXPECT_TRUE(accepted);
     expected.tokens.push_back(next.token);
     expected.reason = FinishReason::kEos;
     if (may_stop && spec.stops_at_eos && next.token == model.eos_token) return expected;
@@ -91,9 +106,9 @@ SchedulerConfig SessionConfig(int32_t usable_blocks, int32_t num_pages, int32_t 
 
 SimulatedEngine::SimulatedEngine(const SchedulerConfig& config, const ShadowModel& model,
                                  const ShadowFaults& faults)
-    : config_(config),
+    : config_(WithVocabulary(config, model)),
       model_(model),
-      scheduler_(config),
+      scheduler_(config_),
       worker_(MakeWorker(config, model)),
       copier_(config.num_pages, config.block_size, faults) {}
 
@@ -150,6 +165,7 @@ std::unique_ptr<Request> SimulatedEngine::MakeRequest(RequestId id, const Reques
   request->deadline_ns = spec.deadline_ns;
   request->tenant = spec.tenant;
   request->bypass_cache = spec.bypass_cache;
+  request->guide = spec.grammar;
   return request;
 }
 
@@ -177,6 +193,15 @@ void SimulatedEngine::CutTurn(RequestId id, int32_t keep_output) {
 void SimulatedEngine::OnTimer() {
   scheduler_.OnTimer(now_ns, events_);
   Settle();
+}
+
+void SimulatedEngine::MakeMasks() {
+  while (std::unique_ptr<OutputGuide> guide = scheduler_.NextMask()) {
+    guide->Make();
+    EXPECT_NE(guide->verdict(), OutputGuide::Verdict::kRejected);
+    scheduler_.OnMask(std::move(guide), now_ns, events_);
+  }
+  if (holds_masks) Settle();
 }
 
 bool SimulatedEngine::SendCopy() {
@@ -232,7 +257,7 @@ void SimulatedEngine::EndTurn(const FinishEvent& event) {
   const bool well =
       event.reason == FinishReason::kEos || event.reason == FinishReason::kStopToken ||
       event.reason == FinishReason::kStopText || event.reason == FinishReason::kMaxTokens ||
-      event.reason == FinishReason::kContextLimit;
+      event.reason == FinishReason::kContextLimit || event.reason == FinishReason::kNoToken;
   EXPECT_EQ(well, event.position > 0);
   if (!well) return;
   std::vector<int32_t>& tokens = sessions_[{spec.tenant, spec.session}];
@@ -342,6 +367,7 @@ Share SimulatedEngine::ShareOf(RequestId id) const {
 // Checks the events of a call: tokens come in order and before the end, the end comes once and with
 // true counts.
 void SimulatedEngine::Settle() {
+  if (!holds_masks) MakeMasks();
   if (++calls_ % check_every == 0) scheduler_.CheckInvariants();
   for (const TokenEvent& event : events_.tokens) {
     Outcome& outcome = outcomes_.at(event.id);

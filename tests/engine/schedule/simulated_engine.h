@@ -18,6 +18,7 @@
 #include "engine/schedule/sessions/session_store.h"
 #include "engine/worker/fake/shadow_copier.h"
 #include "engine/worker/fake/shadow_worker.h"
+#include "tests/engine/masks/scripted_guide.h"
 
 namespace quire {
 
@@ -35,6 +36,7 @@ struct RequestSpec {
   TenantId tenant = 0;
   bool bypass_cache = false;
   std::string session;  // not empty: a turn of it; `prompt` follows its tokens
+  std::shared_ptr<const ScriptedGrammar> grammar;  // null: the output is free
 };
 
 struct Outcome {
@@ -78,6 +80,8 @@ class SimulatedEngine {
   void Cancel(RequestId id, FinishReason reason = FinishReason::kCancelled,
               int32_t keep_output = kKeepAll);
   void OnTimer();
+  // Makes the masks that are wanted; other calls do so too, unless `holds_masks`.
+  void MakeMasks();
   // Sends a copy job; false if there is none to be sent now.
   bool SendCopy();
   // Ends the oldest job of a direction; false if there is none.
@@ -114,7 +118,8 @@ class SimulatedEngine {
 
   int64_t now_ns = 1;
   int64_t ns_per_token = 0;  // duration of simulated steps
-  int32_t check_every = 1;   // invariants are checked after this many calls
+  bool holds_masks = false;
+  int32_t check_every = 1;  // invariants are checked after this many calls
   const std::vector<Share>& last_plan() const { return last_plan_; }
   const StepPlan& last_step_plan() const { return last_step_plan_; }
   // The request's share of the last plan; count 0 if it has none.

@@ -72,13 +72,15 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   FillRandom(plan.tokens, count(bounds.max_tokens + bounds.max_rows), random);
   FillRandom(plan.biases, count(bounds.max_rows * RowTables::kMaxBiases), random);
   FillRandom(plan.ids, count(bounds.max_rows * RowTables::kMaxIds), random);
+  FillRandom(plan.masks, count(bounds.max_rows), random);
+  FillRandom(plan.mask_words, count(bounds.max_rows * MaskWords(bounds.vocab_size)), random);
   FillRandom(plan.readings, count(bounds.max_rows * 2), random);
   return plan;
 }
 
 TEST(PlanCodecTest, EveryFieldOfAPlanArrives) {
   std::mt19937_64 random(1);
-  const PlanBounds bounds{.max_rows = 3, .max_tokens = 7, .num_blocks = 5};
+  const PlanBounds bounds{.max_rows = 3, .max_tokens = 7, .num_blocks = 5, .vocab_size = 70};
   StepPlan decoded;  // reused, as the worker does
   for (int i = 0; i < 200; ++i) {
     const StepPlan plan = RandomPlan(bounds, random, /*full=*/i == 0);
@@ -107,7 +109,8 @@ TEST(PlanCodecTest, TheEncodedBytesOfASlotAreEnough) {
 
 TEST(PlanCodecTest, TheBoundsAreTight) {
   std::mt19937_64 random(2);
-  const PlanBounds bounds{.max_rows = 4, .max_tokens = 9, .num_blocks = 3, .hidden_size = 333};
+  const PlanBounds bounds{
+      .max_rows = 4, .max_tokens = 9, .num_blocks = 3, .vocab_size = 33, .hidden_size = 333};
   std::vector<std::byte> bytes(static_cast<size_t>(bounds.PlanBytes()));
   EXPECT_EQ(EncodePlan(RandomPlan(bounds, random, true), bytes), bytes.size());
   StepResult result;

@@ -17,7 +17,8 @@ std::vector<T> Copy(const T* data, int count) {
   return {data, data + count};
 }
 
-constexpr RowTables::Shape kShape{.num_rows = 3, .max_model_len = 10, .block_size = 4};
+constexpr RowTables::Shape kShape{
+    .num_rows = 3, .max_model_len = 10, .block_size = 4, .vocab_size = 40};
 constexpr int32_t kMaxTokens = 8;
 
 // Row 2 holds a 5-token prompt in blocks 7 and 3; row 0 decodes position 4 in block 9.
@@ -184,6 +185,31 @@ TEST_F(StepMessageWriterTest, AJobFindsEachOfItsRowsLists) {
   }
 }
 
+TEST_F(StepMessageWriterTest, AJobFindsTheMaskOfItsRow) {
+  StepPlan plan = TwoRowPlan();
+  plan.work[1].sample = 1;
+  plan.num_samples = 2;
+  plan.mask_words = {7, 8, 9, 10};
+  plan.masks = {{.row = 2, .begin = 1}};  // 40 tokens: two words
+  Begin(plan);
+  EXPECT_EQ(arrays_.Sample({}).jobs[0].mask, nullptr);
+  ASSERT_NE(arrays_.Sample({}).jobs[1].mask, nullptr);
+  EXPECT_THAT(Copy(arrays_.Sample({}).jobs[1].mask, 2), ElementsAre(8, 9));
+  End({1, 2});
+  Begin(DecodePlan(0, 5), /*min_rows=*/2);
+  EXPECT_EQ(arrays_.Sample({}).jobs[0].mask, nullptr) << "a mask is of one draw";
+  EXPECT_EQ(arrays_.Sample({}).jobs[1].mask, nullptr);
+}
+
+TEST_F(StepMessageWriterDeathTest, RefusesAMaskWithoutADraw) {
+  StepPlan plan = TwoRowPlan();
+  plan.mask_words = {7, 8};
+  plan.masks = {{.row = 2, .begin = 0}};
+  EXPECT_DEATH(Begin(plan), "masks");
+  plan.masks = {{.row = 0, .begin = 1}};
+  EXPECT_DEATH(Begin(plan), "mask_words");
+}
+
 TEST_F(StepMessageWriterTest, TheLargestPlanFitsItsSlot) {
   StepPlan plan;
   plan.biases.assign(RowTables::kMaxBiases, {1, 1.0f});
@@ -201,7 +227,9 @@ TEST_F(StepMessageWriterTest, TheLargestPlanFitsItsSlot) {
     begin += counts[row];
     for (int32_t i = 0; i < 3; ++i) plan.block_adds.push_back({row, i, 1 + row * 3 + i});
     plan.work.push_back({.row = row, .count = counts[row], .sample = 1});
+    plan.masks.push_back({.row = row, .begin = 0});
   }
+  plan.mask_words = {~0u, ~0u};
   plan.num_tokens = kMaxTokens;
   plan.num_samples = kShape.num_rows;
   const ModelInput input = Begin(plan);

@@ -209,7 +209,8 @@ TEST(OpenEngineTest, ControlTellsTheSettingsAndTheLoad) {
   call(&Stub::GetModelInfo, of, &model);
   EXPECT_EQ(model.max_context_length(), 2048u);
   EXPECT_TRUE(model.generation().supports_priority());
-  EXPECT_FALSE(model.generation().guided_decoding().supported());
+  EXPECT_TRUE(model.generation().guided_decoding().supported());
+  EXPECT_EQ(model.generation().guided_decoding().modes_size(), 5);
   oe::GetLoadRequest ranks;
   ranks.set_include_per_rank(true);
   oe::LoadInfo load;
@@ -346,7 +347,18 @@ std::vector<BadCase> BadCases() {
        "response.output_candidates", ""},
       {"session", [](R& r) { r.mutable_kv()->mutable_session(); }, "kv.session", "engines"},
       {"salt", [](R& r) { r.mutable_kv()->set_cache_salt("x"); }, "kv.cache_salt", ""},
-      {"guided", [](R& r) { r.mutable_guided()->set_regex("a"); }, "guided", "constrained"},
+      {"guided", [](R& r) { r.mutable_guided(); }, "guided", "holds no format"},
+      {"regex", [](R& r) { r.mutable_guided()->set_regex("("); }, "guided.regex", ""},
+      {"choice", [](R& r) { r.mutable_guided()->mutable_choice(); }, "guided.choice.choices",
+       "1 to"},
+      {"tag", [](R& r) { r.mutable_guided()->set_structural_tag("{}"); }, "guided.structural_tag",
+       "no tags"},
+      {"backend",
+       [](R& r) {
+         r.mutable_guided()->set_regex("a");
+         r.mutable_guided()->set_backend("x");
+       },
+       "guided.backend", ""},
       {"media", [](R& r) { r.add_media(); }, "media", ""},
       {"lora", [](R& r) { r.set_lora_name("x"); }, "lora_name", ""},
       {"extra", [](R& r) { (*r.mutable_extra()->mutable_fields())["knob"].set_bool_value(true); },

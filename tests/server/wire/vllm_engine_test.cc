@@ -196,13 +196,12 @@ TEST_F(VllmEngineTest, RefusesByNameWhatItCannotHonour) {
   };
   using Params = wire::SamplingParams*;
   const std::vector<std::pair<std::string, Edit>> cases = {
-      {"sampling_params.json_schema: ", sampling([](Params p) { p->set_json_schema("{}"); })},
-      {"sampling_params.regex: ", sampling([](Params p) { p->set_regex("a+"); })},
+      {"sampling_params.json_schema: ", sampling([](Params p) { p->set_json_schema("{"); })},
+      {"sampling_params.regex: ", sampling([](Params p) { p->set_regex("("); })},
       {"sampling_params.grammar: ", sampling([](Params p) { p->set_grammar("root ::= x"); })},
       {"sampling_params.structural_tag: ", sampling([](Params p) { p->set_structural_tag("{}"); })},
-      {"sampling_params.json_object: ", sampling([](Params p) { p->set_json_object(true); })},
       {"sampling_params.choice: ",
-       sampling([](Params p) { p->mutable_choice()->add_choices("a"); })},
+       sampling([](Params p) { p->mutable_choice()->add_choices(""); })},
       {"sampling_params.prompt_logprobs: ", sampling([](Params p) { p->set_prompt_logprobs(0); })},
       {"sampling_params.truncate_prompt_tokens: ",
        sampling([](Params p) { p->set_truncate_prompt_tokens(3); })},

@@ -1,5 +1,5 @@
 // Reads /proc/self and the resource limits.
-#include "server/metrics/process_stats.h"
+#include "server/metrics/process/process_stats.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,0 +1,104 @@
+#!/usr/bin/python3
+"""Structured outputs of a real server with the demo model, which was never taught to write JSON:
+structured_test.py QUIRE_SERVER."""
+
+import concurrent.futures
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import quire
+from running_server import BINARY, RunningServer
+
+PROMPT = "Once upon a time"
+NAMES = "[A-Z][a-z]{2,6}( and [A-Z][a-z]{2,6}){1,2}"
+
+
+class StructuredTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = RunningServer("--max-num-seqs", "8")
+        cls.addClassCleanup(cls.server.stop)
+        cls.client = quire.QuireClient(cls.server.target, timeout=120)
+        cls.addClassCleanup(cls.client.close)
+
+    def test_expressions_choices_and_grammars(self):
+        sentence = 'root ::= who " " ("ran" | "slept") "."\nwho ::= "Tom" | "Lily" " and " who\n'
+        for seed in range(6):
+            done = self.client.generate_text(PROMPT, regex=NAMES, max_tokens=60, seed=seed)
+            self.assertTrue(re.fullmatch(NAMES, done.text), done.text)
+            self.assertEqual(done.finished.reason, quire.FinishReason.EOS)
+            done = self.client.generate_text(PROMPT, choice=["sunny", "rainy", "cold"], seed=seed)
+            self.assertIn(done.text, ("sunny", "rainy", "cold"))
+            done = self.client.generate_text(PROMPT, grammar=sentence, max_tokens=60, seed=seed)
+            self.assertTrue(re.fullmatch(r"(Lily and )*Tom (ran|slept)\.", done.text), done.text)
+
+    def test_answers_are_complete_however_few_tokens_they_get(self):
+        for most in (12, 16, 25, 60):
+            done = self.client.generate_text(
+                PROMPT, regex=r"\((a+|b+|c+)*\)", max_tokens=most, seed=most, temperature=3.0
+            )
+            self.assertTrue(re.fullmatch(r"\([abc]*\)", done.text), done.text)
+            self.assertLessEqual(len(done.token_ids), most)
+
+    def test_an_answer_does_not_depend_on_its_neighbours(self):
+        def ask(seed):
+            structured = {"regex": NAMES + "[.!]{20}"} if seed % 2 else {}
+            return self.client.generate_text(
+                PROMPT, max_tokens=60, seed=seed, temperature=1.0, **structured
+            ).token_ids
+
+        alone = [ask(seed) for seed in range(12)]
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            self.assertEqual(list(pool.map(ask, range(12))), alone)
+
+    def test_refusals_name_the_field(self):
+        cases = (
+            ({"json_schema": '{"type": '}, "structured_output.json_schema"),
+            ({"regex": "a("}, "structured_output.regex"),
+            ({"grammar": "root ::= missing"}, "structured_output.grammar"),
+            ({"choice": [""]}, "structured_output.choice.texts"),
+            ({"choice": ["a"], "ignore_eos": True}, "ignore_eos"),
+            ({"choice": ["a"], "min_tokens": 3}, "min_tokens"),
+            ({"choice": ["a"], "allowed_token_ids": [1]}, "sampling.allowed_token_ids"),
+        )
+        for options, words in cases:
+            with self.subTest(words), self.assertRaises(quire.QuireError) as refused:
+                self.client.generate_text(PROMPT, **options)
+            self.assertIn(words, str(refused.exception))
+
+    def test_turns_of_a_session(self):
+        talk = self.client.conversation("structured")
+        with talk.say("Is it cold?", max_tokens=10, choice=["yes", "no"]) as stream:
+            self.assertIn("".join(d.text for d in stream), ("yes", "no"))
+        with talk.say(" And then?", max_tokens=10) as stream:
+            self.assertTrue("".join(d.text for d in stream))
+
+    def test_the_command_line(self):
+        def quire_generate(*flags):
+            quire_command = pathlib.Path(BINARY).parent / "quire"
+            command = [quire_command, "--server", self.server.target, "generate", PROMPT, *flags]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.rstrip("\n")
+
+        self.assertIn(quire_generate("--choice", "yes", "--choice", "no"), ("yes", "no"))
+        self.assertRegex(quire_generate("--regex", "[0-9]{3}"), "^[0-9]{3}$")
+        with tempfile.NamedTemporaryFile("w", suffix=".gbnf") as file:
+            file.write('root ::= "<" [a-z]+ ">"')
+            file.flush()
+            text = quire_generate("--grammar", file.name, "--max-tokens", "20")
+            self.assertRegex(text, "^<[a-z]+>$")
+
+    def test_metrics_count_them(self):
+        self.client.generate_text(PROMPT, choice=["one", "two"])
+        page = self.server.get("/metrics")[1]
+        self.assertRegex(page, r'quire_grammars_total\{[^}]*result="compiled"[^}]*\} [1-9]')
+        self.assertRegex(page, r"quire_mask_seconds_count\{[^}]*\} [1-9]")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,242 @@
+// Scheduler: requests whose output follows a guide, beside others that are free, under preemption,
+// pauses, deaths of workers, cancels and late masks.
+#include "engine/schedule/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tests/engine/schedule/simulated_engine.h"
+
+namespace quire {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr int32_t kEos = 0;
+
+SchedulerConfig Config() {
+  SchedulerConfig config;
+  config.num_blocks = 101;
+  config.block_size = 4;
+  config.max_model_len = 64;
+  config.max_num_seqs = 4;
+  config.max_num_batched_tokens = 32;
+  config.max_num_queued_reqs = 64;
+  config.growth_horizon = 8;
+  return config;
+}
+
+std::shared_ptr<const ScriptedGrammar> Grammar(GuideScript script) {
+  return std::make_shared<const ScriptedGrammar>(std::move(script));
+}
+
+// States in a ring, each with some tokens; the end token in some of them.
+std::shared_ptr<const ScriptedGrammar> RandomGrammar(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  GuideScript script;
+  script.moves.resize(5);
+  for (auto& moves : script.moves) {
+    for (int i = 0; i < 3; ++i) moves[1 + static_cast<int32_t>(random() % 999)] = random() % 5;
+    if (random() % 3 == 0) moves[kEos] = 0;
+  }
+  return Grammar(std::move(script));
+}
+
+TEST(SchedulerGuideTest, SendsTheMaskOfEachDraw) {
+  SimulatedEngine sim(Config());
+  const RequestId id =
+      sim.Add({.prompt_tokens = 3,
+               .max_tokens = 9,
+               .grammar = Grammar({.moves = {{{33, 1}}, {{64, 2}}, {{kEos, 2}}}})});
+  ASSERT_TRUE(sim.Schedule());
+  const StepPlan& plan = sim.last_step_plan();
+  ASSERT_EQ(plan.masks.size(), 1u);
+  EXPECT_EQ(plan.masks[0].row, plan.work[0].row);
+  ASSERT_EQ(plan.mask_words.size(), 32u);  // 1000 tokens
+  EXPECT_EQ(plan.mask_words[1], 2u);
+  EXPECT_EQ(plan.mask_words[2], 0u);
+  sim.RunToEnd(2);
+  EXPECT_THAT(sim.outcome(id).tokens, ElementsAre(33, 64, kEos));
+  EXPECT_EQ(sim.outcome(id).finish.reason, FinishReason::kEos);
+}
+
+TEST(SchedulerGuideTest, PlansNoSecondDrawBeforeTheFirstIsKnown) {
+  SimulatedEngine sim(Config());
+  const RequestId guided = sim.Add({.max_tokens = 5, .grammar = RandomGrammar(1)});
+  const RequestId free = sim.Add({.max_tokens = 5});
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.last_plan().size(), 2u);
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.ShareOf(guided).count, 0);
+  EXPECT_EQ(sim.ShareOf(free).count, 1);
+  sim.Retire();
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.ShareOf(guided).count, 1);
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(guided);
+  sim.ExpectUndisturbed(free);
+}
+
+TEST(SchedulerGuideTest, ALateMaskDelaysItsOwnRequestAlone) {
+  SimulatedEngine sim(Config());
+  sim.holds_masks = true;
+  const RequestId guided = sim.Add({.max_tokens = 3, .grammar = RandomGrammar(2)});
+  EXPECT_TRUE(sim.scheduler().WaitsForMasks());
+  EXPECT_FALSE(sim.Schedule());
+  const RequestId free = sim.Add({.max_tokens = 3});
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.ShareOf(guided).count, 0);
+  EXPECT_EQ(sim.ShareOf(free).count, 4);
+  while (sim.steps_in_flight() > 0) {
+    sim.Retire();
+    sim.Schedule();
+  }
+  EXPECT_TRUE(sim.outcome(free).finished);
+  sim.MakeMasks();
+  EXPECT_FALSE(sim.scheduler().WaitsForMasks());
+  EXPECT_EQ(sim.scheduler().late_masks(), 1u);
+  ASSERT_TRUE(sim.Schedule());
+  sim.Retire();
+  EXPECT_EQ(sim.outcome(guided).tokens.size(), 1u);
+  EXPECT_FALSE(sim.Schedule());
+  sim.MakeMasks();
+  EXPECT_TRUE(sim.Schedule());
+  sim.holds_masks = false;
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(guided);
+  sim.ExpectUndisturbed(free);
+}
+
+TEST(SchedulerGuideTest, EndsWhenNoTokenIsLeft) {
+  SimulatedEngine sim(Config());
+  const auto grammar = Grammar({.moves = {{{9, 1}}, {}}});
+  const RequestId guided = sim.Add({.max_tokens = 5, .grammar = grammar});
+  const RequestId free = sim.Add({.max_tokens = 5});
+  sim.RunToEnd(2);
+  EXPECT_THAT(sim.outcome(guided).tokens, ElementsAre(9));
+  EXPECT_EQ(sim.outcome(guided).finish.reason, FinishReason::kNoToken);
+  sim.ExpectUndisturbed(guided);
+  sim.ExpectUndisturbed(free);
+}
+
+TEST(SchedulerGuideTest, EndsWhenBansLeaveNothingOfTheMask) {
+  SimulatedEngine sim(Config());
+  // The guide wants the end token, which min_tokens bans.
+  const RequestId guided =
+      sim.Add({.max_tokens = 5, .min_tokens = 2, .grammar = Grammar({.moves = {{{kEos, 0}}}})});
+  const RequestId free = sim.Add({.max_tokens = 5});
+  sim.RunToEnd(2);
+  EXPECT_EQ(sim.outcome(guided).finish.reason, FinishReason::kNoToken);
+  EXPECT_TRUE(sim.outcome(guided).tokens.empty());
+  sim.ExpectUndisturbed(free);
+}
+
+TEST(SchedulerGuideTest, TellsTheGuideHowManyTokensMayFollow) {
+  // Tokens 5 and 6 for ever; in a hurry only 5.
+  const auto grammar = Grammar({.moves = {{{5, 0}, {6, 0}}}, .hurry_below = 3});
+  SimulatedEngine sim(Config());
+  const RequestId by_max = sim.Add({.max_tokens = 12, .grammar = grammar});
+  const RequestId by_context =
+      sim.Add({.prompt_tokens = 50, .max_tokens = 1000, .grammar = grammar});
+  sim.RunToEnd(2);
+  for (const RequestId id : {by_max, by_context}) {
+    const std::vector<int32_t>& tokens = sim.outcome(id).tokens;
+    ASSERT_EQ(tokens.size(), id == by_max ? 12u : 14u);
+    EXPECT_EQ(std::vector<int32_t>(tokens.end() - 4, tokens.end()), std::vector<int32_t>(4, 5));
+    EXPECT_NE(std::count(tokens.begin(), tokens.end(), 6), 0);
+    sim.ExpectUndisturbed(id);
+  }
+}
+
+TEST(SchedulerGuideTest, APlanCarriesNoMoreMasksThanItHasRoomFor) {
+  SchedulerConfig config = Config();
+  config.max_num_seqs = 6;
+  ShadowModel model = {.eos_probability = 1};
+  model.vocab_size = 20'000'000;  // one mask is more than half of the room
+  SimulatedEngine sim(config, model);
+  std::vector<RequestId> ids;
+  const auto grammar = Grammar({.moves = {{{kEos, 0}}}});
+  for (int i = 0; i < 3; ++i) ids.push_back(sim.Add({.max_tokens = 3, .grammar = grammar}));
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.last_step_plan().masks.size(), 1u);
+  EXPECT_EQ(sim.last_plan().size(), 1u);
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.last_step_plan().masks.size(), 1u);
+  sim.RunToEnd(2);
+  for (const RequestId id : ids) sim.ExpectUndisturbed(id);
+}
+
+TEST(SchedulerGuideTest, WorkersDieAndTheGuideGoesOn) {
+  SimulatedEngine sim(Config());
+  const RequestId id = sim.Add({.max_tokens = 20, .grammar = RandomGrammar(4)});
+  for (int death = 0; death < 2; ++death) {
+    for (int i = 0; i < 4 && sim.HasWork(); ++i) {
+      sim.Schedule();
+      sim.Retire();
+    }
+    sim.Schedule();
+    sim.KillWorker();
+  }
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(id);
+}
+
+// Few blocks, so that sequences are preempted; masks come at any time; workers die, readers pause
+// and clients leave. Every output that is not cut is what it would be alone.
+TEST(SchedulerGuideTest, OutputsAreThoseOfEachRequestAlone) {
+  int guided = 0, preempted = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    std::mt19937_64 random(seed);
+    SchedulerConfig config = Config();
+    config.num_blocks = 24;
+    config.growth_horizon = 0;
+    ShadowModel model;
+    model.eos_probability = 0.05;
+    SimulatedEngine sim(config, model);
+    sim.check_every = 7;
+    std::vector<RequestId> ids;
+    std::set<RequestId> cut;
+    for (int turn = 0; turn < 300; ++turn) {
+      sim.holds_masks = random() % 2 == 0;
+      const uint64_t what = random() % 100;
+      if (what < 12 && ids.size() < 25) {
+        RequestSpec spec{.prompt_tokens = 1 + static_cast<int32_t>(random() % 30),
+                         .max_tokens = 1 + static_cast<int32_t>(random() % 30)};
+        if (random() % 3 != 0) spec.grammar = RandomGrammar(random());
+        guided += spec.grammar != nullptr;
+        ids.push_back(sim.Add(spec));
+      } else if (what < 50) {
+        if (sim.steps_in_flight() < 2) sim.Schedule();
+      } else if (what < 90) {
+        if (sim.steps_in_flight() > 0) sim.Retire();
+      } else if (what < 93 && !ids.empty()) {
+        sim.scheduler().SetPaused(ids[random() % ids.size()], random() % 2 == 0);
+      } else if (what < 94 && !ids.empty()) {
+        cut.insert(ids[random() % ids.size()]);
+        if (!sim.outcome(*cut.rbegin()).finished) sim.Cancel(*cut.rbegin());
+      } else if (what == 99 && turn == 150) {
+        sim.KillWorker();
+      }
+    }
+    sim.holds_masks = false;
+    for (const RequestId id : ids) sim.scheduler().SetPaused(id, false);
+    sim.MakeMasks();
+    sim.RunToEnd(2);
+    preempted += sim.preempted();
+    for (const RequestId id : ids) {
+      if (sim.outcome(id).finish.reason == FinishReason::kCancelled) continue;
+      sim.ExpectUndisturbed(id);
+    }
+  }
+  EXPECT_GT(guided, 200);
+  EXPECT_GT(preempted, 20);
+}
+
+}  // namespace
+}  // namespace quire
