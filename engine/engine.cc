@@ -554,6 +554,9 @@ void Engine::State::Deliver() {
         events.starts, [](const TurnStart& start) { return !start.status.ok(); }));
     events.starts.clear();
   }
+  if (!events.readings.empty()) sink->OnReadings(events.readings, events.reading_words);
+  events.readings.clear();
+  events.reading_words.clear();
   if (!events.tokens.empty() || !events.finishes.empty()) {
     sink->OnStep(events.tokens, events.finishes);
     live.fetch_sub(static_cast<int64_t>(events.finishes.size()));

@@ -323,6 +323,7 @@ SchedulerConfig SchedulerOf(const EngineSetup& setup) {
           .max_num_queued_reqs = config.max_num_queued_reqs,
           .pace_prompts = config.pace_prompts,
           .max_partial_prefills = config.max_partial_prefills,
+          .hidden_size = setup.model.hidden_size,
           .prefix_cache = config.enable_prefix_caching,
           .num_pages = setup.memory.num_pages,
           .sessions = {.max_sessions = config.max_sessions,
@@ -425,6 +426,7 @@ WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank) {
                      .max_num_batched_tokens = setup.config.max_num_batched_tokens,
                      .max_model_len = LongestContext(setup),
                      .vocab_size = setup.model.vocab_size,
+                     .hidden_size = setup.model.hidden_size,
                      .steps_in_flight = setup.config.steps_in_flight,
                      .graph_sizes = setup.graph_sizes}};
 }

@@ -15,6 +15,7 @@
 #include "kernels/family_operations.h"
 #include "kernels/operations.h"
 #include "kernels/rank_exchange.h"
+#include "kernels/reading.h"
 
 namespace quire {
 
@@ -22,6 +23,7 @@ class Backend : public DeviceMemory,
                 public CommandQueue,
                 public Operations,
                 public FamilyOperations,
+                public ReadingOperations,
                 public Collectives {
  public:
   // "cpu (AVX-512, 2 threads)": for logs and GetServerInfo.

@@ -125,7 +125,7 @@ struct GatherRowsParams {
 
 // Draws one token for each row, as sampling.h defines.
 struct SampleParams {
-  TensorView logits;      // [R, V] f32; scratch: contents are undefined afterwards
+  TensorView logits;      // [R, V] f32; scratch: afterwards a row has what its job keeps
   const SampleJob* jobs;  // [R]
   SampleResult* results;  // [R]
 };

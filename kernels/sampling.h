@@ -34,6 +34,15 @@ struct LogitBias {
   float bias = 0.0f;
 };
 
+// The logits of a row that Sample leaves for a reading (reading.h).
+enum class KeptLogits : int32_t {
+  kNone,  // undefined
+  kRaw,   // the model's
+  // Greedy: the edited logits, of which the largest was taken. Else the z of the tokens that the
+  // filters kept, -infinity for all others: their softmax is what was drawn from.
+  kProcessed,
+};
+
 // The longest repetition that DRY tells from longer ones, in tokens.
 inline constexpr int32_t kDryMostTokens = 50;
 
@@ -95,6 +104,7 @@ struct SampleJob {
   int32_t num_bad_words = 0;
   int32_t num_allowed = 0;
   int32_t num_breakers = 0;
+  KeptLogits kept = KeptLogits::kNone;
 };
 
 constexpr int64_t MaskWords(int64_t vocab) { return (vocab + 31) / 32; }

@@ -43,6 +43,7 @@ class LastReply : public OutputSink {
   void OnTurnStarts(std::span<const TurnStart> starts) override {
     for (const TurnStart& start : starts) CHECK(start.status.ok());
   }
+  void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     const std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) reply_.tokens.push_back(event.token);

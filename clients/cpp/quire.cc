@@ -12,6 +12,7 @@
 #include "clients/cpp/generate.h"
 #include "clients/cpp/key.h"
 #include "clients/cpp/memory.h"
+#include "clients/cpp/readings.h"
 #include "clients/cpp/session/session.h"
 #include "clients/cpp/tokens.h"
 #include "clients/cpp/trace.h"
@@ -25,6 +26,8 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kChat: return RunChat(line, connection, terminal, interrupt);
     case Command::kTokenize: return RunTokenize(line, connection, terminal);
     case Command::kDetokenize: return RunDetokenize(line, connection, terminal);
+    case Command::kScore: return RunScore(line, connection, terminal);
+    case Command::kEmbed: return RunEmbed(line, connection, terminal);
     case Command::kSession: return RunSession(line, connection, terminal);
     case Command::kInfo: return RunInfo(line, connection, terminal);
     case Command::kHealth: return RunHealth(line, connection, terminal);

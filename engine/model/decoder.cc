@@ -46,7 +46,8 @@ void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView 
       FeedForward(layer, in, s, s.x);
     }
   }
-  if (input.num_logit_rows > 0) Logits(input, s, logits);
+  num_tokens_ = input.num_tokens;
+  if (input.num_logit_rows > 0) Logits(input.logit_rows, input.num_logit_rows, logits);
 }
 
 void Decoder::Embed(const ModelInput& input, const StepTensors& s) {
@@ -190,13 +191,18 @@ void Decoder::FeedForward(const DecoderLayer& layer, TensorView in, const StepTe
   layer.down.Apply(backend_, gated, out, s.ordered);
 }
 
-// Only the rows that need logits pass the last norm and the head.
-void Decoder::Logits(const ModelInput& input, const StepTensors& s, TensorView logits) {
-  backend_.GatherRows({.x = s.x, .rows = input.logit_rows, .out = s.row_x});
-  backend_.GatherRows({.x = s.residual, .rows = input.logit_rows, .out = s.row_residual});
-  const TensorView out = Join({s.row_x, s.row_residual, s.row_x},
-                              weights_.layers.back().mlp_output_norm, weights_.final_norm);
-  weights_.vocabulary.Logits(backend_, out, logits);
+// Only the rows that are asked for pass the last norm. They are copies: the step's tensors stay as
+// the layers left them.
+TensorView Decoder::Hidden(const int32_t* rows, int32_t num_rows) {
+  const StepTensors s = activations_.For(num_tokens_, num_rows);
+  backend_.GatherRows({.x = s.x, .rows = rows, .out = s.row_x});
+  backend_.GatherRows({.x = s.residual, .rows = rows, .out = s.row_residual});
+  return Join({s.row_x, s.row_residual, s.row_x}, weights_.layers.back().mlp_output_norm,
+              weights_.final_norm);
+}
+
+void Decoder::Logits(const int32_t* rows, int32_t num_rows, TensorView logits) {
+  weights_.vocabulary.Logits(backend_, Hidden(rows, num_rows), logits);
   if (facts_.logit_scale == 1 && facts_.logit_soft_cap == 0) return;
   backend_.Scale({.x = logits, .factor = facts_.logit_scale, .cap = facts_.logit_soft_cap});
 }

@@ -19,6 +19,8 @@ class Decoder final : public Model {
           Backend& backend);
 
   void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) override;
+  TensorView Hidden(const int32_t* rows, int32_t num_rows) override;
+  void Logits(const int32_t* rows, int32_t num_rows, TensorView logits) override;
 
  private:
   // A block's output, of which each rank has a part, the residual that it is added to, and the
@@ -46,8 +48,6 @@ class Decoder final : public Model {
   PagedAttentionParams AttentionParams(const ModelInput& input, const KvLayerView& kv,
                                        const DecoderLayer& layer, const StepTensors& s) const;
   void FeedForward(const DecoderLayer& layer, TensorView in, const StepTensors& s, TensorView out);
-  void Logits(const ModelInput& input, const StepTensors& s, TensorView logits);
-
   Backend& backend_;
   const DecoderWeights weights_;
   const Activations activations_;
@@ -57,6 +57,7 @@ class Decoder final : public Model {
   const int32_t num_kv_heads_;
   const int32_t head_dim_;
   const float norm_eps_;
+  int32_t num_tokens_ = 0;  // of the last Forward
 };
 
 }  // namespace quire

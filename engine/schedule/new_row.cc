@@ -1,6 +1,7 @@
 // The ids lie in the order that NewRow states.
 #include "engine/schedule/new_row.h"
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -32,7 +33,49 @@ void WriteNewRow(const Sequence& sequence, StepPlan& plan) {
   row.bad_word_count = append(sampling.bad_words);
   row.allowed_count = append(sampling.allowed_token_ids);
   row.breaker_count = append(sampling.dry_breaker_ids);
+  const ReadingParams& reading = sequence.request->reading;
+  row.scored_count = append(reading.ids);
+  if (reading.of_output()) row.kept = reading.processed ? KeptLogits::kProcessed : KeptLogits::kRaw;
   plan.new_rows.push_back(row);
+}
+
+void WriteReadings(const Sequence& sequence, int32_t hidden_size, StepPlan& plan) {
+  const RowWork& work = plan.work.back();
+  const ReadingParams& params = sequence.request->reading;
+  if (!params.of_output() && !params.of_prompt()) return;
+  const auto add = [&](StepReading reading) {
+    reading.work = static_cast<int32_t>(plan.work.size()) - 1;
+    reading.begin = static_cast<uint32_t>(plan.reading_words());
+    if (reading.count > 0) plan.readings.push_back(reading);
+  };
+  const auto score = [&](StepReading::Kind kind, int32_t first, int32_t end, int32_t num_top) {
+    const bool drawn = kind == StepReading::Kind::kDrawn;
+    const int32_t num_ids = drawn ? static_cast<int32_t>(params.ids.size()) : 0;
+    const int32_t count = std::max(0, end - first);
+    add({.kind = kind,
+         .position = first,
+         .count = count,
+         .num_top = num_top,
+         .num_ids = num_ids,
+         .words = static_cast<uint32_t>(count * ScoreWords(num_top, num_ids))});
+  };
+  const int32_t begin = work.start, end = work.start + work.count;
+  const int32_t prompt_end = std::min(end, sequence.num_prompt);
+  if (params.prompt_top >= 0) {
+    const int32_t last = std::min(end + 1, sequence.num_prompt);
+    score(StepReading::Kind::kPrompt, begin + 1, last, params.prompt_top);
+  }
+  if (params.pooling != Pooling::kNone) {
+    const bool mean = params.pooling == Pooling::kMean;
+    const int32_t first = mean ? begin : std::max(begin, sequence.num_prompt - 1);
+    add({.kind = StepReading::Kind::kPooled,
+         .position = first,
+         .count = std::max(0, prompt_end - first),
+         .words = static_cast<uint32_t>(hidden_size)});
+  }
+  if (params.of_output() && work.sample) {
+    score(StepReading::Kind::kDrawn, end, end + 1, params.num_top);
+  }
 }
 
 void WriteMask(const Sequence& sequence, StepPlan& plan) {

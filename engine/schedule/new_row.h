@@ -1,5 +1,5 @@
-// The draws of a row, as plans carry them to the workers: its parameters and lists with its first
-// step, and its mask with each draw under a guide.
+// What the plans carry of a row to the workers besides its work: its parameters and lists with its
+// first step, its readings, and its mask with each draw under a guide.
 #pragma once
 
 #include "engine/schedule/sequence.h"
@@ -11,5 +11,8 @@ namespace quire {
 void WriteNewRow(const Sequence& sequence, StepPlan& plan);
 // Appends the mask of the sequence's next draw, which must be there.
 void WriteMask(const Sequence& sequence, StepPlan& plan);
+
+// Appends the readings that the plan's last work, of this sequence, has.
+void WriteReadings(const Sequence& sequence, int32_t hidden_size, StepPlan& plan);
 
 }  // namespace quire

@@ -17,10 +17,13 @@ void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record)
     plan.block_clones.push_back({kv_.ClonedBlock(s), s.blocks[s.planned / config_.block_size]});
   }
   EmitBlocks(s, end, plan);
-  EmitTokens(s, end, plan);
+  // The score of a chunk's last position is of the token behind it.
+  const bool scores = s.request->reading.prompt_top >= 0 && end < s.num_prompt;
+  EmitTokens(s, scores ? end + 1 : end, plan);
   const bool sample = end == s.expected();
   if (sample && s.guided()) WriteMask(s, plan);
   plan.work.push_back({s.row, s.planned, choice.count, sample});
+  WriteReadings(s, config_.hidden_size, plan);
   plan.num_tokens += choice.count;
   plan.num_samples += sample;
   record.work.push_back({&s, choice.count, sample});

@@ -2,9 +2,12 @@
 #include "engine/schedule/scheduler.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "engine/schedule/live_sequences.h"
@@ -30,7 +33,7 @@ void ReservePlan(const SchedulerConfig& config, StepPlan& plan) {
   plan.block_adds.reserve(num_blocks);
   plan.block_clones.reserve(config.max_num_seqs);
   plan.work.reserve(config.max_num_seqs);
-  plan.tokens.reserve(num_tokens);
+  plan.tokens.reserve(num_tokens + config.max_num_seqs);
 }
 
 }  // namespace
@@ -51,6 +54,9 @@ struct Scheduler::State {
   void ReleaseIfDrained(Sequence& sequence, int64_t now_ns, SchedulerEvents& events);
   void EmitEnd(const Sequence& sequence, int32_t position, int64_t now_ns, SchedulerEvents& events);
   void Measure(const StepResult& result, const StepShape& shape);
+  // The oldest step's readings of its work `index`, from number `next` on. False: the hidden states
+  // of the request, which is live, have NaN or infinities.
+  bool TakeReadings(const StepResult& result, size_t index, size_t& next, SchedulerEvents& events);
   void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                     SchedulerEvents& events);
   void AskForMask(Sequence& sequence);
@@ -210,6 +216,7 @@ bool Scheduler::Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events
   s.planner.Plan(now_ns, plan, record, events);
   if (plan.work.empty()) return false;
   plan.step = record.step = s.next_step++;
+  record.readings = plan.readings;
   s.steps.Push();
   return true;
 }
@@ -219,12 +226,16 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
   CHECK_GT(s.steps.size(), 0);
   const StepRecord& record = s.steps.oldest();
   CHECK_EQ(record.step, result.step);
-  size_t num_samples = 0;
-  for (const StepRecord::Work& work : record.work) {
+  size_t num_samples = 0, num_readings = 0;
+  CHECK_EQ(result.reading_words.size(), record.reading_words());
+  for (size_t i = 0; i < record.work.size(); ++i) {
+    const StepRecord::Work& work = record.work[i];
     Sequence& sequence = *work.sequence;
     sequence.computed += work.count;
     --sequence.steps_in_flight;
     s.sequences.kv().EndClone(sequence);
+    const bool sound = s.TakeReadings(result, i, num_readings, events);
+    if (!sound) s.Finish(sequence, FinishReason::kNumeric, now_ns, events);
     if (work.sample) {
       CHECK_LT(num_samples, result.samples.size());
       const SampledToken& sample = result.samples[num_samples++];
@@ -238,6 +249,29 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
   s.Measure(result, record.shape);
   CHECK_EQ(num_samples, result.samples.size());
   s.steps.PopOldest();
+}
+
+bool Scheduler::State::TakeReadings(const StepResult& result, size_t index, size_t& next,
+                                    SchedulerEvents& events) {
+  const std::vector<StepReading>& readings = steps.oldest().readings;
+  const Sequence& sequence = *steps.oldest().work[index].sequence;
+  bool sound = true;
+  for (; next < readings.size() && readings[next].work == static_cast<int32_t>(index); ++next) {
+    if (!sequence.live()) continue;
+    StepReading reading = readings[next];
+    const auto words = std::span(result.reading_words).subspan(reading.begin, reading.words);
+    if (reading.kind == StepReading::Kind::kPooled) {
+      for (const uint32_t word : words) sound = sound && std::isfinite(std::bit_cast<float>(word));
+    } else if (reading.kind == StepReading::Kind::kPrompt) {
+      const auto stride = static_cast<size_t>(ScoreWords(reading.num_top, reading.num_ids));
+      for (size_t at = 0; at < words.size(); at += stride) sound = sound && words[at + 2] != 0;
+    }  // a drawn token's own result tells it
+    if (!sound) continue;
+    reading.begin = static_cast<uint32_t>(events.reading_words.size());
+    events.reading_words.insert(events.reading_words.end(), words.begin(), words.end());
+    events.readings.push_back({sequence.request->id, sequence.request->cookie, reading});
+  }
+  return sound;
 }
 
 // Steps overlap on the device's queue: one begins when the one before it ends.

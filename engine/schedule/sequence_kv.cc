@@ -87,7 +87,9 @@ SequenceKv::Found SequenceKv::Look(const Sequence& sequence) {
   Found found;
   if (!UsesCache(sequence)) return found;
   const std::span<const int32_t> tokens = Known(sequence);
-  NodeId deepest = tree_.Find(sequence.request->tenant, tokens.first(tokens.size() - 1));
+  // One token at least is left to compute, or all of them: then new KV begins at the root.
+  const size_t most = sequence.request->reading.of_prompt() ? 0 : tokens.size() - 1;
+  NodeId deepest = tree_.Find(sequence.request->tenant, tokens.first(most));
   const int32_t whole = tree_.Depth(deepest) * block_size_;
   const NodeId tail = sessions_.KeptBy(sequence.turn);
   int32_t tail_tokens = 0;

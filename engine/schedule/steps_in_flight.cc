@@ -13,6 +13,7 @@ StepRecord& StepsInFlight::Next() {
   CHECK_LT(size_, kMaxSteps);
   StepRecord& record = ring_[(first_ + size_) % kMaxSteps];
   record.work.clear();
+  record.readings.clear();
   record.shape = {};
   return record;
 }

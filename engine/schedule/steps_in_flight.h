@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,12 @@ struct StepRecord {
   };
   uint64_t step = 0;
   StepShape shape;
-  std::vector<Work> work;  // in plan order
+  std::vector<Work> work;             // in plan order
+  std::vector<StepReading> readings;  // of the plan
+
+  size_t reading_words() const {
+    return readings.empty() ? 0 : size_t{readings.back().begin} + readings.back().words;
+  }
 };
 
 class StepsInFlight {

@@ -31,6 +31,15 @@ struct TokenEvent {
   float logprob = 0.0f;
 };
 
+// A part of a request's readings. A request that was preempted tells some again, from an earlier
+// position on.
+struct ReadingEvent {
+  RequestId id = 0;
+  void* cookie = nullptr;
+  // `begin` is in the words of the same OnReadings.
+  StepReading reading;
+};
+
 // Exactly one per accepted request, after its last TokenEvent; nothing follows it.
 struct FinishEvent {
   RequestId id = 0;
@@ -48,6 +57,10 @@ class OutputSink {
   virtual ~OutputSink() = default;
   // Called before OnStep with the turns that the scheduler took in since the last call.
   virtual void OnTurnStarts(std::span<const TurnStart> starts) = 0;
+  // Called before OnStep with the readings of the same tokens: one of kind kDrawn for each token of
+  // a request that asks for it, in the order of its tokens.
+  virtual void OnReadings(std::span<const ReadingEvent> readings,
+                          std::span<const uint32_t> words) = 0;
   // Called at most once per turn of the engine's loop. Tokens are in output order per request; a
   // request's finish comes after all its tokens.
   virtual void OnStep(std::span<const TokenEvent> tokens,

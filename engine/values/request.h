@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/values/sampling_params.h"
+#include "engine/values/step_reading.h"
 
 namespace quire {
 
@@ -59,6 +60,7 @@ struct Request {
   void* cookie = nullptr;
   std::vector<int32_t> prompt;  // at least one token unless it is a turn's, each in [0, vocab)
   SamplingParams sampling;
+  ReadingParams reading;
   std::shared_ptr<const CompiledGuide> guide;  // the output follows it; null: free
   MaxTokensSource max_tokens_source = MaxTokensSource::kClient;
   std::optional<TurnRequest> session_turn;

@@ -39,6 +39,7 @@ struct SchedulerConfig {
   // While sequences decode, prompts get fewer tokens of a step (engine/schedule/prompt_pace.h).
   bool pace_prompts = false;
   int32_t max_partial_prefills = 4;
+  int32_t hidden_size = 0;       // of the model: words of a sum of hidden states
   int32_t growth_horizon = 128;  // output tokens reserved at admission
   bool prefix_cache = true;
   int32_t num_pages = 0;      // of host memory

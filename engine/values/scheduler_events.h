@@ -11,6 +11,8 @@ namespace quire {
 // Reused: the caller clears it.
 struct SchedulerEvents {
   std::vector<TurnStart> starts;
+  std::vector<ReadingEvent> readings;
+  std::vector<uint32_t> reading_words;  // of `readings`
   std::vector<TokenEvent> tokens;
   std::vector<FinishEvent> finishes;
   int32_t preempted = 0;  // by Schedule: running sequences sent back to the queue

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/values/step_reading.h"
 #include "engine/values/step_watch.h"
 #include "kernels/step_message.h"
 
@@ -22,16 +23,19 @@ struct NewRow {
   uint32_t bias_begin = 0;  // [begin, begin + count) of StepPlan::biases
   uint32_t bias_count = 0;
   // From ids_begin of StepPlan::ids on lie, one list after the other: EOS and stop ids, banned
-  // while num_known < min_known; bad words; allowed tokens; DRY's breakers (SampleJob).
+  // while num_known < min_known; bad words; allowed tokens; DRY's breakers (SampleJob);
+  // Then the ids that each drawn token's score has.
   uint32_t ids_begin = 0;
   uint32_t banned_count = 0;
   int32_t min_known = 0;
   uint32_t bad_word_count = 0;
   uint32_t allowed_count = 0;
   uint32_t breaker_count = 0;
+  uint32_t scored_count = 0;
+  KeptLogits kept = KeptLogits::kNone;
 
   uint32_t ids_count() const {
-    return banned_count + bad_word_count + allowed_count + breaker_count;
+    return banned_count + bad_word_count + allowed_count + breaker_count + scored_count;
   }
 };
 
@@ -104,6 +108,12 @@ struct StepPlan {
   std::vector<int32_t> ids;
   std::vector<RowMask> masks;
   std::vector<uint32_t> mask_words;
+  std::vector<StepReading> readings;
+
+  // Of the result.
+  size_t reading_words() const {
+    return readings.empty() ? 0 : size_t{readings.back().begin} + readings.back().words;
+  }
 
   void Clear() {
     step = 0;
@@ -120,6 +130,7 @@ struct StepPlan {
     ids.clear();
     masks.clear();
     mask_words.clear();
+    readings.clear();
   }
 };
 

@@ -1,6 +1,7 @@
 // StepResult: what one rank says of a step that it executed, as plain data; see step_plan.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -23,6 +24,16 @@ struct StepResult {
   int64_t finished_ns = 0;
   std::vector<SampledToken> samples;  // one per RowWork with sample set, in plan order
   std::vector<PartTime> parts;        // of a timed step, see StepProfiler::Take; else empty
+  // Of the plan's readings. Each rank reads its own part and leaves zeros in place of the others'.
+  std::vector<uint32_t> reading_words;
 };
+
+// Completes rank 0's readings by those of another rank; `of` and `with` have the same number. To do
+// it again changes nothing.
+inline void JoinReadings(const StepResult& with, StepResult& of) {
+  for (size_t i = 0; i < of.reading_words.size(); ++i) {
+    of.reading_words[i] |= with.reading_words[i];
+  }
+}
 
 }  // namespace quire

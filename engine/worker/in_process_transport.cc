@@ -91,9 +91,10 @@ const StepResult* InProcessTransport::Poll() {
     if (static_cast<int32_t>(finished - released_) <= 0) return nullptr;
   }
   const size_t slot = released_ % plans_.size();
-  const StepResult& first = ranks_.front()->results[slot];
+  StepResult& first = ranks_.front()->results[slot];
   for (size_t i = 1; i < ranks_.size() && fault_.empty(); ++i) {
     const StepResult& other = ranks_[i]->results[slot];
+    JoinReadings(other, first);
     if (other.checksum == first.checksum) continue;
     fault_ = DescribeMismatch(first, static_cast<int32_t>(i), other);
     ++rank_mismatches_;

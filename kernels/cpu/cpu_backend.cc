@@ -169,6 +169,14 @@ class CpuBackend final : public Backend {
     profiler_.Enter(StepPart::kSampling);
     cpu::Sample(p, cores_);
   }
+  void Score(const ScoreParams& p) override {
+    profiler_.Enter(StepPart::kSampling);
+    cpu::Score(p, cores_);
+  }
+  void Pool(const PoolParams& p) override {
+    profiler_.Enter(StepPart::kElementwise);
+    cpu::Pool(p, cores_);
+  }
 
   RankOf group() const override {
     return group_ == nullptr ? RankOf{} : RankOf{group_->rank(), group_->ranks()};

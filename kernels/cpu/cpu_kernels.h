@@ -11,6 +11,7 @@
 #include "kernels/cpu/vector/vector_kernels.h"
 #include "kernels/family_operations.h"
 #include "kernels/ops.h"
+#include "kernels/reading.h"
 #include "kernels/step_message.h"
 
 namespace quire::cpu {
@@ -51,6 +52,8 @@ void AddScaled(const AddScaledParams& p, const Cores& cores);
 void Scale(const ScaleParams& p, const Cores& cores);
 void Gelu(const GeluParams& p, const Cores& cores);
 void Sample(const SampleParams& p, const Cores& cores);
+void Score(const ScoreParams& p, const Cores& cores);
+void Pool(const PoolParams& p, const Cores& cores);
 
 // Writes the row's elements and its scales (row_scale.h).
 void StoreEightBit(const float* row, const TensorView& out, int64_t t);

@@ -99,6 +99,14 @@ class DeviceOperations : public CudaBackend {
     profiler().Enter(StepPart::kSampling);
     cuda::Sample(p, device());
   }
+  void Score(const ScoreParams& p) override {
+    profiler().Enter(StepPart::kSampling);
+    cuda::Score(p, device());
+  }
+  void Pool(const PoolParams& p) override {
+    profiler().Enter(StepPart::kElementwise);
+    cuda::Pool(p, device());
+  }
   void EndStep(const EndStepParams& p) override {
     profiler().Enter(StepPart::kElementwise);
     cuda::EndStep(p, device());

@@ -20,7 +20,8 @@ constexpr ForeignFlag kForeign[] = {
     {"override-generation-config|preferred-sampling-params", kNone, true,
      "defaults of sampling are read from generation_config.json in the model's directory: edit it "
      "there"},
-    {"max-logprobs", kNone, true, "a request gets the log probability of each chosen token only"},
+    {"max-logprobs", kNone, true,
+     "a request may ask for the 20 most likely tokens (output.top_logprobs)"},
     {"max-beam-width|beam-width", kNone, true, "it samples and has no beam search"},
     {"scheduling-policy|schedule-policy", kNone, true,
      "requests run by their priority, then in order of arrival"},

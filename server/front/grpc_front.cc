@@ -80,6 +80,10 @@ class Front final : public GrpcFront {
   ~Front() override { Shutdown(0); }
 
   void OnTurnStarts(std::span<const TurnStart> starts) override { shards_.OnTurnStarts(starts); }
+  void OnReadings(std::span<const ReadingEvent> readings,
+                  std::span<const uint32_t> words) override {
+    shards_.OnReadings(readings, words);
+  }
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     shards_.OnStep(tokens, finishes);
   }

@@ -5,6 +5,8 @@
 
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
+#include "server/batch/batch_call.h"
+#include "server/batch/read_formats.h"
 #include "server/call/chat_codec.h"
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
@@ -65,6 +67,8 @@ std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resour
                StreamingGenerate(resources, {"Generate", GenerateFormat}));
   service->Add("/quire.v1.Inference/GenerateUnary",
                UnaryGenerate(resources, {"GenerateUnary", GenerateUnaryFormat}));
+  service->Add("/quire.v1.Inference/Score", StreamingBatch(resources, {"Score", DecodeScore}));
+  service->Add("/quire.v1.Inference/Embed", StreamingBatch(resources, {"Embed", DecodeEmbed}));
   const ServingModel* model = &resources->model;
   AddCall<v1::TokenizeRequest, v1::TokenizeResponse>(
       service.get(), &resources->calls, "/quire.v1.Inference/Tokenize", CallCost::kLinearInRequest,

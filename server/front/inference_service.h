@@ -1,4 +1,4 @@
-// quire.v1.Inference: Generate, GenerateUnary, Tokenize, Detokenize.
+// quire.v1.Inference: Generate, GenerateUnary, Score, Embed, Tokenize, Detokenize.
 #pragma once
 
 #include <memory>

@@ -2,6 +2,7 @@
 #include "server/generate/generate_frames.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "quire/v1/inference.pb.h"
 #include "server/call/sampling_codec.h"
@@ -63,6 +64,15 @@ double Seconds(int64_t from_ns, int64_t to_ns) {
   return from_ns == 0 || to_ns <= from_ns ? 0.0 : static_cast<double>(to_ns - from_ns) * 1e-9;
 }
 
+void EncodeReading(const ReadingParams& in, v1::OutputOptions* out) {
+  if (in.of_output()) {
+    out->set_top_logprobs(static_cast<uint32_t>(in.num_top));
+    for (const int32_t id : in.ids) out->add_logprob_token_ids(static_cast<uint32_t>(id));
+    out->set_processed_logprobs(in.processed);
+  }
+  if (in.prompt_top >= 0) out->set_prompt_logprobs(static_cast<uint32_t>(in.prompt_top));
+}
+
 void FillAccepted(const std::string& model_name, const AcceptedFrame& in, v1::Accepted* out) {
   out->set_model(model_name);
   out->set_prompt_tokens(static_cast<uint32_t>(in.prompt_tokens));
@@ -72,6 +82,7 @@ void FillAccepted(const std::string& model_name, const AcceptedFrame& in, v1::Ac
   output->set_text(in.output.text);
   output->set_token_ids(in.output.token_ids);
   output->set_logprobs(in.sampling.logprobs);
+  EncodeReading(in.output.reading, output);
   output->set_skip_special_tokens(in.output.skip_special_tokens);
   out->set_queue_position(static_cast<uint32_t>(std::max<int64_t>(in.queue_position, 0)));
   if (in.predicted_ttft_ns > 0) {
@@ -85,24 +96,8 @@ void FillFinished(const FinishEvent& event, const std::string& stop_text, v1::Fi
     finished->set_stop_token_id(static_cast<uint32_t>(event.stop_token));
   }
   if (event.reason == FinishReason::kStopText) finished->set_stop_text(stop_text);
-  v1::Usage* usage = finished->mutable_usage();
-  usage->set_prompt_tokens(static_cast<uint32_t>(event.usage.prompt_tokens));
-  usage->set_completion_tokens(static_cast<uint32_t>(event.usage.completion_tokens));
-  usage->set_cached_tokens(static_cast<uint32_t>(event.usage.cached_tokens));
-  usage->set_preemptions(static_cast<uint32_t>(event.usage.preemptions));
-  const RequestTimings& at = event.timings;
-  v1::Timings* timings = finished->mutable_timings();
-  timings->set_queue_seconds(Seconds(at.arrival_ns, at.admitted_ns));
-  timings->set_prefill_seconds(Seconds(at.admitted_ns, at.first_token_ns));
-  timings->set_first_token_seconds(Seconds(at.arrival_ns, at.first_token_ns));
-  // The two ends are taken on different threads; one token takes no time to decode.
-  if (event.usage.completion_tokens > 1) {
-    timings->set_decode_seconds(Seconds(at.first_token_ns, at.last_token_ns));
-  }
-  timings->set_total_seconds(Seconds(at.arrival_ns, at.finished_ns));
-  timings->set_opened_seconds(Seconds(at.arrival_ns, at.opened_ns));
-  timings->set_restore_asked_seconds(Seconds(at.arrival_ns, at.restore_asked_ns));
-  timings->set_restored_seconds(Seconds(at.arrival_ns, at.restored_ns));
+  EncodeUsage(event.usage, finished->mutable_usage());
+  EncodeTimings(event.timings, event.usage.completion_tokens, finished->mutable_timings());
   EncodeResidency(event.residency, finished->mutable_residency());
   if (event.position > 0) finished->set_position(static_cast<uint32_t>(event.position));
 }
@@ -112,10 +107,53 @@ template <typename Message>
 void FillOutput(const OutputDelta& delta, const OutputOptions& output, Message* message) {
   message->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
   message->mutable_logprobs()->Add(delta.logprobs.begin(), delta.logprobs.end());
+  const ReadingParams& reading = output.reading;
+  const auto num_ids = static_cast<int32_t>(reading.ids.size());
+  EncodeScores(delta.scores, reading.num_top, num_ids, message->mutable_scores());
+  EncodeScores(delta.prompt_scores, reading.prompt_top, 0, message->mutable_prompt_scores());
   if (output.text) message->set_text(delta.text);
 }
 
 }  // namespace
+
+void EncodeScores(std::span<const uint32_t> words, int32_t num_top, int32_t num_ids,
+                  google::protobuf::RepeatedPtrField<v1::TokenScore>* out) {
+  const auto number = [](uint32_t word) { return std::bit_cast<float>(word); };
+  while (!words.empty()) {
+    v1::TokenScore* score = out->Add();
+    score->set_token_id(words[0]);
+    score->set_logprob(number(words[1]));
+    score->set_rank(words[2]);
+    words = words.subspan(3);
+    for (int32_t i = 0; i < num_top; ++i, words = words.subspan(2)) {
+      if (words[0] == kNoToken) continue;
+      score->add_top_ids(words[0]);
+      score->add_top_logprobs(number(words[1]));
+    }
+    for (int32_t i = 0; i < num_ids; ++i, words = words.subspan(1)) {
+      score->add_requested_logprobs(number(words[0]));
+    }
+  }
+}
+
+void EncodeUsage(const Usage& usage, v1::Usage* out) {
+  out->set_prompt_tokens(static_cast<uint32_t>(usage.prompt_tokens));
+  out->set_completion_tokens(static_cast<uint32_t>(usage.completion_tokens));
+  out->set_cached_tokens(static_cast<uint32_t>(usage.cached_tokens));
+  out->set_preemptions(static_cast<uint32_t>(usage.preemptions));
+}
+
+void EncodeTimings(const RequestTimings& at, int32_t tokens, v1::Timings* out) {
+  out->set_queue_seconds(Seconds(at.arrival_ns, at.admitted_ns));
+  out->set_prefill_seconds(Seconds(at.admitted_ns, at.first_token_ns));
+  out->set_first_token_seconds(Seconds(at.arrival_ns, at.first_token_ns));
+  // The two ends are taken on different threads; one token takes no time to decode.
+  if (tokens > 1) out->set_decode_seconds(Seconds(at.first_token_ns, at.last_token_ns));
+  out->set_total_seconds(Seconds(at.arrival_ns, at.finished_ns));
+  out->set_opened_seconds(Seconds(at.arrival_ns, at.opened_ns));
+  out->set_restore_asked_seconds(Seconds(at.arrival_ns, at.restore_asked_ns));
+  out->set_restored_seconds(Seconds(at.arrival_ns, at.restored_ns));
+}
 
 std::string EncodeAccepted(const std::string& model_name, const AcceptedFrame& accepted) {
   v1::GenerateResponse response;

@@ -12,6 +12,7 @@
 #include "server/call/status_codec.h"
 #include "server/call/turn_archive.h"
 #include "server/generate/refusals.h"
+#include "server/generate/request_codec.h"
 #include "server/generate/request_log.h"
 #include "server/generate/request_timeline.h"
 #include "server/generate/stall_watch.h"
@@ -39,15 +40,27 @@ bool IsDeadline(const absl::Status& status) { return absl::IsDeadlineExceeded(st
 
 }  // namespace
 
+// A score's message takes at most 16 bytes more than its words (generate_frames.cc).
 int64_t OutputDelta::bytes() const {
+  const size_t of_scores = scores.empty() ? 0 : scores.size() * sizeof(uint32_t) + tokens * 16;
   return static_cast<int64_t>(token_ids.size() * sizeof(uint32_t) +
-                              logprobs.size() * sizeof(float) + text.size());
+                              logprobs.size() * sizeof(float) + text.size() + of_scores);
+}
+
+int64_t OutputDelta::reply_bytes() const {
+  constexpr size_t kFewestWords = ScoreWords(0, 0);
+  return bytes() + static_cast<int64_t>(prompt_scores.size() * sizeof(uint32_t) +
+                                        prompt_scores.size() / kFewestWords * 16 +
+                                        pooled.size() * sizeof(float));
 }
 
 void OutputDelta::Append(OutputDelta& from) {
   token_ids.insert(token_ids.end(), from.token_ids.begin(), from.token_ids.end());
   logprobs.insert(logprobs.end(), from.logprobs.begin(), from.logprobs.end());
   text += from.text;
+  scores.insert(scores.end(), from.scores.begin(), from.scores.end());
+  if (!from.prompt_scores.empty()) prompt_scores = std::move(from.prompt_scores);
+  if (!from.pooled.empty()) pooled = std::move(from.pooled);
   tokens += from.tokens;
   cumulative += from.tokens;
   from.Clear();
@@ -55,10 +68,13 @@ void OutputDelta::Append(OutputDelta& from) {
 
 void OutputDelta::Clear() {
   // Memory that one burst needed is not kept for the rest of a stream's life.
-  if (bytes() > kKeptBytes) *this = OutputDelta{.cumulative = cumulative};
+  if (reply_bytes() > kKeptBytes) *this = OutputDelta{.cumulative = cumulative};
   token_ids.clear();
   logprobs.clear();
   text.clear();
+  scores.clear();
+  prompt_scores.clear();
+  pooled.clear();
   tokens = 0;
 }
 
@@ -100,6 +116,8 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
     const absl::Status fits = FitToContext(ContextLimitOf(resources_->model), *request);
     if (!fits.ok()) return Refuse(FromEngine(fits, resources_->drain, resources_->engine));
   }
+  const absl::Status readable = CheckReadings(*request, resources_->calls.options.max_reply_bytes);
+  if (!readable.ok()) return Refuse(readable);
   request->id = id_;
   request->cookie = this;
   request->tenant = tenant();
@@ -107,6 +125,7 @@ void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOpti
   request->deadline_ns = origin_.deadline_ns;
   sampling_ = request->sampling;
   output_ = output;
+  output_.reading = request->reading;
   if (output_.text || !sampling_.stop.empty()) {
     detokenizer_.emplace(resources_->model.tokenizer.get(),
                          Detokenizer::Options{sampling_.stop, sampling_.include_stop_in_output,
@@ -242,6 +261,10 @@ bool GenerationStream::IsStopId(int32_t token) const {
   return holds(sampling_.eos_token_ids) || holds(sampling_.stop_token_ids);
 }
 
+void GenerationStream::TakeReading(const StepReading& reading, std::span<const uint32_t> words) {
+  readings_.Take(reading, words);
+}
+
 void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   if (text_done_ || overrun_.load(std::memory_order_relaxed)) return;
   ServerMetrics& metrics = resources_->calls.metrics;
@@ -250,12 +273,14 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   } else {
     metrics.FirstToken(static_cast<double>(now_ns - arrival_ns_) * 1e-9);
     if (on_first_token_) on_first_token_();
+    readings_.TakePrompt(gathered_.prompt_scores, gathered_.pooled);
   }
   last_token_ns_ = now_ns;
   ++delivered_;
   ++gathered_.tokens;
   if (output_.token_ids) gathered_.token_ids.push_back(static_cast<uint32_t>(token));
   if (sampling_.logprobs) gathered_.logprobs.push_back(logprob);
+  if (output_.reading.of_output()) readings_.TakeDrawn(gathered_.scores);
   // A token that ends the sequence is part of the ids, never of the text.
   if (!detokenizer_.has_value() || IsStopId(token)) return;
   text_done_ = detokenizer_->Push(token, &gathered_.text, delivered_ >= sampling_.min_tokens);
@@ -323,7 +348,7 @@ void GenerationStream::Flush() {
     resources_->engine.SetPaused(id_, true);
   } else if (shape_ == Shape::kUnary) {
     // Checked as the reply grows: tokens beyond the limit cannot be delivered.
-    const absl::Status fits = outlet_->CheckSize(pending_.bytes());
+    const absl::Status fits = outlet_->CheckSize(pending_.reply_bytes());
     if (!fits.ok()) {
       End(fits);
       CancelInEngine(FinishReason::kCancelled);

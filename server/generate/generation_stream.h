@@ -17,12 +17,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
+#include "server/generate/gathered_readings.h"
 #include "server/generate/generate_resources.h"
 #include "server/generate/stream_outlet.h"
 #include "server/identity/caller.h"
@@ -90,6 +92,8 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   // --- Its output shard's thread.
   // The engine has taken the turn in, or refused it: then nothing follows but Flush and Release.
   void TakeStart(const TurnStart& start);
+  // Readings come before the tokens of the same step.
+  void TakeReading(const StepReading& reading, std::span<const uint32_t> words);
   void TakeToken(int32_t token, float logprob, int64_t now_ns);
   void TakeFinish(FinishEvent event, int64_t now_ns);
   // Moves the output gathered by the three calls above to the transport.
@@ -135,6 +139,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
 
   // Shard thread only.
   std::optional<Detokenizer> detokenizer_;
+  GatheredReadings readings_;
   OutputDelta gathered_;
   std::optional<FinishEvent> gathered_finish_;
   bool text_done_ = false;  // a stop string has matched: later tokens overshoot

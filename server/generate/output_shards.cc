@@ -42,6 +42,8 @@ OutputShards::~OutputShards() {
 
 void OutputShards::Batch::Clear() {
   starts.clear();
+  readings.clear();
+  words.clear();
   tokens.clear();
   finishes.clear();
 }
@@ -49,6 +51,20 @@ void OutputShards::Batch::Clear() {
 void OutputShards::OnTurnStarts(std::span<const TurnStart> starts) {
   for (const TurnStart& start : starts) {
     shards_[start.id % shards_.size()]->staged.starts.push_back(start);
+  }
+  for (const auto& shard : shards_) {
+    if (!shard->staged.empty()) HandOver(*shard);
+  }
+}
+
+void OutputShards::OnReadings(std::span<const ReadingEvent> readings,
+                              std::span<const uint32_t> words) {
+  for (const ReadingEvent& event : readings) {
+    Batch& staged = shards_[event.id % shards_.size()]->staged;
+    Reading& added = staged.readings.emplace_back(Reading{StreamOf(event.cookie), event.reading});
+    added.reading.begin = static_cast<uint32_t>(staged.words.size());
+    const auto part = words.subspan(event.reading.begin, event.reading.words);
+    staged.words.insert(staged.words.end(), part.begin(), part.end());
   }
   for (const auto& shard : shards_) {
     if (!shard->staged.empty()) HandOver(*shard);
@@ -79,10 +95,19 @@ void OutputShards::HandOver(Shard& shard) {
     if (inbox.empty()) {
       std::swap(inbox, staged);
     } else {
-      if (inbox.tokens.size() + staged.tokens.size() > kMaxQueuedTokens) {
+      if (inbox.tokens.size() + staged.tokens.size() > kMaxQueuedTokens ||
+          inbox.words.size() + staged.words.size() > kMaxQueuedWords) {
         for (const Token& token : staged.tokens) token.stream->MarkOverrun();
+        for (const Reading& reading : staged.readings) reading.stream->MarkOverrun();
         staged.tokens.clear();
+        staged.readings.clear();
+        staged.words.clear();
       }
+      for (Reading reading : staged.readings) {
+        reading.reading.begin += static_cast<uint32_t>(inbox.words.size());
+        inbox.readings.push_back(reading);
+      }
+      inbox.words.insert(inbox.words.end(), staged.words.begin(), staged.words.end());
       inbox.starts.insert(inbox.starts.end(), staged.starts.begin(), staged.starts.end());
       inbox.tokens.insert(inbox.tokens.end(), staged.tokens.begin(), staged.tokens.end());
       inbox.finishes.insert(inbox.finishes.end(), staged.finishes.begin(), staged.finishes.end());
@@ -125,6 +150,10 @@ void OutputShards::Deliver(Shard& shard, Batch& batch) {
   for (const TurnStart& start : batch.starts) {
     StreamOf(start.cookie)->TakeStart(start);
     touch(StreamOf(start.cookie));
+  }
+  for (const auto& [stream, reading] : batch.readings) {
+    stream->TakeReading(reading, std::span(batch.words).subspan(reading.begin, reading.words));
+    touch(stream);
   }
   for (const Token& token : batch.tokens) {
     token.stream->TakeToken(token.token, token.logprob, token.now_ns);

@@ -27,12 +27,14 @@ class OutputShards {
   ~OutputShards();
 
   // OutputSink's, on the scheduler thread. Never blocks: a shard that has more than
-  // kMaxQueuedTokens in its queue drops tokens, and their streams are shed (starts and finishes are
-  // never dropped: live requests bound them).
+  // kMaxQueuedTokens or kMaxQueuedWords in its queue drops tokens, and their streams are shed
+  // (starts and finishes are never dropped: live requests bound them).
   void OnTurnStarts(std::span<const TurnStart> starts);
+  void OnReadings(std::span<const ReadingEvent> readings, std::span<const uint32_t> words);
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes);
 
   static constexpr size_t kMaxQueuedTokens = size_t{1} << 20;
+  static constexpr size_t kMaxQueuedWords = size_t{64} << 20;  // of readings
 
  private:
   struct Token {
@@ -41,12 +43,20 @@ class OutputShards {
     float logprob = 0.0f;
     int64_t now_ns = 0;
   };
+  struct Reading {
+    GenerationStream* stream = nullptr;
+    StepReading reading;  // begins in the batch's words
+  };
   struct Batch {
     std::vector<TurnStart> starts;
+    std::vector<Reading> readings;
+    std::vector<uint32_t> words;
     std::vector<Token> tokens;
     std::vector<FinishEvent> finishes;
 
-    bool empty() const { return starts.empty() && tokens.empty() && finishes.empty(); }
+    bool empty() const {
+      return starts.empty() && readings.empty() && tokens.empty() && finishes.empty();
+    }
     void Clear();
   };
   struct Shard {

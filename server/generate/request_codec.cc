@@ -41,6 +41,35 @@ absl::Status DecodeOutput(const v1::OutputOptions& in, ParsedRequest* parsed) {
   return absl::OkStatus();
 }
 
+absl::Status DecodeReading(const v1::OutputOptions& in, int32_t vocab_size, ReadingParams* out) {
+  const auto check_top = [](const char* field, uint32_t value) {
+    if (value <= static_cast<uint32_t>(kMaxTopTokens)) return absl::OkStatus();
+    return InvalidField(field, "must be at most " + std::to_string(kMaxTopTokens) + ", not " +
+                                   std::to_string(value));
+  };
+  RETURN_IF_ERROR(check_top("output.top_logprobs", in.top_logprobs()));
+  RETURN_IF_ERROR(check_top("output.prompt_logprobs", in.prompt_logprobs()));
+  if (in.logprob_token_ids().size() > kMaxScoredIds) {
+    return InvalidField("output.logprob_token_ids",
+                        "has " + std::to_string(in.logprob_token_ids().size()) + " ids; at most " +
+                            std::to_string(kMaxScoredIds) + " are allowed");
+  }
+  for (const uint32_t id : in.logprob_token_ids()) {
+    if (id >= static_cast<uint32_t>(vocab_size)) {
+      return InvalidField("output.logprob_token_ids", "holds token id " + std::to_string(id) +
+                                                          "; ids are in [0, " +
+                                                          std::to_string(vocab_size) + ")");
+    }
+    out->ids.push_back(static_cast<int32_t>(id));
+  }
+  out->processed = in.processed_logprobs();
+  if (in.has_top_logprobs() || out->processed || !out->ids.empty()) {
+    out->num_top = static_cast<int32_t>(in.top_logprobs());
+  }
+  if (in.has_prompt_logprobs()) out->prompt_top = static_cast<int32_t>(in.prompt_logprobs());
+  return absl::OkStatus();
+}
+
 absl::Status DecodeChatPrompt(const v1::ChatMessages& chat, const ServingModel& model,
                               ParsedRequest* parsed) {
   RETURN_IF_ERROR(NeedTokenizer("chat", model));
@@ -92,6 +121,11 @@ absl::Status DecodeTurn(const v1::GenerateRequest& request, Request* out) {
   turn.session = request.session_id();
   if (request.has_expected_position()) turn.expected_position = request.expected_position();
   turn.create_session = request.create_session();
+  if (request.output().has_prompt_logprobs()) {
+    return InvalidField("output.prompt_logprobs",
+                        "computes all of the prompt, and a session keeps its KV; set one of the "
+                        "two, or use Score");
+  }
   return absl::OkStatus();
 }
 
@@ -132,6 +166,11 @@ absl::Status CheckModelName(const std::string& name, const ServingModel& model) 
                  "model: not served here; this server has '" + model.name + "'");
 }
 
+absl::Status CheckPriority(int32_t priority) {
+  if (priority >= -kMaxPriority && priority <= kMaxPriority) return absl::OkStatus();
+  return InvalidField("priority", "must be between -100 and 100, not " + std::to_string(priority));
+}
+
 absl::Status NeedTokenizer(const std::string& field, const ServingModel& model) {
   if (model.tokenizer != nullptr) return absl::OkStatus();
   return Refusal(absl::StatusCode::kFailedPrecondition, "NO_TOKENIZER",
@@ -155,6 +194,19 @@ absl::Status DecodeTokenIds(const std::string& field, std::span<const uint32_t> 
   return absl::OkStatus();
 }
 
+absl::Status CheckReadings(const Request& request, int64_t max_reply_bytes) {
+  if (request.reading.prompt_top < 0) return absl::OkStatus();
+  constexpr int64_t kHeadBytes = 64 << 10;  // of the message around the scores
+  const int64_t each = int64_t{4} * ScoreWords(request.reading.prompt_top, 0) + 16;
+  const int64_t most = (max_reply_bytes - kHeadBytes) / each + 1;
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (tokens <= most) return absl::OkStatus();
+  return InvalidField("output.prompt_logprobs",
+                      "scores of a prompt of " + std::to_string(tokens) +
+                          " tokens do not fit into one message; of this size at most " +
+                          std::to_string(most) + " tokens do: ask for fewer top tokens");
+}
+
 absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
                                              const ServingModel& model, uint64_t seed) {
   ParsedRequest parsed;
@@ -168,10 +220,7 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
   }
   if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
   parsed.model = request.model();
-  if (request.priority() < -kMaxPriority || request.priority() > kMaxPriority) {
-    return InvalidField("priority",
-                        "must be between -100 and 100, not " + std::to_string(request.priority()));
-  }
+  RETURN_IF_ERROR(CheckPriority(request.priority()));
   Request& out = *parsed.request;
   out.priority = request.priority();
   RETURN_IF_ERROR(
@@ -181,6 +230,7 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
     return InvalidField("stop.max_tokens", "must be at least 1");
   }
   RETURN_IF_ERROR(DecodeOutput(request.output(), &parsed));
+  RETURN_IF_ERROR(DecodeReading(request.output(), model.setup.model.vocab_size, &out.reading));
   RETURN_IF_ERROR(DecodeTurn(request, &out));
   // Ranges are checked before the prompt costs anything; how much of a default max_tokens the
   // context has room for is not known yet.

@@ -46,10 +46,16 @@ struct ParsedRequest {
 // NOT_FOUND (ErrorInfo MODEL_NOT_FOUND) unless `name` is served.
 absl::Status CheckModelName(const std::string& name, const ServingModel& model);
 
+// OK, or INVALID_ARGUMENT where the scores of the prompt take more bytes than one message.
+absl::Status CheckReadings(const Request& request, int64_t max_reply_bytes);
+
 // `seed` is used when the request has none. Errors: INVALID_ARGUMENT with the field, NOT_FOUND,
 // FAILED_PRECONDITION for a chat without a template.
 absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
                                              const ServingModel& model, uint64_t seed);
+
+// OK, or INVALID_ARGUMENT for a priority outside [-kMaxPriority, kMaxPriority].
+absl::Status CheckPriority(int32_t priority);
 
 // OK if the server has a tokenizer; else FAILED_PRECONDITION (ErrorInfo NO_TOKENIZER) for `field`.
 absl::Status NeedTokenizer(const std::string& field, const ServingModel& model);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "engine/values/output_sink.h"
 #include "engine/values/sampling_params.h"
+#include "engine/values/step_reading.h"
 
 namespace quire {
 
@@ -18,6 +19,7 @@ struct OutputOptions {
   bool text = true;
   bool token_ids = true;
   bool skip_special_tokens = true;
+  ReadingParams reading;
 };
 
 // An accepted request with the parameters that apply, to be echoed. Valid during one call.
@@ -36,11 +38,19 @@ struct OutputDelta {
   std::vector<uint32_t> token_ids;
   std::vector<float> logprobs;
   std::string text;
-  uint32_t tokens = 0;      // in this delta
-  uint32_t cumulative = 0;  // tokens of the output up to its end
+  // ScoreWords each, as the request's reading asks: of the tokens, and once, with the first token,
+  // of the prompt.
+  std::vector<uint32_t> scores;
+  std::vector<uint32_t> prompt_scores;
+  std::vector<float> pooled;  // with the first token, if the request asks: the hidden state
+  uint32_t tokens = 0;        // in this delta
+  uint32_t cumulative = 0;    // tokens of the output up to its end
 
-  // The size that bounds streams: 4 for each id and each log probability, and the text's.
+  // The size that bounds streams: 4 for each id and each log probability, the text's and the
+  // scores'.
   int64_t bytes() const;
+  // With the readings of the prompt, which come once and are bounded when the request is taken.
+  int64_t reply_bytes() const;
   // Appends `from` and clears it.
   void Append(OutputDelta& from);
   void Clear();  // all but `cumulative`

@@ -29,6 +29,8 @@ const Service kServices[] = {
     {"quire.v1.Inference",
      {{"Generate", kInfer},
       {"GenerateUnary", kInfer},
+      {"Score", kInfer},
+      {"Embed", kInfer},
       {"Tokenize", kInfer},
       {"Detokenize", kInfer}}},
     {"quire.v1.Sessions",

@@ -442,9 +442,9 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire: quire session get needs NAME: the session's name\n"
        "quire session get --help lists the flags.\n"},
       {{},
-       "quire: a command is required: generate, chat, tokenize, detokenize, session, info, "
-       "health, memory, abort, drain, flush, trace, key or completion\nquire --help lists the "
-       "flags.\n"},
+       "quire: a command is required: generate, chat, tokenize, detokenize, score, embed, session, "
+       "info, health, memory, abort, drain, flush, trace, key or completion\nquire --help lists "
+       "the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);

@@ -53,6 +53,7 @@ class RecordingSink : public OutputSink {
     }
     changed_.notify_all();
   }
+  void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) {

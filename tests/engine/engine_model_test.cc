@@ -24,6 +24,7 @@ std::string DirOf(const std::string& name) {
 class CollectingSink : public OutputSink {
  public:
   void OnTurnStarts(std::span<const TurnStart>) override {}
+  void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) tokens_[event.id].push_back(event.token);

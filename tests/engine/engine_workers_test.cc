@@ -46,6 +46,7 @@ constexpr char kSomeDriver[] = "/dev/null", kNoDriver[] = "/nonexistent";
 class CollectingSink : public OutputSink {
  public:
   void OnTurnStarts(std::span<const TurnStart>) override {}
+  void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     const std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) tokens_[event.id].push_back(event.token);

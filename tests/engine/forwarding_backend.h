@@ -51,6 +51,8 @@ class ForwardingBackend : public Backend {
   void Scale(const ScaleParams& p) override { inner_->Scale(p); }
   void Gelu(const GeluParams& p) override { inner_->Gelu(p); }
   void Sample(const SampleParams& p) override { inner_->Sample(p); }
+  void Score(const ScoreParams& p) override { inner_->Score(p); }
+  void Pool(const PoolParams& p) override { inner_->Pool(p); }
   void AllReduceSum(TensorView x) override { inner_->AllReduceSum(x); }
   void SumRmsNorm(const RmsNormParams& p) override { inner_->SumRmsNorm(p); }
   void ColumnsToRows(TensorView x, TensorView out) override { inner_->ColumnsToRows(x, out); }

@@ -35,6 +35,7 @@ class CollectingSink : public OutputSink {
   void OnTurnStarts(std::span<const TurnStart> starts) override {
     for (const TurnStart& start : starts) CHECK(start.status.ok());
   }
+  void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     const std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) replies_[event.id].tokens.push_back(event.token);

@@ -196,6 +196,7 @@ class NanInjector final : public StepRunner {
 class EndsSink final : public OutputSink {
  public:
   void OnTurnStarts(std::span<const TurnStart>) override {}
+  void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     const std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) ++tokens_[event.id];

@@ -25,6 +25,7 @@ using Tokens = std::map<RequestId, std::vector<int32_t>>;
 class CollectingSink : public OutputSink {
  public:
   void OnTurnStarts(std::span<const TurnStart>) override {}
+  void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) {

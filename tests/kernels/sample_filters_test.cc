@@ -146,6 +146,37 @@ TEST(SampleFiltersTest, FrequenciesFollowTheExactProbabilities) {
   }
 }
 
+// The softmax of the logits that a processed row keeps is the distribution it is drawn from.
+TEST(SampleFiltersTest, KeptLogitsGiveTheExactProbabilities) {
+  const auto backend = MakeBackend({cpu::BestIsa(), 1});
+  int checked = 0;
+  for (const SamplerCase& c : ReadCases()) {
+    const float xtc = c.params.xtc_probability;
+    if (xtc > 0.0f && xtc < 1.0f) continue;  // the file has the mean over the coin
+    const auto vocab = static_cast<int64_t>(c.logits.size());
+    for (const KeptLogits kept : {KeptLogits::kProcessed, KeptLogits::kRaw}) {
+      SampleJob job = c.job();
+      job.kept = kept;
+      Array row(DType::kF32, {1, vocab});
+      std::copy(c.logits.begin(), c.logits.end(), row.floats());
+      SampleResult result;
+      backend->Sample({.logits = row.view(), .jobs = &job, .results = &result});
+      if (kept == KeptLogits::kRaw) {
+        EXPECT_TRUE(std::equal(c.logits.begin(), c.logits.end(), row.floats())) << c.name;
+        continue;
+      }
+      double sum = 0;
+      for (int64_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(row.floats()[i]));
+      for (int64_t i = 0; i < vocab; ++i) {
+        EXPECT_NEAR(std::exp(static_cast<double>(row.floats()[i])) / sum, c.p[i], 1e-6)
+            << c.name << ": token " << i;
+      }
+    }
+    ++checked;
+  }
+  EXPECT_GT(checked, 15);
+}
+
 TEST(SampleFiltersTest, EveryMachineDrawsTheSameTokens) {
   Random random(61);
   for (const SamplerCase& c : ReadCases()) {

@@ -163,6 +163,10 @@ class StreamOutletTest : public testing::Test {
   struct Sink : OutputSink {
     OutputShards shards{1};
     void OnTurnStarts(std::span<const TurnStart> starts) override { shards.OnTurnStarts(starts); }
+    void OnReadings(std::span<const ReadingEvent> readings,
+                    std::span<const uint32_t> words) override {
+      shards.OnReadings(readings, words);
+    }
     void OnStep(std::span<const TokenEvent> tokens,
                 std::span<const FinishEvent> finishes) override {
       shards.OnStep(tokens, finishes);

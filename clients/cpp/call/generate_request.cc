@@ -74,6 +74,16 @@ void SetStop(const StopFlags& flags, v1::StopConditions* stop) {
   if (flags.loop_min_repeats) stop->set_loop_min_repeats(*flags.loop_min_repeats);
 }
 
+void SetScores(const GenerateFlags& flags, v1::GenerateRequest* request) {
+  if (flags.logprobs) request->mutable_output()->set_logprobs(true);
+  if (flags.top_logprobs) request->mutable_output()->set_top_logprobs(*flags.top_logprobs);
+  if (flags.prompt_logprobs) request->mutable_output()->set_prompt_logprobs(*flags.prompt_logprobs);
+  if (flags.processed_logprobs) request->mutable_output()->set_processed_logprobs(true);
+  for (const uint32_t id : flags.logprob_token_ids) {
+    request->mutable_output()->add_logprob_token_ids(id);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
@@ -97,7 +107,7 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
   const absl::Status structured = SetStructure(flags.structure, &request);
   if (!structured.ok()) return structured;
   if (flags.print_ids) request.mutable_output()->set_text(false);
-  if (flags.logprobs) request.mutable_output()->set_logprobs(true);
+  SetScores(flags, &request);
   if (flags.keep_special_tokens) request.mutable_output()->set_skip_special_tokens(false);
   if (flags.priority) request.set_priority(*flags.priority);
   if (flags.session) {

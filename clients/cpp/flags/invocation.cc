@@ -163,6 +163,8 @@ flags::Program QuireProgram(Line* line) {
       ChatCommand(i),
       TokenizeCommand(i),
       DetokenizeCommand(i),
+      ScoreCommand(&i->read),
+      EmbedCommand(&i->read),
       SessionCommand(i),
       {.name = "info", .help = "Print the server, its model, load and memory plan.", .flags = {}},
       {.name = "health",
@@ -187,6 +189,8 @@ Command CommandOf(std::string_view name) {
   if (name == "chat") return Command::kChat;
   if (name == "tokenize") return Command::kTokenize;
   if (name == "detokenize") return Command::kDetokenize;
+  if (name == "score") return Command::kScore;
+  if (name == "embed") return Command::kEmbed;
   if (name == "session") return Command::kSession;
   if (name == "info") return Command::kInfo;
   if (name == "health") return Command::kHealth;
@@ -199,6 +203,11 @@ Command CommandOf(std::string_view name) {
   return Command::kNone;
 }
 
+bool AsksForScores(const GenerateFlags& flags) {
+  return flags.top_logprobs || flags.prompt_logprobs || flags.processed_logprobs ||
+         !flags.logprob_token_ids.empty();
+}
+
 std::string GenerateContradiction(const GenerateFlags& flags, bool json) {
   const PromptFlags& prompt = flags.prompt;
   const bool chat = prompt.chat || prompt.system || OfAChat(prompt.template_flags);
@@ -208,6 +217,9 @@ std::string GenerateContradiction(const GenerateFlags& flags, bool json) {
   }
   if (flags.logprobs && !json) {
     return "--logprobs needs --json, where each token's value is printed";
+  }
+  if (AsksForScores(flags) && !json) {
+    return "--top-logprobs and the flags like it need --json, where scores are printed";
   }
   if (flags.print_ids && json) {
     return "--print-ids and --json exclude each other: JSON frames hold the ids anyway";
@@ -237,6 +249,10 @@ std::string Contradiction(const Invocation& line) {
   }
   if (line.command == Command::kAbort && !line.abort.request_ids.empty() && line.abort.all) {
     return "abort takes request ids or --all, not both";
+  }
+  const bool reads = line.command == Command::kScore || line.command == Command::kEmbed;
+  if (reads && !line.read.token_ids.empty() && !line.read.texts.empty()) {
+    return "--token-ids is the one item: leave out TEXT";
   }
   if (line.command == Command::kTrace && line.json && line.trace.out == "-") {
     return "--json and --out - exclude each other: both write to stdout";

@@ -13,6 +13,7 @@
 #include "clients/cpp/flags/chat_flags.h"
 #include "clients/cpp/flags/flush_flags.h"
 #include "clients/cpp/flags/key_flags.h"
+#include "clients/cpp/flags/read_flags.h"
 #include "clients/cpp/flags/structure_flags.h"
 #include "clients/cpp/flags/trace_flags.h"
 
@@ -24,6 +25,8 @@ enum class Command {
   kChat,
   kTokenize,
   kDetokenize,
+  kScore,
+  kEmbed,
   kSession,
   kInfo,
   kHealth,
@@ -73,12 +76,15 @@ struct GenerateFlags {
   std::optional<std::string> session;         // created if the server has none of that name
   std::optional<uint32_t> expected_position;  // of the session, before the first turn
   bool prefix_cache = true;                   // read and fill the prefix cache
-  bool logprobs = false;                      // shown by --json
-  bool print_ids = false;                     // token ids on stdout instead of text
-  bool keep_special_tokens = false;           // special tokens stay in the text
-  bool stream = true;                         // false: GenerateUnary, one message at the end
-  bool stats = false;                         // speed to stderr
-  bool quiet = false;                         // no line on stderr after a turn of a session
+  bool logprobs = false;                      // shown by --json, as the three below
+  std::optional<uint32_t> top_logprobs, prompt_logprobs;
+  std::vector<uint32_t> logprob_token_ids;
+  bool processed_logprobs = false;
+  bool print_ids = false;            // token ids on stdout instead of text
+  bool keep_special_tokens = false;  // special tokens stay in the text
+  bool stream = true;                // false: GenerateUnary, one message at the end
+  bool stats = false;                // speed to stderr
+  bool quiet = false;                // no line on stderr after a turn of a session
 };
 
 struct TokenizeFlags {
@@ -118,6 +124,7 @@ struct Invocation {
   GenerateFlags generate;  // of `quire chat` too
   TokenizeFlags tokenize;
   DetokenizeFlags detokenize;
+  ReadFlags read;
   SessionFlags session;
   AbortFlags abort;
   FlushFlags flush;

@@ -202,6 +202,34 @@ Rows StopRows(StopFlags* flags) {
   };
 }
 
+Rows ScoreRows(GenerateFlags* flags) {
+  return {
+      {.name = "logprobs",
+       .group = kOutput,
+       .help = "the log probability of each token, in --json",
+       .target = &flags->logprobs},
+      {.name = "top-logprobs",
+       .group = kOutput,
+       .help = "the rank of each token and this many of the most likely, in --json; to 20",
+       .target = &flags->top_logprobs,
+       .unset = "none"},
+      {.name = "logprob-token-ids",
+       .group = kOutput,
+       .help = "the log probabilities of these ids beside each token, in --json; to 32 ids",
+       .target = &flags->logprob_token_ids,
+       .placeholder = "1,2,3"},
+      {.name = "processed-logprobs",
+       .group = kOutput,
+       .help = "these are of the distribution drawn from, after penalties and filters",
+       .target = &flags->processed_logprobs},
+      {.name = "prompt-logprobs",
+       .group = kOutput,
+       .help = "the same of the prompt's tokens, in --json; to 20",
+       .target = &flags->prompt_logprobs,
+       .unset = "none"},
+  };
+}
+
 // The output: how it is drawn, where it ends, which structure it follows.
 Rows OutputRows(GenerateFlags* flags) {
   Rows rows = SamplingRows(&flags->sampling);
@@ -260,10 +288,6 @@ flags::Command GenerateCommand(Invocation* line) {
            .group = kOutput,
            .help = "leave special tokens in the text",
            .target = &flags->keep_special_tokens},
-          {.name = "logprobs",
-           .group = kOutput,
-           .help = "the log probability of each token, in --json",
-           .target = &flags->logprobs},
           {.name = "stats",
            .group = kOutput,
            .help = "token counts, time to first token and tokens per second, on stderr",
@@ -274,6 +298,7 @@ flags::Command GenerateCommand(Invocation* line) {
            .target = &flags->quiet},
       },
       &rows);
+  Append(ScoreRows(flags), &rows);
   Append(OutputRows(flags), &rows);
   return {.name = "generate",
           .help = "Complete a text, a chat message or token ids.",

@@ -323,6 +323,8 @@ class QuireClient(blocking.BaseClient):
     conversation = returning(Conversation[Stream], blocking.QuireClient.conversation)
     tokenize = awaited(blocking.QuireClient.tokenize)
     detokenize = awaited(blocking.QuireClient.detokenize)
+    score = iterated(blocking.QuireClient.score)
+    embed = iterated(blocking.QuireClient.embed)
     info = awaited(blocking.QuireClient.info)
     load = awaited(blocking.QuireClient.load)
     memory = awaited(blocking.QuireClient.memory)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from typing import Any, BinaryIO, List, Mapping, Optional, Sequence, Union
+from typing import Any, BinaryIO, Iterator, List, Mapping, Optional, Sequence, Union
 
 import grpc
 
@@ -11,12 +11,13 @@ from quire.caller import Call, Caller, Plan
 from quire.chats import Turn
 from quire.connection import connection_of
 from quire.conversation import Conversation
-from quire.messages import Prompt
+from quire.messages import Item, Prompt
 from quire.retries import ONE_ATTEMPT, Retries
 from quire.sessions import Sessions
 from quire.settings import resolve
 from quire.stream import Stream
-from quire.types import Completion, Load, Memory, Message, Options, RankSteps, ServerInfo, Token
+from quire.types import Completion, Embedding, Load, Memory, Message, Options, RankSteps, Score
+from quire.types import ServerInfo, Token
 from quire.v1 import control_pb2, inference_pb2
 
 Path = Union[str, "os.PathLike[str]"]
@@ -168,6 +169,49 @@ class QuireClient(BaseClient):
         )
         call = Call(self._caller.inference.Detokenize, request, timeout, repeatable=True)
         return self._caller.ask(call, lambda reply: reply.text)
+
+    def score(
+        self,
+        items: Sequence[Item],
+        *,
+        top_logprobs: Optional[int] = None,
+        model: Optional[str] = None,
+        add_special_tokens: Optional[bool] = None,
+        priority: Optional[int] = None,
+        timeout: Optional[float] = None,
+    ) -> Iterator[Score]:
+        """Yields the log probabilities of each text's tokens, items as they are done.
+
+        Items are texts or lists of token ids. An item that fails has a `fault`.
+        """
+        given = {"top_logprobs": top_logprobs, "model": model, "priority": priority,
+                 "add_special_tokens": add_special_tokens}  # fmt: skip
+        request = messages.read_items(inference_pb2.ScoreRequest(), items, given)
+        call = Call(self._caller.inference.Score, request, timeout, repeatable=True)
+        return self._caller.each(call, messages.score_of)
+
+    def embed(
+        self,
+        items: Sequence[Item],
+        *,
+        mean: bool = False,
+        normalize: Optional[bool] = None,
+        model: Optional[str] = None,
+        add_special_tokens: Optional[bool] = None,
+        priority: Optional[int] = None,
+        timeout: Optional[float] = None,
+    ) -> Iterator[Embedding]:
+        """Yields a vector for each text, items as they are done: the last token's or the mean.
+
+        Items are texts or lists of token ids. An item that fails has a `fault`.
+        """
+        request_type = inference_pb2.EmbedRequest
+        pooling = request_type.POOLING_MEAN if mean else request_type.POOLING_LAST
+        given = {"pooling": pooling, "normalize": normalize, "model": model,
+                 "add_special_tokens": add_special_tokens, "priority": priority}  # fmt: skip
+        request = messages.read_items(request_type(), items, given)
+        call = Call(self._caller.inference.Embed, request, timeout, repeatable=True)
+        return self._caller.each(call, messages.embedding_of)
 
     def info(self, *, timeout: Optional[float] = None) -> ServerInfo:
         """Facts about the server and its model."""

@@ -11,8 +11,10 @@ from quire.types import (
     Accepted,
     Completion,
     Delta,
+    Embedding,
     Finished,
     FinishReason,
+    ItemFault,
     Load,
     Memory,
     MemorySeries,
@@ -23,12 +25,14 @@ from quire.types import (
     Outcome,
     RankSteps,
     Residency,
+    Score,
     ServerInfo,
     Session,
     SessionOptions,
     SessionState,
     Timings,
     Token,
+    TokenScore,
     Usage,
 )
 from quire.v1 import control_pb2, inference_pb2, sessions_pb2
@@ -45,7 +49,8 @@ _SAMPLING = tuple(
 _STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos",
          "loop_max_tokens", "loop_min_repeats")  # fmt: skip
 _STRUCTURES = ("json_schema", "json_object", "regex", "grammar", "choice")
-_OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens")
+_OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens", "top_logprobs",
+           "processed_logprobs", "prompt_logprobs")  # fmt: skip
 _REQUEST = (
     "model", "request_id", "priority", "add_special_tokens", "session_id", "expected_position",
     "create_session", "bypass_prefix_cache",
@@ -122,6 +127,7 @@ def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> No
     request.stop.stop.extend(stop)
     request.stop.stop_token_ids.extend(options.stop_token_ids)
     _set(request.output, options, _OUTPUT)
+    request.output.logprob_token_ids.extend(options.logprob_token_ids)
     _set_structure(request, options)
 
 
@@ -158,7 +164,9 @@ def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
     """The effective options that the server echoes."""
     options = {name: getattr(message.sampling, name) for name in _SAMPLING}
     options |= {name: getattr(message.stop, name) for name in _STOP}
-    options |= {name: getattr(message.output, name) for name in _OUTPUT}
+    output = message.output
+    options |= {name: getattr(output, name) for name in _OUTPUT if output.HasField(name)}
+    options["logprob_token_ids"] = tuple(output.logprob_token_ids)
     options |= {name: tuple(getattr(message.sampling, name)) for name in _SAMPLING_IDS}
     options["logit_bias"] = dict(message.sampling.logit_bias)
     options["bad_word_ids"] = tuple(tuple(word.ids) for word in message.sampling.bad_word_ids)
@@ -182,7 +190,60 @@ def _prediction(message: Any) -> Optional[float]:
 
 def delta_of(message: inference_pb2.TokenDelta) -> Delta:
     """One frame of tokens."""
-    return Delta(**_values(message, Delta))
+    return Delta(**_values(message, Delta) | _all_scores(message))
+
+
+def _all_scores(message: Any) -> Dict[str, Any]:
+    return {name: _scores(getattr(message, name)) for name in ("scores", "prompt_scores")}
+
+
+def _scores(messages: Any) -> Sequence[TokenScore]:
+    return tuple(
+        TokenScore(
+            score.token_id,
+            score.logprob,
+            score.rank,
+            dict(zip(score.top_ids, score.top_logprobs)),
+            tuple(score.requested_logprobs),
+        )
+        for score in messages
+    )
+
+
+Item = Union[str, Sequence[int]]
+
+
+def read_items(request: Any, items: Sequence[Item], options: Mapping[str, Any]) -> Any:
+    """Fills a request of Score or Embed; options that are None stay the server's."""
+    if isinstance(items, str):
+        raise TypeError("items are a list of texts or of lists of token ids, not one text")
+    for item in items:
+        if isinstance(item, str):
+            request.items.add(text=item)
+        else:
+            request.items.add().token_ids.ids.extend(item)
+    for name, value in options.items():
+        if value is not None:
+            setattr(request, name, value)
+    return request
+
+
+def _fault(message: Any) -> Optional[ItemFault]:
+    if not message.HasField("status"):
+        return None
+    return ItemFault(**_values(message.status, ItemFault))
+
+
+def score_of(message: inference_pb2.ScoreResult) -> Score:
+    """One item of Score."""
+    return Score(
+        message.index, _scores(message.scores), message.sum, message.count, _fault(message)
+    )
+
+
+def embedding_of(message: inference_pb2.EmbedResult) -> Embedding:
+    """One item of Embed."""
+    return Embedding(message.index, tuple(message.embedding), _fault(message))
 
 
 def finished_of(message: inference_pb2.Finished) -> Finished:
@@ -224,6 +285,7 @@ def completion_of(message: inference_pb2.GenerateResult) -> Completion:
         logprobs=tuple(message.logprobs),
         accepted=accepted_of(message.request_id, message.accepted),
         finished=finished_of(message.finished),
+        **_all_scores(message),
     )
 
 

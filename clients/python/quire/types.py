@@ -73,6 +73,10 @@ class Options:
     text: Optional[bool] = None
     token_ids: Optional[bool] = None
     logprobs: Optional[bool] = None
+    top_logprobs: Optional[int] = None
+    logprob_token_ids: Sequence[int] = ()
+    processed_logprobs: Optional[bool] = None
+    prompt_logprobs: Optional[int] = None
     skip_special_tokens: Optional[bool] = None
 
     model: Optional[str] = None
@@ -123,13 +127,30 @@ class Accepted:
 
 
 @dataclasses.dataclass(frozen=True)
+class TokenScore:
+    """A token's place in the distribution at its position; rank 1 is the most likely.
+
+    `top` has the most likely tokens with their log probabilities, `requested` the log
+    probabilities of Options.logprob_token_ids.
+    """
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: Mapping[int, float]
+    requested: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True)
 class Delta:
-    """The output since the last Delta."""
+    """The output since the last Delta. The first one has the scores of the prompt."""
 
     text: str
     token_ids: Sequence[int]
     logprobs: Sequence[float]
     cumulative_tokens: int
+    scores: Sequence[TokenScore] = ()
+    prompt_scores: Sequence[TokenScore] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,6 +221,41 @@ class Completion:
     logprobs: Sequence[float]
     accepted: Accepted
     finished: Finished
+    scores: Sequence[TokenScore] = ()
+    prompt_scores: Sequence[TokenScore] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemFault:
+    """Why an item of score() or embed() has no result; `code` is a gRPC status code."""
+
+    code: int
+    message: str
+    reason: str
+    field: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """The scores of a text's tokens from the second on, and the sum of their log probabilities.
+
+    `fault` is None unless the item failed; `index` is its place in the call.
+    """
+
+    index: int
+    scores: Sequence[TokenScore]
+    sum: float
+    count: int
+    fault: Optional[ItemFault] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedding:
+    """The vector of a text. `fault` and `index` are as in Score."""
+
+    index: int
+    embedding: Sequence[float]
+    fault: Optional[ItemFault] = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -77,6 +77,7 @@ Json SpecJson(const WorkerSpec& spec) {
           {"max_num_batched_tokens", spec.worker.max_num_batched_tokens},
           {"max_model_len", spec.worker.max_model_len},
           {"vocab_size", spec.worker.vocab_size},
+          {"hidden_size", spec.worker.hidden_size},
           {"steps_in_flight", spec.worker.steps_in_flight},
           {"graph_sizes", spec.worker.graph_sizes}};
 }
@@ -91,6 +92,7 @@ WorkerSpec ReadSpec(ConfigReader& reader) {
   spec.worker.max_num_batched_tokens = Int32(reader, "max_num_batched_tokens");
   spec.worker.max_model_len = Int32(reader, "max_model_len");
   spec.worker.vocab_size = Int32(reader, "vocab_size");
+  spec.worker.hidden_size = Int32(reader, "hidden_size");
   spec.worker.steps_in_flight = static_cast<int32_t>(reader.Int("steps_in_flight", 1, 8));
   for (const int64_t size : reader.IntList("graph_sizes", 1, kMaxInt)) {
     spec.worker.graph_sizes.push_back(static_cast<int32_t>(size));
@@ -226,7 +228,8 @@ StepMemory::Shape StepShapeOf(const WorkerSpec& spec) {
           .bounds = {.max_rows = spec.worker.max_num_seqs,
                      .max_tokens = spec.worker.max_num_batched_tokens,
                      .num_blocks = spec.num_blocks,
-                     .vocab_size = spec.worker.vocab_size},
+                     .vocab_size = spec.worker.vocab_size,
+                     .hidden_size = spec.worker.hidden_size},
           .num_pages = spec.num_pages,
           .block_bytes = spec.kv_layout.block_bytes()};
 }

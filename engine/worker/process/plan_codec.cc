@@ -108,14 +108,16 @@ int64_t PlanBounds::PlanBytes() const {
   const int64_t rows = max_rows;
   return static_cast<int64_t>(sizeof(Head)) + Bytes<NewRow>(rows) + Bytes<TokenRun>(rows) +
          Bytes<BlockAdd>(num_blocks) + Bytes<BlockClone>(rows) + Bytes<RowWork>(rows) +
-         Bytes<int32_t>(max_tokens) + Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
+         Bytes<int32_t>(max_tokens + rows) + Bytes<LogitBias>(rows * RowTables::kMaxBiases) +
          Bytes<int32_t>(rows * RowTables::kMaxIds) + Bytes<RowMask>(rows) +
-         Bytes<uint32_t>(MaxMasks(max_rows, vocab_size) * MaskWords(vocab_size));
+         Bytes<uint32_t>(MaxMasks(max_rows, vocab_size) * MaskWords(vocab_size)) +
+         Bytes<StepReading>(2 * rows);
 }
 
 int64_t PlanBounds::ResultBytes() const {
   return static_cast<int64_t>(sizeof(Head)) + Bytes<SampledToken>(max_rows) +
-         Bytes<PartTime>(StepProfiler::kMaxParts + 1);
+         Bytes<PartTime>(StepProfiler::kMaxParts + 1) +
+         Bytes<uint32_t>(MaxReadingWords(max_rows, max_tokens, hidden_size));
 }
 
 size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
@@ -125,7 +127,8 @@ size_t EncodePlan(const StepPlan& plan, std::span<std::byte> out) {
       .word = {static_cast<uint64_t>(plan.num_tokens), static_cast<uint64_t>(plan.num_samples),
                static_cast<uint64_t>(plan.graph_size), FlagsOf(plan)}};
   return Write(head, out, plan.new_rows, plan.token_runs, plan.block_adds, plan.block_clones,
-               plan.work, plan.tokens, plan.biases, plan.ids, plan.masks, plan.mask_words);
+               plan.work, plan.tokens, plan.biases, plan.ids, plan.masks, plan.mask_words,
+               plan.readings);
 }
 
 size_t EncodedBytes(std::span<const std::byte> bytes) {
@@ -139,7 +142,7 @@ bool DecodePlan(std::span<const std::byte> bytes, StepPlan& plan) {
   Head head;
   if (!Read(kPlanMagic, bytes, head, plan.new_rows, plan.token_runs, plan.block_adds,
             plan.block_clones, plan.work, plan.tokens, plan.biases, plan.ids, plan.masks,
-            plan.mask_words)) {
+            plan.mask_words, plan.readings)) {
     return false;
   }
   plan.step = head.step;
@@ -159,12 +162,14 @@ size_t EncodeResult(const StepResult& result, std::span<std::byte> out) {
                   .word = {result.checksum, static_cast<uint64_t>(result.started_ns),
                            static_cast<uint64_t>(result.enqueued_ns),
                            static_cast<uint64_t>(result.finished_ns)}};
-  return Write(head, out, result.samples, result.parts);
+  return Write(head, out, result.samples, result.parts, result.reading_words);
 }
 
 bool DecodeResult(std::span<const std::byte> bytes, StepResult& result) {
   Head head;
-  if (!Read(kResultMagic, bytes, head, result.samples, result.parts)) return false;
+  if (!Read(kResultMagic, bytes, head, result.samples, result.parts, result.reading_words)) {
+    return false;
+  }
   result.step = head.step;
   result.checksum = head.word[0];
   result.started_ns = static_cast<int64_t>(head.word[1]);

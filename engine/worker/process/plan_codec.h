@@ -18,6 +18,7 @@ struct PlanBounds {
   int32_t max_tokens = 0;  // of one step
   int32_t num_blocks = 0;  // of the pool: a plan adds each block to at most one row
   int32_t vocab_size = 0;  // of masks; 0: plans have none
+  int32_t hidden_size = 0;
 
   // Bytes of the largest plan, and of the largest result, within these bounds.
   int64_t PlanBytes() const;

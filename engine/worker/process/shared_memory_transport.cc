@@ -47,6 +47,7 @@ void SharedMemoryTransport::Publish() {
   Expected& expected = expected_[published_ % expected_.size()];
   expected.step = plan_.step;
   expected.rows.clear();
+  expected.reading_words = plan_.reading_words();
   for (const RowWork& work : plan_.work) {
     if (work.sample) expected.rows.push_back(work.row);
   }
@@ -74,6 +75,7 @@ const StepResult* SharedMemoryTransport::Poll() {
   }
   for (int32_t rank = 0; rank < memory_->shape().ranks; ++rank) {
     if (!Read(rank, results_[rank])) return nullptr;
+    if (rank > 0) JoinReadings(results_[rank], results_.front());
   }
   joined_ = true;
   return &results_.front();
@@ -110,6 +112,10 @@ std::string SharedMemoryTransport::FaultOf(const StepResult& result,
     if (row != expected.rows[i]) return "a sample of the wrong row";
     const bool in_vocabulary = 0 <= sample.token && sample.token < vocab_size_;
     if (!in_vocabulary && !sample.nonfinite) return "a token outside the vocabulary";
+  }
+  if (result.reading_words.size() != expected.reading_words) {
+    return std::to_string(result.reading_words.size()) + " words of readings instead of " +
+           std::to_string(expected.reading_words);
   }
   for (const PartTime& part : result.parts) {
     if (static_cast<uint32_t>(part.part) >= kNumStepParts) return "times of an unknown part";

@@ -54,6 +54,7 @@ class SharedMemoryTransport final : public Transport {
   struct Expected {
     uint64_t step = 0;
     std::vector<int32_t> rows;  // that sample, in plan order
+    size_t reading_words = 0;
   };
 
   void Send(const StepPlan& plan);

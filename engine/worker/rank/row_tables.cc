@@ -61,7 +61,8 @@ void RowTables::Apply(const StepPlan& plan) {
                         .num_banned = static_cast<int32_t>(added.banned_count),
                         .num_bad_words = static_cast<int32_t>(added.bad_word_count),
                         .num_allowed = static_cast<int32_t>(added.allowed_count),
-                        .num_breakers = static_cast<int32_t>(added.breaker_count)};
+                        .num_breakers = static_cast<int32_t>(added.breaker_count),
+                        .kept = added.kept};
   }
   for (const BlockAdd& add : plan.block_adds) {
     CHECK(add.row >= 0 && add.row < shape_.num_rows);
@@ -98,7 +99,13 @@ SampleJob RowTables::Job(int32_t row, int32_t num_known) const {
   job.num_allowed = known.num_allowed;
   job.breakers = job.allowed + known.num_allowed;
   job.num_breakers = known.num_breakers;
+  job.kept = known.kept;
   return job;
+}
+
+const int32_t* RowTables::scored_ids(int32_t row) const {
+  const Row& known = rows_[row];
+  return ids(row) + known.num_banned + known.num_bad_words + known.num_allowed + known.num_breakers;
 }
 
 }  // namespace quire

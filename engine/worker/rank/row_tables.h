@@ -26,10 +26,10 @@ class RowTables {
   };
   // Of one row: the biases that a request may give, and all of NewRow's lists of ids.
   static constexpr int32_t kMaxBiases = SamplingParams::kMaxLogitBias;
-  static constexpr int32_t kMaxIds = SamplingParams::kMaxStopTokenIds +
-                                     SamplingParams::kMaxEosTokenIds +
-                                     SamplingParams::kMaxBadWordIds +
-                                     SamplingParams::kMaxAllowedIds + SamplingParams::kMaxBreakers;
+  static constexpr int32_t kMaxIds =
+      SamplingParams::kMaxStopTokenIds + SamplingParams::kMaxEosTokenIds +
+      SamplingParams::kMaxBadWordIds + SamplingParams::kMaxAllowedIds +
+      SamplingParams::kMaxBreakers + kMaxScoredIds;
 
   // RESOURCE_EXHAUSTED with the size when the device has too little memory.
   static absl::StatusOr<RowTables> Create(const Shape& shape, Backend& backend);
@@ -50,6 +50,8 @@ class RowTables {
   int32_t* blocks(int32_t row) const { return blocks_ + row * blocks_per_row_; }
   LogitBias* biases(int32_t row) const { return biases_ + row * int64_t{kMaxBiases}; }
   int32_t* ids(int32_t row) const { return ids_ + row * int64_t{kMaxIds}; }
+  // The ids that the scores of the row's drawn tokens have.
+  const int32_t* scored_ids(int32_t row) const;
 
   int64_t blocks_per_row() const { return blocks_per_row_; }
   const Shape& shape() const { return shape_; }
@@ -66,6 +68,7 @@ class RowTables {
     int32_t num_bad_words = 0;
     int32_t num_allowed = 0;
     int32_t num_breakers = 0;
+    KeptLogits kept = KeptLogits::kNone;
     int32_t num_blocks = 0;
   };
 

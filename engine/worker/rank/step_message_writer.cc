@@ -121,7 +121,7 @@ int64_t StepMessageWriter::MaxBytes(const RowTables::Shape& shape, int32_t max_t
   const int64_t values =
       rows *
           (int64_t{sizeof(LogitBias)} * RowTables::kMaxBiases + int64_t{4} * RowTables::kMaxIds) +
-      int64_t{4} * MaxPlanTokens(max_tokens, shape.max_model_len) + patches * kAlignment +
+      int64_t{4} * (MaxPlanTokens(max_tokens, shape.max_model_len) + rows) + patches * kAlignment +
       MaxMasks(shape.num_rows, shape.vocab_size) *
           (int64_t{4} * MaskWords(shape.vocab_size) + kAlignment);
   return Aligned(sizeof(StepMessage)) + Aligned(patches * int64_t{sizeof(Patch)}) +

@@ -42,6 +42,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
   ASSIGN_OR_RETURN(worker->tables_, RowTables::Create(shape, *worker->backend_));
   ASSIGN_OR_RETURN(worker->arrays_, StepArrays::Create(shape, options.max_num_batched_tokens,
                                                        options.steps_in_flight, *worker->backend_));
+  ASSIGN_OR_RETURN(worker->readings_,
+                   StepReadings::Create({.max_rows = options.max_num_seqs,
+                                         .max_tokens = options.max_num_batched_tokens,
+                                         .slice_rows = options.max_num_seqs,
+                                         .hidden_size = options.hidden_size,
+                                         .slots = options.steps_in_flight},
+                                        *worker->backend_));
   RETURN_IF_ERROR(worker->AllocateLogits());
   return worker;
 }
@@ -96,6 +103,27 @@ void Worker::WarmUp() {
     RunPadding(options_.graph_sizes[i], /*decode=*/true, /*capture=*/false);
     RunPadding(options_.graph_sizes[i], /*decode=*/true, /*capture=*/true);
   }
+  WarmUpReadings();
+}
+
+// A device loads a kernel when it first runs.
+void Worker::WarmUpReadings() {
+  using Kind = StepReading::Kind;
+  constexpr uint32_t kWords = ScoreWords(0, 0);
+  RunPadding(1, /*decode=*/true, /*capture=*/false);
+  StepPlan plan;
+  plan.work.push_back({.row = tables_.padding_row(), .start = 0, .count = 1, .sample = 1});
+  plan.readings.push_back({.kind = Kind::kDrawn, .position = 1, .count = 1, .words = kWords});
+  plan.readings.push_back(
+      {.kind = Kind::kPrompt, .position = 1, .count = 1, .begin = kWords, .words = kWords});
+  if (options_.hidden_size > 0) {
+    plan.readings.push_back({.kind = Kind::kPooled,
+                             .count = 1,
+                             .begin = 2 * kWords,
+                             .words = static_cast<uint32_t>(options_.hidden_size)});
+  }
+  Read(plan, {.num_tokens = 1, .num_seqs = 1, .num_samples = 1, .max_query_len = 1});
+  backend_->Synchronize();
 }
 
 void Worker::RunPadding(int32_t num_tokens, bool decode, bool capture) {
@@ -128,6 +156,8 @@ void Worker::Launch(const StepPlan& plan) {
       plan, tables_, plan.graph_size, arrays_.message(launched_), arrays_.message_capacity());
   const bool captured = !flight.timed && !plan.watch.uncaptured;
   backend_->RunCaptured(captured ? plan.graph_size : 0, [&] { Enqueue(shape); });
+  flight.reading_words = plan.reading_words();
+  if (!plan.readings.empty()) Read(plan, shape);
   backend_->profiler().EndStep();
   flight.mark = backend_->Mark();
   flight.enqueued_ns = SteadyNowNs();
@@ -143,11 +173,31 @@ bool Worker::Watch(const StepWatch& watch) {
 
 void Worker::Enqueue(const StepDims& shape) {
   backend_->BeginStep(arrays_.Begin(shape, tables_));
-  const int64_t columns = Vocabulary::LocalRows(options_.vocab_size, {.size = backend_->ranks()});
-  const TensorView logits(logits_.data(), DType::kF32, {shape.num_samples, columns});
+  const TensorView logits = LogitsOf(shape.num_samples);
   model_->Forward(arrays_.Input(shape, tables_), cache_, logits);
   if (shape.num_samples > 0) Draw(logits);
   backend_->EndStep(arrays_.End(shape));
+}
+
+TensorView Worker::LogitsOf(int32_t num_rows) const {
+  const int64_t columns = Vocabulary::LocalRows(options_.vocab_size, {.size = backend_->ranks()});
+  return {logits_.data(), DType::kF32, {num_rows, columns}};
+}
+
+void Worker::Exchange(TensorView logits) {
+  const int32_t ranks = backend_->ranks();
+  if (ranks == 1) return;
+  backend_->ColumnsToRows(
+      logits, {rows_.data(), DType::kF32, {MostRows(logits.dim[0], ranks), logits.dim[1] * ranks}});
+}
+
+TensorView Worker::WholeRows(TensorView logits) const {
+  const int32_t ranks = backend_->ranks();
+  if (ranks == 1) return logits;
+  const TensorView rows(rows_.data(), DType::kF32,
+                        {MostRows(logits.dim[0], ranks), logits.dim[1] * ranks});
+  const RowRange mine = RowsOf(backend_->rank(), ranks, logits.dim[0]);
+  return rows.Rows(0, mine.count).Columns(0, options_.vocab_size);
 }
 
 void Worker::Draw(TensorView logits) {
@@ -155,17 +205,43 @@ void Worker::Draw(TensorView logits) {
   SampleParams sample = arrays_.Sample(logits);
   if (ranks == 1) return backend_->Sample(sample);
   const auto num_rows = static_cast<int32_t>(logits.dim[0]);
-  const TensorView rows(rows_.data(), DType::kF32,
-                        {MostRows(num_rows, ranks), logits.dim[1] * ranks});
-  backend_->ColumnsToRows(logits, rows);
+  Exchange(logits);
   const ShareSamplesParams all{
       .jobs = sample.jobs, .results = sample.results, .num_rows = num_rows};
   const RowRange mine = RowsOf(backend_->rank(), ranks, num_rows);
-  sample.logits = rows.Rows(0, mine.count).Columns(0, options_.vocab_size);
+  sample.logits = WholeRows(logits);
   sample.jobs += mine.begin;
   sample.results += mine.begin;
   if (mine.count > 0) backend_->Sample(sample);
   backend_->ShareSamples(all);
+}
+
+// The drawn tokens' logits come first: slices of prompts take their place.
+void Worker::Read(const StepPlan& plan, const StepDims& shape) {
+  const StepReadings::Jobs jobs = readings_.Write(plan, tables_, shape.num_samples, launched_);
+  const auto score = [this](std::span<const ScoreJob> scores, TensorView logits) {
+    if (scores.empty()) return;
+    backend_->Score({.logits = WholeRows(logits),
+                     .jobs = scores.data(),
+                     .num_jobs = static_cast<int32_t>(scores.size())});
+  };
+  score(jobs.drawn, LogitsOf(shape.num_samples));
+  for (const StepReadings::Slice& slice : jobs.slices) {
+    const auto num_rows = static_cast<int32_t>(slice.rows.size());
+    if (slice.pools.empty()) {
+      const TensorView logits = LogitsOf(num_rows);
+      model_->Logits(slice.rows.data(), num_rows, logits);
+      Exchange(logits);
+      score(slice.scores, logits);
+      continue;
+    }
+    // Every rank has the same hidden states.
+    const TensorView hidden = model_->Hidden(slice.rows.data(), num_rows);
+    if (backend_->rank() > 0) continue;
+    backend_->Pool({.x = hidden,
+                    .jobs = slice.pools.data(),
+                    .num_jobs = static_cast<int32_t>(slice.pools.size())});
+  }
 }
 
 void Worker::Collect(StepResult& result) {
@@ -180,6 +256,8 @@ void Worker::Collect(StepResult& result) {
     result.samples.push_back({flight.rows[i], sampled[i]});
   }
   result.checksum = Checksum(result, flight.graph_size);
+  const std::span<const uint32_t> words = readings_.words(collected_, flight.reading_words);
+  result.reading_words.assign(words.begin(), words.end());
   result.parts.clear();
   if (flight.timed) backend_->profiler().Take(result.parts);
   result.finished_ns = SteadyNowNs();

@@ -15,6 +15,7 @@
 #include "engine/worker/copy/pool_copies.h"
 #include "engine/worker/rank/row_tables.h"
 #include "engine/worker/rank/step_arrays.h"
+#include "engine/worker/rank/step_readings.h"
 #include "engine/worker/rank/step_runner.h"
 #include "engine/worker/rank/worker_spec.h"
 
@@ -37,8 +38,8 @@ class Worker final : public StepRunner, public StepPipeline {
   void AttachHostArena(std::shared_ptr<HostArena> arena, bool checksum);
 
   // Runs steps of padding rows, so that no first-time work is left for service: prefills up to the
-  // largest step, then each graph size, largest first, once plain and once captured. Before the
-  // first Launch.
+  // largest step, then each graph size, largest first, once plain and once captured, and one of
+  // each reading. Before the first Launch.
   void WarmUp();
 
   // Enqueues a step; at most `steps_in_flight` may wait to be collected. Never blocks on the
@@ -65,6 +66,7 @@ class Worker final : public StepRunner, public StepPipeline {
     int64_t enqueued_ns = 0;
     bool timed = false;
     std::vector<int32_t> rows;  // that sample, in plan order
+    size_t reading_words = 0;
   };
 
   Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
@@ -76,8 +78,16 @@ class Worker final : public StepRunner, public StepPipeline {
   // Draws a token for each row. In a group each rank draws for its share of the rows, which it gets
   // whole, and tells the others.
   void Draw(TensorView logits);
+  // Gives every rank whole rows of the ranks' logits; WholeRows are this rank's.
+  void Exchange(TensorView logits);
+  TensorView WholeRows(TensorView logits) const;
+  // This rank's columns of `num_rows` rows.
+  TensorView LogitsOf(int32_t num_rows) const;
+  // Enqueues the plan's readings, behind its step.
+  void Read(const StepPlan& plan, const StepDims& shape);
   // Runs a step of padding rows and waits for it.
   void RunPadding(int32_t num_tokens, bool decode, bool capture);
+  void WarmUpReadings();
 
   const WorkerOptions options_;
   // In this order: model and cache release memory of the backend.
@@ -88,6 +98,7 @@ class Worker final : public StepRunner, public StepPipeline {
   std::unique_ptr<Model> model_;
   RowTables tables_;
   StepArrays arrays_;
+  StepReadings readings_;
   bool recorded_ = false;  // the last step was
   uint64_t launched_ = 0;
   std::atomic<uint64_t> collected_{0};  // Collect may run on another thread than Launch

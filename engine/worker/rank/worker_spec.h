@@ -19,6 +19,7 @@ struct WorkerOptions {
   int32_t max_num_batched_tokens = 0;
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
+  int32_t hidden_size = 0;
   int32_t steps_in_flight = 1;
   std::vector<int32_t> graph_sizes;  // batch sizes to capture, ascending; none on the CPU
 };

@@ -45,6 +45,10 @@ class Relay {
   absl::Status Run() {
     std::thread([this] { PassMessages(); }).detach();
     for (;;) {
+      if (attached_.load(std::memory_order_acquire)) {
+        const auto most = static_cast<size_t>(memory_->shape().bounds.ResultBytes());
+        link_.set_max_bytes(std::max(most, Frame::kMaxStartBytes));
+      }
       const absl::StatusOr<Frame> frame = link_.Await();
       if (!frame.ok()) return Fault(frame.status());
       if (frame->kind == FrameKind::kEnded) return absl::OkStatus();

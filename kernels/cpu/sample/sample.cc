@@ -26,7 +26,7 @@ uint64_t Mass(float e) { return static_cast<uint64_t>(static_cast<int64_t>(e * 0
 // A thread's buffers, kept between rows so that large vocabularies cost no allocation.
 struct RowScratch {
   LogitEdits edits;
-  std::vector<float> z, e, picked;
+  std::vector<float> z, e, picked, raw;
   std::vector<std::pair<float, uint64_t>> surprises;  // of tokens, with their mass
 };
 
@@ -38,9 +38,18 @@ class RowSampler {
         z_(scratch.z),
         e_(scratch.e),
         picked_(scratch.picked),
+        raw_(scratch.raw),
         surprises_(scratch.surprises) {}
 
   SampleResult Sample(const SampleJob& job, float* logits, int64_t vocab) {
+    if (job.kept == KeptLogits::kRaw) raw_.assign(logits, logits + vocab);
+    const SampleResult result = Take(job, logits, vocab);
+    if (job.kept == KeptLogits::kRaw) std::copy_n(raw_.data(), vocab, logits);
+    return result;
+  }
+
+ private:
+  SampleResult Take(const SampleJob& job, float* logits, int64_t vocab) {
     vocab_ = vocab;
     logits_ = logits;
     const RowStats raw = kernels_.row_stats(logits, vocab);
@@ -59,10 +68,11 @@ class RowSampler {
                        : Draw(job, stats.top);
     result.logprob = edits_.Raw(result.token) - raw.top -
                      static_cast<float>(std::log(static_cast<double>(raw_mass) * 0x1p-40));
+    const bool drew = job.params.temperature != 0.0f;
+    if (job.kept == KeptLogits::kProcessed && drew) std::copy_n(z_.data(), vocab, logits);
     return result;
   }
 
- private:
   int32_t Draw(const SampleJob& job, float top) {
     const SampleRow& row = job.params;
     const auto position = static_cast<uint32_t>(job.num_known);
@@ -80,7 +90,8 @@ class RowSampler {
     if (row.top_p < 1.0f) min_z = NucleusEdge(row.top_p, min_z);
     const bool typical = row.typical_p < 1.0f;
     const bool xtc = CoinFalls(row.seed, position, row.xtc_probability);
-    if (typical || xtc) KeepLikely(min_z, row.min_p);
+    const bool kept = job.kept == KeptLogits::kProcessed;
+    if (typical || xtc || kept) KeepLikely(min_z, row.min_p);
     if (typical) KeepTypical(row.typical_p);
     if (xtc) DropTopChoices(row.xtc_threshold);
     const Drawn drawn = kernels_.draw(DrawRow{.z = z_.data(),
@@ -213,7 +224,7 @@ class RowSampler {
   int64_t vocab_ = 0;
   float* logits_ = nullptr;
   LogitEdits& edits_;
-  std::vector<float>&z_, &e_, &picked_;
+  std::vector<float>&z_, &e_, &picked_, &raw_;
   std::vector<std::pair<float, uint64_t>>& surprises_;
 };
 

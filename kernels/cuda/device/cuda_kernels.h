@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/launch.h"
 #include "kernels/family_operations.h"
 #include "kernels/ops.h"
+#include "kernels/reading.h"
 #include "kernels/step_message.h"
 
 namespace quire::cuda {
@@ -33,5 +34,7 @@ void AddScaled(const AddScaledParams& p, const Device& device);
 void Scale(const ScaleParams& p, const Device& device);
 void Gelu(const GeluParams& p, const Device& device);
 void Sample(const SampleParams& p, const Device& device);
+void Score(const ScoreParams& p, const Device& device);
+void Pool(const PoolParams& p, const Device& device);
 
 }  // namespace quire::cuda

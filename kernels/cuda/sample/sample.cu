@@ -13,7 +13,7 @@ namespace quire::cuda {
 namespace {
 
 struct SampleArgs {
-  const float* logits;
+  float* logits;
   int64_t stride;
   int32_t vocab;
   int32_t slice_size;
@@ -435,6 +435,15 @@ __device__ Verdict DrawNarrowed(Cluster cluster) {
   return Conclude(DrawSlice({kLastKey, 0.0f, 1.0f}), cluster);
 }
 
+// Replaces the row's logits in device memory by the block's values, once the first block has read
+// what it needs of them.
+__device__ __noinline__ void KeepValues(float* row, Cluster cluster) {
+  cluster.Sync();
+  const Slice slice = Shared().slice;
+  const int count = max(min(slice.vocab - slice.first, slice.size), 0);
+  for (int i = threadIdx.x; i < count; i += kSampleThreads) row[slice.first + i] = Values()[i];
+}
+
 // The result of a row with a verdict. The logits in device memory are still the raw ones.
 __device__ SampleResult Answer(const Verdict& verdict) {
   const SampleShared& shared = Shared();
@@ -514,10 +523,13 @@ __global__ void __launch_bounds__(kSampleThreads, 3) SampleKernel(SampleArgs a) 
     const SampleRow& params = shared.job.params;
     const bool by_rank = ByRank(params, a.vocab);
     const bool filtered = params.temperature != 0.0f && (by_rank || params.top_p < 1.0f);
-    const Verdict verdict = IsNarrowed(params) ? DrawNarrowed<kAligned>(cluster)
-                            : filtered         ? DrawFiltered<kAligned>(by_rank, cluster)
-                                               : TakeOrDraw<kAligned>(cluster);
+    const Verdict verdict = IsNarrowed(shared.job) ? DrawNarrowed<kAligned>(cluster)
+                            : filtered             ? DrawFiltered<kAligned>(by_rank, cluster)
+                                                   : TakeOrDraw<kAligned>(cluster);
     if (cluster.rank() == 0 && threadIdx.x == 0) result = Answer(verdict);
+    if (shared.job.kept == KeptLogits::kProcessed) {
+      KeepValues(a.logits + blockIdx.y * a.stride, cluster);
+    }
   }
   if (cluster.rank() == 0 && threadIdx.x == 0) {
     a.results[blockIdx.y] = result;

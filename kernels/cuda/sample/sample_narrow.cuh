@@ -13,9 +13,12 @@ __device__ __forceinline__ bool ByRank(const SampleRow& params, int32_t vocab) {
   return params.top_k > 0 && params.top_k < vocab;
 }
 
-__device__ __forceinline__ bool IsNarrowed(const SampleRow& params) {
-  return params.temperature != 0.0f && (params.top_n_sigma > 0.0f || params.dynatemp_range > 0.0f ||
-                                        params.typical_p < 1.0f || params.xtc_probability > 0.0f);
+// Only the values of a narrowed row are those of the tokens drawn from.
+__device__ __forceinline__ bool IsNarrowed(const SampleJob& job) {
+  const SampleRow& params = job.params;
+  return params.temperature != 0.0f &&
+         (params.top_n_sigma > 0.0f || params.dynatemp_range > 0.0f || params.typical_p < 1.0f ||
+          params.xtc_probability > 0.0f || job.kept == KeptLogits::kProcessed);
 }
 
 // Sums over all threads of all blocks; every thread gets them.

@@ -38,6 +38,7 @@ void ExpectEqual(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(Raw(a.biases), Raw(b.biases));
   EXPECT_EQ(a.ids, b.ids);
+  EXPECT_EQ(Raw(a.readings), Raw(b.readings));
 }
 
 // Elements of random bytes: the codec must not depend on their values.
@@ -68,11 +69,12 @@ StepPlan RandomPlan(const PlanBounds& bounds, std::mt19937_64& random, bool full
   FillRandom(plan.block_adds, count(bounds.num_blocks), random);
   FillRandom(plan.block_clones, count(bounds.max_rows), random);
   FillRandom(plan.work, count(bounds.max_rows), random);
-  FillRandom(plan.tokens, count(bounds.max_tokens), random);
+  FillRandom(plan.tokens, count(bounds.max_tokens + bounds.max_rows), random);
   FillRandom(plan.biases, count(bounds.max_rows * RowTables::kMaxBiases), random);
   FillRandom(plan.ids, count(bounds.max_rows * RowTables::kMaxIds), random);
   FillRandom(plan.masks, count(bounds.max_rows), random);
   FillRandom(plan.mask_words, count(bounds.max_rows * MaskWords(bounds.vocab_size)), random);
+  FillRandom(plan.readings, count(bounds.max_rows * 2), random);
   return plan;
 }
 
@@ -107,12 +109,15 @@ TEST(PlanCodecTest, TheEncodedBytesOfASlotAreEnough) {
 
 TEST(PlanCodecTest, TheBoundsAreTight) {
   std::mt19937_64 random(2);
-  const PlanBounds bounds{.max_rows = 4, .max_tokens = 9, .num_blocks = 3, .vocab_size = 33};
+  const PlanBounds bounds{
+      .max_rows = 4, .max_tokens = 9, .num_blocks = 3, .vocab_size = 33, .hidden_size = 333};
   std::vector<std::byte> bytes(static_cast<size_t>(bounds.PlanBytes()));
   EXPECT_EQ(EncodePlan(RandomPlan(bounds, random, true), bytes), bytes.size());
   StepResult result;
   result.samples.resize(4);
   result.parts.resize(StepProfiler::kMaxParts + 1);  // the idle time comes first
+  // A score with 20 top tokens for each token, and hidden states for each row.
+  result.reading_words.resize(9 * 43 + 4 * 333);
   bytes.resize(static_cast<size_t>(bounds.ResultBytes()));
   EXPECT_EQ(EncodeResult(result, bytes), bytes.size());
 }
@@ -135,7 +140,8 @@ StepResult SomeResult() {
 }
 
 TEST(PlanCodecTest, AResultArrives) {
-  const StepResult result = SomeResult();
+  StepResult result = SomeResult();
+  result.reading_words = {1, 0, 0xffffffff};
   std::vector<std::byte> bytes(1000);
   EncodeResult(result, bytes);
   StepResult decoded;
@@ -147,6 +153,7 @@ TEST(PlanCodecTest, AResultArrives) {
   EXPECT_EQ(decoded.parts, result.parts);
   EXPECT_EQ(decoded.finished_ns, result.finished_ns);
   EXPECT_EQ(Raw(decoded.samples), Raw(result.samples));
+  EXPECT_EQ(decoded.reading_words, result.reading_words);
 }
 
 // Any change to the head shows, and none reads beyond the bytes (the address sanitizer watches).

@@ -257,6 +257,7 @@ class EngineOverProcesses : public ::testing::Test, public OutputSink {
     return engine_->Submit(std::move(request));
   }
   void OnTurnStarts(std::span<const TurnStart>) override {}
+  void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     const std::lock_guard lock(mutex_);
     for (const TokenEvent& event : tokens) {

@@ -1,0 +1,16 @@
+// The formats of quire.v1.Inference Score and Embed.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/status/statusor.h"
+#include "server/batch/batch_call.h"
+#include "server/call/serving_model.h"
+
+namespace quire {
+
+// Errors: INVALID_ARGUMENT by field, NOT_FOUND for a model.
+absl::StatusOr<Batch> DecodeScore(const grpc::ByteBuffer& bytes, const ServingModel& model);
+absl::StatusOr<Batch> DecodeEmbed(const grpc::ByteBuffer& bytes, const ServingModel& model);
+
+}  // namespace quire
