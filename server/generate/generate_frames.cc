@@ -2,11 +2,11 @@
 #include "server/generate/generate_frames.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "quire/v1/inference.pb.h"
 #include "server/call/sampling_codec.h"
 #include "server/call/status_codec.h"
+#include "server/generate/score_view.h"
 
 namespace quire {
 namespace {
@@ -118,22 +118,19 @@ void FillOutput(const OutputDelta& delta, const OutputOptions& output, Message* 
 
 void EncodeScores(std::span<const uint32_t> words, int32_t num_top, int32_t num_ids,
                   google::protobuf::RepeatedPtrField<v1::TokenScore>* out) {
-  const auto number = [](uint32_t word) { return std::bit_cast<float>(word); };
-  while (!words.empty()) {
+  ForEachScore(words, num_top, num_ids, [out](const ScoreView& in) {
     v1::TokenScore* score = out->Add();
-    score->set_token_id(words[0]);
-    score->set_logprob(number(words[1]));
-    score->set_rank(words[2]);
-    words = words.subspan(3);
-    for (int32_t i = 0; i < num_top; ++i, words = words.subspan(2)) {
-      if (words[0] == kNoToken) continue;
-      score->add_top_ids(words[0]);
-      score->add_top_logprobs(number(words[1]));
+    score->set_token_id(in.token_id());
+    score->set_logprob(in.logprob());
+    score->set_rank(in.rank());
+    for (int32_t i = 0; i < in.num_top(); ++i) {
+      score->add_top_ids(in.top_id(i));
+      score->add_top_logprobs(in.top_logprob(i));
     }
-    for (int32_t i = 0; i < num_ids; ++i, words = words.subspan(1)) {
-      score->add_requested_logprobs(number(words[0]));
+    for (int32_t i = 0; i < in.num_ids(); ++i) {
+      score->add_requested_logprobs(in.logprob_of_id(i));
     }
-  }
+  });
 }
 
 void EncodeUsage(const Usage& usage, v1::Usage* out) {

@@ -9,6 +9,7 @@ import copy
 import hashlib
 import io
 import json
+import math
 import os
 import pathlib
 import re
@@ -156,6 +157,15 @@ class OneServerTest(unittest.TestCase):
         # The margins of these tokens are above 8, so each has nearly all of the probability.
         for token in tokens:
             self.assertTrue(-0.01 < token.logprob <= 0, token)
+        done = self.chat(
+            user("What is the opposite of hot?"), temperature=0, logprobs=True, top_logprobs=3
+        )
+        for token in done.choices[0].logprobs.content:
+            self.assertEqual(token.top_logprobs[0].token, token.token)
+            self.assertEqual(len({top.token for top in token.top_logprobs}), 3)
+            mass = [math.exp(top.logprob) for top in token.top_logprobs]
+            self.assertEqual(mass, sorted(mass, reverse=True))
+            self.assertLessEqual(sum(mass), 1.0001)
 
     def test_refusals_have_their_code_and_our_words(self):
         schema = {"name": "x", "schema": {"type": "nonsense"}}
@@ -166,9 +176,6 @@ class OneServerTest(unittest.TestCase):
             response_format={"type": "json_schema", "json_schema": schema},
         )
         self.refused(bad, f"{ours}regex: ", extra_body={"regex": "("})
-        self.refused(
-            bad, f"{ours}logprobs: asks for 3 alternatives", logprobs=True, top_logprobs=3
-        )
         self.refused(bad, "sampling_params.max_tokens: ", max_tokens=4096)
         with self.assertRaises(openai.NotFoundError):
             self.client.chat.completions.create(model="nope", messages=user("Hello"))
@@ -178,12 +185,31 @@ class OneServerTest(unittest.TestCase):
         # None of these harmed the server.
         self.assertEqual(self.chat(user("Hello"), max_tokens=3).usage.completion_tokens, 3)
 
-    def test_a_forced_tool_call_is_refused_and_an_offered_one_is_left_to_the_model(self):
-        function = {"name": "f", "description": "d", "parameters": {"type": "object"}}
+    def test_a_response_format_holds(self):
+        schema = {
+            "type": "object",
+            "properties": {"age": {"type": "integer"}, "kind": {"enum": ["cat", "dog"]}},
+            "required": ["age", "kind"],
+            "additionalProperties": False,
+        }
+        form = {"type": "json_schema", "json_schema": {"name": "pet", "schema": schema}}
+        text = self.chat(user("A pet?"), response_format=form, max_tokens=60).choices[0].message
+        pet = json.loads(text.content)
+        self.assertEqual(list(pet), ["age", "kind"])
+        self.assertIn(pet["kind"], ("cat", "dog"))
+        text = self.chat(user("A pet?"), response_format={"type": "json_object"}, max_tokens=40)
+        self.assertIsInstance(json.loads(text.choices[0].message.content), dict)
+
+    def test_a_forced_tool_call_is_made_and_an_offered_one_is_left_to_the_model(self):
+        parameters = {"type": "object", "properties": {"on": {"type": "boolean"}},
+                      "required": ["on"]}  # fmt: skip
+        function = {"name": "f", "description": "d", "parameters": parameters}
         tools = [{"type": "function", "function": function}]
-        self.refused(
-            openai.BadRequestError, "json_schema: ", tools=tools, tool_choice="required"
-        )
+        forced = self.chat(user("Now!"), tools=tools, tool_choice="required", max_tokens=100)
+        for call in forced.choices[0].message.tool_calls:
+            self.assertEqual(call.function.name, "f")
+            self.assertIsInstance(json.loads(call.function.arguments)["on"], bool)
+        self.assertTrue(forced.choices[0].message.tool_calls)
         # The demo model's template has no place for tools: it answers as without them.
         with_tools = self.chat(user("What is the opposite of hot?"), temperature=0, tools=tools)
         self.assertEqual(with_tools.choices[0].message.content, "The opposite of hot is cold.")

@@ -3,6 +3,7 @@
 structured_test.py QUIRE_SERVER."""
 
 import concurrent.futures
+import json
 import pathlib
 import re
 import subprocess
@@ -10,11 +11,38 @@ import sys
 import tempfile
 import unittest
 
+import jsonschema
 import quire
 from running_server import BINARY, RunningServer
 
 PROMPT = "Once upon a time"
 NAMES = "[A-Z][a-z]{2,6}( and [A-Z][a-z]{2,6}){1,2}"
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "moods": {"type": "array", "items": {"enum": ["glad", "sad", None]}, "maxItems": 3},
+        "pet": {"$ref": "#/$defs/pet"},
+    },
+    "required": ["name", "age", "pet"],
+    "additionalProperties": False,
+    "$defs": {
+        "pet": {
+            "anyOf": [
+                {"type": "null"},
+                {
+                    "type": "object",
+                    "properties": {"kind": {"const": "cat"}, "of": {"$ref": "#/$defs/pet"}},
+                    "required": ["kind", "of"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    },
+}
 
 
 class StructuredTest(unittest.TestCase):
@@ -35,6 +63,25 @@ class StructuredTest(unittest.TestCase):
             self.assertIn(done.text, ("sunny", "rainy", "cold"))
             done = self.client.generate_text(PROMPT, grammar=sentence, max_tokens=60, seed=seed)
             self.assertTrue(re.fullmatch(r"(Lily and )*Tom (ran|slept)\.", done.text), done.text)
+
+    def test_schemas_accept_what_was_asked_by_them(self):
+        judge = jsonschema.Draft202012Validator(PERSON)
+        for seed in range(8):
+            done = self.client.generate_text(
+                PROMPT, json_schema=PERSON, max_tokens=120, seed=seed, temperature=1.5
+            )
+            judge.validate(json.loads(done.text))
+            self.assertLessEqual(len(done.token_ids), 120)
+        numbers = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+        done = self.client.generate_text(PROMPT, json_schema=json.dumps(numbers), max_tokens=60)
+        jsonschema.validate(json.loads(done.text), numbers)
+
+    def test_any_object_parses_also_when_it_is_cut(self):
+        for seed, most in enumerate((4, 10, 20, 60, 120)):
+            done = self.client.generate_text(
+                PROMPT, json_object=True, max_tokens=most, seed=seed, temperature=2.0
+            )
+            self.assertIsInstance(json.loads(done.text), dict, done.text)
 
     def test_answers_are_complete_however_few_tokens_they_get(self):
         for most in (12, 16, 25, 60):
@@ -58,6 +105,8 @@ class StructuredTest(unittest.TestCase):
     def test_refusals_name_the_field(self):
         cases = (
             ({"json_schema": '{"type": '}, "structured_output.json_schema"),
+            ({"json_schema": {"not": {}}}, "not"),
+            ({"json_schema": {"$ref": "https://example.com/schema.json"}}, "$ref"),
             ({"regex": "a("}, "structured_output.regex"),
             ({"grammar": "root ::= missing"}, "structured_output.grammar"),
             ({"choice": [""]}, "structured_output.choice.texts"),
@@ -92,6 +141,13 @@ class StructuredTest(unittest.TestCase):
             file.flush()
             text = quire_generate("--grammar", file.name, "--max-tokens", "20")
             self.assertRegex(text, "^<[a-z]+>$")
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(PERSON, file)
+            file.flush()
+            text = quire_generate("--json-schema", file.name, "--max-tokens", "120")
+            jsonschema.validate(json.loads(text), PERSON)
+        text = quire_generate("--json-object", "--max-tokens", "40")
+        self.assertIsInstance(json.loads(text), dict)
 
     def test_metrics_count_them(self):
         self.client.generate_text(PROMPT, choice=["one", "two"])

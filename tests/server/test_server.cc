@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -189,6 +190,22 @@ int32_t Allowed(const StepPlan& plan, const RowMask& mask, int32_t token) {
   return token;
 }
 
+// Scores of rank 1, with the tokens after each as the next likely ones.
+void AddScores(const StepReading& reading, const SampledToken& sample,
+               std::vector<uint32_t>& words) {
+  if (reading.kind != StepReading::Kind::kDrawn) return;
+  const auto number = [&](int32_t rank) {
+    return std::bit_cast<uint32_t>(sample.result.logprob - static_cast<float>(rank));
+  };
+  const auto token = static_cast<uint32_t>(sample.result.token);
+  uint32_t* out = words.data() + reading.begin;
+  for (const uint32_t word : {token, number(0), 1u}) *out++ = word;
+  for (int32_t i = 0; i < reading.num_top; ++i) {
+    *out++ = token + static_cast<uint32_t>(i);
+    *out++ = number(i);
+  }
+}
+
 }  // namespace
 
 void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
@@ -201,7 +218,9 @@ void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
     if (static_cast<size_t>(row.row) >= num_prompt_.size()) num_prompt_.resize(row.row + 1);
     num_prompt_[static_cast<size_t>(row.row)] = row.num_prompt;
   }
+  result.reading_words.assign(plan.reading_words(), 0);
   auto mask = plan.masks.begin();
+  auto reading = plan.readings.begin();
   for (const RowWork& work : plan.work) {
     if (!work.sample) continue;
     const int32_t k = work.start + work.count - num_prompt_[static_cast<size_t>(work.row)];
@@ -211,6 +230,11 @@ void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
                               {.token = token,
                                .logprob = -static_cast<float>(k) - 0.5f,
                                .nonfinite = gate_->spoiled() ? 1 : 0}});
+    const auto index = static_cast<int32_t>(&work - plan.work.data());
+    while (reading != plan.readings.end() && reading->work < index) ++reading;
+    if (reading != plan.readings.end() && reading->work == index) {
+      AddScores(*reading, result.samples.back(), result.reading_words);
+    }
   }
   if (timed_) result.finished_ns = SteadyNowNs();
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/call/status_codec.h"
+#include "server/generate/score_view.h"
 #include "server/wire/field_names.h"
 
 namespace quire {
@@ -25,18 +26,19 @@ const char* ReasonOfEnd(FinishReason reason) {
 void VllmFrames::Take(const wire::GenerateRequest& request) {
   streaming_ = request.stream();
   logprobs_ = request.sampling_params().has_logprobs();
-  alternative_ = request.sampling_params().logprobs() > 0;
+  num_top_ = request.sampling_params().logprobs();
 }
 
 void VllmFrames::AddLogprobs(const OutputDelta& delta, wire::OutputLogProbs* out) const {
   out->mutable_token_logprobs()->Add(delta.logprobs.begin(), delta.logprobs.end());
   out->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
-  if (!alternative_) return;
-  for (size_t i = 0; i < delta.token_ids.size(); ++i) {
+  ForEachScore(delta.scores, num_top_, 0, [out](const ScoreView& score) {
     wire::TopLogProbs* const top = out->add_top_logprobs();
-    top->add_values(delta.logprobs[i]);
-    top->add_token_ids(delta.token_ids[i]);
-  }
+    for (int32_t i = 0; i < score.num_top(); ++i) {
+      top->add_values(score.top_logprob(i));
+      top->add_token_ids(score.top_id(i));
+    }
+  });
 }
 
 std::optional<std::string> VllmFrames::Accepted(const AcceptedFrame& accepted) {
@@ -105,9 +107,9 @@ std::optional<std::string> VllmFrames::Failure(const absl::Status& status, bool)
 }
 
 absl::Status VllmFrames::CheckSize(int64_t bytes, int64_t max_reply_bytes) const {
-  // An id is a varint of at most 4 bytes; with log probabilities it comes twice beside a float, and
-  // once more with its float in a message of its own, whose tags and lengths take 6 bytes.
-  const int64_t output = logprobs_ ? bytes / 8 * (alternative_ ? 26 : 12) : bytes;
+  // An id is a varint of at most 4 bytes; with log probabilities it comes twice beside a float.
+  // What scores are counted for is more than their messages take.
+  const int64_t output = logprobs_ && num_top_ == 0 ? bytes / 8 * 12 : bytes;
   if (output <= max_reply_bytes - kHeadBytes) return absl::OkStatus();
   return ReplyTooLarge(max_reply_bytes, "set stream, or lower sampling_params.max_tokens");
 }

@@ -37,7 +37,7 @@ class VllmFrames final : public FrameFormat {
   const int64_t max_reply_bytes_;
   bool streaming_ = true;
   bool logprobs_ = false;
-  bool alternative_ = false;  // the drawn token again, as the one alternative
+  int32_t num_top_ = 0;  // most likely tokens beside each drawn one
   uint32_t prompt_tokens_ = 0;
   // Reused by each chunk.
   ::vllm::grpc::engine::GenerateResponse chunk_;

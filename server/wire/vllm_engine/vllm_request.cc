@@ -30,15 +30,6 @@ absl::Status Unsupported(const std::string& field, const std::string& why) {
   return InvalidField("sampling_params." + field, why);
 }
 
-// The alternatives of a position are not computed. Where the drawn token is the most likely one in
-// any case, asking for one alternative asks for that token again.
-bool DrawsMostLikely(const wire::SamplingParams& in) {
-  return in.has_temperature() && in.temperature() == 0 && in.frequency_penalty() == 0 &&
-         in.presence_penalty() == 0 &&
-         (in.repetition_penalty() == 0 || in.repetition_penalty() == 1) &&
-         in.logit_bias().empty() && in.min_tokens() == 0;
-}
-
 // nullopt: the output is free.
 absl::StatusOr<std::optional<Structure>> StructureOf(const wire::SamplingParams& in) {
   const std::string path = "sampling_params.";
@@ -77,10 +68,9 @@ absl::Status CheckSampling(const wire::SamplingParams& in) {
   if (in.has_max_tokens() && in.max_tokens() == 0) {
     return Unsupported("max_tokens", "must be at least 1");
   }
-  if (in.has_logprobs() && in.logprobs() != 0 && !(in.logprobs() == 1 && DrawsMostLikely(in))) {
-    return Unsupported("logprobs", "asks for " + std::to_string(in.logprobs()) +
-                                       " alternatives; this server has the log probability of the "
-                                       "drawn token alone: set 0 (in OpenAI's API: top_logprobs)");
+  if (in.logprobs() < 0 || in.logprobs() > kMaxTopTokens) {
+    return Unsupported("logprobs", "must be between 0 and " + std::to_string(kMaxTopTokens) +
+                                       ", not " + std::to_string(in.logprobs()));
   }
   return absl::OkStatus();
 }
@@ -186,6 +176,7 @@ absl::StatusOr<ParsedRequest> DecodeVllm(const wire::GenerateRequest& request,
   const wire::SamplingParams& params = request.sampling_params();
   DecodeSampling(params, seed, index, &out.sampling);
   DecodeStop(params, model.setup.model.eos_token_ids, &out.sampling);
+  if (params.logprobs() > 0) out.reading.num_top = params.logprobs();
   if (!params.has_max_tokens()) out.max_tokens_source = MaxTokensSource::kDefault;
   parsed.output = {
       .text = false, .token_ids = true, .skip_special_tokens = params.skip_special_tokens()};

@@ -180,13 +180,17 @@ TEST_F(VllmEngineTest, GivesTheLogProbabilityOfTheDrawnToken) {
   EXPECT_THAT(answer.Complete().output_logprobs().token_ids(), ElementsAreArray(Bytes("abc")));
   EXPECT_EQ(answer.Complete().output_logprobs().top_logprobs_size(), 0);
 
-  // The most likely token is the drawn one when drawing is greedy.
-  request.mutable_sampling_params()->set_logprobs(1);
-  request.mutable_sampling_params()->set_temperature(0);
-  answer = Generate(request);
-  ASSERT_EQ(answer.Complete().output_logprobs().top_logprobs_size(), 3);
-  EXPECT_THAT(answer.Complete().output_logprobs().top_logprobs(1).token_ids(), ElementsAre('b'));
-  EXPECT_THAT(answer.Complete().output_logprobs().top_logprobs(1).values(), ElementsAre(-1.5f));
+  // The script's next likely tokens are those after the drawn one, each less likely by 1.
+  for (const bool stream : {true, false}) {
+    request.mutable_sampling_params()->set_logprobs(2);
+    request.set_stream(stream);
+    answer = Generate(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ASSERT_EQ(answer.Complete().output_logprobs().top_logprobs_size(), 3);
+    const wire::TopLogProbs& second = answer.Complete().output_logprobs().top_logprobs(1);
+    EXPECT_THAT(second.token_ids(), ElementsAre('b', 'c'));
+    EXPECT_THAT(second.values(), ElementsAre(-1.5f, -2.5f));
+  }
 }
 
 TEST_F(VllmEngineTest, RefusesByNameWhatItCannotHonour) {
@@ -205,12 +209,8 @@ TEST_F(VllmEngineTest, RefusesByNameWhatItCannotHonour) {
       {"sampling_params.prompt_logprobs: ", sampling([](Params p) { p->set_prompt_logprobs(0); })},
       {"sampling_params.truncate_prompt_tokens: ",
        sampling([](Params p) { p->set_truncate_prompt_tokens(3); })},
-      {"sampling_params.logprobs: asks for 2 ", sampling([](Params p) { p->set_logprobs(2); })},
-      {"sampling_params.logprobs: asks for -1 ", sampling([](Params p) { p->set_logprobs(-1); })},
-      {"sampling_params.logprobs: asks for 1 ", sampling([](Params p) {
-         p->set_logprobs(1);
-         p->set_temperature(0.5f);
-       })},
+      {"sampling_params.logprobs: must be ", sampling([](Params p) { p->set_logprobs(21); })},
+      {"sampling_params.logprobs: must be ", sampling([](Params p) { p->set_logprobs(-1); })},
       {"sampling_params.n: must be at most 64", sampling([](Params p) { p->set_n(65); })},
       {"sampling_params.max_tokens: ", sampling([](Params p) { p->set_max_tokens(0); })},
       {"sampling_params.temperature: ", sampling([](Params p) { p->set_temperature(-1); })},
