@@ -552,18 +552,13 @@ void Engine::State::Deliver() {
     sink->OnTurnStarts(events.starts);
     live.fetch_sub(std::ranges::count_if(
         events.starts, [](const TurnStart& start) { return !start.status.ok(); }));
-    events.starts.clear();
   }
   if (!events.readings.empty()) sink->OnReadings(events.readings, events.reading_words);
-  events.readings.clear();
-  events.reading_words.clear();
   if (!events.tokens.empty() || !events.finishes.empty()) {
     sink->OnStep(events.tokens, events.finishes);
     live.fetch_sub(static_cast<int64_t>(events.finishes.size()));
   }
-  events.tokens.clear();
-  events.finishes.clear();
-  events.preempted = events.admitted = 0;
+  events.Clear();
 }
 
 void Engine::State::PublishStats() {

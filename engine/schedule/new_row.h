@@ -1,5 +1,5 @@
-// What the plans carry of a row to the workers besides its work: its parameters and lists with its
-// first step, its readings, and its mask with each draw under a guide.
+// Plans carry a row's parameters and lists to the workers with its first step, its readings with
+// the work that they belong to, and its mask with each draw under a guide.
 #pragma once
 
 #include "engine/schedule/sequence.h"

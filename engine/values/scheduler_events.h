@@ -17,6 +17,16 @@ struct SchedulerEvents {
   std::vector<FinishEvent> finishes;
   int32_t preempted = 0;  // by Schedule: running sequences sent back to the queue
   int32_t admitted = 0;   // by Schedule: waiting sequences that began or resumed
+
+  // Keeps the memory of the lists.
+  void Clear() {
+    starts.clear();
+    readings.clear();
+    reading_words.clear();
+    tokens.clear();
+    finishes.clear();
+    preempted = admitted = 0;
+  }
 };
 
 }  // namespace quire

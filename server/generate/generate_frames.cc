@@ -5,8 +5,8 @@
 
 #include "quire/v1/inference.pb.h"
 #include "server/call/sampling_codec.h"
+#include "server/call/score_view.h"
 #include "server/call/status_codec.h"
-#include "server/generate/score_view.h"
 
 namespace quire {
 namespace {

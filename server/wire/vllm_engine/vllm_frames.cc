@@ -3,8 +3,8 @@
 
 #include <utility>
 
+#include "server/call/score_view.h"
 #include "server/call/status_codec.h"
-#include "server/generate/score_view.h"
 #include "server/wire/field_names.h"
 
 namespace quire {
@@ -108,7 +108,7 @@ std::optional<std::string> VllmFrames::Failure(const absl::Status& status, bool)
 
 absl::Status VllmFrames::CheckSize(int64_t bytes, int64_t max_reply_bytes) const {
   // An id is a varint of at most 4 bytes; with log probabilities it comes twice beside a float.
-  // What scores are counted for is more than their messages take.
+  // A score counts for more than its message takes.
   const int64_t output = logprobs_ && num_top_ == 0 ? bytes / 8 * 12 : bytes;
   if (output <= max_reply_bytes - kHeadBytes) return absl::OkStatus();
   return ReplyTooLarge(max_reply_bytes, "set stream, or lower sampling_params.max_tokens");
