@@ -2,8 +2,8 @@
 """Llama-3.1-8B's shape through the server on a GPU: serve_bench.py PACK.
 
 Times exec to READY with dummy weights, before and after the algorithms of matrix products are
-cached, and with 16 GB of safetensors in the page cache; then the rate over gRPC of 1000 tokens in,
-1000 out, all requests at once. Prints one JSON object a line; run from the repository's root.
+cached, and with 16 GB of safetensors in the page cache, as they are and made 8-bit; then the rate
+over gRPC of 1000 tokens in, 1000 out, all requests at once. Prints one JSON object a line; run from the repository's root.
 """
 import json
 import os
@@ -117,6 +117,7 @@ def main():
             start(pack, checkpoint, cache, "dummy, first of all", *dummy).stop()
             start(pack, checkpoint, cache, "dummy", *dummy).stop()
             start(pack, checkpoint, cache, "safetensors").stop()
+            start(pack, checkpoint, cache, "safetensors, to 8 bits", "--quantization", "fp8").stop()
             server = start(pack, checkpoint, cache, "offline", *dummy, *OFFLINE)
             offline(pack, server)
             server.stop()
