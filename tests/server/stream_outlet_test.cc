@@ -16,6 +16,7 @@
 #include "engine/worker/in_process_transport.h"
 #include "server/call/connection_table.h"
 #include "server/call/text_pool.h"
+#include "server/generate/call_opening.h"
 #include "server/generate/generate_resources.h"
 #include "server/generate/generation_stream.h"
 #include "server/generate/output_shards.h"
@@ -23,6 +24,7 @@
 #include "server/generate/stream_table.h"
 #include "server/identity/open_door.h"
 #include "server/metrics/metrics.h"
+#include "server/structured/guide_maker.h"
 #include "tests/engine/engine_fakes.h"
 
 namespace quire {
@@ -130,7 +132,8 @@ class StreamOutletTest : public testing::Test {
                                          .engine = *engine_,
                                          .drain = drain_,
                                          .streams = table_,
-                                         .stalls = stalls_});
+                                         .stalls = stalls_,
+                                         .guides = guides_});
   }
 
   std::vector<std::string> Run(std::unique_ptr<Request> request,
@@ -142,7 +145,9 @@ class StreamOutletTest : public testing::Test {
     outlet.stream = stream.get();
     outlet.max_bytes = max_bytes;
     EXPECT_TRUE(stream->Claim("").ok());
-    stream->Submit(std::move(request), {.text = false});
+    std::vector<std::unique_ptr<Request>> requests;
+    requests.push_back(std::move(request));
+    SubmitToEngine(&*resources_, {stream}, std::move(requests), {.text = false});
     const std::vector<std::string> lines = outlet.Lines();
     stream->Closed();
     return lines;
@@ -188,6 +193,7 @@ class StreamOutletTest : public testing::Test {
   std::optional<GenerateResources> resources_;
   StreamTable table_{8};
   StallWatch stalls_{60'000'000'000};
+  GuideMaker guides_{&model_, &metrics_.guides(), nullptr};
   Sink sink_;
   std::unique_ptr<Engine> engine_;
 };
