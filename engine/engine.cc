@@ -53,15 +53,15 @@ struct Message {
   };
 
   Kind kind = Kind::kAdd;
-  std::unique_ptr<Request> request;              // kAdd
-  RequestId id = 0;                              // kCancel, kPause, kResume
-  FinishReason reason = FinishReason::kNone;     // kCancel, kCancelAll
-  int32_t keep_output = kKeepAll;                // kCancel
-  std::unique_ptr<SessionCall> session;          // kSession
-  SessionObserver* observer = nullptr;           // kObserve
-  std::unique_ptr<Engine::ViewCompletion> view;  // kView
-  std::unique_ptr<FlushCall> flush;              // kFlush
-  std::unique_ptr<TenantTable> tenants;          // kTenants
+  std::vector<std::unique_ptr<Request>> answers;  // kAdd: one or more
+  RequestId id = 0;                               // kCancel, kPause, kResume
+  FinishReason reason = FinishReason::kNone;      // kCancel, kCancelAll
+  int32_t keep_output = kKeepAll;                 // kCancel
+  std::unique_ptr<SessionCall> session;           // kSession
+  SessionObserver* observer = nullptr;            // kObserve
+  std::unique_ptr<Engine::ViewCompletion> view;   // kView
+  std::unique_ptr<FlushCall> flush;               // kFlush
+  std::unique_ptr<TenantTable> tenants;           // kTenants
 };
 
 // Counts of one turn of the loop, until they are added to the stats.
@@ -108,7 +108,7 @@ struct Engine::State {
   bool TakeMessages(bool stop);
   void Take(Message& message, bool stop);
   absl::Status CheckPrompt(const Request& request) const;
-  void Add(std::unique_ptr<Request> request, bool stop);
+  void Add(std::vector<std::unique_ptr<Request>> answers, bool stop);
   bool ReadView();
   bool NoticeFault();
   bool RetireSteps();
@@ -182,18 +182,7 @@ Engine::~Engine() {
 
 // The part that needs no session: a turn's length is known when it is opened.
 absl::Status Engine::State::CheckPrompt(const Request& request) const {
-  // A tokenizer may know more tokens than the model.
-  int32_t largest = -1;
-  for (const int32_t id : request.prompt) largest = std::max(largest, id);
-  if (request.session_turn.has_value()) {
-    for (const int32_t id : request.session_turn->prefix) largest = std::max(largest, id);
-    for (const int32_t id : request.session_turn->suffix) largest = std::max(largest, id);
-  }
-  if (limits.vocab_size > 0 && largest >= limits.vocab_size) {
-    return absl::InvalidArgumentError("token id " + std::to_string(largest) +
-                                      " of the prompt is outside the model's vocabulary [0, " +
-                                      std::to_string(limits.vocab_size) + ")");
-  }
+  RETURN_IF_ERROR(CheckTokenIds(request, limits.vocab_size));
   if (request.session_turn.has_value()) return absl::OkStatus();
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   CHECK_GT(prompt, 0);
@@ -209,28 +198,36 @@ absl::Status Engine::State::CheckPrompt(const Request& request) const {
 }
 
 absl::Status Engine::Submit(std::unique_ptr<Request> request, int64_t* predicted_ttft_ns) {
+  std::vector<std::unique_ptr<Request>> one;
+  one.push_back(std::move(request));
+  return Submit(std::move(one), predicted_ttft_ns);
+}
+
+absl::Status Engine::Submit(std::vector<std::unique_ptr<Request>> answers,
+                            int64_t* predicted_ttft_ns) {
   State& s = *state_;
-  RETURN_IF_ERROR(s.CheckPrompt(*request));
-  if (s.draining.load(std::memory_order_acquire)) {
-    return absl::UnavailableError("the server is draining");
-  }
+  const Request& first = *answers.at(0);
+  RETURN_IF_ERROR(s.CheckPrompt(first));
+  if (s.draining.load()) return absl::UnavailableError("the server is draining");
   {
     std::lock_guard lock(s.stats_mutex);
     if (!s.stats.fault.empty())
       return absl::UnavailableError("the engine failed: " + s.stats.fault);
   }
-  const int64_t prompt = static_cast<int64_t>(request->prompt.size());
+  const auto num_answers = static_cast<int32_t>(answers.size());
+  const int64_t prompt = static_cast<int64_t>(first.prompt.size());
   const int64_t now_ns = SteadyNowNs();
   int64_t predicted_ns = 0;
-  RETURN_IF_ERROR(s.gate.Enter(*request, prompt, now_ns, &predicted_ns));
-  if (predicted_ns > 0) request->predicted_ttft_ns = now_ns - request->arrival_ns + predicted_ns;
-  if (predicted_ttft_ns != nullptr) *predicted_ttft_ns = request->predicted_ttft_ns;
-  s.inbox_reqs.fetch_add(1);
+  RETURN_IF_ERROR(s.gate.Enter(first, prompt, now_ns, &predicted_ns, num_answers));
+  if (predicted_ns > 0) predicted_ns += now_ns - first.arrival_ns;
+  for (const auto& request : answers) request->predicted_ttft_ns = predicted_ns;
+  if (predicted_ttft_ns != nullptr) *predicted_ttft_ns = predicted_ns;
+  s.inbox_reqs.fetch_add(num_answers);
   s.inbox_tokens.fetch_add(prompt);
   // Set work_since_ns before live, so that readers never see one without the other.
   if (s.live.load() == 0) s.work_since_ns.store(SteadyNowNs());
-  s.live.fetch_add(1);
-  s.Post({.request = std::move(request)});
+  s.live.fetch_add(num_answers);
+  s.Post({.answers = std::move(answers)});
   return absl::OkStatus();
 }
 
@@ -365,7 +362,7 @@ bool Engine::State::TakeMessages(bool stop) {
 void Engine::State::Take(Message& message, bool stop) {
   const int64_t now_ns = SteadyNowNs();
   switch (message.kind) {
-    case Message::Kind::kAdd: return Add(std::move(message.request), stop);
+    case Message::Kind::kAdd: return Add(std::move(message.answers), stop);
     case Message::Kind::kCancel:
       return scheduler.Cancel(message.id, message.reason, now_ns, events, message.keep_output);
     case Message::Kind::kCancelAll: return scheduler.CancelAll(message.reason, now_ns, events);
@@ -382,25 +379,25 @@ void Engine::State::Take(Message& message, bool stop) {
   }
 }
 
-void Engine::State::Add(std::unique_ptr<Request> request, bool stop) {
+void Engine::State::Add(std::vector<std::unique_ptr<Request>> answers, bool stop) {
   const int64_t now_ns = SteadyNowNs();
-  ++counts.taken_reqs;
-  const int64_t prompt = static_cast<int64_t>(request->prompt.size());
+  const TenantId tenant = answers[0]->tenant;
+  int64_t prompt = static_cast<int64_t>(answers[0]->prompt.size());
   counts.taken_tokens += prompt;
-  gate.Take(request->tenant, prompt);
-  const RequestId id = request->id;
-  const TenantId tenant = request->tenant;
+  counts.taken_reqs += static_cast<int64_t>(answers.size());  // which share the prompt
+  for (size_t i = 0; i < answers.size(); ++i) gate.Take(tenant, std::exchange(prompt, 0));
   if (!scheduler.HasWork()) work_since_ns.store(now_ns);
-  if (request->session_turn.has_value()) {
-    scheduler.AddTurn(std::move(request), now_ns, events);
+  if (answers[0]->session_turn.has_value()) {
+    scheduler.AddTurn(std::move(answers[0]), now_ns, events);
     TurnStart& start = events.starts.back();
     if (!start.status.ok()) gate.Untake();
     gate.CompleteRefusal(tenant, start.prompt_tokens, now_ns, &start.status);
   } else {
-    scheduler.Add(std::move(request));
+    scheduler.AddAnswers(std::move(answers));
   }
-  if (faulted) scheduler.Cancel(id, FinishReason::kEngineFault, now_ns, events);
-  if (stop) scheduler.Cancel(id, FinishReason::kDraining, now_ns, events);
+  // No other request is live then.
+  if (faulted) scheduler.CancelAll(FinishReason::kEngineFault, now_ns, events);
+  if (stop) scheduler.CancelAll(FinishReason::kDraining, now_ns, events);
 }
 
 // A part in each turn of the loop, so that a step waits for one part at most.

@@ -75,6 +75,13 @@ class Engine {
   // the request's arrival to its first token; 0 when nothing is predicted. Any thread; never
   // blocks.
   absl::Status Submit(std::unique_ptr<Request> request, int64_t* predicted_ttft_ns = nullptr);
+  // The same of one or more answers to one prompt, which is computed once if the prefix cache may
+  // be used: requests of one tenant that differ in their id, cookie, sampling and reading alone,
+  // and are no turns. All are accepted or none; from then on each is a request of its own, and
+  // takes a row. The queue and the tenant's limits count the requests, and the prompt's tokens
+  // once.
+  absl::Status Submit(std::vector<std::unique_ptr<Request>> answers,
+                      int64_t* predicted_ttft_ns = nullptr);
   // The limits and weights of tenants from now on, also for requests that wait or run; before the
   // first call every tenant has the defaults of TenantLimits. A lower limit ends no request.
   // INVALID_ARGUMENT as from ValidateTenantTable; the limits then stay as they were. Any thread;

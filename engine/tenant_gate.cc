@@ -7,7 +7,7 @@
 
 #include "absl/strings/cord.h"
 #include "engine/base/status_macros.h"
-#include "engine/schedule/prompt_pace.h"
+#include "engine/schedule/pace/prompt_pace.h"
 #include "engine/values/admission.h"
 
 namespace quire {
@@ -101,14 +101,19 @@ void TenantGate::Update(Entry& entry, Change change) {
   add(1);
 }
 
-absl::Status TenantGate::CheckLimits(Entry& entry, int64_t prompt_tokens, int64_t now_ns) {
+absl::Status TenantGate::CheckLimits(Entry& entry, int32_t answers, int64_t prompt_tokens,
+                                     int64_t now_ns) {
   const TenantLimits& limits = entry.limits;
-  if (limits.max_queued_requests > 0 && entry.queued() >= limits.max_queued_requests) {
+  const int64_t requests = entry.queued() + answers;
+  // Answers that are more than the limit wait alone.
+  if (limits.max_queued_requests > 0 && requests > limits.max_queued_requests &&
+      entry.queued() > 0) {
     const double rate = entry.begun.PerSecond(now_ns);
     return TenantLimitReached(
         TenantLimit::kQueuedRequests, limits.max_queued_requests,
-        SecondsUntilLeft(static_cast<double>(entry.queued() + 1 - limits.max_queued_requests),
-                         rate),
+        SecondsUntilLeft(
+            static_cast<double>(std::min(entry.queued(), requests - limits.max_queued_requests)),
+            rate),
         std::to_string(entry.queued()) + " requests wait");
   }
   const int64_t tokens = entry.queued_tokens() + prompt_tokens;
@@ -134,37 +139,38 @@ absl::Status TenantGate::CheckLimits(Entry& entry, int64_t prompt_tokens, int64_
           " tokens, and the prompt has " + std::to_string(prompt_tokens));
 }
 
-absl::Status TenantGate::CheckQueue(const Entry& entry, int64_t prompt_tokens) const {
-  const bool fits =
-      queued_ < max_queued_requests_ && queued_tokens_ + prompt_tokens <= max_queued_tokens_;
+absl::Status TenantGate::CheckQueue(const Entry& entry, int32_t answers,
+                                    int64_t prompt_tokens) const {
+  const bool fits = queued_ + answers <= max_queued_requests_ &&
+                    queued_tokens_ + prompt_tokens <= max_queued_tokens_;
   if (fits) return absl::OkStatus();
   const bool counted = entry.queued() + entry.figures.running > 0;
   const double weights = active_weight_ + (counted ? 0 : entry.limits.weight);
   const double part = entry.limits.weight / weights;
   const auto of = [part](int64_t bound) { return part * static_cast<double>(bound); };
   const bool within_part =
-      static_cast<double>(entry.queued() + 1) <= of(max_queued_requests_) &&
+      static_cast<double>(entry.queued() + answers) <= of(max_queued_requests_) &&
       static_cast<double>(entry.queued_tokens() + prompt_tokens) <= of(max_queued_tokens_);
   // Written as differences: a bound of tokens may be the largest number.
   const bool within_twice =
-      queued_ - max_queued_requests_ < max_queued_requests_ &&
+      queued_ + answers - max_queued_requests_ <= max_queued_requests_ &&
       queued_tokens_ + prompt_tokens - max_queued_tokens_ <= max_queued_tokens_;
   if (part < 1 && within_part && within_twice) return absl::OkStatus();
   return QueueFull(queued_, queued_tokens_);
 }
 
 absl::Status TenantGate::Enter(const Request& request, int64_t prompt_tokens, int64_t now_ns,
-                               int64_t* predicted_ttft_ns) {
+                               int64_t* predicted_ttft_ns, int32_t answers) {
   std::lock_guard lock(mutex_);
   Entry& entry = Find(request.tenant);
-  const absl::Status status = CheckLimits(entry, prompt_tokens, now_ns);
+  const absl::Status status = CheckLimits(entry, answers, prompt_tokens, now_ns);
   if (const auto name = status.GetPayload(kLimitName)) {
     for (size_t i = 0; i < kNumTenantLimits; ++i) {
       entry.figures.refused[i] += *name == Name(static_cast<TenantLimit>(i));
     }
   }
   RETURN_IF_ERROR(status);
-  RETURN_IF_ERROR(CheckQueue(entry, prompt_tokens));
+  RETURN_IF_ERROR(CheckQueue(entry, answers, prompt_tokens));
   const std::optional<double> predicted = Predict(entry, prompt_tokens, now_ns);
   *predicted_ttft_ns = static_cast<int64_t>(predicted.value_or(0) * 1e9);
   if (predicted.has_value() && request.deadline_ns != kNoDeadline) {
@@ -181,7 +187,7 @@ absl::Status TenantGate::Enter(const Request& request, int64_t prompt_tokens, in
     }
   }
   Update(entry, [&](Entry& e) {
-    ++e.inbox_requests;
+    e.inbox_requests += answers;
     e.inbox_tokens += prompt_tokens;
   });
   if (entry.limits.tokens_per_minute > 0) entry.bucket -= static_cast<double>(prompt_tokens);

@@ -49,9 +49,9 @@ class TenantGate {
 
   // Takes a place in the queue for a request with this many prompt tokens (of a turn: its new
   // ones), and the tokens from the tenant's bucket, or refuses. `predicted_ttft_ns`: 0 if nothing
-  // is predicted.
+  // is predicted. `answers`: requests with this prompt that enter together; each takes a place.
   absl::Status Enter(const Request& request, int64_t prompt_tokens, int64_t now_ns,
-                     int64_t* predicted_ttft_ns);
+                     int64_t* predicted_ttft_ns, int32_t answers = 1);
   // The time to the first token of a request that came now; nullopt: not enough was measured.
   std::optional<double> PredictTtftSeconds(TenantId tenant, int64_t prompt_tokens, int64_t now_ns);
   // All tenants' figures, in the order of their ids.
@@ -97,8 +97,8 @@ class TenantGate {
   // Changes an entry's counts, and the sums with them.
   template <typename Change>
   void Update(Entry& entry, Change change);
-  absl::Status CheckLimits(Entry& entry, int64_t prompt_tokens, int64_t now_ns);
-  absl::Status CheckQueue(const Entry& entry, int64_t prompt_tokens) const;
+  absl::Status CheckLimits(Entry& entry, int32_t answers, int64_t prompt_tokens, int64_t now_ns);
+  absl::Status CheckQueue(const Entry& entry, int32_t answers, int64_t prompt_tokens) const;
   void SetStepTimes(TtftSituation& situation) const;
   std::optional<double> Predict(Entry& entry, int64_t prompt_tokens, int64_t now_ns);
 

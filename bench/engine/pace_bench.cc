@@ -1,7 +1,7 @@
 // The choice of a step's prompt tokens, and the times between tokens and to first tokens: the real
 // scheduler under four loads, with steps always filled up to a limit and with prompts that are
-// paced (engine/schedule/prompt_pace.h). The worker is a clock: the times of steps of an 8B model
-// on one H200, as bench/results/gpu.json has them, are interpolated, so they bend where the
+// paced (schedule/pace/prompt_pace.h). The worker is a clock: the times of steps of an 8B model on
+// one H200, as bench/results/gpu.json has them, are interpolated, so they bend where the
 // scheduler's fit is straight. Two steps are in flight. Nothing depends on this machine.
 //
 // Prints one JSON object per load and setting; times in milliseconds, tokens per second.

@@ -38,7 +38,8 @@ LiveSequences::LiveSequences(const SchedulerConfig& config)
       block_tables_(config.max_num_seqs),
       records_(RecordCapacity(config)),
       ids_(RecordCapacity(config)),
-      queue_(RecordCapacity(config)) {
+      queue_(RecordCapacity(config)),
+      line_(queue_, accounts_) {
   const int32_t blocks_per_sequence = (config.max_model_len + block_size_ - 1) / block_size_;
   for (int32_t row = max_num_seqs_ - 1; row >= 0; --row) free_rows_.push_back(row);
   for (auto& table : block_tables_) table.reserve(blocks_per_sequence);
@@ -74,7 +75,7 @@ Sequence& LiveSequences::Add(std::unique_ptr<Request> request, int32_t hard_end,
   if (sequence.request->deadline_ns != kNoDeadline) {
     deadlines_.Insert({sequence.request->deadline_ns, sequence.order, &sequence});
   }
-  Enqueue(sequence);
+  line_.Enter(sequence);
   return sequence;
 }
 
@@ -84,7 +85,7 @@ void LiveSequences::Admit(Sequence& sequence, const SequenceKv::Found& found, in
   } else {
     CHECK(sequence.state == SequenceState::kQueued);
     accounts_.AddRunning(sequence.account, 1);
-    Dequeue(sequence);
+    line_.Leave(sequence);
   }
   sequence.state = SequenceState::kRunning;
   sequence.row = free_rows_.back();
@@ -105,7 +106,7 @@ SequenceKv::Restore LiveSequences::BeginRestore(Sequence& sequence, const Sequen
   const auto restore = kv_.BeginRestore(sequence, found, blocks, room, now_ns);
   if (restore != SequenceKv::Restore::kBegun) return restore;
   accounts_.AddRunning(sequence.account, 1);
-  Dequeue(sequence);
+  line_.Leave(sequence);
   sequence.state = SequenceState::kRestoring;
   sequence.bypassed = 0;
   InsertInOrder(restoring_, sequence);
@@ -118,7 +119,7 @@ void LiveSequences::Withdraw(Sequence& sequence) {
   EraseInOrder(restoring_, sequence);
   accounts_.AddRunning(sequence.account, -1);
   sequence.state = SequenceState::kQueued;
-  Enqueue(sequence);
+  line_.Enter(sequence);
 }
 
 void LiveSequences::Preempt(Sequence& sequence) {
@@ -126,7 +127,7 @@ void LiveSequences::Preempt(Sequence& sequence) {
   Suspend(sequence);
   ++sequence.preemptions;
   sequence.state = SequenceState::kPreempted;
-  Enqueue(sequence);
+  line_.Enter(sequence);
   ReleaseIfDrained(sequence);
 }
 
@@ -136,7 +137,7 @@ void LiveSequences::Requeue(Sequence& sequence) {
   if (sequence.state == SequenceState::kRunning) {
     Suspend(sequence);
     sequence.state = SequenceState::kPreempted;
-    Enqueue(sequence);
+    line_.Enter(sequence);
   }
   ReleaseIfDrained(sequence);
 }
@@ -148,8 +149,9 @@ void LiveSequences::Pause(Sequence& sequence) {
     Suspend(sequence);
     sequence.state = SequenceState::kPreempted;
   } else {
-    Dequeue(sequence);
+    line_.Leave(sequence);
   }
+  line_.LosePrompt(sequence);
   sequence.paused = true;
   ++num_paused_;
   ReleaseIfDrained(sequence);
@@ -159,7 +161,7 @@ void LiveSequences::Resume(Sequence& sequence) {
   CHECK(sequence.live() && sequence.paused);
   sequence.paused = false;
   --num_paused_;
-  Enqueue(sequence);
+  line_.Enter(sequence);
 }
 
 void LiveSequences::Finish(Sequence& sequence) {
@@ -170,23 +172,14 @@ void LiveSequences::Finish(Sequence& sequence) {
   } else if (sequence.paused) {
     --num_paused_;
   } else {
-    Dequeue(sequence);
+    line_.Leave(sequence);
   }
+  line_.LosePrompt(sequence);
   ids_.Erase(sequence.request->id);
   if (sequence.request->deadline_ns != kNoDeadline) {
     deadlines_.Erase({sequence.request->deadline_ns, sequence.order, &sequence});
   }
   sequence.state = SequenceState::kFinishing;
-}
-
-void LiveSequences::Enqueue(Sequence& sequence) {
-  queue_.Insert(sequence);
-  accounts_.AddWaiting(sequence.account, 1, sequence.known());
-}
-
-void LiveSequences::Dequeue(Sequence& sequence) {
-  queue_.Erase(sequence);
-  accounts_.AddWaiting(sequence.account, -1, -sequence.known());
 }
 
 // Takes a running sequence out of the running order and drops its reservation; its blocks drain.
@@ -260,6 +253,7 @@ void LiveSequences::AppendToken(Sequence& sequence, int32_t token) {
   sequence.output.push_back(token);
   sequence.proved = sequence.computed;
   kv_.Commit(sequence);
+  line_.EndPrompt(sequence);
   accounts_.CountGenerated(sequence.account);
   if (sequence.state == SequenceState::kRunning) {
     ++running_tokens_;
@@ -338,10 +332,10 @@ void LiveSequences::CheckHoldings(const Sequence& s) const {
   }
 }
 
-// Every live sequence is in exactly one of queue and running order, or paused; ids and deadlines
-// contain the live sequences.
+// Every live sequence is in exactly one of queue, a leader's followers and running order, or
+// paused; ids and deadlines contain the live sequences.
 void LiveSequences::CheckContainers() const {
-  size_t num_waiting = 0;
+  size_t waiting_count = 0;
   size_t num_running = 0;
   size_t num_restoring = 0;
   size_t num_paused = 0;
@@ -349,7 +343,8 @@ void LiveSequences::CheckContainers() const {
   size_t num_free = 0;
   for (const Sequence& s : records_) {
     const bool waiting = s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted;
-    num_waiting += waiting && !s.paused;
+    waiting_count += waiting && !s.paused;
+    CHECK(!s.paused || s.leader == nullptr);
     num_paused += waiting && s.paused;
     num_running += s.state == SequenceState::kRunning;
     num_restoring += s.state == SequenceState::kRestoring;
@@ -363,9 +358,9 @@ void LiveSequences::CheckContainers() const {
   CHECK_EQ(num_free, free_records_.size());
   CHECK_EQ(num_running, running_.size());
   CHECK_EQ(num_restoring, restoring_.size());
-  CHECK_EQ(num_waiting, queue_.size());
+  CHECK_EQ(waiting_count, num_waiting());
   CHECK_EQ(num_paused, num_paused_);
-  CHECK_EQ(num_waiting + num_running + num_restoring + num_paused, ids_.size());
+  CHECK_EQ(waiting_count + num_running + num_restoring + num_paused, ids_.size());
   CHECK_EQ(num_deadlines, deadlines_.size());
   CHECK(std::is_sorted(running_.begin(), running_.end(), Precedes));
   CHECK(std::is_sorted(restoring_.begin(), restoring_.end(), Precedes));
@@ -375,6 +370,7 @@ void LiveSequences::CheckContainers() const {
     tokens += s->known();
   }
   CHECK_EQ(tokens, running_tokens_);
+  line_.CheckInvariants(records_);
   CheckQueue();
   CheckAccounts();
 }
@@ -384,7 +380,7 @@ void LiveSequences::CheckQueue() const {
   for (const RequestQueue::Entry& entry : queue_) {
     const Sequence& s = *entry.sequence;
     CHECK(s.state == SequenceState::kQueued || s.state == SequenceState::kPreempted);
-    CHECK(!s.paused);
+    CHECK(!s.paused && s.leader == nullptr);
     const int64_t start_ns = s.has_head_start ? RequestQueue::kHeadStartNs : 0;
     CHECK(entry.place_ns == s.request->arrival_ns - start_ns && entry.order == s.order);
     CHECK_EQ(entry.account, s.account);
@@ -407,14 +403,17 @@ void LiveSequences::CheckAccounts() const {
     ++sum.records;
     if (!s.live() || s.paused) continue;
     const bool running = s.state == SequenceState::kRunning || s.state == SequenceState::kRestoring;
+    const bool queued = !running && s.leader == nullptr;
     sum.running += running;
-    sum.waiting += !running;
-    sum.waiting_tokens += running ? 0 : s.known();
+    sum.following += s.leader != nullptr;
+    sum.waiting += queued;
+    sum.waiting_tokens += queued ? s.known() : 0;
   }
   for (size_t i = 0; i < sums.size(); ++i) {
     const TenantAccount& account = accounts_[static_cast<AccountId>(i)];
     CHECK_EQ(sums[i].records, account.records);
     CHECK_EQ(sums[i].running, account.running);
+    CHECK_EQ(sums[i].following, account.following);
     CHECK_EQ(sums[i].waiting, account.waiting);
     CHECK_EQ(sums[i].waiting_tokens, account.waiting_tokens);
   }

@@ -24,6 +24,7 @@
 #include "engine/schedule/sequence.h"
 #include "engine/schedule/sequence_kv.h"
 #include "engine/schedule/tenants/tenant_accounts.h"
+#include "engine/schedule/waiting_line.h"
 
 namespace quire {
 
@@ -33,6 +34,8 @@ class LiveSequences {
 
   // Queues a request whose tokens end at `hard_end` at the latest; `turn` as in Sequence.
   Sequence& Add(std::unique_ptr<Request> request, int32_t hard_end, uint64_t turn);
+  // A sequence that was just added waits for the prompt of another one (waiting_line.h).
+  void Follow(Sequence& follower, Sequence& leader) { line_.Follow(follower, leader); }
   Sequence* Find(RequestId id) const { return ids_.Find(id); }
   // Queued to running, with a row, the KV that was found, and a reservation of `blocks` more
   // blocks. Requires that row and blocks are available.
@@ -72,6 +75,7 @@ class LiveSequences {
   const std::vector<Sequence*>& restoring() const { return restoring_; }  // likewise
   int64_t running_tokens() const { return running_tokens_; }  // known tokens of the running
   const RequestQueue& queue() const { return queue_; }
+  size_t num_waiting() const { return queue_.size() + line_.num_following(); }
   TenantAccounts& accounts() { return accounts_; }
   size_t num_live() const { return ids_.size(); }
   size_t num_paused() const { return num_paused_; }  // of the live
@@ -94,8 +98,6 @@ class LiveSequences {
     }
   };
 
-  void Enqueue(Sequence& sequence);
-  void Dequeue(Sequence& sequence);
   void Suspend(Sequence& sequence);
   void ReleaseRowAndBlocks(Sequence& sequence);
   void TakeOutputBuffer(Sequence& sequence);
@@ -118,6 +120,7 @@ class LiveSequences {
   RecyclingSet<Deadline> deadlines_;  // of the live ones that have one
   RequestQueue queue_;
   TenantAccounts accounts_;
+  WaitingLine line_;
   std::vector<Sequence*> running_;
   std::vector<Sequence*> restoring_;
   int64_t running_tokens_ = 0;

@@ -1,5 +1,5 @@
 // PromptPacer: gathers what a step could compute while it is planned, and says how many of its
-// tokens prompts get (engine/schedule/prompt_pace.h). One thread.
+// tokens prompts get (engine/schedule/pace/prompt_pace.h). One thread.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/schedule/live_sequences.h"
-#include "engine/schedule/prompt_pace.h"
+#include "engine/schedule/pace/prompt_pace.h"
 #include "engine/values/scheduler_config.h"
 
 namespace quire {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "engine/schedule/live_sequences.h"
+#include "engine/schedule/pace/step_cost_fit.h"
 #include "engine/schedule/sessions/session_requests.h"
-#include "engine/schedule/step_cost_fit.h"
 #include "engine/schedule/step_planner.h"
 #include "engine/schedule/steps_in_flight.h"
 #include "engine/schedule/turns.h"
@@ -59,6 +59,7 @@ struct Scheduler::State {
   bool TakeReadings(const StepResult& result, size_t index, size_t& next, SchedulerEvents& events);
   void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                     SchedulerEvents& events);
+  bool BringsPrompt(const Sequence& sequence);
   void AskForMask(Sequence& sequence);
   void CheckSteps() const;
 
@@ -111,6 +112,21 @@ void Scheduler::Add(std::unique_ptr<Request> request) {
   state_->Add(std::move(request), 0);
 }
 
+void Scheduler::AddAnswers(std::vector<std::unique_ptr<Request>> requests) {
+  CHECK(!requests.empty());
+  LiveSequences& sequences = state_->sequences;
+  Sequence* leader = nullptr;
+  for (std::unique_ptr<Request>& request : requests) {
+    CHECK(!request->session_turn.has_value());
+    Sequence& sequence = state_->Add(std::move(request), 0);
+    if (leader != nullptr) {
+      sequences.Follow(sequence, *leader);
+    } else if (requests.size() > 1 && state_->BringsPrompt(sequence)) {
+      leader = &sequence;
+    }
+  }
+}
+
 void Scheduler::AddTurn(std::unique_ptr<Request> request, int64_t now_ns, SchedulerEvents& events) {
   const absl::StatusOr<uint64_t> turn = state_->turns.Open(*request, now_ns);
   events.starts.push_back({.id = request->id,
@@ -135,6 +151,14 @@ Sequence& Scheduler::State::Add(std::unique_ptr<Request> request, uint64_t turn)
     AskForMask(sequence);
   }
   return sequence;
+}
+
+// Whether full blocks of the prompt cannot be read yet, and others with this prompt will find them
+// once this sequence has its first token.
+bool Scheduler::State::BringsPrompt(const Sequence& sequence) {
+  const SequenceKv::Found found = sequences.kv().Look(sequence);
+  const int32_t full = (sequence.num_prompt - 1) / config.block_size;
+  return found.node != kNoNode && found.num_blocks < full;
 }
 
 // Gives up the guide until OnMask.
@@ -435,7 +459,7 @@ SchedulerLoad Scheduler::Load() const {
   const LiveSequences& sequences = state_->sequences;
   SchedulerLoad load;
   load.running = static_cast<int32_t>(sequences.running().size());
-  load.waiting = static_cast<int32_t>(sequences.queue().size());
+  load.waiting = static_cast<int32_t>(sequences.num_waiting());
   load.restoring = static_cast<int32_t>(sequences.restoring().size());
   load.paused = static_cast<int32_t>(sequences.num_paused());
   load.waiting_tokens = sequences.queue().num_tokens();

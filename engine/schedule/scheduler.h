@@ -45,6 +45,10 @@ class Scheduler {
   // Takes a validated request that is no turn and fits the model and the pool (Fits). It ends with
   // one FinishEvent in some later call's events.
   void Add(std::unique_ptr<Request> request);
+  // Takes several such requests of one tenant that have the same prompt. The first computes it, and
+  // the others wait for its first token: then they find the KV of all full blocks (WaitingLine).
+  // Where the prefix cache is off, or the first request bypasses it, each is taken as by Add.
+  void AddAnswers(std::vector<std::unique_ptr<Request>> requests);
   // Opens the request's turn and takes the request as Add does, or refuses it. A TurnStart event
   // says which (engine/schedule/turns.h).
   void AddTurn(std::unique_ptr<Request> request, int64_t now_ns, SchedulerEvents& events);

@@ -17,7 +17,8 @@
 // nodes. `table_tokens` and `table_blocks` count the part that the workers' row table has.
 //
 // Waiting. A preempted or new sequence waits in the queue; `bypassed` and `steps_unserved` bound
-// how long. A restoring sequence waits for the copies of ticket `restore`, without a row.
+// how long. A restoring sequence waits for the copies of ticket `restore`, without a row. An answer
+// that follows another one waits for the prompt that they share (waiting_line.h).
 //
 // End. `end` is set once. A turn ends when no step in flight knows its sequence (Turns::End), every
 // other request at once.
@@ -37,7 +38,7 @@ namespace quire {
 
 enum class SequenceState : uint8_t {
   kFree,       // the record is unused
-  kQueued,     // in the queue unless paused; holds its tokens only
+  kQueued,     // in the queue unless paused, or it follows another; holds its tokens only
   kRestoring,  // holds nodes of the tree and a reservation, no row: its KV comes from the host
   kRunning,    // holds a row, blocks and perhaps a reservation
   kPreempted,  // likewise; row and blocks return when its steps in flight have retired
@@ -89,10 +90,12 @@ struct Sequence {
 
   // --- Waiting.
   int32_t preemptions = 0;
-  int32_t requeues = 0;        // after a worker death
-  int32_t bypassed = 0;        // admissions that overtook it while it waited at the head
-  int32_t steps_unserved = 0;  // steps in a row in which its prefill got no tokens
-  uint64_t restore = 0;        // the ticket that it waits for
+  int32_t requeues = 0;              // after a worker death
+  Sequence* leader = nullptr;        // that computes the prompt it waits for; null: it follows none
+  std::vector<Sequence*> followers;  // that wait for its first token, in the order of Add
+  int32_t bypassed = 0;              // admissions that overtook it while it waited at the head
+  int32_t steps_unserved = 0;        // steps in a row in which its prefill got no tokens
+  uint64_t restore = 0;              // the ticket that it waits for
   int64_t restore_begin_ns = 0;
   int32_t found_before_restore = 0;  // tokens on the device when the restore began
   bool computes = false;             // a restore failed: it computes all KV not on the device

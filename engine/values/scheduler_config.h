@@ -36,7 +36,7 @@ struct SchedulerConfig {
   // Prompt tokens that may wait. Engine refuses plain requests beyond it, Turns the turns of
   // sessions, whose length is not known before.
   int64_t max_num_queued_tokens = std::numeric_limits<int64_t>::max();
-  // While sequences decode, prompts get fewer tokens of a step (engine/schedule/prompt_pace.h).
+  // While sequences decode, prompts get fewer tokens of a step (schedule/pace/prompt_pace.h).
   bool pace_prompts = false;
   int32_t max_partial_prefills = 4;
   int32_t hidden_size = 0;       // of the model: words of a sum of hidden states

@@ -1,5 +1,5 @@
 // StepCost: the time of a step as a sum over what it computes. Measured on the running server
-// (engine/schedule/step_cost_fit.h); plain data, all times in seconds and never negative.
+// (engine/schedule/pace/step_cost_fit.h); plain data, all times in seconds and never negative.
 #pragma once
 
 namespace quire {

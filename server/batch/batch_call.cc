@@ -32,7 +32,7 @@ class Item final : public StreamMember {
     entered_ = true;
     RETURN_IF_ERROR(resources_->streams.Enter(stream()->tenant()));  // refused items leave too
     RETURN_IF_ERROR(decoded.status());
-    stream()->ReplyAtOnce();
+    stream()->SendAs(GenerationStream::Shape::kUnary);
     RETURN_IF_ERROR(Register(resources_, stream(), ""));
     return SendToEngine(resources_, stream(), *std::move(decoded));
   }

@@ -5,6 +5,7 @@
 
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
+#include "server/answers/answers_call.h"
 #include "server/batch/batch_call.h"
 #include "server/batch/read_formats.h"
 #include "server/call/chat_codec.h"
@@ -63,10 +64,12 @@ absl::Status Detokenize(const ServingModel& model, const v1::DetokenizeRequest& 
 
 std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resources) {
   auto service = std::make_unique<RawService>(&resources->calls.door);
-  service->Add("/quire.v1.Inference/Generate",
-               StreamingGenerate(resources, {"Generate", GenerateFormat}));
-  service->Add("/quire.v1.Inference/GenerateUnary",
-               UnaryGenerate(resources, {"GenerateUnary", GenerateUnaryFormat}));
+  service->Add(
+      "/quire.v1.Inference/Generate",
+      StreamingAnswers(resources, StreamingGenerate(resources, {"Generate", GenerateFormat})));
+  service->Add(
+      "/quire.v1.Inference/GenerateUnary",
+      UnaryAnswers(resources, UnaryGenerate(resources, {"GenerateUnary", GenerateUnaryFormat})));
   service->Add("/quire.v1.Inference/Score", StreamingBatch(resources, {"Score", DecodeScore}));
   service->Add("/quire.v1.Inference/Embed", StreamingBatch(resources, {"Embed", DecodeEmbed}));
   const ServingModel* model = &resources->model;

@@ -142,18 +142,47 @@ absl::Status Register(const GenerateResources* resources,
   return absl::OkStatus();
 }
 
+void RegisterAnswer(const GenerateResources* resources,
+                    const std::shared_ptr<GenerationStream>& stream,
+                    const GenerationStream& first) {
+  stream->Join(first);
+  resources->stalls.Watch(stream);
+}
+
+std::vector<std::unique_ptr<Request>> AnswersOf(const Request& request, size_t count) {
+  std::vector<std::unique_ptr<Request>> answers;
+  for (size_t index = 0; index < count; ++index) {
+    answers.push_back(std::make_unique<Request>(request));
+    answers.back()->sampling.row.seed += index;
+    if (index > 0) answers.back()->reading.prompt_top = -1;
+  }
+  return answers;
+}
+
 namespace {
 
-using ParsedRef = std::shared_ptr<ParsedRequest>;
-using StreamRef = std::shared_ptr<GenerationStream>;
+// A request on its way to the engine, and the function that submits it there.
+struct Opening {
+  const GenerateResources* resources;
+  std::shared_ptr<GenerationStream> stream;
+  ParsedRequest parsed;
+  SubmitRequest submit;
+};
+using OpeningRef = std::shared_ptr<Opening>;
 
-void Submit(const GenerateResources* resources, const StreamRef& stream, const ParsedRef& parsed) {
-  const std::unique_ptr<Request>& request = parsed->request;
-  const auto send = [stream, parsed] {
-    stream->Submit(std::move(parsed->request), parsed->output);
+void Submit(const OpeningRef& opening) {
+  const GenerateResources* resources = opening->resources;
+  const std::unique_ptr<Request>& request = opening->parsed.request;
+  const auto send = [opening] {
+    const OutputOptions& output = opening->parsed.output;
+    std::unique_ptr<Request> complete = std::move(opening->parsed.request);
+    if (opening->submit) return opening->submit(std::move(complete), output);
+    std::vector<std::unique_ptr<Request>> one;
+    one.push_back(std::move(complete));
+    SubmitToEngine(opening->resources, {opening->stream}, std::move(one), output);
   };
   if (resources->archive == nullptr || !request->session_turn.has_value()) return send();
-  resources->archive->BeforeTurn(stream->tenant(), request->session_turn->session, send);
+  resources->archive->BeforeTurn(opening->stream->tenant(), request->session_turn->session, send);
 }
 
 // Takes the compiled grammar of the request's structure, or the reason why there is none.
@@ -169,22 +198,42 @@ absl::Status TakeGuide(const GenerateResources* resources, absl::StatusOr<GuideM
 }
 
 // Submits the request once its grammar is compiled.
-void Constrain(const GenerateResources* resources, const StreamRef& stream,
-               const ParsedRef& parsed) {
-  const auto done = [resources, stream, parsed](absl::StatusOr<GuideMaker::Guide> guide) {
-    const absl::Status status = TakeGuide(resources, std::move(guide), *parsed);
-    if (!status.ok()) return stream->Refuse(status);
-    Submit(resources, stream, parsed);
+void Constrain(const OpeningRef& opening) {
+  const auto done = [opening](absl::StatusOr<GuideMaker::Guide> guide) {
+    const absl::Status status = TakeGuide(opening->resources, std::move(guide), opening->parsed);
+    if (!status.ok()) return opening->stream->Refuse(status);
+    Submit(opening);
   };
-  const absl::Status status =
-      resources->guides.Make(stream->tenant(), parsed->structure->source, done);
-  if (!status.ok()) stream->Refuse(status);
+  const absl::Status status = opening->resources->guides.Make(
+      opening->stream->tenant(), opening->parsed.structure->source, done);
+  if (!status.ok()) opening->stream->Refuse(status);
 }
 
 }  // namespace
 
+void SubmitToEngine(const GenerateResources* resources,
+                    const std::vector<std::shared_ptr<GenerationStream>>& streams,
+                    std::vector<std::unique_ptr<Request>> requests, const OutputOptions& output) {
+  std::vector<GenerationStream*> prepared;
+  std::vector<std::unique_ptr<Request>> answers;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const absl::Status status = streams[i]->Prepare(*requests[i], output);
+    if (!status.ok()) {
+      streams[i]->Refuse(status);  // one that has ended stays as it is
+      continue;
+    }
+    prepared.push_back(streams[i].get());
+    answers.push_back(std::move(requests[i]));
+  }
+  if (prepared.empty()) return;
+  int64_t predicted_ttft_ns = 0;
+  const absl::Status status = resources->engine.Submit(std::move(answers), &predicted_ttft_ns);
+  for (GenerationStream* stream : prepared) stream->Submitted(status, predicted_ttft_ns);
+}
+
 absl::Status SendToEngine(const GenerateResources* resources,
-                          const std::shared_ptr<GenerationStream>& stream, ParsedRequest decoded) {
+                          const std::shared_ptr<GenerationStream>& stream, ParsedRequest decoded,
+                          SubmitRequest submit) {
   RETURN_IF_ERROR(CheckMayAsk(stream->caller(), decoded));
   if (decoded.structure.has_value()) {
     RETURN_IF_ERROR(CheckBesideStructure(*decoded.structure, decoded.request->sampling));
@@ -193,18 +242,20 @@ absl::Status SendToEngine(const GenerateResources* resources,
     const bool chat = decoded.kind == ParsedRequest::Prompt::kChat;
     trace->Decoded(chat ? "chat" : "text_completion");
   }
-  const auto parsed = std::make_shared<ParsedRequest>(std::move(decoded));
-  const auto submit = [stream, parsed, resources] {
-    const StopMark::Scope until_call_ends(&stream->stop_mark());
-    const absl::Status status = TokenizePrompt(resources->model, parsed.get());
-    if (!status.ok()) return stream->Refuse(status);
-    if (parsed->structure.has_value()) return Constrain(resources, stream, parsed);
-    Submit(resources, stream, parsed);
+  const auto opening =
+      std::make_shared<Opening>(Opening{resources, stream, std::move(decoded), std::move(submit)});
+  const ParsedRequest& parsed = opening->parsed;
+  const auto open = [opening] {
+    const StopMark::Scope until_call_ends(&opening->stream->stop_mark());
+    const absl::Status status = TokenizePrompt(opening->resources->model, &opening->parsed);
+    if (!status.ok()) return opening->stream->Refuse(status);
+    if (opening->parsed.structure.has_value()) return Constrain(opening);
+    Submit(opening);
   };
-  if (parsed->kind != ParsedRequest::Prompt::kTokenIds) {
-    return resources->calls.text_pool.Run(stream->tenant(), parsed->TextBytes(), submit);
+  if (parsed.kind != ParsedRequest::Prompt::kTokenIds) {
+    return resources->calls.text_pool.Run(stream->tenant(), parsed.TextBytes(), open);
   }
-  submit();
+  open();
   return absl::OkStatus();
 }
 

@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/call/raw_service.h"
@@ -60,10 +62,27 @@ absl::Status Register(const GenerateResources* resources,
                       const std::shared_ptr<GenerationStream>& stream,
                       const std::string& request_id);
 
+// The same for a further answer to the request of `first`, which is registered: it has its id.
+void RegisterAnswer(const GenerateResources* resources,
+                    const std::shared_ptr<GenerationStream>& stream, const GenerationStream& first);
+
+// The requests of `count` answers to `request` (docs/answers.md): answer i draws with the seed
+// raised by i, and the scores of the prompt come with answer 0.
+std::vector<std::unique_ptr<Request>> AnswersOf(const Request& request, size_t count);
+
+// Hands requests to the engine, each for one of the streams: a single one, or answers to one prompt
+// (Engine::Submit). Ends the streams itself where they are refused.
+void SubmitToEngine(const GenerateResources* resources,
+                    const std::vector<std::shared_ptr<GenerationStream>>& streams,
+                    std::vector<std::unique_ptr<Request>> requests, const OutputOptions& output);
+
 // Checks that the caller may ask for this, tokenises the prompt if that is needed, and submits it;
 // the stream is registered. Not OK: nothing happened, and the caller refuses the stream. From here
-// on the stream may end at any time.
+// on the stream may end at any time. `submit` is called instead of SubmitToEngine if it is given.
+using SubmitRequest =
+    std::function<void(std::unique_ptr<Request> request, const OutputOptions& output)>;
 absl::Status SendToEngine(const GenerateResources* resources,
-                          const std::shared_ptr<GenerationStream>& stream, ParsedRequest decoded);
+                          const std::shared_ptr<GenerationStream>& stream, ParsedRequest decoded,
+                          SubmitRequest submit = nullptr);
 
 }  // namespace quire

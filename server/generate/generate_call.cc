@@ -60,7 +60,7 @@ class GenerateCall {
     RETURN_IF_ERROR(account_.Enter());
     ASSIGN_OR_RETURN(ParsedRequest decoded, format_->Decode(*context_, bytes, resources_->model,
                                                             SeedOf(*resources_, *stream)));
-    if (format_->one_reply()) stream->ReplyAtOnce();
+    if (format_->one_reply()) stream->SendAs(GenerationStream::Shape::kUnary);
     RETURN_IF_ERROR(Register(resources_, stream, decoded.request_id));
     return SendToEngine(resources_, stream, std::move(decoded));
   }

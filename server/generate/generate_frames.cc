@@ -2,6 +2,7 @@
 #include "server/generate/generate_frames.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "quire/v1/inference.pb.h"
 #include "server/call/sampling_codec.h"
@@ -73,7 +74,8 @@ void EncodeReading(const ReadingParams& in, v1::OutputOptions* out) {
   if (in.prompt_top >= 0) out->set_prompt_logprobs(static_cast<uint32_t>(in.prompt_top));
 }
 
-void FillAccepted(const std::string& model_name, const AcceptedFrame& in, v1::Accepted* out) {
+void FillAccepted(const std::string& model_name, const AcceptedFrame& in,
+                  const AnswerCounts& answers, v1::Accepted* out) {
   out->set_model(model_name);
   out->set_prompt_tokens(static_cast<uint32_t>(in.prompt_tokens));
   EncodeSampling(in.sampling, out->mutable_sampling());
@@ -88,21 +90,33 @@ void FillAccepted(const std::string& model_name, const AcceptedFrame& in, v1::Ac
   if (in.predicted_ttft_ns > 0) {
     out->set_predicted_first_token_seconds(static_cast<double>(in.predicted_ttft_ns) * 1e-9);
   }
+  if (!answers.several()) return;
+  out->set_n(static_cast<uint32_t>(answers.n));
+  out->set_best_of(static_cast<uint32_t>(answers.best_of));
 }
 
-void FillFinished(const FinishEvent& event, const std::string& stop_text, v1::Finished* finished) {
+void FillFinished(const EndFrame& end, const AnswerPlace* place, v1::Finished* finished) {
+  const FinishEvent& event = end.finish;
   finished->set_reason(WireReason(event.reason));
   if (event.reason == FinishReason::kEos || event.reason == FinishReason::kStopToken) {
     finished->set_stop_token_id(static_cast<uint32_t>(event.stop_token));
   }
-  if (event.reason == FinishReason::kStopText) finished->set_stop_text(stop_text);
+  if (event.reason == FinishReason::kStopText) finished->set_stop_text(end.stop_text);
   EncodeUsage(event.usage, finished->mutable_usage());
   EncodeTimings(event.timings, event.usage.completion_tokens, finished->mutable_timings());
   EncodeResidency(event.residency, finished->mutable_residency());
   if (event.position > 0) finished->set_position(static_cast<uint32_t>(event.position));
+  if (place == nullptr) return;
+  finished->set_index(place->index);
+  finished->set_seed(end.accepted.sampling.row.seed);
+  finished->set_mean_logprob(MeanLogprob(end));
+  if (place->request_usage != nullptr) {
+    EncodeUsage(*place->request_usage, finished->mutable_request_usage());
+  }
 }
 
-// Sets the output's fields of a TokenDelta or a GenerateResult.
+// Sets the output's fields of a TokenDelta, a GenerateResult or a FurtherAnswer, the scores of the
+// prompt aside.
 template <typename Message>
 void FillOutput(const OutputDelta& delta, const OutputOptions& output, Message* message) {
   message->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
@@ -110,7 +124,6 @@ void FillOutput(const OutputDelta& delta, const OutputOptions& output, Message* 
   const ReadingParams& reading = output.reading;
   const auto num_ids = static_cast<int32_t>(reading.ids.size());
   EncodeScores(delta.scores, reading.num_top, num_ids, message->mutable_scores());
-  EncodeScores(delta.prompt_scores, reading.prompt_top, 0, message->mutable_prompt_scores());
   if (output.text) message->set_text(delta.text);
 }
 
@@ -152,34 +165,69 @@ void EncodeTimings(const RequestTimings& at, int32_t tokens, v1::Timings* out) {
   out->set_restored_seconds(Seconds(at.arrival_ns, at.restored_ns));
 }
 
-std::string EncodeAccepted(const std::string& model_name, const AcceptedFrame& accepted) {
+double MeanLogprob(const EndFrame& end) {
+  const int32_t tokens = end.finish.usage.completion_tokens;
+  return tokens > 0 ? end.logprob_sum / tokens : -std::numeric_limits<double>::infinity();
+}
+
+std::string EncodeAccepted(const std::string& model_name, const AcceptedFrame& accepted,
+                           const AnswerCounts& answers) {
   v1::GenerateResponse response;
   response.set_request_id(accepted.request_id);
-  FillAccepted(model_name, accepted, response.mutable_accepted());
+  FillAccepted(model_name, accepted, answers, response.mutable_accepted());
   return response.SerializeAsString();
 }
 
-std::string EncodeTokens(const OutputDelta& delta, const OutputOptions& output) {
+std::string EncodeTokens(const OutputDelta& delta, const OutputOptions& output,
+                         const AnswerPlace* place) {
   static thread_local v1::GenerateResponse response;  // its memory is reused
   response.Clear();
   FillOutput(delta, output, response.mutable_tokens());
+  EncodeScores(delta.prompt_scores, output.reading.prompt_top, 0,
+               response.mutable_tokens()->mutable_prompt_scores());
   response.mutable_tokens()->set_cumulative_tokens(delta.cumulative);
+  if (place != nullptr) response.mutable_tokens()->set_index(place->index);
   return response.SerializeAsString();
 }
 
-std::string EncodeFinished(const EndFrame& end) {
+std::string EncodeFinished(const EndFrame& end, const AnswerPlace* place) {
   v1::GenerateResponse response;
   response.set_request_id(end.accepted.request_id);
-  FillFinished(end.finish, end.stop_text, response.mutable_finished());
+  FillFinished(end, place, response.mutable_finished());
   return response.SerializeAsString();
 }
 
 std::string EncodeResult(const std::string& model_name, const EndFrame& end) {
   v1::GenerateResult result;
   result.set_request_id(end.accepted.request_id);
-  FillAccepted(model_name, end.accepted, result.mutable_accepted());
+  FillAccepted(model_name, end.accepted, {}, result.mutable_accepted());
   FillOutput(end.rest, end.accepted.output, &result);
-  FillFinished(end.finish, end.stop_text, result.mutable_finished());
+  EncodeScores(end.rest.prompt_scores, end.accepted.output.reading.prompt_top, 0,
+               result.mutable_prompt_scores());
+  FillFinished(end, nullptr, result.mutable_finished());
+  return result.SerializeAsString();
+}
+
+std::string EncodeResults(const std::string& model_name, const AnswerEnds& answers) {
+  const AcceptedFrame& accepted = answers.accepted;
+  v1::GenerateResult result;
+  result.set_request_id(accepted.request_id);
+  FillAccepted(model_name, accepted, answers.counts, result.mutable_accepted());
+  AnswerPlace place{.request_usage = &answers.request_usage};
+  for (const EndFrame& end : answers.ends) {
+    if (place.index == 0) {
+      FillOutput(end.rest, accepted.output, &result);
+      EncodeScores(end.rest.prompt_scores, accepted.output.reading.prompt_top, 0,
+                   result.mutable_prompt_scores());
+      FillFinished(end, &place, result.mutable_finished());
+    } else {
+      v1::FurtherAnswer* further = result.add_further_answers();
+      FillOutput(end.rest, accepted.output, further);
+      FillFinished(end, &place, further->mutable_finished());
+    }
+    place.request_usage = nullptr;
+    ++place.index;
+  }
   return result.SerializeAsString();
 }
 

@@ -109,45 +109,58 @@ absl::Status GenerationStream::Claim(const std::string& request_id) {
   return absl::OkStatus();
 }
 
-void GenerationStream::Submit(std::unique_ptr<Request> request, const OutputOptions& output) {
-  is_turn_ = request->session_turn.has_value();
-  if (is_turn_) session_ = request->session_turn->session;
+void GenerationStream::Join(const GenerationStream& first) {
+  request_id_ = first.request_id_;
+  resources_->streams.Join(request_id_, shared_from_this());
+  std::lock_guard lock(mutex_);
+  claimed_ = true;
+}
+
+void GenerationStream::SendAs(Shape shape, int streams) {
+  shape_ = shape;
+  streams_ = streams;
+}
+
+absl::Status GenerationStream::Prepare(Request& request, const OutputOptions& output) {
+  is_turn_ = request.session_turn.has_value();
+  if (is_turn_) session_ = request.session_turn->session;
   if (!is_turn_) {
-    const absl::Status fits = FitToContext(ContextLimitOf(resources_->model), *request);
-    if (!fits.ok()) return Refuse(FromEngine(fits, resources_->drain, resources_->engine));
+    const absl::Status fits = FitToContext(ContextLimitOf(resources_->model), request);
+    if (!fits.ok()) return FromEngine(fits, resources_->drain, resources_->engine);
   }
-  const absl::Status readable = CheckReadings(*request, resources_->calls.options.max_reply_bytes);
-  if (!readable.ok()) return Refuse(readable);
-  request->id = id_;
-  request->cookie = this;
-  request->tenant = tenant();
-  request->arrival_ns = arrival_ns_;
-  request->deadline_ns = origin_.deadline_ns;
-  sampling_ = request->sampling;
+  RETURN_IF_ERROR(CheckReadings(request, resources_->calls.options.max_reply_bytes));
+  request.id = id_;
+  request.cookie = this;
+  request.tenant = tenant();
+  request.arrival_ns = arrival_ns_;
+  request.deadline_ns = origin_.deadline_ns;
+  sampling_ = request.sampling;
   output_ = output;
-  output_.reading = request->reading;
+  output_.reading = request.reading;
   if (output_.text || !sampling_.stop.empty()) {
     detokenizer_.emplace(resources_->model.tokenizer.get(),
                          Detokenizer::Options{sampling_.stop, sampling_.include_stop_in_output,
                                               output_.skip_special_tokens});
   }
   queue_position_ = resources_->engine.Stats().load.waiting;
-  const auto prompt_tokens = static_cast<int32_t>(request->prompt.size());
   {
     std::lock_guard lock(mutex_);
-    if (!end_.ok()) return;  // cancelled on the way here
+    RETURN_IF_ERROR(end_);  // cancelled on the way here
+    prompt_tokens_ = static_cast<int32_t>(request.prompt.size());
   }
-  if (trace_ != nullptr) trace_->Submitted(*request, request_id_, SteadyNowNs());
+  if (trace_ != nullptr) trace_->Submitted(request, request_id_, SteadyNowNs());
   until_finish_ = shared_from_this();
-  int64_t predicted_ttft_ns = 0;
-  const absl::Status status = resources_->engine.Submit(std::move(request), &predicted_ttft_ns);
+  return absl::OkStatus();
+}
+
+void GenerationStream::Submitted(const absl::Status& status, int64_t predicted_ttft_ns) {
   if (!status.ok()) {
     until_finish_.reset();
     return Refuse(FromEngine(status, resources_->drain, resources_->engine));
   }
   std::unique_lock lock(mutex_);
   submitted_ = true;
-  if (!is_turn_) Accept(prompt_tokens, sampling_.max_tokens, predicted_ttft_ns);
+  if (!is_turn_) Accept(prompt_tokens_, sampling_.max_tokens, predicted_ttft_ns);
   // A cancel that came before this line did not reach the engine.
   if (!end_.ok())
     CancelInEngine(IsDeadline(end_) ? FinishReason::kDeadline : FinishReason::kCancelled);
@@ -197,7 +210,7 @@ void GenerationStream::WriteDone(bool ok) {
     CancelInEngine(FinishReason::kCancelled);
   }
   // Waits until most of it is read: each pause makes the engine compute the known tokens again.
-  if (paused_ && pending_.bytes() <= resources_->calls.options.stream_buffer_bytes / 8) {
+  if (paused_ && pending_.bytes() <= resources_->calls.options.stream_buffer_bytes / streams_ / 8) {
     paused_ = false;
     resources_->engine.SetPaused(id_, false);
   }
@@ -272,11 +285,11 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
     metrics.InterTokenLatency(static_cast<double>(now_ns - last_token_ns_) * 1e-9);
   } else {
     metrics.FirstToken(static_cast<double>(now_ns - arrival_ns_) * 1e-9);
-    if (on_first_token_) on_first_token_();
     readings_.TakePrompt(gathered_.prompt_scores, gathered_.pooled);
   }
   last_token_ns_ = now_ns;
   ++delivered_;
+  logprob_sum_ += logprob;
   ++gathered_.tokens;
   if (output_.token_ids) gathered_.token_ids.push_back(static_cast<uint32_t>(token));
   if (sampling_.logprobs) gathered_.logprobs.push_back(logprob);
@@ -336,7 +349,7 @@ void GenerationStream::Flush() {
   pending_.Append(gathered_);
   if (gathered_finish_.has_value()) finish_ = gathered_finish_;
   if (!end_.ok() || ended_) return pending_.Clear();
-  const int64_t bound = resources_->calls.options.stream_buffer_bytes;
+  const int64_t bound = resources_->calls.options.stream_buffer_bytes / streams_;
   const int64_t unsent = pending_.bytes() + in_flight_bytes_;
   if (overrun_.load(std::memory_order_relaxed)) {
     Shed();
@@ -346,7 +359,7 @@ void GenerationStream::Flush() {
     paused_ = true;
     resources_->calls.metrics.StreamPaused();
     resources_->engine.SetPaused(id_, true);
-  } else if (shape_ == Shape::kUnary) {
+  } else if (shape_ != Shape::kStream) {
     // Checked as the reply grows: tokens beyond the limit cannot be delivered.
     const absl::Status fits = outlet_->CheckSize(pending_.reply_bytes());
     if (!fits.ok()) {
@@ -382,7 +395,7 @@ GenerationStream::Step GenerationStream::NextStep(OutputDelta* delta) {
   if (end_.ok()) {
     // The engine may be ahead of the thread that submits.
     if (!submitted_ || !accepted_) return Step::kNothing;
-    if (shape_ == Shape::kStream && !accepted_sent_) {
+    if (shape_ != Shape::kUnary && !accepted_sent_) {
       accepted_sent_ = true;
       return Step::kAccepted;
     }
@@ -396,7 +409,7 @@ GenerationStream::Step GenerationStream::NextStep(OutputDelta* delta) {
   }
   ended_ = true;
   // Before the client can know of the end: it may use the id again at once.
-  if (claimed_) resources_->streams.Release(tenant(), request_id_);
+  if (claimed_) resources_->streams.Release(request_id_, *this);
   if (!end_.ok()) return Step::kFail;
   std::swap(*delta, pending_);
   return Step::kEnd;
@@ -440,8 +453,11 @@ void GenerationStream::Send(Step step, const OutputDelta& delta, const absl::Sta
   if (step == Step::kAccepted) return outlet_->WriteAccepted(accepted);
   const int stop = detokenizer_.has_value() ? detokenizer_->matched_stop() : -1;
   const std::string stop_text = stop < 0 ? "" : sampling_.stop[static_cast<size_t>(stop)];
-  outlet_->WriteEnd(
-      {.accepted = accepted, .rest = delta, .finish = *finish_, .stop_text = stop_text});
+  outlet_->WriteEnd({.accepted = accepted,
+                     .rest = delta,
+                     .finish = *finish_,
+                     .stop_text = stop_text,
+                     .logprob_sum = logprob_sum_});
 }
 
 }  // namespace quire

@@ -13,7 +13,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,8 +35,9 @@ namespace quire {
 
 class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
  public:
-  // Whether output is sent as it comes, or as one message at the end.
-  enum class Shape : uint8_t { kStream, kUnary };
+  // Output is sent as it comes; or its acceptance is, and all output at the end; or all is one
+  // message at the end.
+  enum class Shape : uint8_t { kStream, kHeld, kUnary };
 
   struct Origin {
     CallerRef caller;
@@ -64,13 +64,16 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   // Claims the id that the client chose; empty: makes one. ALREADY_EXISTS when a live request has
   // it.
   absl::Status Claim(const std::string& request_id);
-  // All output comes as one message at the end, whatever the shape.
-  void ReplyAtOnce() { shape_ = Shape::kUnary; }
-  // `first` is called on the shard's thread with the first token. Before Submit.
-  void OnFirstToken(std::function<void()> first) { on_first_token_ = std::move(first); }
-  // Hands a request to the engine, a turn of a session included; ends the call itself when the
-  // engine refuses. Fills in the request's id, caller and arrival.
-  void Submit(std::unique_ptr<Request> request, const OutputOptions& output);
+  // Instead: takes the id of `first`, as a further answer to its request.
+  void Join(const GenerationStream& first);
+  // Replaces the shape. `streams`: of this call, which share the bound of unsent output.
+  void SendAs(Shape shape, int streams = 1);
+  // Fills in the request's id, caller and arrival, and checks what the stream knows. Not OK: the
+  // caller refuses the stream.
+  absl::Status Prepare(Request& request, const OutputOptions& output);
+  // The engine has taken the prepared request, a turn of a session included, or refused it, which
+  // ends the call.
+  void Submitted(const absl::Status& status, int64_t predicted_ttft_ns);
   // Ends a call that the engine has not accepted.
   void Refuse(const absl::Status& status);
 
@@ -119,7 +122,8 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   void CancelInEngine(FinishReason reason);
 
   const GenerateResources* const resources_;
-  Shape shape_;  // constant from Submit on
+  Shape shape_;      // constant from Submit on
+  int streams_ = 1;  // likewise
   const Origin origin_;
   const int64_t arrival_ns_;
   const RequestId id_;
@@ -132,7 +136,6 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   OutputOptions output_;
   bool is_turn_ = false;
   SessionName session_;  // of a turn
-  std::function<void()> on_first_token_;
   int64_t queue_position_ = 0;
   std::atomic<bool> overrun_{false};
   std::shared_ptr<GenerationStream> until_finish_;
@@ -144,6 +147,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   std::optional<FinishEvent> gathered_finish_;
   bool text_done_ = false;  // a stop string has matched: later tokens overshoot
   int32_t delivered_ = 0;   // tokens
+  double logprob_sum_ = 0;  // of these
   int64_t last_token_ns_ = 0;
 
   std::mutex mutex_;

@@ -129,6 +129,35 @@ absl::Status DecodeTurn(const v1::GenerateRequest& request, Request* out) {
   return absl::OkStatus();
 }
 
+// Requires the sampling parameters and the session.
+absl::Status DecodeAnswers(const v1::GenerateRequest& in, const ServingModel& model,
+                           ParsedRequest* parsed) {
+  if (in.has_n() && in.n() == 0) return InvalidField("n", "must be at least 1");
+  const uint32_t n = in.has_n() ? in.n() : 1;
+  const uint32_t best_of = in.has_best_of() ? in.best_of() : n;
+  if (best_of < n) {
+    return InvalidField("best_of", "must be at least n, which is " + std::to_string(n) + ", not " +
+                                       std::to_string(best_of));
+  }
+  const char* const field = best_of > n ? "best_of" : "n";
+  const auto rows = static_cast<uint32_t>(model.setup.config.max_num_seqs);
+  if (best_of > std::min(kMaxAnswers, rows)) {
+    return InvalidField(
+        field, "must be at most " + std::to_string(std::min(kMaxAnswers, rows)) +
+                   (rows < kMaxAnswers ? ", the requests that run at once here" : "") + "; not " +
+                   std::to_string(best_of));
+  }
+  parsed->answers = {.n = Narrow(n), .best_of = Narrow(best_of)};
+  if (!parsed->answers.several()) return absl::OkStatus();
+  if (parsed->request->session_turn.has_value()) {
+    return InvalidField(field, "must be 1 with session_id: a session goes on from one answer");
+  }
+  if (parsed->request->sampling.row.temperature == 0) {
+    return InvalidField(field, "must be 1 at temperature 0, where all answers are the same");
+  }
+  return absl::OkStatus();
+}
+
 // The special tokens that the tokenizer puts before and after every text. Only the first text of a
 // session gets them.
 absl::Status FrameOfText(const Tokenizer& tokenizer, TurnRequest* turn) {
@@ -232,6 +261,7 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
   RETURN_IF_ERROR(DecodeOutput(request.output(), &parsed));
   RETURN_IF_ERROR(DecodeReading(request.output(), model.setup.model.vocab_size, &out.reading));
   RETURN_IF_ERROR(DecodeTurn(request, &out));
+  RETURN_IF_ERROR(DecodeAnswers(request, model, &parsed));
   // Ranges are checked before the prompt costs anything; how much of a default max_tokens the
   // context has room for is not known yet.
   const bool open_end = out.sampling.max_tokens == 0;

@@ -35,6 +35,7 @@ struct ParsedRequest {
   std::shared_ptr<const v1::ChatMessages> chat;  // kChat, as it came: its values take more memory
   bool add_special_tokens = true;
   OutputOptions output;
+  AnswerCounts answers;
   std::optional<Structure> structure;  // GuideMaker makes it the request's guide
   // For the engine. Its prompt is complete for kTokenIds; otherwise TokenizePrompt fills it.
   std::unique_ptr<Request> request;

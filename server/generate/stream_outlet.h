@@ -22,6 +22,15 @@ struct OutputOptions {
   ReadingParams reading;
 };
 
+// Answers to one prompt: `best_of` are drawn, and `n` of them returned.
+struct AnswerCounts {
+  int32_t n = 1;
+  int32_t best_of = 1;  // at least n
+
+  bool several() const { return best_of > 1; }
+};
+inline constexpr uint32_t kMaxAnswers = 128;
+
 // An accepted request with the parameters that apply, to be echoed. Valid during one call.
 struct AcceptedFrame {
   const std::string& request_id;
@@ -62,6 +71,7 @@ struct EndFrame {
   const OutputDelta& rest;  // output that no frame has carried; all of it in a reply of one message
   const FinishEvent& finish;
   const std::string& stop_text;  // the stop string that matched; empty: none matched
+  double logprob_sum = 0;        // of finish.usage.completion_tokens tokens
 };
 
 // One write is in flight at most; nothing follows WriteEnd or Fail. Never called with a lock held,

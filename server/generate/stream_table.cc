@@ -51,14 +51,19 @@ absl::Status StreamTable::Claim(const std::string& request_id,
                  "request_id: a live request has this id; choose another or wait for its end");
 }
 
-void StreamTable::Release(TenantId tenant, const std::string& request_id) {
-  std::shared_ptr<GenerationStream> stream;  // destroyed outside the lock
+void StreamTable::Join(const std::string& request_id, std::shared_ptr<GenerationStream> stream) {
+  std::lock_guard lock(mutex_);
+  by_id_.emplace(request_id, std::move(stream));
+}
+
+void StreamTable::Release(const std::string& request_id, const GenerationStream& stream) {
+  std::shared_ptr<GenerationStream> last;  // destroyed outside the lock
   std::lock_guard lock(mutex_);
   const auto [begin, end] = by_id_.equal_range(request_id);
   const auto found = std::find_if(
-      begin, end, [tenant](const auto& entry) { return entry.second->tenant() == tenant; });
+      begin, end, [&stream](const auto& entry) { return entry.second.get() == &stream; });
   if (found == end) return;
-  stream = std::move(found->second);
+  last = std::move(found->second);
   by_id_.erase(found);
 }
 

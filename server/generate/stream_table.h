@@ -46,7 +46,9 @@ class StreamTable {
 
   // ALREADY_EXISTS while another live request of the stream's tenant has the id.
   absl::Status Claim(const std::string& request_id, std::shared_ptr<GenerationStream> stream);
-  void Release(TenantId tenant, const std::string& request_id);
+  // The same for a further answer to a live request, which has claimed the id.
+  void Join(const std::string& request_id, std::shared_ptr<GenerationStream> stream);
+  void Release(const std::string& request_id, const GenerationStream& stream);
   std::vector<std::shared_ptr<GenerationStream>> Find(const std::vector<std::string>& request_ids,
                                                       TenantFilter whose);
   std::vector<std::shared_ptr<GenerationStream>> All(TenantFilter whose);

@@ -14,7 +14,7 @@
 namespace quire {
 
 // Made, joined to its writer, then started. The writer keeps it until its last message is out.
-class StreamMember : public SharedWriter::Member, StreamOutlet {
+class StreamMember : public SharedWriter::Member, protected StreamOutlet {
  public:
   // Called on the thread that ends the stream, before its last message is queued. OK: a regular
   // end.
@@ -34,13 +34,15 @@ class StreamMember : public SharedWriter::Member, StreamOutlet {
   void Cancel() override;
   void Released() override;
 
+ protected:
+  void WriteEnd(const EndFrame& end) override;
+  absl::Status CheckSize(int64_t bytes) const override;
+
  private:
   void WriteAccepted(const AcceptedFrame& accepted) override;
   void WriteTokens(const OutputDelta& delta, const OutputOptions& output) override;
-  void WriteEnd(const EndFrame& end) override;
   void Fail(const absl::Status& failure) override;
   void Reset() override;
-  absl::Status CheckSize(int64_t bytes) const override;
   void Write(const std::optional<std::string>& frame);
 
   const GenerateResources* const resources_;

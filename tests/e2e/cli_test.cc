@@ -358,9 +358,13 @@ TEST(InvocationTest, EveryFlagReachesItsField) {
                         "--no-special-tokens",
                         "--keep-special-tokens",
                         "--logprobs",
+                        "--answers",
+                        "2",
+                        "--best-of",
+                        "5",
                         "--json"}),
              R"({"text": "hello", "model": "m", "requestId": "r-1", "priority": -3,
-          "addSpecialTokens": false,
+          "addSpecialTokens": false, "n": 2, "bestOf": 5,
           "sampling": {"temperature": 0, "topK": 4, "topP": 0.5, "minP": 0.25,
                        "seed": "18446744073709551615", "repetitionPenalty": 1.5,
                        "presencePenalty": -1, "frequencyPenalty": 2,
@@ -596,6 +600,34 @@ TEST_F(CliTest, GeneratePrintsIdsOrJsonWhenAsked) {
   }
   EXPECT_EQ(count, 3u);
   EXPECT_THAT(out_, HasSubstr("\"cumulative_tokens\":2"));
+}
+
+// They come mixed, and the second ends first.
+TEST_F(CliTest, SeveralAnswersArePrintedOneAfterTheOther) {
+  const auto text = [this](uint32_t index, const std::string& part, uint32_t id) {
+    v1::TokenDelta* tokens = inference_.frames.emplace_back().mutable_tokens();
+    tokens->set_index(index);
+    tokens->set_text(part);
+    tokens->add_token_ids(id);
+  };
+  const auto end = [this](uint32_t index) {
+    v1::Finished* finished = inference_.frames.emplace_back().mutable_finished();
+    finished->set_index(index);
+    finished->mutable_usage()->set_completion_tokens(2);
+    if (index > 0) return;
+    finished->mutable_request_usage()->set_completion_tokens(4);
+  };
+  text(1, "so ", 7);
+  text(0, "once", 8);
+  text(1, "far", 9);
+  end(1);
+  text(0, " upon", 10);
+  end(0);
+  EXPECT_EQ(Run({"generate", "go", "--answers", "2", "--stats"}), 0) << err_;
+  EXPECT_EQ(out_, "--- 0\nonce upon\n--- 1\nso far\n");
+  EXPECT_THAT(err_, HasSubstr("completion tokens:   4 of all answers"));
+  EXPECT_EQ(Run({"generate", "go", "--answers", "2", "--print-ids"}), 0) << err_;
+  EXPECT_EQ(out_, "--- 0\n8 10\n--- 1\n7 9\n");
 }
 
 TEST_F(CliTest, StatsGoToStderr) {

@@ -13,6 +13,7 @@
 #include "field/vllm_engine.pb.h"
 #include "field/vllm_inference.pb.h"
 #include "quire/v1/inference.pb.h"
+#include "server/answers/answers_call.h"
 #include "server/call/status_codec.h"
 #include "server/generate/quire_format.h"
 #include "server/wire/kserve/kserve_format.h"
@@ -90,6 +91,19 @@ TEST(DecoderFuzzTest, Quire) {
   FuzzFormat(*v1::GenerateRequest::descriptor(), 8, GenerateUnaryFormat, /*strict=*/false);
 }
 
+// Before a request is decoded: the numbers of fields tell whether it asks for several answers.
+TEST(DecoderFuzzTest, SeveralAnswersAreSeenInTheBytes) {
+  int several = 0;
+  ForInputs(*v1::GenerateRequest::descriptor(), 9, 4000, [&](const FuzzInput& input) {
+    const bool asks = AsksForSeveral(BufferOf(input.bytes));
+    v1::GenerateRequest request;
+    if (!request.ParseFromString(input.bytes)) return;
+    EXPECT_EQ(asks, request.n() > 1 || request.best_of() > 1) << request.ShortDebugString();
+    several += asks;
+  });
+  EXPECT_GT(several, 0);
+}
+
 TEST(DecoderFuzzTest, Vllm) {
   const Descriptor& type = *vllm::GenerateRequest::descriptor();
   FuzzFormat(type, 1, VllmStreamFormat);
@@ -139,7 +153,7 @@ TEST(DecoderFuzzTest, VllmEngine) {
               if (status.ok()) status = choices.status();
               if (!status.ok()) return Check(status, input, &counts);
               EXPECT_TRUE(*choices >= 1 && *choices <= kMaxChoices);
-              Check(DecodeVllm(request, model, kSeed, *choices - 1), input, &counts);
+              Check(DecodeVllm(request, model, kSeed), input, &counts);
             });
   EXPECT_GT(counts.requests, 0);
   EXPECT_GT(counts.refusals, 0);

@@ -16,6 +16,7 @@
 #include "engine/worker/in_process_transport.h"
 #include "server/call/connection_table.h"
 #include "server/call/text_pool.h"
+#include "server/generate/call_opening.h"
 #include "server/generate/generate_resources.h"
 #include "server/generate/generation_stream.h"
 #include "server/generate/output_shards.h"
@@ -144,7 +145,9 @@ class StreamOutletTest : public testing::Test {
     outlet.stream = stream.get();
     outlet.max_bytes = max_bytes;
     EXPECT_TRUE(stream->Claim("").ok());
-    stream->Submit(std::move(request), {.text = false});
+    std::vector<std::unique_ptr<Request>> requests;
+    requests.push_back(std::move(request));
+    SubmitToEngine(&*resources_, {stream}, std::move(requests), {.text = false});
     const std::vector<std::string> lines = outlet.Lines();
     stream->Closed();
     return lines;

@@ -2,6 +2,7 @@
 #include "clients/cpp/call/answer.h"
 
 #include <chrono>
+#include <map>
 #include <optional>
 
 #include "absl/strings/str_format.h"
@@ -24,18 +25,20 @@ std::string FinishName(const v1::Finished& finished) {
 }
 
 void PrintStats(const v1::Finished& finished, double first_token, double total, std::ostream& err) {
-  const v1::Usage& usage = finished.usage();
+  const bool several = finished.has_request_usage();
+  const v1::Usage& usage = several ? finished.request_usage() : finished.usage();
   err << absl::StrFormat("prompt tokens:       %d\n", usage.prompt_tokens());
   if (usage.cached_tokens() > 0) {
     err << absl::StrFormat("of them cached:      %d\n", usage.cached_tokens());
   }
   const uint32_t tokens = usage.completion_tokens();
-  err << absl::StrFormat("completion tokens:   %d (%s)\n", tokens, FinishName(finished));
+  err << absl::StrFormat("completion tokens:   %d", tokens);
+  err << (several ? " of all answers\n" : " (" + FinishName(finished) + ")\n");
   if (tokens > 0) err << absl::StrFormat("time to first token: %.1f ms\n", 1e3 * first_token);
   // By the server's clock: tokens may arrive together, in one frame or in two that were waiting,
   // whatever time they took. The first token's time, prefill and queue, is its own number.
   const double decode = finished.timings().decode_seconds();
-  if (tokens > 1 && decode > 0) {
+  if (tokens > 1 && decode > 0 && !several) {
     err << absl::StrFormat("tokens per second:   %.1f\n", (tokens - 1) / decode);
   }
   err << absl::StrFormat("total time:          %.3f s\n", total);
@@ -49,12 +52,23 @@ class FramePrinter {
 
   void Print(const v1::GenerateResponse& frame) {
     if (json_) return PrintJson(frame, out_);
+    if (frame.has_finished()) return Finish(frame.finished());
     if (!frame.has_tokens()) return;
+    if (frame.tokens().has_index()) return Keep(frame.tokens(), &kept_[frame.tokens().index()]);
     if (ids_) return PrintIds(frame.tokens().token_ids());
     PrintText(frame.tokens().text());
   }
   void Print(const v1::GenerateResult& result) {
     if (json_) return PrintJson(result, out_);
+    if (result.finished().has_index()) {
+      Keep(result, &kept_[0]);
+      Finish(result.finished());
+      for (const v1::FurtherAnswer& answer : result.further_answers()) {
+        Keep(answer, &kept_[answer.finished().index()]);
+        Finish(answer.finished());
+      }
+      return;
+    }
     if (ids_) return PrintIds(result.token_ids());
     PrintText(result.text());
   }
@@ -64,6 +78,34 @@ class FramePrinter {
   }
 
  private:
+  // One of several answers, until it has ended and those before it are printed.
+  struct Kept {
+    std::string text;
+    std::vector<uint32_t> ids;
+    bool ended = false;
+  };
+
+  template <typename Output>
+  static void Keep(const Output& output, Kept* kept) {
+    kept->text += output.text();
+    kept->ids.insert(kept->ids.end(), output.token_ids().begin(), output.token_ids().end());
+  }
+  void Finish(const v1::Finished& finished) {
+    if (!finished.has_index()) return;
+    kept_[finished.index()].ended = true;
+    for (auto next = kept_.begin();
+         next != kept_.end() && next->first == printed_ && next->second.ended;
+         next = kept_.erase(next), ++printed_) {
+      End();
+      out_ << "--- " << printed_ << "\n";
+      open_line_ = false;
+      if (ids_) {
+        PrintIds(next->second.ids);
+      } else {
+        PrintText(next->second.text);
+      }
+    }
+  }
   void PrintText(const std::string& text) {
     if (text.empty()) return;
     out_ << text << std::flush;
@@ -82,6 +124,8 @@ class FramePrinter {
   const bool ids_;
   std::ostream& out_;
   bool open_line_ = false;
+  std::map<uint32_t, Kept> kept_;  // by index
+  uint32_t printed_ = 0;           // answers
 };
 
 }  // namespace
@@ -105,7 +149,8 @@ int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answe
       }
       if (frame.has_finished()) {
         finished = true;
-        answer->finished = frame.finished();
+        // One of several answers has the usage of all.
+        if (!answer->finished.has_request_usage()) answer->finished = frame.finished();
       }
       printer.Print(frame);
       // The output is closed: stop the server's work for it.

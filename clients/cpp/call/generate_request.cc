@@ -116,6 +116,8 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
   }
   if (flags.expected_position) request.set_expected_position(*flags.expected_position);
   if (!flags.prefix_cache) request.set_bypass_prefix_cache(true);
+  if (flags.n) request.set_n(*flags.n);
+  if (flags.best_of) request.set_best_of(*flags.best_of);
   return request;
 }
 

@@ -76,6 +76,7 @@ struct GenerateFlags {
   std::optional<std::string> session;         // created if the server has none of that name
   std::optional<uint32_t> expected_position;  // of the session, before the first turn
   bool prefix_cache = true;                   // read and fill the prefix cache
+  std::optional<uint32_t> n, best_of;         // answers
   bool logprobs = false;                      // shown by --json, as the three below
   std::optional<uint32_t> top_logprobs, prompt_logprobs;
   std::vector<uint32_t> logprob_token_ids;

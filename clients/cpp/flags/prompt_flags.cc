@@ -230,6 +230,23 @@ Rows ScoreRows(GenerateFlags* flags) {
   };
 }
 
+Rows AnswerRows(GenerateFlags* flags) {
+  return {
+      {.name = "answers",
+       .group = kSampling,
+       .help = "answers to the prompt, printed whole, one after the other; from 1 to 128",
+       .target = &flags->n,
+       .unit = flags::Unit::kCount,
+       .unset = "1"},
+      {.name = "best-of",
+       .group = kSampling,
+       .help = "draw so many answers, and return the likeliest --answers of them",
+       .target = &flags->best_of,
+       .unit = flags::Unit::kCount,
+       .unset = "--answers"},
+  };
+}
+
 // The output: how it is drawn, where it ends, which structure it follows.
 Rows OutputRows(GenerateFlags* flags) {
   Rows rows = SamplingRows(&flags->sampling);
@@ -300,6 +317,7 @@ flags::Command GenerateCommand(Invocation* line) {
       &rows);
   Append(ScoreRows(flags), &rows);
   Append(OutputRows(flags), &rows);
+  Append(AnswerRows(flags), &rows);
   return {.name = "generate",
           .help = "Complete a text, a chat message or token ids.",
           .flags = std::move(rows),

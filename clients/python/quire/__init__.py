@@ -36,6 +36,7 @@ from quire.types import (
     Embedding,
     Finished,
     FinishReason,
+    FurtherAnswer,
     ItemFault,
     Load,
     Memory,
@@ -60,9 +61,10 @@ from quire.types import (
 
 __all__ = [
     "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
-    "Delta", "Embedding", "FieldViolation", "FinishReason", "Finished", "InvalidRequest",
-    "ItemFault", "Load", "Memory", "MemorySeries", "MemoryTier", "Message", "ModelInfo", "NotFound",
-    "Options", "Outcome", "Overloaded", "PermissionDenied", "QuireClient", "QuireError",
+    "Delta", "Embedding", "FieldViolation", "FinishReason", "Finished", "FurtherAnswer",
+    "InvalidRequest", "ItemFault", "Load", "Memory", "MemorySeries", "MemoryTier", "Message",
+    "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "PermissionDenied", "QuireClient",
+    "QuireError",
     "RankSteps", "Residency", "Retries", "Score", "ServerFault", "ServerInfo", "Session",
     "SessionOptions", "SessionState", "Sessions", "SettingsError", "Stream", "Timings", "Token",
     "TokenScore", "Unauthenticated", "Unavailable", "Usage",

@@ -14,6 +14,7 @@ from quire.types import (
     Embedding,
     Finished,
     FinishReason,
+    FurtherAnswer,
     ItemFault,
     Load,
     Memory,
@@ -53,7 +54,7 @@ _OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens", "top_logprobs
            "processed_logprobs", "prompt_logprobs")  # fmt: skip
 _REQUEST = (
     "model", "request_id", "priority", "add_special_tokens", "session_id", "expected_position",
-    "create_session", "bypass_prefix_cache",
+    "create_session", "bypass_prefix_cache", "n", "best_of",
 )  # fmt: skip
 
 
@@ -173,6 +174,7 @@ def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
     options["stop"] = tuple(message.stop.stop)
     options["stop_token_ids"] = tuple(message.stop.stop_token_ids)
     options |= {"model": message.model, "request_id": request_id}
+    options |= {name: getattr(message, name) for name in ("n", "best_of") if message.HasField(name)}
     return Accepted(
         request_id,
         message.model,
@@ -256,6 +258,14 @@ def finished_of(message: inference_pb2.Finished) -> Finished:
         timings=Timings(**_values(message.timings, Timings)),
         residency=residency_of(message.residency),
         position=message.position if message.HasField("position") else None,
+        index=message.index,
+        seed=message.seed if message.HasField("seed") else None,
+        mean_logprob=message.mean_logprob if message.HasField("mean_logprob") else None,
+        request_usage=(
+            Usage(**_values(message.request_usage, Usage))
+            if message.HasField("request_usage")
+            else None
+        ),
     )
 
 
@@ -285,7 +295,18 @@ def completion_of(message: inference_pb2.GenerateResult) -> Completion:
         logprobs=tuple(message.logprobs),
         accepted=accepted_of(message.request_id, message.accepted),
         finished=finished_of(message.finished),
+        further_answers=tuple(_further_of(answer) for answer in message.further_answers),
         **_all_scores(message),
+    )
+
+
+def _further_of(message: inference_pb2.FurtherAnswer) -> FurtherAnswer:
+    return FurtherAnswer(
+        text=message.text,
+        token_ids=tuple(message.token_ids),
+        logprobs=tuple(message.logprobs),
+        finished=finished_of(message.finished),
+        scores=_scores(message.scores),
     )
 
 

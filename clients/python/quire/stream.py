@@ -1,13 +1,16 @@
 """Stream: a completion while it is generated."""
 
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from quire import messages
 from quire.types import Accepted, Delta, Finished
 
 
 class Progress:
-    """How far a completion has come: `accepted` and `finished` are None before their frames."""
+    """How far a completion has come: `accepted` and `finished` are None before their frames.
+
+    `ends` has the answers that have ended, by index; `finished` is the last of them.
+    """
 
     def __init__(
         self, frames: Any, on_finished: Optional[Callable[[Finished], None]] = None
@@ -16,6 +19,7 @@ class Progress:
         self._on_finished = on_finished
         self.accepted: Optional[Accepted] = None
         self.finished: Optional[Finished] = None
+        self.ends: Dict[int, Finished] = {}
 
     def cancel(self) -> None:
         """Stops the generation; an iteration under way ends with Cancelled."""
@@ -30,6 +34,7 @@ class Progress:
             self.accepted = messages.accepted_of(frame.request_id, frame.accepted)
         elif event == "finished":
             self.finished = messages.finished_of(frame.finished)
+            self.ends[self.finished.index] = self.finished
             if self._on_finished:
                 self._on_finished(self.finished)
         return None

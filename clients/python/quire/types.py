@@ -27,6 +27,9 @@ class Options:
     JSON Schema as a mapping or as text, any JSON object, a regular expression, a GBNF grammar, or
     one of some texts.
 
+    With `n` or `best_of` above 1 there are several answers: `best_of` are drawn, and the `n` with
+    the highest mean log probability come back.
+
     Those from `tools` on are for the template of a conversation. A `template_time` without a time
     zone is in the local one.
     """
@@ -63,6 +66,9 @@ class Options:
     allowed_token_ids: Sequence[int] = ()
     banned_token_ids: Sequence[int] = ()
     bad_word_ids: Sequence[Sequence[int]] = ()
+
+    n: Optional[int] = None
+    best_of: Optional[int] = None
 
     json_schema: Union[Mapping[str, Any], bool, str, None] = None
     json_object: Optional[bool] = None
@@ -143,7 +149,7 @@ class TokenScore:
 
 @dataclasses.dataclass(frozen=True)
 class Delta:
-    """The output since the last Delta. The first one has the scores of the prompt."""
+    """The output of an answer since its last Delta. The first has the scores of the prompt."""
 
     text: str
     token_ids: Sequence[int]
@@ -151,6 +157,7 @@ class Delta:
     cumulative_tokens: int
     scores: Sequence[TokenScore] = ()
     prompt_scores: Sequence[TokenScore] = ()
+    index: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,9 +205,12 @@ class Residency:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """The end of a completion, with the token or text that stopped it, if any.
+    """The end of an answer, with the token or text that stopped it, if any.
 
     `position` is the number of tokens that the session has now, None without a session.
+
+    Of several answers, `seed` gives this one alone, and `mean_logprob` is that of its tokens. One
+    of them has `request_usage`: the prompt once, and the tokens of all that were drawn.
     """
 
     reason: FinishReason
@@ -210,11 +220,15 @@ class Finished:
     timings: Timings
     residency: Residency
     position: Optional[int]
+    index: int = 0
+    seed: Optional[int] = None
+    mean_logprob: Optional[float] = None
+    request_usage: Optional[Usage] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-    """A complete answer."""
+    """A complete answer; of several the first, and `further_answers` has the others."""
 
     text: str
     token_ids: Sequence[int]
@@ -223,6 +237,18 @@ class Completion:
     finished: Finished
     scores: Sequence[TokenScore] = ()
     prompt_scores: Sequence[TokenScore] = ()
+    further_answers: Sequence["FurtherAnswer"] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class FurtherAnswer:
+    """One more answer to the same prompt."""
+
+    text: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[float]
+    finished: Finished
+    scores: Sequence[TokenScore] = ()
 
 
 @dataclasses.dataclass(frozen=True)

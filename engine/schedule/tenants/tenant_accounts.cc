@@ -118,6 +118,11 @@ void TenantAccounts::AddWaiting(AccountId id, int32_t count, int64_t tokens) {
   Touch(id);
 }
 
+void TenantAccounts::AddFollowing(AccountId id, int32_t count) {
+  accounts_[id].following += count;
+  Touch(id);
+}
+
 void TenantAccounts::AddRunning(AccountId id, int32_t count) {
   TenantAccount& account = accounts_[id];
   const bool was_active = account.waiting + account.running > 0;
@@ -243,7 +248,7 @@ void TenantAccounts::TakeChanges(std::vector<TenantStats>& figures) {
     stats.tenant = account.tenant;
     stats.named = account.named;
     stats.running = account.running;
-    stats.queued = account.waiting;
+    stats.queued = account.waiting + account.following;
     stats.queued_tokens = account.waiting_tokens;
     stats.prefill_tokens_left = account.prefill_left;
     stats.begun = account.begun;
@@ -264,7 +269,8 @@ void TenantAccounts::CheckInvariants() const {
     CHECK_EQ(ids_.at(account.tenant), id);
     CHECK(account.waiting >= 0 && account.running >= 0 && account.waiting_tokens >= 0);
     CHECK_GE(account.host_pages, 0);
-    CHECK_LE(account.waiting + account.running, account.records);
+    CHECK_GE(account.following, 0);
+    CHECK_LE(account.waiting + account.following + account.running, account.records);
     const bool is_active = account.waiting + account.running > 0;
     active += is_active;
     shares += is_active ? account.share : 0;

@@ -33,7 +33,8 @@ struct TenantAccount {
   int64_t units = 0;    // served units of one token
   int32_t records = 0;  // sequences that exist, paused and finishing ones included, and a root
   int32_t waiting = 0;
-  int32_t running = 0;  // with a row and running, or restoring
+  int32_t following = 0;  // that wait for another sequence's prompt, beside the queue
+  int32_t running = 0;    // with a row and running, or restoring
   int64_t waiting_tokens = 0;
   int64_t host_pages = 0;                // pages of host memory that hold its KV
   int64_t served = 0;                    // in units
@@ -70,6 +71,8 @@ class TenantAccounts {
   void Close(AccountId id);
   // `count` sequences more wait or run, or -1 each; `tokens`: known tokens that wait.
   void AddWaiting(AccountId id, int32_t count, int64_t tokens);
+  // The same of sequences that wait for another's prompt: they do not contend.
+  void AddFollowing(AccountId id, int32_t count);
   void AddRunning(AccountId id, int32_t count);
   // `count` pages of host memory more hold its KV.
   void AddHostPages(AccountId id, int32_t count);

@@ -42,7 +42,7 @@ class InferMember final : public StreamMember {
     const uint64_t seed = SeedOf(*resources_, *stream());
     ASSIGN_OR_RETURN(ParsedRequest decoded,
                      decoder->Decode(context, bytes, resources_->model, seed));
-    if (decoder->one_reply()) stream()->ReplyAtOnce();
+    if (decoder->one_reply()) stream()->SendAs(GenerationStream::Shape::kUnary);
     RETURN_IF_ERROR(Register(resources_, stream(), decoded.request_id));
     return SendToEngine(resources_, stream(), std::move(decoded));
   }

@@ -1,5 +1,5 @@
 // All streams are registered before the first one starts: from then on the call may end, and with
-// it the reactor, at any time. Whatever runs later holds members and request by itself.
+// it the reactor, at any time. Whatever runs later holds the streams by itself.
 #include "server/wire/vllm_engine/vllm_generate.h"
 
 #include <memory>
@@ -11,7 +11,6 @@
 #include "engine/base/status_macros.h"
 #include "field/vllm_engine.pb.h"
 #include "server/call/status_codec.h"
-#include "server/call/text_pool.h"
 #include "server/generate/call_opening.h"
 #include "server/tracing/request_trace.h"
 #include "server/wire/shared_writer.h"
@@ -25,33 +24,7 @@ namespace {
 
 namespace wire = ::vllm::grpc::engine;
 using Members = std::vector<std::shared_ptr<StreamMember>>;
-
-// Output `index` of a request whose first output has begun.
-void StartChoice(const GenerateResources* resources, const wire::GenerateRequest& request,
-                 const StreamMember& member, uint32_t index) {
-  const std::shared_ptr<GenerationStream> stream = member.stream();
-  const auto start = [&]() -> absl::Status {
-    const uint64_t seed = SeedOf(*resources, *stream);
-    ASSIGN_OR_RETURN(ParsedRequest decoded, DecodeVllm(request, resources->model, seed, index));
-    return SendToEngine(resources, stream, std::move(decoded));
-  };
-  if (const absl::Status status = start(); !status.ok()) stream->Refuse(status);
-}
-
-// On the shard's thread, which should not copy prompts.
-void StartOthers(const GenerateResources* resources,
-                 const std::shared_ptr<const wire::GenerateRequest>& request,
-                 const Members& others) {
-  const auto start = [resources, request, others] {
-    for (uint32_t k = 0; k < others.size(); ++k) {
-      StartChoice(resources, *request, *others[k], k + 1);
-    }
-  };
-  if (!resources->calls.text_pool
-           .Run(others.front()->stream()->tenant(), request->ByteSizeLong(), start)
-           .ok())
-    start();
-}
+using Streams = std::vector<std::shared_ptr<GenerationStream>>;
 
 class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                               SharedWriter::Call {
@@ -68,16 +41,16 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     account_.Opened();
     const GenerateResources* const resources = resources_;
     const std::shared_ptr<GenerationStream> first = members_[0]->stream();
-    const auto request = std::make_shared<wire::GenerateRequest>();
-    absl::StatusOr<ParsedRequest> decoded = Open(bytes, request.get());
+    absl::StatusOr<ParsedRequest> decoded = Open(bytes);
     if (!decoded.ok()) return first->Refuse(decoded.status());
-    if (members_.size() > 1) {
-      const Members others(members_.begin() + 1, members_.end());
-      first->OnFirstToken(
-          [resources, request, others] { StartOthers(resources, request, others); });
-    }
+    Streams streams;
+    for (const auto& member : members_) streams.push_back(member->stream());
     writer_.Close(absl::OkStatus());
-    const absl::Status status = SendToEngine(resources, first, *std::move(decoded));
+    const absl::Status status = SendToEngine(
+        resources, first, *std::move(decoded),
+        [resources, streams](std::unique_ptr<Request> answer, const OutputOptions& output) {
+          SubmitToEngine(resources, streams, AnswersOf(*answer, streams.size()), output);
+        });
     if (!status.ok()) first->Refuse(status);
   }
 
@@ -104,25 +77,29 @@ class GenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // Everything that can refuse the request. All streams are registered then, and the first one's
   // request is ready.
-  absl::StatusOr<ParsedRequest> Open(const grpc::ByteBuffer& bytes,
-                                     wire::GenerateRequest* request) {
+  absl::StatusOr<ParsedRequest> Open(const grpc::ByteBuffer& bytes) {
     RETURN_IF_ERROR(account_.Enter());
-    RETURN_IF_ERROR(ParseKnownFields(bytes, request));
-    ASSIGN_OR_RETURN(const uint32_t choices, ChoicesOf(*request));
+    wire::GenerateRequest request;
+    RETURN_IF_ERROR(ParseKnownFields(bytes, &request));
+    ASSIGN_OR_RETURN(const uint32_t choices, ChoicesOf(request));
     const uint64_t seed = SeedOf(*resources_, *members_[0]->stream());
-    ASSIGN_OR_RETURN(ParsedRequest decoded, DecodeVllm(*request, resources_->model, seed, 0));
+    ASSIGN_OR_RETURN(ParsedRequest decoded, DecodeVllm(request, resources_->model, seed));
     for (uint32_t k = 1; k < choices; ++k) {
       RETURN_IF_ERROR(account_.Enter());
       AddMember(nullptr);
     }
     for (uint32_t k = 0; k < choices; ++k) {
-      frames_[k]->Take(*request);
+      frames_[k]->Take(request);
       const std::shared_ptr<GenerationStream> stream = members_[k]->stream();
-      if (!request->stream()) stream->ReplyAtOnce();
+      if (!request.stream()) stream->SendAs(GenerationStream::Shape::kUnary);
       if (choices > 1) {
         members_[k]->OnEnded([this](const absl::Status& status) { AbortAllIf(status); });
       }
-      RETURN_IF_ERROR(Register(resources_, stream, ChoiceId(request->request_id(), k)));
+      if (k == 0) {
+        RETURN_IF_ERROR(Register(resources_, stream, decoded.request_id));
+      } else {
+        RegisterAnswer(resources_, stream, *members_[0]->stream());
+      }
     }
     return decoded;
   }

@@ -90,8 +90,7 @@ absl::Status CheckHonoured(const wire::GenerateRequest& request) {
   return CheckSampling(request.sampling_params());
 }
 
-void DecodeSampling(const wire::SamplingParams& in, uint64_t seed, uint32_t index,
-                    SamplingParams* out) {
+void DecodeSampling(const wire::SamplingParams& in, uint64_t seed, SamplingParams* out) {
   SampleRow& row = out->row;
   row.temperature = in.has_temperature() ? in.temperature() : 1.0f;
   row.top_p = in.top_p() == 0 ? 1.0f : in.top_p();
@@ -102,7 +101,7 @@ void DecodeSampling(const wire::SamplingParams& in, uint64_t seed, uint32_t inde
   row.repetition_penalty = in.repetition_penalty() == 0 ? 1.0f : in.repetition_penalty();
   row.seed = seed;
   if (in.has_seed() && in.seed() != -1) {
-    row.seed = static_cast<uint64_t>(int64_t{in.seed()}) + index;
+    row.seed = static_cast<uint64_t>(int64_t{in.seed()});
   }
   for (const auto& [token, bias] : in.logit_bias()) out->logit_bias.push_back({token, bias});
   std::sort(out->logit_bias.begin(), out->logit_bias.end(),
@@ -158,23 +157,19 @@ absl::StatusOr<uint32_t> ChoicesOf(const wire::GenerateRequest& request) {
       "n", "must be at most " + std::to_string(kMaxChoices) + ", not " + std::to_string(n));
 }
 
-std::string ChoiceId(const std::string& request_id, uint32_t index) {
-  return index == 0 || request_id.empty() ? request_id : request_id + ":" + std::to_string(index);
-}
-
 absl::StatusOr<ParsedRequest> DecodeVllm(const wire::GenerateRequest& request,
-                                         const ServingModel& model, uint64_t seed, uint32_t index) {
+                                         const ServingModel& model, uint64_t seed) {
   ParsedRequest parsed;
   parsed.request = std::make_unique<Request>();
   if (!request.request_id().empty()) {
     RETURN_IF_ERROR(CheckName("request_id", request.request_id()));
-    parsed.request_id = ChoiceId(request.request_id(), index);
+    parsed.request_id = request.request_id();
   }
   RETURN_IF_ERROR(CheckHonoured(request));
   ASSIGN_OR_RETURN(parsed.structure, StructureOf(request.sampling_params()));
   Request& out = *parsed.request;
   const wire::SamplingParams& params = request.sampling_params();
-  DecodeSampling(params, seed, index, &out.sampling);
+  DecodeSampling(params, seed, &out.sampling);
   DecodeStop(params, model.setup.model.eos_token_ids, &out.sampling);
   if (params.logprobs() > 0) out.reading.num_top = params.logprobs();
   if (!params.has_max_tokens()) out.max_tokens_source = MaxTokensSource::kDefault;

@@ -186,17 +186,8 @@ absl::Status Abort(const GenerateResources& generate, const Caller& caller,
   if (request.request_ids_size() > kMaxAbortIds) {
     return InvalidField("request_ids", "has more than 1024 ids; use several calls");
   }
-  std::vector<std::shared_ptr<GenerationStream>> found;
-  for (const std::string& id : request.request_ids()) {
-    auto streams = generate.streams.Find({id}, MayEnd(caller));
-    // The first of several outputs may have ended; while it lives it takes the others along.
-    std::vector<std::string> others;
-    for (uint32_t k = 1; streams.empty() && k < kMaxChoices; ++k) {
-      others.push_back(ChoiceId(id, k));
-    }
-    if (!others.empty()) streams = generate.streams.Find(others, MayEnd(caller));
-    found.insert(found.end(), streams.begin(), streams.end());
-  }
+  const std::vector<std::string> ids(request.request_ids().begin(), request.request_ids().end());
+  const auto found = generate.streams.Find(ids, MayEnd(caller));
   AbortStreams({.caller = caller,
                 .method = "vllm.grpc.engine.VllmEngine/Abort",
                 .named = static_cast<size_t>(request.request_ids_size())},

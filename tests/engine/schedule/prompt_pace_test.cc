@@ -1,6 +1,6 @@
 // PromptBudget: the bounds and the order of the policy, its optimum against a search, and a
 // scheduler that paces prompts and computes the same tokens.
-#include "engine/schedule/prompt_pace.h"
+#include "engine/schedule/pace/prompt_pace.h"
 
 #include <gtest/gtest.h>
 

@@ -150,6 +150,21 @@ RequestId SimulatedEngine::Add(const RequestSpec& spec) {
   return 0;
 }
 
+std::vector<RequestId> SimulatedEngine::AddAnswers(const std::vector<RequestSpec>& specs) {
+  std::vector<RequestId> ids;
+  std::vector<std::unique_ptr<Request>> requests;
+  for (const RequestSpec& spec : specs) {
+    const RequestId id = ids.emplace_back(next_id_++);
+    requests.push_back(MakeRequest(id, spec));
+    specs_[id] = spec;
+    specs_[id].prompt_tokens = static_cast<int32_t>(spec.prompt.size());
+    outcomes_[id];
+  }
+  scheduler_.AddAnswers(std::move(requests));
+  Settle();
+  return ids;
+}
+
 std::unique_ptr<Request> SimulatedEngine::MakeRequest(RequestId id, const RequestSpec& spec) const {
   auto request = std::make_unique<Request>();
   request->id = id;

@@ -77,6 +77,8 @@ class SimulatedEngine {
   void SetTenants(const TenantTable& table) { scheduler_.SetTenants(table); }
   // 0: a turn that the session store refuses.
   RequestId Add(const RequestSpec& spec);
+  // Several answers to one prompt, which all have; no turns.
+  std::vector<RequestId> AddAnswers(const std::vector<RequestSpec>& specs);
   void Cancel(RequestId id, FinishReason reason = FinishReason::kCancelled,
               int32_t keep_output = kKeepAll);
   void OnTimer();

@@ -1,5 +1,5 @@
 // StepCostFit: known costs come back from noisy times, whatever else happens to them.
-#include "engine/schedule/step_cost_fit.h"
+#include "engine/schedule/pace/step_cost_fit.h"
 
 #include <gtest/gtest.h>
 

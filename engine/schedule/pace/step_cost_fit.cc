@@ -1,5 +1,5 @@
 // Least squares with costs that are not negative, by coordinate descent.
-#include "engine/schedule/step_cost_fit.h"
+#include "engine/schedule/pace/step_cost_fit.h"
 
 #include <algorithm>
 #include <cmath>

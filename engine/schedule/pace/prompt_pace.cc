@@ -1,5 +1,5 @@
 // The balance between prompts that wait and rows that decode.
-#include "engine/schedule/prompt_pace.h"
+#include "engine/schedule/pace/prompt_pace.h"
 
 #include <algorithm>
 #include <cmath>

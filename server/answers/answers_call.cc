@@ -1,0 +1,249 @@
+// All streams are registered before the first one starts: from then on the call may end, and with
+// it the reactor, at any time. Whatever runs later holds the streams by itself.
+#include "server/answers/answers_call.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/status_macros.h"
+#include "engine/values/admission.h"
+#include "quire/v1/inference.pb.h"
+#include "server/answers/answer_member.h"
+#include "server/answers/held_answers.h"
+#include "server/call/status_codec.h"
+#include "server/call/wire_check.h"
+#include "server/generate/call_opening.h"
+#include "server/generate/refusals.h"
+#include "server/generate/request_codec.h"
+#include "server/tracing/request_trace.h"
+#include "server/wire/shared_writer.h"
+
+namespace quire {
+namespace {
+
+using Streams = std::vector<std::shared_ptr<GenerationStream>>;
+
+void SubmitAnswers(const GenerateResources* resources, const Streams& streams,
+                   const AnswerCounts& counts, std::unique_ptr<Request> request,
+                   const OutputOptions& output) {
+  const ServingModel& model = resources->model;
+  absl::Status fits = FitToContext(ContextLimitOf(model), *request);
+  if (!fits.ok()) {
+    return streams[0]->Refuse(FromEngine(fits, resources->drain, resources->engine));
+  }
+  const bool cache = model.setup.config.enable_prefix_caching;
+  fits = FitTogether({.kv_blocks = model.setup.memory.num_blocks - 1,
+                      .block_size = model.setup.memory.block_size,
+                      .shares_prompt = cache && !request->bypass_cache},
+                     *request, counts.best_of);
+  if (!fits.ok()) {
+    const char* const field = counts.best_of > counts.n ? "best_of" : "n";
+    return streams[0]->Refuse(InvalidField(field, std::string(fits.message())));
+  }
+  SubmitToEngine(resources, streams, AnswersOf(*request, streams.size()), output);
+}
+
+// The part that both reactors share.
+class AnswersCall {
+ public:
+  AnswersCall(const GenerateResources* resources, const char* method, const IncomingCall& call,
+              SharedWriter::Call* end, bool one_reply)
+      : resources_(resources),
+        one_reply_(one_reply),
+        account_(resources, method, call),
+        writer_(end) {
+    AddMember(account_.BeginTrace());
+  }
+
+  // From here on the call may end at any time.
+  void Start(const grpc::ByteBuffer& bytes) {
+    account_.Opened();
+    const GenerateResources* const resources = resources_;
+    const std::shared_ptr<GenerationStream> first = members_[0]->stream();
+    absl::StatusOr<ParsedRequest> decoded = Open(bytes);
+    if (!decoded.ok()) return first->Refuse(decoded.status());
+    Streams streams;
+    for (const auto& member : members_) streams.push_back(member->stream());
+    const auto submit = [resources, streams, counts = decoded->answers](
+                            std::unique_ptr<Request> request, const OutputOptions& output) {
+      SubmitAnswers(resources, streams, counts, std::move(request), output);
+    };
+    writer_.Close(absl::OkStatus());
+    const absl::Status status = SendToEngine(resources, first, *std::move(decoded), submit);
+    if (!status.ok()) first->Refuse(status);
+  }
+
+  SharedWriter& writer() { return writer_; }
+  // Before the library ends the call.
+  void Ending(const absl::Status& status) { account_.Ending(status); }
+  // From OnDone.
+  void Done() {
+    writer_.Done();
+    if (RequestTrace* trace = members_[0]->stream()->trace()) {
+      trace->Closed(account_.code(), SteadyNowNs());
+    }
+    account_.Done();
+  }
+
+ private:
+  void AddMember(std::unique_ptr<RequestTrace> trace) {
+    const auto index = static_cast<uint32_t>(members_.size());
+    members_.push_back(std::make_shared<AnswerMember>(resources_, &writer_, index,
+                                                      account_.StreamOrigin(), std::move(trace)));
+    writer_.Join(members_.back());
+  }
+
+  // Everything that can refuse the request before its prompt is known. All streams are registered
+  // then.
+  absl::StatusOr<ParsedRequest> Open(const grpc::ByteBuffer& bytes) {
+    RETURN_IF_ERROR(account_.Enter());
+    v1::GenerateRequest request;
+    RETURN_IF_ERROR(ParseMessage(bytes, &request));
+    const std::shared_ptr<GenerationStream> first = members_[0]->stream();
+    ASSIGN_OR_RETURN(ParsedRequest parsed,
+                     DecodeGenerate(request, resources_->model, SeedOf(*resources_, *first)));
+    const AnswerCounts& counts = parsed.answers;
+    while (members_.size() < static_cast<size_t>(counts.best_of)) {
+      RETURN_IF_ERROR(account_.Enter());
+      AddMember(nullptr);
+    }
+    RETURN_IF_ERROR(Register(resources_, first, parsed.request_id));
+    const auto group = std::make_shared<AnswerGroup>(counts);
+    std::shared_ptr<HeldAnswers> held;
+    if (one_reply_ || counts.best_of > counts.n) {
+      held = std::make_shared<HeldAnswers>(resources_, counts, one_reply_, &writer_);
+    }
+    using Shape = GenerationStream::Shape;
+    const Shape shape = one_reply_        ? Shape::kUnary
+                        : held != nullptr ? Shape::kHeld
+                                          : Shape::kStream;
+    for (size_t index = 0; index < members_.size(); ++index) {
+      members_[index]->Join(group, held);
+      members_[index]->stream()->SendAs(shape, counts.best_of);
+      if (index == 0) continue;
+      RegisterAnswer(resources_, members_[index]->stream(), *first);
+    }
+    return parsed;
+  }
+
+  const GenerateResources* const resources_;
+  const bool one_reply_;
+  CallAccount account_;
+  SharedWriter writer_;
+  std::vector<std::shared_ptr<AnswerMember>> members_;
+};
+
+class StreamReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, SharedWriter::Call {
+ public:
+  StreamReactor(const GenerateResources* resources, const IncomingCall& call)
+      : context_(call.context),
+        answers_(resources, "Generate", call, static_cast<SharedWriter::Call*>(this),
+                 /*one_reply=*/false) {}
+
+  void Start(const grpc::ByteBuffer& request) { answers_.Start(request); }
+
+  void OnWriteDone(bool ok) override { answers_.writer().WriteDone(ok); }
+  void OnCancel() override { answers_.writer().Cancel(); }
+  void OnDone() override {
+    answers_.Done();
+    delete this;
+  }
+
+ private:
+  void BeginWrite(const grpc::ByteBuffer* message) override { StartWrite(message); }
+  void FinishWith(const grpc::ByteBuffer* last, const absl::Status& status) override {
+    answers_.Ending(status);
+    if (last == nullptr) return Finish(ToGrpcStatus(status));
+    StartWriteAndFinish(last, grpc::WriteOptions(), ToGrpcStatus(status));
+  }
+  void Reset() override { context_->TryCancel(); }
+
+  grpc::CallbackServerContext* const context_;
+  AnswersCall answers_;
+};
+
+class ReplyReactor final : public grpc::ServerUnaryReactor, SharedWriter::Call {
+ public:
+  ReplyReactor(const GenerateResources* resources, const IncomingCall& call,
+               grpc::ByteBuffer* response)
+      : context_(call.context),
+        response_(response),
+        answers_(resources, "GenerateUnary", call, static_cast<SharedWriter::Call*>(this),
+                 /*one_reply=*/true) {}
+
+  void Start(const grpc::ByteBuffer& request) { answers_.Start(request); }
+
+  void OnCancel() override { answers_.writer().Cancel(); }
+  void OnDone() override {
+    answers_.Done();
+    delete this;
+  }
+
+ private:
+  void BeginWrite(const grpc::ByteBuffer*) override {}  // the reply is the last message
+  void FinishWith(const grpc::ByteBuffer* last, const absl::Status& status) override {
+    if (last != nullptr) *response_ = *last;
+    answers_.Ending(status);
+    Finish(ToGrpcStatus(status));
+  }
+  void Reset() override { context_->TryCancel(); }
+
+  grpc::CallbackServerContext* const context_;
+  grpc::ByteBuffer* const response_;
+  AnswersCall answers_;
+};
+
+}  // namespace
+
+bool AsksForSeveral(const grpc::ByteBuffer& request) {
+  using google::protobuf::internal::WireFormatLite;
+  grpc::ByteBuffer bytes = request;  // shares the slices
+  grpc::ProtoBufferReader reader(&bytes);
+  google::protobuf::io::CodedInputStream in(&reader);
+  uint32_t n = 1, best_of = 1;
+  while (const uint32_t tag = in.ReadTag()) {
+    const int field = WireFormatLite::GetTagFieldNumber(tag);
+    const bool number = WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_VARINT;
+    if (number && field == v1::GenerateRequest::kNFieldNumber) {
+      if (!in.ReadVarint32(&n)) return false;
+    } else if (number && field == v1::GenerateRequest::kBestOfFieldNumber) {
+      if (!in.ReadVarint32(&best_of)) return false;
+    } else if (!WireFormatLite::SkipField(&in, tag)) {
+      return false;
+    }
+  }
+  return n > 1 || best_of > 1;
+}
+
+RawService::ServerStreaming StreamingAnswers(const GenerateResources* resources,
+                                             RawService::ServerStreaming one) {
+  return [resources, one = std::move(one)](
+             const IncomingCall& call,
+             const grpc::ByteBuffer* request) -> grpc::ServerWriteReactor<grpc::ByteBuffer>* {
+    if (!AsksForSeveral(*request)) return one(call, request);
+    auto* reactor = new StreamReactor(resources, call);
+    reactor->Start(*request);
+    return reactor;
+  };
+}
+
+RawService::Unary UnaryAnswers(const GenerateResources* resources, RawService::Unary one) {
+  return
+      [resources, one = std::move(one)](const IncomingCall& call, const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) -> grpc::ServerUnaryReactor* {
+        if (!AsksForSeveral(*request)) return one(call, request, response);
+        auto* reactor = new ReplyReactor(resources, call, response);
+        reactor->Start(*request);
+        return reactor;
+      };
+}
+
+}  // namespace quire
