@@ -258,15 +258,18 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
     sequence.computed += work.count;
     --sequence.steps_in_flight;
     s.sequences.kv().EndClone(sequence);
-    const bool sound = s.TakeReadings(result, i, num_readings, events);
-    if (!sound) s.Finish(sequence, FinishReason::kNumeric, now_ns, events);
+    const SampledToken* sample = nullptr;
     if (work.sample) {
       CHECK_LT(num_samples, result.samples.size());
-      const SampledToken& sample = result.samples[num_samples++];
-      CHECK_EQ(sample.row, sequence.row);
+      sample = &result.samples[num_samples++];
+      CHECK_EQ(sample->row, sequence.row);
       --sequence.pending;
-      // A sequence that ended meanwhile does not need the token; a preempted one does.
-      if (sequence.live()) s.AcceptSample(sequence, sample.result, now_ns, events);
+    }
+    const bool sound = s.TakeReadings(result, i, num_readings, events);
+    if (!sound) s.Finish(sequence, FinishReason::kNumeric, now_ns, events);
+    // A sequence that ended meanwhile does not need the token; a preempted one does.
+    if (sample != nullptr && sequence.live()) {
+      s.AcceptSample(sequence, sample->result, now_ns, events);
     }
     s.ReleaseIfDrained(sequence, now_ns, events);
   }
