@@ -156,16 +156,21 @@ void Submit(const GenerateResources* resources, const StreamRef& stream, const P
   resources->archive->BeforeTurn(stream->tenant(), request->session_turn->session, send);
 }
 
-// Takes the compiled grammar of the request's structure, or the reason why there is none.
+// Takes the compiled grammar of the request's output, or the reason why there is none.
 absl::Status TakeGuide(const GenerateResources* resources, absl::StatusOr<GuideMaker::Guide> guide,
                        ParsedRequest& parsed) {
-  if (absl::IsInvalidArgument(guide.status())) {
+  if (absl::IsInvalidArgument(guide.status()) && parsed.structure.has_value()) {
     return InvalidField(parsed.structure->field, std::string(guide.status().message()));
   }
   RETURN_IF_ERROR(guide.status());
   Request& request = *parsed.request;
   request.guide = *std::move(guide);
   return CheckFirstToken(*request.guide, request.sampling, resources->model.setup.model.vocab_size);
+}
+
+// Whether masks choose the output's tokens.
+bool IsConstrained(const ParsedRequest& parsed) {
+  return parsed.structure.has_value() || parsed.output.answer.bounded();
 }
 
 // Submits the request once its grammar is compiled.
@@ -176,8 +181,14 @@ void Constrain(const GenerateResources* resources, const StreamRef& stream,
     if (!status.ok()) return stream->Refuse(status);
     Submit(resources, stream, parsed);
   };
+  const AnswerPlan& answer = parsed->output.answer;
+  const GrammarSource* source = parsed->structure ? &parsed->structure->source : nullptr;
+  ReasoningPlan plan = {.begun = answer.start == ReasoningStart::kBegun,
+                        .min_tokens = answer.min_tokens.value_or(0)};
+  if (answer.max_tokens) plan.max_tokens = *answer.max_tokens;
   const absl::Status status =
-      resources->guides.Make(stream->tenant(), parsed->structure->source, done);
+      answer.reasons() ? resources->guides.MakeReasoned(stream->tenant(), plan, source, done)
+                       : resources->guides.Make(stream->tenant(), *source, done);
   if (!status.ok()) stream->Refuse(status);
 }
 
@@ -198,7 +209,7 @@ absl::Status SendToEngine(const GenerateResources* resources,
     const StopMark::Scope until_call_ends(&stream->stop_mark());
     const absl::Status status = TokenizePrompt(resources->model, parsed.get());
     if (!status.ok()) return stream->Refuse(status);
-    if (parsed->structure.has_value()) return Constrain(resources, stream, parsed);
+    if (IsConstrained(*parsed)) return Constrain(resources, stream, parsed);
     Submit(resources, stream, parsed);
   };
   if (parsed->kind != ParsedRequest::Prompt::kTokenIds) {

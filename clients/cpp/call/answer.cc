@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "clients/cpp/call/json_output.h"
@@ -31,6 +32,9 @@ void PrintStats(const v1::Finished& finished, double first_token, double total, 
   }
   const uint32_t tokens = usage.completion_tokens();
   err << absl::StrFormat("completion tokens:   %d (%s)\n", tokens, FinishName(finished));
+  if (usage.reasoning_tokens() > 0) {
+    err << absl::StrFormat("of them reasoning:   %d\n", usage.reasoning_tokens());
+  }
   if (tokens > 0) err << absl::StrFormat("time to first token: %.1f ms\n", 1e3 * first_token);
   // By the server's clock: tokens may arrive together, in one frame or in two that were waiting,
   // whatever time they took. The first token's time, prefill and queue, is its own number.
@@ -41,22 +45,25 @@ void PrintStats(const v1::Finished& finished, double first_token, double total, 
   err << absl::StrFormat("total time:          %.3f s\n", total);
 }
 
-// Prints frames; adds no line ends to their text.
+// Prints frames; adds no line ends to their text, but for those around reasoning and calls.
 class FramePrinter {
  public:
   FramePrinter(const Invocation& line, std::ostream& out)
-      : json_(line.json), ids_(line.generate.print_ids), out_(out) {}
+      : json_(line.json),
+        ids_(line.generate.print_ids),
+        reasoning_(line.generate.answer.show_reasoning),
+        out_(out) {}
 
   void Print(const v1::GenerateResponse& frame) {
     if (json_) return PrintJson(frame, out_);
     if (!frame.has_tokens()) return;
     if (ids_) return PrintIds(frame.tokens().token_ids());
-    PrintText(frame.tokens().text());
+    PrintAnswer(frame.tokens());
   }
   void Print(const v1::GenerateResult& result) {
     if (json_) return PrintJson(result, out_);
     if (ids_) return PrintIds(result.token_ids());
-    PrintText(result.text());
+    PrintAnswer(result);
   }
   // Ends the last line, so that the next output starts on a new one.
   void End() {
@@ -64,6 +71,21 @@ class FramePrinter {
   }
 
  private:
+  // A call is a line, NAME ARGUMENTS.
+  template <typename Message>
+  void PrintAnswer(const Message& message) {
+    if (reasoning_ && !message.reasoning().empty()) {
+      PrintText(message.reasoning());
+      reasons_ = true;
+    }
+    const bool answers = !message.text().empty() || !message.tool_calls().empty();
+    if (answers && std::exchange(reasons_, false)) PrintText(open_line_ ? "\n---\n" : "---\n");
+    PrintText(message.text());
+    for (const v1::ToolCallDelta& call : message.tool_calls()) {
+      if (call.has_name()) PrintText((open_line_ ? "\n" : "") + call.name() + " ");
+      PrintText(call.arguments());
+    }
+  }
   void PrintText(const std::string& text) {
     if (text.empty()) return;
     out_ << text << std::flush;
@@ -80,9 +102,24 @@ class FramePrinter {
 
   const bool json_;
   const bool ids_;
+  const bool reasoning_;
   std::ostream& out_;
+  bool reasons_ = false;  // reasoning was printed, and nothing after it
   bool open_line_ = false;
 };
+
+template <typename Message>
+void Gather(const Message& message, Answer* answer) {
+  answer->text += message.text();
+  answer->reasoning += message.reasoning();
+  for (const v1::ToolCallDelta& part : message.tool_calls()) {
+    if (answer->calls.empty() || answer->calls.back().index() != part.index()) {
+      answer->calls.push_back(part);
+    } else {
+      answer->calls.back().mutable_arguments()->append(part.arguments());
+    }
+  }
+}
 
 }  // namespace
 
@@ -101,7 +138,7 @@ int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answe
     while (reader->Read(&frame)) {
       if (frame.has_tokens()) {
         if (!first) first = Clock::now();
-        answer->text += frame.tokens().text();
+        Gather(frame.tokens(), answer);
       }
       if (frame.has_finished()) {
         finished = true;
@@ -134,7 +171,7 @@ int AnswerPrinter::PrintWhole(const v1::GenerateRequest& request, Answer* answer
   FramePrinter printer(line_, terminal_.out);
   printer.Print(result);
   printer.End();
-  answer->text = result.text();
+  Gather(result, answer);
   answer->finished = result.finished();
   if (line_.generate.stats) {
     const v1::Timings& timings = answer->finished.timings();

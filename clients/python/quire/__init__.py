@@ -55,6 +55,7 @@ from quire.types import (
     Timings,
     Token,
     TokenScore,
+    ToolCall,
     Usage,
 )
 
@@ -65,5 +66,5 @@ __all__ = [
     "Options", "Outcome", "Overloaded", "PermissionDenied", "QuireClient", "QuireError",
     "RankSteps", "Residency", "Retries", "Score", "ServerFault", "ServerInfo", "Session",
     "SessionOptions", "SessionState", "Sessions", "SettingsError", "Stream", "Timings", "Token",
-    "TokenScore", "Unauthenticated", "Unavailable", "Usage",
+    "TokenScore", "ToolCall", "Unauthenticated", "Unavailable", "Usage",
 ]  # fmt: skip

@@ -33,6 +33,7 @@ from quire.types import (
     Timings,
     Token,
     TokenScore,
+    ToolCall,
     Usage,
 )
 from quire.v1 import control_pb2, inference_pb2, sessions_pb2
@@ -129,6 +130,13 @@ def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> No
     _set(request.output, options, _OUTPUT)
     request.output.logprob_token_ids.extend(options.logprob_token_ids)
     _set_structure(request, options)
+    for name, value in (
+        ("split", options.split_reasoning),
+        ("max_tokens", options.max_reasoning_tokens),
+        ("min_tokens", options.min_reasoning_tokens),
+    ):
+        if value is not None:
+            setattr(request.reasoning, name, value)
 
 
 def _set_structure(request: inference_pb2.GenerateRequest, options: Options) -> None:
@@ -190,7 +198,12 @@ def _prediction(message: Any) -> Optional[float]:
 
 def delta_of(message: inference_pb2.TokenDelta) -> Delta:
     """One frame of tokens."""
-    return Delta(**_values(message, Delta) | _all_scores(message))
+    parts = _all_scores(message) | {"tool_calls": _tool_calls(message)}
+    return Delta(**_values(message, Delta) | parts)
+
+
+def _tool_calls(message: Any) -> Sequence[ToolCall]:
+    return tuple(ToolCall(**_values(call, ToolCall)) for call in message.tool_calls)
 
 
 def _all_scores(message: Any) -> Dict[str, Any]:
@@ -285,6 +298,8 @@ def completion_of(message: inference_pb2.GenerateResult) -> Completion:
         logprobs=tuple(message.logprobs),
         accepted=accepted_of(message.request_id, message.accepted),
         finished=finished_of(message.finished),
+        reasoning=message.reasoning,
+        tool_calls=_tool_calls(message),
         **_all_scores(message),
     )
 
