@@ -322,7 +322,7 @@ void Engine::State::Run() {
     progress |= RetireSteps();
     progress |= FinishCopies();
     progress |= NoticeFault();
-    progress |= masks.Run(transport->in_flight() > 0, scheduler, events);
+    progress |= masks.Run(transport->in_flight() > 0 ? counts.last_step_ns : 0, scheduler, events);
     recovering = transport->recovering();
     progress |= StartStep();
     progress |= !stop && StartCopies();

@@ -1,7 +1,9 @@
 // Passes guides both ways.
 #include "engine/mask_exchange.h"
 
+#include <algorithm>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -9,7 +11,16 @@
 
 namespace quire {
 
-MaskExchange::MaskExchange(std::function<void()> on_done) : pool_(kThreads, std::move(on_done)) {}
+namespace {
+
+// Steps of many rows under grammars need their masks within a fraction of a millisecond.
+int Threads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 4, 2, 8);
+}
+
+}  // namespace
+
+MaskExchange::MaskExchange(std::function<void()> on_done) : pool_(Threads(), std::move(on_done)) {}
 
 MaskStats MaskExchange::stats(const Scheduler& scheduler) const {
   MaskStats stats = pool_.stats();
@@ -17,13 +28,13 @@ MaskStats MaskExchange::stats(const Scheduler& scheduler) const {
   return stats;
 }
 
-bool MaskExchange::Run(bool busy, Scheduler& scheduler, SchedulerEvents& events) {
+bool MaskExchange::Run(int64_t step_ns, Scheduler& scheduler, SchedulerEvents& events) {
   bool wanted = false;
   while (std::unique_ptr<OutputGuide> guide = scheduler.NextMask()) {
     pool_.Make(std::move(guide));
     wanted = true;
   }
-  if (wanted && busy) pool_.Await(kPatienceNs);
+  if (wanted && step_ns > 0) pool_.Await(std::min(step_ns / kPatienceShare, kMaxPatienceNs));
   bool any = false;
   while (std::unique_ptr<OutputGuide> guide = pool_.Take()) {
     if (guide->verdict() == OutputGuide::Verdict::kRejected) {

@@ -2,6 +2,7 @@
 // are made while the steps in flight run.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "engine/masks/mask_pool.h"
@@ -15,16 +16,16 @@ class MaskExchange {
   explicit MaskExchange(std::function<void()> on_done);
 
   // Hands out the guides whose masks are wanted, and brings back those whose masks are made. While
-  // a step is running (`busy`), waits a moment for masks that were just wanted, so that their rows
-  // are in the next plan: the device has work meanwhile. False if none came back. The scheduler's
-  // thread.
-  bool Run(bool busy, Scheduler& scheduler, SchedulerEvents& events);
+  // a step is running, which takes about `step_ns` (0: none is), waits a moment for masks that were
+  // just wanted, so that their rows are in the next plan: the device has work meanwhile. False if
+  // none came back. The scheduler's thread.
+  bool Run(int64_t step_ns, Scheduler& scheduler, SchedulerEvents& events);
   MaskStats stats(const Scheduler& scheduler) const;
 
  private:
-  static constexpr int kThreads = 2;
-  // Far below the time of a step of a served model, and enough for the masks of most grammars.
-  static constexpr int64_t kPatienceNs = 200'000;
+  // Of the running step's time; the next plan must be there before it ends.
+  static constexpr int64_t kPatienceShare = 8;
+  static constexpr int64_t kMaxPatienceNs = 1'000'000;
 
   MaskPool pool_;
 };

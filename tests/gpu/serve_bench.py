@@ -3,7 +3,8 @@
 
 Times exec to READY with dummy weights, before and after the algorithms of matrix products are
 cached, and with 16 GB of safetensors in the page cache, as they are and made 8-bit; then the rate
-over gRPC of 1000 tokens in, 1000 out, all requests at once. Prints one JSON object a line; run from the repository's root.
+over gRPC of 1000 tokens in, 1000 out, all requests at once. Prints one JSON object a line; run from
+the repository's root.
 """
 import json
 import os

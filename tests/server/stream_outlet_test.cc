@@ -23,6 +23,7 @@
 #include "server/generate/stream_table.h"
 #include "server/identity/open_door.h"
 #include "server/metrics/metrics.h"
+#include "server/structured/guide_maker.h"
 #include "tests/engine/engine_fakes.h"
 
 namespace quire {
@@ -130,7 +131,8 @@ class StreamOutletTest : public testing::Test {
                                          .engine = *engine_,
                                          .drain = drain_,
                                          .streams = table_,
-                                         .stalls = stalls_});
+                                         .stalls = stalls_,
+                                         .guides = guides_});
   }
 
   std::vector<std::string> Run(std::unique_ptr<Request> request,
@@ -188,6 +190,7 @@ class StreamOutletTest : public testing::Test {
   std::optional<GenerateResources> resources_;
   StreamTable table_{8};
   StallWatch stalls_{60'000'000'000};
+  GuideMaker guides_{&model_, &metrics_.guides(), nullptr};
   Sink sink_;
   std::unique_ptr<Engine> engine_;
 };

@@ -60,7 +60,7 @@ class TileWalk {
   __device__ int head() const { return head_; }
   __device__ bool done() const { return units_left_ == 0; }
   __device__ bool in_last_unit() const { return units_left_ == 1; }
-  __device__ bool begins_head() const { return begins_ && chunk_ == 0; }
+  __device__ bool begins_head() const { return chunk_ == 0; }  // of a unit's first tile
   __device__ bool ends_unit() const { return base_ + kDecodeTile >= end_; }
   __device__ bool ends_head() const { return chunk_ + 1 == sequence_.num_chunks; }
   // The warp's first token of the tile, and whether the warp has any token there.
@@ -69,9 +69,15 @@ class TileWalk {
 
   __device__ void Next() {
     if (done()) return;
-    begins_ = false;
-    base_ += kDecodeTile;
-    if (base_ < end_ || --units_left_ == 0) return;
+    if (ends_unit()) {
+      NextUnit();
+    } else {
+      NextTile();
+    }
+  }
+  __device__ void NextTile() { base_ += kDecodeTile; }
+  __device__ void NextUnit() {
+    if (--units_left_ == 0) return;
     if (++chunk_ == sequence_.num_chunks) {
       chunk_ = 0;
       if (++head_ == num_kv_heads_) {
@@ -84,7 +90,6 @@ class TileWalk {
 
  private:
   __device__ void EnterChunk() {
-    begins_ = true;
     base_ = sequence_.first() + chunk_ * sequence_.chunk;
     end_ = min(base_ + sequence_.chunk, sequence_.context);
   }
@@ -96,7 +101,6 @@ class TileWalk {
   const int offset_;
   int head_, chunk_;
   int base_, end_;
-  bool begins_;
 };
 
 // Loader: keeps a warp's stages filled. Looks up the block of a tile one tile before its use.
@@ -131,11 +135,11 @@ class Loader {
                          walk_.head() * a_.head_stride + in_block * H::Row(a_) + from_;
       const Element* v = k + a_.kv_stride;
       const uint32_t to = stages_ + stage * Of::kStageBytes;
+      const uint32_t first = token + row_ - s.start, seen = s.context - s.start;
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         // Slots that no query sees may hold anything, even NaN. They are read as zeros.
-        const int row_token = token + row_ + i * kRows;
-        const bool valid = in_row_ && row_token >= s.start && row_token < s.context;
+        const bool valid = in_row_ && first + i * kRows < seen;
         const int64_t from = i * kRows * H::Row(a_);
         // The place of row row_ + i * kRows differs from row_'s in the bits of i * kRows alone.
         const uint32_t place = (to_ ^ ((i * kRows & 7) << 4)) + i * kRows * Of::kRowBytes;
@@ -440,47 +444,51 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
   float* written = a.space.states + StatesAt(a.space, cta);  // behind the states of units
   bool new_head = true;
   int stage = 0;
-  // The first rounds only fill the stages. They share the loop's code, because a launch waits for
-  // instructions that it executes for the first time.
+  int round = 0;
+  while (!walk.done()) {
+    // The tiles of a unit. The first rounds of all only fill the stages; they share the loop's
+    // code, because a launch waits for instructions that it executes for the first time.
 #pragma unroll 1
-  for (int round = 0; !walk.done(); ++round) {
-    const bool takes = round >= Of::kStages;
-    if (waits && (takes || !loader.next_is_old())) {
-      Wait();
-      waits = false;
-    }
-    if (takes) {
-      if (new_head) {
-        q.Load(a, walk.sequence(), walk.head());
-        sight.Set(a, walk.sequence());
+    for (bool ended = false; !ended; ++round) {
+      const bool takes = round >= Of::kStages;
+      if (waits && (takes || !loader.next_is_old())) {
+        Wait();
+        waits = false;
       }
-      CopyWait<Of::kStages - 1>();
-      __syncwarp();
-      if (walk.has_tokens()) {
-        TakeTile<T, H, kCapped>(a, q, sight, {walk.token(), stages + stage * Of::kStageBytes},
-                                rows);
+      if (takes) {
+        if (new_head) {
+          q.Load(a, walk.sequence(), walk.head());
+          sight.Set(a, walk.sequence());
+          new_head = false;
+        }
+        CopyWait<Of::kStages - 1>();
+        __syncwarp();
+        if (walk.has_tokens()) {
+          TakeTile<T, H, kCapped>(a, q, sight, {walk.token(), stages + stage * Of::kStageBytes},
+                                  rows);
+        }
+        __syncwarp();
       }
-      __syncwarp();
+      loader.Fill(stage);
+      stage = stage + 1 == Of::kStages ? 0 : stage + 1;
+      if (!takes) continue;
+      ended = walk.ends_unit();
+      if (!ended) walk.NextTile();
     }
-    loader.Fill(stage);
-    stage = stage + 1 == Of::kStages ? 0 : stage + 1;
-    if (!takes) continue;
-    if (walk.ends_unit()) {
-      const DecodeSequence& s = walk.sequence();
-      const int num_rows = s.num_queries * a.group;
-      state.TakeUnit(rows, num_rows, owned, written);
-      rows.Reset();
-      if (!owned) written += num_rows * StateRowFloats(D);
-      if (walk.ends_head()) {
-        if (owned) state.Store(s, walk.head());
-        state.Reset();
-        owned = true;
-      } else if (walk.in_last_unit() && owned) {
-        state.WriteSum(num_rows, a.space.states + SumAt<D>(a.space, cta, num_rows));
-        end = {s, walk.sequence_index(a), walk.head(), cta, range.end_sharers};
-      }
+    const DecodeSequence& s = walk.sequence();
+    const int num_rows = s.num_queries * a.group;
+    state.TakeUnit(rows, num_rows, owned, written);
+    rows.Reset();
+    if (!owned) written += num_rows * StateRowFloats(D);
+    if (walk.ends_head()) {
+      if (owned) state.Store(s, walk.head());
+      state.Reset();
+      owned = true;
+    } else if (walk.in_last_unit() && owned) {
+      state.WriteSum(num_rows, a.space.states + SumAt<D>(a.space, cta, num_rows));
+      end = {s, walk.sequence_index(a), walk.head(), cta, range.end_sharers};
     }
-    walk.Next();
+    walk.NextUnit();
     new_head = walk.begins_head();
   }
   if (begin.sharers > 0 || end.sharers > 0) {

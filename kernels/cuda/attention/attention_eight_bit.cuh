@@ -22,7 +22,17 @@ __device__ __forceinline__ uint32_t WidenLow(uint32_t four) {
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(four)));
   return halves;
 }
-__device__ __forceinline__ uint32_t WidenHigh(uint32_t four) { return WidenLow(four >> 16); }
+__device__ __forceinline__ uint32_t WidenHigh(uint32_t four) {
+  uint32_t halves;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %1;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, high;\n"
+      "}"
+      : "=r"(halves)
+      : "r"(four));
+  return halves;
+}
 
 // Two neighbouring elements of a query.
 template <typename T>
