@@ -33,6 +33,7 @@
 #include "server/model_identity.h"
 #include "server/session/archive/session_archive.h"
 #include "server/session/session_transfer.h"
+#include "server/start/answer_formats.h"
 #include "server/start/plan_serving.h"
 #include "server/tls/certificate_check.h"
 #include "server/tokenizers/tokenizer_directory.h"
@@ -231,6 +232,7 @@ std::optional<StartError> Server::State::Load() {
   model.text_directory = TextDirectory(settings);
   model.tokenizer = std::move(parts->tokenizer);
   model.chat_templates = std::move(parts->chat_templates);
+  FindAnswerFormats(settings.server, &model);
   const absl::StatusOr<uint64_t> identity = ModelIdentity(model.setup);
   if (!identity.ok()) return StartError{ExitCode::kModel, identity.status()};
   model.identity = *identity;

@@ -42,6 +42,23 @@ absl::StatusOr<RuleId> ReadChoice(const std::vector<std::string>& choices, Gramm
   return grammar->AddRule("choice", grammar->Choice(std::move(parts)));
 }
 
+RuleId Framed(const GrammarFrame& frame, RuleId document, Grammar* grammar) {
+  std::vector<ExprId> parts;
+  const auto add_text = [grammar](const std::string& text, std::vector<ExprId>* to) {
+    if (!text.empty()) to->push_back(grammar->Bytes(text));
+  };
+  add_text(frame.open, &parts);
+  parts.push_back(grammar->Call(document));
+  if (frame.many) {
+    std::vector<ExprId> another;
+    add_text(frame.between, &another);
+    another.push_back(grammar->Call(document));
+    parts.push_back(grammar->Repeat(grammar->Sequence(std::move(another)), 0, Grammar::kUnbounded));
+  }
+  add_text(frame.close, &parts);
+  return grammar->AddRule("framed", grammar->Sequence(std::move(parts)));
+}
+
 absl::StatusOr<RuleId> ReadSource(const GrammarSource& source, WorkMeter* meter, Grammar* grammar) {
   const GuideLimits& limits = meter->limits();
   switch (source.kind) {
@@ -53,7 +70,10 @@ absl::StatusOr<RuleId> ReadSource(const GrammarSource& source, WorkMeter* meter,
           ReadRegex(source.text, {.what = "regex", .max_depth = limits.max_depth}, grammar));
       return grammar->AddRule("regex", expr);
     }
-    case GrammarKind::kJsonSchema: return ReadSchema(source.text, meter, grammar);
+    case GrammarKind::kJsonSchema: {
+      ASSIGN_OR_RETURN(const RuleId document, ReadSchema(source.text, meter, grammar));
+      return source.frame ? Framed(*source.frame, document, grammar) : document;
+    }
     case GrammarKind::kJsonObject: return grammar->AddRule("json", JsonRules(grammar).Object());
   }
   return absl::InvalidArgumentError("grammar: of no kind that is supported");

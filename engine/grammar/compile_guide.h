@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,20 @@ enum class GrammarKind : uint8_t {
   kChoice,      // choices: the output is one of them
 };
 
+// The text around the documents of kJsonSchema: `open`, one document or, with `many`, several with
+// `between` between them, `close`.
+struct GrammarFrame {
+  std::string open, between, close;
+  bool many = false;
+
+  bool operator==(const GrammarFrame&) const = default;
+};
+
 struct GrammarSource {
   GrammarKind kind = GrammarKind::kJsonObject;
   std::string text;                  // UTF-8
   std::vector<std::string> choices;  // UTF-8, none empty
+  std::optional<GrammarFrame> frame = {};
 };
 
 // INVALID_ARGUMENT says what of the grammar is wrong, not supported or beyond a limit, and where: a

@@ -118,10 +118,15 @@ absl::StatusOr<absl::Time> DecodeTime(const v1::ChatMessages& chat) {
   return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
 
+// Whether the template is shown the tools.
+bool ShowsTools(const v1::ChatMessages& chat) {
+  return chat.tools_size() > 0 && chat.tool_choice().mode() != v1::ToolChoice::MODE_NONE;
+}
+
 absl::StatusOr<const ChatTemplate*> ChooseTemplate(const v1::ChatMessages& chat,
                                                    const ChatTemplates& templates) {
   RETURN_IF_ERROR(CheckUtf8(chat.template_name(), "chat.template_name"));
-  const auto chosen = templates.Choose(chat.template_name(), chat.tools_size() > 0);
+  const auto chosen = templates.Choose(chat.template_name(), ShowsTools(chat));
   if (chosen.ok()) return chosen;
   const std::string reason = Text(chosen.status().message());
   const bool named = chat.has_template_name() && absl::IsNotFound(chosen.status());
@@ -162,6 +167,7 @@ absl::StatusOr<DecodedChat> DecodeChat(const v1::ChatMessages& chat,
     out.input.messages.push_back(std::move(message));
   }
   ASSIGN_OR_RETURN(out.input.tools, DecodeObjects(chat.tools(), "chat.tools"));
+  if (!ShowsTools(chat)) out.input.tools = jinja::Value::MakeNone();
   ASSIGN_OR_RETURN(out.input.documents, DecodeObjects(chat.documents(), "chat.documents"));
   if (chat.has_template_kwargs()) {
     RETURN_IF_ERROR(DecodeKwargs(chat.template_kwargs(), &out.input));

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "engine/engine_setup.h"
+#include "server/answer/call_format.h"
+#include "server/answer/reasoning_format.h"
 #include "server/text/template/chat_templates.h"
 #include "server/text/tokenizer.h"
 
@@ -20,8 +22,10 @@ struct ServingModel {
   EngineSetup setup;
   std::string device_description;  // e.g. "cpu (AVX-512, 2 threads)"
   std::string text_directory;      // of the tokenizer's files; empty: the model's directory
-  std::unique_ptr<const Tokenizer> tokenizer;  // null: requests carry token ids only
-  ChatTemplates chat_templates;                // with the reasons of those that are refused
+  std::unique_ptr<const Tokenizer> tokenizer;         // null: requests carry token ids only
+  ChatTemplates chat_templates;                       // with the reasons of those that are refused
+  const ReasoningFormat* reasoning_format = nullptr;  // null: not known
+  const CallFormat* call_format = nullptr;            // null: not known
 };
 
 }  // namespace quire

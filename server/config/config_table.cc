@@ -107,6 +107,17 @@ void AddModel(Settings* s, Rows* rows) {
            .aliases = "chat-template-file",
            .placeholder = "FILE",
            .unset = "the model's templates"},
+          {.name = "reasoning-parser",
+           .group = kModel,
+           .help = "family whose markers of reasoning the model writes, none, or auto: by the chat "
+                   "template",
+           .target = &s->server.reasoning_parser,
+           .placeholder = "NAME"},
+          {.name = "tool-call-parser",
+           .group = kModel,
+           .help = "family whose tool calls the model writes, none, or auto: by the chat template",
+           .target = &s->server.tool_call_parser,
+           .placeholder = "NAME"},
       });
 }
 

@@ -61,10 +61,9 @@ constexpr ForeignFlag kForeign[] = {
     {"guided-decoding-backend|structured-outputs-config|grammar-backend|grammar|grammar-file|"
      "json-schema",
      kNone, true, "it does not constrain output to a grammar"},
-    {"tool-call-parser|reasoning-parser|reasoning-format", kNone, true,
-     "it returns the model's text as it is"},
-    {"enable-auto-tool-choice|enable-reasoning", kNone, false,
-     "it returns the model's text as it is"},
+    {"enable-auto-tool-choice", kInstead, false, "--tool-call-parser"},
+    {"enable-reasoning", kInstead, false, "--reasoning-parser"},
+    {"reasoning-format", kInstead, true, "--reasoning-parser"},
     {"task|runner", kNone, true, "it generates text only"},
     {"is-embedding|embedding|embeddings|reranking", kNone, false, "it generates text only"},
     {"limit-mm-per-prompt|mmproj|mm-processor-kwargs", kNone, true, "it reads text only"},

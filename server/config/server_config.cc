@@ -6,6 +6,8 @@
 
 #include "engine/model/checkpoint/model_files.h"
 #include "kernels/cpu/host_limits.h"
+#include "server/answer/call_format.h"
+#include "server/answer/reasoning_format.h"
 #include "server/front/listen_address.h"
 #include "server/tracing/otlp_endpoint.h"
 
@@ -47,6 +49,14 @@ std::string TlsFault(const FrontOptions& front) {
            "one out";
   }
   return "";
+}
+
+// No family of --reasoning-parser or --tool-call-parser.
+bool IsNoFamily(const std::string& parser) { return parser == "auto" || parser == "none"; }
+
+std::string UnknownParser(const std::string& flag, const std::string& name,
+                          const std::string& known) {
+  return flag + " " + name + ": no such family; write auto, none, or one of " + known;
 }
 
 }  // namespace
@@ -97,6 +107,13 @@ absl::Status ServerConfig::Validate() const {
   if (skip_tokenizer_init && !chat_template.empty()) {
     AddFault("--chat-template and --skip-tokenizer-init exclude each other: leave one out",
              &faults);
+  }
+  if (!IsNoFamily(reasoning_parser) && FindReasoningFormat(reasoning_parser) == nullptr) {
+    AddFault(UnknownParser("--reasoning-parser", reasoning_parser, ReasoningFormatNames()),
+             &faults);
+  }
+  if (!IsNoFamily(tool_call_parser) && FindCallFormat(tool_call_parser) == nullptr) {
+    AddFault(UnknownParser("--tool-call-parser", tool_call_parser, CallFormatNames()), &faults);
   }
   return faults.empty() ? absl::OkStatus() : absl::InvalidArgumentError(faults);
 }

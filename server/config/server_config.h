@@ -16,9 +16,11 @@ struct ServerConfig {
   // Names that requests may use; answers and metrics carry the first, as vLLM's do. Empty: the base
   // name of the model's directory.
   std::vector<std::string> served_model_names;
-  std::string tokenizer;             // directory; empty: the model's
-  bool skip_tokenizer_init = false;  // token ids only
-  std::string chat_template;         // file; empty: as the directory of the tokenizer has it
+  std::string tokenizer;                  // directory; empty: the model's
+  bool skip_tokenizer_init = false;       // token ids only
+  std::string chat_template;              // file; empty: as the directory of the tokenizer has it
+  std::string reasoning_parser = "auto";  // auto, none, or of reasoning_format.cc
+  std::string tool_call_parser = "auto";  // auto, none, or of call_format.cc
   FrontOptions front;
   std::string metrics_host = "127.0.0.1";
   int32_t metrics_port = 9464;      // 0: any free one

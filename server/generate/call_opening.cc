@@ -185,16 +185,21 @@ void Submit(const OpeningRef& opening) {
   resources->archive->BeforeTurn(opening->stream->tenant(), request->session_turn->session, send);
 }
 
-// Takes the compiled grammar of the request's structure, or the reason why there is none.
+// Takes the compiled grammar of the request's output, or the reason why there is none.
 absl::Status TakeGuide(const GenerateResources* resources, absl::StatusOr<GuideMaker::Guide> guide,
                        ParsedRequest& parsed) {
-  if (absl::IsInvalidArgument(guide.status())) {
+  if (absl::IsInvalidArgument(guide.status()) && parsed.structure.has_value()) {
     return InvalidField(parsed.structure->field, std::string(guide.status().message()));
   }
   RETURN_IF_ERROR(guide.status());
   Request& request = *parsed.request;
   request.guide = *std::move(guide);
   return CheckFirstToken(*request.guide, request.sampling, resources->model.setup.model.vocab_size);
+}
+
+// Whether masks choose the output's tokens.
+bool IsConstrained(const ParsedRequest& parsed) {
+  return parsed.structure.has_value() || parsed.output.answer.bounded();
 }
 
 // Submits the request once its grammar is compiled.
@@ -204,8 +209,17 @@ void Constrain(const OpeningRef& opening) {
     if (!status.ok()) return opening->stream->Refuse(status);
     Submit(opening);
   };
-  const absl::Status status = opening->resources->guides.Make(
-      opening->stream->tenant(), opening->parsed.structure->source, done);
+  const GenerateResources* const resources = opening->resources;
+  const ParsedRequest& parsed = opening->parsed;
+  const TenantId tenant = opening->stream->tenant();
+  const AnswerPlan& answer = parsed.output.answer;
+  const GrammarSource* source = parsed.structure ? &parsed.structure->source : nullptr;
+  ReasoningPlan plan = {.begun = answer.start == ReasoningStart::kBegun,
+                        .min_tokens = answer.min_tokens.value_or(0)};
+  if (answer.max_tokens) plan.max_tokens = *answer.max_tokens;
+  const absl::Status status = answer.reasons()
+                                  ? resources->guides.MakeReasoned(tenant, plan, source, done)
+                                  : resources->guides.Make(tenant, *source, done);
   if (!status.ok()) opening->stream->Refuse(status);
 }
 
@@ -249,7 +263,7 @@ absl::Status SendToEngine(const GenerateResources* resources,
     const StopMark::Scope until_call_ends(&opening->stream->stop_mark());
     const absl::Status status = TokenizePrompt(opening->resources->model, &opening->parsed);
     if (!status.ok()) return opening->stream->Refuse(status);
-    if (opening->parsed.structure.has_value()) return Constrain(opening);
+    if (IsConstrained(opening->parsed)) return Constrain(opening);
     Submit(opening);
   };
   if (parsed.kind != ParsedRequest::Prompt::kTokenIds) {

@@ -100,9 +100,14 @@ void FillFinished(const EndFrame& end, const AnswerPlace* place, v1::Finished* f
   finished->set_reason(WireReason(event.reason));
   if (event.reason == FinishReason::kEos || event.reason == FinishReason::kStopToken) {
     finished->set_stop_token_id(static_cast<uint32_t>(event.stop_token));
+    if (end.counts.tool_calls > 0) finished->set_reason(v1::FINISH_REASON_TOOL_CALLS);
   }
   if (event.reason == FinishReason::kStopText) finished->set_stop_text(end.stop_text);
   EncodeUsage(event.usage, finished->mutable_usage());
+  if (end.accepted.output.answer.reasoning != nullptr) {
+    finished->mutable_usage()->set_reasoning_tokens(
+        static_cast<uint32_t>(end.counts.reasoning_tokens));
+  }
   EncodeTimings(event.timings, event.usage.completion_tokens, finished->mutable_timings());
   EncodeResidency(event.residency, finished->mutable_residency());
   if (event.position > 0) finished->set_position(static_cast<uint32_t>(event.position));
@@ -124,7 +129,16 @@ void FillOutput(const OutputDelta& delta, const OutputOptions& output, Message* 
   const ReadingParams& reading = output.reading;
   const auto num_ids = static_cast<int32_t>(reading.ids.size());
   EncodeScores(delta.scores, reading.num_top, num_ids, message->mutable_scores());
-  if (output.text) message->set_text(delta.text);
+  if (!output.text) return;
+  message->set_text(delta.text);
+  if (output.answer.reasoning != nullptr) message->set_reasoning(delta.reasoning);
+  for (const ToolCallPart& call : delta.calls) {
+    v1::ToolCallDelta* out = message->add_tool_calls();
+    out->set_index(call.index);
+    if (!call.id.empty()) out->set_id(call.id);
+    if (!call.name.empty()) out->set_name(call.name);
+    out->set_arguments(call.arguments);
+  }
 }
 
 }  // namespace

@@ -24,17 +24,10 @@ namespace {
 
 // A delta's memory up to this size is reused for the next one.
 constexpr int64_t kKeptBytes = 2048;
+// Around the texts of a tool call's message: tags, lengths and the index.
+constexpr size_t kCallBytes = 32;
 // How long the transport may take to end a call that was reset.
 constexpr int64_t kResetNs = 5'000'000'000;
-
-// Names the request in logs and Abort when its client did not. The key differs between processes,
-// so that ids of two servers do not meet in one log.
-std::string MakeRequestId(uint64_t key, RequestId id) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string name = "q";
-  for (int shift = 28; shift >= 0; shift -= 4) name += kDigits[(key >> shift) & 15];
-  return name + "-" + std::to_string(id);
-}
 
 bool IsDeadline(const absl::Status& status) { return absl::IsDeadlineExceeded(status); }
 
@@ -42,9 +35,14 @@ bool IsDeadline(const absl::Status& status) { return absl::IsDeadlineExceeded(st
 
 // A score's message takes at most 16 bytes more than its words (generate_frames.cc).
 int64_t OutputDelta::bytes() const {
+  size_t of_calls = 0;
+  for (const ToolCallPart& call : calls) {
+    of_calls += kCallBytes + call.id.size() + call.name.size() + call.arguments.size();
+  }
   const size_t of_scores = scores.empty() ? 0 : scores.size() * sizeof(uint32_t) + tokens * 16;
   return static_cast<int64_t>(token_ids.size() * sizeof(uint32_t) +
-                              logprobs.size() * sizeof(float) + text.size() + of_scores);
+                              logprobs.size() * sizeof(float) + text.size() + reasoning.size() +
+                              of_calls + of_scores);
 }
 
 int64_t OutputDelta::reply_bytes() const {
@@ -58,6 +56,8 @@ void OutputDelta::Append(OutputDelta& from) {
   token_ids.insert(token_ids.end(), from.token_ids.begin(), from.token_ids.end());
   logprobs.insert(logprobs.end(), from.logprobs.begin(), from.logprobs.end());
   text += from.text;
+  reasoning += from.reasoning;
+  for (ToolCallPart& call : from.calls) AppendCall(std::move(call), &calls);
   scores.insert(scores.end(), from.scores.begin(), from.scores.end());
   if (!from.prompt_scores.empty()) prompt_scores = std::move(from.prompt_scores);
   if (!from.pooled.empty()) pooled = std::move(from.pooled);
@@ -72,6 +72,8 @@ void OutputDelta::Clear() {
   token_ids.clear();
   logprobs.clear();
   text.clear();
+  reasoning.clear();
+  calls.clear();
   scores.clear();
   prompt_scores.clear();
   pooled.clear();
@@ -140,7 +142,10 @@ absl::Status GenerationStream::Prepare(Request& request, const OutputOptions& ou
   if (output_.text || !sampling_.stop.empty()) {
     detokenizer_.emplace(resources_->model.tokenizer.get(),
                          Detokenizer::Options{sampling_.stop, sampling_.include_stop_in_output,
-                                              output_.skip_special_tokens});
+                                              output_.skip_special_tokens, output_.answer.marks});
+  }
+  if (output_.text && output_.answer.reads()) {
+    reader_.emplace(output_.answer, resources_->key ^ id_);
   }
   queue_position_ = resources_->engine.Stats().load.waiting;
   {
@@ -296,9 +301,34 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   if (output_.reading.of_output()) readings_.TakeDrawn(gathered_.scores);
   // A token that ends the sequence is part of the ids, never of the text.
   if (!detokenizer_.has_value() || IsStopId(token)) return;
-  text_done_ = detokenizer_->Push(token, &gathered_.text, delivered_ >= sampling_.min_tokens);
+  std::string text;
+  text_done_ = detokenizer_->Push(token, &text, delivered_ >= sampling_.min_tokens);
   if (text_done_) resources_->engine.Cancel(id_, FinishReason::kStopText, delivered_);
-  if (!output_.text) gathered_.text.clear();
+  if (reader_.has_value()) {
+    reader_->Push(text);
+    TakeAnswer();
+  } else if (output_.text) {
+    gathered_.text += text;
+  }
+}
+
+void GenerationStream::TakeAnswer() {
+  AnswerParts parts = reader_->Take();
+  gathered_.text += parts.text;
+  gathered_.reasoning += parts.reasoning;
+  for (ToolCallPart& call : parts.calls) AppendCall(std::move(call), &gathered_.calls);
+}
+
+// Text that was held back and turns out to be part of no mark.
+void GenerationStream::FlushText() {
+  std::string text;
+  if (!text_done_ && detokenizer_.has_value()) detokenizer_->Flush(&text);
+  if (reader_.has_value()) {
+    reader_->Finish(text);
+    TakeAnswer();
+  } else if (output_.text) {
+    gathered_.text += text;
+  }
 }
 
 void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
@@ -307,9 +337,8 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
     event.position = std::min(event.position, event.usage.prompt_tokens + delivered_);
     event.reason = FinishReason::kStopText;
     event.timings.last_token_ns = last_token_ns_;
-  } else if (detokenizer_.has_value() && output_.text && IsRegularEnd(event.reason)) {
-    detokenizer_->Flush(&gathered_.text);
   }
+  if (IsRegularEnd(event.reason)) FlushText();
   event.usage.completion_tokens = delivered_;
   const int32_t max_tokens = is_turn_ ? max_tokens_ : sampling_.max_tokens;
   resources_->calls.metrics.RequestFinished(event, max_tokens);
@@ -399,7 +428,7 @@ GenerationStream::Step GenerationStream::NextStep(OutputDelta* delta) {
       accepted_sent_ = true;
       return Step::kAccepted;
     }
-    if (shape_ == Shape::kStream && (pending_.tokens > 0 || !pending_.text.empty())) {
+    if (shape_ == Shape::kStream && (pending_.tokens > 0 || pending_.has_text())) {
       std::swap(*delta, pending_);
       pending_.cumulative = delta->cumulative;
       return Step::kTokens;
@@ -457,7 +486,8 @@ void GenerationStream::Send(Step step, const OutputDelta& delta, const absl::Sta
                      .rest = delta,
                      .finish = *finish_,
                      .stop_text = stop_text,
-                     .logprob_sum = logprob_sum_});
+                     .logprob_sum = logprob_sum_,
+                     .counts = reader_.has_value() ? reader_->counts() : AnswerCounts()});
 }
 
 }  // namespace quire

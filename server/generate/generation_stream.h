@@ -109,6 +109,9 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   enum class Step : uint8_t { kNothing, kAccepted, kTokens, kEnd, kFail };
 
   bool IsStopId(int32_t token) const;
+  // Moves what the reader found into the gathered output.
+  void TakeAnswer();
+  void FlushText();
   void AwaitArchive(const FinishEvent& event);
   void Archived();
   // Acts on the state until there is nothing left to do; calls the outlet unlocked.
@@ -142,6 +145,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
 
   // Shard thread only.
   std::optional<Detokenizer> detokenizer_;
+  std::optional<AnswerReader> reader_;  // of its text, if that is told apart
   GatheredReadings readings_;
   OutputDelta gathered_;
   std::optional<FinishEvent> gathered_finish_;

@@ -12,6 +12,7 @@
 #include "server/call/session_codec.h"
 #include "server/call/status_codec.h"
 #include "server/generate/refusals.h"
+#include "server/structured/answer_codec.h"
 
 namespace quire {
 namespace {
@@ -172,6 +173,26 @@ absl::Status FrameOfText(const Tokenizer& tokenizer, TurnRequest* turn) {
   return absl::OkStatus();
 }
 
+// The text of the last tokens, in which a marker of reasoning has room.
+std::string EndOfPrompt(const ServingModel& model, const ParsedRequest& parsed) {
+  constexpr size_t kTokens = 24;
+  const std::vector<int32_t>& prompt = parsed.request->prompt;
+  const auto begin = prompt.end() - static_cast<std::ptrdiff_t>(std::min(kTokens, prompt.size()));
+  return model.tokenizer->Decode({begin, prompt.end()}, /*skip_special=*/false);
+}
+
+// Plans how the chat's tools are called; a call that is required is the output's structure.
+absl::Status RequireCalls(ParsedRequest* parsed) {
+  ASSIGN_OR_RETURN(std::optional<Structure> calls, AddTools(*parsed->chat, &parsed->output.answer));
+  if (!calls) return absl::OkStatus();
+  if (parsed->structure) {
+    return InvalidField("structured_output",
+                        "contradicts chat.tool_choice, which makes the answer a call");
+  }
+  parsed->structure = std::move(calls);
+  return CheckBesideStructure(*parsed->structure, parsed->request->sampling);
+}
+
 // Turns the text of the output off, for a server without a tokenizer.
 absl::Status ForgoText(const ServingModel& model, ParsedRequest* parsed) {
   if (parsed->kind != ParsedRequest::Prompt::kTokenIds) return NeedTokenizer("text", model);
@@ -276,18 +297,26 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
     ASSIGN_OR_RETURN(parsed.structure, DecodeStructure(request.structured_output()));
   }
   RETURN_IF_ERROR(DecodePrompt(request, model, &parsed));
+  ASSIGN_OR_RETURN(parsed.output.answer, DecodeAnswer(request, model));
+  if (parsed.output.answer.reads()) RETURN_IF_ERROR(NeedTokenizer("reasoning", model));
   return parsed;
 }
 
 absl::Status TokenizePrompt(const ServingModel& model, ParsedRequest* parsed) {
   if (model.tokenizer == nullptr) RETURN_IF_ERROR(ForgoText(model, parsed));
-  if (parsed->kind == ParsedRequest::Prompt::kTokenIds) return absl::OkStatus();
+  AnswerPlan& answer = parsed->output.answer;
+  if (parsed->kind == ParsedRequest::Prompt::kTokenIds) {
+    if (answer.reasoning != nullptr) AddPromptEnd(EndOfPrompt(model, *parsed), &answer);
+    return absl::OkStatus();
+  }
   const bool chat = parsed->kind == ParsedRequest::Prompt::kChat;
   if (chat) {
     ASSIGN_OR_RETURN(const DecodedChat decoded, DecodeChat(*parsed->chat, model.chat_templates));
     ASSIGN_OR_RETURN(parsed->text, RenderChat(decoded));
+    RETURN_IF_ERROR(RequireCalls(parsed));
     parsed->chat = nullptr;
   }
+  AddPromptEnd(parsed->text, &answer);
   // The scheduler frames a turn's text if it is its session's first.
   Request& request = *parsed->request;
   const bool framed = !chat && parsed->add_special_tokens;

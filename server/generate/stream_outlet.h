@@ -11,6 +11,7 @@
 #include "engine/values/output_sink.h"
 #include "engine/values/sampling_params.h"
 #include "engine/values/step_reading.h"
+#include "server/answer/answer_reader.h"
 
 namespace quire {
 
@@ -19,6 +20,7 @@ struct OutputOptions {
   bool text = true;
   bool token_ids = true;
   bool skip_special_tokens = true;
+  AnswerPlan answer;  // how `text` is told apart
   ReadingParams reading;
 };
 
@@ -47,6 +49,9 @@ struct OutputDelta {
   std::vector<uint32_t> token_ids;
   std::vector<float> logprobs;
   std::string text;
+  // Not part of the text, if the answer is told apart.
+  std::string reasoning;
+  std::vector<ToolCallPart> calls;
   // ScoreWords each, as the request's reading asks: of the tokens, and once, with the first token,
   // of the prompt.
   std::vector<uint32_t> scores;
@@ -55,6 +60,7 @@ struct OutputDelta {
   uint32_t tokens = 0;        // in this delta
   uint32_t cumulative = 0;    // tokens of the output up to its end
 
+  bool has_text() const { return !text.empty() || !reasoning.empty() || !calls.empty(); }
   // The size that bounds streams: 4 for each id and each log probability, the text's and the
   // scores'.
   int64_t bytes() const;
@@ -72,6 +78,7 @@ struct EndFrame {
   const FinishEvent& finish;
   const std::string& stop_text;  // the stop string that matched; empty: none matched
   double logprob_sum = 0;        // of finish.usage.completion_tokens tokens
+  AnswerCounts counts = {};
 };
 
 // One write is in flight at most; nothing follows WriteEnd or Fail. Never called with a lock held,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "server/call/status_codec.h"
@@ -12,6 +13,13 @@ namespace quire {
 
 TenantFilter MayEnd(const Caller& caller) {
   return caller.scopes.Has(Scope::kAdmin) ? TenantFilter() : TenantFilter(caller.tenant);
+}
+
+std::string MakeRequestId(uint64_t key, RequestId id) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string name = "q";
+  for (int shift = 28; shift >= 0; shift -= 4) name += kDigits[(key >> shift) & 15];
+  return name + "-" + std::to_string(id);
 }
 
 StreamTable::StreamTable(int max_open) : quota_(max_open, kReserved) {}

@@ -26,6 +26,10 @@ using TenantFilter = std::optional<TenantId>;  // nullopt: all tenants
 // The tenants whose requests a caller may end: his own, or all for an administrator.
 TenantFilter MayEnd(const Caller& caller);
 
+// Names a request in logs and Abort when its client did not. The key differs between processes, so
+// that ids of two servers do not meet in one log.
+std::string MakeRequestId(uint64_t key, RequestId id);
+
 class StreamTable {
  public:
   // Open calls that are kept for tenants below their part of `max_open`.

@@ -8,9 +8,17 @@ GuideCache::GuideCache(size_t max_guides, size_t max_bytes)
 
 // Lengths stand before texts, so that different sources have different keys.
 GuideCache::Key GuideCache::KeyOf(TenantId tenant, const GrammarSource& source) {
-  std::string text = std::to_string(static_cast<int>(source.kind)) + ":" + source.text;
+  std::string text = std::to_string(static_cast<int>(source.kind)) + ":" +
+                     std::to_string(source.text.size()) + ":" + source.text;
   for (const std::string& choice : source.choices) {
     text += std::to_string(choice.size()) + ":" + choice;
+  }
+  if (source.frame) {
+    const GrammarFrame& frame = *source.frame;
+    text += frame.many ? "many" : "one";
+    for (const std::string* part : {&frame.open, &frame.between, &frame.close}) {
+      text += std::to_string(part->size()) + ":" + *part;
+    }
   }
   return {tenant, std::move(text)};
 }

@@ -6,10 +6,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/grammar/compile_guide.h"
+#include "engine/grammar/reasoning_guide.h"
 #include "engine/values/request.h"
 #include "server/call/serving_model.h"
 #include "server/call/text_pool.h"
@@ -34,6 +37,10 @@ class GuideMaker {
   // too many wait, FAILED_PRECONDITION without a tokenizer (NO_TOKENIZER) or an end token
   // (NO_END_TOKEN). Any thread.
   absl::Status Make(TenantId tenant, const GrammarSource& source, Done done);
+  // The same for an answer behind reasoning, which the server's format marks; no `answer`: it is
+  // free.
+  absl::Status MakeReasoned(TenantId tenant, const ReasoningPlan& plan, const GrammarSource* answer,
+                            Done done);
   // Compiles what waits, then takes no more. Idempotent; not thread-safe.
   void Stop() { pool_.Stop(); }
 
@@ -44,7 +51,15 @@ class GuideMaker {
   static constexpr size_t kMaxGuides = 256;
   static constexpr size_t kMaxCachedBytes = size_t{256} << 20;
 
+  absl::Status CheckModel() const;
   absl::StatusOr<std::shared_ptr<const GuideVocabulary>> Vocabulary();
+  // With the marks of calls, which may be special tokens, as texts.
+  absl::StatusOr<std::shared_ptr<const GuideVocabulary>> CallVocabulary();
+  std::vector<std::string> TokenBytes() const;
+  absl::StatusOr<std::shared_ptr<const EndMarks>> Marks();
+  absl::StatusOr<std::shared_ptr<const EndMarks>> MakeMarks();
+  // `answer` with reasoning before it.
+  absl::StatusOr<Guide> Reasoned(const ReasoningPlan& plan, absl::StatusOr<Guide> answer);
   absl::StatusOr<Guide> CompileNow(TenantId tenant, const GrammarSource& source);
 
   const ServingModel& model_;
@@ -53,6 +68,10 @@ class GuideMaker {
   GuideCache cache_;
   std::once_flag vocabulary_made_;
   absl::StatusOr<std::shared_ptr<const GuideVocabulary>> vocabulary_;
+  std::once_flag call_vocabulary_made_;
+  absl::StatusOr<std::shared_ptr<const GuideVocabulary>> call_vocabulary_;
+  std::once_flag marks_made_;
+  absl::StatusOr<std::shared_ptr<const EndMarks>> marks_;
   TextPool pool_;
 };
 

@@ -9,8 +9,9 @@ namespace quire {
 
 Detokenizer::Detokenizer(const Tokenizer* tokenizer, Options options)
     : options_(std::move(options)),
-      stream_(&tokenizer->texts(),
-              {.skip_special = options_.skip_special, .at_start = !options_.continues}) {
+      stream_(&tokenizer->texts(), {.skip_special = options_.skip_special,
+                                    .shown = options_.shown,
+                                    .at_start = !options_.continues}) {
   for (const std::string& stop : options_.stop) {
     CHECK(!stop.empty());
     StopState state;

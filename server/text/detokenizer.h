@@ -19,6 +19,7 @@ class Detokenizer {
     std::vector<std::string> stop;  // non-empty, valid UTF-8
     bool include_stop = false;      // the matched stop string stays in the text
     bool skip_special = true;
+    std::vector<int32_t> shown = {};  // special tokens that are not skipped
     // The tokens continue a text, so a space before their first word belongs to them.
     bool continues = true;
   };

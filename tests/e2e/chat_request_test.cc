@@ -68,6 +68,9 @@ TEST_F(ChatRequestTest, EveryFlagReachesItsField) {
                  "templateKwargs": "{\"enable_thinking\": false}", "templateName": "rag",
                  "templateTime": "2024-07-06T15:04:09.500Z", "continueFinalMessage": true})");
   ExpectChat({"hi", "--no-generation-prompt"}, R"({"addGenerationPrompt": false})");
+  ExpectChat({"hi", "--tool-choice", "required"}, R"({"toolChoice": {"mode": "MODE_REQUIRED"}})");
+  ExpectChat({"hi", "--tool-choice", "now"},
+             R"({"toolChoice": {"mode": "MODE_FUNCTION", "function": "now"}})");
 }
 
 TEST_F(ChatRequestTest, MessagesKeepTheirMembersInOrder) {

@@ -289,6 +289,35 @@ class ClientTest(ServedTest):
         self.assertEqual(stream.finished.usage.completion_tokens, 3)
         self.assertEqual(stream.finished.timings.total_seconds, 1.5)
 
+    def test_reasoning_and_tool_calls(self):
+        response, tokens = inference_pb2.GenerateResponse, inference_pb2.TokenDelta
+        piece = inference_pb2.ToolCallDelta
+        self.inference.frames = [
+            response(tokens=tokens(reasoning="Hm.")),
+            response(tokens=tokens(tool_calls=[piece(index=0, id="i", name="f", arguments="{")])),
+            response(tokens=tokens(tool_calls=[piece(index=0, arguments="}")])),
+        ]
+        turns = [{"role": "user", "content": "hi"}]
+        deltas = list(
+            self.client.chat(
+                turns, tools=[{"name": "f"}], tool_choice="f", max_reasoning_tokens=9,
+                min_reasoning_tokens=2, split_reasoning=True,
+            )
+        )  # fmt: skip
+        self.assertEqual([d.reasoning for d in deltas], ["Hm.", "", ""])
+        self.assertEqual(
+            [d.tool_calls for d in deltas],
+            [(), (quire.ToolCall(0, "i", "f", "{"),), (quire.ToolCall(0, "", "", "}"),)],
+        )
+        request = self.inference.request
+        bounds = inference_pb2.Reasoning(split=True, max_tokens=9, min_tokens=2)
+        self.assertEqual(request.reasoning, bounds)
+        choice = request.chat.tool_choice
+        self.assertEqual((choice.mode, choice.function), (choice.MODE_FUNCTION, "f"))
+        self.client.generate_text(turns, tools=[{}], tool_choice="required")
+        choice = self.inference.request.chat.tool_choice
+        self.assertEqual(choice, inference_pb2.ToolChoice(mode="MODE_REQUIRED"))
+
     def test_leaving_a_stream_cancels_it(self):
         gate = threading.Event()
         self.addCleanup(gate.set)

@@ -184,6 +184,15 @@ TEST(ConfigFlagsTest, NamesTheDirectoryOfTheTokenizer) {
                        "--chat-template and --skip-tokenizer-init exclude each other"));
 }
 
+TEST(ConfigFlagsTest, ParsersAreFamilies) {
+  const ServerConfig config =
+      MustParse({"--reasoning-parser", "qwen3", "--tool-call-parser", "none"}).settings.server;
+  EXPECT_EQ(config.reasoning_parser, "qwen3");
+  EXPECT_EQ(config.tool_call_parser, "none");
+  EXPECT_TRUE(Contains(FaultOf({"--reasoning-parser", "o1"}), "one of deepseek_r1, qwen3"));
+  EXPECT_TRUE(Contains(FaultOf({"--tool-call-parser", "pythonic"}), "one of hermes, qwen"));
+}
+
 TEST(ConfigFlagsTest, SeveralServedNames) {
   const auto names = [](std::vector<std::string> arguments) {
     return MustParse(std::move(arguments)).settings.server.served_model_names;
@@ -439,7 +448,7 @@ TEST(ConfigTableTest, NamesAreUniqueAndFew) {
   std::set<std::string_view> names;
   const std::vector<Flag> table = SettingsTable(&settings);
   for (const Flag& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
-  EXPECT_LE(names.size(), 67u);
+  EXPECT_LE(names.size(), 69u);
 }
 
 TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {

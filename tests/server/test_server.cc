@@ -256,6 +256,8 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     model_.chat_templates = std::move(parsed).value();
   }
+  model_.reasoning_format = FindReasoningFormat(options_.reasoning_parser);
+  model_.call_format = FindCallFormat(options_.tool_call_parser);
   EngineSetup& setup = model_.setup;
   setup.model.architecture = "ScriptForCausalLM";
   setup.model.vocab_size = kTestVocab;
@@ -446,6 +448,14 @@ StreamedOutput Stream(v1::Inference::Stub& stub, const v1::GenerateRequest& requ
     if (!frame.has_tokens()) continue;
     const v1::TokenDelta& delta = frame.tokens();
     out.text += delta.text();
+    out.reasoning += delta.reasoning();
+    for (const v1::ToolCallDelta& part : delta.tool_calls()) {
+      if (part.index() == out.calls.size()) {
+        out.calls.push_back(part);
+      } else {
+        out.calls.at(part.index()).mutable_arguments()->append(part.arguments());
+      }
+    }
     out.ids.insert(out.ids.end(), delta.token_ids().begin(), delta.token_ids().end());
     out.logprobs.insert(out.logprobs.end(), delta.logprobs().begin(), delta.logprobs().end());
     const bool ids_asked = !request.output().has_token_ids() || request.output().token_ids();

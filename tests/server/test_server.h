@@ -97,7 +97,8 @@ struct TestServerOptions {
   int num_kv_heads = 0;      // of the model; 0: one for each rank
   int32_t max_num_queued_reqs = 1024;
   int64_t max_num_queued_tokens = 1 << 20;
-  std::string chat_template;  // Jinja; empty: none
+  std::string chat_template;                       // Jinja; empty: none
+  std::string reasoning_parser, tool_call_parser;  // families; empty: not known
   bool tokenizer = true;
   std::string split_pattern;  // of the tokenizer, a regular expression; empty: GPT-2's
   GenerationDefaults generation;
@@ -180,6 +181,8 @@ struct StreamedOutput {
   grpc::Status status;
   std::vector<v1::GenerateResponse> frames;
   std::string text;
+  std::string reasoning;
+  std::vector<v1::ToolCallDelta> calls;  // whole ones
   std::vector<uint32_t> ids;
   std::vector<float> logprobs;
   bool gap_free = true;  // every cumulative_tokens was right

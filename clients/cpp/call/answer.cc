@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "clients/cpp/call/json_output.h"
@@ -34,6 +35,9 @@ void PrintStats(const v1::Finished& finished, double first_token, double total, 
   const uint32_t tokens = usage.completion_tokens();
   err << absl::StrFormat("completion tokens:   %d", tokens);
   err << (several ? " of all answers\n" : " (" + FinishName(finished) + ")\n");
+  if (usage.reasoning_tokens() > 0) {
+    err << absl::StrFormat("of them reasoning:   %d\n", usage.reasoning_tokens());
+  }
   if (tokens > 0) err << absl::StrFormat("time to first token: %.1f ms\n", 1e3 * first_token);
   // By the server's clock: tokens may arrive together, in one frame or in two that were waiting,
   // whatever time they took. The first token's time, prefill and queue, is its own number.
@@ -44,11 +48,14 @@ void PrintStats(const v1::Finished& finished, double first_token, double total, 
   err << absl::StrFormat("total time:          %.3f s\n", total);
 }
 
-// Prints frames; adds no line ends to their text.
+// Prints frames; adds no line ends to their text, but for those around reasoning and calls.
 class FramePrinter {
  public:
   FramePrinter(const Invocation& line, std::ostream& out)
-      : json_(line.json), ids_(line.generate.print_ids), out_(out) {}
+      : json_(line.json),
+        ids_(line.generate.print_ids),
+        reasoning_(line.generate.answer.show_reasoning),
+        out_(out) {}
 
   void Print(const v1::GenerateResponse& frame) {
     if (json_) return PrintJson(frame, out_);
@@ -56,7 +63,7 @@ class FramePrinter {
     if (!frame.has_tokens()) return;
     if (frame.tokens().has_index()) return Keep(frame.tokens(), &kept_[frame.tokens().index()]);
     if (ids_) return PrintIds(frame.tokens().token_ids());
-    PrintText(frame.tokens().text());
+    PrintAnswer(frame.tokens());
   }
   void Print(const v1::GenerateResult& result) {
     if (json_) return PrintJson(result, out_);
@@ -70,7 +77,7 @@ class FramePrinter {
       return;
     }
     if (ids_) return PrintIds(result.token_ids());
-    PrintText(result.text());
+    PrintAnswer(result);
   }
   // Ends the last line, so that the next output starts on a new one.
   void End() {
@@ -80,15 +87,17 @@ class FramePrinter {
  private:
   // One of several answers, until it has ended and those before it are printed.
   struct Kept {
-    std::string text;
-    std::vector<uint32_t> ids;
+    v1::TokenDelta output;
     bool ended = false;
   };
 
   template <typename Output>
   static void Keep(const Output& output, Kept* kept) {
-    kept->text += output.text();
-    kept->ids.insert(kept->ids.end(), output.token_ids().begin(), output.token_ids().end());
+    v1::TokenDelta& so_far = kept->output;
+    so_far.mutable_text()->append(output.text());
+    so_far.mutable_reasoning()->append(output.reasoning());
+    so_far.mutable_tool_calls()->MergeFrom(output.tool_calls());
+    so_far.mutable_token_ids()->MergeFrom(output.token_ids());
   }
   void Finish(const v1::Finished& finished) {
     if (!finished.has_index()) return;
@@ -100,10 +109,25 @@ class FramePrinter {
       out_ << "--- " << printed_ << "\n";
       open_line_ = false;
       if (ids_) {
-        PrintIds(next->second.ids);
+        PrintIds(next->second.output.token_ids());
       } else {
-        PrintText(next->second.text);
+        PrintAnswer(next->second.output);
       }
+    }
+  }
+  // A call is a line, NAME ARGUMENTS.
+  template <typename Message>
+  void PrintAnswer(const Message& message) {
+    if (reasoning_ && !message.reasoning().empty()) {
+      PrintText(message.reasoning());
+      reasons_ = true;
+    }
+    const bool answers = !message.text().empty() || !message.tool_calls().empty();
+    if (answers && std::exchange(reasons_, false)) PrintText(open_line_ ? "\n---\n" : "---\n");
+    PrintText(message.text());
+    for (const v1::ToolCallDelta& call : message.tool_calls()) {
+      if (call.has_name()) PrintText((open_line_ ? "\n" : "") + call.name() + " ");
+      PrintText(call.arguments());
     }
   }
   void PrintText(const std::string& text) {
@@ -122,11 +146,26 @@ class FramePrinter {
 
   const bool json_;
   const bool ids_;
+  const bool reasoning_;
   std::ostream& out_;
+  bool reasons_ = false;  // reasoning was printed, and nothing after it
   bool open_line_ = false;
   std::map<uint32_t, Kept> kept_;  // by index
   uint32_t printed_ = 0;           // answers
 };
+
+template <typename Message>
+void Gather(const Message& message, Answer* answer) {
+  answer->text += message.text();
+  answer->reasoning += message.reasoning();
+  for (const v1::ToolCallDelta& part : message.tool_calls()) {
+    if (answer->calls.empty() || answer->calls.back().index() != part.index()) {
+      answer->calls.push_back(part);
+    } else {
+      answer->calls.back().mutable_arguments()->append(part.arguments());
+    }
+  }
+}
 
 }  // namespace
 
@@ -145,7 +184,7 @@ int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answe
     while (reader->Read(&frame)) {
       if (frame.has_tokens()) {
         if (!first) first = Clock::now();
-        answer->text += frame.tokens().text();
+        Gather(frame.tokens(), answer);
       }
       if (frame.has_finished()) {
         finished = true;
@@ -179,7 +218,7 @@ int AnswerPrinter::PrintWhole(const v1::GenerateRequest& request, Answer* answer
   FramePrinter printer(line_, terminal_.out);
   printer.Print(result);
   printer.End();
-  answer->text = result.text();
+  Gather(result, answer);
   answer->finished = result.finished();
   if (line_.generate.stats) {
     const v1::Timings& timings = answer->finished.timings();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "clients/cpp/call/connection.h"
 #include "clients/cpp/call/terminal.h"
@@ -11,7 +12,8 @@ namespace quire::cli {
 
 // An answer, from which a conversation continues.
 struct Answer {
-  std::string text;
+  std::string text, reasoning;
+  std::vector<v1::ToolCallDelta> calls;  // whole
   v1::Finished finished;
 };
 

@@ -85,7 +85,16 @@ absl::Status AddMessages(const ChatFlags& flags, v1::ChatMessages* chat) {
   return absl::OkStatus();
 }
 
+void SetToolChoice(const std::string& choice, v1::ToolChoice* out) {
+  if (choice == "auto") return out->set_mode(v1::ToolChoice::MODE_AUTO);
+  if (choice == "none") return out->set_mode(v1::ToolChoice::MODE_NONE);
+  if (choice == "required") return out->set_mode(v1::ToolChoice::MODE_REQUIRED);
+  out->set_mode(v1::ToolChoice::MODE_FUNCTION);
+  out->set_function(choice);
+}
+
 absl::Status SetTemplate(const ChatFlags& flags, v1::ChatMessages* chat) {
+  if (flags.tool_choice) SetToolChoice(*flags.tool_choice, chat->mutable_tool_choice());
   if (flags.template_kwargs) chat->set_template_kwargs(*flags.template_kwargs);
   if (flags.template_name) chat->set_template_name(*flags.template_name);
   if (flags.template_time && !google::protobuf::util::TimeUtil::FromString(

@@ -2,6 +2,7 @@
 // anew.
 #include "clients/cpp/call/conversation.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "clients/cpp/call/generate_request.h"
@@ -9,6 +10,26 @@
 #include "clients/cpp/call/session_output.h"
 
 namespace quire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The members of the assistant's message beside its content, as templates know them; empty: none.
+std::string MembersOf(const Answer& answer) {
+  Json members = Json::object();
+  if (!answer.reasoning.empty()) members["reasoning_content"] = answer.reasoning;
+  for (const v1::ToolCallDelta& call : answer.calls) {
+    Json arguments = Json::parse(call.arguments(), nullptr, /*allow_exceptions=*/false);
+    if (arguments.is_discarded()) arguments = call.arguments();
+    members["tool_calls"].push_back(
+        {{"id", call.id()},
+         {"type", "function"},
+         {"function", {{"name", call.name()}, {"arguments", arguments}}}});
+  }
+  return members.empty() ? "" : members.dump();
+}
+
+}  // namespace
 
 Conversation::Conversation(const Invocation& line, const v1::ChatMessages& chat,
                            Connection& connection, Terminal& terminal)
@@ -32,7 +53,7 @@ int Conversation::Turn(const std::string& text) {
   Answer answer;
   const int code = printer_.Print(*request, &answer);
   asked_ = request->chat();
-  part_ = answer.text;
+  part_ = answer;
   if (code != kExitOk) return code;
   if (in_session && !answer.finished.has_position()) {
     return ReportLocal("the server keeps no sessions: it answered as if none was asked for",
@@ -44,12 +65,12 @@ int Conversation::Turn(const std::string& text) {
       terminal_.err << DescribeTurn(answer.finished, *line_.generate.session) << std::endl;
     }
   }
-  if (request->has_chat()) Remember(asked_, answer.text);
+  if (request->has_chat()) Remember(asked_, answer);
   return kExitOk;
 }
 
 void Conversation::KeepPart() {
-  if (!part_.empty()) Remember(asked_, part_);
+  if (!part_.text.empty()) Remember(asked_, part_);
 }
 
 // Only the first turn brings the messages of the command line. What it tells the template replaces
@@ -65,19 +86,22 @@ void Conversation::JoinHistory(v1::GenerateRequest* request) {
   said.clear_messages();
   if (!said.tools().empty()) whole.clear_tools();
   if (!said.documents().empty()) whole.clear_documents();
+  if (said.has_tool_choice()) whole.clear_tool_choice();
   if (said.has_template_time()) whole.clear_template_time();
   whole.MergeFrom(said);
   *request->mutable_chat() = std::move(whole);
 }
 
-void Conversation::Remember(const v1::ChatMessages& asked, const std::string& answer) {
+void Conversation::Remember(const v1::ChatMessages& asked, const Answer& answer) {
   history_ = asked;
   // How the prompt ends is said for one turn.
   history_.clear_add_generation_prompt();
   history_.clear_continue_final_message();
   v1::ChatMessage* message = history_.add_messages();
   message->set_role("assistant");
-  message->set_content(answer);
+  message->set_content(answer.text);
+  const std::string members = MembersOf(answer);
+  if (!members.empty()) message->set_members(members);
 }
 
 }  // namespace quire::cli

@@ -36,7 +36,7 @@ class Conversation {
 
  private:
   void JoinHistory(v1::GenerateRequest* request);
-  void Remember(const v1::ChatMessages& asked, const std::string& answer);
+  void Remember(const v1::ChatMessages& asked, const Answer& answer);
 
   const Invocation& line_;
   const v1::ChatMessages& chat_;
@@ -45,7 +45,7 @@ class Conversation {
   std::optional<uint32_t> position_;  // of the session, when known
   v1::ChatMessages history_;          // of a chat
   v1::ChatMessages asked_;            // by the last turn
-  std::string part_;                  // of the answer to it
+  Answer part_;                       // of the answer to it
 };
 
 }  // namespace quire::cli

@@ -74,6 +74,12 @@ void SetStop(const StopFlags& flags, v1::StopConditions* stop) {
   if (flags.loop_min_repeats) stop->set_loop_min_repeats(*flags.loop_min_repeats);
 }
 
+void SetReasoning(const AnswerFlags& flags, v1::GenerateRequest* request) {
+  if (!flags.split_reasoning) request->mutable_reasoning()->set_split(false);
+  if (flags.max_tokens) request->mutable_reasoning()->set_max_tokens(*flags.max_tokens);
+  if (flags.min_tokens) request->mutable_reasoning()->set_min_tokens(*flags.min_tokens);
+}
+
 void SetScores(const GenerateFlags& flags, v1::GenerateRequest* request) {
   if (flags.logprobs) request->mutable_output()->set_logprobs(true);
   if (flags.top_logprobs) request->mutable_output()->set_top_logprobs(*flags.top_logprobs);
@@ -106,6 +112,7 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
   SetStop(flags.stop, request.mutable_stop());
   const absl::Status structured = SetStructure(flags.structure, &request);
   if (!structured.ok()) return structured;
+  SetReasoning(flags.answer, &request);
   if (flags.print_ids) request.mutable_output()->set_text(false);
   SetScores(flags, &request);
   if (flags.keep_special_tokens) request.mutable_output()->set_skip_special_tokens(false);

@@ -9,9 +9,9 @@ constexpr std::string_view kChat = "Chat template";
 }  // namespace
 
 bool OfAChat(const ChatFlags& flags) {
-  return flags.messages || flags.tools || flags.documents || flags.template_kwargs ||
-         flags.template_name || flags.template_time || !flags.generation_prompt ||
-         flags.continue_final_message;
+  return flags.messages || flags.tools || flags.tool_choice || flags.documents ||
+         flags.template_kwargs || flags.template_name || flags.template_time ||
+         !flags.generation_prompt || flags.continue_final_message;
 }
 
 std::vector<flags::Flag> TemplateRows(ChatFlags* flags) {
@@ -22,6 +22,13 @@ std::vector<flags::Flag> TemplateRows(ChatFlags* flags) {
        .target = &flags->tools,
        .placeholder = "FILE",
        .unset = "none"},
+      {.name = "tool-choice",
+       .group = kChat,
+       .help = "auto: the model may call the tools; none: it is not shown them; required: it calls "
+               "one or more; or the name of the one that it calls",
+       .target = &flags->tool_choice,
+       .placeholder = "CHOICE",
+       .unset = "auto where the server knows how the model writes calls"},
       {.name = "documents",
        .group = kChat,
        .help = "documents to answer from: a JSON list of objects, usually with title and text",

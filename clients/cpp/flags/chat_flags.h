@@ -14,6 +14,7 @@ namespace quire::cli {
 struct ChatFlags {
   std::optional<std::string> messages;          // file of the messages before TEXT
   std::optional<std::string> tools, documents;  // files
+  std::optional<std::string> tool_choice;       // "auto", "none", "required", or a tool
   std::optional<std::string> template_kwargs;   // a JSON object
   std::optional<std::string> template_name;
   std::optional<std::string> template_time;  // as in RFC 3339

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "clients/connect/settings.h"
+#include "clients/cpp/flags/answer_flags.h"
 #include "clients/cpp/flags/chat_flags.h"
 #include "clients/cpp/flags/flush_flags.h"
 #include "clients/cpp/flags/key_flags.h"
@@ -71,6 +72,7 @@ struct GenerateFlags {
   SamplingFlags sampling;
   StopFlags stop;
   StructureFlags structure;
+  AnswerFlags answer;
   std::optional<std::string> request_id;
   std::optional<int32_t> priority;
   std::optional<std::string> session;         // created if the server has none of that name

@@ -252,6 +252,7 @@ Rows OutputRows(GenerateFlags* flags) {
   Rows rows = SamplingRows(&flags->sampling);
   Append(StopRows(&flags->stop), &rows);
   Append(StructureRows(&flags->structure), &rows);
+  Append(AnswerRows(&flags->answer), &rows);
   return rows;
 }
 

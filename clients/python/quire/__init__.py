@@ -56,6 +56,7 @@ from quire.types import (
     Timings,
     Token,
     TokenScore,
+    ToolCall,
     Usage,
 )
 
@@ -67,5 +68,5 @@ __all__ = [
     "QuireError",
     "RankSteps", "Residency", "Retries", "Score", "ServerFault", "ServerInfo", "Session",
     "SessionOptions", "SessionState", "Sessions", "SettingsError", "Stream", "Timings", "Token",
-    "TokenScore", "Unauthenticated", "Unavailable", "Usage",
+    "TokenScore", "ToolCall", "Unauthenticated", "Unavailable", "Usage",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from quire.v1 import inference_pb2
 Turn = Union[Message, Mapping[str, Any]]
 
 _SCALARS = ("template_name", "add_generation_prompt", "continue_final_message")
-_TOLD = ("tools", "documents", "template_kwargs", "template_time", *_SCALARS)
+_TOLD = ("tools", "tool_choice", "documents", "template_kwargs", "template_time", *_SCALARS)
 
 
 def _json(value: Mapping[str, Any], what: str) -> str:
@@ -66,6 +66,13 @@ def _timestamp(time: datetime.datetime) -> timestamp_pb2.Timestamp:
     return timestamp
 
 
+def _tool_choice(choice: str) -> inference_pb2.ToolChoice:
+    """"auto", "none", "required", or the name of a tool."""
+    if choice in ("auto", "none", "required"):
+        return inference_pb2.ToolChoice(mode="MODE_" + choice.upper())
+    return inference_pb2.ToolChoice(mode="MODE_FUNCTION", function=choice)
+
+
 def chat_messages(turns: Sequence[Turn], options: Options) -> inference_pb2.ChatMessages:
     """The conversation with what `options` tell its template."""
     chat = inference_pb2.ChatMessages(
@@ -77,6 +84,8 @@ def chat_messages(turns: Sequence[Turn], options: Options) -> inference_pb2.Chat
         chat.template_kwargs = _json(options.template_kwargs, "template_kwargs")
     if options.template_time is not None:
         chat.template_time.CopyFrom(_timestamp(options.template_time))
+    if options.tool_choice is not None:
+        chat.tool_choice.CopyFrom(_tool_choice(options.tool_choice))
     for name in _SCALARS:
         value = getattr(options, name)
         if value is not None:

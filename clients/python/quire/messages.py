@@ -34,6 +34,7 @@ from quire.types import (
     Timings,
     Token,
     TokenScore,
+    ToolCall,
     Usage,
 )
 from quire.v1 import control_pb2, inference_pb2, sessions_pb2
@@ -130,6 +131,13 @@ def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> No
     _set(request.output, options, _OUTPUT)
     request.output.logprob_token_ids.extend(options.logprob_token_ids)
     _set_structure(request, options)
+    for name, value in (
+        ("split", options.split_reasoning),
+        ("max_tokens", options.max_reasoning_tokens),
+        ("min_tokens", options.min_reasoning_tokens),
+    ):
+        if value is not None:
+            setattr(request.reasoning, name, value)
 
 
 def _set_structure(request: inference_pb2.GenerateRequest, options: Options) -> None:
@@ -192,7 +200,12 @@ def _prediction(message: Any) -> Optional[float]:
 
 def delta_of(message: inference_pb2.TokenDelta) -> Delta:
     """One frame of tokens."""
-    return Delta(**_values(message, Delta) | _all_scores(message))
+    parts = _all_scores(message) | {"tool_calls": _tool_calls(message)}
+    return Delta(**_values(message, Delta) | parts)
+
+
+def _tool_calls(message: Any) -> Sequence[ToolCall]:
+    return tuple(ToolCall(**_values(call, ToolCall)) for call in message.tool_calls)
 
 
 def _all_scores(message: Any) -> Dict[str, Any]:
@@ -296,6 +309,8 @@ def completion_of(message: inference_pb2.GenerateResult) -> Completion:
         accepted=accepted_of(message.request_id, message.accepted),
         finished=finished_of(message.finished),
         further_answers=tuple(_further_of(answer) for answer in message.further_answers),
+        reasoning=message.reasoning,
+        tool_calls=_tool_calls(message),
         **_all_scores(message),
     )
 
@@ -307,6 +322,8 @@ def _further_of(message: inference_pb2.FurtherAnswer) -> FurtherAnswer:
         logprobs=tuple(message.logprobs),
         finished=finished_of(message.finished),
         scores=_scores(message.scores),
+        reasoning=message.reasoning,
+        tool_calls=_tool_calls(message),
     )
 
 

@@ -30,8 +30,10 @@ class Options:
     With `n` or `best_of` above 1 there are several answers: `best_of` are drawn, and the `n` with
     the highest mean log probability come back.
 
-    Those from `tools` on are for the template of a conversation. A `template_time` without a time
-    zone is in the local one.
+    Those from `tools` on are for the template of a conversation. A `tool_choice` is "auto", which
+    lets the model call tools, "none", which does not show them to it, "required", which makes it
+    call one or more, or the name of the tool that it calls. A `template_time` without a time zone
+    is in the local one.
     """
 
     max_tokens: Optional[int] = None
@@ -95,7 +97,12 @@ class Options:
     create_session: Optional[bool] = None
     bypass_prefix_cache: Optional[bool] = None
 
+    split_reasoning: Optional[bool] = None
+    max_reasoning_tokens: Optional[int] = None
+    min_reasoning_tokens: Optional[int] = None
+
     tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: Optional[str] = None
     documents: Sequence[Mapping[str, Any]] = ()
     template_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     template_name: Optional[str] = None
@@ -115,6 +122,7 @@ class FinishReason(enum.Enum):
     CONTEXT_LIMIT = 5
     LOOP = 6
     NO_TOKEN = 7
+    TOOL_CALLS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +156,20 @@ class TokenScore:
 
 
 @dataclasses.dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool, or in a Delta a piece of one; `index` tells which.
+
+    The first piece of a call has its `id` and `name`. `arguments` are a JSON object, as the model
+    wrote it; those of all pieces belong together.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Delta:
     """The output of an answer since its last Delta. The first has the scores of the prompt."""
 
@@ -157,6 +179,8 @@ class Delta:
     cumulative_tokens: int
     scores: Sequence[TokenScore] = ()
     prompt_scores: Sequence[TokenScore] = ()
+    reasoning: str = ""
+    tool_calls: Sequence[ToolCall] = ()
     index: int = 0
 
 
@@ -168,6 +192,7 @@ class Usage:
     completion_tokens: int
     cached_tokens: int
     preemptions: int
+    reasoning_tokens: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,6 +262,8 @@ class Completion:
     finished: Finished
     scores: Sequence[TokenScore] = ()
     prompt_scores: Sequence[TokenScore] = ()
+    reasoning: str = ""
+    tool_calls: Sequence[ToolCall] = ()
     further_answers: Sequence["FurtherAnswer"] = ()
 
 
@@ -249,6 +276,8 @@ class FurtherAnswer:
     logprobs: Sequence[float]
     finished: Finished
     scores: Sequence[TokenScore] = ()
+    reasoning: str = ""
+    tool_calls: Sequence[ToolCall] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,8 @@
 // Joins texts of tokens and repairs their bytes.
 #include "server/text/decode/decode_stream.h"
 
+#include <algorithm>
+
 namespace quire {
 
 DecodeStream::DecodeStream(const TokenTexts* texts, const Options& options)
@@ -11,8 +13,14 @@ DecodeStream::DecodeStream(const TokenTexts* texts, const Options& options)
       repair_(texts->byte_level() ? Utf8Repair::Substitute::kMaximalPart
                                   : Utf8Repair::Substitute::kEachByte) {}
 
+bool DecodeStream::Skips(int32_t id) const {
+  if (!texts_->Has(id)) return true;
+  return options_.skip_special && texts_->IsSpecial(id) &&
+         std::ranges::find(options_.shown, id) == options_.shown.end();
+}
+
 void DecodeStream::Push(int32_t id, std::string* out) {
-  if (!texts_->Has(id) || (options_.skip_special && texts_->IsSpecial(id))) return;
+  if (Skips(id)) return;
   const std::string_view text = texts_->Text(id, first_);
   first_ = false;
   const size_t begin = out->size();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "server/text/decode/token_texts.h"
 #include "server/text/unicode/unicode.h"
@@ -13,6 +14,7 @@ class DecodeStream {
  public:
   struct Options {
     bool skip_special = true;
+    std::vector<int32_t> shown = {};  // special tokens that are not skipped
     // The tokens begin a text, which decoders of SentencePiece models give without the space that
     // its encoder put there. A continuation of another text keeps its spaces.
     bool at_start = true;
@@ -30,6 +32,7 @@ class DecodeStream {
   void Finish(std::string* out);
 
  private:
+  bool Skips(int32_t id) const;
   void EndRun(std::string* out);
   // Strips the text from byte `begin` of `out` on, if it is the begin of the whole text.
   void Strip(size_t begin, std::string* out);

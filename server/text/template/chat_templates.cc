@@ -121,6 +121,7 @@ void ChatTemplates::Add(const std::string& name, const std::string& source, cons
   entry.file = path;
   if (parsed.ok()) {
     entry.parsed = *std::move(parsed);
+    entry.source = source;
   } else {
     entry.reason = absl::StrCat(path, ": ", parsed.status().message());
   }
@@ -130,7 +131,7 @@ absl::StatusOr<ChatTemplates> ChatTemplates::Of(const std::string& source,
                                                 TemplateVariables constants) {
   ChatTemplates out;
   ASSIGN_OR_RETURN(auto parsed, ChatTemplate::Parse(source, std::move(constants)));
-  out.templates_[kDefault].parsed = std::move(parsed);
+  out.templates_[kDefault] = {std::move(parsed), "", "", source};
   return out;
 }
 
@@ -138,7 +139,7 @@ ChatTemplates ChatTemplates::Load(const std::string& dir) {
   ChatTemplates out;
   const auto refuse = [&out](const std::string& name, const std::string& path,
                              const std::string& reason) {
-    out.templates_[name] = {.parsed = nullptr, .file = path, .reason = reason};
+    out.templates_[name] = {.parsed = nullptr, .file = path, .reason = reason, .source = ""};
   };
   const std::string config_path = dir + "/tokenizer_config.json";
   const absl::StatusOr<json> config = ReadConfig(config_path);
@@ -216,6 +217,12 @@ std::vector<ChatTemplates::Origin> ChatTemplates::List() const {
   std::vector<Origin> out;
   for (const auto& [name, entry] : templates_) out.push_back({name, entry.file, entry.reason});
   return out;
+}
+
+bool ChatTemplates::Mention(std::string_view text) const {
+  return std::ranges::any_of(templates_, [text](const auto& named) {
+    return named.second.source.find(text) != std::string::npos;
+  });
 }
 
 absl::Status ChatTemplates::Check() const {

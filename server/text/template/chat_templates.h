@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +43,8 @@ class ChatTemplates {
   };
   // Where each template came from, by name.
   std::vector<Origin> List() const;
+  // Whether the source of a usable template has this text.
+  bool Mention(std::string_view text) const;
   // OK if every template was parsed and the default one renders a chat of one message.
   absl::Status Check() const;
 
@@ -49,6 +52,7 @@ class ChatTemplates {
   struct Entry {
     std::shared_ptr<const ChatTemplate> parsed;  // null: refused
     std::string file, reason;
+    std::string source;
   };
   void Add(const std::string& name, const std::string& source, const std::string& path,
            const TemplateVariables& constants);

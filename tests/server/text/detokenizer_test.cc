@@ -144,6 +144,14 @@ TEST(DetokenizerTest, SkipsSpecialTokensOnRequest) {
   EXPECT_EQ(Stream(ids, {.stop = {"ab"}}).stop, 0);
 }
 
+TEST(DetokenizerTest, ShowsSpecialTokensThatAreAskedFor) {
+  const int32_t end = *Gpt2().IdOf("<|endoftext|>");
+  std::vector<int32_t> tokens = ByteTokens("ab");
+  tokens.insert(tokens.begin() + 1, end);
+  EXPECT_EQ(Stream(tokens, {}).text, "ab");
+  EXPECT_EQ(Stream(tokens, {.shown = {7, end}}).text, "a<|endoftext|>b");
+}
+
 TEST(DetokenizerTest, IgnoresIdsWithoutAToken) {
   EXPECT_EQ(Stream({-1, 1 << 20, ByteTokens("a")[0]}, {}).text, "a");
 }

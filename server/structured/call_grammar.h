@@ -1,0 +1,25 @@
+// CallGrammar: the tools of a chat as the grammar of an answer that calls them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/grammar/compile_guide.h"
+#include "server/answer/call_format.h"
+
+namespace quire {
+
+struct CallableTool {
+  std::string name;                   // empty: it has none
+  nlohmann::ordered_json parameters;  // a JSON Schema of the arguments
+};
+
+// The name and parameters of {"function": {...}}, or of the object itself. Without parameters a
+// tool takes none.
+CallableTool ReadTool(const std::string& json);
+
+// One call of one of the tools, or with `many` several, as models of the format write them.
+GrammarSource CallGrammar(const CallFormat& format, std::vector<CallableTool> tools, bool many);
+
+}  // namespace quire
