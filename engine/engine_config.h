@@ -36,7 +36,7 @@ struct EngineConfig {
                                // KV cache and device allow
   int32_t max_num_seqs = 256;  // running sequences
   int32_t max_num_batched_tokens = 0;  // tokens per step; 0: 512 on the cpu, 2048 on cuda
-  bool pace_prompts = true;  // shorter steps while requests decode; false: always up to that
+  bool pace_prompts = false;  // shorter steps while requests decode; else always up to that
   int32_t max_num_queued_reqs = 16384;
   int64_t max_num_queued_tokens = 0;  // prompt tokens waiting; 0: 8 * 2^20
   bool enable_prefix_caching = true;  // prompts reuse the KV of equal prefixes

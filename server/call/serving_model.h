@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/engine_setup.h"
-#include "server/answer/call_format.h"
-#include "server/answer/reasoning_format.h"
+#include "server/answer_parts/call_format.h"
+#include "server/answer_parts/reasoning_format.h"
 #include "server/text/template/chat_templates.h"
 #include "server/text/tokenizer.h"
 

@@ -6,8 +6,8 @@
 
 #include "engine/model/checkpoint/model_files.h"
 #include "kernels/cpu/host_limits.h"
-#include "server/answer/call_format.h"
-#include "server/answer/reasoning_format.h"
+#include "server/answer_parts/call_format.h"
+#include "server/answer_parts/reasoning_format.h"
 #include "server/front/listen_address.h"
 #include "server/tracing/otlp_endpoint.h"
 

@@ -100,13 +100,13 @@ void FillFinished(const EndFrame& end, const AnswerPlace* place, v1::Finished* f
   finished->set_reason(WireReason(event.reason));
   if (event.reason == FinishReason::kEos || event.reason == FinishReason::kStopToken) {
     finished->set_stop_token_id(static_cast<uint32_t>(event.stop_token));
-    if (end.counts.tool_calls > 0) finished->set_reason(v1::FINISH_REASON_TOOL_CALLS);
+    if (end.tally.tool_calls > 0) finished->set_reason(v1::FINISH_REASON_TOOL_CALLS);
   }
   if (event.reason == FinishReason::kStopText) finished->set_stop_text(end.stop_text);
   EncodeUsage(event.usage, finished->mutable_usage());
   if (end.accepted.output.answer.reasoning != nullptr) {
     finished->mutable_usage()->set_reasoning_tokens(
-        static_cast<uint32_t>(end.counts.reasoning_tokens));
+        static_cast<uint32_t>(end.tally.reasoning_tokens));
   }
   EncodeTimings(event.timings, event.usage.completion_tokens, finished->mutable_timings());
   EncodeResidency(event.residency, finished->mutable_residency());

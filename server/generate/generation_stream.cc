@@ -29,6 +29,13 @@ constexpr size_t kCallBytes = 32;
 // How long the transport may take to end a call that was reset.
 constexpr int64_t kResetNs = 5'000'000'000;
 
+bool IsStopId(const SamplingParams& sampling, int32_t token) {
+  const auto holds = [token](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  return holds(sampling.eos_token_ids) || holds(sampling.stop_token_ids);
+}
+
 bool IsDeadline(const absl::Status& status) { return absl::IsDeadlineExceeded(status); }
 
 }  // namespace
@@ -64,6 +71,12 @@ void OutputDelta::Append(OutputDelta& from) {
   tokens += from.tokens;
   cumulative += from.tokens;
   from.Clear();
+}
+
+void OutputDelta::Take(AnswerParts parts) {
+  text += parts.text;
+  reasoning += parts.reasoning;
+  for (ToolCallPart& call : parts.calls) AppendCall(std::move(call), &calls);
 }
 
 void OutputDelta::Clear() {
@@ -272,13 +285,6 @@ int64_t GenerationStream::CheckStall(int64_t now_ns) {
   return now_ns + std::min(timeout_ns, kResetNs);
 }
 
-bool GenerationStream::IsStopId(int32_t token) const {
-  const auto holds = [token](const std::vector<int32_t>& ids) {
-    return std::find(ids.begin(), ids.end(), token) != ids.end();
-  };
-  return holds(sampling_.eos_token_ids) || holds(sampling_.stop_token_ids);
-}
-
 void GenerationStream::TakeReading(const StepReading& reading, std::span<const uint32_t> words) {
   readings_.Take(reading, words);
 }
@@ -300,35 +306,27 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   if (sampling_.logprobs) gathered_.logprobs.push_back(logprob);
   if (output_.reading.of_output()) readings_.TakeDrawn(gathered_.scores);
   // A token that ends the sequence is part of the ids, never of the text.
-  if (!detokenizer_.has_value() || IsStopId(token)) return;
+  if (!detokenizer_.has_value() || IsStopId(sampling_, token)) return;
   std::string text;
   text_done_ = detokenizer_->Push(token, &text, delivered_ >= sampling_.min_tokens);
   if (text_done_) resources_->engine.Cancel(id_, FinishReason::kStopText, delivered_);
-  if (reader_.has_value()) {
-    reader_->Push(text);
-    TakeAnswer();
-  } else if (output_.text) {
-    gathered_.text += text;
-  }
+  AddText(text, /*last=*/false);
 }
 
-void GenerationStream::TakeAnswer() {
-  AnswerParts parts = reader_->Take();
-  gathered_.text += parts.text;
-  gathered_.reasoning += parts.reasoning;
-  for (ToolCallPart& call : parts.calls) AppendCall(std::move(call), &gathered_.calls);
+void GenerationStream::AddText(const std::string& text, bool last) {
+  if (!reader_.has_value()) {
+    if (output_.text) gathered_.text += text;
+    return;
+  }
+  last ? reader_->Finish(text) : reader_->Push(text);
+  gathered_.Take(reader_->Take());
 }
 
 // Text that was held back and turns out to be part of no mark.
 void GenerationStream::FlushText() {
   std::string text;
   if (!text_done_ && detokenizer_.has_value()) detokenizer_->Flush(&text);
-  if (reader_.has_value()) {
-    reader_->Finish(text);
-    TakeAnswer();
-  } else if (output_.text) {
-    gathered_.text += text;
-  }
+  AddText(text, /*last=*/true);
 }
 
 void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
@@ -487,7 +485,7 @@ void GenerationStream::Send(Step step, const OutputDelta& delta, const absl::Sta
                      .finish = *finish_,
                      .stop_text = stop_text,
                      .logprob_sum = logprob_sum_,
-                     .counts = reader_.has_value() ? reader_->counts() : AnswerCounts()});
+                     .tally = reader_.has_value() ? reader_->tally() : AnswerTally()});
 }
 
 }  // namespace quire

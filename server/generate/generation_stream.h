@@ -108,9 +108,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
  private:
   enum class Step : uint8_t { kNothing, kAccepted, kTokens, kEnd, kFail };
 
-  bool IsStopId(int32_t token) const;
-  // Moves what the reader found into the gathered output.
-  void TakeAnswer();
+  void AddText(const std::string& text, bool last);
   void FlushText();
   void AwaitArchive(const FinishEvent& event);
   void Archived();

@@ -11,7 +11,7 @@
 #include "engine/values/output_sink.h"
 #include "engine/values/sampling_params.h"
 #include "engine/values/step_reading.h"
-#include "server/answer/answer_reader.h"
+#include "server/answer_parts/answer_reader.h"
 
 namespace quire {
 
@@ -68,6 +68,7 @@ struct OutputDelta {
   int64_t reply_bytes() const;
   // Appends `from` and clears it.
   void Append(OutputDelta& from);
+  void Take(AnswerParts parts);
   void Clear();  // all but `cumulative`
 };
 
@@ -78,7 +79,7 @@ struct EndFrame {
   const FinishEvent& finish;
   const std::string& stop_text;  // the stop string that matched; empty: none matched
   double logprob_sum = 0;        // of finish.usage.completion_tokens tokens
-  AnswerCounts counts = {};
+  AnswerTally tally = {};
 };
 
 // One write is in flight at most; nothing follows WriteEnd or Fail. Never called with a lock held,

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "engine/base/log.h"
-#include "server/answer/call_format.h"
-#include "server/answer/reasoning_format.h"
+#include "server/answer_parts/call_format.h"
+#include "server/answer_parts/reasoning_format.h"
 
 namespace quire {
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/answer/answer_reader.h"
+#include "server/answer_parts/answer_reader.h"
 #include "server/call/serving_model.h"
 #include "server/structured/structured_codec.h"
 

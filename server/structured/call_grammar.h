@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/grammar/compile_guide.h"
-#include "server/answer/call_format.h"
+#include "server/answer_parts/call_format.h"
 
 namespace quire {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/answer/answer_writer.h"
-#include "server/answer/json_call.h"
+#include "server/answer_parts/answer_writer.h"
+#include "server/answer_parts/json_call.h"
 
 namespace quire {
 

@@ -1,5 +1,5 @@
 // Brackets within strings do not count.
-#include "server/answer/json_extent.h"
+#include "server/answer_parts/json_extent.h"
 
 namespace quire {
 

@@ -1,5 +1,5 @@
 // The families that have a format, those with the rarer signs first.
-#include "server/answer/call_format.h"
+#include "server/answer_parts/call_format.h"
 
 #include <algorithm>
 #include <utility>

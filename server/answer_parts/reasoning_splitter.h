@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "server/answer/answer_writer.h"
-#include "server/answer/marker_scan.h"
-#include "server/answer/reasoning_format.h"
+#include "server/answer_parts/answer_writer.h"
+#include "server/answer_parts/marker_scan.h"
+#include "server/answer_parts/reasoning_format.h"
 
 namespace quire {
 

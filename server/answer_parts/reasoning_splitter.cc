@@ -1,5 +1,5 @@
 // Byte by byte, so that the result does not depend on how the text is cut.
-#include "server/answer/reasoning_splitter.h"
+#include "server/answer_parts/reasoning_splitter.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // A marker's first byte occurs in it once, so a mismatch leaves no shorter match.
-#include "server/answer/marker_scan.h"
+#include "server/answer_parts/marker_scan.h"
 
 #include <utility>
 

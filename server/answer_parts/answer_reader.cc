@@ -1,5 +1,5 @@
 // The reasoning is taken off first: what looks like a call within it is none.
-#include "server/answer/answer_reader.h"
+#include "server/answer_parts/answer_reader.h"
 
 #include <string>
 #include <utility>
@@ -36,7 +36,7 @@ void AnswerReader::Answer(std::string_view text) {
   calls_->Push(text, &writer_);
 }
 
-AnswerCounts AnswerReader::counts() const {
+AnswerTally AnswerReader::tally() const {
   const bool reasoned = splitter_ && splitter_->reasoned();
   return {.reasoning_tokens = reasoned ? tokens_before_answer_ : 0,
           .tool_calls = writer_.ended_calls()};

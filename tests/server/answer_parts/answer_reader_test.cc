@@ -1,8 +1,8 @@
 // Answers as the families' models write them, from their published examples and templates, cut in
 // every way.
-// Covers server/answer/hermes_calls.cc, server/answer/llama_calls.cc,
-// server/answer/mistral_calls.cc.
-#include "server/answer/answer_reader.h"
+// Covers server/answer_parts/hermes_calls.cc, server/answer_parts/llama_calls.cc,
+// server/answer_parts/mistral_calls.cc.
+#include "server/answer_parts/answer_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "server/answer/answer_writer.h"
-#include "server/answer/call_format.h"
-#include "server/answer/marker_scan.h"
-#include "server/answer/reasoning_format.h"
-#include "server/answer/reasoning_splitter.h"
+#include "server/answer_parts/answer_writer.h"
+#include "server/answer_parts/call_format.h"
+#include "server/answer_parts/marker_scan.h"
+#include "server/answer_parts/reasoning_format.h"
+#include "server/answer_parts/reasoning_splitter.h"
 
 namespace quire {
 namespace {
@@ -70,7 +70,7 @@ Answer ReadPieces(const AnswerPlan& plan, const std::vector<std::string>& pieces
     EXPECT_EQ(calls[i].id.size(), 9u);
     answer.calls.emplace_back(calls[i].name, calls[i].arguments);
   }
-  answer.whole = reader.counts().tool_calls;
+  answer.whole = reader.tally().tool_calls;
   return answer;
 }
 
@@ -296,11 +296,11 @@ TEST(ReasoningTest, TokensAreCountedUpToTheEndMarker) {
     reader.Push(token);
   }
   reader.Finish("");
-  EXPECT_EQ(reader.counts().reasoning_tokens, 6);
+  EXPECT_EQ(reader.tally().reasoning_tokens, 6);
   AnswerReader none(PlanOf(nullptr, "qwen3"), 1);
   for (const char* token : {"\n", "Yes"}) none.Push(token);
   none.Finish("");
-  EXPECT_EQ(none.counts().reasoning_tokens, 0);
+  EXPECT_EQ(none.tally().reasoning_tokens, 0);
 }
 
 TEST(FormatsTest, NamesAndTemplatesTellTheFamily) {

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "server/answer/answer_writer.h"
-#include "server/answer/call_format.h"
-#include "server/answer/reasoning_format.h"
-#include "server/answer/reasoning_splitter.h"
+#include "server/answer_parts/answer_writer.h"
+#include "server/answer_parts/call_format.h"
+#include "server/answer_parts/reasoning_format.h"
+#include "server/answer_parts/reasoning_splitter.h"
 
 namespace quire {
 
@@ -29,7 +29,7 @@ struct AnswerPlan {
   bool bounded() const { return reasons() && (min_tokens || max_tokens); }
 };
 
-struct AnswerCounts {
+struct AnswerTally {
   int32_t reasoning_tokens = 0;  // with the markers
   uint32_t tool_calls = 0;       // whole ones
 };
@@ -45,7 +45,7 @@ class AnswerReader {
   void Finish(std::string_view rest);
   // All that was found since the last call of this.
   AnswerParts Take() { return writer_.Take(); }
-  AnswerCounts counts() const;
+  AnswerTally tally() const;
 
  private:
   void Split(std::string_view text);

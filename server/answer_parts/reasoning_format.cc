@@ -1,5 +1,5 @@
 // The families that mark their reasoning.
-#include "server/answer/reasoning_format.h"
+#include "server/answer_parts/reasoning_format.h"
 
 #include <utility>
 #include <vector>

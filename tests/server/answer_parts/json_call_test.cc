@@ -1,13 +1,13 @@
 // One call as an object, and where JSON values end.
-#include "server/answer/json_call.h"
+#include "server/answer_parts/json_call.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
 
-#include "server/answer/answer_writer.h"
-#include "server/answer/json_extent.h"
+#include "server/answer_parts/answer_writer.h"
+#include "server/answer_parts/json_extent.h"
 
 namespace quire {
 namespace {

@@ -8,8 +8,8 @@
 #include <set>
 #include <string>
 
-#include "server/answer/answer_writer.h"
-#include "server/answer/json_extent.h"
+#include "server/answer_parts/answer_writer.h"
+#include "server/answer_parts/json_extent.h"
 
 namespace quire {
 

@@ -1,11 +1,11 @@
 // A state for each place of an object where something different may follow.
-#include "server/answer/json_call.h"
+#include "server/answer_parts/json_call.h"
 
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
-#include "server/answer/marker_scan.h"
+#include "server/answer_parts/marker_scan.h"
 
 namespace quire {
 namespace {

@@ -1,5 +1,5 @@
 // Gathers parts, and makes ids.
-#include "server/answer/answer_writer.h"
+#include "server/answer_parts/answer_writer.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
-#include "server/answer/call_format.h"
-#include "server/answer/json_extent.h"
-#include "server/answer/marker_scan.h"
+#include "server/answer_parts/call_format.h"
+#include "server/answer_parts/json_extent.h"
+#include "server/answer_parts/marker_scan.h"
 
 namespace quire {
 namespace {
