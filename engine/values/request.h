@@ -67,6 +67,7 @@ struct Request {
   TenantId tenant = 0;
   bool bypass_cache = false;          // neither reads nor fills the prefix cache
   int32_t priority = 0;               // higher runs first; ties by arrival
+  int32_t max_guesses = 0;            // tokens that a step may guess ahead; 0: none
   int64_t arrival_ns = 0;             // steady clock, stamped when the RPC arrived
   int64_t deadline_ns = kNoDeadline;  // steady clock
   // From the arrival to the first token, as Engine::Submit predicted; 0: nothing was predicted.
@@ -113,6 +114,8 @@ struct Usage {
   int32_t completion_tokens = 0;  // tokens delivered, the stop token included
   int32_t cached_tokens = 0;      // prompt tokens whose KV was found, not computed
   int32_t preemptions = 0;
+  int32_t guessed_tokens = 0;    // that steps verified
+  int32_t accepted_guesses = 0;  // of these, the ones that were right
 };
 
 }  // namespace quire
