@@ -524,7 +524,7 @@ bool Engine::State::StartStep() {
   for (const TokenRun& run : plan->token_runs) {
     step.prompt_tokens += static_cast<int32_t>(run.count);
   }
-  step.prompt_tokens -= plan->num_found;
+  step.prompt_tokens -= plan->num_found + plan->num_decoded;
   published.push_back(step);
   transport->Publish();
   return true;
@@ -577,6 +577,8 @@ void Engine::State::PublishStats() {
   stats.prompt_tokens += counts.prompt_tokens;
   stats.generated_tokens += events.tokens.size();
   stats.preemptions += events.preempted;
+  stats.guessed_tokens += events.guessed;
+  stats.accepted_guesses += events.accepted;
   stats.recovering = recovering;
   stats.recoveries += counts.recoveries;
   stats.rank_mismatches = transport->rank_mismatches();

@@ -37,6 +37,8 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;  // known tokens computed; once more after a preemption
   uint64_t generated_tokens = 0;
   uint64_t preemptions = 0;
+  uint64_t guessed_tokens = 0;        // that steps verified
+  uint64_t accepted_guesses = 0;      // of these, the ones that were right
   int64_t last_step_tokens = 0;       // computed by the last retired step
   StepSizes step_sizes;               // of all retired steps
   int64_t last_step_ns = 0;           // its duration in the worker

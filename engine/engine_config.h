@@ -37,6 +37,10 @@ struct EngineConfig {
   int32_t max_num_seqs = 256;  // running sequences
   int32_t max_num_batched_tokens = 0;  // tokens per step; 0: 512 on the cpu, 2048 on cuda
   bool pace_prompts = false;  // shorter steps while requests decode; else always up to that
+  // Tokens that a request guesses ahead at most, and by default. 0: none.
+  int32_t speculate = 0;
+  // Decoding rows and guesses of a step together at most; where more rows decode, none guesses.
+  int32_t speculate_step_tokens = 64;
   int32_t max_num_queued_reqs = 16384;
   int64_t max_num_queued_tokens = 0;  // prompt tokens waiting; 0: 8 * 2^20
   bool enable_prefix_caching = true;  // prompts reuse the KV of equal prefixes
@@ -65,6 +69,8 @@ struct EngineConfig {
   std::string worker_program;  // path of quire-worker; empty: beside this program
   double worker_step_timeout_seconds = 30;  // a worker process without progress is replaced
 
+  // Guesses of a step at most.
+  int32_t step_guesses() const { return speculate > 0 ? speculate_step_tokens - 1 : 0; }
   // OK, or INVALID_ARGUMENT with one line per fault between settings, each naming its flag.
   absl::Status Validate() const;
 };

@@ -99,7 +99,7 @@ void ResolveSizes(EngineSetup& setup) {
   setup.kv_layout.head_dim = setup.model.head_dim;
   setup.kv_layout.block_size = config.block_size;
   setup.model_options.max_tokens = config.max_num_batched_tokens;
-  setup.model_options.max_logit_rows = config.max_num_seqs;
+  setup.model_options.max_logit_rows = config.max_num_seqs + config.step_guesses();
   setup.model_options.dummy_weights = config.load_format == "dummy";
   setup.model_options.weights_in_place = !OnGpu(setup);
   setup.model_options.width_multiple =
@@ -144,12 +144,13 @@ std::vector<MemoryPlan::Part> FixedParts(const EngineSetup& setup, int32_t max_m
       PlanModelMemory(setup.model, {.rank = 0, .size = config.tensor_parallel_size}, options);
   const RowTables::Shape tables{.num_rows = config.max_num_seqs,
                                 .max_model_len = max_model_len,
-                                .block_size = config.block_size};
+                                .block_size = config.block_size,
+                                .step_guesses = config.step_guesses()};
   std::vector<MemoryPlan::Part> parts = {
       {"weights", model.weight_bytes},
       {"activations", model.arena_bytes},
-      {"logits", Worker::LogitsBytes(config.max_num_seqs, setup.model.vocab_size,
-                                     config.tensor_parallel_size)},
+      {"logits", Worker::LogitsBytes(config.max_num_seqs + config.step_guesses(),
+                                     setup.model.vocab_size, config.tensor_parallel_size)},
       {"row_tables", RowTables::Bytes(tables)},
       {"step_arrays", StepArrays::Bytes(tables, config.max_num_batched_tokens)},
   };
@@ -323,6 +324,7 @@ SchedulerConfig SchedulerOf(const EngineSetup& setup) {
           .max_num_queued_reqs = config.max_num_queued_reqs,
           .pace_prompts = config.pace_prompts,
           .max_partial_prefills = config.max_partial_prefills,
+          .step_guesses = config.step_guesses(),
           .hidden_size = setup.model.hidden_size,
           .prefix_cache = config.enable_prefix_caching,
           .num_pages = setup.memory.num_pages,
@@ -424,6 +426,7 @@ WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank) {
           .kv_checksum = setup.config.kv_checksum,
           .worker = {.max_num_seqs = setup.config.max_num_seqs,
                      .max_num_batched_tokens = setup.config.max_num_batched_tokens,
+                     .step_guesses = setup.config.step_guesses(),
                      .max_model_len = LongestContext(setup),
                      .vocab_size = setup.model.vocab_size,
                      .hidden_size = setup.model.hidden_size,

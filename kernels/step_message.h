@@ -14,8 +14,11 @@ namespace quire {
 
 // A row's work in a step: positions [start, start + count) run through the model. Their tokens are
 // in the row's token table; patches of this step or an earlier one wrote them, or an earlier step
-// drew them, possibly a step whose result the host has not read yet. With `sample`, the step draws
-// a token from the logits of the last position and writes it at position start + count.
+// drew them, possibly a step whose result the host has not read yet. The step draws a token from
+// the logits of each of the last `sample` positions, 0 to count. A single draw is also written at
+// position start + count. Several verify guesses: the tokens of the last sample - 1 positions. A
+// draw is good if all draws before it equal the guesses at their places; the host keeps the good
+// ones, and writes what the table does not have.
 struct RowWork {
   int32_t row = 0;
   int32_t start = 0;
@@ -32,12 +35,12 @@ struct Patch {
 };
 
 // The head of a step's message. Its arrays follow: patches change the row tables, works name the
-// rows that run, jobs the rows that draw a token. Offsets are bytes from the head, multiples of 16.
+// rows that run, jobs are the draws. Offsets are bytes from the head, multiples of 16.
 struct StepMessage {
   uint32_t bytes = 0;  // of the whole message
   int32_t num_patches = 0;
   int32_t num_rows = 0;     // S
-  int32_t num_samples = 0;  // R: works with `sample`
+  int32_t num_samples = 0;  // R: the sum of `sample`
   uint32_t patches_at = 0;  // Patch[num_patches]
   uint32_t work_at = 0;     // RowWork[S]
   uint32_t jobs_at = 0;     // SampleJob[R] with device pointers, in the order of the works

@@ -218,6 +218,7 @@ void LiveSequences::ReleaseRowAndBlocks(Sequence& sequence) {
   sequence.blocks.swap(block_tables_[sequence.row]);
   free_rows_.push_back(sequence.row);
   sequence.row = Sequence::kNoRow;
+  sequence.guesser.reset();
 }
 
 void LiveSequences::TakeOutputBuffer(Sequence& sequence) {

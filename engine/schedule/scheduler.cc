@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "engine/schedule/guess_choice.h"
 #include "engine/schedule/live_sequences.h"
 #include "engine/schedule/pace/step_cost_fit.h"
 #include "engine/schedule/sessions/session_requests.h"
@@ -44,7 +45,8 @@ struct Scheduler::State {
         sequences(config_in),
         turns(config_in, sequences),
         pacer(config_in, fit.cost()),
-        planner(config_in, sequences, pacer),
+        guesses(config_in, sequences),
+        planner(config_in, sequences, pacer, guesses),
         view(sequences),
         steps(config_in.max_num_seqs) {}
 
@@ -57,6 +59,8 @@ struct Scheduler::State {
   // The oldest step's readings of its work `index`, from number `next` on. False: the hidden states
   // of the request, which is live, have NaN or infinities.
   bool TakeReadings(const StepResult& result, size_t index, size_t& next, SchedulerEvents& events);
+  void AcceptSamples(const StepRecord::Work& work, std::span<const SampledToken> samples,
+                     int64_t now_ns, SchedulerEvents& events);
   void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                     SchedulerEvents& events);
   bool BringsPrompt(const Sequence& sequence);
@@ -68,6 +72,7 @@ struct Scheduler::State {
   Turns turns;
   StepCostFit fit;
   PromptPacer pacer;
+  GuessChoice guesses;
   StepPlanner planner;
   ViewTaker view;
   StepsInFlight steps;
@@ -255,22 +260,19 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
   for (size_t i = 0; i < record.work.size(); ++i) {
     const StepRecord::Work& work = record.work[i];
     Sequence& sequence = *work.sequence;
-    sequence.computed += work.count;
+    const int32_t guesses = std::max(0, work.draws - 1);  // of these, none has proved right yet
+    sequence.computed += work.count - guesses;
+    sequence.planned -= guesses;
+    sequence.pending -= work.draws;
     --sequence.steps_in_flight;
     s.sequences.kv().EndClone(sequence);
-    const SampledToken* sample = nullptr;
-    if (work.sample) {
-      CHECK_LT(num_samples, result.samples.size());
-      sample = &result.samples[num_samples++];
-      CHECK_EQ(sample->row, sequence.row);
-      --sequence.pending;
-    }
+    CHECK_LE(num_samples + work.draws, result.samples.size());
+    const auto samples = std::span(result.samples).subspan(num_samples, work.draws);
+    for (const SampledToken& sample : samples) CHECK_EQ(sample.row, sequence.row);
+    num_samples += work.draws;
     const bool sound = s.TakeReadings(result, i, num_readings, events);
     if (!sound) s.Finish(sequence, FinishReason::kNumeric, now_ns, events);
-    // A sequence that ended meanwhile does not need the token; a preempted one does.
-    if (sample != nullptr && sequence.live()) {
-      s.AcceptSample(sequence, sample->result, now_ns, events);
-    }
+    s.AcceptSamples(work, samples, now_ns, events);
     s.ReleaseIfDrained(sequence, now_ns, events);
   }
   s.Measure(result, record.shape);
@@ -313,6 +315,37 @@ void Scheduler::State::Measure(const StepResult& result, const StepShape& shape)
   sequences.kv().tiering().OnPrefill(static_cast<int32_t>(shape.prompt_tokens), ns);
 }
 
+// Takes the draws up to the first that differs from its guess, that one included. A sequence that
+// ended meanwhile does not need them; a preempted one does.
+void Scheduler::State::AcceptSamples(const StepRecord::Work& work,
+                                     std::span<const SampledToken> samples, int64_t now_ns,
+                                     SchedulerEvents& events) {
+  Sequence& sequence = *work.sequence;
+  if (!sequence.live() || samples.empty()) return;
+  const auto guesses = static_cast<int32_t>(samples.size()) - 1;
+  sequence.guessed += guesses;
+  events.guessed += guesses;
+  int32_t accepted = 0;
+  bool right = true;
+  for (int32_t i = 0; right; ++i) {
+    const SampleResult& result = samples[i].result;
+    right =
+        i < guesses && result.nonfinite == 0 && result.token == sequence.guesser->in_flight()[i];
+    accepted += right;
+    sequence.accepted += right;
+    if (i > 0) sequences.accounts().ChargeDecode(sequence.account);  // the plan charged the first
+    AcceptSample(sequence, result, now_ns, events);
+    if (!sequence.live()) break;
+    // The KV behind a right guess is good.
+    sequence.computed += right;
+    sequence.planned += right;
+  }
+  events.accepted += accepted;
+  if (guesses == 0 || !sequence.live()) return;
+  sequence.table_tokens -= guesses - accepted;
+  sequence.guesser->EndStep(accepted);
+}
+
 void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                                     SchedulerEvents& events) {
   if (result.nonfinite) {
@@ -329,9 +362,10 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
   const FinishReason reason = TakeToken(sequence);
   if (reason != FinishReason::kNone) {
     Finish(sequence, reason, now_ns, events);
-  } else if (sequence.guided()) {
-    AskForMask(sequence);
+    return;
   }
+  guesses.OnToken(sequence);
+  if (sequence.guided()) AskForMask(sequence);
 }
 
 // Ends a live sequence. A turn's FinishEvent follows when its session is free; every other
@@ -366,6 +400,8 @@ void Scheduler::State::EmitEnd(const Sequence& sequence, int32_t position, int64
   event.usage.completion_tokens = sequence.num_output();
   event.usage.cached_tokens = sequence.residency.device_tokens + sequence.residency.host_tokens;
   event.usage.preemptions = sequence.preemptions;
+  event.usage.guessed_tokens = sequence.guessed;
+  event.usage.accepted_guesses = sequence.accepted;
   event.residency = sequence.residency;
   event.position = position;
   event.timings = sequence.timings;
@@ -492,7 +528,7 @@ void Scheduler::State::CheckSteps() const {
     for (const StepRecord::Work& work : steps[i].work) {
       Sum& sum = sums[work.sequence];
       ++sum.steps;
-      sum.samples += work.sample;
+      sum.samples += work.draws;
       sum.tokens += work.count;
     }
   }

@@ -10,6 +10,10 @@
 // with n <= expected - planned, and it samples if it reaches `expected`. There is no other
 // difference between prefill and decode.
 //
+// Guesses. A step may verify guesses behind the last known token. Until its result comes, `planned`
+// and `pending` count all of them; then those that were right, and the token behind them, are
+// known.
+//
 // Guide. A sequence whose output follows a guide runs in a step only when `guide` has the mask of
 // its next draw, so it never has two samples in flight.
 //
@@ -29,6 +33,7 @@
 #include <vector>
 
 #include "engine/masks/output_guide.h"
+#include "engine/schedule/guess/guesser.h"
 #include "engine/schedule/kv/block_pool.h"
 #include "engine/schedule/kv/prefix_tree.h"
 #include "engine/values/request.h"
@@ -77,6 +82,11 @@ struct Sequence {
   std::unique_ptr<OutputGuide> guide;
   uint64_t mask_wanted_at = 0;  // the next step when its last mask was asked for
 
+  // While the sequence holds a row; null: it does not guess.
+  std::unique_ptr<Guesser> guesser;
+  int32_t guessed = 0;   // tokens that steps verified
+  int32_t accepted = 0;  // of these, right ones
+
   // --- Holdings.
   int32_t row = kNoRow;
   bool new_row = false;         // the worker does not know this row's new owner yet
@@ -113,6 +123,7 @@ struct Sequence {
   bool guided() const { return request->guide != nullptr; }
   // The mask of the next draw is there, if it needs one: all tokens before are known here.
   bool has_mask() const { return !guided() || (guide != nullptr && pending == 0); }
+  bool has_guesses() const { return guesser != nullptr && !guesser->in_flight().empty(); }
   // More work can be planned: no step in flight reaches its certain end.
   bool plannable() const { return expected() < hard_end && has_mask(); }
   bool live() const { return state != SequenceState::kFree && state != SequenceState::kFinishing; }

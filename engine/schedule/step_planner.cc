@@ -9,7 +9,7 @@
 namespace quire {
 
 StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences,
-                         PromptPacer& pacer)
+                         PromptPacer& pacer, GuessChoice& guesses)
     : config_(config),
       sequences_(sequences),
       kv_(sequences.kv()),
@@ -17,7 +17,8 @@ StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences
       accounts_(sequences.accounts()),
       walk_(sequences.queue(), accounts_),
       claims_(config, sequences, walk_),
-      pacer_(pacer) {
+      pacer_(pacer),
+      guesses_(guesses) {
   decodes_.reserve(config.max_num_seqs);
   prefills_.reserve(config.max_num_seqs);
   passed_over_.reserve(kLookAhead);
@@ -45,12 +46,15 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
 }
 
 // Gives one token to every running sequence that has one token left to compute, and collects those
-// that have more. Victims come from the end of the same order, so they have not been chosen yet.
+// that have more; the former may guess. Victims come from the end of the same order, so they have
+// not been chosen yet.
 void StepPlanner::ChooseRunning() {
   const std::vector<Sequence*>& running = sequences_.running();
+  guesses_.Begin();
   for (size_t i = 0; i < running.size(); ++i) {
     Sequence& sequence = *running[i];
     if (!sequence.plannable() || !HasMaskToSend(sequence)) continue;
+    if (guesses_.HoldsBack(sequence)) continue;
     mask_budget_ -= sequence.guided();
     if (sequence.remaining() > 1) {
       prefills_.push_back({&sequence, 0});
@@ -61,6 +65,12 @@ void StepPlanner::ChooseRunning() {
       --budget_;
       accounts_.ChargeDecode(sequence.account);
     }
+  }
+  // Only now: a guess takes no block that a row needs.
+  for (Choice& choice : decodes_) {
+    choice.guesses = guesses_.Take(*choice.sequence);
+    choice.count += choice.guesses;
+    budget_ -= choice.guesses;
   }
 }
 

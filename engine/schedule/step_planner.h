@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/schedule/fair_walk.h"
+#include "engine/schedule/guess_choice.h"
 #include "engine/schedule/live_sequences.h"
 #include "engine/schedule/part_claims.h"
 #include "engine/schedule/prompt_pacer.h"
@@ -42,18 +43,20 @@ class StepPlanner {
   static constexpr int32_t kFloodPartBesideFirst = 4;
   static constexpr int32_t kMinRowsToLeave = 8;
 
-  // `sequences` and `pacer` outlive the planner.
-  StepPlanner(const SchedulerConfig& config, LiveSequences& sequences, PromptPacer& pacer);
+  // `sequences`, `pacer` and `guesses` outlive the planner.
+  StepPlanner(const SchedulerConfig& config, LiveSequences& sequences, PromptPacer& pacer,
+              GuessChoice& guesses);
 
   // Fills `plan` and `record` with one step; leaves them empty if nothing can run now. Both are
   // empty on entry, the step number aside. Adds to the counts of `events`.
   void Plan(int64_t now_ns, StepPlan& plan, StepRecord& record, SchedulerEvents& events);
 
  private:
-  // A sequence, and how many of its tokens the step computes.
+  // A sequence, and how many of its tokens the step computes, guesses included.
   struct Choice {
     Sequence* sequence = nullptr;
     int32_t count = 0;
+    int32_t guesses = 0;
   };
 
   static constexpr int32_t kNoPrefill = std::numeric_limits<int32_t>::max();
@@ -87,7 +90,6 @@ class StepPlanner {
   int32_t Capped(const Sequence& sequence, int32_t tokens) const;
   void Emit(const Choice& choice, StepPlan& plan, StepRecord& record);
   void EmitBlocks(Sequence& sequence, int32_t end, StepPlan& plan);
-  void EmitTokens(Sequence& sequence, int32_t end, StepPlan& plan) const;
 
   const SchedulerConfig config_;
   LiveSequences& sequences_;
@@ -97,6 +99,7 @@ class StepPlanner {
   FairWalk walk_;
   PartClaims claims_;
   PromptPacer& pacer_;
+  GuessChoice& guesses_;
 
   // Of the step being planned.
   int64_t now_ns_ = 0;

@@ -17,7 +17,7 @@ struct StepRecord {
   struct Work {
     Sequence* sequence = nullptr;  // its record is not reused before this step has retired
     int32_t count = 0;
-    bool sample = false;
+    int32_t draws = 0;
   };
   uint64_t step = 0;
   StepShape shape;

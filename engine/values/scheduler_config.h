@@ -39,6 +39,8 @@ struct SchedulerConfig {
   // While sequences decode, prompts get fewer tokens of a step (schedule/pace/prompt_pace.h).
   bool pace_prompts = false;
   int32_t max_partial_prefills = 4;
+  // Guesses of a step at most: decoding rows and guesses together are one more. 0: none.
+  int32_t step_guesses = 0;
   int32_t hidden_size = 0;       // of the model: words of a sum of hidden states
   int32_t growth_horizon = 128;  // output tokens reserved at admission
   bool prefix_cache = true;

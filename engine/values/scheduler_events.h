@@ -17,6 +17,8 @@ struct SchedulerEvents {
   std::vector<FinishEvent> finishes;
   int32_t preempted = 0;  // by Schedule: running sequences sent back to the queue
   int32_t admitted = 0;   // by Schedule: waiting sequences that began or resumed
+  int32_t guessed = 0;    // by Retire: tokens that the step verified, and the right ones of them
+  int32_t accepted = 0;
 
   // Keeps the memory of the lists.
   void Clear() {
@@ -25,7 +27,7 @@ struct SchedulerEvents {
     reading_words.clear();
     tokens.clear();
     finishes.clear();
-    preempted = admitted = 0;
+    preempted = admitted = guessed = accepted = 0;
   }
 };
 

@@ -21,6 +21,11 @@ struct StepShape {
       prompt_reads += count * (start + 0.5 * count);
     }
   }
+  // A sequence that decodes computes `count` tokens, guesses included. It reads its context once.
+  void AddGuesses(double start, double count) {
+    rows += count;
+    contexts += start + count;
+  }
 };
 
 struct StepCost {

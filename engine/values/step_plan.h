@@ -55,7 +55,7 @@ struct BlockAdd {
   int32_t block = 0;
 };
 
-// The mask of the draw that the row's work of this plan makes (SampleJob): MaskWords of the
+// The mask of the one draw that the row's work of this plan makes (SampleJob): MaskWords of the
 // vocabulary from `begin` of StepPlan::mask_words on. In the order of the works.
 struct RowMask {
   int32_t row = 0;
@@ -92,8 +92,9 @@ inline constexpr int32_t MaxMasks(int32_t max_num_seqs, int32_t vocab_size) {
 struct StepPlan {
   uint64_t step = 0;        // consecutive from 1
   int32_t num_tokens = 0;   // sum of work[i].count
-  int32_t num_samples = 0;  // works with sample set
+  int32_t num_samples = 0;  // sum of work[i].sample
   int32_t num_found = 0;    // tokens of the runs whose KV was found, not computed; stays here
+  int32_t num_decoded = 0;  // of the runs, drawn before or guessed, for rows that decode; likewise
   int32_t graph_size = 0;   // rows of the captured step that the plan runs as, padded to that many;
                             // 0: it runs uncaptured
   bool shutdown = false;    // the last plan: workers finish and exit
@@ -117,7 +118,7 @@ struct StepPlan {
 
   void Clear() {
     step = 0;
-    num_tokens = num_samples = num_found = graph_size = 0;
+    num_tokens = num_samples = num_found = num_decoded = graph_size = 0;
     shutdown = false;
     watch = {};
     new_rows.clear();

@@ -22,7 +22,7 @@ struct StepResult {
   int64_t started_ns = 0;
   int64_t enqueued_ns = 0;
   int64_t finished_ns = 0;
-  std::vector<SampledToken> samples;  // one per RowWork with sample set, in plan order
+  std::vector<SampledToken> samples;  // RowWork::sample of each work, in plan order
   std::vector<PartTime> parts;        // of a timed step, see StepProfiler::Take; else empty
   // Of the plan's readings. Each rank reads its own part and leaves zeros in place of the others'.
   std::vector<uint32_t> reading_words;

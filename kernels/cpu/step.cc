@@ -46,7 +46,8 @@ void BeginStep(const BeginStepParams& p) {
     p.query_begin[s + 1] = token;
     p.context_len[s] = work[s].start + work[s].count;
     p.table_row[s] = work[s].row;
-    if (work[s].sample) p.logit_rows[sample++] = token - 1;
+    CHECK_LE(work[s].sample, work[s].count);
+    for (int32_t i = work[s].sample; i > 0; --i) p.logit_rows[sample++] = token - i;
   }
   CHECK_EQ(token, p.num_tokens);
   CHECK_EQ(sample, p.num_samples);

@@ -22,6 +22,9 @@ namespace {
 constexpr int64_t kAlignment = 256;
 int64_t Aligned(int64_t bytes) { return RoundUp(bytes, kAlignment); }
 
+// Rows of logits of a step.
+int32_t MostDraws(const CudaOptions& options) { return options.max_rows + options.step_guesses; }
+
 cuda::AttentionLimits LimitsOf(const CudaOptions& options) {
   return {.max_rows = options.max_rows,
           .max_tokens = options.max_tokens,
@@ -135,14 +138,14 @@ class Implementation final : public DeviceOperations {
         allocated_(layout_.bytes +
                    (options.place.ranks == 1
                         ? 0
-                        : cuda::Communicator::Bytes(options.place.ranks, options.max_rows))) {}
+                        : cuda::Communicator::Bytes(options.place.ranks, MostDraws(options)))) {}
 
   ~Implementation() override { Synchronize(); }
 
   // In a group, before any other call.
   bool Join(std::string* why) {
     communicator_ = cuda::Communicator::Create({.place = options_.place,
-                                                .max_rows = options_.max_rows,
+                                                .max_rows = MostDraws(options_),
                                                 .hidden = options_.hidden,
                                                 .cache_file = options_.sum_cache,
                                                 .forced = cuda::SumMethod::kMeasured},
@@ -352,7 +355,7 @@ int64_t CudaBackendBytes(const CudaOptions& options) {
   const int64_t own = Layout(options, SmsOf(options.ordinal)).bytes;
   const int32_t ranks = options.place.ranks;
   if (ranks == 1) return own;
-  return own + cuda::Communicator::Bytes(ranks, options.max_rows) +
+  return own + cuda::Communicator::Bytes(ranks, MostDraws(options)) +
          cuda::Communicator::NcclBytes(options.place);
 }
 

@@ -17,6 +17,7 @@ struct CudaOptions {
   // The largest shapes of any step; they size the backend's own memory.
   int32_t max_tokens = 0;
   int32_t max_rows = 0;
+  int32_t step_guesses = 0;  // draws of a step beyond one a row
   int64_t max_context = 0;   // tokens of one sequence
   int32_t num_heads = 0;     // Q, of this rank
   int32_t num_kv_heads = 0;  // K, of this rank

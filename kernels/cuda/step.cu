@@ -108,15 +108,18 @@ __device__ void ExpandWorks(const BeginStepParams& p, const RowWork* works, int3
     const int s = first + threadIdx.x;
     const RowWork work = s < p.num_seqs ? works[s] : RowWork{};
     Counts total;
-    const Counts mine = SumBefore<kThreads>(Counts{work.count, work.sample != 0}, &total);
+    const Counts mine = SumBefore<kThreads>(Counts{work.count, work.sample}, &total);
     if (s < p.num_seqs) {
       const int32_t begin = before.tokens + mine.tokens, end = begin + work.count;
       DeviceCheck(work.start >= 0 && work.count >= 0 && end <= p.num_tokens);
+      DeviceCheck(work.sample >= 0 && work.sample <= work.count);
       begins[s] = begin;
       p.query_begin[s + 1] = end;
       p.context_len[s] = work.start + work.count;
       p.table_row[s] = work.row;
-      if (work.sample != 0) p.logit_rows[before.samples + mine.samples] = end - 1;
+      for (int32_t i = 0; i < work.sample; ++i) {
+        p.logit_rows[before.samples + mine.samples + i] = end - work.sample + i;
+      }
     }
     before = before + total;
   }

@@ -27,7 +27,9 @@ class PositionRunner : public StepRunner {
     result.checksum = checksum_;
     result.samples.clear();
     for (const RowWork& work : plan.work) {
-      if (work.sample) result.samples.push_back({work.row, {.token = work.start + work.count}});
+      for (int32_t i = work.sample - 1; i >= 0; --i) {
+        result.samples.push_back({work.row, {.token = work.start + work.count - i}});
+      }
     }
   }
 

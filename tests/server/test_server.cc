@@ -222,14 +222,16 @@ void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
   auto mask = plan.masks.begin();
   auto reading = plan.readings.begin();
   for (const RowWork& work : plan.work) {
-    if (!work.sample) continue;
-    const int32_t k = work.start + work.count - num_prompt_[static_cast<size_t>(work.row)];
-    int32_t token = script_[static_cast<size_t>(k) % script_.size()];
-    if (mask != plan.masks.end() && mask->row == work.row) token = Allowed(plan, *mask++, token);
-    result.samples.push_back({work.row,
-                              {.token = token,
-                               .logprob = -static_cast<float>(k) - 0.5f,
-                               .nonfinite = gate_->spoiled() ? 1 : 0}});
+    for (int32_t i = work.sample - 1; i >= 0; --i) {
+      const int32_t k = work.start + work.count - i - num_prompt_[static_cast<size_t>(work.row)];
+      int32_t token = script_[static_cast<size_t>(k) % script_.size()];
+      if (mask != plan.masks.end() && mask->row == work.row) token = Allowed(plan, *mask++, token);
+      result.samples.push_back({work.row,
+                                {.token = token,
+                                 .logprob = -static_cast<float>(k) - 0.5f,
+                                 .nonfinite = gate_->spoiled() ? 1 : 0}});
+    }
+    if (work.sample == 0) continue;
     const auto index = static_cast<int32_t>(&work - plan.work.data());
     while (reading != plan.readings.end() && reading->work < index) ++reading;
     if (reading != plan.readings.end() && reading->work == index) {

@@ -10,9 +10,10 @@ void NullWorker::Run(const StepPlan& plan, StepResult& result) {
   result.parts.clear();
   result.samples.clear();
   for (const RowWork& work : plan.work) {
-    if (!work.sample) continue;
-    const uint32_t draw = static_cast<uint32_t>(work.row) * 31 + (work.start + work.count);
-    result.samples.push_back({work.row, {static_cast<int32_t>(draw % vocab_size_), 0.0f, 0}});
+    for (int32_t i = work.sample - 1; i >= 0; --i) {
+      const uint32_t draw = static_cast<uint32_t>(work.row) * 31 + (work.start + work.count - i);
+      result.samples.push_back({work.row, {static_cast<int32_t>(draw % vocab_size_), 0.0f, 0}});
+    }
   }
 }
 

@@ -44,6 +44,8 @@ SampleResult ShadowModel::Next(uint64_t prefix, uint64_t seed, std::span<const i
   }
   result.token = eos_token;
   if (Fraction(Mix(draw + 2)) < eos_probability && allowed(eos_token)) return result;
+  result.token = usual_token;
+  if (Fraction(Mix(draw + 4)) < usual_probability && allowed(usual_token)) return result;
   do {
     draw = Mix(draw + 3);
     result.token = static_cast<int32_t>(draw % static_cast<uint64_t>(vocab_size));
@@ -80,7 +82,7 @@ std::span<const uint32_t> ShadowWorker::MaskOf(const StepPlan& plan, const RowWo
   if (*masks == plan.masks.size() || plan.masks[*masks].row != work.row) return {};
   const auto words = static_cast<size_t>(MaskWords(options_.model.vocab_size));
   const size_t begin = plan.masks[(*masks)++].begin;
-  const bool fits = work.sample != 0 && begin + words <= plan.mask_words.size();
+  const bool fits = work.sample == 1 && begin + words <= plan.mask_words.size();
   if (!Require(fits, "a mask without a draw, or one that is too short", work.row)) return {};
   return std::span(plan.mask_words).subspan(begin, words);
 }
@@ -106,7 +108,7 @@ void ShadowWorker::CheckTotals(const StepPlan& plan) {
   int32_t num_samples = 0;
   for (const RowWork& work : plan.work) {
     num_tokens += work.count;
-    num_samples += work.sample != 0;
+    num_samples += work.sample;
   }
   Require(num_tokens == plan.num_tokens, "num_tokens is not the sum of the work", -1);
   Require(num_samples == plan.num_samples, "num_samples is not the sum of the work", -1);
@@ -177,14 +179,13 @@ void ShadowWorker::CheckWork(const RowWork& work) {
   Require(next, "work does not continue the row's computed tokens", work.row);
   Require(end <= known, "work on tokens that are not known", work.row);
   Require(end <= capacity, "work beyond the row's blocks", work.row);
+  Require(work.sample >= 0 && work.sample <= work.count, "more draws than positions", work.row);
   Require(!work.sample || end == known, "sample in the middle of the known tokens", work.row);
   Require(!work.sample || known < options_.max_model_len, "sample beyond the context", work.row);
 }
 
 void ShadowWorker::RunWork(const RowWork& work, std::span<const uint32_t> mask,
                            StepResult& result) {
-  SampledToken sampled;
-  sampled.row = work.row;
   if (RowInUse(work.row)) CheckWork(work);
   if (violation_.empty()) {
     Row& row = rows_[work.row];
@@ -199,14 +200,31 @@ void ShadowWorker::RunWork(const RowWork& work, std::span<const uint32_t> mask,
     }
     row.computed = end;
     row.last_step = last_step_;
-    if (work.sample) {
-      sampled.result = Sample(row, mask);
-      AppendToken(row, sampled.result.token);
-      if (sampled.result.nonfinite) Spoil(row);
-      row.finite = end;
-    }
+    if (work.sample) return Draw(row, work, mask, result);
   }
-  if (work.sample) result.samples.push_back(sampled);
+  result.samples.insert(result.samples.end(), work.sample, {.row = work.row, .result = {}});
+}
+
+// Of several draws, the row keeps the guesses that are right. The scheduler sends the draw behind
+// them.
+void ShadowWorker::Draw(Row& row, const RowWork& work, std::span<const uint32_t> mask,
+                        StepResult& result) {
+  const int32_t first =
+      work.start + work.count - work.sample + 1;  // known tokens of the first draw
+  bool good = true;
+  for (int32_t i = 0; i < work.sample; ++i) {
+    const int32_t known = first + i;
+    const SampleResult drawn = Sample(row, known, mask);
+    result.samples.push_back({work.row, drawn});
+    if (!good) continue;
+    row.computed = known;
+    if (drawn.nonfinite) Spoil(row);
+    row.finite = known;
+    good = !drawn.nonfinite && i + 1 < work.sample && row.tokens[known] == drawn.token;
+  }
+  if (work.sample == 1) return AppendToken(row, result.samples.back().result.token);
+  row.tokens.resize(row.computed);
+  row.prefix.resize(row.computed + 1);
 }
 
 // A later reader of these slots reports them.
@@ -217,11 +235,13 @@ void ShadowWorker::Spoil(Row& row) {
   }
 }
 
-SampleResult ShadowWorker::Sample(const Row& row, std::span<const uint32_t> mask) const {
-  const bool ban = static_cast<int32_t>(row.tokens.size()) < row.params.min_known;
+// The token behind the first `known`.
+SampleResult ShadowWorker::Sample(const Row& row, int32_t known,
+                                  std::span<const uint32_t> mask) const {
+  const bool ban = known < row.params.min_known;
   const std::span<const int32_t> banned =
       ban ? std::span<const int32_t>(row.banned) : std::span<const int32_t>();
-  return options_.model.Next(row.prefix.back(), row.params.sampling.seed, banned, mask);
+  return options_.model.Next(row.prefix[known], row.params.sampling.seed, banned, mask);
 }
 
 std::span<uint64_t> ShadowWorker::Block(int32_t block) {

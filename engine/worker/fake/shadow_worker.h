@@ -22,6 +22,9 @@ struct ShadowModel {
   int32_t eos_token = 0;
   double eos_probability = 0.0;  // of each token to be EOS, decided by hash
   double nan_probability = 0.0;  // of each row to come back not finite, decided by hash
+  // Of each token to be `usual_token`, decided by hash: such outputs repeat themselves.
+  double usual_probability = 0.0;
+  int32_t usual_token = 1;
 
   static constexpr uint64_t kNoTokens = 0x51554952452D4B56u;
   // The hash of a prefix and one more token.
@@ -77,7 +80,8 @@ class ShadowWorker : public StepRunner {
   std::span<const uint32_t> MaskOf(const StepPlan& plan, const RowWork& work, size_t* masks);
   void CheckWork(const RowWork& work);
   void CheckTotals(const StepPlan& plan);
-  SampleResult Sample(const Row& row, std::span<const uint32_t> mask) const;
+  void Draw(Row& row, const RowWork& work, std::span<const uint32_t> mask, StepResult& result);
+  SampleResult Sample(const Row& row, int32_t known, std::span<const uint32_t> mask) const;
   void Spoil(Row& row);
   uint64_t& Slot(const Row& row, int32_t position);
   static void AppendToken(Row& row, int32_t token);

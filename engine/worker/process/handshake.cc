@@ -75,6 +75,7 @@ Json SpecJson(const WorkerSpec& spec) {
           {"kv_checksum", spec.kv_checksum},
           {"max_num_seqs", spec.worker.max_num_seqs},
           {"max_num_batched_tokens", spec.worker.max_num_batched_tokens},
+          {"step_guesses", spec.worker.step_guesses},
           {"max_model_len", spec.worker.max_model_len},
           {"vocab_size", spec.worker.vocab_size},
           {"hidden_size", spec.worker.hidden_size},
@@ -90,6 +91,7 @@ WorkerSpec ReadSpec(ConfigReader& reader) {
   spec.tp.rank = static_cast<int32_t>(reader.Int("rank", 0, spec.tp.size - 1));
   spec.worker.max_num_seqs = Int32(reader, "max_num_seqs");
   spec.worker.max_num_batched_tokens = Int32(reader, "max_num_batched_tokens");
+  spec.worker.step_guesses = static_cast<int32_t>(reader.Int("step_guesses", 0, kMaxInt));
   spec.worker.max_model_len = Int32(reader, "max_model_len");
   spec.worker.vocab_size = Int32(reader, "vocab_size");
   spec.worker.hidden_size = Int32(reader, "hidden_size");
@@ -226,6 +228,7 @@ StepMemory::Shape StepShapeOf(const WorkerSpec& spec) {
   return {.ranks = spec.tp.size,
           .depth = spec.worker.steps_in_flight,
           .bounds = {.max_rows = spec.worker.max_num_seqs,
+                     .max_draws = spec.worker.max_draws(),
                      .max_tokens = spec.worker.max_num_batched_tokens,
                      .num_blocks = spec.num_blocks,
                      .vocab_size = spec.worker.vocab_size,

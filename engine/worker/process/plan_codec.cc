@@ -115,7 +115,7 @@ int64_t PlanBounds::PlanBytes() const {
 }
 
 int64_t PlanBounds::ResultBytes() const {
-  return static_cast<int64_t>(sizeof(Head)) + Bytes<SampledToken>(max_rows) +
+  return static_cast<int64_t>(sizeof(Head)) + Bytes<SampledToken>(max_draws) +
          Bytes<PartTime>(StepProfiler::kMaxParts + 1) +
          Bytes<uint32_t>(MaxReadingWords(max_rows, max_tokens, hidden_size));
 }

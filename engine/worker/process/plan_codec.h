@@ -15,6 +15,7 @@ namespace quire {
 // The largest plan and result of an engine.
 struct PlanBounds {
   int32_t max_rows = 0;    // --max-num-seqs
+  int32_t max_draws = 0;   // of one step
   int32_t max_tokens = 0;  // of one step
   int32_t num_blocks = 0;  // of the pool: a plan adds each block to at most one row
   int32_t vocab_size = 0;  // of masks; 0: plans have none

@@ -49,7 +49,7 @@ void SharedMemoryTransport::Publish() {
   expected.rows.clear();
   expected.reading_words = plan_.reading_words();
   for (const RowWork& work : plan_.work) {
-    if (work.sample) expected.rows.push_back(work.row);
+    expected.rows.insert(expected.rows.end(), work.sample, work.row);
   }
   Send(plan_);
   ++published_;

@@ -22,6 +22,7 @@ CudaOptions CudaOptionsFor(const WorkerSpec& spec, const RankPlace& place, int o
                       .place = place,
                       .max_tokens = spec.worker.max_num_batched_tokens,
                       .max_rows = spec.worker.max_num_seqs + 1,
+                      .step_guesses = spec.worker.step_guesses,
                       .max_context = spec.worker.max_model_len,
                       .num_heads = static_cast<int32_t>(Shard(spec.model.num_heads, spec.tp).count),
                       .num_kv_heads = spec.kv_layout.num_kv_heads,

@@ -22,7 +22,11 @@ class RowTables {
     int32_t num_rows = 0;
     int32_t max_model_len = 0;
     int32_t block_size = 0;
-    int32_t vocab_size = 0;  // of masks; 0: plans have none
+    int32_t vocab_size = 0;    // of masks; 0: plans have none
+    int32_t step_guesses = 0;  // of a step at most
+
+    // Of a step: one of each row and of padding, and one for each guess.
+    int64_t max_draws() const { return int64_t{num_rows} + 1 + step_guesses; }
   };
   // Of one row: the biases that a request may give, and all of NewRow's lists of ids.
   static constexpr int32_t kMaxBiases = SamplingParams::kMaxLogitBias;

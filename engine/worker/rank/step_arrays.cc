@@ -35,7 +35,7 @@ struct DeviceArrays {
 };
 
 DeviceArrays Cut(Cutter& cutter, const RowTables::Shape& shape, int64_t tokens) {
-  const int64_t rows = int64_t{shape.num_rows} + 1;
+  const int64_t rows = int64_t{shape.num_rows} + 1, draws = shape.max_draws();
   DeviceArrays arrays;
   arrays.step = cutter.Take<uint64_t>(1);
   arrays.begin.token_ids = cutter.Take<int32_t>(tokens);
@@ -44,9 +44,9 @@ DeviceArrays Cut(Cutter& cutter, const RowTables::Shape& shape, int64_t tokens) 
   arrays.begin.query_begin = cutter.Take<int32_t>(rows + 1);
   arrays.begin.context_len = cutter.Take<int32_t>(rows);
   arrays.begin.table_row = cutter.Take<int32_t>(rows);
-  arrays.begin.logit_rows = cutter.Take<int32_t>(rows);
-  arrays.begin.jobs = cutter.Take<SampleJob>(rows);
-  arrays.results = cutter.Take<SampleResult>(rows);
+  arrays.begin.logit_rows = cutter.Take<int32_t>(draws);
+  arrays.begin.jobs = cutter.Take<SampleJob>(draws);
+  arrays.results = cutter.Take<SampleResult>(draws);
   return arrays;
 }
 
@@ -60,9 +60,9 @@ int64_t StepArrays::Bytes(const RowTables::Shape& shape, int32_t max_tokens) {
 
 absl::StatusOr<StepArrays> StepArrays::Create(const RowTables::Shape& shape, int32_t max_tokens,
                                               int32_t slots, Backend& backend) {
-  const int64_t rows = int64_t{shape.num_rows} + 1;
+  const int64_t draws = shape.max_draws();
   const int64_t message_bytes = StepMessageWriter::MaxBytes(shape, max_tokens);
-  const int64_t result_bytes = rows * int64_t{sizeof(SampleResult)};
+  const int64_t result_bytes = draws * int64_t{sizeof(SampleResult)};
   StepArrays result;
   result.device_ = backend.Allocate(static_cast<size_t>(Bytes(shape, max_tokens)));
   result.host_ = backend.AllocateHost(static_cast<size_t>(slots * (message_bytes + result_bytes)));
@@ -78,7 +78,7 @@ absl::StatusOr<StepArrays> StepArrays::Create(const RowTables::Shape& shape, int
   result.ring_ = {.messages = host,
                   .message_stride = message_bytes,
                   .results = reinterpret_cast<SampleResult*>(host + slots * message_bytes),
-                  .result_stride = rows,
+                  .result_stride = draws,
                   .slots = slots,
                   .step = arrays.step};
   return result;

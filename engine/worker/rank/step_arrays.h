@@ -34,7 +34,7 @@ class StepArrays {
  private:
   StepRing ring_;
   BeginStepParams arrays_{};
-  SampleResult* results_ = nullptr;  // [num_rows + 1]
+  SampleResult* results_ = nullptr;  // [max_draws]
   Buffer device_;
   Buffer host_;
 };

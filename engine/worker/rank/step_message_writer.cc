@@ -82,12 +82,15 @@ void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, M
   for (const RowWork& planned : plan.work) {
     tables.CheckCovered(planned);
     *work++ = planned;
-    if (!planned.sample) continue;
-    *jobs = tables.Job(planned.row, planned.start + planned.count);
-    if (mask != plan.masks.end() && mask->row == planned.row) {
-      jobs->mask = WriteMask(plan, *mask++, words, message);
+    CHECK(planned.sample >= 0 && planned.sample <= planned.count);
+    const int32_t known = planned.start + planned.count - planned.sample + 1;
+    for (int32_t i = 0; i < planned.sample; ++i, ++jobs) {
+      *jobs = tables.Job(planned.row, known + i);
+      if (planned.sample > 1) jobs->drawn = nullptr;  // the next draw reads the guess there
     }
-    ++jobs;
+    if (planned.sample == 1 && mask != plan.masks.end() && mask->row == planned.row) {
+      jobs[-1].mask = WriteMask(plan, *mask++, words, message);
+    }
   }
   CHECK(mask == plan.masks.end());
   for (int32_t i = 0; i < padding; ++i) WritePaddingRow(tables, 1, work++, jobs++);
@@ -125,8 +128,8 @@ int64_t StepMessageWriter::MaxBytes(const RowTables::Shape& shape, int32_t max_t
       MaxMasks(shape.num_rows, shape.vocab_size) *
           (int64_t{4} * MaskWords(shape.vocab_size) + kAlignment);
   return Aligned(sizeof(StepMessage)) + Aligned(patches * int64_t{sizeof(Patch)}) +
-         Aligned(rows * int64_t{sizeof(RowWork)}) + Aligned(rows * int64_t{sizeof(SampleJob)}) +
-         Aligned(values);
+         Aligned(rows * int64_t{sizeof(RowWork)}) +
+         Aligned(shape.max_draws() * int64_t{sizeof(SampleJob)}) + Aligned(values);
 }
 
 StepDims StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows,

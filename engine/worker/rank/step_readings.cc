@@ -158,7 +158,7 @@ StepReadings::Jobs StepReadings::Write(const StepPlan& plan, const RowTables& ta
   std::vector<int32_t> tokens(plan.work.size() + 1, 0), samples(plan.work.size() + 1, 0);
   for (size_t i = 0; i < plan.work.size(); ++i) {
     tokens[i + 1] = tokens[i] + plan.work[i].count;
-    samples[i + 1] = samples[i] + (plan.work[i].sample != 0 ? 1 : 0);
+    samples[i + 1] = samples[i] + plan.work[i].sample;
   }
   const auto each = [&](StepReading::Kind kind, auto fn) {
     for (const StepReading& reading : plan.readings) {

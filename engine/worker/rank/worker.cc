@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
   const RowTables::Shape shape = {.num_rows = options.max_num_seqs,
                                   .max_model_len = options.max_model_len,
                                   .block_size = cache.layout().block_size,
-                                  .vocab_size = options.vocab_size};
+                                  .vocab_size = options.vocab_size,
+                                  .step_guesses = options.step_guesses};
   std::unique_ptr<Worker> worker(
       new Worker(options, std::move(backend), std::move(model), std::move(cache)));
   ASSIGN_OR_RETURN(worker->tables_, RowTables::Create(shape, *worker->backend_));
@@ -53,17 +54,17 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
   return worker;
 }
 
-int64_t Worker::LogitsBytes(int32_t max_num_seqs, int32_t vocab_size, int32_t ranks) {
+int64_t Worker::LogitsBytes(int32_t max_draws, int32_t vocab_size, int32_t ranks) {
   const int64_t columns = Vocabulary::LocalRows(vocab_size, {.size = ranks});
-  const int64_t rows = ranks == 1 ? 0 : MostRows(max_num_seqs, ranks);
-  return int64_t{sizeof(float)} * columns * (max_num_seqs + rows * ranks);
+  const int64_t rows = ranks == 1 ? 0 : MostRows(max_draws, ranks);
+  return int64_t{sizeof(float)} * columns * (max_draws + rows * ranks);
 }
 
 absl::Status Worker::AllocateLogits() {
   const int32_t ranks = backend_->ranks();
-  const int64_t total = LogitsBytes(options_.max_num_seqs, options_.vocab_size, ranks);
+  const int64_t total = LogitsBytes(options_.max_draws(), options_.vocab_size, ranks);
   const int64_t columns = Vocabulary::LocalRows(options_.vocab_size, {.size = ranks});
-  const auto local = static_cast<size_t>(columns * options_.max_num_seqs) * sizeof(float);
+  const auto local = static_cast<size_t>(columns * options_.max_draws()) * sizeof(float);
   logits_ = backend_->Allocate(local);
   if (ranks > 1) rows_ = backend_->AllocateShared(static_cast<size_t>(total) - local);
   if (!logits_.empty() && (ranks == 1 || !rows_.empty())) return absl::OkStatus();
@@ -79,7 +80,7 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<Backend> backend,
       cache_(std::move(cache)),
       model_(std::move(model)),
       flights_(options.steps_in_flight) {
-  for (Flight& flight : flights_) flight.rows.reserve(options.max_num_seqs);
+  for (Flight& flight : flights_) flight.rows.reserve(options.max_draws());
 }
 
 void Worker::AttachHostArena(std::shared_ptr<HostArena> arena, bool checksum) {
@@ -143,7 +144,7 @@ void Worker::Launch(const StepPlan& plan) {
   flight.started_ns = SteadyNowNs();
   flight.rows.clear();
   for (const RowWork& work : plan.work) {
-    if (work.sample) flight.rows.push_back(work.row);
+    flight.rows.insert(flight.rows.end(), work.sample, work.row);
   }
   const NamedRange range(backend_->profiler(), "step", static_cast<int64_t>(plan.step));
   flight.timed = Watch(plan.watch);

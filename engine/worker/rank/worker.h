@@ -23,9 +23,9 @@ namespace quire {
 
 class Worker final : public StepRunner, public StepPipeline {
  public:
-  // Device bytes of the logits: this rank's columns of all rows, and in a group all columns of its
-  // share of the rows.
-  static int64_t LogitsBytes(int32_t max_num_seqs, int32_t vocab_size, int32_t ranks);
+  // Device bytes of the logits: this rank's columns of all draws, and in a group all columns of its
+  // share of the draws.
+  static int64_t LogitsBytes(int32_t max_draws, int32_t vocab_size, int32_t ranks);
 
   // Takes memory for tables, arrays and logits; RESOURCE_EXHAUSTED with the size when the device
   // has too little.
@@ -65,7 +65,7 @@ class Worker final : public StepRunner, public StepPipeline {
     int64_t started_ns = 0;
     int64_t enqueued_ns = 0;
     bool timed = false;
-    std::vector<int32_t> rows;  // that sample, in plan order
+    std::vector<int32_t> rows;  // of each draw, in plan order
     size_t reading_words = 0;
   };
 
@@ -93,8 +93,8 @@ class Worker final : public StepRunner, public StepPipeline {
   // In this order: model and cache release memory of the backend.
   std::unique_ptr<Backend> backend_;
   KvCache cache_;
-  Buffer logits_;  // [max_num_seqs, LocalRows] f32
-  Buffer rows_;    // in a group: [MostRows of max_num_seqs, LocalRows * ranks] f32
+  Buffer logits_;  // [max_draws, LocalRows] f32
+  Buffer rows_;    // in a group: [MostRows of max_draws, LocalRows * ranks] f32
   std::unique_ptr<Model> model_;
   RowTables tables_;
   StepArrays arrays_;

@@ -17,11 +17,14 @@ namespace quire {
 struct WorkerOptions {
   int32_t max_num_seqs = 0;  // rows
   int32_t max_num_batched_tokens = 0;
+  int32_t step_guesses = 0;  // of a step at most: draws beyond one a row
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
   int32_t steps_in_flight = 1;
   std::vector<int32_t> graph_sizes;  // batch sizes to capture, ascending; none on the CPU
+
+  int32_t max_draws() const { return max_num_seqs + step_guesses; }
 };
 
 struct WorkerSpec {

@@ -18,7 +18,7 @@ namespace quire::cuda {
 
 struct CommunicatorOptions {
   RankPlace place;
-  int32_t max_rows = 0;                     // of a step
+  int32_t max_rows = 0;                     // of logits, in a step
   int32_t hidden = 0;                       // width of the sums
   std::string cache_file;                   // keeps the measured choices; empty: they are not kept
   SumMethod forced = SumMethod::kMeasured;  // for tests and benchmarks

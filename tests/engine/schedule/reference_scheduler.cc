@@ -142,6 +142,7 @@ void ReferenceScheduler::TryToEmpty(Entry& entry) {
     if (--cached.holders == 0) cached.left_at = ++clock_;
   }
   entry.blocks = entry.own = entry.planned = entry.computed = entry.proved = 0;
+  entry.oracle = {};
 }
 
 std::vector<ReferenceScheduler::End> ReferenceScheduler::Cancel(RequestId id, FinishReason reason) {
@@ -208,6 +209,106 @@ bool ReferenceScheduler::Grow(Entry& entry, int32_t& claims, bool& preempted) {
   }
 }
 
+// Of the latest 16 places behind the last two tokens, the one behind most equal tokens, up to 32.
+int32_t ReferenceScheduler::LookUp(const Entry& entry) const {
+  const std::vector<int32_t>& t = entry.tokens;
+  const int32_t n = entry.known();
+  int32_t best = -1, best_equal = 1, seen = 0;
+  for (int32_t p = n - 1; p >= 2 && seen < 16; --p) {
+    int32_t equal = 0;
+    while (equal < 32 && equal < p && t[p - 1 - equal] == t[n - 1 - equal]) ++equal;
+    if (equal < 2) continue;
+    ++seen;
+    if (equal > best_equal) best = p;
+    best_equal = std::max(best_equal, equal);
+  }
+  return best;
+}
+
+double ReferenceScheduler::ExpectedYield(const Entry& entry, int32_t most) const {
+  most = std::min({most, entry.spec.max_guesses, config_.step_guesses});
+  if (entry.oracle.follows < 0) return 1;
+  double tokens = 0;
+  for (int32_t i = 0; i <= most; ++i) tokens = 1 + entry.oracle.right * tokens;
+  return tokens;
+}
+
+// Which requests guess in the next step; engine/schedule/guess_choice.h has the reasons.
+void ReferenceScheduler::AskOracles() {
+  guesses_each_ = 0;
+  if (num_oracles_ == 0) return;
+  num_oracles_ = 0;
+  guesses_fly_ = false;
+  int32_t rows = 0;
+  for (Entry* entry : InOrder(kRunning)) {
+    ++rows;
+    Oracle& oracle = entry->oracle;
+    if (!oracle.exists) continue;
+    ++num_oracles_;
+    guesses_fly_ = guesses_fly_ || !oracle.flying.empty();
+    if (!oracle.read) oracle.follows = LookUp(*entry);
+    oracle.read = true;
+  }
+  const int32_t room = std::min(config_.step_guesses + 1, config_.max_num_batched_tokens) - rows;
+  if (ElectGuessers(1.5, room) < rows) ElectGuessers(2.5, room);
+}
+
+int32_t ReferenceScheduler::ElectGuessers(double least, int32_t room) {
+  int32_t elected = 0;
+  for (int32_t most = room, round = 0; round < 2; ++round) {
+    elected = 0;
+    for (Entry* entry : InOrder(kRunning)) {
+      const int32_t end = entry->end - entry->known() - 1;
+      entry->oracle.chosen = entry->oracle.exists && entry->Left() < 2 &&
+                             ExpectedYield(*entry, std::min(most, end)) >= least;
+      elected += entry->oracle.chosen;
+    }
+    if (elected == 0) return 0;
+    if (round == 0) most = guesses_each_ = room / elected;
+  }
+  return elected;
+}
+
+bool ReferenceScheduler::WaitsForGuesses(const Entry& entry) const {
+  const Oracle& oracle = entry.oracle;
+  return oracle.chosen ? entry.sampling > 0 || guesses_fly_ : !oracle.flying.empty();
+}
+
+int32_t ReferenceScheduler::AddGuesses(Entry& entry) {
+  Oracle& oracle = entry.oracle;
+  if (!oracle.chosen || guesses_each_ == 0) return 0;
+  int32_t count = std::min({guesses_each_, oracle.length, entry.end - entry.known() - 1});
+  const auto room = [&] { return entry.blocks * config_.block_size - entry.planned - 1; };
+  while (room() < count && (entry.promised > 0 || Free() > Promised())) {
+    entry.promised -= entry.promised > 0;
+    Take(entry, 1);
+  }
+  num_short_guesses_ += room() < count;
+  count = std::min(count, room());
+  std::vector<int32_t> text = entry.tokens;
+  for (int32_t i = 0; i < count; ++i) text.push_back(text[oracle.follows + i]);
+  oracle.flying.assign(text.end() - count, text.end());
+  num_guessed_ += count;
+  return count;
+}
+
+// A token of the entry has become known.
+void ReferenceScheduler::TellOracle(Entry& entry) {
+  Oracle& oracle = entry.oracle;
+  if (!oracle.exists) {
+    const bool may = entry.place == kRunning && num_oracles_ < config_.step_guesses;
+    if (!may || entry.spec.max_guesses == 0) return;
+    ++num_oracles_;
+    oracle.exists = true;
+    oracle.length = std::min({4, entry.spec.max_guesses, config_.step_guesses});
+    return;
+  }
+  if (!oracle.read) return;
+  const bool right = oracle.follows >= 0 && entry.tokens[oracle.follows] == entry.tokens.back();
+  oracle.right += 0.125 * ((right ? 1.0 : 0.0) - oracle.right);
+  oracle.follows = right ? oracle.follows + 1 : LookUp(entry);
+}
+
 std::vector<Share> ReferenceScheduler::Schedule(int64_t now_ns) {
   now_ns_ = now_ns;
   std::erase_if(entries_, [](const Entry& e) { return e.place == kEnded && e.flights == 0; });
@@ -222,8 +323,10 @@ std::vector<Share> ReferenceScheduler::Schedule(int64_t now_ns) {
   }
   if (least != LLONG_MAX) level_ = std::max(level_, least);
   ClaimParts(preempted);
+  AskOracles();
   for (Entry* entry : InOrder(kRunning)) {
     if (entry->place != kRunning || entry->known() + entry->sampling == entry->end) continue;
+    if (WaitsForGuesses(*entry)) continue;
     if (entry->Left() > 1) {
       prefills.push_back(entry);
     } else if (budget > 0 && Grow(*entry, claims, preempted)) {
@@ -232,19 +335,25 @@ std::vector<Share> ReferenceScheduler::Schedule(int64_t now_ns) {
       Charge(*entry, 1);
     }
   }
+  for (auto& [entry, count] : chosen_) {
+    const int32_t guesses = AddGuesses(*entry);
+    count += guesses;
+    budget -= guesses;
+  }
   Prefill(prefills, preempted, budget);
   std::vector<Share> plan;
   std::vector<Flight> flight;
   for (auto& [entry, count] : chosen_) {
     if (count == 0) continue;
-    const bool sample = count == entry->Left();
-    plan.push_back({entry->id, entry->planned, count, sample});
-    flight.push_back({entry, count, sample});
+    const auto guesses = static_cast<int32_t>(entry->oracle.flying.size());
+    const int32_t draws = count == entry->Left() + guesses ? 1 + guesses : 0;
+    plan.push_back({entry->id, entry->planned, count, draws});
+    flight.push_back({entry, count, draws});
     const int32_t need = BlocksFor(entry->planned + count, config_.block_size);
     entry->promised -= std::max(0, need - entry->blocks);
     Take(*entry, need - entry->blocks);
     entry->planned += count;
-    entry->sampling += sample;
+    entry->sampling += draws;
     ++entry->flights;
   }
   if (!flight.empty()) flights_.push_back(flight);
@@ -599,22 +708,40 @@ std::vector<ReferenceScheduler::End> ReferenceScheduler::Retire(
   for (const Flight& flight : flights_.front()) {
     Entry& entry = *flight.entry;
     --entry.flights;
-    entry.sampling -= flight.sample;
-    entry.computed += flight.count;
-    FinishReason reason = FinishReason::kNumeric;
-    if (flight.sample) {
-      const SampleResult& result = samples.at(next++).result;
-      if (entry.place != kEnded) {
-        if (!result.nonfinite) {
-          const bool more = entry.computed / config_.block_size > entry.proved / config_.block_size;
-          entry.tokens.push_back(result.token);
-          entry.proved = entry.computed;
-          if (more) Commit(entry, false);
-        }
-        if (result.nonfinite || Stops(entry, result.token, reason)) {
-          ends.push_back(Finish(entry, reason));
-        }
+    entry.sampling -= flight.draws;
+    const int32_t guesses = std::max(0, flight.draws - 1);
+    entry.computed += flight.count - guesses;
+    entry.planned -= guesses;
+    int32_t right = 0;
+    for (int32_t i = 0; i < flight.draws; ++i) {
+      const SampleResult& result = samples.at(next + i).result;
+      if (entry.place == kEnded || i > right) break;
+      if (i > 0) Charge(entry, 1);
+      const bool is_right =
+          i < guesses && !result.nonfinite && result.token == entry.oracle.flying[i];
+      right += is_right;
+      FinishReason reason = FinishReason::kNumeric;
+      if (!result.nonfinite) {
+        const bool more = entry.computed / config_.block_size > entry.proved / config_.block_size;
+        entry.tokens.push_back(result.token);
+        entry.proved = entry.computed;
+        if (more) Commit(entry, false);
       }
+      if (result.nonfinite || Stops(entry, result.token, reason)) {
+        ends.push_back(Finish(entry, reason));
+        break;
+      }
+      TellOracle(entry);
+      entry.computed += is_right;
+      entry.planned += is_right;
+    }
+    next += flight.draws;
+    num_right_guesses_ += right;
+    if (guesses > 0) {
+      const int32_t most = std::min(entry.spec.max_guesses, config_.step_guesses);
+      int32_t& length = entry.oracle.length;
+      length = right < guesses ? right + 1 : std::min(most, std::max(length, 2 * guesses));
+      entry.oracle.flying.clear();
     }
     TryToEmpty(entry);
   }

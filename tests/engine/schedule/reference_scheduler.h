@@ -46,6 +46,9 @@ class ReferenceScheduler {
   int32_t num_spared() const { return num_spared_; }
   int64_t num_found_tokens() const { return num_found_tokens_; }
   int32_t num_evicted() const { return num_evicted_; }
+  int64_t num_guessed() const { return num_guessed_; }
+  int64_t num_right_guesses() const { return num_right_guesses_; }
+  int32_t num_short_guesses() const { return num_short_guesses_; }
   int32_t num_duplicates() const { return num_duplicates_; }
   int32_t num_part_claims() const { return num_part_claims_; }
   int32_t num_held_back() const { return num_held_back_; }
@@ -55,6 +58,13 @@ class ReferenceScheduler {
 
  private:
   enum Place { kWaiting, kRunning, kEnded };
+  // A request that guesses: tokens[follows] comes next.
+  struct Oracle {
+    bool exists = false, read = false, chosen = false;
+    int32_t follows = -1, length = 0;
+    double right = 0;
+    std::vector<int32_t> flying;
+  };
   struct Entry {
     RequestId id;
     RequestSpec spec;
@@ -69,13 +79,14 @@ class ReferenceScheduler {
     int32_t cached_tokens = -1;                 // found at the first admission
     int32_t preemptions = 0, deaths = 0, bypassed = 0, unserved = 0;
     bool has_run = false;
+    Oracle oracle;
     int32_t known() const { return static_cast<int32_t>(tokens.size()); }
     int32_t Left() const { return known() + sampling - planned; }
   };
   struct Flight {
     Entry* entry;
     int32_t count;
-    bool sample;
+    int32_t draws;
   };
   // The tenant, then the tokens of a prefix of whole blocks.
   using Prefix = std::vector<int64_t>;
@@ -132,6 +143,13 @@ class ReferenceScheduler {
   int32_t Rows() const;
   bool Grow(Entry& entry, int32_t& claims, bool& preempted);
   void Preempt(Entry& entry);
+  int32_t LookUp(const Entry& entry) const;
+  double ExpectedYield(const Entry& entry, int32_t most) const;
+  void AskOracles();
+  int32_t ElectGuessers(double least, int32_t room);
+  bool WaitsForGuesses(const Entry& entry) const;
+  int32_t AddGuesses(Entry& entry);
+  void TellOracle(Entry& entry);
   void TryToEmpty(Entry& entry);
   End Finish(Entry& entry, FinishReason reason);
   bool Stops(const Entry& entry, int32_t token, FinishReason& reason) const;
@@ -168,6 +186,12 @@ class ReferenceScheduler {
   int64_t shared_until_ns_ = 0;
   int32_t num_held_back_ = 0;
   int64_t clock_ = 0;
+  int32_t num_oracles_ = 0;
+  int32_t guesses_each_ = 0;
+  bool guesses_fly_ = false;
+  int64_t num_guessed_ = 0;
+  int64_t num_right_guesses_ = 0;
+  int32_t num_short_guesses_ = 0;
 };
 
 }  // namespace quire

@@ -26,9 +26,9 @@ class Program {
         config_(RandomConfig()),
         model_(RandomModel()),
         depth_(Between(1, 3)),
-        arrivals_(Between(4, 30)),
+        arrivals_(guesses() ? Between(1, 6) : Between(4, 30)),
         long_prompt_one_in_(Between(1, 20)),
-        long_output_one_in_(Between(1, 10)),
+        long_output_one_in_(guesses() ? 1 : Between(1, 10)),
         num_tenants_(Between(1, 5)),
         sim_(config_, model_),
         reference_(config_, model_) {}
@@ -51,14 +51,17 @@ class Program {
     return low + static_cast<int32_t>(random_() % (high - low + 1));
   }
   bool OneIn(int32_t n) { return Between(1, n) == 1; }
+  // Guesses need long outputs, and few rows beside them.
+  bool guesses() const { return config_.step_guesses > 0; }
 
   SchedulerConfig RandomConfig() {
     SchedulerConfig config;
     config.block_size = std::array{1, 2, 3, 4, 8, 16}[Between(0, 5)];
-    config.max_model_len = Between(4, 96);
+    config.step_guesses = OneIn(2) ? Between(1, 24) : 0;
+    config.max_model_len = config.step_guesses > 0 ? Between(20, 200) : Between(4, 96);
     const int32_t blocks_per_sequence = config.max_model_len / config.block_size + 1;
     config.num_blocks = 2 + Between(blocks_per_sequence / 2, blocks_per_sequence * 3);
-    config.max_num_seqs = Between(1, 10);
+    config.max_num_seqs = Between(1, config.step_guesses > 0 && OneIn(2) ? 2 : 10);
     config.max_num_batched_tokens = OneIn(3) ? Between(1, 8) : Between(8, 64);
     config.max_num_queued_reqs = 24;
     config.max_partial_prefills = Between(1, 4);
@@ -71,8 +74,9 @@ class Program {
     ShadowModel model;
     model.vocab_size = 50;
     model.eos_token = 7;
-    model.eos_probability = std::array{0.0, 0.03, 0.3}[Between(0, 2)];
+    model.eos_probability = std::array{0.0, 0.03, guesses() ? 0.01 : 0.3}[Between(0, 2)];
     model.nan_probability = OneIn(4) ? 0.01 : 0.0;
+    model.usual_probability = std::array{0.0, 0.8, 0.9, 0.95, 1.0}[Between(0, 4)];
     return model;
   }
 
@@ -120,6 +124,7 @@ class Program {
     if (OneIn(4)) spec.min_tokens = Between(0, spec.max_tokens);
     if (OneIn(4)) spec.stop_token_ids = {Between(0, 49), Between(0, 49)};
     spec.stops_at_eos = !OneIn(5);
+    if (!OneIn(4)) spec.max_guesses = Between(1, 12);
     reference_.Add(sim_.Add(spec), spec);
     ++num_requests_;
     CompareLoads();
@@ -266,7 +271,7 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   int64_t num_duplicates = 0;
   int64_t num_part_claims = 0;
   int64_t num_overtaken_prefills = 0;
-  int64_t num_held_back = 0;
+  int64_t num_held_back = 0, num_guessed = 0, num_right_guesses = 0, num_short_guesses = 0;
   std::map<FinishReason, int64_t> reasons;
   uint64_t seed = random_steps.only_seed != 0 ? random_steps.only_seed : 1;
   for (;; ++seed) {
@@ -283,6 +288,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
     num_duplicates += program.reference().num_duplicates();
     num_part_claims += program.reference().num_part_claims();
     num_held_back += program.reference().num_held_back();
+    num_guessed += program.reference().num_guessed();
+    num_right_guesses += program.reference().num_right_guesses();
+    num_short_guesses += program.reference().num_short_guesses();
     num_overtaken_prefills += program.reference().num_overtaken_prefills();
     for (const auto& [reason, count] : program.reasons()) reasons[reason] += count;
     if (testing::Test::HasFailure() || random_steps.only_seed != 0 ||
@@ -294,7 +302,8 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
             << num_aged_prefills << " aged prefills, " << num_found_tokens << " tokens found, "
             << num_evicted << " blocks evicted, " << num_duplicates << " duplicates, "
             << num_part_claims << " rows or blocks claimed by tenants, " << num_overtaken_prefills
-            << " prefills overtaken, " << num_held_back << " floods held back, last seed " << seed;
+            << " prefills overtaken, " << num_held_back << " floods held back, " << num_guessed
+            << " tokens guessed, " << num_right_guesses << " right, last seed " << seed;
   for (const auto& [reason, count] : reasons) {
     std::cout << ", reason " << static_cast<int>(reason) << ": " << count;
   }
@@ -311,6 +320,9 @@ TEST(SchedulerRandomTest, AgreesWithTheReferenceAndGivesEveryRequestItsOwnTokens
   EXPECT_GT(num_part_claims, num_steps / 1000);
   EXPECT_GT(num_overtaken_prefills, num_steps / 1000);
   EXPECT_GT(num_held_back, num_steps / 1000);
+  EXPECT_GT(num_guessed, num_steps / 20);
+  EXPECT_GT(num_guessed - num_right_guesses, num_guessed / 20);
+  EXPECT_GT(num_short_guesses, 0);
   for (const FinishReason reason :
        {FinishReason::kEos, FinishReason::kStopToken, FinishReason::kMaxTokens,
         FinishReason::kContextLimit, FinishReason::kDeadline, FinishReason::kCancelled,

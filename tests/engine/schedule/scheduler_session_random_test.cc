@@ -67,6 +67,7 @@ class Conversations {
     config.max_num_queued_reqs = 16;
     config.growth_horizon = OneIn(2) ? 0 : Between(0, 32);
     config.prefix_cache = !OneIn(8);
+    config.step_guesses = OneIn(2) ? Between(4, 24) : 0;
     config.num_pages = OneIn(8) ? 0 : Between(1, config.num_blocks * 2);
     config.sessions = {.max_sessions = 12,
                        .max_sessions_per_tenant = 8,
@@ -94,6 +95,7 @@ class Conversations {
     ShadowModel model = Model();
     model.eos_probability = std::array{0.0, 0.03, 0.3}[Between(0, 2)];
     model.nan_probability = OneIn(5) && !calm_ ? 0.01 : 0.0;
+    model.usual_probability = config_.step_guesses > 0 ? std::array{0.9, 0.97}[Between(0, 1)] : 0.0;
     return model_ = model;
   }
   ShadowFaults RandomFaults(uint64_t seed) {
@@ -246,6 +248,10 @@ class Conversations {
     if (OneIn(5)) spec.stop_token_ids = {Between(0, 49), Between(0, 49)};
     spec.tenant = AnyTenant();
     spec.bypass_cache = OneIn(15);
+    if (config_.step_guesses > 0) {
+      spec.max_guesses = Between(1, 12);
+      spec.max_tokens = Between(1, std::max(12, config_.max_model_len / 2));
+    }
     return spec;
   }
 
@@ -378,6 +384,8 @@ class Conversations {
     for (RequestId id = 1; id <= last_id_; ++id) {
       const Outcome& outcome = sim_.outcome(id);
       ++counts[Name(outcome.finish.residency.outcome)];
+      counts["guesses"] += outcome.finish.usage.guessed_tokens;
+      counts["right guesses"] += outcome.finish.usage.accepted_guesses;
       if (calm_) {
         EXPECT_EQ(outcome.finish.residency.recomputed_tokens, 0) << "request " << id;
       }
@@ -447,6 +455,8 @@ TEST(SchedulerSessionRandomTest, EveryRequestGivesItsOwnTokensAndEverySessionKee
                            "above the bound",
                            "pages by events",
                            "pages by flushes",
+                           "guesses",
+                           "right guesses",
                            Name(Residency::Outcome::kDevice),
                            Name(Residency::Outcome::kRestored),
                            Name(Residency::Outcome::kPartial),

@@ -180,6 +180,7 @@ std::unique_ptr<Request> SimulatedEngine::MakeRequest(RequestId id, const Reques
   request->deadline_ns = spec.deadline_ns;
   request->tenant = spec.tenant;
   request->bypass_cache = spec.bypass_cache;
+  request->max_guesses = spec.max_guesses;
   request->guide = spec.grammar;
   return request;
 }
@@ -433,7 +434,7 @@ void SimulatedEngine::ReadPlan(const StepPlan& plan) {
     const RequestId id = row_owner_.at(work.row);
     EXPECT_FALSE(outcomes_.at(id).finished) << "work for request " << id << " after its end";
     if (outcomes_.at(id).first_start < 0) outcomes_.at(id).first_start = work.start;
-    last_plan_.push_back({id, work.start, work.count, work.sample != 0});
+    last_plan_.push_back({id, work.start, work.count, work.sample});
     flight.rows.insert(work.row);
     for (size_t i = 0; i < row_blocks_[work.row].size(); ++i) {
       const std::pair used(row_blocks_[work.row][i], id);
@@ -441,7 +442,7 @@ void SimulatedEngine::ReadPlan(const StepPlan& plan) {
       if (begin < work.start + work.count) flight.blocks.insert(used);
       if (begin + config_.block_size > work.start) flight.written.insert(used);
     }
-    if (work.sample) flight.samplers.push_back(id);
+    flight.samplers.insert(flight.samplers.end(), work.sample, id);
     CheckTenant(work, specs_.at(id).tenant);
   }
   flights_.push_back(std::move(flight));

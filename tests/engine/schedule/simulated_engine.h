@@ -35,6 +35,7 @@ struct RequestSpec {
   std::vector<int32_t> prompt;  // empty: prompt_tokens tokens of its own
   TenantId tenant = 0;
   bool bypass_cache = false;
+  int32_t max_guesses = 0;
   std::string session;  // not empty: a turn of it; `prompt` follows its tokens
   std::shared_ptr<const ScriptedGrammar> grammar;  // null: the output is free
 };
@@ -52,7 +53,7 @@ struct Share {
   RequestId id = 0;
   int32_t start = 0;
   int32_t count = 0;
-  bool sample = false;
+  int32_t sample = 0;  // draws
   bool operator==(const Share&) const = default;
 };
 

@@ -43,7 +43,9 @@ class PositionRunner : public StepRunner {
     result.checksum = lies ? static_cast<uint64_t>(mischief_.rank) : 0;
     result.samples.clear();
     for (const RowWork& work : plan.work) {
-      if (work.sample) result.samples.push_back({work.row, {.token = work.start + work.count}});
+      for (int32_t i = work.sample - 1; i >= 0; --i) {
+        result.samples.push_back({work.row, {.token = work.start + work.count - i}});
+      }
       if (work.sample && lie == Lie::kOtherToken) {
         result.samples.back().result.token += mischief_.rank;
       }
