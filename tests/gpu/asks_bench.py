@@ -49,8 +49,8 @@ def measure(server, client, groups):
 
     def ask(options, seed):
         try:
-            client.generate_text([5, 6, 7, 8], max_tokens=MOST_TOKENS, temperature=1.0, seed=seed,
-                                 timeout=120, **options)
+            client.generate_text([5, 6, 7, 8], max_tokens=MOST_TOKENS, seed=seed, timeout=120,
+                                 **{"temperature": 1.0, **options})
         except quire.QuireError:
             pass  # ended below
 

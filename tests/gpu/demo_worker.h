@@ -26,6 +26,7 @@ struct DemoSettings {
   bool dependent_launch = true;
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
+  int32_t speculate = 0;
 };
 
 inline EngineSetup DemoSetup(const DemoSettings& settings) {
@@ -37,6 +38,7 @@ inline EngineSetup DemoSetup(const DemoSettings& settings) {
   config.kv_offloading_size = 0;  // a test that needs an arena makes it
   config.max_num_seqs = settings.max_num_seqs;
   config.max_num_batched_tokens = settings.max_num_batched_tokens;
+  config.speculate = settings.speculate;
   absl::StatusOr<EngineSetup> setup =
       PlanEngine(config, {.kind = "cuda", .name = "", .total_bytes = kBytes, .free_bytes = kBytes});
   CHECK(setup.ok());

@@ -202,10 +202,11 @@ Plan RandomPlan(Random& random, int32_t num_works, int32_t max_count, int64_t pa
   for (int32_t s = 0; s < num_works; ++s) {
     const auto count = static_cast<int32_t>(1 + random.Below(max_count));
     const auto start = static_cast<int32_t>(random.Below(kTokenStride - count));
+    const auto draws = static_cast<int32_t>(1 + random.Below(std::min(count, 9)));
     plan.works.push_back({.row = (s * 7 + 3) % kRows,
                           .start = start,
                           .count = count,
-                          .sample = random.Below(4) > 0});
+                          .sample = random.Below(4) > 0 ? draws : 0});
     if (random.Below(3) == 0) continue;
     const int64_t words = 1 + random.Below(patch_words), row = plan.works.back().row;
     plan.writes.push_back(

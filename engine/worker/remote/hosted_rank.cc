@@ -47,8 +47,8 @@ absl::Status CheckSizes(const WorkerSpec& spec) {
   const double block = 1.0 * kv.num_layers * kv.num_kv_heads * kv.head_dim * kv.block_size;
   const bool fits =
       block >= 1 && block <= kMaxBlockBytes && block * spec.num_pages <= kMaxArenaBytes &&
-      spec.worker.max_num_seqs <= kMaxRows && spec.worker.max_num_batched_tokens <= kMaxTokens &&
-      spec.num_blocks <= kMaxBlocks;
+      spec.worker.max_num_seqs <= kMaxRows && spec.worker.step_guesses <= kMaxRows &&
+      spec.worker.max_num_batched_tokens <= kMaxTokens && spec.num_blocks <= kMaxBlocks;
   return fits ? absl::OkStatus() : Malformed("an order with impossible sizes");
 }
 

@@ -44,6 +44,7 @@ WorkerOrder SomeOrder() {
   spec.kv_checksum = true;
   spec.worker = {.max_num_seqs = 256,
                  .max_num_batched_tokens = 2048,
+                 .step_guesses = 63,
                  .max_model_len = 8192,
                  .vocab_size = 128256,
                  .steps_in_flight = 2,

@@ -109,12 +109,16 @@ TEST(PlanCodecTest, TheEncodedBytesOfASlotAreEnough) {
 
 TEST(PlanCodecTest, TheBoundsAreTight) {
   std::mt19937_64 random(2);
-  const PlanBounds bounds{
-      .max_rows = 4, .max_tokens = 9, .num_blocks = 3, .vocab_size = 33, .hidden_size = 333};
+  const PlanBounds bounds{.max_rows = 4,
+                          .max_draws = 6,
+                          .max_tokens = 9,
+                          .num_blocks = 3,
+                          .vocab_size = 33,
+                          .hidden_size = 333};
   std::vector<std::byte> bytes(static_cast<size_t>(bounds.PlanBytes()));
   EXPECT_EQ(EncodePlan(RandomPlan(bounds, random, true), bytes), bytes.size());
   StepResult result;
-  result.samples.resize(4);
+  result.samples.resize(6);
   result.parts.resize(StepProfiler::kMaxParts + 1);  // the idle time comes first
   // A score with 20 top tokens for each token, and hidden states for each row.
   result.reading_words.resize(9 * 43 + 4 * 333);

@@ -237,6 +237,8 @@ INSTANTIATE_TEST_SUITE_P(
                 }},
         BadPlan{"EarlySample", "in the middle",
                 [](Plan first, Plan) { first.work[0].count = first.num_tokens = 2; }},
+        BadPlan{"MoreDrawsThanPositions", "more draws",
+                [](Plan, Plan second) { second.work[0].sample = second.num_samples = 2; }},
         BadPlan{"LostSample", "not known",
                 [](Plan first, Plan) { first.work[0].sample = first.num_samples = 0; }},
         BadPlan{"BannedOutOfRange", "banned",
@@ -244,6 +246,35 @@ INSTANTIATE_TEST_SUITE_P(
         BadPlan{"RowResetByMistake", "not known",
                 [](Plan, Plan second) { second.new_rows.push_back({.row = 1}); }}),
     [](const auto& test) { return std::string(test.param.name); });
+
+// Three draws behind a token and two guesses: the row keeps the guesses that equal their draws.
+TEST(ShadowWorkerTest, KeepsTheGuessesThatAreRight) {
+  const ShadowModel model;
+  std::vector<int32_t> text = {10, 11, 12};
+  for (int32_t i = 0; i < 4; ++i) text.push_back(model.Next(HashOf(text), 0, {}).token);
+  for (int32_t right = 0; right <= 2; ++right) {
+    ShadowWorker worker(Options());
+    StepResult result;
+    StepPlan first = FirstPlan();
+    worker.Run(first, result);
+    StepPlan plan = SecondPlan();
+    plan.tokens = {right > 0 ? text[4] : 1, right > 1 ? text[5] : 2};
+    plan.token_runs = {{.row = 1, .start = 4, .begin = 0, .count = 2}};
+    plan.work[0].count = plan.work[0].sample = plan.num_tokens = plan.num_samples = 3;
+    worker.Run(plan, result);
+    ASSERT_EQ(worker.violation(), "");
+    ASSERT_EQ(result.samples.size(), 3u);
+    for (int32_t i = 0; i <= right; ++i) EXPECT_EQ(result.samples[i].result.token, text[4 + i]);
+    // Goes on behind the last good draw, which the scheduler sends.
+    plan.step = 3;
+    plan.tokens = {text[4 + right]};
+    plan.token_runs = {{.row = 1, .start = 4 + right, .begin = 0, .count = 1}};
+    plan.work[0] = {.row = 1, .start = 4 + right, .count = 1, .sample = 1};
+    plan.num_tokens = plan.num_samples = 1;
+    worker.Run(plan, result);
+    EXPECT_EQ(worker.violation(), "");
+  }
+}
 
 TEST(NullWorkerTest, AnswersEverySampleInPlanOrder) {
   NullWorker worker(7);

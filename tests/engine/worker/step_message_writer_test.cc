@@ -18,7 +18,7 @@ std::vector<T> Copy(const T* data, int count) {
 }
 
 constexpr RowTables::Shape kShape{
-    .num_rows = 3, .max_model_len = 10, .block_size = 4, .vocab_size = 40};
+    .num_rows = 3, .max_model_len = 10, .block_size = 4, .vocab_size = 40, .step_guesses = 4};
 constexpr int32_t kMaxTokens = 8;
 
 // Row 2 holds a 5-token prompt in blocks 7 and 3; row 0 decodes position 4 in block 9.
@@ -182,6 +182,27 @@ TEST_F(StepMessageWriterTest, AJobFindsEachOfItsRowsLists) {
     EXPECT_THAT(Copy(job.bad_words, job.num_bad_words), ElementsAre(4, ~5));
     EXPECT_THAT(Copy(job.allowed, job.num_allowed), ElementsAre(6));
     EXPECT_THAT(Copy(job.breakers, job.num_breakers), ElementsAre(7, 1));
+  }
+}
+
+// Each draw knows the tokens before it, guesses included, and leaves the table as it is.
+TEST_F(StepMessageWriterTest, ARowWithGuessesHasADrawForEachPosition) {
+  StepPlan plan = TwoRowPlan();
+  plan.new_rows[0].min_known = 5;
+  plan.new_rows[0].banned_count = 1;
+  plan.ids = {9};
+  plan.work[1].sample = 3;
+  plan.num_samples = 4;
+  const ModelInput input = Begin(plan);
+  EXPECT_EQ(input.num_logit_rows, 4);
+  EXPECT_THAT(Copy(input.logit_rows, 4), ElementsAre(0, 1, 2, 3));
+  const SampleJob* jobs = arrays_.Sample({}).jobs;
+  EXPECT_EQ(jobs[0].drawn, tables_.tokens(0) + 5);
+  for (int32_t i = 1; i < 4; ++i) {
+    EXPECT_EQ(jobs[i].tokens, tables_.tokens(2));
+    EXPECT_EQ(jobs[i].num_known, 2 + i);
+    EXPECT_EQ(jobs[i].num_banned, 2 + i < 5 ? 1 : 0);
+    EXPECT_EQ(jobs[i].drawn, nullptr);
   }
 }
 
