@@ -268,6 +268,10 @@ STEPS = [
     plot("Steps a second", "none", "", (rate("quire_steps_total"), "{{instance}}")),
     plot("Tokens of a step", "none", "", (mean("quire_tokens_per_step"), "mean"),
          (quantile(0.95, "quire_tokens_per_step"), "p95")),
+    plot("Guesses a second", "none", "Tokens guessed ahead that steps verified, and those of them "
+         "that were right; none without --speculate.",
+         ("sum(rate(quire_guessed_tokens_total{SEL}[RATE]))", "guessed"),
+         ("sum(rate(quire_accepted_guesses_total{SEL}[RATE]))", "right")),
     plot("Last step", "s", "Time in the worker.", each("quire_step_seconds")),
     plot("Step anatomy", "s", "Where the time of a step goes, from sampled steps; idle is the time "
          "since the step before.",
@@ -558,10 +562,7 @@ def dashboard(name):
         "graphTooltip": 1,
         "refresh": "10s",
         "timezone": "browser",
-        "time": {
-            "from": "now-30m",
-            "to": "now"
-        },
+        "time": {"from": "now-30m", "to": "now"},
         "links": [{
             "type": "dashboards",
             "tags": ["quire"],
@@ -582,9 +583,7 @@ def dashboard(name):
                          "instance",
                          'label_values(quire_steps_total{model_name=~"$model_name"}, instance)')]
         },
-        "annotations": {
-            "list": []
-        },
+        "annotations": {"list": []},
         "panels": layout(specs)
     }
 

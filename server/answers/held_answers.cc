@@ -27,6 +27,8 @@ void AddUsage(const Usage& usage, Usage* sum) {
   sum->prompt_tokens = usage.prompt_tokens;
   sum->completion_tokens += usage.completion_tokens;
   sum->preemptions += usage.preemptions;
+  sum->guessed_tokens += usage.guessed_tokens;
+  sum->accepted_guesses += usage.accepted_guesses;
 }
 
 HeldAnswers::HeldAnswers(const GenerateResources* resources, const AnswerCounts& counts,

@@ -55,9 +55,9 @@ constexpr ForeignFlag kForeign[] = {
      "it serves weights without adapters: merge the adapter into the checkpoint"},
     {"enable-lora", kNone, false,
      "it serves weights without adapters: merge the adapter into the checkpoint"},
-    {"speculative-config|speculative-model|speculative-algorithm|num-speculative-tokens|"
-     "model-draft|md|draft-max",
-     kNone, true, "it has no speculative decoding"},
+    {"speculative-config|speculative-model|speculative-algorithm|model-draft|md", kNone, true,
+     "it guesses tokens by prompt lookup alone, without a second model: --speculate"},
+    {"num-speculative-tokens|draft-max", kInstead, true, "--speculate"},
     {"guided-decoding-backend|structured-outputs-config|grammar-backend|grammar|grammar-file|"
      "json-schema",
      kNone, true, "it does not constrain output to a grammar"},

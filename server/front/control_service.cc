@@ -52,6 +52,7 @@ void FillServerInfo(const ControlResources& resources, const ControlHooks& hooks
   info->set_max_running_requests(static_cast<uint32_t>(config.max_num_seqs));
   info->set_max_queued_requests(
       static_cast<uint32_t>(resources.model.setup.limits.max_num_queued_reqs));
+  info->set_max_guesses(static_cast<uint32_t>(config.speculate));
 }
 
 // Blocks that a request can get, without the null block.

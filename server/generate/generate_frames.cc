@@ -85,6 +85,7 @@ void FillAccepted(const std::string& model_name, const AcceptedFrame& in,
   output->set_token_ids(in.output.token_ids);
   output->set_logprobs(in.sampling.logprobs);
   EncodeReading(in.output.reading, output);
+  out->mutable_speculation()->set_max_guesses(static_cast<uint32_t>(in.output.max_guesses));
   output->set_skip_special_tokens(in.output.skip_special_tokens);
   out->set_queue_position(static_cast<uint32_t>(std::max<int64_t>(in.queue_position, 0)));
   if (in.predicted_ttft_ns > 0) {
@@ -165,6 +166,8 @@ void EncodeUsage(const Usage& usage, v1::Usage* out) {
   out->set_completion_tokens(static_cast<uint32_t>(usage.completion_tokens));
   out->set_cached_tokens(static_cast<uint32_t>(usage.cached_tokens));
   out->set_preemptions(static_cast<uint32_t>(usage.preemptions));
+  out->set_guessed_tokens(static_cast<uint32_t>(usage.guessed_tokens));
+  out->set_accepted_guesses(static_cast<uint32_t>(usage.accepted_guesses));
 }
 
 void EncodeTimings(const RequestTimings& at, int32_t tokens, v1::Timings* out) {

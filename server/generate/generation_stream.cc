@@ -152,6 +152,7 @@ absl::Status GenerationStream::Prepare(Request& request, const OutputOptions& ou
   sampling_ = request.sampling;
   output_ = output;
   output_.reading = request.reading;
+  output_.max_guesses = request.max_guesses;
   if (output_.text || !sampling_.stop.empty()) {
     detokenizer_.emplace(resources_->model.tokenizer.get(),
                          Detokenizer::Options{sampling_.stop, sampling_.include_stop_in_output,

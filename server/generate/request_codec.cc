@@ -105,6 +105,20 @@ absl::Status DecodePrompt(const v1::GenerateRequest& request, const ServingModel
   return InvalidField("prompt", "missing; set one of text, token_ids, chat");
 }
 
+absl::Status DecodeSpeculation(const v1::Speculation& speculation, const ServingModel& model,
+                               Request* out) {
+  out->max_guesses = MostGuesses(model);
+  if (!speculation.has_max_guesses()) return absl::OkStatus();
+  if (speculation.max_guesses() > static_cast<uint32_t>(MostGuesses(model))) {
+    return InvalidField("speculation.max_guesses", "must be between 0 and " +
+                                                       std::to_string(MostGuesses(model)) +
+                                                       ", this server's --speculate, not " +
+                                                       std::to_string(speculation.max_guesses()));
+  }
+  out->max_guesses = static_cast<int32_t>(speculation.max_guesses());
+  return absl::OkStatus();
+}
+
 absl::Status DecodeTurn(const v1::GenerateRequest& request, Request* out) {
   out->bypass_cache = request.bypass_prefix_cache();
   if (!request.has_session_id()) {
@@ -257,6 +271,8 @@ absl::Status CheckReadings(const Request& request, int64_t max_reply_bytes) {
                           std::to_string(most) + " tokens do: ask for fewer top tokens");
 }
 
+int32_t MostGuesses(const ServingModel& model) { return model.setup.config.speculate; }
+
 absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
                                              const ServingModel& model, uint64_t seed) {
   ParsedRequest parsed;
@@ -281,6 +297,7 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
   }
   RETURN_IF_ERROR(DecodeOutput(request.output(), &parsed));
   RETURN_IF_ERROR(DecodeReading(request.output(), model.setup.model.vocab_size, &out.reading));
+  RETURN_IF_ERROR(DecodeSpeculation(request.speculation(), model, &out));
   RETURN_IF_ERROR(DecodeTurn(request, &out));
   RETURN_IF_ERROR(DecodeAnswers(request, model, &parsed));
   // Ranges are checked before the prompt costs anything; how much of a default max_tokens the

@@ -55,6 +55,9 @@ absl::Status CheckReadings(const Request& request, int64_t max_reply_bytes);
 absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
                                              const ServingModel& model, uint64_t seed);
 
+// Tokens that a request guesses ahead at most, and if it does not say (--speculate).
+int32_t MostGuesses(const ServingModel& model);
+
 // OK, or INVALID_ARGUMENT for a priority outside [-kMaxPriority, kMaxPriority].
 absl::Status CheckPriority(int32_t priority);
 

@@ -22,6 +22,7 @@ struct OutputOptions {
   bool skip_special_tokens = true;
   AnswerPlan answer;  // how `text` is told apart
   ReadingParams reading;
+  int32_t max_guesses = 0;  // of the request, to be echoed
 };
 
 // Answers to one prompt: `best_of` are drawn, and `n` of them returned.

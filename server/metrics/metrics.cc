@@ -67,6 +67,8 @@ constexpr Alias kAliases[] = {
     {"quire_prompt_tokens_total", "vllm:prompt_tokens_total"},
     {"quire_generated_tokens_total", "vllm:generation_tokens_total"},
     {"quire_preemptions_total", "vllm:num_preemptions_total"},
+    {"quire_guessed_tokens_total", "vllm:spec_decode_num_draft_tokens_total"},
+    {"quire_accepted_guesses_total", "vllm:spec_decode_num_accepted_tokens_total"},
     {"quire_prefix_cache_queried_tokens_total", "vllm:prefix_cache_queries_total"},
     {"quire_kv_stored_bytes_total", "vllm:kv_offload_store_bytes_total"},
     {"quire_kv_loaded_bytes_total", "vllm:kv_offload_load_bytes_total"},
@@ -198,6 +200,10 @@ struct ServerMetrics::State : MetricRegistry {
   Counter& generated_tokens = OneCounter("quire_generated_tokens_total", "Tokens sampled.");
   Counter& preemptions =
       OneCounter("quire_preemptions_total", "Times that a running request was preempted.");
+  Counter& guessed_tokens =
+      OneCounter("quire_guessed_tokens_total", "Tokens guessed ahead that steps verified.");
+  Counter& accepted_guesses =
+      OneCounter("quire_accepted_guesses_total", "Guessed tokens that were right.");
 
   // Requests.
   std::array<Counter*, kNumReasons> finished{};
@@ -498,6 +504,8 @@ void ServerMetrics::State::RefreshEngine(const EngineStats& stats) {
   RaiseTo(prompt_tokens, static_cast<double>(stats.prompt_tokens));
   RaiseTo(generated_tokens, static_cast<double>(stats.generated_tokens));
   RaiseTo(preemptions, static_cast<double>(stats.preemptions));
+  RaiseTo(guessed_tokens, static_cast<double>(stats.guessed_tokens));
+  RaiseTo(accepted_guesses, static_cast<double>(stats.accepted_guesses));
   RaiseTo(deadline_refusals, static_cast<double>(stats.deadline_refusals));
   RaiseSampled(stats.sampled);
   cache.Refresh(stats);

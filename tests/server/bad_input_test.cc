@@ -201,6 +201,8 @@ std::vector<BadCase> PromptCases() {
        "-100 and 100"},
       {"priority_low", [](auto& r) { r.set_priority(-101); }, Code::INVALID_ARGUMENT, "priority",
        "-100 and 100"},
+      {"guesses", [](auto& r) { r.mutable_speculation()->set_max_guesses(1); },
+       Code::INVALID_ARGUMENT, "speculation.max_guesses", "between 0 and 0"},
       {"nothing_to_send",
        [](auto& r) {
          r.mutable_output()->set_text(false);
@@ -263,6 +265,7 @@ TEST(GoodInputTest, LimitsAreAllowed) {
       [](auto& r) { r.mutable_stop()->add_stop_token_ids(257); },
       [](auto& r) { r.set_request_id(std::string(128, 'Z')); },
       [](auto& r) { r.set_priority(-100); },
+      [](auto& r) { r.mutable_speculation()->set_max_guesses(0); },
       [](auto& r) { r.set_model("test-model"); },
       [](auto& r) { r.set_text(""); },  // <s> is a token
       [](auto& r) {

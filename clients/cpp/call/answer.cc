@@ -38,6 +38,10 @@ void PrintStats(const v1::Finished& finished, double first_token, double total, 
   if (usage.reasoning_tokens() > 0) {
     err << absl::StrFormat("of them reasoning:   %d\n", usage.reasoning_tokens());
   }
+  if (usage.guessed_tokens() > 0) {
+    err << absl::StrFormat("guessed tokens:      %d, %d of them right\n", usage.guessed_tokens(),
+                           usage.accepted_guesses());
+  }
   if (tokens > 0) err << absl::StrFormat("time to first token: %.1f ms\n", 1e3 * first_token);
   // By the server's clock: tokens may arrive together, in one frame or in two that were waiting,
   // whatever time they took. The first token's time, prefill and queue, is its own number.

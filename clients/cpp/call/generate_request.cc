@@ -117,6 +117,7 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
   SetScores(flags, &request);
   if (flags.keep_special_tokens) request.mutable_output()->set_skip_special_tokens(false);
   if (flags.priority) request.set_priority(*flags.priority);
+  if (flags.max_guesses) request.mutable_speculation()->set_max_guesses(*flags.max_guesses);
   if (flags.session) {
     request.set_session_id(*flags.session);
     request.set_create_session(true);

@@ -75,6 +75,7 @@ struct GenerateFlags {
   AnswerFlags answer;
   std::optional<std::string> request_id;
   std::optional<int32_t> priority;
+  std::optional<uint32_t> max_guesses;
   std::optional<std::string> session;         // created if the server has none of that name
   std::optional<uint32_t> expected_position;  // of the session, before the first turn
   bool prefix_cache = true;                   // read and fill the prefix cache

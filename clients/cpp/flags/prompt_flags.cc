@@ -244,6 +244,12 @@ Rows AnswerRows(GenerateFlags* flags) {
        .target = &flags->best_of,
        .unit = flags::Unit::kCount,
        .unset = "--answers"},
+      {.name = "max-guesses",
+       .group = kSampling,
+       .help = "tokens that a step guesses ahead at most; the output is the same with any",
+       .target = &flags->max_guesses,
+       .unit = flags::Unit::kCount,
+       .unset = "--speculate of the server"},
   };
 }
 

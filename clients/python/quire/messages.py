@@ -131,6 +131,7 @@ def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> No
     _set(request.output, options, _OUTPUT)
     request.output.logprob_token_ids.extend(options.logprob_token_ids)
     _set_structure(request, options)
+    _set(request.speculation, options, ("max_guesses",))
     for name, value in (
         ("split", options.split_reasoning),
         ("max_tokens", options.max_reasoning_tokens),
@@ -181,6 +182,7 @@ def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
     options["bad_word_ids"] = tuple(tuple(word.ids) for word in message.sampling.bad_word_ids)
     options["stop"] = tuple(message.stop.stop)
     options["stop_token_ids"] = tuple(message.stop.stop_token_ids)
+    options["max_guesses"] = message.speculation.max_guesses
     options |= {"model": message.model, "request_id": request_id}
     options |= {name: getattr(message, name) for name in ("n", "best_of") if message.HasField(name)}
     return Accepted(

@@ -96,6 +96,7 @@ class Options:
     expected_position: Optional[int] = None
     create_session: Optional[bool] = None
     bypass_prefix_cache: Optional[bool] = None
+    max_guesses: Optional[int] = None
 
     split_reasoning: Optional[bool] = None
     max_reasoning_tokens: Optional[int] = None
@@ -193,6 +194,8 @@ class Usage:
     cached_tokens: int
     preemptions: int
     reasoning_tokens: int = 0
+    guessed_tokens: int = 0
+    accepted_guesses: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -365,6 +368,7 @@ class ServerInfo:
     cuda: str
     build_type: str
     model: ModelInfo
+    max_guesses: int = 0  # of Options.max_guesses; 0: the server does not guess
 
 
 @dataclasses.dataclass(frozen=True)

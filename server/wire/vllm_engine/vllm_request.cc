@@ -168,6 +168,7 @@ absl::StatusOr<ParsedRequest> DecodeVllm(const wire::GenerateRequest& request,
   RETURN_IF_ERROR(CheckHonoured(request));
   ASSIGN_OR_RETURN(parsed.structure, StructureOf(request.sampling_params()));
   Request& out = *parsed.request;
+  out.max_guesses = MostGuesses(model);
   const wire::SamplingParams& params = request.sampling_params();
   DecodeSampling(params, seed, &out.sampling);
   DecodeStop(params, model.setup.model.eos_token_ids, &out.sampling);
