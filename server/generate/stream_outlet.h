@@ -22,6 +22,7 @@ struct OutputOptions {
   bool skip_special_tokens = true;
   AnswerPlan answer;  // how `text` is told apart
   ReadingParams reading;
+  double detach_seconds = 0;  // that the request may go on without a reader
 };
 
 // Answers to one prompt: `best_of` are drawn, and `n` of them returned.
