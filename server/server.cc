@@ -501,6 +501,7 @@ AdminPage Server::State::StatusPageJson() {
     facts.device = model.device_description;
     facts.address = Address();
     facts.open_streams = front->open_streams();
+    facts.detached_streams = front->detached_streams();
     facts.setup = &model.setup;
     // Asked ahead: this answer has the view of the last question.
     facts.view = metrics.live().view.Get(*engine, SteadyNowNs());

@@ -181,7 +181,9 @@ int RunAbort(const Invocation& line, Connection& connection, Terminal& terminal)
   if (line.json) {
     PrintJson(response, terminal.out);
   } else {
-    terminal.out << "aborted " << response.aborted() << "\n";
+    terminal.out << "aborted " << response.aborted();
+    if (response.remembered() > 0) terminal.out << ", remembered " << response.remembered();
+    terminal.out << "\n";
   }
   return kExitOk;
 }

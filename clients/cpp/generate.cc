@@ -52,4 +52,12 @@ int RunGenerate(const Invocation& line, Connection& connection, Terminal& termin
   return AnswerPrinter(line, connection, terminal).Print(*request, &answer);
 }
 
+int RunAttach(const Invocation& line, Connection& connection, Terminal& terminal) {
+  v1::AttachRequest request;
+  request.set_request_id(*line.generate.request_id);
+  request.set_after_tokens(line.attach_after.value_or(0));
+  Answer answer;
+  return AnswerPrinter(line, connection, terminal).PrintRest(request, &answer);
+}
+
 }  // namespace quire::cli

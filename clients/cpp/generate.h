@@ -1,4 +1,5 @@
-// RunGenerate: `quire generate`, a completion printed while it arrives.
+// RunGenerate: `quire generate`, a completion printed while it arrives. RunAttach: `quire attach`,
+// the rest of one whose connection was lost.
 #pragma once
 
 #include "clients/cpp/call/connection.h"
@@ -7,7 +8,8 @@
 
 namespace quire::cli {
 
-// Returns the exit code.
+// Both return the exit code.
 int RunGenerate(const Invocation& line, Connection& connection, Terminal& terminal);
+int RunAttach(const Invocation& line, Connection& connection, Terminal& terminal);
 
 }  // namespace quire::cli

@@ -23,6 +23,7 @@ namespace {
 int Run(const Invocation& line, Connection& connection, Terminal& terminal, Interrupt& interrupt) {
   switch (line.command) {
     case Command::kGenerate: return RunGenerate(line, connection, terminal);
+    case Command::kAttach: return RunAttach(line, connection, terminal);
     case Command::kChat: return RunChat(line, connection, terminal, interrupt);
     case Command::kTokenize: return RunTokenize(line, connection, terminal);
     case Command::kDetokenize: return RunDetokenize(line, connection, terminal);

@@ -124,8 +124,8 @@ OVERVIEW = [
     plot("Cores in use", "none", "Of the server's process.",
          ('rate(process_cpu_seconds_total{job="quire", instance=~"$instance"}[RATE])',
           "{{instance}}")),
-    plot("Streams and descriptors", "none", "Open Generate calls and open descriptors.",
-         each("quire_streams_open"),
+    plot("Streams and descriptors", "none", "Open calls, detached requests, open descriptors.",
+         each("quire_streams_open"), ("sum(quire_detached_streams{SEL})", "detached"),
          ('process_open_fds{job="quire", instance=~"$instance"}', "{{instance}} descriptors"))
 ]
 

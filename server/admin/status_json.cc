@@ -34,7 +34,8 @@ Json RequestsJson(const StatusFacts& facts) {
                    {"restoring", load.restoring},
                    {"paused", load.paused},
                    {"waiting_prompt_tokens", load.waiting_tokens},
-                   {"open_streams", facts.open_streams}};
+                   {"open_streams", facts.open_streams},
+                   {"detached_streams", facts.detached_streams}};
   if (facts.setup != nullptr) {
     requests["running_limit"] = facts.setup->config.max_num_seqs;
     requests["waiting_limit"] = facts.setup->limits.max_num_queued_reqs;

@@ -21,6 +21,7 @@ struct StatusFacts {
   std::string address;  // of gRPC; empty while loading
   double uptime_seconds = 0;
   int open_streams = 0;
+  int detached_streams = 0;
   EngineStats engine;
   const EngineSetup* setup = nullptr;  // null while loading
   LatestView::View view;               // null: none was taken yet

@@ -46,6 +46,8 @@ class AnswerReader {
   // All that was found since the last call of this.
   AnswerParts Take() { return writer_.Take(); }
   AnswerTally tally() const;
+  // Whether text is held back. False: Finish of an empty rest finds nothing.
+  bool holds() const { return (splitter_ && splitter_->holds()) || (calls_ && calls_->holds()); }
 
  private:
   void Split(std::string_view text);

@@ -24,6 +24,8 @@ class CallParser {
   virtual void Push(std::string_view text, AnswerWriter* out) = 0;
   // The text ends: what was held back is no call.
   virtual void Finish(AnswerWriter* out) = 0;
+  // Whether text is held back. False: Finish writes nothing.
+  virtual bool holds() const = 0;
 };
 
 struct CallFormat {

@@ -24,6 +24,8 @@ class HermesCalls final : public CallParser {
     GiveBack(out);
   }
 
+  bool holds() const override { return !held_.empty() || begin_.holds(); }
+
  private:
   enum class Place : uint8_t {
     kText,

@@ -28,6 +28,8 @@ class LlamaCalls final : public CallParser {
     out->Text(text);
   }
 
+  bool holds() const override { return !held_.empty() || tag_.holds(); }
+
  private:
   enum class Place : uint8_t {
     kBefore,  // where a call may begin: at the begin, after the tag, after a call

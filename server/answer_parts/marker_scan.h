@@ -22,6 +22,7 @@ class MarkerScan {
   bool Push(char byte, std::string* text);
   // The text ends: appends what was held back.
   void Flush(std::string* text);
+  bool holds() const { return !held_.empty(); }
   // The bytes that the last marker took: line breaks, and the marker.
   const std::string& found() const { return found_; }
 

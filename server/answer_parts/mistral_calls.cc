@@ -23,6 +23,8 @@ class MistralCalls final : public CallParser {
 
   void Finish(AnswerWriter* out) override { GiveBack(out); }
 
+  bool holds() const override { return !held_.empty() || mark_.holds(); }
+
  private:
   enum class Place : uint8_t {
     kText,

@@ -28,6 +28,8 @@ class ReasoningSplitter {
   bool reasoned() const { return reasoned_; }
   // Whether all that comes belongs to the answer.
   bool over() const { return place_ == Place::kAnswer || place_ == Place::kAfter; }
+  // Whether text is held back that Finish would let go of.
+  bool holds() const { return !held_.empty() || end_.holds(); }
 
  private:
   enum class Place : uint8_t {

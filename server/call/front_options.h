@@ -24,6 +24,8 @@ struct FrontOptions {
   int max_open_streams = 16384 + 1024;
   int64_t stream_buffer_bytes = 256 << 10;  // unsent output of one stream before it is shed
   double slow_reader_timeout_seconds = 60;  // unsent output of one stream older than this: shed
+  double max_detach_seconds = 60;           // that a request may ask for; 0: none outlives its call
+  int64_t max_detached_bytes = 256 << 20;   // of the answers of such requests
   double default_deadline_seconds = 600;    // when the client sets none
   int text_threads = 0;                     // see ResolveServer; 0 is taken for 1
   bool reflection = true;

@@ -412,6 +412,19 @@ void AddCallers(ServerConfig* s, Rows* rows) {
                     .target = &s->front.admin_uds,
                     .placeholder = "PATH",
                     .unset = "none"},
+                   {.name = "max-detach-seconds",
+                    .group = kListening,
+                    .help = "longest detach_seconds of a request; 0: none outlives its call",
+                    .target = &s->front.max_detach_seconds,
+                    .unit = Unit::kSeconds,
+                    .highest = 3600},
+                   {.name = "max-detached-bytes",
+                    .group = kListening,
+                    .help = "memory of answers that are kept for calls that come back",
+                    .target = &s->front.max_detached_bytes,
+                    .unit = Unit::kBytes,
+                    .lowest = double{1 << 20},
+                    .highest = double{int64_t{1} << 40}},
                });
 }
 

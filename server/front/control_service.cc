@@ -53,6 +53,7 @@ void FillServerInfo(const ControlResources& resources, const ControlHooks& hooks
   info->set_max_queued_requests(
       static_cast<uint32_t>(resources.model.setup.limits.max_num_queued_reqs));
   info->set_max_guesses(static_cast<uint32_t>(config.speculate));
+  info->set_max_detach_seconds(resources.calls.options.max_detach_seconds);
 }
 
 // Blocks that a request can get, without the null block.
@@ -116,17 +117,17 @@ absl::Status Abort(const ControlResources& resources, const Caller& caller,
   if (request.request_ids_size() > kMaxAbortIds) {
     return InvalidField("request_ids", "has more than 65536 ids; use several calls, or all");
   }
-  const TenantFilter whose =
-      caller.scopes.Has(Scope::kAdmin) ? TenantFilter() : TenantFilter(caller.tenant);
-  const auto streams = request.all()
-                           ? resources.streams.All(whose)
-                           : resources.streams.Find(Distinct(request.request_ids()), whose);
+  uint32_t remembered = 0;
+  const auto streams = request.all() ? resources.streams.All(MayEnd(caller))
+                                     : resources.streams.FindToAbort(
+                                           Distinct(request.request_ids()), caller, &remembered);
   AbortStreams({.caller = caller,
                 .method = "quire.v1.Control/Abort",
                 .all = request.all(),
                 .named = static_cast<size_t>(request.request_ids_size())},
                streams);
   response->set_aborted(static_cast<uint32_t>(streams.size()));
+  response->set_remembered(remembered);
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include "server/call/serial_thread.h"
 #include "server/call/status_codec.h"
 #include "server/call/text_pool.h"
+#include "server/detach/kept_answers.h"
 #include "server/front/control_service.h"
 #include "server/front/field_services.h"
 #include "server/front/health_service.h"
@@ -95,6 +96,7 @@ class Front final : public GrpcFront {
   bool ExitRequested() const override { return exit_requested_.load(); }
   bool Draining() const override { return drain_.draining(); }
   int open_streams() const override { return table_.open(); }
+  int detached_streams() const override { return kept_.detached(); }
   UnendedCalls unended() const override {
     return {.streams = table_.open(),
             .calls = listener_->connections().open_calls(),
@@ -128,6 +130,7 @@ class Front final : public GrpcFront {
   std::optional<SessionResources> session_;
   StreamTable table_;
   TenantQuota transfers_{kMaxTransfers, kMaxTransfers / 2};
+  KeptAnswers kept_;
   StallWatch stalls_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<Listener> admin_;  // null: no --admin-uds
@@ -167,6 +170,7 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
       metrics_(*metrics),
       tracer_(tracer),
       table_(options.max_open_streams),
+      kept_(options.max_detached_bytes, metrics->registry()),
       stalls_(static_cast<int64_t>(options.slow_reader_timeout_seconds * 1e9)),
       shards_(TextThreads(options)),
       text_pool_(std::make_unique<TextPool>(TextThreads(options),
@@ -262,7 +266,7 @@ std::unique_ptr<RawService> Front::MakeControl(const CallResources& calls) {
 }
 
 void Front::MakeServices() {
-  inference_ = MakeInferenceService(&*generate_);
+  inference_ = MakeInferenceService(&*generate_, &kept_);
   control_ = MakeControl(*calls_);
   sessions_ = MakeSessionsService(&*session_);
   field_services_ = MakeFieldServices({*generate_, *session_, started_ns_, instance_id_});
@@ -337,6 +341,7 @@ void Front::Shutdown(double grace_seconds) {
   const int64_t wait_ns = std::min<int64_t>(left_ns, kShutdownNs);
   listener_->Shutdown(wait_ns);
   if (admin_ != nullptr) admin_->Shutdown(wait_ns);
+  kept_.DropAll();
   text_pool_->Stop();
   guides_.Stop();
   session_thread_->Stop();

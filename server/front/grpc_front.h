@@ -56,6 +56,8 @@ class GrpcFront : public OutputSink {
   // True while new requests are refused, by StartDrain or Control.Drain. Any thread.
   virtual bool Draining() const = 0;
   virtual int open_streams() const = 0;
+  // Requests that run, or whose answers are kept, without a reader.
+  virtual int detached_streams() const = 0;
   // After Start. Any thread.
   virtual UnendedCalls unended() const = 0;
   // Ends what still runs with UNAVAILABLE, closes the listeners and joins within `grace_seconds`.

@@ -11,6 +11,7 @@
 #include "server/call/chat_codec.h"
 #include "server/call/message_call.h"
 #include "server/call/status_codec.h"
+#include "server/detach/detach_call.h"
 #include "server/generate/generate_call.h"
 #include "server/generate/quire_format.h"
 #include "server/generate/refusals.h"
@@ -62,11 +63,14 @@ absl::Status Detokenize(const ServingModel& model, const v1::DetokenizeRequest& 
 
 }  // namespace
 
-std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resources) {
+std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resources,
+                                                 KeptAnswers* kept) {
   auto service = std::make_unique<RawService>(&resources->calls.door);
-  service->Add(
-      "/quire.v1.Inference/Generate",
-      StreamingAnswers(resources, StreamingGenerate(resources, {"Generate", GenerateFormat})));
+  const RawService::ServerStreaming generate =
+      StreamingGenerate(resources, {"Generate", GenerateFormat});
+  service->Add("/quire.v1.Inference/Generate",
+               StreamingAnswers(resources, DetachableGenerate(resources, kept, generate)));
+  service->Add("/quire.v1.Inference/Attach", AttachCall(resources, kept));
   service->Add(
       "/quire.v1.Inference/GenerateUnary",
       UnaryAnswers(resources, UnaryGenerate(resources, {"GenerateUnary", GenerateUnaryFormat})));

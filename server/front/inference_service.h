@@ -1,4 +1,4 @@
-// quire.v1.Inference: Generate, GenerateUnary, Score, Embed, Tokenize, Detokenize.
+// quire.v1.Inference: Generate, GenerateUnary, Attach, Score, Embed, Tokenize, Detokenize.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,10 @@
 
 namespace quire {
 
-// `resources` outlive the service.
-std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resources);
+class KeptAnswers;
+
+// `resources` and `kept` outlive the service.
+std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resources,
+                                                 KeptAnswers* kept);
 
 }  // namespace quire

@@ -99,9 +99,13 @@ void CallAccount::Opened() {
   resources_->calls.metrics.StreamOpened();
 }
 
-absl::Status CallAccount::Enter() {
+absl::Status CallAccount::EnterAgain() {
   ++streams_;  // refused ones leave too
-  RETURN_IF_ERROR(resources_->streams.Enter(call_.caller->tenant));
+  return resources_->streams.Enter(call_.caller->tenant);
+}
+
+absl::Status CallAccount::Enter() {
+  RETURN_IF_ERROR(EnterAgain());
   absl::Status accepts = resources_->drain.CheckAccepts();
   if (accepts.ok()) return accepts;
   // A drain waits for the streams that entered before it, not for the calls that it refuses: a

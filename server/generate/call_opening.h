@@ -36,6 +36,10 @@ class CallAccount {
   // Takes one of the server's streams; UNAVAILABLE if it has none left, or drains. Done gives all
   // of them back.
   absl::Status Enter();
+  // The same for a call that goes on with a request of before: a drain lets it.
+  absl::Status EnterAgain();
+  // From OnDone, before Done: one of the streams outlives the call, and leaves by itself.
+  void HandOver() { --streams_; }
   // Before the library ends the call: the code that Done reports, and the server's load in the
   // trailers of a client that asks for it.
   void Ending(const absl::Status& status);

@@ -91,6 +91,7 @@ void FillAccepted(const std::string& model_name, const AcceptedFrame& in,
   if (in.predicted_ttft_ns > 0) {
     out->set_predicted_first_token_seconds(static_cast<double>(in.predicted_ttft_ns) * 1e-9);
   }
+  if (in.output.detach_seconds > 0) out->set_detach_seconds(in.output.detach_seconds);
   if (!answers.several()) return;
   out->set_n(static_cast<uint32_t>(answers.n));
   out->set_best_of(static_cast<uint32_t>(answers.best_of));

@@ -36,6 +36,10 @@ bool IsStopId(const SamplingParams& sampling, int32_t token) {
   return holds(sampling.eos_token_ids) || holds(sampling.stop_token_ids);
 }
 
+absl::Status AbortedStatus() {
+  return Refusal(absl::StatusCode::kCancelled, "ABORTED", "the request was ended by Control.Abort");
+}
+
 bool IsDeadline(const absl::Status& status) { return absl::IsDeadlineExceeded(status); }
 
 }  // namespace
@@ -118,7 +122,7 @@ absl::Status GenerationStream::Claim(const std::string& request_id) {
     claimed = resources_->streams.Claim(request_id_, shared_from_this());
     if (!request_id.empty()) break;
   }
-  RETURN_IF_ERROR(claimed);
+  RETURN_IF_ERROR(absl::IsCancelled(claimed) ? AbortedStatus() : claimed);
   std::lock_guard lock(mutex_);
   claimed_ = true;
   return absl::OkStatus();
@@ -129,11 +133,6 @@ void GenerationStream::Join(const GenerationStream& first) {
   resources_->streams.Join(request_id_, shared_from_this());
   std::lock_guard lock(mutex_);
   claimed_ = true;
-}
-
-void GenerationStream::SendAs(Shape shape, int streams) {
-  shape_ = shape;
-  streams_ = streams;
 }
 
 absl::Status GenerationStream::Prepare(Request& request, const OutputOptions& output) {
@@ -246,10 +245,15 @@ void GenerationStream::Cancelled() {
   Pump(std::move(lock));
 }
 
-void GenerationStream::Abort() {
+void GenerationStream::Abort(absl::Status why) {
+  if (why.ok()) why = AbortedStatus();
   std::unique_lock lock(mutex_);
-  if (ended_) return;
-  End(Refusal(absl::StatusCode::kCancelled, "ABORTED", "the request was ended by Control.Abort"));
+  if (ended_) {
+    lock.unlock();
+    if (keeper_ != nullptr) keeper_->Drop(why);
+    return;
+  }
+  End(why);
   CancelInEngine(FinishReason::kCancelled);
   Pump(std::move(lock));
 }
@@ -263,6 +267,7 @@ void GenerationStream::Closed() {
 }
 
 int64_t GenerationStream::CheckStall(int64_t now_ns) {
+  if (keeper_ != nullptr) return keeper_->Check(now_ns);
   const int64_t timeout_ns = resources_->stalls.timeout_ns();
   std::unique_lock lock(mutex_);
   if (!writing_ && !ended_) return now_ns + timeout_ns;
@@ -307,11 +312,14 @@ void GenerationStream::TakeToken(int32_t token, float logprob, int64_t now_ns) {
   if (sampling_.logprobs) gathered_.logprobs.push_back(logprob);
   if (output_.reading.of_output()) readings_.TakeDrawn(gathered_.scores);
   // A token that ends the sequence is part of the ids, never of the text.
-  if (!detokenizer_.has_value() || IsStopId(sampling_, token)) return;
-  std::string text;
-  text_done_ = detokenizer_->Push(token, &text, delivered_ >= sampling_.min_tokens);
-  if (text_done_) resources_->engine.Cancel(id_, FinishReason::kStopText, delivered_);
-  AddText(text, /*last=*/false);
+  if (detokenizer_.has_value() && !IsStopId(sampling_, token)) {
+    std::string text;
+    text_done_ = detokenizer_->Push(token, &text, delivered_ >= sampling_.min_tokens);
+    if (text_done_) resources_->engine.Cancel(id_, FinishReason::kStopText, delivered_);
+    AddText(text, /*last=*/false);
+  }
+  const bool holds_text = (detokenizer_ && detokenizer_->holds()) || (reader_ && reader_->holds());
+  if (keeper_ != nullptr) keeper_->Keep(gathered_, holds_text);
 }
 
 void GenerationStream::AddText(const std::string& text, bool last) {
@@ -323,13 +331,6 @@ void GenerationStream::AddText(const std::string& text, bool last) {
   gathered_.Take(reader_->Take());
 }
 
-// Text that was held back and turns out to be part of no mark.
-void GenerationStream::FlushText() {
-  std::string text;
-  if (!text_done_ && detokenizer_.has_value()) detokenizer_->Flush(&text);
-  AddText(text, /*last=*/true);
-}
-
 void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
   if (text_done_) {
     // The cancel that TakeToken sent cuts the session too, even after the turn's end.
@@ -337,7 +338,12 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
     event.reason = FinishReason::kStopText;
     event.timings.last_token_ns = last_token_ns_;
   }
-  if (IsRegularEnd(event.reason)) FlushText();
+  if (IsRegularEnd(event.reason)) {
+    std::string text;  // that was held back and turns out to be part of no mark
+    if (!text_done_ && detokenizer_.has_value()) detokenizer_->Flush(&text);
+    AddText(text, /*last=*/true);
+    if (keeper_ != nullptr && gathered_.has_text()) keeper_->Keep(gathered_, /*holds_text=*/false);
+  }
   event.usage.completion_tokens = delivered_;
   const int32_t max_tokens = is_turn_ ? max_tokens_ : sampling_.max_tokens;
   resources_->calls.metrics.RequestFinished(event, max_tokens);
@@ -348,22 +354,17 @@ void GenerationStream::TakeFinish(FinishEvent event, int64_t now_ns) {
     resources_->calls.metrics.CancelToEnd(static_cast<double>(now_ns - cancel_ns_) * 1e-9);
   }
   const absl::Status end = end_;
+  // A turn whose end the client has seen is there after a restart, so the directory has it first.
+  const bool saving = resources_->archive != nullptr && is_turn_ && IsRegularEnd(event.reason);
+  saving_ = saving;
   lock.unlock();
-  AwaitArchive(event);
-  const std::string trace_id = trace_ != nullptr ? trace_->trace_id() : "";
-  LogFinished(resources_->calls.options, {request_id_, caller(), session_, trace_id, event, end});
-  DrawRequest(request_id_, event);
-}
-
-// A turn whose end the client has seen is there after a restart, so the directory has it first.
-void GenerationStream::AwaitArchive(const FinishEvent& event) {
-  if (resources_->archive == nullptr || !is_turn_ || !IsRegularEnd(event.reason)) return;
-  {
-    const std::lock_guard lock(mutex_);
-    saving_ = true;
+  if (saving) {
+    resources_->archive->AfterTurn(tenant(), session_, text_done_,
+                                   [self = shared_from_this()] { self->Archived(); });
   }
-  resources_->archive->AfterTurn(tenant(), session_, text_done_,
-                                 [self = shared_from_this()] { self->Archived(); });
+  LogFinished(resources_->calls.options,
+              {request_id_, caller(), session_, trace_ ? trace_->trace_id() : "", event, end});
+  DrawRequest(request_id_, event);
 }
 
 void GenerationStream::Archived() {
@@ -373,6 +374,7 @@ void GenerationStream::Archived() {
 }
 
 void GenerationStream::Flush() {
+  if (keeper_ != nullptr) keeper_->Show();
   std::unique_lock lock(mutex_);
   pending_.Append(gathered_);
   if (gathered_finish_.has_value()) finish_ = gathered_finish_;
@@ -437,7 +439,7 @@ GenerationStream::Step GenerationStream::NextStep(OutputDelta* delta) {
   }
   ended_ = true;
   // Before the client can know of the end: it may use the id again at once.
-  if (claimed_) resources_->streams.Release(request_id_, *this);
+  if (claimed_ && keeper_ == nullptr) resources_->streams.Release(request_id_, *this);
   if (!end_.ok()) return Step::kFail;
   std::swap(*delta, pending_);
   return Step::kEnd;

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
+#include "server/call/output_keeper.h"
 #include "server/generate/gathered_readings.h"
 #include "server/generate/generate_resources.h"
 #include "server/generate/stream_outlet.h"
@@ -60,14 +61,17 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   // Ends the text job of the request when the call ends before it.
   const StopMark& stop_mark() const { return stop_mark_; }
 
+  // Before Claim: `keeper` gets the output, not the outlet, and gives up the id.
+  void KeepIn(std::shared_ptr<OutputKeeper> keeper) { keeper_ = std::move(keeper); }
+
   // --- The transport and the text pool, in this order.
   // Claims the id that the client chose; empty: makes one. ALREADY_EXISTS when a live request has
-  // it.
+  // it, CANCELLED when it was aborted before.
   absl::Status Claim(const std::string& request_id);
   // Instead: takes the id of `first`, as a further answer to its request.
   void Join(const GenerationStream& first);
   // Replaces the shape. `streams`: of this call, which share the bound of unsent output.
-  void SendAs(Shape shape, int streams = 1);
+  void SendAs(Shape shape, int streams = 1) { shape_ = shape, streams_ = streams; }
   // Fills in the request's id, caller and arrival, and checks what the stream knows. Not OK: the
   // caller refuses the stream.
   absl::Status Prepare(Request& request, const OutputOptions& output);
@@ -85,8 +89,8 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   void Closed();
 
   // --- Any thread.
-  // Ends the request with CANCELLED.
-  void Abort();
+  // Ends the request with CANCELLED; OK: Control.Abort is the reason.
+  void Abort(absl::Status why = absl::OkStatus());
   // Sheds the stream if its oldest unsent output is too old. Returns when to look again.
   int64_t CheckStall(int64_t now_ns);
   // The shard could not keep up and dropped a token of this stream.
@@ -109,8 +113,6 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   enum class Step : uint8_t { kNothing, kAccepted, kTokens, kEnd, kFail };
 
   void AddText(const std::string& text, bool last);
-  void FlushText();
-  void AwaitArchive(const FinishEvent& event);
   void Archived();
   // Acts on the state until there is nothing left to do; calls the outlet unlocked.
   void Pump(std::unique_lock<std::mutex> lock);
@@ -130,6 +132,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   const RequestId id_;
   const std::unique_ptr<RequestTrace> trace_;  // null: not traced
   StopMark stop_mark_;
+  std::shared_ptr<OutputKeeper> keeper_;  // null: output goes to the outlet
   // Written by Claim and Submit, constant once the engine has the request.
   std::string request_id_;
   bool claimed_ = false;

@@ -3,6 +3,7 @@
 
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
+#include "server/call/status_codec.h"
 #include "server/call/wire_check.h"
 #include "server/generate/generate_frames.h"
 
@@ -44,6 +45,15 @@ class Unary final : public Format {
  public:
   using Format::Format;
 
+  absl::StatusOr<ParsedRequest> Decode(const grpc::ServerContextBase& context,
+                                       const grpc::ByteBuffer& bytes, const ServingModel& model,
+                                       uint64_t seed) override {
+    ASSIGN_OR_RETURN(ParsedRequest parsed, Format::Decode(context, bytes, model, seed));
+    if (parsed.output.detach_seconds > 0) {
+      return InvalidField("detach_seconds", "must be 0: only a stream goes on; use Generate");
+    }
+    return parsed;
+  }
   bool one_reply() const override { return true; }
   std::optional<std::string> Accepted(const AcceptedFrame&) override { return std::nullopt; }
   std::optional<std::string> Tokens(const OutputDelta&, const OutputOptions&) override {

@@ -144,6 +144,19 @@ absl::Status DecodeTurn(const v1::GenerateRequest& request, Request* out) {
   return absl::OkStatus();
 }
 
+// How long at most is the server's to say (server/detach/detach_call.cc).
+absl::Status DecodeDetach(const v1::GenerateRequest& in, ParsedRequest* parsed) {
+  const double seconds = in.detach_seconds();
+  if (!std::isfinite(seconds) || seconds < 0) {
+    return InvalidField("detach_seconds", "must be 0 or more, and finite");
+  }
+  if (seconds > 0 && parsed->answers.several()) {
+    return InvalidField("detach_seconds", "must be 0 with n or best_of above 1");
+  }
+  parsed->output.detach_seconds = seconds;
+  return absl::OkStatus();
+}
+
 // Requires the sampling parameters and the session.
 absl::Status DecodeAnswers(const v1::GenerateRequest& in, const ServingModel& model,
                            ParsedRequest* parsed) {
@@ -300,6 +313,7 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
   RETURN_IF_ERROR(DecodeSpeculation(request.speculation(), model, &out));
   RETURN_IF_ERROR(DecodeTurn(request, &out));
   RETURN_IF_ERROR(DecodeAnswers(request, model, &parsed));
+  RETURN_IF_ERROR(DecodeDetach(request, &parsed));
   // Ranges are checked before the prompt costs anything; how much of a default max_tokens the
   // context has room for is not known yet.
   const bool open_end = out.sampling.max_tokens == 0;

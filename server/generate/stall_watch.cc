@@ -1,7 +1,9 @@
 // A queue of streams by the time of their next check.
 #include "server/generate/stall_watch.h"
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "engine/base/clock.h"
 #include "server/generate/generation_stream.h"
@@ -42,6 +44,22 @@ void StallWatch::Forget(GenerationStream* stream) {
   streams_.erase(found);
 }
 
+void StallWatch::LookAt(GenerationStream* stream, int64_t at_ns) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = streams_.find(stream);
+    if (found == streams_.end() || found->second.check_ns <= at_ns) return;
+    Move(found->second, stream, at_ns);
+  }
+  wake_.notify_one();
+}
+
+void StallWatch::Move(Entry& entry, GenerationStream* stream, int64_t check_ns) {
+  by_time_.erase({entry.check_ns, stream});
+  entry.check_ns = check_ns;
+  by_time_.emplace(check_ns, stream);
+}
+
 void StallWatch::Run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
@@ -56,14 +74,14 @@ void StallWatch::Run() {
       continue;
     }
     const std::shared_ptr<GenerationStream> stream = streams_[key].stream;
+    // Whatever LookAt asks for during the check counts beside its result.
+    Move(streams_[key], key, std::numeric_limits<int64_t>::max());
     lock.unlock();
     const int64_t next_ns = stream->CheckStall(SteadyNowNs());
     lock.lock();
-    if (const auto found = streams_.find(key); found != streams_.end()) {
-      by_time_.erase({found->second.check_ns, key});
-      found->second.check_ns = next_ns;
-      by_time_.emplace(next_ns, key);
-    }
+    const auto found = streams_.find(key);
+    if (found == streams_.end()) continue;
+    Move(found->second, key, std::min(next_ns, found->second.check_ns));
   }
 }
 

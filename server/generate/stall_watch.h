@@ -1,6 +1,6 @@
 // StallWatch: one thread that checks each live stream about once per slow-reader timeout and sheds
-// the streams whose oldest unsent output is older. One timer serves all streams: no timer is armed
-// or disarmed per token.
+// the streams whose oldest unsent output is older, or whose time without a reader is over. One
+// timer serves all streams: no timer is armed or disarmed per token.
 #pragma once
 
 #include <condition_variable>
@@ -25,9 +25,18 @@ class StallWatch {
   // From now until Forget. Any thread.
   void Watch(std::shared_ptr<GenerationStream> stream);
   void Forget(GenerationStream* stream);
+  // Looks at a watched stream no later than at that time.
+  void LookAt(GenerationStream* stream, int64_t at_ns);
 
  private:
+  struct Entry {
+    std::shared_ptr<GenerationStream> stream;
+    int64_t check_ns = 0;
+  };
+
   void Run();
+  // Under mutex_.
+  void Move(Entry& entry, GenerationStream* stream, int64_t check_ns);
 
   const int64_t timeout_ns_;
   std::mutex mutex_;
@@ -35,10 +44,6 @@ class StallWatch {
   bool stopping_ = false;
   // Under mutex_. The streams by the time of their next check.
   std::set<std::pair<int64_t, GenerationStream*>> by_time_;
-  struct Entry {
-    std::shared_ptr<GenerationStream> stream;
-    int64_t check_ns = 0;
-  };
   std::unordered_map<GenerationStream*, Entry> streams_;
   std::thread thread_;
 };

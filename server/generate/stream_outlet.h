@@ -23,6 +23,7 @@ struct OutputOptions {
   AnswerPlan answer;  // how `text` is told apart
   ReadingParams reading;
   int32_t max_guesses = 0;  // of the request, to be echoed
+  double detach_seconds = 0;  // that the request may go on without a reader
 };
 
 // Answers to one prompt: `best_of` are drawn, and `n` of them returned.

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/clock.h"
 #include "server/call/status_codec.h"
 #include "server/generate/generation_stream.h"
 
@@ -47,16 +48,21 @@ bool StreamTable::WaitEmpty(double seconds) {
 
 absl::Status StreamTable::Claim(const std::string& request_id,
                                 std::shared_ptr<GenerationStream> stream) {
+  const int64_t now_ns = SteadyNowNs();
   std::lock_guard lock(mutex_);
-  const auto [begin, end] = by_id_.equal_range(request_id);
-  const bool live = std::any_of(
-      begin, end, [&](const auto& entry) { return entry.second->tenant() == stream->tenant(); });
-  if (!live) {
+  if (early_aborts_.Take(stream->tenant(), request_id, now_ns)) return absl::CancelledError("");
+  if (!IsLive(request_id, stream->tenant())) {
     by_id_.emplace(request_id, std::move(stream));
     return absl::OkStatus();
   }
   return Refusal(absl::StatusCode::kAlreadyExists, "REQUEST_ID_LIVE",
                  "request_id: a live request has this id; choose another or wait for its end");
+}
+
+bool StreamTable::IsLive(const std::string& request_id, TenantId tenant) const {
+  const auto [begin, end] = by_id_.equal_range(request_id);
+  return std::any_of(begin, end,
+                     [&](const auto& entry) { return entry.second->tenant() == tenant; });
 }
 
 void StreamTable::Join(const std::string& request_id, std::shared_ptr<GenerationStream> stream) {
@@ -73,12 +79,30 @@ void StreamTable::Release(const std::string& request_id, const GenerationStream&
   if (found == end) return;
   last = std::move(found->second);
   by_id_.erase(found);
+  early_aborts_.Ended(last->tenant(), request_id, SteadyNowNs());
 }
 
 std::vector<std::shared_ptr<GenerationStream>> StreamTable::Find(
     const std::vector<std::string>& request_ids, TenantFilter whose) {
-  std::vector<std::shared_ptr<GenerationStream>> found;
   std::lock_guard lock(mutex_);
+  return FindLocked(request_ids, whose);
+}
+
+std::vector<std::shared_ptr<GenerationStream>> StreamTable::FindToAbort(
+    const std::vector<std::string>& request_ids, const Caller& caller, uint32_t* remembered) {
+  const int64_t now_ns = SteadyNowNs();
+  std::lock_guard lock(mutex_);
+  // With the search under one lock: a request that comes meanwhile is found, or finds its id.
+  for (const std::string& id : request_ids) {
+    if (IsLive(id, caller.tenant)) continue;
+    *remembered += early_aborts_.Remember(caller.tenant, id, now_ns) ? 1 : 0;
+  }
+  return FindLocked(request_ids, MayEnd(caller));
+}
+
+std::vector<std::shared_ptr<GenerationStream>> StreamTable::FindLocked(
+    const std::vector<std::string>& request_ids, TenantFilter whose) const {
+  std::vector<std::shared_ptr<GenerationStream>> found;
   for (const std::string& id : request_ids) {
     const auto [begin, end] = by_id_.equal_range(id);
     for (auto entry = begin; entry != end; ++entry) {

@@ -16,6 +16,7 @@
 #include "engine/values/request.h"
 #include "server/call/tenant_quota.h"
 #include "server/identity/caller.h"
+#include "server/request_ids/early_aborts.h"
 
 namespace quire {
 
@@ -48,7 +49,8 @@ class StreamTable {
   // True if no call is open before the time is up.
   bool WaitEmpty(double seconds);
 
-  // ALREADY_EXISTS while another live request of the stream's tenant has the id.
+  // ALREADY_EXISTS while another live request of the stream's tenant has the id. CANCELLED if the
+  // id was aborted before it came; then nothing is claimed.
   absl::Status Claim(const std::string& request_id, std::shared_ptr<GenerationStream> stream);
   // The same for a further answer to a live request, which has claimed the id.
   void Join(const std::string& request_id, std::shared_ptr<GenerationStream> stream);
@@ -56,14 +58,24 @@ class StreamTable {
   std::vector<std::shared_ptr<GenerationStream>> Find(const std::vector<std::string>& request_ids,
                                                       TenantFilter whose);
   std::vector<std::shared_ptr<GenerationStream>> All(TenantFilter whose);
+  // As Find. Ids that no live request of `caller` has are remembered (EarlyAborts), and counted in
+  // `remembered`.
+  std::vector<std::shared_ptr<GenerationStream>> FindToAbort(
+      const std::vector<std::string>& request_ids, const Caller& caller, uint32_t* remembered);
 
  private:
+  // Under mutex_.
+  bool IsLive(const std::string& request_id, TenantId tenant) const;
+  std::vector<std::shared_ptr<GenerationStream>> FindLocked(
+      const std::vector<std::string>& request_ids, TenantFilter whose) const;
+
   std::atomic<RequestId> next_id_{1};
   TenantQuota quota_;
   std::mutex mutex_;
   std::condition_variable empty_;
   // Under mutex_. Tenants may use the same id, and do not learn of each other's.
   std::unordered_multimap<std::string, std::shared_ptr<GenerationStream>> by_id_;
+  EarlyAborts early_aborts_;
 };
 
 }  // namespace quire

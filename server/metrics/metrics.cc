@@ -564,6 +564,8 @@ OtlpMetrics& ServerMetrics::otlp() { return state_->otlp; }
 TlsMetrics& ServerMetrics::tls() { return state_->tls; }
 GuideMetrics& ServerMetrics::guides() { return state_->guides; }
 
+MetricRegistry& ServerMetrics::registry() { return *state_; }
+
 LiveFigures& ServerMetrics::live() { return state_->live; }
 
 std::string ServerMetrics::Serialize(const EngineStats& stats) {

@@ -20,6 +20,7 @@ class GpuMetrics;
 class GuideMetrics;
 class TlsMetrics;
 struct LiveFigures;
+struct MetricRegistry;
 struct MemoryPlan;
 struct WorkerReport;
 
@@ -76,6 +77,9 @@ class ServerMetrics {
   GuideMetrics& guides();
   // Of the GPUs.
   GpuMetrics& gpus();
+
+  // Where a part of the server registers metrics of its own, once.
+  MetricRegistry& registry();
 
   // Of the status page and Control.GetMemory.
   LiveFigures& live();

@@ -32,6 +32,8 @@ class Detokenizer {
   bool Push(int32_t token, std::string* out, bool scan = true);
   // Ends the stream: appends held-back text; an incomplete code point becomes U+FFFD.
   void Flush(std::string* out);
+  // Whether Flush would append text.
+  bool holds() const { return matched_stop_ < 0 && (!held_.empty() || stream_.pending()); }
   // Index into Options::stop of the match, -1 if none. Of several matches, the one that ends first
   // wins; of several that end there, the longest.
   int matched_stop() const { return matched_stop_; }

@@ -73,7 +73,9 @@ class FakeInference final
   std::vector<v1::GenerateResponse> frames;
   grpc::Status status;
   bool hold = false;
+  std::vector<v1::GenerateResponse> rest;  // that Attach gives
   v1::GenerateRequest generate;
+  v1::AttachRequest attach;
   v1::TokenizeRequest tokenize;
   v1::DetokenizeRequest detokenize;
 
@@ -86,6 +88,12 @@ class FakeInference final
       grpc::CallbackServerContext*, const v1::GenerateRequest* request) override {
     generate = *request;
     return new Reactor(this);
+  }
+  grpc::Status Attach(grpc::ServerContext*, const v1::AttachRequest* request,
+                      grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    attach = *request;
+    for (const v1::GenerateResponse& frame : rest) writer->Write(frame);
+    return grpc::Status::OK;
   }
   grpc::Status GenerateUnary(grpc::ServerContext*, const v1::GenerateRequest* request,
                              v1::GenerateResult* result) override {
@@ -321,6 +329,8 @@ TEST(InvocationTest, EveryFlagReachesItsField) {
                         "m",
                         "--request-id",
                         "r-1",
+                        "--detach-seconds",
+                        "30",
                         "--priority",
                         "-3",
                         "--temperature",
@@ -364,6 +374,7 @@ TEST(InvocationTest, EveryFlagReachesItsField) {
                         "5",
                         "--json"}),
              R"({"text": "hello", "model": "m", "requestId": "r-1", "priority": -3,
+          "detachSeconds": 30,
           "addSpecialTokens": false, "n": 2, "bestOf": 5,
           "sampling": {"temperature": 0, "topK": 4, "topP": 0.5, "minP": 0.25,
                        "seed": "18446744073709551615", "repetitionPenalty": 1.5,
@@ -410,6 +421,9 @@ TEST(InvocationTest, MistakesExitWithTwoAndNameTheFlag) {
       {{"generate", "x", "--logprobs"}, "--json"},
       {{"generate", "x", "--print-ids", "--json"}, "--print-ids"},
       {{"generate", "x", "--timeout", "-2"}, "--timeout"},
+      {{"generate", "x", "--no-stream", "--detach-seconds", "5"}, "--detach-seconds"},
+      {{"attach"}, "ID"},
+      {{"attach", "a", "--after", "-1"}, "--after"},
       {{"abort"}, "--all"},
       {{"abort", "a", "--all"}, "--all"},
       {{"detokenize", "x"}, "ids"},
@@ -446,9 +460,9 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire: quire session get needs NAME: the session's name\n"
        "quire session get --help lists the flags.\n"},
       {{},
-       "quire: a command is required: generate, chat, tokenize, detokenize, score, embed, session, "
-       "info, health, memory, abort, drain, flush, trace, key or completion\nquire --help lists "
-       "the flags.\n"},
+       "quire: a command is required: generate, attach, chat, tokenize, detokenize, score, embed, "
+       "session, info, health, memory, abort, drain, flush, trace, key or completion\nquire --help "
+       "lists the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);
@@ -569,6 +583,23 @@ TEST_F(CliTest, GenerateJoinsTextAndEndsTheLine) {
   EXPECT_EQ(out_, "Once upon\n");
   EXPECT_EQ(err_, "");
   EXPECT_EQ(inference_.generate.text(), "go");
+}
+
+TEST_F(CliTest, AStreamThatMayDetachGoesOnWhenItsConnectionIsLost) {
+  inference_.frames.push_back(
+      Parse<v1::GenerateResponse>(R"({"requestId": "r", "accepted": {"detachSeconds": 60}})"));
+  inference_.rest = inference_.frames;
+  AddText("Once", 1);
+  inference_.status = {grpc::StatusCode::UNAVAILABLE, "Socket closed"};
+  inference_.rest.push_back(
+      Parse<v1::GenerateResponse>(R"({"tokens": {"text": " upon", "cumulativeTokens": 2}})"));
+  inference_.rest.push_back(Parse<v1::GenerateResponse>(R"({"finished": {}})"));
+  EXPECT_EQ(Run({"generate", "go", "--detach-seconds", "60"}), 0) << err_;
+  EXPECT_EQ(out_, "Once upon\n");
+  EXPECT_EQ(inference_.attach.request_id(), "r");
+  EXPECT_EQ(inference_.attach.after_tokens(), 1u);
+  EXPECT_EQ(Run({"attach", "r", "--after", "1"}), 0) << err_;
+  EXPECT_EQ(out_, " upon\n");
 }
 
 TEST_F(CliTest, GenerateReadsThePromptFromStdin) {

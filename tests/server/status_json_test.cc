@@ -40,6 +40,7 @@ struct Example {
     facts.address = "127.0.0.1:50051";
     facts.setup = &setup;
     facts.open_streams = 4;
+    facts.detached_streams = 2;
     facts.engine.load = {
         .running = 3, .waiting = 1, .free_blocks = 7, .cached_blocks = 2, .total_blocks = 10};
     facts.engine.cache = {.queried_tokens = 200, .device_tokens = 100, .host_tokens = 50};
@@ -77,6 +78,7 @@ TEST(StatusJsonTest, SaysTheFacts) {
   EXPECT_EQ(status["fault"], "rank <1>");
   EXPECT_EQ(status["requests"]["running"], 3);
   EXPECT_EQ(status["requests"]["waiting_limit"], 500);
+  EXPECT_EQ(status["requests"]["detached_streams"], 2);
   EXPECT_EQ(status["requests"]["classes"],
             json::parse(R"([{"priority": 10, "running": 3, "waiting": 1, "restoring": 0}])"));
   EXPECT_EQ(status["kv"]["used_blocks"], 3);

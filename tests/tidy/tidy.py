@@ -383,7 +383,8 @@ def both_ways(tree, sources, pattern, doc, what):
 
 
 def documented(tree):
-    exporters = sorted(p for p in tree.code('.cc') if p.startswith('server/metrics/'))
+    exporters = sorted(p for p in tree.code('.cc')
+                       if p.startswith('server/') and ('/metrics/' in p or '_metrics.cc' in p))
     yield from both_ways(tree, exporters,
                          r'"((?:quire_|vllm:)[a-z0-9_]+)"', 'docs/metrics.md', 'metric')
 

@@ -171,43 +171,140 @@ void Gather(const Message& message, Answer* answer) {
   }
 }
 
-}  // namespace
+// Reads the frames of one answer, from one call or from several: a request with detach_seconds goes
+// on when its connection is lost, and another call attaches to it.
+class StreamReader {
+ public:
+  // All outlive it.
+  StreamReader(FramePrinter& printer, Terminal& terminal, Answer* answer)
+      : printer_(printer), terminal_(terminal), answer_(*answer) {}
 
-int AnswerPrinter::Print(const v1::GenerateRequest& request, Answer* answer) {
-  return line_.generate.stream ? PrintStream(request, answer) : PrintWhole(request, answer);
-}
-
-int AnswerPrinter::PrintStream(const v1::GenerateRequest& request, Answer* answer) {
-  FramePrinter printer(line_, terminal_.out);
-  const Clock::time_point start = Clock::now();
-  std::optional<Clock::time_point> first;  // frame with tokens
-  bool finished = false;
-  const grpc::Status status = connection_.Run([&](grpc::ClientContext* context) {
-    auto reader = connection_.inference().Generate(context, request);
+  grpc::Status ReadAll(grpc::ClientContext* context,
+                       grpc::ClientReader<v1::GenerateResponse>& frames) {
     v1::GenerateResponse frame;
-    while (reader->Read(&frame)) {
-      if (frame.has_tokens()) {
-        if (!first) first = Clock::now();
-        Gather(frame.tokens(), answer);
-      }
-      if (frame.has_finished()) {
-        finished = true;
-        // One of several answers has the usage of all.
-        if (!answer->finished.has_request_usage()) answer->finished = frame.finished();
-      }
-      printer.Print(frame);
+    while (frames.Read(&frame)) {
+      Take(frame);
       // The output is closed: stop the server's work for it.
       if (!terminal_.out) context->TryCancel();
     }
-    return reader->Finish();
-  });
+    return frames.Finish();
+  }
+
+  bool finished() const { return finished_; }
+  // When the first frame with tokens came.
+  std::optional<Clock::time_point> first() const { return first_; }
+  // Of a request that may run although its call has ended; else empty.
+  std::string Advice(const grpc::Status& status) const {
+    const bool left = detachable() && status.error_details().empty() &&
+                      (status.error_code() == grpc::StatusCode::CANCELLED || MayGoOn(status));
+    if (!left) return "";
+    return absl::StrFormat("quire: the request may go on: quire attach %s --after %d\n",
+                           next_.request_id(), next_.after_tokens());
+  }
+
+  // A server that ends a call says why; without that, the connection is lost.
+  bool MayGoOn(const grpc::Status& status) const {
+    return detachable() && !finished_ && status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+           status.error_details().empty();
+  }
+  // Attaches, again and again, until the server would have forgotten the request. Returns the
+  // status of the last call.
+  grpc::Status GoOn(Connection& connection, grpc::Status status) {
+    auto until = std::chrono::system_clock::now() + Duration();
+    while (MayGoOn(status)) {
+      const grpc::Status reached = connection.Run([&](grpc::ClientContext* context) {
+        context->set_wait_for_ready(true);
+        context->set_deadline(until);
+        grpc::health::v1::HealthCheckResponse response;
+        return connection.health().Check(context, {}, &response);
+      });
+      if (std::chrono::system_clock::now() >= until) return status;
+      if (reached.error_code() == grpc::StatusCode::CANCELLED) return reached;
+      const uint32_t before = next_.after_tokens();
+      status = connection.Run([&](grpc::ClientContext* context) {
+        return ReadAll(context, *connection.inference().Attach(context, next_));
+      });
+      if (next_.after_tokens() > before) until = std::chrono::system_clock::now() + Duration();
+    }
+    return status;
+  }
+
+ private:
+  bool detachable() const { return detach_seconds_ > 0; }
+  std::chrono::milliseconds Duration() const {
+    return std::chrono::milliseconds(static_cast<int64_t>(detach_seconds_ * 1e3));
+  }
+
+  void Take(const v1::GenerateResponse& frame) {
+    if (frame.has_accepted()) {
+      const bool again = !next_.request_id().empty();
+      next_.set_request_id(frame.request_id());
+      detach_seconds_ = frame.accepted().detach_seconds();
+      if (again) return;  // by a further call
+    }
+    if (frame.has_tokens()) {
+      if (!first_) first_ = Clock::now();
+      next_.set_after_tokens(frame.tokens().cumulative_tokens());
+      Gather(frame.tokens(), &answer_);
+    }
+    if (frame.has_finished()) {
+      finished_ = true;
+      // One of several answers has the usage of all.
+      if (!answer_.finished.has_request_usage()) answer_.finished = frame.finished();
+    }
+    printer_.Print(frame);
+  }
+
+  FramePrinter& printer_;
+  Terminal& terminal_;
+  Answer& answer_;
+  v1::AttachRequest next_;  // for a further call
+  double detach_seconds_ = 0;
+  std::optional<Clock::time_point> first_;
+  bool finished_ = false;
+};
+
+}  // namespace
+
+int AnswerPrinter::Print(const v1::GenerateRequest& request, Answer* answer) {
+  if (!line_.generate.stream) return PrintWhole(request, answer);
+  return PrintStream(
+      [&](grpc::ClientContext* context) {
+        return connection_.inference().Generate(context, request);
+      },
+      answer);
+}
+
+int AnswerPrinter::PrintRest(const v1::AttachRequest& request, Answer* answer) {
+  return PrintStream(
+      [&](grpc::ClientContext* context) {
+        return connection_.inference().Attach(context, request);
+      },
+      answer);
+}
+
+int AnswerPrinter::PrintStream(const Open& open, Answer* answer) {
+  FramePrinter printer(line_, terminal_.out);
+  const Clock::time_point start = Clock::now();
+  StreamReader reader(printer, terminal_, answer);
+  grpc::Status status = connection_.Run(
+      [&](grpc::ClientContext* context) { return reader.ReadAll(context, *open(context)); });
+  if (reader.MayGoOn(status)) {
+    terminal_.err << "quire: the connection is lost; waiting for the server\n" << std::flush;
+    status = reader.GoOn(connection_, status);
+  }
   printer.End();
   if (!terminal_.out) return ReportLocal("cannot write the output", terminal_.err);
-  if (!status.ok()) return Report(status, terminal_.err);
-  if (!finished) return ReportLocal("the stream ended without a Finished frame", terminal_.err);
+  if (!status.ok()) {
+    terminal_.err << reader.Advice(status);
+    return Report(status, terminal_.err);
+  }
+  if (!reader.finished()) {
+    return ReportLocal("the stream ended without a Finished frame", terminal_.err);
+  }
   if (line_.generate.stats) {
     const Clock::time_point end = Clock::now();
-    PrintStats(answer->finished, Seconds(start, first.value_or(end)), Seconds(start, end),
+    PrintStats(answer->finished, Seconds(start, reader.first().value_or(end)), Seconds(start, end),
                terminal_.err);
   }
   return kExitOk;

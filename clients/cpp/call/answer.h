@@ -1,6 +1,8 @@
 // AnswerPrinter: sends a request and prints its answer while it arrives.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,9 +28,15 @@ class AnswerPrinter {
   // Frames go to stdout as they come, the speed, when asked for, to stderr. Returns the exit code;
   // `answer` is whole when that is kExitOk.
   int Print(const v1::GenerateRequest& request, Answer* answer);
+  // The same of a request that was sent before.
+  int PrintRest(const v1::AttachRequest& request, Answer* answer);
 
  private:
-  int PrintStream(const v1::GenerateRequest& request, Answer* answer);
+  using Frames = std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>;
+  using Open = std::function<Frames(grpc::ClientContext*)>;
+  // `open` begins the call. Goes on with another call if the connection is lost and the request has
+  // detach_seconds.
+  int PrintStream(const Open& open, Answer* answer);
   int PrintWhole(const v1::GenerateRequest& request, Answer* answer);
 
   const Invocation& line_;

@@ -98,6 +98,7 @@ absl::StatusOr<v1::GenerateRequest> ToRequest(const GenerateFlags& flags,
                                               const std::string& text) {
   v1::GenerateRequest request;
   if (flags.request_id) request.set_request_id(*flags.request_id);
+  if (flags.detach_seconds) request.set_detach_seconds(*flags.detach_seconds);
   if (model) request.set_model(*model);
   if (!flags.prompt.token_ids.empty()) {
     for (const uint32_t id : flags.prompt.token_ids) request.mutable_token_ids()->add_ids(id);

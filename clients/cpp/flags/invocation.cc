@@ -160,6 +160,7 @@ flags::Program QuireProgram(Line* line) {
   }
   root.commands = {
       GenerateCommand(i),
+      AttachCommand(i),
       ChatCommand(i),
       TokenizeCommand(i),
       DetokenizeCommand(i),
@@ -186,6 +187,7 @@ flags::Program QuireProgram(Line* line) {
 
 Command CommandOf(std::string_view name) {
   if (name == "generate") return Command::kGenerate;
+  if (name == "attach") return Command::kAttach;
   if (name == "chat") return Command::kChat;
   if (name == "tokenize") return Command::kTokenize;
   if (name == "detokenize") return Command::kDetokenize;
@@ -225,6 +227,9 @@ std::string GenerateContradiction(const GenerateFlags& flags, bool json) {
     return "--print-ids and --json exclude each other: JSON frames hold the ids anyway";
   }
   if (flags.expected_position && !flags.session) return "--expected-position needs --session";
+  if (flags.detach_seconds.value_or(0) > 0 && !flags.stream) {
+    return "--detach-seconds and --no-stream exclude each other: only a stream goes on";
+  }
   if (!flags.prefix_cache && flags.session) {
     return "--no-prefix-cache and --session exclude each other: a session's KV is kept";
   }

@@ -23,6 +23,7 @@ namespace quire::cli {
 enum class Command {
   kNone,
   kGenerate,
+  kAttach,
   kChat,
   kTokenize,
   kDetokenize,
@@ -74,6 +75,7 @@ struct GenerateFlags {
   StructureFlags structure;
   AnswerFlags answer;
   std::optional<std::string> request_id;
+  std::optional<double> detach_seconds;
   std::optional<int32_t> priority;
   std::optional<uint32_t> max_guesses;
   std::optional<std::string> session;         // created if the server has none of that name
@@ -125,7 +127,8 @@ struct Invocation {
   std::optional<std::string> model;
   bool json = false;  // machine-readable output
 
-  GenerateFlags generate;  // of `quire chat` too
+  GenerateFlags generate;                // of `quire chat` and `quire attach` too
+  std::optional<uint32_t> attach_after;  // tokens
   TokenizeFlags tokenize;
   DetokenizeFlags detokenize;
   ReadFlags read;

@@ -253,6 +253,16 @@ Rows AnswerRows(GenerateFlags* flags) {
   };
 }
 
+Rows DetachRows(GenerateFlags* flags) {
+  return {{.name = "detach-seconds",
+           .group = kIdentity,
+           .help = "if the connection is lost, the request goes on for so long, and so does the "
+                   "output once there is a connection again",
+           .target = &flags->detach_seconds,
+           .unit = flags::Unit::kSeconds,
+           .unset = "0"}};
+}
+
 // The output: how it is drawn, where it ends, which structure it follows.
 Rows OutputRows(GenerateFlags* flags) {
   Rows rows = SamplingRows(&flags->sampling);
@@ -291,7 +301,7 @@ flags::Command GenerateCommand(Invocation* line) {
            .target = &flags->prefix_cache},
           {.name = "request-id",
            .group = kIdentity,
-           .help = "a name for `quire abort`",
+           .help = "a name for `quire abort` and `quire attach`",
            .target = &flags->request_id,
            .placeholder = "ID",
            .unset = "chosen by the server"},
@@ -322,6 +332,7 @@ flags::Command GenerateCommand(Invocation* line) {
            .target = &flags->quiet},
       },
       &rows);
+  Append(DetachRows(flags), &rows);
   Append(ScoreRows(flags), &rows);
   Append(OutputRows(flags), &rows);
   Append(AnswerRows(flags), &rows);
@@ -330,6 +341,36 @@ flags::Command GenerateCommand(Invocation* line) {
           .flags = std::move(rows),
           .positionals = {TextRow(&flags->prompt)},
           .takes_prose = true};
+}
+
+flags::Command AttachCommand(Invocation* line) {
+  GenerateFlags* flags = &line->generate;
+  return {.name = "attach",
+          .help = "Print the rest of a request that was sent with --detach-seconds.",
+          .flags = {{.name = "after",
+                     .group = kOutput,
+                     .help = "leave out so many tokens at the begin: those that you have",
+                     .target = &line->attach_after,
+                     .placeholder = "TOKENS",
+                     .unset = "0"},
+                    {.name = "print-ids",
+                     .group = kOutput,
+                     .help = "print token ids instead of text",
+                     .target = &flags->print_ids},
+                    {.name = "show-reasoning",
+                     .group = kOutput,
+                     .help = "print the model's reasoning too, before the answer",
+                     .target = &flags->answer.show_reasoning},
+                    {.name = "stats",
+                     .group = kOutput,
+                     .help = "token counts, time to first token and tokens per second, on stderr",
+                     .target = &flags->stats}},
+          .positionals = {{.name = "id",
+                           .group = kIdentity,
+                           .help = "of the request",
+                           .target = &flags->request_id,
+                           .placeholder = "ID",
+                           .required = true}}};
 }
 
 flags::Command ChatCommand(Invocation* line) {

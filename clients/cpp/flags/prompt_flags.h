@@ -1,4 +1,4 @@
-// The rows of `quire generate`, `chat`, `tokenize` and `detokenize`.
+// The rows of `quire generate`, `attach`, `chat`, `tokenize` and `detokenize`.
 #pragma once
 
 #include "clients/cpp/flags/invocation.h"
@@ -8,6 +8,7 @@ namespace quire::cli {
 
 // Each command's rows set `line`, which outlives them.
 flags::Command GenerateCommand(Invocation* line);
+flags::Command AttachCommand(Invocation* line);
 flags::Command ChatCommand(Invocation* line);
 flags::Command TokenizeCommand(Invocation* line);
 flags::Command DetokenizeCommand(Invocation* line);

@@ -318,6 +318,7 @@ class QuireClient(blocking.BaseClient):
     _info = blocking.QuireClient._info
 
     generate = returning(Stream, blocking.QuireClient.generate)
+    attach = returning(Stream, blocking.QuireClient.attach)
     generate_text = awaited(blocking.QuireClient.generate_text)
     chat = returning(Stream, blocking.QuireClient.chat)
     conversation = returning(Conversation[Stream], blocking.QuireClient.conversation)

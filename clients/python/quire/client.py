@@ -101,6 +101,17 @@ class QuireClient(BaseClient):
         request = messages.generate_request(prompt, dataclasses.replace(options, **changes))
         return self._caller.stream(self._generation(request, timeout))
 
+    def attach(
+        self, request_id: str, *, after_tokens: int = 0, timeout: Optional[float] = None
+    ) -> Stream:
+        """Goes on with a request that has detach_seconds and whose connection was lost.
+
+        `after_tokens` is `tokens` of the stream that was lost: its deltas and those of this one
+        are the whole answer. Another call that still reads the request ends with Aborted.
+        """
+        request = inference_pb2.AttachRequest(request_id=request_id, after_tokens=after_tokens)
+        return self._caller.stream(Call(self._caller.inference.Attach, request, timeout))
+
     def generate_text(
         self,
         prompt: Prompt,

@@ -55,7 +55,7 @@ _OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens", "top_logprobs
            "processed_logprobs", "prompt_logprobs")  # fmt: skip
 _REQUEST = (
     "model", "request_id", "priority", "add_special_tokens", "session_id", "expected_position",
-    "create_session", "bypass_prefix_cache", "n", "best_of",
+    "create_session", "bypass_prefix_cache", "n", "best_of", "detach_seconds",
 )  # fmt: skip
 
 
@@ -184,7 +184,8 @@ def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
     options["stop_token_ids"] = tuple(message.stop.stop_token_ids)
     options["max_guesses"] = message.speculation.max_guesses
     options |= {"model": message.model, "request_id": request_id}
-    options |= {name: getattr(message, name) for name in ("n", "best_of") if message.HasField(name)}
+    own = ("n", "best_of", "detach_seconds")
+    options |= {name: getattr(message, name) for name in own if message.HasField(name)}
     return Accepted(
         request_id,
         message.model,

@@ -9,7 +9,8 @@ from quire.types import Accepted, Delta, Finished
 class Progress:
     """How far a completion has come: `accepted` and `finished` are None before their frames.
 
-    `ends` has the answers that have ended, by index; `finished` is the last of them.
+    `ends` has the answers that have ended, by index; `finished` is the last of them. `tokens` is
+    the number of output tokens that have come, those before an attach() included.
     """
 
     def __init__(
@@ -20,6 +21,7 @@ class Progress:
         self.accepted: Optional[Accepted] = None
         self.finished: Optional[Finished] = None
         self.ends: Dict[int, Finished] = {}
+        self.tokens = 0
 
     def cancel(self) -> None:
         """Stops the generation; an iteration under way ends with Cancelled."""
@@ -29,6 +31,7 @@ class Progress:
         """The frame's tokens, if it has any."""
         event = frame.WhichOneof("event")
         if event == "tokens":
+            self.tokens = frame.tokens.cumulative_tokens
             return messages.delta_of(frame.tokens)
         if event == "accepted":
             self.accepted = messages.accepted_of(frame.request_id, frame.accepted)

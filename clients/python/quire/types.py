@@ -89,6 +89,7 @@ class Options:
 
     model: Optional[str] = None
     request_id: Optional[str] = None
+    detach_seconds: Optional[float] = None
     priority: Optional[int] = None
     add_special_tokens: Optional[bool] = None
 

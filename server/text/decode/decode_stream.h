@@ -30,6 +30,8 @@ class DecodeStream {
   void Push(int32_t id, std::string* out);
   // Ends the row: bytes that wait for others become U+FFFD.
   void Finish(std::string* out);
+  // Whether bytes wait for others.
+  bool pending() const { return repair_.pending() || !run_.empty(); }
 
  private:
   bool Skips(int32_t id) const;

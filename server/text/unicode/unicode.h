@@ -63,6 +63,8 @@ class Utf8Repair {
   void Push(std::string_view bytes, std::string* out);
   // Ends the stream, or a part of it: an unfinished code point is invalid.
   void Finish(std::string* out);
+  // Whether Finish would append anything.
+  bool pending() const { return size_ > 0; }
 
  private:
   Substitute substitute_;
