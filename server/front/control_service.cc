@@ -52,6 +52,9 @@ void FillServerInfo(const ControlResources& resources, const ControlHooks& hooks
   info->set_max_running_requests(static_cast<uint32_t>(config.max_num_seqs));
   info->set_max_queued_requests(
       static_cast<uint32_t>(resources.model.setup.limits.max_num_queued_reqs));
+  for (const std::string& name : resources.model.logit_processors.names()) {
+    info->add_logit_processors(name);
+  }
 }
 
 // Blocks that a request can get, without the null block.
