@@ -233,6 +233,10 @@ std::optional<StartError> Server::State::Load() {
   model.tokenizer = std::move(parts->tokenizer);
   model.chat_templates = std::move(parts->chat_templates);
   FindAnswerFormats(settings.server, &model);
+  absl::StatusOr<LogitProcessors> processors = LogitProcessors::Load(
+      settings.server.logit_processors, model.tokenizer.get(), model.setup.model.vocab_size);
+  if (!processors.ok()) return StartError{ExitCode::kBadConfig, processors.status()};
+  model.logit_processors = *std::move(processors);
   const absl::StatusOr<uint64_t> identity = ModelIdentity(model.setup);
   if (!identity.ok()) return StartError{ExitCode::kModel, identity.status()};
   model.identity = *identity;

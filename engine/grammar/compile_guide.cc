@@ -9,6 +9,7 @@
 #include "engine/grammar/pushdown_guide.h"
 #include "engine/grammar/readers/gbnf_reader.h"
 #include "engine/grammar/readers/json_rules.h"
+#include "engine/grammar/readers/lark_reader.h"
 #include "engine/grammar/readers/regex_reader.h"
 #include "engine/grammar/readers/schema_reader.h"
 #include "engine/grammar/readers/text_cursor.h"
@@ -64,6 +65,7 @@ absl::StatusOr<RuleId> ReadSource(const GrammarSource& source, WorkMeter* meter,
   switch (source.kind) {
     case GrammarKind::kChoice: return ReadChoice(source.choices, grammar);
     case GrammarKind::kGbnf: return ReadGbnf(source.text, limits, grammar);
+    case GrammarKind::kLark: return ReadLark(source.text, limits, grammar);
     case GrammarKind::kRegex: {
       ASSIGN_OR_RETURN(
           const ExprId expr,

@@ -21,6 +21,7 @@ enum class GrammarKind : uint8_t {
   kJsonObject,  // no text: the output is any JSON object
   kRegex,       // text: a regular expression that the whole output matches
   kGbnf,        // text: a grammar in GBNF; the output derives from its rule "root"
+  kLark,        // text: a grammar in Lark; the output derives from its rule "start"
   kChoice,      // choices: the output is one of them
 };
 
@@ -41,7 +42,7 @@ struct GrammarSource {
 };
 
 // INVALID_ARGUMENT says what of the grammar is wrong, not supported or beyond a limit, and where: a
-// JSON pointer into the schema, or a byte offset into the text.
+// JSON pointer into the schema, a line and column of Lark, or a byte offset into the text.
 absl::StatusOr<std::shared_ptr<const CompiledGuide>> CompileGuide(
     const GrammarSource& source, std::shared_ptr<const GuideVocabulary> vocabulary,
     const GuideLimits& limits = {});

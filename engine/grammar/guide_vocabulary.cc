@@ -66,6 +66,24 @@ void GuideVocabulary::BuildTrie() {
   }
   close(0);
   nodes_.push_back({.first_token = static_cast<uint32_t>(trie_tokens_.size())});
+  FindBytesBelow();
+}
+
+void GuideVocabulary::FindBytesBelow() {
+  constexpr uint32_t kFew = 4;  // nodes that cost less to walk than a set costs to keep
+  for (auto node = static_cast<uint32_t>(nodes().size()); node-- > 0;) {
+    const uint32_t end = nodes_[node].end;
+    if (end - node <= kFew) continue;
+    std::bitset<256> bytes;
+    for (uint32_t at = node + 1; at < end;) {
+      bytes.set(nodes_[at].byte);
+      const std::bitset<256>* const below = bytes_below(at);
+      if (below != nullptr) bytes |= *below;
+      at = below != nullptr ? nodes_[at].end : at + 1;
+    }
+    nodes_[node].below = static_cast<uint32_t>(bytes_below_.size());
+    bytes_below_.push_back(bytes);
+  }
 }
 
 int32_t GuideVocabulary::LongestPrefix(std::string_view text) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,7 @@ struct TrieNode {
   uint16_t depth;        // bytes of the way, >= 1: the root is no node
   uint32_t end;          // one past the subtree
   uint32_t first_token;  // tokens of exactly this text: trie_tokens from here to the next node's
+  uint32_t below = UINT32_MAX;  // of bytes_below
 };
 
 class GuideVocabulary {
@@ -46,17 +48,29 @@ class GuideVocabulary {
     return std::span(trie_tokens_)
         .subspan(nodes_[node].first_token, nodes_[node + 1].first_token - nodes_[node].first_token);
   }
+  // The bytes of the nodes below; null where there are only few nodes.
+  const std::bitset<256>* bytes_below(uint32_t node) const {
+    return nodes_[node].below == UINT32_MAX ? nullptr : &bytes_below_[nodes_[node].below];
+  }
+  // All tokens whose texts go on from that of nodes()[node].
+  std::span<const int32_t> tokens_below(uint32_t node) const {
+    return std::span(trie_tokens_)
+        .subspan(nodes_[node + 1].first_token,
+                 nodes_[nodes_[node].end].first_token - nodes_[node + 1].first_token);
+  }
   // A longest token that `text` begins with; -1 if none.
   int32_t LongestPrefix(std::string_view text) const;
 
  private:
   GuideVocabulary() = default;
   void BuildTrie();
+  void FindBytesBelow();
 
   std::vector<std::string> token_bytes_;  // [size]
   std::vector<int32_t> eos_ids_;
   std::vector<TrieNode> nodes_;       // and one past the end
   std::vector<int32_t> trie_tokens_;  // ids by ascending text
+  std::vector<std::bitset<256>> bytes_below_;
   std::array<bool, 256> has_byte_ = {};
   size_t max_token_bytes_ = 0;
 };

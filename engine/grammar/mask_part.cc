@@ -20,7 +20,8 @@ constexpr size_t kMaxSteps = 4 << 20;
 class TrieWalk {
  public:
   TrieWalk(const Pushdown& table, const GuideVocabulary& vocabulary, RuleId rule)
-      : vocabulary_(vocabulary),
+      : table_(table),
+        vocabulary_(vocabulary),
         follow_(table.rules[rule].follow),
         stacks_(table),
         reader_(table, &stacks_, kMaxPlaces) {}
@@ -48,7 +49,13 @@ class TrieWalk {
         node = at.end;
         continue;
       }
-      Allow(vocabulary_.tokens_at(node), {reader_.CloseOf(after), used_at(after)});
+      const GroupKey key = {reader_.CloseOf(after), used_at(after)};
+      Allow(vocabulary_.tokens_at(node), key);
+      if (StaysBelow(node, after)) {
+        AllowBelow(node, key, /*uses=*/room && IsBetween(after.list[0]));
+        node = at.end;
+        continue;
+      }
       if (++node < at.end) reader_.Call(&after);
     }
   }
@@ -75,6 +82,52 @@ class TrieWalk {
  private:
   using GroupKey = std::pair<int64_t, uint32_t>;  // close and used
 
+  // Whether all texts below `node` leave the places as they are, but for counts that have room, and
+  // end no rule whose end is an exit: the tokens below are like the node's own. A string goes on so
+  // with most words.
+  bool StaysBelow(uint32_t node, const Places& places) {
+    const std::bitset<256>* const bytes = vocabulary_.bytes_below(node);
+    if (bytes == nullptr || places.list.empty()) return false;
+    if (places.complete && (*bytes & follow_).any()) return false;
+    const auto left =
+        static_cast<uint32_t>(vocabulary_.max_token_bytes() - vocabulary_.nodes()[node].depth);
+    return std::all_of(places.list.begin(), places.list.end(), [&](const Place& place) {
+      return place.need == 0 && (place.room == 0 || place.room > left) &&
+             (*bytes & ~StayingBytes(place.state)).none();
+    });
+  }
+
+  // All tokens below; with `uses` each byte is a text of the counted rule.
+  void AllowBelow(uint32_t node, GroupKey key, bool uses) {
+    const std::span<const int32_t> tokens = vocabulary_.tokens_below(node);
+    if (!uses) return Allow(tokens, key);
+    const size_t depth = vocabulary_.nodes()[node].depth;
+    for (const int32_t& token : tokens) {
+      const auto used = static_cast<uint32_t>(vocabulary_.bytes(token).size() - depth);
+      Allow({&token, 1}, {key.first, key.second + used});
+    }
+  }
+
+  // Whether the place is one between the texts of a counted rule.
+  bool IsBetween(const Place& place) const {
+    return place.state == table_.rules[table_.states[place.state].rule].start;
+  }
+
+  // The bytes that lead from a state to itself, or from between two texts of a counted rule to
+  // there again. None if the state calls rules.
+  const std::bitset<256>& StayingBytes(StateId state) {
+    const auto [at, is_new] = staying_.try_emplace(state);
+    if (!is_new || !table_.CallsOf(state).empty()) return at->second;
+    const Pushdown::Rule& rule = table_.rules[table_.states[state].rule];
+    for (int byte = 0; byte < 256; ++byte) {
+      const StateId next = table_.Next(state, static_cast<uint8_t>(byte));
+      const bool again = rule.counted && state == rule.start && next != Pushdown::kDead &&
+                         table_.states[next].accepts;
+      at->second[byte] = next == state || again;
+    }
+    return at->second;
+  }
+
   void Allow(std::span<const int32_t> tokens, GroupKey key) {
     if (tokens.empty() || key.first >= Pushdown::kNever) return;
     if (group_ == nullptr || key != group_key_) {
@@ -84,10 +137,12 @@ class TrieWalk {
     group_->insert(group_->end(), tokens.begin(), tokens.end());
   }
 
+  const Pushdown& table_;
   const GuideVocabulary& vocabulary_;
   const std::bitset<256>& follow_;
   Stacks stacks_;
   PlaceReader reader_;
+  absl::flat_hash_map<StateId, std::bitset<256>> staying_;
   std::vector<Places> levels_;  // of each prefix on the way to the node
   absl::flat_hash_map<GroupKey, std::vector<int32_t>> groups_;
   std::vector<int32_t>* group_ = nullptr;  // that the token before belongs to

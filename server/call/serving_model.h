@@ -10,6 +10,7 @@
 #include "engine/engine_setup.h"
 #include "server/answer_parts/call_format.h"
 #include "server/answer_parts/reasoning_format.h"
+#include "server/sampling/logit_processors.h"
 #include "server/text/template/chat_templates.h"
 #include "server/text/tokenizer.h"
 
@@ -26,6 +27,7 @@ struct ServingModel {
   ChatTemplates chat_templates;                       // with the reasons of those that are refused
   const ReasoningFormat* reasoning_format = nullptr;  // null: not known
   const CallFormat* call_format = nullptr;            // null: not known
+  LogitProcessors logit_processors;                   // that requests may name
 };
 
 }  // namespace quire

@@ -89,21 +89,29 @@ void AddModel(Settings* s, Rows* rows) {
            .unset = "the name of the model's repository, else of its directory",
            .many = true,
            .commas = true},
+      });
+}
+
+// How requests' texts become tokens, and answers' tokens texts.
+void AddText(ServerConfig* server, Rows* rows) {
+  rows->insert(
+      rows->end(),
+      {
           {.name = "tokenizer",
            .group = kModel,
            .help = "directory of the tokenizer and the chat template",
-           .target = &s->server.tokenizer,
+           .target = &server->tokenizer,
            .aliases = "tokenizer-path",
            .placeholder = "PATH",
            .unset = "the model's directory"},
           {.name = "skip-tokenizer-init",
            .group = kModel,
            .help = "have no tokenizer: requests carry token ids only",
-           .target = &s->server.skip_tokenizer_init},
+           .target = &server->skip_tokenizer_init},
           {.name = "chat-template",
            .group = kModel,
            .help = "file of a chat template to use instead of the model's own",
-           .target = &s->server.chat_template,
+           .target = &server->chat_template,
            .aliases = "chat-template-file",
            .placeholder = "FILE",
            .unset = "the model's templates"},
@@ -111,13 +119,19 @@ void AddModel(Settings* s, Rows* rows) {
            .group = kModel,
            .help = "family whose markers of reasoning the model writes, none, or auto: by the chat "
                    "template",
-           .target = &s->server.reasoning_parser,
+           .target = &server->reasoning_parser,
            .placeholder = "NAME"},
           {.name = "tool-call-parser",
            .group = kModel,
            .help = "family whose tool calls the model writes, none, or auto: by the chat template",
-           .target = &s->server.tool_call_parser,
+           .target = &server->tool_call_parser,
            .placeholder = "NAME"},
+          {.name = "logit-processors",
+           .group = kModel,
+           .help = "JSON file of biases, bans and bad words that requests may name",
+           .target = &server->logit_processors,
+           .placeholder = "FILE",
+           .unset = "none"},
       });
 }
 
@@ -574,6 +588,7 @@ void AddModes(Settings* settings, Rows* rows) {
 std::vector<Flag> SettingsTable(Settings* settings) {
   Rows rows;
   AddModel(settings, &rows);
+  AddText(&settings->server, &rows);
   AddDevice(&settings->engine, &rows);
   AddKvAndWorkers(&settings->engine, &rows);
   AddBatching(&settings->engine, &rows);

@@ -21,6 +21,7 @@ struct ServerConfig {
   std::string chat_template;              // file; empty: as the directory of the tokenizer has it
   std::string reasoning_parser = "auto";  // auto, none, or of reasoning_format.cc
   std::string tool_call_parser = "auto";  // auto, none, or of call_format.cc
+  std::string logit_processors;           // file of those that requests may name; empty: none
   FrontOptions front;
   std::string metrics_host = "127.0.0.1";
   int32_t metrics_port = 9464;      // 0: any free one

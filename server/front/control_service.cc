@@ -54,6 +54,9 @@ void FillServerInfo(const ControlResources& resources, const ControlHooks& hooks
       static_cast<uint32_t>(resources.model.setup.limits.max_num_queued_reqs));
   info->set_max_guesses(static_cast<uint32_t>(config.speculate));
   info->set_max_detach_seconds(resources.calls.options.max_detach_seconds);
+  for (const std::string& name : resources.model.logit_processors.names()) {
+    info->add_logit_processors(name);
+  }
 }
 
 // Blocks that a request can get, without the null block.

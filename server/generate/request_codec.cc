@@ -304,6 +304,12 @@ absl::StatusOr<ParsedRequest> DecodeGenerate(const v1::GenerateRequest& request,
   out.priority = request.priority();
   RETURN_IF_ERROR(
       DecodeSampling(request.sampling(), model.setup.model.generation, seed, &out.sampling));
+  const auto& names = request.sampling().logit_processors();
+  const absl::Status added =
+      model.logit_processors.AddTo({names.begin(), names.end()}, &out.sampling);
+  if (!added.ok()) {
+    return InvalidField("sampling.logit_processors", std::string(added.message()));
+  }
   DecodeStop(request.stop(), model.setup.model.eos_token_ids, &out.sampling);
   if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0) {
     return InvalidField("stop.max_tokens", "must be at least 1");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/sampling/logit_processors.h"
 #include "server/tokenizers/tokenizer_directory.h"
 
 namespace quire {
@@ -98,6 +99,18 @@ void AddRoundTrip(const Tokenizer& tokenizer, CheckSection& section, CheckReport
               absl::StrCat(QuotedText(kSample, kMostShown), ": ", ids.size(), " tokens, ", result));
 }
 
+// The sets that requests may name, with `tokenizer` for their texts.
+void AddLogitProcessors(const CheckedModel& model, const Tokenizer* tokenizer,
+                        CheckSection& section, CheckReport& report) {
+  const std::string& path = model.settings.server.logit_processors;
+  if (path.empty() || !model.config.has_value()) return;
+  const absl::StatusOr<LogitProcessors> loaded =
+      LogitProcessors::Load(path, tokenizer, model.config->vocab_size);
+  section.Add("logit processors",
+              loaded.ok() ? absl::StrJoin(loaded->names(), ", ") : path + ": refused, see the end");
+  report.Refuse(StartStage::kText, ExitCode::kBadConfig, loaded.status());
+}
+
 }  // namespace
 
 CheckSection DescribeTokenizer(const CheckedModel& model, CheckReport& report) {
@@ -105,6 +118,7 @@ CheckSection DescribeTokenizer(const CheckedModel& model, CheckReport& report) {
   const std::string directory = TextDirectory(model.settings);
   if (directory.empty()) {
     section.Add("file", "none: --skip-tokenizer-init serves token ids only");
+    AddLogitProcessors(model, nullptr, section, report);
     return section;
   }
   const absl::StatusOr<TokenizerSource> source = ReadTokenizerSource(directory);
@@ -123,6 +137,7 @@ CheckSection DescribeTokenizer(const CheckedModel& model, CheckReport& report) {
               absl::StrCat("0 to ", tokenizer.size() - 1, ", ", special, " of them special"));
   if (model.config.has_value()) AddIds(tokenizer, *model.config, section, report);
   AddRoundTrip(tokenizer, section, report);
+  AddLogitProcessors(model, &tokenizer, section, report);
   return section;
 }
 

@@ -1,6 +1,7 @@
 // Checks what the message alone shows.
 #include "server/structured/structured_codec.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,17 @@ absl::StatusOr<Structure> MakeStructure(GrammarSource source, std::string field)
   return Structure{std::move(source), std::move(field)};
 }
 
+GrammarKind GrammarKindOf(std::string_view grammar) {
+  while (!grammar.empty()) {
+    std::string_view line = grammar.substr(0, grammar.find('\n'));
+    grammar.remove_prefix(std::min(grammar.size(), line.size() + 1));
+    line = line.substr(0, line.find('#'));
+    line = line.substr(0, line.find("//"));
+    if (line.find("::=") != std::string_view::npos) return GrammarKind::kGbnf;
+  }
+  return GrammarKind::kLark;
+}
+
 absl::StatusOr<Structure> DecodeStructure(const v1::StructuredOutput& in) {
   const std::string path = "structured_output.";
   switch (in.format_case()) {
@@ -50,6 +62,8 @@ absl::StatusOr<Structure> DecodeStructure(const v1::StructuredOutput& in) {
       return MakeStructure({GrammarKind::kRegex, in.regex(), {}}, path + "regex");
     case v1::StructuredOutput::kGrammar:
       return MakeStructure({GrammarKind::kGbnf, in.grammar(), {}}, path + "grammar");
+    case v1::StructuredOutput::kLark:
+      return MakeStructure({GrammarKind::kLark, in.lark(), {}}, path + "lark");
     case v1::StructuredOutput::kChoice: {
       const auto& texts = in.choice().texts();
       return MakeStructure({GrammarKind::kChoice, "", {texts.begin(), texts.end()}},
@@ -61,7 +75,7 @@ absl::StatusOr<Structure> DecodeStructure(const v1::StructuredOutput& in) {
   }
   return InvalidField("structured_output",
                       "holds no format; set one of json_schema, json_object, regex, grammar, "
-                      "choice");
+                      "lark, choice");
 }
 
 absl::Status CheckBesideStructure(const Structure& structure, const SamplingParams& sampling) {

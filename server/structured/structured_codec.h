@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,10 @@ struct Structure {
 // INVALID_ARGUMENT for an empty text, and for no choices, an empty one or too many. Whether the
 // grammar can be compiled is not known yet.
 absl::StatusOr<Structure> MakeStructure(GrammarSource source, std::string field);
+
+// Of a grammar in either notation, as vLLM takes it: GBNF if it has a "::=" outside comments, else
+// Lark.
+GrammarKind GrammarKindOf(std::string_view grammar);
 
 // As MakeStructure, and INVALID_ARGUMENT for a message without a format.
 absl::StatusOr<Structure> DecodeStructure(const v1::StructuredOutput& in);

@@ -139,6 +139,7 @@ class ClientTest(ServedTest):
             ({"json_object": True}, "json_object", bool),
             ({"regex": "a|b"}, "regex", "a|b".__eq__),
             ({"grammar": 'root ::= "x"'}, "grammar", 'root ::= "x"'.__eq__),
+            ({"lark": 'start: "x"'}, "lark", 'start: "x"'.__eq__),
             ({"choice": ["yes", "no"]}, "choice", lambda c: list(c.texts) == ["yes", "no"]),
         )
         for options, field, is_right in cases:

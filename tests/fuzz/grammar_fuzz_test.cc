@@ -34,6 +34,19 @@ TEST(GrammarFuzzTest, Gbnf) {
                20000);
 }
 
+TEST(GrammarFuzzTest, Lark) {
+  RunMutations(FuzzLark,
+               Mutator({"start: [start \",\"] item -> a\nitem: \"x\"i~1..3 | /[a-z]+/ // c\n",
+                        "?start: sum\n!sum.2: sum \"+\" NUM\n    | NUM\n%import common.INT -> NUM\n"
+                        "%import common (WS, CNAME)\n%ignore WS\n",
+                        "start: (A | \"b\"..\"d\")*\nA: \"\\u00e9\" B?\nB: /[^\\/]/s\n"},
+                       {"start", "item", ":", "\n", "\"", "(", ")",       "[",
+                        "]",     "|",    "*", "~2", "..", "A", "%ignore", "%import common.",
+                        "->",    "/",    "?", "\\", "#",  "i", "{",       "<"},
+                       24),
+               20000);
+}
+
 TEST(GrammarFuzzTest, JsonSchema) {
   RunMutations(
       FuzzJsonSchema,

@@ -64,6 +64,7 @@ void FuzzGrammar(GrammarKind kind, std::string_view bytes) {
 
 void FuzzRegex(std::string_view bytes) { FuzzGrammar(GrammarKind::kRegex, bytes); }
 void FuzzGbnf(std::string_view bytes) { FuzzGrammar(GrammarKind::kGbnf, bytes); }
+void FuzzLark(std::string_view bytes) { FuzzGrammar(GrammarKind::kLark, bytes); }
 void FuzzJsonSchema(std::string_view bytes) { FuzzGrammar(GrammarKind::kJsonSchema, bytes); }
 
 }  // namespace quire

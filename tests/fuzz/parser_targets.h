@@ -21,6 +21,7 @@ void FuzzChatInput(std::string_view bytes);
 // Every grammar that compiles allows a token at each place, and ends within its own bound.
 void FuzzRegex(std::string_view bytes);
 void FuzzGbnf(std::string_view bytes);
+void FuzzLark(std::string_view bytes);
 void FuzzJsonSchema(std::string_view bytes);
 
 }  // namespace quire

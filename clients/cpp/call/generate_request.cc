@@ -49,6 +49,7 @@ absl::Status SetSampling(const SamplingFlags& flags, v1::SamplingParams* samplin
       ids->add_ids(id);
     }
   }
+  for (const std::string& name : flags.logit_processors) sampling->add_logit_processors(name);
   for (const std::string& entry : flags.logit_bias) {
     const size_t equals = entry.find('=');
     uint32_t id = 0;

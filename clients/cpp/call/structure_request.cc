@@ -26,12 +26,12 @@ absl::StatusOr<std::string> ReadText(const char* flag, const std::string& path) 
 
 absl::Status SetStructure(const StructureFlags& flags, v1::GenerateRequest* request) {
   const int given = flags.json_schema.has_value() + flags.json_object + flags.regex.has_value() +
-                    flags.grammar.has_value() + !flags.choices.empty();
+                    flags.grammar.has_value() + flags.lark.has_value() + !flags.choices.empty();
   if (given == 0) return absl::OkStatus();
   if (given > 1) {
     return absl::InvalidArgumentError(
-        "--json-schema, --json-object, --regex, --grammar and --choice exclude each other; give "
-        "one");
+        "--json-schema, --json-object, --regex, --grammar, --lark and --choice exclude each other; "
+        "give one");
   }
   v1::StructuredOutput* out = request->mutable_structured_output();
   if (flags.json_object) out->set_json_object(true);
@@ -46,6 +46,11 @@ absl::Status SetStructure(const StructureFlags& flags, v1::GenerateRequest* requ
     const absl::StatusOr<std::string> text = ReadText("--grammar", *flags.grammar);
     if (!text.ok()) return text.status();
     out->set_grammar(*text);
+  }
+  if (flags.lark) {
+    const absl::StatusOr<std::string> text = ReadText("--lark", *flags.lark);
+    if (!text.ok()) return text.status();
+    out->set_lark(*text);
   }
   return absl::OkStatus();
 }

@@ -58,6 +58,7 @@ struct SamplingFlags {
   std::optional<uint64_t> seed;
   std::vector<std::string> logit_bias;  // "ID=VALUE"
   std::vector<std::string> bad_words;   // "ID,ID"
+  std::vector<std::string> logit_processors;
 };
 
 struct StopFlags {

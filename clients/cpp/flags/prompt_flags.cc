@@ -151,6 +151,11 @@ Rows SamplingRows(SamplingFlags* flags) {
            .help = "a sequence of token ids that the output never holds; repeatable",
            .target = &flags->bad_words,
            .placeholder = "1,2,3"},
+          {.name = "logit-processor",
+           .group = kSampling,
+           .help = "biases and bans that the server has under this name; repeatable",
+           .target = &flags->logit_processors,
+           .placeholder = "NAME"},
       },
       &rows);
   return rows;

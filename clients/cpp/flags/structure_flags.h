@@ -11,7 +11,7 @@ namespace quire::cli {
 
 // At most one is given.
 struct StructureFlags {
-  std::optional<std::string> json_schema, grammar;  // files
+  std::optional<std::string> json_schema, grammar, lark;  // files
   bool json_object = false;
   std::optional<std::string> regex;
   std::vector<std::string> choices;

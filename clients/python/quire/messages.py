@@ -41,16 +41,16 @@ from quire.v1 import control_pb2, inference_pb2, sessions_pb2
 
 Prompt = Union[str, Sequence[int], Sequence[Turn]]
 
-# The options that are fields of SamplingParams: lists of ids, and single values.
-_SAMPLING_IDS = ("dry_breaker_ids", "allowed_token_ids", "banned_token_ids")
+# The options that are fields of SamplingParams: lists, and single values.
+_SAMPLING_LISTS = ("dry_breaker_ids", "allowed_token_ids", "banned_token_ids", "logit_processors")
 _SAMPLING = tuple(
     field.name
     for field in inference_pb2.SamplingParams.DESCRIPTOR.fields
-    if field.message_type is None and field.name not in _SAMPLING_IDS
+    if field.message_type is None and field.name not in _SAMPLING_LISTS
 )
 _STOP = ("max_tokens", "min_tokens", "include_stop_in_output", "ignore_eos",
          "loop_max_tokens", "loop_min_repeats")  # fmt: skip
-_STRUCTURES = ("json_schema", "json_object", "regex", "grammar", "choice")
+_STRUCTURES = ("json_schema", "json_object", "regex", "grammar", "lark", "choice")
 _OUTPUT = ("text", "token_ids", "logprobs", "skip_special_tokens", "top_logprobs",
            "processed_logprobs", "prompt_logprobs")  # fmt: skip
 _REQUEST = (
@@ -120,7 +120,7 @@ def _set_options(request: inference_pb2.GenerateRequest, options: Options) -> No
     _set(request, options, _REQUEST)
     _set(request.sampling, options, _SAMPLING)
     request.sampling.logit_bias.update(options.logit_bias)
-    for name in _SAMPLING_IDS:
+    for name in _SAMPLING_LISTS:
         getattr(request.sampling, name).extend(getattr(options, name))
     for word in options.bad_word_ids:
         request.sampling.bad_word_ids.add(ids=word)
@@ -177,7 +177,7 @@ def accepted_of(request_id: str, message: inference_pb2.Accepted) -> Accepted:
     output = message.output
     options |= {name: getattr(output, name) for name in _OUTPUT if output.HasField(name)}
     options["logprob_token_ids"] = tuple(output.logprob_token_ids)
-    options |= {name: tuple(getattr(message.sampling, name)) for name in _SAMPLING_IDS}
+    options |= {name: tuple(getattr(message.sampling, name)) for name in _SAMPLING_LISTS}
     options["logit_bias"] = dict(message.sampling.logit_bias)
     options["bad_word_ids"] = tuple(tuple(word.ids) for word in message.sampling.bad_word_ids)
     options["stop"] = tuple(message.stop.stop)

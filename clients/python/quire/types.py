@@ -24,8 +24,10 @@ class Options:
     """Parameters of a request. The server chooses those that are None; the proto has ranges.
 
     At most one of those from `json_schema` to `choice` is the structure that the output follows: a
-    JSON Schema as a mapping or as text, any JSON object, a regular expression, a GBNF grammar, or
-    one of some texts.
+    JSON Schema as a mapping or as text, any JSON object, a regular expression, a grammar in GBNF,
+    one in Lark, or one of some texts.
+
+    `logit_processors` are names that the server was started with (ServerInfo.logit_processors).
 
     With `n` or `best_of` above 1 there are several answers: `best_of` are drawn, and the `n` with
     the highest mean log probability come back.
@@ -68,6 +70,7 @@ class Options:
     allowed_token_ids: Sequence[int] = ()
     banned_token_ids: Sequence[int] = ()
     bad_word_ids: Sequence[Sequence[int]] = ()
+    logit_processors: Sequence[str] = ()
 
     n: Optional[int] = None
     best_of: Optional[int] = None
@@ -76,6 +79,7 @@ class Options:
     json_object: Optional[bool] = None
     regex: Optional[str] = None
     grammar: Optional[str] = None
+    lark: Optional[str] = None
     choice: Sequence[str] = ()
 
     text: Optional[bool] = None
@@ -368,6 +372,7 @@ class ServerInfo:
     compiler: str
     cuda: str
     build_type: str
+    logit_processors: Sequence[str]
     model: ModelInfo
     max_guesses: int = 0  # of Options.max_guesses; 0: the server does not guess
 

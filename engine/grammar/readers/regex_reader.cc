@@ -63,14 +63,14 @@ class RegexReader {
   ExprId Alternative(int depth) {
     std::vector<ExprId> parts;
     const bool open = use_.search && depth == 0;
-    if (depth == 0 && cursor_.TakeWord("^")) {
+    if (depth == 0 && use_.anchors && cursor_.TakeWord("^")) {
       while (cursor_.TakeWord("^")) continue;
     } else if (open) {
       parts.push_back(AnyText());
     }
     bool ended = false;
     while (!AtEnd()) {
-      if (depth == 0 && cursor_.TakeWord("$")) {
+      if (depth == 0 && use_.anchors && cursor_.TakeWord("$")) {
         if (!AtEnd()) cursor_.Fail("\"$\" is supported at the end of the expression only");
         ended = true;
         continue;
@@ -130,12 +130,13 @@ class RegexReader {
     if (c == '[') return Write(Class());
     if (c == '*' || c == '+' || c == '?') cursor_.Fail("nothing to repeat");
     if (c == '^' || c == '$') {
-      cursor_.Fail("\"^\" and \"$\" are supported at the ends of the expression only");
+      cursor_.Fail(use_.anchors ? "\"^\" and \"$\" are supported at the ends of the expression only"
+                                : "\"^\" and \"$\" are not supported here");
     }
-    if (c == '\\') return Write(Escape(/*in_class=*/false));
+    if (c == '\\') return Write(Folded(Escape(/*in_class=*/false)));
     cursor_.Take();
-    if (c == '.') return Write(LineEnds().Complement());
-    return Write({{c, c}});
+    if (c == '.') return Write((use_.dot_all ? CodeSet() : LineEnds()).Complement());
+    return Write(Folded({{c, c}}));
   }
 
   ExprId Group(int depth) {
@@ -170,7 +171,7 @@ class RegexReader {
       const size_t begin = cursor_.offset();
       if (!cursor_.TakeWord("-") || cursor_.Peek() == ']') {
         cursor_.Return(begin);
-        set.Add(first);
+        set.Add(Folded(first));
         continue;
       }
       const CodeSet last = ClassMember();
@@ -180,10 +181,24 @@ class RegexReader {
       }
       const CodeRange range = {first.ranges()[0].first, last.ranges()[0].first};
       if (range.first > range.last) cursor_.Fail("a range whose end is before its beginning");
-      set.Add(range);
+      set.Add(Folded({range}));
     }
     if (!cursor_.TakeWord("]")) cursor_.Fail("expected \"]\"");
     return negated ? set.Complement() : set;
+  }
+
+  // With the other case of each letter. Sets of several ranges are those of escapes like \w, which
+  // have both cases of any letter.
+  CodeSet Folded(CodeSet set) {
+    if (!use_.ignore_case || set.ranges().size() != 1) return set;
+    if (set.ranges()[0].last >= 0x80) cursor_.Fail("the flag i is supported for ASCII only");
+    for (char32_t lower = 'a'; lower <= 'z'; ++lower) {
+      const char32_t upper = lower - 'a' + 'A';
+      if (!set.Contains(lower) && !set.Contains(upper)) continue;
+      set.Add({lower, lower});
+      set.Add({upper, upper});
+    }
+    return set;
   }
 
   static bool IsSingle(const CodeSet& set) {

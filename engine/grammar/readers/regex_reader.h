@@ -17,6 +17,9 @@ struct RegexUse {
   // The text may go on before and after a match, except where ^ or $ stand; otherwise the whole
   // text matches, and they say nothing.
   bool search = false;
+  bool anchors = true;       // ^ and $ may stand at the ends
+  bool dot_all = false;      // the dot is any code point
+  bool ignore_case = false;  // letters of ASCII stand for both cases, others are refused
   // How a text writes one of some code points; null: as they are.
   std::function<ExprId(const CodeSet&)> write;
 };

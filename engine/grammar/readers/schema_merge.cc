@@ -107,18 +107,25 @@ bool Requires(const SchemaNode& schema, const std::string& name) {
   return std::find(required.begin(), required.end(), name) != required.end();
 }
 
-bool ForbidsOthers(const SchemaNode& schema) {
-  return schema.contains("additionalProperties") && schema["additionalProperties"] == false;
+bool Restricts(const SchemaNode& schema, const char* keyword) {
+  return schema.contains(keyword) && schema[keyword] != true;
 }
 
-// With additionalProperties of false, the other schema's members must be declared here too.
-bool KeepsMembers(const SchemaNode& closed, const SchemaNode& other) {
-  if (!ForbidsOthers(closed) || !other.contains("properties")) return true;
-  if (!closed.contains("properties")) return false;
+// additionalProperties is about all members that its own schema does not declare, those that the
+// other schema declares included.
+bool KeepsMembers(const SchemaNode& mine, const SchemaNode& other) {
+  if (!Restricts(mine, "additionalProperties") || !other.contains("properties")) return true;
+  if (!mine.contains("properties")) return false;
   for (const auto& [name, schema] : other["properties"].items()) {
-    if (!closed["properties"].contains(name)) return false;
+    if (!mine["properties"].contains(name)) return false;
   }
   return true;
+}
+
+// As well, items is about all elements behind the prefixItems of its own schema.
+bool KeepsElements(const SchemaNode& mine, const SchemaNode& other) {
+  return !Restricts(mine, "items") || mine.contains("prefixItems") ||
+         !other.contains("prefixItems");
 }
 
 absl::Status MergeKeyword(const std::string& keyword, const SchemaNode& value,
@@ -231,8 +238,16 @@ absl::StatusOr<SchemaNode> MergeSchemas(const SchemaNode& a, const SchemaNode& b
         absl::StrCat("schema: ", path, ": must be an object or a boolean"));
   }
   if (!KeepsMembers(a, b) || !KeepsMembers(b, a)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "schema: ", path, ": additionalProperties of false forbids the other schema's properties"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("schema: ", path,
+                     ": additionalProperties is about the other schema's properties, too; "
+                     "write one schema of both"));
+  }
+  if (!KeepsElements(a, b) || !KeepsElements(b, a)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("schema: ", path,
+                     ": items is about the other schema's prefixItems, too; write one schema "
+                     "of both"));
   }
   SchemaNode out = a;
   for (const auto& [keyword, value] : b.items()) {

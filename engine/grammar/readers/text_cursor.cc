@@ -87,12 +87,30 @@ char32_t TextCursor::TakeHex(int digits) {
 }
 
 void TextCursor::Fail(const std::string& reason) {
-  if (!failed()) fault_ = absl::StrCat("byte ", at_, ": ", reason);
+  if (failed()) return;
+  fault_at_ = at_;
+  fault_ = reason;
 }
 
 absl::Status TextCursor::status(const std::string& what) const {
   if (!failed()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, ": ", fault_));
+  return absl::InvalidArgumentError(absl::StrCat(what, ": byte ", fault_at_, ": ", fault_));
+}
+
+absl::Status TextCursor::StatusByLine(const std::string& what) const {
+  if (!failed()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": ", LineAndColumn(text_, fault_at_), ": ", fault_));
+}
+
+std::string LineAndColumn(std::string_view text, size_t offset) {
+  text = text.substr(0, offset);
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  text.remove_prefix(text.rfind('\n') + 1);  // npos + 1 is 0
+  const auto columns = std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<uint8_t>(c) & 0xC0) != 0x80;  // the first byte of a code point
+  });
+  return absl::StrCat("line ", lines + 1, ", column ", columns + 1);
 }
 
 size_t FindInvalid(std::string_view text) {

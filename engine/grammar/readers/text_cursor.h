@@ -33,14 +33,22 @@ class TextCursor {
   bool failed() const { return !fault_.empty(); }
   // INVALID_ARGUMENT "WHAT: byte OFFSET: REASON", or OK.
   absl::Status status(const std::string& what) const;
+  // INVALID_ARGUMENT "WHAT: line LINE, column COLUMN: REASON", or OK.
+  absl::Status StatusByLine(const std::string& what) const;
   size_t offset() const { return at_; }
   void Return(size_t offset) { at_ = offset; }
+  // The text from `offset` to the cursor.
+  std::string From(size_t offset) const { return std::string(text_.substr(offset, at_ - offset)); }
 
  private:
   const std::string_view text_;
   size_t at_ = 0;
+  size_t fault_at_ = 0;
   std::string fault_;
 };
+
+// "line 3, column 7" of a byte offset, both from 1, columns in code points.
+std::string LineAndColumn(std::string_view text, size_t offset);
 
 // The byte offset of the first invalid UTF-8 in `text`; npos if there is none.
 size_t FindInvalid(std::string_view text);

@@ -11,6 +11,7 @@
 #include "field/vllm_inference.pb.h"
 #include "quire/v1/inference.pb.h"
 #include "server/call/status_codec.h"
+#include "server/structured/structured_codec.h"
 #include "server/wire/field_names.h"
 #include "server/wire/unknown_fields.h"
 
@@ -32,6 +33,7 @@ constexpr FieldName kFieldNames[] = {
     {"structured_output.json_object", "decoding.json_object"},
     {"structured_output.regex", "decoding.regex"},
     {"structured_output.grammar", "decoding.grammar"},
+    {"structured_output.lark", "decoding.grammar"},
     {"structured_output.choice.texts", "decoding.choice.choices"},
     {"stop.max_tokens", "stopping.max_new_tokens"},
     {"stop.min_tokens", "stopping.min_new_tokens"},
@@ -55,6 +57,9 @@ void TranslateStructure(const vllm::DecodingParameters& in, v1::GenerateRequest*
       return out->mutable_structured_output()->set_json_schema(in.json());
     case DecodingParameters::kRegex: return out->mutable_structured_output()->set_regex(in.regex());
     case DecodingParameters::kGrammar:
+      if (GrammarKindOf(in.grammar()) == GrammarKind::kLark) {
+        return out->mutable_structured_output()->set_lark(in.grammar());
+      }
       return out->mutable_structured_output()->set_grammar(in.grammar());
     case DecodingParameters::kChoice:
       *out->mutable_structured_output()->mutable_choice()->mutable_texts() = in.choice().choices();

@@ -39,7 +39,7 @@ absl::StatusOr<std::optional<Structure>> StructureOf(const wire::SamplingParams&
     case wire::SamplingParams::kRegex:
       return MakeStructure({GrammarKind::kRegex, in.regex(), {}}, path + "regex");
     case wire::SamplingParams::kGrammar:
-      return MakeStructure({GrammarKind::kGbnf, in.grammar(), {}}, path + "grammar");
+      return MakeStructure({GrammarKindOf(in.grammar()), in.grammar(), {}}, path + "grammar");
     case wire::SamplingParams::kStructuralTag:
       return Unsupported("structural_tag",
                          "this server knows no tags; use json_schema, regex, grammar or choice");

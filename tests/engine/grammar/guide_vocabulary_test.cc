@@ -34,6 +34,20 @@ TEST(GuideVocabularyTest, TrieHoldsEveryText) {
   EXPECT_EQ(vocabulary->mask_words(), 1);
 }
 
+TEST(GuideVocabularyTest, LargeBranchesKnowTheirBytes) {
+  std::vector<std::string> tokens = {"x", "</s>"};
+  for (char c = 'a'; c <= 't'; ++c) tokens.push_back({'x', c, 'z'});
+  const auto vocabulary = GuideVocabulary::Make(tokens, {1}).value();
+  ASSERT_NE(vocabulary->bytes_below(0), nullptr);
+  std::bitset<256> expected;
+  for (char c = 'a'; c <= 't'; ++c) expected.set(static_cast<uint8_t>(c));
+  expected.set('z');
+  EXPECT_EQ(*vocabulary->bytes_below(0), expected);
+  EXPECT_EQ(vocabulary->bytes_below(1), nullptr);  // "xa": one node below
+  EXPECT_EQ(vocabulary->tokens_below(0).size(), 20);
+  EXPECT_THAT(vocabulary->tokens_below(1), ElementsAre(2));
+}
+
 TEST(GuideVocabularyTest, LongestPrefix) {
   const auto vocabulary = GuideVocabulary::Make({"a", "abc", "b", "</s>"}, {3}).value();
   EXPECT_EQ(vocabulary->LongestPrefix("abcd"), 1);

@@ -95,6 +95,22 @@ TEST(SchemaReaderTest, CombinesSchemas) {
   EXPECT_FALSE(Accepts(*nullable, "\"ab\""));
 }
 
+// A keyword about all that its own schema leaves open is about what the other schema declares, too.
+TEST(SchemaReaderTest, CombinesNothingThatReachesIntoTheOther) {
+  EXPECT_THAT(SchemaError(R"({"allOf": [{"properties": {"foo": {}}}],
+      "additionalProperties": {"type": "boolean"}})"),
+              HasSubstr("additionalProperties is about the other schema's properties"));
+  EXPECT_THAT(SchemaError(R"({"allOf": [{"properties": {"foo": {}}}],
+      "additionalProperties": false})"),
+              HasSubstr("additionalProperties is about the other schema's properties"));
+  EXPECT_THAT(
+      SchemaError(R"({"allOf": [{"prefixItems": [{"minimum": 3}]}], "items": {"minimum": 5}})"),
+      HasSubstr("items is about the other schema's prefixItems"));
+  EXPECT_TRUE(Accepts(*Compile(Schema(R"({"allOf": [{"properties": {"foo": {}}}],
+      "properties": {"foo": {"type": "null"}}, "additionalProperties": {"type": "boolean"}})")),
+                      R"({"foo": null, "bar": true})"));
+}
+
 // As in calls of many tools: all branches are places until the constant tells them apart.
 TEST(SchemaReaderTest, WideUnions) {
   nlohmann::json branches;

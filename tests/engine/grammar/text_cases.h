@@ -15,6 +15,7 @@ inline GrammarSource SourceOf(const nlohmann::json& test) {
   const std::string kind = test["kind"];
   return {.kind = kind == "regex"  ? GrammarKind::kRegex
                   : kind == "gbnf" ? GrammarKind::kGbnf
+                  : kind == "lark" ? GrammarKind::kLark
                                    : GrammarKind::kJsonSchema,
           .text = test["source"]};
 }

@@ -120,6 +120,7 @@ std::function<bool(const std::string&)> Regex(const std::string& pattern) {
 
 GrammarSource RegexSource(const std::string& text) { return {GrammarKind::kRegex, text}; }
 GrammarSource GbnfSource(const std::string& text) { return {GrammarKind::kGbnf, text}; }
+GrammarSource LarkSource(const std::string& text) { return {GrammarKind::kLark, text}; }
 
 INSTANTIATE_TEST_SUITE_P(
     All, MaskTest,
@@ -148,11 +149,59 @@ INSTANTIATE_TEST_SUITE_P(
         Exhaustive{"Palindromes",
                    GbnfSource("root ::= \"a\" root \"a\" | \"b\" root \"b\" | \"a\"? | \"b\""),
                    "ab", 10, 5, Palindrome},
+        Exhaustive{"LeftRecursion", LarkSource("start: start \"b\" | start \"ca\" | \"a\""), "abc",
+                   8, 3, Regex("a(b|ca)*")},
+        Exhaustive{"Ignored", LarkSource("start: WORD \";\"\nWORD: /a+/\n%ignore \" \""), "a ;", 8,
+                   3, Regex(" *a+ *; *")},
         Exhaustive{"EmptyRules",
                    GbnfSource("root ::= none pair tail\nnone ::= \"\" | none2\nnone2 ::= \"\"\n"
                               "pair ::= \"a\" pair? \"b\"\ntail ::= (\"c\" tail)?"),
                    "abc", 8, 4, Counted}),
     [](const auto& info) { return info.param.name; });
+
+// In a vocabulary of many texts that begin alike, whole branches of them are allowed at once.
+TEST(TokenGuideTest, BranchesOfTheVocabulary) {
+  std::vector<std::string> tokens;
+  for (size_t at = 0, length = 1; length <= 5; ++length) {  // all texts of up to 5 letters
+    const size_t end = tokens.size();
+    if (length == 1) tokens = {"a", "b", "\"", "0"};
+    for (; length > 1 && at < end; ++at) {
+      for (const char c : std::string("ab\"0")) tokens.push_back(tokens[at] + c);
+    }
+  }
+  tokens.emplace_back();
+  const auto eos = static_cast<int32_t>(tokens.size() - 1);
+  const auto vocabulary = GuideVocabulary::Make(tokens, {eos}).value();
+  ASSERT_EQ(vocabulary->size(), 4 + 16 + 64 + 256 + 1024 + 1);
+  std::mt19937 random(9);
+  for (const GrammarSource& source :
+       {RegexSource("[ab]*"), RegexSource("\"[ab]*\"0*"), RegexSource("([ab0]*\"){2}"),
+        RegexSource("[ab]{0,40}0"), RegexSource("a[ab]{2,50}[b0]{1,9}"), RegexSource("(a[b0]*)*"),
+        GbnfSource("root ::= name (\"0\" name)*\nname ::= [ab]+"),
+        GbnfSource("root ::= \"0\" [ab]* root? | \"\\\"\""),
+        GbnfSource("root ::= word | word \"0\"\nword ::= [ab]* end?\nend ::= [b0]+"),
+        LarkSource("start: NAME+\nNAME: /[ab]+/\n%ignore \"0\"")}) {
+    const auto guide = Compile(source, vocabulary);
+    for (int walk = 0; walk < 6; ++walk) {
+      std::vector<int32_t> way;
+      for (int step = 0; step < 5; ++step) {
+        const auto row = guide->Start();
+        for (const int32_t token : way) ASSERT_TRUE(row->Accept(token));
+        const std::vector<int32_t> allowed = Allowed(row.get(), *vocabulary);
+        std::vector<int32_t> accepted;
+        for (int32_t token = 0; token < vocabulary->size(); ++token) {
+          const auto fresh = guide->Start();
+          for (const int32_t before : way) ASSERT_TRUE(fresh->Accept(before));
+          if (fresh->Accept(token)) accepted.push_back(token);
+        }
+        ASSERT_EQ(allowed, accepted) << source.text << " after " << way.size();
+        const int32_t token = allowed[random() % allowed.size()];
+        if (token == eos) break;
+        way.push_back(token);
+      }
+    }
+  }
+}
 
 // A repetition that is counted, not written out, has the same masks.
 TEST(TokenGuideTest, LargeCounts) {

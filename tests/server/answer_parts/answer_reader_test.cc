@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "server/answer_parts/answer_writer.h"
 #include "server/answer_parts/call_format.h"
 #include "server/answer_parts/marker_scan.h"
@@ -207,6 +208,25 @@ TEST(MistralCallsTest, TextThatOnlyLooksLikeACallStaysText) {
 }
 
 // Fragments of which a model's mistakes are made.
+// As transformers renders them: make_call_goldens.py.
+TEST(CallParsersTest, CallsOfTemplatesComeBack) {
+  const auto cases =
+      ReadJsonFile(QUIRE_SOURCE_DIR "/tests/testdata/chat_templates/calls.json").value();
+  EXPECT_EQ(cases.size(), 125u);
+  for (const auto& test : cases) {
+    const std::string parser = test["parser"], text = test["answer"];
+    const Answer answer = Read(PlanOf(parser.c_str()), text);
+    EXPECT_EQ(answer.text, "") << text;
+    EXPECT_EQ(answer.whole, test["calls"].size()) << text;
+    ASSERT_EQ(answer.calls.size(), test["calls"].size()) << text;
+    for (size_t i = 0; i < answer.calls.size(); ++i) {
+      const auto& [name, arguments] = answer.calls[i];
+      EXPECT_EQ(name, test["calls"][i][0]) << text;
+      EXPECT_EQ(ParseJson(arguments, "arguments").value(), test["calls"][i][1]) << text;
+    }
+  }
+}
+
 TEST(CallParsersTest, RandomTextLosesNoByte) {
   const std::vector<std::string> fragments = {"<tool_call>",
                                               "</tool_call>",

@@ -27,12 +27,24 @@ TEST(StructuredCodecTest, EveryFormBecomesAGrammar) {
   EXPECT_EQ(DecodeStructure(in)->source.text, "a+");
   in.set_grammar("root ::= \"a\"");
   EXPECT_EQ(DecodeStructure(in)->source.kind, GrammarKind::kGbnf);
+  in.set_lark("start: \"a\"");
+  EXPECT_EQ(DecodeStructure(in)->source.kind, GrammarKind::kLark);
+  EXPECT_EQ(DecodeStructure(in)->field, "structured_output.lark");
   in.mutable_choice()->add_texts("yes");
   in.mutable_choice()->add_texts("no");
   out = DecodeStructure(in);
   ASSERT_TRUE(out.ok());
   EXPECT_EQ(out->source.kind, GrammarKind::kChoice);
   EXPECT_THAT(out->source.choices, ElementsAre("yes", "no"));
+}
+
+TEST(StructuredCodecTest, ADefinitionTellsTheNotation) {
+  for (const char* gbnf : {"root ::= \"a\"", "# note\nroot\n ::= \"#\"", "root ::= \"//\""}) {
+    EXPECT_EQ(GrammarKindOf(gbnf), GrammarKind::kGbnf) << gbnf;
+  }
+  for (const char* lark : {"start: \"a\"", "", "// root ::= a\nstart: \"a\" # ::=", "nonsense"}) {
+    EXPECT_EQ(GrammarKindOf(lark), GrammarKind::kLark) << lark;
+  }
 }
 
 TEST(StructuredCodecTest, RefusesWhatIsNoStructure) {
@@ -44,6 +56,8 @@ TEST(StructuredCodecTest, RefusesWhatIsNoStructure) {
   EXPECT_EQ(FieldOf(DecodeStructure(in).status()), "structured_output.regex");
   in.set_grammar("");
   EXPECT_EQ(FieldOf(DecodeStructure(in).status()), "structured_output.grammar");
+  in.set_lark("");
+  EXPECT_EQ(FieldOf(DecodeStructure(in).status()), "structured_output.lark");
   in.set_json_schema("");
   EXPECT_EQ(FieldOf(DecodeStructure(in).status()), "structured_output.json_schema");
   in.mutable_choice();

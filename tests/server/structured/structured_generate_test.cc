@@ -77,6 +77,11 @@ TEST(StructuredGenerateTest, RefusesByField) {
   EXPECT_THAT(refused(request), HasSubstr("structured_output.json_schema: "));
   request.mutable_structured_output()->set_grammar("root ::= nothing");
   EXPECT_THAT(refused(request), HasSubstr("structured_output.grammar: "));
+  request.mutable_structured_output()->set_lark("start: nothing");
+  EXPECT_THAT(refused(request), HasSubstr("structured_output.lark: lark: line 1, column 8: "));
+  request = AskFor(9);
+  request.mutable_sampling()->add_logit_processors("polite");
+  EXPECT_THAT(refused(request), HasSubstr("sampling.logit_processors: this server has none of"));
   request = Choose({"yes"});
   request.mutable_stop()->set_ignore_eos(true);
   EXPECT_THAT(refused(request), HasSubstr("contradicts ignore_eos"));

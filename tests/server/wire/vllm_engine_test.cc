@@ -203,6 +203,8 @@ TEST_F(VllmEngineTest, RefusesByNameWhatItCannotHonour) {
       {"sampling_params.json_schema: ", sampling([](Params p) { p->set_json_schema("{"); })},
       {"sampling_params.regex: ", sampling([](Params p) { p->set_regex("("); })},
       {"sampling_params.grammar: ", sampling([](Params p) { p->set_grammar("root ::= x"); })},
+      {"sampling_params.grammar: lark: line 1, column 8: x is not defined",  // no "::="
+       sampling([](Params p) { p->set_grammar("start: x"); })},
       {"sampling_params.structural_tag: ", sampling([](Params p) { p->set_structural_tag("{}"); })},
       {"sampling_params.choice: ",
        sampling([](Params p) { p->mutable_choice()->add_choices(""); })},
