@@ -1,4 +1,4 @@
-// quire.v1.Inference: Generate, GenerateUnary, Score, Embed, Tokenize, Detokenize.
+// quire.v1.Inference: Generate, GenerateUnary, GenerateBatch, Score, Embed, Tokenize, Detokenize.
 #pragma once
 
 #include <memory>

@@ -29,6 +29,7 @@ const Service kServices[] = {
     {"quire.v1.Inference",
      {{"Generate", kInfer},
       {"GenerateUnary", kInfer},
+      {"GenerateBatch", kInfer},
       {"Score", kInfer},
       {"Embed", kInfer},
       {"Tokenize", kInfer},

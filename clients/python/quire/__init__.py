@@ -31,6 +31,7 @@ from quire.setting_errors import SettingsError
 from quire.stream import Stream
 from quire.types import (
     Accepted,
+    BatchItem,
     Completion,
     Delta,
     Embedding,
@@ -61,11 +62,11 @@ from quire.types import (
 )
 
 __all__ = [
-    "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
-    "Delta", "Embedding", "FieldViolation", "FinishReason", "Finished", "FurtherAnswer",
-    "InvalidRequest", "ItemFault", "Load", "Memory", "MemorySeries", "MemoryTier", "Message",
-    "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "PermissionDenied", "QuireClient",
-    "QuireError",
+    "Accepted", "AlreadyExists", "BatchItem", "Cancelled", "Completion", "Conversation",
+    "DeadlineExceeded", "Delta", "Embedding", "FieldViolation", "FinishReason", "Finished",
+    "FurtherAnswer", "InvalidRequest", "ItemFault", "Load", "Memory", "MemorySeries", "MemoryTier",
+    "Message", "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "PermissionDenied",
+    "QuireClient", "QuireError",
     "RankSteps", "Residency", "Retries", "Score", "ServerFault", "ServerInfo", "Session",
     "SessionOptions", "SessionState", "Sessions", "SettingsError", "Stream", "Timings", "Token",
     "TokenScore", "ToolCall", "Unauthenticated", "Unavailable", "Usage",

@@ -323,6 +323,7 @@ class QuireClient(blocking.BaseClient):
     conversation = returning(Conversation[Stream], blocking.QuireClient.conversation)
     tokenize = awaited(blocking.QuireClient.tokenize)
     detokenize = awaited(blocking.QuireClient.detokenize)
+    generate_batch = iterated(blocking.QuireClient.generate_batch)
     score = iterated(blocking.QuireClient.score)
     embed = iterated(blocking.QuireClient.embed)
     info = awaited(blocking.QuireClient.info)

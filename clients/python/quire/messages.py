@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union, cast
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from google.protobuf import message as protobuf
 
 from quire.chats import Turn, chat_messages, refuse_chat_options
 from quire.types import (
     Accepted,
+    BatchItem,
     Completion,
     Delta,
     Embedding,
@@ -226,6 +227,7 @@ def _scores(messages: Any) -> Sequence[TokenScore]:
 
 
 Item = Union[str, Sequence[int]]
+BatchPrompt = Union[Prompt, Tuple[Prompt, Options]]
 
 
 def read_items(request: Any, items: Sequence[Item], options: Mapping[str, Any]) -> Any:
@@ -254,6 +256,26 @@ def score_of(message: inference_pb2.ScoreResult) -> Score:
     return Score(
         message.index, _scores(message.scores), message.sum, message.count, _fault(message)
     )
+
+
+def batch_request(
+    items: Sequence[BatchPrompt], options: Options
+) -> inference_pb2.GenerateBatchRequest:
+    """The request of an item with its own options, or with `options`."""
+    if isinstance(items, str):
+        raise TypeError("items are a list of prompts, not one text")
+    request = inference_pb2.GenerateBatchRequest()
+    for item in items:
+        own = isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Options)
+        prompt, chosen = item if own else (item, options)
+        request.requests.append(generate_request(prompt, chosen))
+    return request
+
+
+def batch_item_of(message: inference_pb2.GenerateBatchResult) -> BatchItem:
+    """One item of GenerateBatch."""
+    done = completion_of(message.result) if message.HasField("result") else None
+    return BatchItem(message.index, done, _fault(message))
 
 
 def embedding_of(message: inference_pb2.EmbedResult) -> Embedding:

@@ -282,7 +282,7 @@ class FurtherAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class ItemFault:
-    """Why an item of score() or embed() has no result; `code` is a gRPC status code."""
+    """Why one of many items has no result; `code` is a gRPC status code."""
 
     code: int
     message: str
@@ -310,6 +310,15 @@ class Embedding:
 
     index: int
     embedding: Sequence[float]
+    fault: Optional[ItemFault] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchItem:
+    """The answer of an item of generate_batch(), or why it has none. `index` is as in Score."""
+
+    index: int
+    completion: Optional[Completion]
     fault: Optional[ItemFault] = None
 
 
