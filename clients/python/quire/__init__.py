@@ -25,6 +25,7 @@ from quire.errors import (
     Unauthenticated,
     Unavailable,
 )
+from quire.jobs import Jobs, job_line
 from quire.retries import Retries
 from quire.sessions import Sessions
 from quire.setting_errors import SettingsError
@@ -39,6 +40,9 @@ from quire.types import (
     FinishReason,
     FurtherAnswer,
     ItemFault,
+    Job,
+    JobResults,
+    JobState,
     Load,
     Memory,
     MemorySeries,
@@ -64,7 +68,8 @@ from quire.types import (
 __all__ = [
     "Accepted", "AlreadyExists", "BatchItem", "Cancelled", "Completion", "Conversation",
     "DeadlineExceeded", "Delta", "Embedding", "FieldViolation", "FinishReason", "Finished",
-    "FurtherAnswer", "InvalidRequest", "ItemFault", "Load", "Memory", "MemorySeries", "MemoryTier",
+    "FurtherAnswer", "InvalidRequest", "ItemFault", "Job", "JobResults", "JobState", "Jobs", "Load",
+    "Memory", "MemorySeries", "MemoryTier", "job_line",
     "Message", "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "PermissionDenied",
     "QuireClient", "QuireError",
     "RankSteps", "Residency", "Retries", "Score", "ServerFault", "ServerInfo", "Session",

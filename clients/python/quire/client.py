@@ -11,6 +11,7 @@ from quire.caller import Call, Caller, Plan
 from quire.chats import Turn
 from quire.connection import connection_of
 from quire.conversation import Conversation
+from quire.jobs import Jobs
 from quire.messages import BatchPrompt, Item, Prompt
 from quire.retries import ONE_ATTEMPT, Retries
 from quire.sessions import Sessions
@@ -39,6 +40,7 @@ class BaseClient:
 
     _caller_type: Any
     _sessions_type: Any
+    _jobs_type: Any
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class BaseClient:
         connection = connection_of(resolve(profile, given), credentials)
         self._caller = self._caller_type(connection, timeout, retries or ONE_ATTEMPT)
         self.sessions = self._sessions_type(self._caller)
+        self.jobs = self._jobs_type(self._caller)
 
 
 class QuireClient(BaseClient):
@@ -75,6 +78,8 @@ class QuireClient(BaseClient):
     _caller_type = Caller
     _sessions_type = Sessions
     sessions: Sessions
+    _jobs_type = Jobs
+    jobs: Jobs
 
     def close(self) -> None:
         """Ends the connection; live streams end with Cancelled."""

@@ -17,6 +17,9 @@ from quire.types import (
     FinishReason,
     FurtherAnswer,
     ItemFault,
+    Job,
+    JobResults,
+    JobState,
     Load,
     Memory,
     MemorySeries,
@@ -38,7 +41,7 @@ from quire.types import (
     ToolCall,
     Usage,
 )
-from quire.v1 import control_pb2, inference_pb2, sessions_pb2
+from quire.v1 import control_pb2, inference_pb2, jobs_pb2, sessions_pb2
 
 Prompt = Union[str, Sequence[int], Sequence[Turn]]
 
@@ -320,6 +323,23 @@ def session_of(message: sessions_pb2.Session) -> Session:
     options = SessionOptions(**_values(message.options, SessionOptions))
     state = SessionState(message.state)
     return Session(**_values(message, Session) | {"state": state, "options": options})
+
+
+def job_of(message: jobs_pb2.Job) -> Job:
+    """A job's current state."""
+    options = message.options
+    seconds = {
+        name: getattr(message, name).ToNanoseconds() / 1e9 if message.HasField(name) else None
+        for name in ("created_at", "expires_at", "ended_at")
+    }
+    priority = options.priority if options.HasField("priority") else None
+    state = JobState(message.state)
+    return Job(**_values(message, Job) | seconds | {"state": state, "priority": priority})
+
+
+def job_results_of(message: jobs_pb2.JobResults) -> JobResults:
+    """One message of Results."""
+    return JobResults(tuple(json.loads(line) for line in message.lines), message.next_offset)
 
 
 def completion_of(message: inference_pb2.GenerateResult) -> Completion:
