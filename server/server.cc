@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -26,6 +27,7 @@
 #include "server/front/grpc_front.h"
 #include "server/front/listen_address.h"
 #include "server/identity/door_keeper.h"
+#include "server/jobs/job_runner.h"
 #include "server/metrics/gpu_watch.h"
 #include "server/metrics/live_figures.h"
 #include "server/metrics/metrics.h"
@@ -150,6 +152,7 @@ struct Server::State {
   std::unique_ptr<DoorKeeper> keeper;       // outlives the front
   std::unique_ptr<Tracer> tracer;           // null: no endpoint; outlives engine and front
   std::unique_ptr<SessionArchive> archive;  // null: no session directory; outlives engine and front
+  std::unique_ptr<JobRunner> jobs;          // likewise
 
   // Guards the pointers below: the admin thread reads them while they are created and destroyed.
   std::mutex parts_mutex;
@@ -277,6 +280,16 @@ absl::Status Server::State::OpenArchive() {
                                                   .model_identity = model.identity,
                                                   .limits = FileLimits(model)},
                                                  &metrics.archive()));
+  // In a folder of its own, below the archive's lock.
+  const std::filesystem::path folder = std::filesystem::path(config.session_dir) / "jobs";
+  std::error_code error;
+  std::filesystem::create_directory(folder, error);
+  if (error) {
+    return absl::InvalidArgumentError("--session-dir: cannot make " + folder.string() + ": " +
+                                      error.message());
+  }
+  ASSIGN_OR_RETURN(jobs, JobRunner::Open({.max_bytes = config.job_size}, &metrics.jobs(),
+                                         OpenDisk(folder.string())));
   return absl::OkStatus();
 }
 
@@ -307,7 +320,7 @@ absl::Status Server::State::StartTracer() {
 }
 
 std::optional<StartError> Server::State::Serve() {
-  const absl::Status status = front->Start(engine.get(), arenas, archive.get());
+  const absl::Status status = front->Start(engine.get(), arenas, archive.get(), jobs.get());
   if (!status.ok()) return StartError{ExitCode::kCannotListen, status};
   EndPhase("listen");
   ready = true;
@@ -464,6 +477,7 @@ void Server::State::TearDown() {
   last_front.reset();
   ending = "session directory";
   archive.reset();  // may hold the last calls
+  jobs.reset();
   keeper.reset();
   ending = "traces";
   tracer.reset();  // no call is left that could be traced

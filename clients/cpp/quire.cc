@@ -10,6 +10,7 @@
 #include "clients/cpp/control.h"
 #include "clients/cpp/flags/invocation.h"
 #include "clients/cpp/generate.h"
+#include "clients/cpp/job/job.h"
 #include "clients/cpp/key.h"
 #include "clients/cpp/memory.h"
 #include "clients/cpp/readings.h"
@@ -30,6 +31,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kScore: return RunScore(line, connection, terminal);
     case Command::kEmbed: return RunEmbed(line, connection, terminal);
     case Command::kSession: return RunSession(line, connection, terminal);
+    case Command::kJob: return RunJob(line, connection, terminal);
     case Command::kInfo: return RunInfo(line, connection, terminal);
     case Command::kHealth: return RunHealth(line, connection, terminal);
     case Command::kAbort: return RunAbort(line, connection, terminal);

@@ -255,12 +255,12 @@ SESSIONS = [
           "{{operation}} failed"),
          ("sum by (reason) (increase(quire_session_turns_unsaved_total{SEL}[1m]))",
           "turn unsaved: {{reason}}")),
-    plot("At the start",
-         "none",
-         "Sessions found in the directory, and journals cut off.",
-         width=24,
-         *[("sum by (outcome) (quire_session_adoptions_total{SEL})", "{{outcome}}"),
-           ("sum(quire_session_journals_torn_total{SEL})", "torn journals")])
+    plot("At the start", "none", "Sessions found in the directory, and journals cut off.",
+         ("sum by (outcome) (quire_session_adoptions_total{SEL})", "{{outcome}}"),
+         ("sum(quire_session_journals_torn_total{SEL})", "torn journals")),
+    plot("Jobs", "none", "By state.", ("sum by (state) (quire_jobs{SEL})", "{{state}}")),
+    plot("Lines of jobs a second", "none", "By status.",
+         (rate("quire_job_items_total", "status"), "{{status}}")),
 ]
 
 STEPS = [

@@ -41,6 +41,11 @@
 
 namespace quire {
 
+// The priority of work for the gaps that requests leave: lines of jobs. No request may ask for it,
+// so it comes last wherever priorities are compared. Such a sequence also gives up its row and
+// blocks to any request that lacks some (BackgroundClaims).
+inline constexpr int32_t kBackgroundPriority = -kMaxPriority - 1;
+
 enum class SequenceState : uint8_t {
   kFree,       // the record is unused
   kQueued,     // in the queue unless paused, or it follows another; holds its tokens only
@@ -120,6 +125,7 @@ struct Sequence {
   int32_t expected() const { return known() + pending; }
   int32_t remaining() const { return expected() - planned; }
   int32_t num_output() const { return static_cast<int32_t>(output.size()); }
+  bool background() const { return request->priority <= kBackgroundPriority; }
   bool guided() const { return request->guide != nullptr; }
   // The mask of the next draw is there, if it needs one: all tokens before are known here.
   bool has_mask() const { return !guided() || (guide != nullptr && pending == 0); }

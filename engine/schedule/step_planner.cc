@@ -17,6 +17,7 @@ StepPlanner::StepPlanner(const SchedulerConfig& config, LiveSequences& sequences
       accounts_(sequences.accounts()),
       walk_(sequences.queue(), accounts_),
       claims_(config, sequences, walk_),
+      background_(config, sequences, walk_),
       pacer_(pacer),
       guesses_(guesses) {
   decodes_.reserve(config.max_num_seqs);
@@ -32,9 +33,10 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   budget_ = config_.max_num_batched_tokens;
   found_budget_ = MaxFoundTokens(config_.max_model_len);
   mask_budget_ = MaxMasks(config_.max_num_seqs, config_.vocab_size);
-  claimed_blocks_ = unfinished_prefills_ = num_preempted_ = num_admitted_ = 0;
+  claimed_blocks_ = unfinished_prefills_ = num_admitted_ = 0;
   accounts_.RaiseLevel();
-  if (accounts_.several()) num_preempted_ = claims_.MakeRoom(now_ns);
+  num_preempted_ =
+      background_.MakeRoom(now_ns) + (accounts_.several() ? claims_.MakeRoom(now_ns) : 0);
   made_room_ = num_preempted_ > 0;
   ChooseRunning();
   ShareBudget(now_ns);
@@ -145,6 +147,7 @@ void StepPlanner::ShareBudget(int64_t now_ns) {
   long_budget_ = std::max(1, budget_ / 2);
   FindShortest();
   FindFloods();
+  background_.ShareBudget(now_ns, budget_);
   SortPrefills();
   const size_t num_running = prefills_.size();
   size_t next = 0;
@@ -195,6 +198,7 @@ size_t StepPlanner::NextPrefill(size_t first, size_t end) const {
 }
 
 bool StepPlanner::ComesBefore(const Sequence& prefill, const Sequence& waiting) const {
+  if (prefill.background() && !waiting.background()) return false;
   if (prefill.account == waiting.account) return true;
   const int32_t ahead = prefill.request->priority - waiting.request->priority;
   if (ahead != 0) return ahead > 0;
@@ -203,6 +207,7 @@ bool StepPlanner::ComesBefore(const Sequence& prefill, const Sequence& waiting) 
 
 void StepPlanner::SortPrefills() {
   const auto first = [](const Choice& a, const Choice& b) {
+    if (a.sequence->background() != b.sequence->background()) return b.sequence->background();
     const bool a_aged = a.sequence->steps_unserved >= kMaxStepsUnserved;
     const bool b_aged = b.sequence->steps_unserved >= kMaxStepsUnserved;
     if (a_aged != b_aged) return a_aged;
@@ -221,10 +226,11 @@ int32_t StepPlanner::Capped(const Sequence& sequence, int32_t tokens) const {
   return std::min({tokens, MostOf(sequence), must_share ? long_budget_ : budget_});
 }
 
-// The tokens that the step has left for a prefill of this sequence's tenant.
+// The tokens that the step has left for a prefill of this sequence and its tenant.
 int32_t StepPlanner::MostOf(const Sequence& sequence) const {
   const bool held_back = shared_ && IsFlood(sequence.account);
-  return held_back ? std::min(budget_, flood_budget_) : budget_;
+  const int32_t most = held_back ? std::min(budget_, flood_budget_) : budget_;
+  return sequence.background() ? std::min(most, background_.budget()) : most;
 }
 
 bool StepPlanner::IsFlood(AccountId id) const {
@@ -271,6 +277,7 @@ bool StepPlanner::HasMaskToSend(const Sequence& sequence) const {
 void StepPlanner::Spend(const Sequence& sequence, int32_t tokens) {
   budget_ -= tokens;
   if (shared_ && IsFlood(sequence.account)) flood_budget_ -= tokens;
+  if (sequence.background()) background_.Spend(tokens);
   accounts_.ChargePrompt(sequence.account, tokens);
 }
 
@@ -280,17 +287,11 @@ void StepPlanner::FindShortest() {
     int32_t& shortest = accounts_.Scratch(id).shortest_prefill;
     shortest = std::min(shortest, tokens);
   };
-  for (const Choice& choice : prefills_) {
-    accounts_.Scratch(choice.sequence->account).shortest_prefill = kNoPrefill;
-  }
-  for (const AccountId id : accounts_.contenders()) {
-    accounts_.Scratch(id).shortest_prefill = kNoPrefill;
-  }
-  for (const Sequence* sequence : sequences_.restoring()) {
-    accounts_.Scratch(sequence->account).shortest_prefill = kNoPrefill;
-  }
-  for (const Choice& choice : prefills_)
-    note(choice.sequence->account, choice.sequence->remaining());
+  const auto forget = [this](AccountId id) { accounts_.Scratch(id).shortest_prefill = kNoPrefill; };
+  for (const Choice& choice : prefills_) forget(choice.sequence->account);
+  for (const AccountId id : accounts_.contenders()) forget(id);
+  for (const Sequence* sequence : sequences_.restoring()) forget(sequence->account);
+  for (const auto& [sequence, count] : prefills_) note(sequence->account, sequence->remaining());
   if (made_room_ || sequences_.num_free_rows() == 0) return;
   walk_.Restart();
   for (int32_t i = 0; i < kLookAhead; ++i) {
@@ -302,7 +303,7 @@ void StepPlanner::FindShortest() {
   }
 }
 
-// Takes the blocks of overdue stores for the first waiting request.
+// For the first waiting request.
 void StepPlanner::TakeBackFromSlowCopies(int64_t now_ns) {
   const Sequence* first = walk_.Peek();
   if (first == nullptr || sequences_.num_free_rows() == 0) return;

@@ -5,12 +5,16 @@
 // Between tenants: running prefills and admissions of one priority take turns by served tokens
 // (tenants/tenant_accounts.h), the least served first. A tenant below its part of the rows and
 // blocks takes what its next sequence lacks from a tenant above its part, in one preemption a row.
+//
+// Background sequences (engine/values/background.h) come behind all requests, of any tenant, and
+// are preempted for those first.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "engine/schedule/background_claims.h"
 #include "engine/schedule/fair_walk.h"
 #include "engine/schedule/guess_choice.h"
 #include "engine/schedule/live_sequences.h"
@@ -98,6 +102,7 @@ class StepPlanner {
   TenantAccounts& accounts_;  // of `sequences_`
   FairWalk walk_;
   PartClaims claims_;
+  BackgroundClaims background_;
   PromptPacer& pacer_;
   GuessChoice& guesses_;
 

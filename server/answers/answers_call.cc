@@ -1,5 +1,4 @@
-// All streams are registered before the first one starts: from then on the call may end, and with
-// it the reactor, at any time. Whatever runs later holds the streams by itself.
+// Two reactors around the streams of a request's answers.
 #include "server/answers/answers_call.h"
 
 #include <google/protobuf/io/coded_stream.h>
@@ -10,18 +9,14 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
-#include "engine/values/admission.h"
 #include "quire/v1/inference.pb.h"
-#include "server/answers/answer_member.h"
-#include "server/answers/held_answers.h"
+#include "server/answers/answer_streams.h"
 #include "server/call/status_codec.h"
 #include "server/call/wire_check.h"
 #include "server/generate/call_opening.h"
-#include "server/generate/refusals.h"
 #include "server/generate/request_codec.h"
 #include "server/tracing/request_trace.h"
 #include "server/wire/shared_writer.h"
@@ -29,56 +24,23 @@
 namespace quire {
 namespace {
 
-using Streams = std::vector<std::shared_ptr<GenerationStream>>;
-
-void SubmitAnswers(const GenerateResources* resources, const Streams& streams,
-                   const AnswerCounts& counts, std::unique_ptr<Request> request,
-                   const OutputOptions& output) {
-  const ServingModel& model = resources->model;
-  absl::Status fits = FitToContext(ContextLimitOf(model), *request);
-  if (!fits.ok()) {
-    return streams[0]->Refuse(FromEngine(fits, resources->drain, resources->engine));
-  }
-  const bool cache = model.setup.config.enable_prefix_caching;
-  fits = FitTogether({.kv_blocks = model.setup.memory.num_blocks - 1,
-                      .block_size = model.setup.memory.block_size,
-                      .shares_prompt = cache && !request->bypass_cache},
-                     *request, counts.best_of);
-  if (!fits.ok()) {
-    const char* const field = counts.best_of > counts.n ? "best_of" : "n";
-    return streams[0]->Refuse(InvalidField(field, std::string(fits.message())));
-  }
-  SubmitToEngine(resources, streams, AnswersOf(*request, streams.size()), output);
-}
-
 // The part that both reactors share.
 class AnswersCall {
  public:
   AnswersCall(const GenerateResources* resources, const char* method, const IncomingCall& call,
               SharedWriter::Call* end, bool one_reply)
       : resources_(resources),
-        one_reply_(one_reply),
         account_(resources, method, call),
-        writer_(end) {
-    AddMember(account_.BeginTrace());
-  }
+        writer_(end),
+        streams_(resources, &writer_, account_.StreamOrigin(), one_reply, account_.BeginTrace()) {}
 
   // From here on the call may end at any time.
   void Start(const grpc::ByteBuffer& bytes) {
     account_.Opened();
-    const GenerateResources* const resources = resources_;
-    const std::shared_ptr<GenerationStream> first = members_[0]->stream();
+    const std::shared_ptr<GenerationStream> first = streams_.first();
     absl::StatusOr<ParsedRequest> decoded = Open(bytes);
     if (!decoded.ok()) return first->Refuse(decoded.status());
-    Streams streams;
-    for (const auto& member : members_) streams.push_back(member->stream());
-    const auto submit = [resources, streams, counts = decoded->answers](
-                            std::unique_ptr<Request> request, const OutputOptions& output) {
-      SubmitAnswers(resources, streams, counts, std::move(request), output);
-    };
-    writer_.Close(absl::OkStatus());
-    const absl::Status status = SendToEngine(resources, first, *std::move(decoded), submit);
-    if (!status.ok()) first->Refuse(status);
+    streams_.Send(*std::move(decoded));
   }
 
   SharedWriter& writer() { return writer_; }
@@ -87,58 +49,29 @@ class AnswersCall {
   // From OnDone.
   void Done() {
     writer_.Done();
-    if (RequestTrace* trace = members_[0]->stream()->trace()) {
+    if (RequestTrace* trace = streams_.first()->trace()) {
       trace->Closed(account_.code(), SteadyNowNs());
     }
     account_.Done();
   }
 
  private:
-  void AddMember(std::unique_ptr<RequestTrace> trace) {
-    const auto index = static_cast<uint32_t>(members_.size());
-    members_.push_back(std::make_shared<AnswerMember>(resources_, &writer_, index,
-                                                      account_.StreamOrigin(), std::move(trace)));
-    writer_.Join(members_.back());
-  }
-
   // Everything that can refuse the request before its prompt is known. All streams are registered
   // then.
   absl::StatusOr<ParsedRequest> Open(const grpc::ByteBuffer& bytes) {
     RETURN_IF_ERROR(account_.Enter());
     v1::GenerateRequest request;
     RETURN_IF_ERROR(ParseMessage(bytes, &request));
-    const std::shared_ptr<GenerationStream> first = members_[0]->stream();
-    ASSIGN_OR_RETURN(ParsedRequest parsed,
-                     DecodeGenerate(request, resources_->model, SeedOf(*resources_, *first)));
-    const AnswerCounts& counts = parsed.answers;
-    while (members_.size() < static_cast<size_t>(counts.best_of)) {
-      RETURN_IF_ERROR(account_.Enter());
-      AddMember(nullptr);
-    }
-    RETURN_IF_ERROR(Register(resources_, first, parsed.request_id));
-    const auto group = std::make_shared<AnswerGroup>(counts);
-    std::shared_ptr<HeldAnswers> held;
-    if (one_reply_ || counts.best_of > counts.n) {
-      held = std::make_shared<HeldAnswers>(resources_, counts, one_reply_, &writer_);
-    }
-    using Shape = GenerationStream::Shape;
-    const Shape shape = one_reply_        ? Shape::kUnary
-                        : held != nullptr ? Shape::kHeld
-                                          : Shape::kStream;
-    for (size_t index = 0; index < members_.size(); ++index) {
-      members_[index]->Join(group, held);
-      members_[index]->stream()->SendAs(shape, counts.best_of);
-      if (index == 0) continue;
-      RegisterAnswer(resources_, members_[index]->stream(), *first);
-    }
+    ASSIGN_OR_RETURN(ParsedRequest parsed, DecodeGenerate(request, resources_->model,
+                                                          SeedOf(*resources_, *streams_.first())));
+    RETURN_IF_ERROR(streams_.Open(parsed, [this] { return account_.Enter(); }));
     return parsed;
   }
 
   const GenerateResources* const resources_;
-  const bool one_reply_;
   CallAccount account_;
   SharedWriter writer_;
-  std::vector<std::shared_ptr<AnswerMember>> members_;
+  AnswerStreams streams_;
 };
 
 class StreamReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, SharedWriter::Call {

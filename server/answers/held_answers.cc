@@ -45,7 +45,9 @@ absl::Status HeldAnswers::CheckSize(uint32_t index, int64_t bytes) {
   const int64_t grown = bytes - std::exchange(draws_[index].bytes, bytes);
   const int64_t all = bytes_.fetch_add(grown, std::memory_order_relaxed) + grown;
   if (all + kHeadBytes + counts_.best_of * kEndBytes <= max_reply_bytes) return absl::OkStatus();
-  return ReplyTooLarge(max_reply_bytes, "ask for fewer answers, or lower stop.max_tokens");
+  return ReplyTooLarge(max_reply_bytes,
+                       counts_.several() ? "ask for fewer answers, or lower stop.max_tokens"
+                                         : "use Generate, which streams, or lower stop.max_tokens");
 }
 
 void HeldAnswers::Take(uint32_t index, SharedWriter::Member* member,
@@ -60,6 +62,7 @@ void HeldAnswers::Take(uint32_t index, SharedWriter::Member* member,
   draw.finish = end.finish;
   draw.stop_text = end.stop_text;
   draw.logprob_sum = end.logprob_sum;
+  draw.tally = end.tally;
   --open_;
   if (dropped_) {
     lock.unlock();

@@ -60,6 +60,7 @@ class HeldAnswers {
     FinishEvent finish;
     std::string stop_text;
     double logprob_sum = 0;
+    AnswerTally tally;
     std::string last;  // the Finished frame, while its tokens are on their way
     int64_t bytes = 0;
 
@@ -68,7 +69,8 @@ class HeldAnswers {
               .rest = output,
               .finish = finish,
               .stop_text = stop_text,
-              .logprob_sum = logprob_sum};
+              .logprob_sum = logprob_sum,
+              .tally = tally};
     }
   };
 

@@ -2,48 +2,16 @@
 // starts items keeps the reactor, because the call may end meanwhile.
 #include "server/batch/batch_call.h"
 
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "engine/base/status_macros.h"
 #include "server/call/status_codec.h"
 #include "server/generate/call_opening.h"
-#include "server/generate/stream_table.h"
-#include "server/wire/shared_writer.h"
-#include "server/wire/stream_member.h"
 
 namespace quire {
 namespace {
-
-class Reactor;
-
-// One item. Takes one of the server's streams from its start to its release.
-class Item final : public StreamMember {
- public:
-  Item(const GenerateResources* resources, SharedWriter* writer,
-       std::unique_ptr<FrameFormat> format, const GenerationStream::Origin& origin,
-       std::shared_ptr<Reactor> reactor)
-      : StreamMember(resources, writer, std::move(format), origin),
-        resources_(resources),
-        reactor_(std::move(reactor)) {}
-
-  absl::Status Open(absl::StatusOr<ParsedRequest> decoded) {
-    entered_ = true;
-    RETURN_IF_ERROR(resources_->streams.Enter(stream()->tenant()));  // refused items leave too
-    RETURN_IF_ERROR(decoded.status());
-    stream()->SendAs(GenerationStream::Shape::kUnary);
-    RETURN_IF_ERROR(Register(resources_, stream(), ""));
-    return SendToEngine(resources_, stream(), *std::move(decoded));
-  }
-
-  void Released() override;
-
- private:
-  const GenerateResources* const resources_;
-  std::shared_ptr<Reactor> reactor_;
-  bool entered_ = false;
-};
 
 class Reactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                       public std::enable_shared_from_this<Reactor>,
@@ -69,16 +37,16 @@ class Reactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void StartItems() {
     const std::shared_ptr<Reactor> kept = shared_from_this();
     std::unique_lock lock(mutex_);
-    while (!cancelled_ && next_ < batch_.items.size() && open_ < kMaxOpenItems) {
-      const size_t index = next_++;
+    while (!cancelled_ && next_ < batch_.num_items && open_ < kMaxOpenItems) {
+      const auto index = static_cast<uint32_t>(next_++);
       ++open_;
       ++starting_;
       lock.unlock();
-      StartItem(index);
+      batch_.start({index, origin_, &writer_, [kept] { kept->ItemDone(); }});
       lock.lock();
       --starting_;
     }
-    const bool last = next_ == batch_.items.size() && starting_ == 0;
+    const bool last = next_ == batch_.num_items && starting_ == 0;
     if (!last || std::exchange(closed_, true)) return;
     lock.unlock();
     writer_.Close(absl::OkStatus());
@@ -108,18 +76,8 @@ class Reactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
  private:
   absl::Status Decode(const grpc::ByteBuffer& request) {
     RETURN_IF_ERROR(resources_->drain.CheckAccepts());
-    ASSIGN_OR_RETURN(batch_, method_->decode(request, resources_->model));
+    ASSIGN_OR_RETURN(batch_, method_->decode(request, resources_));
     return absl::OkStatus();
-  }
-
-  void StartItem(size_t index) {
-    const auto item = std::make_shared<Item>(resources_, &writer_,
-                                             batch_.make_format(static_cast<uint32_t>(index)),
-                                             origin_, shared_from_this());
-    if (!writer_.Join(item)) return;  // the call has ended
-    const std::shared_ptr<GenerationStream> stream = item->stream();
-    const absl::Status status = item->Open(std::move(batch_.items[index]));
-    if (!status.ok()) stream->Refuse(status);
   }
 
   void Cancel() {
@@ -142,23 +100,15 @@ class Reactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const GenerationStream::Origin origin_;
   SharedWriter writer_;
   std::shared_ptr<Reactor> self_;
-  Batch batch_;  // constant from the first item on, the items that have started aside
+  Batch batch_;  // constant from the first item on
   std::mutex mutex_;
   // Under mutex_.
   size_t next_ = 0;  // the item to start next
   int open_ = 0;
-  int starting_ = 0;        // threads in StartItem
+  int starting_ = 0;        // threads in Batch::start
   bool closed_ = false;     // all items have started
   bool cancelled_ = false;  // no further item starts
 };
-
-void Item::Released() {
-  StreamMember::Released();
-  if (std::exchange(entered_, false)) resources_->streams.Leave(stream()->tenant());
-  // The reactor owns the writer, which owns this.
-  const std::shared_ptr<Reactor> reactor = std::move(reactor_);
-  reactor->ItemDone();
-}
 
 }  // namespace
 

@@ -2,28 +2,26 @@
 #include "server/batch/read_formats.h"
 
 #include <cmath>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
-#include "server/call/message_call.h"
+#include "server/batch/item_status.h"
 #include "server/call/status_codec.h"
 #include "server/call/wire_check.h"
+#include "server/generate/call_opening.h"
 #include "server/generate/generate_frames.h"
+#include "server/generate/request_codec.h"
+#include "server/generate/stream_table.h"
+#include "server/wire/stream_member.h"
 
 namespace quire {
 namespace {
-
-constexpr int kMaxItems = 1024;
-
-void FillStatus(const absl::Status& status, v1::ItemStatus* out) {
-  const grpc::Status ended = ToGrpcStatus(status);
-  out->set_code(static_cast<uint32_t>(ended.error_code()));
-  out->set_message(ended.error_message());
-  if (!ReasonOf(status).empty()) out->set_reason(ReasonOf(status));
-  if (!FieldOf(status).empty()) out->set_field(FieldOf(status));
-}
 
 // Of both: one message an item, also for a failure.
 class ItemFormat : public FrameFormat {
@@ -42,7 +40,7 @@ class ItemFormat : public FrameFormat {
   std::string Failed(const absl::Status& status) const {
     Result result;
     result.set_index(index_);
-    FillStatus(status, result.mutable_status());
+    FillItemStatus(status, result.mutable_status());
     return result.SerializeAsString();
   }
   template <typename Result>
@@ -98,6 +96,37 @@ class EmbedFormat final : public ItemFormat {
   const bool normalize_;
 };
 
+// One item. Takes one of the server's streams from its start to its release.
+class ReadItem final : public StreamMember {
+ public:
+  ReadItem(const GenerateResources* resources, std::unique_ptr<FrameFormat> format, ItemPlace place)
+      : StreamMember(resources, place.writer, std::move(format), place.origin),
+        resources_(resources),
+        place_(std::move(place)) {}
+
+  absl::Status Open(absl::StatusOr<ParsedRequest> decoded) {
+    entered_ = true;
+    RETURN_IF_ERROR(resources_->streams.Enter(stream()->tenant()));  // refused items leave too
+    RETURN_IF_ERROR(decoded.status());
+    stream()->SendAs(GenerationStream::Shape::kUnary);
+    RETURN_IF_ERROR(Register(resources_, stream(), ""));
+    return SendToEngine(resources_, stream(), *std::move(decoded));
+  }
+
+  void Released() override {
+    StreamMember::Released();
+    if (std::exchange(entered_, false)) resources_->streams.Leave(stream()->tenant());
+    // The call owns the writer, which owns this.
+    const std::function<void()> released = std::move(place_.released);
+    released();
+  }
+
+ private:
+  const GenerateResources* const resources_;
+  ItemPlace place_;
+  bool entered_ = false;
+};
+
 absl::StatusOr<ParsedRequest> DecodeItem(const v1::ReadItem& item, const std::string& field,
                                          const ServingModel& model) {
   ParsedRequest parsed;
@@ -121,9 +150,11 @@ absl::StatusOr<ParsedRequest> DecodeItem(const v1::ReadItem& item, const std::st
   return parsed;
 }
 
+using Items = std::vector<absl::StatusOr<ParsedRequest>>;
+
 // The parts that both requests have. `reading` is that of every item.
 template <typename Message>
-absl::StatusOr<Batch> DecodeItems(const Message& request, const ReadingParams& reading,
+absl::StatusOr<Items> DecodeItems(const Message& request, const ReadingParams& reading,
                                   const ServingModel& model) {
   if (request.has_model()) RETURN_IF_ERROR(CheckModelName(request.model(), model));
   if (request.items().empty() || request.items_size() > kMaxItems) {
@@ -131,7 +162,7 @@ absl::StatusOr<Batch> DecodeItems(const Message& request, const ReadingParams& r
                                      std::to_string(request.items_size()));
   }
   RETURN_IF_ERROR(CheckPriority(request.priority()));
-  Batch batch;
+  Items items;
   for (int i = 0; i < request.items_size(); ++i) {
     absl::StatusOr<ParsedRequest> parsed =
         DecodeItem(request.items(i), "items[" + std::to_string(i) + "]", model);
@@ -142,14 +173,33 @@ absl::StatusOr<Batch> DecodeItems(const Message& request, const ReadingParams& r
       parsed->request->priority = request.priority();
       parsed->request->reading = reading;
     }
-    batch.items.push_back(std::move(parsed));
+    items.push_back(std::move(parsed));
   }
+  return items;
+}
+
+using MakeFormat = std::function<std::unique_ptr<FrameFormat>(uint32_t index)>;
+
+// An item that is refused does not refuse the others.
+Batch BatchOf(const GenerateResources* resources, Items decoded, MakeFormat make_format) {
+  Batch batch{.num_items = decoded.size()};
+  const auto items = std::make_shared<Items>(std::move(decoded));
+  batch.start = [resources, items, make_format = std::move(make_format)](ItemPlace place) {
+    const uint32_t index = place.index;
+    SharedWriter* const writer = place.writer;
+    const auto item = std::make_shared<ReadItem>(resources, make_format(index), std::move(place));
+    if (!writer->Join(item)) return;  // the call has ended
+    const std::shared_ptr<GenerationStream> stream = item->stream();
+    const absl::Status status = item->Open(std::move((*items)[index]));
+    if (!status.ok()) stream->Refuse(status);
+  };
   return batch;
 }
 
 }  // namespace
 
-absl::StatusOr<Batch> DecodeScore(const grpc::ByteBuffer& bytes, const ServingModel& model) {
+absl::StatusOr<Batch> DecodeScore(const grpc::ByteBuffer& bytes,
+                                  const GenerateResources* resources) {
   v1::ScoreRequest request;
   RETURN_IF_ERROR(ParseMessage(bytes, &request));
   if (request.top_logprobs() > static_cast<uint32_t>(kMaxTopTokens)) {
@@ -158,12 +208,13 @@ absl::StatusOr<Batch> DecodeScore(const grpc::ByteBuffer& bytes, const ServingMo
   }
   ReadingParams reading;
   reading.prompt_top = static_cast<int32_t>(request.top_logprobs());
-  ASSIGN_OR_RETURN(Batch batch, DecodeItems(request, reading, model));
-  batch.make_format = [](uint32_t index) { return std::make_unique<ScoreFormat>(index); };
-  return batch;
+  ASSIGN_OR_RETURN(Items items, DecodeItems(request, reading, resources->model));
+  return BatchOf(resources, std::move(items),
+                 [](uint32_t index) { return std::make_unique<ScoreFormat>(index); });
 }
 
-absl::StatusOr<Batch> DecodeEmbed(const grpc::ByteBuffer& bytes, const ServingModel& model) {
+absl::StatusOr<Batch> DecodeEmbed(const grpc::ByteBuffer& bytes,
+                                  const GenerateResources* resources) {
   v1::EmbedRequest request;
   RETURN_IF_ERROR(ParseMessage(bytes, &request));
   ReadingParams reading;
@@ -175,12 +226,11 @@ absl::StatusOr<Batch> DecodeEmbed(const grpc::ByteBuffer& bytes, const ServingMo
       return InvalidField("pooling", "must be POOLING_MEAN or POOLING_LAST, not " +
                                          std::to_string(request.pooling()));
   }
-  ASSIGN_OR_RETURN(Batch batch, DecodeItems(request, reading, model));
+  ASSIGN_OR_RETURN(Items items, DecodeItems(request, reading, resources->model));
   const bool normalize = !request.has_normalize() || request.normalize();
-  batch.make_format = [normalize](uint32_t index) {
+  return BatchOf(resources, std::move(items), [normalize](uint32_t index) {
     return std::make_unique<EmbedFormat>(index, normalize);
-  };
-  return batch;
+  });
 }
 
 }  // namespace quire

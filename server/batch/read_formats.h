@@ -5,12 +5,13 @@
 
 #include "absl/status/statusor.h"
 #include "server/batch/batch_call.h"
-#include "server/call/serving_model.h"
 
 namespace quire {
 
-// Errors: INVALID_ARGUMENT by field, NOT_FOUND for a model.
-absl::StatusOr<Batch> DecodeScore(const grpc::ByteBuffer& bytes, const ServingModel& model);
-absl::StatusOr<Batch> DecodeEmbed(const grpc::ByteBuffer& bytes, const ServingModel& model);
+// `resources` outlive the batch. Errors: INVALID_ARGUMENT by field, NOT_FOUND for a model.
+absl::StatusOr<Batch> DecodeScore(const grpc::ByteBuffer& bytes,
+                                  const GenerateResources* resources);
+absl::StatusOr<Batch> DecodeEmbed(const grpc::ByteBuffer& bytes,
+                                  const GenerateResources* resources);
 
 }  // namespace quire

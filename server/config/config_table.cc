@@ -376,6 +376,13 @@ void AddSessionDirectory(ServerConfig* s, Rows* rows) {
            .unit = Unit::kBytes,
            .lowest = double{1 << 20},
            .highest = 0x1p50},
+          {.name = "job-size",
+           .group = kSessions,
+           .help = "maximum size of jobs in --session-dir, inputs and results; a tenant has half",
+           .target = &s->job_size,
+           .unit = Unit::kBytes,
+           .lowest = double{1 << 20},
+           .highest = 0x1p50},
       });
 }
 

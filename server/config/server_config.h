@@ -33,6 +33,7 @@ struct ServerConfig {
   std::string api_keys;     // file of digests of keys; empty: the server asks for none
   std::string session_dir;  // keeps sessions beyond the server's life; empty: none
   int64_t session_dir_size = 100'000'000'000;  // bytes
+  int64_t job_size = 10'000'000'000;           // bytes, of all files of jobs
   std::string otlp_endpoint;  // of a collector for traces; empty: no call is traced
   std::string otlp_service_name = "quire";
   double trace_sample_ratio = 1;  // of traces that begin here

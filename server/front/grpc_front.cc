@@ -29,6 +29,9 @@
 #include "server/generate/stall_watch.h"
 #include "server/generate/stream_table.h"
 #include "server/identity/open_door.h"
+#include "server/jobs/job_resources.h"
+#include "server/jobs/job_runner.h"
+#include "server/jobs/jobs_service.h"
 #include "server/metrics/metrics.h"
 #include "server/orca/orca_service.h"
 #include "server/session/session_resources.h"
@@ -46,6 +49,7 @@ namespace {
 constexpr char kInference[] = "quire.v1.Inference";
 constexpr char kControl[] = "quire.v1.Control";
 constexpr char kSessions[] = "quire.v1.Sessions";
+constexpr char kJobs[] = "quire.v1.Jobs";
 
 // Exports and imports of sessions at a time.
 constexpr int kMaxTransfers = 64;
@@ -68,7 +72,7 @@ std::string Hex(uint64_t value) {
 
 // The services of this server behind `names`.
 std::vector<std::string> ServiceNames(std::vector<std::string> names) {
-  names.insert(names.end(), {kInference, kControl, kSessions});
+  names.insert(names.end(), {kInference, kControl, kSessions, kJobs});
   const std::vector<std::string> field = FieldServiceNames();
   names.insert(names.end(), field.begin(), field.end());
   return names;
@@ -88,7 +92,8 @@ class Front final : public GrpcFront {
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
     shards_.OnStep(tokens, finishes);
   }
-  absl::Status Start(Engine* engine, HostArenas arenas, TurnArchive* archive) override;
+  absl::Status Start(Engine* engine, HostArenas arenas, TurnArchive* archive,
+                     JobRunner* jobs) override;
   int port() const override { return port_; }
   void SetServing(bool serving) override;
   void BeginExit() override;
@@ -128,6 +133,7 @@ class Front final : public GrpcFront {
   std::optional<CallResources> admin_calls_;
   std::optional<GenerateResources> generate_;
   std::optional<SessionResources> session_;
+  std::optional<JobResources> jobs_;
   StreamTable table_;
   TenantQuota transfers_{kMaxTransfers, kMaxTransfers / 2};
   KeptAnswers kept_;
@@ -151,6 +157,7 @@ class Front final : public GrpcFront {
   std::unique_ptr<RawService> inference_;
   std::unique_ptr<RawService> control_;
   std::unique_ptr<RawService> sessions_;
+  std::unique_ptr<RawService> jobs_service_;
   std::unique_ptr<RawService> reflection_;
   std::vector<FieldService> field_services_;
   HealthBoard health_board_{ServiceNames({""})};
@@ -180,7 +187,8 @@ Front::Front(const FrontOptions& options, const ServingModel* model, ServerMetri
         return CompileGuide(source, std::move(vocabulary));
       }) {}
 
-absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archive) {
+absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archive,
+                          JobRunner* jobs) {
   session_thread_ = std::make_unique<SerialThread>();
   if (options_.tls.on()) {
     ASSIGN_OR_RETURN(certificates_, CertificateStore::Open(options_.tls, time(nullptr)));
@@ -223,6 +231,7 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archiv
                                     .thread = *session_thread_,
                                     .watches = watches_,
                                     .arenas = std::move(arenas)});
+  jobs_.emplace(JobResources{.calls = *calls_, .drain = drain_, .runner = jobs});
   RETURN_IF_ERROR(BindAdmin());
   MakeServices();
   // The log level of gRPC is the one of the last listener that begins.
@@ -236,6 +245,7 @@ absl::Status Front::Start(Engine* engine, HostArenas arenas, TurnArchive* archiv
   } else {
     engine->SetSessionObserver(&watches_);
   }
+  if (jobs != nullptr) jobs->Start(&*generate_);
   port_ = listener_->port();
   SetServing(true);
   return absl::OkStatus();
@@ -269,6 +279,7 @@ void Front::MakeServices() {
   inference_ = MakeInferenceService(&*generate_, &kept_);
   control_ = MakeControl(*calls_);
   sessions_ = MakeSessionsService(&*session_);
+  jobs_service_ = MakeJobsService(&*jobs_);
   field_services_ = MakeFieldServices({*generate_, *session_, started_ns_, instance_id_});
   health_ = MakeHealthService(&*calls_, &health_board_);
   orca_ = MakeOrcaService(&*calls_, &generate_->engine, model_.setup.config.max_num_seqs);
@@ -284,8 +295,8 @@ void Front::MakeServices() {
 }
 
 std::vector<RawService*> Front::Services() {
-  std::vector<RawService*> services = {inference_.get(), control_.get(), sessions_.get(),
-                                       health_.get(), orca_.get()};
+  std::vector<RawService*> services = {inference_.get(),    control_.get(), sessions_.get(),
+                                       jobs_service_.get(), health_.get(),  orca_.get()};
   for (const FieldService& field : field_services_) services.push_back(field.service.get());
   if (reflection_ != nullptr) services.push_back(reflection_.get());
   return services;
@@ -342,6 +353,7 @@ void Front::Shutdown(double grace_seconds) {
   listener_->Shutdown(wait_ns);
   if (admin_ != nullptr) admin_->Shutdown(wait_ns);
   kept_.DropAll();
+  if (jobs_->runner != nullptr) jobs_->runner->Stop();
   text_pool_->Stop();
   guides_.Stop();
   session_thread_->Stop();

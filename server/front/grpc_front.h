@@ -16,6 +16,7 @@
 
 namespace quire {
 
+class JobRunner;
 class Tracer;
 
 // True while the engine makes progress or is idle. False if work waits, no step has retired and no
@@ -39,10 +40,10 @@ class GrpcFront : public OutputSink {
                                            ServerMetrics* metrics, Tracer* tracer = nullptr);
   // Binds and serves. UNAVAILABLE if the port or the socket path is in use; the message names the
   // address and says what to do. `arenas` are by rank, for the export and import of sessions; empty
-  // if there is no host memory. `archive` keeps the sessions beyond the server's life and outlives
-  // the streams; null: nothing does.
-  virtual absl::Status Start(Engine* engine, HostArenas arenas = {},
-                             TurnArchive* archive = nullptr) = 0;
+  // if there is no host memory. `archive` keeps the sessions beyond the server's life, `jobs` runs
+  // jobs; both outlive the streams, and where they are null, nothing does.
+  virtual absl::Status Start(Engine* engine, HostArenas arenas = {}, TurnArchive* archive = nullptr,
+                             JobRunner* jobs = nullptr) = 0;
   virtual int port() const = 0;
   // Sets grpc.health.v1 of every service; NOT_SERVING as long as the front drains. Any thread.
   virtual void SetServing(bool serving) = 0;

@@ -7,6 +7,7 @@
 #include "quire/v1/inference.pb.h"
 #include "server/answers/answers_call.h"
 #include "server/batch/batch_call.h"
+#include "server/batch/generate_items.h"
 #include "server/batch/read_formats.h"
 #include "server/call/chat_codec.h"
 #include "server/call/message_call.h"
@@ -74,6 +75,8 @@ std::unique_ptr<RawService> MakeInferenceService(const GenerateResources* resour
   service->Add(
       "/quire.v1.Inference/GenerateUnary",
       UnaryAnswers(resources, UnaryGenerate(resources, {"GenerateUnary", GenerateUnaryFormat})));
+  service->Add("/quire.v1.Inference/GenerateBatch",
+               StreamingBatch(resources, {"GenerateBatch", DecodeGenerateBatch}));
   service->Add("/quire.v1.Inference/Score", StreamingBatch(resources, {"Score", DecodeScore}));
   service->Add("/quire.v1.Inference/Embed", StreamingBatch(resources, {"Embed", DecodeEmbed}));
   const ServingModel* model = &resources->model;

@@ -1,4 +1,5 @@
-// quire.v1.Inference: Generate, GenerateUnary, Attach, Score, Embed, Tokenize, Detokenize.
+// quire.v1.Inference: Generate, GenerateUnary, GenerateBatch, Attach, Score, Embed, Tokenize,
+// Detokenize.
 #pragma once
 
 #include <memory>

@@ -227,6 +227,7 @@ std::string EncodeResult(const std::string& model_name, const EndFrame& end) {
 }
 
 std::string EncodeResults(const std::string& model_name, const AnswerEnds& answers) {
+  if (!answers.counts.several()) return EncodeResult(model_name, answers.ends.front());
   const AcceptedFrame& accepted = answers.accepted;
   v1::GenerateResult result;
   result.set_request_id(accepted.request_id);

@@ -44,7 +44,8 @@ double MeanLogprob(const EndFrame& end);
 
 // The one GenerateResult.
 std::string EncodeResult(const std::string& model_name, const EndFrame& end);
-// The same of several answers, by index. `accepted` is the request's, and says what output has.
+// The same of one answer or several, by index. `accepted` is the request's, and says what output
+// has.
 struct AnswerEnds {
   const AcceptedFrame& accepted;
   AnswerCounts counts;

@@ -101,4 +101,35 @@ void ArchiveMetrics::TornJournals(int64_t journals) {
   state_->torn.Increment(static_cast<double>(journals));
 }
 
+struct JobMetrics::State {
+  explicit State(MetricRegistry& r)
+      : jobs(Series(r.Gauges("quire_jobs", "Jobs by state."), "state",
+                    {"running", "completed", "cancelled", "failed"})),
+        items(Series(r.Counters("quire_job_items_total", "Lines of jobs that ended, by status."),
+                     "status", {"answered", "failed", "retried"})),
+        lines(r.OneGauge("quire_job_lines_running", "Lines of jobs that run or wait.")),
+        bytes(r.OneGauge("quire_job_bytes", "Bytes of the files of jobs.")) {}
+
+  const std::vector<Gauge*> jobs;
+  const std::vector<Counter*> items;
+  Gauge& lines;
+  Gauge& bytes;
+};
+
+JobMetrics::JobMetrics(MetricRegistry& registry) : state_(std::make_unique<State>(registry)) {}
+
+JobMetrics::~JobMetrics() = default;
+
+void JobMetrics::SetJobs(const std::array<int64_t, kNumPhases>& by_phase) {
+  for (size_t i = 0; i < kNumPhases; ++i) state_->jobs[i]->Set(static_cast<double>(by_phase[i]));
+}
+
+void JobMetrics::SetLines(int64_t with_engine) {
+  state_->lines.Set(static_cast<double>(with_engine));
+}
+
+void JobMetrics::SetBytes(int64_t bytes) { state_->bytes.Set(static_cast<double>(bytes)); }
+
+void JobMetrics::Ended(Item item) { state_->items[Index(item)]->Increment(); }
+
 }  // namespace quire

@@ -1,7 +1,9 @@
-// ArchiveMetrics: the metrics of the session directory. Part of ServerMetrics; uses its registry.
-// Any thread.
+// ArchiveMetrics and JobMetrics: the metrics of the session directory. Parts of ServerMetrics,
+// whose registry they use. Any thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -35,6 +37,27 @@ class ArchiveMetrics {
   void Adopted(Adoption outcome, int64_t sessions);
   void TurnEnded(Unsaved why);
   void TornJournals(int64_t journals);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Of jobs, whose files are there too.
+class JobMetrics {
+ public:
+  // How a line ended; kRetried: it was refused for now, or cut off, and runs again.
+  enum class Item : uint8_t { kAnswered, kFailed, kRetried };
+  static constexpr size_t kNumPhases = 4;  // of JobPhase, in its order
+
+  // `registry` outlives this.
+  explicit JobMetrics(MetricRegistry& registry);
+  ~JobMetrics();
+
+  void SetJobs(const std::array<int64_t, kNumPhases>& by_phase);
+  void SetLines(int64_t with_engine);
+  void SetBytes(int64_t bytes);
+  void Ended(Item item);
 
  private:
   struct State;

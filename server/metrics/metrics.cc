@@ -155,6 +155,7 @@ struct ServerMetrics::State : MetricRegistry {
 
   CacheMetrics cache{*this};
   ArchiveMetrics archive{*this};
+  JobMetrics jobs{*this};
   AuthMetrics auth{*this};
   TenantMetrics tenants{*this};
   OtlpMetrics otlp{*this};
@@ -555,6 +556,8 @@ void ServerMetrics::ServerState(const std::string& name) {
 }
 
 ArchiveMetrics& ServerMetrics::archive() { return state_->archive; }
+
+JobMetrics& ServerMetrics::jobs() { return state_->jobs; }
 GpuMetrics& ServerMetrics::gpus() { return state_->gpus; }
 
 TenantMetrics& ServerMetrics::tenants() { return state_->tenants; }

@@ -13,6 +13,7 @@
 namespace quire {
 
 class ArchiveMetrics;
+class JobMetrics;
 class AuthMetrics;
 class OtlpMetrics;
 class TenantMetrics;
@@ -65,6 +66,7 @@ class ServerMetrics {
 
   // Of the session directory.
   ArchiveMetrics& archive();
+  JobMetrics& jobs();
   // Of the tenants of the key file.
   TenantMetrics& tenants();
   // Of callers that were refused, and of the key file.

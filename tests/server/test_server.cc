@@ -302,12 +302,14 @@ TestServer::TestServer(TestServerOptions options) : options_(std::move(options))
                                      std::make_unique<InProcessTransport>(std::move(runners), 2),
                                      front_.get(), /*graph_sizes=*/std::vector<int32_t>());
   OpenArchive();
-  const absl::Status started = front_->Start(engine_.get(), arenas_, archive_.get());
+  OpenJobs();
+  const absl::Status started = front_->Start(engine_.get(), arenas_, archive_.get(), jobs_.get());
   EXPECT_TRUE(started.ok()) << started;
   channel_ = NewChannel();
   inference_ = v1::Inference::NewStub(channel_);
   control_ = v1::Control::NewStub(channel_);
   sessions_ = v1::Sessions::NewStub(channel_);
+  jobs_stub_ = v1::Jobs::NewStub(channel_);
 }
 
 void TestServer::PlanKv() {
@@ -376,6 +378,13 @@ void TestServer::OpenArchive() {
   ASSERT_TRUE(archive.ok()) << archive.status();
   archive_ = *std::move(archive);
   archive_->Adopt(engine_.get(), arenas_);
+}
+
+void TestServer::OpenJobs() {
+  if (options_.job_disk == nullptr) return;
+  auto jobs = JobRunner::Open(options_.job_limits, &metrics_->jobs(), options_.job_disk);
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  jobs_ = *std::move(jobs);
 }
 
 TestServer::~TestServer() {

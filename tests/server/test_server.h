@@ -20,8 +20,10 @@
 #include "engine/worker/shm/host_arena.h"
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
+#include "quire/v1/jobs.grpc.pb.h"
 #include "quire/v1/sessions.grpc.pb.h"
 #include "server/front/grpc_front.h"
+#include "server/jobs/job_runner.h"
 #include "server/session/archive/session_archive.h"
 
 namespace quire {
@@ -115,6 +117,8 @@ struct TestServerOptions {
   std::string session_dir;             // empty: none
   std::shared_ptr<Disk> session_disk;  // instead of the folder's files
   int64_t session_dir_size = int64_t{1} << 40;
+  std::shared_ptr<Disk> job_disk;  // null: no jobs
+  JobRunner::Limits job_limits = {.max_bytes = int64_t{1} << 40};
 };
 
 // A door for FrontOptions: the call's metadata "authorization" names the tenant; none: tenant 0.
@@ -135,6 +139,7 @@ class TestServer {
   v1::Inference::Stub& inference() { return *inference_; }
   v1::Control::Stub& control() { return *control_; }
   v1::Sessions::Stub& sessions() { return *sessions_; }
+  v1::Jobs::Stub& jobs() { return *jobs_stub_; }
   std::shared_ptr<grpc::Channel> channel() { return channel_; }
 
   v1::Load Load();
@@ -158,6 +163,7 @@ class TestServer {
   void PlanKv();
   void MakeArenas();
   void OpenArchive();
+  void OpenJobs();
 
   TestServerOptions options_;
   Gate gate_;
@@ -165,12 +171,14 @@ class TestServer {
   std::unique_ptr<ServerMetrics> metrics_;
   HostArenas arenas_;
   std::unique_ptr<SessionArchive> archive_;
+  std::unique_ptr<JobRunner> jobs_;
   std::unique_ptr<GrpcFront> front_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Control::Stub> control_;
   std::unique_ptr<v1::Sessions::Stub> sessions_;
+  std::unique_ptr<v1::Jobs::Stub> jobs_stub_;
 };
 
 // A request for `max_tokens` tokens after the prompt "hi".

@@ -46,6 +46,7 @@ Connection::Connection(connect::Endpoint endpoint, double timeout_seconds, Inter
   inference_ = v1::Inference::NewStub(channel);
   control_ = v1::Control::NewStub(channel);
   sessions_ = v1::Sessions::NewStub(channel);
+  jobs_ = v1::Jobs::NewStub(channel);
   health_ = grpc::health::v1::Health::NewStub(channel);
 }
 

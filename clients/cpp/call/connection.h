@@ -13,6 +13,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "quire/v1/control.grpc.pb.h"
 #include "quire/v1/inference.grpc.pb.h"
+#include "quire/v1/jobs.grpc.pb.h"
 #include "quire/v1/sessions.grpc.pb.h"
 
 namespace quire::cli {
@@ -37,6 +38,7 @@ class Connection {
   v1::Inference::Stub& inference() { return *inference_; }
   v1::Control::Stub& control() { return *control_; }
   v1::Sessions::Stub& sessions() { return *sessions_; }
+  v1::Jobs::Stub& jobs() { return *jobs_; }
   grpc::health::v1::Health::Stub& health() { return *health_; }
 
  private:
@@ -48,6 +50,7 @@ class Connection {
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Control::Stub> control_;
   std::unique_ptr<v1::Sessions::Stub> sessions_;
+  std::unique_ptr<v1::Jobs::Stub> jobs_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
 

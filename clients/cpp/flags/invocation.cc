@@ -167,6 +167,7 @@ flags::Program QuireProgram(Line* line) {
       ScoreCommand(&i->read),
       EmbedCommand(&i->read),
       SessionCommand(i),
+      JobCommand(&i->job),
       {.name = "info", .help = "Print the server, its model, load and memory plan.", .flags = {}},
       {.name = "health",
        .help = "Exit with 0 while the server takes requests and makes progress; print its state.",
@@ -194,6 +195,7 @@ Command CommandOf(std::string_view name) {
   if (name == "score") return Command::kScore;
   if (name == "embed") return Command::kEmbed;
   if (name == "session") return Command::kSession;
+  if (name == "job") return Command::kJob;
   if (name == "info") return Command::kInfo;
   if (name == "health") return Command::kHealth;
   if (name == "abort") return Command::kAbort;
@@ -314,7 +316,9 @@ ParsedLine ParseInvocation(const std::vector<std::string>& args) {
   Invocation& invocation = line.invocation;
   invocation.connection.said_tls = read.Said("tls");
   if (read.path.size() > 1) invocation.command = CommandOf(read.path[1]->name);
-  if (read.path.size() > 2) invocation.session.verb = invocation.key.verb = read.path[2]->name;
+  if (read.path.size() > 2) {
+    invocation.session.verb = invocation.job.verb = invocation.key.verb = read.path[2]->name;
+  }
   if (invocation.command == Command::kChat) invocation.generate.prompt.chat = true;
   const std::string contradiction = Contradiction(invocation);
   if (read.faults.empty() && !contradiction.empty()) read.faults.push_back(contradiction);

@@ -13,6 +13,7 @@
 #include "clients/cpp/flags/answer_flags.h"
 #include "clients/cpp/flags/chat_flags.h"
 #include "clients/cpp/flags/flush_flags.h"
+#include "clients/cpp/flags/job_flags.h"
 #include "clients/cpp/flags/key_flags.h"
 #include "clients/cpp/flags/read_flags.h"
 #include "clients/cpp/flags/structure_flags.h"
@@ -30,6 +31,7 @@ enum class Command {
   kScore,
   kEmbed,
   kSession,
+  kJob,
   kInfo,
   kHealth,
   kAbort,
@@ -134,6 +136,7 @@ struct Invocation {
   DetokenizeFlags detokenize;
   ReadFlags read;
   SessionFlags session;
+  JobFlags job;
   AbortFlags abort;
   FlushFlags flush;
   TraceFlags trace;

@@ -25,12 +25,14 @@ from quire.errors import (
     Unauthenticated,
     Unavailable,
 )
+from quire.jobs import Jobs, job_line
 from quire.retries import Retries
 from quire.sessions import Sessions
 from quire.setting_errors import SettingsError
 from quire.stream import Stream
 from quire.types import (
     Accepted,
+    BatchItem,
     Completion,
     Delta,
     Embedding,
@@ -38,6 +40,9 @@ from quire.types import (
     FinishReason,
     FurtherAnswer,
     ItemFault,
+    Job,
+    JobResults,
+    JobState,
     Load,
     Memory,
     MemorySeries,
@@ -61,11 +66,12 @@ from quire.types import (
 )
 
 __all__ = [
-    "Accepted", "AlreadyExists", "Cancelled", "Completion", "Conversation", "DeadlineExceeded",
-    "Delta", "Embedding", "FieldViolation", "FinishReason", "Finished", "FurtherAnswer",
-    "InvalidRequest", "ItemFault", "Load", "Memory", "MemorySeries", "MemoryTier", "Message",
-    "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "PermissionDenied", "QuireClient",
-    "QuireError",
+    "Accepted", "AlreadyExists", "BatchItem", "Cancelled", "Completion", "Conversation",
+    "DeadlineExceeded", "Delta", "Embedding", "FieldViolation", "FinishReason", "Finished",
+    "FurtherAnswer", "InvalidRequest", "ItemFault", "Job", "JobResults", "JobState", "Jobs", "Load",
+    "Memory", "MemorySeries", "MemoryTier", "job_line",
+    "Message", "ModelInfo", "NotFound", "Options", "Outcome", "Overloaded", "PermissionDenied",
+    "QuireClient", "QuireError",
     "RankSteps", "Residency", "Retries", "Score", "ServerFault", "ServerInfo", "Session",
     "SessionOptions", "SessionState", "Sessions", "SettingsError", "Stream", "Timings", "Token",
     "TokenScore", "ToolCall", "Unauthenticated", "Unavailable", "Usage",

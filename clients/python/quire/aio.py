@@ -20,6 +20,7 @@ from typing import (
 import grpc.aio
 
 from quire import client as blocking
+from quire import jobs as blocking_jobs
 from quire import sessions as blocking_sessions
 from quire.awaiting import awaited, iterated, returning
 from quire.caller import BaseCaller, Call, Plan, one
@@ -295,6 +296,20 @@ class Sessions:
         return import_(self, data, session_id, options, timeout=timeout)
 
 
+class Jobs:
+    """quire.Jobs for asyncio. Deleted, expired and other callers' jobs raise NotFound."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    create = awaited(blocking_jobs.Jobs.create)
+    get = awaited(blocking_jobs.Jobs.get)
+    list = awaited(blocking_jobs.Jobs.list)
+    cancel = awaited(blocking_jobs.Jobs.cancel)
+    delete = awaited(blocking_jobs.Jobs.delete)
+    results = iterated(blocking_jobs.Jobs.results)
+
+
 class QuireClient(blocking.BaseClient):
     __doc__ = f"""{blocking.BaseClient.__doc__}
     The client belongs to the event loop in which the first call is made.
@@ -303,6 +318,8 @@ class QuireClient(blocking.BaseClient):
     _caller_type = Caller
     _sessions_type = Sessions
     sessions: Sessions
+    _jobs_type = Jobs
+    jobs: Jobs
 
     async def close(self) -> None:
         """Ends the connection; live streams end with Cancelled."""
@@ -324,6 +341,7 @@ class QuireClient(blocking.BaseClient):
     conversation = returning(Conversation[Stream], blocking.QuireClient.conversation)
     tokenize = awaited(blocking.QuireClient.tokenize)
     detokenize = awaited(blocking.QuireClient.detokenize)
+    generate_batch = iterated(blocking.QuireClient.generate_batch)
     score = iterated(blocking.QuireClient.score)
     embed = iterated(blocking.QuireClient.embed)
     info = awaited(blocking.QuireClient.info)

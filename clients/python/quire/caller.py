@@ -13,7 +13,7 @@ from quire.errors import QuireError, calls_failing_as_ours, cancelled
 from quire.retries import ONE_ATTEMPT, Attempts, Retries
 from quire.stream import Stream
 from quire.types import Finished
-from quire.v1 import control_pb2_grpc, inference_pb2_grpc, sessions_pb2_grpc
+from quire.v1 import control_pb2_grpc, inference_pb2_grpc, jobs_pb2_grpc, sessions_pb2_grpc
 
 T = TypeVar("T")
 
@@ -66,6 +66,10 @@ class BaseCaller:
     @functools.cached_property
     def sessions(self) -> sessions_pb2_grpc.SessionsStub:
         return sessions_pb2_grpc.SessionsStub(self._channel)
+
+    @functools.cached_property
+    def jobs(self) -> jobs_pb2_grpc.JobsStub:
+        return jobs_pb2_grpc.JobsStub(self._channel)
 
     def attempts(self, call: Call) -> Attempts:
         timeout = self._timeout if call.timeout is None else call.timeout

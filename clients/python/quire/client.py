@@ -11,13 +11,14 @@ from quire.caller import Call, Caller, Plan
 from quire.chats import Turn
 from quire.connection import connection_of
 from quire.conversation import Conversation
-from quire.messages import Item, Prompt
+from quire.jobs import Jobs
+from quire.messages import BatchPrompt, Item, Prompt
 from quire.retries import ONE_ATTEMPT, Retries
 from quire.sessions import Sessions
 from quire.settings import resolve
 from quire.stream import Stream
-from quire.types import Completion, Embedding, Load, Memory, Message, Options, RankSteps, Score
-from quire.types import ServerInfo, Token
+from quire.types import BatchItem, Completion, Embedding, Load, Memory, Message, Options, RankSteps
+from quire.types import Score, ServerInfo, Token
 from quire.v1 import control_pb2, inference_pb2
 
 Path = Union[str, "os.PathLike[str]"]
@@ -39,6 +40,7 @@ class BaseClient:
 
     _caller_type: Any
     _sessions_type: Any
+    _jobs_type: Any
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class BaseClient:
         connection = connection_of(resolve(profile, given), credentials)
         self._caller = self._caller_type(connection, timeout, retries or ONE_ATTEMPT)
         self.sessions = self._sessions_type(self._caller)
+        self.jobs = self._jobs_type(self._caller)
 
 
 class QuireClient(BaseClient):
@@ -75,6 +78,8 @@ class QuireClient(BaseClient):
     _caller_type = Caller
     _sessions_type = Sessions
     sessions: Sessions
+    _jobs_type = Jobs
+    jobs: Jobs
 
     def close(self) -> None:
         """Ends the connection; live streams end with Cancelled."""
@@ -125,6 +130,23 @@ class QuireClient(BaseClient):
         method = self._caller.inference.GenerateUnary
         call = Call(method, request, timeout, session=request.session_id, traced=True)
         return self._caller.ask(call, messages.completion_of)
+
+    def generate_batch(
+        self,
+        items: Sequence[BatchPrompt],
+        options: Options = Options(),
+        *,
+        timeout: Optional[float] = None,
+        **changes: Any,
+    ) -> Iterator[BatchItem]:
+        """Yields the whole answers to many prompts, items as they are done.
+
+        An item is a prompt, or a pair of a prompt and the Options for it alone. One that fails has
+        a `fault`.
+        """
+        request = messages.batch_request(items, dataclasses.replace(options, **changes))
+        call = Call(self._caller.inference.GenerateBatch, request, timeout)
+        return self._caller.each(call, messages.batch_item_of)
 
     def chat(
         self,

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union, cast
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from google.protobuf import message as protobuf
 
 from quire.chats import Turn, chat_messages, refuse_chat_options
 from quire.types import (
     Accepted,
+    BatchItem,
     Completion,
     Delta,
     Embedding,
@@ -16,6 +17,9 @@ from quire.types import (
     FinishReason,
     FurtherAnswer,
     ItemFault,
+    Job,
+    JobResults,
+    JobState,
     Load,
     Memory,
     MemorySeries,
@@ -37,7 +41,7 @@ from quire.types import (
     ToolCall,
     Usage,
 )
-from quire.v1 import control_pb2, inference_pb2, sessions_pb2
+from quire.v1 import control_pb2, inference_pb2, jobs_pb2, sessions_pb2
 
 Prompt = Union[str, Sequence[int], Sequence[Turn]]
 
@@ -229,6 +233,7 @@ def _scores(messages: Any) -> Sequence[TokenScore]:
 
 
 Item = Union[str, Sequence[int]]
+BatchPrompt = Union[Prompt, Tuple[Prompt, Options]]
 
 
 def read_items(request: Any, items: Sequence[Item], options: Mapping[str, Any]) -> Any:
@@ -257,6 +262,26 @@ def score_of(message: inference_pb2.ScoreResult) -> Score:
     return Score(
         message.index, _scores(message.scores), message.sum, message.count, _fault(message)
     )
+
+
+def batch_request(
+    items: Sequence[BatchPrompt], options: Options
+) -> inference_pb2.GenerateBatchRequest:
+    """The request of an item with its own options, or with `options`."""
+    if isinstance(items, str):
+        raise TypeError("items are a list of prompts, not one text")
+    request = inference_pb2.GenerateBatchRequest()
+    for item in items:
+        own = isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Options)
+        prompt, chosen = item if own else (item, options)
+        request.requests.append(generate_request(prompt, chosen))
+    return request
+
+
+def batch_item_of(message: inference_pb2.GenerateBatchResult) -> BatchItem:
+    """One item of GenerateBatch."""
+    done = completion_of(message.result) if message.HasField("result") else None
+    return BatchItem(message.index, done, _fault(message))
 
 
 def embedding_of(message: inference_pb2.EmbedResult) -> Embedding:
@@ -301,6 +326,23 @@ def session_of(message: sessions_pb2.Session) -> Session:
     options = SessionOptions(**_values(message.options, SessionOptions))
     state = SessionState(message.state)
     return Session(**_values(message, Session) | {"state": state, "options": options})
+
+
+def job_of(message: jobs_pb2.Job) -> Job:
+    """A job's current state."""
+    options = message.options
+    seconds = {
+        name: getattr(message, name).ToNanoseconds() / 1e9 if message.HasField(name) else None
+        for name in ("created_at", "expires_at", "ended_at")
+    }
+    priority = options.priority if options.HasField("priority") else None
+    state = JobState(message.state)
+    return Job(**_values(message, Job) | seconds | {"state": state, "priority": priority})
+
+
+def job_results_of(message: jobs_pb2.JobResults) -> JobResults:
+    """One message of Results."""
+    return JobResults(tuple(json.loads(line) for line in message.lines), message.next_offset)
 
 
 def completion_of(message: inference_pb2.GenerateResult) -> Completion:

@@ -19,7 +19,9 @@ import sys
 import tempfile
 
 REPOSITORY_PROTOS = pathlib.Path(__file__).resolve().parents[3] / "proto"
-PROTOS = ("quire/v1/inference.proto", "quire/v1/control.proto", "quire/v1/sessions.proto")
+PROTOS = tuple(
+    f"quire/v1/{name}.proto" for name in ("inference", "control", "sessions", "jobs")
+)
 
 MESSAGES = '''"""Messages of {proto}; generated."""
 {imports}

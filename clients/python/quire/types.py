@@ -290,7 +290,7 @@ class FurtherAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class ItemFault:
-    """Why an item of score() or embed() has no result; `code` is a gRPC status code."""
+    """Why one of many items has no result; `code` is a gRPC status code."""
 
     code: int
     message: str
@@ -318,6 +318,15 @@ class Embedding:
 
     index: int
     embedding: Sequence[float]
+    fault: Optional[ItemFault] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchItem:
+    """The answer of an item of generate_batch(), or why it has none. `index` is as in Score."""
+
+    index: int
+    completion: Optional[Completion]
     fault: Optional[ItemFault] = None
 
 
@@ -448,6 +457,42 @@ class Memory:
     resident_bytes: int
     series: Mapping[str, MemorySeries]
     seconds: int
+
+
+class JobState(enum.Enum):
+    """How a job stands; the values are those of the proto."""
+
+    UNSPECIFIED = 0
+    RUNNING = 1
+    COMPLETED = 2
+    CANCELLED = 3
+    FAILED = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A file of requests. Times are in seconds since 1970; `priority` None: in the gaps."""
+
+    job_id: str
+    state: JobState
+    lines: int
+    done_lines: int
+    failed_lines: int
+    input_bytes: int
+    result_bytes: int
+    created_at: float
+    expires_at: float
+    ended_at: Optional[float]
+    priority: Optional[int]
+    failure: str
+
+
+@dataclasses.dataclass(frozen=True)
+class JobResults:
+    """Some results of a job, each as the mapping that its JSON is. docs/jobs.md has the members."""
+
+    results: Sequence[Mapping[str, Any]]
+    next_offset: int
 
 
 class SessionState(enum.Enum):

@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+"""GenerateBatch with the demo model and both Python clients: generate_batch_test.py QUIRE_SERVER.
+
+The expected answers are those of GenerateUnary.
+"""
+# Covers clients/python/quire/client.py, server/batch/generate_items.cc
+
+import asyncio
+import unittest
+
+import quire
+import quire.aio
+from running_server import RunningServer
+
+OPTIONS = quire.Options(temperature=0.9, max_tokens=12)
+
+
+class GenerateBatchTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = RunningServer("--device", "cpu")
+        cls.addClassCleanup(cls.server.stop)
+        cls.client = quire.QuireClient(cls.server.target, timeout=120)
+        cls.addClassCleanup(cls.client.close)
+
+    def test_items_have_the_answers_of_calls(self):
+        items = []
+        for seed in range(40):
+            several = {"n": 2} if seed % 8 == 0 else {}
+            own = quire.Options(temperature=0.9, max_tokens=5 + seed, seed=seed, **several)
+            items.append((f"Once upon a time {seed}", own))
+        results = {item.index: item for item in self.client.generate_batch(items)}
+        self.assertEqual(sorted(results), list(range(40)))
+        for index, (prompt, own) in enumerate(items):
+            self.assertIsNone(results[index].fault)
+            alone = self.client.generate_text(prompt, own)
+            self.assertEqual(results[index].completion.token_ids, alone.token_ids)
+            self.assertEqual(results[index].completion.text, alone.text)
+            self.assertEqual(
+                [a.text for a in results[index].completion.further_answers],
+                [a.text for a in alone.further_answers],
+            )
+
+    def test_a_bad_item_fails_alone(self):
+        items = ["One", [10**6], ("Two", quire.Options(temperature=-1)), "Three"]
+        results = {i.index: i for i in self.client.generate_batch(items, OPTIONS, seed=4)}
+        faults = [results[i].fault and (results[i].fault.code, results[i].fault.field)
+                  for i in range(4)]  # fmt: skip
+        self.assertEqual(
+            faults, [None, (3, "token_ids.ids"), (3, "sampling.temperature"), None]
+        )
+        self.assertIsNone(results[1].completion)
+        alone = self.client.generate_text("Three", OPTIONS, seed=4)
+        self.assertEqual(results[3].completion.text, alone.text)
+
+    def test_a_text_is_no_list_of_items(self):
+        with self.assertRaises(TypeError):
+            self.client.generate_batch("One")
+
+    def test_asyncio(self):
+        async def ask():
+            async with quire.aio.QuireClient(self.server.target, timeout=120) as client:
+                return [i async for i in client.generate_batch(["One", "Two"], OPTIONS, seed=7)]
+
+        for item in asyncio.run(ask()):
+            alone = self.client.generate_text(("One", "Two")[item.index], OPTIONS, seed=7)
+            self.assertEqual(item.completion.text, alone.text)
+
+
+if __name__ == "__main__":
+    unittest.main()
