@@ -90,16 +90,17 @@ class Lane(threading.Thread):
         self.world, self.chance = world, random.Random(seed)
         self.faults, self.pause = faults, pause
         self.counts = dict.fromkeys((fault.__name__ for fault in faults), 0)
+        self.first = self.chance.sample(faults, len(faults))  # those that have not come yet
 
     def run(self):
-        first = self.chance.sample(self.faults, len(self.faults))
         with self.world.judge.watching(self.name):
             while not self.world.stopped.wait(self.chance.uniform(*self.pause)):
                 if not self.world.servers.up.wait(1):
                     continue
-                fault = first.pop() if first else self.chance.choice(self.faults)
+                fault = self.first[-1] if self.first else self.chance.choice(self.faults)
                 if fault(self.world, self.chance):
                     self.counts[fault.__name__] += 1
+                    del self.first[-1:]
 
 
 def signal_worker(world, number):

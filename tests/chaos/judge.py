@@ -98,11 +98,10 @@ class Judge:
     def verdict(self, call, known):
         """What is wrong with the error of a call; None if it may have it."""
         disturbed = self.servers.disturbances.meets(call.began, call.ended)
-        if call.error in (("CANCELLED", None), ("DEADLINE_EXCEEDED", None),
-                          ("DEADLINE_EXCEEDED", "DEADLINE"),
-                          ("DEADLINE_EXCEEDED", "DEADLINE_UNREACHABLE")):
-            left = call.cancelled if call.error[0] == "CANCELLED" else call.hasty
-            return None if left else "though its client waited"
+        if call.error == ("CANCELLED", None):
+            return None if call.cancelled or disturbed else "though its client waited"
+        if call.error[0] == "DEADLINE_EXCEEDED":
+            return None if call.hasty else "though its client waited"
         if call.error in OF_AN_END:
             return None if disturbed else "from a server that did not end"
         if call.error == LOST:

@@ -5,8 +5,10 @@ import json
 import random
 import secrets
 import socket
+import sys
 import threading
 
+import seccomp_filter
 from answers import PATIENCE, Broken, Line, Told
 from faults import Disk, MemoryGroup
 from judge import Judge
@@ -17,6 +19,7 @@ TENANTS = ("acme", "beta")
 MEMORY_MIB = 1024  # of the server, its worker and its files in memory
 DISK_MIB = 8
 DRAIN_SECONDS = 10
+FILTER = seccomp_filter.__file__  # a program too
 FLAGS = ("--device", "cpu", "--cpu-threads", "1", "--worker-process", "on",
          "--worker-step-timeout", "3", "--max-num-seqs", "12", "--max-num-queued-reqs", "48",
          "--kv-cache-memory-bytes", "24MiB", "--kv-offloading-size", "0.03", "--kv-checksum",
@@ -43,8 +46,10 @@ class World:
         self.keys = {}
         self.make_keys()
         self.key_header = ((b"authorization", f"Bearer {self.keys['acme']}".encode()),)
+        # A call that the container's profile does not list ends the server, or its worker.
+        strict = (sys.executable, FILTER) if seccomp_filter.is_possible() else ()
         self.servers = Servers(
-            [str(word) for word in (BINARY, *FLAGS, *flags, "--port", self.port, "--metrics-port",
+            [str(word) for word in (*strict, BINARY, *FLAGS, *flags, "--port", self.port, "--metrics-port",
                                     self.metrics_port, "--session-dir", self.sessions,
                                     "--api-keys", folder / "keys.json")], folder, self.group)
         self.judge = Judge(self.servers)
