@@ -156,8 +156,8 @@ def main():
                        for slow in (False, True))
     ratio = statistics.median(beside) / statistics.median(without)
     result = {"machine": machine(), **commit(), "streams": args.streams, "slow": args.slow,
-              "token_us": args.token_us, "rounds": rounds, "p99_ms_without": without, "p99_ms_beside": beside,
-              "ratio": round(ratio, 3)}
+              "token_us": args.token_us, "rounds": rounds, "p99_ms_without": without,
+              "p99_ms_beside": beside, "ratio": round(ratio, 3)}
     print(json.dumps(result, indent=1))
     if args.out:
         args.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -48,10 +48,10 @@ class World:
         self.key_header = ((b"authorization", f"Bearer {self.keys['acme']}".encode()),)
         # A call that the container's profile does not list ends the server, or its worker.
         strict = (sys.executable, FILTER) if seccomp_filter.is_possible() else ()
-        self.servers = Servers(
-            [str(word) for word in (*strict, BINARY, *FLAGS, *flags, "--port", self.port, "--metrics-port",
-                                    self.metrics_port, "--session-dir", self.sessions,
-                                    "--api-keys", folder / "keys.json")], folder, self.group)
+        command = (*strict, BINARY, *FLAGS, *flags, "--port", self.port, "--metrics-port",
+                   self.metrics_port, "--session-dir", self.sessions, "--api-keys",
+                   folder / "keys.json")
+        self.servers = Servers([str(word) for word in command], folder, self.group)
         self.judge = Judge(self.servers)
 
     def make_keys(self):

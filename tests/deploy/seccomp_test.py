@@ -85,8 +85,9 @@ class FilterTest(unittest.TestCase):
         self.serve_under(seccomp_filter.program(TEXT))
 
     def test_a_server_makes_no_other_call(self):
-        self.serve_under(seccomp_filter.strict(), "--worker-process", "on", "--tensor-parallel-size", "2",
-                         "--session-dir", self.folder / "sessions", "--log-format", "json")
+        self.serve_under(seccomp_filter.strict(), "--worker-process", "on",
+                         "--tensor-parallel-size", "2", "--session-dir", self.folder / "sessions",
+                         "--log-format", "json")
 
     def test_other_calls_are_refused(self):
         done = self.run_under(seccomp_filter.program(TEXT), "/usr/bin/unshare", "--net", "true")
