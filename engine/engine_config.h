@@ -68,6 +68,7 @@ struct EngineConfig {
       "auto";                  // each rank in a process of its own: auto (yes on cuda), on, off
   std::string worker_program;  // path of quire-worker; empty: beside this program
   double worker_step_timeout_seconds = 30;  // a worker process without progress is replaced
+  int32_t max_worker_deaths = 3;  // in five minutes, after which workers are still replaced
 
   // Guesses of a step at most.
   int32_t step_guesses() const { return speculate > 0 ? speculate_step_tokens - 1 : 0; }

@@ -155,7 +155,8 @@ absl::Status EngineWorkers::AwaitNodes() {
 
 absl::Status EngineWorkers::FindProcesses(const EngineSetup& draft) {
   SupervisorOptions options{.program = WorkerProgram(draft.config),
-                            .step_timeout_seconds = draft.config.worker_step_timeout_seconds};
+                            .step_timeout_seconds = draft.config.worker_step_timeout_seconds,
+                            .max_failures = draft.config.max_worker_deaths};
   if (port_ != nullptr) options.may_start = [port = port_] { return port->Complete(); };
   ASSIGN_OR_RETURN(arenas_, CreateArenas(LocalRanks(draft.config)));
   auto supervisor =

@@ -10,8 +10,8 @@
 
 namespace quire {
 
-ForcedExit::ForcedExit(double seconds, int code, std::function<void()> report)
-    : code_(code), report_(std::move(report)), thread_([this, seconds] { Wait(seconds); }) {}
+ForcedExit::ForcedExit(double seconds, std::function<int()> report)
+    : report_(std::move(report)), thread_([this, seconds] { Wait(seconds); }) {}
 
 ForcedExit::~ForcedExit() {
   {
@@ -28,9 +28,9 @@ void ForcedExit::Wait(double seconds) {
                         [this] { return disarmed_; })) {
     return;
   }
-  report_();
+  const int code = report_();
   StopLog();
-  _exit(code_);
+  _exit(code);
 }
 
 }  // namespace quire

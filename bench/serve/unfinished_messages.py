@@ -197,7 +197,7 @@ def client_times(address, args):
         thread.join()
     if not times:
         raise BenchError(f"no request was answered: {failed[:3]}")
-    cuts = statistics.quantiles(times, n=100)
+    cuts = statistics.quantiles(times, n=100) if len(times) > 1 else 99 * times
     return {"requests": len(times), "streams": len(streams),
             "failed": len(failed), "errors": sorted(set(failed))[:3],
             "p50_ms": round(cuts[49], 2), "p99_ms": round(cuts[98], 2)}

@@ -242,6 +242,12 @@ void AddKvAndWorkers(EngineConfig* e, Rows* rows) {
            .unit = Unit::kSeconds,
            .lowest = 0.05,
            .highest = kDay},
+          {.name = "max-worker-deaths",
+           .group = kMemory,
+           .help = "deaths of worker processes in five minutes; at the next the server ends",
+           .target = &e->max_worker_deaths,
+           .lowest = 0,
+           .highest = 1000},
       });
 }
 

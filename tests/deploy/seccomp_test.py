@@ -6,7 +6,6 @@ import errno
 import functools
 import json
 import pathlib
-import platform
 import signal
 import subprocess
 import sys
@@ -14,15 +13,11 @@ import tempfile
 import unittest
 
 import seccomp_filter
-from observability_servers import ROOT
 from processes import PATIENCE, await_true
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
-TEXT = (ROOT / "deploy/seccomp.json").read_text()
+TEXT = seccomp_filter.PROFILE
 PROFILE = json.loads(TEXT)
-# Not listed, and answered so that the C library goes another way: clone3 becomes clone, and rseq or
-# another newer call is done without.
-ANSWERED = {"clone3": errno.ENOSYS}
 # Calls without a place in a server.
 NEVER = {
     "add_key", "bpf", "chroot", "clone3", "delete_module", "finit_module", "fsopen", "init_module",
@@ -31,13 +26,6 @@ NEVER = {
     "process_vm_readv", "process_vm_writev", "ptrace", "quotactl", "reboot", "request_key", "setns",
     "swapon", "syslog", "umount2", "unshare", "userfaultfd",
 }  # fmt: skip
-
-
-def strict():
-    """The filter that ends the process instead of a refusal, with a line in the kernel's log."""
-    with_clone3 = json.loads(TEXT)
-    with_clone3["syscalls"].append({"names": list(ANSWERED), "action": "SCMP_ACT_ALLOW"})
-    return seccomp_filter.program(json.dumps(with_clone3), refuse=seccomp_filter.KILL)
 
 
 def under(instructions):
@@ -57,7 +45,7 @@ class ProfileTest(unittest.TestCase):
             self.assertTrue(rule["comment"].endswith("."))
 
 
-@unittest.skipIf(platform.machine() != "x86_64" or seccomp_filter.numbers() is None,
+@unittest.skipIf(not seccomp_filter.is_possible(),
                  "the profile is of x86-64, and its numbers are in the kernel's headers")
 class FilterTest(unittest.TestCase):
     def setUp(self):
@@ -97,14 +85,15 @@ class FilterTest(unittest.TestCase):
         self.serve_under(seccomp_filter.program(TEXT))
 
     def test_a_server_makes_no_other_call(self):
-        self.serve_under(strict(), "--worker-process", "on", "--tensor-parallel-size", "2",
-                         "--session-dir", self.folder / "sessions", "--log-format", "json")
+        self.serve_under(seccomp_filter.strict(), "--worker-process", "on",
+                         "--tensor-parallel-size", "2", "--session-dir", self.folder / "sessions",
+                         "--log-format", "json")
 
     def test_other_calls_are_refused(self):
         done = self.run_under(seccomp_filter.program(TEXT), "/usr/bin/unshare", "--net", "true")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("Function not implemented", done.stderr)
-        done = self.run_under(strict(), "/usr/bin/unshare", "--net", "true")
+        done = self.run_under(seccomp_filter.strict(), "/usr/bin/unshare", "--net", "true")
         self.assertEqual(done.returncode, -signal.SIGSYS)
 
     def test_arguments_are_compared(self):

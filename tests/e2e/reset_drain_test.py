@@ -12,6 +12,8 @@ import sys
 import threading
 import unittest
 
+from http2_frames import DATA, frame, headers, message, opening, reset
+
 SERVER = sys.argv[1]
 TIMES = int(sys.argv[2]) if len(sys.argv) > 2 else 20
 PATIENCE = 120  # seconds after which a wait counts as a hang; no measurement
@@ -22,31 +24,18 @@ METHODS = (b"/quire.v1.Inference/Generate", b"/quire.v1.Inference/Tokenize",
            b"/quire.v1.Sessions/Import",
            b"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", b"/no.such.Service/Method")
 # GenerateRequest{text: "hi", stop {max_tokens: 1}}, which other methods refuse or read as theirs.
-MESSAGE = b"\0\0\0\0\x08\x1a\2hi\x42\2\x08\1"
-HEADERS, DATA, RESET = 1, 0, 3
-
-
-def frame(kind, flags, stream, payload):
-    return (len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
-            + payload)
-
-
-def headers(path):
-    def literal(name, value):  # a header, uncompressed
-        return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-    return (b"\x83\x86" + literal(b":path", path) + literal(b":authority", b"x")
-            + literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers"))
+MESSAGE = message(b"\x1a\2hi\x42\2\x08\1")
 
 
 def call(stream, way):
     """The frames of a call that is reset; `way` says where."""
     method, end = divmod(way, 4)
-    frames = frame(HEADERS, 4, stream, headers(METHODS[method % len(METHODS)]))
+    frames = headers(stream, METHODS[method % len(METHODS)])
     if end == 1:
         frames += frame(DATA, 0, stream, MESSAGE[:6])
     if end >= 2:
         frames += frame(DATA, 1, stream, MESSAGE)
-    return frames if end == 3 else frames + frame(RESET, 0, stream, (8).to_bytes(4, "big"))
+    return frames if end == 3 else frames + reset(stream)
 
 
 def read_all(line):
@@ -65,7 +54,7 @@ def flood(port, ways, enough, stopped):
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as line:
                 threading.Thread(target=read_all, args=(line,), daemon=True).start()
-                line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+                line.sendall(opening())
                 for first in itertools.count(1, 2 * CALLS_AT_ONCE):
                     line.sendall(b"".join(call(i, next(ways))
                                           for i in range(first, first + 2 * CALLS_AT_ONCE, 2)))

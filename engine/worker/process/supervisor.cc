@@ -227,7 +227,8 @@ void Supervisor::Bury(const absl::Status& death) {
                                      std::to_string(std::lround(options_.failure_window_seconds)) +
                                      " s; the last time: " + why});
   }
-  const double backoff = options_.first_backoff_seconds * std::exp2(failures - 1);
+  const double backoff = std::min(options_.first_backoff_seconds * std::exp2(failures - 1),
+                                  options_.longest_backoff_seconds);
   start_at_ns_ = now_ns + Nanoseconds(backoff);
   Log(Severity::kError, "workers died; restarting them",
       {{"reason", why}, {"failures", failures}, {"backoff", backoff}});

@@ -27,10 +27,11 @@ struct SupervisorOptions {
   // one of them is later than the others by this and by the time that they took.
   double step_timeout_seconds = 30;
   // A group that was ready once is restarted when it dies, unless groups died more often than this
-  // within the window. One more than the deaths after which a request is taken for their cause.
+  // within the window. At the deaths of the default, a request is taken for their cause.
   int32_t max_failures = 3;
   double failure_window_seconds = 300;
   double first_backoff_seconds = 0.1;  // before a restart; doubled for each failure in the window
+  double longest_backoff_seconds = 1;  // where many failures are allowed
   double end_seconds = 5;              // time for workers to end after their last plan
   // A group is started only while this is true; null: at any time. Called by the thread.
   std::function<bool()> may_start;

@@ -314,6 +314,21 @@ TEST_F(EngineOverProcesses, AKilledWorkerIsReplacedAndStreamsContinue) {
   EXPECT_TRUE(engine_->Stats().fault.empty());
 }
 
+// Doubled for each death, the wait before the last restart would be two hours.
+TEST_F(EngineOverProcesses, ManyDeathsThatAreAllowedEndNoRequest) {
+  SupervisorOptions options = Options();
+  options.max_failures = 24;
+  options.longest_backoff_seconds = 0.001;
+  Start("steady", 1, options);
+  for (RequestId id = 1; id <= 24; ++id) {
+    ASSERT_TRUE(Submit(id, 10, 400).ok());
+    AwaitTokens(id, 5);
+    kill(Workers().at(0), SIGKILL);
+    ExpectPositions(id, 10, 400);
+  }
+  EXPECT_EQ(supervisor_->restarts(), 24u);
+}
+
 TEST_F(EngineOverProcesses, AStoppedWorkerIsNamedAndReplaced) {
   for (const size_t rank : {0, 1}) {
     ::testing::internal::CaptureStderr();
