@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/attention/paged_attention.h"
+#include "kernels/cuda/attention/prefill_plan.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/ops.h"
 
@@ -25,6 +26,13 @@ struct AttentionSpace {
   PrefillTile* tiles = nullptr;
   int32_t* num_tiles = nullptr;
   uint32_t* tickets = nullptr;  // counts the items (tile and head) that prefill CTAs have drawn
+  // The prefill kernel has states in the memory of the decode kernel's, which has ended: two of
+  // kPrefillRows rows for each CTA, then those that spans have apart.
+  float* own_states = nullptr;
+  float* span_states = nullptr;
+  // Of the spans of a tile and head that have ended, in each half of the tile's rows.
+  uint32_t* span_arrivals = nullptr;  // [2 * (span_state_rows / kLeastStateRows + 1)]
+  int32_t span_state_rows = 0;
 };
 
 // The sizes of a head for which kernels are compiled. Another takes the next larger one: registers
