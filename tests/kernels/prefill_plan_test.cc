@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -83,13 +82,11 @@ TEST(PrefillPlanTest, StatesDoNotOverlap) {
       continue;
     }
     std::vector<int32_t> begins;
-    std::set<int32_t> counters;
     for (int32_t at = 0; at < s.tiles * s.spans; ++at) {
       const PrefillTile tile = TileAt(s, at, 1000, c.num_kv_heads);
       ASSERT_GE(tile.state_rows, std::min(kPrefillRows, c.num_queries * c.group - tile.first_row));
       for (int32_t head = 0; head < c.num_kv_heads; ++head) {
         begins.push_back(tile.StateOf(head, tile.first_span));
-        counters.insert(tile.StateOf(head, 0) / kLeastStateRows);
       }
     }
     std::sort(begins.begin(), begins.end());
@@ -98,8 +95,6 @@ TEST(PrefillPlanTest, StatesDoNotOverlap) {
     }
     ASSERT_EQ(s.AllStateRows(c.num_kv_heads), static_cast<int32_t>(begins.size()) * s.state_rows);
     ASSERT_LE(begins.size(), static_cast<size_t>(kMostItems));
-    if (c.num_queries * c.group <= 16) continue;  // the decode kernel's
-    ASSERT_EQ(counters.size(), static_cast<size_t>(s.tiles * c.num_kv_heads));
   }
 }
 

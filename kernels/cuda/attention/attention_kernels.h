@@ -24,14 +24,13 @@ struct AttentionSpace {
   float* states = nullptr;
   int64_t state_stride = 0;  // floats of a range
   PrefillTile* tiles = nullptr;
-  int32_t* num_tiles = nullptr;
-  uint32_t* tickets = nullptr;  // counts the items (tile and head) that prefill CTAs have drawn
+  int32_t* num_tiles = nullptr;  // and then whether spans are items of their own
+  uint32_t* tickets = nullptr;   // counts the items (tile and head) that prefill CTAs have drawn
   // The prefill kernel has states in the memory of the decode kernel's, which has ended: two of
   // kPrefillRows rows for each CTA, then those that spans have apart.
   float* own_states = nullptr;
   float* span_states = nullptr;
-  // Of the spans of a tile and head that have ended, in each half of the tile's rows.
-  uint32_t* span_arrivals = nullptr;  // [2 * (span_state_rows / kLeastStateRows + 1)]
+  uint32_t* meeting = nullptr;  // warpgroups that have ended their items; the meeting's number
   int32_t span_state_rows = 0;
 };
 

@@ -140,7 +140,10 @@ __global__ __launch_bounds__(kThreads) void PlanKernel(const PlanArgs a) {
   sums.num_ranges = all.units <= a.num_sms ? a.num_sms : a.num_ctas;
   PlanRanges(a, sums);
   ListPrefillTiles(a, arrays, all.tiles);
-  if (threadIdx.x == 0) *a.space.num_tiles = all.tiles;
+  if (threadIdx.x == 0) {
+    a.space.num_tiles[0] = all.tiles;
+    a.space.num_tiles[1] = all.state_rows > 0;
+  }
 }
 
 }  // namespace

@@ -100,10 +100,11 @@ class Consumer {
     for (uint32_t i = 0;; ++i) {
       rings_.items.WaitFull(i);
       const PrefillItem& item = rings_.item[i % kItemSlots];  // registers are few
-      if (item.head < 0) return;
+      if (item.head < 0) break;
       TakeItem(item, i);
       rings_.items.Empty(i).Arrive();
     }
+    if (a_.space.num_tiles[1] != 0) FoldSpans<T, H>(a_, group_, kWithin + group_);
   }
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 struct SpaceLayout {
   int64_t sequences, ranges, tiles, num_tiles, plan_end;  // offsets in a plan, in bytes
-  int64_t arrivals, tickets, span_arrivals, states, end;  // offsets in bytes behind all plans
+  int64_t arrivals, tickets, meeting, states, end;        // offsets in bytes behind all plans
   int64_t state_stride;                                   // of a range, in floats
   int64_t own_state_rows, span_state_rows;                // of the prefill kernel
 };
@@ -59,12 +59,12 @@ SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
   layout.ranges = take(ctas * static_cast<int64_t>(sizeof(DecodeRange)));
   layout.tiles = take((MaxPrefillTiles(limits.max_tokens, limits.max_rows, group) + span_tiles) *
                       static_cast<int64_t>(sizeof(PrefillTile)));
-  layout.num_tiles = take(4);
+  layout.num_tiles = take(8);
   layout.plan_end = at;
   at *= PagedAttention::kMaxPlans;
   layout.arrivals = take(ctas * 4);
   layout.tickets = take(4);
-  layout.span_arrivals = take((layout.span_state_rows / kLeastStateRows + 1) * 2 * 4);
+  layout.meeting = take(8);
   // The kernels of a layer have their states in the same memory, one after the other.
   layout.states = take(
       std::max(ctas * layout.state_stride, (layout.own_state_rows + layout.span_state_rows) * row) *
@@ -90,7 +90,7 @@ AttentionSpace SpaceAt(const AttentionLimits& limits, int num_sms, void* space, 
   s.own_states = s.states;
   s.span_states = s.states + layout.own_state_rows *
                                  StateRowFloats(CompiledHeadDim(limits.head_dim, limits.capped));
-  s.span_arrivals = reinterpret_cast<uint32_t*>(base + layout.span_arrivals);
+  s.meeting = reinterpret_cast<uint32_t*>(base + layout.meeting);
   s.span_state_rows = static_cast<int32_t>(layout.span_state_rows);
   return s;
 }

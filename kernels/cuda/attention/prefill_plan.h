@@ -7,9 +7,10 @@
 // yields a state (sum, top and sum of weights of each row), and the states of a tile are folded in
 // the order of the spans.
 //
-// Usually every span is an item of its own, and the item that ends last folds them all. A step with
-// more states than there is memory for has tiles whose item takes all spans, one after another, and
-// folds each state into the one before. The order is the same, so a row's bits do not tell which.
+// Usually every span is an item of its own, and when all items have ended the states are folded,
+// each tile's by as many warpgroups as it has spans. A step with more states than there is memory
+// for has tiles whose item takes all spans, one after another, and folds each state into the sum of
+// those before. The order is the same, so a row's bits do not tell which.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ inline constexpr int32_t kFillingItems = 132;
 inline constexpr int32_t kMostItems = 4 * kFillingItems;  // of a sequence with spans
 inline constexpr int32_t kMaxSpans = 64;
 inline constexpr int32_t kSpanTurn = 128, kLeastTurns = 4;  // tokens of a turn; turns of a span
-inline constexpr int32_t kSpanCost = 2;  // of an item in turns: its first turn, its state, the fold
+inline constexpr int32_t kSpanCost = 2;  // of an item in turns: its first turn and its state
 inline constexpr int32_t kLeastCutTokens = 2 * kLeastTurns * kSpanTurn;
 
 // By value: device code has no address of a constant.
@@ -96,6 +97,10 @@ struct alignas(16) PrefillTile {
   int32_t states = 0;  // the first row of the states of head 0, then of the other heads
   int32_t reserved[2] = {};
 
+  // The tile's rows that have a query.
+  constexpr int32_t RowsWith(int32_t group) const {
+    return Smaller(num_queries * group - first_row, kPrefillRows);
+  }
   // The first row of a span's state.
   constexpr int32_t StateOf(int32_t head, int32_t span) const {
     return states + (head * spans + span) * state_rows;
@@ -127,10 +132,5 @@ constexpr PrefillTile TileAt(const PrefillSequence& s, int32_t at, int32_t state
 constexpr int32_t FirstTurn(int32_t turns, int32_t spans, int32_t span) {
   return span * turns / spans;
 }
-
-// States of a step that has as many as there is memory for lie at least so many rows apart, counted
-// over the spans of a tile and head: a sequence of this kernel has more than 16 rows, and a cut
-// tile two spans.
-inline constexpr int32_t kLeastStateRows = 32;
 
 }  // namespace quire::cuda

@@ -70,20 +70,6 @@ __device__ __forceinline__ void ArriveNamed(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// Synchronises them, and tells all whether any of them has `mine`.
-__device__ __forceinline__ bool SyncNamedAny(int number, int threads, bool mine) {
-  uint32_t any;
-  asm volatile(
-      "{\n.reg .pred p, q;\n"
-      "setp.ne.b32 p, %3, 0;\n"
-      "barrier.cta.red.or.pred q, %1, %2, p;\n"
-      "selp.u32 %0, 1, 0, q;\n}"
-      : "=r"(any)
-      : "r"(number), "r"(threads), "r"(static_cast<int>(mine))
-      : "memory");
-  return any != 0;
-}
-
 // Products are asynchronous: between the fence and the wait the code must not touch their
 // registers.
 __device__ __forceinline__ void ProductsFence() {
