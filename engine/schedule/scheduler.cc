@@ -243,6 +243,15 @@ bool Scheduler::Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events
   ReservePlan(s.config, plan);
   StepRecord& record = s.steps.Next();
   s.planner.Plan(now_ns, plan, record, events);
+  // Pins and exports may hold the blocks that running sequences need. The last of these then gives
+  // up its own, and waits in the queue: with no step in flight nothing else would ever move.
+  while (plan.work.empty() && s.steps.size() == 0 && s.planner.starved()) {
+    Sequence& last = *s.sequences.running().back();
+    s.sequences.Preempt(last);
+    last.timings.preempted_ns = now_ns;
+    ++events.preempted;
+    s.planner.Plan(now_ns, plan, record, events);
+  }
   if (plan.work.empty()) return false;
   plan.step = record.step = s.next_step++;
   record.readings = plan.readings;
@@ -452,6 +461,7 @@ void Scheduler::OnPagesReady(int32_t count) { state_->sequences.kv().ProvidePage
 void Scheduler::OnTimer(int64_t now_ns, SchedulerEvents& events) {
   ExpireDeadlines(now_ns, events);
   sessions().Expire(now_ns, kMaxExpiriesPerCall);
+  state_->sequences.kv().tiering().EndLateRestores(now_ns);
 }
 
 int64_t Scheduler::NextTimer() const {

@@ -38,6 +38,7 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   num_preempted_ =
       background_.MakeRoom(now_ns) + (accounts_.several() ? claims_.MakeRoom(now_ns) : 0);
   made_room_ = num_preempted_ > 0;
+  starved_ = false;
   ChooseRunning();
   ShareBudget(now_ns);
   SpendLeftover();
@@ -89,18 +90,15 @@ bool StepPlanner::EnsureBlock(Sequence& sequence) {
       return false;
     }
     // A restoring sequence loses nothing: it has no row yet, and its KV is still on the host.
-    if (!sequences_.restoring().empty()) {
-      sequences_.Withdraw(*sequences_.restoring().back());
-      made_room_ = true;
-      continue;
-    }
     // Giving up a copy of preempted KV costs less than preempting another sequence.
-    if (tiering_.GiveUpStore()) {
+    const bool withdraws = !sequences_.restoring().empty();
+    if (withdraws) sequences_.Withdraw(*sequences_.restoring().back());
+    if (withdraws || tiering_.GiveUpStore()) {
       made_room_ = true;
       continue;
     }
     Sequence* victim = Victim(sequence);
-    if (victim == nullptr) return false;
+    if (starved_ = victim == nullptr; starved_) return false;
     Preempt(*victim);
   }
   return true;
@@ -349,8 +347,8 @@ void StepPlanner::BeginRestored(int64_t now_ns) {
     Sequence& sequence = *restoring[i];
     const size_t before = restoring.size();
     if (tiering_.EndRestoreIfDone(sequence.restore, now_ns)) {
-      const bool ended = sequence.restore == 0;
-      if (!ended && !kv_.EndRestore(sequence, BlocksToReserve(config_, sequence), now_ns)) {
+      if (sequence.restore != 0 &&
+          !kv_.EndRestore(sequence, BlocksToReserve(config_, sequence), now_ns)) {
         sequences_.Withdraw(sequence);
       } else if (budget_ > 0 && sequences_.num_free_rows() > 0) {
         const int32_t more =

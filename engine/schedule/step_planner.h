@@ -54,6 +54,8 @@ class StepPlanner {
   // Fills `plan` and `record` with one step; leaves them empty if nothing can run now. Both are
   // empty on entry, the step number aside. Adds to the counts of `events`.
   void Plan(int64_t now_ns, StepPlan& plan, StepRecord& record, SchedulerEvents& events);
+  // In the last plan a sequence found no block, and no sequence that could give one up.
+  bool starved() const { return starved_; }
 
  private:
   // A sequence, and how many of its tokens the step computes, guesses included.
@@ -122,7 +124,8 @@ class StepPlanner {
   int32_t looked_at_ = 0;       // waiting sequences; past kLookAhead, no more are admitted
   int32_t claimed_blocks_ = 0;  // draining blocks that stalled sequences wait for
   int32_t unfinished_prefills_ = 0;
-  bool made_room_ = false;  // a sequence or a store gave up blocks in this step
+  // A sequence or a store gave up blocks in this step; a sequence needed one that none could.
+  bool made_room_ = false, starved_ = false;
   int32_t num_preempted_ = 0;
   int32_t num_admitted_ = 0;
 };

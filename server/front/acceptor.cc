@@ -98,6 +98,8 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& option
   Options capped = options;
   capped.max_connections = ConnectionCap(options.max_connections);
   std::unique_ptr<Acceptor> acceptor(new Acceptor(fd, capped));
+  // Without it the accept loop could not be ended.
+  if (acceptor->stop_fd_ < 0) return absl::ErrnoToStatus(errno, "eventfd");
   RETURN_IF_ERROR(MakeListener(fd, tcp ? options.host : options.uds));
   if (tcp) acceptor->port_ = BoundPort(fd);
   struct stat info {};

@@ -8,8 +8,8 @@ CPU = ("--device", "cpu")
 class ConversingServer(RunningServer):
     """Ends with its `with` block."""
 
-    def __init__(self, *flags):
-        super().__init__(*CPU, *flags)
+    def __init__(self, *flags, environment=None):
+        super().__init__(*CPU, *flags, environment=environment)
         self.client = quire.QuireClient(self.target, timeout=120)
         self.sessions = self.client.sessions
 

@@ -38,13 +38,16 @@ class LogFile:
 class RunningServer:
     """Serves the bundled model, or the one of `flags`, until stop(); `binary` is BINARY's copy."""
 
-    def __init__(self, *flags, binary=None):
+    def __init__(self, *flags, binary=None, environment=None):
         self._folder = tempfile.TemporaryDirectory()
         self.target = f"unix:{self._folder.name}/quire.sock"
         self._log = LogFile()
         listen = ["--uds", f"{self._folder.name}/quire.sock", "--metrics-port", "0"]
         self.process = subprocess.Popen(
-            [binary or BINARY, *listen, *flags], stdout=self._log, stderr=self._log
+            [binary or BINARY, *listen, *flags],
+            stdout=self._log,
+            stderr=self._log,
+            env=environment,
         )
         channel = grpc.insecure_channel(self.target)
         try:

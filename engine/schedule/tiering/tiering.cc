@@ -103,6 +103,14 @@ bool Tiering::EndRestoreIfDone(uint64_t ticket, int64_t now_ns) {
   return true;
 }
 
+void Tiering::EndLateRestores(int64_t now_ns) {
+  const CopyTasks::Tasks& restores = tasks_.all(TaskKind::kRestore);
+  for (auto it = restores.begin(); it != restores.end();) {
+    const auto& [ticket, task] = *it++;
+    if (task.awaited && task.deadline_ns <= now_ns) EndRestoreIfDone(ticket, now_ns);
+  }
+}
+
 // --- Beginning tasks.
 
 // Loads into blocks that are free or can be evicted without a loss.

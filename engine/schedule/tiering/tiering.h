@@ -54,6 +54,9 @@ class Tiering {
   // Ends the ticket if the restore is done, failed, or takes longer than the sequence has patience:
   // it goes on with the KV that the tree then has. True if the ticket has ended, now or before.
   bool EndRestoreIfDone(uint64_t ticket, int64_t now_ns);
+  // The same of all restores whose time is over, also while no plan can be made: their time must
+  // not stay the next timer.
+  void EndLateRestores(int64_t now_ns);
   // Ends the ticket. Copies not yet sent are not sent any more.
   void AbandonRestore(uint64_t ticket) { tasks_.AbandonRestore(ticket); }
 

@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/status_macros.h"
 #include "engine/worker/process/shared_memory_transport.h"
 #include "kernels/check.h"
 
@@ -33,12 +36,12 @@ struct Bell {
   std::shared_ptr<std::atomic<uint32_t>> word;
 };
 
-Bell MakeBell() {
-  absl::StatusOr<SharedMemory> memory = SharedMemory::Create("quire bell");
-  CHECK(memory.ok() && memory->Allocate(kBellBytes).ok());
-  auto shared = std::make_shared<SharedMemory>(*std::move(memory));
+absl::StatusOr<Bell> MakeBell() {
+  ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create("quire bell"));
+  RETURN_IF_ERROR(memory.Allocate(kBellBytes));
+  auto shared = std::make_shared<SharedMemory>(std::move(memory));
   auto* word = reinterpret_cast<std::atomic<uint32_t>*>(shared->data());
-  return {shared, {shared, word}};
+  return Bell{shared, {shared, word}};
 }
 
 }  // namespace
@@ -47,9 +50,15 @@ Supervisor::Supervisor(const SupervisorOptions& options, std::vector<WorkerOrder
     : options_(options),
       describe_(std::move(describe)),
       nudge_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  const Bell bell = MakeBell();
-  bell_ = bell.word;
-  bell_fd_ = bell.memory->fd();
+  const absl::StatusOr<Bell> bell = MakeBell();
+  if (!bell.ok() || nudge_.get() < 0) {
+    const std::string why = bell.ok() ? "eventfd: " + std::string(strerror(errno))
+                                      : std::string(bell.status().message());
+    facts_ = absl::ResourceExhaustedError("cannot watch worker processes: " + why);
+    return;
+  }
+  bell_ = bell->word;
+  bell_fd_ = bell->memory->fd();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -59,7 +68,7 @@ Supervisor::~Supervisor() {
     stopping_ = true;
   }
   Nudge();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 // Called by other threads.
@@ -118,6 +127,7 @@ void Supervisor::Condemn(const std::string& why) {
 }
 
 void Supervisor::Nudge() {
+  if (!thread_.joinable()) return;  // the constructor failed
   const uint64_t one = 1;
   CHECK_EQ(write(nudge_.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
 }

@@ -84,13 +84,22 @@ class SystemDisk final : public Disk {
     DIR* const folder = opendir(folder_.c_str());
     if (folder == nullptr) return Failed("list", folder_);
     std::vector<Entry> entries;
-    while (const dirent* entry = readdir(folder)) {
+    absl::Status fault;
+    for (;;) {
+      errno = 0;
+      const dirent* const entry = readdir(folder);
+      if (entry == nullptr) {
+        if (errno != 0) fault = Failed("list", folder_);
+        break;
+      }
       struct stat facts {};
       const std::string name = entry->d_name;
-      if (stat((folder_ + name).c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
-      entries.push_back({name, facts.st_size});
+      const bool found = stat((folder_ + name).c_str(), &facts) == 0;
+      if (!found && errno != ENOENT) fault = Failed("stat", name);
+      if (found && S_ISREG(facts.st_mode)) entries.push_back({name, facts.st_size});
     }
     closedir(folder);
+    if (!fault.ok()) return fault;
     return entries;
   }
   absl::StatusOr<std::unique_ptr<DiskFile>> Open(const std::string& name, Mode mode) override {

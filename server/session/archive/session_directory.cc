@@ -35,6 +35,12 @@ absl::Status CannotUse(const std::string& folder, const std::string& why) {
   return absl::InvalidArgumentError("--session-dir: " + folder + " " + why);
 }
 
+absl::Status CannotList(const absl::Status& fault) {
+  return absl::UnavailableError("--session-dir: its files cannot be listed (" +
+                                std::string(fault.message()) +
+                                "); mend the disk, or give a directory on another one");
+}
+
 void ReadJournals(Disk& disk, std::vector<ReadFile>* files) {
   std::atomic<size_t> next{0};
   const auto read = [&] {
@@ -120,12 +126,14 @@ DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange
 
 absl::StatusOr<DirectoryContents> ReadDirectory(Disk& disk, const std::string& model,
                                                 uint64_t identity) {
-  ASSIGN_OR_RETURN(const std::vector<Disk::Entry> entries, disk.List());
+  const absl::StatusOr<std::vector<Disk::Entry>> entries = disk.List();
+  // A part of the list would do harm: new sessions would get the numbers of files that it lacks.
+  if (!entries.ok()) return CannotList(entries.status());
   std::vector<ReadFile> files;
   std::map<uint64_t, int64_t> kv_bytes;
   std::vector<std::string> unfinished;
   DirectoryContents contents;
-  for (const Disk::Entry& entry : entries) {
+  for (const Disk::Entry& entry : *entries) {
     const uint64_t tokens = NumberIn(entry.name, kTokensSuffix);
     const uint64_t kv = NumberIn(entry.name, kKvSuffix);
     if (tokens > 0) files.push_back({.number = tokens, .bytes = entry.bytes});

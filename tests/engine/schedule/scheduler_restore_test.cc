@@ -324,6 +324,55 @@ TEST(SchedulerRestoreTest, ARequestDoesNotWaitForSlowCopies) {
   EXPECT_GT(sim.Say().host_tokens, 0);
 }
 
+// The pipeline is full, so no plan can end the restore. Its time must not stay the next timer: a
+// thread that sleeps until the next timer would not sleep at all.
+TEST(SchedulerRestoreTest, ALateRestoreIsNoTimerWhileStepsAreInFlight) {
+  Conversation sim;
+  sim.Say();
+  sim.Offload();
+  sim.Add(Turn());
+  sim.Add({.prompt_tokens = 5, .max_tokens = 30, .stops_at_eos = false});
+  while (sim.SendCopy()) {
+  }
+  EXPECT_TRUE(sim.Schedule());
+  EXPECT_TRUE(sim.SendCopy());
+  EXPECT_EQ(sim.load().restoring, 1);
+  ASSERT_NE(sim.scheduler().NextTimer(), kNoDeadline);
+  const int64_t deadline_ns = sim.scheduler().NextTimer();
+  sim.now_ns = deadline_ns;
+  sim.OnTimer();
+  EXPECT_EQ(sim.scheduler().tiering_stats().restores_late, 1);
+  EXPECT_FALSE(sim.SendCopy());  // marks late jobs
+  EXPECT_GT(sim.scheduler().NextTimer(), deadline_ns);
+  sim.RunToEnd(2);
+}
+
+// A client pins a session whose blocks a running request was to evict. The request waits in the
+// queue until the pin ends, as one that came later would.
+TEST(SchedulerRestoreTest, ARequestThatPinsStarveWaitsForTheirEnd) {
+  SchedulerConfig config = Config(12, 0);
+  config.sessions.max_pinned_share = 0.5;
+  Conversation sim(config);
+  sim.Say();
+  const RequestId id = sim.Add({.prompt_tokens = 20, .max_tokens = 28, .stops_at_eos = false});
+  ASSERT_TRUE(sim.Schedule());
+  sim.Retire();
+  ASSERT_TRUE(sim.store().Pin(0, "s", sim.now_ns).ok());
+  while (sim.Schedule()) sim.Retire();
+  EXPECT_GT(sim.outcome(id).tokens.size(), 4u);
+  EXPECT_FALSE(sim.outcome(id).finished);
+  // It waits as the engine expects it: for something that is not a sequence.
+  EXPECT_EQ(sim.load().running, 0);
+  EXPECT_EQ(sim.load().waiting, 1);
+  EXPECT_TRUE(sim.scheduler().WaitsForCopies());
+  const RequestId small = sim.Add({.prompt_tokens = 4, .max_tokens = 3, .stops_at_eos = false});
+  while (sim.Schedule()) sim.Retire();
+  EXPECT_TRUE(sim.outcome(small).finished) << "others are blocked too";
+  ASSERT_TRUE(sim.store().Unpin(0, "s", sim.now_ns).ok());
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(id);
+}
+
 // A turn of a session with KV is admitted before first prompts that arrived up to ten seconds
 // earlier, and after those that have waited longer.
 TEST(SchedulerRestoreTest, AReturningTurnOvertakesFirstPromptsForTenSeconds) {

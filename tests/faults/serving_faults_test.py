@@ -1,0 +1,156 @@
+#!/usr/bin/python3
+"""A real server that runs out of descriptors, whose sockets and workers fail, and whose wall clock
+jumps, while it serves: serving_faults_test.py QUIRE_SERVER SHIM.
+
+Whatever fails, every answer has the tokens of an undisturbed server or is an error; when the fault
+is over the server serves as before, and holds nothing of the calls that failed.
+"""
+# Covers server/front/acceptor.cc, server/admin/admin_http.cc
+
+import http.client
+import os
+import pathlib
+import random
+import re
+import signal
+import sys
+import unittest
+
+SHIM = sys.argv.pop(2)
+
+import quire
+from conversation import await_true
+from conversing_server import ConversingServer
+from faults import Faults
+
+OPTIONS = quire.Options(temperature=0.8, seed=3, ignore_eos=True, max_tokens=40)
+PROMPT = "Once upon a time"
+
+
+class ServingFaultsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with ConversingServer() as server:
+            cls.expected = list(server.client.generate_text(PROMPT, OPTIONS).token_ids)
+
+    def setUp(self):
+        self.faults = Faults(SHIM)
+        self.calls = 0
+
+    def serve(self, *flags):
+        server = ConversingServer(*flags, environment=self.faults.environment())
+        self.addCleanup(server.__exit__)
+        return server
+
+    def ask(self, server):
+        """One call on a connection of its own; True if it succeeded."""
+        # Channels to one name share a connection, so each call has a name of its own.
+        socket = pathlib.Path(server.target.removeprefix("unix:"))
+        self.calls += 1
+        alias = socket.with_name(f"alias-{self.calls}")
+        alias.symlink_to(socket)
+        client = quire.QuireClient(f"unix:{alias}", timeout=60, retries=None)
+        ids = []
+        try:
+            for delta in client.generate(PROMPT, OPTIONS):
+                ids += delta.token_ids
+            self.assertEqual(ids, self.expected)
+            return True
+        except quire.QuireError:
+            self.assertEqual(ids, self.expected[: len(ids)])
+            return False
+        finally:
+            client.close()
+
+    def assert_as_before(self, server):
+        self.faults.end()
+        await_true(lambda: self.ask(server), "an answer")
+        for name in ("quire_streams_open", "quire_requests_running", "quire_requests_waiting"):
+            await_true(lambda name=name: server.metric(name) == 0, f"{name} to be 0")
+
+    def test_acceptors_do_not_go_deaf(self):
+        server = self.serve()
+        for effect in ("EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "ECONNABORTED", "EINTR"):
+            with self.subTest(effect=effect):
+                self.faults.set(f"accept {effect} count=30")
+                self.assertIn(self.ask(server), (True, False))
+                await_true(lambda: self.ask(server), "an answer")
+                await_true(lambda: self.reachable(server), "a page of the admin port")
+                self.assertGreater(self.faults.met(), 0)
+                self.assert_as_before(server)
+
+    def reachable(self, server):
+        try:
+            return server.get("/livez")[0] == 200
+        except OSError:
+            return False
+
+    def test_the_admin_port_outlives_its_sockets(self):
+        server = self.serve()
+        for rule in ("recv,read EINTR one_in=2 seed=1", "recv,read ECONNRESET one_in=2 seed=2",
+                     "send,sendmsg,write short path=socket", "epoll_wait EINTR one_in=2 seed=3",
+                     "send,sendmsg ECONNRESET path=socket one_in=2 seed=4"):
+            with self.subTest(rule=rule):
+                self.faults.set(rule)
+                for _ in range(10):
+                    try:
+                        server.get("/metrics")
+                    except (OSError, http.client.HTTPException):
+                        pass
+                self.assert_as_before(server)
+
+    def test_streams_over_failing_sockets(self):
+        server = self.serve()
+        answers = {True: 0, False: 0}
+        for seed in range(1, 9):
+            chance = random.Random(seed)
+            with self.subTest(seed=seed):
+                self.faults.set(
+                    f"recvmsg {chance.choice(('EINTR', 'short', 'ECONNRESET'))}"
+                    f" one_in={chance.randint(2, 12)} seed={seed}",
+                    f"sendmsg {chance.choice(('EINTR', 'short', 'EPIPE'))}"
+                    f" one_in={chance.randint(2, 12)} seed={seed}",
+                )
+                for _ in range(4):
+                    answers[self.ask(server)] += 1
+                self.assert_as_before(server)
+        self.assertGreater(answers[True], 0)
+        self.assertGreater(answers[False], 0)
+
+    def test_workers_that_die_and_cannot_be_replaced_at_once(self):
+        server = self.serve("--worker-process", "on")
+        for rule in ("socketpair EMFILE count=1", "posix_spawn EAGAIN count=1",
+                     "send ECONNRESET count=1 program=quire-worker"):
+            with self.subTest(rule=rule):
+                self.faults.set(rule)
+                pid = int(re.findall(r"worker started rank=0 pid=(\d+)", server.log())[-1])
+                os.kill(pid, signal.SIGKILL)
+                await_true(lambda: self.ask(server) or server.process.poll() is not None, "an end")
+                if server.process.poll() is not None:
+                    self.assertEqual(server.process.returncode, 5, server.log())
+                    return
+
+    def test_interrupted_waits_cost_nothing(self):
+        server = self.serve("--worker-process", "on")
+        self.faults.set(
+            "futex EINTR one_in=2 seed=1", "poll,epoll_wait EINTR one_in=2 seed=2",
+            "read,recv,send EINTR one_in=3 seed=3",
+        )
+        for _ in range(3):
+            self.assertTrue(self.ask(server))
+        self.assertGreater(self.faults.met(0) + self.faults.met(1), 0)
+        self.assert_as_before(server)
+
+    def test_a_wall_clock_that_jumps_moves_nothing(self):
+        server = self.serve()
+        server.client.generate_text(PROMPT, OPTIONS, session_id="talk", create_session=True)
+        for seconds in (-86400, 86400, -3600):
+            with self.subTest(seconds=seconds):
+                self.faults.set(f"clock_gettime jump={seconds} clock=wall")
+                self.assertTrue(self.ask(server))
+                self.assertGreater(server.sessions.get("talk").position, 0)
+        self.assert_as_before(server)
+
+
+if __name__ == "__main__":
+    unittest.main()
