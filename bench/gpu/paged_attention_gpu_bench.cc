@@ -1,7 +1,7 @@
 // Attention of several models on one device, in graphs over the pools of 32 layers: decode next to
 // the time to read its keys and values, prefill next to the time of its arithmetic. Compares each
 // shape with float64 first. Prints one JSON object per line. Usage: paged_attention_gpu_bench
-// [decode] [prefill] [MODEL...]
+// [decode] [few] [prefill] [MODEL...]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -354,7 +354,7 @@ int main(int argc, char** argv) {
   const bool any_model =
       std::none_of(std::begin(quire::cuda::kModels), std::end(quire::cuda::kModels),
                    [&](const auto& model) { return named(model.name); });
-  const bool any_kind = !named("decode") && !named("prefill");
+  const bool any_kind = !named("decode") && !named("few") && !named("prefill");
   for (const quire::cuda::Model& model : quire::cuda::kModels) {
     if (!any_model && !named(model.name)) continue;
     quire::cuda::Bench bench(model);
@@ -366,6 +366,17 @@ int main(int argc, char** argv) {
         bench.Measure(s, 64);
       }
       for (int block_size : {32, 16}) bench.Measure({64, 4096, 1}, block_size);
+    }
+    // Few queries over long contexts: guessed tokens and small chunks of a prompt.
+    if (any_kind || named("few")) {
+      for (const Shape& s :
+           {Shape{1, 1024, 5}, Shape{1, 1024, 17}, Shape{1, 8192, 2}, Shape{1, 8192, 5},
+            Shape{1, 8192, 17}, Shape{1, 32768, 5}, Shape{1, 32768, 17}, Shape{8, 1024, 5},
+            Shape{8, 8192, 5}, Shape{32, 1024, 5}, Shape{32, 4096, 5}, Shape{1, 8192, 64},
+            Shape{4, 8192, 64}, Shape{1, 8192, 256}, Shape{1, 8192, 640}, Shape{1, 8192, 1024},
+            Shape{1, 32768, 64}, Shape{1, 32768, 256}, Shape{1, 32768, 1024}}) {
+        bench.Measure(s, 64);
+      }
     }
     if (any_kind || named("prefill")) {
       for (const Shape& s :

@@ -227,14 +227,17 @@ class Batch {
     device_context_->Set(contexts);
   }
 
-  void Check(const std::vector<uint16_t>& out) const {
+  // Checks at most about `most` queries of each sequence, its first and its last among them.
+  void Check(const std::vector<uint16_t>& out, int32_t most = INT32_MAX) const {
     struct Item {
       int sequence;
       int32_t query;
     };
     std::vector<Item> items;
     for (size_t s = 0; s < sequences_.size(); ++s) {
-      for (int32_t i = 0; i < sequences_[s].queries; ++i) items.push_back({static_cast<int>(s), i});
+      const int32_t last = sequences_[s].queries - 1, step = last / most + 1;
+      for (int32_t i = 0; i < last; i += step) items.push_back({static_cast<int>(s), i});
+      if (last >= 0) items.push_back({static_cast<int>(s), last});
     }
     const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
     std::vector<std::string> wrong(threads);
@@ -552,6 +555,76 @@ TEST(PagedAttentionGpuTest, PrefillsOneLongPrompt) {
   }
 }
 
+// Guessed tokens of several sequences among decoding ones: contexts that are cut into spans, and
+// those on both sides of the shortest.
+TEST(PagedAttentionGpuTest, VerifiesGuessesOverLongContexts) {
+  for (const Shape& shape :
+       WithKvTypes({Shape{8, 2, 128, 64}, Shape{16, 8, 64, 16}, Shape{7, 1, 128, 32, 3000},
+                    Capped({8, 4, 256, 64, 4000}, 50), Shape{24, 1, 80, 16},
+                    Shape{6, 2, 64, 16, 0, DType::kF16}, Shape{4, 4, 192, 32}})) {
+    SCOPED_TRACE(NameOf(shape));
+    Attention attention(shape);
+    const Batch batch(shape, {{1022, 17},
+                              {1040, 17},
+                              {3000, 1},
+                              {1100, 9},
+                              {2060, 5},
+                              {4097, 12},
+                              {700, 2},
+                              {9000, 17},
+                              {16390, 3},
+                              {1, 1}});
+    const std::vector<uint16_t> out = batch.Run(attention);
+    batch.Check(out, 3);
+    EXPECT_EQ(batch.Run(attention), out);
+    attention.CheckSpace();
+  }
+}
+
+TEST(PagedAttentionGpuTest, CutsChunksOfPromptsOverLongContexts) {
+  for (const Shape& shape : WithKvTypes({Shape{8, 2, 128, 64}, Shape{4, 1, 64, 32},
+                                         Shape{8, 2, 128, 16, 5000}, Shape{4, 2, 256, 64}})) {
+    for (const std::vector<Sequence>& sequences : {std::vector<Sequence>{{8192, 64}},
+                                                   {{8200, 1024}, {2500, 1}},
+                                                   {{8192, 256}, {32768, 17}},
+                                                   {{32760, 64}, {12000, 1}, {8200, 130}}}) {
+      SCOPED_TRACE(NameOf(shape) + " of " + std::to_string(sequences[0].queries));
+      Attention attention(shape);
+      const Batch batch(shape, sequences);
+      const std::vector<uint16_t> out = batch.Run(attention);
+      batch.Check(out, 4);
+      EXPECT_EQ(batch.Run(attention), out);
+      attention.CheckSpace();
+    }
+  }
+}
+
+// More states than there is memory for: tiles of the later sequences take their spans one after
+// another.
+TEST(PagedAttentionGpuTest, RoomForStatesDoesNotChangeBits) {
+  std::vector<Shape> shapes = WithKvTypes(Shape{8, 1, 128, 64});
+  shapes.insert(shapes.end(), {Shape{8, 1, 64, 64}, Shape{8, 1, 256, 64}});
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(NameOf(shape));
+    std::vector<std::vector<uint16_t>> alone;
+    std::vector<Sequence> all;
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      all.push_back({static_cast<int32_t>(1900 + 30 * seed), 16, seed});
+      Attention attention(shape, TestDevice(), 2048);
+      const Batch batch(shape, {all.back()});
+      alone.push_back(batch.Run(attention));
+      batch.Check(alone.back(), 4);
+    }
+    while (all.size() < 220) all.push_back(all[all.size() - 4]);
+    Attention attention(shape, TestDevice(), 2048);
+    const Batch batch(shape, all);
+    const std::vector<uint16_t> out = batch.Run(attention);
+    for (int s = 0; s < 220; ++s) ASSERT_EQ(batch.RowsOf(out, s), alone[s % 4]) << s;
+    EXPECT_EQ(batch.Run(attention), out);
+    attention.CheckSpace();
+  }
+}
+
 // Ranges that keep as many partial states as the longest contexts allow.
 TEST(PagedAttentionGpuTest, KeepsPartialStatesWithinTheirSpace) {
   for (const Shape& shape : {Shape{8, 1, 64, 64}, Capped({8, 1, 64, 64}, 20), Shape{8, 1, 128, 64},
@@ -603,8 +676,8 @@ TEST(PagedAttentionGpuTest, BitsDoNotDependOnTheBatch) {
                     Capped({8, 4, 256, 64}, 50), Shape{24, 1, 80, 16}})) {
     SCOPED_TRACE(NameOf(shape));
     Attention attention(shape);
-    const std::vector<Sequence> chosen = {{1, 1, 1},  {700, 1, 2},  {5000, 1, 3},
-                                          {64, 1, 4}, {300, 40, 5}, {1025, 1, 6}};
+    const std::vector<Sequence> chosen = {{1, 1, 1},    {700, 1, 2},  {5000, 1, 3},  {64, 1, 4},
+                                          {300, 40, 5}, {1025, 1, 6}, {3000, 17, 7}, {2500, 64, 8}};
     for (const Sequence& sequence : chosen) {
       const std::vector<uint16_t> alone = Batch(shape, {sequence}).Run(attention);
       Random random(sequence.seed);
@@ -647,7 +720,9 @@ TEST(PagedAttentionGpuTest, PrefillChunksDoNotChangeBits) {
 TEST(PagedAttentionGpuTest, RepeatsTheSameBits) {
   for (const Shape& shape : WithKvTypes({Shape{8, 2, 128, 64}, Shape{8, 8, 64, 32},
                                          Shape{8, 4, 256, 64}, Shape{8, 4, 96, 64}})) {
-    const Batch batch(shape, {{3000, 1}, {100, 1}, {700, 200}, {9000, 1}, {65, 1}, {20, 3}});
+    const Batch batch(
+        shape,
+        {{3000, 1}, {100, 1}, {700, 200}, {9000, 1}, {65, 1}, {20, 3}, {9000, 12}, {6000, 100}});
     Attention attention(shape), plain(shape, TestDevice(false));
     const std::vector<uint16_t> first = batch.Run(attention);
     DeviceArray<uint16_t> out = batch.MakeOut();
@@ -786,7 +861,7 @@ TEST(PagedAttentionGpuTest, ReadsNewTokensOnlyAfterTheyAreWritten) {
   const std::vector<Sequence> one = {{1024, 1}};
   const std::vector<Sequence> few = {{1, 1},   {16, 1},   {17, 1},   {65, 2},
                                      {300, 1}, {1024, 1}, {1026, 2}, {5000, 1}};
-  const std::vector<Sequence> mixed = {{700, 1}, {300, 100}, {40, 40}, {2048, 1}};
+  const std::vector<Sequence> mixed = {{700, 1}, {300, 100}, {40, 40}, {2048, 1}, {3000, 20}};
   for (const Shape& shape :
        {Shape{8, 2, 128, 64}, Shape{8, 8, 64, 16}, Shape{4, 1, 64, 32, 90}, Shape{8, 2, 256, 64}}) {
     for (const auto& sequences : {one, few, mixed}) {

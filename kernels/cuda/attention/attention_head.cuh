@@ -2,8 +2,8 @@
 // decode CTA. Merges the warps' states, folds units in order, and stores states and results.
 #pragma once
 
-#include "kernels/cuda/attention/attention_eight_bit.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/attention_piece.cuh"
 #include "kernels/cuda/attention/attention_tile.cuh"
 
 namespace quire::cuda {
@@ -12,29 +12,7 @@ inline constexpr int kDecodeWarps = 4;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 inline constexpr int kMergeRows = 8;  // of the 16 rows, in shared memory at once
 
-// A thread's four columns of one row of a state.
-struct Piece {
-  float o[4];
-  float top, sum;
-
-  __device__ __forceinline__ void Reset() {
-    o[0] = o[1] = o[2] = o[3] = sum = 0.0f;
-    top = -INFINITY;
-  }
-  // Products and sums are fused explicitly: the compiler might fuse them in different ways in
-  // different places, and the bits of a fold must not depend on the place.
-  __device__ __forceinline__ void Fold(const Piece& next) {
-    const float both = fmaxf(top, next.top), base = FiniteTop(both);
-    const float a = Exp2(top - base), b = Exp2(next.top - base);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) o[i] = __fmaf_rn(b, next.o[i], __fmul_rn(a, o[i]));
-    sum = __fmaf_rn(b, next.sum, __fmul_rn(a, sum));
-    top = both;
-  }
-};
-
-// Thread t has columns t % kLanes * 4 of rows t / kLanes + i * kRows. A row of a state in memory is
-// D floats of the sum, the top, the sum of weights, and padding to 16 bytes.
+// Thread t has columns t % kLanes * 4 of rows t / kLanes + i * kRows.
 template <typename T, typename H>
 class HeadState {
   static constexpr int D = H::kDim;
@@ -97,7 +75,8 @@ class HeadState {
   __device__ void Store(const DecodeSequence& s, int head) const {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      if (Row(i) < s.num_queries * a_.group) Store(s, head, Row(i), Sum(i));
+      if (Row(i) >= s.num_queries * a_.group) continue;
+      Sum(i).template Store<T, H>(a_, s.query_begin, head, Row(i), lane_ * 4);
     }
   }
 
@@ -199,19 +178,7 @@ class HeadState {
   }
 
   __device__ void Write(const Piece& piece, float* state, int row) const {
-    float* to = state + row * StateRowFloats(D);
-    *reinterpret_cast<float4*>(to + lane_ * 4) =
-        make_float4(piece.o[0], piece.o[1], piece.o[2], piece.o[3]);
-    if (lane_ == 0) *reinterpret_cast<float2*>(to + D) = make_float2(piece.top, piece.sum);
-  }
-
-  __device__ void Store(const DecodeSequence& s, int head, int row, const Piece& sum) const {
-    if (!H::Has(a_, lane_ * 4)) return;
-    const float inverse = Reciprocal(sum.sum) * ValueScale<H>(a_, head);
-    T* out = static_cast<T*>(a_.out) + (s.query_begin + a_.QueryOf(row)) * a_.out_stride +
-             (head * a_.group + a_.InGroup(row)) * H::Row(a_) + lane_ * 4;
-    *reinterpret_cast<uint2*>(out) = make_uint2(Pack<T>(sum.o[0] * inverse, sum.o[1] * inverse),
-                                                Pack<T>(sum.o[2] * inverse, sum.o[3] * inverse));
+    piece.Write<D>(state + row * StateRowFloats(D), lane_ * 4);
   }
 
   const AttentionArgs& a_;

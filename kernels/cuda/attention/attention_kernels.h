@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/attention/paged_attention.h"
+#include "kernels/cuda/attention/prefill_plan.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/ops.h"
 
@@ -23,8 +24,14 @@ struct AttentionSpace {
   float* states = nullptr;
   int64_t state_stride = 0;  // floats of a range
   PrefillTile* tiles = nullptr;
-  int32_t* num_tiles = nullptr;
-  uint32_t* tickets = nullptr;  // counts the items (tile and head) that prefill CTAs have drawn
+  int32_t* num_tiles = nullptr;  // and then whether spans are items of their own
+  uint32_t* tickets = nullptr;   // counts the items (tile and head) that prefill CTAs have drawn
+  // The prefill kernel has states in the memory of the decode kernel's, which has ended:
+  // kOwnStateCount of kPrefillRows rows for each CTA, then those of spans that are items.
+  float* own_states = nullptr;
+  float* span_states = nullptr;
+  uint32_t* meeting = nullptr;  // warpgroups that have ended their items; the meeting's number
+  int32_t span_state_rows = 0;
 };
 
 // The sizes of a head for which kernels are compiled. Another takes the next larger one: registers

@@ -1,4 +1,5 @@
-// How attention divides a step's work: plain arithmetic for the device and for tests on the host.
+// How attention divides the work of a step's decoding sequences (prefill_plan.h has the others):
+// plain arithmetic for the device and for tests on the host.
 //
 // Decoding sequences are those whose queries times G (query heads a key/value head) fill at most
 // the 16 rows of one matrix instruction. Their contexts are cut into chunks; a unit is one chunk of
@@ -19,7 +20,6 @@ namespace quire::cuda {
 
 inline constexpr int32_t kDecodeRows = 16;  // rows of a matrix instruction: queries * G
 inline constexpr int32_t kDecodeTile = 64;  // tokens a decode CTA takes at once, 16 a warp
-inline constexpr int32_t kPrefillRows = 128;
 inline constexpr int32_t kMaxChunks = 128;  // of a head
 inline constexpr int32_t kMaxRanges = 1024;
 // Cost of a unit in quarters of a tile's time: 4 a tile, 1 for the merge at its end, and 2 a head
@@ -55,17 +55,6 @@ struct alignas(16) DecodeRange {
   int32_t end_sharers = 0;  // the owner is this range or begin_owner
   int32_t reserved = 0;
   DecodeSequence first;  // a copy of `sequence`, so that one load brings both
-};
-
-// 128 rows of a prefill sequence from first_row on, row = query * G + (head in its group), for
-// every key/value head.
-struct alignas(16) PrefillTile {
-  int32_t query_begin = 0;
-  int32_t num_queries = 0;
-  int32_t context = 0;
-  int32_t table_row = 0;
-  int32_t first_row = 0;
-  int32_t reserved[3] = {};
 };
 
 constexpr bool Decodes(int32_t num_queries, int32_t group) {

@@ -11,7 +11,8 @@
 // tile and the values of the tile before it.
 //
 // Tiles come in the order of their positions, and tokens that a row does not see change nothing. So
-// a row's bits depend on its position alone.
+// a row's bits depend on its position alone, where the context is not cut into spans; there they
+// depend on the borders of the spans too (prefill_plan.h).
 //
 // On an H200 a consumer takes 2750 cycles a tile at D = 128: products 1024, tops 500, exponentials
 // and packing 1100. In that time the tensor cores work 2048 cycles for both. The work between two
@@ -23,6 +24,7 @@
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/attention/prefill_layout.cuh"
+#include "kernels/cuda/attention/prefill_states.cuh"
 #include "kernels/cuda/attention/prefill_supply.cuh"
 #include "kernels/cuda/attention/prefill_widen.cuh"
 #include "kernels/cuda/device/device_math.cuh"
@@ -97,11 +99,12 @@ class Consumer {
     if (group_ == 1) ArriveNamed(kTurn, 2 * kGroupThreads);  // the first turn is group 0's
     for (uint32_t i = 0;; ++i) {
       rings_.items.WaitFull(i);
-      const PrefillItem item = rings_.item[i % kPrefillSlots];
-      rings_.items.Empty(i).Arrive();
-      if (item.head < 0) return;
+      const PrefillItem& item = rings_.item[i % kItemSlots];  // registers are few
+      if (item.head < 0) break;
       TakeItem(item, i);
+      rings_.items.Empty(i).Arrive();
     }
+    if (a_.space.num_tiles[1] != 0) FoldSpans<T, H>(a_, group_, kWithin + group_);
   }
 
  private:
@@ -119,13 +122,27 @@ class Consumer {
   };
 
   __device__ __forceinline__ void TakeItem(const PrefillItem& item, uint32_t i) {
-    const Span<kTokens> span(a_, item.tile);
     const RowSight sight(a_, item.tile, group_);
     Work w;
-    w.rows.Reset();
     rings_.q.WaitFull(i);
     SetFactor(i, w);
     const TileOperand q(rings_.q.Slot(i) + group_ * kGroupRows * kPanelRowBytes);
+#pragma unroll 1
+    for (int span = item.tile.first_span;; ++span) {
+      TakeSpan(q, Span<kTokens>(a_, item.tile, span, 1), sight, w);
+      if (item.tile.spans == 1) {
+        Store(item, i, w.rows);
+      } else {
+        SpanStates<T, H>(a_, item, group_, kWithin + group_).Take(span, w.rows);
+      }
+      if (span + 1 == item.tile.first_span + item.tile.num_taken) break;
+    }
+    Release(rings_.q, i);
+  }
+
+  __device__ __forceinline__ void TakeSpan(const TileOperand& q, const Span<kTokens>& span,
+                                           const RowSight& sight, Work& w) {
+    w.rows.Reset();
     TakeFirst(q, span.begin, sight, w);
 #pragma unroll 1
     for (int token = span.begin + kTokens; token < span.end; token += kTokens) {
@@ -141,7 +158,6 @@ class Consumer {
     ProductsWait<0>();
     Settle(w.rows.o);
     Release(rings_.v, taken_++);
-    Store(item, i, w.rows);
   }
 
   __device__ __forceinline__ void SetFactor(uint32_t i, Work& w) const {
@@ -282,7 +298,6 @@ class Consumer {
           *reinterpret_cast<const uint4*>(q + vector / 8 * kPanel + PanelOffset(row, vector % 8));
     }
     __syncwarp();
-    Release(rings_.q, i);
   }
 
   const AttentionArgs& a_;

@@ -15,12 +15,25 @@ namespace {
 
 struct SpaceLayout {
   int64_t sequences, ranges, tiles, num_tiles, plan_end;  // offsets in a plan, in bytes
-  int64_t arrivals, tickets, states, end;                 // offsets in bytes behind all plans
-  int64_t state_stride;
+  int64_t arrivals, tickets, meeting, states, end;        // offsets in bytes behind all plans
+  int64_t state_stride;                                   // of a range, in floats
+  int64_t own_state_rows, span_state_rows;                // of the prefill kernel
 };
 
+// Tiles of a step whose tiles take all their spans.
 int64_t MaxPrefillTiles(int64_t tokens, int64_t rows, int64_t group) {
   return tokens * group / kPrefillRows + rows;
+}
+
+// The prefill kernel's part of the states' memory: a CTA's own states, and the rest for
+// those of spans, at least for any one sequence's.
+void DivideStates(const AttentionLimits& limits, int num_sms, int64_t decode_rows,
+                  SpaceLayout* layout) {
+  layout->own_state_rows = layout->span_state_rows = 0;
+  if (limits.max_context < kLeastCutTokens) return;
+  layout->own_state_rows = int64_t{num_sms} * kOwnStateCount * kPrefillRows;
+  layout->span_state_rows =
+      std::max<int64_t>(int64_t{kMostItems} * kPrefillRows, decode_rows - layout->own_state_rows);
 }
 
 SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
@@ -32,23 +45,30 @@ SpaceLayout LayOut(const AttentionLimits& limits, int num_sms) {
     at = RoundUp<int64_t>(at + bytes, 256);
     return offset;
   };
-  SpaceLayout layout;
-  layout.sequences = take(limits.max_rows * static_cast<int64_t>(sizeof(DecodeSequence)));
-  layout.ranges = take(ctas * static_cast<int64_t>(sizeof(DecodeRange)));
-  layout.tiles = take(MaxPrefillTiles(limits.max_tokens, limits.max_rows, group) *
-                      static_cast<int64_t>(sizeof(PrefillTile)));
-  layout.num_tiles = take(4);
-  layout.plan_end = at;
-  at *= PagedAttention::kMaxPlans;
-  layout.arrivals = take(ctas * 4);
-  layout.tickets = take(4);
+  SpaceLayout layout{};
   // A range begins in at most one shared head, where it may have all chunks but the first, and ends
   // in at most one that it owns. A state has 8 rows, or 16 in chunks of twice the size.
   const int64_t chunks =
       std::min<int64_t>(kMaxChunks, CeilDiv<int64_t>(limits.max_context, 64) + 1);
-  layout.state_stride =
-      (chunks + 2) * 8 * StateRowFloats(CompiledHeadDim(limits.head_dim, limits.capped));
-  layout.states = take(ctas * layout.state_stride * 4);
+  const int64_t row = StateRowFloats(CompiledHeadDim(limits.head_dim, limits.capped));
+  layout.state_stride = (chunks + 2) * 8 * row;
+  DivideStates(limits, num_sms, ctas * (chunks + 2) * 8, &layout);
+  // A tile of a span has states of more than 16 rows for each head.
+  const int64_t span_tiles = layout.span_state_rows / (16 * limits.num_kv_heads);
+  layout.sequences = take(limits.max_rows * static_cast<int64_t>(sizeof(DecodeSequence)));
+  layout.ranges = take(ctas * static_cast<int64_t>(sizeof(DecodeRange)));
+  layout.tiles = take((MaxPrefillTiles(limits.max_tokens, limits.max_rows, group) + span_tiles) *
+                      static_cast<int64_t>(sizeof(PrefillTile)));
+  layout.num_tiles = take(8);
+  layout.plan_end = at;
+  at *= PagedAttention::kMaxPlans;
+  layout.arrivals = take(ctas * 4);
+  layout.tickets = take(4);
+  layout.meeting = take(8);
+  // The kernels of a layer have their states in the same memory, one after the other.
+  layout.states = take(
+      std::max(ctas * layout.state_stride, (layout.own_state_rows + layout.span_state_rows) * row) *
+      4);
   layout.end = at;
   return layout;
 }
@@ -67,6 +87,11 @@ AttentionSpace SpaceAt(const AttentionLimits& limits, int num_sms, void* space, 
   s.tickets = reinterpret_cast<uint32_t*>(base + layout.tickets);
   s.states = reinterpret_cast<float*>(base + layout.states);
   s.state_stride = layout.state_stride;
+  s.own_states = s.states;
+  s.span_states = s.states + layout.own_state_rows *
+                                 StateRowFloats(CompiledHeadDim(limits.head_dim, limits.capped));
+  s.meeting = reinterpret_cast<uint32_t*>(base + layout.meeting);
+  s.span_state_rows = static_cast<int32_t>(layout.span_state_rows);
   return s;
 }
 
@@ -186,7 +211,10 @@ void PagedAttention::Run(const PagedAttentionParams& p) {
   const bool all_prefill = !Decodes(1, args.group) || (p.num_seqs == 1 && !all_decode);
   if (!all_prefill) LaunchDecode(p, args, device_);
   if (all_decode) return;
-  const int64_t max_tiles = MaxPrefillTiles(p.q.dim[0], p.num_seqs, args.group);
+  const int64_t most_context = p.table_stride * p.kv.block_size;
+  const int64_t most_spans =
+      std::clamp<int64_t>(most_context / (kLeastTurns * kSpanTurn), 1, kMaxSpans);
+  const int64_t max_tiles = MaxPrefillTiles(p.q.dim[0], p.num_seqs, args.group) * most_spans;
   LaunchPrefill(p, args, max_tiles, device_);
 }
 

@@ -2,14 +2,14 @@
 // a layer. A sequence with at most 16 / G queries in the step (G query heads a key/value head) goes
 // to the decode kernel, any other to the prefill kernel.
 //
-// A context is cut into chunks whose length depends on the context's length alone, and partial
-// results are folded in the order of positions. So a sequence's bits do not depend on other
-// sequences, on the batch, or on the number of multiprocessors. They depend on the kernel: a
-// prompt's tokens have other bits in a step that the decode kernel serves. A group of more than 16
-// query heads is always the prefill kernel's.
+// A context is cut into chunks, or spans, whose length depends on the sequence's own context and
+// number of queries, and partial results are folded in the order of positions. So a sequence's bits
+// do not depend on other sequences, on the batch, or on the number of multiprocessors. They depend
+// on the kernel: a prompt's tokens have other bits in a step that the decode kernel serves. A group
+// of more than 16 query heads is always the prefill kernel's.
 //
-// Read attention_plan.h first (how a step is divided), then attention_plan.cu, attention_decode.cu
-// and attention_prefill.cu.
+// Read attention_plan.h and prefill_plan.h first (how a step is divided), then attention_plan.cu,
+// attention_decode.cu and attention_prefill.cu.
 #pragma once
 
 #include <array>

@@ -11,7 +11,8 @@ inline constexpr int kGroupThreads = 128, kGroups = 2;  // of consumers
 inline constexpr int kPrefillThreads = (1 + kGroups) * kGroupThreads;
 inline constexpr int kQueryThreads = 96;
 inline constexpr int kGroupRows = kPrefillRows / kGroups;
-inline constexpr int kPrefillSlots = 2;  // of items, of K and of V
+inline constexpr int kPrefillSlots = 2;  // of K and of V
+inline constexpr int kItemSlots = 4;
 
 // A CTA's unit of work; head < 0 ends the CTA.
 struct PrefillItem {
@@ -45,7 +46,7 @@ struct Layout {
   static constexpr uint32_t kFactorBytes = H::kEightBitKv ? kPrefillRows * 4 : 0;
   static constexpr uint32_t kBarriersAt = kFactorsAt + kQuerySlots * kFactorBytes;
   static constexpr uint32_t kItemsAt = kBarriersAt + 256;
-  static constexpr uint32_t kSharedBytes = kItemsAt + kPrefillSlots * sizeof(PrefillItem);
+  static constexpr uint32_t kSharedBytes = kItemsAt + kItemSlots * sizeof(PrefillItem);
 };
 
 // A ring of slots with a full and an empty barrier each. Use n of the ring has slot n % kCount.
@@ -56,7 +57,7 @@ struct Ring {
 
   __device__ uint32_t Slot(uint32_t n) const { return slots + n % kCount * slot_bytes; }
   __device__ Barrier Full(uint32_t n) const { return {barriers + n % kCount * 8}; }
-  __device__ Barrier Empty(uint32_t n) const { return {barriers + 16 + n % kCount * 8}; }
+  __device__ Barrier Empty(uint32_t n) const { return {barriers + (kCount + n % kCount) * 8}; }
   __device__ void Init(uint32_t fills, uint32_t empties) const {
     for (uint32_t n = 0; n < kCount; ++n) {
       Full(n).Init(fills);
@@ -73,22 +74,23 @@ template <typename H>
 struct Rings {
   using Of = Layout<H>;
 
-  Ring<> items, k, v;
+  Ring<kItemSlots> items;
+  Ring<> k, v;
   Ring<Of::kQuerySlots> q;
   Ring<Of::kStages> staged_k, staged_v;  // of 8-bit tiles
   Barrier edge;
-  PrefillItem* item;  // [kPrefillSlots]
+  PrefillItem* item;  // [kItemSlots]
   float* factors;     // [kQuerySlots][kPrefillRows]
 
   __device__ explicit Rings(char* shared) {
     const uint32_t base = SharedAddress(shared), barriers = base + Of::kBarriersAt;
-    items = {barriers, base + Of::kItemsAt, sizeof(PrefillItem)};
-    q = {barriers + 32, base + Of::kQAt, Of::kQueryBytes};
-    k = {barriers + 64, base + Of::kKAt, Of::kTileBytes};
-    v = {barriers + 96, base + Of::kVAt, Of::kTileBytes};
-    edge = {barriers + 128};
-    staged_k = {barriers + 136, base + Of::kStagedKAt, Of::kStagedBytes};
-    staged_v = {barriers + 168, base + Of::kStagedVAt, Of::kStagedBytes};
+    items = {barriers + 168, base + Of::kItemsAt, sizeof(PrefillItem)};
+    q = {barriers, base + Of::kQAt, Of::kQueryBytes};
+    k = {barriers + 32, base + Of::kKAt, Of::kTileBytes};
+    v = {barriers + 64, base + Of::kVAt, Of::kTileBytes};
+    edge = {barriers + 96};
+    staged_k = {barriers + 104, base + Of::kStagedKAt, Of::kStagedBytes};
+    staged_v = {barriers + 136, base + Of::kStagedVAt, Of::kStagedBytes};
     item = reinterpret_cast<PrefillItem*>(shared + Of::kItemsAt);
     factors = reinterpret_cast<float*>(shared + Of::kFactorsAt);
   }
@@ -100,7 +102,7 @@ struct Rings {
     constexpr uint32_t kConsumerWarps = kGroups * 4;
     // Every thread that reads an item arrives. The compiler omits __syncwarp where a warp
     // converges, and then the race checker cannot see that one lane's arrival follows all reads.
-    items.Init(1, kGroups * kGroupThreads + kQueryThreads);
+    items.Init(32, kGroups * kGroupThreads + kQueryThreads);
     q.Init(kQueryThreads, kConsumerWarps);
     k.Init(H::kEightBitKv ? kQueryThreads : 1, kConsumerWarps);
     v.Init(H::kEightBitKv ? kQueryThreads : 1, kConsumerWarps);
@@ -113,16 +115,21 @@ struct Rings {
   }
 };
 
-// Span: the tokens that an item's rows see, from a multiple of a turn's tokens on.
+// Span: the tokens that an item's rows see in `count` of the tile's spans from `first` on, from a
+// multiple of a turn's tokens on.
 template <int kTokens>
 struct Span {
   int begin, end;
 
-  __device__ Span(const AttentionArgs& a, const PrefillTile& tile) {
+  __device__ Span(const AttentionArgs& a, const PrefillTile& tile, int first, int count) {
     const int start = a.window > 0 ? max(a.EndFor(tile, 0) - a.window, 0) : 0;
-    begin = start / kTokens * kTokens;
-    end = a.EndFor(tile, kPrefillRows - 1);
+    const int from = start / kTokens * kTokens, to = a.EndFor(tile, kPrefillRows - 1);
+    const int turns = CeilDiv(to - from, kTokens);
+    begin = from + FirstTurn(turns, tile.spans, first) * kTokens;
+    end = min(from + FirstTurn(turns, tile.spans, first + count) * kTokens, to);
   }
+  __device__ Span(const AttentionArgs& a, const PrefillTile& tile)
+      : Span(a, tile, tile.first_span, tile.num_taken) {}
 };
 
 }  // namespace quire::cuda

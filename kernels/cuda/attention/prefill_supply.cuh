@@ -19,15 +19,12 @@ class Supplier {
       : a_(a), map_(map), shared_(shared), rings_(shared), lane_(threadIdx.x % 32) {}
 
   __device__ void Run() {
-    PrefillItem next = Draw();
+    Drawn next = Draw();
     for (uint32_t i = 0;; ++i) {
       rings_.items.WaitEmpty(i);
-      if (lane_ == 0) {
-        rings_.item[i % kPrefillSlots] = next;
-        rings_.items.Full(i).Arrive();
-      }
+      Publish(next, i);
       __syncwarp();
-      const PrefillItem& item = rings_.item[i % kPrefillSlots];  // registers are few
+      const PrefillItem& item = rings_.item[i % kItemSlots];  // registers are few
       if (item.head < 0) return;
       const Span<kTokens> span(a_, item.tile);
       int block = BlockOf(item.tile, span.begin);
@@ -48,18 +45,30 @@ class Supplier {
   }
 
  private:
+  // A drawn item: a word of its tile in each of the first lanes, for registers are few.
+  struct Drawn {
+    int32_t word, head;
+  };
+  static constexpr int kTileWords = sizeof(PrefillTile) / 4;
+
   // Each CTA draws one ticket too many; the last ticket of all resets the count. Heads vary
   // fastest, because a tile is equally long in every head and the longest tiles come first.
-  __device__ PrefillItem Draw() const {
-    PrefillItem item{};
-    item.head = -1;
-    if (lane_ != 0) return item;
+  __device__ Drawn Draw() const {
     const uint32_t items = *a_.space.num_tiles * a_.num_kv_heads;
-    const uint32_t ticket = atomicInc(a_.space.tickets, items + gridDim.x - 1);
-    if (ticket >= items) return item;
-    item.tile = a_.space.tiles[ticket / a_.num_kv_heads];
-    item.head = static_cast<int>(ticket % a_.num_kv_heads);
-    return item;
+    uint32_t ticket = 0;
+    if (lane_ == 0) ticket = atomicInc(a_.space.tickets, items + gridDim.x - 1);
+    ticket = __shfl_sync(0xffffffffu, ticket, 0);
+    if (ticket >= items) return {0, -1};
+    const PrefillTile* tile = &a_.space.tiles[ticket / a_.num_kv_heads];
+    const int word = lane_ < kTileWords ? reinterpret_cast<const int32_t*>(tile)[lane_] : 0;
+    return {word, static_cast<int>(ticket % a_.num_kv_heads)};
+  }
+  // Every lane that writes a word arrives, so that the race checker sees the order.
+  __device__ void Publish(const Drawn& drawn, uint32_t i) const {
+    PrefillItem& item = rings_.item[i % kItemSlots];
+    if (lane_ < kTileWords) reinterpret_cast<int32_t*>(&item.tile)[lane_] = drawn.word;
+    if (lane_ == 0) item.head = drawn.head;
+    rings_.items.Full(i).Arrive();
   }
 
   // A tile consists of boxes of one block (at most 64 tokens) and one panel. This lane copies box
@@ -159,7 +168,7 @@ __device__ void SupplyQueries(const AttentionArgs& a, char* shared) {
   const Rings<H> rings(shared);
   for (uint32_t i = 0;; ++i) {
     rings.items.WaitFull(i);
-    const PrefillItem item = rings.item[i % kPrefillSlots];
+    const PrefillItem item = rings.item[i % kItemSlots];
     rings.items.Empty(i).Arrive();
     if (item.head < 0) return;
     rings.q.WaitEmpty(i);

@@ -19,7 +19,7 @@ class Widener {
   __device__ void Run() {
     for (uint32_t i = 0;; ++i) {
       rings_.items.WaitFull(i);
-      const PrefillItem& item = rings_.item[i % kPrefillSlots];
+      const PrefillItem& item = rings_.item[i % kItemSlots];
       const int head = item.head;
       if (head >= 0) TakeItem(item, i);
       rings_.items.Empty(i).Arrive();
