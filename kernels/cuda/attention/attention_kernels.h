@@ -26,8 +26,8 @@ struct AttentionSpace {
   PrefillTile* tiles = nullptr;
   int32_t* num_tiles = nullptr;  // and then whether spans are items of their own
   uint32_t* tickets = nullptr;   // counts the items (tile and head) that prefill CTAs have drawn
-  // The prefill kernel has states in the memory of the decode kernel's, which has ended: two of
-  // kPrefillRows rows for each CTA, then those that spans have apart.
+  // The prefill kernel has states in the memory of the decode kernel's, which has ended:
+  // kOwnStateCount of kPrefillRows rows for each CTA, then those of spans that are items.
   float* own_states = nullptr;
   float* span_states = nullptr;
   uint32_t* meeting = nullptr;  // warpgroups that have ended their items; the meeting's number

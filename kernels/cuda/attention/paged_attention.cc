@@ -25,13 +25,13 @@ int64_t MaxPrefillTiles(int64_t tokens, int64_t rows, int64_t group) {
   return tokens * group / kPrefillRows + rows;
 }
 
-// The prefill kernel's part of the states' memory: two tiles a CTA, and the rest for spans, at
-// least for those of any one sequence.
+// The prefill kernel's part of the states' memory: a CTA's own states, and the rest for
+// those of spans, at least for any one sequence's.
 void DivideStates(const AttentionLimits& limits, int num_sms, int64_t decode_rows,
                   SpaceLayout* layout) {
   layout->own_state_rows = layout->span_state_rows = 0;
   if (limits.max_context < kLeastCutTokens) return;
-  layout->own_state_rows = int64_t{num_sms} * 2 * kPrefillRows;
+  layout->own_state_rows = int64_t{num_sms} * kOwnStateCount * kPrefillRows;
   layout->span_state_rows =
       std::max<int64_t>(int64_t{kMostItems} * kPrefillRows, decode_rows - layout->own_state_rows);
 }

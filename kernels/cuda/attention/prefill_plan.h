@@ -79,8 +79,9 @@ constexpr PrefillSequence PlanPrefill(PrefillSequence s, int32_t group, int32_t 
   return s;
 }
 
-// Where a tile's states lie if its item takes all spans: in memory of the CTA.
-inline constexpr int32_t kOwnStates = -1;
+// Where a tile's states lie if its item takes all spans: in memory of the CTA, which has room for
+// kOwnStateCount of them.
+inline constexpr int32_t kOwnStates = -1, kOwnStateCount = 3;
 
 // 128 rows of a prefill sequence from first_row on, and num_taken of the tile's spans from
 // first_span on, for every key/value head.

@@ -7,29 +7,34 @@
 
 namespace quire::cuda {
 
-// Folds the states of rows [begin, end) of a tile by the threads of a warpgroup. `count` states lie
-// `stride` floats apart; done(row, column, piece) takes each sum. Other CTAs have written the
-// states, and the first-level cache is not coherent, so the loads bypass it.
+// Rows [begin, end) of `count` states that lie `stride` floats apart.
+struct StateRows {
+  const float* states;
+  int stride, count;
+  int begin, end;
+};
+
+// Folds the states by the threads of a warpgroup; done(row, column, piece) takes each sum. Other
+// CTAs have written the states, and the first-level cache is not coherent, so the loads bypass it.
 template <int D, typename Done>
-__device__ __forceinline__ void FoldStates(const float* states, int stride, int count, int begin,
-                                           int end, const Done& done) {
+__device__ __forceinline__ void FoldStates(const StateRows& of, const Done& done) {
   constexpr int kLanes = D / 4, kAtOnce = 8;
   const int column = threadIdx.x % kLanes * 4;
 #pragma unroll 1
-  for (int row = begin + threadIdx.x % kGroupThreads / kLanes; row < end;
+  for (int row = of.begin + threadIdx.x % kGroupThreads / kLanes; row < of.end;
        row += kGroupThreads / kLanes) {
-    const float* const first = states + row * StateRowFloats(D);
+    const float* const first = of.states + row * StateRowFloats(D);
     Piece sum;
     sum.Reset();
 #pragma unroll 1
-    for (int c = 0; c < count; c += kAtOnce) {
+    for (int c = 0; c < of.count; c += kAtOnce) {
       // Loads that do not wait for each other. A state past the last changes no bit of the sum.
       Piece next[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         next[i].Reset();
-        if (c + i >= count) continue;
-        const float* const from = first + (c + i) * stride;
+        if (c + i >= of.count) continue;
+        const float* const from = first + (c + i) * of.stride;
         const float4 o = __ldcg(reinterpret_cast<const float4*>(from + column));
         const float2 top = __ldcg(reinterpret_cast<const float2*>(from + D));
         next[i] = {{o.x, o.y, o.z, o.w}, top.x, top.y};
@@ -68,23 +73,26 @@ class SpanStates {
   }
 
  private:
-  // The first of two states is the sum of the spans before this one.
+  // Of three states the middle one is this span's. The sum of the spans before it lies on one side,
+  // and the new sum goes to the other: lanes of two warps may read a row's top.
   __device__ __forceinline__ void TakeInOrder(int span, const RunningRows<D>& rows) const {
     constexpr int kStride = kPrefillRows * kRow;
-    float* const states = a_.space.own_states + int64_t{blockIdx.x} * 2 * kStride;
-    Write(rows, states + (span > 0 ? kStride : 0));
+    float* const middle =
+        a_.space.own_states + (int64_t{blockIdx.x} * kOwnStateCount + 1) * kStride;
+    const int to_sum = span % 2 == 0 ? kStride : -kStride;
+    Write(rows, span > 0 ? middle : middle - kStride);
     SyncNamed(barrier_, kGroupThreads);
     if (span == 0) return;
     const bool last = span + 1 == tile_.spans;
-    FoldStates<D>(states, kStride, 2, group_ * kGroupRows, end_,
+    FoldStates<D>({middle + to_sum, -to_sum, 2, group_ * kGroupRows, end_},
                   [&](int row, int column, const Piece& sum) {
                     if (last) {
                       sum.Store<T, H>(a_, tile_.query_begin, head_, tile_.first_row + row, column);
                     } else {
-                      sum.Write<D>(states + row * kRow, column);
+                      sum.Write<D>(middle - to_sum + row * kRow, column);
                     }
                   });
-    SyncNamed(barrier_, kGroupThreads);  // the next span's state may take this one's place
+    SyncNamed(barrier_, kGroupThreads);  // the next span's state takes this one's place
   }
 
   // Writes the group's rows, of which a lane has two.
@@ -152,9 +160,9 @@ __device__ __forceinline__ void FoldSpans(const AttentionArgs& a, int group, int
     const PrefillTile tile = a.space.tiles[item / a.num_kv_heads];
     const int head = item % a.num_kv_heads, rows = tile.RowsWith(a.group);
     if (tile.spans == 1 || tile.states == kOwnStates) continue;
-    FoldStates<D>(a.space.span_states + int64_t{tile.StateOf(head, 0)} * StateRowFloats(D),
-                  tile.state_rows * StateRowFloats(D), tile.spans,
-                  rows * tile.first_span / tile.spans, rows * (tile.first_span + 1) / tile.spans,
+    FoldStates<D>({a.space.span_states + int64_t{tile.StateOf(head, 0)} * StateRowFloats(D),
+                   tile.state_rows * StateRowFloats(D), tile.spans,
+                   rows * tile.first_span / tile.spans, rows * (tile.first_span + 1) / tile.spans},
                   [&](int row, int column, const Piece& sum) {
                     sum.Store<T, H>(a, tile.query_begin, head, tile.first_row + row, column);
                   });
