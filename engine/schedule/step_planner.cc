@@ -289,7 +289,9 @@ void StepPlanner::FindShortest() {
   for (const Choice& choice : prefills_) forget(choice.sequence->account);
   for (const AccountId id : accounts_.contenders()) forget(id);
   for (const Sequence* sequence : sequences_.restoring()) forget(sequence->account);
-  for (const auto& [sequence, count] : prefills_) note(sequence->account, sequence->remaining());
+  for (const Choice& choice : prefills_) {
+    note(choice.sequence->account, choice.sequence->remaining());
+  }
   if (made_room_ || sequences_.num_free_rows() == 0) return;
   walk_.Restart();
   for (int32_t i = 0; i < kLookAhead; ++i) {
