@@ -256,6 +256,7 @@ TEST(ShadowWorkerTest, KeepsTheGuessesThatAreRight) {
     ShadowWorker worker(Options());
     StepResult result;
     StepPlan first = FirstPlan();
+    first.block_adds.insert(first.block_adds.end(), {{1, 2, 4}, {1, 3, 6}});
     worker.Run(first, result);
     StepPlan plan = SecondPlan();
     plan.tokens = {right > 0 ? text[4] : 1, right > 1 ? text[5] : 2};
