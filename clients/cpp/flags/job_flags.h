@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "flags/flag.h"
+#include "flags/program.h"
 
 namespace quire::cli {
 
