@@ -17,7 +17,7 @@ SchedulerConfig Config() {
   SchedulerConfig config;
   config.block_size = 4;
   config.max_model_len = 128;
-  config.num_blocks = 200;
+  config.num_blocks = 600;
   config.max_num_seqs = 8;
   config.max_num_batched_tokens = 32;
   config.max_num_queued_reqs = 1000;
