@@ -63,13 +63,13 @@ FLAGS = {
     "--dry-base": "1.5", "--dry-allowed-length": "2", "--dry-last-n": "10",
     "--dry-breaker-ids": "1", "--allowed-token-ids": "1", "--banned-token-ids": "2",
     "--bad-word-ids": "1,2", "--logit-processor": "polite", "--answers": "2", "--best-of": "3",
-    "--print-ids": None, "--logprobs": None, "--top-logprobs": "1", "--logprob-token-ids": "1",
+    "--json": None, "--logprobs": None, "--top-logprobs": "1", "--logprob-token-ids": "1",
     "--processed-logprobs": None, "--prompt-logprobs": "1", "--keep-special-tokens": None,
     "--model": "m", "--request-id": "r", "--priority": "1", "--no-special-tokens": None,
-    "--session": "s", "--expected-position": "1", "--no-prefix-cache": None,
+    "--session": "s", "--expected-position": "1",
     "--no-split-reasoning": None, "--max-reasoning-tokens": "5", "--min-reasoning-tokens": "1",
 }  # fmt: skip
-# A fixed value in every request of the command: ids are needed for --print-ids and --json.
+# The command needs the ids itself, for --print-ids and --json.
 NO_FLAG = {"output.token_ids"}
 
 
@@ -143,6 +143,7 @@ class ClientFieldsTest(unittest.TestCase):
 
         flags = [part for pair in FLAGS.items() for part in pair if part is not None]
         ask("hi", *flags)
+        ask("hi", "--print-ids", "--no-prefix-cache")  # which exclude --json and --session
         ask("--token-ids", "1,2")
         with tempfile.TemporaryDirectory() as folder:
 

@@ -154,7 +154,10 @@ TEST(SchemaReaderTest, RefusesByNameAndPath) {
   EXPECT_THAT(SchemaError(R"({"enum": 1})"), HasSubstr("#/enum: must be a list"));
   EXPECT_THAT(SchemaError(R"({"enum": ["ab"], "minLength": 1})"),
               HasSubstr("#/minLength: not supported beside enum or const"));
-  EXPECT_THAT(SchemaError(R"({"$ref": "http://x/y"})"), HasSubstr("#/$ref: only references"));
+  for (const char* other : {"http://x/y", "file:///etc/passwd", "other.json#/a", "//host/a"}) {
+    EXPECT_THAT(SchemaError(absl::StrCat(R"({"$ref": ")", other, R"("})")),
+                HasSubstr("#/$ref: only references"));
+  }
   EXPECT_THAT(SchemaError(R"({"$ref": "#/$defs/a"})"), HasSubstr("nothing stands at #/$defs/a"));
   EXPECT_THAT(SchemaError(R"({"allOf": [{"pattern": "a"}, {"pattern": "b"}]})"),
               HasSubstr("schemas with different \"pattern\" cannot be combined"));

@@ -113,7 +113,8 @@ TEST_F(LogitProcessorsTest, EverythingElseIsRefusedByPlace) {
   EXPECT_THAT(Error(R"({"a": {"bad_words": [["x"]]}})"), HasSubstr("a.bad_words[0][0]"));
   EXPECT_THAT(Error(R"({"a": {"banned_token_ids": [1000000]}})"), HasSubstr("token id 1000000"));
   EXPECT_THAT(Error(R"({"a": {"banned_token_ids": [-1]}})"), HasSubstr("a.banned_token_ids[0]"));
-  EXPECT_THAT(Error(R"({"a": {"banned_token_ids": 1}})"), HasSubstr("a.banned_token_ids"));
+  EXPECT_THAT(Error(R"({"a": {"banned_token_ids": 1}})"),
+              HasSubstr("a: 'banned_token_ids' is missing or not a list"));
   EXPECT_THAT(Error(R"({"a": {"allowed_token_ids": [4], "banned_token_ids": [4]}})"),
               HasSubstr("a: allowed_token_ids"));
   EXPECT_THAT(Error(R"({"a": {"bad_words": ["x"]}})", /*with_tokenizer=*/false),
