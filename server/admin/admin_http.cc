@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -19,6 +21,8 @@ namespace {
 
 // A scrape's request line and headers take less than 2 KiB.
 constexpr size_t kConnectionBytes = 16 << 10;
+// For a connection that was being accepted when all others were closed.
+constexpr std::chrono::milliseconds kLookAgain(10);
 
 AdminPage WrongMethod() { return {.status = MHD_HTTP_METHOD_NOT_ALLOWED, .body = "GET or HEAD\n"}; }
 
@@ -50,6 +54,7 @@ struct AdminHttp::State {
   MHD_Daemon* daemon = nullptr;
   int port = 0;
   std::mutex mutex;
+  std::condition_variable none_open;
   std::map<int, int64_t> opened_ns;  // by descriptor; only open ones; under mutex
 
   // The further arguments of libmicrohttpd (version, body, its state) are not needed.
@@ -72,6 +77,16 @@ struct AdminHttp::State {
       state.opened_ns[info->connect_fd] = SteadyNowNs();
     } else {
       state.opened_ns.erase(info->connect_fd);
+      if (state.opened_ns.empty()) state.none_open.notify_all();
+    }
+  }
+
+  // Ends all connections. Requires that none is accepted any more, but one that is under way.
+  void CloseAll() {
+    std::unique_lock lock(mutex);
+    while (!opened_ns.empty()) {
+      for (const auto& [fd, ns] : opened_ns) shutdown(fd, SHUT_RDWR);
+      none_open.wait_for(lock, kLookAgain);
     }
   }
 };
@@ -86,8 +101,8 @@ absl::StatusOr<std::unique_ptr<AdminHttp>> AdminHttp::Start(const AdminOptions& 
   state->pages = std::move(pages);
   state->port = BoundPort(fd);
   state->daemon = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &State::OnRequest, state.get(),
-      MHD_OPTION_LISTEN_SOCKET, fd,                                                     //
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, 0, nullptr, nullptr, &State::OnRequest,
+      state.get(), MHD_OPTION_LISTEN_SOCKET, fd,                                        //
       MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned int>(options.max_connections),  //
       MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned int>(options.idle_timeout_seconds),
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes,             //
@@ -101,7 +116,14 @@ absl::StatusOr<std::unique_ptr<AdminHttp>> AdminHttp::Start(const AdminOptions& 
   return std::unique_ptr<AdminHttp>(new AdminHttp(std::move(state)));
 }
 
-AdminHttp::~AdminHttp() { MHD_stop_daemon(state_->daemon); }
+// Once it is told to end, the library takes no response any more, and still sends the one of a
+// malformed request, which crashes. So no connection is left when it is told.
+AdminHttp::~AdminHttp() {
+  const int listening = MHD_quiesce_daemon(state_->daemon);
+  state_->CloseAll();
+  MHD_stop_daemon(state_->daemon);
+  if (listening >= 0) close(listening);
+}
 
 int AdminHttp::port() const { return state_->port; }
 

@@ -105,7 +105,8 @@ class Judge:
         if call.error in OF_AN_END:
             return None if disturbed else "from a server that did not end"
         if call.error == LOST:
-            deaths = sum(call.began <= when <= call.ended for when in self.servers.blows)
+            # A worker may be found dead a moment after the blow, when the call has begun.
+            deaths = sum(call.began - 1 <= when <= call.ended for when in self.servers.blows)
             last = disturbed and any(life.gave_up() for life in
                                      self.servers.lives[call.life:call.life + 2])
             return None if deaths >= 3 or last else f"after {deaths} deaths of a worker"
