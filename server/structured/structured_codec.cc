@@ -69,8 +69,6 @@ absl::StatusOr<Structure> DecodeStructure(const v1::StructuredOutput& in) {
       return MakeStructure({GrammarKind::kChoice, "", {texts.begin(), texts.end()}},
                            path + "choice.texts");
     }
-    case v1::StructuredOutput::kLark:
-      return InvalidField(path + "lark", "is not supported");
     case v1::StructuredOutput::FORMAT_NOT_SET: break;
   }
   return InvalidField("structured_output",
