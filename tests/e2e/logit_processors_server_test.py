@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Logit processors: named sets have the effect of the same lists in a request:
-logit_processors_test.py QUIRE_SERVER."""
+logit_processors_server_test.py QUIRE_SERVER."""
 
 import json
 import pathlib
