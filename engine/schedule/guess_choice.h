@@ -9,6 +9,9 @@
 // Guesses are nearly free while a step waits for the weights' read, and the more rows decode, the
 // fewer fit into that. So decoding rows and guesses of a step together are bounded: above as many
 // rows as the bound, no row guesses (docs/speculation.md has the arithmetic).
+//
+// A row takes the memory of its look-up with its first token, and keeps it while it runs; steps
+// allocate nothing. There are as many look-ups as a step has guesses at most.
 #pragma once
 
 #include <cstdint>
