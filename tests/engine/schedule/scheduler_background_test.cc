@@ -24,7 +24,8 @@ SchedulerConfig Config() {
   return config;
 }
 
-ShadowModel Endless() { return {.vocab_size = 50, .eos_token = 7, .eos_probability = 0}; }
+// No output ends by itself: the end token is none of the vocabulary.
+ShadowModel Endless() { return {.vocab_size = 50, .eos_token = 50, .eos_probability = 0}; }
 
 class Gaps {
  public:
@@ -75,6 +76,7 @@ TEST(SchedulerBackgroundTest, ARequestTakesTheRowOfABackgroundSequence) {
     // One step preempts, and the rows are free behind the two in flight.
     EXPECT_LE(gaps.StepsToFirstToken(id, 8), 3);
     EXPECT_EQ(gaps.TokensOf(id), 8) << "its whole prompt";
+    EXPECT_EQ(gaps.sim.preempted(), 1);
     for (int i = 0; i < 8; ++i) gaps.Step();
     EXPECT_GE(gaps.rows(), 7) << "the others go on; beside another tenant a flood leaves a row";
   }
@@ -86,7 +88,7 @@ TEST(SchedulerBackgroundTest, ABurstTakesAllRowsInOneWait) {
   for (int i = 0; i < 10; ++i) gaps.Step();
   std::vector<RequestId> burst;
   for (int i = 0; i < 8; ++i) burst.push_back(gaps.Add(4, 50, 0));
-  for (int i = 0; i < 6; ++i) gaps.Step();
+  for (int i = 0; i < 4; ++i) gaps.Step();
   for (const RequestId id : burst) EXPECT_EQ(gaps.TokensOf(id), 1) << "each decodes";
   EXPECT_EQ(gaps.rows(), 8);
 }
