@@ -1,10 +1,14 @@
 // MatMul of packed matrices on the device: close to float64 and to the CPU backend, by every cut,
-// the same bits in every batch of up to 8 tokens, and nothing read or written past the ends.
+// the same bits in every batch of 1 and 2 and of 3 to 8 tokens, and nothing read or written past
+// the ends.
 //
-// Covers kernels/cuda/matmul/packed_weights.cuh, kernels/cuda/rows/gather_columns.cu
-#include "kernels/cuda/matmul/expand_packed.h"
-#include "kernels/cuda/matmul/grouped_matmul.h"
+// Covers kernels/cuda/matmul/packed/packed_weights.cuh,
+// kernels/cuda/matmul/packed/digit_cutter.cuh, kernels/cuda/matmul/packed/band_ring.cuh,
+// kernels/cuda/matmul/packed/band_supplier.cuh, kernels/cuda/rows/gather_columns.cu
 #include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/matmul/packed/digit_matmul.h"
+#include "kernels/cuda/matmul/packed/expand_packed.h"
+#include "kernels/cuda/matmul/packed/grouped_matmul.h"
 #include "kernels/cuda/matmul/packed_matmul.h"
 #include "kernels/cuda/matmul/tile_matmul.h"
 #include "tests/gpu/op_test.h"
@@ -191,44 +195,107 @@ TEST(PackedMatMulTest, IsNearTheCpuBackend) {
   }
 }
 
+// One or two tokens: their activations share a power of two in each 128 columns. Beside a very
+// large one the others are rounded to 2^-26 of it, and so a weight errs by that much of it at most;
+// no token has an effect on the other.
+TEST(DigitMatMulTest, TakesActivationsOfEverySize) {
+  constexpr int64_t kTokens = 6, kN = 64;
+  static_assert(kTokens % cuda::kMaxDigitTokens == 0);
+  for (const PackedShape& shape :
+       {Four(kN, 384, 128, true), Four(kN, 416, 32), Eight(kN, 416, 0), Eight(kN, 448, 64, true)}) {
+    Random random(11);
+    const int64_t k = shape.k;
+    const DevicePacked w(random, shape);
+    Array x = Array::Normal(random, DType::kBF16, {kTokens, k});
+    for (int64_t c = 0; c < k; ++c) {
+      x.Set(1 * k + c, 0);
+      x.Set(2 * k + c, static_cast<float>(x[2 * k + c] * 1e-25));
+      x.Set(5 * k + c, static_cast<float>(x[5 * k + c] * 1e30));
+    }
+    x.Set(0 * k + 200, 3e4f);
+    x.Set(3 * k + 7, NAN);
+    x.Set(4 * k + k - 16, INFINITY);
+    const DeviceTensor device_x(DType::kBF16, kTokens, k, x);
+    DeviceTensor out(DType::kBF16, kTokens, kN);
+    for (int64_t t = 0; t < kTokens; t += cuda::kMaxDigitTokens) {
+      Op().Run({.x = device_x.view().Rows(t, cuda::kMaxDigitTokens),
+                .w = w.view(),
+                .bias = {},
+                .out = out.view().Rows(t, cuda::kMaxDigitTokens)});
+    }
+    const Array got = out.Get();
+    for (int64_t t = 0; t < kTokens; ++t) {
+      for (int64_t r = 0; r < kN; ++r) {
+        if (t == 3 || t == 4) {
+          EXPECT_FALSE(std::isfinite(got[t * kN + r])) << t;
+          continue;
+        }
+        double sum = 0, size = 0, rounded = 0;
+        for (int64_t begin = 0; begin < k; begin += 128) {
+          double largest = 0, weights = 0;
+          for (int64_t c = begin; c < std::min(begin + 128, k); ++c) {
+            const double value = x[t * k + c], weight = w.At(r, c);
+            sum += value * weight;
+            size += std::abs(value * weight);
+            largest = std::max(largest, std::abs(value));
+            weights += std::abs(weight);
+          }
+          rounded += 0x1p-26 * largest * weights;
+        }
+        const double error = std::abs(got[t * kN + r] - sum);
+        ASSERT_LE(error, StoreError(DType::kBF16) * std::abs(sum) + 4e-6 * size + rounded)
+            << "token " << t << " row " << r << " of k " << k << ": " << got[t * kN + r]
+            << " instead of " << sum;
+      }
+    }
+  }
+}
+
 std::string BytesOfArray(Array array) {
   return {static_cast<char*>(array.data()), array.byte_size()};
 }
 
-TEST(PackedMatMulBitsTest, TokensDoNotChangeEachOthersBits) {
-  constexpr int64_t kTokens = cuda::kMaxGroupedTokens, kN = 4096, kK = 1152;
-  for (const PackedShape& shape : {Four(kN, kK, 128, true), Eight(kN, kK, 32)}) {
-    Random random(5);
-    const DevicePacked w(random, shape);
-    Array x = Array::Normal(random, DType::kBF16, {kTokens, kK});
-    const DeviceTensor device_x(DType::kBF16, kTokens, kK, x);
-    DeviceTensor all(DType::kBF16, kTokens, kN), other(DType::kBF16, kTokens, kN);
-    ExpectSameBits(
-        [&](const cuda::Device&) {
-          all.Poison();
-          Op().Run({.x = device_x.view(), .w = w.view(), .bias = {}, .out = all.view()});
-        },
-        [&] { return BytesOfArray(all.Get()); });
-    for (const int64_t batch : {1, 3, 5}) {
-      other.Poison();
-      for (int64_t t = 0; t < kTokens; t += batch) {
-        const int64_t count = std::min(batch, kTokens - t);
-        Op().Run({.x = device_x.view().Rows(t, count),
-                  .w = w.view(),
-                  .bias = {},
-                  .out = other.view().Rows(t, count)});
-      }
-      EXPECT_TRUE(other.Get().SameBits(all.Get())) << batch;
-    }
-    // In slices of rows, as ranks hold them.
+// Runs `most` tokens at once, then `batches` at a time, and in slices of rows as ranks hold them.
+void ExpectSameBitsInBatches(const PackedShape& shape, int64_t most,
+                             std::initializer_list<int64_t> batches) {
+  Random random(5);
+  const DevicePacked w(random, shape);
+  Array x = Array::Normal(random, DType::kBF16, {most, shape.k});
+  const DeviceTensor device_x(DType::kBF16, most, shape.k, x);
+  DeviceTensor all(DType::kBF16, most, shape.n), other(DType::kBF16, most, shape.n);
+  ExpectSameBits(
+      [&](const cuda::Device&) {
+        all.Poison();
+        Op().Run({.x = device_x.view(), .w = w.view(), .bias = {}, .out = all.view()});
+      },
+      [&] { return BytesOfArray(all.Get()); });
+  for (const int64_t batch : batches) {
     other.Poison();
-    for (int64_t r = 0; r < kN; r += 1024) {
-      Op().Run({.x = device_x.view(),
-                .w = w.view().Rows(r, 1024),
+    for (int64_t t = 0; t < most; t += batch) {
+      const int64_t count = std::min(batch, most - t);
+      Op().Run({.x = device_x.view().Rows(t, count),
+                .w = w.view(),
                 .bias = {},
-                .out = other.view().Columns(r, 1024)});
+                .out = other.view().Rows(t, count)});
     }
-    EXPECT_TRUE(other.Get().SameBits(all.Get()));
+    EXPECT_TRUE(other.Get().SameBits(all.Get())) << most << " tokens by " << batch;
+  }
+  constexpr int64_t kSlice = 1024;
+  other.Poison();
+  for (int64_t r = 0; r < shape.n; r += kSlice) {
+    Op().Run({.x = device_x.view(),
+              .w = w.view().Rows(r, kSlice),
+              .bias = {},
+              .out = other.view().Columns(r, kSlice)});
+  }
+  EXPECT_TRUE(other.Get().SameBits(all.Get())) << most << " tokens";
+}
+
+// One and two tokens have a kernel, and 3 to 8 have another.
+TEST(PackedMatMulBitsTest, TokensDoNotChangeEachOthersBits) {
+  for (const PackedShape& shape : {Four(4096, 1152, 128, true), Eight(4096, 1152, 32)}) {
+    ExpectSameBitsInBatches(shape, cuda::kMaxDigitTokens, {1});
+    ExpectSameBitsInBatches(shape, cuda::kMaxGroupedTokens, {4, 5});  // and a rest of 3
   }
 }
 

@@ -1,5 +1,5 @@
 // Shared memory of a block: addresses in the form of instructions, groups of asynchronous copies,
-// and Barrier, which counts arrivals and bytes (mbarrier).
+// Barrier, which counts arrivals and bytes (mbarrier), and Place, a place in a ring of them.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,10 @@ struct Barrier {
   __device__ __forceinline__ void Arrive() const {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
   }
+  // Arrives when all asynchronous copies of this thread so far have ended; Init counts it.
+  __device__ __forceinline__ void ArriveCopied() const {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address) : "memory");
+  }
   // Compiles to no branch, so it may stand between products.
   __device__ __forceinline__ void ArriveIf(bool arrives) const {
     asm volatile(
@@ -83,6 +87,19 @@ struct Barrier {
         : "r"(address), "r"(phase & 1)
         : "memory");
     return over != 0;
+  }
+};
+
+// A place in a ring of stages and the phase of its barriers.
+template <int kStages>
+struct Place {
+  int stage = 0;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ void Advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    ++phase;
   }
 };
 

@@ -1,7 +1,8 @@
-// MatMul: few tokens go to SkinnyMatMul, of packed weights to GroupedMatMul, whose bits do not
-// depend on their number. More tokens of 8-bit integers do so as well, a few at a time. For many
-// tokens a slice of the rows of packed weights at a time is expanded. All other products go to
-// cuBLASLt, TileMatMul or PackedMatMul as chosen for the next larger of a list of token counts.
+// MatMul: few tokens go to SkinnyMatMul, of packed weights to DigitMatMul or GroupedMatMul; in each
+// of these a token's bits do not depend on the others. More tokens of 8-bit integers go to
+// SkinnyMatMul as well, a few at a time. For many tokens a slice of the rows of packed weights at a
+// time is expanded. All other products go to cuBLASLt, TileMatMul or PackedMatMul as chosen for the
+// next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -13,8 +14,9 @@
 #include "kernels/check.h"
 #include "kernels/cuda/matmul/algorithm_search.h"
 #include "kernels/cuda/matmul/algorithm_table.h"
-#include "kernels/cuda/matmul/expand_packed.h"
-#include "kernels/cuda/matmul/grouped_matmul.h"
+#include "kernels/cuda/matmul/packed/digit_matmul.h"
+#include "kernels/cuda/matmul/packed/expand_packed.h"
+#include "kernels/cuda/matmul/packed/grouped_matmul.h"
 #include "kernels/cuda/matmul/packed_matmul.h"
 #include "kernels/cuda/matmul/product_choice.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
@@ -72,10 +74,11 @@ void CheckParams(const MatMulParams& p) {
 // The kernel of a product. The library takes one scale for a row, not one for a block, and gives
 // sums of integers without scales. TileMatMul has no integers, and copies scales of blocks only
 // from aligned memory.
-enum class Server { kSkinny, kSkinnySlices, kGrouped, kChosen, kExpanded };
+enum class Server { kSkinny, kSkinnySlices, kDigits, kGrouped, kChosen, kExpanded };
 Server ServerOf(const MatMulParams& p) {
   if (IsPacked(p.w.dtype)) {
     if (!FitsGroupedMatMul(p) || p.x.dim[0] > kMostPackedTokens) return Server::kExpanded;
+    if (p.x.dim[0] <= kMaxDigitTokens) return Server::kDigits;
     return p.x.dim[0] <= kMaxGroupedTokens ? Server::kGrouped : Server::kChosen;
   }
   if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
@@ -175,6 +178,7 @@ int64_t MatMul::WorkspaceBytes() { return kLibraryBytes + kExpandedBytes; }
 MatMul::MatMul(const Device& device, void* workspace, const std::string& cache_file)
     : state_(std::make_unique<State>(device, workspace, cache_file)) {
   PrepareSkinnyMatMul();
+  PrepareDigitMatMul();
   PrepareGroupedMatMul();
   PreparePackedMatMul();
   std::string why;
@@ -192,6 +196,7 @@ void MatMul::Run(const MatMulParams& p) {
   if (tokens == 0 || p.w.dim[0] == 0) return;
   switch (ServerOf(p)) {
     case Server::kSkinny: return SkinnyMatMul(p, state_->device);
+    case Server::kDigits: return DigitMatMul(p, state_->device);
     case Server::kGrouped: return GroupedMatMul(p, state_->device);
     case Server::kChosen: return state_->Run(p, state_->means);
     case Server::kExpanded: return state_->RunExpanded(p);

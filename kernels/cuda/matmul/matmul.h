@@ -1,6 +1,7 @@
-// MatMul: matrix products by SkinnyMatMul, or of packed weights GroupedMatMul, for few tokens, and
-// otherwise by cuBLASLt or TileMatMul, whichever is faster by timing. The algorithm of a shape is
-// chosen once and kept in a file, so that a machine gives the same bits after every start.
+// MatMul: matrix products by SkinnyMatMul, or of packed weights DigitMatMul and GroupedMatMul, for
+// few tokens, and otherwise by cuBLASLt or TileMatMul, whichever is faster by timing. The algorithm
+// of a shape is chosen once and kept in a file, so that a machine gives the same bits after every
+// start.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class MatMul {
   // its capture, or it gets the library's first guess.
   //
   // Our own kernels read the weights before their predecessor on the stream has ended
-  // (skinny_matmul.h, grouped_matmul.h, tile_matmul.h).
+  // (skinny_matmul.h, tile_matmul.h and those of packed/).
   void Run(const MatMulParams& p);
   // Writes the choices to the cache file if they changed. A file that cannot be written is reported
   // on stderr, and the next start times the algorithms again.

@@ -25,8 +25,8 @@
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
+#include "kernels/cuda/device/weight_passes.cuh"
 #include "kernels/cuda/matmul/skinny_matmul.h"
-#include "kernels/cuda/matmul/weight_passes.cuh"
 #include "kernels/device_limits.h"
 #include "kernels/row_scale.h"
 

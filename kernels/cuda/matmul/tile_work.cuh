@@ -1,5 +1,4 @@
-// Tiling, Work and Place: how a product is divided into tiles, which of them a block takes and
-// when, and its place in a ring of copies.
+// Tiling and Work: how a product is divided into tiles, and which of them a block takes and when.
 //
 // A tile is up to 128 rows of w and a run of tokens. Eight warps, two warpgroups, hold its sums, 16
 // rows each. Where there are too few tiles for the device, `split` blocks of a cluster divide the
@@ -11,6 +10,7 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/matmul/tile_cut.h"
 
 namespace quire::cuda {
@@ -57,19 +57,6 @@ struct Work {
   __device__ __forceinline__ int Stride() const { return static_cast<int>(gridDim.x) / p.split; }
   __device__ __forceinline__ int Row(int tile) const { return tile / p.token_tiles * p.tile_rows; }
   __device__ __forceinline__ int Token(int tile) const { return tile % p.token_tiles * kTokens; }
-};
-
-// A place in the ring and the phase of its barriers.
-template <int kStages>
-struct Place {
-  int stage = 0;
-  uint32_t phase = 0;
-
-  __device__ __forceinline__ void Advance() {
-    if (++stage < kStages) return;
-    stage = 0;
-    ++phase;
-  }
 };
 
 // The sums of a warp's 16 rows and a tile's tokens: blocks of eight tokens.

@@ -23,9 +23,9 @@
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
-#include "kernels/cuda/matmul/grouped_matmul.h"
-#include "kernels/cuda/matmul/packed_weights.cuh"
-#include "kernels/cuda/matmul/weight_passes.cuh"
+#include "kernels/cuda/device/weight_passes.cuh"
+#include "kernels/cuda/matmul/packed/grouped_matmul.h"
+#include "kernels/cuda/matmul/packed/packed_weights.cuh"
 #include "kernels/packed_row.h"
 
 namespace quire::cuda {

@@ -1,6 +1,6 @@
 // A block goes over rows of w, a thread over the same eight columns of each: one pair of each word
 // of a vector.
-#include "kernels/cuda/matmul/expand_packed.h"
+#include "kernels/cuda/matmul/packed/expand_packed.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -9,7 +9,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
-#include "kernels/cuda/matmul/packed_weights.cuh"
+#include "kernels/cuda/matmul/packed/packed_weights.cuh"
 #include "kernels/packed_row.h"
 
 namespace quire::cuda {

@@ -1,0 +1,152 @@
+// BandRing and BandReader: packed weights on their way through shared memory, for products of one
+// or two tokens.
+//
+// A stage of the ring is a band, 16 rows of weights, for 16 chunks of 128 columns: one for each
+// warp that computes. Two more warps supply them (band_supplier.cuh).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ceil_div.h"
+#include "kernels/cuda/device/shared_memory.cuh"
+#include "kernels/packed_row.h"
+
+namespace quire::cuda {
+
+inline constexpr int kBandRows = 16;
+inline constexpr int kChunkColumns = 128;
+inline constexpr int kChunkSpans = kChunkColumns / kPackedColumns;
+inline constexpr int kStageChunks = 16;
+// Groups of a chunk, at most, with a scale and a zero for each row.
+inline constexpr int kMostChunkGroups = kChunkSpans;
+inline constexpr int kSuppliers = 2;  // warps
+inline constexpr int kSupplierChunks = kStageChunks / kSuppliers;
+
+// A packed matrix and its scales, [group][row].
+struct PackedBands {
+  const uint8_t* weights;
+  const float* scales;
+  const uint8_t* zeros;  // null: the middle of the range
+  int bands, k;
+  int group_chunks;  // that share a scale; 1 if a chunk has several groups
+  int64_t row_bytes, scale_stride;
+};
+
+// In shared memory. Vector v of 16 bytes of a row lies where those of eight rows at the same
+// columns are in different banks, and so are the halves of a line that two chunks of four bits
+// share.
+template <int kBits, int kGroups>
+struct BandRing {
+  static constexpr int kElementBits = kBits, kChunkGroups = kGroups;
+  static constexpr int kRowBytes = kChunkColumns * kBits / 8;  // of a chunk
+  static constexpr int kVectors = kRowBytes / 16;
+  static constexpr int kChunkPitch = kBandRows * kRowBytes + 64;
+  static constexpr int kScales = kStageChunks * kChunkPitch;  // where they begin
+  static constexpr int kZeros = kScales + kStageChunks * kGroups * kBandRows * 4;
+  static constexpr int kStageBytes = RoundUp(kZeros + kStageChunks * kGroups * kBandRows, 128);
+  static constexpr int kStages = (192 << 10) / kStageBytes;
+
+  alignas(128) char stages[kStages][kStageBytes];
+  uint64_t full[kStages], empty[kStages];
+  volatile uint32_t predecessor_ended;
+
+  __device__ __forceinline__ Barrier Full(int stage) const { return {SharedAddress(&full[stage])}; }
+  __device__ __forceinline__ Barrier Empty(int stage) const {
+    return {SharedAddress(&empty[stage])};
+  }
+  // By one thread, before a barrier of the block. Every lane of a supplier arrives when its copies
+  // have, and one lane of each warp that has read a stage.
+  __device__ void Init() {
+    for (int i = 0; i < kStages; ++i) {
+      Full(i).Init(kSuppliers * 32);
+      Empty(i).Init(kStageChunks);
+    }
+    predecessor_ended = 0;
+  }
+
+  __device__ static __forceinline__ int VectorAt(int row, int v) {
+    return row * kRowBytes + (kBits == 4 ? v ^ (row / 2 % 4) : v ^ (row % 8)) * 16;
+  }
+};
+
+// A computing warp's reads: of a stage the chunk that is the warp's.
+template <typename Ring>
+class BandReader {
+ public:
+  static constexpr int kBits = Ring::kElementBits, kGroups = Ring::kChunkGroups;
+
+  // One band of the chunk, for a lane: the first operand of each 32 columns, and each group's
+  // scales and zeros of rows r and r + 8.
+  struct Unit {
+    uint32_t bytes[kChunkSpans][4];
+    float scales[kGroups][2];
+    int32_t zeros[kGroups][2];
+  };
+
+  __device__ BandReader(const Ring& ring, bool has_zeros)
+      : ring_(ring), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32), has_zeros_(has_zeros) {}
+
+  // Waits for the next stage, reads its unit and gives the stage back.
+  __device__ __forceinline__ void Take(Unit& unit) {
+    ring_.Full(place_.stage).Wait(place_.phase);
+    const uint32_t stage = SharedAddress(ring_.stages[place_.stage]);
+    uint32_t words[2][Ring::kVectors];
+#pragma unroll
+    for (int i = 0; i < Ring::kVectors; i += 4) {
+      const uint32_t from =
+          stage + warp_ * Ring::kChunkPitch + Ring::VectorAt(lane_ % 8, i + lane_ / 8);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        uint32_t* const to = words[j] + i;
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(from + j * 8 * Ring::kRowBytes)
+                     : "memory");
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kGroups * 2; ++i) {
+      const int row = (warp_ * kGroups + i / 2) * kBandRows + lane_ / 4 + i % 2 * 8;
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(unit.scales[i / 2][i % 2])
+                   : "r"(stage + Ring::kScales + row * 4)
+                   : "memory");
+      unit.zeros[i / 2][i % 2] = 1 << (kBits - 1);
+      if (has_zeros_) {
+        asm volatile("ld.shared.u8 %0, [%1];"
+                     : "=r"(unit.zeros[i / 2][i % 2])
+                     : "r"(stage + Ring::kZeros + row)
+                     : "memory");
+      }
+    }
+    Pass();
+#pragma unroll
+    for (int i = 0; i < kChunkSpans * 4; ++i) {
+      const int span = i / 4, j = i % 4;
+      if constexpr (kBits == 4) {
+        unit.bytes[span][j] = words[j % 2][span] & (j < 2 ? 0x0f0f0f0fu : 0xf0f0f0f0u);
+      } else {
+        unit.bytes[span][j] = words[j % 2][span * 2 + j / 2];
+      }
+    }
+  }
+  // Gives the next stage back when it has come, without a look at it.
+  __device__ __forceinline__ void Skip() {
+    ring_.Full(place_.stage).Wait(place_.phase);
+    Pass();
+  }
+
+ private:
+  __device__ __forceinline__ void Pass() {
+    __syncwarp();  // every lane has read the stage
+    ring_.Empty(place_.stage).ArriveIf(lane_ == 0);
+    place_.Advance();
+  }
+
+  const Ring& ring_;
+  const int warp_, lane_;
+  const bool has_zeros_;
+  Place<Ring::kStages> place_;
+};
+
+}  // namespace quire::cuda
