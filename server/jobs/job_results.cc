@@ -65,6 +65,7 @@ class ResultsCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       return NoOffset(request.offset());
     }
     job->watchers.push_back(this);
+    StartSendInitialMetadata();  // the job is there, whenever its first result comes
     return absl::OkStatus();
   }
 

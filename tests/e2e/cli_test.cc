@@ -461,8 +461,8 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire session get --help lists the flags.\n"},
       {{},
        "quire: a command is required: generate, attach, chat, tokenize, detokenize, score, embed, "
-       "session, info, health, memory, abort, drain, flush, trace, key or completion\nquire --help "
-       "lists the flags.\n"},
+       "session, job, info, health, memory, abort, drain, flush, trace, key or completion\n"
+       "quire --help lists the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {
     const ParsedLine parsed = Parsed(args);

@@ -212,7 +212,7 @@ class CliTest(unittest.TestCase):
     def test_abort_ends_a_request_by_its_name(self):
         process = self.running('--request-id', 'long-one')
         self.assert_fails(16, 'ALREADY_EXISTS', 'generate', '--request-id', 'long-one', 'x')
-        self.assertEqual(self.run_ok('abort', 'long-one', 'no-such'), 'aborted 1\n')
+        self.assertEqual(self.run_ok('abort', 'long-one', 'no-such'), 'aborted 1, remembered 1\n')
         _, errors = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 11, errors)
 

@@ -72,7 +72,7 @@ class LogitProcessorsTest(unittest.TestCase):
             ({"logit_processors": ["rude"]}, "name 'rude'; it has biased, narrow, polite"),
             ({"logit_processors": ["polite", "polite"]}, "names 'polite' twice"),
             ({"logit_processors": ["narrow"], "allowed_token_ids": [5]}, "allow no token"),
-            ({"logit_processors": ["biased"], "logit_bias": {9: -99}}, "logit_bias of token 9"),
+            ({"logit_processors": ["biased"], "logit_bias": {9: -99}}, "logit_bias: of token 9"),
         ):
             with self.subTest(words), self.assertRaisesRegex(quire.InvalidRequest, words):
                 self.ask(**options)

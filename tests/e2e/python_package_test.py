@@ -33,7 +33,7 @@ class PackageTest(unittest.TestCase):
         folder = self.scratch / archive.name.removesuffix(".tar.gz")
         self.setup_py(folder, "build_py", "-d", self.scratch / "lib")
         modules = sorted(path.name for path in (self.scratch / "lib/quire/v1").glob("*.py"))
-        self.assertEqual(len(modules), 6, modules)
+        self.assertEqual(len(modules), 8, modules)
         for module in (self.scratch / "lib/quire/v1").glob("*.py"):
             self.assertNotRegex(module.read_text(), "runtime_version|GRPC_GENERATED_VERSION")
         subprocess.run([sys.executable, "-c", "import quire; quire.QuireClient('localhost:1')"],

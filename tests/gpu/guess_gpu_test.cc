@@ -17,7 +17,7 @@ class VerifiedText {
  public:
   VerifiedText() {
     CudaWorkerReport report;
-    worker_ = MakeDemoWorker({.speculate = 16}, &report);
+    worker_ = MakeDemoWorker({.max_num_batched_tokens = 4096, .speculate = 16}, &report);
   }
 
   // The draws at the positions behind `prompt`, `guesses` + 1 a step; the text is its own guess.

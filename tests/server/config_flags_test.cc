@@ -448,7 +448,7 @@ TEST(ConfigTableTest, NamesAreUniqueAndFew) {
   std::set<std::string_view> names;
   const std::vector<Flag> table = SettingsTable(&settings);
   for (const Flag& row : table) EXPECT_TRUE(names.insert(row.name).second) << row.name;
-  EXPECT_LE(names.size(), 69u);
+  EXPECT_LE(names.size(), 76u);
 }
 
 TEST(ConfigTableTest, AnswersToOtherServersFlagsShadowNoSetting) {

@@ -188,6 +188,7 @@ TEST(GenerateTest, EchoesEverySamplingParameter) {
   EXPECT_EQ(out.accepted.sampling().DebugString(), sampling->DebugString());
   for (int i = 0; i < v1::SamplingParams::descriptor()->field_count(); ++i) {
     const auto* descriptor = v1::SamplingParams::descriptor()->field(i);
+    if (descriptor->name() == "logit_processors") continue;  // names sets of a file
     const bool set = descriptor->is_repeated()
                          ? sampling->GetReflection()->FieldSize(*sampling, descriptor) > 0
                          : sampling->GetReflection()->HasField(*sampling, descriptor);

@@ -15,6 +15,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/engine_setup.h"
+#include "server/detach/detach_metrics.h"
 #include "server/metrics/auth_metrics.h"
 #include "server/metrics/gpu_metrics.h"
 #include "server/metrics/tenant_metrics.h"
@@ -119,6 +120,8 @@ std::map<std::string, std::string> Documented() {
 TEST(MetricsTest, TheDocumentListsExactlyTheExportedMetrics) {
   ServerMetrics metrics("demo");
   MoveEverything(metrics);
+  DetachMetrics detached(metrics.registry());
+  detached.Attached(DetachMetrics::Attach::kResumed);
   const auto documented = Documented();
   const auto exported =
       Families(metrics.Serialize({.sampled = {{.steps = 1}}, .graphs = {{.size = 8}}}));

@@ -233,7 +233,7 @@ TEST(JobsServiceTest, ALimitOfTheTenantDelaysItsLines) {
   ASSERT_TRUE(server.engine().SetTenants({.defaults = {.max_queued_requests = 1}}).ok());
   const Client client{server.jobs()};
   v1::Job job;
-  ASSERT_TRUE(client.Create("slow", Lines(30, 2), &job).ok());
+  ASSERT_TRUE(client.Create("slow", Lines(6, 2), &job).ok());
   EXPECT_TRUE(client.Ends("slow", v1::Job::STATE_COMPLETED));
   ASSERT_TRUE(client.Get("slow", &job).ok());
   EXPECT_EQ(job.failed_lines(), 0u);
