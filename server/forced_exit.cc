@@ -10,8 +10,8 @@
 
 namespace quire {
 
-ForcedExit::ForcedExit(double seconds, std::function<int()> report)
-    : report_(std::move(report)), thread_([this, seconds] { Wait(seconds); }) {}
+ForcedExit::ForcedExit(double seconds, int code, std::function<void()> report)
+    : code_(code), report_(std::move(report)), thread_([this, seconds] { Wait(seconds); }) {}
 
 ForcedExit::~ForcedExit() {
   {
@@ -28,9 +28,9 @@ void ForcedExit::Wait(double seconds) {
                         [this] { return disarmed_; })) {
     return;
   }
-  const int code = report_();
+  report_();
   StopLog();
-  _exit(code);
+  _exit(code_);
 }
 
 }  // namespace quire

@@ -10,9 +10,9 @@ namespace quire {
 
 class ForcedExit {
  public:
-  // If it comes to that, `report` is called first, on a thread of its own: it logs what has not
-  // ended, waits for nothing, and returns the code of the process.
-  ForcedExit(double seconds, std::function<int()> report);
+  // `code`: of the process, if it comes to that. Then `report` is called first, on a thread of its
+  // own; it logs what has not ended, and waits for nothing.
+  ForcedExit(double seconds, int code, std::function<void()> report);
   ~ForcedExit();
   ForcedExit(const ForcedExit&) = delete;
   ForcedExit& operator=(const ForcedExit&) = delete;
@@ -20,7 +20,8 @@ class ForcedExit {
  private:
   void Wait(double seconds);
 
-  const std::function<int()> report_;
+  const int code_;
+  const std::function<void()> report_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool disarmed_ = false;  // under mutex_

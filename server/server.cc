@@ -45,11 +45,10 @@
 namespace quire {
 namespace {
 
-constexpr double kWatchSeconds = 1;            // between two checks of the engine
-constexpr double kDrainLookSeconds = .05;      // between two checks while the last streams finish
-constexpr int kCallsBeyondQueue = 1024;        // open calls that are being parsed, refused or ended
-constexpr double kForcedExitSeconds = 5;       // beyond the time allowed for draining
-constexpr const char* kEndingCalls = "calls";  // a step of the shutdown
+constexpr double kWatchSeconds = 1;        // between two checks of the engine
+constexpr double kDrainLookSeconds = .05;  // between two checks while the last streams finish
+constexpr int kCallsBeyondQueue = 1024;    // open calls that are being parsed, refused or ended
+constexpr double kForcedExitSeconds = 5;   // beyond the time allowed for draining
 
 double SecondsSince(int64_t start_ns) {
   return static_cast<double>(SteadyNowNs() - start_ns) * 1e-9;
@@ -116,7 +115,7 @@ struct Server::State {
   template <typename Done>
   void WatchUntil(double seconds, Done done);
   void LogDrained();
-  ExitCode EndLate();
+  void LogHung();
   ExitCode Drain();
   void TearDown();
 
@@ -403,27 +402,15 @@ void Server::State::WatchUntil(double seconds, Done done) {
   }
 }
 
-// Shutdown.
-
-// From the watchdog of the shutdown, whose thread must not wait: logs the step, and the calls by
-// state. Calls that were refused or reset hold nothing of the server's, and after a flood of them
-// the library can be late to end them all: where no others are left, the process ends as asked.
-ExitCode Server::State::EndLate() {
+// From the watchdog of the shutdown, whose thread must not wait: the step, and the calls by state.
+void Server::State::LogHung() {
   constexpr char kHung[] = "shutdown hung: the process ends by force";
   const std::unique_lock lock(parts_mutex, std::try_to_lock);
   if (!lock.owns_lock() || front == nullptr || engine == nullptr) {
-    Log(Severity::kError, kHung, {{"step", ending.load()}});
-    return ExitCode::kForced;
+    return Log(Severity::kError, kHung, {{"step", ending.load()}});
   }
   const UnendedCalls calls = front->unended();
-  const EngineStats stats = engine->Stats();
-  const SchedulerLoad& load = stats.load;
-  if (ending == kEndingCalls && calls.calls > 0 && calls.streams == 0 && calls.text_jobs == 0 &&
-      load.running == 0 && load.waiting == 0) {
-    Log(Severity::kWarning, "stopped before the library has ended calls that were refused or reset",
-        {{"calls", calls.calls}});
-    return stats.fault.empty() ? ExitCode::kOk : ExitCode::kDevice;
-  }
+  const SchedulerLoad load = engine->Stats().load;
   Log(Severity::kError, kHung,
       {{"step", ending.load()},
        {"streams", calls.streams},
@@ -431,14 +418,13 @@ ExitCode Server::State::EndLate() {
        {"text_jobs", calls.text_jobs},
        {"running", load.running},
        {"waiting", load.waiting}});
-  return ExitCode::kForced;
 }
 
 ExitCode Server::State::Drain() {
   const ServerConfig& config = settings.server;
   const ForcedExit forced_exit(
       config.drain_delay_seconds + config.shutdown_timeout_seconds + kForcedExitSeconds,
-      [this] { return static_cast<int>(EndLate()); });
+      static_cast<int>(ExitCode::kForced), [this] { LogHung(); });
   const int64_t start_ns = SteadyNowNs();
   front->BeginExit();
   draining = true;
@@ -471,7 +457,7 @@ ExitCode Server::State::Drain() {
 
 void Server::State::TearDown() {
   // The grace period is within the margin of ForcedExit.
-  ending = kEndingCalls;
+  ending = "calls";
   if (front != nullptr && engine != nullptr) front->Shutdown(kForcedExitSeconds / 2);
   ending = "session directory";
   if (archive != nullptr) archive->Stop();
@@ -606,10 +592,8 @@ ExitCode Server::Run() {
 }
 
 void Server::RequestDrain() {
-  {
-    const std::lock_guard lock(state_->drain_mutex);
-    state_->drain_requested = true;
-  }
+  const std::lock_guard lock(state_->drain_mutex);
+  state_->drain_requested = true;
   state_->drain_changed.notify_all();
 }
 

@@ -1,7 +1,11 @@
 // Writes the chosen work down as a plan: everything that the workers' row tables do not hold yet.
-#include <algorithm>
+// The ids of a row lie in the order that NewRow states.
+#include "engine/schedule/plan_writer.h"
 
-#include "engine/schedule/new_row.h"
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "engine/schedule/step_planner.h"
 #include "kernels/check.h"
 
@@ -38,6 +42,82 @@ void WriteTokens(Sequence& sequence, int32_t end, StepPlan& plan) {
 }
 
 }  // namespace
+
+void WriteNewRow(const Sequence& sequence, StepPlan& plan) {
+  const SamplingParams& sampling = sequence.request->sampling;
+  NewRow row;
+  row.row = sequence.row;
+  row.num_prompt = sequence.num_prompt;
+  row.sampling = sampling.row;
+  row.bias_begin = static_cast<uint32_t>(plan.biases.size());
+  row.bias_count = static_cast<uint32_t>(sampling.logit_bias.size());
+  plan.biases.insert(plan.biases.end(), sampling.logit_bias.begin(), sampling.logit_bias.end());
+  row.ids_begin = static_cast<uint32_t>(plan.ids.size());
+  if (sampling.min_tokens > sequence.num_output()) {
+    row.min_known = sequence.num_prompt + sampling.min_tokens;
+    for (const auto* ids : {&sampling.eos_token_ids, &sampling.stop_token_ids}) {
+      plan.ids.insert(plan.ids.end(), ids->begin(), ids->end());
+    }
+  }
+  row.banned_count = static_cast<uint32_t>(plan.ids.size()) - row.ids_begin;
+  const auto append = [&plan](const std::vector<int32_t>& ids) {
+    plan.ids.insert(plan.ids.end(), ids.begin(), ids.end());
+    return static_cast<uint32_t>(ids.size());
+  };
+  row.bad_word_count = append(sampling.bad_words);
+  row.allowed_count = append(sampling.allowed_token_ids);
+  row.breaker_count = append(sampling.dry_breaker_ids);
+  const ReadingParams& reading = sequence.request->reading;
+  row.scored_count = append(reading.ids);
+  if (reading.of_output()) row.kept = reading.processed ? KeptLogits::kProcessed : KeptLogits::kRaw;
+  plan.new_rows.push_back(row);
+}
+
+void WriteReadings(const Sequence& sequence, int32_t hidden_size, StepPlan& plan) {
+  const RowWork& work = plan.work.back();
+  const ReadingParams& params = sequence.request->reading;
+  if (!params.of_output() && !params.of_prompt()) return;
+  const auto add = [&](StepReading reading) {
+    reading.work = static_cast<int32_t>(plan.work.size()) - 1;
+    reading.begin = static_cast<uint32_t>(plan.reading_words());
+    if (reading.count > 0) plan.readings.push_back(reading);
+  };
+  const auto score = [&](StepReading::Kind kind, int32_t first, int32_t end, int32_t num_top) {
+    const bool drawn = kind == StepReading::Kind::kDrawn;
+    const int32_t num_ids = drawn ? static_cast<int32_t>(params.ids.size()) : 0;
+    const int32_t count = std::max(0, end - first);
+    add({.kind = kind,
+         .position = first,
+         .count = count,
+         .num_top = num_top,
+         .num_ids = num_ids,
+         .words = static_cast<uint32_t>(count * ScoreWords(num_top, num_ids))});
+  };
+  const int32_t begin = work.start, end = work.start + work.count;
+  const int32_t prompt_end = std::min(end, sequence.num_prompt);
+  if (params.prompt_top >= 0) {
+    const int32_t last = std::min(end + 1, sequence.num_prompt);
+    score(StepReading::Kind::kPrompt, begin + 1, last, params.prompt_top);
+  }
+  if (params.pooling != Pooling::kNone) {
+    const bool mean = params.pooling == Pooling::kMean;
+    const int32_t first = mean ? begin : std::max(begin, sequence.num_prompt - 1);
+    add({.kind = StepReading::Kind::kPooled,
+         .position = first,
+         .count = std::max(0, prompt_end - first),
+         .words = static_cast<uint32_t>(hidden_size)});
+  }
+  if (params.of_output() && work.sample) {
+    score(StepReading::Kind::kDrawn, end, end + 1, params.num_top);
+  }
+}
+
+void WriteMask(const Sequence& sequence, StepPlan& plan) {
+  CHECK(sequence.has_mask());
+  const std::span<const uint32_t> mask = sequence.guide->mask();
+  plan.masks.push_back({sequence.row, static_cast<uint32_t>(plan.mask_words.size())});
+  plan.mask_words.insert(plan.mask_words.end(), mask.begin(), mask.end());
+}
 
 void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record) {
   if (choice.count == 0) return;

@@ -10,6 +10,7 @@
 
 #include "engine/schedule/sequence.h"
 #include "engine/values/step_cost.h"
+#include "kernels/check.h"
 
 namespace quire {
 
@@ -34,16 +35,29 @@ class StepsInFlight {
   // More than any transport's depth.
   static constexpr int32_t kMaxSteps = 8;
 
-  explicit StepsInFlight(int32_t max_num_seqs);
+  explicit StepsInFlight(int32_t max_num_seqs) {
+    for (StepRecord& record : ring_) record.work.reserve(max_num_seqs);
+  }
 
   int32_t size() const { return size_; }
   const StepRecord& operator[](int32_t i) const { return ring_[(first_ + i) % kMaxSteps]; }
   const StepRecord& oldest() const { return ring_[first_]; }
   // The empty record of the next step; Push puts it in flight. Requires size() < kMaxSteps.
-  StepRecord& Next();
+  StepRecord& Next() {
+    CHECK_LT(size_, kMaxSteps);
+    StepRecord& record = ring_[(first_ + size_) % kMaxSteps];
+    record.work.clear();
+    record.readings.clear();
+    record.shape = {};
+    return record;
+  }
   void Push() { ++size_; }
-  void PopOldest();
-  void Clear();
+  void PopOldest() {
+    CHECK_GT(size_, 0);
+    first_ = (first_ + 1) % kMaxSteps;
+    --size_;
+  }
+  void Clear() { first_ = size_ = 0; }
 
  private:
   std::array<StepRecord, kMaxSteps> ring_;

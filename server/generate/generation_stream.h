@@ -47,7 +47,6 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   };
 
   // `outlet` lives until it has called Closed; `resources` outlive the stream.
-  // A null `trace`: the call is not traced.
   GenerationStream(const GenerateResources* resources, StreamOutlet* outlet, Shape shape,
                    const Origin& origin, std::unique_ptr<RequestTrace> trace = nullptr);
   ~GenerationStream();

@@ -22,7 +22,7 @@ struct OutputOptions {
   bool skip_special_tokens = true;
   AnswerPlan answer;  // how `text` is told apart
   ReadingParams reading;
-  int32_t max_guesses = 0;  // of the request, to be echoed
+  int32_t max_guesses = 0;    // of the request, to be echoed
   double detach_seconds = 0;  // that the request may go on without a reader
 };
 

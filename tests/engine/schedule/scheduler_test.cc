@@ -3,7 +3,7 @@
 // Covers engine/schedule/live_sequences.cc, engine/schedule/plan_writer.cc,
 // engine/schedule/step_planner.cc, engine/schedule/steps_in_flight.cc
 #include "engine/schedule/scheduler.h"
-#include "engine/schedule/new_row.h"
+#include "engine/schedule/plan_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
