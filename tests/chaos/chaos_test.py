@@ -134,7 +134,7 @@ class ChaosTest(unittest.TestCase):
         await_true(lambda: not held(), lambda: f"all is free: {held()}")
         ops.close()
         files = lambda: sorted(path.name for path in world.sessions.iterdir())
-        await_true(lambda: files() == ["lock"], lambda: f"no file is left: {files()}")
+        await_true(lambda: files() == ["jobs", "lock"], lambda: f"no file is left: {files()}")
         await_true(lambda: servers.figures()["descriptors"] <= new["descriptors"]
                    + MORE_DESCRIPTORS, lambda: f"{servers.figures()}, when it was new {new}")
         self.assertLessEqual(servers.figures()["threads"], new["threads"] + MORE_THREADS)

@@ -594,7 +594,7 @@ class MetricNamesTest(unittest.TestCase):
 
     def test_flags_of_alerts_exist(self):
         flags = flags_of("quire-server") | flags_of("quire")
-        flags |= {"--undo", "--exit-when-idle", "--all"}  # of commands of quire
+        flags |= {"--undo", "--exit-when-idle", "--all", "--after"}  # of commands of quire
         flags |= {"--help", "--previous", "--gpus"}  # the last two are kubectl's and docker's
         text = (DEPLOY.parent / "docs/operations.md").read_text()
         named = {flag.replace("--no-", "--") for flag in re.findall(r"(?<!-)--[a-z][a-z-]+", text)}

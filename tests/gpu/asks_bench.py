@@ -43,13 +43,13 @@ def counted(server):
             for name in ("steps_total", "generated_tokens_total", "masks_late_total")}
 
 
-def measure(server, client, groups):
+def measure(server, client, groups, most_tokens=MOST_TOKENS):
     """Steps and tokens a second of rows that ask for `groups`: pairs of a number and options."""
     rows = sum(count for count, _ in groups)
 
     def ask(options, seed):
         try:
-            client.generate_text([5, 6, 7, 8], max_tokens=MOST_TOKENS, seed=seed, timeout=120,
+            client.generate_text([5, 6, 7, 8], max_tokens=most_tokens, seed=seed, timeout=120,
                                  **{"temperature": 1.0, **options})
         except quire.QuireError:
             pass  # ended below

@@ -1,5 +1,5 @@
 // Settings from flags, environment and file: precedence, names, values, contradictions, documents.
-// Covers server/config/foreign_flags.cc
+// Covers server/config/foreign_flags.cc, server/config/listening_settings.cc
 #include "server/config/config_flags.h"
 
 #include <gmock/gmock.h>

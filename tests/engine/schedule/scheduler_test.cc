@@ -1,7 +1,7 @@
 // Scheduler: the plans of one request, or of a few with room for all; budget, chunks, order,
 // ends.
 // Covers engine/schedule/live_sequences.cc, engine/schedule/plan_writer.cc,
-// engine/schedule/step_planner.cc, engine/schedule/steps_in_flight.cc
+// engine/schedule/step_planner.cc
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/plan_writer.h"
 
