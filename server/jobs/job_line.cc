@@ -66,8 +66,8 @@ absl::Status ReadJobLine(std::string_view text, JobLine* line) {
   RETURN_IF_ERROR(TakeCustomId(*object, line));
   for (const auto& [key, value] : object->items()) {
     if (key != "custom_id" && key != "request") {
-      return InvalidField("line", "has the member " + Quoted(key) +
-                                      "; a line has custom_id and request");
+      return InvalidField("line",
+                          "has the member " + Quoted(key) + "; a line has custom_id and request");
     }
   }
   const auto request = object->find("request");

@@ -17,6 +17,7 @@ class VerifiedText {
  public:
   VerifiedText() {
     CudaWorkerReport report;
+    // A step has room for the longest prompt.
     worker_ = MakeDemoWorker({.max_num_batched_tokens = 4096, .speculate = 16}, &report);
   }
 
