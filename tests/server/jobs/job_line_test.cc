@@ -45,7 +45,7 @@ TEST(JobLineTest, AFaultNamesItsField) {
       {R"({"custom_id":7,"request":{}})", "custom_id", "no text", ""},
       {R"({"custom_id":"a"})", "request", "missing", "a"},
       {R"({"custom_id":"a","request":"hi"})", "request", "no JSON object", "a"},
-      {R"({"custom_id":"a","request":{},"method":"POST"})", "method", "no member", "a"},
+      {R"({"custom_id":"a","request":{},"method":"POST"})", "line", "member \"method\"", "a"},
       {R"({"custom_id":"a","request":{"texts":"hi"}})", "request", "texts", "a"},
       {R"({"custom_id":"a","request":{"stop":{"max_tokens":-1}}})", "request", "max_tokens", "a"},
       {R"({"custom_id":"a","request":{"text":"hi","session_id":"s"}})", "request.session_id",
