@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "clients/cpp/batch.h"
 #include "clients/cpp/call/connection.h"
 #include "clients/cpp/call/report.h"
 #include "clients/cpp/chat/chat.h"
@@ -32,6 +33,7 @@ int Run(const Invocation& line, Connection& connection, Terminal& terminal, Inte
     case Command::kEmbed: return RunEmbed(line, connection, terminal);
     case Command::kSession: return RunSession(line, connection, terminal);
     case Command::kJob: return RunJob(line, connection, terminal);
+    case Command::kBatch: return RunBatch(line, connection, terminal);
     case Command::kInfo: return RunInfo(line, connection, terminal);
     case Command::kHealth: return RunHealth(line, connection, terminal);
     case Command::kAbort: return RunAbort(line, connection, terminal);

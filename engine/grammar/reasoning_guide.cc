@@ -59,8 +59,8 @@ class Row final : public TokenGuide {
   }
 
   int64_t TokensToClose() const override {
-    if (CanEnd()) return 0;
-    const int64_t rest = answer_ == nullptr ? 0 : answer_->TokensToClose();
+    if (answer_ == nullptr || CanEnd()) return 0;
+    const int64_t rest = answer_->TokensToClose();
     const auto end = static_cast<int64_t>(marks_.end.size());
     if (place_ == Place::kReasoning) return end - static_cast<int64_t>(ended_) + rest;
     if (place_ == Place::kAnswer || begun_ == 0) return rest;

@@ -24,7 +24,8 @@ class TokenGuide {
   virtual bool Accept(int32_t token) = 0;
   // Whether the text so far is complete. It may be possible to continue it.
   virtual bool CanEnd() const = 0;
-  // Tokens that suffice to complete the text from here, EOS not counted; 0 where CanEnd().
+  // Tokens that suffice to complete the text from here, EOS not counted. 0 where CanEnd(), and
+  // where a text that is cut here lacks nothing of a structure.
   virtual int64_t TokensToClose() const = 0;
   // From now on FillMask allows only tokens after which TokensToClose() <= `tokens_left`, the
   // tokens that may follow the one drawn next. If no token is such, it allows what the grammar

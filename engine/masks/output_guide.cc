@@ -29,6 +29,10 @@ void OutputGuide::AskAfter(int32_t token, int64_t tokens_left) {
   tokens_left_ = tokens_left;
 }
 
+bool OutputGuide::CompletesWith(int32_t token) {
+  return guide_->Accept(token) && guide_->TokensToClose() == 0;
+}
+
 void OutputGuide::Make() {
   if (guide_ == nullptr) guide_ = compiled_->Start();
   if (token_ != kFirst && !guide_->Accept(token_)) {

@@ -36,6 +36,9 @@ class OutputGuide {
   void AskAfter(int32_t token, int64_t tokens_left);
   std::span<const uint32_t> mask() const { return words_; }  // [MaskWords(vocab_size)]
   Verdict verdict() const { return verdict_; }
+  // Takes `token`, drawn with this mask, as the output's last, and nothing can be asked afterwards.
+  // True if the output lacks nothing of its structure.
+  bool CompletesWith(int32_t token);
 
   // --- The mask pool. Takes as long as the guide does: microseconds for most grammars.
   void Make();

@@ -47,13 +47,12 @@ FinishReason TakeToken(Sequence& sequence) {
     if (holds(sampling.stop_token_ids)) return FinishReason::kStopToken;
   }
   if (loops && sequence.num_output() >= sampling.min_tokens) return FinishReason::kLoop;
-  if (sequence.num_output() >= sampling.max_tokens) {
-    return sequence.request->max_tokens_source == MaxTokensSource::kContext
-               ? FinishReason::kContextLimit
-               : FinishReason::kMaxTokens;
-  }
-  if (sequence.known() >= sequence.hard_end) return FinishReason::kContextLimit;
-  return FinishReason::kNone;
+  const bool is_max = sequence.num_output() >= sampling.max_tokens;
+  if (!is_max && sequence.known() < sequence.hard_end) return FinishReason::kNone;
+  if (sequence.guided() && !sequence.guide->CompletesWith(token)) return FinishReason::kTruncated;
+  const bool is_context =
+      !is_max || sequence.request->max_tokens_source == MaxTokensSource::kContext;
+  return is_context ? FinishReason::kContextLimit : FinishReason::kMaxTokens;
 }
 
 }  // namespace quire

@@ -140,7 +140,8 @@ bool RunsBefore(const Sequence& a, const Sequence& b);
 
 // The reason why the sequence ends with its last known token, kNone if it continues. Checked in
 // this order: EOS, stop ids, loop, max_tokens, context. The first two do not end it with the token
-// min_tokens or before, a loop not before that token. Called once for each token.
+// min_tokens or before, a loop not before that token. The last two are kTruncated if they leave its
+// structure incomplete. Called once for each token.
 FinishReason TakeToken(Sequence& sequence);
 
 }  // namespace quire

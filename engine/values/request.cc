@@ -1,6 +1,8 @@
 // Names and kinds of finish reasons; the names appear in metrics and logs.
 #include "engine/values/request.h"
 
+#include <string_view>
+
 namespace quire {
 
 const char* Name(FinishReason reason) {
@@ -13,6 +15,7 @@ const char* Name(FinishReason reason) {
     case FinishReason::kContextLimit: return "CONTEXT_LIMIT";
     case FinishReason::kLoop: return "LOOP";
     case FinishReason::kNoToken: return "NO_TOKEN";
+    case FinishReason::kTruncated: return "TRUNCATED";
     case FinishReason::kDeadline: return "DEADLINE";
     case FinishReason::kCancelled: return "CANCELLED";
     case FinishReason::kSlowReader: return "SLOW_READER";
@@ -23,11 +26,25 @@ const char* Name(FinishReason reason) {
   return "UNKNOWN";
 }
 
+const char* FieldWord(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEos:
+    case FinishReason::kStopToken:
+    case FinishReason::kStopText:
+    case FinishReason::kLoop: return "stop";
+    case FinishReason::kMaxTokens:
+    case FinishReason::kContextLimit:
+    case FinishReason::kNoToken:
+    case FinishReason::kTruncated: return "length";
+    case FinishReason::kNumeric:
+    case FinishReason::kEngineFault: return "error";
+    default: return "abort";
+  }
+}
+
 bool IsRegularEnd(FinishReason reason) {
-  return reason == FinishReason::kEos || reason == FinishReason::kStopToken ||
-         reason == FinishReason::kStopText || reason == FinishReason::kMaxTokens ||
-         reason == FinishReason::kContextLimit || reason == FinishReason::kLoop ||
-         reason == FinishReason::kNoToken;
+  const std::string_view word = FieldWord(reason);
+  return word == "stop" || word == "length";
 }
 
 }  // namespace quire

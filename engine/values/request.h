@@ -84,6 +84,7 @@ enum class FinishReason : uint8_t {
   kContextLimit,  // the model's context or the KV pool is full
   kLoop,          // the output repeats itself, and the request asked to end then
   kNoToken,       // its structure, allowed ids and bans together leave no token to draw
+  kTruncated,     // at max_tokens or the context its structure, which was too long, is incomplete
   kDeadline,
   kCancelled,    // by the client: RPC cancel or Abort
   kSlowReader,   // the client did not read for too long
@@ -92,6 +93,8 @@ enum class FinishReason : uint8_t {
   kEngineFault,  // the worker died or hung and the request could not be requeued
 };
 const char* Name(FinishReason reason);  // "EOS", "STOP_TOKEN", ...
+// In the words of other servers' metrics and protocols: "stop", "length", "error" or "abort".
+const char* FieldWord(FinishReason reason);
 // The answer is complete: a turn that ends so is appended to its session.
 bool IsRegularEnd(FinishReason reason);
 

@@ -103,6 +103,7 @@ absl::Status StatusOf(FinishReason reason) {
     case FinishReason::kMaxTokens:
     case FinishReason::kLoop:
     case FinishReason::kNoToken:
+    case FinishReason::kTruncated:
     case FinishReason::kContextLimit: return absl::OkStatus();
     case FinishReason::kDeadline:
       return Refusal(StatusCode::kDeadlineExceeded, "DEADLINE", "the deadline has passed");

@@ -56,6 +56,7 @@ v1::FinishReason WireReason(FinishReason reason) {
     case FinishReason::kContextLimit: return v1::FINISH_REASON_CONTEXT_LIMIT;
     case FinishReason::kLoop: return v1::FINISH_REASON_LOOP;
     case FinishReason::kNoToken: return v1::FINISH_REASON_NO_TOKEN;
+    case FinishReason::kTruncated: return v1::FINISH_REASON_TRUNCATED;
     default: return v1::FINISH_REASON_UNSPECIFIED;
   }
 }

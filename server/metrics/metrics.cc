@@ -97,25 +97,9 @@ constexpr FinishReason kReasons[] = {
     FinishReason::kMaxTokens, FinishReason::kContextLimit, FinishReason::kDeadline,
     FinishReason::kCancelled, FinishReason::kSlowReader,   FinishReason::kDraining,
     FinishReason::kNumeric,   FinishReason::kEngineFault,  FinishReason::kLoop,
-    FinishReason::kNoToken,
+    FinishReason::kNoToken,   FinishReason::kTruncated,
 };
 constexpr size_t kNumReasons = static_cast<size_t>(FinishReason::kEngineFault) + 1;
-
-// The value of vLLM's label finished_reason.
-const char* VllmReason(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kEos:
-    case FinishReason::kStopToken:
-    case FinishReason::kStopText:
-    case FinishReason::kLoop: return "stop";
-    case FinishReason::kMaxTokens:
-    case FinishReason::kNoToken:
-    case FinishReason::kContextLimit: return "length";
-    case FinishReason::kNumeric:
-    case FinishReason::kEngineFault: return "error";
-    default: return "abort";
-  }
-}
 
 // gRPC and Abseil share the names and numbers of status codes.
 std::string CodeName(int grpc_code) {
@@ -353,7 +337,7 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
   for (const FinishReason reason : kReasons) {
     const auto index = static_cast<size_t>(reason);
     state.finished[index] = &finished.Add({{"reason", Name(reason)}});
-    state.vllm_success[index] = &success.Add({{"finished_reason", VllmReason(reason)}});
+    state.vllm_success[index] = &success.Add({{"finished_reason", FieldWord(reason)}});
   }
   // Present from the start, so that the first refusal is an increase. The usual codes:
   // INVALID_ARGUMENT, RESOURCE_EXHAUSTED and UNAVAILABLE.

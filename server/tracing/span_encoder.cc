@@ -39,22 +39,6 @@ std::string Bytes(const std::array<uint8_t, N>& id) {
 
 bool IsZero(const SpanId& id) { return id == SpanId{}; }
 
-// In the words that the convention takes from other servers.
-const char* FinishWord(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kEos:
-    case FinishReason::kStopToken:
-    case FinishReason::kStopText:
-    case FinishReason::kLoop: return "stop";
-    case FinishReason::kMaxTokens:
-    case FinishReason::kNoToken:
-    case FinishReason::kContextLimit: return "length";
-    case FinishReason::kNumeric:
-    case FinishReason::kEngineFault: return "error";
-    default: return "abort";
-  }
-}
-
 // The codes that the convention counts as the server's own failure; others are the caller's affair.
 bool IsServerError(absl::StatusCode code) {
   switch (code) {
@@ -88,7 +72,7 @@ void AddResult(const RequestRecord& record, Attributes* attributes) {
   Add(attributes, "gen_ai.response.finish_reasons")
       ->mutable_array_value()
       ->add_values()
-      ->set_string_value(FinishWord(finish.reason));
+      ->set_string_value(FieldWord(finish.reason));
   Add(attributes, "quire.finish_reason", std::string(Name(finish.reason)));
 }
 

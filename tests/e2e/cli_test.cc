@@ -461,7 +461,7 @@ TEST(InvocationTest, MistakesAreTold) {
        "quire session get --help lists the flags.\n"},
       {{},
        "quire: a command is required: generate, attach, chat, tokenize, detokenize, score, embed, "
-       "session, job, info, health, memory, abort, drain, flush, trace, key or completion\n"
+       "session, job, batch, info, health, memory, abort, drain, flush, trace, key or completion\n"
        "quire --help lists the flags.\n"},
   };
   for (const auto& [args, words] : mistakes) {

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Lost clients and connections, in real processes: detach_client_test.py SERVER QUIRE."""
 
+import asyncio
 import json
 import pathlib
 import signal
@@ -13,6 +14,7 @@ import time
 import unittest
 
 import quire
+import quire.aio
 from running_server import RunningServer
 
 QUIRE = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
@@ -149,6 +151,44 @@ class DetachTest(unittest.TestCase):
         self.assertIn("the connection is lost", done.stderr)
         self.assertGreater(proxy.connections, 1)
         self.assertEqual(done.stdout.replace("\n", ""), self.whole.text.replace("\n", ""))
+
+    def test_the_client_goes_on_by_itself_when_its_connection_is_cut(self):
+        options = {"detach_seconds": 60, "logprobs": True, "top_logprobs": 3, **OPTIONS}
+
+        def judge(stream, deltas):
+            self.assertEqual("".join(delta.text for delta in deltas), self.whole.text)
+            ids = [token for delta in deltas for token in delta.token_ids]
+            self.assertEqual(tuple(ids), self.whole.token_ids)
+            scores = [score for delta in deltas for score in delta.scores]
+            self.assertEqual(tuple(scores), self.whole.scores)
+            self.assertEqual(stream.finished.usage.completion_tokens, 200)
+
+        async def awaited(target):
+            async with quire.aio.QuireClient(target, timeout=120) as client:
+                stream = client.generate(PROMPT, **options)
+                judge(stream, [delta async for delta in stream])
+
+        for cut in (600, 3000, 8000):  # bytes of answers, the server's settings among them
+            for way in ("blocking", "asyncio"):
+                with self.subTest(cut=cut, way=way):
+                    proxy = CuttingProxy(self.server.target, cut_after=cut)
+                    self.addCleanup(proxy.close)
+                    if way == "asyncio":
+                        asyncio.run(awaited(proxy.target))
+                    else:
+                        with quire.QuireClient(proxy.target, timeout=120) as client:
+                            stream = client.generate(PROMPT, **options)
+                            judge(stream, list(stream))
+                    self.assertGreater(proxy.connections, 1)
+
+    def test_without_retries_a_cut_is_the_end(self):
+        proxy = CuttingProxy(self.server.target, cut_after=3000)
+        self.addCleanup(proxy.close)
+        with quire.QuireClient(proxy.target, timeout=120, retries=None) as client:
+            stream = client.generate(PROMPT, request_id="cut", detach_seconds=60, **OPTIONS)
+            with self.assertRaises(quire.Unavailable):
+                list(stream)
+            self.assertGreater(stream.tokens, 0)
 
     def test_without_detach_a_cut_is_the_end(self):
         proxy = CuttingProxy(self.server.target, cut_after=3000)

@@ -1,17 +1,21 @@
 #!/usr/bin/python3
-"""GenerateBatch with the demo model and both Python clients: generate_batch_test.py QUIRE_SERVER.
+"""GenerateBatch with the demo model and all clients: generate_batch_test.py QUIRE_SERVER QUIRE.
 
 The expected answers are those of GenerateUnary.
 """
-# Covers clients/python/quire/client.py, server/batch/generate_items.cc
+# Covers clients/python/quire/client.py, server/batch/generate_items.cc, clients/cpp/batch.cc
 
 import asyncio
+import json
+import subprocess
+import sys
 import unittest
 
 import quire
 import quire.aio
 from running_server import RunningServer
 
+QUIRE = sys.argv.pop(1) if len(sys.argv) > 1 else None
 OPTIONS = quire.Options(temperature=0.9, max_tokens=12)
 
 
@@ -56,6 +60,50 @@ class GenerateBatchTest(unittest.TestCase):
     def test_a_text_is_no_list_of_items(self):
         with self.assertRaises(TypeError):
             self.client.generate_batch("One")
+
+    def quire_batch(self, lines):
+        command = [QUIRE, "--server", self.server.target, "batch", "-"]
+        done = subprocess.run(
+            command, input=b"".join(lines), capture_output=True, timeout=300, check=False
+        )
+        results = [json.loads(line) for line in done.stdout.splitlines()]
+        return done.returncode, done.stderr.decode(), {r["line"]: r for r in results}
+
+    def test_the_command_answers_files_of_any_length(self):
+        # More lines than a call takes.
+        lines = [
+            quire.job_line(f"line-{number}", f"Story {number}", max_tokens=2, seed=number)
+            for number in range(1, 1101)
+        ]
+        code, errors, results = self.quire_batch(lines)
+        self.assertEqual((code, errors), (0, ""))
+        self.assertEqual(sorted(results), list(range(1, 1101)))
+        for number in (1, 1024, 1025, 1100):
+            self.assertEqual(results[number]["custom_id"], f"line-{number}")
+            alone = self.client.generate_text(f"Story {number}", max_tokens=2, seed=number)
+            self.assertEqual(results[number]["result"]["text"], alone.text)
+
+    def test_a_bad_line_of_the_command_fails_alone(self):
+        good = quire.job_line("good", "Once", max_tokens=2, temperature=0)
+        lines = [
+            good,
+            b"\n",
+            b'{"custom_id": "cut", "request": {\n',
+            b'{"custom_id": "none"}\n',
+            b'{"request": {"text": "x"}}\n',
+            quire.job_line("hot", "Once", temperature=-1),
+            good.replace(b'"text"', b'"txet"'),
+            good.rstrip(),  # the last line may lack its end
+        ]
+        code, errors, results = self.quire_batch(lines)
+        self.assertEqual(code, 13)  # INVALID_ARGUMENT
+        self.assertEqual(errors, "quire: 5 of 7 lines failed\n")
+        fields = {n: r["status"]["field"] for n, r in results.items() if "status" in r}
+        self.assertEqual(
+            fields, {3: "line", 4: "line", 5: "line", 6: "sampling.temperature", 7: "line"}
+        )
+        self.assertIn("txet", results[7]["status"]["message"])
+        self.assertEqual(results[1]["result"]["text"], results[8]["result"]["text"])
 
     def test_asyncio(self):
         async def ask():

@@ -91,6 +91,12 @@ class StructuredTest(unittest.TestCase):
             self.assertTrue(re.fullmatch(r"\([abc]*\)", done.text), done.text)
             self.assertLessEqual(len(done.token_ids), most)
 
+    def test_the_reason_says_that_no_answer_is_so_short(self):
+        for most in (1, 3, 9):
+            done = self.client.generate_text(PROMPT, regex="[ab]{200}", max_tokens=most)
+            self.assertTrue(re.fullmatch("[ab]+", done.text), done.text)
+            self.assertEqual(done.finished.reason, quire.FinishReason.TRUNCATED)
+
     def test_an_answer_does_not_depend_on_its_neighbours(self):
         def ask(seed):
             structured = {"regex": NAMES + "[.!]{20}"} if seed % 2 else {}

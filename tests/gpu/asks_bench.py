@@ -3,14 +3,16 @@
 
 Rows of Llama-3.1-8B's shape decode without a pause: free ones, ones under a JSON schema, and ones
 with the log probabilities of the 20 most likely tokens. Each window lasts three seconds; free rows
-are measured before and after each of the others. Prints one JSON object a line; run from the
-repository's root.
+are measured before and after each of the others. Then requests for eight answers to a prompt of
+2,048 tokens are compared with requests for one, by the time to the first token. Prints one JSON
+object a line; run from the repository's root.
 """
 import pathlib
 import sys
 import tempfile
 import threading
 import time
+from random import Random
 
 import make_big_checkpoint
 from gpu_server import ROOT, Server
@@ -20,6 +22,7 @@ sys.path.insert(0, str(ROOT / "clients/python"))
 import quire  # noqa: E402  its path is known now
 
 WINDOW_SECONDS = 3
+PROMPT_TOKENS = 2048
 MOST_TOKENS = 4000
 LONG_LIST = {
     "type": "array",
@@ -97,6 +100,43 @@ def mask_seconds(server):
     return {"p50": at(0.5), "p99": at(0.99), "masks": total}
 
 
+def first_tokens(server, client, answers, seed):
+    """Milliseconds until the first token of any answer, and until each has one."""
+    random = Random(seed)
+    prompt = [random.randrange(1000, 100000) for _ in range(PROMPT_TOKENS)]
+    options = {"n": answers} if answers > 1 else {}
+    begin, first = time.monotonic(), {}
+    for delta in client.generate(prompt, max_tokens=16, temperature=1.0, seed=seed,
+                                 ignore_eos=True, **options):
+        if delta.token_ids:
+            first.setdefault(delta.index or 0, time.monotonic() - begin)
+    assert len(first) == answers, first
+    return min(first.values()) * 1e3, max(first.values()) * 1e3
+
+
+def compare_answers(server, client, answers, rounds=30):
+    """Requests for one answer and for several, of prompts that are all different, by turns."""
+    one, any_of, all_of = [], [], []
+    for index in range(rounds + 2):
+        single = first_tokens(server, client, 1, 2 * index)[0]
+        several = first_tokens(server, client, answers, 2 * index + 1)
+        if index < 2:
+            continue  # warms up
+        one.append(single)
+        any_of.append(several[0])
+        all_of.append(several[1])
+
+    def figures(values):
+        ordered = sorted(values)
+        return {"mean": round(sum(ordered) / len(ordered), 2),
+                "p50": round(ordered[len(ordered) // 2], 2), "worst": round(ordered[-1], 2)}
+
+    say(answers=answers, prompt_tokens=PROMPT_TOKENS, first_token_ms_of_one=figures(one),
+        first_token_ms=figures(any_of), every_first_token_ms=figures(all_of),
+        ratio=round(figures(any_of)["p50"] / figures(one)["p50"], 3),
+        ratio_of_every=round(figures(all_of)["p50"] / figures(one)["p50"], 3))
+
+
 def main():
     pack = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
@@ -108,6 +148,7 @@ def main():
                     [(64, FREE), (64, MASKED)])
             say(mask_seconds=mask_seconds(server))
             compare(server, client, "a JSON schema, 1 row of 1", [(1, FREE)], [(1, MASKED)])
+            compare_answers(server, client, 8)
             compare(server, client, "20 most likely tokens, 64 rows", [(64, FREE)], [(64, SCORED)])
         server.stop()
 

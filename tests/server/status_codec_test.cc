@@ -15,7 +15,8 @@ using Code = grpc::StatusCode;
 TEST(StatusCodecTest, RegularEndsAreOk) {
   for (const FinishReason reason :
        {FinishReason::kEos, FinishReason::kStopToken, FinishReason::kStopText,
-        FinishReason::kMaxTokens, FinishReason::kContextLimit, FinishReason::kLoop}) {
+        FinishReason::kMaxTokens, FinishReason::kContextLimit, FinishReason::kLoop,
+        FinishReason::kNoToken, FinishReason::kTruncated}) {
     EXPECT_TRUE(ToGrpcStatus(StatusOf(reason)).ok()) << Name(reason);
   }
 }

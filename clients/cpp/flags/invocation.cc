@@ -168,6 +168,15 @@ flags::Program QuireProgram(Line* line) {
       EmbedCommand(&i->read),
       SessionCommand(i),
       JobCommand(&i->job),
+      {.name = "batch",
+       .help = "Answer a file of requests, one a line, now.",
+       .flags = {},
+       .positionals = {{.name = "file",
+                        .group = {},
+                        .help = "file to read; '-': stdin",
+                        .target = &i->batch_file,
+                        .placeholder = "FILE",
+                        .required = true}}},
       {.name = "info", .help = "Print the server, its model, load and memory plan.", .flags = {}},
       {.name = "health",
        .help = "Exit with 0 while the server takes requests and makes progress; print its state.",
@@ -196,6 +205,7 @@ Command CommandOf(std::string_view name) {
   if (name == "embed") return Command::kEmbed;
   if (name == "session") return Command::kSession;
   if (name == "job") return Command::kJob;
+  if (name == "batch") return Command::kBatch;
   if (name == "info") return Command::kInfo;
   if (name == "health") return Command::kHealth;
   if (name == "abort") return Command::kAbort;

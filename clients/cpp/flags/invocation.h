@@ -30,6 +30,7 @@ enum class Command {
   kDetokenize,
   kScore,
   kEmbed,
+  kBatch,
   kSession,
   kJob,
   kInfo,
@@ -137,6 +138,7 @@ struct Invocation {
   ReadFlags read;
   SessionFlags session;
   JobFlags job;
+  std::string batch_file;  // "-": stdin
   AbortFlags abort;
   FlushFlags flush;
   TraceFlags trace;

@@ -1,13 +1,10 @@
 // Results are the server's lines, printed as they come.
 #include "clients/cpp/job/job.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 
+#include "clients/cpp/call/input_file.h"
 #include "clients/cpp/call/json_output.h"
 #include "clients/cpp/call/report.h"
 
@@ -83,16 +80,9 @@ void Send(std::istream& in, v1::CreateJobRequest* request,
 }
 
 int Create(const Invocation& line, Connection& connection, Terminal& terminal) {
-  const std::string& path = line.job.file;
-  std::ifstream file;
-  if (path != "-") {
-    file.open(path, std::ios::binary);
-    // A directory opens, and then gives no byte.
-    if (!file || std::filesystem::is_directory(path)) {
-      return ReportLocal("cannot read " + path + ": " + std::strerror(file ? EISDIR : errno),
-                         terminal.err);
-    }
-  }
+  InputFile file;
+  std::istream* const in = file.Open(line.job.file, terminal);
+  if (in == nullptr) return kExitLocal;
   v1::CreateJobRequest request;
   v1::JobOptions& options = *request.mutable_options();
   if (line.job.name) options.set_job_id(*line.job.name);
@@ -103,7 +93,7 @@ int Create(const Invocation& line, Connection& connection, Terminal& terminal) {
   v1::Job job;
   const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
     const auto writer = connection.jobs().Create(context, &job);
-    Send(path == "-" ? terminal.in : file, &request, writer.get());
+    Send(*in, &request, writer.get());
     return writer->Finish();
   });
   if (!status.ok()) return Report(status, terminal.err);

@@ -1,13 +1,10 @@
 // The bytes belong to the server and are not read here.
 #include "clients/cpp/session/session_file.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "clients/cpp/call/generate_request.h"
+#include "clients/cpp/call/input_file.h"
 #include "clients/cpp/call/json_output.h"
 #include "clients/cpp/call/report.h"
 #include "clients/cpp/call/session_output.h"
@@ -15,8 +12,6 @@
 
 namespace quire::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr size_t kChunkBytes = 1 << 20;
 
@@ -74,23 +69,16 @@ int ExportSession(const Invocation& line, Connection& connection, Terminal& term
 }
 
 int ImportSession(const Invocation& line, Connection& connection, Terminal& terminal) {
-  const std::string& path = line.session.file;
-  std::ifstream file;
-  if (path != "-") {
-    file.open(path, std::ios::binary);
-    // A directory opens, and then gives no byte.
-    if (!file || fs::is_directory(path)) {
-      return ReportLocal("cannot read " + path + ": " + std::strerror(file ? EISDIR : errno),
-                         terminal.err);
-    }
-  }
+  InputFile file;
+  std::istream* const in = file.Open(line.session.file, terminal);
+  if (in == nullptr) return kExitLocal;
   v1::ImportSessionRequest request;
   if (line.session.name) request.set_session_id(*line.session.name);
   if (const auto options = ToOptions(line.session)) *request.mutable_options() = *options;
   v1::Session session;
   const grpc::Status status = connection.Run([&](grpc::ClientContext* context) {
     auto writer = connection.sessions().Import(context, &session);
-    Send(path == "-" ? terminal.in : file, &request, writer.get());
+    Send(*in, &request, writer.get());
     return writer->Finish();
   });
   if (!status.ok()) return Report(status, terminal.err);

@@ -27,6 +27,7 @@ from quire.caller import BaseCaller, Call, Plan, one
 from quire.connection import Connection
 from quire.conversation import Conversation
 from quire.errors import QuireError, calls_failing_as_ours, cancelled
+from quire.resuming import StreamAttempts
 from quire.retries import Attempts, Retries
 from quire.stream import Progress
 from quire.types import Delta, Finished, Session, SessionOptions
@@ -59,7 +60,7 @@ class Stream(Progress, AsyncIterator[Delta]):
 
 
 class Frames(AsyncIterator[Any]):
-    """The replies of a streaming call, which is repeated while none has arrived.
+    """The replies of a streaming call, through all its attempts.
 
     Cancelling the task that reads them ends the call, also while the task does something else.
     """
@@ -68,8 +69,7 @@ class Frames(AsyncIterator[Any]):
         self._rpc: Any = None
         self._reader: "Optional[asyncio.Task[Any]]" = None
         self._caller, self._call = caller, call
-        self._attempts = caller.attempts(call)
-        self._begun = False
+        self._attempts = caller.stream_attempts(call)
         self._cancelled = asyncio.Event()
         self._reader_ended = functools.partial(_end_with, weakref.ref(self))
         with calls_failing_as_ours():
@@ -82,16 +82,16 @@ class Frames(AsyncIterator[Any]):
                 with calls_failing_as_ours(), cancelled_by(self._is_cancelled):
                     frame = await self._rpc.read()
             except QuireError as error:
-                delay = None if self._begun else self._attempts.delay_after(error)
+                delay = self._attempts.delay_after(error)
                 if delay is None or self._cancelled.is_set():
                     raise
                 await self._wait(delay)
                 continue
-            self._begun = True
             if frame is grpc.aio.EOF:
                 self._follow(None)
                 raise StopAsyncIteration
-            return frame
+            if self._attempts.take(frame):
+                return frame
 
     def _follow(self, task: "Optional[asyncio.Task[Any]]") -> None:
         """Makes `task` the one whose cancellation ends the call."""
@@ -124,7 +124,7 @@ class Frames(AsyncIterator[Any]):
         if self._cancelled.is_set():
             raise cancelled()
         with calls_failing_as_ours():
-            self._rpc = self._caller.start(self._call, self._attempts)
+            self._rpc = self._caller.start_next(self._call, self._attempts)
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -169,7 +169,9 @@ class Caller(BaseCaller):
         self.closed = False
         self._rpcs: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
-    def start(self, call: Call, attempts: Attempts, request: Any = None) -> Any:
+    def start(
+        self, call: Call, attempts: Union[Attempts, StreamAttempts], request: Any = None
+    ) -> Any:
         rpc = super().start(call, attempts, request)
         self._rpcs.add(rpc)
         return rpc

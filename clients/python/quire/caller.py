@@ -10,6 +10,7 @@ import grpc
 
 from quire.connection import Connection
 from quire.errors import QuireError, calls_failing_as_ours, cancelled
+from quire.resuming import StreamAttempts
 from quire.retries import ONE_ATTEMPT, Attempts, Retries
 from quire.stream import Stream
 from quire.types import Finished
@@ -24,7 +25,8 @@ class Call:
 
     `timeout` None stands for the client's; math.inf for none. `session` is the name of the session
     that the call uses. `repeatable` says that the call changes nothing, `once` that it is not
-    repeated, and `traced` that it belongs to the trace of the environment.
+    repeated, `traced` that it belongs to the trace of the environment, and `goes_on` that Attach
+    can go on with its stream.
     """
 
     method: Callable[..., Any]
@@ -34,6 +36,7 @@ class Call:
     repeatable: bool = False
     once: bool = False
     traced: bool = False
+    goes_on: bool = False
 
 
 # Yields calls, receives their replies and returns a result: a method of the client, whether its
@@ -76,7 +79,19 @@ class BaseCaller:
         retries = ONE_ATTEMPT if call.once else self.retries
         return Attempts(retries, None if timeout == math.inf else timeout, call.repeatable)
 
-    def start(self, call: Call, attempts: Attempts, request: Any = None) -> Any:
+    def stream_attempts(self, call: Call) -> StreamAttempts:
+        after = call.request.after_tokens if call.method == self.inference.Attach else 0
+        return StreamAttempts(self.attempts(call), self.retries, call.goes_on, after)
+
+    def start_next(self, call: Call, attempts: StreamAttempts) -> Any:
+        """The RPC of the next attempt of a streaming call."""
+        if attempts.rest.request_id:
+            call = dataclasses.replace(call, method=self.inference.Attach, request=attempts.rest)
+        return self.start(call, attempts)
+
+    def start(
+        self, call: Call, attempts: Union[Attempts, StreamAttempts], request: Any = None
+    ) -> Any:
         """The RPC of one attempt; `request` replaces the call's own."""
         return call.method(
             call.request if request is None else request,
@@ -86,12 +101,11 @@ class BaseCaller:
 
 
 class Frames(Iterator[Any]):
-    """The replies of a streaming call, which is repeated while none has arrived."""
+    """The replies of a streaming call, through all its attempts."""
 
     def __init__(self, caller: BaseCaller, call: Call) -> None:
         self._caller, self._call = caller, call
-        self._attempts = caller.attempts(call)
-        self._begun = False
+        self._attempts = caller.stream_attempts(call)
         self._cancelled = threading.Event()
         with calls_failing_as_ours():
             self._rpc = caller.start(call, self._attempts)
@@ -102,15 +116,15 @@ class Frames(Iterator[Any]):
                 with calls_failing_as_ours():
                     frame = next(self._rpc, None)
             except QuireError as error:
-                delay = None if self._begun else self._attempts.delay_after(error)
+                delay = self._attempts.delay_after(error)
                 if delay is None or self._cancelled.is_set():
                     raise
                 self._wait(delay)
                 continue
-            self._begun = True
             if frame is None:
                 raise StopIteration
-            return frame
+            if self._attempts.take(frame):
+                return frame
 
     def _wait(self, delay: float) -> None:
         """Waits and starts the next attempt, unless cancel() ends the wait."""
@@ -118,7 +132,7 @@ class Frames(Iterator[Any]):
         if self._cancelled.is_set():
             raise cancelled()
         with calls_failing_as_ours():
-            self._rpc = self._caller.start(self._call, self._attempts)
+            self._rpc = self._caller.start_next(self._call, self._attempts)
         if self._cancelled.is_set():
             self._rpc.cancel()
 

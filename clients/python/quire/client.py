@@ -115,7 +115,8 @@ class QuireClient(BaseClient):
         are the whole answer. Another call that still reads the request ends with Aborted.
         """
         request = inference_pb2.AttachRequest(request_id=request_id, after_tokens=after_tokens)
-        return self._caller.stream(Call(self._caller.inference.Attach, request, timeout))
+        call = Call(self._caller.inference.Attach, request, timeout, goes_on=True)
+        return self._caller.stream(call)
 
     def generate_text(
         self,
@@ -164,7 +165,9 @@ class QuireClient(BaseClient):
 
     def _generation(self, request: Any, timeout: Optional[float]) -> Call:
         method = self._caller.inference.Generate
-        return Call(method, request, timeout, session=request.session_id, traced=True)
+        return Call(
+            method, request, timeout, session=request.session_id, traced=True, goes_on=True
+        )
 
     def conversation(
         self, session_id: str, position: Optional[int] = None

@@ -41,7 +41,9 @@ class Conversation(Generic[S]):
             turn["expected_position"] = self.position
         request = messages.generate_request(prompt, dataclasses.replace(options, **turn | changes))
         method = self._caller.inference.Generate
-        call = Call(method, request, timeout, session=request.session_id, traced=True)
+        call = Call(
+            method, request, timeout, session=request.session_id, traced=True, goes_on=True
+        )
         return cast(S, self._caller.stream(call, self._move))
 
     def _move(self, finished: Finished) -> None:

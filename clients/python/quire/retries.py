@@ -23,8 +23,9 @@ class Retries:
 
     A refusal that has RetryInfo is repeated after the server's delay: the server has not accepted
     the request. Without RetryInfo, after a lost connection, only calls that change nothing are
-    repeated. A stream is never repeated once a frame has arrived. A delay that ends after the
-    call's deadline, or is longer than `longest` seconds, is not waited for: the call fails at once.
+    repeated. Once a frame of a stream has arrived it is not repeated; one whose request has
+    detach_seconds goes on where it was lost. A delay that ends after the call's deadline, or is
+    longer than `longest` seconds, is not waited for: the call fails at once.
     """
 
     attempts: int = 4

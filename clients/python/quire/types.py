@@ -129,6 +129,7 @@ class FinishReason(enum.Enum):
     LOOP = 6
     NO_TOKEN = 7
     TOOL_CALLS = 8
+    TRUNCATED = 9
 
 
 @dataclasses.dataclass(frozen=True)

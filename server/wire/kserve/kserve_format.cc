@@ -25,12 +25,6 @@ constexpr char kUnfinished[] = "None";     // as the field's backends say it
 // All of a response but its text: names, numbers and the echoed id's share.
 constexpr int64_t kReplyHeadBytes = 16 << 10;
 
-std::string ReasonText(FinishReason reason) {
-  const bool length = reason == FinishReason::kMaxTokens || reason == FinishReason::kContextLimit ||
-                      reason == FinishReason::kNoToken;
-  return length ? "length" : "stop";
-}
-
 // The values of one response.
 struct Outputs {
   std::string text;
@@ -136,7 +130,7 @@ class Format : public WireFormat {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     counters_.last_unix_ms =
         static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-    return {end.rest.text, ReasonText(end.finish.reason),
+    return {end.rest.text, FieldWord(end.finish.reason),
             static_cast<uint32_t>(end.accepted.prompt_tokens), end.rest.tokens};
   }
 

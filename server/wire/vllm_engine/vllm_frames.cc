@@ -15,12 +15,6 @@ namespace wire = ::vllm::grpc::engine;
 // All of a GenerateComplete but the output: some numbers and a stop string of 256 bytes.
 constexpr int64_t kHeadBytes = 4 << 10;
 
-const char* ReasonOfEnd(FinishReason reason) {
-  const bool full = reason == FinishReason::kMaxTokens || reason == FinishReason::kContextLimit ||
-                    reason == FinishReason::kNoToken;
-  return full ? "length" : "stop";
-}
-
 }  // namespace
 
 void VllmFrames::Take(const wire::GenerateRequest& request) {
@@ -81,7 +75,7 @@ std::optional<std::string> VllmFrames::End(const EndFrame& end) {
   prompt_tokens_ = static_cast<uint32_t>(end.accepted.prompt_tokens);
   wire::GenerateResponse response;
   wire::GenerateComplete* const complete = response.mutable_complete();
-  Complete(ReasonOfEnd(end.finish.reason), complete);
+  Complete(FieldWord(end.finish.reason), complete);
   complete->set_cached_tokens(static_cast<uint32_t>(end.finish.usage.cached_tokens));
   if (end.finish.reason == FinishReason::kStopToken) {
     complete->set_matched_token_id(static_cast<uint32_t>(end.finish.stop_token));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@ struct GuideScript {
   std::vector<std::map<int32_t, size_t>> moves;
   // With this many tokens left or fewer, masks keep to the token with the lowest id; -1: never.
   int64_t hurry_below = -1;
+  // States whose text lacks a token.
+  std::set<size_t> incomplete;
 
   // True if the tokens are a path from state 0.
   bool Holds(std::span<const int32_t> tokens) const {
@@ -49,7 +52,7 @@ class ScriptedGuide final : public TokenGuide {
     return true;
   }
   bool CanEnd() const override { return script_->moves[state_].empty(); }
-  int64_t TokensToClose() const override { return 0; }
+  int64_t TokensToClose() const override { return script_->incomplete.contains(state_) ? 1 : 0; }
   void SetBudget(int64_t tokens_left) override { tokens_left_ = tokens_left; }
 
  private:

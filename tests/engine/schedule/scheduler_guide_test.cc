@@ -154,6 +154,29 @@ TEST(SchedulerGuideTest, TellsTheGuideHowManyTokensMayFollow) {
   }
 }
 
+TEST(SchedulerGuideTest, SaysThatTheEndCutTheStructure) {
+  // An even number of tokens is complete.
+  const auto grammar = Grammar({.moves = {{{5, 1}, {6, 1}}, {{5, 0}, {6, 0}}}, .incomplete = {1}});
+  SimulatedEngine sim(Config());
+  struct Expected {
+    RequestId id;
+    FinishReason reason;
+  };
+  const std::vector<Expected> ends = {
+      {sim.Add({.max_tokens = 8, .grammar = grammar}), FinishReason::kMaxTokens},
+      {sim.Add({.max_tokens = 9, .grammar = grammar}), FinishReason::kTruncated},
+      {sim.Add({.prompt_tokens = 50, .max_tokens = 1000, .grammar = grammar}),
+       FinishReason::kContextLimit},
+      {sim.Add({.prompt_tokens = 51, .max_tokens = 1000, .grammar = grammar}),
+       FinishReason::kTruncated},
+      {sim.Add({.max_tokens = 9}), FinishReason::kMaxTokens}};
+  sim.RunToEnd(2);
+  for (const auto& [id, reason] : ends) {
+    EXPECT_STREQ(Name(sim.outcome(id).finish.reason), Name(reason)) << id;
+    sim.ExpectUndisturbed(id);
+  }
+}
+
 TEST(SchedulerGuideTest, APlanCarriesNoMoreMasksThanItHasRoomFor) {
   SchedulerConfig config = Config();
   config.max_num_seqs = 6;

@@ -74,9 +74,10 @@ ExpectedOutcome Expect(RequestId id, const RequestSpec& spec, const ShadowModel&
     if (may_stop && spec.stops_at_eos && next.token == model.eos_token) return expected;
     expected.reason = FinishReason::kStopToken;
     if (may_stop && Holds(spec.stop_token_ids, next.token)) return expected;
-    expected.reason = FinishReason::kMaxTokens;
+    const bool incomplete = guide != nullptr && guide->TokensToClose() > 0;
+    expected.reason = incomplete ? FinishReason::kTruncated : FinishReason::kMaxTokens;
     if (index + 1 == spec.max_tokens) return expected;
-    expected.reason = FinishReason::kContextLimit;
+    if (!incomplete) expected.reason = FinishReason::kContextLimit;
     if (length + 1 == max_model_len) return expected;
     prefix = ShadowModel::Extend(prefix, next.token);
   }
@@ -273,7 +274,8 @@ void SimulatedEngine::EndTurn(const FinishEvent& event) {
   const bool well =
       event.reason == FinishReason::kEos || event.reason == FinishReason::kStopToken ||
       event.reason == FinishReason::kStopText || event.reason == FinishReason::kMaxTokens ||
-      event.reason == FinishReason::kContextLimit || event.reason == FinishReason::kNoToken;
+      event.reason == FinishReason::kContextLimit || event.reason == FinishReason::kNoToken ||
+      event.reason == FinishReason::kTruncated;
   EXPECT_EQ(well, event.position > 0);
   if (!well) return;
   std::vector<int32_t>& tokens = sessions_[{spec.tenant, spec.session}];

@@ -238,6 +238,11 @@ TEST(AnswerGenerateTest, ReasoningHasBounds) {
   ASSERT_TRUE(out.status.ok()) << out.status.error_message();
   EXPECT_EQ(out.reasoning, "Hm, hm");
   EXPECT_EQ(out.finished.usage().reasoning_tokens(), 14u);  // with the marker's 8
+  request.mutable_stop()->set_max_tokens(9);  // cuts the marker; the answer has no structure
+  EXPECT_EQ(Stream(server.inference(), request).finished.reason(), v1::FINISH_REASON_MAX_TOKENS);
+  request.mutable_structured_output()->mutable_choice()->add_texts("no");
+  EXPECT_EQ(Stream(server.inference(), request).finished.reason(), v1::FINISH_REASON_TRUNCATED);
+  request = Chat("hi<think>\n");
   request.mutable_reasoning()->set_max_tokens(30);
   request.mutable_reasoning()->set_min_tokens(25);
   out = Stream(server.inference(), request);

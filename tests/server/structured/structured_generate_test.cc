@@ -54,6 +54,21 @@ TEST(StructuredGenerateTest, TheTextIsCompleteWhereMaxTokensEndIt) {
   EXPECT_EQ(out.text, "aaaaaaaaaabc");
 }
 
+TEST(StructuredGenerateTest, TheReasonSaysThatNoTextIsSoShort) {
+  TestServer server({.script = "aaaa"});
+  v1::GenerateRequest request = AskFor(6);
+  request.mutable_structured_output()->set_regex("a{5,}bc");
+  StreamedOutput out = Stream(server.inference(), request);
+  ASSERT_TRUE(out.status.ok()) << out.status.error_message();
+  EXPECT_EQ(out.text, "aaaaaa");
+  EXPECT_EQ(out.finished.reason(), v1::FINISH_REASON_TRUNCATED);
+  request.mutable_stop()->set_max_tokens(7);
+  out = Stream(server.inference(), request);
+  EXPECT_EQ(out.text, "aaaaabc");
+  EXPECT_EQ(out.finished.reason(), v1::FINISH_REASON_MAX_TOKENS);
+  server.ExpectNothingLeft();
+}
+
 TEST(StructuredGenerateTest, AllowedIdsMustLeaveAFirstToken) {
   TestServer server;
   v1::GenerateRequest request = Choose({"no"});
