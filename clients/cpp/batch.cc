@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -39,8 +40,8 @@ std::string ReadLine(const std::string& text, Line* line, v1::GenerateRequest* r
   if (id == object.end() || !id->is_string()) return "has no text custom_id";
   line->custom = id->dump();
   const auto member = object.find("request");
-  if (member == object.end() || object.size() > 2)
-    return "has other members than custom_id, request";
+  if (member == object.end()) return "has no request";
+  if (object.size() > 2) return "has other members than custom_id and request";
   const auto read = google::protobuf::util::JsonStringToMessage(member->dump(), request, {});
   return read.ok() ? "" : absl::StrCat("request: ", std::string(read.message()));
 }
@@ -67,13 +68,15 @@ class Batch {
     lines_.clear();
     request_.Clear();
     size_t bytes = 0;
-    std::string text;
-    while (request_.requests_size() < kMaxRequests && bytes < kEnoughBytes &&
-           std::getline(in_, text)) {
-      Line line{.number = ++number_, .custom = "\"\""};
-      if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    while (request_.requests_size() < kMaxRequests && NextText()) {
+      if (!lines_.empty() && bytes + text_.size() > kEnoughBytes) {
+        unread_ = true;
+        break;
+      }
+      Line line{.number = number_, .custom = "\"\""};
+      if (text_.find_first_not_of(" \t\r") == std::string::npos) continue;
       v1::GenerateRequest request;
-      const std::string fault = ReadLine(text, &line, &request);
+      const std::string fault = ReadLine(text_, &line, &request);
       if (!fault.empty()) {
         v1::ItemStatus status;
         status.set_code(grpc::StatusCode::INVALID_ARGUMENT);
@@ -83,11 +86,19 @@ class Batch {
         continue;
       }
       if (model_ && !request.has_model()) request.set_model(*model_);
-      bytes += text.size();
+      bytes += text_.size();
       *request_.add_requests() = std::move(request);
       lines_.push_back(line);
     }
     return !lines_.empty();
+  }
+
+  // Reads a line, or gives the one again that was left for the next call; false at the end.
+  bool NextText() {
+    if (std::exchange(unread_, false)) return true;
+    if (!std::getline(in_, text_)) return false;
+    ++number_;
+    return true;
   }
 
   grpc::Status Call() {
@@ -124,7 +135,9 @@ class Batch {
   Terminal& terminal_;
   v1::GenerateBatchRequest request_;
   std::vector<Line> lines_;  // of request_
-  int64_t number_ = 0;       // of lines that were read
+  std::string text_;         // the last line that was read
+  bool unread_ = false;      // it belongs to the next call
+  int64_t number_ = 0;       // of the last line
   int64_t answered_ = 0, failed_ = 0;
   int exit_code_ = kExitOk;
 };

@@ -83,6 +83,14 @@ class GenerateBatchTest(unittest.TestCase):
             alone = self.client.generate_text(f"Story {number}", max_tokens=2, seed=number)
             self.assertEqual(results[number]["result"]["text"], alone.text)
 
+    def test_long_lines_of_the_command_share_no_call(self):
+        # Together they are more than a message may have, and each more than the model's context.
+        lines = [quire.job_line("long", "a" * size) for size in (1_900_000, 2_500_000)]
+        _, errors, results = self.quire_batch([*lines, quire.job_line("short", "Once")])
+        self.assertEqual(errors, "quire: 2 of 3 lines failed\n")
+        self.assertEqual([n for n in sorted(results) if "status" in results[n]], [1, 2])
+        self.assertIn("result", results[3])
+
     def test_a_bad_line_of_the_command_fails_alone(self):
         good = quire.job_line("good", "Once", max_tokens=2, temperature=0)
         lines = [
@@ -102,6 +110,7 @@ class GenerateBatchTest(unittest.TestCase):
         self.assertEqual(
             fields, {3: "line", 4: "line", 5: "line", 6: "sampling.temperature", 7: "line"}
         )
+        self.assertEqual(results[4]["status"]["message"], "the line has no request")
         self.assertIn("txet", results[7]["status"]["message"])
         self.assertEqual(results[1]["result"]["text"], results[8]["result"]["text"])
 
