@@ -129,7 +129,7 @@ class StructuredTest(unittest.TestCase):
         talk = self.client.conversation("structured")
         with talk.say("Is it cold?", max_tokens=10, choice=["yes", "no"]) as stream:
             self.assertIn("".join(d.text for d in stream), ("yes", "no"))
-        with talk.say(" And then?", max_tokens=10) as stream:
+        with talk.say(" And then?", max_tokens=10, min_tokens=10, temperature=0) as stream:
             self.assertTrue("".join(d.text for d in stream))
 
     def test_the_command_line(self):

@@ -60,7 +60,11 @@ struct Layout {
   static constexpr int kPanelBytes = kTokens * static_cast<int>(kPanelRowBytes);
   static constexpr int kStageBytes = kWeightBytes + kPanels * kPanelBytes;
   static constexpr int kScaleBytes = kMaxRuns * kMaxRows * 5;
-  static constexpr int kStages = std::min(16, (196 << 10) / (kStageBytes + kScaleBytes));
+  // A multiple of kTurns, so that a stage serves one turn throughout a tile: a warp may wait for a
+  // barrier's phase only once the phase before is over, and of that it knows only where it waited
+  // for it.
+  static constexpr int kStages =
+      std::min(16, (196 << 10) / (kStageBytes + kScaleBytes)) / kTurns * kTurns;
 };
 // Stages whose weights are copied while a predecessor runs: few, because its own loads would queue
 // behind them.
