@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/internal/cordz_functions.h"
 #include "engine/engine.h"
 #include "engine/schedule/scheduler.h"
 #include "server/call/connection_table.h"
@@ -516,6 +517,9 @@ class World {
 }  // namespace
 
 WorldReport RunServerWorld(uint64_t seed, bool trace) {
+  // Abseil samples one of 50,000 cords, at random by an address, and asks for the time of a sample
+  // by the cycle counter of the CPU. The payload of a status is a cord.
+  absl::cord_internal::set_cordz_mean_interval(0);
   const int64_t turns_before = checked_turns;
   World world(seed, trace);
   WorldReport report = world.Run();

@@ -40,8 +40,11 @@ long BareSyscall(long number, const std::array<long, 6>& a) {
   return -1;
 }
 
+// Keeps errno: whether a thread has to wait for its turn is up to the machine.
 void BareFutex(std::atomic<uint32_t>& word, int operation, long value) {
+  const int before = errno;
   BareSyscall(SYS_futex, {reinterpret_cast<long>(&word), operation, value});
+  errno = before;
 }
 
 // The C library's function of this name.

@@ -10,7 +10,8 @@
 // No code has to know of it: a program that links this library has its own pthread_create,
 // pthread_mutex_lock, pthread_cond_wait, futex, clock_gettime and their kin, which pass calls of
 // other threads on to the C library. So the product's threads run as they are, and a run is
-// repeated exactly by its seed.
+// repeated exactly by its seed, unless a thread reads the cycle counter of the CPU (as absl::Now
+// does) or decides by an address.
 #pragma once
 
 #include <cstdint>
