@@ -431,6 +431,9 @@ TEST_F(KvArchiveTest, KvThatTheHostDroppedComesBack) {
   ASSERT_LT(client_->Get("a").host_tokens(), 61u);
   client_->Create("c");
   ASSERT_TRUE(client_->Say("c", "c", 1).status.ok());
+  // A page whose KV is being saved makes no room: a recall then gets fewer tokens.
+  AwaitSaved(3);
+  server_->archive().HandOver(60);
   const v1::Finished finished = client_->Say("a", "and", 3).finished;
   EXPECT_EQ(finished.residency().recomputed_tokens(), 0u);
   EXPECT_EQ(finished.residency().host_tokens(), 61u);
