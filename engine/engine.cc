@@ -114,7 +114,6 @@ struct Engine::State {
   bool RetireSteps();
   bool FinishCopies();
   bool StartCopies();
-  void NoticeLateCopies();
   void CountStep(const StepResult& result);
   bool StartStep();
   void EndEverything(const std::string& fault);
@@ -151,7 +150,6 @@ struct Engine::State {
   std::vector<ViewCompletion> viewers;   // wait for the view under way
   SchedulerView view;                    // likewise
   int64_t view_ns = 0;                   // that its parts have taken
-  int64_t late_copies = 0;               // that were logged
   StepSizes step_sizes;                  // of all retired steps
   StepObserver observer;
   TurnCounts counts;
@@ -319,11 +317,11 @@ void Engine::State::Run() {
     progress |= RetireSteps();
     progress |= FinishCopies();
     progress |= NoticeFault();
-    progress |= masks.Run(transport->in_flight() > 0 ? counts.last_step_ns : 0, scheduler, events);
+    progress |= masks.Run(!published.empty(), transport->masks(), scheduler, events);
     recovering = transport->recovering();
     progress |= StartStep();
     progress |= !stop && StartCopies();
-    NoticeLateCopies();
+    observer.OnLateCopies(scheduler.tiering_stats());
     progress |= ReadView();
     progress |= kv_events.Serve(scheduler.kv_events());
     const bool could_start = !faulted && !recovering && transport->in_flight() == 0;
@@ -338,7 +336,9 @@ void Engine::State::Run() {
     if (stop && live.load() == 0 && transport->in_flight() == 0) break;
     // Without workers the timers of copies cannot be served.
     const bool copying = !faulted && !recovering;
-    wake.Wait(copying ? scheduler.NextTimer() : scheduler.NextDeadline());
+    const int64_t published_ns = published.empty() ? 0 : published.front().published_ns;
+    const int64_t mask_timer = masks.WithholdLate(published_ns, SteadyNowNs(), scheduler);
+    wake.Wait(std::min(mask_timer, copying ? scheduler.NextTimer() : scheduler.NextDeadline()));
   }
   transport.reset();  // sends the shutdown plan and joins the workers
 }
@@ -483,14 +483,6 @@ bool Engine::State::StartCopies() {
   return any;
 }
 
-// Logged once per late copy; a stalled worker process is restarted, a thread cannot be.
-void Engine::State::NoticeLateCopies() {
-  const int64_t late = scheduler.tiering_stats().late_jobs;
-  if (late == std::exchange(late_copies, late)) return;
-  Log(Severity::kWarning, "a copy of KV is late; the sequences that wait for it go on without it",
-      {{"late", late}, {"copying", scheduler.tiering_stats().jobs_in_flight}});
-}
-
 void Engine::State::CountStep(const StepResult& result) {
   ++counts.steps;
   counts.prompt_tokens += static_cast<uint64_t>(published.front().prompt_tokens);
@@ -499,6 +491,7 @@ void Engine::State::CountStep(const StepResult& result) {
   counts.last_step_ns = result.finished_ns - result.started_ns;
   counts.steps_ns += counts.last_step_ns;
   counts.last_retired_ns = SteadyNowNs();
+  masks.OnStepEnd(counts.last_step_ns, counts.last_retired_ns);
   const auto graph = std::ranges::find(graphs, published.front().graph_size, &GraphUse::size);
   if (graph == graphs.end() || !published.front().captured()) return;
   ++graph->replays;
@@ -520,6 +513,7 @@ bool Engine::State::StartStep() {
   PublishedStep step{.rows = static_cast<int32_t>(plan->work.size()),
                      .tokens = plan->num_tokens,
                      .graph_size = plan->graph_size,
+                     .published_ns = now_ns,
                      .watch = plan->watch};
   for (const TokenRun& run : plan->token_runs) {
     step.prompt_tokens += static_cast<int32_t>(run.count);

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "engine/masks/mask_stats.h"
+#include "engine/step_sizes.h"
 #include "engine/values/cache_stats.h"
 #include "engine/values/kv_events.h"
 #include "engine/values/output_sink.h"
@@ -21,7 +22,6 @@
 #include "engine/values/scheduler_config.h"
 #include "engine/values/scheduler_view.h"
 #include "engine/values/session_operation.h"
-#include "engine/values/step_sizes.h"
 #include "engine/values/step_times.h"
 #include "engine/values/tenant_limits.h"
 #include "engine/worker/rank/graph_use.h"

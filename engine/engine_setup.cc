@@ -431,6 +431,7 @@ WorkerSpec SpecOf(const EngineSetup& setup, int32_t rank) {
                      .vocab_size = setup.model.vocab_size,
                      .hidden_size = setup.model.hidden_size,
                      .steps_in_flight = setup.config.steps_in_flight,
+                     .late_masks = setup.config.nnodes == 1,
                      .graph_sizes = setup.graph_sizes}};
 }
 

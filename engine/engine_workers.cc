@@ -222,7 +222,11 @@ absl::StatusOr<std::unique_ptr<Transport>> StartThreads(const EngineSetup& setup
     workers.push_back(std::move(worker));
   }
   if (arenas != nullptr) *arenas = std::move(own);
-  return std::make_unique<InProcessTransport>(std::move(workers), setup.config.steps_in_flight);
+  const MaskBoard::Shape board{.depth = setup.config.steps_in_flight,
+                               .masks = MaxMasks(setup.config.max_num_seqs, setup.model.vocab_size),
+                               .words = static_cast<int32_t>(MaskWords(setup.model.vocab_size))};
+  return std::make_unique<InProcessTransport>(std::move(workers), setup.config.steps_in_flight,
+                                              board);
 }
 
 }  // namespace quire

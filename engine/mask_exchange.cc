@@ -24,17 +24,36 @@ MaskExchange::MaskExchange(std::function<void()> on_done) : pool_(Threads(), std
 
 MaskStats MaskExchange::stats(const Scheduler& scheduler) const {
   MaskStats stats = pool_.stats();
-  stats.late = scheduler.late_masks();
+  stats.late = scheduler.Load().late_masks;
   return stats;
 }
 
-bool MaskExchange::Run(int64_t step_ns, Scheduler& scheduler, SchedulerEvents& events) {
+void MaskExchange::OnStepEnd(int64_t step_ns, int64_t now_ns) {
+  step_ns_ = step_ns;
+  ended_ns_ = now_ns;
+}
+
+int64_t MaskExchange::WithholdLate(int64_t published_ns, int64_t now_ns,
+                                   Scheduler& scheduler) const {
+  if (!scheduler.AwaitsMasks()) return kNoDeadline;
+  const int64_t began_ns = std::max(published_ns, ended_ns_);
+  const int64_t end_ns = began_ns + std::max(step_ns_ / kLatenessShare, kMinLatenessNs);
+  if (now_ns < end_ns) return end_ns;
+  scheduler.WithholdMasks();
+  return kNoDeadline;
+}
+
+bool MaskExchange::Run(bool step_runs, const MaskBoard* board, Scheduler& scheduler,
+                       SchedulerEvents& events) {
+  scheduler.SetMaskBoard(board);
   bool wanted = false;
   while (std::unique_ptr<OutputGuide> guide = scheduler.NextMask()) {
     pool_.Make(std::move(guide));
     wanted = true;
   }
-  if (wanted && step_ns > 0) pool_.Await(std::min(step_ns / kPatienceShare, kMaxPatienceNs));
+  if (wanted && step_runs && board == nullptr) {
+    pool_.Await(std::min(step_ns_ / kPatienceShare, kMaxPatienceNs));
+  }
   bool any = false;
   while (std::unique_ptr<OutputGuide> guide = pool_.Take()) {
     if (guide->verdict() == OutputGuide::Verdict::kRejected) {

@@ -2,7 +2,9 @@
 #include "engine/step_observer.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "engine/base/log.h"
 #include "engine/base/timeline.h"
 
 namespace quire {
@@ -108,6 +110,12 @@ void StepObserver::OnCopyEnd(const CopyAck& ack, int64_t now_ns) {
                  .end_ns = now_ns,
                  .args = {{{"blocks", ack.num_good}, {"bytes", ack.bytes}}}});
   last_ns = now_ns;
+}
+
+void StepObserver::OnLateCopies(const TieringStats& stats) {
+  if (stats.late_jobs == std::exchange(late_copies_, stats.late_jobs)) return;
+  Log(Severity::kWarning, "a copy of KV is late; the sequences that wait for it go on without it",
+      {{"late", stats.late_jobs}, {"copying", stats.jobs_in_flight}});
 }
 
 void StepObserver::OnRecovery() {

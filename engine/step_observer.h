@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "engine/values/cache_stats.h"
 #include "engine/values/copy_plan.h"
 #include "engine/values/step_plan.h"
 #include "engine/values/step_times.h"
@@ -20,6 +21,7 @@ struct PublishedStep {
   int32_t tokens = 0;
   int32_t prompt_tokens = 0;
   int32_t graph_size = 0;  // 0: not captured
+  int64_t published_ns = 0;
   StepWatch watch;
   bool captured() const { return graph_size > 0 && !watch.timed && !watch.uncaptured; }
 };
@@ -35,6 +37,8 @@ class StepObserver {
   // A copy job was sent, and its ack has come.
   void OnCopyStart(const CopyJob& job);
   void OnCopyEnd(const CopyAck& ack, int64_t now_ns);
+  // Logs each copy that is late once: a stalled worker process is restarted, a thread cannot be.
+  void OnLateCopies(const TieringStats& stats);
   // The steps and copies in flight are forgotten.
   void OnRecovery();
 
@@ -58,6 +62,7 @@ class StepObserver {
   std::vector<SampledSteps> sampled_;
   std::vector<int64_t> finished_ns_;  // by rank, of the last step
   std::vector<CopyInFlight> copies_;
+  int64_t late_copies_ = 0;    // that were logged
   int64_t copied_ns_[2] = {};  // by CopyDirection, end of the last job
   std::atomic<int32_t> steps_to_profile_{0};
   std::atomic<bool> profile_uncaptured_{false};

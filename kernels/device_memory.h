@@ -26,6 +26,9 @@ class DeviceMemory {
   // Zeroed host memory that the device reads and writes in place and copies at full speed. Empty
   // when the host has too little left.
   virtual Buffer AllocateHost(size_t bytes) = 0;
+  // Lets operations read and write [host, host + bytes), host memory of another owner, in place;
+  // that owner may write to it meanwhile. It outlives this. False if the device cannot.
+  virtual bool UseInPlace(void* /*host*/, size_t /*bytes*/) { return true; }
   virtual void CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
   // Both ranges are device memory and do not overlap. Must not be captured.

@@ -101,6 +101,11 @@ struct SampleJob {
   // [MaskWords(V)] in memory that the device reads: bit t % 32 of word t / 32 is of token t. Null:
   // every token may be drawn.
   const uint32_t* mask = nullptr;
+  // Null: the mask is there. Otherwise a word that the host writes while the step runs: num_known
+  // when the mask is there. The sampler waits while the word is kMaskAwaited, at most about
+  // kMaskPatienceNs; for any other word it draws nothing (kNoMask). One that sleeps meanwhile
+  // writes kMaskSleeping, and is woken by FutexWake.
+  uint32_t* mask_for = nullptr;
   int32_t num_bad_words = 0;
   int32_t num_allowed = 0;
   int32_t num_breakers = 0;
@@ -108,17 +113,23 @@ struct SampleJob {
 };
 
 constexpr int64_t MaskWords(int64_t vocab) { return (vocab + 31) / 32; }
+inline constexpr uint32_t kMaskAwaited = 0, kMaskWithheld = ~uint32_t{0};
+inline constexpr uint32_t kMaskSleeping = kMaskWithheld - 1;
+// Only a host that has stopped is so late: a running one withholds masks that hold up others.
+inline constexpr int64_t kMaskPatienceNs = 2'000'000'000;
 
 struct SampleResult {
   int32_t token = 0;
   float logprob = 0.0f;  // log softmax of the raw logits at `token`
   // kUnsound: the row has NaN or +Inf, or every token is at -inf. kNoToken: it was sound, and mask,
   // bans and allowed tokens together leave no token. `token` has no meaning then, and the row's
-  // request must end.
+  // request must end. kNoMask: its late mask did not come, and nothing was drawn: `token` is 0 and
+  // the draw is to be made again.
   int32_t nonfinite = 0;
 
   static constexpr int32_t kUnsound = 1;
   static constexpr int32_t kNoToken = 2;
+  static constexpr int32_t kNoMask = 3;
 };
 
 }  // namespace quire

@@ -306,6 +306,7 @@ void LiveSequences::CheckHoldings(const Sequence& s) const {
   CHECK(0 <= s.proved && s.proved <= s.computed);
   CHECK(s.computed <= s.planned && s.planned <= capacity);
   CHECK(!s.live() || (s.planned <= s.expected() && s.expected() <= s.hard_end));
+  CHECK(!s.live() || s.table_tokens <= s.expected());
   CHECK_LE(s.table_blocks, static_cast<int32_t>(s.blocks.size()));
   const bool has_output_buffer = s.row != Sequence::kNoRow || !s.output.empty();
   CHECK(has_output_buffer ? s.output.capacity() >= static_cast<size_t>(max_output_)

@@ -112,11 +112,18 @@ void WriteReadings(const Sequence& sequence, int32_t hidden_size, StepPlan& plan
   }
 }
 
-void WriteMask(const Sequence& sequence, StepPlan& plan) {
-  CHECK(sequence.has_mask());
-  const std::span<const uint32_t> mask = sequence.guide->mask();
-  plan.masks.push_back({sequence.row, static_cast<uint32_t>(plan.mask_words.size())});
+bool WriteMask(Sequence& sequence, StepPlan& plan) {
+  if (!sequence.has_mask()) {
+    const size_t index = plan.num_late_masks++;
+    sequence.masks.late.Add(plan.step, static_cast<int32_t>(index));
+    plan.masks.push_back({sequence.row, 1, static_cast<uint32_t>(index)});
+    return false;
+  }
+  sequence.masks.awaited = false;
+  const std::span<const uint32_t> mask = sequence.masks.guide->mask();
+  plan.masks.push_back({sequence.row, 0, static_cast<uint32_t>(plan.mask_words.size())});
   plan.mask_words.insert(plan.mask_words.end(), mask.begin(), mask.end());
+  return true;
 }
 
 void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record) {
@@ -134,12 +141,12 @@ void StepPlanner::Emit(const Choice& choice, StepPlan& plan, StepRecord& record)
   WriteTokens(s, scores ? end + 1 : end, plan);
   const bool sample = end == s.expected() + choice.guesses;
   const int32_t draws = sample ? 1 + choice.guesses : 0;
-  if (sample && s.guided()) WriteMask(s, plan);
+  const bool late = sample && s.guided() && !WriteMask(s, plan);
   plan.work.push_back({s.row, s.planned, choice.count, draws});
   WriteReadings(s, config_.hidden_size, plan);
   plan.num_tokens += choice.count;
   plan.num_samples += draws;
-  record.work.push_back({&s, choice.count, draws});
+  record.work.push_back({&s, choice.count, draws, late});
   if (choice.guesses > 0) {
     record.shape.AddGuesses(s.planned, choice.count);
   } else {

@@ -9,8 +9,9 @@ namespace quire {
 
 // Appends the sequence's NewRow, and its biases and ids.
 void WriteNewRow(const Sequence& sequence, StepPlan& plan);
-// Appends the mask of the sequence's next draw, which must be there.
-void WriteMask(const Sequence& sequence, StepPlan& plan);
+// Appends the mask of the sequence's next draw, or says that it comes late if it is not there:
+// then false.
+bool WriteMask(Sequence& sequence, StepPlan& plan);
 
 // Appends the readings that the plan's last work, of this sequence, has.
 void WriteReadings(const Sequence& sequence, int32_t hidden_size, StepPlan& plan);

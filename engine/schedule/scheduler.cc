@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -56,15 +55,17 @@ struct Scheduler::State {
   void ReleaseIfDrained(Sequence& sequence, int64_t now_ns, SchedulerEvents& events);
   void EmitEnd(const Sequence& sequence, int32_t position, int64_t now_ns, SchedulerEvents& events);
   void Measure(const StepResult& result, const StepShape& shape);
-  // The oldest step's readings of its work `index`, from number `next` on. False: the hidden states
-  // of the request, which is live, have NaN or infinities.
-  bool TakeReadings(const StepResult& result, size_t index, size_t& next, SchedulerEvents& events);
+  // The oldest step's readings of its work `index`, from number `next` on, those of its draw only
+  // if it `drew`. False: the hidden states of the request, which is live, have NaN or infinities.
+  bool TakeReadings(const StepResult& result, size_t index, size_t& next, bool drew,
+                    SchedulerEvents& events);
   void AcceptSamples(const StepRecord::Work& work, std::span<const SampledToken> samples,
                      int64_t now_ns, SchedulerEvents& events);
   void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                     SchedulerEvents& events);
   bool BringsPrompt(const Sequence& sequence);
   void AskForMask(Sequence& sequence);
+  void TakeBackDraw(Sequence& sequence);
   void CheckSteps() const;
 
   const SchedulerConfig config;
@@ -76,8 +77,7 @@ struct Scheduler::State {
   StepPlanner planner;
   ViewTaker view;
   StepsInFlight steps;
-  std::deque<std::unique_ptr<OutputGuide>> unmade_masks;
-  uint64_t late_masks = 0;
+  DrawMasks masks;
   uint64_t next_step = 1;
   int64_t last_finished_ns = 0;  // of the last step retired
 };
@@ -151,7 +151,7 @@ Sequence& Scheduler::State::Add(std::unique_ptr<Request> request, uint64_t turn)
   Sequence& sequence = sequences.Add(std::move(request), static_cast<int32_t>(end), turn);
   if (sequence.guided()) {
     const auto& compiled = sequence.request->guide;
-    sequence.guide =
+    sequence.masks.guide =
         std::make_unique<OutputGuide>(sequence.request->id, compiled, config.vocab_size);
     AskForMask(sequence);
   }
@@ -166,40 +166,56 @@ bool Scheduler::State::BringsPrompt(const Sequence& sequence) {
   return found.node != kNoNode && found.num_blocks < full;
 }
 
-// Gives up the guide until OnMask.
 void Scheduler::State::AskForMask(Sequence& sequence) {
   const int64_t tokens_left = sequence.hard_end - sequence.known();
-  if (sequence.output.empty()) {
-    sequence.guide->AskFirst(tokens_left);
-  } else {
-    sequence.guide->AskAfter(sequence.output.back(), tokens_left);
-  }
-  sequence.mask_wanted_at = next_step;
-  unmade_masks.push_back(std::move(sequence.guide));
+  masks.AskFor(sequence.masks, sequence.output, tokens_left, next_step);
 }
 
-std::unique_ptr<OutputGuide> Scheduler::NextMask() {
-  auto& unmade = state_->unmade_masks;
-  if (unmade.empty()) return nullptr;
-  std::unique_ptr<OutputGuide> guide = std::move(unmade.front());
-  unmade.pop_front();
-  return guide;
+// A draw in a step that has just retired had no mask. It counts as not planned: its position is
+// computed again, for the logits.
+void Scheduler::State::TakeBackDraw(Sequence& sequence) {
+  --sequence.table_tokens;
+  --sequence.computed;
+  --sequence.planned;
+  masks.Withhold(sequence.masks);
+  sequence.masks.awaited = true;
 }
+
+std::unique_ptr<OutputGuide> Scheduler::NextMask() { return state_->masks.Next(); }
 
 void Scheduler::OnMask(std::unique_ptr<OutputGuide> guide, int64_t now_ns,
                        SchedulerEvents& events) {
   Sequence* sequence = state_->sequences.Find(guide->id());
   if (sequence == nullptr) return;  // it ended meanwhile
   const OutputGuide::Verdict verdict = guide->verdict();
-  sequence->guide = std::move(guide);
-  state_->late_masks += sequence->mask_wanted_at < state_->next_step;
+  state_->masks.Take(sequence->masks, std::move(guide), sequence->known(), state_->next_step);
   if (verdict == OutputGuide::Verdict::kGood) return;
   const bool no_token = verdict == OutputGuide::Verdict::kNoToken;
   state_->Finish(*sequence, no_token ? FinishReason::kNoToken : FinishReason::kEngineFault, now_ns,
                  events);
 }
 
-uint64_t Scheduler::late_masks() const { return state_->late_masks; }
+void Scheduler::SetMaskBoard(const MaskBoard* board) {
+  state_->masks.SetBoard(board);
+  state_->planner.SetLateMasks(board != nullptr);
+}
+
+bool Scheduler::AwaitsMasks() const {
+  if (state_->steps.size() == 0) return false;
+  const StepRecord& oldest = state_->steps.oldest();
+  return std::ranges::any_of(oldest.work, [&oldest](const StepRecord::Work& work) {
+    return work.late && work.sequence->masks.late.Awaits(oldest.step);
+  });
+}
+
+void Scheduler::WithholdMasks() {
+  if (state_->steps.size() == 0) return;
+  const StepRecord& oldest = state_->steps.oldest();
+  for (const StepRecord::Work& work : oldest.work) {
+    SequenceMasks& masks = work.sequence->masks;
+    if (work.late && masks.late.Awaits(oldest.step)) state_->masks.Withhold(masks);
+  }
+}
 
 bool Scheduler::WaitsForMasks() const {
   return std::ranges::any_of(state_->sequences.records(), [](const Sequence& sequence) {
@@ -242,6 +258,7 @@ bool Scheduler::Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events
   plan.Clear();
   ReservePlan(s.config, plan);
   StepRecord& record = s.steps.Next();
+  plan.step = s.next_step;
   s.planner.Plan(now_ns, plan, record, events);
   // Pins and exports may hold the blocks that running sequences need. The last of these then gives
   // up its own, and waits in the queue: with no step in flight nothing else would ever move.
@@ -253,7 +270,8 @@ bool Scheduler::Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events
     s.planner.Plan(now_ns, plan, record, events);
   }
   if (plan.work.empty()) return false;
-  plan.step = record.step = s.next_step++;
+  record.step = s.next_step++;
+  s.masks.OpenEntries(plan);
   record.readings = plan.readings;
   s.steps.Push();
   return true;
@@ -276,10 +294,16 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
     --sequence.steps_in_flight;
     s.sequences.kv().EndClone(sequence);
     CHECK_LE(num_samples + work.draws, result.samples.size());
-    const auto samples = std::span(result.samples).subspan(num_samples, work.draws);
+    auto samples = std::span(result.samples).subspan(num_samples, work.draws);
     for (const SampledToken& sample : samples) CHECK_EQ(sample.row, sequence.row);
     num_samples += work.draws;
-    const bool sound = s.TakeReadings(result, i, num_readings, events);
+    if (work.late) sequence.masks.late.PopOldest();
+    const bool drew = !work.late || samples[0].result.nonfinite != SampleResult::kNoMask;
+    if (!drew) {
+      s.TakeBackDraw(sequence);
+      samples = {};
+    }
+    const bool sound = s.TakeReadings(result, i, num_readings, drew, events);
     if (!sound) s.Finish(sequence, FinishReason::kNumeric, now_ns, events);
     s.AcceptSamples(work, samples, now_ns, events);
     s.ReleaseIfDrained(sequence, now_ns, events);
@@ -289,7 +313,7 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
   s.steps.PopOldest();
 }
 
-bool Scheduler::State::TakeReadings(const StepResult& result, size_t index, size_t& next,
+bool Scheduler::State::TakeReadings(const StepResult& result, size_t index, size_t& next, bool drew,
                                     SchedulerEvents& events) {
   const std::vector<StepReading>& readings = steps.oldest().readings;
   const Sequence& sequence = *steps.oldest().work[index].sequence;
@@ -297,6 +321,7 @@ bool Scheduler::State::TakeReadings(const StepResult& result, size_t index, size
   for (; next < readings.size() && readings[next].work == static_cast<int32_t>(index); ++next) {
     if (!sequence.live()) continue;
     StepReading reading = readings[next];
+    if (reading.kind == StepReading::Kind::kDrawn && !drew) continue;
     const auto words = std::span(result.reading_words).subspan(reading.begin, reading.words);
     if (reading.kind == StepReading::Kind::kPooled) {
       for (const uint32_t word : words) sound = sound && std::isfinite(std::bit_cast<float>(word));
@@ -382,6 +407,7 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
 void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t now_ns,
                               SchedulerEvents& events) {
   sequence.end = reason;
+  masks.Withhold(sequence.masks);
   if (sequence.turn == 0) EmitEnd(sequence, 0, now_ns, events);
   sequences.Finish(sequence);
   ReleaseIfDrained(sequence, now_ns, events);
@@ -424,6 +450,7 @@ void Scheduler::RequeueAll(int64_t now_ns, SchedulerEvents& events) {
   s.next_step = 1;
   for (Sequence& sequence : s.sequences.records()) {
     sequence.steps_in_flight = sequence.pending = 0;
+    sequence.masks.late.Clear();
     if (sequence.state == SequenceState::kRestoring) {
       s.sequences.Withdraw(sequence);
       sequence.computes = true;  // the copy that it waited for may have killed the workers
@@ -517,6 +544,7 @@ SchedulerLoad Scheduler::Load() const {
   load.total_blocks = sequences.pool().total();
   load.tokens_in_flight = sequences.running_tokens();
   load.prompt_budget = state_->pacer.last();
+  load.late_masks = state_->masks.late();
   load.step_cost = state_->fit.cost();
   load.step_cost_error = state_->fit.error();
   return load;

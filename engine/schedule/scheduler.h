@@ -16,6 +16,7 @@
 #include "engine/values/cache_stats.h"
 #include "engine/values/copy_plan.h"
 #include "engine/values/kv_events.h"
+#include "engine/values/mask_board.h"
 #include "engine/values/output_sink.h"
 #include "engine/values/request.h"
 #include "engine/values/scheduler_config.h"
@@ -88,7 +89,14 @@ class Scheduler {
   std::unique_ptr<OutputGuide> NextMask();
   // Takes a guide back with its mask. A request whose mask has no token ends with kNoToken.
   void OnMask(std::unique_ptr<OutputGuide> guide, int64_t now_ns, SchedulerEvents& events);
-  uint64_t late_masks() const;  // a step was planned while they were made
+  // Where masks go that come while their step runs; null: none may. The board's memory outlives the
+  // steps planned meanwhile; it changes only while none is in flight.
+  void SetMaskBoard(const MaskBoard* board);
+  // A draw of the oldest step in flight has no answer on the board yet.
+  bool AwaitsMasks() const;
+  // Withholds the masks that the oldest step in flight still waits for: their draws are planned
+  // again.
+  void WithholdMasks();
   // A live request waits for its mask.
   bool WaitsForMasks() const;
 

@@ -49,7 +49,8 @@ FinishReason TakeToken(Sequence& sequence) {
   if (loops && sequence.num_output() >= sampling.min_tokens) return FinishReason::kLoop;
   const bool is_max = sequence.num_output() >= sampling.max_tokens;
   if (!is_max && sequence.known() < sequence.hard_end) return FinishReason::kNone;
-  if (sequence.guided() && !sequence.guide->CompletesWith(token)) return FinishReason::kTruncated;
+  if (sequence.guided() && !sequence.masks.guide->CompletesWith(token))
+    return FinishReason::kTruncated;
   const bool is_context =
       !is_max || sequence.request->max_tokens_source == MaxTokensSource::kContext;
   return is_context ? FinishReason::kContextLimit : FinishReason::kMaxTokens;

@@ -14,8 +14,10 @@
 // and `pending` count all of them; then those that were right, and the token behind them, are
 // known.
 //
-// Guide. A sequence whose output follows a guide runs in a step only when `guide` has the mask of
-// its next draw, so it never has two samples in flight.
+// Guide. A sequence whose output follows a guide draws with a mask, which is made when all tokens
+// before are known. Where masks may come late, a draw is planned before, and `masks.late` has those
+// whose masks come while their steps run. A draw without its mask yields nothing: it is planned
+// again when the mask is there, as every draw is where masks may not come late.
 //
 // Holdings. LiveSequences alone takes and releases row, blocks and reservation, SequenceKv the
 // nodes. `table_tokens` and `table_blocks` count the part that the workers' row table has.
@@ -32,7 +34,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/masks/output_guide.h"
+#include "engine/masks/draw_masks.h"
 #include "engine/schedule/guess/guesser.h"
 #include "engine/schedule/kv/block_pool.h"
 #include "engine/schedule/kv/prefix_tree.h"
@@ -83,9 +85,7 @@ struct Sequence {
   // long as the longest loop that the request asks for.
   std::vector<int32_t> equal_before;
 
-  // With the mask of the next draw. Null while the mask is made, and without a guide.
-  std::unique_ptr<OutputGuide> guide;
-  uint64_t mask_wanted_at = 0;  // the next step when its last mask was asked for
+  SequenceMasks masks;
 
   // While the sequence holds a row; null: it does not guess.
   std::unique_ptr<Guesser> guesser;
@@ -128,10 +128,14 @@ struct Sequence {
   bool background() const { return request->priority <= kBackgroundPriority; }
   bool guided() const { return request->guide != nullptr; }
   // The mask of the next draw is there, if it needs one: all tokens before are known here.
-  bool has_mask() const { return !guided() || (guide != nullptr && pending == 0); }
+  bool has_mask() const { return !guided() || (masks.guide != nullptr && pending == 0); }
+  // Its next work is one draw, whose mask may come while the step runs.
+  bool may_draw_late() const {
+    return !masks.awaited && pending < LateDraws::kMost && remaining() == 1;
+  }
   bool has_guesses() const { return guesser != nullptr && !guesser->in_flight().empty(); }
   // More work can be planned: no step in flight reaches its certain end.
-  bool plannable() const { return expected() < hard_end && has_mask(); }
+  bool plannable() const { return expected() < hard_end; }
   bool live() const { return state != SequenceState::kFree && state != SequenceState::kFinishing; }
 };
 

@@ -269,7 +269,8 @@ bool StepPlanner::LeavesRow(const Sequence& sequence) const {
 
 // Any work of a sequence with a guide counts as one that draws.
 bool StepPlanner::HasMaskToSend(const Sequence& sequence) const {
-  return !sequence.guided() || (sequence.has_mask() && mask_budget_ > 0);
+  const bool late = late_masks_ && sequence.may_draw_late();
+  return !sequence.guided() || (mask_budget_ > 0 && (sequence.has_mask() || late));
 }
 
 void StepPlanner::Spend(const Sequence& sequence, int32_t tokens) {

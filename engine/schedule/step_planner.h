@@ -54,6 +54,7 @@ class StepPlanner {
   // Fills `plan` and `record` with one step; leaves them empty if nothing can run now. Both are
   // empty on entry, the step number aside. Adds to the counts of `events`.
   void Plan(int64_t now_ns, StepPlan& plan, StepRecord& record, SchedulerEvents& events);
+  void SetLateMasks(bool on) { late_masks_ = on; }  // Scheduler::SetMaskBoard
   // In the last plan a sequence found no block, and no sequence that could give one up.
   bool starved() const { return starved_; }
 
@@ -107,6 +108,7 @@ class StepPlanner {
   BackgroundClaims background_;
   PromptPacer& pacer_;
   GuessChoice& guesses_;
+  bool late_masks_ = false;
 
   // Of the step being planned.
   int64_t now_ns_ = 0;

@@ -19,6 +19,7 @@ struct StepRecord {
     Sequence* sequence = nullptr;  // its record is not reused before this step has retired
     int32_t count = 0;
     int32_t draws = 0;
+    bool late = false;  // its draw's mask comes while the step runs
   };
   uint64_t step = 0;
   StepShape shape;

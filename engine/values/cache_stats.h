@@ -20,6 +20,7 @@ struct SchedulerLoad {
   int32_t total_blocks = 0;      // without the null block
   int64_t tokens_in_flight = 0;  // known tokens of running sequences
   int32_t prompt_budget = 0;     // prompt tokens that the last step with prompts could have
+  uint64_t late_masks = 0;       // a step ran or was planned without the draw that they are for
   StepCost step_cost;
   double step_cost_error = 0;  // mean of |measured / predicted - 1| of late
 };

@@ -55,10 +55,12 @@ struct BlockAdd {
   int32_t block = 0;
 };
 
-// The mask of the one draw that the row's work of this plan makes (SampleJob): MaskWords of the
-// vocabulary from `begin` of StepPlan::mask_words on. In the order of the works.
+// The mask of the one draw that the row's work of this plan makes (SampleJob). In the order of the
+// works.
 struct RowMask {
   int32_t row = 0;
+  uint32_t is_late = 0;  // 1: it comes to entry `begin` of the mask board (mask_board.h). 0: it is
+                         // MaskWords of the vocabulary from `begin` of StepPlan::mask_words on
   uint32_t begin = 0;
 };
 
@@ -95,9 +97,10 @@ struct StepPlan {
   int32_t num_samples = 0;  // sum of work[i].sample
   int32_t num_found = 0;    // tokens of the runs whose KV was found, not computed; stays here
   int32_t num_decoded = 0;  // of the runs, drawn before or guessed, for rows that decode; likewise
-  int32_t graph_size = 0;   // rows of the captured step that the plan runs as, padded to that many;
-                            // 0: it runs uncaptured
-  bool shutdown = false;    // the last plan: workers finish and exit
+  int32_t num_late_masks = 0;  // of `masks`; likewise
+  int32_t graph_size = 0;  // rows of the captured step that the plan runs as, padded to that many;
+                           // 0: it runs uncaptured
+  bool shutdown = false;   // the last plan: workers finish and exit
   StepWatch watch;
   std::vector<NewRow> new_rows;
   std::vector<TokenRun> token_runs;
@@ -118,7 +121,7 @@ struct StepPlan {
 
   void Clear() {
     step = 0;
-    num_tokens = num_samples = num_found = num_decoded = graph_size = 0;
+    num_tokens = num_samples = num_found = num_decoded = num_late_masks = graph_size = 0;
     shutdown = false;
     watch = {};
     new_rows.clear();

@@ -8,14 +8,18 @@
 
 namespace quire {
 
-InProcessTransport::InProcessTransport(std::vector<std::unique_ptr<StepRunner>> runners, int depth)
-    : plans_(depth) {
+InProcessTransport::InProcessTransport(std::vector<std::unique_ptr<StepRunner>> runners, int depth,
+                                       const MaskBoard::Shape& board)
+    : board_memory_(static_cast<size_t>(MaskBoard::Bytes(board)) / sizeof(Line)),
+      masks_(reinterpret_cast<std::byte*>(board_memory_.data()), board),
+      plans_(depth) {
   CHECK(!runners.empty());
   CHECK_GE(depth, 1);
   for (auto& runner : runners) {
     auto rank = std::make_unique<Rank>();
     rank->runner = std::move(runner);
     rank->results.resize(depth);
+    CHECK(rank->runner->AttachMasks(masks_));
     ranks_.push_back(std::move(rank));
   }
   StartCopies();
@@ -32,7 +36,7 @@ void InProcessTransport::StartCopies() {
     CHECK_EQ(runner == nullptr, ranks_.front()->runner->copies() == nullptr);
     if (runner == nullptr) continue;
     block_bytes = runner->block_bytes();
-    rank->ring_memory.resize(static_cast<size_t>(CopyRings::Bytes()) / sizeof(Rank::Line));
+    rank->ring_memory.resize(static_cast<size_t>(CopyRings::Bytes()) / sizeof(Line));
     rings.emplace_back(rank->ring_memory.front().bytes);
     rank->copies = std::make_unique<CopyEngine>(*runner, rings.back(), [this] { Notify(); });
   }

@@ -20,8 +20,9 @@ namespace quire {
 class InProcessTransport final : public Transport {
  public:
   // Starts one thread per runner, and the threads of its copies; either all runners copy or none
-  // does. `depth` is the number of steps in flight.
-  InProcessTransport(std::vector<std::unique_ptr<StepRunner>> runners, int depth);
+  // does. `depth` is the number of steps in flight; `board` is empty if no mask may come late.
+  InProcessTransport(std::vector<std::unique_ptr<StepRunner>> runners, int depth,
+                     const MaskBoard::Shape& board = {});
   // Sends the shutdown plan if none was sent, and joins. Every published step, and every copy, must
   // finish first.
   ~InProcessTransport() override;
@@ -40,20 +41,21 @@ class InProcessTransport final : public Transport {
   int32_t ready_pages() const override { return copies_->ready_pages(); }
   std::string fault() const override { return fault_.empty() ? copies_->fault() : fault_; }
   uint64_t rank_mismatches() const override { return rank_mismatches_; }
+  const MaskBoard* masks() const override { return masks_.empty() ? nullptr : &masks_; }
   // Always false: a rank thread that dies ends the process, and ranks that disagree stay faulty.
   bool Recover() override;
   bool recovering() override { return false; }
 
  private:
+  // Private to this process, in the form of shared memory.
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
   struct Rank {
     std::unique_ptr<StepRunner> runner;
     std::vector<StepResult> results;    // [depth]
     std::atomic<uint32_t> finished{0};  // steps this rank has finished, modulo 2^32
     std::thread thread;
-    // Private to this process, in the form of shared memory.
-    struct alignas(64) Line {
-      std::byte bytes[64];
-    };
     std::vector<Line> ring_memory;
     std::unique_ptr<CopyEngine> copies;  // null: the rank does not copy
   };
@@ -64,6 +66,8 @@ class InProcessTransport final : public Transport {
   void Notify();
   StepPlan& plan(uint32_t index) { return plans_[index % plans_.size()]; }
 
+  std::vector<Line> board_memory_;
+  const MaskBoard masks_;
   std::vector<StepPlan> plans_;  // [depth], written by the scheduler before `published_`
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::atomic<uint32_t> published_{0};  // ranks wait on it

@@ -12,6 +12,7 @@
 
 #include "engine/base/wake_event.h"
 #include "engine/values/copy_plan.h"
+#include "engine/values/mask_board.h"
 #include "engine/values/step_plan.h"
 #include "engine/values/step_result.h"
 
@@ -51,6 +52,9 @@ class Transport {
   // Steps on which the ranks disagreed, of this group and of all groups before it. Each is a fault
   // that names both ranks and their tokens.
   virtual uint64_t rank_mismatches() const { return 0; }
+  // Where the late masks of plans go; null: no mask may come late. The board of a group dies with
+  // it.
+  virtual const MaskBoard* masks() const { return nullptr; }
   // After a fault: forgets the steps and copies in flight and the last result of Poll; all copying
   // has ended when it returns. True: a new group follows, without the state of the last one; its
   // first step is number 1. False: no group follows, and nothing may be published.

@@ -140,7 +140,10 @@ class Implementation final : public DeviceOperations {
                         ? 0
                         : cuda::Communicator::Bytes(options.place.ranks, MostDraws(options)))) {}
 
-  ~Implementation() override { Synchronize(); }
+  ~Implementation() override {
+    Synchronize();
+    for (void* host : used_in_place_) cudaHostUnregister(host);
+  }
 
   // In a group, before any other call.
   bool Join(std::string* why) {
@@ -194,6 +197,20 @@ class Implementation final : public DeviceOperations {
         communicator_->AllocateShared(static_cast<size_t>(Aligned(static_cast<int64_t>(bytes))));
     allocated_ += static_cast<int64_t>(shared.bytes());
     return shared;
+  }
+
+  bool UseInPlace(void* host, size_t bytes) override {
+    const unsigned flags = cudaHostRegisterMapped | cudaHostRegisterPortable;
+    void* of_device = nullptr;
+    const bool usable = cudaHostRegister(host, bytes, flags) == cudaSuccess &&
+                        cudaHostGetDevicePointer(&of_device, host, 0) == cudaSuccess &&
+                        of_device == host;
+    if (usable) {
+      used_in_place_.push_back(host);
+    } else {
+      cudaGetLastError();  // clears the error, or the next call would report it
+    }
+    return usable;
   }
 
   void CopyToDevice(void* to, const void* from, size_t bytes) override {
@@ -291,6 +308,7 @@ class Implementation final : public DeviceOperations {
   cuda::GraphSet graphs_;
   int64_t allocated_;
   bool sealed_ = false;
+  std::vector<void*> used_in_place_;  // other owners' memory
 };
 
 std::string UuidOf(const cudaDeviceProp& properties) {

@@ -30,7 +30,7 @@ struct GuideMetrics::State {
         mask_seconds(
             r.OneHistogram("quire_mask_seconds", "Making the mask of one token.", MaskBuckets())),
         late(r.OneCounter("quire_masks_late_total",
-                          "Masks that were made while a step was planned without their row.")) {}
+                          "Masks that were made too late for a step of their row.")) {}
 
   prometheus::Family<prometheus::Counter>& grammars;
   prometheus::Counter& cached;

@@ -152,15 +152,20 @@ TEST(EngineGuideTest, WorkerProcessesGiveTheTokensOfThreads) {
   EXPECT_EQ(RunAll(config, true).tokens, Alone());
 }
 
-// A guide that never ends its work until it is let go.
+// A guide that makes `free_masks` masks and then never ends its work until it is let go.
 class SlowGuide final : public TokenGuide, public CompiledGuide {
  public:
-  explicit SlowGuide(std::binary_semaphore* gate) : gate_(gate) {}
-  std::unique_ptr<TokenGuide> Start() const override { return std::make_unique<SlowGuide>(gate_); }
+  explicit SlowGuide(std::binary_semaphore* gate, int free_masks = 0)
+      : gate_(gate), free_masks_(free_masks) {}
+  std::unique_ptr<TokenGuide> Start() const override {
+    return std::make_unique<SlowGuide>(gate_, free_masks_);
+  }
   size_t bytes() const override { return 1; }
   void FillMask(std::span<uint32_t> words) override {
-    gate_->acquire();
-    gate_->release();
+    if (free_masks_-- <= 0) {
+      gate_->acquire();
+      gate_->release();
+    }
     for (uint32_t& word : words) word = 0;
     words[0] = 2;
   }
@@ -171,7 +176,33 @@ class SlowGuide final : public TokenGuide, public CompiledGuide {
 
  private:
   std::binary_semaphore* gate_;
+  int free_masks_;
 };
+
+// The row runs in a step that waits for its mask, until the mask is withheld.
+TEST(EngineGuideTest, AMaskThatTakesLongerThanItsStepHoldsUpNobodyElse) {
+  absl::StatusOr<EngineSetup> setup = PlanEngine(Config());
+  ASSERT_TRUE(setup.ok()) << setup.status();
+  WorkerReport report;
+  absl::StatusOr<std::unique_ptr<Transport>> transport = StartThreads(*setup, &report);
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  RecordingSink sink;
+  std::binary_semaphore gate(0);
+  const auto slow = std::make_shared<const SlowGuide>(&gate, /*free_masks=*/2);
+  Engine engine(setup->scheduler, setup->limits, *std::move(transport), &sink, setup->graph_sizes);
+  std::unique_ptr<Request> request = MakeRequest(1, setup->model.vocab_size);
+  request->guide = slow;
+  request->sampling.max_tokens = 4;
+  ASSERT_TRUE(engine.Submit(std::move(request)).ok());
+  ASSERT_TRUE(engine.Submit(MakeRequest(4, setup->model.vocab_size)).ok());
+  sink.AwaitEnds(1);
+  EXPECT_EQ(sink.stream(4).tokens, Alone().at(4));
+  EXPECT_EQ(sink.stream(1).tokens, std::vector<int32_t>({1, 1}));
+  gate.release();
+  sink.AwaitEnds(2);
+  EXPECT_EQ(sink.stream(1).tokens, std::vector<int32_t>({1, 1, 1, 1}));
+  EXPECT_GE(engine.Stats().masks.late, 1u);
+}
 
 TEST(EngineGuideTest, ASlowGrammarHoldsUpNobodyElseAndCanBeCancelled) {
   absl::StatusOr<EngineSetup> setup = PlanEngine(Config());

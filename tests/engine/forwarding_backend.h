@@ -15,6 +15,7 @@ class ForwardingBackend : public Backend {
   std::string Describe() const override { return inner_->Describe(); }
   Buffer Allocate(size_t bytes) override { return inner_->Allocate(bytes); }
   Buffer AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }
+  bool UseInPlace(void* host, size_t bytes) override { return inner_->UseInPlace(host, bytes); }
   Buffer AllocateShared(size_t bytes) override { return inner_->AllocateShared(bytes); }
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
     inner_->CopyToDevice(device, host, bytes);

@@ -3,11 +3,12 @@
 
 Rows of Llama-3.1-8B's shape decode without a pause: free ones, ones under a JSON schema, and ones
 with the log probabilities of the 20 most likely tokens. Each window lasts three seconds; free rows
-are measured before and after each of the others. Then requests for eight answers to a prompt of
+and the others take turns, three times, after a first window of free rows that does not count. Then requests for eight answers to a prompt of
 2,048 tokens are compared with requests for one, by the time to the first token. Prints one JSON
 object a line; run from the repository's root.
 """
 import pathlib
+import statistics
 import sys
 import tempfile
 import threading
@@ -76,12 +77,19 @@ def measure(server, client, groups, most_tokens=MOST_TOKENS):
 
 
 def compare(server, client, what, free, asked):
-    before = measure(server, client, free)
-    during = measure(server, client, asked)
-    after = measure(server, client, free)
-    plain = (before["steps_per_second"] + after["steps_per_second"]) / 2
-    say(asked=what, free=[before, after], with_it=during,
-        step_ratio=round(plain / during["steps_per_second"], 4))
+    measure(server, client, free)
+    before, during = [], []
+    for _ in range(3):
+        before.append(measure(server, client, free))
+        during.append(measure(server, client, asked))
+
+    def rate(windows, name):
+        return statistics.median(window[name] for window in windows)
+
+    ratios = {name: round(rate(before, name) / rate(during, name), 4)
+              for name in ("steps_per_second", "tokens_per_second")}
+    say(asked=what, free=before, with_it=during, step_ratio=ratios["steps_per_second"],
+        token_ratio=ratios["tokens_per_second"])
 
 
 def mask_seconds(server):

@@ -7,6 +7,7 @@ CONFIG is a config.json (bench/gpu/models holds some); OUT gets it, four safeten
 their index, and a tokenizer with as many tokens as the model: the demo model's, grown by merges.
 """
 import concurrent.futures
+import functools
 import json
 import math
 import pathlib
@@ -41,17 +42,29 @@ def tensor_shapes(config):
         yield "lm_head.weight", (config["vocab_size"], hidden)
 
 
-def small_values():
+def small_values(count):
     """Random bf16 of either sign between 1/128 and 1/32: a sign, an exponent, random fractions."""
     source = random.Random(1)
-    values = bytearray(2 * PATTERN_VALUES)
-    values[0::2] = source.randbytes(PATTERN_VALUES)
+    values = bytearray(2 * count)
+    values[0::2] = source.randbytes(count)
     signs = bytes(0x3C | sign & 0x80 for sign in range(256))
-    values[1::2] = source.randbytes(PATTERN_VALUES).translate(signs)
+    values[1::2] = source.randbytes(count).translate(signs)
     return bytes(values)
 
 
-def write_shard(path, tensors):
+@functools.cache
+def pattern():
+    return small_values(PATTERN_VALUES)
+
+
+def random_content(name, shape):
+    """The bytes of a tensor, in parts: the pattern again and again."""
+    size = 2 * math.prod(shape)
+    for begin in range(0, size, len(pattern())):
+        yield memoryview(pattern())[: min(len(pattern()), size - begin)]
+
+
+def write_shard(path, tensors, content):
     """One safetensors file: the length of its header, the header, the data."""
     header, at = {}, 0
     for name, shape in tensors:
@@ -60,12 +73,33 @@ def write_shard(path, tensors):
         at += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    pattern = small_values()
     with open(path, "wb", buffering=0) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for begin in range(0, at, len(pattern)):
-            file.write(memoryview(pattern)[: min(len(pattern), at - begin)])
+        for name, shape in tensors:
+            for part in content(name, shape):
+                file.write(part)
     return list(header)
+
+
+def write_checkpoint(config_path, out, content=random_content):
+    """Writes config, tokenizer and shards to the folder `out`; returns the bytes and the number of
+    the shards. `content` gives a tensor's bytes in parts, by name and shape."""
+    config = json.loads(config_path.read_text())
+    (out / "config.json").write_text(config_path.read_text())
+    (out / "tokenizer.json").write_text(json.dumps(grown_tokenizer(config["vocab_size"])))
+    tensors = list(tensor_shapes(config))
+    each = -(-len(tensors) // SHARDS)
+    parts = [tensors[i : i + each] for i in range(0, len(tensors), each)]
+    names = [f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))]
+    pattern()  # once, before the threads want it
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        paths = [out / name for name in names]
+        written = list(pool.map(write_shard, paths, parts, [content] * len(parts)))
+    where = {tensor: name for name, held in zip(names, written) for tensor in held}
+    total = sum(path.stat().st_size for path in paths)
+    index = {"metadata": {"total_size": total}, "weight_map": where}
+    (out / "model.safetensors.index.json").write_text(json.dumps(index))
+    return total, len(parts)
 
 
 def grown_tokenizer(vocab_size):
@@ -95,20 +129,8 @@ def write_shape(model, folder):
 def main():
     config_path, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
-    config = json.loads(config_path.read_text())
-    (out / "config.json").write_text(config_path.read_text())
-    (out / "tokenizer.json").write_text(json.dumps(grown_tokenizer(config["vocab_size"])))
-    tensors = list(tensor_shapes(config))
-    each = -(-len(tensors) // SHARDS)
-    parts = [tensors[i : i + each] for i in range(0, len(tensors), each)]
-    names = [f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))]
-    with concurrent.futures.ProcessPoolExecutor() as pool:
-        written = list(pool.map(write_shard, [out / name for name in names], parts))
-    where = {tensor: name for name, held in zip(names, written) for tensor in held}
-    total = sum((out / name).stat().st_size for name in names)
-    index = {"metadata": {"total_size": total}, "weight_map": where}
-    (out / "model.safetensors.index.json").write_text(json.dumps(index))
-    print(f"{total / 1e9:.2f} GB in {len(names)} shards")
+    total, shards = write_checkpoint(config_path, out)
+    print(f"{total / 1e9:.2f} GB in {shards} shards")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 // Sample on the device draws the same token as the CPU backend, whose own test compares it with
 // double arithmetic, on rows for every path of the search.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/gpu/op_test.h"
@@ -90,7 +92,10 @@ class Batch {
     device_logits_ = std::make_unique<DeviceTensor>(DType::kF32, rows, vocab, gap);
     Upload();
   }
-  ~Batch() { CUDA_CHECK(cudaFreeHost(masks_)); }
+  ~Batch() {
+    CUDA_CHECK(cudaFreeHost(masks_));
+    CUDA_CHECK(cudaFreeHost(mask_words_));
+  }
 
   // Results of rows [begin, begin + count), and the tokens written to the jobs' `drawn`.
   std::vector<SampleResult> OnDevice(const cuda::Device& device, int64_t begin, int64_t count) {
@@ -119,6 +124,23 @@ class Batch {
   }
   void SetMask(int64_t row, const std::vector<uint32_t>& mask) {
     lists_[static_cast<size_t>(row)].mask = mask;
+  }
+  // From now on the masks come late: none of them is there before PostMask.
+  void HoldMasks() {
+    if (mask_words_ == nullptr) {
+      const auto bytes = static_cast<size_t>(rows_) * sizeof(uint32_t);
+      CUDA_CHECK(cudaHostAlloc(&mask_words_, bytes, cudaHostAllocDefault));
+    }
+    std::fill_n(mask_words_, rows_, kMaskAwaited);
+    Upload();
+    std::fill_n(masks_, rows_ * MaskWords(vocab_), 0u);
+  }
+  void PostMask(int64_t row) {
+    std::ranges::copy(lists_[static_cast<size_t>(row)].mask, masks_ + row * MaskWords(vocab_));
+    AnswerMask(row, static_cast<uint32_t>(job(row).num_known));
+  }
+  void AnswerMask(int64_t row, uint32_t word) {
+    std::atomic_ref(mask_words_[row]).store(word, std::memory_order_release);
   }
   SampleJob& job(int64_t row) { return jobs_[static_cast<size_t>(row)]; }
   // Copies logits, jobs and lists to the device.
@@ -239,6 +261,7 @@ class Batch {
   std::unique_ptr<DeviceArray<SampleJob>> device_jobs_;
   std::unique_ptr<DeviceArray<int32_t>> device_tokens_, device_drawn_;
   std::unique_ptr<DeviceArray<LogitBias>> device_bias_;
+  uint32_t* mask_words_ = nullptr;  // [rows] in host memory; null: no mask comes late
   uint32_t* masks_ = nullptr;  // [rows, MaskWords(vocab)] in host memory, as in a step's message
 };
 
@@ -292,6 +315,7 @@ void Batch::Upload() {
     there.drawn = device_drawn_->data() + r;
     if (lists.mask.empty()) continue;
     here.mask = there.mask = masks_ + static_cast<int64_t>(r) * words;
+    if (mask_words_ != nullptr) there.mask_for = mask_words_ + r;
     std::copy(lists.mask.begin(), lists.mask.end(), masks_ + static_cast<int64_t>(r) * words);
   }
   device_jobs_ = std::make_unique<DeviceArray<SampleJob>>(on_device);
@@ -370,6 +394,51 @@ TEST(SampleGpuTest, TellsRowsWithoutATokenFromUnsoundOnes) {
   EXPECT_EQ(got[0].nonfinite, SampleResult::kNoToken);
   EXPECT_EQ(got[1].nonfinite, SampleResult::kNoToken);
   EXPECT_EQ(got[2].nonfinite, SampleResult::kUnsound);
+}
+
+TEST(SampleGpuTest, DrawsWithMasksThatComeWhileItWaits) {
+  for (const int64_t rows : {3, 64}) {
+    Batch batch(rows, 128256, 21);
+    for (int64_t r = 0; r < rows; ++r) {
+      std::vector<uint32_t> mask(static_cast<size_t>(MaskWords(128256)), 0x80402010u << (r % 4));
+      batch.SetMask(r, mask);
+      batch.job(r).num_known = std::max(1, batch.job(r).num_known);
+    }
+    batch.Upload();
+    const std::vector<SampleResult> expected = batch.OnDevice(TestDevice());
+    batch.HoldMasks();
+    DeviceArray<SampleResult> results(rows);
+    batch.Enqueue(TestDevice(), 0, rows, results.data());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(cudaStreamQuery(TestDevice().stream), cudaErrorNotReady);
+    for (int64_t r = rows; r-- > 0;) {
+      if (r % 3 == 2) batch.AnswerMask(r, r % 2 == 0 ? kMaskWithheld : 1'000'000);
+      if (r % 3 != 2) batch.PostMask(r);
+    }
+    CUDA_CHECK(cudaStreamSynchronize(TestDevice().stream));
+    const std::vector<SampleResult> got = results.Get();
+    const std::vector<int32_t> drawn = batch.drawn();
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto i = static_cast<size_t>(r);
+      if (r % 3 != 2) {
+        EXPECT_TRUE(SameBits(got[i], expected[i])) << batch.Describe(r);
+      } else {
+        EXPECT_EQ(got[i].nonfinite, SampleResult::kNoMask);
+        EXPECT_EQ(got[i].token, 0);
+        EXPECT_EQ(drawn[i], 0);
+      }
+    }
+  }
+}
+
+TEST(SampleGpuTest, GivesUpOnAMaskThatNeverComes) {
+  Batch batch(2, 5000, 22);
+  batch.SetMask(0, std::vector<uint32_t>(static_cast<size_t>(MaskWords(5000)), ~0u));
+  batch.SetMask(1, {});
+  batch.HoldMasks();
+  const std::vector<SampleResult> got = batch.OnDevice(TestDevice());
+  EXPECT_EQ(got[0].nonfinite, SampleResult::kNoMask);
+  EXPECT_NE(got[1].nonfinite, SampleResult::kNoMask);
 }
 
 TEST(SampleGpuTest, ResultsDoNotDependOnTheBatch) {

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
+#include "kernels/futex.h"
 #include "tests/kernels/cases.h"
 
 namespace quire {
@@ -137,6 +141,48 @@ TEST(SampleMaskTest, StandsBeforeBiasesAndNeverYieldsToAllowedTokens) {
   std::vector<float> unsound = row;
   unsound[0] = NAN;
   EXPECT_EQ(Draw(*backend, unsound, {job})[0].nonfinite, SampleResult::kUnsound);
+}
+
+TEST(SampleMaskTest, DrawsWithAMaskThatComesWhileItWaits) {
+  const std::vector<float> row = {1, 5, 4, 3};
+  for (const int threads : {1, 3}) {
+    const auto backend = MakeBackend({cpu::BestIsa(), threads});
+    std::vector<uint32_t> masks = {0, 0, 0}, words = {kMaskAwaited, kMaskAwaited, kMaskAwaited};
+    std::vector<int32_t> drawn = {-1, -1, -1, -1};
+    std::vector<SampleJob> jobs(4, {.params = {.temperature = 0}, .num_known = 7});
+    for (size_t i = 0; i < jobs.size(); ++i) jobs[i].drawn = &drawn[i];
+    for (size_t i = 0; i < masks.size(); ++i) {
+      jobs[i].mask = &masks[i];
+      jobs[i].mask_for = &words[i];
+    }
+    std::thread host([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      masks[0] = 0b1000;
+      const uint32_t answers[] = {7, kMaskWithheld, 8};
+      for (size_t i = 0; i < words.size(); ++i) {
+        auto& word = *reinterpret_cast<std::atomic<uint32_t>*>(&words[i]);
+        if (word.exchange(answers[i]) == kMaskSleeping) FutexWake(word);
+      }
+    });
+    const std::vector<SampleResult> got = Draw(*backend, row, jobs);
+    host.join();
+    EXPECT_EQ(got[0].nonfinite, 0);
+    EXPECT_EQ(got[0].token, 3);
+    EXPECT_EQ(got[1].nonfinite, SampleResult::kNoMask) << "withheld";
+    EXPECT_EQ(got[2].nonfinite, SampleResult::kNoMask) << "of another position";
+    EXPECT_EQ(got[3].token, 1) << "without a mask";
+    EXPECT_EQ(drawn, (std::vector<int32_t>{3, 0, 0, 1}));
+  }
+}
+
+TEST(SampleMaskTest, GivesUpOnAMaskThatNeverComes) {
+  const auto backend = MakeBackend({cpu::BestIsa(), 1});
+  const uint32_t mask = 0b1111;
+  uint32_t word = kMaskAwaited;
+  SampleJob job{.params = {.temperature = 0}, .num_known = 7};
+  job.mask = &mask;
+  job.mask_for = &word;
+  EXPECT_EQ(Draw(*backend, {1, 5, 4, 3}, {job})[0].nonfinite, SampleResult::kNoMask);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "kernels/check.h"
 
@@ -76,15 +77,40 @@ void ShadowWorker::Run(const StepPlan& plan, StepResult& result) {
   Require(masks == plan.masks.size(), "a mask without a draw", -1);
 }
 
-// The mask of the work's draw, `masks` of the plan's having been used before; empty: none.
-std::span<const uint32_t> ShadowWorker::MaskOf(const StepPlan& plan, const RowWork& work,
-                                               size_t* masks) {
+// The mask of the work's draw, `masks` of the plan's having been used before.
+ShadowWorker::Mask ShadowWorker::MaskOf(const StepPlan& plan, const RowWork& work, size_t* masks) {
   if (*masks == plan.masks.size() || plan.masks[*masks].row != work.row) return {};
+  const RowMask& mask = plan.masks[(*masks)++];
+  if (!Require(work.sample == 1, "a mask without a draw", work.row)) return {};
   const auto words = static_cast<size_t>(MaskWords(options_.model.vocab_size));
-  const size_t begin = plan.masks[(*masks)++].begin;
-  const bool fits = work.sample == 1 && begin + words <= plan.mask_words.size();
-  if (!Require(fits, "a mask without a draw, or one that is too short", work.row)) return {};
-  return std::span(plan.mask_words).subspan(begin, words);
+  if (mask.is_late != 0) {
+    const auto index = static_cast<int32_t>(mask.begin);
+    const std::atomic_ref word(*masks_.word(plan.step, index));
+    return {.words = {masks_.mask(plan.step, index), words},
+            .is_late = true,
+            .word = word.load(std::memory_order_acquire)};
+  }
+  if (!Require(mask.begin + words <= plan.mask_words.size(), "a mask is too short", work.row)) {
+    return {};
+  }
+  return {.words = std::span(plan.mask_words).subspan(mask.begin, words)};
+}
+
+// Whether the work draws nothing, because its late mask is missing. Works of the row in later steps
+// stand on that draw. They draw nothing either, until the scheduler, which then knows of it, plans
+// the draw again.
+bool ShadowWorker::LacksMask(Row& row, const RowWork& work, const Mask& mask) {
+  const auto known = static_cast<int32_t>(row.tokens.size());
+  const auto length = static_cast<uint32_t>(work.start + work.count);
+  if (row.undrawn && work.start == known) {
+    Require(mask.is_late && mask.word != length, "a mask behind a draw that was not made",
+            work.row);
+    return true;
+  }
+  row.undrawn = mask.is_late && mask.word != length;
+  const bool known_word = mask.word == kMaskAwaited || mask.word == kMaskWithheld;
+  Require(!row.undrawn || known_word, "the mask of another position", work.row);
+  return row.undrawn;
 }
 
 bool ShadowWorker::Require(bool ok, const char* what, int32_t row) {
@@ -131,7 +157,7 @@ void ShadowWorker::ApplyNewRow(const StepPlan& plan, const NewRow& new_row) {
   row.prefix.assign(1, ShadowModel::kNoTokens);
   row.blocks.clear();
   row.computed = -1;
-  row.broken = false;
+  row.broken = row.undrawn = false;
   row.last_step = 0;
 }
 
@@ -184,8 +210,22 @@ void ShadowWorker::CheckWork(const RowWork& work) {
   Require(!work.sample || known < options_.max_model_len, "sample beyond the context", work.row);
 }
 
-void ShadowWorker::RunWork(const RowWork& work, std::span<const uint32_t> mask,
-                           StepResult& result) {
+// The KV of a token that is not known is none.
+void ShadowWorker::RunUndrawn(Row& row, const RowWork& work) {
+  const auto known = static_cast<int32_t>(row.tokens.size());
+  const auto capacity = static_cast<int32_t>(row.blocks.size()) * options_.block_size;
+  row.last_step = last_step_;
+  if (!Require(work.count == 1 && work.start < capacity, "work of a draw without mask", work.row)) {
+    return;
+  }
+  Slot(row, work.start) = work.start < known ? row.prefix[work.start + 1] : ShadowModel::kNoTokens;
+}
+
+void ShadowWorker::RunWork(const RowWork& work, const Mask& mask, StepResult& result) {
+  if (RowInUse(work.row) && violation_.empty() && LacksMask(rows_[work.row], work, mask)) {
+    RunUndrawn(rows_[work.row], work);
+    return result.samples.push_back({work.row, {.nonfinite = SampleResult::kNoMask}});
+  }
   if (RowInUse(work.row)) CheckWork(work);
   if (violation_.empty()) {
     Row& row = rows_[work.row];
@@ -207,14 +247,13 @@ void ShadowWorker::RunWork(const RowWork& work, std::span<const uint32_t> mask,
 
 // Of several draws, the row keeps the guesses that are right. The scheduler sends the draw behind
 // them.
-void ShadowWorker::Draw(Row& row, const RowWork& work, std::span<const uint32_t> mask,
-                        StepResult& result) {
+void ShadowWorker::Draw(Row& row, const RowWork& work, const Mask& mask, StepResult& result) {
   const int32_t first =
       work.start + work.count - work.sample + 1;  // known tokens of the first draw
   bool good = true;
   for (int32_t i = 0; i < work.sample; ++i) {
     const int32_t known = first + i;
-    const SampleResult drawn = Sample(row, known, mask);
+    const SampleResult drawn = Sample(row, known, mask.words);
     result.samples.push_back({work.row, drawn});
     if (!good) continue;
     row.computed = known;

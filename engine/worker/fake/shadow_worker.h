@@ -50,6 +50,11 @@ class ShadowWorker : public StepRunner {
   explicit ShadowWorker(const ShadowWorkerOptions& options);
 
   void Run(const StepPlan& plan, StepResult& result) override;
+  // A late mask that is not there when the step runs does not come.
+  bool AttachMasks(const MaskBoard& board) override {
+    masks_ = board;
+    return true;
+  }
   // The fault of the first bad plan; empty if there was none. After a violation the worker checks
   // and computes nothing, and every sample is token 0.
   const std::string& violation() const { return violation_; }
@@ -67,6 +72,7 @@ class ShadowWorker : public StepRunner {
     int32_t computed = -1;  // -1: nothing yet; the first work says where the row begins
     int32_t finite = 0;     // positions proved by a finite sample, or found in the prefix cache
     bool broken = false;    // a sample was not finite: later samples do not matter
+    bool undrawn = false;   // its last draw had no mask, and is to be made again
     uint64_t last_step = 0;
   };
 
@@ -76,17 +82,26 @@ class ShadowWorker : public StepRunner {
   void ApplyTokenRun(const StepPlan& plan, const TokenRun& run);
   void ApplyBlockAdd(const BlockAdd& add);
   void ApplyBlockClone(const StepPlan& plan, const BlockClone& clone);
-  void RunWork(const RowWork& work, std::span<const uint32_t> mask, StepResult& result);
-  std::span<const uint32_t> MaskOf(const StepPlan& plan, const RowWork& work, size_t* masks);
+  // The mask of a work's draw.
+  struct Mask {
+    std::span<const uint32_t> words;  // empty: none
+    bool is_late = false;
+    uint32_t word = kMaskAwaited;  // of one that is late
+  };
+  void RunWork(const RowWork& work, const Mask& mask, StepResult& result);
+  Mask MaskOf(const StepPlan& plan, const RowWork& work, size_t* masks);
+  void RunUndrawn(Row& row, const RowWork& work);
+  bool LacksMask(Row& row, const RowWork& work, const Mask& mask);
   void CheckWork(const RowWork& work);
   void CheckTotals(const StepPlan& plan);
-  void Draw(Row& row, const RowWork& work, std::span<const uint32_t> mask, StepResult& result);
+  void Draw(Row& row, const RowWork& work, const Mask& mask, StepResult& result);
   SampleResult Sample(const Row& row, int32_t known, std::span<const uint32_t> mask) const;
   void Spoil(Row& row);
   uint64_t& Slot(const Row& row, int32_t position);
   static void AppendToken(Row& row, int32_t token);
 
   const ShadowWorkerOptions options_;
+  MaskBoard masks_;
   std::vector<uint64_t> slots_;  // [block][offset]
   std::vector<Row> rows_;
   uint64_t last_step_ = 0;

@@ -80,6 +80,7 @@ Json SpecJson(const WorkerSpec& spec) {
           {"vocab_size", spec.worker.vocab_size},
           {"hidden_size", spec.worker.hidden_size},
           {"steps_in_flight", spec.worker.steps_in_flight},
+          {"late_masks", spec.worker.late_masks},
           {"graph_sizes", spec.worker.graph_sizes}};
 }
 
@@ -96,6 +97,7 @@ WorkerSpec ReadSpec(ConfigReader& reader) {
   spec.worker.vocab_size = Int32(reader, "vocab_size");
   spec.worker.hidden_size = Int32(reader, "hidden_size");
   spec.worker.steps_in_flight = static_cast<int32_t>(reader.Int("steps_in_flight", 1, 8));
+  spec.worker.late_masks = reader.Bool("late_masks", false);
   for (const int64_t size : reader.IntList("graph_sizes", 1, kMaxInt)) {
     spec.worker.graph_sizes.push_back(static_cast<int32_t>(size));
   }
@@ -233,6 +235,7 @@ StepMemory::Shape StepShapeOf(const WorkerSpec& spec) {
                      .num_blocks = spec.num_blocks,
                      .vocab_size = spec.worker.vocab_size,
                      .hidden_size = spec.worker.hidden_size},
+          .late_masks = spec.worker.late_masks,
           .num_pages = spec.num_pages,
           .block_bytes = spec.kv_layout.block_bytes()};
 }

@@ -46,6 +46,9 @@ class RestartingTransport final : public Transport {
   uint64_t rank_mismatches() const override {
     return past_mismatches_ + (current_ == nullptr ? 0 : current_->rank_mismatches());
   }
+  const MaskBoard* masks() const override {
+    return current_ == nullptr ? nullptr : current_->masks();
+  }
   bool Recover() override;
   bool recovering() override;
 

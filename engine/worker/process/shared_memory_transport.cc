@@ -1,6 +1,7 @@
 // Encoding plans, joining and checking results.
 #include "engine/worker/process/shared_memory_transport.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/worker/rank_mismatch.h"
@@ -27,6 +28,7 @@ SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<StepMemory> memory,
       vocab_size_(vocab_size),
       copies_(CopiesOf(*memory_)),
       plans_(memory_->plans()),
+      masks_(memory_->masks()),
       expected_(static_cast<size_t>(memory_->shape().depth)),
       results_(static_cast<size_t>(memory_->shape().ranks)) {}
 
@@ -50,6 +52,10 @@ void SharedMemoryTransport::Publish() {
   expected.reading_words = plan_.reading_words();
   for (const RowWork& work : plan_.work) {
     expected.rows.insert(expected.rows.end(), work.sample, work.row);
+  }
+  expected.late.clear();
+  for (const RowMask& mask : plan_.masks) {
+    if (mask.is_late != 0) expected.late.push_back(mask.row);
   }
   Send(plan_);
   ++published_;
@@ -112,6 +118,9 @@ std::string SharedMemoryTransport::FaultOf(const StepResult& result,
     if (row != expected.rows[i]) return "a sample of the wrong row";
     const bool in_vocabulary = 0 <= sample.token && sample.token < vocab_size_;
     if (!in_vocabulary && !sample.nonfinite) return "a token outside the vocabulary";
+    if (sample.nonfinite != SampleResult::kNoMask) continue;
+    const bool is_late = std::ranges::find(expected.late, row) != expected.late.end();
+    if (!is_late) return "a draw that misses a mask, which it has";
   }
   if (result.reading_words.size() != expected.reading_words) {
     return std::to_string(result.reading_words.size()) + " words of readings instead of " +

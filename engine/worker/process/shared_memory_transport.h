@@ -42,6 +42,7 @@ class SharedMemoryTransport final : public Transport {
   int32_t ready_pages() const override { return copies_.ready_pages(); }
   std::string fault() const override { return fault_.empty() ? copies_.fault() : fault_; }
   uint64_t rank_mismatches() const override { return rank_mismatches_; }
+  const MaskBoard* masks() const override { return masks_.empty() ? nullptr : &masks_; }
   // Always false: this transport has one group.
   bool Recover() override {
     forgotten_ = true;
@@ -54,6 +55,7 @@ class SharedMemoryTransport final : public Transport {
   struct Expected {
     uint64_t step = 0;
     std::vector<int32_t> rows;  // that sample, in plan order
+    std::vector<int32_t> late;  // of these, the rows whose mask comes late
     size_t reading_words = 0;
   };
 
@@ -67,6 +69,7 @@ class SharedMemoryTransport final : public Transport {
   const int32_t vocab_size_;
   CopyDispatch copies_;
   SharedRing plans_;
+  const MaskBoard masks_;
   StepPlan plan_;                    // being built
   std::vector<Expected> expected_;   // [depth], a ring
   std::vector<StepResult> results_;  // [ranks], of the oldest step in flight once it is `joined_`

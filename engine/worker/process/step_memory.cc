@@ -1,10 +1,12 @@
-// The layout: the plans, then rank by rank a heartbeat, the results and the copies.
+// The layout: the masks, in pages of their own because devices read them in place; the plans; then
+// rank by rank a heartbeat, the results and the copies.
 #include "engine/worker/process/step_memory.h"
 
 #include <string>
 #include <utility>
 
 #include "engine/base/status_macros.h"
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 
 namespace quire {
@@ -39,16 +41,31 @@ int64_t StepMemory::RankBytes() const {
          CopyRings::Bytes();
 }
 
+MaskBoard::Shape StepMemory::BoardShape() const {
+  const PlanBounds& bounds = shape_.bounds;
+  if (!shape_.late_masks) return {};
+  return {.depth = shape_.depth,
+          .masks = MaxMasks(bounds.max_rows, bounds.vocab_size),
+          .words = static_cast<int32_t>(MaskWords(bounds.vocab_size))};
+}
+
+int64_t StepMemory::BoardBytes() const {
+  constexpr int64_t kPage = 4096;
+  return RoundUp(MaskBoard::Bytes(BoardShape()), kPage);
+}
+
 int64_t StepMemory::TotalBytes() const {
-  return SharedRing::Bytes(PlanRing()) + shape_.ranks * RankBytes();
+  return BoardBytes() + SharedRing::Bytes(PlanRing()) + shape_.ranks * RankBytes();
 }
 
 std::byte* StepMemory::RankMemory(int32_t rank) const {
   CHECK(0 <= rank && rank < shape_.ranks);
-  return memory_.data() + SharedRing::Bytes(PlanRing()) + rank * RankBytes();
+  return memory_.data() + BoardBytes() + SharedRing::Bytes(PlanRing()) + rank * RankBytes();
 }
 
-SharedRing StepMemory::plans() const { return {memory_.data(), PlanRing()}; }
+SharedRing StepMemory::plans() const { return {memory_.data() + BoardBytes(), PlanRing()}; }
+
+MaskBoard StepMemory::masks() const { return {memory_.data(), BoardShape()}; }
 
 SharedRing StepMemory::results(int32_t rank) const {
   return {RankMemory(rank) + sizeof(Heartbeat), ResultRing()};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/values/mask_board.h"
 #include "engine/values/sampling_params.h"
 #include "engine/values/step_plan.h"
 #include "kernels/backend.h"
@@ -49,6 +50,10 @@ class RowTables {
   // The job of sampling the token at position `num_known` of a row; pointers are the device's.
   SampleJob Job(int32_t row, int32_t num_known) const;
 
+  // Where late masks come.
+  void SetMasks(const MaskBoard& board) { masks_ = board; }
+  const MaskBoard& masks() const { return masks_; }
+
   // Device addresses.
   int32_t* tokens(int32_t row) const { return tokens_ + row * int64_t{shape_.max_model_len}; }
   int32_t* blocks(int32_t row) const { return blocks_ + row * blocks_per_row_; }
@@ -84,6 +89,7 @@ class RowTables {
   LogitBias* biases_ = nullptr;  // [num_rows + 1, kMaxBiases]
   int32_t* ids_ = nullptr;       // [num_rows + 1, kMaxIds]
   std::vector<Row> rows_;        // [num_rows + 1]
+  MaskBoard masks_;
 };
 
 }  // namespace quire

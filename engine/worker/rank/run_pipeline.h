@@ -21,6 +21,7 @@ class RunPipeline final : public StepPipeline {
   void Collect(StepResult& result) override {
     std::swap(result, results_[collected_++ % results_.size()]);
   }
+  bool AttachMasks(const MaskBoard& board) override { return runner_->AttachMasks(board); }
   CopyRunner* copies() override { return runner_->copies(); }
 
  private:

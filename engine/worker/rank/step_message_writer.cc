@@ -65,19 +65,25 @@ void WritePaddingRow(const RowTables& tables, int32_t count, RowWork* work, Samp
   job->params.temperature = 0;
 }
 
-const uint32_t* WriteMask(const StepPlan& plan, const RowMask& mask, int64_t words,
-                          Message& message) {
+void WriteMask(const StepPlan& plan, const RowMask& mask, const RowTables& tables, Message& message,
+               SampleJob& job) {
+  if (mask.is_late != 0) {
+    const auto index = static_cast<int32_t>(mask.begin);
+    job.mask = tables.masks().mask(plan.step, index);
+    job.mask_for = tables.masks().word(plan.step, index);
+    return;
+  }
+  const int64_t words = MaskWords(tables.shape().vocab_size);
   CHECK_LE(mask.begin + words, static_cast<int64_t>(plan.mask_words.size()));
   auto* const to = message.At<uint32_t>(message.Take<uint32_t>(words));
   std::copy_n(plan.mask_words.data() + mask.begin, words, to);
-  return to;
+  job.mask = to;
 }
 
 void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, Message& message) {
   StepMessage& head = message.head();
   RowWork* work = message.At<RowWork>(head.work_at);
   SampleJob* jobs = message.At<SampleJob>(head.jobs_at);
-  const int64_t words = MaskWords(tables.shape().vocab_size);
   auto mask = plan.masks.begin();
   for (const RowWork& planned : plan.work) {
     tables.CheckCovered(planned);
@@ -89,7 +95,7 @@ void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, M
       if (planned.sample > 1) jobs->drawn = nullptr;  // the next draw reads the guess there
     }
     if (planned.sample == 1 && mask != plan.masks.end() && mask->row == planned.row) {
-      jobs[-1].mask = WriteMask(plan, *mask++, words, message);
+      WriteMask(plan, *mask++, tables, message, jobs[-1]);
     }
   }
   CHECK(mask == plan.masks.end());

@@ -2,6 +2,7 @@
 // slot is a hash of its prefix), the NullWorker (tokens without a model, for host benchmarks).
 #pragma once
 
+#include "engine/values/mask_board.h"
 #include "engine/values/step_plan.h"
 #include "engine/values/step_result.h"
 #include "engine/worker/copy/copy_runner.h"
@@ -15,6 +16,9 @@ class StepRunner {
   // one thread. Aborts on a plan that breaks the protocol: that is a scheduler bug, never user
   // input.
   virtual void Run(const StepPlan& plan, StepResult& result) = 0;
+  // Where the late masks of its plans come. Before the first step; the board's memory outlives
+  // this. False if its device cannot use them there.
+  virtual bool AttachMasks(const MaskBoard&) { return true; }
   // The copier between its blocks and the host's pages, used on other threads; null: no copies.
   virtual CopyRunner* copies() { return nullptr; }
 };
@@ -30,6 +34,7 @@ class StepPipeline {
   // it, if each step's Launch happens before its Collect.
   virtual void Collect(StepResult& result) = 0;
   // As StepRunner's.
+  virtual bool AttachMasks(const MaskBoard&) { return true; }
   virtual CopyRunner* copies() { return nullptr; }
 };
 

@@ -88,6 +88,11 @@ void Worker::AttachHostArena(std::shared_ptr<HostArena> arena, bool checksum) {
       std::make_unique<PoolCopies>(cache_, std::move(arena), backend_->MakeBlockCopier(), checksum);
 }
 
+bool Worker::AttachMasks(const MaskBoard& board) {
+  tables_.SetMasks(board);
+  return board.empty() || backend_->UseInPlace(board.bytes().data(), board.bytes().size());
+}
+
 void Worker::WarmUp() {
   // No step has more tokens than the contexts of all its rows. Rows that sample are bounded, so
   // short prefills cannot stand for the largest step.

@@ -50,6 +50,7 @@ class Worker final : public StepRunner, public StepPipeline {
   void Collect(StepResult& result) override;
   // Launch and Collect.
   void Run(const StepPlan& plan, StepResult& result) override;
+  bool AttachMasks(const MaskBoard& board) override;
   CopyRunner* copies() override { return copies_.get(); }
 
   Backend& backend() { return *backend_; }

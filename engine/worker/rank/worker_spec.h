@@ -22,6 +22,7 @@ struct WorkerOptions {
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
   int32_t steps_in_flight = 1;
+  bool late_masks = false;           // masks may come while their step runs: all ranks on one host
   std::vector<int32_t> graph_sizes;  // batch sizes to capture, ascending; none on the CPU
 
   int32_t max_draws() const { return max_num_seqs + step_guesses; }

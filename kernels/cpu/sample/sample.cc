@@ -2,6 +2,8 @@
 // and integer sums alone, so any way of selection gives the same tokens: here bins first, then the
 // exact order within one bin.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -10,6 +12,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/sample/logit_edits.h"
+#include "kernels/futex.h"
 
 namespace quire::cpu {
 namespace {
@@ -30,6 +33,24 @@ struct RowScratch {
   std::vector<std::pair<float, uint64_t>> surprises;  // of tokens, with their mass
 };
 
+// Waits for the row's late mask; false if it does not come.
+bool AwaitMask(const SampleJob& job) {
+  if (job.mask_for == nullptr) return true;
+  const auto now_ns = [] {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::nanoseconds(now).count();
+  };
+  auto& word = *reinterpret_cast<std::atomic<uint32_t>*>(job.mask_for);
+  const int64_t end_ns = now_ns() + kMaskPatienceNs;
+  uint32_t value = kMaskAwaited;
+  if (word.compare_exchange_strong(value, kMaskSleeping)) value = kMaskSleeping;
+  while (value == kMaskSleeping && now_ns() < end_ns) {
+    FutexWait(word, kMaskSleeping, end_ns);
+    value = word.load(std::memory_order_acquire);
+  }
+  return value == static_cast<uint32_t>(job.num_known);
+}
+
 class RowSampler {
  public:
   RowSampler(const VectorKernels& kernels, RowScratch& scratch)
@@ -42,6 +63,7 @@ class RowSampler {
         surprises_(scratch.surprises) {}
 
   SampleResult Sample(const SampleJob& job, float* logits, int64_t vocab) {
+    if (!AwaitMask(job)) return SampleResult{.nonfinite = SampleResult::kNoMask};
     if (job.kept == KeptLogits::kRaw) raw_.assign(logits, logits + vocab);
     const SampleResult result = Take(job, logits, vocab);
     if (job.kept == KeptLogits::kRaw) std::copy_n(raw_.data(), vocab, logits);

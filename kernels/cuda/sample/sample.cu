@@ -494,6 +494,45 @@ __device__ void Begin(const SampleArgs& a, Cluster cluster) {
   __syncthreads();
 }
 
+__device__ uint64_t DeviceNanoseconds() {
+  uint64_t ns;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+// Waits for the row's late mask, which the host writes meanwhile. False if it does not come. One
+// thread of the cluster decides, because the word may change between two looks.
+__device__ __noinline__ bool AwaitMask(Cluster cluster) {
+  SampleShared& shared = Shared();
+  if (cluster.rank() == 0 && threadIdx.x == 0) {
+    const uint64_t end = DeviceNanoseconds() + kMaskPatienceNs;
+    const auto load = [&] {
+      uint32_t word;
+      asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
+                   : "=r"(word)
+                   : "l"(shared.job.mask_for)
+                   : "memory");
+      return word;
+    };
+    uint32_t word = load();
+    while (word == kMaskAwaited && DeviceNanoseconds() < end) {
+      __nanosleep(200);
+      word = load();
+    }
+    const bool has_mask = word == static_cast<uint32_t>(shared.job.num_known);
+    for (uint32_t i = 0; i < cluster.size(); ++i) *cluster.At(&shared.has_mask, i) = has_mask;
+  }
+  cluster.Sync();
+  return shared.has_mask;
+}
+
+// A row without its mask has no draw.
+__device__ void AnswerWithoutMask(const SampleArgs& a, Cluster cluster) {
+  if (cluster.rank() != 0 || threadIdx.x != 0) return;
+  a.results[blockIdx.y] = {.token = 0, .logprob = 0.0f, .nonfinite = SampleResult::kNoMask};
+  if (Shared().job.drawn != nullptr) *Shared().job.drawn = 0;
+}
+
 template <bool kAligned>
 __global__ void __launch_bounds__(kSampleThreads, 3) SampleKernel(SampleArgs a) {
   PdlTrigger();
@@ -504,6 +543,7 @@ __global__ void __launch_bounds__(kSampleThreads, 3) SampleKernel(SampleArgs a) 
   PdlWait();
   Begin(a, cluster);
   cluster.Wait();
+  if (shared.job.mask_for != nullptr && !AwaitMask(cluster)) return AnswerWithoutMask(a, cluster);
   if (shared.modified) {
     MarkTokens(cluster);
     ReadModified<kAligned>(cluster);

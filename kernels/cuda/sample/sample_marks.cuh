@@ -98,7 +98,7 @@ __device__ inline void MarkAllOthers(const MarkPlaces& places, int begin, int st
 }
 
 // Bans the slice's tokens without a bit in the mask. A lane reads the word of 32 tokens, which may
-// lie in host memory, for the whole warp. All threads call it.
+// lie in host memory and be new there, for the whole warp. All threads call it.
 __device__ inline void MarkMasked(const MarkPlaces& places) {
   static_assert(kSliceUnit % 32 == 0);
   const uint32_t* mask = Shared().job.mask;
@@ -107,7 +107,7 @@ __device__ inline void MarkMasked(const MarkPlaces& places) {
   const int lane = threadIdx.x % 32;
   for (int from = threadIdx.x / 32 * 32; from * 32 < places.slice.size; from += kSampleThreads) {
     const int at = first_word + from + lane;
-    const uint32_t mine = at < end_word ? mask[at] : 0;
+    const uint32_t mine = at < end_word ? __ldcv(mask + at) : 0;
     for (int w = 0; w < 32 && (from + w) * 32 < places.slice.size; ++w) {
       const uint32_t word = __shfl_sync(kAllLanes, mine, w);
       if ((word >> lane & 1) == 0) places.marks[(from + w) * 32 + lane] |= kBanned;

@@ -57,6 +57,7 @@ struct alignas(16) SampleShared {
   SampleJob job;
   Slice slice;
   bool modified;                      // biases, bans or penalties modify the row
+  bool has_mask;                      // the row's late mask has come; from the first block, in all
   int32_t repeatable;                 // known tokens since the last breaker of DRY, to its most
   Extremes extremes;                  // of the row, once its logits are read
   Masses masses;                      // of the slice

@@ -1,5 +1,6 @@
 // Scheduler: requests whose output follows a guide, beside others that are free, under preemption,
 // pauses, deaths of workers, cancels and late masks.
+// Covers engine/masks/draw_masks.cc, engine/masks/late_draws.cc
 #include "engine/schedule/scheduler.h"
 
 #include <gmock/gmock.h>
@@ -83,6 +84,82 @@ TEST(SchedulerGuideTest, PlansNoSecondDrawBeforeTheFirstIsKnown) {
   sim.ExpectUndisturbed(free);
 }
 
+TEST(SchedulerGuideTest, PlansADrawWhoseMaskIsNotMade) {
+  SimulatedEngine sim(Config());
+  sim.UseMaskBoard();
+  const RequestId guided = sim.Add({.max_tokens = 6, .grammar = RandomGrammar(1)});
+  const RequestId free = sim.Add({.max_tokens = 6});
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.last_step_plan().num_late_masks, 0);
+  ASSERT_TRUE(sim.Schedule());
+  ASSERT_EQ(sim.last_step_plan().masks.size(), 1u);
+  EXPECT_EQ(sim.last_step_plan().masks[0].is_late, 1u);
+  EXPECT_TRUE(sim.last_step_plan().mask_words.empty());
+  EXPECT_FALSE(sim.scheduler().AwaitsMasks());      // the oldest step has its own
+  for (size_t tokens = 1; tokens <= 6; ++tokens) {  // a token in every step
+    sim.Retire();
+    EXPECT_EQ(sim.outcome(guided).tokens.size(), tokens);
+    EXPECT_EQ(sim.outcome(free).tokens.size(), tokens);
+    EXPECT_EQ(sim.Schedule(), tokens < 5);
+  }
+  EXPECT_EQ(sim.load().late_masks, 0u);
+  sim.ExpectUndisturbed(guided);
+  sim.ExpectUndisturbed(free);
+  sim.ExpectIdle();
+}
+
+TEST(SchedulerGuideTest, PlansADrawAgainThatHadNoMask) {
+  for (const bool withheld : {false, true}) {
+    SimulatedEngine sim(Config());
+    sim.UseMaskBoard();
+    const RequestId guided = sim.Add({.max_tokens = 6, .grammar = RandomGrammar(1)});
+    ASSERT_TRUE(sim.Schedule());
+    ASSERT_TRUE(sim.Schedule());
+    sim.holds_masks = true;
+    sim.Retire();
+    ASSERT_TRUE(sim.Schedule());  // a draw behind the one that will lack its mask
+    EXPECT_TRUE(sim.scheduler().AwaitsMasks());
+    if (withheld) {
+      sim.scheduler().WithholdMasks();
+      sim.MakeMasks();  // too late
+    }
+    EXPECT_EQ(sim.scheduler().AwaitsMasks(), !withheld);
+    sim.Retire();
+    EXPECT_EQ(sim.outcome(guided).tokens.size(), 1u);
+    EXPECT_FALSE(sim.scheduler().AwaitsMasks());  // nor does the draw behind it
+    EXPECT_FALSE(sim.Schedule());                 // before that has retired
+    sim.Retire();
+    EXPECT_EQ(sim.outcome(guided).tokens.size(), 1u);
+    EXPECT_EQ(sim.scheduler().WaitsForMasks(), !withheld);
+    sim.MakeMasks();
+    EXPECT_EQ(sim.load().late_masks, 1u);
+    ASSERT_TRUE(sim.Schedule());
+    EXPECT_EQ(sim.last_step_plan().num_late_masks, 0);
+    sim.Retire();
+    EXPECT_EQ(sim.outcome(guided).tokens.size(), 2u);
+    sim.holds_masks = false;
+    sim.MakeMasks();
+    sim.RunToEnd(2);
+    sim.ExpectUndisturbed(guided);
+    sim.ExpectIdle();
+  }
+}
+
+TEST(SchedulerGuideTest, AnEndWithholdsTheMasksThatDrawsInFlightWaitFor) {
+  SimulatedEngine sim(Config());
+  sim.UseMaskBoard();
+  const RequestId guided = sim.Add({.max_tokens = 6, .grammar = RandomGrammar(1)});
+  ASSERT_TRUE(sim.Schedule());
+  ASSERT_TRUE(sim.Schedule());
+  sim.holds_masks = true;
+  sim.Retire();
+  EXPECT_TRUE(sim.scheduler().AwaitsMasks());
+  sim.Cancel(guided);
+  EXPECT_FALSE(sim.scheduler().AwaitsMasks());
+  sim.Retire();
+  sim.ExpectIdle();
+}
+
 TEST(SchedulerGuideTest, ALateMaskDelaysItsOwnRequestAlone) {
   SimulatedEngine sim(Config());
   sim.holds_masks = true;
@@ -100,7 +177,7 @@ TEST(SchedulerGuideTest, ALateMaskDelaysItsOwnRequestAlone) {
   EXPECT_TRUE(sim.outcome(free).finished);
   sim.MakeMasks();
   EXPECT_FALSE(sim.scheduler().WaitsForMasks());
-  EXPECT_EQ(sim.scheduler().late_masks(), 1u);
+  EXPECT_EQ(sim.load().late_masks, 1u);
   ASSERT_TRUE(sim.Schedule());
   sim.Retire();
   EXPECT_EQ(sim.outcome(guided).tokens.size(), 1u);
@@ -196,24 +273,30 @@ TEST(SchedulerGuideTest, APlanCarriesNoMoreMasksThanItHasRoomFor) {
 }
 
 TEST(SchedulerGuideTest, WorkersDieAndTheGuideGoesOn) {
-  SimulatedEngine sim(Config());
-  const RequestId id = sim.Add({.max_tokens = 20, .grammar = RandomGrammar(4)});
-  for (int death = 0; death < 2; ++death) {
-    for (int i = 0; i < 4 && sim.HasWork(); ++i) {
+  for (const bool board : {false, true}) {
+    SimulatedEngine sim(Config());
+    if (board) sim.UseMaskBoard();
+    const RequestId id = sim.Add({.max_tokens = 20, .grammar = RandomGrammar(4)});
+    for (int death = 0; death < 2; ++death) {
+      for (int i = 0; i < 4 && sim.HasWork(); ++i) {
+        sim.Schedule();
+        sim.Retire();
+      }
       sim.Schedule();
-      sim.Retire();
+      sim.Schedule();
+      sim.KillWorker();
     }
-    sim.Schedule();
-    sim.KillWorker();
+    sim.RunToEnd(2);
+    sim.ExpectUndisturbed(id);
   }
-  sim.RunToEnd(2);
-  sim.ExpectUndisturbed(id);
 }
 
 // Few blocks, so that sequences are preempted; masks come at any time; workers die, readers pause
 // and clients leave. Every output that is not cut is what it would be alone.
-TEST(SchedulerGuideTest, OutputsAreThoseOfEachRequestAlone) {
-  int guided = 0, preempted = 0;
+class SchedulerGuideRandomTest : public ::testing::TestWithParam<bool> {};  // with a mask board
+
+TEST_P(SchedulerGuideRandomTest, OutputsAreThoseOfEachRequestAlone) {
+  int guided = 0, preempted = 0, late = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     std::mt19937_64 random(seed);
     SchedulerConfig config = Config();
@@ -222,6 +305,7 @@ TEST(SchedulerGuideTest, OutputsAreThoseOfEachRequestAlone) {
     ShadowModel model;
     model.eos_probability = 0.05;
     SimulatedEngine sim(config, model);
+    if (GetParam()) sim.UseMaskBoard();
     sim.check_every = 7;
     std::vector<RequestId> ids;
     std::set<RequestId> cut;
@@ -235,9 +319,13 @@ TEST(SchedulerGuideTest, OutputsAreThoseOfEachRequestAlone) {
         guided += spec.grammar != nullptr;
         ids.push_back(sim.Add(spec));
       } else if (what < 50) {
-        if (sim.steps_in_flight() < 2) sim.Schedule();
+        if (sim.steps_in_flight() < 2 && sim.Schedule()) {
+          late += sim.last_step_plan().num_late_masks;
+        }
       } else if (what < 90) {
         if (sim.steps_in_flight() > 0) sim.Retire();
+      } else if (what == 98) {
+        sim.scheduler().WithholdMasks();
       } else if (what < 93 && !ids.empty()) {
         sim.scheduler().SetPaused(ids[random() % ids.size()], random() % 2 == 0);
       } else if (what < 94 && !ids.empty()) {
@@ -259,7 +347,9 @@ TEST(SchedulerGuideTest, OutputsAreThoseOfEachRequestAlone) {
   }
   EXPECT_GT(guided, 200);
   EXPECT_GT(preempted, 20);
+  EXPECT_EQ(late > 1000, GetParam());
 }
+INSTANTIATE_TEST_SUITE_P(Boards, SchedulerGuideRandomTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace quire

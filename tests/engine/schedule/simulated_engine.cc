@@ -221,6 +221,16 @@ void SimulatedEngine::MakeMasks() {
   if (holds_masks) Settle();
 }
 
+void SimulatedEngine::UseMaskBoard() {
+  const MaskBoard::Shape shape{.depth = 8,
+                               .masks = MaxMasks(config_.max_num_seqs, model_.vocab_size),
+                               .words = static_cast<int32_t>(MaskWords(model_.vocab_size))};
+  board_memory_.resize(static_cast<size_t>(MaskBoard::Bytes(shape)));
+  board_ = MaskBoard(board_memory_.data(), shape);
+  scheduler_.SetMaskBoard(&board_);
+  worker_->AttachMasks(board_);
+}
+
 bool SimulatedEngine::SendCopy() {
   CopyJob job;
   if (!scheduler_.NextCopy(now_ns, job)) return false;
@@ -331,6 +341,7 @@ void SimulatedEngine::KillWorker() {
   row_owner_.clear();
   row_blocks_.clear();
   worker_ = MakeWorker(config_, model_);
+  worker_->AttachMasks(board_);
   copier_.Die();
   copies_.clear();
   scheduler_.RequeueAll(now_ns, events_);

@@ -85,6 +85,8 @@ class SimulatedEngine {
   void OnTimer();
   // Makes the masks that are wanted; other calls do so too, unless `holds_masks`.
   void MakeMasks();
+  // From now on masks may come while their step runs.
+  void UseMaskBoard();
   // Sends a copy job; false if there is none to be sent now.
   bool SendCopy();
   // Ends the oldest job of a direction; false if there is none.
@@ -166,6 +168,8 @@ class SimulatedEngine {
   Scheduler scheduler_;
   std::unique_ptr<ShadowWorker> worker_;
   ShadowCopier copier_;
+  std::vector<std::byte> board_memory_;
+  MaskBoard board_;  // empty: no mask comes late
   std::map<std::pair<TenantId, std::string>, std::vector<int32_t>> sessions_;
   // The last turn of a session, while nothing has changed the session's tokens since.
   std::map<std::pair<TenantId, std::string>, RequestId> last_turn_;

@@ -222,6 +222,30 @@ TEST_F(StepMessageWriterTest, AJobFindsTheMaskOfItsRow) {
   EXPECT_EQ(arrays_.Sample({}).jobs[1].mask, nullptr);
 }
 
+TEST_F(StepMessageWriterTest, AJobFindsTheLateMaskOfItsRowOnTheBoard) {
+  const MaskBoard::Shape shape{.depth = 2, .masks = 3, .words = 2};
+  std::vector<std::byte> memory(static_cast<size_t>(MaskBoard::Bytes(shape)));
+  const MaskBoard board(memory.data(), shape);
+  tables_.SetMasks(board);
+  StepPlan plan = TwoRowPlan();
+  plan.step = 5;
+  plan.work[1].sample = 1;
+  plan.num_samples = 2;
+  plan.masks = {{.row = 2, .is_late = 1, .begin = 1}};
+  board.Open(5, 1);
+  Begin(plan);
+  EXPECT_EQ(arrays_.Sample({}).jobs[0].mask_for, nullptr);
+  const SampleJob& job = arrays_.Sample({}).jobs[1];
+  EXPECT_EQ(*job.mask_for, kMaskAwaited);
+  board.Post(5, 1, 5, std::vector<uint32_t>{8, 9});
+  EXPECT_EQ(*job.mask_for, 5u);
+  EXPECT_THAT(Copy(job.mask, 2), ElementsAre(8, 9));
+  board.Withhold(4, 1);  // an entry of the other step in flight
+  EXPECT_EQ(*job.mask_for, 5u);
+  board.Withhold(5, 1);
+  EXPECT_EQ(*job.mask_for, kMaskWithheld);
+}
+
 TEST_F(StepMessageWriterDeathTest, RefusesAMaskWithoutADraw) {
   StepPlan plan = TwoRowPlan();
   plan.mask_words = {7, 8};

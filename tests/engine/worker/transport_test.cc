@@ -175,7 +175,10 @@ class CorruptRankTest : public ::testing::Test {
  protected:
   CorruptRankTest() {
     const StepMemory::Shape shape{
-        .ranks = 1, .depth = 2, .bounds = {.max_rows = 4, .max_tokens = 64, .num_blocks = 16}};
+        .ranks = 1,
+        .depth = 2,
+        .bounds = {.max_rows = 4, .max_tokens = 64, .num_blocks = 16, .vocab_size = 100},
+        .late_masks = true};
     memory_ = std::make_shared<StepMemory>(
         *StepMemory::Create(*SharedMemory::Create("quire steps"), shape));
     transport_ = std::make_unique<SharedMemoryTransport>(
@@ -233,6 +236,35 @@ TEST_F(CorruptRankTest, ANonfiniteRowHasNoToken) {
   EncodeResult(result, memory_->results(0).slot(0));
   memory_->results(0).Publish();
   EXPECT_NE(transport_->Poll(), nullptr) << transport_->fault();
+}
+
+TEST_F(CorruptRankTest, ADrawWithItsMaskDoesNotMissIt) {
+  StepResult result = Answer(1, 3, 0);
+  result.samples[0].result.nonfinite = SampleResult::kNoMask;
+  EXPECT_THAT(FaultAfter(result), HasSubstr("misses a mask, which it has at step 1"));
+}
+TEST_F(CorruptRankTest, ADrawMayMissAMaskThatComesLate) {
+  StepPlan* plan = transport_->NextSlot();
+  plan->step = 2;
+  plan->masks = {{.row = 3, .is_late = 1}};
+  transport_->Publish();
+  StepResult result = Answer(1, 3, 0);
+  for (uint64_t step = 0; step < 2; ++step) {
+    result.step = step + 1;
+    result.samples[0].result.nonfinite = step == 0 ? 0 : SampleResult::kNoMask;
+    EncodeResult(result, memory_->results(0).slot(step));
+    memory_->results(0).Publish();
+    ASSERT_NE(transport_->Poll(), nullptr) << transport_->fault();
+    transport_->Release();
+  }
+}
+TEST_F(CorruptRankTest, BothEndsSeeOneBoardOfMasks) {
+  ASSERT_NE(transport_->masks(), nullptr);
+  transport_->masks()->Post(7, 3, 12, std::vector<uint32_t>{1, 2, 3, 4});
+  const MaskBoard of_rank = memory_->masks();
+  EXPECT_EQ(*of_rank.word(7, 3), 12u);
+  EXPECT_EQ(of_rank.mask(7, 3)[3], 4u);
+  EXPECT_EQ(*of_rank.word(6, 3), kMaskAwaited);
 }
 
 // Groups that live and die as a test says.

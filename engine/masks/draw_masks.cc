@@ -1,0 +1,38 @@
+// Masks on their way to plans and to the board.
+#include "engine/masks/draw_masks.h"
+
+#include <utility>
+
+namespace quire {
+
+void DrawMasks::OpenEntries(const StepPlan& plan) const {
+  for (int32_t i = 0; i < plan.num_late_masks; ++i) board_.Open(plan.step, i);
+}
+
+void DrawMasks::AskFor(SequenceMasks& masks, std::span<const int32_t> output, int64_t tokens_left,
+                       uint64_t next_step) {
+  if (output.empty()) {
+    masks.guide->AskFirst(tokens_left);
+  } else {
+    masks.guide->AskAfter(output.back(), tokens_left);
+  }
+  masks.wanted_at = next_step;
+  unmade_.push_back(std::move(masks.guide));
+}
+
+std::unique_ptr<OutputGuide> DrawMasks::Next() {
+  if (unmade_.empty()) return nullptr;
+  std::unique_ptr<OutputGuide> guide = std::move(unmade_.front());
+  unmade_.pop_front();
+  return guide;
+}
+
+void DrawMasks::Take(SequenceMasks& masks, std::unique_ptr<OutputGuide> guide, int32_t num_known,
+                     uint64_t next_step) {
+  masks.guide = std::move(guide);
+  if (masks.guide->verdict() != OutputGuide::Verdict::kGood) return;  // the sequence ends
+  const bool posted = masks.late.Post(*masks.guide, num_known, board_);
+  late_ += !posted && masks.wanted_at < next_step;
+}
+
+}  // namespace quire
