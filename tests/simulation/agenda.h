@@ -41,13 +41,22 @@ class Agenda {
     threads_.Wake(this);
   }
   void In(int64_t ns, Action action) { At(now_ns() + ns, std::move(action)); }
-  // Runs what is due until `done` holds, or until it has run `most` actions. True if it holds.
+  // Runs what is due until `done` holds. False: it does not after `most` actions, or when nothing
+  // is planned and the threads alone did nothing about it for kAloneNs.
   template <typename Done>
   bool RunUntil(Done done, int64_t most) {
     while (!done()) {
       const auto first = actions_.begin();
-      if (first == actions_.end() || first->first > now_ns()) {
-        threads_.WaitAt(this, first == actions_.end() ? VirtualThreads::kNever : first->first);
+      if (first == actions_.end()) {
+        const int64_t until_ns = now_ns() + kAloneNs;
+        while (actions_.empty() && now_ns() < until_ns && !done()) {
+          threads_.WaitAt(this, until_ns);
+        }
+        if (actions_.empty() && !done()) return false;
+        continue;
+      }
+      if (first->first > now_ns()) {
+        threads_.WaitAt(this, first->first);
         continue;
       }
       if (most-- == 0) return false;
@@ -61,6 +70,8 @@ class Agenda {
   int64_t num_actions() const { return num_actions_; }
 
  private:
+  static constexpr int64_t kAloneNs = 3'600'000'000'000;
+
   VirtualThreads& threads_;
   std::multimap<int64_t, Action> actions_;
   int64_t num_actions_ = 0;

@@ -25,8 +25,8 @@ uint64_t first_seed = 1;
 
 std::string DigestLine(uint64_t seed, const WorldReport& report) {
   return "seed " + std::to_string(seed) + ": digest " + std::to_string(report.digest) + ", " +
-         std::to_string(report.switches) + " switches, " + std::to_string(report.virtual_ns) +
-         " virtual ns\n";
+         std::to_string(report.steps) + " steps, " + std::to_string(report.switches) +
+         " switches, " + std::to_string(report.virtual_ns) + " virtual ns\n";
 }
 
 // The lines that this program prints when another process runs it.
@@ -45,7 +45,7 @@ TEST(ServerSimulationTest, KeepsEveryPromiseInEveryWorld) {
   for (;; ++seed) {
     SCOPED_TRACE("replay with --seed=" + std::to_string(seed) + " --trace");
     const WorldReport report = RunServerWorld(seed, trace);
-    if (digests) std::cout << DigestLine(seed, report);
+    if (digests) std::cout << DigestLine(seed, report) << std::flush;
     sum.steps += report.steps;
     sum.actions += report.actions;
     sum.turns += report.turns;

@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -39,6 +43,13 @@ constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kSecond = 1000 * kMs;
 
 int64_t checked_turns = 0;
+uint64_t living_seed = 0;
+
+void PrintSeed(int) {
+  std::fprintf(stderr, "seed %llu failed; replay it with --seed=%llu --trace\n",
+               static_cast<unsigned long long>(living_seed),
+               static_cast<unsigned long long>(living_seed));
+}
 
 // A world as its seed decides it before anything runs.
 struct WorldPlan {
@@ -122,7 +133,9 @@ WorldPlan PlanOf(Dice& dice) {
 
 class ShardSink final : public OutputSink {
  public:
-  ShardSink(int threads, ConnectionTable& connections) : shards_(threads) {
+  // `on_token` hears of each token's request, on the engine's thread.
+  ShardSink(int threads, ConnectionTable& connections, std::function<void(RequestId)> on_token)
+      : shards_(threads), on_token_(std::move(on_token)) {
     shards_.SetConnections(&connections);
   }
   void OnTurnStarts(std::span<const TurnStart> starts) override { shards_.OnTurnStarts(starts); }
@@ -131,11 +144,13 @@ class ShardSink final : public OutputSink {
     shards_.OnReadings(readings, words);
   }
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
+    for (const TokenEvent& token : tokens) on_token_(token.id);
     shards_.OnStep(tokens, finishes);
   }
 
  private:
   OutputShards shards_;
+  const std::function<void(RequestId)> on_token_;
 };
 
 FrontOptions OptionsOf(const WorldPlan& plan) {
@@ -157,11 +172,12 @@ ServingModel ModelOf(const WorldPlan& plan) {
 
 // The server, from its streams down to its engine, over workers of the world.
 struct VirtualServer {
-  VirtualServer(Agenda& agenda, Dice& dice, VirtualWorkers::Counts& counts, const WorldPlan& plan)
+  VirtualServer(Agenda& agenda, Dice& dice, VirtualWorkers::Counts& counts, const WorldPlan& plan,
+                std::function<void(RequestId)> on_token)
       : options(OptionsOf(plan)),
         model(ModelOf(plan)),
         stalls(static_cast<int64_t>(plan.slow_reader_seconds * 1e9)),
-        sink(plan.shards, connections) {
+        sink(plan.shards, connections, std::move(on_token)) {
     auto group = std::make_unique<VirtualWorkers>(
         VirtualWorkers::Surroundings{agenda, dice, counts}, plan.config, plan.model, plan.workers);
     workers = group.get();
@@ -212,7 +228,8 @@ class World {
                 .vocab_size = plan_.model.vocab_size,
                 .max_model_len = plan_.config.max_model_len},
                [this](const std::string& line) { Note(line); }) {
-    server_ = std::make_unique<VirtualServer>(agenda_, dice_, report_workers_, plan_);
+    server_ = std::make_unique<VirtualServer>(agenda_, dice_, report_workers_, plan_,
+                                              [this](RequestId id) { CheckWanted(id); });
     talks_.SetEngine(server_->engine.get());
   }
 
@@ -286,6 +303,8 @@ class World {
     request->sampling.min_tokens = spec.min_tokens;
     request->sampling.eos_token_ids = {plan_.model.eos_token};
     request->sampling.stop_token_ids = spec.stop_token_ids;
+    if (dice_.OneIn(4)) spec.grammar = AnyGrammar();
+    request->guide = spec.grammar;
     request->priority = spec.priority;
     request->bypass_cache = spec.bypass_cache;
     if (talk != nullptr) {
@@ -297,6 +316,19 @@ class World {
     }
     spec.prompt_tokens = static_cast<int32_t>(spec.prompt.size());
     Send(std::move(request), spec, talk);
+  }
+
+  // States in a ring, each with some tokens and perhaps the end.
+  std::shared_ptr<const ScriptedGrammar> AnyGrammar() {
+    GuideScript script;
+    script.moves.resize(4);
+    for (auto& moves : script.moves) {
+      for (int i = 0; i < 3; ++i) {
+        moves[static_cast<int32_t>(dice_.Between(8, 49))] = static_cast<size_t>(dice_.Between(0, 3));
+      }
+      if (dice_.OneIn(3)) moves[plan_.model.eos_token] = 0;
+    }
+    return std::make_shared<const ScriptedGrammar>(std::move(script));
   }
 
   // Tokens of its own, or the beginning of one of few texts.
@@ -319,6 +351,7 @@ class World {
     if (dice_.OneIn(12)) manners.reads = dice_.Between(0, 5);
     if (dice_.OneIn(6)) manners.leaves_ns = agenda_.now_ns() + dice_.Between(0, 100 * kMs);
     if (dice_.OneIn(6)) manners.deadline_ns = agenda_.now_ns() + dice_.Between(1, 200 * kMs);
+    manners.keeps_time = !dice_.OneIn(3);
     if (dice_.OneIn(10)) manners.max_reply_bytes = dice_.Between(0, 100);
     return manners;
   }
@@ -344,6 +377,7 @@ class World {
         GenerationStream::Origin{caller, 0, manners.deadline_ns});
     call.stream = stream;
     call.id = stream->id();
+    clients_[call.id] = call.client.get();
     ++open_;
     Note("call " + std::to_string(call.id) + (talk != nullptr ? " of " + talk->name : "") +
          ", prompt " + std::to_string(spec.prompt_tokens) + ", max " +
@@ -352,7 +386,15 @@ class World {
     EXPECT_TRUE(Register(&*server_->resources, stream, "").ok());
     std::vector<std::unique_ptr<Request>> requests;
     requests.push_back(std::move(request));
-    SubmitToEngine(&*server_->resources, {stream}, std::move(requests), {.text = false});
+    AwaitCaller();
+    caller_ = std::thread([this, stream, requests = std::move(requests)]() mutable {
+      SubmitToEngine(&*server_->resources, {stream}, std::move(requests), {.text = false});
+    });
+    if (!dice_.OneIn(4)) AwaitCaller();
+  }
+
+  void AwaitCaller() {
+    if (caller_.joinable()) caller_.join();
   }
 
   void Closed(Call& call, VirtualClient& client) {
@@ -371,6 +413,14 @@ class World {
     talk->exists = true;
     talk->tokens.insert(talk->tokens.end(), call.appended.begin(), call.appended.end());
     EXPECT_EQ(client.finish()->position, static_cast<int32_t>(talk->tokens.size()));
+  }
+
+  // The engine computes no more for a call that is over, once it had the time to hear of it: a
+  // cancel that is lost shows nowhere else.
+  void CheckWanted(RequestId id) {
+    const int64_t unwanted_ns = clients_.at(id)->unwanted_ns();
+    if (unwanted_ns < last_jump_ns_) return;
+    EXPECT_LE(agenda_.now_ns() - kMs, unwanted_ns) << "call " << id << " is over";
   }
 
   // A failure has a cause in this world.
@@ -402,6 +452,7 @@ class World {
     if (dice_.OneIn(60)) SetTenants();
     if (plan_.jump_one_in > 0 && dice_.OneIn(plan_.jump_one_in)) {
       threads_.JumpSteadyClock(dice_.Of(std::array{10 * kMs, kSecond, 3600 * kSecond}));
+      last_jump_ns_ = agenda_.now_ns();
       threads_.JumpWallClock(dice_.Between(-7200, 7200) * kSecond);
       ++report_.counts["clock jumps"];
     }
@@ -434,6 +485,7 @@ class World {
   // Nothing new comes: every call ends by itself, and then nothing is in use.
   void Quiesce() {
     Note("no more arrivals");
+    AwaitCaller();
     if (plan_.drains) {
       server_->drain.Set(true);
       server_->engine->StartDrain();
@@ -451,11 +503,12 @@ class World {
     agenda_.RunUntil([this] { return talks_.AllIdle(); }, kMostActions);
     ExpectNothingUsed();
     const EngineStats stats = server_->engine->Stats();
+    EXPECT_EQ(static_cast<int64_t>(stats.step_sizes.tokens), report_workers_.retired_tokens);
     Count(stats);
     server_.reset();
   }
 
-  // Copies that were under way may end first.
+  // Copies and steps that were under way may end first.
   void ExpectNothingUsed() {
     EngineStats stats;
     for (int looks = 0; looks < 100; ++looks) {
@@ -464,8 +517,10 @@ class World {
       agenda_.In(kSecond, [&due] { due = true; });
       agenda_.RunUntil([&due] { return due; }, kMostActions);
       stats = server_->engine->Stats();
-      const bool cached = stats.load.cached_blocks > 0 || stats.cache.host_pages_used > 0;
-      if (stats.tiering.jobs_in_flight == 0 && !cached) break;
+      // Cached, or of a step that stalls.
+      const bool held = stats.load.free_blocks < stats.load.total_blocks ||
+                        stats.load.cached_blocks > 0 || stats.cache.host_pages_used > 0;
+      if (stats.tiering.jobs_in_flight == 0 && !held) break;
     }
     EXPECT_EQ(stats.load.running, 0);
     EXPECT_EQ(stats.load.waiting, 0);
@@ -508,8 +563,11 @@ class World {
   VirtualWorkers::Counts report_workers_;
   WorldReport report_;
   std::deque<Call> calls_;
+  std::unordered_map<RequestId, const VirtualClient*> clients_;  // never walked
+  int64_t last_jump_ns_ = 0;
   uint64_t num_requests_ = 0;
   int64_t open_ = 0;
+  std::thread caller_;  // submits a call, while its client and the engine go on
   bool died_for_good_ = false;
   std::unique_ptr<VirtualServer> server_;
 };
@@ -520,13 +578,14 @@ WorldReport RunServerWorld(uint64_t seed, bool trace) {
   // Abseil samples one of 50,000 cords, at random by an address, and asks for the time of a sample
   // by the cycle counter of the CPU. The payload of a status is a cord.
   absl::cord_internal::set_cordz_mean_interval(0);
+  living_seed = seed;
+  std::signal(SIGABRT, PrintSeed);
   const int64_t turns_before = checked_turns;
   World world(seed, trace);
   WorldReport report = world.Run();
   if (testing::Test::HasFailure()) {
     // A world that broke its rules cannot be taken down in order.
-    std::fprintf(stderr, "seed %llu failed; replay it with --seed=%llu --trace\n",
-                 static_cast<unsigned long long>(seed), static_cast<unsigned long long>(seed));
+    PrintSeed(0);
     std::fflush(nullptr);
     _exit(1);
   }

@@ -6,8 +6,9 @@
 // copies and jumps of the clocks interleave as the seed says.
 //
 // After each turn of the engine's loop the scheduler recomputes its state and compares
-// (Scheduler::CheckInvariants). In the end every call has ended once and as it should, no stream is
-// left, and no row, block or page is in use.
+// (Scheduler::CheckInvariants), and the engine computes nothing for a call that is over. In the end
+// every call has ended once and as it should, no stream is left, no row, block or page is in use,
+// and the engine has counted what the workers did.
 #pragma once
 
 #include <cstdint>

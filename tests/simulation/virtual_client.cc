@@ -25,7 +25,8 @@ VirtualClient::VirtualClient(Agenda& agenda, Dice& dice, const ClientManners& ma
 
 void VirtualClient::Begin(std::shared_ptr<GenerationStream> stream) {
   stream_ = std::move(stream);
-  const int64_t first_ns = std::min(manners_.leaves_ns, manners_.deadline_ns);
+  const int64_t deadline_ns = manners_.keeps_time ? manners_.deadline_ns : VirtualThreads::kNever;
+  const int64_t first_ns = std::min(manners_.leaves_ns, deadline_ns);
   if (first_ns != VirtualThreads::kNever) agenda_.At(first_ns, [this] { Leave(); });
 }
 
@@ -61,6 +62,7 @@ void VirtualClient::Fail(const absl::Status& status) {
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(status.message().empty());
   status_ = status;
+  failed_ns_ = agenda_.now_ns();
   End();
 }
 

@@ -4,6 +4,7 @@
 // while another one is in flight, an end that its request cannot have).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,6 +25,7 @@ struct ClientManners {
   int64_t reads = -1;                            // frames, before it stops reading; < 0: all
   int64_t leaves_ns = VirtualThreads::kNever;    // when it goes, without a word
   int64_t deadline_ns = VirtualThreads::kNever;  // of the call
+  bool keeps_time = true;                        // goes at the deadline, before the server ends it
   int64_t max_reply_bytes = 1 << 20;
 };
 
@@ -36,6 +38,8 @@ class VirtualClient final : public StreamOutlet {
   // Before the stream's request is submitted.
   void Begin(std::shared_ptr<GenerationStream> stream);
 
+  // From then on the engine has no work for it.
+  int64_t unwanted_ns() const { return std::min(failed_ns_, manners_.deadline_ns); }
   bool accepted() const { return accepted_; }
   bool closed() const { return closed_; }
   const std::optional<FinishEvent>& finish() const { return finish_; }  // of a regular end
@@ -72,6 +76,7 @@ class VirtualClient final : public StreamOutlet {
   bool gone_ = false;
   bool closed_ = false;
   std::optional<FinishEvent> finish_;
+  int64_t failed_ns_ = VirtualThreads::kNever;
   absl::Status status_;
   std::vector<int32_t> tokens_;
 };

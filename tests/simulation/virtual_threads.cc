@@ -24,7 +24,8 @@ namespace quire {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kLookNs = 20;  // the cost of a look at the clock
+constexpr int64_t kLookNs = 20;             // the cost of a look at the clock
+constexpr int64_t kMostLooks = 20'000'000;  // until all threads wait: beyond it, some never will
 
 long BareSyscall(long number, const std::array<long, 6>& a) {
   register long r10 asm("r10") = a[3];
@@ -106,8 +107,9 @@ struct VirtualThreads::State {
       first_ns = std::min(first_ns, thread->until_ns);
     }
     if (able.empty()) {
-      if (first_ns == kNever) Deadlock();
+      if (first_ns == kNever) Fail("every thread waits, and no time is left to wait for");
       now_ns = first_ns;
+      num_looks = 0;
       return Next();
     }
     return *able[random() % able.size()];
@@ -157,8 +159,8 @@ struct VirtualThreads::State {
     return woken;
   }
 
-  [[noreturn]] void Deadlock() {
-    std::fprintf(stderr, "every thread waits, and no time is left to wait for:\n");
+  [[noreturn]] void Fail(const char* what) {
+    std::fprintf(stderr, "%s:\n", what);
     for (const auto& thread : threads) {
       if (thread->ended) continue;
       std::fprintf(stderr, "  thread %d at %p\n", thread->number, thread->waits_at);
@@ -171,6 +173,7 @@ struct VirtualThreads::State {
   int64_t now_ns;
   int64_t wall_ns = 0;  // that the wall clock was moved
   int64_t num_switches = 0;
+  int64_t num_looks = 0;  // at the clock, since all threads waited
   std::vector<std::unique_ptr<Thread>> threads;
   std::vector<Thread*> able_now, waiters;
 };
@@ -341,6 +344,7 @@ struct VirtualCalls {
     const bool steady = clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE ||
                         clock == CLOCK_MONOTONIC_RAW || clock == CLOCK_BOOTTIME;
     if (!wall && !steady) return false;
+    if (++schedule->num_looks > kMostLooks) schedule->Fail("the threads never all wait");
     int64_t ns = schedule->now_ns += kLookNs;
     if (wall) ns += schedule->chances.wall_minus_steady_ns + schedule->wall_ns;
     time->tv_sec = ns / kSecond;

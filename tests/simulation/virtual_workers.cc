@@ -7,6 +7,15 @@
 #include <utility>
 
 namespace quire {
+namespace {
+
+MaskBoard::Shape BoardShape(const SchedulerConfig& config, int depth) {
+  return {.depth = depth,
+          .masks = MaxMasks(config.max_num_seqs, config.vocab_size),
+          .words = static_cast<int32_t>(MaskWords(config.vocab_size))};
+}
+
+}  // namespace
 
 VirtualWorkers::VirtualWorkers(const Surroundings& world, const SchedulerConfig& config,
                                const ShadowModel& model, const WorkerManners& manners)
@@ -16,6 +25,8 @@ VirtualWorkers::VirtualWorkers(const Surroundings& world, const SchedulerConfig&
       config_(config),
       model_(model),
       manners_(manners),
+      board_memory_(static_cast<size_t>(MaskBoard::Bytes(BoardShape(config, manners.depth)))),
+      board_(board_memory_.data(), BoardShape(config, manners.depth)),
       copier_(config.num_pages, config.block_size, manners.faults) {
   Begin();
 }
@@ -29,6 +40,7 @@ void VirtualWorkers::Begin() {
                           .max_num_batched_tokens = config_.max_num_batched_tokens,
                           .model = model_,
                           .abort_on_violation = false});
+  worker_->AttachMasks(board_);
   *generation_ = next_generation_++;
   recovering_ = false;
   ready_pages_ = 0;
@@ -89,6 +101,11 @@ void VirtualWorkers::RunStep(Flight& flight, int64_t began_ns) {
 
 const StepResult* VirtualWorkers::Poll() {
   return !flights_.empty() && flights_.front()->done ? &flights_.front()->result : nullptr;
+}
+
+void VirtualWorkers::Release() {
+  counts_.retired_tokens += flights_.front()->plan.num_tokens;
+  flights_.pop_front();
 }
 
 bool VirtualWorkers::Submit(const CopyJob& job) {

@@ -33,7 +33,7 @@ struct WorkerManners {
 class VirtualWorkers final : public Transport {
  public:
   struct Counts {
-    int64_t steps = 0, copies = 0, deaths = 0, lost_steps = 0, lost_copies = 0;
+    int64_t steps = 0, retired_tokens = 0, copies = 0, deaths = 0, lost_steps = 0, lost_copies = 0;
   };
 
   // Outlive it.
@@ -56,12 +56,13 @@ class VirtualWorkers final : public Transport {
   void Publish() override;
   const StepResult* Poll() override;
   const StepResult* ResultOf(int32_t rank) override { return rank == 0 ? Poll() : nullptr; }
-  void Release() override { flights_.pop_front(); }
+  void Release() override;
   int in_flight() const override { return static_cast<int>(flights_.size()); }
   bool Submit(const CopyJob& job) override;
   bool PollCopy(CopyAck& ack) override;
   int32_t ready_pages() const override { return ready_pages_; }
   std::string fault() const override { return fault_; }
+  const MaskBoard* masks() const override { return recovering_ ? nullptr : &board_; }
   bool Recover() override;
   bool recovering() override { return recovering_; }
 
@@ -87,6 +88,8 @@ class VirtualWorkers final : public Transport {
   const SchedulerConfig config_;
   const ShadowModel model_;
   const WorkerManners manners_;
+  std::vector<std::byte> board_memory_;
+  const MaskBoard board_;
   WakeEvent* wake_ = nullptr;
   std::unique_ptr<ShadowWorker> worker_;
   ShadowCopier copier_;
