@@ -11,13 +11,13 @@
 
 #include "engine/base/status_macros.h"
 #include "quire/v1/inference.pb.h"
-#include "server/batch/item_status.h"
 #include "server/call/status_codec.h"
 #include "server/call/wire_check.h"
 #include "server/generate/call_opening.h"
 #include "server/generate/generate_frames.h"
 #include "server/generate/request_codec.h"
 #include "server/generate/stream_table.h"
+#include "server/lines/item_status.h"
 #include "server/wire/stream_member.h"
 
 namespace quire {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "server/jobs/job_line.h"
 #include "server/jobs/job_state.h"
 #include "server/jobs/line_reader.h"
+#include "server/lines/request_line.h"
 #include "server/session/archive/disk.h"
 
 namespace quire {
@@ -29,7 +29,7 @@ struct Job {
   // A line that is with the engine.
   struct Running {
     InputLine text;  // to run it again
-    JobLine line;
+    RequestLine line;
     std::shared_ptr<ReplyRun> run;
   };
 

@@ -12,6 +12,7 @@
 #include "server/call/status_codec.h"
 #include "server/generate/generate_resources.h"
 #include "server/jobs/job_codec.h"
+#include "server/jobs/job_line.h"
 #include "server/jobs/job_room.h"
 
 namespace quire {
@@ -358,11 +359,8 @@ bool JobRunner::StartLine(Job& job) {
     job.read_all = true;
     return false;
   }
-  JobLine line{.number = (*text)->number};
-  const absl::Status read =
-      (*text)->too_long
-          ? InvalidField("line", "has more than " + std::to_string(kMaxLineBytes) + " bytes")
-          : ReadJobLine((*text)->text, &line);
+  RequestLine line;
+  const absl::Status read = ReadJobLine(**text, &line);
   if (!read.ok()) {
     Record(job, line, read);
     return false;
@@ -387,7 +385,7 @@ absl::StatusOr<std::optional<InputLine>> JobRunner::NextLine(Job& job) {
   }
 }
 
-void JobRunner::Run(Job& job, InputLine text, JobLine line) {
+void JobRunner::Run(Job& job, InputLine text, RequestLine line) {
   if (!line.request.has_request_id()) {
     const std::string id = job.state.id + ":" + std::to_string(line.number);
     if (id.size() <= 128) line.request.set_request_id(id);
@@ -441,15 +439,12 @@ void JobRunner::PutBack(Job& job, InputLine text, bool pause) {
   job.not_before_ns = SteadyNowNs() + job.pause_ns;
 }
 
-void JobRunner::Record(Job& job, const JobLine& line, const absl::StatusOr<std::string>& result) {
-  JobRecord record{.line = line.number, .failed = !result.ok()};
-  record.json = WriteJobResult(line, result);
-  const int64_t limit = resources_->calls.options.max_reply_bytes - kFrameBytes;
-  if (static_cast<int64_t>(record.json.size()) > limit) {
-    record.failed = true;
-    record.json = WriteJobResult(
-        line, ReplyTooLarge(limit, "ask for fewer answers or scores, or lower stop.max_tokens"));
-  }
+void JobRunner::Record(Job& job, const RequestLine& line,
+                       const absl::StatusOr<std::string>& result) {
+  LineResult written = WriteLineResult(line, result, resources_->model.tokenizer.get(),
+                                       resources_->calls.options.max_reply_bytes - kFrameBytes);
+  const JobRecord record{
+      .line = line.number, .failed = !written.status.ok(), .json = std::move(written.json)};
   if (const absl::Status status = Append(job, record); !status.ok()) {
     return EndJob(job, JobPhase::kFailed,
                   "a result cannot be written: " + std::string(status.message()));

@@ -83,10 +83,10 @@ class JobRunner {
   std::map<TenantId, size_t> LinesByTenant() const;
   bool StartLine(Job& job);
   absl::StatusOr<std::optional<InputLine>> NextLine(Job& job);
-  void Run(Job& job, InputLine text, JobLine line);
+  void Run(Job& job, InputLine text, RequestLine line);
   void LineEnded(uint64_t number, uint32_t line, const absl::StatusOr<std::string>& result);
   void PutBack(Job& job, InputLine text, bool pause);
-  void Record(Job& job, const JobLine& line, const absl::StatusOr<std::string>& result);
+  void Record(Job& job, const RequestLine& line, const absl::StatusOr<std::string>& result);
   absl::Status Append(Job& job, const JobRecord& record);
   void EndJob(Job& job, JobPhase phase, const std::string& failure);
   void CancelLines(Job& job);

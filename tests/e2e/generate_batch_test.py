@@ -108,9 +108,10 @@ class GenerateBatchTest(unittest.TestCase):
         self.assertEqual(errors, "quire: 5 of 7 lines failed\n")
         fields = {n: r["status"]["field"] for n, r in results.items() if "status" in r}
         self.assertEqual(
-            fields, {3: "line", 4: "line", 5: "line", 6: "sampling.temperature", 7: "line"}
+            fields,
+            {3: "line", 4: "request", 5: "custom_id", 6: "sampling.temperature", 7: "request"},
         )
-        self.assertEqual(results[4]["status"]["message"], "the line has no request")
+        self.assertEqual(results[4]["status"]["message"], "request: missing")
         self.assertIn("txet", results[7]["status"]["message"])
         self.assertEqual(results[1]["result"]["text"], results[8]["result"]["text"])
 

@@ -1,6 +1,7 @@
 // Mutated lines, results and states of jobs. Checksums would refuse nearly every change, so states
 // are read a second time with theirs made right.
-// Covers server/jobs/job_line.cc, server/jobs/job_record.cc, server/jobs/job_state.cc
+// Covers server/jobs/job_line.cc, server/lines/openai_chat.cc, server/jobs/job_record.cc,
+// server/jobs/job_state.cc
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -22,11 +23,13 @@ namespace {
 
 // A fault names a field, and whatever was read, its result is JSON with the line's number.
 void FuzzLine(std::string_view bytes) {
-  JobLine line{.number = 7};
-  const absl::Status status = ReadJobLine(bytes, &line);
+  RequestLine line;
+  const absl::Status status = ReadJobLine({.number = 7, .text = std::string(bytes)}, &line);
   CHECK(status.ok() || (absl::IsInvalidArgument(status) && !FieldOf(status).empty()));
-  const auto failed = ParseJson(WriteJobResult(line, InvalidField("line", "x")), "result");
-  CHECK(failed.ok() && (*failed)["line"] == 7 && (*failed)["custom_id"] == line.custom_id);
+  const LineResult result = WriteLineResult(line, InvalidField("line", "x"), nullptr, 1 << 20);
+  const auto failed = ParseJson(result.json, "result");
+  CHECK(failed.ok() && (*failed)["custom_id"] == line.custom_id);
+  CHECK(line.openai ? (*failed)["id"] == "batch_req_7" : (*failed)["line"] == 7);
 }
 
 // A record that is read is the one that was written there.
@@ -60,7 +63,14 @@ TEST(JobFuzzTest, Line) {
   Mutator lines(
       {R"({"custom_id":"a","request":{"text":"hi","sampling":{"seed":"7","logit_bias":{"3":1}}}})",
        R"({"custom_id":"b","request":{"chat":{"messages":[{"role":"user","content":"x"}]}}})",
-       R"({"request":{},"custom_id":""})"},
+       R"({"request":{},"custom_id":""})",
+       R"({"custom_id":"c","method":"POST","url":"/v1/chat/completions","body":{"messages":[
+           {"role":"user","content":[{"type":"text","text":"x"}]},{"role":"assistant",
+           "tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}],
+           "tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto","stop":["a"],
+           "response_format":{"type":"json_schema","json_schema":{"schema":{"type":"null"}}}}})",
+       R"({"custom_id":"d","method":"POST","url":"/v1/completions","body":{"prompt":[1,2],"seed":-1,
+           "logit_bias":{"3":1},"logprobs":2,"temperature":1.5,"top_k":-1,"user":"u"}})"},
       {"\"", "{", "}", "[", "]", "null", "1e999", "\\ud800", "\xff", "custom_id", ":"}, 41);
   for (int i = 0; i < 20000; ++i) FuzzLine(lines.Next());
 }

@@ -1,7 +1,7 @@
 // GenerateBatch over real gRPC, with a worker that says the same to all items: each item's answer
 // is the one that GenerateUnary gives, bad items fail alone, and the call's end ends its items.
 // Covers server/batch/generate_items.cc, server/batch/batch_call.cc, server/answers/reply_run.cc,
-// server/answers/answer_streams.cc, server/batch/item_status.cc
+// server/answers/answer_streams.cc, server/lines/item_status.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -186,6 +186,78 @@ TEST(GenerateBatchTest, AnAnswerThatIsTooLargeFailsAlone) {
   ASSERT_TRUE(Ask(server.inference(), batch, &results).ok());
   EXPECT_EQ(results[0].status().reason(), "REPLY_TOO_LARGE");
   EXPECT_EQ(results[1].result().text(), "ab");
+}
+
+void AddLine(uint32_t number, const std::string& text, v1::GenerateBatchRequest* batch) {
+  v1::RequestLine& line = *batch->add_lines();
+  line.set_number(number);
+  line.set_text(text);
+}
+
+TEST(GenerateBatchTest, LinesAreAnsweredAsLines) {
+  TestServer server;
+  v1::GenerateBatchRequest batch;
+  const std::string text = R"("request":{"text":"a","stop":{"max_tokens":2}})";
+  AddLine(3, R"({"custom_id":"one",)" + text + "}", &batch);
+  AddLine(4, "{\"custom_id\":\"\xff\"," + text + "}", &batch);
+  AddLine(9, R"({"custom_id":"two","method":"POST","url":"/v1/completions","body":{"prompt":"a",
+                "max_tokens":2,"model":"other"}})",
+          &batch);
+  AddLine(0, "", &batch);
+  Results results;
+  ASSERT_TRUE(Ask(server.inference(), batch, &results).ok());
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_FALSE(results[0].has_status());
+  EXPECT_FALSE(results[0].has_result());
+  EXPECT_THAT(results[0].line(), HasSubstr(R"({"custom_id":"one","line":3,"result":{)"));
+  EXPECT_EQ(results[1].status().field(), "line");
+  EXPECT_THAT(results[1].line(), HasSubstr(R"({"custom_id":"","line":4,"status":{"code":3,)"));
+  EXPECT_EQ(results[2].status().reason(), "MODEL_NOT_FOUND");
+  EXPECT_THAT(results[2].line(), HasSubstr(R"({"id":"batch_req_9","custom_id":"two",)"));
+  EXPECT_EQ(results[3].status().field(), "line");
+  server.ExpectNothingLeft();
+}
+
+TEST(GenerateBatchTest, TheBatchsModelIsThatOfLinesWithoutOne) {
+  TestServer server;
+  v1::GenerateBatchRequest batch;
+  batch.set_model("other");
+  AddLine(1, R"({"custom_id":"one","request":{"text":"a"}})", &batch);
+  Results results;
+  ASSERT_TRUE(Ask(server.inference(), batch, &results).ok());
+  EXPECT_EQ(results[0].status().reason(), "MODEL_NOT_FOUND");
+}
+
+TEST(GenerateBatchTest, LinesAreInsteadOfRequests) {
+  TestServer server;
+  v1::GenerateBatchRequest batch;
+  *batch.add_requests() = AskFor(1);
+  AddLine(1, "{}", &batch);
+  Results results;
+  EXPECT_EQ(ViolatedField(Ask(server.inference(), batch, &results)), "lines");
+  batch.clear_requests();
+  for (int i = 0; i < 1024; ++i) AddLine(1, "{}", &batch);
+  EXPECT_EQ(ViolatedField(Ask(server.inference(), batch, &results)), "lines");
+  EXPECT_TRUE(results.empty());
+}
+
+TEST(GenerateBatchTest, TheEndOfTheCallEndsItsLines) {
+  TestServer server;
+  server.gate().Allow(20);
+  v1::GenerateBatchRequest batch;
+  for (uint32_t i = 0; i < 200; ++i) {
+    const std::string text = i % 3 == 0 ? "bad" : R"({"custom_id":"x","request":{"text":"a"}})";
+    AddLine(i, text, &batch);
+  }
+  grpc::ClientContext context;
+  const auto reader = server.inference().GenerateBatch(&context, batch);
+  v1::GenerateBatchResult result;
+  EXPECT_TRUE(reader->Read(&result));
+  context.TryCancel();
+  while (reader->Read(&result)) continue;
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  server.gate().Allow(-1);
+  server.ExpectNothingLeft();
 }
 
 TEST(GenerateBatchTest, TheEndOfTheCallEndsItsItems) {

@@ -1,5 +1,5 @@
 // The parts that the status of a call would have.
-#include "server/batch/item_status.h"
+#include "server/lines/item_status.h"
 
 #include <grpcpp/support/status.h>
 
