@@ -3,9 +3,9 @@
 
 Rows of Llama-3.1-8B's shape decode without a pause: free ones, ones under a JSON schema, and ones
 with the log probabilities of the 20 most likely tokens. Each window lasts three seconds; free rows
-and the others take turns, three times, after a first window of free rows that does not count. Then requests for eight answers to a prompt of
-2,048 tokens are compared with requests for one, by the time to the first token. Prints one JSON
-object a line; run from the repository's root.
+and the others take turns, three times, after a first window of free rows that does not count. Then
+requests for eight answers to a prompt of 2,048 tokens are compared with requests for one, by the
+time to the first token. Prints one JSON object a line; run from the repository's root.
 """
 import pathlib
 import statistics

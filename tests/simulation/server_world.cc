@@ -324,7 +324,8 @@ class World {
     script.moves.resize(4);
     for (auto& moves : script.moves) {
       for (int i = 0; i < 3; ++i) {
-        moves[static_cast<int32_t>(dice_.Between(8, 49))] = static_cast<size_t>(dice_.Between(0, 3));
+        moves[static_cast<int32_t>(dice_.Between(8, 49))] =
+            static_cast<size_t>(dice_.Between(0, 3));
       }
       if (dice_.OneIn(3)) moves[plan_.model.eos_token] = 0;
     }
