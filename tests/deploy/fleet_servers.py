@@ -222,9 +222,13 @@ class HAProxy(Proxy):
         self.process.send_signal(signal.SIGUSR2)
 
     def state(self, server):
-        """The proxy's own line on a server: UP, DOWN or the checks on its way there."""
+        """The proxy's own line on a server: UP, DOWN or the checks on its way there. Empty before the
+        proxy listens."""
         with socket.socket(socket.AF_UNIX) as stats:
-            stats.connect(f"{self.folder}/quire.sock")
+            try:
+                stats.connect(f"{self.folder}/quire.sock")
+            except (FileNotFoundError, ConnectionRefusedError):
+                return ""
             stats.sendall(b"show stat\n")
             lines = stats.makefile().read().splitlines()
         return next(line for line in lines if line.startswith(f"quire,{server},"))

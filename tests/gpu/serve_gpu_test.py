@@ -322,10 +322,12 @@ class StartTest(unittest.TestCase):
     """Memory at start: it suffices, or the plan's table shows which part is too large."""
 
     def deep_model(self):
-        """The shape of the 8B model with 200 layers: 90 GB of weights."""
+        """The shape of the 8B model with so many layers that weights fill three fifths of the GPU:
+        200 on an H200, 90 GB."""
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         config = json.loads((ROOT / "bench/gpu/models/llama-3.1-8b/config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 200}))
+        layers = int(device_mib()[1] / 720)
+        (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
         shutil.copy(ROOT / "models/demo/tokenizer.json", folder)
         return folder
 
