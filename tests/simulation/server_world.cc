@@ -498,6 +498,13 @@ class World {
         agenda_.RunUntil([this] { return open_ == 0 && talks_.AllIdle(); }, kMostActions);
     EXPECT_TRUE(ended) << open_ << " calls do not end";
     EXPECT_TRUE(server_->engine->Idle());
+    // The engine's last word on a call may still be on its way to the stream, which lives until
+    // then.
+    agenda_.RunUntil(
+        [this] {
+          return std::ranges::all_of(calls_, [](const Call& c) { return c.stream.expired(); });
+        },
+        kMostActions);
     for (const Call& call : calls_) EXPECT_TRUE(call.stream.expired()) << "stream " << call.id;
     EXPECT_TRUE(server_->streams.All(std::nullopt).empty());
     for (Conversation& talk : talks_.all()) talks_.Close(talk);
