@@ -222,8 +222,8 @@ class HAProxy(Proxy):
         self.process.send_signal(signal.SIGUSR2)
 
     def state(self, server):
-        """The proxy's own line on a server: UP, DOWN or the checks on its way there. Empty before the
-        proxy listens."""
+        """The proxy's own line on a server: UP, DOWN or the checks on its way there; empty before
+        the proxy listens."""
         with socket.socket(socket.AF_UNIX) as stats:
             try:
                 stats.connect(f"{self.folder}/quire.sock")
