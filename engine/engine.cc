@@ -332,12 +332,12 @@ void Engine::State::Run() {
       progress = true;
     }
     Deliver();
+    const int64_t published_ns = published.empty() ? 0 : published.front().published_ns;
+    const int64_t mask_timer = masks.WithholdLate(published_ns, SteadyNowNs(), scheduler);
     if (progress) continue;
     if (stop && live.load() == 0 && transport->in_flight() == 0) break;
     // Without workers the timers of copies cannot be served.
     const bool copying = !faulted && !recovering;
-    const int64_t published_ns = published.empty() ? 0 : published.front().published_ns;
-    const int64_t mask_timer = masks.WithholdLate(published_ns, SteadyNowNs(), scheduler);
     wake.Wait(std::min(mask_timer, copying ? scheduler.NextTimer() : scheduler.NextDeadline()));
   }
   transport.reset();  // sends the shutdown plan and joins the workers

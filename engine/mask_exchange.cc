@@ -29,17 +29,20 @@ MaskStats MaskExchange::stats(const Scheduler& scheduler) const {
 }
 
 void MaskExchange::OnStepEnd(int64_t step_ns, int64_t now_ns) {
-  step_ns_ = step_ns;
+  // The time of a step that waited would let the next one wait longer.
+  if (!std::exchange(withheld_, false)) step_ns_ = step_ns;
   ended_ns_ = now_ns;
+  step_ended_ = true;
 }
 
-int64_t MaskExchange::WithholdLate(int64_t published_ns, int64_t now_ns,
-                                   Scheduler& scheduler) const {
+int64_t MaskExchange::WithholdLate(int64_t published_ns, int64_t now_ns, Scheduler& scheduler) {
   if (!scheduler.AwaitsMasks()) return kNoDeadline;
   const int64_t began_ns = std::max(published_ns, ended_ns_);
-  const int64_t end_ns = began_ns + std::max(step_ns_ / kLatenessShare, kMinLatenessNs);
+  const int64_t end_ns =
+      began_ns + std::clamp(step_ns_ / kLatenessShare, kMinLatenessNs, kMaxLatenessNs);
   if (now_ns < end_ns) return end_ns;
   scheduler.WithholdMasks();
+  withheld_ = true;
   return kNoDeadline;
 }
 
@@ -51,7 +54,8 @@ bool MaskExchange::Run(bool step_runs, const MaskBoard* board, Scheduler& schedu
     pool_.Make(std::move(guide));
     wanted = true;
   }
-  if (wanted && step_runs && board == nullptr) {
+  const bool step_ended = std::exchange(step_ended_, false);
+  if (wanted && step_runs && step_ended && board == nullptr) {
     pool_.Await(std::min(step_ns_ / kPatienceShare, kMaxPatienceNs));
   }
   bool any = false;

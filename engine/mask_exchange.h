@@ -24,7 +24,7 @@ class MaskExchange {
   bool Run(bool step_runs, const MaskBoard* board, Scheduler& scheduler, SchedulerEvents& events);
   // Withholds the masks that hold up the oldest step in flight, which was published at
   // `published_ns`. Returns when to call it again, at the latest; kNoDeadline: it waits for none.
-  int64_t WithholdLate(int64_t published_ns, int64_t now_ns, Scheduler& scheduler) const;
+  int64_t WithholdLate(int64_t published_ns, int64_t now_ns, Scheduler& scheduler);
   MaskStats stats(const Scheduler& scheduler) const;
 
  private:
@@ -35,9 +35,14 @@ class MaskExchange {
   // may be waiting for masks alone.
   static constexpr int64_t kLatenessShare = 2;
   static constexpr int64_t kMinLatenessNs = 500'000;
+  // A step with a long prompt says nothing of those behind it.
+  static constexpr int64_t kMaxLatenessNs = 20'000'000;
 
   MaskPool pool_;
-  int64_t step_ns_ = 0, ended_ns_ = 0;  // of the last step
+  int64_t step_ns_ = 0;      // of the last step that waited for no mask until it was withheld
+  int64_t ended_ns_ = 0;     // of the last step
+  bool withheld_ = false;    // masks of the step that runs
+  bool step_ended_ = false;  // since the last Run
 };
 
 }  // namespace quire

@@ -26,12 +26,15 @@ constexpr char kTypeUrlPrefix[] = "type.googleapis.com";
 // with up to 3 characters a byte and twice, in the details, with 4 characters for 3 bytes.
 constexpr size_t kMaxMessageBytes = 1024;
 
+// A field that is named after what the client wrote may be longer than any of ours.
+constexpr size_t kMaxFieldBytes = 256;
+
 // The message, cut between two code points when it is longer than can arrive: what a chat template
 // says may hold the client's own words.
-std::string Sendable(const absl::string_view message) {
+std::string Sendable(const absl::string_view message, size_t max_bytes = kMaxMessageBytes) {
   std::string text(message.data(), message.size());
-  if (text.size() <= kMaxMessageBytes) return text;
-  size_t end = kMaxMessageBytes;
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   return text.substr(0, end) + "...";
 }
@@ -52,8 +55,9 @@ void AddFacts(const absl::Status& status, google::rpc::ErrorInfo* info) {
 }  // namespace
 
 absl::Status InvalidField(const std::string& field, const std::string& description) {
-  absl::Status status = absl::InvalidArgumentError(field + ": " + description);
-  status.SetPayload(kField, absl::Cord(field));
+  const std::string name = Sendable(field, kMaxFieldBytes);
+  absl::Status status = absl::InvalidArgumentError(name + ": " + description);
+  status.SetPayload(kField, absl::Cord(name));
   return status;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/call/status_codec.h"
+#include "server/lines/item_status.h"
 
 namespace quire {
 namespace {
@@ -238,10 +239,12 @@ std::string WriteOpenAiAnswer(const OpenAiPlace& place, const v1::GenerateResult
 
 std::string WriteOpenAiError(const OpenAiPlace& place, const absl::Status& status) {
   const int code = HttpStatusOf(status);
-  const std::string field = FieldOf(status), reason = absl::AsciiStrToLower(ReasonOf(status));
+  v1::ItemStatus item;  // its texts are bounded
+  FillItemStatus(status, &item);
+  const std::string field = item.field(), reason = absl::AsciiStrToLower(item.reason());
   return LineOf(place, code, nullptr,
                 {{"error",
-                  {{"message", std::string(status.message())},
+                  {{"message", item.message()},
                    {"type", code < 500 ? "invalid_request_error" : "server_error"},
                    {"param", field.empty() ? Json(nullptr) : Json(field)},
                    {"code", reason.empty() ? Json(nullptr) : Json(reason)}}}});

@@ -27,8 +27,10 @@ absl::Status Sampling(const Member& member, Request* request) {
 }
 
 absl::Status ReadTopK(const Member& member, Request* request) {
-  if (member.value == -1) return absl::OkStatus();  // vLLM's word for all
-  ASSIGN_OR_RETURN(const uint32_t value, ReadCount(member));
+  uint32_t value = 0;  // all, for which vLLM writes -1; unset would be the model's own default
+  if (member.value != -1) {
+    ASSIGN_OR_RETURN(value, ReadCount(member));
+  }
   request->mutable_sampling()->set_top_k(value);
   return absl::OkStatus();
 }

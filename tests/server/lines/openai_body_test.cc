@@ -58,6 +58,15 @@ TEST(OpenAiBodyTest, ReadsTheLineOfTheBatchGuide) {
                 stop { max_tokens: 1000 })"));
 }
 
+// Not the default of the model's generation_config.json, which an unset field would take.
+TEST(OpenAiBodyTest, MinusOneOfTopKIsAllTokens) {
+  EXPECT_EQ(RequestOf(ChatLine(R"({"messages": [{"role": "user", "content": "x"}],
+      "top_k": -1})")),
+            Expected(R"(
+                chat { messages { role: "user" content: "x" } }
+                sampling { top_k: 0 })"));
+}
+
 TEST(OpenAiBodyTest, ReadsEveryParameter) {
   EXPECT_EQ(RequestOf(ChatLine(R"({"messages": [{"role": "user", "content": "x"}],
       "max_completion_tokens": 7, "temperature": 0.5, "top_p": 0.25, "n": 2, "stop": ["a", "b"],

@@ -113,6 +113,23 @@ TEST(RequestLineTest, ALineThatIsTooLongIsAFault) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("4194304 bytes"));
 }
 
+// A fault may name what the client wrote, however long that is.
+TEST(RequestLineTest, AFailureIsShort) {
+  const std::string name(1 << 20, 'm');
+  const std::string openai = R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", )";
+  const std::string lines[] = {
+      openai + R"("body": {"prompt": "x", ")" + name + R"(": 1}})",
+      R"({"custom_id": "a", "request": {"text": "x"}, ")" + name + R"(": 1})"};
+  for (const std::string& text : lines) {
+    RequestLine line;
+    const absl::Status fault = Read(text, &line);
+    ASSERT_FALSE(fault.ok());
+    const LineResult written = WriteLineResult(line, fault, nullptr, 1 << 20);
+    EXPECT_LT(written.json.size(), 4096u);
+    EXPECT_LT(FieldOf(written.status).size(), 300u);
+  }
+}
+
 TEST(RequestLineTest, AResultThatIsTooLongIsAFailure) {
   v1::GenerateResult result;
   result.set_text(std::string(2000, 'x'));
