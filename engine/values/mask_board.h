@@ -50,6 +50,12 @@ class MaskBoard {
     Store(step, index, static_cast<uint32_t>(num_known));
   }
   void Withhold(uint64_t step, int32_t index) const { Store(step, index, kMaskWithheld); }
+  // A mask was posted since Open.
+  bool IsPosted(uint64_t step, int32_t index) const {
+    const std::atomic_ref value(*word(step, index));
+    const uint32_t now = value.load(std::memory_order_relaxed);
+    return now != kMaskAwaited && now != kMaskSleeping && now != kMaskWithheld;
+  }
 
   // --- Readers.
   uint32_t* word(uint64_t step, int32_t index) const {

@@ -55,7 +55,7 @@ void SharedMemoryTransport::Publish() {
   }
   expected.late.clear();
   for (const RowMask& mask : plan_.masks) {
-    if (mask.is_late != 0) expected.late.push_back(mask.row);
+    if (mask.is_late != 0) expected.late.push_back(mask);
   }
   Send(plan_);
   ++published_;
@@ -118,9 +118,14 @@ std::string SharedMemoryTransport::FaultOf(const StepResult& result,
     if (row != expected.rows[i]) return "a sample of the wrong row";
     const bool in_vocabulary = 0 <= sample.token && sample.token < vocab_size_;
     if (!in_vocabulary && !sample.nonfinite) return "a token outside the vocabulary";
-    if (sample.nonfinite != SampleResult::kNoMask) continue;
-    const bool is_late = std::ranges::find(expected.late, row) != expected.late.end();
-    if (!is_late) return "a draw that misses a mask, which it has";
+    const auto late = std::ranges::find(expected.late, row, &RowMask::row);
+    const bool is_late = late != expected.late.end();
+    const bool drew = sample.nonfinite != SampleResult::kNoMask;
+    if (!drew && !is_late) return "a draw that misses a mask, which it has";
+    // The scheduler has the guide, which takes the token, only once the mask is made.
+    if (drew && is_late && !masks_.IsPosted(expected.step, static_cast<int32_t>(late->begin))) {
+      return "a token drawn with a mask that it has not";
+    }
   }
   if (result.reading_words.size() != expected.reading_words) {
     return std::to_string(result.reading_words.size()) + " words of readings instead of " +

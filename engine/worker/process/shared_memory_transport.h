@@ -55,7 +55,7 @@ class SharedMemoryTransport final : public Transport {
   struct Expected {
     uint64_t step = 0;
     std::vector<int32_t> rows;  // that sample, in plan order
-    std::vector<int32_t> late;  // of these, the rows whose mask comes late
+    std::vector<RowMask> late;  // of these rows, the masks that come late
     size_t reading_words = 0;
   };
 

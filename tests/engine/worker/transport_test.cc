@@ -196,8 +196,28 @@ class CorruptRankTest : public ::testing::Test {
     EXPECT_EQ(transport_->Poll(), nullptr);
     return transport_->fault();
   }
+  // Answers step 1, and publishes step 2 with a draw whose mask comes late.
+  void PublishLateDraw(uint32_t entry) {
+    StepPlan* plan = transport_->NextSlot();
+    plan->step = 2;
+    plan->masks = {{.row = 3, .is_late = 1, .begin = entry}};
+    transport_->Publish();
+    EXPECT_EQ(FaultOfToken(1), "");
+    transport_->Release();
+  }
+  std::string FaultOfDraw() { return FaultOfToken(2); }
   std::shared_ptr<StepMemory> memory_;
   std::unique_ptr<SharedMemoryTransport> transport_;
+
+ private:
+  // Of a rank that drew a token of the vocabulary in step `step`.
+  std::string FaultOfToken(uint64_t step) {
+    SharedRing ring = memory_->results(0);
+    EncodeResult({.step = step, .samples = {{3, {.token = 5}}}}, ring.slot(step - 1));
+    ring.Publish();
+    transport_->Poll();
+    return transport_->fault();
+  }
 };
 
 StepResult Answer(uint64_t step, int32_t row, int32_t token) {
@@ -257,6 +277,26 @@ TEST_F(CorruptRankTest, ADrawMayMissAMaskThatComesLate) {
     ASSERT_NE(transport_->Poll(), nullptr) << transport_->fault();
     transport_->Release();
   }
+}
+TEST_F(CorruptRankTest, ADrawHasATokenOnceItsLateMaskIsPosted) {
+  PublishLateDraw(/*entry=*/2);
+  transport_->masks()->Post(2, 2, 12, std::vector<uint32_t>{1, 2, 3, 4});
+  EXPECT_EQ(FaultOfDraw(), "");
+}
+TEST_F(CorruptRankTest, ADrawHasNoTokenBeforeItsLateMaskIsPosted) {
+  PublishLateDraw(/*entry=*/2);
+  transport_->masks()->Post(2, 1, 12, std::vector<uint32_t>{1, 2, 3, 4});  // another draw's
+  EXPECT_THAT(FaultOfDraw(), HasSubstr("drawn with a mask that it has not at step 2"));
+}
+TEST_F(CorruptRankTest, ADrawHasNoTokenWhileItSleeps) {
+  PublishLateDraw(/*entry=*/2);
+  *transport_->masks()->word(2, 2) = kMaskSleeping;
+  EXPECT_THAT(FaultOfDraw(), HasSubstr("drawn with a mask that it has not at step 2"));
+}
+TEST_F(CorruptRankTest, ADrawHasNoTokenOfAWithheldMask) {
+  PublishLateDraw(/*entry=*/2);
+  transport_->masks()->Withhold(2, 2);
+  EXPECT_THAT(FaultOfDraw(), HasSubstr("drawn with a mask that it has not at step 2"));
 }
 TEST_F(CorruptRankTest, BothEndsSeeOneBoardOfMasks) {
   ASSERT_NE(transport_->masks(), nullptr);
