@@ -41,7 +41,7 @@ int64_t MaskExchange::WithholdLate(int64_t published_ns, int64_t now_ns, Schedul
   const int64_t end_ns =
       began_ns + std::clamp(step_ns_ / kLatenessShare, kMinLatenessNs, kMaxLatenessNs);
   if (now_ns < end_ns) return end_ns;
-  scheduler.WithholdMasks();
+  scheduler.WithholdMasks(now_ns);
   withheld_ = true;
   return kNoDeadline;
 }

@@ -10,13 +10,14 @@ void DrawMasks::OpenEntries(const StepPlan& plan) const {
 }
 
 void DrawMasks::AskFor(SequenceMasks& masks, std::span<const int32_t> output, int64_t tokens_left,
-                       uint64_t next_step) {
+                       Now now) {
   if (output.empty()) {
     masks.guide->AskFirst(tokens_left);
   } else {
     masks.guide->AskAfter(output.back(), tokens_left);
   }
-  masks.wanted_at = next_step;
+  masks.asked_ns = now.ns;
+  masks.wanted_at = now.next_step;
   unmade_.push_back(std::move(masks.guide));
 }
 
@@ -28,11 +29,20 @@ std::unique_ptr<OutputGuide> DrawMasks::Next() {
 }
 
 void DrawMasks::Take(SequenceMasks& masks, std::unique_ptr<OutputGuide> guide, int32_t num_known,
-                     uint64_t next_step) {
+                     Now now) {
   masks.guide = std::move(guide);
   if (masks.guide->verdict() != OutputGuide::Verdict::kGood) return;  // the sequence ends
-  const bool posted = masks.late.Post(*masks.guide, num_known, board_);
-  late_ += !posted && masks.wanted_at < next_step;
+  const bool posted = masks.late.Post(*masks.guide, num_known, now.ns, board_);
+  late_ += !posted && masks.wanted_at < now.next_step;
+  const bool lost = masks.wanted_at == 0;
+  if (!lost && now.ns - masks.asked_ns <= masks.patience_ns) masks.awaited = false;
+}
+
+void DrawMasks::Lose(SequenceMasks& masks, int64_t now_ns) const {
+  Withhold(masks, now_ns);
+  masks.wanted_at = 0;
+  if (!masks.awaited) masks.patience_ns = now_ns - masks.asked_ns;
+  masks.awaited = true;
 }
 
 }  // namespace quire

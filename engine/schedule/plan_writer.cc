@@ -119,7 +119,6 @@ bool WriteMask(Sequence& sequence, StepPlan& plan) {
     plan.masks.push_back({sequence.row, 1, static_cast<uint32_t>(index)});
     return false;
   }
-  sequence.masks.awaited = false;
   const std::span<const uint32_t> mask = sequence.masks.guide->mask();
   plan.masks.push_back({sequence.row, 0, static_cast<uint32_t>(plan.mask_words.size())});
   plan.mask_words.insert(plan.mask_words.end(), mask.begin(), mask.end());

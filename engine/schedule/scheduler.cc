@@ -54,7 +54,7 @@ struct Scheduler::State {
   void Finish(Sequence& sequence, FinishReason reason, int64_t now_ns, SchedulerEvents& events);
   void ReleaseIfDrained(Sequence& sequence, int64_t now_ns, SchedulerEvents& events);
   void EmitEnd(const Sequence& sequence, int32_t position, int64_t now_ns, SchedulerEvents& events);
-  void Measure(const StepResult& result, const StepShape& shape);
+  void Measure(const StepResult& result, const StepShape& shape, int64_t masks_ns);
   // The oldest step's readings of its work `index`, from number `next` on, those of its draw only
   // if it `drew`. False: the hidden states of the request, which is live, have NaN or infinities.
   bool TakeReadings(const StepResult& result, size_t index, size_t& next, bool drew,
@@ -64,8 +64,8 @@ struct Scheduler::State {
   void AcceptSample(Sequence& sequence, const SampleResult& result, int64_t now_ns,
                     SchedulerEvents& events);
   bool BringsPrompt(const Sequence& sequence);
-  void AskForMask(Sequence& sequence);
-  void TakeBackDraw(Sequence& sequence);
+  void AskForMask(Sequence& sequence, int64_t now_ns);
+  void TakeBackDraw(Sequence& sequence, int64_t now_ns);
   void CheckSteps() const;
 
   const SchedulerConfig config;
@@ -153,7 +153,7 @@ Sequence& Scheduler::State::Add(std::unique_ptr<Request> request, uint64_t turn)
     const auto& compiled = sequence.request->guide;
     sequence.masks.guide =
         std::make_unique<OutputGuide>(sequence.request->id, compiled, config.vocab_size);
-    AskForMask(sequence);
+    AskForMask(sequence, sequence.request->arrival_ns);
   }
   return sequence;
 }
@@ -166,19 +166,18 @@ bool Scheduler::State::BringsPrompt(const Sequence& sequence) {
   return found.node != kNoNode && found.num_blocks < full;
 }
 
-void Scheduler::State::AskForMask(Sequence& sequence) {
+void Scheduler::State::AskForMask(Sequence& sequence, int64_t now_ns) {
   const int64_t tokens_left = sequence.hard_end - sequence.known();
-  masks.AskFor(sequence.masks, sequence.output, tokens_left, next_step);
+  masks.AskFor(sequence.masks, sequence.output, tokens_left, {next_step, now_ns});
 }
 
 // A draw in a step that has just retired had no mask. It counts as not planned: its position is
 // computed again, for the logits.
-void Scheduler::State::TakeBackDraw(Sequence& sequence) {
+void Scheduler::State::TakeBackDraw(Sequence& sequence, int64_t now_ns) {
   --sequence.table_tokens;
   --sequence.computed;
   --sequence.planned;
-  masks.Withhold(sequence.masks);
-  sequence.masks.awaited = true;
+  masks.Lose(sequence.masks, now_ns);
 }
 
 std::unique_ptr<OutputGuide> Scheduler::NextMask() { return state_->masks.Next(); }
@@ -188,7 +187,8 @@ void Scheduler::OnMask(std::unique_ptr<OutputGuide> guide, int64_t now_ns,
   Sequence* sequence = state_->sequences.Find(guide->id());
   if (sequence == nullptr) return;  // it ended meanwhile
   const OutputGuide::Verdict verdict = guide->verdict();
-  state_->masks.Take(sequence->masks, std::move(guide), sequence->known(), state_->next_step);
+  state_->masks.Take(sequence->masks, std::move(guide), sequence->known(),
+                     {state_->next_step, now_ns});
   if (verdict == OutputGuide::Verdict::kGood) return;
   const bool no_token = verdict == OutputGuide::Verdict::kNoToken;
   state_->Finish(*sequence, no_token ? FinishReason::kNoToken : FinishReason::kEngineFault, now_ns,
@@ -208,12 +208,12 @@ bool Scheduler::AwaitsMasks() const {
   });
 }
 
-void Scheduler::WithholdMasks() {
+void Scheduler::WithholdMasks(int64_t now_ns) {
   if (state_->steps.size() == 0) return;
   const StepRecord& oldest = state_->steps.oldest();
   for (const StepRecord::Work& work : oldest.work) {
     SequenceMasks& masks = work.sequence->masks;
-    if (work.late && masks.late.Awaits(oldest.step)) state_->masks.Withhold(masks);
+    if (work.late && masks.late.Awaits(oldest.step)) state_->masks.Lose(masks, now_ns);
   }
 }
 
@@ -283,6 +283,7 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
   const StepRecord& record = s.steps.oldest();
   CHECK_EQ(record.step, result.step);
   size_t num_samples = 0, num_readings = 0;
+  int64_t masks_ns = 0;  // the last of its late masks was there, or was not to come
   CHECK_EQ(result.reading_words.size(), record.reading_words());
   for (size_t i = 0; i < record.work.size(); ++i) {
     const StepRecord::Work& work = record.work[i];
@@ -297,10 +298,10 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
     auto samples = std::span(result.samples).subspan(num_samples, work.draws);
     for (const SampledToken& sample : samples) CHECK_EQ(sample.row, sequence.row);
     num_samples += work.draws;
-    if (work.late) sequence.masks.late.PopOldest();
+    if (work.late) masks_ns = std::max(masks_ns, sequence.masks.late.PopOldest());
     const bool drew = !work.late || samples[0].result.nonfinite != SampleResult::kNoMask;
     if (!drew) {
-      s.TakeBackDraw(sequence);
+      s.TakeBackDraw(sequence, now_ns);
       samples = {};
     }
     const bool sound = s.TakeReadings(result, i, num_readings, drew, events);
@@ -308,7 +309,7 @@ void Scheduler::Retire(const StepResult& result, int64_t now_ns, SchedulerEvents
     s.AcceptSamples(work, samples, now_ns, events);
     s.ReleaseIfDrained(sequence, now_ns, events);
   }
-  s.Measure(result, record.shape);
+  s.Measure(result, record.shape, masks_ns);
   CHECK_EQ(num_samples, result.samples.size());
   s.steps.PopOldest();
 }
@@ -338,11 +339,13 @@ bool Scheduler::State::TakeReadings(const StepResult& result, size_t index, size
 }
 
 // Steps overlap on the device's queue: one begins when the one before it ends.
-void Scheduler::State::Measure(const StepResult& result, const StepShape& shape) {
+void Scheduler::State::Measure(const StepResult& result, const StepShape& shape, int64_t masks_ns) {
   const int64_t began_ns = std::max(result.started_ns, last_finished_ns);
   last_finished_ns = result.finished_ns;
   const int64_t ns = result.finished_ns - began_ns;
-  if (ns <= 0) return;
+  // A sampler takes far less than half of a step, so a step did not wait for masks that were there
+  // in its first half. The time of one that may have waited tells nothing of its shape.
+  if (ns <= 0 || masks_ns > began_ns + ns / 2) return;
   // A step that is timed by parts runs otherwise than the others.
   if (result.parts.empty()) fit.Add(shape, static_cast<double>(ns) * 1e-9);
   if (shape.prompt_tokens == 0) return;
@@ -399,7 +402,7 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
     return;
   }
   guesses.OnToken(sequence);
-  if (sequence.guided()) AskForMask(sequence);
+  if (sequence.guided()) AskForMask(sequence, now_ns);
 }
 
 // Ends a live sequence. A turn's FinishEvent follows when its session is free; every other
@@ -407,7 +410,7 @@ void Scheduler::State::AcceptSample(Sequence& sequence, const SampleResult& resu
 void Scheduler::State::Finish(Sequence& sequence, FinishReason reason, int64_t now_ns,
                               SchedulerEvents& events) {
   sequence.end = reason;
-  masks.Withhold(sequence.masks);
+  masks.Withhold(sequence.masks, now_ns);
   if (sequence.turn == 0) EmitEnd(sequence, 0, now_ns, events);
   sequences.Finish(sequence);
   ReleaseIfDrained(sequence, now_ns, events);

@@ -96,7 +96,7 @@ class Scheduler {
   bool AwaitsMasks() const;
   // Withholds the masks that the oldest step in flight still waits for: their draws are planned
   // again.
-  void WithholdMasks();
+  void WithholdMasks(int64_t now_ns);
   // A live request waits for its mask.
   bool WaitsForMasks() const;
 

@@ -17,7 +17,8 @@
 // Guide. A sequence whose output follows a guide draws with a mask, which is made when all tokens
 // before are known. Where masks may come late, a draw is planned before, and `masks.late` has those
 // whose masks come while their steps run. A draw without its mask yields nothing: it is planned
-// again when the mask is there, as every draw is where masks may not come late.
+// again when the mask is there, as every draw is where masks may not come late, and as the next
+// ones are until masks are made sooner (SequenceMasks::awaited).
 //
 // Holdings. LiveSequences alone takes and releases row, blocks and reservation, SequenceKv the
 // nodes. `table_tokens` and `table_blocks` count the part that the workers' row table has.

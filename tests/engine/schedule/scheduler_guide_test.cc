@@ -120,7 +120,7 @@ TEST(SchedulerGuideTest, PlansADrawAgainThatHadNoMask) {
     ASSERT_TRUE(sim.Schedule());  // a draw behind the one that will lack its mask
     EXPECT_TRUE(sim.scheduler().AwaitsMasks());
     if (withheld) {
-      sim.scheduler().WithholdMasks();
+      sim.scheduler().WithholdMasks(sim.now_ns);
       sim.MakeMasks();  // too late
     }
     EXPECT_EQ(sim.scheduler().AwaitsMasks(), !withheld);
@@ -142,6 +142,114 @@ TEST(SchedulerGuideTest, PlansADrawAgainThatHadNoMask) {
     sim.RunToEnd(2);
     sim.ExpectUndisturbed(guided);
     sim.ExpectIdle();
+  }
+}
+
+// A guided row with a draw in flight that lacks its mask, which is to be made.
+class LateMaskTest : public ::testing::Test {
+ protected:
+  LateMaskTest() {
+    sim.UseMaskBoard();
+    guided = sim.Add({.max_tokens = 9, .grammar = RandomGrammar(1)});
+    EXPECT_TRUE(sim.Schedule());
+    EXPECT_TRUE(sim.Schedule());
+    sim.holds_masks = true;
+    sim.Retire();
+    EXPECT_TRUE(sim.scheduler().AwaitsMasks());
+  }
+  // At this many nanoseconds after the mask was asked for.
+  void MakeMasksAfter(int64_t ns) {
+    sim.now_ns += ns;
+    sim.MakeMasks();
+  }
+  void WithholdAfter(int64_t ns) {
+    sim.now_ns += ns;
+    sim.scheduler().WithholdMasks(sim.now_ns);
+  }
+
+  SimulatedEngine sim{Config()};
+  RequestId guided = 0;
+};
+
+TEST_F(LateMaskTest, ARowDrawsEarlyUntilItsMasksComeInTimeAgain) {
+  WithholdAfter(100);
+  MakeMasksAfter(50);
+  sim.Retire();
+  for (const int64_t made_after : {150, 101, 100}) {
+    ASSERT_TRUE(sim.Schedule());
+    EXPECT_EQ(sim.last_step_plan().num_late_masks, 0);
+    EXPECT_FALSE(sim.Schedule()) << "a draw whose mask is not made";
+    sim.Retire();
+    EXPECT_FALSE(sim.Schedule());
+    MakeMasksAfter(made_after);
+  }
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.last_step_plan().num_late_masks, 0);  // it is there
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.last_step_plan().num_late_masks, 1);
+  EXPECT_EQ(sim.outcome(guided).tokens.size(), 4u);
+  sim.holds_masks = false;
+  sim.MakeMasks();
+  sim.RunToEnd(2);
+  sim.ExpectUndisturbed(guided);
+}
+
+TEST_F(LateMaskTest, AWithheldMaskCountsOnceThoughNoStepIsPlannedMeanwhile) {
+  WithholdAfter(100);
+  MakeMasksAfter(0);
+  EXPECT_EQ(sim.load().late_masks, 1u);
+  sim.holds_masks = false;
+  sim.Retire();
+  sim.RunToEnd(2);
+  EXPECT_EQ(sim.load().late_masks, 1u);
+}
+
+TEST_F(LateMaskTest, NoDrawIsPlannedBehindOneWhoseMaskIsWithheld) {
+  WithholdAfter(100);
+  EXPECT_FALSE(sim.Schedule());
+  MakeMasksAfter(0);
+  EXPECT_EQ(sim.load().late_masks, 1u);
+  EXPECT_FALSE(sim.Schedule());
+  sim.Retire();
+  ASSERT_TRUE(sim.Schedule());
+  EXPECT_EQ(sim.last_step_plan().num_late_masks, 0);
+}
+
+TEST(SchedulerGuideTest, StepCostsLeaveOutWhatMasksHeldUp) {
+  SimulatedEngine sim(Config());
+  sim.UseMaskBoard();
+  sim.ns_per_token = 1000;
+  sim.Add({.max_tokens = 50, .grammar = Grammar({.moves = {{{5, 0}, {6, 0}}}})});
+  const auto schedule = [&sim] {
+    sim.Add({.prompt_tokens = 9, .max_tokens = 1});
+    EXPECT_TRUE(sim.Schedule());
+  };
+  const auto retire = [&sim] {
+    sim.Retire();
+    sim.now_ns = sim.last_result().finished_ns;
+  };
+  for (int i = 0; i < 12; ++i) {
+    schedule();
+    sim.holds_masks = i == 11;
+    retire();
+  }
+  ASSERT_TRUE(sim.load().step_cost.known);
+  // Steps of twice the time; in what part of it the mask comes, and whether it tells the costs.
+  struct Case {
+    double part;
+    bool withheld, teaches;
+  };
+  for (const auto& [part, withheld, teaches] :
+       {Case{0.6, false, false}, Case{0.4, false, true}, Case{0.6, true, false}}) {
+    sim.ns_per_token = 2000;
+    schedule();
+    EXPECT_TRUE(sim.scheduler().AwaitsMasks());
+    const double before = sim.load().step_cost_error;
+    sim.now_ns += static_cast<int64_t>(part * 2000 * sim.last_step_plan().num_tokens);
+    if (withheld) sim.scheduler().WithholdMasks(sim.now_ns);
+    sim.MakeMasks();
+    retire();
+    EXPECT_EQ(sim.load().step_cost_error > before, teaches) << part << withheld;
   }
 }
 
@@ -325,7 +433,7 @@ TEST_P(SchedulerGuideRandomTest, OutputsAreThoseOfEachRequestAlone) {
       } else if (what < 90) {
         if (sim.steps_in_flight() > 0) sim.Retire();
       } else if (what == 98) {
-        sim.scheduler().WithholdMasks();
+        sim.scheduler().WithholdMasks(sim.now_ns);
       } else if (what < 93 && !ids.empty()) {
         sim.scheduler().SetPaused(ids[random() % ids.size()], random() % 2 == 0);
       } else if (what < 94 && !ids.empty()) {
