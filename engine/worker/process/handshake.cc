@@ -166,7 +166,8 @@ Json MessageJson(const WorkerReport& report) {
            {{"description", report.description},
             {"memory", std::move(memory)},
             {"seconds", std::move(seconds)},
-            {"graphs", std::move(graphs)}}}};
+            {"graphs", std::move(graphs)},
+            {"late_masks", report.late_masks}}}};
 }
 
 Json MessageJson(const WorkerFailure& failure) {
@@ -204,6 +205,7 @@ DeviceFacts ReadFacts(ConfigReader& reader) {
 
 WorkerReport ReadReport(ConfigReader& reader) {
   WorkerReport report{.description = Text(reader, "description")};
+  report.late_masks = reader.Bool("late_masks", false);
   ForEach(reader, "memory", kMaxParts, [&](ConfigReader& part) {
     report.memory.emplace_back(Text(part, "part"), part.Int("bytes", 0, kMaxLong));
   });

@@ -22,13 +22,13 @@ CopyDispatch CopiesOf(const StepMemory& memory) {
 
 SharedMemoryTransport::SharedMemoryTransport(std::shared_ptr<StepMemory> memory,
                                              std::shared_ptr<std::atomic<uint32_t>> bell,
-                                             int32_t vocab_size)
+                                             int32_t vocab_size, const MaskBoard& masks)
     : memory_(std::move(memory)),
       bell_(std::move(bell)),
       vocab_size_(vocab_size),
       copies_(CopiesOf(*memory_)),
       plans_(memory_->plans()),
-      masks_(memory_->masks()),
+      masks_(masks),
       expected_(static_cast<size_t>(memory_->shape().depth)),
       results_(static_cast<size_t>(memory_->shape().ranks)) {}
 

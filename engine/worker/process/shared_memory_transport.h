@@ -17,9 +17,11 @@ namespace quire {
 class SharedMemoryTransport final : public Transport {
  public:
   // The supervisor shares `memory`, to watch the ranks' heartbeats. `bell` becomes the word of the
-  // WakeEvent, which the ranks notify. Sampled tokens lie in [0, vocab_size).
+  // WakeEvent, which the ranks notify. Sampled tokens lie in [0, vocab_size). `masks` is the
+  // memory's board, or empty where a rank cannot read it.
   SharedMemoryTransport(std::shared_ptr<StepMemory> memory,
-                        std::shared_ptr<std::atomic<uint32_t>> bell, int32_t vocab_size);
+                        std::shared_ptr<std::atomic<uint32_t>> bell, int32_t vocab_size,
+                        const MaskBoard& masks);
   // Sends the shutdown plan and the last copy jobs; does not wait.
   ~SharedMemoryTransport() override;
 

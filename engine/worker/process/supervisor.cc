@@ -105,8 +105,9 @@ std::unique_ptr<Transport> Supervisor::Take() {
   if (fresh_ == nullptr) return nullptr;
   fault_.clear();
   taken_ = true;
+  const MaskBoard masks = (*report_)->late_masks ? fresh_->masks() : MaskBoard();
   return std::make_unique<SharedMemoryTransport>(std::exchange(fresh_, nullptr), bell_,
-                                                 start_.front().spec.worker.vocab_size);
+                                                 start_.front().spec.worker.vocab_size, masks);
 }
 
 std::string Supervisor::Fault() {
@@ -209,6 +210,10 @@ void Supervisor::HandOver() {
     Log(Severity::kInfo, "workers restarted");
   }
   ever_ready_ = true;
+  if (!group_->report().late_masks) {
+    Log(Severity::kWarning,
+        "a device cannot read masks in host memory: rows with a structure wait for their masks");
+  }
   WakeEvent* wake = nullptr;
   {
     const std::lock_guard lock(mutex_);

@@ -160,9 +160,10 @@ void WorkerGroup::MoveOn() {
     return Condemn(absl::InternalError("one rank is ready and another one still shares bytes"));
   }
   if (state_ == State::kLoading && all([](const Rank& rank) { return rank.ready; })) {
-    std::vector<std::string>& gpus = ranks_.front()->report.gpus;
+    WorkerReport& joined = ranks_.front()->report;
+    joined.late_masks = all([](const Rank& rank) { return rank.report.late_masks; });
     for (const auto& rank : ranks_) {
-      if (!rank->facts.uuid.empty()) gpus.push_back(rank->facts.uuid);
+      if (!rank->facts.uuid.empty()) joined.gpus.push_back(rank->facts.uuid);
     }
     state_ = State::kReady;
   }

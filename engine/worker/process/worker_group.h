@@ -38,7 +38,7 @@ class WorkerGroup {
   const absl::Status& death() const { return death_; }
   // Once kDescribed: of the rank with the least free memory.
   const DeviceFacts& facts() const { return facts_; }
-  // Once kReady: of rank 0, with the GPUs of all ranks.
+  // Once kReady: of rank 0, with the GPUs of all ranks, and late masks only if all can have them.
   const WorkerReport& report() const { return ranks_.front()->report; }
   // From Load on.
   std::shared_ptr<StepMemory> memory() const { return memory_; }

@@ -184,9 +184,7 @@ class Program {
                    .collectives = &memory.heartbeat(tp.rank).collectives};
     WorkerReport report;
     ASSIGN_OR_RETURN(const std::unique_ptr<StepPipeline> pipeline, device.make(order, &report));
-    if (!pipeline->AttachMasks(memory.masks())) {
-      return absl::ResourceExhaustedError("the device cannot read the masks in host memory");
-    }
+    report.late_masks = pipeline->AttachMasks(memory.masks());
     RETURN_IF_ERROR(Send(report));
     RankLoop loop(memory, *reinterpret_cast<std::atomic<uint32_t>*>(bell.data()), *pipeline,
                   {.rank = order.spec.tp.rank, .spin_ns = order.spin_ns});

@@ -30,6 +30,7 @@ struct WorkerReport {
   std::vector<std::pair<std::string, int64_t>> memory;  // measured bytes, by part
   std::vector<std::pair<std::string, double>> seconds;  // of the start, by phase
   std::vector<Graph> graphs;
+  bool late_masks = true;  // its device reads the mask board in place
   // UUIDs of the GPUs of all ranks, by rank: joined from the ranks' facts, no part of the message.
   std::vector<std::string> gpus;
 };

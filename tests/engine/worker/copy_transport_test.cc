@@ -424,7 +424,7 @@ class CorruptCopyAckTest : public ::testing::Test {
     memory_ = std::make_shared<StepMemory>(
         *StepMemory::Create(*SharedMemory::Create("quire steps"), shape));
     transport_ = std::make_unique<SharedMemoryTransport>(
-        memory_, std::make_shared<std::atomic<uint32_t>>(0), /*vocab_size=*/100);
+        memory_, std::make_shared<std::atomic<uint32_t>>(0), /*vocab_size=*/100, memory_->masks());
     EXPECT_TRUE(transport_->Submit({1, direction, {{1, 1}, {2, 2}, {3, 3}}}));
   }
   std::string FaultAfter(const CopyAck& ack, CopyDirection direction = kLoad, int times = 1) {

@@ -118,11 +118,13 @@ TEST(HandshakeTest, MessagesOfAWorkerArrive) {
   const WorkerReport report{.description = "cuda (H200)",
                             .memory = {{"weights", 16'000'000'000}, {"kv", 1}},
                             .seconds = {{"load", 0.25}},
-                            .graphs = {{.size = 8, .nodes = 3, .capture_ms = 2.5, .bytes = 7}}};
+                            .graphs = {{.size = 8, .nodes = 3, .capture_ms = 2.5, .bytes = 7}},
+                            .late_masks = false};
   const auto ready = std::get<WorkerReport>(*DecodeMessage(EncodeMessage(report)));
   EXPECT_EQ(ready.memory, report.memory);
   EXPECT_EQ(ready.seconds, report.seconds);
   EXPECT_EQ(ready.graphs.at(0).capture_ms, 2.5);
+  EXPECT_FALSE(ready.late_masks);
 
   const WorkerFailure failure{absl::ResourceExhaustedError("no room")};
   EXPECT_EQ(std::get<WorkerFailure>(*DecodeMessage(EncodeMessage(failure))).status, failure.status);

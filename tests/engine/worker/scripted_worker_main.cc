@@ -116,6 +116,12 @@ class MisledCopies final : public CopyRunner {
   PageId page_ = kNoPage;
 };
 
+class RunnerWithoutBoard final : public PositionRunner {
+ public:
+  RunnerWithoutBoard() : PositionRunner(Mischief{}) {}
+  bool AttachMasks(const MaskBoard&) override { return false; }
+};
+
 class CopyingRunner final : public PositionRunner {
  public:
   CopyingRunner(const WorkerOrder& order, Trouble trouble)
@@ -206,6 +212,13 @@ absl::StatusOr<std::unique_ptr<StepPipeline>> MakeCopying(const WorkerOrder& ord
                                        order.spec.worker.steps_in_flight);
 }
 
+absl::StatusOr<std::unique_ptr<StepPipeline>> MakeWithoutBoardOnRank1(const WorkerOrder& order,
+                                                                      WorkerReport* report) {
+  if (order.spec.tp.rank != 1) return Make<Lie::kNone>(order, report);
+  return std::make_unique<RunPipeline>(std::make_unique<RunnerWithoutBoard>(),
+                                       order.spec.worker.steps_in_flight);
+}
+
 absl::StatusOr<std::unique_ptr<StepPipeline>> MakeNothing(const WorkerOrder&, WorkerReport*) {
   return absl::ResourceExhaustedError("the device has no room for 12345 bytes of weights");
 }
@@ -235,6 +248,7 @@ int main(int argc, char** argv) {
       WorkerDevice{"rank-1-hangs-before-ready", Describe, HangSharing<2>},
       WorkerDevice{"rank-1-hangs-in-a-collective", Describe, HangInCollective},
       WorkerDevice{"rank-1-shares-less", Describe, ShareLess},
+      WorkerDevice{"rank-1-reads-no-board", Describe, MakeWithoutBoardOnRank1},
       WorkerDevice{"copies", Describe, MakeCopying<Trouble::kNone>},
       WorkerDevice{"dies-in-store-2", Describe, MakeCopying<Trouble::kStoreDies>},
       WorkerDevice{"hangs-in-store-2", Describe, MakeCopying<Trouble::kStoreHangs>},

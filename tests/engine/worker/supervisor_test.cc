@@ -88,6 +88,21 @@ TEST(SupervisorTest, ReportsTheTimeOfLoading) {
   EXPECT_TRUE(supervisor->End().empty());
 }
 
+TEST(SupervisorTest, AGroupHasLateMasksIfAllItsDevicesReadTheBoard) {
+  for (const std::string device : {"steady", "rank-1-reads-no-board"}) {
+    const auto supervisor = Describe(device, 2);
+    ASSERT_TRUE(supervisor->AwaitFacts().ok());
+    std::vector<WorkerOrder> orders = Orders(device, 2, true);
+    for (WorkerOrder& order : orders) order.spec.worker.late_masks = true;
+    supervisor->Load(orders);
+    const absl::StatusOr<WorkerReport> report = supervisor->AwaitReady();
+    ASSERT_TRUE(report.ok()) << report.status();
+    const std::unique_ptr<Transport> group = supervisor->Take();
+    EXPECT_EQ(report->late_masks, device == "steady");
+    EXPECT_EQ(group->masks() != nullptr, device == "steady");
+  }
+}
+
 TEST(SupervisorTest, AGroupIsStartedOnlyWhenItMay) {
   std::atomic<int> asked{0};
   SupervisorOptions options = Options();

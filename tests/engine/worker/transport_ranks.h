@@ -47,7 +47,8 @@ struct SharedRanks {
         EXPECT_TRUE(loop.Run().ok());
       });
     }
-    return std::make_unique<SharedMemoryTransport>(memory, bell, /*vocab_size=*/100);
+    return std::make_unique<SharedMemoryTransport>(memory, bell, /*vocab_size=*/100,
+                                                   memory->masks());
   }
   // After the transport's end: waits for that of the ranks.
   void Join() {

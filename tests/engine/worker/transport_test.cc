@@ -182,7 +182,7 @@ class CorruptRankTest : public ::testing::Test {
     memory_ = std::make_shared<StepMemory>(
         *StepMemory::Create(*SharedMemory::Create("quire steps"), shape));
     transport_ = std::make_unique<SharedMemoryTransport>(
-        memory_, std::make_shared<std::atomic<uint32_t>>(0), /*vocab_size=*/100);
+        memory_, std::make_shared<std::atomic<uint32_t>>(0), /*vocab_size=*/100, memory_->masks());
     StepPlan* plan = transport_->NextSlot();
     plan->step = 1;
     plan->work = {{.row = 3, .start = 0, .count = 1, .sample = 1}};
