@@ -36,9 +36,17 @@ const char* ReasonFor(v1::FinishReason reason) {
 
 // --- Log probabilities.
 
+// Log probabilities are most of a long line, and many times that in memory: so the bytes of their
+// parts are counted while they are made, and no more are made than a line may have.
 class TokenWriter {
  public:
-  explicit TokenWriter(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  TokenWriter(const Tokenizer* tokenizer, int64_t max_bytes)
+      : tokenizer_(tokenizer), bytes_left_(max_bytes) {}
+
+  // The parts so far are longer than the line may be.
+  bool full() const { return bytes_left_ < 0; }
+  // The part is in the line.
+  void Count(const Json& part) { bytes_left_ -= static_cast<int64_t>(OneLine(part).size()); }
 
   std::string_view Bytes(uint32_t id) const {
     if (tokenizer_ == nullptr) return {};
@@ -48,23 +56,27 @@ class TokenWriter {
   std::string Text(uint32_t id) const {
     return nlohmann::json::parse(OneLine(Json(std::string(Bytes(id))))).get<std::string>();
   }
-  Json Entry(uint32_t id, float logprob) const {
+  Json Entry(uint32_t id, float logprob) {
     Json bytes = Json::array();
     for (const char byte : Bytes(id)) bytes.push_back(static_cast<uint8_t>(byte));
-    return {{"token", Text(id)},
-            {"logprob", std::max(logprob, kLeastLogprob)},
-            {"bytes", std::move(bytes)}};
+    Json entry = {{"token", Text(id)},
+                  {"logprob", std::max(logprob, kLeastLogprob)},
+                  {"bytes", std::move(bytes)}};
+    Count(entry);
+    return entry;
   }
 
  private:
   const Tokenizer* const tokenizer_;
+  int64_t bytes_left_;
 };
 
 template <typename Scores>
-Json ChatLogprobs(const Scores& scores, const TokenWriter& tokens) {
+Json ChatLogprobs(const Scores& scores, TokenWriter& tokens) {
   if (scores.empty()) return nullptr;
   Json content = Json::array();
   for (const v1::TokenScore& score : scores) {
+    if (tokens.full()) break;
     Json entry = tokens.Entry(score.token_id(), score.logprob());
     Json top = Json::array();
     for (int i = 0; i < score.top_ids_size(); ++i) {
@@ -81,12 +93,13 @@ int64_t CodePoints(const std::string& text) {
 }
 
 template <typename Scores>
-Json CompletionLogprobs(const Scores& scores, const TokenWriter& tokens) {
+Json CompletionLogprobs(const Scores& scores, TokenWriter& tokens) {
   if (scores.empty()) return nullptr;
   Json texts = Json::array(), logprobs = Json::array(), tops = Json::array();
   Json offsets = Json::array();
   int64_t offset = 0;
   for (const v1::TokenScore& score : scores) {
+    if (tokens.full()) break;
     const std::string text = tokens.Text(score.token_id());
     const float logprob = std::max(score.logprob(), kLeastLogprob);
     Json top = Json::object();
@@ -94,6 +107,7 @@ Json CompletionLogprobs(const Scores& scores, const TokenWriter& tokens) {
       top[tokens.Text(score.top_ids(i))] = std::max(score.top_logprobs(i), kLeastLogprob);
     }
     top[text] = logprob;  // always among them
+    tokens.Count(top);
     texts.push_back(text);
     logprobs.push_back(logprob);
     tops.push_back(std::move(top));
@@ -124,7 +138,7 @@ Json MessageOf(const Answer& answer) {
 }
 
 template <typename Answer>
-Json ChoiceOf(OpenAiCall call, const Answer& answer, const TokenWriter& tokens) {
+Json ChoiceOf(OpenAiCall call, const Answer& answer, TokenWriter& tokens) {
   Json choice = {{"index", answer.finished().index()}};
   if (call == OpenAiCall::kChat) {
     choice["message"] = MessageOf(answer);
@@ -220,21 +234,25 @@ absl::Status WithOpenAiNames(OpenAiCall call, const absl::Status& status) {
   return InvalidField(OpenAiName(call, field), text);
 }
 
-std::string WriteOpenAiAnswer(const OpenAiPlace& place, const v1::GenerateResult& result,
-                              const Tokenizer* tokenizer) {
-  const TokenWriter tokens(tokenizer);
+std::optional<std::string> WriteOpenAiAnswer(const OpenAiPlace& place,
+                                             const v1::GenerateResult& result,
+                                             const Tokenizer* tokenizer, int64_t max_bytes) {
+  TokenWriter tokens(tokenizer, max_bytes);
   const bool chat = place.call == OpenAiCall::kChat;
   Json choices = Json::array({ChoiceOf(place.call, result, tokens)});
   for (const v1::FurtherAnswer& answer : result.further_answers()) {
     choices.push_back(ChoiceOf(place.call, answer, tokens));
   }
-  return LineOf(place, 200, result.request_id(),
-                {{"id", (chat ? "chatcmpl-" : "cmpl-") + result.request_id()},
-                 {"object", chat ? "chat.completion" : "text_completion"},
-                 {"created", absl::ToUnixSeconds(absl::Now())},
-                 {"model", result.accepted().model()},
-                 {"choices", std::move(choices)},
-                 {"usage", UsageOf(result)}});
+  if (tokens.full()) return std::nullopt;
+  std::string line = LineOf(place, 200, result.request_id(),
+                            {{"id", (chat ? "chatcmpl-" : "cmpl-") + result.request_id()},
+                             {"object", chat ? "chat.completion" : "text_completion"},
+                             {"created", absl::ToUnixSeconds(absl::Now())},
+                             {"model", result.accepted().model()},
+                             {"choices", std::move(choices)},
+                             {"usage", UsageOf(result)}});
+  if (static_cast<int64_t>(line.size()) > max_bytes) return std::nullopt;
+  return line;
 }
 
 std::string WriteOpenAiError(const OpenAiPlace& place, const absl::Status& status) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -18,9 +19,11 @@ struct OpenAiPlace {
   OpenAiCall call;
 };
 
-// `tokenizer` writes the tokens of log probabilities; null: they have no text.
-std::string WriteOpenAiAnswer(const OpenAiPlace& place, const v1::GenerateResult& result,
-                              const Tokenizer* tokenizer);
+// `tokenizer` writes the tokens of log probabilities; null: they have no text. Nullopt: the line
+// would be longer than `max_bytes`, which costs no more than the longest line that is not.
+std::optional<std::string> WriteOpenAiAnswer(const OpenAiPlace& place,
+                                             const v1::GenerateResult& result,
+                                             const Tokenizer* tokenizer, int64_t max_bytes);
 
 // As OpenAI answers a call that failed: a status of HTTP and an error object for a body, which
 // names the body's member where `status` names a field.

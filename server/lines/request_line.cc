@@ -100,13 +100,16 @@ absl::Status ReadOpenAi(const nlohmann::json& object, std::string_view text, Req
   return ReadOpenAiBody(*line->openai, *body, JsonMember(text, "body"), &line->request);
 }
 
-LineResult WriteResult(const RequestLine& line, const v1::GenerateResult& result,
-                       const Tokenizer* tokenizer) {
+// Nullopt: it is longer than `max_bytes`.
+std::optional<std::string> WriteResult(const RequestLine& line, const v1::GenerateResult& result,
+                                       const Tokenizer* tokenizer, int64_t max_bytes) {
   if (line.openai.has_value()) {
     const OpenAiPlace place{line.number, line.custom_id, *line.openai};
-    return {WriteOpenAiAnswer(place, result, tokenizer), absl::OkStatus()};
+    return WriteOpenAiAnswer(place, result, tokenizer, max_bytes);
   }
-  return {Head(line) + "\"result\":" + ToJson(result) + "}", absl::OkStatus()};
+  std::string json = Head(line) + "\"result\":" + ToJson(result) + "}";
+  if (static_cast<int64_t>(json.size()) > max_bytes) return std::nullopt;
+  return json;
 }
 
 LineResult WriteFault(const RequestLine& line, const absl::Status& fault) {
@@ -136,8 +139,8 @@ LineResult WriteLineResult(const RequestLine& line, const absl::StatusOr<std::st
   if (!result.ok()) return WriteFault(line, result.status());
   v1::GenerateResult message;
   message.ParseFromString(*result);
-  LineResult written = WriteResult(line, message, tokenizer);
-  if (static_cast<int64_t>(written.json.size()) <= max_bytes) return written;
+  std::optional<std::string> json = WriteResult(line, message, tokenizer, max_bytes);
+  if (json.has_value()) return {*std::move(json), absl::OkStatus()};
   return WriteFault(
       line, ReplyTooLarge(max_bytes, "ask for fewer answers or scores, or lower max_tokens"));
 }

@@ -38,7 +38,8 @@ v1::GenerateResult ResultOf(const std::string& text, v1::FinishReason reason) {
 // The answer without the time, which was about now.
 Json AnswerOf(OpenAiCall call, const v1::GenerateResult& result,
               const Tokenizer* tokenizer = nullptr) {
-  Json json = Parsed(WriteOpenAiAnswer({7, kRequest, call}, result, tokenizer));
+  const auto line = WriteOpenAiAnswer({7, kRequest, call}, result, tokenizer, 1 << 20);
+  Json json = Parsed(line.value_or("too long"));
   Json& body = json["response"]["body"];
   EXPECT_GT(body["created"], 1'700'000'000);
   body.erase("created");
@@ -144,6 +145,24 @@ TEST(OpenAiAnswerTest, LogProbabilitiesHaveTheTokensTexts) {
     "tokens": [" and", "\ufffd"], "token_logprobs": [-0.5, -2.0],
     "top_logprobs": [{" and": -0.5}, {" and": -9999.0, "\ufffd": -2.0}],
     "text_offset": [0, 4]})"));
+}
+
+// Of the shortest log probabilities there are, so that a count that is too high shows.
+TEST(OpenAiAnswerTest, AnAnswerMayHaveAllBytesThatALineMayHave) {
+  const auto tokenizer = Tokenizer::Load(QUIRE_SOURCE_DIR "/models/demo/tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  v1::GenerateResult result = ResultOf("x", v1::FINISH_REASON_EOS);
+  for (uint32_t id = 0; id < 1000; ++id) AddScore(id, 0, {{id, 0}, {id + 1, 0}, {3, 0}}, &result);
+  for (const Tokenizer* const texts : {tokenizer->get(), static_cast<const Tokenizer*>(nullptr)}) {
+    for (const OpenAiCall call : {OpenAiCall::kChat, OpenAiCall::kCompletion}) {
+      const OpenAiPlace place{7, kRequest, call};
+      const auto whole = WriteOpenAiAnswer(place, result, texts, 1 << 30);
+      ASSERT_TRUE(whole.has_value());
+      const auto bytes = static_cast<int64_t>(whole->size());
+      EXPECT_TRUE(WriteOpenAiAnswer(place, result, texts, bytes).has_value());
+      EXPECT_FALSE(WriteOpenAiAnswer(place, result, texts, bytes - 1).has_value());
+    }
+  }
 }
 
 TEST(OpenAiAnswerTest, AFailureIsAnErrorObject) {
