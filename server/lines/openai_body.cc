@@ -49,6 +49,7 @@ absl::Status ReadSeed(const Member& member, Request* request) {
 absl::Status ReadLogitBias(const Member& member, Request* request) {
   RETURN_IF_ERROR(CheckObject(member));
   for (const auto& [key, bias] : member.value.items()) {
+    if (bias.is_null()) continue;
     uint32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size()) {
@@ -185,7 +186,7 @@ absl::Status ReadResponseFormat(const Member& member, Request* request) {
   }
   const std::string path = member.path + ".json_schema";
   const auto schema = member.value.find("json_schema");
-  if (schema == member.value.end()) return InvalidField(path, "missing");
+  if (schema == member.value.end() || schema->is_null()) return InvalidField(path, "missing");
   return ReadSchema({path, *schema, JsonMember(member.text, "json_schema")}, request);
 }
 

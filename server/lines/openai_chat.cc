@@ -31,6 +31,13 @@ OpenAiMember MemberOf(const OpenAiMember& object, const JsonPart& part) {
   return {object.path + "." + part.key, object.value.at(part.key), part.text};
 }
 
+// The members of an object without those that are null: these count as left out.
+std::vector<JsonPart> MembersOf(const OpenAiMember& object) {
+  std::vector<JsonPart> parts = SplitJson(object.text);
+  std::erase_if(parts, [](const JsonPart& part) { return part.text == "null"; });
+  return parts;
+}
+
 std::vector<OpenAiMember> ElementsOf(const OpenAiMember& list) {
   std::vector<OpenAiMember> elements;
   for (const JsonPart& part : SplitJson(list.text)) {
@@ -54,7 +61,7 @@ absl::StatusOr<std::string> ArgumentsOf(const OpenAiMember& member) {
 absl::StatusOr<std::string> FunctionOf(const OpenAiMember& function) {
   RETURN_IF_ERROR(CheckObject(function));
   ObjectText out;
-  for (const JsonPart& part : SplitJson(function.text)) {
+  for (const JsonPart& part : MembersOf(function)) {
     const OpenAiMember member = MemberOf(function, part);
     if (part.key == "arguments") {
       ASSIGN_OR_RETURN(const std::string arguments, ArgumentsOf(member));
@@ -72,7 +79,7 @@ absl::StatusOr<std::string> FunctionOf(const OpenAiMember& function) {
 absl::StatusOr<std::string> CallOf(const OpenAiMember& call) {
   RETURN_IF_ERROR(CheckObject(call));
   ObjectText out;
-  for (const JsonPart& part : SplitJson(call.text)) {
+  for (const JsonPart& part : MembersOf(call)) {
     const OpenAiMember member = MemberOf(call, part);
     if (part.key == "function") {
       ASSIGN_OR_RETURN(const std::string function, FunctionOf(member));
@@ -104,7 +111,7 @@ absl::StatusOr<std::string> TextOfPart(const OpenAiMember& part) {
   RETURN_IF_ERROR(CheckObject(part));
   std::string text;
   bool has_type = false, has_text = false;
-  for (const JsonPart& each : SplitJson(part.text)) {
+  for (const JsonPart& each : MembersOf(part)) {
     const OpenAiMember member = MemberOf(part, each);
     if (each.key == "type" && member.value == "text") {
       has_type = true;
@@ -139,9 +146,8 @@ absl::StatusOr<std::string> ContentOf(const OpenAiMember& content) {
 absl::Status ReadMessage(const OpenAiMember& message, v1::ChatMessage* out) {
   RETURN_IF_ERROR(CheckObject(message));
   ObjectText members;
-  for (const JsonPart& part : SplitJson(message.text)) {
+  for (const JsonPart& part : MembersOf(message)) {
     const OpenAiMember member = MemberOf(message, part);
-    if (member.value.is_null()) continue;
     if (part.key == "role") {
       ASSIGN_OR_RETURN(*out->mutable_role(), ReadText(member));
     } else if (part.key == "content") {
@@ -195,7 +201,7 @@ absl::Status ReadToolChoice(const OpenAiMember& member, v1::GenerateRequest* req
     choice.set_mode(v1::ToolChoice::MODE_REQUIRED);
   } else {
     const auto name = nlohmann::json::json_pointer("/function/name");
-    const bool named = member.value.is_object() && member.value.size() == 2 &&
+    const bool named = member.value.is_object() && MembersOf(member).size() == 2 &&
                        member.value.value("type", nlohmann::json()) == "function" &&
                        member.value.contains(name) && member.value.at(name).is_string();
     if (!named) {

@@ -161,6 +161,24 @@ TEST(OpenAiBodyTest, NullIsAbsent) {
             Expected(R"(chat { messages { role: "user" content: "x" } })"));
 }
 
+// Clients write out the members that an answer of theirs had not.
+TEST(OpenAiBodyTest, NullIsAbsentInPartsOfMembers) {
+  EXPECT_EQ(RequestOf(ChatLine(R"({"messages": [
+        {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function", "index": null,
+          "function": {"name": "f", "arguments": "{}", "parsed_arguments": null}}]},
+        {"role": "user", "content": [{"type": "text", "text": "x", "image_url": null}]}],
+      "logit_bias": {"5": null, "7": 1},
+      "response_format": {"type": "text", "json_schema": null},
+      "tool_choice": {"type": "function", "function": {"name": "f"}, "custom": null}})")),
+            RequestOf(ChatLine(R"({"messages": [
+        {"role": "assistant", "tool_calls": [{"id": "call_1", "type": "function",
+          "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "user", "content": [{"type": "text", "text": "x"}]}],
+      "logit_bias": {"7": 1},
+      "response_format": {"type": "text"},
+      "tool_choice": {"type": "function", "function": {"name": "f"}}})")));
+}
+
 void ExpectFault(const std::string& text, const std::string& field, const std::string& words) {
   RequestLine line;
   const absl::Status status = ReadRequestLine(text, &line);
@@ -220,6 +238,8 @@ TEST(OpenAiBodyTest, AWrongValueIsAFaultOfItsMember) {
       {R"("response_format": {"type": "xml"})", "response_format.type", "json_schema"},
       {R"("response_format": {"type": "text", "a": 1})", "response_format.a", "not served"},
       {R"("response_format": {"type": "json_schema"})", "response_format.json_schema", "missing"},
+      {R"("response_format": {"type": "json_schema", "json_schema": null})",
+       "response_format.json_schema", "missing"},
       {R"("response_format": {"type": "json_schema", "json_schema": {"name": "a"}})",
        "response_format.json_schema.schema", "missing"},
       {R"("response_format": {"type": "json_schema", "json_schema": {"a": 1}})",
