@@ -16,6 +16,16 @@ namespace {
 constexpr int kMaxLines = 1024;
 constexpr size_t kEnoughBytes = 2 << 20;
 
+// A server from before GenerateBatch had lines does not see them, and finds no request in the call.
+grpc::Status Explained(const grpc::Status& status) {
+  const bool is_older = status.error_code() == grpc::StatusCode::INVALID_ARGUMENT &&
+                        status.error_message().starts_with("requests:");
+  if (!is_older) return status;
+  return {grpc::StatusCode::UNIMPLEMENTED,
+          "this server is older than this program: its GenerateBatch takes no lines of files; "
+          "update the server"};
+}
+
 class Batch {
  public:
   Batch(std::istream& in, const Invocation& line, Connection& connection, Terminal& terminal)
@@ -26,7 +36,7 @@ class Batch {
   int Run() {
     while (Fill()) {
       const grpc::Status status = Call();
-      if (!status.ok()) return Report(status, terminal_.err);
+      if (!status.ok()) return Report(Explained(status), terminal_.err);
     }
     if (failed_ > 0) {
       terminal_.err << "quire: " << failed_ << " of " << answered_ << " lines failed\n";

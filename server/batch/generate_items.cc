@@ -133,6 +133,9 @@ absl::StatusOr<Batch> DecodeGenerateBatch(const grpc::ByteBuffer& bytes,
   RETURN_IF_ERROR(ParseMessage(bytes, request.get()));
   if (request->lines().empty()) {
     RETURN_IF_ERROR(CheckNumber("requests", request->requests_size()));
+    for (v1::GenerateRequest& item : *request->mutable_requests()) {
+      if (request->has_model() && !item.has_model()) item.set_model(request->model());
+    }
     return Batch{.num_items = static_cast<size_t>(request->requests_size()),
                  .start = [resources, request](ItemPlace place) {
                    const auto index = static_cast<int>(place.index);

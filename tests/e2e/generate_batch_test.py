@@ -6,17 +6,26 @@ The expected answers are those of GenerateUnary.
 # Covers clients/python/quire/client.py, server/batch/generate_items.cc, clients/cpp/batch.cc
 
 import asyncio
+import concurrent.futures
 import json
 import subprocess
 import sys
 import unittest
 
+import grpc
 import quire
 import quire.aio
 from running_server import RunningServer
 
 QUIRE = sys.argv.pop(1) if len(sys.argv) > 1 else None
 OPTIONS = quire.Options(temperature=0.9, max_tokens=12)
+
+
+def run_quire_batch(target, lines):
+    command = [QUIRE, "--server", target, "batch", "-"]
+    return subprocess.run(
+        command, input=b"".join(lines), capture_output=True, timeout=300, check=False
+    )
 
 
 class GenerateBatchTest(unittest.TestCase):
@@ -62,10 +71,7 @@ class GenerateBatchTest(unittest.TestCase):
             self.client.generate_batch("One")
 
     def quire_batch(self, lines):
-        command = [QUIRE, "--server", self.server.target, "batch", "-"]
-        done = subprocess.run(
-            command, input=b"".join(lines), capture_output=True, timeout=300, check=False
-        )
+        done = run_quire_batch(self.server.target, lines)
         results = [json.loads(line) for line in done.stdout.splitlines()]
         return done.returncode, done.stderr.decode(), {r["line"]: r for r in results}
 
@@ -123,6 +129,33 @@ class GenerateBatchTest(unittest.TestCase):
         for item in asyncio.run(ask()):
             alone = self.client.generate_text(("One", "Two")[item.index], OPTIONS, seed=7)
             self.assertEqual(item.completion.text, alone.text)
+
+
+class OlderServerTest(unittest.TestCase):
+    """A server from before GenerateBatch had lines."""
+
+    def test_the_command_names_what_the_server_lacks(self):
+        def find_no_request(_request, context):
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "requests: must have 1 to 1024 requests, not 0",
+            )
+
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            server = grpc.server(threads)
+            method = grpc.unary_stream_rpc_method_handler(find_no_request)
+            server.add_generic_rpc_handlers(
+                [grpc.method_handlers_generic_handler(
+                    "quire.v1.Inference", {"GenerateBatch": method}
+                )]  # fmt: skip
+            )
+            port = server.add_insecure_port("localhost:0")
+            server.start()
+            done = run_quire_batch(f"localhost:{port}", [quire.job_line("one", "Once")])
+            server.stop(None)
+        self.assertEqual(done.returncode, 22)  # UNIMPLEMENTED
+        self.assertIn("takes no lines of files; update the server", done.stderr.decode())
+        self.assertEqual(done.stdout, b"")
 
 
 if __name__ == "__main__":

@@ -228,6 +228,19 @@ TEST(GenerateBatchTest, TheBatchsModelIsThatOfLinesWithoutOne) {
   EXPECT_EQ(results[0].status().reason(), "MODEL_NOT_FOUND");
 }
 
+TEST(GenerateBatchTest, TheBatchsModelIsThatOfRequestsWithoutOne) {
+  TestServer server;
+  v1::GenerateBatchRequest batch;
+  batch.set_model("other");
+  *batch.add_requests() = AskFor(2);
+  *batch.add_requests() = AskFor(2);
+  batch.mutable_requests(1)->set_model("test-model");
+  Results results;
+  ASSERT_TRUE(Ask(server.inference(), batch, &results).ok());
+  EXPECT_EQ(results[0].status().reason(), "MODEL_NOT_FOUND");
+  EXPECT_EQ(results[1].result().text(), "ab");
+}
+
 TEST(GenerateBatchTest, LinesAreInsteadOfRequests) {
   TestServer server;
   v1::GenerateBatchRequest batch;
