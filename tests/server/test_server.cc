@@ -417,12 +417,17 @@ v1::Load TestServer::Load() {
 }
 
 void TestServer::ExpectNothingLeft() {
-  // Blocks return when the steps in flight have retired, possibly after the end of the request.
-  EXPECT_TRUE(Eventually([this] {
-    const SchedulerLoad load = engine_->Stats().load;
-    return engine_->Idle() && front_->open_streams() == 0 && load.free_blocks == load.total_blocks;
+  // Blocks return when the steps in flight have retired, possibly after the end of the request; and
+  // a request whose text waits for a thread starts after a moment in which nothing runs.
+  v1::Load load;
+  EXPECT_TRUE(Eventually([&] {
+    const SchedulerLoad of_engine = engine_->Stats().load;
+    load = Load();
+    return engine_->Idle() && front_->open_streams() == 0 &&
+           of_engine.free_blocks == of_engine.total_blocks &&
+           load.free_blocks() == load.total_blocks() && load.running_requests() == 0 &&
+           load.waiting_requests() == 0 && load.open_streams() == 0;
   }));
-  const v1::Load load = Load();
   EXPECT_EQ(load.free_blocks(), load.total_blocks());
   EXPECT_EQ(load.total_blocks(), static_cast<uint32_t>(options_.num_blocks - 1));
   EXPECT_EQ(load.running_requests(), 0u);

@@ -9,30 +9,13 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/device/warp_tile.cuh"
 
 namespace quire::cuda {
 
 // The type of the products' operands.
 template <typename T, typename H>
 using Operand = std::conditional_t<H::kEightBitKv, __half, T>;
-
-// The lower two, or the upper two, of four 8-bit elements as f16.
-__device__ __forceinline__ uint32_t WidenLow(uint32_t four) {
-  uint32_t halves;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(four)));
-  return halves;
-}
-__device__ __forceinline__ uint32_t WidenHigh(uint32_t four) {
-  uint32_t halves;
-  asm("{\n"
-      ".reg .b16 low, high;\n"
-      "mov.b32 {low, high}, %1;\n"
-      "cvt.rn.f16x2.e4m3x2 %0, high;\n"
-      "}"
-      : "=r"(halves)
-      : "r"(four));
-  return halves;
-}
 
 // Two neighbouring elements of a query.
 template <typename T>

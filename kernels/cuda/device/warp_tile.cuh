@@ -1,5 +1,5 @@
 // MultiplyAdd: the product of matrix fragments, which a warp computes by mma.sync. A fragment's
-// register has two elements of 16 bits or four of 8.
+// register has two elements of 16 bits or four integers of 8. And 8-bit floats as f16.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,7 +11,7 @@
 
 namespace quire::cuda {
 
-// c += a * b: a 16 x 16, b 16 x 8; of 8-bit elements a 16 x 32, b 32 x 8.
+// c += a * b: a 16 x 16, b 16 x 8; of 8-bit integers a 16 x 32, b 32 x 8.
 template <typename T>
 __device__ __forceinline__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                             uint32_t b1);
@@ -29,16 +29,6 @@ __device__ __forceinline__ void MultiplyAdd<__half>(float (&c)[4], const uint32_
                                                     uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-template <>
-__device__ __forceinline__ void MultiplyAdd<__nv_fp8_e4m3>(float (&c)[4], const uint32_t (&a)[4],
-                                                           uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -62,6 +52,24 @@ __device__ __forceinline__ void MultiplyAdd(int32_t (&c)[4], const uint32_t (&a)
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
+}
+
+// The lower two, or the upper two, of four 8-bit elements as f16.
+__device__ __forceinline__ uint32_t WidenLow(uint32_t four) {
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(four)));
+  return halves;
+}
+__device__ __forceinline__ uint32_t WidenHigh(uint32_t four) {
+  uint32_t halves;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %1;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, high;\n"
+      "}"
+      : "=r"(halves)
+      : "r"(four));
+  return halves;
 }
 
 }  // namespace quire::cuda

@@ -11,6 +11,11 @@ namespace {
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(AlgorithmWords));
 
+// Up to so many columns, 8-bit products stay in the matrix units from the first to the last, which
+// is up to a tenth faster. Each addition there drops all but 13 bits of the fraction: over 4,096
+// columns that is a thirtieth of the error of the 8 bits themselves (ADR 19).
+constexpr int64_t kMostFastColumns = 8192;
+
 cudaDataType_t LtType(DType dtype) {
   switch (dtype) {
     case DType::kBF16: return CUDA_R_16BF;
@@ -70,6 +75,7 @@ LtProduct::LtProduct(const MatMulParams& p)
     Set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
     Set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(p.w.scales));
     Set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(p.x.scales));
+    Set(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{p.w.dim[1] <= kMostFastColumns});
   }
   if (!p.bias.empty()) {
     Set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);

@@ -15,6 +15,9 @@
 //
 // A chunk of 8-bit elements is a block of columns with scales of its own, where there are such
 // blocks: a warp multiplies each chunk's sums by the chunk's scales before it adds them to its own.
+//
+// 8-bit floats are widened to 16 bits in registers: the matrix units have no 8-bit products of this
+// shape, and the compiler would widen the activations again for each group.
 #include <algorithm>
 #include <bit>
 #include <type_traits>
@@ -37,8 +40,10 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kGroupRows = 16;
 constexpr int kTileTokens = 8;
-// Groups of a pass. Each pass reads the activations again; each group takes four registers a tile.
+// Groups of a pass. Each pass reads the activations again; each group takes eight registers a tile.
 constexpr int kMaxGroups = 4;
+// Sums of a group, of every other product each: a product waits for the one before it in its sum.
+constexpr int kChains = 2;
 constexpr int kChunkBytes = 128;  // of a row: one line of the cache
 // Columns of a chunk, of its half, and of a lane's 16 bytes.
 template <typename T>
@@ -56,6 +61,16 @@ struct Form {
   using Sum = std::conditional_t<std::is_same_v<T, int8_t>, int32_t, float>;
   static constexpr bool kBlocks = kChunksHaveScales;
   static_assert(!kBlocks || kChunk<T> == kScaleRun);
+
+  static constexpr bool kWidens = std::is_same_v<T, __nv_fp8_e4m3>;
+  using Factor = std::conditional_t<kWidens, __half, T>;
+  static constexpr int kProducts = kWidens ? 4 : 2;  // of half a chunk
+  // Groups of a pass and chunks of activations in flight. A pass of few groups uses its weights
+  // quickly and does not hide the latency of the activations; but the code of a pass is that of one
+  // chunk and group times both, and where elements are widened it outgrows the caches.
+  static constexpr int kGroups = kWidens ? 3 : kMaxGroups;
+  template <int kTiles>
+  static constexpr int kChunksAhead = kWidens ? 2 : 4 / kTiles;
 };
 // A unit is a chunk of a group: 2 KB, 64 bytes a lane. Seven units a warp keep 112 KB in flight to
 // a multiprocessor, three times what 4.3 TB/s needs at a latency of 1 us. A ring of thirteen is
@@ -119,11 +134,6 @@ template <int kTiles>
 struct Activations {
   uint4 at[kTiles][2];  // [tile][half of the chunk]
 };
-// Chunks of activations in flight. A pass of few groups uses its weights quickly and does not hide
-// the latency of the activations.
-template <int kTiles>
-constexpr int kChunksAhead = 4 / kTiles;
-
 __device__ __forceinline__ void CopyAsync(uint32_t to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
@@ -146,6 +156,7 @@ class WeightStream {
         pass_(share),
         chunk_(threadIdx.x / 32) {
     if (chunk_ * kChunk<T> >= p.k) pass_.begin = share.end;  // this warp has no chunk
+    Point();
 #pragma unroll 1
     for (int i = 0; i < kSlots; ++i) {
       if (i >= kEarlySlots && !shared.PredecessorEnded()) CopyWait<kEarlySlots - 1>();
@@ -181,10 +192,6 @@ class WeightStream {
   }
 
  private:
-  // Rows past the last are read as the last row; their sums are never stored.
-  __device__ __forceinline__ const T* Row(int row) const {
-    return static_cast<const T*>(p_.w) + min(row, p_.n - 1) * p_.w_stride;
-  }
   // Other lanes have copied the scales, and copy the next ones to their place.
   __device__ __forceinline__ void TakeScales(WeightUnit& unit) const {
     __syncwarp();
@@ -204,28 +211,37 @@ class WeightStream {
     CopyAsync(scales_ + (slot_ * kGroupRows + lane) * 4,
               p_.w_scales + chunk_ * p_.w_scale_stride + (row >> p_.w_scale_shift));
   }
+  // Zeros stand for rows and columns past the last.
   __device__ __forceinline__ void Copy() const {
     if constexpr (F::kBlocks) CopyScales();
     const uint32_t to = ring_ + slot_ * kUnitBytes;
     const int row = (pass_.begin + group_) * kGroupRows + row_;
-    const T* const low = Row(row);
-    const T* const high = Row(row + 8);
+    const int column = chunk_ * kChunk<T> + column_;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int column = chunk_ * kChunk<T> + half * kHalf<T> + column_;
-      const int bytes = column < p_.k ? 16 : 0;
-      const int at = min(column, p_.k - kVector<T>);
-      CopyOnce(to + half * 2 * 512, low + at, bytes, policy_);
-      CopyOnce(to + (half * 2 + 1) * 512, high + at, bytes, policy_);
+      const int bytes = column + half * kHalf<T> < p_.k ? 16 : 0;
+      const T* const from = from_ + half * kHalf<T>;
+      CopyOnce(to + half * 2 * 512, from, row < p_.n ? bytes : 0, policy_);
+      CopyOnce(to + (half * 2 + 1) * 512, from + 8 * p_.w_stride, row + 8 < p_.n ? bytes : 0,
+               policy_);
     }
   }
+  __device__ __forceinline__ void Point() {
+    const int row = (pass_.begin + group_) * kGroupRows + row_;
+    from_ = static_cast<const T*>(p_.w) + row * p_.w_stride + chunk_ * kChunk<T> + column_;
+  }
   __device__ __forceinline__ void Advance() {
-    if (++group_ < pass_.bands) return;
+    if (++group_ < pass_.bands) {
+      from_ += kGroupRows * p_.w_stride;
+      return;
+    }
     group_ = 0;
     chunk_ += kWarps;
-    if (chunk_ * kChunk<T> < p_.k) return;
-    chunk_ = threadIdx.x / 32;
-    pass_.Advance(share_);
+    if (chunk_ * kChunk<T> >= p_.k) {
+      chunk_ = threadIdx.x / 32;
+      pass_.Advance(share_);
+    }
+    Point();
   }
 
   const Product& p_;
@@ -237,6 +253,7 @@ class WeightStream {
   int slot_ = 0;
   RowPass pass_;  // of the unit to fetch next
   int chunk_, group_ = 0;
+  const T* from_;  // this lane's first 16 bytes of that unit
 };
 
 // One warp's activations: its chunks in turn up to chunk `end`, zeros past the last, and again from
@@ -293,7 +310,74 @@ __device__ __forceinline__ void LoadScales(const Product& p, int chunk,
 }
 
 template <typename F, int kTiles>
-using Sums = typename F::Sum[kMaxGroups][kTiles][4];
+using Sums = typename F::Sum[kMaxGroups][kTiles][kChains][4];
+
+// The operands of product `i` of half a chunk: of two rows' 16 bytes, and of a token's.
+__device__ __forceinline__ uint32_t WordOf(const uint4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+struct RowOperand {
+  uint32_t at[4];
+};
+template <typename F>
+__device__ __forceinline__ RowOperand RowsOf(const uint4& low, const uint4& high, int i) {
+  if constexpr (F::kWidens) {
+    const uint32_t l = WordOf(low, i), h = WordOf(high, i);
+    return {WidenLow(l), WidenLow(h), WidenHigh(l), WidenHigh(h)};
+  } else {
+    return {WordOf(low, 2 * i), WordOf(high, 2 * i), WordOf(low, 2 * i + 1),
+            WordOf(high, 2 * i + 1)};
+  }
+}
+template <typename F, int kTiles>
+struct TokenOperands {
+  uint32_t at[kTiles][2][F::kProducts][2];  // [tile][half of the chunk][product]
+
+  __device__ __forceinline__ explicit TokenOperands(const Activations<kTiles>& x) {
+#pragma unroll
+    for (int i = 0; i < kTiles * 2 * F::kProducts; ++i) {
+      const int tile = i / (2 * F::kProducts), half = i / F::kProducts % 2;
+      const int product = i % F::kProducts;
+      const uint4& column = x.at[tile][half];
+      uint32_t(&to)[2] = at[tile][half][product];
+      if constexpr (F::kWidens) {
+        to[0] = WidenLow(WordOf(column, product));
+        to[1] = WidenHigh(WordOf(column, product));
+      } else {
+        to[0] = WordOf(column, 2 * product);
+        to[1] = WordOf(column, 2 * product + 1);
+      }
+    }
+  }
+};
+
+// Adds one unit's products to the sums of its group.
+template <typename F, int kTiles>
+__device__ __forceinline__ void AddUnit(typename F::Sum (&sums)[kTiles][kChains][4],
+                                        const WeightUnit& w, const TokenOperands<F, kTiles>& x,
+                                        const TokenScales<kTiles>& x_scales) {
+  typename F::Sum of_chunk[kTiles][kChains][4] = {};
+#pragma unroll
+  for (int i = 0; i < 2 * F::kProducts; ++i) {
+    const int half = i / F::kProducts, product = i % F::kProducts;
+    const RowOperand rows = RowsOf<F>(w.at[half][0], w.at[half][1], product);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const uint32_t(&tokens)[2] = x.at[tile][half][product];
+      MultiplyAdd<typename F::Factor>((F::kBlocks ? of_chunk : sums)[tile][i % kChains], rows.at,
+                                      tokens[0], tokens[1]);
+    }
+  }
+  if constexpr (F::kBlocks) {
+#pragma unroll
+    for (int i = 0; i < kTiles * 4; ++i) {
+      const int tile = i / 4, j = i % 4;
+      const float sum = of_chunk[tile][0][j] + of_chunk[tile][1][j];
+      const float scale = w.scales[j / 2] * x_scales[tile][j % 2];
+      sums[tile][0][j] = fmaf(sum, scale, sums[tile][0][j]);
+    }
+  }
+}
 
 // Adds one chunk of a pass's groups to the sums, fetching a unit for each one used.
 template <typename F, int kTiles, int kSlots>
@@ -301,32 +385,11 @@ __device__ __forceinline__ void AddChunk(Sums<F, kTiles>& sums, int groups,
                                          WeightStream<F, kSlots>& weights,
                                          const Activations<kTiles>& x,
                                          const TokenScales<kTiles>& x_scales) {
-  using T = typename F::Element;
+  const TokenOperands<F, kTiles> tokens(x);
 #pragma unroll
-  for (int group = 0; group < kMaxGroups; ++group) {
+  for (int group = 0; group < F::kGroups; ++group) {
     if (group >= groups) break;
-    const WeightUnit w = weights.Take();
-    typename F::Sum of_chunk[kTiles][4] = {};
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        typename F::Sum(&sum)[4] = F::kBlocks ? of_chunk[tile] : sums[group][tile];
-        const uint4& low = w.at[half][0];
-        const uint4& high = w.at[half][1];
-        const uint4& column = x.at[tile][half];
-        MultiplyAdd<T>(sum, {low.x, high.x, low.y, high.y}, column.x, column.y);
-        MultiplyAdd<T>(sum, {low.z, high.z, low.w, high.w}, column.z, column.w);
-      }
-    }
-    if constexpr (F::kBlocks) {
-#pragma unroll
-      for (int i = 0; i < kTiles * 4; ++i) {
-        const int tile = i / 4, j = i % 4;
-        const float scale = w.scales[j / 2] * x_scales[tile][j % 2];
-        sums[group][tile][j] = fmaf(of_chunk[tile][j], scale, sums[group][tile][j]);
-      }
-    }
+    AddUnit<F, kTiles>(sums[group], weights.Take(), tokens, x_scales);
     weights.Fetch();
   }
 }
@@ -346,10 +409,10 @@ __device__ __forceinline__ void StoreSums(const Product& p, const Sums<F, kTiles
     __syncthreads();  // the sums of the last exchange have been read
 #pragma unroll
     for (int i = 0; i < kExchanged; ++i) {
-      const typename F::Sum(&sum)[4] = sums[first + i / kTiles][i % kTiles];
+      const typename F::Sum(&sum)[kChains][4] = sums[first + i / kTiles][i % kTiles];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        shared.sums[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sum[j];
+        shared.sums[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sum[0][j] + sum[1][j];
       }
     }
     __syncthreads();
@@ -384,12 +447,12 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     if (threadIdx.x == kThreads) atomicExch(&shared.ended, 1);
     return;
   }
-  const RowShare share(CeilDiv(p.n, kGroupRows), kMaxGroups);
+  const RowShare share(CeilDiv(p.n, kGroupRows), F::kGroups);
   WeightStream<F, kSlots> weights(p, share, shared);
   PdlWait();
 
   const int chunks = CeilDiv(p.k, kChunk<T>);
-  constexpr int kAhead = kChunksAhead<kTiles>;
+  constexpr int kAhead = F::template kChunksAhead<kTiles>;
   const int end = RoundUp(chunks, kWarps * kAhead);
   ActivationStream<F, kTiles> activations(p, end);
   Activations<kTiles> x[kAhead];

@@ -95,12 +95,19 @@ __device__ __forceinline__ float RunMax(float x) {
   return x;
 }
 
-// Stores row `row` of a result, of `width` elements from `out` on, and its scales. This thread's
-// i-th eight lies at RowOffset(i); elements past the row are zeros. All threads of the block must
-// call it.
-template <typename T, int kEights>
+// The largest value of a row that one block holds.
+struct MaxOfBlock {
+  __device__ __forceinline__ float operator()(float x) const { return BlockMax(x); }
+};
+
+// Stores row `row` of a result, of `width` elements from `out` on, and its scales; null scales are
+// not stored. This thread's i-th eight lies at RowOffset(i); elements past the row are zeros. All
+// threads of the block must call it. `max_of_row` finds the largest value of all threads that hold
+// the row, of this one's.
+template <typename T, int kEights, typename MaxOfRow = MaxOfBlock>
 __device__ __forceinline__ void StoreEightBit(const Eight (&x)[kEights], int width, T* out,
-                                              const RowScales& scales, int64_t row) {
+                                              const RowScales& scales, int64_t row,
+                                              const MaxOfRow& max_of_row = {}) {
   constexpr float kMost = kIntegers<T> ? kI8Max : kE4M3Max;
   const bool of_runs = !kIntegers<T> && scales.of_runs;
   float largest[kEights], of_row = 0.0f;
@@ -109,7 +116,7 @@ __device__ __forceinline__ void StoreEightBit(const Eight (&x)[kEights], int wid
     largest[i] = LargestOf(x[i]);
     of_row = fmaxf(of_row, largest[i]);
   }
-  if (!of_runs) of_row = BlockMax(of_row);
+  if (!of_runs) of_row = max_of_row(of_row);
   if constexpr (kIntegers<T>) {
     if (__syncthreads_or(HasNaN(x))) of_row = __int_as_float(0x7fffffff);
   }
@@ -119,7 +126,7 @@ __device__ __forceinline__ void StoreEightBit(const Eight (&x)[kEights], int wid
     const RowScale scale = RowScaleFor(of_runs ? RunMax(largest[i]) : of_row, kMost);
     if (at >= width) continue;
     *reinterpret_cast<uint2*>(out + at) = PackEightBit<T>(x[i], scale.inverse);
-    if (at % (of_runs ? kScaleRun : width) != 0) continue;
+    if (scales.first == nullptr || at % (of_runs ? kScaleRun : width) != 0) continue;
     scales.first[(of_runs ? at / kScaleRun * scales.stride : 0) + row] = scale.scale;
   }
 }
