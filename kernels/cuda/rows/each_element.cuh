@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kMaxNormThreads) EachRowKernel(RowArgs<T, Out>
   const int64_t row = blockIdx.x;
   Eight x[kEights];
   ValuesOfRow(a.first + row * a.first_stride, a.second + row * a.second_stride, a.width, fn, x);
-  StoreEightBit<Out>(x, a.width, a.out + row * a.out_stride, a.scales, row);
+  StoreEightBit<Out>(x, {a.out + row * a.out_stride, a.width, a.scales, row});
 }
 
 // Blocks, one cluster, that share a row of an MLP where rows are few: a single multiprocessor loads
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kMaxNormThreads) EachPartKernel(RowArgs<T, Out
   ValuesOfRow(a.first + row * a.first_stride + begin, a.second + row * a.second_stride + begin,
               width, fn, x);
   if (begin > 0) a.scales.first = nullptr;  // the first block's to store
-  StoreEightBit<Out>(x, width, a.out + row * a.out_stride + begin, a.scales, row,
+  StoreEightBit<Out>(x, {a.out + row * a.out_stride + begin, width, a.scales, row},
                      MaxOfCluster{cluster, mailbox, of_blocks});
 }
 

@@ -100,14 +100,22 @@ struct MaxOfBlock {
   __device__ __forceinline__ float operator()(float x) const { return BlockMax(x); }
 };
 
-// Stores row `row` of a result, of `width` elements from `out` on, and its scales; null scales are
-// not stored. This thread's i-th eight lies at RowOffset(i); elements past the row are zeros. All
-// threads of the block must call it. `max_of_row` finds the largest value of all threads that hold
-// the row, of this one's.
+// Where a row goes, or a block's part of one.
+template <typename T>
+struct EightBitRow {
+  T* out;
+  int width;
+  RowScales scales;  // null: not stored
+  int64_t row;       // among the scales
+};
+
+// Stores a row and its scales. This thread's i-th eight lies at RowOffset(i); elements past the row
+// are zeros. All threads of the block must call it. `max_of_row` finds the largest value of all
+// threads that hold the row, of this one's.
 template <typename T, int kEights, typename MaxOfRow = MaxOfBlock>
-__device__ __forceinline__ void StoreEightBit(const Eight (&x)[kEights], int width, T* out,
-                                              const RowScales& scales, int64_t row,
+__device__ __forceinline__ void StoreEightBit(const Eight (&x)[kEights], const EightBitRow<T>& to,
                                               const MaxOfRow& max_of_row = {}) {
+  const RowScales& scales = to.scales;
   constexpr float kMost = kIntegers<T> ? kI8Max : kE4M3Max;
   const bool of_runs = !kIntegers<T> && scales.of_runs;
   float largest[kEights], of_row = 0.0f;
@@ -124,10 +132,10 @@ __device__ __forceinline__ void StoreEightBit(const Eight (&x)[kEights], int wid
   for (int i = 0; i < kEights; ++i) {
     const int at = RowOffset(i);
     const RowScale scale = RowScaleFor(of_runs ? RunMax(largest[i]) : of_row, kMost);
-    if (at >= width) continue;
-    *reinterpret_cast<uint2*>(out + at) = PackEightBit<T>(x[i], scale.inverse);
-    if (scales.first == nullptr || at % (of_runs ? kScaleRun : width) != 0) continue;
-    scales.first[(of_runs ? at / kScaleRun * scales.stride : 0) + row] = scale.scale;
+    if (at >= to.width) continue;
+    *reinterpret_cast<uint2*>(to.out + at) = PackEightBit<T>(x[i], scale.inverse);
+    if (scales.first == nullptr || at % (of_runs ? kScaleRun : to.width) != 0) continue;
+    scales.first[(of_runs ? at / kScaleRun * scales.stride : 0) + to.row] = scale.scale;
   }
 }
 

@@ -113,7 +113,7 @@ __device__ __forceinline__ void NormRow(const RmsArgs<T, Weight, Out>& a, int64_
     for (int j = 0; j < 8; ++j) x[i].at[j] = Rounded<T>(x[i].at[j] * factor) * weight[i].at[j];
     if constexpr (!kEightBit<Out>) StoreEight(out + at, x[i]);
   }
-  if constexpr (kEightBit<Out>) StoreEightBit<Out>(x, a.width, out, a.scales, row);
+  if constexpr (kEightBit<Out>) StoreEightBit<Out>(x, {out, a.width, a.scales, row});
 }
 
 }  // namespace quire::cuda
