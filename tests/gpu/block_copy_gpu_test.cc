@@ -65,6 +65,8 @@ class DevicePool {
     std::vector<std::byte> bytes(Size());
     Fill(bytes, seed);
     CUDA_CHECK(cudaMemcpy(cache_.block_data(block), bytes.data(), Size(), cudaMemcpyDefault));
+    // The copy may end after the call, and the copier's streams do not wait for it.
+    CUDA_CHECK(cudaDeviceSynchronize());
   }
   bool BlockHolds(int32_t block, uint64_t seed) const {
     std::vector<std::byte> bytes(Size());
