@@ -34,8 +34,9 @@ void DrawMasks::Take(SequenceMasks& masks, std::unique_ptr<OutputGuide> guide, i
   if (masks.guide->verdict() != OutputGuide::Verdict::kGood) return;  // the sequence ends
   const bool posted = masks.late.Post(*masks.guide, num_known, now.ns, board_);
   late_ += !posted && masks.wanted_at < now.next_step;
-  const bool lost = masks.wanted_at == 0;
-  if (!lost && now.ns - masks.asked_ns <= masks.patience_ns) masks.awaited = false;
+  if (masks.wanted_at == 0 || !masks.awaited) return;  // lost, or none was of late
+  const bool in_time = now.ns - masks.asked_ns <= masks.patience_ns;
+  if (in_time || ++masks.early_draws == kEarlyDraws) masks.awaited = false;
 }
 
 void DrawMasks::Lose(SequenceMasks& masks, int64_t now_ns) const {
@@ -43,6 +44,7 @@ void DrawMasks::Lose(SequenceMasks& masks, int64_t now_ns) const {
   masks.wanted_at = 0;
   if (!masks.awaited) masks.patience_ns = now_ns - masks.asked_ns;
   masks.awaited = true;
+  masks.early_draws = 0;
 }
 
 }  // namespace quire

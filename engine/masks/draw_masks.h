@@ -23,14 +23,18 @@ struct SequenceMasks {
   uint64_t wanted_at = 0;  // the next step then; 0: a step has run without this mask
   LateDraws late;
   // A draw had no mask in time, `patience_ns` after it was asked for. Until a mask is made as soon
-  // as that, draws are planned when their masks are there: planned late, every second one of a slow
-  // guide would hold up its step in vain.
+  // as that, but for at most kEarlyDraws, draws are planned when their masks are there: planned
+  // late, every second one of a slow guide would hold up its step in vain.
   bool awaited = false;
   int64_t patience_ns = 0;
+  int32_t early_draws = 0;
 };
 
 class DrawMasks {
  public:
+  // Then a draw is planned late again: steps may take longer by now.
+  static constexpr int32_t kEarlyDraws = 16;
+
   struct Now {
     uint64_t next_step = 0;  // the number of the step that is planned next
     int64_t ns = 0;

@@ -24,6 +24,8 @@ namespace {
 
 // A request that was running at this many worker deaths is suspected to be their cause.
 constexpr int32_t kMaxRequeues = 2;
+// A step that took so many times what its shape takes may have waited for a mask.
+constexpr double kHeldUpShare = 1.25;
 
 void ReservePlan(const SchedulerConfig& config, StepPlan& plan) {
   const size_t num_tokens = MaxPlanTokens(config.max_num_batched_tokens, config.max_model_len);
@@ -343,9 +345,13 @@ void Scheduler::State::Measure(const StepResult& result, const StepShape& shape,
   const int64_t began_ns = std::max(result.started_ns, last_finished_ns);
   last_finished_ns = result.finished_ns;
   const int64_t ns = result.finished_ns - began_ns;
+  if (ns <= 0) return;
   // A sampler takes far less than half of a step, so a step did not wait for masks that were there
-  // in its first half. The time of one that may have waited tells nothing of its shape.
-  if (ns <= 0 || masks_ns > began_ns + ns / 2) return;
+  // in its first half. The time of one that may have waited, and took longer than its shape
+  // does, tells nothing of its shape.
+  const StepCost& cost = fit.cost();
+  const bool is_long = static_cast<double>(ns) * 1e-9 > kHeldUpShare * cost.Seconds(shape);
+  if (masks_ns > began_ns + ns / 2 && cost.known && is_long) return;
   // A step that is timed by parts runs otherwise than the others.
   if (result.parts.empty()) fit.Add(shape, static_cast<double>(ns) * 1e-9);
   if (shape.prompt_tokens == 0) return;

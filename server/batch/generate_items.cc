@@ -119,6 +119,9 @@ class LineItem final : public GenerateItem {
   RequestLine line_;  // constant once it is read
 };
 
+// Every item may get a copy of the batch's model.
+constexpr size_t kMaxModelBytes = 512;
+
 absl::Status CheckNumber(const std::string& field, int number) {
   if (number >= 1 && number <= kMaxItems) return absl::OkStatus();
   return InvalidField(field, "must have 1 to " + std::to_string(kMaxItems) + " " + field +
@@ -131,6 +134,9 @@ absl::StatusOr<Batch> DecodeGenerateBatch(const grpc::ByteBuffer& bytes,
                                           const GenerateResources* resources) {
   const auto request = std::make_shared<v1::GenerateBatchRequest>();
   RETURN_IF_ERROR(ParseMessage(bytes, request.get()));
+  if (request->model().size() > kMaxModelBytes) {
+    return InvalidField("model", "has more than " + std::to_string(kMaxModelBytes) + " bytes");
+  }
   if (request->lines().empty()) {
     RETURN_IF_ERROR(CheckNumber("requests", request->requests_size()));
     for (v1::GenerateRequest& item : *request->mutable_requests()) {

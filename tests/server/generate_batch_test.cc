@@ -241,6 +241,25 @@ TEST(GenerateBatchTest, TheBatchsModelIsThatOfRequestsWithoutOne) {
   EXPECT_EQ(results[1].result().text(), "ab");
 }
 
+// Or a small call would become a copy of a long name for each of its items.
+TEST(GenerateBatchTest, TheBatchsModelIsShort) {
+  TestServer server;
+  for (const bool lines : {false, true}) {
+    v1::GenerateBatchRequest batch;
+    if (lines) {
+      AddLine(1, R"({"custom_id":"one","request":{"text":"a"}})", &batch);
+    } else {
+      *batch.add_requests() = AskFor(1);
+    }
+    Results results;
+    batch.set_model(std::string(512, 'm'));
+    EXPECT_TRUE(Ask(server.inference(), batch, &results).ok());
+    EXPECT_EQ(results[0].status().reason(), "MODEL_NOT_FOUND");
+    batch.set_model(std::string(513, 'm'));
+    EXPECT_EQ(ViolatedField(Ask(server.inference(), batch, &results)), "model");
+  }
+}
+
 TEST(GenerateBatchTest, LinesAreInsteadOfRequests) {
   TestServer server;
   v1::GenerateBatchRequest batch;

@@ -113,19 +113,20 @@ std::string SharedMemoryTransport::FaultOf(const StepResult& result,
     return std::to_string(result.samples.size()) + " samples instead of " +
            std::to_string(expected.rows.size());
   }
+  auto late = expected.late.begin();  // of the next row with one: both are in the plan's order
   for (size_t i = 0; i < expected.rows.size(); ++i) {
     const auto& [row, sample] = result.samples[i];
     if (row != expected.rows[i]) return "a sample of the wrong row";
     const bool in_vocabulary = 0 <= sample.token && sample.token < vocab_size_;
     if (!in_vocabulary && !sample.nonfinite) return "a token outside the vocabulary";
-    const auto late = std::ranges::find(expected.late, row, &RowMask::row);
-    const bool is_late = late != expected.late.end();
+    const bool is_late = late != expected.late.end() && late->row == row;
     const bool drew = sample.nonfinite != SampleResult::kNoMask;
     if (!drew && !is_late) return "a draw that misses a mask, which it has";
     // The scheduler has the guide, which takes the token, only once the mask is made.
     if (drew && is_late && !masks_.IsPosted(expected.step, static_cast<int32_t>(late->begin))) {
       return "a token drawn with a mask that it has not";
     }
+    if (is_late) ++late;
   }
   if (result.reading_words.size() != expected.reading_words) {
     return std::to_string(result.reading_words.size()) + " words of readings instead of " +

@@ -57,7 +57,7 @@ class SharedMemoryTransport final : public Transport {
   struct Expected {
     uint64_t step = 0;
     std::vector<int32_t> rows;  // that sample, in plan order
-    std::vector<RowMask> late;  // of these rows, the masks that come late
+    std::vector<RowMask> late;  // of these rows and in their order, the masks that come late
     size_t reading_words = 0;
   };
 

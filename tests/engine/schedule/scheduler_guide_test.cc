@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/masks/draw_masks.h"
 #include "tests/engine/schedule/simulated_engine.h"
 
 namespace quire {
@@ -150,7 +151,7 @@ class LateMaskTest : public ::testing::Test {
  protected:
   LateMaskTest() {
     sim.UseMaskBoard();
-    guided = sim.Add({.max_tokens = 9, .grammar = RandomGrammar(1)});
+    guided = sim.Add({.max_tokens = 90, .grammar = Grammar({.moves = {{{5, 0}, {6, 0}}}})});
     EXPECT_TRUE(sim.Schedule());
     EXPECT_TRUE(sim.Schedule());
     sim.holds_masks = true;
@@ -194,6 +195,28 @@ TEST_F(LateMaskTest, ARowDrawsEarlyUntilItsMasksComeInTimeAgain) {
   sim.ExpectUndisturbed(guided);
 }
 
+// Steps may take longer by now, so that a mask of the same time would be in time.
+TEST_F(LateMaskTest, ASlowGuideDrawsLateAgainNowAndThen) {
+  for (int round = 0; round < 3; ++round) {
+    WithholdAfter(100);
+    MakeMasksAfter(50);
+    sim.Retire();
+    ASSERT_TRUE(sim.Schedule());
+    int early = 0;
+    for (; !sim.Schedule(); ++early) {  // nothing is planned behind a draw without its mask
+      ASSERT_LT(early, 20);
+      EXPECT_EQ(sim.last_step_plan().num_late_masks, 0);
+      sim.Retire();
+      MakeMasksAfter(500);
+      ASSERT_TRUE(sim.Schedule());
+    }
+    EXPECT_EQ(early, DrawMasks::kEarlyDraws);
+    EXPECT_EQ(sim.last_step_plan().num_late_masks, 1);
+    sim.Retire();
+    EXPECT_TRUE(sim.scheduler().AwaitsMasks());
+  }
+}
+
 TEST_F(LateMaskTest, AWithheldMaskCountsOnceThoughNoStepIsPlannedMeanwhile) {
   WithholdAfter(100);
   MakeMasksAfter(0);
@@ -234,18 +257,21 @@ TEST(SchedulerGuideTest, StepCostsLeaveOutWhatMasksHeldUp) {
     retire();
   }
   ASSERT_TRUE(sim.load().step_cost.known);
-  // Steps of twice the time; in what part of it the mask comes, and whether it tells the costs.
+  // The time of a token, in what part of the step the mask comes, and whether it tells the costs.
   struct Case {
+    int64_t ns_per_token;
     double part;
     bool withheld, teaches;
   };
-  for (const auto& [part, withheld, teaches] :
-       {Case{0.6, false, false}, Case{0.4, false, true}, Case{0.6, true, false}}) {
-    sim.ns_per_token = 2000;
+  for (const auto& [ns_per_token, part, withheld, teaches] :
+       {Case{1150, 0.6, false, true}, Case{2000, 0.6, false, false}, Case{2000, 0.4, false, true},
+        Case{2000, 0.6, true, false}}) {
+    sim.ns_per_token = ns_per_token;
     schedule();
     EXPECT_TRUE(sim.scheduler().AwaitsMasks());
     const double before = sim.load().step_cost_error;
-    sim.now_ns += static_cast<int64_t>(part * 2000 * sim.last_step_plan().num_tokens);
+    const auto tokens = static_cast<double>(ns_per_token * sim.last_step_plan().num_tokens);
+    sim.now_ns += static_cast<int64_t>(part * tokens);
     if (withheld) sim.scheduler().WithholdMasks(sim.now_ns);
     sim.MakeMasks();
     retire();
