@@ -43,7 +43,8 @@ absl::Status CheckList(const OpenAiMember& member) {
 }
 
 absl::Status UnknownMember(const std::string& path) {
-  return InvalidField(path, "is not served; leave it out");
+  // A fault without a field would be one of the whole line.
+  return InvalidField(path.empty() ? "\"\"" : path, "is not served; leave it out");
 }
 
 }  // namespace quire

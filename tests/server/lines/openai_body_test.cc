@@ -188,6 +188,10 @@ void ExpectFault(const std::string& text, const std::string& field, const std::s
   EXPECT_TRUE(line.openai.has_value()) << text;
 }
 
+TEST(OpenAiBodyTest, AMemberWithoutANameIsNamedToo) {
+  ExpectFault(CompletionLine(R"({"prompt": "x", "": 1})"), R"("")", "is not served");
+}
+
 // Every member of OpenAI's and vLLM's reference that is not served.
 TEST(OpenAiBodyTest, OtherMembersAreRefusedByName) {
   const char* const kChat[] = {
