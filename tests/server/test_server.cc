@@ -18,6 +18,7 @@
 #include "engine/worker/in_process_transport.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "kernels/score_words.h"
 #include "server/call/serving_model.h"
 #include "server/metrics/metrics.h"
 #include "server/session/session_transfer.h"
@@ -190,19 +191,22 @@ int32_t Allowed(const StepPlan& plan, const RowMask& mask, int32_t token) {
   return token;
 }
 
-// Scores of rank 1, with the tokens after each as the next likely ones.
-void AddScores(const StepReading& reading, const SampledToken& sample,
-               std::vector<uint32_t>& words) {
-  if (reading.kind != StepReading::Kind::kDrawn) return;
+// A score of rank 1, with the tokens after it as the next likely ones.
+void WriteScore(int32_t token, float logprob, const StepReading& reading, uint32_t* out) {
   const auto number = [&](int32_t rank) {
-    return std::bit_cast<uint32_t>(sample.result.logprob - static_cast<float>(rank));
+    return std::bit_cast<uint32_t>(logprob - static_cast<float>(rank));
   };
-  const auto token = static_cast<uint32_t>(sample.result.token);
-  uint32_t* out = words.data() + reading.begin;
-  for (const uint32_t word : {token, number(0), 1u}) *out++ = word;
+  for (const uint32_t word : {static_cast<uint32_t>(token), number(0), 1u}) *out++ = word;
   for (int32_t i = 0; i < reading.num_top; ++i) {
-    *out++ = token + static_cast<uint32_t>(i);
+    *out++ = static_cast<uint32_t>(token + i);
     *out++ = number(i);
+  }
+}
+
+void WritePromptScores(const StepReading& reading, std::vector<uint32_t>& words) {
+  const auto stride = static_cast<uint32_t>(ScoreWords(reading.num_top, reading.num_ids));
+  for (uint32_t at = 0; at < reading.words; at += stride) {
+    WriteScore(1, -0.5f, reading, words.data() + reading.begin + at);
   }
 }
 
@@ -219,6 +223,10 @@ void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
     num_prompt_[static_cast<size_t>(row.row)] = row.num_prompt;
   }
   result.reading_words.assign(plan.reading_words(), 0);
+  for (const StepReading& of_prompt : plan.readings) {
+    if (of_prompt.kind != StepReading::Kind::kPrompt) continue;
+    WritePromptScores(of_prompt, result.reading_words);
+  }
   auto mask = plan.masks.begin();
   auto reading = plan.readings.begin();
   for (const RowWork& work : plan.work) {
@@ -234,8 +242,11 @@ void ScriptRunner::Run(const StepPlan& plan, StepResult& result) {
     if (work.sample == 0) continue;
     const auto index = static_cast<int32_t>(&work - plan.work.data());
     while (reading != plan.readings.end() && reading->work < index) ++reading;
-    if (reading != plan.readings.end() && reading->work == index) {
-      AddScores(*reading, result.samples.back(), result.reading_words);
+    const bool reads = reading != plan.readings.end() && reading->work == index;
+    if (reads && reading->kind == StepReading::Kind::kDrawn) {
+      const SampleResult& drawn = result.samples.back().result;
+      WriteScore(drawn.token, drawn.logprob, *reading,
+                 result.reading_words.data() + reading->begin);
     }
   }
   if (timed_) result.finished_ns = SteadyNowNs();
