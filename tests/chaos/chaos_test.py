@@ -8,6 +8,7 @@ limited. Then the faults end, and everything is counted: answers, sessions, bloc
 The seed decides which faults come, and when; the machine decides what they meet.
 """
 
+import faulthandler
 import json
 import pathlib
 import random
@@ -75,6 +76,8 @@ class ChaosTest(unittest.TestCase):
         world.stopped.set()
         for thread in threads:
             thread.join(2 * PATIENCE)
+            if thread.is_alive():
+                faulthandler.dump_traceback()  # where it waits
             self.assertFalse(thread.is_alive(), f"{thread.name} never ended")
         self.after(world, callers[:2], talkers)
         self.bounds(world, lines, new)
