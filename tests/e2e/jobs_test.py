@@ -129,27 +129,35 @@ class JobsTest(unittest.TestCase):
             self.assertRegex(page, rf'quire_job_items_total{{.*status="failed"}} {len(BAD)}\n')
             self.assertRegex(page, r'quire_jobs{.*state="completed"} 1\n')
 
-    def test_a_server_that_is_killed_again_and_again(self):
+    def kill_again_and_again(self, name):
+        """Kills the server of a job until it has ended; returns how many times."""
         seeded, kills = random.Random(4), 1
         flags = (*self.flags, "--max-num-seqs", "1")  # few lines end before a kill
         with Server(*flags) as server:
-            server.client.jobs.create(make_file(), "tough")
+            server.client.jobs.create(make_file(), name)
             server.kill()
         while kills < 20:
             with Server(*flags) as server:
-                job = server.client.jobs.get("tough")
+                job = server.client.jobs.get(name)
                 if job.state == quire.JobState.COMPLETED:
                     break
                 before = job.done_lines
                 bound = before + (seeded.randrange(1, 30) if kills > 1 else 0)
                 while job.done_lines < bound and job.state == quire.JobState.RUNNING:
-                    job = server.client.jobs.get("tough")
+                    job = server.client.jobs.get(name)
                 if job.state == quire.JobState.RUNNING:
                     kills += 1
                     server.kill()
         with Server(*self.flags) as server:
-            self.check(all_results(server.client, "tough"))
-        self.assertGreater(kills, 1)
+            self.check(all_results(server.client, name))
+        return kills
+
+    def test_a_server_that_is_killed_again_and_again(self):
+        # On a busy machine a job may end before this process comes to kill its server.
+        for attempt in range(10):
+            if self.kill_again_and_again(f"tough-{attempt}") > 1:
+                return
+        self.fail("every job ended before its server was killed twice")
 
     def test_results_are_resumed_at_every_message(self):
         with Server(*self.flags) as server:
