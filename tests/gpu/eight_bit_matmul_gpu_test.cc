@@ -118,13 +118,15 @@ TEST_P(EightBitMatMulGpuTest, MatchesDoubleArithmetic) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, EightBitMatMulGpuTest,
-    ::testing::Values(Case{1, 16, 16}, Case{1, 24, 48, DType::kF32}, Case{1, 4096, 4096},
-                      Case{3, 1000, 272, DType::kBF16, true}, Case{8, 6144, 4096},
-                      Case{9, 4096, 14336, DType::kF16}, Case{16, 28672, 4096},
-                      Case{17, 4096, 4096}, Case{33, 512, 2048, DType::kBF16, true},
-                      Case{64, 6144, 4096}, Case{200, 4096, 14336}, Case{1024, 2048, 1024}));
+INSTANTIATE_TEST_SUITE_P(Shapes, EightBitMatMulGpuTest,
+                         ::testing::Values(Case{1, 16, 16}, Case{1, 24, 48, DType::kF32},
+                                           Case{1, 4096, 4096},
+                                           Case{3, 1000, 272, DType::kBF16, true},
+                                           Case{8, 6144, 4096}, Case{9, 4096, 14336, DType::kF16},
+                                           Case{16, 28672, 4096}, Case{17, 4096, 4096},
+                                           Case{33, 512, 2048, DType::kBF16, true},
+                                           Case{64, 6144, 4096}, Case{64, 1024, 8192},
+                                           Case{200, 4096, 14336}, Case{1024, 2048, 1024}));
 
 // Blocks whose last column and row are ragged, of 128 rows and of fewer, and more than 16 tokens.
 INSTANTIATE_TEST_SUITE_P(Blocks, EightBitMatMulGpuTest,

@@ -235,6 +235,15 @@ TEST_P(EightBitRunsGpuTest, BitsDoNotDependOnTheBatch) {
         cuda::SiluMul({.gate_up = device.view(), .out = out.view()}, on);
       },
       [&] { return out.Bytes(); });
+  for (int64_t rows : {3, 16}) {  // with one scale, by several blocks each
+    ExpectSameBits(
+        [&](const cuda::Device& on) {
+          alone.Poison();
+          cuda::SiluMul({.gate_up = device.view().Rows(0, rows), .out = alone.view().Rows(0, rows)},
+                        on);
+        },
+        [&] { return alone.Bytes(); });
+  }
   for (int64_t t = 0; t < kRows; ++t) {
     cuda::SiluMul({.gate_up = device.view().Rows(t, 1), .out = alone.view().Rows(t, 1)},
                   TestDevice());
