@@ -12,8 +12,8 @@ namespace {
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(AlgorithmWords));
 
 // Up to so many columns, 8-bit products stay in the matrix units from the first to the last, which
-// is up to a tenth faster. Each addition there drops all but 13 bits of the fraction: over 4,096
-// columns that is a thirtieth of the error of the 8 bits themselves (ADR 19).
+// is up to a tenth faster. Each addition there drops all but 13 bits of the fraction: over so many
+// columns that is less than a sixth of the error of the 8 bits themselves (ADR 19).
 constexpr int64_t kMostFastColumns = 8192;
 
 cudaDataType_t LtType(DType dtype) {

@@ -22,13 +22,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <type_traits>
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/weight_passes.cuh"
 #include "kernels/cuda/matmul/skinny/activation_stream.cuh"
 #include "kernels/cuda/matmul/skinny/skinny_layout.cuh"
 #include "kernels/cuda/matmul/skinny/unit_products.cuh"

@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(kElementThreads)
   }
 }
 
-// A row of 8-bit elements by one block: all its values lie in registers until its scale is known.
+// A row of 8-bit elements by one block, or by a cluster: all its values lie in registers until its
+// scale is known.
 template <typename T, typename Out>
 struct RowArgs {
   const T* first;
@@ -106,8 +107,8 @@ __global__ void __launch_bounds__(kMaxNormThreads) EachRowKernel(RowArgs<T, Out>
   StoreEightBit<Out>(x, {a.out + row * a.out_stride, a.width, a.scales, row});
 }
 
-// Blocks, one cluster, that share a row of an MLP where rows are few: a single multiprocessor loads
-// it for as long as the rest of the kernel takes. For narrower rows their exchange takes longer.
+// Blocks, one cluster, that share a wide row where rows are few: a single multiprocessor loads it
+// for as long as the rest of the kernel takes. For narrower rows their exchange takes longer.
 inline constexpr unsigned kRowParts = 8;
 
 // The largest value of a row that a cluster holds: each block sends its own to all others.
@@ -173,12 +174,14 @@ void EachRow(const TensorView& first, const TensorView& second, const TensorView
                                .scales = ScalesOf(out),
                                .width = static_cast<int32_t>(out.dim[1])};
     const int64_t rows = out.dim[0], eights = out.dim[1] / 8;
-    const bool one_scale = std::is_same_v<Out, __nv_fp8_e4m3> && !args.scales.of_runs;
-    if (one_scale && eights > kMaxNormThreads && rows * kRowParts <= device.num_sms) {
-      const Grid grid{.blocks = Blocks(rows * kRowParts, 1),
-                      .threads = ThreadsFor(CeilDiv<int64_t>(eights, kRowParts), kMaxNormThreads),
-                      .cluster = {kRowParts, 1, 1}};
-      return Launch(device, grid, EachPartKernel<T, Out, Fn>, args, fn);
+    if constexpr (!kIntegers<Out>) {  // a NaN of integers would show in its block alone
+      const bool few = rows * kRowParts <= device.num_sms;
+      if (few && eights > kMaxNormThreads && !args.scales.of_runs) {
+        const Grid grid{.blocks = Blocks(rows * kRowParts, 1),
+                        .threads = ThreadsFor(CeilDiv<int64_t>(eights, kRowParts), kMaxNormThreads),
+                        .cluster = {kRowParts, 1, 1}};
+        return Launch(device, grid, EachPartKernel<T, Out, Fn>, args, fn);
+      }
     }
     const auto launch = [&](auto kernel, int64_t of_thread) {
       const unsigned threads = ThreadsFor(CeilDiv(eights, of_thread), kMaxNormThreads);

@@ -1,4 +1,4 @@
-// Quantize: a row by one block.
+// Quantize: rows as EachElement divides them.
 #include "kernels/cuda/device/cuda_kernels.h"
 #include "kernels/cuda/rows/each_element.cuh"
 

@@ -47,7 +47,7 @@ struct Shared {
   alignas(16) uint32_t digits[kWarps][kTileWords];
   Exchange sums;
 
-  // One block a multiprocessor, as of skinny_matmul.cu.
+  // One block a multiprocessor, as of skinny/skinny_layout.cuh.
   static constexpr bool Fits() { return sizeof(Shared) > 113 << 10 && sizeof(Shared) <= 227 << 10; }
 };
 
