@@ -76,6 +76,7 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   }
   s.row_residual = layout.Matrix(rows, config.hidden_size, dtype);
   s.row_x = layout.Matrix(rows, config.hidden_size, dtype);
+  s.row_attention = layout.Matrix(rows, q, dtype);
   for (const Rotation rotation : {Rotation::kNone, Rotation::kGlobal, Rotation::kLocal}) {
     if (std::ranges::find(config.layer_rotation, rotation) == config.layer_rotation.end()) continue;
     placed.ropes[static_cast<size_t>(rotation)] =
@@ -131,7 +132,9 @@ StepTensors Activations::For(int32_t tokens, int32_t rows) const {
                            &s.gated, &s.narrow_in, &s.narrow, &s.ordered}) {
     if (!view->empty()) *view = view->Rows(0, tokens);
   }
-  for (TensorView* view : {&s.row_residual, &s.row_x}) *view = view->Rows(0, rows);
+  for (TensorView* view : {&s.row_residual, &s.row_x, &s.row_attention}) {
+    *view = view->Rows(0, rows);
+  }
   return s;
 }
 

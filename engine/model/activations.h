@@ -29,9 +29,11 @@ struct StepTensors {
   TensorView narrow_in;  // [T, H] 8-bit
   TensorView narrow;     // [T, max(Q * D, I)] 8-bit
   // Of matrices whose columns are sorted, else empty: their inputs in that order.
-  TensorView ordered;       // [T, max(H, Q * D, I)]
-  TensorView row_residual;  // [R, H]
-  TensorView row_x;         // [R, H]
+  TensorView ordered;  // [T, max(H, Q * D, I)]
+  // Copies of the rows that need logits.
+  TensorView row_residual;   // [R, H]
+  TensorView row_x;          // [R, H]
+  TensorView row_attention;  // [R, Q * D]
 };
 
 // The rotary tables, by Rotation.

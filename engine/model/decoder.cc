@@ -22,32 +22,58 @@ Decoder::Decoder(const ModelConfig& config, TpInfo tp, DecoderWeights weights,
       norm_eps_(config.norm_eps) {}
 
 void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView logits) {
-  const StepTensors s = activations_.For(input.num_tokens, input.num_logit_rows);
+  StepTensors s = activations_.For(input.num_tokens, input.num_logit_rows);
+  const bool few = input.num_logit_rows < input.num_tokens && !input.reads_tokens;
+  num_tokens_ = few ? 0 : input.num_tokens;
   Embed(input, s);
   // s.residual holds h; s.x holds this rank's part of a block's output until Join adds it.
-  const auto sum_for = [&s](const Linear& next) {
-    return Sum{s.x, s.residual, next.eight_bit() ? s.narrow_in : s.x};
-  };
-  TensorView in = Begin(weights_.layers[0].input_norm, sum_for(weights_.layers[0].qkv));
+  TensorView in = Begin(weights_.layers[0].input_norm, SumFor(weights_.layers[0].qkv, s));
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const NamedRange range(backend_.profiler(), "layer", static_cast<int64_t>(i));
     const DecoderLayer& layer = weights_.layers[i];
+    const bool narrows = few && i + 1 == weights_.layers.size();
     if (i > 0) {
-      in = Join(sum_for(layer.qkv), weights_.layers[i - 1].mlp_output_norm, layer.input_norm);
+      in = Join(SumFor(layer.qkv, s), weights_.layers[i - 1].mlp_output_norm, layer.input_norm);
     }
+    // The feed-forward first: attention's output may take the place of their common input.
+    if (facts_.parallel_blocks && !narrows) FeedForward(layer, in, s, s.parallel);
+    const KvLayerView kv = KvOf(cache, i);
+    StoreKv(layer, in, input, kv, s);
+    if (narrows && input.num_logit_rows == 0) return;
+    Attend(i, input, kv, s);
+    if (narrows) s = LogitRows(input, s);
     if (facts_.parallel_blocks) {
-      // The feed-forward first: attention's output may take the place of their common input.
-      FeedForward(layer, in, s, s.parallel);
-      Attention(i, in, input, KvOf(cache, i), s);
+      if (narrows) {
+        FeedForward(layer, Begin(layer.input_norm, SumFor(layer.gate_up, s)), s, s.parallel);
+      }
+      ProjectHeads(layer, s);
       backend_.AddScaled({.x = s.parallel, .scale = 1, .out = s.x});
     } else {
-      Attention(i, in, input, KvOf(cache, i), s);
-      in = Join(sum_for(layer.gate_up), layer.attention_output_norm, layer.mlp_norm);
+      ProjectHeads(layer, s);
+      in = Join(SumFor(layer.gate_up, s), layer.attention_output_norm, layer.mlp_norm);
       FeedForward(layer, in, s, s.x);
     }
   }
-  num_tokens_ = input.num_tokens;
-  if (input.num_logit_rows > 0) Logits(input.logit_rows, input.num_logit_rows, logits);
+  if (few) {
+    Head(LastNorm(s.x, s.residual), logits);
+  } else if (input.num_logit_rows > 0) {
+    Logits(input.logit_rows, input.num_logit_rows, logits);
+  }
+}
+
+Decoder::Sum Decoder::SumFor(const Linear& next, const StepTensors& s) {
+  return {s.x, s.residual, next.eight_bit() ? s.narrow_in : s.x};
+}
+
+// Behind the last layer's attention nothing reads a token that needs no logits: most of a prompt
+// is spared that layer's other products.
+StepTensors Decoder::LogitRows(const ModelInput& input, const StepTensors& s) {
+  StepTensors few = activations_.For(input.num_logit_rows, input.num_logit_rows);
+  few.residual = few.row_residual;
+  few.attention = few.row_attention;
+  backend_.GatherRows({.x = s.residual, .rows = input.logit_rows, .out = few.residual});
+  backend_.GatherRows({.x = s.attention, .rows = input.logit_rows, .out = few.attention});
+  return few;
 }
 
 void Decoder::Embed(const ModelInput& input, const StepTensors& s) {
@@ -113,9 +139,8 @@ void Decoder::NormaliseHeads(TensorView x, int32_t num_heads, TensorView weight)
   }
 }
 
-void Decoder::Attention(size_t index, TensorView in, const ModelInput& input, const KvLayerView& kv,
-                        const StepTensors& s) {
-  const DecoderLayer& layer = weights_.layers[index];
+void Decoder::StoreKv(const DecoderLayer& layer, TensorView in, const ModelInput& input,
+                      const KvLayerView& kv, const StepTensors& s) {
   layer.qkv.Apply(backend_, in, s.qkv, s.ordered);
   const int64_t q = int64_t{num_heads_} * head_dim_, k = int64_t{num_kv_heads_} * head_dim_;
   NormaliseHeads(s.qkv.Columns(0, q), num_heads_, layer.q_norm);
@@ -130,9 +155,16 @@ void Decoder::Attention(size_t index, TensorView in, const ModelInput& input, co
                         .k_norm = of_heads ? layer.k_norm : TensorView(),
                         .norm_eps = norm_eps_,
                         .kv = kv});
-  const PagedAttentionParams attention = AttentionParams(input, kv, layer, s);
+}
+
+void Decoder::Attend(size_t index, const ModelInput& input, const KvLayerView& kv,
+                     const StepTensors& s) {
+  const PagedAttentionParams attention = AttentionParams(input, kv, weights_.layers[index], s);
   if (index == 0) PlanAttention(attention);
   backend_.PagedAttention(attention);
+}
+
+void Decoder::ProjectHeads(const DecoderLayer& layer, const StepTensors& s) {
   TensorView heads = s.attention;
   if (layer.o.eight_bit()) {
     heads = s.narrow.Columns(0, s.attention.dim[1]);
@@ -194,15 +226,23 @@ void Decoder::FeedForward(const DecoderLayer& layer, TensorView in, const StepTe
 // Only the rows that are asked for pass the last norm. They are copies: the step's tensors stay as
 // the layers left them.
 TensorView Decoder::Hidden(const int32_t* rows, int32_t num_rows) {
+  CHECK_GT(num_tokens_, 0);
   const StepTensors s = activations_.For(num_tokens_, num_rows);
   backend_.GatherRows({.x = s.x, .rows = rows, .out = s.row_x});
   backend_.GatherRows({.x = s.residual, .rows = rows, .out = s.row_residual});
-  return Join({s.row_x, s.row_residual, s.row_x}, weights_.layers.back().mlp_output_norm,
-              weights_.final_norm);
+  return LastNorm(s.row_x, s.row_residual);
+}
+
+TensorView Decoder::LastNorm(TensorView x, TensorView residual) {
+  return Join({x, residual, x}, weights_.layers.back().mlp_output_norm, weights_.final_norm);
 }
 
 void Decoder::Logits(const int32_t* rows, int32_t num_rows, TensorView logits) {
-  weights_.vocabulary.Logits(backend_, Hidden(rows, num_rows), logits);
+  Head(Hidden(rows, num_rows), logits);
+}
+
+void Decoder::Head(TensorView hidden, TensorView logits) {
+  weights_.vocabulary.Logits(backend_, hidden, logits);
   if (facts_.logit_scale == 1 && facts_.logit_soft_cap == 0) return;
   backend_.Scale({.x = logits, .factor = facts_.logit_scale, .cap = facts_.logit_soft_cap});
 }

@@ -31,6 +31,7 @@ class Decoder final : public Model {
     TensorView in;
   };
 
+  static Sum SumFor(const Linear& next, const StepTensors& s);
   void Embed(const ModelInput& input, const StepTensors& s);
   // The input of the first block.
   TensorView Begin(const NormWeights& before, const Sum& sum);
@@ -39,15 +40,26 @@ class Decoder final : public Model {
   TensorView Join(const Sum& sum, const NormWeights& after, const NormWeights& before);
   void Normalise(TensorView x, const NormWeights& norm, TensorView out);
   void NormaliseHeads(TensorView x, int32_t num_heads, TensorView weight);
-  // Layer `index`'s attention over `in`; its output is in s.x.
-  void Attention(size_t index, TensorView in, const ModelInput& input, const KvLayerView& kv,
-                 const StepTensors& s);
+  // Queries, keys and values of `in`; keys and values go to the cache.
+  void StoreKv(const DecoderLayer& layer, TensorView in, const ModelInput& input,
+               const KvLayerView& kv, const StepTensors& s);
+  // Layer `index`'s attention: from s.qkv to s.attention.
+  void Attend(size_t index, const ModelInput& input, const KvLayerView& kv, const StepTensors& s);
+  // From s.attention to s.x.
+  void ProjectHeads(const DecoderLayer& layer, const StepTensors& s);
+  // The tensors of a step of the R rows that need logits alone: residual and attention are copied
+  // from s, the others are free.
+  StepTensors LogitRows(const ModelInput& input, const StepTensors& s);
   // Layer `index`'s keys and values, with their scales.
   KvLayerView KvOf(const KvCache& cache, size_t index) const;
   void PlanAttention(const PagedAttentionParams& first);
   PagedAttentionParams AttentionParams(const ModelInput& input, const KvLayerView& kv,
                                        const DecoderLayer& layer, const StepTensors& s) const;
   void FeedForward(const DecoderLayer& layer, TensorView in, const StepTensors& s, TensorView out);
+  // The last block's output, added to the residual and normalised; it takes x's place.
+  TensorView LastNorm(TensorView x, TensorView residual);
+  void Head(TensorView hidden, TensorView logits);
+
   Backend& backend_;
   const DecoderWeights weights_;
   const Activations activations_;
@@ -57,7 +69,7 @@ class Decoder final : public Model {
   const int32_t num_kv_heads_;
   const int32_t head_dim_;
   const float norm_eps_;
-  int32_t num_tokens_ = 0;  // of the last Forward
+  int32_t num_tokens_ = 0;  // of the last Forward; 0 if it kept only the rows that need logits
 };
 
 }  // namespace quire

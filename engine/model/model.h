@@ -21,12 +21,14 @@ namespace quire {
 class Model {
  public:
   virtual ~Model() = default;
-  // logits: [R, Vocabulary::LocalRows] f32, of this rank's run of the vocabulary.
+  // logits: [R, Vocabulary::LocalRows] f32, of this rank's run of the vocabulary. Of the other
+  // tokens only keys and values count, unless the input says that they are read.
   virtual void Forward(const ModelInput& input, const KvCache& cache, TensorView logits) = 0;
 
-  // Of tokens of the last Forward, `rows` [num_rows] indices into its T tokens, in memory that the
-  // device reads; num_rows is at most the options' max_logit_rows.
-  // Their hidden states after the last norm, [num_rows, H]; valid until the next call.
+  // Of tokens of the last Forward, whose input had reads_tokens or R == T: `rows` [num_rows]
+  // indices into its T tokens, in memory that the device reads; num_rows is at most the options'
+  // max_logit_rows. Their hidden states after the last norm, [num_rows, H]; valid until the next
+  // call.
   virtual TensorView Hidden(const int32_t* rows, int32_t num_rows) = 0;
   // Their logits, as Forward writes them.
   virtual void Logits(const int32_t* rows, int32_t num_rows, TensorView logits) = 0;

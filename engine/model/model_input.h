@@ -21,6 +21,7 @@ struct ModelInput {
   const int32_t* block_table = nullptr;  // [rows, table_stride]
   int64_t table_stride = 0;
   const int32_t* logit_rows = nullptr;  // [R] index into the T tokens
+  bool reads_tokens = false;            // Model::Hidden or Logits of any of the T will follow
 };
 
 }  // namespace quire

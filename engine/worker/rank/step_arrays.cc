@@ -120,7 +120,8 @@ ModelInput StepArrays::Input(const StepDims& shape, const RowTables& tables) con
           .table_row = arrays_.table_row,
           .block_table = tables.blocks(0),
           .table_stride = tables.blocks_per_row(),
-          .logit_rows = arrays_.logit_rows};
+          .logit_rows = arrays_.logit_rows,
+          .reads_tokens = shape.reads_tokens};
 }
 
 SampleParams StepArrays::Sample(TensorView logits) const {

@@ -161,6 +161,9 @@ StepDims StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables,
   for (const RowWork& work : plan.work) {
     shape.max_query_len = std::max(shape.max_query_len, work.count);
   }
+  shape.reads_tokens = std::ranges::any_of(plan.readings, [](const StepReading& reading) {
+    return reading.kind != StepReading::Kind::kDrawn;
+  });
   return shape;
 }
 

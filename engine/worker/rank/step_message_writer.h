@@ -15,6 +15,7 @@ struct StepDims {
   int32_t num_seqs = 0;       // S
   int32_t num_samples = 0;    // R
   int32_t max_query_len = 0;  // of any of the S
+  bool reads_tokens = false;  // readings of tokens beside the samples follow
 };
 
 class StepMessageWriter {

@@ -263,11 +263,12 @@ TEST(ActivationsTest, ViewsFitTheStepAndDoNotOverlapWhileBothLive) {
   EXPECT_EQ(s.row_x.dim[0], 2);
   EXPECT_EQ(activations->rope(Rotation::kGlobal).dim[0], kOptions.max_model_len);
   const StepTensors largest = activations->For(kOptions.max_tokens, kOptions.max_logit_rows);
-  for (const auto& live :
-       {std::vector{largest.residual, largest.x, largest.qkv, largest.attention, largest.row_x,
-                    largest.row_residual, activations->rope(Rotation::kGlobal)},
-        std::vector{largest.residual, largest.x, largest.gate_up, largest.gated, largest.row_x,
-                    largest.row_residual, activations->rope(Rotation::kGlobal)}}) {
+  for (const auto& live : {std::vector{largest.residual, largest.x, largest.qkv, largest.attention,
+                                       largest.row_x, largest.row_residual, largest.row_attention,
+                                       activations->rope(Rotation::kGlobal)},
+                           std::vector{largest.residual, largest.x, largest.gate_up, largest.gated,
+                                       largest.row_x, largest.row_residual, largest.row_attention,
+                                       activations->rope(Rotation::kGlobal)}}) {
     for (const TensorView& a : live) {
       for (const TensorView& b : live) {
         if (&a == &b) continue;
