@@ -8,6 +8,7 @@ namespace quire::gpu {
 namespace {
 
 constexpr int32_t kRows = 1600, kBlockSize = 32, kSlots = 3;
+constexpr int32_t kMostDraws = 9;  // of a work
 constexpr int64_t kTokenStride = 9000, kTableStride = 300, kMessageBytes = 1 << 20;
 
 // The contents of a step.
@@ -110,15 +111,17 @@ char* Pinned(size_t bytes) {
   return static_cast<char*>(data);
 }
 
+constexpr int64_t kResults = kRows * kMostDraws;  // of a step, at most
+
 StepRing RingOf(char* memory, uint64_t* step) {
   return {.messages = memory,
           .message_stride = kMessageBytes,
           .results = reinterpret_cast<SampleResult*>(memory + kSlots * kMessageBytes),
-          .result_stride = kRows,
+          .result_stride = kResults,
           .slots = kSlots,
           .step = step};
 }
-constexpr size_t kRingBytes = kSlots * (kMessageBytes + kRows * sizeof(SampleResult));
+constexpr size_t kRingBytes = kSlots * (kMessageBytes + kResults * sizeof(SampleResult));
 
 class StepGpuTest : public testing::Test {
  protected:
@@ -179,7 +182,7 @@ class StepGpuTest : public testing::Test {
     cuda::EndStep({.ring = ring, .results = on_device.data(), .num_samples = plan.num_samples()},
                   device);
     CUDA_CHECK(cudaDeviceSynchronize());
-    const SampleResult* there = ring.results + host_step_ % kSlots * kRows;
+    const SampleResult* there = ring.results + host_step_ % kSlots * kResults;
     EXPECT_EQ(std::memcmp(there, results.data(), results.size() * sizeof(SampleResult)), 0);
     EXPECT_EQ(step_.Get()[0], ++host_step_);
   }
@@ -210,7 +213,7 @@ Plan RandomPlan(Random& random, int32_t num_works, int32_t max_count, int64_t pa
   for (int32_t s = 0; s < num_works; ++s) {
     const auto count = static_cast<int32_t>(1 + random.Below(max_count));
     const auto start = static_cast<int32_t>(random.Below(kTokenStride - count));
-    const auto draws = static_cast<int32_t>(1 + random.Below(std::min(count, 9)));
+    const auto draws = static_cast<int32_t>(1 + random.Below(std::min(count, kMostDraws)));
     plan.works.push_back({.row = (s * 7 + 3) % kRows,
                           .start = start,
                           .count = count,
