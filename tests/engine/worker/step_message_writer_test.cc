@@ -88,6 +88,19 @@ TEST_F(StepMessageWriterTest, FlattensRowsInPlanOrder) {
   EXPECT_EQ(input.table_stride, 3);  // ceil(10 / 4) blocks a row
 }
 
+TEST_F(StepMessageWriterTest, ReadingsOfPromptsWantEveryToken) {
+  using Kind = StepReading::Kind;
+  for (const auto& [kind, every] :
+       {std::pair(Kind::kDrawn, false), {Kind::kPrompt, true}, {Kind::kPooled, true}}) {
+    StepPlan plan = TwoRowPlan();
+    EXPECT_FALSE(Begin(plan).reads_tokens);
+    End({1});
+    plan.readings = {{.kind = kind}};
+    EXPECT_EQ(Begin(plan).reads_tokens, every);
+    End({1});
+  }
+}
+
 TEST_F(StepMessageWriterTest, ReadsTheTokenTheSamplerDrew) {
   Begin(TwoRowPlan());
   End({99});
