@@ -26,16 +26,16 @@ UNPROVED = ("run tests/gpu/run on a GPU host and commit its report as bench/resu
             "write gpu-untested: and why into the commit's message")
 
 
-def load_sources_hash():
-    path = str(ROOT / "tests/gpu/sources_hash")
-    loader = importlib.machinery.SourceFileLoader("sources_hash", path)
-    spec = importlib.util.spec_from_loader("sources_hash", loader)
+def load_script(name):
+    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "tests/gpu" / name))
+    spec = importlib.util.spec_from_loader(name, loader)
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
 
 
-SOURCES = load_sources_hash()
+SOURCES = load_script("sources_hash")
+RUN = load_script("run")
 
 
 def git(*arguments):
@@ -102,6 +102,19 @@ class ReportTest(unittest.TestCase):
                 f" | {number['must']:,g} {number['unit']} |"
                 for number in numbers if number.get("reached") == "MISSED"]
         self.assertEqual(said, expected, "docs/gpu.md needs these rows:\n" + "\n".join(rows))
+
+
+class ProgramsTest(unittest.TestCase):
+    def test_several_gpus_run_the_programs_of_several(self):
+        pack = ["group_gpu_test", "matmul_gpu_test", "step_gpu_bench", "matmul_gpu_bench"]
+
+        def run(only, several):
+            return [name for name in pack if RUN.belongs(name, only, several)]
+
+        self.assertEqual(run(None, False), pack[1:])
+        self.assertEqual(run(None, True), ["group_gpu_test", "step_gpu_bench"])
+        self.assertEqual(run(["matmul_gpu_test", "group_gpu_test"], False), ["matmul_gpu_test"])
+        self.assertEqual(run(["matmul_gpu_test"], True), ["matmul_gpu_test"])
 
 
 class SanitizersTest(unittest.TestCase):
