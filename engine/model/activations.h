@@ -50,6 +50,8 @@ class Activations {
 
   // Views for a step of `tokens` and `rows`, which must fit the options.
   StepTensors For(int32_t tokens, int32_t rows) const;
+  // Tokens of the largest step.
+  int32_t max_tokens() const { return static_cast<int32_t>(largest_.x.dim[0]); }
   // [max_model_len, D], in the layout of RopeStoreKvParams; only those that a layer uses.
   const TensorView& rope(Rotation rotation) const { return ropes_[static_cast<size_t>(rotation)]; }
 

@@ -24,7 +24,6 @@ Decoder::Decoder(const ModelConfig& config, TpInfo tp, DecoderWeights weights,
 void Decoder::Forward(const ModelInput& input, const KvCache& cache, TensorView logits) {
   StepTensors s = activations_.For(input.num_tokens, input.num_logit_rows);
   const bool few = input.num_logit_rows < input.num_tokens && !input.reads_tokens;
-  num_tokens_ = few ? 0 : input.num_tokens;
   Embed(input, s);
   // s.residual holds h; s.x holds this rank's part of a block's output until Join adds it.
   TensorView in = Begin(weights_.layers[0].input_norm, SumFor(weights_.layers[0].qkv, s));
@@ -224,10 +223,9 @@ void Decoder::FeedForward(const DecoderLayer& layer, TensorView in, const StepTe
 }
 
 // Only the rows that are asked for pass the last norm. They are copies: the step's tensors stay as
-// the layers left them.
+// the layers left them. How many tokens the step had is not known here: it may have been replayed.
 TensorView Decoder::Hidden(const int32_t* rows, int32_t num_rows) {
-  CHECK_GT(num_tokens_, 0);
-  const StepTensors s = activations_.For(num_tokens_, num_rows);
+  const StepTensors s = activations_.For(activations_.max_tokens(), num_rows);
   backend_.GatherRows({.x = s.x, .rows = rows, .out = s.row_x});
   backend_.GatherRows({.x = s.residual, .rows = rows, .out = s.row_residual});
   return LastNorm(s.row_x, s.row_residual);

@@ -69,7 +69,6 @@ class Decoder final : public Model {
   const int32_t num_kv_heads_;
   const int32_t head_dim_;
   const float norm_eps_;
-  int32_t num_tokens_ = 0;  // of the last Forward; 0 if it kept only the rows that need logits
 };
 
 }  // namespace quire
