@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -151,6 +152,8 @@ void Worker::Launch(const StepPlan& plan) {
   for (const RowWork& work : plan.work) {
     flight.rows.insert(flight.rows.end(), work.sample, work.row);
   }
+  std::optional<LaunchGate::Launching> launching;
+  if (copies_ != nullptr) launching.emplace(copies_->launch_gate());
   const NamedRange range(backend_->profiler(), "step", static_cast<int64_t>(plan.step));
   flight.timed = Watch(plan.watch);
   for (const BlockClone& clone : plan.block_clones) {

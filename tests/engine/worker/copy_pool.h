@@ -25,8 +25,9 @@ class CopyPool {
     EXPECT_TRUE(arena_->Allocate({kPages, layout.block_bytes()}).ok());
   }
   // This outlives it.
-  std::unique_ptr<CopyRunner> Copies() {
-    return std::make_unique<PoolCopies>(cache_, arena_, backend_->MakeBlockCopier(), checksum_);
+  std::unique_ptr<CopyRunner> Copies() { return Copies(backend_->MakeBlockCopier()); }
+  std::unique_ptr<PoolCopies> Copies(std::unique_ptr<BlockCopier> copier) {
+    return std::make_unique<PoolCopies>(cache_, arena_, std::move(copier), checksum_);
   }
   int64_t block_bytes() const { return cache_.layout().block_bytes(); }
   HostArena& arena() { return *arena_; }
