@@ -1,6 +1,6 @@
 // LaunchGate: lets the launches of a step go before the pinning of host memory. While the driver
-// pins a piece it launches nothing, and the next piece begins before a launch that waits gets its
-// turn. A step with prompts is hundreds of launches, so without the gate it would wait as often.
+// pins a piece it launches nothing. A step with prompts is hundreds of launches, and without the
+// gate pieces pinned back to back hold up many of them (docs/adr/0007).
 #pragma once
 
 #include <chrono>
@@ -26,10 +26,11 @@ class LaunchGate {
     LaunchGate& gate_;
   };
 
-  // Waits until no step is being launched, kPatience at most. Of the thread that pins.
-  void Await() {
+  // Waits until no step is being launched, kPatience at most; false: one still is. Of the thread
+  // that pins.
+  bool Await() {
     std::unique_lock lock(mutex_);
-    ended_.wait_for(lock, kPatience, [this] { return !launching_; });
+    return ended_.wait_for(lock, kPatience, [this] { return !launching_; });
   }
 
  private:
