@@ -284,10 +284,11 @@ EngineStats Engine::Stats() const {
   {
     std::lock_guard lock(state_->stats_mutex);
     stats = state_->stats;
+    // For callers the inbox is part of the queue. Under the lock, for a request that the loop takes
+    // meanwhile would be in neither.
+    stats.load.waiting += static_cast<int32_t>(state_->inbox_reqs.load());
+    stats.load.waiting_tokens += state_->inbox_tokens.load();
   }
-  // For callers the inbox is part of the queue.
-  stats.load.waiting += static_cast<int32_t>(state_->inbox_reqs.load());
-  stats.load.waiting_tokens += state_->inbox_tokens.load();
   stats.work_waiting = state_->live.load() > stats.load.paused;
   stats.work_since_ns = state_->work_since_ns.load();
   return stats;
@@ -558,9 +559,9 @@ void Engine::State::PublishStats() {
   scheduler.TakeTenantChanges(tenant_changes);
   gate.Publish(load, tenant_changes, SteadyNowNs());
   const uint64_t deadline_refusals = gate.deadline_refusals();
+  std::lock_guard lock(stats_mutex);
   inbox_reqs.fetch_sub(counts.taken_reqs);
   inbox_tokens.fetch_sub(counts.taken_tokens);
-  std::lock_guard lock(stats_mutex);
   stats.deadline_refusals = deadline_refusals;
   stats.masks = masks.stats(scheduler);
   stats.load = load;

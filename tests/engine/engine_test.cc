@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -194,6 +195,36 @@ TEST(EngineTest, AdmittedRequestsLeaveTheQueueBeforeTheirFirstStepEnds) {
   EXPECT_TRUE(f.engine->Submit(MakeRequest(3, 4, 2)).ok());
   gate.release(100000);
   f.sink.AwaitEnds(3);
+}
+
+// Submits requests that no step serves while another thread reads how many there are.
+void SubmitAndCount(RequestId requests) {
+  std::counting_semaphore<> gate(0);
+  Fixture f(&gate,
+            {.max_num_queued_reqs = 4096, .max_num_queued_tokens = 1 << 20, .max_model_len = 256});
+  std::atomic<RequestId> submitting{0}, submitted{0};
+  std::thread reader([&] {
+    for (RequestId least = 0; least < requests && !testing::Test::HasFailure();) {
+      least = submitted.load();
+      const SchedulerLoad load = f.engine->Stats().load;
+      const auto found = static_cast<RequestId>(load.waiting + load.running);
+      EXPECT_GE(found, least);
+      EXPECT_LE(found, submitting.load());
+    }
+  });
+  for (RequestId id = 1; id <= requests; ++id) {
+    submitting.store(id);
+    EXPECT_TRUE(f.engine->Submit(MakeRequest(id, 4, 1)).ok());
+    submitted.store(id);
+  }
+  reader.join();
+  gate.release(100000);
+  f.sink.AwaitEnds(requests);
+}
+
+// From the inbox to the scheduler's queue: a reader finds them in one of the two, not in neither.
+TEST(EngineTest, AcceptedRequestsAreCountedAtAnyMoment) {
+  for (int round = 0; round < 5; ++round) SubmitAndCount(3000);
 }
 
 TEST(EngineTest, ARequestThatArrivesTooLateLeavesNoTraceInTheQueue) {

@@ -443,17 +443,19 @@ TEST(AnswersTest, AHeldReplyHasABound) {
 // The bound of unsent output is that of the call: each answer has its part.
 TEST(AnswersTest, ASlowReaderPausesAllAndLosesNothing) {
   TestServerOptions options;
-  options.num_blocks = 4097;
-  options.max_model_len = 8192;
+  options.num_blocks = 8193;
+  options.max_model_len = 16384;
   options.front.stream_buffer_bytes = 64 << 10;
   TestServer server(options);
   grpc::ClientContext context;
   const auto stub = v1::Inference::NewStub(server.NewChannel(/*fixed_window=*/true));
-  constexpr uint32_t kTokens = 6000;
+  constexpr uint32_t kTokens = 16'000;
   const auto reader = stub->Generate(&context, AskForAnswers(8, kTokens));
   EXPECT_TRUE(TestServer::Eventually([&] { return server.engine().Stats().load.paused == 8; }));
-  // 64 KiB of unsent output, at 5 bytes a token, and a window of 64 KiB or two that are under way.
-  EXPECT_LT(server.engine().Stats().generated_tokens, 5u * kTokens);
+  // They pause at 32 KiB of unsent output, 6,553 tokens of 5 bytes, and 64 KiB or two are under way
+  // in the window, where a token takes 3 bytes or more. With 64 KiB for each answer they would
+  // pause at 52,428 tokens.
+  EXPECT_LT(server.engine().Stats().generated_tokens, 52'000u);
   AnswersOutput out;
   v1::GenerateResponse frame;
   while (reader->Read(&frame)) Take(frame, &out);
