@@ -28,6 +28,7 @@ double SecondsUntilLeft(double count, double per_second) {
 TenantGate::TenantGate(const SchedulerConfig& config, const EngineLimits& limits)
     : max_rows_(config.max_num_seqs),
       max_step_tokens_(config.max_num_batched_tokens),
+      mixed_step_tokens_(config.mixed_step_tokens),
       paces_prompts_(config.pace_prompts),
       block_size_(config.block_size),
       max_queued_requests_(limits.max_num_queued_reqs),
@@ -217,12 +218,13 @@ void TenantGate::SetStepTimes(TtftSituation& situation) const {
   situation.token_seconds =
       cost.prompt_token + cost.prompt_read * static_cast<double>(situation.prompt_tokens) / 2;
   situation.step_tokens = std::max(1, max_step_tokens_ - load_.running);
-  if (!paces_prompts_) return;
   const PromptDemand demand = {
       .rows = load_.running,
       .contexts = load_.tokens_in_flight,
       .prompts = std::min(max_rows_, load_.waiting + 1),
       .tokens = situation.prompt_tokens + situation.own_tokens + situation.other_tokens};
+  situation.step_tokens = PromptCap(mixed_step_tokens_, demand, situation.step_tokens);
+  if (!paces_prompts_) return;
   situation.step_tokens = PromptBudget(cost, demand, situation.step_tokens);
 }
 

@@ -104,6 +104,7 @@ class TenantGate {
 
   const int32_t max_rows_;
   const int32_t max_step_tokens_;
+  const int32_t mixed_step_tokens_;
   const bool paces_prompts_;
   const int32_t block_size_;
   const int64_t max_queued_requests_, max_queued_tokens_;

@@ -1,8 +1,9 @@
 // The choice of a step's prompt tokens, and the times between tokens and to first tokens: the real
-// scheduler under four loads, with steps always filled up to a limit and with prompts that are
-// paced (schedule/pace/prompt_pace.h). The worker is a clock: the times of steps of an 8B model on
-// one H200, as bench/results/gpu.json has them, are interpolated, so they bend where the
-// scheduler's fit is straight. Two steps are in flight. Nothing depends on this machine.
+// scheduler under six loads, with steps always filled up to a limit, with capped steps beside rows,
+// and with prompts that are paced (schedule/pace/prompt_pace.h). The worker is a clock: the times
+// of steps of an 8B model in bf16 on one H200, as bench/results/gpu.json has them, are
+// interpolated, so they bend where the scheduler's fit is straight. Two steps are in flight.
+// Nothing depends on this machine.
 //
 // Prints one JSON object per load and setting; times in milliseconds, tokens per second.
 #include <algorithm>
@@ -43,11 +44,19 @@ constexpr Load kLoads[] = {
 struct Setting {
   const char* name;
   int32_t limit;
+  int32_t mixed_step;
   bool paced;
 };
+constexpr int32_t kMixedStep = SchedulerConfig{}.mixed_step_tokens;
 constexpr Setting kSettings[] = {
-    {"512", 512, false},   {"1024", 1024, false},       {"2048", 2048, false},
-    {"4096", 4096, false}, {"paced, 2048", 2048, true}, {"paced, 4096", 4096, true},
+    {"512", 512, 0, false},
+    {"1024", 1024, 0, false},
+    {"2048", 2048, 0, false},
+    {"4096", 4096, 0, false},
+    {"capped", 2048, kMixedStep, false},
+    {"capped, 4096", 4096, kMixedStep, false},
+    {"paced", 2048, kMixedStep, true},
+    {"paced, not capped", 2048, 0, true},
 };
 
 // All but attention, in milliseconds, by the tokens of the step: decode steps of 1 to 256 rows,
@@ -55,9 +64,9 @@ constexpr Setting kSettings[] = {
 struct Point {
   double tokens, ms;
 };
-constexpr Point kProducts[] = {{1, 3.73},    {8, 4.0},     {64, 4.67},  {256, 7.45},  {320, 8.4},
-                               {448, 12.1},  {576, 13.6},  {704, 17.3}, {1024, 23.1}, {1536, 34.2},
-                               {2048, 44.0}, {4096, 86.5}, {8192, 171}};
+constexpr Point kProducts[] = {{1, 3.79},    {8, 3.95},   {64, 4.63},   {256, 7.4},   {320, 8.5},
+                               {448, 11.8},  {576, 12.9}, {704, 15.7},  {1024, 22.4}, {1536, 33.2},
+                               {2048, 43.2}, {4096, 84},  {8192, 164.5}};
 constexpr double kContextMs = 32e-6;         // 131,072 bytes of K and V a token, at 4.1 TB/s
 constexpr double kReadMs = 524'288e-12 * 2;  // 4 * 4096 * 32 operations, at 500 TFLOP/s
 
@@ -106,6 +115,7 @@ class Simulation {
     config.max_num_seqs = load.rows;
     config.max_num_batched_tokens = std::max(setting.limit, load.rows);
     config.max_num_queued_reqs = load.requests;
+    config.mixed_step_tokens = setting.mixed_step;
     config.pace_prompts = setting.paced;
     return config;
   }

@@ -36,7 +36,9 @@ struct SchedulerConfig {
   // Prompt tokens that may wait. Engine refuses plain requests beyond it, Turns the turns of
   // sessions, whose length is not known before.
   int64_t max_num_queued_tokens = std::numeric_limits<int64_t>::max();
-  // While sequences decode, prompts get fewer tokens of a step (schedule/pace/prompt_pace.h).
+  // Tokens of a step that has prompts beside decoding sequences, unless many wait; 0: the budget.
+  int32_t mixed_step_tokens = 1024;
+  // While sequences decode, prompts get fewer tokens still (schedule/pace/prompt_pace.h).
   bool pace_prompts = false;
   int32_t max_partial_prefills = 4;
   // Guesses of a step at most: decoding rows and guesses together are one more. 0: none.

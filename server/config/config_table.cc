@@ -272,7 +272,7 @@ void AddBatching(EngineConfig* e, Rows* rows) {
                       "max-prefill-token-num|max-num-tokens|max-tokens-per-batch"},
           {.name = "pace-prompts",
            .group = kBatching,
-           .help = "while requests decode, smaller steps from measured times; false: the budget",
+           .help = "while requests decode, steps below 1024 tokens, from measured times",
            .target = &e->pace_prompts},
           {.name = "speculate",
            .group = kBatching,

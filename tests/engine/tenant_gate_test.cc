@@ -189,6 +189,18 @@ TEST_F(GateTest, DeadlineThatCannotBeMetIsRefused) {
   EXPECT_NEAR(*gate_.PredictTtftSeconds(kTwo, 50, now_ns_), 0.02 + 0.1, 0.005);
 }
 
+// Beside two rows a step gives prompts 38 of its 40 tokens, so that 76 take two steps, not one.
+TEST_F(GateTest, PredictsTheStepsThatPromptsGetBesideRows) {
+  SchedulerConfig config = Config();
+  config.mixed_step_tokens = 40;
+  TenantGate gate(config, Limits());
+  load_.step_cost = {.step = 0.01, .prompt_token = 0.001, .known = true};
+  load_.running = 2;
+  gate.Publish(load_, {}, now_ns_);
+  EXPECT_NEAR(*gate.PredictTtftSeconds(kOne, 76, now_ns_), 0.03 + 0.076, 1e-6);
+  EXPECT_NEAR(*gate.PredictTtftSeconds(kOne, 38, now_ns_), 0.02 + 0.038, 1e-6);
+}
+
 // All rows are taken by long requests: when one becomes free is not known, so no request is
 // refused.
 TEST_F(GateTest, NothingIsPredictedFromALongGapBetweenAdmissions) {

@@ -6,6 +6,13 @@
 
 namespace quire {
 
+int32_t PromptCap(int32_t mixed_step, const PromptDemand& demand, int32_t most) {
+  if (mixed_step == 0 || demand.rows == 0) return most;
+  const int64_t rest = std::max(mixed_step - demand.rows, kLeastPromptTokens);
+  const int64_t cap = std::max(rest, demand.tokens / kLongQueueSteps);
+  return static_cast<int32_t>(std::min<int64_t>(most, cap));
+}
+
 int32_t PromptBudget(const StepCost& cost, const PromptDemand& demand, int32_t most) {
   const double token_seconds = cost.prompt_token + cost.prompt_read * demand.mean_before;
   if (!cost.known || demand.rows == 0 || token_seconds <= 0) return most;

@@ -1,10 +1,15 @@
 // PromptPace: how much of a step prompts may have while other sequences decode.
 //
-// Prompts of c*tokens seconds wait beside N rows that decode, d seconds a step. Steps that give
-// prompts y seconds compute them in W/y steps, W = c*tokens. Each row then waits y longer between
-// two tokens: N * y * W/2, summed over rows and time. Each of the M prompts waits d longer in each
-// of these steps than if it were computed at once: M * d * W^2/y. That delay counts twice, for the
-// prompt's reader has nothing yet. The sum is least at
+// First, a cap (PromptCap). Beyond some tokens a larger step computes no more of them a second, and
+// every row beside them waits longer for its next token. Only behind a long queue steps are larger:
+// fewer of them compute it.
+//
+// Below the cap, a balance (PromptBudget). Prompts of c*tokens seconds wait beside N rows that
+// decode, d seconds a step. Steps that give prompts y seconds compute them in W/y steps,
+// W = c*tokens. Each row then waits y longer between two tokens: N * y * W/2, summed over rows and
+// time. Each of the M prompts waits d longer in each of these steps than if it were computed at
+// once: M * d * W^2/y. That delay counts twice, for the prompt's reader has nothing yet. The sum is
+// least at
 //
 //   y = 2 * sqrt(M * W * d / N)
 //
@@ -30,6 +35,14 @@ struct PromptDemand {
 
 // A step gives prompts no less than this: progress is certain, whatever was measured.
 inline constexpr int32_t kLeastPromptTokens = 64;
+
+// A queue that takes more than so many mixed steps is long.
+inline constexpr int32_t kLongQueueSteps = 16;
+
+// The most prompt tokens of a step, of `most` that are left: those that bring the step to
+// `mixed_step` tokens, or 1/kLongQueueSteps of what waits if that is more. `most` where no row
+// decodes or `mixed_step` is 0. Never grows with the rows, nor shrinks with the queue.
+int32_t PromptCap(int32_t mixed_step, const PromptDemand& demand, int32_t most);
 
 // The most prompt tokens of a step: `most`, or fewer while rows decode. Never grows with the rows
 // if their contexts are of one length. `most` where costs are not known or no row decodes.

@@ -1,5 +1,5 @@
-// PromptBudget: the bounds and the order of the policy, its optimum against a search, and a
-// scheduler that paces prompts and computes the same tokens.
+// PromptCap and PromptBudget: the bounds and the order of the policy, its optimum against a search,
+// and a scheduler that caps or paces prompts and computes the same tokens.
 #include "engine/schedule/pace/prompt_pace.h"
 
 #include <gtest/gtest.h>
@@ -94,7 +94,42 @@ TEST(PromptPaceTest, IsWhereTheSumOfDelaysIsLeast) {
   }
 }
 
-SchedulerConfig Config(bool paces) {
+TEST(PromptCapTest, BringsAStepBesideRowsToItsSize) {
+  EXPECT_EQ(PromptCap(1024, Demand(200, 3, 5000), kMost), 824);
+  EXPECT_EQ(PromptCap(1024, Demand(1, 1, 100), kMost), 1023);
+  EXPECT_EQ(PromptCap(1024, Demand(200, 3, 5000), 300), 300) << "what is left of the step";
+}
+
+TEST(PromptCapTest, IsAbsentWhereNothingDecodesOrNoneIsWanted) {
+  EXPECT_EQ(PromptCap(1024, Demand(0, 3, 5000), kMost), kMost);
+  EXPECT_EQ(PromptCap(0, Demand(200, 3, 5000), kMost), kMost);
+}
+
+// 16 steps of 1,024 tokens.
+TEST(PromptCapTest, GrowsBehindALongQueue) {
+  EXPECT_EQ(PromptCap(1024, Demand(1, 16, 16 * 1023), kMost), 1023);
+  EXPECT_EQ(PromptCap(1024, Demand(1, 24, 24 * 1024), kMost), 24 * 1024 / 16);
+  EXPECT_EQ(PromptCap(1024, Demand(200, 100, 100'000), kMost), kMost);
+}
+
+TEST(PromptCapTest, LetsPromptsProgressBesideMoreRowsThanTheStepHasTokens) {
+  EXPECT_EQ(PromptCap(1024, Demand(2000, 3, 500), kMost), kLeastPromptTokens);
+  EXPECT_EQ(PromptCap(1024, Demand(2000, 3, 500), 5), 5);
+}
+
+TEST(PromptCapTest, NeverGrowsWithRowsNorShrinksWithTheQueue) {
+  for (int64_t tokens = 0; tokens < 64'000; tokens += 500) {
+    int32_t last = kMost;
+    for (int32_t rows = 0; rows <= 1500; rows += 50) {
+      const int32_t cap = PromptCap(1024, Demand(rows, 4, tokens), kMost);
+      EXPECT_LE(cap, last);
+      EXPECT_LE(cap, PromptCap(1024, Demand(rows, 4, tokens + 500), kMost));
+      last = cap;
+    }
+  }
+}
+
+SchedulerConfig Config(bool paces, int32_t mixed_step = 0) {
   SchedulerConfig config;
   config.num_blocks = 2001;
   config.block_size = 4;
@@ -102,14 +137,15 @@ SchedulerConfig Config(bool paces) {
   config.max_num_seqs = 16;
   config.max_num_batched_tokens = 512;
   config.max_num_queued_reqs = 64;
+  config.mixed_step_tokens = mixed_step;
   config.pace_prompts = paces;
   return config;
 }
 
 // Random requests arrive while others decode. Returns the largest number of prompt tokens of a
 // step in which some row decoded, once costs are known.
-int32_t RunRandom(bool paces) {
-  SimulatedEngine engine(Config(paces), {});
+int32_t RunRandom(const SchedulerConfig& config) {
+  SimulatedEngine engine(config, {});
   engine.ns_per_token = 100'000;
   std::mt19937_64 random(9);
   std::vector<RequestId> ids;
@@ -134,9 +170,15 @@ int32_t RunRandom(bool paces) {
 }
 
 TEST(PromptPaceTest, PacedRequestsGetTheSameTokensInSmallerSteps) {
-  const int32_t paced = RunRandom(true);
+  const int32_t paced = RunRandom(Config(true));
   EXPECT_GT(paced, 0);
-  EXPECT_GT(RunRandom(false), 2 * paced);
+  EXPECT_GT(RunRandom(Config(false)), 2 * paced);
+}
+
+TEST(PromptPaceTest, CappedRequestsGetTheSameTokensInSmallerSteps) {
+  const int32_t capped = RunRandom(Config(false, 128));
+  EXPECT_GT(capped, 0);
+  EXPECT_LT(capped, 128);
 }
 
 }  // namespace
