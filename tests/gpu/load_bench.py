@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Llama-3.1-8B's shape under load, over gRPC: load_bench.py PACK [NAME...].
+"""Llama-3.1-8B's shape under load, over gRPC: load_bench.py PACK [--flags FLAGS]... [NAME...].
 
 Loads without a rate send all requests at once; "poisson" sends them at 24 a second. "bf16" and
 "fp8" are the server's weights and KV cache; --quantization makes the 8-bit weights. A NAME, such as
-fp8 or "fp8 1000/1000", chooses the loads that begin with it. Prints one JSON object a line; run
-from the repository's root.
+fp8 or "fp8 1000/1000", chooses the loads that begin with it. FLAGS, in one word, are further ones
+of the server; each --flags is a server of its own, so that settings are compared on one machine,
+which differs from others by more than they do. Prints one JSON object a line; run from the
+repository's root.
 """
+import argparse
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -64,21 +68,30 @@ def put(pack, server, load):
                     "sm_mhz": gauge.sm_mhz, "watts": gauge.watts}
 
 
+def measure(pack, kind, further, loads, folder):
+    """One server under one load after another."""
+    server = Server(pack, "--device", "cuda", "--load-format", "dummy",
+                    "--gpu-memory-utilization", "0.95", *SERVERS[kind], *further, model=folder,
+                    patience=120)
+    told = {"flags": shlex.join(further)} if further else {}
+    for load in loads:
+        say(load=f"{kind} {load.name}", **told, **put(pack, server, load))
+    server.stop()
+
+
 def main():
-    pack = pathlib.Path(sys.argv[1]).resolve()
-    names = sys.argv[2:] or list(SERVERS)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pack", type=lambda path: pathlib.Path(path).resolve())
+    parser.add_argument("names", nargs="*", default=list(SERVERS))
+    parser.add_argument("--flags", action="append", type=shlex.split, default=[])
+    told = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make_big_checkpoint.write_shape(MODEL, folder)
-        for kind, flags in SERVERS.items():
+        for kind in SERVERS:
             loads = [load for load in LOADS
-                     if any(f"{kind} {load.name}".startswith(name) for name in names)]
-            if not loads:
-                continue
-            server = Server(pack, "--device", "cuda", "--load-format", "dummy",
-                            "--gpu-memory-utilization", "0.95", *flags, model=folder, patience=120)
-            for load in loads:
-                say(load=f"{kind} {load.name}", **put(pack, server, load))
-            server.stop()
+                     if any(f"{kind} {load.name}".startswith(name) for name in told.names)]
+            for further in (told.flags or [[]]) if loads else ():
+                measure(told.pack, kind, further, loads, folder)
 
 
 if __name__ == "__main__":
