@@ -15,6 +15,7 @@
 namespace quire {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -157,7 +158,8 @@ TEST(AnswersTest, TheBestComeWhenAllHaveEnded) {
   TestServer server;
   const AnswersOutput out = Ask(server.inference(), AskForAnswers(2, 7, 5));
   ASSERT_TRUE(out.status.ok()) << out.status.error_message();
-  EXPECT_EQ(out.kinds, "attff") << "one frame of tokens for each";
+  // One frame of tokens for each; the first may end before those of the second are sent.
+  EXPECT_THAT(out.kinds, AnyOf("attff", "atftf"));
   EXPECT_EQ(out.accepted.best_of(), 5u);
   // All are equally likely: the first drawn come first.
   EXPECT_EQ(out.answers.at(0).end.seed(), 40u);

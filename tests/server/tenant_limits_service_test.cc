@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <string>
-#include <thread>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -75,16 +74,9 @@ TEST(TenantLimitsServiceTest, AcceptedAndLoadCarryThePrediction) {
 // Slow steps are measured; then a long prompt cannot be computed before its deadline.
 TEST(TenantLimitsServiceTest, DeadlineThatCannotBeMetIsRefusedAtOnce) {
   TestServer server(WithTenants());
-  server.gate().Allow(0);
-  std::thread worker([&] {
-    for (int i = 0; i < 12; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      server.gate().Allow(1);
-    }
-  });
+  server.gate().Slow(std::chrono::milliseconds(30));
   for (int i = 0; i < 12; ++i) EXPECT_TRUE(As(server, 1, AskFor(1)).status.ok());
-  worker.join();
-  server.gate().Allow(-1);
+  server.gate().Slow(std::chrono::milliseconds(0));
   v1::GenerateRequest request = AskFor(1);
   request.set_text(std::string(1500, 'x'));
   // At 10 ms a token these are 15 seconds.

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/model/checkpoint/tp.h"
@@ -126,6 +127,14 @@ void Gate::Pass() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return allowed_ != 0; });
   if (allowed_ > 0) --allowed_;
+  const std::chrono::milliseconds step = step_;
+  lock.unlock();
+  std::this_thread::sleep_for(step);
+}
+
+void Gate::Slow(std::chrono::milliseconds step) {
+  std::lock_guard lock(mutex_);
+  step_ = step;
 }
 
 ScriptCopies::ScriptCopies(int32_t num_blocks, std::shared_ptr<HostArena> arena)

@@ -7,6 +7,7 @@
 #include <grpcpp/client_context.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -38,6 +39,8 @@ class Gate {
   // Lets at most this many steps run until the next call; -1: any number.
   void Allow(int64_t steps);
   void Pass();  // called by the worker, once per step
+  // Makes each further step take at least this long.
+  void Slow(std::chrono::milliseconds step);
   // Makes every further sample NaN.
   void SpoilSamples() { spoiled_.store(true); }
   bool spoiled() const { return spoiled_.load(); }
@@ -51,6 +54,7 @@ class Gate {
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t allowed_ = -1;
+  std::chrono::milliseconds step_{0};
 };
 
 // Copies whole blocks between an arena and a pool that only it uses.
