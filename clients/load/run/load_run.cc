@@ -342,20 +342,24 @@ bool LoadRun::Drop(const EligibleSend& eligible) {
   return true;
 }
 
-void LoadRun::OnEnd(const std::shared_ptr<Stream>& stream) {
+void LoadRun::OnEnd(std::shared_ptr<Stream> stream) {
   target_->Leave(stream->channel);
   const PlannedRequest& plan = stream->plan();
   const bool goes_on =
       plan.turn + 1 < plan.turns && stream->record().outcome == Outcome::kOk && !run_.ending.load();
   if (!goes_on) LeaveFamily(plan.family, 0);
   if (!goes_on && !plan.session.empty()) sessions_->Close(plan.session);
-  std::lock_guard lock(mutex_);
-  live_.erase(stream);
-  if (goes_on) {
-    ended_turns_.push_back(stream);
-    planner_wakes_.notify_one();
-    return;
+  {
+    std::lock_guard lock(mutex_);
+    live_.erase(stream);
+    if (goes_on) {
+      ended_turns_.push_back(std::move(stream));
+      planner_wakes_.notify_one();
+      return;
+    }
   }
+  stream.reset();
+  std::lock_guard lock(mutex_);
   LeaveOutstanding();
 }
 

@@ -70,7 +70,7 @@ class LoadRun final : public StreamEnds {
   void Send(EligibleSend eligible);
   bool Drop(const EligibleSend& eligible);
 
-  void OnEnd(const std::shared_ptr<Stream>& stream) override;
+  void OnEnd(std::shared_ptr<Stream> stream) override;
   void LeaveFamily(int64_t family, int32_t more);
   void CloseUnsent(const PlannedRequest& plan);
   bool AllDone() const;     // requires mutex_

@@ -1,4 +1,5 @@
-// Each call owns its context and messages until it is answered.
+// Each call owns its context and messages until it is answered. It is destroyed before End, for the
+// reason that StreamEnds has.
 #include "clients/load/run/session_calls.h"
 
 #include <grpcpp/client_context.h>
@@ -37,19 +38,27 @@ void SessionCalls::Fork(const SessionFork& fork, std::function<void()> done) {
   call->request.set_new_session_id(fork.to);
   call->request.set_position(static_cast<uint32_t>(fork.position));
   Begin();
-  stub_->async()->Fork(&call->context, &call->request, &call->reply,
-                       [this, call, done = std::move(done)](const grpc::Status&) {
-                         done();
-                         End();
-                       });
+  auto* const owned = call.get();
+  stub_->async()->Fork(
+      &owned->context, &owned->request, &owned->reply,
+      [this, call = std::move(call), done = std::move(done)](const grpc::Status&) mutable {
+        done();
+        done = nullptr;
+        call.reset();
+        End();
+      });
 }
 
 void SessionCalls::Close(const std::string& session) {
   auto call = std::make_shared<Call<v1::CloseSessionRequest, v1::CloseSessionResponse>>(endpoint_);
   call->request.set_session_id(session);
   Begin();
-  stub_->async()->Close(&call->context, &call->request, &call->reply,
-                        [this, call](const grpc::Status&) { End(); });
+  auto* const owned = call.get();
+  stub_->async()->Close(&owned->context, &owned->request, &owned->reply,
+                        [this, call = std::move(call)](const grpc::Status&) mutable {
+                          call.reset();
+                          End();
+                        });
 }
 
 void SessionCalls::Wait() {

@@ -189,8 +189,7 @@ void Stream::OnDone(const grpc::Status& status) {
   record_->end_ns = Now();
   Judge(status);
   run_->tally->Ended(record_->outcome);
-  const std::shared_ptr<Stream> self = std::move(self_);
-  run_->ends->OnEnd(self);
+  run_->ends->OnEnd(std::move(self_));
 }
 
 void Stream::Judge(const grpc::Status& status) {

@@ -21,11 +21,13 @@ namespace quire::load {
 
 class Stream;
 
-// Receives every stream's end, on one of gRPC's threads; must not block.
+// Receives every stream's end, on one of gRPC's threads; must not block. The stream holds its
+// connection. The run must not end before it is destroyed: gRPC ends its threads when the last
+// connection goes, and crashes if one of them lets it go.
 class StreamEnds {
  public:
   virtual ~StreamEnds() = default;
-  virtual void OnEnd(const std::shared_ptr<Stream>& stream) = 0;
+  virtual void OnEnd(std::shared_ptr<Stream> stream) = 0;
 };
 
 // State that all streams of a run share; outlives them.
