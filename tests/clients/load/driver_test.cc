@@ -298,7 +298,7 @@ TEST(DriverTest, AnInterruptKeepsWhatThereIs) {
   EXPECT_LE(CountOf(run, Outcome::kOk), 5);
   EXPECT_GE(CountOf(run, Outcome::kOk), 1);
   EXPECT_GE(CountOf(run, Outcome::kIncomplete), 4);
-  EXPECT_GE(CountOf(run, Outcome::kPending), 900);
+  EXPECT_GE(CountOf(run, Outcome::kPending), 500);
   EXPECT_EQ(CountOf(run, Outcome::kFailed), 0);
   for (size_t i = 0; i < run.requests.size(); ++i) {
     EXPECT_EQ(run.requests[i].index, i);
@@ -310,9 +310,12 @@ TEST(DriverTest, AnInterruptBeforeTheStartSendsLittle) {
   Listener server(SteadyReply(0, 1, 0));
   std::stop_source stop;
   stop.request_stop();
-  const RunRecord run = Record(For(server.stub(), 5), stop.get_token());
+  Settings settings = For(server.stub(), 5);
+  settings.arrival.request_rate = 0.5;
+  settings.arrival.burstiness = std::numeric_limits<double>::infinity();
+  const RunRecord run = Record(settings, stop.get_token());
   EXPECT_EQ(run.end, RunEnd::kInterrupted);
-  EXPECT_EQ(CountOf(run, Outcome::kPending), 5);
+  EXPECT_GE(CountOf(run, Outcome::kPending), 3);
 }
 
 TEST(DriverTest, ATimeLimitEndsARun) {
@@ -360,12 +363,12 @@ TEST(DriverTest, ASweepEndsWithTheRateThatSaturates) {
 
 TEST(DriverTest, ASweepEndsWithTheRateOutsideTheLimits) {
   StubServer stub({.script = [](uint64_t index, const v1::GenerateRequest&) {
-    return SteadyReply(index < 30 ? 0.01 : 1.0, 1, 0);
+    return SteadyReply(index < 30 ? 0.01 : 3.0, 1, 0);
   }});
   Settings settings = For(stub, 30);
   settings.arrival.burstiness = std::numeric_limits<double>::infinity();
   settings.sweep_rates = {30, 40, 50};
-  settings.limits.ttft_ms = 700;
+  settings.limits.ttft_ms = 2000;
   const auto runs = RunSweep(settings, {}, nullptr);
   ASSERT_TRUE(runs.ok()) << runs.status();
   EXPECT_EQ(runs->size(), 2u);
