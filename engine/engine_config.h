@@ -36,7 +36,7 @@ struct EngineConfig {
                                // KV cache and device allow
   int32_t max_num_seqs = 256;  // running sequences
   int32_t max_num_batched_tokens = 0;  // tokens per step; 0: 512 on the cpu, 2048 on cuda
-  bool pace_prompts = false;  // while requests decode, steps below 1,024 tokens, from their times
+  bool pace_prompts = false;  // while requests decode, steps smaller than capped, from their times
   // Tokens that a request guesses ahead at most, and by default. 0: none.
   int32_t speculate = 0;
   // Decoding rows and guesses of a step together at most; where more rows decode, none guesses.

@@ -7,7 +7,6 @@
 
 #include "absl/strings/cord.h"
 #include "engine/base/status_macros.h"
-#include "engine/schedule/pace/prompt_pace.h"
 #include "engine/values/admission.h"
 
 namespace quire {
@@ -28,8 +27,7 @@ double SecondsUntilLeft(double count, double per_second) {
 TenantGate::TenantGate(const SchedulerConfig& config, const EngineLimits& limits)
     : max_rows_(config.max_num_seqs),
       max_step_tokens_(config.max_num_batched_tokens),
-      mixed_step_tokens_(config.mixed_step_tokens),
-      paces_prompts_(config.pace_prompts),
+      pace_{config.mixed_step_tokens, config.pace_prompts},
       block_size_(config.block_size),
       max_queued_requests_(limits.max_num_queued_reqs),
       max_queued_tokens_(limits.max_num_queued_tokens) {}
@@ -223,9 +221,7 @@ void TenantGate::SetStepTimes(TtftSituation& situation) const {
       .contexts = load_.tokens_in_flight,
       .prompts = std::min(max_rows_, load_.waiting + 1),
       .tokens = situation.prompt_tokens + situation.own_tokens + situation.other_tokens};
-  situation.step_tokens = PromptCap(mixed_step_tokens_, demand, situation.step_tokens);
-  if (!paces_prompts_) return;
-  situation.step_tokens = PromptBudget(cost, demand, situation.step_tokens);
+  situation.step_tokens = pace_.Tokens(cost, demand, situation.step_tokens);
 }
 
 std::optional<double> TenantGate::Predict(Entry& entry, int64_t prompt_tokens, int64_t now_ns) {

@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "engine/rate_meter.h"
+#include "engine/schedule/pace/prompt_pace.h"
 #include "engine/ttft_model.h"
 #include "engine/values/cache_stats.h"
 #include "engine/values/request.h"
@@ -104,8 +105,7 @@ class TenantGate {
 
   const int32_t max_rows_;
   const int32_t max_step_tokens_;
-  const int32_t mixed_step_tokens_;
-  const bool paces_prompts_;
+  const PromptPace pace_;
   const int32_t block_size_;
   const int64_t max_queued_requests_, max_queued_tokens_;
 

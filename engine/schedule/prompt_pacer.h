@@ -16,7 +16,7 @@ class PromptPacer {
  public:
   // `cost`, the present cost of steps, outlives the pacer.
   PromptPacer(const SchedulerConfig& config, const StepCost& cost)
-      : mixed_step_(config.mixed_step_tokens), paces_(config.pace_prompts), cost_(cost) {}
+      : pace_{config.mixed_step_tokens, config.pace_prompts}, cost_(cost) {}
 
   // The decoding sequences of a step, and its running prefills.
   void AddRow(const Sequence& sequence) {
@@ -38,16 +38,13 @@ class PromptPacer {
     demand.prompts += static_cast<int32_t>(fitting);
     demand.mean_before /= std::max(1, demand.prompts);
     if (demand.prompts == 0) return most;
-    last_ = PromptCap(mixed_step_, demand, most);
-    if (paces_) last_ = PromptBudget(cost_, demand, last_);
-    return last_;
+    return last_ = pace_.Tokens(cost_, demand, most);
   }
   // The budget of the last step that had prompts.
   int32_t last() const { return last_; }
 
  private:
-  const int32_t mixed_step_;
-  const bool paces_;
+  const PromptPace pace_;
   const StepCost& cost_;
   PromptDemand demand_;
   int32_t last_ = 0;

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Llama-3.1-8B's shape under load, over gRPC: load_bench.py PACK [--flags FLAGS]... [NAME...].
 
-Loads without a rate send all requests at once; "poisson" sends them at 24 a second. "bf16" and
-"fp8" are the server's weights and KV cache; --quantization makes the 8-bit weights. A NAME, such as
-fp8 or "fp8 1000/1000", chooses the loads that begin with it. FLAGS, in one word, are further ones
-of the server; each --flags is a server of its own, so that settings are compared on one machine,
-which differs from others by more than they do. Prints one JSON object a line; run from the
-repository's root.
+Loads without a rate send all requests at once; "poisson" sends them at 24 a second and "sparse" at
+16. "bf16" and "fp8" are the server's weights and KV cache; --quantization makes the 8-bit weights.
+A NAME, such as fp8 or "fp8 1000/1000", chooses the loads that begin with it. FLAGS, in one word,
+are further ones of the server; each --flags is a server of its own, so that settings are compared
+on one machine, which differs from others by more than they do. Prints one JSON object a line; run
+from the repository's root.
 """
 import argparse
 import json
@@ -41,18 +41,21 @@ class Load(NamedTuple):
 LOADS = (
     Load("2048/128", 2048, 128, 1024),
     Load("poisson 1024/256", 1024, 256, 1200, 24.0),
+    Load("sparse 1024/256", 1024, 256, 640, 16.0),
     Load("1000/1000", 1000, 1000, 1536),
     Load("128/2048", 128, 2048, 1024),
 )
 
 
 def put(pack, server, load):
-    """The facts of one load, by quire-load."""
+    """The facts of one load, by quire-load. Its seed is its own: with one seed, shorter prompts are
+    prefixes of the longer ones, whose KV the server may still have."""
     with tempfile.TemporaryDirectory() as results, Gauge() as gauge:
         rate = ("--request-rate", str(load.rate)) if load.rate else ()
         done = subprocess.run(
             [pack / "bin/quire-load", "--server", server.target, "--ignore-eos", "--no-text",
-             "--temperature", "0", "--seed", "1", "--quiet", "--num-prompts", str(load.requests),
+             "--temperature", "0", "--seed", str(load.prompt), "--quiet",
+             "--num-prompts", str(load.requests),
              "--random-input-len", str(load.prompt), "--random-output-len", str(load.output),
              "--time-limit", "300", "--result-dir", results, "--result-filename", "run.json",
              *rate],
@@ -84,7 +87,7 @@ def main():
     parser.add_argument("pack", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("names", nargs="*", default=list(SERVERS))
     parser.add_argument("--flags", action="append", type=shlex.split, default=[])
-    told = parser.parse_args()
+    told = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as folder:
         make_big_checkpoint.write_shape(MODEL, folder)
         for kind in SERVERS:

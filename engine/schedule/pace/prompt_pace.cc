@@ -26,4 +26,9 @@ int32_t PromptBudget(const StepCost& cost, const PromptDemand& demand, int32_t m
   return std::min(most, std::max(kLeastPromptTokens, static_cast<int32_t>(tokens)));
 }
 
+int32_t PromptPace::Tokens(const StepCost& cost, const PromptDemand& demand, int32_t most) const {
+  const int32_t capped = PromptCap(mixed_step, demand, most);
+  return balances ? PromptBudget(cost, demand, capped) : capped;
+}
+
 }  // namespace quire

@@ -48,4 +48,13 @@ int32_t PromptCap(int32_t mixed_step, const PromptDemand& demand, int32_t most);
 // if their contexts are of one length. `most` where costs are not known or no row decodes.
 int32_t PromptBudget(const StepCost& cost, const PromptDemand& demand, int32_t most);
 
+// Both rules, as they are set.
+struct PromptPace {
+  int32_t mixed_step = 0;  // of PromptCap
+  bool balances = false;   // whether PromptBudget holds
+
+  // The most prompt tokens of a step, of `most` that are left.
+  int32_t Tokens(const StepCost& cost, const PromptDemand& demand, int32_t most) const;
+};
+
 }  // namespace quire

@@ -1,7 +1,7 @@
 // A worker over the CUDA backend: the device whose number is the rank.
-#include <sys/stat.h>
-
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "engine/base/status_macros.h"
@@ -13,8 +13,10 @@ namespace quire {
 namespace {
 
 CudaOptions OptionsOf(const WorkerOrder& order) {
-  // Without the folder, measurements are not kept.
-  if (!order.cache_dir.empty()) mkdir(order.cache_dir.c_str(), 0755);
+  // Also the folders above it: a new account has no ~/.cache. Without it, measurements are not
+  // kept.
+  std::error_code error;
+  if (!order.cache_dir.empty()) std::filesystem::create_directories(order.cache_dir, error);
   RankPlace place = order.place;
   place.rank = order.spec.tp.rank;
   place.ranks = order.spec.tp.size;

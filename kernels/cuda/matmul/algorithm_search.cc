@@ -1,8 +1,9 @@
-// Times in two rounds: every candidate a few times, then the best candidates in turns.
+// Times in two rounds: every candidate a few times, then the best ones longer. In both the
+// candidates take turns, forward and back, and the device never waits in between: clocks fall while
+// it works, so one that always comes first looks faster than it is.
 #include "kernels/cuda/matmul/algorithm_search.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
@@ -18,18 +19,44 @@ constexpr int64_t kRotatedBytes = 600 << 20;
 // Bytes of the device left free for its other users.
 constexpr int64_t kSpareBytes = 256 << 20;
 constexpr size_t kAlgorithms = 16, kCuts = 6;
-constexpr int kFirstRepeats = 3;
-// Finalists run in turns, so that all of them see the same clocks. The median turn counts.
-constexpr size_t kFinalists = 3, kTurns = 5;
+// Even, so that each candidate comes early as often as late.
+constexpr size_t kFirstTurns = 2, kTurns = 4;
+constexpr int kFirstRepeats = 2;
+constexpr size_t kFinalists = 4;
 constexpr float kTurnMicroseconds = 1500;
 constexpr float kMaxRepeats = 100;
+
+// The time between two points of a stream.
+class Lap {
+ public:
+  Lap() {
+    CUDA_CHECK(cudaEventCreate(&begin_));
+    CUDA_CHECK(cudaEventCreate(&end_));
+  }
+  Lap(const Lap&) = delete;
+  Lap& operator=(const Lap&) = delete;
+  ~Lap() {
+    CUDA_CHECK(cudaEventDestroy(begin_));
+    CUDA_CHECK(cudaEventDestroy(end_));
+  }
+  void Begin(cudaStream_t stream) { CUDA_CHECK(cudaEventRecord(begin_, stream)); }
+  void End(cudaStream_t stream) { CUDA_CHECK(cudaEventRecord(end_, stream)); }
+  // Once the stream has passed both.
+  float Microseconds() const {
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, begin_, end_));
+    return ms * 1000;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
 
 }  // namespace
 
 struct AlgorithmSearch::Candidate {
   Choice choice;
-  cudaEvent_t begin = nullptr, end = nullptr;
-  bool works = false;
+  bool works = true;
   float microseconds = 0;  // infinite if it does not work
 };
 
@@ -70,23 +97,31 @@ bool AlgorithmSearch::Repeat(const Candidate& candidate, int times) {
   return true;
 }
 
-void AlgorithmSearch::Time(std::vector<Candidate>& candidates, int times) {
-  for (Candidate& c : candidates) {
-    CUDA_CHECK(cudaEventCreate(&c.begin));
-    CUDA_CHECK(cudaEventCreate(&c.end));
-    c.works = Repeat(c, 1);  // loads its kernel, too
-    CUDA_CHECK(cudaEventRecord(c.begin, means_.device.stream));
-    if (c.works) Repeat(c, times);
-    CUDA_CHECK(cudaEventRecord(c.end, means_.device.stream));
+void AlgorithmSearch::Time(std::vector<Candidate>& candidates, size_t turns, int repeats) {
+  const size_t count = candidates.size();
+  std::vector<Lap> laps(turns * count);
+  for (size_t turn = 0; turn < turns; ++turn) {
+    for (size_t place = 0; place < count; ++place) {
+      const size_t i = turn % 2 == 0 ? place : count - 1 - place;
+      Candidate& c = candidates[i];
+      Lap& lap = laps[turn * count + i];
+      c.works = c.works && Repeat(c, 1);  // loads its kernel, too
+      if (!c.works) continue;
+      lap.Begin(means_.device.stream);
+      Repeat(c, repeats);
+      lap.End(means_.device.stream);
+    }
   }
   CUDA_CHECK(cudaStreamSynchronize(means_.device.stream));
-  for (Candidate& c : candidates) {
-    float ms = 0;
-    CUDA_CHECK(cudaEventElapsedTime(&ms, c.begin, c.end));
-    c.microseconds =
-        c.works ? ms * 1000 / static_cast<float>(times) : std::numeric_limits<float>::infinity();
-    CUDA_CHECK(cudaEventDestroy(c.begin));
-    CUDA_CHECK(cudaEventDestroy(c.end));
+  std::vector<float> times(turns);
+  for (size_t i = 0; i < count; ++i) {
+    candidates[i].microseconds = std::numeric_limits<float>::infinity();
+    if (!candidates[i].works) continue;
+    for (size_t turn = 0; turn < turns; ++turn) {
+      times[turn] = laps[turn * count + i].Microseconds() / static_cast<float>(repeats);
+    }
+    std::sort(times.begin(), times.end());
+    candidates[i].microseconds = (times[(turns - 1) / 2] + times[turns / 2]) / 2;
   }
 }
 
@@ -102,21 +137,12 @@ Choice AlgorithmSearch::Fastest(int64_t tokens) {
   const auto faster = [](const Candidate& a, const Candidate& b) {
     return a.microseconds < b.microseconds;
   };
-  Time(candidates, kFirstRepeats);
+  Time(candidates, kFirstTurns, kFirstRepeats);
   std::stable_sort(candidates.begin(), candidates.end(), faster);
   CHECK(candidates[0].works);
   candidates.resize(std::min(candidates.size(), kFinalists));
-  const int repeats = static_cast<int>(
-      std::clamp(kTurnMicroseconds / candidates[0].microseconds, 1.0f, kMaxRepeats));
-  std::vector<std::array<float, kTurns>> times(candidates.size());
-  for (size_t turn = 0; turn < kTurns; ++turn) {
-    Time(candidates, repeats);
-    for (size_t i = 0; i < candidates.size(); ++i) times[i][turn] = candidates[i].microseconds;
-  }
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    std::sort(times[i].begin(), times[i].end());
-    candidates[i].microseconds = times[i][kTurns / 2];
-  }
+  const float repeats = kTurnMicroseconds / candidates[0].microseconds;
+  Time(candidates, kTurns, static_cast<int>(std::clamp(repeats, 1.0f, kMaxRepeats)));
   const Candidate& best = *std::min_element(candidates.begin(), candidates.end(), faster);
   Choice choice = best.choice;
   choice.microseconds = best.microseconds;

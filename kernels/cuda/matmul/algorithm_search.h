@@ -2,6 +2,7 @@
 // the promising cuts of TileMatMul with weights that are not in the cache, as in service.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,7 +27,9 @@ class AlgorithmSearch {
   // Enqueues the candidate `times` times, each time with another copy of the weights. False if the
   // algorithm does not support p.
   bool Repeat(const Candidate& candidate, int times);
-  void Time(std::vector<Candidate>& candidates, int times);
+  // Sets the median time of each candidate: in each of an even number of turns it runs `repeats`
+  // times.
+  void Time(std::vector<Candidate>& candidates, size_t turns, int repeats);
 
   const MatMulParams p_;
   const ProductMeans means_;
