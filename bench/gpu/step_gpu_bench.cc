@@ -461,8 +461,8 @@ int main(int argc, char** argv) {
   const bool families = !names.empty() && names[0] == "--families";
   if (families) names.assign(std::begin(quire::kFamilies), std::end(quire::kFamilies));
   if (names.empty()) {
-    names = {"llama-3.1-8b", "llama-3.1-8b-fp8", "llama-3.1-8b-fp8-fp8kv", "llama-3.2-1b",
-             "qwen2.5-0.5b"};
+    names = {"llama-3.1-8b",      "llama-3.1-8b-fp8", "llama-3.1-8b-fp8-fp8kv",
+             "llama-3.1-8b-int4", "llama-3.2-1b",     "qwen2.5-0.5b"};
   }
   const quire::Extent& extent = families ? quire::kShort : quire::kFull;
   std::filesystem::create_directories(quire::kCacheDir);

@@ -3,7 +3,7 @@
 # name, unit, must, aim, bench, key values of its line, value field, floor field. A field may be a
 # function, which takes the line and all lines of its benchmark.
 STEP, SERVE, ATTENTION = "step_gpu_bench", "serve_bench", "paged_attention_gpu_bench"
-SESSION = "session_bench"
+SESSION, LOAD = "session_bench", "load_bench"
 BIG = "llama-3.1-8b"
 
 
@@ -82,6 +82,12 @@ def of_family(model):
     return rows
 
 
+def load(name, must, aim):
+    """Output tokens a second of the server under a load of load_bench."""
+    return (f"load, {name}: output tokens", "/s", -must, -aim, LOAD, {"load": name},
+            "output_throughput", None)
+
+
 STEP_2, GROUP, HUGE = "step_gpu_bench x2", "group_gpu_bench", "llama-3.1-70b"
 
 
@@ -103,6 +109,13 @@ NUMBERS = [
     decode(BIG, 64, 7.5, 6.5),
     decode(BIG, 256, 16.8, 15.0),
     *[decode(f"{BIG}-fp8", batch) for batch in (1, 64, 256)],
+    decode(f"{BIG}-fp8-fp8kv", 1, 2.25, 2.05),
+    decode(f"{BIG}-fp8-fp8kv", 64, 3.7, 3.2),
+    decode(f"{BIG}-fp8-fp8kv", 256, 9.3, 8.0),
+    *[(f"{BIG}-fp8-fp8kv prefill {tokens // 1024}k", "ms", *limits, STEP,
+       {"model": f"{BIG}-fp8-fp8kv", "prefill": tokens}, "ms", "floor_ms")
+      for tokens, limits in ((2048, (33, 29)), (8192, (148, 132)))],
+    decode(f"{BIG}-int4", 1, 1.6, 1.35),
     *[(f"{BIG}-fp8 prefill {tokens // 1024}k", "ms", None, None, STEP,
        {"model": f"{BIG}-fp8", "prefill": tokens}, "ms", "floor_ms") for tokens in (2048, 8192)],
     ("decode attention, 64 x 4k", "us", 300, 258, ATTENTION,
@@ -118,6 +131,15 @@ NUMBERS = [
     start("dummy", 5, 1.5),
     start("dummy, first of all"),
     start("safetensors", 10, 4),
+    start("safetensors, to 8 bits"),
+    ("16 GB made 8-bit while loading", "s", 8, 4, SERVE, {"start": "safetensors, to 8 bits"},
+     lambda line, _: line["worker"]["load"], None),
+    load("bf16 2048/128", 2270, 2470),
+    load("bf16 1000/1000", 10900, 11600),
+    load("bf16 128/2048", 16000, 16700),
+    load("fp8 1000/1000", 17500, 20500),
+    ("load, bf16 poisson 1024/256: mean time per token", "ms", 18, 14, LOAD,
+     {"load": "bf16 poisson 1024/256"}, "mean_tpot_ms", None),
     ("offline 1000 in, 1000 out, output tokens", "/s", -12000, -16600, SERVE,
      {"offline": "1000 in, 1000 out"}, "output_tokens_per_second", None),
     back("on the device"),

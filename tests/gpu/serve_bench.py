@@ -69,11 +69,13 @@ def graphs(server):
 
 
 class Gauge:
-    """The device's clock and power while something runs: medians of a sample every two seconds."""
+    """The clock and power of the first visible device while something runs: medians of a sample
+    every two seconds."""
 
     def __enter__(self):
         self.process = subprocess.Popen(
-            ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits",
+            ["nvidia-smi", "--id=" + os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
+             "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits",
              "--loop=2"], stdout=subprocess.PIPE, text=True)
         return self
 
