@@ -23,13 +23,13 @@ GIB = 2**30
 
 # Area and the words that place a benchmark or a number there; the first match counts.
 AREAS = (
-    ("Start", r"exec to (READY|ready)|capture"),
+    ("Start", r"exec to (READY|ready)|capture|while loading"),
     ("Memory", r"memory|bytes"),
     ("Images", r"^image "),
     ("Conversations", r"conversation|first minute|first 40 s|^steady|^W5|^session"),
     ("Kernels and collectives", r"attention|^2 GPUs: sum|^matmul|^sample"),
     ("Steps", r"decode|prefill|idle between|kill of a rank"),
-    ("Serving", r"offline|^W[1-8]|^demo"),
+    ("Serving", r"offline|^load,|^W[1-8]|^demo"),
     ("Text and streams", r"^W9|^tokenizer|^stream|^soak"),
     ("Observation", r"with a trace|^a scrape"),
     ("Scheduler and cache", r"^scheduler|^prefix_tree|^copy"),
