@@ -48,13 +48,13 @@ LOADS = (
 
 
 def put(pack, server, load):
-    """The facts of one load, by quire-load. Its seed is its own: with one seed, shorter prompts are
-    prefixes of the longer ones, whose KV the server may still have."""
+    """The facts of one load, by quire-load. Its seed is its own: with one seed, prompts of one load
+    begin like those of another, whose KV the server may still have."""
     with tempfile.TemporaryDirectory() as results, Gauge() as gauge:
         rate = ("--request-rate", str(load.rate)) if load.rate else ()
         done = subprocess.run(
             [pack / "bin/quire-load", "--server", server.target, "--ignore-eos", "--no-text",
-             "--temperature", "0", "--seed", str(load.prompt), "--quiet",
+             "--temperature", "0", "--seed", str(1 + LOADS.index(load)), "--quiet",
              "--num-prompts", str(load.requests),
              "--random-input-len", str(load.prompt), "--random-output-len", str(load.output),
              "--time-limit", "300", "--result-dir", results, "--result-filename", "run.json",
