@@ -264,8 +264,8 @@ void AddBatching(EngineConfig* e, Rows* rows) {
            .aliases = "max-running-requests|max-batch-size|max-seqs-per-batch|parallel|np"},
           {.name = "max-num-batched-tokens",
            .group = kBatching,
-           .help =
-               "most tokens of a step; 0: 512 on the cpu, 2048 on cuda. Beside decodes often 1024",
+           .help = "most tokens of a step; 0: 512 (cpu), 2048 (cuda). Beside decodes 1024, unless "
+                   "many wait",
            .target = &e->max_num_batched_tokens,
            .unit = Unit::kCount,
            .highest = 1 << 20,
@@ -273,7 +273,7 @@ void AddBatching(EngineConfig* e, Rows* rows) {
                       "max-prefill-token-num|max-num-tokens|max-tokens-per-batch"},
           {.name = "pace-prompts",
            .group = kBatching,
-           .help = "while requests decode, smaller steps still, from measured times",
+           .help = "while requests decode, prompts get less of a step, from measured times",
            .target = &e->pace_prompts},
           {.name = "speculate",
            .group = kBatching,

@@ -1,6 +1,6 @@
 // Times in two rounds: every candidate a few times, then the best ones longer. In both the
-// candidates take turns, forward and back, and the device never waits in between: clocks fall while
-// it works, so one that always comes first looks faster than it is.
+// candidates take turns, forward and back, and nothing waits for the device in between: clocks fall
+// while it works, so one that always comes first looks faster than it is.
 #include "kernels/cuda/matmul/algorithm_search.h"
 
 #include <algorithm>
@@ -108,7 +108,7 @@ void AlgorithmSearch::Time(std::vector<Candidate>& candidates, size_t turns, int
       c.works = c.works && Repeat(c, 1);  // loads its kernel, too
       if (!c.works) continue;
       lap.Begin(means_.device.stream);
-      Repeat(c, repeats);
+      c.works = Repeat(c, repeats);
       lap.End(means_.device.stream);
     }
   }
